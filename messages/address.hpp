@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "messages/cluster.hpp"
+
+namespace troupe {
+
+/// A host's number on the wire. The cluster file gives them, so that both sides of a connection agree
+/// after a greeting has compared the cluster's fingerprint: 0 the controller, then gateways, then
+/// nodes, in the file's order. Clients are numbered by the controller when they greet it.
+using address = std::uint32_t;
+
+inline constexpr address controller_address = 0;
+/// Numbers from here on belong to clients; the first one is nobody yet (a client before its welcome).
+inline constexpr address first_client_address = 0x80000000;
+
+inline address gateway_address(std::uint32_t datacenter) { return 1 + datacenter; }
+inline address node_address(const cluster& c, node_index n) {
+  return static_cast<address>(1 + c.datacenters.size() + n);
+}
+inline bool is_gateway(const cluster& c, address a) { return a >= 1 && a <= c.datacenters.size(); }
+inline bool is_node(const cluster& c, address a) {
+  return a > c.datacenters.size() && a < 1 + c.datacenters.size() + c.nodes.size();
+}
+inline bool is_client(address a) { return a >= first_client_address; }
+/// The node behind an address for which is_node holds.
+inline node_index node_of(const cluster& c, address a) {
+  return static_cast<node_index>(a - 1 - c.datacenters.size());
+}
+
+/// "controller", the datacentre's name + "/gateway", the node's name, or "client-7".
+inline std::string host_name(const cluster& c, address a) {
+  if (a == controller_address) return "controller";
+  if (is_gateway(c, a)) return c.datacenters[a - 1].name + "/gateway";
+  if (is_node(c, a)) return c.nodes[node_of(c, a)].name;
+  return is_client(a) ? "client-" + std::to_string(a - first_client_address)
+                      : "unknown-" + std::to_string(a);
+}
+
+/// The next host on the way: nodes talk through their datacentre's gateway, all others to the
+/// controller. A host never sends to itself.
+inline address next_hop(const cluster& c, address self, address to) {
+  if (is_node(c, self)) return gateway_address(c.nodes[node_of(c, self)].datacenter);
+  if (is_gateway(c, self)) {
+    const bool mine = is_node(c, to) && c.nodes[node_of(c, to)].datacenter == self - 1;
+    return mine ? to : controller_address;
+  }
+  if (self == controller_address && is_node(c, to))
+    return gateway_address(c.nodes[node_of(c, to)].datacenter);
+  return self == controller_address ? to : controller_address;
+}
+
+}  // namespace troupe

@@ -1,0 +1,191 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "messages/job.hpp"
+#include "messages/plan.hpp"
+#include "messages/reason.hpp"
+#include "messages/units.hpp"
+
+// Between a client (the command line, or anyone who reads docs/wire.md) and the controller. A client
+// repeats a request until it is answered; `request` is its own random number and makes that harmless.
+
+namespace troupe {
+
+struct submit_job {
+  std::uint64_t request = 0;
+  job_spec spec;
+
+  static constexpr auto fields() { return std::tuple{&submit_job::request, &submit_job::spec}; }
+  bool operator==(const submit_job&) const = default;
+};
+
+struct submit_reply {
+  std::uint64_t request = 0;
+  job_id job = 0;               // 0: refused
+  reason why;
+
+  static constexpr auto fields() {
+    return std::tuple{&submit_reply::request, &submit_reply::job, &submit_reply::why};
+  }
+  bool operator==(const submit_reply&) const = default;
+};
+
+struct cancel_job {
+  std::uint64_t request = 0;
+  job_id job = 0;
+
+  static constexpr auto fields() { return std::tuple{&cancel_job::request, &cancel_job::job}; }
+  bool operator==(const cancel_job&) const = default;
+};
+
+struct cancel_reply {
+  std::uint64_t request = 0;
+  bool done = false;
+  reason why;
+
+  static constexpr auto fields() {
+    return std::tuple{&cancel_reply::request, &cancel_reply::done, &cancel_reply::why};
+  }
+  bool operator==(const cancel_reply&) const = default;
+};
+
+/// One job as a table row.
+struct job_status {
+  job_id job = 0;
+  std::string name;
+  job_state state = job_state::waiting;
+  double submitted_s = 0, started_s = 0, ended_s = 0;  // controller's clock; 0: not yet
+  std::uint32_t attempts = 0;
+  plan how;                     // of the present or last attempt
+  allocation where;
+  std::uint64_t iterations_done = 0;
+  double predicted_bytes = 0, peak_bytes = 0;          // a GPU; 0 unknown
+  std::string detail;           // why it failed, where it was lost, ...
+
+  static constexpr auto fields() {
+    using t = job_status;
+    return std::tuple{&t::job,      &t::name, &t::state, &t::submitted_s,     &t::started_s,       &t::ended_s,
+                      &t::attempts, &t::how,  &t::where, &t::iterations_done, &t::predicted_bytes, &t::peak_bytes,
+                      &t::detail};
+  }
+  bool operator==(const job_status&) const = default;
+};
+
+struct query_jobs {
+  std::uint64_t request = 0;
+  job_id job = 0;               // 0: all that have not ended, and the last hundred that have
+
+  static constexpr auto fields() { return std::tuple{&query_jobs::request, &query_jobs::job}; }
+  bool operator==(const query_jobs&) const = default;
+};
+
+struct node_status {
+  node_index node = 0;
+  bool present = false;
+  std::uint32_t idle = 0;
+
+  static constexpr auto fields() {
+    return std::tuple{&node_status::node, &node_status::present, &node_status::idle};
+  }
+  bool operator==(const node_status&) const = default;
+};
+
+struct query_reply {
+  std::uint64_t request = 0;
+  std::string policy;
+  double now_s = 0;
+  std::vector<job_status> jobs;
+  std::vector<node_status> nodes;
+  std::vector<std::string> gateways_absent;
+
+  static constexpr auto fields() {
+    using t = query_reply;
+    return std::tuple{&t::request, &t::policy, &t::now_s, &t::jobs, &t::nodes, &t::gateways_absent};
+  }
+  bool operator==(const query_reply&) const = default;
+};
+
+struct explain_job {
+  std::uint64_t request = 0;
+  job_id job = 0;
+
+  static constexpr auto fields() { return std::tuple{&explain_job::request, &explain_job::job}; }
+  bool operator==(const explain_job&) const = default;
+};
+
+/// A plan that MARP made, and what became of it.
+struct considered_plan {
+  plan what;
+  bool chosen = false;
+  std::string verdict;          // a sentence
+
+  static constexpr auto fields() {
+    return std::tuple{&considered_plan::what, &considered_plan::chosen, &considered_plan::verdict};
+  }
+  bool operator==(const considered_plan&) const = default;
+};
+
+/// A prediction and what was seen, for one attempt that really ran.
+struct memory_record {
+  plan what;
+  double predicted_bytes = 0;
+  double peak_bytes = 0;        // 0: not measured
+  bool out_of_memory = false;
+
+  static constexpr auto fields() {
+    using t = memory_record;
+    return std::tuple{&t::what, &t::predicted_bytes, &t::peak_bytes, &t::out_of_memory};
+  }
+  bool operator==(const memory_record&) const = default;
+};
+
+struct explanation {
+  std::uint64_t request = 0;
+  job_status job;               // job.job == 0: no such job
+  std::string summary;          // one sentence: why it waits, or why it runs where it does
+  std::vector<considered_plan> plans;
+  std::vector<memory_record> memory;
+
+  static constexpr auto fields() {
+    using t = explanation;
+    return std::tuple{&t::request, &t::job, &t::summary, &t::plans, &t::memory};
+  }
+  bool operator==(const explanation&) const = default;
+};
+
+/// Client to controller, which passes it on to the node of the job's rank 0 (or `part`) with `client`
+/// set, so that the node's chunk finds its way back.
+struct read_log {
+  std::uint64_t request = 0;
+  job_id job = 0;
+  lease_id lease = 0;           // 0: the job's latest; the controller fills it in
+  std::uint32_t part = 0;
+  std::uint64_t offset = 0;     // bytes
+
+  static constexpr auto fields() {
+    using t = read_log;
+    return std::tuple{&t::request, &t::job, &t::lease, &t::part, &t::offset};
+  }
+  bool operator==(const read_log&) const = default;
+};
+
+/// A piece of a log; the bytes are the frame's raw payload. `ended`: nothing will ever follow.
+struct log_chunk {
+  std::uint64_t request = 0;
+  lease_id lease = 0;
+  std::uint64_t offset = 0;
+  bool ended = false;
+  reason why;                   // with an empty payload: why there is no log
+
+  static constexpr auto fields() {
+    using t = log_chunk;
+    return std::tuple{&t::request, &t::lease, &t::offset, &t::ended, &t::why};
+  }
+  bool operator==(const log_chunk&) const = default;
+};
+
+}  // namespace troupe

@@ -1,0 +1,113 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "messages/units.hpp"
+
+namespace troupe {
+
+/// One type of GPU, as the catalogue describes it.
+struct gpu_type {
+  std::string name;
+  double memory_gb = 0;         // decimal, the marketing size
+  double fp16_tflops = 0;       // dense tensor-core peak; fp32 where the device has none
+  double fp32_tflops = 0;
+  double memory_gbytes_s = 0;
+  double efficiency = 0.45;     // share of the peak that training reaches
+  double price_per_hour = 0;
+  std::string source;           // where the figures are from
+
+  double memory_bytes() const { return memory_gb * bytes_per_gb; }
+  static constexpr auto fields() {
+    using t = gpu_type;
+    return std::tuple{&t::name, &t::memory_gb, &t::fp16_tflops, &t::fp32_tflops, &t::memory_gbytes_s,
+                      &t::efficiency, &t::price_per_hour, &t::source};
+  }
+  bool operator==(const gpu_type&) const = default;
+};
+
+/// A link between GPUs of a node, or between nodes of a datacentre.
+struct link {
+  std::string name;
+  double gbps = 0;
+  double latency_us = 0;
+
+  double bytes_s() const { return gbps * 1e9 / 8; }
+  static constexpr auto fields() { return std::tuple{&link::name, &link::gbps, &link::latency_us}; }
+  bool operator==(const link&) const = default;
+};
+
+/// One machine: some GPUs of one type.
+struct node {
+  std::string name;
+  std::uint32_t datacenter = 0;  // index into cluster::datacenters
+  gpu_index gpu = 0;
+  std::uint32_t gpus = 0;
+  link intra, inter;
+
+  static constexpr auto fields() {
+    using t = node;
+    return std::tuple{&t::name, &t::datacenter, &t::gpu, &t::gpus, &t::intra, &t::inter};
+  }
+  bool operator==(const node&) const = default;
+};
+
+struct datacenter {
+  std::string name;
+  std::string gateway;  // where its gateway listens (tcp://host:port); empty: chosen by `troupe up`
+
+  static constexpr auto fields() { return std::tuple{&datacenter::name, &datacenter::gateway}; }
+  bool operator==(const datacenter&) const = default;
+};
+
+/// The WAN between two datacentres, both directions alike.
+struct wan_link {
+  std::uint32_t a = 0, b = 0;   // datacentres
+  double rtt_ms = 0;
+  double node_gbps = 0;         // one pair of nodes with enough connections
+  double connection_gbps = 0;   // one connection
+
+  static constexpr auto fields() {
+    using t = wan_link;
+    return std::tuple{&t::a, &t::b, &t::rtt_ms, &t::node_gbps, &t::connection_gbps};
+  }
+  bool operator==(const wan_link&) const = default;
+};
+
+/// How the controllers behave; every key may be set in the cluster file under `settings:`.
+struct cluster_settings {
+  double heartbeat_s = 1;            // a node reports at least this often
+  double lease_s = 30;               // unheard for this long, a node stops its work and is taken for lost
+  double memory_headroom = 0;        // share added to every memory prediction; 0 is the paper's MARP
+  double restart_s = 30;             // simulated: what starting or restarting a job costs
+  double checkpoint_s = 600;         // simulated: work since the last checkpoint is lost with a node
+
+  static constexpr auto fields() {
+    using t = cluster_settings;
+    return std::tuple{&t::heartbeat_s, &t::lease_s, &t::memory_headroom, &t::restart_s, &t::checkpoint_s};
+  }
+  bool operator==(const cluster_settings&) const = default;
+};
+
+/// Everything that is fixed about a cluster. Nodes keep the order of the file; groups are expanded.
+struct cluster {
+  std::string name;
+  std::string controller;  // where the controller listens; empty: chosen by `troupe up`
+  std::vector<gpu_type> gpus;  // only the types that the nodes use, in order of first use
+  std::vector<datacenter> datacenters;
+  std::vector<node> nodes;
+  std::vector<wan_link> wan;
+  cluster_settings settings;
+
+  const gpu_type& gpu_of(node_index n) const { return gpus[nodes[n].gpu]; }
+  static constexpr auto fields() {
+    using t = cluster;
+    return std::tuple{&t::name, &t::controller, &t::gpus, &t::datacenters, &t::nodes, &t::wan, &t::settings};
+  }
+  bool operator==(const cluster&) const = default;
+};
+
+}  // namespace troupe

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace troupe {
+
+/// One operator of a model that is not a plain transformer (or of an expanded one).
+struct model_operator {
+  std::string name;
+  double flops = 0;             // forward, one sample
+  double parameters = 0;
+  double output_bytes = 0;      // activation handed to the next operator, one sample, half precision
+
+  static constexpr auto fields() {
+    using t = model_operator;
+    return std::tuple{&t::name, &t::flops, &t::parameters, &t::output_bytes};
+  }
+  bool operator==(const model_operator&) const = default;
+};
+
+/// A model, as a file or a Hugging Face config.json describes it.
+/// family: gpt, llama, bert, vit are transformers; wide-resnet and moe come as `operators`.
+struct model {
+  std::string name;
+  std::string family = "gpt";
+  std::uint32_t hidden = 0;
+  std::uint32_t layers = 0;
+  std::uint32_t heads = 0;
+  std::uint32_t kv_heads = 0;        // 0: as heads (no grouped-query attention)
+  std::uint32_t intermediate = 0;    // MLP width; 0: 4 * hidden
+  std::uint32_t sequence = 0;
+  std::uint32_t vocabulary = 0;
+  bool tied_head = true;
+  std::vector<model_operator> operators;  // empty for transformers
+
+  static constexpr auto fields() {
+    using t = model;
+    return std::tuple{&t::name,     &t::family,   &t::hidden,     &t::layers,    &t::heads,    &t::kv_heads,
+                      &t::intermediate, &t::sequence, &t::vocabulary, &t::tied_head, &t::operators};
+  }
+  bool operator==(const model&) const = default;
+};
+
+}  // namespace troupe

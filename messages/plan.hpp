@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <tuple>
+#include <vector>
+
+#include "messages/units.hpp"
+
+namespace troupe {
+
+/// One way to run a job: how it is split, what a GPU must hold, and how fast it is expected to be.
+/// A plan names the smallest memory it needs, not a GPU type; `gpu_types` are those that would do.
+struct plan {
+  std::uint32_t data_parallel = 1;
+  std::uint32_t tensor_parallel = 1;
+  std::uint32_t pipeline_parallel = 1;
+  double bytes_per_gpu = 0;
+  double samples_per_s = 0;           // on the slowest of gpu_types
+  double cost_per_hour = 0;           // on the cheapest of gpu_types
+  std::vector<gpu_index> gpu_types;
+
+  std::uint32_t gpus() const { return data_parallel * tensor_parallel * pipeline_parallel; }
+  static constexpr auto fields() {
+    using t = plan;
+    return std::tuple{&t::data_parallel, &t::tensor_parallel, &t::pipeline_parallel, &t::bytes_per_gpu,
+                      &t::samples_per_s, &t::cost_per_hour,   &t::gpu_types};
+  }
+  bool operator==(const plan&) const = default;
+};
+
+/// So many GPUs of one node.
+struct node_share {
+  node_index node = 0;
+  std::uint32_t gpus = 0;
+
+  static constexpr auto fields() { return std::tuple{&node_share::node, &node_share::gpus}; }
+  bool operator==(const node_share&) const = default;
+};
+
+/// Where a job runs: the first entry's node is rank 0.
+using allocation = std::vector<node_share>;
+
+inline std::uint32_t total_gpus(const allocation& a) {
+  std::uint32_t n = 0;
+  for (const auto& share : a) n += share.gpus;
+  return n;
+}
+
+}  // namespace troupe

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "messages/cluster.hpp"
+#include "messages/job.hpp"
+#include "messages/plan.hpp"
+#include "planners/idle_index.hpp"
+
+namespace troupe::planners {
+
+/// A job as a policy sees it. Plain values; nothing here changes while a policy decides.
+struct job_view {
+  job_id id = 0;
+  std::shared_ptr<const job_spec> spec;
+  double submitted_s = 0;
+  /// MARP's plans for it, best first. Jobs that are alike share one list (compare the pointers).
+  std::shared_ptr<const std::vector<plan>> plans;
+  std::uint64_t iterations_done = 0;
+  std::uint32_t attempts = 0;         // leases so far
+  std::uint32_t out_of_memory = 0;    // of which ended so
+  double bytes_floor = 0;             // plans that need no more than this have run out of memory
+  // While it runs:
+  double started_s = 0;
+  plan how;
+  allocation where;
+  double iteration_s = 0;             // expected of the present attempt
+};
+
+/// What a policy decides on: true at `now_s`, and constant while it does.
+struct snapshot {
+  double now_s = 0;
+  const troupe::cluster& cluster;
+  const idle_index& idle;
+  const std::map<job_id, job_view>& waiting;  // in order of arrival
+  const std::map<job_id, job_view>& running;  // those being stopped are in neither
+};
+
+}  // namespace troupe::planners
