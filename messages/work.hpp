@@ -74,12 +74,14 @@ struct part_report {
 struct node_report {
   std::uint64_t incarnation = 0;            // larger after every start of the node's process
   std::uint64_t sequence = 0;               // of this report, within the incarnation
+  std::uint64_t epoch = 0;                  // of the last orders that the node has followed,
+  std::uint64_t orders = 0;                 // and their sequence: what they left out is gone
   std::vector<part_report> parts;           // until the controller's orders no longer name them
   std::vector<double> free_bytes;           // a real device's; empty: as catalogued
 
   static constexpr auto fields() {
     using t = node_report;
-    return std::tuple{&t::incarnation, &t::sequence, &t::parts, &t::free_bytes};
+    return std::tuple{&t::incarnation, &t::sequence, &t::epoch, &t::orders, &t::parts, &t::free_bytes};
   }
   bool operator==(const node_report&) const = default;
 };
