@@ -7,24 +7,31 @@
 
 namespace troupe {
 
-/// A host's number on the wire. The cluster file gives them, so that both sides of a connection agree
-/// after a greeting has compared the cluster's fingerprint: 0 the controller, then gateways, then
-/// nodes, in the file's order. Clients are numbered by the controller when they greet it.
+/// A host's number on the wire. The cluster file gives them, so that both sides of a connection
+/// agree after a greeting has compared the cluster's fingerprint: 0 the controller, then gateways,
+/// then nodes, in the file's order. Clients are numbered by the controller when they greet it.
 using address = std::uint32_t;
 
 inline constexpr address controller_address = 0;
-/// Numbers from here on belong to clients; the first one is nobody yet (a client before its welcome).
+/// Numbers from here on belong to clients; the first one is nobody yet (a client before its
+/// welcome).
 inline constexpr address first_client_address = 0x80000000;
 
-inline address gateway_address(std::uint32_t datacenter) { return 1 + datacenter; }
+inline address gateway_address(std::uint32_t datacenter) {
+  return 1 + datacenter;
+}
 inline address node_address(const cluster& c, node_index n) {
   return static_cast<address>(1 + c.datacenters.size() + n);
 }
-inline bool is_gateway(const cluster& c, address a) { return a >= 1 && a <= c.datacenters.size(); }
+inline bool is_gateway(const cluster& c, address a) {
+  return a >= 1 && a <= c.datacenters.size();
+}
 inline bool is_node(const cluster& c, address a) {
   return a > c.datacenters.size() && a < 1 + c.datacenters.size() + c.nodes.size();
 }
-inline bool is_client(address a) { return a >= first_client_address; }
+inline bool is_client(address a) {
+  return a >= first_client_address;
+}
 /// The node behind an address for which is_node holds.
 inline node_index node_of(const cluster& c, address a) {
   return static_cast<node_index>(a - 1 - c.datacenters.size());

@@ -10,8 +10,9 @@
 #include "messages/reason.hpp"
 #include "messages/units.hpp"
 
-// Between a client (the command line, or anyone who reads docs/wire.md) and the controller. A client
-// repeats a request until it is answered; `request` is its own random number and makes that harmless.
+// Between a client (the command line, or anyone who reads docs/wire.md) and the controller. A
+// client repeats a request until it is answered; `request` is its own random number and makes that
+// harmless.
 
 namespace troupe {
 
@@ -25,7 +26,7 @@ struct submit_job {
 
 struct submit_reply {
   std::uint64_t request = 0;
-  job_id job = 0;               // 0: refused
+  job_id job = 0;  // 0: refused
   reason why;
 
   static constexpr auto fields() {
@@ -60,24 +61,25 @@ struct job_status {
   job_state state = job_state::waiting;
   double submitted_s = 0, started_s = 0, ended_s = 0;  // controller's clock; 0: not yet
   std::uint32_t attempts = 0;
-  plan how;                     // of the present or last attempt
+  plan how;  // of the present or last attempt
   allocation where;
   std::uint64_t iterations_done = 0;
-  double predicted_bytes = 0, peak_bytes = 0;          // a GPU; 0 unknown
-  std::string detail;           // why it failed, where it was lost, ...
+  double predicted_bytes = 0, peak_bytes = 0;  // a GPU; 0 unknown
+  std::string detail;                          // why it failed, where it was lost, ...
 
   static constexpr auto fields() {
     using t = job_status;
-    return std::tuple{&t::job,      &t::name, &t::state, &t::submitted_s,     &t::started_s,       &t::ended_s,
-                      &t::attempts, &t::how,  &t::where, &t::iterations_done, &t::predicted_bytes, &t::peak_bytes,
-                      &t::detail};
+    return std::tuple{
+        &t::job,      &t::name, &t::state, &t::submitted_s,     &t::started_s,       &t::ended_s,
+        &t::attempts, &t::how,  &t::where, &t::iterations_done, &t::predicted_bytes, &t::peak_bytes,
+        &t::detail};
   }
   bool operator==(const job_status&) const = default;
 };
 
 struct query_jobs {
   std::uint64_t request = 0;
-  job_id job = 0;               // 0: all that have not ended, and the last hundred that have
+  job_id job = 0;  // 0: all that have not ended, and the last hundred that have
 
   static constexpr auto fields() { return std::tuple{&query_jobs::request, &query_jobs::job}; }
   bool operator==(const query_jobs&) const = default;
@@ -121,7 +123,7 @@ struct explain_job {
 struct considered_plan {
   plan what;
   bool chosen = false;
-  std::string verdict;          // a sentence
+  std::string verdict;  // a sentence
 
   static constexpr auto fields() {
     return std::tuple{&considered_plan::what, &considered_plan::chosen, &considered_plan::verdict};
@@ -133,7 +135,7 @@ struct considered_plan {
 struct memory_record {
   plan what;
   double predicted_bytes = 0;
-  double peak_bytes = 0;        // 0: not measured
+  double peak_bytes = 0;  // 0: not measured
   bool out_of_memory = false;
 
   static constexpr auto fields() {
@@ -145,8 +147,8 @@ struct memory_record {
 
 struct explanation {
   std::uint64_t request = 0;
-  job_status job;               // job.job == 0: no such job
-  std::string summary;          // one sentence: why it waits, or why it runs where it does
+  job_status job;       // job.job == 0: no such job
+  std::string summary;  // one sentence: why it waits, or why it runs where it does
   std::vector<considered_plan> plans;
   std::vector<memory_record> memory;
 
@@ -157,14 +159,14 @@ struct explanation {
   bool operator==(const explanation&) const = default;
 };
 
-/// Client to controller, which passes it on to the node of the job's rank 0 (or `part`) with `client`
-/// set, so that the node's chunk finds its way back.
+/// Client to controller, which passes it on to the node of the job's rank 0 (or `part`) with
+/// `client` set, so that the node's chunk finds its way back.
 struct read_log {
   std::uint64_t request = 0;
   job_id job = 0;
-  lease_id lease = 0;           // 0: the job's latest; the controller fills it in
+  lease_id lease = 0;  // 0: the job's latest; the controller fills it in
   std::uint32_t part = 0;
-  std::uint64_t offset = 0;     // bytes
+  std::uint64_t offset = 0;  // bytes
 
   static constexpr auto fields() {
     using t = read_log;
@@ -179,7 +181,7 @@ struct log_chunk {
   lease_id lease = 0;
   std::uint64_t offset = 0;
   bool ended = false;
-  reason why;                   // with an empty payload: why there is no log
+  reason why;  // with an empty payload: why there is no log
 
   static constexpr auto fields() {
     using t = log_chunk;

@@ -12,19 +12,20 @@ namespace troupe {
 /// One type of GPU, as the catalogue describes it.
 struct gpu_type {
   std::string name;
-  double memory_gb = 0;         // decimal, the marketing size
-  double fp16_tflops = 0;       // dense tensor-core peak; fp32 where the device has none
+  double memory_gb = 0;    // decimal, the marketing size
+  double fp16_tflops = 0;  // dense tensor-core peak; fp32 where the device has none
   double fp32_tflops = 0;
   double memory_gbytes_s = 0;
-  double efficiency = 0.45;     // share of the peak that training reaches
+  double efficiency = 0.45;  // share of the peak that training reaches
   double price_per_hour = 0;
-  std::string source;           // where the figures are from
+  std::string source;  // where the figures are from
 
   double memory_bytes() const { return memory_gb * bytes_per_gb; }
   static constexpr auto fields() {
     using t = gpu_type;
-    return std::tuple{&t::name, &t::memory_gb, &t::fp16_tflops, &t::fp32_tflops, &t::memory_gbytes_s,
-                      &t::efficiency, &t::price_per_hour, &t::source};
+    return std::tuple{&t::name,           &t::memory_gb,       &t::fp16_tflops,
+                      &t::fp32_tflops,    &t::memory_gbytes_s, &t::efficiency,
+                      &t::price_per_hour, &t::source};
   }
   bool operator==(const gpu_type&) const = default;
 };
@@ -65,10 +66,10 @@ struct datacenter {
 
 /// The WAN between two datacentres, both directions alike.
 struct wan_link {
-  std::uint32_t a = 0, b = 0;   // datacentres
+  std::uint32_t a = 0, b = 0;  // datacentres
   double rtt_ms = 0;
-  double node_gbps = 0;         // one pair of nodes with enough connections
-  double connection_gbps = 0;   // one connection
+  double node_gbps = 0;        // one pair of nodes with enough connections
+  double connection_gbps = 0;  // one connection
 
   static constexpr auto fields() {
     using t = wan_link;
@@ -79,15 +80,16 @@ struct wan_link {
 
 /// How the controllers behave; every key may be set in the cluster file under `settings:`.
 struct cluster_settings {
-  double heartbeat_s = 1;            // a node reports at least this often
-  double lease_s = 30;               // unheard for this long, a node stops its work and is taken for lost
-  double memory_headroom = 0;        // share added to every memory prediction; 0 is the paper's MARP
-  double restart_s = 30;             // simulated: what starting or restarting a job costs
-  double checkpoint_s = 600;         // simulated: work since the last checkpoint is lost with a node
+  double heartbeat_s = 1;      // a node reports at least this often
+  double lease_s = 30;         // unheard for this long, a node stops its work and is taken for lost
+  double memory_headroom = 0;  // share added to every memory prediction; 0 is the paper's MARP
+  double restart_s = 30;       // simulated: what starting or restarting a job costs
+  double checkpoint_s = 600;   // simulated: work since the last checkpoint is lost with a node
 
   static constexpr auto fields() {
     using t = cluster_settings;
-    return std::tuple{&t::heartbeat_s, &t::lease_s, &t::memory_headroom, &t::restart_s, &t::checkpoint_s};
+    return std::tuple{&t::heartbeat_s, &t::lease_s, &t::memory_headroom, &t::restart_s,
+                      &t::checkpoint_s};
   }
   bool operator==(const cluster_settings&) const = default;
 };
@@ -95,7 +97,7 @@ struct cluster_settings {
 /// Everything that is fixed about a cluster. Nodes keep the order of the file; groups are expanded.
 struct cluster {
   std::string name;
-  std::string controller;  // where the controller listens; empty: chosen by `troupe up`
+  std::string controller;      // where the controller listens; empty: chosen by `troupe up`
   std::vector<gpu_type> gpus;  // only the types that the nodes use, in order of first use
   std::vector<datacenter> datacenters;
   std::vector<node> nodes;
@@ -105,7 +107,8 @@ struct cluster {
   const gpu_type& gpu_of(node_index n) const { return gpus[nodes[n].gpu]; }
   static constexpr auto fields() {
     using t = cluster;
-    return std::tuple{&t::name, &t::controller, &t::gpus, &t::datacenters, &t::nodes, &t::wan, &t::settings};
+    return std::tuple{&t::name,  &t::controller, &t::gpus,    &t::datacenters,
+                      &t::nodes, &t::wan,        &t::settings};
   }
   bool operator==(const cluster&) const = default;
 };

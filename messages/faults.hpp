@@ -6,10 +6,12 @@
 
 namespace troupe {
 
-// Hosts are named as host_name() in address.hpp has them: "controller", "dc1/gateway", a node's name; a
-// datacentre's name stands for its gateway and all its nodes. Times are the run's, from its start.
+// Hosts are named as host_name() in address.hpp has them: "controller", "dc1/gateway", a node's
+// name; a datacentre's name stands for its gateway and all its nodes. Times are the run's, from its
+// start.
 
-/// Nothing passes between the hosts of `a` and those of `b`, either way. `b` empty: all other hosts.
+/// Nothing passes between the hosts of `a` and those of `b`, either way. `b` empty: all other
+/// hosts.
 struct timed_partition {
   std::vector<std::string> a, b;
   double from_s = 0, until_s = 0;
@@ -45,19 +47,20 @@ struct slow_node {
   bool operator==(const slow_node&) const = default;
 };
 
-/// What goes wrong in a virtual run. The random faults (all but the timed ones) happen from `from_s`
-/// until `until_s` only, so that a run can heal and be checked at its end.
+/// What goes wrong in a virtual run. The random faults (all but the timed ones) happen from
+/// `from_s` until `until_s` only, so that a run can heal and be checked at its end.
 struct fault_plan {
   std::string name;
   double from_s = 0;
-  double until_s = 0;                  // 0: to the end of the run
-  // Probabilities for each frame that a link carries, and how much later a reordered frame comes at most.
+  double until_s = 0;  // 0: to the end of the run
+  // Probabilities for each frame that a link carries, and how much later a reordered frame comes at
+  // most.
   double loss = 0, duplication = 0, reordering = 0;
   double reorder_delay_s = 0;
   // Crashes a host-hour (exponential), and the mean time down (exponential).
   double node_crashes_per_hour = 0, gateway_crashes_per_hour = 0, controller_crashes_per_hour = 0;
   double mean_down_s = 0;
-  double torn_append = 0;              // probability that a journal append kills the controller half-way
+  double torn_append = 0;  // probability that a journal append kills the controller half-way
   std::vector<timed_partition> partitions;
   std::vector<timed_crash> crashes;
   std::vector<slow_node> slow_nodes;

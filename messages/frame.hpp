@@ -11,8 +11,8 @@
 
 namespace troupe {
 
-/// Bytes that are owned by whoever holds the last reference: a vector, or a socket library's buffer.
-/// Copying a payload copies a pointer.
+/// Bytes that are owned by whoever holds the last reference: a vector, or a socket library's
+/// buffer. Copying a payload copies a pointer.
 class payload {
  public:
   payload() = default;

@@ -12,32 +12,33 @@
 
 namespace troupe {
 
-/// What a user hands in. Nobody has to name a GPU: `gpus` and `gpu_type` are what the baselines go by.
+/// What a user hands in. Nobody has to name a GPU: `gpus` and `gpu_type` are what the baselines go
+/// by.
 struct job_spec {
   std::string name;
   troupe::model model;
-  std::uint32_t global_batch = 1;              // sequences a step
+  std::uint32_t global_batch = 1;  // sequences a step
   std::uint64_t iterations = 1;
   std::optional<std::uint32_t> microbatches;
   std::optional<double> slo_s;
-  std::optional<double> deadline_s;            // after submission
-  std::optional<double> budget;                // in the catalogue's currency
-  std::int32_t priority = 0;                   // larger first
-  std::uint32_t gpus = 1;                      // the user's own guess, for policies that need one
-  std::string gpu_type;                        // likewise; empty: any
-  std::vector<std::string> dataset_card;       // keywords
+  std::optional<double> deadline_s;       // after submission
+  std::optional<double> budget;           // in the catalogue's currency
+  std::int32_t priority = 0;              // larger first
+  std::uint32_t gpus = 1;                 // the user's own guess, for policies that need one
+  std::string gpu_type;                   // likewise; empty: any
+  std::vector<std::string> dataset_card;  // keywords
   bool merge = true;
-  std::vector<std::string> command;            // the external program; empty: simulated work
+  std::vector<std::string> command;  // the external program; empty: simulated work
   std::map<std::string, std::string> environment;
-  std::string working_directory;               // empty: where the node runs
-  std::string objective = "efficient";         // MARP's ranking: efficient, fastest, cheapest
+  std::string working_directory;        // empty: where the node runs
+  std::string objective = "efficient";  // MARP's ranking: efficient, fastest, cheapest
 
   static constexpr auto fields() {
     using t = job_spec;
-    return std::tuple{&t::name,         &t::model,     &t::global_batch, &t::iterations,
-                      &t::microbatches, &t::slo_s,     &t::deadline_s,   &t::budget,
-                      &t::priority,     &t::gpus,      &t::gpu_type,     &t::dataset_card,
-                      &t::merge,        &t::command,   &t::environment,  &t::working_directory,
+    return std::tuple{&t::name,         &t::model,   &t::global_batch, &t::iterations,
+                      &t::microbatches, &t::slo_s,   &t::deadline_s,   &t::budget,
+                      &t::priority,     &t::gpus,    &t::gpu_type,     &t::dataset_card,
+                      &t::merge,        &t::command, &t::environment,  &t::working_directory,
                       &t::objective};
   }
   bool operator==(const job_spec&) const = default;
@@ -50,7 +51,8 @@ constexpr bool is_final(job_state s) {
 }
 
 constexpr const char* to_string(job_state s) {
-  constexpr const char* names[] = {"waiting", "running", "stopping", "finished", "failed", "cancelled"};
+  constexpr const char* names[] = {"waiting",  "running", "stopping",
+                                   "finished", "failed",  "cancelled"};
   return names[static_cast<std::size_t>(s)];
 }
 

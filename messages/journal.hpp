@@ -25,7 +25,7 @@ struct epoch_begun {
 
 struct job_accepted {
   job_id job = 0;
-  std::uint64_t request = 0;    // the client's, so that a repeated submission finds the same job
+  std::uint64_t request = 0;  // the client's, so that a repeated submission finds the same job
   double at_s = 0;
   job_spec spec;
 
@@ -55,24 +55,33 @@ struct lease_granted {
   double at_s = 0;
   plan how;
   double predicted_bytes = 0;
-  double iteration_s = 0;       // expected
-  double start_s = 0;           // simulated work: what starting costs
-  bool out_of_memory = false;   // simulated work: will not fit
+  double iteration_s = 0;      // expected
+  double start_s = 0;          // simulated work: what starting costs
+  bool out_of_memory = false;  // simulated work: will not fit
   std::vector<lease_part> parts;
 
   static constexpr auto fields() {
     using t = lease_granted;
-    return std::tuple{&t::lease,       &t::job,     &t::at_s,          &t::how,  &t::predicted_bytes,
-                      &t::iteration_s, &t::start_s, &t::out_of_memory, &t::parts};
+    return std::tuple{
+        &t::lease,       &t::job,     &t::at_s,          &t::how,  &t::predicted_bytes,
+        &t::iteration_s, &t::start_s, &t::out_of_memory, &t::parts};
   }
   bool operator==(const lease_granted&) const = default;
 };
 
 /// Why a lease is to end, or ended.
-enum class lease_outcome : std::uint8_t { succeeded, failed, out_of_memory, preempted, cancelled, lost };
+enum class lease_outcome : std::uint8_t {
+  succeeded,
+  failed,
+  out_of_memory,
+  preempted,
+  cancelled,
+  lost
+};
 
 constexpr const char* to_string(lease_outcome o) {
-  constexpr const char* names[] = {"succeeded", "failed", "out of memory", "preempted", "cancelled", "lost"};
+  constexpr const char* names[] = {"succeeded", "failed",    "out of memory",
+                                   "preempted", "cancelled", "lost"};
   return names[static_cast<std::size_t>(o)];
 }
 
@@ -102,7 +111,8 @@ struct part_ended {
 
   static constexpr auto fields() {
     using t = part_ended;
-    return std::tuple{&t::lease, &t::part, &t::at_s, &t::outcome, &t::iterations, &t::peak_bytes, &t::detail};
+    return std::tuple{&t::lease,      &t::part,       &t::at_s,  &t::outcome,
+                      &t::iterations, &t::peak_bytes, &t::detail};
   }
   bool operator==(const part_ended&) const = default;
 };
@@ -122,6 +132,7 @@ struct job_ended {
 };
 
 /// Order is the wire's: new entries go to the end.
-using journal_entry = std::variant<epoch_begun, job_accepted, lease_granted, lease_revoked, part_ended, job_ended>;
+using journal_entry =
+    std::variant<epoch_begun, job_accepted, lease_granted, lease_revoked, part_ended, job_ended>;
 
 }  // namespace troupe

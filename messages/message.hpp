@@ -16,27 +16,44 @@ inline constexpr std::uint8_t protocol_version = 1;
 template <class T>
 inline constexpr std::uint16_t type_id = 0;
 
-template <> inline constexpr std::uint16_t type_id<hello> = 1;
-template <> inline constexpr std::uint16_t type_id<welcome> = 2;
-template <> inline constexpr std::uint16_t type_id<refusal> = 3;
-template <> inline constexpr std::uint16_t type_id<credit> = 4;
-template <> inline constexpr std::uint16_t type_id<submit_job> = 10;
-template <> inline constexpr std::uint16_t type_id<submit_reply> = 11;
-template <> inline constexpr std::uint16_t type_id<cancel_job> = 12;
-template <> inline constexpr std::uint16_t type_id<cancel_reply> = 13;
-template <> inline constexpr std::uint16_t type_id<query_jobs> = 14;
-template <> inline constexpr std::uint16_t type_id<query_reply> = 15;
-template <> inline constexpr std::uint16_t type_id<explain_job> = 16;
-template <> inline constexpr std::uint16_t type_id<explanation> = 17;
-template <> inline constexpr std::uint16_t type_id<read_log> = 18;
-template <> inline constexpr std::uint16_t type_id<log_chunk> = 19;
-template <> inline constexpr std::uint16_t type_id<node_report> = 30;
-template <> inline constexpr std::uint16_t type_id<node_orders> = 31;
-template <> inline constexpr std::uint16_t type_id<membership> = 32;
+template <>
+inline constexpr std::uint16_t type_id<hello> = 1;
+template <>
+inline constexpr std::uint16_t type_id<welcome> = 2;
+template <>
+inline constexpr std::uint16_t type_id<refusal> = 3;
+template <>
+inline constexpr std::uint16_t type_id<credit> = 4;
+template <>
+inline constexpr std::uint16_t type_id<submit_job> = 10;
+template <>
+inline constexpr std::uint16_t type_id<submit_reply> = 11;
+template <>
+inline constexpr std::uint16_t type_id<cancel_job> = 12;
+template <>
+inline constexpr std::uint16_t type_id<cancel_reply> = 13;
+template <>
+inline constexpr std::uint16_t type_id<query_jobs> = 14;
+template <>
+inline constexpr std::uint16_t type_id<query_reply> = 15;
+template <>
+inline constexpr std::uint16_t type_id<explain_job> = 16;
+template <>
+inline constexpr std::uint16_t type_id<explanation> = 17;
+template <>
+inline constexpr std::uint16_t type_id<read_log> = 18;
+template <>
+inline constexpr std::uint16_t type_id<log_chunk> = 19;
+template <>
+inline constexpr std::uint16_t type_id<node_report> = 30;
+template <>
+inline constexpr std::uint16_t type_id<node_orders> = 31;
+template <>
+inline constexpr std::uint16_t type_id<membership> = 32;
 
 /// Any message of the graph.
-using message = std::variant<hello, welcome, refusal, credit, submit_job, submit_reply, cancel_job, cancel_reply,
-                             query_jobs, query_reply, explain_job, explanation, read_log, log_chunk, node_report,
-                             node_orders, membership>;
+using message = std::variant<hello, welcome, refusal, credit, submit_job, submit_reply, cancel_job,
+                             cancel_reply, query_jobs, query_reply, explain_job, explanation,
+                             read_log, log_chunk, node_report, node_orders, membership>;
 
 }  // namespace troupe

@@ -10,9 +10,9 @@ namespace troupe {
 /// One operator of a model that is not a plain transformer (or of an expanded one).
 struct model_operator {
   std::string name;
-  double flops = 0;             // forward, one sample
+  double flops = 0;  // forward, one sample
   double parameters = 0;
-  double output_bytes = 0;      // activation handed to the next operator, one sample, half precision
+  double output_bytes = 0;  // activation handed to the next operator, one sample, half precision
 
   static constexpr auto fields() {
     using t = model_operator;
@@ -29,8 +29,8 @@ struct model {
   std::uint32_t hidden = 0;
   std::uint32_t layers = 0;
   std::uint32_t heads = 0;
-  std::uint32_t kv_heads = 0;        // 0: as heads (no grouped-query attention)
-  std::uint32_t intermediate = 0;    // MLP width; 0: 4 * hidden
+  std::uint32_t kv_heads = 0;      // 0: as heads (no grouped-query attention)
+  std::uint32_t intermediate = 0;  // MLP width; 0: 4 * hidden
   std::uint32_t sequence = 0;
   std::uint32_t vocabulary = 0;
   bool tied_head = true;
@@ -38,8 +38,9 @@ struct model {
 
   static constexpr auto fields() {
     using t = model;
-    return std::tuple{&t::name,     &t::family,   &t::hidden,     &t::layers,    &t::heads,    &t::kv_heads,
-                      &t::intermediate, &t::sequence, &t::vocabulary, &t::tied_head, &t::operators};
+    return std::tuple{&t::name,       &t::family,    &t::hidden,       &t::layers,
+                      &t::heads,      &t::kv_heads,  &t::intermediate, &t::sequence,
+                      &t::vocabulary, &t::tied_head, &t::operators};
   }
   bool operator==(const model&) const = default;
 };

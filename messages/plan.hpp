@@ -15,15 +15,16 @@ struct plan {
   std::uint32_t tensor_parallel = 1;
   std::uint32_t pipeline_parallel = 1;
   double bytes_per_gpu = 0;
-  double samples_per_s = 0;           // on the slowest of gpu_types
-  double cost_per_hour = 0;           // on the cheapest of gpu_types
+  double samples_per_s = 0;  // on the slowest of gpu_types
+  double cost_per_hour = 0;  // on the cheapest of gpu_types
   std::vector<gpu_index> gpu_types;
 
   std::uint32_t gpus() const { return data_parallel * tensor_parallel * pipeline_parallel; }
   static constexpr auto fields() {
     using t = plan;
-    return std::tuple{&t::data_parallel, &t::tensor_parallel, &t::pipeline_parallel, &t::bytes_per_gpu,
-                      &t::samples_per_s, &t::cost_per_hour,   &t::gpu_types};
+    return std::tuple{&t::data_parallel, &t::tensor_parallel, &t::pipeline_parallel,
+                      &t::bytes_per_gpu, &t::samples_per_s,   &t::cost_per_hour,
+                      &t::gpu_types};
   }
   bool operator==(const plan&) const = default;
 };

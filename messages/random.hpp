@@ -5,8 +5,9 @@
 
 namespace troupe {
 
-/// The one random generator (xoshiro256**): seeded, portable, and its state can be hashed into a run's
-/// fingerprint. No other engine is used anywhere; distributions are here so that they are portable too.
+/// The one random generator (xoshiro256**): seeded, portable, and its state can be hashed into a
+/// run's fingerprint. No other engine is used anywhere; distributions are here so that they are
+/// portable too.
 class random_source {
  public:
   explicit constexpr random_source(std::uint64_t seed) {
@@ -49,7 +50,9 @@ class random_source {
   constexpr const std::array<std::uint64_t, 4>& state() const { return state_; }
 
  private:
-  static constexpr std::uint64_t rotate(std::uint64_t x, int k) { return (x << k) | (x >> (64 - k)); }
+  static constexpr std::uint64_t rotate(std::uint64_t x, int k) {
+    return (x << k) | (x >> (64 - k));
+  }
   std::array<std::uint64_t, 4> state_{};
 };
 

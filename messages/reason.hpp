@@ -8,17 +8,18 @@
 
 namespace troupe {
 
-/// Why something was refused or must wait. `text` is a sentence for a person; `code` is for programs.
+/// Why something was refused or must wait. `text` is a sentence for a person; `code` is for
+/// programs.
 struct reason {
   enum class kind : std::uint8_t {
-    invalid,        // the request makes no sense
-    infeasible,     // no GPU of this cluster could ever serve it
-    insufficient,   // not now: too few idle GPUs
-    stale,          // decided on a snapshot that is no longer true
-    unknown,        // no such job, node, ...
-    refused,        // not allowed: wrong key, wrong cluster, second controller
-    malformed,      // bytes that do not decode
-    unavailable,    // the other side cannot be reached
+    invalid,       // the request makes no sense
+    infeasible,    // no GPU of this cluster could ever serve it
+    insufficient,  // not now: too few idle GPUs
+    stale,         // decided on a snapshot that is no longer true
+    unknown,       // no such job, node, ...
+    refused,       // not allowed: wrong key, wrong cluster, second controller
+    malformed,     // bytes that do not decode
+    unavailable,   // the other side cannot be reached
   };
   kind code = kind::invalid;
   std::string text;

@@ -9,8 +9,8 @@
 
 namespace troupe {
 
-/// First frame of a connection: who is there. `cluster_fingerprint` is a hash of the cluster file as
-/// loaded; a client sends 0.
+/// First frame of a connection: who is there. `cluster_fingerprint` is a hash of the cluster file
+/// as loaded; a client sends 0.
 struct hello {
   std::string name;
   std::uint64_t cluster_fingerprint = 0;
@@ -38,7 +38,8 @@ struct refusal {
   bool operator==(const refusal&) const = default;
 };
 
-/// The receiver has handled `frames` more frames of this connection: the sender may send as many more.
+/// The receiver has handled `frames` more frames of this connection: the sender may send as many
+/// more.
 struct credit {
   std::uint32_t frames = 0;
 

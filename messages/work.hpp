@@ -11,39 +11,40 @@
 
 namespace troupe {
 
-/// What a lease's part should do on its node. With a command: run it, one process group. Without: be
-/// simulated work that takes `start_s + iterations * iteration_s` of the world's time.
+/// What a lease's part should do on its node. With a command: run it, one process group. Without:
+/// be simulated work that takes `start_s + iterations * iteration_s` of the world's time.
 struct work_order {
   lease_id lease = 0;
   job_id job = 0;
-  std::uint64_t incarnation = 0;            // of the node that this part was given to; another ignores it
-  std::vector<std::uint16_t> devices;       // GPUs of the node
+  std::uint64_t incarnation = 0;  // of the node that this part was given to; another ignores it
+  std::vector<std::uint16_t> devices;  // GPUs of the node
   std::vector<std::string> command;
-  std::vector<std::string> environment;     // KEY=value, complete but for the node's own
+  std::vector<std::string> environment;  // KEY=value, complete but for the node's own
   std::string working_directory;
-  std::uint64_t iterations = 0;             // still to do
+  std::uint64_t iterations = 0;  // still to do
   double iteration_s = 0;
   double start_s = 0;
-  bool out_of_memory = false;               // simulated: ends so after start_s
+  bool out_of_memory = false;  // simulated: ends so after start_s
 
   static constexpr auto fields() {
     using t = work_order;
-    return std::tuple{&t::lease,       &t::job,      &t::incarnation,       &t::devices,
+    return std::tuple{&t::lease,       &t::job,         &t::incarnation,       &t::devices,
                       &t::command,     &t::environment, &t::working_directory, &t::iterations,
-                      &t::iteration_s, &t::start_s,  &t::out_of_memory};
+                      &t::iteration_s, &t::start_s,     &t::out_of_memory};
   }
   bool operator==(const work_order&) const = default;
 };
 
 /// Controller to node, the answer to every report and sent again on every change: all that the node
-/// should be doing. A part the node has and this does not name is stopped, and forgotten once gone; a
-/// part this names and the node has never had is started. Saying it all each time is what makes loss,
-/// duplication and reordering harmless: an older statement (by epoch, then sequence) is ignored.
+/// should be doing. A part the node has and this does not name is stopped, and forgotten once gone;
+/// a part this names and the node has never had is started. Saying it all each time is what makes
+/// loss, duplication and reordering harmless: an older statement (by epoch, then sequence) is
+/// ignored.
 struct node_orders {
-  std::uint64_t epoch = 0;                  // the controller's start, counted by the journal
-  std::uint64_t sequence = 0;               // of this statement, for this node
-  std::uint64_t incarnation = 0;            // of the node as the controller knows it
-  std::uint64_t heard = 0;                  // the last report's sequence: renews the node's lease
+  std::uint64_t epoch = 0;        // the controller's start, counted by the journal
+  std::uint64_t sequence = 0;     // of this statement, for this node
+  std::uint64_t incarnation = 0;  // of the node as the controller knows it
+  std::uint64_t heard = 0;        // the last report's sequence: renews the node's lease
   std::vector<work_order> want;
 
   static constexpr auto fields() {
@@ -58,30 +59,32 @@ struct part_report {
   enum class state : std::uint8_t { running, succeeded, failed, out_of_memory, stopped };
   lease_id lease = 0;
   state now = state::running;
-  std::int32_t exit_code = 0;               // 128 + n for a signal n, as a shell has it
-  std::uint64_t iterations = 0;             // done in this lease, as far as known
-  double peak_bytes = 0;                    // a GPU's, 0 unknown
-  std::string detail;                       // why it could not start, ...
+  std::int32_t exit_code = 0;    // 128 + n for a signal n, as a shell has it
+  std::uint64_t iterations = 0;  // done in this lease, as far as known
+  double peak_bytes = 0;         // a GPU's, 0 unknown
+  std::string detail;            // why it could not start, ...
 
   static constexpr auto fields() {
     using t = part_report;
-    return std::tuple{&t::lease, &t::now, &t::exit_code, &t::iterations, &t::peak_bytes, &t::detail};
+    return std::tuple{&t::lease,      &t::now,        &t::exit_code,
+                      &t::iterations, &t::peak_bytes, &t::detail};
   }
   bool operator==(const part_report&) const = default;
 };
 
 /// Node to controller: everything the node is doing. Sent on every change and every heartbeat.
 struct node_report {
-  std::uint64_t incarnation = 0;            // larger after every start of the node's process
-  std::uint64_t sequence = 0;               // of this report, within the incarnation
-  std::uint64_t epoch = 0;                  // of the last orders that the node has followed,
-  std::uint64_t orders = 0;                 // and their sequence: what they left out is gone
-  std::vector<part_report> parts;           // until the controller's orders no longer name them
-  std::vector<double> free_bytes;           // a real device's; empty: as catalogued
+  std::uint64_t incarnation = 0;   // larger after every start of the node's process
+  std::uint64_t sequence = 0;      // of this report, within the incarnation
+  std::uint64_t epoch = 0;         // of the last orders that the node has followed,
+  std::uint64_t orders = 0;        // and their sequence: what they left out is gone
+  std::vector<part_report> parts;  // until the controller's orders no longer name them
+  std::vector<double> free_bytes;  // a real device's; empty: as catalogued
 
   static constexpr auto fields() {
     using t = node_report;
-    return std::tuple{&t::incarnation, &t::sequence, &t::epoch, &t::orders, &t::parts, &t::free_bytes};
+    return std::tuple{&t::incarnation, &t::sequence, &t::epoch,
+                      &t::orders,      &t::parts,    &t::free_bytes};
   }
   bool operator==(const node_report&) const = default;
 };

@@ -1,0 +1,54 @@
+// tidy ROOT: checks a checkout against the house rules; prints "file:line: sentence" for each
+// breach.
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "tidy/rules.hpp"
+
+namespace fs = std::filesystem;
+using namespace troupe::tidy;
+
+namespace {
+
+std::string read_file(const fs::path& p) {
+  std::ifstream in{p, std::ios::binary};
+  return {std::istreambuf_iterator<char>{in}, {}};
+}
+
+std::vector<std::string> files_below(const fs::path& root) {
+  std::vector<std::string> paths;
+  for (fs::recursive_directory_iterator it{root}, end; it != end; ++it) {
+    const auto name = it->path().filename().string();
+    if (it->is_directory() && (name.starts_with('.') || name == "build" || name == "out"))
+      it.disable_recursion_pending();
+    else if (it->is_regular_file())
+      paths.push_back(fs::relative(it->path(), root).string());
+  }
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const fs::path root = argc > 1 ? argv[1] : ".";
+  checkout c;
+  c.exists = [&](const std::string& path) { return fs::exists(root / path); };
+  c.dev_commands = read_dev_commands(read_source("dev", read_file(root / "dev")));
+  std::size_t files = 0, findings = 0;
+  for (const auto& path : files_below(root)) {
+    const auto extension = fs::path{path}.extension();
+    if (extension != ".md" && extension != ".hpp" && extension != ".cpp" && extension != ".cu")
+      continue;
+    ++files;
+    for (const auto& f : check(read_source(path, read_file(root / path)), c)) {
+      ++findings;
+      std::printf("%s\n", f.text().c_str());
+    }
+  }
+  std::printf("tidy: %zu files, %zu findings\n", files, findings);
+  return findings == 0 && files > 0 ? 0 : 1;
+}

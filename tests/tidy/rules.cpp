@@ -1,0 +1,174 @@
+#include "tidy/rules.hpp"
+
+#include <algorithm>
+#include <map>
+#include <regex>
+#include <set>
+
+namespace troupe::tidy {
+
+namespace {
+
+using names = std::set<std::string>;
+
+// A room may include from itself and from these. tests/ and bench/ may include from every room.
+const std::map<std::string, names> may_use = {
+    {"messages", {}},
+    {"planners", {"messages"}},
+    {"configs", {"messages"}},
+    {"runtime", {"messages"}},
+    {"gpu", {"messages"}},
+    {"actors", {"messages", "planners", "runtime", "gpu"}},
+    {"cli", {"messages", "planners", "runtime", "actors", "configs"}},
+    {"examples", {"messages", "planners", "runtime", "actors", "configs"}},
+};
+
+struct library {
+  const char* pattern;  // of the included name
+  names rooms;          // that may include it, besides tests and bench
+};
+
+const std::vector<library> libraries = {
+    {"caf/.*", {"runtime", "actors", "cli", "examples"}},
+    {"zmq\\.hpp|zmq\\.h|zmq_addon\\.hpp", {"runtime"}},
+    {"sqlite3\\.h", {"runtime"}},
+    {"(cuda|nccl|cublas|cudnn).*", {"gpu"}},
+    {"msgpack.*", {"messages"}},
+    {"yaml-cpp/.*", {"configs"}},
+    {"(coin|cbc)/.*|Cbc.*|Osi.*|Coin.*", {"planners"}},
+    {"CLI/.*", {"cli", "examples"}},
+    {"simgrid/.*", {}},
+    {"(thread|mutex|shared_mutex|future|condition_variable|atomic)",
+     {"runtime", "gpu", "actors", "cli", "examples"}},
+    {"(fstream|iostream|filesystem|cstdio|chrono|ctime)",
+     {"runtime", "gpu", "actors", "configs", "cli", "examples"}},
+};
+
+struct forbidden {
+  const char* pattern;
+  names rooms;  // first parts, or first two, of paths where it may be
+  const char* sentence;
+};
+
+const std::vector<forbidden> forbidden_code = {
+    {R"((system|steady)_clock\s*::\s*now|high_resolution_clock|gettimeofday|clock_gettime)"
+     R"(|\btime\s*\(\s*(nullptr|NULL|0|&))",
+     {"runtime", "bench", "gpu", "tests/runtime", "tests/gpu"},
+     "reads a clock; time is an argument outside runtime/"},
+    {R"(\bsleep_(for|until)\b|\bu?sleep\s*\(|\bnanosleep\s*\()",
+     {"runtime", "bench", "gpu", "tests/runtime", "tests/gpu"},
+     "sleeps; waiting belongs to runtime/"},
+    {R"(\bs?rand\s*\(|\brandom_device\b|\bmt19937|\bdefault_random_engine\b|\bminstd_rand)",
+     {},
+     "random numbers come from messages/random.hpp only"},
+};
+
+// In these rooms order reaches an output, so that an exception needs its reason beside it.
+const char* const order_excuse = "// order never reaches an output";
+const std::vector<forbidden> forbidden_order = {
+    {R"(\bunordered_\w+)", {}, "an unordered container's order is not the same everywhere"},
+    {R"(\b(map|set)\s*<\s*(const\s+)?[\w:]+(\s+const)?\s*\*)",
+     {},
+     "a container ordered by addresses differs from run to run"},
+};
+
+bool allowed(const source& s, const names& where) {
+  return std::any_of(where.begin(), where.end(),
+                     [&](const std::string& w) { return s.path.starts_with(w + "/"); });
+}
+
+bool free_room(const source& s) {
+  return s.room() == "tests" || s.room() == "bench";
+}
+
+finding at(const source& s, std::size_t index, std::string sentence) {
+  return {s.path, index + 1, std::move(sentence)};
+}
+
+void check_include(const source& s, std::size_t i, const std::string& name, bool quoted,
+                   std::vector<finding>& out) {
+  if (name.starts_with("../") || name.find("/../") != std::string::npos) {
+    out.push_back(at(s, i, "includes upwards; write \"room/file.hpp\""));
+    return;
+  }
+  if (free_room(s)) return;
+  const auto room = name.substr(0, name.find('/'));
+  const auto rule = may_use.find(s.room());
+  if (quoted && rule != may_use.end() && may_use.count(room) && room != s.room() &&
+      !rule->second.count(room))
+    out.push_back(at(s, i, s.room() + "/ must not use " + room + "/"));
+  for (const auto& lib : libraries)
+    if (!allowed(s, lib.rooms) && std::regex_match(name, std::regex{lib.pattern}))
+      out.push_back(at(s, i, s.room() + "/ must not include <" + name + ">"));
+}
+
+void check_codes(const source& s, const std::vector<forbidden>& rules, std::vector<finding>& out) {
+  for (const auto& rule : rules) {
+    if (allowed(s, rule.rooms)) continue;
+    const std::regex pattern{rule.pattern};
+    for (std::size_t i = 0; i < s.code.size(); ++i) {
+      if (s.code[i].starts_with("#include")) continue;
+      if (std::regex_search(s.code[i], pattern) &&
+          s.lines[i].find(order_excuse) == std::string::npos)
+        out.push_back(at(s, i, rule.sentence));
+    }
+  }
+}
+
+/// Columns, not bytes: a UTF-8 continuation byte is none.
+std::size_t columns(const std::string& line) {
+  return static_cast<std::size_t>(
+      std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+}  // namespace
+
+std::vector<finding> check_includes(const source& s) {
+  static const std::regex include{R"(\s*#\s*include\s*([<"])([^>"]+)[>"].*)"};
+  std::vector<finding> out;
+  for (std::size_t i = 0; i < s.code.size(); ++i) {
+    std::smatch m;
+    if (std::regex_match(s.code[i], m, include)) check_include(s, i, m[2], m[1] == "\"", out);
+  }
+  return out;
+}
+
+std::vector<finding> check_determinism(const source& s) {
+  std::vector<finding> out;
+  check_codes(s, forbidden_code, out);
+  const auto room = s.room();
+  if (room == "planners" || room == "actors") check_codes(s, forbidden_order, out);
+  return out;
+}
+
+std::vector<finding> check_form(const source& s) {
+  static const std::regex unfinished{
+      "\\b(TO"
+      "DO|FIX"
+      "ME|XX"
+      "X)\\b"};
+  constexpr std::size_t max_lines = 500, max_columns = 100;
+  std::vector<finding> out;
+  for (std::size_t i = 0; i < s.lines.size(); ++i) {
+    if (const auto n = columns(s.lines[i]); n > max_columns)
+      out.push_back(at(s, i, "is " + std::to_string(n) + " columns wide; 100 are allowed"));
+    if (std::regex_search(s.lines[i], unfinished))
+      out.push_back(at(s, i, "marks unfinished work; finish it or open an issue"));
+  }
+  if (s.lines.size() > max_lines)
+    out.push_back(at(s, 0, "has " + std::to_string(s.lines.size()) + " lines; split it at 500"));
+  if (s.is_header() && std::find(s.lines.begin(), s.lines.end(), "#pragma once") == s.lines.end())
+    out.push_back(at(s, 0, "has no #pragma once"));
+  return out;
+}
+
+std::vector<finding> check(const source& s, const checkout& c) {
+  if (s.path.ends_with(".md")) return check_page(s, c);
+  std::vector<finding> out;
+  if (!s.is_cpp()) return out;
+  for (auto rule : {check_includes, check_determinism, check_form})
+    for (auto& f : rule(s)) out.push_back(std::move(f));
+  return out;
+}
+
+}  // namespace troupe::tidy

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tidy/source.hpp"
+
+namespace troupe::tidy {
+
+/// A breach of a house rule; printed as "path:line: sentence".
+struct finding {
+  std::string path;
+  std::size_t line = 1;
+  std::string sentence;
+
+  std::string text() const { return path + ":" + std::to_string(line) + ": " + sentence; }
+};
+
+/// What of the checkout a rule may ask about besides the file that it reads.
+struct checkout {
+  std::function<bool(const std::string& path)> exists;
+  std::vector<std::string> dev_commands;  // that ./dev knows
+};
+
+/// The rooms that a room may include from, and the libraries that only some rooms may.
+std::vector<finding> check_includes(const source& s);
+/// Clocks, sleeps and randomness in their places; no order from hashes or addresses.
+std::vector<finding> check_determinism(const source& s);
+/// Line and file lengths, `#pragma once`, words that mark unfinished work.
+std::vector<finding> check_form(const source& s);
+/// Links of a page to files of the project, and the commands in its code blocks.
+std::vector<finding> check_page(const source& s, const checkout& c);
+
+/// Every rule that applies to the file.
+std::vector<finding> check(const source& s, const checkout& c);
+
+/// The commands of ./dev, read from its text.
+std::vector<std::string> read_dev_commands(const source& dev);
+
+}  // namespace troupe::tidy

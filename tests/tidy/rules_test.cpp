@@ -1,0 +1,130 @@
+#include "tidy/rules.hpp"
+
+#include <catch2/catch.hpp>
+#include <sstream>
+
+using namespace troupe::tidy;
+
+namespace {
+
+checkout sample_checkout() {
+  checkout c;
+  c.exists = [](const std::string& p) {
+    return p == "docs/there.md" || p == "cli/verb_plan.cpp" || p == "configs/there.yaml";
+  };
+  c.dev_commands = {"demo", "test"};
+  return c;
+}
+
+/// What the rules say of a file with this text: lines "number: sentence".
+std::string said(const std::string& path, const std::string& text) {
+  std::ostringstream out;
+  for (const auto& f : check(read_source(path, text), sample_checkout()))
+    out << f.line << ": " << f.sentence << "\n";
+  return out.str();
+}
+
+bool refused(const std::string& path, const std::string& line) {
+  return said(path, line + "\n").find("1: ") == 0;
+}
+
+}  // namespace
+
+TEST_CASE("a clean file is left alone") {
+  CHECK(said("planners/has.cpp", "#include \"planners/has.hpp\"\n#include <vector>\nint a;\n") ==
+        "");
+}
+
+TEST_CASE("an include of a room that a room must not use is refused, with file and line") {
+  CHECK(said("planners/a.cpp", "int x;\n#include \"runtime/clock.hpp\"\n") ==
+        "2: planners/ must not use runtime/\n");
+  CHECK(refused("messages/a.cpp", "#include \"planners/has.hpp\""));
+  CHECK(refused("gpu/a.cpp", "#include \"runtime/clock.hpp\""));
+  CHECK(refused("configs/a.cpp", "#include \"actors/wiring.hpp\""));
+  CHECK_FALSE(refused("actors/a.cpp", "#include \"runtime/clock.hpp\""));
+  CHECK_FALSE(refused("tests/actors/a.cpp", "#include \"runtime/clock.hpp\""));
+}
+
+TEST_CASE("an include that climbs is refused everywhere") {
+  CHECK(refused("actors/a.cpp", "#include \"../runtime/clock.hpp\""));
+  CHECK(refused("tests/a.cpp", "#include \"a/../b.hpp\""));
+}
+
+TEST_CASE("a library's header is refused outside the rooms that own it") {
+  CHECK(refused("actors/a.cpp", "#include <zmq.hpp>"));
+  CHECK(refused("actors/a.cpp", "#include <sqlite3.h>"));
+  CHECK(refused("actors/a.cpp", "#include <cuda_runtime.h>"));
+  CHECK(refused("planners/a.cpp", "#include <caf/all.hpp>"));
+  CHECK(refused("planners/a.cpp", "#include <chrono>"));
+  CHECK(refused("runtime/a.cpp", "#include <yaml-cpp/yaml.h>"));
+  CHECK(refused("cli/a.cpp", "#include <msgpack.hpp>"));
+  CHECK_FALSE(refused("runtime/a.cpp", "#include <zmq.hpp>"));
+  CHECK_FALSE(refused("planners/a.cpp", "#include <coin/CbcModel.hpp>"));
+}
+
+TEST_CASE("clocks and sleeps are refused outside runtime, gpu and bench") {
+  CHECK(refused("actors/a.cpp", "auto t = std::chrono::steady_clock::now();"));
+  CHECK(refused("cli/a.cpp", "auto t = time(nullptr);"));
+  CHECK(refused("tests/actors/a.cpp", "std::this_thread::sleep_for(1s);"));
+  CHECK_FALSE(refused("runtime/a.cpp", "auto t = std::chrono::system_clock::now();"));
+  CHECK_FALSE(refused("bench/a.cpp", "auto t = std::chrono::system_clock::now();"));
+  CHECK_FALSE(refused("planners/a.cpp", "double iteration_time(0);"));
+}
+
+TEST_CASE("a rule does not look into comments and literals") {
+  CHECK_FALSE(refused("actors/a.cpp", "int a;  // steady_clock::now is banned"));
+  CHECK_FALSE(refused("actors/a.cpp", "auto s = \"steady_clock::now\";"));
+  CHECK_FALSE(refused("actors/a.cpp", "auto s = R\"(steady_clock::now)\";"));
+  CHECK(said("actors/a.cpp", "/* one\n sleep_for */ int a;\nchar q = '\"'; sleep_for(1);\n") ==
+        "3: sleeps; waiting belongs to runtime/\n");
+  CHECK(said("actors/a.cpp", "int n = 1'000; sleep_for(n);\n") ==
+        "1: sleeps; waiting belongs to runtime/\n");
+}
+
+TEST_CASE("random numbers from elsewhere are refused everywhere") {
+  CHECK(refused("runtime/a.cpp", "int x = std::rand();"));
+  CHECK(refused("tests/a.cpp", "std::mt19937_64 engine;"));
+  CHECK(refused("actors/a.cpp", "std::random_device d;"));
+}
+
+TEST_CASE("unordered containers and keys by address need their reason in planners and actors") {
+  CHECK(refused("planners/a.cpp", "std::unordered_map<int, int> m;"));
+  CHECK(refused("actors/a.cpp", "std::map<const node*, int> m;"));
+  CHECK(refused("actors/a.cpp", "std::set<node *> m;"));
+  CHECK_FALSE(refused("planners/a.cpp",
+                      "std::unordered_map<int, int> m;  // order never reaches an output"));
+  CHECK_FALSE(refused("cli/a.cpp", "std::unordered_map<int, int> m;"));
+  CHECK_FALSE(refused("planners/a.cpp", "std::map<int, node*> m;"));
+}
+
+TEST_CASE("form: long lines, long files, unguarded headers and unfinished work") {
+  CHECK(refused("cli/a.cpp", std::string(101, 'x')));
+  CHECK_FALSE(refused("cli/a.cpp", std::string(100, 'x')));
+  CHECK_FALSE(
+      refused("cli/a.cpp", "// " + std::string(48, 'x') + "\xC3\xA4" + std::string(48, 'x')));
+  CHECK(refused("cli/a.hpp", "int a;"));
+  CHECK_FALSE(refused("cli/a.hpp", "#pragma once"));
+  std::string text;
+  for (int i = 0; i < 501; ++i) text += "int a;\n";
+  CHECK(said("cli/a.cpp", text) == "1: has 501 lines; split it at 500\n");
+  CHECK(refused("cli/a.cpp", std::string{"// TO"} + "DO: later"));
+}
+
+TEST_CASE("a page's links and commands must lead somewhere") {
+  CHECK(said("README.md", "see [there](docs/there.md#part), [web](https://example.org)\n") == "");
+  CHECK(said("docs/a.md", "see [there](there.md)\n") == "");
+  CHECK(said("docs/a.md", "see [gone](../gone.md)\n") ==
+        "1: links to gone.md, which is not there\n");
+  CHECK(said("README.md", "    ./dev demo   # runs\n    ./dev fly\n") ==
+        "2: ./dev has no command 'fly'\n");
+  CHECK(said("README.md", "```\n$ troupe plan configs/there.yaml\n$ troupe fly\n```\n") ==
+        "3: troupe has no verb 'fly'\n");
+  CHECK(said("README.md", "    troupe plan configs/gone.yaml\n") ==
+        "1: names configs/gone.yaml, which is not there\n");
+}
+
+TEST_CASE("the commands of ./dev are read from its text") {
+  const auto dev =
+      read_source("dev", "x) no\ncase \"$verb\" in\n  demo) a ;;\n  help | -h) b ;;\n");
+  CHECK(read_dev_commands(dev) == std::vector<std::string>{"demo", "help"});
+}
