@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace troupe::runtime {
+
+/// A heap of (time, sequence) with four children a parent: half as deep as a binary one, and a
+/// parent's children lie beside each other. Sequences are unique, so the order is total.
+class event_heap {
+ public:
+  struct entry {
+    std::int64_t time = 0;
+    std::uint64_t sequence = 0;
+    std::uint32_t slot = 0;
+
+    bool before(const entry& o) const {
+      return time < o.time || (time == o.time && sequence < o.sequence);
+    }
+  };
+
+  bool empty() const { return entries_.empty(); }
+  std::size_t size() const { return entries_.size(); }
+  const entry& top() const { return entries_.front(); }
+
+  void push(entry e) {
+    entries_.push_back(e);
+    std::size_t at = entries_.size() - 1;
+    while (at > 0) {
+      const std::size_t parent = (at - 1) / 4;
+      if (!e.before(entries_[parent])) break;
+      entries_[at] = entries_[parent];
+      at = parent;
+    }
+    entries_[at] = e;
+  }
+
+  void pop() {
+    const entry last = entries_.back();
+    entries_.pop_back();
+    if (!entries_.empty()) sink(0, last);
+  }
+
+  /// Removes every entry for which `drop` holds, in linear time.
+  template <class Predicate>
+  void remove_if(Predicate drop) {
+    std::erase_if(entries_, drop);
+    for (std::size_t i = entries_.size() / 4 + 1; i-- > 0;)
+      if (i < entries_.size()) sink(i, entries_[i]);
+  }
+
+  void clear() { entries_.clear(); }
+
+ private:
+  void sink(std::size_t at, entry e) {
+    const std::size_t n = entries_.size();
+    for (;;) {
+      const std::size_t first = 4 * at + 1;
+      if (first >= n) break;
+      const std::size_t end = first + 4 < n ? first + 4 : n;
+      std::size_t least = first;
+      for (std::size_t c = first + 1; c < end; ++c)
+        if (entries_[c].before(entries_[least])) least = c;
+      if (!entries_[least].before(e)) break;
+      entries_[at] = entries_[least];
+      at = least;
+    }
+    entries_[at] = e;
+  }
+
+  std::vector<entry> entries_;
+};
+
+}  // namespace troupe::runtime
