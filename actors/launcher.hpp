@@ -1,0 +1,30 @@
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "messages/frame.hpp"
+#include "messages/reason.hpp"
+#include "messages/work.hpp"
+
+namespace troupe::actors {
+
+/// Starts and stops the external programs of one node. Never blocks; never called from two threads.
+class launcher {
+ public:
+  virtual ~launcher() = default;
+
+  /// Starts the order's command in a process group of its own, or says why it cannot.
+  virtual expected<void> start(const work_order& w) = 0;
+
+  /// Asks the group to end, and makes it end a while later; `at_once` leaves no while.
+  virtual void stop(lease_id lease, bool at_once) = 0;
+
+  /// How every program is doing that has been started and not yet been reported as ended.
+  virtual std::vector<part_report> poll() = 0;
+
+  /// Up to 64 KiB of a lease's output from `offset` on.
+  virtual expected<payload> read_log(lease_id lease, std::uint64_t offset) const = 0;
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,209 @@
+#include "actors/ledger.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include <fmt/format.h>
+
+namespace troupe::actors {
+
+namespace {
+
+auto contradiction(std::string text) { return refuse(reason::kind::invalid, std::move(text)); }
+
+/// Bad news in the order in which it decides a lease's outcome when several parts differ.
+bool is_bad(lease_outcome o) { return o != lease_outcome::succeeded; }
+
+/// Leases that end so put their job back into the queue.
+bool goes_on(lease_outcome o) {
+  return o == lease_outcome::preempted || o == lease_outcome::lost || o == lease_outcome::out_of_memory;
+}
+
+}  // namespace
+
+ledger::ledger(const cluster& c) {
+  for (const auto& n : c.nodes) {
+    idle_.push_back(n.gpus);
+    holder_.emplace_back(n.gpus, lease_id{0});
+  }
+}
+
+expected<void> ledger::apply(const journal_entry& e) {
+  return std::visit([this](const auto& entry) { return on(entry); }, e);
+}
+
+const job_record* ledger::job(job_id id) const {
+  auto it = jobs_.find(id);
+  return it == jobs_.end() ? nullptr : &it->second;
+}
+
+const lease_record* ledger::lease(lease_id id) const {
+  auto it = leases_.find(id);
+  return it == leases_.end() ? nullptr : &it->second;
+}
+
+const job_record* ledger::job_of_request(std::uint64_t request) const {
+  auto it = requests_.find(request);
+  return it == requests_.end() ? nullptr : job(it->second);
+}
+
+std::vector<std::uint16_t> ledger::take_lowest(node_index n, std::uint32_t count) const {
+  std::vector<std::uint16_t> result;
+  for (std::uint16_t d = 0; d < holder_[n].size() && result.size() < count; ++d)
+    if (holder_[n][d] == 0) result.push_back(d);
+  return result;
+}
+
+expected<void> ledger::on(const epoch_begun& e) {
+  if (e.epoch <= epoch_) return contradiction(fmt::format("epoch {} begins after {}", e.epoch, epoch_));
+  epoch_ = e.epoch;
+  return {};
+}
+
+expected<void> ledger::on(const job_accepted& e) {
+  if (jobs_.contains(e.job)) return contradiction(fmt::format("job {} is accepted twice", e.job));
+  auto& j = jobs_[e.job];
+  j.id = e.job;
+  j.request = e.request;
+  j.spec = std::make_shared<const job_spec>(e.spec);
+  j.submitted_s = e.at_s;
+  requests_[e.request] = e.job;
+  next_job_ = std::max(next_job_, e.job + 1);
+  ++unfinished_;
+  return {};
+}
+
+expected<void> ledger::on(const lease_granted& e) {
+  auto it = jobs_.find(e.job);
+  if (it == jobs_.end() || it->second.state != job_state::waiting)
+    return contradiction(fmt::format("lease {} is for job {}, which does not wait", e.lease, e.job));
+  if (e.lease < next_lease_) return contradiction(fmt::format("lease {} is granted twice", e.lease));
+  if (e.parts.empty()) return contradiction(fmt::format("lease {} holds nothing", e.lease));
+  for (const auto& part : e.parts) {
+    if (part.node >= holder_.size())
+      return contradiction(fmt::format("lease {} is for node {}, which is not there", e.lease, part.node));
+    for (auto d : part.devices)
+      if (d >= holder_[part.node].size() || holder_[part.node][d] != 0)
+        return contradiction(fmt::format("lease {} takes GPU {} of node {}, which is not free", e.lease, d, part.node));
+  }
+  auto& j = it->second;
+  j.where.clear();
+  for (const auto& part : e.parts) {
+    for (auto d : part.devices) holder_[part.node][d] = e.lease;
+    idle_[part.node] -= static_cast<std::uint32_t>(part.devices.size());
+    j.where.push_back({part.node, static_cast<std::uint32_t>(part.devices.size())});
+  }
+  j.state = job_state::running;
+  j.lease = e.lease;
+  j.how = e.how;
+  j.predicted_bytes = e.predicted_bytes;
+  ++j.attempts;
+  if (j.started_s == 0) j.started_s = e.at_s;
+  next_lease_ = e.lease + 1;
+  auto& l = leases_[e.lease];
+  l.granted = e;
+  l.ended.assign(e.parts.size(), false);
+  l.iterations = std::numeric_limits<std::uint64_t>::max();
+  return {};
+}
+
+expected<void> ledger::on(const lease_revoked& e) {
+  auto it = leases_.find(e.lease);
+  if (it == leases_.end()) return contradiction(fmt::format("lease {} is revoked, but not held", e.lease));
+  auto& l = it->second;
+  if (!is_bad(l.outcome)) {
+    l.outcome = e.why;
+    l.detail = e.detail;
+  }
+  // A user's wish to end the job outranks what else goes wrong with it.
+  if (e.why == lease_outcome::cancelled) l.outcome = e.why;
+  l.revoked = true;
+  jobs_[l.granted.job].state = job_state::stopping;
+  return {};
+}
+
+expected<void> ledger::on(const part_ended& e) {
+  auto it = leases_.find(e.lease);
+  if (it == leases_.end() || e.part >= it->second.ended.size() || it->second.ended[e.part])
+    return contradiction(fmt::format("part {} of lease {} ends, but is not held", e.part, e.lease));
+  auto& l = it->second;
+  const auto& part = l.granted.parts[e.part];
+  l.ended[e.part] = true;
+  for (auto d : part.devices) holder_[part.node][d] = 0;
+  idle_[part.node] += static_cast<std::uint32_t>(part.devices.size());
+  l.iterations = std::min(l.iterations, e.iterations);
+  l.peak_bytes = std::max(l.peak_bytes, e.peak_bytes);
+  if (is_bad(e.outcome) && !is_bad(l.outcome)) {
+    l.outcome = e.outcome;
+    l.detail = e.detail;
+  }
+  if (std::find(l.ended.begin(), l.ended.end(), false) == l.ended.end()) {
+    close(l);
+    leases_.erase(it);
+  }
+  return {};
+}
+
+void ledger::close(lease_record& l) {
+  auto& j = jobs_[l.granted.job];
+  const bool ran_out = l.outcome == lease_outcome::out_of_memory;
+  j.peak_bytes = l.peak_bytes;
+  j.detail = l.detail;
+  // What was predicted against what was seen, for every attempt that says something about it.
+  if (ran_out || l.peak_bytes > 0)
+    j.memory.push_back({l.granted.how, l.granted.predicted_bytes, l.peak_bytes, ran_out});
+  if (ran_out) {
+    ++j.out_of_memory;
+    j.bytes_floor = std::max(j.bytes_floor, l.granted.predicted_bytes);
+  }
+  if (goes_on(l.outcome)) {
+    const auto left = j.spec->iterations - std::min(j.spec->iterations, j.iterations_done);
+    j.iterations_done += std::min(l.iterations, left);
+    j.state = job_state::waiting;
+    return;
+  }
+  if (l.outcome == lease_outcome::succeeded) j.iterations_done = j.spec->iterations;
+  j.state = job_state::stopping;
+  closed_[j.id] = l.outcome;
+}
+
+std::unique_ptr<job_ended> ledger::due(job_id id, double now_s) const {
+  auto it = closed_.find(id);
+  if (it == closed_.end()) return nullptr;
+  auto result = std::make_unique<job_ended>();
+  result->job = id;
+  result->at_s = now_s;
+  result->detail = jobs_.at(id).detail;
+  result->final_state = it->second == lease_outcome::succeeded ? job_state::finished
+                        : it->second == lease_outcome::cancelled ? job_state::cancelled
+                                                                 : job_state::failed;
+  return result;
+}
+
+expected<void> ledger::on(const job_ended& e) {
+  auto it = jobs_.find(e.job);
+  if (it == jobs_.end()) return contradiction(fmt::format("job {} ends, but was never accepted", e.job));
+  auto& j = it->second;
+  if (is_final(j.state)) return contradiction(fmt::format("job {} ends twice", e.job));
+  if (leases_.contains(j.lease)) return contradiction(fmt::format("job {} ends while it holds GPUs", e.job));
+  j.state = e.final_state;
+  j.ended_s = e.at_s;
+  j.detail = e.detail;
+  closed_.erase(e.job);
+  --unfinished_;
+  return {};
+}
+
+bool ledger::operator==(const ledger& o) const {
+  if (epoch_ != o.epoch_ || next_job_ != o.next_job_ || next_lease_ != o.next_lease_ || holder_ != o.holder_ ||
+      closed_ != o.closed_ || jobs_.size() != o.jobs_.size() || leases_.size() != o.leases_.size())
+    return false;
+  return std::equal(jobs_.begin(), jobs_.end(), o.jobs_.begin(), [](const auto& a, const auto& b) {
+    const auto &x = a.second, &y = b.second;
+    return x.id == y.id && x.state == y.state && x.attempts == y.attempts && x.lease == y.lease &&
+           x.iterations_done == y.iterations_done && x.out_of_memory == y.out_of_memory &&
+           x.started_s == y.started_s && x.ended_s == y.ended_s && *x.spec == *y.spec;
+  });
+}
+
+}  // namespace troupe::actors

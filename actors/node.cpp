@@ -1,0 +1,178 @@
+#include "actors/node.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "actors/post.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+// How often programs are looked at; simulated work has timers of its own.
+constexpr double poll_s = 0.05;
+
+std::chrono::nanoseconds nanoseconds_of(double s) {
+  return std::chrono::nanoseconds{static_cast<std::int64_t>(s * 1e9)};
+}
+
+bool is_over(const part_report& r) { return r.now != part_report::state::running; }
+
+}  // namespace
+
+void node_state::start(node_actor::pointer self, runtime::host h, node_options options) {
+  self_ = self;
+  host_ = std::move(h);
+  options_ = std::move(options);
+  lease_until_s_ = now() + settings().lease_s;
+  look_around();
+}
+
+void node_state::receive(const frame& f) {
+  auto decoded = decode(f.header.bytes());
+  if (!decoded || decoded->first.to != host_.self) return;
+  auto& [envelope, m] = *decoded;
+  if (const auto* orders = std::get_if<node_orders>(&m)) follow(*orders);
+  else if (const auto* log = std::get_if<read_log>(&m)) send_log(envelope.from, *log);
+}
+
+void node_state::follow(const node_orders& o) {
+  if (o.incarnation != host_.incarnation || std::pair{o.epoch, o.sequence} <= std::pair{epoch_, orders_}) return;
+  epoch_ = o.epoch;
+  orders_ = o.sequence;
+  while (!sent_.empty() && sent_.front().first <= o.heard) {
+    lease_until_s_ = sent_.front().second + settings().lease_s;
+    sent_.pop_front();
+  }
+  for (auto& [id, p] : parts_) p.wanted = false;
+  std::vector<const work_order*> fresh;
+  for (const auto& w : o.want) {
+    if (auto it = parts_.find(w.lease); it != parts_.end()) it->second.wanted = true;
+    else if (w.incarnation == host_.incarnation) fresh.push_back(&w);
+  }
+  for (auto it = parts_.begin(); it != parts_.end();) {
+    auto& p = it->second;
+    if (!p.wanted && !is_over(p.report)) stop(p, false);
+    // Forgotten once the controller has heard how it ended and wants it no more.
+    const bool done = !p.wanted && is_over(p.report) && p.said != 0 && p.said <= o.heard;
+    it = done ? parts_.erase(it) : std::next(it);
+  }
+  for (const auto* w : fresh) begin(*w);
+  if (changed_) report();
+}
+
+void node_state::begin(const work_order& w) {
+  auto& p = parts_[w.lease];
+  p.order = w;
+  p.report.lease = w.lease;
+  p.started_s = now();
+  p.start = ++starts_;
+  p.simulated = w.command.empty() || !options_.launcher;
+  changed_ = true;
+  if (p.simulated) {
+    const double work_s = w.out_of_memory ? 0 : static_cast<double>(w.iterations) * w.iteration_s;
+    self_->delayed_send(node_actor{self_}, nanoseconds_of((w.start_s + work_s) * options_.slowdown), work_done{w.lease, p.start});
+  } else if (auto ok = options_.launcher->start(w); !ok) {
+    p.report.now = part_report::state::failed;
+    p.report.exit_code = 127;
+    p.report.detail = ok.error().text;
+  }
+}
+
+void node_state::finish(const work_done& w) {
+  auto it = parts_.find(w.lease);
+  if (it == parts_.end() || it->second.start != w.start || is_over(it->second.report)) return;
+  auto& p = it->second;
+  p.report.now = p.order.out_of_memory ? part_report::state::out_of_memory : part_report::state::succeeded;
+  p.report.iterations = p.order.out_of_memory ? 0 : p.order.iterations;
+  if (p.order.out_of_memory) p.report.detail = "out of memory (simulated: the memory formula says so)";
+  report();
+}
+
+std::uint64_t node_state::iterations_by_now(const part& p) const {
+  const double worked_s = now() - p.started_s - p.order.start_s * options_.slowdown;
+  if (worked_s <= 0 || p.order.iteration_s <= 0) return 0;
+  const auto done = static_cast<std::uint64_t>(std::floor(worked_s / (p.order.iteration_s * options_.slowdown)));
+  return std::min(done, p.order.iterations);
+}
+
+void node_state::stop(part& p, bool at_once) {
+  if (!p.simulated) return options_.launcher->stop(p.order.lease, at_once);
+  p.report.now = part_report::state::stopped;
+  p.report.iterations = iterations_by_now(p);
+  changed_ = true;
+}
+
+void node_state::poll_launcher() {
+  if (!options_.launcher) return;
+  for (auto& r : options_.launcher->poll()) {
+    auto it = parts_.find(r.lease);
+    if (it == parts_.end() || is_over(it->second.report)) continue;
+    if (is_over(r)) changed_ = true;
+    it->second.report = std::move(r);
+  }
+}
+
+void node_state::look_around() {
+  poll_launcher();
+  if (now() > lease_until_s_) {
+    // Nobody may know that we are still at it: what we do, another node may have been told to do.
+    for (auto& [id, p] : parts_) {
+      if (is_over(p.report)) continue;
+      p.report.detail = "the controller was not heard from for a lease's time";
+      stop(p, true);
+    }
+  }
+  if (changed_ || now() >= report_due_s_) report();
+  const double wait_s = options_.launcher ? std::min(poll_s, settings().heartbeat_s) : settings().heartbeat_s;
+  self_->delayed_send(node_actor{self_}, nanoseconds_of(wait_s), tick{});
+}
+
+void node_state::report() {
+  constexpr std::size_t remembered = 64;  // reports on their way; older ones renew nothing
+  node_report r{host_.incarnation, ++reports_, epoch_, orders_, {}, {}};
+  for (auto& [id, p] : parts_) {
+    if (is_over(p.report) && p.said == 0) p.said = r.sequence;
+    r.parts.push_back(p.report);
+  }
+  sent_.emplace_back(r.sequence, now());
+  if (sent_.size() > remembered) sent_.pop_front();
+  changed_ = false;
+  report_due_s_ = now() + settings().heartbeat_s * 0.999;  // a timer may come a rounding error early
+  post(host_, controller_address, r);
+}
+
+void node_state::send_log(address to, const read_log& r) {
+  log_chunk reply{r.request, r.lease, r.offset, true, {}};
+  auto it = parts_.find(r.lease);
+  const bool running = it != parts_.end() && !is_over(it->second.report);
+  payload bytes;
+  if (!options_.launcher) {
+    reply.why = {reason::kind::unavailable, "simulated work writes no log"};
+  } else if (auto read = options_.launcher->read_log(r.lease, r.offset); read) {
+    bytes = std::move(*read);
+    reply.ended = !running && bytes.empty();
+  } else {
+    reply.ended = !running;
+    reply.why = read.error();
+  }
+  post(host_, to, reply, std::move(bytes));
+}
+
+node_actor::behavior_type node(node_actor::stateful_pointer<node_state> self, runtime::host h, node_options options) {
+  auto& s = self->state;
+  auto net = h.net;
+  s.start(self, std::move(h), std::move(options));
+  return {
+      [&s, net](const arrived& a) {
+        s.receive(a.what);
+        net->handled(a.what);
+      },
+      [&s](const work_done& w) { s.finish(w); },
+      [&s](const tick&) { s.look_around(); },
+  };
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "actors/launcher.hpp"
+#include "actors/protocol.hpp"
+#include "runtime/host.hpp"
+
+namespace troupe::actors {
+
+struct node_options {
+  std::shared_ptr<const troupe::cluster> cluster;
+  /// Null: every work is simulated, whether it has a command or not.
+  std::shared_ptr<actors::launcher> launcher;
+  /// How many times slower than planned simulated work is.
+  double slowdown = 1;
+};
+
+/// One machine. It does what the last orders say and nothing else, and stops everything by itself when
+/// the controller has not answered for a lease's time: then others may have its work.
+class node_state {
+ public:
+  node_state() = default;
+  void start(node_actor::pointer self, runtime::host h, node_options options);
+  void receive(const frame& f);
+  void finish(const work_done& w);
+  void look_around();
+
+ private:
+  struct part {
+    work_order order;
+    part_report report;
+    bool simulated = false;
+    bool wanted = true;
+    double started_s = 0;
+    std::uint64_t start = 0;   // tells its timer from an earlier one's
+    std::uint64_t said = 0;    // the first report that told its end; 0: not yet told
+  };
+
+  void follow(const node_orders& o);
+  void begin(const work_order& w);
+  void stop(part& p, bool at_once);
+  void send_log(address to, const read_log& r);
+  void poll_launcher();
+  void report();
+  std::uint64_t iterations_by_now(const part& p) const;
+  double now() const { return host_.clock->now_s(); }
+  const cluster_settings& settings() const { return options_.cluster->settings; }
+
+  node_actor::pointer self_ = nullptr;
+  runtime::host host_;
+  node_options options_;
+  std::map<lease_id, part> parts_;
+  std::uint64_t epoch_ = 0, orders_ = 0, reports_ = 0, starts_ = 0;
+  std::deque<std::pair<std::uint64_t, double>> sent_;  // reports not yet answered, and when they left
+  double lease_until_s_ = 0;
+  double report_due_s_ = 0;
+  bool changed_ = false;
+};
+
+node_actor::behavior_type node(node_actor::stateful_pointer<node_state> self, runtime::host h, node_options options);
+
+}  // namespace troupe::actors

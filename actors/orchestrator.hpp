@@ -1,0 +1,91 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "actors/ledger.hpp"
+#include "actors/protocol.hpp"
+#include "planners/idle_index.hpp"
+#include "runtime/host.hpp"
+
+namespace troupe::actors {
+
+struct orchestrator_options {
+  std::shared_ptr<const troupe::cluster> cluster;
+  /// All nodes are this machine: programs meet at 127.0.0.1.
+  bool local = false;
+  /// Sees every entry once it is durable.
+  std::function<void(const journal_entry&)> on_entry;
+  /// A planted bug, for the test that shows that the fault seeds find it: act first, journal later.
+  bool act_before_journal = false;
+};
+
+/// The one owner of the resource ledger. Everything that changes it passes here, is checked, is written
+/// to the journal, and only then acted on. Nodes are told all that they should be doing (node_orders)
+/// and tell all that they are doing (node_report); the difference is what happens next.
+class orchestrator_state {
+ public:
+  orchestrator_state() = default;
+  void start(orchestrator_actor::pointer self, runtime::host h, orchestrator_options options);
+
+  void hear(address from, const node_report& r);
+  void hear(address from, const membership& m);
+  void commit(const proposal& p);
+  void submit(address from, const submit_job& s);
+  void cancel(address from, const cancel_job& c);
+  void pass_on(address from, const read_log& r);
+  void show(const scheduler_actor& s);
+  void look_around();
+
+ private:
+  struct node_state {
+    bool present = false;
+    std::uint64_t incarnation = 0;
+    std::uint64_t report = 0;        // the last one's sequence
+    std::uint64_t orders = 0;        // the last one's sequence
+    double heard_s = 0;
+    std::set<lease_id> leases;       // with a part here that has not ended
+  };
+  struct gateway_state {
+    bool present = false;
+    std::uint64_t incarnation = 0, report = 0;
+    double heard_s = 0;
+  };
+
+  bool record(const journal_entry& e);
+  void publish(const journal_entry& e);
+  expected<void> grant(const planners::decision& d, const proposal::expectation& expected);
+  void revoke(lease_id id, lease_outcome why, const std::string& detail);
+  void end_part(lease_id id, std::uint32_t part, lease_outcome outcome, std::uint64_t iterations,
+                double peak_bytes, const std::string& detail);
+  void lose_part(lease_id id, std::uint32_t part, const std::string& detail);
+  void hear_part(node_index n, lease_id id, const node_report& r);
+  void set_present(node_index n, bool present);
+  void settle(job_id id);
+  void refresh_idle(node_index n);
+  void send_orders(node_index n);
+  double now() const { return host_.clock->now_s(); }
+  double silence_limit_s() const;
+
+  orchestrator_actor::pointer self_ = nullptr;
+  runtime::host host_;
+  orchestrator_options options_;
+  std::optional<ledger> ledger_;
+  std::optional<planners::idle_index> idle_;
+  std::vector<node_state> nodes_;
+  std::vector<gateway_state> gateways_;
+  // (lease, node): the first orders of this epoch that leave the revoked lease out.
+  std::map<std::pair<lease_id, node_index>, std::uint64_t> left_out_;
+  std::set<node_index> to_order_;    // nodes whose orders changed in this handler
+  scheduler_actor scheduler_;
+};
+
+orchestrator_actor::behavior_type orchestrator(
+    orchestrator_actor::stateful_pointer<orchestrator_state> self, runtime::host h,
+    orchestrator_options options);
+
+}  // namespace troupe::actors

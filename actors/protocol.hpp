@@ -1,0 +1,150 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <caf/all.hpp>
+
+#include "messages/client.hpp"
+#include "messages/frame.hpp"
+#include "messages/journal.hpp"
+#include "messages/message.hpp"
+#include "planners/policy.hpp"
+
+// The typed interfaces of the graph. What crosses hosts arrives as inbound<T>; the rest stays inside one.
+
+namespace troupe::actors {
+
+/// A message from another host. While it lives, it holds one credit of its connection: the sender gets
+/// it back when the handler is done, so that no mailbox grows without bound.
+template <class T>
+struct inbound {
+  address from = 0;
+  T body;
+  payload raw;
+  std::shared_ptr<const void> credit;
+};
+
+/// A frame as the transport handed it over.
+struct arrived {
+  frame what;
+};
+
+/// Time to look around (heartbeats, liveness, retries).
+struct tick {};
+
+/// The policy's round, or its next look at a changed queue.
+struct decide_now {};
+
+/// Something was written to the journal, and is true.
+struct ledger_event {
+  std::shared_ptr<const journal_entry> entry;
+};
+
+/// A host came or went, as the orchestrator sees it.
+struct presence {
+  address who = 0;
+  bool present = false;
+};
+
+/// A job's plans, as MARP ranks them; with a reason when there are none.
+struct plans_made {
+  job_id job = 0;
+  std::shared_ptr<const std::vector<plan>> plans;
+  reason why;
+};
+
+/// What a policy decided, on its way to be committed. The estimator adds what it expects.
+struct proposal {
+  std::uint64_t number = 0;
+  std::vector<planners::decision> decisions;
+  std::vector<std::shared_ptr<const job_spec>> specs;  // one a decision
+  struct expectation {
+    double iteration_s = 0;
+    double bytes = 0;          // a GPU
+    bool out_of_memory = false;
+  };
+  std::vector<expectation> expected;                   // one a decision
+};
+
+/// The orchestrator is through with a proposal; what it refused, and why.
+struct settled {
+  std::uint64_t number = 0;
+  std::vector<std::pair<job_id, reason>> refused;
+};
+
+/// Simulated work has reached the end of what it does in this lease.
+struct work_done {
+  lease_id lease = 0;
+  std::uint64_t start = 0;  // tells a work from an earlier one of the same lease
+};
+
+/// A client's request, whatever it is, and its reply. Repeated until answered.
+struct ask {
+  message request;
+  double patience_s = 0;
+};
+struct answer {
+  expected<std::pair<message, payload>> reply = refuse(reason::kind::unavailable, "");
+};
+
+using scheduler_actor =
+    caf::typed_actor<caf::reacts_to<ledger_event>, caf::reacts_to<presence>, caf::reacts_to<plans_made>,
+                     caf::reacts_to<decide_now>, caf::reacts_to<settled>, caf::reacts_to<tick>,
+                     caf::reacts_to<inbound<query_jobs>>, caf::reacts_to<inbound<explain_job>>>;
+
+/// From now on, tell the scheduler everything, beginning with all that the journal holds.
+struct watch {
+  scheduler_actor scheduler;
+};
+
+using orchestrator_actor =
+    caf::typed_actor<caf::reacts_to<inbound<node_report>>, caf::reacts_to<proposal>,
+                     caf::reacts_to<inbound<submit_job>>, caf::reacts_to<inbound<cancel_job>>,
+                     caf::reacts_to<inbound<membership>>, caf::reacts_to<inbound<read_log>>,
+                     caf::reacts_to<watch>, caf::reacts_to<tick>>;
+
+/// "What plans are there for this job?"
+struct plans_wanted {
+  job_id job = 0;
+  std::shared_ptr<const job_spec> spec;
+  scheduler_actor reply_to;
+};
+
+using estimator_actor = caf::typed_actor<caf::reacts_to<plans_wanted>, caf::reacts_to<proposal>>;
+
+/// What a host's transport talks to.
+using door_actor = caf::typed_actor<caf::reacts_to<arrived>>;
+
+using gateway_actor = caf::typed_actor<caf::reacts_to<arrived>, caf::reacts_to<tick>>;
+
+using node_actor =
+    caf::typed_actor<caf::reacts_to<arrived>, caf::reacts_to<work_done>, caf::reacts_to<tick>>;
+
+using client_actor =
+    caf::typed_actor<caf::replies_to<ask>::with<answer>, caf::reacts_to<arrived>, caf::reacts_to<tick>>;
+
+}  // namespace troupe::actors
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::node_report>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::submit_job>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::cancel_job>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::membership>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::read_log>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::query_jobs>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::explain_job>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::arrived)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::tick)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::decide_now)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::ledger_event)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::presence)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::plans_wanted)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::watch)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::plans_made)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::proposal)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::settled)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::work_done)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::ask)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::answer)

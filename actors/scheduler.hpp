@@ -1,0 +1,80 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "actors/ledger.hpp"
+#include "actors/protocol.hpp"
+#include "planners/idle_index.hpp"
+#include "planners/policy.hpp"
+#include "runtime/host.hpp"
+
+namespace troupe::actors {
+
+struct scheduler_options {
+  std::shared_ptr<const troupe::cluster> cluster;
+  std::shared_ptr<const planners::policy> policy;
+  /// Told how long each decide() took, in real microseconds, and how many jobs it started or stopped.
+  std::function<void(double, std::size_t)> on_decision;
+};
+
+/// Keeps the job table, as the journal's entries tell it, and asks the policy what to do whenever
+/// something changed. It holds no policy of its own, and changes nothing: the orchestrator does.
+class scheduler_state {
+ public:
+  scheduler_state() = default;
+  void start(scheduler_actor::pointer self, runtime::host h, scheduler_options options,
+             orchestrator_actor orchestrator, estimator_actor estimator);
+
+  void learn(const journal_entry& e);
+  void learn(const presence& p);
+  void learn(const plans_made& p);
+  void learn(const settled& s);
+  void decide();
+  void begin_round();
+  void answer(address from, const query_jobs& q);
+  void answer(address from, const explain_job& q);
+  double round_s() const { return options_.policy->round_s(); }
+
+ private:
+  planners::job_view view_of(const job_record& j) const;
+  void place(const job_record& j);
+  void refresh_idle(node_index n);
+  void something_changed();
+  void propose(std::vector<planners::decision> decisions);
+  void retry_moves();
+  planners::snapshot look() const;
+  job_status status_of(const job_record& j) const;
+  std::vector<considered_plan> consider(const job_record& j) const;
+  std::string summary_of(const job_record& j) const;
+
+  scheduler_actor::pointer self_ = nullptr;
+  runtime::host host_;
+  scheduler_options options_;
+  orchestrator_actor orchestrator_;
+  estimator_actor estimator_;
+  std::optional<ledger> ledger_;
+  std::optional<planners::idle_index> idle_;
+  std::vector<bool> present_;
+  std::set<address> gateways_present_;
+  std::map<job_id, planners::job_view> waiting_, running_;
+  std::map<job_id, plans_made> plans_;                 // of every job that has not ended
+  // Starts that wait for GPUs which are being freed, until the policy is asked again.
+  std::map<job_id, planners::decision> moves_;
+  std::map<job_id, planners::decision> proposed_;      // starts of the proposal in flight
+  std::uint64_t proposals_ = 0;
+  bool in_flight_ = false;    // a proposal is not settled yet: what it took is not in the snapshot
+  bool asked_ = false;        // a decide_now is on its way
+  bool changed_ = false;
+};
+
+scheduler_actor::behavior_type scheduler(scheduler_actor::stateful_pointer<scheduler_state> self,
+                                         runtime::host h, scheduler_options options,
+                                         orchestrator_actor orchestrator, estimator_actor estimator);
+
+}  // namespace troupe::actors

@@ -1,0 +1,96 @@
+#include "actors/wiring.hpp"
+
+#include "actors/client.hpp"
+#include "actors/estimator.hpp"
+#include "actors/gateway.hpp"
+#include "actors/node.hpp"
+#include "actors/orchestrator.hpp"
+#include "actors/post.hpp"
+#include "actors/scheduler.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+template <class Handle>
+std::vector<caf::actor> listen(const runtime::host& h, const Handle& first) {
+  auto receiver = caf::actor_cast<caf::actor>(first);
+  h.net->listen([receiver](frame f) { caf::anon_send(receiver, arrived{std::move(f)}); });
+  return {receiver};
+}
+
+/// The controller's door: hands each message to the actor that it is for, and passes on what is not the
+/// controller's own (a node's answer to a client).
+class controller_door {
+ public:
+  controller_door(runtime::host h, orchestrator_actor o, scheduler_actor s)
+      : host_{std::move(h)}, orchestrator_{std::move(o)}, scheduler_{std::move(s)} {}
+
+  void receive(const frame& f) const {
+    auto net = host_.net;
+    const std::shared_ptr<const void> credit{nullptr, [net, f](const void*) { net->handled(f); }};
+    auto envelope = peek(f.header.bytes());
+    if (!envelope) return;
+    if (envelope->to != host_.self) {
+      host_.net->send(envelope->to, f);
+      return;
+    }
+    auto decoded = decode(f.header.bytes());
+    if (!decoded) return;
+    std::visit([&](auto& m) { hand_over(envelope->from, m, f.body, credit); }, decoded->second);
+  }
+
+ private:
+  template <class T>
+  void hand_over(address from, T& m, const payload& raw, const std::shared_ptr<const void>& credit) const {
+    if constexpr (std::is_same_v<T, query_jobs> || std::is_same_v<T, explain_job>)
+      caf::anon_send(scheduler_, inbound<T>{from, std::move(m), raw, credit});
+    else if constexpr (std::is_same_v<T, node_report> || std::is_same_v<T, membership> ||
+                       std::is_same_v<T, submit_job> || std::is_same_v<T, cancel_job> || std::is_same_v<T, read_log>)
+      caf::anon_send(orchestrator_, inbound<T>{from, std::move(m), raw, credit});
+    // Anything else is an answer, and the controller asks nothing.
+  }
+
+  runtime::host host_;
+  orchestrator_actor orchestrator_;
+  scheduler_actor scheduler_;
+};
+
+door_actor::behavior_type door(door_actor::pointer, controller_door d) {
+  return {[d = std::move(d)](const arrived& a) { d.receive(a.what); }};
+}
+
+}  // namespace
+
+std::vector<caf::actor> start_controller(caf::actor_system& system, const runtime::host& h,
+                                         const controller_options& options) {
+  auto o = system.spawn(orchestrator, h,
+                        orchestrator_options{options.cluster, options.local, options.on_entry, options.act_before_journal});
+  auto e = system.spawn(estimator, options.cluster, o);
+  auto s = system.spawn(scheduler, h, scheduler_options{options.cluster, options.policy, options.on_decision}, o, e);
+  auto d = system.spawn(door, controller_door{h, o, s});
+  auto result = listen(h, d);
+  result.push_back(caf::actor_cast<caf::actor>(o));
+  result.push_back(caf::actor_cast<caf::actor>(e));
+  result.push_back(caf::actor_cast<caf::actor>(s));
+  return result;
+}
+
+std::vector<caf::actor> start_gateway(caf::actor_system& system, const runtime::host& h,
+                                      std::shared_ptr<const troupe::cluster> c) {
+  return listen(h, system.spawn(gateway, h, std::move(c)));
+}
+
+std::vector<caf::actor> start_node(caf::actor_system& system, const runtime::host& h,
+                                   std::shared_ptr<const troupe::cluster> c, std::shared_ptr<launcher> programs,
+                                   double slowdown) {
+  return listen(h, system.spawn(node, h, node_options{std::move(c), std::move(programs), slowdown}));
+}
+
+client_actor start_client(caf::actor_system& system, const runtime::host& h) {
+  auto c = system.spawn(client, h);
+  listen(h, c);
+  return c;
+}
+
+}  // namespace troupe::actors

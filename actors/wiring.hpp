@@ -1,0 +1,39 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include <caf/actor.hpp>
+#include <caf/actor_system.hpp>
+
+#include "actors/launcher.hpp"
+#include "actors/protocol.hpp"
+#include "messages/cluster.hpp"
+#include "planners/policy.hpp"
+#include "runtime/host.hpp"
+
+// Joins the graph's actors to a host of some world. Which world it is, the host knows and nobody else.
+
+namespace troupe::actors {
+
+struct controller_options {
+  std::shared_ptr<const troupe::cluster> cluster;
+  std::shared_ptr<const planners::policy> policy;
+  bool local = false;                                              // all nodes are this machine
+  std::function<void(const journal_entry&)> on_entry;              // durable entries, as they come
+  std::function<void(double us, std::size_t n)> on_decision;       // what each decision cost
+  bool act_before_journal = false;                                 // a planted bug; see orchestrator.hpp
+};
+
+/// Each starts a host's actors, the one that receives its frames first, and lets its transport talk to it.
+std::vector<caf::actor> start_controller(caf::actor_system& system, const runtime::host& h,
+                                         const controller_options& options);
+std::vector<caf::actor> start_gateway(caf::actor_system& system, const runtime::host& h,
+                                      std::shared_ptr<const troupe::cluster> c);
+std::vector<caf::actor> start_node(caf::actor_system& system, const runtime::host& h,
+                                   std::shared_ptr<const troupe::cluster> c,
+                                   std::shared_ptr<launcher> programs = nullptr, double slowdown = 1);
+client_actor start_client(caf::actor_system& system, const runtime::host& h);
+
+}  // namespace troupe::actors

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <chrono>
+
+namespace troupe::runtime {
+
+/// Real time that passed, in any world: for reporting what a decision cost, never for deciding.
+class stopwatch {
+ public:
+  double us() const {
+    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begun_).count();
+  }
+  double s() const { return us() * 1e-6; }
+
+ private:
+  std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace troupe::runtime
