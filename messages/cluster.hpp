@@ -18,14 +18,15 @@ struct gpu_type {
   double memory_gbytes_s = 0;
   double efficiency = 0.45;  // share of the peak that training reaches
   double price_per_hour = 0;
-  std::string source;  // where the figures are from
+  std::string source;       // where the figures are from
+  std::uint32_t quota = 0;  // most GPUs of this type that one job may be given; 0: no limit
 
   double memory_bytes() const { return memory_gb * bytes_per_gb; }
   static constexpr auto fields() {
     using t = gpu_type;
     return std::tuple{&t::name,           &t::memory_gb,       &t::fp16_tflops,
                       &t::fp32_tflops,    &t::memory_gbytes_s, &t::efficiency,
-                      &t::price_per_hour, &t::source};
+                      &t::price_per_hour, &t::source,          &t::quota};
   }
   bool operator==(const gpu_type&) const = default;
 };

@@ -1,0 +1,126 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <system_error>
+
+#include "configs/load.hpp"
+#include "configs/model_reader.hpp"
+
+namespace troupe::configs {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+/// The models that are shipped, by name.
+std::vector<std::string> shipped_models() {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator at{configs_directory() / "models", error}, end; !error && at != end;
+       at.increment(error))
+    if (at->path().extension() == ".yaml") names.push_back(at->path().stem().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+/// A model by path: from the job's directory, the current one, the shipped files' tree; or a
+/// shipped model's bare name.
+model read_named_model(map_reader& map, const fs::path& directory) {
+  std::string named;
+  if (!map.read("model", named)) return {};
+  const auto shipped = configs_directory();
+  auto file = find_file(named, directory);
+  std::error_code error;
+  if (file.empty() && fs::exists(shipped.parent_path() / named, error))
+    file = shipped.parent_path() / named;
+  const auto by_name = shipped / "models" / (named + ".yaml");
+  if (file.empty() && is_name(named) && fs::exists(by_name, error)) file = by_name;
+  if (file.empty()) {
+    const auto stem = fs::path{named}.stem().string();
+    const auto near = nearest_name(stem, shipped_models());
+    map.fail("model",
+             fmt::format("no model '{}', neither beside this file nor in the current directory{}",
+                         shown(named),
+                         near ? fmt::format("; did you mean the shipped '{}'?", *near) : ""));
+    return {};
+  }
+  auto m = load_model(file);
+  if (m) return std::move(*m);
+  map.found().add(m.error());
+  return {};
+}
+
+void read_environment(map_reader& map, job_spec& job) {
+  const auto* v = map.find("environment");
+  if (!v) return;
+  map_reader variables{map.found(), *v, "environment"};
+  for (std::size_t i = 0; i < v->keys.size() && map.found().good(); ++i) {
+    const auto& key = v->keys[i];
+    const bool word = !key.empty() && key.size() <= 256 && !(key[0] >= '0' && key[0] <= '9') &&
+                      std::all_of(key.begin(), key.end(), [](unsigned char c) {
+                        return c == '_' || (c < 0x80 && std::isalnum(c));
+                      });
+    if (!word)
+      map.found().add(v->key_lines[i], "environment",
+                      fmt::format("'{}' cannot be a variable's name", shown(key)));
+    variables.read(key, job.environment[key]);
+  }
+}
+
+void check_words(map_reader& map, const job_spec& job, std::span<const gpu_type> catalogue) {
+  if (!map.found().good()) return;
+  if (job.microbatches && *job.microbatches > job.global_batch)
+    map.fail("microbatches", fmt::format("found {}, expected at most global_batch ({})",
+                                         *job.microbatches, job.global_batch));
+  const bool known = std::any_of(catalogue.begin(), catalogue.end(),
+                                 [&](const gpu_type& t) { return t.name == job.gpu_type; });
+  if (!job.gpu_type.empty() && !catalogue.empty() && !known) {
+    std::vector<std::string> names;
+    for (const auto& t : catalogue) names.push_back(t.name);
+    map.fail("gpu_type",
+             fmt::format("unknown GPU '{}'{}", shown(job.gpu_type), hint(job.gpu_type, names)));
+  }
+  for (const auto& word : job.command)
+    if (word.find('\0') != std::string::npos) map.fail("command", "a NUL byte in a word");
+  if (!job.command.empty() && job.command[0].empty())
+    map.fail("command", "the program's name is empty");
+}
+
+}  // namespace
+
+expected<job_spec> load_job(const fs::path& file, std::span<const gpu_type> catalogue) {
+  static const std::vector<std::string> objectives{"efficient", "fastest", "cheapest"};
+  const auto tree = load_value(file);
+  if (!tree) return tl::unexpected<reason>(tree.error());
+  findings found{file.string()};
+  map_reader map{found, *tree, ""};
+  job_spec job;
+  map.read_name("name", job.name, need::required);
+  if (const auto* v = map.find("model", need::required))
+    job.model = v->what == value::kind::map ? read_model(found, *v, "model", file.parent_path())
+                                            : read_named_model(map, file.parent_path());
+  map.read_whole<std::uint32_t>("global_batch", job.global_batch, 1, 100'000'000, need::required);
+  map.read("command", job.command);
+  map.read_whole<std::uint64_t>("iterations", job.iterations, 1, 1'000'000'000'000,
+                                job.command.empty() ? need::required : need::optional);
+  std::uint32_t microbatches = 0;
+  if (map.read_whole<std::uint32_t>("microbatches", microbatches, 1, 100'000'000))
+    job.microbatches = microbatches;
+  map.read("slo_s", job.slo_s, positive);
+  map.read("deadline_s", job.deadline_s, positive);
+  map.read("budget", job.budget, positive);
+  map.read_whole<std::int32_t>("priority", job.priority, -1'000'000, 1'000'000);
+  map.read_whole<std::uint32_t>("gpus", job.gpus, 1, 1'000'000);
+  map.read("gpu_type", job.gpu_type);
+  map.read("dataset_card", job.dataset_card);
+  map.read("merge", job.merge);
+  read_environment(map, job);
+  map.read("working_directory", job.working_directory);
+  map.read_choice("objective", job.objective, objectives);
+  map.finish();
+  check_words(map, job, catalogue);
+  if (!found.good()) return found.result();
+  return job;
+}
+
+}  // namespace troupe::configs

@@ -1,0 +1,119 @@
+#include "configs/value.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <system_error>
+
+namespace troupe::configs {
+
+namespace fs = std::filesystem;
+
+reason complaint(std::string_view file, int line, std::string_view place,
+                 std::string_view problem) {
+  std::string text{file};
+  if (line > 0) text += fmt::format(":{}", line);
+  text += ": ";
+  if (!place.empty()) text += fmt::format("{}: ", place);
+  return reason{reason::kind::invalid, text + std::string{problem}};
+}
+
+std::string shown(std::string_view text) {
+  constexpr std::size_t longest = 60;
+  std::string out;
+  for (const char c : text.substr(0, longest)) {
+    const auto u = static_cast<unsigned char>(c);
+    if (u < 0x20 || u == 0x7f)
+      out += fmt::format("\\x{:02x}", u);
+    else
+      out += c;
+  }
+  // A cut must not leave half a character behind.
+  if (text.size() > longest) {
+    while (!out.empty() && (static_cast<unsigned char>(out.back()) & 0xc0) == 0x80) out.pop_back();
+    if (!out.empty() && static_cast<unsigned char>(out.back()) >= 0xc0) out.pop_back();
+    out += "...";
+  }
+  return out;
+}
+
+namespace {
+
+/// Line of the first byte that has no place in a text file, or 0.
+int binary_line(std::string_view text) {
+  int line = 1;
+  for (const char c : text) {
+    const auto u = static_cast<unsigned char>(c);
+    if (u == '\n') ++line;
+    if ((u < 0x20 && u != '\n' && u != '\r' && u != '\t') || u == 0x7f) return line;
+  }
+  return 0;
+}
+
+/// Well-formed UTF-8, without surrogates and overlong forms.
+bool valid_utf8(std::string_view s) {
+  for (std::size_t i = 0; i < s.size();) {
+    const auto lead = static_cast<unsigned char>(s[i]);
+    if (lead < 0x80) {
+      ++i;
+      continue;
+    }
+    const int more = lead >= 0xf0 ? 3 : lead >= 0xe0 ? 2 : 1;
+    if (lead < 0xc2 || lead > 0xf4 || i + more >= s.size()) return false;
+    std::uint32_t point = lead & (0x3f >> more);
+    for (int k = 1; k <= more; ++k) {
+      const auto c = static_cast<unsigned char>(s[i + k]);
+      if ((c & 0xc0) != 0x80) return false;
+      point = (point << 6) | (c & 0x3f);
+    }
+    constexpr std::uint32_t least[] = {0, 0x80, 0x800, 0x10000};
+    if (point < least[more] || point > 0x10ffff || (point >= 0xd800 && point < 0xe000))
+      return false;
+    i += more + 1;
+  }
+  return true;
+}
+
+}  // namespace
+
+expected<std::string> read_text(const fs::path& file, std::size_t limit_bytes) {
+  const auto name = file.string();
+  const auto no = [&](std::string_view problem) {
+    return tl::unexpected<reason>(complaint(name, 0, "", problem));
+  };
+  std::error_code error;
+  const auto status = fs::status(file, error);
+  if (status.type() == fs::file_type::not_found) return no("no such file");
+  if (error) return no(fmt::format("cannot be read: {}", error.message()));
+  if (fs::is_directory(status)) return no("is a directory; expected a file");
+  if (!fs::is_regular_file(status)) return no("is not a regular file");
+
+  std::FILE* in = std::fopen(name.c_str(), "rb");
+  if (!in) return no("cannot be opened for reading");
+  std::string text;
+  char part[65536];
+  while (text.size() <= limit_bytes) {
+    const auto n = std::fread(part, 1, sizeof part, in);
+    if (n == 0) break;
+    text.append(part, n);
+  }
+  const bool failed = std::ferror(in) != 0;
+  std::fclose(in);
+  if (failed) return no("cannot be read to its end");
+  if (text.size() > limit_bytes)
+    return no(fmt::format("is larger than {} MB; refused unread", limit_bytes >> 20));
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos) return no("the file is empty");
+  if (const int line = binary_line(text); line > 0 || !valid_utf8(text))
+    return tl::unexpected<reason>(
+        complaint(name, line, "", "is not a text file (binary bytes); expected UTF-8 text"));
+  return text;
+}
+
+expected<value> load_value(const fs::path& file) {
+  return read_text(file).and_then([&](const std::string& text) {
+    return file.extension() == ".json" ? parse_json(file.string(), text)
+                                       : parse_yaml(file.string(), text);
+  });
+}
+
+}  // namespace troupe::configs
