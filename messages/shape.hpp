@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "messages/journal.hpp"
+#include "messages/reason.hpp"
+#include "messages/work.hpp"
+
+// What kinds of fields there are. The packer, the unpacker and their tests are written once, over
+// these.
+
+namespace troupe::shape {
+
+/// How many enumerators an enum has; they are numbered from 0 without gaps. An enum that travels
+/// and is not here does not compile.
+template <class E>
+inline constexpr std::uint64_t enum_count = 0;
+template <>
+inline constexpr std::uint64_t enum_count<job_state> = 6;
+template <>
+inline constexpr std::uint64_t enum_count<lease_outcome> = 6;
+template <>
+inline constexpr std::uint64_t enum_count<reason::kind> = 8;
+template <>
+inline constexpr std::uint64_t enum_count<part_report::state> = 5;
+
+template <class T>
+concept record = requires {
+  T::fields();
+};
+
+template <class T>
+inline constexpr bool is_vector = false;
+template <class T>
+inline constexpr bool is_vector<std::vector<T>> = true;
+template <class T>
+inline constexpr bool is_map = false;
+template <class K, class V>
+inline constexpr bool is_map<std::map<K, V>> = true;
+template <class T>
+inline constexpr bool is_optional = false;
+template <class T>
+inline constexpr bool is_optional<std::optional<T>> = true;
+template <class T>
+inline constexpr bool is_variant = false;
+template <class... T>
+inline constexpr bool is_variant<std::variant<T...>> = true;
+template <class T>
+inline constexpr bool is_integer = std::is_integral_v<T> && !std::is_same_v<T, bool>;
+
+template <record T>
+inline constexpr std::size_t field_count = std::tuple_size_v<decltype(T::fields())>;
+
+template <record T, std::size_t I>
+using field_type = std::remove_cvref_t<decltype(std::declval<T&>().*std::get<I>(T::fields()))>;
+
+/// Calls f with each field of `value` in the wire's order, until one call gives false. True if none
+/// did.
+template <record T, class F>
+constexpr bool all_fields(T& value, F&& f) {
+  return std::apply([&](auto... member) { return (f(value.*member) && ...); },
+                    std::remove_const_t<T>::fields());
+}
+
+/// The fewest bytes that any value of T takes on the wire: a claimed count of elements that could
+/// not fit into the bytes that are left is a lie, and is found out before anything is reserved.
+template <class T>
+constexpr std::size_t least_bytes() {
+  if constexpr (std::is_same_v<T, double>) {
+    return 9;
+  } else if constexpr (is_variant<T>) {
+    return 3;
+  } else if constexpr (record<T>) {
+    return []<std::size_t... I>(std::index_sequence<I...>) {
+      return (sizeof...(I) < 16 ? 1 : 3) + (std::size_t{0} + ... + least_bytes<field_type<T, I>>());
+    }
+    (std::make_index_sequence<field_count<T>>());
+  } else {
+    return 1;
+  }
+}
+
+}  // namespace troupe::shape
