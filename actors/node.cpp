@@ -72,6 +72,7 @@ void node_state::begin(const work_order& w) {
   p.simulated = w.command.empty() || !options_.launcher;
   changed_ = true;
   if (p.simulated) {
+    if (options_.on_work) options_.on_work(w, true);
     const double work_s = w.out_of_memory ? 0 : static_cast<double>(w.iterations) * w.iteration_s;
     self_->delayed_send(node_actor{self_}, nanoseconds_of((w.start_s + work_s) * options_.slowdown), work_done{w.lease, p.start});
   } else if (auto ok = options_.launcher->start(w); !ok) {
@@ -87,6 +88,7 @@ void node_state::finish(const work_done& w) {
   auto& p = it->second;
   p.report.now = p.order.out_of_memory ? part_report::state::out_of_memory : part_report::state::succeeded;
   p.report.iterations = p.order.out_of_memory ? 0 : p.order.iterations;
+  if (options_.on_work) options_.on_work(p.order, false);
   if (p.order.out_of_memory) p.report.detail = "out of memory (simulated: the memory formula says so)";
   report();
 }
@@ -102,6 +104,7 @@ void node_state::stop(part& p, bool at_once) {
   if (!p.simulated) return options_.launcher->stop(p.order.lease, at_once);
   p.report.now = part_report::state::stopped;
   p.report.iterations = iterations_by_now(p);
+  if (options_.on_work) options_.on_work(p.order, false);
   changed_ = true;
 }
 

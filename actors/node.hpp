@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <utility>
@@ -19,6 +20,8 @@ struct node_options {
   std::shared_ptr<actors::launcher> launcher;
   /// How many times slower than planned simulated work is.
   double slowdown = 1;
+  /// Told when simulated work begins (true) and when it is over.
+  std::function<void(const work_order&, bool)> on_work;
 };
 
 /// One machine. It does what the last orders say and nothing else, and stops everything by itself when

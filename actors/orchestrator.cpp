@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
 
 #include <fmt/format.h>
 
@@ -71,9 +72,14 @@ bool orchestrator_state::record(const journal_entry& e) {
     CAF_LOG_ERROR("refused by the ledger: " << ok.error().text);
     return false;
   }
-  if (!options_.act_before_journal) host_.journal->append(e);
+  if (!options_.act_before_journal) write(e);
   publish(e);
   return true;
+}
+
+void orchestrator_state::write(const journal_entry& e) {
+  // Ends this actor, and with it the controller: what is not written down must not be acted on.
+  if (!host_.journal->append(e)) throw std::runtime_error("the journal cannot be written");
 }
 
 void orchestrator_state::publish(const journal_entry& e) {
@@ -101,7 +107,7 @@ void orchestrator_state::submit(address from, const submit_job& s) {
   const job_accepted entry{ledger_->next_job(), s.request, now(), s.spec};
   if (options_.act_before_journal) post(host_, from, submit_reply{s.request, entry.job, {}});
   record(entry);
-  if (options_.act_before_journal) return host_.journal->append(entry);
+  if (options_.act_before_journal) return write(entry);
   post(host_, from, submit_reply{s.request, entry.job, {}});
 }
 
@@ -182,7 +188,7 @@ expected<void> orchestrator_state::grant(const planners::decision& d, const prop
   }
   if (options_.act_before_journal) {
     for (auto n : std::exchange(to_order_, {})) send_orders(n);
-    host_.journal->append(entry);
+    write(entry);
   }
   return {};
 }
@@ -310,6 +316,7 @@ void orchestrator_state::look_around() {
     }
   }
   for (auto n : std::exchange(to_order_, {})) send_orders(n);
+  if (options_.on_ledger) options_.on_ledger(*ledger_);
   self_->delayed_send(orchestrator_actor{self_}, nanoseconds_of(c.settings.heartbeat_s), tick{});
 }
 

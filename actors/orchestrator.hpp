@@ -20,6 +20,8 @@ struct orchestrator_options {
   bool local = false;
   /// Sees every entry once it is durable.
   std::function<void(const journal_entry&)> on_entry;
+  /// Shown the ledger now and then, for tests that compare it with the journal.
+  std::function<void(const ledger&)> on_ledger;
   /// A planted bug, for the test that shows that the fault seeds find it: act first, journal later.
   bool act_before_journal = false;
 };
@@ -57,6 +59,7 @@ class orchestrator_state {
   };
 
   bool record(const journal_entry& e);
+  void write(const journal_entry& e);
   void publish(const journal_entry& e);
   expected<void> grant(const planners::decision& d, const proposal::expectation& expected);
   void revoke(lease_id id, lease_outcome why, const std::string& detail);

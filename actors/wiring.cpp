@@ -65,7 +65,8 @@ door_actor::behavior_type door(door_actor::pointer, controller_door d) {
 std::vector<caf::actor> start_controller(caf::actor_system& system, const runtime::host& h,
                                          const controller_options& options) {
   auto o = system.spawn(orchestrator, h,
-                        orchestrator_options{options.cluster, options.local, options.on_entry, options.act_before_journal});
+                        orchestrator_options{options.cluster, options.local, options.on_entry, options.on_ledger,
+                                             options.act_before_journal});
   auto e = system.spawn(estimator, options.cluster, o);
   auto s = system.spawn(scheduler, h, scheduler_options{options.cluster, options.policy, options.on_decision}, o, e);
   auto d = system.spawn(door, controller_door{h, o, s});
@@ -81,10 +82,8 @@ std::vector<caf::actor> start_gateway(caf::actor_system& system, const runtime::
   return listen(h, system.spawn(gateway, h, std::move(c)));
 }
 
-std::vector<caf::actor> start_node(caf::actor_system& system, const runtime::host& h,
-                                   std::shared_ptr<const troupe::cluster> c, std::shared_ptr<launcher> programs,
-                                   double slowdown) {
-  return listen(h, system.spawn(node, h, node_options{std::move(c), std::move(programs), slowdown}));
+std::vector<caf::actor> start_node(caf::actor_system& system, const runtime::host& h, node_options options) {
+  return listen(h, system.spawn(node, h, std::move(options)));
 }
 
 client_actor start_client(caf::actor_system& system, const runtime::host& h) {

@@ -7,7 +7,8 @@
 #include <caf/actor.hpp>
 #include <caf/actor_system.hpp>
 
-#include "actors/launcher.hpp"
+#include "actors/ledger.hpp"
+#include "actors/node.hpp"
 #include "actors/protocol.hpp"
 #include "messages/cluster.hpp"
 #include "planners/policy.hpp"
@@ -23,6 +24,7 @@ struct controller_options {
   bool local = false;                                              // all nodes are this machine
   std::function<void(const journal_entry&)> on_entry;              // durable entries, as they come
   std::function<void(double us, std::size_t n)> on_decision;       // what each decision cost
+  std::function<void(const ledger&)> on_ledger;                    // now and then
   bool act_before_journal = false;                                 // a planted bug; see orchestrator.hpp
 };
 
@@ -32,8 +34,7 @@ std::vector<caf::actor> start_controller(caf::actor_system& system, const runtim
 std::vector<caf::actor> start_gateway(caf::actor_system& system, const runtime::host& h,
                                       std::shared_ptr<const troupe::cluster> c);
 std::vector<caf::actor> start_node(caf::actor_system& system, const runtime::host& h,
-                                   std::shared_ptr<const troupe::cluster> c,
-                                   std::shared_ptr<launcher> programs = nullptr, double slowdown = 1);
+                                   node_options options);
 client_actor start_client(caf::actor_system& system, const runtime::host& h);
 
 }  // namespace troupe::actors

@@ -7,12 +7,14 @@
 
 namespace troupe::runtime {
 
-/// What survives a process. When append returns, the entry is durable.
+/// What survives a process.
 class journal {
  public:
   virtual ~journal() = default;
 
-  virtual void append(const journal_entry& e) = 0;
+  /// True: the entry is durable. False: it is not, and never may be; whoever needed it must stop at
+  /// once and do nothing more.
+  [[nodiscard]] virtual bool append(const journal_entry& e) = 0;
 
   /// Calls `each` for every entry, oldest first.
   virtual expected<void> replay(const std::function<void(const journal_entry&)>& each) const = 0;

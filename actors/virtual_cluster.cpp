@@ -1,0 +1,78 @@
+#include "actors/virtual_cluster.hpp"
+
+#include <caf/all.hpp>
+
+namespace troupe::actors {
+
+struct virtual_cluster::told {
+  std::vector<job_id> accepted;
+};
+
+namespace {
+
+constexpr address client_address = first_client_address + 1;
+constexpr double forever_s = 1e12;
+
+/// Asks on behalf of somebody outside the actor system, and hands the answer to a function.
+void ask_through(caf::actor_system& system, const client_actor& client, message request, double patience_s,
+                 std::function<void(const answer&)> done) {
+  system.spawn([client, request = std::move(request), patience_s, done = std::move(done)](caf::event_based_actor* self) {
+    self->request(client, caf::infinite, ask{request, patience_s}).then([done](const answer& a) { done(a); });
+  });
+}
+
+}  // namespace
+
+virtual_cluster::virtual_cluster(virtual_cluster_options options)
+    : options_{std::move(options)},
+      told_{std::make_shared<told>()},
+      world_{*options_.cluster, {options_.seed, options_.faults}} {
+  const auto c = options_.cluster;
+  auto& system = world_.system();
+  world_.add_host(controller_address, [this, c, &system](const runtime::host& h) {
+    return start_controller(system, h, {c, options_.policy, false, options_.on_entry, options_.on_decision,
+                                        options_.on_ledger, options_.act_before_journal});
+  });
+  for (std::uint32_t d = 0; d < c->datacenters.size(); ++d)
+    world_.add_host(gateway_address(d), [c, &system](const runtime::host& h) { return start_gateway(system, h, c); });
+  for (node_index n = 0; n < c->nodes.size(); ++n)
+    world_.add_host(node_address(*c, n), [this, c, n, &system](const runtime::host& h) {
+      node_options options{c, nullptr, world_.slowdown(n), {}};
+      if (const auto& told = options_.on_work) {
+        told(n, nullptr, false);
+        options.on_work = [told, n](const work_order& w, bool begins) { told(n, &w, begins); };
+      }
+      return start_node(system, h, std::move(options));
+    });
+  world_.add_host(client_address, [this, &system](const runtime::host& h) {
+    client_ = start_client(system, h);
+    return std::vector<caf::actor>{caf::actor_cast<caf::actor>(client_)};
+  });
+}
+
+virtual_cluster::~virtual_cluster() = default;
+
+void virtual_cluster::submit(std::vector<arrival> workload) {
+  random_source requests{options_.seed ^ 0x5eedULL};
+  for (auto& a : workload) {
+    auto request = std::make_shared<message>(submit_job{requests.next() | 1, std::move(a.spec)});
+    world_.at(a.at_s, [this, request, told = told_] {
+      ask_through(world_.system(), client_, std::move(*request), forever_s, [told](const answer& reply) {
+        if (!reply.reply) return;
+        if (const auto* accepted = std::get_if<submit_reply>(&reply.reply->first); accepted && accepted->job != 0)
+          told->accepted.push_back(accepted->job);
+      });
+    });
+  }
+}
+
+answer virtual_cluster::ask(message request, double limit_s) {
+  auto box = std::make_shared<std::vector<answer>>();
+  ask_through(world_.system(), client_, std::move(request), limit_s, [box](const answer& a) { box->push_back(a); });
+  world_.run_until([box] { return !box->empty(); }, world_.now_s() + 2 * limit_s);
+  return box->empty() ? answer{} : box->front();
+}
+
+const std::vector<job_id>& virtual_cluster::accepted() const { return told_->accepted; }
+
+}  // namespace troupe::actors

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "actors/wiring.hpp"
+#include "messages/faults.hpp"
+#include "messages/job.hpp"
+#include "runtime/virtual_world.hpp"
+
+namespace troupe::actors {
+
+/// A job and when its user hands it in.
+struct arrival {
+  double at_s = 0;
+  job_spec spec;
+};
+
+struct virtual_cluster_options {
+  std::shared_ptr<const troupe::cluster> cluster;
+  std::shared_ptr<const planners::policy> policy;
+  std::uint64_t seed = 1;
+  fault_plan faults;
+  std::function<void(const journal_entry&)> on_entry;
+  std::function<void(double us, std::size_t n)> on_decision;
+  /// Shown the controller's ledger at every heartbeat.
+  std::function<void(const ledger&)> on_ledger;
+  /// Told when a node starts from nothing (null), begins work (true) or ends it.
+  std::function<void(node_index, const work_order*, bool)> on_work;
+  bool act_before_journal = false;
+};
+
+/// A whole cluster in virtual time: the controller, every gateway and node, and one client that hands
+/// in a workload and repeats itself until each job is accepted.
+class virtual_cluster {
+ public:
+  explicit virtual_cluster(virtual_cluster_options options);
+  ~virtual_cluster();
+
+  /// Hands the jobs in at their times.
+  void submit(std::vector<arrival> workload);
+
+  /// Sends one request and runs the world until it is answered or `limit_s` of its time have passed.
+  answer ask(message request, double limit_s = 60);
+
+  /// The numbers of the jobs that the client was told of, in the order in which it heard.
+  const std::vector<job_id>& accepted() const;
+
+  runtime::virtual_world& world() { return world_; }
+
+ private:
+  struct told;
+  virtual_cluster_options options_;
+  std::shared_ptr<told> told_;
+  runtime::virtual_world world_;
+  client_actor client_;
+};
+
+}  // namespace troupe::actors
