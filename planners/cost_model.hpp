@@ -19,11 +19,27 @@ struct iteration_estimate {
   double cost_per_hour = 0;     // of the GPUs it uses
 };
 
+/// What the formulas leave open.
+struct cost_constants {
+  double backward = 2;               // backward FLOPs, in forwards
+  double overlap = 0.5;              // share of the last micro-batch's backward that hides the gradients
+  double gradient_bytes = 2;         // a parameter, as it travels
+  double microbatches_a_stage = 4;   // where a pipelined job does not say
+  double wan_gbps = 1;               // between datacentres for which the cluster names no link
+  double wan_latency_us = 20'000;
+};
+
 /// Of a plan on the GPUs it was given. Mixed types run at the slowest one's speed.
 iteration_estimate estimate_iteration(const cluster& c, const job_spec& job, const plan& how,
-                                      const allocation& where);
+                                      const allocation& where, const cost_constants& k = {});
 
 /// Of a plan on GPUs of one type, packed as tightly as that type's nodes allow: what MARP ranks by.
-iteration_estimate estimate_on_type(const cluster& c, const job_spec& job, const plan& how, gpu_index type);
+/// A type with fewer GPUs than the plan is taken to have more nodes of the same kind.
+iteration_estimate estimate_on_type(const cluster& c, const job_spec& job, const plan& how, gpu_index type,
+                                    const cost_constants& k = {});
+
+/// A type's nodes, the largest first, and the tightest packing of so many GPUs on them (above).
+std::vector<node_index> nodes_of_type(const cluster& c, gpu_index type);
+allocation pack(const cluster& c, const std::vector<node_index>& largest_first, std::uint32_t gpus);
 
 }  // namespace troupe::planners

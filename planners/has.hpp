@@ -1,7 +1,7 @@
 #pragma once
 
+#include <optional>
 #include <span>
-#include <utility>
 
 #include "messages/cluster.hpp"
 #include "messages/plan.hpp"
@@ -16,8 +16,19 @@ struct has_choice {
 };
 
 /// Heterogeneity-Aware Scheduling (Frenzy, Algorithm 1): the first plan that the idle GPUs can serve,
-/// and best fit for its GPUs. Plans that need at most `bytes_floor` are passed over.
+/// and best fit for its GPUs. Plans that need at most `bytes_floor` are passed over. Refuses as
+/// insufficient when the idle GPUs serve no plan, as infeasible when the floor leaves no plan.
 expected<has_choice> has(const cluster& c, const idle_index& idle, std::span<const plan> plans,
                          double bytes_floor = 0);
+
+/// Its first half: the first plan that the idle GPUs can serve. O(plans * GPU types).
+std::optional<std::size_t> first_servable(const idle_index& idle, std::span<const plan> plans,
+                                          double bytes_floor = 0);
+
+/// Its second half: `gpus` idle GPUs with more than `bytes` of memory, by best fit. There must be as many.
+/// O((GPU types + log nodes) * nodes taken).
+allocation best_fit(const idle_index& idle, std::uint32_t gpus, double bytes);
+/// The same over given types (in order of memory).
+allocation best_fit(const idle_index& idle, std::uint32_t gpus, std::span<const gpu_index> types);
 
 }  // namespace troupe::planners

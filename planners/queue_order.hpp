@@ -1,0 +1,29 @@
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "planners/snapshot.hpp"
+
+namespace troupe::planners {
+
+/// Larger priority first, order of arrival within one priority.
+inline void by_priority(std::vector<const job_view*>& jobs) {
+  std::ranges::stable_sort(jobs, std::greater{}, [](const job_view* j) { return j->spec->priority; });
+}
+
+/// The waiting jobs in the order in which every policy here serves them.
+inline std::vector<const job_view*> in_order(const std::map<job_id, job_view>& waiting) {
+  std::vector<const job_view*> jobs;
+  jobs.reserve(waiting.size());
+  for (const auto& [id, j] : waiting) jobs.push_back(&j);
+  by_priority(jobs);
+  return jobs;
+}
+
+/// Takes an allocation out of what is idle.
+inline void take(idle_index& idle, const allocation& where) {
+  for (const auto& share : where) idle.set_idle(share.node, idle.idle(share.node) - share.gpus);
+}
+
+}  // namespace troupe::planners
