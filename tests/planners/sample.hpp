@@ -27,7 +27,7 @@ inline gpu_type gpu(std::string name, double memory_gb, double tflops, double pr
   return g;
 }
 
-inline const troupe::link nvlink{"nvlink", 4800, 2}, pcie{"pcie", 200, 5}, ethernet{"ethernet", 100, 10};
+inline const link nvlink{"nvlink", 4800, 2}, pcie{"pcie", 200, 5}, ethernet{"ethernet", 100, 10};
 
 inline void add_nodes(cluster& c, const gpu_type& g, std::uint32_t nodes, std::uint32_t gpus) {
   gpu_index type = 0;

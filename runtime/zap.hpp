@@ -1,0 +1,26 @@
+#pragma once
+
+#include <zmq.hpp>
+
+#include "runtime/keys.hpp"
+
+namespace troupe::runtime {
+
+/// ZeroMQ asks here, over ZAP (RFC 27), whether a peer's key may come in. One per ZeroMQ context.
+class zap_handler {
+ public:
+  zap_handler(zmq::context_t& context, key_ring keys);
+
+  /// To be polled.
+  zmq::socket_t& socket() { return socket_; }
+
+  /// Answers everything that is asked. A key of the list is let in, and its messages carry the name
+  /// as "User-Id"; any other is refused and logged with its address.
+  void answer();
+
+ private:
+  key_ring keys_;
+  zmq::socket_t socket_;
+};
+
+}  // namespace troupe::runtime

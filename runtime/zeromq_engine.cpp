@@ -1,0 +1,298 @@
+#include "runtime/zeromq_engine.hpp"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "messages/codec.hpp"
+#include "runtime/log.hpp"
+
+namespace troupe::runtime {
+namespace {
+
+// How much is read before what waits to be written gets its turn.
+constexpr int frames_a_round = 1024;
+
+std::span<const std::byte> view(const zmq::message_t& m) {
+  return {static_cast<const std::byte*>(m.data()), m.size()};
+}
+
+// Reads the rest of a multipart message: a header, a body, and nothing else.
+bool receive_rest(zmq::socket_t& socket, zmq::message_t& header, zmq::message_t& body) {
+  if (!socket.recv(header, zmq::recv_flags::dontwait)) return false;
+  if (!header.more()) return false;
+  if (!socket.recv(body, zmq::recv_flags::dontwait)) return false;
+  if (!body.more()) return true;
+  for (zmq::message_t excess;;)
+    if (!socket.recv(excess, zmq::recv_flags::dontwait) || !excess.more()) return false;
+}
+
+std::size_t choose(const frame& f, std::size_t lanes) {
+  if (lanes < 2) return 0;
+  const auto e = peek(f.header.bytes());
+  if (!e) return 0;
+  const auto mixed = (std::uint64_t{e->from} << 32 | e->to) * 0x9e3779b97f4a7c15u;
+  return (mixed >> 32) % lanes;
+}
+
+}  // namespace
+
+// ---- called from any thread
+
+bool zeromq_transport::engine::send(address to, frame f) {
+  const auto bytes = f.size();
+  const address me = self_;
+  if (to == me || me == first_client_address) {
+    add(no_route);
+    return false;
+  }
+  const auto hop = next_hop(options_.cluster, me, to);
+  const std::lock_guard guard{mutex_};
+  const auto found = peers_.find(hop);
+  if (found == peers_.end()) {
+    add(no_route);
+    return false;
+  }
+  const auto& lanes = found->second.lanes;
+  const auto& l = lanes[choose(f, lanes.size())];
+  // While nobody answers, only a window's worth is kept for later.
+  const std::size_t most = l->open ? options_.queue_frames : options_.window_frames;
+  if (l->queued_frames >= most || l->queued_bytes >= options_.queue_bytes) {
+    add(full);
+    return false;
+  }
+  l->queued_frames += 1;
+  l->queued_bytes += bytes;
+  l->fresh.push_back(std::move(f));
+  if (!l->dirty) {
+    l->dirty = true;
+    dirty_.push_back(l);
+    if (sleeping_) wake();
+  }
+  return true;
+}
+
+void zeromq_transport::engine::handled(const frame& f) {
+  auto in = inbox_of(f);
+  if (!in) return;
+  const auto frames = in->handled(f.size());
+  if (frames == 0) return;
+  const std::lock_guard guard{mutex_};
+  grants_.push_back({std::move(in), frames});
+  if (sleeping_) wake();
+}
+
+// Under the lock: one system call for all that is sent until the thread looks again.
+void zeromq_transport::engine::wake() {
+  sleeping_ = false;
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = ::write(wake_fd_, &one, sizeof one);
+}
+
+zeromq_counts zeromq_transport::engine::counts() const {
+  const auto of = [this](count c) { return counts_[c].load(std::memory_order_relaxed); };
+  return {of(sent), of(received),  of(no_route),  of(full),
+          of(lost), of(malformed), of(strangers), of(over_credit)};
+}
+
+// ---- the thread
+
+void zeromq_transport::engine::start(receiver r) {
+  receiver_ = std::move(r);
+  thread_ = std::thread{[this] { run(); }};
+}
+
+zeromq_transport::engine::~engine() {
+  {
+    const std::lock_guard guard{mutex_};
+    stopping_ = true;
+    wake();
+  }
+  if (thread_.joinable()) thread_.join();
+  if (wake_fd_ >= 0) ::close(wake_fd_);
+}
+
+void zeromq_transport::engine::run() {
+  bool more = false, go_on = true;
+  while (go_on) {
+    go_on = take_fresh();
+    give_grants();
+    drop_broken();
+    if (zap_) zap_->answer();
+    watch_router();
+    for (auto& d : dealers_) watch_dealer(d);
+    greet_when_due();
+    more = router_ && drain_router();
+    for (auto& d : dealers_) more = drain_dealer(d) || more;
+    if (!more && go_on) wait_for_work();
+  }
+}
+
+void zeromq_transport::engine::wait_for_work() {
+  using std::chrono::milliseconds;
+  {
+    const std::lock_guard guard{mutex_};
+    if (!dirty_.empty() || !grants_.empty() || stopping_) return;
+    sleeping_ = true;
+  }
+  const auto wait = std::chrono::ceil<milliseconds>(until_greeting());
+  zmq::poll(items_, wait);
+  {
+    const std::lock_guard guard{mutex_};
+    sleeping_ = false;
+  }
+  if (items_.front().revents != 0) {
+    std::uint64_t ignored = 0;
+    [[maybe_unused]] const auto got = ::read(wake_fd_, &ignored, sizeof ignored);
+  }
+}
+
+// False: it is time to stop.
+bool zeromq_transport::engine::take_fresh() {
+  bool go_on = true;
+  {
+    const std::lock_guard guard{mutex_};
+    go_on = !stopping_;
+    dirty_now_.swap(dirty_);
+    for (auto& l : dirty_now_) {
+      l->taken.swap(l->fresh);
+      l->dirty = false;
+    }
+    grants_now_.swap(grants_);
+  }
+  for (auto& l : dirty_now_) {
+    for (auto& f : l->taken) l->waiting.push_back(std::move(f));
+    l->taken.clear();
+    flush(*l);
+  }
+  dirty_now_.clear();
+  return go_on;
+}
+
+void zeromq_transport::engine::flush(lane& l) {
+  std::size_t frames = 0, bytes = 0;
+  while (!l.waiting.empty() && l.open &&
+         l.may_send(options_.window_frames, options_.window_bytes)) {
+    const auto size = l.waiting.front().size();
+    if (!write(l, l.waiting.front())) break;
+    l.waiting.pop_front();
+    l.sent(size);
+    ++frames;
+    bytes += size;
+  }
+  if (frames == 0) return;
+  l.queued_frames -= frames;
+  l.queued_bytes -= bytes;
+  add(sent, frames);
+}
+
+// False: the connection is gone.
+bool zeromq_transport::engine::write(lane& l, const frame& f) {
+  using zmq::send_flags;
+  const auto more = send_flags::dontwait | send_flags::sndmore;
+  auto header = outgoing_message(f.header);
+  auto body = outgoing_message(f.body);
+  const bool routed = !l.routing_id.empty();
+  auto& socket = routed ? *router_ : dealers_[l.dealer].socket;
+  try {
+    if ((!routed || socket.send(zmq::buffer(l.routing_id), more)) && socket.send(header, more)) {
+      socket.send(body, send_flags::dontwait);
+      return true;
+    }
+  } catch (const zmq::error_t& e) {
+    if (e.num() != EHOSTUNREACH) log(log_level::warn, "transport", e.what(), {{"peer", l.peer}});
+  }
+  l.open = false;
+  if (routed) broken_.push_back(l.routing_id);
+  return false;
+}
+
+void zeromq_transport::engine::give_grants() {
+  for (const auto& g : grants_now_) {
+    const auto l = g.in->over().lock();
+    if (!l || l->in != g.in || !l->open) continue;
+    write(*l, encode(self_, l->peer, credit{g.frames}));
+  }
+  grants_now_.clear();
+}
+
+bool zeromq_transport::engine::drain_router() {
+  zmq::message_t id, header, body;
+  for (int n = 0; n < frames_a_round; ++n) {
+    if (!router_->recv(id, zmq::recv_flags::dontwait)) return false;
+    if (!id.more() || !receive_rest(*router_, header, body)) {
+      add(malformed);
+      continue;
+    }
+    const auto e = peek(view(header));
+    auto* l = lane_of(id);
+    if (e && e->type == type_id<hello>) {
+      greeted_by(id, header);
+    } else if (l == nullptr) {
+      from_stranger(id, header);
+    } else if (!e) {
+      discard(*l, malformed, header.size() + body.size());
+    } else if (e->type == type_id<credit>) {
+      credit_arrived(*l, header);
+    } else if (next_hop(options_.cluster, self_, e->from) != l->peer) {
+      discard(*l, strangers, header.size() + body.size());
+    } else {
+      deliver(*l, std::move(header), std::move(body));
+    }
+  }
+  return true;
+}
+
+bool zeromq_transport::engine::drain_dealer(dealer& d) {
+  zmq::message_t header, body;
+  for (int n = 0; n < frames_a_round; ++n) {
+    if (!d.socket.recv(header, zmq::recv_flags::dontwait)) return false;
+    if (!header.more() || !d.socket.recv(body, zmq::recv_flags::dontwait) || body.more()) {
+      for (zmq::message_t rest; body.more() && d.socket.recv(rest, zmq::recv_flags::dontwait);)
+        body = std::move(rest);
+      add(malformed);
+      continue;
+    }
+    const auto e = peek(view(header));
+    if (!e) {
+      add(malformed);
+      if (!d.over->open) not_wanted(d, e.error());  // perhaps it speaks another version
+    } else if (e->type == type_id<welcome> || e->type == type_id<refusal>) {
+      if (const auto m = decode(view(header))) answered(d, m->second);
+    } else if (e->type == type_id<credit>) {
+      credit_arrived(*d.over, header);
+    } else if (!d.over->in) {
+      add(strangers);
+    } else {
+      deliver(*d.over, std::move(header), std::move(body));
+    }
+  }
+  return true;
+}
+
+void zeromq_transport::engine::deliver(lane& l, zmq::message_t header, zmq::message_t body) {
+  // Credits cross a new greeting, so an honest peer can be over by a window; a multiple is
+  // dishonest.
+  if (l.in->unhandled() > static_cast<std::int32_t>(4 * options_.window_frames))
+    return add(over_credit);
+  l.in->arrived();
+  add(received);
+  receiver_(received_frame(std::move(header), std::move(body), l.in));
+}
+
+// Dropped, but it took credit that must come back.
+void zeromq_transport::engine::discard(lane& l, count why, std::size_t bytes) {
+  add(why);
+  l.in->arrived();
+  const auto frames = l.in->handled(bytes);
+  if (frames > 0) write(l, encode(self_, l.peer, credit{frames}));
+}
+
+void zeromq_transport::engine::credit_arrived(lane& l, const zmq::message_t& header) {
+  const auto m = decode(view(header));
+  const auto* c = m ? std::get_if<credit>(&m->second) : nullptr;
+  if (c == nullptr) return add(malformed);
+  l.credited(c->frames);
+  flush(l);
+}
+
+}  // namespace troupe::runtime

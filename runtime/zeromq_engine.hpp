@@ -1,0 +1,162 @@
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include <zmq.hpp>
+
+#include "messages/message.hpp"
+#include "runtime/keys.hpp"
+#include "runtime/zap.hpp"
+#include "runtime/zeromq_lane.hpp"
+#include "runtime/zeromq_transport.hpp"
+
+// The sockets and the thread behind zeromq_transport. zeromq_engine.cpp moves frames,
+// zeromq_greeting.cpp decides who they are from.
+
+namespace troupe::runtime {
+
+class zeromq_transport::engine {
+ public:
+  explicit engine(zeromq_options options);
+  ~engine();
+  engine(const engine&) = delete;
+
+  expected<void> open();
+  void start(receiver r);
+  bool send(address to, frame f);
+  void handled(const frame& f);
+
+  address self() const { return self_; }
+  const std::string& endpoint() const { return endpoint_; }
+  bool greeted() const;
+  expected<void> wait_until_greeted(double seconds) const;
+  std::optional<reason> refused() const;
+  zeromq_counts counts() const;
+
+ private:
+  using steady = std::chrono::steady_clock;
+
+  /// A socket to the upstream, and what ZeroMQ tells about its connection.
+  struct dealer {
+    zmq::socket_t socket, monitor;
+    std::shared_ptr<lane> over;
+    steady::time_point next_hello{};
+    bool refused = false;
+  };
+  /// Who is, or was, connected under an address.
+  struct peer {
+    std::uint64_t incarnation = 0;
+    std::uint64_t last_heard = 0;
+    std::vector<std::shared_ptr<lane>> lanes;
+  };
+  struct grant {
+    std::shared_ptr<inbox> in;
+    std::uint32_t frames = 0;
+  };
+  enum count {
+    sent,
+    received,
+    no_route,
+    full,
+    lost,
+    malformed,
+    strangers,
+    over_credit,
+    count_kinds
+  };
+
+  // Opening.
+  expected<void> find_self();
+  expected<void> open_router();
+  expected<void> open_dealers();
+  void set_up(zmq::socket_t& socket) const;
+  zmq::socket_t watch(zmq::socket_t& socket, const std::string& name);
+  bool encrypts(const std::string& endpoint) const;
+  std::string routing_id_of(std::uint32_t connection) const;
+
+  // The thread.
+  void run();
+  void wait_for_work();
+  void wake();
+  bool take_fresh();
+  void flush(lane& l);
+  bool write(lane& l, const frame& f);
+  void give_grants();
+  bool drain_router();
+  bool drain_dealer(dealer& d);
+  void deliver(lane& l, zmq::message_t header, zmq::message_t body);
+  void discard(lane& l, count why, std::size_t bytes);
+  void credit_arrived(lane& l, const zmq::message_t& header);
+
+  // Greetings, on the thread.
+  void from_stranger(const zmq::message_t& id, const zmq::message_t& header);
+  void greet(dealer& d);
+  void greet_when_due();
+  steady::duration until_greeting() const;
+  void greeted_by(const zmq::message_t& id, const zmq::message_t& header);
+  expected<address> admit(const hello& h, std::string_view key_name, const std::string& id);
+  expected<address> admit_client(const std::string& id);
+  expected<std::shared_ptr<lane>> place(address who, std::uint64_t incarnation,
+                                        const std::string& id);
+  void answered(dealer& d, const message& m);
+  void not_wanted(dealer& d, reason why);
+  void drop_broken();
+  void give_up(const std::shared_ptr<lane>& l);
+  void watch_dealer(dealer& d);
+  void watch_router();
+  void reply(const std::string& id, address to, const message& m);
+  std::shared_ptr<inbox> fresh_inbox(const std::shared_ptr<lane>& l) const;
+  lane* lane_of(const zmq::message_t& id);
+  void add(count c, std::uint64_t n = 1) { counts_[c].fetch_add(n, std::memory_order_relaxed); }
+
+  const zeromq_options options_;
+  std::uint64_t fingerprint_ = 0;
+  std::atomic<address> self_{first_client_address};
+  address upstream_ = controller_address;
+  std::string endpoint_;
+  std::optional<key_ring> keys_;
+  receiver receiver_;
+  std::array<std::atomic<std::uint64_t>, count_kinds> counts_{};
+
+  zmq::context_t context_;
+  std::optional<zap_handler> zap_;
+  std::optional<zmq::socket_t> router_, router_monitor_;
+  std::vector<dealer> dealers_;
+  int wake_fd_ = -1;
+  std::vector<zmq::pollitem_t> items_;
+
+  // The thread's own.
+  std::unordered_map<std::string, std::shared_ptr<lane>> by_id_;
+  std::map<address, std::uint64_t> newest_;  // incarnations of hosts that have greeted
+  std::string last_id_;
+  lane* last_lane_ = nullptr;
+  std::uint64_t heard_ = 0;
+  address next_client_ = first_client_address + 1;
+  std::size_t clients_ = 0;
+  std::vector<std::shared_ptr<lane>> dirty_now_;
+  std::vector<grant> grants_now_;
+  std::vector<std::string> broken_;  // routing ids that ZeroMQ no longer knows
+
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  std::unordered_map<address, peer> peers_;
+  std::vector<std::shared_ptr<lane>> dirty_;
+  std::vector<grant> grants_;
+  std::optional<reason> refused_;
+  bool sleeping_ = false;
+  bool stopping_ = false;
+
+  std::thread thread_;
+};
+
+}  // namespace troupe::runtime

@@ -1,0 +1,106 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <zmq.hpp>
+
+#include "messages/frame.hpp"
+
+// One connection as the transport's thread sees it: credit, and what waits for it.
+
+namespace troupe::runtime {
+
+struct lane;
+
+/// What arrived over a lane since a greeting and is not handled, or handled and not yet credited.
+class inbox {
+ public:
+  inbox(std::weak_ptr<lane> over, std::uint32_t grant_frames, std::size_t grant_bytes)
+      : over_{std::move(over)}, grant_frames_{grant_frames}, grant_bytes_{grant_bytes} {}
+
+  const std::weak_ptr<lane>& over() const { return over_; }
+  std::int32_t unhandled() const { return unhandled_.load(std::memory_order_relaxed); }
+  void arrived() { unhandled_.fetch_add(1, std::memory_order_relaxed); }
+
+  /// Counts a frame as handled, from any thread. Gives how many frames to credit now; mostly 0,
+  /// because credit is granted in batches.
+  std::uint32_t handled(std::size_t bytes) {
+    unhandled_.fetch_sub(1, std::memory_order_relaxed);
+    const auto add = one_frame | (std::uint64_t{bytes} & (one_frame - 1));
+    const auto now = done_.fetch_add(add, std::memory_order_relaxed) + add;
+    if (now / one_frame < grant_frames_ && now % one_frame < grant_bytes_) return 0;
+    return static_cast<std::uint32_t>(done_.exchange(0, std::memory_order_relaxed) / one_frame);
+  }
+
+ private:
+  static constexpr std::uint64_t one_frame = std::uint64_t{1} << 40;  // bytes below, frames above
+
+  std::weak_ptr<lane> over_;
+  std::uint32_t grant_frames_;
+  std::size_t grant_bytes_;
+  std::atomic<std::int32_t> unhandled_{0};
+  std::atomic<std::uint64_t> done_{0};
+};
+
+/// A connection to one peer, in both directions.
+struct lane {
+  address peer = 0;
+  std::size_t dealer = 0;  // which upstream socket, if routing_id is empty
+  std::string routing_id;  // the peer's, if it connected here
+
+  // Shared with senders.
+  std::atomic<bool> open{false};  // both sides have greeted
+  std::atomic<std::size_t> queued_frames{0};
+  std::atomic<std::size_t> queued_bytes{0};
+  std::vector<frame> fresh;  // under the transport's lock
+  bool dirty = false;        // under the transport's lock: listed as having fresh ones
+
+  // The transport's thread alone.
+  std::vector<frame> taken;  // fresh ones on their way to waiting
+  std::deque<frame> waiting;
+  std::deque<std::size_t> uncredited;  // sizes of frames sent and not credited yet
+  std::size_t uncredited_bytes = 0;
+  std::shared_ptr<inbox> in;
+
+  // A frame may be larger than the whole window: bytes only close it for the next one.
+  bool may_send(std::uint32_t window_frames, std::size_t window_bytes) const {
+    return uncredited.size() < window_frames && uncredited_bytes < window_bytes;
+  }
+
+  void sent(std::size_t bytes) {
+    uncredited.push_back(bytes);
+    uncredited_bytes += bytes;
+  }
+
+  void credited(std::uint32_t frames) {
+    for (; frames > 0 && !uncredited.empty(); --frames) {
+      uncredited_bytes -= uncredited.front();
+      uncredited.pop_front();
+    }
+  }
+
+  /// Both sides start counting from nothing: after every greeting.
+  void restart(std::shared_ptr<inbox> fresh_inbox) {
+    uncredited.clear();
+    uncredited_bytes = 0;
+    in = std::move(fresh_inbox);
+    open = true;
+  }
+};
+
+/// A received frame whose payloads own ZeroMQ's messages, and which remembers its lane.
+frame received_frame(zmq::message_t header, zmq::message_t body, std::shared_ptr<inbox> from);
+
+/// The inbox that a frame came through; nothing if it came from elsewhere.
+std::shared_ptr<inbox> inbox_of(const frame& f);
+
+/// A message for ZeroMQ with the payload's bytes; shares the bytes if they are many.
+zmq::message_t outgoing_message(const payload& p);
+
+}  // namespace troupe::runtime

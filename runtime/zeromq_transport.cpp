@@ -1,0 +1,228 @@
+#include "runtime/zeromq_transport.hpp"
+
+#include <sys/eventfd.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "messages/codec.hpp"
+#include "runtime/zeromq_engine.hpp"
+
+namespace troupe::runtime {
+namespace {
+
+constexpr std::int64_t largest_part_bytes = std::int64_t{1} << 30;
+
+bool is_ipc(const std::string& endpoint) {
+  return endpoint.starts_with("ipc://");
+}
+
+}  // namespace
+
+// ---- opening
+
+zeromq_transport::engine::engine(zeromq_options options)
+    : options_{std::move(options)}, fingerprint_{troupe::fingerprint(options_.cluster)} {}
+
+expected<void> zeromq_transport::engine::open() {
+  wake_fd_ = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (wake_fd_ < 0)
+    return refuse(reason::kind::unavailable, fmt::format("no eventfd: {}", std::strerror(errno)));
+  if (auto ok = find_self(); !ok) return ok;
+  const auto secret_name = options_.client ? std::string{client_key_name} : options_.name;
+  if (!options_.keys.empty()) {
+    auto ring = load_keys(options_.keys, secret_name);
+    if (!ring) return tl::unexpected{ring.error()};
+    keys_ = std::move(*ring);
+  }
+  if (auto ok = open_router(); !ok) return ok;
+  if (auto ok = open_dealers(); !ok) return ok;
+  items_.push_back({nullptr, wake_fd_, ZMQ_POLLIN, 0});
+  const auto poll = [this](zmq::socket_t& s) { items_.push_back({s.handle(), 0, ZMQ_POLLIN, 0}); };
+  if (zap_) poll(zap_->socket());
+  if (router_) poll(*router_);
+  if (router_monitor_) poll(*router_monitor_);
+  for (auto& d : dealers_) {
+    poll(d.socket);
+    poll(d.monitor);
+  }
+  return {};
+}
+
+expected<void> zeromq_transport::engine::find_self() {
+  if (options_.client) return {};
+  const auto& c = options_.cluster;
+  const auto hosts = 1 + c.datacenters.size() + c.nodes.size();
+  address a = 0;
+  while (a < hosts && host_name(c, a) != options_.name) ++a;
+  if (a == hosts)
+    return refuse(reason::kind::unknown,
+                  fmt::format("there is no host '{}' in cluster {}", options_.name, c.name));
+  self_ = a;
+  if (a != controller_address) upstream_ = next_hop(c, a, controller_address);
+  return {};
+}
+
+bool zeromq_transport::engine::encrypts(const std::string& endpoint) const {
+  return keys_ && !is_ipc(endpoint);
+}
+
+void zeromq_transport::engine::set_up(zmq::socket_t& socket) const {
+  using namespace zmq;
+  socket.set(sockopt::linger, 500);
+  socket.set(sockopt::sndhwm, 0);  // credit is the limit
+  socket.set(sockopt::rcvhwm, static_cast<int>(4 * options_.window_frames));
+  socket.set(sockopt::maxmsgsize, largest_part_bytes);
+  socket.set(sockopt::heartbeat_ivl, 3000);
+  socket.set(sockopt::heartbeat_timeout, 10000);
+  socket.set(sockopt::heartbeat_ttl, 15000);
+  socket.set(sockopt::reconnect_ivl, 100);
+  socket.set(sockopt::reconnect_ivl_max, 1000);
+}
+
+zmq::socket_t zeromq_transport::engine::watch(zmq::socket_t& socket, const std::string& name) {
+  const auto at = "inproc://monitor-" + name;
+  int events = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
+               ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+  if (socket.get(zmq::sockopt::type) == ZMQ_DEALER)
+    events |= ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED;
+  zmq_socket_monitor(socket.handle(), at.c_str(), events);
+  zmq::socket_t monitor{context_, zmq::socket_type::pair};
+  monitor.set(zmq::sockopt::linger, 0);
+  monitor.connect(at);
+  return monitor;
+}
+
+expected<void> zeromq_transport::engine::open_router() try {
+  if (options_.listen.empty()) return {};
+  router_.emplace(context_, zmq::socket_type::router);
+  set_up(*router_);
+  router_->set(zmq::sockopt::router_mandatory, true);
+  router_->set(zmq::sockopt::router_handover, true);
+  if (encrypts(options_.listen)) {
+    zap_.emplace(context_, *keys_);
+    router_->set(zmq::sockopt::zap_domain, "troupe");
+    router_->set(zmq::sockopt::curve_server, true);
+    router_->set(zmq::sockopt::curve_secretkey, keys_->secret_key);
+    router_monitor_ = watch(*router_, "router");
+  }
+  router_->bind(options_.listen);
+  endpoint_ = router_->get(zmq::sockopt::last_endpoint);
+  return {};
+} catch (const zmq::error_t& e) {
+  return refuse(reason::kind::unavailable,
+                fmt::format("cannot listen at {}: {}", options_.listen, e.what()));
+}
+
+std::string zeromq_transport::engine::routing_id_of(std::uint32_t connection) const {
+  const std::uint64_t numbers[] = {XXH3_64bits(options_.name.data(), options_.name.size()),
+                                   options_.incarnation};
+  std::string id = "T";
+  id.append(reinterpret_cast<const char*>(numbers), sizeof numbers);
+  id += static_cast<char>(connection);
+  id += static_cast<char>(options_.connections);
+  return id;
+}
+
+expected<void> zeromq_transport::engine::open_dealers() try {
+  if (options_.upstream.empty()) return {};
+  if (options_.connections < 1 || options_.connections > 64)
+    return refuse(reason::kind::invalid,
+                  fmt::format("{} connections: expected 1 to 64", options_.connections));
+  const auto upstream_name = host_name(options_.cluster, upstream_);
+  auto& p = peers_[upstream_];
+  for (std::uint32_t n = 0; n < options_.connections; ++n) {
+    zmq::socket_t socket{context_, zmq::socket_type::dealer};
+    set_up(socket);
+    socket.set(zmq::sockopt::immediate, true);
+    socket.set(zmq::sockopt::routing_id, routing_id_of(n));
+    if (encrypts(options_.upstream)) {
+      const auto server = keys_->key_of(upstream_name);
+      if (server.empty())
+        return refuse(reason::kind::unknown, fmt::format("no public key of {} in {}/authorized",
+                                                         upstream_name, options_.keys));
+      socket.set(zmq::sockopt::curve_serverkey, server);
+      socket.set(zmq::sockopt::curve_publickey, keys_->public_key);
+      socket.set(zmq::sockopt::curve_secretkey, keys_->secret_key);
+    }
+    auto monitor = watch(socket, std::to_string(n));
+    socket.connect(options_.upstream);
+    auto over = std::make_shared<lane>();
+    over->peer = upstream_;
+    over->dealer = n;
+    p.lanes.push_back(over);
+    dealers_.push_back({std::move(socket), std::move(monitor), std::move(over)});
+  }
+  return {};
+} catch (const zmq::error_t& e) {
+  return refuse(reason::kind::unavailable,
+                fmt::format("cannot connect to {}: {}", options_.upstream, e.what()));
+}
+
+// ---- what others ask
+
+bool zeromq_transport::engine::greeted() const {
+  return std::all_of(dealers_.begin(), dealers_.end(),
+                     [](const dealer& d) { return d.over->open.load(); });
+}
+
+std::optional<reason> zeromq_transport::engine::refused() const {
+  const std::lock_guard guard{mutex_};
+  return refused_;
+}
+
+expected<void> zeromq_transport::engine::wait_until_greeted(double seconds) const {
+  std::unique_lock guard{mutex_};
+  changed_.wait_for(guard, std::chrono::duration<double>(seconds),
+                    [this] { return greeted() || refused_; });
+  if (greeted()) return {};
+  if (refused_) return tl::unexpected{*refused_};
+  return refuse(reason::kind::unavailable,
+                fmt::format("no answer from {} at {} within {:.1f} s",
+                            host_name(options_.cluster, upstream_), options_.upstream, seconds));
+}
+
+// ---- the public face
+
+zeromq_transport::zeromq_transport(std::unique_ptr<engine> e) : engine_{std::move(e)} {}
+zeromq_transport::~zeromq_transport() = default;
+
+expected<std::shared_ptr<zeromq_transport>> zeromq_transport::open(zeromq_options options) {
+  auto e = std::make_unique<engine>(std::move(options));
+  if (auto ok = e->open(); !ok) return tl::unexpected{ok.error()};
+  return std::shared_ptr<zeromq_transport>{new zeromq_transport{std::move(e)}};
+}
+
+address zeromq_transport::self() const {
+  return engine_->self();
+}
+bool zeromq_transport::send(address to, frame f) {
+  return engine_->send(to, std::move(f));
+}
+void zeromq_transport::listen(receiver r) {
+  engine_->start(std::move(r));
+}
+void zeromq_transport::handled(const frame& f) {
+  engine_->handled(f);
+}
+bool zeromq_transport::greeted() const {
+  return engine_->greeted();
+}
+expected<void> zeromq_transport::wait_until_greeted(double s) const {
+  return engine_->wait_until_greeted(s);
+}
+std::optional<reason> zeromq_transport::refused() const {
+  return engine_->refused();
+}
+std::string zeromq_transport::endpoint() const {
+  return engine_->endpoint();
+}
+zeromq_counts zeromq_transport::counts() const {
+  return engine_->counts();
+}
+
+}  // namespace troupe::runtime

@@ -1,0 +1,126 @@
+#pragma once
+
+#include <stdlib.h>
+#include <catch2/catch.hpp>
+
+#include <chrono>
+#include <condition_variable>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "messages/codec.hpp"
+#include "runtime/zeromq_transport.hpp"
+
+// What the tests of the real half share: a small cluster, temporary places, waiting on conditions.
+
+namespace troupe::runtime::test {
+
+inline constexpr double long_s = 10;  // a limit, never a proof
+
+/// A directory that is gone afterwards.
+class temporary_directory {
+ public:
+  temporary_directory() {
+    std::string name = (std::filesystem::temp_directory_path() / "troupe-XXXXXX").string();
+    REQUIRE(::mkdtemp(name.data()) != nullptr);
+    path_ = name;
+  }
+  ~temporary_directory() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  temporary_directory(const temporary_directory&) = delete;
+
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+/// Asks again and again until it is so, or the limit has passed.
+inline bool eventually(const std::function<bool()>& so, double limit_s = long_s) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit_s);
+  while (!so()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return true;
+}
+
+/// Two datacentres; nodes a-0 and a-1 in the first, b-0 in the second.
+inline cluster two_datacenters() {
+  cluster c;
+  c.name = "test";
+  c.gpus.push_back({.name = "V100-32GB", .memory_gb = 32, .source = ""});
+  c.datacenters = {{"dc1", ""}, {"dc2", ""}};
+  for (const auto& [name, dc] : {std::pair{"a-0", 0u}, {"a-1", 0u}, {"b-0", 1u}}) {
+    node n;
+    n.name = name;
+    n.datacenter = dc;
+    n.gpus = 4;
+    c.nodes.push_back(n);
+  }
+  return c;
+}
+
+/// Keeps what a transport receives. Frames are handled at once, or when the test says so.
+class mailbox {
+ public:
+  explicit mailbox(std::shared_ptr<transport> net, bool handle_at_once = true)
+      : net_{std::move(net)} {
+    net_->listen([this, handle_at_once](frame f) {
+      if (handle_at_once) net_->handled(f);
+      const std::lock_guard guard{mutex_};
+      frames_.push_back(std::move(f));
+    });
+  }
+  /// The transport's thread calls in here: it goes first.
+  ~mailbox() { net_.reset(); }
+
+  transport& net() { return *net_; }
+  std::size_t size() const {
+    const std::lock_guard guard{mutex_};
+    return frames_.size();
+  }
+  frame at(std::size_t i) const {
+    const std::lock_guard guard{mutex_};
+    return frames_.at(i);
+  }
+  std::vector<frame> take() {
+    const std::lock_guard guard{mutex_};
+    return std::exchange(frames_, {});
+  }
+  bool has(std::size_t n) const {
+    return eventually([&] { return size() >= n; });
+  }
+
+ private:
+  std::shared_ptr<transport> net_;
+  mutable std::mutex mutex_;
+  std::vector<frame> frames_;
+};
+
+/// A message that carries a number.
+inline frame numbered(address from, address to, std::uint64_t n, payload body = {}) {
+  return encode(from, to, query_jobs{.request = n, .job = 0}, std::move(body));
+}
+inline std::uint64_t number_of(const frame& f) {
+  const auto m = decode(f.header.bytes());
+  REQUIRE(m);
+  return std::get<query_jobs>(m->second).request;
+}
+
+inline std::shared_ptr<zeromq_transport> must_open(zeromq_options o) {
+  auto t = zeromq_transport::open(std::move(o));
+  INFO((t ? std::string{} : t.error().text));
+  REQUIRE(t);
+  return *t;
+}
+
+}  // namespace troupe::runtime::test
