@@ -7,212 +7,26 @@
 #include <iostream>
 #include <memory>
 #include <stdexcept>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "runtime/event_heap.hpp"
+#include "runtime/event_queue.hpp"
 
 // All that touches the inside of CAF is in this file.
 
 namespace troupe::runtime {
 namespace {
 
-constexpr std::uint32_t no_slot = std::numeric_limits<std::uint32_t>::max();
-
-enum class timer : std::uint8_t { none, ordinary, multi, request };
-
-/// What a cancellation names: a timer of an actor by its type (ordinary) or by its number (the
-/// others).
-struct timer_key {
-  caf::actor_id actor = 0;
-  std::uint64_t value = 0;
-  timer kind = timer::none;
-
-  bool operator==(const timer_key&) const = default;
-};
-
-struct timer_key_hash {
-  std::size_t operator()(const timer_key& k) const {
-    std::uint64_t h = k.actor * 0x9e3779b97f4a7c15ULL;
-    h ^= (k.value + static_cast<std::uint64_t>(k.kind)) * 0xd1342543de82ef95ULL;
-    return h ^ (h >> 32);
-  }
-};
-
 /// What happens when an event's time has come: an actor gets a message, or somebody is called.
-struct slot {
-  std::uint64_t sequence = 0;  // of the event that this slot holds; 0: free
+struct happening {
   caf::strong_actor_ptr actor;
   caf::mailbox_element_ptr content;
   virtual_coordinator::listener* whom = nullptr;
   std::uint64_t token = 0;
   std::unique_ptr<std::function<void()>> call;
-  timer_key key;  // kind none: cannot be cancelled by an actor
-  std::uint32_t next_of_actor = no_slot, previous_of_actor = no_slot;
 };
 
-/// The events: slots that own what is to happen, a heap that orders them, and an index for
-/// cancellation. A cancelled event's slot is freed at once; its heap entry is recognised by its
-/// sequence and dropped when it comes up, or by compaction when such entries are the majority.
-class event_queue {
- public:
-  /// The slot of the new event, to be filled by the caller.
-  slot& add(time_ns t, virtual_coordinator::event_id& id) {
-    if (free_.empty()) {
-      free_.push_back(static_cast<std::uint32_t>(slots_.size()));
-      slots_.emplace_back();
-    }
-    id = {free_.back(), ++sequence_};
-    free_.pop_back();
-    auto& s = slots_[id.slot];
-    s.sequence = id.sequence;
-    heap_.push({t, id.sequence, id.slot});
-    return s;
-  }
-
-  /// Makes an added event one that its actor can cancel. An ordinary timeout replaces an older one.
-  void index(std::uint32_t at, const timer_key& key) {
-    auto [found, fresh] = by_key_.try_emplace(key, at);
-    if (!fresh) {
-      const auto old = found->second;
-      found->second = at;
-      unlink(old);
-      slots_[old].key.kind = timer::none;
-      release(old);
-      ++stale_;
-    }
-    auto& s = slots_[at];
-    s.key = key;
-    auto [head, first] = by_actor_.try_emplace(key.actor, at);
-    if (!first) {
-      s.next_of_actor = head->second;
-      slots_[head->second].previous_of_actor = at;
-      head->second = at;
-    }
-  }
-
-  bool cancel(virtual_coordinator::event_id id) {
-    if (id.slot >= slots_.size() || id.sequence == 0 || slots_[id.slot].sequence != id.sequence)
-      return false;
-    release(id.slot);
-    ++stale_;
-    compact();
-    return true;
-  }
-
-  void cancel(const timer_key& key) {
-    const auto found = by_key_.find(key);
-    if (found == by_key_.end()) return;
-    release(found->second);
-    ++stale_;
-    compact();
-  }
-
-  void cancel_all_of(caf::actor_id id) {
-    for (auto found = by_actor_.find(id); found != by_actor_.end(); found = by_actor_.find(id)) {
-      release(found->second);
-      ++stale_;
-    }
-    compact();
-  }
-
-  template <class Predicate>
-  void cancel_if(Predicate which) {
-    for (std::uint32_t i = 0; i < slots_.size(); ++i) {
-      if (slots_[i].sequence == 0 || !which(slots_[i])) continue;
-      release(i);
-      ++stale_;
-    }
-    compact();
-  }
-
-  /// The earliest event's entry, or null.
-  const event_heap::entry* next() {
-    while (!heap_.empty()) {
-      const auto& top = heap_.top();
-      if (slots_[top.slot].sequence == top.sequence) return &top;
-      heap_.pop();
-      --stale_;
-    }
-    return nullptr;
-  }
-
-  /// Takes the earliest event out; next() was not null.
-  struct due {
-    caf::strong_actor_ptr actor;
-    caf::mailbox_element_ptr content;
-    virtual_coordinator::listener* whom = nullptr;
-    std::uint64_t token = 0;
-    std::unique_ptr<std::function<void()>> call;
-  };
-  due take() {
-    const auto at = heap_.top().slot;
-    heap_.pop();
-    auto& s = slots_[at];
-    due d{std::move(s.actor), std::move(s.content), s.whom, s.token, std::move(s.call)};
-    release(at);
-    return d;
-  }
-
-  std::size_t size() const { return heap_.size() - stale_; }
-
-  void clear() {
-    cancel_if([](const slot&) { return true; });
-    heap_.clear();
-    stale_ = 0;
-  }
-
- private:
-  void release(std::uint32_t at) {
-    auto& s = slots_[at];
-    s.sequence = 0;
-    s.whom = nullptr;
-    if (s.key.kind != timer::none) {
-      unlink(at);
-      by_key_.erase(s.key);
-      s.key.kind = timer::none;
-    }
-    // Destroying these can run code that schedules or cancels: the slot is free only afterwards.
-    auto actor = std::move(s.actor);
-    auto content = std::move(s.content);
-    auto call = std::move(s.call);
-    content.reset();
-    call.reset();
-    actor = nullptr;
-    free_.push_back(at);
-  }
-
-  void unlink(std::uint32_t at) {
-    auto& s = slots_[at];
-    if (s.next_of_actor != no_slot) slots_[s.next_of_actor].previous_of_actor = s.previous_of_actor;
-    if (s.previous_of_actor != no_slot) {
-      slots_[s.previous_of_actor].next_of_actor = s.next_of_actor;
-    } else if (s.next_of_actor != no_slot) {
-      by_actor_[s.key.actor] = s.next_of_actor;
-    } else {
-      by_actor_.erase(s.key.actor);
-    }
-    s.next_of_actor = s.previous_of_actor = no_slot;
-  }
-
-  void compact() {
-    if (stale_ < 1024 || stale_ * 2 < heap_.size()) return;
-    heap_.remove_if(
-        [this](const event_heap::entry& e) { return slots_[e.slot].sequence != e.sequence; });
-    stale_ = 0;
-  }
-
-  event_heap heap_;
-  std::deque<slot>
-      slots_;  // a deque, so that a slot stays where it is while its content is destroyed
-  std::vector<std::uint32_t> free_;
-  // Looked up, never iterated.
-  std::unordered_map<timer_key, std::uint32_t, timer_key_hash> by_key_;
-  std::unordered_map<caf::actor_id, std::uint32_t> by_actor_;
-  std::uint64_t sequence_ = 0;
-  std::size_t stale_ = 0;  // heap entries whose event was cancelled
-};
+using happenings = event_queue<happening>;
 
 class coordinator;
 
@@ -279,7 +93,7 @@ class coordinator final : public caf::scheduler::abstract_coordinator, public vi
   void stop() override {
     stopping_ = true;
     utility_actors_[printer_id] = nullptr;
-    queue_.clear();
+    queue_.cancel_if([](const happening&) { return true; });
     after_.clear();
     while (!ready_.empty()) {
       auto* job = ready_.front();
@@ -293,29 +107,23 @@ class coordinator final : public caf::scheduler::abstract_coordinator, public vi
   time_ns now() const override { return now_; }
 
   event_id at(time_ns t, listener& whom, std::uint64_t token) override {
-    event_id id;
-    if (stopping_) return id;
-    auto& s = queue_.add(std::max(t, now_), id);
-    s.whom = &whom;
-    s.token = token;
-    return id;
+    if (stopping_) return {};
+    return queue_.add(std::max(t, now_), {{}, {}, &whom, token, {}});
   }
 
   event_id at(time_ns t, std::function<void()> what) override {
-    event_id id;
-    if (stopping_) return id;
-    queue_.add(std::max(t, now_), id).call =
-        std::make_unique<std::function<void()>>(std::move(what));
-    return id;
+    if (stopping_) return {};
+    auto call = std::make_unique<std::function<void()>>(std::move(what));
+    return queue_.add(std::max(t, now_), {{}, {}, nullptr, 0, std::move(call)});
   }
 
   bool cancel(event_id e) override { return queue_.cancel(e); }
   void after_handler(std::function<void()> what) override { after_.push_back(std::move(what)); }
 
   void drop_events_of(std::span<const caf::actor> actors) override {
-    queue_.cancel_if([&](const slot& s) {
-      return s.actor && std::any_of(actors.begin(), actors.end(), [&](const caf::actor& a) {
-               return caf::actor_cast<caf::strong_actor_ptr>(a) == s.actor;
+    queue_.cancel_if([&](const happening& h) {
+      return h.actor && std::any_of(actors.begin(), actors.end(), [&](const caf::actor& a) {
+               return caf::actor_cast<caf::strong_actor_ptr>(a) == h.actor;
              });
     });
   }
@@ -355,14 +163,11 @@ class coordinator final : public caf::scheduler::abstract_coordinator, public vi
   void send_at(caf::actor_clock::time_point t, caf::strong_actor_ptr receiver,
                caf::mailbox_element_ptr content, const timer_key& key = {}) {
     if (stopping_ || !receiver) return;
-    event_id id;
-    auto& s = queue_.add(std::max<time_ns>(t.time_since_epoch().count(), now_), id);
-    s.actor = std::move(receiver);
-    s.content = std::move(content);
-    if (key.kind != timer::none) queue_.index(id.slot, key);
+    queue_.add(std::max<time_ns>(t.time_since_epoch().count(), now_),
+               {std::move(receiver), std::move(content), nullptr, 0, {}}, key);
   }
 
-  event_queue& queue() { return queue_; }
+  happenings& queue() { return queue_; }
 
  private:
   /// A callback or a handler that runs the world from inside would reorder it.
@@ -450,7 +255,7 @@ class coordinator final : public caf::scheduler::abstract_coordinator, public vi
   std::deque<caf::resumable*> ready_;
   virtual_worker worker_;
   virtual_clock clock_;
-  event_queue queue_;
+  happenings queue_;
   std::vector<std::function<void()>> after_;
   time_ns now_ = 0;
   std::uint64_t events_ = 0, resumes_ = 0;
@@ -510,7 +315,7 @@ void virtual_clock::schedule_message(time_point t, caf::group target, caf::stron
 }
 
 void virtual_clock::cancel_all() {
-  owner_.queue().cancel_if([](const slot& s) { return s.actor != nullptr; });
+  owner_.queue().cancel_if([](const happening& h) { return h.actor != nullptr; });
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 #include <limits>
 #include <span>
 
+#include "runtime/event_queue.hpp"
+
 namespace caf {
 class actor;
 class actor_system;
@@ -47,11 +49,7 @@ class virtual_coordinator {
     ~listener() = default;
   };
 
-  /// Names one scheduled event, for cancel. Never used again for another.
-  struct event_id {
-    std::uint32_t slot = 0;
-    std::uint64_t sequence = 0;
-  };
+  using event_id = runtime::event_id;
 
   /// Makes every actor system built with `cfg` run on virtual time. Such a system does not wait for
   /// its actors when it is destroyed: it kills those that are ready and drops what is scheduled.

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace troupe::runtime {
+
+/// One direction of a link, shared by the transfers that are under way: each gets the same rate, an
+/// n-th of the capacity, but never more than one connection carries (max-min fairness on one link).
+///
+/// Since all rates are equal, it is enough to count the bytes that any one transfer would have
+/// received since the link was last idle: a transfer ends when that count has grown by its size.
+/// Starting and ending a transfer cost O(log n) whatever the others do. Times are nanoseconds.
+class fair_share {
+ public:
+  using time_ns = std::int64_t;
+
+  /// `connection_bytes_s` <= 0: one connection can fill the link.
+  fair_share(double capacity_bytes_s, double connection_bytes_s)
+      : capacity_bytes_ns_{capacity_bytes_s * 1e-9},
+        connection_bytes_ns_{connection_bytes_s > 0 ? connection_bytes_s * 1e-9
+                                                    : capacity_bytes_ns_} {}
+
+  std::size_t transfers() const { return active_.size(); }
+
+  /// What each of n transfers gets, in bytes a nanosecond.
+  double rate(std::size_t n) const {
+    return std::min(connection_bytes_ns_,
+                    capacity_bytes_ns_ / static_cast<double>(std::max<std::size_t>(n, 1)));
+  }
+
+  /// How long a transfer takes that has the link for itself, rounded up.
+  time_ns alone(double bytes) const { return static_cast<time_ns>(std::ceil(bytes / rate(1))); }
+
+  void start(time_ns now, double bytes, std::uint64_t token) {
+    advance(now);
+    active_.push_back({served_ + bytes, ++sequence_, token});
+    std::push_heap(active_.begin(), active_.end(), later);
+  }
+
+  /// When the next transfer ends if none starts before, rounded up.
+  std::optional<time_ns> next_end() const {
+    if (active_.empty()) return std::nullopt;
+    const double left = std::max(0.0, active_.front().end - served_);
+    return at_ + static_cast<time_ns>(std::ceil(left / rate(active_.size()) - 1e-6));
+  }
+
+  /// Takes out a transfer that has ended by now; of several, the one that was the first to.
+  std::optional<std::uint64_t> take_ended(time_ns now) {
+    const auto end = next_end();
+    if (!end || *end > now) return std::nullopt;
+    const double target = active_.front().end;
+    advance(now);
+    served_ = std::max(served_, target);
+    const auto token = active_.front().token;
+    std::pop_heap(active_.begin(), active_.end(), later);
+    active_.pop_back();
+    if (active_.empty()) served_ = 0;
+    return token;
+  }
+
+ private:
+  struct transfer {
+    double end = 0;  // of `served_`
+    std::uint64_t sequence = 0, token = 0;
+  };
+  static bool later(const transfer& a, const transfer& b) {
+    return a.end > b.end || (a.end == b.end && a.sequence > b.sequence);
+  }
+
+  void advance(time_ns now) {
+    if (!active_.empty()) served_ += rate(active_.size()) * static_cast<double>(now - at_);
+    at_ = now;
+  }
+
+  double capacity_bytes_ns_, connection_bytes_ns_;
+  double served_ = 0;  // bytes that each transfer got since the link was idle
+  time_ns at_ = 0;     // when that was counted
+  std::uint64_t sequence_ = 0;
+  std::vector<transfer> active_;
+};
+
+}  // namespace troupe::runtime

@@ -1,0 +1,262 @@
+#include "runtime/virtual_world.hpp"
+
+#include <algorithm>
+#include <caf/all.hpp>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "runtime/memory_journal.hpp"
+
+namespace troupe::runtime {
+namespace {
+
+// Streams of randomness, one a user, so that one user's draws do not change another's.
+enum stream : std::uint64_t {
+  network_stream = 1,
+  torn_stream = 2,
+  down_stream = 3,
+  host_stream = 1u << 20
+};
+
+class virtual_now final : public clock {
+ public:
+  explicit virtual_now(const virtual_coordinator& time) : time_{time} {}
+  double now_s() const override { return to_s(time_.now()); }
+
+ private:
+  const virtual_coordinator& time_;
+};
+
+struct config final : caf::actor_system_config {
+  explicit config(const virtual_options& options) {
+    virtual_coordinator::install(*this);
+    if (options.configure) options.configure(*this);
+  }
+};
+
+/// Exponential, with this mean.
+double exponential(random_source& random, double mean) {
+  return -std::log1p(-random.uniform()) * mean;
+}
+
+}  // namespace
+
+struct virtual_world::impl {
+  struct machine {
+    address self = 0;
+    start_function start;
+    std::shared_ptr<memory_disk> disk;  // the controller's
+    std::shared_ptr<memory_journal> written;
+    std::vector<caf::actor> actors;
+    random_source random{0};
+    std::uint64_t incarnation = 0;
+    bool up = false;
+    double down_until_s = 0;
+  };
+
+  impl(cluster c, virtual_options o)
+      : options{std::move(o)},
+        world{std::move(c)},
+        cfg{options},
+        system{std::make_unique<caf::actor_system>(cfg)},
+        time{virtual_coordinator::of(*system)},
+        now{std::make_shared<virtual_now>(time)},
+        seeds{options.seed},
+        net{time, world, options.faults, seeds.split(network_stream), options.credit_frames},
+        torn{seeds.split(torn_stream)},
+        downs{seeds.split(down_stream)},
+        host_seeds{seeds.split(host_stream)} {}
+
+  ~impl() {
+    for (auto& [a, m] : machines) end(m);
+    // Ends every actor; the network and the clock that they hold must still be there.
+    machines.clear();
+    system.reset();
+  }
+
+  void add(address a, start_function f) {
+    auto [found, fresh] = machines.try_emplace(a);
+    if (!fresh) return;
+    auto& m = found->second;
+    m.self = a;
+    m.start = std::move(f);
+    // By address, not by order of arrival.
+    m.random = random_source{host_seeds}.split(host_stream + a);
+    if (a == controller_address) m.disk = std::make_shared<memory_disk>();
+    for (const auto& c : options.faults.crashes)
+      if (is_meant(world, a, c.host))
+        time.at(to_ns(c.at_s), [this, &m, down_s = c.down_s] { go_down(m, down_s); });
+    if (const double rate = crashes_per_hour(a); rate > 0)
+      plan_crash(m, random_source{m.random}.split(down_stream), rate, options.faults.from_s);
+    begin(m);
+  }
+
+  void begin(machine& m) {
+    if (m.up) return;
+    m.up = true;
+    host h;
+    h.self = m.self;
+    h.incarnation = ++m.incarnation;
+    h.clock = now;
+    h.net = net.open(m.self);
+    h.random = m.random.split(m.incarnation);
+    if (m.disk) {
+      m.written = std::make_shared<memory_journal>(m.disk, [this, &m] { return tear(m); });
+      h.journal = m.written;
+    }
+    m.actors = m.start(h);
+  }
+
+  void end(machine& m) {
+    if (!m.up) return;
+    m.up = false;
+    ++crashes;
+    net.close(m.self);
+    if (m.written) m.written->kill();
+    time.drop_events_of(m.actors);
+    for (const auto& a : m.actors) caf::anon_send_exit(a, caf::exit_reason::kill);
+    m.actors.clear();
+  }
+
+  void go_down(machine& m, double down_s) {
+    m.down_until_s = std::max(m.down_until_s, now->now_s() + down_s);
+    end(m);
+    time.at(to_ns(m.down_until_s), [this, &m] {
+      if (to_ns(now->now_s()) >= to_ns(m.down_until_s)) begin(m);
+    });
+  }
+
+  double down_s(random_source& random) const {
+    return options.faults.mean_down_s > 0 ? exponential(random, options.faults.mean_down_s) : 1;
+  }
+
+  double crashes_per_hour(address a) const {
+    const auto& f = options.faults;
+    if (a == controller_address) return f.controller_crashes_per_hour;
+    if (is_gateway(world, a)) return f.gateway_crashes_per_hour;
+    return is_node(world, a) ? f.node_crashes_per_hour : 0;
+  }
+
+  void plan_crash(machine& m, random_source random, double rate, double after_s) {
+    const double at_s = std::max(after_s, now->now_s()) + exponential(random, 3600 / rate);
+    const double down = down_s(random);
+    const double until_s = options.faults.until_s;
+    if (until_s > 0 && at_s >= until_s) return;
+    time.at(to_ns(at_s), [this, &m, random, rate, down] {
+      if (m.up) go_down(m, down);
+      plan_crash(m, random, rate, now->now_s() + down);
+    });
+  }
+
+  /// Whether the host dies in this append. From here on nobody hears of it; it is gone once the
+  /// handler that appended returns.
+  bool tear(machine& m) {
+    const auto& f = options.faults;
+    const double t = now->now_s();
+    if (f.torn_append <= 0 || t < f.from_s || (f.until_s > 0 && t >= f.until_s)) return false;
+    if (!torn.chance(f.torn_append)) return false;
+    ++torn_appends;
+    net.close(m.self);
+    time.after_handler([this, &m, which = m.incarnation] {
+      if (m.up && m.incarnation == which) go_down(m, down_s(downs));
+    });
+    return true;
+  }
+
+  virtual_options options;
+  const cluster world;
+  config cfg;
+  std::unique_ptr<caf::actor_system> system;
+  virtual_coordinator& time;
+  std::shared_ptr<virtual_now> now;
+  random_source seeds;
+  simulated_network net;
+  random_source torn, downs, host_seeds;
+  std::map<address, machine> machines;
+  std::uint64_t crashes = 0, torn_appends = 0;
+};
+
+virtual_world::virtual_world(cluster c, virtual_options options)
+    : impl_{std::make_unique<impl>(std::move(c), std::move(options))} {}
+
+virtual_world::~virtual_world() = default;
+
+caf::actor_system& virtual_world::system() {
+  return *impl_->system;
+}
+
+void virtual_world::add_host(address a, start_function start) {
+  impl_->add(a, std::move(start));
+}
+
+void virtual_world::crash(address a) {
+  if (const auto found = impl_->machines.find(a); found != impl_->machines.end())
+    impl_->end(found->second);
+}
+
+void virtual_world::restart(address a) {
+  if (const auto found = impl_->machines.find(a); found != impl_->machines.end())
+    impl_->begin(found->second);
+}
+
+bool virtual_world::is_up(address a) const {
+  const auto found = impl_->machines.find(a);
+  return found != impl_->machines.end() && found->second.up;
+}
+
+std::uint64_t virtual_world::incarnation(address a) const {
+  const auto found = impl_->machines.find(a);
+  return found == impl_->machines.end() ? 0 : found->second.incarnation;
+}
+
+double virtual_world::slowdown(address a) const {
+  double factor = 1;
+  const auto now = impl_->time.now();
+  for (const auto& s : impl_->options.faults.slow_nodes)
+    if (now >= to_ns(s.from_s) && now < to_ns(s.until_s) && is_meant(impl_->world, a, s.node))
+      factor *= s.factor;
+  return factor;
+}
+
+void virtual_world::at(double time_s, std::function<void()> what) {
+  impl_->time.at(to_ns(time_s), std::move(what));
+}
+
+void virtual_world::run_until(double time_s) {
+  impl_->time.run_until(to_ns(time_s));
+}
+
+bool virtual_world::step(double limit_s) {
+  const auto limit = to_ns(limit_s);
+  if (impl_->time.step(limit)) return true;
+  if (limit != never_ns) impl_->time.run_until(limit);
+  return false;
+}
+
+double virtual_world::now_s() const {
+  return to_s(impl_->time.now());
+}
+
+std::uint64_t virtual_world::fingerprint() const {
+  runtime::fingerprint all;
+  const std::uint64_t frames = impl_->net.fingerprint_so_far();
+  all.add(std::span{&frames, 1});
+  const auto& i = *impl_;
+  for (const auto& r : {i.net.random(), i.torn, i.downs}) all.add(r.state());
+  for (const auto& [a, m] : impl_->machines) all.add(m.random.state());
+  return all.value();
+}
+
+virtual_world::counters virtual_world::count() const {
+  const auto& n = impl_->net.counters();
+  return {n,
+          n.delivered,
+          n.dropped(),
+          impl_->time.events(),
+          impl_->time.resumes(),
+          impl_->crashes,
+          impl_->torn_appends};
+}
+
+}  // namespace troupe::runtime
