@@ -26,9 +26,11 @@ series resample(const std::vector<actors::usage_point>& points, double from_s, d
     const auto last = std::clamp(static_cast<int>((end - from_s) / step_s), 0, columns - 1);
     for (int k = first; k <= last; ++k) {
       const auto at = static_cast<std::size_t>(k);
-      const double overlap = std::min(end, from_s + (k + 1) * step_s) - std::max(begin, from_s + k * step_s);
+      const double overlap =
+          std::min(end, from_s + (k + 1) * step_s) - std::max(begin, from_s + k * step_s);
       result.gpus[at] += points[i].gpus_held * std::max(0.0, overlap) / step_s;
-      result.waiting[at] = std::max(result.waiting[at], static_cast<double>(points[i].jobs_waiting));
+      result.waiting[at] =
+          std::max(result.waiting[at], static_cast<double>(points[i].jobs_waiting));
     }
   }
   return result;
@@ -37,42 +39,55 @@ series resample(const std::vector<actors::usage_point>& points, double from_s, d
 std::string path_of(const std::vector<double>& values, double most, bool closed) {
   std::string d = closed ? fmt::format("M{} {}", left, top + height) : "";
   for (std::size_t i = 0; i < values.size(); ++i)
-    d += fmt::format("{}{:.1f} {:.1f}", d.empty() ? "M" : "L", left + static_cast<double>(i) * width / columns,
+    d += fmt::format("{}{:.1f} {:.1f}", d.empty() ? "M" : "L",
+                     left + static_cast<double>(i) * width / columns,
                      top + height - values[i] / std::max(1.0, most) * height);
   if (closed) d += fmt::format("L{} {}Z", left + width, top + height);
   return d;
 }
 
-std::string panel(const actors::policy_result& r, const series& s, double gpus, double most_waiting, double span_s) {
-  std::string svg = fmt::format("<svg viewBox='0 0 {} {}' role='img' aria-label='{}'>", left + width + 70, top + height + 24, r.policy);
+std::string panel(const actors::policy_result& r, const series& s, double gpus, double most_waiting,
+                  double span_s) {
+  std::string svg = fmt::format("<svg viewBox='0 0 {} {}' role='img' aria-label='{}'>",
+                                left + width + 70, top + height + 24, r.policy);
   svg += fmt::format("<text class='name' x='{}' y='16'>{}</text>", left, r.policy);
-  svg += fmt::format("<text class='figure' x='{}' y='16'>average JCT {:.0f} s &#183; queued {:.0f} s &#183; {:.0f} % of GPU time "
-                     "held &#183; {} out of memory</text>",
-                     left + 150, r.average_jct_s, r.average_queue_s, 100 * r.gpu_utilization, r.oom_failures);
-  svg += fmt::format("<rect class='frame' x='{}' y='{}' width='{}' height='{}'/>", left, top, width, height);
+  svg += fmt::format(
+      "<text class='figure' x='{}' y='16'>average JCT {:.0f} s &#183; queued {:.0f} s &#183; "
+      "{:.0f} % of GPU time "
+      "held &#183; {} out of memory</text>",
+      left + 150, r.average_jct_s, r.average_queue_s, 100 * r.gpu_utilization, r.oom_failures);
+  svg += fmt::format("<rect class='frame' x='{}' y='{}' width='{}' height='{}'/>", left, top, width,
+                     height);
   svg += fmt::format("<path class='gpus' d='{}'/>", path_of(s.gpus, gpus, true));
   svg += fmt::format("<path class='waiting' d='{}'/>", path_of(s.waiting, most_waiting, false));
-  svg += fmt::format("<text class='gpu-axis' x='{}' y='{}'>{:.0f}</text>", left - 8, top + 10, gpus);
+  svg +=
+      fmt::format("<text class='gpu-axis' x='{}' y='{}'>{:.0f}</text>", left - 8, top + 10, gpus);
   svg += fmt::format("<text class='gpu-axis' x='{}' y='{}'>0</text>", left - 8, top + height);
-  svg += fmt::format("<text class='wait-axis' x='{}' y='{}'>{:.0f}</text>", left + width + 8, top + 10, most_waiting);
+  svg += fmt::format("<text class='wait-axis' x='{}' y='{}'>{:.0f}</text>", left + width + 8,
+                     top + 10, most_waiting);
   for (int tick = 0; tick <= 6; ++tick)
-    svg += fmt::format("<text class='time' x='{}' y='{}'>{:.1f} h</text>", left + width * tick / 6, top + height + 16,
-                       span_s * tick / 6 / 3600);
+    svg += fmt::format("<text class='time' x='{}' y='{}'>{:.1f} h</text>", left + width * tick / 6,
+                       top + height + 16, span_s * tick / 6 / 3600);
   return svg + "</svg>\n";
 }
 
 constexpr const char* style =
-    "body{font:14px system-ui,sans-serif;max-width:1060px;margin:2em auto;color:#222;background:#fff}"
-    "svg{width:100%;margin:.4em 0}text{font-size:12px;fill:#444}.name{font-weight:700;font-size:14px;fill:#111}"
-    ".frame{fill:none;stroke:#ccc}.gpus{fill:#3b7dd8;fill-opacity:.45;stroke:#3b7dd8;stroke-width:.5}"
+    "body{font:14px system-ui,sans-serif;max-width:1060px;margin:2em "
+    "auto;color:#222;background:#fff}"
+    "svg{width:100%;margin:.4em "
+    "0}text{font-size:12px;fill:#444}.name{font-weight:700;font-size:14px;fill:#111}"
+    ".frame{fill:none;stroke:#ccc}.gpus{fill:#3b7dd8;fill-opacity:.45;stroke:#3b7dd8;stroke-width:."
+    "5}"
     ".waiting{fill:none;stroke:#c2410c;stroke-width:1.4}.gpu-axis{text-anchor:end;fill:#2459a5}"
     ".wait-axis{fill:#c2410c}.time{text-anchor:middle}"
-    "@media(prefers-color-scheme:dark){body{background:#14171a;color:#ddd}text{fill:#bbb}.name{fill:#fff}"
+    "@media(prefers-color-scheme:dark){body{background:#14171a;color:#ddd}text{fill:#bbb}.name{"
+    "fill:#fff}"
     ".frame{stroke:#444}.gpu-axis{fill:#7fb0f5}.waiting{stroke:#f59e5c}.wait-axis{fill:#f59e5c}}";
 
 }  // namespace
 
-std::string usage_picture(const troupe::cluster& c, const std::vector<actors::policy_result>& results) {
+std::string usage_picture(const troupe::cluster& c,
+                          const std::vector<actors::policy_result>& results) {
   double gpus = 0, from_s = 1e300, until_s = 0, most_waiting = 1;
   for (const auto& n : c.nodes) gpus += n.gpus;
   for (const auto& r : results) {
@@ -80,14 +95,17 @@ std::string usage_picture(const troupe::cluster& c, const std::vector<actors::po
     if (usage.empty()) continue;
     from_s = std::min(from_s, usage.front().at_s);
     until_s = std::max(until_s, usage.back().at_s);
-    for (const auto& p : usage) most_waiting = std::max(most_waiting, static_cast<double>(p.jobs_waiting));
+    for (const auto& p : usage)
+      most_waiting = std::max(most_waiting, static_cast<double>(p.jobs_waiting));
   }
-  std::string page = fmt::format("<!doctype html><html lang='en'><meta charset='utf-8'><title>{}</title><style>{}</style>"
-                                 "<h1>Cluster {} over time</h1><p>Virtual time: a simulation. Blue: GPUs held, of {:.0f}. "
-                                 "Orange: jobs waiting.</p>\n",
-                                 c.name, style, c.name, gpus);
+  std::string page = fmt::format(
+      "<!doctype html><html lang='en'><meta charset='utf-8'><title>{}</title><style>{}</style>"
+      "<h1>Cluster {} over time</h1><p>Virtual time: a simulation. Blue: GPUs held, of {:.0f}. "
+      "Orange: jobs waiting.</p>\n",
+      c.name, style, c.name, gpus);
   for (const auto& r : results)
-    page += panel(r, resample(r.record->usage(), from_s, until_s), gpus, most_waiting, until_s - from_s);
+    page += panel(r, resample(r.record->usage(), from_s, until_s), gpus, most_waiting,
+                  until_s - from_s);
   return page + "</html>\n";
 }
 

@@ -157,8 +157,17 @@ const value* map_reader::find(std::string_view key, need n) {
     found_.add(v.line, inside(place_, key), "found nothing, expected a value");
     return nullptr;
   }
-  if (n == need::required) found_.add(line(), place_, fmt::format("missing key '{}'", key));
+  if (n == need::required) complain_missing(key);
   return nullptr;
+}
+
+void map_reader::complain_missing(std::string_view key) {
+  // It may be there, misspelt; that line is then the place to look at.
+  const auto like = nearest_name(key, value_.keys);
+  if (!like) return found_.add(line(), place_, fmt::format("missing key '{}'", key));
+  const auto at = std::find(value_.keys.begin(), value_.keys.end(), *like) - value_.keys.begin();
+  found_.add(value_.key_lines[static_cast<std::size_t>(at)], place_,
+             fmt::format("missing key '{}'; did you mean it by '{}'?", key, shown(*like)));
 }
 
 bool map_reader::read(std::string_view key, std::string& out, need n) {

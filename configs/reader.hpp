@@ -99,6 +99,7 @@ class map_reader {
   findings& found() { return found_; }
 
  private:
+  void complain_missing(std::string_view key);
   bool read_integer(std::string_view key, std::int64_t& out, std::int64_t low, std::int64_t high,
                     need n);
 

@@ -1,0 +1,91 @@
+// troupe: the program. Its verbs are in files of their own, listed in verbs.def.
+#include <algorithm>
+#include <csignal>
+#include <string>
+#include <vector>
+
+#include "cli/verb.hpp"
+#include "configs/reader.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+struct entry {
+  std::string name;
+  std::string summary;
+  std::unique_ptr<verb> does;
+  CLI::App* app = nullptr;
+};
+
+std::vector<entry> all_verbs() {
+  std::vector<entry> verbs;
+#define TROUPE_VERB(name, summary) verbs.push_back({#name, summary, make_##name()});
+#include "cli/verbs.def"
+#undef TROUPE_VERB
+  return verbs;
+}
+
+/// A first word that is no verb deserves a better answer than "unexpected argument".
+bool is_unknown_verb(const std::string& word, const std::vector<entry>& verbs) {
+  return !word.starts_with('-') &&
+         std::none_of(verbs.begin(), verbs.end(), [&](const entry& e) { return e.name == word; });
+}
+
+std::string unknown_verb(const std::string& word, const std::vector<entry>& verbs) {
+  std::vector<std::string> names;
+  for (const auto& e : verbs) names.push_back(e.name);
+  return fmt::format("there is no verb '{}'{}", word, configs::hint(word, names));
+}
+
+int run(int argc, char** argv) {
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  // Known before the parser is: its complaints must reach a program as a document, too.
+  output out{std::find(words.begin(), words.end(), "--json") != words.end()};
+
+  auto verbs = all_verbs();
+  if (!words.empty() && is_unknown_verb(words[0], verbs))
+    return out.bad(unknown_verb(words[0], verbs));
+
+  CLI::App app{"Decides and runs large-model training on mixed GPUs in several datacentres.",
+               "troupe"};
+  app.require_subcommand(1);
+  app.set_version_flag("--version", "troupe " TROUPE_VERSION);
+  app.footer(
+      "`troupe VERB --help` says more about one. Exit status: 0 done, 1 no (with the reason), "
+      "2 bad usage or a bad file.");
+  bool json_flag = false;
+  for (auto& e : verbs) {
+    e.app = app.add_subcommand(e.name, e.summary);
+    e.app->add_flag("--json", json_flag, "One JSON document on standard output");
+    e.does->options(*e.app);
+    for (auto* nested : e.app->get_subcommands({})) nested->fallthrough();
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& e) {
+    return app.exit(e);  // --help, --version
+  } catch (const CLI::ParseError& e) {
+    const auto found =
+        std::find_if(verbs.begin(), verbs.end(), [](const entry& v) { return v.app->parsed(); });
+    const auto where = found == verbs.end() ? std::string{"troupe"} : "troupe " + found->name;
+    return out.bad(fmt::format("{} (see {} --help)", e.what(), where));
+  }
+  output chosen{json_flag};
+  for (auto& e : verbs)
+    if (e.app->parsed()) return e.does->run(chosen);
+  return exit_bad;
+}
+
+}  // namespace
+
+}  // namespace troupe::cli
+
+int main(int argc, char** argv) {
+  try {
+    return troupe::cli::run(argc, argv);
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "troupe: {}\n", e.what());
+    return troupe::cli::exit_bad;
+  }
+}

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <memory>
+
+#include <CLI/CLI.hpp>
+
+#include "cli/output.hpp"
+
+namespace troupe::cli {
+
+/// One verb of the program: its options, bound to members, and what it does.
+/// To add one: a file verb_NAME.cpp with make_NAME(), and a line in verbs.def.
+class verb {
+ public:
+  virtual ~verb() = default;
+
+  /// Declares the options. `--json` is there already.
+  virtual void options(CLI::App& app) = 0;
+
+  /// Does it and returns the exit status.
+  virtual int run(output& out) = 0;
+};
+
+#define TROUPE_VERB(name, summary) std::unique_ptr<verb> make_##name();
+#include "cli/verbs.def"
+#undef TROUPE_VERB
+
+}  // namespace troupe::cli

@@ -1,0 +1,190 @@
+#include <algorithm>
+#include <array>
+#include <filesystem>
+
+#include "cli/verb.hpp"
+#include "configs/load.hpp"
+#include "configs/reader.hpp"
+#include "configs/value.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A kind of file, and the keys by which it is known.
+struct file_kind {
+  const char* name;
+  const char* folder;
+  std::vector<std::string> keys;
+};
+
+const std::vector<file_kind>& kinds() {
+  static const std::vector<file_kind> all = {
+      {"cluster", "clusters", {"datacenters", "wan", "settings", "controller"}},
+      {"job",
+       "jobs",
+       {"model", "global_batch", "iterations", "microbatches", "command", "environment",
+        "working_directory", "objective", "gpu_type", "dataset_card", "deadline_s", "budget",
+        "priority", "merge", "slo_s", "gpus"}},
+      {"model",
+       "models",
+       {"family", "hidden", "layers", "heads", "kv_heads", "intermediate", "sequence", "vocabulary",
+        "tied_head", "operators", "huggingface", "architectures", "model_type", "hidden_size",
+        "num_hidden_layers", "n_embd", "n_layer", "vocab_size"}},
+      {"faults",
+       "faults",
+       {"loss", "duplication", "reordering", "reorder_delay_s", "partitions", "crashes",
+        "slow_nodes", "node_crashes_per_hour", "gateway_crashes_per_hour",
+        "controller_crashes_per_hour", "mean_down_s", "torn_append", "from_s", "until_s"}},
+      {"catalogue",
+       "",
+       {"memory_gb", "fp16_tflops", "fp32_tflops", "memory_gbytes_s", "price_per_hour"}},
+  };
+  return all;
+}
+
+std::size_t common(const std::vector<std::string>& keys, const std::vector<std::string>& known) {
+  return static_cast<std::size_t>(std::count_if(keys.begin(), keys.end(), [&](const auto& k) {
+    return std::find(known.begin(), known.end(), k) != known.end();
+  }));
+}
+
+/// How much the tree looks like a kind: keys in common, twice, and one for where it lies.
+std::size_t likeness(const file_kind& kind, const configs::value& v, const fs::path& file) {
+  const auto& keys =
+      std::string{"catalogue"} == kind.name && !v.items.empty() ? v.items[0].keys : v.keys;
+  return 2 * common(keys, kind.keys) + (file.parent_path().filename() == kind.folder ? 1 : 0);
+}
+
+/// The kind of a file, or why it has none.
+expected<std::string> kind_of(const fs::path& file) {
+  const auto v = configs::load_value(file);
+  if (!v) return tl::unexpected(v.error());
+  const file_kind* best = nullptr;
+  std::size_t most = 0;
+  for (const auto& kind : kinds())
+    if (const auto n = likeness(kind, *v, file); n > most) {
+      most = n;
+      best = &kind;
+    }
+  if (best) return best->name;
+  return tl::unexpected(configs::complaint(
+      file.string(), v->line, "",
+      fmt::format("{} tells not what it is; expected the keys of a cluster (datacenters), a job "
+                  "(model, global_batch), a model (hidden, layers), faults (loss, crashes) or a "
+                  "catalogue; --as KIND says it",
+                  configs::describe(*v))));
+}
+
+template <class T, class Say>
+expected<std::string> summary(const expected<T>& loaded, Say say) {
+  if (!loaded) return tl::unexpected(loaded.error());
+  return say(*loaded);
+}
+
+/// "1 node", "2 nodes"
+std::string count(std::size_t n, const char* noun) {
+  return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s");
+}
+
+std::string say_cluster(const cluster& c) {
+  std::size_t gpus = 0;
+  for (const auto& n : c.nodes) gpus += n.gpus;
+  return fmt::format("{}: {}, {}, {} of {}", c.name, count(c.datacenters.size(), "datacentre"),
+                     count(c.nodes.size(), "node"), count(gpus, "GPU"),
+                     count(c.gpus.size(), "type"));
+}
+
+std::string say_model(const model& m) {
+  if (!m.operators.empty())
+    return fmt::format("{}: {}, {} operators", m.name, m.family, m.operators.size());
+  return fmt::format("{}: {}, {} layers of {}, {} heads, sequence {}", m.name, m.family, m.layers,
+                     m.hidden, m.heads, m.sequence);
+}
+
+std::string say_job(const job_spec& j) {
+  return fmt::format("{}: {}, batch {}, {}, {}", j.name, j.model.name, j.global_batch,
+                     count(j.iterations, "iteration"),
+                     j.command.empty() ? "simulated work" : "runs " + j.command.front());
+}
+
+std::string say_faults(const fault_plan& f) {
+  return fmt::format("{}: {}, {} and {} at set times", f.name,
+                     count(f.partitions.size(), "partition"), count(f.crashes.size(), "failure"),
+                     count(f.slow_nodes.size(), "slow node"));
+}
+
+class check_verb final : public verb {
+ public:
+  void options(CLI::App& app) override {
+    app.add_option("FILE", files_, "Clusters, jobs, models, faults, GPU catalogues")->required();
+    std::vector<std::string> names;
+    for (const auto& k : kinds()) names.emplace_back(k.name);
+    app.add_option("--as", as_, "What the files are, if their keys do not tell")
+        ->check(CLI::IsMember(names));
+    app.add_option("--cluster", cluster_, "The cluster whose hosts faults may name");
+  }
+
+  int run(output& out) override {
+    json files = json::array();
+    int status = exit_done;
+    for (const auto& file : files_) {
+      const auto kind = as_.empty() ? kind_of(file) : expected<std::string>{as_};
+      const auto what =
+          kind ? load(*kind, file) : expected<std::string>{tl::unexpected(kind.error())};
+      files.push_back({{"file", file},
+                       {"kind", kind ? json(*kind) : json()},
+                       {"valid", what.has_value()},
+                       {"summary", what ? json(*what) : json()},
+                       {"error", what ? json() : json(what.error().text)}});
+      if (what) {
+        out.line("{}: {} {}", file, *kind, *what);
+      } else {
+        out.note("troupe: {}", what.error().text);
+        status = exit_bad;
+      }
+    }
+    out.document({{"files", files}});
+    return status;
+  }
+
+ private:
+  expected<std::string> load(const std::string& kind, const std::string& file) const {
+    if (kind == "cluster") return summary(configs::load_cluster(file), say_cluster);
+    if (kind == "job") return summary(load_job(file), say_job);
+    if (kind == "model") return summary(configs::load_model(file), say_model);
+    if (kind == "faults") return summary(load_faults(file), say_faults);
+    return summary(configs::load_catalogue(file), [](const std::vector<gpu_type>& types) {
+      return fmt::format("of {} GPU types", types.size());
+    });
+  }
+
+  static expected<job_spec> load_job(const std::string& file) {
+    const auto catalogue = configs::load_catalogue(configs::catalogue_for(file));
+    if (!catalogue) return tl::unexpected(catalogue.error());
+    return configs::load_job(file, *catalogue);
+  }
+
+  expected<fault_plan> load_faults(const std::string& file) const {
+    auto plan = configs::load_faults(file);
+    if (!plan || cluster_.empty()) return plan;
+    const auto c = configs::load_cluster(cluster_);
+    if (!c) return tl::unexpected(c.error());
+    if (const auto known = configs::check_faults(*plan, *c, file); !known)
+      return tl::unexpected(known.error());
+    return plan;
+  }
+
+  std::vector<std::string> files_;
+  std::string as_, cluster_;
+};
+
+}  // namespace
+
+std::unique_ptr<verb> make_check() {
+  return std::make_unique<check_verb>();
+}
+
+}  // namespace troupe::cli

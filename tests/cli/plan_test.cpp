@@ -1,0 +1,157 @@
+#include <catch2/catch.hpp>
+
+#include "cli/program.hpp"
+
+using namespace troupe::test;
+using nlohmann::json;
+
+namespace {
+
+// The example of Frenzy's paper: GPT2-7B at batch 2 on nodes of four A100-40GB.
+const char* const paper_cluster = R"(
+name: paper
+datacenters:
+  - name: dc1
+    nodes:
+      - {name: a, gpu: A100-40GB, gpus: 4, count: 2, intra: nvlink, inter: ib100}
+)";
+
+const char* const small_cluster = R"(
+name: small
+datacenters:
+  - name: dc1
+    nodes:
+      - {name: t, gpu: T4, gpus: 1, intra: pcie3, inter: eth10}
+)";
+
+json find_plan(const json& plans, int data, int tensor) {
+  for (const auto& p : plans)
+    if (p["data_parallel"] == data && p["tensor_parallel"] == tensor) return p;
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("plan gives the paper's eight GPUs for GPT2-7B at batch 2, and its bytes") {
+  const scratch dir;
+  const auto cluster = dir.write("paper.yaml", paper_cluster);
+  const auto r = troupe::test::troupe(
+      {"plan", shipped("jobs/gpt2-7b.yaml"), "--cluster", cluster, "--policy", "frenzy", "--json"});
+  REQUIRE(r.status == 0);
+  const auto d = r.document();
+  CHECK(d["policy"] == "frenzy");
+  CHECK(d["job"] == "gpt2-7b");
+  CHECK(d["feasible"] == true);
+  CHECK(d["reason"].is_null());
+  const auto chosen = d["plans"][d["chosen"].get<std::size_t>()];
+  CHECK(chosen["data_parallel"] == 2);
+  CHECK(chosen["tensor_parallel"] == 4);
+  CHECK(chosen["gpus"] == 8);
+  CHECK(chosen["bytes_per_gpu"].get<double>() / 1e9 == Approx(36.74).margin(0.005));
+  CHECK(chosen["samples_per_s"].get<double>() > 0);
+  CHECK(chosen["gpu_types"] == json{"A100-40GB"});
+  CHECK(find_plan(d["plans"], 1, 4).is_null());  // 40.23 GB do not fit 40
+  std::uint32_t gpus = 0;
+  for (const auto& share : d["allocation"]) {
+    CHECK(share["gpu"] == "A100-40GB");
+    gpus += share["gpus"].get<std::uint32_t>();
+  }
+  CHECK(gpus == 8);
+}
+
+TEST_CASE("plan shows 40.23 GB for one data and four tensor ways where that fits") {
+  const auto r = troupe::test::troupe({"plan", shipped("jobs/gpt2-7b.yaml"), "--cluster",
+                                       shipped("clusters/frenzy-testbed.yaml"), "--json"});
+  REQUIRE(r.status == 0);
+  const auto p = find_plan(r.document()["plans"], 1, 4);
+  REQUIRE_FALSE(p.is_null());
+  CHECK(p["bytes_per_gpu"].get<double>() / 1e9 == Approx(40.23).margin(0.005));
+}
+
+TEST_CASE("plan says no, and why, to a job that no GPU of the cluster holds") {
+  const scratch dir;
+  const auto cluster = dir.write("small.yaml", small_cluster);
+  const auto job = shipped("jobs/gpt2-7b.yaml");
+  const auto people = troupe::test::troupe({"plan", job, "--cluster", cluster});
+  CHECK(people.status == 1);
+  CHECK(people.err.find("GB") != std::string::npos);
+  const auto programs = troupe::test::troupe({"plan", job, "--cluster", cluster, "--json"});
+  CHECK(programs.status == 1);
+  const auto d = programs.document();
+  CHECK(d["feasible"] == false);
+  CHECK(d["chosen"].is_null());
+  CHECK(d["allocation"].empty());
+  CHECK(people.err == "troupe: " + d["reason"].get<std::string>() + "\n");
+}
+
+TEST_CASE("a baseline that would run out of memory is told so") {
+  const auto r =
+      troupe::test::troupe({"plan", shipped("jobs/gpt2-7b.yaml"), "--cluster",
+                            shipped("clusters/frenzy-testbed.yaml"), "--policy", "fcfs", "--json"});
+  CHECK(r.status == 1);
+  CHECK(r.document()["feasible"] == false);
+  CHECK(r.err.find("out of memory") != std::string::npos);
+}
+
+TEST_CASE("for people there is a table, and nothing on standard error") {
+  const auto r = troupe::test::troupe(
+      {"plan", shipped("jobs/gpt2-7b.yaml"), "--cluster", shipped("clusters/frenzy-testbed.yaml")});
+  CHECK(r.status == 0);
+  CHECK(r.out.find("36.74") != std::string::npos);
+  CHECK(r.out.find("Runs on ") != std::string::npos);
+  CHECK(r.err.empty());
+}
+
+TEST_CASE("bad usage is 2, with the nearest known name") {
+  const auto job = shipped("jobs/gpt2-7b.yaml");
+  const auto cluster = shipped("clusters/frenzy-testbed.yaml");
+  const auto verb = troupe::test::troupe({"plam"});
+  CHECK(verb.status == 2);
+  CHECK(verb.err == "troupe: there is no verb 'plam'; did you mean 'plan'?\n");
+  const auto policy =
+      troupe::test::troupe({"plan", job, "--cluster", cluster, "--policy", "frenzi"});
+  CHECK(policy.status == 2);
+  CHECK(policy.err == "troupe: there is no policy 'frenzi'; did you mean 'frenzy'?\n");
+  CHECK(troupe::test::troupe({}).status == 2);
+  CHECK(troupe::test::troupe({"plan", job}).status == 2);
+  CHECK(troupe::test::troupe({"plan", job, "--cluster", cluster, "--fast"}).status == 2);
+  const auto as_json = troupe::test::troupe({"plan", "--json"});
+  CHECK(as_json.status == 2);
+  CHECK(as_json.document().contains("error"));
+}
+
+TEST_CASE("every verb has help") {
+  const auto all = troupe::test::troupe({"--help"});
+  CHECK(all.status == 0);
+  for (const auto* verb : {"plan", "check"}) {
+    CHECK(all.out.find(verb) != std::string::npos);
+    const auto r = troupe::test::troupe({verb, "--help"});
+    CHECK(r.status == 0);
+    CHECK(r.out.find("--json") != std::string::npos);
+  }
+}
+
+TEST_CASE("check names the kind of every shipped file") {
+  const auto r = troupe::test::troupe({"check", shipped("gpus.yaml"), shipped("jobs/gpt2-7b.yaml"),
+                                       shipped("models/gpt2-7b.yaml"),
+                                       shipped("clusters/frenzy-testbed.yaml"), "--json"});
+  REQUIRE(r.status == 0);
+  const auto files = r.document()["files"];
+  REQUIRE(files.size() == 4);
+  CHECK(files[0]["kind"] == "catalogue");
+  CHECK(files[1]["kind"] == "job");
+  CHECK(files[2]["kind"] == "model");
+  CHECK(files[3]["kind"] == "cluster");
+  for (const auto& f : files) CHECK(f["valid"] == true);
+}
+
+TEST_CASE("check goes on after a bad file and ends with 2") {
+  const scratch dir;
+  const auto bad = dir.write("bad.yaml", "name: x\nglobal_batch: 2\n");
+  const auto r = troupe::test::troupe({"check", bad, shipped("jobs/gpt2-7b.yaml"), "--json"});
+  CHECK(r.status == 2);
+  const auto files = r.document()["files"];
+  CHECK(files[0]["valid"] == false);
+  CHECK(files[0]["error"].get<std::string>().find("bad.yaml") != std::string::npos);
+  CHECK(files[1]["valid"] == true);
+}

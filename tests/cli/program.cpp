@@ -1,0 +1,73 @@
+#include "cli/program.hpp"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
+#include <stdexcept>
+
+namespace troupe::test {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string read_file(const std::string& path) {
+  std::ifstream in{path, std::ios::binary};
+  return {std::istreambuf_iterator<char>{in}, {}};
+}
+
+void redirect(const std::string& path, int to) {
+  const int fd = open(path.c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0600);
+  if (fd < 0 || dup2(fd, to) < 0) _exit(126);
+}
+
+}  // namespace
+
+result troupe(const std::vector<std::string>& arguments, const fs::path& directory) {
+  const scratch where;
+  const auto out = where.path("out"), err = where.path("err");
+  std::vector<std::string> words{TROUPE_PROGRAM};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  for (auto& w : words) argv.push_back(w.data());
+  argv.push_back(nullptr);
+
+  const pid_t pid = fork();
+  if (pid < 0) throw std::runtime_error{"fork"};
+  if (pid == 0) {
+    redirect(out, STDOUT_FILENO);
+    redirect(err, STDERR_FILENO);
+    if (chdir(directory.c_str()) == 0) execv(argv[0], argv.data());
+    _exit(127);
+  }
+  int status = 0;
+  waitpid(pid, &status, 0);
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_file(out),
+          read_file(err)};
+}
+
+std::string shipped(const std::string& name) {
+  return std::string{TROUPE_SOURCE_DIR} + "/configs/" + name;
+}
+
+scratch::scratch() {
+  std::string name = (fs::temp_directory_path() / "troupe-test-XXXXXX").string();
+  if (!mkdtemp(name.data())) throw std::runtime_error{"mkdtemp"};
+  path_ = name;
+}
+
+scratch::~scratch() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
+
+std::string scratch::write(const std::string& name, const std::string& text) const {
+  std::ofstream{path_ / name, std::ios::binary} << text;
+  return path(name);
+}
+
+}  // namespace troupe::test
