@@ -1,6 +1,7 @@
 #include "actors/gateway.hpp"
 
 #include "actors/post.hpp"
+#include "actors/timing.hpp"
 
 namespace troupe::actors {
 
@@ -26,8 +27,7 @@ void gateway_state::tell() {
     if (gateway_address(cluster_->nodes[n].datacenter) == host_.self && heard_s_[n] >= 0 && heard_s_[n] >= since)
       m.present.push_back(n);
   post(host_, controller_address, m);
-  const auto heartbeat = std::chrono::nanoseconds{static_cast<std::int64_t>(cluster_->settings.heartbeat_s * 1e9)};
-  self_->delayed_send(gateway_actor{self_}, heartbeat, tick{});
+  self_->delayed_send(gateway_actor{self_}, nanoseconds_of(cluster_->settings.heartbeat_s), tick{});
 }
 
 gateway_actor::behavior_type gateway(gateway_actor::stateful_pointer<gateway_state> self, runtime::host h,

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "actors/post.hpp"
+#include "actors/timing.hpp"
 
 namespace troupe::actors {
 
@@ -13,10 +14,6 @@ namespace {
 
 // How often programs are looked at; simulated work has timers of its own.
 constexpr double poll_s = 0.05;
-
-std::chrono::nanoseconds nanoseconds_of(double s) {
-  return std::chrono::nanoseconds{static_cast<std::int64_t>(s * 1e9)};
-}
 
 bool is_over(const part_report& r) { return r.now != part_report::state::running; }
 
@@ -70,11 +67,12 @@ void node_state::begin(const work_order& w) {
   p.started_s = now();
   p.start = ++starts_;
   p.simulated = w.command.empty() || !options_.launcher;
+  if (options_.slowdown) p.slowdown = options_.slowdown();
   changed_ = true;
   if (p.simulated) {
     if (options_.on_work) options_.on_work(w, true);
     const double work_s = w.out_of_memory ? 0 : static_cast<double>(w.iterations) * w.iteration_s;
-    self_->delayed_send(node_actor{self_}, nanoseconds_of((w.start_s + work_s) * options_.slowdown), work_done{w.lease, p.start});
+    self_->delayed_send(node_actor{self_}, nanoseconds_of((w.start_s + work_s) * p.slowdown), work_done{w.lease, p.start});
   } else if (auto ok = options_.launcher->start(w); !ok) {
     p.report.now = part_report::state::failed;
     p.report.exit_code = 127;
@@ -94,9 +92,9 @@ void node_state::finish(const work_done& w) {
 }
 
 std::uint64_t node_state::iterations_by_now(const part& p) const {
-  const double worked_s = now() - p.started_s - p.order.start_s * options_.slowdown;
+  const double worked_s = now() - p.started_s - p.order.start_s * p.slowdown;
   if (worked_s <= 0 || p.order.iteration_s <= 0) return 0;
-  const auto done = static_cast<std::uint64_t>(std::floor(worked_s / (p.order.iteration_s * options_.slowdown)));
+  const auto done = static_cast<std::uint64_t>(std::floor(worked_s / (p.order.iteration_s * p.slowdown)));
   return std::min(done, p.order.iterations);
 }
 

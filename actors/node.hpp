@@ -18,8 +18,8 @@ struct node_options {
   std::shared_ptr<const troupe::cluster> cluster;
   /// Null: every work is simulated, whether it has a command or not.
   std::shared_ptr<actors::launcher> launcher;
-  /// How many times slower than planned simulated work is.
-  double slowdown = 1;
+  /// How many times slower than planned simulated work is that begins now; null: as planned.
+  std::function<double()> slowdown;
   /// Told when simulated work begins (true) and when it is over.
   std::function<void(const work_order&, bool)> on_work;
 };
@@ -39,6 +39,7 @@ class node_state {
     work_order order;
     part_report report;
     bool simulated = false;
+    double slowdown = 1;
     bool wanted = true;
     double started_s = 0;
     std::uint64_t start = 0;   // tells its timer from an earlier one's

@@ -8,7 +8,9 @@
 
 #include "actors/launch.hpp"
 #include "actors/post.hpp"
+#include "actors/timing.hpp"
 #include "planners/fits.hpp"
+#include "runtime/log.hpp"
 
 namespace troupe::actors {
 
@@ -27,10 +29,6 @@ lease_outcome outcome_of(part_report::state s) {
     case part_report::state::out_of_memory: return lease_outcome::out_of_memory;
     default: return lease_outcome::lost;  // the node stopped it of its own accord: its lease had run out
   }
-}
-
-std::chrono::nanoseconds nanoseconds_of(double s) {
-  return std::chrono::nanoseconds{static_cast<std::int64_t>(s * 1e9)};
 }
 
 }  // namespace
@@ -69,7 +67,7 @@ double orchestrator_state::silence_limit_s() const {
 
 bool orchestrator_state::record(const journal_entry& e) {
   if (auto ok = ledger_->apply(e); !ok) {
-    CAF_LOG_ERROR("refused by the ledger: " << ok.error().text);
+    runtime::log(runtime::log_level::error, "orchestrator", "the ledger refuses: " + ok.error().text);
     return false;
   }
   if (!options_.act_before_journal) write(e);
@@ -345,6 +343,14 @@ void orchestrator_state::send_orders(node_index n) {
 orchestrator_actor::behavior_type orchestrator(
     orchestrator_actor::stateful_pointer<orchestrator_state> self, runtime::host h, orchestrator_options options) {
   auto& s = self->state;
+  self->set_exception_handler([](std::exception_ptr& p) -> caf::error {
+    try {
+      std::rethrow_exception(p);
+    } catch (const std::exception& e) {
+      runtime::log(runtime::log_level::error, "orchestrator", e.what());
+    }
+    return caf::sec::runtime_error;
+  });
   s.start(self, std::move(h), std::move(options));
   return {
       [&s](const inbound<node_report>& m) { s.hear(m.from, m.body); },

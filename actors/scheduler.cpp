@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "actors/post.hpp"
+#include "actors/timing.hpp"
 #include "planners/fits.hpp"
 #include "runtime/stopwatch.hpp"
 
@@ -261,8 +262,7 @@ scheduler_actor::behavior_type scheduler(scheduler_actor::stateful_pointer<sched
       [&s](const settled& m) { s.learn(m); },
       [&s, self](const tick&) {
         s.begin_round();
-        const auto round = std::chrono::nanoseconds{static_cast<std::int64_t>(s.round_s() * 1e9)};
-        self->delayed_send(scheduler_actor{self}, round, tick{});
+        self->delayed_send(scheduler_actor{self}, nanoseconds_of(s.round_s()), tick{});
       },
       [&s](const inbound<query_jobs>& m) { s.answer(m.from, m.body); },
       [&s](const inbound<explain_job>& m) { s.answer(m.from, m.body); },

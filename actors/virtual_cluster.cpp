@@ -1,11 +1,14 @@
 #include "actors/virtual_cluster.hpp"
 
+#include <stdexcept>
+
 #include <caf/all.hpp>
 
 namespace troupe::actors {
 
 struct virtual_cluster::told {
   std::vector<job_id> accepted;
+  std::shared_ptr<const runtime::journal> journal;
 };
 
 namespace {
@@ -30,6 +33,7 @@ virtual_cluster::virtual_cluster(virtual_cluster_options options)
   const auto c = options_.cluster;
   auto& system = world_.system();
   world_.add_host(controller_address, [this, c, &system](const runtime::host& h) {
+    told_->journal = h.journal;
     return start_controller(system, h, {c, options_.policy, false, options_.on_entry, options_.on_decision,
                                         options_.on_ledger, options_.act_before_journal});
   });
@@ -37,12 +41,12 @@ virtual_cluster::virtual_cluster(virtual_cluster_options options)
     world_.add_host(gateway_address(d), [c, &system](const runtime::host& h) { return start_gateway(system, h, c); });
   for (node_index n = 0; n < c->nodes.size(); ++n)
     world_.add_host(node_address(*c, n), [this, c, n, &system](const runtime::host& h) {
-      node_options options{c, nullptr, world_.slowdown(n), {}};
-      if (const auto& told = options_.on_work) {
-        told(n, nullptr, false);
-        options.on_work = [told, n](const work_order& w, bool begins) { told(n, &w, begins); };
+      node_options how{c, nullptr, [this, a = h.self] { return world_.slowdown(a); }, {}};
+      if (const auto& watcher = options_.on_work) {
+        watcher(n, nullptr, false);
+        how.on_work = [watcher, n](const work_order& w, bool begins) { watcher(n, &w, begins); };
       }
-      return start_node(system, h, std::move(options));
+      return start_node(system, h, std::move(how));
     });
   world_.add_host(client_address, [this, &system](const runtime::host& h) {
     client_ = start_client(system, h);
@@ -74,5 +78,12 @@ answer virtual_cluster::ask(message request, double limit_s) {
 }
 
 const std::vector<job_id>& virtual_cluster::accepted() const { return told_->accepted; }
+
+std::vector<journal_entry> virtual_cluster::journal() const {
+  std::vector<journal_entry> entries;
+  auto ok = told_->journal->replay([&](const journal_entry& e) { entries.push_back(e); });
+  if (!ok) throw std::runtime_error(ok.error().text);
+  return entries;
+}
 
 }  // namespace troupe::actors

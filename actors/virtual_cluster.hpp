@@ -48,6 +48,9 @@ class virtual_cluster {
   /// The numbers of the jobs that the client was told of, in the order in which it heard.
   const std::vector<job_id>& accepted() const;
 
+  /// All that the controller has written down.
+  std::vector<journal_entry> journal() const;
+
   runtime::virtual_world& world() { return world_; }
 
  private:

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "actors/launcher.hpp"
+
+namespace troupe::actors {
+
+/// Starts programs as process groups of this machine. Logs are STATE/logs/LEASE.log. Whatever programs
+/// an earlier incarnation of this node left running are killed first.
+expected<std::shared_ptr<launcher>> make_process_launcher(const std::string& state_directory);
+
+/// Is this the end of a program that ran out of GPU memory? True for the agreed exit status
+/// (launch.hpp), and for a failed one whose last output says so in the words of PyTorch or CUDA.
+bool ran_out_of_memory(int exit_code, std::string_view last_output);
+
+}  // namespace troupe::actors
