@@ -1,0 +1,53 @@
+#include <sys/stat.h>
+
+#include <catch2/catch.hpp>
+
+#include "cli/program.hpp"
+
+using namespace troupe::test;
+
+namespace {
+
+bool readable_by_others(const std::string& file) {
+  struct stat s {};
+  REQUIRE(stat(file.c_str(), &s) == 0);
+  return s.st_mode & (S_IRWXG | S_IRWXO);
+}
+
+}  // namespace
+
+TEST_CASE("keys make gives every host of a cluster a pair, which only its owner can read") {
+  const scratch dir;
+  const auto r = troupe::test::troupe({"keys", "make", dir.path("keys"), "--cluster",
+                                       shipped("clusters/frenzy-testbed.yaml"), "--json"});
+  REQUIRE(r.status == 0);
+  const auto d = r.document();
+  CHECK(d["made"] == d["names"].size());
+  CHECK(d["kept"] == 0);
+  for (const auto& name : d["names"])
+    CHECK_FALSE(readable_by_others(dir.path("keys/" + name.get<std::string>() + ".key")));
+  CHECK(std::filesystem::exists(dir.path("keys/authorized")));
+}
+
+TEST_CASE("keys make keeps the pairs that are there") {
+  const scratch dir;
+  const std::vector<std::string> command{
+      "keys",  "make", dir.path("keys"), "--cluster", shipped("clusters/frenzy-testbed.yaml"),
+      "--json"};
+  const auto names = troupe::test::troupe(command).document()["names"];
+  const auto again = troupe::test::troupe(command);
+  CHECK(again.status == 0);
+  CHECK(again.document()["made"] == 0);
+  CHECK(again.document()["kept"] == names.size());
+}
+
+TEST_CASE("keys that cannot be written are refused by their directory's name") {
+  const scratch dir;
+  const auto file = dir.write("taken", "");
+  const auto r = troupe::test::troupe(
+      {"keys", "make", file, "--cluster", shipped("clusters/frenzy-testbed.yaml")});
+  CHECK(r.status == 2);
+  CHECK(r.err.find("taken") != std::string::npos);
+  CHECK(troupe::test::troupe({"keys"}).status == 2);
+  CHECK(troupe::test::troupe({"keys", "make", "--help"}).status == 0);
+}
