@@ -12,12 +12,6 @@
 
 namespace troupe::actors {
 
-/// A job and when its user hands it in.
-struct arrival {
-  double at_s = 0;
-  job_spec spec;
-};
-
 struct virtual_cluster_options {
   std::shared_ptr<const troupe::cluster> cluster;
   std::shared_ptr<const planners::policy> policy;

@@ -44,6 +44,15 @@ struct job_spec {
   bool operator==(const job_spec&) const = default;
 };
 
+/// A job and when its user hands it in, in seconds since the start.
+struct arrival {
+  double at_s = 0;
+  job_spec spec;
+
+  static constexpr auto fields() { return std::tuple{&arrival::at_s, &arrival::spec}; }
+  bool operator==(const arrival&) const = default;
+};
+
 enum class job_state : std::uint8_t { waiting, running, stopping, finished, failed, cancelled };
 
 constexpr bool is_final(job_state s) {
