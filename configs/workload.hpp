@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "configs/trace.hpp"
+#include "messages/cluster.hpp"
+#include "messages/job.hpp"
+
+// Large-model work for traces that name none: the rules are in docs/traces.md.
+
+namespace troupe::configs {
+
+/// A job and when it is submitted.
+struct timed_job {
+  double submit_s = 0;
+  job_spec job;
+
+  bool operator==(const timed_job&) const = default;
+};
+
+/// Seconds that one iteration of the job takes on so many GPUs of the type that its user has in
+/// mind
+/// (`job.gpu_type`), whether or not it would fit their memory. Infinity or NaN: this cluster has no
+/// plan for the job at all, and the rule must choose a smaller one.
+using iteration_time = std::function<double(const job_spec& job, std::uint32_t gpus)>;
+
+/// Jobs for the rows of a trace, in its order: "frenzy", "crius" or "titan". A function of its
+/// arguments and the shipped models alone. A row that names a model, a batch or iterations keeps
+/// them. Refuses: an unknown workload, a model that is not there, a row that nothing small enough
+/// serves.
+expected<std::vector<timed_job>> assign(std::span<const trace_row> rows, std::string_view workload,
+                                        std::uint64_t seed, const cluster& c,
+                                        const iteration_time& seconds,
+                                        const std::filesystem::path& models = {});
+
+}  // namespace troupe::configs
