@@ -44,6 +44,10 @@ model read_named_model(map_reader& map, const fs::path& directory) {
                          near ? fmt::format("; did you mean the shipped '{}'?", *near) : ""));
     return {};
   }
+  if (fs::is_directory(file, error)) {
+    map.fail("model", fmt::format("'{}' is a directory; expected a file", shown(named)));
+    return {};
+  }
   auto m = load_model(file);
   if (m) return std::move(*m);
   map.found().add(m.error());

@@ -18,7 +18,7 @@ model read_huggingface(findings& found, const value& v);
 /// What must hold between a model's numbers; `line` and `place` are for the complaint.
 void check_model(findings& found, const model& m, int line, const std::string& place);
 
-/// `name` from the directory, else from the current one; nothing if neither is there.
+/// `name` from the directory, else from the current one; empty if it is in neither.
 std::filesystem::path find_file(const std::filesystem::path& name,
                                 const std::filesystem::path& directory);
 

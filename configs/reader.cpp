@@ -154,7 +154,7 @@ const value* map_reader::find(std::string_view key, need n) {
     if (value_.keys[i] != key) continue;
     const auto& v = value_.items[i];
     if (v.what != value::kind::nothing) return &v;
-    found_.add(v.line, inside(place_, key), "found nothing, expected a value");
+    found_.add(value_.key_lines[i], inside(place_, key), "found nothing, expected a value");
     return nullptr;
   }
   if (n == need::required) complain_missing(key);

@@ -4,20 +4,15 @@
 #include <string>
 
 #include "configs/load.hpp"
+#include "harness/files.hpp"
 
 using namespace troupe;
+using test::loaded;
 namespace fs = std::filesystem;
 
 namespace {
 
 const fs::path source = fs::path{TROUPE_SOURCE_DIR} / "configs";
-
-/// The value, or a test failure with the reason's sentence.
-template <class T>
-T loaded(expected<T> result) {
-  if (!result) FAIL(result.error().text);
-  return std::move(*result);
-}
 
 /// Every shipped file of a folder, in order.
 std::vector<fs::path> files(const char* folder) {
@@ -74,6 +69,56 @@ TEST_CASE("every shipped job loads, its GPU type from the catalogue") {
   for (const auto& file : files("jobs")) {
     INFO(file);
     CHECK(loaded(configs::load_job(file, types)).name == file.stem().string());
+  }
+}
+
+TEST_CASE("every shipped fault scenario loads, and names hosts of the demo cluster only") {
+  const auto demo = loaded(configs::load_cluster(source / "clusters/demo.yaml"));
+  for (const auto& file : files("faults")) {
+    INFO(file);
+    const auto plan = loaded(configs::load_faults(file));
+    CHECK(plan.name == file.stem().string());
+    const auto good = configs::check_faults(plan, demo, file.string());
+    CHECK((good ? "" : good.error().text) == "");
+  }
+}
+
+TEST_CASE("the papers' clusters have the papers' GPUs") {
+  const std::pair<const char*, std::size_t> sizes[] = {
+      {"frenzy-testbed", 11}, {"frenzy-sim", 44}, {"crius-testbed", 64}, {"crius-sim", 1280},
+      {"espresso", 56},       {"titan", 64},      {"atlas-testbed", 12}, {"atlas-sim", 3000},
+      {"philly", 1024},       {"demo", 24}};
+  for (const auto& [name, gpus] : sizes) {
+    INFO(name);
+    const auto c =
+        loaded(configs::load_cluster(source / "clusters" / (std::string{name} + ".yaml")));
+    CHECK(gpus_of(c) == gpus);
+  }
+}
+
+TEST_CASE("Espresso's cluster overrides price and efficiency and sets the user's quota") {
+  const auto c = loaded(configs::load_cluster(source / "clusters/espresso.yaml"));
+  REQUIRE(c.gpus.size() == 4);
+  CHECK(c.gpus[0].name == "A6000");
+  CHECK(c.gpus[0].price_per_hour == 6);
+  CHECK(c.gpus[0].quota == 8);
+  CHECK(c.gpus[3].efficiency == 0.55);
+  CHECK(c.nodes[0].inter.gbps == 2.5);
+}
+
+TEST_CASE("Crius's models have the parameters of its Table 2") {
+  const std::pair<const char*, double> sizes[] = {{"wide-resnet-0.5b", 0.5}, {"wide-resnet-1b", 1},
+                                                  {"wide-resnet-2b", 2},     {"wide-resnet-4b", 4},
+                                                  {"wide-resnet-6.8b", 6.8}, {"moe-0.69b", 0.69},
+                                                  {"moe-1.3b", 1.3},         {"moe-2.4b", 2.4},
+                                                  {"moe-10b", 10},           {"moe-27b", 27}};
+  for (const auto& [name, billions] : sizes) {
+    INFO(name);
+    double sum = 0;
+    for (const auto& op :
+         loaded(configs::load_model(source / "models" / (std::string{name} + ".yaml"))).operators)
+      sum += op.parameters;
+    CHECK(sum / 1e9 == Approx(billions).epsilon(0.04));
   }
 }
 

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <utility>
+
+#include "messages/reason.hpp"
+
+namespace troupe::test {
+
+/// The value, or a failure of the test with the reason's sentence.
+template <class T>
+T loaded(expected<T> result) {
+  if (!result) FAIL(result.error().text);
+  return std::move(*result);
+}
+
+/// A folder of this process's own, removed at its end.
+inline const std::filesystem::path& temporary_folder() {
+  struct folder {
+    std::filesystem::path path =
+        std::filesystem::temp_directory_path() / ("troupe-test-" + std::to_string(::getpid()));
+    folder() { std::filesystem::create_directories(path); }
+    ~folder() {
+      std::error_code error;
+      std::filesystem::remove_all(path, error);
+    }
+  };
+  static const folder one;
+  return one.path;
+}
+
+/// A file in it with that text.
+inline std::filesystem::path temporary(const std::string& name, const std::string& text) {
+  const auto file = temporary_folder() / name;
+  std::filesystem::create_directories(file.parent_path());
+  std::filesystem::remove(file);  // some file systems write a truncated file out at once
+  std::ofstream{file, std::ios::binary} << text;
+  return file;
+}
+
+}  // namespace troupe::test
