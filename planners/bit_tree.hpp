@@ -7,8 +7,8 @@
 
 namespace troupe::planners {
 
-/// A set of integers in [0, size) as bits, with a summary bit for each 64 below it: insert, erase and
-/// both searches cost log64(size), and a copy is a few flat vectors.
+/// A set of integers in [0, size) as bits, with a summary bit for each 64 below it: insert, erase
+/// and both searches cost log64(size), and a copy is a few flat vectors.
 class bit_tree {
  public:
   static constexpr std::size_t none = ~std::size_t{0};
@@ -58,7 +58,8 @@ class bit_tree {
     for (std::size_t h = 0; h < levels_.size(); ++h) {
       if (i == 0) return none;
       const std::size_t word = (i - 1) / 64;
-      if (const auto bits = levels_[h][word] & (~std::uint64_t{0} >> (63 - (i - 1) % 64)); bits != 0) {
+      if (const auto bits = levels_[h][word] & (~std::uint64_t{0} >> (63 - (i - 1) % 64));
+          bits != 0) {
         i = word * 64 + highest(bits);
         while (h-- > 0) i = i * 64 + highest(levels_[h][i]);
         return i;

@@ -33,8 +33,11 @@ struct topology {
   }
 };
 
-void limit_by_wan(topology& t, const cluster& c, std::uint32_t a, std::uint32_t b, const cost_constants& k) {
-  const auto joins = [&](const wan_link& w) { return (w.a == a && w.b == b) || (w.a == b && w.b == a); };
+void limit_by_wan(topology& t, const cluster& c, std::uint32_t a, std::uint32_t b,
+                  const cost_constants& k) {
+  const auto joins = [&](const wan_link& w) {
+    return (w.a == a && w.b == b) || (w.a == b && w.b == a);
+  };
   const auto w = std::find_if(c.wan.begin(), c.wan.end(), joins);
   if (w == c.wan.end()) {
     t.inter.limit(k.wan_gbps, k.wan_latency_us);
@@ -73,7 +76,8 @@ struct group_span {
   bool in_node = true, in_datacenter = true;
 };
 
-group_span span_of_groups(const cluster& c, const allocation& where, std::uint32_t size, std::uint32_t groups) {
+group_span span_of_groups(const cluster& c, const allocation& where, std::uint32_t size,
+                          std::uint32_t groups) {
   std::uint32_t in_nodes = 0, in_datacenters = 0;
   std::vector<std::uint32_t> gpus(c.datacenters.size());
   for (const auto& share : where) {
@@ -88,7 +92,8 @@ group_span span_of_groups(const cluster& c, const allocation& where, std::uint32
 
 // A ring all-reduce of `bytes` over `members`.
 double ring_s(double bytes, double members, const channel& over, double sharing = 1) {
-  return 2 * (members - 1) / members * bytes * sharing / over.bytes_s + 2 * (members - 1) * over.latency_s;
+  return 2 * (members - 1) / members * bytes * sharing / over.bytes_s +
+         2 * (members - 1) * over.latency_s;
 }
 
 }  // namespace
@@ -97,9 +102,12 @@ iteration_estimate estimate_iteration(const cluster& c, const job_spec& job, con
                                       const allocation& where, const cost_constants& k) {
   const auto shape = shape_of(job.model);
   const auto t = topology_of(c, where, k);
-  const double data = how.data_parallel, tensor = how.tensor_parallel, stages = how.pipeline_parallel;
+  const double data = how.data_parallel, tensor = how.tensor_parallel,
+               stages = how.pipeline_parallel;
   const double samples = std::ceil(job.global_batch / data);  // of the fullest replica
-  const double asked = job.microbatches ? *job.microbatches : stages > 1 ? k.microbatches_a_stage * stages : 1;
+  const double asked = job.microbatches ? *job.microbatches
+                       : stages > 1     ? k.microbatches_a_stage * stages
+                                        : 1;
   const double m = std::clamp(asked, 1.0, std::max(samples, 1.0));
   const double b = samples / m;
 
@@ -111,7 +119,8 @@ iteration_estimate estimate_iteration(const cluster& c, const job_spec& job, con
         span_of_groups(c, where, how.tensor_parallel, how.data_parallel * how.pipeline_parallel);
     const auto& over = t.between(span.in_node, span.in_datacenter);
     const double each = b * shape.reduced_bytes / std::max(shape.reduces, 1.0);
-    e.tensor_s = 2 * shape.reduces / stages * m * ring_s(each, tensor, over);  // forward and backward
+    e.tensor_s =
+        2 * shape.reduces / stages * m * ring_s(each, tensor, over);  // forward and backward
   }
   if (how.data_parallel > 1) {
     // Each position of the tensor group has a ring of its own; those of one node share its way out.
@@ -143,7 +152,8 @@ std::vector<node_index> nodes_of_type(const cluster& c, gpu_index type) {
   return out;
 }
 
-allocation pack(const cluster& c, const std::vector<node_index>& largest_first, std::uint32_t gpus) {
+allocation pack(const cluster& c, const std::vector<node_index>& largest_first,
+                std::uint32_t gpus) {
   allocation where;
   for (std::size_t i = 0; gpus > 0 && !largest_first.empty(); ++i) {
     const auto n = largest_first[i % largest_first.size()];
@@ -154,8 +164,8 @@ allocation pack(const cluster& c, const std::vector<node_index>& largest_first, 
   return where;
 }
 
-iteration_estimate estimate_on_type(const cluster& c, const job_spec& job, const plan& how, gpu_index type,
-                                    const cost_constants& k) {
+iteration_estimate estimate_on_type(const cluster& c, const job_spec& job, const plan& how,
+                                    gpu_index type, const cost_constants& k) {
   return estimate_iteration(c, job, how, pack(c, nodes_of_type(c, type), how.gpus()), k);
 }
 

@@ -1,5 +1,5 @@
-// First come, first served (docs/planners/baselines.md): the user's own count and type, in order; a job
-// that cannot start now holds back all that follow.
+// First come, first served (docs/planners/baselines.md): the user's own count and type, in order; a
+// job that cannot start now holds back all that follow.
 
 #include <fmt/format.h>
 
@@ -15,21 +15,22 @@ using kind = reason::kind;
 
 // What a request may be served with. Fixed for a cluster, so made once a pass.
 struct supply {
-  std::vector<gpu_index> types;       // fastest first
-  std::vector<std::uint64_t> gpus;    // of each type, idle or not
+  std::vector<gpu_index> types;     // fastest first
+  std::vector<std::uint64_t> gpus;  // of each type, idle or not
 
   explicit supply(const cluster& c) : types(fastest_first(c)), gpus(c.gpus.size()) {
     for (const auto& n : c.nodes) gpus[n.gpu] += n.gpus;
   }
 };
 
-// The types that could ever hold all of this job: of the one it names, or of all. None: only several types
-// together could. A reason if the request can never be met.
+// The types that could ever hold all of this job: of the one it names, or of all. None: only
+// several types together could. A reason if the request can never be met.
 expected<std::vector<gpu_index>> types_for(const cluster& c, const supply& all, const job_view& j) {
   const auto& job = *j.spec;
   if (job.gpus == 0) return refuse(kind::invalid, "asks for no GPU");
   if (j.out_of_memory > 0) {
-    return refuse(kind::infeasible, fmt::format("ran out of memory on the {} GPUs that it asks for", job.gpus));
+    return refuse(kind::infeasible,
+                  fmt::format("ran out of memory on the {} GPUs that it asks for", job.gpus));
   }
   std::vector<gpu_index> out;
   std::uint64_t sum = 0;
@@ -46,8 +47,8 @@ expected<std::vector<gpu_index>> types_for(const cluster& c, const supply& all, 
   return out;
 }
 
-std::optional<decision> start(const cluster& c, const idle_index& idle, const supply& all, const job_view& j,
-                              const std::vector<gpu_index>& types) {
+std::optional<decision> start(const cluster& c, const idle_index& idle, const supply& all,
+                              const job_view& j, const std::vector<gpu_index>& types) {
   const auto& job = *j.spec;
   if (idle.total_idle() < job.gpus) return {};
   const auto on = [&](const allocation& where) {
@@ -60,7 +61,8 @@ std::optional<decision> start(const cluster& c, const idle_index& idle, const su
   std::optional<decision> blind;
   bool one_could = false;  // hold the job in its memory, idle or not
   for (const auto g : types) {
-    if (const auto where = idle.idle_of(g) >= job.gpus ? fastest_idle(idle, job.gpus, {g}) : std::nullopt) {
+    if (const auto where =
+            idle.idle_of(g) >= job.gpus ? fastest_idle(idle, job.gpus, {g}) : std::nullopt) {
       auto d = on(*where);
       if (d.how.bytes_per_gpu > 0) return d;
       if (!blind) blind = std::move(d);
@@ -102,7 +104,8 @@ class fcfs : public policy {
     if (it == s.waiting.end()) return {kind::unknown, fmt::format("job {} does not wait", job)};
     const auto* head = in_order(s.waiting).front();
     if (head->id != job) {
-      return {kind::insufficient, fmt::format("waits behind job {}, the head of the line", head->id)};
+      return {kind::insufficient,
+              fmt::format("waits behind job {}, the head of the line", head->id)};
     }
     const supply all(s.cluster);
     const auto types = types_for(s.cluster, all, it->second);
@@ -110,13 +113,16 @@ class fcfs : public policy {
     std::uint32_t idle = types->empty() ? s.idle.total_idle() : 0;
     for (const auto g : *types) idle = std::max(idle, s.idle.idle_of(g));
     const auto& spec = *it->second.spec;
-    return {kind::insufficient, fmt::format("asks for {} {}; {} are idle", spec.gpus,
-                                            spec.gpu_type.empty() ? "GPUs of one type" : spec.gpu_type, idle)};
+    return {kind::insufficient,
+            fmt::format("asks for {} {}; {} are idle", spec.gpus,
+                        spec.gpu_type.empty() ? "GPUs of one type" : spec.gpu_type, idle)};
   }
 };
 
 }  // namespace
 
-std::unique_ptr<policy> make_fcfs() { return std::make_unique<fcfs>(); }
+std::unique_ptr<policy> make_fcfs() {
+  return std::make_unique<fcfs>();
+}
 
 }  // namespace troupe::planners

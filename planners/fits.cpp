@@ -6,7 +6,8 @@
 
 namespace troupe::planners {
 
-expected<void> fits(const cluster& c, const idle_index& idle, const plan& how, const allocation& where) {
+expected<void> fits(const cluster& c, const idle_index& idle, const plan& how,
+                    const allocation& where) {
   using kind = reason::kind;
   if (where.empty()) return refuse(kind::invalid, "the allocation is empty");
   std::uint64_t sum = 0;
@@ -26,16 +27,16 @@ expected<void> fits(const cluster& c, const idle_index& idle, const plan& how, c
     }
   }
   if (sum != how.gpus()) {
-    return refuse(kind::invalid, fmt::format("the plan needs {} GPUs and the allocation has {}",
-                                             how.gpus(), sum));
+    return refuse(kind::invalid,
+                  fmt::format("the plan needs {} GPUs and the allocation has {}", how.gpus(), sum));
   }
   for (const auto& share : where) {
     const auto& gpu = c.gpu_of(share.node);
     if (!(gpu.memory_bytes() > how.bytes_per_gpu)) {
       return refuse(kind::infeasible,
                     fmt::format("needs more than {:.1f} GB a GPU; {} of {} has {:g}",
-                                how.bytes_per_gpu / bytes_per_gb, gpu.name, c.nodes[share.node].name,
-                                gpu.memory_gb));
+                                how.bytes_per_gpu / bytes_per_gb, gpu.name,
+                                c.nodes[share.node].name, gpu.memory_gb));
     }
     if (share.gpus > idle.idle(share.node)) {
       return refuse(kind::insufficient,

@@ -71,7 +71,8 @@ class frenzy : public policy {
         continue;
       }
       const auto& how = (*j->plans)[*i];
-      out.push_back({decision::kind::start, j->id, how, best_fit(*idle, how.gpus(), how.bytes_per_gpu), {}});
+      out.push_back(
+          {decision::kind::start, j->id, how, best_fit(*idle, how.gpus(), how.bytes_per_gpu), {}});
       if (!rest) idle = &rest.emplace(s.idle);
       take(*rest, out.back().where);
     }
@@ -80,20 +81,23 @@ class frenzy : public policy {
 
   reason why_waiting(const snapshot& s, job_id job) const override {
     const auto it = s.waiting.find(job);
-    if (it == s.waiting.end()) return {reason::kind::unknown, fmt::format("job {} does not wait", job)};
+    if (it == s.waiting.end())
+      return {reason::kind::unknown, fmt::format("job {} does not wait", job)};
     if (!it->second.plans) return {reason::kind::infeasible, "there is no plan for it"};
     auto choice = has(s.cluster, s.idle, *it->second.plans, it->second.bytes_floor);
     if (!choice) return choice.error();
     const auto& how = (*it->second.plans)[choice->plan];
-    return {reason::kind::insufficient,
-            fmt::format("needs {} GPUs of at least {:.1f} GB; {} are idle, and jobs before it come first",
-                        how.gpus(), how.bytes_per_gpu / bytes_per_gb,
-                        s.idle.idle_above(how.bytes_per_gpu))};
+    return {
+        reason::kind::insufficient,
+        fmt::format(
+            "needs {} GPUs of at least {:.1f} GB; {} are idle, and jobs before it come first",
+            how.gpus(), how.bytes_per_gpu / bytes_per_gb, s.idle.idle_above(how.bytes_per_gpu))};
   }
 
  private:
-  // The jobs that the idle GPUs could serve, if each were alone, in order of arrival; gives up on those
-  // that no plan is left for. Most of a long queue is turned away here, by one look at a pointer.
+  // The jobs that the idle GPUs could serve, if each were alone, in order of arrival; gives up on
+  // those that no plan is left for. Most of a long queue is turned away here, by one look at a
+  // pointer.
   static std::vector<const job_view*> worth_a_look(const snapshot& s, verdicts& known,
                                                    std::vector<decision>& out) {
     std::vector<const job_view*> jobs;
@@ -108,7 +112,10 @@ class frenzy : public policy {
           jobs.push_back(&j);
         } else {
           const auto plans = j.plans ? std::span<const plan>(*j.plans) : std::span<const plan>();
-          out.push_back({decision::kind::give_up, id, {}, {},
+          out.push_back({decision::kind::give_up,
+                         id,
+                         {},
+                         {},
                          has(s.cluster, s.idle, plans, j.bytes_floor).error()});
         }
         continue;
@@ -129,6 +136,8 @@ class frenzy : public policy {
 
 }  // namespace
 
-std::unique_ptr<policy> make_frenzy() { return std::make_unique<frenzy>(); }
+std::unique_ptr<policy> make_frenzy() {
+  return std::make_unique<frenzy>();
+}
 
 }  // namespace troupe::planners

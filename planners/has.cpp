@@ -67,7 +67,8 @@ allocation best_fit(const idle_index& idle, std::uint32_t gpus, std::span<const 
         of = i;
       }
     }
-    if (!best.found()) break;  // fewer than asked for: the caller broke the contract, and fits() will say so
+    if (!best.found())
+      break;  // fewer than asked for: the caller broke the contract, and fits() will say so
     where.push_back({best.node, best.idle});
     gpus -= best.idle;
     end[of] = best.at;
@@ -86,10 +87,12 @@ expected<has_choice> has(const cluster&, const idle_index& idle, std::span<const
                   fmt::format("needs {} GPUs of at least {:.1f} GB; {} are idle", p.gpus(),
                               p.bytes_per_gpu / bytes_per_gb, idle.idle_above(p.bytes_per_gpu)));
   }
-  return refuse(reason::kind::infeasible,
-                plans.empty() ? "there is no plan for it"
-                              : fmt::format("ran out of memory at {:.1f} GB a GPU, and no plan for it has more",
-                                            bytes_floor / bytes_per_gb));
+  return refuse(
+      reason::kind::infeasible,
+      plans.empty()
+          ? "there is no plan for it"
+          : fmt::format("ran out of memory at {:.1f} GB a GPU, and no plan for it has more",
+                        bytes_floor / bytes_per_gb));
 }
 
 }  // namespace troupe::planners

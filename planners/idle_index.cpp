@@ -14,7 +14,8 @@ std::shared_ptr<const idle_index::layout> idle_index::lay_out(const cluster& c) 
 
   std::vector<node_index> by_name(c.nodes.size());
   std::iota(by_name.begin(), by_name.end(), 0u);
-  std::ranges::stable_sort(by_name, {}, [&](node_index n) -> const auto& { return c.nodes[n].name; });
+  std::ranges::stable_sort(
+      by_name, {}, [&](node_index n) -> const auto& { return c.nodes[n].name; });
   l->name_rank.resize(c.nodes.size());
   l->shelf_rank.resize(c.nodes.size());
   l->shelves.resize(c.gpus.size());

@@ -10,9 +10,10 @@
 
 namespace troupe::planners {
 
-/// Idle GPUs of a cluster, kept in the order in which planners look for them, so that a decision does
-/// not slow down with the cluster: for each GPU type (types in order of memory), nodes by idle count,
-/// then by name. Updates are O(log nodes); so is every question below. A copy shares all that is fixed.
+/// Idle GPUs of a cluster, kept in the order in which planners look for them, so that a decision
+/// does not slow down with the cluster: for each GPU type (types in order of memory), nodes by idle
+/// count, then by name. Updates are O(log nodes); so is every question below. A copy shares all
+/// that is fixed.
 class idle_index {
  public:
   explicit idle_index(const cluster& c);
@@ -51,8 +52,8 @@ class idle_index {
  private:
   struct layout {
     std::vector<gpu_index> types_by_memory;
-    std::vector<double> memory_bytes;              // by type
-    std::vector<std::vector<node_index>> shelves;  // by type: its nodes, by name
+    std::vector<double> memory_bytes;                        // by type
+    std::vector<std::vector<node_index>> shelves;            // by type: its nodes, by name
     std::vector<std::uint32_t> name_rank, shelf_rank, gpus;  // by node
     std::vector<gpu_index> type;                             // by node
   };

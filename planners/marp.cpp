@@ -42,18 +42,22 @@ expected<void> check(const cluster& c, const job_spec& job) {
   if (c.gpus.empty() || c.nodes.empty()) return refuse(kind::infeasible, "the cluster has no GPU");
   if (job.global_batch == 0) return refuse(kind::invalid, "global_batch is 0");
   if (m.operators.empty() && (m.hidden == 0 || m.layers == 0 || m.heads == 0 || m.sequence == 0)) {
-    return refuse(kind::invalid, fmt::format("model '{}' has neither operators nor all of hidden, layers, "
-                                             "heads and sequence", m.name));
+    return refuse(kind::invalid,
+                  fmt::format("model '{}' has neither operators nor all of hidden, layers, "
+                              "heads and sequence",
+                              m.name));
   }
   if (job.objective != "efficient" && job.objective != "fastest" && job.objective != "cheapest") {
-    return refuse(kind::invalid, fmt::format("unknown objective '{}'; known are efficient, fastest, cheapest",
-                                             job.objective));
+    return refuse(kind::invalid,
+                  fmt::format("unknown objective '{}'; known are efficient, fastest, cheapest",
+                              job.objective));
   }
   return {};
 }
 
 // Fills in speed and price of a plan on each type that could serve it, and its score.
-void estimate(const cluster& c, const job_spec& job, const std::vector<type_facts>& types, candidate& x) {
+void estimate(const cluster& c, const job_spec& job, const std::vector<type_facts>& types,
+              candidate& x) {
   auto& how = x.how;
   how.samples_per_s = how.cost_per_hour = std::numeric_limits<double>::infinity();
   double dearest_sample = 0;
@@ -92,8 +96,10 @@ expected<void> drop(const job_spec& job, std::vector<candidate>& all) {
     for (const auto& x : all) best = std::min(best, run_s(x));
     std::erase_if(all, [&](const auto& x) { return run_s(x) > *job.deadline_s; });
     if (all.empty()) {
-      return refuse(kind::infeasible, fmt::format("no plan meets the deadline of {:.0f} s; the fastest "
-                                                  "takes {:.0f} s", *job.deadline_s, best));
+      return refuse(kind::infeasible,
+                    fmt::format("no plan meets the deadline of {:.0f} s; the fastest "
+                                "takes {:.0f} s",
+                                *job.deadline_s, best));
     }
   }
   if (job.budget) {
@@ -101,9 +107,11 @@ expected<void> drop(const job_spec& job, std::vector<candidate>& all) {
     for (const auto& x : all) best = std::min(best, x.dearest_run);
     std::erase_if(all, [&](const auto& x) { return x.dearest_run > *job.budget; });
     if (all.empty()) {
-      return refuse(kind::infeasible, fmt::format("no plan stays within the budget of {:.2f}; the cheapest{} "
-                                                  "costs {:.2f}", *job.budget,
-                                                  job.deadline_s ? " that meets the deadline" : "", best));
+      return refuse(
+          kind::infeasible,
+          fmt::format("no plan stays within the budget of {:.2f}; the cheapest{} "
+                      "costs {:.2f}",
+                      *job.budget, job.deadline_s ? " that meets the deadline" : "", best));
     }
   }
   return {};
@@ -156,8 +164,9 @@ expected<std::vector<plan>> marp(const cluster& c, const job_spec& job) {
   }
   if (all.empty() && !too_many.empty()) return refuse(kind::infeasible, too_many);
   if (all.empty()) {
-    return refuse(kind::infeasible, fmt::format("needs {:.1f} GB a GPU at best; the largest here has {:g}",
-                                                least / bytes_per_gb, largest / bytes_per_gb));
+    return refuse(kind::infeasible,
+                  fmt::format("needs {:.1f} GB a GPU at best; the largest here has {:g}",
+                              least / bytes_per_gb, largest / bytes_per_gb));
   }
   if (auto ok = drop(job, all); !ok) return tl::unexpected(ok.error());
   std::ranges::stable_sort(all, better);

@@ -9,9 +9,9 @@
 
 namespace troupe::planners {
 
-/// Memory-Aware Resource Predictor (Frenzy, section IV.A): every (data, tensor) split of the job that
-/// some GPU type of the cluster can hold, best first by job.objective. Refuses with a reason when there
-/// is none ("needs 41.2 GB a GPU at best; the largest here has 40").
+/// Memory-Aware Resource Predictor (Frenzy, section IV.A): every (data, tensor) split of the job
+/// that some GPU type of the cluster can hold, best first by job.objective. Refuses with a reason
+/// when there is none ("needs 41.2 GB a GPU at best; the largest here has 40").
 expected<std::vector<plan>> marp(const cluster& c, const job_spec& job);
 
 }  // namespace troupe::planners

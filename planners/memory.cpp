@@ -12,7 +12,8 @@ double marp_parameters(const model& m) {
   return v * h + l * (12 * h * h + 13 * h);
 }
 
-double marp_bytes(const model& m, std::uint32_t global_batch, std::uint32_t data, std::uint32_t tensor) {
+double marp_bytes(const model& m, std::uint32_t global_batch, std::uint32_t data,
+                  std::uint32_t tensor) {
   const double t = tensor;
   const double b = (std::uint64_t{global_batch} + data - 1) / data;  // samples of one replica
   const double fixed = 20 * marp_parameters(m) / t;

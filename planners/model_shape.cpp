@@ -7,7 +7,7 @@
 namespace troupe::planners {
 namespace {
 
-constexpr double half = 2;  // bytes of a number in half precision
+constexpr double half = 2;                    // bytes of a number in half precision
 constexpr double patch_inputs = 3 * 16 * 16;  // ViT: what one patch of 16 x 16 pixels feeds
 
 // The four kinds of operator that a transformer is made of.
@@ -15,8 +15,9 @@ struct parts {
   model_operator embedding, attention, mlp, head;
 };
 
-// Parameters are counted as the reference implementations have them: GPT-2 (learned positions, biases),
-// Llama (RMS norm, no bias, gated MLP, grouped-query attention), BertForPreTraining, ViTForImageClassification.
+// Parameters are counted as the reference implementations have them: GPT-2 (learned positions,
+// biases), Llama (RMS norm, no bias, gated MLP, grouped-query attention), BertForPreTraining,
+// ViTForImageClassification.
 parts parts_of(const model& m) {
   const double h = m.hidden, s = m.sequence, v = m.vocabulary;
   const double i = m.intermediate == 0 ? 4 * h : m.intermediate;
@@ -40,7 +41,11 @@ parts parts_of(const model& m) {
     return p;
   }
   p.embedding = {"embedding", 0, v * h + (llama ? 0 : s * h) + (bert ? 2 * h + 2 * h : 0), stream};
-  p.head = {"head", 2 * s * h * v, (llama ? h : bert ? 0 : 2 * h) + (m.tied_head ? 0 : v * h),
+  p.head = {"head", 2 * s * h * v,
+            (llama  ? h
+             : bert ? 0
+                    : 2 * h) +
+                (m.tied_head ? 0 : v * h),
             half * s * v};
   if (bert) {  // pooler and next-sentence head on one token; the masked-token head on all
     p.head.flops += 2 * s * h * h + 2 * h * h + 2 * h * 2;
@@ -65,8 +70,8 @@ model_shape shape_of(const model& m) {
   }
   const auto p = parts_of(m);
   const double l = m.layers;
-  out.parameters = p.embedding.parameters + l * (p.attention.parameters + p.mlp.parameters) +
-                   p.head.parameters;
+  out.parameters =
+      p.embedding.parameters + l * (p.attention.parameters + p.mlp.parameters) + p.head.parameters;
   out.forward_flops = p.embedding.flops + l * (p.attention.flops + p.mlp.flops) + p.head.flops;
   out.reduces = 2 * l;
   out.reduced_bytes = l * (p.attention.output_bytes + p.mlp.output_bytes);

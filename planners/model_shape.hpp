@@ -4,7 +4,8 @@
 
 #include "messages/model.hpp"
 
-// What a model is made of. This is the one place that knows a family (spec: docs/planners/cost_model.md).
+// What a model is made of. This is the one place that knows a family (spec:
+// docs/planners/cost_model.md).
 
 namespace troupe::planners {
 
@@ -20,8 +21,8 @@ struct model_shape {
 /// O(1) for transformers, O(operators) for models that are given so.
 model_shape shape_of(const model& m);
 
-/// The model as a chain of operators: as given, or a transformer as embedding, then attention and MLP of
-/// each layer, then the head. Sums over it equal shape_of's.
+/// The model as a chain of operators: as given, or a transformer as embedding, then attention and
+/// MLP of each layer, then the head. Sums over it equal shape_of's.
 std::vector<model_operator> expand(const model& m);
 
 }  // namespace troupe::planners

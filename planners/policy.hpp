@@ -11,19 +11,20 @@
 
 namespace troupe::planners {
 
-/// One thing to do. A job that is stopped goes back to the queue with the progress it has made; to move
-/// or to resize a job, stop it and start it in the same list: the start waits for the GPUs to be free.
+/// One thing to do. A job that is stopped goes back to the queue with the progress it has made; to
+/// move or to resize a job, stop it and start it in the same list: the start waits for the GPUs to
+/// be free.
 struct decision {
   enum class kind { start, stop, give_up };
   kind what = kind::start;
   job_id job = 0;
-  plan how;             // start; bytes_per_gpu 0: nobody predicted the memory, the user's word counts
-  allocation where;     // start
-  reason why;           // give_up: no way to run this job is left
+  plan how;          // start; bytes_per_gpu 0: nobody predicted the memory, the user's word counts
+  allocation where;  // start
+  reason why;        // give_up: no way to run this job is left
 };
 
-/// Decides what runs where. A policy has no state between calls, reads no clock and no file: the same
-/// snapshot and the same random numbers give the same decisions.
+/// Decides what runs where. A policy has no state between calls, reads no clock and no file: the
+/// same snapshot and the same random numbers give the same decisions.
 class policy {
  public:
   virtual ~policy() = default;

@@ -9,7 +9,9 @@ namespace troupe::planners {
 
 /// Larger priority first, order of arrival within one priority.
 inline void by_priority(std::vector<const job_view*>& jobs) {
-  std::ranges::stable_sort(jobs, std::greater{}, [](const job_view* j) { return j->spec->priority; });
+  const auto priority = [](const job_view* j) { return j->spec->priority; };
+  if (std::ranges::is_sorted(jobs, std::greater{}, priority)) return;  // nearly always
+  std::ranges::stable_sort(jobs, std::greater{}, priority);
 }
 
 /// The waiting jobs in the order in which every policy here serves them.

@@ -12,16 +12,17 @@
 
 namespace troupe::planners {
 
-/// A split of the job over exactly the GPUs of `where`: of the (data, tensor) pairs whose product is their
-/// number, the fastest that the smallest of them can hold. If none can, the pair that needs least memory,
-/// with bytes_per_gpu 0. Pairs that need at most `bytes_floor` are passed over.
-plan split_for(const cluster& c, const job_spec& job, const allocation& where, double bytes_floor = 0);
+/// A split of the job over exactly the GPUs of `where`: of the (data, tensor) pairs whose product
+/// is their number, the fastest that the smallest of them can hold. If none can, the pair that
+/// needs least memory, with bytes_per_gpu 0. Pairs that need at most `bytes_floor` are passed over.
+plan split_for(const cluster& c, const job_spec& job, const allocation& where,
+               double bytes_floor = 0);
 
 /// GPU types by the speed that training reaches on them, fastest first; then by index.
 std::vector<gpu_index> fastest_first(const cluster& c);
 
-/// `gpus` idle GPUs of the fastest type of `types` that has as many, by best fit on it; else of several
-/// types, the fastest first; or nothing, if too few are idle.
+/// `gpus` idle GPUs of the fastest type of `types` that has as many, by best fit on it; else of
+/// several types, the fastest first; or nothing, if too few are idle.
 std::optional<allocation> fastest_idle(const idle_index& idle, std::uint32_t gpus,
                                        const std::vector<gpu_index>& types);
 

@@ -21,14 +21,14 @@ struct job_view {
   /// MARP's plans for it, best first. Jobs that are alike share one list (compare the pointers).
   std::shared_ptr<const std::vector<plan>> plans;
   std::uint64_t iterations_done = 0;
-  std::uint32_t attempts = 0;         // leases so far
-  std::uint32_t out_of_memory = 0;    // of which ended so
-  double bytes_floor = 0;             // plans that need no more than this have run out of memory
+  std::uint32_t attempts = 0;       // leases so far
+  std::uint32_t out_of_memory = 0;  // of which ended so
+  double bytes_floor = 0;           // plans that need no more than this have run out of memory
   // While it runs:
   double started_s = 0;
   plan how;
   allocation where;
-  double iteration_s = 0;             // expected of the present attempt
+  double iteration_s = 0;  // expected of the present attempt
 };
 
 /// What a policy decides on: true at `now_s`, and constant while it does.

@@ -27,7 +27,8 @@ inline gpu_type gpu(std::string name, double memory_gb, double tflops, double pr
   return g;
 }
 
-inline const link nvlink{"nvlink", 4800, 2}, pcie{"pcie", 200, 5}, ethernet{"ethernet", 100, 10};
+inline const troupe::link nvlink{"nvlink", 4800, 2}, pcie{"pcie", 200, 5},
+    ethernet{"ethernet", 100, 10};
 
 inline void add_nodes(cluster& c, const gpu_type& g, std::uint32_t nodes, std::uint32_t gpus) {
   gpu_index type = 0;
@@ -45,8 +46,10 @@ inline void add_nodes(cluster& c, const gpu_type& g, std::uint32_t nodes, std::u
   }
 }
 
-inline const gpu_type a100_40 = gpu("A100-40GB", 40, 312, 3.67), a100_80 = gpu("A100-80GB", 80, 312, 5.12),
-                      rtx2080ti = gpu("RTX2080Ti", 11, 108, 0.5), rtx6000 = gpu("RTX6000", 24, 130, 1.2);
+inline const gpu_type a100_40 = gpu("A100-40GB", 40, 312, 3.67),
+                      a100_80 = gpu("A100-80GB", 80, 312, 5.12),
+                      rtx2080ti = gpu("RTX2080Ti", 11, 108, 0.5),
+                      rtx6000 = gpu("RTX6000", 24, 130, 1.2);
 
 inline model gpt(std::string name, std::uint32_t hidden, std::uint32_t layers, std::uint32_t heads,
                  std::uint32_t sequence = 1024, std::uint32_t vocabulary = 50257) {
@@ -60,7 +63,8 @@ inline model gpt(std::string name, std::uint32_t hidden, std::uint32_t layers, s
   return m;
 }
 
-inline const model gpt2_7b = gpt("gpt2-7b", 4096, 32, 32), gpt2_350m = gpt("gpt2-350m", 1024, 24, 16),
+inline const model gpt2_7b = gpt("gpt2-7b", 4096, 32, 32),
+                   gpt2_350m = gpt("gpt2-350m", 1024, 24, 16),
                    gpt2_small = gpt("gpt2", 768, 12, 12);
 
 inline job_spec job(const model& m, std::uint32_t batch, std::uint32_t gpus = 1) {

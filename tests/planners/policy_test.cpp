@@ -1,0 +1,253 @@
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <set>
+
+#include "planners/fits.hpp"
+#include "planners/policy.hpp"
+#include "planners/sample.hpp"
+
+using namespace troupe;
+using namespace troupe::planners;
+
+namespace {
+
+// A cluster with some jobs running and some waiting: what a snapshot looks at.
+struct scene {
+  troupe::cluster cluster;
+  idle_index idle;
+  std::map<job_id, job_view> waiting, running;
+  double now_s = 5000;
+
+  explicit scene(troupe::cluster c) : cluster(std::move(c)), idle(cluster) {}
+  snapshot view() const { return {now_s, cluster, idle, waiting, running}; }
+
+  job_view& add(job_id id, const job_spec& spec) {
+    auto& j = waiting[id];
+    j.id = id;
+    j.spec = std::make_shared<job_spec>(spec);
+    j.submitted_s = double(id);
+    if (auto plans = marp(cluster, spec))
+      j.plans = std::make_shared<std::vector<plan>>(*plans);
+    else
+      j.plans = std::make_shared<std::vector<plan>>();
+    return j;
+  }
+};
+
+// Carries out decisions as the world would, and requires that each may be.
+void apply(scene& s, const std::vector<decision>& decisions) {
+  std::set<job_id> started, ended;
+  std::map<job_id, job_view> stopped;
+  for (const auto& d : decisions) {
+    INFO("job " << d.job);
+    if (d.what == decision::kind::stop) {
+      REQUIRE(s.running.contains(d.job));
+      auto j = s.running.extract(d.job).mapped();
+      for (const auto& share : j.where)
+        s.idle.set_idle(share.node, s.idle.idle(share.node) + share.gpus);
+      j.where.clear();
+      stopped[d.job] = j;
+    } else if (d.what == decision::kind::start) {
+      REQUIRE(started.insert(d.job).second);
+      REQUIRE(!ended.contains(d.job));
+      const bool waits = s.waiting.contains(d.job) || stopped.contains(d.job);
+      REQUIRE(waits);
+      const auto ok = fits(s.cluster, s.idle, d.how, d.where);
+      if (!ok) FAIL(ok.error().text);
+      for (const auto& share : d.where) {
+        s.idle.set_idle(share.node, s.idle.idle(share.node) - share.gpus);
+      }
+      auto j = stopped.contains(d.job) ? stopped.extract(d.job).mapped()
+                                       : s.waiting.extract(d.job).mapped();
+      j.how = d.how;
+      j.where = d.where;
+      j.started_s = s.now_s;
+      ++j.attempts;
+      s.running[d.job] = j;
+    } else {
+      REQUIRE(s.waiting.erase(d.job) == 1);
+      REQUIRE(ended.insert(d.job).second);
+      REQUIRE(!d.why.text.empty());
+    }
+  }
+  for (auto& [id, j] : stopped) s.waiting[id] = j;
+}
+
+bool same(const std::vector<decision>& a, const std::vector<decision>& b) {
+  return std::ranges::equal(a, b, [](const decision& x, const decision& y) {
+    return x.what == y.what && x.job == y.job && x.how == y.how && x.where == y.where &&
+           x.why == y.why;
+  });
+}
+
+const model some_models[] = {sample::gpt2_7b, sample::gpt2_350m, sample::gpt2_small,
+                             sample::gpt("1.5b", 1600, 48, 25), sample::gpt("2.7b", 2560, 32, 32)};
+
+}  // namespace
+
+TEST_CASE("the registry makes every policy that it names, and no other") {
+  for (const auto name : policy_names()) {
+    REQUIRE(make_policy(name));
+    CHECK(make_policy(name)->name() == name);
+  }
+  CHECK(policy_names().size() >= 4);
+  CHECK(!make_policy("nobody"));
+}
+
+TEST_CASE(
+    "every policy keeps to fits(), starts no job twice and repeats itself, on random snapshots") {
+  for (const auto name : policy_names()) {
+    const auto p = make_policy(name);
+    DYNAMIC_SECTION(name) {
+      std::size_t starts = 0, stops = 0, give_ups = 0;
+      for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+        CAPTURE(seed);
+        random_source r(seed);
+        scene s(sample::random_cluster(r));
+        job_id next = 1;
+        for (int step = 0; step < 8; ++step) {
+          const auto arrivals = r.below(6);
+          for (std::uint64_t k = 0; k < arrivals; ++k) {
+            auto spec = sample::job(some_models[r.below(5)], 1u << r.below(6), 1u << r.below(5));
+            spec.priority = r.chance(0.1) ? 1 : 0;
+            if (r.chance(0.2)) spec.gpu_type = s.cluster.gpus[r.below(s.cluster.gpus.size())].name;
+            auto& j = s.add(next++, spec);
+            if (r.chance(0.1)) {
+              j.out_of_memory = 1 + std::uint32_t(r.below(3));
+              j.bytes_floor = 10e9;
+            }
+          }
+          const auto twin = random_source(9);
+          auto r1 = twin, r2 = twin;
+          const auto decisions = p->decide(s.view(), r1);
+          REQUIRE(same(decisions, p->decide(s.view(), r2)));
+          REQUIRE(r1.state() == r2.state());
+          for (const auto& d : decisions) {
+            starts += d.what == decision::kind::start;
+            stops += d.what == decision::kind::stop;
+            give_ups += d.what == decision::kind::give_up;
+          }
+          apply(s, decisions);
+          for (const auto& [id, j] : s.waiting) REQUIRE(!p->why_waiting(s.view(), id).text.empty());
+          CHECK(p->why_waiting(s.view(), 9999).code == reason::kind::unknown);
+          // Some jobs end, some nodes go away.
+          for (auto it = s.running.begin(); it != s.running.end();) {
+            if (!r.chance(0.3)) {
+              ++it;
+              continue;
+            }
+            for (const auto& share : it->second.where) {
+              s.idle.set_idle(share.node, s.idle.idle(share.node) + share.gpus);
+            }
+            it = s.running.erase(it);
+          }
+          s.now_s += 60;
+        }
+      }
+      CHECK(starts > 100);
+      CHECK(give_ups > 0);
+      if (name == "sia") CHECK(stops > 0);
+    }
+  }
+}
+
+TEST_CASE(
+    "Frenzy passes a job that must wait, serves priority first, and stops when nothing is idle") {
+  cluster c;
+  sample::add_nodes(c, sample::a100_40, 1, 4);
+  scene s(c);
+  sample::add_nodes(c, sample::a100_40, 1,
+                    4);  // plans are made for the cluster while it was larger
+  const auto big = marp(c, sample::job(sample::gpt2_7b, 2));
+  REQUIRE(big);
+  s.add(1, sample::job(sample::gpt2_7b, 2)).plans = std::make_shared<std::vector<plan>>(*big);
+  s.add(2, sample::job(sample::gpt2_small, 4));
+  auto urgent = sample::job(sample::gpt2_small, 4);
+  urgent.priority = 5;
+  s.add(3, urgent);
+  random_source r(1);
+  const auto p = make_policy("frenzy");
+  const auto d = p->decide(s.view(), r);
+  REQUIRE(d.size() == 2);
+  CHECK(d[0].job == 3);
+  CHECK(d[1].job == 2);
+  CHECK(p->why_waiting(s.view(), 1).text == "needs 8 GPUs of at least 36.7 GB; 4 are idle");
+  s.idle.set_idle(0, 0);
+  CHECK(p->decide(s.view(), r).empty());
+}
+
+TEST_CASE(
+    "after an out-of-memory Frenzy takes the next larger plan, and gives up when none is left") {
+  cluster c;
+  sample::add_nodes(c, sample::a100_80, 1, 8);
+  scene s(c);
+  auto& j = s.add(1, sample::job(sample::gpt2_350m, 8));
+  random_source r(1);
+  const auto p = make_policy("frenzy");
+  const auto first = p->decide(s.view(), r);
+  REQUIRE(first.size() == 1);
+  double most = 0;
+  for (const auto& x : *j.plans) most = std::max(most, x.bytes_per_gpu);
+  j.bytes_floor = most - 1;
+  const auto second = p->decide(s.view(), r);
+  REQUIRE(second.size() == 1);
+  CHECK(second[0].how.bytes_per_gpu == most);
+  j.bytes_floor = most;
+  const auto third = p->decide(s.view(), r);
+  REQUIRE(third.size() == 1);
+  CHECK(third[0].what == decision::kind::give_up);
+}
+
+TEST_CASE(
+    "opportunistic takes the fastest GPUs, doubles after an out-of-memory, and ends at the "
+    "cluster") {
+  cluster c;
+  sample::add_nodes(c, sample::rtx2080ti, 1, 8);
+  sample::add_nodes(c, sample::a100_40, 1, 4);
+  scene s(c);
+  auto& j = s.add(1, sample::job(sample::gpt2_7b, 2, 2));
+  random_source r(1);
+  const auto p = make_policy("opportunistic");
+  auto d = p->decide(s.view(), r);
+  REQUIRE(d.size() == 1);
+  CHECK(d[0].where == allocation{{1, 2}});
+  CHECK(d[0].how.bytes_per_gpu == 0);  // nobody said that it fits
+  j.out_of_memory = 1;
+  d = p->decide(s.view(), r);
+  REQUIRE(d.size() == 1);
+  CHECK(d[0].how.gpus() == 4);
+  j.out_of_memory = 3;  // 16, but there are 12
+  d = p->decide(s.view(), r);
+  REQUIRE(d.size() == 1);
+  CHECK(d[0].how.gpus() == 12);
+  j.out_of_memory = 4;
+  d = p->decide(s.view(), r);
+  REQUIRE(d.size() == 1);
+  CHECK(d[0].what == decision::kind::give_up);
+  CHECK(d[0].why.text == "ran out of memory on all 12 GPUs of the cluster");
+}
+
+TEST_CASE("under FCFS the head of the line blocks, and what can never be met is refused") {
+  cluster c;
+  sample::add_nodes(c, sample::a100_40, 1, 4);
+  scene s(c);
+  s.idle.set_idle(0, 3);
+  s.add(1, sample::job(sample::gpt2_small, 8, 16));
+  s.add(2, sample::job(sample::gpt2_small, 8, 2));
+  s.add(3, sample::job(sample::gpt2_small, 8, 2));
+  s.add(4, sample::job(sample::gpt2_small, 8, 1));
+  auto typed = sample::job(sample::gpt2_small, 8, 1);
+  typed.gpu_type = "H100-80GB";
+  s.add(5, typed);
+  random_source r(1);
+  const auto p = make_policy("fcfs");
+  const auto d = p->decide(s.view(), r);
+  REQUIRE(d.size() == 2);
+  CHECK(d[0].what == decision::kind::give_up);
+  CHECK(d[0].why.text == "asks for 16 GPUs; the cluster has 4");
+  CHECK(d[1].job == 2);
+  apply(s, d);
+  CHECK(p->why_waiting(s.view(), 3).text == "asks for 2 GPUs of one type; 1 are idle");
+  CHECK(p->why_waiting(s.view(), 4).text == "waits behind job 3, the head of the line");
+}
