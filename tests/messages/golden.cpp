@@ -1,0 +1,110 @@
+#include "golden.hpp"
+
+namespace troupe::testing {
+namespace {
+
+constexpr address nobody_yet = first_client_address, client_1 = first_client_address + 1;
+
+node_report a_report() {
+  node_report r;
+  r.incarnation = 7, r.sequence = 300, r.epoch = 2, r.orders = 12;
+  part_report part;
+  part.lease = 5, part.now = part_report::state::failed, part.exit_code = -1;
+  part.iterations = 70000, part.peak_bytes = 36.75e9, part.detail = "no python3";
+  r.parts = {part};
+  return r;
+}
+
+submit_job a_job() {
+  submit_job s;
+  s.request = 0x0123456789abcdef;
+  s.spec.name = "tiny";
+  s.spec.model.name = "gpt2";
+  s.spec.model.hidden = 768;
+  s.spec.model.layers = 12;
+  s.spec.model.heads = 12;
+  s.spec.model.sequence = 1024;
+  s.spec.model.vocabulary = 50257;
+  s.spec.global_batch = 8;
+  s.spec.iterations = 1000;
+  s.spec.deadline_s = 3600.0;
+  s.spec.command = {"python3", "train.py"};
+  s.spec.environment = {{"SEED", "1"}};
+  return s;
+}
+
+lease_granted a_lease() {
+  lease_granted g;
+  g.lease = 5, g.job = 3, g.at_s = 12.5;
+  g.how = plan{2, 4, 1, 36.75e9, 1.5, 8.0, {0, 2}};
+  g.predicted_bytes = 36.75e9, g.iteration_s = 0.25, g.start_s = 30;
+  g.parts = {lease_part{1, 7, {0, 1, 2, 3}}, lease_part{4, 9, {0, 1, 2, 3}}};
+  return g;
+}
+
+}  // namespace
+
+const std::vector<golden_frame>& golden_frames() {
+  static const std::vector<golden_frame> all{
+      {"hello", nobody_yet, controller_address, hello{"my-tool", 0, 99},
+       "95 01 01 ce 80 00 00 00 00 93 a7 6d 79 2d 74 6f 6f 6c 00 63"},
+      {"welcome", controller_address, client_1, welcome{client_1},
+       "95 01 02 00 ce 80 00 00 01 91 ce 80 00 00 01"},
+      {"credit", client_1, controller_address, credit{256},
+       "95 01 04 ce 80 00 00 01 00 91 cd 01 00"},
+      {"query_jobs", client_1, controller_address, query_jobs{4242, 0},
+       "95 01 0e ce 80 00 00 01 00 92 cd 10 92 00"},
+      {"cancel_reply", controller_address, client_1,
+       cancel_reply{4243, false, {reason::kind::unknown, "There is no job 9."}},
+       "95 01 0d 00 ce 80 00 00 01 93 cd 10 93 c2 92 04 b2 54 68 65 72 65 20 69 73 20 6e 6f "
+       "20 6a 6f 62 20 39 2e"},
+      {"submit_job", client_1, controller_address, a_job(),
+       "95 01 0a ce 80 00 00 01 00 92 cf 01 23 45 67 89 ab cd ef dc 00 11 a4 74 69 6e 79 9b "
+       "a4 67 70 74 32 a3 67 70 74 cd 03 00 0c 0c 00 00 cd 04 00 cd c4 51 c3 90 08 cd 03 e8 "
+       "c0 c0 cb 40 ac 20 00 00 00 00 00 c0 00 01 a0 90 c3 92 a7 70 79 74 68 6f 6e 33 a8 74 "
+       "72 61 69 6e 2e 70 79 81 a4 53 45 45 44 a1 31 a0 a9 65 66 66 69 63 69 65 6e 74"},
+      {"log_chunk", 5, client_1, log_chunk{4244, 5, 65536, true, {}},
+       "95 01 13 05 ce 80 00 00 01 95 cd 10 94 05 ce 00 01 00 00 c3 92 00 a0"},
+      {"node_report", 5, controller_address, a_report(),
+       "95 01 1e 05 00 96 07 cd 01 2c 02 0c 91 96 05 02 ff ce 00 01 11 70 cb 42 21 1c f0 ff "
+       "00 00 00 aa 6e 6f 20 70 79 74 68 6f 6e 33 90"},
+  };
+  return all;
+}
+
+const std::vector<golden_entry>& golden_entries() {
+  static const std::vector<golden_entry> all{
+      {"epoch_begun", epoch_begun{2, -0.0}, "92 00 92 02 cb 80 00 00 00 00 00 00 00"},
+      {"lease_granted", a_lease(),
+       "92 02 99 05 03 cb 40 29 00 00 00 00 00 00 97 02 04 01 cb 42 21 1c f0 ff 00 00 00 cb "
+       "3f f8 00 00 00 00 00 00 cb 40 20 00 00 00 00 00 00 92 00 02 cb 42 21 1c f0 ff 00 00 "
+       "00 cb 3f d0 00 00 00 00 00 00 cb 40 3e 00 00 00 00 00 00 c2 92 93 01 07 94 00 01 02 "
+       "03 93 04 09 94 00 01 02 03"},
+  };
+  return all;
+}
+
+std::string to_hex(std::span<const std::byte> bytes) {
+  static constexpr char digits[] = "0123456789abcdef";
+  std::string text;
+  for (const auto b : bytes) {
+    if (!text.empty()) text += ' ';
+    text += digits[std::to_integer<unsigned>(b) >> 4];
+    text += digits[std::to_integer<unsigned>(b) & 15];
+  }
+  return text;
+}
+
+std::vector<std::byte> from_hex(const std::string& text) {
+  std::vector<std::byte> bytes;
+  unsigned digits = 0, value = 0;
+  for (const char c : text) {
+    const auto digit = std::string{"0123456789abcdef"}.find(c);
+    if (digit == std::string::npos) continue;
+    value = value << 4 | static_cast<unsigned>(digit);
+    if (++digits % 2 == 0) bytes.push_back(static_cast<std::byte>(value & 255));
+  }
+  return bytes;
+}
+
+}  // namespace troupe::testing
