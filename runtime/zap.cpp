@@ -15,6 +15,18 @@ zap_handler::zap_handler(zmq::context_t& context, key_ring keys)
   socket_.bind("inproc://zeromq.zap.01");
 }
 
+// A peer that is refused comes back several times a second.
+void zap_handler::log_refusal(const std::string& from, const std::string& key) {
+  constexpr std::size_t most_remembered = 1000;
+  const auto now = std::chrono::steady_clock::now();
+  if (logged_.size() >= most_remembered) logged_.clear();
+  const auto [at, first] = logged_.try_emplace({from, key}, now);
+  if (!first && now - at->second < std::chrono::minutes{1}) return;
+  at->second = now;
+  log(log_level::warn, "transport", "refused a peer whose key is not in the list",
+      {{"address", from}, {"key", key}});
+}
+
 void zap_handler::answer() {
   for (std::vector<zmq::message_t> ask;; ask.clear()) {
     if (!zmq::recv_multipart(socket_, std::back_inserter(ask), zmq::recv_flags::dontwait)) return;
@@ -28,9 +40,7 @@ void zap_handler::answer() {
     }
     const std::string id = ask.size() > 1 ? ask[1].to_string() : "";
     const std::string from = ask.size() > 3 ? ask[3].to_string() : "";
-    if (name.empty())
-      log(log_level::warn, "transport", "refused a peer whose key is not in the list",
-          {{"address", from}, {"key", key}});
+    if (name.empty()) log_refusal(from, key);
     const std::vector<std::string> reply{
         "1.0", id, name.empty() ? "400" : "200", name.empty() ? "key not in the list" : "OK",
         name,  ""};

@@ -1,5 +1,10 @@
 #pragma once
 
+#include <chrono>
+#include <map>
+#include <string>
+#include <utility>
+
 #include <zmq.hpp>
 
 #include "runtime/keys.hpp"
@@ -15,12 +20,16 @@ class zap_handler {
   zmq::socket_t& socket() { return socket_; }
 
   /// Answers everything that is asked. A key of the list is let in, and its messages carry the name
-  /// as "User-Id"; any other is refused and logged with its address.
+  /// as "User-Id"; any other is refused and logged with its address, at
+  /// most once a minute each.
   void answer();
 
  private:
+  void log_refusal(const std::string& from, const std::string& key);
+
   key_ring keys_;
   zmq::socket_t socket_;
+  std::map<std::pair<std::string, std::string>, std::chrono::steady_clock::time_point> logged_;
 };
 
 }  // namespace troupe::runtime

@@ -1,0 +1,172 @@
+#include "runtime/process.hpp"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "world.hpp"
+
+using namespace troupe;
+using namespace troupe::runtime;
+using namespace troupe::runtime::test;
+
+namespace {
+
+std::string contents(const std::string& path) {
+  std::ifstream in{path};
+  return {std::istreambuf_iterator<char>{in}, {}};
+}
+
+std::unique_ptr<process> must_start(const process_options& o) {
+  auto p = process::start(o);
+  INFO((p ? std::string{} : p.error().text));
+  REQUIRE(p);
+  return std::move(*p);
+}
+
+process_options shell(const std::string& script) {
+  return {.command = {"sh", "-c", script}};
+}
+
+int exit_of(process& p) {
+  std::optional<int> status;
+  REQUIRE(eventually([&] { return (status = p.poll()).has_value(); }));
+  return *status;
+}
+
+// Dead, or dead and not collected by whoever adopted it.
+bool gone(pid_t pid) {
+  const auto stat = contents("/proc/" + std::to_string(pid) + "/stat");
+  const auto end = stat.rfind(')');
+  return end == std::string::npos || stat[end + 2] == 'Z';
+}
+
+// A number that a script writes into a file, whole lines only.
+pid_t written_pid(const std::string& path) {
+  std::string text;
+  REQUIRE(eventually([&] { return !(text = contents(path)).empty() && text.back() == '\n'; }));
+  return std::stoi(text);
+}
+
+}  // namespace
+
+TEST_CASE(
+    "A program runs where it should, with the environment it was given, and its output is in the "
+    "file") {
+  temporary_directory dir;
+  auto o = shell("echo \"$COLOUR in $(pwd)\"; echo to-error >&2; exit 7");
+  o.environment = {{"COLOUR", "green"}};
+  o.directory = dir.path();
+  o.output = dir / "log";
+  REQUIRE(exit_of(*must_start(o)) == 7);
+  REQUIRE(contents(o.output) == "green in " + dir.path() + "\nto-error\n");
+}
+
+TEST_CASE("The exit status of a program that a signal ends is 128 and the signal's number") {
+  REQUIRE(exit_of(*must_start(shell("kill -SEGV $$"))) == 128 + SIGSEGV);
+  auto p = must_start({.command = {"sleep", "1000"}});
+  REQUIRE_FALSE(p->poll());
+  p->terminate();
+  REQUIRE(exit_of(*p) == 128 + SIGTERM);
+  REQUIRE(exit_of(*p) == 128 + SIGTERM);
+}
+
+TEST_CASE("A program that ignores SIGTERM is ended by SIGKILL") {
+  temporary_directory dir;
+  auto o = shell("trap '' TERM; echo $$ > " + dir / "pid" + "; while :; do sleep 1000; done");
+  auto p = must_start(o);
+  written_pid(dir / "pid");
+  p->terminate();
+  REQUIRE_FALSE(p->poll());
+  p->kill();
+  REQUIRE(exit_of(*p) == 128 + SIGKILL);
+}
+
+TEST_CASE("What cannot be started is refused with the reason") {
+  const auto text = [](const process_options& o) {
+    const auto p = process::start(o);
+    REQUIRE_FALSE(p);
+    return p.error().text;
+  };
+  REQUIRE(text({.command = {}}) == "an empty command cannot be run");
+  REQUIRE(text({.command = {"no-such-program"}}) ==
+          "cannot run no-such-program: No such file or directory");
+  REQUIRE(text({.command = {"true"}, .directory = "/no/such"}) ==
+          "cannot run in /no/such: No such file or directory");
+  REQUIRE(text({.command = {"true"}, .output = "/no/such/log"}) ==
+          "cannot write to /no/such/log: No such file or directory");
+}
+
+TEST_CASE("A grandchild that outlives its parent is killed with the group, in it or not") {
+  temporary_directory dir;
+  const std::string with = GENERATE("", "setsid ");
+  auto p = must_start(shell(with + "sh -c 'echo $$ > " + dir / "pid" +
+                            "; exec sleep 1000' & until [ -s " + dir / "pid" +
+                            " ]; do sleep 0.01; done; exit 3"));
+  const auto grandchild = written_pid(dir / "pid");
+  REQUIRE(exit_of(*p) == 3);
+  REQUIRE(gone(grandchild));
+}
+
+TEST_CASE("A running program's group is on record, and an ended one's is not") {
+  temporary_directory dir;
+  process_options o{.command = {"sleep", "1000"}, .records = dir / "groups"};
+  auto p = must_start(o);
+  const auto file = dir / "groups/" + std::to_string(p->id()) + ".group";
+  REQUIRE(std::filesystem::exists(file));
+  p.reset();
+  REQUIRE_FALSE(std::filesystem::exists(file));
+}
+
+TEST_CASE("What a killed incarnation left is killed by the next one") {
+  temporary_directory dir;
+  const auto node = ::fork();
+  REQUIRE(node >= 0);
+  if (node == 0) {
+    auto o = shell("sh -c 'echo $$ > " + dir / "grandchild" + "; exec sleep 1000' & echo $$ > " +
+                   dir / "child" + "; wait");
+    o.records = dir / "groups";
+    auto p = process::start(o);
+    for (;;) ::pause();
+  }
+  const auto child = written_pid(dir / "child"), grandchild = written_pid(dir / "grandchild");
+  ::kill(node, SIGKILL);
+  REQUIRE(::waitpid(node, nullptr, 0) == node);
+  REQUIRE(eventually([&] { return gone(child); }));  // the kernel's doing
+  REQUIRE_FALSE(gone(grandchild));
+  REQUIRE(reap_orphans(dir / "groups") == std::vector<pid_t>{child});
+  REQUIRE(gone(grandchild));
+  REQUIRE(std::filesystem::is_empty(dir / "groups"));
+  REQUIRE(reap_orphans(dir / "groups").empty());
+}
+
+TEST_CASE("A process that only has an old group's number is left alone") {
+  temporary_directory dir;
+  auto innocent = must_start({.command = {"sleep", "1000"}});
+  auto g = describe_group(innocent->id(), fresh_group_token());
+  REQUIRE(g);
+  SECTION("it started at another time") {
+    g->started -= 1;
+  }
+  SECTION("the machine has been started again since") {
+    g->boot = "another";
+  }
+  REQUIRE(record_group(dir.path(), *g));
+  REQUIRE(reap_orphans(dir.path()).empty());
+  REQUIRE_FALSE(innocent->poll());
+  REQUIRE(std::filesystem::is_empty(dir.path()));
+}
+
+TEST_CASE("Records that make no sense are removed and harm nobody") {
+  temporary_directory dir;
+  std::ofstream{dir / "1.group"} << "1 0 boot token";
+  std::ofstream{dir / "x.group"} << "what is this";
+  std::ofstream{dir / "note.txt"} << "not a record";
+  REQUIRE(reap_orphans(dir.path()).empty());
+  REQUIRE(std::filesystem::exists(dir / "note.txt"));
+  REQUIRE_FALSE(std::filesystem::exists(dir / "1.group"));
+  REQUIRE(reap_orphans(dir / "no-such-directory").empty());
+}
