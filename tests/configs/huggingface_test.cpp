@@ -27,7 +27,8 @@ TEST_CASE("Llama's config.json: grouped heads, its own MLP width, an untied head
   const auto m =
       from(R"({"_name_or_path": "meta-llama/Llama-3", "model_type": "llama", "hidden_size": 4096,
     "intermediate_size": 14336, "max_position_embeddings": 8192, "num_attention_heads": 32,
-    "num_hidden_layers": 32, "num_key_value_heads": 8, "tie_word_embeddings": false, "vocab_size": 128256})");
+    "num_hidden_layers": 32, "num_key_value_heads": 8, "tie_word_embeddings": false,
+    "vocab_size": 128256})");
   CHECK(m == model{"meta-llama/Llama-3", "llama", 4096, 32, 32, 8, 14336, 8192, 128256, false, {}});
 }
 
@@ -46,7 +47,8 @@ TEST_CASE(
     "BERT's and ViT's config.json: patches and the class token are the sequence, labels the "
     "words") {
   const auto bert = from(R"({"model_type": "bert", "hidden_size": 1024, "intermediate_size": 4096,
-    "max_position_embeddings": 512, "num_attention_heads": 16, "num_hidden_layers": 24, "vocab_size": 30522})");
+    "max_position_embeddings": 512, "num_attention_heads": 16, "num_hidden_layers": 24,
+    "vocab_size": 30522})");
   CHECK(bert == model{"bert", "bert", 1024, 24, 16, 0, 4096, 512, 30522, true, {}});
   const auto vit =
       from(R"({"model_type": "vit", "hidden_size": 1024, "image_size": 224, "patch_size": 16,
