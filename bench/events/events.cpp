@@ -82,7 +82,7 @@ double timers_s(std::uint32_t actors, std::uint64_t events) {
     });
   v.time.run_ready();
   const stopwatch watch;
-  while (v.time.events() < events) v.time.step();
+  v.time.run_until(to_ns(1e-3 * static_cast<double>(events / actors)));
   return watch.s();
 }
 
@@ -104,6 +104,17 @@ double messages_s(std::uint32_t pairs, std::uint64_t events) {
   return watch.s();
 }
 
+/// Two running parts and four devices.
+node_report report(std::uint64_t incarnation, std::uint64_t n) {
+  node_report r;
+  r.incarnation = incarnation;
+  r.sequence = n;
+  r.parts.resize(2);
+  r.parts[0].lease = r.parts[1].lease = 1'000'000 + n;
+  r.free_bytes = {40e9, 40e9, 40e9, 40e9};
+  return r;
+}
+
 /// Pairs of hosts, 50 us apart; every frame is encoded, sent over the simulated network, decoded.
 double frames_s(std::uint32_t pairs, std::uint64_t events) {
   cluster c;
@@ -122,13 +133,7 @@ double frames_s(std::uint32_t pairs, std::uint64_t events) {
           [&handled, h, peer, each](caf::event_based_actor* self) -> caf::behavior {
             if (h.self > peer) self->send(self, tick::value);  // the node begins
             const auto say = [h, peer](std::uint64_t n) {
-              node_report r;
-              r.incarnation = h.incarnation;
-              r.sequence = n;
-              r.parts.resize(2);
-              r.parts[0].lease = r.parts[1].lease = 1'000'000 + n;
-              r.free_bytes = {40e9, 40e9, 40e9, 40e9};
-              h.net->send(peer, encode(h.self, peer, r));
+              h.net->send(peer, encode(h.self, peer, report(h.incarnation, n)));
             };
             return {[=, &handled](const frame& f) {
                       const auto m = decode(f.header.bytes());
@@ -209,12 +214,13 @@ int main(int argc, char** argv) {
 #else
   const char* const more = "  (SimGrid is not installed)";
 #endif
-  fmt::print("ns an event, {} events, best of 3\n\n", events);
+  fmt::print("ns of processor time an event, {} events, best of 3\n\n", events);
   fmt::print("timers\n  actors bare queue     troupe troupe/queue{}\n", more);
   for (const std::uint32_t actors : {10u, 1'000u, 10'000u}) timers_row(actors, events);
   fmt::print("\nmessages between actors of one host\n   pairs     troupe{}\n", more);
   for (const std::uint32_t pairs : {1u, 100u, 5'000u}) messages_row(pairs, events, false);
-  fmt::print("\nframes of about 100 bytes between hosts 50 us apart (encoded and decoded here)\n");
+  const auto bytes = troupe::encode(0, 1, report(1, 1'000'000)).size();
+  fmt::print("\nframes of {} bytes between hosts 50 us apart (encoded and decoded here)\n", bytes);
   fmt::print("   pairs     troupe{}\n", more);
   for (const std::uint32_t pairs : {1u, 100u, 5'000u}) messages_row(pairs, events, true);
 }

@@ -3,7 +3,8 @@
 #include <cstdint>
 
 // The same work as events.cpp gives to this project's virtual time, done by SimGrid's s4u actors.
-// Seconds of real time from the start of the simulation to its end, without building the platform.
+// Seconds of processor time from the start of the simulation to its end, without building the
+// platform.
 
 namespace troupe::bench {
 
