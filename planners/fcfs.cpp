@@ -15,11 +15,15 @@ using kind = reason::kind;
 
 // What a request may be served with. Fixed for a cluster, so made once a pass.
 struct supply {
-  std::vector<gpu_index> types;     // fastest first
-  std::vector<std::uint64_t> gpus;  // of each type, idle or not
+  std::vector<gpu_index> types;                // fastest first
+  std::vector<std::uint64_t> gpus;             // of each type, idle or not
+  std::vector<std::vector<node_index>> nodes;  // of each type, largest first
+  std::uint32_t most_tensor = 1;
 
-  explicit supply(const cluster& c) : types(fastest_first(c)), gpus(c.gpus.size()) {
+  explicit supply(const cluster& c)
+      : types(fastest_first(c)), gpus(c.gpus.size()), most_tensor(largest_node(c)) {
     for (const auto& n : c.nodes) gpus[n.gpu] += n.gpus;
+    for (gpu_index g = 0; g < c.gpus.size(); ++g) nodes.push_back(nodes_of_type(c, g));
   }
 };
 
@@ -52,7 +56,8 @@ std::optional<decision> start(const cluster& c, const idle_index& idle, const su
   const auto& job = *j.spec;
   if (idle.total_idle() < job.gpus) return {};
   const auto on = [&](const allocation& where) {
-    return decision{decision::kind::start, j.id, split_for(c, job, where), where, {}};
+    return decision{
+        decision::kind::start, j.id, split_for(c, job, where, 0, all.most_tensor), where, {}};
   };
   if (types.empty()) {
     const auto where = fastest_idle(idle, job.gpus, all.types);
@@ -67,7 +72,8 @@ std::optional<decision> start(const cluster& c, const idle_index& idle, const su
       if (d.how.bytes_per_gpu > 0) return d;
       if (!blind) blind = std::move(d);
     } else {
-      one_could |= split_for(c, job, pack(c, nodes_of_type(c, g), job.gpus)).bytes_per_gpu > 0;
+      one_could |=
+          split_for(c, job, pack(c, all.nodes[g], job.gpus), 0, all.most_tensor).bytes_per_gpu > 0;
     }
   }
   // No type could ever hold it: the user's word counts, and the job will run out of memory.

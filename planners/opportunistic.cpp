@@ -48,6 +48,7 @@ class opportunistic : public policy {
     if (s.waiting.empty() || s.idle.total_idle() == 0) return out;
     const auto all = all_gpus(s.cluster);
     const auto types = fastest_first(s.cluster);
+    const auto most_tensor = largest_node(s.cluster);
     std::optional<idle_index> rest;
     const idle_index* idle = &s.idle;
     for (const auto* j : in_order(s.waiting)) {
@@ -60,7 +61,7 @@ class opportunistic : public policy {
       if (!where) continue;  // a smaller job behind it may go first
       if (!rest) idle = &rest.emplace(s.idle);
       take(*rest, *where);
-      auto how = split_for(s.cluster, *j->spec, *where, j->bytes_floor);
+      auto how = split_for(s.cluster, *j->spec, *where, j->bytes_floor, most_tensor);
       out.push_back({decision::kind::start, j->id, std::move(how), std::move(*where), {}});
     }
     return out;

@@ -10,7 +10,15 @@
 
 namespace troupe::planners {
 
-plan split_for(const cluster& c, const job_spec& job, const allocation& where, double bytes_floor) {
+std::uint32_t largest_node(const cluster& c) {
+  std::uint32_t most = 1;
+  for (const auto& n : c.nodes) most = std::max(most, n.gpus);
+  return most;
+}
+
+plan split_for(const cluster& c, const job_spec& job, const allocation& where, double bytes_floor,
+               std::uint32_t most_tensor) {
+  if (most_tensor == 0) most_tensor = largest_node(c);
   const auto count = total_gpus(where);
   double memory = std::numeric_limits<double>::infinity();
   std::vector<gpu_index> types;
@@ -19,12 +27,10 @@ plan split_for(const cluster& c, const job_spec& job, const allocation& where, d
     memory = std::min(memory, c.gpus[g].memory_bytes());
     if (std::ranges::find(types, g) == types.end()) types.push_back(g);
   }
-  std::uint32_t most = 1;  // GPUs of one node: no tensor group is larger
-  for (const auto& n : c.nodes) most = std::max(most, n.gpus);
 
   plan best, guess;
   double guess_bytes = std::numeric_limits<double>::infinity();
-  for (std::uint32_t t = 1; t <= most && count % t == 0; t *= 2) {
+  for (std::uint32_t t = 1; t <= most_tensor && count % t == 0; t *= 2) {
     if (job.model.operators.empty() && job.model.heads % t != 0) break;
     plan p;
     p.data_parallel = count / t;
