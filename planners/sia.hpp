@@ -18,8 +18,8 @@ struct sia_options {
   double change = 0.01;          // lambda_a: added for a running job that changes
   double least_restart_factor = 0.02;
   std::uint32_t most_waiting = 256;  // jobs of the queue, in order, that enter the program
-  double gap = 1e-4;                 // relative, at which the solver may stop
-  int most_nodes = 200;              // of the branch and bound; it ends by count, never by time
+  double gap = 5e-4;                 // relative to all costs, at which the solver may stop
+  int most_nodes = 50;               // of the branch and bound; it ends by count, never by time
 };
 
 /// GPUs that are alike: one type, in nodes of one size, of one datacentre.
