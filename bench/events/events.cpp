@@ -1,7 +1,7 @@
 // bench_events [EVENTS]: what an event costs in virtual time, beside SimGrid and a bare queue.
 //
-// Every figure is of a process of its own (SimGrid wants that), the best of three, real nanoseconds
-// an event from the first to the last of EVENTS (a million), without setting up.
+// Every figure is of a process of its own (SimGrid wants that), the best of three, nanoseconds
+// of processor time an event from the first to the last of EVENTS (a million), without setting up.
 
 #include <fmt/format.h>
 #include <sys/wait.h>
