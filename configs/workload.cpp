@@ -102,7 +102,7 @@ class assigner {
     for (const auto& n : c.nodes) gpus_[n.gpu] += n.gpus;
   }
 
-  expected<timed_job> assign(const trace_row& row) {
+  expected<arrival> assign(const trace_row& row) {
     auto random = generator(seed_, row.job_id);
     job_spec job;
     job.name = row.job_id;
@@ -189,7 +189,7 @@ class assigner {
 
   /// The row's own words first; then a smaller batch and smaller models until the cluster has a
   /// plan.
-  expected<timed_job> fill_in(const trace_row& row, job_spec job) {
+  expected<arrival> fill_in(const trace_row& row, job_spec job) {
     if (!row.model.empty()) {
       const auto m = named(row.model);
       if (!m) return tl::unexpected<reason>(m.error());
@@ -205,7 +205,7 @@ class assigner {
     const double duration = std::clamp(row.duration_s, rule_.least_s, rule_.most_s);
     job.iterations = row.iterations.value_or(
         static_cast<std::uint64_t>(std::max(1.0, std::round(duration / s))));
-    return timed_job{row.submit_s, std::move(job)};
+    return arrival{row.submit_s, std::move(job)};
   }
 
   bool shrink(const trace_row& row, job_spec& job) const {
@@ -250,7 +250,7 @@ class assigner {
 
 }  // namespace
 
-expected<std::vector<timed_job>> assign(std::span<const trace_row> rows, std::string_view workload,
+expected<std::vector<arrival>> assign(std::span<const trace_row> rows, std::string_view workload,
                                         std::uint64_t seed, const cluster& c,
                                         const iteration_time& seconds,
                                         const std::filesystem::path& models) {
@@ -271,7 +271,7 @@ expected<std::vector<timed_job>> assign(std::span<const trace_row> rows, std::st
   std::stable_sort(ladder.begin(), ladder.end(),
                    [](auto& a, auto& b) { return a.parameters < b.parameters; });
   assigner a{*r, seed, c, seconds, std::move(ladder)};
-  std::vector<timed_job> jobs;
+  std::vector<arrival> jobs;
   for (const auto& row : rows) {
     auto job = a.assign(row);
     if (!job) return tl::unexpected<reason>(job.error());

@@ -15,14 +15,6 @@
 
 namespace troupe::configs {
 
-/// A job and when it is submitted.
-struct timed_job {
-  double submit_s = 0;
-  job_spec job;
-
-  bool operator==(const timed_job&) const = default;
-};
-
 /// Seconds that one iteration of the job takes on so many GPUs of the type that its user has in
 /// mind
 /// (`job.gpu_type`), whether or not it would fit their memory. Infinity or NaN: this cluster has no
@@ -33,7 +25,7 @@ using iteration_time = std::function<double(const job_spec& job, std::uint32_t g
 /// arguments and the shipped models alone. A row that names a model, a batch or iterations keeps
 /// them. Refuses: an unknown workload, a model that is not there, a row that nothing small enough
 /// serves.
-expected<std::vector<timed_job>> assign(std::span<const trace_row> rows, std::string_view workload,
+expected<std::vector<arrival>> assign(std::span<const trace_row> rows, std::string_view workload,
                                         std::uint64_t seed, const cluster& c,
                                         const iteration_time& seconds,
                                         const std::filesystem::path& models = {});

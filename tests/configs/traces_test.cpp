@@ -167,7 +167,7 @@ TEST_CASE("the Frenzy workload keeps the trace's counts, clipped, and its durati
   const auto jobs = loaded(configs::assign(rows, "frenzy", 7, c, seconds));
   std::map<std::string, int> models;
   for (std::size_t i = 0; i < jobs.size(); ++i) {
-    const auto& job = jobs[i].job;
+    const auto& job = jobs[i].spec;
     CHECK(job.gpus == rows[i].gpus);  // all are powers of two that fit
     CHECK(job.global_batch % job.gpus == 0);
     CHECK((job.model.family == "gpt" || job.model.family == "bert"));
@@ -186,8 +186,8 @@ TEST_CASE("a job for which the cluster has no plan becomes smaller until it has 
     return fits ? 1.0 : std::numeric_limits<double>::infinity();
   };
   const auto jobs = loaded(configs::assign(rows, "frenzy", 1, c, small_only));
-  CHECK(jobs[0].job.model.name == "gpt2-124m");
-  CHECK(jobs[0].job.iterations == 600);
+  CHECK(jobs[0].spec.model.name == "gpt2-124m");
+  CHECK(jobs[0].spec.iterations == 600);
   const auto never = [](const job_spec&, std::uint32_t) { return std::nan(""); };
   const auto refused = configs::assign(rows, "frenzy", 1, c, never);
   REQUIRE_FALSE(refused);
@@ -197,7 +197,7 @@ TEST_CASE("a job for which the cluster has no plan becomes smaller until it has 
 TEST_CASE("what a row names is kept, and what the cluster or the shipped models lack is refused") {
   const auto c = loaded(configs::load_cluster(source / "clusters/frenzy-sim.yaml"));
   std::vector<trace_row> rows{{"r", 0, 600, 2, "RTX6000", "llama-1.3b", 4, 77, 9000, {"photo"}}};
-  const auto job = loaded(configs::assign(rows, "frenzy", 1, c, seconds))[0].job;
+  const auto job = loaded(configs::assign(rows, "frenzy", 1, c, seconds))[0].spec;
   CHECK(job.model.name == "llama-1.3b");
   CHECK(job.gpu_type == "RTX6000");
   CHECK(job.global_batch == 4);

@@ -1,0 +1,165 @@
+#include "actors/real_host.hpp"
+
+#include <atomic>
+#include <csignal>
+#include <ctime>
+#include <filesystem>
+
+#include <caf/all.hpp>
+#include <fmt/format.h>
+
+#include "actors/process_launcher.hpp"
+#include "runtime/log.hpp"
+#include "runtime/real_clock.hpp"
+#include "runtime/sqlite_journal.hpp"
+#include "runtime/zeromq_transport.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+/// SIGINT and SIGTERM are taken by run(), in no other thread. Before any thread is there.
+void hold_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+}
+
+struct two_threads : caf::actor_system_config {
+  two_threads() { set("caf.scheduler.max-threads", 2); }
+};
+
+}  // namespace
+
+struct real_host::impl {
+  real_host_options options;
+  two_threads config;
+  std::unique_ptr<caf::actor_system> system;
+  runtime::host host;
+  std::shared_ptr<runtime::zeromq_transport> net;
+  std::vector<caf::actor> actors;
+  client_actor client;
+  std::atomic<bool> failed{false};
+
+  /// An actor that ends has failed: they all live as long as the process.
+  void watch() {
+    system->spawn([this](caf::event_based_actor* self) {
+      self->set_down_handler([this, self](const caf::down_msg&) {
+        failed = true;
+        self->quit();
+      });
+      for (const auto& a : actors) self->monitor(a);
+      return caf::behavior{[](caf::unit_t) {}};
+    });
+  }
+
+  ~impl() {
+    for (const auto& a : actors) caf::anon_send_exit(a, caf::exit_reason::user_shutdown);
+    if (client) caf::anon_send_exit(client, caf::exit_reason::user_shutdown);
+  }
+};
+
+real_host::real_host(std::unique_ptr<impl> i) : impl_{std::move(i)} {}
+real_host::~real_host() = default;
+
+expected<std::unique_ptr<real_host::impl>> real_host::open(real_host_options options, std::string name, address self) {
+  hold_signals();
+  auto i = std::make_unique<impl>();
+  i->host.clock = std::make_shared<runtime::real_clock>();
+  i->host.incarnation = static_cast<std::uint64_t>(i->host.clock->now_s() * 1e9);
+  i->host.random = random_source{i->host.incarnation ^ (std::uint64_t{self} << 40)};
+  i->host.self = self;
+  if (!options.state.empty()) {
+    std::error_code failed;
+    std::filesystem::create_directories(options.state, failed);
+    if (failed) return refuse(reason::kind::invalid, fmt::format("{}: cannot be made: {}", options.state, failed.message()));
+  }
+  runtime::zeromq_options z;
+  z.name = std::move(name);
+  z.client = is_client(self);
+  if (options.cluster) z.cluster = *options.cluster;
+  z.incarnation = i->host.incarnation;
+  z.listen = options.listen;
+  z.upstream = options.upstream;
+  z.keys = options.keys;
+  auto net = runtime::zeromq_transport::open(std::move(z));
+  if (!net) return tl::unexpected<reason>(net.error());
+  i->net = *net;
+  i->host.net = *net;
+  i->options = std::move(options);
+  i->system = std::make_unique<caf::actor_system>(i->config);
+  return i;
+}
+
+expected<std::unique_ptr<real_host>> real_host::controller(real_host_options options,
+                                                           std::shared_ptr<const planners::policy> policy, bool local) {
+  const auto file = (std::filesystem::path{options.state} / "journal.sqlite").string();
+  auto i = open(std::move(options), host_name(*options.cluster, controller_address), controller_address);
+  if (!i) return tl::unexpected<reason>(i.error());
+  auto journal = runtime::sqlite_journal::open(file);
+  if (!journal) return tl::unexpected<reason>(journal.error());
+  (*i)->host.journal = *journal;
+  controller_options c;
+  c.cluster = (*i)->options.cluster;
+  c.policy = std::move(policy);
+  c.local = local;
+  (*i)->actors = start_controller(*(*i)->system, (*i)->host, c);
+  (*i)->watch();
+  return std::unique_ptr<real_host>{new real_host{std::move(*i)}};
+}
+
+expected<std::unique_ptr<real_host>> real_host::gateway(real_host_options options, std::uint32_t datacenter) {
+  const auto self = gateway_address(datacenter);
+  auto i = open(std::move(options), host_name(*options.cluster, self), self);
+  if (!i) return tl::unexpected<reason>(i.error());
+  (*i)->actors = start_gateway(*(*i)->system, (*i)->host, (*i)->options.cluster);
+  (*i)->watch();
+  return std::unique_ptr<real_host>{new real_host{std::move(*i)}};
+}
+
+expected<std::unique_ptr<real_host>> real_host::node(real_host_options options, node_index n) {
+  const auto self = node_address(*options.cluster, n);
+  auto programs = make_process_launcher(options.state);
+  if (!programs) return tl::unexpected<reason>(programs.error());
+  auto i = open(std::move(options), host_name(*options.cluster, self), self);
+  if (!i) return tl::unexpected<reason>(i.error());
+  (*i)->actors = start_node(*(*i)->system, (*i)->host, {(*i)->options.cluster, *programs, {}, {}});
+  (*i)->watch();
+  return std::unique_ptr<real_host>{new real_host{std::move(*i)}};
+}
+
+expected<std::unique_ptr<real_host>> real_host::client(real_host_options options, double patience_s) {
+  auto i = open(std::move(options), "client", first_client_address);
+  if (!i) return tl::unexpected<reason>(i.error());
+  (*i)->client = start_client(*(*i)->system, (*i)->host);
+  if (auto ok = (*i)->net->wait_until_greeted(patience_s); !ok) return tl::unexpected<reason>(ok.error());
+  return std::unique_ptr<real_host>{new real_host{std::move(*i)}};
+}
+
+std::string real_host::endpoint() const { return impl_->net->endpoint(); }
+
+expected<void> real_host::run() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  const timespec look_every{0, 100'000'000};
+  while (sigtimedwait(&set, nullptr, &look_every) < 0) {
+    if (impl_->failed) return refuse(reason::kind::unavailable, "an actor of this host has failed; its last words are above");
+    if (auto why = impl_->net->refused()) return tl::unexpected<reason>(*why);
+  }
+  return {};
+}
+
+answer real_host::ask(message request, double patience_s) {
+  caf::scoped_actor self{*impl_->system};
+  answer result;
+  self->request(impl_->client, caf::infinite, actors::ask{std::move(request), patience_s})
+      .receive([&](const answer& a) { result = a; },
+               [&](const caf::error& e) { result.reply = refuse(reason::kind::unavailable, caf::to_string(e)); });
+  return result;
+}
+
+}  // namespace troupe::actors
