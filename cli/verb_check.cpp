@@ -5,6 +5,7 @@
 #include "cli/verb.hpp"
 #include "configs/load.hpp"
 #include "configs/reader.hpp"
+#include "configs/trace.hpp"
 #include "configs/value.hpp"
 
 namespace troupe::cli {
@@ -60,6 +61,7 @@ std::size_t likeness(const file_kind& kind, const configs::value& v, const fs::p
 
 /// The kind of a file, or why it has none.
 expected<std::string> kind_of(const fs::path& file) {
+  if (file.extension() == ".csv") return "trace";
   const auto v = configs::load_value(file);
   if (!v) return tl::unexpected(v.error());
   const file_kind* best = nullptr;
@@ -116,12 +118,23 @@ std::string say_faults(const fault_plan& f) {
                      count(f.slow_nodes.size(), "slow node"));
 }
 
+/// A trace of jobs, or else of inference requests; the complaint is about the one of jobs.
+expected<std::string> load_trace(const fs::path& file) {
+  const auto jobs = configs::load_trace(file);
+  if (jobs) return fmt::format("of {}", count(jobs->size(), "job"));
+  if (const auto requests = configs::load_inference_trace(file))
+    return fmt::format("of {}", count(requests->size(), "inference request"));
+  return tl::unexpected(jobs.error());
+}
+
 class check_verb final : public verb {
  public:
   void options(CLI::App& app) override {
-    app.add_option("FILE", files_, "Clusters, jobs, models, faults, GPU catalogues")->required();
+    app.add_option("FILE", files_, "Clusters, jobs, models, faults, GPU catalogues, traces")
+        ->required();
     std::vector<std::string> names;
     for (const auto& k : kinds()) names.emplace_back(k.name);
+    names.emplace_back("trace");
     app.add_option("--as", as_, "What the files are, if their keys do not tell")
         ->check(CLI::IsMember(names));
     app.add_option("--cluster", cluster_, "The cluster whose hosts faults may name");
@@ -156,6 +169,7 @@ class check_verb final : public verb {
     if (kind == "job") return summary(load_job(file), say_job);
     if (kind == "model") return summary(configs::load_model(file), say_model);
     if (kind == "faults") return summary(load_faults(file), say_faults);
+    if (kind == "trace") return load_trace(file);
     return summary(configs::load_catalogue(file), [](const std::vector<gpu_type>& types) {
       return fmt::format("of {} GPU types", types.size());
     });
