@@ -8,18 +8,17 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <sstream>
-#include <thread>
 
 #include <fmt/format.h>
 
 #include "runtime/log.hpp"
+#include "runtime/wait.hpp"
 
 namespace troupe::runtime {
 namespace {
@@ -156,8 +155,6 @@ void forget_group(const std::string& directory, const process_group& g) {
 }
 
 std::vector<pid_t> reap_orphans(const std::string& directory, double limit_s) {
-  using clock = std::chrono::steady_clock;
-  const auto end = clock::now() + std::chrono::duration<double>(limit_s);
   std::vector<pid_t> killed;
   std::vector<fs::path> files;
   std::error_code ignored;
@@ -167,17 +164,13 @@ std::vector<pid_t> reap_orphans(const std::string& directory, double limit_s) {
   std::sort(files.begin(), files.end());
   for (const auto& file : files) {
     const auto g = read_record(file);
-    std::size_t alive = g ? kill_members(*g) : 0;
+    const std::size_t alive = g ? kill_members(*g) : 0;
     if (alive > 0) {
       killed.push_back(g->leader);
       log(log_level::warn, "node", "killed what an earlier incarnation left",
           {{"group", g->leader}, {"processes", alive}});
     }
-    while (alive > 0 && clock::now() < end) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-      alive = kill_members(*g);
-    }
-    if (alive == 0) fs::remove(file, ignored);
+    if (alive == 0 || wait_until([&] { return kill_members(*g) == 0; }, limit_s)) fs::remove(file, ignored);
   }
   return killed;
 }

@@ -3,17 +3,15 @@
 #include <stdlib.h>
 #include <catch2/catch.hpp>
 
-#include <chrono>
-#include <condition_variable>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "messages/codec.hpp"
+#include "runtime/wait.hpp"
 #include "runtime/zeromq_transport.hpp"
 
 // What the tests of the real half share: a small cluster, temporary places, waiting on conditions.
@@ -43,15 +41,7 @@ class temporary_directory {
   std::string path_;
 };
 
-/// Asks again and again until it is so, or the limit has passed.
-inline bool eventually(const std::function<bool()>& so, double limit_s = long_s) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit_s);
-  while (!so()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-  return true;
-}
+inline bool eventually(const std::function<bool()>& so) { return wait_until(so, long_s); }
 
 /// Two datacentres; nodes a-0 and a-1 in the first, b-0 in the second.
 inline cluster two_datacenters() {

@@ -1,0 +1,176 @@
+// bench_transport [MESSAGES]: what codec, credits and actors leave of ZeroMQ's speed.
+//
+// One process, tcp over loopback, from a thread that sends to one that receives. "raw" is cppzmq alone:
+// a DEALER that sends two frames of the same sizes to a ROUTER that reads them. "actors" encodes every
+// message, sends it through the transport, posts it to a CAF actor, decodes it there and gives credit.
+// Both are run in turns; a figure is the best of its five runs.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <caf/all.hpp>
+#include <cstdlib>
+#include <future>
+#include <thread>
+#include <vector>
+#include <zmq.hpp>
+
+#include "messages/codec.hpp"
+#include "runtime/stopwatch.hpp"
+#include "runtime/zeromq_transport.hpp"
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::frame)
+
+namespace troupe::bench {
+namespace {
+
+using namespace troupe::runtime;
+
+constexpr int runs = 5;
+constexpr address gateway = 1;
+
+cluster one_datacenter() {
+  cluster c;
+  c.name = "bench";
+  c.datacenters = {{"dc", ""}};
+  return c;
+}
+
+// About a hundred bytes with its envelope: a node that does two things.
+node_report small_report(std::uint64_t n) {
+  node_report r;
+  r.incarnation = 3;
+  r.sequence = n;
+  r.parts.resize(2);
+  for (auto& p : r.parts) p.detail = "step 1200 of 5000, loss 3.14";
+  return r;
+}
+
+struct work {
+  std::uint64_t messages = 0;
+  payload body;
+};
+
+std::size_t header_bytes(const work& w) {
+  return encode(gateway, controller_address, small_report(w.messages)).header.bytes().size();
+}
+
+double raw_s(const work& w) {
+  zmq::context_t here, there;
+  zmq::socket_t router{here, zmq::socket_type::router}, dealer{there, zmq::socket_type::dealer};
+  router.set(zmq::sockopt::rcvhwm, 4096);
+  dealer.set(zmq::sockopt::sndhwm, 4096);
+  router.bind("tcp://127.0.0.1:*");
+  dealer.connect(router.get(zmq::sockopt::last_endpoint));
+  const std::vector<std::byte> header(header_bytes(w));
+  const auto bytes = w.body.bytes();
+  const auto send = [&] {
+    dealer.send(zmq::buffer(header), zmq::send_flags::sndmore);
+    if (bytes.empty()) {
+      dealer.send(zmq::message_t{}, zmq::send_flags::none);
+    } else {
+      const auto keep = [](void*, void*) {};
+      dealer.send(zmq::message_t{const_cast<std::byte*>(bytes.data()), bytes.size(), keep},
+                  zmq::send_flags::none);
+    }
+  };
+  const auto receive = [&] {
+    zmq::message_t id, head, body;
+    (void)router.recv(id);
+    (void)router.recv(head);
+    (void)router.recv(body);
+  };
+  send();
+  receive();
+  const stopwatch watch;
+  std::thread sender{[&] {
+    for (std::uint64_t n = 0; n < w.messages; ++n) send();
+  }};
+  for (std::uint64_t n = 0; n < w.messages; ++n) receive();
+  const auto s = watch.s();
+  sender.join();
+  return s;
+}
+
+struct sink_state {
+  sink_state() = default;
+  std::uint64_t seen = 0;
+};
+
+caf::behavior sink(caf::stateful_actor<sink_state>* self, std::shared_ptr<transport> net, std::uint64_t last,
+                   std::promise<void>* done) {
+  return {[=](const frame& f) {
+    const auto m = decode(f.header.bytes());
+    if (!m || !std::holds_alternative<node_report>(m->second)) std::abort();
+    net->handled(f);
+    if (++self->state.seen == last) done->set_value();
+  }};
+}
+
+std::shared_ptr<zeromq_transport> open(zeromq_options o) {
+  auto t = zeromq_transport::open(std::move(o));
+  if (!t) {
+    fmt::print(stderr, "{}\n", t.error().text);
+    std::exit(1);
+  }
+  return *t;
+}
+
+double actors_s(caf::actor_system& system, const work& w) {
+  zeromq_options o;
+  o.name = "controller";
+  o.cluster = one_datacenter();
+  o.listen = "tcp://127.0.0.1:*";
+  auto controller = open(o);
+  o.name = "dc/gateway";
+  o.upstream = controller->endpoint();
+  o.listen.clear();
+  auto sender = open(o);
+  std::promise<void> done;
+  auto actor = system.spawn(sink, std::static_pointer_cast<transport>(controller), w.messages, &done);
+  controller->listen([actor](frame f) { caf::anon_send(actor, std::move(f)); });
+  sender->listen([](const frame&) {});
+  if (!sender->wait_until_greeted(10)) std::exit(1);
+  const stopwatch watch;
+  for (std::uint64_t n = 0; n < w.messages; ++n) {
+    const auto f = encode(gateway, controller_address, small_report(n), w.body);
+    while (!sender->send(controller_address, f)) std::this_thread::yield();
+  }
+  done.get_future().wait();
+  const auto s = watch.s();
+  caf::anon_send_exit(actor, caf::exit_reason::kill);
+  return s;
+}
+
+// Gives actors' share of raw speed.
+double compare(caf::actor_system& system, const char* name, const work& w, double required) {
+  double raw = 1e9, actors = 1e9;
+  for (int run = 0; run < runs; ++run) {
+    raw = std::min(raw, raw_s(w));
+    actors = std::min(actors, actors_s(system, w));
+  }
+  const auto bytes = static_cast<double>(header_bytes(w) + w.body.bytes().size());
+  const auto rate = [&](double s) { return static_cast<double>(w.messages) / s; };
+  const auto share = raw / actors;
+  fmt::print("{:<22} {:>9.0f} {:>12.0f} {:>9.3f} {:>12.0f} {:>9.3f} {:>8.1f} % {:>7.0f} %  {}\n", name, bytes,
+             rate(raw), rate(raw) * bytes / 1e9, rate(actors), rate(actors) * bytes / 1e9, 100 * share,
+             100 * required, share >= required ? "yes" : "NO");
+  return share;
+}
+
+}  // namespace
+}  // namespace troupe::bench
+
+int main(int argc, char** argv) {
+  using namespace troupe;
+  using namespace troupe::bench;
+  const auto messages = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 300'000;
+  caf::actor_system_config config;
+  config.set("caf.scheduler.max-threads", 2);
+  caf::actor_system system{config};
+  fmt::print("{:<22} {:>9} {:>12} {:>9} {:>12} {:>9} {:>10} {:>9}\n", "ZeroMQ, tcp loopback", "bytes", "raw 1/s",
+             "GB/s", "actors 1/s", "GB/s", "share", "required");
+  const payload megabyte{std::vector<std::byte>(1u << 20)};
+  compare(system, "small messages", {messages, {}}, 0.25);
+  compare(system, "1 MB payloads", {messages / 100, megabyte}, 0.90);
+}
