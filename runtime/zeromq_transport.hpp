@@ -34,7 +34,7 @@ struct zeromq_options {
   std::string keys;
   /// Credit: frames and bytes on the way that the receiver has not handled yet, a connection.
   std::uint32_t window_frames = 1024;
-  std::size_t window_bytes = 64u << 20;
+  std::size_t window_bytes = 32u << 20;
   /// What may wait for credit beyond that.
   std::size_t queue_frames = 16384;
   std::size_t queue_bytes = 256u << 20;

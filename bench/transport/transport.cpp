@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <caf/all.hpp>
+#include <chrono>
 #include <cstdlib>
 #include <future>
 #include <thread>
@@ -134,7 +135,7 @@ double actors_s(caf::actor_system& system, const work& w) {
   const stopwatch watch;
   for (std::uint64_t n = 0; n < w.messages; ++n) {
     const auto f = encode(gateway, controller_address, small_report(n), w.body);
-    while (!sender->send(controller_address, f)) std::this_thread::yield();
+    while (!sender->send(controller_address, f)) std::this_thread::sleep_for(std::chrono::microseconds{50});
   }
   done.get_future().wait();
   const auto s = watch.s();
@@ -166,7 +167,7 @@ int main(int argc, char** argv) {
   using namespace troupe::bench;
   const auto messages = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 300'000;
   caf::actor_system_config config;
-  config.set("caf.scheduler.max-threads", 2);
+  config.set("scheduler.max-threads", std::size_t{2});
   caf::actor_system system{config};
   fmt::print("{:<22} {:>9} {:>12} {:>9} {:>12} {:>9} {:>10} {:>9}\n", "ZeroMQ, tcp loopback", "bytes", "raw 1/s",
              "GB/s", "actors 1/s", "GB/s", "share", "required");
