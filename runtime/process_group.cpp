@@ -170,7 +170,8 @@ std::vector<pid_t> reap_orphans(const std::string& directory, double limit_s) {
       log(log_level::warn, "node", "killed what an earlier incarnation left",
           {{"group", g->leader}, {"processes", alive}});
     }
-    if (alive == 0 || wait_until([&] { return kill_members(*g) == 0; }, limit_s)) fs::remove(file, ignored);
+    if (alive == 0 || wait_until([&] { return kill_members(*g) == 0; }, limit_s))
+      fs::remove(file, ignored);
   }
   return killed;
 }

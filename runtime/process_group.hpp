@@ -42,8 +42,8 @@ expected<void> record_group(const std::string& directory, const process_group& g
 void forget_group(const std::string& directory, const process_group& g);
 
 /// Kills what an earlier incarnation left: every group with a file in the directory, until nobody
-/// of it is alive, and then removes the file. Waits for a group's dying for `limit_s` at most. Returns
-/// the leaders of the groups of which something had to be killed.
+/// of it is alive, and then removes the file. Waits for a group's dying for `limit_s` at most.
+/// Returns the leaders of the groups of which something had to be killed.
 std::vector<pid_t> reap_orphans(const std::string& directory, double limit_s = 10);
 
 }  // namespace troupe::runtime

@@ -1,5 +1,6 @@
 #include "runtime/zeromq_engine.hpp"
 
+#include <pthread.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -72,12 +73,12 @@ bool zeromq_transport::engine::send(address to, frame f) {
 }
 
 void zeromq_transport::engine::handled(const frame& f) {
-  auto in = inbox_of(f);
-  if (!in) return;
-  const auto frames = in->handled(f.size());
+  const auto* in = inbox_of(f);
+  if (in == nullptr) return;
+  const auto frames = (*in)->handled(f.size());
   if (frames == 0) return;
   const std::lock_guard guard{mutex_};
-  grants_.push_back({std::move(in), frames});
+  grants_.push_back({*in, frames});
   if (sleeping_) wake();
 }
 
@@ -99,6 +100,7 @@ zeromq_counts zeromq_transport::engine::counts() const {
 void zeromq_transport::engine::start(receiver r) {
   receiver_ = std::move(r);
   thread_ = std::thread{[this] { run(); }};
+  ::pthread_setname_np(thread_.native_handle(), "troupe/net");
 }
 
 zeromq_transport::engine::~engine() {
@@ -180,9 +182,10 @@ void zeromq_transport::engine::flush(lane& l) {
     bytes += size;
   }
   if (frames == 0) return;
+  add(sent, frames);
+  const std::lock_guard guard{mutex_};
   l.queued_frames -= frames;
   l.queued_bytes -= bytes;
-  add(sent, frames);
 }
 
 // False: the connection is gone.
@@ -272,8 +275,7 @@ bool zeromq_transport::engine::drain_dealer(dealer& d) {
 void zeromq_transport::engine::deliver(lane& l, zmq::message_t header, zmq::message_t body) {
   // Credits cross a new greeting, so an honest peer can be over by a window; a multiple is
   // dishonest.
-  if (l.in->unhandled() > static_cast<std::int32_t>(4 * options_.window_frames))
-    return add(over_credit);
+  if (l.in->uncredited() > 5 * std::uint64_t{options_.window_frames}) return add(over_credit);
   l.in->arrived();
   add(received);
   receiver_(received_frame(std::move(header), std::move(body), l.in));

@@ -25,17 +25,22 @@ class inbox {
       : over_{std::move(over)}, grant_frames_{grant_frames}, grant_bytes_{grant_bytes} {}
 
   const std::weak_ptr<lane>& over() const { return over_; }
-  std::int32_t unhandled() const { return unhandled_.load(std::memory_order_relaxed); }
-  void arrived() { unhandled_.fetch_add(1, std::memory_order_relaxed); }
+
+  /// On the transport's thread, which alone receives.
+  void arrived() { ++arrived_; }
+
+  /// Frames that came and are not credited yet; they may be handled.
+  std::uint64_t uncredited() const { return arrived_ - granted_.load(std::memory_order_relaxed); }
 
   /// Counts a frame as handled, from any thread. Gives how many frames to credit now; mostly 0,
   /// because credit is granted in batches.
   std::uint32_t handled(std::size_t bytes) {
-    unhandled_.fetch_sub(1, std::memory_order_relaxed);
     const auto add = one_frame | (std::uint64_t{bytes} & (one_frame - 1));
     const auto now = done_.fetch_add(add, std::memory_order_relaxed) + add;
     if (now / one_frame < grant_frames_ && now % one_frame < grant_bytes_) return 0;
-    return static_cast<std::uint32_t>(done_.exchange(0, std::memory_order_relaxed) / one_frame);
+    const auto frames = done_.exchange(0, std::memory_order_relaxed) / one_frame;
+    granted_.fetch_add(frames, std::memory_order_relaxed);
+    return static_cast<std::uint32_t>(frames);
   }
 
  private:
@@ -44,8 +49,9 @@ class inbox {
   std::weak_ptr<lane> over_;
   std::uint32_t grant_frames_;
   std::size_t grant_bytes_;
-  std::atomic<std::int32_t> unhandled_{0};
-  std::atomic<std::uint64_t> done_{0};
+  std::uint64_t arrived_ = 0;
+  std::atomic<std::uint64_t> granted_{0};
+  alignas(64) std::atomic<std::uint64_t> done_{0};  // by other threads, for every frame
 };
 
 /// A connection to one peer, in both directions.
@@ -54,12 +60,12 @@ struct lane {
   std::size_t dealer = 0;  // which upstream socket, if routing_id is empty
   std::string routing_id;  // the peer's, if it connected here
 
-  // Shared with senders.
   std::atomic<bool> open{false};  // both sides have greeted
-  std::atomic<std::size_t> queued_frames{0};
-  std::atomic<std::size_t> queued_bytes{0};
-  std::vector<frame> fresh;  // under the transport's lock
-  bool dirty = false;        // under the transport's lock: listed as having fresh ones
+
+  // Shared with senders, under the transport's lock.
+  std::size_t queued_frames = 0, queued_bytes = 0;  // fresh, taken or waiting
+  std::vector<frame> fresh;
+  bool dirty = false;  // listed as having fresh ones
 
   // The transport's thread alone.
   std::vector<frame> taken;  // fresh ones on their way to waiting
@@ -97,8 +103,9 @@ struct lane {
 /// A received frame whose payloads own ZeroMQ's messages, and which remembers its lane.
 frame received_frame(zmq::message_t header, zmq::message_t body, std::shared_ptr<inbox> from);
 
-/// The inbox that a frame came through; nothing if it came from elsewhere.
-std::shared_ptr<inbox> inbox_of(const frame& f);
+/// The inbox that a frame came through, as long as the frame is there; null if it came from
+/// elsewhere.
+const std::shared_ptr<inbox>* inbox_of(const frame& f);
 
 /// A message for ZeroMQ with the payload's bytes; shares the bytes if they are many.
 zmq::message_t outgoing_message(const payload& p);

@@ -18,8 +18,9 @@ namespace {
 
 constexpr std::int64_t largest_part_bytes = std::int64_t{1} << 30;
 
-// Large frames come and go: without this, malloc gives each one's pages back to the kernel and asks for
-// them again, at a third of the speed for 1 MB bodies. What was used once stays with the process.
+// Large frames come and go: without this, malloc gives each one's pages back to the kernel and asks
+// for them again, at a third of the speed for 1 MB bodies. What was used once stays with the
+// process.
 void keep_memory() {
   static const bool done = [] {
     ::mallopt(M_MMAP_THRESHOLD, 32 << 20);

@@ -1,9 +1,9 @@
 // bench_transport [MESSAGES]: what codec, credits and actors leave of ZeroMQ's speed.
 //
-// One process, tcp over loopback, from a thread that sends to one that receives. "raw" is cppzmq alone:
-// a DEALER that sends two frames of the same sizes to a ROUTER that reads them. "actors" encodes every
-// message, sends it through the transport, posts it to a CAF actor, decodes it there and gives credit.
-// Both are run in turns; a figure is the best of its five runs.
+// One process, tcp over loopback, from a thread that sends to one that receives. "raw" is cppzmq
+// alone: a DEALER that sends two frames of the same sizes to a ROUTER that reads them. "actors"
+// encodes every message, sends it through the transport, posts it to a CAF actor, decodes it there
+// and gives credit. Both are run in turns; a figure is the median of its seven runs.
 
 #include <fmt/format.h>
 
@@ -27,7 +27,7 @@ namespace {
 
 using namespace troupe::runtime;
 
-constexpr int runs = 5;
+constexpr int runs = 7;
 constexpr address gateway = 1;
 
 cluster one_datacenter() {
@@ -98,8 +98,8 @@ struct sink_state {
   std::uint64_t seen = 0;
 };
 
-caf::behavior sink(caf::stateful_actor<sink_state>* self, std::shared_ptr<transport> net, std::uint64_t last,
-                   std::promise<void>* done) {
+caf::behavior sink(caf::stateful_actor<sink_state>* self, std::shared_ptr<transport> net,
+                   std::uint64_t last, std::promise<void>* done) {
   return {[=](const frame& f) {
     const auto m = decode(f.header.bytes());
     if (!m || !std::holds_alternative<node_report>(m->second)) std::abort();
@@ -128,14 +128,16 @@ double actors_s(caf::actor_system& system, const work& w) {
   o.listen.clear();
   auto sender = open(o);
   std::promise<void> done;
-  auto actor = system.spawn(sink, std::static_pointer_cast<transport>(controller), w.messages, &done);
+  auto actor =
+      system.spawn(sink, std::static_pointer_cast<transport>(controller), w.messages, &done);
   controller->listen([actor](frame f) { caf::anon_send(actor, std::move(f)); });
   sender->listen([](const frame&) {});
   if (!sender->wait_until_greeted(10)) std::exit(1);
   const stopwatch watch;
   for (std::uint64_t n = 0; n < w.messages; ++n) {
     const auto f = encode(gateway, controller_address, small_report(n), w.body);
-    while (!sender->send(controller_address, f)) std::this_thread::sleep_for(std::chrono::microseconds{50});
+    while (!sender->send(controller_address, f))
+      std::this_thread::sleep_for(std::chrono::microseconds{50});
   }
   done.get_future().wait();
   const auto s = watch.s();
@@ -143,20 +145,27 @@ double actors_s(caf::actor_system& system, const work& w) {
   return s;
 }
 
-// Gives actors' share of raw speed.
-double compare(caf::actor_system& system, const char* name, const work& w, double required) {
-  double raw = 1e9, actors = 1e9;
+double median(std::vector<double> v) {
+  std::sort(v.begin(), v.end());
+  return v[v.size() / 2];
+}
+
+// Prints a line; true: actors reach the required share of raw speed.
+bool compare(caf::actor_system& system, const char* name, const work& w, double required) {
+  std::vector<double> raw_runs, actors_runs;
   for (int run = 0; run < runs; ++run) {
-    raw = std::min(raw, raw_s(w));
-    actors = std::min(actors, actors_s(system, w));
+    raw_runs.push_back(raw_s(w));
+    actors_runs.push_back(actors_s(system, w));
   }
+  const auto raw = median(raw_runs), actors = median(actors_runs);
   const auto bytes = static_cast<double>(header_bytes(w) + w.body.bytes().size());
   const auto rate = [&](double s) { return static_cast<double>(w.messages) / s; };
-  const auto share = raw / actors;
-  fmt::print("{:<22} {:>9.0f} {:>12.0f} {:>9.3f} {:>12.0f} {:>9.3f} {:>8.1f} % {:>7.0f} %  {}\n", name, bytes,
-             rate(raw), rate(raw) * bytes / 1e9, rate(actors), rate(actors) * bytes / 1e9, 100 * share,
-             100 * required, share >= required ? "yes" : "NO");
-  return share;
+  const auto share = raw / actors;  // of speed, so of times the other way round
+  fmt::print("{:<22} {:>9.0f} {:>12.0f} {:>9.3f} {:>12.0f} {:>9.3f} {:>8.1f} % {:>7.0f} %  {}\n",
+             name, bytes, rate(raw), rate(raw) * bytes / 1e9, rate(actors),
+             rate(actors) * bytes / 1e9, 100 * share, 100 * required,
+             share >= required ? "yes" : "NO");
+  return share >= required;
 }
 
 }  // namespace
@@ -169,9 +178,10 @@ int main(int argc, char** argv) {
   caf::actor_system_config config;
   config.set("scheduler.max-threads", std::size_t{2});
   caf::actor_system system{config};
-  fmt::print("{:<22} {:>9} {:>12} {:>9} {:>12} {:>9} {:>10} {:>9}\n", "ZeroMQ, tcp loopback", "bytes", "raw 1/s",
-             "GB/s", "actors 1/s", "GB/s", "share", "required");
+  fmt::print("{:<22} {:>9} {:>12} {:>9} {:>12} {:>9} {:>10} {:>9}\n", "ZeroMQ, tcp loopback",
+             "bytes", "raw 1/s", "GB/s", "actors 1/s", "GB/s", "share", "required");
   const payload megabyte{std::vector<std::byte>(1u << 20)};
-  compare(system, "small messages", {messages, {}}, 0.25);
-  compare(system, "1 MB payloads", {messages / 100, megabyte}, 0.90);
+  const bool small = compare(system, "small messages", {messages, {}}, 0.25);
+  const bool large = compare(system, "1 MB payloads", {messages / 100, megabyte}, 0.90);
+  return small && large ? 0 : 1;
 }

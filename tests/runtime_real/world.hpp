@@ -41,7 +41,9 @@ class temporary_directory {
   std::string path_;
 };
 
-inline bool eventually(const std::function<bool()>& so) { return wait_until(so, long_s); }
+inline bool eventually(const std::function<bool()>& so) {
+  return wait_until(so, long_s);
+}
 
 /// Two datacentres; nodes a-0 and a-1 in the first, b-0 in the second.
 inline cluster two_datacenters() {
