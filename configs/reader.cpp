@@ -162,8 +162,12 @@ const value* map_reader::find(std::string_view key, need n) {
 }
 
 void map_reader::complain_missing(std::string_view key) {
-  // It may be there, misspelt; that line is then the place to look at.
-  const auto like = nearest_name(key, value_.keys);
+  // It may be there, misspelt; that line is then the place to look at. Keys that were asked for are
+  // what they say.
+  std::vector<std::string> unasked;
+  for (const auto& k : value_.keys)
+    if (std::find(known_.begin(), known_.end(), k) == known_.end()) unasked.push_back(k);
+  const auto like = nearest_name(key, unasked);
   if (!like) return found_.add(line(), place_, fmt::format("missing key '{}'", key));
   const auto at = std::find(value_.keys.begin(), value_.keys.end(), *like) - value_.keys.begin();
   found_.add(value_.key_lines[static_cast<std::size_t>(at)], place_,

@@ -118,6 +118,8 @@ const std::vector<bad_file>& bad_files() {
        ":5: unknown key 'slots'"},
       {"unknown key inside", sort::cluster, cluster_with("gpus: 4", "gpu_count: 4"),
        ":6: datacenters[0].nodes[1]: missing key 'gpus'"},
+      {"a required key misspelt", sort::cluster, cluster_with("gpus: 4", "gpuss: 4"),
+       ":8: datacenters[0].nodes[1]: missing key 'gpus'; did you mean it by 'gpuss'?"},
       {"missing key", sort::cluster, cluster_with("name: c\n", ""), ":1: missing key 'name'"},
       {"a key without a value", sort::model, model_with("hidden: 64", "hidden:"),
        ":3: hidden: found nothing, expected a value"},
