@@ -75,11 +75,11 @@ class packer {
     } else if constexpr (is_variant<T>) {
       array(2);
       packer_.pack_uint64(value.index());
-      std::visit([this](const auto& alternative) { pack(alternative); }, value);
+      std::visit([this](const auto& alternative) { this->pack(alternative); }, value);
     } else {
       static_assert(record<T>, "no such kind of field on the wire");
       array(field_count<T>);
-      all_fields(value, [this](const auto& field) { return pack(field), true; });
+      all_fields(value, [this](const auto& field) { return this->pack(field), true; });
     }
   }
 

@@ -10,9 +10,9 @@
 
 #include "messages/shape.hpp"
 
-// The way back. A bounded cursor of our own and not msgpack-c's visitor: see
-// tests/messages/bench_codec.cpp, which measures both; a pull cursor needs neither the visitor's
-// stack of states nor its allocation.
+// The way back. A bounded cursor and not msgpack-c's visitor, because a visitor is not told how many
+// bytes are left, so it cannot see that a length lies before it reserves; and bench/codec measures
+// that this reads whole structs in 0.4 to 0.9 of the time of a visitor that does nothing.
 
 namespace troupe::shape {
 
@@ -68,7 +68,7 @@ class unpacker {
     } else {
       static_assert(record<T>, "no such kind of field on the wire");
       return array(field_count<T>) &&
-             all_fields(value, [this](auto& field) { return unpack(field); });
+             all_fields(value, [this](auto& field) { return this->unpack(field); });
     }
   }
 
