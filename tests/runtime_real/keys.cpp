@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "runtime/log.hpp"
-#include "world.hpp"
+#include "runtime_real/world.hpp"
 
 using namespace troupe;
 using namespace troupe::runtime;

@@ -1,6 +1,6 @@
 #include "runtime/log.hpp"
 
-#include "world.hpp"
+#include "runtime_real/world.hpp"
 
 using namespace troupe::runtime;
 

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "world.hpp"
+#include "runtime_real/world.hpp"
 
 using namespace troupe;
 using namespace troupe::runtime;

@@ -9,7 +9,7 @@
 #include <csignal>
 #include <fstream>
 
-#include "world.hpp"
+#include "runtime_real/world.hpp"
 
 using namespace troupe;
 using namespace troupe::runtime;

@@ -2,7 +2,7 @@
 
 #include <atomic>
 
-#include "world.hpp"
+#include "runtime_real/world.hpp"
 
 using namespace troupe;
 using namespace troupe::runtime;

@@ -1,0 +1,156 @@
+#include <algorithm>
+
+#include "conformance/networks.hpp"
+
+using namespace troupe;
+using namespace troupe::runtime;
+using namespace troupe::runtime::conformance;
+using test::number_of;
+using test::numbered;
+
+namespace {
+
+std::unique_ptr<network> any_network() {
+  const auto kind = GENERATE(as<std::string>{}, "simulated", "tcp", "ipc");
+  CAPTURE(kind);
+  return make_network(kind);
+}
+
+void start_all(network& n) {
+  for (const auto a : {controller, dc1, dc2, a0, a1, b0}) n.start(a);
+}
+
+payload pattern(std::size_t size) {
+  std::vector<std::byte> bytes(size);
+  for (std::size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>(i * 31 >> 3);
+  return payload{std::move(bytes)};
+}
+
+bool same(const payload& a, const payload& b) { return std::ranges::equal(a.bytes(), b.bytes()); }
+
+}  // namespace
+
+TEST_CASE("A frame goes to the next hop, whomever it is addressed to, and its bytes do not change") {
+  const auto n = any_network();
+  start_all(*n);
+  const auto sent = numbered(a0, b0, 7, pattern(1000));
+  address here = a0;
+  for (const auto next : {dc1, controller, dc2, b0}) {
+    REQUIRE(n->net(here).send(b0, sent));
+    REQUIRE(n->arrives(next, 1));
+    const auto got = n->take(next);
+    REQUIRE(got.size() == 1);
+    REQUIRE(same(got[0].header, sent.header));
+    REQUIRE(same(got[0].body, sent.body));
+    here = next;
+  }
+}
+
+TEST_CASE("What arrived can be passed on as it is") {
+  const auto n = any_network();
+  start_all(*n);
+  REQUIRE(n->net(controller).send(a1, numbered(controller, a1, 1, pattern(100'000))));
+  REQUIRE(n->arrives(dc1, 1));
+  REQUIRE(n->net(dc1).send(a1, n->take(dc1)[0]));
+  REQUIRE(n->arrives(a1, 1));
+  REQUIRE(same(n->take(a1)[0].body, pattern(100'000)));
+}
+
+TEST_CASE("Frames of one size between two hosts arrive once each, in order") {
+  const auto n = any_network();
+  start_all(*n);
+  constexpr std::uint64_t frames = 2000;
+  std::vector<std::uint64_t> seen;
+  const auto collect = [&] {
+    for (const auto& f : n->take(dc1)) seen.push_back(number_of(f));
+  };
+  for (std::uint64_t i = 0; i < frames; ++i) {
+    REQUIRE(n->eventually([&] { return n->net(a0).send(dc1, numbered(a0, dc1, i)); }));
+    collect();
+  }
+  REQUIRE(n->eventually([&] {
+    collect();
+    return seen.size() >= frames;
+  }));
+  REQUIRE(seen.size() == frames);
+  REQUIRE(std::ranges::is_sorted(seen));
+}
+
+TEST_CASE("An empty body is empty, and a large one arrives whole") {
+  const auto n = any_network();
+  start_all(*n);
+  const auto size = GENERATE(std::size_t{0}, std::size_t{1}, std::size_t{8} << 20);
+  REQUIRE(n->net(dc1).send(controller, numbered(dc1, controller, 1, pattern(size))));
+  REQUIRE(n->arrives(controller, 1));
+  REQUIRE(same(n->take(controller)[0].body, pattern(size)));
+}
+
+TEST_CASE("A frame to a host that is not there is dropped without harm") {
+  const auto n = any_network();
+  n->start(controller);
+  n->start(dc1);
+  n->net(controller).send(b0, numbered(controller, b0, 1));
+  n->net(controller).send(a_client + 7, numbered(controller, a_client + 7, 1));
+  REQUIRE(n->net(dc1).send(controller, numbered(dc1, controller, 2)));
+  REQUIRE(n->arrives(controller, 1));
+  REQUIRE(number_of(n->take(controller)[0]) == 2);
+}
+
+TEST_CASE("A host that does not handle what it gets is sent no more than its credit, and all of that") {
+  const auto n = any_network();
+  n->start(controller, false);
+  n->start(dc1);
+  std::uint64_t accepted = 0;
+  const auto fill = [&] {
+    while (accepted < 10 * credit_frames &&
+           n->net(dc1).send(controller, numbered(dc1, controller, accepted)))
+      ++accepted;
+    return accepted >= credit_frames;
+  };
+  REQUIRE(n->eventually(fill));
+  REQUIRE_FALSE(n->net(dc1).send(controller, numbered(dc1, controller, 0)));
+  REQUIRE(accepted == credit_frames);
+
+  std::uint64_t seen = 0;
+  const auto handle = [&] {
+    for (const auto& f : n->take(controller)) {
+      REQUIRE(number_of(f) == seen++);
+      n->net(controller).handled(f);
+    }
+    return seen == accepted;
+  };
+  REQUIRE(n->eventually(handle));
+  REQUIRE(n->eventually([&] { return n->net(dc1).send(controller, numbered(dc1, controller, seen)); }));
+  ++accepted;
+  REQUIRE(n->eventually(handle));
+}
+
+TEST_CASE("A host that died and started again gets the frames, and its peers need not do anything") {
+  const auto n = any_network();
+  start_all(*n);
+  const auto which = GENERATE(controller, dc1, a0);
+  const auto other = which == dc1 ? a0 : dc1;
+  n->stop(which);
+  n->start(which);
+  REQUIRE(n->eventually([&] {
+    n->net(other).send(which, numbered(other, which, 1));
+    return n->received(which) > 0;
+  }));
+  REQUIRE(n->eventually([&] {
+    n->net(which).send(other, numbered(which, other, 2));
+    return n->received(other) > 0;
+  }));
+  REQUIRE(number_of(n->take(other)[0]) == 2);
+}
+
+TEST_CASE("A client talks to the controller, and is answered under the address that it was given") {
+  const auto n = any_network();
+  n->start(controller);
+  n->start(a_client);
+  REQUIRE(n->net(a_client).self() == a_client);
+  REQUIRE(n->net(a_client).send(controller, numbered(a_client, controller, 1)));
+  REQUIRE(n->arrives(controller, 1));
+  const auto from = peek(n->take(controller)[0].header.bytes())->from;
+  REQUIRE(n->net(controller).send(from, numbered(controller, from, 2)));
+  REQUIRE(n->arrives(a_client, 1));
+}
