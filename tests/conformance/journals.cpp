@@ -52,13 +52,19 @@ std::vector<journal_entry> one_of_each() {
   a.job = 1;
   a.request = ~std::uint64_t{0};
   a.spec.name = "a job";
-  return {epoch_begun{.epoch = 1, .at_s = 0.1},
-          a,
-          g,
-          lease_revoked{.lease = 3, .at_s = 2, .why = lease_outcome::lost, .detail = "node \"b-0\"\n"},
-          part_ended{.lease = 3, .part = 0, .at_s = -0.0, .outcome = lease_outcome::failed, .iterations = 1,
-                     .peak_bytes = 1e300, .detail = std::string(100'000, 'x')},
-          job_ended{.job = 1, .at_s = 4, .final_state = job_state::finished, .detail = {}}};
+  return {
+      epoch_begun{.epoch = 1, .at_s = 0.1},
+      a,
+      g,
+      lease_revoked{.lease = 3, .at_s = 2, .why = lease_outcome::lost, .detail = "node \"b-0\"\n"},
+      part_ended{.lease = 3,
+                 .part = 0,
+                 .at_s = -0.0,
+                 .outcome = lease_outcome::failed,
+                 .iterations = 1,
+                 .peak_bytes = 1e300,
+                 .detail = std::string(100'000, 'x')},
+      job_ended{.job = 1, .at_s = 4, .final_state = job_state::finished, .detail = {}}};
 }
 
 std::vector<journal_entry> all_of(const journal& j) {
@@ -75,7 +81,8 @@ TEST_CASE("A new journal is empty") {
   REQUIRE(all_of(*any_store()->open()).empty());
 }
 
-TEST_CASE("Every kind of entry comes back as it was, oldest first, in this incarnation and the next") {
+TEST_CASE(
+    "Every kind of entry comes back as it was, oldest first, in this incarnation and the next") {
   const auto place = any_store();
   const auto written = one_of_each();
   {

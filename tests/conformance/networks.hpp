@@ -10,7 +10,8 @@
 #include "runtime/transport.hpp"
 #include "runtime_real/world.hpp"
 
-// The same hosts over every transport: what a test of the seam needs, and nothing that only one has.
+// The same hosts over every transport: what a test of the seam needs, and nothing that only one
+// has.
 
 namespace troupe::runtime::conformance {
 
@@ -24,8 +25,8 @@ class network {
  public:
   virtual ~network() = default;
 
-  /// Starts a host, or starts it again as its next incarnation. Its frames are handled at once unless
-  /// `handles` is false.
+  /// Starts a host, or starts it again as its next incarnation. Its frames are handled at once
+  /// unless `handles` is false.
   virtual void start(address a, bool handles = true) = 0;
   /// The host dies without a word.
   virtual void stop(address a) = 0;

@@ -26,11 +26,14 @@ payload pattern(std::size_t size) {
   return payload{std::move(bytes)};
 }
 
-bool same(const payload& a, const payload& b) { return std::ranges::equal(a.bytes(), b.bytes()); }
+bool same(const payload& a, const payload& b) {
+  return std::ranges::equal(a.bytes(), b.bytes());
+}
 
 }  // namespace
 
-TEST_CASE("A frame goes to the next hop, whomever it is addressed to, and its bytes do not change") {
+TEST_CASE(
+    "A frame goes to the next hop, whomever it is addressed to, and its bytes do not change") {
   const auto n = any_network();
   start_all(*n);
   const auto sent = numbered(a0, b0, 7, pattern(1000));
@@ -96,7 +99,8 @@ TEST_CASE("A frame to a host that is not there is dropped without harm") {
   REQUIRE(number_of(n->take(controller)[0]) == 2);
 }
 
-TEST_CASE("A host that does not handle what it gets is sent no more than its credit, and all of that") {
+TEST_CASE(
+    "A host that does not handle what it gets is sent no more than its credit, and all of that") {
   const auto n = any_network();
   n->start(controller, false);
   n->start(dc1);
@@ -120,12 +124,14 @@ TEST_CASE("A host that does not handle what it gets is sent no more than its cre
     return seen == accepted;
   };
   REQUIRE(n->eventually(handle));
-  REQUIRE(n->eventually([&] { return n->net(dc1).send(controller, numbered(dc1, controller, seen)); }));
+  REQUIRE(
+      n->eventually([&] { return n->net(dc1).send(controller, numbered(dc1, controller, seen)); }));
   ++accepted;
   REQUIRE(n->eventually(handle));
 }
 
-TEST_CASE("A host that died and started again gets the frames, and its peers need not do anything") {
+TEST_CASE(
+    "A host that died and started again gets the frames, and its peers need not do anything") {
   const auto n = any_network();
   start_all(*n);
   const auto which = GENERATE(controller, dc1, a0);
