@@ -54,7 +54,6 @@ int main() {
   }
   const idle_index idle(c);
   random_source random(1);
-  for (const auto& d : shortest_first().decide({0, c, idle, waiting, running}, random)) {
+  for (const auto& d : shortest_first().decide({0, c, idle, waiting, running}, random))
     std::printf("start job %d on %u GPU\n", int(d.job), d.how.gpus());
-  }
 }
