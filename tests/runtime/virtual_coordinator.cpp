@@ -214,6 +214,8 @@ TEST_CASE("a request that is not answered times out, and one that is does not") 
   });
   v.time.run();
   CHECK(seen == "42 timeout@2");
+  // It holds the promise and the promise holds it; nobody else would end it.
+  caf::anon_send_exit(slow, caf::exit_reason::kill);
 }
 
 TEST_CASE("actors spawned and ended while time runs leave nothing behind") {
