@@ -38,6 +38,9 @@ void workload_record::on(const job_accepted& e) {
 void workload_record::on(const lease_granted& e) {
   auto& j = jobs_[e.job];
   if (j.attempts++ == 0) j.started_s = e.at_s;
+  j.how = e.how;
+  j.nodes.clear();
+  for (const auto& part : e.parts) j.nodes.push_back(part.node);
   waits_[e.job] = false;
   leases_[e.lease] = {e, e.parts.size(), false};
   note(e.at_s, static_cast<int>(e.how.gpus()), -1);

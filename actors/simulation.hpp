@@ -21,6 +21,8 @@ struct job_outcome {
   double gpu_seconds = 0;
   std::uint32_t attempts = 0, out_of_memory = 0;
   double samples = 0;
+  plan how;                           // of the last attempt
+  std::vector<node_index> nodes;
 
   double completion_s() const { return ended_s - submitted_s; }
   double queued_s() const { return completion_s() - held_s; }

@@ -46,11 +46,18 @@ std::string table_of(const std::vector<policy_result>& results) {
   return t.text();
 }
 
-std::string jobs_csv(const policy_result& r) {
-  std::string text = "job,name,state,submit_s,start_s,end_s,held_s,gpu_seconds,attempts,out_of_memory\n";
-  for (const auto& [id, j] : r.record->jobs())
-    text += fmt::format("{},{},{},{:.3f},{:.3f},{:.3f},{:.3f},{:.3f},{},{}\n", j.job, j.name, to_string(j.state), j.submitted_s,
-                        j.started_s, j.ended_s, j.held_s, j.gpu_seconds, j.attempts, j.out_of_memory);
+std::string jobs_csv(const cluster& c, const policy_result& r) {
+  std::string text =
+      "job,name,state,submit_s,start_s,end_s,held_s,gpu_seconds,attempts,out_of_memory,data_parallel,"
+      "tensor_parallel,nodes\n";
+  for (const auto& [id, j] : r.record->jobs()) {
+    std::string nodes;
+    for (const auto n : j.nodes) nodes += (nodes.empty() ? "" : " ") + c.nodes[n].name;
+    text += fmt::format("{},{},{},{:.3f},{:.3f},{:.3f},{:.3f},{:.3f},{},{},{},{},{}\n", j.job, j.name,
+                        to_string(j.state), j.submitted_s, j.started_s, j.ended_s, j.held_s,
+                        j.gpu_seconds, j.attempts, j.out_of_memory, j.how.data_parallel,
+                        j.how.tensor_parallel, nodes);
+  }
   return text;
 }
 
@@ -129,7 +136,7 @@ class simulate_verb final : public verb {
     auto ok = configs::save_text(dir / "result.json", document.dump(2) + "\n");
     if (ok) ok = configs::save_text(dir / "usage.html", usage_picture(c, results));
     for (const auto& r : results) {
-      if (ok) ok = configs::save_text(dir / fmt::format("jobs-{}.csv", r.policy), jobs_csv(r));
+      if (ok) ok = configs::save_text(dir / fmt::format("jobs-{}.csv", r.policy), jobs_csv(c, r));
       if (ok) ok = configs::save_text(dir / fmt::format("usage-{}.csv", r.policy), usage_csv(r));
     }
     return ok;

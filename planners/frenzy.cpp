@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "planners/cost_model.hpp"
 #include "planners/has.hpp"
 #include "planners/policy.hpp"
 #include "planners/queue_order.hpp"
@@ -65,14 +66,12 @@ class frenzy : public policy {
       if (idle->total_idle() == 0) break;
       auto& verdict = known.of(j->plans.get());
       if (j->bytes_floor == 0 && verdict == verdicts::refused) continue;  // idle only shrinks
-      const auto i = first_servable(*idle, *j->plans, j->bytes_floor);
-      if (!i) {
+      auto start = place(s, *idle, *j);
+      if (!start) {
         if (j->bytes_floor == 0) verdict = verdicts::refused;
         continue;
       }
-      const auto& how = (*j->plans)[*i];
-      out.push_back(
-          {decision::kind::start, j->id, how, best_fit(*idle, how.gpus(), how.bytes_per_gpu), {}});
+      out.push_back(std::move(*start));
       if (!rest) idle = &rest.emplace(s.idle);
       take(*rest, out.back().where);
     }
@@ -84,17 +83,40 @@ class frenzy : public policy {
     if (it == s.waiting.end())
       return {reason::kind::unknown, fmt::format("job {} does not wait", job)};
     if (!it->second.plans) return {reason::kind::infeasible, "there is no plan for it"};
-    auto choice = has(s.cluster, s.idle, *it->second.plans, it->second.bytes_floor);
+    const auto& j = it->second;
+    auto choice = has(s.cluster, s.idle, *j.plans, j.bytes_floor);
     if (!choice) return choice.error();
-    const auto& how = (*it->second.plans)[choice->plan];
-    return {
-        reason::kind::insufficient,
-        fmt::format(
-            "needs {} GPUs of at least {:.1f} GB; {} are idle, and jobs before it come first",
-            how.gpus(), how.bytes_per_gpu / bytes_per_gb, s.idle.idle_above(how.bytes_per_gpu))};
+    const auto& how = (*j.plans)[choice->plan];
+    const char* what = place(s, s.idle, j) ? "jobs before it come first"
+                                           : "they lie too far apart, and the job would crawl";
+    return {reason::kind::insufficient,
+            fmt::format("needs {} GPUs of at least {:.1f} GB; {} are idle, but {}", how.gpus(),
+                        how.bytes_per_gpu / bytes_per_gb, s.idle.idle_above(how.bytes_per_gpu),
+                        what)};
   }
 
  private:
+  // HAS, but it passes over a plan whose GPUs would lie too far apart: a tensor group torn over nodes
+  // (unless the cluster cannot keep it whole), or less than `least_share` of the speed by which the plan
+  // was ranked. Where nothing runs there is nothing better to wait for.
+  static std::optional<decision> place(const snapshot& s, const idle_index& idle,
+                                       const job_view& j) {
+    constexpr double least_share = 0.5;
+    for (const auto& how : *j.plans) {
+      const double bytes = how.bytes_per_gpu;
+      if (bytes <= j.bytes_floor || idle.idle_above(bytes) < how.gpus()) continue;
+      const auto group = how.tensor_in_node ? how.tensor_parallel : 1;
+      auto where = best_fit(idle, how.gpus(), idle.types_above(bytes), group);
+      if (where.empty()) continue;
+      if (where.size() > 1 && !s.running.empty()) {
+        const auto here = estimate_iteration(s.cluster, *j.spec, how, where);
+        if (here.samples_per_s < least_share * how.samples_per_s) continue;
+      }
+      return decision{decision::kind::start, j.id, how, std::move(where), {}};
+    }
+    return {};
+  }
+
   // The jobs that the idle GPUs could serve, if each were alone, in order of arrival; gives up on
   // those that no plan is left for. Most of a long queue is turned away here, by one look at a
   // pointer.

@@ -41,7 +41,8 @@ allocation best_fit(const idle_index& idle, std::uint32_t gpus, double bytes) {
   return best_fit(idle, gpus, idle.types_above(bytes));
 }
 
-allocation best_fit(const idle_index& idle, std::uint32_t gpus, std::span<const gpu_index> types) {
+allocation best_fit(const idle_index& idle, std::uint32_t gpus, std::span<const gpu_index> types,
+                    std::uint32_t group) {
   allocation where;
   // Of each type, nodes from this position on are taken: always the ones with the most idle GPUs.
   std::vector<idle_index::position> end(types.size(), idle_index::none);
@@ -67,10 +68,10 @@ allocation best_fit(const idle_index& idle, std::uint32_t gpus, std::span<const 
         of = i;
       }
     }
-    if (!best.found())
-      break;  // fewer than asked for: the caller broke the contract, and fits() will say so
-    where.push_back({best.node, best.idle});
-    gpus -= best.idle;
+    const auto share = best.found() ? best.idle / group * group : 0;
+    if (share == 0) return {};
+    where.push_back({best.node, share});
+    gpus -= share;
     end[of] = best.at;
   }
   return where;

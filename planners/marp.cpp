@@ -144,12 +144,14 @@ expected<std::vector<plan>> marp(const cluster& c, const job_spec& job) {
       x.how.bytes_per_gpu =
           marp_bytes(job.model, job.global_batch, d, t) * (1 + c.settings.memory_headroom);
       least = std::min(least, x.how.bytes_per_gpu);
-      std::uint64_t gpus = 0;
+      std::uint64_t gpus = 0, groups = 0;
       for (gpu_index g = 0; g < types.size(); ++g) {
         if (types[g].gpus == 0 || !(c.gpus[g].memory_bytes() > x.how.bytes_per_gpu)) continue;
         x.how.gpu_types.push_back(g);
         gpus += types[g].gpus;
+        for (const auto n : types[g].nodes) groups += c.nodes[n].gpus / t;
       }
+      x.how.tensor_in_node = groups >= d;
       if (gpus == 0) continue;
       if (std::uint64_t{d} * t > gpus) {
         if (too_many.empty()) {
