@@ -28,7 +28,7 @@ void hold_signals() {
 }
 
 struct two_threads : caf::actor_system_config {
-  two_threads() { set("caf.scheduler.max-threads", 2); }
+  two_threads() { set("scheduler.max-threads", std::size_t{2}); }
 };
 
 }  // namespace
