@@ -36,7 +36,7 @@ submit_job a_job() {
 lease_granted a_lease() {
   lease_granted g;
   g.lease = 5, g.job = 3, g.at_s = 12.5;
-  g.how = plan{2, 4, 1, 36.75e9, 1.5, 8.0, {0, 2}};
+  g.how = plan{2, 4, 1, 36.75e9, 1.5, 8.0, {0, 2}, true};
   g.predicted_bytes = 36.75e9, g.iteration_s = 0.25, g.start_s = 30;
   g.parts = {lease_part{1, 7, {0, 1, 2, 3}}, lease_part{4, 9, {0, 1, 2, 3}}};
   return g;
@@ -76,8 +76,8 @@ const std::vector<golden_entry>& golden_entries() {
   static const std::vector<golden_entry> all{
       {"epoch_begun", epoch_begun{2, -0.0}, "92 00 92 02 cb 80 00 00 00 00 00 00 00"},
       {"lease_granted", a_lease(),
-       "92 02 99 05 03 cb 40 29 00 00 00 00 00 00 97 02 04 01 cb 42 21 1c f0 ff 00 00 00 cb "
-       "3f f8 00 00 00 00 00 00 cb 40 20 00 00 00 00 00 00 92 00 02 cb 42 21 1c f0 ff 00 00 "
+       "92 02 99 05 03 cb 40 29 00 00 00 00 00 00 98 02 04 01 cb 42 21 1c f0 ff 00 00 00 cb "
+       "3f f8 00 00 00 00 00 00 cb 40 20 00 00 00 00 00 00 92 00 02 c3 cb 42 21 1c f0 ff 00 00 "
        "00 cb 3f d0 00 00 00 00 00 00 cb 40 3e 00 00 00 00 00 00 c2 92 93 01 07 94 00 01 02 "
        "03 93 04 09 94 00 01 02 03"},
   };
