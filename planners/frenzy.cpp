@@ -61,19 +61,23 @@ class frenzy : public policy {
     auto jobs = worth_a_look(s, known, out);
     by_priority(jobs);
     const idle_index* idle = &s.idle;
-    std::optional<idle_index> rest;  // a copy, from the first start on
+    // A copy, made when a second job asks what the first left: an arrival by itself needs none.
+    std::optional<idle_index> rest;
+    auto taken = out.size();  // the decisions whose GPUs `idle` knows to be gone
     for (const auto* j : jobs) {
-      if (idle->total_idle() == 0) break;
       auto& verdict = known.of(j->plans.get());
       if (j->bytes_floor == 0 && verdict == verdicts::refused) continue;  // idle only shrinks
-      auto start = place(s, *idle, *j);
-      if (!start) {
-        if (j->bytes_floor == 0) verdict = verdicts::refused;
-        continue;
+      if (taken < out.size()) {
+        if (!rest) idle = &rest.emplace(s.idle);
+        take(*rest, out.back().where);
+        taken = out.size();
+        if (idle->total_idle() == 0) break;
       }
-      out.push_back(std::move(*start));
-      if (!rest) idle = &rest.emplace(s.idle);
-      take(*rest, out.back().where);
+      if (auto start = place(s, *idle, *j)) {
+        out.push_back(std::move(*start));
+      } else if (j->bytes_floor == 0) {
+        verdict = verdicts::refused;
+      }
     }
     return out;
   }

@@ -1,0 +1,170 @@
+// bench_decisions [LIMIT_S]: what deciding costs, HAS and the whole frenzy policy beside Sia's
+// integer program, on the same snapshots.
+//
+// "has" is has() for one job, "arrival" is frenzy's decide() with that job alone in the queue: each
+// the median over 101 passes of the mean over all jobs of the queue. "queue" is decide() for the
+// whole queue, "Sia" is make_sia_problem and solve_sia: medians of up to 101 and of up to 5 runs.
+// Sia runs in a process of its own, which is ended when it has taken LIMIT_S (60) seconds.
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <vector>
+
+#include "planners/has.hpp"
+#include "planners/policy.hpp"
+#include "planners/sia.hpp"
+#include "snapshots.hpp"
+
+namespace troupe::bench {
+namespace {
+
+using namespace planners;
+
+template <class F>
+double seconds(F&& call) {
+  const auto start = std::chrono::steady_clock::now();
+  call();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+double median(std::vector<double> s) {
+  std::ranges::sort(s);
+  return s[s.size() / 2];
+}
+
+/// The median of so many runs, or of fewer where they take more than a second.
+template <class F>
+double median_s(int runs, F&& call) {
+  std::vector<double> each;
+  double sum = 0;
+  while (runs-- > 0 && sum < 1) sum += each.emplace_back(seconds(call));
+  return median(std::move(each));
+}
+
+std::size_t sink = 0;  // what was decided: so that nothing is left out
+
+double has_s(const moment& m) {
+  return median_s(101,
+                  [&] {
+                    for (const auto& [id, j] : m.waiting) {
+                      const auto choice = has(m.cluster, m.idle, *j.plans);
+                      sink += choice ? choice->where.size() : 1;
+                    }
+                  }) /
+         static_cast<double>(m.waiting.size());
+}
+
+double arrival_s(const moment& m, const policy& frenzy) {
+  std::vector<std::map<job_id, job_view>> alone;
+  for (const auto& job : m.waiting) alone.push_back({job});
+  random_source random{1};
+  return median_s(101,
+                  [&] {
+                    for (const auto& waiting : alone) {
+                      const snapshot s{m.now_s, m.cluster, m.idle, waiting, m.running};
+                      sink += frenzy.decide(s, random).size();
+                    }
+                  }) /
+         static_cast<double>(alone.size());
+}
+
+double queue_s(const moment& m, const policy& frenzy) {
+  random_source random{1};
+  return median_s(101, [&] { sink += frenzy.decide(m.snapshot(), random).size(); });
+}
+
+/// Nothing: not done within the limit.
+std::optional<double> sia_s(const moment& m, unsigned limit_s) {
+  int ends[2];
+  if (pipe(ends) != 0) return {};
+  const auto child = fork();
+  if (child == 0) {
+    alarm(limit_s);
+    std::vector<double> each;
+    double sum = 0;
+    while (each.size() < 5 && sum * 2 < limit_s) {  // another may take as long as those before
+      sum += each.emplace_back(
+          seconds([&] { sink += solve_sia(make_sia_problem(m.snapshot())).taken.size(); }));
+    }
+    const double s = median(std::move(each));
+    _exit(write(ends[1], &s, sizeof s) == sizeof s ? 0 : 1);
+  }
+  close(ends[1]);
+  double s = 0;
+  const bool told = read(ends[0], &s, sizeof s) == sizeof s;
+  close(ends[0]);
+  waitpid(child, nullptr, 0);
+  return told ? std::optional{s} : std::nullopt;
+}
+
+struct row {
+  double has_us, arrival_us;
+  double ratio;  // of Sia to an arrival
+};
+
+std::optional<row> measure(std::uint32_t gpus, std::uint32_t queue, unsigned limit_s) {
+  const auto made = make_moment(gpus, queue, 42);
+  if (!made) {
+    fmt::print("{:>8} {:>6} skipped: {}\n", gpus, queue, made.error().text);
+    return {};
+  }
+  const auto& m = **made;
+  const auto frenzy = make_policy("frenzy");
+  const double has_us = has_s(m) * 1e6, arrival_us = arrival_s(m, *frenzy) * 1e6;
+  const double queue_us = queue_s(m, *frenzy) * 1e6;
+  fmt::print("{:>8} {:>8} {:>6} {:>6} {:>8.2f} {:>11.2f} {:>9.0f}", gpus, m.idle.total_idle(),
+             m.running.size(), queue, has_us, arrival_us, queue_us);
+  const auto sia = sia_s(m, limit_s);
+  const double sia_us = 1e6 * sia.value_or(limit_s);
+  const char* const more = sia ? "" : ">";
+  fmt::print(" {:>11} {:>11} {:>11} {:>10}\n", fmt::format("{}{:.1f}", more, sia_us / 1e3),
+             fmt::format("{}{:.0f}", more, sia_us / has_us),
+             fmt::format("{}{:.0f}", more, sia_us / arrival_us),
+             fmt::format("{}{:.0f}", more, sia_us / queue_us));
+  return row{has_us, arrival_us, sia_us / arrival_us};
+}
+
+void require(const char* what, double value, bool holds) {
+  fmt::print("{:<66} {:>8.2f}  {}\n", what, value, holds ? "yes" : "NO");
+}
+
+}  // namespace
+}  // namespace troupe::bench
+
+int main(int argc, char** argv) {
+  using namespace troupe::bench;
+  std::setbuf(stdout, nullptr);
+  const auto limit_s = argc > 1 ? static_cast<unsigned>(std::strtoul(argv[1], nullptr, 10)) : 60u;
+  fmt::print("{:>8} {:>8} {:>6} {:>6} {:>8} {:>11} {:>9} {:>11} {:>11} {:>11} {:>10}\n", "GPUs",
+             "idle", "runs", "queue", "has us", "arrival us", "queue us", "Sia ms", "Sia/has",
+             "Sia/arrival", "Sia/queue");
+  double least_ratio = 1e300, has_growth = 0, arrival_growth = 0, most_us = 0;
+  for (const std::uint32_t queue : {64u, 256u}) {
+    std::optional<row> first;
+    for (const std::uint32_t gpus : {1'000u, 10'000u, 100'000u}) {
+      const auto r = measure(gpus, queue, limit_s);
+      if (!r) continue;
+      if (!first) first = r;
+      least_ratio = std::min(least_ratio, r->ratio);
+      most_us = std::max(most_us, r->arrival_us);
+      has_growth = std::max(has_growth, r->has_us / first->has_us);
+      arrival_growth = std::max(arrival_growth, r->arrival_us / first->arrival_us);
+    }
+  }
+  if (most_us == 0) return 0;
+  fmt::print("\n");
+  require("Sia's solve over frenzy's decision at an arrival: at least 1,000", least_ratio,
+          least_ratio >= 1000);
+  require("has from 1,000 to 100,000 GPUs: growing less than twofold", has_growth, has_growth < 2);
+  require("the decision at an arrival: growing less than twofold", arrival_growth,
+          arrival_growth < 2);
+  require("the decision at an arrival, us: about 10", most_us, most_us <= 15);
+}
