@@ -182,7 +182,10 @@ void scheduler_state::answer(address from, const query_jobs& q) {
       reply.jobs.push_back(status_of(j));
     }
   }
-  for (node_index n = 0; n < c.nodes.size(); ++n) reply.nodes.push_back({n, present_[n], idle_->idle(n)});
+  for (node_index n = 0; n < c.nodes.size(); ++n) {
+    const auto& node = c.nodes[n];
+    reply.nodes.push_back({n, node.name, c.gpu_of(n).name, present_[n], node.gpus, idle_->idle(n)});
+  }
   for (std::uint32_t d = 0; d < c.datacenters.size(); ++d)
     if (!gateways_present_.contains(gateway_address(d))) reply.gateways_absent.push_back(c.datacenters[d].name);
   post(host_, from, reply);

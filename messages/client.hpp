@@ -87,11 +87,13 @@ struct query_jobs {
 
 struct node_status {
   node_index node = 0;
+  std::string name, gpu_type;
   bool present = false;
-  std::uint32_t idle = 0;
+  std::uint32_t gpus = 0, idle = 0;
 
   static constexpr auto fields() {
-    return std::tuple{&node_status::node, &node_status::present, &node_status::idle};
+    using t = node_status;
+    return std::tuple{&t::node, &t::name, &t::gpu_type, &t::present, &t::gpus, &t::idle};
   }
   bool operator==(const node_status&) const = default;
 };

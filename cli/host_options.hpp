@@ -1,0 +1,27 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "actors/real_host.hpp"
+#include "cli/output.hpp"
+
+namespace troupe::cli {
+
+/// What the verbs that are one process of a cluster share.
+struct host_options {
+  std::string cluster_file, state, keys, listen, upstream;
+  std::shared_ptr<const troupe::cluster> cluster;
+
+  void options(CLI::App& app);
+  /// Loads the cluster.
+  expected<void> load();
+  actors::real_host_options real() const { return {cluster, listen, upstream, keys, state}; }
+};
+
+/// Says that the host is there, runs it until it is told to stop, and says why if that was not asked for.
+int run_host(output& out, const std::string& name, expected<std::unique_ptr<actors::real_host>> host);
+
+}  // namespace troupe::cli

@@ -1,0 +1,115 @@
+#include "cli/local_cluster.hpp"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include <fmt/format.h>
+
+#include "cli/remote.hpp"
+#include "configs/load.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A name as a part of a path.
+std::string flat(std::string name) {
+  std::replace(name.begin(), name.end(), '/', '-');
+  return name;
+}
+
+// A Unix socket's path may have no more than 107 bytes.
+constexpr std::size_t longest_socket_path = 100;
+
+}  // namespace
+
+expected<std::unique_ptr<local_cluster>> local_cluster::start(local_cluster_options options) {
+  auto c = configs::load_cluster(options.cluster_file);
+  if (!c) return tl::unexpected<reason>(c.error());
+  auto result = std::unique_ptr<local_cluster>{new local_cluster};
+  options.state = fs::absolute(options.state).lexically_normal().string();
+  options.cluster_file = fs::absolute(options.cluster_file).lexically_normal().string();
+  std::error_code failed;
+  fs::create_directories(fs::path{options.state} / "sockets", failed);
+  if (!failed) fs::create_directories(fs::path{options.state} / "output", failed);
+  if (failed)
+    return refuse(reason::kind::invalid, fmt::format("{}: cannot be made: {}", options.state, failed.message()));
+  result->options_ = std::move(options);
+  result->describe(*c);
+  for (const auto& [name, endpoint] : result->endpoints_)
+    if (endpoint.size() > longest_socket_path)
+      return refuse(reason::kind::invalid,
+                    fmt::format("{} is too long for a socket's path: choose a shorter --state, or --port", endpoint));
+  for (const auto& name : result->names_)
+    if (auto ok = result->launch(name); !ok) return tl::unexpected<reason>(ok.error());
+  std::ofstream{address_file(result->options_.state)} << result->controller_address() << '\n';
+  return result;
+}
+
+void local_cluster::describe(const troupe::cluster& c) {
+  int port = options_.port;
+  auto endpoint = [&](const std::string& name) {
+    return options_.port > 0 ? fmt::format("tcp://127.0.0.1:{}", port++)
+                             : fmt::format("ipc://{}/sockets/{}", options_.state, flat(name));
+  };
+  const auto self = fs::read_symlink("/proc/self/exe").string();
+  auto add = [&](const std::string& name, const std::string& verb, std::vector<std::string> rest) {
+    names_.push_back(name);
+    auto& command = commands_[name];
+    command = {self, verb, "--cluster", options_.cluster_file, "--state",
+               (fs::path{options_.state} / flat(name)).string()};
+    if (!options_.keys.empty()) command.insert(command.end(), {"--keys", options_.keys});
+    command.insert(command.end(), rest.begin(), rest.end());
+  };
+  endpoints_["controller"] = endpoint("controller");
+  add("controller", "controller",
+      {"--local", "--policy", options_.policy, "--listen", endpoints_["controller"]});
+  for (const auto& d : c.datacenters) {
+    const auto name = d.name + "/gateway";
+    endpoints_[name] = endpoint(name);
+    add(name, "gateway",
+        {"--datacenter", d.name, "--listen", endpoints_[name], "--controller", endpoints_["controller"]});
+  }
+  for (const auto& n : c.nodes)
+    add(n.name, "node",
+        {"--name", n.name, "--gateway", endpoints_[c.datacenters[n.datacenter].name + "/gateway"]});
+}
+
+expected<void> local_cluster::launch(const std::string& name) {
+  runtime::process_options o;
+  o.command = commands_.at(name);
+  o.output = (fs::path{options_.state} / "output" / (flat(name) + ".log")).string();
+  auto started = runtime::process::start(o);
+  if (!started) return tl::unexpected<reason>(started.error());
+  running_[name] = std::move(*started);
+  return {};
+}
+
+void local_cluster::kill(const std::string& name) {
+  auto it = running_.find(name);
+  if (it == running_.end()) return;
+  ::kill(it->second->id(), SIGKILL);  // the process alone: what it had started must fend for itself
+  running_.erase(it);
+}
+
+expected<void> local_cluster::restart(const std::string& name) {
+  kill(name);
+  return launch(name);
+}
+
+std::map<std::string, int> local_cluster::ended() {
+  std::map<std::string, int> result;
+  for (auto it = running_.begin(); it != running_.end();) {
+    const auto status = it->second->poll();
+    if (status) result[it->first] = *status;
+    it = status ? running_.erase(it) : std::next(it);
+  }
+  return result;
+}
+
+}  // namespace troupe::cli

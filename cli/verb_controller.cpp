@@ -1,0 +1,41 @@
+#include "cli/host_options.hpp"
+#include "cli/verb.hpp"
+#include "planners/policy.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+class controller_verb final : public verb {
+ public:
+  void options(CLI::App& app) override {
+    host_.options(app);
+    app.add_option("--listen", host_.listen, "Its address; else what the cluster's file says");
+    app.add_option("--policy", policy_, "Who decides")->capture_default_str();
+    app.add_flag("--local", local_, "All nodes are this machine: programs meet at 127.0.0.1");
+  }
+
+  int run(output& out) override {
+    if (auto ok = host_.load(); !ok) return out.bad(ok.error());
+    std::shared_ptr<const planners::policy> policy = planners::make_policy(policy_);
+    if (!policy) return out.bad(fmt::format("there is no policy '{}'", policy_));
+    if (host_.listen.empty()) host_.listen = host_.cluster->controller;
+    if (host_.listen.empty())
+      return out.bad("the controller needs an address: --listen, or `controller:` in the cluster's file");
+    return run_host(out, "controller",
+                    actors::real_host::controller(host_.real(), std::move(policy), local_));
+  }
+
+ private:
+  host_options host_;
+  std::string policy_ = "frenzy";
+  bool local_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<verb> make_controller() {
+  return std::make_unique<controller_verb>();
+}
+
+}  // namespace troupe::cli

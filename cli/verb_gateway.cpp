@@ -1,0 +1,45 @@
+#include <algorithm>
+
+#include "cli/host_options.hpp"
+#include "cli/verb.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+class gateway_verb final : public verb {
+ public:
+  void options(CLI::App& app) override {
+    host_.options(app);
+    app.add_option("--datacenter", datacenter_, "Whose gateway this is")->required();
+    app.add_option("--listen", host_.listen, "Its address; else what the cluster's file says");
+    app.add_option("--controller", host_.upstream, "The controller's; else what the file says");
+  }
+
+  int run(output& out) override {
+    if (auto ok = host_.load(); !ok) return out.bad(ok.error());
+    const auto& sites = host_.cluster->datacenters;
+    const auto it = std::find_if(sites.begin(), sites.end(),
+                                 [&](const auto& d) { return d.name == datacenter_; });
+    if (it == sites.end())
+      return out.bad(fmt::format("{}: there is no datacenter '{}'", host_.cluster_file, datacenter_));
+    if (host_.listen.empty()) host_.listen = it->gateway;
+    if (host_.upstream.empty()) host_.upstream = host_.cluster->controller;
+    if (host_.listen.empty() || host_.upstream.empty())
+      return out.bad("a gateway needs --listen and --controller, or both in the cluster's file");
+    return run_host(out, datacenter_ + "/gateway",
+                    actors::real_host::gateway(host_.real(), static_cast<std::uint32_t>(it - sites.begin())));
+  }
+
+ private:
+  host_options host_;
+  std::string datacenter_;
+};
+
+}  // namespace
+
+std::unique_ptr<verb> make_gateway() {
+  return std::make_unique<gateway_verb>();
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,64 @@
+#include "cli/remote.hpp"
+#include "cli/verb.hpp"
+#include "runtime/pause.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+class logs_verb final : public verb {
+ public:
+  void options(CLI::App& app) override {
+    app.add_option("JOB", job_, "A job's number")->required();
+    app.add_flag("-f,--follow", follow_, "Go on until the job has ended");
+    app.add_option("--part", part_, "Which of its nodes, by rank")->capture_default_str();
+    remote_.options(app);
+  }
+
+  int run(output& out) override {
+    std::string text;
+    lease_id lease = 0;
+    for (std::uint64_t offset = 0;;) {
+      const auto chunk = remote_.ask<log_chunk>(read_log{0, job_, 0, part_, offset});
+      if (!chunk) return out.no(chunk.error().text);
+      if (chunk->lease != 0 && lease != 0 && chunk->lease != lease) {
+        out.note("troupe: the job goes on as lease {}", chunk->lease);
+        lease = chunk->lease;
+        offset = 0;
+        continue;
+      }
+      if (chunk->lease != 0) lease = chunk->lease;
+      const auto bytes = remote_.raw().bytes();
+      const std::string_view piece{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+      if (out.as_json()) text += piece;
+      else out.text(piece);
+      offset += bytes.size();
+      if (bytes.empty() && (!follow_ || ended())) {
+        if (!chunk->why.text.empty() && offset == 0) return out.no(chunk->why.text);
+        break;
+      }
+      if (bytes.empty()) runtime::pause(0.2);
+    }
+    out.document({{"job", job_}, {"lease", lease}, {"part", part_}, {"text", text}});
+    return exit_done;
+  }
+
+ private:
+  bool ended() {
+    const auto reply = remote_.ask<query_reply>(query_jobs{0, job_});
+    return !reply || reply->jobs.empty() || is_final(reply->jobs.front().state);
+  }
+
+  job_id job_ = 0;
+  bool follow_ = false;
+  std::uint32_t part_ = 0;
+  remote remote_;
+};
+
+}  // namespace
+
+std::unique_ptr<verb> make_logs() {
+  return std::make_unique<logs_verb>();
+}
+
+}  // namespace troupe::cli
