@@ -32,9 +32,13 @@ std::string key_of(job_spec spec) {
 }  // namespace
 
 plans_made estimator_state::plans_for(const plans_wanted& w) {
-  auto [it, is_new] = known_.try_emplace(key_of(*w.spec));
+  auto [it, is_new] = known_.try_emplace(fmt::format("{} {}", w.memory_factor, key_of(*w.spec)));
   if (is_new) {
-    auto plans = planners::marp(*cluster_, *w.spec);
+    // A job that ran out of memory is planned with as much more headroom as it has shown to need.
+    auto c = *cluster_;
+    c.settings.memory_headroom = (1 + c.settings.memory_headroom) * w.memory_factor - 1;
+    it->second.memory_factor = w.memory_factor;
+    auto plans = planners::marp(c, *w.spec);
     if (!plans) it->second.why = plans.error();
     it->second.plans = std::make_shared<const std::vector<plan>>(plans ? std::move(*plans) : std::vector<plan>{});
   }

@@ -25,6 +25,7 @@ ledger::ledger(const cluster& c) {
   for (const auto& n : c.nodes) {
     idle_.push_back(n.gpus);
     holder_.emplace_back(n.gpus, lease_id{0});
+    memory_bytes_.push_back(c.gpus[n.gpu].memory_bytes());
   }
 }
 
@@ -144,6 +145,18 @@ expected<void> ledger::on(const part_ended& e) {
   return {};
 }
 
+/// A GPU of `memory` was too small for what was predicted to fit it: every prediction for this job is too
+/// small by at least their ratio. Where nothing was predicted to fit, only that much is known.
+void ledger::learn_from_failure(job_record& j, const lease_granted& g) const {
+  double memory = memory_bytes_[g.parts.front().node];
+  for (const auto& part : g.parts) memory = std::min(memory, memory_bytes_[part.node]);
+  constexpr double a_little_more = 1.0001;
+  if (g.predicted_bytes > 0 && g.predicted_bytes < memory)
+    j.memory_factor *= a_little_more * memory / g.predicted_bytes;
+  else
+    j.bytes_floor = std::max(j.bytes_floor, g.predicted_bytes);
+}
+
 void ledger::close(lease_record& l) {
   auto& j = jobs_[l.granted.job];
   const bool ran_out = l.outcome == lease_outcome::out_of_memory;
@@ -154,7 +167,7 @@ void ledger::close(lease_record& l) {
     j.memory.push_back({l.granted.how, l.granted.predicted_bytes, l.peak_bytes, ran_out});
   if (ran_out) {
     ++j.out_of_memory;
-    j.bytes_floor = std::max(j.bytes_floor, l.granted.predicted_bytes);
+    learn_from_failure(j, l.granted);
   }
   if (goes_on(l.outcome)) {
     const auto left = j.spec->iterations - std::min(j.spec->iterations, j.iterations_done);

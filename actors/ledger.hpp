@@ -21,7 +21,8 @@ struct job_record {
   job_state state = job_state::waiting;
   double submitted_s = 0, started_s = 0, ended_s = 0;
   std::uint32_t attempts = 0, out_of_memory = 0;
-  double bytes_floor = 0;             // plans that need no more than this have run out of memory
+  double memory_factor = 1;           // it needs at least so many times what is predicted for it
+  double bytes_floor = 0;             // nothing that needs no more than this will do
   std::uint64_t iterations_done = 0;
   lease_id lease = 0;                 // the present one, or the last
   plan how;
@@ -84,6 +85,7 @@ class ledger {
   expected<void> on(const part_ended& e);
   expected<void> on(const job_ended& e);
   void close(lease_record& lease);
+  void learn_from_failure(job_record& j, const lease_granted& g) const;
 
   std::uint64_t epoch_ = 0;
   job_id next_job_ = 1;
@@ -94,6 +96,7 @@ class ledger {
   std::map<job_id, lease_outcome> closed_;  // jobs whose last lease ended for good, awaiting job_ended
   std::vector<std::uint32_t> idle_;
   std::vector<std::vector<lease_id>> holder_;
+  std::vector<double> memory_bytes_;  // a GPU's, by node
   std::size_t unfinished_ = 0;
 };
 

@@ -54,6 +54,7 @@ struct plans_made {
   job_id job = 0;
   std::shared_ptr<const std::vector<plan>> plans;
   reason why;
+  double memory_factor = 1;
 };
 
 /// What a policy decided, on its way to be committed. The estimator adds what it expects.
@@ -110,6 +111,7 @@ using orchestrator_actor =
 struct plans_wanted {
   job_id job = 0;
   std::shared_ptr<const job_spec> spec;
+  double memory_factor = 1;   // how much more memory it needs than MARP predicts
   scheduler_actor reply_to;
 };
 

@@ -40,7 +40,7 @@ void scheduler_state::learn(const journal_entry& e) {
   if (auto ok = ledger_->apply(e); !ok)
     throw std::runtime_error("the orchestrator contradicts itself: " + ok.error().text);
   if (const auto* accepted = std::get_if<job_accepted>(&e)) {
-    self_->send(estimator_, plans_wanted{accepted->job, ledger_->job(accepted->job)->spec, scheduler_actor{self_}});
+    want_plans(*ledger_->job(accepted->job));
   } else if (const auto* granted = std::get_if<lease_granted>(&e)) {
     job = granted->job;
     for (const auto& part : granted->parts) nodes.push_back(part.node);
@@ -49,6 +49,7 @@ void scheduler_state::learn(const journal_entry& e) {
   } else if (const auto* over = std::get_if<job_ended>(&e)) {
     job = over->job;
     plans_.erase(job);
+    wanted_.erase(job);
   }
   for (auto n : nodes) refresh_idle(n);
   if (const auto* j = ledger_->job(job)) place(*j);
@@ -56,9 +57,16 @@ void scheduler_state::learn(const journal_entry& e) {
 
 void scheduler_state::learn(const plans_made& p) {
   const auto* j = ledger_->job(p.job);
-  if (!j || is_final(j->state)) return;
+  if (!j || is_final(j->state) || p.memory_factor != j->memory_factor) return;
   plans_[p.job] = p;
+  wanted_.erase(p.job);
   place(*j);
+}
+
+void scheduler_state::want_plans(const job_record& j) {
+  if (auto it = wanted_.find(j.id); it != wanted_.end() && it->second == j.memory_factor) return;
+  wanted_[j.id] = j.memory_factor;
+  self_->send(estimator_, plans_wanted{j.id, j.spec, j.memory_factor, scheduler_actor{self_}});
 }
 
 planners::job_view scheduler_state::view_of(const job_record& j) const {
@@ -82,7 +90,10 @@ planners::job_view scheduler_state::view_of(const job_record& j) const {
 
 /// Puts a job where its state says: among those that wait, those that run, or neither.
 void scheduler_state::place(const job_record& j) {
-  const bool known = plans_.contains(j.id);  // before its plans are made, no policy sees it
+  // Before its plans are made, no policy sees it.
+  const auto plans = plans_.find(j.id);
+  const bool known = plans != plans_.end() && plans->second.memory_factor == j.memory_factor;
+  if (!known && !is_final(j.state)) want_plans(j);
   if (known && j.state == job_state::waiting) waiting_.insert_or_assign(j.id, view_of(j));
   else waiting_.erase(j.id);
   if (known && j.state == job_state::running) running_.insert_or_assign(j.id, view_of(j));
@@ -238,8 +249,6 @@ std::vector<considered_plan> scheduler_state::consider(const job_record& j) cons
     if (placed && p.data_parallel == j.how.data_parallel && p.tensor_parallel == j.how.tensor_parallel) {
       considered.chosen = seen_chosen = true;
       considered.verdict = "chosen: the first that idle GPUs could serve";
-    } else if (j.bytes_floor > 0 && p.bytes_per_gpu <= j.bytes_floor) {
-      considered.verdict = fmt::format("passed over: {:.2f} GB a GPU has run out of memory", j.bytes_floor / bytes_per_gb);
     } else if (placed) {
       considered.verdict = seen_chosen ? "ranks below the chosen one" : "ranks higher, but idle GPUs could not serve it then";
     } else {

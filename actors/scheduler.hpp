@@ -44,6 +44,7 @@ class scheduler_state {
  private:
   planners::job_view view_of(const job_record& j) const;
   void place(const job_record& j);
+  void want_plans(const job_record& j);
   void refresh_idle(node_index n);
   void something_changed();
   void propose(std::vector<planners::decision> decisions);
@@ -64,6 +65,7 @@ class scheduler_state {
   std::set<address> gateways_present_;
   std::map<job_id, planners::job_view> waiting_, running_;
   std::map<job_id, plans_made> plans_;                 // of every job that has not ended
+  std::map<job_id, double> wanted_;                    // plans being made: for which memory factor
   // Starts that wait for GPUs which are being freed, until the policy is asked again.
   std::map<job_id, planners::decision> moves_;
   std::map<job_id, planners::decision> proposed_;      // starts of the proposal in flight
