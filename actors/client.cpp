@@ -9,20 +9,28 @@ namespace {
 constexpr auto retry_after = std::chrono::milliseconds{500};
 
 template <class T>
-concept numbered = requires(T m) { m.request; };
+concept numbered = requires(T m) {
+  m.request;
+};
 
 /// The number of a request or of a reply; 0 for messages that have none.
 std::uint64_t number_of(const message& m) {
-  return std::visit([]<class T>(const T& x) -> std::uint64_t {
-    if constexpr (numbered<T>) return x.request;
-    else return 0;
-  }, m);
+  return std::visit(
+      []<class T>(const T& x) -> std::uint64_t {
+        if constexpr (numbered<T>)
+          return x.request;
+        else
+          return 0;
+      },
+      m);
 }
 
 void set_number(message& m, std::uint64_t n) {
-  std::visit([n]<class T>(T& x) {
-    if constexpr (numbered<T>) x.request = n;
-  }, m);
+  std::visit(
+      [n]<class T>(T& x) {
+        if constexpr (numbered<T>) x.request = n;
+      },
+      m);
 }
 
 }  // namespace
@@ -56,7 +64,8 @@ void client_state::look_around() {
   for (auto it = pending_.begin(); it != pending_.end();) {
     auto& p = it->second;
     if (host_.clock->now_s() >= p.until_s) {
-      p.promise.deliver(answer{refuse(reason::kind::unavailable, "the controller does not answer")});
+      p.promise.deliver(
+          answer{refuse(reason::kind::unavailable, "the controller does not answer")});
       it = pending_.erase(it);
       continue;
     }
@@ -68,7 +77,8 @@ void client_state::look_around() {
   self_->delayed_send(client_actor{self_}, retry_after, tick{});
 }
 
-client_actor::behavior_type client(client_actor::stateful_pointer<client_state> self, runtime::host h) {
+client_actor::behavior_type client(client_actor::stateful_pointer<client_state> self,
+                                   runtime::host h) {
   auto& s = self->state;
   auto net = h.net;
   s.start(self, std::move(h));

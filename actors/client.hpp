@@ -30,6 +30,7 @@ class client_state {
   bool ticking_ = false;
 };
 
-client_actor::behavior_type client(client_actor::stateful_pointer<client_state> self, runtime::host h);
+client_actor::behavior_type client(client_actor::stateful_pointer<client_state> self,
+                                   runtime::host h);
 
 }  // namespace troupe::actors

@@ -40,7 +40,8 @@ plans_made estimator_state::plans_for(const plans_wanted& w) {
     it->second.memory_factor = w.memory_factor;
     auto plans = planners::marp(c, *w.spec);
     if (!plans) it->second.why = plans.error();
-    it->second.plans = std::make_shared<const std::vector<plan>>(plans ? std::move(*plans) : std::vector<plan>{});
+    it->second.plans =
+        std::make_shared<const std::vector<plan>>(plans ? std::move(*plans) : std::vector<plan>{});
   }
   auto result = it->second;
   result.job = w.job;
@@ -57,7 +58,8 @@ void estimator_state::appraise(proposal& p) const {
       e.iteration_s = planners::estimate_iteration(c, spec, d.how, d.where).iteration_s;
       e.bytes = d.how.bytes_per_gpu > 0
                     ? d.how.bytes_per_gpu
-                    : planners::marp_bytes(spec.model, spec.global_batch, d.how.data_parallel, d.how.tensor_parallel);
+                    : planners::marp_bytes(spec.model, spec.global_batch, d.how.data_parallel,
+                                           d.how.tensor_parallel);
       // Simulated work runs out of memory when the formula says so: nobody measured better.
       e.out_of_memory = std::any_of(d.where.begin(), d.where.end(), [&](const node_share& share) {
         return e.bytes >= c.gpu_of(share.node).memory_bytes();
@@ -68,7 +70,8 @@ void estimator_state::appraise(proposal& p) const {
 }
 
 estimator_actor::behavior_type estimator(estimator_actor::stateful_pointer<estimator_state> self,
-                                         std::shared_ptr<const troupe::cluster> c, orchestrator_actor orchestrator) {
+                                         std::shared_ptr<const troupe::cluster> c,
+                                         orchestrator_actor orchestrator) {
   auto& s = self->state;
   s.start(std::move(c));
   return {

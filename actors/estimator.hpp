@@ -8,8 +8,8 @@
 
 namespace troupe::actors {
 
-/// Answers how fast, how much memory, which plans: from the cost model. Jobs that are alike share one
-/// list of plans.
+/// Answers how fast, how much memory, which plans: from the cost model. Jobs that are alike share
+/// one list of plans.
 class estimator_state {
  public:
   estimator_state() = default;
@@ -23,6 +23,7 @@ class estimator_state {
 };
 
 estimator_actor::behavior_type estimator(estimator_actor::stateful_pointer<estimator_state> self,
-                                         std::shared_ptr<const troupe::cluster> c, orchestrator_actor orchestrator);
+                                         std::shared_ptr<const troupe::cluster> c,
+                                         orchestrator_actor orchestrator);
 
 }  // namespace troupe::actors

@@ -8,12 +8,13 @@
 
 namespace troupe::actors {
 
-/// The only door of a datacentre: passes frames on between its nodes and the controller, and tells the
-/// controller which of its nodes it hears.
+/// The only door of a datacentre: passes frames on between its nodes and the controller, and tells
+/// the controller which of its nodes it hears.
 class gateway_state {
  public:
   gateway_state() = default;
-  void start(gateway_actor::pointer self, runtime::host h, std::shared_ptr<const troupe::cluster> c);
+  void start(gateway_actor::pointer self, runtime::host h,
+             std::shared_ptr<const troupe::cluster> c);
   void pass_on(const frame& f);
   void tell();
 
@@ -21,11 +22,11 @@ class gateway_state {
   gateway_actor::pointer self_ = nullptr;
   runtime::host host_;
   std::shared_ptr<const troupe::cluster> cluster_;
-  std::vector<double> heard_s_;   // a node of the cluster each; 0: never
+  std::vector<double> heard_s_;  // a node of the cluster each; 0: never
   std::uint64_t statements_ = 0;
 };
 
-gateway_actor::behavior_type gateway(gateway_actor::stateful_pointer<gateway_state> self, runtime::host h,
-                                     std::shared_ptr<const troupe::cluster> c);
+gateway_actor::behavior_type gateway(gateway_actor::stateful_pointer<gateway_state> self,
+                                     runtime::host h, std::shared_ptr<const troupe::cluster> c);
 
 }  // namespace troupe::actors

@@ -6,7 +6,8 @@
 namespace troupe::actors {
 
 std::vector<std::string> launch_environment(const cluster& c, const job_spec& spec,
-                                            const lease_granted& lease, std::uint32_t part, bool local) {
+                                            const lease_granted& lease, std::uint32_t part,
+                                            bool local) {
   std::size_t world = 0, rank = 0;
   for (std::size_t i = 0; i < lease.parts.size(); ++i) {
     if (i < part) rank += lease.parts[i].devices.size();
@@ -15,10 +16,13 @@ std::vector<std::string> launch_environment(const cluster& c, const job_spec& sp
   const auto& mine = lease.parts[part];
   const auto& first = c.nodes[lease.parts.front().node];
   const std::string master = local ? "127.0.0.1" : first.name;
-  // Leases follow one another on a node; a port of its own keeps a late straggler of the last one out.
+  // Leases follow one another on a node; a port of its own keeps a late straggler of the last one
+  // out.
   const auto port = 20000 + lease.lease % 20000;
   std::vector<std::string> env;
-  auto set = [&](std::string_view key, const auto& value) { env.push_back(fmt::format("{}={}", key, value)); };
+  auto set = [&](std::string_view key, const auto& value) {
+    env.push_back(fmt::format("{}={}", key, value));
+  };
   for (const auto& [key, value] : spec.environment) set(key, value);
   set("MASTER_ADDR", master);
   set("MASTER_PORT", port);

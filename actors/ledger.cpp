@@ -9,14 +9,19 @@ namespace troupe::actors {
 
 namespace {
 
-auto contradiction(std::string text) { return refuse(reason::kind::invalid, std::move(text)); }
+auto contradiction(std::string text) {
+  return refuse(reason::kind::invalid, std::move(text));
+}
 
 /// Bad news in the order in which it decides a lease's outcome when several parts differ.
-bool is_bad(lease_outcome o) { return o != lease_outcome::succeeded; }
+bool is_bad(lease_outcome o) {
+  return o != lease_outcome::succeeded;
+}
 
 /// Leases that end so put their job back into the queue.
 bool goes_on(lease_outcome o) {
-  return o == lease_outcome::preempted || o == lease_outcome::lost || o == lease_outcome::out_of_memory;
+  return o == lease_outcome::preempted || o == lease_outcome::lost ||
+         o == lease_outcome::out_of_memory;
 }
 
 }  // namespace
@@ -56,7 +61,8 @@ std::vector<std::uint16_t> ledger::take_lowest(node_index n, std::uint32_t count
 }
 
 expected<void> ledger::on(const epoch_begun& e) {
-  if (e.epoch <= epoch_) return contradiction(fmt::format("epoch {} begins after {}", e.epoch, epoch_));
+  if (e.epoch <= epoch_)
+    return contradiction(fmt::format("epoch {} begins after {}", e.epoch, epoch_));
   epoch_ = e.epoch;
   return {};
 }
@@ -77,15 +83,19 @@ expected<void> ledger::on(const job_accepted& e) {
 expected<void> ledger::on(const lease_granted& e) {
   auto it = jobs_.find(e.job);
   if (it == jobs_.end() || it->second.state != job_state::waiting)
-    return contradiction(fmt::format("lease {} is for job {}, which does not wait", e.lease, e.job));
-  if (e.lease < next_lease_) return contradiction(fmt::format("lease {} is granted twice", e.lease));
+    return contradiction(
+        fmt::format("lease {} is for job {}, which does not wait", e.lease, e.job));
+  if (e.lease < next_lease_)
+    return contradiction(fmt::format("lease {} is granted twice", e.lease));
   if (e.parts.empty()) return contradiction(fmt::format("lease {} holds nothing", e.lease));
   for (const auto& part : e.parts) {
     if (part.node >= holder_.size())
-      return contradiction(fmt::format("lease {} is for node {}, which is not there", e.lease, part.node));
+      return contradiction(
+          fmt::format("lease {} is for node {}, which is not there", e.lease, part.node));
     for (auto d : part.devices)
       if (d >= holder_[part.node].size() || holder_[part.node][d] != 0)
-        return contradiction(fmt::format("lease {} takes GPU {} of node {}, which is not free", e.lease, d, part.node));
+        return contradiction(fmt::format("lease {} takes GPU {} of node {}, which is not free",
+                                         e.lease, d, part.node));
   }
   auto& j = it->second;
   j.where.clear();
@@ -110,7 +120,8 @@ expected<void> ledger::on(const lease_granted& e) {
 
 expected<void> ledger::on(const lease_revoked& e) {
   auto it = leases_.find(e.lease);
-  if (it == leases_.end()) return contradiction(fmt::format("lease {} is revoked, but not held", e.lease));
+  if (it == leases_.end())
+    return contradiction(fmt::format("lease {} is revoked, but not held", e.lease));
   auto& l = it->second;
   if (!is_bad(l.outcome)) {
     l.outcome = e.why;
@@ -145,8 +156,9 @@ expected<void> ledger::on(const part_ended& e) {
   return {};
 }
 
-/// A GPU of `memory` was too small for what was predicted to fit it: every prediction for this job is too
-/// small by at least their ratio. Where nothing was predicted to fit, only that much is known.
+/// A GPU of `memory` was too small for what was predicted to fit it: every prediction for this job
+/// is too small by at least their ratio. Where nothing was predicted to fit, only that much is
+/// known.
 void ledger::learn_from_failure(job_record& j, const lease_granted& g) const {
   double memory = memory_bytes_[g.parts.front().node];
   for (const auto& part : g.parts) memory = std::min(memory, memory_bytes_[part.node]);
@@ -187,7 +199,7 @@ std::unique_ptr<job_ended> ledger::due(job_id id, double now_s) const {
   result->job = id;
   result->at_s = now_s;
   result->detail = jobs_.at(id).detail;
-  result->final_state = it->second == lease_outcome::succeeded ? job_state::finished
+  result->final_state = it->second == lease_outcome::succeeded   ? job_state::finished
                         : it->second == lease_outcome::cancelled ? job_state::cancelled
                                                                  : job_state::failed;
   return result;
@@ -195,10 +207,12 @@ std::unique_ptr<job_ended> ledger::due(job_id id, double now_s) const {
 
 expected<void> ledger::on(const job_ended& e) {
   auto it = jobs_.find(e.job);
-  if (it == jobs_.end()) return contradiction(fmt::format("job {} ends, but was never accepted", e.job));
+  if (it == jobs_.end())
+    return contradiction(fmt::format("job {} ends, but was never accepted", e.job));
   auto& j = it->second;
   if (is_final(j.state)) return contradiction(fmt::format("job {} ends twice", e.job));
-  if (leases_.contains(j.lease)) return contradiction(fmt::format("job {} ends while it holds GPUs", e.job));
+  if (leases_.contains(j.lease))
+    return contradiction(fmt::format("job {} ends while it holds GPUs", e.job));
   j.state = e.final_state;
   j.ended_s = e.at_s;
   j.detail = e.detail;
@@ -208,8 +222,9 @@ expected<void> ledger::on(const job_ended& e) {
 }
 
 bool ledger::operator==(const ledger& o) const {
-  if (epoch_ != o.epoch_ || next_job_ != o.next_job_ || next_lease_ != o.next_lease_ || holder_ != o.holder_ ||
-      closed_ != o.closed_ || jobs_.size() != o.jobs_.size() || leases_.size() != o.leases_.size())
+  if (epoch_ != o.epoch_ || next_job_ != o.next_job_ || next_lease_ != o.next_lease_ ||
+      holder_ != o.holder_ || closed_ != o.closed_ || jobs_.size() != o.jobs_.size() ||
+      leases_.size() != o.leases_.size())
     return false;
   return std::equal(jobs_.begin(), jobs_.end(), o.jobs_.begin(), [](const auto& a, const auto& b) {
     const auto &x = a.second, &y = b.second;

@@ -21,10 +21,10 @@ struct job_record {
   job_state state = job_state::waiting;
   double submitted_s = 0, started_s = 0, ended_s = 0;
   std::uint32_t attempts = 0, out_of_memory = 0;
-  double memory_factor = 1;           // it needs at least so many times what is predicted for it
-  double bytes_floor = 0;             // nothing that needs no more than this will do
+  double memory_factor = 1;  // it needs at least so many times what is predicted for it
+  double bytes_floor = 0;    // nothing that needs no more than this will do
   std::uint64_t iterations_done = 0;
-  lease_id lease = 0;                 // the present one, or the last
+  lease_id lease = 0;  // the present one, or the last
   plan how;
   allocation where;
   double predicted_bytes = 0, peak_bytes = 0;
@@ -38,8 +38,8 @@ struct lease_record {
   bool revoked = false;
   lease_outcome outcome = lease_outcome::succeeded;  // so far; the first bad news counts
   std::string detail;
-  std::vector<bool> ended;            // a flag a part
-  std::uint64_t iterations = 0;       // the least of any part that has ended
+  std::vector<bool> ended;       // a flag a part
+  std::uint64_t iterations = 0;  // the least of any part that has ended
   double peak_bytes = 0;
 };
 
@@ -49,8 +49,8 @@ class ledger {
  public:
   explicit ledger(const cluster& c);
 
-  /// Takes one entry in. Refuses, unchanged, what cannot be: a GPU given twice, a part ended twice, a
-  /// job that ends again.
+  /// Takes one entry in. Refuses, unchanged, what cannot be: a GPU given twice, a part ended twice,
+  /// a job that ends again.
   expected<void> apply(const journal_entry& e);
 
   std::uint64_t epoch() const { return epoch_; }
@@ -71,8 +71,8 @@ class ledger {
   std::vector<std::uint16_t> take_lowest(node_index n, std::uint32_t count) const;
   std::size_t unfinished() const { return unfinished_; }
 
-  /// An entry that must follow, given what is recorded: the end of a job whose last lease has ended for
-  /// good. Null if nothing must.
+  /// An entry that must follow, given what is recorded: the end of a job whose last lease has ended
+  /// for good. Null if nothing must.
   std::unique_ptr<job_ended> due(job_id id, double now_s) const;
 
   bool operator==(const ledger& other) const;
@@ -93,7 +93,8 @@ class ledger {
   std::map<job_id, job_record> jobs_;
   std::map<lease_id, lease_record> leases_;
   std::map<std::uint64_t, job_id> requests_;
-  std::map<job_id, lease_outcome> closed_;  // jobs whose last lease ended for good, awaiting job_ended
+  std::map<job_id, lease_outcome>
+      closed_;  // jobs whose last lease ended for good, awaiting job_ended
   std::vector<std::uint32_t> idle_;
   std::vector<std::vector<lease_id>> holder_;
   std::vector<double> memory_bytes_;  // a GPU's, by node

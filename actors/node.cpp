@@ -15,7 +15,9 @@ namespace {
 // How often programs are looked at; simulated work has timers of its own.
 constexpr double poll_s = 0.05;
 
-bool is_over(const part_report& r) { return r.now != part_report::state::running; }
+bool is_over(const part_report& r) {
+  return r.now != part_report::state::running;
+}
 
 }  // namespace
 
@@ -31,12 +33,16 @@ void node_state::receive(const frame& f) {
   auto decoded = decode(f.header.bytes());
   if (!decoded || decoded->first.to != host_.self) return;
   auto& [envelope, m] = *decoded;
-  if (const auto* orders = std::get_if<node_orders>(&m)) follow(*orders);
-  else if (const auto* log = std::get_if<read_log>(&m)) send_log(envelope.from, *log);
+  if (const auto* orders = std::get_if<node_orders>(&m))
+    follow(*orders);
+  else if (const auto* log = std::get_if<read_log>(&m))
+    send_log(envelope.from, *log);
 }
 
 void node_state::follow(const node_orders& o) {
-  if (o.incarnation != host_.incarnation || std::pair{o.epoch, o.sequence} <= std::pair{epoch_, orders_}) return;
+  if (o.incarnation != host_.incarnation ||
+      std::pair{o.epoch, o.sequence} <= std::pair{epoch_, orders_})
+    return;
   epoch_ = o.epoch;
   orders_ = o.sequence;
   while (!sent_.empty() && sent_.front().first <= o.heard) {
@@ -46,8 +52,10 @@ void node_state::follow(const node_orders& o) {
   for (auto& [id, p] : parts_) p.wanted = false;
   std::vector<const work_order*> fresh;
   for (const auto& w : o.want) {
-    if (auto it = parts_.find(w.lease); it != parts_.end()) it->second.wanted = true;
-    else if (w.incarnation == host_.incarnation) fresh.push_back(&w);
+    if (auto it = parts_.find(w.lease); it != parts_.end())
+      it->second.wanted = true;
+    else if (w.incarnation == host_.incarnation)
+      fresh.push_back(&w);
   }
   for (auto it = parts_.begin(); it != parts_.end();) {
     auto& p = it->second;
@@ -72,7 +80,8 @@ void node_state::begin(const work_order& w) {
   if (p.simulated) {
     if (options_.on_work) options_.on_work(w, true);
     const double work_s = w.out_of_memory ? 0 : static_cast<double>(w.iterations) * w.iteration_s;
-    self_->delayed_send(node_actor{self_}, nanoseconds_of((w.start_s + work_s) * p.slowdown), work_done{w.lease, p.start});
+    self_->delayed_send(node_actor{self_}, nanoseconds_of((w.start_s + work_s) * p.slowdown),
+                        work_done{w.lease, p.start});
   } else if (auto ok = options_.launcher->start(w); !ok) {
     p.report.now = part_report::state::failed;
     p.report.exit_code = 127;
@@ -84,17 +93,20 @@ void node_state::finish(const work_done& w) {
   auto it = parts_.find(w.lease);
   if (it == parts_.end() || it->second.start != w.start || is_over(it->second.report)) return;
   auto& p = it->second;
-  p.report.now = p.order.out_of_memory ? part_report::state::out_of_memory : part_report::state::succeeded;
+  p.report.now =
+      p.order.out_of_memory ? part_report::state::out_of_memory : part_report::state::succeeded;
   p.report.iterations = p.order.out_of_memory ? 0 : p.order.iterations;
   if (options_.on_work) options_.on_work(p.order, false);
-  if (p.order.out_of_memory) p.report.detail = "out of memory (simulated: the memory formula says so)";
+  if (p.order.out_of_memory)
+    p.report.detail = "out of memory (simulated: the memory formula says so)";
   report();
 }
 
 std::uint64_t node_state::iterations_by_now(const part& p) const {
   const double worked_s = now() - p.started_s - p.order.start_s * p.slowdown;
   if (worked_s <= 0 || p.order.iteration_s <= 0) return 0;
-  const auto done = static_cast<std::uint64_t>(std::floor(worked_s / (p.order.iteration_s * p.slowdown)));
+  const auto done =
+      static_cast<std::uint64_t>(std::floor(worked_s / (p.order.iteration_s * p.slowdown)));
   return std::min(done, p.order.iterations);
 }
 
@@ -127,7 +139,8 @@ void node_state::look_around() {
     }
   }
   if (changed_ || now() >= report_due_s_) report();
-  const double wait_s = options_.launcher ? std::min(poll_s, settings().heartbeat_s) : settings().heartbeat_s;
+  const double wait_s =
+      options_.launcher ? std::min(poll_s, settings().heartbeat_s) : settings().heartbeat_s;
   self_->delayed_send(node_actor{self_}, nanoseconds_of(wait_s), tick{});
 }
 
@@ -141,7 +154,8 @@ void node_state::report() {
   sent_.emplace_back(r.sequence, now());
   if (sent_.size() > remembered) sent_.pop_front();
   changed_ = false;
-  report_due_s_ = now() + settings().heartbeat_s * 0.999;  // a timer may come a rounding error early
+  report_due_s_ =
+      now() + settings().heartbeat_s * 0.999;  // a timer may come a rounding error early
   post(host_, controller_address, r);
 }
 
@@ -162,7 +176,8 @@ void node_state::send_log(address to, const read_log& r) {
   post(host_, to, reply, std::move(bytes));
 }
 
-node_actor::behavior_type node(node_actor::stateful_pointer<node_state> self, runtime::host h, node_options options) {
+node_actor::behavior_type node(node_actor::stateful_pointer<node_state> self, runtime::host h,
+                               node_options options) {
   auto& s = self->state;
   auto net = h.net;
   s.start(self, std::move(h), std::move(options));

@@ -24,8 +24,8 @@ struct node_options {
   std::function<void(const work_order&, bool)> on_work;
 };
 
-/// One machine. It does what the last orders say and nothing else, and stops everything by itself when
-/// the controller has not answered for a lease's time: then others may have its work.
+/// One machine. It does what the last orders say and nothing else, and stops everything by itself
+/// when the controller has not answered for a lease's time: then others may have its work.
 class node_state {
  public:
   node_state() = default;
@@ -42,8 +42,8 @@ class node_state {
     double slowdown = 1;
     bool wanted = true;
     double started_s = 0;
-    std::uint64_t start = 0;   // tells its timer from an earlier one's
-    std::uint64_t said = 0;    // the first report that told its end; 0: not yet told
+    std::uint64_t start = 0;  // tells its timer from an earlier one's
+    std::uint64_t said = 0;   // the first report that told its end; 0: not yet told
   };
 
   void follow(const node_orders& o);
@@ -61,12 +61,14 @@ class node_state {
   node_options options_;
   std::map<lease_id, part> parts_;
   std::uint64_t epoch_ = 0, orders_ = 0, reports_ = 0, starts_ = 0;
-  std::deque<std::pair<std::uint64_t, double>> sent_;  // reports not yet answered, and when they left
+  std::deque<std::pair<std::uint64_t, double>>
+      sent_;  // reports not yet answered, and when they left
   double lease_until_s_ = 0;
   double report_due_s_ = 0;
   bool changed_ = false;
 };
 
-node_actor::behavior_type node(node_actor::stateful_pointer<node_state> self, runtime::host h, node_options options);
+node_actor::behavior_type node(node_actor::stateful_pointer<node_state> self, runtime::host h,
+                               node_options options);
 
 }  // namespace troupe::actors

@@ -19,21 +19,27 @@ namespace {
 std::uint32_t part_on(const lease_record& l, node_index n) {
   const auto& parts = l.granted.parts;
   return static_cast<std::uint32_t>(
-      std::find_if(parts.begin(), parts.end(), [n](const auto& p) { return p.node == n; }) - parts.begin());
+      std::find_if(parts.begin(), parts.end(), [n](const auto& p) { return p.node == n; }) -
+      parts.begin());
 }
 
 lease_outcome outcome_of(part_report::state s) {
   switch (s) {
-    case part_report::state::succeeded: return lease_outcome::succeeded;
-    case part_report::state::failed: return lease_outcome::failed;
-    case part_report::state::out_of_memory: return lease_outcome::out_of_memory;
-    default: return lease_outcome::lost;  // the node stopped it of its own accord: its lease had run out
+    case part_report::state::succeeded:
+      return lease_outcome::succeeded;
+    case part_report::state::failed:
+      return lease_outcome::failed;
+    case part_report::state::out_of_memory:
+      return lease_outcome::out_of_memory;
+    default:
+      return lease_outcome::lost;  // the node stopped it of its own accord: its lease had run out
   }
 }
 
 }  // namespace
 
-void orchestrator_state::start(orchestrator_actor::pointer self, runtime::host h, orchestrator_options options) {
+void orchestrator_state::start(orchestrator_actor::pointer self, runtime::host h,
+                               orchestrator_options options) {
   self_ = self;
   host_ = std::move(h);
   options_ = std::move(options);
@@ -43,7 +49,8 @@ void orchestrator_state::start(orchestrator_actor::pointer self, runtime::host h
   nodes_.resize(c.nodes.size());
   gateways_.resize(c.datacenters.size());
   auto replayed = host_.journal->replay([this](const journal_entry& e) {
-    if (auto ok = ledger_->apply(e); !ok) throw std::runtime_error("the journal contradicts itself: " + ok.error().text);
+    if (auto ok = ledger_->apply(e); !ok)
+      throw std::runtime_error("the journal contradicts itself: " + ok.error().text);
   });
   if (!replayed) throw std::runtime_error(replayed.error().text);
   for (node_index n = 0; n < nodes_.size(); ++n) {
@@ -61,13 +68,15 @@ void orchestrator_state::start(orchestrator_actor::pointer self, runtime::host h
 }
 
 double orchestrator_state::silence_limit_s() const {
-  // A node stops its own work lease_s after the last report that was answered; only later is it lost.
+  // A node stops its own work lease_s after the last report that was answered; only later is it
+  // lost.
   return options_.cluster->settings.lease_s + 2 * options_.cluster->settings.heartbeat_s;
 }
 
 bool orchestrator_state::record(const journal_entry& e) {
   if (auto ok = ledger_->apply(e); !ok) {
-    runtime::log(runtime::log_level::error, "orchestrator", "the ledger refuses: " + ok.error().text);
+    runtime::log(runtime::log_level::error, "orchestrator",
+                 "the ledger refuses: " + ok.error().text);
     return false;
   }
   if (!options_.act_before_journal) write(e);
@@ -92,10 +101,12 @@ void orchestrator_state::show(const scheduler_actor& s) {
   });
   if (!ok) throw std::runtime_error(ok.error().text);
   for (node_index n = 0; n < nodes_.size(); ++n)
-    if (nodes_[n].present) self_->send(scheduler_, presence{node_address(*options_.cluster, n), true});
+    if (nodes_[n].present)
+      self_->send(scheduler_, presence{node_address(*options_.cluster, n), true});
 }
 
-// -- what clients want ---------------------------------------------------------------------------------
+// -- what clients want
+// ---------------------------------------------------------------------------------
 
 void orchestrator_state::submit(address from, const submit_job& s) {
   if (const auto* known = ledger_->job_of_request(s.request)) {
@@ -116,10 +127,12 @@ void orchestrator_state::cancel(address from, const cancel_job& c) {
     reply.why = {reason::kind::unknown, fmt::format("there is no job {}", c.job)};
   } else if (is_final(j->state)) {
     reply.done = j->state == job_state::cancelled;
-    reply.why = {reason::kind::invalid, fmt::format("job {} has {} already", c.job, to_string(j->state))};
+    reply.why = {reason::kind::invalid,
+                 fmt::format("job {} has {} already", c.job, to_string(j->state))};
   } else {
     reply.done = true;
-    if (ledger_->lease(j->lease)) revoke(j->lease, lease_outcome::cancelled, "cancelled by a client");
+    if (ledger_->lease(j->lease))
+      revoke(j->lease, lease_outcome::cancelled, "cancelled by a client");
     else if (j->state == job_state::waiting)
       record(job_ended{c.job, now(), job_state::cancelled, "cancelled by a client"});
   }
@@ -138,7 +151,8 @@ void orchestrator_state::pass_on(address from, const read_log& r) {
     no.why = {reason::kind::unknown, fmt::format("job {} has {} part(s)", r.job, j->where.size())};
   } else if (const auto n = j->where[r.part].node; !nodes_[n].present) {
     no.ended = is_final(j->state);
-    no.why = {reason::kind::unavailable, fmt::format("node {} has the log and is absent", options_.cluster->nodes[n].name)};
+    no.why = {reason::kind::unavailable,
+              fmt::format("node {} has the log and is absent", options_.cluster->nodes[n].name)};
   } else {
     auto forwarded = r;
     forwarded.lease = j->lease;
@@ -149,7 +163,8 @@ void orchestrator_state::pass_on(address from, const read_log& r) {
   post(host_, from, no);
 }
 
-// -- what the policy wants -----------------------------------------------------------------------------
+// -- what the policy wants
+// -----------------------------------------------------------------------------
 
 void orchestrator_state::commit(const proposal& p) {
   settled result{p.number, {}};
@@ -159,7 +174,8 @@ void orchestrator_state::commit(const proposal& p) {
     if (d.what == planners::decision::kind::start) {
       if (auto ok = grant(d, p.expected[i]); !ok) result.refused.emplace_back(d.job, ok.error());
     } else if (d.what == planners::decision::kind::stop) {
-      if (j && j->state == job_state::running) revoke(j->lease, lease_outcome::preempted, "makes room");
+      if (j && j->state == job_state::running)
+        revoke(j->lease, lease_outcome::preempted, "makes room");
     } else if (j && j->state == job_state::waiting) {
       record(job_ended{d.job, now(), job_state::failed, d.why.text});
     }
@@ -168,17 +184,20 @@ void orchestrator_state::commit(const proposal& p) {
   self_->send(scheduler_, std::move(result));
 }
 
-expected<void> orchestrator_state::grant(const planners::decision& d, const proposal::expectation& e) {
+expected<void> orchestrator_state::grant(const planners::decision& d,
+                                         const proposal::expectation& e) {
   const auto& c = *options_.cluster;
   const auto* j = ledger_->job(d.job);
   if (!j || j->state != job_state::waiting)
     return refuse(reason::kind::stale, fmt::format("job {} does not wait", d.job));
   if (auto ok = planners::fits(c, *idle_, d.how, d.where); !ok) return ok;
-  lease_granted entry{ledger_->next_lease(), d.job,           now(),           d.how, e.bytes, e.iteration_s,
+  lease_granted entry{ledger_->next_lease(), d.job,           now(), d.how, e.bytes, e.iteration_s,
                       c.settings.restart_s,  e.out_of_memory, {}};
   for (const auto& share : d.where)
-    entry.parts.push_back({share.node, nodes_[share.node].incarnation, ledger_->take_lowest(share.node, share.gpus)});
-  if (!record(entry)) return refuse(reason::kind::stale, fmt::format("lease {} contradicts the ledger", entry.lease));
+    entry.parts.push_back(
+        {share.node, nodes_[share.node].incarnation, ledger_->take_lowest(share.node, share.gpus)});
+  if (!record(entry))
+    return refuse(reason::kind::stale, fmt::format("lease {} contradicts the ledger", entry.lease));
   for (const auto& share : d.where) {
     nodes_[share.node].leases.insert(entry.lease);
     refresh_idle(share.node);
@@ -199,20 +218,24 @@ void orchestrator_state::revoke(lease_id id, lease_outcome why, const std::strin
     if (nodes_[part.node].leases.contains(id)) send_orders(part.node);
 }
 
-// -- what nodes do -------------------------------------------------------------------------------------
+// -- what nodes do
+// -------------------------------------------------------------------------------------
 
 void orchestrator_state::hear(address from, const node_report& r) {
   const auto& c = *options_.cluster;
   if (!is_node(c, from)) return;
   const auto n = node_of(c, from);
   auto& node = nodes_[n];
-  if (r.incarnation < node.incarnation || (r.incarnation == node.incarnation && r.sequence <= node.report)) return;
+  if (r.incarnation < node.incarnation ||
+      (r.incarnation == node.incarnation && r.sequence <= node.report))
+    return;
   node.incarnation = r.incarnation;
   node.report = r.sequence;
   node.heard_s = now();
   const std::vector<lease_id> here{node.leases.begin(), node.leases.end()};
   for (auto id : here) hear_part(n, id, r);
-  // Work that the ledger no longer knows may still hold GPUs: the node is of no use until that is gone.
+  // Work that the ledger no longer knows may still hold GPUs: the node is of no use until that is
+  // gone.
   const bool clean = std::none_of(r.parts.begin(), r.parts.end(), [&](const part_report& p) {
     return p.now == part_report::state::running && !node.leases.contains(p.lease);
   });
@@ -228,7 +251,8 @@ void orchestrator_state::hear_part(node_index n, lease_id id, const node_report&
   if (part >= l->ended.size() || l->ended[part]) return;
   if (l->granted.parts[part].incarnation != r.incarnation)
     return lose_part(id, part, fmt::format("node {} restarted", options_.cluster->nodes[n].name));
-  auto it = std::find_if(r.parts.begin(), r.parts.end(), [id](const auto& p) { return p.lease == id; });
+  auto it =
+      std::find_if(r.parts.begin(), r.parts.end(), [id](const auto& p) { return p.lease == id; });
   if (it == r.parts.end()) {
     auto out = left_out_.find({id, n});
     const auto since = out == left_out_.end() ? 1 : out->second;
@@ -238,12 +262,14 @@ void orchestrator_state::hear_part(node_index n, lease_id id, const node_report&
   }
   if (it->now == part_report::state::running) return;
   // A part that was told to stop ends as the lease does, however it went down.
-  const auto outcome = l->revoked && it->now != part_report::state::succeeded ? l->outcome : outcome_of(it->now);
+  const auto outcome =
+      l->revoked && it->now != part_report::state::succeeded ? l->outcome : outcome_of(it->now);
   end_part(id, part, outcome, it->iterations, it->peak_bytes, it->detail);
 }
 
-void orchestrator_state::end_part(lease_id id, std::uint32_t part, lease_outcome outcome, std::uint64_t iterations,
-                                  double peak_bytes, const std::string& detail) {
+void orchestrator_state::end_part(lease_id id, std::uint32_t part, lease_outcome outcome,
+                                  std::uint64_t iterations, double peak_bytes,
+                                  const std::string& detail) {
   const auto* l = ledger_->lease(id);
   const auto job = l->granted.job;
   const auto n = l->granted.parts[part].node;
@@ -261,10 +287,12 @@ void orchestrator_state::lose_part(lease_id id, std::uint32_t part, const std::s
   const auto& g = ledger_->lease(id)->granted;
   const auto& settings = options_.cluster->settings;
   std::uint64_t kept = 0;
-  if (ledger_->job(g.job)->spec->command.empty() && g.iteration_s > 0 && settings.checkpoint_s > 0) {
+  if (ledger_->job(g.job)->spec->command.empty() && g.iteration_s > 0 &&
+      settings.checkpoint_s > 0) {
     // Simulated work keeps what its last checkpoint held.
     const double worked_s = std::max(0.0, now() - g.at_s - g.start_s);
-    kept = static_cast<std::uint64_t>(std::floor(worked_s / settings.checkpoint_s) * settings.checkpoint_s / g.iteration_s);
+    kept = static_cast<std::uint64_t>(std::floor(worked_s / settings.checkpoint_s) *
+                                      settings.checkpoint_s / g.iteration_s);
   }
   end_part(id, part, lease_outcome::lost, kept, 0, detail);
 }
@@ -273,12 +301,14 @@ void orchestrator_state::settle(job_id id) {
   if (auto due = ledger_->due(id, now())) record(*due);
 }
 
-// -- who is there --------------------------------------------------------------------------------------
+// -- who is there
+// --------------------------------------------------------------------------------------
 
 void orchestrator_state::hear(address from, const membership& m) {
   if (!is_gateway(*options_.cluster, from)) return;
   auto& g = gateways_[from - 1];
-  if (m.incarnation < g.incarnation || (m.incarnation == g.incarnation && m.sequence <= g.report)) return;
+  if (m.incarnation < g.incarnation || (m.incarnation == g.incarnation && m.sequence <= g.report))
+    return;
   g.incarnation = m.incarnation;
   g.report = m.sequence;
   g.heard_s = now();
@@ -304,7 +334,9 @@ void orchestrator_state::look_around() {
     const std::vector<lease_id> here{node.leases.begin(), node.leases.end()};
     for (auto id : here)
       if (const auto* l = ledger_->lease(id))
-        lose_part(id, part_on(*l, n), fmt::format("node {} was not heard from for {:.3g} s", c.nodes[n].name, silence_limit_s()));
+        lose_part(id, part_on(*l, n),
+                  fmt::format("node {} was not heard from for {:.3g} s", c.nodes[n].name,
+                              silence_limit_s()));
   }
   for (address a = 1; a <= gateways_.size(); ++a) {
     auto& g = gateways_[a - 1];
@@ -331,17 +363,29 @@ void orchestrator_state::send_orders(node_index n) {
     }
     const auto& g = l.granted;
     const auto& spec = *ledger_->job(g.job)->spec;
-    work_order w{id, g.job, g.parts[part].incarnation, g.parts[part].devices, spec.command, {}, spec.working_directory,
-                 0, g.iteration_s, g.start_s, g.out_of_memory};
-    if (!w.command.empty()) w.environment = launch_environment(*options_.cluster, spec, g, part, options_.local);
-    w.iterations = spec.iterations - std::min(spec.iterations, ledger_->job(g.job)->iterations_done);
+    work_order w{id,
+                 g.job,
+                 g.parts[part].incarnation,
+                 g.parts[part].devices,
+                 spec.command,
+                 {},
+                 spec.working_directory,
+                 0,
+                 g.iteration_s,
+                 g.start_s,
+                 g.out_of_memory};
+    if (!w.command.empty())
+      w.environment = launch_environment(*options_.cluster, spec, g, part, options_.local);
+    w.iterations =
+        spec.iterations - std::min(spec.iterations, ledger_->job(g.job)->iterations_done);
     orders.want.push_back(std::move(w));
   }
   post(host_, node_address(*options_.cluster, n), orders);
 }
 
 orchestrator_actor::behavior_type orchestrator(
-    orchestrator_actor::stateful_pointer<orchestrator_state> self, runtime::host h, orchestrator_options options) {
+    orchestrator_actor::stateful_pointer<orchestrator_state> self, runtime::host h,
+    orchestrator_options options) {
   auto& s = self->state;
   self->set_exception_handler([](std::exception_ptr& p) -> caf::error {
     try {

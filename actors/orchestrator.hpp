@@ -26,9 +26,10 @@ struct orchestrator_options {
   bool act_before_journal = false;
 };
 
-/// The one owner of the resource ledger. Everything that changes it passes here, is checked, is written
-/// to the journal, and only then acted on. Nodes are told all that they should be doing (node_orders)
-/// and tell all that they are doing (node_report); the difference is what happens next.
+/// The one owner of the resource ledger. Everything that changes it passes here, is checked, is
+/// written to the journal, and only then acted on. Nodes are told all that they should be doing
+/// (node_orders) and tell all that they are doing (node_report); the difference is what happens
+/// next.
 class orchestrator_state {
  public:
   orchestrator_state() = default;
@@ -47,10 +48,10 @@ class orchestrator_state {
   struct node_state {
     bool present = false;
     std::uint64_t incarnation = 0;
-    std::uint64_t report = 0;        // the last one's sequence
-    std::uint64_t orders = 0;        // the last one's sequence
+    std::uint64_t report = 0;  // the last one's sequence
+    std::uint64_t orders = 0;  // the last one's sequence
     double heard_s = 0;
-    std::set<lease_id> leases;       // with a part here that has not ended
+    std::set<lease_id> leases;  // with a part here that has not ended
   };
   struct gateway_state {
     bool present = false;
@@ -83,7 +84,7 @@ class orchestrator_state {
   std::vector<gateway_state> gateways_;
   // (lease, node): the first orders of this epoch that leave the revoked lease out.
   std::map<std::pair<lease_id, node_index>, std::uint64_t> left_out_;
-  std::set<node_index> to_order_;    // nodes whose orders changed in this handler
+  std::set<node_index> to_order_;  // nodes whose orders changed in this handler
   scheduler_actor scheduler_;
 };
 

@@ -44,15 +44,19 @@ std::map<std::string, double> read_report(const fs::path& file) {
 
 class process_launcher final : public launcher {
  public:
-  explicit process_launcher(const fs::path& state) : logs_{state / "logs"}, records_{state / "processes"} {}
+  explicit process_launcher(const fs::path& state)
+      : logs_{state / "logs"}, records_{state / "processes"} {}
 
   expected<void> prepare() {
     std::error_code failed;
     fs::create_directories(logs_, failed);
     if (!failed) fs::create_directories(records_, failed);
-    if (failed) return refuse(reason::kind::invalid, fmt::format("{}: cannot be made: {}", logs_.string(), failed.message()));
+    if (failed)
+      return refuse(reason::kind::invalid,
+                    fmt::format("{}: cannot be made: {}", logs_.string(), failed.message()));
     if (const auto killed = runtime::reap_orphans(records_.string()); !killed.empty())
-      runtime::log(runtime::log_level::warn, "node", "killed programs of an earlier start", {{"groups", killed.size()}});
+      runtime::log(runtime::log_level::warn, "node", "killed programs of an earlier start",
+                   {{"groups", killed.size()}});
     return {};
   }
 
@@ -79,8 +83,10 @@ class process_launcher final : public launcher {
     auto it = running_.find(lease);
     if (it == running_.end()) return;
     auto& r = it->second;
-    if (at_once) r.process->kill();
-    else if (r.kill_at_s == 0) r.process->terminate();
+    if (at_once)
+      r.process->kill();
+    else if (r.kill_at_s == 0)
+      r.process->terminate();
     if (r.kill_at_s == 0) r.kill_at_s = clock_.now_s() + grace_s;
   }
 
@@ -98,10 +104,12 @@ class process_launcher final : public launcher {
 
   expected<payload> read_log(lease_id lease, std::uint64_t offset) const override {
     std::ifstream in{log_of(lease), std::ios::binary};
-    if (!in) return refuse(reason::kind::unknown, fmt::format("lease {} has written no log here", lease));
+    if (!in)
+      return refuse(reason::kind::unknown, fmt::format("lease {} has written no log here", lease));
     in.seekg(0, std::ios::end);
     const auto size = static_cast<std::uint64_t>(in.tellg());
-    std::vector<std::byte> bytes(offset < size ? std::min<std::uint64_t>(chunk_bytes, size - offset) : 0);
+    std::vector<std::byte> bytes(offset < size ? std::min<std::uint64_t>(chunk_bytes, size - offset)
+                                               : 0);
     in.seekg(static_cast<std::streamoff>(offset));
     in.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
     return payload{std::move(bytes)};
@@ -120,17 +128,23 @@ class process_launcher final : public launcher {
     part_report p;
     p.lease = lease;
     const auto said = read_report(report_of(lease));
-    if (auto it = said.find("iterations"); it != said.end()) p.iterations = static_cast<std::uint64_t>(std::max(0.0, it->second));
+    if (auto it = said.find("iterations"); it != said.end())
+      p.iterations = static_cast<std::uint64_t>(std::max(0.0, it->second));
     if (auto it = said.find("peak_bytes"); it != said.end()) p.peak_bytes = it->second;
     if (!status) return p;
     p.exit_code = *status;
     const auto last_output = *status == 0 ? std::string{} : tail_of(log_of(lease), chunk_bytes);
-    if (*status == 0) p.now = part_report::state::succeeded;
-    else if (r.kill_at_s != 0) p.now = part_report::state::stopped;
-    else if (ran_out_of_memory(*status, last_output)) p.now = part_report::state::out_of_memory;
-    else p.now = part_report::state::failed;
+    if (*status == 0)
+      p.now = part_report::state::succeeded;
+    else if (r.kill_at_s != 0)
+      p.now = part_report::state::stopped;
+    else if (ran_out_of_memory(*status, last_output))
+      p.now = part_report::state::out_of_memory;
+    else
+      p.now = part_report::state::failed;
     if (p.now == part_report::state::failed) p.detail = fmt::format("exit status {}", *status);
-    if (p.now == part_report::state::out_of_memory) p.detail = fmt::format("out of memory (exit status {})", *status);
+    if (p.now == part_report::state::out_of_memory)
+      p.detail = fmt::format("out of memory (exit status {})", *status);
     return p;
   }
 
@@ -144,8 +158,9 @@ class process_launcher final : public launcher {
 bool ran_out_of_memory(int exit_code, std::string_view last_output) {
   if (exit_code == out_of_memory_exit) return true;
   if (exit_code == 0) return false;
-  for (std::string_view words : {"CUDA out of memory", "OutOfMemoryError", "CUDA_ERROR_OUT_OF_MEMORY", "cudaErrorMemoryAllocation",
-                                 "HIP out of memory"})
+  for (std::string_view words :
+       {"CUDA out of memory", "OutOfMemoryError", "CUDA_ERROR_OUT_OF_MEMORY",
+        "cudaErrorMemoryAllocation", "HIP out of memory"})
     if (last_output.find(words) != std::string_view::npos) return true;
   return false;
 }

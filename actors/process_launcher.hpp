@@ -7,8 +7,8 @@
 
 namespace troupe::actors {
 
-/// Starts programs as process groups of this machine. Logs are STATE/logs/LEASE.log. Whatever programs
-/// an earlier incarnation of this node left running are killed first.
+/// Starts programs as process groups of this machine. Logs are STATE/logs/LEASE.log. Whatever
+/// programs an earlier incarnation of this node left running are killed first.
 expected<std::shared_ptr<launcher>> make_process_launcher(const std::string& state_directory);
 
 /// Is this the end of a program that ran out of GPU memory? True for the agreed exit status

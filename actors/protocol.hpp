@@ -13,12 +13,13 @@
 #include "messages/message.hpp"
 #include "planners/policy.hpp"
 
-// The typed interfaces of the graph. What crosses hosts arrives as inbound<T>; the rest stays inside one.
+// The typed interfaces of the graph. What crosses hosts arrives as inbound<T>; the rest stays
+// inside one.
 
 namespace troupe::actors {
 
-/// A message from another host. While it lives, it holds one credit of its connection: the sender gets
-/// it back when the handler is done, so that no mailbox grows without bound.
+/// A message from another host. While it lives, it holds one credit of its connection: the sender
+/// gets it back when the handler is done, so that no mailbox grows without bound.
 template <class T>
 struct inbound {
   address from = 0;
@@ -64,10 +65,10 @@ struct proposal {
   std::vector<std::shared_ptr<const job_spec>> specs;  // one a decision
   struct expectation {
     double iteration_s = 0;
-    double bytes = 0;          // a GPU
+    double bytes = 0;  // a GPU
     bool out_of_memory = false;
   };
-  std::vector<expectation> expected;                   // one a decision
+  std::vector<expectation> expected;  // one a decision
 };
 
 /// The orchestrator is through with a proposal; what it refused, and why.
@@ -92,8 +93,9 @@ struct answer {
 };
 
 using scheduler_actor =
-    caf::typed_actor<caf::reacts_to<ledger_event>, caf::reacts_to<presence>, caf::reacts_to<plans_made>,
-                     caf::reacts_to<decide_now>, caf::reacts_to<settled>, caf::reacts_to<tick>,
+    caf::typed_actor<caf::reacts_to<ledger_event>, caf::reacts_to<presence>,
+                     caf::reacts_to<plans_made>, caf::reacts_to<decide_now>,
+                     caf::reacts_to<settled>, caf::reacts_to<tick>,
                      caf::reacts_to<inbound<query_jobs>>, caf::reacts_to<inbound<explain_job>>>;
 
 /// From now on, tell the scheduler everything, beginning with all that the journal holds.
@@ -111,7 +113,7 @@ using orchestrator_actor =
 struct plans_wanted {
   job_id job = 0;
   std::shared_ptr<const job_spec> spec;
-  double memory_factor = 1;   // how much more memory it needs than MARP predicts
+  double memory_factor = 1;  // how much more memory it needs than MARP predicts
   scheduler_actor reply_to;
 };
 
@@ -125,8 +127,8 @@ using gateway_actor = caf::typed_actor<caf::reacts_to<arrived>, caf::reacts_to<t
 using node_actor =
     caf::typed_actor<caf::reacts_to<arrived>, caf::reacts_to<work_done>, caf::reacts_to<tick>>;
 
-using client_actor =
-    caf::typed_actor<caf::replies_to<ask>::with<answer>, caf::reacts_to<arrived>, caf::reacts_to<tick>>;
+using client_actor = caf::typed_actor<caf::replies_to<ask>::with<answer>, caf::reacts_to<arrived>,
+                                      caf::reacts_to<tick>>;
 
 }  // namespace troupe::actors
 

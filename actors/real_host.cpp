@@ -5,8 +5,8 @@
 #include <ctime>
 #include <filesystem>
 
-#include <caf/all.hpp>
 #include <fmt/format.h>
+#include <caf/all.hpp>
 
 #include "actors/process_launcher.hpp"
 #include "runtime/log.hpp"
@@ -64,7 +64,8 @@ struct real_host::impl {
 real_host::real_host(std::unique_ptr<impl> i) : impl_{std::move(i)} {}
 real_host::~real_host() = default;
 
-expected<std::unique_ptr<real_host::impl>> real_host::open(real_host_options options, std::string name, address self) {
+expected<std::unique_ptr<real_host::impl>> real_host::open(real_host_options options,
+                                                           std::string name, address self) {
   hold_signals();
   auto i = std::make_unique<impl>();
   i->host.clock = std::make_shared<runtime::real_clock>();
@@ -74,7 +75,9 @@ expected<std::unique_ptr<real_host::impl>> real_host::open(real_host_options opt
   if (!options.state.empty()) {
     std::error_code failed;
     std::filesystem::create_directories(options.state, failed);
-    if (failed) return refuse(reason::kind::invalid, fmt::format("{}: cannot be made: {}", options.state, failed.message()));
+    if (failed)
+      return refuse(reason::kind::invalid,
+                    fmt::format("{}: cannot be made: {}", options.state, failed.message()));
   }
   runtime::zeromq_options z;
   z.name = std::move(name);
@@ -93,10 +96,11 @@ expected<std::unique_ptr<real_host::impl>> real_host::open(real_host_options opt
   return i;
 }
 
-expected<std::unique_ptr<real_host>> real_host::controller(real_host_options options,
-                                                           std::shared_ptr<const planners::policy> policy, bool local) {
+expected<std::unique_ptr<real_host>> real_host::controller(
+    real_host_options options, std::shared_ptr<const planners::policy> policy, bool local) {
   const auto file = (std::filesystem::path{options.state} / "journal.sqlite").string();
-  auto i = open(std::move(options), host_name(*options.cluster, controller_address), controller_address);
+  auto i =
+      open(std::move(options), host_name(*options.cluster, controller_address), controller_address);
   if (!i) return tl::unexpected<reason>(i.error());
   auto journal = runtime::sqlite_journal::open(file);
   if (!journal) return tl::unexpected<reason>(journal.error());
@@ -110,7 +114,8 @@ expected<std::unique_ptr<real_host>> real_host::controller(real_host_options opt
   return std::unique_ptr<real_host>{new real_host{std::move(*i)}};
 }
 
-expected<std::unique_ptr<real_host>> real_host::gateway(real_host_options options, std::uint32_t datacenter) {
+expected<std::unique_ptr<real_host>> real_host::gateway(real_host_options options,
+                                                        std::uint32_t datacenter) {
   const auto self = gateway_address(datacenter);
   auto i = open(std::move(options), host_name(*options.cluster, self), self);
   if (!i) return tl::unexpected<reason>(i.error());
@@ -130,15 +135,19 @@ expected<std::unique_ptr<real_host>> real_host::node(real_host_options options, 
   return std::unique_ptr<real_host>{new real_host{std::move(*i)}};
 }
 
-expected<std::unique_ptr<real_host>> real_host::client(real_host_options options, double patience_s) {
+expected<std::unique_ptr<real_host>> real_host::client(real_host_options options,
+                                                       double patience_s) {
   auto i = open(std::move(options), "client", first_client_address);
   if (!i) return tl::unexpected<reason>(i.error());
   (*i)->client = start_client(*(*i)->system, (*i)->host);
-  if (auto ok = (*i)->net->wait_until_greeted(patience_s); !ok) return tl::unexpected<reason>(ok.error());
+  if (auto ok = (*i)->net->wait_until_greeted(patience_s); !ok)
+    return tl::unexpected<reason>(ok.error());
   return std::unique_ptr<real_host>{new real_host{std::move(*i)}};
 }
 
-std::string real_host::endpoint() const { return impl_->net->endpoint(); }
+std::string real_host::endpoint() const {
+  return impl_->net->endpoint();
+}
 
 expected<void> real_host::run() {
   sigset_t set;
@@ -147,7 +156,9 @@ expected<void> real_host::run() {
   sigaddset(&set, SIGTERM);
   const timespec look_every{0, 100'000'000};
   while (sigtimedwait(&set, nullptr, &look_every) < 0) {
-    if (impl_->failed) return refuse(reason::kind::unavailable, "an actor of this host has failed; its last words are above");
+    if (impl_->failed)
+      return refuse(reason::kind::unavailable,
+                    "an actor of this host has failed; its last words are above");
     if (auto why = impl_->net->refused()) return tl::unexpected<reason>(*why);
   }
   return {};
@@ -158,7 +169,9 @@ answer real_host::ask(message request, double patience_s) {
   answer result;
   self->request(impl_->client, caf::infinite, actors::ask{std::move(request), patience_s})
       .receive([&](const answer& a) { result = a; },
-               [&](const caf::error& e) { result.reply = refuse(reason::kind::unavailable, caf::to_string(e)); });
+               [&](const caf::error& e) {
+                 result.reply = refuse(reason::kind::unavailable, caf::to_string(e));
+               });
   return result;
 }
 

@@ -12,18 +12,19 @@ namespace troupe::actors {
 /// One process of a real cluster.
 struct real_host_options {
   std::shared_ptr<const troupe::cluster> cluster;
-  std::string listen;             // controller, gateways: tcp://address:port or ipc://path
-  std::string upstream;           // gateways, clients: the controller; nodes: their gateway
-  std::string keys;               // directory; empty: none
-  std::string state;              // directory for the journal, logs and process records
+  std::string listen;    // controller, gateways: tcp://address:port or ipc://path
+  std::string upstream;  // gateways, clients: the controller; nodes: their gateway
+  std::string keys;      // directory; empty: none
+  std::string state;     // directory for the journal, logs and process records
 };
 
 /// A process's actors over the real world: CAF's scheduler, ZeroMQ, SQLite, the machine's clock.
 class real_host {
  public:
-  static expected<std::unique_ptr<real_host>> controller(real_host_options options,
-                                                         std::shared_ptr<const planners::policy> policy, bool local);
-  static expected<std::unique_ptr<real_host>> gateway(real_host_options options, std::uint32_t datacenter);
+  static expected<std::unique_ptr<real_host>> controller(
+      real_host_options options, std::shared_ptr<const planners::policy> policy, bool local);
+  static expected<std::unique_ptr<real_host>> gateway(real_host_options options,
+                                                      std::uint32_t datacenter);
   static expected<std::unique_ptr<real_host>> node(real_host_options options, node_index n);
   /// Waits until the controller has welcomed it.
   static expected<std::unique_ptr<real_host>> client(real_host_options options, double patience_s);
@@ -41,7 +42,8 @@ class real_host {
  private:
   struct impl;
   explicit real_host(std::unique_ptr<impl> i);
-  static expected<std::unique_ptr<impl>> open(real_host_options options, std::string name, address self);
+  static expected<std::unique_ptr<impl>> open(real_host_options options, std::string name,
+                                              address self);
   std::unique_ptr<impl> impl_;
 };
 

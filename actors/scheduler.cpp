@@ -12,8 +12,9 @@
 
 namespace troupe::actors {
 
-void scheduler_state::start(scheduler_actor::pointer self, runtime::host h, scheduler_options options,
-                            orchestrator_actor orchestrator, estimator_actor estimator) {
+void scheduler_state::start(scheduler_actor::pointer self, runtime::host h,
+                            scheduler_options options, orchestrator_actor orchestrator,
+                            estimator_actor estimator) {
   self_ = self;
   host_ = std::move(h);
   options_ = std::move(options);
@@ -27,7 +28,8 @@ void scheduler_state::start(scheduler_actor::pointer self, runtime::host h, sche
   if (options_.policy->round_s() > 0) self_->send(scheduler_actor{self_}, tick{});
 }
 
-// -- the job table -------------------------------------------------------------------------------------
+// -- the job table
+// -------------------------------------------------------------------------------------
 
 void scheduler_state::learn(const journal_entry& e) {
   job_id job = 0;
@@ -94,18 +96,24 @@ void scheduler_state::place(const job_record& j) {
   const auto plans = plans_.find(j.id);
   const bool known = plans != plans_.end() && plans->second.memory_factor == j.memory_factor;
   if (!known && !is_final(j.state)) want_plans(j);
-  if (known && j.state == job_state::waiting) waiting_.insert_or_assign(j.id, view_of(j));
-  else waiting_.erase(j.id);
-  if (known && j.state == job_state::running) running_.insert_or_assign(j.id, view_of(j));
-  else running_.erase(j.id);
+  if (known && j.state == job_state::waiting)
+    waiting_.insert_or_assign(j.id, view_of(j));
+  else
+    waiting_.erase(j.id);
+  if (known && j.state == job_state::running)
+    running_.insert_or_assign(j.id, view_of(j));
+  else
+    running_.erase(j.id);
   if (j.state == job_state::running || is_final(j.state)) moves_.erase(j.id);
   if (j.state != job_state::running) something_changed();
 }
 
 void scheduler_state::learn(const presence& p) {
   if (is_gateway(*options_.cluster, p.who)) {
-    if (p.present) gateways_present_.insert(p.who);
-    else gateways_present_.erase(p.who);
+    if (p.present)
+      gateways_present_.insert(p.who);
+    else
+      gateways_present_.erase(p.who);
     return;
   }
   const auto n = node_of(*options_.cluster, p.who);
@@ -114,9 +122,12 @@ void scheduler_state::learn(const presence& p) {
   something_changed();
 }
 
-void scheduler_state::refresh_idle(node_index n) { idle_->set_idle(n, present_[n] ? ledger_->idle(n) : 0); }
+void scheduler_state::refresh_idle(node_index n) {
+  idle_->set_idle(n, present_[n] ? ledger_->idle(n) : 0);
+}
 
-// -- deciding ------------------------------------------------------------------------------------------
+// -- deciding
+// ------------------------------------------------------------------------------------------
 
 planners::snapshot scheduler_state::look() const {
   return {host_.clock->now_s(), *options_.cluster, *idle_, waiting_, running_};
@@ -170,21 +181,25 @@ void scheduler_state::learn(const settled& s) {
 void scheduler_state::retry_moves() {
   std::vector<planners::decision> now_possible;
   for (const auto& [id, d] : moves_)
-    if (waiting_.contains(id) && planners::fits(*options_.cluster, *idle_, d.how, d.where)) now_possible.push_back(d);
+    if (waiting_.contains(id) && planners::fits(*options_.cluster, *idle_, d.how, d.where))
+      now_possible.push_back(d);
   propose(std::move(now_possible));
 }
 
-// -- what people ask -----------------------------------------------------------------------------------
+// -- what people ask
+// -----------------------------------------------------------------------------------
 
 job_status scheduler_state::status_of(const job_record& j) const {
-  return {j.id, j.spec->name, j.state, j.submitted_s, j.started_s, j.ended_s, j.attempts, j.how, j.where,
-          j.iterations_done, j.predicted_bytes, j.peak_bytes, j.detail};
+  return {j.id,       j.spec->name, j.state, j.submitted_s,     j.started_s,       j.ended_s,
+          j.attempts, j.how,        j.where, j.iterations_done, j.predicted_bytes, j.peak_bytes,
+          j.detail};
 }
 
 void scheduler_state::answer(address from, const query_jobs& q) {
   constexpr std::size_t shown_ended = 100;
   const auto& c = *options_.cluster;
-  query_reply reply{q.request, std::string{options_.policy->name()}, host_.clock->now_s(), {}, {}, {}};
+  query_reply reply{q.request, std::string{options_.policy->name()}, host_.clock->now_s(), {}, {},
+                    {}};
   if (const auto* j = ledger_->job(q.job)) reply.jobs.push_back(status_of(*j));
   if (q.job == 0) {
     std::size_t ended = ledger_->jobs().size() - ledger_->unfinished();
@@ -198,7 +213,8 @@ void scheduler_state::answer(address from, const query_jobs& q) {
     reply.nodes.push_back({n, node.name, c.gpu_of(n).name, present_[n], node.gpus, idle_->idle(n)});
   }
   for (std::uint32_t d = 0; d < c.datacenters.size(); ++d)
-    if (!gateways_present_.contains(gateway_address(d))) reply.gateways_absent.push_back(c.datacenters[d].name);
+    if (!gateways_present_.contains(gateway_address(d)))
+      reply.gateways_absent.push_back(c.datacenters[d].name);
   post(host_, from, reply);
 }
 
@@ -220,20 +236,24 @@ std::string scheduler_state::summary_of(const job_record& j) const {
   const auto& c = *options_.cluster;
   std::string where;
   for (const auto& share : j.where)
-    where += fmt::format("{}{} of {} ({})", where.empty() ? "" : ", ", share.gpus, c.nodes[share.node].name,
-                         c.gpu_of(share.node).name);
+    where += fmt::format("{}{} of {} ({})", where.empty() ? "" : ", ", share.gpus,
+                         c.nodes[share.node].name, c.gpu_of(share.node).name);
   const auto how = fmt::format("data {} x tensor {}", j.how.data_parallel, j.how.tensor_parallel);
   switch (j.state) {
     case job_state::waiting:
       if (!plans_.contains(j.id)) return "its plans are being made";
       return options_.policy->why_waiting(look(), j.id).text;
     case job_state::running:
-      return fmt::format("runs on GPUs {} with {}, predicted {:.2f} GB a GPU", where, how, j.predicted_bytes / bytes_per_gb);
-    case job_state::stopping: return fmt::format("is being stopped on GPUs {}: {}", where, j.detail);
+      return fmt::format("runs on GPUs {} with {}, predicted {:.2f} GB a GPU", where, how,
+                         j.predicted_bytes / bytes_per_gb);
+    case job_state::stopping:
+      return fmt::format("is being stopped on GPUs {}: {}", where, j.detail);
     case job_state::finished:
-      return fmt::format("finished after {:.0f} s ({} attempt{}), last on GPUs {} with {}", j.ended_s - j.submitted_s,
-                         j.attempts, j.attempts == 1 ? "" : "s", where, how);
-    default: return fmt::format("{}: {}", to_string(j.state), j.detail);
+      return fmt::format("finished after {:.0f} s ({} attempt{}), last on GPUs {} with {}",
+                         j.ended_s - j.submitted_s, j.attempts, j.attempts == 1 ? "" : "s", where,
+                         how);
+    default:
+      return fmt::format("{}: {}", to_string(j.state), j.detail);
   }
 }
 
@@ -246,15 +266,18 @@ std::vector<considered_plan> scheduler_state::consider(const job_record& j) cons
   for (const auto& p : *it->second.plans) {
     considered_plan considered{p, false, {}};
     const double gb = p.bytes_per_gpu / bytes_per_gb;
-    if (placed && p.data_parallel == j.how.data_parallel && p.tensor_parallel == j.how.tensor_parallel) {
+    if (placed && p.data_parallel == j.how.data_parallel &&
+        p.tensor_parallel == j.how.tensor_parallel) {
       considered.chosen = seen_chosen = true;
       considered.verdict = "chosen: the first that idle GPUs could serve";
     } else if (placed) {
-      considered.verdict = seen_chosen ? "ranks below the chosen one" : "ranks higher, but idle GPUs could not serve it then";
+      considered.verdict = seen_chosen ? "ranks below the chosen one"
+                                       : "ranks higher, but idle GPUs could not serve it then";
     } else {
       const auto idle = idle_->idle_above(p.bytes_per_gpu);
-      considered.verdict = fmt::format("needs {} GPU{} of more than {:.2f} GB; {} {} idle", p.gpus(), p.gpus() == 1 ? "" : "s",
-                                       gb, idle, idle == 1 ? "is" : "are");
+      considered.verdict =
+          fmt::format("needs {} GPU{} of more than {:.2f} GB; {} {} idle", p.gpus(),
+                      p.gpus() == 1 ? "" : "s", gb, idle, idle == 1 ? "is" : "are");
     }
     result.push_back(std::move(considered));
   }
@@ -263,7 +286,8 @@ std::vector<considered_plan> scheduler_state::consider(const job_record& j) cons
 
 scheduler_actor::behavior_type scheduler(scheduler_actor::stateful_pointer<scheduler_state> self,
                                          runtime::host h, scheduler_options options,
-                                         orchestrator_actor orchestrator, estimator_actor estimator) {
+                                         orchestrator_actor orchestrator,
+                                         estimator_actor estimator) {
   auto& s = self->state;
   s.start(self, std::move(h), std::move(options), std::move(orchestrator), std::move(estimator));
   return {

@@ -19,7 +19,8 @@ namespace troupe::actors {
 struct scheduler_options {
   std::shared_ptr<const troupe::cluster> cluster;
   std::shared_ptr<const planners::policy> policy;
-  /// Told how long each decide() took, in real microseconds, and how many jobs it started or stopped.
+  /// Told how long each decide() took, in real microseconds, and how many jobs it started or
+  /// stopped.
   std::function<void(double, std::size_t)> on_decision;
 };
 
@@ -64,19 +65,20 @@ class scheduler_state {
   std::vector<bool> present_;
   std::set<address> gateways_present_;
   std::map<job_id, planners::job_view> waiting_, running_;
-  std::map<job_id, plans_made> plans_;                 // of every job that has not ended
-  std::map<job_id, double> wanted_;                    // plans being made: for which memory factor
+  std::map<job_id, plans_made> plans_;  // of every job that has not ended
+  std::map<job_id, double> wanted_;     // plans being made: for which memory factor
   // Starts that wait for GPUs which are being freed, until the policy is asked again.
   std::map<job_id, planners::decision> moves_;
-  std::map<job_id, planners::decision> proposed_;      // starts of the proposal in flight
+  std::map<job_id, planners::decision> proposed_;  // starts of the proposal in flight
   std::uint64_t proposals_ = 0;
-  bool in_flight_ = false;    // a proposal is not settled yet: what it took is not in the snapshot
-  bool asked_ = false;        // a decide_now is on its way
+  bool in_flight_ = false;  // a proposal is not settled yet: what it took is not in the snapshot
+  bool asked_ = false;      // a decide_now is on its way
   bool changed_ = false;
 };
 
 scheduler_actor::behavior_type scheduler(scheduler_actor::stateful_pointer<scheduler_state> self,
                                          runtime::host h, scheduler_options options,
-                                         orchestrator_actor orchestrator, estimator_actor estimator);
+                                         orchestrator_actor orchestrator,
+                                         estimator_actor estimator);
 
 }  // namespace troupe::actors

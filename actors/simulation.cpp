@@ -10,7 +10,8 @@
 
 namespace troupe::actors {
 
-// -- the record ----------------------------------------------------------------------------------------
+// -- the record
+// ----------------------------------------------------------------------------------------
 
 void workload_record::take(const journal_entry& e) {
   std::visit([this](const auto& entry) { on(entry); }, e);
@@ -21,8 +22,10 @@ void workload_record::note(double at_s, int gpus, int waiting) {
   p.at_s = at_s;
   p.gpus_held = static_cast<std::uint32_t>(static_cast<int>(p.gpus_held) + gpus);
   p.jobs_waiting = static_cast<std::uint32_t>(static_cast<int>(p.jobs_waiting) + waiting);
-  if (!usage_.empty() && usage_.back().at_s == at_s) usage_.back() = p;
-  else usage_.push_back(p);
+  if (!usage_.empty() && usage_.back().at_s == at_s)
+    usage_.back() = p;
+  else
+    usage_.push_back(p);
 }
 
 void workload_record::on(const job_accepted& e) {
@@ -70,7 +73,8 @@ void workload_record::on(const job_ended& e) {
   if (std::exchange(waits_[e.job], false)) note(e.at_s, 0, -1);
 }
 
-// -- the table -----------------------------------------------------------------------------------------
+// -- the table
+// -----------------------------------------------------------------------------------------
 
 namespace {
 
@@ -131,14 +135,16 @@ bool has_faults(const fault_plan& f) {
 
 expected<policy_result> simulate(const simulation_options& options, std::vector<arrival> workload) {
   std::shared_ptr<const planners::policy> policy = planners::make_policy(options.policy);
-  if (!policy) return refuse(reason::kind::unknown, fmt::format("there is no policy '{}'", options.policy));
+  if (!policy)
+    return refuse(reason::kind::unknown, fmt::format("there is no policy '{}'", options.policy));
   const runtime::stopwatch watch;
   const auto jobs = workload.size();
   auto record = std::make_shared<workload_record>();
   std::vector<double> decisions_us;
   virtual_cluster_options v;
-  v.cluster = has_faults(options.faults) ? options.cluster
-                                         : std::make_shared<const troupe::cluster>(with_rare_heartbeats(*options.cluster));
+  v.cluster = has_faults(options.faults)
+                  ? options.cluster
+                  : std::make_shared<const troupe::cluster>(with_rare_heartbeats(*options.cluster));
   v.policy = policy;
   v.seed = options.seed;
   v.faults = options.faults;
@@ -152,8 +158,9 @@ expected<policy_result> simulate(const simulation_options& options, std::vector<
   while (!all_ended()) {
     const double until_s = cluster.world().now_s() + step_s;
     if (until_s > limit_s)
-      return refuse(reason::kind::invalid, fmt::format("{} of {} jobs have not ended after ten years of virtual time",
-                                                       jobs - record->ended(), jobs));
+      return refuse(reason::kind::invalid,
+                    fmt::format("{} of {} jobs have not ended after ten years of virtual time",
+                                jobs - record->ended(), jobs));
     cluster.world().run_until(all_ended, until_s);
     if (options.progress) options.progress(record->ended(), jobs, cluster.world().now_s());
   }

@@ -17,11 +17,11 @@ struct job_outcome {
   std::string name;
   job_state state = job_state::waiting;
   double submitted_s = 0, started_s = 0, ended_s = 0;
-  double held_s = 0;                  // with GPUs
+  double held_s = 0;  // with GPUs
   double gpu_seconds = 0;
   std::uint32_t attempts = 0, out_of_memory = 0;
   double samples = 0;
-  plan how;                           // of the last attempt
+  plan how;  // of the last attempt
   std::vector<node_index> nodes;
 
   double completion_s() const { return ended_s - submitted_s; }
@@ -66,7 +66,8 @@ class workload_record {
 };
 
 /// One policy's row of the table. Times in s; throughput in samples/s, the mean over jobs of their
-/// samples per second with GPUs; utilisation is the share of GPU time held until the last job ended.
+/// samples per second with GPUs; utilisation is the share of GPU time held until the last job
+/// ended.
 struct policy_result {
   std::string policy;
   std::size_t jobs = 0, finished = 0, failed = 0;

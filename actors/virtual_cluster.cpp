@@ -17,10 +17,13 @@ constexpr address client_address = first_client_address + 1;
 constexpr double forever_s = 1e12;
 
 /// Asks on behalf of somebody outside the actor system, and hands the answer to a function.
-void ask_through(caf::actor_system& system, const client_actor& client, message request, double patience_s,
-                 std::function<void(const answer&)> done) {
-  system.spawn([client, request = std::move(request), patience_s, done = std::move(done)](caf::event_based_actor* self) {
-    self->request(client, caf::infinite, ask{request, patience_s}).then([done](const answer& a) { done(a); });
+void ask_through(caf::actor_system& system, const client_actor& client, message request,
+                 double patience_s, std::function<void(const answer&)> done) {
+  system.spawn([client, request = std::move(request), patience_s,
+                done = std::move(done)](caf::event_based_actor* self) {
+    self->request(client, caf::infinite, ask{request, patience_s}).then([done](const answer& a) {
+      done(a);
+    });
   });
 }
 
@@ -34,11 +37,13 @@ virtual_cluster::virtual_cluster(virtual_cluster_options options)
   auto& system = world_.system();
   world_.add_host(controller_address, [this, c, &system](const runtime::host& h) {
     told_->journal = h.journal;
-    return start_controller(system, h, {c, options_.policy, false, options_.on_entry, options_.on_decision,
-                                        options_.on_ledger, options_.act_before_journal});
+    return start_controller(system, h,
+                            {c, options_.policy, false, options_.on_entry, options_.on_decision,
+                             options_.on_ledger, options_.act_before_journal});
   });
   for (std::uint32_t d = 0; d < c->datacenters.size(); ++d)
-    world_.add_host(gateway_address(d), [c, &system](const runtime::host& h) { return start_gateway(system, h, c); });
+    world_.add_host(gateway_address(d),
+                    [c, &system](const runtime::host& h) { return start_gateway(system, h, c); });
   for (node_index n = 0; n < c->nodes.size(); ++n)
     world_.add_host(node_address(*c, n), [this, c, n, &system](const runtime::host& h) {
       node_options how{c, nullptr, [this, a = h.self] { return world_.slowdown(a); }, {}};
@@ -61,23 +66,28 @@ void virtual_cluster::submit(std::vector<arrival> workload) {
   for (auto& a : workload) {
     auto request = std::make_shared<message>(submit_job{requests.next() | 1, std::move(a.spec)});
     world_.at(a.at_s, [this, request, told = told_] {
-      ask_through(world_.system(), client_, std::move(*request), forever_s, [told](const answer& reply) {
-        if (!reply.reply) return;
-        if (const auto* accepted = std::get_if<submit_reply>(&reply.reply->first); accepted && accepted->job != 0)
-          told->accepted.push_back(accepted->job);
-      });
+      ask_through(world_.system(), client_, std::move(*request), forever_s,
+                  [told](const answer& reply) {
+                    if (!reply.reply) return;
+                    if (const auto* accepted = std::get_if<submit_reply>(&reply.reply->first);
+                        accepted && accepted->job != 0)
+                      told->accepted.push_back(accepted->job);
+                  });
     });
   }
 }
 
 answer virtual_cluster::ask(message request, double limit_s) {
   auto box = std::make_shared<std::vector<answer>>();
-  ask_through(world_.system(), client_, std::move(request), limit_s, [box](const answer& a) { box->push_back(a); });
+  ask_through(world_.system(), client_, std::move(request), limit_s,
+              [box](const answer& a) { box->push_back(a); });
   world_.run_until([box] { return !box->empty(); }, world_.now_s() + 2 * limit_s);
   return box->empty() ? answer{} : box->front();
 }
 
-const std::vector<job_id>& virtual_cluster::accepted() const { return told_->accepted; }
+const std::vector<job_id>& virtual_cluster::accepted() const {
+  return told_->accepted;
+}
 
 std::vector<journal_entry> virtual_cluster::journal() const {
   std::vector<journal_entry> entries;

@@ -26,8 +26,8 @@ struct virtual_cluster_options {
   bool act_before_journal = false;
 };
 
-/// A whole cluster in virtual time: the controller, every gateway and node, and one client that hands
-/// in a workload and repeats itself until each job is accepted.
+/// A whole cluster in virtual time: the controller, every gateway and node, and one client that
+/// hands in a workload and repeats itself until each job is accepted.
 class virtual_cluster {
  public:
   explicit virtual_cluster(virtual_cluster_options options);
@@ -36,7 +36,8 @@ class virtual_cluster {
   /// Hands the jobs in at their times.
   void submit(std::vector<arrival> workload);
 
-  /// Sends one request and runs the world until it is answered or `limit_s` of its time have passed.
+  /// Sends one request and runs the world until it is answered or `limit_s` of its time have
+  /// passed.
   answer ask(message request, double limit_s = 60);
 
   /// The numbers of the jobs that the client was told of, in the order in which it heard.

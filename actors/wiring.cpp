@@ -19,8 +19,8 @@ std::vector<caf::actor> listen(const runtime::host& h, const Handle& first) {
   return {receiver};
 }
 
-/// The controller's door: hands each message to the actor that it is for, and passes on what is not the
-/// controller's own (a node's answer to a client).
+/// The controller's door: hands each message to the actor that it is for, and passes on what is not
+/// the controller's own (a node's answer to a client).
 class controller_door {
  public:
   controller_door(runtime::host h, orchestrator_actor o, scheduler_actor s)
@@ -42,11 +42,13 @@ class controller_door {
 
  private:
   template <class T>
-  void hand_over(address from, T& m, const payload& raw, const std::shared_ptr<const void>& credit) const {
+  void hand_over(address from, T& m, const payload& raw,
+                 const std::shared_ptr<const void>& credit) const {
     if constexpr (std::is_same_v<T, query_jobs> || std::is_same_v<T, explain_job>)
       caf::anon_send(scheduler_, inbound<T>{from, std::move(m), raw, credit});
     else if constexpr (std::is_same_v<T, node_report> || std::is_same_v<T, membership> ||
-                       std::is_same_v<T, submit_job> || std::is_same_v<T, cancel_job> || std::is_same_v<T, read_log>)
+                       std::is_same_v<T, submit_job> || std::is_same_v<T, cancel_job> ||
+                       std::is_same_v<T, read_log>)
       caf::anon_send(orchestrator_, inbound<T>{from, std::move(m), raw, credit});
     // Anything else is an answer, and the controller asks nothing.
   }
@@ -65,10 +67,11 @@ door_actor::behavior_type door(door_actor::pointer, controller_door d) {
 std::vector<caf::actor> start_controller(caf::actor_system& system, const runtime::host& h,
                                          const controller_options& options) {
   auto o = system.spawn(orchestrator, h,
-                        orchestrator_options{options.cluster, options.local, options.on_entry, options.on_ledger,
-                                             options.act_before_journal});
+                        orchestrator_options{options.cluster, options.local, options.on_entry,
+                                             options.on_ledger, options.act_before_journal});
   auto e = system.spawn(estimator, options.cluster, o);
-  auto s = system.spawn(scheduler, h, scheduler_options{options.cluster, options.policy, options.on_decision}, o, e);
+  auto s = system.spawn(
+      scheduler, h, scheduler_options{options.cluster, options.policy, options.on_decision}, o, e);
   auto d = system.spawn(door, controller_door{h, o, s});
   auto result = listen(h, d);
   result.push_back(caf::actor_cast<caf::actor>(o));
@@ -82,7 +85,8 @@ std::vector<caf::actor> start_gateway(caf::actor_system& system, const runtime::
   return listen(h, system.spawn(gateway, h, std::move(c)));
 }
 
-std::vector<caf::actor> start_node(caf::actor_system& system, const runtime::host& h, node_options options) {
+std::vector<caf::actor> start_node(caf::actor_system& system, const runtime::host& h,
+                                   node_options options) {
   return listen(h, system.spawn(node, h, std::move(options)));
 }
 

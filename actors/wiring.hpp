@@ -14,21 +14,23 @@
 #include "planners/policy.hpp"
 #include "runtime/host.hpp"
 
-// Joins the graph's actors to a host of some world. Which world it is, the host knows and nobody else.
+// Joins the graph's actors to a host of some world. Which world it is, the host knows and nobody
+// else.
 
 namespace troupe::actors {
 
 struct controller_options {
   std::shared_ptr<const troupe::cluster> cluster;
   std::shared_ptr<const planners::policy> policy;
-  bool local = false;                                              // all nodes are this machine
-  std::function<void(const journal_entry&)> on_entry;              // durable entries, as they come
-  std::function<void(double us, std::size_t n)> on_decision;       // what each decision cost
-  std::function<void(const ledger&)> on_ledger;                    // now and then
-  bool act_before_journal = false;                                 // a planted bug; see orchestrator.hpp
+  bool local = false;                                         // all nodes are this machine
+  std::function<void(const journal_entry&)> on_entry;         // durable entries, as they come
+  std::function<void(double us, std::size_t n)> on_decision;  // what each decision cost
+  std::function<void(const ledger&)> on_ledger;               // now and then
+  bool act_before_journal = false;                            // a planted bug; see orchestrator.hpp
 };
 
-/// Each starts a host's actors, the one that receives its frames first, and lets its transport talk to it.
+/// Each starts a host's actors, the one that receives its frames first, and lets its transport talk
+/// to it.
 std::vector<caf::actor> start_controller(caf::actor_system& system, const runtime::host& h,
                                          const controller_options& options);
 std::vector<caf::actor> start_gateway(caf::actor_system& system, const runtime::host& h,

@@ -21,7 +21,9 @@ struct host_options {
   actors::real_host_options real() const { return {cluster, listen, upstream, keys, state}; }
 };
 
-/// Says that the host is there, runs it until it is told to stop, and says why if that was not asked for.
-int run_host(output& out, const std::string& name, expected<std::unique_ptr<actors::real_host>> host);
+/// Says that the host is there, runs it until it is told to stop, and says why if that was not
+/// asked for.
+int run_host(output& out, const std::string& name,
+             expected<std::unique_ptr<actors::real_host>> host);
 
 }  // namespace troupe::cli

@@ -36,8 +36,10 @@ class jobs_verb final : public verb {
     }
     if (everything_) add_nodes(*reply, document);
     out.document(document);
-    if (jobs.empty()) out.line("No jobs{}.", everything_ ? "" : " wait or run");
-    else out.text(jobs.text());
+    if (jobs.empty())
+      out.line("No jobs{}.", everything_ ? "" : " wait or run");
+    else
+      out.text(jobs.text());
     if (everything_ && job_ == 0) show_nodes(out, *reply);
     return exit_done;
   }

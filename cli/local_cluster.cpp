@@ -23,8 +23,14 @@ std::string flat(std::string name) {
   return name;
 }
 
-// A Unix socket's path may have no more than 107 bytes.
-constexpr std::size_t longest_socket_path = 100;
+/// A Unix socket's path may have no more than 107 bytes: where the state lies deep, sockets lie
+/// elsewhere.
+fs::path socket_directory(const fs::path& state) {
+  constexpr std::size_t longest_state = 70;
+  if (state.native().size() <= longest_state) return state / "sockets";
+  return fs::temp_directory_path() /
+         fmt::format("troupe-{:x}", std::hash<std::string>{}(state.string()));
+}
 
 }  // namespace
 
@@ -35,16 +41,13 @@ expected<std::unique_ptr<local_cluster>> local_cluster::start(local_cluster_opti
   options.state = fs::absolute(options.state).lexically_normal().string();
   options.cluster_file = fs::absolute(options.cluster_file).lexically_normal().string();
   std::error_code failed;
-  fs::create_directories(fs::path{options.state} / "sockets", failed);
+  fs::create_directories(socket_directory(options.state), failed);
   if (!failed) fs::create_directories(fs::path{options.state} / "output", failed);
   if (failed)
-    return refuse(reason::kind::invalid, fmt::format("{}: cannot be made: {}", options.state, failed.message()));
+    return refuse(reason::kind::invalid,
+                  fmt::format("{}: cannot be made: {}", options.state, failed.message()));
   result->options_ = std::move(options);
   result->describe(*c);
-  for (const auto& [name, endpoint] : result->endpoints_)
-    if (endpoint.size() > longest_socket_path)
-      return refuse(reason::kind::invalid,
-                    fmt::format("{} is too long for a socket's path: choose a shorter --state, or --port", endpoint));
   for (const auto& name : result->names_)
     if (auto ok = result->launch(name); !ok) return tl::unexpected<reason>(ok.error());
   std::ofstream{address_file(result->options_.state)} << result->controller_address() << '\n';
@@ -54,15 +57,17 @@ expected<std::unique_ptr<local_cluster>> local_cluster::start(local_cluster_opti
 void local_cluster::describe(const troupe::cluster& c) {
   int port = options_.port;
   auto endpoint = [&](const std::string& name) {
-    return options_.port > 0 ? fmt::format("tcp://127.0.0.1:{}", port++)
-                             : fmt::format("ipc://{}/sockets/{}", options_.state, flat(name));
+    return options_.port > 0
+               ? fmt::format("tcp://127.0.0.1:{}", port++)
+               : fmt::format("ipc://{}", (socket_directory(options_.state) / flat(name)).string());
   };
   const auto self = fs::read_symlink("/proc/self/exe").string();
   auto add = [&](const std::string& name, const std::string& verb, std::vector<std::string> rest) {
     names_.push_back(name);
     auto& command = commands_[name];
-    command = {self, verb, "--cluster", options_.cluster_file, "--state",
-               (fs::path{options_.state} / flat(name)).string()};
+    command = {self,        verb,
+               "--cluster", options_.cluster_file,
+               "--state",   (fs::path{options_.state} / flat(name)).string()};
     if (!options_.keys.empty()) command.insert(command.end(), {"--keys", options_.keys});
     command.insert(command.end(), rest.begin(), rest.end());
   };
@@ -73,7 +78,8 @@ void local_cluster::describe(const troupe::cluster& c) {
     const auto name = d.name + "/gateway";
     endpoints_[name] = endpoint(name);
     add(name, "gateway",
-        {"--datacenter", d.name, "--listen", endpoints_[name], "--controller", endpoints_["controller"]});
+        {"--datacenter", d.name, "--listen", endpoints_[name], "--controller",
+         endpoints_["controller"]});
   }
   for (const auto& n : c.nodes)
     add(n.name, "node",

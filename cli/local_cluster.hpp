@@ -13,14 +13,14 @@ namespace troupe::cli {
 
 struct local_cluster_options {
   std::string cluster_file;
-  std::string state;             // a directory; each process has one of its own in it
+  std::string state;  // a directory; each process has one of its own in it
   std::string policy = "frenzy";
   std::string keys;
-  int port = 0;                  // first of as many tcp ports as there are listeners; 0: ipc
+  int port = 0;  // first of as many tcp ports as there are listeners; 0: ipc
 };
 
-/// A cluster on this machine: a process for the controller, each gateway and each node, every one the
-/// same program with another verb. They end with this object.
+/// A cluster on this machine: a process for the controller, each gateway and each node, every one
+/// the same program with another verb. They end with this object.
 class local_cluster {
  public:
   static expected<std::unique_ptr<local_cluster>> start(local_cluster_options options);

@@ -16,8 +16,9 @@ std::string address_file(const std::string& state) {
 }
 
 void remote::options(CLI::App& app) {
-  app.add_option("--controller", controller_,
-                 "Its address, tcp://host:port or ipc://path; else what STATE/controller.address says");
+  app.add_option(
+      "--controller", controller_,
+      "Its address, tcp://host:port or ipc://path; else what STATE/controller.address says");
   app.add_option("--state", state_, "The directory that `troupe up` uses")->capture_default_str();
   app.add_option("--keys", keys_, "Directory with the client's key, where the cluster has keys");
   app.add_option("--patience", patience_s_, "Seconds to wait for an answer")->capture_default_str();
@@ -28,19 +29,19 @@ expected<void> remote::connect() {
   if (controller_.empty()) {
     std::ifstream in{address_file(state_)};
     if (!std::getline(in, controller_))
-      return refuse(reason::kind::unavailable,
-                    fmt::format("no controller is known: {} is not there (start one with `troupe up "
-                                "CLUSTER`, or name one with --controller)",
-                                address_file(state_)));
+      return refuse(
+          reason::kind::unavailable,
+          fmt::format("no controller is known: {} is not there (start one with `troupe up "
+                      "CLUSTER`, or name one with --controller)",
+                      address_file(state_)));
   }
   actors::real_host_options o;
   o.upstream = controller_;
   o.keys = keys_;
   auto host = actors::real_host::client(std::move(o), patience_s_);
   if (!host)
-    return refuse(host.error().code,
-                  fmt::format("the controller at {} cannot be reached: {}", controller_,
-                              host.error().text));
+    return refuse(host.error().code, fmt::format("the controller at {} cannot be reached: {}",
+                                                 controller_, host.error().text));
   host_ = std::move(*host);
   return {};
 }
@@ -51,12 +52,9 @@ expected<std::pair<message, payload>> remote::ask_any(message request) {
 }
 
 json plan_document(const plan& p) {
-  return {{"data_parallel", p.data_parallel},
-          {"tensor_parallel", p.tensor_parallel},
-          {"pipeline_parallel", p.pipeline_parallel},
-          {"gpus", p.gpus()},
-          {"bytes_per_gpu", p.bytes_per_gpu},
-          {"samples_per_s", p.samples_per_s}};
+  return {{"data_parallel", p.data_parallel},         {"tensor_parallel", p.tensor_parallel},
+          {"pipeline_parallel", p.pipeline_parallel}, {"gpus", p.gpus()},
+          {"bytes_per_gpu", p.bytes_per_gpu},         {"samples_per_s", p.samples_per_s}};
 }
 
 std::string where_text(const job_status& j, const std::vector<node_status>& nodes) {

@@ -10,7 +10,8 @@
 
 namespace troupe::cli {
 
-/// Where `troupe up` and its clients meet if nobody says otherwise: $TROUPE_STATE, or troupe-state here.
+/// Where `troupe up` and its clients meet if nobody says otherwise: $TROUPE_STATE, or troupe-state
+/// here.
 std::string default_state_directory();
 /// The file of a state directory that names the controller's address.
 std::string address_file(const std::string& state);

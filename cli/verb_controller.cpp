@@ -21,7 +21,8 @@ class controller_verb final : public verb {
     if (!policy) return out.bad(fmt::format("there is no policy '{}'", policy_));
     if (host_.listen.empty()) host_.listen = host_.cluster->controller;
     if (host_.listen.empty())
-      return out.bad("the controller needs an address: --listen, or `controller:` in the cluster's file");
+      return out.bad(
+          "the controller needs an address: --listen, or `controller:` in the cluster's file");
     return run_host(out, "controller",
                     actors::real_host::controller(host_.real(), std::move(policy), local_));
   }

@@ -32,21 +32,17 @@ class explain_verb final : public verb {
 
  private:
   static std::string memory_line(const memory_record& m) {
-    const auto predicted = fmt::format("data {} x tensor {}: predicted {:.2f} GB a GPU",
-                                       m.what.data_parallel, m.what.tensor_parallel,
-                                       m.predicted_bytes / bytes_per_gb);
+    const auto predicted =
+        fmt::format("data {} x tensor {}: predicted {:.2f} GB a GPU", m.what.data_parallel,
+                    m.what.tensor_parallel, m.predicted_bytes / bytes_per_gb);
     if (m.out_of_memory) return predicted + ", ran out of memory: the prediction failed";
     return fmt::format("{}, the program reported a peak of {:.2f} GB ({:.1f} % of it)", predicted,
                        m.peak_bytes / bytes_per_gb, 100 * m.peak_bytes / m.predicted_bytes);
   }
 
   static json document(const explanation& e) {
-    json d{{"job", e.job.job},
-           {"name", e.job.name},
-           {"state", to_string(e.job.state)},
-           {"reason", e.summary},
-           {"plans", json::array()},
-           {"memory", json::array()}};
+    json d{{"job", e.job.job},    {"name", e.job.name},     {"state", to_string(e.job.state)},
+           {"reason", e.summary}, {"plans", json::array()}, {"memory", json::array()}};
     for (const auto& p : e.plans) {
       auto plan = plan_document(p.what);
       plan["chosen"] = p.chosen;

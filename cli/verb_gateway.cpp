@@ -22,13 +22,15 @@ class gateway_verb final : public verb {
     const auto it = std::find_if(sites.begin(), sites.end(),
                                  [&](const auto& d) { return d.name == datacenter_; });
     if (it == sites.end())
-      return out.bad(fmt::format("{}: there is no datacenter '{}'", host_.cluster_file, datacenter_));
+      return out.bad(
+          fmt::format("{}: there is no datacenter '{}'", host_.cluster_file, datacenter_));
     if (host_.listen.empty()) host_.listen = it->gateway;
     if (host_.upstream.empty()) host_.upstream = host_.cluster->controller;
     if (host_.listen.empty() || host_.upstream.empty())
       return out.bad("a gateway needs --listen and --controller, or both in the cluster's file");
-    return run_host(out, datacenter_ + "/gateway",
-                    actors::real_host::gateway(host_.real(), static_cast<std::uint32_t>(it - sites.begin())));
+    return run_host(
+        out, datacenter_ + "/gateway",
+        actors::real_host::gateway(host_.real(), static_cast<std::uint32_t>(it - sites.begin())));
   }
 
  private:

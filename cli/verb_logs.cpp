@@ -30,8 +30,10 @@ class logs_verb final : public verb {
       if (chunk->lease != 0) lease = chunk->lease;
       const auto bytes = remote_.raw().bytes();
       const std::string_view piece{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-      if (out.as_json()) text += piece;
-      else out.text(piece);
+      if (out.as_json())
+        text += piece;
+      else
+        out.text(piece);
       offset += bytes.size();
       if (bytes.empty() && (!follow_ || ended())) {
         if (!chunk->why.text.empty() && offset == 0) return out.no(chunk->why.text);

@@ -18,15 +18,16 @@ class node_verb final : public verb {
   int run(output& out) override {
     if (auto ok = host_.load(); !ok) return out.bad(ok.error());
     const auto& nodes = host_.cluster->nodes;
-    const auto it = std::find_if(nodes.begin(), nodes.end(),
-                                 [&](const auto& n) { return n.name == name_; });
+    const auto it =
+        std::find_if(nodes.begin(), nodes.end(), [&](const auto& n) { return n.name == name_; });
     if (it == nodes.end())
       return out.bad(fmt::format("{}: there is no node '{}'", host_.cluster_file, name_));
     if (host_.upstream.empty()) host_.upstream = host_.cluster->datacenters[it->datacenter].gateway;
     if (host_.upstream.empty())
       return out.bad("a node needs --gateway, or its gateway's address in the cluster's file");
-    return run_host(out, name_,
-                    actors::real_host::node(host_.real(), static_cast<node_index>(it - nodes.begin())));
+    return run_host(
+        out, name_,
+        actors::real_host::node(host_.real(), static_cast<node_index>(it - nodes.begin())));
   }
 
  private:

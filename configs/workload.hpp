@@ -26,8 +26,8 @@ using iteration_time = std::function<double(const job_spec& job, std::uint32_t g
 /// them. Refuses: an unknown workload, a model that is not there, a row that nothing small enough
 /// serves.
 expected<std::vector<arrival>> assign(std::span<const trace_row> rows, std::string_view workload,
-                                        std::uint64_t seed, const cluster& c,
-                                        const iteration_time& seconds,
-                                        const std::filesystem::path& models = {});
+                                      std::uint64_t seed, const cluster& c,
+                                      const iteration_time& seconds,
+                                      const std::filesystem::path& models = {});
 
 }  // namespace troupe::configs

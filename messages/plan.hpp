@@ -18,14 +18,14 @@ struct plan {
   double samples_per_s = 0;  // on the slowest of gpu_types
   double cost_per_hour = 0;  // on the cheapest of gpu_types
   std::vector<gpu_index> gpu_types;
-  bool tensor_in_node = true;         // the cluster has nodes enough to keep each tensor group in one
+  bool tensor_in_node = true;  // the cluster has nodes enough to keep each tensor group in one
 
   std::uint32_t gpus() const { return data_parallel * tensor_parallel * pipeline_parallel; }
   static constexpr auto fields() {
     using t = plan;
     return std::tuple{&t::data_parallel, &t::tensor_parallel, &t::pipeline_parallel,
                       &t::bytes_per_gpu, &t::samples_per_s,   &t::cost_per_hour,
-                      &t::gpu_types, &t::tensor_in_node};
+                      &t::gpu_types,     &t::tensor_in_node};
   }
   bool operator==(const plan&) const = default;
 };

@@ -93,16 +93,16 @@ class frenzy : public policy {
     const auto& how = (*j.plans)[choice->plan];
     const char* what = place(s, s.idle, j) ? "jobs before it come first"
                                            : "they lie too far apart, and the job would crawl";
-    return {reason::kind::insufficient,
-            fmt::format("needs {} GPUs of at least {:.1f} GB; {} are idle, but {}", how.gpus(),
-                        how.bytes_per_gpu / bytes_per_gb, s.idle.idle_above(how.bytes_per_gpu),
-                        what)};
+    return {
+        reason::kind::insufficient,
+        fmt::format("needs {} GPUs of at least {:.1f} GB; {} are idle, but {}", how.gpus(),
+                    how.bytes_per_gpu / bytes_per_gb, s.idle.idle_above(how.bytes_per_gpu), what)};
   }
 
  private:
-  // HAS, but it passes over a plan whose GPUs would lie too far apart: a tensor group torn over nodes
-  // (unless the cluster cannot keep it whole), or less than `least_share` of the speed by which the plan
-  // was ranked. Where nothing runs there is nothing better to wait for.
+  // HAS, but it passes over a plan whose GPUs would lie too far apart: a tensor group torn over
+  // nodes (unless the cluster cannot keep it whole), or less than `least_share` of the speed by
+  // which the plan was ranked. Where nothing runs there is nothing better to wait for.
   static std::optional<decision> place(const snapshot& s, const idle_index& idle,
                                        const job_view& j) {
     constexpr double least_share = 0.5;

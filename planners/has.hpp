@@ -28,8 +28,8 @@ std::optional<std::size_t> first_servable(const idle_index& idle, std::span<cons
 /// Its second half: `gpus` idle GPUs with more than `bytes` of memory, by best fit. There must be
 /// as many. O((GPU types + log nodes) * nodes taken).
 allocation best_fit(const idle_index& idle, std::uint32_t gpus, double bytes);
-/// The same over given types (in order of memory), and with every node's share a multiple of `group`.
-/// Empty when groups cannot be kept whole so.
+/// The same over given types (in order of memory), and with every node's share a multiple of
+/// `group`. Empty when groups cannot be kept whole so.
 allocation best_fit(const idle_index& idle, std::uint32_t gpus, std::span<const gpu_index> types,
                     std::uint32_t group = 1);
 

@@ -8,7 +8,8 @@ namespace troupe::runtime {
 class stopwatch {
  public:
   double us() const {
-    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begun_).count();
+    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begun_)
+        .count();
   }
   double s() const { return us() * 1e-6; }
 

@@ -20,8 +20,8 @@ class transport {
   /// credit, or there is no such way; the frame is dropped.
   virtual bool send(address to, frame f) = 0;
 
-  /// Where frames go that arrive, whomever they are addressed to. Called on the transport's own thread:
-  /// post, return. Called once, before anything else.
+  /// Where frames go that arrive, whomever they are addressed to. Called on the transport's own
+  /// thread: post, return. Called once, before anything else.
   virtual void listen(receiver r) = 0;
 
   /// The host has handled one frame of those it received: gives the sender credit for another.

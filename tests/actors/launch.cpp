@@ -21,10 +21,14 @@ TEST_CASE("a program on the second node of a lease finds its rank, its master an
   lease.how = {2, 3, 1, 36e9, 0, 0, {}};
   lease.parts = {{0, 1, {0, 1, 2, 3}}, {1, 1, {1, 2}}};
   const auto env = launch_environment(c, spec, lease, 1, false);
-  auto has = [&](const std::string& line) { return std::find(env.begin(), env.end(), line) != env.end(); };
-  for (const auto* line : {"MASTER_ADDR=a", "MASTER_PORT=20005", "WORLD_SIZE=6", "NODE_RANK=1", "RANK=4", "LOCAL_RANK=0",
-                           "LOCAL_WORLD_SIZE=2", "CUDA_VISIBLE_DEVICES=1,2", "PET_NNODES=2", "TROUPE_DATA_PARALLEL=2",
-                           "TROUPE_TENSOR_PARALLEL=3", "TROUPE_PIPELINE_PARALLEL=1", "DATA=/data"}) {
+  auto has = [&](const std::string& line) {
+    return std::find(env.begin(), env.end(), line) != env.end();
+  };
+  for (const auto* line :
+       {"MASTER_ADDR=a", "MASTER_PORT=20005", "WORLD_SIZE=6", "NODE_RANK=1", "RANK=4",
+        "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=2", "CUDA_VISIBLE_DEVICES=1,2", "PET_NNODES=2",
+        "TROUPE_DATA_PARALLEL=2", "TROUPE_TENSOR_PARALLEL=3", "TROUPE_PIPELINE_PARALLEL=1",
+        "DATA=/data"}) {
     INFO(line);
     CHECK(has(line));
   }

@@ -67,7 +67,8 @@ TEST_CASE("a lease is over when its last part is, and its job ends once") {
   CHECK(l.idle(0) == 4);
 }
 
-TEST_CASE("a lost lease puts its job back into the queue with the progress that the slowest part kept") {
+TEST_CASE(
+    "a lost lease puts its job back into the queue with the progress that the slowest part kept") {
   ledger l{two_nodes()};
   REQUIRE(l.apply(accepted(1)));
   REQUIRE(l.apply(granted(1, 1, {{0, 1, {0}}, {1, 1, {0}}})));
@@ -83,7 +84,8 @@ TEST_CASE("running out of memory raises every prediction for the job and is reme
   ledger l{two_nodes()};
   REQUIRE(l.apply(accepted(1)));
   REQUIRE(l.apply(granted(1, 1, {{0, 1, {0}}})));
-  REQUIRE(l.apply(part_ended{1, 0, 3, lease_outcome::out_of_memory, 0, 41e9, "CUDA out of memory"}));
+  REQUIRE(
+      l.apply(part_ended{1, 0, 3, lease_outcome::out_of_memory, 0, 41e9, "CUDA out of memory"}));
   const auto* j = l.job(1);
   CHECK(j->state == job_state::waiting);
   CHECK(j->memory_factor == Approx(4).epsilon(0.001));  // 10 GB were predicted, 40 did not do
@@ -115,22 +117,33 @@ TEST_CASE("whatever a ledger accepts, its replay is the same ledger") {
     };
     for (int step = 0; step < 60; ++step) {
       const auto job = 1 + random.below(6);
-      const auto lease = l.next_lease() > 1 && random.chance(0.8) ? 1 + random.below(l.next_lease()) : l.next_lease();
+      const auto lease = l.next_lease() > 1 && random.chance(0.8) ? 1 + random.below(l.next_lease())
+                                                                  : l.next_lease();
       const auto outcome = static_cast<lease_outcome>(random.below(6));
       switch (random.below(5)) {
-        case 0: offer(accepted(job)); break;
+        case 0:
+          offer(accepted(job));
+          break;
         case 1: {
           std::vector<lease_part> parts;
           for (node_index n = 0; n < 2; ++n)
-            if (random.chance(0.6)) parts.push_back({n, 1, {static_cast<std::uint16_t>(random.below(4))}});
+            if (random.chance(0.6))
+              parts.push_back({n, 1, {static_cast<std::uint16_t>(random.below(4))}});
           offer(granted(l.next_lease(), job, parts));
           break;
         }
-        case 2: offer(lease_revoked{lease, 5, outcome, ""}); break;
-        case 3: offer(part_ended{lease, static_cast<std::uint32_t>(random.below(2)), 6, outcome, random.below(50), 0, ""}); break;
+        case 2:
+          offer(lease_revoked{lease, 5, outcome, ""});
+          break;
+        case 3:
+          offer(part_ended{lease, static_cast<std::uint32_t>(random.below(2)), 6, outcome,
+                           random.below(50), 0, ""});
+          break;
         case 4:
-          if (auto due = l.due(job, 7)) offer(*due);
-          else offer(job_ended{job, 7, job_state::cancelled, ""});
+          if (auto due = l.due(job, 7))
+            offer(*due);
+          else
+            offer(job_ended{job, 7, job_state::cancelled, ""});
           break;
       }
       for (node_index n = 0; n < 2; ++n) {

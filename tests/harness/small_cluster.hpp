@@ -42,7 +42,8 @@ inline model gpt2(std::uint32_t layers = 12, std::uint32_t hidden = 768, std::ui
   return m;
 }
 
-inline job_spec small_job(std::string name, std::uint64_t iterations = 200, std::uint32_t batch = 4) {
+inline job_spec small_job(std::string name, std::uint64_t iterations = 200,
+                          std::uint32_t batch = 4) {
   job_spec spec;
   spec.name = std::move(name);
   spec.model = gpt2();

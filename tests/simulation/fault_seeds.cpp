@@ -33,7 +33,8 @@ fault_plan faults_of(random_source& random) {
   f.torn_append = 0.03 * random.uniform();
   for (auto n = random.below(3); n > 0; --n) {
     const double from = random.uniform() * 1200;
-    f.partitions.push_back({{"dc" + std::to_string(1 + random.below(3))}, {}, from, from + 60 * random.uniform()});
+    f.partitions.push_back(
+        {{"dc" + std::to_string(1 + random.below(3))}, {}, from, from + 60 * random.uniform()});
   }
   f.slow_nodes.push_back({"a-1", 1 + 3 * random.uniform(), 0, heal_s});
   return f;
@@ -42,7 +43,8 @@ fault_plan faults_of(random_source& random) {
 std::vector<arrival> workload_of(random_source& random) {
   std::vector<arrival> result;
   for (int i = 0; i < 12; ++i) {
-    auto spec = harness::small_job(fmt::format("job-{}", i), 50 + random.below(600), 1U << random.below(4));
+    auto spec =
+        harness::small_job(fmt::format("job-{}", i), 50 + random.below(600), 1U << random.below(4));
     if (random.chance(0.3)) spec.model = harness::gpt2(24, 1024, 16);
     spec.gpus = static_cast<std::uint32_t>(1 + random.below(4));
     result.push_back({random.uniform() * 1200, std::move(spec)});
@@ -61,7 +63,8 @@ class device_watch {
     for (auto d : w->devices) {
       auto& holder = held_[{n, d}];
       if (begins && holder != 0 && wrong_.empty())
-        wrong_ = fmt::format("node {} begins lease {} on GPU {}, where lease {} still runs", n, w->lease, d, holder);
+        wrong_ = fmt::format("node {} begins lease {} on GPU {}, where lease {} still runs", n,
+                             w->lease, d, holder);
       holder = begins ? w->lease : 0;
     }
   }
@@ -72,11 +75,13 @@ class device_watch {
   std::string wrong_;
 };
 
-std::string check_journal(const cluster& c, const std::vector<journal_entry>& entries, std::optional<ledger>& replayed) {
+std::string check_journal(const cluster& c, const std::vector<journal_entry>& entries,
+                          std::optional<ledger>& replayed) {
   replayed.emplace(c);
   std::map<job_id, int> ends;
   for (const auto& e : entries) {
-    if (auto ok = replayed->apply(e); !ok) return "the journal contradicts itself: " + ok.error().text;
+    if (auto ok = replayed->apply(e); !ok)
+      return "the journal contradicts itself: " + ok.error().text;
     if (const auto* ended = std::get_if<job_ended>(&e)) ++ends[ended->job];
   }
   for (const auto& [id, times] : ends)
@@ -96,24 +101,30 @@ std::string run_fault_seed(std::uint64_t seed, bool act_before_journal) {
   o.policy = planners::make_policy(policies[random.below(3)]);
   o.seed = seed;
   o.faults = faults_of(random);
-  o.on_work = [&](node_index n, const work_order* w, bool begins) { devices.on_work(n, w, begins); };
+  o.on_work = [&](node_index n, const work_order* w, bool begins) {
+    devices.on_work(n, w, begins);
+  };
   o.on_ledger = [&](const ledger& l) { live = l; };
   o.act_before_journal = act_before_journal;
   virtual_cluster v{o};
   v.submit(workload_of(random));
-  // The last submission is answered soon after everything has healed; then all that is left must end.
-  v.world().run_until([&] { return v.world().now_s() > heal_s + 60 && live && live->unfinished() == 0; }, 40'000.0);
+  // The last submission is answered soon after everything has healed; then all that is left must
+  // end.
+  v.world().run_until(
+      [&] { return v.world().now_s() > heal_s + 60 && live && live->unfinished() == 0; }, 40'000.0);
   v.world().run_until(v.world().now_s() + 10);
   if (!devices.wrong().empty()) return devices.wrong();
   std::optional<ledger> replayed;
   if (auto wrong = check_journal(*o.cluster, v.journal(), replayed); !wrong.empty()) return wrong;
-  if (v.accepted().size() != 12) return fmt::format("only {} of 12 submissions were answered", v.accepted().size());
+  if (v.accepted().size() != 12)
+    return fmt::format("only {} of 12 submissions were answered", v.accepted().size());
   const std::set<job_id> told{v.accepted().begin(), v.accepted().end()};
   if (told.size() != 12) return "two submissions were given the same job";
   for (auto id : told) {
     const auto* j = replayed->job(id);
     if (!j) return fmt::format("job {} was accepted and is lost", id);
-    if (!is_final(j->state)) return fmt::format("job {} has not ended: it is {}", id, to_string(j->state));
+    if (!is_final(j->state))
+      return fmt::format("job {} has not ended: it is {}", id, to_string(j->state));
   }
   if (!live || !(*live == *replayed)) return "the ledger does not equal the journal";
   return {};

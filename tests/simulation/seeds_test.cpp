@@ -18,7 +18,8 @@ std::uint64_t seeds(std::uint64_t usual) {
 }  // namespace
 
 TEST_CASE("under every fault seed no GPU is held twice and no accepted job is lost or ends twice") {
-  troupe::runtime::set_log_level(troupe::runtime::log_level::none);  // controllers die as they are told to
+  troupe::runtime::set_log_level(
+      troupe::runtime::log_level::none);  // controllers die as they are told to
   for (std::uint64_t seed = 1; seed <= seeds(200); ++seed) {
     INFO("reproduce: TROUPE_SEEDS=" << seed << " build/release/simulation_tests, seed " << seed);
     REQUIRE(run_fault_seed(seed) == "");
@@ -26,10 +27,12 @@ TEST_CASE("under every fault seed no GPU is held twice and no accepted job is lo
 }
 
 TEST_CASE("the fault seeds catch a controller that acts before it journals") {
-  troupe::runtime::set_log_level(troupe::runtime::log_level::none);  // it fails in every possible way
+  troupe::runtime::set_log_level(
+      troupe::runtime::log_level::none);  // it fails in every possible way
 
   std::uint64_t caught = 0;
-  for (std::uint64_t seed = 1; seed <= 40; ++seed) caught += run_fault_seed(seed, true).empty() ? 0 : 1;
+  for (std::uint64_t seed = 1; seed <= 40; ++seed)
+    caught += run_fault_seed(seed, true).empty() ? 0 : 1;
   INFO(caught << " of 40 seeds caught it");
   CHECK(caught > 0);
 }
