@@ -50,7 +50,6 @@ void scheduler_state::learn(const journal_entry& e) {
     job = ledger_->lease(revoked->lease)->granted.job;
   } else if (const auto* over = std::get_if<job_ended>(&e)) {
     job = over->job;
-    plans_.erase(job);
     wanted_.erase(job);
   }
   for (auto n : nodes) refresh_idle(n);
@@ -261,7 +260,7 @@ std::vector<considered_plan> scheduler_state::consider(const job_record& j) cons
   std::vector<considered_plan> result;
   auto it = plans_.find(j.id);
   if (it == plans_.end() || !it->second.plans) return result;
-  const bool placed = j.state == job_state::running || j.state == job_state::stopping;
+  const bool placed = j.state != job_state::waiting && !j.where.empty();
   bool seen_chosen = false;
   for (const auto& p : *it->second.plans) {
     considered_plan considered{p, false, {}};
@@ -269,7 +268,7 @@ std::vector<considered_plan> scheduler_state::consider(const job_record& j) cons
     if (placed && p.data_parallel == j.how.data_parallel &&
         p.tensor_parallel == j.how.tensor_parallel) {
       considered.chosen = seen_chosen = true;
-      considered.verdict = "chosen: the first that idle GPUs could serve";
+      considered.verdict = "chosen: the first that idle GPUs could serve well";
     } else if (placed) {
       considered.verdict = seen_chosen ? "ranks below the chosen one"
                                        : "ranks higher, but idle GPUs could not serve it then";

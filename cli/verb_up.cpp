@@ -13,6 +13,7 @@ namespace {
 class up_verb final : public verb {
  public:
   void options(CLI::App& app) override {
+    o_.state = default_state_directory();
     app.add_option("CLUSTER", o_.cluster_file, "A cluster's file")->required();
     app.add_option("--policy", o_.policy, "Who decides")->capture_default_str();
     app.add_option("--state", o_.state, "Directory for the journal, logs and sockets")
@@ -49,11 +50,7 @@ class up_verb final : public verb {
   }
 
  private:
-  local_cluster_options o_{.cluster_file = {},
-                           .state = default_state_directory(),
-                           .policy = "frenzy",
-                           .keys = {},
-                           .port = 0};
+  local_cluster_options o_;
 };
 
 }  // namespace

@@ -1,0 +1,195 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+
+#include "actors/ledger.hpp"
+#include "actors/real_host.hpp"
+#include "cli/local_cluster.hpp"
+#include "configs/load.hpp"
+#include "runtime/pause.hpp"
+#include "runtime/process.hpp"
+#include "runtime/sqlite_journal.hpp"
+#include "runtime/stopwatch.hpp"
+
+// Real processes, real sockets, real signals. Every wait is for a condition, with a generous limit.
+
+namespace fs = std::filesystem;
+using namespace troupe;
+
+namespace {
+
+constexpr double long_s = 90;
+
+fs::path shipped(const char* file) { return fs::path{TROUPE_SOURCE_DIR} / "configs" / file; }
+
+/// A cluster of its own directory, and a client of it.
+class fixture {
+ public:
+  explicit fixture(const char* name) : state{fs::temp_directory_path() / fmt::format("troupe-{}-{}", name, getpid())} {
+    fs::remove_all(state);
+    cli::local_cluster_options o;
+    o.cluster_file = shipped("clusters/demo.yaml").string();
+    o.state = state.string();
+    o.program = TROUPE_PROGRAM;
+    auto started = cli::local_cluster::start(o);
+    REQUIRE(started);
+    cluster = std::move(*started);
+    actors::real_host_options c;
+    c.upstream = cluster->controller_address();
+    auto connected = actors::real_host::client(c, long_s);
+    REQUIRE(connected);
+    client = std::move(*connected);
+  }
+  ~fixture() {
+    client.reset();
+    cluster.reset();
+    fs::remove_all(state);
+  }
+
+  query_reply jobs() {
+    auto reply = client->ask(query_jobs{0, 0}, long_s).reply;
+    REQUIRE(reply);
+    return std::get<query_reply>(reply->first);
+  }
+
+  bool wait_until(const std::function<bool(const query_reply&)>& holds) {
+    const runtime::stopwatch waited;
+    while (waited.s() < long_s) {
+      if (holds(jobs())) return true;
+      runtime::pause(0.1);
+    }
+    return false;
+  }
+
+  bool wait_for_nodes() {
+    return wait_until([](const query_reply& r) {
+      return std::all_of(r.nodes.begin(), r.nodes.end(), [](const auto& n) { return n.present; });
+    });
+  }
+
+  job_id submit(const std::string& name, const std::string& script) {
+    job_spec spec;
+    auto m = configs::load_model(shipped("models/bert-large.yaml"));
+    REQUIRE(m);
+    spec.model = *m;
+    spec.name = name;
+    spec.global_batch = 4;
+    spec.command = {"sh", "-c", script};
+    auto reply = client->ask(submit_job{0, spec}, long_s).reply;
+    REQUIRE(reply);
+    return std::get<submit_reply>(reply->first).job;
+  }
+
+  fs::path state;
+  std::unique_ptr<cli::local_cluster> cluster;
+  std::unique_ptr<actors::real_host> client;
+};
+
+bool all_final(const query_reply& r) {
+  return std::all_of(r.jobs.begin(), r.jobs.end(), [](const auto& j) { return is_final(j.state); });
+}
+
+}  // namespace
+
+TEST_CASE("SIGKILL of a node, of a gateway and of the controller, and a restart of each, lose nothing") {
+  fixture f{"kills"};
+  REQUIRE(f.wait_for_nodes());
+  for (int i = 0; i < 6; ++i) f.submit(fmt::format("job-{}", i), "for i in 1 2 3 4 5 6; do sleep 0.5; done; echo done");
+  REQUIRE(f.wait_until([](const query_reply& r) {
+    return std::all_of(r.jobs.begin(), r.jobs.end(), [](const auto& j) { return j.state == job_state::running; });
+  }));
+  const auto running = f.jobs();
+  const auto victim = running.nodes[running.jobs.front().where.front().node].name;
+  f.cluster->kill(victim);
+  REQUIRE(f.cluster->restart("east/gateway"));
+  REQUIRE(f.cluster->restart("controller"));
+  REQUIRE(f.wait_until(all_final));
+  REQUIRE(f.cluster->restart(victim));
+  REQUIRE(f.wait_for_nodes());
+  f.submit("after it all", "true");
+  REQUIRE(f.wait_until(all_final));
+  for (const auto& j : f.jobs().jobs) {
+    INFO(j.name << ": " << j.detail);
+    CHECK(j.state == job_state::finished);
+  }
+
+  // The journal tells the same story: each job ended once.
+  f.cluster->kill("controller");
+  auto journal = runtime::sqlite_journal::open((f.state / "controller" / "journal.sqlite").string());
+  REQUIRE(journal);
+  const auto c = configs::load_cluster(shipped("clusters/demo.yaml"));
+  actors::ledger replayed{*c};
+  std::map<job_id, int> ends;
+  REQUIRE((*journal)->replay([&](const journal_entry& e) {
+    CHECK(replayed.apply(e));
+    if (const auto* ended = std::get_if<job_ended>(&e)) ++ends[ended->job];
+  }));
+  CHECK(replayed.unfinished() == 0);
+  CHECK(ends.size() == 7);
+  for (const auto& [id, times] : ends) CHECK(times == 1);
+}
+
+TEST_CASE("a second controller on one journal refuses, and says that another has it") {
+  fixture f{"second"};
+  runtime::process_options o;
+  const auto output = f.state / "second.log";
+  o.command = {TROUPE_PROGRAM, "controller", "--cluster", shipped("clusters/demo.yaml").string(), "--state",
+               (f.state / "controller").string(), "--listen", fmt::format("ipc://{}", (f.state / "second").string())};
+  o.output = output.string();
+  auto second = runtime::process::start(o);
+  REQUIRE(second);
+  const runtime::stopwatch waited;
+  std::optional<int> status;
+  while (!(status = (*second)->poll()) && waited.s() < long_s) runtime::pause(0.05);
+  REQUIRE(status);
+  CHECK(*status == 1);
+  std::ifstream in{output};
+  const std::string said{std::istreambuf_iterator<char>{in}, {}};
+  INFO(said);
+  CHECK(said.find("journal.sqlite") != std::string::npos);
+  CHECK(f.wait_for_nodes());  // the first one goes on
+}
+
+TEST_CASE("a cancelled program is gone, with what it had started, and its log can be read") {
+  fixture f{"cancel"};
+  REQUIRE(f.wait_for_nodes());
+  const auto id = f.submit("long", "echo hello from $TROUPE_NODE; sleep 1000 & wait");
+  REQUIRE(f.wait_until([](const query_reply& r) { return r.jobs.front().state == job_state::running; }));
+  const runtime::stopwatch waited;
+  std::string log;
+  while (log.find("hello from") == std::string::npos && waited.s() < long_s) {
+    auto chunk = f.client->ask(read_log{0, id, 0, 0, 0}, long_s).reply;
+    REQUIRE(chunk);
+    const auto bytes = chunk->second.bytes();  // the payload keeps them
+    log.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    runtime::pause(0.05);
+  }
+  CHECK(log.find("hello from") != std::string::npos);
+  auto reply = f.client->ask(cancel_job{0, id}, long_s).reply;
+  REQUIRE(reply);
+  CHECK(std::get<cancel_reply>(reply->first).done);
+  REQUIRE(f.wait_until(all_final));
+  CHECK(f.jobs().jobs.front().state == job_state::cancelled);
+}
+
+TEST_CASE("a program that runs out of memory is planned anew, and the failed prediction is recorded") {
+  fixture f{"oom"};
+  REQUIRE(f.wait_for_nodes());
+  // It fails wherever a GPU has no more than 40 GB, whatever MARP had predicted.
+  const auto id = f.submit("hungry",
+                           "case $TROUPE_GPU_TYPE in A100-80GB) exit 0;; *) echo CUDA out of memory; exit 1;; esac");
+  REQUIRE(f.wait_until(all_final));
+  auto reply = f.client->ask(explain_job{0, id}, long_s).reply;
+  REQUIRE(reply);
+  const auto& e = std::get<explanation>(reply->first);
+  CHECK(e.job.state == job_state::finished);
+  CHECK(e.job.attempts > 1);
+  REQUIRE_FALSE(e.memory.empty());
+  for (std::size_t i = 1; i < e.memory.size(); ++i) CHECK(e.memory[i].predicted_bytes > e.memory[i - 1].predicted_bytes);
+}
