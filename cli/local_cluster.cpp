@@ -61,7 +61,8 @@ void local_cluster::describe(const troupe::cluster& c) {
                ? fmt::format("tcp://127.0.0.1:{}", port++)
                : fmt::format("ipc://{}", (socket_directory(options_.state) / flat(name)).string());
   };
-  const auto self = options_.program.empty() ? fs::read_symlink("/proc/self/exe").string() : options_.program;
+  const auto self =
+      options_.program.empty() ? fs::read_symlink("/proc/self/exe").string() : options_.program;
   auto add = [&](const std::string& name, const std::string& verb, std::vector<std::string> rest) {
     names_.push_back(name);
     auto& command = commands_[name];

@@ -16,8 +16,8 @@ struct local_cluster_options {
   std::string state;  // a directory; each process has one of its own in it
   std::string policy = "frenzy";
   std::string keys;
-  std::string program;           // empty: this one
-  int port = 0;  // first of as many tcp ports as there are listeners; 0: ipc
+  std::string program;  // empty: this one
+  int port = 0;         // first of as many tcp ports as there are listeners; 0: ipc
 };
 
 /// A cluster on this machine: a process for the controller, each gateway and each node, every one

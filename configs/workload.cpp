@@ -251,9 +251,9 @@ class assigner {
 }  // namespace
 
 expected<std::vector<arrival>> assign(std::span<const trace_row> rows, std::string_view workload,
-                                        std::uint64_t seed, const cluster& c,
-                                        const iteration_time& seconds,
-                                        const std::filesystem::path& models) {
+                                      std::uint64_t seed, const cluster& c,
+                                      const iteration_time& seconds,
+                                      const std::filesystem::path& models) {
   const std::vector<std::string> names{"frenzy", "crius", "titan"};
   const auto* r = find_rule(workload);
   if (!r)

@@ -13,7 +13,7 @@ namespace troupe::runtime {
 /// What a world gives to one host (one process, or one simulated machine) when it starts.
 struct host {
   address self = 0;
-  std::uint64_t incarnation = 0;            // larger after every start
+  std::uint64_t incarnation = 0;  // larger after every start
   std::shared_ptr<const runtime::clock> clock;
   std::shared_ptr<transport> net;
   std::shared_ptr<runtime::journal> journal;  // the controller's; null elsewhere

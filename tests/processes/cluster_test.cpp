@@ -26,12 +26,15 @@ namespace {
 
 constexpr double long_s = 90;
 
-fs::path shipped(const char* file) { return fs::path{TROUPE_SOURCE_DIR} / "configs" / file; }
+fs::path shipped(const char* file) {
+  return fs::path{TROUPE_SOURCE_DIR} / "configs" / file;
+}
 
 /// A cluster of its own directory, and a client of it.
 class fixture {
  public:
-  explicit fixture(const char* name) : state{fs::temp_directory_path() / fmt::format("troupe-{}-{}", name, getpid())} {
+  explicit fixture(const char* name)
+      : state{fs::temp_directory_path() / fmt::format("troupe-{}-{}", name, getpid())} {
     fs::remove_all(state);
     cli::local_cluster_options o;
     o.cluster_file = shipped("clusters/demo.yaml").string();
@@ -97,12 +100,15 @@ bool all_final(const query_reply& r) {
 
 }  // namespace
 
-TEST_CASE("SIGKILL of a node, of a gateway and of the controller, and a restart of each, lose nothing") {
+TEST_CASE(
+    "SIGKILL of a node, of a gateway and of the controller, and a restart of each, lose nothing") {
   fixture f{"kills"};
   REQUIRE(f.wait_for_nodes());
-  for (int i = 0; i < 6; ++i) f.submit(fmt::format("job-{}", i), "for i in 1 2 3 4 5 6; do sleep 0.5; done; echo done");
+  for (int i = 0; i < 6; ++i)
+    f.submit(fmt::format("job-{}", i), "for i in 1 2 3 4 5 6; do sleep 0.5; done; echo done");
   REQUIRE(f.wait_until([](const query_reply& r) {
-    return std::all_of(r.jobs.begin(), r.jobs.end(), [](const auto& j) { return j.state == job_state::running; });
+    return std::all_of(r.jobs.begin(), r.jobs.end(),
+                       [](const auto& j) { return j.state == job_state::running; });
   }));
   const auto running = f.jobs();
   const auto victim = running.nodes[running.jobs.front().where.front().node].name;
@@ -121,7 +127,8 @@ TEST_CASE("SIGKILL of a node, of a gateway and of the controller, and a restart 
 
   // The journal tells the same story: each job ended once.
   f.cluster->kill("controller");
-  auto journal = runtime::sqlite_journal::open((f.state / "controller" / "journal.sqlite").string());
+  auto journal =
+      runtime::sqlite_journal::open((f.state / "controller" / "journal.sqlite").string());
   REQUIRE(journal);
   const auto c = configs::load_cluster(shipped("clusters/demo.yaml"));
   actors::ledger replayed{*c};
@@ -139,8 +146,10 @@ TEST_CASE("a second controller on one journal refuses, and says that another has
   fixture f{"second"};
   runtime::process_options o;
   const auto output = f.state / "second.log";
-  o.command = {TROUPE_PROGRAM, "controller", "--cluster", shipped("clusters/demo.yaml").string(), "--state",
-               (f.state / "controller").string(), "--listen", fmt::format("ipc://{}", (f.state / "second").string())};
+  o.command = {TROUPE_PROGRAM, "controller",
+               "--cluster",    shipped("clusters/demo.yaml").string(),
+               "--state",      (f.state / "controller").string(),
+               "--listen",     fmt::format("ipc://{}", (f.state / "second").string())};
   o.output = output.string();
   auto second = runtime::process::start(o);
   REQUIRE(second);
@@ -160,7 +169,8 @@ TEST_CASE("a cancelled program is gone, with what it had started, and its log ca
   fixture f{"cancel"};
   REQUIRE(f.wait_for_nodes());
   const auto id = f.submit("long", "echo hello from $TROUPE_NODE; sleep 1000 & wait");
-  REQUIRE(f.wait_until([](const query_reply& r) { return r.jobs.front().state == job_state::running; }));
+  REQUIRE(f.wait_until(
+      [](const query_reply& r) { return r.jobs.front().state == job_state::running; }));
   const runtime::stopwatch waited;
   std::string log;
   while (log.find("hello from") == std::string::npos && waited.s() < long_s) {
@@ -178,12 +188,14 @@ TEST_CASE("a cancelled program is gone, with what it had started, and its log ca
   CHECK(f.jobs().jobs.front().state == job_state::cancelled);
 }
 
-TEST_CASE("a program that runs out of memory is planned anew, and the failed prediction is recorded") {
+TEST_CASE(
+    "a program that runs out of memory is planned anew, and the failed prediction is recorded") {
   fixture f{"oom"};
   REQUIRE(f.wait_for_nodes());
   // It fails wherever a GPU has no more than 40 GB, whatever MARP had predicted.
-  const auto id = f.submit("hungry",
-                           "case $TROUPE_GPU_TYPE in A100-80GB) exit 0;; *) echo CUDA out of memory; exit 1;; esac");
+  const auto id = f.submit(
+      "hungry",
+      "case $TROUPE_GPU_TYPE in A100-80GB) exit 0;; *) echo CUDA out of memory; exit 1;; esac");
   REQUIRE(f.wait_until(all_final));
   auto reply = f.client->ask(explain_job{0, id}, long_s).reply;
   REQUIRE(reply);
@@ -191,5 +203,6 @@ TEST_CASE("a program that runs out of memory is planned anew, and the failed pre
   CHECK(e.job.state == job_state::finished);
   CHECK(e.job.attempts > 1);
   REQUIRE_FALSE(e.memory.empty());
-  for (std::size_t i = 1; i < e.memory.size(); ++i) CHECK(e.memory[i].predicted_bytes > e.memory[i - 1].predicted_bytes);
+  for (std::size_t i = 1; i < e.memory.size(); ++i)
+    CHECK(e.memory[i].predicted_bytes > e.memory[i - 1].predicted_bytes);
 }
