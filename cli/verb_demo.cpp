@@ -123,6 +123,7 @@ class demo_verb final : public verb {
       std::size_t ended = 0;
       for (const auto& j : reply->jobs) {
         ended += is_final(j.state) ? 1 : 0;
+        if (j.state == job_state::stopping) continue;  // between two states that say more
         if (seen[j.job] != std::pair{j.state, j.attempts} && (j.attempts > 0 || is_final(j.state)))
           say(out, j.job, news(j, reply->nodes));
         seen[j.job] = {j.state, j.attempts};
