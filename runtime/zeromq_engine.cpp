@@ -174,12 +174,20 @@ void zeromq_transport::engine::flush(lane& l) {
   std::size_t frames = 0, bytes = 0;
   while (!l.waiting.empty() && l.open &&
          l.may_send(options_.window_frames, options_.window_bytes)) {
-    const auto size = l.waiting.front().size();
-    if (!write(l, l.waiting.front())) break;
-    l.waiting.pop_front();
-    l.sent(size);
-    ++frames;
-    bytes += size;
+    const auto credit_left = options_.window_frames - l.uncredited.size();
+    const auto n = l.batches ? batchable(l.waiting, credit_left) : 1;
+    if (n > 1) {
+      auto b = make_batch(l.waiting, n);
+      if (!write(l, std::move(b.header), std::move(b.body))) break;
+    } else if (!write(l, l.waiting.front())) {
+      break;
+    }
+    for (std::size_t i = 0; i < n; ++i, l.waiting.pop_front()) {
+      const auto size = l.waiting.front().size();
+      l.sent(size);
+      bytes += size;
+    }
+    frames += n;
   }
   if (frames == 0) return;
   add(sent, frames);
@@ -188,12 +196,14 @@ void zeromq_transport::engine::flush(lane& l) {
   l.queued_bytes -= bytes;
 }
 
-// False: the connection is gone.
 bool zeromq_transport::engine::write(lane& l, const frame& f) {
+  return write(l, outgoing_message(f.header), outgoing_message(f.body));
+}
+
+// False: the connection is gone.
+bool zeromq_transport::engine::write(lane& l, zmq::message_t header, zmq::message_t body) {
   using zmq::send_flags;
   const auto more = send_flags::dontwait | send_flags::sndmore;
-  auto header = outgoing_message(f.header);
-  auto body = outgoing_message(f.body);
   const bool routed = !l.routing_id.empty();
   auto& socket = routed ? *router_ : dealers_[l.dealer].socket;
   try {
@@ -226,8 +236,12 @@ bool zeromq_transport::engine::drain_router() {
       add(malformed);
       continue;
     }
-    const auto e = peek(view(header));
     auto* l = lane_of(id);
+    if (l != nullptr && is_batch(header)) {
+      unpack(*l, std::move(body));
+      continue;
+    }
+    const auto e = peek(view(header));
     if (e && e->type == type_id<hello>) {
       greeted_by(id, header);
     } else if (l == nullptr) {
@@ -239,7 +253,7 @@ bool zeromq_transport::engine::drain_router() {
     } else if (next_hop(options_.cluster, self_, e->from) != l->peer) {
       discard(*l, strangers, header.size() + body.size());
     } else {
-      deliver(*l, std::move(header), std::move(body));
+      deliver(*l, received_frame(std::move(header), std::move(body), l->in));
     }
   }
   return true;
@@ -255,6 +269,10 @@ bool zeromq_transport::engine::drain_dealer(dealer& d) {
       add(malformed);
       continue;
     }
+    if (d.over->in && is_batch(header)) {
+      unpack(*d.over, std::move(body));
+      continue;
+    }
     const auto e = peek(view(header));
     if (!e) {
       add(malformed);
@@ -266,19 +284,34 @@ bool zeromq_transport::engine::drain_dealer(dealer& d) {
     } else if (!d.over->in) {
       add(strangers);
     } else {
-      deliver(*d.over, std::move(header), std::move(body));
+      deliver(*d.over, received_frame(std::move(header), std::move(body), d.over->in));
     }
   }
   return true;
 }
 
-void zeromq_transport::engine::deliver(lane& l, zmq::message_t header, zmq::message_t body) {
+void zeromq_transport::engine::unpack(lane& l, zmq::message_t body) {
+  auto frames = frames_of(std::move(body), l.in);
+  if (!frames) return add(malformed);
+  for (auto& f : *frames) {
+    const auto e = peek(f.header.bytes());
+    if (!e || e->type <= type_id<credit>) {  // greetings and credit travel alone
+      discard(l, malformed, f.size());
+    } else if (!l.routing_id.empty() && next_hop(options_.cluster, self_, e->from) != l.peer) {
+      discard(l, strangers, f.size());
+    } else {
+      deliver(l, std::move(f));
+    }
+  }
+}
+
+void zeromq_transport::engine::deliver(lane& l, frame f) {
   // Credits cross a new greeting, so an honest peer can be over by a window; a multiple is
   // dishonest.
   if (l.in->uncredited() > 5 * std::uint64_t{options_.window_frames}) return add(over_credit);
   l.in->arrived();
   add(received);
-  receiver_(received_frame(std::move(header), std::move(body), l.in));
+  receiver_(std::move(f));
 }
 
 // Dropped, but it took credit that must come back.

@@ -91,10 +91,12 @@ class zeromq_transport::engine {
   bool take_fresh();
   void flush(lane& l);
   bool write(lane& l, const frame& f);
+  bool write(lane& l, zmq::message_t header, zmq::message_t body);
   void give_grants();
   bool drain_router();
   bool drain_dealer(dealer& d);
-  void deliver(lane& l, zmq::message_t header, zmq::message_t body);
+  void unpack(lane& l, zmq::message_t body);
+  void deliver(lane& l, frame f);
   void discard(lane& l, count why, std::size_t bytes);
   void credit_arrived(lane& l, const zmq::message_t& header);
 

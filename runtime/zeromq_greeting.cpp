@@ -158,9 +158,11 @@ void zeromq_transport::engine::from_stranger(const zmq::message_t& id,
                                              const zmq::message_t& header) {
   add(strangers);
   const auto e = peek(view(header));
-  if (!e) return reply(id.to_string(), first_client_address, refusal{e.error()});
-  if (e->type == type_id<refusal> || e->type == type_id<welcome>) return;  // no answers to answers
-  reply(id.to_string(), e->from, refusal{{reason::kind::unknown, "greet first"}});
+  if (!e && !is_batch(header))
+    return reply(id.to_string(), first_client_address, refusal{e.error()});
+  if (e && (e->type == type_id<refusal> || e->type == type_id<welcome>)) return;  // no answers to answers
+  reply(id.to_string(), e ? e->from : first_client_address,
+        refusal{{reason::kind::unknown, "greet first"}});
 }
 
 void zeromq_transport::engine::greeted_by(const zmq::message_t& id_part,
@@ -253,6 +255,7 @@ expected<std::shared_ptr<lane>> zeromq_transport::engine::place(address who,
     while (p.lanes.size() < of) {
       p.lanes.push_back(std::make_shared<lane>());
       p.lanes.back()->peer = who;
+      p.lanes.back()->batches = !is_client(who);  // which may be another program
     }
   }
   const auto& l = p.lanes[number];

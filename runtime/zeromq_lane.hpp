@@ -59,6 +59,7 @@ struct lane {
   address peer = 0;
   std::size_t dealer = 0;  // which upstream socket, if routing_id is empty
   std::string routing_id;  // the peer's, if it connected here
+  bool batches = false;    // the peer understands many frames in one
 
   std::atomic<bool> open{false};  // both sides have greeted
 
@@ -102,6 +103,20 @@ struct lane {
 
 /// A received frame whose payloads own ZeroMQ's messages, and which remembers its lane.
 frame received_frame(zmq::message_t header, zmq::message_t body, std::shared_ptr<inbox> from);
+
+/// Many small frames at once: one message whose header no frame has, and whose body is their headers,
+/// each after its length (32 bits, little end first). ZeroMQ costs as much for it as for one of them.
+struct batch {
+  zmq::message_t header, body;
+};
+
+/// How many frames from the front may travel as one batch, at most `most`; 1: none.
+std::size_t batchable(const std::deque<frame>& waiting, std::size_t most);
+batch make_batch(const std::deque<frame>& waiting, std::size_t frames);
+bool is_batch(const zmq::message_t& header);
+
+/// The frames of a batch; they share its bytes. Nothing if its lengths lie.
+std::optional<std::vector<frame>> frames_of(zmq::message_t body, std::shared_ptr<inbox> from);
 
 /// The inbox that a frame came through, as long as the frame is there; null if it came from
 /// elsewhere.

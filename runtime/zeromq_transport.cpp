@@ -167,6 +167,7 @@ expected<void> zeromq_transport::engine::open_dealers() try {
     auto over = std::make_shared<lane>();
     over->peer = upstream_;
     over->dealer = n;
+    over->batches = true;
     p.lanes.push_back(over);
     dealers_.push_back({std::move(socket), std::move(monitor), std::move(over)});
   }

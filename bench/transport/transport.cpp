@@ -171,6 +171,7 @@ int main(int argc, char** argv) {
   const auto messages = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 60'000;
   caf::actor_system_config config;
   config.set("scheduler.max-threads", std::size_t{2});
+  config.set("scheduler.policy", caf::atom("sharing"));
   caf::actor_system system{config};
   fmt::print("{:<22} {:>9} {:>12} {:>9} {:>12} {:>9} {:>10} {:>9}\n", "ZeroMQ, tcp loopback",
              "bytes", "raw 1/s", "GB/s", "actors 1/s", "GB/s", "share", "required");
