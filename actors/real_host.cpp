@@ -28,7 +28,11 @@ void hold_signals() {
 }
 
 struct two_threads : caf::actor_system_config {
-  two_threads() { set("scheduler.max-threads", std::size_t{2}); }
+  // "sharing" waits without polling: a host is idle for most of its life.
+  two_threads() {
+    set("scheduler.max-threads", std::size_t{2});
+    set("scheduler.policy", caf::atom("sharing"));
+  }
 };
 
 }  // namespace

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <poll.h>
+
 #include <array>
 #include <chrono>
 #include <condition_variable>
@@ -86,6 +88,7 @@ class zeromq_transport::engine {
 
   // The thread.
   void run();
+  void watch();
   void wait_for_work();
   void wake();
   bool take_fresh();
@@ -135,7 +138,8 @@ class zeromq_transport::engine {
   std::optional<zmq::socket_t> router_, router_monitor_;
   std::vector<dealer> dealers_;
   int wake_fd_ = -1;
-  std::vector<zmq::pollitem_t> items_;
+  std::vector<pollfd> items_;  // the wake-up, what watch() looks at in its order, the rest
+  unsigned rounds_ = 0;
 
   // The thread's own.
   std::unordered_map<std::string, std::shared_ptr<lane>> by_id_;

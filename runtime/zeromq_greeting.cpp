@@ -160,7 +160,8 @@ void zeromq_transport::engine::from_stranger(const zmq::message_t& id,
   const auto e = peek(view(header));
   if (!e && !is_batch(header))
     return reply(id.to_string(), first_client_address, refusal{e.error()});
-  if (e && (e->type == type_id<refusal> || e->type == type_id<welcome>)) return;  // no answers to answers
+  if (e && (e->type == type_id<refusal> || e->type == type_id<welcome>))
+    return;  // no answers to answers
   reply(id.to_string(), e ? e->from : first_client_address,
         refusal{{reason::kind::unknown, "greet first"}});
 }

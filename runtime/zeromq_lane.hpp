@@ -104,8 +104,9 @@ struct lane {
 /// A received frame whose payloads own ZeroMQ's messages, and which remembers its lane.
 frame received_frame(zmq::message_t header, zmq::message_t body, std::shared_ptr<inbox> from);
 
-/// Many small frames at once: one message whose header no frame has, and whose body is their headers,
-/// each after its length (32 bits, little end first). ZeroMQ costs as much for it as for one of them.
+/// Many small frames at once: one message whose header no frame has, and whose body is their
+/// headers, each after its length (32 bits, little end first). ZeroMQ costs as much for it as for
+/// one of them.
 struct batch {
   zmq::message_t header, body;
 };

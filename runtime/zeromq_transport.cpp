@@ -54,15 +54,14 @@ expected<void> zeromq_transport::engine::open() {
   }
   if (auto ok = open_router(); !ok) return ok;
   if (auto ok = open_dealers(); !ok) return ok;
-  items_.push_back({nullptr, wake_fd_, ZMQ_POLLIN, 0});
-  const auto poll = [this](zmq::socket_t& s) { items_.push_back({s.handle(), 0, ZMQ_POLLIN, 0}); };
-  if (zap_) poll(zap_->socket());
-  if (router_) poll(*router_);
-  if (router_monitor_) poll(*router_monitor_);
-  for (auto& d : dealers_) {
-    poll(d.socket);
-    poll(d.monitor);
-  }
+  const auto poll = [this](int fd) { items_.push_back({fd, POLLIN, POLLIN}); };
+  const auto poll_socket = [&](zmq::socket_t& s) { poll(s.get(zmq::sockopt::fd)); };
+  poll(wake_fd_);
+  if (zap_) poll_socket(zap_->socket());
+  if (router_monitor_) poll_socket(*router_monitor_);
+  for (auto& d : dealers_) poll_socket(d.monitor);
+  if (router_) poll_socket(*router_);
+  for (auto& d : dealers_) poll_socket(d.socket);
   return {};
 }
 

@@ -138,7 +138,7 @@ double actors_s(caf::actor_system& system, const work& w) {
   for (std::uint64_t n = 0; n < w.messages; ++n) {
     const auto f = encode(gateway, controller_address, small_report(n), w.body);
     while (!sender->send(controller_address, f))
-      std::this_thread::sleep_for(std::chrono::microseconds{50});
+      std::this_thread::sleep_for(std::chrono::milliseconds{1});
   }
   done.get_future().wait();
   const auto s = watch.s();
