@@ -1,0 +1,138 @@
+#include "planners/pipeline_schedule.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "planners/pipeline_simulation.hpp"
+
+namespace troupe::planners {
+
+namespace {
+
+/// All forwards, then all backwards, the last micro-batch first.
+std::vector<std::vector<std::int32_t>> gpipe_order(const pipeline_shape& s) {
+  std::vector<std::int32_t> order;
+  const auto m = static_cast<std::int32_t>(s.microbatches);
+  for (std::int32_t i = 0; i < m; ++i) order.push_back(i);
+  for (std::int32_t i = m; i-- > 0;) order.push_back(-1 - i);
+  return {s.stages, order};
+}
+
+/// One forward, one backward (Megatron-LM), after as many forwards as there are stages behind.
+std::vector<std::vector<std::int32_t>> megatron_order(const pipeline_shape& s) {
+  std::vector<std::vector<std::int32_t>> result;
+  const auto m = static_cast<std::int32_t>(s.microbatches);
+  for (std::uint32_t stage = 0; stage < s.stages; ++stage) {
+    const auto warm_up = std::min(m, static_cast<std::int32_t>(s.stages - stage));
+    std::vector<std::int32_t> order;
+    for (std::int32_t i = 0; i < warm_up; ++i) order.push_back(i);
+    for (std::int32_t b = 0; b < m; ++b) {
+      order.push_back(-1 - b);
+      if (b + warm_up < m) order.push_back(b + warm_up);
+    }
+    result.push_back(std::move(order));
+  }
+  return result;
+}
+
+expected<void> check(const pipeline_shape& s) {
+  const auto& c = s.costs;
+  if (s.stages == 0 || s.pipelines == 0 || s.microbatches == 0 || s.stages_per_datacenter == 0)
+    return refuse(reason::kind::invalid,
+                  "a pipeline needs at least one stage, pipeline and micro-batch");
+  if (!(c.forward > 0 && c.backward > 0 && c.recompute >= 0 && c.lan >= 0 && c.wan >= 0))
+    return refuse(reason::kind::invalid,
+                  "forward and backward take time, and nothing takes less than none");
+  if (s.most_held && *s.most_held == 0)
+    return refuse(reason::kind::infeasible, "a stage that may hold no micro-batch cannot train");
+  return {};
+}
+
+/// Why a fixed order cannot keep the memory limit, if so.
+expected<void> keeps_limit(const pipeline_shape& s, const pipeline_schedule& made,
+                           std::string_view name) {
+  if (!s.most_held || made.most_held <= *s.most_held) return {};
+  return refuse(reason::kind::infeasible,
+                fmt::format("{} holds {} micro-batches in a stage; {} are allowed", name,
+                            made.most_held, *s.most_held));
+}
+
+struct named_rules {
+  std::string_view name;
+  pipeline_rules rules;
+};
+
+std::vector<named_rules> all_rules(const pipeline_shape& s) {
+  return {{"gpipe", {false, false, false, gpipe_order(s)}},
+          {"megatron", {false, false, false, megatron_order(s)}},
+          {"varuna", {false, false, false, {}}},
+          {"varuna-forward-first", {true, false, false, {}}},
+          {"atlas", {true, true, false, {}}},
+          {"atlas-least-progress", {true, true, true, {}}}};
+}
+
+/// A portfolio: every rule by name, and the orders that they leave out (recompute first on a shared
+/// WAN). The shortest that keeps the limit; the first among equals.
+expected<pipeline_schedule> best_of(const pipeline_shape& s) {
+  auto candidates = all_rules(s);
+  candidates.push_back({"recompute first, shared", {false, true, false, {}}});
+  candidates.push_back({"recompute first, shared, least progress", {false, true, true, {}}});
+  std::optional<pipeline_schedule> best;
+  for (const auto& c : candidates) {
+    auto made = play(s, c.rules);
+    if (!keeps_limit(s, made, c.name)) continue;
+    if (!best || made.length < best->length) best = std::move(made);
+  }
+  if (!best) return refuse(reason::kind::infeasible, "no schedule keeps the memory limit");
+  return std::move(*best);
+}
+
+}  // namespace
+
+double pipeline_schedule::utilization() const {
+  double work = 0;
+  for (const auto& stage : tasks)
+    for (const auto& t : stage) work += t.end - t.begin;
+  return length > 0 ? work / (length * static_cast<double>(tasks.size())) : 0;
+}
+
+expected<pipeline_schedule> schedule_pipeline(const pipeline_shape& shape, std::string_view name) {
+  if (auto ok = check(shape); !ok) return tl::unexpected<reason>(ok.error());
+  if (name == "best") return best_of(shape);
+  for (const auto& candidate : all_rules(shape)) {
+    if (candidate.name != name) continue;
+    auto made = play(shape, candidate.rules);
+    if (auto ok = keeps_limit(shape, made, name); !ok) return tl::unexpected<reason>(ok.error());
+    return made;
+  }
+  return refuse(reason::kind::unknown, fmt::format("there is no schedule '{}'", name));
+}
+
+std::vector<std::string_view> pipeline_schedule_names() {
+  return {"gpipe", "megatron", "varuna", "varuna-forward-first", "atlas", "atlas-least-progress",
+          "best"};
+}
+
+double pipeline_lower_bound(const pipeline_shape& s) {
+  const auto& c = s.costs;
+  double bound = 0, way = 0;  // from the first stage to this one, and back from it
+  // What the WAN carries at best: all pipelines' shares at once.
+  const double hop = c.wan / s.pipelines;
+  for (std::uint32_t stage = 0; stage < s.stages; ++stage) {
+    const bool last = stage + 1 == s.stages;
+    const double each = c.forward + c.backward + (last ? 0 : c.recompute);
+    // Before its first forward a micro-batch comes all the way; after its last backward one goes
+    // back.
+    bound = std::max(bound, way + s.microbatches * each);
+    if (last) break;
+    const double crossing = s.is_wan(stage) ? hop : c.lan;
+    // Every transfer of every pipeline crosses this hop one way, after the first has come here.
+    if (s.is_wan(stage))
+      bound = std::max(bound, way + c.forward + s.microbatches * s.pipelines * hop + c.backward);
+    way += c.forward + c.backward + 2 * crossing;
+  }
+  return bound;
+}
+
+}  // namespace troupe::planners

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "messages/reason.hpp"
+
+// Pipelines across datacentres (ATLAS, section 4; docs/planners/pipelines.md): which stage does
+// what when, and which transfer crosses the WAN when.
+
+namespace troupe::planners {
+
+/// What one micro-batch costs. Any unit of time; the paper's is a slot, one forward on one stage.
+struct pipeline_costs {
+  double forward = 1;
+  double recompute = 1;
+  double backward = 2;
+  double lan = 0;  // one transfer inside a datacentre
+  double wan = 2;  // one transfer between two, over one node's share of the WAN: C forwards
+};
+
+/// The pipelines of one job, all alike, that share a WAN.
+struct pipeline_shape {
+  std::uint32_t stages = 1;
+  std::uint32_t pipelines = 1;  // data-parallel; a DP-cell where the WAN is shared in time
+  std::uint32_t microbatches = 1;
+  std::uint32_t stages_per_datacenter = 1;  // the hop after every so many stages is WAN
+  std::optional<std::uint32_t> most_held;  // micro-batches a stage may hold activations of (rule 2)
+  pipeline_costs costs;
+
+  /// Is the hop from `stage` to the next one WAN?
+  bool is_wan(std::uint32_t stage) const {
+    return (stage + 1) % stages_per_datacenter == 0 && stage + 1 < stages;
+  }
+};
+
+/// One thing that a stage does.
+struct stage_task {
+  enum class kind : std::uint8_t { forward, recompute, backward };
+  kind what = kind::forward;
+  std::uint32_t microbatch = 0;
+  double begin = 0, end = 0;
+
+  bool operator==(const stage_task&) const = default;
+};
+
+/// One transfer over a WAN hop, the one after `stage`.
+struct wan_transfer {
+  std::uint32_t pipeline = 0, stage = 0, microbatch = 0;
+  bool backward = false;
+  double begin = 0, end = 0;
+
+  bool operator==(const wan_transfer&) const = default;
+};
+
+/// An order for every stage and every hop, with the times that it takes if nothing is late.
+struct pipeline_schedule {
+  pipeline_shape shape;
+  std::vector<std::vector<stage_task>> tasks;  // pipeline * stages + stage; in order
+  std::vector<wan_transfer> transfers;         // in order of their begin
+  double length = 0;                           // until the last backward has ended
+  std::uint32_t most_held = 0;                 // activations, the most that any stage held
+
+  const std::vector<stage_task>& of(std::uint32_t pipeline, std::uint32_t stage) const {
+    return tasks[pipeline * shape.stages + stage];
+  }
+  /// The share of all stages' time in which they work.
+  double utilization() const;
+};
+
+/// gpipe, megatron, varuna, varuna-forward-first, atlas, atlas-least-progress, best. Refuses an
+/// unknown name, a shape that makes no sense, and a memory limit that no order can keep.
+expected<pipeline_schedule> schedule_pipeline(const pipeline_shape& shape, std::string_view name);
+
+/// The names that schedule_pipeline knows, `best` last.
+std::vector<std::string_view> pipeline_schedule_names();
+
+/// No schedule of this shape is shorter: the work of a stage and the way to it and back, and the
+/// transfers that one hop must carry.
+double pipeline_lower_bound(const pipeline_shape& shape);
+
+}  // namespace troupe::planners

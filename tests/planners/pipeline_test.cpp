@@ -1,0 +1,136 @@
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "messages/random.hpp"
+#include "planners/pipeline_schedule.hpp"
+
+using namespace troupe;
+using namespace troupe::planners;
+
+namespace {
+
+pipeline_schedule made(const pipeline_shape& s, std::string_view name) {
+  auto result = schedule_pipeline(s, name);
+  REQUIRE(result);
+  return *result;
+}
+
+/// The paper's Figure 6: six stages, two a datacentre, two pipelines, four micro-batches, C = 2.
+pipeline_shape figure_6() {
+  return {6, 2, 4, 2, {}, {}};
+}
+
+/// Sixty stages and micro-batches over five datacentres, with C pipelines.
+pipeline_shape sixty(std::uint32_t c, std::uint32_t stages_per_datacenter = 12) {
+  pipeline_shape s{60, c, 60, stages_per_datacenter, {}, {}};
+  s.costs.wan = c;
+  return s;
+}
+
+}  // namespace
+
+TEST_CASE("the slots of ATLAS's Figure 6 come out exactly") {
+  const auto varuna = made(figure_6(), "varuna"), atlas = made(figure_6(), "atlas");
+  CHECK(varuna.length == 38);
+  CHECK(varuna.utilization() == Approx(0.404).margin(0.0005));
+  CHECK(atlas.length == 36);
+  CHECK(atlas.utilization() == Approx(0.426).margin(0.0005));
+  CHECK(made(figure_6(), "atlas-least-progress").length == 34);
+
+  // Slots are counted from 1 in the paper. Varuna: the third stage of the second pipeline.
+  std::vector<double> forwards;
+  for (const auto& t : varuna.of(1, 2))
+    if (t.what == stage_task::kind::forward) forwards.push_back(t.begin + 1);
+  CHECK(forwards == std::vector<double>{5, 7, 9, 11});
+
+  // ATLAS: the second stage of the second pipeline, and its transfers.
+  forwards.clear();
+  for (const auto& t : atlas.of(1, 1))
+    if (t.what == stage_task::kind::forward) forwards.push_back(t.begin + 1);
+  CHECK(forwards == std::vector<double>{6, 7, 8, 9});
+  std::vector<double> crossings;
+  for (const auto& x : atlas.transfers)
+    if (x.pipeline == 1 && x.stage == 1 && !x.backward) crossings.push_back(x.begin + 1);
+  CHECK(crossings == std::vector<double>{7, 8, 9, 10});
+}
+
+TEST_CASE(
+    "sixty stages and sixty micro-batches take the slots that an independent simulation found") {
+  CHECK(made(sixty(2, 60), "varuna").length == 414);
+  const struct {
+    const char* name;
+    double two, three;
+  } facts[] = {{"varuna", 484, 540},
+               {"varuna-forward-first", 431, 440},
+               {"atlas", 483, 544},
+               {"atlas-least-progress", 425, 429}};
+  for (const auto& f : facts) {
+    INFO(f.name);
+    CHECK(made(sixty(2), f.name).length == f.two);
+    CHECK(made(sixty(3), f.name).length == f.three);
+  }
+}
+
+TEST_CASE("best is never longer than any other schedule and never shorter than the bound") {
+  random_source random{7};
+  for (int i = 0; i < 300; ++i) {
+    pipeline_shape s;
+    s.stages = 1 + static_cast<std::uint32_t>(random.below(8));
+    s.pipelines = 1 + static_cast<std::uint32_t>(random.below(4));
+    s.microbatches = 1 + static_cast<std::uint32_t>(random.below(8));
+    s.stages_per_datacenter = 1 + static_cast<std::uint32_t>(random.below(4));
+    s.costs.recompute = random.chance(0.3) ? 0 : 1;
+    s.costs.wan = static_cast<double>(random.below(60)) / 10;
+    s.costs.lan = random.chance(0.5) ? 0 : 0.25;
+    if (random.chance(0.4)) s.most_held = 1 + static_cast<std::uint32_t>(random.below(8));
+    const auto best = made(s, "best");
+    CHECK(best.length >= pipeline_lower_bound(s) - 1e-6);
+    for (const auto name : pipeline_schedule_names())
+      if (const auto other = schedule_pipeline(s, name)) CHECK(best.length <= other->length);
+  }
+}
+
+TEST_CASE(
+    "in every schedule a stage does one thing at a time, each micro-batch once, and in the order "
+    "of its data") {
+  random_source random{11};
+  for (int i = 0; i < 200; ++i) {
+    pipeline_shape s;
+    s.stages = 1 + static_cast<std::uint32_t>(random.below(6));
+    s.pipelines = 1 + static_cast<std::uint32_t>(random.below(3));
+    s.microbatches = 1 + static_cast<std::uint32_t>(random.below(6));
+    s.stages_per_datacenter = 1 + static_cast<std::uint32_t>(random.below(3));
+    s.costs.wan = static_cast<double>(random.below(40)) / 10;
+    for (const auto name : pipeline_schedule_names()) {
+      const auto plan = made(s, name);
+      for (std::uint32_t p = 0; p < s.pipelines; ++p) {
+        for (std::uint32_t stage = 0; stage < s.stages; ++stage) {
+          std::vector<double> forward(s.microbatches, -1), backward(s.microbatches, -1);
+          double free_at = 0;
+          for (const auto& t : plan.of(p, stage)) {
+            CHECK(t.begin >= free_at - 1e-9);
+            free_at = t.end;
+            if (t.what == stage_task::kind::forward) forward[t.microbatch] = t.end;
+            if (t.what == stage_task::kind::backward) backward[t.microbatch] = t.begin;
+          }
+          for (std::uint32_t m = 0; m < s.microbatches; ++m) {
+            CHECK(forward[m] > 0);
+            CHECK(backward[m] >= forward[m] - 1e-9);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE(
+    "a stage never holds more micro-batches than the job allows, or the schedule is refused") {
+  auto s = figure_6();
+  s.most_held = 2;
+  for (const auto name :
+       {"varuna", "varuna-forward-first", "atlas", "atlas-least-progress", "best"})
+    CHECK(made(s, name).most_held <= 2);
+  const auto gpipe = schedule_pipeline(s, "gpipe");
+  REQUIRE_FALSE(gpipe);
+  CHECK(gpipe.error().text == "gpipe holds 4 micro-batches in a stage; 2 are allowed");
+}
