@@ -8,7 +8,7 @@
 namespace troupe::runtime {
 
 /// A heap of (time, sequence) with four children a parent: half as deep as a binary one, and a
-/// parent's children lie beside each other. Sequences are unique, so the order is total.
+/// parent's children lie beside each other. Sequences only grow, so the order is total.
 class event_heap {
  public:
   struct entry {
@@ -16,8 +16,13 @@ class event_heap {
     std::uint64_t sequence = 0;
     std::uint32_t slot = 0;
 
-    bool before(const entry& o) const {
-      return time < o.time || (time == o.time && sequence < o.sequence);
+    /// One comparison without branches: which of two events is earlier cannot be predicted.
+    bool before(const entry& o) const { return key() < o.key(); }
+
+   private:
+    __extension__ using wide = unsigned __int128;
+    wide key() const {  // times are never negative
+      return wide{static_cast<std::uint64_t>(time)} << 64 | sequence;
     }
   };
 
@@ -25,16 +30,21 @@ class event_heap {
   std::size_t size() const { return entries_.size(); }
   const entry& top() const { return entries_.front(); }
 
-  void push(entry e) {
-    entries_.push_back(e);
-    std::size_t at = entries_.size() - 1;
+  void push(std::int64_t time, std::uint64_t sequence, std::uint32_t slot) {
+    std::size_t at = entries_.size();
+    entries_.emplace_back();
+    // The new one has the largest sequence: it comes after all others of its time.
     while (at > 0) {
       const std::size_t parent = (at - 1) / 4;
-      if (!e.before(entries_[parent])) break;
+      if (time >= entries_[parent].time) break;
       entries_[at] = entries_[parent];
       at = parent;
     }
-    entries_[at] = e;
+    // Field by field: a copy of a whole entry would wait for the stores of its parts.
+    auto& e = entries_[at];
+    e.time = time;
+    e.sequence = sequence;
+    e.slot = slot;
   }
 
   void pop() {
@@ -62,7 +72,7 @@ class event_heap {
       const std::size_t end = first + 4 < n ? first + 4 : n;
       std::size_t least = first;
       for (std::size_t c = first + 1; c < end; ++c)
-        if (entries_[c].before(entries_[least])) least = c;
+        least = entries_[c].before(entries_[least]) ? c : least;
       if (!entries_[least].before(e)) break;
       entries_[at] = entries_[least];
       at = least;

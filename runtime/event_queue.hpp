@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <limits>
 #include <unordered_map>
 #include <utility>
@@ -29,14 +28,15 @@ struct timer_key {
   bool operator==(const timer_key&) const = default;
 };
 
-/// Events by (time, order of adding), and an index for cancellation. What a cancelled event holds
-/// is destroyed at once; its heap entry is known by its sequence to be stale, and is dropped when
-/// it comes up, or by compaction when such entries are the majority.
+/// Content: its move leaves nothing behind that holds anything. Events by (time, order of adding),
+/// and an index for cancellation. What a cancelled event holds is destroyed at once; its heap entry
+/// is known by its sequence to be stale, and is dropped when it comes up, or by compaction when
+/// such entries are the majority.
 template <class Content>
 class event_queue {
  public:
   /// `key`: how the event's actor can cancel it. Another event of the same key is replaced.
-  event_id add(std::int64_t time, Content content, const timer_key& key = {}) {
+  event_id add(std::int64_t time, Content&& content, const timer_key& key = {}) {
     if (free_.empty()) {
       free_.push_back(static_cast<std::uint32_t>(slots_.size()));
       slots_.emplace_back();
@@ -46,7 +46,7 @@ class event_queue {
     auto& s = slots_[id.slot];
     s.sequence = id.sequence;
     s.content = std::move(content);
-    heap_.push({time, id.sequence, id.slot});
+    heap_.push(time, id.sequence, id.slot);
     if (key.kind != timer::none) index(id.slot, key);
     return id;
   }
@@ -142,7 +142,7 @@ class event_queue {
     auto& s = slots_[at];
     s.sequence = 0;
     if (s.key.kind != timer::none) unindex(at);
-    Content content = std::exchange(s.content, {});
+    Content content = std::move(s.content);  // nothing is left in it that is worth destroying
     free_.push_back(at);
     return content;
   }
@@ -169,7 +169,7 @@ class event_queue {
   };
 
   event_heap heap_;
-  std::deque<slot> slots_;
+  std::vector<slot> slots_;
   std::vector<std::uint32_t> free_;
   // Looked up, never iterated.
   std::unordered_map<timer_key, std::uint32_t, key_hash> by_key_;

@@ -40,7 +40,9 @@ class simulated_network::door final : public transport {
   }
   void listen(receiver r) override {
     auto& e = net_.endpoints_[endpoint_];
-    if (e.generation == generation_) e.receiver = std::make_shared<const receiver>(std::move(r));
+    if (e.generation != generation_) return;
+    net_.retire(e);
+    e.receiver = std::make_unique<const receiver>(std::move(r));
   }
   void handled(const frame& f) override { net_.handled(endpoint_, generation_, f); }
 
@@ -63,6 +65,7 @@ simulated_network::simulated_network(virtual_coordinator& time, const cluster& c
     : time_{time}, cluster_{c}, faults_{faults}, random_{random}, credit_frames_{credit_frames} {
   random_faults_ = faults.loss > 0 || faults.duplication > 0 || faults.reordering > 0;
   const auto n = static_cast<std::uint32_t>(c.datacenters.size());
+  by_number_.assign(1 + n + c.nodes.size(), unmet);
   wan_.reserve(std::size_t{n} * n);
   for (std::uint32_t a = 0; a < n; ++a) {
     for (std::uint32_t b = 0; b < n; ++b) {
@@ -87,7 +90,7 @@ void simulated_network::close(address a) {
   auto& e = endpoints_[i];
   if (e.generation % 2 == 0) return;
   ++e.generation;
-  e.receiver = nullptr;
+  retire(e);
   // Connections end with either side: credit starts anew.
   for (auto& c : connections_)
     if (c.from == i || c.to == i) c.unhandled = 0;
@@ -137,12 +140,16 @@ bool simulated_network::send(std::uint32_t from, std::uint64_t generation, addre
 }
 
 void simulated_network::handled(std::uint32_t at, std::uint64_t generation, const frame& f) {
-  const auto& e = endpoints_[at];
+  auto& e = endpoints_[at];
   if (credit_frames_ == 0 || e.generation != generation) return;
   const auto who = peek(f.header.bytes());
   if (!who) return;
-  const auto sender = endpoint_of(next_hop(cluster_, e.self, who->from));
-  auto& c = connections_[connect(sender, endpoints_[at].self)];
+  const auto sender = next_hop(cluster_, e.self, who->from);
+  if (sender != e.last_from) {
+    e.last_in = connect(endpoint_of(sender), e.self);
+    e.last_from = sender;
+  }
+  auto& c = connections_[e.last_in];
   if (c.unhandled > 0) --c.unhandled;
 }
 
@@ -155,7 +162,11 @@ std::uint32_t simulated_network::new_flight(frame f, std::uint32_t via) {
   free_flights_.pop_back();
   auto& c = connections_[via];
   ++c.unhandled;
-  flights_[i] = {std::move(f), via, endpoints_[c.to].generation, 0};
+  auto& fresh = flights_[i];
+  fresh.content = std::move(f);
+  fresh.via = via;
+  fresh.to_generation = endpoints_[c.to].generation;
+  fresh.extra = 0;
   return i;
 }
 
@@ -222,7 +233,7 @@ void simulated_network::fire(std::uint64_t token) {
 }
 
 void simulated_network::arrive(std::uint32_t i) {
-  auto f = std::exchange(flights_[i], {});
+  auto f = std::move(flights_[i]);
   free_flights_.push_back(i);
   auto& c = connections_[f.via];
   auto& to = endpoints_[c.to];
@@ -240,11 +251,31 @@ void simulated_network::arrive(std::uint32_t i) {
   fingerprint_.add(what);
   fingerprint_.add(header);
   if (!body.empty()) fingerprint_.add(body);
-  const auto receiver = to.receiver;
-  (*receiver)(std::move(f.content));
+  struct call {
+    simulated_network& net;
+    explicit call(simulated_network& n) : net{n} { net.receiving_ = true; }
+    ~call() {
+      net.receiving_ = false;
+      if (!net.retired_.empty()) net.retired_.clear();
+    }
+  };
+  const call guard{*this};
+  (*to.receiver)(std::move(f.content));
+}
+
+void simulated_network::retire(endpoint& e) {
+  if (receiving_ && e.receiver) retired_.push_back(std::move(e.receiver));
+  e.receiver = nullptr;
 }
 
 std::uint32_t simulated_network::endpoint_of(address a) {
+  if (a >= by_number_.size()) return meet(a);
+  auto& known = by_number_[a];
+  if (known == unmet) known = meet(a);
+  return known;
+}
+
+std::uint32_t simulated_network::meet(address a) {
   const auto [found, fresh] =
       by_address_.try_emplace(a, static_cast<std::uint32_t>(endpoints_.size()));
   if (fresh) {
@@ -256,6 +287,15 @@ std::uint32_t simulated_network::endpoint_of(address a) {
 }
 
 std::uint32_t simulated_network::connect(std::uint32_t from, address to) {
+  auto& e = endpoints_[from];
+  if (e.last_to != to) {
+    e.last_out = connect_first(from, to);
+    e.last_to = to;
+  }
+  return e.last_out;
+}
+
+std::uint32_t simulated_network::connect_first(std::uint32_t from, address to) {
   const auto known = endpoints_[from].connections.find(to);
   if (known != endpoints_[from].connections.end()) return known->second;
   const auto i = static_cast<std::uint32_t>(connections_.size());

@@ -64,13 +64,18 @@ class simulated_network final : private virtual_coordinator::listener {
  private:
   class door;
 
+  static constexpr address nobody = ~address{0};
+  static constexpr std::uint32_t unmet = ~std::uint32_t{0};
+
   struct endpoint {
     address self = 0;
     std::uint64_t generation = 0;  // of the living incarnation; even: nobody is there
-    std::shared_ptr<const transport::receiver>
-        receiver;  // shared: a host can end while it receives
+    std::unique_ptr<const transport::receiver> receiver;
     std::unordered_map<address, std::uint32_t>
-        connections;                  // by next hop; looked up, never iterated
+        connections;  // by next hop; looked up, never iterated
+    // Of those, and of those that lead here, the one that was asked for last.
+    address last_to = nobody, last_from = nobody;
+    std::uint32_t last_out = 0, last_in = 0;
     std::vector<std::uint8_t> sides;  // of each partition: 1 in a, 2 in b
   };
 
@@ -113,6 +118,9 @@ class simulated_network final : private virtual_coordinator::listener {
   void arrive(std::uint32_t flight_index);
 
   std::uint32_t endpoint_of(address a);
+  std::uint32_t meet(address a);
+  std::uint32_t connect_first(std::uint32_t from, address to);
+  void retire(endpoint& e);
   std::uint32_t connect(std::uint32_t from, address to);
   void describe(connection& c);
   std::uint32_t new_flight(frame f, std::uint32_t via);
@@ -128,12 +136,16 @@ class simulated_network final : private virtual_coordinator::listener {
   random_source random_;
   std::uint32_t credit_frames_;
   bool random_faults_ = false;
-  std::unordered_map<address, std::uint32_t> by_address_;  // looked up, never iterated
+  std::vector<std::uint32_t> by_number_;  // endpoints of the cluster's own hosts, or unmet
+  std::unordered_map<address, std::uint32_t> by_address_;  // and all others'; never iterated
   std::deque<endpoint> endpoints_;  // deques: a receiver may send, and meet new hosts
   std::deque<connection> connections_;
   std::vector<wan_direction> wan_;
   std::vector<flight> flights_;
   std::vector<std::uint32_t> free_flights_;
+  // A host can end while it receives: its receiver lives until that call has returned.
+  bool receiving_ = false;
+  std::vector<std::unique_ptr<const transport::receiver>> retired_;
   network_counters counters_;
   fingerprint fingerprint_;
 };
