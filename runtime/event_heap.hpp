@@ -21,8 +21,9 @@ class event_heap {
 
    private:
     __extension__ using wide = unsigned __int128;
-    wide key() const {  // times are never negative
-      return wide{static_cast<std::uint64_t>(time)} << 64 | sequence;
+    wide key() const {  // the flipped sign puts negative times before the others
+      constexpr auto sign = std::uint64_t{1} << 63;
+      return wide{static_cast<std::uint64_t>(time) ^ sign} << 64 | sequence;
     }
   };
 

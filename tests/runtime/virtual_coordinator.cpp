@@ -38,7 +38,7 @@ TEST_CASE("the heap orders by time, then by sequence, and survives removals") {
   random_source random{7};
   std::uint64_t sequence = 0;
   for (int i = 0; i < 5000; ++i)
-    heap.push({static_cast<std::int64_t>(random.below(100)), ++sequence, 0});
+    heap.push(static_cast<std::int64_t>(random.below(100)), ++sequence, 0);
   heap.remove_if([](const event_heap::entry& e) { return e.sequence % 3 == 0; });
   event_heap::entry last{-1, 0, 0};
   std::size_t n = 0;
