@@ -68,6 +68,9 @@ void zeromq_transport::engine::greet(dealer& d) {
   const hello h{options_.name, options_.client ? 0 : fingerprint_, options_.incarnation};
   const auto f = encode(self_, upstream_, h);
   auto header = outgoing_message(f.header);
+  // Lets the socket see a connection that has just come: sending alone may look only a millisecond
+  // later.
+  (void)d.socket.get(zmq::sockopt::events);
   // Without a connection there is nobody to greet; the next one is greeted when it stands.
   if (d.socket.send(header, zmq::send_flags::dontwait | zmq::send_flags::sndmore))
     d.socket.send(zmq::message_t{}, zmq::send_flags::dontwait);

@@ -287,3 +287,21 @@ TEST_CASE("A body is sent and received without a copy of its own") {
   REQUIRE(arrived[0].body.owner() == arrived[0].header.owner());
   REQUIRE(eventually([&] { return watched.use_count() == 1; }));  // ZeroMQ has let go
 }
+
+TEST_CASE(
+    "A connection is greeted as soon as it stands; the timer is only for greetings that were "
+    "lost") {
+  temporary_directory dir;
+  auto c = controller_options();
+  c.listen = "ipc://" + dir / "controller";
+  auto o = host_options("dc1/gateway", c.listen);
+  o.greeting_s = 3600;
+  auto gateway = must_open(o);
+  mailbox at_gateway{gateway};
+  for (c.incarnation = 1; c.incarnation <= 5; ++c.incarnation) {
+    auto controller = must_open(c);
+    mailbox at_controller{controller};
+    REQUIRE(eventually([&] { return controller->send(dc1, numbered(0, dc1, c.incarnation)); }));
+    REQUIRE(at_gateway.has(c.incarnation));
+  }
+}
