@@ -71,6 +71,13 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("over two datacentres strict rank is longer than Varuna, and least progress is not") {
+  CHECK(made(sixty(3, 30), "varuna").length == 495);
+  CHECK(made(sixty(3, 30), "varuna-forward-first").length == 422);
+  CHECK(made(sixty(3, 30), "atlas").length == 538);
+  CHECK(made(sixty(3, 30), "atlas-least-progress").length == 421);
+}
+
 TEST_CASE("best is never longer than any other schedule and never shorter than the bound") {
   random_source random{7};
   for (int i = 0; i < 300; ++i) {
