@@ -109,14 +109,10 @@ class player {
     }
     if (x.recomputed) return;  // rule 4: its backward follows a recompute
     const bool recompute = needs_recompute && recompute_is_due(x, p, s, now);
-    if (rules_.forward_first && may_forward(x, now) && try_forward(p, s, now)) return;
-    if (rules_.forward_first && may_forward(x, now)) return maybe_recompute(recompute, p, s, now);
+    const bool forward = rules_.forward_first && may_forward(x, now);
+    if (forward && try_forward(p, s, now)) return;
     if (recompute) return begin(p, s, task_kind::recompute, now);
-    if (may_forward(x, now)) try_forward(p, s, now);
-  }
-
-  void maybe_recompute(bool due, std::uint32_t p, std::uint32_t s, double now) {
-    if (due) begin(p, s, task_kind::recompute, now);
+    if (!forward && may_forward(x, now)) try_forward(p, s, now);
   }
 
   /// Just in time: it ends when the gradient arrives, or later.

@@ -187,22 +187,27 @@ class coordinator final : public caf::scheduler::abstract_coordinator, public vi
     coordinator& owner_;
   };
 
+  /// Lets the actor handle one message, and keeps it or lets it go as it asks.
+  void resume(caf::resumable* job) {
+    switch (job->resume(&worker_, 1)) {
+      case caf::resumable::resume_later:
+        ready_.push_back(job);
+        break;
+      case caf::resumable::done:
+      case caf::resumable::awaiting_message:
+        caf::intrusive_ptr_release(job);
+        break;
+      case caf::resumable::shutdown_execution_unit:
+        break;
+    }
+  }
+
   void drain() {
     while (!ready_.empty()) {
       auto* job = ready_.front();
       ready_.pop_front();
       ++resumes_;
-      switch (job->resume(&worker_, 1)) {
-        case caf::resumable::resume_later:
-          ready_.push_back(job);
-          break;
-        case caf::resumable::done:
-        case caf::resumable::awaiting_message:
-          caf::intrusive_ptr_release(job);
-          break;
-        case caf::resumable::shutdown_execution_unit:
-          break;
-      }
+      resume(job);
       if (!after_.empty()) run_after();
     }
   }
@@ -241,17 +246,7 @@ class coordinator final : public caf::scheduler::abstract_coordinator, public vi
     auto* actor = static_cast<caf::scheduled_actor*>(job);
     actor->eq_impl(caf::make_message_id(caf::message_priority::high), nullptr, &worker_,
                    caf::exit_msg{actor->address(), caf::exit_reason::kill});
-    switch (job->resume(&worker_, 1)) {
-      case caf::resumable::resume_later:
-        ready_.push_back(job);
-        break;
-      case caf::resumable::done:
-      case caf::resumable::awaiting_message:
-        caf::intrusive_ptr_release(job);
-        break;
-      case caf::resumable::shutdown_execution_unit:
-        break;
-    }
+    resume(job);
   }
 
   std::deque<caf::resumable*> ready_;
