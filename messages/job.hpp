@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "messages/model.hpp"
+#include "messages/training.hpp"
 #include "messages/units.hpp"
 
 namespace troupe {
@@ -32,6 +33,9 @@ struct job_spec {
   std::map<std::string, std::string> environment;
   std::string working_directory;        // empty: where the node runs
   std::string objective = "efficient";  // MARP's ranking: efficient, fastest, cheapest
+  std::optional<training> train;        // the built-in trainer, in place of a command
+  std::optional<slot_costs> slots;      // a pipeline study in virtual time, without a model
+  pipeline_wish pipeline;
 
   static constexpr auto fields() {
     using t = job_spec;
@@ -39,7 +43,7 @@ struct job_spec {
                       &t::microbatches, &t::slo_s,   &t::deadline_s,   &t::budget,
                       &t::priority,     &t::gpus,    &t::gpu_type,     &t::dataset_card,
                       &t::merge,        &t::command, &t::environment,  &t::working_directory,
-                      &t::objective};
+                      &t::objective,    &t::train,   &t::slots,        &t::pipeline};
   }
   bool operator==(const job_spec&) const = default;
 };

@@ -5,6 +5,7 @@
 
 #include "messages/client.hpp"
 #include "messages/session.hpp"
+#include "messages/stage.hpp"
 #include "messages/work.hpp"
 
 namespace troupe {
@@ -50,10 +51,28 @@ template <>
 inline constexpr std::uint16_t type_id<node_orders> = 31;
 template <>
 inline constexpr std::uint16_t type_id<membership> = 32;
+template <>
+inline constexpr std::uint16_t type_id<stage_setup> = 40;
+template <>
+inline constexpr std::uint16_t type_id<stage_run> = 41;
+template <>
+inline constexpr std::uint16_t type_id<stage_report> = 42;
+template <>
+inline constexpr std::uint16_t type_id<tensor> = 43;
+template <>
+inline constexpr std::uint16_t type_id<stripe> = 44;
+template <>
+inline constexpr std::uint16_t type_id<training_report> = 45;
+template <>
+inline constexpr std::uint16_t type_id<query_training> = 46;
+template <>
+inline constexpr std::uint16_t type_id<training_reply> = 47;
 
 /// Any message of the graph.
-using message = std::variant<hello, welcome, refusal, credit, submit_job, submit_reply, cancel_job,
-                             cancel_reply, query_jobs, query_reply, explain_job, explanation,
-                             read_log, log_chunk, node_report, node_orders, membership>;
+using message =
+    std::variant<hello, welcome, refusal, credit, submit_job, submit_reply, cancel_job,
+                 cancel_reply, query_jobs, query_reply, explain_job, explanation, read_log,
+                 log_chunk, node_report, node_orders, membership, stage_setup, stage_run,
+                 stage_report, tensor, stripe, training_report, query_training, training_reply>;
 
 }  // namespace troupe

@@ -13,6 +13,7 @@
 
 #include "messages/journal.hpp"
 #include "messages/reason.hpp"
+#include "messages/stage.hpp"
 #include "messages/work.hpp"
 
 // What kinds of fields there are. The packer, the unpacker and their tests are written once, over
@@ -32,6 +33,10 @@ template <>
 inline constexpr std::uint64_t enum_count<reason::kind> = 8;
 template <>
 inline constexpr std::uint64_t enum_count<part_report::state> = 5;
+template <>
+inline constexpr std::uint64_t enum_count<tensor::kind> = 6;
+template <>
+inline constexpr std::uint64_t enum_count<stage_step::kind> = 3;
 
 template <class T>
 concept record = requires {

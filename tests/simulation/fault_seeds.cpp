@@ -97,8 +97,8 @@ std::string run_fault_seed(std::uint64_t seed, bool act_before_journal) {
   std::optional<ledger> live;
   virtual_cluster_options o;
   o.cluster = harness::small_cluster();
-  const char* policies[] = {"frenzy", "fcfs", "frenzy"};
-  o.policy = planners::make_policy(policies[random.below(3)]);
+  const char* policies[] = {"frenzy", "opportunistic", "fcfs", "sia"};
+  o.policy = planners::make_policy(policies[random.below(4)]);
   o.seed = seed;
   o.faults = faults_of(random);
   o.on_work = [&](node_index n, const work_order* w, bool begins) {

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "messages/frame.hpp"
+#include "messages/model.hpp"
+#include "messages/reason.hpp"
+
+// The device seam: one pipeline stage's share of a transformer on one device. Every backend does
+// the same operations in the order in which they are submitted; the CPU is the reference.
+
+namespace troupe::gpu {
+
+/// Which part of the model a stage owns, and how it learns.
+struct stage_spec {
+  troupe::model model;            // GPT-2's layout
+  std::uint32_t first_layer = 0;  // transformer blocks [first_layer, first_layer + layers)
+  std::uint32_t layers = 0;
+  bool embeds = false;     // the first stage: token and position embeddings
+  bool predicts = false;   // the last: final layer norm, head and loss
+  std::uint32_t rows = 1;  // sequences a micro-batch
+  std::uint64_t seed = 1;  // a parameter's initial value depends on it and its name alone
+  double learning_rate = 3e-4, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
+};
+
+/// What a stage asks of its device. Tensors are rows x sequence x hidden values of 32-bit floats,
+/// token lists rows x sequence numbers of 32 bits, both as bytes that nobody copies.
+struct operation {
+  enum class kind : std::uint8_t {
+    forward,    // in: {tokens or activation[, targets]}; out: {activation} or, predicts, {}; loss
+    recompute,  // everything forward made that backward needs; only the stage's input was kept
+    backward,   // in: {gradient of the activation} or, predicts, {}; out: {gradient of the input}
+    gradients,  // out: {own, tied}: the sums over all micro-batches since the last update
+    update,     // in: {own, tied}, or {} for the device's own sums; AdamW with scale x gradients
+    save,       // path: a directory; writes the stage's file of the checkpoint
+    load,       // path: a directory with a checkpoint of any number of stages
+    weights     // out: {own, tied}: for tests
+  };
+  kind what = kind::forward;
+  std::uint32_t microbatch = 0;
+  std::vector<payload> in;
+  double scale = 1;  // update: of the gradients (1 / number of micro-batches)
+  std::string path;
+};
+
+/// What came of it.
+struct outcome {
+  std::vector<payload> out;
+  double loss = 0;                // forward on the last stage: mean over the micro-batch's tokens
+  double squared_norm = 0;        // update: of the scaled gradients, each parameter counted once
+  double begin_s = 0, end_s = 0;  // by the device's own clock
+};
+
+/// A model whose head is tied has its token embedding in the first stage and in the last; each
+/// keeps a gradient sum of its own ("tied" above), and whoever runs the pipeline adds the two, the
+/// first stage's first, and hands both the sum. One stage alone has them apart too, and adds them
+/// in the same order, so that the results agree bit by bit.
+class stage_device {
+ public:
+  using done = std::function<void(expected<outcome>)>;
+
+  virtual ~stage_device() = default;
+
+  /// Never blocks. Operations happen in this order, one at a time. `d` is called once for each, on
+  /// a thread of the device's; it must only post a message.
+  virtual void submit(operation o, done d) = 0;
+};
+
+/// Bytes and values of a stage, for planning and for whoever sends its gradients.
+struct stage_size {
+  std::uint64_t own_parameters = 0;    // not counting a tied embedding
+  std::uint64_t tied_parameters = 0;   // 0 if not tied, or neither first nor last
+  std::uint64_t activation_bytes = 0;  // of one micro-batch between stages
+  double forward_flops = 0;            // one micro-batch
+};
+stage_size size_of(const stage_spec& s);
+
+/// fp32, one thread. Refuses a model that is not GPT-2's layout (family gpt), heads that do not
+/// divide, more layers than there are.
+expected<std::unique_ptr<stage_device>> make_cpu_device(const stage_spec& s);
+
+}  // namespace troupe::gpu

@@ -1,0 +1,259 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "messages/address.hpp"
+#include "messages/model.hpp"
+#include "messages/reason.hpp"
+#include "messages/training.hpp"
+#include "messages/units.hpp"
+
+// What a trainer, its stages and the gateways between them say.
+
+namespace troupe {
+
+/// One stage of one pipeline of a lease's training.
+struct stage_name {
+  lease_id lease = 0;
+  std::uint32_t pipeline = 0, stage = 0;
+
+  static constexpr auto fields() {
+    return std::tuple{&stage_name::lease, &stage_name::pipeline, &stage_name::stage};
+  }
+  auto operator<=>(const stage_name&) const = default;
+};
+
+/// How a tensor crosses the WAN (ATLAS, section 4.3).
+struct wan_share {
+  std::uint32_t first_pair = 0;   // of the node pairs over whose shares it is scattered,
+  std::uint32_t pairs = 1;        // and how many: those of its rank in the DP-cell
+  std::uint32_t connections = 1;  // of each pair
+  bool in_turn = false;           // one transfer at a time on its cell's hop and direction
+  std::uint32_t turn = 0;         // among those that wait the smallest goes first
+
+  static constexpr auto fields() {
+    using t = wan_share;
+    return std::tuple{&t::first_pair, &t::pairs, &t::connections, &t::in_turn, &t::turn};
+  }
+  bool operator==(const wan_share&) const = default;
+};
+
+/// The header of a tensor between two stages. The frame's body has its bytes; in a simulation the
+/// body is empty and takes as long as `bytes` would.
+struct tensor {
+  enum class kind : std::uint8_t {
+    activation,  // to the next stage
+    gradient,    // to the stage before
+    part,        // data parallel: my gradients of the chunk that you sum
+    sum,         // data parallel: the chunk that I summed
+    tied_part,   // the head's sum of a tied embedding's gradient, to the first stage
+    tied_sum     // and both stages' sum back
+  };
+  kind what = kind::activation;
+  stage_name from;
+  std::uint32_t to_pipeline = 0, to_stage = 0;
+  std::uint64_t iteration = 0;
+  std::uint32_t microbatch = 0;
+  std::uint64_t bytes = 0;
+  wan_share share;
+
+  static constexpr auto fields() {
+    using t = tensor;
+    return std::tuple{&t::what,      &t::from,       &t::to_pipeline, &t::to_stage,
+                      &t::iteration, &t::microbatch, &t::bytes,       &t::share};
+  }
+  bool operator==(const tensor&) const = default;
+};
+
+/// Gateway to gateway: a part of a tensor's frame, over one of a node pair's connections. The body
+/// is bytes [offset, offset + the body's size) of the tensor's.
+struct stripe {
+  std::uint64_t transfer = 0;  // the sending gateway's number
+  std::uint32_t index = 0, count = 1;
+  std::uint64_t offset = 0;
+  address from = 0, to = 0;  // the tensor's own: two nodes
+  tensor what;
+
+  static constexpr auto fields() {
+    using t = stripe;
+    return std::tuple{&t::transfer, &t::index, &t::count, &t::offset, &t::from, &t::to, &t::what};
+  }
+  bool operator==(const stripe&) const = default;
+};
+
+/// One step of a stage's order.
+struct stage_step {
+  enum class kind : std::uint8_t { forward, recompute, backward };
+  kind what = kind::forward;
+  std::uint32_t microbatch = 0;
+  std::uint32_t turn = 0;  // of the tensor that it sends
+
+  static constexpr auto fields() {
+    return std::tuple{&stage_step::what, &stage_step::microbatch, &stage_step::turn};
+  }
+  bool operator==(const stage_step&) const = default;
+};
+
+/// Simulated devices: what a step takes, and what it sends.
+struct simulated_costs {
+  double forward_s = 0, recompute_s = 0, backward_s = 0, update_s = 0;
+  std::uint64_t activation_bytes = 0, gradient_bytes = 0;  // a micro-batch's; all parameters'
+
+  static constexpr auto fields() {
+    using t = simulated_costs;
+    return std::tuple{&t::forward_s, &t::recompute_s,      &t::backward_s,
+                      &t::update_s,  &t::activation_bytes, &t::gradient_bytes};
+  }
+  bool operator==(const simulated_costs&) const = default;
+};
+
+/// Trainer to node: be this stage. Sent again until it is answered; a stage that is there answers
+/// again.
+struct stage_setup {
+  stage_name name;
+  std::uint64_t incarnation = 0;  // of the trainer; a newer one replaces the stage
+  std::uint16_t device = 0;       // of the node
+  std::string backend;            // sim, cpu, cuda
+  troupe::model model;
+  training how;
+  std::uint32_t first_layer = 0, layers = 0;
+  std::uint32_t stages = 1, pipelines = 1, microbatches = 1;
+  std::uint32_t rows = 1;             // sequences a micro-batch
+  std::vector<stage_step> order;      // of one iteration
+  std::vector<address> neighbours;    // of this pipeline, by stage; this stage's own too
+  std::vector<address> peers;         // of this stage, by pipeline
+  wan_share forward, backward;        // how its tensors to the next and from it go
+  std::uint64_t first_iteration = 0;  // larger than 0: load the checkpoint of that many
+  simulated_costs costs;
+  bool trace = false;  // report every task's times
+
+  static constexpr auto fields() {
+    using t = stage_setup;
+    return std::tuple{
+        &t::name,         &t::incarnation, &t::device,          &t::backend,    &t::model,
+        &t::how,          &t::first_layer, &t::layers,          &t::stages,     &t::pipelines,
+        &t::microbatches, &t::rows,        &t::order,           &t::neighbours, &t::peers,
+        &t::forward,      &t::backward,    &t::first_iteration, &t::costs,      &t::trace};
+  }
+  bool operator==(const stage_setup&) const = default;
+};
+
+/// Trainer to stage: go on until that many iterations are done, and write a checkpoint after those
+/// that the job says. `heard`: iterations whose reports the trainer has; later ones are said again.
+struct stage_run {
+  stage_name name;
+  std::uint64_t until = 0;
+  std::uint64_t heard = 0;
+
+  static constexpr auto fields() {
+    return std::tuple{&stage_run::name, &stage_run::until, &stage_run::heard};
+  }
+  bool operator==(const stage_run&) const = default;
+};
+
+/// When a stage did something, by its host's clock.
+struct timed_task {
+  std::uint8_t what = 0;  // stage_step::kind, or 3 reduce, 4 update, 5 checkpoint
+  std::uint32_t microbatch = 0;
+  double begin_s = 0, end_s = 0;
+
+  static constexpr auto fields() {
+    using t = timed_task;
+    return std::tuple{&t::what, &t::microbatch, &t::begin_s, &t::end_s};
+  }
+  bool operator==(const timed_task&) const = default;
+};
+
+/// Stage to trainer: it is there (iteration 0 of its life), or has done one more iteration, or
+/// cannot go on.
+struct stage_report {
+  stage_name name;
+  std::uint64_t iteration = 0;    // done so far, from the job's beginning
+  double loss = 0;                // the last stage: mean over its micro-batches
+  double squared_norm = 0;        // of the reduced gradients that this stage alone has
+  double begin_s = 0, end_s = 0;  // first task to last, the update included
+  double busy_s = 0;              // forward, recompute and backward
+  std::uint32_t most_held = 0;    // activations
+  std::uint64_t sent_bytes = 0;   // to other datacentres
+  std::uint64_t saved = 0;        // iterations in the newest checkpoint of this stage
+  reason why;                     // empty text: all is well
+  std::vector<timed_task> tasks;  // if it was asked to trace
+
+  static constexpr auto fields() {
+    using t = stage_report;
+    return std::tuple{&t::name,       &t::iteration, &t::loss,   &t::squared_norm,
+                      &t::begin_s,    &t::end_s,     &t::busy_s, &t::most_held,
+                      &t::sent_bytes, &t::saved,     &t::why,    &t::tasks};
+  }
+  bool operator==(const stage_report&) const = default;
+};
+
+/// One iteration of a whole job.
+struct iteration_record {
+  std::uint64_t iteration = 0;  // from 1
+  double loss = 0, gradient_norm = 0;
+  double begin_s = 0, end_s = 0;  // the first forward's begin, the last update's end
+  double busy_s = 0;              // of all stages
+
+  static constexpr auto fields() {
+    using t = iteration_record;
+    return std::tuple{&t::iteration, &t::loss,  &t::gradient_norm,
+                      &t::begin_s,   &t::end_s, &t::busy_s};
+  }
+  bool operator==(const iteration_record&) const = default;
+};
+
+/// Trainer to controller, now and then and at the end: how the training goes. The controller keeps
+/// the newest of a lease and every iteration.
+struct training_report {
+  lease_id lease = 0;
+  job_id job = 0;
+  std::uint64_t sequence = 0;
+  std::string schedule, device;
+  std::uint32_t stages = 1, pipelines = 1, microbatches = 1;
+  double tokens_per_s = 0;
+  std::vector<std::uint32_t> most_held;  // by stage
+  std::uint64_t wan_bytes = 0;
+  double lower_bound_s = 0;  // of an iteration; 0: not asked for
+  std::string news;          // a sentence for people: resumed, re-planned, what that costs
+  std::vector<iteration_record> iterations;  // the newest
+
+  static constexpr auto fields() {
+    using t = training_report;
+    return std::tuple{&t::lease,        &t::job,       &t::sequence,  &t::schedule,
+                      &t::device,       &t::stages,    &t::pipelines, &t::microbatches,
+                      &t::tokens_per_s, &t::most_held, &t::wan_bytes, &t::lower_bound_s,
+                      &t::news,         &t::iterations};
+  }
+  bool operator==(const training_report&) const = default;
+};
+
+/// Client to controller: how does a job's training go?
+struct query_training {
+  std::uint64_t request = 0;
+  job_id job = 0;
+
+  static constexpr auto fields() {
+    return std::tuple{&query_training::request, &query_training::job};
+  }
+  bool operator==(const query_training&) const = default;
+};
+
+/// `report.iterations` has all that the controller has heard of, of every lease.
+struct training_reply {
+  std::uint64_t request = 0;
+  training_report report;
+  std::vector<std::string> news;  // in order; a sentence each
+  reason why;                     // there is none
+
+  static constexpr auto fields() {
+    using t = training_reply;
+    return std::tuple{&t::request, &t::report, &t::news, &t::why};
+  }
+  bool operator==(const training_reply&) const = default;
+};
+
+}  // namespace troupe

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "messages/address.hpp"
+#include "messages/model.hpp"
+#include "messages/reason.hpp"
+#include "messages/units.hpp"
+
+// What the built-in trainer is asked to do, and what trainer, stages and gateways tell each other.
+
+namespace troupe {
+
+/// The built-in trainer's job: key `train:` of a job file.
+struct training {
+  std::string data;        // a text file, or token files; the same path on every node
+  std::string vocabulary;  // directory with GPT-2's vocab.json and merges.txt; empty: bytes
+  std::uint64_t seed = 1;  // of the initial weights and of the order of the data
+  double learning_rate = 3e-4;
+  double weight_decay = 0.1;
+  std::string schedule;                 // a name of planners/pipeline_schedule.hpp; empty: best
+  std::string checkpoint;               // directory; empty: none is written
+  std::uint32_t checkpoint_every = 50;  // iterations
+  std::string device;                   // sim, cpu, cuda; empty: what the node has
+
+  static constexpr auto fields() {
+    using t = training;
+    return std::tuple{&t::data,          &t::vocabulary,       &t::seed,
+                      &t::learning_rate, &t::weight_decay,     &t::schedule,
+                      &t::checkpoint,    &t::checkpoint_every, &t::device};
+  }
+  bool operator==(const training&) const = default;
+};
+
+/// A pipeline study's costs, in any unit; key `slots:`. No model is needed then.
+struct slot_costs {
+  double forward = 1, recompute = 1, backward = 2;
+  double lan = 0;  // one transfer inside a datacentre
+  double wan = 2;  // one between two, over one node's share
+
+  static constexpr auto fields() {
+    using t = slot_costs;
+    return std::tuple{&t::forward, &t::recompute, &t::backward, &t::lan, &t::wan};
+  }
+  bool operator==(const slot_costs&) const = default;
+};
+
+/// How the user wants a pipeline to be; key `pipeline:`. 0: the planner decides.
+struct pipeline_wish {
+  std::uint32_t stages = 0;
+  std::uint32_t data_parallel = 0;
+  std::uint32_t microbatches = 0;  // a pipeline and iteration
+  std::uint32_t stages_per_datacenter = 0;
+  std::uint32_t most_held = 0;    // micro-batches whose activations a stage may hold (rule 2)
+  std::uint32_t connections = 0;  // between a pair of nodes over the WAN
+
+  static constexpr auto fields() {
+    using t = pipeline_wish;
+    return std::tuple{&t::stages,    &t::data_parallel, &t::microbatches, &t::stages_per_datacenter,
+                      &t::most_held, &t::connections};
+  }
+  bool operator==(const pipeline_wish&) const = default;
+};
+
+}  // namespace troupe
