@@ -36,18 +36,6 @@ struct job_accepted {
   bool operator==(const job_accepted&) const = default;
 };
 
-/// GPUs of one node, named one by one, and the node's incarnation that they were taken from.
-struct lease_part {
-  node_index node = 0;
-  std::uint64_t incarnation = 0;
-  std::vector<std::uint16_t> devices;
-
-  static constexpr auto fields() {
-    return std::tuple{&lease_part::node, &lease_part::incarnation, &lease_part::devices};
-  }
-  bool operator==(const lease_part&) const = default;
-};
-
 /// The job holds these GPUs from now on.
 struct lease_granted {
   lease_id lease = 0;

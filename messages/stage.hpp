@@ -97,19 +97,6 @@ struct stage_step {
   bool operator==(const stage_step&) const = default;
 };
 
-/// Simulated devices: what a step takes, and what it sends.
-struct simulated_costs {
-  double forward_s = 0, recompute_s = 0, backward_s = 0, update_s = 0;
-  std::uint64_t activation_bytes = 0, gradient_bytes = 0;  // a micro-batch's; all parameters'
-
-  static constexpr auto fields() {
-    using t = simulated_costs;
-    return std::tuple{&t::forward_s, &t::recompute_s,      &t::backward_s,
-                      &t::update_s,  &t::activation_bytes, &t::gradient_bytes};
-  }
-  bool operator==(const simulated_costs&) const = default;
-};
-
 /// Trainer to node: be this stage. Sent again until it is answered; a stage that is there answers
 /// again.
 struct stage_setup {
@@ -127,7 +114,7 @@ struct stage_setup {
   std::vector<address> peers;         // of this stage, by pipeline
   wan_share forward, backward;        // how its tensors to the next and from it go
   std::uint64_t first_iteration = 0;  // larger than 0: load the checkpoint of that many
-  simulated_costs costs;
+  stage_costs costs;
   bool trace = false;  // report every task's times
 
   static constexpr auto fields() {
@@ -147,9 +134,11 @@ struct stage_run {
   stage_name name;
   std::uint64_t until = 0;
   std::uint64_t heard = 0;
+  std::vector<stage_step> order;  // from here on; empty: as before. Only when nothing runs
 
   static constexpr auto fields() {
-    return std::tuple{&stage_run::name, &stage_run::until, &stage_run::heard};
+    using t = stage_run;
+    return std::tuple{&t::name, &t::until, &t::heard, &t::order};
   }
   bool operator==(const stage_run&) const = default;
 };
@@ -176,6 +165,7 @@ struct stage_report {
   double squared_norm = 0;        // of the reduced gradients that this stage alone has
   double begin_s = 0, end_s = 0;  // first task to last, the update included
   double busy_s = 0;              // forward, recompute and backward
+  stage_costs measured;           // means of this iteration
   std::uint32_t most_held = 0;    // activations
   std::uint64_t sent_bytes = 0;   // to other datacentres
   std::uint64_t saved = 0;        // iterations in the newest checkpoint of this stage
@@ -184,9 +174,9 @@ struct stage_report {
 
   static constexpr auto fields() {
     using t = stage_report;
-    return std::tuple{&t::name,       &t::iteration, &t::loss,   &t::squared_norm,
-                      &t::begin_s,    &t::end_s,     &t::busy_s, &t::most_held,
-                      &t::sent_bytes, &t::saved,     &t::why,    &t::tasks};
+    return std::tuple{&t::name,  &t::iteration, &t::loss,     &t::squared_norm, &t::begin_s,
+                      &t::end_s, &t::busy_s,    &t::measured, &t::most_held,    &t::sent_bytes,
+                      &t::saved, &t::why,       &t::tasks};
   }
   bool operator==(const stage_report&) const = default;
 };
@@ -217,16 +207,20 @@ struct training_report {
   double tokens_per_s = 0;
   std::vector<std::uint32_t> most_held;  // by stage
   std::uint64_t wan_bytes = 0;
-  double lower_bound_s = 0;  // of an iteration; 0: not asked for
-  std::string news;          // a sentence for people: resumed, re-planned, what that costs
+  double wan_utilization = 0;         // of the hops' rate, while iterations ran
+  std::uint64_t saved = 0;            // iterations in the newest whole checkpoint
+  std::vector<stage_costs> measured;  // means, by stage
+  double lower_bound_s = 0;           // of an iteration; 0: not asked for
+  std::string news;                   // a sentence for people: resumed, re-planned, what that costs
   std::vector<iteration_record> iterations;  // the newest
 
   static constexpr auto fields() {
     using t = training_report;
-    return std::tuple{&t::lease,        &t::job,       &t::sequence,  &t::schedule,
-                      &t::device,       &t::stages,    &t::pipelines, &t::microbatches,
-                      &t::tokens_per_s, &t::most_held, &t::wan_bytes, &t::lower_bound_s,
-                      &t::news,         &t::iterations};
+    return std::tuple{&t::lease,        &t::job,       &t::sequence,      &t::schedule,
+                      &t::device,       &t::stages,    &t::pipelines,     &t::microbatches,
+                      &t::tokens_per_s, &t::most_held, &t::wan_bytes,     &t::wan_utilization,
+                      &t::saved,        &t::measured,  &t::lower_bound_s, &t::news,
+                      &t::iterations};
   }
   bool operator==(const training_report&) const = default;
 };

@@ -15,6 +15,19 @@
 
 namespace troupe {
 
+/// What a stage's steps take and what they send: of a simulated device, or measured.
+struct stage_costs {
+  double forward_s = 0, recompute_s = 0, backward_s = 0, update_s = 0;
+  std::uint64_t activation_bytes = 0, gradient_bytes = 0;  // a micro-batch's; all parameters'
+
+  static constexpr auto fields() {
+    using t = stage_costs;
+    return std::tuple{&t::forward_s, &t::recompute_s,      &t::backward_s,
+                      &t::update_s,  &t::activation_bytes, &t::gradient_bytes};
+  }
+  bool operator==(const stage_costs&) const = default;
+};
+
 /// The built-in trainer's job: key `train:` of a job file.
 struct training {
   std::string data;        // a text file, or token files; the same path on every node
@@ -26,12 +39,17 @@ struct training {
   std::string checkpoint;               // directory; empty: none is written
   std::uint32_t checkpoint_every = 50;  // iterations
   std::string device;                   // sim, cpu, cuda; empty: what the node has
+  std::vector<stage_costs> costs;       // of a simulated device, by stage; empty: the cost model's
+  std::string timeline;                 // a file for every task's times, of the last iteration
+  std::uint32_t replan_every = 0;       // iterations between looks at what was measured; 0: never
+  double replan_drift = 0.25;           // re-plan when a step takes so much more or less
 
   static constexpr auto fields() {
     using t = training;
-    return std::tuple{&t::data,          &t::vocabulary,       &t::seed,
-                      &t::learning_rate, &t::weight_decay,     &t::schedule,
-                      &t::checkpoint,    &t::checkpoint_every, &t::device};
+    return std::tuple{&t::data,         &t::vocabulary, &t::seed,       &t::learning_rate,
+                      &t::weight_decay, &t::schedule,   &t::checkpoint, &t::checkpoint_every,
+                      &t::device,       &t::costs,      &t::timeline,   &t::replan_every,
+                      &t::replan_drift};
   }
   bool operator==(const training&) const = default;
 };

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -11,8 +12,25 @@
 
 namespace troupe {
 
-/// What a lease's part should do on its node. With a command: run it, one process group. Without:
-/// be simulated work that takes `start_s + iterations * iteration_s` of the world's time.
+/// A part of a training job: its node starts the stages that the trainer asks for. The first part's
+/// node is also the trainer's, and is told everything.
+struct train_order {
+  std::uint32_t part = 0;
+  job_spec spec;  // the first part's, as is all that follows
+  plan how;
+  std::vector<lease_part> parts;
+  std::uint64_t iterations_done = 0;
+
+  static constexpr auto fields() {
+    using t = train_order;
+    return std::tuple{&t::part, &t::spec, &t::how, &t::parts, &t::iterations_done};
+  }
+  bool operator==(const train_order&) const = default;
+};
+
+/// What a lease's part should do on its node. With a command: run it, one process group. With
+/// `train`: train. Without either: be simulated work that takes `start_s + iterations *
+/// iteration_s` of the world's time.
 struct work_order {
   lease_id lease = 0;
   job_id job = 0;
@@ -25,12 +43,13 @@ struct work_order {
   double iteration_s = 0;
   double start_s = 0;
   bool out_of_memory = false;  // simulated: ends so after start_s
+  std::optional<train_order> train;
 
   static constexpr auto fields() {
     using t = work_order;
     return std::tuple{&t::lease,       &t::job,         &t::incarnation,       &t::devices,
                       &t::command,     &t::environment, &t::working_directory, &t::iterations,
-                      &t::iteration_s, &t::start_s,     &t::out_of_memory};
+                      &t::iteration_s, &t::start_s,     &t::out_of_memory,     &t::train};
   }
   bool operator==(const work_order&) const = default;
 };
