@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -7,6 +8,7 @@
 
 #include <caf/all.hpp>
 
+#include "gpu/stage_device.hpp"
 #include "messages/client.hpp"
 #include "messages/frame.hpp"
 #include "messages/journal.hpp"
@@ -30,6 +32,11 @@ struct inbound {
 
 /// A frame as the transport handed it over.
 struct arrived {
+  frame what;
+};
+
+/// A frame from an actor of the same host.
+struct passed {
   frame what;
 };
 
@@ -83,6 +90,26 @@ struct work_done {
   std::uint64_t start = 0;  // tells a work from an earlier one of the same lease
 };
 
+/// A device has done what a stage had submitted.
+struct device_done {
+  expected<gpu::outcome> what;
+};
+
+/// Something to call on the actor's own turn: a simulated device's time has come.
+struct call_now {
+  std::function<void()> what;
+};
+
+/// A stage or the trainer of a lease is through with its work on this node, or cannot go on.
+struct training_over {
+  lease_id lease = 0;
+  stage_name who;  // a stage; of the trainer only the lease counts
+  bool trainer = false;
+  part_report::state how = part_report::state::succeeded;
+  std::uint64_t iterations = 0;
+  std::string detail;
+};
+
 /// A client's request, whatever it is, and its reply. Repeated until answered.
 struct ask {
   message request;
@@ -107,7 +134,9 @@ using orchestrator_actor =
     caf::typed_actor<caf::reacts_to<inbound<node_report>>, caf::reacts_to<proposal>,
                      caf::reacts_to<inbound<submit_job>>, caf::reacts_to<inbound<cancel_job>>,
                      caf::reacts_to<inbound<membership>>, caf::reacts_to<inbound<read_log>>,
-                     caf::reacts_to<watch>, caf::reacts_to<tick>>;
+                     caf::reacts_to<inbound<training_report>>,
+                     caf::reacts_to<inbound<query_training>>, caf::reacts_to<watch>,
+                     caf::reacts_to<tick>>;
 
 /// "What plans are there for this job?"
 struct plans_wanted {
@@ -125,7 +154,16 @@ using door_actor = caf::typed_actor<caf::reacts_to<arrived>>;
 using gateway_actor = caf::typed_actor<caf::reacts_to<arrived>, caf::reacts_to<tick>>;
 
 using node_actor =
-    caf::typed_actor<caf::reacts_to<arrived>, caf::reacts_to<work_done>, caf::reacts_to<tick>>;
+    caf::typed_actor<caf::reacts_to<arrived>, caf::reacts_to<passed>, caf::reacts_to<work_done>,
+                     caf::reacts_to<training_over>, caf::reacts_to<tick>>;
+
+using stage_actor =
+    caf::typed_actor<caf::reacts_to<inbound<stage_run>>, caf::reacts_to<inbound<tensor>>,
+                     caf::reacts_to<device_done>, caf::reacts_to<call_now>>;
+
+using trainer_actor =
+    caf::typed_actor<caf::reacts_to<inbound<stage_report>>, caf::reacts_to<inbound<training_heard>>,
+                     caf::reacts_to<tick>>;
 
 using client_actor = caf::typed_actor<caf::replies_to<ask>::with<answer>, caf::reacts_to<arrived>,
                                       caf::reacts_to<tick>>;
@@ -140,6 +178,16 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::read_log>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::query_jobs>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::explain_job>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::arrived)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::passed)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::stage_run>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::stage_report>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::tensor>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::training_report>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::query_training>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::training_heard>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::device_done)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::call_now)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::training_over)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::tick)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::decide_now)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::ledger_event)

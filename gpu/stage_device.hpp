@@ -42,6 +42,7 @@ struct operation {
   };
   kind what = kind::forward;
   std::uint32_t microbatch = 0;
+  bool keep = false;  // forward: no recompute will come before this micro-batch's backward
   std::vector<payload> in;
   double scale = 1;  // update: of the gradients (1 / number of micro-batches)
   std::string path;

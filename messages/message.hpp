@@ -67,12 +67,14 @@ template <>
 inline constexpr std::uint16_t type_id<query_training> = 46;
 template <>
 inline constexpr std::uint16_t type_id<training_reply> = 47;
+template <>
+inline constexpr std::uint16_t type_id<training_heard> = 48;
 
 /// Any message of the graph.
-using message =
-    std::variant<hello, welcome, refusal, credit, submit_job, submit_reply, cancel_job,
-                 cancel_reply, query_jobs, query_reply, explain_job, explanation, read_log,
-                 log_chunk, node_report, node_orders, membership, stage_setup, stage_run,
-                 stage_report, tensor, stripe, training_report, query_training, training_reply>;
+using message = std::variant<hello, welcome, refusal, credit, submit_job, submit_reply, cancel_job,
+                             cancel_reply, query_jobs, query_reply, explain_job, explanation,
+                             read_log, log_chunk, node_report, node_orders, membership, stage_setup,
+                             stage_run, stage_report, tensor, stripe, training_report,
+                             query_training, training_reply, training_heard>;
 
 }  // namespace troupe

@@ -58,12 +58,13 @@ struct tensor {
   std::uint64_t iteration = 0;
   std::uint32_t microbatch = 0;
   std::uint64_t bytes = 0;
+  double sent_s = 0;  // by the sender's clock
   wan_share share;
 
   static constexpr auto fields() {
     using t = tensor;
-    return std::tuple{&t::what,      &t::from,       &t::to_pipeline, &t::to_stage,
-                      &t::iteration, &t::microbatch, &t::bytes,       &t::share};
+    return std::tuple{&t::what,       &t::from,  &t::to_pipeline, &t::to_stage, &t::iteration,
+                      &t::microbatch, &t::bytes, &t::sent_s,      &t::share};
   }
   bool operator==(const tensor&) const = default;
 };
@@ -112,18 +113,20 @@ struct stage_setup {
   std::vector<stage_step> order;      // of one iteration
   std::vector<address> neighbours;    // of this pipeline, by stage; this stage's own too
   std::vector<address> peers;         // of this stage, by pipeline
-  wan_share forward, backward;        // how its tensors to the next and from it go
+  wan_share forward, backward, tied;  // how its tensors cross the WAN; no pairs: they do not
   std::uint64_t first_iteration = 0;  // larger than 0: load the checkpoint of that many
+  std::uint64_t iterations = 0;       // when it is through
   stage_costs costs;
   bool trace = false;  // report every task's times
 
   static constexpr auto fields() {
     using t = stage_setup;
-    return std::tuple{
-        &t::name,         &t::incarnation, &t::device,          &t::backend,    &t::model,
-        &t::how,          &t::first_layer, &t::layers,          &t::stages,     &t::pipelines,
-        &t::microbatches, &t::rows,        &t::order,           &t::neighbours, &t::peers,
-        &t::forward,      &t::backward,    &t::first_iteration, &t::costs,      &t::trace};
+    return std::tuple{&t::name,     &t::incarnation, &t::device,          &t::backend,
+                      &t::model,    &t::how,         &t::first_layer,     &t::layers,
+                      &t::stages,   &t::pipelines,   &t::microbatches,    &t::rows,
+                      &t::order,    &t::neighbours,  &t::peers,           &t::forward,
+                      &t::backward, &t::tied,        &t::first_iteration, &t::iterations,
+                      &t::costs,    &t::trace};
   }
   bool operator==(const stage_setup&) const = default;
 };
@@ -145,7 +148,8 @@ struct stage_run {
 
 /// When a stage did something, by its host's clock.
 struct timed_task {
-  std::uint8_t what = 0;  // stage_step::kind, or 3 reduce, 4 update, 5 checkpoint
+  std::uint8_t what = 0;  // stage_step::kind, or 3 reduce, 4 update, 5 checkpoint,
+                          // 6 an activation's way here, 7 a gradient's: over the WAN
   std::uint32_t microbatch = 0;
   double begin_s = 0, end_s = 0;
 
@@ -160,6 +164,7 @@ struct timed_task {
 /// cannot go on.
 struct stage_report {
   stage_name name;
+  std::uint64_t incarnation = 0;  // of the setup
   std::uint64_t iteration = 0;    // done so far, from the job's beginning
   double loss = 0;                // the last stage: mean over its micro-batches
   double squared_norm = 0;        // of the reduced gradients that this stage alone has
@@ -174,9 +179,10 @@ struct stage_report {
 
   static constexpr auto fields() {
     using t = stage_report;
-    return std::tuple{&t::name,  &t::iteration, &t::loss,     &t::squared_norm, &t::begin_s,
-                      &t::end_s, &t::busy_s,    &t::measured, &t::most_held,    &t::sent_bytes,
-                      &t::saved, &t::why,       &t::tasks};
+    return std::tuple{&t::name,         &t::incarnation, &t::iteration,  &t::loss,
+                      &t::squared_norm, &t::begin_s,     &t::end_s,      &t::busy_s,
+                      &t::measured,     &t::most_held,   &t::sent_bytes, &t::saved,
+                      &t::why,          &t::tasks};
   }
   bool operator==(const stage_report&) const = default;
 };
@@ -223,6 +229,17 @@ struct training_report {
                       &t::iterations};
   }
   bool operator==(const training_report&) const = default;
+};
+
+/// Controller to trainer: it has that report, and all before.
+struct training_heard {
+  lease_id lease = 0;
+  std::uint64_t sequence = 0;
+
+  static constexpr auto fields() {
+    return std::tuple{&training_heard::lease, &training_heard::sequence};
+  }
+  bool operator==(const training_heard&) const = default;
 };
 
 /// Client to controller: how does a job's training go?

@@ -1,0 +1,400 @@
+#include "actors/stage.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "actors/timing.hpp"
+#include "gpu/simulated_device.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+using step_kind = stage_step::kind;
+using operation_kind = gpu::operation::kind;
+
+constexpr std::uint8_t reduce_task = 3, update_task = 4, checkpoint_task = 5, activation_way = 6,
+                       gradient_way = 7;
+
+operation_kind operation_of(step_kind k) {
+  return k == step_kind::forward     ? operation_kind::forward
+         : k == step_kind::recompute ? operation_kind::recompute
+                                     : operation_kind::backward;
+}
+
+}  // namespace
+
+std::string checkpoint_path(const std::string& directory, std::uint64_t iteration) {
+  return fmt::format("{}/iteration-{:06}", directory, iteration);
+}
+
+void stage_state::start(stage_actor::pointer self, stage_options o) {
+  self_ = self;
+  o_ = std::move(o);
+  simulated_ = o_.device == nullptr;
+  if (simulated_)
+    o_.device = std::make_shared<gpu::simulated_device>(
+        o_.setup.costs, o_.slowdown, [this](double s, std::function<void()> what) {
+          self_->delayed_send(stage_actor{self_}, nanoseconds_of(s), call_now{std::move(what)});
+        });
+  iteration_ = saved_ = o_.setup.first_iteration;
+  clear(inbox_of(iteration_), iteration_);
+  clear(inbox_of(iteration_ + 1), iteration_ + 1);
+  load();
+}
+
+void stage_state::clear(inbox& box, std::uint64_t iteration) {
+  box.iteration = iteration;
+  box.activation.assign(o_.setup.microbatches, {});
+  box.gradient.assign(o_.setup.microbatches, {});
+  box.exchange = gradient_exchange{o_.setup.pipelines, o_.setup.name.pipeline};
+  box.tied.reset();
+}
+
+void stage_state::load() {
+  if (iteration_ == 0 || simulated_) {
+    phase_ = phase::steps;
+    begin_iteration();
+    return say_ready();
+  }
+  gpu::operation o;
+  o.what = operation_kind::load;
+  o.path = checkpoint_path(o_.setup.how.checkpoint, iteration_);
+  submit(std::move(o));
+}
+
+// -- what the trainer and the other stages say
+
+void stage_state::run(const stage_run& r) {
+  heard_ = std::max(heard_, r.heard);
+  while (!unheard_.empty() && unheard_.front().iteration < heard_) unheard_.pop_front();
+  // The trainer asks again when it misses something; what is on its way comes twice then.
+  for (const auto& report : unheard_) o_.via.send(o_.trainer, report);
+  if (!r.order.empty() && iteration_ == until_ && !busy_) {
+    o_.setup.order = r.order;
+    begin_iteration();
+  }
+  until_ = std::max(until_, r.until);
+  advance();
+}
+
+void stage_state::receive(const tensor& t, const payload& body) {
+  if (t.iteration < iteration_ || t.iteration > iteration_ + 1) return;
+  auto& box = inbox_of(t.iteration);
+  if (box.iteration != t.iteration) return;
+  if (o_.setup.trace && t.share.pairs > 0 && t.iteration == iteration_)
+    doing_.tasks.push_back({t.what == tensor::kind::activation ? activation_way : gradient_way,
+                            t.microbatch, t.sent_s, o_.via.now_s()});
+  switch (t.what) {
+    case tensor::kind::activation:
+      if (t.microbatch < box.activation.size()) box.activation[t.microbatch] = body;
+      break;
+    case tensor::kind::gradient:
+      if (t.microbatch < box.gradient.size()) box.gradient[t.microbatch] = body;
+      break;
+    case tensor::kind::part:
+    case tensor::kind::sum:
+      send_parcels(box.exchange.take(t, body));
+      if (phase_ == phase::exchange) look_at_exchange();
+      return;
+    case tensor::kind::tied_part:
+    case tensor::kind::tied_sum:
+      box.tied = body;
+      if (phase_ == phase::exchange) share_tied();
+      return;
+  }
+  advance();
+}
+
+// -- steps
+
+void stage_state::begin_iteration() {
+  next_ = 0;
+  loss_sum_ = 0;
+  took_ = {};
+  doing_ = {};
+  held_ = 0;
+  recomputes_.assign(o_.setup.microbatches, false);
+  for (const auto& s : o_.setup.order)
+    if (s.what == step_kind::recompute && s.microbatch < recomputes_.size())
+      recomputes_[s.microbatch] = true;
+}
+
+bool stage_state::ready(const stage_step& s) const {
+  const auto& box = current();
+  if (s.what == step_kind::forward) return first() || box.activation[s.microbatch].has_value();
+  if (s.what == step_kind::recompute) return true;
+  return last() || box.gradient[s.microbatch].has_value();
+}
+
+void stage_state::advance() {
+  if (busy_ || broken_ || phase_ != phase::steps || iteration_ >= until_) return;
+  const auto& order = o_.setup.order;
+  if (next_ == order.size()) return begin_gradients();
+  if (ready(order[next_])) begin_step(order[next_]);
+}
+
+void stage_state::begin_step(const stage_step& s) {
+  gpu::operation o;
+  o.what = operation_of(s.what);
+  o.microbatch = s.microbatch;
+  auto& box = current();
+  if (s.what == step_kind::forward) {
+    doing_.most_held = std::max(doing_.most_held, ++held_);
+    if (!simulated_) {
+      o.keep = !recomputes_[s.microbatch];
+      std::pair<payload, payload> tokens;
+      if (first() || last()) tokens = o_.tokens(iteration_, s.microbatch);
+      o.in.push_back(first() ? std::move(tokens.first) : std::move(*box.activation[s.microbatch]));
+      if (last()) o.in.push_back(std::move(tokens.second));
+    }
+  } else if (s.what == step_kind::backward && !last()) {
+    o.in.push_back(std::move(*box.gradient[s.microbatch]));
+  }
+  if (next_ == 0) doing_.begin_s = o_.via.now_s();
+  submit(std::move(o));
+}
+
+void stage_state::end_step(const stage_step& s, gpu::outcome o) {
+  ++next_;
+  auto body = o.out.empty() ? payload{} : std::move(o.out.front());
+  const auto bytes = simulated_ ? o_.setup.costs.activation_bytes : body.bytes().size();
+  if (bytes > 0) activation_bytes_ = bytes;
+  const auto& me = o_.setup.name;
+  if (s.what == step_kind::forward) {
+    loss_sum_ += o.loss;
+    if (!last()) {
+      auto share = o_.setup.forward;
+      share.turn = s.turn;
+      send(tensor::kind::activation, me.pipeline, me.stage + 1, s.microbatch, std::move(body),
+           bytes, share);
+    }
+  } else if (s.what == step_kind::backward) {
+    --held_;
+    if (!first()) {
+      auto share = o_.setup.backward;
+      share.turn = s.turn;
+      send(tensor::kind::gradient, me.pipeline, me.stage - 1, s.microbatch, std::move(body), bytes,
+           share);
+    }
+  }
+}
+
+// -- the end of an iteration
+
+void stage_state::begin_gradients() {
+  const bool alone = o_.setup.pipelines == 1 && (o_.setup.stages == 1 || !has_tied());
+  if (alone || (simulated_ && o_.setup.costs.gradient_bytes == 0)) {
+    own_ = tied_ = {};
+    return update();
+  }
+  phase_ = phase::gradients;
+  gpu::operation o;
+  o.what = operation_kind::gradients;
+  submit(std::move(o));
+}
+
+void stage_state::exchange(gpu::outcome o) {
+  phase_ = phase::exchange;
+  exchange_began_s_ = o_.via.now_s();
+  own_ = o.out.empty() ? payload{} : std::move(o.out[0]);
+  tied_ = o.out.size() > 1 ? std::move(o.out[1]) : payload{};
+  own_bytes_ = own_.bytes().size();
+  const auto bytes = simulated_ ? o_.setup.costs.gradient_bytes : own_bytes_ + tied_.bytes().size();
+  if (o_.setup.pipelines > 1) send_parcels(current().exchange.begin(joined(own_, tied_), bytes));
+  look_at_exchange();
+}
+
+void stage_state::look_at_exchange() {
+  if (o_.setup.pipelines > 1) {
+    if (!current().exchange.complete()) return;
+    const auto sum = current().exchange.result();
+    own_ = slice(sum, 0, own_bytes_);
+    tied_ = slice(sum, own_bytes_, sum.bytes().size() - std::min(sum.bytes().size(), own_bytes_));
+  }
+  summed_ = true;
+  share_tied();
+}
+
+/// A tied embedding's two sums: the last stage's goes to the first, which adds it and sends it
+/// back.
+void stage_state::share_tied() {
+  if (!summed_) return;
+  auto& box = current();
+  if (has_tied() && o_.setup.stages > 1 && (first() || last())) {
+    const auto& me = o_.setup.name;
+    const auto other = first() ? o_.setup.stages - 1 : 0;
+    if (last() && !std::exchange(tied_sent_, true))
+      send(tensor::kind::tied_part, me.pipeline, other, 0, tied_, tied_.bytes().size(),
+           o_.setup.tied);
+    if (!box.tied) return;
+    tied_ = first() ? sum_of(tied_, *box.tied) : *box.tied;
+    if (first())
+      send(tensor::kind::tied_sum, me.pipeline, other, 0, tied_, tied_.bytes().size(),
+           o_.setup.tied);
+  }
+  note(reduce_task, 0, o_.via.now_s() - exchange_began_s_);
+  update();
+}
+
+void stage_state::update() {
+  phase_ = phase::update;
+  gpu::operation o;
+  o.what = operation_kind::update;
+  if (!own_.bytes().empty() || !tied_.bytes().empty()) o.in = {std::move(own_), std::move(tied_)};
+  own_ = tied_ = {};
+  o.scale = 1.0 / (static_cast<double>(o_.setup.microbatches) * o_.setup.pipelines);
+  submit(std::move(o));
+}
+
+void stage_state::end_iteration(const gpu::outcome& o) {
+  auto& r = doing_;
+  r.iteration = iteration_ + 1;
+  r.loss = last() ? loss_sum_ / o_.setup.microbatches : 0;
+  r.squared_norm = o.squared_norm;
+  r.end_s = o_.via.now_s();
+  for (std::size_t i = 0; i < 3; ++i) r.busy_s += took_[i].first;
+  const auto mean = [](const auto& t) { return t.second == 0 ? 0 : t.first / t.second; };
+  r.measured = {mean(took_[0]), mean(took_[1]),    mean(took_[2]),
+                mean(took_[3]), activation_bytes_, own_bytes_};
+  clear(current(), iteration_ + 2);
+  ++iteration_;
+  summed_ = tied_sent_ = false;
+  const auto& how = o_.setup.how;
+  const bool due =
+      iteration_ % std::max(1U, how.checkpoint_every) == 0 || iteration_ == o_.setup.iterations;
+  if (how.checkpoint.empty() || simulated_ || !due || o_.setup.name.pipeline != 0) {
+    if (simulated_ && due) saved_ = iteration_;
+    return saved();
+  }
+  phase_ = phase::saving;
+  gpu::operation save;
+  save.what = operation_kind::save;
+  save.path = checkpoint_path(how.checkpoint, iteration_);
+  submit(std::move(save));
+}
+
+void stage_state::saved() {
+  phase_ = phase::steps;
+  doing_.saved = saved_;
+  say(std::exchange(doing_, {}));
+  begin_iteration();
+  advance();
+}
+
+// -- devices, messages, reports
+
+void stage_state::submit(gpu::operation o) {
+  busy_ = true;
+  if (simulated_)
+    return o_.device->submit(std::move(o),
+                             [this](expected<gpu::outcome> r) { finished(std::move(r)); });
+  o_.device->submit(std::move(o), [me = stage_actor{self_}](expected<gpu::outcome> r) {
+    caf::anon_send(me, device_done{std::move(r)});
+  });
+}
+
+void stage_state::finished(expected<gpu::outcome> r) {
+  busy_ = false;
+  if (!r) return give_up(r.error());
+  auto& o = *r;
+  const double took_s = o.end_s - o.begin_s;
+  switch (phase_) {
+    case phase::loading:
+      phase_ = phase::steps;
+      begin_iteration();
+      return say_ready();
+    case phase::steps: {
+      const auto step = o_.setup.order[next_];
+      took(static_cast<std::size_t>(step.what), took_s);
+      note(static_cast<std::uint8_t>(step.what), step.microbatch, took_s);
+      end_step(step, std::move(o));
+      return advance();
+    }
+    case phase::gradients:
+      return exchange(std::move(o));
+    case phase::exchange:
+      return;
+    case phase::update:
+      took(3, took_s);
+      note(update_task, 0, took_s);
+      return end_iteration(o);
+    case phase::saving:
+      note(checkpoint_task, 0, took_s);
+      saved_ = iteration_;
+      return saved();
+  }
+}
+
+void stage_state::took(std::size_t what, double s) {
+  took_[what].first += s;
+  ++took_[what].second;
+}
+
+/// Just now something ended that took so long.
+void stage_state::note(std::uint8_t what, std::uint32_t microbatch, double took_s) {
+  if (!o_.setup.trace) return;
+  const double now = o_.via.now_s();
+  doing_.tasks.push_back({what, microbatch, now - took_s, now});
+}
+
+void stage_state::send(tensor::kind what, std::uint32_t to_pipeline, std::uint32_t to_stage,
+                       std::uint32_t microbatch, payload body, std::uint64_t bytes,
+                       const wan_share& share) {
+  if (share.pairs > 0) doing_.sent_bytes += bytes;
+  const auto& s = o_.setup;
+  const auto to = to_pipeline == s.name.pipeline ? s.neighbours[to_stage] : s.peers[to_pipeline];
+  o_.via.send(to,
+              tensor{what, s.name, to_pipeline, to_stage, iteration_, microbatch, bytes,
+                     o_.via.now_s(), share},
+              std::move(body));
+}
+
+void stage_state::send_parcels(std::vector<gradient_exchange::parcel> parcels) {
+  wan_share inside;
+  inside.pairs = 0;
+  for (auto& p : parcels)
+    send(p.what, p.to_pipeline, o_.setup.name.stage, 0, std::move(p.body), p.bytes, inside);
+}
+
+void stage_state::say_ready() {
+  stage_report ready;
+  ready.iteration = iteration_;
+  ready.saved = saved_;
+  say(std::move(ready));
+  advance();
+}
+
+void stage_state::say(stage_report r) {
+  r.name = o_.setup.name;
+  r.incarnation = o_.setup.incarnation;
+  o_.via.send(o_.trainer, r);
+  unheard_.push_back(std::move(r));
+  if (iteration_ == o_.setup.iterations)
+    caf::anon_send(
+        o_.via.node(),
+        training_over{
+            o_.setup.name.lease, o_.setup.name, false, part_report::state::succeeded, 0, {}});
+}
+
+void stage_state::give_up(const reason& why) {
+  broken_ = true;
+  stage_report r;
+  r.iteration = iteration_;
+  r.why = why;
+  say(std::move(r));
+}
+
+stage_actor::behavior_type stage(stage_actor::stateful_pointer<stage_state> self, stage_options o) {
+  auto& s = self->state;
+  s.start(self, std::move(o));
+  return {
+      [&s](const inbound<stage_run>& m) { s.run(m.body); },
+      [&s](const inbound<tensor>& m) { s.receive(m.body, m.raw); },
+      [&s](const device_done& d) { s.finished(d.what); },
+      [](const call_now& c) { c.what(); },
+  };
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,113 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "actors/courier.hpp"
+#include "actors/gradient_exchange.hpp"
+#include "actors/protocol.hpp"
+#include "gpu/stage_device.hpp"
+
+namespace troupe::actors {
+
+/// The tokens of a micro-batch and the tokens that follow them: a pure function of its arguments.
+using token_feed =
+    std::function<std::pair<payload, payload>(std::uint64_t iteration, std::uint32_t microbatch)>;
+
+struct stage_options {
+  stage_setup setup;
+  address trainer = 0;
+  courier via;
+  /// Null: a simulated one, `slowdown` times as slow as the costs say.
+  std::shared_ptr<gpu::stage_device> device;
+  double slowdown = 1;
+  token_feed tokens;  // of a real device's first and last stage
+};
+
+/// Where the checkpoint after so many iterations is.
+std::string checkpoint_path(const std::string& directory, std::uint64_t iteration);
+
+/// One pipeline stage: it runs its order on its device, one step at a time, each as soon as what it
+/// needs is here; then it sums its gradients with its peers, updates, and begins the next
+/// iteration.
+class stage_state {
+ public:
+  stage_state() = default;
+  void start(stage_actor::pointer self, stage_options o);
+  void run(const stage_run& r);
+  void receive(const tensor& t, const payload& body);
+  void finished(expected<gpu::outcome> r);
+
+ private:
+  enum class phase { loading, steps, gradients, exchange, update, saving };
+  /// What has come for one iteration. Nobody is ever more than one iteration ahead.
+  struct inbox {
+    std::uint64_t iteration = 0;
+    std::vector<std::optional<payload>> activation, gradient;  // by micro-batch
+    gradient_exchange exchange;
+    std::optional<payload> tied;
+  };
+
+  void load();
+  void advance();
+  void begin_iteration();
+  bool ready(const stage_step& s) const;
+  void begin_step(const stage_step& s);
+  void end_step(const stage_step& s, gpu::outcome o);
+  void begin_gradients();
+  void exchange(gpu::outcome o);
+  void look_at_exchange();
+  void share_tied();
+  void update();
+  void end_iteration(const gpu::outcome& o);
+  void saved();
+  void say_ready();
+  void say(stage_report r);
+  void give_up(const reason& why);
+
+  void submit(gpu::operation o);
+  void send(tensor::kind what, std::uint32_t to_pipeline, std::uint32_t to_stage,
+            std::uint32_t microbatch, payload body, std::uint64_t bytes, const wan_share& share);
+  void send_parcels(std::vector<gradient_exchange::parcel> parcels);
+  void took(std::size_t what, double s);
+  void note(std::uint8_t what, std::uint32_t microbatch, double took_s);
+  inbox& inbox_of(std::uint64_t iteration) { return inboxes_[iteration % 2]; }
+  inbox& current() { return inbox_of(iteration_); }
+  const inbox& current() const { return inboxes_[iteration_ % 2]; }
+  void clear(inbox& box, std::uint64_t iteration);
+  bool first() const { return o_.setup.name.stage == 0; }
+  bool last() const { return o_.setup.name.stage + 1 == o_.setup.stages; }
+  bool has_tied() const { return o_.setup.model.tied_head && (first() || last()); }
+
+  stage_actor::pointer self_ = nullptr;
+  stage_options o_;
+  bool simulated_ = false;
+  phase phase_ = phase::loading;
+  bool busy_ = false;
+  bool broken_ = false;
+  std::uint64_t iteration_ = 0;  // done
+  std::uint64_t until_ = 0, heard_ = 0, saved_ = 0;
+  std::size_t next_ = 0;          // of the order
+  std::vector<bool> recomputes_;  // by micro-batch
+  std::array<inbox, 2> inboxes_;  // this iteration's and the next one's
+  payload own_, tied_;            // sums of gradients
+  std::uint64_t own_bytes_ = 0, activation_bytes_ = 0;
+  double exchange_began_s_ = 0;
+  bool summed_ = false, tied_sent_ = false;
+  stage_report doing_;                                      // the present iteration
+  std::array<std::pair<double, std::uint32_t>, 4> took_{};  // forward, recompute, backward, update
+  double loss_sum_ = 0;
+  std::uint32_t held_ = 0;
+  std::deque<stage_report> unheard_;
+};
+
+stage_actor::behavior_type stage(stage_actor::stateful_pointer<stage_state> self, stage_options o);
+
+}  // namespace troupe::actors
