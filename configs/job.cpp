@@ -5,6 +5,7 @@
 
 #include "configs/load.hpp"
 #include "configs/model_reader.hpp"
+#include "configs/training_reader.hpp"
 
 namespace troupe::configs {
 
@@ -73,7 +74,7 @@ void read_environment(map_reader& map, job_spec& job) {
 
 void check_words(map_reader& map, const job_spec& job, std::span<const gpu_type> catalogue) {
   if (!map.found().good()) return;
-  if (job.microbatches && *job.microbatches > job.global_batch)
+  if (job.microbatches && *job.microbatches > job.global_batch && !job.slots)
     map.fail("microbatches", fmt::format("found {}, expected at most global_batch ({})",
                                          *job.microbatches, job.global_batch));
   const bool known = std::any_of(catalogue.begin(), catalogue.end(),
@@ -100,13 +101,15 @@ expected<job_spec> load_job(const fs::path& file, std::span<const gpu_type> cata
   map_reader map{found, *tree, ""};
   job_spec job;
   map.read_name("name", job.name, need::required);
-  if (const auto* v = map.find("model", need::required))
+  // A pipeline study has no model, and its batch is its micro-batches.
+  const auto unless_slots = map.find("slots") ? need::optional : need::required;
+  if (const auto* v = map.find("model", unless_slots))
     job.model = v->what == value::kind::map ? read_model(found, *v, "model", file.parent_path())
                                             : read_named_model(map, file.parent_path());
-  map.read_whole<std::uint32_t>("global_batch", job.global_batch, 1, 100'000'000, need::required);
+  map.read_whole<std::uint32_t>("global_batch", job.global_batch, 1, 100'000'000, unless_slots);
   map.read("command", job.command);
   map.read_whole<std::uint64_t>("iterations", job.iterations, 1, 1'000'000'000'000,
-                                job.command.empty() ? need::required : need::optional);
+                                job.command.empty() ? unless_slots : need::optional);
   std::uint32_t microbatches = 0;
   if (map.read_whole<std::uint32_t>("microbatches", microbatches, 1, 100'000'000))
     job.microbatches = microbatches;
@@ -121,7 +124,9 @@ expected<job_spec> load_job(const fs::path& file, std::span<const gpu_type> cata
   read_environment(map, job);
   map.read("working_directory", job.working_directory);
   map.read_choice("objective", job.objective, objectives);
+  read_training(map, job, file.parent_path());
   map.finish();
+  check_training(map, job);
   check_words(map, job, catalogue);
   if (!found.good()) return found.result();
   return job;

@@ -72,6 +72,61 @@ TEST_CASE("iterations may be left out only for a command") {
   CHECK(none.error().text.ends_with("i.yaml:2: missing key 'iterations'"));
 }
 
+TEST_CASE("a training job carries everything, and its paths are absolute") {
+  const auto file =
+      temporary("jobs/train.yaml", "name: j\nglobal_batch: 8\niterations: 5\nmodel: " + tiny + R"(
+train:
+  data: near.txt
+  vocabulary: /v
+  seed: 7
+  learning_rate: 1e-3
+  weight_decay: 0
+  schedule: atlas
+  checkpoint: saved/here
+  checkpoint_every: 10
+  device: cpu
+pipeline: {stages: 2, data_parallel: 2, microbatches: 4, stages_per_datacenter: 1, most_held: 3,
+           connections: 8}
+)");
+  temporary("jobs/near.txt", "text");
+  const auto job = loaded(configs::load_job(file));
+  const auto folder = std::filesystem::absolute(file).parent_path();
+  REQUIRE(job.train);
+  CHECK(*job.train == training{(folder / "near.txt").string(), "/v", 7, 1e-3, 0, "atlas",
+                               (folder / "saved/here").string(), 10, "cpu"});
+  CHECK(job.pipeline == pipeline_wish{2, 2, 4, 1, 3, 8});
+  CHECK(job.microbatches == 4u);
+  CHECK_FALSE(job.slots);
+}
+
+TEST_CASE("data that is nowhere yet is looked for beside the job, and shipped data is found") {
+  const auto with = [&](const std::string& data) {
+    const auto file =
+        temporary("jobs/data.yaml", "name: j\nglobal_batch: 8\niterations: 5\nmodel: " + tiny +
+                                        "\ntrain: {data: " + data + "}\n");
+    return loaded(configs::load_job(file)).train->data;
+  };
+  CHECK(with("later.txt").ends_with("jobs/later.txt"));
+  CHECK(std::filesystem::path{with("later.txt")}.is_absolute());
+  CHECK(with("configs/data/founding.txt") ==
+        (std::filesystem::path{TROUPE_SOURCE_DIR} / "configs/data/founding.txt").string());
+}
+
+TEST_CASE("a pipeline study in slots needs no model, and simulated devices no data") {
+  const auto job = loaded(configs::load_job(temporary("jobs/slots.yaml", R"(
+name: study
+slots: {wan: 3, lan: 0.5}
+pipeline: {stages: 6, microbatches: 4}
+)")));
+  CHECK(job.slots == slot_costs{1, 1, 2, 0.5, 3});
+  CHECK(job.iterations == 1);
+  CHECK(job.pipeline.stages == 6);
+  const auto sim = loaded(configs::load_job(
+      temporary("jobs/sim.yaml",
+                "name: s\nmodel: gpt-a\nglobal_batch: 4\niterations: 1\ntrain: {device: sim}\n")));
+  CHECK(sim.train->data.empty());
+}
+
 TEST_CASE("a cluster file's links, settings and WAN come out in order") {
   const auto c = loaded(configs::load_cluster(temporary("c.yaml", R"(
 name: two

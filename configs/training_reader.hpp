@@ -1,0 +1,18 @@
+#pragma once
+
+#include <filesystem>
+
+#include "configs/reader.hpp"
+#include "messages/job.hpp"
+
+namespace troupe::configs {
+
+/// A job's `train:`, `slots:` and `pipeline:`. Relative paths in `train:` come out absolute: a file
+/// of the job's directory, of the current one or of the shipped tree, in this order; what is in
+/// none of them, and the checkpoint, belong to the job's directory.
+void read_training(map_reader& map, job_spec& job, const std::filesystem::path& directory);
+
+/// What must hold between these keys and the job's others, which have been read.
+void check_training(map_reader& map, job_spec& job);
+
+}  // namespace troupe::configs
