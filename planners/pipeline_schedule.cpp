@@ -1,21 +1,24 @@
 #include "planners/pipeline_schedule.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include <fmt/format.h>
 
+#include "messages/schedules.hpp"
 #include "planners/pipeline_simulation.hpp"
 
 namespace troupe::planners {
 
 namespace {
 
-/// All forwards, then all backwards, the last micro-batch first.
+/// All forwards, then all backwards; the first micro-batch first, as in every other schedule, so
+/// that sums of gradients come out the same.
 std::vector<std::vector<std::int32_t>> gpipe_order(const pipeline_shape& s) {
   std::vector<std::int32_t> order;
   const auto m = static_cast<std::int32_t>(s.microbatches);
   for (std::int32_t i = 0; i < m; ++i) order.push_back(i);
-  for (std::int32_t i = m; i-- > 0;) order.push_back(-1 - i);
+  for (std::int32_t i = 0; i < m; ++i) order.push_back(-1 - i);
   return {s.stages, order};
 }
 
@@ -38,12 +41,16 @@ std::vector<std::vector<std::int32_t>> megatron_order(const pipeline_shape& s) {
 
 expected<void> check(const pipeline_shape& s) {
   const auto& c = s.costs;
-  if (s.stages == 0 || s.pipelines == 0 || s.microbatches == 0 || s.stages_per_datacenter == 0)
+  if (s.stages == 0 || s.pipelines == 0 || s.microbatches == 0)
     return refuse(reason::kind::invalid,
                   "a pipeline needs at least one stage, pipeline and micro-batch");
   if (!(c.forward > 0 && c.backward > 0 && c.recompute >= 0 && c.lan >= 0 && c.wan >= 0))
     return refuse(reason::kind::invalid,
                   "forward and backward take time, and nothing takes less than none");
+  const auto& split = s.stages_of_datacenter;
+  if (!split.empty() && std::accumulate(split.begin(), split.end(), std::uint64_t{0}) != s.stages)
+    return refuse(reason::kind::invalid,
+                  fmt::format("the datacentres' stages are not {} together", s.stages));
   if (s.most_held && *s.most_held == 0)
     return refuse(reason::kind::infeasible, "a stage that may hold no micro-batch cannot train");
   return {};
@@ -82,7 +89,9 @@ expected<pipeline_schedule> best_of(const pipeline_shape& s) {
   for (const auto& c : candidates) {
     auto made = play(s, c.rules);
     if (!keeps_limit(s, made, c.name)) continue;
-    if (!best || made.length < best->length) best = std::move(made);
+    if (best && made.length >= best->length) continue;
+    best = std::move(made);
+    best->made_by = c.name;
   }
   if (!best) return refuse(reason::kind::infeasible, "no schedule keeps the memory limit");
   return std::move(*best);
@@ -103,22 +112,56 @@ expected<pipeline_schedule> schedule_pipeline(const pipeline_shape& shape, std::
   for (const auto& candidate : all_rules(shape)) {
     if (candidate.name != name) continue;
     auto made = play(shape, candidate.rules);
+    made.made_by = name;
     if (auto ok = keeps_limit(shape, made, name); !ok) return tl::unexpected<reason>(ok.error());
     return made;
   }
   return refuse(reason::kind::unknown, fmt::format("there is no schedule '{}'", name));
 }
 
+std::vector<std::uint32_t> split_evenly(std::uint32_t stages, std::uint32_t each) {
+  std::vector<std::uint32_t> result;
+  for (; each > 0 && stages > 0; stages -= result.back()) result.push_back(std::min(each, stages));
+  return result;
+}
+
+std::vector<std::vector<stage_step>> stage_orders(const pipeline_schedule& schedule) {
+  const auto& shape = schedule.shape;
+  const auto hops = std::size_t{shape.stages} * 2;
+  const auto share = schedule.shares_wan ? shape.pipelines_per_cell() : 1;
+  // Where each micro-batch's forward and backward are in their stage's order.
+  std::vector<std::uint32_t> turn(schedule.tasks.size() * shape.microbatches * 2);
+  std::vector<std::uint32_t> next((shape.pipelines / share + 1) * hops);
+  const auto place = [&](std::size_t stage, std::uint32_t m, bool back) {
+    return (stage * shape.microbatches + m) * 2 + (back ? 1 : 0);
+  };
+  for (const auto& t : schedule.transfers) {
+    const auto sender = std::size_t{t.pipeline} * shape.stages + t.stage + (t.backward ? 1 : 0);
+    turn[place(sender, t.microbatch, t.backward)] =
+        next[t.pipeline / share * hops + t.stage * 2 + (t.backward ? 1 : 0)]++;
+  }
+  std::vector<std::vector<stage_step>> result(schedule.tasks.size());
+  for (std::size_t stage = 0; stage < result.size(); ++stage) {
+    result[stage].reserve(schedule.tasks[stage].size());
+    for (const auto& t : schedule.tasks[stage]) {
+      const bool sends = t.what != stage_task::kind::recompute;
+      const bool back = t.what == stage_task::kind::backward;
+      result[stage].push_back(
+          {t.what, t.microbatch, sends ? turn[place(stage, t.microbatch, back)] : 0});
+    }
+  }
+  return result;
+}
+
 std::vector<std::string_view> pipeline_schedule_names() {
-  return {"gpipe", "megatron", "varuna", "varuna-forward-first", "atlas", "atlas-least-progress",
-          "best"};
+  return {schedule_names.begin(), schedule_names.end()};
 }
 
 double pipeline_lower_bound(const pipeline_shape& s) {
   const auto& c = s.costs;
   double bound = 0, way = 0;  // from the first stage to this one, and back from it
   // What the WAN carries at best: all pipelines' shares at once.
-  const double hop = c.wan / s.pipelines;
+  const double hop = c.wan / s.pipelines_per_cell();
   for (std::uint32_t stage = 0; stage < s.stages; ++stage) {
     const bool last = stage + 1 == s.stages;
     const double each = c.forward + c.backward + (last ? 0 : c.recompute);
@@ -129,7 +172,7 @@ double pipeline_lower_bound(const pipeline_shape& s) {
     const double crossing = s.is_wan(stage) ? hop : c.lan;
     // Every transfer of every pipeline crosses this hop one way, after the first has come here.
     if (s.is_wan(stage))
-      bound = std::max(bound, way + c.forward + s.microbatches * s.pipelines * hop + c.backward);
+      bound = std::max(bound, way + c.forward + s.microbatches * c.wan + c.backward);
     way += c.forward + c.backward + 2 * crossing;
   }
   return bound;

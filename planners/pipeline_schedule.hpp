@@ -2,10 +2,12 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "messages/reason.hpp"
+#include "messages/stage.hpp"
 
 // Pipelines across datacentres (ATLAS, section 4; docs/planners/pipelines.md): which stage does
 // what when, and which transfer crosses the WAN when.
@@ -26,19 +28,29 @@ struct pipeline_shape {
   std::uint32_t stages = 1;
   std::uint32_t pipelines = 1;  // data-parallel; a DP-cell where the WAN is shared in time
   std::uint32_t microbatches = 1;
-  std::uint32_t stages_per_datacenter = 1;  // the hop after every so many stages is WAN
+  std::vector<std::uint32_t> stages_of_datacenter;  // in the pipeline's order; empty: all in one
+  std::uint32_t cell = 0;  // pipelines of a DP-cell; 0: all. What is left over makes a smaller one
   std::optional<std::uint32_t> most_held;  // micro-batches a stage may hold activations of (rule 2)
   pipeline_costs costs;
 
   /// Is the hop from `stage` to the next one WAN?
   bool is_wan(std::uint32_t stage) const {
-    return (stage + 1) % stages_per_datacenter == 0 && stage + 1 < stages;
+    std::uint32_t end = 0;
+    for (const auto n : stages_of_datacenter)
+      if (n > 0 && (end += n) == stage + 1) return end < stages;
+    return false;
+  }
+  std::uint32_t pipelines_per_cell() const {
+    return cell == 0 || cell > pipelines ? pipelines : cell;
   }
 };
 
+/// `stages` over datacentres of `each` stages, the last of what is left; 0: all in one.
+std::vector<std::uint32_t> split_evenly(std::uint32_t stages, std::uint32_t each);
+
 /// One thing that a stage does.
 struct stage_task {
-  enum class kind : std::uint8_t { forward, recompute, backward };
+  using kind = stage_step::kind;
   kind what = kind::forward;
   std::uint32_t microbatch = 0;
   double begin = 0, end = 0;
@@ -62,6 +74,8 @@ struct pipeline_schedule {
   std::vector<wan_transfer> transfers;         // in order of their begin
   double length = 0;                           // until the last backward has ended
   std::uint32_t most_held = 0;                 // activations, the most that any stage held
+  bool shares_wan = false;  // a cell's transfers take turns; else every pipeline has its own share
+  std::string made_by;      // the rules' name; of best, those that it chose
 
   const std::vector<stage_task>& of(std::uint32_t pipeline, std::uint32_t stage) const {
     return tasks[pipeline * shape.stages + stage];
@@ -73,6 +87,12 @@ struct pipeline_schedule {
 /// gpipe, megatron, varuna, varuna-forward-first, atlas, atlas-least-progress, best. Refuses an
 /// unknown name, a shape that makes no sense, and a memory limit that no order can keep.
 expected<pipeline_schedule> schedule_pipeline(const pipeline_shape& shape, std::string_view name);
+
+/// What a stage actor is to do, for every pipeline * stages + stage: the schedule's tasks in order,
+/// each with the turn of the tensor that it sends over the WAN: its rank by time among the
+/// transfers of its cell (or pipeline, where the WAN is not shared), hop and direction. 0 where it
+/// sends none.
+std::vector<std::vector<stage_step>> stage_orders(const pipeline_schedule& schedule);
 
 /// The names that schedule_pipeline knows, `best` last.
 std::vector<std::string_view> pipeline_schedule_names();

@@ -17,12 +17,12 @@ pipeline_schedule made(const pipeline_shape& s, std::string_view name) {
 
 /// The paper's Figure 6: six stages, two a datacentre, two pipelines, four micro-batches, C = 2.
 pipeline_shape figure_6() {
-  return {6, 2, 4, 2, {}, {}};
+  return {6, 2, 4, {2, 2, 2}, 0, {}, {}};
 }
 
 /// Sixty stages and micro-batches over five datacentres, with C pipelines.
 pipeline_shape sixty(std::uint32_t c, std::uint32_t stages_per_datacenter = 12) {
-  pipeline_shape s{60, c, 60, stages_per_datacenter, {}, {}};
+  pipeline_shape s{60, c, 60, split_evenly(60, stages_per_datacenter), 0, {}, {}};
   s.costs.wan = c;
   return s;
 }
@@ -85,7 +85,8 @@ TEST_CASE("best is never longer than any other schedule and never shorter than t
     s.stages = 1 + static_cast<std::uint32_t>(random.below(8));
     s.pipelines = 1 + static_cast<std::uint32_t>(random.below(4));
     s.microbatches = 1 + static_cast<std::uint32_t>(random.below(8));
-    s.stages_per_datacenter = 1 + static_cast<std::uint32_t>(random.below(4));
+    s.stages_of_datacenter =
+        split_evenly(s.stages, 1 + static_cast<std::uint32_t>(random.below(4)));
     s.costs.recompute = random.chance(0.3) ? 0 : 1;
     s.costs.wan = static_cast<double>(random.below(60)) / 10;
     s.costs.lan = random.chance(0.5) ? 0 : 0.25;
@@ -106,7 +107,8 @@ TEST_CASE(
     s.stages = 1 + static_cast<std::uint32_t>(random.below(6));
     s.pipelines = 1 + static_cast<std::uint32_t>(random.below(3));
     s.microbatches = 1 + static_cast<std::uint32_t>(random.below(6));
-    s.stages_per_datacenter = 1 + static_cast<std::uint32_t>(random.below(3));
+    s.stages_of_datacenter =
+        split_evenly(s.stages, 1 + static_cast<std::uint32_t>(random.below(3)));
     s.costs.wan = static_cast<double>(random.below(40)) / 10;
     for (const auto name : pipeline_schedule_names()) {
       const auto plan = made(s, name);
