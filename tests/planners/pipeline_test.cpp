@@ -143,3 +143,86 @@ TEST_CASE(
   REQUIRE_FALSE(gpipe);
   CHECK(gpipe.error().text == "gpipe holds 4 micro-batches in a stage; 2 are allowed");
 }
+
+TEST_CASE("datacentres may hold different numbers of stages, and an empty one is passed over") {
+  pipeline_shape s;
+  s.stages = 6;
+  s.stages_of_datacenter = {1, 0, 3, 2, 0};
+  std::vector<std::uint32_t> wan;
+  for (std::uint32_t stage = 0; stage < s.stages; ++stage)
+    if (s.is_wan(stage)) wan.push_back(stage);
+  CHECK(wan == std::vector<std::uint32_t>{0, 3});
+  s.stages_of_datacenter.clear();
+  for (std::uint32_t stage = 0; stage < s.stages; ++stage) CHECK_FALSE(s.is_wan(stage));
+  s.stages_of_datacenter = {1, 3};
+  CHECK(schedule_pipeline(s, "varuna").error().text ==
+        "the datacentres' stages are not 6 together");
+  CHECK(split_evenly(7, 3) == std::vector<std::uint32_t>{3, 3, 1});
+  CHECK(split_evenly(7, 0).empty());
+}
+
+TEST_CASE("DP-cells do not meet: each is scheduled as if it were alone") {
+  auto s = figure_6();
+  s.pipelines = 5;
+  s.cell = 2;
+  const auto five = made(s, "atlas"), two = made(figure_6(), "atlas");
+  s.pipelines = s.cell = 1;
+  const auto one = made(s, "atlas");
+  for (std::uint32_t stage = 0; stage < s.stages; ++stage) {
+    CHECK(five.of(2, stage) == two.of(0, stage));
+    CHECK(five.of(3, stage) == two.of(1, stage));
+    CHECK(five.of(4, stage) == one.of(0, stage));
+  }
+  CHECK(five.length == std::max(two.length, one.length));
+  CHECK(five.transfers.size() == 5u * 2 * 2 * 4);
+}
+
+TEST_CASE("a stage's order says each tensor's turn among those of its cell, hop and direction") {
+  for (const auto name : pipeline_schedule_names()) {
+    auto s = figure_6();
+    s.pipelines = 4;
+    s.cell = 2;
+    const auto plan = made(s, name);
+    const auto orders = stage_orders(plan);
+    REQUIRE(orders.size() == 24);
+    for (std::uint32_t p = 0; p < s.pipelines; ++p) {
+      for (std::uint32_t stage = 0; stage < s.stages; ++stage) {
+        const auto& order = orders[p * s.stages + stage];
+        const auto& tasks = plan.of(p, stage);
+        REQUIRE(order.size() == tasks.size());
+        for (std::size_t i = 0; i < order.size(); ++i) {
+          CHECK(order[i].what == tasks[i].what);
+          CHECK(order[i].microbatch == tasks[i].microbatch);
+          const bool back = order[i].what == stage_step::kind::backward;
+          const bool sends = order[i].what != stage_step::kind::recompute &&
+                             (back ? stage > 0 && s.is_wan(stage - 1) : s.is_wan(stage));
+          std::uint32_t before = 0;
+          const auto after = back ? stage - 1 : stage;
+          const auto mine =
+              std::find_if(plan.transfers.begin(), plan.transfers.end(), [&](const auto& t) {
+                return t.pipeline == p && t.stage == after && t.backward == back &&
+                       t.microbatch == order[i].microbatch;
+              });
+          if (order[i].what != stage_step::kind::recompute)
+            CHECK((mine != plan.transfers.end()) == sends);
+          for (auto t = plan.transfers.begin(); sends && t != mine; ++t)
+            before += t->stage == after && t->backward == back &&
+                      (plan.shares_wan ? t->pipeline / 2 == p / 2 : t->pipeline == p);
+          CHECK(order[i].turn == before);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("under every schedule a stage's backwards go by micro-batch: gradients sum up alike") {
+  for (const auto name : pipeline_schedule_names()) {
+    const auto plan = made(figure_6(), name);
+    for (const auto& tasks : plan.tasks) {
+      std::uint32_t next = 0;
+      for (const auto& t : tasks)
+        if (t.what == stage_task::kind::backward) CHECK(t.microbatch == next++);
+      CHECK(next == 4);
+    }
+  }
+}
