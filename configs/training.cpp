@@ -43,6 +43,8 @@ training read_train(map_reader& map, const value& v, const fs::path& directory) 
   train.read_choice("schedule", t.schedule, schedules);
   train.read("checkpoint", t.checkpoint);
   train.read_whole<std::uint32_t>("checkpoint_every", t.checkpoint_every, 1, 1'000'000'000);
+  train.read_whole<std::uint32_t>("replan_every", t.replan_every, 0, 1'000'000'000);
+  train.read("replan_drift", t.replan_drift, range{0, 100, true});
   train.finish();
   for (const auto& [key, path] :
        {std::pair{"data", &t.data}, {"vocabulary", &t.vocabulary}, {"checkpoint", &t.checkpoint}})

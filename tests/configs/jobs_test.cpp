@@ -85,6 +85,7 @@ train:
   checkpoint: saved/here
   checkpoint_every: 10
   device: cpu
+  replan_every: 20
 pipeline: {stages: 2, data_parallel: 2, microbatches: 4, stages_per_datacenter: 1, most_held: 3,
            connections: 8}
 )");
@@ -92,8 +93,18 @@ pipeline: {stages: 2, data_parallel: 2, microbatches: 4, stages_per_datacenter: 
   const auto job = loaded(configs::load_job(file));
   const auto folder = std::filesystem::absolute(file).parent_path();
   REQUIRE(job.train);
-  CHECK(*job.train == training{(folder / "near.txt").string(), "/v", 7, 1e-3, 0, "atlas",
-                               (folder / "saved/here").string(), 10, "cpu"});
+  training want;
+  want.data = (folder / "near.txt").string();
+  want.vocabulary = "/v";
+  want.seed = 7;
+  want.learning_rate = 1e-3;
+  want.weight_decay = 0;
+  want.schedule = "atlas";
+  want.checkpoint = (folder / "saved/here").string();
+  want.checkpoint_every = 10;
+  want.device = "cpu";
+  want.replan_every = 20;
+  CHECK(*job.train == want);
   CHECK(job.pipeline == pipeline_wish{2, 2, 4, 1, 3, 8});
   CHECK(job.microbatches == 4u);
   CHECK_FALSE(job.slots);

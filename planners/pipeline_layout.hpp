@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "messages/cluster.hpp"
+#include "messages/job.hpp"
+#include "messages/plan.hpp"
+#include "messages/reason.hpp"
+
+// Which GPU holds which stage of which pipeline (ATLAS, section 4.2): stages that follow each other
+// lie in one datacentre as far as they fit, and all peers of a stage always do, so that gradients
+// never cross the WAN.
+
+namespace troupe::planners {
+
+/// One GPU.
+struct device_place {
+  node_index node = 0;
+  std::uint16_t device = 0;
+
+  bool operator==(const device_place&) const = default;
+};
+
+struct pipeline_layout {
+  std::uint32_t stages = 1, pipelines = 1;
+  std::vector<device_place> places;                // pipeline * stages + stage
+  std::vector<std::uint32_t> first_layer, layers;  // by stage; of operators, where a model has them
+  std::vector<std::uint32_t> datacenters;          // that hold stages, in the pipeline's order
+  std::vector<std::uint32_t> stages_of_datacenter;  // as many of them
+
+  const device_place& at(std::uint32_t pipeline, std::uint32_t stage) const {
+    return places[std::size_t{pipeline} * stages + stage];
+  }
+  /// Of a stage and all its peers.
+  std::uint32_t datacenter_of(std::uint32_t stage) const;
+  bool operator==(const pipeline_layout&) const = default;
+};
+
+/// A model's layers (or operators) over stages, the first stages one more where they do not divide:
+/// the last one has the head besides. A model without layers, a pipeline study: none each.
+std::vector<std::uint32_t> layers_of_stages(const model& m, std::uint32_t stages);
+
+/// Gives `stages` times `pipelines` of the lease's GPUs their places. Datacentres follow each other
+/// as the parts name them, and each takes as many stages as it has GPUs for, at most
+/// job.pipeline.stages_per_datacenter if they then suffice. Refuses fewer layers than stages, and
+/// GPUs that do not suffice.
+expected<pipeline_layout> lay_out_pipelines(const cluster& c, const std::vector<lease_part>& parts,
+                                            const job_spec& job, std::uint32_t stages,
+                                            std::uint32_t pipelines);
+
+/// Stages a datacentre, given the GPUs of each in order (Algorithm 1, lines 2 to 10): as many as
+/// there are GPUs for all pipelines, at most `most_each` (0: no limit). Fewer than `stages` in all:
+/// they do not fit.
+std::vector<std::uint32_t> partition(const std::vector<std::uint32_t>& gpus, std::uint32_t stages,
+                                     std::uint32_t pipelines, std::uint32_t most_each);
+
+}  // namespace troupe::planners
