@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,9 @@ class launcher {
 
   /// How every program is doing that has been started and not yet been reported as ended.
   virtual std::vector<part_report> poll() = 0;
+
+  /// Adds a line to a lease's output: what the built-in trainer says.
+  virtual void note(lease_id lease, const std::string& line) = 0;
 
   /// Up to 64 KiB of a lease's output from `offset` on.
   virtual expected<payload> read_log(lease_id lease, std::uint64_t offset) const = 0;

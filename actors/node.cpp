@@ -26,6 +26,7 @@ void node_state::start(node_actor::pointer self, runtime::host h, node_options o
   host_ = std::move(h);
   options_ = std::move(options);
   lease_until_s_ = now() + settings().lease_s;
+  training_.start(self, host_, options_.cluster, options_.backend);
   look_around();
 }
 
@@ -37,6 +38,8 @@ void node_state::receive(const frame& f) {
     follow(*orders);
   else if (const auto* log = std::get_if<read_log>(&m))
     send_log(envelope.from, *log);
+  else
+    training_.receive(envelope.from, m, f.body);
 }
 
 void node_state::follow(const node_orders& o) {
@@ -62,6 +65,7 @@ void node_state::follow(const node_orders& o) {
     if (!p.wanted && !is_over(p.report)) stop(p, false);
     // Forgotten once the controller has heard how it ended and wants it no more.
     const bool done = !p.wanted && is_over(p.report) && p.said != 0 && p.said <= o.heard;
+    if (done && p.training) training_.stop(it->first);
     it = done ? parts_.erase(it) : std::next(it);
   }
   for (const auto* w : fresh) begin(*w);
@@ -74,10 +78,16 @@ void node_state::begin(const work_order& w) {
   p.report.lease = w.lease;
   p.started_s = now();
   p.start = ++starts_;
-  p.simulated = w.command.empty() || !options_.launcher;
+  p.training = w.train.has_value();
+  p.simulated = !p.training && (w.command.empty() || !options_.launcher);
   if (options_.slowdown) p.slowdown = options_.slowdown();
   changed_ = true;
-  if (p.simulated) {
+  if (p.training) {
+    if (options_.on_work) options_.on_work(w, true);
+    training_.begin(w, p.slowdown, [this, lease = w.lease](const std::string& sentence) {
+      if (options_.launcher) options_.launcher->note(lease, sentence);
+    });
+  } else if (p.simulated) {
     if (options_.on_work) options_.on_work(w, true);
     const double work_s = w.out_of_memory ? 0 : static_cast<double>(w.iterations) * w.iteration_s;
     self_->delayed_send(node_actor{self_}, nanoseconds_of((w.start_s + work_s) * p.slowdown),
@@ -102,6 +112,18 @@ void node_state::finish(const work_done& w) {
   report();
 }
 
+void node_state::finish(training_over over) {
+  auto it = parts_.find(over.lease);
+  if (it == parts_.end() || is_over(it->second.report) || !training_.ended(over)) return;
+  auto& p = it->second;
+  p.report.now = over.how;
+  p.report.iterations = p.order.iterations;
+  p.report.detail = over.detail;
+  if (over.how != part_report::state::succeeded) training_.stop(over.lease);
+  if (options_.on_work) options_.on_work(p.order, false);
+  report();
+}
+
 std::uint64_t node_state::iterations_by_now(const part& p) const {
   const double worked_s = now() - p.started_s - p.order.start_s * p.slowdown;
   if (worked_s <= 0 || p.order.iteration_s <= 0) return 0;
@@ -111,9 +133,10 @@ std::uint64_t node_state::iterations_by_now(const part& p) const {
 }
 
 void node_state::stop(part& p, bool at_once) {
-  if (!p.simulated) return options_.launcher->stop(p.order.lease, at_once);
+  if (!p.simulated && !p.training) return options_.launcher->stop(p.order.lease, at_once);
+  if (p.training) training_.stop(p.order.lease);
   p.report.now = part_report::state::stopped;
-  p.report.iterations = iterations_by_now(p);
+  p.report.iterations = p.training ? 0 : iterations_by_now(p);
   if (options_.on_work) options_.on_work(p.order, false);
   changed_ = true;
 }
@@ -186,7 +209,9 @@ node_actor::behavior_type node(node_actor::stateful_pointer<node_state> self, ru
         s.receive(a.what);
         net->handled(a.what);
       },
+      [&s](const passed& p) { s.receive(p.what); },
       [&s](const work_done& w) { s.finish(w); },
+      [&s](const training_over& over) { s.finish(over); },
       [&s](const tick&) { s.look_around(); },
   };
 }

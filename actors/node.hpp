@@ -5,11 +5,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "actors/launcher.hpp"
 #include "actors/protocol.hpp"
+#include "actors/training_host.hpp"
 #include "runtime/host.hpp"
 
 namespace troupe::actors {
@@ -18,6 +20,8 @@ struct node_options {
   std::shared_ptr<const troupe::cluster> cluster;
   /// Null: every work is simulated, whether it has a command or not.
   std::shared_ptr<actors::launcher> launcher;
+  /// What its devices are to the built-in trainer: sim, cpu, cuda.
+  std::string backend = "sim";
   /// How many times slower than planned simulated work is that begins now; null: as planned.
   std::function<double()> slowdown;
   /// Told when simulated work begins (true) and when it is over.
@@ -32,6 +36,7 @@ class node_state {
   void start(node_actor::pointer self, runtime::host h, node_options options);
   void receive(const frame& f);
   void finish(const work_done& w);
+  void finish(training_over over);
   void look_around();
 
  private:
@@ -39,6 +44,7 @@ class node_state {
     work_order order;
     part_report report;
     bool simulated = false;
+    bool training = false;
     double slowdown = 1;
     bool wanted = true;
     double started_s = 0;
@@ -60,6 +66,7 @@ class node_state {
   runtime::host host_;
   node_options options_;
   std::map<lease_id, part> parts_;
+  training_host training_;
   std::uint64_t epoch_ = 0, orders_ = 0, reports_ = 0, starts_ = 0;
   std::deque<std::pair<std::uint64_t, double>>
       sent_;  // reports not yet answered, and when they left

@@ -273,6 +273,12 @@ void orchestrator_state::end_part(lease_id id, std::uint32_t part, lease_outcome
   const auto* l = ledger_->lease(id);
   const auto job = l->granted.job;
   const auto n = l->granted.parts[part].node;
+  if (const auto* j = ledger_->job(job);
+      is_training(*j->spec) && outcome != lease_outcome::succeeded) {
+    // What its last checkpoint holds, and of that what this lease has added.
+    const auto saved = training_.saved(job, id);
+    iterations = saved - std::min(saved, j->iterations_done);
+  }
   if (!record(part_ended{id, part, now(), outcome, iterations, peak_bytes, detail})) return;
   nodes_[n].leases.erase(id);
   left_out_.erase({id, n});
@@ -299,6 +305,20 @@ void orchestrator_state::lose_part(lease_id id, std::uint32_t part, const std::s
 
 void orchestrator_state::settle(job_id id) {
   if (auto due = ledger_->due(id, now())) record(*due);
+}
+
+void orchestrator_state::hear(address from, const training_report& r) {
+  training_.add(r);
+  post(host_, from, training_heard{r.lease, r.sequence});
+}
+
+void orchestrator_state::tell(address from, const query_training& q) {
+  training_reply reply{q.request, {}, {}};
+  if (const auto* known = training_.of(q.job))
+    reply.report = *known;
+  else
+    reply.why = {reason::kind::unknown, fmt::format("no trainer has told of job {}", q.job)};
+  post(host_, from, reply);
 }
 
 // -- who is there
@@ -373,11 +393,17 @@ void orchestrator_state::send_orders(node_index n) {
                  0,
                  g.iteration_s,
                  g.start_s,
-                 g.out_of_memory};
+                 g.out_of_memory,
+                 {}};
     if (!w.command.empty())
       w.environment = launch_environment(*options_.cluster, spec, g, part, options_.local);
-    w.iterations =
-        spec.iterations - std::min(spec.iterations, ledger_->job(g.job)->iterations_done);
+    const auto done = std::min(spec.iterations, ledger_->job(g.job)->iterations_done);
+    w.iterations = spec.iterations - done;
+    if (is_training(spec)) {
+      w.train.emplace();
+      w.train->part = part;
+      if (part == 0) w.train = train_order{0, spec, g.how, g.parts, done};
+    }
     orders.want.push_back(std::move(w));
   }
   post(host_, node_address(*options_.cluster, n), orders);
@@ -403,6 +429,8 @@ orchestrator_actor::behavior_type orchestrator(
       [&s](const inbound<cancel_job>& m) { s.cancel(m.from, m.body); },
       [&s](const inbound<membership>& m) { s.hear(m.from, m.body); },
       [&s](const inbound<read_log>& m) { s.pass_on(m.from, m.body); },
+      [&s](const inbound<training_report>& m) { s.hear(m.from, m.body); },
+      [&s](const inbound<query_training>& m) { s.tell(m.from, m.body); },
       [&s](const watch& w) { s.show(w.scheduler); },
       [&s](const tick&) { s.look_around(); },
   };

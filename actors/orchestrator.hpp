@@ -9,6 +9,7 @@
 
 #include "actors/ledger.hpp"
 #include "actors/protocol.hpp"
+#include "actors/training_log.hpp"
 #include "planners/idle_index.hpp"
 #include "runtime/host.hpp"
 
@@ -37,6 +38,8 @@ class orchestrator_state {
 
   void hear(address from, const node_report& r);
   void hear(address from, const membership& m);
+  void hear(address from, const training_report& r);
+  void tell(address from, const query_training& q);
   void commit(const proposal& p);
   void submit(address from, const submit_job& s);
   void cancel(address from, const cancel_job& c);
@@ -85,6 +88,7 @@ class orchestrator_state {
   // (lease, node): the first orders of this epoch that leave the revoked lease out.
   std::map<std::pair<lease_id, node_index>, std::uint64_t> left_out_;
   std::set<node_index> to_order_;  // nodes whose orders changed in this handler
+  training_log training_;
   scheduler_actor scheduler_;
 };
 

@@ -83,9 +83,7 @@ void stage_state::receive(const tensor& t, const payload& body) {
   if (t.iteration < iteration_ || t.iteration > iteration_ + 1) return;
   auto& box = inbox_of(t.iteration);
   if (box.iteration != t.iteration) return;
-  if (o_.setup.trace && t.share.pairs > 0 && t.iteration == iteration_)
-    doing_.tasks.push_back({t.what == tensor::kind::activation ? activation_way : gradient_way,
-                            t.microbatch, t.sent_s, o_.via.now_s()});
+  if (t.share.pairs > 0 && t.iteration == iteration_) note_way(t);
   switch (t.what) {
     case tensor::kind::activation:
       if (t.microbatch < box.activation.size()) box.activation[t.microbatch] = body;
@@ -113,6 +111,7 @@ void stage_state::begin_iteration() {
   next_ = 0;
   loss_sum_ = 0;
   took_ = {};
+  way_s_ = 0;
   doing_ = {};
   held_ = 0;
   recomputes_.assign(o_.setup.microbatches, false);
@@ -256,8 +255,8 @@ void stage_state::end_iteration(const gpu::outcome& o) {
   r.end_s = o_.via.now_s();
   for (std::size_t i = 0; i < 3; ++i) r.busy_s += took_[i].first;
   const auto mean = [](const auto& t) { return t.second == 0 ? 0 : t.first / t.second; };
-  r.measured = {mean(took_[0]), mean(took_[1]),    mean(took_[2]),
-                mean(took_[3]), activation_bytes_, own_bytes_};
+  r.measured = {mean(took_[0]), mean(took_[1]),    mean(took_[2]), mean(took_[3]),
+                way_s_,         activation_bytes_, own_bytes_};
   clear(current(), iteration_ + 2);
   ++iteration_;
   summed_ = tied_sent_ = false;
@@ -337,6 +336,15 @@ void stage_state::note(std::uint8_t what, std::uint32_t microbatch, double took_
   if (!o_.setup.trace) return;
   const double now = o_.via.now_s();
   doing_.tasks.push_back({what, microbatch, now - took_s, now});
+}
+
+/// A tensor has come from another datacentre.
+void stage_state::note_way(const tensor& t) {
+  const double now = o_.via.now_s(), took_s = now - t.sent_s;
+  way_s_ = way_s_ > 0 ? std::min(way_s_, took_s) : took_s;
+  if (o_.setup.trace)
+    doing_.tasks.push_back({t.what == tensor::kind::activation ? activation_way : gradient_way,
+                            t.microbatch, t.sent_s, now});
 }
 
 void stage_state::send(tensor::kind what, std::uint32_t to_pipeline, std::uint32_t to_stage,

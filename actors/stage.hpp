@@ -77,6 +77,7 @@ class stage_state {
             std::uint32_t microbatch, payload body, std::uint64_t bytes, const wan_share& share);
   void send_parcels(std::vector<gradient_exchange::parcel> parcels);
   void took(std::size_t what, double s);
+  void note_way(const tensor& t);
   void note(std::uint8_t what, std::uint32_t microbatch, double took_s);
   inbox& inbox_of(std::uint64_t iteration) { return inboxes_[iteration % 2]; }
   inbox& current() { return inbox_of(iteration_); }
@@ -103,7 +104,7 @@ class stage_state {
   bool summed_ = false, tied_sent_ = false;
   stage_report doing_;                                      // the present iteration
   std::array<std::pair<double, std::uint32_t>, 4> took_{};  // forward, recompute, backward, update
-  double loss_sum_ = 0;
+  double loss_sum_ = 0, way_s_ = 0;
   std::uint32_t held_ = 0;
   std::deque<stage_report> unheard_;
 };

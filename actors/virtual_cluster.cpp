@@ -46,7 +46,7 @@ virtual_cluster::virtual_cluster(virtual_cluster_options options)
                     [c, &system](const runtime::host& h) { return start_gateway(system, h, c); });
   for (node_index n = 0; n < c->nodes.size(); ++n)
     world_.add_host(node_address(*c, n), [this, c, n, &system](const runtime::host& h) {
-      node_options how{c, nullptr, [this, a = h.self] { return world_.slowdown(a); }, {}};
+      node_options how{c, nullptr, "sim", [this, a = h.self] { return world_.slowdown(a); }, {}};
       if (const auto& watcher = options_.on_work) {
         watcher(n, nullptr, false);
         how.on_work = [watcher, n](const work_order& w, bool begins) { watcher(n, &w, begins); };

@@ -48,7 +48,8 @@ class controller_door {
       caf::anon_send(scheduler_, inbound<T>{from, std::move(m), raw, credit});
     else if constexpr (std::is_same_v<T, node_report> || std::is_same_v<T, membership> ||
                        std::is_same_v<T, submit_job> || std::is_same_v<T, cancel_job> ||
-                       std::is_same_v<T, read_log>)
+                       std::is_same_v<T, read_log> || std::is_same_v<T, training_report> ||
+                       std::is_same_v<T, query_training>)
       caf::anon_send(orchestrator_, inbound<T>{from, std::move(m), raw, credit});
     // Anything else is an answer, and the controller asks nothing.
   }

@@ -20,6 +20,8 @@ std::string address_file(const std::string& state);
 class remote {
  public:
   void options(CLI::App& app);
+  /// The controller is there, whatever the options say.
+  void meet(std::string controller) { controller_ = std::move(controller); }
 
   /// Connects and asks. The reply must be a Reply; a controller that does not answer is a reason.
   template <class Reply>

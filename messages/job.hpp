@@ -48,6 +48,11 @@ struct job_spec {
   bool operator==(const job_spec&) const = default;
 };
 
+/// Does the built-in trainer run it?
+inline bool is_training(const job_spec& s) {
+  return s.command.empty() && (s.train || s.slots);
+}
+
 /// A job and when its user hands it in, in seconds since the start.
 struct arrival {
   double at_s = 0;

@@ -216,17 +216,18 @@ struct training_report {
   double wan_utilization = 0;         // of the hops' rate, while iterations ran
   std::uint64_t saved = 0;            // iterations in the newest whole checkpoint
   std::vector<stage_costs> measured;  // means, by stage
+  double planned_s = 0;               // of an iteration
   double lower_bound_s = 0;           // of an iteration; 0: not asked for
-  std::string news;                   // a sentence for people: resumed, re-planned, what that costs
+  std::vector<std::string> news;      // sentences for people: resumed, re-planned, what that costs
   std::vector<iteration_record> iterations;  // the newest
 
   static constexpr auto fields() {
     using t = training_report;
-    return std::tuple{&t::lease,        &t::job,       &t::sequence,      &t::schedule,
-                      &t::device,       &t::stages,    &t::pipelines,     &t::microbatches,
-                      &t::tokens_per_s, &t::most_held, &t::wan_bytes,     &t::wan_utilization,
-                      &t::saved,        &t::measured,  &t::lower_bound_s, &t::news,
-                      &t::iterations};
+    return std::tuple{&t::lease,        &t::job,       &t::sequence,  &t::schedule,
+                      &t::device,       &t::stages,    &t::pipelines, &t::microbatches,
+                      &t::tokens_per_s, &t::most_held, &t::wan_bytes, &t::wan_utilization,
+                      &t::saved,        &t::measured,  &t::planned_s, &t::lower_bound_s,
+                      &t::news,         &t::iterations};
   }
   bool operator==(const training_report&) const = default;
 };
@@ -253,16 +254,16 @@ struct query_training {
   bool operator==(const query_training&) const = default;
 };
 
-/// `report.iterations` has all that the controller has heard of, of every lease.
+/// The newest report, with all iterations and news that the controller has heard of, of every
+/// lease.
 struct training_reply {
   std::uint64_t request = 0;
   training_report report;
-  std::vector<std::string> news;  // in order; a sentence each
-  reason why;                     // there is none
+  reason why;  // there is none
 
   static constexpr auto fields() {
     using t = training_reply;
-    return std::tuple{&t::request, &t::report, &t::news, &t::why};
+    return std::tuple{&t::request, &t::report, &t::why};
   }
   bool operator==(const training_reply&) const = default;
 };

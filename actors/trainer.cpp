@@ -1,0 +1,299 @@
+#include "actors/trainer.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "actors/stage.hpp"
+#include "actors/timing.hpp"
+#include "gpu/checkpoint.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+constexpr double look_every_s = 1;
+constexpr double stalled_s = 20;          // and as many of the longest iterations
+constexpr std::uint64_t window = 100;     // iterations that stages run by themselves
+constexpr std::size_t most_untold = 256;  // iterations in one report
+
+bool real(const training_plan& p) {
+  return !p.stages.empty() && p.stages.front().backend != "sim";
+}
+
+}  // namespace
+
+void trainer_state::start(trainer_actor::pointer self, trainer_options o) {
+  self_ = self;
+  o_ = std::move(o);
+  begin();
+  self_->delayed_send(trainer_actor{self_}, nanoseconds_of(look_every_s), tick{});
+}
+
+void trainer_state::begin() {
+  auto made = plan_training(*o_.cluster, o_.lease, o_.order, o_.backend);
+  if (!made) return fail(part_report::state::failed, made.error().text);
+  plan_ = std::move(*made);
+  first_ = o_.order.iterations_done;
+  if (real(plan_)) {
+    const auto& directory = o_.order.spec.train->checkpoint;
+    first_ = directory.empty() ? 0 : gpu::newest_checkpoint(directory).value_or(0);
+  }
+  first_ = done_ = saved_ = std::min(first_, total());
+  stages_.resize(plan_.stages.size());
+  for (auto& s : plan_.stages) {
+    s.first_iteration = first_;
+    s.iterations = total();
+    s.incarnation = o_.incarnation;
+  }
+  for (auto& s : stages_) s.done = s.saved = first_;
+  heard_s_ = o_.via.now_s();
+  if (first_ > 0)
+    news(
+        fmt::format("goes on after iteration {} of {}, with {} stages in {} pipelines on {} GPUs; "
+                    "an iteration is now planned to take {:.4g} s",
+                    first_, total(), plan_.shape.stages, plan_.shape.pipelines, plan_.stages.size(),
+                    plan_.schedule.length));
+  set_up_missing();
+}
+
+void trainer_state::set_up_missing() {
+  for (std::size_t i = 0; i < stages_.size(); ++i)
+    if (!stages_[i].ready) {
+      const auto& s = plan_.stages[i];
+      o_.via.send(s.neighbours[s.name.stage], s);
+    }
+}
+
+// -- running
+
+void trainer_state::run_window() {
+  const auto every = o_.order.spec.train ? o_.order.spec.train->replan_every : 0;
+  until_ = std::min(total(), done_ + (every > 0 ? every : window));
+  for (std::size_t i = 0; i < stages_.size(); ++i) run(i, true);
+}
+
+void trainer_state::run(std::size_t i, bool with_order) {
+  const auto& s = plan_.stages[i];
+  stage_run r{s.name, until_, stages_[i].done, {}};
+  if (with_order && replanned_) r.order = s.order;
+  o_.via.send(s.neighbours[s.name.stage], r);
+}
+
+void trainer_state::hear(const stage_report& r) {
+  if (ended_ || r.incarnation != o_.incarnation || r.name.pipeline >= plan_.shape.pipelines ||
+      r.name.stage >= plan_.shape.stages)
+    return;
+  heard_s_ = o_.via.now_s();
+  const auto i = index(r.name);
+  if (!r.why.text.empty())
+    return fail(part_report::state::failed, fmt::format("stage {} of pipeline {}: {}", r.name.stage,
+                                                        r.name.pipeline, r.why.text));
+  auto& s = stages_[i];
+  if (!s.ready) {
+    s.ready = true;
+    if (++ready_ == stages_.size()) run_window();
+  }
+  if (r.iteration == s.done + 1) note(i, r);
+  look_at_checkpoint();
+  end_if_over();
+}
+
+void trainer_state::note(std::size_t i, const stage_report& r) {
+  auto& s = stages_[i];
+  s.done = r.iteration;
+  s.saved = std::max(s.saved, r.saved);
+  s.measured = r.measured;
+  s.most_held = std::max(s.most_held, r.most_held);
+  wan_bytes_ += r.sent_bytes;
+  if (!r.tasks.empty()) trace_.add(r);
+  auto [it, fresh] = pending_.try_emplace(r.iteration);
+  auto& p = it->second;
+  auto& record = p.record;
+  record.iteration = r.iteration;
+  record.begin_s = fresh ? r.begin_s : std::min(record.begin_s, r.begin_s);
+  record.end_s = std::max(record.end_s, r.end_s);
+  record.busy_s += r.busy_s;
+  record.loss += r.loss / plan_.shape.pipelines;  // only last stages have one
+  if (r.name.pipeline == 0) record.gradient_norm += r.squared_norm;
+  if (++p.stages < stages_.size()) return;
+  record.gradient_norm = std::sqrt(record.gradient_norm);
+  complete(record);
+  pending_.erase(it);
+}
+
+void trainer_state::complete(const iteration_record& r) {
+  done_ = r.iteration;
+  longest_s_ = std::max(longest_s_, r.end_s - r.begin_s);
+  worked_s_ += r.end_s - std::max(r.begin_s, last_end_s_);
+  last_end_s_ = r.end_s;
+  untold_.push_back(r);
+  if (untold_.size() >= most_untold) report();
+  if (done_ < until_ || done_ == total()) return;
+  replan_if_drifted();
+  run_window();
+}
+
+/// Looked at between windows, when no stage runs.
+void trainer_state::replan_if_drifted() {
+  replanned_ = false;
+  if (!o_.order.spec.train || o_.order.spec.train->replan_every == 0) return;
+  std::vector<stage_costs> measured;
+  for (std::uint32_t s = 0; s < plan_.shape.stages; ++s) measured.push_back(slowest_of_stage(s));
+  const double drift = drift_of(plan_, measured), before_s = plan_.schedule.length;
+  if (drift <= o_.order.spec.train->replan_drift) return;
+  auto made = replan_training(plan_, measured);
+  if (!made) return;
+  plan_ = std::move(*made);
+  replanned_ = true;
+  news(
+      fmt::format("planned anew after iteration {}: steps take up to {:.0f} % more or less than "
+                  "planned; an iteration should take {:.4g} s, not {:.4g} s",
+                  done_, drift * 100, plan_.schedule.length, before_s));
+}
+
+/// Over the pipelines.
+stage_costs trainer_state::slowest_of_stage(std::uint32_t stage) const {
+  stage_costs result;
+  for (std::uint32_t p = 0; p < plan_.shape.pipelines; ++p) {
+    const auto& m = stages_[p * plan_.shape.stages + stage].measured;
+    result.forward_s = std::max(result.forward_s, m.forward_s);
+    result.recompute_s = std::max(result.recompute_s, m.recompute_s);
+    result.backward_s = std::max(result.backward_s, m.backward_s);
+    result.update_s = std::max(result.update_s, m.update_s);
+    result.wan_s = std::max(result.wan_s, m.wan_s);
+    result.activation_bytes = std::max(result.activation_bytes, m.activation_bytes);
+    result.gradient_bytes = std::max(result.gradient_bytes, m.gradient_bytes);
+  }
+  return result;
+}
+
+void trainer_state::look_at_checkpoint() {
+  std::uint64_t whole = total();
+  for (std::uint32_t s = 0; s < plan_.shape.stages; ++s) whole = std::min(whole, stages_[s].saved);
+  if (whole <= saved_) return;
+  saved_ = whole;
+  if (!real(plan_)) return;
+  const auto path = checkpoint_path(o_.order.spec.train->checkpoint, saved_);
+  if (auto ok = gpu::write_index(path, saved_); !ok)
+    fail(part_report::state::failed, ok.error().text);
+}
+
+// -- telling
+
+void trainer_state::look_around() {
+  if (!ended_) {
+    if (ready_ < stages_.size()) set_up_missing();
+    const double silent_s = o_.via.now_s() - heard_s_;
+    if (ready_ == stages_.size() && silent_s > look_every_s)
+      for (std::size_t i = 0; i < stages_.size(); ++i)
+        if (stages_[i].done < until_) run(i, false);
+    if (silent_s > stalled_s + stalled_s * longest_s_ + plan_.schedule.length * 2)
+      fail(part_report::state::stopped,
+           fmt::format("no stage was heard of for {:.3g} s; {} iterations since the last "
+                       "checkpoint are lost",
+                       silent_s, done_ - saved_));
+  }
+  if (!told_all_) report();
+  self_->delayed_send(trainer_actor{self_}, nanoseconds_of(look_every_s), tick{});
+}
+
+void trainer_state::report() {
+  training_report r;
+  r.lease = o_.lease;
+  r.job = o_.job;
+  r.sequence = ++sequence_;
+  r.schedule = plan_.schedule_name;
+  r.device = plan_.stages.empty() ? o_.backend : plan_.stages.front().backend;
+  r.stages = plan_.shape.stages;
+  r.pipelines = plan_.shape.pipelines;
+  r.microbatches = plan_.shape.microbatches;
+  r.tokens_per_s = tokens_per_s();
+  r.wan_bytes = wan_bytes_;
+  r.wan_utilization = plan_.wan_gbps > 0 && worked_s_ > 0
+                          ? static_cast<double>(wan_bytes_) * 8e-9 / (plan_.wan_gbps * worked_s_)
+                          : 0;
+  r.saved = saved_;
+  r.planned_s = plan_.schedule.length;
+  r.lower_bound_s = plan_.lower_bound_s;
+  for (std::uint32_t s = 0; s < plan_.shape.stages && !stages_.empty(); ++s) {
+    std::uint32_t most = 0;
+    for (std::uint32_t p = 0; p < plan_.shape.pipelines; ++p)
+      most = std::max(most, stages_[p * plan_.shape.stages + s].most_held);
+    r.most_held.push_back(most);
+    r.measured.push_back(slowest_of_stage(s));
+  }
+  r.iterations = untold_;
+  r.news = untold_news_;
+  on_the_way_.emplace_back(r.sequence, std::pair{untold_.size(), untold_news_.size()});
+  o_.via.send(controller_address, r);
+}
+
+/// The controller has a report: what it held need not be said again.
+void trainer_state::heard(const training_heard& h) {
+  while (!on_the_way_.empty() && on_the_way_.front().first < h.sequence) on_the_way_.pop_front();
+  if (on_the_way_.empty() || on_the_way_.front().first != h.sequence) return;
+  const auto [iterations, sentences] = on_the_way_.front().second;
+  untold_.erase(untold_.begin(), untold_.begin() + static_cast<std::ptrdiff_t>(iterations));
+  untold_news_.erase(untold_news_.begin(),
+                     untold_news_.begin() + static_cast<std::ptrdiff_t>(sentences));
+  on_the_way_.clear();  // later ones held these too, and would count them twice
+  if (ended_ && untold_.empty() && untold_news_.empty()) told_all();
+}
+
+double trainer_state::tokens_per_s() const {
+  const auto& job = o_.order.spec;
+  const double tokens = static_cast<double>(job.global_batch) * job.model.sequence;
+  return worked_s_ > 0 ? tokens * static_cast<double>(done_ - first_) / worked_s_ : 0;
+}
+
+// -- the end
+
+void trainer_state::end_if_over() {
+  if (ended_ || done_ < total()) return;
+  const bool keeps = real(plan_) && !o_.order.spec.train->checkpoint.empty();
+  if (keeps && saved_ < total()) return;
+  if (const auto& file = o_.order.spec.train ? o_.order.spec.train->timeline : std::string{};
+      !file.empty())
+    if (auto ok = trace_.write(file, *o_.cluster, plan_); !ok) news(ok.error().text);
+  end(part_report::state::succeeded, {});
+}
+
+void trainer_state::fail(part_report::state how, const std::string& why) {
+  news(why);
+  end(how, why);
+}
+
+void trainer_state::end(part_report::state how, const std::string& why) {
+  if (std::exchange(ended_, true)) return;
+  how_ = how;
+  why_ = why;
+  report();
+}
+
+/// The lease ends only when the controller knows all: after that nobody can ask us.
+void trainer_state::told_all() {
+  if (std::exchange(told_all_, true)) return;
+  training_over over{o_.lease, {}, true, how_, saved_ - std::min(saved_, first_), why_};
+  if (how_ == part_report::state::succeeded) over.iterations = done_ - first_;
+  caf::anon_send(o_.via.node(), over);
+}
+
+void trainer_state::news(const std::string& sentence) {
+  untold_news_.push_back(sentence);
+  if (o_.say) o_.say(sentence);
+}
+
+trainer_actor::behavior_type trainer(trainer_actor::stateful_pointer<trainer_state> self,
+                                     trainer_options o) {
+  auto& s = self->state;
+  s.start(self, std::move(o));
+  return {
+      [&s](const inbound<stage_report>& m) { s.hear(m.body); },
+      [&s](const inbound<training_heard>& m) { s.heard(m.body); },
+      [&s](const tick&) { s.look_around(); },
+  };
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "actors/courier.hpp"
+#include "actors/protocol.hpp"
+#include "actors/timeline.hpp"
+#include "actors/training_plan.hpp"
+
+namespace troupe::actors {
+
+struct trainer_options {
+  std::shared_ptr<const troupe::cluster> cluster;
+  lease_id lease = 0;
+  job_id job = 0;
+  train_order order;
+  std::uint64_t incarnation = 0;  // larger than any earlier trainer's of this lease
+  std::string backend;            // of a job that does not say: sim, cpu, cuda
+  courier via;
+  /// Told what is said to people, as it happens; may be null.
+  std::function<void(const std::string&)> say;
+};
+
+/// One training job: it plans the pipeline, hands every stage its part, lets them run, and collects
+/// what they did. Stages run by themselves; the trainer is asked only when one of them has come to
+/// the end of the iterations that it was given.
+class trainer_state {
+ public:
+  trainer_state() = default;
+  void start(trainer_actor::pointer self, trainer_options o);
+  void hear(const stage_report& r);
+  void heard(const training_heard& h);
+  void look_around();
+
+ private:
+  struct progress {
+    bool ready = false;
+    std::uint64_t done = 0, saved = 0;
+    stage_costs measured;
+    std::uint32_t most_held = 0;
+  };
+  struct pending {
+    iteration_record record;
+    std::uint32_t stages = 0;  // that have reported
+  };
+
+  void begin();
+  void set_up_missing();
+  void run_window();
+  void run(std::size_t i, bool with_order);
+  void note(std::size_t i, const stage_report& r);
+  void complete(const iteration_record& r);
+  void look_at_checkpoint();
+  void replan_if_drifted();
+  stage_costs slowest_of_stage(std::uint32_t stage) const;
+  double tokens_per_s() const;
+  void report();
+  void end_if_over();
+  void fail(part_report::state how, const std::string& why);
+  void end(part_report::state how, const std::string& why);
+  void told_all();
+  void news(const std::string& sentence);
+  std::uint64_t total() const { return o_.order.spec.iterations; }
+  std::size_t index(const stage_name& n) const { return n.pipeline * plan_.shape.stages + n.stage; }
+
+  trainer_actor::pointer self_ = nullptr;
+  trainer_options o_;
+  training_plan plan_;
+  std::vector<progress> stages_;  // pipeline * stages + stage
+  std::map<std::uint64_t, pending> pending_;
+  std::uint64_t first_ = 0, done_ = 0, until_ = 0, saved_ = 0;
+  std::uint32_t ready_ = 0;
+  std::uint64_t wan_bytes_ = 0;
+  double heard_s_ = 0;                   // when a stage last spoke
+  double longest_s_ = 0, worked_s_ = 0;  // the longest iteration; all of them
+  double last_end_s_ = 0;
+  bool replanned_ = false;
+  timeline trace_;
+  // What the controller has not confirmed: iterations and news, and by report how many it held.
+  std::vector<iteration_record> untold_;
+  std::vector<std::string> untold_news_;
+  std::deque<std::pair<std::uint64_t, std::pair<std::size_t, std::size_t>>> on_the_way_;
+  std::uint64_t sequence_ = 0;
+  part_report::state how_ = part_report::state::running;
+  std::string why_;
+  bool ended_ = false, told_all_ = false;
+};
+
+trainer_actor::behavior_type trainer(trainer_actor::stateful_pointer<trainer_state> self,
+                                     trainer_options o);
+
+}  // namespace troupe::actors

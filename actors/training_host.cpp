@@ -1,0 +1,140 @@
+#include "actors/training_host.hpp"
+
+#include <algorithm>
+
+#include "actors/stage_backend.hpp"
+#include "actors/trainer.hpp"
+
+namespace troupe::actors {
+
+void training_host::start(node_actor::pointer self, runtime::host h,
+                          std::shared_ptr<const troupe::cluster> c, std::string backend) {
+  self_ = self;
+  host_ = std::move(h);
+  cluster_ = std::move(c);
+  backend_ = std::move(backend);
+}
+
+void training_host::begin(const work_order& w, double slowdown,
+                          std::function<void(const std::string&)> say) {
+  auto& p = parts_[w.lease];
+  p.order = w;
+  p.slowdown = slowdown;
+  if (w.train->part != 0) return;
+  trainer_options o;
+  o.cluster = cluster_;
+  o.lease = w.lease;
+  o.job = w.job;
+  o.order = *w.train;
+  o.incarnation = host_.incarnation * 1'000'000 + ++trainers_;
+  o.backend = backend_;
+  o.via = courier{host_, node_actor{self_}};
+  o.say = std::move(say);
+  p.trainer = self_->spawn<caf::linked>(trainer, std::move(o));
+}
+
+void training_host::stop(lease_id lease) {
+  const auto it = parts_.find(lease);
+  if (it == parts_.end()) return;
+  auto& p = it->second;
+  const auto end = [this](const auto& actor) {
+    self_->unlink_from(actor->address());
+    caf::anon_send_exit(actor, caf::exit_reason::kill);
+  };
+  for (auto& [name, s] : p.stages) end(s.actor);
+  if (p.trainer) end(p.trainer);
+  parts_.erase(it);
+}
+
+training_host::part* training_host::part_of(lease_id lease) {
+  const auto it = parts_.find(lease);
+  return it == parts_.end() ? nullptr : &it->second;
+}
+
+bool training_host::receive(address from, message& m, const payload& body) {
+  if (auto* s = std::get_if<stage_setup>(&m)) {
+    set_up(from, std::move(*s));
+  } else if (auto* r = std::get_if<stage_run>(&m)) {
+    to_stage(r->name, from, *r, body);
+  } else if (auto* t = std::get_if<tensor>(&m)) {
+    to_stage({t->from.lease, t->to_pipeline, t->to_stage}, from, *t, body);
+  } else if (auto* report = std::get_if<stage_report>(&m)) {
+    if (auto* p = part_of(report->name.lease); p && p->trainer)
+      caf::anon_send(p->trainer, inbound<stage_report>{from, std::move(*report), {}, {}});
+  } else if (auto* heard = std::get_if<training_heard>(&m)) {
+    if (auto* p = part_of(heard->lease); p && p->trainer)
+      caf::anon_send(p->trainer, inbound<training_heard>{from, *heard, {}, {}});
+  } else {
+    return false;
+  }
+  return true;
+}
+
+template <class T>
+void training_host::to_stage(const stage_name& who, address from, T& m, const payload& body) {
+  auto* p = part_of(who.lease);
+  if (!p) return;
+  if (const auto it = p->stages.find(who); it != p->stages.end())
+    caf::anon_send(it->second.actor, inbound<T>{from, std::move(m), body, {}});
+}
+
+void training_host::set_up(address trainer, stage_setup s) {
+  auto* p = part_of(s.name.lease);
+  if (!p) return;
+  auto [it, fresh] = p->stages.try_emplace(s.name);
+  auto& e = it->second;
+  if (!fresh && s.incarnation <= e.incarnation) {
+    // It was asked for again: it says again that it is there.
+    if (e.actor && s.incarnation == e.incarnation)
+      caf::anon_send(e.actor, inbound<stage_run>{trainer, {s.name, 0, 0, {}}, {}, {}});
+    return;
+  }
+  if (e.actor) {
+    self_->unlink_from(e.actor->address());
+    caf::anon_send_exit(e.actor, caf::exit_reason::kill);
+  }
+  e = {};
+  e.incarnation = s.incarnation;
+  stage_options o;
+  o.trainer = trainer;
+  o.via = courier{host_, node_actor{self_}};
+  o.slowdown = p->slowdown;
+  if (s.backend != "sim") {
+    auto made = make_backend(s);
+    if (!made) {
+      p->stages.erase(it);
+      return refuse_stage(trainer, s, made.error());
+    }
+    o.device = std::move(made->device);
+    o.tokens = std::move(made->tokens);
+  }
+  o.setup = std::move(s);
+  e.actor = self_->spawn<caf::linked>(stage, std::move(o));
+}
+
+void training_host::refuse_stage(address trainer, const stage_setup& s, const reason& why) {
+  stage_report r;
+  r.name = s.name;
+  r.incarnation = s.incarnation;
+  r.why = why;
+  courier{host_, node_actor{self_}}.send(trainer, r);
+}
+
+bool training_host::ended(training_over& over) {
+  auto* p = part_of(over.lease);
+  if (!p) return false;
+  if (over.trainer) {
+    p->trainer_over = true;
+    if (over.how != part_report::state::succeeded) return true;
+  } else if (const auto it = p->stages.find(over.who); it != p->stages.end()) {
+    it->second.over = true;
+  }
+  // Every device of the part is one stage's.
+  const auto stages = std::count_if(p->stages.begin(), p->stages.end(),
+                                    [](const auto& s) { return s.second.over; });
+  const bool all = static_cast<std::size_t>(stages) == p->order.devices.size();
+  over.how = part_report::state::succeeded;
+  return all && (!p->trainer || p->trainer_over);
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <map>
+
+#include "messages/stage.hpp"
+#include "messages/units.hpp"
+
+namespace troupe::actors {
+
+/// What trainers have told of their jobs, in the controller's memory: a restart forgets it, not
+/// what the journal and the checkpoints hold.
+class training_log {
+ public:
+  /// A report that came twice, or late, changes nothing.
+  void add(const training_report& r);
+
+  /// All that is known of a job; null: nothing.
+  const training_report* of(job_id job) const;
+
+  /// Iterations in the newest whole checkpoint that a lease's trainer has told of.
+  std::uint64_t saved(job_id job, lease_id lease) const;
+
+ private:
+  std::map<job_id, training_report> jobs_;
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "messages/cluster.hpp"
+#include "messages/faults.hpp"
+#include "messages/job.hpp"
+#include "messages/stage.hpp"
+
+namespace troupe::actors {
+
+struct training_simulation_options {
+  std::shared_ptr<const troupe::cluster> cluster;
+  job_spec job;
+  std::string policy = "frenzy";
+  std::uint64_t seed = 1;
+  fault_plan faults;
+  double limit_s = 1e9;  // of virtual time
+};
+
+struct simulated_training {
+  training_report report;
+  std::uint64_t fingerprint = 0;
+  std::uint64_t frames = 0;  // delivered
+  double wall_s = 0;
+};
+
+/// One training job through the whole graph in virtual time, on simulated devices, until it has
+/// ended. Refuses a job that cannot run, fails, or comes to no end.
+expected<simulated_training> simulate_training(training_simulation_options options);
+
+/// A cluster in which a slot job's costs come out exactly: a node a stage, and a second a slot.
+troupe::cluster cluster_of_slots(const job_spec& job);
+
+}  // namespace troupe::actors

@@ -1,0 +1,188 @@
+#include <algorithm>
+#include <filesystem>
+
+#include "actors/training_simulation.hpp"
+#include "cli/local_cluster.hpp"
+#include "cli/remote.hpp"
+#include "cli/training_result.hpp"
+#include "cli/verb.hpp"
+#include "configs/load.hpp"
+#include "messages/schedules.hpp"
+#include "planners/policy.hpp"
+#include "runtime/pause.hpp"
+#include "runtime/stopwatch.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+class train_verb final : public verb {
+ public:
+  void options(CLI::App& app) override {
+    app.add_option("JOB", file_, "A job with `train:` or `slots:`")->required();
+    app.add_option("--cluster", cluster_, "A cluster's file; a slot job needs none");
+    app.add_option("--world", world_,
+                   "virtual: simulated; local: processes on this machine; "
+                   "cluster: the one that --state or --controller names")
+        ->check(CLI::IsMember({"virtual", "local", "cluster"}))
+        ->capture_default_str();
+    app.add_option("--schedule", schedule_, "Who orders the stages' steps (else what the job says)")
+        ->check(
+            CLI::IsMember(std::vector<std::string>{schedule_names.begin(), schedule_names.end()}));
+    app.add_option("--device", device_, "What computes (else what the job says, or the world has)")
+        ->check(CLI::IsMember({"sim", "cpu", "cuda"}));
+    app.add_option("--iterations", iterations_, "How many, in place of the job's");
+    app.add_option("--timeline", timeline_, "A file for the last iteration's times, for Perfetto");
+    app.add_option("--profile", profile_,
+                   "Stages' times for simulated devices: what an earlier run printed with --json");
+    app.add_option("--policy", policy_, "Who decides where it runs")->capture_default_str();
+    app.add_option("--seed", seed_, "Of the virtual world")->capture_default_str();
+    app.add_option("--faults", faults_, "What goes wrong in the virtual world: a fault file");
+    remote_.options(app);
+  }
+
+  int run(output& out) override {
+    auto job = configs::load_job(file_);
+    if (!job) return out.bad(job.error());
+    if (!is_training(*job))
+      return out.bad(fmt::format("{}: has neither `train:` nor `slots:`", file_));
+    if (auto ok = adjust(*job); !ok) return out.bad(ok.error());
+    if (!planners::make_policy(policy_))
+      return out.bad(fmt::format("there is no policy '{}'", policy_));
+    training_result result;
+    result.world = world_;
+    result.job = *job;
+    const auto ok = world_ == "virtual" ? in_virtual_time(result, out)
+                    : world_ == "local" ? on_this_machine(result, out)
+                                        : on_the_cluster(result, out);
+    if (!ok) return bad_file_ ? out.bad(ok.error()) : out.no(ok.error().text);
+    out.document(document_of(result));
+    out.text(text_of(result));
+    if (!timeline_.empty()) out.line("{}: open it in Perfetto (ui.perfetto.dev)", timeline_);
+    return exit_done;
+  }
+
+ private:
+  /// What the command line says in place of the job's file.
+  expected<void> adjust(job_spec& job) {
+    if (!job.train) job.train.emplace();
+    auto& t = *job.train;
+    if (job.slots && (world_ != "virtual" || (!device_.empty() && device_ != "sim")))
+      return refuse(reason::kind::invalid,
+                    "a slot job computes nothing: it runs in the virtual "
+                    "world, on simulated devices");
+    if (world_ == "virtual" && !device_.empty() && device_ != "sim")
+      return refuse(reason::kind::invalid,
+                    "the virtual world has simulated devices only; --world local computes");
+    if (!schedule_.empty()) t.schedule = schedule_;
+    t.device = world_ == "virtual" ? "sim" : !device_.empty() ? device_ : t.device;
+    if (iterations_ > 0) job.iterations = iterations_;
+    if (!timeline_.empty()) t.timeline = fs::absolute(timeline_).string();
+    if (!profile_.empty()) {
+      auto costs = load_costs(profile_);
+      if (!costs) return tl::unexpected<reason>(costs.error());
+      t.costs = std::move(*costs);
+    }
+    return {};
+  }
+
+  template <class T>
+  expected<void> refused(const expected<T>& file) {
+    bad_file_ = true;
+    return tl::unexpected<reason>(file.error());
+  }
+
+  expected<void> in_virtual_time(training_result& r, output&) {
+    actors::training_simulation_options o;
+    if (!cluster_.empty()) {
+      auto c = configs::load_cluster(cluster_);
+      if (!c) return refused(c);
+      o.cluster = std::make_shared<const troupe::cluster>(std::move(*c));
+    } else if (r.job.slots) {
+      o.cluster = std::make_shared<const troupe::cluster>(actors::cluster_of_slots(r.job));
+    } else {
+      bad_file_ = true;
+      return refuse(reason::kind::invalid, "a job with a model needs --cluster");
+    }
+    if (!faults_.empty()) {
+      auto loaded = configs::load_faults(faults_);
+      if (!loaded) return refused(loaded);
+      if (auto ok = configs::check_faults(*loaded, *o.cluster, faults_); !ok) return refused(ok);
+      o.faults = std::move(*loaded);
+    }
+    o.job = r.job;
+    o.policy = policy_;
+    o.seed = seed_;
+    auto done = actors::simulate_training(std::move(o));
+    if (!done) return tl::unexpected<reason>(done.error());
+    r.report = std::move(done->report);
+    r.fingerprint = done->fingerprint;
+    r.wall_s = done->wall_s;
+    return {};
+  }
+
+  expected<void> on_this_machine(training_result& r, output& out) {
+    local_cluster_options o;
+    o.cluster_file = cluster_.empty()
+                         ? (configs::configs_directory() / "clusters" / "laptop.yaml").string()
+                         : cluster_;
+    o.state = fs::absolute("out/train").string();
+    o.policy = policy_;
+    fs::remove_all(o.state);
+    auto cluster = local_cluster::start(o);
+    if (!cluster) return refused(cluster);
+    remote_.meet((*cluster)->controller_address());
+    return on_the_cluster(r, out);
+  }
+
+  /// Hands the job in, and follows it until it has ended.
+  expected<void> on_the_cluster(training_result& r, output& out) {
+    const runtime::stopwatch watch;
+    const auto accepted = remote_.ask<submit_reply>(submit_job{0, r.job});
+    if (!accepted) return tl::unexpected<reason>(accepted.error());
+    if (accepted->job == 0) return tl::unexpected<reason>(accepted->why);
+    std::uint64_t shown = 0;
+    for (;;) {
+      const auto how = remote_.ask<training_reply>(query_training{0, accepted->job});
+      if (!how) return tl::unexpected<reason>(how.error());
+      if (how->why.text.empty()) shown = show(out, how->report, shown);
+      const auto jobs = remote_.ask<query_reply>(query_jobs{0, accepted->job});
+      if (!jobs) return tl::unexpected<reason>(jobs.error());
+      const auto& j = jobs->jobs.front();
+      if (is_final(j.state)) {
+        r.report = how->report;
+        r.wall_s = watch.s();
+        if (j.state == job_state::finished) return {};
+        return refuse(reason::kind::invalid,
+                      fmt::format("job {} has {}: {}", j.job, to_string(j.state), j.detail));
+      }
+      runtime::pause(0.2);
+    }
+  }
+
+  /// The newest iteration, on a terminal.
+  static std::uint64_t show(const output& out, const training_report& r, std::uint64_t shown) {
+    if (r.iterations.empty() || !on_terminal()) return shown;
+    const auto& i = r.iterations.back();
+    if (i.iteration == shown) return shown;
+    out.note("iteration {}: loss {:.4f}, {:.3g} s, {:.4g} tokens/s", i.iteration, i.loss,
+             i.end_s - i.begin_s, r.tokens_per_s);
+    return i.iteration;
+  }
+
+  std::string file_, cluster_, world_ = "virtual", schedule_, device_, timeline_, profile_, faults_,
+                               policy_ = "frenzy";
+  std::uint64_t iterations_ = 0, seed_ = 1;
+  bool bad_file_ = false;
+  remote remote_;
+};
+
+}  // namespace
+
+std::unique_ptr<verb> make_train() {
+  return std::make_unique<train_verb>();
+}
+
+}  // namespace troupe::cli
