@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -16,6 +17,10 @@ struct real_host_options {
   std::string upstream;  // gateways, clients: the controller; nodes: their gateway
   std::string keys;      // directory; empty: none
   std::string state;     // directory for the journal, logs and process records
+  /// Gateways: to each of the others, for tensors; 0: as many as fill the link by the cluster file.
+  std::uint32_t connections = 0;
+  /// Gateways: where others listen, by datacentre; those not here as the cluster file says.
+  std::map<std::uint32_t, std::string> gateways;
 };
 
 /// A process's actors over the real world: CAF's scheduler, ZeroMQ, SQLite, the machine's clock.

@@ -18,7 +18,7 @@ struct host_options {
   void options(CLI::App& app);
   /// Loads the cluster.
   expected<void> load();
-  actors::real_host_options real() const { return {cluster, listen, upstream, keys, state}; }
+  actors::real_host_options real() const { return {cluster, listen, upstream, keys, state, 0, {}}; }
 };
 
 /// Says that the host is there, runs it until it is told to stop, and says why if that was not

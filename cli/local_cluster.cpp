@@ -75,12 +75,15 @@ void local_cluster::describe(const troupe::cluster& c) {
   endpoints_["controller"] = endpoint("controller");
   add("controller", "controller",
       {"--local", "--policy", options_.policy, "--listen", endpoints_["controller"]});
+  std::vector<std::string> others;  // each gateway greets those before it
   for (const auto& d : c.datacenters) {
     const auto name = d.name + "/gateway";
     endpoints_[name] = endpoint(name);
-    add(name, "gateway",
-        {"--datacenter", d.name, "--listen", endpoints_[name], "--controller",
-         endpoints_["controller"]});
+    std::vector<std::string> rest{"--datacenter",   d.name,         "--listen",
+                                  endpoints_[name], "--controller", endpoints_["controller"]};
+    rest.insert(rest.end(), others.begin(), others.end());
+    add(name, "gateway", rest);
+    others.insert(others.end(), {"--gateway", d.name + "=" + endpoints_[name]});
   }
   for (const auto& n : c.nodes)
     add(n.name, "node",

@@ -14,6 +14,11 @@ class gateway_verb final : public verb {
     app.add_option("--datacenter", datacenter_, "Whose gateway this is")->required();
     app.add_option("--listen", host_.listen, "Its address; else what the cluster's file says");
     app.add_option("--controller", host_.upstream, "The controller's; else what the file says");
+    app.add_option("--gateway", gateways_,
+                   "DATACENTER=ADDRESS of another gateway; else what the file says");
+    app.add_option("--connections", connections_,
+                   "To each other gateway, for tensors; else as many as fill the link")
+        ->check(CLI::Range(1, 63));
   }
 
   int run(output& out) override {
@@ -28,14 +33,33 @@ class gateway_verb final : public verb {
     if (host_.upstream.empty()) host_.upstream = host_.cluster->controller;
     if (host_.listen.empty() || host_.upstream.empty())
       return out.bad("a gateway needs --listen and --controller, or both in the cluster's file");
-    return run_host(
-        out, datacenter_ + "/gateway",
-        actors::real_host::gateway(host_.real(), static_cast<std::uint32_t>(it - sites.begin())));
+    auto options = host_.real();
+    options.connections = connections_;
+    if (auto ok = read_gateways(options); !ok) return out.bad(ok.error());
+    return run_host(out, datacenter_ + "/gateway",
+                    actors::real_host::gateway(std::move(options),
+                                               static_cast<std::uint32_t>(it - sites.begin())));
   }
 
  private:
+  expected<void> read_gateways(actors::real_host_options& options) const {
+    const auto& sites = host_.cluster->datacenters;
+    for (const auto& given : gateways_) {
+      const auto sign = given.find('=');
+      const auto it = std::find_if(sites.begin(), sites.end(),
+                                   [&](const auto& d) { return d.name == given.substr(0, sign); });
+      if (sign == std::string::npos || it == sites.end())
+        return refuse(reason::kind::invalid,
+                      fmt::format("--gateway {}: expected DATACENTER=ADDRESS", given));
+      options.gateways[static_cast<std::uint32_t>(it - sites.begin())] = given.substr(sign + 1);
+    }
+    return {};
+  }
+
   host_options host_;
   std::string datacenter_;
+  std::vector<std::string> gateways_;
+  std::uint32_t connections_ = 0;
 };
 
 }  // namespace

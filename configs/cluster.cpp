@@ -146,7 +146,9 @@ class cluster_loader {
     if (!map.read("between", ends)) map.find("between", need::required);
     map.read("rtt_ms", w.rtt_ms, {0, 60'000}, need::required);
     map.read("node_gbps", w.node_gbps, {0, 1e6, true}, need::required);
-    map.read("connection_gbps", w.connection_gbps, {0, 1e6, true}, need::required);
+    map.read("connection_gbps", w.connection_gbps, {0, 1e6}, need::required);
+    map.read("jitter_ms", w.jitter_ms, {0, 60'000});
+    map.read("emulate", w.emulate);
     map.finish();
     if (!found_.good()) return;
     if (ends.size() != 2)

@@ -46,17 +46,22 @@ inline std::string host_name(const cluster& c, address a) {
                       : "unknown-" + std::to_string(a);
 }
 
-/// The next host on the way: nodes talk through their datacentre's gateway, all others to the
-/// controller. A host never sends to itself.
+/// The next host on the way: nodes talk through their datacentre's gateway, gateways to each other,
+/// all others to the controller. A host never sends to itself.
 inline address next_hop(const cluster& c, address self, address to) {
   if (is_node(c, self)) return gateway_address(c.nodes[node_of(c, self)].datacenter);
-  if (is_gateway(c, self)) {
-    const bool mine = is_node(c, to) && c.nodes[node_of(c, to)].datacenter == self - 1;
-    return mine ? to : controller_address;
+  const bool is_door = is_gateway(c, self);
+  if (!is_door && self != controller_address) return controller_address;
+  if (is_node(c, to)) {
+    const auto door = gateway_address(c.nodes[node_of(c, to)].datacenter);
+    return door == self ? to : door;
   }
-  if (self == controller_address && is_node(c, to))
-    return gateway_address(c.nodes[node_of(c, to)].datacenter);
-  return self == controller_address ? to : controller_address;
+  return !is_door || is_gateway(c, to) ? to : controller_address;
+}
+
+/// Of two gateways the one that connects; the other listens.
+inline bool greets(address gateway, address other) {
+  return gateway > other;
 }
 
 }  // namespace troupe

@@ -70,11 +70,14 @@ struct wan_link {
   std::uint32_t a = 0, b = 0;  // datacentres
   double rtt_ms = 0;
   double node_gbps = 0;        // one pair of nodes with enough connections
-  double connection_gbps = 0;  // one connection
+  double connection_gbps = 0;  // one connection; 0: as much as the pair
+  double jitter_ms = 0;        // emulated: up to so much later, each time anew
+  bool emulate = false;        // in real runs too: the gateways hold tensors back as it would
 
   static constexpr auto fields() {
     using t = wan_link;
-    return std::tuple{&t::a, &t::b, &t::rtt_ms, &t::node_gbps, &t::connection_gbps};
+    return std::tuple{&t::a,         &t::b,      &t::rtt_ms, &t::node_gbps, &t::connection_gbps,
+                      &t::jitter_ms, &t::emulate};
   }
   bool operator==(const wan_link&) const = default;
 };
@@ -113,5 +116,12 @@ struct cluster {
   }
   bool operator==(const cluster&) const = default;
 };
+
+/// The link between two datacentres, if the cluster has one.
+inline const wan_link* wan_between(const cluster& c, std::uint32_t a, std::uint32_t b) {
+  for (const auto& w : c.wan)
+    if ((w.a == a && w.b == b) || (w.a == b && w.b == a)) return &w;
+  return nullptr;
+}
 
 }  // namespace troupe

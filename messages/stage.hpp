@@ -70,9 +70,11 @@ struct tensor {
 };
 
 /// Gateway to gateway: a part of a tensor's frame, over one of a node pair's connections. The body
-/// is bytes [offset, offset + the body's size) of the tensor's.
+/// is bytes [offset, offset + the body's size) of the tensor's. A flow is: from one stage to one
+/// other.
 struct stripe {
-  std::uint64_t transfer = 0;  // the sending gateway's number
+  std::uint64_t epoch = 0;     // of the flow at the sending gateway; a larger one begins anew
+  std::uint64_t transfer = 0;  // the tensor's number in that, from 0
   std::uint32_t index = 0, count = 1;
   std::uint64_t offset = 0;
   address from = 0, to = 0;  // the tensor's own: two nodes
@@ -80,7 +82,8 @@ struct stripe {
 
   static constexpr auto fields() {
     using t = stripe;
-    return std::tuple{&t::transfer, &t::index, &t::count, &t::offset, &t::from, &t::to, &t::what};
+    return std::tuple{&t::epoch,  &t::transfer, &t::index, &t::count,
+                      &t::offset, &t::from,     &t::to,    &t::what};
   }
   bool operator==(const stripe&) const = default;
 };

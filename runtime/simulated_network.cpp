@@ -20,12 +20,6 @@ std::size_t direction(const cluster& c, std::uint32_t a, std::uint32_t b) {
   return a * c.datacenters.size() + b;
 }
 
-const wan_link* find_wan(const cluster& c, std::uint32_t a, std::uint32_t b) {
-  for (const auto& w : c.wan)
-    if ((w.a == a && w.b == b) || (w.a == b && w.b == a)) return &w;
-  return nullptr;
-}
-
 }  // namespace
 
 /// What one incarnation of a host holds.
@@ -35,7 +29,7 @@ class simulated_network::door final : public transport {
       : net_{net}, endpoint_{endpoint_index}, self_{self}, generation_{generation} {}
 
   address self() const override { return self_; }
-  bool send(address to, frame f) override {
+  bool send(address to, frame f, std::uint32_t) override {
     return net_.send(endpoint_, generation_, to, std::move(f));
   }
   void listen(receiver r) override {
@@ -69,7 +63,7 @@ simulated_network::simulated_network(virtual_coordinator& time, const cluster& c
   wan_.reserve(std::size_t{n} * n);
   for (std::uint32_t a = 0; a < n; ++a) {
     for (std::uint32_t b = 0; b < n; ++b) {
-      const auto* w = find_wan(c, a, b);
+      const auto* w = wan_between(c, a, b);
       const double gbps = w && w->node_gbps > 0 ? w->node_gbps : unlisted_gbps;
       const double connection_gbps = w ? w->connection_gbps : 0;
       wan_.push_back({.share = fair_share{gbps * 1e9 / 8, connection_gbps * 1e9 / 8}});
@@ -319,7 +313,7 @@ void simulated_network::describe(connection& c) {
     c.latency = to_ns(client_latency_s);
     c.ns_per_byte = ns_per_byte(site_gbps);
   } else if (from_site != to_site) {
-    const auto* w = find_wan(cluster_, from_site, to_site);
+    const auto* w = wan_between(cluster_, from_site, to_site);
     c.latency = to_ns((w ? w->rtt_ms * 1e-3 : unlisted_rtt_s) / 2);
     c.wan = static_cast<std::int32_t>(direction(cluster_, from_site, to_site));
   } else {

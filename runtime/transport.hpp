@@ -1,10 +1,14 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 
 #include "messages/frame.hpp"
 
 namespace troupe::runtime {
+
+/// The first lane of large things. Between a node and its gateway there is no other.
+inline constexpr std::uint32_t tensor_lane = 1;
 
 /// One host's door to the network. Simulated or ZeroMQ; both encode, both can lose.
 class transport {
@@ -18,7 +22,11 @@ class transport {
 
   /// Sends a frame to the next hop on the way to `to`. Never blocks. False: too much is waiting for
   /// credit, or there is no such way; the frame is dropped.
-  virtual bool send(address to, frame f) = 0;
+  ///
+  /// `lane` chooses among the connections to that host, which may be fewer. Frames of one lane stay
+  /// in order. Lane 0 shares its connection with another lane only where there is but one, so that
+  /// what must not wait (heartbeats) does not wait for what is large (tensors, on all other lanes).
+  virtual bool send(address to, frame f, std::uint32_t lane = 0) = 0;
 
   /// Where frames go that arrive, whomever they are addressed to. Called on the transport's own
   /// thread: post, return. Called once, before anything else.

@@ -28,19 +28,16 @@ bool receive_rest(zmq::socket_t& socket, zmq::message_t& header, zmq::message_t&
     if (!socket.recv(excess, zmq::recv_flags::dontwait) || !excess.more()) return false;
 }
 
-std::size_t choose(const frame& f, std::size_t lanes) {
-  if (lanes < 2) return 0;
-  const auto e = peek(f.header.bytes());
-  if (!e) return 0;
-  const auto mixed = (std::uint64_t{e->from} << 32 | e->to) * 0x9e3779b97f4a7c15u;
-  return (mixed >> 32) % lanes;
+/// Which connection carries a lane.
+std::size_t choose(std::uint32_t lane, std::size_t connections) {
+  return lane == 0 || connections < 2 ? 0 : 1 + (lane - 1) % (connections - 1);
 }
 
 }  // namespace
 
 // ---- called from any thread
 
-bool zeromq_transport::engine::send(address to, frame f) {
+bool zeromq_transport::engine::send(address to, frame f, std::uint32_t lane) {
   const auto bytes = f.size();
   const address me = self_;
   if (to == me || me == first_client_address) {
@@ -55,7 +52,7 @@ bool zeromq_transport::engine::send(address to, frame f) {
     return false;
   }
   const auto& lanes = found->second.lanes;
-  const auto& l = lanes[choose(f, lanes.size())];
+  const auto& l = lanes[choose(lane, lanes.size())];
   // While nobody answers, only a window's worth is kept for later.
   const std::size_t most = l->open ? options_.queue_frames : options_.window_frames;
   if (l->queued_frames >= most || l->queued_bytes >= options_.queue_bytes) {
@@ -272,7 +269,7 @@ bool zeromq_transport::engine::drain_router() {
       discard(*l, malformed, header.size() + body.size());
     } else if (e->type == type_id<credit>) {
       credit_arrived(*l, header);
-    } else if (next_hop(options_.cluster, self_, e->from) != l->peer) {
+    } else if (!may_come_from(*l, e->from)) {
       discard(*l, strangers, header.size() + body.size());
     } else {
       deliver(*l, received_frame(std::move(header), std::move(body), l->in));
@@ -305,6 +302,8 @@ bool zeromq_transport::engine::drain_dealer(dealer& d) {
       credit_arrived(*d.over, header);
     } else if (!d.over->in) {
       add(strangers);
+    } else if (!may_come_from(*d.over, e->from)) {
+      discard(*d.over, strangers, header.size() + body.size());
     } else {
       deliver(*d.over, received_frame(std::move(header), std::move(body), d.over->in));
     }
@@ -319,12 +318,18 @@ void zeromq_transport::engine::unpack(lane& l, zmq::message_t body) {
     const auto e = peek(f.header.bytes());
     if (!e || e->type <= type_id<credit>) {  // greetings and credit travel alone
       discard(l, malformed, f.size());
-    } else if (!l.routing_id.empty() && next_hop(options_.cluster, self_, e->from) != l.peer) {
+    } else if (!may_come_from(l, e->from)) {
       discard(l, strangers, f.size());
     } else {
       deliver(l, std::move(f));
     }
   }
+}
+
+// From the upstream anybody's frames may come; from all others those of hosts behind them.
+bool zeromq_transport::engine::may_come_from(const lane& l, address from) const {
+  if (l.routing_id.empty() && l.peer == upstream_) return true;
+  return next_hop(options_.cluster, self_, from) == l.peer;
 }
 
 void zeromq_transport::engine::deliver(lane& l, frame f) {

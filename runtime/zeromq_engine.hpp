@@ -35,7 +35,7 @@ class zeromq_transport::engine {
 
   expected<void> open();
   void start(receiver r);
-  bool send(address to, frame f);
+  bool send(address to, frame f, std::uint32_t lane);
   void handled(const frame& f);
 
   address self() const { return self_; }
@@ -47,13 +47,16 @@ class zeromq_transport::engine {
 
  private:
   using steady = std::chrono::steady_clock;
+  static constexpr std::uint32_t most_connections = 64;  // between two hosts
 
-  /// A socket to the upstream, and what ZeroMQ tells about its connection.
+  /// A socket to the upstream or another gateway, and what ZeroMQ tells about its connection.
   struct dealer {
     zmq::socket_t socket, monitor;
     std::shared_ptr<lane> over;
+    std::string endpoint;
     steady::time_point next_hello{};
     bool refused = false;
+    std::string last_refusal = {};
   };
   /// Who is, or was, connected under an address.
   struct peer {
@@ -81,10 +84,11 @@ class zeromq_transport::engine {
   expected<void> find_self();
   expected<void> open_router();
   expected<void> open_dealers();
+  expected<void> open_link(const zeromq_link& l);
   void set_up(zmq::socket_t& socket) const;
   zmq::socket_t watch(zmq::socket_t& socket, const std::string& name);
   bool encrypts(const std::string& endpoint) const;
-  std::string routing_id_of(std::uint32_t connection) const;
+  std::string routing_id_of(std::uint32_t connection, std::uint32_t connections) const;
 
   // The thread.
   void run();
@@ -99,6 +103,7 @@ class zeromq_transport::engine {
   bool drain_router();
   bool drain_dealer(dealer& d);
   void unpack(lane& l, zmq::message_t body);
+  bool may_come_from(const lane& l, address from) const;
   void deliver(lane& l, frame f);
   void discard(lane& l, count why, std::size_t bytes);
   void credit_arrived(lane& l, const zmq::message_t& header);

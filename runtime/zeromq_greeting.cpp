@@ -15,7 +15,6 @@ namespace troupe::runtime {
 namespace {
 
 constexpr std::size_t most_clients = 4096;
-constexpr std::uint32_t most_connections = 64;
 constexpr std::size_t routing_id_bytes =
     19;  // 'T', hash of the name, incarnation, number, of how many
 
@@ -25,10 +24,10 @@ std::span<const std::byte> view(const zmq::message_t& m) {
 
 // Which of how many connections a routing id stands for. Other programs may use any id: the only
 // one.
-std::pair<std::uint32_t, std::uint32_t> connection_of(const std::string& id) {
+std::pair<std::uint32_t, std::uint32_t> connection_of(const std::string& id, std::uint32_t most) {
   if (id.size() != routing_id_bytes || id.front() != 'T') return {0, 1};
   const auto number = static_cast<std::uint8_t>(id[17]), of = static_cast<std::uint8_t>(id[18]);
-  if (of > most_connections || number >= of) return {0, 1};
+  if (of > most || number >= of) return {0, 1};
   return {number, of};
 }
 
@@ -66,7 +65,7 @@ void zeromq_transport::engine::greet(dealer& d) {
   d.next_hello = steady::now() + std::chrono::duration_cast<steady::duration>(
                                      std::chrono::duration<double>(options_.greeting_s));
   const hello h{options_.name, options_.client ? 0 : fingerprint_, options_.incarnation};
-  const auto f = encode(self_, upstream_, h);
+  const auto f = encode(self_, d.over->peer, h);
   auto header = outgoing_message(f.header);
   // Lets the socket see a connection that has just come: sending alone may look only a millisecond
   // later.
@@ -95,13 +94,14 @@ void zeromq_transport::engine::answered(dealer& d, const message& m) {
   if (const auto* yes = std::get_if<welcome>(&m)) {
     if (options_.client) self_ = yes->you;
     d.over->restart(fresh_inbox(d.over));
-    {
+    d.last_refusal.clear();
+    if (d.over->peer == upstream_) {
       const std::lock_guard guard{mutex_};
       refused_.reset();
       changed_.notify_all();
     }
     log(log_level::debug, "transport", "welcomed",
-        {{"by", host_name(options_.cluster, upstream_)},
+        {{"by", host_name(options_.cluster, d.over->peer)},
          {"as", host_name(options_.cluster, self_)}});
     return flush(*d.over);
   }
@@ -116,8 +116,12 @@ void zeromq_transport::engine::answered(dealer& d, const message& m) {
 void zeromq_transport::engine::not_wanted(dealer& d, reason why) {
   d.over->open = false;
   d.refused = true;
-  log(log_level::error, "transport", "refused by the upstream",
-      {{"upstream", options_.upstream}, {"why", why.text}});
+  if (d.last_refusal != why.text)
+    log(log_level::error, "transport", "refused",
+        {{"by", host_name(options_.cluster, d.over->peer)}, {"at", d.endpoint}, {"why", why.text}});
+  d.last_refusal = why.text;
+  // A host without its upstream is of no use; without another gateway it still is.
+  if (d.over->peer != upstream_) return;
   const std::lock_guard guard{mutex_};
   refused_ = std::move(why);
   changed_.notify_all();
@@ -131,11 +135,11 @@ void zeromq_transport::engine::watch_dealer(dealer& d) {
     } else if (event == ZMQ_EVENT_DISCONNECTED) {
       d.over->open = false;
       d.refused = false;  // who comes next may think otherwise
-    } else if ((event & handshake_failures) != 0 && !refused()) {
+    } else if ((event & handshake_failures) != 0 && !d.refused) {
       not_wanted(
           d, {reason::kind::refused,
               fmt::format("{} does not accept the key of {}, or is not the host that its key says",
-                          options_.upstream, options_.name)});
+                          d.endpoint, options_.name)});
     }
   }
 }
@@ -208,7 +212,8 @@ expected<address> zeromq_transport::engine::admit(const hello& h, std::string_vi
   const auto who = find_host(c, h.name);
   if (!who)
     return refuse(refused, fmt::format("there is no host '{}' in cluster {}", h.name, c.name));
-  if (*who == controller_address || *who == self_ || next_hop(c, self_, *who) != *who)
+  if (*who == controller_address || *who == self_ || next_hop(c, self_, *who) != *who ||
+      (is_gateway(c, *who) && is_gateway(c, self_) && !greets(*who, self_)))
     return refuse(refused, fmt::format("{} does not belong behind {}", h.name, options_.name));
   if (!key_name.empty() && key_name != h.name)
     return refuse(refused, fmt::format("{} came with the key of {}", h.name, key_name));
@@ -247,7 +252,7 @@ expected<std::shared_ptr<lane>> zeromq_transport::engine::place(address who,
                                                      host_name(options_.cluster, who)));
     newest = incarnation;
   }
-  const auto [number, of] = connection_of(id);
+  const auto [number, of] = connection_of(id, most_connections);
   const std::lock_guard guard{mutex_};
   if (is_client(who) && !peers_.contains(who)) ++clients_;
   auto& p = peers_[who];

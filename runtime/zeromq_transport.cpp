@@ -130,57 +130,70 @@ expected<void> zeromq_transport::engine::open_router() try {
                 fmt::format("cannot listen at {}: {}", options_.listen, e.what()));
 }
 
-std::string zeromq_transport::engine::routing_id_of(std::uint32_t connection) const {
+std::string zeromq_transport::engine::routing_id_of(std::uint32_t connection,
+                                                    std::uint32_t connections) const {
   const std::uint64_t numbers[] = {XXH3_64bits(options_.name.data(), options_.name.size()),
                                    options_.incarnation};
   std::string id = "T";
   id.append(reinterpret_cast<const char*>(numbers), sizeof numbers);
   id += static_cast<char>(connection);
-  id += static_cast<char>(options_.connections);
+  id += static_cast<char>(connections);
   return id;
 }
 
-expected<void> zeromq_transport::engine::open_dealers() try {
-  if (options_.upstream.empty()) return {};
-  if (options_.connections < 1 || options_.connections > 64)
+expected<void> zeromq_transport::engine::open_dealers() {
+  if (!options_.upstream.empty())
+    if (auto ok = open_link({upstream_, options_.upstream, options_.connections}); !ok) return ok;
+  for (const auto& l : options_.links) {
+    if (!is_gateway(options_.cluster, self_) || !is_gateway(options_.cluster, l.to) ||
+        !greets(self_, l.to))
+      return refuse(reason::kind::invalid, fmt::format("{} does not connect to {}", options_.name,
+                                                       host_name(options_.cluster, l.to)));
+    if (auto ok = open_link(l); !ok) return ok;
+  }
+  return {};
+}
+
+expected<void> zeromq_transport::engine::open_link(const zeromq_link& l) try {
+  if (l.connections < 1 || l.connections > most_connections)
     return refuse(reason::kind::invalid,
-                  fmt::format("{} connections: expected 1 to 64", options_.connections));
-  const auto upstream_name = host_name(options_.cluster, upstream_);
-  auto& p = peers_[upstream_];
-  for (std::uint32_t n = 0; n < options_.connections; ++n) {
+                  fmt::format("{} connections: expected 1 to {}", l.connections, most_connections));
+  const auto name = host_name(options_.cluster, l.to);
+  auto& p = peers_[l.to];
+  for (std::uint32_t n = 0; n < l.connections; ++n) {
     zmq::socket_t socket{context_, zmq::socket_type::dealer};
     set_up(socket);
     socket.set(zmq::sockopt::immediate, true);
-    socket.set(zmq::sockopt::routing_id, routing_id_of(n));
-    if (encrypts(options_.upstream)) {
-      const auto server = keys_->key_of(upstream_name);
+    socket.set(zmq::sockopt::routing_id, routing_id_of(n, l.connections));
+    if (encrypts(l.endpoint)) {
+      const auto server = keys_->key_of(name);
       if (server.empty())
-        return refuse(reason::kind::unknown, fmt::format("no public key of {} in {}/authorized",
-                                                         upstream_name, options_.keys));
+        return refuse(reason::kind::unknown,
+                      fmt::format("no public key of {} in {}/authorized", name, options_.keys));
       socket.set(zmq::sockopt::curve_serverkey, server);
       socket.set(zmq::sockopt::curve_publickey, keys_->public_key);
       socket.set(zmq::sockopt::curve_secretkey, keys_->secret_key);
     }
-    auto monitor = watch(socket, std::to_string(n));
-    socket.connect(options_.upstream);
+    auto monitor = watch(socket, std::to_string(dealers_.size()));
+    socket.connect(l.endpoint);
     auto over = std::make_shared<lane>();
-    over->peer = upstream_;
-    over->dealer = n;
+    over->peer = l.to;
+    over->dealer = dealers_.size();
     over->batches = true;
     p.lanes.push_back(over);
-    dealers_.push_back({std::move(socket), std::move(monitor), std::move(over)});
+    dealers_.push_back({std::move(socket), std::move(monitor), std::move(over), l.endpoint});
   }
   return {};
 } catch (const zmq::error_t& e) {
   return refuse(reason::kind::unavailable,
-                fmt::format("cannot connect to {}: {}", options_.upstream, e.what()));
+                fmt::format("cannot connect to {}: {}", l.endpoint, e.what()));
 }
 
 // ---- what others ask
 
 bool zeromq_transport::engine::greeted() const {
   return std::all_of(dealers_.begin(), dealers_.end(),
-                     [](const dealer& d) { return d.over->open.load(); });
+                     [this](const dealer& d) { return d.over->peer != upstream_ || d.over->open; });
 }
 
 std::optional<reason> zeromq_transport::engine::refused() const {
@@ -214,8 +227,8 @@ expected<std::shared_ptr<zeromq_transport>> zeromq_transport::open(zeromq_option
 address zeromq_transport::self() const {
   return engine_->self();
 }
-bool zeromq_transport::send(address to, frame f) {
-  return engine_->send(to, std::move(f));
+bool zeromq_transport::send(address to, frame f, std::uint32_t lane) {
+  return engine_->send(to, std::move(f), lane);
 }
 void zeromq_transport::listen(receiver r) {
   engine_->start(std::move(r));

@@ -4,12 +4,20 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "messages/cluster.hpp"
 #include "messages/reason.hpp"
 #include "runtime/transport.hpp"
 
 namespace troupe::runtime {
+
+/// Another gateway that a gateway greets (address.hpp says who greets whom).
+struct zeromq_link {
+  address to = 0;
+  std::string endpoint;
+  std::uint32_t connections = 1;
+};
 
 /// One process's place in the network.
 struct zeromq_options {
@@ -26,9 +34,10 @@ struct zeromq_options {
   /// Whom this host greets: a node its gateway, a gateway and a client the controller. Empty:
   /// nobody.
   std::string upstream;
-  /// TCP connections to the upstream, up to 64. Frames between the same two hosts stay on one of
-  /// them, so that they stay in order.
+  /// TCP connections to the upstream, up to 64.
   std::uint32_t connections = 1;
+  /// A gateway's links to others, beside the upstream.
+  std::vector<zeromq_link> links;
   /// Directory of keys (keys.hpp). Given, tcp is encrypted and only listed keys are let in; ipc
   /// never is.
   std::string keys;
@@ -54,8 +63,8 @@ struct zeromq_counts {
   std::uint64_t over_credit = 0;  // came from one who ignored its credit
 };
 
-/// The transport over ZeroMQ sockets: a ROUTER where others connect, DEALERs to the upstream, and
-/// one thread that owns them all. docs/wire.md describes what they say.
+/// The transport over ZeroMQ sockets: a ROUTER where others connect, DEALERs to the upstream and
+/// to other gateways, and one thread that owns them all. docs/wire.md describes what they say.
 class zeromq_transport final : public transport {
  public:
   /// Binds and connects. Refuses an unknown name, an endpoint that cannot be used, bad keys.
@@ -65,7 +74,7 @@ class zeromq_transport final : public transport {
   ~zeromq_transport() override;
 
   address self() const override;
-  bool send(address to, frame f) override;
+  bool send(address to, frame f, std::uint32_t lane = 0) override;
   /// Nothing is greeted, sent or received before this.
   void listen(receiver r) override;
   void handled(const frame& f) override;

@@ -22,6 +22,7 @@ class simulated final : public network {
     });
   }
   void stop(address a) override { world_.crash(a); }
+  bool is_simulated() const override { return true; }
   bool eventually(const std::function<bool()>& so) override {
     return world_.run_until(so, world_.now_s() + long_s);
   }
@@ -52,6 +53,9 @@ class zeromq final : public network {
     o.queue_frames = credit_frames / 2;
     if (a == controller || is_gateway(o.cluster, a)) o.listen = place_of(a);
     if (a != controller) o.upstream = endpoints_.at(next_hop(o.cluster, a, controller));
+    for (const auto& [other, at] : endpoints_)
+      if (is_gateway(o.cluster, a) && is_gateway(o.cluster, other) && greets(a, other))
+        o.links.push_back({other, at, gateway_connections});
     auto t = test::must_open(o);
     endpoints_[a] = t->endpoint();
     listen(a, t, handles);

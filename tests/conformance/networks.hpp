@@ -19,6 +19,8 @@ inline constexpr address controller = 0, dc1 = 1, dc2 = 2, a0 = 3, a1 = 4, b0 = 
 inline constexpr address a_client = first_client_address + 1;
 /// Frames that may be on the way or wait between two hosts: small, so that tests reach it.
 inline constexpr std::uint32_t credit_frames = 128;
+/// Between two gateways, where connections can be counted.
+inline constexpr std::uint32_t gateway_connections = 4;
 
 /// The hosts of two_datacenters(), each with a transport and the frames that it received.
 class network {
@@ -30,6 +32,7 @@ class network {
   virtual void start(address a, bool handles = true) = 0;
   /// The host dies without a word.
   virtual void stop(address a) = 0;
+  virtual bool is_simulated() const { return false; }
   /// Lets time pass until it is so; false: it never was.
   virtual bool eventually(const std::function<bool()>& so) = 0;
 

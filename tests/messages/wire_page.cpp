@@ -123,6 +123,8 @@ class checker {
       follow<typename T::value_type>();
     } else if constexpr (shape::is_map<T>) {
       follow<typename T::mapped_type>();
+    } else if constexpr (shape::record<T> && type_id<T> != 0) {
+      record<T>(std::to_string(type_id<T>) + " " + page_name<T>());
     } else if constexpr (shape::record<T>) {
       record<T>(page_name<T>());
     } else if constexpr (std::is_enum_v<T>) {
