@@ -134,7 +134,8 @@ expected<std::unique_ptr<real_host>> real_host::node(real_host_options options, 
   if (!programs) return tl::unexpected<reason>(programs.error());
   auto i = open(std::move(options), host_name(*options.cluster, self), self);
   if (!i) return tl::unexpected<reason>(i.error());
-  (*i)->actors = start_node(*(*i)->system, (*i)->host, {(*i)->options.cluster, *programs, "cpu", {}, {}});
+  (*i)->actors =
+      start_node(*(*i)->system, (*i)->host, {(*i)->options.cluster, *programs, "cpu", {}, {}});
   (*i)->watch();
   return std::unique_ptr<real_host>{new real_host{std::move(*i)}};
 }

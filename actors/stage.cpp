@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
+#include "actors/stage_backend.hpp"
 #include "actors/timing.hpp"
 #include "gpu/simulated_device.hpp"
 
@@ -24,10 +23,6 @@ operation_kind operation_of(step_kind k) {
 }
 
 }  // namespace
-
-std::string checkpoint_path(const std::string& directory, std::uint64_t iteration) {
-  return fmt::format("{}/iteration-{:06}", directory, iteration);
-}
 
 void stage_state::start(stage_actor::pointer self, stage_options o) {
   self_ = self;

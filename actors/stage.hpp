@@ -31,9 +31,6 @@ struct stage_options {
   token_feed tokens;  // of a real device's first and last stage
 };
 
-/// Where the checkpoint after so many iterations is.
-std::string checkpoint_path(const std::string& directory, std::uint64_t iteration);
-
 /// One pipeline stage: it runs its order on its device, one step at a time, each as soon as what it
 /// needs is here; then it sums its gradients with its peers, updates, and begins the next
 /// iteration.

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "actors/stage.hpp"
 #include "gpu/stage_device.hpp"
@@ -16,5 +19,14 @@ struct stage_backend {
 
 /// Refuses what the device cannot be or do, and data that cannot be read.
 expected<stage_backend> make_backend(const stage_setup& s);
+
+/// Iterations in the newest whole checkpoint of a directory; 0: there is none.
+std::uint64_t newest_saved(const std::string& directory);
+
+/// Where the checkpoint after so many iterations is.
+std::string checkpoint_path(const std::string& directory, std::uint64_t iteration);
+
+/// All stages have written theirs: makes the checkpoint whole. `stages`: pipeline 0's first.
+expected<void> complete_checkpoint(const std::vector<stage_setup>& stages, std::uint64_t iteration);
 
 }  // namespace troupe::actors

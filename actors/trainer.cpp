@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include "actors/stage.hpp"
+#include "actors/stage_backend.hpp"
 #include "actors/timing.hpp"
-#include "gpu/checkpoint.hpp"
 
 namespace troupe::actors {
 
@@ -27,18 +27,18 @@ bool real(const training_plan& p) {
 void trainer_state::start(trainer_actor::pointer self, trainer_options o) {
   self_ = self;
   o_ = std::move(o);
-  begin();
+  prepare();
   self_->delayed_send(trainer_actor{self_}, nanoseconds_of(look_every_s), tick{});
 }
 
-void trainer_state::begin() {
+void trainer_state::prepare() {
   auto made = plan_training(*o_.cluster, o_.lease, o_.order, o_.backend);
   if (!made) return fail(part_report::state::failed, made.error().text);
   plan_ = std::move(*made);
   first_ = o_.order.iterations_done;
   if (real(plan_)) {
     const auto& directory = o_.order.spec.train->checkpoint;
-    first_ = directory.empty() ? 0 : gpu::newest_checkpoint(directory).value_or(0);
+    first_ = directory.empty() ? 0 : newest_saved(directory);
   }
   first_ = done_ = saved_ = std::min(first_, total());
   stages_.resize(plan_.stages.size());
@@ -174,9 +174,8 @@ void trainer_state::look_at_checkpoint() {
   for (std::uint32_t s = 0; s < plan_.shape.stages; ++s) whole = std::min(whole, stages_[s].saved);
   if (whole <= saved_) return;
   saved_ = whole;
-  if (!real(plan_)) return;
-  const auto path = checkpoint_path(o_.order.spec.train->checkpoint, saved_);
-  if (auto ok = gpu::write_index(path, saved_); !ok)
+  if (!real(plan_) || o_.order.spec.train->checkpoint.empty()) return;
+  if (auto ok = complete_checkpoint(plan_.stages, saved_); !ok)
     fail(part_report::state::failed, ok.error().text);
 }
 
@@ -257,15 +256,15 @@ void trainer_state::end_if_over() {
   if (const auto& file = o_.order.spec.train ? o_.order.spec.train->timeline : std::string{};
       !file.empty())
     if (auto ok = trace_.write(file, *o_.cluster, plan_); !ok) news(ok.error().text);
-  end(part_report::state::succeeded, {});
+  finish(part_report::state::succeeded, {});
 }
 
 void trainer_state::fail(part_report::state how, const std::string& why) {
   news(why);
-  end(how, why);
+  finish(how, why);
 }
 
-void trainer_state::end(part_report::state how, const std::string& why) {
+void trainer_state::finish(part_report::state how, const std::string& why) {
   if (std::exchange(ended_, true)) return;
   how_ = how;
   why_ = why;

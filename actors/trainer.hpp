@@ -51,7 +51,7 @@ class trainer_state {
     std::uint32_t stages = 0;  // that have reported
   };
 
-  void begin();
+  void prepare();
   void set_up_missing();
   void run_window();
   void run(std::size_t i, bool with_order);
@@ -64,7 +64,7 @@ class trainer_state {
   void report();
   void end_if_over();
   void fail(part_report::state how, const std::string& why);
-  void end(part_report::state how, const std::string& why);
+  void finish(part_report::state how, const std::string& why);
   void told_all();
   void news(const std::string& sentence);
   std::uint64_t total() const { return o_.order.spec.iterations; }

@@ -77,7 +77,8 @@ class maker {
   }
 
   expected<training_plan> make() {
-    auto layout = planners::layout_pipeline(c_, order_.parts, job_, order_.how);
+    auto layout = planners::lay_out_pipelines(c_, order_.parts, job_, order_.how.pipeline_parallel,
+                                              order_.how.data_parallel);
     if (!layout) return tl::unexpected<reason>(layout.error());
     layout_ = std::move(*layout);
     auto cut_up = cut(job_, layout_.pipelines, layout_.stages);
@@ -96,11 +97,9 @@ class maker {
 
  private:
   node_index node_of_stage(std::uint32_t pipeline, std::uint32_t stage) const {
-    return layout_.places[pipeline * layout_.stages + stage].node;
+    return layout_.at(pipeline, stage).node;
   }
-  std::uint32_t datacenter_of(std::uint32_t stage) const {
-    return c_.nodes[node_of_stage(0, stage)].datacenter;
-  }
+  std::uint32_t datacenter_of(std::uint32_t stage) const { return layout_.datacenter_of(stage); }
 
   stage_costs costs_of(std::uint32_t stage) const {
     if (stage < how_.costs.size()) return how_.costs[stage];
@@ -174,13 +173,12 @@ class maker {
       for (std::uint32_t s = 0; s < stages; ++s) {
         stage_setup x;
         x.name = {lease_, p, s};
-        x.device = layout_.places[p * stages + s].device;
+        x.device = layout_.at(p, s).device;
         x.backend = backend_;
         x.model = job_.model;
         x.how = how_;
         x.how.costs.clear();  // the stage's own are in x.costs
-        for (std::uint32_t before = 0; before < s; ++before)
-          x.first_layer += layout_.layers[before];
+        x.first_layer = layout_.first_layer[s];
         x.layers = layout_.layers[s];
         x.stages = stages;
         x.pipelines = layout_.pipelines;

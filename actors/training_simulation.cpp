@@ -32,7 +32,7 @@ troupe::cluster cluster_of_slots(const job_spec& job) {
         c.wan.push_back({before, d, 0, rate(job.slots->wan), 0});
     }
     for (std::uint32_t p = 0; p < pipelines; ++p) {
-      node n;
+      troupe::node n;
       n.name = fmt::format("p{}-s{}", p, s);
       n.datacenter = d;
       n.gpus = 1;
@@ -72,7 +72,7 @@ expected<simulated_training> simulate_training(training_simulation_options optio
   result.fingerprint = v.world().fingerprint();
   result.frames = v.world().count().delivered;
   result.wall_s = watch.s();
-  if (over->state != job_state::finished) return refuse(reason::kind::infeasible, over->detail);
+  if (over->final_state != job_state::finished) return refuse(reason::kind::infeasible, over->detail);
   const auto reply = v.ask(query_training{0, over->job});
   if (!reply.reply) return tl::unexpected<reason>(reply.reply.error());
   if (const auto* r = std::get_if<training_reply>(&reply.reply->first)) {
