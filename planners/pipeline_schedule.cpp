@@ -44,7 +44,8 @@ expected<void> check(const pipeline_shape& s) {
   if (s.stages == 0 || s.pipelines == 0 || s.microbatches == 0)
     return refuse(reason::kind::invalid,
                   "a pipeline needs at least one stage, pipeline and micro-batch");
-  if (!(c.forward > 0 && c.backward > 0 && c.recompute >= 0 && c.lan >= 0 && c.wan >= 0))
+  if (!(c.forward > 0 && c.backward > 0 && c.recompute >= 0 && c.lan >= 0 && c.wan >= 0 &&
+        c.wan_latency >= 0))
     return refuse(reason::kind::invalid,
                   "forward and backward take time, and nothing takes less than none");
   const auto& split = s.stages_of_datacenter;
@@ -155,27 +156,6 @@ std::vector<std::vector<stage_step>> stage_orders(const pipeline_schedule& sched
 
 std::vector<std::string_view> pipeline_schedule_names() {
   return {schedule_names.begin(), schedule_names.end()};
-}
-
-double pipeline_lower_bound(const pipeline_shape& s) {
-  const auto& c = s.costs;
-  double bound = 0, way = 0;  // from the first stage to this one, and back from it
-  // What the WAN carries at best: all pipelines' shares at once.
-  const double hop = c.wan / s.pipelines_per_cell();
-  for (std::uint32_t stage = 0; stage < s.stages; ++stage) {
-    const bool last = stage + 1 == s.stages;
-    const double each = c.forward + c.backward + (last ? 0 : c.recompute);
-    // Before its first forward a micro-batch comes all the way; after its last backward one goes
-    // back.
-    bound = std::max(bound, way + s.microbatches * each);
-    if (last) break;
-    const double crossing = s.is_wan(stage) ? hop : c.lan;
-    // Every transfer of every pipeline crosses this hop one way, after the first has come here.
-    if (s.is_wan(stage))
-      bound = std::max(bound, way + c.forward + s.microbatches * c.wan + c.backward);
-    way += c.forward + c.backward + 2 * crossing;
-  }
-  return bound;
 }
 
 }  // namespace troupe::planners

@@ -19,8 +19,9 @@ struct pipeline_costs {
   double forward = 1;
   double recompute = 1;
   double backward = 2;
-  double lan = 0;  // one transfer inside a datacentre
-  double wan = 2;  // one transfer between two, over one node's share of the WAN: C forwards
+  double lan = 0;          // one transfer inside a datacentre
+  double wan = 2;          // one transfer between two, over one node's share of the WAN: C forwards
+  double wan_latency = 0;  // until it arrives after that; the WAN is free for the next one
 };
 
 /// The pipelines of one job, all alike, that share a WAN.
@@ -97,8 +98,7 @@ std::vector<std::vector<stage_step>> stage_orders(const pipeline_schedule& sched
 /// The names that schedule_pipeline knows, `best` last.
 std::vector<std::string_view> pipeline_schedule_names();
 
-/// No schedule of this shape is shorter: the work of a stage and the way to it and back, and the
-/// transfers that one hop must carry.
+/// No schedule of this shape is shorter (planners/pipeline_bound.cpp says why).
 double pipeline_lower_bound(const pipeline_shape& shape);
 
 }  // namespace troupe::planners

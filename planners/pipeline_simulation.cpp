@@ -216,8 +216,9 @@ class player {
     if (wan_[after]) {
       auto& h = hop_of(p, after, back);
       const double begins = std::max(ready, h.free_at);
-      arrives = h.free_at = begins + hop_length_;
-      result_.transfers.push_back({p, after, m, back, begins, arrives});
+      h.free_at = begins + hop_length_;
+      arrives = h.free_at + shape_.costs.wan_latency;
+      result_.transfers.push_back({p, after, m, back, begins, h.free_at});
       const auto length = back ? shape_.costs.backward : shape_.costs.forward;
       for (const auto waiting : h.waiting) wake(waiting, s, h.free_at - length);
     }
