@@ -22,6 +22,8 @@ struct pipeline_costs {
   double lan = 0;          // one transfer inside a datacentre
   double wan = 2;          // one transfer between two, over one node's share of the WAN: C forwards
   double wan_latency = 0;  // until it arrives after that; the WAN is free for the next one
+
+  bool operator==(const pipeline_costs&) const = default;
 };
 
 /// The pipelines of one job, all alike, that share a WAN.

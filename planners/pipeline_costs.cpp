@@ -1,0 +1,182 @@
+#include "planners/pipeline_costs.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "planners/cost_model.hpp"
+#include "planners/model_shape.hpp"
+
+namespace troupe::planners {
+
+namespace {
+
+/// What a range of a model's layers is made of, for one sequence.
+struct part {
+  double flops = 0, parameters = 0;
+  double activation_bytes = 0;  // kept from its forward to its backward
+  double output_bytes = 0;
+};
+
+/// Embedding and head: the first stage has the one, the last the other, and a tied one twice.
+part ends_of(const model& m, bool first, bool last) {
+  auto none = m;
+  none.layers = 0;
+  const auto ends = shape_of(none);
+  const double table = (double{1} * m.vocabulary + (first ? m.sequence : 0)) * m.hidden;
+  part p;
+  if (last) p.flops = ends.forward_flops;
+  if (first || last) p.parameters = table;
+  if (first && last) p.parameters = ends.parameters;
+  return p;
+}
+
+part part_of(const model& m, std::uint32_t stage, std::uint32_t stages) {
+  const auto layers = layers_of_stages(m, stages);
+  part p;
+  if (!m.operators.empty()) {
+    std::uint32_t first = 0;
+    for (std::uint32_t s = 0; s < stage; ++s) first += layers[s];
+    for (std::uint32_t i = first; i < first + layers[stage]; ++i) {
+      const auto& op = m.operators[i];
+      p.flops += op.flops;
+      p.parameters += op.parameters;
+      p.activation_bytes += op.output_bytes;
+      p.output_bytes = op.output_bytes;
+    }
+    return p;
+  }
+  p = ends_of(m, stage == 0, stage + 1 == stages);
+  auto one = m, none = m;
+  one.layers = 1;
+  none.layers = 0;
+  const auto with = shape_of(one), without = shape_of(none);
+  const double l = layers[stage], s = m.sequence, h = m.hidden, a = m.heads;
+  p.flops += l * (with.forward_flops - without.forward_flops);
+  p.parameters += l * (with.parameters - without.parameters);
+  p.activation_bytes = l * s * h * (34 + 5 * a * s / h);
+  p.output_bytes = with.boundary_bytes;
+  return p;
+}
+
+double flops_s(const gpu_type& gpu) {
+  return (gpu.fp16_tflops > 0 ? gpu.fp16_tflops : gpu.fp32_tflops) * 1e12 * gpu.efficiency;
+}
+
+pipeline_costs in_slots(const slot_costs& s) {
+  return {s.forward, s.recompute, s.backward, s.lan, s.wan, 0};
+}
+
+}  // namespace
+
+batch_split split_batch(const job_spec& job, std::uint32_t stages, std::uint32_t pipelines) {
+  if (job.slots) return {std::max(job.pipeline.microbatches, 1u), 1};
+  if (pipelines == 0 || job.global_batch % pipelines != 0) return {};
+  const auto each = job.global_batch / pipelines;
+  auto m = job.pipeline.microbatches ? job.pipeline.microbatches : job.microbatches.value_or(0);
+  if (m == 0)
+    for (m = std::min(each, 4 * stages); each % m != 0;) --m;
+  if (each % m != 0) return {};
+  return {m, each / m};
+}
+
+gpu_type device_of(const job_spec& job, const gpu_type& gpu) {
+  if (!job.train || job.train->device != "cpu") return gpu;
+  auto core = gpu;
+  core.name = "cpu";
+  core.fp16_tflops = core.fp32_tflops = 0.1;
+  core.memory_gbytes_s = 10;
+  core.efficiency = 0.5;
+  return core;
+}
+
+stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu, std::uint32_t stage,
+                           std::uint32_t stages, std::uint32_t rows) {
+  const bool last = stage + 1 == stages;
+  if (job.slots)
+    return {job.slots->forward, last ? 0 : job.slots->recompute, job.slots->backward, 0, 0, 0};
+  const cost_constants k;
+  const auto p = part_of(job.model, stage, stages);
+  stage_costs c;
+  c.forward_s = rows * p.flops / flops_s(gpu);
+  c.recompute_s = last ? 0 : c.forward_s;
+  c.backward_s = k.backward * c.forward_s;
+  // AdamW reads weight, gradient and two moments in fp32 and writes all but the gradient.
+  if (gpu.memory_gbytes_s > 0) c.update_s = 28 * p.parameters / (gpu.memory_gbytes_s * 1e9);
+  c.activation_bytes = static_cast<std::uint64_t>(std::llround(rows * p.output_bytes));
+  c.gradient_bytes = static_cast<std::uint64_t>(std::llround(k.gradient_bytes * p.parameters));
+  return c;
+}
+
+double bytes_of_stage(const job_spec& job, std::uint32_t stages, std::uint32_t rows,
+                      std::uint32_t held) {
+  if (job.slots) return 0;
+  double most = 0;
+  const auto middle = stages / 2;
+  for (const auto stage : {0u, middle, stages - 1}) {
+    const auto p = part_of(job.model, stage, stages);
+    most = std::max(most, 20 * p.parameters + rows * (p.activation_bytes + held * p.output_bytes));
+  }
+  return most;
+}
+
+link wan_between(const cluster& c, std::uint32_t a, std::uint32_t b, std::uint32_t connections) {
+  for (const auto& w : c.wan) {
+    if (!(w.a == a && w.b == b) && !(w.a == b && w.b == a)) continue;
+    const double asked = connections > 0 ? connections * w.connection_gbps : w.node_gbps;
+    return {"wan", std::min(w.node_gbps, asked), w.rtt_ms * 1e3 / 2};
+  }
+  const cost_constants k;
+  return {"wan", k.wan_gbps, k.wan_latency_us};
+}
+
+double communication_to_compute(const pipeline_costs& costs) {
+  return costs.forward > 0 ? costs.wan / costs.forward : 0;
+}
+
+std::uint32_t cell_of(const pipeline_costs& costs, std::uint32_t pipelines) {
+  const double c = std::ceil(communication_to_compute(costs) - 1e-9);
+  return static_cast<std::uint32_t>(std::clamp(c, 1.0, static_cast<double>(pipelines)));
+}
+
+pipeline_costs costs_of(const cluster& c, const job_spec& job, const pipeline_layout& layout) {
+  if (job.slots) return in_slots(*job.slots);
+  const auto rows = std::max(split_batch(job, layout.stages, layout.pipelines).rows, 1u);
+  pipeline_costs out{0, 0, 0, 0, 0, 0};
+  for (std::uint32_t s = 0; s < layout.stages; ++s) {
+    for (std::uint32_t p = 0; p < layout.pipelines; ++p) {
+      const auto& at = layout.at(p, s);
+      // Peers mostly have the same GPU.
+      if (p > 0 && c.nodes[at.node].gpu == c.nodes[layout.at(p - 1, s).node].gpu) continue;
+      const auto x = costs_of_stage(job, device_of(job, c.gpu_of(at.node)), s, layout.stages, rows);
+      out.forward = std::max(out.forward, x.forward_s);
+      out.recompute = std::max(out.recompute, x.recompute_s);
+      out.backward = std::max(out.backward, x.backward_s);
+      if (s + 1 == layout.stages) break;
+      const auto from = layout.datacenter_of(s), to = layout.datacenter_of(s + 1);
+      const double bytes = static_cast<double>(x.activation_bytes);
+      if (from == to) {
+        const auto& inter = c.nodes[at.node].inter;
+        out.lan = std::max(out.lan, bytes / inter.bytes_s() + inter.latency_us * 1e-6);
+      } else {
+        const auto wan = wan_between(c, from, to, job.pipeline.connections);
+        out.wan = std::max(out.wan, bytes / wan.bytes_s());
+        out.wan_latency = std::max(out.wan_latency, wan.latency_us * 1e-6);
+      }
+    }
+  }
+  return out;
+}
+
+pipeline_shape shape_of(const cluster& c, const job_spec& job, const pipeline_layout& layout) {
+  pipeline_shape shape;
+  shape.stages = layout.stages;
+  shape.pipelines = layout.pipelines;
+  shape.microbatches = std::max(split_batch(job, layout.stages, layout.pipelines).microbatches, 1u);
+  shape.stages_of_datacenter = layout.stages_of_datacenter;
+  shape.costs = costs_of(c, job, layout);
+  shape.cell = cell_of(shape.costs, shape.pipelines);
+  if (job.pipeline.most_held) shape.most_held = job.pipeline.most_held;
+  return shape;
+}
+
+}  // namespace troupe::planners

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+
+#include "messages/cluster.hpp"
+#include "messages/job.hpp"
+#include "messages/training.hpp"
+#include "planners/pipeline_layout.hpp"
+#include "planners/pipeline_schedule.hpp"
+
+// What the stages of a job's pipelines cost: the bridge from the cost model (docs/planners/
+// cost_model.md) to schedules. A job with `slots` says so itself.
+
+namespace troupe::planners {
+
+/// How the batch goes through pipelines: `rows` sequences a micro-batch. microbatches 0: the batch
+/// cannot be divided so. As the job says; else the most, up to four a stage, that divide it.
+struct batch_split {
+  std::uint32_t microbatches = 0, rows = 0;
+};
+batch_split split_batch(const job_spec& job, std::uint32_t stages, std::uint32_t pipelines);
+
+/// What the job's stages run on where the cluster says `gpu`: for device cpu one core, whose speed
+/// is a guess that measured times replace.
+gpu_type device_of(const job_spec& job, const gpu_type& gpu);
+
+/// Of one stage of a pipeline of `stages`, which has its share of layers_of_stages; the last one
+/// has the head besides and recomputes nothing. Half precision travels.
+stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu, std::uint32_t stage,
+                           std::uint32_t stages, std::uint32_t rows);
+
+/// Bytes that the largest of `stages` stages needs on its GPU: 20 a parameter (as MARP counts), the
+/// inputs of `held` micro-batches, and one micro-batch's activations. 0 for a study in slots.
+double bytes_of_stage(const job_spec& job, std::uint32_t stages, std::uint32_t rows,
+                      std::uint32_t held);
+
+/// Between two datacentres over so many connections of one pair of nodes; 0: as many as help. Where
+/// the cluster names no link, the cost model's.
+link wan_between(const cluster& c, std::uint32_t a, std::uint32_t b, std::uint32_t connections);
+
+/// The ratio C of what a WAN transfer and what a forward take.
+double communication_to_compute(const pipeline_costs& costs);
+/// Pipelines of a DP-cell: C, rounded up, and at most as many as there are.
+std::uint32_t cell_of(const pipeline_costs& costs, std::uint32_t pipelines);
+
+/// The costs of a layout's slowest stage and slowest hop.
+pipeline_costs costs_of(const cluster& c, const job_spec& job, const pipeline_layout& layout);
+/// A layout as schedule_pipeline wants it.
+pipeline_shape shape_of(const cluster& c, const job_spec& job, const pipeline_layout& layout);
+
+}  // namespace troupe::planners

@@ -1,0 +1,278 @@
+#include "planners/selection_table.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include <fmt/format.h>
+
+namespace troupe::planners {
+
+namespace {
+
+constexpr double never = std::numeric_limits<double>::infinity();
+
+double flops_of(const gpu_type& gpu) {
+  return (gpu.fp16_tflops > 0 ? gpu.fp16_tflops : gpu.fp32_tflops) * 1e12 * gpu.efficiency;
+}
+
+double flops_for(const job_spec& job, const gpu_type& gpu) {
+  return job.slots ? 1 : flops_of(device_of(job, gpu));
+}
+
+}  // namespace
+
+std::vector<double> speeds_of(const cluster& c, const idle_index& idle, const job_spec& job) {
+  std::vector<double> speeds;
+  for (gpu_index g = 0; g < c.gpus.size(); ++g)
+    if (idle.idle_of(g) > 0) speeds.push_back(flops_for(job, c.gpus[g]));
+  std::ranges::sort(speeds);
+  const auto same = std::ranges::unique(speeds);
+  speeds.erase(same.begin(), same.end());
+  return speeds;
+}
+
+selection_table::selection_table(const cluster& c, const idle_index& idle, const job_spec& job,
+                                 double least_flops_s, const std::vector<std::uint32_t>& order)
+    : job_{job}, least_flops_s_{least_flops_s} {
+  struct sum {
+    std::uint32_t gpus = 0, nodes = 0;
+    double price = 0, inter = never, intra = never, latency = 0;
+  };
+  std::vector<sum> sums(c.datacenters.size());
+  slowest_.memory_gb = slowest_.memory_gbytes_s = never;
+  for (node_index n = 0; n < c.nodes.size(); ++n) {
+    const auto& node = c.nodes[n];
+    const auto gpus = idle.idle(n);
+    if (gpus == 0 || flops_for(job, c.gpus[node.gpu]) < least_flops_s) continue;
+    const auto device = device_of(job, c.gpus[node.gpu]);
+    if (slowest_.efficiency == 0 || slowest_.fp16_tflops == 0 ||
+        flops_of(device) < flops_of(slowest_)) {
+      const auto memory = slowest_.memory_gb, rate = slowest_.memory_gbytes_s;
+      slowest_ = device;
+      slowest_.memory_gb = memory;
+      slowest_.memory_gbytes_s = rate;
+    }
+    slowest_.memory_gb = std::min(slowest_.memory_gb, c.gpus[node.gpu].memory_gb);
+    slowest_.memory_gbytes_s = std::min(slowest_.memory_gbytes_s, device.memory_gbytes_s);
+    auto& s = sums[node.datacenter];
+    s.gpus += gpus;
+    s.nodes += 1;
+    s.price += gpus * c.gpus[node.gpu].price_per_hour;
+    s.inter = std::min(s.inter, node.inter.bytes_s());
+    s.intra = std::min(s.intra, node.intra.bytes_s());
+    s.latency = std::max(s.latency, node.inter.latency_us * 1e-6);
+  }
+  auto datacenters = order;
+  if (order.empty()) {
+    datacenters.resize(sums.size());
+    std::iota(datacenters.begin(), datacenters.end(), 0u);
+    std::ranges::stable_sort(datacenters, std::greater{}, [&](auto dc) { return sums[dc].gpus; });
+  }
+  for (const auto dc : datacenters) {
+    if (dc >= sums.size() || sums[dc].gpus == 0) continue;
+    const auto& s = sums[dc];
+    offers_.push_back({dc, s.gpus, s.price / s.gpus});
+    inter_bytes_s_.push_back(s.nodes == 1 ? s.intra : s.inter);
+    inter_latency_s_.push_back(s.latency);
+  }
+  for (const auto& a : offers_) {
+    auto& to = wan_.emplace_back();
+    for (const auto& b : offers_)
+      to.push_back(a.datacenter == b.datacenter
+                       ? link{}
+                       : wan_between(c, a.datacenter, b.datacenter, job.pipeline.connections));
+  }
+}
+
+std::uint32_t selection_table::total_gpus() const {
+  std::uint32_t n = 0;
+  for (const auto& offer : offers_) n += offer.gpus;
+  return n;
+}
+
+std::uint32_t selection_table::most_stages() const {
+  if (job_.slots) return job_.pipeline.stages;
+  const auto& m = job_.model;
+  return static_cast<std::uint32_t>(m.operators.empty() ? m.layers : m.operators.size());
+}
+
+std::string_view selection_table::schedule() const {
+  // What best nearly always comes to, and is made in no time.
+  constexpr std::string_view usual = "atlas-least-progress";
+  if (!job_.train || job_.train->schedule.empty() || job_.train->schedule == "best") return usual;
+  return job_.train->schedule;
+}
+
+bool selection_table::shares_wan() const {
+  return schedule().starts_with("atlas");
+}
+
+batch_split selection_table::split_of(std::uint32_t stages, std::uint32_t pipelines,
+                                      batch_rule batch) const {
+  if (batch == batch_rule::each) pipelines = std::max(job_.pipeline.data_parallel, 1u);
+  return split_batch(job_, stages, pipelines);
+}
+
+const selection_table::work& selection_table::work_of(std::uint32_t stages,
+                                                      const batch_split& split) const {
+  const auto key = std::pair{stages, std::uint64_t{split.microbatches} << 32 | split.rows};
+  const auto [at, is_new] = works_.try_emplace(key);
+  auto& w = at->second;
+  if (!is_new) return w;
+  // The first stages have most layers, the last one the head.
+  for (const auto stage : {0u, stages / 2, stages - 1}) {
+    const auto x = costs_of_stage(job_, slowest_, stage, stages, split.rows);
+    w.slowest.forward_s = std::max(w.slowest.forward_s, x.forward_s);
+    w.slowest.recompute_s = std::max(w.slowest.recompute_s, x.recompute_s);
+    w.slowest.backward_s = std::max(w.slowest.backward_s, x.backward_s);
+    w.slowest.gradient_bytes = std::max(w.slowest.gradient_bytes, x.gradient_bytes);
+    if (stage + 1 < stages)
+      w.slowest.activation_bytes = std::max(w.slowest.activation_bytes, x.activation_bytes);
+  }
+  const auto held = job_.pipeline.most_held ? std::min(job_.pipeline.most_held, split.microbatches)
+                                            : split.microbatches;
+  w.bytes = bytes_of_stage(job_, stages, split.rows, held);
+  return w;
+}
+
+expected<std::uint32_t> selection_table::stages_for(const selection_options& o) const {
+  const auto asked = o.stages ? o.stages : job_.pipeline.stages;
+  const auto most = most_stages();
+  if (asked > most && !job_.slots)
+    return refuse(
+        reason::kind::infeasible,
+        fmt::format("{} stages need as many layers; '{}' has {}", asked, job_.model.name, most));
+  double bytes = 0;
+  bool divides = false;
+  for (auto p = asked ? asked : 1; p <= (asked ? asked : most); ++p) {
+    // Of `whole`, the memory of one pipeline: the table looks at each row's own.
+    const auto split = split_of(p, 1, o.batch);
+    if (split.microbatches == 0) continue;
+    divides = true;
+    bytes = work_of(p, split).bytes;
+    if (bytes < slowest_.memory_bytes() || o.batch == batch_rule::whole) return p;
+  }
+  if (!divides)
+    return refuse(reason::kind::infeasible,
+                  fmt::format("the batch of {} cannot be divided so", job_.global_batch));
+  return refuse(reason::kind::infeasible,
+                fmt::format("a stage needs {:.1f} GB at best; the smallest GPU has {:g}",
+                            bytes / bytes_per_gb, slowest_.memory_gb));
+}
+
+double selection_table::communication_to_compute(std::uint32_t stages) const {
+  if (job_.slots) return job_.slots->wan / job_.slots->forward;
+  const auto& w = work_of(stages, {1, 1});
+  double wan_s = 0;
+  for (std::size_t i = 0; i + 1 < offers_.size(); ++i)
+    wan_s =
+        std::max(wan_s, static_cast<double>(w.slowest.activation_bytes) / wan_[i][i + 1].bytes_s());
+  return stages > 1 && w.slowest.forward_s > 0 ? wan_s / w.slowest.forward_s : 0;
+}
+
+pipeline_shape selection_table::shape_of_row(std::uint32_t stages, std::uint32_t cell,
+                                             const selection_row& r) const {
+  pipeline_shape shape;
+  shape.stages = stages;
+  shape.pipelines = shares_wan() ? cell : 1;
+  shape.microbatches = r.microbatches;
+  for (const auto n : r.partitions)
+    if (n > 0) shape.stages_of_datacenter.push_back(n);
+  if (job_.pipeline.most_held) shape.most_held = job_.pipeline.most_held;
+  auto& costs = shape.costs;
+  if (job_.slots) {
+    const auto& s = *job_.slots;
+    costs = {s.forward, s.recompute, s.backward, s.lan, s.wan, 0};
+    return shape;
+  }
+  const auto& w = work_of(stages, {r.microbatches, r.rows}).slowest;
+  const auto bytes = static_cast<double>(w.activation_bytes);
+  costs = {w.forward_s, w.recompute_s, w.backward_s, 0, 0, 0};
+  std::optional<std::size_t> last;
+  for (std::size_t i = 0; i < offers_.size(); ++i) {
+    if (r.partitions[i] == 0) continue;
+    if (r.partitions[i] > 1)
+      costs.lan = std::max(costs.lan, bytes / inter_bytes_s_[i] + inter_latency_s_[i]);
+    if (last) {
+      costs.wan = std::max(costs.wan, bytes / wan_[*last][i].bytes_s());
+      costs.wan_latency = std::max(costs.wan_latency, wan_[*last][i].latency_us * 1e-6);
+    }
+    last = i;
+  }
+  return shape;
+}
+
+double selection_table::reduce_bytes_s(const selection_row& r) const {
+  double slowest = never;
+  for (std::size_t i = 0; i < offers_.size(); ++i)
+    if (r.partitions[i] > 0) slowest = std::min(slowest, inter_bytes_s_[i]);
+  return slowest;
+}
+
+void selection_table::finish(selection_row& r, double pipeline_s) const {
+  r.pipeline_s = pipeline_s;
+  r.iteration_s = pipeline_s + r.allreduce_s;
+  r.throughput = r.data_parallel / r.iteration_s;
+  r.samples_per_s = r.throughput * r.microbatches * r.rows;
+}
+
+selection_row selection_table::row(std::uint32_t stages, std::uint32_t cell, std::uint32_t cells,
+                                   batch_rule batch) const {
+  selection_row r;
+  r.cells = cells;
+  r.data_parallel = cells * cell;
+  r.pipeline_s = r.iteration_s = never;
+  std::vector<std::uint32_t> gpus;
+  for (const auto& offer : offers_) gpus.push_back(offer.gpus);
+  r.partitions = partition(gpus, stages, r.data_parallel, job_.pipeline.stages_per_datacenter);
+  std::uint32_t placed = 0;
+  for (std::size_t i = 0; i < offers_.size(); ++i) {
+    placed += r.partitions[i];
+    r.cost_per_hour += offers_[i].price_per_hour * r.partitions[i] * r.data_parallel;
+  }
+  r.gpus = placed * r.data_parallel;
+  const auto split = split_of(stages, r.data_parallel, batch);
+  r.microbatches = split.microbatches;
+  r.rows = split.rows;
+  if (placed < stages || split.microbatches == 0) return r;
+  const auto& w = work_of(stages, split);
+  if (!(w.bytes < slowest_.memory_bytes())) return r;
+  // 4 * parameters * (N - 1) / (N * rate): every gradient, in half precision, there and back.
+  const double n = r.data_parallel;
+  r.allreduce_s =
+      2 * static_cast<double>(w.slowest.gradient_bytes) * (n - 1) / n / reduce_bytes_s(r);
+  finish(r, pipeline_lower_bound(shape_of_row(stages, cell, r)));
+  return r;
+}
+
+bool selection_table::simulate(selection& s, std::uint64_t most_tasks) const {
+  struct done {
+    pipeline_shape shape;
+    double length;
+  };
+  const auto same = [](const pipeline_shape& a, const pipeline_shape& b) {
+    return a.stages_of_datacenter == b.stages_of_datacenter && a.microbatches == b.microbatches &&
+           a.costs == b.costs;
+  };
+  std::vector<done> all;
+  std::vector<std::size_t> which(s.rows.size());
+  std::uint64_t tasks = 0;
+  for (std::size_t i = 0; i < s.rows.size(); ++i) {
+    if (!s.rows[i].feasible()) continue;
+    auto shape = shape_of_row(s.stages, s.cell, s.rows[i]);
+    auto at = std::ranges::find_if(all, [&](const done& d) { return same(d.shape, shape); });
+    which[i] = static_cast<std::size_t>(at - all.begin());
+    if (at != all.end()) continue;
+    tasks += std::uint64_t{3} * shape.stages * shape.microbatches * shape.pipelines;
+    all.push_back({std::move(shape), never});
+  }
+  if (tasks > most_tasks) return false;
+  for (auto& d : all)
+    if (const auto made = schedule_pipeline(d.shape, schedule())) d.length = made->length;
+  for (std::size_t i = 0; i < s.rows.size(); ++i)
+    if (s.rows[i].feasible()) finish(s.rows[i], all[which[i]].length);
+  return true;
+}
+
+}  // namespace troupe::planners

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "planners/datacenter_selection.hpp"
+#include "planners/pipeline_costs.hpp"
+
+namespace troupe::planners {
+
+/// The speeds of the idle GPUs, slowest first, each once; where a GPU's speed is nothing to the
+/// job, one that all of them have.
+std::vector<double> speeds_of(const cluster& c, const idle_index& idle, const job_spec& job);
+
+/// Rows of Algorithm 1 over the idle GPUs of at least some speed.
+class selection_table {
+ public:
+  /// `order`: of datacentres; empty: most GPUs first. Those without GPUs are left out.
+  selection_table(const cluster& c, const idle_index& idle, const job_spec& job,
+                  double least_flops_s, const std::vector<std::uint32_t>& order);
+
+  const std::vector<datacenter_offer>& offers() const { return offers_; }
+  std::uint32_t total_gpus() const;
+  double flops_s() const { return least_flops_s_; }
+
+  /// P: as asked for, else the fewest whose stages fit the memory. Refuses if none do.
+  expected<std::uint32_t> stages_for(const selection_options& o) const;
+  /// As many as the model has layers.
+  std::uint32_t most_stages() const;
+  double communication_to_compute(std::uint32_t stages) const;
+
+  /// Lines 2 to 17 for D = `cells`, the pipeline's time being the bound of its shape. Not feasible
+  /// if the partitions, the batch or the memory do not fit.
+  selection_row row(std::uint32_t stages, std::uint32_t cell, std::uint32_t cells,
+                    batch_rule batch) const;
+
+  /// Simulates every row's schedule instead, if they have no more tasks together.
+  bool simulate(selection& s, std::uint64_t most_tasks) const;
+
+ private:
+  struct work {
+    stage_costs slowest;
+    double bytes = 0;  // of the largest stage
+  };
+  const work& work_of(std::uint32_t stages, const batch_split& split) const;
+  batch_split split_of(std::uint32_t stages, std::uint32_t pipelines, batch_rule batch) const;
+  pipeline_shape shape_of_row(std::uint32_t stages, std::uint32_t cell,
+                              const selection_row& r) const;
+  double reduce_bytes_s(const selection_row& r) const;
+  void finish(selection_row& r, double pipeline_s) const;
+  bool shares_wan() const;
+  std::string_view schedule() const;
+
+  const job_spec& job_;
+  double least_flops_s_;
+  std::vector<datacenter_offer> offers_;
+  std::vector<double> inter_bytes_s_;  // by offer: between its nodes, or inside its only one
+  std::vector<double> inter_latency_s_;
+  gpu_type slowest_;                    // the least of every property
+  std::vector<std::vector<link>> wan_;  // by offer and offer
+  mutable std::map<std::pair<std::uint32_t, std::uint64_t>, work> works_;
+};
+
+}  // namespace troupe::planners
