@@ -32,7 +32,7 @@ struct stage_spec {
 struct operation {
   enum class kind : std::uint8_t {
     forward,    // in: {tokens or activation[, targets]}; out: {activation} or, predicts, {}; loss
-    recompute,  // everything forward made that backward needs; only the stage's input was kept
+    recompute,  // everything forward made that backward needs; nothing if it was kept
     backward,   // in: {gradient of the activation} or, predicts, {}; out: {gradient of the input}
     gradients,  // out: {own, tied}: the sums over all micro-batches since the last update
     update,     // in: {own, tied}, or {} for the device's own sums; AdamW with scale x gradients
@@ -43,9 +43,9 @@ struct operation {
   kind what = kind::forward;
   std::uint32_t microbatch = 0;
   bool keep = false;  // forward: no recompute will come before this micro-batch's backward
-  std::vector<payload> in;
+  std::vector<payload> in{};
   double scale = 1;  // update: of the gradients (1 / number of micro-batches)
-  std::string path;
+  std::string path{};
 };
 
 /// What came of it.

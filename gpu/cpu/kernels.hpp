@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace troupe::gpu::cpu {
+
+/// How AdamW moves parameters.
+struct adamw_step {
+  double scale = 1;  // of the gradients
+  double learning_rate = 0, beta1 = 0, beta2 = 0, epsilon = 0, decay = 0;
+  double correction1 = 1, correction2 = 1;  // 1 - beta^steps
+};
+
+/// Everything but matrix products, for one type of value. Rows lie one behind another, n values
+/// each, unless a stride is given. Vectorised by the compiler, for several instruction sets; every
+/// sum is in an order that depends on the shape alone, if rows begin at multiples of 64 bytes
+/// from run to run alike.
+template <class T>
+struct kernels {
+  const char* name;  // of the instruction set
+
+  /// out = token embedding + position embedding; and the sums of their gradients.
+  void (*embed)(const std::uint32_t* tokens, std::size_t rows, std::size_t sequence, std::size_t n,
+                const T* words, const T* positions, T* out);
+  void (*embed_backward)(const std::uint32_t* tokens, std::size_t rows, std::size_t sequence,
+                         std::size_t n, const T* gradient, T* words, T* positions);
+
+  /// out = in + bias; in may be null: 0.
+  void (*add_bias)(const T* in, const T* bias, std::size_t rows, std::size_t n, T* out);
+  /// sums += the sum of all rows.
+  void (*sum_rows)(const T* in, std::size_t rows, std::size_t n, T* sums);
+
+  /// out = (in - mean) / deviation * weight + bias, by row; keeps mean and 1 / deviation.
+  void (*layer_norm)(const T* in, const T* weight, const T* bias, std::size_t rows, std::size_t n,
+                     T* out, T* means, T* inverses);
+  /// gradient_in += ...; weight and bias: sums of gradients.
+  void (*layer_norm_backward)(const T* gradient_out, const T* in, const T* weight, const T* means,
+                              const T* inverses, std::size_t rows, std::size_t n, T* gradient_in,
+                              T* weight_sum, T* bias_sum);
+
+  /// before += bias; after = gelu(before), in its form with tanh.
+  void (*bias_gelu)(T* before, const T* bias, std::size_t rows, std::size_t n, T* after);
+  /// gradient *= gelu'(before); bias_sum += the sum of its rows.
+  void (*gelu_backward)(T* gradient, const T* before, std::size_t rows, std::size_t n, T* bias_sum);
+
+  /// Softmax of scale x scores[i][0 .. first + i], and 0 for what comes later, up to n; keeps the
+  /// logarithm of each row's sum of exponentials.
+  void (*causal_softmax)(T* scores, std::size_t rows, std::size_t n, std::size_t first, T scale,
+                         T* log_sums);
+  /// scores: to those probabilities once more, from the logarithms kept. gradient: of the
+  /// probabilities, to that of the scores before scaling; dots: sum of gradient x probability.
+  void (*causal_softmax_backward)(T* scores, T* gradient, std::size_t rows, std::size_t n,
+                                  std::size_t first, T scale, const T* log_sums, const T* dots);
+  /// out[i] = dot product of the rows i.
+  void (*row_dots)(const T* a, const T* b, std::size_t rows, std::size_t n, std::size_t stride,
+                   T* out);
+
+  /// The sum over rows of -log softmax(logits)[target]; logits become scale x their gradient.
+  double (*cross_entropy)(T* logits, const std::uint32_t* targets, std::size_t rows, std::size_t n,
+                          T scale);
+
+  void (*add)(T* to, const T* what, std::size_t n);
+  /// One step; the gradients' squared norm, scaled.
+  double (*adamw)(T* values, T* first_moments, T* second_moments, const T* gradients, std::size_t n,
+                  const adamw_step& how);
+};
+
+/// The fastest that this processor has.
+const kernels<float>& float_kernels();
+/// A reference for tests, not made for speed.
+const kernels<double>& double_kernels();
+
+template <class T>
+const kernels<T>& kernels_for();
+template <>
+inline const kernels<float>& kernels_for<float>() {
+  return float_kernels();
+}
+template <>
+inline const kernels<double>& kernels_for<double>() {
+  return double_kernels();
+}
+
+}  // namespace troupe::gpu::cpu

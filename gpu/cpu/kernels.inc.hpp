@@ -1,0 +1,292 @@
+#pragma once
+
+// The kernels' source, compiled once for each instruction set: kernels_*.cpp define
+// TROUPE_KERNELS. Nothing here may call an inline function of a library, since the linker would
+// keep any one of its copies, and that one's instructions may be missing from the processor.
+
+#include "gpu/cpu/kernels.hpp"
+
+namespace troupe::gpu::cpu {
+
+namespace {
+
+#define TROUPE_INLINE inline __attribute__((always_inline))
+#define TROUPE_SIMD _Pragma("omp simd")
+
+using std::size_t;
+using std::uint32_t;
+
+/// e^x within 2e-7 of it, relatively, between -87 and 88; 0 or the ends' values beyond.
+TROUPE_INLINE float exponential(float x) {
+  const float magic = 12582912.0f;  // 1.5 x 2^23: adding it rounds to a whole number
+  x = x < -87.0f ? -87.0f : x;
+  x = x > 88.0f ? 88.0f : x;
+  const float shifted = x * 1.44269504f + magic;
+  const float n = shifted - magic;
+  const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1.0f;
+  const int power = (__builtin_bit_cast(int, shifted) - __builtin_bit_cast(int, magic) + 127) << 23;
+  return p * __builtin_bit_cast(float, power);
+}
+TROUPE_INLINE double exponential(double x) {
+  return __builtin_exp(x);
+}
+TROUPE_INLINE float logarithm(float x) {
+  return __builtin_logf(x);
+}
+TROUPE_INLINE double logarithm(double x) {
+  return __builtin_log(x);
+}
+TROUPE_INLINE float root(float x) {
+  return __builtin_sqrtf(x);
+}
+TROUPE_INLINE double root(double x) {
+  return __builtin_sqrt(x);
+}
+
+template <class T>
+void embed(const uint32_t* tokens, size_t rows, size_t sequence, size_t n, const T* words,
+           const T* positions, T* __restrict out) {
+  for (size_t i = 0; i < rows * sequence; ++i) {
+    const T* word = words + tokens[i] * n;
+    const T* position = positions + i % sequence * n;
+    TROUPE_SIMD for (size_t j = 0; j < n; ++j) out[i * n + j] = word[j] + position[j];
+  }
+}
+
+template <class T>
+void embed_backward(const uint32_t* tokens, size_t rows, size_t sequence, size_t n,
+                    const T* __restrict gradient, T* __restrict words, T* __restrict positions) {
+  for (size_t i = 0; i < rows * sequence; ++i) {
+    T* word = words + tokens[i] * n;
+    T* position = positions + i % sequence * n;
+    TROUPE_SIMD for (size_t j = 0; j < n; ++j) {
+      word[j] += gradient[i * n + j];
+      position[j] += gradient[i * n + j];
+    }
+  }
+}
+
+template <class T>
+void add_bias(const T* in, const T* bias, size_t rows, size_t n, T* __restrict out) {
+  for (size_t i = 0; i < rows; ++i, out += n) {
+    if (in == nullptr) {
+      TROUPE_SIMD for (size_t j = 0; j < n; ++j) out[j] = bias[j];
+    } else {
+      TROUPE_SIMD for (size_t j = 0; j < n; ++j) out[j] = in[j] + bias[j];
+      in += n;
+    }
+  }
+}
+
+template <class T>
+void sum_rows(const T* in, size_t rows, size_t n, T* __restrict sums) {
+  for (size_t i = 0; i < rows; ++i, in += n) {
+    TROUPE_SIMD for (size_t j = 0; j < n; ++j) sums[j] += in[j];
+  }
+}
+
+template <class T>
+void layer_norm(const T* in, const T* weight, const T* bias, size_t rows, size_t n,
+                T* __restrict out, T* __restrict means, T* __restrict inverses) {
+  for (size_t i = 0; i < rows; ++i, in += n, out += n) {
+    T sum = 0, squares = 0;
+#pragma omp simd reduction(+ : sum)
+    for (size_t j = 0; j < n; ++j) sum += in[j];
+    const T mean = sum / static_cast<T>(n);
+#pragma omp simd reduction(+ : squares)
+    for (size_t j = 0; j < n; ++j) squares += (in[j] - mean) * (in[j] - mean);
+    const T inverse = T{1} / root(squares / static_cast<T>(n) + static_cast<T>(1e-5));
+    TROUPE_SIMD for (size_t j = 0; j < n; ++j) out[j] =
+        (in[j] - mean) * inverse * weight[j] + bias[j];
+    means[i] = mean;
+    inverses[i] = inverse;
+  }
+}
+
+template <class T>
+void layer_norm_backward(const T* gradient_out, const T* in, const T* weight, const T* means,
+                         const T* inverses, size_t rows, size_t n, T* __restrict gradient_in,
+                         T* __restrict weight_sum, T* __restrict bias_sum) {
+  for (size_t i = 0; i < rows; ++i, in += n, gradient_out += n, gradient_in += n) {
+    const T mean = means[i], inverse = inverses[i];
+    T sum = 0, dot = 0;
+#pragma omp simd reduction(+ : sum, dot)
+    for (size_t j = 0; j < n; ++j) {
+      const T g = gradient_out[j], normal = (in[j] - mean) * inverse;
+      sum += g * weight[j];
+      dot += g * weight[j] * normal;
+      weight_sum[j] += g * normal;
+      bias_sum[j] += g;
+    }
+    sum /= static_cast<T>(n);
+    dot /= static_cast<T>(n);
+    TROUPE_SIMD for (size_t j = 0; j < n; ++j) gradient_in[j] +=
+        inverse * (gradient_out[j] * weight[j] - sum - (in[j] - mean) * inverse * dot);
+  }
+}
+
+// gelu(x) = x / 2 (1 + tanh(u)) = x / (1 + e^-2u), u = sqrt(2 / pi) (x + 0.044715 x^3)
+constexpr double gelu_factor = 2 * 0.79788456080286535588, gelu_cube = 0.044715;
+
+template <class T>
+TROUPE_INLINE T gelu_share(T x) {  // of x that remains
+  const T twice = static_cast<T>(gelu_factor) * x * (T{1} + static_cast<T>(gelu_cube) * x * x);
+  return T{1} / (T{1} + exponential(-twice));
+}
+
+template <class T>
+void bias_gelu(T* __restrict before, const T* bias, size_t rows, size_t n, T* __restrict after) {
+  for (size_t i = 0; i < rows; ++i, before += n, after += n) {
+    TROUPE_SIMD for (size_t j = 0; j < n; ++j) {
+      const T x = before[j] + bias[j];
+      before[j] = x;
+      after[j] = x * gelu_share(x);
+    }
+  }
+}
+
+template <class T>
+void gelu_backward(T* __restrict gradient, const T* before, size_t rows, size_t n,
+                   T* __restrict bias_sum) {
+  for (size_t i = 0; i < rows; ++i, gradient += n, before += n) {
+    TROUPE_SIMD for (size_t j = 0; j < n; ++j) {
+      const T x = before[j], share = gelu_share(x);
+      const T slope = static_cast<T>(gelu_factor) * (T{1} + static_cast<T>(3 * gelu_cube) * x * x);
+      const T g = gradient[j] * (share + x * share * (T{1} - share) * slope);
+      gradient[j] = g;
+      bias_sum[j] += g;
+    }
+  }
+}
+
+template <class T>
+void causal_softmax(T* scores, size_t rows, size_t n, size_t first, T scale,
+                    T* __restrict log_sums) {
+  for (size_t i = 0; i < rows; ++i, scores += n) {
+    const size_t seen = first + i + 1;
+    T most = scores[0], sum = 0;
+#pragma omp simd reduction(max : most)
+    for (size_t j = 0; j < seen; ++j) most = scores[j] > most ? scores[j] : most;
+#pragma omp simd reduction(+ : sum)
+    for (size_t j = 0; j < seen; ++j) {
+      const T e = exponential(scale * (scores[j] - most));
+      scores[j] = e;
+      sum += e;
+    }
+    const T inverse = T{1} / sum;
+    TROUPE_SIMD for (size_t j = 0; j < seen; ++j) scores[j] *= inverse;
+    for (size_t j = seen; j < n; ++j) scores[j] = 0;
+    log_sums[i] = scale * most + logarithm(sum);
+  }
+}
+
+template <class T>
+void causal_softmax_backward(T* __restrict scores, T* __restrict gradient, size_t rows, size_t n,
+                             size_t first, T scale, const T* log_sums, const T* dots) {
+  for (size_t i = 0; i < rows; ++i, scores += n, gradient += n) {
+    const size_t seen = first + i + 1;
+    const T log_sum = log_sums[i], dot = dots[i];
+    TROUPE_SIMD for (size_t j = 0; j < seen; ++j) {
+      const T p = exponential(scale * scores[j] - log_sum);
+      scores[j] = p;
+      gradient[j] = p * (gradient[j] - dot) * scale;
+    }
+    for (size_t j = seen; j < n; ++j) scores[j] = gradient[j] = 0;
+  }
+}
+
+template <class T>
+void row_dots(const T* a, const T* b, size_t rows, size_t n, size_t stride, T* __restrict out) {
+  for (size_t i = 0; i < rows; ++i, a += stride, b += stride) {
+    T sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (size_t j = 0; j < n; ++j) sum += a[j] * b[j];
+    out[i] = sum;
+  }
+}
+
+template <class T>
+double cross_entropy(T* logits, const uint32_t* targets, size_t rows, size_t n, T scale) {
+  double loss = 0;
+  for (size_t i = 0; i < rows; ++i, logits += n) {
+    T most = logits[0], sum = 0;
+#pragma omp simd reduction(max : most)
+    for (size_t j = 0; j < n; ++j) most = logits[j] > most ? logits[j] : most;
+    const T target = logits[targets[i]] - most;
+#pragma omp simd reduction(+ : sum)
+    for (size_t j = 0; j < n; ++j) {
+      const T e = exponential(logits[j] - most);
+      logits[j] = e;
+      sum += e;
+    }
+    const T factor = scale / sum;
+    TROUPE_SIMD for (size_t j = 0; j < n; ++j) logits[j] *= factor;
+    logits[targets[i]] -= scale;
+    loss += static_cast<double>(logarithm(sum) - target);
+  }
+  return loss;
+}
+
+template <class T>
+void add(T* __restrict to, const T* what, size_t n) {
+  TROUPE_SIMD for (size_t i = 0; i < n; ++i) to[i] += what[i];
+}
+
+template <class T>
+double adamw(T* __restrict values, T* __restrict first_moments, T* __restrict second_moments,
+             const T* __restrict gradients, size_t n, const adamw_step& how) {
+  const T scale = static_cast<T>(how.scale), beta1 = static_cast<T>(how.beta1),
+          beta2 = static_cast<T>(how.beta2), keep1 = static_cast<T>(1 - how.beta1),
+          keep2 = static_cast<T>(1 - how.beta2), epsilon = static_cast<T>(how.epsilon),
+          rate = static_cast<T>(how.learning_rate / how.correction1),
+          correct = static_cast<T>(1 / how.correction2),
+          shrink = static_cast<T>(1 - how.learning_rate * how.decay);
+  constexpr size_t run = 4096;  // as many are summed in T
+  double norm = 0;
+  for (size_t begin = 0; begin < n; begin += run) {
+    const size_t end = begin + run < n ? begin + run : n;
+    T squares = 0;
+#pragma omp simd reduction(+ : squares)
+    for (size_t i = begin; i < end; ++i) {
+      const T g = gradients[i] * scale;
+      const T m = beta1 * first_moments[i] + keep1 * g;
+      const T v = beta2 * second_moments[i] + keep2 * g * g;
+      first_moments[i] = m;
+      second_moments[i] = v;
+      values[i] = values[i] * shrink - rate * m / (root(v * correct) + epsilon);
+      squares += g * g;
+    }
+    norm += static_cast<double>(squares);
+  }
+  return norm;
+}
+
+template <class T>
+constexpr kernels<T> table(const char* name) {
+  return {name,
+          embed<T>,
+          embed_backward<T>,
+          add_bias<T>,
+          sum_rows<T>,
+          layer_norm<T>,
+          layer_norm_backward<T>,
+          bias_gelu<T>,
+          gelu_backward<T>,
+          causal_softmax<T>,
+          causal_softmax_backward<T>,
+          row_dots<T>,
+          cross_entropy<T>,
+          add<T>,
+          adamw<T>};
+}
+
+}  // namespace
+
+}  // namespace troupe::gpu::cpu

@@ -1,0 +1,45 @@
+#include "gpu/cpu/matrix.hpp"
+
+#include <dnnl.h>
+#include <omp.h>
+
+#ifdef __SSE2__
+#include <immintrin.h>
+#endif
+
+namespace troupe::gpu::cpu {
+
+namespace {
+
+template <class T>
+T value(const matrix<const T>& m, std::size_t row, std::size_t column) {
+  return m.turned ? m.at[column * m.stride + row] : m.at[row * m.stride + column];
+}
+
+}  // namespace
+
+void multiply(matrix<const float> a, matrix<const float> b, matrix<float> c, into how) {
+  const auto size = [](std::size_t n) { return static_cast<dnnl_dim_t>(n); };
+  dnnl_sgemm(a.turned ? 'T' : 'N', b.turned ? 'T' : 'N', size(c.rows), size(c.columns),
+             size(a.columns), 1.0f, a.at, size(a.stride), b.at, size(b.stride),
+             how == into::add ? 1.0f : 0.0f, c.at, size(c.stride));
+}
+
+void multiply(matrix<const double> a, matrix<const double> b, matrix<double> c, into how) {
+  for (std::size_t i = 0; i < c.rows; ++i)
+    for (std::size_t j = 0; j < c.columns; ++j) {
+      double sum = 0;
+      for (std::size_t k = 0; k < a.columns; ++k) sum += value(a, i, k) * value(b, k, j);
+      auto& out = c.at[i * c.stride + j];
+      out = how == into::add ? out + sum : sum;
+    }
+}
+
+void prepare_thread() {
+  omp_set_num_threads(1);
+#ifdef __SSE2__
+  _mm_setcsr(_mm_getcsr() | 0x8040);  // flush results to zero, read denormals as zero
+#endif
+}
+
+}  // namespace troupe::gpu::cpu

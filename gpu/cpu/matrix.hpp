@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstddef>
+
+namespace troupe::gpu::cpu {
+
+/// A view of rows x columns values, `stride` values from one row to the next in memory. Turned: of
+/// the transpose of what lies there.
+template <class T>
+struct matrix {
+  T* at = nullptr;
+  std::size_t rows = 0, columns = 0, stride = 0;
+  bool turned = false;
+
+  matrix() = default;
+  matrix(T* first, std::size_t r, std::size_t c) : matrix(first, r, c, c) {}
+  matrix(T* first, std::size_t r, std::size_t c, std::size_t s)
+      : at{first}, rows{r}, columns{c}, stride{s} {}
+  operator matrix<const T>() const {
+    matrix<const T> m{at, rows, columns, stride};
+    m.turned = turned;
+    return m;
+  }
+  matrix transposed() const {
+    matrix m{at, columns, rows, stride};
+    m.turned = !turned;
+    return m;
+  }
+};
+
+template <class T>
+matrix(T*, std::size_t, std::size_t) -> matrix<T>;
+
+/// c = a b, or c += a b. c is not turned. One thread; safe from several at once. The same shapes
+/// give the same bits on the same machine.
+enum class into : bool { set, add };
+void multiply(matrix<const float> a, matrix<const float> b, matrix<float> c, into how = into::set);
+void multiply(matrix<const double> a, matrix<const double> b, matrix<double> c,
+              into how = into::set);
+
+/// What the calling thread needs before it calculates: no threads of the library's own, denormals
+/// are zero.
+void prepare_thread();
+
+}  // namespace troupe::gpu::cpu

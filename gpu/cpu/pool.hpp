@@ -1,0 +1,68 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "messages/frame.hpp"
+
+namespace troupe::gpu::cpu {
+
+/// Values that are owned by whoever holds the last reference.
+template <class T>
+using buffer = std::shared_ptr<T>;
+
+/// Memory at multiples of 64 bytes that is used again: fresh pages cost more than what is done with
+/// them. Buffers may outlive the pool and may be let go on any thread.
+class pool {
+ public:
+  /// n values that nobody has set.
+  template <class T>
+  buffer<T> take(std::size_t n) {
+    const auto bytes = take_bytes(n * sizeof(T));
+    return {bytes, reinterpret_cast<T*>(bytes.get())};
+  }
+  /// n zeros.
+  template <class T>
+  buffer<T> zeros(std::size_t n) {
+    auto b = take<T>(n);
+    std::fill_n(b.get(), n, T{});
+    return b;
+  }
+
+ private:
+  struct free_list {
+    ~free_list();
+    std::mutex guard;
+    std::multimap<std::size_t, std::byte*> blocks;  // by size
+  };
+  std::shared_ptr<std::byte> take_bytes(std::size_t bytes);
+
+  std::shared_ptr<free_list> free_ = std::make_shared<free_list>();
+};
+
+/// A buffer's n values as a payload; nothing is copied.
+template <class T>
+payload as_payload(const buffer<T>& b, std::size_t n) {
+  return payload{b, std::as_bytes(std::span<const T>{b.get(), n})};
+}
+
+/// A payload's values; copied only if they do not lie at a multiple of 64 bytes, on which the order
+/// of sums may depend.
+template <class T>
+buffer<const T> values_of(const payload& p, pool& memory) {
+  const auto bytes = p.bytes();
+  const auto* first = bytes.data();
+  if (reinterpret_cast<std::uintptr_t>(first) % 64 == 0)
+    return {p.owner(), reinterpret_cast<const T*>(first)};
+  auto copy = memory.take<T>(bytes.size() / sizeof(T));
+  std::memcpy(copy.get(), first, bytes.size());
+  return copy;
+}
+
+}  // namespace troupe::gpu::cpu

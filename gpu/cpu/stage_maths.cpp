@@ -1,0 +1,186 @@
+#include "gpu/cpu/stage_maths.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+
+namespace troupe::gpu::cpu {
+
+template <class T>
+stage_maths<T>::stage_maths(const stage_spec& s)
+    : spec_{s},
+      k_{kernels_for<T>()},
+      parameters_{parameters_of(s)},
+      tokens_{tokens_of(s)},
+      hidden_{s.model.hidden},
+      block_{s.rows, s.model.sequence, hidden_, s.model.heads, inner_width(s.model), memory_} {
+  const auto size = size_of(s);
+  own_ = size.own_parameters;
+  tied_ = size.tied_parameters;
+  weights_ = memory_.take<T>(own_ + tied_);
+  for (auto* b : {&gradients_, &first_moments_, &second_moments_})
+    *b = memory_.zeros<T>(own_ + tied_);
+  if (s.embeds && s.predicts && tied_ > 0) tied_head_ = memory_.zeros<T>(tied_);
+  std::vector<float> start;
+  for (const auto& p : parameters_) {
+    start.resize(p.values());
+    initialise(p, s.seed, start);
+    std::copy(start.begin(), start.end(), weights_.get() + position(p));
+  }
+}
+
+template <class T>
+T* stage_maths<T>::find(T* values, const std::string& name) const {
+  const auto p = std::find_if(parameters_.begin(), parameters_.end(),
+                              [&](const parameter& q) { return q.name == name; });
+  assert(p != parameters_.end());
+  return values + position(*p);
+}
+
+template <class T>
+weight_and_bias<T> stage_maths<T>::both(T* values, const std::string& name) const {
+  return {find(values, name + ".weight"), find(values, name + ".bias")};
+}
+
+template <class T>
+block_values<T> stage_maths<T>::block_at(T* values, std::uint32_t layer) const {
+  const auto h = fmt::format("h.{}.", layer);
+  return {both(values, h + "ln_1"),        both(values, h + "attn.c_attn"),
+          both(values, h + "attn.c_proj"), both(values, h + "ln_2"),
+          both(values, h + "mlp.c_fc"),    both(values, h + "mlp.c_proj")};
+}
+
+template <class T>
+T* stage_maths<T>::head_sums() {
+  if (tied_head_) return tied_head_.get();
+  return find(gradients_.get(), spec_.model.tied_head ? "wte.weight" : "lm_head.weight");
+}
+
+template <class T>
+typename stage_maths<T>::result stage_maths<T>::forward(const stage_input<T>& in,
+                                                        stage_memory<T>* kept) {
+  auto current = in.activation;
+  if (spec_.embeds) {
+    const auto embedded = memory_.take<T>(tokens_ * hidden_);
+    k_.embed(in.tokens.get(), spec_.rows, spec_.model.sequence, hidden_,
+             find(weights_.get(), "wte.weight"), find(weights_.get(), "wpe.weight"),
+             embedded.get());
+    current = embedded;
+  }
+  buffer<T> out;
+  for (std::uint32_t i = 0; i < spec_.layers; ++i) {
+    block_memory<T> m;
+    m.in = current;
+    out = block_.forward(block_at(weights_.get(), spec_.first_layer + i), m);
+    current = out;
+    if (kept) kept->blocks.push_back(std::move(m));
+  }
+  if (!spec_.predicts) {
+    if (!out) out = std::const_pointer_cast<T>(current);  // a stage that only embeds
+    return {out, 0};
+  }
+  stage_memory<T> passing;
+  return {nullptr, predict(in, current, kept ? *kept : passing)};
+}
+
+template <class T>
+double stage_maths<T>::predict(const stage_input<T>& in, buffer<const T> last, stage_memory<T>& m) {
+  const std::size_t words = spec_.model.vocabulary;
+  const T* head = find(weights_.get(), spec_.model.tied_head ? "wte.weight" : "lm_head.weight");
+  m.last = std::move(last);
+  m.final = block_.norm(both(weights_.get(), "ln_f"), m.last.get());
+  m.logits = memory_.take<T>(tokens_ * words);
+  multiply(matrix{m.final.out.get(), tokens_, hidden_}, matrix{head, words, hidden_}.transposed(),
+           matrix{m.logits.get(), tokens_, words});
+  const auto count = static_cast<double>(tokens_);
+  return k_.cross_entropy(m.logits.get(), in.targets.get(), tokens_, words,
+                          static_cast<T>(1 / count)) /
+         count;
+}
+
+template <class T>
+buffer<T> stage_maths<T>::predict_backward(const stage_memory<T>& m) {
+  const std::size_t words = spec_.model.vocabulary;
+  const T* head = find(weights_.get(), spec_.model.tied_head ? "wte.weight" : "lm_head.weight");
+  const matrix logits{m.logits.get(), tokens_, words};
+  const auto normal = memory_.take<T>(tokens_ * hidden_);
+  multiply(logits, matrix{head, words, hidden_}, matrix{normal.get(), tokens_, hidden_});
+  multiply(logits.transposed(), matrix{m.final.out.get(), tokens_, hidden_},
+           matrix{head_sums(), words, hidden_}, into::add);
+  auto gradient = memory_.zeros<T>(tokens_ * hidden_);
+  const auto sums = both(gradients_.get(), "ln_f");
+  k_.layer_norm_backward(normal.get(), m.last.get(), both(weights_.get(), "ln_f").weight,
+                         m.final.means.get(), m.final.inverses.get(), tokens_, hidden_,
+                         gradient.get(), sums.weight, sums.bias);
+  return gradient;
+}
+
+template <class T>
+buffer<T> stage_maths<T>::backward(const stage_input<T>& in, const stage_memory<T>& kept,
+                                   const T* gradient) {
+  buffer<T> g;
+  if (spec_.predicts) {
+    g = predict_backward(kept);
+  } else {
+    g = memory_.take<T>(tokens_ * hidden_);
+    std::copy_n(gradient, tokens_ * hidden_, g.get());
+  }
+  for (auto i = spec_.layers; i-- > 0;)
+    block_.backward(block_at(weights_.get(), spec_.first_layer + i), kept.blocks[i],
+                    block_at(gradients_.get(), spec_.first_layer + i), g.get());
+  if (!spec_.embeds) return g;
+  k_.embed_backward(in.tokens.get(), spec_.rows, spec_.model.sequence, hidden_, g.get(),
+                    find(gradients_.get(), "wte.weight"), find(gradients_.get(), "wpe.weight"));
+  return nullptr;
+}
+
+template <class T>
+void stage_maths<T>::copy_gradients(T* out) const {
+  std::copy_n(gradients_.get(), own_ + tied_, out);
+  if (tied_head_) k_.add(out + own_, tied_head_.get(), tied_);
+}
+
+template <class T>
+void stage_maths<T>::replace_gradients(const T* own, const T* tied) {
+  std::copy_n(own, own_, gradients_.get());
+  std::copy_n(tied, tied_, gradients_.get() + own_);
+  if (tied_head_) std::fill_n(tied_head_.get(), tied_, T{});
+}
+
+template <class T>
+void stage_maths<T>::clear_gradients() {
+  std::fill_n(gradients_.get(), own_ + tied_, T{});
+  if (tied_head_) std::fill_n(tied_head_.get(), tied_, T{});
+}
+
+template <class T>
+double stage_maths<T>::update(double scale) {
+  if (tied_head_) k_.add(gradients_.get() + own_, tied_head_.get(), tied_);
+  ++steps;
+  const auto n = static_cast<double>(steps);
+  adamw_step how{.scale = scale,
+                 .learning_rate = spec_.learning_rate,
+                 .beta1 = spec_.beta1,
+                 .beta2 = spec_.beta2,
+                 .epsilon = spec_.epsilon,
+                 .correction1 = 1 - std::pow(spec_.beta1, n),
+                 .correction2 = 1 - std::pow(spec_.beta2, n)};
+  double norm = 0;
+  for (const auto& p : parameters_) {
+    const auto at = position(p);
+    how.decay = p.vector ? 0 : spec_.weight_decay;
+    const auto squares =
+        k_.adamw(weights_.get() + at, first_moments_.get() + at, second_moments_.get() + at,
+                 gradients_.get() + at, p.values(), how);
+    if (!p.tied || spec_.embeds) norm += squares;
+  }
+  clear_gradients();
+  return norm;
+}
+
+template class stage_maths<float>;
+template class stage_maths<double>;
+
+}  // namespace troupe::gpu::cpu

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gpu/stage_device.hpp"
+
+namespace troupe::gpu {
+
+/// One tensor of a GPT-2 model by its Hugging Face name, as a stage keeps it: row by row in 32-bit
+/// floats. Matrices of blocks are [in, out] (Conv1D), embeddings and head [vocabulary, hidden].
+struct parameter {
+  enum class start : std::uint8_t { zero, one, normal };
+  std::string name;
+  std::uint64_t rows = 1, columns = 0;  // rows 1: a vector
+  start initial = start::normal;
+  double deviation = 0.02;   // of a normal start
+  bool vector = true;        // biases and layer norms: their weight does not decay
+  bool tied = false;         // the embedding that is the head too
+  std::uint64_t offset = 0;  // of its first value in the stage's own parameters; 0 if tied
+
+  std::uint64_t values() const { return rows * columns; }
+  std::vector<std::uint64_t> shape() const;
+};
+
+/// The stage's parameters in the order in which they lie one behind another in what a device gives
+/// and takes: token embedding, position embedding, blocks, final layer norm, head. A tied embedding
+/// is last, and lies apart.
+std::vector<parameter> parameters_of(const stage_spec& s);
+
+/// The same of a whole model.
+std::vector<parameter> parameters_of(const troupe::model& m);
+
+/// The first values: a function of seed, name and index alone.
+void initialise(const parameter& p, std::uint64_t seed, std::span<float> values);
+
+/// Why no device could be this stage; a reason with empty text: it could.
+reason check(const stage_spec& s);
+
+/// Width of the MLP.
+inline std::uint64_t inner_width(const troupe::model& m) {
+  return m.intermediate ? m.intermediate : 4ull * m.hidden;
+}
+
+/// Tokens a micro-batch.
+inline std::uint64_t tokens_of(const stage_spec& s) {
+  return 1ull * s.rows * s.model.sequence;
+}
+
+}  // namespace troupe::gpu

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "messages/reason.hpp"
+
+// The safetensors format: the length of a header in eight bytes, little end first; the header, JSON
+// that names tensors and where their bytes lie; the bytes.
+
+namespace troupe::gpu {
+
+/// One tensor of a file.
+struct stored_tensor {
+  enum class type : std::uint8_t { f32, f16, bf16 };
+  std::string name;
+  type values = type::f32;
+  std::vector<std::uint64_t> shape;
+  std::uint64_t begin = 0, end = 0;  // of its bytes, behind the header
+};
+
+/// A file that was opened, checked and mapped into memory. Tensors of other types than those above
+/// are left out.
+class safetensors {
+ public:
+  static expected<safetensors> open(const std::filesystem::path& file);
+
+  const std::map<std::string, stored_tensor>& tensors() const { return tensors_; }
+  const stored_tensor* find(const std::string& name) const;
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  const std::filesystem::path& file() const { return file_; }
+  /// The first values of a tensor of this file, as many as `out` takes and not more than it has.
+  void read(const stored_tensor& t, std::span<float> out) const;
+
+ private:
+  std::filesystem::path file_;
+  std::map<std::string, stored_tensor> tensors_;
+  std::map<std::string, std::string> metadata_;
+  std::shared_ptr<const std::byte> data_;  // behind the header
+};
+
+/// What is written of a tensor.
+struct tensor_to_store {
+  std::string name;
+  std::vector<std::uint64_t> shape;
+  std::span<const float> values;
+};
+
+/// Writes to a temporary name beside it, waits until the disk has it, and renames. Empty text:
+/// done.
+reason write_safetensors(const std::filesystem::path& file,
+                         const std::vector<tensor_to_store>& tensors,
+                         const std::map<std::string, std::string>& metadata);
+
+/// The same for any bytes.
+reason write_whole(const std::filesystem::path& file,
+                   const std::vector<std::span<const std::byte>>& parts);
+
+}  // namespace troupe::gpu

@@ -1,0 +1,170 @@
+#include "gpu/checkpoint.hpp"
+
+#include <catch2/catch.hpp>
+#include <fstream>
+
+#include "gpu/pipeline.hpp"
+#include "harness/files.hpp"
+
+using namespace troupe;
+using namespace troupe::gpu;
+using namespace troupe::test;
+
+namespace {
+
+namespace fs = std::filesystem;
+using layers = std::vector<std::uint32_t>;
+
+std::vector<std::string> files_of(const pipeline& p) {
+  std::vector<std::string> names;
+  for (const auto& s : p.specs) names.push_back(stage_file(s));
+  return names;
+}
+
+fs::path fresh(const std::string& name) {
+  const auto folder = temporary_folder() / name;
+  fs::remove_all(folder);
+  return folder;
+}
+
+std::string text_of(const fs::path& file) {
+  std::ifstream in{file, std::ios::binary};
+  return {std::istreambuf_iterator<char>{in}, {}};
+}
+
+}  // namespace
+
+TEST_CASE("a checkpoint of p stages goes on with q stages as if nothing had been") {
+  const auto kind = GENERATE(from_range(devices()));
+  const bool tied = GENERATE(true, false);
+  const auto from = GENERATE(layers{6}, layers{1, 2, 3}), to = GENERATE(layers{6}, layers{4, 2});
+  CAPTURE(kind.name, tied, from, to);
+  const auto m = small_model(tied);
+  const auto root = fresh("checkpoint");
+  pipeline first{kind, m, from}, next{kind, m, to};
+  for (std::uint64_t i = 0; i < 2; ++i) first.learn(lessons(m, 2, 2, i));
+  const auto directory = checkpoint_directory(root, 2);
+  first.save(directory.string());
+  CHECK_FALSE(newest_checkpoint(root));  // not before its index is there
+  CHECK(write_index(directory, m, 2, files_of(first)).text == "");
+  const auto found = newest_checkpoint(root);
+  REQUIRE(found);
+  CHECK(found->iteration == 2);
+  next.load(found->directory.string());
+  if (kind.tolerance == 0) CHECK(next.weights() == first.weights());
+  const auto all = lessons(m, 2, 2, 2);
+  const auto a = first.learn(all), b = next.learn(all);
+  if (kind.tolerance == 0) {
+    CHECK(a.losses == b.losses);
+    CHECK(first.weights() == next.weights());  // moments and step came along
+  }
+}
+
+TEST_CASE("the newest checkpoint is the one with the largest number") {
+  const auto root = fresh("several");
+  for (const auto* name : {"iteration-000009", "iteration-000100", "iteration-2000000", "other"}) {
+    fs::create_directories(root / name);
+    std::ofstream{root / name / "model.safetensors.index.json"} << "{}";
+  }
+  fs::create_directories(root / "iteration-9000000");  // no index
+  REQUIRE(newest_checkpoint(root));
+  CHECK(newest_checkpoint(root)->iteration == 2000000);
+  CHECK_FALSE(newest_checkpoint(root / "nowhere"));
+}
+
+TEST_CASE("an index is not written as long as a stage's file is missing") {
+  const auto kind = devices()[0];
+  const auto m = small_model();
+  const auto directory = fresh("missing");
+  pipeline p{kind, m, {2, 4}};
+  p.save(directory.string());
+  CHECK_THAT(write_index(directory, m, 0, {stage_file(p.specs[0])}).text,
+             Catch::Contains("no stage saved 'h.2.ln_1.weight'"));
+  CHECK_THAT(write_index(directory, m, 5, files_of(p)).text, Catch::Contains("not of iteration 5"));
+  fs::remove(directory / stage_file(p.specs[1]));
+  CHECK_THAT(write_index(directory, m, 0, files_of(p)).text, Catch::Contains("cannot be opened"));
+}
+
+TEST_CASE("GPT-2's names and shapes are those of Hugging Face, with or without their prefix") {
+  const auto kind = GENERATE(from_range(devices()));
+  const auto m = small_model();
+  const auto directory = fresh("named");
+  pipeline p{kind, m, {6}};
+  p.learn(lessons(m, 2, 1, 1));
+  p.save(directory.string());
+  const auto file = directory / "model.safetensors";
+  CHECK(export_weights(directory, m, file).text == "");
+  const auto s = loaded(safetensors::open(file));
+  CHECK(s.tensors().size() == 2 + 6 * 12 + 2);
+  CHECK(s.find("h.5.mlp.c_proj.weight")->shape == std::vector<std::uint64_t>{96, 24});
+  CHECK(s.find("h.0.attn.c_attn.weight")->shape == std::vector<std::uint64_t>{24, 72});
+  CHECK(s.find("wte.weight")->shape == std::vector<std::uint64_t>{37, 24});
+  CHECK(s.find("lm_head.weight") == nullptr);
+  CHECK(s.find("adam.m/wte.weight") == nullptr);
+
+  std::vector<tensor_to_store> renamed;
+  std::vector<std::vector<float>> values;
+  for (const auto& [name, about] : s.tensors()) {
+    auto& v = values.emplace_back((about.end - about.begin) / sizeof(float));
+    s.read(about, v);
+    renamed.push_back({"transformer." + name, about.shape, {}});
+  }
+  for (std::size_t i = 0; i < renamed.size(); ++i) renamed[i].values = values[i];
+  const auto other = temporary_folder() / "prefixed.safetensors";
+  CHECK(write_safetensors(other, renamed, {}).text == "");
+  pipeline plain{kind, m, {3, 3}}, prefixed{kind, m, {2, 4}};
+  plain.load(file.string());
+  prefixed.load(other.string());
+  CHECK(plain.weights() == p.weights());
+  CHECK(prefixed.weights() == p.weights());
+}
+
+TEST_CASE("a checkpoint of another model is refused with a sentence") {
+  const auto kind = GENERATE(from_range(devices()));
+  auto m = small_model();
+  const auto directory = fresh("other");
+  pipeline p{kind, m, {6}};
+  p.save(directory.string());
+  const auto refused = [&](const model& wrong) {
+    stage_spec s = p.specs[0];
+    s.model = wrong;
+    s.layers = wrong.layers;
+    auto d = kind.make(s);
+    REQUIRE(d);
+    return refusal(**d, {.what = operation::kind::load, .path = directory.string()});
+  };
+  auto wrong = m;
+  wrong.vocabulary = 38;
+  CHECK_THAT(refused(wrong), Catch::Contains("'wte.weight' is [37, 24]") &&
+                                 Catch::Contains("[38, 24] in the model"));
+  wrong = m;
+  wrong.layers = 7;
+  CHECK_THAT(refused(wrong), Catch::Contains("'h.6.ln_1.weight' is not in"));
+  wrong = m;
+  wrong.sequence = 10;  // shorter: the first positions are taken
+  CHECK(refused(wrong) == "");
+  auto d = kind.make(p.specs[0]);
+  CHECK_THAT(refusal(**d, {.what = operation::kind::load, .path = "/nowhere"}),
+             Catch::Contains("cannot be opened"));
+  CHECK_THAT(refusal(**d, {.what = operation::kind::load, .path = fresh("empty").string()}),
+             Catch::Contains("cannot be opened"));
+  fs::create_directories(fresh("empty"));
+  CHECK_THAT(refusal(**d, {.what = operation::kind::load,
+                           .path = (temporary_folder() / "empty").string()}),
+             Catch::Contains("no checkpoint"));
+}
+
+TEST_CASE("files of different iterations do not make a checkpoint") {
+  const auto kind = devices()[0];
+  const auto m = small_model();
+  const auto directory = fresh("mixed");
+  pipeline p{kind, m, {3, 3}};
+  p.save(directory.string());
+  const auto old = text_of(directory / stage_file(p.specs[0]));
+  p.learn(lessons(m, 2, 1, 1));
+  p.save(directory.string());
+  std::ofstream{directory / stage_file(p.specs[0]), std::ios::binary} << old;
+  const auto c = checkpoint::open(directory);
+  REQUIRE_FALSE(c);
+  CHECK_THAT(c.error().text, Catch::Contains("different iterations: 0 and 1"));
+}

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "gpu/stage_device.hpp"
+
+namespace troupe::test {
+
+/// One backend of the device seam. The same tests run over all of them.
+struct device_kind {
+  std::string name;
+  std::function<expected<std::unique_ptr<gpu::stage_device>>(const gpu::stage_spec&)> make;
+  double tolerance = 0;  // of one backend with itself, in another split; 0: bit for bit
+};
+
+inline std::vector<device_kind> devices() {
+  return {{"cpu", gpu::make_cpu_device, 0}};
+}
+
+}  // namespace troupe::test

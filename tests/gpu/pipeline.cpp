@@ -1,0 +1,172 @@
+#include "gpu/pipeline.hpp"
+
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <future>
+
+#include "gpu/parameters.hpp"
+#include "messages/random.hpp"
+
+namespace troupe::test {
+
+using gpu::operation;
+using step = operation::kind;
+
+namespace {
+
+expected<gpu::outcome> wait_for(gpu::stage_device& d, operation o) {
+  std::promise<expected<gpu::outcome>> promise;
+  auto result = promise.get_future();
+  d.submit(std::move(o), [&](expected<gpu::outcome> r) { promise.set_value(std::move(r)); });
+  return result.get();
+}
+
+payload sum_of(const payload& a, const payload& b) {
+  const auto x = floats(a), y = floats(b);
+  REQUIRE(x.size() == y.size());
+  std::vector<std::byte> bytes(x.size() * sizeof(float));
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const float sum = x[i] + y[i];
+    std::memcpy(bytes.data() + i * sizeof(float), &sum, sizeof(float));
+  }
+  return payload{std::move(bytes)};
+}
+
+}  // namespace
+
+model small_model(bool tied) {
+  model m;
+  m.name = "small";
+  m.hidden = 24;
+  m.layers = 6;
+  m.heads = 3;
+  m.sequence = 20;
+  m.vocabulary = 37;
+  m.tied_head = tied;
+  return m;
+}
+
+gpu::outcome run(gpu::stage_device& d, operation o) {
+  auto r = wait_for(d, std::move(o));
+  if (!r) FAIL(r.error().text);
+  return std::move(*r);
+}
+
+std::string refusal(gpu::stage_device& d, operation o) {
+  const auto r = wait_for(d, std::move(o));
+  return r ? "" : r.error().text;
+}
+
+std::vector<float> floats(const payload& p) {
+  std::vector<float> values(p.bytes().size() / sizeof(float));
+  if (!values.empty()) std::memcpy(values.data(), p.bytes().data(), p.bytes().size());
+  return values;
+}
+
+payload tokens(const std::vector<std::uint32_t>& t) {
+  const auto bytes = std::as_bytes(std::span{t});
+  return payload{std::vector<std::byte>{bytes.begin(), bytes.end()}};
+}
+
+std::vector<lesson> lessons(const model& m, std::uint32_t rows, std::size_t microbatches,
+                            std::uint64_t seed) {
+  random_source random{seed};
+  std::vector<lesson> all;
+  for (std::size_t i = 0; i < microbatches; ++i) {
+    std::vector<std::uint32_t> in(rows * m.sequence), out(in.size());
+    for (auto& t : in) t = static_cast<std::uint32_t>(random.below(m.vocabulary));
+    for (auto& t : out) t = static_cast<std::uint32_t>(random.below(m.vocabulary));
+    all.push_back({tokens(in), tokens(out)});
+  }
+  return all;
+}
+
+pipeline::pipeline(const device_kind& kind, model m, std::vector<std::uint32_t> layers, options how)
+    : how_{how} {
+  std::uint32_t first = 0;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    gpu::stage_spec s;
+    s.model = m;
+    s.first_layer = first;
+    s.layers = layers[i];
+    s.embeds = i == 0;
+    s.predicts = i + 1 == layers.size();
+    s.rows = how.rows;
+    s.learning_rate = how.learning_rate;
+    first += layers[i];
+    auto d = kind.make(s);
+    if (!d) FAIL(d.error().text);
+    specs.push_back(s);
+    stages_.push_back(std::move(*d));
+  }
+}
+
+double pipeline::forward(std::uint32_t microbatch, const lesson& l) {
+  payload passed = l.input;
+  double loss = 0;
+  for (std::size_t i = 0; i < stages_.size(); ++i) {
+    operation o{.what = step::forward, .microbatch = microbatch, .keep = how_.keep, .in = {passed}};
+    if (specs[i].predicts) o.in.push_back(l.targets);
+    const auto done = run(*stages_[i], std::move(o));
+    if (specs[i].predicts)
+      loss = done.loss;
+    else
+      passed = done.out.at(0);
+  }
+  return loss;
+}
+
+void pipeline::backward(std::uint32_t microbatch) {
+  std::vector<payload> passed;
+  for (auto i = stages_.size(); i-- > 0;) {
+    if (!how_.keep) run(*stages_[i], {.what = step::recompute, .microbatch = microbatch});
+    passed = run(*stages_[i], {.what = step::backward, .microbatch = microbatch, .in = passed}).out;
+  }
+  REQUIRE(passed.empty());
+}
+
+pipeline::iteration pipeline::learn(const std::vector<lesson>& all) {
+  iteration done;
+  for (std::uint32_t m = 0; m < all.size(); ++m) {
+    done.losses.push_back(forward(m, all[m]));
+    if (how_.keep) backward(m);
+  }
+  for (std::uint32_t m = 0; !how_.keep && m < all.size(); ++m) backward(m);
+  std::vector<std::vector<payload>> sums;
+  for (auto& s : stages_) sums.push_back(run(*s, {.what = step::gradients}).out);
+  auto tied = sums.front()[1];
+  if (stages_.size() > 1 && !tied.empty()) tied = sum_of(tied, sums.back()[1]);
+  done.tied = floats(tied);
+  const bool apart = stages_.size() > 1 && !tied.empty();
+  for (std::size_t i = 0; i < stages_.size(); ++i) {
+    operation o{.what = step::update, .scale = 1.0 / static_cast<double>(all.size())};
+    if (apart) o.in = {sums[i][0], specs[i].embeds || specs[i].predicts ? tied : payload{}};
+    done.squared_norm += run(*stages_[i], std::move(o)).squared_norm;
+    done.own.push_back(floats(sums[i][0]));
+  }
+  return done;
+}
+
+std::vector<float> pipeline::weights() {
+  std::vector<float> all, tied;
+  for (auto& s : stages_) {
+    const auto out = run(*s, {.what = step::weights}).out;
+    const auto own = floats(out[0]), shared = floats(out[1]);
+    all.insert(all.end(), own.begin(), own.end());
+    if (shared.empty()) continue;
+    if (!tied.empty()) REQUIRE(tied == shared);  // both copies of it went the same way
+    tied = shared;
+  }
+  all.insert(all.end(), tied.begin(), tied.end());
+  return all;
+}
+
+void pipeline::save(const std::string& directory) {
+  for (auto& s : stages_) run(*s, {.what = step::save, .path = directory});
+}
+
+void pipeline::load(const std::string& directory) {
+  for (auto& s : stages_) run(*s, {.what = step::load, .path = directory});
+}
+
+}  // namespace troupe::test

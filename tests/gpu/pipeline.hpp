@@ -1,0 +1,66 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "gpu/devices.hpp"
+
+namespace troupe::test {
+
+/// A model so small that finite differences of it are quick.
+model small_model(bool tied = true);
+
+/// Does one operation and waits for it. A refusal fails the test.
+gpu::outcome run(gpu::stage_device& d, gpu::operation o);
+/// The refusal's sentence; empty if there was none.
+std::string refusal(gpu::stage_device& d, gpu::operation o);
+
+std::vector<float> floats(const payload& p);
+payload tokens(const std::vector<std::uint32_t>& t);
+
+/// What one micro-batch learns from.
+struct lesson {
+  payload input, targets;
+};
+/// The same for the same seed.
+std::vector<lesson> lessons(const model& m, std::uint32_t rows, std::size_t microbatches,
+                            std::uint64_t seed);
+
+struct pipeline_options {
+  std::uint32_t rows = 2;
+  bool keep = true;  // else everything is recomputed
+  double learning_rate = 3e-4;
+};
+
+/// All stages of a model, run one micro-batch after another by the test's thread.
+class pipeline {
+ public:
+  using options = pipeline_options;
+
+  /// layers: of each stage; their sum is the model's.
+  pipeline(const device_kind& kind, model m, std::vector<std::uint32_t> layers, options how = {});
+
+  struct iteration {
+    std::vector<double> losses;           // by micro-batch
+    std::vector<std::vector<float>> own;  // gradients, by stage
+    std::vector<float> tied;              // both stages' sum
+    double squared_norm = 0;
+  };
+  /// Forward and backward of every lesson in order, and an update with the mean.
+  iteration learn(const std::vector<lesson>& all);
+
+  /// All weights, one stage's behind another's, the tied embedding last.
+  std::vector<float> weights();
+  void save(const std::string& directory);
+  void load(const std::string& directory);
+  std::vector<gpu::stage_spec> specs;
+
+ private:
+  double forward(std::uint32_t microbatch, const lesson& l);
+  void backward(std::uint32_t microbatch);
+
+  options how_;
+  std::vector<std::unique_ptr<gpu::stage_device>> stages_;
+};
+
+}  // namespace troupe::test

@@ -1,0 +1,115 @@
+// What cannot be is refused with a sentence, and leaves the device as it was.
+#include <catch2/catch.hpp>
+#include <limits>
+
+#include "gpu/pipeline.hpp"
+
+using namespace troupe;
+using namespace troupe::gpu;
+using namespace troupe::test;
+using Catch::Contains;
+using kind_of = operation::kind;
+
+namespace {
+
+stage_spec whole() {
+  stage_spec s;
+  s.model = small_model();
+  s.layers = s.model.layers;
+  s.embeds = s.predicts = true;
+  return s;
+}
+
+template <class Change>
+std::string refused(const device_kind& kind, Change change) {
+  auto s = whole();
+  change(s);
+  const auto d = kind.make(s);
+  return d ? "" : d.error().text;
+}
+
+}  // namespace
+
+TEST_CASE("a model that the device cannot train is refused with a sentence") {
+  const auto kind = GENERATE(from_range(devices()));
+  const auto no = [&](auto change) { return refused(kind, change); };
+  CHECK(no([](stage_spec&) {}) == "");
+  CHECK_THAT(no([](stage_spec& s) { s.model.family = "llama"; }), Contains("not 'llama'"));
+  CHECK_THAT(no([](stage_spec& s) { s.model.heads = 5; }), Contains("5 heads do not divide"));
+  CHECK_THAT(no([](stage_spec& s) { s.model.kv_heads = 1; }), Contains("1 key and value heads"));
+  CHECK_THAT(no([](stage_spec& s) { s.model.vocabulary = 0; }), Contains("larger than 0"));
+  CHECK_THAT(no([](stage_spec& s) { s.rows = 0; }), Contains("at least one sequence"));
+  CHECK_THAT(no([](stage_spec& s) { s.layers = 7; }), Contains("but the model has 6"));
+  CHECK_THAT(no([](stage_spec& s) { s.first_layer = 1, s.layers = 5; }), Contains("begins with"));
+  CHECK_THAT(no([](stage_spec& s) { s.layers = 5; }), Contains("ends with layer 6"));
+  CHECK_THAT(no([](stage_spec& s) {
+               s.first_layer = 4;
+               s.layers = std::numeric_limits<std::uint32_t>::max();
+             }),
+             Contains("but the model has 6"));
+  CHECK_THAT(no([](stage_spec& s) { s.layers = 0, s.embeds = s.predicts = false; }),
+             Contains("has no work"));
+}
+
+TEST_CASE("an operation that makes no sense is refused, and the device goes on") {
+  const auto kind = GENERATE(from_range(devices()));
+  const auto s = whole();
+  auto made = kind.make(s);
+  REQUIRE(made);
+  auto& d = **made;
+  const auto good = lessons(s.model, 1, 1, 1)[0];
+  auto wrong = std::vector<std::uint32_t>(20, 0);
+  wrong[7] = 37;
+  CHECK_THAT(refusal(d, {.what = kind_of::backward}), Contains("was not kept"));
+  CHECK_THAT(refusal(d, {.what = kind_of::recompute}), Contains("did not go forward yet"));
+  CHECK_THAT(refusal(d, {.what = kind_of::forward, .in = {good.input}}), Contains("2 payloads"));
+  CHECK_THAT(refusal(d, {.what = kind_of::forward, .in = {tokens({1}), good.targets}}),
+             Contains("20 tokens of 4 bytes; 4 bytes came"));
+  CHECK_THAT(refusal(d, {.what = kind_of::forward, .in = {tokens(wrong), good.targets}}),
+             Contains("token 37 is not in a vocabulary of 37"));
+  CHECK_THAT(refusal(d, {.what = kind_of::forward, .in = {good.input, tokens(wrong)}}),
+             Contains("token 37"));
+  CHECK_THAT(refusal(d, {.what = kind_of::update, .in = {good.input, good.input}}),
+             Contains("update takes nothing, or gradients"));
+
+  CHECK(refusal(d, {.what = kind_of::forward, .in = {good.input, good.targets}}) == "");
+  CHECK_THAT(refusal(d, {.what = kind_of::forward, .in = {good.input, good.targets}}),
+             Contains("went forward already"));
+  CHECK_THAT(refusal(d, {.what = kind_of::backward}), Contains("was not kept"));
+  CHECK(refusal(d, {.what = kind_of::recompute}) == "");
+  CHECK(refusal(d, {.what = kind_of::backward}) == "");
+  CHECK(refusal(d, {.what = kind_of::update}) == "");
+  CHECK_THAT(refusal(d, {.what = kind_of::save, .path = "/proc/no"}), Contains("cannot be made"));
+}
+
+TEST_CASE("two copies of an embedding are not updated with half of its gradient") {
+  const auto kind = GENERATE(from_range(devices()));
+  auto s = whole();
+  s.predicts = false;
+  s.layers = 3;
+  auto d = kind.make(s);
+  REQUIRE(d);
+  CHECK_THAT(refusal(**d, {.what = kind_of::update}), Contains("the sum of both stages'"));
+}
+
+TEST_CASE("an activation of the wrong size is refused") {
+  const auto kind = GENERATE(from_range(devices()));
+  auto s = whole();
+  s.embeds = s.predicts = false;
+  auto d = kind.make(s);
+  REQUIRE(d);
+  CHECK_THAT(refusal(**d, {.what = kind_of::forward, .in = {tokens({1, 2})}}),
+             Contains("an activation has 1920 bytes; 8 came"));
+}
+
+TEST_CASE("a device that is closed answers everything that it was asked") {
+  const auto kind = GENERATE(from_range(devices()));
+  int answers = 0;
+  {
+    auto d = kind.make(whole());
+    REQUIRE(d);
+    for (int i = 0; i < 50; ++i)
+      (*d)->submit({.what = kind_of::weights}, [&](const expected<outcome>&) { ++answers; });
+  }
+  CHECK(answers == 50);
+}

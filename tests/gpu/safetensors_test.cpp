@@ -1,0 +1,88 @@
+#include "gpu/safetensors.hpp"
+
+#include <catch2/catch.hpp>
+#include <cstring>
+
+#include "harness/files.hpp"
+
+using namespace troupe;
+using namespace troupe::gpu;
+
+namespace {
+
+std::string file_of(std::string header, const std::string& data) {
+  const std::uint64_t n = header.size();
+  std::string bytes(8, '\0');
+  std::memcpy(bytes.data(), &n, 8);
+  return bytes + header + data;
+}
+
+std::string refused(const std::string& bytes) {
+  const auto s = safetensors::open(test::temporary("bad.safetensors", bytes));
+  return s ? "" : s.error().text;
+}
+
+}  // namespace
+
+TEST_CASE("what was written to a safetensors file is read from it") {
+  const auto file = test::temporary_folder() / "good.safetensors";
+  const std::vector<float> a{1, 2, 3, 4, 5, 6}, b{-1};
+  CHECK(write_safetensors(file, {{"a", {2, 3}, a}, {"b", {1}, b}}, {{"iteration", "7"}}).text ==
+        "");
+  const auto s = test::loaded(safetensors::open(file));
+  CHECK(s.metadata().at("iteration") == "7");
+  REQUIRE(s.find("a"));
+  CHECK(s.find("a")->shape == std::vector<std::uint64_t>{2, 3});
+  std::vector<float> again(6), once(1);
+  s.read(*s.find("a"), again);
+  s.read(*s.find("b"), once);
+  CHECK(again == a);
+  CHECK(once == b);
+  CHECK(s.find("c") == nullptr);
+  CHECK_FALSE(std::filesystem::exists(file.string() + ".writing"));
+}
+
+TEST_CASE("halves of both kinds become floats") {
+  const std::uint16_t halves[] = {0x3c00, 0xc000, 0x0001, 0x7c00}, brains[] = {0x3f80, 0xc000};
+  std::string data(12, '\0');
+  std::memcpy(data.data(), halves, 8);
+  std::memcpy(data.data() + 8, brains, 4);
+  const auto file = test::temporary(
+      "halves.safetensors", file_of(R"({"h":{"dtype":"F16","shape":[4],"data_offsets":[0,8]},)"
+                                    R"("b":{"dtype":"BF16","shape":[2],"data_offsets":[8,12]}})",
+                                    data));
+  const auto s = test::loaded(safetensors::open(file));
+  std::vector<float> h(4), b(2);
+  s.read(*s.find("h"), h);
+  s.read(*s.find("b"), b);
+  CHECK(h == std::vector<float>{1, -2, 0x1p-24f, std::numeric_limits<float>::infinity()});
+  CHECK(b == std::vector<float>{1, -2});
+}
+
+TEST_CASE("a file that is no safetensors file is refused with a sentence") {
+  using Catch::Contains;
+  CHECK_THAT(refused(""), Contains("too short"));
+  CHECK_THAT(refused("abc"), Contains("too short"));
+  CHECK_THAT(refused(std::string(64, '\xff')), Contains("cut off"));
+  CHECK_THAT(refused(file_of("hello", "")), Contains("not JSON"));
+  CHECK_THAT(refused(file_of("[1]", "")), Contains("not JSON"));
+  CHECK_THAT(refused(file_of(R"({"a":3})", "")), Contains("no dtype"));
+  CHECK_THAT(refused(file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", "1234")),
+             Contains("bytes 0 to 8 of 4"));
+  CHECK_THAT(refused(file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", "1234")),
+             Contains("shape needs 8"));
+  CHECK_THAT(refused(file_of(R"({"a":{"dtype":"F32","shape":[4611686018427387904,4],)"
+                             R"("data_offsets":[0,4]}})",
+                             "1234")),
+             Contains("makes no sense"));
+  CHECK_THAT(refused(file_of(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", "1234")),
+             Contains("makes no sense"));
+  const auto none = safetensors::open(test::temporary_folder() / "nothing");
+  REQUIRE_FALSE(none);
+  CHECK_THAT(none.error().text, Contains("cannot be opened"));
+}
+
+TEST_CASE("a directory that is not there is a sentence, too") {
+  const auto why = write_safetensors(test::temporary_folder() / "no" / "such", {}, {});
+  CHECK_THAT(why.text, Catch::Contains("cannot be created"));
+}

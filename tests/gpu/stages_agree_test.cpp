@@ -1,0 +1,121 @@
+// The same model in any number of stages learns the same, bit for bit.
+#include <catch2/catch.hpp>
+
+#include "gpu/pipeline.hpp"
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+using layers = std::vector<std::uint32_t>;
+
+/// One stage's gradients behind another's, in the order of a single stage's.
+std::vector<float> joined(const pipeline::iteration& i) {
+  std::vector<float> all;
+  for (const auto& own : i.own) all.insert(all.end(), own.begin(), own.end());
+  all.insert(all.end(), i.tied.begin(), i.tied.end());
+  return all;
+}
+
+double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  REQUIRE(a.size() == b.size());
+  double most = 0;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    most = std::max(most, std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i])));
+  return most;
+}
+
+void same(const device_kind& kind, const std::vector<float>& a, const std::vector<float>& b) {
+  if (kind.tolerance == 0)
+    CHECK(a == b);
+  else
+    CHECK(largest_difference(a, b) <= kind.tolerance);
+}
+
+void same_learning(const device_kind& kind, pipeline& one, pipeline& several, const model& m,
+                   std::uint64_t iterations) {
+  for (std::uint64_t i = 0; i < iterations; ++i) {
+    const auto all = lessons(m, 2, 3, 100 + i);
+    const auto a = one.learn(all), b = several.learn(all);
+    if (kind.tolerance == 0)
+      CHECK(a.losses == b.losses);
+    else
+      for (std::size_t j = 0; j < a.losses.size(); ++j)
+        CHECK(a.losses[j] == Approx(b.losses[j]).epsilon(kind.tolerance));
+    same(kind, joined(a), joined(b));
+    // Stages sum their shares of the norm in double precision, one after another.
+    CHECK(a.squared_norm == Approx(b.squared_norm).epsilon(std::max(1e-12, kind.tolerance)));
+    CHECK(a.squared_norm > 0);
+  }
+  same(kind, one.weights(), several.weights());
+}
+
+}  // namespace
+
+TEST_CASE("two and three stages, even or not, learn what one stage learns") {
+  const auto kind = GENERATE(from_range(devices()));
+  const bool tied = GENERATE(true, false);
+  const auto split = GENERATE(layers{3, 3}, layers{1, 5}, layers{2, 2, 2}, layers{0, 5, 1},
+                              layers{1, 1, 1, 1, 1, 1}, layers{4, 2, 0});
+  CAPTURE(kind.name, tied, split);
+  const auto m = small_model(tied);
+  pipeline one{kind, m, {6}}, several{kind, m, split};
+  same_learning(kind, one, several, m, 3);
+}
+
+TEST_CASE("recomputing gives the same as keeping") {
+  const auto kind = GENERATE(from_range(devices()));
+  const auto split = GENERATE(layers{6}, layers{2, 4});
+  const auto m = small_model();
+  pipeline kept{kind, m, split}, recomputed{kind, m, split, {.keep = false}};
+  same_learning(kind, kept, recomputed, m, 2);
+}
+
+TEST_CASE("a run from the same seed is the same, another seed's is not") {
+  const auto kind = GENERATE(from_range(devices()));
+  const auto m = small_model();
+  pipeline a{kind, m, {6}}, b{kind, m, {6}};
+  CHECK(a.weights() == b.weights());
+  same_learning(kind, a, b, m, 2);
+  gpu::stage_spec s = a.specs[0];
+  s.seed = 2;
+  auto other = kind.make(s);
+  REQUIRE(other);
+  CHECK(floats(run(**other, {.what = gpu::operation::kind::weights}).out[0]) !=
+        floats(run(**kind.make(a.specs[0]), {.what = gpu::operation::kind::weights}).out[0]));
+}
+
+TEST_CASE("the loss goes down on a text that is seen again and again") {
+  const auto kind = GENERATE(from_range(devices()));
+  const auto m = small_model();
+  pipeline p{kind, m, {3, 3}, {.learning_rate = 3e-3}};
+  const auto all = lessons(m, 2, 2, 7);
+  const auto first = p.learn(all).losses[0];
+  CHECK(first == Approx(std::log(37.0)).epsilon(0.05));  // it knows nothing yet
+  double last = first;
+  for (int i = 0; i < 60; ++i) last = p.learn(all).losses[0];
+  CHECK(last < first / 2);
+}
+
+TEST_CASE("micro-batches may go forward together and come back in another order") {
+  const auto kind = GENERATE(from_range(devices()));
+  const auto m = small_model();
+  const auto all = lessons(m, 2, 2, 11);
+  using step = gpu::operation::kind;
+  std::vector<std::vector<float>> sums;
+  for (const std::vector<std::uint32_t>& order :
+       {std::vector<std::uint32_t>{0, 1}, std::vector<std::uint32_t>{1, 0}}) {
+    pipeline p{kind, m, {6}};
+    auto d = kind.make(p.specs[0]);
+    REQUIRE(d);
+    for (std::uint32_t i : {0u, 1u})
+      run(**d, {.what = step::forward,
+                .microbatch = i,
+                .keep = true,
+                .in = {all[i].input, all[i].targets}});
+    for (const auto i : order) run(**d, {.what = step::backward, .microbatch = i});
+    sums.push_back(floats(run(**d, {.what = step::gradients}).out[0]));
+  }
+  CHECK(largest_difference(sums[0], sums[1]) < 1e-5);
+}
