@@ -20,7 +20,7 @@ class courier {
     if (to == host_.self)
       caf::anon_send(node_, passed{std::move(f)});
     else
-      host_.net->send(to, std::move(f));
+      host_.net->send(to, std::move(f), runtime::lane_of(m));
   }
 
   const node_actor& node() const { return node_; }

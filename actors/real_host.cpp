@@ -1,6 +1,8 @@
 #include "actors/real_host.hpp"
 
+#include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <csignal>
 #include <ctime>
 #include <filesystem>
@@ -34,6 +36,39 @@ struct two_threads : caf::actor_system_config {
     set("scheduler.policy", caf::atom("sharing"));
   }
 };
+
+/// A node's tensors take another connection than its heartbeats.
+constexpr std::uint32_t tensor_connections = 1;
+
+/// As many as fill the link between two datacentres, if the cluster file says what one carries.
+std::uint32_t wan_connections(const cluster& c, std::uint32_t a, std::uint32_t b) {
+  constexpr double most = 16;
+  const auto* w = wan_between(c, a, b);
+  if (w == nullptr || w->connection_gbps <= 0) return 1;
+  return static_cast<std::uint32_t>(
+      std::clamp(std::ceil(w->node_gbps / w->connection_gbps), 1.0, most));
+}
+
+/// Those of the other gateways that this one greets, as far as it knows where they are: one
+/// connection for what is small, and enough for tensors.
+std::vector<runtime::zeromq_link> links_of(const real_host_options& options, address self) {
+  std::vector<runtime::zeromq_link> links;
+  const auto& c = *options.cluster;
+  for (std::uint32_t d = 0; d < c.datacenters.size(); ++d) {
+    const auto other = gateway_address(d);
+    if (!greets(self, other)) continue;
+    const auto given = options.gateways.find(d);
+    const auto& at = given == options.gateways.end() ? c.datacenters[d].gateway : given->second;
+    if (at.empty())
+      runtime::log(runtime::log_level::warn, "gateway",
+                   "does not know where another gateway listens", {{"who", host_name(c, other)}});
+    else
+      links.push_back(
+          {other, at,
+           1 + (options.connections > 0 ? options.connections : wan_connections(c, self - 1, d))});
+  }
+  return links;
+}
 
 }  // namespace
 
@@ -91,6 +126,8 @@ expected<std::unique_ptr<real_host::impl>> real_host::open(real_host_options opt
   z.listen = options.listen;
   z.upstream = options.upstream;
   z.keys = options.keys;
+  if (options.cluster && is_node(*options.cluster, self)) z.connections = 1 + tensor_connections;
+  if (options.cluster && is_gateway(*options.cluster, self)) z.links = links_of(options, self);
   auto net = runtime::zeromq_transport::open(std::move(z));
   if (!net) return tl::unexpected<reason>(net.error());
   i->net = *net;

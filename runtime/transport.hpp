@@ -4,11 +4,16 @@
 #include <functional>
 
 #include "messages/frame.hpp"
+#include "messages/message.hpp"
 
 namespace troupe::runtime {
 
 /// The first lane of large things. Between a node and its gateway there is no other.
 inline constexpr std::uint32_t tensor_lane = 1;
+
+inline std::uint32_t lane_of(const message& m) {
+  return std::holds_alternative<tensor>(m) ? tensor_lane : 0;
+}
 
 /// One host's door to the network. Simulated or ZeroMQ; both encode, both can lose.
 class transport {
