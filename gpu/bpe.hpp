@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "messages/reason.hpp"
+
+namespace troupe::gpu {
+
+/// GPT-2's byte-level byte pair encoding, from its vocab.json and merges.txt.
+class bpe {
+ public:
+  static expected<bpe> open(const std::filesystem::path& directory);
+
+  /// Any bytes. "<|endoftext|>" is one token if the vocabulary has it.
+  std::vector<std::uint32_t> encode(std::string_view text) const;
+  /// Numbers that the vocabulary does not have are left out.
+  std::string decode(std::span<const std::uint32_t> tokens) const;
+  /// One more than the largest number in the vocabulary.
+  std::uint32_t size() const { return size_; }
+
+ private:
+  struct merge {
+    std::uint32_t rank = 0, token = 0;
+  };
+  using word_cache = std::unordered_map<std::string, std::vector<std::uint32_t>>;
+
+  reason read_vocabulary(const std::filesystem::path& file);
+  reason read_merges(const std::filesystem::path& file);
+  void encode_plain(std::string_view text, word_cache& known,
+                    std::vector<std::uint32_t>& out) const;
+  std::vector<std::uint32_t> encode_word(std::string_view word) const;
+
+  std::map<std::string, std::uint32_t> numbers_;           // of tokens as bytes
+  std::unordered_map<std::uint32_t, std::string> tokens_;  // the same, the other way
+  std::vector<std::uint32_t> bytes_;                       // numbers of single bytes
+  std::unordered_map<std::uint64_t, merge> merges_;        // of first << 32 | second
+  std::shared_ptr<const void> pattern_;                    // splits text into words
+  std::uint32_t size_ = 0;
+};
+
+}  // namespace troupe::gpu

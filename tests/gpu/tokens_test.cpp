@@ -1,0 +1,162 @@
+#include "gpu/tokens.hpp"
+
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <set>
+
+#include "gpu/bpe.hpp"
+#include "gpu/pipeline.hpp"
+#include "harness/files.hpp"
+
+using namespace troupe;
+using namespace troupe::gpu;
+using Catch::Contains;
+
+namespace {
+
+model reader(std::uint32_t sequence, std::uint32_t vocabulary = 256) {
+  auto m = test::small_model();
+  m.sequence = sequence;
+  m.vocabulary = vocabulary;
+  return m;
+}
+
+std::vector<std::uint32_t> numbers(const payload& p) {
+  std::vector<std::uint32_t> v(p.bytes().size() / 4);
+  std::memcpy(v.data(), p.bytes().data(), p.bytes().size());
+  return v;
+}
+
+std::string utf8(unsigned c) {
+  if (c < 128) return std::string(1, static_cast<char>(c));
+  return {static_cast<char>(0xC0 | c >> 6), static_cast<char>(0x80 | (c & 0x3F))};
+}
+
+/// A vocabulary of all bytes, "he", "ll", "hell", " w", "ell" and the end of a text.
+std::filesystem::path small_vocabulary() {
+  std::string json = "{";
+  unsigned next = 256;
+  for (unsigned b = 0; b < 256; ++b) {
+    const bool printable = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
+    const auto c = printable ? b : next++;
+    json += (c == '"' || c == '\\' ? "\"\\" : "\"") + utf8(c) + "\":" + std::to_string(b) + ",";
+  }
+  json += "\"he\":256,\"ll\":257,\"hell\":258,\"\xC4\xA0w\":259,\"ell\":260,\"<|endoftext|>\":261}";
+  test::temporary("words/vocab.json", json);
+  return test::temporary("words/merges.txt", "#version: 0.2\nh e\nl l\nhe ll\n\xC4\xA0 w\ne ll\n")
+      .parent_path();
+}
+
+}  // namespace
+
+TEST_CASE("a text is its bytes, and targets are the bytes that follow") {
+  const auto file = test::temporary("data.txt", "The quick brown fox jumps over the lazy dog.");
+  const auto d = test::loaded(token_data::open(file, {}, reader(8)));
+  CHECK(d.size() == 44);
+  CHECK(d[0] == 'T');
+  const auto b = d.sample(1, 2, 3, 4, 5);
+  const auto in = numbers(b.tokens), out = numbers(b.targets);
+  REQUIRE(in.size() == 40);
+  REQUIRE(out.size() == 40);
+  for (std::size_t row = 0; row < 5; ++row)
+    for (std::size_t i = 0; i + 1 < 8; ++i) CHECK(in[row * 8 + i + 1] == out[row * 8 + i]);
+}
+
+TEST_CASE("a window is a function of seed, iteration, pipeline, micro-batch and row alone") {
+  std::string text;
+  for (int i = 0; i < 2000; ++i) text += std::to_string(i) + " ";
+  const auto d =
+      test::loaded(token_data::open(test::temporary("numbers.txt", text), {}, reader(32)));
+  const auto of = [&](std::uint64_t s, std::uint64_t i, std::uint32_t p, std::uint32_t m) {
+    return numbers(d.sample(s, i, p, m, 1).tokens);
+  };
+  CHECK(of(1, 1, 0, 0) == of(1, 1, 0, 0));
+  const std::set<std::vector<std::uint32_t>> all{of(1, 1, 0, 0), of(2, 1, 0, 0), of(1, 2, 0, 0),
+                                                 of(1, 1, 1, 0), of(1, 1, 0, 1), of(1, 0, 0, 1)};
+  CHECK(all.size() == 6);
+  const auto two = numbers(d.sample(1, 1, 0, 0, 2).tokens);
+  CHECK(std::vector<std::uint32_t>(two.begin(), two.begin() + 32) == of(1, 1, 0, 0));
+}
+
+TEST_CASE("every window of the shortest possible file is that file") {
+  const auto d =
+      test::loaded(token_data::open(test::temporary("short.txt", "abcdefghi"), {}, reader(8)));
+  CHECK(numbers(d.sample(7, 7, 7, 7, 1).tokens)[0] == 'a');
+  CHECK(numbers(d.sample(7, 7, 7, 7, 1).targets)[7] == 'i');
+}
+
+TEST_CASE("files of 16 and of 32 bits, and llm.c's, are read as tokens") {
+  const std::uint16_t half[] = {1, 50000, 3, 4};
+  const std::uint32_t full[] = {1, 70000, 3, 4};
+  std::string with_header(1024, '\0');
+  const std::uint32_t magic = 20240520;
+  std::memcpy(with_header.data(), &magic, 4);
+  const std::string halves{reinterpret_cast<const char*>(half), sizeof half};
+  const auto open = [](const std::string& name, const std::string& bytes) {
+    return test::loaded(token_data::open(test::temporary(name, bytes), {}, reader(3, 100000)));
+  };
+  CHECK(open("a.bin", halves)[1] == 50000);
+  CHECK(open("b.bin", with_header + halves).size() == 4);
+  CHECK(open("b.bin", with_header + halves)[1] == 50000);
+  CHECK(open("c.u32", {reinterpret_cast<const char*>(full), sizeof full})[1] == 70000);
+}
+
+TEST_CASE("data that cannot be learnt from is refused with a sentence") {
+  const auto no = [](const std::filesystem::path& file, const model& m,
+                     const std::filesystem::path& vocabulary = {}) {
+    const auto d = token_data::open(file, vocabulary, m);
+    return d ? "" : d.error().text;
+  };
+  const auto text = test::temporary("eight.txt", "12345678");
+  CHECK_THAT(no("/nowhere/data.txt", reader(8)), Contains("cannot be opened"));
+  CHECK_THAT(no("/", reader(8)), Contains("is not a file"));
+  CHECK_THAT(no(text, reader(8)), Contains("has 8 tokens") && Contains("are 9"));
+  CHECK_THAT(no(test::temporary("empty.txt", ""), reader(8)), Contains("has 0 tokens"));
+  CHECK_THAT(no(text, reader(4, 100)), Contains("vocabulary only 100"));
+  CHECK_THAT(no(text, reader(4), "/nowhere"), Contains("vocab.json cannot be read"));
+  CHECK_THAT(no(text, reader(4), small_vocabulary()), Contains("262 different tokens"));
+}
+
+TEST_CASE("byte pairs merge in the order of their rank") {
+  const auto b = test::loaded(bpe::open(small_vocabulary()));
+  CHECK(b.size() == 262);
+  using tokens = std::vector<std::uint32_t>;
+  CHECK(b.encode("hello") == tokens{258, 'o'});  // he + ll comes before e + ll
+  CHECK(b.encode("yell") == tokens{'y', 260});   // nothing but e + ll
+  CHECK(b.encode("hello world") == tokens{258, 'o', 259, 'o', 'r', 'l', 'd'});
+  CHECK(b.encode("we'll") == tokens{'w', 'e', '\'', 257});  // split before 'll
+  CHECK(b.encode("") == tokens{});
+  CHECK(b.encode("h<|endoftext|>e") == tokens{'h', 261, 'e'});
+  CHECK(b.encode("  x") == tokens{' ', ' ', 'x'});
+}
+
+TEST_CASE("whatever was encoded decodes to the same bytes") {
+  const auto b = test::loaded(bpe::open(small_vocabulary()));
+  for (const auto& text : {std::string{"hello, w\xC3\xB6rld! 12 \xE2\x82\xAC\n\n  end "},
+                                 std::string{"\xff\xfe he\xffll \x80"}, std::string{"\0\1\2", 3},
+                                 std::string{"<|endoftext|>"}}) {
+    CHECK(b.decode(b.encode(text)) == text);
+  }
+}
+
+TEST_CASE("a text with a vocabulary is read as its tokens") {
+  const auto file = test::temporary("hello.txt", "hello hello hello");
+  const auto d = test::loaded(token_data::open(file, small_vocabulary(), reader(4, 300)));
+  CHECK(d[0] == 258);
+  CHECK(d.size() == 8);
+}
+
+TEST_CASE("a vocabulary with holes in it is refused") {
+  const auto no = [](const std::string& json, const std::string& merges) {
+    test::temporary("bad/vocab.json", json);
+    const auto b = bpe::open(test::temporary("bad/merges.txt", merges).parent_path());
+    return b ? "" : b.error().text;
+  };
+  CHECK_THAT(no("[]", ""), Contains("not a JSON object"));
+  CHECK_THAT(no("{\"a\":-1}", ""), Contains("no number for 'a'"));
+  CHECK_THAT(no("{\"a\":1}", ""), Contains("no token for the single byte 0"));
+  std::ifstream in{small_vocabulary() / "vocab.json"};
+  const std::string good{std::istreambuf_iterator<char>{in}, {}};
+  CHECK_THAT(no(good, "h e\nx y\n"), Contains("line 2 has tokens that vocab.json"));
+  CHECK_THAT(no(good, "hello\n"), Contains("line 1 is not two tokens"));
+}
