@@ -6,8 +6,8 @@
 
 #include "messages/codec.hpp"
 #include "planners/cost_model.hpp"
-#include "planners/marp.hpp"
 #include "planners/memory.hpp"
+#include "planners/pipeline_placement.hpp"
 
 namespace troupe::actors {
 
@@ -38,7 +38,7 @@ plans_made estimator_state::plans_for(const plans_wanted& w) {
     auto c = *cluster_;
     c.settings.memory_headroom = (1 + c.settings.memory_headroom) * w.memory_factor - 1;
     it->second.memory_factor = w.memory_factor;
-    auto plans = planners::marp(c, *w.spec);
+    auto plans = planners::plans_for(c, *w.spec);
     if (!plans) it->second.why = plans.error();
     it->second.plans =
         std::make_shared<const std::vector<plan>>(plans ? std::move(*plans) : std::vector<plan>{});
@@ -55,8 +55,10 @@ void estimator_state::appraise(proposal& p) const {
     proposal::expectation e;
     if (d.what == planners::decision::kind::start) {
       const auto& spec = *p.specs[i];
-      e.iteration_s = planners::estimate_iteration(c, spec, d.how, d.where).iteration_s;
-      e.bytes = d.how.bytes_per_gpu > 0
+      const bool pipelines = planners::is_pipeline_job(spec);
+      e.iteration_s = pipelines ? spec.global_batch / d.how.samples_per_s
+                                : planners::estimate_iteration(c, spec, d.how, d.where).iteration_s;
+      e.bytes = pipelines || d.how.bytes_per_gpu > 0
                     ? d.how.bytes_per_gpu
                     : planners::marp_bytes(spec.model, spec.global_batch, d.how.data_parallel,
                                            d.how.tensor_parallel);

@@ -7,8 +7,8 @@
 #include "configs/load.hpp"
 #include "configs/reader.hpp"
 #include "planners/cost_model.hpp"
-#include "planners/marp.hpp"
 #include "planners/memory.hpp"
+#include "planners/pipeline_placement.hpp"
 #include "planners/policy.hpp"
 
 namespace troupe::cli {
@@ -36,7 +36,7 @@ std::string gpu_names(const cluster& c, const std::vector<gpu_index>& types) {
 
 /// A plan on smaller GPUs than it needs would end when it starts.
 std::optional<reason> too_large(const cluster& c, const job_spec& job, const answer& a) {
-  const double bytes = a.how.bytes_per_gpu > 0
+  const double bytes = planners::is_pipeline_job(job) || a.how.bytes_per_gpu > 0
                            ? a.how.bytes_per_gpu
                            : planners::marp_bytes(job.model, job.global_batch, a.how.data_parallel,
                                                   a.how.tensor_parallel);
@@ -50,9 +50,19 @@ std::optional<reason> too_large(const cluster& c, const job_spec& job, const ans
   return {};
 }
 
+planners::iteration_estimate estimate(const cluster& c, const job_spec& job,
+                                      const planners::decision& d) {
+  if (!planners::is_pipeline_job(job)) return planners::estimate_iteration(c, job, d.how, d.where);
+  planners::iteration_estimate e;
+  e.pipeline_s = e.iteration_s = job.global_batch / d.how.samples_per_s;
+  e.samples_per_s = d.how.samples_per_s;
+  e.cost_per_hour = d.how.cost_per_hour;
+  return e;
+}
+
 answer ask(const cluster& c, const job_spec& job, const planners::policy& p) {
   answer a;
-  auto plans = planners::marp(c, job);
+  auto plans = planners::plans_for(c, job);
   if (plans)
     a.plans = std::move(*plans);
   else
@@ -74,7 +84,7 @@ answer ask(const cluster& c, const job_spec& job, const planners::policy& p) {
     if (d.what != planners::decision::kind::start) continue;
     a.how = d.how;
     a.where = d.where;
-    a.estimate = planners::estimate_iteration(c, job, d.how, d.where);
+    a.estimate = estimate(c, job, d);
     a.why = too_large(c, job, a);
     if (const auto at = std::find(a.plans.begin(), a.plans.end(), d.how); at != a.plans.end())
       a.chosen = static_cast<std::size_t>(at - a.plans.begin());

@@ -16,16 +16,16 @@ double flops_of(const gpu_type& gpu) {
   return (gpu.fp16_tflops > 0 ? gpu.fp16_tflops : gpu.fp32_tflops) * 1e12 * gpu.efficiency;
 }
 
-double flops_for(const job_spec& job, const gpu_type& gpu) {
+}  // namespace
+
+double speed_of(const job_spec& job, const gpu_type& gpu) {
   return job.slots ? 1 : flops_of(device_of(job, gpu));
 }
-
-}  // namespace
 
 std::vector<double> speeds_of(const cluster& c, const idle_index& idle, const job_spec& job) {
   std::vector<double> speeds;
   for (gpu_index g = 0; g < c.gpus.size(); ++g)
-    if (idle.idle_of(g) > 0) speeds.push_back(flops_for(job, c.gpus[g]));
+    if (idle.idle_of(g) > 0) speeds.push_back(speed_of(job, c.gpus[g]));
   std::ranges::sort(speeds);
   const auto same = std::ranges::unique(speeds);
   speeds.erase(same.begin(), same.end());
@@ -34,7 +34,7 @@ std::vector<double> speeds_of(const cluster& c, const idle_index& idle, const jo
 
 selection_table::selection_table(const cluster& c, const idle_index& idle, const job_spec& job,
                                  double least_flops_s, const std::vector<std::uint32_t>& order)
-    : job_{job}, least_flops_s_{least_flops_s} {
+    : job_{job}, least_flops_s_{least_flops_s}, headroom_{c.settings.memory_headroom} {
   struct sum {
     std::uint32_t gpus = 0, nodes = 0;
     double price = 0, inter = never, intra = never, latency = 0;
@@ -44,7 +44,7 @@ selection_table::selection_table(const cluster& c, const idle_index& idle, const
   for (node_index n = 0; n < c.nodes.size(); ++n) {
     const auto& node = c.nodes[n];
     const auto gpus = idle.idle(n);
-    if (gpus == 0 || flops_for(job, c.gpus[node.gpu]) < least_flops_s) continue;
+    if (gpus == 0 || speed_of(job, c.gpus[node.gpu]) < least_flops_s) continue;
     const auto device = device_of(job, c.gpus[node.gpu]);
     if (slowest_.efficiency == 0 || slowest_.fp16_tflops == 0 ||
         flops_of(device) < flops_of(slowest_)) {
@@ -132,7 +132,7 @@ const selection_table::work& selection_table::work_of(std::uint32_t stages,
   }
   const auto held = job_.pipeline.most_held ? std::min(job_.pipeline.most_held, split.microbatches)
                                             : split.microbatches;
-  w.bytes = bytes_of_stage(job_, stages, split.rows, held);
+  w.bytes = bytes_of_stage(job_, stages, split.rows, held) * (1 + headroom_);
   return w;
 }
 

@@ -9,6 +9,8 @@
 
 namespace troupe::planners {
 
+/// What a GPU does for the job, FLOP/s; of a study in slots, all the same.
+double speed_of(const job_spec& job, const gpu_type& gpu);
 /// The speeds of the idle GPUs, slowest first, each once; where a GPU's speed is nothing to the
 /// job, one that all of them have.
 std::vector<double> speeds_of(const cluster& c, const idle_index& idle, const job_spec& job);
@@ -53,7 +55,7 @@ class selection_table {
   std::string_view schedule() const;
 
   const job_spec& job_;
-  double least_flops_s_;
+  double least_flops_s_, headroom_;
   std::vector<datacenter_offer> offers_;
   std::vector<double> inter_bytes_s_;  // by offer: between its nodes, or inside its only one
   std::vector<double> inter_latency_s_;

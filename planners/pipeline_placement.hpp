@@ -1,0 +1,43 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "messages/cluster.hpp"
+#include "messages/job.hpp"
+#include "messages/plan.hpp"
+#include "messages/reason.hpp"
+#include "planners/idle_index.hpp"
+#include "planners/policy.hpp"
+
+// Jobs that are trained as pipelines, under every policy (docs/planners/datacenter_selection.md):
+// Algorithm 1 places them; MARP and the policies see all others.
+
+namespace troupe::planners {
+
+/// Does the job say `train`, `slots` or `pipeline`?
+bool is_pipeline_job(const job_spec& job);
+
+/// A plan and its GPUs, which satisfy fits(): datacentres in the pipeline's order,
+/// tensor_parallel 1.
+struct pipeline_placement {
+  plan how;  // samples_per_s: global_batch / the time of an iteration
+  allocation where;
+};
+
+/// On idle GPUs, by select_placement. `as_wished`: exactly the stages and pipelines that the job
+/// asks for; else at most as many.
+expected<pipeline_placement> place_pipelines(const cluster& c, const idle_index& idle,
+                                             const job_spec& job, bool as_wished);
+
+/// The plans of any job on the whole cluster, best first: MARP's; of a pipeline job the one that it
+/// wishes for, or if the cluster is too small for that, the best with fewer GPUs.
+expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job);
+
+/// The same policy, but that pipeline jobs are placed first, in the queue's order. One that asks
+/// for stages and pipelines waits for them, and takes fewer only when the GPUs that are there could
+/// never suffice; one that leaves them open waits for GPUs that reach half of the speed that it
+/// would have on all. A job's first attempt gives nodes `lease_s` to appear.
+std::unique_ptr<policy> with_pipelines(std::unique_ptr<policy> others);
+
+}  // namespace troupe::planners

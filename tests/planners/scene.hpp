@@ -1,0 +1,89 @@
+#pragma once
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <map>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "planners/fits.hpp"
+#include "planners/pipeline_placement.hpp"
+#include "planners/policy.hpp"
+#include "planners/sample.hpp"
+
+namespace scene_of_policies {
+
+using namespace troupe;
+using namespace troupe::planners;
+
+// A cluster with some jobs running and some waiting: what a snapshot looks at.
+struct scene {
+  troupe::cluster cluster;
+  idle_index idle;
+  std::map<job_id, job_view> waiting, running;
+  double now_s = 5000;
+
+  explicit scene(troupe::cluster c) : cluster(std::move(c)), idle(cluster) {}
+  snapshot view() const { return {now_s, cluster, idle, waiting, running}; }
+
+  job_view& add(job_id id, const job_spec& spec) {
+    auto& j = waiting[id];
+    j.id = id;
+    j.spec = std::make_shared<job_spec>(spec);
+    j.submitted_s = double(id);
+    if (auto plans = plans_for(cluster, spec))
+      j.plans = std::make_shared<std::vector<plan>>(*plans);
+    else
+      j.plans = std::make_shared<std::vector<plan>>();
+    return j;
+  }
+};
+
+// Carries out decisions as the world would, and requires that each may be.
+inline void carry_out(scene& s, const std::vector<decision>& decisions) {
+  std::set<job_id> started, ended;
+  std::map<job_id, job_view> stopped;
+  for (const auto& d : decisions) {
+    INFO("job " << d.job);
+    if (d.what == decision::kind::stop) {
+      REQUIRE(s.running.contains(d.job));
+      auto j = s.running.extract(d.job).mapped();
+      for (const auto& share : j.where)
+        s.idle.set_idle(share.node, s.idle.idle(share.node) + share.gpus);
+      j.where.clear();
+      stopped[d.job] = j;
+    } else if (d.what == decision::kind::start) {
+      REQUIRE(started.insert(d.job).second);
+      REQUIRE(!ended.contains(d.job));
+      const bool waits = s.waiting.contains(d.job) || stopped.contains(d.job);
+      REQUIRE(waits);
+      const auto ok = fits(s.cluster, s.idle, d.how, d.where);
+      if (!ok) FAIL(ok.error().text);
+      for (const auto& share : d.where) {
+        s.idle.set_idle(share.node, s.idle.idle(share.node) - share.gpus);
+      }
+      auto j = stopped.contains(d.job) ? stopped.extract(d.job).mapped()
+                                       : s.waiting.extract(d.job).mapped();
+      j.how = d.how;
+      j.where = d.where;
+      j.started_s = s.now_s;
+      ++j.attempts;
+      s.running[d.job] = j;
+    } else {
+      REQUIRE(s.waiting.erase(d.job) == 1);
+      REQUIRE(ended.insert(d.job).second);
+      REQUIRE(!d.why.text.empty());
+    }
+  }
+  for (auto& [id, j] : stopped) s.waiting[id] = j;
+}
+
+inline bool same(const std::vector<decision>& a, const std::vector<decision>& b) {
+  return std::ranges::equal(a, b, [](const decision& x, const decision& y) {
+    return x.what == y.what && x.job == y.job && x.how == y.how && x.where == y.where &&
+           x.why == y.why;
+  });
+}
+
+}  // namespace scene_of_policies
