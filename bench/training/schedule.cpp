@@ -1,0 +1,206 @@
+#include "training/schedule.hpp"
+
+#include <fmt/format.h>
+#include <time.h>
+
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <future>
+#include <mutex>
+#include <optional>
+
+#include "messages/random.hpp"
+
+namespace troupe::bench {
+
+namespace {
+
+using gpu::operation;
+using gpu::outcome;
+using step = operation::kind;
+
+double clock_s(clockid_t clock) {
+  timespec t{};
+  clock_gettime(clock, &t);
+  return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
+}
+
+payload random_tokens(const model& m, std::uint32_t rows, std::uint64_t seed) {
+  random_source random{seed};
+  std::vector<std::byte> bytes(4ull * rows * m.sequence);
+  for (std::size_t i = 0; i < bytes.size(); i += 4) {
+    const auto token = static_cast<std::uint32_t>(random.below(m.vocabulary));
+    std::memcpy(bytes.data() + i, &token, 4);
+  }
+  return payload{std::move(bytes)};
+}
+
+outcome must(expected<outcome> r) {
+  if (r) return std::move(*r);
+  fmt::print(stderr, "{}\n", r.error().text);
+  std::exit(1);
+}
+
+payload sum_of(const payload& a, const payload& b) {
+  std::vector<std::byte> bytes(a.bytes().size());
+  const auto* x = reinterpret_cast<const float*>(a.bytes().data());
+  const auto* y = reinterpret_cast<const float*>(b.bytes().data());
+  auto* sum = reinterpret_cast<float*>(bytes.data());
+  for (std::size_t i = 0; i < bytes.size() / sizeof(float); ++i) sum[i] = x[i] + y[i];
+  return payload{std::move(bytes)};
+}
+
+}  // namespace
+
+pipeline::pipeline(const model& m, std::uint32_t rows, const std::vector<std::uint32_t>& layers)
+    : tokens_{random_tokens(m, rows, 1)}, targets_{random_tokens(m, rows, 2)} {
+  std::uint32_t first = 0;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    gpu::stage_spec s;
+    s.model = m;
+    s.first_layer = first;
+    s.layers = layers[i];
+    s.embeds = i == 0;
+    s.predicts = i + 1 == layers.size();
+    s.rows = rows;
+    first += layers[i];
+    auto d = gpu::make_cpu_device(s);
+    if (!d) {
+      fmt::print(stderr, "{}\n", d.error().text);
+      std::exit(1);
+    }
+    specs_.push_back(s);
+    stages_.push_back(std::move(*d));
+  }
+}
+
+/// One iteration on its way. Devices post what is done; the caller's thread hands out what follows.
+struct pipeline::running {
+  struct stage {
+    std::vector<std::pair<step, std::uint32_t>> order;
+    std::size_t next = 0;
+    bool busy = false;
+    std::vector<std::optional<payload>> activations, gradients;  // that came, by micro-batch
+  };
+  struct event {
+    std::size_t stage = 0;
+    step what = step::forward;
+    std::uint32_t microbatch = 0;
+    outcome result;
+  };
+
+  pipeline& p;
+  std::vector<stage> stages;
+  iteration_time& time;
+  std::mutex guard;
+  std::condition_variable wake;
+  std::deque<event> events;
+
+  running(pipeline& of, std::uint32_t microbatches, iteration_time& t) : p{of}, time{t} {
+    const auto count = static_cast<std::uint32_t>(p.stages_.size());
+    for (std::uint32_t i = 0; i < count; ++i) {
+      auto& s = stages.emplace_back();
+      s.activations.resize(microbatches);
+      s.gradients.resize(microbatches);
+      const auto ahead = std::min(microbatches, count - i - 1);
+      for (std::uint32_t f = 0; f < ahead; ++f) s.order.emplace_back(step::forward, f);
+      for (std::uint32_t f = ahead; f < microbatches + ahead; ++f) {
+        if (f < microbatches) s.order.emplace_back(step::forward, f);
+        s.order.emplace_back(step::backward, f - ahead);
+      }
+    }
+  }
+
+  bool hand_out(std::size_t i) {
+    auto& s = stages[i];
+    if (s.busy || s.next == s.order.size()) return false;
+    const auto [what, m] = s.order[s.next];
+    operation o{.what = what, .microbatch = m, .keep = true};
+    if (what == step::forward) {
+      if (!p.specs_[i].embeds && !s.activations[m]) return false;
+      o.in.push_back(p.specs_[i].embeds ? p.tokens_ : *s.activations[m]);
+      s.activations[m].reset();
+      if (p.specs_[i].predicts) o.in.push_back(p.targets_);
+    } else if (!p.specs_[i].predicts) {
+      if (!s.gradients[m]) return false;
+      o.in.push_back(*std::exchange(s.gradients[m], std::nullopt));
+    }
+    s.busy = true;
+    ++s.next;
+    p.stages_[i]->submit(std::move(o), [this, i, what = what, m = m](expected<outcome> r) {
+      const std::lock_guard lock{guard};
+      events.push_back({i, what, m, must(std::move(r))});
+      wake.notify_one();
+    });
+    return true;
+  }
+
+  void take(event e) {
+    stages[e.stage].busy = false;
+    time.busy_s[e.stage] += e.result.end_s - e.result.begin_s;
+    if (e.result.out.empty()) return;
+    if (e.what == step::forward)
+      stages[e.stage + 1].activations[e.microbatch] = e.result.out[0];
+    else
+      stages[e.stage - 1].gradients[e.microbatch] = e.result.out[0];
+  }
+
+  void all() {
+    for (;;) {
+      bool any = false;
+      for (std::size_t i = 0; i < stages.size(); ++i) {
+        hand_out(i);
+        any = any || stages[i].busy;
+      }
+      if (!any) return;
+      std::unique_lock lock{guard};
+      wake.wait(lock, [this] { return !events.empty(); });
+      auto e = std::move(events.front());
+      events.pop_front();
+      lock.unlock();
+      take(std::move(e));
+    }
+  }
+};
+
+void pipeline::update(std::uint32_t microbatches, iteration_time& t) {
+  const auto all = [&](const auto& operation_of) {
+    std::vector<std::promise<outcome>> promises(stages_.size());
+    for (std::size_t i = 0; i < stages_.size(); ++i)
+      stages_[i]->submit(operation_of(i), [&promises, i](expected<outcome> r) {
+        promises[i].set_value(must(std::move(r)));
+      });
+    std::vector<outcome> results;
+    for (auto& p : promises) results.push_back(p.get_future().get());
+    for (std::size_t i = 0; i < results.size(); ++i)
+      t.busy_s[i] += results[i].end_s - results[i].begin_s;
+    return results;
+  };
+  std::vector<outcome> sums;
+  payload tied;
+  if (stages_.size() > 1) {
+    sums = all([](std::size_t) { return operation{.what = step::gradients}; });
+    tied = sum_of(sums.front().out[1], sums.back().out[1]);
+  }
+  all([&](std::size_t i) {
+    operation o{.what = step::update, .scale = 1.0 / microbatches};
+    if (!sums.empty())
+      o.in = {sums[i].out[0], specs_[i].embeds || specs_[i].predicts ? tied : payload{}};
+    return o;
+  });
+}
+
+iteration_time pipeline::iterate(std::uint32_t microbatches) {
+  iteration_time t;
+  t.busy_s.resize(stages_.size());
+  const double wall = clock_s(CLOCK_MONOTONIC), processor = clock_s(CLOCK_PROCESS_CPUTIME_ID);
+  running{*this, microbatches, t}.all();
+  update(microbatches, t);
+  t.wall_s = clock_s(CLOCK_MONOTONIC) - wall;
+  t.processor_s = clock_s(CLOCK_PROCESS_CPUTIME_ID) - processor;
+  return t;
+}
+
+}  // namespace troupe::bench
