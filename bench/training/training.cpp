@@ -121,6 +121,7 @@ void print_two_stages(const model& m, const std::vector<std::uint32_t>& layers, 
 
 int main(int argc, char** argv) {
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 3;
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // the run takes minutes
   const auto m = engine_model();
   fmt::print(
       "Training on the CPU: {} layers, hidden {}, {} heads, {} tokens, batch {}, {} words, "
