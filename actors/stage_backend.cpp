@@ -1,15 +1,62 @@
 #include "actors/stage_backend.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "gpu/checkpoint.hpp"
+
 namespace troupe::actors {
-expected<stage_backend> make_backend(const stage_setup&) {
-  return refuse(reason::kind::invalid, "not yet");
+
+namespace {
+
+gpu::stage_spec spec_of(const stage_setup& s) {
+  gpu::stage_spec spec;
+  spec.model = s.model;
+  spec.first_layer = s.first_layer;
+  spec.layers = s.layers;
+  spec.embeds = s.name.stage == 0;
+  spec.predicts = s.name.stage + 1 == s.stages;
+  spec.rows = s.rows;
+  spec.seed = s.how.seed;
+  spec.learning_rate = s.how.learning_rate;
+  spec.weight_decay = s.how.weight_decay;
+  return spec;
 }
-std::uint64_t newest_saved(const std::string&) {
-  return 0;
+
+}  // namespace
+
+expected<stage_backend> make_backend(const stage_setup& s) {
+  const auto spec = spec_of(s);
+  if (s.backend != "cpu")
+    return refuse(reason::kind::infeasible,
+                  fmt::format("this node has no device '{}'; it has a CPU", s.backend));
+  auto device = gpu::make_cpu_device(spec);
+  if (!device) return tl::unexpected<reason>(device.error());
+  stage_backend result;
+  result.device = std::move(*device);
+  return result;
 }
-std::string checkpoint_path(const std::string& d, std::uint64_t) {
-  return d;
+
+std::uint64_t newest_saved(const std::string& directory) {
+  const auto found = gpu::newest_checkpoint(directory);
+  return found ? found->iteration : 0;
 }
-expected<void> complete_checkpoint(const std::vector<stage_setup>&, std::uint64_t) {
+
+std::string checkpoint_path(const std::string& directory, std::uint64_t iteration) {
+  return gpu::checkpoint_directory(directory, iteration).string();
+}
+
+expected<void> complete_checkpoint(const std::vector<stage_setup>& stages,
+                                   std::uint64_t iteration) {
+  const auto& first = stages.front();
+  std::vector<std::string> files;
+  for (const auto& s : stages)
+    if (s.name.pipeline == 0) files.push_back(gpu::stage_file(spec_of(s)));
+  const auto ok = gpu::write_index(gpu::checkpoint_directory(first.how.checkpoint, iteration),
+                                   first.model, iteration, files);
+  if (!ok.text.empty()) return tl::unexpected<reason>(ok);
   return {};
 }
+
 }  // namespace troupe::actors
