@@ -4,29 +4,38 @@
 #include <vector>
 
 #include "actors/protocol.hpp"
+#include "actors/tensor_gate.hpp"
 #include "runtime/host.hpp"
 
 namespace troupe::actors {
 
-/// The only door of a datacentre: passes frames on between its nodes and the controller, and tells
-/// the controller which of its nodes it hears.
+/// The only door of a datacentre: passes frames on between its nodes, the controller and the other
+/// gateways, and tells the controller which of its nodes it hears.
 class gateway_state {
  public:
   gateway_state() = default;
-  void start(gateway_actor::pointer self, runtime::host h,
-             std::shared_ptr<const troupe::cluster> c);
+  void start(gateway_actor::pointer self, runtime::host h, std::shared_ptr<const troupe::cluster> c,
+             bool virtual_time);
   void pass_on(const frame& f);
   void tell();
+  void look(std::uint64_t number);
 
  private:
+  void arm();
+
   gateway_actor::pointer self_ = nullptr;
   runtime::host host_;
   std::shared_ptr<const troupe::cluster> cluster_;
   std::vector<double> heard_s_;  // a node of the cluster each; 0: never
   std::uint64_t statements_ = 0;
+  tensor_gate gate_;
+  // The one timer that counts; those before it are ignored.
+  time_ns armed_at_ = never;
+  std::uint64_t armed_ = 0;
 };
 
 gateway_actor::behavior_type gateway(gateway_actor::stateful_pointer<gateway_state> self,
-                                     runtime::host h, std::shared_ptr<const troupe::cluster> c);
+                                     runtime::host h, std::shared_ptr<const troupe::cluster> c,
+                                     bool virtual_time);
 
 }  // namespace troupe::actors

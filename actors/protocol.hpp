@@ -151,7 +151,13 @@ using estimator_actor = caf::typed_actor<caf::reacts_to<plans_wanted>, caf::reac
 /// What a host's transport talks to.
 using door_actor = caf::typed_actor<caf::reacts_to<arrived>>;
 
-using gateway_actor = caf::typed_actor<caf::reacts_to<arrived>, caf::reacts_to<tick>>;
+/// A tensor may cross now, or is there. Only the timer that was set last counts.
+struct crossing_due {
+  std::uint64_t number = 0;
+};
+
+using gateway_actor =
+    caf::typed_actor<caf::reacts_to<arrived>, caf::reacts_to<crossing_due>, caf::reacts_to<tick>>;
 
 using node_actor =
     caf::typed_actor<caf::reacts_to<arrived>, caf::reacts_to<passed>, caf::reacts_to<work_done>,
@@ -178,6 +184,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::read_log>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::query_jobs>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::explain_job>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::arrived)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::crossing_due)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::passed)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::stage_run>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::stage_report>)

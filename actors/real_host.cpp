@@ -160,7 +160,7 @@ expected<std::unique_ptr<real_host>> real_host::gateway(real_host_options option
   const auto self = gateway_address(datacenter);
   auto i = open(std::move(options), host_name(*options.cluster, self), self);
   if (!i) return tl::unexpected<reason>(i.error());
-  (*i)->actors = start_gateway(*(*i)->system, (*i)->host, (*i)->options.cluster);
+  (*i)->actors = start_gateway(*(*i)->system, (*i)->host, (*i)->options.cluster, false);
   (*i)->watch();
   return std::unique_ptr<real_host>{new real_host{std::move(*i)}};
 }

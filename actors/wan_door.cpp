@@ -19,12 +19,14 @@ bool wan_door::offer(time_ns now, const tensor& t, const link_rates& r, std::uin
                      std::uint32_t parts) {
   const auto& share = t.share;
   const auto wanted = std::max(1U, share.pairs);
-  if (wanted > most_pairs || share.first_pair > most_pairs - wanted || parts == 0) return false;
+  if (wanted > most_pairs || share.first_pair > most_pairs - wanted || parts == 0 ||
+      parts > most_parts)
+    return false;
   const auto h = hop_of(now, {t.from.lease, t.from.stage, t.to_stage});
   if (h == no_hop) return false;
-  auto& hop = hops_[h];
-  if (hop.pairs.size() < share.first_pair + wanted) hop.pairs.resize(share.first_pair + wanted);
-  if (hop.pairs[share.first_pair].free - now > longest) return false;
+  auto& way = hops_[h];
+  if (way.pairs.size() < share.first_pair + wanted) way.pairs.resize(share.first_pair + wanted);
+  if (way.pairs[share.first_pair].free - now > longest) return false;
   if (transfers_.size() <= token) transfers_.resize(token + 1);
   auto& x = transfers_[token];
   x = {};
@@ -35,10 +37,10 @@ bool wan_door::offer(time_ns now, const tensor& t, const link_rates& r, std::uin
   x.connections = std::max(1U, share.connections);
   x.parts = parts;
   x.bytes = static_cast<double>(t.bytes);
-  ++hop.crossing;
+  ++way.crossing;
   if (!share.in_turn) return start(now, token), true;
-  x.cell = cell_of(hop, share.first_pair);
-  wait_in(hop.cells[x.cell], t, token);
+  x.cell = cell_of(way, share.first_pair);
+  wait_in(way.cells[x.cell], t, token);
   decide(now, h, x.cell);
   return true;
 }
@@ -160,9 +162,7 @@ std::optional<wan_door::event> wan_door::take(time_ns now) {
     if (x.rates.open_ended)
       schedule(due.at, due.token, due.part + 1);
     else
-      schedule(x.start + static_cast<time_ns>(static_cast<__int128>(x.duration) * next / x.parts) +
-                   x.lag,
-               due.token, due.part + 1);
+      schedule(x.start + x.duration * next / x.parts + x.lag, due.token, due.part + 1);
   } else if (!x.rates.open_ended) {
     e.last = true;
     e.left = x.lag == 0;

@@ -80,6 +80,7 @@ class wan_door {
   std::size_t hops() const { return hops_.size() - free_hops_.size(); }
 
   static constexpr std::uint32_t most_pairs = 4096;
+  static constexpr std::uint32_t most_parts = 4096;
   static constexpr std::uint32_t most_hops = 16384;
   static constexpr time_ns longest = 1'000'000'000'000'000;  // of a transfer, and of a queue
 

@@ -82,8 +82,8 @@ std::vector<caf::actor> start_controller(caf::actor_system& system, const runtim
 }
 
 std::vector<caf::actor> start_gateway(caf::actor_system& system, const runtime::host& h,
-                                      std::shared_ptr<const troupe::cluster> c) {
-  return listen(h, system.spawn(gateway, h, std::move(c)));
+                                      std::shared_ptr<const troupe::cluster> c, bool virtual_time) {
+  return listen(h, system.spawn(gateway, h, std::move(c), virtual_time));
 }
 
 std::vector<caf::actor> start_node(caf::actor_system& system, const runtime::host& h,

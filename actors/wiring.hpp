@@ -34,7 +34,7 @@ struct controller_options {
 std::vector<caf::actor> start_controller(caf::actor_system& system, const runtime::host& h,
                                          const controller_options& options);
 std::vector<caf::actor> start_gateway(caf::actor_system& system, const runtime::host& h,
-                                      std::shared_ptr<const troupe::cluster> c);
+                                      std::shared_ptr<const troupe::cluster> c, bool virtual_time);
 std::vector<caf::actor> start_node(caf::actor_system& system, const runtime::host& h,
                                    node_options options);
 client_actor start_client(caf::actor_system& system, const runtime::host& h);

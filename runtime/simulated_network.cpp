@@ -169,6 +169,13 @@ void simulated_network::depart(std::uint32_t i) {
   const auto& c = connections_[f.via];
   const auto bytes = f.content.size();
   if (c.wan >= 0) return join_wan(i, c, bytes);
+  if (c.free_tensors) {
+    const auto e = peek(f.content.header.bytes());
+    if (e && e->type == type_id<tensor>) {
+      time_.at(time_.now() + f.extra, *this, i);
+      return;
+    }
+  }
   const auto wire = static_cast<time_ns>(static_cast<double>(bytes) * c.ns_per_byte + 0.5);
   time_.at(time_.now() + c.latency + wire + f.extra, *this, i);
 }
@@ -312,6 +319,8 @@ void simulated_network::describe(connection& c) {
   if (is_client(a) || is_client(b)) {
     c.latency = to_ns(client_latency_s);
     c.ns_per_byte = ns_per_byte(site_gbps);
+  } else if (is_gateway(cluster_, a) && is_gateway(cluster_, b)) {
+    // no latency, no limit
   } else if (from_site != to_site) {
     const auto* w = wan_between(cluster_, from_site, to_site);
     c.latency = to_ns((w ? w->rtt_ms * 1e-3 : unlisted_rtt_s) / 2);
@@ -320,8 +329,10 @@ void simulated_network::describe(connection& c) {
     const auto* n = is_node(cluster_, a)   ? &cluster_.nodes[node_of(cluster_, a)]
                     : is_node(cluster_, b) ? &cluster_.nodes[node_of(cluster_, b)]
                                            : nullptr;
-    c.latency = to_ns(n && n->inter.latency_us > 0 ? n->inter.latency_us * 1e-6 : site_latency_s);
-    c.ns_per_byte = ns_per_byte(n && n->inter.gbps > 0 ? n->inter.gbps : site_gbps);
+    const bool given = n && n->inter.gbps > 0;
+    c.latency = to_ns(given ? n->inter.latency_us * 1e-6 : site_latency_s);
+    c.ns_per_byte = ns_per_byte(given ? n->inter.gbps : site_gbps);
+    c.free_tensors = n != nullptr;
   }
 }
 

@@ -38,6 +38,9 @@ struct network_counters {
 /// Bandwidth: a node's `inter` for each frame by itself; between datacentres, all frames of one
 /// direction share `node_gbps`, and one frame gets at most `connection_gbps`. A short frame can
 /// overtake a long one, as on several connections.
+///
+/// Gateways hold back by themselves what goes to other gateways, and tensors between their nodes:
+/// those take no time here.
 class simulated_network final : private virtual_coordinator::listener {
  public:
   static constexpr double site_latency_s = 50e-6;  // where the cluster gives none
@@ -86,6 +89,7 @@ class simulated_network final : private virtual_coordinator::listener {
     double ns_per_byte = 0;
     std::int32_t wan = -1;        // shared link, or none
     std::uint32_t unhandled = 0;  // frames
+    bool free_tensors = false;    // they take no time: between a node and its gateway
   };
 
   /// One direction between two datacentres. While one transfer has it alone, which is the rule for
