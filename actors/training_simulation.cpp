@@ -72,7 +72,8 @@ expected<simulated_training> simulate_training(training_simulation_options optio
   result.fingerprint = v.world().fingerprint();
   result.frames = v.world().count().delivered;
   result.wall_s = watch.s();
-  if (over->final_state != job_state::finished) return refuse(reason::kind::infeasible, over->detail);
+  if (over->final_state != job_state::finished)
+    return refuse(reason::kind::infeasible, over->detail);
   const auto reply = v.ask(query_training{0, over->job});
   if (!reply.reply) return tl::unexpected<reason>(reply.reply.error());
   if (const auto* r = std::get_if<training_reply>(&reply.reply->first)) {

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <deque>
 #include <limits>
+#include <map>
 #include <optional>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -88,13 +88,7 @@ class wan_door {
   struct hop_key {
     lease_id lease = 0;
     std::uint32_t from = 0, to = 0;
-    bool operator==(const hop_key&) const = default;
-  };
-  struct hop_hash {
-    std::size_t operator()(const hop_key& k) const {
-      const auto ends = std::uint64_t{k.from} << 32 | k.to;
-      return static_cast<std::size_t>((k.lease * 0x9e3779b97f4a7c15U ^ ends) * 0x9e3779b97f4a7c15U);
-    }
+    auto operator<=>(const hop_key&) const = default;
   };
   struct turn {
     std::uint64_t iteration = 0, number = 0, sequence = 0;
@@ -160,9 +154,9 @@ class wan_door {
   random_source random_;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> choosing_;  // hop and cell
   std::uint64_t sequence_ = 0;
-  std::vector<entry> due_;                                       // a heap
-  std::vector<transfer> transfers_;                              // by token
-  std::unordered_map<hop_key, std::uint32_t, hop_hash> by_key_;  // looked up, never iterated
+  std::vector<entry> due_;           // a heap
+  std::vector<transfer> transfers_;  // by token
+  std::map<hop_key, std::uint32_t> by_key_;
   std::deque<hop> hops_;
   std::vector<std::uint32_t> free_hops_;
 };

@@ -57,7 +57,8 @@ std::vector<stripe_gatherer::whole> add_all(stripe_gatherer& g, const cut_tensor
 
 }  // namespace
 
-TEST_CASE("A body of any size is cut without gaps and put together again, in any order of stripes") {
+TEST_CASE(
+    "A body of any size is cut without gaps and put together again, in any order of stripes") {
   random_source random{3};
   for (const std::size_t size : {0UL, 1UL, 2UL, 7UL, 4096UL, 1'000'003UL})
     for (const std::uint32_t count : {1U, 2U, 3U, 16U, 100U}) {
