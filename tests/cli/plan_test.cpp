@@ -123,8 +123,9 @@ TEST_CASE("bad usage is 2, with the nearest known name") {
 TEST_CASE("every verb has help") {
   const auto all = troupe::test::troupe({"--help"});
   CHECK(all.status == 0);
-  for (const auto* verb : {"demo", "up", "submit", "queue", "status", "explain", "logs", "cancel",
-                           "plan", "simulate", "check", "controller", "gateway", "node"}) {
+  for (const auto* verb :
+       {"demo", "up", "submit", "queue", "status", "explain", "logs", "cancel", "plan", "whatif",
+        "simulate", "check", "controller", "gateway", "node"}) {
     CHECK(all.out.find(verb) != std::string::npos);
     const auto r = troupe::test::troupe({verb, "--help"});
     CHECK(r.status == 0);
