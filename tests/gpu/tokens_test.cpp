@@ -133,8 +133,8 @@ TEST_CASE("byte pairs merge in the order of their rank") {
 TEST_CASE("whatever was encoded decodes to the same bytes") {
   const auto b = test::loaded(bpe::open(small_vocabulary()));
   for (const auto& text : {std::string{"hello, w\xC3\xB6rld! 12 \xE2\x82\xAC\n\n  end "},
-                                 std::string{"\xff\xfe he\xffll \x80"}, std::string{"\0\1\2", 3},
-                                 std::string{"<|endoftext|>"}}) {
+                           std::string{"\xff\xfe he\xffll \x80"}, std::string{"\0\1\2", 3},
+                           std::string{"<|endoftext|>"}}) {
     CHECK(b.decode(b.encode(text)) == text);
   }
 }

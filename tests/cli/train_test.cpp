@@ -1,0 +1,51 @@
+#include <catch2/catch.hpp>
+#include <filesystem>
+
+#include "cli/program.hpp"
+
+namespace fs = std::filesystem;
+using namespace troupe::test;
+using nlohmann::json;
+
+namespace {
+
+json trained(std::vector<std::string> words) {
+  words.insert(words.begin(), "train");
+  words.emplace_back("--json");
+  const auto r = troupe::test::troupe(words);
+  INFO(r.err);
+  REQUIRE(r.status == 0);
+  return json::parse(r.out);
+}
+
+}  // namespace
+
+TEST_CASE("train prints the contract's keys and the slots of the paper's Figure 6") {
+  const auto d = trained({shipped("jobs/figure6.yaml"), "--schedule", "atlas"});
+  for (const auto* key : {"world", "schedule", "device", "iterations", "iteration_s", "slots",
+                          "losses", "gpu_utilization", "bubble_fraction", "wan_bytes",
+                          "wan_utilization", "peak_activation_microbatches", "fingerprint"}) {
+    INFO(key);
+    CHECK(d.contains(key));
+  }
+  CHECK(d["slots"].get<double>() == Approx(36).epsilon(1e-9));
+  CHECK(d["fingerprint"] ==
+        trained({shipped("jobs/figure6.yaml"), "--schedule", "atlas"})["fingerprint"]);
+  const auto best = trained({shipped("jobs/figure6.yaml"), "--schedule", "best"});
+  CHECK(best["lower_bound"] <= best["slots"]);
+  CHECK(best["slots"] <= d["slots"]);
+}
+
+TEST_CASE("two processes over an emulated WAN lose and learn as one does, bit for bit") {
+  const auto two =
+      trained({shipped("jobs/train-two-stages.yaml"), "--world", "local", "--iterations", "6"});
+  const auto one =
+      trained({shipped("jobs/train-tiny.yaml"), "--world", "local", "--iterations", "6"});
+  REQUIRE(two["losses"].size() == 6);
+  CHECK(two["device"] == "cpu");
+  CHECK(two["wan_bytes"] > 0);
+  CHECK(one["wan_bytes"] == 0);
+  CHECK(two["losses"] == one["losses"]);
+  CHECK(two["gradient_norms"] == one["gradient_norms"]);
+  CHECK(two["losses"].back() < two["losses"].front());
+}
