@@ -9,10 +9,10 @@ namespace troupe::runtime {
 /// Asks until it is so, or until `limit_s` has passed; false then. Blocks the caller: not for
 /// actors.
 inline bool wait_until(const std::function<bool()>& so, double limit_s, double every_s = 0.002) {
-  using clock = std::chrono::steady_clock;
-  const auto end = clock::now() + std::chrono::duration<double>(limit_s);
+  using steady = std::chrono::steady_clock;
+  const auto end = steady::now() + std::chrono::duration<double>(limit_s);
   while (!so()) {
-    if (clock::now() >= end) return false;
+    if (steady::now() >= end) return false;
     std::this_thread::sleep_for(std::chrono::duration<double>(every_s));
   }
   return true;
