@@ -22,7 +22,6 @@ struct training_plan {
   double lower_bound_s = 0;         // of an iteration; 0: not asked for
   std::vector<stage_setup> stages;  // pipeline * stages + stage
   double wan_gbps = 0;              // of all hops and both directions together
-  double wan_latency_s = 0;         // one way; of the farthest hop
 };
 
 /// Turns the devices that a lease was given into stages, and the job's schedule into their orders.

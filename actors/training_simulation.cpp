@@ -24,6 +24,8 @@ troupe::cluster cluster_of_slots(const job_spec& job) {
   c.gpus[0].name = "slot";
   c.gpus[0].memory_gb = 1e6;
   c.settings.restart_s = 0;
+  // A slot is no second: nodes need not be asked every one how they are.
+  c.settings.heartbeat_s = 10;
   for (std::uint32_t s = 0; s < stages; ++s) {
     const auto d = s / each;
     if (d == c.datacenters.size()) {

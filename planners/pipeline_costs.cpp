@@ -94,6 +94,7 @@ stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu, std::uint32
   const bool last = stage + 1 == stages;
   if (job.slots)
     return {job.slots->forward, last ? 0 : job.slots->recompute, job.slots->backward, 0, 0, 0};
+  if (job.train && job.train->costs.size() == stages) return job.train->costs[stage];
   const cost_constants k;
   const auto p = part_of(job.model, stage, stages);
   stage_costs c;
@@ -102,8 +103,11 @@ stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu, std::uint32
   c.backward_s = k.backward * c.forward_s;
   // AdamW reads weight, gradient and two moments in fp32 and writes all but the gradient.
   if (gpu.memory_gbytes_s > 0) c.update_s = 28 * p.parameters / (gpu.memory_gbytes_s * 1e9);
-  c.activation_bytes = static_cast<std::uint64_t>(std::llround(rows * p.output_bytes));
-  c.gradient_bytes = static_cast<std::uint64_t>(std::llround(k.gradient_bytes * p.parameters));
+  // Half precision travels; of CPUs, single.
+  const double width = job.train && job.train->device == "cpu" ? 2 : 1;
+  c.activation_bytes = static_cast<std::uint64_t>(std::llround(rows * p.output_bytes * width));
+  c.gradient_bytes =
+      static_cast<std::uint64_t>(std::llround(k.gradient_bytes * p.parameters * width));
   return c;
 }
 
@@ -119,14 +123,30 @@ double bytes_of_stage(const job_spec& job, std::uint32_t stages, std::uint32_t r
   return most;
 }
 
-link wan_between(const cluster& c, std::uint32_t a, std::uint32_t b, std::uint32_t connections) {
-  for (const auto& w : c.wan) {
-    if (!(w.a == a && w.b == b) && !(w.a == b && w.b == a)) continue;
-    const double asked = connections > 0 ? connections * w.connection_gbps : w.node_gbps;
-    return {"wan", std::min(w.node_gbps, asked), w.rtt_ms * 1e3 / 2};
-  }
+namespace {
+
+const wan_link* named_link(const cluster& c, std::uint32_t a, std::uint32_t b) {
+  for (const auto& w : c.wan)
+    if ((w.a == a && w.b == b) || (w.a == b && w.b == a)) return &w;
+  return nullptr;
+}
+
+}  // namespace
+
+std::uint32_t connections_between(const cluster& c, std::uint32_t a, std::uint32_t b,
+                                  std::uint32_t wished) {
+  const auto* w = named_link(c, a, b);
+  if (wished > 0 || !w || w->connection_gbps <= 0) return std::max(wished, 1u);
+  return static_cast<std::uint32_t>(std::max(1.0, std::ceil(w->node_gbps / w->connection_gbps)));
+}
+
+link wan_between(const cluster& c, std::uint32_t a, std::uint32_t b, std::uint32_t wished) {
   const cost_constants k;
-  return {"wan", k.wan_gbps, k.wan_latency_us};
+  const auto* w = named_link(c, a, b);
+  if (!w) return {"wan", k.wan_gbps, k.wan_latency_us};
+  const double most =
+      w->connection_gbps > 0 ? connections_between(c, a, b, wished) * w->connection_gbps : 1e300;
+  return {"wan", std::min(w->node_gbps, most), w->rtt_ms * 1e3 / 2};
 }
 
 double communication_to_compute(const pipeline_costs& costs) {

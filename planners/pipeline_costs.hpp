@@ -25,7 +25,8 @@ batch_split split_batch(const job_spec& job, std::uint32_t stages, std::uint32_t
 gpu_type device_of(const job_spec& job, const gpu_type& gpu);
 
 /// Of one stage of a pipeline of `stages`, which has its share of layers_of_stages; the last one
-/// has the head besides and recomputes nothing. Half precision travels.
+/// has the head besides and recomputes nothing. What was measured (train.costs), if it is of as
+/// many stages. Half precision travels; of device cpu, single.
 stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu, std::uint32_t stage,
                            std::uint32_t stages, std::uint32_t rows);
 
@@ -36,7 +37,10 @@ double bytes_of_stage(const job_spec& job, std::uint32_t stages, std::uint32_t r
 
 /// Between two datacentres over so many connections of one pair of nodes; 0: as many as help. Where
 /// the cluster names no link, the cost model's.
-link wan_between(const cluster& c, std::uint32_t a, std::uint32_t b, std::uint32_t connections);
+link wan_between(const cluster& c, std::uint32_t a, std::uint32_t b, std::uint32_t wished);
+/// How many connections those are.
+std::uint32_t connections_between(const cluster& c, std::uint32_t a, std::uint32_t b,
+                                  std::uint32_t wished);
 
 /// The ratio C of what a WAN transfer and what a forward take.
 double communication_to_compute(const pipeline_costs& costs);
