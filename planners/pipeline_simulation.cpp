@@ -254,7 +254,21 @@ void append(pipeline_schedule& to, const pipeline_schedule& cell, std::uint32_t 
   to.most_held = std::max(to.most_held, cell.most_held);
 }
 
+void by_begin(pipeline_schedule& s) {
+  std::stable_sort(s.transfers.begin(), s.transfers.end(),
+                   [](const auto& a, const auto& b) { return a.begin < b.begin; });
+}
+
 }  // namespace
+
+pipeline_schedule repeat(const pipeline_schedule& cell, const pipeline_shape& shape,
+                         std::uint32_t pipelines_per_cell) {
+  pipeline_schedule result;
+  for (std::uint32_t p = 0; p < shape.pipelines; p += pipelines_per_cell) append(result, cell, p);
+  by_begin(result);
+  result.shape = shape;
+  return result;
+}
 
 pipeline_schedule play(const pipeline_shape& shape, const pipeline_rules& rules) {
   // Cells do not meet on the WAN, and those of the same size are alike.
@@ -268,8 +282,7 @@ pipeline_schedule play(const pipeline_shape& shape, const pipeline_rules& rules)
   }
   if (made < shape.pipelines)
     append(result, player{shape, shape.pipelines - made, rules}.run(), made);
-  std::stable_sort(result.transfers.begin(), result.transfers.end(),
-                   [](const auto& a, const auto& b) { return a.begin < b.begin; });
+  by_begin(result);
   result.shape = shape;
   result.shares_wan = rules.share_wan_in_time;
   return result;

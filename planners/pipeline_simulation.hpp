@@ -21,6 +21,10 @@ struct pipeline_rules {
   std::vector<std::vector<std::int32_t>> order;
 };
 
+/// A cell's schedule for all cells of a shape that they divide.
+pipeline_schedule repeat(const pipeline_schedule& cell, const pipeline_shape& shape,
+                         std::uint32_t pipelines_per_cell);
+
 /// Plays the pipelines through by message arrival: a stage does one thing at a time; its recompute
 /// ends no sooner than needed, hidden behind the gradient's arrival, and its backward follows at
 /// once; the last stage needs none. Ties go by stage, then by the rules.

@@ -2,6 +2,7 @@
 
 #include "actors/training_simulation.hpp"
 #include "harness/small_cluster.hpp"
+#include "planners/pipeline_schedule.hpp"
 
 using namespace troupe;
 using namespace troupe::actors;
@@ -68,6 +69,28 @@ TEST_CASE("sixty stages over five datacentres take the slots of an independent s
   CHECK(slots(sixty_stages(5, 2), "atlas-least-progress") == Approx(425).epsilon(1e-9));
   CHECK(slots(sixty_stages(5, 3), "varuna") == Approx(540).epsilon(1e-9));
   CHECK(slots(sixty_stages(5, 3), "atlas-least-progress") == Approx(429).epsilon(1e-9));
+}
+
+TEST_CASE("the graph runs a searched schedule in as many slots as the search says") {
+  int searched = 0;
+  for (std::uint32_t i = 0; i < 12; ++i) {
+    auto job = figure6();
+    job.pipeline.stages = 4 + i % 3;
+    job.pipeline.data_parallel = 2 + i / 6;
+    job.pipeline.microbatches = 4 + 2 * (i % 2);
+    job.pipeline.stages_per_datacenter = 1 + i % 2;
+    job.slots->wan = 2 + i % 4;
+    const auto& p = job.pipeline;
+    planners::pipeline_shape shape{
+        p.stages, p.data_parallel, p.microbatches, {}, 0, {}, {1, 1, 2, 0, job.slots->wan, 0}};
+    shape.stages_of_datacenter = planners::split_evenly(p.stages, p.stages_per_datacenter);
+    const auto best = planners::schedule_pipeline(shape, "best");
+    REQUIRE(best);
+    searched += best->made_by.ends_with("searched");
+    INFO(p.stages << " stages, " << p.data_parallel << " pipelines, " << best->made_by);
+    CHECK(slots(job, "best") == Approx(best->length).epsilon(1e-9));
+  }
+  CHECK(searched >= 4);
 }
 
 TEST_CASE("a training run is a function of its seed") {
