@@ -102,10 +102,10 @@ void print_two_stages(const model& m, const std::vector<std::uint32_t>& layers, 
       layers[0], layers[1], m.vocabulary);
   one.iterate(1);
   two.iterate(2);
-  for (const std::uint32_t count : {4u, 16u, 32u}) {
+  for (const std::uint32_t count : {4u, 16u, 64u}) {
     double alone = 1e9, both = 1e9, bound = 0;
-    // Half a minute a line is enough: a long iteration is a mean by itself.
-    for (int r = 0; r < rounds && r * count < 32; ++r) {
+    // A minute a line is enough: a long iteration is a mean by itself.
+    for (int r = 0; r < rounds && r * count < 48; ++r) {
       const auto a = one.iterate(count), b = two.iterate(count);
       alone = std::min(alone, a.wall_s);
       if (b.wall_s >= both) continue;
