@@ -333,8 +333,10 @@ void stage_state::note(std::uint8_t what, std::uint32_t microbatch, double took_
   doing_.tasks.push_back({what, microbatch, now - took_s, now});
 }
 
-/// A tensor has come from another datacentre.
+/// A tensor has come from another datacentre, over a hop. A tied embedding's gradient crosses none:
+/// it goes between the first stage and the last.
 void stage_state::note_way(const tensor& t) {
+  if (t.what != tensor::kind::activation && t.what != tensor::kind::gradient) return;
   const double now = o_.via.now_s(), took_s = now - t.sent_s;
   way_s_ = way_s_ > 0 ? std::min(way_s_, took_s) : took_s;
   if (o_.setup.trace)

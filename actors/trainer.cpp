@@ -255,7 +255,7 @@ void trainer_state::end_if_over() {
   if (keeps && saved_ < total()) return;
   if (const auto& file = o_.order.spec.train ? o_.order.spec.train->timeline : std::string{};
       !file.empty())
-    if (auto ok = trace_.write(file, *o_.cluster, plan_); !ok) news(ok.error().text);
+    if (auto ok = trace_.write(file, *o_.cluster, plan_, o_.order.spec); !ok) news(ok.error().text);
   finish(part_report::state::succeeded, {});
 }
 

@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 
 #include "actors/training_simulation.hpp"
+#include "cli/iteration_picture.hpp"
 #include "cli/local_cluster.hpp"
 #include "cli/remote.hpp"
 #include "cli/training_result.hpp"
@@ -35,6 +37,11 @@ class train_verb final : public verb {
         ->check(CLI::IsMember({"sim", "cpu", "cuda"}));
     app.add_option("--iterations", iterations_, "How many, in place of the job's");
     app.add_option("--timeline", timeline_, "A file for the last iteration's times, for Perfetto");
+    app.add_option("--picture", picture_, "A page that shows the last iteration: a row a GPU");
+    app.add_option("--against", against_, "Run it under this schedule too, and show both")
+        ->check(
+            CLI::IsMember(std::vector<std::string>{schedule_names.begin(), schedule_names.end()}))
+        ->needs("--picture");
     app.add_option("--profile", profile_,
                    "Stages' times for simulated devices: what an earlier run printed with --json");
     app.add_option("--policy", policy_, "Who decides where it runs")->capture_default_str();
@@ -51,16 +58,26 @@ class train_verb final : public verb {
     if (auto ok = adjust(*job); !ok) return out.bad(ok.error());
     if (!planners::make_policy(policy_))
       return out.bad(fmt::format("there is no policy '{}'", policy_));
-    training_result result;
-    result.world = world_;
-    result.job = *job;
-    const auto ok = world_ == "virtual" ? in_virtual_time(result, out)
-                    : world_ == "local" ? on_this_machine(result, out)
-                                        : on_the_cluster(result, out);
-    if (!ok) return bad_file_ ? out.bad(ok.error()) : out.no(ok.error().text);
-    out.document(document_of(result));
-    out.text(text_of(result));
+    std::vector<training_result> results;
+    for (const auto& schedule : schedules(*job)) {
+      auto& r = results.emplace_back();
+      r.world = world_;
+      r.job = *job;
+      r.job.train->schedule = schedule;
+      if (!picture_.empty() && (timeline_.empty() || results.size() > 1))
+        r.job.train->timeline = hidden_timeline(results.size());
+      const auto ok = train(r, out);
+      if (!ok) return bad_file_ ? out.bad(ok.error()) : out.no(ok.error().text);
+    }
+    const auto drawn = draw(results);
+    auto d = document_of(results.front());
+    if (results.size() > 1) d["against"] = document_of(results.back());
+    if (!picture_.empty()) d["picture"] = drawn ? json(picture_) : json();
+    out.document(d);
+    for (const auto& r : results) out.text(text_of(r));
     if (!timeline_.empty()) out.line("{}: open it in Perfetto (ui.perfetto.dev)", timeline_);
+    if (!drawn) return out.no(drawn.error().text);
+    if (!picture_.empty()) out.line("{}: open it in a browser", picture_);
     return exit_done;
   }
 
@@ -85,6 +102,43 @@ class train_verb final : public verb {
       if (!costs) return tl::unexpected<reason>(costs.error());
       t.costs = std::move(*costs);
     }
+    return {};
+  }
+
+  /// To run one after the other: what the job says, and what to compare it with.
+  std::vector<std::string> schedules(const job_spec& job) const {
+    std::vector<std::string> all{job.train->schedule};
+    if (!against_.empty()) all.push_back(against_);
+    return all;
+  }
+
+  expected<void> train(training_result& r, output& out) {
+    return world_ == "virtual" ? in_virtual_time(r, out)
+           : world_ == "local" ? on_this_machine(r, out)
+                               : on_the_cluster(r, out);
+  }
+
+  /// Where a run's times go if only the picture wants them.
+  std::string hidden_timeline(std::size_t run) const {
+    return fs::absolute(fmt::format("{}.run{}.json", picture_, run)).string();
+  }
+
+  expected<void> draw(const std::vector<training_result>& results) const {
+    if (picture_.empty()) return {};
+    std::vector<picture_of_iteration> drawn;
+    for (const auto& r : results) {
+      const auto& file = r.job.train->timeline;
+      auto loaded = load_timeline(file);
+      if (!loaded) return tl::unexpected<reason>(loaded.error());
+      drawn.push_back(std::move(*loaded));
+      if (timeline_.empty() || drawn.size() > 1) fs::remove(file);
+    }
+    std::ofstream page{picture_};
+    page << iteration_picture(drawn);
+    page.close();
+    if (!page)
+      return refuse(reason::kind::invalid,
+                    fmt::format("{}: the picture cannot be written", picture_));
     return {};
   }
 
@@ -172,8 +226,8 @@ class train_verb final : public verb {
     return i.iteration;
   }
 
-  std::string file_, cluster_, world_ = "virtual", schedule_, device_, timeline_, profile_, faults_,
-                               policy_ = "frenzy";
+  std::string file_, cluster_, world_ = "virtual", schedule_, device_, timeline_, picture_,
+                               against_, profile_, faults_, policy_ = "frenzy";
   std::uint64_t iterations_ = 0, seed_ = 1;
   bool bad_file_ = false;
   remote remote_;
