@@ -33,6 +33,8 @@ void stage_state::start(stage_actor::pointer self, stage_options o) {
         o_.setup.costs, o_.slowdown, [this](double s, std::function<void()> what) {
           self_->delayed_send(stage_actor{self_}, nanoseconds_of(s), call_now{std::move(what)});
         });
+  tied_bytes_ = o_.setup.costs.tied_bytes;
+  own_bytes_ = o_.setup.costs.gradient_bytes - std::min(o_.setup.costs.gradient_bytes, tied_bytes_);
   iteration_ = saved_ = o_.setup.first_iteration;
   clear(inbox_of(iteration_), iteration_);
   clear(inbox_of(iteration_ + 1), iteration_ + 1);
@@ -94,7 +96,7 @@ void stage_state::receive(const tensor& t, const payload& body) {
     case tensor::kind::tied_part:
     case tensor::kind::tied_sum:
       box.tied = body;
-      if (phase_ == phase::exchange) share_tied();
+      if (phase_ == phase::exchange) look_at_exchange();
       return;
   }
   advance();
@@ -178,7 +180,7 @@ void stage_state::end_step(const stage_step& s, gpu::outcome o) {
 // -- the end of an iteration
 
 void stage_state::begin_gradients() {
-  const bool alone = o_.setup.pipelines == 1 && (o_.setup.stages == 1 || !has_tied());
+  const bool alone = o_.setup.pipelines == 1 && !tied_to_another();
   if (alone || (simulated_ && o_.setup.costs.gradient_bytes == 0)) {
     own_ = tied_ = {};
     return update();
@@ -189,47 +191,58 @@ void stage_state::begin_gradients() {
   submit(std::move(o));
 }
 
+/// A tied embedding's two sums meet in the first stage before the pipelines' do, as they do where
+/// one stage has both: so the order of the sums is the same however many stages there are.
 void stage_state::exchange(gpu::outcome o) {
   phase_ = phase::exchange;
   exchange_began_s_ = o_.via.now_s();
-  own_ = o.out.empty() ? payload{} : std::move(o.out[0]);
-  tied_ = o.out.size() > 1 ? std::move(o.out[1]) : payload{};
-  own_bytes_ = own_.bytes().size();
-  const auto bytes = simulated_ ? o_.setup.costs.gradient_bytes : own_bytes_ + tied_.bytes().size();
-  if (o_.setup.pipelines > 1) send_parcels(current().exchange.begin(joined(own_, tied_), bytes));
+  if (!simulated_) {
+    own_ = std::move(o.out[0]), tied_ = std::move(o.out[1]);
+    own_bytes_ = own_.bytes().size(), tied_bytes_ = tied_.bytes().size();
+  }
+  if (tied_to_another() && last()) send_tied(tensor::kind::tied_part, 0);
   look_at_exchange();
 }
 
 void stage_state::look_at_exchange() {
-  if (o_.setup.pipelines > 1) {
-    if (!current().exchange.complete()) return;
-    const auto sum = current().exchange.result();
-    own_ = slice(sum, 0, own_bytes_);
-    tied_ = slice(sum, own_bytes_, sum.bytes().size() - std::min(sum.bytes().size(), own_bytes_));
-  }
-  summed_ = true;
-  share_tied();
-}
-
-/// A tied embedding's two sums: the last stage's goes to the first, which adds it and sends it
-/// back.
-void stage_state::share_tied() {
-  if (!summed_) return;
-  auto& box = current();
-  if (has_tied() && o_.setup.stages > 1 && (first() || last())) {
-    const auto& me = o_.setup.name;
-    const auto other = first() ? o_.setup.stages - 1 : 0;
-    if (last() && !std::exchange(tied_sent_, true))
-      send(tensor::kind::tied_part, me.pipeline, other, 0, tied_, tied_.bytes().size(),
-           o_.setup.tied);
-    if (!box.tied) return;
-    tied_ = first() ? sum_of(tied_, *box.tied) : *box.tied;
-    if (first())
-      send(tensor::kind::tied_sum, me.pipeline, other, 0, tied_, tied_.bytes().size(),
-           o_.setup.tied);
+  if (!begun_ && !begin_sum()) return;
+  if (!summed_ && !take_sum()) return;
+  if (tied_to_another() && last()) {
+    if (!current().tied) return;
+    tied_ = *current().tied;
   }
   note(reduce_task, 0, o_.via.now_s() - exchange_began_s_);
   update();
+}
+
+/// Sends this pipeline's part to the peers, once it is whole.
+bool stage_state::begin_sum() {
+  if (tied_to_another() && first()) {
+    if (!current().tied) return false;
+    tied_ = sum_of(tied_, *current().tied);
+  }
+  const bool tied_too = !tied_to_another() || first();
+  if (o_.setup.pipelines > 1)
+    send_parcels(current().exchange.begin(tied_too ? joined(own_, tied_) : own_,
+                                          own_bytes_ + (tied_too ? tied_bytes_ : 0)));
+  return begun_ = true;
+}
+
+bool stage_state::take_sum() {
+  if (o_.setup.pipelines > 1) {
+    if (!current().exchange.complete()) return false;
+    const auto sum = current().exchange.result();
+    if (!simulated_) {
+      own_ = slice(sum, 0, own_bytes_);
+      tied_ = slice(sum, own_bytes_, sum.bytes().size() - own_bytes_);
+    }
+  }
+  if (tied_to_another() && first()) send_tied(tensor::kind::tied_sum, o_.setup.stages - 1);
+  return summed_ = true;
+}
+
+void stage_state::send_tied(tensor::kind what, std::uint32_t to_stage) {
+  send(what, o_.setup.name.pipeline, to_stage, 0, tied_, tied_bytes_, o_.setup.tied);
 }
 
 void stage_state::update() {
@@ -250,11 +263,11 @@ void stage_state::end_iteration(const gpu::outcome& o) {
   r.end_s = o_.via.now_s();
   for (std::size_t i = 0; i < 3; ++i) r.busy_s += took_[i].first;
   const auto mean = [](const auto& t) { return t.second == 0 ? 0 : t.first / t.second; };
-  r.measured = {mean(took_[0]), mean(took_[1]),    mean(took_[2]), mean(took_[3]),
-                way_s_,         activation_bytes_, own_bytes_};
+  r.measured = {mean(took_[0]), mean(took_[1]),    mean(took_[2]),           mean(took_[3]),
+                way_s_,         activation_bytes_, own_bytes_ + tied_bytes_, tied_bytes_};
   clear(current(), iteration_ + 2);
   ++iteration_;
-  summed_ = tied_sent_ = false;
+  begun_ = summed_ = false;
   const auto& how = o_.setup.how;
   const bool due =
       iteration_ % std::max(1U, how.checkpoint_every) == 0 || iteration_ == o_.setup.iterations;

@@ -61,7 +61,9 @@ class stage_state {
   void begin_gradients();
   void exchange(gpu::outcome o);
   void look_at_exchange();
-  void share_tied();
+  bool begin_sum();
+  bool take_sum();
+  void send_tied(tensor::kind what, std::uint32_t to_stage);
   void update();
   void end_iteration(const gpu::outcome& o);
   void saved();
@@ -82,7 +84,10 @@ class stage_state {
   void clear(inbox& box, std::uint64_t iteration);
   bool first() const { return o_.setup.name.stage == 0; }
   bool last() const { return o_.setup.name.stage + 1 == o_.setup.stages; }
-  bool has_tied() const { return o_.setup.model.tied_head && (first() || last()); }
+  /// Is its embedding the head of another stage, or the other way round?
+  bool tied_to_another() const {
+    return o_.setup.model.tied_head && o_.setup.stages > 1 && first() != last();
+  }
 
   stage_actor::pointer self_ = nullptr;
   stage_options o_;
@@ -96,9 +101,9 @@ class stage_state {
   std::vector<bool> recomputes_;  // by micro-batch
   std::array<inbox, 2> inboxes_;  // this iteration's and the next one's
   payload own_, tied_;            // sums of gradients
-  std::uint64_t own_bytes_ = 0, activation_bytes_ = 0;
+  std::uint64_t own_bytes_ = 0, tied_bytes_ = 0, activation_bytes_ = 0;
   double exchange_began_s_ = 0;
-  bool summed_ = false, tied_sent_ = false;
+  bool begun_ = false, summed_ = false;
   stage_report doing_;                                      // the present iteration
   std::array<std::pair<double, std::uint32_t>, 4> took_{};  // forward, recompute, backward, update
   double loss_sum_ = 0, way_s_ = 0;

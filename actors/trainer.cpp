@@ -165,6 +165,7 @@ stage_costs trainer_state::slowest_of_stage(std::uint32_t stage) const {
     result.wan_s = std::max(result.wan_s, m.wan_s);
     result.activation_bytes = std::max(result.activation_bytes, m.activation_bytes);
     result.gradient_bytes = std::max(result.gradient_bytes, m.gradient_bytes);
+    result.tied_bytes = std::max(result.tied_bytes, m.tied_bytes);
   }
   return result;
 }

@@ -40,7 +40,8 @@ json costs_document(const stage_costs& k) {
           {"backward_s", k.backward_s},
           {"update_s", k.update_s},
           {"activation_bytes", k.activation_bytes},
-          {"gradient_bytes", k.gradient_bytes}};
+          {"gradient_bytes", k.gradient_bytes},
+          {"tied_bytes", k.tied_bytes}};
 }
 
 }  // namespace
@@ -144,6 +145,7 @@ expected<std::vector<stage_costs>> load_costs(const std::string& file) {
       return no("a stage lacks one of its costs");
     k.activation_bytes = static_cast<std::uint64_t>(activation);
     k.gradient_bytes = static_cast<std::uint64_t>(gradient);
+    k.tied_bytes = static_cast<std::uint64_t>(number("tied_bytes"));
     result.push_back(k);
   }
   return result;

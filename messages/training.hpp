@@ -20,11 +20,12 @@ struct stage_costs {
   double forward_s = 0, recompute_s = 0, backward_s = 0, update_s = 0;
   double wan_s = 0;  // the quickest tensor's way here from another datacentre
   std::uint64_t activation_bytes = 0, gradient_bytes = 0;  // a micro-batch's; all parameters'
+  std::uint64_t tied_bytes = 0;  // of these, an embedding that another stage has as its head
 
   static constexpr auto fields() {
     using t = stage_costs;
-    return std::tuple{&t::forward_s, &t::recompute_s,      &t::backward_s,    &t::update_s,
-                      &t::wan_s,     &t::activation_bytes, &t::gradient_bytes};
+    return std::tuple{&t::forward_s, &t::recompute_s,      &t::backward_s,     &t::update_s,
+                      &t::wan_s,     &t::activation_bytes, &t::gradient_bytes, &t::tied_bytes};
   }
   bool operator==(const stage_costs&) const = default;
 };

@@ -108,6 +108,9 @@ stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu, std::uint32
   c.activation_bytes = static_cast<std::uint64_t>(std::llround(rows * p.output_bytes * width));
   c.gradient_bytes =
       static_cast<std::uint64_t>(std::llround(k.gradient_bytes * p.parameters * width));
+  if (job.model.tied_head && stages > 1 && (stage == 0 || last))
+    c.tied_bytes = static_cast<std::uint64_t>(std::llround(
+        k.gradient_bytes * double{1} * job.model.vocabulary * job.model.hidden * width));
   return c;
 }
 

@@ -1,104 +1,15 @@
-#include <fmt/format.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <catch2/catch.hpp>
-#include <filesystem>
 #include <fstream>
-#include <functional>
 #include <map>
 
 #include "actors/ledger.hpp"
-#include "actors/real_host.hpp"
-#include "cli/local_cluster.hpp"
-#include "configs/load.hpp"
-#include "runtime/pause.hpp"
+#include "processes/fixture.hpp"
 #include "runtime/process.hpp"
 #include "runtime/sqlite_journal.hpp"
-#include "runtime/stopwatch.hpp"
 
 // Real processes, real sockets, real signals. Every wait is for a condition, with a generous limit.
 
-namespace fs = std::filesystem;
 using namespace troupe;
-
-namespace {
-
-constexpr double long_s = 90;
-
-fs::path shipped(const char* file) {
-  return fs::path{TROUPE_SOURCE_DIR} / "configs" / file;
-}
-
-/// A cluster of its own directory, and a client of it.
-class fixture {
- public:
-  explicit fixture(const char* name)
-      : state{fs::temp_directory_path() / fmt::format("troupe-{}-{}", name, getpid())} {
-    fs::remove_all(state);
-    cli::local_cluster_options o;
-    o.cluster_file = shipped("clusters/demo.yaml").string();
-    o.state = state.string();
-    o.program = TROUPE_PROGRAM;
-    auto started = cli::local_cluster::start(o);
-    REQUIRE(started);
-    cluster = std::move(*started);
-    actors::real_host_options c;
-    c.upstream = cluster->controller_address();
-    auto connected = actors::real_host::client(c, long_s);
-    REQUIRE(connected);
-    client = std::move(*connected);
-  }
-  ~fixture() {
-    client.reset();
-    cluster.reset();
-    fs::remove_all(state);
-  }
-
-  query_reply jobs() {
-    auto reply = client->ask(query_jobs{0, 0}, long_s).reply;
-    REQUIRE(reply);
-    return std::get<query_reply>(reply->first);
-  }
-
-  bool wait_until(const std::function<bool(const query_reply&)>& holds) {
-    const runtime::stopwatch waited;
-    while (waited.s() < long_s) {
-      if (holds(jobs())) return true;
-      runtime::pause(0.1);
-    }
-    return false;
-  }
-
-  bool wait_for_nodes() {
-    return wait_until([](const query_reply& r) {
-      return std::all_of(r.nodes.begin(), r.nodes.end(), [](const auto& n) { return n.present; });
-    });
-  }
-
-  job_id submit(const std::string& name, const std::string& script) {
-    job_spec spec;
-    auto m = configs::load_model(shipped("models/bert-large.yaml"));
-    REQUIRE(m);
-    spec.model = *m;
-    spec.name = name;
-    spec.global_batch = 4;
-    spec.command = {"sh", "-c", script};
-    auto reply = client->ask(submit_job{0, spec}, long_s).reply;
-    REQUIRE(reply);
-    return std::get<submit_reply>(reply->first).job;
-  }
-
-  fs::path state;
-  std::unique_ptr<cli::local_cluster> cluster;
-  std::unique_ptr<actors::real_host> client;
-};
-
-bool all_final(const query_reply& r) {
-  return std::all_of(r.jobs.begin(), r.jobs.end(), [](const auto& j) { return is_final(j.state); });
-}
-
-}  // namespace
+using namespace troupe::test;
 
 TEST_CASE(
     "SIGKILL of a node, of a gateway and of the controller, and a restart of each, lose nothing") {

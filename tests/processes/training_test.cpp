@@ -1,0 +1,125 @@
+#include "processes/fixture.hpp"
+
+// Training in real processes, over an emulated WAN: what is killed, and what goes on.
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+job_spec two_stages(const fixture& f, std::uint64_t iterations) {
+  auto job = configs::load_job(shipped("jobs/train-two-stages.yaml").string());
+  REQUIRE(job);
+  job->iterations = iterations;
+  job->train->checkpoint = (f.state / "checkpoint").string();
+  job->train->checkpoint_every = 5;
+  job->pipeline.stages_per_datacenter = 1;
+  return *job;
+}
+
+training_report how(fixture& f, job_id job) {
+  auto reply = f.client->ask(query_training{0, job}, long_s).reply;
+  REQUIRE(reply);
+  return std::get<training_reply>(reply->first).report;
+}
+
+std::uint64_t iterations(fixture& f, job_id job) {
+  const auto r = how(f, job);
+  return r.iterations.empty() ? 0 : r.iterations.back().iteration;
+}
+
+/// Runs to its end.
+training_report trained(fixture& f, const job_spec& job) {
+  const auto id = f.submit(job);
+  REQUIRE(f.wait_until(all_final));
+  for (const auto& j : f.jobs().jobs) {
+    INFO(j.name << ": " << j.detail);
+    REQUIRE(j.state == job_state::finished);
+  }
+  return how(f, id);
+}
+
+/// The same losses and gradients, bit for bit, from iteration `first` on.
+void check_same_curve(const training_report& a, const training_report& b, std::uint64_t first = 1) {
+  REQUIRE(a.iterations.size() == b.iterations.size());
+  for (std::size_t i = 0; i < a.iterations.size(); ++i) {
+    CHECK(a.iterations[i].iteration == i + 1);
+    if (i + 1 < first) continue;
+    INFO("iteration " << i + 1);
+    CHECK(a.iterations[i].loss == b.iterations[i].loss);
+    CHECK(a.iterations[i].gradient_norm == b.iterations[i].gradient_norm);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("SIGKILL of a stage's process: training goes on from the checkpoint, on the same curve") {
+  fixture f{"stage-killed", "clusters/three-sites.yaml"};
+  REQUIRE(f.wait_for_nodes());
+  auto job = two_stages(f, 24);
+  job.train->checkpoint.clear();
+  const auto undisturbed = trained(f, job);
+
+  job = two_stages(f, 24);
+  const auto id = f.submit(job);
+  REQUIRE(f.wait_until([&](const auto&) { return iterations(f, id) >= 7; }));
+  const auto jobs = f.jobs();
+  const auto victim = jobs.nodes[jobs.jobs.back().where.back().node].name;
+  f.cluster->kill(victim);  // and never comes back: another node takes its place
+  REQUIRE(f.wait_until(all_final));
+  const auto after = how(f, id);
+  CHECK(f.jobs().jobs.back().state == job_state::finished);
+  CHECK(f.jobs().jobs.back().attempts == 2);
+  check_same_curve(undisturbed, after);
+  CHECK(std::any_of(after.news.begin(), after.news.end(), [](const auto& n) {
+    return n.find("goes on after iteration") != std::string::npos;
+  }));
+}
+
+TEST_CASE("a checkpoint of two stages goes on as three and as one, on the same curve") {
+  fixture f{"restaged", "clusters/three-sites.yaml"};
+  REQUIRE(f.wait_for_nodes());
+  auto job = two_stages(f, 15);
+  job.train->checkpoint.clear();
+  const auto undisturbed = trained(f, job);
+  trained(f, two_stages(f, 5));
+  job = two_stages(f, 10);
+  job.pipeline.stages = 3;
+  const auto three = trained(f, job);
+  REQUIRE(three.iterations.size() == 5);
+  job = two_stages(f, 15);
+  job.pipeline.stages = 1;
+  const auto one = trained(f, job);
+  REQUIRE(one.iterations.size() == 5);
+  for (std::size_t i = 0; i < 5; ++i) {
+    CHECK(three.iterations[i].loss == undisturbed.iterations[5 + i].loss);
+    CHECK(three.iterations[i].gradient_norm == undisturbed.iterations[5 + i].gradient_norm);
+    CHECK(one.iterations[i].loss == undisturbed.iterations[10 + i].loss);
+    CHECK(one.iterations[i].gradient_norm == undisturbed.iterations[10 + i].gradient_norm);
+  }
+}
+
+TEST_CASE("two pipelines of three stages learn the same under every schedule, and as one stage") {
+  fixture f{"schedules", "clusters/three-sites.yaml"};
+  REQUIRE(f.wait_for_nodes());
+  auto job = two_stages(f, 4);
+  job.train->checkpoint.clear();
+  job.pipeline.stages = 1;
+  const auto one = trained(f, job);
+  job.pipeline.data_parallel = 2;
+  job.pipeline.microbatches = 2;
+  const auto two = trained(f, job);
+  job.pipeline.stages = 3;
+  for (const auto* schedule : {"gpipe", "megatron", "varuna", "atlas", "best"}) {
+    INFO(schedule);
+    job.train->schedule = schedule;
+    const auto six = trained(f, job);
+    check_same_curve(two, six);
+    for (std::size_t i = 0; i < one.iterations.size(); ++i) {
+      // Two pipelines' sums are sums of sums: the same but for rounding.
+      CHECK(six.iterations[i].loss == Approx(one.iterations[i].loss).epsilon(1e-5));
+      CHECK(six.iterations[i].gradient_norm ==
+            Approx(one.iterations[i].gradient_norm).epsilon(1e-4));
+    }
+  }
+}
