@@ -44,6 +44,9 @@ expected<picture_of_iteration> load_timeline(const std::string& file);
 /// so.
 std::string iteration_picture(const std::vector<picture_of_iteration>& iterations);
 
+/// The page of these timelines, as a file.
+expected<void> draw_iterations(const std::vector<std::string>& timelines, const std::string& page);
+
 inline constexpr std::size_t most_picture_rows = 240;
 
 }  // namespace troupe::cli

@@ -4,6 +4,7 @@
 
 #include "cli/iteration_picture.hpp"
 #include "cli/output.hpp"
+#include "configs/trace.hpp"
 
 namespace troupe::cli {
 
@@ -101,6 +102,16 @@ expected<picture_of_iteration> load_timeline(const std::string& file) {
   }
   for (auto& row : p.rows) std::ranges::stable_sort(row.spans, {}, &picture_span::begin);
   return p;
+}
+
+expected<void> draw_iterations(const std::vector<std::string>& timelines, const std::string& page) {
+  std::vector<picture_of_iteration> drawn;
+  for (const auto& file : timelines) {
+    auto loaded = load_timeline(file);
+    if (!loaded) return tl::unexpected<reason>(loaded.error());
+    drawn.push_back(std::move(*loaded));
+  }
+  return configs::save_text(page, iteration_picture(drawn));
 }
 
 }  // namespace troupe::cli

@@ -3,6 +3,7 @@
 
 #include "actors/real_host.hpp"
 #include "cli/comparison.hpp"
+#include "cli/demo_training.hpp"
 #include "cli/local_cluster.hpp"
 #include "cli/remote.hpp"
 #include "cli/verb.hpp"
@@ -21,7 +22,8 @@ constexpr double answer_s = 10;     // patience with the controller
 constexpr double jobs_end_s = 90;   // patience with all jobs
 constexpr double kill_after_s = 2;  // into the victim's run
 
-/// The main job: a cluster of processes, six jobs, a node that dies; then a day of a real trace.
+/// A cluster of processes, six jobs, a node that dies; then a day of a real trace; then a training
+/// over three datacentres.
 class demo_verb final : public verb {
  public:
   void options(CLI::App& app) override {
@@ -34,13 +36,17 @@ class demo_verb final : public verb {
     if (auto ok = run_jobs(out, configs); !ok) return out.no(ok.error().text);
     cluster_.reset();
     if (auto ok = replay_day(out, configs); !ok) return out.no(ok.error().text);
+    const auto training = demo_training(out, configs, out_directory_);
+    if (!training) return out.no(training.error().text);
     out.line(
-        "\nFiles to open: {0}/philly-day/usage.html, {0}/philly-day/result.json, {0}/logs/, "
+        "\nFiles to open: {0}/training.html (an iteration of each), {0}/philly-day/usage.html, "
+        "{0}/philly-day/result.json,\n{0}/training-atlas.json (for Perfetto), {0}/logs/, "
         "{0}/cluster/output/",
         out_directory_);
     out.document({{"jobs", jobs_},
                   {"killed", victim_},
                   {"simulation", simulation_},
+                  {"training", *training},
                   {"out", out_directory_}});
     return exit_done;
   }

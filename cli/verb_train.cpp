@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 
 #include "actors/training_simulation.hpp"
+#include "cli/follow_training.hpp"
 #include "cli/iteration_picture.hpp"
 #include "cli/local_cluster.hpp"
 #include "cli/remote.hpp"
@@ -11,7 +11,6 @@
 #include "configs/load.hpp"
 #include "messages/schedules.hpp"
 #include "planners/policy.hpp"
-#include "runtime/pause.hpp"
 #include "runtime/stopwatch.hpp"
 
 namespace troupe::cli {
@@ -125,21 +124,11 @@ class train_verb final : public verb {
 
   expected<void> draw(const std::vector<training_result>& results) const {
     if (picture_.empty()) return {};
-    std::vector<picture_of_iteration> drawn;
-    for (const auto& r : results) {
-      const auto& file = r.job.train->timeline;
-      auto loaded = load_timeline(file);
-      if (!loaded) return tl::unexpected<reason>(loaded.error());
-      drawn.push_back(std::move(*loaded));
-      if (timeline_.empty() || drawn.size() > 1) fs::remove(file);
-    }
-    std::ofstream page{picture_};
-    page << iteration_picture(drawn);
-    page.close();
-    if (!page)
-      return refuse(reason::kind::invalid,
-                    fmt::format("{}: the picture cannot be written", picture_));
-    return {};
+    std::vector<std::string> files;
+    for (const auto& r : results) files.push_back(r.job.train->timeline);
+    auto ok = draw_iterations(files, picture_);
+    for (std::size_t i = timeline_.empty() ? 0 : 1; i < files.size(); ++i) fs::remove(files[i]);
+    return ok;
   }
 
   template <class T>
@@ -191,29 +180,15 @@ class train_verb final : public verb {
     return on_the_cluster(r, out);
   }
 
-  /// Hands the job in, and follows it until it has ended.
   expected<void> on_the_cluster(training_result& r, output& out) {
     const runtime::stopwatch watch;
-    const auto accepted = remote_.ask<submit_reply>(submit_job{0, r.job});
-    if (!accepted) return tl::unexpected<reason>(accepted.error());
-    if (accepted->job == 0) return tl::unexpected<reason>(accepted->why);
     std::uint64_t shown = 0;
-    for (;;) {
-      const auto how = remote_.ask<training_reply>(query_training{0, accepted->job});
-      if (!how) return tl::unexpected<reason>(how.error());
-      if (how->why.text.empty()) shown = show(out, how->report, shown);
-      const auto jobs = remote_.ask<query_reply>(query_jobs{0, accepted->job});
-      if (!jobs) return tl::unexpected<reason>(jobs.error());
-      const auto& j = jobs->jobs.front();
-      if (is_final(j.state)) {
-        r.report = how->report;
-        r.wall_s = watch.s();
-        if (j.state == job_state::finished) return {};
-        return refuse(reason::kind::invalid,
-                      fmt::format("job {} has {}: {}", j.job, to_string(j.state), j.detail));
-      }
-      runtime::pause(0.2);
-    }
+    auto report =
+        follow_training(remote_, r.job, [&](const auto& now) { shown = show(out, now, shown); });
+    if (!report) return tl::unexpected<reason>(report.error());
+    r.report = std::move(*report);
+    r.wall_s = watch.s();
+    return {};
   }
 
   /// The newest iteration, on a terminal.

@@ -1,0 +1,29 @@
+#include "cli/follow_training.hpp"
+
+#include "runtime/pause.hpp"
+
+namespace troupe::cli {
+
+expected<training_report> follow_training(
+    remote& cluster, const job_spec& job,
+    const std::function<void(const training_report&)>& progress) {
+  const auto accepted = cluster.ask<submit_reply>(submit_job{0, job});
+  if (!accepted) return tl::unexpected<reason>(accepted.error());
+  if (accepted->job == 0) return tl::unexpected<reason>(accepted->why);
+  for (;;) {
+    // Asked for first: what is known once the job has ended is known of all of it.
+    const auto jobs = cluster.ask<query_reply>(query_jobs{0, accepted->job});
+    if (!jobs) return tl::unexpected<reason>(jobs.error());
+    const auto how = cluster.ask<training_reply>(query_training{0, accepted->job});
+    if (!how) return tl::unexpected<reason>(how.error());
+    if (progress && how->why.text.empty()) progress(how->report);
+    const auto& j = jobs->jobs.front();
+    if (j.state == job_state::finished) return how->report;
+    if (is_final(j.state))
+      return refuse(reason::kind::invalid,
+                    fmt::format("job {} has {}: {}", j.job, to_string(j.state), j.detail));
+    runtime::pause(0.2);
+  }
+}
+
+}  // namespace troupe::cli
