@@ -50,6 +50,12 @@ void stage_state::clear(inbox& box, std::uint64_t iteration) {
 }
 
 void stage_state::load() {
+  if (simulated_ && o_.start_s > 0) {
+    busy_ = true;
+    self_->delayed_send(stage_actor{self_}, nanoseconds_of(o_.start_s * o_.slowdown),
+                        call_now{[this] { finished(gpu::outcome{}); }});
+    return;
+  }
   if (iteration_ == 0 || simulated_) {
     phase_ = phase::steps;
     begin_iteration();

@@ -25,9 +25,9 @@ struct stage_options {
   stage_setup setup;
   address trainer = 0;
   courier via;
-  /// Null: a simulated one, `slowdown` times as slow as the costs say.
+  /// Null: a simulated one, `slowdown` times as slow as the costs say, there after start_s.
   std::shared_ptr<gpu::stage_device> device;
-  double slowdown = 1;
+  double slowdown = 1, start_s = 0;
   token_feed tokens;  // of a real device's first and last stage
 };
 

@@ -99,6 +99,7 @@ void training_host::set_up(address trainer, stage_setup s) {
   o.trainer = trainer;
   o.via = courier{host_, node_actor{self_}};
   o.slowdown = p->slowdown;
+  o.start_s = p->order.start_s;
   if (s.backend != "sim") {
     auto made = make_backend(s);
     if (!made) {
