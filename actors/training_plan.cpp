@@ -136,6 +136,15 @@ planners::pipeline_costs slowest(const training_plan& plan,
   return c;
 }
 
+/// What each stage takes, if all of it is known.
+std::vector<planners::step_costs> by_stage(const std::vector<stage_costs>& all) {
+  std::vector<planners::step_costs> out;
+  for (const auto& k : all) out.push_back({k.forward_s, k.recompute_s, k.backward_s});
+  const bool known =
+      std::ranges::all_of(out, [](const auto& k) { return k.forward > 0 && k.backward > 0; });
+  return known ? out : std::vector<planners::step_costs>{};
+}
+
 void share_wan(training_plan& plan) {
   const auto cell = plan.shape.pipelines_per_cell();
   for (auto& s : plan.stages)
@@ -157,6 +166,7 @@ expected<training_plan> plan_training(const cluster& c, lease_id lease, const tr
 
 expected<training_plan> replan_training(training_plan plan, const std::vector<stage_costs>& costs) {
   plan.shape.costs = slowest(plan, costs);
+  plan.shape.by_stage = by_stage(costs);
   auto made = planners::schedule_pipeline(plan.shape, plan.schedule_name);
   if (!made) return tl::unexpected<reason>(made.error());
   plan.schedule = std::move(*made);

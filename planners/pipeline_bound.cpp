@@ -15,17 +15,17 @@ struct ways {
 };
 
 ways ways_of(const pipeline_shape& s, const std::vector<double>& crossing) {
-  const auto& c = s.costs;
   ways w;
   w.there.resize(s.stages);
   w.beyond.resize(s.stages);
   w.back.resize(s.stages);
   for (std::uint32_t i = 1; i < s.stages; ++i) {
-    w.there[i] = w.there[i - 1] + c.forward + crossing[i - 1];
-    w.back[i] = w.back[i - 1] + crossing[i - 1] + c.backward;
+    const auto before = s.at(i - 1);
+    w.there[i] = w.there[i - 1] + before.forward + crossing[i - 1];
+    w.back[i] = w.back[i - 1] + crossing[i - 1] + before.backward;
   }
   for (std::uint32_t i = s.stages - 1; i-- > 0;)
-    w.beyond[i] = 2 * crossing[i] + c.forward + w.beyond[i + 1] + c.backward;
+    w.beyond[i] = 2 * crossing[i] + s.at(i + 1).forward + w.beyond[i + 1] + s.at(i + 1).backward;
   return w;
 }
 
@@ -46,23 +46,26 @@ double pipeline_lower_bound(const pipeline_shape& s) {
   // some pipeline is; at best those that begin last are those that end first.
   double served_last = 0;
   for (std::uint32_t i = 0; i < s.stages; ++i) {
-    const double recompute = i + 1 < s.stages ? c.recompute : 0;
+    const auto here = s.at(i);
+    const double recompute = i + 1 < s.stages ? here.recompute : 0;
     const double ends = w.there[i] + served_last + w.back[i];
     // A stage's work, after the way to it and before the way back.
-    bound = std::max(bound, ends + m * (c.forward + recompute + c.backward));
+    bound = std::max(bound, ends + m * (here.forward + recompute + here.backward));
     // Before the first gradient is back it can only forward, and recompute for that one (rule 4).
-    bound = std::max(bound, ends + c.forward + w.beyond[i] + m * c.backward + (m - 1) * recompute);
+    bound = std::max(bound,
+                     ends + here.forward + w.beyond[i] + m * here.backward + (m - 1) * recompute);
     if (s.most_held) {  // a micro-batch is held from its forward to its backward
       const auto rounds = (s.microbatches + *s.most_held - 1) / *s.most_held;
-      bound =
-          std::max(bound, w.there[i] + w.back[i] + rounds * (c.forward + w.beyond[i] + c.backward));
+      bound = std::max(
+          bound, w.there[i] + w.back[i] + rounds * (here.forward + w.beyond[i] + here.backward));
     }
     if (!s.is_wan(i)) continue;
     // What crosses a hop, one way or the other, and the way of what crosses it last.
-    const double there = w.there[i] + c.forward, back = c.backward + w.back[i];
-    bound = std::max(bound, there + m * c.wan + c.wan_latency + c.forward + w.beyond[i + 1] +
-                                c.backward + crossing[i] + back);
-    bound = std::max(bound, there + crossing[i] + c.forward + w.beyond[i + 1] + c.backward +
+    const auto next = s.at(i + 1);
+    const double there = w.there[i] + here.forward, back = here.backward + w.back[i];
+    bound = std::max(bound, there + m * c.wan + c.wan_latency + next.forward + w.beyond[i + 1] +
+                                next.backward + crossing[i] + back);
+    bound = std::max(bound, there + crossing[i] + next.forward + w.beyond[i + 1] + next.backward +
                                 m * c.wan + c.wan_latency + back);
     served_last = c.wan - hop;
   }

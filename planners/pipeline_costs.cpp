@@ -158,7 +158,10 @@ double communication_to_compute(const pipeline_costs& costs) {
 
 std::uint32_t cell_of(const pipeline_costs& costs, std::uint32_t pipelines) {
   const double c = std::ceil(communication_to_compute(costs) - 1e-9);
-  return static_cast<std::uint32_t>(std::clamp(c, 1.0, static_cast<double>(pipelines)));
+  const auto least = static_cast<std::uint32_t>(std::clamp(c, 1.0, static_cast<double>(pipelines)));
+  auto cell = least;
+  while (pipelines % cell > 0 && pipelines % cell < least) ++cell;
+  return cell;
 }
 
 pipeline_costs costs_of(const cluster& c, const job_spec& job, const pipeline_layout& layout) {

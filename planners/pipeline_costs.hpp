@@ -44,7 +44,8 @@ std::uint32_t connections_between(const cluster& c, std::uint32_t a, std::uint32
 
 /// The ratio C of what a WAN transfer and what a forward take.
 double communication_to_compute(const pipeline_costs& costs);
-/// Pipelines of a DP-cell: C, rounded up, and at most as many as there are.
+/// Pipelines of a DP-cell: C, rounded up, and at most as many as there are; or a few more, so that
+/// what is left over is no smaller cell, which would have too few shares of the WAN.
 std::uint32_t cell_of(const pipeline_costs& costs, std::uint32_t pipelines);
 
 /// The costs of a layout's slowest stage and slowest hop.

@@ -49,6 +49,11 @@ expected<void> check(const pipeline_shape& s) {
         c.wan_latency >= 0))
     return refuse(reason::kind::invalid,
                   "forward and backward take time, and nothing takes less than none");
+  if (!s.by_stage.empty() && s.by_stage.size() != s.stages)
+    return refuse(reason::kind::invalid, fmt::format("there are not costs of {} stages", s.stages));
+  for (const auto& k : s.by_stage)
+    if (!(k.forward > 0 && k.backward > 0 && k.recompute >= 0))
+      return refuse(reason::kind::invalid, "forward and backward take time in every stage");
   const auto& split = s.stages_of_datacenter;
   if (!split.empty() && std::accumulate(split.begin(), split.end(), std::uint64_t{0}) != s.stages)
     return refuse(reason::kind::invalid,

@@ -26,6 +26,13 @@ struct pipeline_costs {
   bool operator==(const pipeline_costs&) const = default;
 };
 
+/// What one micro-batch costs in one stage.
+struct step_costs {
+  double forward = 1, recompute = 1, backward = 2;
+
+  bool operator==(const step_costs&) const = default;
+};
+
 /// The pipelines of one job, all alike, that share a WAN.
 struct pipeline_shape {
   std::uint32_t stages = 1;
@@ -35,7 +42,12 @@ struct pipeline_shape {
   std::uint32_t cell = 0;  // pipelines of a DP-cell; 0: all. What is left over makes a smaller one
   std::optional<std::uint32_t> most_held;  // micro-batches a stage may hold activations of (rule 2)
   pipeline_costs costs;
+  std::vector<step_costs> by_stage = {};  // where stages differ, as many; empty: all as in `costs`
 
+  step_costs at(std::uint32_t stage) const {
+    return by_stage.empty() ? step_costs{costs.forward, costs.recompute, costs.backward}
+                            : by_stage[stage];
+  }
   /// Is the hop from `stage` to the next one WAN?
   bool is_wan(std::uint32_t stage) const {
     std::uint32_t end = 0;

@@ -141,8 +141,8 @@ class orders {
   pipeline_schedule schedule() const {
     pipeline_schedule out;
     out.tasks.resize(order_.size());
-    const auto& c = shape_->costs;
     for (std::uint32_t stage = 0; stage < order_.size(); ++stage) {
+      const auto c = shape_->at(stage % shape_->stages);
       double free_at = 0;
       for (const auto step : order_[stage]) {
         const auto& x = steps_[step];
@@ -210,7 +210,7 @@ class orders {
 
   void run(std::uint32_t stage, std::uint32_t step) {
     auto& x = steps_[step];
-    const auto& c = shape_->costs;
+    const auto c = shape_->at(stage % shape_->stages);
     x.place = next_[stage]++;
     const double free_at = x.place > 0 ? steps_[order_[stage][x.place - 1]].end : 0;
     const bool recomputes = backward(step) && stage % shape_->stages + 1 < shape_->stages;

@@ -126,7 +126,7 @@ class player {
   /// Just in time: it ends when the gradient arrives, or later.
   bool recompute_is_due(const stage_state& x, std::uint32_t p, std::uint32_t s, double now) {
     if (x.backwards >= x.forwards || gradient(p, s)[x.backwards] == never) return false;
-    const double due = gradient(p, s)[x.backwards] - shape_.costs.recompute;
+    const double due = gradient(p, s)[x.backwards] - shape_.at(s).recompute;
     if (due <= now + same_) return true;
     wake(p, s, due);
     return false;
@@ -144,17 +144,18 @@ class player {
     const double arrives = gradient(p, s)[-1 - next];
     if (arrives == never) return;
     if (s + 1 < stages_ && !x.recomputed) {
-      const double due = arrives - shape_.costs.recompute;
+      const double due = arrives - shape_.at(s).recompute;
       if (due > now + same_) return wake(p, s, due);
       return begin(p, s, task_kind::recompute, now);
     }
     if (arrives <= now + same_) begin(p, s, task_kind::backward, now);
   }
 
-  double length_of(task_kind k) const {
-    return k == task_kind::forward     ? shape_.costs.forward
-           : k == task_kind::recompute ? shape_.costs.recompute
-                                       : shape_.costs.backward;
+  double length_of(task_kind k, std::uint32_t s) const {
+    const auto c = shape_.at(s);
+    return k == task_kind::forward     ? c.forward
+           : k == task_kind::recompute ? c.recompute
+                                       : c.backward;
   }
 
   /// Rule 3. Where the transfer's hop is taken, the stage looks again when it could be free in
@@ -165,12 +166,12 @@ class player {
     if (back ? s == 0 || !wan_[s - 1] : !wan_[s]) return true;
     auto& h = hop_of(p, back ? s - 1 : s, back);
     const auto waits = std::find(h.waiting.begin(), h.waiting.end(), p);
-    if (h.free_at <= now + length_of(k) + same_) {
+    if (h.free_at <= now + length_of(k, s) + same_) {
       if (waits != h.waiting.end()) h.waiting.erase(waits);
       return true;
     }
     if (waits == h.waiting.end()) h.waiting.push_back(p);
-    wake(p, s, h.free_at - length_of(k));
+    wake(p, s, h.free_at - length_of(k, s));
     return false;
   }
 
@@ -189,7 +190,7 @@ class player {
   void begin(std::uint32_t p, std::uint32_t s, task_kind k, double now) {
     auto& x = state_[index(p, s)];
     const auto m = microbatch_of(x, s, k);
-    const double end = now + length_of(k);
+    const double end = now + length_of(k, s);
     result_.tasks[index(p, s)].push_back({k, m, now, end});
     x.busy_until = end;
     x.recomputed = k == task_kind::recompute;
@@ -219,13 +220,13 @@ class player {
       h.free_at = begins + hop_length_;
       arrives = h.free_at + shape_.costs.wan_latency;
       result_.transfers.push_back({p, after, m, back, begins, h.free_at});
-      const auto length = back ? shape_.costs.backward : shape_.costs.forward;
+      const auto length = length_of(back ? task_kind::backward : task_kind::forward, s);
       for (const auto waiting : h.waiting) wake(waiting, s, h.free_at - length);
     }
     (back ? gradient(p, to) : activation(p, to))[m] = arrives;
     wake(p, to, arrives);
     // The receiver recomputes while the gradient is still being made or on its way.
-    if (back) wake(p, to, arrives - shape_.costs.recompute);
+    if (back) wake(p, to, arrives - shape_.at(to).recompute);
   }
 
   const pipeline_shape& shape_;

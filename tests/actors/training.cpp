@@ -2,7 +2,7 @@
 
 #include "actors/training_simulation.hpp"
 #include "harness/small_cluster.hpp"
-#include "planners/pipeline_schedule.hpp"
+#include "planners/pipeline_costs.hpp"
 
 using namespace troupe;
 using namespace troupe::actors;
@@ -84,6 +84,7 @@ TEST_CASE("the graph runs a searched schedule in as many slots as the search say
     planners::pipeline_shape shape{
         p.stages, p.data_parallel, p.microbatches, {}, 0, {}, {1, 1, 2, 0, job.slots->wan, 0}};
     shape.stages_of_datacenter = planners::split_evenly(p.stages, p.stages_per_datacenter);
+    shape.cell = planners::cell_of(shape.costs, p.data_parallel);
     const auto best = planners::schedule_pipeline(shape, "best");
     REQUIRE(best);
     searched += best->made_by.ends_with("searched");

@@ -31,6 +31,10 @@ pipeline_shape random_shape(random_source& random, std::uint32_t stages, std::ui
   s.costs.lan = random.chance(0.5) ? 0 : random.uniform() / 2;
   s.costs.wan = random.uniform() * 6;
   s.costs.wan_latency = random.chance(0.5) ? 0 : random.uniform();
+  if (random.chance(0.4))
+    for (std::uint32_t i = 0; i < s.stages; ++i)
+      s.by_stage.push_back({s.costs.forward * (0.3 + 0.7 * random.uniform()), s.costs.recompute,
+                            s.costs.backward * (0.3 + 0.7 * random.uniform())});
   if (random.chance(0.3)) s.cell = up_to(s.pipelines);
   if (random.chance(0.4)) s.most_held = up_to(microbatches);
   return s;
@@ -95,12 +99,13 @@ class crew {
     const auto at = arrives_.find({gpu, x.microbatch, back});
     if (at == arrives_.end()) return 1e300;
     const bool early = x.what == stage_step::kind::recompute;
-    return std::max(free_[gpu], at->second - (early ? s_.costs.recompute : 0));
+    return std::max(free_[gpu], at->second - (early ? s_.at(gpu % s_.stages).recompute : 0));
   }
 
   void work(std::uint32_t gpu, double at) {
     const auto& x = o_[gpu][next_[gpu]++];
-    const auto& c = s_.costs;
+    const auto stage = gpu % s_.stages;
+    const auto c = s_.at(stage);
     if (x.what == stage_step::kind::recompute) {
       free_[gpu] = at + c.recompute;
       return;
@@ -108,12 +113,11 @@ class crew {
     const bool back = x.what == stage_step::kind::backward;
     const double end = free_[gpu] = at + (back ? c.backward : c.forward);
     length_ = std::max(length_, end);
-    const auto stage = gpu % s_.stages;
     if (!back && stage + 1 == s_.stages) arrives_[{gpu, x.microbatch, true}] = end;
     if (back ? stage == 0 : stage + 1 == s_.stages) return;
     const auto to = back ? gpu - 1 : gpu + 1, after = back ? stage - 1 : stage;
     if (!s_.is_wan(after)) {
-      arrives_[{to, x.microbatch, back}] = end + c.lan;
+      arrives_[{to, x.microbatch, back}] = end + s_.costs.lan;
       return;
     }
     const auto share = gpu / s_.stages / (shared_ ? s_.pipelines_per_cell() : 1);
@@ -174,6 +178,11 @@ void check_rules(const pipeline_schedule& plan) {
         const auto& t = tasks[k];
         CHECK(t.begin >= free - tiny);
         free = t.end;
+        const auto takes = s.at(i);
+        CHECK(t.end - t.begin == Approx(t.what == stage_task::kind::forward     ? takes.forward
+                                        : t.what == stage_task::kind::recompute ? takes.recompute
+                                                                                : takes.backward)
+                                     .margin(tiny));
         length = std::max(length, t.end);
         const bool back = t.what != stage_task::kind::forward;
         if (t.what == stage_task::kind::recompute) {  // rule 4

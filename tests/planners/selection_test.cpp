@@ -75,6 +75,19 @@ TEST_CASE("a table follows Algorithm 1: partitions fill datacentres in their ord
   CHECK(s.chosen()->throughput == Approx(s.chosen()->data_parallel / s.chosen()->iteration_s));
 }
 
+TEST_CASE("DP-cells have C pipelines, or a few more where a smaller cell would be left over") {
+  const auto cell = [](double c, std::uint32_t pipelines) {
+    return cell_of({1, 1, 2, 0, c, 0}, pipelines);
+  };
+  CHECK(cell(2, 6) == 2);
+  CHECK(cell(2, 3) == 3);
+  CHECK(cell(2.5, 10) == 5);
+  CHECK(cell(3, 7) == 4);  // and one of three
+  CHECK(cell(3, 50) == 5);
+  CHECK(cell(40, 3) == 3);
+  CHECK(cell(0.1, 4) == 1);
+}
+
 TEST_CASE("a few GPUs far away are not worth the WAN") {
   const auto s = selected(datacenters({600, 10}), study(60, 60, 2));
   CHECK(s.chosen()->partitions == std::vector<std::uint32_t>{60, 0});

@@ -47,7 +47,12 @@ class machine {
         limit_{s.most_held ? static_cast<int>(*s.most_held) : microbatches_},
         name_{name},
         rules_{rules_named(name)},
-        cost_{c} {
+        cost_(s.stages, c) {
+    for (std::size_t i = 0; i < s.by_stage.size(); ++i) {
+      cost_[i].forward = static_cast<int>(s.by_stage[i].forward);
+      cost_[i].recompute = static_cast<int>(s.by_stage[i].recompute);
+      cost_[i].backward = static_cast<int>(s.by_stage[i].backward);
+    }
     int last = -1;
     for (const auto n : s.stages_of_datacenter) {
       if (n > 0 && last >= 0) wan_after_.push_back(last);
@@ -128,9 +133,10 @@ class machine {
     const bool back = what == 'B';
     const int after = back ? i - 1 : i;
     if (!rules_.shared || !is_wan(after)) return true;
-    return taken(p, after, back) <= slot + (back ? cost_.backward : cost_.forward);
+    return taken(p, after, back) <= slot + (back ? at(i).backward : at(i).forward);
   }
 
+  const costs& at(int i) const { return cost_[static_cast<std::size_t>(i)]; }
   bool last(int i) const { return i == stages_ - 1; }
   static bool here(const std::map<int, int>& arrivals, int m, int slot) {
     const auto at = arrivals.find(m);
@@ -144,7 +150,7 @@ class machine {
     const bool gradient = here(g.gradient, g.backwards, slot);
     // Just in time: its end hides behind the gradient's arrival.
     const bool recompute =
-        !last(i) && !g.recomputed && here(g.gradient, g.backwards, slot + cost_.recompute);
+        !last(i) && !g.recomputed && here(g.gradient, g.backwards, slot + at(i).recompute);
     const bool arrived = i == 0 || here(g.activation, g.forwards, slot);
     if (rules_.fixed) {
       const auto next = static_cast<std::size_t>(g.forwards + g.backwards);
@@ -170,9 +176,9 @@ class machine {
     const int m = what == 'F' ? g.forwards : g.backwards;
     g.did.push_back({what, m, slot});
     g.recomputed = what == 'R';
-    const int end = slot + (what == 'F'   ? cost_.forward
-                            : what == 'R' ? cost_.recompute
-                                          : cost_.backward);
+    const int end = slot + (what == 'F'   ? at(i).forward
+                            : what == 'R' ? at(i).recompute
+                                          : at(i).backward);
     g.busy_until = end;
     if (what == 'R') return;
     ++(what == 'F' ? g.forwards : g.backwards);
@@ -180,10 +186,10 @@ class machine {
     if (what == 'F' && last(i)) g.gradient[m] = end;
     const int to = what == 'F' ? i + 1 : i - 1, after = std::min(i, to);
     if (to < 0 || to == stages_) return;
-    int arrives = end + cost_.lan;
+    int arrives = end + at(i).lan;
     if (is_wan(after)) {
       auto& until = taken(p, after, what == 'B');
-      until = arrives = std::max(end, until) + cost_.hop;
+      until = arrives = std::max(end, until) + at(i).hop;
     }
     (what == 'F' ? gpus_[{p, to}].activation : gpus_[{p, to}].gradient)[m] = arrives;
   }
@@ -191,7 +197,7 @@ class machine {
   int stages_, pipelines_, microbatches_, limit_;
   std::string_view name_;
   rules rules_;
-  costs cost_;
+  std::vector<costs> cost_;  // by stage
   std::vector<int> wan_after_;
   std::map<std::pair<int, int>, gpu> gpus_;
   std::map<std::pair<int, int>, int> taken_;

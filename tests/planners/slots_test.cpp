@@ -80,6 +80,11 @@ TEST_CASE("on random pipelines the planner and the second simulation do the same
     s.costs = {static_cast<double>(c.forward),           static_cast<double>(c.recompute),
                static_cast<double>(c.backward),          static_cast<double>(c.lan),
                static_cast<double>(share) * s.pipelines, 0};
+    if (random.chance(0.4))
+      for (std::uint32_t k = 0; k < s.stages; ++k)
+        s.by_stage.push_back({static_cast<double>(pick(1, c.forward)),
+                              static_cast<double>(pick(0, c.recompute)),
+                              static_cast<double>(pick(1, c.backward))});
     for (const auto name : pipeline_schedule_names()) {
       if (name == "best") continue;
       const auto plan = schedule_pipeline(s, name);

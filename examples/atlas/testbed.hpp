@@ -1,0 +1,148 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "actors/training_simulation.hpp"
+#include "configs/load.hpp"
+#include "planners/datacenter_selection.hpp"
+
+// What the figures share: the paper's testbed and its models, through the whole actor graph in
+// virtual time; its large clusters, through Algorithm 1.
+
+using namespace troupe;  // an example's own header
+
+template <class T>
+T must(expected<T> x) {
+  if (x) return std::move(*x);
+  fmt::print(stderr, "{}\n", x.error().text);
+  std::exit(1);
+}
+
+inline const std::vector<std::string> baselines{"gpipe", "megatron", "varuna"};
+inline const std::vector<std::string> ours{"varuna-forward-first", "atlas", "atlas-least-progress",
+                                           "best"};
+inline const std::vector<std::string> studied{"varuna", "varuna-forward-first", "atlas",
+                                              "atlas-least-progress"};
+
+/// A line of the table at the end.
+struct comparison {
+  std::string what, paper, here, why;
+};
+inline std::vector<comparison> compared;
+
+struct measured {
+  double s = 0;     // one iteration; of a study, slots
+  double used = 0;  // share of the GPUs' time
+};
+
+inline measured run(std::shared_ptr<const cluster> c, job_spec job, const std::string& schedule) {
+  job.train->schedule = schedule;
+  actors::training_simulation_options o;
+  o.cluster = std::move(c);
+  o.job = std::move(job);
+  const auto done = must(actors::simulate_training(o));
+  const auto& r = done.report;
+  const auto& i = r.iterations.back();
+  return {i.end_s - i.begin_s, i.busy_s / ((i.end_s - i.begin_s) * r.stages * r.pipelines)};
+}
+
+/// 12 GPUs for 3 pipelines of 4 stages: 6, 3 and 3, so that all peers of a stage are in one
+/// datacentre. (In 3 datacentres of 4, as the paper says, they cannot be.) Table 1: one connection
+/// carries 1.465 MB in its latency.
+inline std::shared_ptr<const cluster> testbed(double latency_ms) {
+  auto c =
+      must(configs::load_cluster(configs::configs_directory() / "clusters/atlas-testbed.yaml"));
+  for (auto& n : c.nodes)
+    if (n.name.ends_with("-3")) n.datacenter = 0;
+  for (auto& w : c.wan) w.rtt_ms = 2 * latency_ms, w.connection_gbps = 1.465 * 8 / latency_ms;
+  return std::make_shared<const cluster>(std::move(c));
+}
+
+/// `connections`: 1, or 0 for as many as help.
+inline job_spec training_of(const std::string& model, std::uint32_t layers_a_stage,
+                            std::uint32_t microbatches, std::uint32_t connections) {
+  job_spec job;
+  job.name = model;
+  job.model =
+      must(configs::load_model(configs::configs_directory() / "models" / (model + ".yaml")));
+  job.model.layers = 4 * layers_a_stage;
+  job.model.tied_head = false;  // a tied one's gradients would cross the WAN
+  job.global_batch = 3 * microbatches;
+  job.pipeline = {4, 3, microbatches, 2, 0, connections};
+  job.train.emplace();
+  return job;
+}
+
+/// Least and most of a ratio over the settings of a figure.
+struct range {
+  double least = 1e300, most = 0;
+  void add(double x) { least = std::min(least, x), most = std::max(most, x); }
+  std::string text() const { return fmt::format("{:.2f} to {:.2f}", least, most); }
+};
+
+using ranges = std::map<std::string, range>;
+
+/// One setting: every baseline's time over ATLAS's, and the ablation beside it.
+inline void compare(const std::string& model, std::uint32_t layers, std::uint32_t m,
+                    double latency_ms, std::uint32_t connections, ranges& strict, ranges& least,
+                    range& used) {
+  const auto c = testbed(latency_ms);
+  const auto with = training_of(model, layers, m, 0),
+             theirs = training_of(model, layers, m, connections);
+  fmt::print("{:7}{:3}{:6.0f} ", model, m, latency_ms);
+  std::map<std::string, double> s;
+  for (const auto& name : baselines) s[name] = run(c, theirs, name).s;
+  s["varuna-forward-first"] = run(c, theirs, "varuna-forward-first").s;
+  for (const auto& name : {"atlas", "atlas-least-progress", "best"}) {
+    const auto x = run(c, with, name);
+    s[name] = x.s;
+    if (name == ours[2]) used.add(100 * x.used);
+  }
+  for (const auto& name : baselines) fmt::print("{:10.3f}", s[name]);
+  for (const auto& name : ours) fmt::print("{:{}.3f}", s[name], name == ours[0] ? 12 : 10);
+  for (const auto& name : baselines) {
+    strict[name].add(s[name] / s["atlas"]), least[name].add(s[name] / s["atlas-least-progress"]);
+    fmt::print("{:8.2f}", s[name] / s["atlas-least-progress"]);
+  }
+  least["varuna-forward-first"].add(s["varuna-forward-first"] / s["atlas-least-progress"]);
+  fmt::print("\n");
+}
+
+inline void heads() {
+  fmt::print(
+      "{:7}{:>3}{:>6} {:>10}{:>10}{:>10}{:>12}{:>10}{:>10}{:>10}   times longer than ATLAS lp\n",
+      "model", "M", "ms", "gpipe", "megatron", "varuna", "V. f.first", "ATLAS", "ATLAS lp", "best");
+}
+
+/// Datacentres of so many GPUs, and 60 stages and micro-batches over them, C slots a transfer.
+inline planners::selection select(const std::vector<std::uint32_t>& gpus, double c,
+                                  const std::string& schedule) {
+  cluster all;
+  all.gpus.resize(1);
+  all.gpus[0].memory_gb = 1e6;
+  for (std::uint32_t dc = 0; dc < gpus.size(); ++dc) {
+    all.datacenters.push_back({fmt::format("dc{}", dc + 1), {}});
+    for (std::uint32_t n = 0; n < gpus[dc] / 10; ++n) {
+      node x;
+      x.name = fmt::format("dc{}-{}", dc + 1, n);
+      x.datacenter = dc;
+      x.gpus = 10;
+      x.intra = x.inter = {"lan", 100, 0};
+      all.nodes.push_back(std::move(x));
+    }
+  }
+  job_spec job;
+  job.slots = slot_costs{1, 1, 2, 0, c};
+  job.pipeline.stages = job.pipeline.microbatches = 60;
+  job.train.emplace().schedule = schedule;
+  planners::selection_options o;
+  o.cell = schedule.starts_with("atlas") ? static_cast<std::uint32_t>(c) : 1;
+  return must(planners::select_datacenters(all, planners::idle_index{all}, job, o));
+}
