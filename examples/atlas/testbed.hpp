@@ -73,7 +73,6 @@ inline job_spec training_of(const std::string& model, std::uint32_t layers_a_sta
   job.model =
       must(configs::load_model(configs::configs_directory() / "models" / (model + ".yaml")));
   job.model.layers = 4 * layers_a_stage;
-  job.model.tied_head = false;  // a tied one's gradients would cross the WAN
   job.global_batch = 3 * microbatches;
   job.pipeline = {4, 3, microbatches, 2, 0, connections};
   job.train.emplace();
