@@ -47,6 +47,8 @@ void stage_state::clear(inbox& box, std::uint64_t iteration) {
   box.gradient.assign(o_.setup.microbatches, {});
   box.exchange = gradient_exchange{o_.setup.pipelines, o_.setup.name.pipeline};
   box.tied.reset();
+  box.way_s = 0;
+  box.ways.clear();
 }
 
 void stage_state::load() {
@@ -86,7 +88,7 @@ void stage_state::receive(const tensor& t, const payload& body) {
   if (t.iteration < iteration_ || t.iteration > iteration_ + 1) return;
   auto& box = inbox_of(t.iteration);
   if (box.iteration != t.iteration) return;
-  if (t.share.pairs > 0 && t.iteration == iteration_) note_way(t);
+  if (t.share.pairs > 0) note_way(box, t);
   switch (t.what) {
     case tensor::kind::activation:
       if (t.microbatch < box.activation.size()) box.activation[t.microbatch] = body;
@@ -114,7 +116,6 @@ void stage_state::begin_iteration() {
   next_ = 0;
   loss_sum_ = 0;
   took_ = {};
-  way_s_ = 0;
   doing_ = {};
   held_ = 0;
   recomputes_.assign(o_.setup.microbatches, false);
@@ -269,8 +270,9 @@ void stage_state::end_iteration(const gpu::outcome& o) {
   r.end_s = o_.via.now_s();
   for (std::size_t i = 0; i < 3; ++i) r.busy_s += took_[i].first;
   const auto mean = [](const auto& t) { return t.second == 0 ? 0 : t.first / t.second; };
-  r.measured = {mean(took_[0]), mean(took_[1]),    mean(took_[2]),           mean(took_[3]),
-                way_s_,         activation_bytes_, own_bytes_ + tied_bytes_, tied_bytes_};
+  r.measured = {mean(took_[0]),  mean(took_[1]),    mean(took_[2]),           mean(took_[3]),
+                current().way_s, activation_bytes_, own_bytes_ + tied_bytes_, tied_bytes_};
+  r.tasks.insert(r.tasks.end(), current().ways.begin(), current().ways.end());
   clear(current(), iteration_ + 2);
   ++iteration_;
   begun_ = summed_ = false;
@@ -354,13 +356,13 @@ void stage_state::note(std::uint8_t what, std::uint32_t microbatch, double took_
 
 /// A tensor has come from another datacentre, over a hop. A tied embedding's gradient crosses none:
 /// it goes between the first stage and the last.
-void stage_state::note_way(const tensor& t) {
+void stage_state::note_way(inbox& box, const tensor& t) {
   if (t.what != tensor::kind::activation && t.what != tensor::kind::gradient) return;
   const double now = o_.via.now_s(), took_s = now - t.sent_s;
-  way_s_ = way_s_ > 0 ? std::min(way_s_, took_s) : took_s;
+  box.way_s = box.way_s > 0 ? std::min(box.way_s, took_s) : took_s;
   if (o_.setup.trace)
-    doing_.tasks.push_back({t.what == tensor::kind::activation ? activation_way : gradient_way,
-                            t.microbatch, t.sent_s, now});
+    box.ways.push_back({t.what == tensor::kind::activation ? activation_way : gradient_way,
+                        t.microbatch, t.sent_s, now});
 }
 
 void stage_state::send(tensor::kind what, std::uint32_t to_pipeline, std::uint32_t to_stage,

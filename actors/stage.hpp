@@ -50,6 +50,8 @@ class stage_state {
     std::vector<std::optional<payload>> activation, gradient;  // by micro-batch
     gradient_exchange exchange;
     std::optional<payload> tied;
+    double way_s = 0;              // the quickest tensor's over the WAN
+    std::vector<timed_task> ways;  // all of them, if traced
   };
 
   void load();
@@ -76,7 +78,7 @@ class stage_state {
             std::uint32_t microbatch, payload body, std::uint64_t bytes, const wan_share& share);
   void send_parcels(std::vector<gradient_exchange::parcel> parcels);
   void took(std::size_t what, double s);
-  void note_way(const tensor& t);
+  void note_way(inbox& box, const tensor& t);
   void note(std::uint8_t what, std::uint32_t microbatch, double took_s);
   inbox& inbox_of(std::uint64_t iteration) { return inboxes_[iteration % 2]; }
   inbox& current() { return inbox_of(iteration_); }
@@ -106,7 +108,7 @@ class stage_state {
   bool begun_ = false, summed_ = false;
   stage_report doing_;                                      // the present iteration
   std::array<std::pair<double, std::uint32_t>, 4> took_{};  // forward, recompute, backward, update
-  double loss_sum_ = 0, way_s_ = 0;
+  double loss_sum_ = 0;
   std::uint32_t held_ = 0;
   std::deque<stage_report> unheard_;
 };

@@ -189,7 +189,9 @@ void trainer_state::look_around() {
     if (ready_ == stages_.size() && silent_s > look_every_s)
       for (std::size_t i = 0; i < stages_.size(); ++i)
         if (stages_[i].done < until_) run(i, false);
-    if (silent_s > stalled_s + stalled_s * longest_s_ + plan_.schedule.length * 2)
+    // Until all are there they may be starting still, a straggler more slowly.
+    const double start_s = ready_ < stages_.size() ? 4 * o_.cluster->settings.restart_s : 0;
+    if (silent_s > stalled_s + start_s + stalled_s * longest_s_ + plan_.schedule.length * 2)
       fail(part_report::state::stopped,
            fmt::format("no stage was heard of for {:.3g} s; {} iterations since the last "
                        "checkpoint are lost",

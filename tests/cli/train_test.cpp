@@ -49,3 +49,13 @@ TEST_CASE("two processes over an emulated WAN lose and learn as one does, bit fo
   CHECK(two["gradient_norms"] == one["gradient_norms"]);
   CHECK(two["losses"].back() < two["losses"].front());
 }
+
+TEST_CASE("a training that takes long to start is not taken for a stalled one") {
+  const auto d = trained({shipped("jobs/atlas-gpt-a.yaml"), "--cluster",
+                          shipped("clusters/atlas-testbed.yaml"), "--schedule", "varuna"});
+  CHECK(d["iterations"] == 10);
+  CHECK(d["news"].empty());
+  const auto atlas = trained({shipped("jobs/atlas-gpt-a.yaml"), "--cluster",
+                              shipped("clusters/atlas-testbed.yaml"), "--schedule", "best"});
+  CHECK(atlas["iteration_s"]["mean"] < d["iteration_s"]["mean"]);
+}
