@@ -1,0 +1,137 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "gpu/cuda/attention.hpp"
+#include "gpu/cuda/training.hpp"
+
+// What a stage asks of a GPU: memory, copies, products of matrices and the project's own kernels.
+// The real one is in a shared object that is loaded when it is asked for (plugin.cu); the tests
+// have one that runs the same kernels without a GPU.
+
+namespace troupe::gpu::cuda {
+
+/// A matrix row by row, `stride` values from one to the next; turned: the transpose of what lies
+/// there.
+struct operand {
+  const bf16* at = nullptr;
+  std::size_t rows = 0, columns = 0, stride = 0;
+  bool turned = false;
+
+  operand() = default;
+  operand(const bf16* first, std::size_t r, std::size_t c, std::size_t s)
+      : at{first}, rows{r}, columns{c}, stride{s} {}
+  operand(const bf16* first, std::size_t r, std::size_t c) : operand{first, r, c, c} {}
+  operand transposed() const {
+    operand o{at, columns, rows, stride};
+    o.turned = !turned;
+    return o;
+  }
+};
+
+/// a b, summed in 32 bits, to exactly one of `wide` and `narrow`.
+struct product {
+  operand a, b;
+  float* wide = nullptr;
+  bf16* narrow = nullptr;
+  std::size_t stride = 0;             // of the result
+  const float* plus = nullptr;        // wide: added; may be `wide` itself
+  const float* bias = nullptr;        // wide: added to each row
+  const bf16* narrow_bias = nullptr;  // narrow: the same
+  bf16* before = nullptr;  // narrow, with narrow_bias: gelu is applied, and its input is here
+  const bf16* slope_at = nullptr;  // narrow: times gelu' of this
+};
+
+/// What is done is done in order on the GPU, after the call has returned. Throws
+/// std::runtime_error with a sentence if the GPU refuses.
+class machine {
+ public:
+  virtual ~machine() = default;
+
+  virtual std::string name() const = 0;
+  /// Each thread calls it before anything else.
+  virtual void enter() = 0;
+
+  virtual void* take(std::size_t bytes) = 0;
+  virtual void give(void* memory) noexcept = 0;
+  /// Memory of the host that the GPU copies from and to.
+  virtual void* take_host(std::size_t bytes) = 0;
+  virtual void give_host(void* memory) noexcept = 0;
+
+  /// From and to host memory beside the kernels: what comes in is there for the kernels that are
+  /// asked for later, what goes out is as the kernels before left it.
+  virtual void copy_in(void* to, const void* from, std::size_t bytes) = 0;
+  virtual void copy_out(void* to, const void* from, std::size_t bytes) = 0;
+  /// A point in the order of kernels and copies; wait: until it is reached, on any thread, once.
+  virtual void* mark() = 0;
+  virtual void wait(void* mark) = 0;
+
+  virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
+  virtual void zero(void* to, std::size_t bytes) = 0;
+
+  virtual void multiply(const product& p) = 0;
+
+  // The kernels; see elementwise.hpp, norm.hpp, training.hpp, attention.hpp.
+  virtual void embed(const std::uint32_t* tokens, std::size_t count, std::size_t sequence,
+                     std::size_t n, const float* words, const float* positions, float* out) = 0;
+  virtual void embed_positions_backward(std::size_t rows, std::size_t sequence, std::size_t n,
+                                        const float* gradient, float* positions) = 0;
+  virtual void embed_words_backward(const std::uint32_t* occur, const std::uint32_t* begins,
+                                    const std::uint32_t* places, std::size_t words_that_occur,
+                                    std::size_t n, const float* gradient, float* words) = 0;
+  virtual void narrow(const float* in, std::size_t count, bf16* out) = 0;
+  virtual void add(float* to, const float* what, std::size_t count) = 0;
+  virtual void layer_norm(const float* in, const float* weight, const float* bias, std::size_t rows,
+                          std::size_t n, bf16* out, float* means, float* inverses) = 0;
+  /// gradient: = or += (adds); narrow: the same, rounded. scratch: norm_scratch(rows, n) floats.
+  virtual void layer_norm_backward(const bf16* gradient_out, const float* in, const float* weight,
+                                   const float* means, const float* inverses, std::size_t rows,
+                                   std::size_t n, bool adds, float* gradient, bf16* narrow,
+                                   float* weight_sum, float* bias_sum, float* scratch) = 0;
+  /// sums += the sum of all rows. scratch: as above.
+  virtual void sum_rows(const float* in, std::size_t rows, std::size_t n, float* sums,
+                        float* scratch) = 0;
+  virtual void sum_rows(const bf16* in, std::size_t rows, std::size_t n, float* sums,
+                        float* scratch) = 0;
+  virtual void attention(attention_shape shape, std::size_t rows, const bf16* qkv, bf16* out,
+                         float* log_sums) = 0;
+  /// dots: as many floats as log_sums has, for its own use.
+  virtual void attention_backward(attention_shape shape, std::size_t rows, const bf16* qkv,
+                                  const bf16* out, const bf16* gradient_out, const float* log_sums,
+                                  float* dots, bf16* gradient_qkv) = 0;
+  /// loss: the mean over rows. losses: a float a row, for its own use.
+  virtual void cross_entropy(bf16* logits, const std::uint32_t* targets, std::size_t rows,
+                             std::size_t n, std::size_t width, float* losses, double* loss) = 0;
+  /// norm: the sum of all runs'. norms: a double a run, for its own use.
+  virtual void adamw(const adamw_run* runs, std::size_t count, float* values, float* first_moments,
+                     float* second_moments, float* gradients, bf16* narrow, adamw_numbers how,
+                     double* norms, double* norm) = 0;
+  virtual void narrow_weights(const adamw_run* runs, std::size_t count, const float* values,
+                              bf16* narrow) = 0;
+};
+
+/// Into how many parts sums over rows are cut: enough for all multiprocessors, and a function of
+/// the number of rows alone.
+inline std::size_t parts_of(std::size_t rows) {
+  const auto parts = (rows + 63) / 64;
+  return parts < 64 ? parts : 64;
+}
+/// Floats that sums over rows of n values need.
+inline std::size_t norm_scratch(std::size_t rows, std::size_t n) {
+  return 2 * parts_of(rows) * n;
+}
+
+/// What a head's width may be at most.
+constexpr std::uint32_t widest_head = 128;
+
+/// The function that the shared object has: the GPU, or null and a sentence.
+using open_machine = machine*(int index, char* sentence, std::size_t size);
+constexpr const char* open_machine_name = "troupe_open_cuda_machine";
+/// Changes with `machine`: a shared object of another build is refused.
+constexpr int machine_version = 1;
+constexpr const char* machine_version_name = "troupe_cuda_machine_version";
+
+}  // namespace troupe::gpu::cuda
