@@ -188,6 +188,30 @@ reason checkpoint::read(const parameter& p, std::span<float> weights,
   return {};
 }
 
+reason save_values(const fs::path& directory, const stage_spec& s, std::uint64_t iteration,
+                   const stage_values& values) {
+  std::vector<saved_values> all;
+  for (const auto& p : values.parameters) {
+    if (p.tied && !s.embeds) continue;
+    const auto at = values.position(p), n = p.values();
+    all.push_back({&p, values.weights.subspan(at, n), values.first_moments.subspan(at, n),
+                   values.second_moments.subspan(at, n)});
+  }
+  return save_stage(directory, s, iteration, all);
+}
+
+expected<std::uint64_t> load_values(const fs::path& path, const stage_values& values) {
+  const auto from = checkpoint::open(path);
+  if (!from) return tl::unexpected(from.error());
+  for (const auto& p : values.parameters) {
+    const auto at = values.position(p), n = p.values();
+    auto why = from->read(p, values.weights.subspan(at, n), values.first_moments.subspan(at, n),
+                          values.second_moments.subspan(at, n));
+    if (!why.text.empty()) return tl::unexpected(std::move(why));
+  }
+  return from->iteration();
+}
+
 reason export_weights(const fs::path& checkpoint_path, const troupe::model& m,
                       const fs::path& file) {
   const auto from = checkpoint::open(checkpoint_path);

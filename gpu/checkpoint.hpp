@@ -69,6 +69,20 @@ class checkpoint {
   std::uint64_t iteration_ = 0;
 };
 
+/// All values of a stage as a device has them: own parameters, then a tied embedding.
+struct stage_values {
+  const std::vector<parameter>& parameters;
+  std::uint64_t own = 0;
+  std::span<float> weights, first_moments, second_moments;
+
+  std::uint64_t position(const parameter& p) const { return p.tied ? own : p.offset; }
+};
+/// save_stage with them; a tied embedding is the first stage's to save.
+reason save_values(const std::filesystem::path& directory, const stage_spec& s,
+                   std::uint64_t iteration, const stage_values& values);
+/// Reads all of them; gives the updates done.
+expected<std::uint64_t> load_values(const std::filesystem::path& path, const stage_values& values);
+
 /// The weights alone of a checkpoint of that model, in one file as Hugging Face has them.
 reason export_weights(const std::filesystem::path& checkpoint_path, const troupe::model& m,
                       const std::filesystem::path& file);

@@ -84,4 +84,10 @@ stage_size size_of(const stage_spec& s);
 /// divide, more layers than there are.
 expected<std::unique_ptr<stage_device>> make_cpu_device(const stage_spec& s);
 
+/// 16-bit factors and 32-bit sums, weights and activations, on the GPU with this number. Refuses
+/// what the CPU's device refuses, heads whose width 8 does not divide or that are wider than 128,
+/// and with a sentence that says which if the program was built without CUDA, if its libraries
+/// cannot be loaded, or if there is no such GPU.
+expected<std::unique_ptr<stage_device>> make_cuda_device(const stage_spec& s, int index = 0);
+
 }  // namespace troupe::gpu

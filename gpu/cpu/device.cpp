@@ -1,11 +1,7 @@
 #include "gpu/cpu/device.hpp"
 
-#include <fmt/format.h>
-
 #include <chrono>
 #include <utility>
-
-#include "gpu/checkpoint.hpp"
 
 namespace troupe::gpu {
 
@@ -20,10 +16,6 @@ namespace {
 
 double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-tl::unexpected<reason> no(std::string text) {
-  return refuse(reason::kind::invalid, std::move(text));
 }
 
 }  // namespace
@@ -74,6 +66,8 @@ void device::work() {
 
 expected<outcome> device::run(const operation& o) {
   using kind = operation::kind;
+  if (auto why = progress_.check(o); !why.text.empty()) return tl::unexpected(std::move(why));
+  if (auto why = check_payloads(spec_, o); !why.text.empty()) return tl::unexpected(std::move(why));
   switch (o.what) {
     case kind::forward:
       return forward(o);
@@ -99,57 +93,27 @@ expected<outcome> device::run(const operation& o) {
       return both(copy);
     }
   }
-  return no("the device does not know this operation");
+  return refuse(reason::kind::invalid, "the device does not know this operation");
 }
 
 std::uint64_t device::activation_bytes() const {
-  return gpu::tokens_of(spec_) * spec_.model.hidden * sizeof(float);
+  return tokens_of(spec_) * spec_.model.hidden * sizeof(float);
 }
 
-expected<buffer<const std::uint32_t>> device::tokens_of(const payload& p) {
-  const auto count = gpu::tokens_of(spec_);
-  if (p.bytes().size() != count * sizeof(std::uint32_t))
-    return no(fmt::format("a micro-batch has {} tokens of 4 bytes; {} bytes came", count,
-                          p.bytes().size()));
-  auto tokens = values_of<std::uint32_t>(p, maths_.memory());
-  for (std::size_t i = 0; i < count; ++i)
-    if (tokens.get()[i] >= spec_.model.vocabulary)
-      return no(fmt::format("token {} is not in a vocabulary of {}", tokens.get()[i],
-                            spec_.model.vocabulary));
-  return tokens;
-}
-
-expected<stage_input<float>> device::input_of(const operation& o) {
-  const std::size_t wanted = spec_.predicts ? 2 : 1;
-  if (o.in.size() != wanted)
-    return no(fmt::format("forward on this stage takes {} payloads, not {}", wanted, o.in.size()));
+stage_input<float> device::input_of(const operation& o) {
   stage_input<float> in;
-  if (spec_.embeds) {
-    auto tokens = tokens_of(o.in[0]);
-    if (!tokens) return tl::unexpected(tokens.error());
-    in.tokens = std::move(*tokens);
-  } else {
-    if (o.in[0].bytes().size() != activation_bytes())
-      return no(fmt::format("an activation has {} bytes; {} came", activation_bytes(),
-                            o.in[0].bytes().size()));
+  if (spec_.embeds)
+    in.tokens = values_of<std::uint32_t>(o.in[0], maths_.memory());
+  else
     in.activation = values_of<float>(o.in[0], maths_.memory());
-  }
-  if (spec_.predicts) {
-    auto targets = tokens_of(o.in[1]);
-    if (!targets) return tl::unexpected(targets.error());
-    in.targets = std::move(*targets);
-  }
+  if (spec_.predicts) in.targets = values_of<std::uint32_t>(o.in[1], maths_.memory());
   return in;
 }
 
-expected<outcome> device::forward(const operation& o) {
-  if (held_.contains(o.microbatch))
-    return no(fmt::format("micro-batch {} went forward already", o.microbatch));
-  auto in = input_of(o);
-  if (!in) return tl::unexpected(in.error());
+outcome device::forward(const operation& o) {
   auto& m = held_[o.microbatch];
-  m.in = std::move(*in);
-  m.complete = o.keep;
+  m.in = input_of(o);
+  progress_.went_forward(o.microbatch, o.keep);
   const auto made = maths_.forward(m.in, o.keep ? &m.kept : nullptr);
   outcome out;
   out.loss = made.loss;
@@ -157,53 +121,31 @@ expected<outcome> device::forward(const operation& o) {
   return out;
 }
 
-expected<outcome> device::recompute(const operation& o) {
-  const auto found = held_.find(o.microbatch);
-  if (found == held_.end())
-    return no(fmt::format("micro-batch {} did not go forward yet", o.microbatch));
-  auto& m = found->second;
+outcome device::recompute(const operation& o) {
+  auto& m = held_.at(o.microbatch);
   outcome out;
-  if (!m.complete) out.loss = maths_.forward(m.in, &m.kept).loss;
-  m.complete = true;
+  if (!progress_.kept(o.microbatch)) out.loss = maths_.forward(m.in, &m.kept).loss;
+  progress_.went_forward(o.microbatch, true);
   return out;
 }
 
-expected<outcome> device::backward(const operation& o) {
-  const auto found = held_.find(o.microbatch);
-  if (found == held_.end() || !found->second.complete)
-    return no(
-        fmt::format("what micro-batch {} needs to go backward was not kept; it goes forward "
-                    "with keep, or is recomputed, before",
-                    o.microbatch));
+outcome device::backward(const operation& o) {
   buffer<const float> gradient;
-  if (!spec_.predicts) {
-    if (o.in.size() != 1 || o.in[0].bytes().size() != activation_bytes())
-      return no(
-          fmt::format("backward takes one payload, a gradient of {} bytes", activation_bytes()));
-    gradient = values_of<float>(o.in[0], maths_.memory());
-  }
+  if (!spec_.predicts) gradient = values_of<float>(o.in[0], maths_.memory());
+  const auto found = held_.find(o.microbatch);
   const auto& m = found->second;
   const auto made = maths_.backward(m.in, m.kept, gradient.get());
   held_.erase(found);
+  progress_.forget(o.microbatch);
   outcome out;
   if (made) out.out = {as_payload(made, activation_bytes() / sizeof(float))};
   return out;
 }
 
-expected<outcome> device::update(const operation& o) {
-  if (o.in.empty()) {
-    if (maths_.tied() > 0 && !(spec_.embeds && spec_.predicts))
-      return no(
-          "an embedding that is the head too, in two stages, is updated with the sum of both "
-          "stages' gradients");
-  } else {
-    if (o.in.size() != 2 || o.in[0].bytes().size() != maths_.own() * sizeof(float) ||
-        o.in[1].bytes().size() != maths_.tied() * sizeof(float))
-      return no(fmt::format("update takes nothing, or gradients of {} own and {} tied parameters",
-                            maths_.own(), maths_.tied()));
+outcome device::update(const operation& o) {
+  if (!o.in.empty())
     maths_.replace_gradients(values_of<float>(o.in[0], maths_.memory()).get(),
                              values_of<float>(o.in[1], maths_.memory()).get());
-  }
   outcome out;
   out.squared_norm = maths_.update(o.scale);
   return out;
@@ -216,30 +158,23 @@ outcome device::both(const buffer<float>& values) const {
   return out;
 }
 
+stage_values device::values() {
+  return {maths_.parameters(), maths_.own(), maths_.weights(), maths_.first_moments(),
+          maths_.second_moments()};
+}
+
 expected<outcome> device::save(const operation& o) {
-  std::vector<saved_values> all;
-  for (const auto& p : maths_.parameters()) {
-    if (p.tied && !spec_.embeds) continue;  // the first stage's file has it
-    const auto at = maths_.position(p), n = p.values();
-    all.push_back({&p, maths_.weights().subspan(at, n), maths_.first_moments().subspan(at, n),
-                   maths_.second_moments().subspan(at, n)});
-  }
-  if (auto why = save_stage(o.path, spec_, maths_.steps, all); !why.text.empty())
+  if (auto why = save_values(o.path, spec_, maths_.steps, values()); !why.text.empty())
     return tl::unexpected(std::move(why));
   return outcome{};
 }
 
 expected<outcome> device::load(const operation& o) {
-  const auto from = checkpoint::open(o.path);
-  if (!from) return tl::unexpected(from.error());
-  for (const auto& p : maths_.parameters()) {
-    const auto at = maths_.position(p), n = p.values();
-    auto why = from->read(p, maths_.weights().subspan(at, n), maths_.first_moments().subspan(at, n),
-                          maths_.second_moments().subspan(at, n));
-    if (!why.text.empty()) return tl::unexpected(std::move(why));
-  }
-  maths_.steps = from->iteration();
+  const auto steps = load_values(o.path, values());
+  if (!steps) return tl::unexpected(steps.error());
+  maths_.steps = *steps;
   held_.clear();
+  progress_.clear();
   maths_.clear_gradients();
   return outcome{};
 }

@@ -6,7 +6,9 @@
 #include <mutex>
 #include <thread>
 
+#include "gpu/checkpoint.hpp"
 #include "gpu/cpu/stage_maths.hpp"
+#include "gpu/operations.hpp"
 
 namespace troupe::gpu::cpu {
 
@@ -22,24 +24,24 @@ class device final : public stage_device {
   struct microbatch {
     stage_input<float> in;
     stage_memory<float> kept;
-    bool complete = false;  // `kept` has all that backward needs
   };
 
   void work();
   expected<outcome> run(const operation& o);
-  expected<outcome> forward(const operation& o);
-  expected<outcome> recompute(const operation& o);
-  expected<outcome> backward(const operation& o);
-  expected<outcome> update(const operation& o);
+  outcome forward(const operation& o);
+  outcome recompute(const operation& o);
+  outcome backward(const operation& o);
+  outcome update(const operation& o);
   expected<outcome> save(const operation& o);
   expected<outcome> load(const operation& o);
   outcome both(const buffer<float>& values) const;
-  expected<stage_input<float>> input_of(const operation& o);
-  expected<buffer<const std::uint32_t>> tokens_of(const payload& p);
+  stage_input<float> input_of(const operation& o);
+  stage_values values();
   std::uint64_t activation_bytes() const;
 
   stage_spec spec_;
   stage_maths<float> maths_;
+  microbatch_progress progress_;
   std::map<std::uint32_t, microbatch> held_;
 
   std::mutex guard_;

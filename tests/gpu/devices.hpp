@@ -15,8 +15,8 @@ struct device_kind {
   double tolerance = 0;  // of one backend with itself, in another split; 0: bit for bit
 };
 
-inline std::vector<device_kind> devices() {
-  return {{"cpu", gpu::make_cpu_device, 0}};
-}
+/// Those that this machine has. The CPU's; the CUDA device's, run without a GPU by emulation.cpp;
+/// and the CUDA device itself, if there is one (else a line says once why there is none).
+std::vector<device_kind> devices();
 
 }  // namespace troupe::test

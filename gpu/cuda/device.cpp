@@ -1,0 +1,305 @@
+#include "gpu/cuda/device.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <numeric>
+#include <stdexcept>
+
+namespace troupe::gpu::cuda {
+
+namespace {
+
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+template <class T>
+std::vector<T> values_of(const payload& p) {
+  std::vector<T> v(p.bytes().size() / sizeof(T));
+  if (!v.empty()) std::memcpy(v.data(), p.bytes().data(), v.size() * sizeof(T));
+  return v;
+}
+
+}  // namespace
+
+reason check_shape(const stage_spec& s) {
+  const auto no = [](std::string text) { return reason{reason::kind::invalid, std::move(text)}; };
+  const auto width = s.model.hidden / s.model.heads;
+  if (width % 8 != 0 || width > widest_head)
+    return no(fmt::format("the CUDA device takes heads of 8, 16, ... {} values, not {}",
+                          widest_head, width));
+  if (inner_width(s.model) % 8 != 0)
+    return no(fmt::format("the CUDA device takes an MLP whose width 8 divides, not {}",
+                          inner_width(s.model)));
+  return {};
+}
+
+device::device(const stage_spec& s, std::shared_ptr<machine> m)
+    : spec_{s}, machine_{m}, stage_{s, std::move(m)} {
+  stage_.reset();
+  asker_ = std::thread{[this] { ask(); }};
+  answerer_ = std::thread{[this] { answer(); }};
+}
+
+device::~device() {
+  std::deque<std::pair<operation, done>> unheard;
+  {
+    std::lock_guard lock{guard_};
+    closing_ = true;
+    unheard.swap(waiting_);
+  }
+  wake_.notify_all();
+  asker_.join();
+  answerer_.join();
+  for (auto& [o, d] : unheard)
+    if (d) d(refuse(reason::kind::unavailable, "the device was closed before this was its turn"));
+}
+
+void device::submit(operation o, done d) {
+  {
+    std::lock_guard lock{guard_};
+    waiting_.emplace_back(std::move(o), std::move(d));
+  }
+  wake_.notify_all();
+}
+
+void device::ask() {
+  machine_->enter();
+  for (;;) {
+    std::pair<operation, done> next;
+    {
+      std::unique_lock lock{guard_};
+      wake_.wait(lock, [this] { return closing_ || !waiting_.empty(); });
+      if (closing_) break;
+      next = std::move(waiting_.front());
+      waiting_.pop_front();
+    }
+    pending p;
+    p.begin_s = now_s();
+    p.tell = std::move(next.second);
+    start(next.first, p);
+    {
+      std::lock_guard lock{guard_};
+      asked_.push_back(std::move(p));
+    }
+    wake_.notify_all();
+  }
+  std::lock_guard lock{guard_};
+  closed_ = true;
+  wake_.notify_all();
+}
+
+void device::answer() {
+  machine_->enter();
+  double before_s = 0;
+  for (;;) {
+    pending p;
+    {
+      std::unique_lock lock{guard_};
+      wake_.wait(lock, [this] { return closed_ || !asked_.empty(); });
+      if (asked_.empty()) return;
+      p = std::move(asked_.front());
+      asked_.pop_front();
+    }
+    try {
+      if (p.mark != nullptr) machine_->wait(p.mark);
+    } catch (const std::runtime_error& e) {
+      p.result = refuse(reason::kind::unavailable, e.what());
+    }
+    if (p.result) {
+      p.result->begin_s = std::max(p.begin_s, before_s);  // it waited for the one before
+      p.result->end_s = before_s = now_s();
+      if (p.loss) p.result->loss = *p.loss;
+      if (p.norm) p.result->squared_norm = *p.norm;
+    }
+    p.held.clear();
+    if (p.tell) p.tell(std::move(p.result));
+  }
+}
+
+void device::start(const operation& o, pending& p) {
+  auto why = progress_.check(o);
+  if (why.text.empty()) why = check_payloads(spec_, o);
+  if (!why.text.empty()) {
+    p.result = tl::unexpected(std::move(why));
+    return;
+  }
+  try {
+    perform(o, p);
+    p.mark = machine_->mark();
+  } catch (const std::runtime_error& e) {
+    // What was asked for before is done before its memory is used again.
+    try {
+      machine_->wait(machine_->mark());
+    } catch (const std::runtime_error&) {  // the first reason is the one to tell
+    }
+    p.result = refuse(reason::kind::unavailable, e.what());
+  }
+}
+
+void device::perform(const operation& o, pending& p) {
+  using kind = operation::kind;
+  switch (o.what) {
+    case kind::forward:
+      return forward(o, p);
+    case kind::recompute:
+      return recompute(o, p);
+    case kind::backward:
+      return backward(o, p);
+    case kind::gradients:
+      return take_out_both(stage_.gradients(), p);
+    case kind::update:
+      return update(o, p);
+    case kind::save:
+      return save(o, p);
+    case kind::load:
+      return load(o, p);
+    case kind::weights:
+      return take_out_both(stage_.weights(), p);
+  }
+  p.result = refuse(reason::kind::invalid, "the device does not know this operation");
+}
+
+/// Values to the GPU, by way of memory that it can copy from.
+template <class T>
+buffer<T> device::bring(std::span<const T> values, pending& p) {
+  const auto staging = stage_.host().take<T>(values.size());
+  std::memcpy(staging.get(), values.data(), values.size_bytes());
+  auto to = stage_.copied().take<T>(values.size());
+  machine_->copy_in(to.get(), staging.get(), values.size_bytes());
+  p.held.push_back(staging);
+  p.held.push_back(to);
+  return to;
+}
+
+buffer<float> device::bring_floats(const payload& from, pending& p) {
+  const auto* first = reinterpret_cast<const float*>(from.bytes().data());  // only copied from
+  return bring(std::span{first, from.bytes().size() / sizeof(float)}, p);
+}
+
+payload device::take_out(const buffer<float>& from, std::size_t values, pending& p) {
+  const auto to = stage_.host().take<float>(values);
+  machine_->copy_out(to.get(), from.get(), values * sizeof(float));
+  p.held.push_back(from);
+  return payload{to, std::as_bytes(std::span<const float>{to.get(), values})};
+}
+
+const double* device::take_out(const buffer<double>& one, pending& p) {
+  const auto to = stage_.host().take<double>(1);
+  machine_->copy_out(to.get(), one.get(), sizeof(double));
+  p.held.push_back(one);
+  p.held.push_back(to);
+  return to.get();
+}
+
+void device::take_out_both(const buffer<float>& values, pending& p) {
+  const auto own = stage_.own();
+  p.result->out = {take_out(values, own, p),
+                   take_out(buffer<float>{values, values.get() + own}, stage_.tied(), p)};
+}
+
+/// The tokens, and for their gradients the places of each word that occurs.
+void device::bring_tokens(const payload& tokens, stage_input& in, pending& p) {
+  const auto all = values_of<std::uint32_t>(tokens);
+  std::vector<std::uint32_t> places(all.size()), occur, begins;
+  std::iota(places.begin(), places.end(), 0u);
+  std::stable_sort(places.begin(), places.end(),
+                   [&](std::uint32_t a, std::uint32_t b) { return all[a] < all[b]; });
+  for (std::uint32_t i = 0; i < places.size(); ++i) {
+    const auto word = all[places[i]];
+    if (!occur.empty() && occur.back() == word) continue;
+    occur.push_back(word);
+    begins.push_back(i);
+  }
+  begins.push_back(static_cast<std::uint32_t>(places.size()));
+  in.words_that_occur = occur.size();
+  in.tokens = bring(std::span<const std::uint32_t>{all}, p);
+  in.occur = bring(std::span<const std::uint32_t>{occur}, p);
+  in.begins = bring(std::span<const std::uint32_t>{begins}, p);
+  in.places = bring(std::span<const std::uint32_t>{places}, p);
+}
+
+stage_input device::input_of(const operation& o, pending& p) {
+  stage_input in;
+  if (spec_.embeds)
+    bring_tokens(o.in[0], in, p);
+  else
+    in.activation = bring_floats(o.in[0], p);
+  if (spec_.predicts) {
+    const auto targets = values_of<std::uint32_t>(o.in[1]);
+    in.targets = bring(std::span<const std::uint32_t>{targets}, p);
+  }
+  return in;
+}
+
+void device::forward(const operation& o, pending& p) {
+  auto m = std::make_shared<microbatch>();
+  p.held.push_back(m);
+  m->in = input_of(o, p);
+  const auto made = stage_.forward(m->in, o.keep ? &m->kept : nullptr);
+  if (made.activation)
+    p.result->out = {take_out(made.activation, tokens_of(spec_) * spec_.model.hidden, p)};
+  if (made.loss) p.loss = take_out(made.loss, p);
+  held_[o.microbatch] = std::move(m);
+  progress_.went_forward(o.microbatch, o.keep);
+}
+
+void device::recompute(const operation& o, pending& p) {
+  const auto m = held_.at(o.microbatch);
+  p.held.push_back(m);
+  if (progress_.kept(o.microbatch)) return;
+  m->kept = {};
+  const auto made = stage_.forward(m->in, &m->kept);
+  if (made.activation) p.held.push_back(made.activation);
+  if (made.loss) p.loss = take_out(made.loss, p);
+  progress_.went_forward(o.microbatch, true);
+}
+
+void device::backward(const operation& o, pending& p) {
+  const auto m = held_.at(o.microbatch);
+  p.held.push_back(m);
+  buffer<float> gradient;
+  if (!spec_.predicts) gradient = bring_floats(o.in[0], p);
+  const auto made = stage_.backward(m->in, m->kept, std::move(gradient));
+  p.held.push_back(made);
+  if (!spec_.embeds) p.result->out = {take_out(made, tokens_of(spec_) * spec_.model.hidden, p)};
+  m->kept = {};  // its memory serves the kernels that come later
+  held_.erase(o.microbatch);
+  progress_.forget(o.microbatch);
+}
+
+void device::update(const operation& o, pending& p) {
+  if (!o.in.empty()) {
+    const auto own = bring_floats(o.in[0], p), tied = bring_floats(o.in[1], p);
+    stage_.replace_gradients(own.get(), tied.get());
+  }
+  p.norm = take_out(stage_.update(o.scale), p);
+}
+
+void device::save(const operation& o, pending& p) {
+  auto v = stage_.read();
+  auto why = save_values(
+      o.path, spec_, stage_.steps,
+      {stage_.parameters(), stage_.own(), v.weights, v.first_moments, v.second_moments});
+  if (!why.text.empty()) p.result = tl::unexpected(std::move(why));
+}
+
+void device::load(const operation& o, pending& p) {
+  const auto n = stage_.own() + stage_.tied();
+  stage::host_values v{std::vector<float>(n), std::vector<float>(n), std::vector<float>(n)};
+  const auto steps = load_values(
+      o.path, {stage_.parameters(), stage_.own(), v.weights, v.first_moments, v.second_moments});
+  if (!steps) {
+    p.result = tl::unexpected(steps.error());
+    return;
+  }
+  stage_.write(v);
+  stage_.steps = *steps;
+  held_.clear();
+  progress_.clear();
+}
+
+}  // namespace troupe::gpu::cuda

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "gpu/checkpoint.hpp"
+#include "gpu/cuda/stage.hpp"
+#include "gpu/operations.hpp"
+
+namespace troupe::gpu::cuda {
+
+/// Why the CUDA device could not be this stage, beyond what check() says: its kernels work on eight
+/// values at a time.
+reason check_shape(const stage_spec& s);
+
+/// A stage on a machine. One thread asks the GPU for the operations, ahead of what it has done;
+/// another waits for each in turn and tells whoever asked.
+class device final : public stage_device {
+ public:
+  /// Throws std::runtime_error if the machine has not enough memory.
+  device(const stage_spec& s, std::shared_ptr<machine> m);
+  ~device() override;
+
+  void submit(operation o, done d) override;
+
+ private:
+  struct microbatch {
+    stage_input in;
+    stage_memory kept;
+  };
+  /// An operation that the GPU was asked for.
+  struct pending {
+    expected<outcome> result = outcome{};
+    done tell{};
+    double begin_s = 0;
+    void* mark = nullptr;
+    const double *loss = nullptr, *norm = nullptr;    // on the host, once the mark is reached
+    std::vector<std::shared_ptr<const void>> held{};  // until then
+  };
+
+  void ask();
+  void answer();
+  void start(const operation& o, pending& p);
+  void perform(const operation& o, pending& p);
+  void forward(const operation& o, pending& p);
+  void recompute(const operation& o, pending& p);
+  void backward(const operation& o, pending& p);
+  void update(const operation& o, pending& p);
+  void save(const operation& o, pending& p);
+  void load(const operation& o, pending& p);
+
+  template <class T>
+  buffer<T> bring(std::span<const T> values, pending& p);
+  buffer<float> bring_floats(const payload& from, pending& p);
+  payload take_out(const buffer<float>& from, std::size_t values, pending& p);
+  const double* take_out(const buffer<double>& one, pending& p);
+  void take_out_both(const buffer<float>& values, pending& p);
+  stage_input input_of(const operation& o, pending& p);
+  void bring_tokens(const payload& tokens, stage_input& in, pending& p);
+
+  stage_spec spec_;
+  std::shared_ptr<machine> machine_;
+  stage stage_;
+  microbatch_progress progress_;
+  std::map<std::uint32_t, std::shared_ptr<microbatch>> held_;
+
+  std::mutex guard_;
+  std::condition_variable wake_;
+  std::deque<std::pair<operation, done>> waiting_;
+  std::deque<pending> asked_;
+  bool closing_ = false, closed_ = false;  // closed_: nothing more will be asked for
+  std::thread asker_, answerer_;
+};
+
+}  // namespace troupe::gpu::cuda

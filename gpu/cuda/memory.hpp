@@ -1,0 +1,64 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "gpu/cuda/machine.hpp"
+
+namespace troupe::gpu::cuda {
+
+/// Memory that is used again. Buffers may outlive the pool, and hold the machine while they do.
+///
+/// A kernel may still be at work in a buffer that was let go: whoever takes it next asks for its
+/// kernels later, and they come later. That does not hold for copies from and to the host, which
+/// go on beside the kernels: what those touch comes from a pool whose buffers are let go only after
+/// the machine has reached a mark behind them.
+class block_pool {
+ public:
+  enum class where { gpu, host };
+  block_pool(std::shared_ptr<machine> m, where w)
+      : blocks_{std::make_shared<blocks>(std::move(m), w)} {}
+
+  /// n values that nobody has set.
+  template <class T>
+  std::shared_ptr<T> take(std::size_t n) {
+    const auto bytes = (n * sizeof(T) + 255) / 256 * 256;
+    const std::shared_ptr<void> memory{blocks_->take(bytes),
+                                       [all = blocks_, bytes](void* b) { all->give(b, bytes); }};
+    return {memory, static_cast<T*>(memory.get())};
+  }
+
+ private:
+  struct blocks {
+    blocks(std::shared_ptr<machine> m, where w) : from{std::move(m)}, place{w} {}
+    ~blocks() {
+      for (const auto& [size, b] : free) release(b);
+    }
+    void* take(std::size_t bytes) {
+      {
+        std::lock_guard lock{guard};
+        if (const auto found = free.find(bytes); found != free.end()) {
+          auto* b = found->second;
+          free.erase(found);
+          return b;
+        }
+      }
+      return place == where::gpu ? from->take(bytes) : from->take_host(bytes);
+    }
+    void give(void* b, std::size_t bytes) {
+      std::lock_guard lock{guard};
+      free.emplace(bytes, b);
+    }
+    void release(void* b) { place == where::gpu ? from->give(b) : from->give_host(b); }
+
+    std::shared_ptr<machine> from;
+    where place;
+    std::mutex guard;
+    std::multimap<std::size_t, void*> free;  // by size
+  };
+
+  std::shared_ptr<blocks> blocks_;
+};
+
+}  // namespace troupe::gpu::cuda

@@ -1,0 +1,362 @@
+#include "gpu/cuda/stage.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <cstring>
+
+namespace troupe::gpu::cuda {
+
+namespace {
+
+constexpr std::size_t values_a_run = 8192, staging_bytes = 16 << 20;
+
+std::size_t up(std::size_t n, std::size_t to) {
+  return (n + to - 1) / to * to;
+}
+
+}  // namespace
+
+stage::stage(const stage_spec& s, std::shared_ptr<machine> m)
+    : spec_{s},
+      machine_{m},
+      memory_{m, block_pool::where::gpu},
+      copied_{m, block_pool::where::gpu},
+      host_{m, block_pool::where::host},
+      parameters_{parameters_of(s)},
+      tokens_{tokens_of(s)},
+      hidden_{s.model.hidden},
+      inner_{inner_width(s.model)} {
+  const auto size = size_of(s);
+  own_ = size.own_parameters;
+  tied_ = size.tied_parameters;
+  for (auto* b : {&weights_, &gradients_, &first_moments_, &second_moments_})
+    *b = memory_.take<float>(own_ + tied_);
+  if (s.embeds && s.predicts && tied_ > 0) tied_head_ = memory_.take<float>(tied_);
+  plan_runs();
+  const auto widest = std::max(inner_, 3 * hidden_);
+  scratch_ = memory_.take<float>(norm_scratch(tokens_, widest));
+  dots_ = memory_.take<float>(tokens_ * s.model.heads);
+  rounded_ = memory_.take<bf16>(tokens_ * hidden_);
+  slim_ = memory_.take<bf16>(tokens_ * hidden_);
+  wide_ = memory_.take<bf16>(tokens_ * widest);
+  if (s.predicts) losses_ = memory_.take<float>(tokens_);
+}
+
+/// Where each parameter's copy of 16 bits lies, and which block of AdamW's moves which values.
+void stage::plan_runs() {
+  std::vector<adamw_run> runs;
+  for (const auto& p : parameters_) {
+    narrow_at_.push_back(narrow_values_);
+    const auto at = p.tied ? own_ : p.offset;
+    for (std::size_t i = 0; i < p.values(); i += values_a_run)
+      runs.push_back({at + i, narrow_values_ + i,
+                      static_cast<std::uint32_t>(std::min(values_a_run, p.values() - i)),
+                      p.vector ? 0u : 1u, !p.tied || spec_.embeds ? 1u : 0u, 0});
+    const auto rows = p.name == head() ? head_width() : p.rows;
+    narrow_values_ += up(rows * p.columns, 128);
+  }
+  run_count_ = runs.size();
+  narrow_ = memory_.take<bf16>(narrow_values_);
+  runs_ = memory_.take<adamw_run>(runs.size());
+  norms_ = memory_.take<double>(runs.size());
+  move(runs_.get(), runs.data(), runs.size() * sizeof(adamw_run), true);
+}
+
+std::size_t stage::head_width() const {
+  return up(spec_.model.vocabulary, 128);
+}
+
+void stage::reset() {
+  host_values v;
+  v.weights.resize(own_ + tied_);
+  for (const auto& p : parameters_)
+    initialise(p, spec_.seed, std::span{v.weights}.subspan(p.tied ? own_ : p.offset, p.values()));
+  v.first_moments.resize(v.weights.size());
+  v.second_moments.resize(v.weights.size());
+  write(v);
+}
+
+/// To or from the GPU in pieces; waits for each.
+void stage::move(void* to, const void* from, std::size_t bytes, bool in) {
+  machine_->wait(machine_->mark());  // no kernel is at work there
+  const auto piece = std::min(bytes, staging_bytes);
+  const auto staging = host_.take<std::byte>(piece);
+  for (std::size_t at = 0; at < bytes; at += piece) {
+    const auto n = std::min(piece, bytes - at);
+    auto* target = static_cast<std::byte*>(to) + at;
+    const auto* source = static_cast<const std::byte*>(from) + at;
+    if (in) {
+      std::memcpy(staging.get(), source, n);
+      machine_->copy_in(target, staging.get(), n);
+    } else {
+      machine_->copy_out(staging.get(), source, n);
+    }
+    machine_->wait(machine_->mark());
+    if (!in) std::memcpy(target, staging.get(), n);
+  }
+}
+
+stage::host_values stage::read() {
+  host_values v;
+  for (const auto& [to, from] : {std::pair{&v.weights, weights_.get()},
+                                 {&v.first_moments, first_moments_.get()},
+                                 {&v.second_moments, second_moments_.get()}}) {
+    to->resize(own_ + tied_);
+    move(to->data(), from, to->size() * sizeof(float), false);
+  }
+  return v;
+}
+
+void stage::write(const host_values& v) {
+  for (const auto& [to, from] : {std::pair{weights_.get(), &v.weights},
+                                 {first_moments_.get(), &v.first_moments},
+                                 {second_moments_.get(), &v.second_moments}})
+    move(to, from->data(), from->size() * sizeof(float), true);
+  machine_->zero(narrow_.get(), narrow_values_ * sizeof(bf16));
+  machine_->narrow_weights(runs_.get(), run_count_, weights_.get(), narrow_.get());
+  clear_gradients();
+}
+
+stage::weight stage::find(float* values, const std::string& name) const {
+  const auto p = std::find_if(parameters_.begin(), parameters_.end(),
+                              [&](const parameter& q) { return q.name == name; });
+  assert(p != parameters_.end());
+  return {values + (p->tied ? own_ : p->offset),
+          narrow_.get() + narrow_at_[static_cast<std::size_t>(p - parameters_.begin())]};
+}
+
+stage::linear stage::both(float* values, const std::string& name) const {
+  return {find(values, name + ".weight"), find(values, name + ".bias")};
+}
+
+std::string stage::layer(std::uint32_t i, const char* part) const {
+  return fmt::format("h.{}.{}", spec_.first_layer + i, part);
+}
+
+attention_shape stage::attention() const {
+  return {spec_.model.sequence, spec_.model.heads, spec_.model.hidden / spec_.model.heads};
+}
+
+norm_memory stage::norm(const std::string& name, const float* in) {
+  norm_memory m{memory_.take<bf16>(tokens_ * hidden_), memory_.take<float>(tokens_),
+                memory_.take<float>(tokens_)};
+  const auto w = both(weights_.get(), name);
+  machine_->layer_norm(in, w.w.wide, w.b.wide, tokens_, hidden_, m.out.get(), m.means.get(),
+                       m.inverses.get());
+  return m;
+}
+
+void stage::block_forward(std::uint32_t i, block_memory& m, float* out) {
+  const auto t = tokens_, c = hidden_;
+  m.first = norm(layer(i, "ln_1"), m.in.get());
+  const auto c_attn = both(weights_.get(), layer(i, "attn.c_attn"));
+  m.qkv = memory_.take<bf16>(t * 3 * c);
+  machine_->multiply({.a = {m.first.out.get(), t, c},
+                      .b = {c_attn.w.narrow, c, 3 * c},
+                      .narrow = m.qkv.get(),
+                      .stride = 3 * c,
+                      .narrow_bias = c_attn.b.narrow});
+  m.log_sums = memory_.take<float>(t * spec_.model.heads);
+  m.attended = memory_.take<bf16>(t * c);
+  machine_->attention(attention(), spec_.rows, m.qkv.get(), m.attended.get(), m.log_sums.get());
+  const auto c_proj = both(weights_.get(), layer(i, "attn.c_proj"));
+  m.middle = memory_.take<float>(t * c);
+  machine_->multiply({.a = {m.attended.get(), t, c},
+                      .b = {c_proj.w.narrow, c, c},
+                      .wide = m.middle.get(),
+                      .stride = c,
+                      .plus = m.in.get(),
+                      .bias = c_proj.b.wide});
+
+  m.second = norm(layer(i, "ln_2"), m.middle.get());
+  const auto c_fc = both(weights_.get(), layer(i, "mlp.c_fc"));
+  m.before = memory_.take<bf16>(t * inner_);
+  m.after = memory_.take<bf16>(t * inner_);
+  machine_->multiply({.a = {m.second.out.get(), t, c},
+                      .b = {c_fc.w.narrow, c, inner_},
+                      .narrow = m.after.get(),
+                      .stride = inner_,
+                      .narrow_bias = c_fc.b.narrow,
+                      .before = m.before.get()});
+  const auto mlp_proj = both(weights_.get(), layer(i, "mlp.c_proj"));
+  machine_->multiply({.a = {m.after.get(), t, inner_},
+                      .b = {mlp_proj.w.narrow, inner_, c},
+                      .wide = out,
+                      .stride = c,
+                      .plus = m.middle.get(),
+                      .bias = mlp_proj.b.wide});
+}
+
+stage::result stage::forward(const stage_input& in, stage_memory* kept) {
+  const auto values = tokens_ * hidden_;
+  auto current = in.activation;
+  if (spec_.embeds) {
+    current = (spec_.layers == 0 && !spec_.predicts ? copied_ : memory_).take<float>(values);
+    machine_->embed(in.tokens.get(), tokens_, spec_.model.sequence, hidden_,
+                    find(weights_.get(), "wte.weight").wide,
+                    find(weights_.get(), "wpe.weight").wide, current.get());
+  }
+  for (std::uint32_t i = 0; i < spec_.layers; ++i) {
+    const bool leaves = i + 1 == spec_.layers && !spec_.predicts;
+    block_memory m;
+    m.in = current;
+    current = (leaves ? copied_ : memory_).take<float>(values);
+    block_forward(i, m, current.get());
+    if (kept) kept->blocks.push_back(std::move(m));
+  }
+  if (!spec_.predicts) return {current, nullptr};
+  stage_memory passing;
+  auto& m = kept ? *kept : passing;
+  m.last = current;
+  return {nullptr, predict(in, m)};
+}
+
+buffer<double> stage::predict(const stage_input& in, stage_memory& m) {
+  const auto width = head_width();
+  m.final = norm("ln_f", m.last.get());
+  m.logits = memory_.take<bf16>(tokens_ * width);
+  const operand weights{find(weights_.get(), head()).narrow, width, hidden_};
+  machine_->multiply({.a = {m.final.out.get(), tokens_, hidden_},
+                      .b = weights.transposed(),
+                      .narrow = m.logits.get(),
+                      .stride = width});
+  auto loss = copied_.take<double>(1);
+  machine_->cross_entropy(m.logits.get(), in.targets.get(), tokens_, spec_.model.vocabulary, width,
+                          losses_.get(), loss.get());
+  return loss;
+}
+
+void stage::norm_backward(const std::string& name, const float* in, const norm_memory& m,
+                          bool adds) {
+  const auto sums = both(gradients_.get(), name);
+  machine_->layer_norm_backward(slim_.get(), in, find(weights_.get(), name + ".weight").wide,
+                                m.means.get(), m.inverses.get(), tokens_, hidden_, adds,
+                                gradient_.get(), rounded_.get(), sums.w.wide, sums.b.wide,
+                                scratch_.get());
+}
+
+/// The weight's sum, and the gradient of the input, times gelu' of something if it is there.
+void stage::linear_backward(const std::string& name, const bf16* gradient, const bf16* in,
+                            std::size_t wide_in, std::size_t wide_out, bf16* gradient_in,
+                            const bf16* slope_at) {
+  const operand g{gradient, tokens_, wide_out}, x{in, tokens_, wide_in};
+  auto* sum = find(gradients_.get(), name + ".weight").wide;
+  machine_->multiply({.a = x.transposed(), .b = g, .wide = sum, .stride = wide_out, .plus = sum});
+  const operand w{find(weights_.get(), name + ".weight").narrow, wide_in, wide_out};
+  machine_->multiply({.a = g,
+                      .b = w.transposed(),
+                      .narrow = gradient_in,
+                      .stride = wide_in,
+                      .slope_at = slope_at});
+}
+
+void stage::block_backward(std::uint32_t i, const block_memory& m) {
+  const auto t = tokens_, c = hidden_;
+  const auto bias = [&](const char* part) {
+    return find(gradients_.get(), layer(i, part) + ".bias").wide;
+  };
+  machine_->sum_rows(gradient_.get(), t, c, bias("mlp.c_proj"), scratch_.get());
+  linear_backward(layer(i, "mlp.c_proj"), rounded_.get(), m.after.get(), inner_, c, wide_.get(),
+                  m.before.get());
+  machine_->sum_rows(wide_.get(), t, inner_, bias("mlp.c_fc"), scratch_.get());
+  linear_backward(layer(i, "mlp.c_fc"), wide_.get(), m.second.out.get(), c, inner_, slim_.get());
+  norm_backward(layer(i, "ln_2"), m.middle.get(), m.second, true);
+
+  machine_->sum_rows(gradient_.get(), t, c, bias("attn.c_proj"), scratch_.get());
+  linear_backward(layer(i, "attn.c_proj"), rounded_.get(), m.attended.get(), c, c, slim_.get());
+  machine_->attention_backward(attention(), spec_.rows, m.qkv.get(), m.attended.get(), slim_.get(),
+                               m.log_sums.get(), dots_.get(), wide_.get());
+  machine_->sum_rows(wide_.get(), t, 3 * c, bias("attn.c_attn"), scratch_.get());
+  linear_backward(layer(i, "attn.c_attn"), wide_.get(), m.first.out.get(), c, 3 * c, slim_.get());
+  norm_backward(layer(i, "ln_1"), m.in.get(), m.first, true);
+}
+
+void stage::predict_backward(const stage_memory& m) {
+  const std::size_t words = spec_.model.vocabulary, width = head_width();
+  const operand gradient{m.logits.get(), tokens_, width};
+  machine_->multiply({.a = gradient,
+                      .b = {find(weights_.get(), head()).narrow, width, hidden_},
+                      .narrow = slim_.get(),
+                      .stride = hidden_});
+  auto* sum = tied_head_ ? tied_head_.get() : find(gradients_.get(), head()).wide;
+  const operand known{m.logits.get(), tokens_, words, width};  // without what fills the rows
+  machine_->multiply({.a = known.transposed(),
+                      .b = {m.final.out.get(), tokens_, hidden_},
+                      .wide = sum,
+                      .stride = hidden_,
+                      .plus = sum});
+  norm_backward("ln_f", m.last.get(), m.final, false);
+}
+
+buffer<float> stage::backward(const stage_input& in, const stage_memory& kept,
+                              buffer<float> gradient) {
+  gradient_ = spec_.predicts ? copied_.take<float>(tokens_ * hidden_) : std::move(gradient);
+  if (spec_.predicts)
+    predict_backward(kept);
+  else
+    machine_->narrow(gradient_.get(), tokens_ * hidden_, rounded_.get());
+  for (auto i = spec_.layers; i-- > 0;) block_backward(i, kept.blocks[i]);
+  if (spec_.embeds) {
+    machine_->embed_words_backward(in.occur.get(), in.begins.get(), in.places.get(),
+                                   in.words_that_occur, hidden_, gradient_.get(),
+                                   find(gradients_.get(), "wte.weight").wide);
+    machine_->embed_positions_backward(spec_.rows, spec_.model.sequence, hidden_, gradient_.get(),
+                                       find(gradients_.get(), "wpe.weight").wide);
+  }
+  return std::move(gradient_);
+}
+
+buffer<float> stage::gradients() {
+  auto sums = copied_.take<float>(own_ + tied_);
+  machine_->copy(sums.get(), gradients_.get(), (own_ + tied_) * sizeof(float));
+  if (tied_head_) machine_->add(sums.get() + own_, tied_head_.get(), tied_);
+  return sums;
+}
+
+buffer<float> stage::weights() {
+  auto copy = copied_.take<float>(own_ + tied_);
+  machine_->copy(copy.get(), weights_.get(), (own_ + tied_) * sizeof(float));
+  return copy;
+}
+
+void stage::replace_gradients(const float* own, const float* tied) {
+  machine_->copy(gradients_.get(), own, own_ * sizeof(float));
+  machine_->copy(gradients_.get() + own_, tied, tied_ * sizeof(float));
+  if (tied_head_) machine_->zero(tied_head_.get(), tied_ * sizeof(float));
+}
+
+void stage::clear_gradients() {
+  machine_->zero(gradients_.get(), (own_ + tied_) * sizeof(float));
+  if (tied_head_) machine_->zero(tied_head_.get(), tied_ * sizeof(float));
+}
+
+buffer<double> stage::update(double scale) {
+  if (tied_head_) {
+    machine_->add(gradients_.get() + own_, tied_head_.get(), tied_);
+    machine_->zero(tied_head_.get(), tied_ * sizeof(float));
+  }
+  ++steps;
+  const auto n = static_cast<double>(steps);
+  const double correction1 = 1 - std::pow(spec_.beta1, n),
+               correction2 = 1 - std::pow(spec_.beta2, n);
+  const auto f = [](double v) { return static_cast<float>(v); };
+  const adamw_numbers how{.scale = f(scale),
+                          .beta1 = f(spec_.beta1),
+                          .beta2 = f(spec_.beta2),
+                          .keep1 = f(1 - spec_.beta1),
+                          .keep2 = f(1 - spec_.beta2),
+                          .epsilon = f(spec_.epsilon),
+                          .rate = f(spec_.learning_rate / correction1),
+                          .correct = f(1 / correction2),
+                          .shrink = f(1 - spec_.learning_rate * spec_.weight_decay)};
+  auto norm = copied_.take<double>(1);
+  machine_->adamw(runs_.get(), run_count_, weights_.get(), first_moments_.get(),
+                  second_moments_.get(), gradients_.get(), narrow_.get(), how, norms_.get(),
+                  norm.get());
+  return norm;
+}
+
+}  // namespace troupe::gpu::cuda

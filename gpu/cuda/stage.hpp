@@ -1,0 +1,133 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "gpu/cuda/memory.hpp"
+#include "gpu/parameters.hpp"
+
+namespace troupe::gpu::cuda {
+
+template <class T>
+using buffer = std::shared_ptr<T>;
+
+/// What goes into a stage, on the GPU; of tokens also where each word occurs.
+struct stage_input {
+  buffer<std::uint32_t> tokens, occur, begins, places, targets;
+  std::size_t words_that_occur = 0;
+  buffer<float> activation;
+};
+
+/// What forward leaves for backward. The residual stream is in 32 bits, factors of products in 16.
+struct norm_memory {
+  buffer<bf16> out;
+  buffer<float> means, inverses;
+};
+struct block_memory {
+  buffer<float> in;
+  norm_memory first;
+  buffer<bf16> qkv;
+  buffer<float> log_sums;
+  buffer<bf16> attended;
+  buffer<float> middle;
+  norm_memory second;
+  buffer<bf16> before, after;  // of gelu
+};
+struct stage_memory {
+  std::vector<block_memory> blocks;
+  buffer<float> last;  // the last block's output
+  norm_memory final;
+  buffer<bf16> logits;  // their gradient
+};
+
+/// A stage's weights, gradients and optimizer on a GPU, and the passes over them: the same
+/// operations in the same order as cpu::stage_maths. Everything is asked for and nothing waited
+/// for, if not said otherwise.
+class stage {
+ public:
+  /// Weights have their initial values once `reset` is done.
+  stage(const stage_spec& s, std::shared_ptr<machine> m);
+
+  /// Blocks. Sets weights to their first values.
+  void reset();
+
+  struct result {
+    buffer<float> activation;  // null if the stage predicts; from the pool for copies
+    buffer<double> loss;       // null unless it does
+  };
+  /// kept: null if a later call will make everything again.
+  result forward(const stage_input& in, stage_memory* kept);
+  /// gradient: of the activation, from the pool for copies, is changed; null if the stage predicts.
+  /// That of the input, or of the embeddings' sum, from the pool for copies.
+  buffer<float> backward(const stage_input& in, const stage_memory& kept, buffer<float> gradient);
+
+  /// Own and tied sums, or weights, as they are now: in a buffer from the pool for copies.
+  buffer<float> gradients();
+  buffer<float> weights();
+  /// Sums from elsewhere instead.
+  void replace_gradients(const float* own, const float* tied);
+  void clear_gradients();
+  /// One step; clears the sums. The squared norm, once the GPU has come to it.
+  buffer<double> update(double scale);
+
+  const std::vector<parameter>& parameters() const { return parameters_; }
+  std::size_t own() const { return own_; }
+  std::size_t tied() const { return tied_; }
+  /// Blocks. All values to host memory, own and then tied; and from there.
+  struct host_values {
+    std::vector<float> weights, first_moments, second_moments;
+  };
+  host_values read();
+  void write(const host_values& v);
+
+  std::uint64_t steps = 0;  // updates done
+  /// For what copies touch; host memory.
+  block_pool& copied() { return copied_; }
+  block_pool& host() { return host_; }
+
+ private:
+  struct weight {
+    float* wide;  // master, or its gradient's sum
+    bf16* narrow;
+  };
+  struct linear {
+    weight w, b;
+  };
+  weight find(float* values, const std::string& name) const;
+  linear both(float* values, const std::string& name) const;
+  std::string layer(std::uint32_t i, const char* part) const;
+  std::string head() const { return spec_.model.tied_head ? "wte.weight" : "lm_head.weight"; }
+  /// The vocabulary, rounded up so that products with the head are quick.
+  std::size_t head_width() const;
+  void plan_runs();
+
+  norm_memory norm(const std::string& name, const float* in);
+  void norm_backward(const std::string& name, const float* in, const norm_memory& m, bool adds);
+  void block_forward(std::uint32_t i, block_memory& m, float* out);
+  void block_backward(std::uint32_t i, const block_memory& m);
+  void linear_backward(const std::string& name, const bf16* gradient, const bf16* in,
+                       std::size_t wide_in, std::size_t wide_out, bf16* gradient_in,
+                       const bf16* slope_at = nullptr);
+  buffer<double> predict(const stage_input& in, stage_memory& m);
+  void predict_backward(const stage_memory& m);
+  attention_shape attention() const;
+  void move(void* to, const void* from, std::size_t bytes, bool in);
+
+  stage_spec spec_;
+  std::shared_ptr<machine> machine_;
+  block_pool memory_, copied_, host_;
+  std::vector<parameter> parameters_;
+  std::vector<std::size_t> narrow_at_;  // of each parameter, in the copies of 16 bits
+  std::size_t own_ = 0, tied_ = 0, tokens_, hidden_, inner_, narrow_values_ = 0, run_count_ = 0;
+  buffer<float> weights_, gradients_, first_moments_, second_moments_;
+  buffer<float> tied_head_;  // the head's sum, if the embedding is here too
+  buffer<bf16> narrow_;
+  buffer<adamw_run> runs_;
+  buffer<double> norms_;
+
+  // What all blocks use in turn.
+  buffer<float> scratch_, dots_, losses_, gradient_;  // gradient_: of the residual stream, now
+  buffer<bf16> rounded_, wide_, slim_;                // rounded_: gradient_
+};
+
+}  // namespace troupe::gpu::cuda

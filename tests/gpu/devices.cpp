@@ -1,0 +1,46 @@
+#include "gpu/devices.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "gpu/cuda/device.hpp"
+#include "gpu/emulated_machine.hpp"
+
+namespace troupe::test {
+
+namespace {
+
+expected<std::unique_ptr<gpu::stage_device>> make_emulated(const gpu::stage_spec& s) {
+  auto why = gpu::check(s);
+  if (why.text.empty()) why = gpu::cuda::check_shape(s);
+  if (!why.text.empty()) return tl::unexpected(std::move(why));
+  return std::make_unique<gpu::cuda::device>(s, emulated_machine());
+}
+
+/// Whether the machine has a CUDA device; says it once if not.
+bool has_cuda() {
+  static const bool has = [] {
+    gpu::stage_spec s;
+    s.model.heads = 1;
+    s.model.hidden = 64;
+    s.model.layers = s.model.sequence = s.model.vocabulary = 1;
+    s.layers = 1;
+    const auto d = gpu::make_cuda_device(s);
+    if (!d) fmt::print("The CUDA device's own tests are skipped: {}\n", d.error().text);
+    std::fflush(stdout);
+    return d.has_value();
+  }();
+  return has;
+}
+
+}  // namespace
+
+std::vector<device_kind> devices() {
+  std::vector<device_kind> all{{"cpu", gpu::make_cpu_device, 0}, {"emulated", make_emulated, 0}};
+  if (has_cuda())
+    all.push_back({"cuda", [](const gpu::stage_spec& s) { return gpu::make_cuda_device(s); }, 0});
+  return all;
+}
+
+}  // namespace troupe::test
