@@ -100,6 +100,21 @@ TEST_CASE("a training run is a function of its seed") {
   CHECK(one.report == two.report);
 }
 
+TEST_CASE("stages that take minutes to start are waited for, and the time is not an iteration's") {
+  auto job = figure6();
+  job.train->schedule = "atlas";
+  auto c = cluster_of_slots(job);
+  c.settings.restart_s = 400;
+  training_simulation_options o;
+  o.cluster = std::make_shared<const cluster>(c);
+  o.job = job;
+  const auto done = simulate_training(o);
+  REQUIRE(done);
+  const auto& last = done->report.iterations.back();
+  CHECK(last.begin_s >= 400);
+  CHECK(last.end_s - last.begin_s == Approx(36).epsilon(1e-9));
+}
+
 TEST_CASE("a pipeline's stages keep what the memory limit allows") {
   auto job = figure6();
   job.pipeline.most_held = 2;
