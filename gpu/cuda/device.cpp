@@ -123,6 +123,10 @@ void device::answer() {
 void device::start(const operation& o, pending& p) {
   auto why = progress_.check(o);
   if (why.text.empty()) why = check_payloads(spec_, o);
+  if (!broken_.empty() && o.what != operation::kind::load)
+    why = {
+        reason::kind::unavailable,
+        fmt::format("the device lost what it had learnt, and waits for a checkpoint: {}", broken_)};
   if (!why.text.empty()) {
     p.result = tl::unexpected(std::move(why));
     return;
@@ -136,6 +140,9 @@ void device::start(const operation& o, pending& p) {
       machine_->wait(machine_->mark());
     } catch (const std::runtime_error&) {  // the first reason is the one to tell
     }
+    using kind = operation::kind;
+    if (o.what == kind::backward || o.what == kind::update || o.what == kind::load)
+      broken_ = e.what();
     p.result = refuse(reason::kind::unavailable, e.what());
   }
 }
@@ -300,6 +307,7 @@ void device::load(const operation& o, pending& p) {
   stage_.steps = *steps;
   held_.clear();
   progress_.clear();
+  broken_.clear();
 }
 
 }  // namespace troupe::gpu::cuda

@@ -65,6 +65,8 @@ class device final : public stage_device {
   std::shared_ptr<machine> machine_;
   stage stage_;
   microbatch_progress progress_;
+  std::string
+      broken_;  // why sums and weights can no longer be relied on; until something is loaded
   std::map<std::uint32_t, std::shared_ptr<microbatch>> held_;
 
   std::mutex guard_;
