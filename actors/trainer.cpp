@@ -15,7 +15,6 @@ namespace {
 
 constexpr double look_every_s = 1;
 constexpr double stalled_s = 20;          // and as many of the longest iterations
-constexpr double loading_s = 300;         // and what starting takes
 constexpr std::uint64_t window = 100;     // iterations that stages run by themselves
 constexpr std::size_t most_untold = 256;  // iterations in one report
 
@@ -190,16 +189,9 @@ void trainer_state::look_around() {
     if (ready_ == stages_.size() && silent_s > look_every_s)
       for (std::size_t i = 0; i < stages_.size(); ++i)
         if (stages_[i].done < until_) run(i, false);
-<<<<<<< Updated upstream
     // Until all are there they may be starting still, a straggler more slowly.
     const double start_s = ready_ < stages_.size() ? 4 * o_.cluster->settings.restart_s : 0;
     if (silent_s > stalled_s + start_s + stalled_s * longest_s_ + plan_.schedule.length * 2)
-=======
-    const double patience_s = ready_ < stages_.size()
-                                  ? loading_s + o_.start_s
-                                  : stalled_s + stalled_s * longest_s_ + plan_.schedule.length * 2;
-    if (silent_s > patience_s)
->>>>>>> Stashed changes
       fail(part_report::state::stopped,
            fmt::format("no stage was heard of for {:.3g} s; {} iterations since the last "
                        "checkpoint are lost",

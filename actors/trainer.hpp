@@ -22,7 +22,6 @@ struct trainer_options {
   job_id job = 0;
   train_order order;
   std::uint64_t incarnation = 0;  // larger than any earlier trainer's of this lease
-  double start_s = 0;             // what stages take until they are there, if they are simulated
   std::string backend;            // of a job that does not say: sim, cpu, cuda
   courier via;
   /// Told what is said to people, as it happens; may be null.

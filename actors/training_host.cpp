@@ -27,7 +27,6 @@ void training_host::begin(const work_order& w, double slowdown,
   o.job = w.job;
   o.order = *w.train;
   o.incarnation = host_.incarnation * 1'000'000 + ++trainers_;
-  o.start_s = w.start_s * slowdown;
   o.backend = backend_;
   o.via = courier{host_, node_actor{self_}};
   o.say = std::move(say);
