@@ -11,6 +11,8 @@ namespace troupe::test {
 
 namespace {
 
+constexpr double gradients_off = 0.02, losses_off = 0.01;  // in 16 bits
+
 expected<std::unique_ptr<gpu::stage_device>> make_emulated(const gpu::stage_spec& s) {
   auto why = gpu::check(s);
   if (why.text.empty()) why = gpu::cuda::check_shape(s);
@@ -37,9 +39,11 @@ bool has_cuda() {
 }  // namespace
 
 std::vector<device_kind> devices() {
-  std::vector<device_kind> all{{"cpu", gpu::make_cpu_device, 0}, {"emulated", make_emulated, 0}};
+  std::vector<device_kind> all{{"cpu", gpu::make_cpu_device, 0, 0, 0},
+                               {"emulated", make_emulated, 0, gradients_off, losses_off}};
   if (has_cuda())
-    all.push_back({"cuda", [](const gpu::stage_spec& s) { return gpu::make_cuda_device(s); }, 0});
+    all.push_back({"cuda", [](const gpu::stage_spec& s) { return gpu::make_cuda_device(s); }, 0,
+                   gradients_off, losses_off});
   return all;
 }
 

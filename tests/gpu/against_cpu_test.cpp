@@ -1,0 +1,68 @@
+// Every device learns what the CPU's learns, as nearly as its precision lets it.
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "gpu/pipeline.hpp"
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+const device_kind cpu = devices()[0];
+
+/// Distance of two gradients as a share of the first's norm.
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  REQUIRE(a.size() == b.size());
+  double norm = 0, difference = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double x = static_cast<double>(a[i]), y = static_cast<double>(b[i]);
+    norm += x * x;
+    difference += (x - y) * (x - y);
+  }
+  return std::sqrt(difference / norm);
+}
+
+void check_near(const device_kind& kind, const pipeline::iteration& a,
+                const pipeline::iteration& b) {
+  for (std::size_t i = 0; i < a.losses.size(); ++i)
+    CHECK(b.losses[i] == Approx(a.losses[i]).epsilon(kind.losses_off));
+  for (std::size_t i = 0; i < a.own.size(); ++i)
+    if (!a.own[i].empty()) CHECK(distance(a.own[i], b.own[i]) <= kind.gradients_off);
+  if (!a.tied.empty()) CHECK(distance(a.tied, b.tied) <= kind.gradients_off);
+  CHECK(b.squared_norm == Approx(a.squared_norm).epsilon(2 * kind.gradients_off));
+}
+
+}  // namespace
+
+TEST_CASE("every device has the CPU's losses, gradients and norms within its tolerance") {
+  const auto kind = GENERATE(from_range(devices()));
+  const bool tied = GENERATE(true, false);
+  CAPTURE(kind.name, tied);
+  auto m = small_model(tied);
+  m.layers = 2;
+  m.heads = 2;
+  m.hidden = GENERATE(48u, 128u);  // heads of 24 values, and of 64
+  m.sequence = 70;                 // more than a tile
+  m.vocabulary = 131;
+  pipeline reference{cpu, m, {1, 1}}, other{kind, m, {1, 1}};
+  const auto all = lessons(m, 2, 2, 3);
+  check_near(kind, reference.learn(all), other.learn(all));
+}
+
+TEST_CASE("every device's loss goes the way of the CPU's, step by step") {
+  const auto kind = GENERATE(from_range(devices()));
+  CAPTURE(kind.name);
+  const auto m = small_model();
+  const int steps = kind.name == "emulated" ? 40 : 200;
+  pipeline reference{cpu, m, {6}, {.learning_rate = 1e-3}},
+      other{kind, m, {6}, {.learning_rate = 1e-3}};
+  double off = 0;
+  for (int i = 0; i < steps; ++i) {
+    const auto all = lessons(m, 2, 1, static_cast<std::uint64_t>(i % 4));
+    const auto a = reference.learn(all).losses[0], b = other.learn(all).losses[0];
+    off = std::max(off, std::abs(a - b) / a);
+  }
+  CAPTURE(off);
+  CHECK(off <= 5 * kind.losses_off);  // differences grow with what is learnt
+}
