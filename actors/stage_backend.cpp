@@ -25,14 +25,19 @@ gpu::stage_spec spec_of(const stage_setup& s) {
   return spec;
 }
 
+expected<std::unique_ptr<gpu::stage_device>> make_device(const stage_setup& s,
+                                                         const gpu::stage_spec& spec) {
+  if (s.backend == "cpu") return gpu::make_cpu_device(spec);
+  if (s.backend == "cuda") return gpu::make_cuda_device(spec, s.device);
+  return refuse(reason::kind::infeasible,
+                fmt::format("a node's devices are of kind cpu or cuda, not '{}'", s.backend));
+}
+
 }  // namespace
 
 expected<stage_backend> make_backend(const stage_setup& s) {
   const auto spec = spec_of(s);
-  if (s.backend != "cpu")
-    return refuse(reason::kind::infeasible,
-                  fmt::format("this node has no device '{}'; it has a CPU", s.backend));
-  auto device = gpu::make_cpu_device(spec);
+  auto device = make_device(s, spec);
   if (!device) return tl::unexpected<reason>(device.error());
   stage_backend result;
   result.device = std::move(*device);

@@ -11,7 +11,7 @@ namespace troupe::test {
 
 namespace {
 
-constexpr double gradients_off = 0.02, losses_off = 0.01;  // in 16 bits
+constexpr double gradients_off = 0.01, losses_off = 0.001;  // in 16 bits
 
 expected<std::unique_ptr<gpu::stage_device>> make_emulated(const gpu::stage_spec& s) {
   auto why = gpu::check(s);
