@@ -9,12 +9,13 @@
 namespace troupe::actors {
 
 void gateway_state::start(gateway_actor::pointer self, runtime::host h,
-                          std::shared_ptr<const troupe::cluster> c, bool virtual_time) {
+                          std::shared_ptr<const troupe::cluster> c, bool virtual_time,
+                          link_slowdown slow_links) {
   self_ = self;
   host_ = std::move(h);
   cluster_ = std::move(c);
   heard_s_.assign(cluster_->nodes.size(), -1);
-  gate_ = tensor_gate{host_, cluster_, virtual_time};
+  gate_ = tensor_gate{host_, cluster_, virtual_time, std::move(slow_links)};
   tell();
 }
 
@@ -60,9 +61,9 @@ void gateway_state::tell() {
 
 gateway_actor::behavior_type gateway(gateway_actor::stateful_pointer<gateway_state> self,
                                      runtime::host h, std::shared_ptr<const troupe::cluster> c,
-                                     bool virtual_time) {
+                                     bool virtual_time, link_slowdown slow_links) {
   auto& s = self->state;
-  s.start(self, std::move(h), std::move(c), virtual_time);
+  s.start(self, std::move(h), std::move(c), virtual_time, std::move(slow_links));
   return {
       [&s](const arrived& a) { s.pass_on(a.what); },
       [&s](const crossing_due& d) { s.look(d.number); },

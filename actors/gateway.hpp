@@ -15,7 +15,7 @@ class gateway_state {
  public:
   gateway_state() = default;
   void start(gateway_actor::pointer self, runtime::host h, std::shared_ptr<const troupe::cluster> c,
-             bool virtual_time);
+             bool virtual_time, link_slowdown slow_links);
   void pass_on(const frame& f);
   void tell();
   void look(std::uint64_t number);
@@ -36,6 +36,6 @@ class gateway_state {
 
 gateway_actor::behavior_type gateway(gateway_actor::stateful_pointer<gateway_state> self,
                                      runtime::host h, std::shared_ptr<const troupe::cluster> c,
-                                     bool virtual_time);
+                                     bool virtual_time, link_slowdown slow_links);
 
 }  // namespace troupe::actors

@@ -84,7 +84,7 @@ void node_state::begin(const work_order& w) {
   changed_ = true;
   if (p.training) {
     if (options_.on_work) options_.on_work(w, true);
-    training_.begin(w, p.slowdown, [this, lease = w.lease](const std::string& sentence) {
+    training_.begin(w, options_.slowdown, [this, lease = w.lease](const std::string& sentence) {
       if (options_.launcher) options_.launcher->note(lease, sentence);
     });
   } else if (p.simulated) {

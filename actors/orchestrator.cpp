@@ -402,7 +402,14 @@ void orchestrator_state::send_orders(node_index n) {
     if (is_training(spec)) {
       w.train.emplace();
       w.train->part = part;
-      if (part == 0) w.train = train_order{0, spec, g.how, g.parts, done};
+      if (part == 0)
+        w.train = train_order{0,
+                              spec,
+                              g.how,
+                              g.parts,
+                              done,
+                              training_.reached(g.job, g.lease),
+                              training_.took_s(g.job, g.lease)};
     }
     orders.want.push_back(std::move(w));
   }

@@ -47,14 +47,15 @@ void stage_state::clear(inbox& box, std::uint64_t iteration) {
   box.gradient.assign(o_.setup.microbatches, {});
   box.exchange = gradient_exchange{o_.setup.pipelines, o_.setup.name.pipeline};
   box.tied.reset();
-  box.way_s = 0;
+  box.way_s = {};
   box.ways.clear();
 }
 
 void stage_state::load() {
   if (simulated_ && o_.start_s > 0) {
     busy_ = true;
-    self_->delayed_send(stage_actor{self_}, nanoseconds_of(o_.start_s * o_.slowdown),
+    self_->delayed_send(stage_actor{self_},
+                        nanoseconds_of(o_.start_s * (o_.slowdown ? o_.slowdown() : 1)),
                         call_now{[this] { finished(gpu::outcome{}); }});
     return;
   }
@@ -76,8 +77,10 @@ void stage_state::run(const stage_run& r) {
   while (!unheard_.empty() && unheard_.front().iteration < heard_) unheard_.pop_front();
   // The trainer asks again when it misses something; what is on its way comes twice then.
   for (const auto& report : unheard_) o_.via.send(o_.trainer, report);
-  if (!r.order.empty() && iteration_ == until_ && !busy_) {
+  if (!r.order.empty() && r.until > until_ && iteration_ == until_ && !busy_) {
     o_.setup.order = r.order;
+    o_.setup.forward = r.forward;
+    o_.setup.backward = r.backward;
     begin_iteration();
   }
   until_ = std::max(until_, r.until);
@@ -270,8 +273,14 @@ void stage_state::end_iteration(const gpu::outcome& o) {
   r.end_s = o_.via.now_s();
   for (std::size_t i = 0; i < 3; ++i) r.busy_s += took_[i].first;
   const auto mean = [](const auto& t) { return t.second == 0 ? 0 : t.first / t.second; };
-  r.measured = {mean(took_[0]),  mean(took_[1]),    mean(took_[2]),           mean(took_[3]),
-                current().way_s, activation_bytes_, own_bytes_ + tied_bytes_, tied_bytes_};
+  r.measured = {mean(took_[0]),
+                mean(took_[1]),
+                mean(took_[2]),
+                mean(took_[3]),
+                std::max(current().way_s[0], current().way_s[1]),
+                activation_bytes_,
+                own_bytes_ + tied_bytes_,
+                tied_bytes_};
   r.tasks.insert(r.tasks.end(), current().ways.begin(), current().ways.end());
   clear(current(), iteration_ + 2);
   ++iteration_;
@@ -359,10 +368,11 @@ void stage_state::note(std::uint8_t what, std::uint32_t microbatch, double took_
 void stage_state::note_way(inbox& box, const tensor& t) {
   if (t.what != tensor::kind::activation && t.what != tensor::kind::gradient) return;
   const double now = o_.via.now_s(), took_s = now - t.sent_s;
-  box.way_s = box.way_s > 0 ? std::min(box.way_s, took_s) : took_s;
+  const bool forward = t.what == tensor::kind::activation;
+  auto& quickest = box.way_s[forward ? 0 : 1];
+  quickest = quickest > 0 ? std::min(quickest, took_s) : took_s;
   if (o_.setup.trace)
-    box.ways.push_back({t.what == tensor::kind::activation ? activation_way : gradient_way,
-                        t.microbatch, t.sent_s, now});
+    box.ways.push_back({forward ? activation_way : gradient_way, t.microbatch, t.sent_s, now});
 }
 
 void stage_state::send(tensor::kind what, std::uint32_t to_pipeline, std::uint32_t to_stage,

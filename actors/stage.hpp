@@ -25,9 +25,11 @@ struct stage_options {
   stage_setup setup;
   address trainer = 0;
   courier via;
-  /// Null: a simulated one, `slowdown` times as slow as the costs say, there after start_s.
+  /// Null: a simulated one, `slowdown` times as slow as the costs say (null: as they say), there
+  /// after start_s.
   std::shared_ptr<gpu::stage_device> device;
-  double slowdown = 1, start_s = 0;
+  std::function<double()> slowdown;
+  double start_s = 0;
   token_feed tokens;  // of a real device's first and last stage
 };
 
@@ -50,8 +52,8 @@ class stage_state {
     std::vector<std::optional<payload>> activation, gradient;  // by micro-batch
     gradient_exchange exchange;
     std::optional<payload> tied;
-    double way_s = 0;              // the quickest tensor's over the WAN
-    std::vector<timed_task> ways;  // all of them, if traced
+    std::array<double, 2> way_s{};  // the quickest activation's and gradient's, over the WAN
+    std::vector<timed_task> ways;   // all of them, if traced
   };
 
   void load();

@@ -34,10 +34,11 @@ link_rates rates_of(const wan_link* w, bool virtual_time) {
 }  // namespace
 
 tensor_gate::tensor_gate(runtime::host h, std::shared_ptr<const troupe::cluster> c,
-                         bool virtual_time)
+                         bool virtual_time, link_slowdown slow_links)
     : host_{std::move(h)},
       cluster_{std::move(c)},
       virtual_time_{virtual_time},
+      slow_links_{std::move(slow_links)},
       site_{host_.self - 1},
       door_{virtual_time ? rounds_of_an_instant : 0, host_.random},
       outbox_{host_.net},
@@ -59,6 +60,15 @@ time_ns tensor_gate::now() const {
 
 std::uint32_t tensor_gate::datacenter_of(address node) const {
   return cluster_->nodes[node_of(*cluster_, node)].datacenter;
+}
+
+link_rates tensor_gate::rates_to(std::uint32_t datacenter) const {
+  auto r = wan_[datacenter];
+  if (!slow_links_) return r;
+  const double factor = slow_links_(datacenter);
+  r.node_gbps /= factor;
+  r.connection_gbps /= factor;
+  return r;
 }
 
 bool tensor_gate::is_mine(address node) const {
@@ -154,7 +164,7 @@ void tensor_gate::crosses(const envelope& e, const frame& f, tensor t) {
     h.parts = static_cast<std::uint32_t>(
         std::clamp<std::uint64_t>(t.bytes / (h.lanes * stripe_bytes), 1, wan_door::most_parts));
   }
-  if (!door_.offer(now(), t, wan_[datacenter_of(e.to)], token, h.parts))
+  if (!door_.offer(now(), t, rates_to(datacenter_of(e.to)), token, h.parts))
     return ++dropped_, free(token);
 }
 

@@ -38,7 +38,8 @@ class tensor_gate {
   static constexpr time_ns retry_every = 2'000'000;
 
   tensor_gate() = default;
-  tensor_gate(runtime::host h, std::shared_ptr<const troupe::cluster> c, bool virtual_time);
+  tensor_gate(runtime::host h, std::shared_ptr<const troupe::cluster> c, bool virtual_time,
+              link_slowdown slow_links = {});
 
   /// A frame that arrived and is for another host. The gate lets the transport know when it is
   /// handled.
@@ -74,6 +75,7 @@ class tensor_gate {
 
   time_ns now() const;
   std::uint32_t datacenter_of(address node) const;
+  link_rates rates_to(std::uint32_t datacenter) const;
   bool is_mine(address node) const;
   std::uint32_t hold(kind is, const frame& f, address from, address to);
   void free(std::uint32_t token);
@@ -99,6 +101,7 @@ class tensor_gate {
   runtime::host host_;
   std::shared_ptr<const troupe::cluster> cluster_;
   bool virtual_time_ = false;
+  link_slowdown slow_links_;
   std::uint32_t site_ = 0;
   std::vector<link_rates> wan_;  // to each datacentre
   std::vector<link_rates> lan_;  // from each node, if it is mine

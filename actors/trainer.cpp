@@ -24,6 +24,21 @@ bool real(const training_plan& p) {
 
 }  // namespace
 
+void trainer_state::means::add(const stage_costs& k) {
+  ++iterations;
+  sum.forward_s += k.forward_s;
+  sum.recompute_s += k.recompute_s;
+  sum.backward_s += k.backward_s;
+  sum.wan_s += k.wan_s;
+}
+
+stage_costs trainer_state::means::mean() const {
+  auto k = sum;
+  for (auto* s : {&k.forward_s, &k.recompute_s, &k.backward_s, &k.wan_s})
+    *s /= std::max(1U, iterations);
+  return k;
+}
+
 void trainer_state::start(trainer_actor::pointer self, trainer_options o) {
   self_ = self;
   o_ = std::move(o);
@@ -49,13 +64,23 @@ void trainer_state::prepare() {
   }
   for (auto& s : stages_) s.done = s.saved = first_;
   heard_s_ = o_.via.now_s();
-  if (first_ > 0)
-    news(
-        fmt::format("goes on after iteration {} of {}, with {} stages in {} pipelines on {} GPUs; "
-                    "an iteration is now planned to take {:.4g} s",
-                    first_, total(), plan_.shape.stages, plan_.shape.pipelines, plan_.stages.size(),
-                    plan_.schedule.length));
+  if (first_ > 0 || o_.order.reached > 0) say_what_it_costs();
   set_up_missing();
+}
+
+/// The job goes on elsewhere, or otherwise.
+void trainer_state::say_what_it_costs() {
+  auto sentence =
+      fmt::format("goes on after iteration {} of {}, with {} stages in {} pipelines on {} GPUs",
+                  first_, total(), plan_.shape.stages, plan_.shape.pipelines, plan_.stages.size());
+  const auto took_s = o_.order.took_s;
+  if (o_.order.reached > first_)
+    sentence += fmt::format("; {} iterations since are done again ({:.4g} s were lost)",
+                            o_.order.reached - first_,
+                            static_cast<double>(o_.order.reached - first_) * took_s);
+  sentence += fmt::format("; an iteration is now planned to take {:.4g} s", plan_.iteration_s);
+  if (took_s > 0) sentence += fmt::format(", and took {:.4g} s before", took_s);
+  news(sentence);
 }
 
 void trainer_state::set_up_missing() {
@@ -71,13 +96,14 @@ void trainer_state::set_up_missing() {
 void trainer_state::run_window() {
   const auto every = o_.order.spec.train ? o_.order.spec.train->replan_every : 0;
   until_ = std::min(total(), done_ + (every > 0 ? every : window));
-  for (std::size_t i = 0; i < stages_.size(); ++i) run(i, true);
+  for (std::size_t i = 0; i < stages_.size(); ++i) run(i);
 }
 
-void trainer_state::run(std::size_t i, bool with_order) {
+void trainer_state::run(std::size_t i) {
   const auto& s = plan_.stages[i];
-  stage_run r{s.name, until_, stages_[i].done, {}};
-  if (with_order && replanned_) r.order = s.order;
+  stage_run r{s.name, until_, stages_[i].done, {}, {}, {}};
+  // Also when it is asked again: it may not have heard the first time.
+  if (replanned_) r.order = s.order, r.forward = s.forward, r.backward = s.backward;
   o_.via.send(s.neighbours[s.name.stage], r);
 }
 
@@ -105,6 +131,7 @@ void trainer_state::note(std::size_t i, const stage_report& r) {
   s.done = r.iteration;
   s.saved = std::max(s.saved, r.saved);
   s.measured = r.measured;
+  s.window.add(r.measured);
   s.most_held = std::max(s.most_held, r.most_held);
   wan_bytes_ += r.sent_bytes;
   if (!r.tasks.empty()) trace_.add(r);
@@ -140,17 +167,19 @@ void trainer_state::replan_if_drifted() {
   replanned_ = false;
   if (!o_.order.spec.train || o_.order.spec.train->replan_every == 0) return;
   std::vector<stage_costs> measured;
-  for (std::uint32_t s = 0; s < plan_.shape.stages; ++s) measured.push_back(slowest_of_stage(s));
-  const double drift = drift_of(plan_, measured), before_s = plan_.schedule.length;
-  if (drift <= o_.order.spec.train->replan_drift) return;
-  auto made = replan_training(plan_, measured);
-  if (!made) return;
-  plan_ = std::move(*made);
-  replanned_ = true;
+  for (auto& s : stages_) measured.push_back(std::exchange(s.window, {}).mean());
+  const auto drifted = drift_of(plan_, measured);
+  if (drifted.share <= o_.order.spec.train->replan_drift) return;
+  const double before_s = plan_.iteration_s;
+  auto made = replan_training(std::move(plan_), measured);
+  plan_ = std::move(made.plan);
+  replanned_ = made.changed;
+  const auto kept = made.changed ? fmt::format(" (in the old order: {:.4g} s)", made.kept_s)
+                                 : std::string{"; no other order is shorter"};
   news(
-      fmt::format("planned anew after iteration {}: steps take up to {:.0f} % more or less than "
-                  "planned; an iteration should take {:.4g} s, not {:.4g} s",
-                  done_, drift * 100, plan_.schedule.length, before_s));
+      fmt::format("planned anew after iteration {}: {} as long as planned; an iteration should now "
+                  "take {:.4g} s, not {:.4g} s{}",
+                  done_, drifted.what, plan_.iteration_s, before_s, kept));
 }
 
 /// Over the pipelines.
@@ -188,10 +217,10 @@ void trainer_state::look_around() {
     const double silent_s = o_.via.now_s() - heard_s_;
     if (ready_ == stages_.size() && silent_s > look_every_s)
       for (std::size_t i = 0; i < stages_.size(); ++i)
-        if (stages_[i].done < until_) run(i, false);
+        if (stages_[i].done < until_) run(i);
     // Until all are there they may be starting still, a straggler more slowly.
     const double start_s = ready_ < stages_.size() ? 4 * o_.cluster->settings.restart_s : 0;
-    if (silent_s > stalled_s + start_s + stalled_s * longest_s_ + plan_.schedule.length * 2)
+    if (silent_s > stalled_s + start_s + stalled_s * longest_s_ + plan_.iteration_s * 2)
       fail(part_report::state::stopped,
            fmt::format("no stage was heard of for {:.3g} s; {} iterations since the last "
                        "checkpoint are lost",
@@ -217,7 +246,7 @@ void trainer_state::report() {
                           ? static_cast<double>(wan_bytes_) * 8e-9 / (plan_.wan_gbps * worked_s_)
                           : 0;
   r.saved = saved_;
-  r.planned_s = plan_.schedule.length;
+  r.planned_s = plan_.iteration_s;
   r.lower_bound_s = plan_.lower_bound_s;
   for (std::uint32_t s = 0; s < plan_.shape.stages && !stages_.empty(); ++s) {
     std::uint32_t most = 0;

@@ -40,10 +40,17 @@ class trainer_state {
   void look_around();
 
  private:
+  struct means {
+    stage_costs sum;
+    std::uint32_t iterations = 0;
+    void add(const stage_costs& k);
+    stage_costs mean() const;
+  };
   struct progress {
     bool ready = false;
     std::uint64_t done = 0, saved = 0;
-    stage_costs measured;
+    stage_costs measured;  // in its last iteration
+    means window;          // since the last look
     std::uint32_t most_held = 0;
   };
   struct pending {
@@ -52,9 +59,10 @@ class trainer_state {
   };
 
   void prepare();
+  void say_what_it_costs();
   void set_up_missing();
   void run_window();
-  void run(std::size_t i, bool with_order);
+  void run(std::size_t i);
   void note(std::size_t i, const stage_report& r);
   void complete(const iteration_record& r);
   void look_at_checkpoint();

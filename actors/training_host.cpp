@@ -15,11 +15,11 @@ void training_host::start(node_actor::pointer self, runtime::host h,
   backend_ = std::move(backend);
 }
 
-void training_host::begin(const work_order& w, double slowdown,
+void training_host::begin(const work_order& w, std::function<double()> slowdown,
                           std::function<void(const std::string&)> say) {
   auto& p = parts_[w.lease];
   p.order = w;
-  p.slowdown = slowdown;
+  p.slowdown = std::move(slowdown);
   if (w.train->part != 0) return;
   trainer_options o;
   o.cluster = cluster_;
@@ -86,7 +86,7 @@ void training_host::set_up(address trainer, stage_setup s) {
   if (!fresh && s.incarnation <= e.incarnation) {
     // It was asked for again: it says again that it is there.
     if (e.actor && s.incarnation == e.incarnation)
-      caf::anon_send(e.actor, inbound<stage_run>{trainer, {s.name, 0, 0, {}}, {}, {}});
+      caf::anon_send(e.actor, inbound<stage_run>{trainer, {s.name, 0, 0, {}, {}, {}}, {}, {}});
     return;
   }
   if (e.actor) {

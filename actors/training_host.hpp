@@ -25,7 +25,8 @@ class training_host {
 
   /// A part of a training job begins here; on the first part's node, its trainer too. `slowdown`:
   /// of simulated devices. `say`: told what the trainer says to people.
-  void begin(const work_order& w, double slowdown, std::function<void(const std::string&)> say);
+  void begin(const work_order& w, std::function<double()> slowdown,
+             std::function<void(const std::string&)> say);
 
   /// Everything of this lease ends here.
   void stop(lease_id lease);
@@ -39,7 +40,7 @@ class training_host {
  private:
   struct part {
     work_order order;
-    double slowdown = 1;
+    std::function<double()> slowdown;
     trainer_actor trainer;  // on the first part's node
     struct entry {
       stage_actor actor;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 namespace troupe::actors {
 
@@ -25,6 +26,21 @@ void training_log::add(const training_report& r) {
 const training_report* training_log::of(job_id job) const {
   const auto it = jobs_.find(job);
   return it == jobs_.end() ? nullptr : &it->second;
+}
+
+std::uint64_t training_log::reached(job_id job, lease_id lease) const {
+  const auto* r = of(job);
+  return r && r->lease < lease && !r->iterations.empty() ? r->iterations.back().iteration : 0;
+}
+
+double training_log::took_s(job_id job, lease_id lease) const {
+  const auto* r = of(job);
+  if (!r || r->lease >= lease || r->iterations.empty()) return 0;
+  std::vector<double> all;
+  for (const auto& i : r->iterations) all.push_back(i.end_s - i.begin_s);
+  const auto middle = all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2);
+  std::nth_element(all.begin(), middle, all.end());
+  return *middle;
 }
 
 std::uint64_t training_log::saved(job_id job, lease_id lease) const {

@@ -17,6 +17,11 @@ class training_log {
   /// All that is known of a job; null: nothing.
   const training_report* of(job_id job) const;
 
+  /// How many iterations the leases before this one have come to, and how long one took in the
+  /// middle. 0: nothing is known, or this lease's trainer has told of itself already.
+  std::uint64_t reached(job_id job, lease_id lease) const;
+  double took_s(job_id job, lease_id lease) const;
+
   /// Iterations in the newest whole checkpoint that a lease's trainer has told of.
   std::uint64_t saved(job_id job, lease_id lease) const;
 

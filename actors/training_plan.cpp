@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <optional>
 
 #include <fmt/format.h>
@@ -24,6 +25,7 @@ class maker {
     if (device.empty()) device = backend;
   }
 
+  /// All but the schedule.
   expected<training_plan> make() {
     auto layout = planners::lay_out_pipelines(c_, order_.parts, job_, order_.how.pipeline_parallel,
                                               order_.how.data_parallel);
@@ -42,7 +44,8 @@ class maker {
     for (std::uint32_t s = 0; s + 1 < layout_.stages; ++s)
       if (plan.shape.is_wan(s)) plan.wan_gbps += 2 * hop(s).gbps * layout_.pipelines;
     set_up(plan);
-    return replan_training(std::move(plan), costs_);
+    plan.times = times(plan.shape);
+    return plan;
   }
 
  private:
@@ -62,6 +65,20 @@ class maker {
   link hop(std::uint32_t stage) const {
     return planners::wan_between(c_, datacenter_of(stage), datacenter_of(stage + 1),
                                  job_.pipeline.connections);
+  }
+
+  planners::measured_times times(const planners::pipeline_shape& shape) const {
+    planners::measured_times t;
+    for (std::uint32_t p = 0; p < layout_.pipelines; ++p)
+      for (const auto& k : costs_) t.stages.push_back({k.forward_s, k.recompute_s, k.backward_s});
+    for (std::uint32_t s = 0; s < layout_.stages; ++s)
+      t.wan.push_back(!shape.is_wan(s) ? 0
+                      : job_.slots
+                          ? job_.slots->wan
+                          : static_cast<double>(costs_[s].activation_bytes) / hop(s).bytes_s());
+    t.lan = shape.costs.lan;
+    t.wan_latency = shape.costs.wan_latency;
+    return t;
   }
 
   wan_share inside() const {
@@ -118,36 +135,96 @@ class maker {
   std::vector<stage_costs> costs_;
 };
 
-/// The slowest stage sets the pace: a plan for it is right for all that wait for it.
-planners::pipeline_costs slowest(const training_plan& plan,
-                                 const std::vector<stage_costs>& by_stage) {
-  auto c = plan.shape.costs;
-  c.forward = c.recompute = c.backward = 0;
-  double way_s = 0;
-  for (const auto& k : by_stage) {
-    c.forward = std::max(c.forward, k.forward_s);
-    c.recompute = std::max(c.recompute, k.recompute_s);
-    c.backward = std::max(c.backward, k.backward_s);
-    way_s = std::max(way_s, k.wan_s);
+/// What the slowest stage and the slowest hop take: a plan for them is right for all that wait for
+/// them.
+planners::pipeline_costs slowest(const planners::measured_times& t) {
+  planners::pipeline_costs c{0, 0, 0, t.lan, 0, t.wan_latency};
+  for (const auto& k : t.stages) {
+    c.forward = std::max(c.forward, k.forward);
+    c.recompute = std::max(c.recompute, k.recompute);
+    c.backward = std::max(c.backward, k.backward);
   }
-  // A tensor's way is the latency, and its bytes over the shares of all that take turns.
-  const double shares = plan.schedule.shares_wan ? plan.shape.pipelines_per_cell() : 1;
-  if (way_s > c.wan_latency) c.wan = (way_s - c.wan_latency) * shares;
+  for (const auto s : t.wan) c.wan = std::max(c.wan, s);
   return c;
 }
 
-/// What each stage takes, if all of it is known.
-std::vector<planners::step_costs> by_stage(const std::vector<stage_costs>& all) {
-  std::vector<planners::step_costs> out;
-  for (const auto& k : all) out.push_back({k.forward_s, k.recompute_s, k.backward_s});
+/// Of every stage, as one of the pipelines' is: the first of them by `before`.
+template <class Less>
+std::vector<planners::step_costs> by_stage(const training_plan& plan, Less before) {
+  std::vector<planners::step_costs> all(plan.shape.stages);
+  for (std::size_t i = 0; i < plan.times.stages.size(); ++i) {
+    const auto& t = plan.times.stages[i];
+    auto& k = all[i % plan.shape.stages];
+    const bool first = i < plan.shape.stages;
+    if (first || before(t.forward, k.forward)) k.forward = t.forward;
+    if (first || before(t.recompute, k.recompute)) k.recompute = t.recompute;
+    if (first || before(t.backward, k.backward)) k.backward = t.backward;
+  }
   const bool known =
-      std::ranges::all_of(out, [](const auto& k) { return k.forward > 0 && k.backward > 0; });
-  return known ? out : std::vector<planners::step_costs>{};
+      std::ranges::all_of(all, [](const auto& k) { return k.forward > 0 && k.backward > 0; });
+  return known ? all : std::vector<planners::step_costs>{};
 }
 
-void share_wan(training_plan& plan) {
-  const auto cell = plan.shape.pipelines_per_cell();
-  for (auto& s : plan.stages)
+/// No schedule is shorter, whichever of the pipelines and hops are slow.
+double lower_bound(const training_plan& plan) {
+  auto shape = plan.shape;
+  shape.by_stage = by_stage(plan, std::less<>{});
+  shape.costs = slowest(plan.times);
+  for (std::uint32_t s = 0; s < plan.times.wan.size(); ++s)
+    if (shape.is_wan(s)) shape.costs.wan = std::min(shape.costs.wan, plan.times.wan[s]);
+  return planners::pipeline_lower_bound(shape);
+}
+
+/// As slowest(), with the stage in the middle, if most are alike and few are slow.
+planners::pipeline_costs usual(const planners::measured_times& t) {
+  auto c = slowest(t);
+  const auto middle = [&](double planners::stage_times::*what) {
+    std::vector<double> all;
+    for (const auto& k : t.stages) all.push_back(k.*what);
+    std::nth_element(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2),
+                     all.end());
+    return all[all.size() / 2];
+  };
+  c.forward = middle(&planners::stage_times::forward);
+  c.recompute = middle(&planners::stage_times::recompute);
+  c.backward = middle(&planners::stage_times::backward);
+  return c;
+}
+
+/// What was measured in place of what a plan says; what was not, stays.
+planners::measured_times with(const training_plan& plan, const std::vector<stage_costs>& measured) {
+  auto t = plan.times;
+  const auto note = [](double& known, double now) {
+    if (now > 0) known = now;
+  };
+  for (std::size_t i = 0; i < measured.size() && i < t.stages.size(); ++i) {
+    note(t.stages[i].forward, measured[i].forward_s);
+    note(t.stages[i].recompute, measured[i].recompute_s);
+    note(t.stages[i].backward, measured[i].backward_s);
+  }
+  // A tensor's way is the latency, and its bytes over the shares of all that take turns. A stage
+  // knows the slower of the ways on its two sides: the quicker end of a hop knows the hop.
+  const double shares = plan.schedule.shares_wan ? plan.shape.pipelines_per_cell() : 1;
+  const auto stages = plan.shape.stages;
+  for (std::uint32_t hop = 0; hop + 1 < stages; ++hop) {
+    if (!plan.shape.is_wan(hop)) continue;
+    double way_s[2] = {0, 0};
+    for (std::size_t i = hop; i + 1 < measured.size(); i += stages)
+      for (std::size_t end = 0; end < 2; ++end)
+        way_s[end] = std::max(way_s[end], measured[i + end].wan_s);
+    const double s = std::min(way_s[0], way_s[1]);
+    if (s > t.wan_latency) t.wan[hop] = (s - t.wan_latency) * shares;
+  }
+  return t;
+}
+
+void adopt(training_plan& plan, planners::pipeline_schedule schedule) {
+  plan.schedule = std::move(schedule);
+  auto orders = planners::stage_orders(plan.schedule);
+  const auto cell = plan.schedule.shape.pipelines_per_cell();
+  for (std::size_t i = 0; i < plan.stages.size(); ++i) {
+    auto& s = plan.stages[i];
+    s.order = std::move(orders[i]);
     for (auto* share : {&s.forward, &s.backward}) {
       if (share->pairs == 0) continue;
       const auto first = s.name.pipeline / cell * cell;
@@ -155,40 +232,73 @@ void share_wan(training_plan& plan) {
       share->first_pair = plan.schedule.shares_wan ? first : s.name.pipeline;
       share->pairs = plan.schedule.shares_wan ? std::min(cell, plan.shape.pipelines - first) : 1;
     }
+  }
 }
 
 }  // namespace
 
 expected<training_plan> plan_training(const cluster& c, lease_id lease, const train_order& order,
                                       const std::string& backend) {
-  return maker{c, lease, order, backend}.make();
-}
-
-expected<training_plan> replan_training(training_plan plan, const std::vector<stage_costs>& costs) {
-  plan.shape.costs = slowest(plan, costs);
-  plan.shape.by_stage = by_stage(costs);
-  auto made = planners::schedule_pipeline(plan.shape, plan.schedule_name);
+  auto plan = maker{c, lease, order, backend}.make();
+  if (!plan) return plan;
+  plan->shape.by_stage = by_stage(*plan, std::greater<>{});
+  auto made = planners::schedule_pipeline(plan->shape, plan->schedule_name);
   if (!made) return tl::unexpected<reason>(made.error());
-  plan.schedule = std::move(*made);
-  plan.lower_bound_s =
-      plan.schedule_name == "best" ? planners::pipeline_lower_bound(plan.shape) : 0;
-  auto orders = planners::stage_orders(plan.schedule);
-  for (std::size_t i = 0; i < plan.stages.size(); ++i) plan.stages[i].order = std::move(orders[i]);
-  share_wan(plan);
+  adopt(*plan, std::move(*made));
+  plan->iteration_s = planners::carried_out_s(plan->schedule, plan->times);
+  if (plan->schedule_name == "best") plan->lower_bound_s = lower_bound(*plan);
   return plan;
 }
 
-double drift_of(const training_plan& plan, const std::vector<stage_costs>& measured) {
-  const auto now = slowest(plan, measured);
-  const auto& then = plan.shape.costs;
-  double drift = 0;
-  const auto compare = [&](double a, double b) {
-    if (a > 0 && b > 0) drift = std::max(drift, std::abs(a / b - 1));
+replanned replan_training(training_plan plan, const std::vector<stage_costs>& measured) {
+  constexpr double worth = 0.995;  // of its length: else the orders stay
+  plan.times = with(plan, measured);
+  replanned result;
+  result.kept_s = plan.iteration_s = planners::carried_out_s(plan.schedule, plan.times);
+  std::vector<planners::pipeline_shape> shapes(3, plan.shape);
+  shapes[0].costs = shapes[1].costs = slowest(plan.times);
+  shapes[2].costs = usual(plan.times);
+  shapes[0].by_stage = by_stage(plan, std::greater<>{});
+  shapes[1].by_stage = shapes[2].by_stage = {};
+  for (auto& shape : shapes) {
+    shape.cell = planners::cell_of(shape.costs, shape.pipelines);
+    auto made = planners::schedule_pipeline(shape, plan.schedule_name);
+    if (!made) continue;
+    const double s = planners::carried_out_s(*made, plan.times);
+    if (s >= worth * plan.iteration_s) continue;
+    plan.shape = shape;
+    plan.iteration_s = s;
+    adopt(plan, std::move(*made));
+    result.changed = true;
+  }
+  if (plan.schedule_name == "best") plan.lower_bound_s = lower_bound(plan);
+  result.plan = std::move(plan);
+  return result;
+}
+
+drift drift_of(const training_plan& plan, const std::vector<stage_costs>& measured) {
+  const auto now = with(plan, measured);
+  const auto& then = plan.times;
+  drift most;
+  const auto compare = [&](double is, double was, auto&& say) {
+    const double share = is > 0 && was > 0 ? std::abs(is / was - 1) : 0;
+    if (share > most.share) most = {share, fmt::format("{} {:.3g} times", say(), is / was)};
   };
-  compare(now.forward, then.forward);
-  compare(now.backward, then.backward);
-  compare(now.wan, then.wan);
-  return drift;
+  for (std::size_t i = 0; i < then.stages.size(); ++i) {
+    const auto say = [&](const char* what) {
+      return [&plan, i, what] {
+        return fmt::format("a {} of stage {} of pipeline {} takes", what, i % plan.shape.stages,
+                           i / plan.shape.stages);
+      };
+    };
+    compare(now.stages[i].forward, then.stages[i].forward, say("forward"));
+    compare(now.stages[i].backward, then.stages[i].backward, say("backward"));
+  }
+  for (std::uint32_t s = 0; s < then.wan.size(); ++s)
+    compare(now.wan[s], then.wan[s], [s] {
+      return fmt::format("a transfer over the WAN between stages {} and {} takes", s, s + 1);
+    });
+  return most;
 }
 
 }  // namespace troupe::actors

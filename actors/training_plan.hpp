@@ -7,6 +7,7 @@
 #include "messages/cluster.hpp"
 #include "messages/stage.hpp"
 #include "messages/work.hpp"
+#include "planners/pipeline_execution.hpp"
 #include "planners/pipeline_schedule.hpp"
 
 namespace troupe::actors {
@@ -18,6 +19,8 @@ inline constexpr std::uint64_t slot_bytes = 125'000'000;
 struct training_plan {
   planners::pipeline_shape shape;
   planners::pipeline_schedule schedule;
+  planners::measured_times times;  // what everything is taken to take
+  double iteration_s = 0;          // then, up to the last backward
   std::string schedule_name;
   double lower_bound_s = 0;         // of an iteration; 0: not asked for
   std::vector<stage_setup> stages;  // pipeline * stages + stage
@@ -31,11 +34,21 @@ struct training_plan {
 expected<training_plan> plan_training(const cluster& c, lease_id lease, const train_order& order,
                                       const std::string& backend);
 
-/// The same stages in the same places, with orders made for these costs (by stage).
-expected<training_plan> replan_training(training_plan plan, const std::vector<stage_costs>& costs);
+/// What differs most from what the plan took it for, by what share, in words.
+struct drift {
+  double share = 0;  // 0: nothing was measured
+  std::string what;
+};
+drift drift_of(const training_plan& plan, const std::vector<stage_costs>& measured);
 
-/// By what share the slowest stage's steps, or the WAN's way, differ most from what the plan took
-/// them for; 0: nothing was measured.
-double drift_of(const training_plan& plan, const std::vector<stage_costs>& measured);
+/// What is measured is by pipeline * stages + stage, as the stages are.
+struct replanned {
+  training_plan plan;
+  double kept_s = 0;     // an iteration's length if the orders stay as they are
+  bool changed = false;  // there are shorter ones, and the plan has them
+};
+/// The same stages in the same places, with what was measured in place of what they were taken for,
+/// and the shortest of the orders that there are and of those that the schedule's rules make now.
+replanned replan_training(training_plan plan, const std::vector<stage_costs>& measured);
 
 }  // namespace troupe::actors

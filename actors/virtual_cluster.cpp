@@ -42,8 +42,10 @@ virtual_cluster::virtual_cluster(virtual_cluster_options options)
                              options_.on_ledger, options_.act_before_journal});
   });
   for (std::uint32_t d = 0; d < c->datacenters.size(); ++d)
-    world_.add_host(gateway_address(d), [c, &system](const runtime::host& h) {
-      return start_gateway(system, h, c, true);
+    world_.add_host(gateway_address(d), [this, c, d, &system](const runtime::host& h) {
+      return start_gateway(system, h, c, true, [this, d](std::uint32_t other) {
+        return world_.link_slowdown(d, other);
+      });
     });
   for (node_index n = 0; n < c->nodes.size(); ++n)
     world_.add_host(node_address(*c, n), [this, c, n, &system](const runtime::host& h) {

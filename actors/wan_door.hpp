@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <limits>
 #include <map>
 #include <optional>
@@ -16,6 +17,9 @@ namespace troupe::actors {
 /// Nanoseconds of any clock.
 using time_ns = std::int64_t;
 inline constexpr time_ns never = std::numeric_limits<time_ns>::max();
+
+/// How many times as long tensors for a datacentre take now (a fault of a simulated link).
+using link_slowdown = std::function<double(std::uint32_t datacenter)>;
 
 /// What a link lets through. 0 Gbit/s: no limit.
 struct link_rates {

@@ -82,8 +82,9 @@ std::vector<caf::actor> start_controller(caf::actor_system& system, const runtim
 }
 
 std::vector<caf::actor> start_gateway(caf::actor_system& system, const runtime::host& h,
-                                      std::shared_ptr<const troupe::cluster> c, bool virtual_time) {
-  return listen(h, system.spawn(gateway, h, std::move(c), virtual_time));
+                                      std::shared_ptr<const troupe::cluster> c, bool virtual_time,
+                                      link_slowdown slow_links) {
+  return listen(h, system.spawn(gateway, h, std::move(c), virtual_time, std::move(slow_links)));
 }
 
 std::vector<caf::actor> start_node(caf::actor_system& system, const runtime::host& h,

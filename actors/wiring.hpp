@@ -10,6 +10,7 @@
 #include "actors/ledger.hpp"
 #include "actors/node.hpp"
 #include "actors/protocol.hpp"
+#include "actors/wan_door.hpp"
 #include "messages/cluster.hpp"
 #include "planners/policy.hpp"
 #include "runtime/host.hpp"
@@ -33,8 +34,11 @@ struct controller_options {
 /// to it.
 std::vector<caf::actor> start_controller(caf::actor_system& system, const runtime::host& h,
                                          const controller_options& options);
+/// `slow_links`: in virtual time, how many times as long tensors for a datacentre take now; null:
+/// as long as the cluster says.
 std::vector<caf::actor> start_gateway(caf::actor_system& system, const runtime::host& h,
-                                      std::shared_ptr<const troupe::cluster> c, bool virtual_time);
+                                      std::shared_ptr<const troupe::cluster> c, bool virtual_time,
+                                      link_slowdown slow_links = {});
 std::vector<caf::actor> start_node(caf::actor_system& system, const runtime::host& h,
                                    node_options options);
 client_actor start_client(caf::actor_system& system, const runtime::host& h);

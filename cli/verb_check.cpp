@@ -37,7 +37,7 @@ const std::vector<file_kind>& kinds() {
       {"faults",
        "faults",
        {"loss", "duplication", "reordering", "reorder_delay_s", "partitions", "crashes",
-        "slow_nodes", "node_crashes_per_hour", "gateway_crashes_per_hour",
+        "slow_nodes", "slow_links", "node_crashes_per_hour", "gateway_crashes_per_hour",
         "controller_crashes_per_hour", "mean_down_s", "torn_append", "from_s", "until_s"}},
       {"catalogue",
        "",
@@ -113,9 +113,10 @@ std::string say_job(const job_spec& j) {
 }
 
 std::string say_faults(const fault_plan& f) {
-  return fmt::format("{}: {}, {} and {} at set times", f.name,
+  return fmt::format("{}: {}, {}, {} and {} at set times", f.name,
                      count(f.partitions.size(), "partition"), count(f.crashes.size(), "failure"),
-                     count(f.slow_nodes.size(), "slow node"));
+                     count(f.slow_nodes.size(), "slow node"),
+                     count(f.slow_links.size(), "slow link"));
 }
 
 /// A trace of jobs, or else of inference requests; the complaint is about the one of jobs.

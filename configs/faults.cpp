@@ -51,6 +51,20 @@ void read_slow(findings& found, const value& v, const std::string& place, fault_
   plan.slow_nodes.push_back(std::move(s));
 }
 
+void read_slow_link(findings& found, const value& v, const std::string& place, fault_plan& plan) {
+  map_reader map{found, v, place};
+  slow_link s;
+  std::vector<std::string> between;
+  if (!map.read("between", between)) map.find("between", need::required);
+  map.read("factor", s.factor, {1, 1e6}, need::required);
+  read_window(map, s.from_s, s.until_s, need::required);
+  map.finish();
+  if (found.good() && between.size() != 2)
+    map.fail("between", fmt::format("found {} datacentres, expected two", between.size()));
+  if (between.size() == 2) s.a = between[0], s.b = between[1];
+  plan.slow_links.push_back(std::move(s));
+}
+
 using entry_reader = void (*)(findings&, const value&, const std::string&, fault_plan&);
 
 void read_entries(map_reader& map, const char* key, fault_plan& plan, entry_reader read) {
@@ -93,6 +107,7 @@ expected<fault_plan> load_faults(const std::filesystem::path& file) {
   read_entries(map, "partitions", p, read_partition);
   read_entries(map, "crashes", p, read_crash);
   read_entries(map, "slow_nodes", p, read_slow);
+  read_entries(map, "slow_links", p, read_slow_link);
   map.finish();
   check_random(map, p);
   if (!found.good()) return found.result();
@@ -100,10 +115,11 @@ expected<fault_plan> load_faults(const std::filesystem::path& file) {
 }
 
 expected<void> check_faults(const fault_plan& plan, const cluster& c, const std::string& file) {
-  std::vector<std::string> hosts{"controller"}, nodes, places;
+  std::vector<std::string> hosts{"controller"}, nodes, places, datacenters;
   for (const auto& dc : c.datacenters) {
     hosts.push_back(dc.name + "/gateway");
     places.push_back(dc.name);
+    datacenters.push_back(dc.name);
   }
   for (const auto& n : c.nodes) nodes.push_back(n.name);
   hosts.insert(hosts.end(), nodes.begin(), nodes.end());
@@ -127,6 +143,9 @@ expected<void> check_faults(const fault_plan& plan, const cluster& c, const std:
     check(plan.crashes[i].host, hosts, inside(inside("crashes", i), "host"));
   for (std::size_t i = 0; i < plan.slow_nodes.size(); ++i)
     check(plan.slow_nodes[i].node, nodes, inside(inside("slow_nodes", i), "node"));
+  for (std::size_t i = 0; i < plan.slow_links.size(); ++i)
+    for (const auto& name : {plan.slow_links[i].a, plan.slow_links[i].b})
+      check(name, datacenters, inside(inside("slow_links", i), "between"));
   if (!found.good()) return found.result();
   return {};
 }

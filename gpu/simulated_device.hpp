@@ -15,12 +15,12 @@ class simulated_device final : public stage_device {
   /// Calls a function so many seconds from now.
   using timer = std::function<void(double, std::function<void()>)>;
 
-  /// `slowdown`: how many times longer everything takes.
-  simulated_device(const stage_costs& costs, double slowdown, timer after)
-      : costs_{costs}, slowdown_{slowdown}, after_{std::move(after)} {}
+  /// `slowdown`: how many times longer everything takes that begins now; null: no longer.
+  simulated_device(const stage_costs& costs, std::function<double()> slowdown, timer after)
+      : costs_{costs}, slowdown_{std::move(slowdown)}, after_{std::move(after)} {}
 
   void submit(operation o, done d) override {
-    const double s = cost_of(o.what) * slowdown_;
+    const double s = cost_of(o.what) * (slowdown_ ? slowdown_() : 1);
     after_(s, [d = std::move(d), s] {
       outcome result;
       result.end_s = s;
@@ -45,7 +45,7 @@ class simulated_device final : public stage_device {
   }
 
   stage_costs costs_;
-  double slowdown_;
+  std::function<double()> slowdown_;
   timer after_;
 };
 

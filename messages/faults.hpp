@@ -47,6 +47,19 @@ struct slow_node {
   bool operator==(const slow_node&) const = default;
 };
 
+/// Tensors take `factor` times as long between two datacentres, both ways.
+struct slow_link {
+  std::string a, b;
+  double factor = 1;
+  double from_s = 0, until_s = 0;
+
+  static constexpr auto fields() {
+    using t = slow_link;
+    return std::tuple{&t::a, &t::b, &t::factor, &t::from_s, &t::until_s};
+  }
+  bool operator==(const slow_link&) const = default;
+};
+
 /// What goes wrong in a virtual run. The random faults (all but the timed ones) happen from
 /// `from_s` until `until_s` only, so that a run can heal and be checked at its end.
 struct fault_plan {
@@ -64,6 +77,7 @@ struct fault_plan {
   std::vector<timed_partition> partitions;
   std::vector<timed_crash> crashes;
   std::vector<slow_node> slow_nodes;
+  std::vector<slow_link> slow_links;
 
   static constexpr auto fields() {
     using t = fault_plan;
@@ -81,7 +95,8 @@ struct fault_plan {
                       &t::torn_append,
                       &t::partitions,
                       &t::crashes,
-                      &t::slow_nodes};
+                      &t::slow_nodes,
+                      &t::slow_links};
   }
   bool operator==(const fault_plan&) const = default;
 };

@@ -140,11 +140,13 @@ struct stage_run {
   stage_name name;
   std::uint64_t until = 0;
   std::uint64_t heard = 0;
-  std::vector<stage_step> order;  // from here on; empty: as before. Only when nothing runs
+  // From here on; empty: as before. Only when nothing runs.
+  std::vector<stage_step> order;
+  wan_share forward, backward;  // with an order: how its tensors cross
 
   static constexpr auto fields() {
     using t = stage_run;
-    return std::tuple{&t::name, &t::until, &t::heard, &t::order};
+    return std::tuple{&t::name, &t::until, &t::heard, &t::order, &t::forward, &t::backward};
   }
   bool operator==(const stage_run&) const = default;
 };

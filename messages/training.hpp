@@ -18,7 +18,8 @@ namespace troupe {
 /// What a stage's steps take and what they send: of a simulated device, or measured.
 struct stage_costs {
   double forward_s = 0, recompute_s = 0, backward_s = 0, update_s = 0;
-  double wan_s = 0;  // the quickest tensor's way here from another datacentre
+  // The quickest tensor's way here from another datacentre; if from two, from the slower one.
+  double wan_s = 0;
   std::uint64_t activation_bytes = 0, gradient_bytes = 0;  // a micro-batch's; all parameters'
   std::uint64_t tied_bytes = 0;  // of these, an embedding that another stage has as its head
 
@@ -43,7 +44,7 @@ struct training {
   std::string device;                   // sim, cpu, cuda; empty: what the node has
   std::vector<stage_costs> costs;       // of a simulated device, by stage; empty: the cost model's
   std::string timeline;                 // a file for every task's times, of the last iteration
-  std::uint32_t replan_every = 0;       // iterations between looks at what was measured; 0: never
+  std::uint32_t replan_every = 20;      // iterations between looks at what was measured; 0: never
   double replan_drift = 0.25;           // re-plan when a step takes so much more or less
 
   static constexpr auto fields() {

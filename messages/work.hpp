@@ -20,10 +20,15 @@ struct train_order {
   plan how;
   std::vector<lease_part> parts;
   std::uint64_t iterations_done = 0;
+  // What earlier leases came to, as far as the controller knows: iterations, and the seconds that
+  // one took in the middle; 0: nothing.
+  std::uint64_t reached = 0;
+  double took_s = 0;
 
   static constexpr auto fields() {
     using t = train_order;
-    return std::tuple{&t::part, &t::spec, &t::how, &t::parts, &t::iterations_done};
+    return std::tuple{&t::part,    &t::spec,  &t::how, &t::parts, &t::iterations_done,
+                      &t::reached, &t::took_s};
   }
   bool operator==(const train_order&) const = default;
 };

@@ -219,6 +219,18 @@ double virtual_world::slowdown(address a) const {
   return factor;
 }
 
+double virtual_world::link_slowdown(std::uint32_t a, std::uint32_t b) const {
+  const auto& sites = impl_->world.datacenters;
+  double factor = 1;
+  const auto now = impl_->time.now();
+  for (const auto& s : impl_->options.faults.slow_links)
+    if (now >= to_ns(s.from_s) && now < to_ns(s.until_s) &&
+        ((sites[a].name == s.a && sites[b].name == s.b) ||
+         (sites[a].name == s.b && sites[b].name == s.a)))
+      factor *= s.factor;
+  return factor;
+}
+
 void virtual_world::at(double time_s, std::function<void()> what) {
   impl_->time.at(to_ns(time_s), std::move(what));
 }

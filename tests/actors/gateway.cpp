@@ -179,7 +179,7 @@ TEST_CASE(
   world_of_gates w{c};
   w.world.at(1, [&] {
     for (std::uint32_t i = 0; i < 5; ++i) REQUIRE(w.send(a0, b0, activation(0, i, alone)));
-    REQUIRE(w.nets[a0]->send(b0, encode(a0, b0, stage_run{{1, 0, 1}, 5, 0, {}})));
+    REQUIRE(w.nets[a0]->send(b0, encode(a0, b0, stage_run{{1, 0, 1}, 5, 0, {}, {}, {}})));
   });
   w.world.run_until(30);
   REQUIRE(w.others[b0].size() == 1);

@@ -1,0 +1,90 @@
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <cmath>
+
+#include "messages/random.hpp"
+#include "planners/pipeline_execution.hpp"
+
+using namespace troupe;
+using namespace troupe::planners;
+
+namespace {
+
+pipeline_shape figure6() {
+  pipeline_shape s{6, 2, 4, {2, 2, 2}, 0, {}, {1, 1, 2, 0, 2, 0}};
+  return s;
+}
+
+measured_times as_planned(const pipeline_shape& s) {
+  const auto& c = s.costs;
+  measured_times t;
+  t.stages.assign(std::size_t{s.stages} * s.pipelines, {c.forward, c.recompute, c.backward});
+  for (std::uint32_t i = 0; i < s.stages; ++i) t.wan.push_back(s.is_wan(i) ? c.wan : 0);
+  t.lan = c.lan;
+  t.wan_latency = c.wan_latency;
+  return t;
+}
+
+double carried_out(const pipeline_shape& s, const char* name, const measured_times& t) {
+  const auto made = schedule_pipeline(s, name);
+  REQUIRE(made);
+  return carried_out_s(*made, t);
+}
+
+}  // namespace
+
+TEST_CASE("Orders that are carried out as planned take as long as planned") {
+  const auto s = figure6();
+  CHECK(carried_out(s, "varuna", as_planned(s)) == Approx(38));
+  CHECK(carried_out(s, "atlas", as_planned(s)) == Approx(36));
+  CHECK(carried_out(s, "atlas-least-progress", as_planned(s)) == Approx(34));
+}
+
+TEST_CASE("Whatever the shape, without turns on the WAN orders take no longer than planned") {
+  random_source random{7};
+  for (int i = 0; i < 60; ++i) {
+    pipeline_shape s;
+    s.stages = 2 + random.below(6);
+    s.pipelines = 1 + random.below(5);
+    s.microbatches = 1 + random.below(8);
+    s.stages_of_datacenter = split_evenly(s.stages, 1 + random.below(3));
+    s.cell = random.below(4);
+    if (random.chance(0.3)) s.most_held = s.stages;
+    s.costs = {1, 1, 2, 0.25 * random.below(3), 0.5 * random.below(12), 0.5 * random.below(4)};
+    for (const auto name : {"gpipe", "megatron", "varuna", "varuna-forward-first"}) {
+      const auto made = schedule_pipeline(s, name);
+      if (!made) continue;
+      INFO(name << ": " << s.stages << " stages, " << s.pipelines << " pipelines, run " << i);
+      CHECK(carried_out_s(*made, as_planned(s)) <= made->length + 1e-6);
+    }
+  }
+}
+
+TEST_CASE("A stage that takes longer delays what waits for it") {
+  pipeline_shape s{2, 1, 1, {}, 0, {}, {1, 1, 2, 0, 0, 0}};
+  auto t = as_planned(s);
+  CHECK(carried_out(s, "varuna", t) == Approx(6));
+  t.stages[1] = {3, 0, 6};
+  CHECK(carried_out(s, "varuna", t) == Approx(1 + 3 + 6 + 2));
+}
+
+TEST_CASE("A hop that takes longer delays its own transfers only") {
+  pipeline_shape s{3, 1, 1, {1, 1, 1}, 0, {}, {1, 1, 2, 0, 2, 0}};
+  auto t = as_planned(s);
+  const double before = carried_out(s, "varuna", t);
+  t.wan[1] = 20;
+  CHECK(carried_out(s, "varuna", t) == Approx(before + 2 * 18));
+}
+
+TEST_CASE("Orders that wait for each other never end") {
+  pipeline_shape s{2, 1, 2, {}, 0, {}, {1, 1, 2, 0, 0, 0}};
+  auto made = schedule_pipeline(s, "gpipe");
+  REQUIRE(made);
+  // The first stage wants its first gradient before it forwards the second micro-batch; the last
+  // stage forwards both before it goes back.
+  auto& first = made->tasks[0];
+  std::stable_sort(first.begin(), first.end(),
+                   [](const auto& a, const auto& b) { return a.microbatch < b.microbatch; });
+  CHECK(std::isinf(carried_out_s(*made, as_planned(s))));
+}
