@@ -24,17 +24,18 @@ struct tile_of {
   static constexpr int stride = Width + 8;
 
   /// rows [first, first + rows) of a matrix whose rows begin `step` values apart; 0 beyond `end`.
+  /// They are there after await_copies() and a barrier.
   template <int threads>
   TROUPE_DEVICE static void load(bf16* to, const bf16* from, std::size_t step, int first, int rows,
                                  int end, int width) {
     constexpr int pieces = Width / 8;
     for (int i = thread_id(); i < rows * pieces; i += threads) {
       const int row = i / pieces, column = i % pieces * 8;
-      eight v = {{0, 0, 0, 0}};
-      if (first + row < end && column < width)
-        v = *reinterpret_cast<const eight*>(from + static_cast<std::size_t>(first + row) * step +
-                                            column);
-      *reinterpret_cast<eight*>(to + row * stride + column) = v;
+      const bool there = first + row < end && column < width;
+      const auto* source =
+          there ? from + static_cast<std::size_t>(first + row) * step + column : from;
+      copy_ahead(reinterpret_cast<eight*>(to + row * stride + column),
+                 reinterpret_cast<const eight*>(source), there);
     }
   }
   /// A left factor: 16 rows from `row`, 16 columns from `column`.
@@ -127,7 +128,7 @@ template <int Width, int Warps, int Keys>
 struct attention_kernel {
   using tile = tile_of<Width>;
   static constexpr int threads = Warps * lanes, queries = Warps * 16;
-  static constexpr int shared_bytes = (queries + 2 * Keys) * tile::stride * 2;
+  static constexpr int shared_bytes = (queries + 4 * Keys) * tile::stride * 2;
   static constexpr float nothing = -3e38f;
   attention_shape shape;
   float scale;
@@ -144,8 +145,15 @@ struct attention_kernel {
     const auto step = 3 * shape.hidden();
     const bf16* base = qkv + sequence * shape.sequence * step + head * shape.width;
     auto* q = reinterpret_cast<bf16*>(shared_memory());
-    auto *k = q + queries * tile::stride, *v = k + Keys * tile::stride;
+    auto* kv = q + queries * tile::stride;  // two tiles of keys and values, in turn
+    const auto load = [&](int key) {
+      auto* k = kv + key / Keys % 2 * 2 * Keys * tile::stride;
+      tile::template load<threads>(k, base + shape.hidden(), step, key, Keys, end, width);
+      tile::template load<threads>(k + Keys * tile::stride, base + 2 * shape.hidden(), step, key,
+                                   Keys, end, width);
+    };
     tile::template load<threads>(q, base, step, first, queries, end, width);
+    load(0);
 
     const int warp_row = thread_id() / lanes * 16;
     const int row = first + warp_row + thread_id() % lanes / 4;  // and row + 8
@@ -154,10 +162,10 @@ struct attention_kernel {
     float most[2] = {nothing, nothing}, total[2] = {0, 0};
     const int last = first + queries < end ? first + queries : end;
     for (int key = 0; key < last; key += Keys) {
-      sync_threads();
-      tile::template load<threads>(k, base + shape.hidden(), step, key, Keys, end, width);
-      tile::template load<threads>(v, base + 2 * shape.hidden(), step, key, Keys, end, width);
-      sync_threads();
+      await_copies();
+      sync_threads();  // this tile is there, and nobody reads the one before any more
+      if (key + Keys < last) load(key + Keys);
+      const bf16 *k = kv + key / Keys % 2 * 2 * Keys * tile::stride, *v = k + Keys * tile::stride;
       float scores[Keys / 8][4];
       clear(scores);
       tile::template multiply_turned<Keys>(scores, q, warp_row, k);
@@ -251,7 +259,7 @@ template <int Width, int Warps, int Keys>
 struct attention_queries_backward_kernel : attention_backward_arguments {
   using tile = tile_of<Width>;
   static constexpr int threads = Warps * lanes, queries = Warps * 16;
-  static constexpr int shared_bytes = 2 * (queries + Keys) * tile::stride * 2;
+  static constexpr int shared_bytes = 2 * (queries + 2 * Keys) * tile::stride * 2;
 
   TROUPE_DEVICE void operator()() const {
     const auto head = static_cast<std::size_t>(block_id_y()) % shape.heads,
@@ -263,12 +271,18 @@ struct attention_queries_backward_kernel : attention_backward_arguments {
     const auto offset = sequence * shape.sequence * step + head * shape.width;
     const bf16* base = qkv + offset;
     auto* q = reinterpret_cast<bf16*>(shared_memory());
-    auto *g = q + queries * tile::stride, *k = g + queries * tile::stride,
-         *v = k + Keys * tile::stride;
+    auto *g = q + queries * tile::stride, *kv = g + queries * tile::stride;
+    const auto load = [&](int key) {
+      auto* k = kv + key / Keys % 2 * 2 * Keys * tile::stride;
+      tile::template load<threads>(k, base + shape.hidden(), step, key, Keys, end, width);
+      tile::template load<threads>(k + Keys * tile::stride, base + 2 * shape.hidden(), step, key,
+                                   Keys, end, width);
+    };
     tile::template load<threads>(q, base, step, first, queries, end, width);
     tile::template load<threads>(
         g, gradient_out + sequence * shape.sequence * shape.hidden() + head * shape.width,
         shape.hidden(), first, queries, end, width);
+    load(0);
 
     const int warp_row = thread_id() / lanes * 16;
     const int row = first + warp_row + thread_id() % lanes / 4;
@@ -284,10 +298,10 @@ struct attention_queries_backward_kernel : attention_backward_arguments {
     clear(sums);
     const int last = first + queries < end ? first + queries : end;
     for (int key = 0; key < last; key += Keys) {
-      sync_threads();
-      tile::template load<threads>(k, base + shape.hidden(), step, key, Keys, end, width);
-      tile::template load<threads>(v, base + 2 * shape.hidden(), step, key, Keys, end, width);
-      sync_threads();
+      await_copies();
+      sync_threads();  // this tile is there, and nobody reads the one before any more
+      if (key + Keys < last) load(key + Keys);
+      const bf16 *k = kv + key / Keys % 2 * 2 * Keys * tile::stride, *v = k + Keys * tile::stride;
       float p[Keys / 8][4], d[Keys / 8][4];
       clear(p);
       clear(d);
@@ -313,7 +327,7 @@ struct attention_keys_backward_kernel : attention_backward_arguments {
   using tile = tile_of<Width>;
   static constexpr int threads = Warps * lanes, keys = Warps * 16;
   static constexpr int shared_bytes =
-      2 * (keys + Queries) * tile::stride * 2 + 2 * Queries * static_cast<int>(sizeof(float));
+      2 * (keys + 2 * Queries) * tile::stride * 2 + 4 * Queries * static_cast<int>(sizeof(float));
 
   TROUPE_DEVICE void operator()() const {
     const auto head = static_cast<std::size_t>(block_id_y()) % shape.heads,
@@ -326,9 +340,22 @@ struct attention_keys_backward_kernel : attention_backward_arguments {
                *g_base =
                    gradient_out + sequence * shape.sequence * shape.hidden() + head * shape.width;
     auto* k = reinterpret_cast<bf16*>(shared_memory());
-    auto *v = k + keys * tile::stride, *q = v + keys * tile::stride,
-         *g = q + Queries * tile::stride;
-    auto *log_sum = reinterpret_cast<float*>(g + Queries * tile::stride), *dot = log_sum + Queries;
+    auto *v = k + keys * tile::stride, *qg = v + keys * tile::stride;
+    auto* numbers = reinterpret_cast<float*>(qg + 4 * Queries * tile::stride);
+    const auto load = [&](int query) {
+      const int turn = query / Queries % 2;
+      auto* q = qg + turn * 2 * Queries * tile::stride;
+      tile::template load<threads>(q, base, step, query, Queries, end, width);
+      tile::template load<threads>(q + Queries * tile::stride, g_base, shape.hidden(), query,
+                                   Queries, end, width);
+      auto* log_sum = numbers + turn * 2 * Queries;
+      for (int i = thread_id(); i < Queries; i += threads) {
+        const auto at = static_cast<std::size_t>(block_id_y()) * shape.sequence +
+                        static_cast<std::size_t>(query + i);
+        log_sum[i] = query + i < end ? log_sums[at] * log2_e : 0.0f;
+        log_sum[Queries + i] = query + i < end ? dots[at] : 0.0f;
+      }
+    };
     tile::template load<threads>(k, base + shape.hidden(), step, first, keys, end, width);
     tile::template load<threads>(v, base + 2 * shape.hidden(), step, first, keys, end, width);
 
@@ -337,17 +364,15 @@ struct attention_keys_backward_kernel : attention_backward_arguments {
     float for_keys[Width / 8][4], for_values[Width / 8][4];
     clear(for_keys);
     clear(for_values);
-    for (int query = first / Queries * Queries; query < end; query += Queries) {
-      sync_threads();
-      tile::template load<threads>(q, base, step, query, Queries, end, width);
-      tile::template load<threads>(g, g_base, shape.hidden(), query, Queries, end, width);
-      for (int i = thread_id(); i < Queries; i += threads) {
-        const auto at = static_cast<std::size_t>(block_id_y()) * shape.sequence +
-                        static_cast<std::size_t>(query + i);
-        log_sum[i] = query + i < end ? log_sums[at] * log2_e : 0.0f;
-        dot[i] = query + i < end ? dots[at] : 0.0f;
-      }
-      sync_threads();
+    const int start = first / Queries * Queries;
+    load(start);
+    for (int query = start; query < end; query += Queries) {
+      await_copies();
+      sync_threads();  // this tile is there, and nobody reads the one before any more
+      if (query + Queries < end) load(query + Queries);
+      const int turn = query / Queries % 2;
+      const bf16 *q = qg + turn * 2 * Queries * tile::stride, *g = q + Queries * tile::stride;
+      const float *log_sum = numbers + turn * 2 * Queries, *dot = log_sum + Queries;
       float p[Queries / 8][4], d[Queries / 8][4];
       clear(p);
       clear(d);

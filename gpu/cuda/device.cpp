@@ -208,25 +208,28 @@ void device::take_out_both(const buffer<float>& values, pending& p) {
                    take_out(buffer<float>{values, values.get() + own}, stage_.tied(), p)};
 }
 
-/// The tokens, and for their gradients the places of each word that occurs.
+/// The tokens, and for their gradients the places of each word that occurs; in one copy, whose size
+/// does not depend on them.
 void device::bring_tokens(const payload& tokens, stage_input& in, pending& p) {
-  const auto all = values_of<std::uint32_t>(tokens);
-  std::vector<std::uint32_t> places(all.size()), occur, begins;
-  std::iota(places.begin(), places.end(), 0u);
-  std::stable_sort(places.begin(), places.end(),
+  const auto n = static_cast<std::size_t>(tokens_of(spec_));
+  auto all = values_of<std::uint32_t>(tokens);
+  all.resize(4 * n + 1);
+  const auto places = all.begin() + static_cast<std::ptrdiff_t>(n);
+  std::iota(places, places + static_cast<std::ptrdiff_t>(n), 0u);
+  std::stable_sort(places, places + static_cast<std::ptrdiff_t>(n),
                    [&](std::uint32_t a, std::uint32_t b) { return all[a] < all[b]; });
-  for (std::uint32_t i = 0; i < places.size(); ++i) {
-    const auto word = all[places[i]];
-    if (!occur.empty() && occur.back() == word) continue;
-    occur.push_back(word);
-    begins.push_back(i);
+  auto *occur = all.data() + 2 * n, *begins = all.data() + 3 * n;
+  for (std::uint32_t i = 0; i < n; ++i) {
+    const auto word = all[all[n + i]];
+    if (in.words_that_occur > 0 && occur[in.words_that_occur - 1] == word) continue;
+    begins[in.words_that_occur] = i;
+    occur[in.words_that_occur++] = word;
   }
-  begins.push_back(static_cast<std::uint32_t>(places.size()));
-  in.words_that_occur = occur.size();
+  begins[in.words_that_occur] = static_cast<std::uint32_t>(n);
   in.tokens = bring(std::span<const std::uint32_t>{all}, p);
-  in.occur = bring(std::span<const std::uint32_t>{occur}, p);
-  in.begins = bring(std::span<const std::uint32_t>{begins}, p);
-  in.places = bring(std::span<const std::uint32_t>{places}, p);
+  in.places = {in.tokens, in.tokens.get() + n};
+  in.occur = {in.tokens, in.tokens.get() + 2 * n};
+  in.begins = {in.tokens, in.tokens.get() + 3 * n};
 }
 
 stage_input device::input_of(const operation& o, pending& p) {

@@ -57,7 +57,9 @@ TROUPE_DEVICE double shuffle_xor(double v, int mask) {
   return __shfl_xor_sync(0xffffffffu, v, mask);
 }
 TROUPE_DEVICE float exponential2(float x) {
-  return exp2f(x);
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
 }
 TROUPE_DEVICE float logarithm2(float x) {
   return __log2f(x);
@@ -75,6 +77,17 @@ TROUPE_DEVICE float root(float x) {
 TROUPE_DEVICE unsigned char* shared_memory() {
   extern __shared__ __align__(16) unsigned char troupe_shared[];
   return troupe_shared;
+}
+/// 16 bytes to shared memory, or 0 if not `there`, on their way while the thread goes on.
+TROUPE_DEVICE void copy_ahead(eight* to, const eight* from, bool there) {
+  const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from),
+               "r"(there ? 16 : 0)
+               : "memory");
+}
+/// Until the thread's copies have come; others see them after a barrier.
+TROUPE_DEVICE void await_copies() {
+  asm volatile("cp.async.wait_all;" ::: "memory");
 }
 /// Two values in one word, the first below, each rounded to the nearest.
 TROUPE_DEVICE std::uint32_t pack(float low, float high) {
@@ -129,6 +142,10 @@ void load_matrices(std::uint32_t (&to)[4], const bf16* row);
 void load_matrices_turned(std::uint32_t (&to)[4], const bf16* row);
 void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1);
 
+inline void copy_ahead(eight* to, const eight* from, bool there) {
+  *to = there ? *from : eight{{0, 0, 0, 0}};
+}
+inline void await_copies() {}
 inline float exponential2(float x) {
   return std::exp2(x);
 }
