@@ -103,8 +103,9 @@ stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu, std::uint32
   c.backward_s = k.backward * c.forward_s;
   // AdamW reads weight, gradient and two moments in fp32 and writes all but the gradient.
   if (gpu.memory_gbytes_s > 0) c.update_s = 28 * p.parameters / (gpu.memory_gbytes_s * 1e9);
-  // Half precision travels; of CPUs, single.
-  const double width = job.train && job.train->device == "cpu" ? 2 : 1;
+  // Half precision travels; between stages that really train, single.
+  const bool real = job.train && (job.train->device == "cpu" || job.train->device == "cuda");
+  const double width = real ? 2 : 1;
   c.activation_bytes = static_cast<std::uint64_t>(std::llround(rows * p.output_bytes * width));
   c.gradient_bytes =
       static_cast<std::uint64_t>(std::llround(k.gradient_bytes * p.parameters * width));

@@ -174,7 +174,7 @@ void device::perform(const operation& o, pending& p) {
 template <class T>
 buffer<T> device::bring(std::span<const T> values, pending& p) {
   const auto staging = stage_.host().take<T>(values.size());
-  std::memcpy(staging.get(), values.data(), values.size_bytes());
+  if (!values.empty()) std::memcpy(staging.get(), values.data(), values.size_bytes());
   auto to = stage_.copied().take<T>(values.size());
   machine_->copy_in(to.get(), staging.get(), values.size_bytes());
   p.held.push_back(staging);
