@@ -15,6 +15,7 @@ namespace {
 
 constexpr double look_every_s = 1;
 constexpr double stalled_s = 20;          // and as many of the longest iterations
+constexpr double stuck_s = 600;           // they answer, but get no further: a tensor was lost
 constexpr std::uint64_t window = 100;     // iterations that stages run by themselves
 constexpr std::size_t most_untold = 256;  // iterations in one report
 
@@ -63,7 +64,7 @@ void trainer_state::prepare() {
     s.incarnation = o_.incarnation;
   }
   for (auto& s : stages_) s.done = s.saved = first_;
-  heard_s_ = o_.via.now_s();
+  heard_s_ = moved_s_ = o_.via.now_s();
   if (first_ > 0 || o_.order.reached > 0) say_what_it_costs();
   set_up_missing();
 }
@@ -117,6 +118,7 @@ void trainer_state::hear(const stage_report& r) {
     return fail(part_report::state::failed, fmt::format("stage {} of pipeline {}: {}", r.name.stage,
                                                         r.name.pipeline, r.why.text));
   auto& s = stages_[i];
+  if (!s.ready || r.iteration > s.done) moved_s_ = heard_s_;
   if (!s.ready) {
     s.ready = true;
     if (++ready_ == stages_.size()) run_window();
@@ -225,6 +227,12 @@ void trainer_state::look_around() {
            fmt::format("no stage was heard of for {:.3g} s; {} iterations since the last "
                        "checkpoint are lost",
                        silent_s, done_ - saved_));
+    const double still_s = o_.via.now_s() - moved_s_;
+    if (still_s > start_s + stuck_s + stalled_s * std::max(longest_s_, plan_.iteration_s))
+      fail(part_report::state::stopped,
+           fmt::format("the stages got no further for {:.3g} s; {} iterations since the last "
+                       "checkpoint are lost",
+                       still_s, done_ - saved_));
   }
   if (!told_all_) report();
   self_->delayed_send(trainer_actor{self_}, nanoseconds_of(look_every_s), tick{});

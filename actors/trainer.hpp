@@ -86,7 +86,7 @@ class trainer_state {
   std::uint64_t first_ = 0, done_ = 0, until_ = 0, saved_ = 0;
   std::uint32_t ready_ = 0;
   std::uint64_t wan_bytes_ = 0;
-  double heard_s_ = 0;                   // when a stage last spoke
+  double heard_s_ = 0, moved_s_ = 0;     // when a stage last spoke, and last got further
   double longest_s_ = 0, worked_s_ = 0;  // the longest iteration; all of them
   double last_end_s_ = 0;
   bool replanned_ = false;

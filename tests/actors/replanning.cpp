@@ -152,3 +152,22 @@ TEST_CASE("A datacentre goes away: training goes on with what is left and says w
   }
   CHECK(moved > 0);
 }
+TEST_CASE("A new plan reaches every stage on a network that loses frames") {
+  auto f = slow_link_fault();
+  f.loss = 0.002;
+  f.from_s = fault_at_s + 200;  // when the link has been slow for some time
+  f.until_s = fault_at_s + 1200;
+  auto job = figure6(2, 4);
+  job.train->checkpoint_every = 2;
+  training_simulation_options o;
+  job.train->schedule = "best";
+  job.train->replan_every = 2;
+  o.cluster = std::make_shared<const cluster>(cluster_of_slots(job));
+  o.job = std::move(job);
+  for (o.seed = 1; o.seed <= 5; ++o.seed) {
+    o.faults = f;
+    auto done = simulate_training(o);
+    if (!done) FAIL(done.error().text);
+    CHECK(done->report.iterations.back().iteration == iterations);
+  }
+}
