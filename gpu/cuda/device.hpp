@@ -16,6 +16,9 @@ namespace troupe::gpu::cuda {
 /// values at a time.
 reason check_shape(const stage_spec& s);
 
+/// The GPU with this number, or why there is none: make_cuda_device's words.
+expected<std::shared_ptr<machine>> open_machine_here(int index);
+
 /// A stage on a machine. One thread asks the GPU for the operations, ahead of what it has done;
 /// another waits for each in turn and tells whoever asked.
 class device final : public stage_device {

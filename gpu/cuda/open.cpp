@@ -57,6 +57,10 @@ expected<std::shared_ptr<cuda::machine>> open(int) {
 
 }  // namespace
 
+expected<std::shared_ptr<cuda::machine>> cuda::open_machine_here(int index) {
+  return open(index);
+}
+
 expected<std::unique_ptr<stage_device>> make_cuda_device(const stage_spec& s, int index) {
   auto why = check(s);
   if (why.text.empty()) why = cuda::check_shape(s);

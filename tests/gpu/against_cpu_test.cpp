@@ -9,7 +9,7 @@ using namespace troupe::test;
 
 namespace {
 
-const device_kind cpu = devices()[0];
+const device_kind cpu{"cpu", gpu::make_cpu_device};
 
 /// Distance of two gradients as a share of the first's norm.
 double distance(const std::vector<float>& a, const std::vector<float>& b) {

@@ -1,11 +1,13 @@
-// The CUDA device's kernels, run on emulated threads, against the CPU's in double precision. What
-// they read in 16 bits the reference reads too, so that only their own rounding is left.
+// The CUDA device's kernels, run on emulated threads and on a GPU if there is one, against the
+// CPU's in double precision. What they read in 16 bits the reference reads too, so that only their
+// own rounding is left.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
 
 #include "gpu/cpu/attention.hpp"
 #include "gpu/cpu/kernels.hpp"
+#include "gpu/cuda/device.hpp"
 #include "gpu/emulated_machine.hpp"
 #include "gpu/emulation.hpp"
 #include "messages/random.hpp"
@@ -20,29 +22,54 @@ using values = std::vector<double>;
 const auto& exact = gpu::cpu::double_kernels();
 constexpr double rounding = 1.0 / 256;  // of 16 bits: half of the last place
 
-/// An array that kernels may read four values at a time.
+/// The machines on which the kernels are tested: the emulated one, and a GPU if there is one. A
+/// GPU's kernels read and write the host's memory, which is slow, and enough here.
+const std::vector<std::shared_ptr<machine>>& machines() {
+  static const auto all = [] {
+    std::vector<std::shared_ptr<machine>> found{emulated_machine()};
+    if (auto real = open_machine_here(0)) found.push_back(std::move(*real));
+    return found;
+  }();
+  return all;
+}
+std::shared_ptr<machine> current = machines()[0];
+
+/// Asks the current machine for one thing, and waits until it is done.
+struct request {
+  machine* m;
+  machine* operator->() const { return m; }
+  ~request() { m->wait(m->mark()); }
+};
+request on() {
+  return {current.get()};
+}
+
+/// Values in memory that the machine can read.
 template <class T>
 class array {
  public:
-  explicit array(std::size_t n, T first = {}) : n_{n}, memory_(n + 64 / sizeof(T), first) {}
-  array(const array& other) : array{other.n_} { *this = other; }
-  array& operator=(const array& other) {  // it begins elsewhere in its memory
+  explicit array(std::size_t n, T first = {})
+      : n_{n}, m_{current}, memory_{static_cast<T*>(m_->take_host(n * sizeof(T)))} {
+    std::fill_n(memory_, n, first);
+  }
+  array(std::initializer_list<T> v) : array(v.size()) { std::copy(v.begin(), v.end(), memory_); }
+  array(const array& other) : array(other.n_) { *this = other; }
+  ~array() { m_->give_host(memory_); }
+  array& operator=(const array& other) {
     REQUIRE(n_ == other.n_);
-    std::copy_n(other.data(), n_, data());
+    std::copy_n(other.memory_, n_, memory_);
     return *this;
   }
-  const T* data() const {
-    const auto at = reinterpret_cast<std::uintptr_t>(memory_.data());
-    return memory_.data() + (64 - at % 64) % 64 / sizeof(T);
-  }
-  T* data() { return const_cast<T*>(std::as_const(*this).data()); }
-  T& operator[](std::size_t i) { return data()[i]; }
+  T* data() const { return memory_; }
+  T& operator[](std::size_t i) const { return memory_[i]; }
   std::size_t size() const { return n_; }
 
  private:
   std::size_t n_;
-  std::vector<T> memory_;
+  std::shared_ptr<machine> m_;
+  T* memory_;
 };
+using words = array<std::uint32_t>;
 using floats = array<float>;
 using halves = array<bf16>;
 
@@ -92,8 +119,6 @@ auto in_any_order(F f) {
   return first;
 }
 
-const std::unique_ptr<machine> m = emulated_machine();
-
 }  // namespace
 
 TEST_CASE("16-bit floats round to the nearest, ties to even") {
@@ -107,6 +132,8 @@ TEST_CASE("16-bit floats round to the nearest, ties to even") {
 }
 
 TEST_CASE("the CUDA kernel for layer norm agrees with double precision, forward and backward") {
+  current = GENERATE(from_range(machines()));
+  CAPTURE(current->name());
   const auto [rows, n] = GENERATE(
       table<std::size_t, std::size_t>({{1, 8}, {3, 24}, {9, 128}, {13, 136}, {70, 264}, {5, 768}}));
   CAPTURE(rows, n);
@@ -124,8 +151,8 @@ TEST_CASE("the CUDA kernel for layer norm agrees with double precision, forward 
   floats means_f(rows), inverses_f(rows);
   auto made = in_any_order([&] {
     halves h(rows * n);
-    m->layer_norm(xf.data(), wf.data(), bf.data(), rows, n, h.data(), means_f.data(),
-                  inverses_f.data());
+    on()->layer_norm(xf.data(), wf.data(), bf.data(), rows, n, h.data(), means_f.data(),
+                     inverses_f.data());
     return h;
   });
   CHECK(distance(made, out) < rounding);
@@ -137,23 +164,25 @@ TEST_CASE("the CUDA kernel for layer norm agrees with double precision, forward 
     auto gradient = start;
     gw_f = floats(n, 0.5f);
     gb_f = floats(n, -0.5f);
-    m->layer_norm_backward(gh.data(), xf.data(), wf.data(), means_f.data(), inverses_f.data(), rows,
-                           n, true, gradient.data(), rounded.data(), gw_f.data(), gb_f.data(),
-                           scratch.data());
+    on()->layer_norm_backward(gh.data(), xf.data(), wf.data(), means_f.data(), inverses_f.data(),
+                              rows, n, true, gradient.data(), rounded.data(), gw_f.data(),
+                              gb_f.data(), scratch.data());
     return gradient;
   });
   CHECK(distance(back, gx) < 1e-5);
   CHECK(distance(rounded, gx) < rounding);
   CHECK(distance(gw_f, gw) < 1e-5);
   CHECK(distance(gb_f, gb) < 1e-5);
-  m->layer_norm_backward(gh.data(), xf.data(), wf.data(), means_f.data(), inverses_f.data(), rows,
-                         n, false, back.data(), rounded.data(), gw_f.data(), gb_f.data(),
-                         scratch.data());
+  on()->layer_norm_backward(gh.data(), xf.data(), wf.data(), means_f.data(), inverses_f.data(),
+                            rows, n, false, back.data(), rounded.data(), gw_f.data(), gb_f.data(),
+                            scratch.data());
   for (std::size_t i = 0; i < gx.size(); ++i) gx[i] -= before[i];
   CHECK(distance(back, gx) < 1e-5);
 }
 
 TEST_CASE("the CUDA kernels for sums over rows agree with double precision") {
+  current = GENERATE(from_range(machines()));
+  CAPTURE(current->name());
   const auto [rows, n] = GENERATE(
       table<std::size_t, std::size_t>({{1, 8}, {63, 24}, {65, 128}, {200, 136}, {5000, 8}}));
   CAPTURE(rows, n);
@@ -166,16 +195,18 @@ TEST_CASE("the CUDA kernels for sums over rows agree with double precision") {
   floats scratch(norm_scratch(rows, n));
   auto made = in_any_order([&] {
     floats s(n, 1.0f);
-    m->sum_rows(xf.data(), rows, n, s.data(), scratch.data());
+    on()->sum_rows(xf.data(), rows, n, s.data(), scratch.data());
     return s;
   });
   CHECK(distance(made, sum) < 2e-6);
   floats s(n, 1.0f);
-  m->sum_rows(yh.data(), rows, n, s.data(), scratch.data());
+  on()->sum_rows(yh.data(), rows, n, s.data(), scratch.data());
   CHECK(distance(s, sum_y) < 2e-6);
 }
 
 TEST_CASE("the CUDA kernels for biases and gelu agree with double precision") {
+  current = GENERATE(from_range(machines()));
+  CAPTURE(current->name());
   constexpr std::size_t rows = 13, n = 104;
   auto x = random_values(rows * n, 1, 6), b = random_values(n, 2), g = random_values(rows * n, 3);
   auto before = narrow(x), bias = narrow(b), gradient = narrow(g);
@@ -191,7 +222,7 @@ TEST_CASE("the CUDA kernels for biases and gelu agree with double precision") {
   p.wide = added.data();
   p.plus = plus.data();
   p.bias = bias_f.data();
-  m->multiply(p);
+  on()->multiply(p);
   CHECK(distance(added, sum) < 1e-6);
 
   // x as a product with the identity, so that gelu's input is x + bias.
@@ -203,11 +234,11 @@ TEST_CASE("the CUDA kernels for biases and gelu agree with double precision") {
                     .stride = n,
                     .narrow_bias = bias.data(),
                     .before = seen.data()};
-  m->multiply(with_gelu);
+  on()->multiply(with_gelu);
   CHECK(distance(seen, sum) < rounding);
   CHECK(distance(made, after) < rounding);
   with_gelu.before = nullptr;
-  m->multiply(with_gelu);
+  on()->multiply(with_gelu);
   CHECK(distance(made, sum) < rounding);
 
   values nothing(n);
@@ -218,39 +249,43 @@ TEST_CASE("the CUDA kernels for biases and gelu agree with double precision") {
                      .narrow = made.data(),
                      .stride = n,
                      .slope_at = before.data()};
-  m->multiply(with_slope);
+  on()->multiply(with_slope);
   CHECK(distance(made, slope) < rounding);
 }
 
 TEST_CASE("the CUDA kernels for embeddings agree with double precision") {
-  constexpr std::size_t rows = 3, sequence = 7, n = 24, words = 5;
-  auto w = random_values(words * n, 1), p = random_values(sequence * n, 2),
+  current = GENERATE(from_range(machines()));
+  CAPTURE(current->name());
+  constexpr std::size_t rows = 3, sequence = 7, n = 24, vocabulary = 5;
+  auto w = random_values(vocabulary * n, 1), p = random_values(sequence * n, 2),
        g = random_values(rows * sequence * n, 3);
   auto wf = wide(w), pf = wide(p), gf = wide(g);
-  const std::vector<std::uint32_t> tokens{4, 1, 1, 0, 4, 2, 1, 1, 0, 0, 2,
-                                          2, 2, 4, 4, 1, 0, 2, 1, 0, 4};
-  values out(rows * sequence * n), gw(words * n, 1), gp(sequence * n, 1);
+  const words tokens{4, 1, 1, 0, 4, 2, 1, 1, 0, 0, 2, 2, 2, 4, 4, 1, 0, 2, 1, 0, 4};
+  values out(rows * sequence * n), gw(vocabulary * n, 1), gp(sequence * n, 1);
   exact.embed(tokens.data(), rows, sequence, n, w.data(), p.data(), out.data());
   exact.embed_backward(tokens.data(), rows, sequence, n, g.data(), gw.data(), gp.data());
-  floats made(out.size()), gw_f(words * n, 1.0f), gp_f(sequence * n, 1.0f);
-  m->embed(tokens.data(), tokens.size(), sequence, n, wf.data(), pf.data(), made.data());
+  floats made(out.size()), gw_f(vocabulary * n, 1.0f), gp_f(sequence * n, 1.0f);
+  on()->embed(tokens.data(), tokens.size(), sequence, n, wf.data(), pf.data(), made.data());
   CHECK(distance(made, out) < 1e-6);
-  const std::vector<std::uint32_t> occur{0, 1, 2, 4};
-  std::vector<std::uint32_t> begins, places;
-  for (const auto word : occur) {
-    begins.push_back(static_cast<std::uint32_t>(places.size()));
-    for (std::uint32_t i = 0; i < tokens.size(); ++i)
-      if (tokens[i] == word) places.push_back(i);
+  const words occur{0, 1, 2, 4};
+  words begins(5), places(tokens.size());
+  std::uint32_t place = 0;
+  for (std::size_t i = 0; i < occur.size(); ++i) {
+    begins[i] = place;
+    for (std::uint32_t at = 0; at < tokens.size(); ++at)
+      if (tokens[at] == occur[i]) places[place++] = at;
   }
-  begins.push_back(static_cast<std::uint32_t>(places.size()));
-  m->embed_words_backward(occur.data(), begins.data(), places.data(), occur.size(), n, gf.data(),
-                          gw_f.data());
-  m->embed_positions_backward(rows, sequence, n, gf.data(), gp_f.data());
+  begins[occur.size()] = place;
+  on()->embed_words_backward(occur.data(), begins.data(), places.data(), occur.size(), n, gf.data(),
+                             gw_f.data());
+  on()->embed_positions_backward(rows, sequence, n, gf.data(), gp_f.data());
   CHECK(distance(gw_f, gw) < 1e-6);
   CHECK(distance(gp_f, gp) < 1e-6);
 }
 
 TEST_CASE("the CUDA kernel for cross entropy agrees with double precision, and fills its rows") {
+  current = GENERATE(from_range(machines()));
+  CAPTURE(current->name());
   const auto [n, width] =
       GENERATE(table<std::size_t, std::size_t>({{37, 64}, {64, 64}, {1023, 1024}, {3001, 3072}}));
   constexpr std::size_t rows = 5;
@@ -264,17 +299,18 @@ TEST_CASE("the CUDA kernel for cross entropy agrees with double precision, and f
           to_bf16(static_cast<float>(r == 4 ? 900 * random.uniform() : 6 * random.uniform()));
       logits[r * n + c] = static_cast<double>(to_float(made[r * width + c]));
     }
-  const std::vector<std::uint32_t> targets{0, static_cast<std::uint32_t>(n - 1), 5, 6, 7};
+  const words targets{0, static_cast<std::uint32_t>(n - 1), 5, 6, 7};
   const double loss =
       exact.cross_entropy(logits.data(), targets.data(), rows, n, 1.0 / rows) / rows;
-  double loss_made = 0;
+  array<double> loss_made(1);
   floats losses(rows);
   auto back = in_any_order([&] {
     auto copy = made;
-    m->cross_entropy(copy.data(), targets.data(), rows, n, width, losses.data(), &loss_made);
+    on()->cross_entropy(copy.data(), targets.data(), rows, n, width, losses.data(),
+                        loss_made.data());
     return copy;
   });
-  CHECK(loss_made == Approx(loss).epsilon(1e-6));
+  CHECK(loss_made[0] == Approx(loss).epsilon(1e-6));
   halves dense(rows * n);
   for (std::size_t r = 0; r < rows; ++r) {
     for (std::size_t c = 0; c < n; ++c) dense[r * n + c] = back[r * width + c];
@@ -284,6 +320,8 @@ TEST_CASE("the CUDA kernel for cross entropy agrees with double precision, and f
 }
 
 TEST_CASE("the CUDA kernel for AdamW agrees with double precision") {
+  current = GENERATE(from_range(machines()));
+  CAPTURE(current->name());
   constexpr std::size_t n = 1000;
   auto w = random_values(n, 1), m1 = random_values(n, 2), v = random_values(n, 3),
        g = random_values(n, 4);
@@ -306,16 +344,16 @@ TEST_CASE("the CUDA kernel for AdamW agrees with double precision") {
                               .rate = static_cast<float>(0.01 / 0.19),
                               .correct = static_cast<float>(1 / 0.0975),
                               .shrink = 0.999f};
-  const std::vector<adamw_run> runs{{0, 8, 600, 1, 1, 0}, {600, 640, 400, 0, 0, 0}};
+  const array<adamw_run> runs{{0, 8, 600, 1, 1, 0}, {600, 640, 400, 0, 0, 0}};
   double norm = exact.adamw(w.data(), m1.data(), v.data(), g.data(), 600, how);
   auto bare = how;
   bare.decay = 0;
   exact.adamw(w.data() + 600, m1.data() + 600, v.data() + 600, g.data() + 600, 400, bare);
   halves copies(1100);
-  double norms[2], norm_made = 0;
-  m->adamw(runs.data(), 2, wf.data(), mf.data(), vf.data(), gf.data(), copies.data(), numbers,
-           norms, &norm_made);
-  CHECK(norm_made == Approx(norm).epsilon(1e-6));
+  array<double> norms(2), norm_made(1);
+  on()->adamw(runs.data(), 2, wf.data(), mf.data(), vf.data(), gf.data(), copies.data(), numbers,
+              norms.data(), norm_made.data());
+  CHECK(norm_made[0] == Approx(norm).epsilon(1e-6));
   CHECK(distance(wf, w) < 1e-6);
   CHECK(distance(mf, m1) < 1e-6);
   CHECK(distance(vf, v) < 1e-6);
@@ -324,11 +362,13 @@ TEST_CASE("the CUDA kernel for AdamW agrees with double precision") {
   CHECK(copies[8].bits == to_bf16(wf[0]).bits);
   CHECK(copies[640].bits == to_bf16(wf[600]).bits);
   halves again(1100);
-  m->narrow_weights(runs.data(), 2, wf.data(), again.data());
+  on()->narrow_weights(runs.data(), 2, wf.data(), again.data());
   CHECK(again[607].bits == to_bf16(wf[599]).bits);
 }
 
 TEST_CASE("the CUDA kernels for attention agree with double precision, forward and backward") {
+  current = GENERATE(from_range(machines()));
+  CAPTURE(current->name());
   struct shape {
     std::size_t rows, sequence, heads, width;
   };
@@ -350,7 +390,7 @@ TEST_CASE("the CUDA kernels for attention agree with double precision, forward a
   floats sums_f(sums.size()), dots(sums.size());
   auto made = in_any_order([&] {
     halves h(out.size(), to_bf16(NAN));
-    m->attention(about, s.rows, qkv_h.data(), h.data(), sums_f.data());
+    on()->attention(about, s.rows, qkv_h.data(), h.data(), sums_f.data());
     return h;
   });
   CHECK(distance(made, out) < 2 * rounding);  // probabilities are rounded, too
@@ -359,23 +399,25 @@ TEST_CASE("the CUDA kernels for attention agree with double precision, forward a
   reference.backward(g.data(), qkv.data(), out.data(), sums.data(), gx.data());
   auto back = in_any_order([&] {
     halves h(gx.size(), to_bf16(NAN));
-    m->attention_backward(about, s.rows, qkv_h.data(), made.data(), g_h.data(), sums_f.data(),
-                          dots.data(), h.data());
+    on()->attention_backward(about, s.rows, qkv_h.data(), made.data(), g_h.data(), sums_f.data(),
+                             dots.data(), h.data());
     return h;
   });
   CHECK(distance(back, gx) < 2 * rounding);
 }
 
 TEST_CASE("attention on the CUDA device sees nothing that comes later") {
+  current = GENERATE(from_range(machines()));
+  CAPTURE(current->name());
   constexpr std::size_t sequence = 150, hidden = 64, changed = 77;
   auto qkv = random_values(sequence * 3 * hidden, 1);
   auto before = narrow(qkv);
   const attention_shape about{sequence, 1, 64};
   halves first(sequence * hidden), second(sequence * hidden);
   floats sums(sequence);
-  m->attention(about, 1, before.data(), first.data(), sums.data());
+  on()->attention(about, 1, before.data(), first.data(), sums.data());
   for (std::size_t i = changed * 3 * hidden; i < qkv.size(); ++i) before[i] = to_bf16(3.0f);
-  m->attention(about, 1, before.data(), second.data(), sums.data());
+  on()->attention(about, 1, before.data(), second.data(), sums.data());
   const auto same = changed * hidden * sizeof(bf16);
   CHECK(std::memcmp(first.data(), second.data(), same) == 0);
   CHECK(std::memcmp(first.data(), second.data(), same + 2 * hidden) != 0);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <cstdlib>
 
 #include "gpu/cuda/device.hpp"
 #include "gpu/emulated_machine.hpp"
@@ -44,6 +45,8 @@ std::vector<device_kind> devices() {
   if (has_cuda())
     all.push_back({"cuda", [](const gpu::stage_spec& s) { return gpu::make_cuda_device(s); }, 0,
                    gradients_off, losses_off});
+  if (const auto* only = std::getenv("TROUPE_TEST_DEVICE"))
+    std::erase_if(all, [&](const device_kind& k) { return k.name != only; });
   return all;
 }
 
