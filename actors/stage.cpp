@@ -88,6 +88,13 @@ void stage_state::run(const stage_run& r) {
 }
 
 void stage_state::receive(const tensor& t, const payload& body) {
+  const double handling_s = simulated_ && t.share.pairs > 0 ? o_.setup.costs.handling_s : 0;
+  if (handling_s <= 0) return arrived(t, body);
+  self_->delayed_send(stage_actor{self_}, nanoseconds_of(handling_s),
+                      call_now{[this, t, body] { arrived(t, body); }});
+}
+
+void stage_state::arrived(const tensor& t, const payload& body) {
   if (t.iteration < iteration_ || t.iteration > iteration_ + 1) return;
   auto& box = inbox_of(t.iteration);
   if (box.iteration != t.iteration) return;
@@ -142,6 +149,7 @@ void stage_state::advance() {
 }
 
 void stage_state::begin_step(const stage_step& s) {
+  asked_s_ = o_.via.now_s();
   gpu::operation o;
   o.what = operation_of(s.what);
   o.microbatch = s.microbatch;
@@ -158,7 +166,7 @@ void stage_state::begin_step(const stage_step& s) {
   } else if (s.what == step_kind::backward && !last()) {
     o.in.push_back(std::move(*box.gradient[s.microbatch]));
   }
-  if (next_ == 0) doing_.begin_s = o_.via.now_s();
+  if (next_ == 0) doing_.begin_s = asked_s_;
   submit(std::move(o));
 }
 
@@ -271,16 +279,17 @@ void stage_state::end_iteration(const gpu::outcome& o) {
   r.loss = last() ? loss_sum_ / o_.setup.microbatches : 0;
   r.squared_norm = o.squared_norm;
   r.end_s = o_.via.now_s();
-  for (std::size_t i = 0; i < 3; ++i) r.busy_s += took_[i].first;
   const auto mean = [](const auto& t) { return t.second == 0 ? 0 : t.first / t.second; };
-  r.measured = {mean(took_[0]),
-                mean(took_[1]),
-                mean(took_[2]),
-                mean(took_[3]),
-                std::max(current().way_s[0], current().way_s[1]),
-                activation_bytes_,
-                own_bytes_ + tied_bytes_,
-                tied_bytes_};
+  auto& k = r.measured;
+  k.forward_s = mean(took_[0]);
+  k.recompute_s = mean(took_[1]);
+  k.backward_s = mean(took_[2]);
+  k.update_s = mean(took_[3]);
+  k.gradients_s = mean(took_[4]);
+  k.wan_s = std::max(current().way_s[0], current().way_s[1]);
+  k.activation_bytes = activation_bytes_;
+  k.gradient_bytes = own_bytes_ + tied_bytes_;
+  k.tied_bytes = tied_bytes_;
   r.tasks.insert(r.tasks.end(), current().ways.begin(), current().ways.end());
   clear(current(), iteration_ + 2);
   ++iteration_;
@@ -311,6 +320,7 @@ void stage_state::saved() {
 
 void stage_state::submit(gpu::operation o) {
   busy_ = true;
+  if (phase_ != phase::steps) asked_s_ = o_.via.now_s();
   if (simulated_)
     return o_.device->submit(std::move(o),
                              [this](expected<gpu::outcome> r) { finished(std::move(r)); });
@@ -323,7 +333,7 @@ void stage_state::finished(expected<gpu::outcome> r) {
   busy_ = false;
   if (!r) return give_up(r.error());
   auto& o = *r;
-  const double took_s = o.end_s - o.begin_s;
+  const double took_s = o_.via.now_s() - asked_s_;
   switch (phase_) {
     case phase::loading:
       phase_ = phase::steps;
@@ -332,11 +342,13 @@ void stage_state::finished(expected<gpu::outcome> r) {
     case phase::steps: {
       const auto step = o_.setup.order[next_];
       took(static_cast<std::size_t>(step.what), took_s);
+      doing_.busy_s += o.end_s - o.begin_s;
       note(static_cast<std::uint8_t>(step.what), step.microbatch, took_s);
       end_step(step, std::move(o));
       return advance();
     }
     case phase::gradients:
+      took(4, took_s);
       return exchange(std::move(o));
     case phase::exchange:
       return;

@@ -43,6 +43,7 @@ class stage_state {
   void run(const stage_run& r);
   void receive(const tensor& t, const payload& body);
   void finished(expected<gpu::outcome> r);
+  void arrived(const tensor& t, const payload& body);
 
  private:
   enum class phase { loading, steps, gradients, exchange, update, saving };
@@ -108,8 +109,10 @@ class stage_state {
   std::uint64_t own_bytes_ = 0, tied_bytes_ = 0, activation_bytes_ = 0;
   double exchange_began_s_ = 0;
   bool begun_ = false, summed_ = false;
-  stage_report doing_;                                      // the present iteration
-  std::array<std::pair<double, std::uint32_t>, 4> took_{};  // forward, recompute, backward, update
+  stage_report doing_;  // the present iteration
+  // Forward, recompute, backward, update, gradients.
+  std::array<std::pair<double, std::uint32_t>, 5> took_{};
+  double asked_s_ = 0;  // when the device was last given something
   double loss_sum_ = 0;
   std::uint32_t held_ = 0;
   std::deque<stage_report> unheard_;

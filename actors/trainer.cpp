@@ -18,9 +18,28 @@ constexpr double stalled_s = 20;          // and as many of the longest iteratio
 constexpr double stuck_s = 600;           // they answer, but get no further: a tensor was lost
 constexpr std::uint64_t window = 100;     // iterations that stages run by themselves
 constexpr std::size_t most_untold = 256;  // iterations in one report
+constexpr std::size_t remembered = 64;    // iterations whose costs make up a profile
 
 bool real(const training_plan& p) {
   return !p.stages.empty() && p.stages.front().backend != "sim";
+}
+
+/// Field by field: one slow iteration does not spoil it.
+stage_costs median(const std::deque<stage_costs>& all) {
+  stage_costs result;
+  const auto n = all.size();
+  if (n == 0) return result;
+  result = all.back();
+  std::vector<double> values(n);
+  for (const auto field :
+       {&stage_costs::forward_s, &stage_costs::recompute_s, &stage_costs::backward_s,
+        &stage_costs::update_s, &stage_costs::gradients_s, &stage_costs::wan_s}) {
+    for (std::size_t i = 0; i < n; ++i) values[i] = all[i].*field;
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(n / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    result.*field = *middle;
+  }
+  return result;
 }
 
 }  // namespace
@@ -132,7 +151,8 @@ void trainer_state::note(std::size_t i, const stage_report& r) {
   auto& s = stages_[i];
   s.done = r.iteration;
   s.saved = std::max(s.saved, r.saved);
-  s.measured = r.measured;
+  s.measured.push_back(r.measured);
+  if (s.measured.size() > (real(plan_) ? remembered : 1)) s.measured.pop_front();
   s.window.add(r.measured);
   s.most_held = std::max(s.most_held, r.most_held);
   wan_bytes_ += r.sent_bytes;
@@ -188,11 +208,12 @@ void trainer_state::replan_if_drifted() {
 stage_costs trainer_state::slowest_of_stage(std::uint32_t stage) const {
   stage_costs result;
   for (std::uint32_t p = 0; p < plan_.shape.pipelines; ++p) {
-    const auto& m = stages_[p * plan_.shape.stages + stage].measured;
+    const auto m = median(stages_[p * plan_.shape.stages + stage].measured);
     result.forward_s = std::max(result.forward_s, m.forward_s);
     result.recompute_s = std::max(result.recompute_s, m.recompute_s);
     result.backward_s = std::max(result.backward_s, m.backward_s);
     result.update_s = std::max(result.update_s, m.update_s);
+    result.gradients_s = std::max(result.gradients_s, m.gradients_s);
     result.wan_s = std::max(result.wan_s, m.wan_s);
     result.activation_bytes = std::max(result.activation_bytes, m.activation_bytes);
     result.gradient_bytes = std::max(result.gradient_bytes, m.gradient_bytes);
@@ -255,13 +276,18 @@ void trainer_state::report() {
                           : 0;
   r.saved = saved_;
   r.planned_s = plan_.iteration_s;
-  r.lower_bound_s = plan_.lower_bound_s;
+  std::vector<stage_costs> measured;
+  if (real(plan_))
+    for (const auto& s : stages_) measured.push_back(median(s.measured));
+  r.lower_bound_s = lower_bound_s(plan_, std::move(measured));
   for (std::uint32_t s = 0; s < plan_.shape.stages && !stages_.empty(); ++s) {
     std::uint32_t most = 0;
     for (std::uint32_t p = 0; p < plan_.shape.pipelines; ++p)
       most = std::max(most, stages_[p * plan_.shape.stages + s].most_held);
     r.most_held.push_back(most);
     r.measured.push_back(slowest_of_stage(s));
+    auto& m = r.measured.back();
+    m.handling_s = handling_s(plan_, s, m);
   }
   r.iterations = untold_;
   r.news = untold_news_;

@@ -49,8 +49,8 @@ class trainer_state {
   struct progress {
     bool ready = false;
     std::uint64_t done = 0, saved = 0;
-    stage_costs measured;  // in its last iteration
-    means window;          // since the last look
+    std::deque<stage_costs> measured;  // in its latest iterations
+    means window;                      // since the last look
     std::uint32_t most_held = 0;
   };
   struct pending {

@@ -41,8 +41,10 @@ class maker {
     training_plan plan;
     plan.shape = planners::shape_of(c_, job_, layout_);
     plan.schedule_name = job_.train->schedule.empty() ? "best" : job_.train->schedule;
-    for (std::uint32_t s = 0; s + 1 < layout_.stages; ++s)
+    for (std::uint32_t s = 0; s + 1 < layout_.stages; ++s) {
+      plan.hops.push_back(plan.shape.is_wan(s) ? hop(s) : link{});
       if (plan.shape.is_wan(s)) plan.wan_gbps += 2 * hop(s).gbps * layout_.pipelines;
+    }
     set_up(plan);
     plan.times = times(plan.shape);
     return plan;
@@ -299,6 +301,34 @@ drift drift_of(const training_plan& plan, const std::vector<stage_costs>& measur
       return fmt::format("a transfer over the WAN between stages {} and {} takes", s, s + 1);
     });
   return most;
+}
+
+double handling_s(const training_plan& plan, std::uint32_t stage, const stage_costs& measured) {
+  double link_s = 0;  // of the slower hop, as what was measured is
+  const auto look = [&](std::uint32_t hop, const wan_share& share) {
+    if (!plan.shape.is_wan(hop)) return;
+    const auto& l = plan.hops[hop];
+    const double bytes = static_cast<double>(measured.activation_bytes);
+    link_s =
+        std::max(link_s, bytes / l.bytes_s() / std::max(1U, share.pairs) + l.latency_us * 1e-6);
+  };
+  if (stage > 0) look(stage - 1, plan.stages[stage - 1].forward);
+  if (stage + 1 < plan.shape.stages) look(stage, plan.stages[stage + 1].backward);
+  return std::max(0.0, measured.wan_s - link_s);
+}
+
+double lower_bound_s(const training_plan& plan, std::vector<stage_costs> measured) {
+  if (plan.schedule_name != "best" || plan.stages.front().backend == "sim")
+    return plan.lower_bound_s;
+  for (auto& k : measured) {
+    if (k.forward_s <= 0 || k.backward_s <= 0) return 0;
+    k.wan_s = 0;  // the link's own time, without waiting for one's turn
+  }
+  training_plan known;
+  known.shape = plan.shape;
+  known.times = plan.times;
+  known.times = with(known, measured);
+  return lower_bound(known);
 }
 
 }  // namespace troupe::actors

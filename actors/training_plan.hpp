@@ -24,6 +24,7 @@ struct training_plan {
   std::string schedule_name;
   double lower_bound_s = 0;         // of an iteration; 0: not asked for
   std::vector<stage_setup> stages;  // pipeline * stages + stage
+  std::vector<link> hops;           // by stage, to the next; empty rate: not over the WAN
   double wan_gbps = 0;              // of all hops and both directions together
 };
 
@@ -50,5 +51,13 @@ struct replanned {
 /// The same stages in the same places, with what was measured in place of what they were taken for,
 /// and the shortest of the orders that there are and of those that the schedule's rules make now.
 replanned replan_training(training_plan plan, const std::vector<stage_costs>& measured);
+
+/// What hosts and gateways took of the quickest tensor's way to a stage, besides the link itself.
+double handling_s(const training_plan& plan, std::uint32_t stage, const stage_costs& measured);
+
+/// What no schedule undercuts: on simulated devices with what the plan took them for, else with
+/// what was measured. 0: not asked for, or not measured yet.
+/// `measured` is by pipeline * stages + stage.
+double lower_bound_s(const training_plan& plan, std::vector<stage_costs> measured);
 
 }  // namespace troupe::actors

@@ -35,13 +35,11 @@ double utilization(const training_report& r) {
 }
 
 json costs_document(const stage_costs& k) {
-  return {{"forward_s", k.forward_s},
-          {"recompute_s", k.recompute_s},
-          {"backward_s", k.backward_s},
-          {"update_s", k.update_s},
-          {"activation_bytes", k.activation_bytes},
-          {"gradient_bytes", k.gradient_bytes},
-          {"tied_bytes", k.tied_bytes}};
+  return {{"forward_s", k.forward_s},           {"recompute_s", k.recompute_s},
+          {"backward_s", k.backward_s},         {"update_s", k.update_s},
+          {"gradients_s", k.gradients_s},       {"wan_s", k.wan_s},
+          {"handling_s", k.handling_s},         {"activation_bytes", k.activation_bytes},
+          {"gradient_bytes", k.gradient_bytes}, {"tied_bytes", k.tied_bytes}};
 }
 
 }  // namespace
@@ -107,7 +105,9 @@ std::string text_of(const training_result& t) {
                       r.iterations.size(), mean_iteration_s(r), unit, quantile(all, 0.5),
                       quantile(all, 0.99));
   if (r.lower_bound_s > 0)
-    text += fmt::format("no schedule takes less than {:.6g} {}\n", r.lower_bound_s, unit);
+    text += fmt::format("{}no schedule takes less than {:.6g} {}\n",
+                        r.device == "sim" ? "" : "with the times that were measured, ",
+                        r.lower_bound_s, unit);
   text += fmt::format(
       "the devices work {:.1f} % of the time; {:.4g} GB crossed the WAN, {:.1f} % of "
       "what it could carry\n",
@@ -140,12 +140,16 @@ expected<std::vector<stage_costs>> load_costs(const std::string& file) {
     k.recompute_s = number("recompute_s");
     k.backward_s = number("backward_s");
     k.update_s = number("update_s");
-    const double activation = number("activation_bytes"), gradient = number("gradient_bytes");
-    if (std::min({k.forward_s, k.recompute_s, k.backward_s, k.update_s, activation, gradient}) < 0)
+    k.gradients_s = number("gradients_s");
+    k.handling_s = number("handling_s");
+    const double activation = number("activation_bytes"), gradient = number("gradient_bytes"),
+                 tied = number("tied_bytes");
+    if (std::min({k.forward_s, k.recompute_s, k.backward_s, k.update_s, k.gradients_s, k.handling_s,
+                  activation, gradient, tied}) < 0)
       return no("a stage lacks one of its costs");
     k.activation_bytes = static_cast<std::uint64_t>(activation);
     k.gradient_bytes = static_cast<std::uint64_t>(gradient);
-    k.tied_bytes = static_cast<std::uint64_t>(number("tied_bytes"));
+    k.tied_bytes = static_cast<std::uint64_t>(tied);
     result.push_back(k);
   }
   return result;

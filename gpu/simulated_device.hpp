@@ -39,6 +39,8 @@ class simulated_device final : public stage_device {
         return costs_.backward_s;
       case operation::kind::update:
         return costs_.update_s;
+      case operation::kind::gradients:
+        return costs_.gradients_s;
       default:
         return 0;
     }

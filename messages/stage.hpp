@@ -220,9 +220,9 @@ struct training_report {
   std::uint64_t wan_bytes = 0;
   double wan_utilization = 0;         // of the hops' rate, while iterations ran
   std::uint64_t saved = 0;            // iterations in the newest whole checkpoint
-  std::vector<stage_costs> measured;  // means, by stage
+  std::vector<stage_costs> measured;  // by stage; medians over the latest iterations
   double planned_s = 0;               // of an iteration
-  double lower_bound_s = 0;           // of an iteration; 0: not asked for
+  double lower_bound_s = 0;           // of an iteration; 0: not asked for, or not measured yet
   std::vector<std::string> news;      // sentences for people: resumed, re-planned, what that costs
   std::vector<iteration_record> iterations;  // the newest
 

@@ -15,18 +15,22 @@
 
 namespace troupe {
 
-/// What a stage's steps take and what they send: of a simulated device, or measured.
+/// What a stage's steps take and what they send: of a simulated device, or measured. A step's time
+/// is that from its stage's asking for it to the stage's knowing that it is done.
 struct stage_costs {
   double forward_s = 0, recompute_s = 0, backward_s = 0, update_s = 0;
-  // The quickest tensor's way here from another datacentre; if from two, from the slower one.
-  double wan_s = 0;
+  double gradients_s = 0;  // handing out the gradients' sums, where others want them
+  // The quickest tensor's way here from another datacentre; if from two, from the slower one. Of
+  // that, what hosts and gateways take besides the link itself.
+  double wan_s = 0, handling_s = 0;
   std::uint64_t activation_bytes = 0, gradient_bytes = 0;  // a micro-batch's; all parameters'
   std::uint64_t tied_bytes = 0;  // of these, an embedding that another stage has as its head
 
   static constexpr auto fields() {
     using t = stage_costs;
-    return std::tuple{&t::forward_s, &t::recompute_s,      &t::backward_s,     &t::update_s,
-                      &t::wan_s,     &t::activation_bytes, &t::gradient_bytes, &t::tied_bytes};
+    return std::tuple{&t::forward_s,      &t::recompute_s, &t::backward_s, &t::update_s,
+                      &t::gradients_s,    &t::wan_s,       &t::handling_s, &t::activation_bytes,
+                      &t::gradient_bytes, &t::tied_bytes};
   }
   bool operator==(const stage_costs&) const = default;
 };

@@ -92,8 +92,7 @@ gpu_type device_of(const job_spec& job, const gpu_type& gpu) {
 stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu, std::uint32_t stage,
                            std::uint32_t stages, std::uint32_t rows) {
   const bool last = stage + 1 == stages;
-  if (job.slots)
-    return {job.slots->forward, last ? 0 : job.slots->recompute, job.slots->backward, 0, 0, 0};
+  if (job.slots) return {job.slots->forward, last ? 0 : job.slots->recompute, job.slots->backward};
   if (job.train && job.train->costs.size() == stages) return job.train->costs[stage];
   const cost_constants k;
   const auto p = part_of(job.model, stage, stages);
@@ -187,7 +186,7 @@ pipeline_costs costs_of(const cluster& c, const job_spec& job, const pipeline_la
       } else {
         const auto wan = wan_between(c, from, to, job.pipeline.connections);
         out.wan = std::max(out.wan, bytes / wan.bytes_s());
-        out.wan_latency = std::max(out.wan_latency, wan.latency_us * 1e-6);
+        out.wan_latency = std::max(out.wan_latency, wan.latency_us * 1e-6 + x.handling_s);
       }
     }
   }

@@ -1,5 +1,6 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
+#include <fstream>
 
 #include "cli/program.hpp"
 
@@ -48,6 +49,24 @@ TEST_CASE("two processes over an emulated WAN lose and learn as one does, bit fo
   CHECK(two["losses"] == one["losses"]);
   CHECK(two["gradient_norms"] == one["gradient_norms"]);
   CHECK(two["losses"].back() < two["losses"].front());
+}
+
+TEST_CASE("virtual time plays what a real run measured, and sends the same bytes") {
+  const auto job = shipped("jobs/train-two-stages.yaml");
+  const auto real = trained({job, "--world", "local", "--iterations", "4", "--schedule", "best"});
+  for (const auto* key : {"forward_s", "backward_s", "update_s", "gradients_s", "handling_s"}) {
+    INFO(key);
+    CHECK(real["stages"][0][key] > 0);
+  }
+  CHECK(real["lower_bound"] > 0);
+  const auto file = fs::temp_directory_path() / "troupe-train-test-profile.json";
+  std::ofstream{file} << real;
+  const auto simulated = trained({job, "--iterations", "4", "--schedule", "best", "--cluster",
+                                  shipped("clusters/laptop.yaml"), "--profile", file.string()});
+  fs::remove(file);
+  CHECK(simulated["wan_bytes"] == real["wan_bytes"]);
+  CHECK(simulated["stages"][0]["backward_s"].get<double>() ==
+        Approx(real["stages"][0]["backward_s"].get<double>()).epsilon(1e-6));
 }
 
 TEST_CASE("a training that takes long to start is not taken for a stalled one") {
