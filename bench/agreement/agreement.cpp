@@ -2,6 +2,8 @@
 // emulated WAN, and in virtual time with the stages' times that a real run measured. Prints both
 // iteration times for each schedule; ends with 1 if any two differ by more than 5 %.
 #include <fmt/format.h>
+#include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,12 +23,54 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr double most_percent = 5;
+constexpr double most_foreign_percent = 3;  // of all processors: more, and a run is done again
+constexpr int most_tries = 4;
 const std::vector<std::string> schedules{"gpipe", "megatron", "varuna", "atlas"};
 
 double median(std::vector<double> v) {
   std::sort(v.begin(), v.end());
   return v.size() % 2 ? v[v.size() / 2] : (v[v.size() / 2 - 1] + v[v.size() / 2]) / 2;
 }
+
+/// What the processors did since it was made that was none of this program's runs' doing.
+class others {
+ public:
+  others() : busy_s_{busy_s()}, own_s_{own_s()}, wall_s_{wall_s()} {}
+
+  double percent() const {
+    const double foreign_s = busy_s() - busy_s_ - (own_s() - own_s_);
+    const auto processors = static_cast<double>(::sysconf(_SC_NPROCESSORS_ONLN));
+    return 100 * foreign_s / ((wall_s() - wall_s_) * processors);
+  }
+
+ private:
+  static double busy_s() {
+    std::ifstream in{"/proc/stat"};
+    std::string cpu;
+    double user = 0, nice = 0, system = 0, idle = 0, wait = 0, irq = 0, soft = 0, stolen = 0;
+    in >> cpu >> user >> nice >> system >> idle >> wait >> irq >> soft >> stolen;
+    return (user + nice + system + irq + soft + stolen) /
+           static_cast<double>(::sysconf(_SC_CLK_TCK));
+  }
+  /// Runs have ended, and all that they had started.
+  static double own_s() {
+    double s = 0;
+    for (const auto who : {RUSAGE_SELF, RUSAGE_CHILDREN}) {
+      rusage r{};
+      ::getrusage(who, &r);
+      for (const auto& t : {r.ru_utime, r.ru_stime})
+        s += static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+    }
+    return s;
+  }
+  static double wall_s() {
+    timespec t{};
+    ::clock_gettime(CLOCK_MONOTONIC, &t);
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
+  }
+
+  double busy_s_, own_s_, wall_s_;
+};
 
 /// Where the runs' files lie; it goes with the program.
 struct place {
@@ -61,31 +105,45 @@ double iteration_ms(const json& run) {
 }
 
 struct both {
-  std::vector<double> real_ms, virtual_ms, percent;  // by round
+  // By round; own: played from the times of that run itself.
+  std::vector<double> real_ms, virtual_ms, percent, own_percent, foreign;
 };
 
-/// Every schedule, really and virtually, from a profile measured just before: the machine's own
-/// speed may change from minute to minute. Both are planned from that profile.
-void one_round(const place& in, const std::string& job, std::map<std::string, both>& results) {
+/// One schedule, really and virtually, from a profile measured just before: the machine's own speed
+/// may change from minute to minute. Both are planned from that profile. Again if others were busy.
+void one_pair(const place& in, const std::string& job, const std::string& schedule, both& r) {
   const auto profile = (in.at / "profile.json").string();
-  for (const auto& s : schedules) {
-    std::ofstream{profile} << trained(in, fmt::format("'{}' --world local --schedule {}", job, s));
-    const auto how = fmt::format("'{}' --schedule {} --profile '{}'", job, s, profile);
-    auto& r = results[s];
-    r.real_ms.push_back(iteration_ms(trained(in, how + " --world local")));
-    r.virtual_ms.push_back(iteration_ms(
-        trained(in, fmt::format("{} --world virtual --cluster '{}'", how, TROUPE_BENCH_CLUSTER))));
+  const auto how = fmt::format("'{}' --schedule {}", job, schedule);
+  for (int tries = 1;; ++tries) {
+    const others foreign;
+    std::ofstream{profile} << trained(in, how + " --world local");
+    const auto real = trained(in, fmt::format("{} --profile '{}' --world local", how, profile));
+    const double percent = foreign.percent();
+    if (percent > most_foreign_percent && tries < most_tries) continue;
+    const auto played_ms = [&](const std::string& times) {
+      return iteration_ms(
+          trained(in, fmt::format("{} --profile '{}' --world virtual --cluster '{}'", how, times,
+                                  TROUPE_BENCH_CLUSTER)));
+    };
+    const auto own = (in.at / "own.json").string();
+    std::ofstream{own} << real;
+    r.real_ms.push_back(iteration_ms(real));
+    r.virtual_ms.push_back(played_ms(profile));
     r.percent.push_back(100 * (r.virtual_ms.back() / r.real_ms.back() - 1));
+    r.own_percent.push_back(100 * (played_ms(own) / r.real_ms.back() - 1));
+    r.foreign.push_back(percent);
+    return;
   }
 }
 
 bool agrees(const place& in, const std::string& job, int rounds) {
   std::map<std::string, both> results;
-  for (int i = 0; i < rounds; ++i) one_round(in, job, results);
+  for (int i = 0; i < rounds; ++i)
+    for (const auto& s : schedules) one_pair(in, job, s, results[s]);
   fmt::print(
       "{}, median of {} rounds:\n\n"
-      "| schedule | real ms | virtual ms | difference | of the rounds |\n"
-      "|---|---:|---:|---:|---:|\n",
+      "| schedule | real ms | virtual ms | difference | of the rounds | by its own times | of the "
+      "rounds | others' load |\n|---|---:|---:|---:|---:|---:|---:|---:|\n",
       fs::path{job}.filename().string(), rounds);
   bool all = true;
   for (const auto& s : schedules) {
@@ -93,8 +151,13 @@ bool agrees(const place& in, const std::string& job, int rounds) {
     const double percent = median(r.percent);
     all = all && std::abs(percent) <= most_percent;
     const auto [low, high] = std::minmax_element(r.percent.begin(), r.percent.end());
-    fmt::print("| {} | {:.0f} | {:.0f} | {:+.1f} % | {:+.1f} to {:+.1f} % |\n", s,
-               median(r.real_ms), median(r.virtual_ms), percent, *low, *high);
+    const auto [own_low, own_high] =
+        std::minmax_element(r.own_percent.begin(), r.own_percent.end());
+    fmt::print(
+        "| {} | {:.0f} | {:.0f} | {:+.1f} % | {:+.1f} to {:+.1f} % | {:+.1f} % | {:+.1f} to "
+        "{:+.1f} % | {:.1f} % |\n",
+        s, median(r.real_ms), median(r.virtual_ms), percent, *low, *high, median(r.own_percent),
+        *own_low, *own_high, *std::max_element(r.foreign.begin(), r.foreign.end()));
   }
   fmt::print("\n");
   return all;
