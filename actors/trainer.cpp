@@ -15,7 +15,7 @@ namespace {
 
 constexpr double look_every_s = 1;
 constexpr double stalled_s = 20;          // and as many of the longest iterations
-constexpr double stuck_s = 600;           // they answer, but get no further: a tensor was lost
+constexpr double stuck_s = 600;           // the same, while no iteration says how long one takes
 constexpr std::uint64_t window = 100;     // iterations that stages run by themselves
 constexpr std::size_t most_untold = 256;  // iterations in one report
 constexpr std::size_t remembered = 64;    // iterations whose costs make up a profile
@@ -248,8 +248,10 @@ void trainer_state::look_around() {
            fmt::format("no stage was heard of for {:.3g} s; {} iterations since the last "
                        "checkpoint are lost",
                        silent_s, done_ - saved_));
-    const double still_s = o_.via.now_s() - moved_s_;
-    if (still_s > start_s + stuck_s + stalled_s * std::max(longest_s_, plan_.iteration_s))
+    // They answer, but get no further: a tensor was lost.
+    const double still_s = o_.via.now_s() - moved_s_,
+                 known_s = longest_s_ > 0 ? 3 * stalled_s : stuck_s;
+    if (still_s > start_s + known_s + stalled_s * std::max(longest_s_, plan_.iteration_s))
       fail(part_report::state::stopped,
            fmt::format("the stages got no further for {:.3g} s; {} iterations since the last "
                        "checkpoint are lost",

@@ -3,6 +3,7 @@
 
 #include "messages/random.hpp"
 #include "planners/pipeline_schedule.hpp"
+#include "slot_facts.hpp"
 
 using namespace troupe;
 using namespace troupe::planners;
@@ -57,14 +58,7 @@ TEST_CASE("the slots of ATLAS's Figure 6 come out exactly") {
 TEST_CASE(
     "sixty stages and sixty micro-batches take the slots that an independent simulation found") {
   CHECK(made(sixty(2, 60), "varuna").length == 414);
-  const struct {
-    const char* name;
-    double two, three;
-  } facts[] = {{"varuna", 484, 540},
-               {"varuna-forward-first", 431, 440},
-               {"atlas", 483, 544},
-               {"atlas-least-progress", 425, 429}};
-  for (const auto& f : facts) {
+  for (const auto& f : slots::sixty_over_five) {
     INFO(f.name);
     CHECK(made(sixty(2), f.name).length == f.two);
     CHECK(made(sixty(3), f.name).length == f.three);

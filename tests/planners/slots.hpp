@@ -8,9 +8,9 @@
 
 #include "planners/pipeline_schedule.hpp"
 
-// A second simulation of one DP-cell, written from the paper's rules and not from the planner's
-// code: it steps through the slots, and in each slot asks every idle GPU what it would do. Slow and
-// simple; times are whole slots.
+// A second simulation of one DP-cell, of another kind than the planner's (whose code its author
+// knew): it steps through the slots, and in each slot asks every idle GPU what the paper's rules
+// let it do. Slow and simple; times are whole slots.
 
 namespace troupe::slots {
 

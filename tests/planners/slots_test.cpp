@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "messages/random.hpp"
+#include "slot_facts.hpp"
 
 using namespace troupe;
 using namespace troupe::planners;
@@ -48,14 +49,7 @@ TEST_CASE("a second simulation, slot by slot, comes to every number of ATLAS's p
   CHECK(six("atlas") == 36);
   CHECK(six("atlas-least-progress") == 34);
   CHECK(slots_of(sixty(2, 60), costs_for(sixty(2, 60), "varuna", 2), "varuna") == 414);
-  const struct {
-    const char* name;
-    int two, three;
-  } facts[] = {{"varuna", 484, 540},
-               {"varuna-forward-first", 431, 440},
-               {"atlas", 483, 544},
-               {"atlas-least-progress", 425, 429}};
-  for (const auto& f : facts) {
+  for (const auto& f : slots::sixty_over_five) {
     INFO(f.name);
     CHECK(slots_of(sixty(2, 12), costs_for(sixty(2, 12), f.name, 2), f.name) == f.two);
     CHECK(slots_of(sixty(3, 12), costs_for(sixty(3, 12), f.name, 3), f.name) == f.three);
