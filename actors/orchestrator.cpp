@@ -1,27 +1,19 @@
 #include "actors/orchestrator.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <stdexcept>
 
 #include <fmt/format.h>
 
-#include "actors/launch.hpp"
 #include "actors/post.hpp"
 #include "actors/timing.hpp"
+#include "actors/work_orders.hpp"
 #include "planners/fits.hpp"
 #include "runtime/log.hpp"
 
 namespace troupe::actors {
 
 namespace {
-
-std::uint32_t part_on(const lease_record& l, node_index n) {
-  const auto& parts = l.granted.parts;
-  return static_cast<std::uint32_t>(
-      std::find_if(parts.begin(), parts.end(), [n](const auto& p) { return p.node == n; }) -
-      parts.begin());
-}
 
 lease_outcome outcome_of(part_report::state s) {
   switch (s) {
@@ -290,16 +282,7 @@ void orchestrator_state::end_part(lease_id id, std::uint32_t part, lease_outcome
 }
 
 void orchestrator_state::lose_part(lease_id id, std::uint32_t part, const std::string& detail) {
-  const auto& g = ledger_->lease(id)->granted;
-  const auto& settings = options_.cluster->settings;
-  std::uint64_t kept = 0;
-  if (ledger_->job(g.job)->spec->command.empty() && g.iteration_s > 0 &&
-      settings.checkpoint_s > 0) {
-    // Simulated work keeps what its last checkpoint held.
-    const double worked_s = std::max(0.0, now() - g.at_s - g.start_s);
-    kept = static_cast<std::uint64_t>(std::floor(worked_s / settings.checkpoint_s) *
-                                      settings.checkpoint_s / g.iteration_s);
-  }
+  const auto kept = kept_iterations(*options_.cluster, *ledger_, *ledger_->lease(id), now());
   end_part(id, part, lease_outcome::lost, kept, 0, detail);
 }
 
@@ -381,37 +364,7 @@ void orchestrator_state::send_orders(node_index n) {
       left_out_.emplace(std::pair{id, n}, node.orders);
       continue;
     }
-    const auto& g = l.granted;
-    const auto& spec = *ledger_->job(g.job)->spec;
-    work_order w{id,
-                 g.job,
-                 g.parts[part].incarnation,
-                 g.parts[part].devices,
-                 spec.command,
-                 {},
-                 spec.working_directory,
-                 0,
-                 g.iteration_s,
-                 g.start_s,
-                 g.out_of_memory,
-                 {}};
-    if (!w.command.empty())
-      w.environment = launch_environment(*options_.cluster, spec, g, part, options_.local);
-    const auto done = std::min(spec.iterations, ledger_->job(g.job)->iterations_done);
-    w.iterations = spec.iterations - done;
-    if (is_training(spec)) {
-      w.train.emplace();
-      w.train->part = part;
-      if (part == 0)
-        w.train = train_order{0,
-                              spec,
-                              g.how,
-                              g.parts,
-                              done,
-                              training_.reached(g.job, g.lease),
-                              training_.took_s(g.job, g.lease)};
-    }
-    orders.want.push_back(std::move(w));
+    orders.want.push_back(work_of(*options_.cluster, *ledger_, training_, l, part, options_.local));
   }
   post(host_, node_address(*options_.cluster, n), orders);
 }

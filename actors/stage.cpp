@@ -13,9 +13,6 @@ namespace {
 using step_kind = stage_step::kind;
 using operation_kind = gpu::operation::kind;
 
-constexpr std::uint8_t reduce_task = 3, update_task = 4, checkpoint_task = 5, activation_way = 6,
-                       gradient_way = 7;
-
 operation_kind operation_of(step_kind k) {
   return k == step_kind::forward     ? operation_kind::forward
          : k == step_kind::recompute ? operation_kind::recompute
@@ -45,10 +42,8 @@ void stage_state::clear(inbox& box, std::uint64_t iteration) {
   box.iteration = iteration;
   box.activation.assign(o_.setup.microbatches, {});
   box.gradient.assign(o_.setup.microbatches, {});
-  box.exchange = gradient_exchange{o_.setup.pipelines, o_.setup.name.pipeline};
-  box.tied.reset();
-  box.way_s = {};
-  box.ways.clear();
+  box.sum = gradient_sum{o_.setup};
+  box.ways = {};
 }
 
 void stage_state::load() {
@@ -98,7 +93,7 @@ void stage_state::arrived(const tensor& t, const payload& body) {
   if (t.iteration < iteration_ || t.iteration > iteration_ + 1) return;
   auto& box = inbox_of(t.iteration);
   if (box.iteration != t.iteration) return;
-  if (t.share.pairs > 0) note_way(box, t);
+  if (t.share.pairs > 0) box.ways.came(t, o_.via.now_s(), o_.setup.trace);
   switch (t.what) {
     case tensor::kind::activation:
       if (t.microbatch < box.activation.size()) box.activation[t.microbatch] = body;
@@ -108,12 +103,9 @@ void stage_state::arrived(const tensor& t, const payload& body) {
       break;
     case tensor::kind::part:
     case tensor::kind::sum:
-      send_parcels(box.exchange.take(t, body));
-      if (phase_ == phase::exchange) look_at_exchange();
-      return;
     case tensor::kind::tied_part:
     case tensor::kind::tied_sum:
-      box.tied = body;
+      send_parcels(box.sum.take(t, body));
       if (phase_ == phase::exchange) look_at_exchange();
       return;
   }
@@ -125,7 +117,7 @@ void stage_state::arrived(const tensor& t, const payload& body) {
 void stage_state::begin_iteration() {
   next_ = 0;
   loss_sum_ = 0;
-  took_ = {};
+  times_ = {};
   doing_ = {};
   held_ = 0;
   recomputes_.assign(o_.setup.microbatches, false);
@@ -198,77 +190,38 @@ void stage_state::end_step(const stage_step& s, gpu::outcome o) {
 // -- the end of an iteration
 
 void stage_state::begin_gradients() {
-  const bool alone = o_.setup.pipelines == 1 && !tied_to_another();
-  if (alone || (simulated_ && o_.setup.costs.gradient_bytes == 0)) {
-    own_ = tied_ = {};
-    return update();
-  }
+  const bool alone = !gradient_sum::needed(o_.setup);
+  if (alone || (simulated_ && o_.setup.costs.gradient_bytes == 0)) return update({}, {});
   phase_ = phase::gradients;
   gpu::operation o;
   o.what = operation_kind::gradients;
   submit(std::move(o));
 }
 
-/// A tied embedding's two sums meet in the first stage before the pipelines' do, as they do where
-/// one stage has both: so the order of the sums is the same however many stages there are.
 void stage_state::exchange(gpu::outcome o) {
   phase_ = phase::exchange;
   exchange_began_s_ = o_.via.now_s();
+  payload own, tied;
   if (!simulated_) {
-    own_ = std::move(o.out[0]), tied_ = std::move(o.out[1]);
-    own_bytes_ = own_.bytes().size(), tied_bytes_ = tied_.bytes().size();
+    own = std::move(o.out[0]), tied = std::move(o.out[1]);
+    own_bytes_ = own.bytes().size(), tied_bytes_ = tied.bytes().size();
   }
-  if (tied_to_another() && last()) send_tied(tensor::kind::tied_part, 0);
+  send_parcels(current().sum.begin(std::move(own), own_bytes_, std::move(tied), tied_bytes_));
   look_at_exchange();
 }
 
 void stage_state::look_at_exchange() {
-  if (!begun_ && !begin_sum()) return;
-  if (!summed_ && !take_sum()) return;
-  if (tied_to_another() && last()) {
-    if (!current().tied) return;
-    tied_ = *current().tied;
-  }
+  if (!current().sum.complete()) return;
   note(reduce_task, 0, o_.via.now_s() - exchange_began_s_);
-  update();
+  auto [own, tied] = current().sum.result();
+  update(std::move(own), std::move(tied));
 }
 
-/// Sends this pipeline's part to the peers, once it is whole.
-bool stage_state::begin_sum() {
-  if (tied_to_another() && first()) {
-    if (!current().tied) return false;
-    tied_ = sum_of(tied_, *current().tied);
-  }
-  const bool tied_too = !tied_to_another() || first();
-  if (o_.setup.pipelines > 1)
-    send_parcels(current().exchange.begin(tied_too ? joined(own_, tied_) : own_,
-                                          own_bytes_ + (tied_too ? tied_bytes_ : 0)));
-  return begun_ = true;
-}
-
-bool stage_state::take_sum() {
-  if (o_.setup.pipelines > 1) {
-    if (!current().exchange.complete()) return false;
-    const auto sum = current().exchange.result();
-    if (!simulated_) {
-      own_ = slice(sum, 0, own_bytes_);
-      tied_ = slice(sum, own_bytes_, sum.bytes().size() - own_bytes_);
-    }
-  }
-  if (tied_to_another() && first()) send_tied(tensor::kind::tied_sum, o_.setup.stages - 1);
-  return summed_ = true;
-}
-
-void stage_state::send_tied(tensor::kind what, std::uint32_t to_stage) {
-  send(what, o_.setup.name.pipeline, to_stage, 0, tied_, tied_bytes_, o_.setup.tied);
-}
-
-void stage_state::update() {
+void stage_state::update(payload own, payload tied) {
   phase_ = phase::update;
   gpu::operation o;
   o.what = operation_kind::update;
-  if (!own_.bytes().empty() || !tied_.bytes().empty()) o.in = {std::move(own_), std::move(tied_)};
-  own_ = tied_ = {};
+  if (!own.bytes().empty() || !tied.bytes().empty()) o.in = {std::move(own), std::move(tied)};
   o.scale = 1.0 / (static_cast<double>(o_.setup.microbatches) * o_.setup.pipelines);
   submit(std::move(o));
 }
@@ -279,21 +232,16 @@ void stage_state::end_iteration(const gpu::outcome& o) {
   r.loss = last() ? loss_sum_ / o_.setup.microbatches : 0;
   r.squared_norm = o.squared_norm;
   r.end_s = o_.via.now_s();
-  const auto mean = [](const auto& t) { return t.second == 0 ? 0 : t.first / t.second; };
   auto& k = r.measured;
-  k.forward_s = mean(took_[0]);
-  k.recompute_s = mean(took_[1]);
-  k.backward_s = mean(took_[2]);
-  k.update_s = mean(took_[3]);
-  k.gradients_s = mean(took_[4]);
-  k.wan_s = std::max(current().way_s[0], current().way_s[1]);
+  times_.write(k);
+  k.wan_s = current().ways.hop_s();
   k.activation_bytes = activation_bytes_;
   k.gradient_bytes = own_bytes_ + tied_bytes_;
   k.tied_bytes = tied_bytes_;
-  r.tasks.insert(r.tasks.end(), current().ways.begin(), current().ways.end());
+  const auto& ways = current().ways.tasks();
+  r.tasks.insert(r.tasks.end(), ways.begin(), ways.end());
   clear(current(), iteration_ + 2);
   ++iteration_;
-  begun_ = summed_ = false;
   const auto& how = o_.setup.how;
   const bool due =
       iteration_ % std::max(1U, how.checkpoint_every) == 0 || iteration_ == o_.setup.iterations;
@@ -341,19 +289,19 @@ void stage_state::finished(expected<gpu::outcome> r) {
       return say_ready();
     case phase::steps: {
       const auto step = o_.setup.order[next_];
-      took(static_cast<std::size_t>(step.what), took_s);
+      times_.took(static_cast<operation_times::operation>(step.what), took_s);
       doing_.busy_s += o.end_s - o.begin_s;
       note(static_cast<std::uint8_t>(step.what), step.microbatch, took_s);
       end_step(step, std::move(o));
       return advance();
     }
     case phase::gradients:
-      took(4, took_s);
+      times_.took(operation_times::gradients, took_s);
       return exchange(std::move(o));
     case phase::exchange:
       return;
     case phase::update:
-      took(3, took_s);
+      times_.took(operation_times::update, took_s);
       note(update_task, 0, took_s);
       return end_iteration(o);
     case phase::saving:
@@ -363,28 +311,11 @@ void stage_state::finished(expected<gpu::outcome> r) {
   }
 }
 
-void stage_state::took(std::size_t what, double s) {
-  took_[what].first += s;
-  ++took_[what].second;
-}
-
 /// Just now something ended that took so long.
 void stage_state::note(std::uint8_t what, std::uint32_t microbatch, double took_s) {
   if (!o_.setup.trace) return;
   const double now = o_.via.now_s();
   doing_.tasks.push_back({what, microbatch, now - took_s, now});
-}
-
-/// A tensor has come from another datacentre, over a hop. A tied embedding's gradient crosses none:
-/// it goes between the first stage and the last.
-void stage_state::note_way(inbox& box, const tensor& t) {
-  if (t.what != tensor::kind::activation && t.what != tensor::kind::gradient) return;
-  const double now = o_.via.now_s(), took_s = now - t.sent_s;
-  const bool forward = t.what == tensor::kind::activation;
-  auto& quickest = box.way_s[forward ? 0 : 1];
-  quickest = quickest > 0 ? std::min(quickest, took_s) : took_s;
-  if (o_.setup.trace)
-    box.ways.push_back({forward ? activation_way : gradient_way, t.microbatch, t.sent_s, now});
 }
 
 void stage_state::send(tensor::kind what, std::uint32_t to_pipeline, std::uint32_t to_stage,
@@ -399,11 +330,14 @@ void stage_state::send(tensor::kind what, std::uint32_t to_pipeline, std::uint32
               std::move(body));
 }
 
-void stage_state::send_parcels(std::vector<gradient_exchange::parcel> parcels) {
+void stage_state::send_parcels(std::vector<gradient_sum::parcel> parcels) {
   wan_share inside;
   inside.pairs = 0;
-  for (auto& p : parcels)
-    send(p.what, p.to_pipeline, o_.setup.name.stage, 0, std::move(p.body), p.bytes, inside);
+  for (auto& p : parcels) {
+    const bool to_peer = p.to_stage == o_.setup.name.stage;
+    send(p.what, p.to_pipeline, p.to_stage, 0, std::move(p.body), p.bytes,
+         to_peer ? inside : o_.setup.tied);
+  }
 }
 
 void stage_state::say_ready() {

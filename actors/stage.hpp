@@ -11,8 +11,9 @@
 #include <vector>
 
 #include "actors/courier.hpp"
-#include "actors/gradient_exchange.hpp"
+#include "actors/gradient_sum.hpp"
 #include "actors/protocol.hpp"
+#include "actors/stage_times.hpp"
 #include "gpu/stage_device.hpp"
 
 namespace troupe::actors {
@@ -51,10 +52,8 @@ class stage_state {
   struct inbox {
     std::uint64_t iteration = 0;
     std::vector<std::optional<payload>> activation, gradient;  // by micro-batch
-    gradient_exchange exchange;
-    std::optional<payload> tied;
-    std::array<double, 2> way_s{};  // the quickest activation's and gradient's, over the WAN
-    std::vector<timed_task> ways;   // all of them, if traced
+    gradient_sum sum;
+    tensor_ways ways;
   };
 
   void load();
@@ -66,10 +65,7 @@ class stage_state {
   void begin_gradients();
   void exchange(gpu::outcome o);
   void look_at_exchange();
-  bool begin_sum();
-  bool take_sum();
-  void send_tied(tensor::kind what, std::uint32_t to_stage);
-  void update();
+  void update(payload own, payload tied);
   void end_iteration(const gpu::outcome& o);
   void saved();
   void say_ready();
@@ -79,9 +75,7 @@ class stage_state {
   void submit(gpu::operation o);
   void send(tensor::kind what, std::uint32_t to_pipeline, std::uint32_t to_stage,
             std::uint32_t microbatch, payload body, std::uint64_t bytes, const wan_share& share);
-  void send_parcels(std::vector<gradient_exchange::parcel> parcels);
-  void took(std::size_t what, double s);
-  void note_way(inbox& box, const tensor& t);
+  void send_parcels(std::vector<gradient_sum::parcel> parcels);
   void note(std::uint8_t what, std::uint32_t microbatch, double took_s);
   inbox& inbox_of(std::uint64_t iteration) { return inboxes_[iteration % 2]; }
   inbox& current() { return inbox_of(iteration_); }
@@ -89,10 +83,6 @@ class stage_state {
   void clear(inbox& box, std::uint64_t iteration);
   bool first() const { return o_.setup.name.stage == 0; }
   bool last() const { return o_.setup.name.stage + 1 == o_.setup.stages; }
-  /// Is its embedding the head of another stage, or the other way round?
-  bool tied_to_another() const {
-    return o_.setup.model.tied_head && o_.setup.stages > 1 && first() != last();
-  }
 
   stage_actor::pointer self_ = nullptr;
   stage_options o_;
@@ -105,13 +95,10 @@ class stage_state {
   std::size_t next_ = 0;          // of the order
   std::vector<bool> recomputes_;  // by micro-batch
   std::array<inbox, 2> inboxes_;  // this iteration's and the next one's
-  payload own_, tied_;            // sums of gradients
   std::uint64_t own_bytes_ = 0, tied_bytes_ = 0, activation_bytes_ = 0;
   double exchange_began_s_ = 0;
-  bool begun_ = false, summed_ = false;
   stage_report doing_;  // the present iteration
-  // Forward, recompute, backward, update, gradients.
-  std::array<std::pair<double, std::uint32_t>, 5> took_{};
+  operation_times times_;
   double asked_s_ = 0;  // when the device was last given something
   double loss_sum_ = 0;
   std::uint32_t held_ = 0;

@@ -1,0 +1,90 @@
+#include "actors/gradient_sum.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+bool tied_to_another(const stage_setup& s) {
+  return s.model.tied_head && s.stages > 1 && (s.name.stage == 0 || s.name.stage + 1 == s.stages);
+}
+
+}  // namespace
+
+bool gradient_sum::needed(const stage_setup& s) {
+  return s.pipelines > 1 || tied_to_another(s);
+}
+
+gradient_sum::gradient_sum(const stage_setup& s)
+    : pipelines_{s.pipelines},
+      pipeline_{s.name.pipeline},
+      stages_{s.stages},
+      stage_{s.name.stage},
+      gives_tied_{tied_to_another(s) && s.name.stage > 0},
+      takes_tied_{tied_to_another(s) && s.name.stage == 0},
+      exchange_{s.pipelines, s.name.pipeline} {}
+
+gradient_sum::parcels gradient_sum::begin(payload own, std::uint64_t own_bytes, payload tied,
+                                          std::uint64_t tied_bytes) {
+  own_ = std::move(own), own_bytes_ = own_bytes;
+  tied_ = std::move(tied), tied_bytes_ = tied_bytes;
+  begun_ = true;
+  parcels out;
+  if (gives_tied_) add_tied(out, tensor::kind::tied_part, 0);
+  look(out);
+  return out;
+}
+
+gradient_sum::parcels gradient_sum::take(const tensor& t, payload body) {
+  parcels out;
+  if (t.what == tensor::kind::tied_part || t.what == tensor::kind::tied_sum)
+    others_ = std::move(body);
+  else
+    add(out, exchange_.take(t, std::move(body)));
+  if (begun_ && !complete_) look(out);
+  return out;
+}
+
+void gradient_sum::look(parcels& out) {
+  if (!given_ && !give_part(out)) return;
+  if (!summed_ && !take_sum(out)) return;
+  if (gives_tied_) {
+    if (!others_) return;
+    tied_ = *others_;
+  }
+  complete_ = true;
+}
+
+/// Gives this pipeline's part to the peers, once it is whole.
+bool gradient_sum::give_part(parcels& out) {
+  if (takes_tied_) {
+    if (!others_) return false;
+    tied_ = sum_of(tied_, *others_);
+  }
+  if (pipelines_ > 1)
+    add(out, exchange_.begin(gives_tied_ ? own_ : joined(own_, tied_),
+                             own_bytes_ + (gives_tied_ ? 0 : tied_bytes_)));
+  return given_ = true;
+}
+
+bool gradient_sum::take_sum(parcels& out) {
+  if (pipelines_ > 1) {
+    if (!exchange_.complete()) return false;
+    const auto sum = exchange_.result();
+    if (const auto size = sum.bytes().size(); size > 0) {
+      own_ = slice(sum, 0, own_bytes_);
+      if (!gives_tied_) tied_ = slice(sum, own_bytes_, size - own_bytes_);
+    }
+  }
+  if (takes_tied_) add_tied(out, tensor::kind::tied_sum, stages_ - 1);
+  return summed_ = true;
+}
+
+void gradient_sum::add(parcels& out, std::vector<gradient_exchange::parcel> more) const {
+  for (auto& p : more) out.push_back({p.what, p.to_pipeline, stage_, std::move(p.body), p.bytes});
+}
+
+void gradient_sum::add_tied(parcels& out, tensor::kind what, std::uint32_t to_stage) const {
+  out.push_back({what, pipeline_, to_stage, tied_, tied_bytes_});
+}
+
+}  // namespace troupe::actors

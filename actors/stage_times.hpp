@@ -1,0 +1,65 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "messages/stage.hpp"
+
+namespace troupe::actors {
+
+/// What a timed_task of a stage is, beside a step.
+constexpr std::uint8_t reduce_task = 3, update_task = 4, checkpoint_task = 5, activation_way = 6,
+                       gradient_way = 7;
+
+/// How long a stage's operations take: means over one iteration.
+class operation_times {
+ public:
+  enum operation : std::uint8_t { forward, recompute, backward, update, gradients };
+
+  void took(operation what, double s) {
+    took_[what].first += s;
+    ++took_[what].second;
+  }
+  void write(stage_costs& to) const {
+    to.forward_s = mean(forward);
+    to.recompute_s = mean(recompute);
+    to.backward_s = mean(backward);
+    to.update_s = mean(update);
+    to.gradients_s = mean(gradients);
+  }
+
+ private:
+  double mean(operation what) const {
+    const auto& [sum_s, count] = took_[what];
+    return count == 0 ? 0 : sum_s / count;
+  }
+  std::array<std::pair<double, std::uint32_t>, 5> took_{};
+};
+
+/// How long tensors from other datacentres take over a hop. A tied embedding's gradient crosses
+/// none: it goes between the first stage and the last.
+class tensor_ways {
+ public:
+  /// One has come just now; `trace`: keep it.
+  void came(const tensor& t, double now_s, bool trace) {
+    if (t.what != tensor::kind::activation && t.what != tensor::kind::gradient) return;
+    const double took_s = now_s - t.sent_s;
+    const bool forward = t.what == tensor::kind::activation;
+    auto& quickest = quickest_s_[forward ? 0 : 1];
+    quickest = quickest > 0 ? std::min(quickest, took_s) : took_s;
+    if (trace)
+      tasks_.push_back({forward ? activation_way : gradient_way, t.microbatch, t.sent_s, now_s});
+  }
+  /// The slower of the quickest activation and the quickest gradient; 0: none came.
+  double hop_s() const { return std::max(quickest_s_[0], quickest_s_[1]); }
+  const std::vector<timed_task>& tasks() const { return tasks_; }
+
+ private:
+  std::array<double, 2> quickest_s_{};
+  std::vector<timed_task> tasks_;
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+
+#include "actors/ledger.hpp"
+#include "actors/training_log.hpp"
+#include "messages/cluster.hpp"
+#include "messages/work.hpp"
+
+namespace troupe::actors {
+
+/// Which of a lease's parts is on this node; as many as there are if none is.
+std::uint32_t part_on(const lease_record& l, node_index n);
+
+/// What the node of a part is told to do for it. `local`: all nodes are this machine.
+work_order work_of(const cluster& c, const ledger& book, const training_log& training,
+                   const lease_record& l, std::uint32_t part, bool local);
+
+/// What simulated work keeps of a lease that is lost now: what its last checkpoint held.
+std::uint64_t kept_iterations(const cluster& c, const ledger& book, const lease_record& l,
+                              double now_s);
+
+}  // namespace troupe::actors
