@@ -28,7 +28,7 @@ gpu::stage_spec spec_of(const stage_setup& s) {
 expected<std::unique_ptr<gpu::stage_device>> make_device(const stage_setup& s,
                                                          const gpu::stage_spec& spec) {
   if (s.backend == "cpu") return gpu::make_cpu_device(spec);
-  if (s.backend == "cuda") return gpu::make_cuda_device(spec, s.device);
+  if (s.backend == "cuda") return gpu::make_cuda_device(spec, s.devices.front());
   return refuse(reason::kind::infeasible,
                 fmt::format("a node's devices are of kind cpu or cuda, not '{}'", s.backend));
 }

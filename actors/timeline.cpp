@@ -132,7 +132,7 @@ expected<void> timeline::write(const std::string& file, const cluster& c, const 
   for (const auto& [who, r] : reports_) {
     const auto [pipeline, stage] = who;
     const auto n = node_of_stage(pipeline, stage);
-    const auto device = plan.stages[pipeline * plan.shape.stages + stage].device;
+    const auto device = plan.stages[pipeline * plan.shape.stages + stage].devices.front();
     const track gpu{c.nodes[n].datacenter, std::int64_t{n} * 1000 + device,
                     fmt::format("pipeline {} stage {} ({})", pipeline, stage, c.nodes[n].name),
                     fmt::format(R"("pipeline":{},"stage":{})", pipeline, stage)};

@@ -103,7 +103,7 @@ class maker {
       for (std::uint32_t s = 0; s < stages; ++s) {
         stage_setup x;
         x.name = {lease_, p, s};
-        x.device = layout_.at(p, s).device;
+        x.devices = {layout_.at(p, s).device};
         x.backend = job_.train->device;
         x.model = job_.model;
         x.how = *job_.train;

@@ -79,6 +79,7 @@ pipeline_wish read_pipeline(map_reader& map, const value& v, bool slots) {
   pipeline.read_whole<std::uint32_t>("stages_per_datacenter", w.stages_per_datacenter, 1, 100'000);
   pipeline.read_whole<std::uint32_t>("most_held", w.most_held, 1, 100'000);
   pipeline.read_whole<std::uint32_t>("connections", w.connections, 1, 4096);
+  pipeline.read_whole<std::uint32_t>("tensor_parallel", w.tensor_parallel, 0, 64);
   pipeline.finish();
   return w;
 }
@@ -90,6 +91,17 @@ void check_model_of(map_reader& map, const job_spec& job) {
   if (job.pipeline.stages > parts)
     map.fail("pipeline", fmt::format("{} stages for the {} {} of '{}'", job.pipeline.stages, parts,
                                      m.operators.empty() ? "layers" : "operators", shown(m.name)));
+  if (const auto t = job.pipeline.tensor_parallel; t > 1) {
+    const auto inner = m.intermediate ? m.intermediate : 4 * std::uint64_t{m.hidden};
+    if (!m.operators.empty() || m.family != "gpt")
+      map.fail("pipeline",
+               fmt::format("tensor_parallel splits models of family gpt, not '{}'", shown(m.name)));
+    else if (m.heads % t != 0 || inner % t != 0)
+      map.fail("pipeline",
+               fmt::format("tensor_parallel {} divides not both the {} heads and the {} columns of "
+                           "the MLP of '{}'",
+                           t, m.heads, inner, shown(m.name)));
+  }
   if (job.train && job.train->device != "sim" && m.family != "gpt")
     map.fail("train", fmt::format("'{}' is of family {}; the built-in trainer trains gpt",
                                   shown(m.name), m.family));

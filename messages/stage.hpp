@@ -105,9 +105,9 @@ struct stage_step {
 /// again.
 struct stage_setup {
   stage_name name;
-  std::uint64_t incarnation = 0;  // of the trainer; a newer one replaces the stage
-  std::uint16_t device = 0;       // of the node
-  std::string backend;            // sim, cpu, cuda
+  std::uint64_t incarnation = 0;       // of the trainer; a newer one replaces the stage
+  std::vector<std::uint16_t> devices;  // of the node; several share the stage: tensor parallel
+  std::string backend;                 // sim, cpu, cuda
   troupe::model model;
   training how;
   std::uint32_t first_layer = 0, layers = 0;
@@ -124,7 +124,7 @@ struct stage_setup {
 
   static constexpr auto fields() {
     using t = stage_setup;
-    return std::tuple{&t::name,     &t::incarnation, &t::device,          &t::backend,
+    return std::tuple{&t::name,     &t::incarnation, &t::devices,         &t::backend,
                       &t::model,    &t::how,         &t::first_layer,     &t::layers,
                       &t::stages,   &t::pipelines,   &t::microbatches,    &t::rows,
                       &t::order,    &t::neighbours,  &t::peers,           &t::forward,
@@ -143,10 +143,15 @@ struct stage_run {
   // From here on; empty: as before. Only when nothing runs.
   std::vector<stage_step> order;
   wan_share forward, backward;  // with an order: how its tensors cross
+  // What its peers' devices meet by, so that they sum their gradients among themselves, before the
+  // first iteration; empty: hosts sum them.
+  std::vector<std::uint8_t> meeting{};
+  std::uint64_t incarnation = 0;  // of the trainer; a stage of another one ignores it. 0: any
 
   static constexpr auto fields() {
     using t = stage_run;
-    return std::tuple{&t::name, &t::until, &t::heard, &t::order, &t::forward, &t::backward};
+    return std::tuple{&t::name,    &t::until,    &t::heard,   &t::order,
+                      &t::forward, &t::backward, &t::meeting, &t::incarnation};
   }
   bool operator==(const stage_run&) const = default;
 };
@@ -181,13 +186,17 @@ struct stage_report {
   std::uint64_t saved = 0;        // iterations in the newest checkpoint of this stage
   reason why;                     // empty text: all is well
   std::vector<timed_task> tasks;  // if it was asked to trace
+  // When it is there, of devices that can sum among themselves: what pipeline 0's made for them to
+  // meet by; or why this one cannot.
+  std::vector<std::uint8_t> meeting;
+  reason apart;
 
   static constexpr auto fields() {
     using t = stage_report;
     return std::tuple{&t::name,         &t::incarnation, &t::iteration,  &t::loss,
                       &t::squared_norm, &t::begin_s,     &t::end_s,      &t::busy_s,
                       &t::measured,     &t::most_held,   &t::sent_bytes, &t::saved,
-                      &t::why,          &t::tasks};
+                      &t::why,          &t::tasks,       &t::meeting,    &t::apart};
   }
   bool operator==(const stage_report&) const = default;
 };
@@ -215,6 +224,7 @@ struct training_report {
   std::uint64_t sequence = 0;
   std::string schedule, device;
   std::uint32_t stages = 1, pipelines = 1, microbatches = 1;
+  std::uint32_t tensor_parallel = 1;
   double tokens_per_s = 0;
   std::vector<std::uint32_t> most_held;  // by stage
   std::uint64_t wan_bytes = 0;
@@ -228,11 +238,11 @@ struct training_report {
 
   static constexpr auto fields() {
     using t = training_report;
-    return std::tuple{&t::lease,        &t::job,       &t::sequence,  &t::schedule,
-                      &t::device,       &t::stages,    &t::pipelines, &t::microbatches,
-                      &t::tokens_per_s, &t::most_held, &t::wan_bytes, &t::wan_utilization,
-                      &t::saved,        &t::measured,  &t::planned_s, &t::lower_bound_s,
-                      &t::news,         &t::iterations};
+    return std::tuple{&t::lease,           &t::job,          &t::sequence,  &t::schedule,
+                      &t::device,          &t::stages,       &t::pipelines, &t::microbatches,
+                      &t::tensor_parallel, &t::tokens_per_s, &t::most_held, &t::wan_bytes,
+                      &t::wan_utilization, &t::saved,        &t::measured,  &t::planned_s,
+                      &t::lower_bound_s,   &t::news,         &t::iterations};
   }
   bool operator==(const training_report&) const = default;
 };

@@ -80,13 +80,15 @@ struct pipeline_wish {
   std::uint32_t data_parallel = 0;
   std::uint32_t microbatches = 0;  // a pipeline and iteration
   std::uint32_t stages_per_datacenter = 0;
-  std::uint32_t most_held = 0;    // micro-batches whose activations a stage may hold (rule 2)
-  std::uint32_t connections = 0;  // between a pair of nodes over the WAN
+  std::uint32_t most_held = 0;        // micro-batches whose activations a stage may hold (rule 2)
+  std::uint32_t connections = 0;      // between a pair of nodes over the WAN
+  std::uint32_t tensor_parallel = 0;  // GPUs of a node that share each stage; 0: one has it
 
   static constexpr auto fields() {
     using t = pipeline_wish;
-    return std::tuple{&t::stages,    &t::data_parallel, &t::microbatches, &t::stages_per_datacenter,
-                      &t::most_held, &t::connections};
+    return std::tuple{
+        &t::stages,    &t::data_parallel, &t::microbatches,   &t::stages_per_datacenter,
+        &t::most_held, &t::connections,   &t::tensor_parallel};
   }
   bool operator==(const pipeline_wish&) const = default;
 };
