@@ -37,9 +37,9 @@ reason check_shape(const stage_spec& s) {
   return {};
 }
 
-device::device(const stage_spec& s, std::shared_ptr<machine> m)
+device::device(const stage_spec& s, std::shared_ptr<machine> m, first_values first)
     : spec_{s}, machine_{m}, stage_{s, std::move(m)} {
-  stage_.reset();
+  if (first == first_values::set) stage_.reset();
   asker_ = std::thread{[this] { ask(); }};
   answerer_ = std::thread{[this] { answer(); }};
 }
@@ -232,6 +232,20 @@ void device::bring_tokens(const payload& tokens, stage_input& in, pending& p) {
   in.begins = {in.tokens, in.tokens.get() + 3 * n};
 }
 
+/// Asks for the kernels of one pass; what `ask` gives.
+template <class Ask>
+auto device::in_one_pass(Ask ask) {
+  machine_->begin_pass();
+  try {
+    auto made = ask();
+    machine_->end_pass();
+    return made;
+  } catch (...) {
+    machine_->drop_pass();
+    throw;
+  }
+}
+
 stage_input device::input_of(const operation& o, pending& p) {
   stage_input in;
   if (spec_.embeds)
@@ -249,7 +263,7 @@ void device::forward(const operation& o, pending& p) {
   auto m = std::make_shared<microbatch>();
   p.held.push_back(m);
   m->in = input_of(o, p);
-  const auto made = stage_.forward(m->in, o.keep ? &m->kept : nullptr);
+  const auto made = in_one_pass([&] { return stage_.forward(m->in, o.keep ? &m->kept : nullptr); });
   if (made.activation)
     p.result->out = {take_out(made.activation, tokens_of(spec_) * spec_.model.hidden, p)};
   if (made.loss) p.loss = take_out(made.loss, p);
@@ -262,7 +276,7 @@ void device::recompute(const operation& o, pending& p) {
   p.held.push_back(m);
   if (progress_.kept(o.microbatch)) return;
   m->kept = {};
-  const auto made = stage_.forward(m->in, &m->kept);
+  const auto made = in_one_pass([&] { return stage_.forward(m->in, &m->kept); });
   if (made.activation) p.held.push_back(made.activation);
   if (made.loss) p.loss = take_out(made.loss, p);
   progress_.went_forward(o.microbatch, true);
@@ -273,7 +287,8 @@ void device::backward(const operation& o, pending& p) {
   p.held.push_back(m);
   buffer<float> gradient;
   if (!spec_.predicts) gradient = bring_floats(o.in[0], p);
-  const auto made = stage_.backward(m->in, m->kept, std::move(gradient));
+  const auto made =
+      in_one_pass([&] { return stage_.backward(m->in, m->kept, std::move(gradient)); });
   p.held.push_back(made);
   if (!spec_.embeds) p.result->out = {take_out(made, tokens_of(spec_) * spec_.model.hidden, p)};
   m->kept = {};  // its memory serves the kernels that come later

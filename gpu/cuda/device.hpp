@@ -23,8 +23,10 @@ expected<std::shared_ptr<machine>> open_machine_here(int index);
 /// another waits for each in turn and tells whoever asked.
 class device final : public stage_device {
  public:
+  /// Whether weights have their first values, or whatever the memory has: for measuring memory.
+  enum class first_values { set, none };
   /// Throws std::runtime_error if the machine has not enough memory.
-  device(const stage_spec& s, std::shared_ptr<machine> m);
+  device(const stage_spec& s, std::shared_ptr<machine> m, first_values first = first_values::set);
   ~device() override;
 
   void submit(operation o, done d) override;
@@ -55,6 +57,8 @@ class device final : public stage_device {
   void save(const operation& o, pending& p);
   void load(const operation& o, pending& p);
 
+  template <class Ask>
+  auto in_one_pass(Ask ask);
   template <class T>
   buffer<T> bring(std::span<const T> values, pending& p);
   buffer<float> bring_floats(const payload& from, pending& p);

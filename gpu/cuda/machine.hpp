@@ -72,6 +72,25 @@ class machine {
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
   virtual void zero(void* to, std::size_t bytes) = 0;
 
+  /// What belongs together: a machine may keep the kernels of a pass, and do them all at once when
+  /// it ends. Nothing is copied from or to the host in between. drop: it failed half-way.
+  virtual void begin_pass() {}
+  virtual void end_pass() {}
+  virtual void drop_pass() noexcept {}
+
+  /// Kernels that are asked for from here to end_graph are not done, but kept; false: it cannot.
+  virtual bool begin_graph() { return false; }
+  /// They, to be done again and again in the same memory; null: they could not be kept.
+  virtual void* end_graph() { return nullptr; }
+  virtual void run_graph(void* /*graph*/) {}
+  virtual void drop_graph(void* /*graph*/) noexcept {}
+
+  /// A point in the order of kernels whose time is known; null if it has no such clock.
+  virtual void* moment() { return nullptr; }
+  /// Between two of them: waits for the second. forget: each, once.
+  virtual double seconds(void* /*from*/, void* /*to*/) { return 0; }
+  virtual void forget(void* /*moment*/) noexcept {}
+
   virtual void multiply(const product& p) = 0;
 
   // The kernels; see elementwise.hpp, norm.hpp, training.hpp, attention.hpp.
@@ -124,6 +143,9 @@ inline std::size_t norm_scratch(std::size_t rows, std::size_t n) {
   return 2 * parts_of(rows) * n;
 }
 
+/// What cuBLASLt works in; NVIDIA advises so much for Hopper.
+constexpr std::size_t workspace_bytes = 32 << 20;
+
 /// What a head's width may be at most.
 constexpr std::uint32_t widest_head = 128;
 
@@ -131,7 +153,7 @@ constexpr std::uint32_t widest_head = 128;
 using open_machine = machine*(int index, char* sentence, std::size_t size);
 constexpr const char* open_machine_name = "troupe_open_cuda_machine";
 /// Changes with `machine`: a shared object of another build is refused.
-constexpr int machine_version = 1;
+constexpr int machine_version = 2;
 constexpr const char* machine_version_name = "troupe_cuda_machine_version";
 
 }  // namespace troupe::gpu::cuda

@@ -149,6 +149,47 @@ class gpu_machine final : public launches<gpu_machine> {
     if (bytes > 0) check(cudaMemsetAsync(to, 0, bytes, compute_), "to clear memory");
   }
 
+  bool begin_graph() override {
+    return cudaStreamBeginCapture(compute_, cudaStreamCaptureModeRelaxed) == cudaSuccess ||
+           (cudaGetLastError(), false);
+  }
+  void* end_graph() override {
+    cudaGraph_t kept = nullptr;
+    cudaGraphExec_t ready = nullptr;
+    if (cudaStreamEndCapture(compute_, &kept) != cudaSuccess ||
+        cudaGraphInstantiate(&ready, kept, 0) != cudaSuccess) {
+      cudaGetLastError();  // the kernels are asked for one by one then
+      ready = nullptr;
+    }
+    if (kept != nullptr) cudaGraphDestroy(kept);
+    return ready;
+  }
+  void run_graph(void* graph) override {
+    check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), compute_), "a graph");
+  }
+  void drop_graph(void* graph) noexcept override {
+    cudaSetDevice(index_);
+    cudaStreamSynchronize(compute_);  // it may be at work
+    cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph));
+  }
+
+  void* moment() override {
+    cudaEvent_t e = nullptr;
+    check(cudaEventCreate(&e), "an event");
+    check(cudaEventRecord(e, compute_), "an event");
+    return e;
+  }
+  double seconds(void* from, void* to) override {
+    float ms = 0;
+    check(cudaEventSynchronize(static_cast<cudaEvent_t>(to)), "what it was asked for");
+    check(cudaEventElapsedTime(&ms, static_cast<cudaEvent_t>(from), static_cast<cudaEvent_t>(to)),
+          "a time");
+    return static_cast<double>(ms) * 1e-3;
+  }
+  void forget(void* moment) noexcept override {
+    cudaEventDestroy(static_cast<cudaEvent_t>(moment));
+  }
+
   void multiply(const product& p) override {
     const auto what = after_of(p);
     auto& fused = plan_of(p, what);
@@ -186,7 +227,6 @@ class gpu_machine final : public launches<gpu_machine> {
 
  private:
   using two_events = std::array<cudaEvent_t, 2>;
-  static constexpr std::size_t workspace_bytes = 32 << 20;  // as NVIDIA advises for Hopper
 
   cudaEvent_t event() {
     {

@@ -11,7 +11,7 @@ namespace troupe::gpu::cuda {
 
 namespace {
 
-constexpr std::size_t values_a_run = 8192, staging_bytes = 16 << 20;
+constexpr std::size_t staging_bytes = 16 << 20;
 
 std::size_t up(std::size_t n, std::size_t to) {
   return (n + to - 1) / to * to;

@@ -1,6 +1,7 @@
 #include "gpu/emulated_machine.hpp"
 
 #include <cstring>
+#include <functional>
 #include <new>
 #include <vector>
 
@@ -47,11 +48,52 @@ class emulated final : public launches<emulated> {
   void* mark() override { return nullptr; }
   void wait(void*) override {}
   void copy(void* to, const void* from, std::size_t bytes) override {
-    std::memcpy(to, from, bytes);
+    now_or_kept([=] { std::memcpy(to, from, bytes); });
   }
-  void zero(void* to, std::size_t bytes) override { std::memset(to, 0, bytes); }
+  void zero(void* to, std::size_t bytes) override {
+    now_or_kept([=] { std::memset(to, 0, bytes); });
+  }
+
+  bool begin_graph() override {
+    kept_ = std::make_unique<graph>();
+    return true;
+  }
+  void* end_graph() override { return kept_.release(); }
+  void run_graph(void* g) override {
+    for (const auto& one : *static_cast<graph*>(g)) one();
+  }
+  void drop_graph(void* g) noexcept override { delete static_cast<graph*>(g); }
 
   void multiply(const product& p) override {
+    now_or_kept([p] { calculate(p); });
+    finish(p);
+  }
+
+  template <class Kernel>
+  void launch(const Kernel& k, std::size_t blocks, std::size_t blocks_y, std::size_t shared) {
+    now_or_kept([=] { run_kernel(k, blocks, blocks_y, shared); });
+  }
+  template <class Use>
+  void with_tiles(std::uint32_t width, Use use) {
+    if (width <= 16)
+      use(attention_tiles<16, 1, 16, 16>{});  // small, so that small models are quick
+    else if (width <= 64)
+      use(attention_tiles<64, 4, 64, 32>{});
+    else
+      use(attention_tiles<128, 4, 32, 32>{});
+  }
+
+ private:
+  using graph = std::vector<std::function<void()>>;
+
+  template <class Do>
+  void now_or_kept(Do what) {
+    if (kept_)
+      kept_->push_back(what);
+    else
+      what();
+  }
+  static void calculate(const product& p) {
     const auto a = values_of(p.a), b = values_of(p.b);
     const auto rows = p.a.rows, columns = p.b.columns;
     std::vector<float> c(rows * columns);
@@ -66,22 +108,9 @@ class emulated final : public launches<emulated> {
         else
           narrowed[at] = to_bf16(v);
       }
-    finish(p);
   }
 
-  template <class Kernel>
-  void launch(const Kernel& k, std::size_t blocks, std::size_t blocks_y, std::size_t shared) {
-    run_kernel(k, blocks, blocks_y, shared);
-  }
-  template <class Use>
-  void with_tiles(std::uint32_t width, Use use) {
-    if (width <= 16)
-      use(attention_tiles<16, 1, 16, 16>{});  // small, so that small models are quick
-    else if (width <= 64)
-      use(attention_tiles<64, 4, 64, 32>{});
-    else
-      use(attention_tiles<128, 4, 32, 32>{});
-  }
+  std::unique_ptr<graph> kept_;  // what is asked for now is kept there
 };
 
 }  // namespace
