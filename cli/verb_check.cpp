@@ -39,6 +39,7 @@ const std::vector<file_kind>& kinds() {
        {"loss", "duplication", "reordering", "reorder_delay_s", "partitions", "crashes",
         "slow_nodes", "slow_links", "node_crashes_per_hour", "gateway_crashes_per_hour",
         "controller_crashes_per_hour", "mean_down_s", "torn_append", "from_s", "until_s"}},
+      {"profile", "", {"profile", "device", "kind", "date", "clocks", "copies", "models"}},
       {"catalogue",
        "",
        {"memory_gb", "fp16_tflops", "fp32_tflops", "memory_gbytes_s", "price_per_hour"}},
@@ -112,6 +113,13 @@ std::string say_job(const job_spec& j) {
                      j.command.empty() ? "simulated work" : "runs " + j.command.front());
 }
 
+std::string say_profile(const device_profile& p) {
+  std::size_t points = 0;
+  for (const auto& m : p.models) points += m.points.size();
+  return fmt::format("of {} ({}), {}: {}, {}", p.device, p.kind, p.date,
+                     count(p.models.size(), "model"), count(points, "size"));
+}
+
 std::string say_faults(const fault_plan& f) {
   return fmt::format("{}: {}, {}, {} and {} at set times", f.name,
                      count(f.partitions.size(), "partition"), count(f.crashes.size(), "failure"),
@@ -131,7 +139,8 @@ expected<std::string> load_trace(const fs::path& file) {
 class check_verb final : public verb {
  public:
   void options(CLI::App& app) override {
-    app.add_option("FILE", files_, "Clusters, jobs, models, faults, GPU catalogues, traces")
+    app.add_option("FILE", files_,
+                   "Clusters, jobs, models, faults, GPU catalogues, profiles, traces")
         ->required();
     std::vector<std::string> names;
     for (const auto& k : kinds()) names.emplace_back(k.name);
@@ -169,6 +178,7 @@ class check_verb final : public verb {
     if (kind == "cluster") return summary(configs::load_cluster(file), say_cluster);
     if (kind == "job") return summary(load_job(file), say_job);
     if (kind == "model") return summary(configs::load_model(file), say_model);
+    if (kind == "profile") return summary(configs::load_profile(file), say_profile);
     if (kind == "faults") return summary(load_faults(file), say_faults);
     if (kind == "trace") return load_trace(file);
     return summary(configs::load_catalogue(file), [](const std::vector<gpu_type>& types) {

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "configs/load.hpp"
+#include "configs/profile_reader.hpp"
 #include "configs/reader.hpp"
 
 namespace troupe::configs {
@@ -26,6 +27,7 @@ expected<std::vector<gpu_type>> load_catalogue(const std::filesystem::path& file
     map.read("efficiency", t.efficiency, {0, 1, true});
     map.read("price_per_hour", t.price_per_hour, {0, 1e6});
     map.read("source", t.source);
+    read_named_profile(map, file.parent_path(), t.profile);
     map.finish();
     types.push_back(std::move(t));
   }

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "configs/load.hpp"
+#include "configs/profile_reader.hpp"
 #include "configs/reader.hpp"
 
 namespace troupe::configs {
@@ -23,8 +24,12 @@ std::vector<std::string> names_of(std::span<const T> things) {
 /// One cluster file on its way to a cluster.
 class cluster_loader {
  public:
-  cluster_loader(findings& found, std::span<const gpu_type> catalogue)
-      : found_(found), catalogue_(catalogue), gpu_names_(names_of(catalogue)) {}
+  cluster_loader(findings& found, std::span<const gpu_type> catalogue,
+                 std::filesystem::path directory)
+      : found_(found),
+        catalogue_(catalogue),
+        gpu_names_(names_of(catalogue)),
+        directory_(std::move(directory)) {}
 
   cluster load(const value& tree) {
     map_reader map{found_, tree, ""};
@@ -209,6 +214,7 @@ class cluster_loader {
       one.read("efficiency", type.efficiency, {0, 1, true});
       one.read("price_per_hour", type.price_per_hour, {0, 1e6});
       one.read_whole<std::uint32_t>("quota", type.quota, 1, 1'000'000);
+      read_named_profile(one, directory_, type.profile);
       one.finish();
     }
   }
@@ -216,6 +222,7 @@ class cluster_loader {
   findings& found_;
   std::span<const gpu_type> catalogue_;
   std::vector<std::string> gpu_names_;
+  std::filesystem::path directory_;           // the file's
   std::map<std::string, std::string> names_;  // of hosts and datacentres, and where each is
   cluster out_;
 };
@@ -227,7 +234,7 @@ expected<cluster> load_cluster(const std::filesystem::path& file,
   const auto tree = load_value(file);
   if (!tree) return tl::unexpected<reason>(tree.error());
   findings found{file.string()};
-  auto c = cluster_loader{found, catalogue}.load(*tree);
+  auto c = cluster_loader{found, catalogue, file.parent_path()}.load(*tree);
   if (!found.good()) return found.result();
   return c;
 }

@@ -9,6 +9,7 @@
 #include "messages/faults.hpp"
 #include "messages/job.hpp"
 #include "messages/model.hpp"
+#include "messages/profile.hpp"
 #include "messages/reason.hpp"
 
 // The one reader of Troupe's files; docs/files.md describes them. A file that is not exactly right
@@ -46,6 +47,11 @@ expected<job_spec> load_job(const std::filesystem::path& file,
 expected<fault_plan> load_faults(const std::filesystem::path& file);
 /// Whether every host that the plan names is one of the cluster's; `file` is for the sentence.
 expected<void> check_faults(const fault_plan& plan, const cluster& c, const std::string& file);
+
+/// What `troupe profile` measured.
+expected<device_profile> load_profile(const std::filesystem::path& file);
+/// The text of such a file.
+std::string profile_text(const device_profile& p);
 
 /// The built-in links by name: nvlink, nvlink4, pcie3, ...
 std::span<const link> known_links();

@@ -1,9 +1,12 @@
 #include <fmt/format.h>
 
+#include <optional>
 #include <system_error>
+#include <utility>
 
 #include "configs/load.hpp"
 #include "configs/model_reader.hpp"
+#include "configs/profile_reader.hpp"
 #include "configs/training_reader.hpp"
 #include "messages/schedules.hpp"
 
@@ -45,6 +48,9 @@ training read_train(map_reader& map, const value& v, const fs::path& directory) 
   train.read_whole<std::uint32_t>("checkpoint_every", t.checkpoint_every, 1, 1'000'000'000);
   train.read_whole<std::uint32_t>("replan_every", t.replan_every, 0, 1'000'000'000);
   train.read("replan_drift", t.replan_drift, range{0, 100, true});
+  std::optional<device_profile> profile;
+  read_named_profile(train, directory, profile);
+  if (profile) t.profile.push_back(std::move(*profile));
   train.finish();
   for (const auto& [key, path] :
        {std::pair{"data", &t.data}, {"vocabulary", &t.vocabulary}, {"checkpoint", &t.checkpoint}})

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "messages/profile.hpp"
 #include "messages/units.hpp"
 
 namespace troupe {
@@ -20,13 +22,14 @@ struct gpu_type {
   double price_per_hour = 0;
   std::string source;       // where the figures are from
   std::uint32_t quota = 0;  // most GPUs of this type that one job may be given; 0: no limit
+  std::optional<device_profile> profile{};  // of one of them: estimates are from it where it knows
 
   double memory_bytes() const { return memory_gb * bytes_per_gb; }
   static constexpr auto fields() {
     using t = gpu_type;
-    return std::tuple{&t::name,           &t::memory_gb,       &t::fp16_tflops,
-                      &t::fp32_tflops,    &t::memory_gbytes_s, &t::efficiency,
-                      &t::price_per_hour, &t::source,          &t::quota};
+    return std::tuple{
+        &t::name,       &t::memory_gb,      &t::fp16_tflops, &t::fp32_tflops, &t::memory_gbytes_s,
+        &t::efficiency, &t::price_per_hour, &t::source,      &t::quota,       &t::profile};
   }
   bool operator==(const gpu_type&) const = default;
 };

@@ -8,6 +8,7 @@
 
 #include "messages/address.hpp"
 #include "messages/model.hpp"
+#include "messages/profile.hpp"
 #include "messages/reason.hpp"
 #include "messages/units.hpp"
 
@@ -50,13 +51,14 @@ struct training {
   std::string timeline;                 // a file for every task's times, of the last iteration
   std::uint32_t replan_every = 20;      // iterations between looks at what was measured; 0: never
   double replan_drift = 0.25;           // re-plan when a step takes so much more or less
+  std::vector<device_profile> profile;  // none or one: of its devices, in place of the cluster's
 
   static constexpr auto fields() {
     using t = training;
     return std::tuple{&t::data,         &t::vocabulary, &t::seed,       &t::learning_rate,
                       &t::weight_decay, &t::schedule,   &t::checkpoint, &t::checkpoint_every,
                       &t::device,       &t::costs,      &t::timeline,   &t::replan_every,
-                      &t::replan_drift};
+                      &t::replan_drift, &t::profile};
   }
   bool operator==(const training&) const = default;
 };

@@ -6,7 +6,6 @@
 #include <string>
 
 #include "gpu/cuda/attention.hpp"
-#include "gpu/cuda/collectives.hpp"
 #include "gpu/cuda/training.hpp"
 
 // What a stage asks of a GPU: memory, copies, products of matrices and the project's own kernels.
@@ -69,16 +68,28 @@ class machine {
   /// A point in the order of kernels and copies; wait: until it is reached, on any thread, once.
   virtual void* mark() = 0;
   virtual void wait(void* mark) = 0;
-  /// Does not wait; before wait.
-  virtual bool reached(void* mark) = 0;
-
-  /// How it sums with other GPUs; null and a sentence if it cannot. They stay.
-  virtual const collectives* sums_with_others(std::string& why) = 0;
-  /// The order of kernels, as `collectives` are told it.
-  virtual void* stream() = 0;
 
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
   virtual void zero(void* to, std::size_t bytes) = 0;
+
+  /// What belongs together: a machine may keep the kernels of a pass, and do them all at once when
+  /// it ends. Nothing is copied from or to the host in between. drop: it failed half-way.
+  virtual void begin_pass() {}
+  virtual void end_pass() {}
+  virtual void drop_pass() noexcept {}
+
+  /// Kernels that are asked for from here to end_graph are not done, but kept; false: it cannot.
+  virtual bool begin_graph() { return false; }
+  /// They, to be done again and again in the same memory; null: they could not be kept.
+  virtual void* end_graph() { return nullptr; }
+  virtual void run_graph(void* /*graph*/) {}
+  virtual void drop_graph(void* /*graph*/) noexcept {}
+
+  /// A point in the order of kernels whose time is known; null if it has no such clock.
+  virtual void* moment() { return nullptr; }
+  /// Between two of them: waits for the second. forget: each, once.
+  virtual double seconds(void* /*from*/, void* /*to*/) { return 0; }
+  virtual void forget(void* /*moment*/) noexcept {}
 
   virtual void multiply(const product& p) = 0;
 
@@ -131,6 +142,9 @@ inline std::size_t parts_of(std::size_t rows) {
 inline std::size_t norm_scratch(std::size_t rows, std::size_t n) {
   return 2 * parts_of(rows) * n;
 }
+
+/// What cuBLASLt works in; NVIDIA advises so much for Hopper.
+constexpr std::size_t workspace_bytes = 32 << 20;
 
 /// What a head's width may be at most.
 constexpr std::uint32_t widest_head = 128;

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 
 #include "gpu/cuda/machine.hpp"
 
@@ -33,29 +35,29 @@ class block_pool {
   struct blocks {
     blocks(std::shared_ptr<machine> m, where w) : from{std::move(m)}, place{w} {}
     ~blocks() {
-      for (const auto& [size, b] : free) release(b);
+      for (const auto& [size, all] : free)
+        for (auto* b : all) release(b);
     }
     void* take(std::size_t bytes) {
       {
         std::lock_guard lock{guard};
-        if (const auto found = free.find(bytes); found != free.end()) {
-          auto* b = found->second;
-          free.erase(found);
-          return b;
-        }
+        if (const auto found = free.find(bytes); found != free.end() && !found->second.empty())
+          return found->second.extract(found->second.begin()).value();
       }
       return place == where::gpu ? from->take(bytes) : from->take_host(bytes);
     }
     void give(void* b, std::size_t bytes) {
       std::lock_guard lock{guard};
-      free.emplace(bytes, b);
+      free[bytes].insert(b);
     }
     void release(void* b) { place == where::gpu ? from->give(b) : from->give_host(b); }
 
     std::shared_ptr<machine> from;
     where place;
     std::mutex guard;
-    std::multimap<std::size_t, void*> free;  // by size
+    // By size. The lowest address is taken first, so that a pass which takes and lets go of as
+    // much as the one before has the same memory.
+    std::map<std::size_t, std::set<void*, std::less<>>> free;
   };
 
   std::shared_ptr<blocks> blocks_;

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "gpu/cuda/device.hpp"
+#include "gpu/cuda/graphs.hpp"
 
 // The CUDA libraries are needed by a shared object alone, libtroupe_cuda.so, which is loaded when a
 // CUDA device is asked for: the program starts and trains on machines that have none of them.
@@ -68,7 +69,7 @@ expected<std::unique_ptr<stage_device>> make_cuda_device(const stage_spec& s, in
   auto m = open(index);
   if (!m) return tl::unexpected(m.error());
   try {
-    return std::make_unique<cuda::device>(s, std::move(*m));
+    return std::make_unique<cuda::device>(s, cuda::with_graphs(std::move(*m)));
   } catch (const std::runtime_error& e) {
     return refuse(reason::kind::insufficient, e.what());
   }

@@ -1,13 +1,8 @@
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
-#ifdef TROUPE_NCCL
-#include <dlfcn.h>
-#include <nccl.h>
-#endif
 
 #include <array>
 #include <cstdio>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -60,77 +55,6 @@ std::uint32_t alignment_of(const void* p) {
   const auto at = reinterpret_cast<std::uintptr_t>(p) | 256u;
   return static_cast<std::uint32_t>(at & (~at + 1));
 }
-
-#ifdef TROUPE_NCCL
-
-static_assert(sizeof(ncclUniqueId) == collectives::id_bytes);
-static_assert(ncclSuccess == collectives::well && ncclInProgress == collectives::under_way);
-
-/// libnccl's functions. The library is loaded when a group is first asked for.
-struct nccl {
-  decltype(&ncclGetVersion) version = nullptr;
-  decltype(&ncclGetUniqueId) make_id = nullptr;
-  decltype(&ncclCommInitRankConfig) join = nullptr;
-  decltype(&ncclCommGetAsyncError) state = nullptr;
-  decltype(&ncclAllReduce) all_reduce = nullptr;
-  decltype(&ncclCommAbort) abort = nullptr;
-  decltype(&ncclGetErrorString) says = nullptr;
-  std::string why;  // it cannot be used
-  collectives as;
-
-  static nccl& loaded() {
-    static nccl n;
-    return n;
-  }
-
- private:
-  nccl() {
-    void* library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-      why = dlerror();
-      return;
-    }
-    const bool all =
-        find(library, "ncclGetVersion", version) && find(library, "ncclGetUniqueId", make_id) &&
-        find(library, "ncclCommInitRankConfig", join) &&
-        find(library, "ncclCommGetAsyncError", state) &&
-        find(library, "ncclAllReduce", all_reduce) && find(library, "ncclCommAbort", abort) &&
-        find(library, "ncclGetErrorString", says);
-    int number = 0;
-    if (!all || version(&number) != ncclSuccess || number < NCCL_VERSION(2, 14, 0)) {
-      why = "libnccl.so.2 is older than 2.14, which is the first that need not block";
-      return;
-    }
-    as.make_id = [](void* id) { return int{loaded().make_id(static_cast<ncclUniqueId*>(id))}; };
-    as.join = [](void** member, int size, const void* id, int rank) {
-      ncclUniqueId at;
-      std::memcpy(&at, id, sizeof at);
-      ncclConfig_t how = NCCL_CONFIG_INITIALIZER;
-      how.blocking = 0;
-      return int{loaded().join(reinterpret_cast<ncclComm_t*>(member), size, at, rank, &how)};
-    };
-    as.state = [](void* member, int* now) {
-      ncclResult_t is = ncclSuccess;
-      const auto result = loaded().state(static_cast<ncclComm_t>(member), &is);
-      *now = is;
-      return int{result};
-    };
-    as.sum = [](void* member, void* values, std::size_t count, bool narrow, void* stream) {
-      return int{loaded().all_reduce(values, values, count, narrow ? ncclBfloat16 : ncclFloat,
-                                     ncclSum, static_cast<ncclComm_t>(member),
-                                     static_cast<cudaStream_t>(stream))};
-    };
-    as.abort = [](void* member) { return int{loaded().abort(static_cast<ncclComm_t>(member))}; };
-    as.says = [](int result) { return loaded().says(static_cast<ncclResult_t>(result)); };
-  }
-  template <class Function>
-  static bool find(void* library, const char* name, Function& to) {
-    to = reinterpret_cast<Function>(dlsym(library, name));
-    return to != nullptr;
-  }
-};
-
-#endif
 
 class gpu_machine final : public launches<gpu_machine> {
  public:
@@ -217,35 +141,53 @@ class gpu_machine final : public launches<gpu_machine> {
     for (auto e : *m) idle_events_.push_back(e);
   }
 
-  bool reached(void* mark) override {
-    for (auto e : *static_cast<two_events*>(mark)) {
-      const auto now = cudaEventQuery(e);
-      if (now == cudaErrorNotReady) return false;
-      check(now, "what it was asked for");
-    }
-    return true;
-  }
-
-  const collectives* sums_with_others(std::string& why) override {
-#ifdef TROUPE_NCCL
-    const auto& n = nccl::loaded();
-    why = n.why;
-    return why.empty() ? &n.as : nullptr;
-#else
-    why = "this program was built without NCCL";
-    return nullptr;
-#endif
-  }
-  void* stream() override {
-    return compute_;
-  }
-
   void copy(void* to, const void* from, std::size_t bytes) override {
     if (bytes > 0)
       check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, compute_), "a copy");
   }
   void zero(void* to, std::size_t bytes) override {
     if (bytes > 0) check(cudaMemsetAsync(to, 0, bytes, compute_), "to clear memory");
+  }
+
+  bool begin_graph() override {
+    return cudaStreamBeginCapture(compute_, cudaStreamCaptureModeRelaxed) == cudaSuccess ||
+           (cudaGetLastError(), false);
+  }
+  void* end_graph() override {
+    cudaGraph_t kept = nullptr;
+    cudaGraphExec_t ready = nullptr;
+    if (cudaStreamEndCapture(compute_, &kept) != cudaSuccess ||
+        cudaGraphInstantiate(&ready, kept, 0) != cudaSuccess) {
+      cudaGetLastError();  // the kernels are asked for one by one then
+      ready = nullptr;
+    }
+    if (kept != nullptr) cudaGraphDestroy(kept);
+    return ready;
+  }
+  void run_graph(void* graph) override {
+    check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), compute_), "a graph");
+  }
+  void drop_graph(void* graph) noexcept override {
+    cudaSetDevice(index_);
+    cudaStreamSynchronize(compute_);  // it may be at work
+    cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph));
+  }
+
+  void* moment() override {
+    cudaEvent_t e = nullptr;
+    check(cudaEventCreate(&e), "an event");
+    check(cudaEventRecord(e, compute_), "an event");
+    return e;
+  }
+  double seconds(void* from, void* to) override {
+    float ms = 0;
+    check(cudaEventSynchronize(static_cast<cudaEvent_t>(to)), "what it was asked for");
+    check(cudaEventElapsedTime(&ms, static_cast<cudaEvent_t>(from), static_cast<cudaEvent_t>(to)),
+          "a time");
+    return static_cast<double>(ms) * 1e-3;
+  }
+  void forget(void* moment) noexcept override {
+    cudaEventDestroy(static_cast<cudaEvent_t>(moment));
   }
 
   void multiply(const product& p) override {
@@ -285,7 +227,6 @@ class gpu_machine final : public launches<gpu_machine> {
 
  private:
   using two_events = std::array<cudaEvent_t, 2>;
-  static constexpr std::size_t workspace_bytes = 32 << 20;  // as NVIDIA advises for Hopper
 
   cudaEvent_t event() {
     {

@@ -11,7 +11,7 @@ namespace troupe::gpu::cuda {
 
 namespace {
 
-constexpr std::size_t values_a_run = 8192, staging_bytes = 16 << 20;
+constexpr std::size_t staging_bytes = 16 << 20;
 
 std::size_t up(std::size_t n, std::size_t to) {
   return (n + to - 1) / to * to;
@@ -323,23 +323,9 @@ buffer<float> stage::weights() {
 }
 
 void stage::replace_gradients(const float* own, const float* tied) {
-  if (own) machine_->copy(gradients_.get(), own, own_ * sizeof(float));
-  if (!tied) return;
+  machine_->copy(gradients_.get(), own, own_ * sizeof(float));
   machine_->copy(gradients_.get() + own_, tied, tied_ * sizeof(float));
   if (tied_head_) machine_->zero(tied_head_.get(), tied_ * sizeof(float));
-}
-
-buffer<float> stage::sum_gradients(team& with, const float* tied) {
-  if (tied_head_) {
-    machine_->add(gradients_.get() + own_, tied_head_.get(), tied_);
-    machine_->zero(tied_head_.get(), tied_ * sizeof(float));
-  }
-  if (tied) machine_->add(gradients_.get() + own_, tied, tied_);
-  with.sum(gradients_.get(), own_ + (spec_.embeds ? tied_ : 0));
-  if (tied_ == 0 || tied_head_) return nullptr;
-  auto copy = copied_.take<float>(tied_);
-  machine_->copy(copy.get(), gradients_.get() + own_, tied_ * sizeof(float));
-  return copy;
 }
 
 void stage::clear_gradients() {

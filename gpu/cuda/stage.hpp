@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "gpu/cuda/memory.hpp"
-#include "gpu/cuda/team.hpp"
 #include "gpu/parameters.hpp"
 
 namespace troupe::gpu::cuda {
@@ -65,12 +64,8 @@ class stage {
   /// Own and tied sums, or weights, as they are now: in a buffer from the pool for copies.
   buffer<float> gradients();
   buffer<float> weights();
-  /// Sums from elsewhere instead; null: those that are there.
+  /// Sums from elsewhere instead.
   void replace_gradients(const float* own, const float* tied);
-  /// The sums over all members instead, of the tied embedding too if this stage embeds. `tied`:
-  /// another stage's part of that, added first, or null. Gives the tied sum if this stage has a
-  /// part of it: in a buffer from the pool for copies.
-  buffer<float> sum_gradients(team& with, const float* tied);
   void clear_gradients();
   /// One step; clears the sums. The squared norm, once the GPU has come to it.
   buffer<double> update(double scale);

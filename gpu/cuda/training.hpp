@@ -104,6 +104,9 @@ struct adamw_run {
   std::uint32_t unused = 0;
 };
 
+/// Of a parameter; its last run may have fewer.
+constexpr std::size_t values_a_run = 8192;
+
 struct adamw_numbers {
   float scale, beta1, beta2, keep1, keep2, epsilon, rate, correct, shrink;
 };

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <atomic>
+#include <new>
+
+#include "gpu/cuda/calls.hpp"
+
+namespace troupe::gpu::cuda {
+
+/// Bytes that a stage asks of a GPU. Pools never give back what they took, so that is also the
+/// peak.
+struct taken_memory {
+  std::atomic<std::uint64_t> bytes{0}, blocks{0}, host_bytes{0};
+};
+
+/// A machine that counts the memory that goes through it.
+class counting_machine final : public each_call {
+ public:
+  counting_machine(std::shared_ptr<machine> behind, std::shared_ptr<taken_memory> count)
+      : each_call{std::move(behind)}, count_{std::move(count)} {}
+
+  void* take(std::size_t bytes) override {
+    count_->bytes += bytes;
+    ++count_->blocks;
+    return each_call::take(bytes);
+  }
+  void* take_host(std::size_t bytes) override {
+    count_->host_bytes += bytes;
+    return each_call::take_host(bytes);
+  }
+
+ private:
+  void perform(call, std::function<void(machine&)> how) override { how(behind()); }
+  std::shared_ptr<taken_memory> count_;
+};
+
+/// A machine that does nothing: memory has addresses alone, results are whatever they are. With a
+/// counting machine before it, what a stage asks for is known without a GPU, and without the
+/// memory.
+class idle_machine final : public each_call {
+ public:
+  idle_machine() : each_call{nullptr} {}
+
+  std::string name() const override { return "no machine"; }
+  void enter() override {}
+  void* take(std::size_t bytes) override {
+    return reinterpret_cast<void*>(next_.fetch_add((bytes + 255) / 256 * 256));
+  }
+  void give(void*) noexcept override {}
+  void* take_host(std::size_t bytes) override { return ::operator new(bytes); }
+  void give_host(void* memory) noexcept override { ::operator delete(memory); }
+  void copy_in(void*, const void*, std::size_t) override {}
+  void copy_out(void*, const void*, std::size_t) override {}
+  void* mark() override { return nullptr; }
+  void wait(void*) override {}
+  bool begin_graph() override { return false; }
+  void* moment() override { return nullptr; }
+
+ private:
+  void perform(call, std::function<void(machine&)>) override {}
+  std::atomic<std::uintptr_t> next_{std::uintptr_t{1} << 44};
+};
+
+}  // namespace troupe::gpu::cuda

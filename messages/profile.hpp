@@ -1,0 +1,113 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <tuple>
+#include <vector>
+
+// What one device was measured to take (docs/profiles.md): what `troupe profile` writes, and what
+// estimates are made from where a cluster or a job names one.
+
+namespace troupe {
+
+/// A part of a stage: what its steps take, as a stage sees it, in seconds.
+struct part_times {
+  double forward_s = 0;    // of one micro-batch, nothing kept
+  double recompute_s = 0;  // the same, and all is kept that backward needs
+  double backward_s = 0;
+  double update_s = 0;  // once an iteration, with the device's own sums
+  double gradients_s =
+      0;              // handing out sums of gradients, and what an update with others' is longer
+  double spread = 0;  // of forward and backward: between the quartiles, in medians
+  std::uint64_t peak_bytes = 0;  // the device's memory, one micro-batch held; 0: it does not say
+
+  static constexpr auto fields() {
+    using t = part_times;
+    return std::tuple{&t::forward_s,   &t::recompute_s, &t::backward_s, &t::update_s,
+                      &t::gradients_s, &t::spread,      &t::peak_bytes};
+  }
+  bool operator==(const part_times&) const = default;
+};
+
+/// One size of micro-batch. A stage takes the sum of its parts: its attentions and MLPs, and one of
+/// `plain`, `embedding`, `head` and `ends` for all that is not those.
+struct profile_point {
+  std::uint32_t sequence = 0, rows = 0;
+  part_times attention, mlp;
+  part_times plain;      // neither embedding nor head
+  part_times embedding;  // the first stage's
+  part_times head;       // the last one's
+  part_times ends;       // both: the only stage's
+
+  static constexpr auto fields() {
+    using t = profile_point;
+    return std::tuple{&t::sequence, &t::rows,      &t::attention, &t::mlp,
+                      &t::plain,    &t::embedding, &t::head,      &t::ends};
+  }
+  bool operator==(const profile_point&) const = default;
+};
+
+/// Of all models that differ in their number of layers alone.
+struct model_profile {
+  std::string name;
+  std::uint32_t hidden = 0, heads = 0, intermediate = 0, vocabulary = 0;
+  bool tied_head = true;
+  std::vector<profile_point> points;  // by sequence, then rows
+
+  static constexpr auto fields() {
+    using t = model_profile;
+    return std::tuple{&t::name,       &t::hidden,    &t::heads, &t::intermediate,
+                      &t::vocabulary, &t::tied_head, &t::points};
+  }
+  bool operator==(const model_profile&) const = default;
+};
+
+/// 0: not known.
+struct device_clocks {
+  double core_mhz = 0, core_max_mhz = 0;
+  double memory_mhz = 0, memory_max_mhz = 0;
+
+  static constexpr auto fields() {
+    using t = device_clocks;
+    return std::tuple{&t::core_mhz, &t::core_max_mhz, &t::memory_mhz, &t::memory_max_mhz};
+  }
+  bool operator==(const device_clocks&) const = default;
+};
+
+/// In 10^9 bytes a second. 0: not measured.
+struct copy_rates {
+  double to_device_gbytes_s = 0, from_device_gbytes_s = 0;
+  double on_device_gbytes_s = 0;   // bytes that are copied, not read and written
+  double all_reduce_gbytes_s = 0;  // over all devices of the machine; bytes of one device's tensor
+  std::string all_reduce;          // how, or why it was not measured
+
+  static constexpr auto fields() {
+    using t = copy_rates;
+    return std::tuple{&t::to_device_gbytes_s, &t::from_device_gbytes_s, &t::on_device_gbytes_s,
+                      &t::all_reduce_gbytes_s, &t::all_reduce};
+  }
+  bool operator==(const copy_rates&) const = default;
+};
+
+struct device_profile {
+  std::string device;                      // its name
+  std::string kind;                        // cpu, cuda
+  std::string driver, runtime, libraries;  // versions
+  std::string date;                        // UTC, as 2026-11-21T18:00:00Z
+  std::uint32_t busy = 1;                  // devices that computed at once while it was measured
+  device_clocks clocks;
+  std::uint64_t total_bytes = 0;
+  std::uint64_t free_bytes = 0;  // before there was a stage; of a GPU, with its context there
+  copy_rates copies;
+  std::vector<model_profile> models;
+
+  static constexpr auto fields() {
+    using t = device_profile;
+    return std::tuple{&t::device,      &t::kind,       &t::driver, &t::runtime,
+                      &t::libraries,   &t::date,       &t::busy,   &t::clocks,
+                      &t::total_bytes, &t::free_bytes, &t::copies, &t::models};
+  }
+  bool operator==(const device_profile&) const = default;
+};
+
+}  // namespace troupe
