@@ -53,20 +53,35 @@ reason check_backward(const stage_spec& s, const operation& o) {
   return no(fmt::format("backward takes one payload, a gradient of {} bytes", activation_bytes(s)));
 }
 
-reason check_update(const stage_spec& s, const operation& o) {
+reason check_update(const stage_spec& s, const operation& o, bool summed) {
   const auto size = size_of(s);
   if (o.in.empty()) {
-    if (size.tied_parameters > 0 && !(s.embeds && s.predicts))
+    // Once pipelines have summed, the stage that embeds has the whole sum.
+    if (size.tied_parameters > 0 && !(s.embeds && (s.predicts || summed)))
       return no(
           "an embedding that is the head too, in two stages, is updated with the sum of both "
           "stages' gradients");
     return {};
   }
-  if (o.in.size() != 2 || o.in[0].bytes().size() != size.own_parameters * sizeof(float) ||
-      o.in[1].bytes().size() != size.tied_parameters * sizeof(float))
+  const auto fits = [&](const payload& p, std::uint64_t parameters) {
+    return p.bytes().size() == parameters * sizeof(float) || (summed && p.bytes().empty());
+  };
+  if (o.in.size() != 2 || !fits(o.in[0], size.own_parameters) ||
+      !fits(o.in[1], size.tied_parameters))
     return no(fmt::format("update takes nothing, or gradients of {} own and {} tied parameters",
                           size.own_parameters, size.tied_parameters));
   return {};
+}
+
+reason check_sum(const stage_spec& s, const operation& o) {
+  const auto tied = size_of(s).tied_parameters;
+  if (o.in.empty() ||
+      (o.in.size() == 1 && s.embeds && o.in[0].bytes().size() == tied * sizeof(float)))
+    return {};
+  return no(
+      fmt::format("sum takes nothing, or on the first stage another's gradients of {} tied "
+                  "parameters",
+                  tied));
 }
 
 }  // namespace
@@ -86,10 +101,11 @@ reason microbatch_progress::check(const operation& o) const {
   return {};
 }
 
-reason check_payloads(const stage_spec& s, const operation& o) {
+reason check_payloads(const stage_spec& s, const operation& o, bool summed) {
   if (o.what == kind::forward) return check_forward(s, o);
   if (o.what == kind::backward) return check_backward(s, o);
-  if (o.what == kind::update) return check_update(s, o);
+  if (o.what == kind::update) return check_update(s, o, summed);
+  if (o.what == kind::sum) return check_sum(s, o);
   return {};
 }
 

@@ -24,7 +24,8 @@ class microbatch_progress {
   std::map<std::uint32_t, bool> kept_;
 };
 
-/// Whether the payloads of forward, backward and update are what the stage takes.
-reason check_payloads(const stage_spec& s, const operation& o);
+/// Whether the payloads of forward, backward, sum and update are what the stage takes. `summed`:
+/// the device's own sums are those over all pipelines.
+reason check_payloads(const stage_spec& s, const operation& o, bool summed = false);
 
 }  // namespace troupe::gpu

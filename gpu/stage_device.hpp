@@ -36,15 +36,21 @@ struct operation {
     backward,   // in: {gradient of the activation} or, predicts, {}; out: {gradient of the input}
     gradients,  // out: {own, tied}: the sums over all micro-batches since the last update
     update,     // in: {own, tied}, or {} for the device's own sums; AdamW with scale x gradients
-    save,       // path: a directory; writes the stage's file of the checkpoint
-    load,       // path: a directory with a checkpoint of any number of stages
-    weights     // out: {own, tied}: for tests
+    // For devices that sum among themselves what peers in other pipelines have (rank, size):
+    meet,    // out: {what all of them meet by}, made by rank 0's; of others {}
+    join,    // in: {that}; waits until all are there
+    sum,     // in: {} or {tied, to be added first}; the device's own sums become those over all
+             // members; so do the tied ones if it embeds. out: {tied} if another stage has the rest
+    save,    // path: a directory; writes the stage's file of the checkpoint
+    load,    // path: a directory with a checkpoint of any number of stages
+    weights  // out: {own, tied}: for tests
   };
   kind what = kind::forward;
   std::uint32_t microbatch = 0;
   bool keep = false;  // forward: no recompute will come before this micro-batch's backward
   std::vector<payload> in{};
-  double scale = 1;  // update: of the gradients (1 / number of micro-batches)
+  double scale = 1;                  // update: of the gradients (1 / number of micro-batches)
+  std::uint32_t rank = 0, size = 1;  // meet, join
   std::string path{};
 };
 
@@ -56,6 +62,9 @@ struct outcome {
   double begin_s = 0, end_s = 0;  // by the device's own clock
 };
 
+/// After `sum`, update's payloads may be empty, each for the device's own. A device that cannot sum
+/// with others refuses `meet`, and whoever runs the pipelines sums instead.
+///
 /// A model whose head is tied has its token embedding in the first stage and in the last; each
 /// keeps a gradient sum of its own ("tied" above), and whoever runs the pipeline adds the two, the
 /// first stage's first, and hands both the sum. One stage alone has them apart too, and adds them

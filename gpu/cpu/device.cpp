@@ -92,6 +92,10 @@ expected<outcome> device::run(const operation& o) {
       std::copy(w.begin(), w.end(), copy.get());
       return both(copy);
     }
+    case kind::meet:
+    case kind::join:
+    case kind::sum:
+      return refuse(reason::kind::unavailable, "hosts sum what pipelines on CPUs have");
   }
   return refuse(reason::kind::invalid, "the device does not know this operation");
 }

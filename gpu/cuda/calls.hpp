@@ -38,6 +38,11 @@ class each_call : public machine {
   }
   void* mark() override { return behind_->mark(); }
   void wait(void* mark) override { behind_->wait(mark); }
+  bool reached(void* mark) override { return behind_->reached(mark); }
+  const collectives* sums_with_others(std::string& why) override {
+    return behind_->sums_with_others(why);
+  }
+  void* stream() override { return behind_->stream(); }
   bool begin_graph() override { return behind_->begin_graph(); }
   void* end_graph() override { return behind_->end_graph(); }
   void run_graph(void* graph) override { behind_->run_graph(graph); }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <numeric>
 #include <stdexcept>
@@ -37,8 +38,9 @@ reason check_shape(const stage_spec& s) {
   return {};
 }
 
-device::device(const stage_spec& s, std::shared_ptr<machine> m, first_values first)
-    : spec_{s}, machine_{m}, stage_{s, std::move(m)} {
+device::device(const stage_spec& s, std::shared_ptr<machine> m, first_values first,
+               group_patience patience)
+    : spec_{s}, machine_{m}, stage_{s, std::move(m)}, patience_{patience} {
   if (first == first_values::set) stage_.reset();
   asker_ = std::thread{[this] { ask(); }};
   answerer_ = std::thread{[this] { answer(); }};
@@ -51,6 +53,8 @@ device::~device() {
     closing_ = true;
     unheard.swap(waiting_);
   }
+  leaving_ = true;
+  if (const auto with = peers()) with->abort("the device was closed");
   wake_.notify_all();
   asker_.join();
   answerer_.join();
@@ -105,7 +109,7 @@ void device::answer() {
       asked_.pop_front();
     }
     try {
-      if (p.mark != nullptr) machine_->wait(p.mark);
+      if (p.mark != nullptr) wait_for(p);
     } catch (const std::runtime_error& e) {
       p.result = refuse(reason::kind::unavailable, e.what());
     }
@@ -120,10 +124,41 @@ void device::answer() {
   }
 }
 
+/// Until the GPU has come to it. Where it waits for others' GPUs, one of them may be gone.
+void device::wait_for(const pending& p) {
+  if (!p.with) return machine_->wait(p.mark);
+  const double until_s = now_s() + p.with->patience_s();
+  std::string why;
+  while (why.empty() && !machine_->reached(p.mark)) {
+    why = p.with->trouble();
+    if (why.empty() && now_s() > until_s)
+      why = fmt::format("what GPUs sum among themselves was not there within {:.3g} s",
+                        p.with->patience_s());
+    if (why.empty()) std::this_thread::sleep_for(std::chrono::microseconds{50});
+  }
+  if (why.empty()) why = p.with->trouble();  // it may have come to an end without a sum
+  if (!why.empty()) {
+    p.with->abort(why);
+    broke(why);
+  }
+  machine_->wait(p.mark);
+  if (!why.empty()) throw std::runtime_error(why);
+}
+
+std::shared_ptr<team> device::peers() {
+  std::lock_guard lock{guard_};
+  return peers_;
+}
+
+void device::broke(const std::string& why) {
+  std::lock_guard lock{guard_};
+  if (broken_.empty()) broken_ = why;
+}
+
 void device::start(const operation& o, pending& p) {
   auto why = progress_.check(o);
-  if (why.text.empty()) why = check_payloads(spec_, o);
-  if (!broken_.empty() && o.what != operation::kind::load)
+  if (why.text.empty()) why = check_payloads(spec_, o, summed_);
+  if (std::lock_guard lock{guard_}; !broken_.empty() && o.what != operation::kind::load)
     why = {
         reason::kind::unavailable,
         fmt::format("the device lost what it had learnt, and waits for a checkpoint: {}", broken_)};
@@ -141,8 +176,9 @@ void device::start(const operation& o, pending& p) {
     } catch (const std::runtime_error&) {  // the first reason is the one to tell
     }
     using kind = operation::kind;
-    if (o.what == kind::backward || o.what == kind::update || o.what == kind::load)
-      broken_ = e.what();
+    if (o.what == kind::backward || o.what == kind::sum || o.what == kind::update ||
+        o.what == kind::load)
+      broke(e.what());
     p.result = refuse(reason::kind::unavailable, e.what());
   }
 }
@@ -160,6 +196,12 @@ void device::perform(const operation& o, pending& p) {
       return take_out_both(stage_.gradients(), p);
     case kind::update:
       return update(o, p);
+    case kind::meet:
+      return meet(o, p);
+    case kind::join:
+      return join(o);
+    case kind::sum:
+      return sum(o, p);
     case kind::save:
       return save(o, p);
     case kind::load:
@@ -297,11 +339,48 @@ void device::backward(const operation& o, pending& p) {
 }
 
 void device::update(const operation& o, pending& p) {
-  if (!o.in.empty()) {
-    const auto own = bring_floats(o.in[0], p), tied = bring_floats(o.in[1], p);
-    stage_.replace_gradients(own.get(), tied.get());
-  }
+  const auto brought = [&](std::size_t i) {
+    return i < o.in.size() && !o.in[i].empty() ? bring_floats(o.in[i], p) : nullptr;
+  };
+  const auto own = brought(0), tied = brought(1);
+  stage_.replace_gradients(own.get(), tied.get());
   p.norm = take_out(stage_.update(o.scale), p);
+  summed_ = false;
+}
+
+void device::meet(const operation& o, pending& p) {
+  std::string why;
+  const auto* wish = std::getenv("TROUPE_COLLECTIVES");
+  const auto* with = machine_->sums_with_others(why);
+  if (wish && std::string_view{wish} == "hosts") with = nullptr, why = "TROUPE_COLLECTIVES says so";
+  if (!with)
+    p.result = refuse(reason::kind::unavailable, why);
+  else
+    p.result->out = {o.rank == 0 ? payload{make_group_id(*with)} : payload{}};
+}
+
+void device::join(const operation& o) {
+  std::string why;
+  const auto* with = machine_->sums_with_others(why);
+  if (!with) throw std::runtime_error(why);
+  if (o.in.size() != 1 || o.rank >= o.size)
+    throw std::runtime_error("a group is joined with what its members meet by, and a rank in it");
+  auto member = std::make_unique<communicator>(*with, o.in[0].bytes(), o.rank, o.size, patience_,
+                                               [this] { return leaving_.load(); });
+  auto joined = std::make_shared<gpu_team>(machine_, std::move(member));
+  std::lock_guard lock{guard_};
+  peers_ = std::move(joined);
+}
+
+void device::sum(const operation& o, pending& p) {
+  const auto with = peers();
+  if (!with) throw std::runtime_error("this device has joined no group to sum with");
+  p.with = with;
+  buffer<float> others;
+  if (!o.in.empty()) others = bring_floats(o.in[0], p);
+  const auto tied = stage_.sum_gradients(*with, others.get());
+  if (tied) p.result->out = {take_out(tied, stage_.tied(), p)};
+  summed_ = true;
 }
 
 void device::save(const operation& o, pending& p) {
@@ -325,6 +404,8 @@ void device::load(const operation& o, pending& p) {
   stage_.steps = *steps;
   held_.clear();
   progress_.clear();
+  summed_ = false;
+  std::lock_guard lock{guard_};
   broken_.clear();
 }
 

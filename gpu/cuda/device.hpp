@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -25,8 +26,10 @@ class device final : public stage_device {
  public:
   /// Whether weights have their first values, or whatever the memory has: for measuring memory.
   enum class first_values { set, none };
-  /// Throws std::runtime_error if the machine has not enough memory.
-  device(const stage_spec& s, std::shared_ptr<machine> m, first_values first = first_values::set);
+  /// Throws std::runtime_error if the machine has not enough memory. `patience`: with peers in
+  /// other pipelines.
+  device(const stage_spec& s, std::shared_ptr<machine> m, first_values first = first_values::set,
+         group_patience patience = {});
   ~device() override;
 
   void submit(operation o, done d) override;
@@ -42,23 +45,31 @@ class device final : public stage_device {
     done tell{};
     double begin_s = 0;
     void* mark = nullptr;
+    std::shared_ptr<team> with{};                     // null: it sums nothing with others
     const double *loss = nullptr, *norm = nullptr;    // on the host, once the mark is reached
     std::vector<std::shared_ptr<const void>> held{};  // until then
   };
 
   void ask();
   void answer();
+  void wait_for(const pending& p);
   void start(const operation& o, pending& p);
   void perform(const operation& o, pending& p);
   void forward(const operation& o, pending& p);
   void recompute(const operation& o, pending& p);
   void backward(const operation& o, pending& p);
   void update(const operation& o, pending& p);
+  void meet(const operation& o, pending& p);
+  void join(const operation& o);
+  void sum(const operation& o, pending& p);
   void save(const operation& o, pending& p);
   void load(const operation& o, pending& p);
 
   template <class Ask>
   auto in_one_pass(Ask ask);
+  std::shared_ptr<team> peers();
+  void broke(const std::string& why);
+
   template <class T>
   buffer<T> bring(std::span<const T> values, pending& p);
   buffer<float> bring_floats(const payload& from, pending& p);
@@ -71,12 +82,16 @@ class device final : public stage_device {
   stage_spec spec_;
   std::shared_ptr<machine> machine_;
   stage stage_;
+  const group_patience patience_;
   microbatch_progress progress_;
-  std::string
-      broken_;  // why sums and weights can no longer be relied on; until something is loaded
+  bool summed_ = false;  // the gradients' sums are those over all members
   std::map<std::uint32_t, std::shared_ptr<microbatch>> held_;
+  std::atomic<bool> leaving_ = false;
 
   std::mutex guard_;
+  std::shared_ptr<team> peers_;  // null: none joined
+  std::string
+      broken_;  // why sums and weights can no longer be relied on; until something is loaded
   std::condition_variable wake_;
   std::deque<std::pair<operation, done>> waiting_;
   std::deque<pending> asked_;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "gpu/cuda/attention.hpp"
+#include "gpu/cuda/collectives.hpp"
 #include "gpu/cuda/training.hpp"
 
 // What a stage asks of a GPU: memory, copies, products of matrices and the project's own kernels.
@@ -68,6 +69,13 @@ class machine {
   /// A point in the order of kernels and copies; wait: until it is reached, on any thread, once.
   virtual void* mark() = 0;
   virtual void wait(void* mark) = 0;
+  /// Does not wait; before wait.
+  virtual bool reached(void* mark) = 0;
+
+  /// How it sums with other GPUs; null and a sentence if it cannot. They stay.
+  virtual const collectives* sums_with_others(std::string& why) = 0;
+  /// The order of kernels, as `collectives` are told it.
+  virtual void* stream() = 0;
 
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
   virtual void zero(void* to, std::size_t bytes) = 0;
@@ -153,7 +161,7 @@ constexpr std::uint32_t widest_head = 128;
 using open_machine = machine*(int index, char* sentence, std::size_t size);
 constexpr const char* open_machine_name = "troupe_open_cuda_machine";
 /// Changes with `machine`: a shared object of another build is refused.
-constexpr int machine_version = 2;
+constexpr int machine_version = 3;
 constexpr const char* machine_version_name = "troupe_cuda_machine_version";
 
 }  // namespace troupe::gpu::cuda

@@ -323,9 +323,23 @@ buffer<float> stage::weights() {
 }
 
 void stage::replace_gradients(const float* own, const float* tied) {
-  machine_->copy(gradients_.get(), own, own_ * sizeof(float));
+  if (own) machine_->copy(gradients_.get(), own, own_ * sizeof(float));
+  if (!tied) return;
   machine_->copy(gradients_.get() + own_, tied, tied_ * sizeof(float));
   if (tied_head_) machine_->zero(tied_head_.get(), tied_ * sizeof(float));
+}
+
+buffer<float> stage::sum_gradients(team& with, const float* tied) {
+  if (tied_head_) {
+    machine_->add(gradients_.get() + own_, tied_head_.get(), tied_);
+    machine_->zero(tied_head_.get(), tied_ * sizeof(float));
+  }
+  if (tied) machine_->add(gradients_.get() + own_, tied, tied_);
+  with.sum(gradients_.get(), own_ + (spec_.embeds ? tied_ : 0));
+  if (tied_ == 0 || tied_head_) return nullptr;
+  auto copy = copied_.take<float>(tied_);
+  machine_->copy(copy.get(), gradients_.get() + own_, tied_ * sizeof(float));
+  return copy;
 }
 
 void stage::clear_gradients() {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "gpu/cuda/memory.hpp"
+#include "gpu/cuda/team.hpp"
 #include "gpu/parameters.hpp"
 
 namespace troupe::gpu::cuda {
@@ -64,8 +65,12 @@ class stage {
   /// Own and tied sums, or weights, as they are now: in a buffer from the pool for copies.
   buffer<float> gradients();
   buffer<float> weights();
-  /// Sums from elsewhere instead.
+  /// Sums from elsewhere instead; null: those that are there.
   void replace_gradients(const float* own, const float* tied);
+  /// The sums over all members instead, of the tied embedding too if this stage embeds. `tied`:
+  /// another stage's part of that, added first, or null. Gives the tied sum if this stage has a
+  /// part of it: in a buffer from the pool for copies.
+  buffer<float> sum_gradients(team& with, const float* tied);
   void clear_gradients();
   /// One step; clears the sums. The squared norm, once the GPU has come to it.
   buffer<double> update(double scale);

@@ -1,8 +1,12 @@
 #include "gpu/emulated_machine.hpp"
 
+#include <condition_variable>
 #include <cstring>
+#include <deque>
 #include <functional>
+#include <mutex>
 #include <new>
+#include <thread>
 #include <vector>
 
 #include "gpu/cpu/matrix.hpp"
@@ -31,8 +35,68 @@ cpu::matrix<const float> view(const operand& o, const std::vector<float>& v) {
   return {v.data(), o.rows, o.columns};
 }
 
-class emulated final : public launches<emulated> {
+/// A thread that does what it is asked for in order, as a GPU's stream does.
+class stream_thread final {
  public:
+  ~stream_thread() {
+    {
+      std::lock_guard lock{guard_};
+      closing_ = true;
+    }
+    wake_.notify_all();
+    thread_.join();
+  }
+  void ask(std::function<void()> what) {
+    {
+      std::lock_guard lock{guard_};
+      waiting_.push_back(std::move(what));
+      ++asked_;
+    }
+    wake_.notify_all();
+  }
+  std::uint64_t asked() {
+    std::lock_guard lock{guard_};
+    return asked_;
+  }
+  bool reached(std::uint64_t mark) {
+    std::lock_guard lock{guard_};
+    return done_ >= mark;
+  }
+  void wait(std::uint64_t mark) {
+    std::unique_lock lock{guard_};
+    reached_.wait(lock, [&] { return done_ >= mark; });
+  }
+
+ private:
+  void work() {
+    cpu::prepare_thread();
+    std::unique_lock lock{guard_};
+    for (;;) {
+      wake_.wait(lock, [this] { return closing_ || !waiting_.empty(); });
+      if (waiting_.empty()) return;
+      auto next = std::move(waiting_.front());
+      waiting_.pop_front();
+      lock.unlock();
+      next();
+      next = nullptr;
+      lock.lock();
+      ++done_;
+      reached_.notify_all();
+    }
+  }
+
+  std::mutex guard_;
+  std::condition_variable wake_, reached_;
+  std::deque<std::function<void()>> waiting_;
+  std::uint64_t asked_ = 0, done_ = 0;
+  bool closing_ = false;
+  std::thread thread_{[this] { work(); }};
+};
+
+class emulated final : public launches<emulated>, public emulated_stream {
+ public:
+  explicit emulated(const collectives* c) : collectives_{c} {}
+
   std::string name() const override { return "emulated"; }
   void enter() override { cpu::prepare_thread(); }
   void* take(std::size_t bytes) override {
@@ -40,18 +104,30 @@ class emulated final : public launches<emulated> {
     std::memset(memory, 0xff, bytes);
     return memory;
   }
-  void give(void* memory) noexcept override { ::operator delete(memory, alignment); }
+  void give(void* memory) noexcept override {
+    stream_.wait(stream_.asked());  // as cudaFree does
+    ::operator delete(memory, alignment);
+  }
   void* take_host(std::size_t bytes) override { return take(bytes); }
   void give_host(void* memory) noexcept override { give(memory); }
   void copy_in(void* to, const void* from, std::size_t bytes) override { copy(to, from, bytes); }
   void copy_out(void* to, const void* from, std::size_t bytes) override { copy(to, from, bytes); }
-  void* mark() override { return nullptr; }
-  void wait(void*) override {}
+  void* mark() override { return new std::uint64_t{stream_.asked()}; }
+  void wait(void* mark) override {
+    const std::unique_ptr<std::uint64_t> m{static_cast<std::uint64_t*>(mark)};
+    stream_.wait(*m);
+  }
+  bool reached(void* mark) override { return stream_.reached(*static_cast<std::uint64_t*>(mark)); }
+  const collectives* sums_with_others(std::string& why) override {
+    if (!collectives_) why = "this machine has no NCCL";
+    return collectives_;
+  }
+  void* stream() override { return static_cast<emulated_stream*>(this); }
   void copy(void* to, const void* from, std::size_t bytes) override {
-    now_or_kept([=] { std::memcpy(to, from, bytes); });
+    ask([=] { std::memcpy(to, from, bytes); });
   }
   void zero(void* to, std::size_t bytes) override {
-    now_or_kept([=] { std::memset(to, 0, bytes); });
+    ask([=] { std::memset(to, 0, bytes); });
   }
 
   bool begin_graph() override {
@@ -60,18 +136,24 @@ class emulated final : public launches<emulated> {
   }
   void* end_graph() override { return kept_.release(); }
   void run_graph(void* g) override {
-    for (const auto& one : *static_cast<graph*>(g)) one();
+    for (const auto& one : *static_cast<graph*>(g)) stream_.ask(one);
   }
   void drop_graph(void* g) noexcept override { delete static_cast<graph*>(g); }
+  void ask(std::function<void()> what) override {
+    if (kept_)
+      kept_->push_back(std::move(what));
+    else
+      stream_.ask(std::move(what));
+  }
 
   void multiply(const product& p) override {
-    now_or_kept([p] { calculate(p); });
+    ask([=] { calculate(p); });
     finish(p);
   }
 
   template <class Kernel>
   void launch(const Kernel& k, std::size_t blocks, std::size_t blocks_y, std::size_t shared) {
-    now_or_kept([=] { run_kernel(k, blocks, blocks_y, shared); });
+    ask([=] { run_kernel(k, blocks, blocks_y, shared); });
   }
   template <class Use>
   void with_tiles(std::uint32_t width, Use use) {
@@ -86,13 +168,6 @@ class emulated final : public launches<emulated> {
  private:
   using graph = std::vector<std::function<void()>>;
 
-  template <class Do>
-  void now_or_kept(Do what) {
-    if (kept_)
-      kept_->push_back(what);
-    else
-      what();
-  }
   static void calculate(const product& p) {
     const auto a = values_of(p.a), b = values_of(p.b);
     const auto rows = p.a.rows, columns = p.b.columns;
@@ -110,13 +185,15 @@ class emulated final : public launches<emulated> {
       }
   }
 
+  const collectives* collectives_;
   std::unique_ptr<graph> kept_;  // what is asked for now is kept there
+  stream_thread stream_;
 };
 
 }  // namespace
 
-std::unique_ptr<machine> emulated_machine() {
-  return std::make_unique<emulated>();
+std::unique_ptr<machine> emulated_machine(const collectives* sums) {
+  return std::make_unique<emulated>(sums);
 }
 
 }  // namespace troupe::test

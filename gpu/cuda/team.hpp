@@ -1,0 +1,68 @@
+#pragma once
+
+#include <memory>
+
+#include "gpu/cuda/communicator.hpp"
+#include "gpu/cuda/memory.hpp"
+#include "gpu/group.hpp"
+
+namespace troupe::gpu::cuda {
+
+/// GPUs that sum what each of them has, as one of them sees it. Sums are in the order of its
+/// kernels, and throw std::runtime_error with a sentence if they cannot be asked for.
+class team {
+ public:
+  virtual ~team() = default;
+  virtual void sum(float* values, std::size_t count) = 0;
+  virtual void sum(bf16* values, std::size_t count) = 0;
+
+  /// From any thread. Why what was asked for will never be done; empty: it may.
+  virtual std::string trouble() { return {}; }
+  virtual void abort(const std::string& why) = 0;
+  /// How long a sum may take.
+  virtual double patience_s() const = 0;
+};
+
+/// NCCL's.
+class gpu_team final : public team {
+ public:
+  gpu_team(std::shared_ptr<machine> m, std::unique_ptr<communicator> c)
+      : machine_{std::move(m)}, communicator_{std::move(c)} {}
+
+  void sum(float* values, std::size_t count) override {
+    communicator_->sum(values, count, machine_->stream());
+  }
+  void sum(bf16* values, std::size_t count) override {
+    communicator_->sum(values, count, machine_->stream());
+  }
+  std::string trouble() override { return communicator_->trouble(); }
+  void abort(const std::string& why) override { communicator_->abort(why); }
+  double patience_s() const override { return communicator_->patience().sum_s; }
+
+ private:
+  std::shared_ptr<machine> machine_;
+  std::unique_ptr<communicator> communicator_;
+};
+
+/// By way of the host, where there is no NCCL: the sums of a group of the host's threads, whose
+/// order is fixed. Waits for the GPU each time.
+class host_team final : public team {
+ public:
+  host_team(std::shared_ptr<machine> m, std::shared_ptr<group> members);
+
+  void sum(float* values, std::size_t count) override;
+  void sum(bf16* values, std::size_t count) override;
+  void abort(const std::string& why) override { members_->abort(why); }
+  double patience_s() const override { return members_->patience_s(); }
+
+ private:
+  template <class T>
+  void by_way_of_host(T* values, std::size_t count);
+
+  std::shared_ptr<machine> machine_;
+  std::shared_ptr<group> members_;
+  block_pool host_;
+  std::vector<float> wide_;
+};
+
+}  // namespace troupe::gpu::cuda

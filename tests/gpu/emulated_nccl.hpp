@@ -1,0 +1,20 @@
+#pragma once
+
+#include "gpu/cuda/collectives.hpp"
+
+namespace troupe::test {
+
+/// NCCL without GPUs: members are threads of this program, and their streams are emulated
+/// machines'. It adds in another order than hosts do, as NCCL does, and rounds sums of 16 bits at
+/// every step.
+const gpu::cuda::collectives& emulated_nccl();
+
+/// From the sum with this number on (the first is 0), a member with this rank finds an error, and
+/// nobody's sum is ever done. Until the object is gone.
+class nccl_fault {
+ public:
+  nccl_fault(int rank, int sum);
+  ~nccl_fault();
+};
+
+}  // namespace troupe::test

@@ -1,0 +1,299 @@
+// Members of a group: the host's threads, and GPUs that sum among themselves, on emulated machines.
+#include "gpu/group.hpp"
+
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <future>
+
+#include "gpu/cuda/device.hpp"
+#include "gpu/emulated_machine.hpp"
+#include "gpu/emulated_nccl.hpp"
+#include "gpu/pipeline.hpp"
+
+using namespace troupe;
+using namespace troupe::test;
+using gpu::operation;
+using gpu::cuda::group_patience;
+using step = operation::kind;
+
+namespace {
+
+using clock_type = std::chrono::steady_clock;
+
+double since(clock_type::time_point t) {
+  return std::chrono::duration<double>(clock_type::now() - t).count();
+}
+
+std::unique_ptr<gpu::stage_device> gpu_device(const gpu::stage_spec& s, group_patience patience) {
+  return std::make_unique<gpu::cuda::device>(s, emulated_machine(&emulated_nccl()),
+                                             gpu::cuda::device::first_values::set, patience);
+}
+
+/// What became of one operation on each device, asked for at once.
+std::vector<expected<gpu::outcome>> on_all(
+    const std::vector<std::unique_ptr<gpu::stage_device>>& all,
+    const std::function<operation(std::uint32_t)>& make) {
+  std::vector<std::promise<expected<gpu::outcome>>> promises(all.size());
+  for (std::uint32_t i = 0; i < all.size(); ++i)
+    all[i]->submit(
+        make(i), [&promises, i](expected<gpu::outcome> r) { promises[i].set_value(std::move(r)); });
+  std::vector<expected<gpu::outcome>> results;
+  for (auto& p : promises) results.push_back(p.get_future().get());
+  return results;
+}
+
+operation forward(const lesson& l) {
+  return {.what = step::forward, .keep = true, .in = {l.input, l.targets}};
+}
+
+/// One stage in several pipelines.
+class pipelines {
+ public:
+  pipelines(std::uint32_t count, const model& m, group_patience patience = {}) : model_{m} {
+    gpu::stage_spec s;
+    s.model = m;
+    s.layers = m.layers;
+    s.embeds = s.predicts = true;
+    s.rows = 2;
+    for (std::uint32_t i = 0; i < count; ++i) all.push_back(gpu_device(s, patience));
+  }
+
+  void meet() {
+    const auto size = static_cast<std::uint32_t>(all.size());
+    const auto id = run(*all[0], {.what = step::meet, .rank = 0, .size = size}).out[0];
+    for (std::uint32_t i = 1; i < size; ++i)
+      CHECK(run(*all[i], {.what = step::meet, .rank = i, .size = size}).out[0].empty());
+    const auto joined = on_all(all, [&](std::uint32_t i) {
+      return operation{.what = step::join, .in = {id}, .rank = i, .size = size};
+    });
+    for (const auto& j : joined) REQUIRE(j);
+  }
+  void go_through(std::uint64_t seed) {
+    const auto l = lessons(model_, 2, all.size(), seed);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      run(*all[i], forward(l[i]));
+      run(*all[i], {.what = step::backward});
+    }
+  }
+  std::vector<float> weights(std::size_t i) {
+    const auto w = run(*all[i], {.what = step::weights}).out;
+    auto v = floats(w[0]);
+    const auto tied = floats(w[1]);
+    v.insert(v.end(), tied.begin(), tied.end());
+    return v;
+  }
+
+  std::vector<std::unique_ptr<gpu::stage_device>> all;
+
+ private:
+  model model_;
+};
+
+std::vector<float> added(std::vector<float> a, const std::vector<float>& b) {
+  for (std::size_t i = 0; i < a.size(); ++i) a[i] += b[i];
+  return a;
+}
+
+payload as_payload(const std::vector<float>& v) {
+  const auto bytes = std::as_bytes(std::span{v});
+  return payload{std::vector<std::byte>{bytes.begin(), bytes.end()}};
+}
+
+model tiny() {
+  auto m = small_model();
+  m.layers = 1;
+  return m;
+}
+
+}  // namespace
+
+TEST_CASE("threads of a group have the sums in the order of their ranks") {
+  const auto size = GENERATE(1u, 2u, 3u, 5u);
+  const auto group = gpu::make_group(size);
+  std::vector<std::vector<float>> values(size, std::vector<float>(11));
+  std::vector<float> sum(11);
+  for (std::uint32_t m = 0; m < size; ++m)
+    for (std::size_t i = 0; i < 11; ++i) {
+      values[m][i] = 1.0f / static_cast<float>(1 + m * 11 + i);
+      sum[i] = m == 0 ? values[m][i] : sum[i] + values[m][i];
+    }
+  std::vector<std::future<reason>> done;
+  for (std::uint32_t m = 0; m < size; ++m)
+    done.push_back(std::async(std::launch::async, [&, m] {
+      auto why = group[m]->sum(values[m]);
+      std::vector<float> more(m == 0 ? 3 : 3, static_cast<float>(m));
+      if (why.text.empty()) why = group[m]->sum(more);
+      return why;
+    }));
+  for (auto& d : done) CHECK(d.get().text.empty());
+  for (std::uint32_t m = 0; m < size; ++m) CHECK(values[m] == sum);
+}
+
+TEST_CASE("a thread whose fellows do not come, or leave, is told so") {
+  const auto group = gpu::make_group(3, 0.05);
+  std::vector<float> v(4);
+  CHECK(group[1]->sum(v).text ==
+        "member 1 of a group of 3 devices cannot go on: 1 of a group of 3 devices came to a sum "
+        "within 0.05 s");
+  const auto other = gpu::make_group(2);
+  auto waiting = std::async(std::launch::async, [&] { return other[0]->sum(v).text; });
+  other[1]->abort("it ran out of memory");
+  CHECK(waiting.get() == "member 0 of a group of 2 devices cannot go on: it ran out of memory");
+}
+
+TEST_CASE("GPUs that sum among themselves learn what hosts' sums teach") {
+  const auto count = GENERATE(2u, 3u);
+  const bool tied = GENERATE(true, false);
+  CAPTURE(count, tied);
+  auto m = tiny();
+  m.tied_head = tied;
+  pipelines grouped{count, m}, by_hosts{count, m};
+  grouped.meet();
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    grouped.go_through(i);
+    by_hosts.go_through(i);
+    const auto summed = on_all(grouped.all, [](auto) { return operation{.what = step::sum}; });
+    for (const auto& s : summed) {
+      REQUIRE(s);
+      CHECK(s->out.empty());  // all parts of the embedding's gradient are here
+    }
+    std::vector<float> own, shared;
+    for (auto& d : by_hosts.all) {
+      const auto out = run(*d, {.what = step::gradients}).out;
+      own = own.empty() ? floats(out[0]) : added(own, floats(out[0]));
+      shared = shared.empty() ? floats(out[1]) : added(shared, floats(out[1]));
+    }
+    double norm = 0;
+    for (auto& d : by_hosts.all)
+      norm =
+          run(*d, {.what = step::update, .in = {as_payload(own), as_payload(shared)}, .scale = 0.5})
+              .squared_norm;
+    for (auto& d : grouped.all)
+      CHECK(run(*d, {.what = step::update, .scale = 0.5}).squared_norm ==
+            Approx(norm).epsilon(1e-6));
+  }
+  const auto a = by_hosts.weights(0);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const auto b = grouped.weights(i);
+    CHECK(b == grouped.weights(0));
+    if (count == 2) {
+      CHECK(a == b);  // two numbers have one sum
+      continue;
+    }
+    // AdamW moves a weight by its rate whichever way its gradient goes: where that is nearly
+    // nothing, a last bit decides. Nearly all weights are the same.
+    std::size_t far = 0;
+    for (std::size_t k = 0; k < a.size(); ++k) far += std::abs(a[k] - b[k]) > 1e-6f;
+    CHECK(static_cast<double>(far) < 0.01 * static_cast<double>(a.size()));
+  }
+}
+
+TEST_CASE("GPUs that hold parts of a tied embedding hand its sum on") {
+  auto m = tiny();
+  m.layers = 2;
+  gpu::stage_spec first;
+  first.model = m;
+  first.layers = 1;
+  first.embeds = true;
+  first.rows = 2;
+  const auto d = gpu_device(first, {});
+  const auto id = run(*d, {.what = step::meet}).out[0];
+  run(*d, {.what = step::join, .in = {id}});
+  const auto n = gpu::size_of(first).tied_parameters;
+  const auto head = std::vector<float>(n, 0.25f);
+  const auto l = lessons(m, 2, 1, 1);
+  const auto activation = run(*d, {.what = step::forward, .keep = true, .in = {l[0].input}}).out;
+  run(*d, {.what = step::backward, .in = activation});
+  const auto own = floats(run(*d, {.what = step::gradients}).out[1]);
+  CHECK(refusal(*d, {.what = step::update}).starts_with("an embedding that is the head too"));
+  CHECK(floats(run(*d, {.what = step::sum, .in = {as_payload(head)}}).out[0]) == added(own, head));
+  CHECK(refusal(*d, {.what = step::sum, .in = {as_payload({1, 2})}}).starts_with("sum takes"));
+  run(*d, {.what = step::update});
+  CHECK(refusal(*d, {.what = step::update}).starts_with("an embedding that is the head too"));
+}
+
+TEST_CASE("a device that can sum with nobody says so") {
+  gpu::stage_spec s;
+  s.model = tiny();
+  s.layers = 1;
+  s.embeds = s.predicts = true;
+  const gpu::cuda::device alone{s, emulated_machine()};
+  auto& d = const_cast<gpu::cuda::device&>(alone);
+  CHECK(refusal(d, {.what = step::meet}) == "this machine has no NCCL");
+  CHECK(refusal(d, {.what = step::sum}) == "this device has joined no group to sum with");
+  CHECK(refusal(**gpu::make_cpu_device(s), {.what = step::meet}) ==
+        "hosts sum what pipelines on CPUs have");
+}
+
+TEST_CASE("a GPU whose peers never come says so in time") {
+  pipelines p{1, tiny(), {.join_s = 0.1}};
+  const auto id = run(*p.all[0], {.what = step::meet, .size = 2}).out[0];
+  const auto begin = clock_type::now();
+  CHECK(refusal(*p.all[0], {.what = step::join, .in = {id}, .size = 2}) ==
+        "a group of 2 GPUs did not come together within 0.1 s (this is its member 0)");
+  CHECK(since(begin) < 5);
+  CHECK(refusal(*p.all[0], {.what = step::join, .in = {as_payload({1})}, .size = 2}) ==
+        "a group's members meet by 128 bytes, not by 4");
+}
+
+TEST_CASE("an error that NCCL finds while GPUs sum ends their sums with its words") {
+  pipelines p{2, tiny(), {.sum_s = 0.5}};
+  p.meet();
+  const auto directory = std::filesystem::temp_directory_path() / "troupe-groups-test-checkpoint";
+  run(*p.all[0], {.what = step::save, .path = directory});
+  p.go_through(1);
+  {
+    const nccl_fault fault{1, 0};
+    const auto ended = on_all(p.all, [](auto) { return operation{.what = step::sum}; });
+    REQUIRE_FALSE(ended[0]);
+    REQUIRE_FALSE(ended[1]);
+    CHECK(ended[0].error().text == "what GPUs sum among themselves was not there within 0.5 s");
+    CHECK(ended[1].error().text ==
+          "member 1 of a group of 2 GPUs cannot go on, says NCCL: unhandled system error");
+    CHECK(ended[1].error().code == reason::kind::unavailable);
+  }
+  // Nobody knows what the sums are now; a checkpoint and a new group make all well.
+  CHECK(refusal(*p.all[1], {.what = step::update})
+            .starts_with("the device lost what it had learnt, and waits for a checkpoint: member"));
+  for (auto& d : p.all) run(*d, {.what = step::load, .path = directory});
+  p.meet();
+  p.go_through(1);
+  for (const auto& s : on_all(p.all, [](auto) { return operation{.what = step::sum}; })) CHECK(s);
+  std::filesystem::remove_all(directory);
+}
+
+TEST_CASE("a GPU that is gone keeps nobody for longer than said") {
+  pipelines p{3, tiny(), {.sum_s = 0.3}};
+  p.meet();
+  p.go_through(1);
+  p.all.pop_back();
+  const auto begin = clock_type::now();
+  for (const auto& s : on_all(p.all, [](auto) { return operation{.what = step::sum}; }))
+    CHECK_FALSE(s);
+  CHECK(since(begin) < 5);
+}
+
+TEST_CASE("a device can be closed while it waits for its peers, or for their sums") {
+  pipelines p{2, tiny()};
+  const auto begin = clock_type::now();
+  SECTION("for them to come") {
+    const auto id = run(*p.all[0], {.what = step::meet, .size = 2}).out[0];
+    std::promise<std::string> said;
+    p.all[0]->submit({.what = step::join, .in = {id}, .size = 2},
+                     [&](expected<gpu::outcome> r) { said.set_value(r ? "" : r.error().text); });
+    std::this_thread::sleep_for(std::chrono::milliseconds{20});
+    p.all.clear();
+    CHECK_FALSE(said.get_future().get().empty());
+  }
+  SECTION("for their sums") {
+    p.meet();
+    p.go_through(1);
+    std::promise<std::string> said;
+    p.all[0]->submit({.what = step::sum},
+                     [&](expected<gpu::outcome> r) { said.set_value(r ? "" : r.error().text); });
+    std::this_thread::sleep_for(std::chrono::milliseconds{20});
+    p.all.clear();
+    CHECK(said.get_future().get() == "the device was closed");
+  }
+  CHECK(since(begin) < 10);
+}
