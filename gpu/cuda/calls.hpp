@@ -26,6 +26,7 @@ class each_call : public machine {
 
   std::string name() const override { return behind_->name(); }
   void enter() override { behind_->enter(); }
+  memory_state memory() override { return behind_->memory(); }
   void* take(std::size_t bytes) override { return behind_->take(bytes); }
   void give(void* memory) noexcept override { behind_->give(memory); }
   void* take_host(std::size_t bytes) override { return behind_->take_host(bytes); }

@@ -43,6 +43,7 @@ class idle_machine final : public each_call {
 
   std::string name() const override { return "no machine"; }
   void enter() override {}
+  memory_state memory() override { return {}; }
   void* take(std::size_t bytes) override {
     return reinterpret_cast<void*>(next_.fetch_add((bytes + 255) / 256 * 256));
   }

@@ -56,6 +56,11 @@ class machine {
   /// Each thread calls it before anything else.
   virtual void enter() = 0;
 
+  /// The GPU's memory, whoever uses it; 0: not known.
+  struct memory_state {
+    std::size_t free_bytes = 0, total_bytes = 0;
+  };
+  virtual memory_state memory() { return {}; }
   virtual void* take(std::size_t bytes) = 0;
   virtual void give(void* memory) noexcept = 0;
   /// Memory of the host that the GPU copies from and to.

@@ -168,6 +168,11 @@ class gpu_machine final : public launches<gpu_machine> {
   std::string name() const override { return name_; }
   void enter() override { check(cudaSetDevice(index_), "to be used"); }
 
+  memory_state memory() override {
+    memory_state m;
+    check(cudaMemGetInfo(&m.free_bytes, &m.total_bytes), "to say what memory is free");
+    return m;
+  }
   void* take(std::size_t bytes) override {
     void* memory = nullptr;
     const auto e = cudaMalloc(&memory, bytes < 256 ? 256 : bytes);

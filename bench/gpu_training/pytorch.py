@@ -1,0 +1,290 @@
+"""GPT-2 in PyTorch, as its users write it: what bench_gpu_training is measured beside.
+
+usage: pytorch.py train  LAYERS HIDDEN HEADS SEQUENCE ROWS VOCABULARY [options]
+       pytorch.py losses LAYERS HIDDEN HEADS SEQUENCE ROWS VOCABULARY CHECKPOINT BATCHES [options]
+
+train: tokens a second of the best of several rounds and the peak of memory, on random tokens.
+losses: the loss of each step, from the weights of CHECKPOINT (a directory of safetensors in Hugging
+Face's layout) on BATCHES (numbers of 32 bits: for each step its tokens, then its targets).
+Options: --device cuda|cpu, --steps N a round, --rounds N, --warm N steps before, --precision bf16|fp32,
+--attention fused|plain (plain keeps all probabilities), --compile 0|1, --rate R.
+Prints one line of JSON. What it has not (torch.compile, a fused optimizer, fused attention) is left
+out and named in "without". Needs PyTorch 1.13 or newer, and numpy for losses.
+"""
+import argparse
+import glob
+import json
+import os
+import sys
+import time
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+DECAY = 0.1
+FUSED_ATTENTION = hasattr(F, "scaled_dot_product_attention")
+
+
+class Attention(nn.Module):
+    def __init__(self, hidden, heads, sequence, fused):
+        super().__init__()
+        self.heads = heads
+        self.fused = fused
+        self.c_attn = nn.Linear(hidden, 3 * hidden)
+        self.c_proj = nn.Linear(hidden, hidden)
+        if not fused:
+            mask = torch.ones(sequence, sequence, dtype=torch.bool).triu(1)
+            self.register_buffer("mask", mask)
+
+    def forward(self, x):
+        rows, sequence, hidden = x.shape
+        q, k, v = (
+            t.view(rows, sequence, self.heads, hidden // self.heads).transpose(1, 2)
+            for t in self.c_attn(x).split(hidden, dim=2)
+        )
+        if self.fused:
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        else:
+            scores = q @ k.transpose(-2, -1) * (hidden // self.heads) ** -0.5
+            y = F.softmax(scores.masked_fill(self.mask, float("-inf")), dim=-1) @ v
+        return self.c_proj(y.transpose(1, 2).reshape(rows, sequence, hidden))
+
+
+class Mlp(nn.Module):
+    def __init__(self, hidden):
+        super().__init__()
+        self.c_fc = nn.Linear(hidden, 4 * hidden)
+        self.gelu = nn.GELU(approximate="tanh")
+        self.c_proj = nn.Linear(4 * hidden, hidden)
+
+    def forward(self, x):
+        return self.c_proj(self.gelu(self.c_fc(x)))
+
+
+class Block(nn.Module):
+    def __init__(self, hidden, heads, sequence, fused):
+        super().__init__()
+        self.ln_1 = nn.LayerNorm(hidden)
+        self.attn = Attention(hidden, heads, sequence, fused)
+        self.ln_2 = nn.LayerNorm(hidden)
+        self.mlp = Mlp(hidden)
+
+    def forward(self, x):
+        x = x + self.attn(self.ln_1(x))
+        return x + self.mlp(self.ln_2(x))
+
+
+class GPT(nn.Module):
+    """Tied head, no dropout. The vocabulary may be padded; targets never name what was added."""
+
+    def __init__(self, layers, hidden, heads, sequence, vocabulary, fused):
+        super().__init__()
+        self.wte = nn.Embedding(vocabulary, hidden)
+        self.wpe = nn.Embedding(sequence, hidden)
+        self.h = nn.ModuleList(Block(hidden, heads, sequence, fused) for _ in range(layers))
+        self.ln_f = nn.LayerNorm(hidden)
+        self.lm_head = nn.Linear(hidden, vocabulary, bias=False)
+        self.lm_head.weight = self.wte.weight
+        for p in self.parameters():
+            if p.dim() > 1:
+                nn.init.normal_(p, std=0.02)
+
+    def forward(self, tokens, targets):
+        places = torch.arange(tokens.shape[1], device=tokens.device)
+        x = self.wte(tokens) + self.wpe(places)
+        for block in self.h:
+            x = block(x)
+        logits = self.lm_head(self.ln_f(x))
+        return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
+
+
+def optimizer_of(model, rate, on_gpu, without):
+    groups = [
+        {"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": DECAY},
+        {"params": [p for p in model.parameters() if p.dim() == 1], "weight_decay": 0.0},
+    ]
+    usual = {"lr": rate, "betas": (0.9, 0.95), "eps": 1e-8}
+    if on_gpu:
+        try:
+            return torch.optim.AdamW(groups, fused=True, **usual)
+        except (TypeError, RuntimeError):
+            without.append("fused AdamW")
+    return torch.optim.AdamW(groups, **usual)
+
+
+def make_model(a, without):
+    fused = a.attention == "fused" and FUSED_ATTENTION
+    if a.attention == "fused" and not fused:
+        without.append("fused attention")
+    return GPT(a.layers, a.hidden, a.heads, a.sequence, a.vocabulary, fused).to(a.device)
+
+
+class Trainer:
+    """One micro-batch and one update a step."""
+
+    def __init__(self, a, model, without):
+        self.a = a
+        self.optimizer = optimizer_of(model, a.rate, a.device == "cuda", without)
+        self.model = model
+        if a.compile:
+            if hasattr(torch, "compile"):
+                self.model = torch.compile(model)
+            else:
+                without.append("torch.compile")
+
+    def step(self, tokens, targets):
+        with torch.autocast(self.a.device, dtype=torch.bfloat16, enabled=self.a.precision == "bf16"):
+            loss = self.model(tokens, targets)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+
+def wait(device):
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def warmed_up(a, model, data, without):
+    """A trainer that has done its first steps; not compiled, if that does not work here."""
+    try:
+        trainer = Trainer(a, model, without)
+        for _ in range(a.warm):
+            loss = trainer.step(*data)
+        wait(a.device)
+        if a.device == "cuda":
+            torch.cuda.reset_peak_memory_stats()  # of training, not of compiling
+        return trainer, loss
+    except Exception as e:  # Triton and its compiler fail in many ways
+        if not a.compile or isinstance(e, torch.cuda.OutOfMemoryError):
+            raise
+        without.append(f"torch.compile: {str(e).strip().splitlines()[0][:200]}")
+        a.compile = 0
+        return warmed_up(a, model, data, without)
+
+
+def memory_of(device):
+    if device != "cuda":
+        return {}
+    free, total = torch.cuda.mem_get_info()
+    return {
+        "peak_allocated_bytes": torch.cuda.max_memory_allocated(),
+        "peak_reserved_bytes": torch.cuda.max_memory_reserved(),
+        "driver_used_bytes": total - free,
+    }
+
+
+def train(a):
+    without = []
+    model = make_model(a, without)
+    data = [torch.randint(a.words, (a.rows, a.sequence), device=a.device) for _ in range(2)]
+    trainer, loss = warmed_up(a, model, data, without)
+    rounds = []
+    for _ in range(a.rounds):
+        begin = time.perf_counter()
+        for _ in range(a.steps):
+            loss = trainer.step(*data)
+        wait(a.device)
+        rounds.append((time.perf_counter() - begin) / a.steps)
+    tokens = a.rows * a.sequence
+    return {
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "step_s": min(rounds) if rounds else None,
+        "tokens_per_s": tokens / min(rounds) if rounds else None,
+        "worst_tokens_per_s": tokens / max(rounds) if rounds else None,
+        "compiled": bool(a.compile) and hasattr(torch, "compile"),
+        "loss": float(loss),
+        "without": without,
+        **memory_of(a.device),
+    }
+
+
+def read_safetensors(directory):
+    """All tensors in 32 bits of a directory's files: 8 bytes of length, a JSON header, the values."""
+    import numpy
+
+    tensors = {}
+    for path in sorted(glob.glob(os.path.join(directory, "*.safetensors"))):
+        with open(path, "rb") as f:
+            header = json.loads(f.read(int.from_bytes(f.read(8), "little")))
+            start = f.tell()
+            for name, what in header.items():
+                if name == "__metadata__" or name.startswith("adam."):
+                    continue
+                assert what["dtype"] == "F32", (name, what["dtype"])
+                begin, end = what["data_offsets"]
+                f.seek(start + begin)
+                values = numpy.frombuffer(f.read(end - begin), dtype="<f4")
+                tensors[name] = torch.from_numpy(values.reshape(what["shape"]).copy())
+    return tensors
+
+
+def load(model, tensors):
+    """Weights of products are stored [in, out]; PyTorch has them [out, in]."""
+    own = dict(model.named_parameters())
+    with torch.no_grad():
+        for name, p in own.items():
+            values = tensors[name]
+            if isinstance(model.get_submodule(name.rsplit(".", 1)[0]), nn.Linear) and values.dim() == 2:
+                values = values.t()
+            p.copy_(values)
+    return sorted(set(tensors) - set(own))
+
+
+def losses(a):
+    import numpy
+
+    without = []
+    model = make_model(a, without)
+    unread = load(model, read_safetensors(a.checkpoint))
+    batches = numpy.fromfile(a.batches, dtype="<u4").astype("int64")
+    batches = torch.from_numpy(batches.reshape(-1, 2, a.rows, a.sequence)).to(a.device)
+    trainer = Trainer(a, model, without)
+    found = [trainer.step(tokens, targets) for tokens, targets in batches]
+    return {"losses": [float(l) for l in found], "unread": unread, "without": without}
+
+
+def arguments():
+    p = argparse.ArgumentParser(usage=__doc__)
+    p.add_argument("what", choices=["train", "losses"])
+    for name in ("layers", "hidden", "heads", "sequence", "rows", "vocabulary"):
+        p.add_argument(name, type=int)
+    p.add_argument("files", nargs="*")
+    p.add_argument("--device", default="cuda")
+    p.add_argument("--steps", type=int, default=10)
+    p.add_argument("--rounds", type=int, default=5)
+    p.add_argument("--warm", type=int, default=5)
+    p.add_argument("--words", type=int, default=0)
+    p.add_argument("--rate", type=float, default=3e-4)
+    p.add_argument("--precision", choices=["bf16", "fp32"], default="bf16")
+    p.add_argument("--attention", choices=["fused", "plain"], default="fused")
+    p.add_argument("--compile", type=int, default=1)
+    a = p.parse_args()
+    a.words = a.words or a.vocabulary
+    if a.what == "losses":
+        a.checkpoint, a.batches = a.files
+    return a
+
+
+def main():
+    a = arguments()
+    if a.device == "cuda" and not torch.cuda.is_available():
+        print(json.dumps({"version": torch.__version__, "why": "this PyTorch finds no CUDA device"}))
+        return
+    torch.manual_seed(1)
+    said = {"version": torch.__version__, "device": a.device}
+    if a.device == "cuda":
+        said["device"] = torch.cuda.get_device_name()
+    else:
+        torch.set_flush_denormal(True)
+    try:
+        said.update(train(a) if a.what == "train" else losses(a))
+    except torch.cuda.OutOfMemoryError:
+        said["why"] = "out of memory"
+    print(json.dumps(said))
+
+
+if __name__ == "__main__":
+    main()
