@@ -1,0 +1,220 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <future>
+#include <semaphore>
+
+#include "configs/load.hpp"
+#include "gpu/cuda/device.hpp"
+#include "gpu/parameters.hpp"
+#include "gpu_training/parts.hpp"
+#include "messages/random.hpp"
+
+namespace troupe::bench {
+
+namespace fs = std::filesystem;
+using step = gpu::operation::kind;
+
+std::vector<size> sizes_of(const options& o) {
+  std::vector<size> all{{"124M", 768, 12, 12, 16, {4, 8, 16, 32}},
+                        {"350M", 1024, 24, 16, 8, {2, 4, 8, 16}},
+                        {"774M", 1280, 36, 20, 4, {1, 2, 4, 8}}};
+  if (!o.models.empty())
+    std::erase_if(all, [&](const size& s) {
+      return std::find(o.models.begin(), o.models.end(), s.name) == o.models.end();
+    });
+  return all;
+}
+
+gpu::stage_spec spec_of(const size& s, std::uint32_t rows) {
+  gpu::stage_spec spec;
+  spec.model.name = fmt::format("GPT-2 {}", s.name);
+  spec.model.hidden = s.hidden;
+  spec.model.layers = spec.layers = s.layers;
+  spec.model.heads = s.heads;
+  spec.model.sequence = 1024;
+  spec.model.vocabulary = 50257;
+  spec.embeds = spec.predicts = true;
+  spec.rows = rows;
+  return spec;
+}
+
+std::vector<payload> random_batch(const gpu::stage_spec& s) {
+  std::vector<payload> both;
+  for (const std::uint64_t seed : {1, 2}) {
+    random_source random{seed};
+    std::vector<std::byte> bytes(4 * gpu::tokens_of(s));
+    for (std::size_t i = 0; i < bytes.size(); i += 4) {
+      const auto token = static_cast<std::uint32_t>(random.below(s.model.vocabulary));
+      std::memcpy(bytes.data() + i, &token, 4);
+    }
+    both.emplace_back(std::move(bytes));
+  }
+  return both;
+}
+
+expected<trained> train(gpu::stage_device& d, const std::vector<payload>& batch, int steps) {
+  struct state {
+    std::counting_semaphore<> room{2};
+    std::promise<void> over;
+    std::optional<reason> wrong;  // answers come from one thread, in order
+    double loss = 0;
+    int left = 0;
+  } now;
+  now.left = steps;
+  const auto heard = [&now](const expected<gpu::outcome>& r) {
+    if (!r && !now.wrong) now.wrong = r.error();
+  };
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < steps; ++i) {
+    now.room.acquire();
+    d.submit({.what = step::forward, .keep = true, .in = batch}, [&now, heard](const auto& r) {
+      heard(r);
+      if (r) now.loss = r->loss;
+    });
+    d.submit({.what = step::backward}, heard);
+    d.submit({.what = step::update}, [&now, heard](const auto& r) {
+      heard(r);
+      const bool last = --now.left == 0;
+      now.room.release();
+      if (last) now.over.set_value();
+    });
+  }
+  now.over.get_future().wait();
+  if (now.wrong) return tl::unexpected(*now.wrong);
+  return trained{std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(),
+                 now.loss};
+}
+
+const opened_gpu& the_gpu() {
+  static const opened_gpu gpu = [] {
+    auto m = gpu::cuda::open_machine_here(0);
+    return m ? opened_gpu{*m, ""} : opened_gpu{nullptr, m.error().text};
+  }();
+  return gpu;
+}
+
+namespace {
+
+/// "NVIDIA H100 80GB HBM3" in words.
+std::vector<std::string> words_of(const std::string& name) {
+  std::vector<std::string> words{""};
+  for (const char c : name)
+    if (std::isalnum(static_cast<unsigned char>(c)))
+      words.back() += c;
+    else if (!words.back().empty())
+      words.emplace_back();
+  return words;
+}
+
+bool names(const std::vector<std::string>& words, const std::string& kind) {
+  for (std::size_t i = 0; i < words.size(); ++i)
+    if (words[i] == kind || (i + 1 < words.size() && words[i] + words[i + 1] == kind)) return true;
+  return false;
+}
+
+fs::path script() {
+  std::error_code error;
+  const auto folder = fs::read_symlink("/proc/self/exe", error).parent_path();
+  for (const auto& beside : {folder / "../share/troupe/bench/pytorch.py", folder / "pytorch.py"})
+    if (fs::exists(beside, error)) return beside;
+  return TROUPE_BENCH_GPU_PYTORCH;
+}
+
+}  // namespace
+
+std::optional<catalogue_entry> catalogue_of(const std::string& device, double memory_bytes) {
+  const auto all = configs::load_catalogue(configs::configs_directory() / "gpus.yaml");
+  if (!all) return std::nullopt;
+  const auto words = words_of(device);
+  const gpu_type* nearest = nullptr;
+  const auto off = [&](const gpu_type& g) { return std::abs(g.memory_bytes() - memory_bytes); };
+  for (const auto& g : *all)
+    if (names(words, g.name.substr(0, g.name.find('-'))) && (!nearest || off(g) < off(*nearest)))
+      nearest = &g;
+  if (nearest == nullptr) return std::nullopt;
+  return catalogue_entry{nearest->name, nearest->fp16_tflops, nearest->memory_gbytes_s};
+}
+
+nlohmann::json pytorch(const std::string& arguments, int seconds) {
+  const auto* wish = std::getenv("PYTHON");
+  std::string why = "there is no python3 with PyTorch";
+  for (const std::string python : {wish ? wish : "python3", "/usr/bin/python3"}) {
+    const auto command = fmt::format("timeout {} {} '{}' {} 2>/tmp/troupe-pytorch.log", seconds,
+                                     python, script().string(), arguments);
+    std::FILE* out = ::popen(command.c_str(), "r");
+    if (out == nullptr) break;
+    std::string text;
+    char piece[4096];
+    for (std::size_t n; (n = std::fread(piece, 1, sizeof piece, out)) > 0;) text.append(piece, n);
+    const int status = ::pclose(out);
+    auto said = nlohmann::json::parse(text, nullptr, false);
+    if (said.is_object()) return said;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 124)
+      return {{"why", fmt::format("PyTorch took longer than {} s", seconds)}};
+    if (std::system(fmt::format("{} -c 'import torch' >/dev/null 2>&1", python).c_str()) == 0)
+      return {{"why", "PyTorch failed; its words are in /tmp/troupe-pytorch.log"}};
+  }
+  return {{"why", why}};
+}
+
+std::string pytorch_shape(const gpu::stage_spec& s, std::uint64_t vocabulary) {
+  return fmt::format("{} {} {} {} {} {}", s.model.layers, s.model.hidden, s.model.heads,
+                     s.model.sequence, s.rows, vocabulary);
+}
+
+reached measured_peaks(gpu::cuda::machine& m) {
+  using namespace gpu::cuda;
+  const auto best = [&](auto ask) {
+    for (int i = 0; i < 3; ++i) ask();
+    double least = 1e30;
+    for (int i = 0; i < 10; ++i) {
+      auto* before = m.moment();
+      ask();
+      auto* after = m.moment();
+      if (before == nullptr) return 0.0;
+      least = std::min(least, m.seconds(before, after));
+      m.forget(before);
+      m.forget(after);
+    }
+    return least;
+  };
+  constexpr std::size_t n = 8192, bytes = std::size_t{1} << 30;
+  std::vector<void*> memory;
+  for (const auto size : {2 * n * n, 2 * n * n, 2 * n * n, bytes, bytes})
+    memory.push_back(m.take(size));
+  // A GPU is quicker with zeros than it ever is in training.
+  auto* some = static_cast<bf16*>(m.take_host(2 * n * n));
+  random_source random{1};
+  for (std::size_t i = 0; i < n * n; ++i)
+    some[i] = to_bf16(static_cast<float>(random.uniform() - 0.5));
+  for (std::size_t i = 0; i < 3; ++i) m.copy_in(memory[i], some, 2 * n * n);
+  m.wait(m.mark());
+  m.give_host(some);
+  reached r;
+  const auto* a = static_cast<const bf16*>(memory[0]);
+  const auto* b = static_cast<const bf16*>(memory[1]);
+  const double product_s = best([&] {
+    product p;
+    p.a = {a, n, n};
+    p.b = {b, n, n};
+    p.narrow = static_cast<bf16*>(memory[2]);
+    p.stride = n;
+    m.multiply(p);
+  });
+  const double copy_s = best([&] { m.copy(memory[3], memory[4], bytes); });
+  m.wait(m.mark());
+  for (auto* p : memory) m.give(p);
+  if (product_s > 0) r.tflops = 2.0 * n * n * n / product_s / 1e12;
+  if (copy_s > 0) r.gbytes_s = 2.0 * bytes / copy_s / 1e9;
+  return r;
+}
+
+}  // namespace troupe::bench

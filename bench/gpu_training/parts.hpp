@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gpu/cuda/machine.hpp"
+#include "gpu/stage_device.hpp"
+
+// What bench_gpu_training has in common, and its parts. Each part prints tables and gives the same
+// as JSON; what it cannot do here it says in a sentence, and "why" has it.
+
+namespace troupe::bench {
+
+struct options {
+  std::vector<std::string> models;  // empty: all
+  std::uint32_t rows = 0;           // 0: each model's own
+  int rounds = 5, steps = 10;
+  bool peer = true;  // PyTorch, too
+};
+
+/// GPT-2 in the sizes that are measured: 1,024 tokens, 50,257 words, a tied head.
+struct size {
+  const char* name;
+  std::uint32_t hidden, layers, heads, rows;
+  std::vector<std::uint32_t> batches;  // for memory
+};
+std::vector<size> sizes_of(const options& o);
+gpu::stage_spec spec_of(const size& s, std::uint32_t rows);
+
+/// Tokens and targets, the same each time.
+std::vector<payload> random_batch(const gpu::stage_spec& s);
+
+/// `steps` steps of one micro-batch and its update, two of which are under way at any time.
+/// Seconds, and the last one's loss; or why it could not go on.
+struct trained {
+  double seconds = 0, loss = 0;
+};
+expected<trained> train(gpu::stage_device& d, const std::vector<payload>& batch, int steps);
+
+/// The GPU, opened once for the whole run; or why there is none. Its memory before anything else.
+struct opened_gpu {
+  std::shared_ptr<gpu::cuda::machine> machine;
+  std::string why;
+};
+const opened_gpu& the_gpu();
+
+/// What the catalogue says of a GPU with that name and memory; nothing if it has none like it.
+struct catalogue_entry {
+  std::string name;
+  double tflops = 0, gbytes_s = 0;
+};
+std::optional<catalogue_entry> catalogue_of(const std::string& device, double memory_bytes);
+
+/// Runs pytorch.py with these arguments. Its JSON; {"why": ...} if it gave none.
+nlohmann::json pytorch(const std::string& arguments, int seconds);
+/// LAYERS HIDDEN HEADS SEQUENCE ROWS VOCABULARY of pytorch.py.
+std::string pytorch_shape(const gpu::stage_spec& s, std::uint64_t vocabulary);
+
+/// What the GPU reaches in products, and in copies within its memory; measured once.
+struct reached {
+  double tflops = 0, gbytes_s = 0;
+};
+reached measured_peaks(gpu::cuda::machine& m);
+
+nlohmann::json measure_speed(const options& o);
+nlohmann::json measure_kernels(const options& o);
+nlohmann::json measure_memory(const options& o);
+nlohmann::json measure_losses(const options& o);
+
+}  // namespace troupe::bench
