@@ -12,7 +12,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -109,37 +108,45 @@ struct both {
   std::vector<double> real_ms, virtual_ms, percent, own_percent, foreign;
 };
 
-/// One schedule, really and virtually, from a profile measured just before: the machine's own speed
-/// may change from minute to minute. Both are planned from that profile. Again if others were busy.
-void one_pair(const place& in, const std::string& job, const std::string& schedule, both& r) {
-  const auto profile = (in.at / "profile.json").string();
+/// One schedule, `rounds` times really and virtually. Each run is planned from, and compared with,
+/// the times of the run just before it, and is the next one's profile: the machine's own speed
+/// changes from minute to minute, and a step up in one round is a step down in another. A run in
+/// which others were busy is done again.
+both chain(const place& in, const std::string& job, const std::string& schedule, int rounds) {
   const auto how = fmt::format("'{}' --schedule {}", job, schedule);
-  for (int tries = 1;; ++tries) {
-    const others foreign;
-    std::ofstream{profile} << trained(in, how + " --world local");
-    const auto real = trained(in, fmt::format("{} --profile '{}' --world local", how, profile));
-    const double percent = foreign.percent();
-    if (percent > most_foreign_percent && tries < most_tries) continue;
-    const auto played_ms = [&](const std::string& times) {
-      return iteration_ms(
-          trained(in, fmt::format("{} --profile '{}' --world virtual --cluster '{}'", how, times,
-                                  TROUPE_BENCH_CLUSTER)));
-    };
-    const auto own = (in.at / "own.json").string();
-    std::ofstream{own} << real;
+  const auto keep = [&](const char* name, const json& run) {
+    const auto path = (in.at / name).string();
+    std::ofstream{path} << run;
+    return path;
+  };
+  const auto really = [&](const std::string& more, double& percent) {
+    for (int tries = 1;; ++tries) {
+      const others foreign;
+      auto run = trained(in, how + more + " --world local");
+      percent = foreign.percent();
+      if (percent <= most_foreign_percent || tries == most_tries) return run;
+    }
+  };
+  const auto played_ms = [&](const std::string& times) {
+    return iteration_ms(trained(in, fmt::format("{} --profile '{}' --world virtual --cluster '{}'",
+                                                how, times, TROUPE_BENCH_CLUSTER)));
+  };
+  both r;
+  double percent = 0;
+  auto before = keep("before.json", really("", percent));
+  for (int i = 0; i < rounds; ++i) {
+    const auto real = really(fmt::format(" --profile '{}'", before), percent);
     r.real_ms.push_back(iteration_ms(real));
-    r.virtual_ms.push_back(played_ms(profile));
+    r.virtual_ms.push_back(played_ms(before));
     r.percent.push_back(100 * (r.virtual_ms.back() / r.real_ms.back() - 1));
-    r.own_percent.push_back(100 * (played_ms(own) / r.real_ms.back() - 1));
+    before = keep("before.json", real);
+    r.own_percent.push_back(100 * (played_ms(before) / r.real_ms.back() - 1));
     r.foreign.push_back(percent);
-    return;
   }
+  return r;
 }
 
 bool agrees(const place& in, const std::string& job, int rounds) {
-  std::map<std::string, both> results;
-  for (int i = 0; i < rounds; ++i)
-    for (const auto& s : schedules) one_pair(in, job, s, results[s]);
   fmt::print(
       "{}, median of {} rounds:\n\n"
       "| schedule | real ms | virtual ms | difference | of the rounds | by its own times | of the "
@@ -147,7 +154,7 @@ bool agrees(const place& in, const std::string& job, int rounds) {
       fs::path{job}.filename().string(), rounds);
   bool all = true;
   for (const auto& s : schedules) {
-    const auto& r = results[s];
+    const auto r = chain(in, job, s, rounds);
     const double percent = median(r.percent);
     all = all && std::abs(percent) <= most_percent;
     const auto [low, high] = std::minmax_element(r.percent.begin(), r.percent.end());
@@ -166,7 +173,7 @@ bool agrees(const place& in, const std::string& job, int rounds) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int rounds = argc > 1 ? std::max(1, std::atoi(argv[1])) : 3;
+  const int rounds = argc > 1 ? std::max(1, std::atoi(argv[1])) : 9;
   std::vector<std::string> jobs;
   for (int i = 2; i < argc; ++i) jobs.push_back(fs::absolute(argv[i]).string());
   if (jobs.empty())

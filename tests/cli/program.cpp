@@ -54,20 +54,4 @@ std::string shipped(const std::string& name) {
   return std::string{TROUPE_SOURCE_DIR} + "/configs/" + name;
 }
 
-scratch::scratch() {
-  std::string name = (fs::temp_directory_path() / "troupe-test-XXXXXX").string();
-  if (!mkdtemp(name.data())) throw std::runtime_error{"mkdtemp"};
-  path_ = name;
-}
-
-scratch::~scratch() {
-  std::error_code ignored;
-  fs::remove_all(path_, ignored);
-}
-
-std::string scratch::write(const std::string& name, const std::string& text) const {
-  std::ofstream{path_ / name, std::ios::binary} << text;
-  return path(name);
-}
-
 }  // namespace troupe::test

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "harness/scratch.hpp"
+
 namespace troupe::test {
 
 /// What a run of the program came to.
@@ -21,21 +23,5 @@ result troupe(const std::vector<std::string>& arguments,
 
 /// A file that is shipped under configs/.
 std::string shipped(const std::string& name);
-
-/// A directory for one test, gone with it.
-class scratch {
- public:
-  scratch();
-  ~scratch();
-  scratch(const scratch&) = delete;
-  scratch& operator=(const scratch&) = delete;
-
-  /// Writes a file there and returns its path.
-  std::string write(const std::string& name, const std::string& text) const;
-  std::string path(const std::string& name = {}) const { return (path_ / name).string(); }
-
- private:
-  std::filesystem::path path_;
-};
 
 }  // namespace troupe::test

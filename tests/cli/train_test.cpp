@@ -1,10 +1,7 @@
 #include <catch2/catch.hpp>
-#include <filesystem>
-#include <fstream>
 
 #include "cli/program.hpp"
 
-namespace fs = std::filesystem;
 using namespace troupe::test;
 using nlohmann::json;
 
@@ -59,11 +56,10 @@ TEST_CASE("virtual time plays what a real run measured, and sends the same bytes
     CHECK(real["stages"][0][key] > 0);
   }
   CHECK(real["lower_bound"] > 0);
-  const auto file = fs::temp_directory_path() / "troupe-train-test-profile.json";
-  std::ofstream{file} << real;
+  const scratch dir;
+  const auto file = dir.write("profile.json", real.dump());
   const auto simulated = trained({job, "--iterations", "4", "--schedule", "best", "--cluster",
-                                  shipped("clusters/laptop.yaml"), "--profile", file.string()});
-  fs::remove(file);
+                                  shipped("clusters/laptop.yaml"), "--profile", file});
   CHECK(simulated["wan_bytes"] == real["wan_bytes"]);
   CHECK(simulated["stages"][0]["backward_s"].get<double>() ==
         Approx(real["stages"][0]["backward_s"].get<double>()).epsilon(1e-6));

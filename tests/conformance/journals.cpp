@@ -32,7 +32,7 @@ class in_file final : public store {
   }
 
  private:
-  temporary_directory dir_;
+  scratch dir_;
 };
 
 std::unique_ptr<store> any_store() {

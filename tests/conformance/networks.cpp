@@ -74,7 +74,7 @@ class zeromq final : public network {
   }
 
   bool ipc_;
-  test::temporary_directory dir_;
+  test::scratch dir_;
   std::map<address, std::string> endpoints_;
   std::map<address, std::uint64_t> incarnations_;
 };

@@ -5,8 +5,8 @@
 using namespace troupe;
 using namespace troupe::runtime;
 using namespace troupe::runtime::conformance;
-using test::number_of;
-using test::numbered;
+using runtime::test::number_of;
+using runtime::test::numbered;
 
 namespace {
 

@@ -1,9 +1,6 @@
 #include "harness/gateway_pair.hpp"
 
-#include <stdlib.h>
-
 #include <algorithm>
-#include <filesystem>
 #include <stdexcept>
 #include <utility>
 
@@ -40,10 +37,6 @@ std::shared_ptr<cluster> two_datacenters(const wan_link& w) {
 
 gateway_pair::gateway_pair(gateway_pair_options options)
     : o_{std::move(options)}, cluster_{two_datacenters(o_.wan)} {
-  // A path, unlike a port, is the same in every network.
-  auto name = (std::filesystem::temp_directory_path() / "troupe-XXXXXX").string();
-  if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error{"no temporary directory"};
-  directory_ = name;
   controller_ = open(controller_address, "", {});
   controller_->listen([net = controller_.get()](const frame& f) { net->handled(f); });
   open_gateway(0, {});
@@ -69,8 +62,6 @@ gateway_pair::gateway_pair(gateway_pair_options options)
 gateway_pair::~gateway_pair() {
   for (auto& a : actors_) caf::anon_send_exit(a, caf::exit_reason::kill);
   nodes_ = {};
-  std::error_code ignored;
-  std::filesystem::remove_all(directory_, ignored);
 }
 
 void gateway_pair::inside(std::uint32_t side, const std::function<void()>& what) const {
@@ -83,7 +74,7 @@ std::shared_ptr<zeromq_transport> gateway_pair::open(address a, const std::strin
   o.name = host_name(*cluster_, a);
   o.cluster = *cluster_;
   o.incarnation = 1;
-  if (a == controller_address) o.listen = "ipc://" + directory_ + "/controller";
+  if (a == controller_address) o.listen = "ipc://" + (directory_ / "controller");
   if (is_gateway(*cluster_, a)) o.listen = o_.listen[a - gateway_address(0)];
   o.upstream = upstream;
   o.links = std::move(links);

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/scratch.hpp"
 #include "messages/cluster.hpp"
 #include "messages/frame.hpp"
 #include "messages/stage.hpp"
@@ -58,7 +59,8 @@ class gateway_pair {
   gateway_pair_options o_;
   runtime::stopwatch clock_;
   std::shared_ptr<cluster> cluster_;
-  std::string directory_;  // of the controller's socket
+  // Of the controller's socket: a path, unlike a port, is the same in every network.
+  test::scratch directory_;
   caf::actor_system_config config_;
   caf::actor_system system_{config_};
   std::vector<caf::actor> actors_;

@@ -47,7 +47,7 @@ constexpr address dc1 = 1;
 }  // namespace
 
 TEST_CASE("Keys are made once for every host, and a secret is its owner's alone") {
-  temporary_directory dir;
+  scratch dir;
   const auto names = key_names(two_datacenters());
   REQUIRE(names == std::vector<std::string>{"controller", "client", "dc1/gateway", "dc2/gateway",
                                             "a-0", "a-1", "b-0"});
@@ -69,7 +69,7 @@ TEST_CASE("Keys are made once for every host, and a secret is its owner's alone"
 }
 
 TEST_CASE("Bad names and bad key files are refused with the reason") {
-  temporary_directory dir;
+  scratch dir;
   for (const auto* name : {"", "/etc/x", "../x", "a/../../x", "a b"})
     REQUIRE(make_keys(dir.path(), {name}).error().code == reason::kind::invalid);
   REQUIRE(make_keys(dir.path(), {"controller", "a-0"}));
@@ -82,7 +82,7 @@ TEST_CASE("Bad names and bad key files are refused with the reason") {
 }
 
 TEST_CASE("Hosts with listed keys talk over an encrypted connection") {
-  temporary_directory dir;
+  scratch dir;
   REQUIRE(make_keys(dir.path(), key_names(two_datacenters())));
   auto o = options("controller", dir.path());
   o.listen = "tcp://127.0.0.1:*";
@@ -100,7 +100,7 @@ TEST_CASE("Hosts with listed keys talk over an encrypted connection") {
 }
 
 TEST_CASE("A peer whose key is not in the list is refused and logged with its address") {
-  temporary_directory ours, theirs;
+  scratch ours, theirs;
   const auto names = key_names(two_datacenters());
   REQUIRE(make_keys(ours.path(), names));
   REQUIRE(make_keys(theirs.path(), names));
@@ -131,7 +131,7 @@ TEST_CASE("A peer whose key is not in the list is refused and logged with its ad
 }
 
 TEST_CASE("A host with another host's key is refused by name") {
-  temporary_directory dir;
+  scratch dir;
   REQUIRE(make_keys(dir.path(), key_names(two_datacenters())));
   std::filesystem::copy_file(dir / "dc2/gateway.key", dir / "dc1/gateway.key",
                              std::filesystem::copy_options::overwrite_existing);
@@ -150,7 +150,7 @@ TEST_CASE("A host with another host's key is refused by name") {
 }
 
 TEST_CASE("A peer without any key does not get in, and a wrong server is not believed") {
-  temporary_directory ours, theirs;
+  scratch ours, theirs;
   const auto names = key_names(two_datacenters());
   REQUIRE(make_keys(ours.path(), names));
   REQUIRE(make_keys(theirs.path(), names));

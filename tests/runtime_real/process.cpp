@@ -56,7 +56,7 @@ pid_t written_pid(const std::string& path) {
 TEST_CASE(
     "A program runs where it should, with the environment it was given, and its output is in the "
     "file") {
-  temporary_directory dir;
+  scratch dir;
   auto o = shell("echo \"$COLOUR in $(pwd)\"; echo to-error >&2; exit 7");
   o.environment = {{"COLOUR", "green"}};
   o.directory = dir.path();
@@ -75,7 +75,7 @@ TEST_CASE("The exit status of a program that a signal ends is 128 and the signal
 }
 
 TEST_CASE("A program that ignores SIGTERM is ended by SIGKILL") {
-  temporary_directory dir;
+  scratch dir;
   auto o = shell("trap '' TERM; echo $$ > " + dir / "pid" + "; while :; do sleep 1000; done");
   auto p = must_start(o);
   written_pid(dir / "pid");
@@ -101,7 +101,7 @@ TEST_CASE("What cannot be started is refused with the reason") {
 }
 
 TEST_CASE("A grandchild that outlives its parent is killed with the group, in it or not") {
-  temporary_directory dir;
+  scratch dir;
   const std::string with = GENERATE("", "setsid ");
   auto p = must_start(shell(with + "sh -c 'echo $$ > " + dir / "pid" +
                             "; exec sleep 1000' & until [ -s " + dir / "pid" +
@@ -112,7 +112,7 @@ TEST_CASE("A grandchild that outlives its parent is killed with the group, in it
 }
 
 TEST_CASE("A running program's group is on record, and an ended one's is not") {
-  temporary_directory dir;
+  scratch dir;
   process_options o{.command = {"sleep", "1000"}, .records = dir / "groups"};
   auto p = must_start(o);
   const auto file = dir / "groups/" + std::to_string(p->id()) + ".group";
@@ -126,7 +126,7 @@ TEST_CASE("What a killed incarnation left is killed by the next one") {
   WARN("skipped: this sanitizer allows no threads after a fork");
   return;
 #endif
-  temporary_directory dir;
+  scratch dir;
   const auto node = ::fork();
   REQUIRE(node >= 0);
   if (node == 0) {
@@ -148,7 +148,7 @@ TEST_CASE("What a killed incarnation left is killed by the next one") {
 }
 
 TEST_CASE("A process that only has an old group's number is left alone") {
-  temporary_directory dir;
+  scratch dir;
   auto innocent = must_start({.command = {"sleep", "1000"}});
   auto g = describe_group(innocent->id(), fresh_group_token());
   REQUIRE(g);
@@ -165,7 +165,7 @@ TEST_CASE("A process that only has an old group's number is left alone") {
 }
 
 TEST_CASE("Records that make no sense are removed and harm nobody") {
-  temporary_directory dir;
+  scratch dir;
   std::ofstream{dir / "1.group"} << "1 0 boot token";
   std::ofstream{dir / "x.group"} << "what is this";
   std::ofstream{dir / "note.txt"} << "not a record";

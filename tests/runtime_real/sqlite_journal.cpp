@@ -52,7 +52,7 @@ void fill(const std::string& path, std::uint64_t entries, bool durable = true) {
 }  // namespace
 
 TEST_CASE("What was appended is there, in order, after the file is opened again") {
-  temporary_directory dir;
+  scratch dir;
   fill(dir / "journal", 100);
   fill(dir / "journal", 50);
   const auto found = all_of(*must_open_journal(dir / "journal"));
@@ -62,7 +62,7 @@ TEST_CASE("What was appended is there, in order, after the file is opened again"
 }
 
 TEST_CASE("A second controller on the same journal is refused in a sentence") {
-  temporary_directory dir;
+  scratch dir;
   const auto first = must_open_journal(dir / "journal");
   const auto second = sqlite_journal::open(dir / "journal");
   REQUIRE_FALSE(second);
@@ -72,7 +72,7 @@ TEST_CASE("A second controller on the same journal is refused in a sentence") {
 }
 
 TEST_CASE("SIGKILL loses no appended entry and gives the journal back") {
-  temporary_directory dir;
+  scratch dir;
   int ready[2];
   REQUIRE(::pipe(ready) == 0);
   const auto child = ::fork();
@@ -102,7 +102,7 @@ TEST_CASE("SIGKILL loses no appended entry and gives the journal back") {
 }
 
 TEST_CASE("A damaged, missing or exchanged row is refused with its number") {
-  temporary_directory dir;
+  scratch dir;
   const auto path = dir / "journal";
   const auto [sql, text] = GENERATE(table<std::string, std::string>(
       {{"UPDATE entries SET entry = zeroblob(length(entry)) WHERE sequence = 7",
@@ -121,7 +121,7 @@ TEST_CASE("A damaged, missing or exchanged row is refused with its number") {
 }
 
 TEST_CASE("A file that is no journal, and one of another version, are refused and left alone") {
-  temporary_directory dir;
+  scratch dir;
   const std::string text =
       "This is a text that somebody keeps, and not at all a database of any kind.\n";
   std::ofstream{dir / "text"} << text << text;
@@ -147,7 +147,7 @@ TEST_CASE("A file that is no journal, and one of another version, are refused an
 }
 
 TEST_CASE("A damaged page is an error with a reason, not an entry") {
-  temporary_directory dir;
+  scratch dir;
   const auto path = dir / "journal";
   fill(path, 2000, false);
   {
@@ -161,7 +161,7 @@ TEST_CASE("A damaged page is an error with a reason, not an entry") {
 }
 
 TEST_CASE("When the disk is full append says so, and goes on saying so") {
-  temporary_directory dir;
+  scratch dir;
   const auto path = dir / "journal";
   const auto child = ::fork();
   REQUIRE(child >= 0);

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <stdlib.h>
 #include <catch2/catch.hpp>
 
 #include <filesystem>
@@ -10,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/scratch.hpp"
 #include "messages/codec.hpp"
 #include "runtime/wait.hpp"
 #include "runtime/zeromq_transport.hpp"
@@ -20,26 +20,7 @@ namespace troupe::runtime::test {
 
 inline constexpr double long_s = 10;  // a limit, never a proof
 
-/// A directory that is gone afterwards.
-class temporary_directory {
- public:
-  temporary_directory() {
-    std::string name = (std::filesystem::temp_directory_path() / "troupe-XXXXXX").string();
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    path_ = name;
-  }
-  ~temporary_directory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  temporary_directory(const temporary_directory&) = delete;
-
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
+using troupe::test::scratch;
 
 inline bool eventually(const std::function<bool()>& so) {
   return wait_until(so, long_s);

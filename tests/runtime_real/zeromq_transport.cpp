@@ -102,7 +102,7 @@ TEST_CASE(
 }
 
 TEST_CASE("A controller that starts again is greeted again without anybody's help") {
-  temporary_directory dir;
+  scratch dir;
   auto o = controller_options();
   o.listen = "ipc://" + dir / "controller";
   auto gateway = must_open(host_options("dc1/gateway", o.listen));
@@ -291,7 +291,7 @@ TEST_CASE("A body is sent and received without a copy of its own") {
 TEST_CASE(
     "A connection is greeted as soon as it stands; the timer is only for greetings that were "
     "lost") {
-  temporary_directory dir;
+  scratch dir;
   auto c = controller_options();
   c.listen = "ipc://" + dir / "controller";
   auto o = host_options("dc1/gateway", c.listen);
