@@ -1,7 +1,11 @@
 #include "gpu/cpu/matrix.hpp"
 
+#ifdef TROUPE_EIGEN
+#include "gpu/cpu/products.hpp"
+#else
 #include <dnnl.h>
 #include <omp.h>
+#endif
 
 #ifdef __SSE2__
 #include <immintrin.h>
@@ -18,12 +22,37 @@ T value(const matrix<const T>& m, std::size_t row, std::size_t column) {
 
 }  // namespace
 
+#ifdef TROUPE_EIGEN
+
+namespace {
+
+product_function* best_product() {
+#ifdef TROUPE_X86
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+    return avx512_product;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return avx2_product;
+#endif
+  return plain_product;
+}
+
+}  // namespace
+
+void multiply(matrix<const float> a, matrix<const float> b, matrix<float> c, into how) {
+  static product_function* const best = best_product();
+  best(a, b, c, how);
+}
+
+#else
+
 void multiply(matrix<const float> a, matrix<const float> b, matrix<float> c, into how) {
   const auto size = [](std::size_t n) { return static_cast<dnnl_dim_t>(n); };
   dnnl_sgemm(a.turned ? 'T' : 'N', b.turned ? 'T' : 'N', size(c.rows), size(c.columns),
              size(a.columns), 1.0f, a.at, size(a.stride), b.at, size(b.stride),
              how == into::add ? 1.0f : 0.0f, c.at, size(c.stride));
 }
+
+#endif
 
 void multiply(matrix<const double> a, matrix<const double> b, matrix<double> c, into how) {
   for (std::size_t i = 0; i < c.rows; ++i)
@@ -36,7 +65,9 @@ void multiply(matrix<const double> a, matrix<const double> b, matrix<double> c, 
 }
 
 void prepare_thread() {
+#ifndef TROUPE_EIGEN
   omp_set_num_threads(1);
+#endif
 #ifdef __SSE2__
   _mm_setcsr(_mm_getcsr() | 0x8040);  // flush results to zero, read denormals as zero
 #endif
