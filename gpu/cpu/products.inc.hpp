@@ -1,3 +1,5 @@
+#pragma once
+
 // Eigen's product under the name TROUPE_PRODUCT. Each source that includes this has other options
 // of the compiler: Eigen's functions must have names of their own in each, or the linker would take
 // one source's for all, and a processor meet instructions that it does not know. So its namespace
