@@ -14,8 +14,8 @@ namespace {
 gpu::stage_spec spec_of(const stage_setup& s) {
   gpu::stage_spec spec;
   spec.model = s.model;
-  spec.first_layer = s.first_layer;
-  spec.layers = s.layers;
+  spec.first_sublayer = s.first_sublayer;
+  spec.sublayers = s.sublayers;
   spec.embeds = s.name.stage == 0;
   spec.predicts = s.name.stage + 1 == s.stages;
   spec.rows = s.rows;

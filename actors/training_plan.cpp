@@ -58,7 +58,7 @@ class maker {
 
   stage_costs costs_of(std::uint32_t stage) const {
     const auto& gpu = c_.gpu_of(node_of_stage(0, stage));
-    auto k = planners::costs_of_stage(job_, planners::device_of(job_, gpu), stage, layout_.stages,
+    auto k = planners::costs_of_stage(job_, planners::device_of(job_, gpu), layout_.parts, stage,
                                       batches_.rows);
     if (job_.slots) k.activation_bytes = slot_bytes;
     return k;
@@ -108,8 +108,8 @@ class maker {
         x.model = job_.model;
         x.how = *job_.train;
         x.how.costs.clear();  // the stage's own are in x.costs
-        x.first_layer = layout_.first_layer[s];
-        x.layers = layout_.layers[s];
+        x.first_sublayer = layout_.parts[s].first;
+        x.sublayers = layout_.parts[s].count;
         x.stages = stages;
         x.pipelines = layout_.pipelines;
         x.microbatches = batches_.microbatches;

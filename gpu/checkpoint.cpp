@@ -68,7 +68,11 @@ fs::path checkpoint_directory(const fs::path& root, std::uint64_t iteration) {
 }
 
 std::string stage_file(const stage_spec& s) {
-  return fmt::format("layers-{:05}-{:05}.safetensors", s.first_layer, s.first_layer + s.layers);
+  const auto layer = [](std::uint32_t sublayer) {
+    return fmt::format("{:05}{}", sublayer / 2, sublayer % 2 == 0 ? "" : ".5");
+  };
+  return fmt::format("layers-{}-{}.safetensors", layer(s.first_sublayer),
+                     layer(s.first_sublayer + s.sublayers));
 }
 
 reason save_stage(const fs::path& directory, const stage_spec& s, std::uint64_t iteration,

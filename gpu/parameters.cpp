@@ -65,6 +65,13 @@ std::vector<std::uint64_t> parameter::shape() const {
   return {rows, columns};
 }
 
+sublayer_names names_of(std::uint32_t i) {
+  const auto h = fmt::format("h.{}.", i / 2);
+  if (sublayer_kind(i) == sublayer::attention)
+    return {h + "ln_1", h + "attn.c_attn", h + "attn.c_proj"};
+  return {h + "ln_2", h + "mlp.c_fc", h + "mlp.c_proj"};
+}
+
 std::vector<parameter> parameters_of(const stage_spec& s) {
   const auto& m = s.model;
   const std::uint64_t c = m.hidden, inner = inner_width(m);
@@ -75,14 +82,12 @@ std::vector<parameter> parameters_of(const stage_spec& s) {
     if (!m.tied_head) l.matrix("wte.weight", m.vocabulary, c, usual);
     l.matrix("wpe.weight", m.sequence, c, usual);
   }
-  for (auto i = s.first_layer; i < s.first_layer + s.layers; ++i) {
-    const auto h = fmt::format("h.{}.", i);
-    l.layer_norm(h + "ln_1", c);
-    l.linear(h + "attn.c_attn", c, 3 * c, usual);
-    l.linear(h + "attn.c_proj", c, c, residual);
-    l.layer_norm(h + "ln_2", c);
-    l.linear(h + "mlp.c_fc", c, inner, usual);
-    l.linear(h + "mlp.c_proj", inner, c, residual);
+  for (auto i = s.first_sublayer; i < s.first_sublayer + s.sublayers; ++i) {
+    const auto names = names_of(i);
+    const bool attention = sublayer_kind(i) == sublayer::attention;
+    l.layer_norm(names.norm, c);
+    l.linear(names.wide, c, attention ? 3 * c : inner, usual);
+    l.linear(names.back, attention ? c : inner, c, residual);
   }
   if (s.predicts) {
     l.layer_norm("ln_f", c);
@@ -95,7 +100,7 @@ std::vector<parameter> parameters_of(const stage_spec& s) {
 std::vector<parameter> parameters_of(const troupe::model& m) {
   stage_spec whole;
   whole.model = m;
-  whole.layers = m.layers;
+  whole.sublayers = 2 * m.layers;
   whole.embeds = whole.predicts = true;
   return parameters_of(whole);
 }
@@ -129,15 +134,16 @@ reason check(const stage_spec& s) {
   if (m.hidden % m.heads != 0)
     return no(fmt::format("{} heads do not divide a hidden size of {}", m.heads, m.hidden));
   if (s.rows == 0) return no("a micro-batch needs at least one sequence");
-  if (s.first_layer > m.layers || s.layers > m.layers - s.first_layer)
-    return no(fmt::format("layers {} to {} are asked for, but the model has {}", s.first_layer,
-                          1ull * s.first_layer + s.layers, m.layers));
-  if (s.embeds && s.first_layer != 0)
-    return no(fmt::format("the stage that embeds begins with layer 0, not {}", s.first_layer));
-  if (s.predicts && s.first_layer + s.layers != m.layers)
-    return no(fmt::format("the stage that predicts ends with layer {}, not {}", m.layers,
-                          s.first_layer + s.layers));
-  if (s.layers == 0 && !s.embeds && !s.predicts) return no("a stage without layers has no work");
+  const auto first = 1ull * s.first_sublayer, end = first + s.sublayers, all = 2ull * m.layers;
+  if (end > all)
+    return no(fmt::format("sublayers {} to {} are asked for, but the model has {}, two a layer",
+                          first, end, all));
+  if (s.embeds && first != 0)
+    return no(fmt::format("the stage that embeds begins with sublayer 0, not {}", first));
+  if (s.predicts && end != all)
+    return no(fmt::format("the stage that predicts ends with sublayer {}, not {}", all, end));
+  if (s.sublayers == 0 && !s.embeds && !s.predicts)
+    return no("a stage without sublayers has no work");
   return {};
 }
 
@@ -149,9 +155,12 @@ stage_size size_of(const stage_spec& s) {
   const auto tokens = tokens_of(s);
   size.activation_bytes = tokens * m.hidden * sizeof(float);
   const double t = static_cast<double>(tokens), c = m.hidden;
-  const double block = 2 * t * c * (4 * c + 2 * static_cast<double>(inner_width(m))) +
-                       4 * t * m.sequence * c;  // weights, and attention without its mask
-  size.forward_flops = s.layers * block + (s.predicts ? 2 * t * c * m.vocabulary : 0);
+  // Weights, and attention without its mask.
+  const double attention = 8 * t * c * c + 4 * t * m.sequence * c;
+  const double mlp = 4 * t * c * static_cast<double>(inner_width(m));
+  for (auto i = s.first_sublayer; i < s.first_sublayer + s.sublayers; ++i)
+    size.forward_flops += sublayer_kind(i) == sublayer::attention ? attention : mlp;
+  if (s.predicts) size.forward_flops += 2 * t * c * m.vocabulary;
   return size;
 }
 

@@ -26,8 +26,8 @@ struct parameter {
 };
 
 /// The stage's parameters in the order in which they lie one behind another in what a device gives
-/// and takes: token embedding, position embedding, blocks, final layer norm, head. A tied embedding
-/// is last, and lies apart.
+/// and takes: token embedding, position embedding, sublayers, final layer norm, head. A tied
+/// embedding is last, and lies apart.
 std::vector<parameter> parameters_of(const stage_spec& s);
 
 /// The same of a whole model.
@@ -38,6 +38,17 @@ void initialise(const parameter& p, std::uint64_t seed, std::span<float> values)
 
 /// Why no device could be this stage; a reason with empty text: it could.
 reason check(const stage_spec& s);
+
+enum class sublayer : std::uint8_t { attention, mlp };
+inline sublayer sublayer_kind(std::uint32_t i) {
+  return i % 2 == 0 ? sublayer::attention : sublayer::mlp;
+}
+/// What a sublayer's parameters are called, less ".weight" and ".bias": its norm, the product that
+/// widens, the product that comes back to the hidden size.
+struct sublayer_names {
+  std::string norm, wide, back;
+};
+sublayer_names names_of(std::uint32_t i);
 
 /// Width of the MLP.
 inline std::uint64_t inner_width(const troupe::model& m) {

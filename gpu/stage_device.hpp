@@ -17,9 +17,11 @@ namespace troupe::gpu {
 
 /// Which part of the model a stage owns, and how it learns.
 struct stage_spec {
-  troupe::model model;            // GPT-2's layout
-  std::uint32_t first_layer = 0;  // transformer blocks [first_layer, first_layer + layers)
-  std::uint32_t layers = 0;
+  troupe::model model;  // GPT-2's layout
+  // Sublayers [first_sublayer, first_sublayer + sublayers): 2i is the attention of layer i, 2i + 1
+  // its MLP, each with the norm before it and the residual sum behind it.
+  std::uint32_t first_sublayer = 0;
+  std::uint32_t sublayers = 0;
   bool embeds = false;     // the first stage: token and position embeddings
   bool predicts = false;   // the last: final layer norm, head and loss
   std::uint32_t rows = 1;  // sequences a micro-batch
@@ -90,7 +92,7 @@ struct stage_size {
 stage_size size_of(const stage_spec& s);
 
 /// fp32, one thread. Refuses a model that is not GPT-2's layout (family gpt), heads that do not
-/// divide, more layers than there are.
+/// divide, more sublayers than there are.
 expected<std::unique_ptr<stage_device>> make_cpu_device(const stage_spec& s);
 
 /// 16-bit factors and 32-bit sums, weights and activations, on the GPU with this number. Refuses

@@ -110,7 +110,7 @@ struct stage_setup {
   std::string backend;                 // sim, cpu, cuda
   troupe::model model;
   training how;
-  std::uint32_t first_layer = 0, layers = 0;
+  std::uint32_t first_sublayer = 0, sublayers = 0;  // attention, then MLP: two a layer
   std::uint32_t stages = 1, pipelines = 1, microbatches = 1;
   std::uint32_t rows = 1;             // sequences a micro-batch
   std::vector<stage_step> order;      // of one iteration
@@ -125,7 +125,7 @@ struct stage_setup {
   static constexpr auto fields() {
     using t = stage_setup;
     return std::tuple{&t::name,     &t::incarnation, &t::devices,         &t::backend,
-                      &t::model,    &t::how,         &t::first_layer,     &t::layers,
+                      &t::model,    &t::how,         &t::first_sublayer,  &t::sublayers,
                       &t::stages,   &t::pipelines,   &t::microbatches,    &t::rows,
                       &t::order,    &t::neighbours,  &t::peers,           &t::forward,
                       &t::backward, &t::tied,        &t::first_iteration, &t::iterations,

@@ -115,7 +115,7 @@ void all_placements(const selection_table& t, const job_spec& job, bool as_wishe
   const auto gpus = t.total_gpus();
   const auto wish = job.pipeline;
   const bool exact_depth = wish.stages && (as_wished || job.slots);
-  const auto deepest = std::min(wish.stages ? wish.stages : t.most_stages(), gpus);
+  const auto deepest = std::min({wish.stages ? wish.stages : gpus, t.most_stages(), gpus});
   for (std::uint32_t p = exact_depth ? wish.stages : 1; p <= deepest; ++p) {
     const auto c = std::ceil(t.communication_to_compute(p) - 1e-9);
     for (std::uint32_t cell = 1; cell == 1 || cell <= c; ++cell) {
@@ -188,6 +188,9 @@ std::vector<order_outcome> what_if_orders(const cluster& c, const idle_index& id
 expected<selection> select_placement(const cluster& c, const idle_index& idle, const job_spec& job,
                                      bool as_wished) {
   constexpr std::size_t most_datacenters = 4;
+  if (!job.slots && as_wished)
+    if (auto ok = can_split(job.model, job.pipeline.stages); !ok)
+      return tl::unexpected<reason>(ok.error());
   std::vector<placement> all;
   for (const double speed : speeds_of(c, idle, job)) {
     const selection_table first{c, idle, job, speed, {}};

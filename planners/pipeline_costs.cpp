@@ -4,59 +4,10 @@
 #include <cmath>
 
 #include "planners/cost_model.hpp"
-#include "planners/model_shape.hpp"
 
 namespace troupe::planners {
 
 namespace {
-
-/// What a range of a model's layers is made of, for one sequence.
-struct part {
-  double flops = 0, parameters = 0;
-  double activation_bytes = 0;  // kept from its forward to its backward
-  double output_bytes = 0;
-};
-
-/// Embedding and head: the first stage has the one, the last the other, and a tied one twice.
-part ends_of(const model& m, bool first, bool last) {
-  auto none = m;
-  none.layers = 0;
-  const auto ends = shape_of(none);
-  const double table = (double{1} * m.vocabulary + (first ? m.sequence : 0)) * m.hidden;
-  part p;
-  if (last) p.flops = ends.forward_flops;
-  if (first || last) p.parameters = table;
-  if (first && last) p.parameters = ends.parameters;
-  return p;
-}
-
-part part_of(const model& m, std::uint32_t stage, std::uint32_t stages) {
-  const auto layers = layers_of_stages(m, stages);
-  part p;
-  if (!m.operators.empty()) {
-    std::uint32_t first = 0;
-    for (std::uint32_t s = 0; s < stage; ++s) first += layers[s];
-    for (std::uint32_t i = first; i < first + layers[stage]; ++i) {
-      const auto& op = m.operators[i];
-      p.flops += op.flops;
-      p.parameters += op.parameters;
-      p.activation_bytes += op.output_bytes;
-      p.output_bytes = op.output_bytes;
-    }
-    return p;
-  }
-  p = ends_of(m, stage == 0, stage + 1 == stages);
-  auto one = m, none = m;
-  one.layers = 1;
-  none.layers = 0;
-  const auto with = shape_of(one), without = shape_of(none);
-  const double l = layers[stage], s = m.sequence, h = m.hidden, a = m.heads;
-  p.flops += l * (with.forward_flops - without.forward_flops);
-  p.parameters += l * (with.parameters - without.parameters);
-  p.activation_bytes = l * s * h * (34 + 5 * a * s / h);
-  p.output_bytes = with.boundary_bytes;
-  return p;
-}
 
 double flops_s(const gpu_type& gpu) {
   return (gpu.fp16_tflops > 0 ? gpu.fp16_tflops : gpu.fp32_tflops) * 1e12 * gpu.efficiency;
@@ -89,13 +40,15 @@ gpu_type device_of(const job_spec& job, const gpu_type& gpu) {
   return core;
 }
 
-stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu, std::uint32_t stage,
-                           std::uint32_t stages, std::uint32_t rows) {
+stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu,
+                           const std::vector<stage_part>& parts, std::uint32_t stage,
+                           std::uint32_t rows) {
+  const auto stages = parts.size();
   const bool last = stage + 1 == stages;
   if (job.slots) return {job.slots->forward, last ? 0 : job.slots->recompute, job.slots->backward};
   if (job.train && job.train->costs.size() == stages) return job.train->costs[stage];
   const cost_constants k;
-  const auto p = part_of(job.model, stage, stages);
+  const auto& p = parts[stage];
   stage_costs c;
   c.forward_s = rows * p.flops / flops_s(gpu);
   c.recompute_s = last ? 0 : c.forward_s;
@@ -114,15 +67,11 @@ stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu, std::uint32
   return c;
 }
 
-double bytes_of_stage(const job_spec& job, std::uint32_t stages, std::uint32_t rows,
+double bytes_of_stage(const std::vector<stage_part>& parts, std::uint32_t rows,
                       std::uint32_t held) {
-  if (job.slots) return 0;
   double most = 0;
-  const auto middle = stages / 2;
-  for (const auto stage : {0u, middle, stages - 1}) {
-    const auto p = part_of(job.model, stage, stages);
+  for (const auto& p : parts)
     most = std::max(most, 20 * p.parameters + rows * (p.activation_bytes + held * p.output_bytes));
-  }
   return most;
 }
 
@@ -173,7 +122,7 @@ pipeline_costs costs_of(const cluster& c, const job_spec& job, const pipeline_la
       const auto& at = layout.at(p, s);
       // Peers mostly have the same GPU.
       if (p > 0 && c.nodes[at.node].gpu == c.nodes[layout.at(p - 1, s).node].gpu) continue;
-      const auto x = costs_of_stage(job, device_of(job, c.gpu_of(at.node)), s, layout.stages, rows);
+      const auto x = costs_of_stage(job, device_of(job, c.gpu_of(at.node)), layout.parts, s, rows);
       out.forward = std::max(out.forward, x.forward_s);
       out.recompute = std::max(out.recompute, x.recompute_s);
       out.backward = std::max(out.backward, x.backward_s);

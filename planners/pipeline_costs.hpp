@@ -24,16 +24,16 @@ batch_split split_batch(const job_spec& job, std::uint32_t stages, std::uint32_t
 /// is a guess that measured times replace.
 gpu_type device_of(const job_spec& job, const gpu_type& gpu);
 
-/// Of one stage of a pipeline of `stages`, which has its share of layers_of_stages; the last one
-/// has the head besides and recomputes nothing. What was measured (train.costs), if it is of as
-/// many stages. Half precision travels; of device cpu, single.
-stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu, std::uint32_t stage,
-                           std::uint32_t stages, std::uint32_t rows);
+/// Of one stage of a pipeline that has these parts of the job's model; the last one recomputes
+/// nothing. What was measured (train.costs), if it is of as many stages. Half precision travels;
+/// between stages that really train, single.
+stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu,
+                           const std::vector<stage_part>& parts, std::uint32_t stage,
+                           std::uint32_t rows);
 
-/// Bytes that the largest of `stages` stages needs on its GPU: 20 a parameter (as MARP counts), the
+/// Bytes that the largest of the stages needs on its GPU: 20 a parameter (as MARP counts), the
 /// inputs of `held` micro-batches, and one micro-batch's activations. 0 for a study in slots.
-double bytes_of_stage(const job_spec& job, std::uint32_t stages, std::uint32_t rows,
-                      std::uint32_t held);
+double bytes_of_stage(const std::vector<stage_part>& parts, std::uint32_t rows, std::uint32_t held);
 
 /// Between two datacentres over so many connections of one pair of nodes; 0: as many as help. Where
 /// the cluster names no link, the cost model's.

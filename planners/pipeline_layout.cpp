@@ -38,12 +38,7 @@ expected<void> check(const cluster& c, const std::vector<lease_part>& parts, con
   for (const auto& part : parts)
     if (part.node >= c.nodes.size())
       return refuse(kind::unknown, fmt::format("there is no node number {}", part.node));
-  const auto& m = job.model;
-  const auto whole = m.operators.empty() ? m.layers : m.operators.size();
-  if (!job.slots && whole < stages)
-    return refuse(kind::infeasible,
-                  fmt::format("{} stages need as many layers; '{}' has {}", stages, m.name, whole));
-  return {};
+  return job.slots ? expected<void>{} : can_split(job.model, stages);
 }
 
 }  // namespace
@@ -54,14 +49,6 @@ std::uint32_t pipeline_layout::datacenter_of(std::uint32_t stage) const {
     stage -= stages_of_datacenter[i];
   }
   return datacenters.back();
-}
-
-std::vector<std::uint32_t> layers_of_stages(const model& m, std::uint32_t stages) {
-  const auto whole =
-      static_cast<std::uint32_t>(m.operators.empty() ? m.layers : m.operators.size());
-  std::vector<std::uint32_t> layers(stages, whole / stages);
-  for (std::uint32_t s = 0; s < whole % stages; ++s) ++layers[s];
-  return layers;
 }
 
 std::vector<std::uint32_t> partition(const std::vector<std::uint32_t>& gpus, std::uint32_t stages,
@@ -94,9 +81,7 @@ expected<pipeline_layout> lay_out_pipelines(const cluster& c, const std::vector<
   layout.stages = stages;
   layout.pipelines = pipelines;
   layout.places.resize(std::size_t{stages} * pipelines);
-  layout.layers = layers_of_stages(job.model, stages);
-  layout.first_layer.assign(stages, 0);
-  std::exclusive_scan(layout.layers.begin(), layout.layers.end(), layout.first_layer.begin(), 0u);
+  layout.parts = parts_of(job, stages);
   std::uint32_t first = 0;
   for (std::size_t i = 0; i < stocks.size(); ++i) {
     if (share[i] == 0) continue;

@@ -7,6 +7,7 @@
 #include "messages/job.hpp"
 #include "messages/plan.hpp"
 #include "messages/reason.hpp"
+#include "planners/stage_split.hpp"
 
 // Which GPU holds which stage of which pipeline (ATLAS, section 4.2): stages that follow each other
 // lie in one datacentre as far as they fit, and all peers of a stage always do, so that gradients
@@ -24,9 +25,9 @@ struct device_place {
 
 struct pipeline_layout {
   std::uint32_t stages = 1, pipelines = 1;
-  std::vector<device_place> places;                // pipeline * stages + stage
-  std::vector<std::uint32_t> first_layer, layers;  // by stage; of operators, where a model has them
-  std::vector<std::uint32_t> datacenters;          // that hold stages, in the pipeline's order
+  std::vector<device_place> places;                 // pipeline * stages + stage
+  std::vector<stage_part> parts;                    // of the model, by stage
+  std::vector<std::uint32_t> datacenters;           // that hold stages, in the pipeline's order
   std::vector<std::uint32_t> stages_of_datacenter;  // as many of them
 
   const device_place& at(std::uint32_t pipeline, std::uint32_t stage) const {
@@ -37,14 +38,10 @@ struct pipeline_layout {
   bool operator==(const pipeline_layout&) const = default;
 };
 
-/// A model's layers (or operators) over stages, the first stages one more where they do not divide:
-/// the last one has the head besides. A model without layers, a pipeline study: none each.
-std::vector<std::uint32_t> layers_of_stages(const model& m, std::uint32_t stages);
-
 /// Gives `stages` times `pipelines` of the lease's GPUs their places. Datacentres follow each other
 /// as the parts name them, and each takes as many stages as it has GPUs for, at most
-/// job.pipeline.stages_per_datacenter if they then suffice. Refuses fewer layers than stages, and
-/// GPUs that do not suffice.
+/// job.pipeline.stages_per_datacenter if they then suffice. Refuses more stages than
+/// the model has pieces, and GPUs that do not suffice.
 expected<pipeline_layout> lay_out_pipelines(const cluster& c, const std::vector<lease_part>& parts,
                                             const job_spec& job, std::uint32_t stages,
                                             std::uint32_t pipelines);

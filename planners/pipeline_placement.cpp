@@ -44,7 +44,7 @@ double memory_of(const job_spec& job, const selection& s, double headroom) {
   const auto& row = *s.chosen();
   const auto held = job.pipeline.most_held ? std::min(job.pipeline.most_held, row.microbatches)
                                            : row.microbatches;
-  return bytes_of_stage(job, s.stages, row.rows, held) * (1 + headroom);
+  return bytes_of_stage(parts_of(job, s.stages), row.rows, held) * (1 + headroom);
 }
 
 class pipelines_first : public policy {

@@ -93,8 +93,7 @@ std::uint32_t selection_table::total_gpus() const {
 
 std::uint32_t selection_table::most_stages() const {
   if (job_.slots) return job_.pipeline.stages;
-  const auto& m = job_.model;
-  return static_cast<std::uint32_t>(m.operators.empty() ? m.layers : m.operators.size());
+  return pieces_of(job_.model);
 }
 
 std::string_view selection_table::schedule() const {
@@ -120,9 +119,10 @@ const selection_table::work& selection_table::work_of(std::uint32_t stages,
   const auto [at, is_new] = works_.try_emplace(key);
   auto& w = at->second;
   if (!is_new) return w;
-  // The first stages have most layers, the last one the head.
-  for (const auto stage : {0u, stages / 2, stages - 1}) {
-    const auto x = costs_of_stage(job_, slowest_, stage, stages, split.rows);
+  auto& parts = parts_[stages];
+  if (parts.empty()) parts = parts_of(job_, stages);
+  for (std::uint32_t stage = 0; stage < stages; ++stage) {
+    const auto x = costs_of_stage(job_, slowest_, parts, stage, split.rows);
     w.slowest.forward_s = std::max(w.slowest.forward_s, x.forward_s);
     w.slowest.recompute_s = std::max(w.slowest.recompute_s, x.recompute_s);
     w.slowest.backward_s = std::max(w.slowest.backward_s, x.backward_s);
@@ -132,17 +132,15 @@ const selection_table::work& selection_table::work_of(std::uint32_t stages,
   }
   const auto held = job_.pipeline.most_held ? std::min(job_.pipeline.most_held, split.microbatches)
                                             : split.microbatches;
-  w.bytes = bytes_of_stage(job_, stages, split.rows, held) * (1 + headroom_);
+  w.bytes = bytes_of_stage(parts, split.rows, held) * (1 + headroom_);
   return w;
 }
 
 expected<std::uint32_t> selection_table::stages_for(const selection_options& o) const {
   const auto asked = o.stages ? o.stages : job_.pipeline.stages;
   const auto most = most_stages();
-  if (asked > most && !job_.slots)
-    return refuse(
-        reason::kind::infeasible,
-        fmt::format("{} stages need as many layers; '{}' has {}", asked, job_.model.name, most));
+  if (!job_.slots)
+    if (auto ok = can_split(job_.model, asked); !ok) return tl::unexpected<reason>(ok.error());
   double bytes = 0;
   bool divides = false;
   for (auto p = asked ? asked : 1; p <= (asked ? asked : most); ++p) {

@@ -28,7 +28,7 @@ class selection_table {
 
   /// P: as asked for, else the fewest whose stages fit the memory. Refuses if none do.
   expected<std::uint32_t> stages_for(const selection_options& o) const;
-  /// As many as the model has layers.
+  /// As many as the model has pieces.
   std::uint32_t most_stages() const;
   double communication_to_compute(std::uint32_t stages) const;
 
@@ -62,6 +62,7 @@ class selection_table {
   gpu_type slowest_;                    // the least of every property
   std::vector<std::vector<link>> wan_;  // by offer and offer
   mutable std::map<std::pair<std::uint32_t, std::uint64_t>, work> works_;
+  mutable std::map<std::uint32_t, std::vector<stage_part>> parts_;  // by number of stages
 };
 
 }  // namespace troupe::planners

@@ -54,18 +54,18 @@ payload sum_of(const payload& a, const payload& b) {
 
 }  // namespace
 
-pipeline::pipeline(const model& m, std::uint32_t rows, const std::vector<std::uint32_t>& layers)
+pipeline::pipeline(const model& m, std::uint32_t rows, const std::vector<std::uint32_t>& sublayers)
     : tokens_{random_tokens(m, rows, 1)}, targets_{random_tokens(m, rows, 2)} {
   std::uint32_t first = 0;
-  for (std::size_t i = 0; i < layers.size(); ++i) {
+  for (std::size_t i = 0; i < sublayers.size(); ++i) {
     gpu::stage_spec s;
     s.model = m;
-    s.first_layer = first;
-    s.layers = layers[i];
+    s.first_sublayer = first;
+    s.sublayers = sublayers[i];
     s.embeds = i == 0;
-    s.predicts = i + 1 == layers.size();
+    s.predicts = i + 1 == sublayers.size();
     s.rows = rows;
-    first += layers[i];
+    first += sublayers[i];
     auto d = gpu::make_cpu_device(s);
     if (!d) {
       fmt::print(stderr, "{}\n", d.error().text);

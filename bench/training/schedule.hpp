@@ -16,7 +16,8 @@ struct iteration_time {
 /// A model over several CPU devices, a thread each, driven without actors.
 class pipeline {
  public:
-  pipeline(const model& m, std::uint32_t rows, const std::vector<std::uint32_t>& layers);
+  /// sublayers: of each stage, two a layer.
+  pipeline(const model& m, std::uint32_t rows, const std::vector<std::uint32_t>& sublayers);
 
   /// One iteration of that many micro-batches in the order of one forward, one backward (1F1B), and
   /// the update.

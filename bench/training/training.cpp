@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 
+#include "planners/stage_split.hpp"
 #include "training/gemm.hpp"
 #include "training/schedule.hpp"
 
@@ -73,7 +74,7 @@ void print_products(const model& m) {
 }
 
 void print_one_thread(const model& m, int rounds) {
-  pipeline one{m, rows, {m.layers}};
+  pipeline one{m, rows, {2 * m.layers}};
   one.iterate(1);
   double ours = 0, theirs = 0;
   std::string version;
@@ -93,13 +94,15 @@ void print_one_thread(const model& m, int rounds) {
     fmt::print(". PyTorch (Debian's python3-torch) is not there, and was left out.\n");
 }
 
-void print_two_stages(const model& m, const std::vector<std::uint32_t>& layers, int rounds) {
-  pipeline one{m, rows, {m.layers}}, two{m, rows, layers};
+void print_two_stages(const model& m, int rounds) {
+  std::vector<std::uint32_t> sublayers;
+  for (const auto& part : planners::split_model(m, 2)) sublayers.push_back(part.count);
+  pipeline one{m, rows, {2 * m.layers}}, two{m, rows, sublayers};
   fmt::print(
-      "\nTwo stages ({} and {} layers) on two threads beside one, {} words:\n\n"
+      "\nTwo stages ({:g} and {:g} layers) on two threads beside one, {} words:\n\n"
       "| micro-batches | one tokens/s | two tokens/s | ratio | at most |\n"
       "|---:|---:|---:|---:|---:|\n",
-      layers[0], layers[1], m.vocabulary);
+      sublayers[0] / 2.0, sublayers[1] / 2.0, m.vocabulary);
   one.iterate(1);
   two.iterate(2);
   for (const std::uint32_t count : {4u, 16u, 64u}) {
@@ -133,9 +136,9 @@ int main(int argc, char** argv) {
       m.layers, m.hidden, m.heads, m.sequence, rows, m.vocabulary, load());
   print_products(m);
   print_one_thread(m, rounds);
-  print_two_stages(m, {3, 3}, rounds);
+  print_two_stages(m, rounds);
   auto bytes = m;
   bytes.vocabulary = 256;
-  print_two_stages(bytes, {3, 3}, rounds);
+  print_two_stages(bytes, rounds);
   fmt::print("\nLoad at the end: {}.\n", load());
 }

@@ -1,7 +1,5 @@
 #include "gpu/cpu/stage_maths.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cassert>
 #include <cmath>
@@ -15,7 +13,7 @@ stage_maths<T>::stage_maths(const stage_spec& s)
       parameters_{parameters_of(s)},
       tokens_{tokens_of(s)},
       hidden_{s.model.hidden},
-      block_{s.rows, s.model.sequence, hidden_, s.model.heads, inner_width(s.model), memory_} {
+      sublayer_{s.rows, s.model.sequence, hidden_, s.model.heads, inner_width(s.model), memory_} {
   const auto size = size_of(s);
   own_ = size.own_parameters;
   tied_ = size.tied_parameters;
@@ -45,11 +43,9 @@ weight_and_bias<T> stage_maths<T>::both(T* values, const std::string& name) cons
 }
 
 template <class T>
-block_values<T> stage_maths<T>::block_at(T* values, std::uint32_t layer) const {
-  const auto h = fmt::format("h.{}.", layer);
-  return {both(values, h + "ln_1"),        both(values, h + "attn.c_attn"),
-          both(values, h + "attn.c_proj"), both(values, h + "ln_2"),
-          both(values, h + "mlp.c_fc"),    both(values, h + "mlp.c_proj")};
+sublayer_values<T> stage_maths<T>::values_of(T* values, std::uint32_t i) const {
+  const auto names = names_of(i);
+  return {both(values, names.norm), both(values, names.wide), both(values, names.back)};
 }
 
 template <class T>
@@ -70,12 +66,12 @@ typename stage_maths<T>::result stage_maths<T>::forward(const stage_input<T>& in
     current = embedded;
   }
   buffer<T> out;
-  for (std::uint32_t i = 0; i < spec_.layers; ++i) {
-    block_memory<T> m;
+  for (auto i = spec_.first_sublayer; i < spec_.first_sublayer + spec_.sublayers; ++i) {
+    sublayer_memory<T> m;
     m.in = current;
-    out = block_.forward(block_at(weights_.get(), spec_.first_layer + i), m);
+    out = sublayer_.forward(sublayer_kind(i), values_of(weights_.get(), i), m);
     current = out;
-    if (kept) kept->blocks.push_back(std::move(m));
+    if (kept) kept->sublayers.push_back(std::move(m));
   }
   if (!spec_.predicts) {
     if (!out) out = std::const_pointer_cast<T>(current);  // a stage that only embeds
@@ -90,7 +86,7 @@ double stage_maths<T>::predict(const stage_input<T>& in, buffer<const T> last, s
   const std::size_t words = spec_.model.vocabulary;
   const T* head = find(weights_.get(), spec_.model.tied_head ? "wte.weight" : "lm_head.weight");
   m.last = std::move(last);
-  m.final = block_.norm(both(weights_.get(), "ln_f"), m.last.get());
+  m.final = sublayer_.norm(both(weights_.get(), "ln_f"), m.last.get());
   m.logits = memory_.take<T>(tokens_ * words);
   multiply(matrix{m.final.out.get(), tokens_, hidden_}, matrix{head, words, hidden_}.transposed(),
            matrix{m.logits.get(), tokens_, words});
@@ -127,9 +123,11 @@ buffer<T> stage_maths<T>::backward(const stage_input<T>& in, const stage_memory<
     g = memory_.take<T>(tokens_ * hidden_);
     std::copy_n(gradient, tokens_ * hidden_, g.get());
   }
-  for (auto i = spec_.layers; i-- > 0;)
-    block_.backward(block_at(weights_.get(), spec_.first_layer + i), kept.blocks[i],
-                    block_at(gradients_.get(), spec_.first_layer + i), g.get());
+  for (auto n = spec_.sublayers; n-- > 0;) {
+    const auto i = spec_.first_sublayer + n;
+    sublayer_.backward(sublayer_kind(i), values_of(weights_.get(), i), kept.sublayers[n],
+                       values_of(gradients_.get(), i), g.get());
+  }
   if (!spec_.embeds) return g;
   k_.embed_backward(in.tokens.get(), spec_.rows, spec_.model.sequence, hidden_, g.get(),
                     find(gradients_.get(), "wte.weight"), find(gradients_.get(), "wpe.weight"));

@@ -3,7 +3,7 @@
 #include <span>
 #include <vector>
 
-#include "gpu/cpu/block.hpp"
+#include "gpu/cpu/sublayer.hpp"
 #include "gpu/parameters.hpp"
 
 namespace troupe::gpu::cpu {
@@ -18,8 +18,8 @@ struct stage_input {
 /// What a forward pass leaves for the backward pass.
 template <class T>
 struct stage_memory {
-  std::vector<block_memory<T>> blocks;
-  buffer<const T> last;  // the last block's output
+  std::vector<sublayer_memory<T>> sublayers;
+  buffer<const T> last;  // the last one's output
   normed<T> final;
   buffer<T> logits;  // their gradient
 };
@@ -65,7 +65,7 @@ class stage_maths {
   pool& memory() { return memory_; }
 
  private:
-  block_values<T> block_at(T* values, std::uint32_t layer) const;
+  sublayer_values<T> values_of(T* values, std::uint32_t i) const;
   T* find(T* values, const std::string& name) const;
   weight_and_bias<T> both(T* values, const std::string& name) const;
   double predict(const stage_input<T>& in, buffer<const T> last, stage_memory<T>& m);
@@ -78,7 +78,7 @@ class stage_maths {
   const kernels<T>& k_;
   std::vector<parameter> parameters_;
   std::size_t own_ = 0, tied_ = 0, tokens_, hidden_;
-  block_maths<T> block_;
+  sublayer_maths<T> sublayer_;
   buffer<T> weights_, gradients_, first_moments_, second_moments_;
   buffer<T> tied_head_;  // the head's sum, if the embedding is here too
 };

@@ -1,7 +1,5 @@
 #include "gpu/cuda/stage.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cassert>
 #include <cmath>
@@ -128,12 +126,12 @@ stage::weight stage::find(float* values, const std::string& name) const {
           narrow_.get() + narrow_at_[static_cast<std::size_t>(p - parameters_.begin())]};
 }
 
-stage::linear stage::both(float* values, const std::string& name) const {
-  return {find(values, name + ".weight"), find(values, name + ".bias")};
+float* stage::bias_sum(const std::string& name) const {
+  return find(gradients_.get(), name + ".bias").wide;
 }
 
-std::string stage::layer(std::uint32_t i, const char* part) const {
-  return fmt::format("h.{}.{}", spec_.first_layer + i, part);
+stage::linear stage::both(float* values, const std::string& name) const {
+  return {find(values, name + ".weight"), find(values, name + ".bias")};
 }
 
 attention_shape stage::attention() const {
@@ -149,63 +147,69 @@ norm_memory stage::norm(const std::string& name, const float* in) {
   return m;
 }
 
-void stage::block_forward(std::uint32_t i, block_memory& m, float* out) {
+void stage::attention_forward(const sublayer_names& names, sublayer_memory& m, float* out) {
   const auto t = tokens_, c = hidden_;
-  m.first = norm(layer(i, "ln_1"), m.in.get());
-  const auto c_attn = both(weights_.get(), layer(i, "attn.c_attn"));
+  m.norm = norm(names.norm, m.in.get());
+  const auto wide = both(weights_.get(), names.wide);
   m.qkv = memory_.take<bf16>(t * 3 * c);
-  machine_->multiply({.a = {m.first.out.get(), t, c},
-                      .b = {c_attn.w.narrow, c, 3 * c},
+  machine_->multiply({.a = {m.norm.out.get(), t, c},
+                      .b = {wide.w.narrow, c, 3 * c},
                       .narrow = m.qkv.get(),
                       .stride = 3 * c,
-                      .narrow_bias = c_attn.b.narrow});
+                      .narrow_bias = wide.b.narrow});
   m.log_sums = memory_.take<float>(t * spec_.model.heads);
   m.attended = memory_.take<bf16>(t * c);
   machine_->attention(attention(), spec_.rows, m.qkv.get(), m.attended.get(), m.log_sums.get());
-  const auto c_proj = both(weights_.get(), layer(i, "attn.c_proj"));
-  m.middle = memory_.take<float>(t * c);
+  const auto back = both(weights_.get(), names.back);
   machine_->multiply({.a = {m.attended.get(), t, c},
-                      .b = {c_proj.w.narrow, c, c},
-                      .wide = m.middle.get(),
-                      .stride = c,
-                      .plus = m.in.get(),
-                      .bias = c_proj.b.wide});
-
-  m.second = norm(layer(i, "ln_2"), m.middle.get());
-  const auto c_fc = both(weights_.get(), layer(i, "mlp.c_fc"));
-  m.before = memory_.take<bf16>(t * inner_);
-  m.after = memory_.take<bf16>(t * inner_);
-  machine_->multiply({.a = {m.second.out.get(), t, c},
-                      .b = {c_fc.w.narrow, c, inner_},
-                      .narrow = m.after.get(),
-                      .stride = inner_,
-                      .narrow_bias = c_fc.b.narrow,
-                      .before = m.before.get()});
-  const auto mlp_proj = both(weights_.get(), layer(i, "mlp.c_proj"));
-  machine_->multiply({.a = {m.after.get(), t, inner_},
-                      .b = {mlp_proj.w.narrow, inner_, c},
+                      .b = {back.w.narrow, c, c},
                       .wide = out,
                       .stride = c,
-                      .plus = m.middle.get(),
-                      .bias = mlp_proj.b.wide});
+                      .plus = m.in.get(),
+                      .bias = back.b.wide});
+}
+
+void stage::mlp_forward(const sublayer_names& names, sublayer_memory& m, float* out) {
+  const auto t = tokens_, c = hidden_;
+  m.norm = norm(names.norm, m.in.get());
+  const auto wide = both(weights_.get(), names.wide);
+  m.before = memory_.take<bf16>(t * inner_);
+  m.after = memory_.take<bf16>(t * inner_);
+  machine_->multiply({.a = {m.norm.out.get(), t, c},
+                      .b = {wide.w.narrow, c, inner_},
+                      .narrow = m.after.get(),
+                      .stride = inner_,
+                      .narrow_bias = wide.b.narrow,
+                      .before = m.before.get()});
+  const auto back = both(weights_.get(), names.back);
+  machine_->multiply({.a = {m.after.get(), t, inner_},
+                      .b = {back.w.narrow, inner_, c},
+                      .wide = out,
+                      .stride = c,
+                      .plus = m.in.get(),
+                      .bias = back.b.wide});
 }
 
 stage::result stage::forward(const stage_input& in, stage_memory* kept) {
   const auto values = tokens_ * hidden_;
   auto current = in.activation;
   if (spec_.embeds) {
-    current = (spec_.layers == 0 && !spec_.predicts ? copied_ : memory_).take<float>(values);
+    current = (spec_.sublayers == 0 && !spec_.predicts ? copied_ : memory_).take<float>(values);
     machine_->embed(in.tokens.get(), tokens_, spec_.model.sequence, hidden_,
                     find(weights_.get(), "wte.weight").wide,
                     find(weights_.get(), "wpe.weight").wide, current.get());
   }
-  for (std::uint32_t i = 0; i < spec_.layers; ++i) {
-    const bool leaves = i + 1 == spec_.layers && !spec_.predicts;
-    block_memory m;
+  const auto end = spec_.first_sublayer + spec_.sublayers;
+  for (auto i = spec_.first_sublayer; i < end; ++i) {
+    const bool leaves = i + 1 == end && !spec_.predicts;
+    sublayer_memory m;
     m.in = current;
     current = (leaves ? copied_ : memory_).take<float>(values);
-    block_forward(i, m, current.get());
-    if (kept) kept->blocks.push_back(std::move(m));
+    if (sublayer_kind(i) == sublayer::attention)
+      attention_forward(names_of(i), m, current.get());
+    else
+      mlp_forward(names_of(i), m, current.get());
+    if (kept) kept->sublayers.push_back(std::move(m));
   }
   if (!spec_.predicts) return {current, nullptr};
   stage_memory passing;
@@ -253,25 +257,25 @@ void stage::linear_backward(const std::string& name, const bf16* gradient, const
                       .slope_at = slope_at});
 }
 
-void stage::block_backward(std::uint32_t i, const block_memory& m) {
+void stage::mlp_backward(const sublayer_names& names, const sublayer_memory& m) {
   const auto t = tokens_, c = hidden_;
-  const auto bias = [&](const char* part) {
-    return find(gradients_.get(), layer(i, part) + ".bias").wide;
-  };
-  machine_->sum_rows(gradient_.get(), t, c, bias("mlp.c_proj"), scratch_.get());
-  linear_backward(layer(i, "mlp.c_proj"), rounded_.get(), m.after.get(), inner_, c, wide_.get(),
+  machine_->sum_rows(gradient_.get(), t, c, bias_sum(names.back), scratch_.get());
+  linear_backward(names.back, rounded_.get(), m.after.get(), inner_, c, wide_.get(),
                   m.before.get());
-  machine_->sum_rows(wide_.get(), t, inner_, bias("mlp.c_fc"), scratch_.get());
-  linear_backward(layer(i, "mlp.c_fc"), wide_.get(), m.second.out.get(), c, inner_, slim_.get());
-  norm_backward(layer(i, "ln_2"), m.middle.get(), m.second, true);
+  machine_->sum_rows(wide_.get(), t, inner_, bias_sum(names.wide), scratch_.get());
+  linear_backward(names.wide, wide_.get(), m.norm.out.get(), c, inner_, slim_.get());
+  norm_backward(names.norm, m.in.get(), m.norm, true);
+}
 
-  machine_->sum_rows(gradient_.get(), t, c, bias("attn.c_proj"), scratch_.get());
-  linear_backward(layer(i, "attn.c_proj"), rounded_.get(), m.attended.get(), c, c, slim_.get());
+void stage::attention_backward(const sublayer_names& names, const sublayer_memory& m) {
+  const auto t = tokens_, c = hidden_;
+  machine_->sum_rows(gradient_.get(), t, c, bias_sum(names.back), scratch_.get());
+  linear_backward(names.back, rounded_.get(), m.attended.get(), c, c, slim_.get());
   machine_->attention_backward(attention(), spec_.rows, m.qkv.get(), m.attended.get(), slim_.get(),
                                m.log_sums.get(), dots_.get(), wide_.get());
-  machine_->sum_rows(wide_.get(), t, 3 * c, bias("attn.c_attn"), scratch_.get());
-  linear_backward(layer(i, "attn.c_attn"), wide_.get(), m.first.out.get(), c, 3 * c, slim_.get());
-  norm_backward(layer(i, "ln_1"), m.in.get(), m.first, true);
+  machine_->sum_rows(wide_.get(), t, 3 * c, bias_sum(names.wide), scratch_.get());
+  linear_backward(names.wide, wide_.get(), m.norm.out.get(), c, 3 * c, slim_.get());
+  norm_backward(names.norm, m.in.get(), m.norm, true);
 }
 
 void stage::predict_backward(const stage_memory& m) {
@@ -298,7 +302,13 @@ buffer<float> stage::backward(const stage_input& in, const stage_memory& kept,
     predict_backward(kept);
   else
     machine_->narrow(gradient_.get(), tokens_ * hidden_, rounded_.get());
-  for (auto i = spec_.layers; i-- > 0;) block_backward(i, kept.blocks[i]);
+  for (auto n = spec_.sublayers; n-- > 0;) {
+    const auto i = spec_.first_sublayer + n;
+    if (sublayer_kind(i) == sublayer::attention)
+      attention_backward(names_of(i), kept.sublayers[n]);
+    else
+      mlp_backward(names_of(i), kept.sublayers[n]);
+  }
   if (spec_.embeds) {
     machine_->embed_words_backward(in.occur.get(), in.begins.get(), in.places.get(),
                                    in.words_that_occur, hidden_, gradient_.get(),

@@ -24,19 +24,16 @@ struct norm_memory {
   buffer<bf16> out;
   buffer<float> means, inverses;
 };
-struct block_memory {
+struct sublayer_memory {
   buffer<float> in;
-  norm_memory first;
-  buffer<bf16> qkv;
+  norm_memory norm;
+  buffer<bf16> qkv, attended;  // attention's
   buffer<float> log_sums;
-  buffer<bf16> attended;
-  buffer<float> middle;
-  norm_memory second;
-  buffer<bf16> before, after;  // of gelu
+  buffer<bf16> before, after;  // the MLP's, of gelu
 };
 struct stage_memory {
-  std::vector<block_memory> blocks;
-  buffer<float> last;  // the last block's output
+  std::vector<sublayer_memory> sublayers;
+  buffer<float> last;  // the last one's output
   norm_memory final;
   buffer<bf16> logits;  // their gradient
 };
@@ -100,7 +97,7 @@ class stage {
   };
   weight find(float* values, const std::string& name) const;
   linear both(float* values, const std::string& name) const;
-  std::string layer(std::uint32_t i, const char* part) const;
+  float* bias_sum(const std::string& name) const;
   std::string head() const { return spec_.model.tied_head ? "wte.weight" : "lm_head.weight"; }
   /// The vocabulary, rounded up so that products with the head are quick.
   std::size_t head_width() const;
@@ -108,8 +105,10 @@ class stage {
 
   norm_memory norm(const std::string& name, const float* in);
   void norm_backward(const std::string& name, const float* in, const norm_memory& m, bool adds);
-  void block_forward(std::uint32_t i, block_memory& m, float* out);
-  void block_backward(std::uint32_t i, const block_memory& m);
+  void attention_forward(const sublayer_names& names, sublayer_memory& m, float* out);
+  void mlp_forward(const sublayer_names& names, sublayer_memory& m, float* out);
+  void attention_backward(const sublayer_names& names, const sublayer_memory& m);
+  void mlp_backward(const sublayer_names& names, const sublayer_memory& m);
   void linear_backward(const std::string& name, const bf16* gradient, const bf16* in,
                        std::size_t wide_in, std::size_t wide_out, bf16* gradient_in,
                        const bf16* slope_at = nullptr);
@@ -130,7 +129,7 @@ class stage {
   buffer<adamw_run> runs_;
   buffer<double> norms_;
 
-  // What all blocks use in turn.
+  // What all sublayers use in turn.
   buffer<float> scratch_, dots_, losses_, gradient_;  // gradient_: of the residual stream, now
   buffer<bf16> rounded_, wide_, slim_;                // rounded_: gradient_
 };

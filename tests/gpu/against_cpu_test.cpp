@@ -45,7 +45,7 @@ TEST_CASE("every device has the CPU's losses, gradients and norms within its tol
   m.hidden = GENERATE(48u, 128u);  // heads of 24 values, and of 64
   m.sequence = 70;                 // more than a tile
   m.vocabulary = 131;
-  pipeline reference{cpu, m, {1, 1}}, other{kind, m, {1, 1}};
+  pipeline reference{cpu, m, {1, 3}}, other{kind, m, {1, 3}};
   const auto all = lessons(m, 2, 2, 3);
   check_near(kind, reference.learn(all), other.learn(all));
 }
@@ -55,8 +55,8 @@ TEST_CASE("every device's loss goes the way of the CPU's, step by step") {
   CAPTURE(kind.name);
   const auto m = small_model();
   const int steps = kind.name == "emulated" ? 40 : 200;
-  pipeline reference{cpu, m, {6}, {.learning_rate = 1e-3}},
-      other{kind, m, {6}, {.learning_rate = 1e-3}};
+  pipeline reference{cpu, m, {12}, {.learning_rate = 1e-3}},
+      other{kind, m, {12}, {.learning_rate = 1e-3}};
   double off = 0;
   for (int i = 0; i < steps; ++i) {
     const auto all = lessons(m, 2, 1, static_cast<std::uint64_t>(i % 4));

@@ -13,7 +13,7 @@ using namespace troupe::test;
 namespace {
 
 namespace fs = std::filesystem;
-using layers = std::vector<std::uint32_t>;
+using sublayers = std::vector<std::uint32_t>;
 
 std::vector<std::string> files_of(const pipeline& p) {
   std::vector<std::string> names;
@@ -37,7 +37,8 @@ std::string text_of(const fs::path& file) {
 TEST_CASE("a checkpoint of p stages goes on with q stages as if nothing had been") {
   const auto kind = GENERATE(from_range(devices()));
   const bool tied = GENERATE(true, false);
-  const auto from = GENERATE(layers{6}, layers{1, 2, 3}), to = GENERATE(layers{6}, layers{4, 2});
+  const auto from = GENERATE(sublayers{12}, sublayers{3, 4, 5}),
+             to = GENERATE(sublayers{12}, sublayers{8, 4}, sublayers{5, 7});
   CAPTURE(kind.name, tied, from, to);
   const auto m = small_model(tied);
   const auto root = fresh("checkpoint");
@@ -76,7 +77,7 @@ TEST_CASE("an index is not written as long as a stage's file is missing") {
   const auto kind = devices()[0];
   const auto m = small_model();
   const auto directory = fresh("missing");
-  pipeline p{kind, m, {2, 4}};
+  pipeline p{kind, m, {4, 8}};
   p.save(directory.string());
   CHECK_THAT(write_index(directory, m, 0, {stage_file(p.specs[0])}).text,
              Catch::Contains("no stage saved 'h.2.ln_1.weight'"));
@@ -89,7 +90,7 @@ TEST_CASE("GPT-2's names and shapes are those of Hugging Face, with or without t
   const auto kind = GENERATE(from_range(devices()));
   const auto m = small_model();
   const auto directory = fresh("named");
-  pipeline p{kind, m, {6}};
+  pipeline p{kind, m, {12}};
   p.learn(lessons(m, 2, 1, 1));
   p.save(directory.string());
   const auto file = directory / "model.safetensors";
@@ -112,7 +113,7 @@ TEST_CASE("GPT-2's names and shapes are those of Hugging Face, with or without t
   for (std::size_t i = 0; i < renamed.size(); ++i) renamed[i].values = values[i];
   const auto other = temporary_folder() / "prefixed.safetensors";
   CHECK(write_safetensors(other, renamed, {}).text == "");
-  pipeline plain{kind, m, {3, 3}}, prefixed{kind, m, {2, 4}};
+  pipeline plain{kind, m, {6, 6}}, prefixed{kind, m, {4, 8}};
   plain.load(file.string());
   prefixed.load(other.string());
   CHECK(plain.weights() == p.weights());
@@ -123,12 +124,12 @@ TEST_CASE("a checkpoint of another model is refused with a sentence") {
   const auto kind = GENERATE(from_range(devices()));
   auto m = small_model();
   const auto directory = fresh("other");
-  pipeline p{kind, m, {6}};
+  pipeline p{kind, m, {12}};
   p.save(directory.string());
   const auto refused = [&](const model& wrong) {
     stage_spec s = p.specs[0];
     s.model = wrong;
-    s.layers = wrong.layers;
+    s.sublayers = 2 * wrong.layers;
     auto d = kind.make(s);
     REQUIRE(d);
     return refusal(**d, {.what = operation::kind::load, .path = directory.string()});
@@ -158,7 +159,7 @@ TEST_CASE("files of different iterations do not make a checkpoint") {
   const auto kind = devices()[0];
   const auto m = small_model();
   const auto directory = fresh("mixed");
-  pipeline p{kind, m, {3, 3}};
+  pipeline p{kind, m, {6, 6}};
   p.save(directory.string());
   const auto old = text_of(directory / stage_file(p.specs[0]));
   p.learn(lessons(m, 2, 1, 1));

@@ -28,7 +28,7 @@ bool has_cuda() {
     s.model.heads = 1;
     s.model.hidden = 64;
     s.model.layers = s.model.sequence = s.model.vocabulary = 1;
-    s.layers = 1;
+    s.sublayers = 2;
     const auto d = gpu::make_cuda_device(s);
     if (!d) fmt::print("The CUDA device's own tests are skipped: {}\n", d.error().text);
     std::fflush(stdout);

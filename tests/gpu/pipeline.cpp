@@ -81,19 +81,20 @@ std::vector<lesson> lessons(const model& m, std::uint32_t rows, std::size_t micr
   return all;
 }
 
-pipeline::pipeline(const device_kind& kind, model m, std::vector<std::uint32_t> layers, options how)
+pipeline::pipeline(const device_kind& kind, model m, std::vector<std::uint32_t> sublayers,
+                   options how)
     : how_{how} {
   std::uint32_t first = 0;
-  for (std::size_t i = 0; i < layers.size(); ++i) {
+  for (std::size_t i = 0; i < sublayers.size(); ++i) {
     gpu::stage_spec s;
     s.model = m;
-    s.first_layer = first;
-    s.layers = layers[i];
+    s.first_sublayer = first;
+    s.sublayers = sublayers[i];
     s.embeds = i == 0;
-    s.predicts = i + 1 == layers.size();
+    s.predicts = i + 1 == sublayers.size();
     s.rows = how.rows;
     s.learning_rate = how.learning_rate;
-    first += layers[i];
+    first += sublayers[i];
     auto d = kind.make(s);
     if (!d) FAIL(d.error().text);
     specs.push_back(s);

@@ -37,8 +37,9 @@ class pipeline {
  public:
   using options = pipeline_options;
 
-  /// layers: of each stage; their sum is the model's.
-  pipeline(const device_kind& kind, model m, std::vector<std::uint32_t> layers, options how = {});
+  /// sublayers: of each stage; their sum is the model's, two a layer.
+  pipeline(const device_kind& kind, model m, std::vector<std::uint32_t> sublayers,
+           options how = {});
 
   struct iteration {
     std::vector<double> losses;           // by micro-batch

@@ -15,7 +15,7 @@ namespace {
 stage_spec whole() {
   stage_spec s;
   s.model = small_model();
-  s.layers = s.model.layers;
+  s.sublayers = 2 * s.model.layers;
   s.embeds = s.predicts = true;
   return s;
 }
@@ -39,15 +39,16 @@ TEST_CASE("a model that the device cannot train is refused with a sentence") {
   CHECK_THAT(no([](stage_spec& s) { s.model.kv_heads = 1; }), Contains("1 key and value heads"));
   CHECK_THAT(no([](stage_spec& s) { s.model.vocabulary = 0; }), Contains("larger than 0"));
   CHECK_THAT(no([](stage_spec& s) { s.rows = 0; }), Contains("at least one sequence"));
-  CHECK_THAT(no([](stage_spec& s) { s.layers = 7; }), Contains("but the model has 6"));
-  CHECK_THAT(no([](stage_spec& s) { s.first_layer = 1, s.layers = 5; }), Contains("begins with"));
-  CHECK_THAT(no([](stage_spec& s) { s.layers = 5; }), Contains("ends with layer 6"));
+  CHECK_THAT(no([](stage_spec& s) { s.sublayers = 13; }), Contains("but the model has 12"));
+  CHECK_THAT(no([](stage_spec& s) { s.first_sublayer = 1, s.sublayers = 11; }),
+             Contains("begins with"));
+  CHECK_THAT(no([](stage_spec& s) { s.sublayers = 11; }), Contains("ends with sublayer 12"));
   CHECK_THAT(no([](stage_spec& s) {
-               s.first_layer = 4;
-               s.layers = std::numeric_limits<std::uint32_t>::max();
+               s.first_sublayer = 4;
+               s.sublayers = std::numeric_limits<std::uint32_t>::max();
              }),
-             Contains("but the model has 6"));
-  CHECK_THAT(no([](stage_spec& s) { s.layers = 0, s.embeds = s.predicts = false; }),
+             Contains("but the model has 12"));
+  CHECK_THAT(no([](stage_spec& s) { s.sublayers = 0, s.embeds = s.predicts = false; }),
              Contains("has no work"));
 }
 
@@ -86,7 +87,7 @@ TEST_CASE("two copies of an embedding are not updated with half of its gradient"
   const auto kind = GENERATE(from_range(devices()));
   auto s = whole();
   s.predicts = false;
-  s.layers = 3;
+  s.sublayers = 6;
   auto d = kind.make(s);
   REQUIRE(d);
   CHECK_THAT(refusal(**d, {.what = kind_of::update}), Contains("the sum of both stages'"));

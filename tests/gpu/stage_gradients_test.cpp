@@ -18,7 +18,8 @@ stage_spec whole(bool tied) {
   s.model = test::small_model(tied);
   s.model.hidden = 8;
   s.model.heads = 2;
-  s.model.layers = s.layers = 2;
+  s.model.layers = 2;
+  s.sublayers = 4;
   s.model.sequence = 5;
   s.model.vocabulary = 11;
   s.embeds = s.predicts = true;
@@ -79,7 +80,11 @@ TEST_CASE("a whole model's gradients are those of finite differences") {
 TEST_CASE("a stage in the middle has the gradient of its input, too") {
   auto s = whole(true);
   s.embeds = s.predicts = false;
-  s.first_layer = s.layers = 1;
+  // A layer, an MLP and the attention behind it, an attention alone.
+  const auto [first, count] =
+      GENERATE(std::pair{2u, 2u}, std::pair{1u, 2u}, std::pair{2u, 1u}, std::pair{3u, 1u});
+  s.first_sublayer = first;
+  s.sublayers = count;
   stage_maths<double> m{s};
   spread(m);
   random_source random{3};

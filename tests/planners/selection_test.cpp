@@ -144,7 +144,7 @@ TEST_CASE(
   auto c = datacenters({6, 6});
   const auto gpt_b = sample::gpt("gpt-b", 8192, 6, 64, 6144);
   auto job = sample::job(gpt_b, 4);
-  const auto x = costs_of_stage(job, sample::a100_80, 1, 6, 1);
+  const auto x = costs_of_stage(job, sample::a100_80, parts_of(job, 6), 1, 1);
   CHECK(x.activation_bytes == 96u << 20);
   const auto crossing = [&](std::uint32_t connections) {
     return static_cast<double>(x.activation_bytes) / wan_between(c, 0, 1, connections).bytes_s();
@@ -160,7 +160,9 @@ TEST_CASE(
   REQUIRE(row.feasible());
   const double n = row.data_parallel;
   const double parameters =
-      static_cast<double>(costs_of_stage(job, sample::a100_80, 0, 6, 1).gradient_bytes) / 2;
+      static_cast<double>(
+          costs_of_stage(job, sample::a100_80, parts_of(job, 6), 0, 1).gradient_bytes) /
+      2;
   CHECK(row.allreduce_s == Approx(4 * parameters * (n - 1) / (n * sample::ethernet.bytes_s())));
 }
 
@@ -232,6 +234,9 @@ TEST_CASE("a placement keeps the job's batch, and is as wished or says why not")
   CHECK(wished->chosen()->partitions == std::vector<std::uint32_t>{2, 2, 2});
   CHECK(wished->chosen()->microbatches == 4);
   CHECK(wished->chosen()->rows == 2);
+  job.pipeline.stages = 25;
+  CHECK(select_placement(c, idle, job, true).error().text == can_split(job.model, 25).error().text);
+  job.pipeline.stages = 6;
   for (node_index n = 0; n < 7; ++n) idle.set_idle(n, 0);
   const auto fewer = select_placement(c, idle, job, true);
   REQUIRE_FALSE(fewer);

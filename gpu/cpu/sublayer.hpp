@@ -1,0 +1,71 @@
+#pragma once
+
+#include "gpu/cpu/attention.hpp"
+#include "gpu/cpu/kernels.hpp"
+#include "gpu/cpu/matrix.hpp"
+#include "gpu/cpu/pool.hpp"
+#include "gpu/parameters.hpp"
+
+namespace troupe::gpu::cpu {
+
+/// Where a parameter's values lie: its weights, or the sums of their gradients.
+template <class T>
+struct weight_and_bias {
+  T *weight = nullptr, *bias = nullptr;
+};
+
+/// Of attention c_attn and its c_proj, of the MLP c_fc and its c_proj, and the norm before them.
+template <class T>
+struct sublayer_values {
+  weight_and_bias<T> norm, wide, back;
+};
+
+/// Layer norm's two numbers a token, and its result.
+template <class T>
+struct normed {
+  buffer<T> out, means, inverses;
+};
+
+/// What a sublayer's forward leaves for its backward.
+template <class T>
+struct sublayer_memory {
+  buffer<const T> in;
+  normed<T> norm;
+  buffer<T> qkv, log_sums, attended;  // attention's
+  buffer<T> before, after;            // the MLP's, of gelu
+};
+
+/// The arithmetic of attention and MLP, each with the layer norm before it and the residual sum
+/// behind it, and the scratch memory that all sublayers of a stage use in turn.
+template <class T>
+class sublayer_maths {
+ public:
+  sublayer_maths(std::size_t rows, std::size_t sequence, std::size_t hidden, std::size_t heads,
+                 std::size_t inner, pool& memory);
+
+  /// m.in is there; the rest is set. The output.
+  buffer<T> forward(sublayer what, const sublayer_values<T>& weights, sublayer_memory<T>& m);
+  /// gradient: of the output; becomes that of the input. `sums` grow.
+  void backward(sublayer what, const sublayer_values<T>& weights, const sublayer_memory<T>& m,
+                const sublayer_values<T>& sums, T* gradient);
+
+  normed<T> norm(const weight_and_bias<T>& weights, const T* in);
+
+ private:
+  void linear_backward(const T* gradient_out, const T* in, std::size_t wide_in,
+                       std::size_t wide_out, const T* weight, T* weight_sum, T* gradient_in);
+  buffer<T> attention_forward(const sublayer_values<T>& weights, sublayer_memory<T>& m);
+  buffer<T> mlp_forward(const sublayer_values<T>& weights, sublayer_memory<T>& m);
+  void attention_backward(const sublayer_values<T>& weights, const sublayer_memory<T>& m,
+                          const sublayer_values<T>& sums, T* gradient);
+  void mlp_backward(const sublayer_values<T>& weights, const sublayer_memory<T>& m,
+                    const sublayer_values<T>& sums, T* gradient);
+
+  pool& memory_;
+  const kernels<T>& k_;
+  std::size_t tokens_, hidden_, inner_;
+  attention<T> attention_;
+  buffer<T> wide_, narrow_;
+};
+
+}  // namespace troupe::gpu::cpu

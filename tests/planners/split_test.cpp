@@ -1,0 +1,154 @@
+#include "planners/stage_split.hpp"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <functional>
+#include <numeric>
+
+#include "planners/model_shape.hpp"
+#include "sample.hpp"
+
+using namespace troupe;
+using namespace troupe::planners;
+
+namespace {
+
+using counts = std::vector<std::uint32_t>;
+
+struct worth {
+  double largest = 0, squares = 0;
+};
+worth of(const std::vector<double>& weights, const counts& cut) {
+  worth w;
+  auto at = weights.begin();
+  for (const auto n : cut) {
+    const double sum = std::accumulate(at, at + n, 0.0);
+    w.largest = std::max(w.largest, sum);
+    w.squares += sum * sum;
+    at += n;
+  }
+  return w;
+}
+
+/// By trying every cut.
+worth least_of_all(const std::vector<double>& weights, std::uint32_t parts) {
+  worth least{1e300, 1e300};
+  counts cut(parts);
+  const std::function<void(std::uint32_t, std::uint32_t)> choose = [&](std::uint32_t i,
+                                                                       std::uint32_t left) {
+    if (i + 1 == parts) {
+      cut[i] = left;
+      const auto w = of(weights, cut);
+      const bool as_large = w.largest <= least.largest * (1 + 1e-12);
+      if (w.largest < least.largest * (1 - 1e-12) || (as_large && w.squares < least.squares))
+        least = w;
+      return;
+    }
+    for (cut[i] = 1; left - cut[i] >= parts - i - 1; ++cut[i]) choose(i + 1, left - cut[i]);
+  };
+  choose(0, static_cast<std::uint32_t>(weights.size()));
+  return least;
+}
+
+counts of(const std::vector<stage_part>& parts) {
+  counts n;
+  for (const auto& p : parts) n.push_back(p.count);
+  return n;
+}
+
+model engine(std::uint32_t words) {
+  auto m = sample::gpt("engine", 384, 6, 6, 256, words);
+  m.tied_head = true;
+  return m;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "no cut of a chain has a smaller largest part than the one that is made, or is more even") {
+  random_source random{23};
+  for (int i = 0; i < 2000; ++i) {
+    std::vector<double> weights(1 + random.below(11));
+    for (auto& w : weights)
+      w = random.chance(0.1)   ? 0
+          : random.chance(0.5) ? static_cast<double>(random.below(5))
+                               : random.uniform() * 10;
+    const auto parts = static_cast<std::uint32_t>(1 + random.below(weights.size()));
+    const auto cut = cut_evenly(weights, parts);
+    CAPTURE(weights, parts, cut);
+    REQUIRE(cut.size() == parts);
+    CHECK(*std::ranges::min_element(cut) >= 1);
+    CHECK(std::accumulate(cut.begin(), cut.end(), 0u) == weights.size());
+    const auto made = of(weights, cut), least = least_of_all(weights, parts);
+    CHECK(made.largest == Approx(least.largest).epsilon(1e-9));
+    CHECK(made.squares == Approx(least.squares).epsilon(1e-9));
+  }
+}
+
+TEST_CASE("equal pieces are dealt out evenly") {
+  CHECK(cut_evenly({1, 1, 1, 1, 1, 1}, 3) == counts{2, 2, 2});
+  CHECK(cut_evenly({1, 1, 1, 1, 1, 1}, 4) == counts{2, 2, 1, 1});
+  CHECK(cut_evenly({0, 0, 0}, 3) == counts{1, 1, 1});
+}
+
+TEST_CASE("two stages of the engine's model meet behind the fourth layer's attention") {
+  const auto parts = split_model(engine(4096), 2);
+  CHECK(of(parts) == counts{7, 5});
+  CHECK(parts[0].first == 0);
+  CHECK(parts[1].first == 7);
+  CHECK(parts[0].flops == parts[1].flops);  // 3 layers and 0.4 against 0.6, 2 and a head of 0.8
+  CHECK(of(split_model(engine(256), 2)) == counts{6, 6});
+}
+
+TEST_CASE("a head that is more work than a stage's share has a stage to itself") {
+  const auto parts = split_model(engine(50257), 3);
+  CHECK(of(parts) == counts{6, 6, 0});
+  CHECK(parts[2].first == 12);
+  CHECK(parts[2].flops > parts[1].flops);
+}
+
+TEST_CASE("the parts of a model are the model, with a copy of a tied embedding in the last stage") {
+  for (const bool tied : {true, false}) {
+    auto m = engine(4096);
+    m.tied_head = tied;
+    const auto whole = shape_of(m);
+    for (std::uint32_t stages = 1; stages <= pieces_of(m); ++stages) {
+      const auto parts = split_model(m, stages);
+      REQUIRE(parts.size() == stages);
+      stage_part sum;
+      for (const auto& p : parts) {
+        CHECK(p.first == sum.count);
+        CHECK((p.count > 0 || p.first == 12));
+        sum.count += p.count;
+        sum.flops += p.flops;
+        sum.parameters += p.parameters;
+        sum.activation_bytes += p.activation_bytes;
+        CHECK(p.output_bytes == whole.boundary_bytes);
+      }
+      CHECK(sum.count == 12);
+      CHECK(sum.flops == whole.forward_flops);
+      CHECK(sum.activation_bytes == 6 * (34.0 * 256 * 384 + 5.0 * 6 * 256 * 256));
+      CHECK(sum.parameters == whole.parameters + (tied && stages > 1 ? 4096 * 384 : 0));
+    }
+  }
+}
+
+TEST_CASE("operators are dealt out by number, and a pipeline study has empty parts") {
+  model m;
+  m.name = "ops";
+  for (int i = 0; i < 7; ++i) m.operators.push_back({"op", 1.0 + i, 10, 4.0 + i});
+  const auto parts = split_model(m, 3);
+  CHECK(of(parts) == counts{3, 2, 2});
+  CHECK(parts[1].flops == 4 + 5);
+  CHECK(parts[1].parameters == 20);
+  CHECK(parts[1].output_bytes == 8);
+  CHECK(parts[1].activation_bytes == 7 + 8);
+  job_spec study;
+  study.slots = slot_costs{};
+  CHECK(parts_of(study, 4) == std::vector<stage_part>(4));
+  CHECK(can_split(m, 8).error().text == "8 stages need as many operators; 'ops' has 7");
+  CHECK(can_split(engine(256), 12));
+  CHECK(can_split(engine(256), 13).error().text ==
+        "13 stages need half as many layers, a layer being its attention and its MLP; 'engine' has "
+        "6");
+}
