@@ -27,11 +27,15 @@ class maker {
 
   /// All but the schedule.
   expected<training_plan> make() {
-    auto layout = planners::lay_out_pipelines(c_, order_.parts, job_, order_.how.pipeline_parallel,
-                                              order_.how.data_parallel);
+    const auto& how = order_.how;
+    batches_ = planners::split_batch(job_, how.pipeline_parallel, how.data_parallel);
+    // The cut that the plan was made with.
+    const double bytes = how.bytes_per_gpu / (1 + c_.settings.memory_headroom);
+    auto layout = planners::lay_out_pipelines(
+        c_, order_.parts, job_, how.pipeline_parallel, how.data_parallel,
+        bytes > 0 ? planners::memory_for(job_, batches_, bytes) : planners::stage_memory{});
     if (!layout) return tl::unexpected<reason>(layout.error());
     layout_ = std::move(*layout);
-    batches_ = planners::split_batch(job_, layout_.stages, layout_.pipelines);
     if (batches_.microbatches == 0)
       return refuse(reason::kind::invalid,
                     fmt::format("a batch of {} does not divide among {} pipelines, or their shares "

@@ -30,6 +30,11 @@ batch_split split_batch(const job_spec& job, std::uint32_t stages, std::uint32_t
   return {m, each / m};
 }
 
+stage_memory memory_for(const job_spec& job, const batch_split& split, double most_bytes) {
+  const auto most = job.pipeline.most_held;
+  return {split.rows, most ? std::min(most, split.microbatches) : split.microbatches, most_bytes};
+}
+
 gpu_type device_of(const job_spec& job, const gpu_type& gpu) {
   if (!job.train || job.train->device != "cpu") return gpu;
   auto core = gpu;
@@ -65,14 +70,6 @@ stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu,
     c.tied_bytes = static_cast<std::uint64_t>(std::llround(
         k.gradient_bytes * double{1} * job.model.vocabulary * job.model.hidden * width));
   return c;
-}
-
-double bytes_of_stage(const std::vector<stage_part>& parts, std::uint32_t rows,
-                      std::uint32_t held) {
-  double most = 0;
-  for (const auto& p : parts)
-    most = std::max(most, 20 * p.parameters + rows * (p.activation_bytes + held * p.output_bytes));
-  return most;
 }
 
 namespace {

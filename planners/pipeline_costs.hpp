@@ -20,6 +20,9 @@ struct batch_split {
 };
 batch_split split_batch(const job_spec& job, std::uint32_t stages, std::uint32_t pipelines);
 
+/// What a stage of the job's must hold when the batch goes so, on a GPU of so many bytes.
+stage_memory memory_for(const job_spec& job, const batch_split& split, double most_bytes);
+
 /// What the job's stages run on where the cluster says `gpu`: for device cpu one core, whose speed
 /// is a guess that measured times replace.
 gpu_type device_of(const job_spec& job, const gpu_type& gpu);
@@ -30,10 +33,6 @@ gpu_type device_of(const job_spec& job, const gpu_type& gpu);
 stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu,
                            const std::vector<stage_part>& parts, std::uint32_t stage,
                            std::uint32_t rows);
-
-/// Bytes that the largest of the stages needs on its GPU: 20 a parameter (as MARP counts), the
-/// inputs of `held` micro-batches, and one micro-batch's activations. 0 for a study in slots.
-double bytes_of_stage(const std::vector<stage_part>& parts, std::uint32_t rows, std::uint32_t held);
 
 /// Between two datacentres over so many connections of one pair of nodes; 0: as many as help. Where
 /// the cluster names no link, the cost model's.

@@ -64,7 +64,7 @@ std::vector<std::uint32_t> partition(const std::vector<std::uint32_t>& gpus, std
 
 expected<pipeline_layout> lay_out_pipelines(const cluster& c, const std::vector<lease_part>& parts,
                                             const job_spec& job, std::uint32_t stages,
-                                            std::uint32_t pipelines) {
+                                            std::uint32_t pipelines, const stage_memory& memory) {
   if (auto ok = check(c, parts, job, stages, pipelines); !ok)
     return tl::unexpected<reason>(ok.error());
   const auto stocks = by_datacenter(c, parts);
@@ -81,7 +81,7 @@ expected<pipeline_layout> lay_out_pipelines(const cluster& c, const std::vector<
   layout.stages = stages;
   layout.pipelines = pipelines;
   layout.places.resize(std::size_t{stages} * pipelines);
-  layout.parts = parts_of(job, stages);
+  layout.parts = split_model(job, stages, memory);
   std::uint32_t first = 0;
   for (std::size_t i = 0; i < stocks.size(); ++i) {
     if (share[i] == 0) continue;

@@ -40,13 +40,6 @@ allocation gpus_of(const cluster& c, const idle_index& idle, const job_spec& job
   return where;
 }
 
-double memory_of(const job_spec& job, const selection& s, double headroom) {
-  const auto& row = *s.chosen();
-  const auto held = job.pipeline.most_held ? std::min(job.pipeline.most_held, row.microbatches)
-                                           : row.microbatches;
-  return bytes_of_stage(parts_of(job, s.stages), row.rows, held) * (1 + headroom);
-}
-
 class pipelines_first : public policy {
  public:
   explicit pipelines_first(std::unique_ptr<policy> others) : others_{std::move(others)} {}
@@ -157,7 +150,7 @@ expected<pipeline_placement> place_pipelines(const cluster& c, const idle_index&
   pipeline_placement p;
   p.how.data_parallel = row.data_parallel;
   p.how.pipeline_parallel = s->stages;
-  p.how.bytes_per_gpu = memory_of(job, *s, c.settings.memory_headroom);
+  p.how.bytes_per_gpu = row.bytes_per_gpu;
   p.how.samples_per_s = job.global_batch / row.iteration_s;
   p.where = gpus_of(c, idle, job, *s, p.how.gpu_types);
   for (const auto& share : p.where)

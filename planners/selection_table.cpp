@@ -119,8 +119,8 @@ const selection_table::work& selection_table::work_of(std::uint32_t stages,
   const auto [at, is_new] = works_.try_emplace(key);
   auto& w = at->second;
   if (!is_new) return w;
-  auto& parts = parts_[stages];
-  if (parts.empty()) parts = parts_of(job_, stages);
+  const auto memory = memory_for(job_, split, slowest_.memory_bytes() / (1 + headroom_));
+  const auto parts = split_model(job_, stages, memory);
   for (std::uint32_t stage = 0; stage < stages; ++stage) {
     const auto x = costs_of_stage(job_, slowest_, parts, stage, split.rows);
     w.slowest.forward_s = std::max(w.slowest.forward_s, x.forward_s);
@@ -130,9 +130,7 @@ const selection_table::work& selection_table::work_of(std::uint32_t stages,
     if (stage + 1 < stages)
       w.slowest.activation_bytes = std::max(w.slowest.activation_bytes, x.activation_bytes);
   }
-  const auto held = job_.pipeline.most_held ? std::min(job_.pipeline.most_held, split.microbatches)
-                                            : split.microbatches;
-  w.bytes = bytes_of_stage(parts, split.rows, held) * (1 + headroom_);
+  w.bytes = bytes_of_stage(parts, memory) * (1 + headroom_);
   return w;
 }
 
@@ -235,6 +233,7 @@ selection_row selection_table::row(std::uint32_t stages, std::uint32_t cell, std
   r.rows = split.rows;
   if (placed < stages || split.microbatches == 0) return r;
   const auto& w = work_of(stages, split);
+  r.bytes_per_gpu = w.bytes;
   if (!(w.bytes < slowest_.memory_bytes())) return r;
   // 4 * parameters * (N - 1) / (N * rate): every gradient, in half precision, there and back.
   const double n = r.data_parallel;

@@ -62,7 +62,6 @@ class selection_table {
   gpu_type slowest_;                    // the least of every property
   std::vector<std::vector<link>> wan_;  // by offer and offer
   mutable std::map<std::pair<std::uint32_t, std::uint64_t>, work> works_;
-  mutable std::map<std::uint32_t, std::vector<stage_part>> parts_;  // by number of stages
 };
 
 }  // namespace troupe::planners

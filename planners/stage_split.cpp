@@ -1,52 +1,74 @@
 #include "planners/stage_split.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
-#include <numeric>
 
 #include <fmt/format.h>
 
+#include "planners/cost_model.hpp"
 #include "planners/model_shape.hpp"
 
 namespace troupe::planners {
 
 namespace {
 
-/// How many ranges it takes from each weight to the end if none sums to more than `most`; one too
-/// many for one that is larger.
-std::vector<std::uint32_t> ranges_needed(const std::vector<double>& weights, double most) {
-  const auto n = weights.size();
-  const auto never = static_cast<std::uint32_t>(n) + 1;
-  std::vector<std::uint32_t> needed(n + 1, 0);
-  double sum = 0;
-  auto end = n;  // of the longest range from i
-  for (auto i = n; i-- > 0;) {
-    sum += weights[i];
-    while (end > i && sum > most) sum -= weights[--end];
-    needed[i] = end == i ? never : std::min(never, needed[end] + 1);
+constexpr double never = std::numeric_limits<double>::infinity();
+constexpr double hair = 1e-12;  // for sums that were added up in another order
+constexpr double bytes_a_parameter = 20;
+
+using links = std::vector<chain_link>;
+
+/// What the ranges are cut by.
+struct cutting {
+  std::uint32_t parts = 1;
+  double most_size = never, last_share = 1;
+};
+
+/// Whether so many ranges can do: from the front, each as long as it may be.
+bool suffice(const links& chain, const cutting& by, double most) {
+  const auto last_from = by.parts - 1;  // links before the last range, at least
+  std::uint32_t used = 1;
+  chain_link sum;
+  for (std::size_t i = 0; i < chain.size(); ++i) {
+    const auto& l = chain[i];
+    if (l.size > by.most_size) return false;
+    if (used < by.parts && (sum.weight + l.weight > most || sum.size + l.size > by.most_size)) {
+      used = l.weight > most ? by.parts : used + 1;
+      if (used == by.parts && i < last_from) return false;
+      sum = {};
+    }
+    sum.weight += l.weight;
+    sum.size += l.size;
+    if (used == by.parts && (sum.weight * by.last_share > most || sum.size > by.most_size))
+      return false;
   }
-  return needed;
+  return true;
 }
 
-/// The least that the largest of so many ranges can sum to.
-double least_largest(const std::vector<double>& weights, std::uint32_t parts) {
-  double low = 0, high = std::accumulate(weights.begin(), weights.end(), 0.0);
-  if (ranges_needed(weights, low)[0] <= parts) return low;
+/// The least that the largest of so many ranges can sum to; infinite if their sizes do not fit.
+double least_largest(const links& chain, const cutting& by) {
+  double low = 0, high = 0;
+  for (const auto& l : chain) high += l.weight;
+  high *= 1 + hair;
+  if (!suffice(chain, by, high)) return never;
+  if (suffice(chain, by, low)) return low;
   for (;;) {  // until no number lies between
     const double middle = low + (high - low) / 2;
     if (middle <= low || middle >= high) return high;
-    (ranges_needed(weights, middle)[0] <= parts ? high : low) = middle;
+    (suffice(chain, by, middle) ? high : low) = middle;
   }
 }
 
 }  // namespace
 
-std::vector<std::uint32_t> cut_evenly(const std::vector<double>& weights, std::uint32_t parts) {
-  constexpr double never = std::numeric_limits<double>::infinity(), hair = 1e-12;
-  // A hair more, for sums that were added up in another order.
-  const double most = least_largest(weights, parts) * (1 + hair);
-  const auto n = weights.size();
-  // For so many ranges from each weight to the end: the least sum of squares, and the first one's
+std::vector<std::uint32_t> cut_evenly(const links& chain, std::uint32_t parts, double most_size,
+                                      double last_share) {
+  const cutting by{parts, most_size * (1 + hair), last_share};
+  const double most = least_largest(chain, by) * (1 + hair);
+  if (most == never) return {};
+  const auto n = chain.size();
+  // For so many ranges from each link to the end: the least sum of squares, and the first one's
   // count.
   std::vector<double> squares(n + 1, never), next(n + 1);
   std::vector<std::vector<std::uint32_t>> counts(parts + 1, std::vector<std::uint32_t>(n));
@@ -54,10 +76,14 @@ std::vector<std::uint32_t> cut_evenly(const std::vector<double>& weights, std::u
   for (std::uint32_t ranges = 1; ranges <= parts; ++ranges) {
     std::ranges::fill(next, never);
     for (std::size_t i = parts - ranges; i + ranges <= n; ++i) {
-      double sum = 0;
-      for (auto end = i + 1; end <= n && (sum += weights[end - 1]) <= most; ++end) {
-        const double all = sum * sum + squares[end];
-        if (all > next[i] * (1 + hair) || all == never) continue;  // the longest of equals
+      chain_link sum;
+      for (auto end = i + 1; end <= n; ++end) {
+        sum.weight += chain[end - 1].weight;
+        sum.size += chain[end - 1].size;
+        const double weight = sum.weight * (ranges == 1 ? last_share : 1);
+        if (weight > most || sum.size > by.most_size) break;
+        const double all = weight * weight + squares[end];
+        if (all == never || all > next[i] * (1 + hair)) continue;  // the longest of equals
         next[i] = all;
         counts[ranges][i] = static_cast<std::uint32_t>(end - i);
       }
@@ -102,10 +128,55 @@ double kept_bytes(const model& m, bool attention) {
 }
 
 /// Parameters of a head that is the embedding, in the last stage a copy of the first one's.
-double copied_embedding(troupe::model m) {
+double copied_embedding(model m) {
   const double tied = shape_of(m).parameters;
   m.tied_head = false;
   return shape_of(m).parameters - tied;
+}
+
+double bytes_of(const stage_part& p, const stage_memory& memory) {
+  return bytes_a_parameter * p.parameters + memory.rows * p.activation_bytes;
+}
+
+/// A transformer's sublayers, the first one with the embedding, and the head: each a part of one.
+std::vector<stage_part> pieces(const model& m, bool copies_embedding) {
+  std::vector<stage_part> out;
+  const auto chain = expand(m);
+  for (std::uint32_t i = 0; i + 1 < chain.size(); ++i) {
+    const auto& op = chain[i + 1];
+    const bool head = i + 2 == chain.size();
+    out.push_back({i, head ? 0u : 1u, op.flops, op.parameters, head ? 0 : kept_bytes(m, i % 2 == 0),
+                   chain[1].output_bytes});
+  }
+  out.front().flops += chain.front().flops;
+  out.front().parameters += chain.front().parameters;
+  if (copies_embedding) out.back().parameters += copied_embedding(m);
+  return out;
+}
+
+std::vector<stage_part> split_transformer(const model& m, std::uint32_t stages,
+                                          const stage_memory& memory, bool recomputes) {
+  const double backward = cost_constants{}.backward;
+  const double last = recomputes ? (1 + backward) / (2 + backward) : 1;
+  const auto all = pieces(m, stages > 1);
+  links chain;
+  for (const auto& p : all) chain.push_back({p.flops, bytes_of(p, memory)});
+  const double inputs = double{1} * memory.rows * memory.held * all.front().output_bytes;
+  auto counts = cut_evenly(chain, stages, memory.most_bytes - inputs, last);
+  if (counts.empty()) counts = cut_evenly(chain, stages, never, last);
+  std::vector<stage_part> parts;
+  std::size_t at = 0;
+  for (const auto count : counts) {
+    auto p = all[at++];
+    for (std::uint32_t i = 1; i < count; ++i, ++at) {
+      p.count += all[at].count;
+      p.flops += all[at].flops;
+      p.parameters += all[at].parameters;
+      p.activation_bytes += all[at].activation_bytes;
+    }
+    parts.push_back(p);
+  }
+  return parts;
 }
 
 }  // namespace
@@ -126,36 +197,19 @@ expected<void> can_split(const model& m, std::uint32_t stages) {
                             stages, m.name, m.layers));
 }
 
-std::vector<stage_part> split_model(const model& m, std::uint32_t stages) {
-  if (!m.operators.empty()) return split_operators(m, stages);
-  const auto chain = expand(m);  // embedding, sublayers, head
-  std::vector<double> weights;
-  for (std::size_t i = 1; i < chain.size(); ++i) weights.push_back(chain[i].flops);
-  weights.front() += chain.front().flops;
-  const auto counts = cut_evenly(weights, stages);
-  std::vector<stage_part> parts(stages);
-  std::uint32_t first = 0;
-  for (std::uint32_t s = 0; s < stages; ++s) {
-    auto& p = parts[s];
-    const bool last = s + 1 == stages;
-    p.first = first;
-    p.count = counts[s] - (last ? 1 : 0);
-    if (s == 0) p.flops += chain.front().flops, p.parameters += chain.front().parameters;
-    for (; first < p.first + p.count; ++first) {
-      const auto& op = chain[first + 1];
-      p.flops += op.flops;
-      p.parameters += op.parameters;
-      p.activation_bytes += kept_bytes(m, first % 2 == 0);
-    }
-    if (last) p.flops += chain.back().flops, p.parameters += chain.back().parameters;
-    if (last && stages > 1) p.parameters += copied_embedding(m);
-    p.output_bytes = chain[1].output_bytes;
-  }
-  return parts;
+std::vector<stage_part> split_model(const job_spec& job, std::uint32_t stages,
+                                    const stage_memory& memory, bool recomputes) {
+  if (job.slots || stages == 0) return std::vector<stage_part>(stages);
+  if (!job.model.operators.empty()) return split_operators(job.model, stages);
+  return split_transformer(job.model, stages, memory, recomputes);
 }
 
-std::vector<stage_part> parts_of(const job_spec& job, std::uint32_t stages) {
-  return job.slots ? std::vector<stage_part>(stages) : split_model(job.model, stages);
+double bytes_of_stage(const std::vector<stage_part>& parts, const stage_memory& memory) {
+  double most = 0;
+  for (const auto& p : parts)
+    most = std::max(most,
+                    bytes_of(p, memory) + double{1} * memory.rows * memory.held * p.output_bytes);
+  return most;
 }
 
 }  // namespace troupe::planners

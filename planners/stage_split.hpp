@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "messages/job.hpp"
@@ -28,18 +29,36 @@ std::uint32_t pieces_of(const model& m);
 /// Refuses more stages than there are pieces.
 expected<void> can_split(const model& m, std::uint32_t stages);
 
-/// A transformer is cut so that the forward of the slowest stage takes the least, by operations:
-/// the first stage has the embedding, the last one the head, and nothing else if that is so much
-/// work. Operators are dealt out by their number, the first stages one more where they do not
-/// divide. At most as many stages as pieces.
-std::vector<stage_part> split_model(const model& m, std::uint32_t stages);
+/// What a stage may need on its GPU: 20 bytes a parameter (as MARP counts), the inputs of `held`
+/// micro-batches of `rows` sequences, and one micro-batch's activations.
+struct stage_memory {
+  std::uint32_t rows = 1, held = 1;
+  double most_bytes = std::numeric_limits<double>::infinity();
+};
 
-/// The same of a job: a pipeline study, which says its costs in slots, has empty parts.
-std::vector<stage_part> parts_of(const job_spec& job, std::uint32_t stages);
+/// A transformer is cut so that a micro-batch takes the slowest stage the least, by operations,
+/// among the cuts whose stages fit the memory; if none does, whatever they need. With `recomputes`
+/// all stages but the last go forward twice. The first stage
+/// has the embedding, the last one the head, and nothing else if that is so much work. Operators
+/// are dealt out by their number, the first stages one more where they do not divide. A job in
+/// slots, which needs no model, has empty parts. At most as many stages as pieces.
+std::vector<stage_part> split_model(const job_spec& job, std::uint32_t stages,
+                                    const stage_memory& memory = {}, bool recomputes = true);
 
-/// How many of these weights each of `parts` contiguous ranges has, at least one each, so that the
-/// largest sum is the least possible; of such cuts the one with the least sum of squares. No weight
-/// is negative, and there are at least as many as parts, of which there is at least one.
-std::vector<std::uint32_t> cut_evenly(const std::vector<double>& weights, std::uint32_t parts);
+/// Of the stage that needs most of it.
+double bytes_of_stage(const std::vector<stage_part>& parts, const stage_memory& memory);
+
+/// A link of a chain that is cut: what is to be even, and what no range may have too much of.
+struct chain_link {
+  double weight = 0, size = 0;
+};
+/// How many links each of `parts` contiguous ranges has, at least one each, so that the largest sum
+/// of weights is the least possible; of such cuts the one with the least sum of squares. No range's
+/// size is more than `most_size`; empty if that cannot be. The last range counts `last_share` of
+/// its weight, at most 1. No number is negative, and there are at least as many links as parts, of
+/// which there is at least one.
+std::vector<std::uint32_t> cut_evenly(const std::vector<chain_link>& chain, std::uint32_t parts,
+                                      double most_size = std::numeric_limits<double>::infinity(),
+                                      double last_share = 1);
 
 }  // namespace troupe::planners

@@ -96,7 +96,9 @@ void print_one_thread(const model& m, int rounds) {
 
 void print_two_stages(const model& m, int rounds) {
   std::vector<std::uint32_t> sublayers;
-  for (const auto& part : planners::split_model(m, 2)) sublayers.push_back(part.count);
+  job_spec job;
+  job.model = m;
+  for (const auto& part : planners::split_model(job, 2, {}, false)) sublayers.push_back(part.count);
   pipeline one{m, rows, {2 * m.layers}}, two{m, rows, sublayers};
   fmt::print(
       "\nTwo stages ({:g} and {:g} layers) on two threads beside one, {} words:\n\n"

@@ -76,7 +76,7 @@ TEST_CASE("every GPU is used once, and a stage's peers are in one datacentre, as
         CHECK(c.nodes[l->at(p, s).node].datacenter == l->datacenter_of(s));
     CHECK(std::accumulate(l->stages_of_datacenter.begin(), l->stages_of_datacenter.end(), 0u) ==
           stages);
-    CHECK(l->parts == split_model(layered(9).model, stages));
+    CHECK(l->parts == split_model(layered(9), stages));
   }
   CHECK(laid > 200);
 }

@@ -144,7 +144,7 @@ TEST_CASE(
   auto c = datacenters({6, 6});
   const auto gpt_b = sample::gpt("gpt-b", 8192, 6, 64, 6144);
   auto job = sample::job(gpt_b, 4);
-  const auto x = costs_of_stage(job, sample::a100_80, parts_of(job, 6), 1, 1);
+  const auto x = costs_of_stage(job, sample::a100_80, split_model(job, 6), 1, 1);
   CHECK(x.activation_bytes == 96u << 20);
   const auto crossing = [&](std::uint32_t connections) {
     return static_cast<double>(x.activation_bytes) / wan_between(c, 0, 1, connections).bytes_s();
@@ -161,7 +161,7 @@ TEST_CASE(
   const double n = row.data_parallel;
   const double parameters =
       static_cast<double>(
-          costs_of_stage(job, sample::a100_80, parts_of(job, 6), 0, 1).gradient_bytes) /
+          costs_of_stage(job, sample::a100_80, split_model(job, 6), 0, 1).gradient_bytes) /
       2;
   CHECK(row.allreduce_s == Approx(4 * parameters * (n - 1) / (n * sample::ethernet.bytes_s())));
 }

@@ -14,31 +14,34 @@ using namespace troupe::planners;
 namespace {
 
 using counts = std::vector<std::uint32_t>;
+using chain = std::vector<chain_link>;
+constexpr double never = std::numeric_limits<double>::infinity();
 
 struct worth {
   double largest = 0, squares = 0;
 };
-worth of(const std::vector<double>& weights, const counts& cut) {
+worth of(const chain& links, const counts& cut, double most_size, double last_share) {
   worth w;
-  auto at = weights.begin();
+  auto at = links.begin();
   for (const auto n : cut) {
-    const double sum = std::accumulate(at, at + n, 0.0);
-    w.largest = std::max(w.largest, sum);
+    double sum = 0, size = 0;
+    for (const auto end = at + n; at != end; ++at) sum += at->weight, size += at->size;
+    if (at == links.end()) sum *= last_share;
+    w.largest = std::max(w.largest, size > most_size ? never : sum);
     w.squares += sum * sum;
-    at += n;
   }
   return w;
 }
 
 /// By trying every cut.
-worth least_of_all(const std::vector<double>& weights, std::uint32_t parts) {
-  worth least{1e300, 1e300};
+worth least_of_all(const chain& links, std::uint32_t parts, double most_size, double last_share) {
+  worth least{never, never};
   counts cut(parts);
   const std::function<void(std::uint32_t, std::uint32_t)> choose = [&](std::uint32_t i,
                                                                        std::uint32_t left) {
     if (i + 1 == parts) {
       cut[i] = left;
-      const auto w = of(weights, cut);
+      const auto w = of(links, cut, most_size, last_share);
       const bool as_large = w.largest <= least.largest * (1 + 1e-12);
       if (w.largest < least.largest * (1 - 1e-12) || (as_large && w.squares < least.squares))
         least = w;
@@ -46,7 +49,7 @@ worth least_of_all(const std::vector<double>& weights, std::uint32_t parts) {
     }
     for (cut[i] = 1; left - cut[i] >= parts - i - 1; ++cut[i]) choose(i + 1, left - cut[i]);
   };
-  choose(0, static_cast<std::uint32_t>(weights.size()));
+  choose(0, static_cast<std::uint32_t>(links.size()));
   return least;
 }
 
@@ -56,10 +59,8 @@ counts of(const std::vector<stage_part>& parts) {
   return n;
 }
 
-model engine(std::uint32_t words) {
-  auto m = sample::gpt("engine", 384, 6, 6, 256, words);
-  m.tied_head = true;
-  return m;
+job_spec engine(std::uint32_t words) {
+  return sample::job(sample::gpt("engine", 384, 6, 6, 256, words), 4);
 }
 
 }  // namespace
@@ -67,37 +68,50 @@ model engine(std::uint32_t words) {
 TEST_CASE(
     "no cut of a chain has a smaller largest part than the one that is made, or is more even") {
   random_source random{23};
+  int fitted = 0;
   for (int i = 0; i < 2000; ++i) {
-    std::vector<double> weights(1 + random.below(11));
-    for (auto& w : weights)
-      w = random.chance(0.1)   ? 0
-          : random.chance(0.5) ? static_cast<double>(random.below(5))
-                               : random.uniform() * 10;
-    const auto parts = static_cast<std::uint32_t>(1 + random.below(weights.size()));
-    const auto cut = cut_evenly(weights, parts);
-    CAPTURE(weights, parts, cut);
+    chain links(1 + random.below(11));
+    for (auto& l : links) {
+      l.weight = random.chance(0.1)   ? 0
+                 : random.chance(0.5) ? static_cast<double>(random.below(5))
+                                      : random.uniform() * 10;
+      l.size = static_cast<double>(random.below(5));
+    }
+    const auto parts = static_cast<std::uint32_t>(1 + random.below(links.size()));
+    const double most_size = random.chance(0.5) ? never : static_cast<double>(random.below(20));
+    const double last_share = random.chance(0.5) ? 1 : random.uniform();
+    const auto cut = cut_evenly(links, parts, most_size, last_share);
+    const auto least = least_of_all(links, parts, most_size, last_share);
+    CAPTURE(i, parts, cut);
+    CHECK(cut.empty() == (least.largest == never));
+    if (cut.empty()) continue;
+    ++fitted;
     REQUIRE(cut.size() == parts);
     CHECK(*std::ranges::min_element(cut) >= 1);
-    CHECK(std::accumulate(cut.begin(), cut.end(), 0u) == weights.size());
-    const auto made = of(weights, cut), least = least_of_all(weights, parts);
+    CHECK(std::accumulate(cut.begin(), cut.end(), 0u) == links.size());
+    const auto made = of(links, cut, most_size, last_share);
     CHECK(made.largest == Approx(least.largest).epsilon(1e-9));
     CHECK(made.squares == Approx(least.squares).epsilon(1e-9));
   }
+  CHECK(fitted > 1000);
+  CHECK(fitted < 2000);
 }
 
 TEST_CASE("equal pieces are dealt out evenly") {
-  CHECK(cut_evenly({1, 1, 1, 1, 1, 1}, 3) == counts{2, 2, 2});
-  CHECK(cut_evenly({1, 1, 1, 1, 1, 1}, 4) == counts{2, 2, 1, 1});
-  CHECK(cut_evenly({0, 0, 0}, 3) == counts{1, 1, 1});
+  CHECK(cut_evenly(chain(6, {1, 0}), 3) == counts{2, 2, 2});
+  CHECK(cut_evenly(chain(6, {1, 0}), 4) == counts{2, 2, 1, 1});
+  CHECK(cut_evenly(chain(3, {0, 0}), 3) == counts{1, 1, 1});
 }
 
 TEST_CASE("two stages of the engine's model meet behind the fourth layer's attention") {
-  const auto parts = split_model(engine(4096), 2);
+  const auto parts = split_model(engine(4096), 2, {}, false);
   CHECK(of(parts) == counts{7, 5});
   CHECK(parts[0].first == 0);
   CHECK(parts[1].first == 7);
   CHECK(parts[0].flops == parts[1].flops);  // 3 layers and 0.4 against 0.6, 2 and a head of 0.8
-  CHECK(of(split_model(engine(256), 2)) == counts{6, 6});
+  CHECK(of(split_model(engine(256), 2, {}, false)) == counts{6, 6});
+  // Where the first stage goes forward twice, 3 layers four times against 3 and the head thrice.
+  CHECK(of(split_model(engine(4096), 2)) == counts{6, 6});
 }
 
 TEST_CASE("a head that is more work than a stage's share has a stage to itself") {
@@ -109,11 +123,12 @@ TEST_CASE("a head that is more work than a stage's share has a stage to itself")
 
 TEST_CASE("the parts of a model are the model, with a copy of a tied embedding in the last stage") {
   for (const bool tied : {true, false}) {
-    auto m = engine(4096);
+    auto job = engine(4096);
+    auto& m = job.model;
     m.tied_head = tied;
     const auto whole = shape_of(m);
     for (std::uint32_t stages = 1; stages <= pieces_of(m); ++stages) {
-      const auto parts = split_model(m, stages);
+      const auto parts = split_model(job, stages);
       REQUIRE(parts.size() == stages);
       stage_part sum;
       for (const auto& p : parts) {
@@ -133,11 +148,24 @@ TEST_CASE("the parts of a model are the model, with a copy of a tied embedding i
   }
 }
 
+TEST_CASE("where the even cut does not fit the memory, the most even one that does is made") {
+  const auto job = engine(4096);
+  const auto even = split_model(job, 2, {}, false);
+  CHECK(of(even) == counts{7, 5});
+  stage_memory memory{1, 4, bytes_of_stage(even, {1, 4}) * 0.95};
+  const auto fits = split_model(job, 2, memory, false);
+  CHECK(of(fits) == counts{6, 6});
+  CHECK(bytes_of_stage(fits, memory) < memory.most_bytes);
+  memory.most_bytes = 1;  // nothing does
+  CHECK(split_model(job, 2, memory, false) == even);
+}
+
 TEST_CASE("operators are dealt out by number, and a pipeline study has empty parts") {
-  model m;
+  job_spec job;
+  auto& m = job.model;
   m.name = "ops";
   for (int i = 0; i < 7; ++i) m.operators.push_back({"op", 1.0 + i, 10, 4.0 + i});
-  const auto parts = split_model(m, 3);
+  const auto parts = split_model(job, 3);
   CHECK(of(parts) == counts{3, 2, 2});
   CHECK(parts[1].flops == 4 + 5);
   CHECK(parts[1].parameters == 20);
@@ -145,10 +173,10 @@ TEST_CASE("operators are dealt out by number, and a pipeline study has empty par
   CHECK(parts[1].activation_bytes == 7 + 8);
   job_spec study;
   study.slots = slot_costs{};
-  CHECK(parts_of(study, 4) == std::vector<stage_part>(4));
+  CHECK(split_model(study, 4) == std::vector<stage_part>(4));
   CHECK(can_split(m, 8).error().text == "8 stages need as many operators; 'ops' has 7");
-  CHECK(can_split(engine(256), 12));
-  CHECK(can_split(engine(256), 13).error().text ==
+  CHECK(can_split(engine(256).model, 12));
+  CHECK(can_split(engine(256).model, 13).error().text ==
         "13 stages need half as many layers, a layer being its attention and its MLP; 'engine' has "
         "6");
 }
