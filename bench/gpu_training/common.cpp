@@ -37,7 +37,8 @@ gpu::stage_spec spec_of(const size& s, std::uint32_t rows) {
   gpu::stage_spec spec;
   spec.model.name = fmt::format("GPT-2 {}", s.name);
   spec.model.hidden = s.hidden;
-  spec.model.layers = spec.layers = s.layers;
+  spec.model.layers = s.layers;
+  spec.sublayers = 2 * s.layers;
   spec.model.heads = s.heads;
   spec.model.sequence = 1024;
   spec.model.vocabulary = 50257;

@@ -34,7 +34,8 @@ gpu::stage_spec small() {
   gpu::stage_spec s;
   s.model.name = "small";
   s.model.hidden = 128;
-  s.model.layers = s.layers = 4;
+  s.model.layers = 4;
+  s.sublayers = 8;
   s.model.heads = 4;
   s.model.sequence = 128;
   s.model.vocabulary = 256;
@@ -133,7 +134,7 @@ nlohmann::json measure_losses(const options& o) {
       "## {} steps' losses\n\n{} layers, hidden {}, {} heads, {} rows of {} bytes of text, "
       "AdamW at {:g}; the same first weights and the same rows. Farthest: from the first "
       "line, at any step.\n\n",
-      steps, s.layers, s.model.hidden, s.model.heads, s.rows, s.model.sequence, rate);
+      steps, s.model.layers, s.model.hidden, s.model.heads, s.rows, s.model.sequence, rate);
   const auto data = batches_of(s);
   if (!data) {
     fmt::print("Left out: {}\n\n", data.error().text);

@@ -77,14 +77,14 @@ TEST_CASE("a machine that cannot keep graphs does every pass as it comes") {
   };
   const auto m = small_model();
   std::shared_ptr<pass_graphs> graphs;
-  pipeline plain{kind_over([] { return std::shared_ptr{emulated_machine()}; }), m, {6}},
+  pipeline plain{kind_over([] { return std::shared_ptr{emulated_machine()}; }), m, {12}},
       other{kind_over([&] {
               graphs = std::make_shared<pass_graphs>(
                   std::make_shared<without>(std::shared_ptr{emulated_machine()}));
               return graphs;
             }),
             m,
-            {6}};
+            {12}};
   for (std::uint64_t i = 0; i < 4; ++i) {
     const auto all = lessons(m, 2, 1, i);
     CHECK(plain.learn(all).losses == other.learn(all).losses);

@@ -52,7 +52,7 @@ class pipelines {
   pipelines(std::uint32_t count, const model& m, group_patience patience = {}) : model_{m} {
     gpu::stage_spec s;
     s.model = m;
-    s.layers = m.layers;
+    s.sublayers = 2 * m.layers;
     s.embeds = s.predicts = true;
     s.rows = 2;
     for (std::uint32_t i = 0; i < count; ++i) all.push_back(gpu_device(s, patience));
@@ -193,7 +193,7 @@ TEST_CASE("GPUs that hold parts of a tied embedding hand its sum on") {
   m.layers = 2;
   gpu::stage_spec first;
   first.model = m;
-  first.layers = 1;
+  first.sublayers = 2;
   first.embeds = true;
   first.rows = 2;
   const auto d = gpu_device(first, {});
@@ -215,7 +215,7 @@ TEST_CASE("GPUs that hold parts of a tied embedding hand its sum on") {
 TEST_CASE("a device that can sum with nobody says so") {
   gpu::stage_spec s;
   s.model = tiny();
-  s.layers = 1;
+  s.sublayers = 2;
   s.embeds = s.predicts = true;
   const gpu::cuda::device alone{s, emulated_machine()};
   auto& d = const_cast<gpu::cuda::device&>(alone);

@@ -17,7 +17,7 @@ namespace {
 gpu::stage_spec whole(std::uint32_t rows) {
   gpu::stage_spec s;
   s.model = small_model();
-  s.layers = s.model.layers;
+  s.sublayers = 2 * s.model.layers;
   s.embeds = s.predicts = true;
   s.rows = rows;
   return s;
