@@ -2,13 +2,9 @@
 
 namespace troupe::actors {
 
-namespace {
-
 bool tied_to_another(const stage_setup& s) {
   return s.model.tied_head && s.stages > 1 && (s.name.stage == 0 || s.name.stage + 1 == s.stages);
 }
-
-}  // namespace
 
 bool gradient_sum::needed(const stage_setup& s) {
   return s.pipelines > 1 || tied_to_another(s);

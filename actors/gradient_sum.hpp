@@ -10,6 +10,9 @@
 
 namespace troupe::actors {
 
+/// Is its embedding the head of another stage, or the other way round?
+bool tied_to_another(const stage_setup& s);
+
 /// The end of an iteration as one stage sees it: its gradients are summed with those of its peers
 /// in the other pipelines, and where the embedding is another stage's head, with that stage's.
 ///

@@ -1,6 +1,7 @@
 #include "actors/stage.hpp"
 
 #include <algorithm>
+#include <span>
 
 #include "actors/stage_backend.hpp"
 #include "actors/timing.hpp"
@@ -43,6 +44,7 @@ void stage_state::clear(inbox& box, std::uint64_t iteration) {
   box.activation.assign(o_.setup.microbatches, {});
   box.gradient.assign(o_.setup.microbatches, {});
   box.sum = gradient_sum{o_.setup};
+  box.among_devices = device_sum{o_.setup};
   box.ways = {};
 }
 
@@ -54,20 +56,41 @@ void stage_state::load() {
                         call_now{[this] { finished(gpu::outcome{}); }});
     return;
   }
-  if (iteration_ == 0 || simulated_) {
-    phase_ = phase::steps;
-    begin_iteration();
-    return say_ready();
-  }
+  if (iteration_ == 0 || simulated_) return meet();
   gpu::operation o;
   o.what = operation_kind::load;
   o.path = checkpoint_path(o_.setup.how.checkpoint, iteration_);
   submit(std::move(o));
 }
 
+/// GPUs of several pipelines may sum their gradients among themselves: the trainer hears if this
+/// one can, and tells all of a stage's peers what they meet by if all can.
+void stage_state::meet() {
+  if (simulated_ || o_.setup.backend != "cuda" || o_.setup.pipelines == 1) return say_ready();
+  phase_ = phase::meeting;
+  gpu::operation o;
+  o.what = operation_kind::meet;
+  o.rank = o_.setup.name.pipeline;
+  o.size = o_.setup.pipelines;
+  submit(std::move(o));
+}
+
+void stage_state::join(const stage_run& r) {
+  phase_ = phase::joining;
+  joined_ = true;
+  gpu::operation o;
+  o.what = operation_kind::join;
+  o.rank = o_.setup.name.pipeline;
+  o.size = o_.setup.pipelines;
+  const auto bytes = std::as_bytes(std::span{r.meeting});
+  o.in = {payload{std::vector<std::byte>{bytes.begin(), bytes.end()}}};
+  submit(std::move(o));
+}
+
 // -- what the trainer and the other stages say
 
 void stage_state::run(const stage_run& r) {
+  if (r.incarnation != 0 && r.incarnation != o_.setup.incarnation) return;
   heard_ = std::max(heard_, r.heard);
   while (!unheard_.empty() && unheard_.front().iteration < heard_) unheard_.pop_front();
   // The trainer asks again when it misses something; what is on its way comes twice then.
@@ -79,6 +102,8 @@ void stage_state::run(const stage_run& r) {
     begin_iteration();
   }
   until_ = std::max(until_, r.until);
+  const bool fresh = phase_ == phase::steps && iteration_ == o_.setup.first_iteration && next_ == 0;
+  if (!r.meeting.empty() && fresh && !joined_ && !busy_ && !broken_) return join(r);
   advance();
 }
 
@@ -105,7 +130,10 @@ void stage_state::arrived(const tensor& t, const payload& body) {
     case tensor::kind::sum:
     case tensor::kind::tied_part:
     case tensor::kind::tied_sum:
-      send_parcels(box.sum.take(t, body));
+      if (joined_)
+        box.among_devices.take(body);
+      else
+        send_parcels(box.sum.take(t, body));
       if (phase_ == phase::exchange) look_at_exchange();
       return;
   }
@@ -192,6 +220,11 @@ void stage_state::end_step(const stage_step& s, gpu::outcome o) {
 void stage_state::begin_gradients() {
   const bool alone = !gradient_sum::needed(o_.setup);
   if (alone || (simulated_ && o_.setup.costs.gradient_bytes == 0)) return update({}, {});
+  if (joined_) {
+    phase_ = phase::exchange;
+    exchange_began_s_ = o_.via.now_s();
+    return look_at_exchange();
+  }
   phase_ = phase::gradients;
   gpu::operation o;
   o.what = operation_kind::gradients;
@@ -211,10 +244,25 @@ void stage_state::exchange(gpu::outcome o) {
 }
 
 void stage_state::look_at_exchange() {
+  if (joined_) return look_at_devices();
   if (!current().sum.complete()) return;
   note(reduce_task, 0, o_.via.now_s() - exchange_began_s_);
   auto [own, tied] = current().sum.result();
   update(std::move(own), std::move(tied));
+}
+
+void stage_state::look_at_devices() {
+  if (busy_ || broken_) return;
+  auto& sum = current().among_devices;
+  if (sum.may_sum()) {
+    gpu::operation o;
+    o.what = operation_kind::sum;
+    o.in = sum.in();
+    return submit(std::move(o));
+  }
+  if (!sum.complete()) return;
+  note(reduce_task, 0, o_.via.now_s() - exchange_began_s_);
+  update({}, sum.result());
 }
 
 void stage_state::update(payload own, payload tied) {
@@ -279,14 +327,26 @@ void stage_state::submit(gpu::operation o) {
 
 void stage_state::finished(expected<gpu::outcome> r) {
   busy_ = false;
+  if (!r && phase_ == phase::meeting) {
+    stage_report ready;
+    ready.apart = r.error();
+    return say_ready(std::move(ready));
+  }
   if (!r) return give_up(r.error());
   auto& o = *r;
   const double took_s = o_.via.now_s() - asked_s_;
   switch (phase_) {
     case phase::loading:
+      return meet();
+    case phase::meeting: {
+      stage_report ready;
+      const auto bytes = o.out.empty() ? std::span<const std::byte>{} : o.out[0].bytes();
+      for (const auto b : bytes) ready.meeting.push_back(std::to_integer<std::uint8_t>(b));
+      return say_ready(std::move(ready));
+    }
+    case phase::joining:
       phase_ = phase::steps;
-      begin_iteration();
-      return say_ready();
+      return advance();
     case phase::steps: {
       const auto step = o_.setup.order[next_];
       times_.took(static_cast<operation_times::operation>(step.what), took_s);
@@ -299,7 +359,8 @@ void stage_state::finished(expected<gpu::outcome> r) {
       times_.took(operation_times::gradients, took_s);
       return exchange(std::move(o));
     case phase::exchange:
-      return;
+      send_parcels(current().among_devices.summed(std::move(o.out)));
+      return look_at_exchange();
     case phase::update:
       times_.took(operation_times::update, took_s);
       note(update_task, 0, took_s);
@@ -340,8 +401,9 @@ void stage_state::send_parcels(std::vector<gradient_sum::parcel> parcels) {
   }
 }
 
-void stage_state::say_ready() {
-  stage_report ready;
+void stage_state::say_ready(stage_report ready) {
+  phase_ = phase::steps;
+  begin_iteration();
   ready.iteration = iteration_;
   ready.saved = saved_;
   say(std::move(ready));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "actors/courier.hpp"
+#include "actors/device_sum.hpp"
 #include "actors/gradient_sum.hpp"
 #include "actors/protocol.hpp"
 #include "actors/stage_times.hpp"
@@ -47,16 +48,19 @@ class stage_state {
   void arrived(const tensor& t, const payload& body);
 
  private:
-  enum class phase { loading, steps, gradients, exchange, update, saving };
+  enum class phase { loading, meeting, joining, steps, gradients, exchange, update, saving };
   /// What has come for one iteration. Nobody is ever more than one iteration ahead.
   struct inbox {
     std::uint64_t iteration = 0;
     std::vector<std::optional<payload>> activation, gradient;  // by micro-batch
     gradient_sum sum;
+    device_sum among_devices;
     tensor_ways ways;
   };
 
   void load();
+  void meet();
+  void join(const stage_run& r);
   void advance();
   void begin_iteration();
   bool ready(const stage_step& s) const;
@@ -65,10 +69,11 @@ class stage_state {
   void begin_gradients();
   void exchange(gpu::outcome o);
   void look_at_exchange();
+  void look_at_devices();
   void update(payload own, payload tied);
   void end_iteration(const gpu::outcome& o);
   void saved();
-  void say_ready();
+  void say_ready(stage_report ready = {});
   void say(stage_report r);
   void give_up(const reason& why);
 
@@ -90,6 +95,7 @@ class stage_state {
   phase phase_ = phase::loading;
   bool busy_ = false;
   bool broken_ = false;
+  bool joined_ = false;          // its device and its peers' sum among themselves
   std::uint64_t iteration_ = 0;  // done
   std::uint64_t until_ = 0, heard_ = 0, saved_ = 0;
   std::size_t next_ = 0;          // of the order

@@ -113,6 +113,24 @@ void trainer_state::set_up_missing() {
 
 // -- running
 
+/// Where all peers of a stage can sum among themselves, they are told what they meet by.
+void trainer_state::introduce_devices() {
+  meetings_.assign(plan_.shape.stages, {});
+  bool said = false;
+  for (std::uint32_t s = 0; s < plan_.shape.stages; ++s) {
+    const reason* apart = nullptr;
+    for (auto p = plan_.shape.pipelines; p-- > 0;)
+      if (const auto& x = stages_[p * plan_.shape.stages + s]; !x.apart.text.empty())
+        apart = &x.apart;
+    if (!apart) meetings_[s] = stages_[s].meeting;
+    if (apart && !std::exchange(said, true))
+      news(fmt::format(
+          "the gradients of stage {} are summed by the hosts, since not all of its GPUs "
+          "can: {}",
+          s, apart->text));
+  }
+}
+
 void trainer_state::run_window() {
   const auto every = o_.order.spec.train ? o_.order.spec.train->replan_every : 0;
   until_ = std::min(total(), done_ + (every > 0 ? every : window));
@@ -121,7 +139,7 @@ void trainer_state::run_window() {
 
 void trainer_state::run(std::size_t i) {
   const auto& s = plan_.stages[i];
-  stage_run r{s.name, until_, stages_[i].done, {}, {}, {}};
+  stage_run r{s.name, until_, stages_[i].done, {}, {}, {}, meetings_[s.name.stage], o_.incarnation};
   // Also when it is asked again: it may not have heard the first time.
   if (replanned_) r.order = s.order, r.forward = s.forward, r.backward = s.backward;
   o_.via.send(s.neighbours[s.name.stage], r);
@@ -133,14 +151,25 @@ void trainer_state::hear(const stage_report& r) {
     return;
   heard_s_ = o_.via.now_s();
   const auto i = index(r.name);
-  if (!r.why.text.empty())
-    return fail(part_report::state::failed, fmt::format("stage {} of pipeline {}: {}", r.name.stage,
-                                                        r.name.pipeline, r.why.text));
+  if (!r.why.text.empty()) {
+    // What cannot be reached may be there again: worth another attempt, if this one got further
+    // than any before.
+    const bool again =
+        r.why.code == reason::kind::unavailable && done_ > std::max(first_, o_.order.reached);
+    return fail(
+        again ? part_report::state::stopped : part_report::state::failed,
+        fmt::format("stage {} of pipeline {}: {}", r.name.stage, r.name.pipeline, r.why.text));
+  }
   auto& s = stages_[i];
   if (!s.ready || r.iteration > s.done) moved_s_ = heard_s_;
   if (!s.ready) {
     s.ready = true;
-    if (++ready_ == stages_.size()) run_window();
+    s.meeting = r.meeting;
+    s.apart = r.apart;
+    if (++ready_ == stages_.size()) {
+      introduce_devices();
+      run_window();
+    }
   }
   if (r.iteration == s.done + 1) note(i, r);
   look_at_checkpoint();

@@ -52,6 +52,8 @@ class trainer_state {
     std::deque<stage_costs> measured;  // in its latest iterations
     means window;                      // since the last look
     std::uint32_t most_held = 0;
+    std::vector<std::uint8_t> meeting;  // stage_report's
+    reason apart;
   };
   struct pending {
     iteration_record record;
@@ -61,6 +63,7 @@ class trainer_state {
   void prepare();
   void say_what_it_costs();
   void set_up_missing();
+  void introduce_devices();
   void run_window();
   void run(std::size_t i);
   void note(std::size_t i, const stage_report& r);
@@ -81,7 +84,8 @@ class trainer_state {
   trainer_actor::pointer self_ = nullptr;
   trainer_options o_;
   training_plan plan_;
-  std::vector<progress> stages_;  // pipeline * stages + stage
+  std::vector<progress> stages_;                     // pipeline * stages + stage
+  std::vector<std::vector<std::uint8_t>> meetings_;  // by stage: what peers' devices meet by
   std::map<std::uint64_t, pending> pending_;
   std::uint64_t first_ = 0, done_ = 0, until_ = 0, saved_ = 0;
   std::uint32_t ready_ = 0;
