@@ -66,7 +66,8 @@ void stage_state::load() {
 /// GPUs of several pipelines may sum their gradients among themselves: the trainer hears if this
 /// one can, and tells all of a stage's peers what they meet by if all can.
 void stage_state::meet() {
-  if (simulated_ || o_.setup.backend != "cuda" || o_.setup.pipelines == 1) return say_ready();
+  const bool alone = o_.setup.pipelines == 1 && o_.setup.devices.size() <= 1;
+  if (simulated_ || o_.setup.backend != "cuda" || alone) return say_ready();
   phase_ = phase::meeting;
   gpu::operation o;
   o.what = operation_kind::meet;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -204,14 +205,27 @@ reason save_values(const fs::path& directory, const stage_spec& s, std::uint64_t
   return save_stage(directory, s, iteration, all);
 }
 
-expected<std::uint64_t> load_values(const fs::path& path, const stage_values& values) {
+expected<std::uint64_t> load_values(const fs::path& path, const stage_spec& s,
+                                    const stage_values& values) {
   const auto from = checkpoint::open(path);
   if (!from) return tl::unexpected(from.error());
-  for (const auto& p : values.parameters) {
+  auto whole = s;
+  whole.share = 0, whole.shares = 1;
+  const auto in_files = parameters_of(whole);
+  for (std::size_t i = 0; i < in_files.size(); ++i) {
+    const auto& p = values.parameters[i];
     const auto at = values.position(p), n = p.values();
-    auto why = from->read(p, values.weights.subspan(at, n), values.first_moments.subspan(at, n),
-                          values.second_moments.subspan(at, n));
+    const std::array to{values.weights.subspan(at, n), values.first_moments.subspan(at, n),
+                        values.second_moments.subspan(at, n)};
+    auto read = to;
+    std::array<std::vector<float>, 3> all;  // of which this device has a share
+    for (std::size_t j = 0; p.runs > 0 && j < 3; ++j) {
+      all[j].resize(in_files[i].values());
+      read[j] = all[j];
+    }
+    auto why = from->read(in_files[i], read[0], read[1], read[2]);
     if (!why.text.empty()) return tl::unexpected(std::move(why));
+    for (std::size_t j = 0; p.runs > 0 && j < 3; ++j) take_share(p, all[j], to[j]);
   }
   return from->iteration();
 }

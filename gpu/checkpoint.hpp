@@ -81,8 +81,9 @@ struct stage_values {
 /// save_stage with them; a tied embedding is the first stage's to save.
 reason save_values(const std::filesystem::path& directory, const stage_spec& s,
                    std::uint64_t iteration, const stage_values& values);
-/// Reads all of them; gives the updates done.
-expected<std::uint64_t> load_values(const std::filesystem::path& path, const stage_values& values);
+/// Reads all of them, of a shared stage this device's share; gives the updates done.
+expected<std::uint64_t> load_values(const std::filesystem::path& path, const stage_spec& s,
+                                    const stage_values& values);
 
 /// The weights alone of a checkpoint of that model, in one file as Hugging Face has them.
 reason export_weights(const std::filesystem::path& checkpoint_path, const troupe::model& m,

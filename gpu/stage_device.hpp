@@ -25,6 +25,8 @@ struct stage_spec {
   bool embeds = false;     // the first stage: token and position embeddings
   bool predicts = false;   // the last: final layer norm, head and loss
   std::uint32_t rows = 1;  // sequences a micro-batch
+  // Of the heads and of the MLP's columns: this part of so many (tensor parallel).
+  std::uint32_t share = 0, shares = 1;
   std::uint64_t seed = 1;  // a parameter's initial value depends on it and its name alone
   double learning_rate = 3e-4, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
 };
@@ -39,13 +41,14 @@ struct operation {
     gradients,  // out: {own, tied}: the sums over all micro-batches since the last update
     update,     // in: {own, tied}, or {} for the device's own sums; AdamW with scale x gradients
     // For devices that sum among themselves what peers in other pipelines have (rank, size):
-    meet,    // out: {what all of them meet by}, made by rank 0's; of others {}
-    join,    // in: {that}; waits until all are there
-    sum,     // in: {} or {tied, to be added first}; the device's own sums become those over all
-             // members; so do the tied ones if it embeds. out: {tied} if another stage has the rest
-    save,    // path: a directory; writes the stage's file of the checkpoint
-    load,    // path: a directory with a checkpoint of any number of stages
-    weights  // out: {own, tied}: for tests
+    meet,  // out: {what all of them meet by}, made by rank 0's; of others {}
+    join,  // in: {that}; waits until all are there
+    sum,   // in: {} or {tied, to be added first}; the device's own sums become those over all
+           // members; so do the tied ones if it embeds. out: {tied} if another stage has the rest
+    save,  // path: a directory; writes the stage's file of the checkpoint
+    load,  // path: a directory with a checkpoint of any number of stages
+    weights,  // out: {own, tied}: for tests
+    values    // out: {weights, first moments, second moments}, each own and then tied; steps
   };
   kind what = kind::forward;
   std::uint32_t microbatch = 0;
@@ -60,6 +63,7 @@ struct operation {
 struct outcome {
   std::vector<payload> out;
   double loss = 0;                // forward on the last stage: mean over the micro-batch's tokens
+  std::uint64_t steps = 0;        // values: updates done
   double squared_norm = 0;        // update: of the scaled gradients, each parameter counted once
   double begin_s = 0, end_s = 0;  // by the device's own clock
 };
@@ -95,10 +99,20 @@ stage_size size_of(const stage_spec& s);
 /// divide, more sublayers than there are.
 expected<std::unique_ptr<stage_device>> make_cpu_device(const stage_spec& s);
 
+/// So many threads of this host that share a stage, as one device. Refuses heads and columns of the
+/// MLP that do not divide among them.
+expected<std::unique_ptr<stage_device>> make_shared_cpu_device(const stage_spec& s,
+                                                               std::uint32_t shares);
+
 /// 16-bit factors and 32-bit sums, weights and activations, on the GPU with this number. Refuses
 /// what the CPU's device refuses, heads whose width 8 does not divide or that are wider than 128,
 /// and with a sentence that says which if the program was built without CUDA, if its libraries
 /// cannot be loaded, or if there is no such GPU.
 expected<std::unique_ptr<stage_device>> make_cuda_device(const stage_spec& s, int index = 0);
+
+/// GPUs of this host that share a stage, as one device: NCCL sums between them, or the host where
+/// there is no NCCL, which is slow.
+expected<std::unique_ptr<stage_device>> make_shared_cuda_device(const stage_spec& s,
+                                                                const std::vector<int>& indices);
 
 }  // namespace troupe::gpu

@@ -1,13 +1,29 @@
 #include "gpu/cpu/device.hpp"
 
 #include <chrono>
+#include <stdexcept>
 #include <utility>
+
+#include "gpu/shared_stage.hpp"
 
 namespace troupe::gpu {
 
 expected<std::unique_ptr<stage_device>> make_cpu_device(const stage_spec& s) {
   if (auto why = check(s); !why.text.empty()) return tl::unexpected(std::move(why));
   return std::make_unique<cpu::device>(s);
+}
+
+expected<std::unique_ptr<stage_device>> make_shared_cpu_device(const stage_spec& s,
+                                                               std::uint32_t shares) {
+  if (shares == 1) return make_cpu_device(s);
+  if (auto why = check(share_of(s, 0, shares)); !why.text.empty())
+    return tl::unexpected(std::move(why));
+  const auto fellows = make_group(shares);
+  shared_stage::devices members;
+  for (std::uint32_t m = 0; m < shares; ++m)
+    members.push_back(std::make_unique<cpu::device>(share_of(s, m, shares), fellows[m]));
+  return std::make_unique<shared_stage>(
+      s, std::move(members), [fellows](const std::string& why) { fellows[0]->abort(why); });
 }
 
 namespace cpu {
@@ -20,7 +36,8 @@ double now_s() {
 
 }  // namespace
 
-device::device(const stage_spec& s) : spec_{s}, maths_{s}, thread_{[this] { work(); }} {}
+device::device(const stage_spec& s, std::shared_ptr<group> fellows)
+    : spec_{s}, maths_{s, std::move(fellows)}, thread_{[this] { work(); }} {}
 
 device::~device() {
   std::deque<std::pair<operation, done>> unheard;
@@ -55,12 +72,20 @@ void device::work() {
       waiting_.pop_front();
     }
     const auto begin = now_s();
-    auto result = run(next.first);
+    auto result = run_all_the_same(next.first);
     if (result) {
       result->begin_s = begin;
       result->end_s = now_s();
     }
     if (next.second) next.second(std::move(result));
+  }
+}
+
+expected<outcome> device::run_all_the_same(const operation& o) {
+  try {
+    return run(o);
+  } catch (const std::runtime_error& e) {  // those that share the stage cannot go on
+    return refuse(reason::kind::unavailable, e.what());
   }
 }
 
@@ -91,6 +116,16 @@ expected<outcome> device::run(const operation& o) {
       const auto copy = maths_.memory().take<float>(w.size());
       std::copy(w.begin(), w.end(), copy.get());
       return both(copy);
+    }
+    case kind::values: {
+      outcome out;
+      for (const auto from : {maths_.weights(), maths_.first_moments(), maths_.second_moments()}) {
+        const auto copy = maths_.memory().take<float>(from.size());
+        std::copy(from.begin(), from.end(), copy.get());
+        out.out.push_back(as_payload(copy, from.size()));
+      }
+      out.steps = maths_.steps;
+      return out;
     }
     case kind::meet:
     case kind::join:
@@ -174,7 +209,7 @@ expected<outcome> device::save(const operation& o) {
 }
 
 expected<outcome> device::load(const operation& o) {
-  const auto steps = load_values(o.path, values());
+  const auto steps = load_values(o.path, spec_, values());
   if (!steps) return tl::unexpected(steps.error());
   maths_.steps = *steps;
   held_.clear();

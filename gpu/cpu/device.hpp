@@ -15,7 +15,7 @@ namespace troupe::gpu::cpu {
 /// One stage on one thread of its own.
 class device final : public stage_device {
  public:
-  explicit device(const stage_spec& s);
+  explicit device(const stage_spec& s, std::shared_ptr<group> fellows = nullptr);
   ~device() override;
 
   void submit(operation o, done d) override;
@@ -27,6 +27,7 @@ class device final : public stage_device {
   };
 
   void work();
+  expected<outcome> run_all_the_same(const operation& o);
   expected<outcome> run(const operation& o);
   outcome forward(const operation& o);
   outcome recompute(const operation& o);

@@ -7,13 +7,13 @@
 namespace troupe::gpu::cpu {
 
 template <class T>
-stage_maths<T>::stage_maths(const stage_spec& s)
+stage_maths<T>::stage_maths(const stage_spec& s, std::shared_ptr<group> fellows)
     : spec_{s},
       k_{kernels_for<T>()},
       parameters_{parameters_of(s)},
       tokens_{tokens_of(s)},
       hidden_{s.model.hidden},
-      sublayer_{s.rows, s.model.sequence, hidden_, s.model.heads, inner_width(s.model), memory_} {
+      sublayer_{s, memory_, std::move(fellows)} {
   const auto size = size_of(s);
   own_ = size.own_parameters;
   tied_ = size.tied_parameters;
@@ -172,7 +172,8 @@ double stage_maths<T>::update(double scale) {
     const auto squares =
         k_.adamw(weights_.get() + at, first_moments_.get() + at, second_moments_.get() + at,
                  gradients_.get() + at, p.values(), how);
-    if (!p.tied || spec_.embeds) norm += squares;
+    // What other devices have too counts on one of them.
+    if ((!p.tied || spec_.embeds) && (p.runs > 0 || p.share == 0)) norm += squares;
   }
   clear_gradients();
   return norm;

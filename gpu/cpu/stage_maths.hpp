@@ -29,8 +29,9 @@ struct stage_memory {
 template <class T>
 class stage_maths {
  public:
-  /// `s` was checked. Weights have their initial values.
-  explicit stage_maths(const stage_spec& s);
+  /// `s` was checked. Weights have their initial values. `fellows`: with whom it shares the stage;
+  /// passes throw std::runtime_error if they cannot go on.
+  explicit stage_maths(const stage_spec& s, std::shared_ptr<group> fellows = nullptr);
 
   struct result {
     buffer<T> activation;  // null if the stage predicts

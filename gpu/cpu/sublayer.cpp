@@ -1,20 +1,44 @@
 #include "gpu/cpu/sublayer.hpp"
 
 #include <algorithm>
+#include <stdexcept>
+#include <type_traits>
 
 namespace troupe::gpu::cpu {
 
 template <class T>
-sublayer_maths<T>::sublayer_maths(std::size_t rows, std::size_t sequence, std::size_t hidden,
-                                  std::size_t heads, std::size_t inner, pool& memory)
+sublayer_maths<T>::sublayer_maths(const stage_spec& s, pool& memory, std::shared_ptr<group> fellows)
     : memory_{memory},
       k_{kernels_for<T>()},
-      tokens_{rows * sequence},
-      hidden_{hidden},
-      inner_{inner},
-      attention_{rows, sequence, hidden, heads, memory},
-      wide_{memory.take<T>(tokens_ * std::max(inner, 3 * hidden))},
-      narrow_{memory.take<T>(tokens_ * hidden)} {}
+      fellows_{std::move(fellows)},
+      tokens_{tokens_of(s)},
+      hidden_{s.model.hidden},
+      own_hidden_{own_hidden(s)},
+      inner_{own_inner(s)},
+      attention_{s.rows, s.model.sequence, own_hidden_, own_heads(s), memory},
+      wide_{memory.take<T>(tokens_ * std::max(inner_, 3 * own_hidden_))},
+      narrow_{memory.take<T>(tokens_ * hidden_)} {}
+
+template <class T>
+void sublayer_maths<T>::sum_with_fellows(T* values) {
+  if (!fellows_) return;
+  if constexpr (std::is_same_v<T, float>) {
+    const auto why = fellows_->sum(std::span{values, tokens_ * hidden_});
+    if (!why.text.empty()) throw std::runtime_error(why.text);
+  }
+}
+
+/// in + bias + a b. Of devices that share it one adds what is no sum.
+template <class T>
+buffer<T> sublayer_maths<T>::partial_sum(const T* in, const T* bias, matrix<const T> a,
+                                         matrix<const T> b) {
+  auto out = memory_.take<T>(tokens_ * hidden_);
+  const bool adds = !fellows_ || fellows_->rank() == 0;
+  if (adds) k_.add_bias(in, bias, tokens_, hidden_, out.get());
+  multiply(a, b, matrix{out.get(), tokens_, hidden_}, adds ? into::add : into::set);
+  sum_with_fellows(out.get());
+  return out;
+}
 
 template <class T>
 normed<T> sublayer_maths<T>::norm(const weight_and_bias<T>& weights, const T* in) {
@@ -27,20 +51,17 @@ normed<T> sublayer_maths<T>::norm(const weight_and_bias<T>& weights, const T* in
 
 template <class T>
 buffer<T> sublayer_maths<T>::attention_forward(const sublayer_values<T>& w, sublayer_memory<T>& m) {
-  const auto t = tokens_, c = hidden_;
+  const auto t = tokens_, c = hidden_, d = own_hidden_;
   m.norm = norm(w.norm, m.in.get());
-  m.qkv = memory_.take<T>(t * 3 * c);
-  k_.add_bias(nullptr, w.wide.bias, t, 3 * c, m.qkv.get());
-  multiply(matrix{m.norm.out.get(), t, c}, matrix{w.wide.weight, c, 3 * c},
-           matrix{m.qkv.get(), t, 3 * c}, into::add);
+  m.qkv = memory_.take<T>(t * 3 * d);
+  k_.add_bias(nullptr, w.wide.bias, t, 3 * d, m.qkv.get());
+  multiply(matrix{m.norm.out.get(), t, c}, matrix{w.wide.weight, c, 3 * d},
+           matrix{m.qkv.get(), t, 3 * d}, into::add);
   m.log_sums = memory_.take<T>(attention_.log_sums());
-  m.attended = memory_.take<T>(t * c);
+  m.attended = memory_.take<T>(t * d);
   attention_.forward(m.qkv.get(), m.attended.get(), m.log_sums.get());
-  auto out = memory_.take<T>(t * c);
-  k_.add_bias(m.in.get(), w.back.bias, t, c, out.get());
-  multiply(matrix{m.attended.get(), t, c}, matrix{w.back.weight, c, c}, matrix{out.get(), t, c},
-           into::add);
-  return out;
+  return partial_sum(m.in.get(), w.back.bias, matrix{m.attended.get(), t, d},
+                     matrix{w.back.weight, d, c});
 }
 
 template <class T>
@@ -52,11 +73,8 @@ buffer<T> sublayer_maths<T>::mlp_forward(const sublayer_values<T>& w, sublayer_m
            matrix{m.before.get(), t, inner_});
   m.after = memory_.take<T>(t * inner_);
   k_.bias_gelu(m.before.get(), w.wide.bias, t, inner_, m.after.get());
-  auto out = memory_.take<T>(t * c);
-  k_.add_bias(m.in.get(), w.back.bias, t, c, out.get());
-  multiply(matrix{m.after.get(), t, inner_}, matrix{w.back.weight, inner_, c},
-           matrix{out.get(), t, c}, into::add);
-  return out;
+  return partial_sum(m.in.get(), w.back.bias, matrix{m.after.get(), t, inner_},
+                     matrix{w.back.weight, inner_, c});
 }
 
 template <class T>
@@ -90,12 +108,12 @@ void sublayer_maths<T>::mlp_backward(const sublayer_values<T>& w, const sublayer
 template <class T>
 void sublayer_maths<T>::attention_backward(const sublayer_values<T>& w, const sublayer_memory<T>& m,
                                            const sublayer_values<T>& sums, T* gradient) {
-  const auto t = tokens_, c = hidden_;
+  const auto t = tokens_, c = hidden_, d = own_hidden_;
   k_.sum_rows(gradient, t, c, sums.back.bias);
-  linear_backward(gradient, m.attended.get(), c, c, w.back.weight, sums.back.weight, narrow_.get());
+  linear_backward(gradient, m.attended.get(), d, c, w.back.weight, sums.back.weight, narrow_.get());
   attention_.backward(narrow_.get(), m.qkv.get(), m.attended.get(), m.log_sums.get(), wide_.get());
-  k_.sum_rows(wide_.get(), t, 3 * c, sums.wide.bias);
-  linear_backward(wide_.get(), m.norm.out.get(), c, 3 * c, w.wide.weight, sums.wide.weight,
+  k_.sum_rows(wide_.get(), t, 3 * d, sums.wide.bias);
+  linear_backward(wide_.get(), m.norm.out.get(), c, 3 * d, w.wide.weight, sums.wide.weight,
                   narrow_.get());
 }
 
@@ -107,6 +125,7 @@ void sublayer_maths<T>::backward(sublayer what, const sublayer_values<T>& w,
     attention_backward(w, m, sums, gradient);
   else
     mlp_backward(w, m, sums, gradient);
+  sum_with_fellows(narrow_.get());
   k_.layer_norm_backward(narrow_.get(), m.in.get(), w.norm.weight, m.norm.means.get(),
                          m.norm.inverses.get(), tokens_, hidden_, gradient, sums.norm.weight,
                          sums.norm.bias);

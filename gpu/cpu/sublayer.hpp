@@ -1,9 +1,12 @@
 #pragma once
 
+#include <memory>
+
 #include "gpu/cpu/attention.hpp"
 #include "gpu/cpu/kernels.hpp"
 #include "gpu/cpu/matrix.hpp"
 #include "gpu/cpu/pool.hpp"
+#include "gpu/group.hpp"
 #include "gpu/parameters.hpp"
 
 namespace troupe::gpu::cpu {
@@ -40,8 +43,9 @@ struct sublayer_memory {
 template <class T>
 class sublayer_maths {
  public:
-  sublayer_maths(std::size_t rows, std::size_t sequence, std::size_t hidden, std::size_t heads,
-                 std::size_t inner, pool& memory);
+  /// `fellows`: with whom it shares every sublayer; null: with nobody. It throws
+  /// std::runtime_error if they cannot go on.
+  sublayer_maths(const stage_spec& s, pool& memory, std::shared_ptr<group> fellows);
 
   /// m.in is there; the rest is set. The output.
   buffer<T> forward(sublayer what, const sublayer_values<T>& weights, sublayer_memory<T>& m);
@@ -61,9 +65,13 @@ class sublayer_maths {
   void mlp_backward(const sublayer_values<T>& weights, const sublayer_memory<T>& m,
                     const sublayer_values<T>& sums, T* gradient);
 
+  buffer<T> partial_sum(const T* in, const T* bias, matrix<const T> a, matrix<const T> b);
+  void sum_with_fellows(T* values);
+
   pool& memory_;
   const kernels<T>& k_;
-  std::size_t tokens_, hidden_, inner_;
+  std::shared_ptr<group> fellows_;
+  std::size_t tokens_, hidden_, own_hidden_, inner_;  // own_hidden_, inner_: its share
   attention<T> attention_;
   buffer<T> wide_, narrow_;
 };

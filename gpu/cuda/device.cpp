@@ -29,18 +29,22 @@ std::vector<T> values_of(const payload& p) {
 reason check_shape(const stage_spec& s) {
   const auto no = [](std::string text) { return reason{reason::kind::invalid, std::move(text)}; };
   const auto width = s.model.hidden / s.model.heads;
+  const auto inner = own_inner(s);
   if (width % 8 != 0 || width > widest_head)
     return no(fmt::format("the CUDA device takes heads of 8, 16, ... {} values, not {}",
                           widest_head, width));
-  if (inner_width(s.model) % 8 != 0)
-    return no(fmt::format("the CUDA device takes an MLP whose width 8 divides, not {}",
-                          inner_width(s.model)));
+  if (inner % 8 != 0)
+    return no(fmt::format("the CUDA device takes an MLP whose width 8 divides, not {}", inner));
   return {};
 }
 
 device::device(const stage_spec& s, std::shared_ptr<machine> m, first_values first,
-               group_patience patience)
-    : spec_{s}, machine_{m}, stage_{s, std::move(m)}, patience_{patience} {
+               group_patience patience, std::shared_ptr<team> fellows)
+    : spec_{s},
+      machine_{m},
+      fellows_{fellows},
+      stage_{s, std::move(m), std::move(fellows)},
+      patience_{patience} {
   if (first == first_values::set) stage_.reset();
   asker_ = std::thread{[this] { ask(); }};
   answerer_ = std::thread{[this] { answer(); }};
@@ -54,7 +58,8 @@ device::~device() {
     unheard.swap(waiting_);
   }
   leaving_ = true;
-  if (const auto with = peers()) with->abort("the device was closed");
+  for (const auto& with : {peers(), fellows_})
+    if (with) with->abort("the device was closed");
   wake_.notify_all();
   asker_.join();
   answerer_.join();
@@ -208,6 +213,8 @@ void device::perform(const operation& o, pending& p) {
       return load(o, p);
     case kind::weights:
       return take_out_both(stage_.weights(), p);
+    case kind::values:
+      return values(p);
   }
   p.result = refuse(reason::kind::invalid, "the device does not know this operation");
 }
@@ -276,7 +283,9 @@ void device::bring_tokens(const payload& tokens, stage_input& in, pending& p) {
 
 /// Asks for the kernels of one pass; what `ask` gives.
 template <class Ask>
-auto device::in_one_pass(Ask ask) {
+auto device::in_one_pass(Ask ask, pending& p) {
+  p.with = fellows_;
+  if (fellows_) return ask();  // sums with others are between the kernels, and are no graph's
   machine_->begin_pass();
   try {
     auto made = ask();
@@ -305,7 +314,8 @@ void device::forward(const operation& o, pending& p) {
   auto m = std::make_shared<microbatch>();
   p.held.push_back(m);
   m->in = input_of(o, p);
-  const auto made = in_one_pass([&] { return stage_.forward(m->in, o.keep ? &m->kept : nullptr); });
+  const auto made =
+      in_one_pass([&] { return stage_.forward(m->in, o.keep ? &m->kept : nullptr); }, p);
   if (made.activation)
     p.result->out = {take_out(made.activation, tokens_of(spec_) * spec_.model.hidden, p)};
   if (made.loss) p.loss = take_out(made.loss, p);
@@ -318,7 +328,7 @@ void device::recompute(const operation& o, pending& p) {
   p.held.push_back(m);
   if (progress_.kept(o.microbatch)) return;
   m->kept = {};
-  const auto made = in_one_pass([&] { return stage_.forward(m->in, &m->kept); });
+  const auto made = in_one_pass([&] { return stage_.forward(m->in, &m->kept); }, p);
   if (made.activation) p.held.push_back(made.activation);
   if (made.loss) p.loss = take_out(made.loss, p);
   progress_.went_forward(o.microbatch, true);
@@ -330,7 +340,7 @@ void device::backward(const operation& o, pending& p) {
   buffer<float> gradient;
   if (!spec_.predicts) gradient = bring_floats(o.in[0], p);
   const auto made =
-      in_one_pass([&] { return stage_.backward(m->in, m->kept, std::move(gradient)); });
+      in_one_pass([&] { return stage_.backward(m->in, m->kept, std::move(gradient)); }, p);
   p.held.push_back(made);
   if (!spec_.embeds) p.result->out = {take_out(made, tokens_of(spec_) * spec_.model.hidden, p)};
   m->kept = {};  // its memory serves the kernels that come later
@@ -356,7 +366,7 @@ void device::meet(const operation& o, pending& p) {
   if (!with)
     p.result = refuse(reason::kind::unavailable, why);
   else
-    p.result->out = {o.rank == 0 ? payload{make_group_id(*with)} : payload{}};
+    p.result->out = {o.rank == 0 && o.size > 1 ? payload{make_group_id(*with)} : payload{}};
 }
 
 void device::join(const operation& o) {
@@ -391,11 +401,21 @@ void device::save(const operation& o, pending& p) {
   if (!why.text.empty()) p.result = tl::unexpected(std::move(why));
 }
 
+void device::values(pending& p) {
+  auto v = stage_.read();
+  for (auto* from : {&v.weights, &v.first_moments, &v.second_moments}) {
+    const auto owner = std::make_shared<const std::vector<float>>(std::move(*from));
+    p.result->out.push_back(payload{owner, std::as_bytes(std::span{*owner})});
+  }
+  p.result->steps = stage_.steps;
+}
+
 void device::load(const operation& o, pending& p) {
   const auto n = stage_.own() + stage_.tied();
   stage::host_values v{std::vector<float>(n), std::vector<float>(n), std::vector<float>(n)};
   const auto steps = load_values(
-      o.path, {stage_.parameters(), stage_.own(), v.weights, v.first_moments, v.second_moments});
+      o.path, spec_,
+      {stage_.parameters(), stage_.own(), v.weights, v.first_moments, v.second_moments});
   if (!steps) {
     p.result = tl::unexpected(steps.error());
     return;

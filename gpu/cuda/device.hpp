@@ -20,6 +20,12 @@ reason check_shape(const stage_spec& s);
 /// The GPU with this number, or why there is none: make_cuda_device's words.
 expected<std::shared_ptr<machine>> open_machine_here(int index);
 
+/// A stage that machines share, as one device: with NCCL's sums if the first machine has them, or
+/// the host's. `s` was checked. Throws std::runtime_error if they cannot.
+std::unique_ptr<stage_device> share_stage(const stage_spec& s,
+                                          std::vector<std::shared_ptr<machine>> machines,
+                                          group_patience patience = {});
+
 /// A stage on a machine. One thread asks the GPU for the operations, ahead of what it has done;
 /// another waits for each in turn and tells whoever asked.
 class device final : public stage_device {
@@ -27,9 +33,9 @@ class device final : public stage_device {
   /// Whether weights have their first values, or whatever the memory has: for measuring memory.
   enum class first_values { set, none };
   /// Throws std::runtime_error if the machine has not enough memory. `patience`: with peers in
-  /// other pipelines.
+  /// other pipelines. `fellows`: with whom it shares the stage.
   device(const stage_spec& s, std::shared_ptr<machine> m, first_values first = first_values::set,
-         group_patience patience = {});
+         group_patience patience = {}, std::shared_ptr<team> fellows = nullptr);
   ~device() override;
 
   void submit(operation o, done d) override;
@@ -61,12 +67,13 @@ class device final : public stage_device {
   void update(const operation& o, pending& p);
   void meet(const operation& o, pending& p);
   void join(const operation& o);
+  void values(pending& p);
   void sum(const operation& o, pending& p);
   void save(const operation& o, pending& p);
   void load(const operation& o, pending& p);
 
   template <class Ask>
-  auto in_one_pass(Ask ask);
+  auto in_one_pass(Ask ask, pending& p);
   std::shared_ptr<team> peers();
   void broke(const std::string& why);
 
@@ -81,6 +88,7 @@ class device final : public stage_device {
 
   stage_spec spec_;
   std::shared_ptr<machine> machine_;
+  const std::shared_ptr<team> fellows_;
   stage stage_;
   const group_patience patience_;
   microbatch_progress progress_;

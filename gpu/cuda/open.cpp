@@ -5,6 +5,7 @@
 
 #include "gpu/cuda/device.hpp"
 #include "gpu/cuda/graphs.hpp"
+#include "gpu/shared_stage.hpp"
 
 // The CUDA libraries are needed by a shared object alone, libtroupe_cuda.so, which is loaded when a
 // CUDA device is asked for: the program starts and trains on machines that have none of them.
@@ -70,6 +71,27 @@ expected<std::unique_ptr<stage_device>> make_cuda_device(const stage_spec& s, in
   if (!m) return tl::unexpected(m.error());
   try {
     return std::make_unique<cuda::device>(s, cuda::with_graphs(std::move(*m)));
+  } catch (const std::runtime_error& e) {
+    return refuse(reason::kind::insufficient, e.what());
+  }
+}
+
+expected<std::unique_ptr<stage_device>> make_shared_cuda_device(const stage_spec& s,
+                                                                const std::vector<int>& indices) {
+  const auto shares = static_cast<std::uint32_t>(indices.size());
+  if (shares == 1) return make_cuda_device(s, indices[0]);
+  const auto one = share_of(s, 0, shares);
+  auto why = check(one);
+  if (why.text.empty()) why = cuda::check_shape(one);
+  if (!why.text.empty()) return tl::unexpected(std::move(why));
+  std::vector<std::shared_ptr<cuda::machine>> machines;
+  for (const auto index : indices) {
+    auto m = open(index);
+    if (!m) return tl::unexpected(m.error());
+    machines.push_back(std::move(*m));
+  }
+  try {
+    return cuda::share_stage(s, std::move(machines));
   } catch (const std::runtime_error& e) {
     return refuse(reason::kind::insufficient, e.what());
   }

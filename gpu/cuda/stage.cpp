@@ -17,16 +17,18 @@ std::size_t up(std::size_t n, std::size_t to) {
 
 }  // namespace
 
-stage::stage(const stage_spec& s, std::shared_ptr<machine> m)
+stage::stage(const stage_spec& s, std::shared_ptr<machine> m, std::shared_ptr<team> fellows)
     : spec_{s},
       machine_{m},
+      fellows_{std::move(fellows)},
       memory_{m, block_pool::where::gpu},
       copied_{m, block_pool::where::gpu},
       host_{m, block_pool::where::host},
       parameters_{parameters_of(s)},
       tokens_{tokens_of(s)},
       hidden_{s.model.hidden},
-      inner_{inner_width(s.model)} {
+      own_hidden_{own_hidden(s)},
+      inner_{own_inner(s)} {
   const auto size = size_of(s);
   own_ = size.own_parameters;
   tied_ = size.tied_parameters;
@@ -34,9 +36,9 @@ stage::stage(const stage_spec& s, std::shared_ptr<machine> m)
     *b = memory_.take<float>(own_ + tied_);
   if (s.embeds && s.predicts && tied_ > 0) tied_head_ = memory_.take<float>(tied_);
   plan_runs();
-  const auto widest = std::max(inner_, 3 * hidden_);
-  scratch_ = memory_.take<float>(norm_scratch(tokens_, widest));
-  dots_ = memory_.take<float>(tokens_ * s.model.heads);
+  const auto widest = std::max(inner_, 3 * own_hidden_);
+  scratch_ = memory_.take<float>(norm_scratch(tokens_, std::max(widest, hidden_)));
+  dots_ = memory_.take<float>(tokens_ * own_heads(s));
   rounded_ = memory_.take<bf16>(tokens_ * hidden_);
   slim_ = memory_.take<bf16>(tokens_ * hidden_);
   wide_ = memory_.take<bf16>(tokens_ * widest);
@@ -49,10 +51,12 @@ void stage::plan_runs() {
   for (const auto& p : parameters_) {
     narrow_at_.push_back(narrow_values_);
     const auto at = p.tied ? own_ : p.offset;
+    // What other devices have too counts on one of them.
+    const bool counts = (!p.tied || spec_.embeds) && (p.runs > 0 || p.share == 0);
     for (std::size_t i = 0; i < p.values(); i += values_a_run)
       runs.push_back({at + i, narrow_values_ + i,
                       static_cast<std::uint32_t>(std::min(values_a_run, p.values() - i)),
-                      p.vector ? 0u : 1u, !p.tied || spec_.embeds ? 1u : 0u, 0});
+                      p.vector ? 0u : 1u, counts ? 1u : 0u, 0});
     const auto rows = p.name == head() ? head_width() : p.rows;
     narrow_values_ += up(rows * p.columns, 128);
   }
@@ -135,7 +139,8 @@ stage::linear stage::both(float* values, const std::string& name) const {
 }
 
 attention_shape stage::attention() const {
-  return {spec_.model.sequence, spec_.model.heads, spec_.model.hidden / spec_.model.heads};
+  return {spec_.model.sequence, static_cast<std::uint32_t>(own_heads(spec_)),
+          spec_.model.hidden / spec_.model.heads};
 }
 
 norm_memory stage::norm(const std::string& name, const float* in) {
@@ -148,25 +153,19 @@ norm_memory stage::norm(const std::string& name, const float* in) {
 }
 
 void stage::attention_forward(const sublayer_names& names, sublayer_memory& m, float* out) {
-  const auto t = tokens_, c = hidden_;
+  const auto t = tokens_, c = hidden_, d = own_hidden_;
   m.norm = norm(names.norm, m.in.get());
   const auto wide = both(weights_.get(), names.wide);
-  m.qkv = memory_.take<bf16>(t * 3 * c);
+  m.qkv = memory_.take<bf16>(t * 3 * d);
   machine_->multiply({.a = {m.norm.out.get(), t, c},
-                      .b = {wide.w.narrow, c, 3 * c},
+                      .b = {wide.w.narrow, c, 3 * d},
                       .narrow = m.qkv.get(),
-                      .stride = 3 * c,
+                      .stride = 3 * d,
                       .narrow_bias = wide.b.narrow});
-  m.log_sums = memory_.take<float>(t * spec_.model.heads);
-  m.attended = memory_.take<bf16>(t * c);
+  m.log_sums = memory_.take<float>(t * own_heads(spec_));
+  m.attended = memory_.take<bf16>(t * d);
   machine_->attention(attention(), spec_.rows, m.qkv.get(), m.attended.get(), m.log_sums.get());
-  const auto back = both(weights_.get(), names.back);
-  machine_->multiply({.a = {m.attended.get(), t, c},
-                      .b = {back.w.narrow, c, c},
-                      .wide = out,
-                      .stride = c,
-                      .plus = m.in.get(),
-                      .bias = back.b.wide});
+  come_back(names.back, {m.attended.get(), t, d}, m.in.get(), out);
 }
 
 void stage::mlp_forward(const sublayer_names& names, sublayer_memory& m, float* out) {
@@ -181,13 +180,20 @@ void stage::mlp_forward(const sublayer_names& names, sublayer_memory& m, float* 
                       .stride = inner_,
                       .narrow_bias = wide.b.narrow,
                       .before = m.before.get()});
-  const auto back = both(weights_.get(), names.back);
-  machine_->multiply({.a = {m.after.get(), t, inner_},
-                      .b = {back.w.narrow, inner_, c},
+  come_back(names.back, {m.after.get(), t, inner_}, m.in.get(), out);
+}
+
+/// in + bias + what they make. Of devices that share it one adds what is no sum.
+void stage::come_back(const std::string& name, operand made, const float* in, float* out) {
+  const auto back = both(weights_.get(), name);
+  const bool adds = spec_.share == 0;
+  machine_->multiply({.a = made,
+                      .b = {back.w.narrow, made.columns, hidden_},
                       .wide = out,
-                      .stride = c,
-                      .plus = m.in.get(),
-                      .bias = back.b.wide});
+                      .stride = hidden_,
+                      .plus = adds ? in : nullptr,
+                      .bias = adds ? back.b.wide : nullptr});
+  if (fellows_) fellows_->sum(out, tokens_ * hidden_);
 }
 
 stage::result stage::forward(const stage_input& in, stage_memory* kept) {
@@ -264,17 +270,19 @@ void stage::mlp_backward(const sublayer_names& names, const sublayer_memory& m) 
                   m.before.get());
   machine_->sum_rows(wide_.get(), t, inner_, bias_sum(names.wide), scratch_.get());
   linear_backward(names.wide, wide_.get(), m.norm.out.get(), c, inner_, slim_.get());
+  if (fellows_) fellows_->sum(slim_.get(), t * c);
   norm_backward(names.norm, m.in.get(), m.norm, true);
 }
 
 void stage::attention_backward(const sublayer_names& names, const sublayer_memory& m) {
-  const auto t = tokens_, c = hidden_;
+  const auto t = tokens_, c = hidden_, d = own_hidden_;
   machine_->sum_rows(gradient_.get(), t, c, bias_sum(names.back), scratch_.get());
-  linear_backward(names.back, rounded_.get(), m.attended.get(), c, c, slim_.get());
+  linear_backward(names.back, rounded_.get(), m.attended.get(), d, c, slim_.get());
   machine_->attention_backward(attention(), spec_.rows, m.qkv.get(), m.attended.get(), slim_.get(),
                                m.log_sums.get(), dots_.get(), wide_.get());
-  machine_->sum_rows(wide_.get(), t, 3 * c, bias_sum(names.wide), scratch_.get());
-  linear_backward(names.wide, wide_.get(), m.norm.out.get(), c, 3 * c, slim_.get());
+  machine_->sum_rows(wide_.get(), t, 3 * d, bias_sum(names.wide), scratch_.get());
+  linear_backward(names.wide, wide_.get(), m.norm.out.get(), c, 3 * d, slim_.get());
+  if (fellows_) fellows_->sum(slim_.get(), t * c);
   norm_backward(names.norm, m.in.get(), m.norm, true);
 }
 

@@ -44,7 +44,8 @@ struct stage_memory {
 class stage {
  public:
   /// Weights have their initial values once `reset` is done.
-  stage(const stage_spec& s, std::shared_ptr<machine> m);
+  /// `fellows`: with whom it shares every sublayer; null: with nobody.
+  stage(const stage_spec& s, std::shared_ptr<machine> m, std::shared_ptr<team> fellows = nullptr);
 
   /// Blocks. Sets weights to their first values.
   void reset();
@@ -107,6 +108,7 @@ class stage {
   void norm_backward(const std::string& name, const float* in, const norm_memory& m, bool adds);
   void attention_forward(const sublayer_names& names, sublayer_memory& m, float* out);
   void mlp_forward(const sublayer_names& names, sublayer_memory& m, float* out);
+  void come_back(const std::string& name, operand made, const float* in, float* out);
   void attention_backward(const sublayer_names& names, const sublayer_memory& m);
   void mlp_backward(const sublayer_names& names, const sublayer_memory& m);
   void linear_backward(const std::string& name, const bf16* gradient, const bf16* in,
@@ -119,10 +121,12 @@ class stage {
 
   stage_spec spec_;
   std::shared_ptr<machine> machine_;
+  std::shared_ptr<team> fellows_;
   block_pool memory_, copied_, host_;
   std::vector<parameter> parameters_;
   std::vector<std::size_t> narrow_at_;  // of each parameter, in the copies of 16 bits
-  std::size_t own_ = 0, tied_ = 0, tokens_, hidden_, inner_, narrow_values_ = 0, run_count_ = 0;
+  std::size_t own_ = 0, tied_ = 0, tokens_, hidden_, own_hidden_, inner_, narrow_values_ = 0,
+              run_count_ = 0;
   buffer<float> weights_, gradients_, first_moments_, second_moments_;
   buffer<float> tied_head_;  // the head's sum, if the embedding is here too
   buffer<bf16> narrow_;

@@ -133,8 +133,8 @@ class world {
     x.incarnation = 7;
     x.backend = "cuda";
     x.model = model_;
-    x.first_layer = s;
-    x.layers = 1;
+    x.first_sublayer = 2 * s;
+    x.sublayers = 2;
     x.stages = o_.stages;
     x.pipelines = o_.pipelines;
     x.microbatches = 2;
@@ -158,8 +158,8 @@ class world {
     x.via = courier{h, {}};
     gpu::stage_spec spec;
     spec.model = model_;
-    spec.first_layer = s.first_layer;
-    spec.layers = s.layers;
+    spec.first_sublayer = s.first_sublayer;
+    spec.sublayers = s.sublayers;
     spec.embeds = s.name.stage == 0;
     spec.predicts = s.name.stage + 1 == s.stages;
     spec.rows = s.rows;

@@ -196,9 +196,14 @@ TEST_CASE("GPUs that hold parts of a tied embedding hand its sum on") {
   first.sublayers = 2;
   first.embeds = true;
   first.rows = 2;
-  const auto d = gpu_device(first, {});
-  const auto id = run(*d, {.what = step::meet}).out[0];
-  run(*d, {.what = step::join, .in = {id}});
+  std::vector<std::unique_ptr<gpu::stage_device>> both;
+  for (int i = 0; i < 2; ++i) both.push_back(gpu_device(first, {}));
+  const auto& d = both[0];
+  const auto id = run(*d, {.what = step::meet, .size = 2}).out[0];
+  for (const auto& joined : on_all(both, [&](std::uint32_t i) {
+         return operation{.what = step::join, .in = {id}, .rank = i, .size = 2};
+       }))
+    REQUIRE(joined);
   const auto n = gpu::size_of(first).tied_parameters;
   const auto head = std::vector<float>(n, 0.25f);
   const auto l = lessons(m, 2, 1, 1);
@@ -206,7 +211,15 @@ TEST_CASE("GPUs that hold parts of a tied embedding hand its sum on") {
   run(*d, {.what = step::backward, .in = activation});
   const auto own = floats(run(*d, {.what = step::gradients}).out[1]);
   CHECK(refusal(*d, {.what = step::update}).starts_with("an embedding that is the head too"));
-  CHECK(floats(run(*d, {.what = step::sum, .in = {as_payload(head)}}).out[0]) == added(own, head));
+  const auto summed = on_all(both, [&](std::uint32_t i) {
+    operation o{.what = step::sum};
+    if (i == 0) o.in = {as_payload(head)};  // the other pipeline's parts are nothing
+    return o;
+  });
+  for (const auto& s : summed) {
+    REQUIRE(s);
+    CHECK(floats(s->out[0]) == added(own, head));
+  }
   CHECK(refusal(*d, {.what = step::sum, .in = {as_payload({1, 2})}}).starts_with("sum takes"));
   run(*d, {.what = step::update});
   CHECK(refusal(*d, {.what = step::update}).starts_with("an embedding that is the head too"));
