@@ -27,8 +27,11 @@ gpu::stage_spec spec_of(const stage_setup& s) {
 
 expected<std::unique_ptr<gpu::stage_device>> make_device(const stage_setup& s,
                                                          const gpu::stage_spec& spec) {
-  if (s.backend == "cpu") return gpu::make_cpu_device(spec);
-  if (s.backend == "cuda") return gpu::make_cuda_device(spec, s.devices.front());
+  if (s.devices.empty()) return refuse(reason::kind::invalid, "a stage needs a device");
+  const auto shares = static_cast<std::uint32_t>(s.devices.size());
+  if (s.backend == "cpu") return gpu::make_shared_cpu_device(spec, shares);
+  if (s.backend == "cuda")
+    return gpu::make_shared_cuda_device(spec, {s.devices.begin(), s.devices.end()});
   return refuse(reason::kind::infeasible,
                 fmt::format("a node's devices are of kind cpu or cuda, not '{}'", s.backend));
 }

@@ -92,7 +92,8 @@ void trainer_state::prepare() {
 void trainer_state::say_what_it_costs() {
   auto sentence =
       fmt::format("goes on after iteration {} of {}, with {} stages in {} pipelines on {} GPUs",
-                  first_, total(), plan_.shape.stages, plan_.shape.pipelines, plan_.stages.size());
+                  first_, total(), plan_.shape.stages, plan_.shape.pipelines,
+                  plan_.stages.size() * std::max(1U, o_.order.spec.pipeline.tensor_parallel));
   const auto took_s = o_.order.took_s;
   if (o_.order.reached > first_)
     sentence += fmt::format("; {} iterations since are done again ({:.4g} s were lost)",
@@ -124,10 +125,8 @@ void trainer_state::introduce_devices() {
         apart = &x.apart;
     if (!apart) meetings_[s] = stages_[s].meeting;
     if (apart && !std::exchange(said, true))
-      news(fmt::format(
-          "the gradients of stage {} are summed by the hosts, since not all of its GPUs "
-          "can: {}",
-          s, apart->text));
+      news(fmt::format("hosts sum what the GPUs of stage {} cannot sum among themselves: {}", s,
+                       apart->text));
   }
 }
 
@@ -300,6 +299,7 @@ void trainer_state::report() {
   r.stages = plan_.shape.stages;
   r.pipelines = plan_.shape.pipelines;
   r.microbatches = plan_.shape.microbatches;
+  r.tensor_parallel = std::max(1U, o_.order.spec.pipeline.tensor_parallel);
   r.tokens_per_s = tokens_per_s();
   r.wan_bytes = wan_bytes_;
   r.wan_utilization = plan_.wan_gbps > 0 && worked_s_ > 0

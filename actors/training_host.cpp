@@ -95,6 +95,7 @@ void training_host::set_up(address trainer, stage_setup s) {
   }
   e = {};
   e.incarnation = s.incarnation;
+  e.devices = s.devices.size();
   stage_options o;
   o.trainer = trainer;
   o.via = courier{host_, node_actor{self_}};
@@ -130,10 +131,11 @@ bool training_host::ended(training_over& over) {
   } else if (const auto it = p->stages.find(over.who); it != p->stages.end()) {
     it->second.over = true;
   }
-  // Every device of the part is one stage's.
-  const auto stages = std::count_if(p->stages.begin(), p->stages.end(),
-                                    [](const auto& s) { return s.second.over; });
-  const bool all = static_cast<std::size_t>(stages) == p->order.devices.size();
+  // Every device of the part is a stage's.
+  std::size_t over_devices = 0;
+  for (const auto& [name, s] : p->stages)
+    if (s.over) over_devices += s.devices;
+  const bool all = over_devices == p->order.devices.size();
   over.how = part_report::state::succeeded;
   return all && (!p->trainer || p->trainer_over);
 }

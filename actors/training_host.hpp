@@ -45,6 +45,7 @@ class training_host {
     struct entry {
       stage_actor actor;
       std::uint64_t incarnation = 0;
+      std::size_t devices = 0;  // that share it
       bool over = false;
     };
     std::map<stage_name, entry> stages;

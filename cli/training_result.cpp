@@ -68,6 +68,7 @@ json document_of(const training_result& t) {
       {"device", r.device},
       {"stages_count", r.stages},
       {"data_parallel", r.pipelines},
+      {"tensor_parallel", r.tensor_parallel},
       {"microbatches", r.microbatches},
       {"iterations", r.iterations.size()},
       {"iteration_s", {{"mean", mean}, {"p50", quantile(all, 0.5)}, {"p99", quantile(all, 0.99)}}},
@@ -97,9 +98,10 @@ std::string text_of(const training_result& t) {
   const auto& r = t.report;
   const char* unit = t.job.slots ? "slots" : "s";
   std::string text =
-      fmt::format("{}: {} stages x {} pipelines, {} micro-batches, schedule {}, device {}{}\n",
-                  t.job.name, r.stages, r.pipelines, r.microbatches, r.schedule, r.device,
-                  r.device == "sim" ? " (simulated)" : "");
+      fmt::format("{}: {} stages x {} pipelines{}, {} micro-batches, schedule {}, device {}{}\n",
+                  t.job.name, r.stages, r.pipelines,
+                  r.tensor_parallel > 1 ? fmt::format(" x {} GPUs", r.tensor_parallel) : "",
+                  r.microbatches, r.schedule, r.device, r.device == "sim" ? " (simulated)" : "");
   const auto all = lengths(r);
   text += fmt::format("{} iterations, each {:.6g} {} (median {:.6g}, 99th percentile {:.6g})\n",
                       r.iterations.size(), mean_iteration_s(r), unit, quantile(all, 0.5),
