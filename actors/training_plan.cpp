@@ -61,9 +61,9 @@ class maker {
   std::uint32_t datacenter_of(std::uint32_t stage) const { return layout_.datacenter_of(stage); }
 
   stage_costs costs_of(std::uint32_t stage) const {
-    const auto& gpu = c_.gpu_of(node_of_stage(0, stage));
-    auto k = planners::costs_of_stage(job_, planners::device_of(job_, gpu), layout_.parts, stage,
-                                      batches_.rows);
+    const auto node = node_of_stage(0, stage);
+    auto k = planners::costs_of_stage(job_, planners::device_of(job_, c_.gpu_of(node)),
+                                      layout_.parts, stage, batches_.rows, c_.nodes[node].intra);
     if (job_.slots) k.activation_bytes = slot_bytes;
     return k;
   }
@@ -107,7 +107,7 @@ class maker {
       for (std::uint32_t s = 0; s < stages; ++s) {
         stage_setup x;
         x.name = {lease_, p, s};
-        x.devices = {layout_.at(p, s).device};
+        x.devices = layout_.at(p, s).devices;
         x.backend = job_.train->device;
         x.model = job_.model;
         x.how = *job_.train;

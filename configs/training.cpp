@@ -97,7 +97,7 @@ void check_model_of(map_reader& map, const job_spec& job) {
   if (job.pipeline.stages > parts)
     map.fail("pipeline", fmt::format("{} stages for the {} {} of '{}'", job.pipeline.stages, parts,
                                      m.operators.empty() ? "layers" : "operators", shown(m.name)));
-  if (const auto t = job.pipeline.tensor_parallel; t > 1) {
+  if (const auto t = job.pipeline.tensor_parallel; t > 1 && !job.slots) {
     const auto inner = m.intermediate ? m.intermediate : 4 * std::uint64_t{m.hidden};
     if (!m.operators.empty() || m.family != "gpt")
       map.fail("pipeline",
@@ -141,6 +141,8 @@ void check_training(map_reader& map, job_spec& job) {
     return map.fail("command",
                     "a job has a command, or train, slots and pipeline: the program that it names "
                     "makes its own pipeline");
+  if (job.slots && job.pipeline.tensor_parallel > 1)
+    return map.fail("pipeline", "tensor_parallel splits a model, and a job in slots has none");
   if (job.train && job.slots)
     return map.fail("slots", "a job has slots or train: what costs slots is not trained");
   if (job.microbatches && job.pipeline.microbatches &&

@@ -45,9 +45,30 @@ gpu_type device_of(const job_spec& job, const gpu_type& gpu) {
   return core;
 }
 
+namespace {
+
+/// GPUs that share a stage sum once in every sublayer's forward, and once in its backward: as a
+/// ring. The forward's sums are as wide as what travels; a GPU's gradients are in half precision.
+void add_sums(stage_costs& c, const job_spec& job, const stage_part& p, std::uint32_t rows,
+              double width, const link& inside) {
+  const double t = job.pipeline.tensor_parallel;
+  if (t <= 1 || inside.gbps <= 0) return;
+  const auto sums_s = [&](double each) {
+    const double bytes = rows * p.output_bytes * each;
+    return p.count *
+           (2 * (t - 1) / t * bytes / inside.bytes_s() + 2 * (t - 1) * inside.latency_us * 1e-6);
+  };
+  const bool cpu = job.train && job.train->device == "cpu";
+  c.forward_s += sums_s(width);
+  if (c.recompute_s > 0) c.recompute_s += sums_s(width);
+  c.backward_s += sums_s(cpu ? 2 : 1);
+}
+
+}  // namespace
+
 stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu,
                            const std::vector<stage_part>& parts, std::uint32_t stage,
-                           std::uint32_t rows) {
+                           std::uint32_t rows, const link& inside) {
   const auto stages = parts.size();
   const bool last = stage + 1 == stages;
   if (job.slots) return {job.slots->forward, last ? 0 : job.slots->recompute, job.slots->backward};
@@ -63,6 +84,7 @@ stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu,
   // Half precision travels; between stages that really train, single.
   const bool real = job.train && (job.train->device == "cpu" || job.train->device == "cuda");
   const double width = real ? 2 : 1;
+  add_sums(c, job, p, rows, width, inside);
   c.activation_bytes = static_cast<std::uint64_t>(std::llround(rows * p.output_bytes * width));
   c.gradient_bytes =
       static_cast<std::uint64_t>(std::llround(k.gradient_bytes * p.parameters * width));
@@ -119,7 +141,8 @@ pipeline_costs costs_of(const cluster& c, const job_spec& job, const pipeline_la
       const auto& at = layout.at(p, s);
       // Peers mostly have the same GPU.
       if (p > 0 && c.nodes[at.node].gpu == c.nodes[layout.at(p - 1, s).node].gpu) continue;
-      const auto x = costs_of_stage(job, device_of(job, c.gpu_of(at.node)), layout.parts, s, rows);
+      const auto x = costs_of_stage(job, device_of(job, c.gpu_of(at.node)), layout.parts, s, rows,
+                                    c.nodes[at.node].intra);
       out.forward = std::max(out.forward, x.forward_s);
       out.recompute = std::max(out.recompute, x.recompute_s);
       out.backward = std::max(out.backward, x.backward_s);

@@ -29,10 +29,10 @@ gpu_type device_of(const job_spec& job, const gpu_type& gpu);
 
 /// Of one stage of a pipeline that has these parts of the job's model; the last one recomputes
 /// nothing. What was measured (train.costs), if it is of as many stages. Half precision travels;
-/// between stages that really train, single.
+/// between stages that really train, single. `inside`: over what GPUs that share a stage sum.
 stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu,
                            const std::vector<stage_part>& parts, std::uint32_t stage,
-                           std::uint32_t rows);
+                           std::uint32_t rows, const link& inside = {});
 
 /// Between two datacentres over so many connections of one pair of nodes; 0: as many as help. Where
 /// the cluster names no link, the cost model's.

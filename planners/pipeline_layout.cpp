@@ -9,19 +9,22 @@ namespace troupe::planners {
 
 namespace {
 
-/// A datacentre's GPUs, in the order in which the lease names them.
+/// A datacentre's GPUs, in the order in which the lease names them, so many of a node together.
 struct stock {
   std::uint32_t datacenter = 0;
-  std::vector<device_place> gpus;
+  std::vector<device_place> places;
 };
 
-std::vector<stock> by_datacenter(const cluster& c, const std::vector<lease_part>& parts) {
+std::vector<stock> by_datacenter(const cluster& c, const std::vector<lease_part>& parts,
+                                 std::uint32_t together) {
   std::vector<stock> stocks;
   for (const auto& part : parts) {
     const auto dc = c.nodes[part.node].datacenter;
     auto at = std::ranges::find(stocks, dc, &stock::datacenter);
     if (at == stocks.end()) at = stocks.insert(at, stock{dc, {}});
-    for (const auto device : part.devices) at->gpus.push_back({part.node, device});
+    for (auto first = part.devices.begin(); part.devices.end() - first >= together;
+         first += together)
+      at->places.push_back({part.node, {first, first + together}});
   }
   return stocks;
 }
@@ -67,16 +70,20 @@ expected<pipeline_layout> lay_out_pipelines(const cluster& c, const std::vector<
                                             std::uint32_t pipelines, const stage_memory& memory) {
   if (auto ok = check(c, parts, job, stages, pipelines); !ok)
     return tl::unexpected<reason>(ok.error());
-  const auto stocks = by_datacenter(c, parts);
-  std::vector<std::uint32_t> gpus;
-  for (const auto& s : stocks) gpus.push_back(static_cast<std::uint32_t>(s.gpus.size()));
-  auto share = partition(gpus, stages, pipelines, job.pipeline.stages_per_datacenter);
-  if (sum(share) < stages) share = partition(gpus, stages, pipelines, 0);
+  const auto together = std::max(1U, job.pipeline.tensor_parallel);
+  const auto stocks = by_datacenter(c, parts, together);
+  std::vector<std::uint32_t> places;
+  for (const auto& s : stocks) places.push_back(static_cast<std::uint32_t>(s.places.size()));
+  auto share = partition(places, stages, pipelines, job.pipeline.stages_per_datacenter);
+  if (sum(share) < stages) share = partition(places, stages, pipelines, 0);
   if (sum(share) < stages)
-    return refuse(reason::kind::insufficient,
-                  fmt::format("{} pipelines of {} stages, a stage's GPUs all in one datacentre, do "
-                              "not fit the {} GPUs of {} datacentres: {} stages do",
-                              pipelines, stages, sum(gpus), stocks.size(), sum(share)));
+    return refuse(
+        reason::kind::insufficient,
+        fmt::format("{} pipelines of {} stages{}, a stage's GPUs all in one datacentre, do "
+                    "not fit the {} GPUs of {} datacentres: {} stages do",
+                    pipelines, stages,
+                    together > 1 ? fmt::format(" of {} GPUs of a node", together) : "",
+                    together * sum(places), stocks.size(), sum(share)));
   pipeline_layout layout;
   layout.stages = stages;
   layout.pipelines = pipelines;
@@ -87,7 +94,7 @@ expected<pipeline_layout> lay_out_pipelines(const cluster& c, const std::vector<
     if (share[i] == 0) continue;
     // A pipeline's stages are neighbours on a node; peers of a stage are then on different ones,
     // and each has a share of the WAN of its own.
-    auto next = stocks[i].gpus.begin();
+    auto next = stocks[i].places.begin();
     for (std::uint32_t p = 0; p < pipelines; ++p)
       for (std::uint32_t s = first; s < first + share[i]; ++s)
         layout.places[std::size_t{p} * stages + s] = *next++;

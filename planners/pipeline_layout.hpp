@@ -15,10 +15,10 @@
 
 namespace troupe::planners {
 
-/// One GPU.
+/// Whose a stage is: one GPU, or those of a node that share it.
 struct device_place {
   node_index node = 0;
-  std::uint16_t device = 0;
+  std::vector<std::uint16_t> devices;
 
   bool operator==(const device_place&) const = default;
 };
@@ -40,7 +40,8 @@ struct pipeline_layout {
 
 /// Gives `stages` times `pipelines` of the lease's GPUs their places. Datacentres follow each other
 /// as the parts name them, and each takes as many stages as it has GPUs for, at most
-/// job.pipeline.stages_per_datacenter if they then suffice. Refuses more stages than
+/// job.pipeline.stages_per_datacenter if they then suffice. A place is job.pipeline.tensor_parallel
+/// GPUs of one node. Refuses more stages than
 /// the model has pieces, and GPUs that do not suffice.
 expected<pipeline_layout> lay_out_pipelines(const cluster& c, const std::vector<lease_part>& parts,
                                             const job_spec& job, std::uint32_t stages,

@@ -20,19 +20,20 @@ allocation gpus_of(const cluster& c, const idle_index& idle, const job_spec& job
                    const selection& s, std::vector<gpu_index>& types) {
   allocation where;
   const auto& row = *s.chosen();
+  const auto together = std::max(1U, job.pipeline.tensor_parallel);
   for (std::size_t i = 0; i < s.datacenters.size(); ++i) {
     auto left = row.partitions[i] * row.data_parallel;
     if (left == 0) continue;
     std::vector<node_index> nodes;
     for (node_index n = 0; n < c.nodes.size(); ++n)
-      if (c.nodes[n].datacenter == s.datacenters[i].datacenter && idle.idle(n) > 0 &&
+      if (c.nodes[n].datacenter == s.datacenters[i].datacenter && idle.idle(n) >= together &&
           speed_of(job, c.gpu_of(n)) >= s.least_flops_s)
         nodes.push_back(n);
     std::ranges::stable_sort(nodes, std::greater{}, [&](auto n) { return idle.idle(n); });
     for (const auto n : nodes) {
       if (left == 0) break;
-      const auto take = std::min(left, idle.idle(n));
-      where.push_back({n, take});
+      const auto take = std::min(left, idle.idle(n) / together);
+      where.push_back({n, take * together});
       left -= take;
       if (std::ranges::find(types, c.nodes[n].gpu) == types.end()) types.push_back(c.nodes[n].gpu);
     }
@@ -109,7 +110,9 @@ class pipelines_first : public policy {
     std::uint64_t present = idle.total_idle();
     for (const auto& [id, running] : s.running) present += total_gpus(running.where);
     const bool in_full = wish.stages && wish.data_parallel;
-    const auto wanted = in_full ? std::uint64_t{wish.stages} * wish.data_parallel : best.gpus();
+    const auto wanted = in_full ? std::uint64_t{wish.stages} * wish.data_parallel *
+                                      std::max(1U, wish.tensor_parallel)
+                                : best.gpus();
     const auto wait = [&](std::uint64_t needed) {
       return refuse(reason::kind::insufficient,
                     fmt::format("needs {} GPUs for {} pipelines of {} stages; {} are idle", needed,
@@ -150,6 +153,7 @@ expected<pipeline_placement> place_pipelines(const cluster& c, const idle_index&
   pipeline_placement p;
   p.how.data_parallel = row.data_parallel;
   p.how.pipeline_parallel = s->stages;
+  p.how.tensor_parallel = std::max(1U, job.pipeline.tensor_parallel);
   p.how.bytes_per_gpu = row.bytes_per_gpu;
   p.how.samples_per_s = job.global_batch / row.iteration_s;
   p.where = gpus_of(c, idle, job, *s, p.how.gpu_types);

@@ -19,7 +19,7 @@ namespace troupe::planners {
 bool is_pipeline_job(const job_spec& job);
 
 /// A plan and its GPUs, which satisfy fits(): datacentres in the pipeline's order,
-/// tensor_parallel 1.
+/// tensor_parallel as the job says.
 struct pipeline_placement {
   plan how;  // samples_per_s: global_batch / the time of an iteration
   allocation where;

@@ -35,6 +35,8 @@ std::vector<double> speeds_of(const cluster& c, const idle_index& idle, const jo
 selection_table::selection_table(const cluster& c, const idle_index& idle, const job_spec& job,
                                  double least_flops_s, const std::vector<std::uint32_t>& order)
     : job_{job}, least_flops_s_{least_flops_s}, headroom_{c.settings.memory_headroom} {
+  const auto together = std::max(1U, job.pipeline.tensor_parallel);
+  inside_.gbps = never;
   struct sum {
     std::uint32_t gpus = 0, nodes = 0;
     double price = 0, inter = never, intra = never, latency = 0;
@@ -43,7 +45,7 @@ selection_table::selection_table(const cluster& c, const idle_index& idle, const
   slowest_.memory_gb = slowest_.memory_gbytes_s = never;
   for (node_index n = 0; n < c.nodes.size(); ++n) {
     const auto& node = c.nodes[n];
-    const auto gpus = idle.idle(n);
+    const auto gpus = idle.idle(n) / together;  // places of so many GPUs
     if (gpus == 0 || speed_of(job, c.gpus[node.gpu]) < least_flops_s) continue;
     const auto device = device_of(job, c.gpus[node.gpu]);
     if (slowest_.efficiency == 0 || slowest_.fp16_tflops == 0 ||
@@ -58,7 +60,9 @@ selection_table::selection_table(const cluster& c, const idle_index& idle, const
     auto& s = sums[node.datacenter];
     s.gpus += gpus;
     s.nodes += 1;
-    s.price += gpus * c.gpus[node.gpu].price_per_hour;
+    inside_.gbps = std::min(inside_.gbps, node.intra.gbps);
+    inside_.latency_us = std::max(inside_.latency_us, node.intra.latency_us);
+    s.price += gpus * together * c.gpus[node.gpu].price_per_hour;
     s.inter = std::min(s.inter, node.inter.bytes_s());
     s.intra = std::min(s.intra, node.intra.bytes_s());
     s.latency = std::max(s.latency, node.inter.latency_us * 1e-6);
@@ -122,7 +126,7 @@ const selection_table::work& selection_table::work_of(std::uint32_t stages,
   const auto memory = memory_for(job_, split, slowest_.memory_bytes() / (1 + headroom_));
   const auto parts = split_model(job_, stages, memory);
   for (std::uint32_t stage = 0; stage < stages; ++stage) {
-    const auto x = costs_of_stage(job_, slowest_, parts, stage, split.rows);
+    const auto x = costs_of_stage(job_, slowest_, parts, stage, split.rows, inside_);
     w.slowest.forward_s = std::max(w.slowest.forward_s, x.forward_s);
     w.slowest.recompute_s = std::max(w.slowest.recompute_s, x.recompute_s);
     w.slowest.backward_s = std::max(w.slowest.backward_s, x.backward_s);
@@ -227,7 +231,7 @@ selection_row selection_table::row(std::uint32_t stages, std::uint32_t cell, std
     placed += r.partitions[i];
     r.cost_per_hour += offers_[i].price_per_hour * r.partitions[i] * r.data_parallel;
   }
-  r.gpus = placed * r.data_parallel;
+  r.gpus = placed * r.data_parallel * std::max(1U, job_.pipeline.tensor_parallel);
   const auto split = split_of(stages, r.data_parallel, batch);
   r.microbatches = split.microbatches;
   r.rows = split.rows;

@@ -22,6 +22,7 @@ class selection_table {
   selection_table(const cluster& c, const idle_index& idle, const job_spec& job,
                   double least_flops_s, const std::vector<std::uint32_t>& order);
 
+  /// GPUs are counted by job.pipeline.tensor_parallel of a node, which share a stage.
   const std::vector<datacenter_offer>& offers() const { return offers_; }
   std::uint32_t total_gpus() const;
   double flops_s() const { return least_flops_s_; }
@@ -60,6 +61,7 @@ class selection_table {
   std::vector<double> inter_bytes_s_;  // by offer: between its nodes, or inside its only one
   std::vector<double> inter_latency_s_;
   gpu_type slowest_;                    // the least of every property
+  link inside_;                         // of a node, the slowest
   std::vector<std::vector<link>> wan_;  // by offer and offer
   mutable std::map<std::pair<std::uint32_t, std::uint64_t>, work> works_;
 };

@@ -120,11 +120,17 @@ std::vector<stage_part> split_operators(const model& m, std::uint32_t stages) {
   return parts;
 }
 
-/// What a sublayer keeps for its backward (Korthikanti et al., section 4.1, with the layer norm
-/// before it): 34 s h + 5 a s^2 a layer.
-double kept_bytes(const model& m, bool attention) {
+/// What a sublayer keeps for its backward (Korthikanti et al., sections 4.1 and 4.2.1, with the
+/// layer norm before it): 34 s h + 5 a s^2 a layer, of which t GPUs share all but 10 s h.
+double kept_bytes(const model& m, bool attention, double t) {
   const double s = m.sequence, h = m.hidden, a = m.heads;
-  return attention ? 13 * s * h + 5 * a * s * s : 21 * s * h;
+  return 5 * s * h + (attention ? 8 * s * h + 5 * a * s * s : 16 * s * h) / t;
+}
+
+/// Of a sublayer's: norm and last bias are everybody's.
+double parameters_of_share(const model& m, double all, double t) {
+  const double everybodys = 3 * double{1} * m.hidden;
+  return t > 1 ? everybodys + (all - everybodys) / t : all;
 }
 
 /// Parameters of a head that is the embedding, in the last stage a copy of the first one's.
@@ -139,14 +145,17 @@ double bytes_of(const stage_part& p, const stage_memory& memory) {
 }
 
 /// A transformer's sublayers, the first one with the embedding, and the head: each a part of one.
-std::vector<stage_part> pieces(const model& m, bool copies_embedding) {
+std::vector<stage_part> pieces(const job_spec& job, bool copies_embedding) {
+  const auto& m = job.model;
+  const double t = std::max(1U, job.pipeline.tensor_parallel);
   std::vector<stage_part> out;
   const auto chain = expand(m);
   for (std::uint32_t i = 0; i + 1 < chain.size(); ++i) {
     const auto& op = chain[i + 1];
     const bool head = i + 2 == chain.size();
-    out.push_back({i, head ? 0u : 1u, op.flops, op.parameters, head ? 0 : kept_bytes(m, i % 2 == 0),
-                   chain[1].output_bytes});
+    out.push_back({i, head ? 0u : 1u, head ? op.flops : op.flops / t,
+                   head ? op.parameters : parameters_of_share(m, op.parameters, t),
+                   head ? 0 : kept_bytes(m, i % 2 == 0, t), chain[1].output_bytes});
   }
   out.front().flops += chain.front().flops;
   out.front().parameters += chain.front().parameters;
@@ -154,11 +163,11 @@ std::vector<stage_part> pieces(const model& m, bool copies_embedding) {
   return out;
 }
 
-std::vector<stage_part> split_transformer(const model& m, std::uint32_t stages,
+std::vector<stage_part> split_transformer(const job_spec& job, std::uint32_t stages,
                                           const stage_memory& memory, bool recomputes) {
   const double backward = cost_constants{}.backward;
   const double last = recomputes ? (1 + backward) / (2 + backward) : 1;
-  const auto all = pieces(m, stages > 1);
+  const auto all = pieces(job, stages > 1);
   links chain;
   for (const auto& p : all) chain.push_back({p.flops, bytes_of(p, memory)});
   const double inputs = double{1} * memory.rows * memory.held * all.front().output_bytes;
@@ -201,7 +210,7 @@ std::vector<stage_part> split_model(const job_spec& job, std::uint32_t stages,
                                     const stage_memory& memory, bool recomputes) {
   if (job.slots || stages == 0) return std::vector<stage_part>(stages);
   if (!job.model.operators.empty()) return split_operators(job.model, stages);
-  return split_transformer(job.model, stages, memory, recomputes);
+  return split_transformer(job, stages, memory, recomputes);
 }
 
 double bytes_of_stage(const std::vector<stage_part>& parts, const stage_memory& memory) {

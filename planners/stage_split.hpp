@@ -13,7 +13,8 @@
 
 namespace troupe::planners {
 
-/// What a stage has of a model, for one sequence.
+/// What a GPU of a stage has of a model, for one sequence: all of the stage, or of its sublayers
+/// the share that job.pipeline.tensor_parallel says.
 struct stage_part {
   std::uint32_t first = 0, count = 0;  // pieces; 2i and 2i + 1 are in layer i of a transformer
   double flops = 0, parameters = 0;

@@ -94,6 +94,30 @@ TEST_CASE("the graph runs a searched schedule in as many slots as the search say
   CHECK(searched >= 4);
 }
 
+TEST_CASE("GPUs of a node that share a stage are quicker than one, by what their sums leave") {
+  auto job = harness::small_job("shared", 3, 8);
+  job.train.emplace();
+  job.train->schedule = "varuna";
+  job.pipeline.stages = 2;
+  job.pipeline.data_parallel = 1;
+  job.pipeline.microbatches = 4;
+  const auto of = [&](std::uint32_t t) {
+    job.pipeline.tensor_parallel = t;
+    training_simulation_options o;
+    o.cluster = harness::small_cluster();
+    o.job = job;
+    auto done = simulate_training(o);
+    if (!done) FAIL(done.error().text);
+    CHECK(done->report.tensor_parallel == t);
+    CHECK(done->report.iterations.size() == 3);
+    const auto& last = done->report.iterations.back();
+    return last.end_s - last.begin_s;
+  };
+  const double one = of(1), two = of(2);
+  CHECK(two < one);
+  CHECK(two > one / 2);
+}
+
 TEST_CASE("a training run is a function of its seed") {
   const auto one = run(figure6(), "atlas"), two = run(figure6(), "atlas");
   CHECK(one.fingerprint == two.fingerprint);

@@ -243,6 +243,12 @@ const std::vector<bad_file>& bad_files() {
       {"pipelines that do not divide the batch", sort::job,
        job_with("pipeline: {data_parallel: 3}\n"),
        ":5: pipeline: 3 pipelines of 1 micro-batches do not divide global_batch (8)"},
+      {"more GPUs than heads to share", sort::job, job_with("pipeline: {tensor_parallel: 5}\n"),
+       ":5: pipeline: tensor_parallel 5 divides not both the 12 heads and the 3072 columns of the "
+       "MLP of 'gpt2-124m'"},
+      {"slots that are shared", sort::job,
+       "name: j\nslots: {forward: 1}\npipeline: {stages: 2, microbatches: 4, tensor_parallel: 2}\n",
+       ":3: pipeline: tensor_parallel splits a model, and a job in slots has none"},
       {"micro-batches said twice", sort::job,
        job_with("microbatches: 4\npipeline: {microbatches: 2}\n"),
        ":5: microbatches: found 4, and pipeline.microbatches is 2; say it once"},

@@ -44,9 +44,9 @@ TEST_CASE("the paper's twelve GPUs hold two pipelines of six stages, two stages 
   REQUIRE(l);
   CHECK(l->stages_of_datacenter == std::vector<std::uint32_t>{2, 2, 2});
   CHECK(l->datacenters == std::vector<std::uint32_t>{0, 1, 2});
-  CHECK(l->at(0, 0) == device_place{0, 0});
-  CHECK(l->at(1, 0) == device_place{2, 0});
-  CHECK(l->at(1, 5) == device_place{11, 0});
+  CHECK(l->at(0, 0) == device_place{0, {0}});
+  CHECK(l->at(1, 0) == device_place{2, {0}});
+  CHECK(l->at(1, 5) == device_place{11, {0}});
   for (std::uint32_t s = 0; s < 6; ++s)
     CHECK((l->parts[s].first == 2 * s && l->parts[s].count == 2));
 }
@@ -69,7 +69,7 @@ TEST_CASE("every GPU is used once, and a stage's peers are in one datacentre, as
     if (!l) continue;
     ++laid;
     std::set<std::pair<node_index, std::uint16_t>> used;
-    for (const auto& at : l->places) used.emplace(at.node, at.device);
+    for (const auto& at : l->places) used.emplace(at.node, at.devices.front());
     CHECK(used.size() == stages * pipelines);
     for (std::uint32_t s = 0; s < stages; ++s)
       for (std::uint32_t p = 0; p < pipelines; ++p)
@@ -79,6 +79,23 @@ TEST_CASE("every GPU is used once, and a stage's peers are in one datacentre, as
     CHECK(l->parts == split_model(layered(9), stages));
   }
   CHECK(laid > 200);
+}
+
+TEST_CASE("GPUs that share a stage are of one node, and what is left of a node is nobody's") {
+  const auto c = with_datacenters({{2, 5}, {1, 2}});
+  auto job = layered(6);
+  job.pipeline.tensor_parallel = 2;
+  const auto l = lay_out_pipelines(c, all_of(c), job, 2, 2);
+  REQUIRE(l);
+  CHECK(l->at(0, 0) == device_place{0, {0, 1}});
+  CHECK(l->at(0, 1) == device_place{0, {2, 3}});
+  CHECK(l->at(1, 1) == device_place{1, {2, 3}});
+  CHECK(l->parts == split_model(job, 2));
+  const auto no = lay_out_pipelines(c, all_of(c), job, 6, 1);
+  REQUIRE_FALSE(no);
+  CHECK(no.error().text ==
+        "1 pipelines of 6 stages of 2 GPUs of a node, a stage's GPUs all in one datacentre, do not "
+        "fit the 10 GPUs of 2 datacentres: 5 stages do");
 }
 
 TEST_CASE("the lease's order of datacentres is the pipeline's, and stages a datacentre a wish") {

@@ -5,7 +5,9 @@
 #include <numeric>
 
 #include "planners/datacenter_selection.hpp"
+#include "planners/model_shape.hpp"
 #include "planners/pipeline_costs.hpp"
+#include "planners/pipeline_placement.hpp"
 #include "sample.hpp"
 
 using namespace troupe;
@@ -164,6 +166,46 @@ TEST_CASE(
           costs_of_stage(job, sample::a100_80, split_model(job, 6), 0, 1).gradient_bytes) /
       2;
   CHECK(row.allreduce_s == Approx(4 * parameters * (n - 1) / (n * sample::ethernet.bytes_s())));
+}
+
+TEST_CASE(
+    "GPUs that share a stage have their parts of its work, and the time of their sums besides") {
+  auto job = sample::job(sample::gpt("m", 1024, 4, 16, 512), 8);
+  const auto whole = split_model(job, 1)[0];
+  job.pipeline.tensor_parallel = 4;
+  const auto part = split_model(job, 1)[0];
+  const double s = 512, h = 1024, l = 4;
+  auto ends = job.model;
+  ends.layers = 0;
+  const double head = shape_of(ends).forward_flops, table = shape_of(ends).parameters;
+  CHECK(part.flops - head == Approx((whole.flops - head) / 4));
+  // 12 h^2 + 7 h of a layer are split, 6 h are everybody's.
+  CHECK(part.parameters - table == Approx(l * ((12 * h * h + 7 * h) / 4 + 6 * h)));
+  CHECK(whole.parameters - table == Approx(l * (12 * h * h + 13 * h)));
+  CHECK(part.activation_bytes == Approx(l * s * h * (10 + 24.0 / 4 + 5.0 * 16 * s / h / 4)));
+  const link inside{"nvlink", 1600, 5};
+  const auto free = costs_of_stage(job, sample::a100_80, {part}, 0, 2);
+  const auto x = costs_of_stage(job, sample::a100_80, {part}, 0, 2, inside);
+  const double sum_s = 2 * 3.0 / 4 * (2 * 2 * s * h) / inside.bytes_s() + 2 * 3 * 5e-6;
+  CHECK(x.forward_s - free.forward_s == Approx(8 * sum_s));  // two sublayers a layer
+  CHECK(x.backward_s - free.backward_s == Approx(8 * sum_s));
+}
+
+TEST_CASE("a job whose stages are shared is placed on as many GPUs of each node") {
+  const auto c = datacenters({6, 6});
+  auto job = sample::job(sample::gpt("m", 1024, 8, 16, 512), 8);
+  job.train.emplace();
+  job.pipeline.stages = 2;
+  job.pipeline.data_parallel = 1;
+  const auto on = [&](std::uint32_t t) {
+    job.pipeline.tensor_parallel = t;
+    return place_pipelines(c, idle_index{c}, job, true);
+  };
+  const auto alone = on(1);
+  REQUIRE(alone);
+  CHECK(alone->how.gpus() == 2);
+  // Nodes of one GPU have none to share.
+  CHECK_FALSE(on(2));
 }
 
 TEST_CASE(
