@@ -183,7 +183,7 @@ TEST_CASE(
   CHECK(part.parameters - table == Approx(l * ((12 * h * h + 7 * h) / 4 + 6 * h)));
   CHECK(whole.parameters - table == Approx(l * (12 * h * h + 13 * h)));
   CHECK(part.activation_bytes == Approx(l * s * h * (10 + 24.0 / 4 + 5.0 * 16 * s / h / 4)));
-  const link inside{"nvlink", 1600, 5};
+  const troupe::link inside{"nvlink", 1600, 5};
   const auto free = costs_of_stage(job, sample::a100_80, {part}, 0, 2);
   const auto x = costs_of_stage(job, sample::a100_80, {part}, 0, 2, inside);
   const double sum_s = 2 * 3.0 / 4 * (2 * 2 * s * h) / inside.bytes_s() + 2 * 3 * 5e-6;
