@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <stdexcept>
+#include <tuple>
 
 #include "gpu/cuda/counted.hpp"
 #include "gpu/cuda/device.hpp"
@@ -19,40 +20,45 @@ using nlohmann::json;
 
 constexpr int warm_steps = 5, pytorch_seconds = 180;
 
-/// Best of the rounds of one model on the GPU.
-json ours(const gpu::stage_spec& spec, const options& o, bool graphs) {
+/// Best of the rounds, after the first steps.
+json rounds_of(gpu::stage_device& d, const gpu::stage_spec& spec, const options& o) {
+  const auto batch = random_batch(spec);
+  auto last = train(d, batch, warm_steps);
+  double best = 1e30, worst = 0;
+  for (int round = 0; last && round < o.rounds; ++round) {
+    last = train(d, batch, o.steps);
+    if (!last) break;
+    best = std::min(best, last->seconds / o.steps);
+    worst = std::max(worst, last->seconds / o.steps);
+  }
+  if (!last) return {{"why", last.error().text}};
+  const auto tokens = static_cast<double>(gpu::tokens_of(spec));
+  return {{"step_s", best},
+          {"tokens_per_s", tokens / best},
+          {"worst_tokens_per_s", tokens / worst},
+          {"tflops", 3 * gpu::size_of(spec).forward_flops / best / 1e12},
+          {"loss", last->loss}};
+}
+
+/// One model on the GPU, with graphs and then without.
+std::pair<json, json> ours(const gpu::stage_spec& spec, const options& o) {
   const auto count = std::make_shared<gpu::cuda::taken_memory>();
   const auto before = the_gpu().machine->memory();
-  std::shared_ptr<gpu::cuda::machine> m =
-      std::make_shared<gpu::cuda::counting_machine>(the_gpu().machine, count);
-  std::shared_ptr<gpu::cuda::pass_graphs> kept;
-  if (graphs) m = kept = std::make_shared<gpu::cuda::pass_graphs>(std::move(m));
+  const auto graphs = std::make_shared<gpu::cuda::pass_graphs>(
+      std::make_shared<gpu::cuda::counting_machine>(the_gpu().machine, count));
   try {
-    gpu::cuda::device d{spec, m};
-    const auto batch = random_batch(spec);
-    auto last = train(d, batch, warm_steps);
-    double best = 1e30, worst = 0;
-    for (int round = 0; last && round < o.rounds; ++round) {
-      last = train(d, batch, o.steps);
-      if (!last) break;
-      best = std::min(best, last->seconds / o.steps);
-      worst = std::max(worst, last->seconds / o.steps);
-    }
-    if (!last) return {{"why", last.error().text}};
-    const auto tokens = static_cast<double>(gpu::tokens_of(spec));
+    gpu::cuda::device d{spec, graphs};
+    auto with = rounds_of(d, spec, o);
     const auto now = the_gpu().machine->memory();
-    json j{{"step_s", best},
-           {"tokens_per_s", tokens / best},
-           {"worst_tokens_per_s", tokens / worst},
-           {"tflops", 3 * gpu::size_of(spec).forward_flops / best / 1e12},
-           {"loss", last->loss},
-           {"allocated_bytes", count->bytes + gpu::cuda::workspace_bytes},
-           {"driver_added_bytes", before.free_bytes - now.free_bytes},
-           {"driver_used_bytes", now.total_bytes - now.free_bytes}};
-    if (kept) j["graphs"] = {{"made", kept->so_far().made}, {"run", kept->so_far().run}};
-    return j;
+    with["allocated_bytes"] = count->bytes + gpu::cuda::workspace_bytes;
+    with["driver_added_bytes"] = before.free_bytes - now.free_bytes;
+    with["driver_used_bytes"] = now.total_bytes - now.free_bytes;
+    with["graphs"] = {{"made", graphs->so_far().made}, {"run", graphs->so_far().run}};
+    graphs->stop();
+    return {with, rounds_of(d, spec, o)};
   } catch (const std::runtime_error& e) {
-    return {{"why", e.what()}};
+    const json why{{"why", e.what()}};
+    return {why, why};
   }
 }
 
@@ -72,7 +78,7 @@ void print(const char* model, const gpu::stage_spec& s, const char* who, const j
   const auto share = [&](double of) {
     return of > 0 ? fmt::format("{:.1f} %", 100 * tflops / of) : std::string{"?"};
   };
-  const bool engine = j.contains("allocated_bytes");
+  const bool engine = !j.contains("peak_allocated_bytes");
   fmt::print("| {} | {} | {} | {} | {} | {} | {:.1f} | {} | {} | {} | {} | {} |\n", model, s.rows,
              who, number(j, "tokens_per_s", 1, 0), number(j, "worst_tokens_per_s", 1, 0),
              number(j, "step_s", 1e3, 2), tflops, share(peak_tflops), share(reached_tflops),
@@ -114,9 +120,8 @@ nlohmann::json measure_speed(const options& o) {
   for (const auto& s : sizes_of(o)) {
     const auto spec = spec_of(s, o.rows ? o.rows : s.rows);
     json row{{"model", s.name}, {"rows", spec.rows}};
-    row["troupe"] = ours(spec, o, true);
+    std::tie(row["troupe"], row["troupe_without_graphs"]) = ours(spec, o);
     print(s.name, spec, "troupe", row["troupe"], peak, peaks.tflops);
-    row["troupe_without_graphs"] = ours(spec, o, false);
     print(s.name, spec, "troupe, no graphs", row["troupe_without_graphs"], peak, peaks.tflops);
     if (o.peer) {
       // A vocabulary that 128 divides, as PyTorch's users have it for speed; ours fills up, too.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <string>
 
@@ -20,6 +21,8 @@ class pass_graphs final : public each_call {
   void end_pass() override;
   void drop_pass() noexcept override;
 
+  /// From the next pass on kernels are asked for one by one, as if there were no graphs.
+  void stop() { possible_ = false; }
   /// How often a graph was made, and run.
   struct counts {
     std::size_t made = 0, run = 0;
@@ -39,7 +42,8 @@ class pass_graphs final : public each_call {
   void make(known& k);
   void forget_oldest();
 
-  bool in_pass_ = false, possible_ = true;
+  bool in_pass_ = false;
+  std::atomic<bool> possible_{true};
   key key_;
   std::vector<std::function<void(machine&)>> waiting_;
   std::map<key, known> known_;

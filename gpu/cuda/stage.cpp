@@ -1,9 +1,11 @@
 #include "gpu/cuda/stage.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cassert>
 #include <cmath>
 #include <cstring>
+#include <thread>
 
 namespace troupe::gpu::cuda {
 
@@ -74,10 +76,23 @@ std::size_t stage::head_width() const {
 void stage::reset() {
   host_values v;
   v.weights.resize(own_ + tied_);
-  for (const auto& p : parameters_)
-    initialise(p, spec_.seed, std::span{v.weights}.subspan(p.tied ? own_ : p.offset, p.values()));
   v.first_moments.resize(v.weights.size());
   v.second_moments.resize(v.weights.size());
+  // Each parameter's values are a function of its name: any thread may make them.
+  std::atomic<std::size_t> next{0};
+  const auto make = [&] {
+    for (std::size_t i; (i = next++) < parameters_.size();) {
+      const auto& p = parameters_[i];
+      initialise(p, spec_.seed, std::span{v.weights}.subspan(p.tied ? own_ : p.offset, p.values()));
+    }
+  };
+  std::vector<std::jthread> others;
+  const std::size_t threads = v.weights.size() / (1 << 22);  // none for small models
+  for (std::size_t i = 1; i < std::min<std::size_t>(threads, std::thread::hardware_concurrency());
+       ++i)
+    others.emplace_back(make);
+  make();
+  others.clear();
   write(v);
 }
 
