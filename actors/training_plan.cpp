@@ -75,8 +75,13 @@ class maker {
 
   planners::measured_times times(const planners::pipeline_shape& shape) const {
     planners::measured_times t;
+    const auto exchange = planners::exchanges_of(c_, job_, layout_);
     for (std::uint32_t p = 0; p < layout_.pipelines; ++p)
-      for (const auto& k : costs_) t.stages.push_back({k.forward_s, k.recompute_s, k.backward_s});
+      for (std::uint32_t s = 0; s < layout_.stages; ++s) {
+        const auto& k = costs_[s];
+        t.stages.push_back(
+            {k.forward_s, k.recompute_s, k.backward_s, k.update_s + k.gradients_s, exchange[s]});
+      }
     for (std::uint32_t s = 0; s < layout_.stages; ++s)
       t.wan.push_back(!shape.is_wan(s) ? 0
                       : job_.slots
@@ -171,10 +176,22 @@ std::vector<planners::step_costs> by_stage(const training_plan& plan, Less befor
   return known ? all : std::vector<planners::step_costs>{};
 }
 
+/// What stages do when their last backward has ended, by stage: of its pipelines' the longest.
+std::vector<double> tails(const training_plan& plan) {
+  std::vector<double> all(plan.shape.stages, 0.0);
+  for (std::size_t i = 0; i < plan.times.stages.size(); ++i) {
+    const auto& t = plan.times.stages[i];
+    auto& tail = all[i % plan.shape.stages];
+    tail = std::max(tail, t.update + t.exchange);
+  }
+  return all;
+}
+
 /// No schedule is shorter, whichever of the pipelines and hops are slow.
 double lower_bound(const training_plan& plan) {
   auto shape = plan.shape;
   shape.by_stage = by_stage(plan, std::less<>{});
+  shape.tail = {};
   shape.costs = slowest(plan.times);
   for (std::uint32_t s = 0; s < plan.times.wan.size(); ++s)
     if (shape.is_wan(s)) shape.costs.wan = std::min(shape.costs.wan, plan.times.wan[s]);
@@ -207,6 +224,7 @@ planners::measured_times with(const training_plan& plan, const std::vector<stage
     note(t.stages[i].forward, measured[i].forward_s);
     note(t.stages[i].recompute, measured[i].recompute_s);
     note(t.stages[i].backward, measured[i].backward_s);
+    note(t.stages[i].update, measured[i].update_s + measured[i].gradients_s);
   }
   // A tensor's way is the latency, and its bytes over the shares of all that take turns. A stage
   // knows the slower of the ways on its two sides: the quicker end of a hop knows the hop.
@@ -248,6 +266,7 @@ expected<training_plan> plan_training(const cluster& c, lease_id lease, const tr
   auto plan = maker{c, lease, order, backend}.make();
   if (!plan) return plan;
   plan->shape.by_stage = by_stage(*plan, std::greater<>{});
+  plan->shape.tail = tails(*plan);
   auto made = planners::schedule_pipeline(plan->shape, plan->schedule_name);
   if (!made) return tl::unexpected<reason>(made.error());
   adopt(*plan, std::move(*made));
@@ -262,6 +281,7 @@ replanned replan_training(training_plan plan, const std::vector<stage_costs>& me
   replanned result;
   result.kept_s = plan.iteration_s = planners::carried_out_s(plan.schedule, plan.times);
   std::vector<planners::pipeline_shape> shapes(3, plan.shape);
+  for (auto& shape : shapes) shape.tail = tails(plan);
   shapes[0].costs = shapes[1].costs = slowest(plan.times);
   shapes[2].costs = usual(plan.times);
   shapes[0].by_stage = by_stage(plan, std::greater<>{});

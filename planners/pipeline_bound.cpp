@@ -11,7 +11,7 @@ namespace {
 struct ways {
   std::vector<double> there;   // until a first forward can begin
   std::vector<double> beyond;  // from a forward's end until its gradient is here
-  std::vector<double> back;    // from a backward's end until the first stage's backward has ended
+  std::vector<double> back;    // from a backward's end until the first stage is through
 };
 
 ways ways_of(const pipeline_shape& s, const std::vector<double>& crossing) {
@@ -19,6 +19,7 @@ ways ways_of(const pipeline_shape& s, const std::vector<double>& crossing) {
   w.there.resize(s.stages);
   w.beyond.resize(s.stages);
   w.back.resize(s.stages);
+  w.back[0] = s.after(0);
   for (std::uint32_t i = 1; i < s.stages; ++i) {
     const auto before = s.at(i - 1);
     w.there[i] = w.there[i - 1] + before.forward + crossing[i - 1];
@@ -49,8 +50,9 @@ double pipeline_lower_bound(const pipeline_shape& s) {
     const auto here = s.at(i);
     const double recompute = i + 1 < s.stages ? here.recompute : 0;
     const double ends = w.there[i] + served_last + w.back[i];
-    // A stage's work, after the way to it and before the way back.
-    bound = std::max(bound, ends + m * (here.forward + recompute + here.backward));
+    // A stage's work, after the way to it and before the way back, or what it does then.
+    const double work = m * (here.forward + recompute + here.backward);
+    bound = std::max({bound, ends + work, w.there[i] + work + s.after(i)});
     // Before the first gradient is back it can only forward, and recompute for that one (rule 4).
     bound = std::max(bound,
                      ends + here.forward + w.beyond[i] + m * here.backward + (m - 1) * recompute);

@@ -162,6 +162,40 @@ pipeline_costs costs_of(const cluster& c, const job_spec& job, const pipeline_la
   return out;
 }
 
+std::vector<double> exchanges_of(const cluster& c, const job_spec& job,
+                                 const pipeline_layout& layout) {
+  std::vector<double> out(layout.stages, 0.0);
+  if (job.slots) return out;
+  const auto last = layout.stages - 1;
+  const auto rows = std::max(split_batch(job, layout.stages, layout.pipelines).rows, 1u);
+  const auto costs = [&](std::uint32_t s) {
+    const auto& gpu = c.gpu_of(layout.at(0, s).node);
+    return costs_of_stage(job, device_of(job, gpu), layout.parts, s, rows);
+  };
+  const double n = layout.pipelines;
+  // Every member sums a chunk: its parts come, and its sum goes.
+  const auto reduce_s = [&](std::uint32_t s, double bytes) {
+    const auto& inter = c.nodes[layout.at(0, s).node].inter;
+    return n == 1 ? 0 : 2 * (bytes * (n - 1) / n / inter.bytes_s() + inter.latency_us * 1e-6);
+  };
+  for (std::uint32_t s = 0; s < layout.stages; ++s) {
+    const auto x = costs(s);
+    const bool copy = s == last && s > 0;  // the first stage sums for both
+    out[s] = reduce_s(s, static_cast<double>(x.gradient_bytes - (copy ? x.tied_bytes : 0)));
+  }
+  const double tied = static_cast<double>(costs(0).tied_bytes);
+  if (tied == 0 || last == 0) return out;
+  const auto from = layout.datacenter_of(0), to = layout.datacenter_of(last);
+  const auto way = from == to ? c.nodes[layout.at(0, 0).node].inter
+                              : wan_between(c, from, to, job.pipeline.connections);
+  const double way_s = tied / way.bytes_s() + way.latency_us * 1e-6;
+  // The last stage's part comes to the first, and the sum goes back.
+  const double back_s = out[0] + way_s + std::max(0.0, costs(last).update_s - costs(0).update_s);
+  out[last] = std::max(out[last], way_s + out[0] + way_s);
+  out[0] = back_s;
+  return out;
+}
+
 pipeline_shape shape_of(const cluster& c, const job_spec& job, const pipeline_layout& layout) {
   pipeline_shape shape;
   shape.stages = layout.stages;

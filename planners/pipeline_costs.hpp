@@ -49,7 +49,13 @@ std::uint32_t cell_of(const pipeline_costs& costs, std::uint32_t pipelines);
 
 /// The costs of a layout's slowest stage and slowest hop.
 pipeline_costs costs_of(const cluster& c, const job_spec& job, const pipeline_layout& layout);
-/// A layout as schedule_pipeline wants it.
+/// What it takes a layout's stages, by stage, to sum their gradients with their peers', and a tied
+/// embedding's with the other stage that has it: from the last backward to where the update can
+/// begin, without what handing them out takes.
+std::vector<double> exchanges_of(const cluster& c, const job_spec& job,
+                                 const pipeline_layout& layout);
+
+/// A layout as schedule_pipeline wants it, without tails.
 pipeline_shape shape_of(const cluster& c, const job_spec& job, const pipeline_layout& layout);
 
 }  // namespace troupe::planners

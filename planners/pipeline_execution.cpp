@@ -106,7 +106,8 @@ class execution {
     const auto step = orders_[stage][x.next++];
     if (step.what == stage_task::kind::recompute) return 1;
     const bool back = step.what == stage_task::kind::backward;
-    if (back) length_ = std::max(length_, now_);
+    const auto& t = times_.stages[stage];
+    if (back) length_ = std::max(length_, now_ + t.update + t.exchange);
     const auto s = stage % shape_.stages;
     if (back && s == 0) return 1;
     if (!back && s + 1 == shape_.stages) {

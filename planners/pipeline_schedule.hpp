@@ -43,7 +43,11 @@ struct pipeline_shape {
   std::optional<std::uint32_t> most_held;  // micro-batches a stage may hold activations of (rule 2)
   pipeline_costs costs;
   std::vector<step_costs> by_stage = {};  // where stages differ, as many; empty: all as in `costs`
+  /// What each stage does when its last backward has ended: sums of gradients, the update. Empty:
+  /// that is left out.
+  std::vector<double> tail = {};
 
+  double after(std::uint32_t stage) const { return tail.empty() ? 0 : tail[stage]; }
   step_costs at(std::uint32_t stage) const {
     return by_stage.empty() ? step_costs{costs.forward, costs.recompute, costs.backward}
                             : by_stage[stage];
@@ -87,7 +91,7 @@ struct pipeline_schedule {
   pipeline_shape shape;
   std::vector<std::vector<stage_task>> tasks;  // pipeline * stages + stage; in order
   std::vector<wan_transfer> transfers;         // in order of their begin
-  double length = 0;                           // until the last backward has ended
+  double length = 0;                           // until every stage is through, its tail included
   std::uint32_t most_held = 0;                 // activations, the most that any stage held
   bool shares_wan = false;  // a cell's transfers take turns; else every pipeline has its own share
   std::string made_by;      // the rules' name; of best, those that it chose

@@ -218,8 +218,8 @@ class orders {
     x.after_previous = x.place > 0 && ready >= x.arrives;
     x.begin = std::max(ready, x.arrives);
     x.end = x.begin + (backward(step) ? c.backward : c.forward);
-    if (x.end > length_) {
-      length_ = x.end;
+    if (const double over = x.end + shape_->after(stage % shape_->stages); over > length_) {
+      length_ = over;
       last_ = step;
     }
     send(step);

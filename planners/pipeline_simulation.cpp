@@ -201,7 +201,7 @@ class player {
     (k == task_kind::forward ? x.forwards : x.backwards) += 1;
     result_.most_held =
         std::max(result_.most_held, x.forwards - x.backwards + (k == task_kind::backward ? 1 : 0));
-    if (k == task_kind::backward) result_.length = std::max(result_.length, end);
+    if (k == task_kind::backward) result_.length = std::max(result_.length, end + shape_.after(s));
     send(p, s, m, k == task_kind::backward, end);
   }
 

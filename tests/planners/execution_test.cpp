@@ -61,6 +61,50 @@ TEST_CASE("Whatever the shape, without turns on the WAN orders take no longer th
   }
 }
 
+TEST_CASE("best is through with an iteration first, sums of gradients and updates included") {
+  random_source random{29};
+  int tails_matter = 0;
+  for (int i = 0; i < 300; ++i) {
+    pipeline_shape s;
+    s.stages = 1 + random.below(6);
+    s.pipelines = 1 + random.below(4);
+    s.microbatches = 1 + random.below(8);
+    s.stages_of_datacenter = split_evenly(s.stages, 1 + random.below(3));
+    s.cell = random.below(4);
+    if (random.chance(0.3)) s.most_held = 1 + random.below(s.stages);
+    s.costs = {1, 1, 2, 0.25 * random.below(3), 0.5 * random.below(12), 0.5 * random.below(4)};
+    for (std::uint32_t stage = 0; stage < s.stages; ++stage) {
+      if (random.chance(0.5)) s.by_stage.resize(s.stages);
+      s.tail.push_back(random.chance(0.5) ? 0 : random.uniform() * 6 * (stage + 1));
+    }
+    for (auto& k : s.by_stage)
+      k = {0.5 + random.uniform(), 0.5 + random.uniform(), 1 + random.uniform()};
+    const auto whole = [&](const pipeline_schedule& made) {
+      measured_times t = as_planned(s);
+      for (std::size_t stage = 0; stage < t.stages.size(); ++stage) {
+        const auto k = s.at(stage % s.stages);
+        t.stages[stage] = {k.forward, k.recompute, k.backward, s.tail[stage % s.stages], 0};
+      }
+      return carried_out_s(made, t);
+    };
+    const auto best = schedule_pipeline(s, "best");
+    if (!best) continue;
+    INFO(s.stages << " stages, " << s.pipelines << " pipelines, run " << i << ", by "
+                  << best->made_by);
+    CHECK(whole(*best) >= pipeline_lower_bound(s) - 1e-6);
+    auto plain = s;
+    plain.tail.clear();
+    tails_matter += whole(*best) < whole(*schedule_pipeline(plain, "best")) - 1e-6;
+    for (const auto name : pipeline_schedule_names()) {
+      const auto other = schedule_pipeline(s, name);
+      if (!other) continue;
+      INFO(name);
+      CHECK(whole(*best) <= whole(*other) + 1e-9);
+    }
+  }
+  CHECK(tails_matter > 0);
+}
+
 TEST_CASE("A stage that takes longer delays what waits for it") {
   pipeline_shape s{2, 1, 1, {}, 0, {}, {1, 1, 2, 0, 0, 0}};
   auto t = as_planned(s);
