@@ -2,6 +2,7 @@
 #include <map>
 #include <optional>
 
+#include "cli/profile_option.hpp"
 #include "cli/table.hpp"
 #include "cli/verb.hpp"
 #include "configs/load.hpp"
@@ -93,6 +94,10 @@ answer ask(const cluster& c, const job_spec& job, const planners::policy& p) {
   return a;
 }
 
+std::string origin_of(const cluster& c, const job_spec& job, const answer& a) {
+  return source_of(c, job, a.how.pipeline_parallel, a.how.data_parallel, a.where.front().node);
+}
+
 json plan_document(const cluster& c, const plan& p) {
   json types = json::array();
   for (const auto g : p.gpu_types) types.push_back(c.gpus[g].name);
@@ -102,14 +107,12 @@ json plan_document(const cluster& c, const plan& p) {
           {"cost_per_hour", p.cost_per_hour},         {"gpu_types", types}};
 }
 
-json estimate_document(const planners::iteration_estimate& e) {
-  return {{"compute_s", e.compute_s},
-          {"tensor_s", e.tensor_s},
-          {"data_s", e.data_s},
-          {"pipeline_s", e.pipeline_s},
-          {"iteration_s", e.iteration_s},
-          {"samples_per_s", e.samples_per_s},
-          {"cost_per_hour", e.cost_per_hour}};
+json estimate_document(const cluster& c, const job_spec& job, const answer& a) {
+  const auto& e = a.estimate;
+  return {{"from", origin_of(c, job, a)},     {"compute_s", e.compute_s},
+          {"tensor_s", e.tensor_s},           {"data_s", e.data_s},
+          {"pipeline_s", e.pipeline_s},       {"iteration_s", e.iteration_s},
+          {"samples_per_s", e.samples_per_s}, {"cost_per_hour", e.cost_per_hour}};
 }
 
 json document(const cluster& c, const job_spec& job, const std::string& policy, const answer& a) {
@@ -128,7 +131,7 @@ json document(const cluster& c, const job_spec& job, const std::string& policy, 
           {"chosen", a.chosen ? json(*a.chosen) : json()},
           {"plan", runs ? plan_document(c, a.how) : json()},
           {"allocation", where},
-          {"estimate", runs ? estimate_document(a.estimate) : json()},
+          {"estimate", runs ? estimate_document(c, job, a) : json()},
           {"reason", a.why ? json(a.why->text) : json()}};
 }
 
@@ -154,19 +157,22 @@ class plan_verb final : public verb {
     app.add_option("--policy", policy_, "Who decides: " + known_policies())->capture_default_str();
     app.add_option("--objective", objective_, "Rank by: efficient, fastest, cheapest")
         ->check(CLI::IsMember({"efficient", "fastest", "cheapest"}));
+    app.add_option("--profile", profile_,
+                   "What `troupe profile` measured of the GPUs, in place of the cost model");
     app.add_flag("--all", all_, "Show people all plans, not the first dozen");
   }
 
   int run(output& out) override {
     const auto policy = planners::make_policy(policy_);
     if (!policy) return out.bad(unknown_policy());
-    const auto c = configs::load_cluster(cluster_);
+    auto c = configs::load_cluster(cluster_);
     if (!c) return out.bad(c.error());
     const auto catalogue = configs::load_catalogue(configs::catalogue_for(cluster_));
     if (!catalogue) return out.bad(catalogue.error());
     auto job = configs::load_job(job_, *catalogue);
     if (!job) return out.bad(job.error());
     if (!objective_.empty()) job->objective = objective_;
+    if (auto ok = use_profile(profile_, *job, *c); !ok) return out.bad(ok.error());
 
     const auto a = ask(*c, *job, *policy);
     out.document(document(*c, *job, policy_, a));
@@ -201,9 +207,11 @@ class plan_verb final : public verb {
                            share.gpus, c.gpu_of(share.node).name);
     out.line("Runs on {}: {:.3g} s an iteration, {:.3g} samples/s, {:.2f} an hour.", nodes,
              a.estimate.iteration_s, a.estimate.samples_per_s, a.estimate.cost_per_hour);
+    if (const auto from = origin_of(c, job, a); from != "the cost model")
+      out.line("Estimated from {}.", from);
   }
 
-  std::string job_, cluster_, policy_ = "frenzy", objective_;
+  std::string job_, cluster_, policy_ = "frenzy", objective_, profile_;
   bool all_ = false;
 };
 

@@ -5,6 +5,7 @@
 #include "cli/follow_training.hpp"
 #include "cli/iteration_picture.hpp"
 #include "cli/local_cluster.hpp"
+#include "cli/profile_option.hpp"
 #include "cli/remote.hpp"
 #include "cli/training_result.hpp"
 #include "cli/verb.hpp"
@@ -42,7 +43,8 @@ class train_verb final : public verb {
             CLI::IsMember(std::vector<std::string>{schedule_names.begin(), schedule_names.end()}))
         ->needs("--picture");
     app.add_option("--profile", profile_,
-                   "Stages' times for simulated devices: what an earlier run printed with --json");
+                   "Times to plan and simulate with: what `troupe profile` wrote, or, by stage, "
+                   "what an earlier run printed with --json");
     app.add_option("--policy", policy_, "Who decides where it runs")->capture_default_str();
     app.add_option("--seed", seed_, "Of the virtual world")->capture_default_str();
     app.add_option("--faults", faults_, "What goes wrong in the virtual world: a fault file");
@@ -96,11 +98,19 @@ class train_verb final : public verb {
     t.device = world_ == "virtual" ? "sim" : !device_.empty() ? device_ : t.device;
     if (iterations_ > 0) job.iterations = iterations_;
     if (!timeline_.empty()) t.timeline = fs::absolute(timeline_).string();
-    if (!profile_.empty()) {
+    return profile_.empty() ? expected<void>{} : read_profile(job);
+  }
+
+  expected<void> read_profile(job_spec& job) const {
+    if (is_document(profile_)) {
       auto costs = load_costs(profile_);
       if (!costs) return tl::unexpected<reason>(costs.error());
-      t.costs = std::move(*costs);
+      job.train->costs = std::move(*costs);
+      return {};
     }
+    auto profile = load_profile_for(profile_, job);
+    if (!profile) return tl::unexpected<reason>(profile.error());
+    job.train->profile = {std::move(*profile)};
     return {};
   }
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "cli/profile_option.hpp"
 #include "cli/table.hpp"
 #include "cli/verb.hpp"
 #include "configs/load.hpp"
@@ -138,15 +139,18 @@ class whatif_verb final : public verb {
         ->delimiter(',');
     app.add_option("--stages", stages_, "The pipeline's depth (else the job's, or the least)")
         ->check(CLI::Range(1u, 100'000u));
+    app.add_option("--profile", profile_,
+                   "What `troupe profile` measured of the GPUs, in place of the cost model");
     app.add_flag("--fixed-batch", fixed_,
                  "All pipelines share the job's batch (else each takes one pipeline's)");
   }
 
   int run(output& out) override {
-    const auto c = configs::load_cluster(cluster_);
+    auto c = configs::load_cluster(cluster_);
     if (!c) return out.bad(c.error());
     const auto job = configs::load_job(job_);
     if (!job) return out.bad(job.error());
+    if (auto ok = use_profile(profile_, *job, *c); !ok) return out.bad(ok.error());
     planners::selection_options o;
     o.stages = stages_;
     o.batch = fixed_ ? planners::batch_rule::whole : planners::batch_rule::each;
@@ -200,7 +204,7 @@ class whatif_verb final : public verb {
     out.line("{} in {:.3f} s.", s.simulated ? "Simulated" : "Estimated", a.seconds);
   }
 
-  std::string job_, cluster_;
+  std::string job_, cluster_, profile_;
   std::vector<std::string> order_;
   std::uint32_t stages_ = 0;
   bool fixed_ = false;

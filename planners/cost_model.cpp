@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "planners/model_shape.hpp"
+#include "planners/profile.hpp"
 
 namespace troupe::planners {
 namespace {
@@ -21,7 +22,8 @@ struct channel {
 
 // The slowest links that an allocation makes a job use.
 struct topology {
-  double flops_s = std::numeric_limits<double>::infinity();  // of its slowest GPU
+  double flops_s = std::numeric_limits<double>::infinity();  // of its slowest GPU without profile
+  double profiled_s = 0;  // an iteration's work on its slowest GPU with one, alone
   double cost_per_hour = 0;
   std::uint32_t largest_share = 0;
   bool one_node = true, one_datacenter = true;
@@ -46,14 +48,34 @@ void limit_by_wan(topology& t, const cluster& c, std::uint32_t a, std::uint32_t 
   }
 }
 
-topology topology_of(const cluster& c, const allocation& where, const cost_constants& k) {
+/// How the fullest replica's samples are cut.
+struct replica {
+  double microbatches = 1, rows = 1;
+};
+
+/// What a GPU that was profiled takes for all of a replica's work alone; 0: it was not.
+double profiled_s(const job_spec& job, const gpu_type& gpu, const replica& r) {
+  const auto* p = profile_of(job, gpu);
+  if (!p) return 0;
+  const auto rows = static_cast<std::uint32_t>(std::ceil(r.rows));
+  const auto& m = job.model;
+  const auto s =
+      put_together(**sizes_of(*p, m), m.sequence, {m.layers, m.layers, true, true}, rows);
+  return r.microbatches * r.rows / rows * (s.forward_s + s.backward_s) + s.update_s;
+}
+
+topology topology_of(const cluster& c, const job_spec& job, const replica& r,
+                     const allocation& where, const cost_constants& k) {
   topology t;
   std::vector<std::uint32_t> datacenters;
   for (const auto& share : where) {
     const auto& n = c.nodes[share.node];
     const auto& gpu = c.gpus[n.gpu];
     const double peak = gpu.fp16_tflops > 0 ? gpu.fp16_tflops : gpu.fp32_tflops;
-    t.flops_s = std::min(t.flops_s, peak * 1e12 * gpu.efficiency);
+    if (const double alone_s = profiled_s(job, gpu, r); alone_s > 0)
+      t.profiled_s = std::max(t.profiled_s, alone_s);
+    else
+      t.flops_s = std::min(t.flops_s, peak * 1e12 * gpu.efficiency);
     t.cost_per_hour += share.gpus * gpu.price_per_hour;
     t.largest_share = std::max(t.largest_share, share.gpus);
     t.intra.limit(n.intra.gbps, n.intra.latency_us);
@@ -101,7 +123,6 @@ double ring_s(double bytes, double members, const channel& over, double sharing 
 iteration_estimate estimate_iteration(const cluster& c, const job_spec& job, const plan& how,
                                       const allocation& where, const cost_constants& k) {
   const auto shape = shape_of(job.model);
-  const auto t = topology_of(c, where, k);
   const double data = how.data_parallel, tensor = how.tensor_parallel,
                stages = how.pipeline_parallel;
   const double samples = std::ceil(job.global_batch / data);  // of the fullest replica
@@ -110,10 +131,15 @@ iteration_estimate estimate_iteration(const cluster& c, const job_spec& job, con
                                         : 1;
   const double m = std::clamp(asked, 1.0, std::max(samples, 1.0));
   const double b = samples / m;
+  const auto t = topology_of(c, job, {m, b}, where, k);
 
   iteration_estimate e;
-  const double forward_s = shape.forward_flops * samples / (tensor * stages * t.flops_s);
+  double forward_s = shape.forward_flops * samples / (tensor * stages * t.flops_s);
   e.compute_s = (1 + k.backward) * forward_s;
+  if (const double measured_s = t.profiled_s / (tensor * stages); measured_s > e.compute_s) {
+    e.compute_s = measured_s;
+    forward_s = measured_s / (1 + k.backward);
+  }
   if (how.tensor_parallel > 1) {
     const auto span =
         span_of_groups(c, where, how.tensor_parallel, how.data_parallel * how.pipeline_parallel);

@@ -31,6 +31,7 @@ struct selection_row {
   std::uint32_t gpus = 0;
   std::uint32_t microbatches = 0, rows = 0;  // of a pipeline; sequences of a micro-batch
   double pipeline_s = 0, allreduce_s = 0;
+  double update_s = 0;       // where a profile knows it: Algorithm 1 leaves it out
   double iteration_s = 0;    // their sum; infinite: not feasible
   double throughput = 0;     // pipelines' batches a second: D * C / iteration_s
   double samples_per_s = 0;  // sequences; for a study in slots micro-batches

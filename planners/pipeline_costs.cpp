@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "planners/cost_model.hpp"
+#include "planners/profile.hpp"
 
 namespace troupe::planners {
 
@@ -11,6 +12,23 @@ namespace {
 
 double flops_s(const gpu_type& gpu) {
   return (gpu.fp16_tflops > 0 ? gpu.fp16_tflops : gpu.fp32_tflops) * 1e12 * gpu.efficiency;
+}
+
+/// As measured, in place of the cost model's.
+void set_times(stage_costs& c, const device_profile& profile, const model& m,
+               const std::vector<stage_part>& parts, std::uint32_t stage, std::uint32_t rows) {
+  const auto& p = parts[stage];
+  stage_make made;
+  made.attentions = (p.first + p.count + 1) / 2 - (p.first + 1) / 2;
+  made.mlps = p.count - made.attentions;
+  made.embeds = stage == 0;
+  made.predicts = stage + 1 == parts.size();
+  const auto s = put_together(**sizes_of(profile, m), m.sequence, made, rows);
+  c.forward_s = s.forward_s;
+  c.recompute_s = s.recompute_s;
+  c.backward_s = s.backward_s;
+  c.update_s = s.update_s;
+  c.gradients_s = s.gradients_s;
 }
 
 pipeline_costs in_slots(const slot_costs& s) {
@@ -81,8 +99,11 @@ stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu,
   c.backward_s = k.backward * c.forward_s;
   // AdamW reads weight, gradient and two moments in fp32 and writes all but the gradient.
   if (gpu.memory_gbytes_s > 0) c.update_s = 28 * p.parameters / (gpu.memory_gbytes_s * 1e9);
+  const auto* profile = profile_of(job, gpu);
+  if (profile) set_times(c, *profile, job.model, parts, stage, rows);
   // Half precision travels; between stages that really train, single.
-  const bool real = job.train && (job.train->device == "cpu" || job.train->device == "cuda");
+  const bool real =
+      profile || (job.train && (job.train->device == "cpu" || job.train->device == "cuda"));
   const double width = real ? 2 : 1;
   add_sums(c, job, p, rows, width, inside);
   c.activation_bytes = static_cast<std::uint64_t>(std::llround(rows * p.output_bytes * width));

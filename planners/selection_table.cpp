@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "planners/profile.hpp"
+
 namespace troupe::planners {
 
 namespace {
@@ -19,7 +21,9 @@ double flops_of(const gpu_type& gpu) {
 }  // namespace
 
 double speed_of(const job_spec& job, const gpu_type& gpu) {
-  return job.slots ? 1 : flops_of(device_of(job, gpu));
+  if (job.slots) return 1;
+  if (const auto* p = profile_of(job, gpu)) return profiled_flops_s(*p, job.model);
+  return flops_of(device_of(job, gpu));
 }
 
 std::vector<double> speeds_of(const cluster& c, const idle_index& idle, const job_spec& job) {
@@ -43,13 +47,15 @@ selection_table::selection_table(const cluster& c, const idle_index& idle, const
   };
   std::vector<sum> sums(c.datacenters.size());
   slowest_.memory_gb = slowest_.memory_gbytes_s = never;
+  double slowest_flops_s = never;
   for (node_index n = 0; n < c.nodes.size(); ++n) {
     const auto& node = c.nodes[n];
     const auto gpus = idle.idle(n) / together;  // places of so many GPUs
-    if (gpus == 0 || speed_of(job, c.gpus[node.gpu]) < least_flops_s) continue;
+    const double speed = speed_of(job, c.gpus[node.gpu]);
+    if (gpus == 0 || speed < least_flops_s) continue;
     const auto device = device_of(job, c.gpus[node.gpu]);
-    if (slowest_.efficiency == 0 || slowest_.fp16_tflops == 0 ||
-        flops_of(device) < flops_of(slowest_)) {
+    if (speed < slowest_flops_s) {
+      slowest_flops_s = speed;
       const auto memory = slowest_.memory_gb, rate = slowest_.memory_gbytes_s;
       slowest_ = device;
       slowest_.memory_gb = memory;
@@ -125,12 +131,19 @@ const selection_table::work& selection_table::work_of(std::uint32_t stages,
   if (!is_new) return w;
   const auto memory = memory_for(job_, split, slowest_.memory_bytes() / (1 + headroom_));
   const auto parts = split_model(job_, stages, memory);
+  const bool profiled = profile_of(job_, slowest_) != nullptr;
   for (std::uint32_t stage = 0; stage < stages; ++stage) {
     const auto x = costs_of_stage(job_, slowest_, parts, stage, split.rows, inside_);
     w.slowest.forward_s = std::max(w.slowest.forward_s, x.forward_s);
     w.slowest.recompute_s = std::max(w.slowest.recompute_s, x.recompute_s);
     w.slowest.backward_s = std::max(w.slowest.backward_s, x.backward_s);
     w.slowest.gradient_bytes = std::max(w.slowest.gradient_bytes, x.gradient_bytes);
+    w.slowest.tied_bytes = std::max(w.slowest.tied_bytes, x.tied_bytes);
+    if (profiled) {
+      w.by_stage.push_back({x.forward_s, x.recompute_s, x.backward_s});
+      w.update_s = std::max(w.update_s, x.update_s + (x.tied_bytes > 0 ? x.gradients_s : 0));
+      w.exchanged_s = std::max(w.exchanged_s, x.update_s + x.gradients_s);
+    }
     if (stage + 1 < stages)
       w.slowest.activation_bytes = std::max(w.slowest.activation_bytes, x.activation_bytes);
   }
@@ -186,7 +199,9 @@ pipeline_shape selection_table::shape_of_row(std::uint32_t stages, std::uint32_t
     costs = {s.forward, s.recompute, s.backward, s.lan, s.wan, 0};
     return shape;
   }
-  const auto& w = work_of(stages, {r.microbatches, r.rows}).slowest;
+  const auto& all = work_of(stages, {r.microbatches, r.rows});
+  const auto& w = all.slowest;
+  shape.by_stage = all.by_stage;
   const auto bytes = static_cast<double>(w.activation_bytes);
   costs = {w.forward_s, w.recompute_s, w.backward_s, 0, 0, 0};
   std::optional<std::size_t> last;
@@ -212,7 +227,7 @@ double selection_table::reduce_bytes_s(const selection_row& r) const {
 
 void selection_table::finish(selection_row& r, double pipeline_s) const {
   r.pipeline_s = pipeline_s;
-  r.iteration_s = pipeline_s + r.allreduce_s;
+  r.iteration_s = pipeline_s + r.allreduce_s + r.update_s;
   r.throughput = r.data_parallel / r.iteration_s;
   r.samples_per_s = r.throughput * r.microbatches * r.rows;
 }
@@ -243,6 +258,10 @@ selection_row selection_table::row(std::uint32_t stages, std::uint32_t cell, std
   const double n = r.data_parallel;
   r.allreduce_s =
       2 * static_cast<double>(w.slowest.gradient_bytes) * (n - 1) / n / reduce_bytes_s(r);
+  r.update_s = n > 1 ? w.exchanged_s : w.update_s;
+  // A tied embedding's sum goes from the last stage to the first, and back.
+  if (r.update_s > 0 && stages > 1)
+    r.update_s += 2 * static_cast<double>(w.slowest.tied_bytes) / reduce_bytes_s(r);
   finish(r, pipeline_lower_bound(shape_of_row(stages, cell, r)));
   return r;
 }
@@ -254,7 +273,7 @@ bool selection_table::simulate(selection& s, std::uint64_t most_tasks) const {
   };
   const auto same = [](const pipeline_shape& a, const pipeline_shape& b) {
     return a.stages_of_datacenter == b.stages_of_datacenter && a.microbatches == b.microbatches &&
-           a.costs == b.costs;
+           a.costs == b.costs && a.by_stage == b.by_stage;
   };
   std::vector<done> all;
   std::vector<std::size_t> which(s.rows.size());

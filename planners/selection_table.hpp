@@ -45,6 +45,10 @@ class selection_table {
   struct work {
     stage_costs slowest;
     double bytes = 0;  // of the largest stage
+    // Where they are measured: each stage's steps, and what the longest update takes; exchanged:
+    // with all gradients handed out for it.
+    std::vector<step_costs> by_stage{};
+    double update_s = 0, exchanged_s = 0;
   };
   const work& work_of(std::uint32_t stages, const batch_split& split) const;
   batch_split split_of(std::uint32_t stages, std::uint32_t pipelines, batch_rule batch) const;

@@ -43,6 +43,10 @@ void multiply(matrix<const float> a, matrix<const float> b, matrix<float> c, int
   best(a, b, c, how);
 }
 
+std::string products_library() {
+  return "Eigen";
+}
+
 #else
 
 void multiply(matrix<const float> a, matrix<const float> b, matrix<float> c, into how) {
@@ -50,6 +54,12 @@ void multiply(matrix<const float> a, matrix<const float> b, matrix<float> c, int
   dnnl_sgemm(a.turned ? 'T' : 'N', b.turned ? 'T' : 'N', size(c.rows), size(c.columns),
              size(a.columns), 1.0f, a.at, size(a.stride), b.at, size(b.stride),
              how == into::add ? 1.0f : 0.0f, c.at, size(c.stride));
+}
+
+std::string products_library() {
+  const auto* v = dnnl_version();
+  return "oneDNN " + std::to_string(v->major) + "." + std::to_string(v->minor) + "." +
+         std::to_string(v->patch);
 }
 
 #endif

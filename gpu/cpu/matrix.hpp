@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 namespace troupe::gpu::cpu {
 
@@ -37,6 +38,9 @@ enum class into : bool { set, add };
 void multiply(matrix<const float> a, matrix<const float> b, matrix<float> c, into how = into::set);
 void multiply(matrix<const double> a, matrix<const double> b, matrix<double> c,
               into how = into::set);
+
+/// The library that multiplies, and its version.
+std::string products_library();
 
 /// What the calling thread needs before it calculates: no threads of the library's own, denormals
 /// are zero.

@@ -46,6 +46,13 @@ struct product {
   const bf16* slope_at = nullptr;  // narrow: times gelu' of this
 };
 
+/// What a profile says of a GPU; 0 and empty: not known.
+struct machine_facts {
+  std::string driver, runtime, libraries;  // versions
+  double core_mhz = 0, core_max_mhz = 0, memory_mhz = 0, memory_max_mhz = 0;
+  int devices = 1;  // of this machine
+};
+
 /// What is done is done in order on the GPU, after the call has returned. Throws
 /// std::runtime_error with a sentence if the GPU refuses.
 class machine {
@@ -53,6 +60,8 @@ class machine {
   virtual ~machine() = default;
 
   virtual std::string name() const = 0;
+  /// As it is now.
+  virtual machine_facts facts() { return {}; }
   /// Each thread calls it before anything else.
   virtual void enter() = 0;
 
@@ -166,7 +175,7 @@ constexpr std::uint32_t widest_head = 128;
 using open_machine = machine*(int index, char* sentence, std::size_t size);
 constexpr const char* open_machine_name = "troupe_open_cuda_machine";
 /// Changes with `machine`: a shared object of another build is refused.
-constexpr int machine_version = 3;
+constexpr int machine_version = 4;
 constexpr const char* machine_version_name = "troupe_cuda_machine_version";
 
 }  // namespace troupe::gpu::cuda

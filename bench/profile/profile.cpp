@@ -1,0 +1,170 @@
+// bench_profile [ROUNDS]: profiles a core, predicts from that what an iteration of trainings takes
+// that were not measured, and runs them as processes on this machine. A round is a profile and a
+// run of each. Prints both; ends with 1 if the estimator and a training differ by more than 7 %.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr double most_percent = 7;
+constexpr int microbatches = 8, iterations = 10;
+
+struct training {
+  const char* what;
+  int layers, stages, rows;
+};
+/// Profiled are 1, 2 and 4 rows, and nothing of this many layers.
+const std::vector<training> trainings{
+    {"rows that were measured", 4, 1, 2}, {"the most that were", 4, 1, 4},
+    {"between two that were", 6, 1, 3},   {"two stages", 4, 2, 2},
+    {"two stages, between", 5, 2, 3},
+};
+
+double median(std::vector<double> v) {
+  std::sort(v.begin(), v.end());
+  return v.size() % 2 ? v[v.size() / 2] : (v[v.size() / 2 - 1] + v[v.size() / 2]) / 2;
+}
+
+/// Where the runs' files lie; it goes with the program.
+struct place {
+  place() : at{fs::temp_directory_path() / fmt::format("bench-profile-{}", ::getpid())} {
+    fs::create_directories(at);
+  }
+  ~place() {
+    std::error_code ignored;
+    fs::remove_all(at, ignored);
+  }
+  place(const place&) = delete;
+
+  std::string write(const std::string& name, const std::string& text) const {
+    std::ofstream{at / name} << text;
+    return (at / name).string();
+  }
+  fs::path at;
+};
+
+/// What `troupe WORDS --json` prints.
+json troupe(const place& in, const std::string& words) {
+  const auto command = fmt::format("cd '{}' && '{}' {} --json 2>'{}'", in.at.string(),
+                                   TROUPE_PROGRAM, words, (in.at / "errors").string());
+  std::FILE* pipe = ::popen(command.c_str(), "r");
+  std::string text;
+  for (char part[4096]; pipe != nullptr && std::fgets(part, sizeof part, pipe) != nullptr;)
+    text += part;
+  const int status = pipe != nullptr ? ::pclose(pipe) : -1;
+  auto said = json::parse(text, nullptr, false);
+  if (status != 0 || !said.is_object()) {
+    std::ifstream errors{in.at / "errors"};
+    for (std::string line; std::getline(errors, line);) fmt::print(stderr, "{}\n", line);
+    fmt::print(stderr, "bench_profile: `troupe {}` failed\n", words);
+    std::exit(2);
+  }
+  return said;
+}
+
+std::string model_text(int layers) {
+  return fmt::format(
+      "{{name: small, family: gpt, hidden: 256, layers: {}, heads: 4, sequence: 256, vocabulary: "
+      "256}}\n",
+      layers);
+}
+
+std::string job_text(const training& t) {
+  return fmt::format(
+      "name: run\nmodel: {}global_batch: {}\niterations: {}\n"
+      "train: {{data: {}, seed: 1, schedule: varuna, device: cpu}}\n"
+      "pipeline: {{stages: {}, data_parallel: 1, microbatches: {}}}\n",
+      model_text(t.layers), t.rows * microbatches, iterations, TROUPE_BENCH_DATA, t.stages,
+      microbatches);
+}
+
+/// Two nodes of one datacentre, whose device is one core each.
+constexpr const char* cluster_text =
+    "name: near\ndatacenters:\n  - name: here\n    nodes:\n"
+    "      - {name: a, gpu: T4, gpus: 1, intra: pcie3, inter: eth10}\n"
+    "      - {name: b, gpu: T4, gpus: 1, intra: pcie3, inter: eth10}\n"
+    "settings: {heartbeat_s: 0.2, lease_s: 5, restart_s: 1}\n";
+
+/// Of a core, while so many compute at once.
+std::string profile(const place& in, int busy) {
+  const auto name = fmt::format("profile-{}.yaml", busy);
+  troupe(in, fmt::format("profile --model '{}' --rows 1,2,4 --busy {} --rounds 7 --out {}",
+                         in.write("small.yaml", model_text(4)), busy, name));
+  return (in.at / name).string();
+}
+
+/// Of one training, by round.
+struct outcome {
+  std::vector<double> estimated_ms, virtual_ms, measured_ms, estimated_percent, virtual_percent;
+};
+
+void run(const place& in, const training& t, const std::string& cluster,
+         const std::string& profiled, outcome& o) {
+  const auto how = fmt::format("'{}' --cluster '{}'", in.write("job.yaml", job_text(t)), cluster);
+  const auto from = fmt::format("{} --profile '{}'", how, profiled);
+  const auto ms = [](const json& s) { return 1e3 * s.get<double>(); };
+  const double estimated = ms(troupe(in, "plan " + from)["estimate"]["iteration_s"]);
+  const double virtually = ms(troupe(in, "train --world virtual " + from)["iteration_s"]["p50"]);
+  const double measured = ms(troupe(in, "train --world local " + how)["iteration_s"]["p50"]);
+  o.estimated_ms.push_back(estimated);
+  o.virtual_ms.push_back(virtually);
+  o.measured_ms.push_back(measured);
+  o.estimated_percent.push_back(100 * (estimated / measured - 1));
+  o.virtual_percent.push_back(100 * (virtually / measured - 1));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int rounds = argc > 1 ? std::max(1, std::atoi(argv[1])) : 3;
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // the run takes minutes
+  const place in;
+  const auto cluster = in.write("near.yaml", cluster_text);
+  std::vector<outcome> all(trainings.size());
+  for (int r = 0; r < rounds; ++r) {
+    // The machine's own speed may change from minute to minute: just before those that it is for.
+    std::string profiled;
+    int busy = 0;
+    for (std::size_t i = 0; i < trainings.size(); ++i) {
+      if (std::exchange(busy, trainings[i].stages) != trainings[i].stages)
+        profiled = profile(in, busy);
+      run(in, trainings[i], cluster, profiled, all[i]);
+    }
+  }
+  fmt::print(
+      "Medians of {} rounds, each a profile and then a training's median iteration of {}:\n\n"
+      "| training | layers | stages | rows | estimator ms | virtual ms | measured ms | estimator | "
+      "of the rounds | virtual |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+      rounds, iterations);
+  double worst = 0;
+  for (std::size_t i = 0; i < trainings.size(); ++i) {
+    const auto& t = trainings[i];
+    const auto& o = all[i];
+    const double percent = median(o.estimated_percent);
+    const auto [low, high] =
+        std::minmax_element(o.estimated_percent.begin(), o.estimated_percent.end());
+    worst = std::max(worst, std::abs(percent));
+    fmt::print(
+        "| {} | {} | {} | {} | {:.0f} | {:.0f} | {:.0f} | {:+.1f} % | {:+.1f} to {:+.1f} % | "
+        "{:+.1f} % |\n",
+        t.what, t.layers, t.stages, t.rows, median(o.estimated_ms), median(o.virtual_ms),
+        median(o.measured_ms), percent, *low, *high, median(o.virtual_percent));
+  }
+  fmt::print("\nThe estimator is at most {:.1f} % off: {} the {:g} % that it may be.\n", worst,
+             worst <= most_percent ? "within" : "not within", most_percent);
+  return worst <= most_percent ? 0 : 1;
+}

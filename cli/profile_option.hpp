@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+
+#include "messages/cluster.hpp"
+#include "messages/job.hpp"
+#include "messages/reason.hpp"
+
+namespace troupe::cli {
+
+/// Whether a file is a JSON document, as `troupe train --json` prints.
+bool is_document(const std::string& file);
+
+/// A profile that knows the job's model and its sequence; else the sentence that says what it
+/// knows.
+expected<device_profile> load_profile_for(const std::string& file, const job_spec& job);
+
+/// The same for all GPUs of a cluster. An empty name changes nothing.
+expected<void> use_profile(const std::string& file, const job_spec& job, cluster& c);
+
+/// Where an estimate of so many stages and pipelines is from: planners::source_of, of the GPUs of
+/// the allocation's first node.
+std::string source_of(const cluster& c, const job_spec& job, std::uint32_t stages,
+                      std::uint32_t pipelines, node_index first);
+
+}  // namespace troupe::cli

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "gpu/stage_device.hpp"
+#include "messages/profile.hpp"
+
+// Measures what a device takes for the parts of stages, through the seam that stages use:
+// docs/profiles.md.
+
+namespace troupe::gpu {
+
+struct profile_wish {
+  std::string device = "cpu";  // or cuda
+  int index = 0;               // of several GPUs
+  std::vector<troupe::model> models;
+  std::vector<std::uint32_t> rows{1};    // sequences a micro-batch
+  std::vector<std::uint32_t> sequences;  // tokens a sequence; empty: each model's own
+  std::uint32_t busy = 1;    // so many devices compute at once, of which one is measured
+  std::uint32_t rounds = 9;  // at least 3; each does everything once
+  std::function<void(const std::string&)> say;  // what is measured next, and what could not be
+};
+
+/// Refuses a device that is not there and a model that it cannot train, in make_cpu_device's and
+/// make_cuda_device's words. A size for which there is no memory is said, and left out; all of
+/// them: refused.
+expected<device_profile> measure_device(const profile_wish& w);
+
+/// One part of it: name, versions, clocks, memory and copy rates, of the device as it is now.
+expected<device_profile> describe_device(const std::string& device, int index);
+
+/// Of a GPU, with a context on it.
+expected<std::uint64_t> free_memory(int index);
+
+/// What a part takes, from stages that have it, by docs/profiles.md's rule: `alone` are stages of
+/// an attention and of an MLP, `one` and `three` of so many layers. Nothing comes out below 0.
+struct measured_stages {
+  part_times attention_alone, mlp_alone, one_layer, three_layers;
+};
+struct sublayer_times {
+  part_times attention, mlp, plain;
+};
+sublayer_times take_apart(const measured_stages& m);
+
+/// Of a stage that embeds and predicts, all but its layers. `whole`: of one layer and both ends.
+struct measured_ends {
+  part_times embedding, head, whole, one_layer;
+};
+part_times both_ends(const measured_ends& m, const part_times& plain);
+
+}  // namespace troupe::gpu

@@ -1,0 +1,105 @@
+// A real profile of a tiny model, for its shape alone: how long things take is the machine's
+// affair.
+#include <catch2/catch.hpp>
+
+#include "gpu/profile.hpp"
+
+using namespace troupe;
+using namespace troupe::gpu;
+using Catch::Contains;
+
+namespace {
+
+troupe::model tiny() {
+  troupe::model m;
+  m.name = "tiny";
+  m.hidden = 32;
+  m.layers = 2;
+  m.heads = 2;
+  m.sequence = 16;
+  m.vocabulary = 31;
+  return m;
+}
+
+profile_wish wish() {
+  profile_wish w;
+  w.models = {tiny()};
+  w.rows = {1, 3};
+  w.rounds = 3;
+  return w;
+}
+
+}  // namespace
+
+TEST_CASE("a profile of the processor has what was asked for, and its date, memory and clocks") {
+  auto w = wish();
+  w.sequences = {8, 16};
+  w.busy = 2;
+  std::vector<std::string> said;
+  w.say = [&](const std::string& text) { said.push_back(text); };
+  const auto p = measure_device(w);
+  REQUIRE(p);
+  CHECK(p->kind == "cpu");
+  CHECK_FALSE(p->device.empty());
+  CHECK_FALSE(p->libraries.empty());
+  CHECK(p->date.size() == 20);
+  CHECK(p->busy == 2);
+  CHECK(p->total_bytes >= p->free_bytes);
+  CHECK(p->free_bytes > 0);
+  CHECK(p->copies.on_device_gbytes_s > 0);
+  CHECK_THAT(p->copies.all_reduce, Contains("not measured"));
+  REQUIRE(p->models.size() == 1);
+  CHECK(p->models[0].intermediate == 128);
+  REQUIRE(p->models[0].points.size() == 4);
+  CHECK(said.size() == 4);
+  for (const auto& x : p->models[0].points)
+    for (const auto& part : {x.attention, x.mlp, x.embedding, x.head}) {
+      CHECK(part.forward_s > 0);
+      CHECK(part.recompute_s > 0);
+      CHECK(part.backward_s > 0);
+      CHECK(part.update_s > 0);
+      CHECK(part.gradients_s > 0);
+    }
+}
+
+TEST_CASE("an untied head and a model of one layer are profiled too") {
+  auto w = wish();
+  w.rows = {1};
+  w.models[0].tied_head = false;
+  w.models[0].layers = 1;
+  const auto p = measure_device(w);
+  REQUIRE(p);
+  CHECK_FALSE(p->models[0].tied_head);
+  CHECK(p->models[0].points[0].ends.forward_s > 0);
+}
+
+TEST_CASE("what cannot be measured is refused with the device's sentence") {
+  auto w = wish();
+  w.models[0].family = "llama";
+  auto p = measure_device(w);
+  REQUIRE_FALSE(p);
+  CHECK_THAT(p.error().text, Contains("not 'llama'"));
+  w = wish();
+  w.device = "cuda";
+  w.index = 999;
+  p = measure_device(w);
+  REQUIRE_FALSE(p);
+  CHECK_THAT(p.error().text, Contains("CUDA"));
+}
+
+TEST_CASE("sublayers' times come from stages of one and three layers, and halves of one") {
+  const auto of = [](double s) { return part_times{s, s, s, s, s, 0, 0}; };
+  // Plain 2; an attention 10, an MLP 30.
+  const auto t = take_apart({of(12), of(32), of(42), of(122)});
+  CHECK(t.plain.forward_s == Approx(2));
+  CHECK(t.attention.backward_s == Approx(10));
+  CHECK(t.mlp.update_s == Approx(30));
+  // Nothing but noise: a third of three layers each, and no part below 0.
+  const auto noise = take_apart({of(1), of(1), of(3), of(3)});
+  CHECK(noise.attention.forward_s + noise.mlp.forward_s == Approx(1));
+  CHECK(noise.plain.forward_s == Approx(2));
+  CHECK(noise.attention.forward_s >= 0);
+  const auto ends = both_ends({of(5), of(7), of(50), of(42)}, of(2));
+  CHECK(ends.forward_s == Approx(5 + 7 - 2));
+  CHECK(ends.update_s == Approx(50 - 42 + 2));
+}
