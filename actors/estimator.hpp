@@ -8,7 +8,8 @@
 
 namespace troupe::actors {
 
-/// Answers how fast, how much memory, which plans: from the cost model. Jobs that are alike share
+/// Answers how fast, how much memory, which plans: from the cost model, or from profiles that the
+/// cluster or the job has. Jobs that are alike share
 /// one list of plans.
 class estimator_state {
  public:

@@ -14,9 +14,11 @@ double flops_s(const gpu_type& gpu) {
   return (gpu.fp16_tflops > 0 ? gpu.fp16_tflops : gpu.fp32_tflops) * 1e12 * gpu.efficiency;
 }
 
-/// As measured, in place of the cost model's.
-void set_times(stage_costs& c, const device_profile& profile, const model& m,
+/// As measured, in place of the cost model's. GPUs that share a stage have equal parts of its work.
+void set_times(stage_costs& c, const device_profile& profile, const job_spec& job,
                const std::vector<stage_part>& parts, std::uint32_t stage, std::uint32_t rows) {
+  const auto& m = job.model;
+  const double share = 1.0 / std::max(job.pipeline.tensor_parallel, 1u);
   const auto& p = parts[stage];
   stage_make made;
   made.attentions = (p.first + p.count + 1) / 2 - (p.first + 1) / 2;
@@ -24,11 +26,11 @@ void set_times(stage_costs& c, const device_profile& profile, const model& m,
   made.embeds = stage == 0;
   made.predicts = stage + 1 == parts.size();
   const auto s = put_together(**sizes_of(profile, m), m.sequence, made, rows);
-  c.forward_s = s.forward_s;
-  c.recompute_s = s.recompute_s;
-  c.backward_s = s.backward_s;
-  c.update_s = s.update_s;
-  c.gradients_s = s.gradients_s;
+  c.forward_s = share * s.forward_s;
+  c.recompute_s = share * s.recompute_s;
+  c.backward_s = share * s.backward_s;
+  c.update_s = share * s.update_s;
+  c.gradients_s = share * s.gradients_s;
 }
 
 pipeline_costs in_slots(const slot_costs& s) {
@@ -100,7 +102,7 @@ stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu,
   // AdamW reads weight, gradient and two moments in fp32 and writes all but the gradient.
   if (gpu.memory_gbytes_s > 0) c.update_s = 28 * p.parameters / (gpu.memory_gbytes_s * 1e9);
   const auto* profile = profile_of(job, gpu);
-  if (profile) set_times(c, *profile, job.model, parts, stage, rows);
+  if (profile) set_times(c, *profile, job, parts, stage, rows);
   // Half precision travels; between stages that really train, single.
   const bool real =
       profile || (job.train && (job.train->device == "cpu" || job.train->device == "cuda"));

@@ -38,7 +38,9 @@ device_profile made_up() {
 job_spec training_job(std::uint32_t batch, std::uint32_t stages, std::uint32_t microbatches) {
   auto j = sample::job(sample::gpt2_small, batch);
   j.train.emplace();
-  j.pipeline = {stages, 1, microbatches, 0, 0, 0};
+  j.pipeline.stages = stages;
+  j.pipeline.data_parallel = 1;
+  j.pipeline.microbatches = microbatches;
   return j;
 }
 
