@@ -2,10 +2,10 @@
 #include <fstream>
 #include <sstream>
 
+#include "actors/profiling.hpp"
 #include "cli/table.hpp"
 #include "cli/verb.hpp"
 #include "configs/load.hpp"
-#include "gpu/profile.hpp"
 
 namespace troupe::cli {
 
@@ -128,7 +128,7 @@ class profile_verb final : public verb {
     wish_.say = [&](const std::string& text) {
       if (on_terminal() || text.find("not measured") != std::string::npos) out.note("{}", text);
     };
-    const auto profile = gpu::measure_device(wish_);
+    const auto profile = actors::measure_profile(wish_);
     if (!profile) return out.no(profile.error().text);
     if (const auto why = write(*profile); !why.empty()) return out.no(why);
     out.document(document_of(*profile, out_));
@@ -169,7 +169,7 @@ class profile_verb final : public verb {
         out_, fs::path{out_}.filename().string());
   }
 
-  gpu::profile_wish wish_{.models = {}, .rows = {}, .sequences = {}, .say = {}};
+  actors::profile_wish wish_{.models = {}, .rows = {}, .sequences = {}, .say = {}};
   std::vector<std::string> models_;
   std::string out_ = "profile.yaml";
 };

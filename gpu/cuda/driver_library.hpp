@@ -1,9 +1,12 @@
 #pragma once
 
+#include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
 #include <string>
+
+#include "gpu/cuda/machine.hpp"
 
 namespace troupe::gpu::cuda {
 
@@ -56,6 +59,24 @@ class driver_library {
 /// "13.0" of 13000.
 inline std::string version_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+/// What CUDA, cuBLASLt and the driver say of a GPU; what they do not say is left empty.
+inline machine_facts facts_of(int index) {
+  machine_facts f;
+  const driver_library driver{index};
+  int of_driver = 0, of_runtime = 0;
+  if (cudaDriverGetVersion(&of_driver) == cudaSuccess)
+    f.driver = driver.version() + " (CUDA " + version_text(of_driver) + ")";
+  if (cudaRuntimeGetVersion(&of_runtime) == cudaSuccess)
+    f.runtime = "CUDA " + version_text(of_runtime);
+  f.libraries = "cuBLASLt " + std::to_string(cublasLtGetVersion());
+  using clocks = driver_library;
+  f.core_mhz = driver.now_mhz(clocks::core), f.core_max_mhz = driver.most_mhz(clocks::core);
+  f.memory_mhz = driver.now_mhz(clocks::memory);
+  f.memory_max_mhz = driver.most_mhz(clocks::memory);
+  if (cudaGetDeviceCount(&f.devices) != cudaSuccess) f.devices = 1;
+  return f;
 }
 
 }  // namespace troupe::gpu::cuda

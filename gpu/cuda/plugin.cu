@@ -167,22 +167,7 @@ class gpu_machine final : public launches<gpu_machine> {
   }
 
   std::string name() const override { return name_; }
-  machine_facts facts() override {
-    machine_facts f;
-    const driver_library driver{index_};
-    int of_driver = 0, of_runtime = 0;
-    check(cudaDriverGetVersion(&of_driver), "its driver's version");
-    check(cudaRuntimeGetVersion(&of_runtime), "its runtime's version");
-    f.driver = driver.version() + " (CUDA " + version_text(of_driver) + ")";
-    f.runtime = "CUDA " + version_text(of_runtime);
-    f.libraries = "cuBLASLt " + std::to_string(cublasLtGetVersion());
-    using clocks = driver_library;
-    f.core_mhz = driver.now_mhz(clocks::core), f.core_max_mhz = driver.most_mhz(clocks::core);
-    f.memory_mhz = driver.now_mhz(clocks::memory);
-    f.memory_max_mhz = driver.most_mhz(clocks::memory);
-    check(cudaGetDeviceCount(&f.devices), "to be counted");
-    return f;
-  }
+  machine_facts facts() override { return facts_of(index_); }
   void enter() override { check(cudaSetDevice(index_), "to be used"); }
 
   memory_state memory() override {
