@@ -123,3 +123,31 @@ TEST_CASE("two pipelines of three stages learn the same under every schedule, an
     }
   }
 }
+
+TEST_CASE(
+    "stages that two threads share learn what one thread's do, from each other's checkpoints") {
+  fixture f{"shared"};
+  REQUIRE(f.wait_for_nodes());
+  auto job = two_stages(f, 10);
+  job.pipeline.stages_per_datacenter = 0;
+  job.pipeline.data_parallel = 2;
+  job.pipeline.microbatches = 2;
+  job.train->checkpoint.clear();
+  const auto undisturbed = trained(f, job);
+  job.train->checkpoint = (f.state / "checkpoint").string();
+  job.iterations = 5;
+  job.pipeline.tensor_parallel = 2;
+  const auto shared = trained(f, job);
+  CHECK(shared.tensor_parallel == 2);
+  REQUIRE(shared.iterations.size() == 5);
+  job.iterations = 10;
+  job.pipeline.tensor_parallel = 1;
+  const auto after = trained(f, job);
+  REQUIRE(after.iterations.size() == 5);
+  for (std::size_t i = 0; i < 10; ++i) {
+    const auto& now = i < 5 ? shared.iterations[i] : after.iterations[i - 5];
+    CHECK(now.iteration == i + 1);
+    CHECK(now.loss == Approx(undisturbed.iterations[i].loss).epsilon(1e-5));
+    CHECK(now.gradient_norm == Approx(undisturbed.iterations[i].gradient_norm).epsilon(1e-4));
+  }
+}
