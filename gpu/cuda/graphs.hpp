@@ -20,6 +20,11 @@ class pass_graphs final : public each_call {
   void begin_pass() override { in_pass_ = true; }
   void end_pass() override;
   void drop_pass() noexcept override;
+  /// Whoever adds to the stream finds there what was asked for before.
+  void* stream() override {
+    flush();
+    return each_call::stream();
+  }
 
   /// From the next pass on kernels are asked for one by one, as if there were no graphs.
   void stop() { possible_ = false; }
