@@ -25,6 +25,7 @@ class each_call : public machine {
   explicit each_call(std::shared_ptr<machine> behind) : behind_{std::move(behind)} {}
 
   std::string name() const override { return behind_->name(); }
+  machine_facts facts() override { return behind_->facts(); }
   void enter() override { behind_->enter(); }
   memory_state memory() override { return behind_->memory(); }
   void* take(std::size_t bytes) override { return behind_->take(bytes); }

@@ -42,6 +42,7 @@ class idle_machine final : public each_call {
   idle_machine() : each_call{nullptr} {}
 
   std::string name() const override { return "no machine"; }
+  machine_facts facts() override { return {}; }
   void enter() override {}
   memory_state memory() override { return {}; }
   void* take(std::size_t bytes) override {
