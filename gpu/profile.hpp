@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -31,6 +32,12 @@ expected<device_profile> measure_device(const profile_wish& w);
 
 /// One part of it: name, versions, clocks, memory and copy rates, of the device as it is now.
 expected<device_profile> describe_device(const std::string& device, int index);
+
+namespace cuda {
+class machine;
+}
+/// The same of a machine, with copies of so many bytes. Throws what the machine throws.
+device_profile describe_machine(cuda::machine& m, std::size_t bytes);
 
 /// Of a GPU, with a context on it.
 expected<std::uint64_t> free_memory(int index);

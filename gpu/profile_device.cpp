@@ -51,7 +51,7 @@ std::string utc_now() {
 }
 
 /// 10^9 bytes a second of the quickest of a few; `copy` has done it when it returns.
-double rate_of(const std::function<void()>& copy) {
+double rate_of(std::size_t bytes, const std::function<void()>& copy) {
   copy();  // memory that nobody has touched is slower
   double quickest_s = 1e9;
   for (int i = 0; i < copies; ++i) {
@@ -59,7 +59,7 @@ double rate_of(const std::function<void()>& copy) {
     copy();
     quickest_s = std::min(quickest_s, now_s() - begin_s);
   }
-  return static_cast<double>(copied_bytes) / quickest_s / 1e9;
+  return static_cast<double>(bytes) / quickest_s / 1e9;
 }
 
 device_profile describe_cpu() {
@@ -78,25 +78,26 @@ device_profile describe_cpu() {
   p.free_bytes = static_cast<std::uint64_t>(number_of(line_of("/proc/meminfo", "MemAvailable")))
                  << 10;
   std::vector<std::byte> from(copied_bytes), to(copied_bytes);
-  p.copies.on_device_gbytes_s = rate_of([&] { std::memcpy(to.data(), from.data(), copied_bytes); });
+  p.copies.on_device_gbytes_s =
+      rate_of(copied_bytes, [&] { std::memcpy(to.data(), from.data(), copied_bytes); });
   p.copies.all_reduce =
       "not measured: the sums of stages on processors go over sockets, whose rate is the link's";
   return p;
 }
 
-copy_rates rates_of(cuda::machine& m, int devices) {
+copy_rates rates_of(cuda::machine& m, int devices, std::size_t bytes) {
   copy_rates c;
-  auto *one = m.take(copied_bytes), *two = m.take(copied_bytes), *host = m.take_host(copied_bytes);
+  auto *one = m.take(bytes), *two = m.take(bytes), *host = m.take_host(bytes);
   const auto rate = [&](const std::function<void()>& copy) {
-    return rate_of([&] {
+    return rate_of(bytes, [&] {
       copy();
       m.wait(m.mark());
     });
   };
-  m.zero(one, copied_bytes);
-  c.to_device_gbytes_s = rate([&] { m.copy_in(two, host, copied_bytes); });
-  c.from_device_gbytes_s = rate([&] { m.copy_out(host, one, copied_bytes); });
-  c.on_device_gbytes_s = rate([&] { m.copy(two, one, copied_bytes); });
+  m.zero(one, bytes);
+  c.to_device_gbytes_s = rate([&] { m.copy_in(two, host, bytes); });
+  c.from_device_gbytes_s = rate([&] { m.copy_out(host, one, bytes); });
+  c.on_device_gbytes_s = rate([&] { m.copy(two, one, bytes); });
   m.give(one), m.give(two), m.give_host(host);
   c.all_reduce = devices > 1 ? fmt::format(
                                    "not measured: this version measures one device at a "
@@ -111,27 +112,30 @@ expected<device_profile> describe_cuda(int index) {
   const auto opened = cuda::open_machine_here(index);
   if (!opened) return tl::unexpected(opened.error());
   try {
-    auto& m = **opened;
-    m.enter();
-    const auto facts = m.facts();
-    device_profile p;
-    p.kind = "cuda";
-    p.device = m.name();
-    p.driver = facts.driver;
-    p.runtime = facts.runtime;
-    p.libraries = facts.libraries;
-    p.clocks = {facts.core_mhz, facts.core_max_mhz, facts.memory_mhz, facts.memory_max_mhz};
-    const auto memory = m.memory();
-    p.total_bytes = memory.total_bytes;
-    p.free_bytes = memory.free_bytes;
-    p.copies = rates_of(m, facts.devices);
-    return p;
+    return describe_machine(**opened, copied_bytes);
   } catch (const std::runtime_error& e) {
     return refuse(reason::kind::unavailable, e.what());
   }
 }
 
 }  // namespace
+
+device_profile describe_machine(cuda::machine& m, std::size_t bytes) {
+  m.enter();
+  const auto facts = m.facts();
+  const auto memory = m.memory();
+  device_profile p;
+  p.kind = "cuda";
+  p.device = m.name();
+  p.driver = facts.driver;
+  p.runtime = facts.runtime;
+  p.libraries = facts.libraries;
+  p.clocks = {facts.core_mhz, facts.core_max_mhz, facts.memory_mhz, facts.memory_max_mhz};
+  p.total_bytes = memory.total_bytes;
+  p.free_bytes = memory.free_bytes;
+  p.copies = rates_of(m, facts.devices, bytes);
+  return p;
+}
 
 expected<device_profile> describe_device(const std::string& device, int index) {
   auto p = device == "cuda" ? describe_cuda(index) : expected<device_profile>{describe_cpu()};

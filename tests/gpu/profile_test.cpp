@@ -2,6 +2,7 @@
 // affair.
 #include <catch2/catch.hpp>
 
+#include "gpu/emulated_machine.hpp"
 #include "gpu/profile.hpp"
 
 using namespace troupe;
@@ -71,6 +72,18 @@ TEST_CASE("an untied head and a model of one layer are profiled too") {
   REQUIRE(p);
   CHECK_FALSE(p->models[0].tied_head);
   CHECK(p->models[0].points[0].ends.forward_s > 0);
+}
+
+TEST_CASE("a machine's copies are measured, and its all-reduce is not, with a sentence") {
+  const auto m = troupe::test::emulated_machine();
+  const auto p = describe_machine(*m, 1 << 16);
+  CHECK(p.kind == "cuda");
+  CHECK(p.device == m->name());
+  CHECK(p.copies.to_device_gbytes_s > 0);
+  CHECK(p.copies.from_device_gbytes_s > 0);
+  CHECK(p.copies.on_device_gbytes_s > 0);
+  CHECK(p.copies.all_reduce_gbytes_s == 0);
+  CHECK_THAT(p.copies.all_reduce, Contains("one device"));
 }
 
 TEST_CASE("what cannot be measured is refused with the device's sentence") {
