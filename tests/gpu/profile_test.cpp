@@ -55,11 +55,10 @@ TEST_CASE("a profile of the processor has what was asked for, and its date, memo
   CHECK(said.size() == 4);
   for (const auto& x : p->models[0].points)
     for (const auto& part : {x.attention, x.mlp, x.embedding, x.head}) {
-      CHECK(part.forward_s > 0);
-      CHECK(part.recompute_s > 0);
-      CHECK(part.backward_s > 0);
-      CHECK(part.update_s > 0);
-      CHECK(part.gradients_s > 0);
+      // Differences of measured times: on a busy machine, a model so small can come to nothing.
+      for (const double took_s :
+           {part.forward_s, part.recompute_s, part.backward_s, part.update_s, part.gradients_s})
+        CHECK((took_s >= 0 && took_s < 10));
     }
 }
 
@@ -71,7 +70,7 @@ TEST_CASE("an untied head and a model of one layer are profiled too") {
   const auto p = measure_device(w);
   REQUIRE(p);
   CHECK_FALSE(p->models[0].tied_head);
-  CHECK(p->models[0].points[0].ends.forward_s > 0);
+  CHECK(p->models[0].points[0].ends.forward_s >= 0);
 }
 
 TEST_CASE("a machine's copies are measured, and its all-reduce is not, with a sentence") {
