@@ -11,9 +11,14 @@ namespace troupe::cli {
 
 namespace {
 
+/// Clocks tick in nanoseconds; what a difference of two large times has beyond them is rounding.
+double whole_nanoseconds(double s) {
+  return std::round(s * 1e9) / 1e9;
+}
+
 std::vector<double> lengths(const training_report& r) {
   std::vector<double> s;
-  for (const auto& i : r.iterations) s.push_back(i.end_s - i.begin_s);
+  for (const auto& i : r.iterations) s.push_back(whole_nanoseconds(i.end_s - i.begin_s));
   return s;
 }
 
@@ -46,9 +51,9 @@ json costs_document(const stage_costs& k) {
 
 double mean_iteration_s(const training_report& r) {
   const auto all = lengths(r);
-  return all.empty()
-             ? 0
-             : std::accumulate(all.begin(), all.end(), 0.0) / static_cast<double>(all.size());
+  return all.empty() ? 0
+                     : whole_nanoseconds(std::accumulate(all.begin(), all.end(), 0.0) /
+                                         static_cast<double>(all.size()));
 }
 
 json document_of(const training_result& t) {
