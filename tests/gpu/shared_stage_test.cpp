@@ -169,7 +169,7 @@ TEST_CASE("gradients that hosts have summed reach every device that shares a sta
   const payload in[] = {payload{own}, payload{tied}};
   const auto x = run(**a, {.what = step::update, .in = {in[0], in[1]}});
   const auto y = run(**b, {.what = step::update, .in = {in[0], in[1]}});
-  CHECK(y.squared_norm == Approx(x.squared_norm).epsilon(1e-6));
+  CHECK(y.squared_norm == Approx(x.squared_norm).epsilon(2e-5));
   CHECK(floats(run(**a, {.what = step::weights}).out[0]) ==
         floats(run(**b, {.what = step::weights}).out[0]));
 }
