@@ -1,7 +1,9 @@
 #include "gpu/shared_stage.hpp"
 
 #include <algorithm>
+#include <condition_variable>
 #include <cstring>
+#include <mutex>
 #include <utility>
 
 #include "gpu/checkpoint.hpp"
@@ -42,51 +44,23 @@ shared_stage::shared_stage(const stage_spec& whole, devices members,
     : whole_{whole},
       parameters_{parameters_of(whole)},
       members_{std::move(members)},
-      abort_{std::move(abort)} {
+      abort_{std::move(abort)},
+      queue_{[this](const operation& o, const done& tell) { tell(run(o)); }} {
   const auto size = size_of(whole);
   own_ = size.own_parameters;
   tied_ = size.tied_parameters;
   const auto shares = static_cast<std::uint32_t>(members_.size());
   for (std::uint32_t m = 0; m < shares; ++m)
     of_member_.push_back(parameters_of(share_of(whole, m, shares)));
-  thread_ = std::thread{[this] { work(); }};
 }
 
 shared_stage::~shared_stage() {
-  std::deque<std::pair<operation, done>> unheard;
-  {
-    std::lock_guard lock{guard_};
-    closing_ = true;
-    unheard.swap(waiting_);
-  }
-  abort_("the device was closed");
-  wake_.notify_one();
-  thread_.join();
-  for (auto& [o, d] : unheard)
-    if (d) d(refuse(reason::kind::unavailable, "the device was closed before this was its turn"));
+  queue_.close();
+  abort_("the device was closed");  // whoever waits in a sum, so that the queue can end
 }
 
 void shared_stage::submit(operation o, done d) {
-  {
-    std::lock_guard lock{guard_};
-    waiting_.emplace_back(std::move(o), std::move(d));
-  }
-  wake_.notify_one();
-}
-
-void shared_stage::work() {
-  for (;;) {
-    std::pair<operation, done> next;
-    {
-      std::unique_lock lock{guard_};
-      wake_.wait(lock, [this] { return closing_ || !waiting_.empty(); });
-      if (closing_) return;
-      next = std::move(waiting_.front());
-      waiting_.pop_front();
-    }
-    auto result = run(next.first);
-    if (next.second) next.second(std::move(result));
-  }
+  queue_.submit(std::move(o), std::move(d));
 }
 
 expected<outcome> shared_stage::run(const operation& o) {

@@ -1,10 +1,6 @@
 #pragma once
 
-#include <condition_variable>
-#include <deque>
-#include <mutex>
-#include <thread>
-
+#include "gpu/operation_queue.hpp"
 #include "gpu/parameters.hpp"
 
 namespace troupe::gpu {
@@ -25,7 +21,6 @@ class shared_stage final : public stage_device {
   void submit(operation o, done d) override;
 
  private:
-  void work();
   expected<outcome> run(const operation& o);
   std::vector<expected<outcome>> on_all(const std::vector<operation>& all);
   operation part_of(const operation& o, std::uint32_t member) const;
@@ -41,12 +36,7 @@ class shared_stage final : public stage_device {
   std::uint64_t own_ = 0, tied_ = 0;
   devices members_;
   std::function<void(const std::string&)> abort_;
-
-  std::mutex guard_;
-  std::condition_variable wake_;
-  std::deque<std::pair<operation, done>> waiting_;
-  bool closing_ = false;
-  std::thread thread_;
+  operation_queue queue_;
 };
 
 /// The stage of one of several devices that share it.

@@ -37,48 +37,22 @@ double now_s() {
 }  // namespace
 
 device::device(const stage_spec& s, std::shared_ptr<group> fellows)
-    : spec_{s}, maths_{s, std::move(fellows)}, thread_{[this] { work(); }} {}
-
-device::~device() {
-  std::deque<std::pair<operation, done>> unheard;
-  {
-    std::lock_guard lock{guard_};
-    closing_ = true;
-    unheard.swap(waiting_);
-  }
-  wake_.notify_one();
-  thread_.join();
-  for (auto& [o, d] : unheard)
-    if (d) d(refuse(reason::kind::unavailable, "the device was closed before this was its turn"));
-}
+    : spec_{s},
+      maths_{s, std::move(fellows)},
+      queue_{[this](const operation& o, const done& tell) { time(o, tell); }, prepare_thread} {}
 
 void device::submit(operation o, done d) {
-  {
-    std::lock_guard lock{guard_};
-    waiting_.emplace_back(std::move(o), std::move(d));
-  }
-  wake_.notify_one();
+  queue_.submit(std::move(o), std::move(d));
 }
 
-void device::work() {
-  prepare_thread();
-  for (;;) {
-    std::pair<operation, done> next;
-    {
-      std::unique_lock lock{guard_};
-      wake_.wait(lock, [this] { return closing_ || !waiting_.empty(); });
-      if (closing_) return;
-      next = std::move(waiting_.front());
-      waiting_.pop_front();
-    }
-    const auto begin = now_s();
-    auto result = run_all_the_same(next.first);
-    if (result) {
-      result->begin_s = begin;
-      result->end_s = now_s();
-    }
-    if (next.second) next.second(std::move(result));
+void device::time(const operation& o, const done& tell) {
+  const auto begin = now_s();
+  auto result = run_all_the_same(o);
+  if (result) {
+    result->begin_s = begin;
+    result->end_s = now_s();
   }
+  tell(std::move(result));
 }
 
 expected<outcome> device::run_all_the_same(const operation& o) {

@@ -1,13 +1,10 @@
 #pragma once
 
-#include <condition_variable>
-#include <deque>
 #include <map>
-#include <mutex>
-#include <thread>
 
 #include "gpu/checkpoint.hpp"
 #include "gpu/cpu/stage_maths.hpp"
+#include "gpu/operation_queue.hpp"
 #include "gpu/operations.hpp"
 
 namespace troupe::gpu::cpu {
@@ -16,7 +13,6 @@ namespace troupe::gpu::cpu {
 class device final : public stage_device {
  public:
   explicit device(const stage_spec& s, std::shared_ptr<group> fellows = nullptr);
-  ~device() override;
 
   void submit(operation o, done d) override;
 
@@ -26,7 +22,7 @@ class device final : public stage_device {
     stage_memory<float> kept;
   };
 
-  void work();
+  void time(const operation& o, const done& tell);
   expected<outcome> run_all_the_same(const operation& o);
   expected<outcome> run(const operation& o);
   outcome forward(const operation& o);
@@ -44,12 +40,7 @@ class device final : public stage_device {
   stage_maths<float> maths_;
   microbatch_progress progress_;
   std::map<std::uint32_t, microbatch> held_;
-
-  std::mutex guard_;
-  std::condition_variable wake_;
-  std::deque<std::pair<operation, done>> waiting_;
-  bool closing_ = false;
-  std::thread thread_;
+  operation_queue queue_;
 };
 
 }  // namespace troupe::gpu::cpu

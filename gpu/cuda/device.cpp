@@ -44,61 +44,41 @@ device::device(const stage_spec& s, std::shared_ptr<machine> m, first_values fir
       machine_{m},
       fellows_{fellows},
       stage_{s, std::move(m), std::move(fellows)},
-      patience_{patience} {
+      patience_{patience},
+      asker_{[this](const operation& o, done tell) { ask(o, std::move(tell)); },
+             [this] { machine_->enter(); }} {
   if (first == first_values::set) stage_.reset();
-  asker_ = std::thread{[this] { ask(); }};
   answerer_ = std::thread{[this] { answer(); }};
 }
 
 device::~device() {
-  std::deque<std::pair<operation, done>> unheard;
-  {
-    std::lock_guard lock{guard_};
-    closing_ = true;
-    unheard.swap(waiting_);
-  }
+  asker_.close();
   leaving_ = true;
   for (const auto& with : {peers(), fellows_})
     if (with) with->abort("the device was closed");
-  wake_.notify_all();
   asker_.join();
+  {
+    std::lock_guard lock{guard_};
+    closed_ = true;
+  }
+  wake_.notify_one();
   answerer_.join();
-  for (auto& [o, d] : unheard)
-    if (d) d(refuse(reason::kind::unavailable, "the device was closed before this was its turn"));
 }
 
 void device::submit(operation o, done d) {
-  {
-    std::lock_guard lock{guard_};
-    waiting_.emplace_back(std::move(o), std::move(d));
-  }
-  wake_.notify_all();
+  asker_.submit(std::move(o), std::move(d));
 }
 
-void device::ask() {
-  machine_->enter();
-  for (;;) {
-    std::pair<operation, done> next;
-    {
-      std::unique_lock lock{guard_};
-      wake_.wait(lock, [this] { return closing_ || !waiting_.empty(); });
-      if (closing_) break;
-      next = std::move(waiting_.front());
-      waiting_.pop_front();
-    }
-    pending p;
-    p.begin_s = now_s();
-    p.tell = std::move(next.second);
-    start(next.first, p);
-    {
-      std::lock_guard lock{guard_};
-      asked_.push_back(std::move(p));
-    }
-    wake_.notify_all();
+void device::ask(const operation& o, done tell) {
+  pending p;
+  p.begin_s = now_s();
+  p.tell = std::move(tell);
+  start(o, p);
+  {
+    std::lock_guard lock{guard_};
+    asked_.push_back(std::move(p));
   }
-  std::lock_guard lock{guard_};
-  closed_ = true;
-  wake_.notify_all();
+  wake_.notify_one();
 }
 
 void device::answer() {
@@ -125,7 +105,7 @@ void device::answer() {
       if (p.norm) p.result->squared_norm = *p.norm;
     }
     p.held.clear();
-    if (p.tell) p.tell(std::move(p.result));
+    p.tell(std::move(p.result));
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include "gpu/checkpoint.hpp"
 #include "gpu/cuda/stage.hpp"
+#include "gpu/operation_queue.hpp"
 #include "gpu/operations.hpp"
 
 namespace troupe::gpu::cuda {
@@ -56,7 +57,7 @@ class device final : public stage_device {
     std::vector<std::shared_ptr<const void>> held{};  // until then
   };
 
-  void ask();
+  void ask(const operation& o, done tell);
   void answer();
   void wait_for(const pending& p);
   void start(const operation& o, pending& p);
@@ -101,10 +102,10 @@ class device final : public stage_device {
   std::string
       broken_;  // why sums and weights can no longer be relied on; until something is loaded
   std::condition_variable wake_;
-  std::deque<std::pair<operation, done>> waiting_;
   std::deque<pending> asked_;
-  bool closing_ = false, closed_ = false;  // closed_: nothing more will be asked for
-  std::thread asker_, answerer_;
+  bool closed_ = false;  // nothing more will be asked for
+  std::thread answerer_;
+  operation_queue asker_;
 };
 
 }  // namespace troupe::gpu::cuda
