@@ -11,18 +11,6 @@ namespace {
 
 const device_kind cpu{"cpu", gpu::make_cpu_device};
 
-/// Distance of two gradients as a share of the first's norm.
-double distance(const std::vector<float>& a, const std::vector<float>& b) {
-  REQUIRE(a.size() == b.size());
-  double norm = 0, difference = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const double x = static_cast<double>(a[i]), y = static_cast<double>(b[i]);
-    norm += x * x;
-    difference += (x - y) * (x - y);
-  }
-  return std::sqrt(difference / norm);
-}
-
 void check_near(const device_kind& kind, const pipeline::iteration& a,
                 const pipeline::iteration& b) {
   for (std::size_t i = 0; i < a.losses.size(); ++i)

@@ -1,5 +1,6 @@
 #include "gpu/emulated_nccl.hpp"
 
+#include <algorithm>
 #include <array>
 #include <condition_variable>
 #include <cstring>
@@ -102,6 +103,7 @@ int join(void** to, int size, const void* id, int rank) {
   if (rank >= size || r->members.contains(rank)) return invalid_usage;
   r->size = size;
   r->members[rank] = true;
+  r->changed.notify_all();
   auto m = std::make_shared<member>();
   m->in = r;
   m->rank = rank;
@@ -126,10 +128,10 @@ void sum_now(const std::shared_ptr<member>& m, int number, values mine) {
   if (faulty_rank >= 0 && number >= faulty_sum) r.failed = true;
   auto& round = r.rounds[number];
   round.brought[m->rank] = mine;
+  r.changed.notify_all();
   if (!r.failed && round.brought.size() == static_cast<std::size_t>(r.size)) {
     add_up(round.brought);
     round.done = true;
-    r.changed.notify_all();
   }
   r.changed.wait(lock, [&] { return round.done || m->ended; });
   if (!round.done) round.brought.erase(m->rank);
@@ -164,6 +166,21 @@ const char* says(int result) {
 const collectives& emulated_nccl() {
   static const collectives table{make_id, join, state, sum, abort, says};
   return table;
+}
+
+void await_waiting_member() {
+  std::shared_ptr<room> r;
+  {
+    std::lock_guard lock{rooms_guard};
+    r = rooms.at(last_room);
+  }
+  std::unique_lock lock{r->guard};
+  r->changed.wait(lock, [&] {
+    const bool some_are_missing = r->members.size() < static_cast<std::size_t>(r->size);
+    return some_are_missing || std::ranges::any_of(r->rounds, [](const auto& round) {
+             return !round.second.done && !round.second.brought.empty();
+           });
+  });
 }
 
 nccl_fault::nccl_fault(int rank, int sum) {

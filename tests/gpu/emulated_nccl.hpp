@@ -9,6 +9,10 @@ namespace troupe::test {
 /// every step.
 const gpu::cuda::collectives& emulated_nccl();
 
+/// Returns when a member of the group that was made last waits for others: for them to come, or for
+/// what they bring to a sum.
+void await_waiting_member();
+
 /// From the sum with this number on (the first is 0), a member with this rank finds an error, and
 /// nobody's sum is ever done. Until the object is gone.
 class nccl_fault {

@@ -294,7 +294,7 @@ TEST_CASE("a device can be closed while it waits for its peers, or for their sum
     std::promise<std::string> said;
     p.all[0]->submit({.what = step::join, .in = {id}, .size = 2},
                      [&](expected<gpu::outcome> r) { said.set_value(r ? "" : r.error().text); });
-    std::this_thread::sleep_for(std::chrono::milliseconds{20});
+    await_waiting_member();
     p.all.clear();
     CHECK_FALSE(said.get_future().get().empty());
   }
@@ -304,7 +304,7 @@ TEST_CASE("a device can be closed while it waits for its peers, or for their sum
     std::promise<std::string> said;
     p.all[0]->submit({.what = step::sum},
                      [&](expected<gpu::outcome> r) { said.set_value(r ? "" : r.error().text); });
-    std::this_thread::sleep_for(std::chrono::milliseconds{20});
+    await_waiting_member();
     p.all.clear();
     CHECK(said.get_future().get() == "the device was closed");
   }

@@ -1,6 +1,7 @@
 #include "gpu/pipeline.hpp"
 
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <cstring>
 #include <future>
 
@@ -61,6 +62,17 @@ std::vector<float> floats(const payload& p) {
   std::vector<float> values(p.bytes().size() / sizeof(float));
   if (!values.empty()) std::memcpy(values.data(), p.bytes().data(), p.bytes().size());
   return values;
+}
+
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  REQUIRE(a.size() == b.size());
+  double norm = 0, difference = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double x = static_cast<double>(a[i]), y = static_cast<double>(b[i]);
+    norm += x * x;
+    difference += (x - y) * (x - y);
+  }
+  return norm > 0 ? std::sqrt(difference / norm) : std::sqrt(difference);
 }
 
 payload tokens(const std::vector<std::uint32_t>& t) {

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
-#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <future>
@@ -47,17 +46,6 @@ device_kind shared_gpu(std::uint32_t shares, bool nccl) {
               machines.push_back(emulated_machine(nccl ? &emulated_nccl() : nullptr));
             return gpu::cuda::share_stage(s, std::move(machines));
           }};
-}
-
-double distance(const std::vector<float>& a, const std::vector<float>& b) {
-  REQUIRE(a.size() == b.size());
-  double norm = 0, difference = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const double x = static_cast<double>(a[i]), y = static_cast<double>(b[i]);
-    norm += x * x;
-    difference += (x - y) * (x - y);
-  }
-  return norm > 0 ? std::sqrt(difference / norm) : std::sqrt(difference);
 }
 
 model sharable(std::uint32_t layers, bool tied) {
