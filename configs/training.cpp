@@ -86,6 +86,7 @@ pipeline_wish read_pipeline(map_reader& map, const value& v, bool slots) {
   pipeline.read_whole<std::uint32_t>("most_held", w.most_held, 1, 100'000);
   pipeline.read_whole<std::uint32_t>("connections", w.connections, 1, 4096);
   pipeline.read_whole<std::uint32_t>("tensor_parallel", w.tensor_parallel, 0, 64);
+  pipeline.read("recompute", w.recompute);
   pipeline.finish();
   return w;
 }
@@ -93,10 +94,11 @@ pipeline_wish read_pipeline(map_reader& map, const value& v, bool slots) {
 /// What a model says about a pipeline and its trainer.
 void check_model_of(map_reader& map, const job_spec& job) {
   const auto& m = job.model;
-  const auto parts = m.operators.empty() ? m.layers : m.operators.size();
+  const auto parts = m.operators.empty() ? 2 * std::size_t{m.layers} : m.operators.size();
   if (job.pipeline.stages > parts)
-    map.fail("pipeline", fmt::format("{} stages for the {} {} of '{}'", job.pipeline.stages, parts,
-                                     m.operators.empty() ? "layers" : "operators", shown(m.name)));
+    map.fail("pipeline",
+             fmt::format("{} stages for the {} {} of '{}'", job.pipeline.stages, parts,
+                         m.operators.empty() ? "sublayers" : "operators", shown(m.name)));
   if (const auto t = job.pipeline.tensor_parallel; t > 1 && !job.slots) {
     const auto inner = m.intermediate ? m.intermediate : 4 * std::uint64_t{m.hidden};
     if (!m.operators.empty() || m.family != "gpt")

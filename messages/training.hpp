@@ -85,12 +85,15 @@ struct pipeline_wish {
   std::uint32_t most_held = 0;        // micro-batches whose activations a stage may hold (rule 2)
   std::uint32_t connections = 0;      // between a pair of nodes over the WAN
   std::uint32_t tensor_parallel = 0;  // GPUs of a node that share each stage; 0: one has it
+  // Stages hold a micro-batch's input alone, and go forward again before backward; the last one
+  // never does. Else they hold all that backward needs.
+  bool recompute = true;
 
   static constexpr auto fields() {
     using t = pipeline_wish;
     return std::tuple{
-        &t::stages,    &t::data_parallel, &t::microbatches,   &t::stages_per_datacenter,
-        &t::most_held, &t::connections,   &t::tensor_parallel};
+        &t::stages,    &t::data_parallel, &t::microbatches,    &t::stages_per_datacenter,
+        &t::most_held, &t::connections,   &t::tensor_parallel, &t::recompute};
   }
   bool operator==(const pipeline_wish&) const = default;
 };

@@ -48,7 +48,7 @@ double pipeline_lower_bound(const pipeline_shape& s) {
   double served_last = 0;
   for (std::uint32_t i = 0; i < s.stages; ++i) {
     const auto here = s.at(i);
-    const double recompute = i + 1 < s.stages ? here.recompute : 0;
+    const double recompute = s.recomputes(i) ? here.recompute : 0;
     const double ends = w.there[i] + served_last + w.back[i];
     // A stage's work, after the way to it and before the way back, or what it does then.
     const double work = m * (here.forward + recompute + here.backward);

@@ -25,6 +25,7 @@ void set_times(stage_costs& c, const device_profile& profile, const job_spec& jo
   made.mlps = p.count - made.attentions;
   made.embeds = stage == 0;
   made.predicts = stage + 1 == parts.size();
+  made.keeps = !job.pipeline.recompute;
   const auto s = put_together(**sizes_of(profile, m), m.sequence, made, rows);
   c.forward_s = share * s.forward_s;
   c.recompute_s = share * s.recompute_s;
@@ -33,11 +34,12 @@ void set_times(stage_costs& c, const device_profile& profile, const job_spec& jo
   c.gradients_s = share * s.gradients_s;
 }
 
-pipeline_costs in_slots(const slot_costs& s) {
-  return {s.forward, s.recompute, s.backward, s.lan, s.wan, 0};
-}
-
 }  // namespace
+
+pipeline_costs costs_in_slots(const job_spec& job) {
+  const auto& s = *job.slots;
+  return {s.forward, job.pipeline.recompute ? s.recompute : 0, s.backward, s.lan, s.wan, 0};
+}
 
 batch_split split_batch(const job_spec& job, std::uint32_t stages, std::uint32_t pipelines) {
   if (job.slots) return {std::max(job.pipeline.microbatches, 1u), 1};
@@ -52,7 +54,8 @@ batch_split split_batch(const job_spec& job, std::uint32_t stages, std::uint32_t
 
 stage_memory memory_for(const job_spec& job, const batch_split& split, double most_bytes) {
   const auto most = job.pipeline.most_held;
-  return {split.rows, most ? std::min(most, split.microbatches) : split.microbatches, most_bytes};
+  return {split.rows, most ? std::min(most, split.microbatches) : split.microbatches, most_bytes,
+          job.pipeline.recompute};
 }
 
 gpu_type device_of(const job_spec& job, const gpu_type& gpu) {
@@ -90,14 +93,15 @@ stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu,
                            const std::vector<stage_part>& parts, std::uint32_t stage,
                            std::uint32_t rows, const link& inside) {
   const auto stages = parts.size();
-  const bool last = stage + 1 == stages;
-  if (job.slots) return {job.slots->forward, last ? 0 : job.slots->recompute, job.slots->backward};
+  const bool last = stage + 1 == stages, recomputes = job.pipeline.recompute && !last;
+  if (job.slots)
+    return {job.slots->forward, recomputes ? job.slots->recompute : 0, job.slots->backward};
   if (job.train && job.train->costs.size() == stages) return job.train->costs[stage];
   const cost_constants k;
   const auto& p = parts[stage];
   stage_costs c;
   c.forward_s = rows * p.flops / flops_s(gpu);
-  c.recompute_s = last ? 0 : c.forward_s;
+  c.recompute_s = recomputes ? c.forward_s : 0;
   c.backward_s = k.backward * c.forward_s;
   // AdamW reads weight, gradient and two moments in fp32 and writes all but the gradient.
   if (gpu.memory_gbytes_s > 0) c.update_s = 28 * p.parameters / (gpu.memory_gbytes_s * 1e9);
@@ -156,7 +160,7 @@ std::uint32_t cell_of(const pipeline_costs& costs, std::uint32_t pipelines) {
 }
 
 pipeline_costs costs_of(const cluster& c, const job_spec& job, const pipeline_layout& layout) {
-  if (job.slots) return in_slots(*job.slots);
+  if (job.slots) return costs_in_slots(job);
   const auto rows = std::max(split_batch(job, layout.stages, layout.pipelines).rows, 1u);
   pipeline_costs out{0, 0, 0, 0, 0, 0};
   for (std::uint32_t s = 0; s < layout.stages; ++s) {
@@ -225,6 +229,7 @@ pipeline_shape shape_of(const cluster& c, const job_spec& job, const pipeline_la
   shape.pipelines = layout.pipelines;
   shape.microbatches = std::max(split_batch(job, layout.stages, layout.pipelines).microbatches, 1u);
   shape.stages_of_datacenter = layout.stages_of_datacenter;
+  shape.recompute = job.pipeline.recompute;
   shape.costs = costs_of(c, job, layout);
   shape.cell = cell_of(shape.costs, shape.pipelines);
   if (job.pipeline.most_held) shape.most_held = job.pipeline.most_held;

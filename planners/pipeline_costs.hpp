@@ -47,6 +47,8 @@ double communication_to_compute(const pipeline_costs& costs);
 /// what is left over is no smaller cell, which would have too few shares of the WAN.
 std::uint32_t cell_of(const pipeline_costs& costs, std::uint32_t pipelines);
 
+/// Those of a pipeline study, which must be one.
+pipeline_costs costs_in_slots(const job_spec& job);
 /// The costs of a layout's slowest stage and slowest hop.
 pipeline_costs costs_of(const cluster& c, const job_spec& job, const pipeline_layout& layout);
 /// What it takes a layout's stages, by stage, to sum their gradients with their peers', and a tied

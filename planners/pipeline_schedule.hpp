@@ -46,12 +46,14 @@ struct pipeline_shape {
   /// What each stage does when its last backward has ended: sums of gradients, the update. Empty:
   /// that is left out.
   std::vector<double> tail = {};
+  bool recompute = true;  // before each backward, but in the last stage (rule 4)
 
   double after(std::uint32_t stage) const { return tail.empty() ? 0 : tail[stage]; }
   step_costs at(std::uint32_t stage) const {
     return by_stage.empty() ? step_costs{costs.forward, costs.recompute, costs.backward}
                             : by_stage[stage];
   }
+  bool recomputes(std::uint32_t stage) const { return recompute && stage + 1 < stages; }
   /// Is the hop from `stage` to the next one WAN?
   bool is_wan(std::uint32_t stage) const {
     std::uint32_t end = 0;

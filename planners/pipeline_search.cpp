@@ -151,7 +151,7 @@ class orders {
         if (!backward(step)) {
           tasks.push_back({stage_task::kind::forward, m, x.begin, x.end});
         } else {
-          if (stage % shape_->stages + 1 < shape_->stages) {
+          if (shape_->recomputes(stage % shape_->stages)) {
             const double from = std::max(free_at, x.arrives - c.recompute);
             tasks.push_back({stage_task::kind::recompute, m, from, from + c.recompute});
           }
@@ -213,7 +213,7 @@ class orders {
     const auto c = shape_->at(stage % shape_->stages);
     x.place = next_[stage]++;
     const double free_at = x.place > 0 ? steps_[order_[stage][x.place - 1]].end : 0;
-    const bool recomputes = backward(step) && stage % shape_->stages + 1 < shape_->stages;
+    const bool recomputes = backward(step) && shape_->recomputes(stage % shape_->stages);
     const double ready = free_at + (recomputes ? c.recompute : 0);
     x.after_previous = x.place > 0 && ready >= x.arrives;
     x.begin = std::max(ready, x.arrives);

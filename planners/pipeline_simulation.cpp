@@ -108,7 +108,7 @@ class player {
     if (!rules_.order.empty()) return follow_order(p, s, now);
     const bool gradient_is_here =
         x.backwards < shape_.microbatches && gradient(p, s)[x.backwards] <= now + same_;
-    const bool needs_recompute = s + 1 < stages_;
+    const bool needs_recompute = shape_.recomputes(s);
     if (gradient_is_here && (x.recomputed || !needs_recompute)) {
       if (transfer_could_start(p, s, task_kind::backward, now))
         return begin(p, s, task_kind::backward, now);
@@ -143,7 +143,7 @@ class player {
     }
     const double arrives = gradient(p, s)[-1 - next];
     if (arrives == never) return;
-    if (s + 1 < stages_ && !x.recomputed) {
+    if (shape_.recomputes(s) && !x.recomputed) {
       const double due = arrives - shape_.at(s).recompute;
       if (due > now + same_) return wake(p, s, due);
       return begin(p, s, task_kind::recompute, now);
@@ -226,7 +226,7 @@ class player {
     (back ? gradient(p, to) : activation(p, to))[m] = arrives;
     wake(p, to, arrives);
     // The receiver recomputes while the gradient is still being made or on its way.
-    if (back) wake(p, to, arrives - shape_.at(to).recompute);
+    if (back && shape_.recomputes(to)) wake(p, to, arrives - shape_.at(to).recompute);
   }
 
   const pipeline_shape& shape_;

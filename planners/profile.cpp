@@ -93,9 +93,10 @@ profiled_stage put_together(const model_profile& sizes, std::uint32_t sequence,
   const auto both = [&](auto take, double part_times::*what) { return sum(take, what, what); };
   using t = part_times;
   profiled_stage s;
-  const auto forward = stage.predicts ? &t::recompute_s : &t::forward_s;
+  const bool keeps = stage.keeps || stage.predicts;
+  const auto forward = keeps ? &t::recompute_s : &t::forward_s;
   s.forward_s = both(&line::of_rows, forward);
-  s.recompute_s = stage.predicts ? 0 : both(&line::of_rows, &t::recompute_s);
+  s.recompute_s = keeps ? 0 : both(&line::of_rows, &t::recompute_s);
   s.backward_s = both(&line::of_rows, &t::backward_s);
   s.update_s = both(&line::once, &t::update_s);
   s.gradients_s = both(&line::once, &t::gradients_s);

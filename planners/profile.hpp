@@ -17,6 +17,7 @@ namespace troupe::planners {
 struct stage_make {
   std::uint32_t attentions = 0, mlps = 0;
   bool embeds = false, predicts = false;
+  bool keeps = false;  // all that backward needs; the last stage does in any case
 };
 
 struct profiled_stage {
@@ -31,8 +32,8 @@ expected<const model_profile*> sizes_of(const device_profile& p, const model& m)
 /// Sums of the parts' times. Between two numbers of rows that were measured each is interpolated
 /// linearly; beyond them it goes on in a line through the nearest two, never below 0, or with one
 /// number alone in proportion, and is marked so; but updates and gradients, which do not depend on
-/// rows, are as they are at the nearest. The last stage keeps what its forward makes, so that this
-/// takes as long as a recompute elsewhere.
+/// rows, are as they are at the nearest. Where a forward keeps what it makes it takes as long as a
+/// recompute elsewhere.
 profiled_stage put_together(const model_profile& sizes, std::uint32_t sequence,
                             const stage_make& stage, std::uint32_t rows);
 

@@ -193,10 +193,10 @@ pipeline_shape selection_table::shape_of_row(std::uint32_t stages, std::uint32_t
   for (const auto n : r.partitions)
     if (n > 0) shape.stages_of_datacenter.push_back(n);
   if (job_.pipeline.most_held) shape.most_held = job_.pipeline.most_held;
+  shape.recompute = job_.pipeline.recompute;
   auto& costs = shape.costs;
   if (job_.slots) {
-    const auto& s = *job_.slots;
-    costs = {s.forward, s.recompute, s.backward, s.lan, s.wan, 0};
+    costs = costs_in_slots(job_);
     return shape;
   }
   const auto& all = work_of(stages, {r.microbatches, r.rows});

@@ -140,8 +140,14 @@ double copied_embedding(model m) {
   return shape_of(m).parameters - tied;
 }
 
+/// But for the inputs that are held.
 double bytes_of(const stage_part& p, const stage_memory& memory) {
-  return bytes_a_parameter * p.parameters + memory.rows * p.activation_bytes;
+  const double whole = memory.recompute ? 1 : memory.held;  // micro-batches with all activations
+  return bytes_a_parameter * p.parameters + memory.rows * whole * p.activation_bytes;
+}
+
+double input_bytes(const stage_part& p, const stage_memory& memory) {
+  return memory.recompute ? double{1} * memory.rows * memory.held * p.output_bytes : 0;
 }
 
 /// A transformer's sublayers, the first one with the embedding, and the head: each a part of one.
@@ -164,14 +170,14 @@ std::vector<stage_part> pieces(const job_spec& job, bool copies_embedding) {
 }
 
 std::vector<stage_part> split_transformer(const job_spec& job, std::uint32_t stages,
-                                          const stage_memory& memory, bool recomputes) {
+                                          const stage_memory& memory) {
   const double backward = cost_constants{}.backward;
-  const double last = recomputes ? (1 + backward) / (2 + backward) : 1;
+  const double last = job.pipeline.recompute ? (1 + backward) / (2 + backward) : 1;
   const auto all = pieces(job, stages > 1);
   links chain;
   for (const auto& p : all) chain.push_back({p.flops, bytes_of(p, memory)});
-  const double inputs = double{1} * memory.rows * memory.held * all.front().output_bytes;
-  auto counts = cut_evenly(chain, stages, memory.most_bytes - inputs, last);
+  auto counts =
+      cut_evenly(chain, stages, memory.most_bytes - input_bytes(all.front(), memory), last);
   if (counts.empty()) counts = cut_evenly(chain, stages, never, last);
   std::vector<stage_part> parts;
   std::size_t at = 0;
@@ -207,17 +213,15 @@ expected<void> can_split(const model& m, std::uint32_t stages) {
 }
 
 std::vector<stage_part> split_model(const job_spec& job, std::uint32_t stages,
-                                    const stage_memory& memory, bool recomputes) {
+                                    const stage_memory& memory) {
   if (job.slots || stages == 0) return std::vector<stage_part>(stages);
   if (!job.model.operators.empty()) return split_operators(job.model, stages);
-  return split_transformer(job, stages, memory, recomputes);
+  return split_transformer(job, stages, memory);
 }
 
 double bytes_of_stage(const std::vector<stage_part>& parts, const stage_memory& memory) {
   double most = 0;
-  for (const auto& p : parts)
-    most = std::max(most,
-                    bytes_of(p, memory) + double{1} * memory.rows * memory.held * p.output_bytes);
+  for (const auto& p : parts) most = std::max(most, bytes_of(p, memory) + input_bytes(p, memory));
   return most;
 }
 

@@ -35,16 +35,17 @@ expected<void> can_split(const model& m, std::uint32_t stages);
 struct stage_memory {
   std::uint32_t rows = 1, held = 1;
   double most_bytes = std::numeric_limits<double>::infinity();
+  bool recompute = true;  // else all activations of all that are held, in place of their inputs
 };
 
 /// A transformer is cut so that a micro-batch takes the slowest stage the least, by operations,
-/// among the cuts whose stages fit the memory; if none does, whatever they need. With `recomputes`
-/// all stages but the last go forward twice. The first stage
-/// has the embedding, the last one the head, and nothing else if that is so much work. Operators
-/// are dealt out by their number, the first stages one more where they do not divide. A job in
-/// slots, which needs no model, has empty parts. At most as many stages as pieces.
+/// among the cuts whose stages fit the memory; if none does, whatever they need. All stages but the
+/// last go forward twice, if the job's pipeline recomputes. The first stage has the embedding, the
+/// last one the head, and nothing else if that is so much work. Operators are dealt out by their
+/// number, the first stages one more where they do not divide. A job in slots, which needs no
+/// model, has empty parts. At most as many stages as pieces.
 std::vector<stage_part> split_model(const job_spec& job, std::uint32_t stages,
-                                    const stage_memory& memory = {}, bool recomputes = true);
+                                    const stage_memory& memory = {});
 
 /// Of the stage that needs most of it.
 double bytes_of_stage(const std::vector<stage_part>& parts, const stage_memory& memory);

@@ -98,7 +98,8 @@ void print_two_stages(const model& m, int rounds) {
   std::vector<std::uint32_t> sublayers;
   job_spec job;
   job.model = m;
-  for (const auto& part : planners::split_model(job, 2, {}, false)) sublayers.push_back(part.count);
+  job.pipeline.recompute = false;
+  for (const auto& part : planners::split_model(job, 2)) sublayers.push_back(part.count);
   pipeline one{m, rows, {2 * m.layers}}, two{m, rows, sublayers};
   fmt::print(
       "\nTwo stages ({:g} and {:g} layers) on two threads beside one, {} words:\n\n"

@@ -87,7 +87,7 @@ train:
   device: cpu
   replan_every: 20
 pipeline: {stages: 2, data_parallel: 2, microbatches: 4, stages_per_datacenter: 1, most_held: 3,
-           connections: 8}
+           connections: 8, recompute: false}
 )");
   temporary("jobs/near.txt", "text");
   const auto job = loaded(configs::load_job(file));
@@ -105,7 +105,7 @@ pipeline: {stages: 2, data_parallel: 2, microbatches: 4, stages_per_datacenter: 
   want.device = "cpu";
   want.replan_every = 20;
   CHECK(*job.train == want);
-  CHECK(job.pipeline == pipeline_wish{2, 2, 4, 1, 3, 8});
+  CHECK(job.pipeline == pipeline_wish{2, 2, 4, 1, 3, 8, 0, false});
   CHECK(job.microbatches == 4u);
   CHECK_FALSE(job.slots);
 }

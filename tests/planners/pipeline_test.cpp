@@ -82,6 +82,7 @@ TEST_CASE("best is never longer than any other schedule and never shorter than t
     s.stages_of_datacenter =
         split_evenly(s.stages, 1 + static_cast<std::uint32_t>(random.below(4)));
     s.costs.recompute = random.chance(0.3) ? 0 : 1;
+    s.recompute = !random.chance(0.3);
     s.costs.wan = static_cast<double>(random.below(60)) / 10;
     s.costs.lan = random.chance(0.5) ? 0 : 0.25;
     if (random.chance(0.4)) s.most_held = 1 + static_cast<std::uint32_t>(random.below(8));

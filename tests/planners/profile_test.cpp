@@ -63,6 +63,11 @@ TEST_CASE("a stage takes what its parts were measured to take") {
   CHECK(last.forward_s == Approx(2 * 2 * 1010e-6));
   CHECK(last.recompute_s == 0);
   CHECK(put_together(m, 1024, {1, 1, true, true}, 2).backward_s == Approx(2 * 4 * 10'011e-6));
+  // So does every stage of a pipeline that never recomputes.
+  const auto keeps = put_together(m, 1024, {3, 2, false, false, true}, 2);
+  CHECK(keeps.forward_s == Approx(2 * 46e-6));
+  CHECK(keeps.recompute_s == 0);
+  CHECK(keeps.backward_s == middle.backward_s);
 }
 
 TEST_CASE("between rows that were measured a line joins them; beyond them it is marked") {

@@ -37,6 +37,7 @@ pipeline_shape random_shape(random_source& random, std::uint32_t stages, std::ui
                             s.costs.backward * (0.3 + 0.7 * random.uniform())});
   if (random.chance(0.3)) s.cell = up_to(s.pipelines);
   if (random.chance(0.4)) s.most_held = up_to(microbatches);
+  s.recompute = !random.chance(0.3);
   return s;
 }
 
@@ -173,7 +174,7 @@ void check_rules(const pipeline_schedule& plan) {
       double free = 0;
       std::uint32_t forwards = 0, backwards = 0, held = 0;
       const auto& tasks = plan.of(p, i);
-      REQUIRE(tasks.size() == (i + 1 < s.stages ? 3 : 2) * s.microbatches);
+      REQUIRE(tasks.size() == (s.recomputes(i) ? 3 : 2) * s.microbatches);
       for (std::size_t k = 0; k < tasks.size(); ++k) {
         const auto& t = tasks[k];
         CHECK(t.begin >= free - tiny);
@@ -220,7 +221,7 @@ void check_rules(const pipeline_schedule& plan) {
 }
 
 /// Calls with every order of forwards and backwards of one stage.
-void each_order(std::uint32_t microbatches, bool last, std::vector<stage_step> made,
+void each_order(std::uint32_t microbatches, bool keeps, std::vector<stage_step> made,
                 std::uint32_t forwards, std::uint32_t backwards,
                 const std::function<void(const std::vector<stage_step>&)>& call) {
   using kind = stage_step::kind;
@@ -228,12 +229,12 @@ void each_order(std::uint32_t microbatches, bool last, std::vector<stage_step> m
   if (forwards < microbatches) {
     auto next = made;
     next.push_back({kind::forward, forwards, 0});
-    each_order(microbatches, last, std::move(next), forwards + 1, backwards, call);
+    each_order(microbatches, keeps, std::move(next), forwards + 1, backwards, call);
   }
   if (backwards < forwards) {
-    if (!last) made.push_back({kind::recompute, backwards, 0});
+    if (!keeps) made.push_back({kind::recompute, backwards, 0});
     made.push_back({kind::backward, backwards, 0});
-    each_order(microbatches, last, std::move(made), forwards, backwards + 1, call);
+    each_order(microbatches, keeps, std::move(made), forwards, backwards + 1, call);
   }
 }
 
@@ -257,7 +258,7 @@ class all_orders {
   void stage(std::size_t gpu) {
     if (gpu == orders_.size()) return hop(0);
     const auto i = gpu % s_.stages;
-    each_order(s_.microbatches, i + 1 == s_.stages, {}, 0, 0, [&](const auto& made) {
+    each_order(s_.microbatches, !s_.recomputes(i), {}, 0, 0, [&](const auto& made) {
       std::uint32_t held = 0, most = 0;
       for (const auto& x : made) {
         if (x.what == stage_step::kind::forward) most = std::max(most, ++held);

@@ -45,6 +45,7 @@ class machine {
         pipelines_{static_cast<int>(s.pipelines)},
         microbatches_{static_cast<int>(s.microbatches)},
         limit_{s.most_held ? static_cast<int>(*s.most_held) : microbatches_},
+        recompute_{s.recompute},
         name_{name},
         rules_{rules_named(name)},
         cost_(s.stages, c) {
@@ -138,6 +139,7 @@ class machine {
 
   const costs& at(int i) const { return cost_[static_cast<std::size_t>(i)]; }
   bool last(int i) const { return i == stages_ - 1; }
+  bool keeps(int i) const { return last(i) || !recompute_; }
   static bool here(const std::map<int, int>& arrivals, int m, int slot) {
     const auto at = arrivals.find(m);
     return at != arrivals.end() && at->second <= slot;
@@ -150,18 +152,18 @@ class machine {
     const bool gradient = here(g.gradient, g.backwards, slot);
     // Just in time: its end hides behind the gradient's arrival.
     const bool recompute =
-        !last(i) && !g.recomputed && here(g.gradient, g.backwards, slot + at(i).recompute);
+        !keeps(i) && !g.recomputed && here(g.gradient, g.backwards, slot + at(i).recompute);
     const bool arrived = i == 0 || here(g.activation, g.forwards, slot);
     if (rules_.fixed) {
       const auto next = static_cast<std::size_t>(g.forwards + g.backwards);
       if (next == g.order.size()) return '-';
       if (g.order[next] == 'F') return arrived ? 'F' : '-';
-      if (last(i) || g.recomputed) return gradient ? 'B' : '-';
+      if (keeps(i) || g.recomputed) return gradient ? 'B' : '-';
       return recompute ? 'R' : '-';
     }
     const bool forward = !g.recomputed && g.forwards < microbatches_ && arrived &&
                          g.forwards - g.backwards < limit_ && sends_at_once(p, i, 'F', slot);
-    if (gradient && (last(i) || g.recomputed)) {  // rule 5
+    if (gradient && (keeps(i) || g.recomputed)) {  // rule 5
       if (sends_at_once(p, i, 'B', slot)) return 'B';
       return forward ? 'F' : '-';
     }
@@ -195,6 +197,7 @@ class machine {
   }
 
   int stages_, pipelines_, microbatches_, limit_;
+  bool recompute_;
   std::string_view name_;
   rules rules_;
   std::vector<costs> cost_;  // by stage

@@ -59,6 +59,11 @@ counts of(const std::vector<stage_part>& parts) {
   return n;
 }
 
+job_spec keeping(job_spec job) {
+  job.pipeline.recompute = false;
+  return job;
+}
+
 job_spec engine(std::uint32_t words) {
   return sample::job(sample::gpt("engine", 384, 6, 6, 256, words), 4);
 }
@@ -104,14 +109,24 @@ TEST_CASE("equal pieces are dealt out evenly") {
 }
 
 TEST_CASE("two stages of the engine's model meet behind the fourth layer's attention") {
-  const auto parts = split_model(engine(4096), 2, {}, false);
+  const auto parts = split_model(keeping(engine(4096)), 2);
   CHECK(of(parts) == counts{7, 5});
   CHECK(parts[0].first == 0);
   CHECK(parts[1].first == 7);
   CHECK(parts[0].flops == parts[1].flops);  // 3 layers and 0.4 against 0.6, 2 and a head of 0.8
-  CHECK(of(split_model(engine(256), 2, {}, false)) == counts{6, 6});
+  CHECK(of(split_model(keeping(engine(256)), 2)) == counts{6, 6});
   // Where the first stage goes forward twice, 3 layers four times against 3 and the head thrice.
   CHECK(of(split_model(engine(4096), 2)) == counts{6, 6});
+}
+
+TEST_CASE("a stage that never recomputes holds all activations of all micro-batches it holds") {
+  const auto parts = split_model(engine(4096), 2);
+  const double weights = bytes_of_stage(parts, {0, 0}), one = bytes_of_stage(parts, {1, 1}),
+               four = bytes_of_stage(parts, {1, 4});
+  const double keeps = bytes_of_stage(parts, {.rows = 1, .held = 4, .recompute = false});
+  const double input = (four - one) / 3, activations = one - weights - input;
+  CHECK(keeps == Approx(weights + 4 * activations));
+  CHECK(keeps > four);
 }
 
 TEST_CASE("a head that is more work than a stage's share has a stage to itself") {
@@ -149,15 +164,15 @@ TEST_CASE("the parts of a model are the model, with a copy of a tied embedding i
 }
 
 TEST_CASE("where the even cut does not fit the memory, the most even one that does is made") {
-  const auto job = engine(4096);
-  const auto even = split_model(job, 2, {}, false);
+  const auto job = keeping(engine(4096));
+  const auto even = split_model(job, 2);
   CHECK(of(even) == counts{7, 5});
   stage_memory memory{1, 4, bytes_of_stage(even, {1, 4}) * 0.95};
-  const auto fits = split_model(job, 2, memory, false);
+  const auto fits = split_model(job, 2, memory);
   CHECK(of(fits) == counts{6, 6});
   CHECK(bytes_of_stage(fits, memory) < memory.most_bytes);
   memory.most_bytes = 1;  // nothing does
-  CHECK(split_model(job, 2, memory, false) == even);
+  CHECK(split_model(job, 2, memory) == even);
 }
 
 TEST_CASE("operators are dealt out by number, and a pipeline study has empty parts") {

@@ -124,6 +124,24 @@ TEST_CASE("two pipelines of three stages learn the same under every schedule, an
   }
 }
 
+TEST_CASE("stages that never recompute learn the same, and spend no time on it") {
+  fixture f{"keeping"};
+  REQUIRE(f.wait_for_nodes());
+  auto job = two_stages(f, 6);
+  job.train->checkpoint.clear();
+  const auto recomputing = trained(f, job);
+  CHECK(recomputing.measured.at(0).recompute_s > 0);
+  job.pipeline.recompute = false;
+  for (const auto* schedule : {"gpipe", "atlas"}) {
+    INFO(schedule);
+    job.train->schedule = schedule;
+    const auto keeping = trained(f, job);
+    CHECK(keeping.stages == 2);
+    CHECK(keeping.measured.at(0).recompute_s == 0);
+    check_same_curve(recomputing, keeping);
+  }
+}
+
 TEST_CASE(
     "stages that two threads share learn what one thread's do, from each other's checkpoints") {
   fixture f{"shared"};
