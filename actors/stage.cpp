@@ -184,8 +184,12 @@ void stage_state::begin_step(const stage_step& s) {
       o.in.push_back(first() ? std::move(tokens.first) : std::move(*box.activation[s.microbatch]));
       if (last()) o.in.push_back(std::move(tokens.second));
     }
-  } else if (s.what == step_kind::backward && !last()) {
-    o.in.push_back(std::move(*box.gradient[s.microbatch]));
+  } else if (s.what == step_kind::backward) {
+    if (!last()) o.in.push_back(std::move(*box.gradient[s.microbatch]));
+    o.before_sum = joined_ && std::none_of(o_.setup.order.begin() + next_ + 1, o_.setup.order.end(),
+                                           [](const stage_step& later) {
+                                             return later.what == step_kind::backward;
+                                           });
   }
   if (next_ == 0) doing_.begin_s = asked_s_;
   submit(std::move(o));

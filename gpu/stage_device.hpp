@@ -53,6 +53,9 @@ struct operation {
   kind what = kind::forward;
   std::uint32_t microbatch = 0;
   bool keep = false;  // forward: no recompute will come before this micro-batch's backward
+  // backward: no other comes before the sum. A device that can begins to sum what it has meanwhile,
+  // and then refuses all that needs gradients until it was asked for the sum. Its peers need not.
+  bool before_sum = false;
   std::vector<payload> in{};
   double scale = 1;                  // update: of the gradients (1 / number of micro-batches)
   std::uint32_t rank = 0, size = 1;  // meet, join

@@ -45,6 +45,8 @@ class each_call : public machine {
     return behind_->sums_with_others(why);
   }
   void* stream() override { return behind_->stream(); }
+  void* beside() override { return behind_->beside(); }
+  void join_beside() override { behind_->join_beside(); }
   bool begin_graph() override { return behind_->begin_graph(); }
   void* end_graph() override { return behind_->end_graph(); }
   void run_graph(void* graph) override { behind_->run_graph(graph); }

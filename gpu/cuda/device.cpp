@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <numeric>
 #include <stdexcept>
@@ -39,11 +38,11 @@ reason check_shape(const stage_spec& s) {
 }
 
 device::device(const stage_spec& s, std::shared_ptr<machine> m, first_values first,
-               group_patience patience, std::shared_ptr<team> fellows)
+               group_patience patience, std::shared_ptr<team> fellows, std::size_t piece_bytes)
     : spec_{s},
       machine_{m},
       fellows_{fellows},
-      stage_{s, std::move(m), std::move(fellows)},
+      stage_{s, std::move(m), std::move(fellows), piece_bytes},
       patience_{patience},
       asker_{[this](const operation& o, done tell) { ask(o, std::move(tell)); },
              [this] { machine_->enter(); }} {
@@ -143,6 +142,7 @@ void device::broke(const std::string& why) {
 void device::start(const operation& o, pending& p) {
   auto why = progress_.check(o);
   if (why.text.empty()) why = check_payloads(spec_, o, summed_);
+  if (why.text.empty()) why = check_sums(o);
   if (std::lock_guard lock{guard_}; !broken_.empty() && o.what != operation::kind::load)
     why = {
         reason::kind::unavailable,
@@ -155,12 +155,13 @@ void device::start(const operation& o, pending& p) {
     perform(o, p);
     p.mark = machine_->mark();
   } catch (const std::runtime_error& e) {
+    using kind = operation::kind;
+    if (o.what == kind::sum || (o.what == kind::backward && sums_begun_)) end_group(e.what());
     // What was asked for before is done before its memory is used again.
     try {
       machine_->wait(machine_->mark());
     } catch (const std::runtime_error&) {  // the first reason is the one to tell
     }
-    using kind = operation::kind;
     if (o.what == kind::backward || o.what == kind::sum || o.what == kind::update ||
         o.what == kind::load)
       broke(e.what());
@@ -319,8 +320,9 @@ void device::backward(const operation& o, pending& p) {
   p.held.push_back(m);
   buffer<float> gradient;
   if (!spec_.predicts) gradient = bring_floats(o.in[0], p);
-  const auto made =
-      in_one_pass([&] { return stage_.backward(m->in, m->kept, std::move(gradient)); }, p);
+  const auto with = o.before_sum ? beside_backward() : nullptr;
+  const auto made = in_one_pass(
+      [&] { return stage_.backward(m->in, m->kept, std::move(gradient), with.get()); }, p);
   p.held.push_back(made);
   if (!spec_.embeds) p.result->out = {take_out(made, tokens_of(spec_) * spec_.model.hidden, p)};
   m->kept = {};  // its memory serves the kernels that come later
@@ -336,41 +338,6 @@ void device::update(const operation& o, pending& p) {
   stage_.replace_gradients(own.get(), tied.get());
   p.norm = take_out(stage_.update(o.scale), p);
   summed_ = false;
-}
-
-void device::meet(const operation& o, pending& p) {
-  std::string why;
-  const auto* wish = std::getenv("TROUPE_COLLECTIVES");
-  const auto* with = machine_->sums_with_others(why);
-  if (wish && std::string_view{wish} == "hosts") with = nullptr, why = "TROUPE_COLLECTIVES says so";
-  if (!with)
-    p.result = refuse(reason::kind::unavailable, why);
-  else
-    p.result->out = {o.rank == 0 && o.size > 1 ? payload{make_group_id(*with)} : payload{}};
-}
-
-void device::join(const operation& o) {
-  std::string why;
-  const auto* with = machine_->sums_with_others(why);
-  if (!with) throw std::runtime_error(why);
-  if (o.in.size() != 1 || o.rank >= o.size)
-    throw std::runtime_error("a group is joined with what its members meet by, and a rank in it");
-  auto member = std::make_unique<communicator>(*with, o.in[0].bytes(), o.rank, o.size, patience_,
-                                               [this] { return leaving_.load(); });
-  auto joined = std::make_shared<gpu_team>(machine_, std::move(member));
-  std::lock_guard lock{guard_};
-  peers_ = std::move(joined);
-}
-
-void device::sum(const operation& o, pending& p) {
-  const auto with = peers();
-  if (!with) throw std::runtime_error("this device has joined no group to sum with");
-  p.with = with;
-  buffer<float> others;
-  if (!o.in.empty()) others = bring_floats(o.in[0], p);
-  const auto tied = stage_.sum_gradients(*with, others.get());
-  if (tied) p.result->out = {take_out(tied, stage_.tied(), p)};
-  summed_ = true;
 }
 
 void device::save(const operation& o, pending& p) {
@@ -399,6 +366,11 @@ void device::load(const operation& o, pending& p) {
   if (!steps) {
     p.result = tl::unexpected(steps.error());
     return;
+  }
+  if (sums_begun_) {
+    end_group("a checkpoint was loaded instead of their sum");
+    stage_.forget_sums();
+    sums_begun_ = false;
   }
   stage_.write(v);
   stage_.steps = *steps;

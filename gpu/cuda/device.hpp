@@ -34,9 +34,11 @@ class device final : public stage_device {
   /// Whether weights have their first values, or whatever the memory has: for measuring memory.
   enum class first_values { set, none };
   /// Throws std::runtime_error if the machine has not enough memory. `patience`: with peers in
-  /// other pipelines. `fellows`: with whom it shares the stage.
+  /// other pipelines. `fellows`: with whom it shares the stage. `piece_bytes`: how large the
+  /// pieces are at least in which it sums with peers, the same for all of them.
   device(const stage_spec& s, std::shared_ptr<machine> m, first_values first = first_values::set,
-         group_patience patience = {}, std::shared_ptr<team> fellows = nullptr);
+         group_patience patience = {}, std::shared_ptr<team> fellows = nullptr,
+         std::size_t piece_bytes = least_piece_bytes);
   ~device() override;
 
   void submit(operation o, done d) override;
@@ -76,6 +78,9 @@ class device final : public stage_device {
   template <class Ask>
   auto in_one_pass(Ask ask, pending& p);
   std::shared_ptr<team> peers();
+  std::shared_ptr<team> beside_backward();
+  reason check_sums(const operation& o) const;
+  void end_group(const std::string& why);
   void broke(const std::string& why);
 
   template <class T>
@@ -93,7 +98,8 @@ class device final : public stage_device {
   stage stage_;
   const group_patience patience_;
   microbatch_progress progress_;
-  bool summed_ = false;  // the gradients' sums are those over all members
+  bool summed_ = false;      // the gradients' sums are those over all members
+  bool sums_begun_ = false;  // some of them are, or will be soon
   std::map<std::uint32_t, std::shared_ptr<microbatch>> held_;
   std::atomic<bool> leaving_ = false;
 

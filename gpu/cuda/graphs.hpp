@@ -25,6 +25,10 @@ class pass_graphs final : public each_call {
     flush();
     return each_call::stream();
   }
+  void* beside() override {
+    flush();
+    return each_call::beside();
+  }
 
   /// From the next pass on kernels are asked for one by one, as if there were no graphs.
   void stop() { possible_ = false; }

@@ -90,6 +90,11 @@ class machine {
   virtual const collectives* sums_with_others(std::string& why) = 0;
   /// The order of kernels, as `collectives` are told it.
   virtual void* stream() = 0;
+  /// An order of its own beside the kernels, as `collectives` are told it: what is asked for there
+  /// finds what the kernels asked for so far have left, and no mark waits for it.
+  virtual void* beside() = 0;
+  /// Kernels and marks that are asked for from here on come after all that was asked for beside.
+  virtual void join_beside() = 0;
 
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
   virtual void zero(void* to, std::size_t bytes) = 0;
@@ -175,7 +180,7 @@ constexpr std::uint32_t widest_head = 128;
 using open_machine = machine*(int index, char* sentence, std::size_t size);
 constexpr const char* open_machine_name = "troupe_open_cuda_machine";
 /// Changes with `machine`: a shared object of another build is refused.
-constexpr int machine_version = 4;
+constexpr int machine_version = 5;
 constexpr const char* machine_version_name = "troupe_cuda_machine_version";
 
 }  // namespace troupe::gpu::cuda

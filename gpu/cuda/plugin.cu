@@ -146,7 +146,11 @@ class gpu_machine final : public launches<gpu_machine> {
     name_ = about.name;
     for (auto* s : {&compute_, &in_, &out_})
       check(cudaStreamCreateWithFlags(s, cudaStreamNonBlocking), "a stream");
-    for (auto* e : {&arrived_, &left_})
+    // A sum's few blocks need not wait until all blocks of a large product have begun.
+    int least = 0, first = 0;
+    check(cudaDeviceGetStreamPriorityRange(&least, &first), "its priorities");
+    check(cudaStreamCreateWithPriority(&beside_, cudaStreamNonBlocking, first), "a stream");
+    for (auto* e : {&arrived_, &left_, &made_, &summed_})
       check(cudaEventCreateWithFlags(e, cudaEventDisableTiming), "an event");
     check(cublasLtCreate(&blas_), "to start");
     check(cudaMalloc(&workspace_, workspace_bytes), "memory");
@@ -161,9 +165,9 @@ class gpu_machine final : public launches<gpu_machine> {
     }
     cublasLtDestroy(blas_);
     cudaFree(workspace_);
-    for (auto e : {arrived_, left_}) cudaEventDestroy(e);
+    for (auto e : {arrived_, left_, made_, summed_}) cudaEventDestroy(e);
     for (auto e : idle_events_) cudaEventDestroy(e);
-    for (auto s : {compute_, in_, out_}) cudaStreamDestroy(s);
+    for (auto s : {compute_, in_, out_, beside_}) cudaStreamDestroy(s);
   }
 
   std::string name() const override { return name_; }
@@ -245,6 +249,15 @@ class gpu_machine final : public launches<gpu_machine> {
   }
   void* stream() override {
     return compute_;
+  }
+  void* beside() override {
+    check(cudaEventRecord(made_, compute_), "an event");
+    check(cudaStreamWaitEvent(beside_, made_, 0), "an order");
+    return beside_;
+  }
+  void join_beside() override {
+    check(cudaEventRecord(summed_, beside_), "an event");
+    check(cudaStreamWaitEvent(compute_, summed_, 0), "an order");
   }
 
   void copy(void* to, const void* from, std::size_t bytes) override {
@@ -455,8 +468,8 @@ class gpu_machine final : public launches<gpu_machine> {
 
   int index_;
   std::string name_;
-  cudaStream_t compute_ = nullptr, in_ = nullptr, out_ = nullptr;
-  cudaEvent_t arrived_ = nullptr, left_ = nullptr;
+  cudaStream_t compute_ = nullptr, in_ = nullptr, out_ = nullptr, beside_ = nullptr;
+  cudaEvent_t arrived_ = nullptr, left_ = nullptr, made_ = nullptr, summed_ = nullptr;
   cublasLtHandle_t blas_ = nullptr;
   void* workspace_ = nullptr;
   std::map<shape, plan> plans_;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cassert>
-#include <cmath>
 #include <cstring>
 #include <thread>
 
@@ -19,7 +18,8 @@ std::size_t up(std::size_t n, std::size_t to) {
 
 }  // namespace
 
-stage::stage(const stage_spec& s, std::shared_ptr<machine> m, std::shared_ptr<team> fellows)
+stage::stage(const stage_spec& s, std::shared_ptr<machine> m, std::shared_ptr<team> fellows,
+             std::size_t piece_bytes)
     : spec_{s},
       machine_{m},
       fellows_{std::move(fellows)},
@@ -38,6 +38,7 @@ stage::stage(const stage_spec& s, std::shared_ptr<machine> m, std::shared_ptr<te
     *b = memory_.take<float>(own_ + tied_);
   if (s.embeds && s.predicts && tied_ > 0) tied_head_ = memory_.take<float>(tied_);
   plan_runs();
+  plan_pieces(piece_bytes);
   const auto widest = std::max(inner_, 3 * own_hidden_);
   scratch_ = memory_.take<float>(norm_scratch(tokens_, std::max(widest, hidden_)));
   dots_ = memory_.take<float>(tokens_ * own_heads(s));
@@ -319,18 +320,20 @@ void stage::predict_backward(const stage_memory& m) {
 }
 
 buffer<float> stage::backward(const stage_input& in, const stage_memory& kept,
-                              buffer<float> gradient) {
+                              buffer<float> gradient, team* with) {
   gradient_ = spec_.predicts ? copied_.take<float>(tokens_ * hidden_) : std::move(gradient);
   if (spec_.predicts)
     predict_backward(kept);
   else
     machine_->narrow(gradient_.get(), tokens_ * hidden_, rounded_.get());
+  if (spec_.predicts) sum_from(offset_of("ln_f.weight"), with);
   for (auto n = spec_.sublayers; n-- > 0;) {
     const auto i = spec_.first_sublayer + n;
     if (sublayer_kind(i) == sublayer::attention)
       attention_backward(names_of(i), kept.sublayers[n]);
     else
       mlp_backward(names_of(i), kept.sublayers[n]);
+    sum_from(offset_of(names_of(i).norm + ".weight"), with);
   }
   if (spec_.embeds) {
     machine_->embed_words_backward(in.occur.get(), in.begins.get(), in.places.get(),
@@ -339,71 +342,14 @@ buffer<float> stage::backward(const stage_input& in, const stage_memory& kept,
     machine_->embed_positions_backward(spec_.rows, spec_.model.sequence, hidden_, gradient_.get(),
                                        find(gradients_.get(), "wpe.weight").wide);
   }
+  sum_from(0, with);
   return std::move(gradient_);
-}
-
-buffer<float> stage::gradients() {
-  auto sums = copied_.take<float>(own_ + tied_);
-  machine_->copy(sums.get(), gradients_.get(), (own_ + tied_) * sizeof(float));
-  if (tied_head_) machine_->add(sums.get() + own_, tied_head_.get(), tied_);
-  return sums;
 }
 
 buffer<float> stage::weights() {
   auto copy = copied_.take<float>(own_ + tied_);
   machine_->copy(copy.get(), weights_.get(), (own_ + tied_) * sizeof(float));
   return copy;
-}
-
-void stage::replace_gradients(const float* own, const float* tied) {
-  if (own) machine_->copy(gradients_.get(), own, own_ * sizeof(float));
-  if (!tied) return;
-  machine_->copy(gradients_.get() + own_, tied, tied_ * sizeof(float));
-  if (tied_head_) machine_->zero(tied_head_.get(), tied_ * sizeof(float));
-}
-
-buffer<float> stage::sum_gradients(team& with, const float* tied) {
-  if (tied_head_) {
-    machine_->add(gradients_.get() + own_, tied_head_.get(), tied_);
-    machine_->zero(tied_head_.get(), tied_ * sizeof(float));
-  }
-  if (tied) machine_->add(gradients_.get() + own_, tied, tied_);
-  with.sum(gradients_.get(), own_ + (spec_.embeds ? tied_ : 0));
-  if (tied_ == 0 || tied_head_) return nullptr;
-  auto copy = copied_.take<float>(tied_);
-  machine_->copy(copy.get(), gradients_.get() + own_, tied_ * sizeof(float));
-  return copy;
-}
-
-void stage::clear_gradients() {
-  machine_->zero(gradients_.get(), (own_ + tied_) * sizeof(float));
-  if (tied_head_) machine_->zero(tied_head_.get(), tied_ * sizeof(float));
-}
-
-buffer<double> stage::update(double scale) {
-  if (tied_head_) {
-    machine_->add(gradients_.get() + own_, tied_head_.get(), tied_);
-    machine_->zero(tied_head_.get(), tied_ * sizeof(float));
-  }
-  ++steps;
-  const auto n = static_cast<double>(steps);
-  const double correction1 = 1 - std::pow(spec_.beta1, n),
-               correction2 = 1 - std::pow(spec_.beta2, n);
-  const auto f = [](double v) { return static_cast<float>(v); };
-  const adamw_numbers how{.scale = f(scale),
-                          .beta1 = f(spec_.beta1),
-                          .beta2 = f(spec_.beta2),
-                          .keep1 = f(1 - spec_.beta1),
-                          .keep2 = f(1 - spec_.beta2),
-                          .epsilon = f(spec_.epsilon),
-                          .rate = f(spec_.learning_rate / correction1),
-                          .correct = f(1 / correction2),
-                          .shrink = f(1 - spec_.learning_rate * spec_.weight_decay)};
-  auto norm = copied_.take<double>(1);
-  machine_->adamw(runs_.get(), run_count_, weights_.get(), first_moments_.get(),
-                  second_moments_.get(), gradients_.get(), narrow_.get(), how, norms_.get(),
-                  norm.get());
-  return norm;
 }
 
 }  // namespace troupe::gpu::cuda

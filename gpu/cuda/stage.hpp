@@ -38,6 +38,12 @@ struct stage_memory {
   buffer<bf16> logits;  // their gradient
 };
 
+/// Gradients are summed with other pipelines' in pieces, each as soon as backward has made it. The
+/// start of a sum costs the same whatever its size, and a ring reaches its speed at some MiB: a
+/// piece has so many at least, as PyTorch's buckets have. Each cuts backward's graph once more:
+/// there are so many at most, and one.
+constexpr std::size_t least_piece_bytes = 25 << 20, most_pieces = 16;
+
 /// A stage's weights, gradients and optimizer on a GPU, and the passes over them: the same
 /// operations in the same order as cpu::stage_maths. Everything is asked for and nothing waited
 /// for, if not said otherwise.
@@ -45,7 +51,8 @@ class stage {
  public:
   /// Weights have their initial values once `reset` is done.
   /// `fellows`: with whom it shares every sublayer; null: with nobody.
-  stage(const stage_spec& s, std::shared_ptr<machine> m, std::shared_ptr<team> fellows = nullptr);
+  stage(const stage_spec& s, std::shared_ptr<machine> m, std::shared_ptr<team> fellows = nullptr,
+        std::size_t piece_bytes = least_piece_bytes);
 
   /// Blocks. Sets weights to their first values.
   void reset();
@@ -58,7 +65,10 @@ class stage {
   result forward(const stage_input& in, stage_memory* kept);
   /// gradient: of the activation, from the pool for copies, is changed; null if the stage predicts.
   /// That of the input, or of the embeddings' sum, from the pool for copies.
-  buffer<float> backward(const stage_input& in, const stage_memory& kept, buffer<float> gradient);
+  /// `with`: not null if no other comes before sum_gradients; own sums that are complete become
+  /// those over all members meanwhile.
+  buffer<float> backward(const stage_input& in, const stage_memory& kept, buffer<float> gradient,
+                         team* with = nullptr);
 
   /// Own and tied sums, or weights, as they are now: in a buffer from the pool for copies.
   buffer<float> gradients();
@@ -68,7 +78,10 @@ class stage {
   /// The sums over all members instead, of the tied embedding too if this stage embeds. `tied`:
   /// another stage's part of that, added first, or null. Gives the tied sum if this stage has a
   /// part of it: in a buffer from the pool for copies.
+  /// The sums are the same ones in the same order, wherever backward began with them.
   buffer<float> sum_gradients(team& with, const float* tied);
+  /// What backward has begun is done with, before anything that comes now; the sums are of no use.
+  void forget_sums();
   void clear_gradients();
   /// One step; clears the sums. The squared norm, once the GPU has come to it.
   buffer<double> update(double scale);
@@ -97,12 +110,18 @@ class stage {
     weight w, b;
   };
   weight find(float* values, const std::string& name) const;
+  /// Of one of its own parameters, in all of them.
+  std::size_t offset_of(const std::string& name) const {
+    return static_cast<std::size_t>(find(weights_.get(), name).wide - weights_.get());
+  }
   linear both(float* values, const std::string& name) const;
   float* bias_sum(const std::string& name) const;
   std::string head() const { return spec_.model.tied_head ? "wte.weight" : "lm_head.weight"; }
   /// The vocabulary, rounded up so that products with the head are quick.
   std::size_t head_width() const;
   void plan_runs();
+  void plan_pieces(std::size_t piece_bytes);
+  void sum_from(std::size_t first, team* with);
 
   norm_memory norm(const std::string& name, const float* in);
   void norm_backward(const std::string& name, const float* in, const norm_memory& m, bool adds);
@@ -127,6 +146,13 @@ class stage {
   std::vector<std::size_t> narrow_at_;  // of each parameter, in the copies of 16 bits
   std::size_t own_ = 0, tied_ = 0, tokens_, hidden_, own_hidden_, inner_, narrow_values_ = 0,
               run_count_ = 0;
+  /// Own gradients, in the order in which backward makes them: each once all from `first` on is
+  /// made.
+  struct sum_piece {
+    std::size_t first, values;
+  };
+  std::vector<sum_piece> pieces_;
+  std::size_t begun_ = 0;  // so many are being summed already
   buffer<float> weights_, gradients_, first_moments_, second_moments_;
   buffer<float> tied_head_;  // the head's sum, if the embedding is here too
   buffer<bf16> narrow_;

@@ -15,6 +15,8 @@ class team {
   virtual ~team() = default;
   virtual void sum(float* values, std::size_t count) = 0;
   virtual void sum(bf16* values, std::size_t count) = 0;
+  /// May go on beside the kernels that are asked for later, until machine::join_beside.
+  virtual void sum_beside(float* values, std::size_t count) { sum(values, count); }
 
   /// From any thread. Why what was asked for will never be done; empty: it may.
   virtual std::string trouble() { return {}; }
@@ -34,6 +36,9 @@ class gpu_team final : public team {
   }
   void sum(bf16* values, std::size_t count) override {
     communicator_->sum(values, count, machine_->stream());
+  }
+  void sum_beside(float* values, std::size_t count) override {
+    communicator_->sum(values, count, machine_->beside());
   }
   std::string trouble() override { return communicator_->trouble(); }
   void abort(const std::string& why) override { communicator_->abort(why); }

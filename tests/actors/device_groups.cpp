@@ -2,11 +2,13 @@
 // and the test is their network and their trainer.
 #include <catch2/catch.hpp>
 
+#include <atomic>
 #include <condition_variable>
 #include <map>
 #include <mutex>
 
 #include "actors/stage.hpp"
+#include "gpu/cuda/calls.hpp"
 #include "gpu/cuda/device.hpp"
 #include "gpu/emulated_machine.hpp"
 #include "gpu/emulated_nccl.hpp"
@@ -71,6 +73,23 @@ class switchboard final : public runtime::transport {
   std::vector<stage_report> reports_;
 };
 
+/// Counts the sums that go on beside kernels.
+class counting_sums final : public gpu::cuda::each_call {
+ public:
+  counting_sums(std::shared_ptr<gpu::cuda::machine> m, std::shared_ptr<std::atomic<int>> count)
+      : each_call{std::move(m)}, count_{std::move(count)} {}
+  void* beside() override {
+    ++*count_;
+    return each_call::beside();
+  }
+
+ private:
+  void perform(gpu::cuda::call, std::function<void(gpu::cuda::machine&)> how) override {
+    how(behind());
+  }
+  std::shared_ptr<std::atomic<int>> count_;
+};
+
 struct world_options {
   std::uint32_t stages = 1, pipelines = 2;
   bool tied = true;
@@ -123,6 +142,7 @@ class world {
     caf::anon_send_exit(net_->stages[at(pipeline, stage)], caf::exit_reason::kill);
   }
   int parts() const { return net_->parts; }
+  int overlapped_sums() const { return *overlapped_; }
 
  private:
   address at(std::uint32_t p, std::uint32_t s) const { return 10 + p * o_.stages + s; }
@@ -164,7 +184,9 @@ class world {
     spec.predicts = s.name.stage + 1 == s.stages;
     spec.rows = s.rows;
     x.device = std::make_shared<gpu::cuda::device>(
-        spec, test::emulated_machine(o_.sums), gpu::cuda::device::first_values::set, o_.patience);
+        spec, std::make_shared<counting_sums>(test::emulated_machine(o_.sums), overlapped_),
+        gpu::cuda::device::first_values::set, o_.patience, nullptr,
+        1);  // pieces as small as can be
     x.tokens = [m = model_, p = s.name.pipeline](std::uint64_t iteration,
                                                  std::uint32_t microbatch) {
       const auto l = test::lessons(m, 2, 1, iteration * 100 + p * 10 + microbatch);
@@ -174,6 +196,7 @@ class world {
   }
 
   world_options o_;
+  std::shared_ptr<std::atomic<int>> overlapped_ = std::make_shared<std::atomic<int>>(0);
   model model_;
   std::vector<stage_setup> setups_;
   caf::actor_system_config config_;
@@ -208,6 +231,8 @@ TEST_CASE("stages whose GPUs sum among themselves learn what they learn through 
   CHECK(hosts.learnt(3) == gpus.learnt(3));  // of two pipelines, whose sums have one order
   CHECK(hosts.parts() > 0);
   CHECK(gpus.parts() == 0);
+  CHECK(hosts.overlapped_sums() == 0);
+  CHECK(gpus.overlapped_sums() >= 3 * 2 * 2 * static_cast<int>(stages));  // a sublayer's at least
 }
 
 TEST_CASE("of three pipelines the sums of GPUs differ from those of hosts in the last bits alone") {
@@ -245,7 +270,9 @@ TEST_CASE("a stage whose peer is gone says so, and does not hang") {
 TEST_CASE("an error of NCCL's is a stage's reason to give up") {
   world gpus{{1, 2, true, &test::emulated_nccl(), {.sum_s = 0.3}}};
   const auto meetings = meetings_of(gpus.ready());
-  const test::nccl_fault fault{0, 1};
+  gpus.run(1, meetings);
+  gpus.learnt(1);
+  const test::nccl_fault fault{0, 0};  // whichever sum comes next
   gpus.run(5, meetings);
   for (const auto& r : gpus.broken(2)) {
     CHECK(r.iteration == 1);

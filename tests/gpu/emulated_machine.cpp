@@ -36,9 +36,9 @@ cpu::matrix<const float> view(const operand& o, const std::vector<float>& v) {
 }
 
 /// A thread that does what it is asked for in order, as a GPU's stream does.
-class stream_thread final {
+class stream_thread final : public emulated_stream {
  public:
-  ~stream_thread() {
+  ~stream_thread() override {
     {
       std::lock_guard lock{guard_};
       closing_ = true;
@@ -46,7 +46,7 @@ class stream_thread final {
     wake_.notify_all();
     thread_.join();
   }
-  void ask(std::function<void()> what) {
+  void ask(std::function<void()> what) override {
     {
       std::lock_guard lock{guard_};
       waiting_.push_back(std::move(what));
@@ -96,6 +96,7 @@ class stream_thread final {
 class emulated final : public launches<emulated>, public emulated_stream {
  public:
   explicit emulated(const collectives* c) : collectives_{c} {}
+  ~emulated() override { finish_all(); }  // each may wait for the other
 
   std::string name() const override { return "emulated"; }
   void enter() override { cpu::prepare_thread(); }
@@ -105,7 +106,7 @@ class emulated final : public launches<emulated>, public emulated_stream {
     return memory;
   }
   void give(void* memory) noexcept override {
-    stream_.wait(stream_.asked());  // as cudaFree does
+    finish_all();  // as cudaFree does
     ::operator delete(memory, alignment);
   }
   void* take_host(std::size_t bytes) override { return take(bytes); }
@@ -123,6 +124,13 @@ class emulated final : public launches<emulated>, public emulated_stream {
     return collectives_;
   }
   void* stream() override { return static_cast<emulated_stream*>(this); }
+  void* beside() override {
+    beside_.ask([this, made = stream_.asked()] { stream_.wait(made); });
+    return static_cast<emulated_stream*>(&beside_);
+  }
+  void join_beside() override {
+    stream_.ask([this, summed = beside_.asked()] { beside_.wait(summed); });
+  }
   void copy(void* to, const void* from, std::size_t bytes) override {
     ask([=] { std::memcpy(to, from, bytes); });
   }
@@ -168,6 +176,10 @@ class emulated final : public launches<emulated>, public emulated_stream {
  private:
   using graph = std::vector<std::function<void()>>;
 
+  void finish_all() {
+    for (auto* s : {&stream_, &beside_}) s->wait(s->asked());
+  }
+
   static void calculate(const product& p) {
     const auto a = values_of(p.a), b = values_of(p.b);
     const auto rows = p.a.rows, columns = p.b.columns;
@@ -187,7 +199,7 @@ class emulated final : public launches<emulated>, public emulated_stream {
 
   const collectives* collectives_;
   std::unique_ptr<graph> kept_;  // what is asked for now is kept there
-  stream_thread stream_;
+  stream_thread stream_, beside_;
 };
 
 }  // namespace

@@ -8,12 +8,12 @@
 #include "gpu/cuda/device.hpp"
 #include "gpu/emulated_machine.hpp"
 #include "gpu/emulated_nccl.hpp"
+#include "gpu/grouped.hpp"
 #include "gpu/pipeline.hpp"
 
 using namespace troupe;
 using namespace troupe::test;
 using gpu::operation;
-using gpu::cuda::group_patience;
 using step = operation::kind;
 
 namespace {
@@ -24,85 +24,9 @@ double since(clock_type::time_point t) {
   return std::chrono::duration<double>(clock_type::now() - t).count();
 }
 
-std::unique_ptr<gpu::stage_device> gpu_device(const gpu::stage_spec& s, group_patience patience) {
-  return std::make_unique<gpu::cuda::device>(s, emulated_machine(&emulated_nccl()),
-                                             gpu::cuda::device::first_values::set, patience);
-}
-
-/// What became of one operation on each device, asked for at once.
-std::vector<expected<gpu::outcome>> on_all(
-    const std::vector<std::unique_ptr<gpu::stage_device>>& all,
-    const std::function<operation(std::uint32_t)>& make) {
-  std::vector<std::promise<expected<gpu::outcome>>> promises(all.size());
-  for (std::uint32_t i = 0; i < all.size(); ++i)
-    all[i]->submit(
-        make(i), [&promises, i](expected<gpu::outcome> r) { promises[i].set_value(std::move(r)); });
-  std::vector<expected<gpu::outcome>> results;
-  for (auto& p : promises) results.push_back(p.get_future().get());
-  return results;
-}
-
-operation forward(const lesson& l) {
-  return {.what = step::forward, .keep = true, .in = {l.input, l.targets}};
-}
-
-/// One stage in several pipelines.
-class pipelines {
- public:
-  pipelines(std::uint32_t count, const model& m, group_patience patience = {}) : model_{m} {
-    gpu::stage_spec s;
-    s.model = m;
-    s.sublayers = 2 * m.layers;
-    s.embeds = s.predicts = true;
-    s.rows = 2;
-    for (std::uint32_t i = 0; i < count; ++i) all.push_back(gpu_device(s, patience));
-  }
-
-  void meet() {
-    const auto size = static_cast<std::uint32_t>(all.size());
-    const auto id = run(*all[0], {.what = step::meet, .rank = 0, .size = size}).out[0];
-    for (std::uint32_t i = 1; i < size; ++i)
-      CHECK(run(*all[i], {.what = step::meet, .rank = i, .size = size}).out[0].empty());
-    const auto joined = on_all(all, [&](std::uint32_t i) {
-      return operation{.what = step::join, .in = {id}, .rank = i, .size = size};
-    });
-    for (const auto& j : joined) REQUIRE(j);
-  }
-  void go_through(std::uint64_t seed) {
-    const auto l = lessons(model_, 2, all.size(), seed);
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      run(*all[i], forward(l[i]));
-      run(*all[i], {.what = step::backward});
-    }
-  }
-  std::vector<float> weights(std::size_t i) {
-    const auto w = run(*all[i], {.what = step::weights}).out;
-    auto v = floats(w[0]);
-    const auto tied = floats(w[1]);
-    v.insert(v.end(), tied.begin(), tied.end());
-    return v;
-  }
-
-  std::vector<std::unique_ptr<gpu::stage_device>> all;
-
- private:
-  model model_;
-};
-
 std::vector<float> added(std::vector<float> a, const std::vector<float>& b) {
   for (std::size_t i = 0; i < a.size(); ++i) a[i] += b[i];
   return a;
-}
-
-payload as_payload(const std::vector<float>& v) {
-  const auto bytes = std::as_bytes(std::span{v});
-  return payload{std::vector<std::byte>{bytes.begin(), bytes.end()}};
-}
-
-model tiny() {
-  auto m = small_model();
-  m.layers = 1;
-  return m;
 }
 
 }  // namespace
@@ -196,14 +120,10 @@ TEST_CASE("GPUs that hold parts of a tied embedding hand its sum on") {
   first.sublayers = 2;
   first.embeds = true;
   first.rows = 2;
-  std::vector<std::unique_ptr<gpu::stage_device>> both;
-  for (int i = 0; i < 2; ++i) both.push_back(gpu_device(first, {}));
-  const auto& d = both[0];
-  const auto id = run(*d, {.what = step::meet, .size = 2}).out[0];
-  for (const auto& joined : on_all(both, [&](std::uint32_t i) {
-         return operation{.what = step::join, .in = {id}, .rank = i, .size = 2};
-       }))
-    REQUIRE(joined);
+  grouped_devices all;
+  for (int i = 0; i < 2; ++i) all.push_back(grouped_device(first));
+  const auto& d = all[0];
+  meet(all);
   const auto n = gpu::size_of(first).tied_parameters;
   const auto head = std::vector<float>(n, 0.25f);
   const auto l = lessons(m, 2, 1, 1);
@@ -211,7 +131,7 @@ TEST_CASE("GPUs that hold parts of a tied embedding hand its sum on") {
   run(*d, {.what = step::backward, .in = activation});
   const auto own = floats(run(*d, {.what = step::gradients}).out[1]);
   CHECK(refusal(*d, {.what = step::update}).starts_with("an embedding that is the head too"));
-  const auto summed = on_all(both, [&](std::uint32_t i) {
+  const auto summed = on_all(all, [&](std::uint32_t i) {
     operation o{.what = step::sum};
     if (i == 0) o.in = {as_payload(head)};  // the other pipeline's parts are nothing
     return o;
@@ -239,7 +159,7 @@ TEST_CASE("a device that can sum with nobody says so") {
 }
 
 TEST_CASE("a GPU whose peers never come says so in time") {
-  pipelines p{1, tiny(), {.join_s = 0.1}};
+  pipelines p{1, tiny(), {.patience = {.join_s = 0.1}}};
   const auto id = run(*p.all[0], {.what = step::meet, .size = 2}).out[0];
   const auto begin = clock_type::now();
   CHECK(refusal(*p.all[0], {.what = step::join, .in = {id}, .size = 2}) ==
@@ -250,7 +170,7 @@ TEST_CASE("a GPU whose peers never come says so in time") {
 }
 
 TEST_CASE("an error that NCCL finds while GPUs sum ends their sums with its words") {
-  pipelines p{2, tiny(), {.sum_s = 0.5}};
+  pipelines p{2, tiny(), {.patience = {.sum_s = 0.5}}};
   p.meet();
   const auto directory = std::filesystem::temp_directory_path() / "troupe-groups-test-checkpoint";
   run(*p.all[0], {.what = step::save, .path = directory});
@@ -276,7 +196,7 @@ TEST_CASE("an error that NCCL finds while GPUs sum ends their sums with its word
 }
 
 TEST_CASE("a GPU that is gone keeps nobody for longer than said") {
-  pipelines p{3, tiny(), {.sum_s = 0.3}};
+  pipelines p{3, tiny(), {.patience = {.sum_s = 0.3}}};
   p.meet();
   p.go_through(1);
   p.all.pop_back();

@@ -1,0 +1,87 @@
+#include "gpu/grouped.hpp"
+
+#include <catch2/catch.hpp>
+#include <future>
+
+#include "gpu/emulated_machine.hpp"
+#include "gpu/emulated_nccl.hpp"
+
+namespace troupe::test {
+
+using gpu::operation;
+using step = operation::kind;
+
+std::unique_ptr<gpu::stage_device> grouped_device(const gpu::stage_spec& s,
+                                                  const grouped_options& how, std::size_t member) {
+  return std::make_unique<gpu::cuda::device>(
+      s, how.before(member, std::shared_ptr{emulated_machine(&emulated_nccl())}),
+      gpu::cuda::device::first_values::set, how.patience, nullptr, how.piece_bytes);
+}
+
+std::vector<expected<gpu::outcome>> on_all(const grouped_devices& all,
+                                           const std::function<operation(std::uint32_t)>& make) {
+  std::vector<std::promise<expected<gpu::outcome>>> promises(all.size());
+  for (std::uint32_t i = 0; i < all.size(); ++i)
+    all[i]->submit(
+        make(i), [&promises, i](expected<gpu::outcome> r) { promises[i].set_value(std::move(r)); });
+  std::vector<expected<gpu::outcome>> results;
+  for (auto& p : promises) results.push_back(p.get_future().get());
+  return results;
+}
+
+void meet(const grouped_devices& all) {
+  const auto size = static_cast<std::uint32_t>(all.size());
+  const auto id = run(*all[0], {.what = step::meet, .rank = 0, .size = size}).out[0];
+  for (std::uint32_t i = 1; i < size; ++i)
+    CHECK(run(*all[i], {.what = step::meet, .rank = i, .size = size}).out[0].empty());
+  for (const auto& joined : on_all(all, [&](std::uint32_t i) {
+         return operation{.what = step::join, .in = {id}, .rank = i, .size = size};
+       }))
+    REQUIRE(joined);
+}
+
+operation forward(const lesson& l, std::uint32_t microbatch) {
+  return {
+      .what = step::forward, .microbatch = microbatch, .keep = true, .in = {l.input, l.targets}};
+}
+
+pipelines::pipelines(std::uint32_t count, const model& m, const grouped_options& how) : model_{m} {
+  gpu::stage_spec s;
+  s.model = m;
+  s.sublayers = 2 * m.layers;
+  s.embeds = s.predicts = true;
+  s.rows = 2;
+  for (std::uint32_t i = 0; i < count; ++i) all.push_back(grouped_device(s, how, i));
+}
+
+void pipelines::go_through(std::uint64_t seed) {
+  const auto l = lessons(model_, 2, all.size(), seed);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    run(*all[i], forward(l[i]));
+    run(*all[i], {.what = step::backward});
+  }
+}
+
+std::vector<float> pipelines::weights(std::size_t member) {
+  return both(run(*all[member], {.what = step::weights}));
+}
+
+payload as_payload(const std::vector<float>& v) {
+  const auto bytes = std::as_bytes(std::span{v});
+  return payload{std::vector<std::byte>{bytes.begin(), bytes.end()}};
+}
+
+std::vector<float> both(const gpu::outcome& o) {
+  auto v = floats(o.out[0]);
+  const auto tied = floats(o.out[1]);
+  v.insert(v.end(), tied.begin(), tied.end());
+  return v;
+}
+
+model tiny() {
+  auto m = small_model();
+  m.layers = 1;
+  return m;
+}
+
+}  // namespace troupe::test
