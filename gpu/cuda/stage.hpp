@@ -40,8 +40,8 @@ struct stage_memory {
 
 /// Gradients are summed with other pipelines' in pieces, each as soon as backward has made it. The
 /// start of a sum costs the same whatever its size, and a ring reaches its speed at some MiB: a
-/// piece has so many at least, as PyTorch's buckets have. Each cuts backward's graph once more:
-/// there are so many at most, and one.
+/// piece has so many at least, as PyTorch's buckets have. Each cuts backward's graph once more: a
+/// stage has so many at most.
 constexpr std::size_t least_piece_bytes = 25 << 20, most_pieces = 16;
 
 /// A stage's weights, gradients and optimizer on a GPU, and the passes over them: the same

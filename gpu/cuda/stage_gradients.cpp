@@ -23,7 +23,7 @@ void stage::replace_gradients(const float* own, const float* tied) {
 /// Backward makes the last parameters' gradients first. Whatever the sizes are, all members of a
 /// group cut them alike.
 void stage::plan_pieces(std::size_t piece_bytes) {
-  const auto least = std::max(piece_bytes / sizeof(float), own_ / most_pieces);
+  const auto least = std::max(piece_bytes / sizeof(float), (own_ + most_pieces - 1) / most_pieces);
   std::vector<std::size_t> begins;  // of what backward makes at once
   if (spec_.predicts) begins.push_back(offset_of("ln_f.weight"));
   for (auto n = spec_.sublayers; n-- > 0;)

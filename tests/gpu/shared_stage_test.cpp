@@ -184,7 +184,7 @@ TEST_CASE("GPUs of two pipelines that share their stages sum theirs with their l
   for (auto* d : {a->get(), b->get()}) {
     const auto& mine = l[d == b->get()];
     run(*d, {.what = step::forward, .keep = true, .in = {mine.input, mine.targets}});
-    run(*d, {.what = step::backward});
+    run(*d, {.what = step::backward, .before_sum = true});  // they begin with nothing before it
     const auto g = floats(run(*d, {.what = step::gradients}).out[0]);
     if (sum.empty()) sum.resize(g.size());
     for (std::size_t i = 0; i < g.size(); ++i) sum[i] += g[i];
