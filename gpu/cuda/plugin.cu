@@ -1,13 +1,8 @@
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
-#ifdef TROUPE_NCCL
-#include <dlfcn.h>
-#include <nccl.h>
-#endif
 
 #include <array>
 #include <cstdio>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -17,6 +12,9 @@
 
 #include "gpu/cuda/driver_library.hpp"
 #include "gpu/cuda/launches.hpp"
+#ifdef TROUPE_NCCL
+#include "gpu/cuda/nccl_library.hpp"
+#endif
 
 // The machine that is a GPU: libtroupe_cuda.so. Kernels are launched, products are cuBLASLt's. It
 // uses nothing of the program's but headers.
@@ -61,77 +59,6 @@ std::uint32_t alignment_of(const void* p) {
   const auto at = reinterpret_cast<std::uintptr_t>(p) | 256u;
   return static_cast<std::uint32_t>(at & (~at + 1));
 }
-
-#ifdef TROUPE_NCCL
-
-static_assert(sizeof(ncclUniqueId) == collectives::id_bytes);
-static_assert(ncclSuccess == collectives::well && ncclInProgress == collectives::under_way);
-
-/// libnccl's functions. The library is loaded when a group is first asked for.
-struct nccl {
-  decltype(&ncclGetVersion) version = nullptr;
-  decltype(&ncclGetUniqueId) make_id = nullptr;
-  decltype(&ncclCommInitRankConfig) join = nullptr;
-  decltype(&ncclCommGetAsyncError) state = nullptr;
-  decltype(&ncclAllReduce) all_reduce = nullptr;
-  decltype(&ncclCommAbort) abort = nullptr;
-  decltype(&ncclGetErrorString) says = nullptr;
-  std::string why;  // it cannot be used
-  collectives as;
-
-  static nccl& loaded() {
-    static nccl n;
-    return n;
-  }
-
- private:
-  nccl() {
-    void* library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-      why = dlerror();
-      return;
-    }
-    const bool all =
-        find(library, "ncclGetVersion", version) && find(library, "ncclGetUniqueId", make_id) &&
-        find(library, "ncclCommInitRankConfig", join) &&
-        find(library, "ncclCommGetAsyncError", state) &&
-        find(library, "ncclAllReduce", all_reduce) && find(library, "ncclCommAbort", abort) &&
-        find(library, "ncclGetErrorString", says);
-    int number = 0;
-    if (!all || version(&number) != ncclSuccess || number < NCCL_VERSION(2, 14, 0)) {
-      why = "libnccl.so.2 is older than 2.14, which is the first that need not block";
-      return;
-    }
-    as.make_id = [](void* id) { return int{loaded().make_id(static_cast<ncclUniqueId*>(id))}; };
-    as.join = [](void** member, int size, const void* id, int rank) {
-      ncclUniqueId at;
-      std::memcpy(&at, id, sizeof at);
-      ncclConfig_t how = NCCL_CONFIG_INITIALIZER;
-      how.blocking = 0;
-      return int{loaded().join(reinterpret_cast<ncclComm_t*>(member), size, at, rank, &how)};
-    };
-    as.state = [](void* member, int* now) {
-      ncclResult_t is = ncclSuccess;
-      const auto result = loaded().state(static_cast<ncclComm_t>(member), &is);
-      *now = is;
-      return int{result};
-    };
-    as.sum = [](void* member, void* values, std::size_t count, bool narrow, void* stream) {
-      return int{loaded().all_reduce(values, values, count, narrow ? ncclBfloat16 : ncclFloat,
-                                     ncclSum, static_cast<ncclComm_t>(member),
-                                     static_cast<cudaStream_t>(stream))};
-    };
-    as.abort = [](void* member) { return int{loaded().abort(static_cast<ncclComm_t>(member))}; };
-    as.says = [](int result) { return loaded().says(static_cast<ncclResult_t>(result)); };
-  }
-  template <class Function>
-  static bool find(void* library, const char* name, Function& to) {
-    to = reinterpret_cast<Function>(dlsym(library, name));
-    return to != nullptr;
-  }
-};
-
-#endif
 
 class gpu_machine final : public launches<gpu_machine> {
  public:
@@ -239,7 +166,7 @@ class gpu_machine final : public launches<gpu_machine> {
 
   const collectives* sums_with_others(std::string& why) override {
 #ifdef TROUPE_NCCL
-    const auto& n = nccl::loaded();
+    const auto& n = nccl_library::loaded();
     why = n.why;
     return why.empty() ? &n.as : nullptr;
 #else
