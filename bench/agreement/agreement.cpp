@@ -3,7 +3,6 @@
 // iteration times for each schedule; ends with 1 if any two differ by more than 5 %.
 #include <fmt/format.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +15,11 @@
 #include <string>
 #include <vector>
 
+#include "harness/clock.hpp"
+#include "harness/runs.hpp"
+
+using namespace troupe::bench;
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -25,11 +29,6 @@ constexpr double most_percent = 5;
 constexpr double most_foreign_percent = 3;  // of all processors: more, and a run is done again
 constexpr int most_tries = 4;
 const std::vector<std::string> schedules{"gpipe", "megatron", "varuna", "atlas"};
-
-double median(std::vector<double> v) {
-  std::sort(v.begin(), v.end());
-  return v.size() % 2 ? v[v.size() / 2] : (v[v.size() / 2 - 1] + v[v.size() / 2]) / 2;
-}
 
 /// What the processors did since it was made that was none of this program's runs' doing.
 class others {
@@ -62,41 +61,14 @@ class others {
     }
     return s;
   }
-  static double wall_s() {
-    timespec t{};
-    ::clock_gettime(CLOCK_MONOTONIC, &t);
-    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
-  }
+  static double wall_s() { return clock_s(CLOCK_MONOTONIC); }
 
   double busy_s_, own_s_, wall_s_;
 };
 
-/// Where the runs' files lie; it goes with the program.
-struct place {
-  place() : at{fs::temp_directory_path() / fmt::format("bench-agreement-{}", ::getpid())} {
-    fs::create_directories(at);
-  }
-  ~place() {
-    std::error_code ignored;
-    fs::remove_all(at, ignored);
-  }
-  place(const place&) = delete;
-  fs::path at;
-};
-
 /// What `troupe train` prints.
-json trained(const place& in, const std::string& arguments) {
-  const auto command =
-      fmt::format("cd '{}' && '{}' train {} --json", in.at.string(), TROUPE_PROGRAM, arguments);
-  std::FILE* out = ::popen(command.c_str(), "r");
-  std::string text;
-  char some[4096];
-  for (std::size_t n; out && (n = std::fread(some, 1, sizeof some, out)) > 0;) text.append(some, n);
-  const int status = out ? ::pclose(out) : -1;
-  auto said = json::parse(text, nullptr, false);
-  if (status == 0 && said.is_object()) return said;
-  fmt::print(stderr, "{} has ended with status {}\n", command, status);
-  std::exit(2);
+json trained(const scratch& in, const std::string& arguments) {
+  return troupe_says(in, "train " + arguments);
 }
 
 double iteration_ms(const json& run) {
@@ -112,13 +84,9 @@ struct both {
 /// the times of the run just before it, and is the next one's profile: the machine's own speed
 /// changes from minute to minute, and a step up in one round is a step down in another. A run in
 /// which others were busy is done again.
-both chain(const place& in, const std::string& job, const std::string& schedule, int rounds) {
+both chain(const scratch& in, const std::string& job, const std::string& schedule, int rounds) {
   const auto how = fmt::format("'{}' --schedule {}", job, schedule);
-  const auto keep = [&](const char* name, const json& run) {
-    const auto path = (in.at / name).string();
-    std::ofstream{path} << run;
-    return path;
-  };
+  const auto keep = [&](const char* name, const json& run) { return in.write(name, run.dump()); };
   const auto really = [&](const std::string& more, double& percent) {
     for (int tries = 1;; ++tries) {
       const others foreign;
@@ -146,7 +114,7 @@ both chain(const place& in, const std::string& job, const std::string& schedule,
   return r;
 }
 
-bool agrees(const place& in, const std::string& job, int rounds) {
+bool agrees(const scratch& in, const std::string& job, int rounds) {
   fmt::print(
       "{}, median of {} rounds:\n\n"
       "| schedule | real ms | virtual ms | difference | of the rounds | by its own times | of the "
@@ -180,7 +148,7 @@ int main(int argc, char** argv) {
     for (const auto* name : {"compute.yaml", "transfer.yaml"})
       jobs.push_back((fs::path{TROUPE_BENCH_JOBS} / name).string());
   std::setvbuf(stdout, nullptr, _IOLBF, 0);  // the run takes minutes
-  const place in;
+  const scratch in;
   bool all = true;
   for (const auto& job : jobs) all = agrees(in, job, rounds) && all;
   fmt::print("{} at most {:g} % everywhere.\n", all ? "They differ by" : "They do not differ by",

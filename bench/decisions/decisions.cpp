@@ -18,6 +18,7 @@
 #include <optional>
 #include <vector>
 
+#include "harness/runs.hpp"
 #include "planners/has.hpp"
 #include "planners/policy.hpp"
 #include "planners/sia.hpp"
@@ -33,11 +34,6 @@ double seconds(F&& call) {
   const auto start = std::chrono::steady_clock::now();
   call();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-double median(std::vector<double> s) {
-  std::ranges::sort(s);
-  return s[s.size() / 2];
 }
 
 /// The median of so many runs, or of fewer where they take more than a second.

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <ctime>
+#include "harness/clock.hpp"
 
 namespace troupe::bench {
 
@@ -8,15 +8,10 @@ namespace troupe::bench {
 /// machine does counts little. All that is measured here runs on one thread.
 class stopwatch {
  public:
-  double s() const { return now_s() - start_s_; }
+  double s() const { return clock_s(CLOCK_PROCESS_CPUTIME_ID) - start_s_; }
 
  private:
-  static double now_s() {
-    timespec t{};
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-  }
-  double start_s_ = now_s();
+  double start_s_ = clock_s(CLOCK_PROCESS_CPUTIME_ID);
 };
 
 }  // namespace troupe::bench

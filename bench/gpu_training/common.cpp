@@ -4,9 +4,7 @@
 #include <cctype>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <future>
 #include <semaphore>
@@ -15,6 +13,8 @@
 #include "gpu/cuda/device.hpp"
 #include "gpu/parameters.hpp"
 #include "gpu_training/parts.hpp"
+#include "harness/runs.hpp"
+#include "harness/tokens.hpp"
 #include "messages/random.hpp"
 
 namespace troupe::bench {
@@ -48,17 +48,9 @@ gpu::stage_spec spec_of(const size& s, std::uint32_t rows) {
 }
 
 std::vector<payload> random_batch(const gpu::stage_spec& s) {
-  std::vector<payload> both;
-  for (const std::uint64_t seed : {1, 2}) {
-    random_source random{seed};
-    std::vector<std::byte> bytes(4 * gpu::tokens_of(s));
-    for (std::size_t i = 0; i < bytes.size(); i += 4) {
-      const auto token = static_cast<std::uint32_t>(random.below(s.model.vocabulary));
-      std::memcpy(bytes.data() + i, &token, 4);
-    }
-    both.emplace_back(std::move(bytes));
-  }
-  return both;
+  const auto tokens = gpu::tokens_of(s);
+  return {random_tokens(tokens, s.model.vocabulary, 1),
+          random_tokens(tokens, s.model.vocabulary, 2)};
 }
 
 expected<trained> train(gpu::stage_device& d, const std::vector<payload>& batch, int steps) {
@@ -150,12 +142,8 @@ nlohmann::json pytorch(const std::string& arguments, int seconds) {
   for (const std::string python : {wish ? wish : "python3", "/usr/bin/python3"}) {
     const auto command = fmt::format("timeout {} {} '{}' {} 2>/tmp/troupe-pytorch.log", seconds,
                                      python, script().string(), arguments);
-    std::FILE* out = ::popen(command.c_str(), "r");
-    if (out == nullptr) break;
-    std::string text;
-    char piece[4096];
-    for (std::size_t n; (n = std::fread(piece, 1, sizeof piece, out)) > 0;) text.append(piece, n);
-    const int status = ::pclose(out);
+    const auto [status, text] = printed_by(command);
+    if (status == -1) break;
     auto said = nlohmann::json::parse(text, nullptr, false);
     if (said.is_object()) return said;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 124)

@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,6 +10,7 @@
 #include "configs/load.hpp"
 #include "gpu/tokens.hpp"
 #include "gpu_training/parts.hpp"
+#include "harness/runs.hpp"
 
 // 200 steps of a small model from the same weights on the same text: the engine on the CPU and on
 // the GPU, and PyTorch on both.
@@ -140,20 +140,19 @@ nlohmann::json measure_losses(const options& o) {
     fmt::print("Left out: {}\n\n", data.error().text);
     return {{"why", data.error().text}};
   }
-  const auto folder = fs::temp_directory_path() / fmt::format("troupe-losses-{}", ::getpid());
-  fs::create_directories(folder);
-  write(folder / "batches.u32", *data);
+  const scratch folder;
+  write(folder.path("batches.u32"), *data);
 
   const auto peer = [&](const std::string& how) {
     if (!o.peer) return json{{"why", "not asked for"}};
     return pytorch(fmt::format("losses {} '{}' '{}' --rate {} --compile 0 {}",
-                               pytorch_shape(s, s.model.vocabulary), folder.string(),
-                               (folder / "batches.u32").string(), rate, how),
+                               pytorch_shape(s, s.model.vocabulary), folder.path(),
+                               folder.path("batches.u32"), rate, how),
                    200);
   };
   std::vector<training> all;
   all.push_back(
-      {"engine, CPU, fp32", losses_of(gpu::make_cpu_device(s), *data, folder), within_32});
+      {"engine, CPU, fp32", losses_of(gpu::make_cpu_device(s), *data, folder.path()), within_32});
   if (!all.front().said.contains("losses")) {
     fmt::print("Left out: {}\n\n", all.front().said.value("why", ""));
     return all.front().said;
@@ -165,7 +164,6 @@ nlohmann::json measure_losses(const options& o) {
                  the_gpu().machine ? peer("--device cuda") : json{{"why", the_gpu().why}},
                  within_16});
   const bool good = print(all);
-  fs::remove_all(folder);
   json result{{"within", good}, {"trainings", json::object()}};
   for (const auto& t : all) result["trainings"][t.name] = t.said;
   result["compared"] = std::count_if(all.begin(), all.end(),

@@ -2,22 +2,22 @@
 // that were not measured, and runs them as processes on this machine. A round is a profile and a
 // run of each. Prints both; ends with 1 if the estimator and a training differ by more than 7 %.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "harness/runs.hpp"
+
+using namespace troupe::bench;
+
 namespace {
 
-namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr double most_percent = 7;
@@ -36,48 +36,6 @@ const std::vector<training> trainings{
     {"between two that were", 6, 1, 3},   {"two stages", 4, 2, 2},
     {"two stages, between", 5, 2, 3},
 };
-
-double median(std::vector<double> v) {
-  std::sort(v.begin(), v.end());
-  return v.size() % 2 ? v[v.size() / 2] : (v[v.size() / 2 - 1] + v[v.size() / 2]) / 2;
-}
-
-/// Where the runs' files lie; it goes with the program.
-struct place {
-  place() : at{fs::temp_directory_path() / fmt::format("bench-profile-{}", ::getpid())} {
-    fs::create_directories(at);
-  }
-  ~place() {
-    std::error_code ignored;
-    fs::remove_all(at, ignored);
-  }
-  place(const place&) = delete;
-
-  std::string write(const std::string& name, const std::string& text) const {
-    std::ofstream{at / name} << text;
-    return (at / name).string();
-  }
-  fs::path at;
-};
-
-/// What `troupe WORDS --json` prints.
-json troupe(const place& in, const std::string& words) {
-  const auto command = fmt::format("cd '{}' && '{}' {} --json 2>'{}'", in.at.string(),
-                                   TROUPE_PROGRAM, words, (in.at / "errors").string());
-  std::FILE* pipe = ::popen(command.c_str(), "r");
-  std::string text;
-  for (char part[4096]; pipe != nullptr && std::fgets(part, sizeof part, pipe) != nullptr;)
-    text += part;
-  const int status = pipe != nullptr ? ::pclose(pipe) : -1;
-  auto said = json::parse(text, nullptr, false);
-  if (status != 0 || !said.is_object()) {
-    std::ifstream errors{in.at / "errors"};
-    for (std::string line; std::getline(errors, line);) fmt::print(stderr, "{}\n", line);
-    fmt::print(stderr, "bench_profile: `troupe {}` failed\n", words);
-    std::exit(2);
-  }
-  return said;
-}
 
 std::string model_text(int layers) {
   return fmt::format(
@@ -112,18 +70,19 @@ double spread_of(const json& profile) {
 }
 
 /// Of a core, while so many compute at once.
-std::string profile(const place& in, int busy) {
+std::string profile(const scratch& in, int busy) {
   const auto name = fmt::format("profile-{}.yaml", busy);
   const auto words = fmt::format("profile --model '{}' --rows 2,4 --busy {} --rounds 5 --out {}",
                                  in.write("small.yaml", model_text(4)), busy, name);
-  for (int tries = 1; spread_of(troupe(in, words)) > most_spread && tries < most_tries;) ++tries;
-  return (in.at / name).string();
+  for (int tries = 1; spread_of(troupe_says(in, words)) > most_spread && tries < most_tries;)
+    ++tries;
+  return in.path(name);
 }
 
 /// A training's median iteration, as processes.
-json trained(const place& in, const std::string& words) {
+json trained(const scratch& in, const std::string& words) {
   for (int tries = 1;; ++tries) {
-    const auto s = troupe(in, "train --world local " + words)["iteration_s"];
+    const auto s = troupe_says(in, "train --world local " + words)["iteration_s"];
     if (s["p99"].get<double>() <= most_uneven * s["p50"].get<double>() || tries == most_tries)
       return s["p50"];
   }
@@ -134,13 +93,14 @@ struct outcome {
   std::vector<double> estimated_ms, virtual_ms, measured_ms, estimated_percent, virtual_percent;
 };
 
-void run(const place& in, const training& t, const std::string& cluster,
+void run(const scratch& in, const training& t, const std::string& cluster,
          const std::string& profiled, outcome& o) {
   const auto how = fmt::format("'{}' --cluster '{}'", in.write("job.yaml", job_text(t)), cluster);
   const auto from = fmt::format("{} --profile '{}'", how, profiled);
   const auto ms = [](const json& s) { return 1e3 * s.get<double>(); };
-  const double estimated = ms(troupe(in, "plan " + from)["estimate"]["iteration_s"]);
-  const double virtually = ms(troupe(in, "train --world virtual " + from)["iteration_s"]["p50"]);
+  const double estimated = ms(troupe_says(in, "plan " + from)["estimate"]["iteration_s"]);
+  const double virtually =
+      ms(troupe_says(in, "train --world virtual " + from)["iteration_s"]["p50"]);
   const double measured = ms(trained(in, how));
   o.estimated_ms.push_back(estimated);
   o.virtual_ms.push_back(virtually);
@@ -155,7 +115,7 @@ void run(const place& in, const training& t, const std::string& cluster,
 int main(int argc, char** argv) {
   const int rounds = argc > 1 ? std::max(1, std::atoi(argv[1])) : 3;
   std::setvbuf(stdout, nullptr, _IOLBF, 0);  // the run takes minutes
-  const place in;
+  const scratch in;
   const auto cluster = in.write("near.yaml", cluster_text);
   std::vector<outcome> all(trainings.size());
   for (int r = 0; r < rounds; ++r) {

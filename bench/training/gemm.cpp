@@ -1,10 +1,9 @@
 #include "training/gemm.hpp"
 
-#include <time.h>
-
 #include <algorithm>
 
 #include "gpu/cpu/matrix.hpp"
+#include "harness/clock.hpp"
 #include "messages/random.hpp"
 
 namespace troupe::bench {
@@ -15,9 +14,7 @@ using gpu::cpu::into;
 using gpu::cpu::matrix;
 
 double thread_s() {
-  timespec t{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
+  return clock_s(CLOCK_THREAD_CPUTIME_ID);
 }
 
 template <int width, class wide>

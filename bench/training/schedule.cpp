@@ -1,17 +1,16 @@
 #include "training/schedule.hpp"
 
 #include <fmt/format.h>
-#include <time.h>
 
 #include <condition_variable>
 #include <cstdlib>
-#include <cstring>
 #include <deque>
 #include <future>
 #include <mutex>
 #include <optional>
 
-#include "messages/random.hpp"
+#include "harness/clock.hpp"
+#include "harness/tokens.hpp"
 
 namespace troupe::bench {
 
@@ -20,22 +19,6 @@ namespace {
 using gpu::operation;
 using gpu::outcome;
 using step = operation::kind;
-
-double clock_s(clockid_t clock) {
-  timespec t{};
-  clock_gettime(clock, &t);
-  return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
-}
-
-payload random_tokens(const model& m, std::uint32_t rows, std::uint64_t seed) {
-  random_source random{seed};
-  std::vector<std::byte> bytes(4ull * rows * m.sequence);
-  for (std::size_t i = 0; i < bytes.size(); i += 4) {
-    const auto token = static_cast<std::uint32_t>(random.below(m.vocabulary));
-    std::memcpy(bytes.data() + i, &token, 4);
-  }
-  return payload{std::move(bytes)};
-}
 
 outcome must(expected<outcome> r) {
   if (r) return std::move(*r);
@@ -55,7 +38,8 @@ payload sum_of(const payload& a, const payload& b) {
 }  // namespace
 
 pipeline::pipeline(const model& m, std::uint32_t rows, const std::vector<std::uint32_t>& sublayers)
-    : tokens_{random_tokens(m, rows, 1)}, targets_{random_tokens(m, rows, 2)} {
+    : tokens_{random_tokens(1ull * rows * m.sequence, m.vocabulary, 1)},
+      targets_{random_tokens(1ull * rows * m.sequence, m.vocabulary, 2)} {
   std::uint32_t first = 0;
   for (std::size_t i = 0; i < sublayers.size(); ++i) {
     gpu::stage_spec s;

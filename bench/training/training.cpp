@@ -1,15 +1,16 @@
 // bench_training [ROUNDS]: the CPU's engine beside PyTorch on one thread, two stages beside one,
 // and how close its products come to what a core can do. Prints ratios.
 #include <fmt/format.h>
-#include <stdlib.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
+#include "harness/runs.hpp"
 #include "planners/stage_split.hpp"
 #include "training/gemm.hpp"
 #include "training/schedule.hpp"
@@ -49,12 +50,7 @@ std::optional<double> pytorch(const model& m, std::string& version) {
                                         : "",
       TROUPE_BENCH_PYTORCH, m.layers, m.hidden, m.heads, m.sequence, rows, m.vocabulary,
       steps_a_round);
-  std::FILE* out = ::popen(command.c_str(), "r");
-  if (out == nullptr) return std::nullopt;
-  std::string text(4096, '\0');
-  text.resize(std::fread(text.data(), 1, text.size(), out));
-  ::pclose(out);
-  const auto said = nlohmann::json::parse(text, nullptr, false);
+  const auto said = nlohmann::json::parse(printed_by(command).text, nullptr, false);
   if (!said.is_object() || !said.contains("tokens_per_s")) return std::nullopt;
   version = said["version"].get<std::string>();
   return said["tokens_per_s"].get<double>();

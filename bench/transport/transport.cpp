@@ -8,7 +8,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <caf/all.hpp>
 #include <chrono>
 #include <cstdlib>
@@ -17,6 +16,7 @@
 #include <vector>
 #include <zmq.hpp>
 
+#include "harness/runs.hpp"
 #include "messages/codec.hpp"
 #include "runtime/stopwatch.hpp"
 #include "runtime/zeromq_transport.hpp"
@@ -144,11 +144,6 @@ double actors_s(caf::actor_system& system, const work& w) {
   const auto s = watch.s();
   caf::anon_send_exit(actor, caf::exit_reason::kill);
   return s;
-}
-
-double median(std::vector<double> v) {
-  std::nth_element(v.begin(), v.begin() + static_cast<std::ptrdiff_t>(v.size() / 2), v.end());
-  return v[v.size() / 2];
 }
 
 // Prints a line: raw speed, and what of it actors reach.

@@ -1,13 +1,14 @@
 #include "wan/schedules.hpp"
 
 #include <fmt/format.h>
-#include <stdlib.h>
 
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+
+#include "harness/runs.hpp"
 
 namespace troupe::bench {
 
@@ -22,26 +23,15 @@ struct result {
 
 /// In a directory of its own, whose state is gone afterwards. No losses: it did not train.
 result train(const std::string& job_file, const std::string& schedule) {
-  namespace fs = std::filesystem;
-  auto directory = (fs::temp_directory_path() / "troupe-XXXXXX").string();
-  if (::mkdtemp(directory.data()) == nullptr) return {};
-  const fs::path configs = TROUPE_BENCH_CONFIGS;
-  const auto command =
-      fmt::format("cd '{}' && '{}' train '{}' --cluster '{}' --world local --schedule {} --json",
-                  directory, TROUPE_BENCH_PROGRAM, (configs / job_file).string(),
-                  (configs / cluster_file).string(), schedule);
-  std::string text;
-  if (std::FILE* out = ::popen(command.c_str(), "r")) {
-    std::string piece(4096, '\0');
-    while (const auto n = std::fread(piece.data(), 1, piece.size(), out)) text.append(piece, 0, n);
-    ::pclose(out);
-  }
-  std::error_code ignored;
-  fs::remove_all(directory, ignored);
-  const auto said = nlohmann::json::parse(text, nullptr, false);
-  if (!said.is_object() || !said.contains("losses")) return {};
-  return {said["iteration_s"]["p50"].get<double>(), said["planned_iteration_s"].get<double>(),
-          said["wan_utilization"].get<double>(), said["losses"].get<std::vector<double>>()};
+  const std::filesystem::path configs = TROUPE_BENCH_CONFIGS;
+  const scratch in;
+  const auto said = try_troupe(
+      in, fmt::format("train '{}' --cluster '{}' --world local --schedule {}",
+                      (configs / job_file).string(), (configs / cluster_file).string(), schedule));
+  if (!said || !said->contains("losses")) return {};
+  const auto& s = *said;
+  return {s["iteration_s"]["p50"].get<double>(), s["planned_iteration_s"].get<double>(),
+          s["wan_utilization"].get<double>(), s["losses"].get<std::vector<double>>()};
 }
 
 void print_job(const std::string& job_file) {
