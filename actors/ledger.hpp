@@ -84,6 +84,7 @@ class ledger {
   expected<void> on(const lease_revoked& e);
   expected<void> on(const part_ended& e);
   expected<void> on(const job_ended& e);
+  expected<void> on(const training_told&) { return {}; }  // moves no GPU, job or lease
   void close(lease_record& lease);
   void learn_from_failure(job_record& j, const lease_granted& g) const;
 

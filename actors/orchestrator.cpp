@@ -43,6 +43,7 @@ void orchestrator_state::start(orchestrator_actor::pointer self, runtime::host h
   auto replayed = host_.journal->replay([this](const journal_entry& e) {
     if (auto ok = ledger_->apply(e); !ok)
       throw std::runtime_error("the journal contradicts itself: " + ok.error().text);
+    if (const auto* told = std::get_if<training_told>(&e)) training_.add(told->report);
   });
   if (!replayed) throw std::runtime_error(replayed.error().text);
   for (node_index n = 0; n < nodes_.size(); ++n) {
@@ -291,6 +292,7 @@ void orchestrator_state::settle(job_id id) {
 }
 
 void orchestrator_state::hear(address from, const training_report& r) {
+  if (training_.is_new(r)) record(training_told{r});
   training_.add(r);
   post(host_, from, training_heard{r.lease, r.sequence});
 }

@@ -51,6 +51,7 @@ class workload_record {
   void on(const lease_revoked&) {}
   void on(const part_ended& e);
   void on(const job_ended& e);
+  void on(const training_told&) {}
   void note(double at_s, int gpus, int waiting);
 
   struct held {

@@ -6,9 +6,23 @@
 
 namespace troupe::actors {
 
+namespace {
+
+bool comes_after(const training_report& r, const training_report& known) {
+  return std::pair{r.lease, r.sequence} > std::pair{known.lease, known.sequence};
+}
+
+}  // namespace
+
+bool training_log::is_new(const training_report& r) const {
+  const auto* known = of(r.job);
+  if (known && !comes_after(r, *known)) return false;
+  return !r.iterations.empty() || !r.news.empty() || r.saved > saved(r.job, r.lease);
+}
+
 void training_log::add(const training_report& r) {
   auto& known = jobs_[r.job];
-  if (std::pair{r.lease, r.sequence} <= std::pair{known.lease, known.sequence}) return;
+  if (!comes_after(r, known)) return;
   auto iterations = std::move(known.iterations);
   auto news = std::move(known.news);
   // A later lease goes on from a checkpoint: what came after that is done again.

@@ -7,10 +7,12 @@
 
 namespace troupe::actors {
 
-/// What trainers have told of their jobs, in the controller's memory: a restart forgets it, not
-/// what the journal and the checkpoints hold.
+/// What trainers have told of their jobs.
 class training_log {
  public:
+  /// Whether it has what must outlive the controller: iterations, a checkpoint or a sentence that
+  /// nobody has told before. All other numbers come again with the next report.
+  bool is_new(const training_report& r) const;
   /// A report that came twice, or late, changes nothing.
   void add(const training_report& r);
 

@@ -8,6 +8,7 @@
 
 #include "messages/job.hpp"
 #include "messages/plan.hpp"
+#include "messages/stage.hpp"
 #include "messages/units.hpp"
 
 // What the controller writes down before it acts. Replayed in order, the entries are the ledger.
@@ -119,8 +120,16 @@ struct job_ended {
   bool operator==(const job_ended&) const = default;
 };
 
+/// A trainer has told of iterations that are done, of a checkpoint, or of something for people.
+struct training_told {
+  training_report report;
+
+  static constexpr auto fields() { return std::tuple{&training_told::report}; }
+  bool operator==(const training_told&) const = default;
+};
+
 /// Order is the wire's: new entries go to the end.
-using journal_entry =
-    std::variant<epoch_begun, job_accepted, lease_granted, lease_revoked, part_ended, job_ended>;
+using journal_entry = std::variant<epoch_begun, job_accepted, lease_granted, lease_revoked,
+                                   part_ended, job_ended, training_told>;
 
 }  // namespace troupe

@@ -52,6 +52,11 @@ std::vector<journal_entry> one_of_each() {
   a.job = 1;
   a.request = ~std::uint64_t{0};
   a.spec.name = "a job";
+  training_report t;
+  t.job = 1;
+  t.lease = 3;
+  t.news = {"re-planned"};
+  t.iterations = {{.iteration = 1, .loss = 5.5, .gradient_norm = -0.0}};
   return {
       epoch_begun{.epoch = 1, .at_s = 0.1},
       a,
@@ -64,7 +69,8 @@ std::vector<journal_entry> one_of_each() {
                  .iterations = 1,
                  .peak_bytes = 1e300,
                  .detail = std::string(100'000, 'x')},
-      job_ended{.job = 1, .at_s = 4, .final_state = job_state::finished, .detail = {}}};
+      job_ended{.job = 1, .at_s = 4, .final_state = job_state::finished, .detail = {}},
+      training_told{t}};
 }
 
 std::vector<journal_entry> all_of(const journal& j) {

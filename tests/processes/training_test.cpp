@@ -76,6 +76,25 @@ TEST_CASE("SIGKILL of a stage's process: training goes on from the checkpoint, o
   }));
 }
 
+TEST_CASE("SIGKILL of the controller: the whole curve is still there, and goes on") {
+  fixture f{"curve-kept"};
+  REQUIRE(f.wait_for_nodes());
+  const auto job = two_stages(f, 60);
+  const auto id = f.submit(job);
+  REQUIRE(f.wait_until([&](const auto&) { return iterations(f, id) >= 7; }));
+  const auto before = how(f, id);
+  f.cluster->kill("controller");
+  REQUIRE(f.cluster->restart("controller"));
+  REQUIRE(f.wait_until(all_final));
+  const auto after = how(f, id);
+  REQUIRE(after.iterations.size() == 60);
+  CHECK(after.saved == 60);
+  CHECK(f.jobs().jobs.back().attempts == 1);
+  for (std::size_t i = 0; i < 60; ++i) CHECK(after.iterations[i].iteration == i + 1);
+  for (std::size_t i = 0; i < before.iterations.size(); ++i)
+    CHECK(after.iterations[i] == before.iterations[i]);
+}
+
 TEST_CASE("a checkpoint of two stages goes on as three and as one, on the same curve") {
   fixture f{"restaged", "clusters/three-sites.yaml"};
   REQUIRE(f.wait_for_nodes());
