@@ -39,6 +39,13 @@ json document_of(const model_profile& m) {
           {"points", points}};
 }
 
+json document_of(const std::vector<all_reduce_rate>& all) {
+  json out = json::array();
+  for (const auto& r : all)
+    out.push_back({{"devices", r.devices}, {"gbytes_s", r.gbytes_s}, {"small_us", r.small_us}});
+  return out;
+}
+
 /// What is not known is null.
 json known(double x) {
   return x > 0 ? json(x) : json();
@@ -47,6 +54,7 @@ json known(double x) {
 json document_of(const device_profile& p, const std::string& file) {
   json models = json::array();
   for (const auto& m : p.models) models.push_back(document_of(m));
+  const auto& all = p.copies.all_reduces;
   return {{"file", file},
           {"device", p.device},
           {"kind", p.kind},
@@ -65,7 +73,8 @@ json document_of(const device_profile& p, const std::string& file) {
            {{"to_device_gbytes_s", known(p.copies.to_device_gbytes_s)},
             {"from_device_gbytes_s", known(p.copies.from_device_gbytes_s)},
             {"on_device_gbytes_s", known(p.copies.on_device_gbytes_s)},
-            {"all_reduce_gbytes_s", known(p.copies.all_reduce_gbytes_s)},
+            {"all_reduce_gbytes_s", all.empty() ? json() : json(all.back().gbytes_s)},
+            {"all_reduces", document_of(all)},
             {"all_reduce", p.copies.all_reduce}}},
           {"models", models}};
 }
@@ -159,8 +168,11 @@ class profile_verb final : public verb {
     if (r.to_device_gbytes_s > 0)
       out.line("copies: {:.1f} GB/s to the device, {:.1f} from it", r.to_device_gbytes_s,
                r.from_device_gbytes_s);
-    out.line("copies: {:.1f} GB/s on the device; all-reduce {}", r.on_device_gbytes_s,
-             r.all_reduce);
+    out.line("copies: {:.1f} GB/s on the device", r.on_device_gbytes_s);
+    for (const auto& a : r.all_reduces)
+      out.line("sums among {} devices: {:.1f} GB/s, small ones {:.1f} us", a.devices, a.gbytes_s,
+               a.small_us);
+    out.line("sums among devices: {}", r.all_reduce);
     for (const auto& m : p.models)
       out.text(fmt::format("\n{}: hidden {}, {} heads, vocabulary {}\n\n{}", m.name, m.hidden,
                            m.heads, m.vocabulary, table_of(m)));

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::uint32_t format_version = 1;
-constexpr range seconds{0, 1e6}, megahertz{0, 1e6}, rate{0, 1e6};
+constexpr range seconds{0, 1e6}, megahertz{0, 1e6}, rate{0, 1e6}, above_0{0, 1e9, true};
 constexpr std::uint64_t most_bytes = 1ull << 50;
 
 constexpr std::array<std::pair<const char*, part_times profile_point::*>, 6> parts{{
@@ -82,6 +82,38 @@ model_profile read_profiled_model(findings& found, const value& v, const std::st
   return m;
 }
 
+all_reduce_rate read_sums(findings& found, const value& v, const std::string& place) {
+  map_reader map{found, v, place};
+  all_reduce_rate r;
+  map.read_whole<std::uint32_t>("devices", r.devices, 2, 100'000, need::required);
+  map.read("gbytes_s", r.gbytes_s, above_0, need::required);
+  map.read("small_us", r.small_us, above_0, need::required);
+  map.finish();
+  return r;
+}
+
+copy_rates read_copies(map_reader& map) {
+  copy_rates c;
+  map.read("to_device_gbytes_s", c.to_device_gbytes_s, rate);
+  map.read("from_device_gbytes_s", c.from_device_gbytes_s, rate);
+  map.read("on_device_gbytes_s", c.on_device_gbytes_s, rate);
+  map.read("all_reduce", c.all_reduce);
+  if (const auto* list = map.list("all_reduces"))
+    for (std::size_t i = 0; i < list->items.size() && map.found().good(); ++i) {
+      const auto at = inside(inside(map.place(), "all_reduces"), i);
+      const auto r = read_sums(map.found(), list->items[i], at);
+      const auto same = [&](const auto& o) { return o.devices == r.devices; };
+      if (std::any_of(c.all_reduces.begin(), c.all_reduces.end(), same))
+        map.found().add(list->items[i].line, at,
+                        fmt::format("{} devices a second time", r.devices));
+      c.all_reduces.push_back(r);
+    }
+  map.finish();
+  std::sort(c.all_reduces.begin(), c.all_reduces.end(),
+            [](const auto& a, const auto& b) { return a.devices < b.devices; });
+  return c;
+}
+
 void read_rest(map_reader& map, device_profile& p) {
   if (const auto* v = map.find("clocks")) {
     map_reader c{map.found(), *v, "clocks"};
@@ -99,12 +131,7 @@ void read_rest(map_reader& map, device_profile& p) {
   }
   if (const auto* v = map.find("copies")) {
     map_reader c{map.found(), *v, "copies"};
-    c.read("to_device_gbytes_s", p.copies.to_device_gbytes_s, rate);
-    c.read("from_device_gbytes_s", p.copies.from_device_gbytes_s, rate);
-    c.read("on_device_gbytes_s", p.copies.on_device_gbytes_s, rate);
-    c.read("all_reduce_gbytes_s", p.copies.all_reduce_gbytes_s, rate);
-    c.read("all_reduce", p.copies.all_reduce);
-    c.finish();
+    p.copies = read_copies(c);
   }
 }
 
@@ -191,9 +218,12 @@ std::string profile_text(const device_profile& p) {
   const auto& c = p.copies;
   out += fmt::format(
       "copies:\n  to_device_gbytes_s: {}\n  from_device_gbytes_s: {}\n  on_device_gbytes_s: {}\n"
-      "  all_reduce_gbytes_s: {}\n  all_reduce: {}\n",
-      c.to_device_gbytes_s, c.from_device_gbytes_s, c.on_device_gbytes_s, c.all_reduce_gbytes_s,
-      quoted(c.all_reduce));
+      "  all_reduce: {}\n",
+      c.to_device_gbytes_s, c.from_device_gbytes_s, c.on_device_gbytes_s, quoted(c.all_reduce));
+  out += c.all_reduces.empty() ? "  all_reduces: []\n" : "  all_reduces:\n";
+  for (const auto& r : c.all_reduces)
+    out += fmt::format("    - {{devices: {}, gbytes_s: {}, small_us: {}}}\n", r.devices, r.gbytes_s,
+                       r.small_us);
   out += p.models.empty() ? "models: []\n" : "models:\n";
   for (const auto& m : p.models) out += text_of(m);
   return out;

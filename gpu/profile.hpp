@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -36,8 +37,21 @@ expected<device_profile> describe_device(const std::string& device, int index);
 namespace cuda {
 class machine;
 }
-/// The same of a machine, with copies of so many bytes. Throws what the machine throws.
+/// The same of a machine, with copies of so many bytes, and without sums. Throws what the machine
+/// throws.
 device_profile describe_machine(cuda::machine& m, std::size_t bytes);
+
+/// A device of this machine by its number.
+using machine_opener = std::function<expected<std::shared_ptr<cuda::machine>>(int)>;
+struct sums_wish {
+  int first = 0;  // a group's first device; the others come after it
+  int devices = 1;
+  std::size_t bytes = large_sum_bytes;  // of the large tensor
+  double patience_s = 60;               // for a group to come together, and for a round of sums
+};
+/// How long 2, 4, 8, ... and all devices of this machine take to sum among themselves, a thread
+/// each. Whatever goes wrong is said in `into.all_reduce`; nothing waits for longer than said.
+void measure_sums(const sums_wish& w, const machine_opener& open, copy_rates& into);
 
 /// Of a GPU, with a context on it.
 expected<std::uint64_t> free_memory(int index);

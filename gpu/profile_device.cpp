@@ -85,7 +85,7 @@ device_profile describe_cpu() {
   return p;
 }
 
-copy_rates rates_of(cuda::machine& m, int devices, std::size_t bytes) {
+copy_rates rates_of(cuda::machine& m, std::size_t bytes) {
   copy_rates c;
   auto *one = m.take(bytes), *two = m.take(bytes), *host = m.take_host(bytes);
   const auto rate = [&](const std::function<void()>& copy) {
@@ -99,20 +99,18 @@ copy_rates rates_of(cuda::machine& m, int devices, std::size_t bytes) {
   c.from_device_gbytes_s = rate([&] { m.copy_out(host, one, bytes); });
   c.on_device_gbytes_s = rate([&] { m.copy(two, one, bytes); });
   m.give(one), m.give(two), m.give_host(host);
-  c.all_reduce = devices > 1 ? fmt::format(
-                                   "not measured: this version measures one device at a "
-                                   "time, and the machine has {}",
-                                   devices)
-                             : "not measured: the machine has one device, which has nobody to sum "
-                               "with";
   return c;
 }
 
 expected<device_profile> describe_cuda(int index) {
-  const auto opened = cuda::open_machine_here(index);
+  auto opened = cuda::open_machine_here(index);
   if (!opened) return tl::unexpected(opened.error());
   try {
-    return describe_machine(**opened, copied_bytes);
+    auto p = describe_machine(**opened, copied_bytes);
+    const int devices = (*opened)->facts().devices;
+    opened->reset();
+    measure_sums({.first = index, .devices = devices}, cuda::open_machine_here, p.copies);
+    return p;
   } catch (const std::runtime_error& e) {
     return refuse(reason::kind::unavailable, e.what());
   }
@@ -133,7 +131,7 @@ device_profile describe_machine(cuda::machine& m, std::size_t bytes) {
   p.clocks = {facts.core_mhz, facts.core_max_mhz, facts.memory_mhz, facts.memory_max_mhz};
   p.total_bytes = memory.total_bytes;
   p.free_bytes = memory.free_bytes;
-  p.copies = rates_of(m, facts.devices, bytes);
+  p.copies = rates_of(m, bytes);
   return p;
 }
 

@@ -74,17 +74,32 @@ struct device_clocks {
   bool operator==(const device_clocks&) const = default;
 };
 
+/// How some devices of one machine sum what each of them has: a tensor of `large_sum_bytes`, and
+/// one of `small_sum_bytes`, of 32-bit floats.
+struct all_reduce_rate {
+  std::uint32_t devices = 0;
+  double gbytes_s = 0;  // of the large one, in 10^9 bytes a second of one device's tensor
+  double small_us = 0;  // of the small one, among others in a row
+
+  static constexpr auto fields() {
+    using t = all_reduce_rate;
+    return std::tuple{&t::devices, &t::gbytes_s, &t::small_us};
+  }
+  bool operator==(const all_reduce_rate&) const = default;
+};
+constexpr std::uint64_t large_sum_bytes = std::uint64_t{256} << 20, small_sum_bytes = 4096;
+
 /// In 10^9 bytes a second. 0: not measured.
 struct copy_rates {
   double to_device_gbytes_s = 0, from_device_gbytes_s = 0;
-  double on_device_gbytes_s = 0;   // bytes that are copied, not read and written
-  double all_reduce_gbytes_s = 0;  // over all devices of the machine; bytes of one device's tensor
-  std::string all_reduce;          // how, or why it was not measured
+  double on_device_gbytes_s = 0;             // bytes that are copied, not read and written
+  std::vector<all_reduce_rate> all_reduces;  // by number of devices
+  std::string all_reduce;                    // how, or why they were not measured
 
   static constexpr auto fields() {
     using t = copy_rates;
     return std::tuple{&t::to_device_gbytes_s, &t::from_device_gbytes_s, &t::on_device_gbytes_s,
-                      &t::all_reduce_gbytes_s, &t::all_reduce};
+                      &t::all_reduces, &t::all_reduce};
   }
   bool operator==(const copy_rates&) const = default;
 };

@@ -29,6 +29,8 @@ struct topology {
   bool one_node = true, one_datacenter = true;
   channel intra, inter;      // inter: between nodes, whatever lies between them
   channel inter_datacenter;  // between nodes of one datacentre
+  // How each node's GPUs sum among themselves; empty: not all of them were measured.
+  std::vector<const std::vector<all_reduce_rate>*> sums;
 
   const channel& between(bool same_node, bool same_datacenter) const {
     return same_node ? intra : same_datacenter ? inter_datacenter : inter;
@@ -78,12 +80,14 @@ topology topology_of(const cluster& c, const job_spec& job, const replica& r,
       t.flops_s = std::min(t.flops_s, peak * 1e12 * gpu.efficiency);
     t.cost_per_hour += share.gpus * gpu.price_per_hour;
     t.largest_share = std::max(t.largest_share, share.gpus);
+    if (const auto* p = sums_profile_of(job, gpu)) t.sums.push_back(&p->copies.all_reduces);
     t.intra.limit(n.intra.gbps, n.intra.latency_us);
     t.inter_datacenter.limit(n.inter.gbps, n.inter.latency_us);
     if (std::ranges::find(datacenters, n.datacenter) == datacenters.end()) {
       datacenters.push_back(n.datacenter);
     }
   }
+  if (t.sums.size() != where.size()) t.sums.clear();
   t.one_node = where.size() <= 1;
   t.one_datacenter = datacenters.size() <= 1;
   t.inter = t.inter_datacenter;
@@ -118,6 +122,15 @@ double ring_s(double bytes, double members, const channel& over, double sharing 
          2 * (members - 1) * over.latency_s;
 }
 
+/// Of groups whose GPUs are all in one node: as measured on the slowest of the nodes, else a ring.
+double sum_in_node_s(double bytes, double members, const topology& t) {
+  if (t.sums.empty()) return ring_s(bytes, members, t.intra);
+  double slowest = 0;
+  for (const auto* x : t.sums)
+    slowest = std::max(slowest, sum_s(*x, {}, static_cast<std::uint32_t>(members), bytes));
+  return slowest;
+}
+
 }  // namespace
 
 iteration_estimate estimate_iteration(const cluster& c, const job_spec& job, const plan& how,
@@ -145,14 +158,16 @@ iteration_estimate estimate_iteration(const cluster& c, const job_spec& job, con
         span_of_groups(c, where, how.tensor_parallel, how.data_parallel * how.pipeline_parallel);
     const auto& over = t.between(span.in_node, span.in_datacenter);
     const double each = b * shape.reduced_bytes / std::max(shape.reduces, 1.0);
-    e.tensor_s =
-        2 * shape.reduces / stages * m * ring_s(each, tensor, over);  // forward and backward
+    const double one_s = span.in_node ? sum_in_node_s(each, tensor, t) : ring_s(each, tensor, over);
+    e.tensor_s = 2 * shape.reduces / stages * m * one_s;  // forward and backward
   }
   if (how.data_parallel > 1) {
     // Each position of the tensor group has a ring of its own; those of one node share its way out.
     const double rings = t.one_node ? 1 : std::min(how.tensor_parallel, t.largest_share);
     const double bytes = k.gradient_bytes * shape.parameters / (tensor * stages);
-    const double whole = ring_s(bytes, data, t.between(t.one_node, t.one_datacenter), rings);
+    const double whole = t.one_node
+                             ? sum_in_node_s(bytes, data, t)
+                             : ring_s(bytes, data, t.between(false, t.one_datacenter), rings);
     e.data_s = std::max(0.0, whole - k.overlap * k.backward * forward_s / m);
   }
   if (how.pipeline_parallel > 1) {

@@ -34,6 +34,13 @@ void set_times(stage_costs& c, const device_profile& profile, const job_spec& jo
   c.gradients_s = share * s.gradients_s;
 }
 
+/// How GPUs of a node sum; empty: nobody measured it.
+const std::vector<all_reduce_rate>& measured_sums(const job_spec& job, const gpu_type& gpu) {
+  static const std::vector<all_reduce_rate> none;
+  const auto* p = sums_profile_of(job, gpu);
+  return p ? p->copies.all_reduces : none;
+}
+
 }  // namespace
 
 pipeline_costs costs_in_slots(const job_spec& job) {
@@ -70,16 +77,15 @@ gpu_type device_of(const job_spec& job, const gpu_type& gpu) {
 
 namespace {
 
-/// GPUs that share a stage sum once in every sublayer's forward, and once in its backward: as a
-/// ring. The forward's sums are as wide as what travels; a GPU's gradients are in half precision.
-void add_sums(stage_costs& c, const job_spec& job, const stage_part& p, std::uint32_t rows,
-              double width, const link& inside) {
-  const double t = job.pipeline.tensor_parallel;
-  if (t <= 1 || inside.gbps <= 0) return;
+/// GPUs that share a stage sum once in every sublayer's forward, and once in its backward: as was
+/// measured, or as a ring. The forward's sums are as wide as what travels; a GPU's gradients are in
+/// half precision.
+void add_sums(stage_costs& c, const job_spec& job, const gpu_type& gpu, const stage_part& p,
+              std::uint32_t rows, double width, const link& inside) {
+  const auto t = job.pipeline.tensor_parallel;
+  if (t <= 1) return;
   const auto sums_s = [&](double each) {
-    const double bytes = rows * p.output_bytes * each;
-    return p.count *
-           (2 * (t - 1) / t * bytes / inside.bytes_s() + 2 * (t - 1) * inside.latency_us * 1e-6);
+    return p.count * sum_s(measured_sums(job, gpu), inside, t, rows * p.output_bytes * each);
   };
   const bool cpu = job.train && job.train->device == "cpu";
   c.forward_s += sums_s(width);
@@ -111,7 +117,7 @@ stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu,
   const bool real =
       profile || (job.train && (job.train->device == "cpu" || job.train->device == "cuda"));
   const double width = real ? 2 : 1;
-  add_sums(c, job, p, rows, width, inside);
+  add_sums(c, job, gpu, p, rows, width, inside);
   c.activation_bytes = static_cast<std::uint64_t>(std::llround(rows * p.output_bytes * width));
   c.gradient_bytes =
       static_cast<std::uint64_t>(std::llround(k.gradient_bytes * p.parameters * width));
@@ -189,6 +195,23 @@ pipeline_costs costs_of(const cluster& c, const job_spec& job, const pipeline_la
   return out;
 }
 
+namespace {
+
+/// Where all peers of a stage are GPUs of one node that sum among themselves: how they do, as
+/// measured. Null: they are not, or nobody measured it, or hosts sum.
+const std::vector<all_reduce_rate>* sums_of_peers(const cluster& c, const job_spec& job,
+                                                  const pipeline_layout& layout,
+                                                  std::uint32_t stage) {
+  if (!job.train || job.train->device != "cuda") return nullptr;
+  const auto node = layout.at(0, stage).node;
+  for (std::uint32_t p = 1; p < layout.pipelines; ++p)
+    if (layout.at(p, stage).node != node) return nullptr;
+  const auto& sums = measured_sums(job, c.gpu_of(node));
+  return sums.empty() ? nullptr : &sums;
+}
+
+}  // namespace
+
 std::vector<double> exchanges_of(const cluster& c, const job_spec& job,
                                  const pipeline_layout& layout) {
   std::vector<double> out(layout.stages, 0.0);
@@ -202,6 +225,8 @@ std::vector<double> exchanges_of(const cluster& c, const job_spec& job,
   const double n = layout.pipelines;
   // Every member sums a chunk: its parts come, and its sum goes.
   const auto reduce_s = [&](std::uint32_t s, double bytes) {
+    if (const auto* sums = sums_of_peers(c, job, layout, s))
+      return sum_s(*sums, {}, layout.pipelines, bytes);
     const auto& inter = c.nodes[layout.at(0, s).node].inter;
     return n == 1 ? 0 : 2 * (bytes * (n - 1) / n / inter.bytes_s() + inter.latency_us * 1e-6);
   };

@@ -59,6 +59,37 @@ class line {
   bool beyond_ = false;
 };
 
+const device_profile* own_profile(const job_spec& job) {
+  return job.train && !job.train->profile.empty() ? &job.train->profile.front() : nullptr;
+}
+
+/// Is it of what the job computes on?
+bool is_used(const device_profile& p, const job_spec& job) {
+  const auto device = job.train ? job.train->device : std::string{};
+  return !job.slots && (device.empty() || device == "sim" || device == p.kind);
+}
+
+/// What each of t devices sends in a ring, in its tensor's bytes; and in how many steps.
+double ring_share(double t) {
+  return 2 * (t - 1) / t;
+}
+double ring_steps(double t) {
+  return 2 * (t - 1);
+}
+
+/// What t devices take, by what was measured among fewer and more.
+template <class Took>
+double among(const std::vector<all_reduce_rate>& all, double t, double (*ring)(double), Took took) {
+  const auto high = std::ranges::find_if(all, [&](const auto& r) { return r.devices >= t; });
+  const auto nearest = high == all.end() ? high - 1 : high;
+  const double at = ring(nearest->devices);
+  if (high == all.begin() || high == all.end() || nearest->devices == t)
+    return took(*nearest) * ring(t) / at;
+  const auto low = high - 1;
+  const double from = ring(low->devices), share = (ring(t) - from) / (at - from);
+  return took(*low) + share * (took(*high) - took(*low));
+}
+
 }  // namespace
 
 expected<const model_profile*> sizes_of(const device_profile& p, const model& m) {
@@ -105,13 +136,34 @@ profiled_stage put_together(const model_profile& sizes, std::uint32_t sequence,
 }
 
 const device_profile* profile_of(const job_spec& job, const gpu_type& gpu) {
-  const device_profile* p = nullptr;
-  if (gpu.profile) p = &*gpu.profile;
-  if (job.train && !job.train->profile.empty()) p = &job.train->profile.front();
-  if (!p || job.slots) return nullptr;
-  const auto device = job.train ? job.train->device : std::string{};
-  if (!device.empty() && device != "sim" && device != p->kind) return nullptr;
-  return sizes_of(*p, job.model) ? p : nullptr;
+  const auto* p = own_profile(job);
+  if (!p && gpu.profile) p = &*gpu.profile;
+  return p && is_used(*p, job) && sizes_of(*p, job.model) ? p : nullptr;
+}
+
+const device_profile* sums_profile_of(const job_spec& job, const gpu_type& gpu) {
+  const auto* of_type = gpu.profile ? &*gpu.profile : nullptr;
+  for (const auto* p : {own_profile(job), of_type})
+    if (p && is_used(*p, job) && !p->copies.all_reduces.empty()) return p;
+  return nullptr;
+}
+
+double sum_s(const std::vector<all_reduce_rate>& measured, const link& inside,
+             std::uint32_t devices, double bytes) {
+  const double t = devices;
+  if (devices <= 1 || bytes <= 0) return 0;
+  if (measured.empty())
+    return inside.gbps > 0
+               ? ring_share(t) * bytes / inside.bytes_s() + ring_steps(t) * inside.latency_us * 1e-6
+               : 0;
+  const double small = small_sum_bytes, large = large_sum_bytes;
+  const auto first_s = [](const all_reduce_rate& r) { return r.small_us * 1e-6; };
+  const auto a_byte_s = [&](const all_reduce_rate& r) {
+    // Noise is no reason for more bytes to take less.
+    return std::max(0.0, large / (r.gbytes_s * 1e9) - first_s(r)) / (large - small);
+  };
+  return among(measured, t, ring_steps, first_s) +
+         among(measured, t, ring_share, a_byte_s) * std::max(0.0, bytes - small);
 }
 
 double profiled_flops_s(const device_profile& p, const model& m) {
@@ -125,14 +177,30 @@ double profiled_flops_s(const device_profile& p, const model& m) {
   return s > 0 ? 3 * shape_of(m).forward_flops * most / s : 0;
 }
 
+namespace {
+
+/// Of GPUs that share a stage.
+std::string source_of_sums(const job_spec& job, const gpu_type& gpu, bool profiled) {
+  const auto t = job.pipeline.tensor_parallel;
+  if (t <= 1) return "";
+  if (const auto* p = sums_profile_of(job, gpu))
+    return fmt::format("; sums among {} GPUs as measured by {}", t,
+                       profiled ? "it" : "the profile of " + p->device);
+  return profiled ? "; sums by the cost model" : "";
+}
+
+}  // namespace
+
 std::string source_of(const job_spec& job, const gpu_type& gpu, std::uint32_t rows) {
   if (job.train && !job.train->costs.empty()) return "an earlier run's times";
   const auto* p = profile_of(job, gpu);
-  if (!p) return "the cost model";
+  if (!p) return "the cost model" + source_of_sums(job, gpu, false);
   const line at{**sizes_of(*p, job.model), job.model.sequence, rows};
+  const auto* sums = sums_profile_of(job, gpu);
   return fmt::format(
-      "the profile of {}, {}{}", p->device, p->date,
-      at.beyond() ? fmt::format(", beyond the rows that were measured ({})", rows) : "");
+      "the profile of {}, {}{}{}", p->device, p->date,
+      at.beyond() ? fmt::format(", beyond the rows that were measured ({})", rows) : "",
+      source_of_sums(job, gpu, !sums || sums == p));
 }
 
 }  // namespace troupe::planners

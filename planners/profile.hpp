@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "messages/cluster.hpp"
 #include "messages/job.hpp"
@@ -41,11 +42,24 @@ profiled_stage put_together(const model_profile& sizes, std::uint32_t sequence,
 /// is of the kind of device that computes and knows the model; null: none.
 const device_profile* profile_of(const job_spec& job, const gpu_type& gpu);
 
+/// The one that says how GPUs of one node sum among themselves, whatever the model: the job's own,
+/// else the type's, if it is of the kind of device that computes and has such sums; null: none.
+const device_profile* sums_profile_of(const job_spec& job, const gpu_type& gpu);
+
+/// What a sum takes, in seconds, of so many bytes that each of `devices` GPUs of a node has. As
+/// `measured` by number of devices: what a small tensor took, and for each byte more what the large
+/// one took longer. Between two numbers of devices both lie on a line, by a ring's 2 (t-1) steps
+/// and 2 (t-1) / t of the bytes; beyond them they grow in that proportion. If nothing was measured:
+/// a ring over `inside`, or 0 without it.
+double sum_s(const std::vector<all_reduce_rate>& measured, const link& inside,
+             std::uint32_t devices, double bytes);
+
 /// Of the whole model on one device, operations (the cost model's, forward and backward) a second.
 double profiled_flops_s(const device_profile& p, const model& m);
 
 /// Where estimates of a job on this type are from, for people: "the cost model", or the profile's
-/// device and date, and whether for so many rows it goes beyond what was measured.
+/// device and date, and whether for so many rows it goes beyond what was measured; and where sums
+/// are from among GPUs that share a stage.
 std::string source_of(const job_spec& job, const gpu_type& gpu, std::uint32_t rows);
 
 }  // namespace troupe::planners

@@ -48,6 +48,9 @@ TEST_CASE("profile prints the contract's keys and writes what check, plan and tr
   }
   CHECK(d["kind"] == "cpu");
   CHECK(d["copies"]["to_device_gbytes_s"].is_null());
+  CHECK(d["copies"]["all_reduce_gbytes_s"].is_null());
+  CHECK(d["copies"]["all_reduces"].empty());
+  CHECK_THAT(d["copies"]["all_reduce"].get<std::string>(), Contains("not measured"));
   REQUIRE(d["models"][0]["points"].size() == 2);
   for (const auto* part : {"attention", "mlp", "plain", "embedding", "head", "ends"})
     CHECK(d["models"][0]["points"][0][part].contains("backward_s"));

@@ -24,7 +24,7 @@ device_profile measured() {
   p.busy = 2;
   p.clocks = {1980, 1980, 0, 2619};
   p.total_bytes = 85'000'000'000, p.free_bytes = 84'123'456'789;
-  p.copies = {55.25, 54.5, 1200, 0, "one device: nothing to sum with"};
+  p.copies = {55.25, 54.5, 1200, {{2, 310.5, 14.25}, {4, 1e3 / 3, 21}}, "by NCCL: \"quickly\""};
   for (const auto* name : {"small", "large"}) {
     model_profile m{name, 768, 12, 3072, 50257, name[0] == 's', {}};
     for (const std::uint32_t sequence : {256, 1024})
@@ -77,6 +77,18 @@ TEST_CASE("a profile that is not right is refused with file, line, key and what 
              Contains("models[0].points[1]: 1 rows of 256 tokens a second time"));
   CHECK_THAT(refused(with("core_mhz", "core_ghz")), Contains("clocks: unknown key 'core_ghz'"));
   CHECK_THAT(refused("profile: 1\n"), Contains("missing key 'device'"));
+  CHECK_THAT(refused(with("devices: 4", "devices: 2")),
+             Contains(":19: copies.all_reduces[1]: 2 devices a second time"));
+  CHECK_THAT(
+      refused(with("devices: 2", "devices: 1")),
+      Contains(":18: copies.all_reduces[0].devices: found '1', expected a whole number from 2"));
+  CHECK_THAT(refused(with("small_us: 21", "small_us: 0")),
+             Contains(":19: copies.all_reduces[1].small_us: found '0', expected a number above 0"));
+  CHECK_THAT(refused(with("gbytes_s: 310.5, ", "")),
+             Contains("copies.all_reduces[0]: missing key 'gbytes_s'"));
+  // What files of before had.
+  CHECK_THAT(refused(with("  all_reduce:", "  all_reduce_gbytes_s: 0\n  all_reduce:")),
+             Contains(":16: copies: unknown key 'all_reduce_gbytes_s'"));
 }
 
 TEST_CASE("a catalogue, a cluster and a job name a profile beside them") {

@@ -1,6 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include "planners/cost_model.hpp"
+#include "planners/model_shape.hpp"
 #include "planners/pipeline_costs.hpp"
 #include "planners/pipeline_placement.hpp"
 #include "planners/profile.hpp"
@@ -153,4 +154,148 @@ TEST_CASE("the estimator goes by a profile: pipelines and their updates, and oth
   CHECK(e.iteration_s == Approx(one_s));
   c.gpus[0].profile.reset();
   CHECK(estimate_iteration(c, simple, how, {{0, 1}}).iteration_s < e.iteration_s);
+}
+
+TEST_CASE("a sum takes what was measured, and between two sizes or numbers of GPUs lies between") {
+  const std::vector<all_reduce_rate> all{{2, 200, 10}, {4, 150, 25}, {8, 160, 60}};
+  const double large = large_sum_bytes, small = small_sum_bytes;
+  for (const auto& r : all) {
+    CHECK(sum_s(all, {}, r.devices, large) == Approx(large / (r.gbytes_s * 1e9)));
+    CHECK(sum_s(all, {}, r.devices, small) == Approx(r.small_us * 1e-6));
+  }
+  CHECK(sum_s(all, {}, 1, large) == 0);
+  CHECK(sum_s(all, {}, 2, 0) == 0);
+  CHECK(sum_s(all, {}, 2, 4) == Approx(10e-6));  // no sum is shorter than a small one
+  for (std::uint32_t t = 2; t <= 16; ++t)
+    for (double bytes = 1; bytes < 4 * large; bytes *= 3)
+      CHECK(sum_s(all, {}, t, bytes) <= sum_s(all, {}, t, 3 * bytes));
+  // Between 2 and 4 more GPUs never take less, between 4 and 8 they never take more of large ones.
+  for (const double bytes : {small, 1e6, large, 3e9})
+    CHECK((sum_s(all, {}, 2, bytes) < sum_s(all, {}, 3, bytes) &&
+           sum_s(all, {}, 3, bytes) < sum_s(all, {}, 4, bytes)));
+  for (std::uint32_t t = 4; t < 8; ++t)
+    CHECK((sum_s(all, {}, t, large) > sum_s(all, {}, t + 1, large) &&
+           sum_s(all, {}, t, small) < sum_s(all, {}, t + 1, small)));
+  // Beyond what was measured, as a ring has it: 14/8 to 30/16 of the bytes, 14 to 30 steps.
+  CHECK(sum_s(all, {}, 16, large) == Approx(large / 160e9 * 15 / 14).epsilon(0.05));
+  CHECK(sum_s(all, {}, 16, small) == Approx(60e-6 * 15 / 7));
+  const std::vector<all_reduce_rate> many{{8, 160, 70}};
+  CHECK(sum_s(many, {}, 2, large) == Approx(large / 160e9 * 4 / 7).epsilon(0.05));
+  CHECK(sum_s(many, {}, 2, small) == Approx(10e-6));
+  // Noise: a large sum that was quicker than a small one.
+  CHECK(sum_s({{2, 1e6, 1000}}, {}, 2, large) == Approx(1e-3));
+}
+
+TEST_CASE("sums that were not measured go round a ring over the node's link") {
+  const auto inside = troupe::link{"pcie", 200, 5};
+  CHECK(sum_s({}, inside, 4, 1e9) == Approx(1.5 * 1e9 / 25e9 + 6 * 5e-6));
+  CHECK(sum_s({}, {}, 4, 1e9) == 0);
+  // A ring that was measured is the same ring.
+  const auto ring = [&](std::uint32_t t) {
+    return all_reduce_rate{t, large_sum_bytes / sum_s({}, inside, t, large_sum_bytes) / 1e9,
+                           1e6 * sum_s({}, inside, t, small_sum_bytes)};
+  };
+  for (std::uint32_t t = 2; t <= 8; ++t)
+    CHECK(sum_s({ring(2), ring(8)}, inside, t, 30e6) ==
+          Approx(sum_s({}, inside, t, 30e6)).epsilon(1e-3));
+}
+
+TEST_CASE(
+    "GPUs that share a stage sum as the job's or the type's profile says, whatever its models") {
+  auto gpu = sample::a100_40;
+  auto job = training_job(8, 1, 4);
+  job.pipeline.tensor_parallel = 2;
+  const auto parts = split_model(job, 1);
+  const auto inside = troupe::link{"pcie", 200, 5};
+  const double bytes = 2 * parts[0].output_bytes;  // two rows, in half precision
+  const auto alone = costs_of_stage(job, gpu, parts, 0, 2);
+  const auto ring = costs_of_stage(job, gpu, parts, 0, 2, inside);
+  CHECK(ring.forward_s - alone.forward_s == Approx(parts[0].count * sum_s({}, inside, 2, bytes)));
+  gpu.profile = made_up();
+  gpu.profile->models.clear();
+  CHECK(sums_profile_of(job, gpu) == nullptr);
+  CHECK(costs_of_stage(job, gpu, parts, 0, 2, inside) == ring);
+  const std::vector<all_reduce_rate> slow{{2, 1, 100}}, quick{{2, 300, 10}};
+  gpu.profile->copies.all_reduces = slow;
+  CHECK(sums_profile_of(job, gpu) == &*gpu.profile);
+  const auto measured = costs_of_stage(job, gpu, parts, 0, 2, inside);
+  CHECK(measured.forward_s - alone.forward_s == Approx(parts[0].count * sum_s(slow, {}, 2, bytes)));
+  CHECK(measured.backward_s - alone.backward_s ==
+        Approx(parts[0].count * sum_s(slow, {}, 2, bytes)));
+  CHECK(source_of(job, gpu, 2) ==
+        "the cost model; sums among 2 GPUs as measured by the profile of a made-up device");
+  // The job's own comes first; one of a single GPU has none.
+  job.train->profile = {made_up()};
+  CHECK(sums_profile_of(job, gpu) == &*gpu.profile);
+  job.train->profile[0].copies.all_reduces = quick;
+  CHECK(sums_profile_of(job, gpu) == &job.train->profile[0]);
+  CHECK_THAT(source_of(job, gpu, 2), Contains("; sums among 2 GPUs as measured by it"));
+  job.train->device = "cpu";
+  CHECK(sums_profile_of(job, gpu) == nullptr);
+}
+
+TEST_CASE("jobs that are not pipelines sum inside nodes as the slowest node was measured to") {
+  cluster c;
+  sample::add_nodes(c, sample::a100_40, 2, 2);
+  sample::add_nodes(c, sample::a100_80, 1, 2);
+  const auto job = sample::job(sample::gpt2_small, 8);
+  plan how;
+  how.tensor_parallel = 2;
+  const auto ring = estimate_iteration(c, job, how, {{0, 2}});
+  const auto measure = [&](gpu_index type, double gbytes_s, double small_us) {
+    c.gpus[type].profile.emplace();
+    c.gpus[type].profile->copies.all_reduces = {{2, gbytes_s, small_us}};
+  };
+  measure(0, 1, 100);
+  const auto measured = estimate_iteration(c, job, how, {{0, 2}});
+  CHECK(measured.compute_s == ring.compute_s);
+  const auto shape = shape_of(job.model);
+  CHECK(measured.tensor_s == Approx(2 * shape.reduces *
+                                    sum_s(c.gpus[0].profile->copies.all_reduces, {}, 2,
+                                          8 * shape.reduced_bytes / shape.reduces)));
+  // Two nodes, of which the other's GPUs were not measured, or are slower, or quicker.
+  how.data_parallel = 2;
+  const allocation both{{0, 2}, {2, 2}};
+  const auto mixed = [&] { return estimate_iteration(c, job, how, both).tensor_s; };
+  const double by_ring = mixed();
+  measure(1, 0.5, 100);
+  const double slower = mixed();
+  measure(1, 1000, 1);
+  CHECK(slower > mixed());
+  CHECK(mixed() == estimate_iteration(c, job, how, {{0, 2}, {1, 2}}).tensor_s);
+  c.gpus[0].profile.reset();
+  CHECK(mixed() == by_ring);
+  // Gradients inside one node.
+  how = {};
+  how.data_parallel = 2;
+  const auto gradients = [&] { return estimate_iteration(c, job, how, {{0, 2}}).data_s; };
+  const double link_s = gradients();
+  measure(0, 0.1, 100);
+  CHECK(gradients() > 2 * link_s);
+}
+
+TEST_CASE("a stage's peers on GPUs of one node exchange gradients as was measured, others do not") {
+  cluster c;
+  sample::add_nodes(c, sample::a100_40, 2, 2);
+  auto job = training_job(8, 1, 4);
+  job.pipeline.data_parallel = 2;
+  job.train->device = "cuda";
+  pipeline_layout near;
+  near.stages = 1, near.pipelines = 2;
+  near.places = {device_place{0, {0}}, device_place{0, {1}}};
+  near.datacenters = {0}, near.stages_of_datacenter = {1};
+  near.parts = split_model(job, 1);
+  auto apart = near;
+  apart.places = {device_place{0, {0}}, device_place{1, {0}}};
+  const auto by_link = exchanges_of(c, job, near);
+  CHECK(exchanges_of(c, job, apart) == by_link);
+  c.gpus[0].profile = made_up();
+  c.gpus[0].profile->models.clear();
+  c.gpus[0].profile->copies.all_reduces = {{2, 300, 10}};
+  CHECK(exchanges_of(c, job, apart) == by_link);
+  const auto bytes = costs_of_stage(job, c.gpus[0], near.parts, 0, 1).gradient_bytes;
+  CHECK(exchanges_of(c, job, near)[0] ==
+        Approx(sum_s(c.gpus[0].profile->copies.all_reduces, {}, 2, static_cast<double>(bytes))));
+  job.train->device = "sim";  // stages of the virtual world send each other what they sum
+  CHECK(exchanges_of(c, job, near)[0] > 0);
 }

@@ -1,0 +1,141 @@
+// What GPUs take to sum among themselves, on emulated machines with an emulated NCCL: that it is
+// measured and never hangs. How long things take is the machine's affair.
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <cstdlib>
+
+#include "gpu/cuda/machine.hpp"
+#include "gpu/emulated_machine.hpp"
+#include "gpu/emulated_nccl.hpp"
+#include "gpu/profile.hpp"
+
+using namespace troupe;
+using namespace troupe::gpu;
+using Catch::Contains;
+
+namespace {
+
+expected<std::shared_ptr<cuda::machine>> open(int) {
+  return troupe::test::emulated_machine(&troupe::test::emulated_nccl());
+}
+
+copy_rates measured(sums_wish w, const machine_opener& opener = open) {
+  copy_rates c;
+  c.on_device_gbytes_s = 7;
+  w.bytes = 1 << 16;
+  measure_sums(w, opener, c);
+  CHECK(c.on_device_gbytes_s == 7);
+  return c;
+}
+
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+TEST_CASE(
+    "sums are measured among 2, 4, ... and all of a machine's GPUs, from the profiled one on") {
+  std::vector<int> opened;
+  const auto c = measured({.first = 3, .devices = 5}, [&](int index) {
+    opened.push_back(index);
+    return open(index);
+  });
+  CHECK(opened == std::vector{3, 4, 0, 1, 2});
+  REQUIRE(c.all_reduces.size() == 3);
+  for (std::size_t i = 0; i < 3; ++i) {
+    CHECK(c.all_reduces[i].devices == std::vector<std::uint32_t>{2, 4, 5}[i]);
+    CHECK((c.all_reduces[i].gbytes_s > 0 && c.all_reduces[i].gbytes_s < 1e3));
+    CHECK((c.all_reduces[i].small_us > 0 && c.all_reduces[i].small_us < 1e7));
+  }
+  CHECK(
+      c.all_reduce ==
+      "by NCCL among 2, 4, 5 of the machine's devices, from number 3 on: the quickest of 5 rounds");
+}
+
+TEST_CASE("why sums were not measured is a sentence") {
+  CHECK(measured({}).all_reduce ==
+        "not measured: the machine has one device, which has nobody to sum with");
+  const auto without = [](int) -> expected<std::shared_ptr<cuda::machine>> {
+    return troupe::test::emulated_machine();
+  };
+  CHECK(measured({.devices = 2}, without).all_reduce == "not measured: this machine has no NCCL");
+  const auto one_broken = [](int index) -> expected<std::shared_ptr<cuda::machine>> {
+    if (index == 1) return refuse(reason::kind::unavailable, "it fell off the bus");
+    return open(index);
+  };
+  CHECK(measured({.devices = 2}, one_broken).all_reduce ==
+        "not measured: device 1: it fell off the bus");
+  ::setenv("TROUPE_COLLECTIVES", "hosts", 1);
+  CHECK(measured({.devices = 2}).all_reduce ==
+        "not measured: TROUPE_COLLECTIVES says that hosts sum");
+  ::unsetenv("TROUPE_COLLECTIVES");
+}
+
+TEST_CASE("an error that NCCL finds while sums are measured ends them with its words") {
+  const auto sum = GENERATE(0, 20, 40);  // while warming up, in the large ones, in the small ones
+  CAPTURE(sum);
+  const double begin_s = now_s();
+  const troupe::test::nccl_fault fault{1, sum};
+  const auto c = measured({.devices = 3, .patience_s = 20});
+  CHECK(c.all_reduces.empty());
+  CHECK(c.all_reduce ==
+        "not measured: among 2 of the machine's devices: member 1 of a group of 2 GPUs cannot go "
+        "on, says NCCL: unhandled system error");
+  CHECK(now_s() - begin_s < 10);
+}
+
+TEST_CASE("a group that fails leaves what a smaller one was measured to take") {
+  static auto table = troupe::test::emulated_nccl();
+  table.join = [](void** to, int size, const void* id, int rank) {
+    constexpr int invalid_usage = 5;
+    return size == 3 ? invalid_usage : troupe::test::emulated_nccl().join(to, size, id, rank);
+  };
+  const auto c = measured({.devices = 3}, [](int) {
+    return expected<std::shared_ptr<cuda::machine>>{troupe::test::emulated_machine(&table)};
+  });
+  REQUIRE(c.all_reduces.size() == 1);
+  CHECK(c.all_reduces[0].devices == 2);
+  CHECK_THAT(c.all_reduce, Contains("the quickest of 5 rounds; not measured among 3 of the "
+                                    "machine's devices: member ") &&
+                               Contains("says NCCL: invalid usage"));
+}
+
+TEST_CASE("GPUs that never come together, or never sum, are waited for no longer than said") {
+  static bool joins = true;
+  auto table = troupe::test::emulated_nccl();
+  joins = GENERATE(true, false);
+  CAPTURE(joins);
+  table.state = [](void* m, int* now) {
+    if (joins) return troupe::test::emulated_nccl().state(m, now);
+    *now = cuda::collectives::under_way;
+    return cuda::collectives::well;
+  };
+  static std::atomic<int> asked;
+  asked = 0;
+  if (joins)
+    table.sum = [](void* m, void* values, std::size_t n, bool narrow, void* stream) {
+      // One of two keeps the other waiting.
+      return ++asked == 1 ? cuda::collectives::well
+                          : troupe::test::emulated_nccl().sum(m, values, n, narrow, stream);
+    };
+  const double begin_s = now_s();
+  const auto c = measured({.devices = 2, .patience_s = 0.2}, [&](int) {
+    return expected<std::shared_ptr<cuda::machine>>{troupe::test::emulated_machine(&table)};
+  });
+  CHECK(c.all_reduces.empty());
+  CHECK_THAT(c.all_reduce, Contains(joins ? "sums were not there within 0.2 s"
+                                          : "did not come together within 0.2 s"));
+  CHECK(now_s() - begin_s < 10);
+}
+
+TEST_CASE("a GPU without memory for the sums is named, and its fellows do not wait for it") {
+  const double begin_s = now_s();
+  copy_rates c;
+  measure_sums({.devices = 2, .bytes = std::size_t{1} << 60}, open, c);
+  CHECK(c.all_reduces.empty());
+  CHECK_THAT(c.all_reduce,
+             Contains("not measured: among 2 of the machine's devices: std::bad_alloc"));
+  CHECK(now_s() - begin_s < 10);
+}
