@@ -116,9 +116,8 @@ bool names(const std::vector<std::string>& words, const std::string& kind) {
 fs::path script() {
   std::error_code error;
   const auto folder = fs::read_symlink("/proc/self/exe", error).parent_path();
-  for (const auto& beside : {folder / "../share/troupe/bench/pytorch.py", folder / "pytorch.py"})
-    if (fs::exists(beside, error)) return beside;
-  return TROUPE_BENCH_GPU_PYTORCH;
+  const auto bundled = folder / "../share/troupe/bench/bench_gpu_training.py";
+  return fs::exists(bundled, error) ? bundled : fs::path{TROUPE_BENCH_GPU_PYTORCH};
 }
 
 }  // namespace

@@ -54,9 +54,9 @@ struct catalogue_entry {
 };
 std::optional<catalogue_entry> catalogue_of(const std::string& device, double memory_bytes);
 
-/// Runs pytorch.py with these arguments. Its JSON; {"why": ...} if it gave none.
+/// Runs bench_gpu_training.py with these arguments. Its JSON; {"why": ...} if it gave none.
 nlohmann::json pytorch(const std::string& arguments, int seconds);
-/// LAYERS HIDDEN HEADS SEQUENCE ROWS VOCABULARY of pytorch.py.
+/// LAYERS HIDDEN HEADS SEQUENCE ROWS VOCABULARY of bench_gpu_training.py.
 std::string pytorch_shape(const gpu::stage_spec& s, std::uint64_t vocabulary);
 
 /// What the GPU reaches in products, and in copies within its memory; measured once.

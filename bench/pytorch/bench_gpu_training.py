@@ -1,7 +1,7 @@
-"""GPT-2 in PyTorch, as its users write it: what bench_gpu_training is measured beside.
+"""PyTorch's side of bench_gpu_training: GPT-2 of gpt2.py.
 
-usage: pytorch.py train  LAYERS HIDDEN HEADS SEQUENCE ROWS VOCABULARY [options]
-       pytorch.py losses LAYERS HIDDEN HEADS SEQUENCE ROWS VOCABULARY CHECKPOINT BATCHES [options]
+usage: bench_gpu_training.py train  LAYERS HIDDEN HEADS SEQUENCE ROWS VOCABULARY [options]
+       bench_gpu_training.py losses LAYERS HIDDEN HEADS SEQUENCE ROWS VOCABULARY CHECKPOINT BATCHES [options]
 
 train: tokens a second of the best of several rounds and the peak of memory, on random tokens.
 losses: the loss of each step, from the weights of CHECKPOINT (a directory of safetensors in Hugging
@@ -19,105 +19,25 @@ import sys
 import time
 
 import torch
-import torch.nn as nn
-import torch.nn.functional as F
 
-DECAY = 0.1
-FUSED_ATTENTION = hasattr(F, "scaled_dot_product_attention")
-
-
-class Attention(nn.Module):
-    def __init__(self, hidden, heads, sequence, fused):
-        super().__init__()
-        self.heads = heads
-        self.fused = fused
-        self.c_attn = nn.Linear(hidden, 3 * hidden)
-        self.c_proj = nn.Linear(hidden, hidden)
-        if not fused:
-            mask = torch.ones(sequence, sequence, dtype=torch.bool).triu(1)
-            self.register_buffer("mask", mask)
-
-    def forward(self, x):
-        rows, sequence, hidden = x.shape
-        q, k, v = (
-            t.view(rows, sequence, self.heads, hidden // self.heads).transpose(1, 2)
-            for t in self.c_attn(x).split(hidden, dim=2)
-        )
-        if self.fused:
-            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        else:
-            scores = q @ k.transpose(-2, -1) * (hidden // self.heads) ** -0.5
-            y = F.softmax(scores.masked_fill(self.mask, float("-inf")), dim=-1) @ v
-        return self.c_proj(y.transpose(1, 2).reshape(rows, sequence, hidden))
-
-
-class Mlp(nn.Module):
-    def __init__(self, hidden):
-        super().__init__()
-        self.c_fc = nn.Linear(hidden, 4 * hidden)
-        self.gelu = nn.GELU(approximate="tanh")
-        self.c_proj = nn.Linear(4 * hidden, hidden)
-
-    def forward(self, x):
-        return self.c_proj(self.gelu(self.c_fc(x)))
-
-
-class Block(nn.Module):
-    def __init__(self, hidden, heads, sequence, fused):
-        super().__init__()
-        self.ln_1 = nn.LayerNorm(hidden)
-        self.attn = Attention(hidden, heads, sequence, fused)
-        self.ln_2 = nn.LayerNorm(hidden)
-        self.mlp = Mlp(hidden)
-
-    def forward(self, x):
-        x = x + self.attn(self.ln_1(x))
-        return x + self.mlp(self.ln_2(x))
-
-
-class GPT(nn.Module):
-    """Tied head, no dropout. The vocabulary may be padded; targets never name what was added."""
-
-    def __init__(self, layers, hidden, heads, sequence, vocabulary, fused):
-        super().__init__()
-        self.wte = nn.Embedding(vocabulary, hidden)
-        self.wpe = nn.Embedding(sequence, hidden)
-        self.h = nn.ModuleList(Block(hidden, heads, sequence, fused) for _ in range(layers))
-        self.ln_f = nn.LayerNorm(hidden)
-        self.lm_head = nn.Linear(hidden, vocabulary, bias=False)
-        self.lm_head.weight = self.wte.weight
-        for p in self.parameters():
-            if p.dim() > 1:
-                nn.init.normal_(p, std=0.02)
-
-    def forward(self, tokens, targets):
-        places = torch.arange(tokens.shape[1], device=tokens.device)
-        x = self.wte(tokens) + self.wpe(places)
-        for block in self.h:
-            x = block(x)
-        logits = self.lm_head(self.ln_f(x))
-        return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
+sys.dont_write_bytecode = True  # beside the model, which lies beside this script
+import gpt2
 
 
 def optimizer_of(model, rate, on_gpu, without):
-    groups = [
-        {"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": DECAY},
-        {"params": [p for p in model.parameters() if p.dim() == 1], "weight_decay": 0.0},
-    ]
-    usual = {"lr": rate, "betas": (0.9, 0.95), "eps": 1e-8}
     if on_gpu:
         try:
-            return torch.optim.AdamW(groups, fused=True, **usual)
+            return gpt2.adamw(model, rate, fused=True)
         except (TypeError, RuntimeError):
             without.append("fused AdamW")
-    return torch.optim.AdamW(groups, **usual)
+    return gpt2.adamw(model, rate)
 
 
 def make_model(a, without):
-    fused = a.attention == "fused" and FUSED_ATTENTION
+    fused = a.attention == "fused" and gpt2.FUSED_ATTENTION
     if a.attention == "fused" and not fused:
         without.append("fused attention")
-    return GPT(a.layers, a.hidden, a.heads, a.sequence, a.vocabulary, fused).to(a.device)
+    return gpt2.GPT(a.layers, a.hidden, a.heads, a.sequence, a.vocabulary, fused).to(a.device)
 
 
 class Trainer:
@@ -227,7 +147,7 @@ def load(model, tensors):
     with torch.no_grad():
         for name, p in own.items():
             values = tensors[name]
-            if isinstance(model.get_submodule(name.rsplit(".", 1)[0]), nn.Linear) and values.dim() == 2:
+            if isinstance(model.get_submodule(name.rsplit(".", 1)[0]), torch.nn.Linear) and values.dim() == 2:
                 values = values.t()
             p.copy_(values)
     return sorted(set(tensors) - set(own))
