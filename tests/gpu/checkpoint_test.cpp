@@ -21,12 +21,6 @@ std::vector<std::string> files_of(const pipeline& p) {
   return names;
 }
 
-fs::path fresh(const std::string& name) {
-  const auto folder = temporary_folder() / name;
-  fs::remove_all(folder);
-  return folder;
-}
-
 std::string text_of(const fs::path& file) {
   std::ifstream in{file, std::ios::binary};
   return {std::istreambuf_iterator<char>{in}, {}};
@@ -41,7 +35,7 @@ TEST_CASE("a checkpoint of p stages goes on with q stages as if nothing had been
              to = GENERATE(sublayers{12}, sublayers{8, 4}, sublayers{5, 7});
   CAPTURE(kind.name, tied, from, to);
   const auto m = small_model(tied);
-  const auto root = fresh("checkpoint");
+  const auto root = fresh_path("checkpoint");
   pipeline first{kind, m, from}, next{kind, m, to};
   for (std::uint64_t i = 0; i < 2; ++i) first.learn(lessons(m, 2, 2, i));
   const auto directory = checkpoint_directory(root, 2);
@@ -62,7 +56,7 @@ TEST_CASE("a checkpoint of p stages goes on with q stages as if nothing had been
 }
 
 TEST_CASE("the newest checkpoint is the one with the largest number") {
-  const auto root = fresh("several");
+  const auto root = fresh_path("several");
   for (const auto* name : {"iteration-000009", "iteration-000100", "iteration-2000000", "other"}) {
     fs::create_directories(root / name);
     std::ofstream{root / name / "model.safetensors.index.json"} << "{}";
@@ -76,7 +70,7 @@ TEST_CASE("the newest checkpoint is the one with the largest number") {
 TEST_CASE("an index is not written as long as a stage's file is missing") {
   const auto kind = devices()[0];
   const auto m = small_model();
-  const auto directory = fresh("missing");
+  const auto directory = fresh_path("missing");
   pipeline p{kind, m, {4, 8}};
   p.save(directory.string());
   CHECK_THAT(write_index(directory, m, 0, {stage_file(p.specs[0])}).text,
@@ -89,7 +83,7 @@ TEST_CASE("an index is not written as long as a stage's file is missing") {
 TEST_CASE("GPT-2's names and shapes are those of Hugging Face, with or without their prefix") {
   const auto kind = GENERATE(from_range(devices()));
   const auto m = small_model();
-  const auto directory = fresh("named");
+  const auto directory = fresh_path("named");
   pipeline p{kind, m, {12}};
   p.learn(lessons(m, 2, 1, 1));
   p.save(directory.string());
@@ -123,7 +117,7 @@ TEST_CASE("GPT-2's names and shapes are those of Hugging Face, with or without t
 TEST_CASE("a checkpoint of another model is refused with a sentence") {
   const auto kind = GENERATE(from_range(devices()));
   auto m = small_model();
-  const auto directory = fresh("other");
+  const auto directory = fresh_path("other");
   pipeline p{kind, m, {12}};
   p.save(directory.string());
   const auto refused = [&](const model& wrong) {
@@ -147,9 +141,9 @@ TEST_CASE("a checkpoint of another model is refused with a sentence") {
   auto d = kind.make(p.specs[0]);
   CHECK_THAT(refusal(**d, {.what = operation::kind::load, .path = "/nowhere"}),
              Catch::Contains("cannot be opened"));
-  CHECK_THAT(refusal(**d, {.what = operation::kind::load, .path = fresh("empty").string()}),
+  CHECK_THAT(refusal(**d, {.what = operation::kind::load, .path = fresh_path("empty").string()}),
              Catch::Contains("cannot be opened"));
-  fs::create_directories(fresh("empty"));
+  fs::create_directories(fresh_path("empty"));
   CHECK_THAT(refusal(**d, {.what = operation::kind::load,
                            .path = (temporary_folder() / "empty").string()}),
              Catch::Contains("no checkpoint"));
@@ -158,7 +152,7 @@ TEST_CASE("a checkpoint of another model is refused with a sentence") {
 TEST_CASE("files of different iterations do not make a checkpoint") {
   const auto kind = devices()[0];
   const auto m = small_model();
-  const auto directory = fresh("mixed");
+  const auto directory = fresh_path("mixed");
   pipeline p{kind, m, {6, 6}};
   p.save(directory.string());
   const auto old = text_of(directory / stage_file(p.specs[0]));

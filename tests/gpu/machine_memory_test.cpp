@@ -14,15 +14,6 @@ using step = gpu::operation::kind;
 
 namespace {
 
-gpu::stage_spec whole(std::uint32_t rows) {
-  gpu::stage_spec s;
-  s.model = small_model();
-  s.sublayers = 2 * s.model.layers;
-  s.embeds = s.predicts = true;
-  s.rows = rows;
-  return s;
-}
-
 void learn(gpu::stage_device& d, const gpu::stage_spec& s, int steps) {
   const auto l = lessons(s.model, s.rows, 1, 1)[0];
   for (int i = 0; i < steps; ++i) {
@@ -61,7 +52,7 @@ class noting_machine final : public each_call {
 
 TEST_CASE("a stage asks for the bytes that its shape needs, and no more step by step") {
   const std::uint32_t rows = GENERATE(1u, 2u, 5u);
-  const auto s = whole(rows);
+  const auto s = whole_model(small_model(), rows);
   const std::uint64_t t = 20 * rows, c = 24, heads = 3, words = 37, width = 128, l = 6;
   const std::uint64_t block = 12 * c * c + 13 * c;
   const std::uint64_t own = 20 * c + l * block + 2 * c, tied = words * c, all = own + tied;
@@ -88,7 +79,7 @@ TEST_CASE("a stage asks for the bytes that its shape needs, and no more step by 
 }
 
 TEST_CASE("calls' bytes and operations are those of hand counts") {
-  const auto s = whole(2);
+  const auto s = whole_model(small_model(), 2);
   const double t = 40, c = 24, words = 37, width = 128;
   const auto noted = std::make_shared<noting_machine>(std::shared_ptr{emulated_machine()});
   gpu::cuda::device d{s, noted};

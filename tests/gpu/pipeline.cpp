@@ -47,6 +47,15 @@ model small_model(bool tied) {
   return m;
 }
 
+gpu::stage_spec whole_model(const model& m, std::uint32_t rows) {
+  gpu::stage_spec s;
+  s.model = m;
+  s.sublayers = 2 * m.layers;
+  s.embeds = s.predicts = true;
+  s.rows = rows;
+  return s;
+}
+
 gpu::outcome run(gpu::stage_device& d, operation o) {
   auto r = wait_for(d, std::move(o));
   if (!r) FAIL(r.error().text);
@@ -180,6 +189,16 @@ void pipeline::save(const std::string& directory) {
 
 void pipeline::load(const std::string& directory) {
   for (auto& s : stages_) run(*s, {.what = step::load, .path = directory});
+}
+
+void check_near(const pipeline::iteration& a, const pipeline::iteration& b, double gradients_off,
+                double losses_off) {
+  for (std::size_t i = 0; i < a.losses.size(); ++i)
+    CHECK(b.losses[i] == Approx(a.losses[i]).epsilon(losses_off));
+  for (std::size_t i = 0; i < a.own.size(); ++i)
+    CHECK(distance(a.own[i], b.own[i]) <= gradients_off);
+  CHECK(distance(a.tied, b.tied) <= gradients_off);
+  CHECK(b.squared_norm == Approx(a.squared_norm).epsilon(2 * gradients_off));
 }
 
 }  // namespace troupe::test

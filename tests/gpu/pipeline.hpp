@@ -9,6 +9,8 @@ namespace troupe::test {
 
 /// A model so small that finite differences of it are quick.
 model small_model(bool tied = true);
+/// One stage that has all of a model.
+gpu::stage_spec whole_model(const model& m, std::uint32_t rows = 1);
 
 /// Does one operation and waits for it. A refusal fails the test.
 gpu::outcome run(gpu::stage_device& d, gpu::operation o);
@@ -65,5 +67,9 @@ class pipeline {
   options how_;
   std::vector<std::unique_ptr<gpu::stage_device>> stages_;
 };
+
+/// b's gradients and losses are off a's by no more than these shares of their norm and of the loss.
+void check_near(const pipeline::iteration& a, const pipeline::iteration& b, double gradients_off,
+                double losses_off);
 
 }  // namespace troupe::test

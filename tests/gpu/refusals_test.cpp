@@ -13,11 +13,7 @@ using kind_of = operation::kind;
 namespace {
 
 stage_spec whole() {
-  stage_spec s;
-  s.model = small_model();
-  s.sublayers = 2 * s.model.layers;
-  s.embeds = s.predicts = true;
-  return s;
+  return whole_model(small_model());
 }
 
 template <class Change>

@@ -5,7 +5,6 @@
 
 #include <catch2/catch.hpp>
 #include <cstring>
-#include <filesystem>
 #include <future>
 
 #include "gpu/checkpoint.hpp"
@@ -13,6 +12,7 @@
 #include "gpu/emulated_machine.hpp"
 #include "gpu/emulated_nccl.hpp"
 #include "gpu/pipeline.hpp"
+#include "harness/files.hpp"
 
 using namespace troupe;
 using namespace troupe::test;
@@ -57,17 +57,7 @@ model sharable(std::uint32_t layers, bool tied) {
 }
 
 void check_near(const pipeline::iteration& a, const pipeline::iteration& b, tolerance t) {
-  for (std::size_t i = 0; i < a.losses.size(); ++i)
-    CHECK(b.losses[i] == Approx(a.losses[i]).epsilon(t.losses));
-  for (std::size_t i = 0; i < a.own.size(); ++i) CHECK(distance(a.own[i], b.own[i]) <= t.gradients);
-  CHECK(distance(a.tied, b.tied) <= t.gradients);
-  CHECK(b.squared_norm == Approx(a.squared_norm).epsilon(2 * t.gradients));
-}
-
-std::string temporary(const char* name) {
-  const auto path = std::filesystem::temp_directory_path() / name;
-  std::filesystem::remove_all(path);
-  return path;
+  test::check_near(a, b, t.gradients, t.losses);
 }
 
 }  // namespace
@@ -116,7 +106,7 @@ TEST_CASE("a checkpoint does not show how many devices shared a stage") {
   const auto m = sharable(2, true);
   const auto from = GENERATE(1u, 2u, 4u), to = GENERATE(1u, 2u, 4u);
   CAPTURE(from, to);
-  const auto directory = temporary("troupe-shared-stage-test");
+  const auto directory = fresh_path("shared-stage").string();
   pipeline writer{shared_cpu(from), m, {2, 2}}, reader{shared_cpu(to), m, {4}};
   const auto all = lessons(m, 2, 2, 9);
   writer.learn(all);
@@ -129,18 +119,16 @@ TEST_CASE("a checkpoint does not show how many devices shared a stage") {
   const auto a = writer.learn(all), b = reader.learn(all);  // the moments are there, too
   CHECK(b.losses[0] == Approx(a.losses[0]).epsilon(1e-5));
   CHECK(distance(writer.weights(), reader.weights()) < 1e-4);
-  std::filesystem::remove_all(directory);
 }
 
 TEST_CASE("GPUs that share a stage write and read the same checkpoints") {
   const auto m = sharable(1, true);
-  const auto directory = temporary("troupe-shared-gpu-test");
+  const auto directory = fresh_path("shared-gpu").string();
   pipeline writer{shared_gpu(2, true), m, {2}}, reader{cpu, m, {2}};
   writer.learn(lessons(m, 2, 1, 9));
   writer.save(directory);
   reader.load(directory);
   CHECK(reader.weights() == writer.weights());
-  std::filesystem::remove_all(directory);
 }
 
 TEST_CASE("gradients that hosts have summed reach every device that shares a stage") {
@@ -165,11 +153,7 @@ TEST_CASE("gradients that hosts have summed reach every device that shares a sta
 TEST_CASE("GPUs of two pipelines that share their stages sum theirs with their likes") {
   const auto m = sharable(1, true);
   const auto kind = shared_gpu(2, true);
-  gpu::stage_spec s;
-  s.model = m;
-  s.sublayers = 2;
-  s.embeds = s.predicts = true;
-  s.rows = 2;
+  const auto s = whole_model(m, 2);
   auto a = kind.make(s), b = kind.make(s);
   const auto id = run(**a, {.what = step::meet, .rank = 0, .size = 2}).out[0];
   CHECK(id.bytes().size() == 2 * gpu::cuda::collectives::id_bytes);
@@ -199,10 +183,7 @@ TEST_CASE("GPUs of two pipelines that share their stages sum theirs with their l
 }
 
 TEST_CASE("what does not divide among devices is refused with a sentence") {
-  gpu::stage_spec s;
-  s.model = sharable(1, true);
-  s.sublayers = 2;
-  s.embeds = s.predicts = true;
+  auto s = whole_model(sharable(1, true));
   CHECK(gpu::make_shared_cpu_device(s, 3).error().text ==
         "3 devices cannot share a stage: they divide not both its 4 heads and the 128 columns of "
         "its MLP");
@@ -214,11 +195,7 @@ TEST_CASE("what does not divide among devices is refused with a sentence") {
 TEST_CASE("devices that share a stage refuse what one device refuses, and go on") {
   const auto kind = GENERATE(shared_cpu(2), shared_gpu(2, true));
   CAPTURE(kind.name);
-  gpu::stage_spec s;
-  s.model = sharable(1, true);
-  s.sublayers = 2;
-  s.embeds = s.predicts = true;
-  s.rows = 2;
+  const auto s = whole_model(sharable(1, true), 2);
   auto d = kind.make(s);
   REQUIRE(d);
   CHECK(refusal(**d, {.what = step::backward}).starts_with("what micro-batch 0 needs"));
@@ -229,11 +206,7 @@ TEST_CASE("devices that share a stage refuse what one device refuses, and go on"
 }
 
 TEST_CASE("an error between GPUs that share a stage ends all of them with a sentence") {
-  gpu::stage_spec s;
-  s.model = sharable(1, true);
-  s.sublayers = 2;
-  s.embeds = s.predicts = true;
-  s.rows = 2;
+  const auto s = whole_model(sharable(1, true), 2);
   auto d = shared_gpu(2, true).make(s);
   REQUIRE(d);
   const auto l = lessons(s.model, 2, 1, 1);

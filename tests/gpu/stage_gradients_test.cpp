@@ -14,17 +14,13 @@ using namespace troupe::gpu::cpu;
 namespace {
 
 stage_spec whole(bool tied) {
-  stage_spec s;
-  s.model = test::small_model(tied);
-  s.model.hidden = 8;
-  s.model.heads = 2;
-  s.model.layers = 2;
-  s.sublayers = 4;
-  s.model.sequence = 5;
-  s.model.vocabulary = 11;
-  s.embeds = s.predicts = true;
-  s.rows = 2;
-  return s;
+  auto m = test::small_model(tied);
+  m.hidden = 8;
+  m.heads = 2;
+  m.layers = 2;
+  m.sequence = 5;
+  m.vocabulary = 11;
+  return test::whole_model(m, 2);
 }
 
 template <class T>

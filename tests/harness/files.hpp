@@ -34,6 +34,13 @@ inline const std::filesystem::path& temporary_folder() {
   return one.path;
 }
 
+/// A path in it where nothing lies.
+inline std::filesystem::path fresh_path(const std::string& name) {
+  const auto path = temporary_folder() / name;
+  std::filesystem::remove_all(path);
+  return path;
+}
+
 /// A file in it with that text.
 inline std::filesystem::path temporary(const std::string& name, const std::string& text) {
   const auto file = temporary_folder() / name;
