@@ -285,6 +285,30 @@ TEST_CASE("a device that fails after it began to sum ends its part in the group"
   std::filesystem::remove_all(directory);
 }
 
+TEST_CASE("a device that fails in the middle of its sum does not wait for what it began") {
+  int fails_at = -1;
+  gpu::stage_spec first;
+  first.model = two_layers();
+  first.sublayers = 2;
+  first.embeds = true;
+  first.rows = 2;
+  grouped_devices all;
+  for (std::size_t i = 0; i < 2; ++i)
+    all.push_back(grouped_device(
+        first, {.piece_bytes = small_pieces, .before = [&](std::size_t, auto behind) {
+                  return std::make_shared<failing_machine>(std::move(behind), fails_at);
+                }}));
+  meet(all);
+  const auto l = lessons(first.model, 2, 1, 1);
+  auto back = last_backward();
+  back.in = run(*all[0], {.what = step::forward, .keep = true, .in = {l[0].input}}).out;
+  run(*all[0], back);
+  fails_at = 0;  // the copy of the embedding's sum, for the last stage
+  const auto begin = clock_type::now();
+  CHECK(refusal(*all[0], {.what = step::sum}) == "the GPU refused a kernel");
+  CHECK(since(begin) < 10);
+}
+
 TEST_CASE("gradients that are half summed are good for the sum alone, until something is loaded") {
   const auto m = two_layers();
   pipelines p{2, m, {.piece_bytes = small_pieces}}, fresh{2, m};
