@@ -8,6 +8,7 @@
 #include "actors/post.hpp"
 #include "actors/timing.hpp"
 #include "planners/fits.hpp"
+#include "planners/pipeline_placement.hpp"
 #include "runtime/stopwatch.hpp"
 
 namespace troupe::actors {
@@ -95,14 +96,15 @@ void scheduler_state::place(const job_record& j) {
   const auto plans = plans_.find(j.id);
   const bool known = plans != plans_.end() && plans->second.memory_factor == j.memory_factor;
   if (!known && !is_final(j.state)) want_plans(j);
-  if (known && j.state == job_state::waiting)
-    waiting_.insert_or_assign(j.id, view_of(j));
-  else
-    waiting_.erase(j.id);
-  if (known && j.state == job_state::running)
-    running_.insert_or_assign(j.id, view_of(j));
-  else
-    running_.erase(j.id);
+  const bool pipeline = planners::is_pipeline_job(*j.spec);
+  const auto keep = [&](planners::job_views& views, job_state s) {
+    if (known && j.state == s)
+      views.insert_or_assign(j.id, view_of(j));
+    else
+      views.erase(j.id);
+  };
+  keep(pipeline ? waiting_pipelines_ : waiting_, job_state::waiting);
+  keep(pipeline ? running_pipelines_ : running_, job_state::running);
   if (j.state == job_state::running || is_final(j.state)) moves_.erase(j.id);
   if (j.state != job_state::running) something_changed();
 }
@@ -129,7 +131,8 @@ void scheduler_state::refresh_idle(node_index n) {
 // ------------------------------------------------------------------------------------------
 
 planners::snapshot scheduler_state::look() const {
-  return {host_.clock->now_s(), *options_.cluster, *idle_, waiting_, running_};
+  return {host_.clock->now_s(), *options_.cluster, *idle_, waiting_, running_,
+          waiting_pipelines_,   running_pipelines_};
 }
 
 void scheduler_state::something_changed() {
@@ -147,10 +150,13 @@ void scheduler_state::decide() {
 }
 
 void scheduler_state::begin_round() {
-  if (in_flight_ || (waiting_.empty() && running_.empty())) return;
+  const auto s = look();
+  const bool nobody = s.waiting.empty() && s.running.empty() && s.waiting_pipelines.empty() &&
+                      s.running_pipelines.empty();
+  if (in_flight_ || nobody) return;
   moves_.clear();
   const runtime::stopwatch watch;
-  auto decisions = options_.policy->decide(look(), host_.random);
+  auto decisions = options_.policy->decide(s, host_.random);
   if (options_.on_decision) options_.on_decision(watch.us(), decisions.size());
   propose(std::move(decisions));
 }
@@ -180,7 +186,8 @@ void scheduler_state::learn(const settled& s) {
 void scheduler_state::retry_moves() {
   std::vector<planners::decision> now_possible;
   for (const auto& [id, d] : moves_)
-    if (waiting_.contains(id) && planners::fits(*options_.cluster, *idle_, d.how, d.where))
+    if ((waiting_.contains(id) || waiting_pipelines_.contains(id)) &&
+        planners::fits(*options_.cluster, *idle_, d.how, d.where))
       now_possible.push_back(d);
   propose(std::move(now_possible));
 }

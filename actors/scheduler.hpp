@@ -64,7 +64,7 @@ class scheduler_state {
   std::optional<planners::idle_index> idle_;
   std::vector<bool> present_;
   std::set<address> gateways_present_;
-  std::map<job_id, planners::job_view> waiting_, running_;
+  planners::job_views waiting_, running_, waiting_pipelines_, running_pipelines_;
   std::map<job_id, plans_made> plans_;  // by job; those of ended jobs are for explaining
   std::map<job_id, double> wanted_;     // plans being made: for which memory factor
   // Starts that wait for GPUs which are being freed, until the policy is asked again.

@@ -70,14 +70,16 @@ answer ask(const cluster& c, const job_spec& job, const planners::policy& p) {
     a.why = plans.error();
 
   const planners::idle_index idle{c};
-  std::map<job_id, planners::job_view> waiting;
-  const std::map<job_id, planners::job_view> running;
+  planners::job_views alone;
   planners::job_view view;
   view.id = the_job;
   view.spec = std::make_shared<const job_spec>(job);
   view.plans = std::make_shared<const std::vector<plan>>(a.plans);
-  waiting.emplace(the_job, std::move(view));
-  const planners::snapshot s{0, c, idle, waiting, running};
+  alone.emplace(the_job, std::move(view));
+  const auto& none = planners::no_jobs;
+  const bool pipeline = planners::is_pipeline_job(job);
+  const planners::snapshot s{0,   c, idle, pipeline ? none : alone, none, pipeline ? alone : none,
+                             none};
 
   random_source random{1};
   for (const auto& d : p.decide(s, random)) {

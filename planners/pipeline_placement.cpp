@@ -49,11 +49,10 @@ class pipelines_first : public policy {
   double round_s() const override { return others_->round_s(); }
 
   std::vector<decision> decide(const snapshot& s, random_source& random) const override {
-    if (!has_any(s.waiting) && !has_any(s.running)) return others_->decide(s, random);
+    if (s.waiting_pipelines.empty()) return others_->decide(s, random);
     std::vector<decision> out;
     idle_index rest{s.idle};
-    for (const auto* j : in_order(s.waiting)) {
-      if (!is_pipeline_job(*j->spec)) continue;
+    for (const auto* j : in_order(s.waiting_pipelines)) {
       if (!j->plans || j->plans->empty()) {
         const auto none = plans_for(s.cluster, *j->spec);
         out.push_back({decision::kind::give_up, j->id, {}, {}, none ? reason{} : none.error()});
@@ -65,37 +64,20 @@ class pipelines_first : public policy {
       out.push_back(
           {decision::kind::start, j->id, std::move(placed->how), std::move(placed->where), {}});
     }
-    const auto waiting = without(s.waiting), running = without(s.running);
-    auto more = others_->decide({s.now_s, s.cluster, rest, waiting, running}, random);
+    auto more = others_->decide({s.now_s, s.cluster, rest, s.waiting, s.running}, random);
     std::ranges::move(more, std::back_inserter(out));
     return out;
   }
 
   reason why_waiting(const snapshot& s, job_id job) const override {
-    const auto it = s.waiting.find(job);
-    if (it != s.waiting.end() && is_pipeline_job(*it->second.spec)) {
-      const auto placed = place(s, s.idle, it->second);
-      if (!placed) return placed.error();
-      return {reason::kind::insufficient, "jobs before it come first"};
-    }
-    if (!has_any(s.waiting) && !has_any(s.running)) return others_->why_waiting(s, job);
-    const auto waiting = without(s.waiting), running = without(s.running);
-    return others_->why_waiting({s.now_s, s.cluster, s.idle, waiting, running}, job);
+    const auto it = s.waiting_pipelines.find(job);
+    if (it == s.waiting_pipelines.end()) return others_->why_waiting(s, job);
+    const auto placed = place(s, s.idle, it->second);
+    if (!placed) return placed.error();
+    return {reason::kind::insufficient, "jobs before it come first"};
   }
 
  private:
-  using jobs = std::map<job_id, job_view>;
-
-  static bool has_any(const jobs& all) {
-    return std::ranges::any_of(all, [](const auto& j) { return is_pipeline_job(*j.second.spec); });
-  }
-  static jobs without(const jobs& all) {
-    jobs out;
-    for (const auto& [id, j] : all)
-      if (!is_pipeline_job(*j.spec)) out.emplace_hint(out.end(), id, j);
-    return out;
-  }
-
   static expected<pipeline_placement> place(const snapshot& s, const idle_index& idle,
                                             const job_view& j) {
     // A job that leaves the number of GPUs open starts with this share of the speed that it could
@@ -108,7 +90,8 @@ class pipelines_first : public policy {
     const bool fits_cluster = (!wish.stages || best.pipeline_parallel == wish.stages) &&
                               (!wish.data_parallel || best.data_parallel == wish.data_parallel);
     std::uint64_t present = idle.total_idle();
-    for (const auto& [id, running] : s.running) present += total_gpus(running.where);
+    for (const auto* running : {&s.running, &s.running_pipelines})
+      for (const auto& [id, r] : *running) present += total_gpus(r.where);
     const bool in_full = wish.stages && wish.data_parallel;
     const auto wanted = in_full ? std::uint64_t{wish.stages} * wish.data_parallel *
                                       std::max(1U, wish.tensor_parallel)

@@ -15,7 +15,7 @@ inline void by_priority(std::vector<const job_view*>& jobs) {
 }
 
 /// The waiting jobs in the order in which every policy here serves them.
-inline std::vector<const job_view*> in_order(const std::map<job_id, job_view>& waiting) {
+inline std::vector<const job_view*> in_order(const job_views& waiting) {
   std::vector<const job_view*> jobs;
   jobs.reserve(waiting.size());
   for (const auto& [id, j] : waiting) jobs.push_back(&j);

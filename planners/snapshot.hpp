@@ -31,13 +31,20 @@ struct job_view {
   double iteration_s = 0;  // expected of the present attempt
 };
 
+using job_views = std::map<job_id, job_view>;
+inline const job_views no_jobs;
+
 /// What a policy decides on: true at `now_s`, and constant while it does.
 struct snapshot {
   double now_s = 0;
   const troupe::cluster& cluster;
   const idle_index& idle;
-  const std::map<job_id, job_view>& waiting;  // in order of arrival
-  const std::map<job_id, job_view>& running;  // those being stopped are in neither
+  const job_views& waiting;  // in order of arrival
+  const job_views& running;  // those being stopped are in neither
+  /// Jobs that are pipelines (pipeline_placement.hpp), which come first and are in neither of the
+  /// above.
+  const job_views& waiting_pipelines = no_jobs;
+  const job_views& running_pipelines = no_jobs;
 };
 
 }  // namespace troupe::planners

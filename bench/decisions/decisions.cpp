@@ -59,7 +59,7 @@ double has_s(const moment& m) {
 }
 
 double arrival_s(const moment& m, const policy& frenzy) {
-  std::vector<std::map<job_id, job_view>> alone;
+  std::vector<job_views> alone;
   for (const auto& job : m.waiting) alone.push_back({job});
   random_source random{1};
   return median_s(101,

@@ -49,7 +49,7 @@ class stream {
  public:
   stream(const cluster& c, std::uint64_t seed) : cluster_{c}, random_{seed} {}
 
-  expected<void> draw(std::size_t n, std::map<job_id, job_view>& into) {
+  expected<void> draw(std::size_t n, job_views& into) {
     std::vector<configs::trace_row> rows(n);
     for (auto& row : rows) {
       constexpr std::uint32_t gpus[] = {1, 1, 1, 1, 1, 1, 2, 2, 2, 4, 4, 4, 8, 8, 16};

@@ -20,7 +20,7 @@ struct moment {
   static constexpr double now_s = 100'000;
   const troupe::cluster cluster;
   planners::idle_index idle{cluster};
-  std::map<job_id, planners::job_view> running, waiting;
+  planners::job_views running, waiting;
 
   planners::snapshot snapshot() const { return {now_s, cluster, idle, waiting, running}; }
 };

@@ -41,7 +41,7 @@ int main() {
   const cluster c{
       "small", "", {a100}, {{"dc", ""}}, {{"a", 0, 0, 2, {"pcie4", 252, 5}, {"ib100", 100, 2}}},
       {},      {}};
-  std::map<job_id, job_view> waiting, running;
+  job_views waiting, running;
   for (job_id id = 1; id <= 3; ++id) {
     job_spec job;
     job.model = {"gpt2-350m", "gpt", 1024, 24, 16, 0, 0, 1024, 50257, true, {}};

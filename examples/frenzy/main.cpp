@@ -66,7 +66,7 @@ void figure5a(const char* name) {  // wall clock: stderr
       *c, must(configs::load_trace(configs::configs_directory() / "traces/philly-day.csv")), 1);
   const planners::idle_index idle{*c};
   for (const job_id tasks : {8, 16, 32, 64, 128, 256}) {
-    std::map<job_id, planners::job_view> waiting;
+    planners::job_views waiting;
     double marp_us = 0, us[2] = {1e300, 1e300};
     for (job_id id = 1; id <= tasks; ++id) {
       waiting[id].id = id;

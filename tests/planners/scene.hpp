@@ -21,11 +21,27 @@ using namespace troupe::planners;
 struct scene {
   troupe::cluster cluster;
   idle_index idle;
-  std::map<job_id, job_view> waiting, running;
+  job_views waiting, running;  // pipelines too
   double now_s = 5000;
 
   explicit scene(troupe::cluster c) : cluster(std::move(c)), idle(cluster) {}
-  snapshot view() const { return {now_s, cluster, idle, waiting, running}; }
+  /// Until the next one.
+  snapshot view() const {
+    for (auto* views :
+         {&others_waiting_, &others_running_, &pipelines_waiting_, &pipelines_running_})
+      views->clear();
+    for (const auto& [id, j] : waiting)
+      (is_pipeline_job(*j.spec) ? pipelines_waiting_ : others_waiting_).emplace(id, j);
+    for (const auto& [id, j] : running)
+      (is_pipeline_job(*j.spec) ? pipelines_running_ : others_running_).emplace(id, j);
+    return {now_s,
+            cluster,
+            idle,
+            others_waiting_,
+            others_running_,
+            pipelines_waiting_,
+            pipelines_running_};
+  }
 
   job_view& add(job_id id, const job_spec& spec) {
     auto& j = waiting[id];
@@ -38,12 +54,15 @@ struct scene {
       j.plans = std::make_shared<std::vector<plan>>();
     return j;
   }
+
+ private:
+  mutable job_views others_waiting_, others_running_, pipelines_waiting_, pipelines_running_;
 };
 
 // Carries out decisions as the world would, and requires that each may be.
 inline void carry_out(scene& s, const std::vector<decision>& decisions) {
   std::set<job_id> started, ended;
-  std::map<job_id, job_view> stopped;
+  job_views stopped;
   for (const auto& d : decisions) {
     INFO("job " << d.job);
     if (d.what == decision::kind::stop) {

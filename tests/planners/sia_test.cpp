@@ -62,7 +62,7 @@ sia_problem random_problem(random_source& r) {
 struct scene {
   troupe::cluster cluster;
   idle_index idle;
-  std::map<job_id, job_view> waiting, running;
+  job_views waiting, running;
   double now_s = 1000;
   explicit scene(troupe::cluster c) : cluster(std::move(c)), idle(cluster) {}
   snapshot view() const { return {now_s, cluster, idle, waiting, running}; }
