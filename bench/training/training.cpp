@@ -1,5 +1,6 @@
-// bench_training [ROUNDS]: the CPU's engine beside PyTorch on one thread, two stages beside one,
-// and how close its products come to what a core can do. Prints ratios.
+// bench_training [ROUNDS [PART...]]: the CPU's engine beside PyTorch on one thread, two stages
+// beside one, as threads and as processes, and how close its products come to what a core can do.
+// Prints ratios. Parts: products, pytorch, threads, processes; all if none is named.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,10 +10,12 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "harness/runs.hpp"
 #include "planners/stage_split.hpp"
 #include "training/gemm.hpp"
+#include "training/processes.hpp"
 #include "training/schedule.hpp"
 
 using namespace troupe;
@@ -128,16 +131,23 @@ void print_two_stages(const model& m, int rounds) {
 int main(int argc, char** argv) {
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 3;
   std::setvbuf(stdout, nullptr, _IOLBF, 0);  // the run takes minutes
+  const std::vector<std::string> parts(argv + std::min(argc, 2), argv + argc);
+  const auto wanted = [&](const char* part) {
+    return parts.empty() || std::ranges::find(parts, part) != parts.end();
+  };
   const auto m = engine_model();
   fmt::print(
       "Training on the CPU: {} layers, hidden {}, {} heads, {} tokens, batch {}, {} words, "
       "fp32; load {}.\n\n",
       m.layers, m.hidden, m.heads, m.sequence, rows, m.vocabulary, load());
-  print_products(m);
-  print_one_thread(m, rounds);
-  print_two_stages(m, rounds);
-  auto bytes = m;
-  bytes.vocabulary = 256;
-  print_two_stages(bytes, rounds);
+  if (wanted("products")) print_products(m);
+  if (wanted("pytorch")) print_one_thread(m, rounds);
+  if (wanted("threads")) {
+    print_two_stages(m, rounds);
+    auto bytes = m;
+    bytes.vocabulary = 256;
+    print_two_stages(bytes, rounds);
+  }
+  if (wanted("processes")) print_processes(m, rows, rounds);
   fmt::print("\nLoad at the end: {}.\n", load());
 }
