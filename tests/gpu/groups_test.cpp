@@ -10,6 +10,7 @@
 #include "gpu/emulated_nccl.hpp"
 #include "gpu/grouped.hpp"
 #include "gpu/pipeline.hpp"
+#include "harness/files.hpp"
 
 using namespace troupe;
 using namespace troupe::test;
@@ -172,7 +173,7 @@ TEST_CASE("a GPU whose peers never come says so in time") {
 TEST_CASE("an error that NCCL finds while GPUs sum ends their sums with its words") {
   pipelines p{2, tiny(), {.patience = {.sum_s = 0.5}}};
   p.meet();
-  const auto directory = std::filesystem::temp_directory_path() / "troupe-groups-test-checkpoint";
+  const auto directory = fresh_path("groups").string();
   run(*p.all[0], {.what = step::save, .path = directory});
   p.go_through(1);
   {
@@ -192,7 +193,6 @@ TEST_CASE("an error that NCCL finds while GPUs sum ends their sums with its word
   p.meet();
   p.go_through(1);
   for (const auto& s : on_all(p.all, [](auto) { return operation{.what = step::sum}; })) CHECK(s);
-  std::filesystem::remove_all(directory);
 }
 
 TEST_CASE("a GPU that is gone keeps nobody for longer than said") {

@@ -3,13 +3,13 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <cstdlib>
-#include <filesystem>
 #include <future>
 #include <stdexcept>
 
 #include "gpu/cuda/graphs.hpp"
 #include "gpu/emulated_nccl.hpp"
 #include "gpu/grouped.hpp"
+#include "harness/files.hpp"
 
 using namespace troupe;
 using namespace troupe::test;
@@ -261,7 +261,7 @@ TEST_CASE("a device that fails after it began to sum ends its part in the group"
          return std::make_shared<failing_machine>(std::move(m), fails_at);
        }}};
   p.meet();
-  const auto directory = std::filesystem::temp_directory_path() / "troupe-overlap-test-failed";
+  const auto directory = fresh_path("overlap-failed").string();
   run(*p.all[1], {.what = step::save, .path = directory});
   const auto l = lessons(two_layers(), 2, 2, 1);
   for (std::size_t i = 0; i < 2; ++i) run(*p.all[i], forward(l[i]));
@@ -282,7 +282,6 @@ TEST_CASE("a device that fails after it began to sum ends its part in the group"
   for (const auto& s : on_all(p.all, sum_of_all)) CHECK(s);
   CHECK(p.weights(0) == p.weights(1));
   CHECK(since(begin) < 10);
-  std::filesystem::remove_all(directory);
 }
 
 TEST_CASE("a device that fails in the middle of its sum does not wait for what it began") {
@@ -313,7 +312,7 @@ TEST_CASE("gradients that are half summed are good for the sum alone, until some
   const auto m = two_layers();
   pipelines p{2, m, {.piece_bytes = small_pieces}}, fresh{2, m};
   p.meet(), fresh.meet();
-  const auto directory = std::filesystem::temp_directory_path() / "troupe-overlap-test-half";
+  const auto directory = fresh_path("overlap-half").string();
   run(*p.all[0], {.what = step::save, .path = directory});
   const auto l = lessons(m, 2, 2, 1);
   auto& d = *p.all[0];
@@ -340,7 +339,6 @@ TEST_CASE("gradients that are half summed are good for the sum alone, until some
     p.meet();
     CHECK(learn(p, m, true) == learn(fresh, m, false));
   }
-  std::filesystem::remove_all(directory);
 }
 
 TEST_CASE("a device can be closed while its sums wait for a peer") {
