@@ -292,7 +292,7 @@ void orchestrator_state::settle(job_id id) {
 }
 
 void orchestrator_state::hear(address from, const training_report& r) {
-  if (training_.is_new(r)) record(training_told{r});
+  if (auto kept = training_.to_keep(r)) record(training_told{std::move(*kept)});
   training_.add(r);
   post(host_, from, training_heard{r.lease, r.sequence});
 }

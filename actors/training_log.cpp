@@ -14,10 +14,15 @@ bool comes_after(const training_report& r, const training_report& known) {
 
 }  // namespace
 
-bool training_log::is_new(const training_report& r) const {
+std::optional<training_report> training_log::to_keep(const training_report& r) const {
   const auto* known = of(r.job);
-  if (known && !comes_after(r, *known)) return false;
-  return !r.iterations.empty() || !r.news.empty() || r.saved > saved(r.job, r.lease);
+  const bool says_more =
+      !r.iterations.empty() || !r.news.empty() || r.saved > saved(r.job, r.lease);
+  if (!says_more || (known && !comes_after(r, *known))) return {};
+  auto kept = r;
+  kept.measured.clear();
+  kept.most_held.clear();
+  return kept;
 }
 
 void training_log::add(const training_report& r) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 
 #include "messages/stage.hpp"
 #include "messages/units.hpp"
@@ -10,9 +11,10 @@ namespace troupe::actors {
 /// What trainers have told of their jobs.
 class training_log {
  public:
-  /// Whether it has what must outlive the controller: iterations, a checkpoint or a sentence that
-  /// nobody has told before. All other numbers come again with the next report.
-  bool is_new(const training_report& r) const;
+  /// What of a report must outlive the controller, if it has iterations, a checkpoint or a sentence
+  /// that nobody has told before. Numbers of each stage are left out: they are many, and come again
+  /// with the next report.
+  std::optional<training_report> to_keep(const training_report& r) const;
   /// A report that came twice, or late, changes nothing.
   void add(const training_report& r);
 
