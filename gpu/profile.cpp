@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <cmath>
 #include <ctime>
 #include <future>
@@ -13,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "gpu/clock.hpp"
 #include "gpu/operations.hpp"
 #include "gpu/parameters.hpp"
 
@@ -27,10 +27,6 @@ constexpr std::uint32_t few_layers = 3;
 constexpr double part_times::*steps[] = {&part_times::forward_s, &part_times::recompute_s,
                                          &part_times::backward_s, &part_times::update_s,
                                          &part_times::gradients_s};
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 struct answer {
   expected<outcome> what;

@@ -2,7 +2,6 @@
 #include <sys/utsname.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
@@ -10,6 +9,7 @@
 #include <functional>
 #include <vector>
 
+#include "gpu/clock.hpp"
 #include "gpu/cpu/matrix.hpp"
 #include "gpu/cuda/device.hpp"
 #include "gpu/profile.hpp"
@@ -20,10 +20,6 @@ namespace {
 
 constexpr std::size_t copied_bytes = std::size_t{256} << 20;
 constexpr int copies = 5;
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 /// The first value of a file of lines "key : value" whose key is this.
 std::string line_of(const char* file, std::string_view key) {

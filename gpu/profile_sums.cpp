@@ -3,18 +3,18 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
-#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
-#include <string_view>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "gpu/clock.hpp"
 #include "gpu/cuda/communicator.hpp"
 #include "gpu/cuda/machine.hpp"
+#include "gpu/cuda/team.hpp"
 #include "gpu/profile.hpp"
 
 // What GPUs of one machine take to sum among themselves, by the communicator that stages use.
@@ -31,10 +31,6 @@ constexpr std::size_t rounds = 5, warm_up = 2;
 constexpr std::size_t large_in_a_row = 4, small_in_a_row = 20;
 // NCCL sums in the order of a stream, and a wait that naps would be as long as a small sum.
 constexpr std::size_t looks_between_questions = 64;
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 /// When a member began a round, and when all its sums were there.
 struct span {
@@ -200,16 +196,6 @@ std::vector<std::size_t> group_sizes(std::size_t devices) {
   return sizes;
 }
 
-/// NCCL, or null and why not.
-const cuda::collectives* found_on(cuda::machine& m, std::string& why) {
-  const auto* wish = std::getenv("TROUPE_COLLECTIVES");
-  if (wish && std::string_view{wish} == "hosts") {
-    why = "TROUPE_COLLECTIVES says that hosts sum";
-    return nullptr;
-  }
-  return m.sums_with_others(why);
-}
-
 }  // namespace
 
 void measure_sums(const sums_wish& w, const machine_opener& open, copy_rates& into) {
@@ -224,7 +210,7 @@ void measure_sums(const sums_wish& w, const machine_opener& open, copy_rates& in
     all.push_back(std::move(*m));
   }
   std::string why;
-  const auto* with = found_on(*all[0], why);
+  const auto* with = cuda::collectives_of(*all[0], why);
   if (!with) return none(why);
   std::vector<std::uint32_t> measured;
   for (const auto size : group_sizes(all.size())) {

@@ -1,9 +1,9 @@
 #include "gpu/cpu/device.hpp"
 
-#include <chrono>
 #include <stdexcept>
 #include <utility>
 
+#include "gpu/clock.hpp"
 #include "gpu/shared_stage.hpp"
 
 namespace troupe::gpu {
@@ -28,13 +28,7 @@ expected<std::unique_ptr<stage_device>> make_shared_cpu_device(const stage_spec&
 
 namespace cpu {
 
-namespace {
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-}  // namespace
+namespace {}  // namespace
 
 device::device(const stage_spec& s, std::shared_ptr<group> fellows)
     : spec_{s},

@@ -8,13 +8,11 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "gpu/clock.hpp"
+
 namespace troupe::gpu::cuda {
 
 namespace {
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 template <class T>
 std::vector<T> values_of(const payload& p) {

@@ -9,9 +9,7 @@ namespace troupe::gpu::cuda {
 
 void device::meet(const operation& o, pending& p) {
   std::string why;
-  const auto* wish = std::getenv("TROUPE_COLLECTIVES");
-  const auto* with = machine_->sums_with_others(why);
-  if (wish && std::string_view{wish} == "hosts") with = nullptr, why = "TROUPE_COLLECTIVES says so";
+  const auto* with = collectives_of(*machine_, why);
   if (!with)
     p.result = refuse(reason::kind::unavailable, why);
   else
@@ -20,7 +18,7 @@ void device::meet(const operation& o, pending& p) {
 
 void device::join(const operation& o) {
   std::string why;
-  const auto* with = machine_->sums_with_others(why);
+  const auto* with = collectives_of(*machine_, why);
   if (!with) throw std::runtime_error(why);
   if (o.in.size() != 1 || o.rank >= o.size)
     throw std::runtime_error("a group is joined with what its members meet by, and a rank in it");

@@ -41,7 +41,7 @@ teams by_host(const machines& all, group_patience patience) {
 std::unique_ptr<stage_device> share_stage(const stage_spec& s, machines all,
                                           group_patience patience) {
   std::string why;
-  const auto* with = all[0]->sums_with_others(why);
+  const auto* with = collectives_of(*all[0], why);
   const auto fellows = with ? join(all, *with, patience) : by_host(all, patience);
   shared_stage::devices members;
   for (std::uint32_t m = 0; m < all.size(); ++m)

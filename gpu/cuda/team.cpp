@@ -1,8 +1,17 @@
 #include "gpu/cuda/team.hpp"
 
+#include <cstdlib>
 #include <stdexcept>
+#include <string_view>
 
 namespace troupe::gpu::cuda {
+
+const collectives* collectives_of(machine& m, std::string& why) {
+  const auto* wish = std::getenv("TROUPE_COLLECTIVES");
+  if (!wish || std::string_view{wish} != "hosts") return m.sums_with_others(why);
+  why = "TROUPE_COLLECTIVES says that hosts sum";
+  return nullptr;
+}
 
 host_team::host_team(std::shared_ptr<machine> m, std::shared_ptr<group> members)
     : machine_{m}, members_{std::move(members)}, host_{std::move(m), block_pool::where::host} {}

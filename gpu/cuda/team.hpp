@@ -1,12 +1,17 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "gpu/cuda/communicator.hpp"
 #include "gpu/cuda/memory.hpp"
 #include "gpu/group.hpp"
 
 namespace troupe::gpu::cuda {
+
+/// NCCL's functions as a machine has them; null and why not, also if TROUPE_COLLECTIVES=hosts is in
+/// the environment.
+const collectives* collectives_of(machine& m, std::string& why);
 
 /// GPUs that sum what each of them has, as one of them sees it. Sums are in the order of its
 /// kernels, and throw std::runtime_error with a sentence if they cannot be asked for.

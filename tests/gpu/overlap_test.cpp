@@ -1,7 +1,6 @@
 // Sums of gradients among pipelines that go on while backward is at work, on emulated machines.
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <chrono>
 #include <cstdlib>
 #include <future>
 #include <stdexcept>
@@ -19,12 +18,6 @@ using gpu::cuda::machine;
 using step = operation::kind;
 
 namespace {
-
-using clock_type = std::chrono::steady_clock;
-
-double since(clock_type::time_point t) {
-  return std::chrono::duration<double>(clock_type::now() - t).count();
-}
 
 constexpr std::size_t small_pieces = 1;  // bytes: as many pieces as there may be
 const auto half_summed =
@@ -234,7 +227,6 @@ TEST_CASE("what goes wrong with sums while backward is at work is said when the 
   p.meet();
   const auto l = lessons(two_layers(), 2, 2, 1);
   const nccl_fault fault{1, number};
-  const auto begin = clock_type::now();
   for (std::size_t i = 0; i < 2; ++i) {
     run(*p.all[i], forward(l[i]));
     run(*p.all[i], last_backward());
@@ -246,7 +238,6 @@ TEST_CASE("what goes wrong with sums while backward is at work is said when the 
   CHECK(ended[1].error().text ==
         "member 1 of a group of 2 GPUs cannot go on, says NCCL: unhandled system error");
   CHECK(refusal(*p.all[0], {.what = step::update}).starts_with("the device lost what it had"));
-  CHECK(since(begin) < 10);
 }
 
 TEST_CASE("a device that fails after it began to sum ends its part in the group") {
@@ -266,7 +257,6 @@ TEST_CASE("a device that fails after it began to sum ends its part in the group"
   const auto l = lessons(two_layers(), 2, 2, 1);
   for (std::size_t i = 0; i < 2; ++i) run(*p.all[i], forward(l[i]));
   fails_at = GENERATE(10, 25);  // its peer has begun nothing, so its sums are all still waiting
-  const auto begin = clock_type::now();
   CHECK(refusal(*p.all[1], last_backward()) == "the GPU refused a kernel");
   fails_at = -1;
   CHECK(refusal(*p.all[1], {.what = step::sum}).ends_with("the GPU refused a kernel"));
@@ -281,7 +271,6 @@ TEST_CASE("a device that fails after it began to sum ends its part in the group"
   }
   for (const auto& s : on_all(p.all, sum_of_all)) CHECK(s);
   CHECK(p.weights(0) == p.weights(1));
-  CHECK(since(begin) < 10);
 }
 
 TEST_CASE("a device that fails in the middle of its sum does not wait for what it began") {
@@ -303,9 +292,7 @@ TEST_CASE("a device that fails in the middle of its sum does not wait for what i
   back.in = run(*all[0], {.what = step::forward, .keep = true, .in = {l[0].input}}).out;
   run(*all[0], back);
   fails_at = 0;  // the copy of the embedding's sum, for the last stage
-  const auto begin = clock_type::now();
   CHECK(refusal(*all[0], {.what = step::sum}) == "the GPU refused a kernel");
-  CHECK(since(begin) < 10);
 }
 
 TEST_CASE("gradients that are half summed are good for the sum alone, until something is loaded") {
@@ -345,7 +332,6 @@ TEST_CASE("a device can be closed while its sums wait for a peer") {
   pipelines p{2, two_layers(), {.piece_bytes = small_pieces}};
   p.meet();
   const auto l = lessons(two_layers(), 2, 1, 1);
-  const auto begin = clock_type::now();
   run(*p.all[0], forward(l[0]));
   run(*p.all[0], last_backward());
   SECTION("after backward") {
@@ -358,5 +344,4 @@ TEST_CASE("a device can be closed while its sums wait for a peer") {
     p.all.clear();
     CHECK(said.get_future().get().starts_with("the device was closed"));
   }
-  CHECK(since(begin) < 10);
 }

@@ -2,7 +2,6 @@
 // measured and never hangs. How long things take is the machine's affair.
 #include <atomic>
 #include <catch2/catch.hpp>
-#include <chrono>
 #include <cstdlib>
 
 #include "gpu/cuda/machine.hpp"
@@ -20,6 +19,8 @@ expected<std::shared_ptr<cuda::machine>> open(int) {
   return troupe::test::emulated_machine(&troupe::test::emulated_nccl());
 }
 
+constexpr double never = 1e6;  // a wait of so long is ended by the time that a test may take
+
 copy_rates measured(sums_wish w, const machine_opener& opener = open) {
   copy_rates c;
   c.on_device_gbytes_s = 7;
@@ -27,10 +28,6 @@ copy_rates measured(sums_wish w, const machine_opener& opener = open) {
   measure_sums(w, opener, c);
   CHECK(c.on_device_gbytes_s == 7);
   return c;
-}
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace
@@ -76,14 +73,12 @@ TEST_CASE("why sums were not measured is a sentence") {
 TEST_CASE("an error that NCCL finds while sums are measured ends them with its words") {
   const auto sum = GENERATE(0, 20, 40);  // while warming up, in the large ones, in the small ones
   CAPTURE(sum);
-  const double begin_s = now_s();
   const troupe::test::nccl_fault fault{1, sum};
-  const auto c = measured({.devices = 3, .patience_s = 20});
+  const auto c = measured({.devices = 3, .patience_s = never});
   CHECK(c.all_reduces.empty());
   CHECK(c.all_reduce ==
         "not measured: among 2 of the machine's devices: member 1 of a group of 2 GPUs cannot go "
         "on, says NCCL: unhandled system error");
-  CHECK(now_s() - begin_s < 10);
 }
 
 TEST_CASE("a group that fails leaves what a smaller one was measured to take") {
@@ -120,22 +115,18 @@ TEST_CASE("GPUs that never come together, or never sum, are waited for no longer
       return ++asked == 1 ? cuda::collectives::well
                           : troupe::test::emulated_nccl().sum(m, values, n, narrow, stream);
     };
-  const double begin_s = now_s();
   const auto c = measured({.devices = 2, .patience_s = 0.2}, [&](int) {
     return expected<std::shared_ptr<cuda::machine>>{troupe::test::emulated_machine(&table)};
   });
   CHECK(c.all_reduces.empty());
   CHECK_THAT(c.all_reduce, Contains(joins ? "sums were not there within 0.2 s"
                                           : "did not come together within 0.2 s"));
-  CHECK(now_s() - begin_s < 10);
 }
 
 TEST_CASE("a GPU without memory for the sums is named, and its fellows do not wait for it") {
-  const double begin_s = now_s();
   copy_rates c;
-  measure_sums({.devices = 2, .bytes = std::size_t{1} << 60}, open, c);
+  measure_sums({.devices = 2, .bytes = std::size_t{1} << 60, .patience_s = never}, open, c);
   CHECK(c.all_reduces.empty());
   CHECK_THAT(c.all_reduce,
              Contains("not measured: among 2 of the machine's devices: std::bad_alloc"));
-  CHECK(now_s() - begin_s < 10);
 }

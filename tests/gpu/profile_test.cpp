@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "gpu/emulated_machine.hpp"
+#include "gpu/pipeline.hpp"
 #include "gpu/profile.hpp"
 
 using namespace troupe;
@@ -11,20 +12,9 @@ using Catch::Contains;
 
 namespace {
 
-troupe::model tiny() {
-  troupe::model m;
-  m.name = "tiny";
-  m.hidden = 32;
-  m.layers = 2;
-  m.heads = 2;
-  m.sequence = 16;
-  m.vocabulary = 31;
-  return m;
-}
-
 profile_wish wish() {
   profile_wish w;
-  w.models = {tiny()};
+  w.models = {troupe::test::small_model(true)};
   w.rows = {1, 3};
   w.rounds = 3;
   return w;
@@ -50,7 +40,7 @@ TEST_CASE("a profile of the processor has what was asked for, and its date, memo
   CHECK(p->copies.on_device_gbytes_s > 0);
   CHECK_THAT(p->copies.all_reduce, Contains("not measured"));
   REQUIRE(p->models.size() == 1);
-  CHECK(p->models[0].intermediate == 128);
+  CHECK(p->models[0].intermediate == 96);
   REQUIRE(p->models[0].points.size() == 4);
   CHECK(said.size() == 4);
   for (const auto& x : p->models[0].points)
