@@ -8,6 +8,7 @@
 
 #include <caf/all.hpp>
 
+#include "actors/request.hpp"
 #include "gpu/stage_device.hpp"
 #include "messages/client.hpp"
 #include "messages/frame.hpp"
@@ -108,15 +109,6 @@ struct training_over {
   part_report::state how = part_report::state::succeeded;
   std::uint64_t iterations = 0;
   std::string detail;
-};
-
-/// A client's request, whatever it is, and its reply. Repeated until answered.
-struct ask {
-  message request;
-  double patience_s = 0;
-};
-struct answer {
-  expected<std::pair<message, payload>> reply = refuse(reason::kind::unavailable, "");
 };
 
 using scheduler_actor =

@@ -11,6 +11,7 @@
 #include <caf/all.hpp>
 
 #include "actors/process_launcher.hpp"
+#include "actors/wiring.hpp"
 #include "runtime/log.hpp"
 #include "runtime/real_clock.hpp"
 #include "runtime/sqlite_journal.hpp"

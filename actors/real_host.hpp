@@ -1,12 +1,18 @@
 #pragma once
 
-#include <functional>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
 
-#include "actors/wiring.hpp"
+#include "actors/request.hpp"
+#include "messages/address.hpp"
+#include "messages/cluster.hpp"
 #include "messages/reason.hpp"
+
+namespace troupe::planners {
+class policy;
+}
 
 namespace troupe::actors {
 

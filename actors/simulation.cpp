@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "actors/virtual_cluster.hpp"
 #include "runtime/stopwatch.hpp"
 
 namespace troupe::actors {

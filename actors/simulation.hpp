@@ -7,7 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "actors/virtual_cluster.hpp"
+#include "messages/cluster.hpp"
+#include "messages/faults.hpp"
+#include "messages/job.hpp"
+#include "messages/journal.hpp"
 
 namespace troupe::actors {
 
