@@ -15,7 +15,7 @@ bool is_number(const std::string& cell) {
 }
 
 /// Columns, not bytes: a UTF-8 continuation byte is none.
-std::size_t width(const std::string& s) {
+std::size_t display_width(const std::string& s) {
   return static_cast<std::size_t>(
       std::count_if(s.begin(), s.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
@@ -26,10 +26,10 @@ std::string table::text() const {
   std::vector<std::size_t> widths;
   std::vector<bool> right;
   for (std::size_t i = 0; i < heads_.size(); ++i) {
-    widths.push_back(width(heads_[i]));
+    widths.push_back(display_width(heads_[i]));
     right.push_back(!rows_.empty());
     for (const auto& r : rows_) {
-      widths[i] = std::max(widths[i], width(r[i]));
+      widths[i] = std::max(widths[i], display_width(r[i]));
       if (!is_number(r[i])) right[i] = false;
     }
   }
@@ -37,7 +37,7 @@ std::string table::text() const {
   const auto add = [&](const std::vector<std::string>& cells) {
     std::string line;
     for (std::size_t i = 0; i < cells.size(); ++i) {
-      const std::string pad(widths[i] - width(cells[i]), ' ');
+      const std::string pad(widths[i] - display_width(cells[i]), ' ');
       line += (i ? "  " : "") + (right[i] ? pad + cells[i] : cells[i] + pad);
     }
     line.erase(line.find_last_not_of(' ') + 1);

@@ -8,22 +8,24 @@ namespace troupe::cli {
 
 namespace {
 
-constexpr int width = 900, height = 150, left = 60, top = 26, columns = 450;
+constexpr int chart_width = 900, chart_height = 150, chart_left = 60, chart_top = 26,
+              chart_columns = 450;
 
 /// Usage over time in equal steps: GPUs as the mean over a step, waiting jobs as the most in it.
 struct series {
-  std::vector<double> gpus = std::vector<double>(columns, 0.0);
-  std::vector<double> waiting = std::vector<double>(columns, 0.0);
+  std::vector<double> gpus = std::vector<double>(chart_columns, 0.0);
+  std::vector<double> waiting = std::vector<double>(chart_columns, 0.0);
 };
 
 series resample(const std::vector<actors::usage_point>& points, double from_s, double until_s) {
   series result;
-  const double step_s = (until_s - from_s) / columns;
+  const double step_s = (until_s - from_s) / chart_columns;
   if (step_s <= 0) return result;
   for (std::size_t i = 0; i < points.size(); ++i) {
     const double begin = points[i].at_s, end = i + 1 < points.size() ? points[i + 1].at_s : until_s;
-    const auto first = std::clamp(static_cast<int>((begin - from_s) / step_s), 0, columns - 1);
-    const auto last = std::clamp(static_cast<int>((end - from_s) / step_s), 0, columns - 1);
+    const auto first =
+        std::clamp(static_cast<int>((begin - from_s) / step_s), 0, chart_columns - 1);
+    const auto last = std::clamp(static_cast<int>((end - from_s) / step_s), 0, chart_columns - 1);
     for (int k = first; k <= last; ++k) {
       const auto at = static_cast<std::size_t>(k);
       const double overlap =
@@ -37,41 +39,45 @@ series resample(const std::vector<actors::usage_point>& points, double from_s, d
 }
 
 std::string path_of(const std::vector<double>& values, double most, bool closed) {
-  std::string d = closed ? fmt::format("M{} {}", left, top + height) : "";
+  std::string d = closed ? fmt::format("M{} {}", chart_left, chart_top + chart_height) : "";
   for (std::size_t i = 0; i < values.size(); ++i)
     d += fmt::format("{}{:.1f} {:.1f}", d.empty() ? "M" : "L",
-                     left + static_cast<double>(i) * width / columns,
-                     top + height - values[i] / std::max(1.0, most) * height);
-  if (closed) d += fmt::format("L{} {}Z", left + width, top + height);
+                     chart_left + static_cast<double>(i) * chart_width / chart_columns,
+                     chart_top + chart_height - values[i] / std::max(1.0, most) * chart_height);
+  if (closed) d += fmt::format("L{} {}Z", chart_left + chart_width, chart_top + chart_height);
   return d;
 }
 
-std::string panel(const actors::policy_result& r, const series& s, double gpus, double most_waiting,
-                  double span_s) {
-  std::string svg = fmt::format("<svg viewBox='0 0 {} {}' role='img' aria-label='{}'>",
-                                left + width + 70, top + height + 24, r.policy);
-  svg += fmt::format("<text class='name' x='{}' y='16'>{}</text>", left, r.policy);
+std::string usage_panel(const actors::policy_result& r, const series& s, double gpus,
+                        double most_waiting, double span_s) {
+  std::string svg =
+      fmt::format("<svg viewBox='0 0 {} {}' role='img' aria-label='{}'>",
+                  chart_left + chart_width + 70, chart_top + chart_height + 24, r.policy);
+  svg += fmt::format("<text class='name' x='{}' y='16'>{}</text>", chart_left, r.policy);
   svg += fmt::format(
       "<text class='figure' x='{}' y='16'>average JCT {:.0f} s &#183; queued {:.0f} s &#183; "
       "{:.0f} % of GPU time "
       "held &#183; {} out of memory</text>",
-      left + 150, r.average_jct_s, r.average_queue_s, 100 * r.gpu_utilization, r.oom_failures);
-  svg += fmt::format("<rect class='frame' x='{}' y='{}' width='{}' height='{}'/>", left, top, width,
-                     height);
+      chart_left + 150, r.average_jct_s, r.average_queue_s, 100 * r.gpu_utilization,
+      r.oom_failures);
+  svg += fmt::format("<rect class='frame' x='{}' y='{}' width='{}' height='{}'/>", chart_left,
+                     chart_top, chart_width, chart_height);
   svg += fmt::format("<path class='gpus' d='{}'/>", path_of(s.gpus, gpus, true));
   svg += fmt::format("<path class='waiting' d='{}'/>", path_of(s.waiting, most_waiting, false));
-  svg +=
-      fmt::format("<text class='gpu-axis' x='{}' y='{}'>{:.0f}</text>", left - 8, top + 10, gpus);
-  svg += fmt::format("<text class='gpu-axis' x='{}' y='{}'>0</text>", left - 8, top + height);
-  svg += fmt::format("<text class='wait-axis' x='{}' y='{}'>{:.0f}</text>", left + width + 8,
-                     top + 10, most_waiting);
+  svg += fmt::format("<text class='gpu-axis' x='{}' y='{}'>{:.0f}</text>", chart_left - 8,
+                     chart_top + 10, gpus);
+  svg += fmt::format("<text class='gpu-axis' x='{}' y='{}'>0</text>", chart_left - 8,
+                     chart_top + chart_height);
+  svg += fmt::format("<text class='wait-axis' x='{}' y='{}'>{:.0f}</text>",
+                     chart_left + chart_width + 8, chart_top + 10, most_waiting);
   for (int tick = 0; tick <= 6; ++tick)
-    svg += fmt::format("<text class='time' x='{}' y='{}'>{:.1f} h</text>", left + width * tick / 6,
-                       top + height + 16, span_s * tick / 6 / 3600);
+    svg += fmt::format("<text class='time' x='{}' y='{}'>{:.1f} h</text>",
+                       chart_left + chart_width * tick / 6, chart_top + chart_height + 16,
+                       span_s * tick / 6 / 3600);
   return svg + "</svg>\n";
 }
 
-constexpr const char* style =
+constexpr const char* usage_style =
     "body{font:14px system-ui,sans-serif;max-width:1060px;margin:2em "
     "auto;color:#222;background:#fff}"
     "svg{width:100%;margin:.4em "
@@ -102,10 +108,10 @@ std::string usage_picture(const troupe::cluster& c,
       "<!doctype html><html lang='en'><meta charset='utf-8'><title>{}</title><style>{}</style>"
       "<h1>Cluster {} over time</h1><p>Virtual time: a simulation. Blue: GPUs held, of {:.0f}. "
       "Orange: jobs waiting.</p>\n",
-      c.name, style, c.name, gpus);
+      c.name, usage_style, c.name, gpus);
   for (const auto& r : results)
-    page += panel(r, resample(r.record->usage(), from_s, until_s), gpus, most_waiting,
-                  until_s - from_s);
+    page += usage_panel(r, resample(r.record->usage(), from_s, until_s), gpus, most_waiting,
+                        until_s - from_s);
   return page + "</html>\n";
 }
 

@@ -1,6 +1,7 @@
 #include "cli/comparison.hpp"
 #include "cli/verb.hpp"
 #include "configs/load.hpp"
+#include "planners/policy.hpp"
 
 namespace troupe::cli {
 
