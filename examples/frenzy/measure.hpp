@@ -14,6 +14,7 @@
 #include "configs/load.hpp"
 #include "configs/trace.hpp"
 #include "configs/workload.hpp"
+#include "messages/random.hpp"
 #include "planners/reference_time.hpp"
 
 // What the figures share: run a workload under some policies, and compare over the jobs that all
