@@ -18,7 +18,7 @@ namespace {
 
 constexpr address dc1 = 1, dc2 = 2;                // gateways
 constexpr address a0 = 3, a1 = 4, b0 = 5, b1 = 6;  // nodes
-constexpr std::uint64_t slot_bytes = 1'000'000;
+constexpr std::uint64_t tensor_bytes = 1'000'000;
 
 /// Two datacentres of two nodes: 8 Mbit a second between a pair of nodes, 16 inside; no latency.
 std::shared_ptr<cluster> slots() {
@@ -91,7 +91,7 @@ tensor activation(std::uint32_t pipeline, std::uint32_t microbatch, wan_share sh
   t.from = {1, pipeline, 0};
   t.to_pipeline = pipeline, t.to_stage = 1;
   t.microbatch = microbatch;
-  t.bytes = slot_bytes;
+  t.bytes = tensor_bytes;
   t.share = share;
   return t;
 }

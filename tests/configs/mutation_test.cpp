@@ -13,8 +13,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-const fs::path source = fs::path{TROUPE_SOURCE_DIR} / "configs";
-
 std::string text_of(const fs::path& file) {
   return test::loaded(configs::read_text(file));
 }
@@ -56,7 +54,7 @@ void try_all(const fs::path& file) {
     const auto& why = result.error().text;
     if (why.find(file.filename().string()) == std::string::npos || why.size() > 2000) FAIL(why);
   };
-  static const auto catalogue = test::loaded(configs::load_catalogue(source / "gpus.yaml"));
+  static const auto catalogue = test::loaded(configs::load_catalogue(test::shipped / "gpus.yaml"));
   check(configs::load_catalogue(file));
   check(configs::load_cluster(file, catalogue));
   check(configs::load_model(file));
@@ -77,7 +75,8 @@ TEST_CASE("twenty thousand mutated files load or are refused, and nothing is thr
       {"jobs/qwen2.yaml", "m.yaml"},       {"models/qwen2-0.5b.json", "m.json"},
       {"traces/philly-day.csv", "m.csv"}};
   std::vector<std::string> texts;
-  for (const auto& seed : seeds) texts.push_back(text_of(source / seed.first).substr(0, 3000));
+  for (const auto& seed : seeds)
+    texts.push_back(text_of(test::shipped / seed.first).substr(0, 3000));
   random_source random{20260711};
   for (int i = 0; i < 20'000; ++i) {
     const auto which = random.below(texts.size());

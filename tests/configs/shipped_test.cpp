@@ -12,12 +12,11 @@ namespace fs = std::filesystem;
 
 namespace {
 
-const fs::path source = fs::path{TROUPE_SOURCE_DIR} / "configs";
-
 /// Every shipped file of a folder, in order.
 std::vector<fs::path> files(const char* folder) {
   std::vector<fs::path> out;
-  for (const auto& entry : fs::directory_iterator{source / folder}) out.push_back(entry.path());
+  for (const auto& entry : fs::directory_iterator{test::shipped / folder})
+    out.push_back(entry.path());
   std::sort(out.begin(), out.end());
   return out;
 }
@@ -31,7 +30,7 @@ std::size_t gpus_of(const cluster& c) {
 }  // namespace
 
 TEST_CASE("the catalogue has every promised GPU, each with its source") {
-  const auto types = loaded(configs::load_catalogue(source / "gpus.yaml"));
+  const auto types = loaded(configs::load_catalogue(test::shipped / "gpus.yaml"));
   for (const char* name :
        {"V100-16GB", "V100-32GB",   "P100-16GB", "K80",        "T4",         "RTX2080Ti",
         "RTX6000",   "RTX3090",     "RTX4090",   "A10",        "A30",        "A40",
@@ -65,7 +64,7 @@ TEST_CASE("every shipped model loads") {
 }
 
 TEST_CASE("every shipped job loads, its GPU type from the catalogue") {
-  const auto types = loaded(configs::load_catalogue(source / "gpus.yaml"));
+  const auto types = loaded(configs::load_catalogue(test::shipped / "gpus.yaml"));
   for (const auto& file : files("jobs")) {
     INFO(file);
     CHECK(loaded(configs::load_job(file, types)).name == file.stem().string());
@@ -73,7 +72,7 @@ TEST_CASE("every shipped job loads, its GPU type from the catalogue") {
 }
 
 TEST_CASE("every shipped fault scenario loads, and names hosts of the demo cluster only") {
-  const auto demo = loaded(configs::load_cluster(source / "clusters/demo.yaml"));
+  const auto demo = loaded(configs::load_cluster(test::shipped / "clusters/demo.yaml"));
   for (const auto& file : files("faults")) {
     INFO(file);
     const auto plan = loaded(configs::load_faults(file));
@@ -91,13 +90,13 @@ TEST_CASE("the papers' clusters have the papers' GPUs") {
   for (const auto& [name, gpus] : sizes) {
     INFO(name);
     const auto c =
-        loaded(configs::load_cluster(source / "clusters" / (std::string{name} + ".yaml")));
+        loaded(configs::load_cluster(test::shipped / "clusters" / (std::string{name} + ".yaml")));
     CHECK(gpus_of(c) == gpus);
   }
 }
 
 TEST_CASE("Espresso's cluster overrides price and efficiency and sets the user's quota") {
-  const auto c = loaded(configs::load_cluster(source / "clusters/espresso.yaml"));
+  const auto c = loaded(configs::load_cluster(test::shipped / "clusters/espresso.yaml"));
   REQUIRE(c.gpus.size() == 4);
   CHECK(c.gpus[0].name == "A6000");
   CHECK(c.gpus[0].price_per_hour == 6);
@@ -116,14 +115,15 @@ TEST_CASE("Crius's models have the parameters of its Table 2") {
     INFO(name);
     double sum = 0;
     for (const auto& op :
-         loaded(configs::load_model(source / "models" / (std::string{name} + ".yaml"))).operators)
+         loaded(configs::load_model(test::shipped / "models" / (std::string{name} + ".yaml")))
+             .operators)
       sum += op.parameters;
     CHECK(sum / 1e9 == Approx(billions).epsilon(0.04));
   }
 }
 
 TEST_CASE("Frenzy's simulated cluster is three times eight, twice eight and four GPUs") {
-  const auto c = loaded(configs::load_cluster(source / "clusters/frenzy-sim.yaml"));
+  const auto c = loaded(configs::load_cluster(test::shipped / "clusters/frenzy-sim.yaml"));
   REQUIRE(c.nodes.size() == 6);
   CHECK(gpus_of(c) == 44);
   CHECK(c.nodes[0].name == "rtx-0");

@@ -18,7 +18,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-const fs::path source = fs::path{TROUPE_SOURCE_DIR} / "configs";
 /// Published traces, if somebody has put them beside the checkout.
 const fs::path published = fs::path{TROUPE_SOURCE_DIR} / "../shared/traces";
 
@@ -124,7 +123,7 @@ TEST_CASE("the Philly importer cuts a window and counts from its start") {
 }
 
 TEST_CASE("the shipped day of Philly is 465 jobs of one day") {
-  const auto rows = loaded(configs::load_trace(source / "traces/philly-day.csv"));
+  const auto rows = loaded(configs::load_trace(test::shipped / "traces/philly-day.csv"));
   CHECK(rows.size() == 465);
   CHECK(rows.front().submit_s >= 0);
   CHECK(rows.back().submit_s < 86400);
@@ -146,8 +145,8 @@ TEST_CASE("every published trace imports whole") {
 }
 
 TEST_CASE("a workload is a function of the trace, the seed and the cluster, job by job") {
-  const auto rows = loaded(configs::load_trace(source / "traces/philly-day.csv"));
-  const auto c = loaded(configs::load_cluster(source / "clusters/frenzy-sim.yaml"));
+  const auto rows = loaded(configs::load_trace(test::shipped / "traces/philly-day.csv"));
+  const auto c = loaded(configs::load_cluster(test::shipped / "clusters/frenzy-sim.yaml"));
   for (const char* workload : {"frenzy", "crius", "titan"}) {
     INFO(workload);
     const auto once = loaded(configs::assign(rows, workload, 1, c, seconds));
@@ -162,8 +161,8 @@ TEST_CASE("a workload is a function of the trace, the seed and the cluster, job 
 }
 
 TEST_CASE("the Frenzy workload keeps the trace's counts, clipped, and its durations") {
-  const auto rows = loaded(configs::load_trace(source / "traces/philly-day.csv"));
-  const auto c = loaded(configs::load_cluster(source / "clusters/frenzy-sim.yaml"));
+  const auto rows = loaded(configs::load_trace(test::shipped / "traces/philly-day.csv"));
+  const auto c = loaded(configs::load_cluster(test::shipped / "clusters/frenzy-sim.yaml"));
   const auto jobs = loaded(configs::assign(rows, "frenzy", 7, c, seconds));
   std::map<std::string, int> models;
   for (std::size_t i = 0; i < jobs.size(); ++i) {
@@ -180,7 +179,7 @@ TEST_CASE("the Frenzy workload keeps the trace's counts, clipped, and its durati
 
 TEST_CASE("a job for which the cluster has no plan becomes smaller until it has one") {
   const std::vector<trace_row> rows{{"big", 0, 600, 8, "", "", {}, {}, {}, {}}};
-  const auto c = loaded(configs::load_cluster(source / "clusters/frenzy-sim.yaml"));
+  const auto c = loaded(configs::load_cluster(test::shipped / "clusters/frenzy-sim.yaml"));
   const auto small_only = [](const job_spec& job, std::uint32_t) {
     const bool fits = job.model.name == "gpt2-124m" && job.global_batch == 8;
     return fits ? 1.0 : std::numeric_limits<double>::infinity();
@@ -195,7 +194,7 @@ TEST_CASE("a job for which the cluster has no plan becomes smaller until it has 
 }
 
 TEST_CASE("what a row names is kept, and what the cluster or the shipped models lack is refused") {
-  const auto c = loaded(configs::load_cluster(source / "clusters/frenzy-sim.yaml"));
+  const auto c = loaded(configs::load_cluster(test::shipped / "clusters/frenzy-sim.yaml"));
   std::vector<trace_row> rows{{"r", 0, 600, 2, "RTX6000", "llama-1.3b", 4, 77, 9000, {"photo"}}};
   const auto job = loaded(configs::assign(rows, "frenzy", 1, c, seconds))[0].spec;
   CHECK(job.model.name == "llama-1.3b");
@@ -214,8 +213,8 @@ TEST_CASE("what a row names is kept, and what the cluster or the shipped models 
 }
 
 TEST_CASE("the TITAN workload describes data and lets a tenth opt out of merging") {
-  const auto rows = loaded(configs::load_trace(source / "traces/philly-day.csv"));
-  const auto c = loaded(configs::load_cluster(source / "clusters/titan.yaml"));
+  const auto rows = loaded(configs::load_trace(test::shipped / "traces/philly-day.csv"));
+  const auto c = loaded(configs::load_cluster(test::shipped / "clusters/titan.yaml"));
   int out = 0;
   for (const auto& [submit_s, job] : loaded(configs::assign(rows, "titan", 1, c, seconds))) {
     CHECK(job.dataset_card.size() == 3);

@@ -12,6 +12,9 @@
 
 namespace troupe::test {
 
+/// The folder of files that ship with the program.
+inline const std::filesystem::path shipped = std::filesystem::path{TROUPE_SOURCE_DIR} / "configs";
+
 /// The value, or a failure of the test with the reason's sentence.
 template <class T>
 T loaded(expected<T> result) {
