@@ -26,6 +26,7 @@ class courier {
   const node_actor& node() const { return node_; }
   address self() const { return host_.self; }
   double now_s() const { return host_.clock->now_s(); }
+  double wall_s() const { return host_.clock->wall_s(); }
 
  private:
   runtime::host host_;

@@ -53,7 +53,7 @@ void orchestrator_state::start(orchestrator_actor::pointer self, runtime::host h
   for (const auto& [id, l] : ledger_->leases())
     for (std::size_t i = 0; i < l.ended.size(); ++i)
       if (!l.ended[i]) nodes_[l.granted.parts[i].node].leases.insert(id);
-  record(epoch_begun{ledger_->epoch() + 1, now()});
+  record(epoch_begun{ledger_->epoch() + 1, wall()});
   std::vector<job_id> ids;
   for (const auto& [id, j] : ledger_->jobs()) ids.push_back(id);
   for (auto id : ids) settle(id);
@@ -106,7 +106,7 @@ void orchestrator_state::submit(address from, const submit_job& s) {
     post(host_, from, submit_reply{s.request, known->id, {}});
     return;
   }
-  const job_accepted entry{ledger_->next_job(), s.request, now(), s.spec};
+  const job_accepted entry{ledger_->next_job(), s.request, wall(), s.spec};
   if (options_.act_before_journal) post(host_, from, submit_reply{s.request, entry.job, {}});
   record(entry);
   if (options_.act_before_journal) return write(entry);
@@ -127,7 +127,7 @@ void orchestrator_state::cancel(address from, const cancel_job& c) {
     if (ledger_->lease(j->lease))
       revoke(j->lease, lease_outcome::cancelled, "cancelled by a client");
     else if (j->state == job_state::waiting)
-      record(job_ended{c.job, now(), job_state::cancelled, "cancelled by a client"});
+      record(job_ended{c.job, wall(), job_state::cancelled, "cancelled by a client"});
   }
   post(host_, from, reply);
 }
@@ -170,7 +170,7 @@ void orchestrator_state::commit(const proposal& p) {
       if (j && j->state == job_state::running)
         revoke(j->lease, lease_outcome::preempted, "makes room");
     } else if (j && j->state == job_state::waiting) {
-      record(job_ended{d.job, now(), job_state::failed, d.why.text});
+      record(job_ended{d.job, wall(), job_state::failed, d.why.text});
     }
   }
   for (auto n : std::exchange(to_order_, {})) send_orders(n);
@@ -184,7 +184,7 @@ expected<void> orchestrator_state::grant(const planners::decision& d,
   if (!j || j->state != job_state::waiting)
     return refuse(reason::kind::stale, fmt::format("job {} does not wait", d.job));
   if (auto ok = planners::fits(c, *idle_, d.how, d.where); !ok) return ok;
-  lease_granted entry{ledger_->next_lease(), d.job,           now(), d.how, e.bytes, e.iteration_s,
+  lease_granted entry{ledger_->next_lease(), d.job,           wall(), d.how, e.bytes, e.iteration_s,
                       c.settings.restart_s,  e.out_of_memory, {}};
   for (const auto& share : d.where)
     entry.parts.push_back(
@@ -206,7 +206,7 @@ expected<void> orchestrator_state::grant(const planners::decision& d,
 void orchestrator_state::revoke(lease_id id, lease_outcome why, const std::string& detail) {
   const auto* l = ledger_->lease(id);
   if (!l || (l->revoked && l->outcome == why)) return;
-  if (!record(lease_revoked{id, now(), why, detail})) return;
+  if (!record(lease_revoked{id, wall(), why, detail})) return;
   for (const auto& part : l->granted.parts)
     if (nodes_[part.node].leases.contains(id)) send_orders(part.node);
 }
@@ -272,7 +272,7 @@ void orchestrator_state::end_part(lease_id id, std::uint32_t part, lease_outcome
     const auto saved = training_.saved(job, id);
     iterations = saved - std::min(saved, j->iterations_done);
   }
-  if (!record(part_ended{id, part, now(), outcome, iterations, peak_bytes, detail})) return;
+  if (!record(part_ended{id, part, wall(), outcome, iterations, peak_bytes, detail})) return;
   nodes_[n].leases.erase(id);
   left_out_.erase({id, n});
   refresh_idle(n);
@@ -283,12 +283,12 @@ void orchestrator_state::end_part(lease_id id, std::uint32_t part, lease_outcome
 }
 
 void orchestrator_state::lose_part(lease_id id, std::uint32_t part, const std::string& detail) {
-  const auto kept = kept_iterations(*options_.cluster, *ledger_, *ledger_->lease(id), now());
+  const auto kept = kept_iterations(*options_.cluster, *ledger_, *ledger_->lease(id), wall());
   end_part(id, part, lease_outcome::lost, kept, 0, detail);
 }
 
 void orchestrator_state::settle(job_id id) {
-  if (auto due = ledger_->due(id, now())) record(*due);
+  if (auto due = ledger_->due(id, wall())) record(*due);
 }
 
 void orchestrator_state::hear(address from, const training_report& r) {

@@ -76,6 +76,7 @@ class orchestrator_state {
   void refresh_idle(node_index n);
   void send_orders(node_index n);
   double now() const { return host_.clock->now_s(); }
+  double wall() const { return host_.clock->wall_s(); }  // for the journal
   double silence_limit_s() const;
 
   orchestrator_actor::pointer self_ = nullptr;

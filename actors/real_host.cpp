@@ -109,7 +109,7 @@ expected<std::unique_ptr<real_host::impl>> real_host::open(real_host_options opt
   if (!is_client(self)) hold_signals();
   auto i = std::make_unique<impl>();
   i->host.clock = std::make_shared<runtime::real_clock>();
-  i->host.incarnation = static_cast<std::uint64_t>(i->host.clock->now_s() * 1e9);
+  i->host.incarnation = static_cast<std::uint64_t>(i->host.clock->wall_s() * 1e9);
   i->host.random = random_source{i->host.incarnation ^ (std::uint64_t{self} << 40)};
   i->host.self = self;
   if (!options.state.empty()) {

@@ -131,8 +131,9 @@ void scheduler_state::refresh_idle(node_index n) {
 // ------------------------------------------------------------------------------------------
 
 planners::snapshot scheduler_state::look() const {
-  return {host_.clock->now_s(), *options_.cluster, *idle_, waiting_, running_,
-          waiting_pipelines_,   running_pipelines_};
+  // By the wall clock, as the times of the journal that it is compared with.
+  return {host_.clock->wall_s(), *options_.cluster, *idle_, waiting_, running_,
+          waiting_pipelines_,    running_pipelines_};
 }
 
 void scheduler_state::something_changed() {
@@ -204,7 +205,7 @@ job_status scheduler_state::status_of(const job_record& j) const {
 void scheduler_state::answer(address from, const query_jobs& q) {
   constexpr std::size_t shown_ended = 100;
   const auto& c = *options_.cluster;
-  query_reply reply{q.request, std::string{options_.policy->name()}, host_.clock->now_s(), {}, {},
+  query_reply reply{q.request, std::string{options_.policy->name()}, host_.clock->wall_s(), {}, {},
                     {}};
   if (const auto* j = ledger_->job(q.job)) reply.jobs.push_back(status_of(*j));
   if (q.job == 0) {

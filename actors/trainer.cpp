@@ -62,6 +62,7 @@ stage_costs trainer_state::means::mean() const {
 void trainer_state::start(trainer_actor::pointer self, trainer_options o) {
   self_ = self;
   o_ = std::move(o);
+  wall_ahead_s_ = o_.via.wall_s() - o_.via.now_s();
   prepare();
   self_->delayed_send(trainer_actor{self_}, nanoseconds_of(look_every_s), tick{});
 }
@@ -206,6 +207,8 @@ void trainer_state::complete(const iteration_record& r) {
   worked_s_ += r.end_s - std::max(r.begin_s, last_end_s_);
   last_end_s_ = r.end_s;
   untold_.push_back(r);
+  untold_.back().begin_s += wall_ahead_s_;
+  untold_.back().end_s += wall_ahead_s_;
   if (untold_.size() >= most_untold) report();
   if (done_ < until_ || done_ == total()) return;
   replan_if_drifted();

@@ -93,6 +93,7 @@ class trainer_state {
   double heard_s_ = 0, moved_s_ = 0;     // when a stage last spoke, and last got further
   double longest_s_ = 0, worked_s_ = 0;  // the longest iteration; all of them
   double last_end_s_ = 0;
+  double wall_ahead_s_ = 0;  // of the monotonic clock; one value, so that durations stay exact
   bool replanned_ = false;
   timeline trace_;
   // What the controller has not confirmed: iterations and news, and by report how many it held.

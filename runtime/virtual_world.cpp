@@ -19,13 +19,17 @@ enum stream : std::uint64_t {
   host_stream = 1u << 20
 };
 
-class virtual_now final : public clock {
+/// One host's clocks. Both are virtual time, unless somebody sets the wall clock.
+class virtual_clock final : public clock {
  public:
-  explicit virtual_now(const virtual_coordinator& time) : time_{time} {}
+  explicit virtual_clock(const virtual_coordinator& time) : time_{time} {}
   double now_s() const override { return to_s(time_.now()); }
+  double wall_s() const override { return now_s() + wall_ahead_s_; }
+  void set_wall_ahead(double s) { wall_ahead_s_ = s; }
 
  private:
   const virtual_coordinator& time_;
+  double wall_ahead_s_ = 0;
 };
 
 struct config final : caf::actor_system_config {
@@ -46,6 +50,7 @@ struct virtual_world::impl {
   struct machine {
     address self = 0;
     start_function start;
+    std::shared_ptr<virtual_clock> clock;
     std::shared_ptr<memory_disk> disk;  // the controller's
     std::shared_ptr<memory_journal> written;
     std::vector<caf::actor> actors;
@@ -61,7 +66,6 @@ struct virtual_world::impl {
         cfg{options},
         system{std::make_unique<caf::actor_system>(cfg)},
         time{virtual_coordinator::of(*system)},
-        now{std::make_shared<virtual_now>(time)},
         seeds{options.seed},
         net{time, world, options.faults, seeds.split(network_stream), options.credit_frames},
         torn{seeds.split(torn_stream)},
@@ -81,6 +85,7 @@ struct virtual_world::impl {
     auto& m = found->second;
     m.self = a;
     m.start = std::move(f);
+    m.clock = std::make_shared<virtual_clock>(time);
     // By address, not by order of arrival.
     m.random = random_source{host_seeds}.split(host_stream + a);
     if (a == controller_address) m.disk = std::make_shared<memory_disk>();
@@ -98,7 +103,7 @@ struct virtual_world::impl {
     host h;
     h.self = m.self;
     h.incarnation = ++m.incarnation;
-    h.clock = now;
+    h.clock = m.clock;
     h.net = net.open(m.self);
     h.random = m.random.split(m.incarnation);
     if (m.disk) {
@@ -119,11 +124,13 @@ struct virtual_world::impl {
     m.actors.clear();
   }
 
+  double now_s() const { return to_s(time.now()); }
+
   void go_down(machine& m, double down_s) {
-    m.down_until_s = std::max(m.down_until_s, now->now_s() + down_s);
+    m.down_until_s = std::max(m.down_until_s, now_s() + down_s);
     end(m);
     time.at(to_ns(m.down_until_s), [this, &m] {
-      if (to_ns(now->now_s()) >= to_ns(m.down_until_s)) begin(m);
+      if (to_ns(now_s()) >= to_ns(m.down_until_s)) begin(m);
     });
   }
 
@@ -139,13 +146,13 @@ struct virtual_world::impl {
   }
 
   void plan_crash(machine& m, random_source random, double rate, double after_s) {
-    const double at_s = std::max(after_s, now->now_s()) + exponential(random, 3600 / rate);
+    const double at_s = std::max(after_s, now_s()) + exponential(random, 3600 / rate);
     const double down = down_s(random);
     const double until_s = options.faults.until_s;
     if (until_s > 0 && at_s >= until_s) return;
     time.at(to_ns(at_s), [this, &m, random, rate, down] {
       if (m.up) go_down(m, down);
-      plan_crash(m, random, rate, now->now_s() + down);
+      plan_crash(m, random, rate, now_s() + down);
     });
   }
 
@@ -153,7 +160,7 @@ struct virtual_world::impl {
   /// handler that appended returns.
   bool tear(machine& m) {
     const auto& f = options.faults;
-    const double t = now->now_s();
+    const double t = now_s();
     if (f.torn_append <= 0 || t < f.from_s || (f.until_s > 0 && t >= f.until_s)) return false;
     if (!torn.chance(f.torn_append)) return false;
     ++torn_appends;
@@ -169,7 +176,6 @@ struct virtual_world::impl {
   config cfg;
   std::unique_ptr<caf::actor_system> system;
   virtual_coordinator& time;
-  std::shared_ptr<virtual_now> now;
   random_source seeds;
   simulated_network net;
   random_source torn, downs, host_seeds;
@@ -198,6 +204,11 @@ void virtual_world::crash(address a) {
 void virtual_world::restart(address a) {
   if (const auto found = impl_->machines.find(a); found != impl_->machines.end())
     impl_->begin(found->second);
+}
+
+void virtual_world::set_wall_clock(address a, double ahead_s) {
+  if (const auto found = impl_->machines.find(a); found != impl_->machines.end())
+    found->second.clock->set_wall_ahead(ahead_s);
 }
 
 bool virtual_world::is_up(address a) const {
@@ -247,7 +258,7 @@ bool virtual_world::step(double limit_s) {
 }
 
 double virtual_world::now_s() const {
-  return to_s(impl_->time.now());
+  return impl_->now_s();
 }
 
 std::uint64_t virtual_world::fingerprint() const {

@@ -57,6 +57,10 @@ class virtual_world {
   /// up.
   void restart(address a);
 
+  /// Sets the wall clock of a host so far ahead of virtual time (behind it, if negative). It stays
+  /// so when the host starts again. Nothing happens to a host that is not known.
+  void set_wall_clock(address a, double ahead_s);
+
   bool is_up(address a) const;
   std::uint64_t incarnation(address a) const;
 

@@ -26,6 +26,7 @@ constexpr double long_s = 60;  // a limit, never a proof
 class still_clock final : public runtime::clock {
  public:
   double now_s() const override { return 0; }
+  double wall_s() const override { return 0; }
 };
 
 /// Hands every message to the stage that lives at its address, and reports to the test.

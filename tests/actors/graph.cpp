@@ -101,6 +101,23 @@ TEST_CASE("a node that restarts at once is known to have lost its work") {
   CHECK(after.state == job_state::running);
 }
 
+TEST_CASE("wall clocks that step back and forth cost no lease") {
+  virtual_cluster v{options()};
+  v.submit({{1, small_job("steady", 20'000)}});
+  v.world().run_until(10.0);
+  const auto n = status(v, 1).where[0].node;
+  const auto a = node_address(*small_cluster(), n);
+  const auto g = gateway_address(small_cluster()->nodes[n].datacenter);
+  for (const auto host : {a, g, controller_address})
+    for (const double ahead_s : {-3600.0, 600.0, 0.0}) {
+      v.world().set_wall_clock(host, ahead_s);
+      v.world().run_until(v.world().now_s() + 60);
+    }
+  const auto after = status(v, 1);
+  CHECK(after.state == job_state::running);
+  CHECK(after.attempts == 1);
+}
+
 TEST_CASE("a controller that restarts goes on where its journal ends") {
   virtual_cluster v{options()};
   v.submit({{1, small_job("first", 20'000)}, {1, small_job("second", 20'000)}});

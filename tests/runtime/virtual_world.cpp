@@ -253,3 +253,22 @@ TEST_CASE("running until something holds stops at the event that made it so") {
   CHECK_FALSE(f.world.run_until([&] { return f.got(west).size() == 2; }, 10));
   CHECK(f.world.now_s() == 10);
 }
+
+TEST_CASE("each host has a wall clock of its own, and setting it leaves its monotonic clock alone") {
+  fixture f;
+  std::map<address, host> at;
+  for (address a : {n0, n1})
+    f.world.add_host(a, [&at, a](const host& h) {
+      at[a] = h;
+      return std::vector<caf::actor>{};
+    });
+  f.world.run_until(5);
+  f.world.set_wall_clock(n0, -3600);
+  f.world.run_until(7);
+  CHECK(at[n0].clock->now_s() == 7);
+  CHECK(at[n0].clock->wall_s() == 7 - 3600);
+  CHECK(at[n1].clock->wall_s() == 7);
+  f.world.crash(n0);
+  f.world.restart(n0);
+  CHECK(at[n0].clock->wall_s() == 7 - 3600);
+}
