@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <caf/all.hpp>
+#include <cmath>
 #include <cstdlib>
 #include <functional>
 #include <limits>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "messages/codec.hpp"
+#include "periods.hpp"
 #include "runtime/virtual_world.hpp"
 #include "stopwatch.hpp"
 #ifdef TROUPE_HAS_SIMGRID
@@ -29,34 +31,39 @@ namespace {
 
 using tick = caf::atom_constant<caf::atom("tick")>;
 using namespace troupe::runtime;
-using namespace std::chrono_literals;
 
 // -- a bare queue: pop an event, call what it holds, which pushes the next --
 
-double queue_timers_s(std::uint32_t actors, std::uint64_t events) {
+double queue_timers_s(std::uint32_t actors, std::uint64_t events, bool random) {
   struct event {
     std::int64_t time;
     std::uint64_t sequence;
-    std::function<void()> call;
+    std::function<void()> call;  // what it captures fits: nothing is allocated
     bool operator<(const event& o) const {
       return time > o.time || (time == o.time && sequence > o.sequence);
     }
   };
-  std::priority_queue<event> queue;
-  std::uint64_t sequence = 0, done = 0;
-  std::int64_t now = 0;
-  std::function<void(std::uint32_t)> arm = [&](std::uint32_t who) {
-    queue.push({now + 1'000'000, ++sequence, [&arm, &done, who] {
-                  ++done;
-                  arm(who);
-                }});
-  };
-  for (std::uint32_t i = 0; i < actors; ++i) arm(i);
+  struct timers {
+    bool random;
+    std::priority_queue<event> queue{};
+    std::vector<periods> next{};
+    std::uint64_t sequence = 0, done = 0;
+    std::int64_t now = 0;
+    void arm(std::uint32_t who) {
+      const auto wait_s = random ? next[who].next_s() : period_s;
+      queue.push({now + std::llround(wait_s * 1e9), ++sequence, [this, who] {
+                    ++done;
+                    arm(who);
+                  }});
+    }
+  } t{random};
+  for (std::uint32_t i = 0; i < actors; ++i) t.next.emplace_back(i);
+  for (std::uint32_t i = 0; i < actors; ++i) t.arm(i);
   const stopwatch watch;
-  while (done < events) {
-    auto next = std::move(const_cast<event&>(queue.top()));
-    queue.pop();
-    now = next.time;
+  while (t.done < events) {
+    auto next = std::move(const_cast<event&>(t.queue.top()));
+    t.queue.pop();
+    t.now = next.time;
     next.call();
   }
   return watch.s();
@@ -73,16 +80,21 @@ struct virtual_system {
   virtual_coordinator& time = virtual_coordinator::of(system);
 };
 
-double timers_s(std::uint32_t actors, std::uint64_t events) {
+double timers_s(std::uint32_t actors, std::uint64_t events, bool random) {
   virtual_system v;
   for (std::uint32_t i = 0; i < actors; ++i)
-    v.system.spawn([](caf::event_based_actor* self) -> caf::behavior {
-      self->delayed_send(self, 1ms, tick::value);
-      return {[self](tick) { self->delayed_send(self, 1ms, tick::value); }};
+    v.system.spawn([i, random](caf::event_based_actor* self) -> caf::behavior {
+      const auto arm = [self, random](periods& p) {
+        const std::chrono::nanoseconds wait{std::llround((random ? p.next_s() : period_s) * 1e9)};
+        self->delayed_send(self, wait, tick::value);
+      };
+      periods p{i};
+      arm(p);
+      return {[arm, p](tick) mutable { arm(p); }};
     });
   v.time.run_ready();
   const stopwatch watch;
-  v.time.run_until(to_ns(1e-3 * static_cast<double>(events / actors)));
+  v.time.run_until(to_ns(period_s * static_cast<double>(events / actors)));
   return watch.s();
 }
 
@@ -187,13 +199,15 @@ double best_ns(const std::function<double()>& run_s, std::uint64_t events) {
   return best * 1e9 / static_cast<double>(events);
 }
 
-void timers_row(std::uint32_t actors, std::uint64_t events) {
-  const double bare = best_ns([=] { return queue_timers_s(actors, events); }, events);
-  const double here = best_ns([=] { return timers_s(actors, events); }, events);
+void timers_row(std::uint32_t actors, std::uint64_t events, bool random) {
+  const double bare = best_ns([=] { return queue_timers_s(actors, events, random); }, events);
+  const double here = best_ns([=] { return timers_s(actors, events, random); }, events);
   fmt::print("{:>8} {:>10.0f} {:>10.0f} {:>12.1f}", actors, bare, here, here / bare);
 #ifdef TROUPE_HAS_SIMGRID
-  const double simgrid = best_ns([=] { return simgrid_timers_s(actors, events); }, events);
-  fmt::print(" {:>10.0f} {:>15.1f}", simgrid, simgrid / here);
+  const double simgrid = best_ns([=] { return simgrid_timers_s(actors, events, random); }, events);
+  const double callback =
+      best_ns([=] { return simgrid_callbacks_s(actors, events, random); }, events);
+  fmt::print(" {:>10.0f} {:>15.1f} {:>10.0f}", simgrid, simgrid / here, callback);
 #endif
   fmt::print("\n");
 }
@@ -210,8 +224,11 @@ void messages_row(std::uint32_t pairs, std::uint64_t events, way by) {
       events);
   fmt::print("{:>8} {:>10.0f}", pairs, here);
 #ifdef TROUPE_HAS_SIMGRID
-  const double simgrid = best_ns([=] { return simgrid_messages_s(pairs, events, frames); }, events);
-  fmt::print(" {:>10.0f} {:>15.1f}", simgrid, simgrid / here);
+  for (const bool constant : {false, true}) {
+    const double simgrid =
+        best_ns([=] { return simgrid_messages_s(pairs, events, frames, constant); }, events);
+    fmt::print(" {:>10.0f} {:>15.1f}", simgrid, simgrid / here);
+  }
 #endif
   fmt::print("\n");
 }
@@ -224,13 +241,19 @@ int main(int argc, char** argv) {
   std::setbuf(stdout, nullptr);
   const std::uint64_t events = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 1'000'000;
 #ifdef TROUPE_HAS_SIMGRID
-  const char* const more = "    SimGrid  SimGrid/troupe";
+  const char* const timers = "  s4u sleep    sleep/troupe   callback";
+  const char* const more = " shared link   shared/troupe   constant constant/troupe";
 #else
-  const char* const more = "  (SimGrid is not installed)";
+  const char* const timers = "  (SimGrid is not installed)";
+  const char* const more = timers;
 #endif
-  fmt::print("ns of processor time an event, {} events, best of 3\n\n", events);
-  fmt::print("timers\n  actors bare queue     troupe troupe/queue{}\n", more);
-  for (const std::uint32_t actors : {10u, 1'000u, 10'000u}) timers_row(actors, events);
+  fmt::print("ns of processor time an event, {} events, best of 3\n", events);
+  for (const bool random : {false, true}) {
+    fmt::print("\ntimers, {}\n  actors bare queue     troupe troupe/queue{}\n",
+               random ? "periods drawn from 0.5 to 1.5 ms" : "all with a period of 1 ms", timers);
+    for (const std::uint32_t actors : {10u, 1'000u, 10'000u, 100'000u})
+      timers_row(actors, std::max<std::uint64_t>(events, 10ull * actors), random);
+  }
   fmt::print("\nmessages between actors of one host\n   pairs     troupe{}\n", more);
   for (const std::uint32_t pairs : {1u, 100u, 5'000u}) messages_row(pairs, events, way::actors);
   const auto bytes = troupe::encode(0, 1, report(1, 1'000'000)).size();
