@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,13 +11,27 @@
 
 namespace troupe::actors {
 
+/// What a node gives up its work for, when it does so of its own accord.
+inline constexpr const char* lease_expired =
+    "the controller was not heard from for a lease's time";
+
+struct log_piece {
+  std::uint64_t offset = 0;  // where it is: later than asked for, if what was there is dropped
+  payload bytes;
+};
+
 /// Starts and stops the external programs of one node. Never blocks; never called from two threads.
 class launcher {
  public:
   virtual ~launcher() = default;
 
-  /// Starts the order's command in a process group of its own, or says why it cannot.
+  /// Starts the order's command in a process group of its own, or says why it cannot. What it finds
+  /// out later, such as that there is no such program, poll() says.
   virtual expected<void> start(const work_order& w) = 0;
+
+  /// The node's lease: nothing may run longer than this, by the node's monotonic clock, whatever
+  /// becomes of the node. Counts for what is started from now on, too.
+  virtual void renew(double until_s) = 0;
 
   /// Asks the group to end, and makes it end a while later; `at_once` leaves no while.
   virtual void stop(lease_id lease, bool at_once) = 0;
@@ -28,7 +43,7 @@ class launcher {
   virtual void note(lease_id lease, const std::string& line) = 0;
 
   /// Up to 64 KiB of a lease's output from `offset` on.
-  virtual expected<payload> read_log(lease_id lease, std::uint64_t offset) const = 0;
+  virtual expected<log_piece> read_log(lease_id lease, std::uint64_t offset) const = 0;
 };
 
 }  // namespace troupe::actors

@@ -26,6 +26,7 @@ void node_state::start(node_actor::pointer self, runtime::host h, node_options o
   host_ = std::move(h);
   options_ = std::move(options);
   lease_until_s_ = now() + settings().lease_s;
+  if (options_.launcher) options_.launcher->renew(lease_until_s_);
   training_.start(self, host_, options_.cluster, options_.backend);
   look_around();
 }
@@ -52,6 +53,7 @@ void node_state::follow(const node_orders& o) {
     lease_until_s_ = sent_.front().second + settings().lease_s;
     sent_.pop_front();
   }
+  if (options_.launcher) options_.launcher->renew(lease_until_s_);
   for (auto& [id, p] : parts_) p.wanted = false;
   std::vector<const work_order*> fresh;
   for (const auto& w : o.want) {
@@ -147,6 +149,8 @@ void node_state::poll_launcher() {
     auto it = parts_.find(r.lease);
     if (it == parts_.end() || is_over(it->second.report)) continue;
     if (is_over(r)) changed_ = true;
+    // Why this node stopped it, if it did, says more than how it went down.
+    if (r.detail.empty()) r.detail = std::move(it->second.report.detail);
     it->second.report = std::move(r);
   }
 }
@@ -157,7 +161,7 @@ void node_state::look_around() {
     // Nobody may know that we are still at it: what we do, another node may have been told to do.
     for (auto& [id, p] : parts_) {
       if (is_over(p.report)) continue;
-      p.report.detail = "the controller was not heard from for a lease's time";
+      p.report.detail = lease_expired;
       stop(p, true);
     }
   }
@@ -190,7 +194,8 @@ void node_state::send_log(address to, const read_log& r) {
   if (!options_.launcher) {
     reply.why = {reason::kind::unavailable, "simulated work writes no log"};
   } else if (auto read = options_.launcher->read_log(r.lease, r.offset); read) {
-    bytes = std::move(*read);
+    reply.offset = read->offset;
+    bytes = std::move(read->bytes);
     reply.ended = !running && bytes.empty();
   } else {
     reply.ended = !running;

@@ -1,53 +1,38 @@
 #include "actors/process_launcher.hpp"
 
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
+#include <limits>
 #include <map>
+#include <optional>
+#include <span>
 
 #include <fmt/format.h>
 
 #include "actors/launch.hpp"
+#include "actors/program_files.hpp"
+#include "runtime/keeper.hpp"
 #include "runtime/log.hpp"
-#include "runtime/process.hpp"
 #include "runtime/real_clock.hpp"
+#include "runtime/untrusted_file.hpp"
 
 namespace troupe::actors {
 
 namespace {
 
 namespace fs = std::filesystem;
+using runtime::kept_end;
 
 constexpr std::size_t chunk_bytes = 64 * 1024;
-constexpr double grace_s = 5;  // between asking a program to end and making it
-
-std::string tail_of(const fs::path& file, std::size_t bytes) {
-  std::ifstream in{file, std::ios::binary | std::ios::ate};
-  if (!in) return {};
-  const auto size = static_cast<std::size_t>(in.tellg());
-  const auto from = size > bytes ? size - bytes : 0;
-  std::string text(size - from, '\0');
-  in.seekg(static_cast<std::streamoff>(from));
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  return text;
-}
-
-/// What a program wrote to $TROUPE_REPORT: lines of "key: number"; the last of a key counts.
-std::map<std::string, double> read_report(const fs::path& file) {
-  std::map<std::string, double> result;
-  std::ifstream in{file};
-  for (std::string line; std::getline(in, line);)
-    if (const auto colon = line.find(':'); colon != std::string::npos)
-      result[line.substr(0, colon)] = std::strtod(line.c_str() + colon + 1, nullptr);
-  return result;
-}
+constexpr double grace_s = 5;       // between asking a program to end and making it
+constexpr double look_every_s = 1;  // at the files of a program that runs
+constexpr std::uint64_t log_bytes = 256ull << 20;  // of a lease; then the older half is dropped
 
 class process_launcher final : public launcher {
  public:
-  explicit process_launcher(const fs::path& state)
-      : logs_{state / "logs"}, records_{state / "processes"} {}
+  process_launcher(const fs::path& state, std::uint64_t incarnation)
+      : logs_{state / "logs"}, records_{state / "processes"}, files_{logs_, incarnation} {}
 
-  expected<void> prepare() {
+  expected<void> prepare(int lock) {
     std::error_code failed;
     fs::create_directories(logs_, failed);
     if (!failed) fs::create_directories(records_, failed);
@@ -57,26 +42,37 @@ class process_launcher final : public launcher {
     if (const auto killed = runtime::reap_orphans(records_.string()); !killed.empty())
       runtime::log(runtime::log_level::warn, "node", "killed programs of an earlier start",
                    {{"groups", killed.size()}});
+    auto started = runtime::keeper_server::start(records_.string(), lock);
+    if (!started) return tl::unexpected<reason>(started.error());
+    keepers_ = std::move(*started);
     return {};
   }
 
   expected<void> start(const work_order& w) override {
+    if (const auto failed = files_.make(w.lease))
+      return refuse(reason::kind::unavailable,
+                    fmt::format("cannot make a directory in {}: {}", logs_.string(),
+                                failed.message()));
     runtime::process_options o;
     o.command = w.command;
     for (const auto& pair : w.environment)
       if (const auto equals = pair.find('='); equals != std::string::npos)
         o.environment.emplace_back(pair.substr(0, equals), pair.substr(equals + 1));
-    o.environment.emplace_back("TROUPE_REPORT", fs::absolute(report_of(w.lease)).string());
+    o.environment.emplace_back("TROUPE_REPORT", fs::absolute(files_.report(w.lease)).string());
     o.directory = w.working_directory;
-    o.output = log_of(w.lease).string();
-    o.records = records_.string();
-    auto started = runtime::process::start(o);
+    o.output = files_.log(w.lease);
+    auto started = keepers_->run(o, until_s_);
     if (!started) {
-      std::ofstream{log_of(w.lease), std::ios::app} << "troupe: " << started.error().text << '\n';
+      note(w.lease, "troupe: " + started.error().text);
       return tl::unexpected<reason>(started.error());
     }
-    running_[w.lease].process = std::move(*started);
+    running_[w.lease].program = std::move(*started);
     return {};
+  }
+
+  void renew(double until_s) override {
+    until_s_ = until_s;
+    for (auto& [lease, r] : running_) r.program->renew(until_s);
   }
 
   void stop(lease_id lease, bool at_once) override {
@@ -84,76 +80,93 @@ class process_launcher final : public launcher {
     if (it == running_.end()) return;
     auto& r = it->second;
     if (at_once)
-      r.process->kill();
-    else if (r.kill_at_s == 0)
-      r.process->terminate();
-    if (r.kill_at_s == 0) r.kill_at_s = clock_.now_s() + grace_s;
+      r.program->kill();
+    else if (!r.stopping)
+      r.program->terminate(grace_s);
+    r.stopping = true;
   }
 
   std::vector<part_report> poll() override {
     std::vector<part_report> result;
+    const double now_s = clock_.now_s();
     for (auto it = running_.begin(); it != running_.end();) {
       auto& [lease, r] = *it;
-      if (r.kill_at_s != 0 && clock_.now_s() >= r.kill_at_s) r.process->kill();
-      const auto status = r.process->poll();
-      result.push_back(report_on(lease, r, status));
-      it = status ? running_.erase(it) : std::next(it);
+      const auto end = r.program->poll();
+      if (end || now_s >= r.look_s) {
+        r.said = read_program_report(files_.report(lease));
+        r.look_s = now_s + look_every_s;
+        runtime::limit_disk_use(files_.log(lease), log_bytes);
+      }
+      if (end && end->what == kept_end::how::not_started) note(lease, "troupe: " + end->why);
+      result.push_back(report_on(lease, r, end));
+      it = end ? running_.erase(it) : std::next(it);
     }
     return result;
   }
 
   void note(lease_id lease, const std::string& line) override {
-    std::ofstream{log_of(lease), std::ios::app} << line << '\n';
+    if (!files_.make(lease)) (void)runtime::append_to(files_.log(lease), line + '\n');
   }
 
-  expected<payload> read_log(lease_id lease, std::uint64_t offset) const override {
-    std::ifstream in{log_of(lease), std::ios::binary};
-    if (!in)
-      return refuse(reason::kind::unknown, fmt::format("lease {} has written no log here", lease));
-    in.seekg(0, std::ios::end);
-    const auto size = static_cast<std::uint64_t>(in.tellg());
-    std::vector<std::byte> bytes(offset < size ? std::min<std::uint64_t>(chunk_bytes, size - offset)
-                                               : 0);
-    in.seekg(static_cast<std::streamoff>(offset));
-    in.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-    return payload{std::move(bytes)};
+  expected<log_piece> read_log(lease_id lease, std::uint64_t offset) const override {
+    const auto none = refuse(reason::kind::unknown,
+                             fmt::format("lease {} has written no log here", lease));
+    const auto file = files_.newest_log(lease);
+    if (file.empty()) return none;
+    auto piece = runtime::read_piece(file, offset, chunk_bytes);
+    if (!piece)
+      return piece.error().code == reason::kind::unknown ? none
+                                                         : tl::unexpected<reason>(piece.error());
+    const auto bytes = std::as_bytes(std::span{piece->bytes});
+    return log_piece{piece->offset, payload{std::vector<std::byte>{bytes.begin(), bytes.end()}}};
   }
 
  private:
   struct running {
-    std::unique_ptr<runtime::process> process;
-    double kill_at_s = 0;  // 0: nobody asked it to stop
+    std::unique_ptr<runtime::kept_program> program;
+    bool stopping = false;  // somebody asked it to stop
+    double look_s = 0;      // when its files are looked at next
+    program_report said;
   };
 
-  fs::path log_of(lease_id lease) const { return logs_ / fmt::format("{}.log", lease); }
-  fs::path report_of(lease_id lease) const { return logs_ / fmt::format("{}.report", lease); }
-
-  part_report report_on(lease_id lease, const running& r, std::optional<int> status) const {
+  part_report report_on(lease_id lease, const running& r, const std::optional<kept_end>& end) const {
     part_report p;
     p.lease = lease;
-    const auto said = read_report(report_of(lease));
-    if (auto it = said.find("iterations"); it != said.end())
-      p.iterations = static_cast<std::uint64_t>(std::max(0.0, it->second));
-    if (auto it = said.find("peak_bytes"); it != said.end()) p.peak_bytes = it->second;
-    if (!status) return p;
-    p.exit_code = *status;
-    const auto last_output = *status == 0 ? std::string{} : tail_of(log_of(lease), chunk_bytes);
-    if (*status == 0)
-      p.now = part_report::state::succeeded;
-    else if (r.kill_at_s != 0)
-      p.now = part_report::state::stopped;
-    else if (ran_out_of_memory(*status, last_output))
-      p.now = part_report::state::out_of_memory;
-    else
-      p.now = part_report::state::failed;
-    if (p.now == part_report::state::failed) p.detail = fmt::format("exit status {}", *status);
-    if (p.now == part_report::state::out_of_memory)
-      p.detail = fmt::format("out of memory (exit status {})", *status);
+    p.iterations = r.said.iterations;
+    p.peak_bytes = r.said.peak_bytes;
+    if (!end) return p;
+    p.exit_code = end->status;
+    using state = part_report::state;
+    if (end->what == kept_end::how::not_started) {
+      p.now = state::failed;
+      p.detail = end->why;
+    } else if (end->what != kept_end::how::exited) {
+      p.now = state::stopped;
+      p.detail = end->what == kept_end::how::lost ? end->why : lease_expired;
+    } else if (end->status == 0) {
+      p.now = state::succeeded;
+    } else if (r.stopping) {
+      p.now = state::stopped;
+    } else if (ran_out_of_memory(end->status, last_output(lease))) {
+      p.now = state::out_of_memory;
+      p.detail = fmt::format("out of memory (exit status {})", end->status);
+    } else {
+      p.now = state::failed;
+      p.detail = fmt::format("exit status {}", end->status);
+    }
     return p;
   }
 
+  std::string last_output(lease_id lease) const {
+    auto tail = runtime::read_tail(files_.log(lease), chunk_bytes);
+    return tail ? std::move(tail->bytes) : std::string{};
+  }
+
   fs::path logs_, records_;
+  program_files files_;
   runtime::real_clock clock_;
+  double until_s_ = std::numeric_limits<double>::infinity();
+  std::unique_ptr<runtime::keeper_server> keepers_;
   std::map<lease_id, running> running_;
 };
 
@@ -169,9 +182,10 @@ bool ran_out_of_memory(int exit_code, std::string_view last_output) {
   return false;
 }
 
-expected<std::shared_ptr<launcher>> make_process_launcher(const std::string& state_directory) {
-  auto result = std::make_shared<process_launcher>(state_directory);
-  if (auto ok = result->prepare(); !ok) return tl::unexpected<reason>(ok.error());
+expected<std::shared_ptr<launcher>> make_process_launcher(const std::string& state_directory,
+                                                          std::uint64_t incarnation, int lock) {
+  auto result = std::make_shared<process_launcher>(state_directory, incarnation);
+  if (auto ok = result->prepare(lock); !ok) return tl::unexpected<reason>(ok.error());
   return result;
 }
 

@@ -1,15 +1,20 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "actors/launcher.hpp"
 
 namespace troupe::actors {
 
-/// Starts programs as process groups of this machine. Logs are STATE/logs/LEASE.log. Whatever
-/// programs an earlier incarnation of this node left running are killed first.
-expected<std::shared_ptr<launcher>> make_process_launcher(const std::string& state_directory);
+/// Starts programs as process groups of this machine, each under a keeper (runtime/keeper.hpp).
+/// Logs are STATE/logs/LEASE-INCARNATION/output.log. Whatever programs an earlier incarnation of
+/// this node left running are killed first. Call it before this process has threads. `lock`: of
+/// the state directory; programs' keepers hold it, too.
+expected<std::shared_ptr<launcher>> make_process_launcher(const std::string& state_directory,
+                                                          std::uint64_t incarnation, int lock = -1);
 
 /// Is this the end of a program that ran out of GPU memory? True for the agreed exit status
 /// (launch.hpp), and for a failed one whose last output says so in the words of PyTorch or CUDA.

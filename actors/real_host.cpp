@@ -15,6 +15,7 @@
 #include "runtime/log.hpp"
 #include "runtime/real_clock.hpp"
 #include "runtime/sqlite_journal.hpp"
+#include "runtime/state_directory.hpp"
 #include "runtime/zeromq_transport.hpp"
 
 namespace troupe::actors {
@@ -28,6 +29,7 @@ void hold_signals() {
   sigaddset(&set, SIGINT);
   sigaddset(&set, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);  // a reader that has died is an error of write()
 }
 
 struct two_threads : caf::actor_system_config {
@@ -75,6 +77,8 @@ std::vector<runtime::zeromq_link> links_of(const real_host_options& options, add
 
 struct real_host::impl {
   real_host_options options;
+  std::unique_ptr<runtime::state_directory> state;
+  std::shared_ptr<launcher> programs;  // a node's
   two_threads config;
   std::unique_ptr<caf::actor_system> system;
   runtime::host host;
@@ -82,6 +86,24 @@ struct real_host::impl {
   std::vector<caf::actor> actors;
   client_actor client;
   std::atomic<bool> failed{false};
+
+  /// The state directory, what this start is called, and a node's programs: before any thread is
+  /// there.
+  expected<void> take_state(const real_host_options& o, address self) {
+    host.incarnation = runtime::make_incarnation();
+    if (o.state.empty()) return {};
+    auto taken = runtime::state_directory::open(o.state);
+    if (!taken) return tl::unexpected<reason>(taken.error());
+    state = std::move(*taken);
+    const auto next = state->next_incarnation();
+    if (!next) return tl::unexpected<reason>(next.error());
+    host.incarnation = *next;
+    if (!is_node(*o.cluster, self)) return {};
+    auto made = make_process_launcher(o.state, host.incarnation, state->lock());
+    if (!made) return tl::unexpected<reason>(made.error());
+    programs = std::move(*made);
+    return {};
+  }
 
   /// An actor that ends has failed: they all live as long as the process.
   void watch() {
@@ -109,16 +131,9 @@ expected<std::unique_ptr<real_host::impl>> real_host::open(real_host_options opt
   if (!is_client(self)) hold_signals();
   auto i = std::make_unique<impl>();
   i->host.clock = std::make_shared<runtime::real_clock>();
-  i->host.incarnation = static_cast<std::uint64_t>(i->host.clock->wall_s() * 1e9);
+  if (auto ok = i->take_state(options, self); !ok) return tl::unexpected<reason>(ok.error());
   i->host.random = random_source{i->host.incarnation ^ (std::uint64_t{self} << 40)};
   i->host.self = self;
-  if (!options.state.empty()) {
-    std::error_code failed;
-    std::filesystem::create_directories(options.state, failed);
-    if (failed)
-      return refuse(reason::kind::invalid,
-                    fmt::format("{}: cannot be made: {}", options.state, failed.message()));
-  }
   runtime::zeromq_options z;
   z.name = std::move(name);
   z.client = is_client(self);
@@ -168,12 +183,10 @@ expected<std::unique_ptr<real_host>> real_host::gateway(real_host_options option
 
 expected<std::unique_ptr<real_host>> real_host::node(real_host_options options, node_index n) {
   const auto self = node_address(*options.cluster, n);
-  auto programs = make_process_launcher(options.state);
-  if (!programs) return tl::unexpected<reason>(programs.error());
   auto i = open(std::move(options), host_name(*options.cluster, self), self);
   if (!i) return tl::unexpected<reason>(i.error());
   (*i)->actors =
-      start_node(*(*i)->system, (*i)->host, {(*i)->options.cluster, *programs, "cpu", {}, {}});
+      start_node(*(*i)->system, (*i)->host, {(*i)->options.cluster, (*i)->programs, "cpu", {}, {}});
   (*i)->watch();
   return std::unique_ptr<real_host>{new real_host{std::move(*i)}};
 }

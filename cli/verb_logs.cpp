@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "cli/remote.hpp"
 #include "cli/verb.hpp"
 #include "runtime/pause.hpp"
@@ -34,7 +36,9 @@ class logs_verb final : public verb {
         text += piece;
       else
         out.text(piece);
-      offset += bytes.size();
+      if (chunk->offset > offset)
+        out.note("troupe: {} bytes of the log are no longer kept", chunk->offset - offset);
+      offset = std::max(offset, chunk->offset) + bytes.size();
       if (bytes.empty() && (!follow_ || ended())) {
         if (!chunk->why.text.empty() && offset == 0) return out.no(chunk->why.text);
         break;

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <sstream>
 
 #include <fmt/format.h>
@@ -27,7 +28,7 @@ namespace fs = std::filesystem;
 
 struct process_state {
   char state = '?';
-  pid_t group = 0;
+  pid_t parent = 0, group = 0;
   std::uint64_t started = 0;
 
   bool dead() const { return state == 'Z' || state == 'X'; }
@@ -46,7 +47,7 @@ std::optional<process_state> state_of(pid_t pid) {
   std::istringstream fields{text.substr(end_of_name + 1)};
   process_state s;
   std::string skipped;
-  fields >> s.state >> skipped >> s.group;
+  fields >> s.state >> s.parent >> s.group;
   for (int field = 6; field < 22; ++field) fields >> skipped;
   if (!(fields >> s.started)) return {};
   return s;
@@ -61,12 +62,6 @@ bool has_token(pid_t pid, const std::string& token) {
     at = end + 1;
   }
   return false;
-}
-
-std::string this_boot() {
-  auto boot = contents("/proc/sys/kernel/random/boot_id");
-  std::erase(boot, '\n');
-  return boot;
 }
 
 std::vector<pid_t> all_processes() {
@@ -111,6 +106,12 @@ std::optional<process_group> describe_group(pid_t leader, std::string token) {
   return process_group{leader, s->started, this_boot(), std::move(token)};
 }
 
+std::string this_boot() {
+  auto boot = contents("/proc/sys/kernel/random/boot_id");
+  std::erase(boot, '\n');
+  return boot;
+}
+
 std::string fresh_group_token() {
   std::uint64_t bits[2] = {};
   while (::getrandom(bits, sizeof bits, 0) != static_cast<ssize_t>(sizeof bits)) continue;
@@ -129,6 +130,25 @@ std::size_t kill_members(const process_group& g) {
     if (!s || s->dead() || s->started < g.started) continue;
     if ((is_ours && s->group == g.leader) || has_token(pid, g.token))
       killed += kill_exactly(pid, s->started);
+  }
+  return killed;
+}
+
+std::size_t kill_descendants() {
+  std::multimap<pid_t, std::pair<pid_t, std::uint64_t>> children;  // of each: which, and its start
+  for (const auto pid : all_processes())
+    if (const auto s = state_of(pid)) children.emplace(s->parent, std::pair{pid, s->started});
+  std::size_t killed = 0;
+  std::vector<pid_t> parents{::getpid()};
+  while (!parents.empty()) {
+    const auto parent = parents.back();
+    parents.pop_back();
+    const auto [first, last] = children.equal_range(parent);
+    for (auto it = first; it != last; ++it) {
+      const auto [pid, started] = it->second;
+      killed += kill_exactly(pid, started);
+      parents.push_back(pid);
+    }
   }
   return killed;
 }

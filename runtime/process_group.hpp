@@ -31,11 +31,18 @@ std::optional<process_group> describe_group(pid_t leader, std::string token);
 /// A token that no other group has.
 std::string fresh_group_token();
 
+/// Which boot of the machine this is.
+std::string this_boot();
+
 /// Sends SIGKILL to every process that belongs to the group and is not dead yet: those with the
 /// group's number while its leader is the one that was started, and those with its token, even if
 /// they have left the group. Never touches a process that only happens to have an old number.
 /// Returns how many there were.
 std::size_t kill_members(const process_group& g);
+
+/// Sends SIGKILL to everything that this process has started, and that those have started, however
+/// they have tried to leave: with PR_SET_CHILD_SUBREAPER they cannot. Returns how many there were.
+std::size_t kill_descendants();
 
 /// The group's file in a directory, so that the next incarnation finds it.
 expected<void> record_group(const std::string& directory, const process_group& g);

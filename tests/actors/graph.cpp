@@ -103,7 +103,7 @@ TEST_CASE("a node that restarts at once is known to have lost its work") {
 
 TEST_CASE("wall clocks that step back and forth cost no lease") {
   virtual_cluster v{options()};
-  v.submit({{1, small_job("steady", 20'000)}});
+  v.submit({{1, small_job("steady", 1'000'000)}});
   v.world().run_until(10.0);
   const auto n = status(v, 1).where[0].node;
   const auto a = node_address(*small_cluster(), n);

@@ -1,24 +1,16 @@
 #include "runtime/process.hpp"
 
 #include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <fstream>
-#include <iterator>
 
-#include "runtime_real/world.hpp"
+#include "runtime_real/processes.hpp"
 
 using namespace troupe;
 using namespace troupe::runtime;
 using namespace troupe::runtime::test;
 
 namespace {
-
-std::string contents(const std::string& path) {
-  std::ifstream in{path};
-  return {std::istreambuf_iterator<char>{in}, {}};
-}
 
 std::unique_ptr<process> must_start(const process_options& o) {
   auto p = process::start(o);
@@ -27,28 +19,10 @@ std::unique_ptr<process> must_start(const process_options& o) {
   return std::move(*p);
 }
 
-process_options shell(const std::string& script) {
-  return {.command = {"sh", "-c", script}};
-}
-
 int exit_of(process& p) {
   std::optional<int> status;
   REQUIRE(eventually([&] { return (status = p.poll()).has_value(); }));
   return *status;
-}
-
-// Dead, or dead and not collected by whoever adopted it.
-bool gone(pid_t pid) {
-  const auto stat = contents("/proc/" + std::to_string(pid) + "/stat");
-  const auto end = stat.rfind(')');
-  return end == std::string::npos || stat[end + 2] == 'Z';
-}
-
-// A number that a script writes into a file, whole lines only.
-pid_t written_pid(const std::string& path) {
-  std::string text;
-  REQUIRE(eventually([&] { return !(text = contents(path)).empty() && text.back() == '\n'; }));
-  return std::stoi(text);
 }
 
 }  // namespace
@@ -109,42 +83,6 @@ TEST_CASE("A grandchild that outlives its parent is killed with the group, in it
   const auto grandchild = written_pid(dir / "pid");
   REQUIRE(exit_of(*p) == 3);
   REQUIRE(gone(grandchild));
-}
-
-TEST_CASE("A running program's group is on record, and an ended one's is not") {
-  scratch dir;
-  process_options o{.command = {"sleep", "1000"}, .records = dir / "groups"};
-  auto p = must_start(o);
-  const auto file = dir / "groups/" + std::to_string(p->id()) + ".group";
-  REQUIRE(std::filesystem::exists(file));
-  p.reset();
-  REQUIRE_FALSE(std::filesystem::exists(file));
-}
-
-TEST_CASE("What a killed incarnation left is killed by the next one") {
-#ifdef __SANITIZE_THREAD__
-  WARN("skipped: this sanitizer allows no threads after a fork");
-  return;
-#endif
-  scratch dir;
-  const auto node = ::fork();
-  REQUIRE(node >= 0);
-  if (node == 0) {
-    auto o = shell("sh -c 'echo $$ > " + dir / "grandchild" + "; exec sleep 1000' & echo $$ > " +
-                   dir / "child" + "; wait");
-    o.records = dir / "groups";
-    auto p = process::start(o);
-    for (;;) ::pause();
-  }
-  const auto child = written_pid(dir / "child"), grandchild = written_pid(dir / "grandchild");
-  ::kill(node, SIGKILL);
-  REQUIRE(::waitpid(node, nullptr, 0) == node);
-  REQUIRE(eventually([&] { return gone(child); }));  // the kernel's doing
-  REQUIRE_FALSE(gone(grandchild));
-  REQUIRE(reap_orphans(dir / "groups") == std::vector<pid_t>{child});
-  REQUIRE(gone(grandchild));
-  REQUIRE(std::filesystem::is_empty(dir / "groups"));
-  REQUIRE(reap_orphans(dir / "groups").empty());
 }
 
 TEST_CASE("A process that only has an old group's number is left alone") {

@@ -1,0 +1,189 @@
+#include <signal.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+
+#include "processes/fixture.hpp"
+
+// Programs and the nodes that run them: what is killed, stopped, set wrong or hostile costs no
+// other job, and never do two attempts of a job run at a time.
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+std::size_t lines_of(const fs::path& file) {
+  std::ifstream in{file};
+  return static_cast<std::size_t>(
+      std::count(std::istreambuf_iterator<char>{in}, std::istreambuf_iterator<char>{}, '\n'));
+}
+
+/// A program whose daemon, in a session of its own, holds a lock as long as it lives. The first
+/// attempt goes on for ever. The second ends when its own daemon has the lock, which it gets only
+/// if the first one's is dead by then.
+std::string one_at_a_time(const fs::path& dir) {
+  return fmt::format(
+      "cd {}; "
+      "(env -u TROUPE_GROUP setsid flock -n lock sh -c 'touch held; exec sleep 1000' &); "
+      "until [ -e held ]; do sleep 0.05; done; rm held; echo $TROUPE_LEASE >> attempts; "
+      "if [ $(wc -l < attempts) -ge 2 ]; then exit 0; fi; sleep 1000",
+      dir.string());
+}
+
+std::string node_of(const query_reply& r, job_id id) {
+  for (const auto& j : r.jobs)
+    if (j.job == id) return r.nodes[j.where.front().node].name;
+  return {};
+}
+
+const job_status& job_in(const query_reply& r, job_id id) {
+  return *std::find_if(r.jobs.begin(), r.jobs.end(), [&](const auto& j) { return j.job == id; });
+}
+
+/// The environment of the processes that are started while this lives.
+class preloaded_clock {
+ public:
+  explicit preloaded_clock(const fs::path& directory) : directory_{directory} {
+    fs::create_directories(directory_);
+    ::setenv("LD_PRELOAD", SHIFTED_CLOCK_LIBRARY, 1);
+    ::setenv("SHIFTED_CLOCK", directory_.c_str(), 1);
+  }
+  ~preloaded_clock() {
+    ::unsetenv("LD_PRELOAD");
+    ::unsetenv("SHIFTED_CLOCK");
+  }
+  void set(const std::string& whose, long ahead_s) const {
+    std::ofstream{directory_ / "new"} << ahead_s << '\n';
+    fs::rename(directory_ / "new", directory_ / whose);
+  }
+
+ private:
+  fs::path directory_;
+};
+
+}  // namespace
+
+TEST_CASE("SIGKILL of a node ends its programs' daemons before another node has the job") {
+  fixture f{"daemon-killed"};
+  REQUIRE(f.wait_for_nodes());
+  const auto id = f.submit("daemon", one_at_a_time(f.state));
+  REQUIRE(f.wait_until([&](const auto&) { return lines_of(f.state / "attempts") == 1; }));
+  f.cluster->kill(node_of(f.jobs(), id));
+  REQUIRE(f.wait_until(all_final));
+  CHECK(f.jobs().jobs.front().state == job_state::finished);
+  CHECK(f.jobs().jobs.front().attempts == 2);
+}
+
+TEST_CASE("SIGSTOP of a node ends its programs with its lease, before another node has the job") {
+  fixture f{"daemon-stopped"};
+  REQUIRE(f.wait_for_nodes());
+  const auto id = f.submit("daemon", one_at_a_time(f.state));
+  REQUIRE(f.wait_until([&](const auto&) { return lines_of(f.state / "attempts") == 1; }));
+  const auto victim = f.cluster->id(node_of(f.jobs(), id));
+  ::kill(victim, SIGSTOP);
+  const bool ended = f.wait_until(all_final);
+  ::kill(victim, SIGCONT);
+  REQUIRE(ended);
+  CHECK(f.jobs().jobs.front().state == job_state::finished);
+  CHECK(f.jobs().jobs.front().attempts == 2);
+  CHECK(f.wait_for_nodes());  // it is of use again
+}
+
+TEST_CASE("a report that is huge, a fifo or a device costs nobody anything") {
+  fixture f{"reports"};
+  REQUIRE(f.wait_for_nodes());
+  f.submit("huge", "truncate -s 300M $TROUPE_REPORT; printf '\\niterations: 7\\n' >> $TROUPE_REPORT; "
+                   "sleep 4");
+  f.submit("fifo", "mkfifo $TROUPE_REPORT; sleep 4");
+  f.submit("device", "ln -s /dev/zero $TROUPE_REPORT; sleep 4");
+  f.submit("numbers", "echo 'iterations: 1e300' > $TROUPE_REPORT; echo 'peak_bytes: inf' >> "
+                      "$TROUPE_REPORT; sleep 4");
+  REQUIRE(f.wait_until(all_final));
+  for (const auto& j : f.jobs().jobs) {
+    INFO(j.name << ": " << j.detail);
+    CHECK(j.state == job_state::finished);
+    CHECK(j.attempts == 1);
+    CHECK(j.peak_bytes == 0);
+  }
+}
+
+TEST_CASE("wall clocks that are set back and forth while a job runs lose nothing") {
+  fixture f{"clocks"};
+  preloaded_clock clock{f.state / "clock"};
+  for (const auto& name : f.cluster->names()) REQUIRE(f.cluster->restart(name));
+  REQUIRE(f.wait_for_nodes());
+  const auto id =
+      f.submit("steady", fmt::format("until [ -e {}/enough ]; do sleep 0.1; done", f.state.string()));
+  REQUIRE(f.wait_until(
+      [](const query_reply& r) { return r.jobs.front().state == job_state::running; }));
+  const auto node = node_of(f.jobs(), id);
+  for (const auto& [whose, ahead_s] : {std::pair{node, -3600L}, {"controller", 600L},
+                                       {node, 600L}, {"controller", -3600L}}) {
+    clock.set(std::to_string(f.cluster->id(whose)), ahead_s);
+    runtime::pause(3);  // a lease and more
+    INFO(whose << " " << ahead_s);
+    CHECK(job_in(f.jobs(), id).state == job_state::running);
+    CHECK(job_in(f.jobs(), id).attempts == 1);
+  }
+  std::ofstream{f.state / "enough"};
+  REQUIRE(f.wait_until(all_final));
+  CHECK(f.jobs().jobs.front().state == job_state::finished);
+  CHECK(f.jobs().jobs.front().attempts == 1);
+
+  // A host that starts again with a clock that is behind is the newer one all the same.
+  clock.set("all", -7200);
+  f.cluster->kill(node);
+  REQUIRE(f.wait_until([&](const query_reply& r) {
+    return std::any_of(r.nodes.begin(), r.nodes.end(), [](const auto& n) { return !n.present; });
+  }));
+  REQUIRE(f.cluster->restart(node));
+  REQUIRE(f.wait_for_nodes());
+  CHECK(f.cluster->ended().empty());
+}
+
+TEST_CASE("a second process for a node's state directory is refused, and the job goes on") {
+  fixture f{"second-node"};
+  REQUIRE(f.wait_for_nodes());
+  const auto id = f.submit("steady", "sleep 3");
+  REQUIRE(f.wait_until(
+      [](const query_reply& r) { return r.jobs.front().state == job_state::running; }));
+  const auto node = node_of(f.jobs(), id);
+  runtime::process_options o;
+  const auto output = f.state / "second.log";
+  o.command = {TROUPE_PROGRAM, "node",   "--cluster", shipped("clusters/demo.yaml").string(),
+               "--state",      (f.state / node).string(), "--name", node};
+  o.command.insert(o.command.end(), {"--gateway", "ipc:///nowhere"});
+  o.output = output.string();
+  auto second = runtime::process::start(o);
+  REQUIRE(second);
+  std::optional<int> status;
+  const runtime::stopwatch waited;
+  while (!(status = (*second)->poll()) && waited.s() < long_s) runtime::pause(0.05);
+  CHECK(status == 1);
+  std::ifstream in{output};
+  const std::string said{std::istreambuf_iterator<char>{in}, {}};
+  INFO(said);
+  CHECK(said.find("there can be only one") != std::string::npos);
+  REQUIRE(f.wait_until(all_final));
+  CHECK(f.jobs().jobs.front().state == job_state::finished);
+  CHECK(f.jobs().jobs.front().attempts == 1);
+}
+
+TEST_CASE("a job whose node process is displaced by another is queued again, and has not failed") {
+  fixture f{"displaced"};
+  REQUIRE(f.wait_for_nodes());
+  const auto id = f.submit("displaced", one_at_a_time(f.state));
+  REQUIRE(f.wait_until([&](const auto&) { return lines_of(f.state / "attempts") == 1; }));
+  const auto node = node_of(f.jobs(), id);
+  runtime::process_options o;
+  std::ifstream in{fmt::format("/proc/{}/cmdline", f.cluster->id(node))};
+  for (std::string word; std::getline(in, word, '\0');) o.command.push_back(word);
+  *(std::find(o.command.begin(), o.command.end(), "--state") + 1) = (f.state / "other").string();
+  auto second = runtime::process::start(o);
+  REQUIRE(second);
+  REQUIRE(f.wait_until(all_final));
+  CHECK(f.jobs().jobs.front().state == job_state::finished);
+  CHECK(f.jobs().jobs.front().attempts == 2);
+}
