@@ -25,7 +25,7 @@ std::string key_of(job_spec spec) {
   spec.gpu_type.clear();
   // Only a deadline or a budget makes the plans depend on how much there is to do.
   if (!spec.deadline_s && !spec.budget && !spec.slo_s) spec.iterations = 0;
-  const auto bytes = encode(journal_entry{job_accepted{0, 0, 0, std::move(spec)}});
+  const auto bytes = encode(journal_entry{job_accepted{0, 0, 0, std::move(spec), {}}});
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 

@@ -14,6 +14,7 @@ void gateway_state::start(gateway_actor::pointer self, runtime::host h,
   self_ = self;
   host_ = std::move(h);
   cluster_ = std::move(c);
+  guard_ = door_guard{host_, cluster_};
   heard_s_.assign(cluster_->nodes.size(), -1);
   gate_ = tensor_gate{host_, cluster_, virtual_time, std::move(slow_links)};
   tell();
@@ -21,7 +22,7 @@ void gateway_state::start(gateway_actor::pointer self, runtime::host h,
 
 void gateway_state::pass_on(const frame& f) {
   const auto envelope = peek(f.header.bytes());
-  if (!envelope) return host_.net->handled(f);
+  if (!envelope || !guard_.admits(*envelope)) return host_.net->handled(f);
   if (is_node(*cluster_, envelope->from))
     heard_s_[node_of(*cluster_, envelope->from)] = host_.clock->now_s();
   if (envelope->to == host_.self && envelope->type != type_id<stripe>) return host_.net->handled(f);

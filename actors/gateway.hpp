@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "actors/permissions.hpp"
 #include "actors/protocol.hpp"
 #include "actors/tensor_gate.hpp"
 #include "runtime/host.hpp"
@@ -29,6 +30,7 @@ class gateway_state {
   std::vector<double> heard_s_;  // a node of the cluster each; 0: never
   std::uint64_t statements_ = 0;
   tensor_gate gate_;
+  door_guard guard_;
   // The one timer that counts; those before it are ignored.
   time_ns armed_at_ = never;
   std::uint64_t armed_ = 0;

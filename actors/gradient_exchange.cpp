@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include <fmt/format.h>
+
 namespace troupe::actors {
 
 namespace {
@@ -17,7 +19,7 @@ std::vector<std::byte> copy_of(const payload& p) {
 
 void add(std::vector<std::byte>& to, const payload& from) {
   const auto bytes = from.bytes();
-  const auto n = std::min(to.size(), bytes.size()) / value_bytes;
+  const auto n = to.size() / value_bytes;
   // Frames need not be aligned: through a buffer, which the compiler turns into vector loads.
   for (std::size_t i = 0; i < n; ++i) {
     float a, b;
@@ -80,6 +82,8 @@ std::vector<gradient_exchange::parcel> gradient_exchange::begin(payload gradient
       result.push_back({m, tensor::kind::part, std::move(part), c.size});
     }
   }
+  for (std::uint32_t m = 0; m < members_; ++m)
+    if (has_sum_[m]) check("sum", m, chunks_[m], chunk(m).size);
   auto more = sum_if_all_here();
   std::move(more.begin(), more.end(), std::back_inserter(result));
   return result;
@@ -99,12 +103,24 @@ std::vector<gradient_exchange::parcel> gradient_exchange::take(const tensor& wha
   has_sum_[from] = true;
   chunks_[from] = std::move(body);
   ++sums_;
+  if (begun_) check("sum", from, chunks_[from], chunk(from).size);
   return {};
+}
+
+/// In a simulation nothing has a body.
+void gradient_exchange::check(const char* what, std::uint32_t from, const payload& body,
+                              std::uint64_t bytes) {
+  const auto wanted = mine_.bytes().empty() ? 0 : bytes;
+  if (body.bytes().size() == wanted || !mistake_.empty()) return;
+  mistake_ = fmt::format("pipeline {} sent a {} of gradients of {} bytes, not {}", from, what,
+                         body.bytes().size(), wanted);
 }
 
 std::vector<gradient_exchange::parcel> gradient_exchange::sum_if_all_here() {
   if (summed_ || !begun_ || parts_here_ < members_) return {};
   summed_ = true;
+  for (std::uint32_t m = 0; m < members_; ++m) check("part", m, parts_[m], chunk(self_).size);
+  if (!mistake_.empty()) return {};
   auto sum = copy_of(parts_[0]);
   for (std::uint32_t m = 1; m < members_; ++m) add(sum, parts_[m]);
   chunks_[self_] = payload{std::move(sum)};

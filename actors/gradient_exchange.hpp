@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "messages/frame.hpp"
@@ -33,8 +34,12 @@ class gradient_exchange {
   /// What came from another member; it may come before begin. Gives what to send.
   std::vector<parcel> take(const tensor& what, payload body);
 
+  /// What came and has another size than it must have: then nothing more is summed. Empty: all is
+  /// well.
+  const std::string& mistake() const { return mistake_; }
+
   /// Is the whole sum here?
-  bool complete() const { return begun_ && sums_ == members_; }
+  bool complete() const { return begun_ && sums_ == members_ && mistake_.empty(); }
   /// The sum, once. The exchange is then as new.
   payload result();
 
@@ -44,6 +49,7 @@ class gradient_exchange {
   };
   range chunk(std::uint32_t member) const;
   std::vector<parcel> sum_if_all_here();
+  void check(const char* what, std::uint32_t from, const payload& body, std::uint64_t bytes);
 
   std::uint32_t members_ = 1, self_ = 0;
   bool begun_ = false, summed_ = false;
@@ -54,9 +60,10 @@ class gradient_exchange {
   std::uint32_t parts_here_ = 0;  // my own included once begun
   std::vector<payload> chunks_;   // summed, by member
   std::uint32_t sums_ = 0;
+  std::string mistake_;
 };
 
-/// a + b, element by element; 32-bit floats. Of equal size, or empty.
+/// a + b, element by element; 32-bit floats. Of equal size, or a is empty.
 payload sum_of(const payload& a, const payload& b);
 
 /// A part of a payload, which shares its bytes; and two payloads as one.

@@ -1,5 +1,7 @@
 #include "actors/gradient_sum.hpp"
 
+#include <fmt/format.h>
+
 namespace troupe::actors {
 
 bool tied_to_another(const stage_setup& s) {
@@ -44,16 +46,24 @@ void gradient_sum::look(parcels& out) {
   if (!given_ && !give_part(out)) return;
   if (!summed_ && !take_sum(out)) return;
   if (gives_tied_) {
-    if (!others_) return;
+    if (!others_ || !tied_fits()) return;
     tied_ = *others_;
   }
   complete_ = true;
 }
 
+/// The other stage's part of the embedding, or its sum, is as large as this one's.
+bool gradient_sum::tied_fits() {
+  const auto wanted = tied_.bytes().size(), came = others_->bytes().size();
+  if (came != wanted && mistake_.empty())
+    mistake_ = fmt::format("a tied embedding's gradients came with {} bytes, not {}", came, wanted);
+  return came == wanted;
+}
+
 /// Gives this pipeline's part to the peers, once it is whole.
 bool gradient_sum::give_part(parcels& out) {
   if (takes_tied_) {
-    if (!others_) return false;
+    if (!others_ || !tied_fits()) return false;
     tied_ = sum_of(tied_, *others_);
   }
   if (pipelines_ > 1)

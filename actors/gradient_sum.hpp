@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -44,6 +45,11 @@ class gradient_sum {
   /// What came from another stage; it may come before begin. Gives what to send.
   std::vector<parcel> take(const tensor& t, payload body);
 
+  /// What came and has another size than it must have; empty: all is well.
+  const std::string& mistake() const {
+    return mistake_.empty() ? exchange_.mistake() : mistake_;
+  }
+
   /// Are the whole sums here?
   bool complete() const { return complete_; }
   /// The sums of what begin was given.
@@ -52,6 +58,7 @@ class gradient_sum {
  private:
   using parcels = std::vector<parcel>;
   void look(parcels& out);
+  bool tied_fits();
   bool give_part(parcels& out);
   bool take_sum(parcels& out);
   void add(parcels& out, std::vector<gradient_exchange::parcel> more) const;
@@ -63,6 +70,7 @@ class gradient_sum {
   payload own_, tied_;
   std::uint64_t own_bytes_ = 0, tied_bytes_ = 0;
   std::optional<payload> others_;  // the other stage's part, or the whole sum, of the embedding
+  std::string mistake_;
   bool begun_ = false, given_ = false, summed_ = false, complete_ = false;
 };
 

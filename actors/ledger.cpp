@@ -74,6 +74,7 @@ expected<void> ledger::on(const job_accepted& e) {
   j.request = e.request;
   j.spec = std::make_shared<const job_spec>(e.spec);
   j.submitted_s = e.at_s;
+  j.owner = e.owner;
   requests_[e.request] = e.job;
   next_job_ = std::max(next_job_, e.job + 1);
   ++unfinished_;
@@ -230,7 +231,8 @@ bool ledger::operator==(const ledger& o) const {
     const auto &x = a.second, &y = b.second;
     return x.id == y.id && x.state == y.state && x.attempts == y.attempts && x.lease == y.lease &&
            x.iterations_done == y.iterations_done && x.out_of_memory == y.out_of_memory &&
-           x.started_s == y.started_s && x.ended_s == y.ended_s && *x.spec == *y.spec;
+           x.started_s == y.started_s && x.ended_s == y.ended_s && *x.spec == *y.spec &&
+           x.owner == y.owner;
   });
 }
 

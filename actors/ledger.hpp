@@ -30,6 +30,7 @@ struct job_record {
   double predicted_bytes = 0, peak_bytes = 0;
   std::vector<memory_record> memory;
   std::string detail;
+  std::string owner;  // the name of the key that submitted it
 };
 
 /// A lease that still holds GPUs.

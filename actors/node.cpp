@@ -28,12 +28,15 @@ void node_state::start(node_actor::pointer self, runtime::host h, node_options o
   lease_until_s_ = now() + settings().lease_s;
   if (options_.launcher) options_.launcher->renew(lease_until_s_);
   training_.start(self, host_, options_.cluster, options_.backend);
+  guard_ = door_guard{host_, options_.cluster};
   look_around();
 }
 
 void node_state::receive(const frame& f) {
+  const auto seen = peek(f.header.bytes());
+  if (!seen || seen->to != host_.self || !guard_.admits(*seen)) return;
   auto decoded = decode(f.header.bytes());
-  if (!decoded || decoded->first.to != host_.self) return;
+  if (!decoded) return;
   auto& [envelope, m] = *decoded;
   if (const auto* orders = std::get_if<node_orders>(&m))
     follow(*orders);

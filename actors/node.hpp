@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "actors/launcher.hpp"
+#include "actors/permissions.hpp"
 #include "actors/protocol.hpp"
 #include "actors/training_host.hpp"
 #include "runtime/host.hpp"
@@ -67,6 +68,7 @@ class node_state {
   node_options options_;
   std::map<lease_id, part> parts_;
   training_host training_;
+  door_guard guard_;
   std::uint64_t epoch_ = 0, orders_ = 0, reports_ = 0, starts_ = 0;
   std::deque<std::pair<std::uint64_t, double>>
       sent_;  // reports not yet answered, and when they left

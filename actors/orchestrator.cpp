@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "actors/permissions.hpp"
 #include "actors/post.hpp"
 #include "actors/timing.hpp"
 #include "actors/work_orders.hpp"
@@ -26,6 +27,12 @@ lease_outcome outcome_of(part_report::state s) {
     default:
       return lease_outcome::lost;  // the node stopped it of its own accord: its lease had run out
   }
+}
+
+reason not_theirs(const runtime::caller& who, const job_record& j, const char* what) {
+  return {reason::kind::refused,
+          fmt::format("job {} is of {}: {} may not {}, only its owner or an operator may", j.id,
+                      j.owner, who.name, what)};
 }
 
 }  // namespace
@@ -101,23 +108,25 @@ void orchestrator_state::show(const scheduler_actor& s) {
 // -- what clients want
 // ---------------------------------------------------------------------------------
 
-void orchestrator_state::submit(address from, const submit_job& s) {
+void orchestrator_state::submit(address from, const runtime::caller& who, const submit_job& s) {
   if (const auto* known = ledger_->job_of_request(s.request)) {
     post(host_, from, submit_reply{s.request, known->id, {}});
     return;
   }
-  const job_accepted entry{ledger_->next_job(), s.request, wall(), s.spec};
+  const job_accepted entry{ledger_->next_job(), s.request, wall(), s.spec, who.name};
   if (options_.act_before_journal) post(host_, from, submit_reply{s.request, entry.job, {}});
   record(entry);
   if (options_.act_before_journal) return write(entry);
   post(host_, from, submit_reply{s.request, entry.job, {}});
 }
 
-void orchestrator_state::cancel(address from, const cancel_job& c) {
+void orchestrator_state::cancel(address from, const runtime::caller& who, const cancel_job& c) {
   cancel_reply reply{c.request, false, {}};
   const auto* j = ledger_->job(c.job);
   if (!j) {
     reply.why = {reason::kind::unknown, fmt::format("there is no job {}", c.job)};
+  } else if (!may_act_on(who, j->owner)) {
+    reply.why = not_theirs(who, *j, "cancel it");
   } else if (is_final(j->state)) {
     reply.done = j->state == job_state::cancelled;
     reply.why = {reason::kind::invalid,
@@ -132,11 +141,13 @@ void orchestrator_state::cancel(address from, const cancel_job& c) {
   post(host_, from, reply);
 }
 
-void orchestrator_state::pass_on(address from, const read_log& r) {
+void orchestrator_state::pass_on(address from, const runtime::caller& who, const read_log& r) {
   log_chunk no{r.request, r.lease, r.offset, true, {}};
   const auto* j = ledger_->job(r.job);
   if (!j) {
     no.why = {reason::kind::unknown, fmt::format("there is no job {}", r.job)};
+  } else if (!may_act_on(who, j->owner)) {
+    no.why = not_theirs(who, *j, "read its log");
   } else if (j->where.empty()) {
     no.ended = is_final(j->state);
     no.why = {reason::kind::unavailable, fmt::format("job {} has not run yet", r.job)};
@@ -292,6 +303,11 @@ void orchestrator_state::settle(job_id id) {
 }
 
 void orchestrator_state::hear(address from, const training_report& r) {
+  // Only the trainer speaks for its lease, and only while the lease is there.
+  const auto* l = ledger_->lease(r.lease);
+  if (!l || l->granted.job != r.job ||
+      from != node_address(*options_.cluster, l->granted.parts.front().node))
+    return;
   if (auto kept = training_.to_keep(r)) record(training_told{std::move(*kept)});
   training_.add(r);
   post(host_, from, training_heard{r.lease, r.sequence});
@@ -387,10 +403,10 @@ orchestrator_actor::behavior_type orchestrator(
   return {
       [&s](const inbound<node_report>& m) { s.hear(m.from, m.body); },
       [&s](const proposal& p) { s.commit(p); },
-      [&s](const inbound<submit_job>& m) { s.submit(m.from, m.body); },
-      [&s](const inbound<cancel_job>& m) { s.cancel(m.from, m.body); },
+      [&s](const inbound<submit_job>& m) { s.submit(m.from, m.sender, m.body); },
+      [&s](const inbound<cancel_job>& m) { s.cancel(m.from, m.sender, m.body); },
       [&s](const inbound<membership>& m) { s.hear(m.from, m.body); },
-      [&s](const inbound<read_log>& m) { s.pass_on(m.from, m.body); },
+      [&s](const inbound<read_log>& m) { s.pass_on(m.from, m.sender, m.body); },
       [&s](const inbound<training_report>& m) { s.hear(m.from, m.body); },
       [&s](const inbound<query_training>& m) { s.tell(m.from, m.body); },
       [&s](const watch& w) { s.show(w.scheduler); },

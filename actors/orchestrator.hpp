@@ -41,9 +41,9 @@ class orchestrator_state {
   void hear(address from, const training_report& r);
   void tell(address from, const query_training& q);
   void commit(const proposal& p);
-  void submit(address from, const submit_job& s);
-  void cancel(address from, const cancel_job& c);
-  void pass_on(address from, const read_log& r);
+  void submit(address from, const runtime::caller& who, const submit_job& s);
+  void cancel(address from, const runtime::caller& who, const cancel_job& c);
+  void pass_on(address from, const runtime::caller& who, const read_log& r);
   void show(const scheduler_actor& s);
   void look_around();
 

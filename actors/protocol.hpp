@@ -15,6 +15,7 @@
 #include "messages/journal.hpp"
 #include "messages/message.hpp"
 #include "planners/policy.hpp"
+#include "runtime/transport.hpp"
 
 // The typed interfaces of the graph. What crosses hosts arrives as inbound<T>; the rest stays
 // inside one.
@@ -29,6 +30,7 @@ struct inbound {
   T body;
   payload raw;
   std::shared_ptr<const void> credit;
+  runtime::caller sender = {};
 };
 
 /// A frame as the transport handed it over.

@@ -142,6 +142,7 @@ expected<std::unique_ptr<real_host::impl>> real_host::open(real_host_options opt
   z.listen = options.listen;
   z.upstream = options.upstream;
   z.keys = options.keys;
+  z.client_key = options.client_key;
   if (options.cluster && is_node(*options.cluster, self)) z.connections = 1 + tensor_connections;
   if (options.cluster && is_gateway(*options.cluster, self)) z.links = links_of(options, self);
   auto net = runtime::zeromq_transport::open(std::move(z));
@@ -215,7 +216,10 @@ expected<void> real_host::run() {
     if (impl_->failed)
       return refuse(reason::kind::unavailable,
                     "an actor of this host has failed; its last words are above");
-    if (auto why = impl_->net->refused()) return tl::unexpected<reason>(*why);
+    // A newer start of this host has its place. Any other refusal may be mended at the other side:
+    // the transport logs it and asks again, and what runs here goes on as long as its lease does.
+    if (auto why = impl_->net->refused(); why && why->code == reason::kind::stale)
+      return tl::unexpected<reason>(*why);
   }
   return {};
 }

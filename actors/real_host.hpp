@@ -27,6 +27,8 @@ struct real_host_options {
   std::uint32_t connections = 0;
   /// Gateways: where others listen, by datacentre; those not here as the cluster file says.
   std::map<std::uint32_t, std::string> gateways;
+  /// Clients: the name of their key in `keys`; empty: "client", or the only one there.
+  std::string client_key = {};
 };
 
 /// A process's actors over the real world: CAF's scheduler, ZeroMQ, SQLite, the machine's clock.

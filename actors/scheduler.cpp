@@ -199,7 +199,7 @@ void scheduler_state::retry_moves() {
 job_status scheduler_state::status_of(const job_record& j) const {
   return {j.id,       j.spec->name, j.state, j.submitted_s,     j.started_s,       j.ended_s,
           j.attempts, j.how,        j.where, j.iterations_done, j.predicted_bytes, j.peak_bytes,
-          j.detail};
+          j.detail,   j.owner};
 }
 
 void scheduler_state::answer(address from, const query_jobs& q) {

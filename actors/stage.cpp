@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <span>
 
+#include <fmt/format.h>
+
 #include "actors/stage_backend.hpp"
+#include "actors/stage_checks.hpp"
 #include "actors/timing.hpp"
 #include "gpu/simulated_device.hpp"
 
@@ -71,6 +74,7 @@ void stage_state::run(const stage_run& r) {
   while (!unheard_.empty() && unheard_.front().iteration < heard_) unheard_.pop_front();
   // The trainer asks again when it misses something; what is on its way comes twice then.
   for (const auto& report : unheard_) o_.via.send(o_.trainer, report);
+  if (auto ok = check_order(r.order, o_.setup.microbatches); !ok) return give_up(ok.error());
   if (!r.order.empty() && r.until > until_ && iteration_ == until_ && !busy_) {
     o_.setup.order = r.order;
     o_.setup.forward = r.forward;
@@ -307,6 +311,11 @@ void stage_state::send(tensor::kind what, std::uint32_t to_pipeline, std::uint32
                        const wan_share& share) {
   if (share.pairs > 0) doing_.sent_bytes += bytes;
   const auto& s = o_.setup;
+  if (body.bytes().size() > runtime::largest_tensor_bytes)
+    return give_up({reason::kind::infeasible,
+                    fmt::format("a tensor of {} bytes is larger than the network takes, which is "
+                                "{}: give the job more pipelines or more stages",
+                                body.bytes().size(), runtime::largest_tensor_bytes)});
   const auto to = to_pipeline == s.name.pipeline ? s.neighbours[to_stage] : s.peers[to_pipeline];
   o_.via.send(to,
               tensor{what, s.name, to_pipeline, to_stage, iteration_, microbatch, bytes,

@@ -67,6 +67,9 @@ void stage_state::exchange(gpu::outcome o) {
 
 void stage_state::look_at_exchange() {
   if (joined_) return look_at_devices();
+  if (broken_) return;
+  if (const auto& mistake = current().sum.mistake(); !mistake.empty())
+    return give_up({reason::kind::malformed, mistake});
   if (!current().sum.complete()) return;
   note(reduce_task, 0, o_.via.now_s() - exchange_began_s_);
   auto [own, tied] = current().sum.result();

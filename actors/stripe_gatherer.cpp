@@ -24,6 +24,9 @@ std::vector<stripe_gatherer::whole> stripe_gatherer::add(time_ns now, address ga
     if (flows_.size() >= limits_.flows) return ++counts_.refused, out;
     at = flows_.try_emplace(key).first;
     at->second.epoch = s.epoch;
+    // This gateway may have started in the middle of the flow. Others may overtake the first one
+    // seen, so half of the places are for those before it; look() gives up what never comes.
+    at->second.next = s.transfer - std::min<std::uint64_t>(s.transfer, limits_.transfers / 2);
   }
   auto& f = at->second;
   if (s.epoch > f.epoch) {

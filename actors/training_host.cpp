@@ -3,9 +3,25 @@
 #include <algorithm>
 
 #include "actors/stage_backend.hpp"
+#include "actors/stage_checks.hpp"
 #include "actors/trainer.hpp"
 
 namespace troupe::actors {
+
+namespace {
+
+/// What says from whom a stage's tensors may come, and not its order and model.
+stage_setup place_of(const stage_setup& s) {
+  stage_setup place;
+  place.name = s.name;
+  place.stages = s.stages;
+  place.pipelines = s.pipelines;
+  place.neighbours = s.neighbours;
+  place.peers = s.peers;
+  return place;
+}
+
+}  // namespace
 
 void training_host::start(node_actor::pointer self, runtime::host h,
                           std::shared_ptr<const troupe::cluster> c, std::string backend) {
@@ -51,7 +67,35 @@ training_host::part* training_host::part_of(lease_id lease) {
   return it == parts_.end() ? nullptr : &it->second;
 }
 
+/// Does the message come from whoever may send it in its lease? Others are not answered.
+bool training_host::may_send(address from, const message& m) {
+  const auto order = [this](lease_id lease) -> const work_order* {
+    const auto* p = part_of(lease);
+    return p ? &p->order : nullptr;
+  };
+  if (const auto* s = std::get_if<stage_setup>(&m)) {
+    const auto* o = order(s->name.lease);
+    return o && is_trainer(*cluster_, *o, from);
+  }
+  if (const auto* r = std::get_if<stage_run>(&m)) {
+    const auto* o = order(r->name.lease);
+    return o && is_trainer(*cluster_, *o, from);
+  }
+  if (const auto* r = std::get_if<stage_report>(&m)) {
+    const auto* o = order(r->name.lease);
+    return o && is_lease_node(*cluster_, *o, from);
+  }
+  if (const auto* t = std::get_if<tensor>(&m)) {
+    auto* p = part_of(t->from.lease);
+    if (!p) return false;
+    const auto at = p->stages.find({t->from.lease, t->to_pipeline, t->to_stage});
+    return at != p->stages.end() && comes_from_its_stage(at->second.place, *t, from);
+  }
+  return true;
+}
+
 bool training_host::receive(address from, message& m, const payload& body) {
+  if (!may_send(from, m)) return true;
   if (auto* s = std::get_if<stage_setup>(&m)) {
     set_up(from, std::move(*s));
   } else if (auto* r = std::get_if<stage_run>(&m)) {
@@ -81,6 +125,7 @@ void training_host::to_stage(const stage_name& who, address from, T& m, const pa
 void training_host::set_up(address trainer, stage_setup s) {
   auto* p = part_of(s.name.lease);
   if (!p) return;
+  if (auto ok = check_setup(s, p->order); !ok) return refuse_stage(trainer, s, ok.error());
   auto [it, fresh] = p->stages.try_emplace(s.name);
   auto& e = it->second;
   if (!fresh && s.incarnation <= e.incarnation) {
@@ -96,6 +141,7 @@ void training_host::set_up(address trainer, stage_setup s) {
   e = {};
   e.incarnation = s.incarnation;
   e.devices = s.devices.size();
+  e.place = place_of(s);
   stage_options o;
   o.trainer = trainer;
   o.via = courier{host_, node_actor{self_}};

@@ -46,12 +46,14 @@ class training_host {
       stage_actor actor;
       std::uint64_t incarnation = 0;
       std::size_t devices = 0;  // that share it
+      stage_setup place;        // its neighbours and peers
       bool over = false;
     };
     std::map<stage_name, entry> stages;
     bool trainer_over = false;
   };
 
+  bool may_send(address from, const message& m);
   void set_up(address trainer, stage_setup s);
   void refuse_stage(address trainer, const stage_setup& s, const reason& why);
   template <class T>

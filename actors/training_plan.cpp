@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "planners/pipeline_costs.hpp"
+#include "runtime/transport.hpp"
 
 namespace troupe::actors {
 
@@ -42,6 +43,7 @@ class maker {
                                 "not into micro-batches",
                                 job_.global_batch, layout_.pipelines));
     for (std::uint32_t s = 0; s < layout_.stages; ++s) costs_.push_back(costs_of(s));
+    if (auto ok = tensors_fit(); !ok) return tl::unexpected<reason>(ok.error());
     training_plan plan;
     plan.shape = planners::shape_of(c_, job_, layout_);
     plan.schedule_name = job_.train->schedule.empty() ? "best" : job_.train->schedule;
@@ -66,6 +68,36 @@ class maker {
                                       layout_.parts, stage, batches_.rows, c_.nodes[node].intra);
     if (job_.slots) k.activation_bytes = slot_bytes;
     return k;
+  }
+
+  /// No frame may be larger than connections for tensors take. GPUs that sum among themselves send
+  /// no gradients: whether they can, only the stages find out, which refuse then themselves.
+  expected<void> tensors_fit() const {
+    if (job_.train->device == "sim") return {};
+    for (std::uint32_t s = 0; s < layout_.stages; ++s) {
+      const auto& k = costs_[s];
+      if (s + 1 < layout_.stages)
+        if (auto ok = fits("a micro-batch's activations", s, k.activation_bytes, "fewer sequences");
+            !ok)
+          return ok;
+      if (layout_.pipelines > 1 && job_.train->device == "cpu")
+        if (auto ok = fits("a pipeline's share of the gradients", s,
+                           k.gradient_bytes / layout_.pipelines, "more pipelines or more stages");
+            !ok)
+          return ok;
+      if (layout_.stages > 1)
+        if (auto ok = fits("the tied embedding's gradients", s, k.tied_bytes, "one stage"); !ok)
+          return ok;
+    }
+    return {};
+  }
+  expected<void> fits(const char* what, std::uint32_t stage, std::uint64_t bytes,
+                      const char* remedy) const {
+    if (bytes <= runtime::largest_tensor_bytes) return {};
+    return refuse(reason::kind::infeasible,
+                  fmt::format("{} of stage {} have {} bytes, and one tensor may have {}: give the "
+                              "job {}",
+                              what, stage, bytes, runtime::largest_tensor_bytes, remedy));
   }
 
   link hop(std::uint32_t stage) const {

@@ -5,12 +5,16 @@
 #include "actors/gateway.hpp"
 #include "actors/node.hpp"
 #include "actors/orchestrator.hpp"
+#include "actors/permissions.hpp"
 #include "actors/post.hpp"
 #include "actors/scheduler.hpp"
 
 namespace troupe::actors {
 
 namespace {
+
+/// Of a job's description, as it comes over the network.
+constexpr std::size_t largest_submission_bytes = std::size_t{1} << 20;
 
 template <class Handle>
 std::vector<caf::actor> listen(const runtime::host& h, const Handle& first) {
@@ -23,38 +27,61 @@ std::vector<caf::actor> listen(const runtime::host& h, const Handle& first) {
 /// the controller's own (a node's answer to a client).
 class controller_door {
  public:
-  controller_door(runtime::host h, orchestrator_actor o, scheduler_actor s)
-      : host_{std::move(h)}, orchestrator_{std::move(o)}, scheduler_{std::move(s)} {}
+  controller_door(runtime::host h, std::shared_ptr<const troupe::cluster> c, orchestrator_actor o,
+                  scheduler_actor s)
+      : host_{std::move(h)},
+        guard_{std::make_shared<door_guard>(host_, std::move(c))},
+        orchestrator_{std::move(o)},
+        scheduler_{std::move(s)} {}
 
   void receive(const frame& f) const {
     auto net = host_.net;
     const std::shared_ptr<const void> credit{nullptr, [net, f](const void*) { net->handled(f); }};
     auto envelope = peek(f.header.bytes());
-    if (!envelope) return;
+    if (!envelope || !guard_->admits(*envelope)) return;
     if (envelope->to != host_.self) {
       host_.net->send(envelope->to, f);
       return;
     }
+    if (envelope->type == type_id<submit_job> && f.size() > largest_submission_bytes)
+      return refuse_submission(envelope->from, f);
     auto decoded = decode(f.header.bytes());
     if (!decoded) return;
-    std::visit([&](auto& m) { hand_over(envelope->from, m, f.body, credit); }, decoded->second);
+    std::visit([&](auto& m) { hand_over(envelope->from, m, f, credit); }, decoded->second);
   }
 
  private:
+  /// Not even decoded: what is accepted is kept for good.
+  void refuse_submission(address from, const frame& f) const {
+    const auto request = peek_request(f.header.bytes());
+    if (!request) return;
+    post(host_, from,
+         submit_reply{*request,
+                      0,
+                      {reason::kind::invalid,
+                       fmt::format("the job's description has {} bytes; the controller accepts {}",
+                                   f.size(), largest_submission_bytes)}});
+  }
+
   template <class T>
-  void hand_over(address from, T& m, const payload& raw,
+  void hand_over(address from, T& m, const frame& f,
                  const std::shared_ptr<const void>& credit) const {
+    const auto to_actor = [&](const auto& actor) {
+      caf::anon_send(actor,
+                     inbound<T>{from, std::move(m), f.body, credit, host_.net->caller_of(f)});
+    };
     if constexpr (std::is_same_v<T, query_jobs> || std::is_same_v<T, explain_job>)
-      caf::anon_send(scheduler_, inbound<T>{from, std::move(m), raw, credit});
+      to_actor(scheduler_);
     else if constexpr (std::is_same_v<T, node_report> || std::is_same_v<T, membership> ||
                        std::is_same_v<T, submit_job> || std::is_same_v<T, cancel_job> ||
                        std::is_same_v<T, read_log> || std::is_same_v<T, training_report> ||
                        std::is_same_v<T, query_training>)
-      caf::anon_send(orchestrator_, inbound<T>{from, std::move(m), raw, credit});
+      to_actor(orchestrator_);
     // Anything else is an answer, and the controller asks nothing.
   }
 
   runtime::host host_;
+  std::shared_ptr<door_guard> guard_;  // the door is one actor, and copied only with it
   orchestrator_actor orchestrator_;
   scheduler_actor scheduler_;
 };
@@ -73,7 +100,7 @@ std::vector<caf::actor> start_controller(caf::actor_system& system, const runtim
   auto e = system.spawn(estimator, options.cluster, o);
   auto s = system.spawn(
       scheduler, h, scheduler_options{options.cluster, options.policy, options.on_decision}, o, e);
-  auto d = system.spawn(door, controller_door{h, o, s});
+  auto d = system.spawn(door, controller_door{h, options.cluster, o, s});
   auto result = listen(h, d);
   result.push_back(caf::actor_cast<caf::actor>(o));
   result.push_back(caf::actor_cast<caf::actor>(e));

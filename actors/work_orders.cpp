@@ -34,7 +34,6 @@ work_order work_of(const cluster& c, const ledger& book, const training_log& tra
   w.out_of_memory = g.out_of_memory;
   if (is_training(spec)) {
     w.train.emplace();
-    w.train->part = part;
     if (part == 0)
       w.train = train_order{0,
                             spec,
@@ -43,6 +42,8 @@ work_order work_of(const cluster& c, const ledger& book, const training_log& tra
                             done,
                             training.reached(g.job, g.lease),
                             training.took_s(g.job, g.lease)};
+    w.train->part = part;
+    w.train->trainer = g.parts.front().node;
   }
   return w;
 }

@@ -21,6 +21,8 @@ void remote::options(CLI::App& app) {
       "Its address, tcp://host:port or ipc://path; else what STATE/controller.address says");
   app.add_option("--state", state_, "The directory that `troupe up` uses")->capture_default_str();
   app.add_option("--keys", keys_, "Directory with the client's key, where the cluster has keys");
+  app.add_option("--as", key_,
+                 "Whose key of that directory; else `client`, or the only one of a person there");
   app.add_option("--patience", patience_s_, "Seconds to wait for an answer")->capture_default_str();
 }
 
@@ -38,6 +40,7 @@ expected<void> remote::connect() {
   actors::real_host_options o;
   o.upstream = controller_;
   o.keys = keys_;
+  o.client_key = key_;
   auto host = actors::real_host::client(std::move(o), patience_s_);
   if (!host)
     return refuse(host.error().code, fmt::format("the controller at {} cannot be reached: {}",
@@ -84,7 +87,8 @@ json job_document(const job_status& j, const std::vector<node_status>& nodes) {
           {"iterations_done", j.iterations_done},
           {"predicted_bytes", j.predicted_bytes},
           {"peak_bytes", j.peak_bytes},
-          {"detail", j.detail}};
+          {"detail", j.detail},
+          {"owner", j.owner}};
 }
 
 }  // namespace troupe::cli

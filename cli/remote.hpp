@@ -42,7 +42,7 @@ class remote {
   expected<std::pair<message, payload>> ask_any(message request);
   expected<void> connect();
 
-  std::string controller_, state_ = default_state_directory(), keys_;
+  std::string controller_, state_ = default_state_directory(), keys_, key_;
   double patience_s_ = 10;
   std::unique_ptr<actors::real_host> host_;
   payload raw_;

@@ -66,13 +66,14 @@ struct job_status {
   std::uint64_t iterations_done = 0;
   double predicted_bytes = 0, peak_bytes = 0;  // a GPU; 0 unknown
   std::string detail;                          // why it failed, where it was lost, ...
+  std::string owner;                           // the name of the key that submitted it
 
   static constexpr auto fields() {
     using t = job_status;
     return std::tuple{
         &t::job,      &t::name, &t::state, &t::submitted_s,     &t::started_s,       &t::ended_s,
         &t::attempts, &t::how,  &t::where, &t::iterations_done, &t::predicted_bytes, &t::peak_bytes,
-        &t::detail};
+        &t::detail,   &t::owner};
   }
   bool operator==(const job_status&) const = default;
 };

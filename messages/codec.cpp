@@ -124,6 +124,16 @@ expected<envelope> peek(std::span<const std::byte> header) {
   });
 }
 
+expected<std::uint64_t> peek_request(std::span<const std::byte> header) {
+  return without_exceptions([&]() -> expected<std::uint64_t> {
+    shape::unpacker in{header};
+    if (const auto e = read_envelope(in); !e) return tl::unexpected{e.error()};
+    std::uint64_t request = 0;
+    if (!in.any_array() || !in.unpack(request)) return malformed(in, "A request");
+    return request;
+  });
+}
+
 expected<std::pair<envelope, message>> decode(std::span<const std::byte> header) {
   return without_exceptions([&] { return read_message(header); });
 }

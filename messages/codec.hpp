@@ -20,6 +20,9 @@ frame encode(address from, address to, const message& m, payload body = {});
 /// Reads the envelope only: enough to pass a frame on. Refuses another protocol version.
 expected<envelope> peek(std::span<const std::byte> header);
 
+/// Reads the number of a client's request, which is its first field, and nothing behind it.
+expected<std::uint64_t> peek_request(std::span<const std::byte> header);
+
 /// Reads a whole header. Refuses, with the reason: another version, an unknown type, truncated
 /// bytes, bytes left over, a field of the wrong type, lengths that lie, nesting deeper than the
 /// format has. Never reads outside `header`, never allocates more than a small multiple of its

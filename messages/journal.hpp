@@ -29,10 +29,11 @@ struct job_accepted {
   std::uint64_t request = 0;  // the client's, so that a repeated submission finds the same job
   double at_s = 0;
   job_spec spec;
+  std::string owner;  // the name of the key that submitted it
 
   static constexpr auto fields() {
     using t = job_accepted;
-    return std::tuple{&t::job, &t::request, &t::at_s, &t::spec};
+    return std::tuple{&t::job, &t::request, &t::at_s, &t::spec, &t::owner};
   }
   bool operator==(const job_accepted&) const = default;
 };

@@ -45,6 +45,12 @@ class unpacker {
            (found == size || fail("the array has another number of fields than it must have"));
   }
 
+  /// An array of any size follows.
+  bool any_array() {
+    std::size_t size = 0;
+    return count(size, array_family);
+  }
+
   template <class T>
   bool unpack(T& value) {
     if constexpr (std::is_same_v<T, bool>) {

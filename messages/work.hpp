@@ -24,11 +24,12 @@ struct train_order {
   // one took in the middle; 0: nothing.
   std::uint64_t reached = 0;
   double took_s = 0;
+  node_index trainer = 0;  // whose node alone may set up and run this part's stages; every part's
 
   static constexpr auto fields() {
     using t = train_order;
     return std::tuple{&t::part,    &t::spec,  &t::how, &t::parts, &t::iterations_done,
-                      &t::reached, &t::took_s};
+                      &t::reached, &t::took_s, &t::trainer};
   }
   bool operator==(const train_order&) const = default;
 };

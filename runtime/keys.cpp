@@ -15,12 +15,13 @@
 #include <fmt/format.h>
 
 #include "messages/address.hpp"
+#include "runtime/transport.hpp"
 
 namespace troupe::runtime {
 namespace {
 
 namespace fs = std::filesystem;
-using pairs = std::vector<std::pair<std::string, std::string>>;
+using key_list = std::vector<listed_key>;
 
 constexpr std::size_t key_length = 40;
 
@@ -67,23 +68,43 @@ expected<void> write_file(const std::string& path, const std::string& text, mode
   return {};
 }
 
-expected<pairs> read_list(const std::string& path) {
+// "client" had no role in its line before roles were written.
+key_role role_without_word(const std::string& name) {
+  if (name == operator_key_name) return key_role::operator_;
+  return name == client_key_name ? key_role::client : key_role::host;
+}
+
+const char* word_of(key_role r) {
+  return r == key_role::client ? " client" : r == key_role::operator_ ? " operator" : "";
+}
+
+bool read_role(const std::string& word, key_role& role) {
+  if (word != "client" && word != "operator") return false;
+  role = word == "client" ? key_role::client : key_role::operator_;
+  return true;
+}
+
+expected<key_list> read_list(const std::string& path) {
   std::ifstream in{path};
   if (!in)
     return refuse(reason::kind::unknown,
                   fmt::format("cannot read the list of public keys {}", path));
-  pairs list;
+  key_list list;
   int number = 0;
   for (std::string line; std::getline(in, line);) {
     ++number;
     std::stringstream words{line};
-    std::string name, key, more;
+    std::string name, key, role, more;
     if (!(words >> name) || name.front() == '#') continue;
-    if (!(words >> key) || !is_key(key) || words >> more)
-      return refuse(
-          reason::kind::malformed,
-          fmt::format("{}:{}: expected a name and a public key of 40 characters", path, number));
-    list.emplace_back(name, key);
+    listed_key entry{name, "", role_without_word(name)};
+    if (!(words >> key) || !is_key(key) || (words >> role && !read_role(role, entry.role)) ||
+        words >> more)
+      return refuse(reason::kind::malformed,
+                    fmt::format("{}:{}: expected a name and a public key of 40 characters, and for "
+                                "people `client` or `operator`",
+                                path, number));
+    entry.public_key = key;
+    list.push_back(std::move(entry));
   }
   return list;
 }
@@ -130,59 +151,92 @@ expected<std::string> make_pair(const std::string& path) {
 }  // namespace
 
 std::string key_ring::key_of(const std::string& host) const {
-  for (const auto& [n, k] : authorized)
-    if (n == host) return k;
+  for (const auto& k : authorized)
+    if (k.name == host) return k.public_key;
   return {};
 }
 
 std::string key_ring::name_of(const std::string& key) const {
-  for (const auto& [n, k] : authorized)
-    if (k == key) return n;
+  for (const auto& k : authorized)
+    if (k.public_key == key) return k.name;
   return {};
 }
 
+key_role key_ring::role_of(std::string_view who) const {
+  for (const auto& k : authorized)
+    if (k.name == who) return k.role;
+  return key_role::host;
+}
+
 std::vector<std::string> key_names(const cluster& c) {
-  std::vector<std::string> names{host_name(c, controller_address), client_key_name};
+  std::vector<std::string> names{host_name(c, controller_address), client_key_name,
+                                 operator_key_name};
   for (std::uint32_t d = 0; d < c.datacenters.size(); ++d)
     names.push_back(host_name(c, gateway_address(d)));
   for (const auto& n : c.nodes) names.push_back(n.name);
   return names;
 }
 
-expected<std::size_t> make_keys(const std::string& directory,
-                                const std::vector<std::string>& names) {
-  pairs list;
+namespace {
+
+/// The public key of a name that has a pair here, or gets one now; empty: its secret is where it
+/// belongs, with its owner.
+expected<std::string> public_key_of(const std::string& directory, const std::string& name,
+                                    bool listed, std::size_t& made) {
+  const auto path = secret_path(directory, name);
+  if (fs::exists(path)) {
+    auto pair = read_pair(path);
+    if (!pair) return tl::unexpected{pair.error()};
+    return pair->first;
+  }
+  if (listed) return std::string{};
+  ++made;
+  return make_pair(path);
+}
+
+}  // namespace
+
+expected<std::size_t> make_keys(const std::string& directory, const std::vector<std::string>& names,
+                                const std::map<std::string, key_role>& people) {
+  key_list list;
   if (fs::exists(list_path(directory))) {
     auto old = read_list(list_path(directory));
     if (!old) return tl::unexpected{old.error()};
     list = std::move(*old);
   }
+  std::vector<std::string> all = names;
+  for (const auto* name : {client_key_name, operator_key_name})
+    if (std::count(names.begin(), names.end(), name) > 1)
+      return refuse(reason::kind::invalid,
+                    fmt::format("a host cannot be called '{}': that is people's key", name));
+  for (const auto& [name, role] : people) {
+    const bool is_host =
+        std::find(names.begin(), names.end(), name) != names.end() &&
+        role_without_word(name) == key_role::host;
+    if (is_host || name == local_caller)
+      return refuse(reason::kind::invalid,
+                    fmt::format("'{}' cannot be a person's name: {}", name,
+                                is_host ? "a host of the cluster has it"
+                                        : "it stands for whoever has no key"));
+    if (std::find(names.begin(), names.end(), name) == names.end()) all.push_back(name);
+  }
   std::size_t made = 0;
-  for (const auto& name : names) {
+  for (const auto& name : all) {
     if (!is_usable_name(name))
       return refuse(reason::kind::invalid,
                     fmt::format("'{}' cannot be the name of a key file", name));
-    const auto path = secret_path(directory, name);
-    std::string public_key;
-    if (fs::exists(path)) {
-      auto pair = read_pair(path);
-      if (!pair) return tl::unexpected{pair.error()};
-      public_key = pair->first;
-    } else if (std::any_of(list.begin(), list.end(),
-                           [&](const auto& e) { return e.first == name; })) {
-      continue;  // its secret is where it belongs: on that host
-    } else {
-      auto fresh = make_pair(path);
-      if (!fresh) return tl::unexpected{fresh.error()};
-      public_key = *fresh;
-      ++made;
-    }
-    std::erase_if(list, [&](const auto& e) { return e.first == name; });
-    list.emplace_back(name, public_key);
+    auto at = std::find_if(list.begin(), list.end(), [&](const auto& k) { return k.name == name; });
+    auto key = public_key_of(directory, name, at != list.end(), made);
+    if (!key) return tl::unexpected{key.error()};
+    if (at == list.end()) at = list.insert(at, listed_key{name, "", role_without_word(name)});
+    if (!key->empty()) at->public_key = *key;
+    if (const auto role = people.find(name); role != people.end()) at->role = role->second;
   }
   std::string text =
-      "# Hosts of this cluster and their public keys. Copy this file to every host.\n";
-  for (const auto& [name, key] : list) text += fmt::format("{} {}\n", name, key);
+      "# The hosts and people of this cluster and their public keys. Copy this file to every "
+      "host.\n";
+  for (const auto& k : list)
+    text += fmt::format("{} {}{}\n", k.name, k.public_key, word_of(k.role));
   auto written = write_file(list_path(directory), text, 0644);
   if (!written) return tl::unexpected{written.error()};
   return made;
@@ -197,6 +251,19 @@ expected<key_ring> load_keys(const std::string& directory, const std::string& na
   auto list = read_list(list_path(directory));
   if (!list) return tl::unexpected{list.error()};
   return key_ring{name, pair->first, pair->second, std::move(*list)};
+}
+
+std::string default_client_key(const std::string& directory) {
+  if (fs::exists(secret_path(directory, client_key_name))) return client_key_name;
+  const auto list = read_list(list_path(directory));
+  if (!list) return {};
+  std::string found;
+  for (const auto& k : *list) {
+    if (k.role == key_role::host || !fs::exists(secret_path(directory, k.name))) continue;
+    if (!found.empty()) return {};
+    found = k.name;
+  }
+  return found;
 }
 
 bool has_keys(const std::string& directory) {

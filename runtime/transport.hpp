@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 
 #include "messages/frame.hpp"
 #include "messages/message.hpp"
@@ -11,9 +12,23 @@ namespace troupe::runtime {
 /// The first lane of large things. Between a node and its gateway there is no other.
 inline constexpr std::uint32_t tensor_lane = 1;
 
+/// No tensor may be larger: the part of a frame that a connection for tensors accepts. Between
+/// datacentres gateways cut tensors, inside one they do not.
+inline constexpr std::uint64_t largest_tensor_bytes = std::uint64_t{1} << 30;
+
 inline std::uint32_t lane_of(const message& m) {
   return std::holds_alternative<tensor>(m) ? tensor_lane : 0;
 }
+
+/// The name of whoever connects without a key, which is possible only where there are none or over
+/// a local socket.
+inline constexpr const char* local_caller = "local";
+
+/// Who is behind a connection.
+struct caller {
+  std::string name = local_caller;  // of the key
+  bool is_operator = true;          // may act on everybody's jobs
+};
 
 /// One host's door to the network. Simulated or ZeroMQ; both encode, both can lose.
 class transport {
@@ -39,6 +54,9 @@ class transport {
 
   /// The host has handled one frame of those it received: gives the sender credit for another.
   virtual void handled(const frame& f) = 0;
+
+  /// Who sent a frame that was received here, by the key that opened the connection.
+  virtual caller caller_of(const frame&) const { return {}; }
 };
 
 }  // namespace troupe::runtime

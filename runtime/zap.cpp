@@ -1,6 +1,6 @@
 #include "runtime/zap.hpp"
 
-#include <utility>
+#include <chrono>
 #include <vector>
 
 #include <zmq_addon.hpp>
@@ -17,14 +17,11 @@ zap_handler::zap_handler(zmq::context_t& context, key_ring keys)
 
 // A peer that is refused comes back several times a second.
 void zap_handler::log_refusal(const std::string& from, const std::string& key) {
-  constexpr std::size_t most_remembered = 1000;
-  const auto now = std::chrono::steady_clock::now();
-  if (logged_.size() >= most_remembered) logged_.clear();
-  const auto [at, first] = logged_.try_emplace({from, key}, now);
-  if (!first && now - at->second < std::chrono::minutes{1}) return;
-  at->second = now;
+  const std::chrono::duration<double> now = std::chrono::steady_clock::now().time_since_epoch();
+  const auto times = logged_.pass(from, now.count());
+  if (times == 0) return;
   log(log_level::warn, "transport", "refused a peer whose key is not in the list",
-      {{"address", from}, {"key", key}});
+      {{"address", from}, {"key", key}, {"times", times}});
 }
 
 void zap_handler::answer() {

@@ -1,13 +1,11 @@
 #pragma once
 
-#include <chrono>
-#include <map>
 #include <string>
-#include <utility>
 
 #include <zmq.hpp>
 
 #include "runtime/keys.hpp"
+#include "runtime/log_limiter.hpp"
 
 namespace troupe::runtime {
 
@@ -20,8 +18,7 @@ class zap_handler {
   zmq::socket_t& socket() { return socket_; }
 
   /// Answers everything that is asked. A key of the list is let in, and its messages carry the name
-  /// as "User-Id"; any other is refused and logged with its address, at
-  /// most once a minute each.
+  /// as "User-Id"; any other is refused and logged, once a minute for each address.
   void answer();
 
  private:
@@ -29,7 +26,7 @@ class zap_handler {
 
   key_ring keys_;
   zmq::socket_t socket_;
-  std::map<std::pair<std::string, std::string>, std::chrono::steady_clock::time_point> logged_;
+  log_limiter logged_;
 };
 
 }  // namespace troupe::runtime

@@ -1,9 +1,12 @@
 #include "runtime/zeromq_engine.hpp"
 
+#include <malloc.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
+
+#include <algorithm>
 
 #include "messages/codec.hpp"
 #include "runtime/log.hpp"
@@ -11,6 +14,8 @@
 namespace troupe::runtime {
 namespace {
 
+// ZeroMQ does not say when it takes frames again.
+constexpr int look_at_held_ms = 10;
 // How much is read before what waits to be written gets its turn.
 constexpr int frames_a_round = 1024;
 
@@ -53,14 +58,13 @@ bool zeromq_transport::engine::send(address to, frame f, std::uint32_t lane) {
   }
   const auto& lanes = found->second.lanes;
   const auto& l = lanes[choose(lane, lanes.size())];
-  // While nobody answers, only a window's worth is kept for later.
-  const std::size_t most = l->open ? options_.queue_frames : options_.window_frames;
-  if (l->queued_frames >= most || l->queued_bytes >= options_.queue_bytes) {
+  if (!room_for(*l, bytes)) {
     add(full);
     return false;
   }
   l->queued_frames += 1;
   l->queued_bytes += bytes;
+  if (is_client(hop)) clients_queued_bytes_ += bytes;
   l->fresh.push_back(std::move(f));
   if (!l->dirty) {
     l->dirty = true;
@@ -68,6 +72,16 @@ bool zeromq_transport::engine::send(address to, frame f, std::uint32_t lane) {
     if (sleeping_) wake();
   }
   return true;
+}
+
+// Under the lock. A frame may be larger than what is left: bytes only close the queue for the next.
+bool zeromq_transport::engine::room_for(const lane& l, std::size_t bytes) const {
+  // While nobody answers, only a window's worth is kept for later.
+  const std::size_t most = l.open ? options_.queue_frames : options_.window_frames;
+  if (l.queued_frames >= most) return false;
+  if (!is_client(l.peer)) return l.queued_bytes < options_.queue_bytes;
+  return l.queued_bytes < options_.client_queue_bytes &&
+         clients_queued_bytes_ + clients_unsent_->now() + bytes <= options_.clients_bytes;
 }
 
 void zeromq_transport::engine::handled(const frame& f) {
@@ -117,6 +131,9 @@ void zeromq_transport::engine::run() {
     go_on = take_fresh();
     give_grants();
     drop_broken();
+    flush_held();
+    trim_memory();
+    cut_pending();
     watch();
     greet_when_due();
     more = router_ && drain_router();
@@ -155,7 +172,10 @@ void zeromq_transport::engine::wait_for_work() {
     if (!dirty_.empty() || !grants_.empty() || stopping_) return;
     sleeping_ = true;
   }
-  const auto wait = std::chrono::ceil<milliseconds>(until_greeting()).count();
+  auto wait = std::chrono::ceil<milliseconds>(until_greeting()).count();
+  if (!held_.empty()) wait = std::min<decltype(wait)>(wait, look_at_held_ms);
+  if (trim_due_) wait = std::min<decltype(wait)>(wait, 1000);
+  if (!pending_.empty()) wait = std::min<decltype(wait)>(wait, pending_.look_every_ms);
   ::poll(items_.data(), items_.size(), static_cast<int>(wait));
   {
     const std::lock_guard guard{mutex_};
@@ -193,6 +213,10 @@ void zeromq_transport::engine::flush(lane& l) {
   std::size_t frames = 0, bytes = 0;
   while (!l.waiting.empty() && l.open &&
          l.may_send(options_.window_frames, options_.window_bytes)) {
+    if (!may_write(l)) {
+      hold(l);
+      break;
+    }
     const auto credit_left = options_.window_frames - l.uncredited.size();
     const auto n = l.batches ? batchable(l.waiting, credit_left) : 1;
     if (n > 1) {
@@ -213,20 +237,65 @@ void zeromq_transport::engine::flush(lane& l) {
   const std::lock_guard guard{mutex_};
   l.queued_frames -= frames;
   l.queued_bytes -= bytes;
+  if (is_client(l.peer)) clients_queued_bytes_ -= bytes;
+}
+
+bool zeromq_transport::engine::may_write(const lane& l) const {
+  // A host that keeps to its credit is always below that.
+  const auto most =
+      is_client(l.peer) ? options_.client_unsent_bytes : 4 * options_.window_bytes;
+  return l.unsent->now() < most;
+}
+
+void zeromq_transport::engine::hold(const lane& l) {
+  if (!l.routing_id.empty() && std::find(held_.begin(), held_.end(), l.routing_id) == held_.end())
+    held_.push_back(l.routing_id);
+}
+
+void zeromq_transport::engine::flush_held() {
+  if (held_.empty()) return;
+  const auto held = std::exchange(held_, {});
+  for (const auto& id : held)
+    if (const auto found = by_id_.find(id); found != by_id_.end()) flush(*found->second);
+}
+
+// What peers that are gone had made this host allocate goes back to the kernel.
+void zeromq_transport::engine::trim_memory() {
+  if (!trim_due_ || steady::now() - trimmed_ < std::chrono::seconds{1}) return;
+  ::malloc_trim(0);
+  trimmed_ = steady::now();
+  trim_due_ = false;
+}
+
+void zeromq_transport::engine::cut_pending() {
+  if (pending_.empty() || steady::now() < look_at_pending_) return;
+  look_at_pending_ = steady::now() + std::chrono::milliseconds{pending_.look_every_ms};
+  const auto cuts = pending_.cut();
+  if (cuts == 0) return;
+  trim_due_ = true;
+  if (const auto lines = refusals_.pass("pending", now_s()); lines > 0)
+    log(log_level::warn, "transport", "cut connections that sent much before they had greeted",
+        {{"at", endpoint_}, {"connections", cuts}, {"times", lines}});
 }
 
 bool zeromq_transport::engine::write(lane& l, const frame& f) {
-  return write(l, outgoing_message(f.header), outgoing_message(f.body));
+  const bool all = is_client(l.peer);
+  return write(l, outgoing_message(f.header, l.unsent, all),
+               outgoing_message(f.body, l.unsent, all));
 }
 
-// False: the connection is gone.
+// False: the connection is gone, or takes no more just now.
 bool zeromq_transport::engine::write(lane& l, zmq::message_t header, zmq::message_t body) {
   using zmq::send_flags;
   const auto more = send_flags::dontwait | send_flags::sndmore;
   const bool routed = !l.routing_id.empty();
   auto& socket = routed ? *router_ : dealers_[l.dealer].socket;
   try {
-    if ((!routed || socket.send(zmq::buffer(l.routing_id), more)) && socket.send(header, more)) {
+    if (routed && !socket.send(zmq::buffer(l.routing_id), more)) {
+      hold(l);
+      return false;
+    }
+    if (socket.send(header, more)) {
       socket.send(body, send_flags::dontwait);
       return true;
     }
@@ -256,6 +325,7 @@ bool zeromq_transport::engine::drain_router() {
       continue;
     }
     auto* l = lane_of(id);
+    if (l != nullptr && !has_its_key(*l, header)) l = nullptr;
     if (l != nullptr && is_batch(header)) {
       unpack(*l, std::move(body));
       continue;
@@ -326,9 +396,9 @@ void zeromq_transport::engine::unpack(lane& l, zmq::message_t body) {
   }
 }
 
-// From the upstream anybody's frames may come; from all others those of hosts behind them.
+// Over a connection come the frames of hosts behind it and no others': from a node those of the
+// node, from a gateway those of its datacentre, from a client its own.
 bool zeromq_transport::engine::may_come_from(const lane& l, address from) const {
-  if (l.routing_id.empty() && l.peer == upstream_) return true;
   return next_hop(options_.cluster, self_, from) == l.peer;
 }
 

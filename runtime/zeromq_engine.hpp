@@ -18,8 +18,10 @@
 
 #include "messages/message.hpp"
 #include "runtime/keys.hpp"
+#include "runtime/log_limiter.hpp"
 #include "runtime/zap.hpp"
 #include "runtime/zeromq_lane.hpp"
+#include "runtime/zeromq_pending.hpp"
 #include "runtime/zeromq_transport.hpp"
 
 // The sockets and the thread behind zeromq_transport. zeromq_engine.cpp moves frames,
@@ -51,12 +53,14 @@ class zeromq_transport::engine {
 
   /// A socket to the upstream or another gateway, and what ZeroMQ tells about its connection.
   struct dealer {
+    dealer(zmq::socket_t s, zmq::socket_t m) : socket{std::move(s)}, monitor{std::move(m)} {}
+
     zmq::socket_t socket, monitor;
     std::shared_ptr<lane> over;
     std::string endpoint;
     steady::time_point next_hello{};
-    bool refused = false;
-    std::string last_refusal = {};
+    steady::duration backoff{};  // after a refusal; doubles with each
+    bool refused = false;        // for good, as far as this connection goes
   };
   /// Who is, or was, connected under an address.
   struct peer {
@@ -85,7 +89,7 @@ class zeromq_transport::engine {
   expected<void> open_router();
   expected<void> open_dealers();
   expected<void> open_link(const zeromq_link& l);
-  void set_up(zmq::socket_t& socket) const;
+  void set_up(zmq::socket_t& socket, bool tensors) const;
   zmq::socket_t watch(zmq::socket_t& socket, const std::string& name);
   bool encrypts(const std::string& endpoint) const;
   std::string routing_id_of(std::uint32_t connection, std::uint32_t connections) const;
@@ -99,6 +103,12 @@ class zeromq_transport::engine {
   void flush(lane& l);
   bool write(lane& l, const frame& f);
   bool write(lane& l, zmq::message_t header, zmq::message_t body);
+  bool may_write(const lane& l) const;
+  void hold(const lane& l);
+  void flush_held();
+  void trim_memory();
+  void cut_pending();
+  bool room_for(const lane& l, std::size_t bytes) const;
   void give_grants();
   bool drain_router();
   bool drain_dealer(dealer& d);
@@ -113,24 +123,31 @@ class zeromq_transport::engine {
   void greet(dealer& d);
   void greet_when_due();
   steady::duration until_greeting() const;
-  void greeted_by(const zmq::message_t& id, const zmq::message_t& header);
+  void greeted_by(const zmq::message_t& id, zmq::message_t& header);
   expected<address> admit(const hello& h, std::string_view key_name, const std::string& id);
-  expected<address> admit_client(const std::string& id);
+  caller caller_with(std::string_view key_name) const;
+  bool has_its_key(const lane& l, zmq::message_t& header) const;
+  expected<address> admit_client(const std::string& id, std::string_view key_name);
   expected<std::shared_ptr<lane>> place(address who, std::uint64_t incarnation,
                                         const std::string& id);
   void answered(dealer& d, const message& m);
   void not_wanted(dealer& d, reason why);
+  void handshake_failed(dealer& d, bool for_good);
   void drop_broken();
   void give_up(const std::shared_ptr<lane>& l);
   void watch_dealer(dealer& d);
   void watch_router();
   void reply(const std::string& id, address to, const message& m);
+  double now_s() const {
+    return std::chrono::duration<double>(steady::now().time_since_epoch()).count();
+  }
   std::shared_ptr<inbox> fresh_inbox(const std::shared_ptr<lane>& l) const;
   lane* lane_of(const zmq::message_t& id);
   void add(count c, std::uint64_t n = 1) { counts_[c].fetch_add(n, std::memory_order_relaxed); }
 
   const zeromq_options options_;
   std::uint64_t fingerprint_ = 0;
+  std::uint64_t token_ = 0;  // nobody can guess it, and so take over a connection by its routing id
   std::atomic<address> self_{first_client_address};
   address upstream_ = controller_address;
   std::string endpoint_;
@@ -157,6 +174,12 @@ class zeromq_transport::engine {
   std::vector<std::shared_ptr<lane>> dirty_now_;
   std::vector<grant> grants_now_;
   std::vector<std::string> broken_;  // routing ids that ZeroMQ no longer knows
+  std::vector<std::string> held_;    // routing ids of those that ZeroMQ takes no more for just now
+  std::shared_ptr<unsent_bytes> clients_unsent_ = std::make_shared<unsent_bytes>();
+  pending_connections pending_;
+  log_limiter refusals_;
+  bool trim_due_ = false;
+  steady::time_point trimmed_{}, look_at_pending_{};
 
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
@@ -164,6 +187,8 @@ class zeromq_transport::engine {
   std::vector<std::shared_ptr<lane>> dirty_;
   std::vector<grant> grants_;
   std::optional<reason> refused_;
+  std::string trouble_;                  // the last handshake that failed
+  std::size_t clients_queued_bytes_ = 0;  // of all clients
   bool sleeping_ = false;
   bool stopping_ = false;
 

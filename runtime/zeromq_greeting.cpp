@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstring>
 
 #include "messages/codec.hpp"
 #include "runtime/log.hpp"
@@ -40,17 +41,34 @@ std::optional<address> find_host(const cluster& c, const std::string& name) {
   return {};
 }
 
-// What a monitor socket tells: the event's number; 0 if there is none.
-std::uint16_t next_event(zmq::socket_t& monitor, std::string& endpoint) {
-  zmq::message_t event, where;
-  if (!monitor.recv(event, zmq::recv_flags::dontwait)) return 0;
-  if (event.more()) (void)monitor.recv(where, zmq::recv_flags::dontwait);
-  endpoint = where.to_string();
+// What a monitor socket tells: the event's number, 0 if there is none; and its value, which for
+// events about one connection is the descriptor.
+struct monitor_event {
   std::uint16_t number = 0;
-  if (event.size() >= sizeof number)
-    std::copy_n(static_cast<const char*>(event.data()), sizeof number,
-                reinterpret_cast<char*>(&number));
-  return number;
+  std::int32_t value = 0;
+};
+monitor_event next_event(zmq::socket_t& monitor) {
+  zmq::message_t event, where;
+  monitor_event e;
+  if (!monitor.recv(event, zmq::recv_flags::dontwait)) return e;
+  if (event.more()) (void)monitor.recv(where, zmq::recv_flags::dontwait);
+  if (event.size() < sizeof e.number + sizeof e.value) return e;
+  const auto* bytes = static_cast<const char*>(event.data());
+  std::memcpy(&e.number, bytes, sizeof e.number);
+  std::memcpy(&e.value, bytes + sizeof e.number, sizeof e.value);
+  return e;
+}
+
+/// The name of the key that the connection was opened with; empty where it is not encrypted.
+std::string_view key_of(zmq::message_t& m) {
+  const char* name = zmq_msg_gets(m.handle(), "User-Id");
+  return name == nullptr ? "" : name;
+}
+
+/// A stranger's name, for a sentence.
+std::string shown(const std::string& name) {
+  constexpr std::size_t longest = 64;
+  return name.size() <= longest ? name : name.substr(0, longest) + "...";
 }
 
 constexpr int handshake_failures = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
@@ -66,7 +84,7 @@ void zeromq_transport::engine::greet(dealer& d) {
                                      std::chrono::duration<double>(options_.greeting_s));
   const hello h{options_.name, options_.client ? 0 : fingerprint_, options_.incarnation};
   const auto f = encode(self_, d.over->peer, h);
-  auto header = outgoing_message(f.header);
+  auto header = outgoing_message(f.header, d.over->unsent, false);
   // Lets the socket see a connection that has just come: sending alone may look only a millisecond
   // later.
   (void)d.socket.get(zmq::sockopt::events);
@@ -94,7 +112,7 @@ void zeromq_transport::engine::answered(dealer& d, const message& m) {
   if (const auto* yes = std::get_if<welcome>(&m)) {
     if (options_.client) self_ = yes->you;
     d.over->restart(fresh_inbox(d.over));
-    d.last_refusal.clear();
+    d.backoff = {};
     if (d.over->peer == upstream_) {
       const std::lock_guard guard{mutex_};
       refused_.reset();
@@ -115,11 +133,18 @@ void zeromq_transport::engine::answered(dealer& d, const message& m) {
 
 void zeromq_transport::engine::not_wanted(dealer& d, reason why) {
   d.over->open = false;
-  d.refused = true;
-  if (d.last_refusal != why.text)
-    log(log_level::error, "transport", "refused",
-        {{"by", host_name(options_.cluster, d.over->peer)}, {"at", d.endpoint}, {"why", why.text}});
-  d.last_refusal = why.text;
+  // A person waits for the answer, and a newer start of this host has its place for good. Any other
+  // refusal may be mended at the other side: a list of keys, a cluster's file.
+  d.refused = options_.client || why.code == reason::kind::stale;
+  using std::chrono::seconds;
+  d.backoff = std::clamp<steady::duration>(2 * d.backoff, seconds{1}, seconds{30});
+  d.next_hello = steady::now() + d.backoff;
+  if (const auto lines = refusals_.pass(d.endpoint + why.text, now_s()); lines > 0)
+    log(log_level::error, "transport", d.refused ? "refused" : "refused; it will be asked again",
+        {{"by", host_name(options_.cluster, d.over->peer)},
+         {"at", d.endpoint},
+         {"why", why.text},
+         {"times", lines}});
   // A host without its upstream is of no use; without another gateway it still is.
   if (d.over->peer != upstream_) return;
   const std::lock_guard guard{mutex_};
@@ -127,19 +152,34 @@ void zeromq_transport::engine::not_wanted(dealer& d, reason why) {
   changed_.notify_all();
 }
 
+// A handshake that was cut short says nothing about keys: a listener that went away, a proxy. Only
+// the other side's answer does.
+void zeromq_transport::engine::handshake_failed(dealer& d, bool for_good) {
+  auto text = fmt::format("{} does not accept the key of {}", d.endpoint,
+                          keys_ ? keys_->name : options_.name + ", which comes without one");
+  if (for_good) return not_wanted(d, {reason::kind::refused, std::move(text)});
+  text = fmt::format(
+      "the handshake with {} breaks off; it may be starting, or is not the host that the list of "
+      "keys says",
+      d.endpoint);
+  if (const auto lines = refusals_.pass(text, now_s()); lines > 0)
+    log(log_level::warn, "transport", text, {{"times", lines}});
+  const std::lock_guard guard{mutex_};
+  trouble_ = std::move(text);
+}
+
 void zeromq_transport::engine::watch_dealer(dealer& d) {
-  std::string endpoint;
-  while (const auto event = next_event(d.monitor, endpoint)) {
+  while (const auto event = next_event(d.monitor).number) {
     if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
       if (!d.over->open) greet(d);
     } else if (event == ZMQ_EVENT_DISCONNECTED) {
       d.over->open = false;
       d.refused = false;  // who comes next may think otherwise
     } else if ((event & handshake_failures) != 0 && !d.refused) {
-      not_wanted(
-          d, {reason::kind::refused,
-              fmt::format("{} does not accept the key of {}, or is not the host that its key says",
-                          d.endpoint, options_.name)});
+      // To a client that came without a key, or with one to a listener without, it is an answer too.
+      const bool answer = event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH ||
+                          (options_.client && event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL);
+      handshake_failed(d, answer);
     }
   }
 }
@@ -148,10 +188,18 @@ void zeromq_transport::engine::watch_dealer(dealer& d) {
 
 void zeromq_transport::engine::watch_router() {
   if (!router_monitor_) return;
-  std::string endpoint;
-  while (next_event(*router_monitor_, endpoint) != 0)
-    log(log_level::warn, "transport", "refused a peer that did not prove a key",
-        {{"at", endpoint_}});
+  for (auto e = next_event(*router_monitor_); e.number != 0; e = next_event(*router_monitor_)) {
+    if (e.number == ZMQ_EVENT_ACCEPTED) {
+      pending_.accepted(e.value);
+    } else if (e.number == ZMQ_EVENT_DISCONNECTED) {
+      pending_.ended(e.value);
+      trim_due_ = true;
+    } else if (encrypts(options_.listen)) {
+      if (const auto lines = refusals_.pass("no key", now_s()); lines > 0)
+        log(log_level::warn, "transport", "refused a peer that did not prove a key",
+            {{"at", endpoint_}, {"times", lines}});
+    }
+  }
 }
 
 void zeromq_transport::engine::reply(const std::string& id, address to, const message& m) {
@@ -174,7 +222,7 @@ void zeromq_transport::engine::from_stranger(const zmq::message_t& id,
 }
 
 void zeromq_transport::engine::greeted_by(const zmq::message_t& id_part,
-                                          const zmq::message_t& header) {
+                                          zmq::message_t& header) {
   const auto id = id_part.to_string();
   const auto m = decode(view(header));
   const auto* h = m ? std::get_if<hello>(&m->second) : nullptr;
@@ -184,47 +232,76 @@ void zeromq_transport::engine::greeted_by(const zmq::message_t& id_part,
         id, first_client_address,
         refusal{m ? reason{reason::kind::malformed, "a greeting that is none"} : m.error()});
   }
-  // Set by the key check where the connection is encrypted.
-  const char* key_name = zmq_msg_gets(header.handle(), "User-Id");
-  const auto who = admit(*h, key_name == nullptr ? "" : key_name, id);
+  const auto key_name = key_of(header);
+  const auto who = admit(*h, key_name, id);
   auto l = who ? place(*who, h->incarnation, id)
                : expected<std::shared_ptr<lane>>{tl::unexpect, who.error()};
   if (!l) {
-    log(log_level::warn, "transport", "refused a greeting",
-        {{"name", h->name}, {"why", l.error().text}});
+    const auto* from = zmq_msg_gets(header.handle(), "Peer-Address");
+    const std::string at = from == nullptr ? "" : from;
+    if (const auto lines = refusals_.pass(at, now_s()); lines > 0)
+      log(log_level::warn, "transport", "refused a greeting",
+          {{"address", at}, {"name", shown(h->name)}, {"why", l.error().text}, {"times", lines}});
     return reply(id, m->first.from, refusal{l.error()});
   }
+  (*l)->who = caller_with(key_name);
+  pending_.welcomed(zmq_msg_get(header.handle(), ZMQ_SRCFD));
   (*l)->restart(fresh_inbox(*l));
   reply(id, *who, welcome{*who});
   log(log_level::debug, "transport", "welcomed a peer",
-      {{"name", h->name}, {"address", *who}, {"incarnation", h->incarnation}});
+      {{"name", shown(h->name)}, {"address", *who}, {"incarnation", h->incarnation}});
   flush(**l);
+}
+
+caller zeromq_transport::engine::caller_with(std::string_view key_name) const {
+  if (key_name.empty()) return {};
+  return {std::string{key_name}, keys_->role_of(key_name) == key_role::operator_};
+}
+
+// A routing id alone proves nothing: ZeroMQ gives it to whoever asks for it last.
+bool zeromq_transport::engine::has_its_key(const lane& l, zmq::message_t& header) const {
+  if (!encrypts(options_.listen)) return true;
+  const auto name = key_of(header);
+  return !name.empty() && l.who.name == name;
 }
 
 expected<address> zeromq_transport::engine::admit(const hello& h, std::string_view key_name,
                                                   const std::string& id) {
   const auto& c = options_.cluster;
   using enum reason::kind;
-  if (h.cluster_fingerprint == 0) return admit_client(id);
+  if (encrypts(options_.listen) && key_name.empty())
+    return refuse(refused, fmt::format("{} has proven no key", shown(h.name)));
+  const bool has_key = !key_name.empty();
+  const bool is_host_key = has_key && keys_->role_of(key_name) == key_role::host;
+  if (h.cluster_fingerprint == 0) {
+    if (is_host_key)
+      return refuse(refused, fmt::format("the key of {} is a host's: clients have keys of their own",
+                                         key_name));
+    return admit_client(id, key_name);
+  }
   if (h.cluster_fingerprint != fingerprint_)
-    return refuse(refused, fmt::format("{} and {} have loaded different cluster files", h.name,
-                                       options_.name));
+    return refuse(refused, fmt::format("{} and {} have loaded different cluster files",
+                                       shown(h.name), options_.name));
   const auto who = find_host(c, h.name);
   if (!who)
-    return refuse(refused, fmt::format("there is no host '{}' in cluster {}", h.name, c.name));
+    return refuse(refused,
+                  fmt::format("there is no host '{}' in cluster {}", shown(h.name), c.name));
   if (*who == controller_address || *who == self_ || next_hop(c, self_, *who) != *who ||
       (is_gateway(c, *who) && is_gateway(c, self_) && !greets(*who, self_)))
     return refuse(refused, fmt::format("{} does not belong behind {}", h.name, options_.name));
-  if (!key_name.empty() && key_name != h.name)
+  if (has_key && (!is_host_key || key_name != h.name))
     return refuse(refused, fmt::format("{} came with the key of {}", h.name, key_name));
   return *who;
 }
 
-expected<address> zeromq_transport::engine::admit_client(const std::string& id) {
+expected<address> zeromq_transport::engine::admit_client(const std::string& id,
+                                                         std::string_view key_name) {
   if (self_ != controller_address)
     return refuse(reason::kind::refused,
                   fmt::format("clients talk to the controller, not to {}", options_.name));
-  if (const auto known = by_id_.find(id); known != by_id_.end() && is_client(known->second->peer))
+  if (const auto known = by_id_.find(id);
+      known != by_id_.end() && is_client(known->second->peer) &&
+      (key_name.empty() || known->second->who.name == key_name))
     return known->second->peer;
   if (clients_ < most_clients) return next_client_++;
   const std::lock_guard guard{mutex_};
@@ -264,11 +341,17 @@ expected<std::shared_ptr<lane>> zeromq_transport::engine::place(address who,
     while (p.lanes.size() < of) {
       p.lanes.push_back(std::make_shared<lane>());
       p.lanes.back()->peer = who;
-      p.lanes.back()->batches = !is_client(who);  // which may be another program
+      if (!is_client(who)) {
+        p.lanes.back()->batches = true;  // a client may be another program
+      } else {
+        p.lanes.back()->unsent = std::make_shared<unsent_bytes>(clients_unsent_);
+      }
     }
   }
   const auto& l = p.lanes[number];
   if (l->routing_id != id) {
+    // Whoever had this routing id has lost its connection to the one that greets now.
+    if (const auto other = by_id_.find(id); other != by_id_.end()) give_up(std::shared_ptr{other->second});
     by_id_.erase(l->routing_id);
     last_lane_ = nullptr;
     l->routing_id = id;
@@ -277,23 +360,28 @@ expected<std::shared_ptr<lane>> zeromq_transport::engine::place(address who,
   return l;
 }
 
-// Under the lock. Whatever waits for this connection is lost.
+// Under the lock. Whatever waits for this connection is lost; the next one of the same peer may have
+// the same routing id, and finds the lane as new.
 void zeromq_transport::engine::give_up(const std::shared_ptr<lane>& l) {
   add(lost, l->waiting.size() + l->fresh.size() + l->taken.size());
+  if (is_client(l->peer)) clients_queued_bytes_ -= l->queued_bytes;
   l->open = false;
-  l->waiting.clear();
-  l->fresh.clear();
-  by_id_.erase(l->routing_id);
+  l->waiting = {};
+  l->fresh = {};
+  l->queued_frames = l->queued_bytes = 0;
+  by_id_.erase(std::exchange(l->routing_id, {}));
   last_lane_ = nullptr;
+  trim_due_ = true;
 }
 
 void zeromq_transport::engine::drop_broken() {
   for (const auto& id : broken_) {
     const auto found = by_id_.find(id);
     if (found == by_id_.end() || found->second->open) continue;
-    const auto who = found->second->peer;
+    const auto over = found->second;
+    const auto who = over->peer;
     const std::lock_guard guard{mutex_};
-    give_up(found->second);
+    give_up(over);
     const auto p = peers_.find(who);
     if (p == peers_.end()) continue;
     const auto& lanes = p->second.lanes;
@@ -306,7 +394,7 @@ void zeromq_transport::engine::drop_broken() {
 }
 
 std::shared_ptr<inbox> zeromq_transport::engine::fresh_inbox(const std::shared_ptr<lane>& l) const {
-  return std::make_shared<inbox>(l, std::max<std::uint32_t>(1, options_.window_frames / 4),
+  return std::make_shared<inbox>(l, l->who, std::max<std::uint32_t>(1, options_.window_frames / 4),
                                  options_.window_bytes / 4);
 }
 

@@ -96,16 +96,25 @@ const std::shared_ptr<inbox>* inbox_of(const frame& f) {
   return all == nullptr ? nullptr : &all->from;
 }
 
-zmq::message_t outgoing_message(const payload& p) {
+zmq::message_t outgoing_message(const payload& p, const std::shared_ptr<unsent_bytes>& unsent,
+                                bool all) {
   const auto bytes = p.bytes();
-  if (bytes.size() < share_from_bytes || !p.owner())
+  if (bytes.empty() || !p.owner() || (bytes.size() < share_from_bytes && !all))
     return zmq::message_t{bytes.data(), bytes.size()};
-  auto* owner = new std::shared_ptr<const void>{p.owner()};
+  struct shared {
+    std::shared_ptr<const void> owner;
+    std::shared_ptr<unsent_bytes> unsent;
+    std::size_t bytes;
+  };
+  unsent->add(bytes.size());
   const auto release = [](void*, void* hint) {
-    delete static_cast<std::shared_ptr<const void>*>(hint);
+    auto* s = static_cast<shared*>(hint);
+    s->unsent->remove(s->bytes);
+    delete s;
   };
   // ZeroMQ takes a pointer to mutable bytes and does not write through it.
-  return zmq::message_t{const_cast<std::byte*>(bytes.data()), bytes.size(), release, owner};
+  return zmq::message_t{const_cast<std::byte*>(bytes.data()), bytes.size(), release,
+                        new shared{p.owner(), unsent, bytes.size()}};
 }
 
 }  // namespace troupe::runtime

@@ -6,11 +6,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <zmq.hpp>
 
 #include "messages/frame.hpp"
+#include "runtime/transport.hpp"
 
 // One connection as the transport's thread sees it: credit, and what waits for it.
 
@@ -21,10 +23,14 @@ struct lane;
 /// What arrived over a lane since a greeting and is not handled, or handled and not yet credited.
 class inbox {
  public:
-  inbox(std::weak_ptr<lane> over, std::uint32_t grant_frames, std::size_t grant_bytes)
-      : over_{std::move(over)}, grant_frames_{grant_frames}, grant_bytes_{grant_bytes} {}
+  inbox(std::weak_ptr<lane> over, caller from, std::uint32_t grant_frames, std::size_t grant_bytes)
+      : over_{std::move(over)},
+        from_{std::move(from)},
+        grant_frames_{grant_frames},
+        grant_bytes_{grant_bytes} {}
 
   const std::weak_ptr<lane>& over() const { return over_; }
+  const caller& from() const { return from_; }
 
   /// On the transport's thread, which alone receives.
   void arrived() { ++arrived_; }
@@ -47,6 +53,7 @@ class inbox {
   static constexpr std::uint64_t one_frame = std::uint64_t{1} << 40;  // bytes below, frames above
 
   std::weak_ptr<lane> over_;
+  caller from_;
   std::uint32_t grant_frames_;
   std::size_t grant_bytes_;
   std::uint64_t arrived_ = 0;
@@ -54,12 +61,34 @@ class inbox {
   alignas(64) std::atomic<std::uint64_t> done_{0};  // by other threads, for every frame
 };
 
+/// Counts bytes that ZeroMQ holds for a connection and has not written to the network yet: what a
+/// peer that does not read costs, whatever credit it claims. Counted in a larger sum too.
+class unsent_bytes {
+ public:
+  explicit unsent_bytes(std::shared_ptr<unsent_bytes> whole = {}) : whole_{std::move(whole)} {}
+  void add(std::size_t n) {
+    bytes_ += n;
+    if (whole_) whole_->add(n);
+  }
+  void remove(std::size_t n) {
+    bytes_ -= n;
+    if (whole_) whole_->remove(n);
+  }
+  std::size_t now() const { return bytes_; }
+
+ private:
+  std::shared_ptr<unsent_bytes> whole_;
+  std::atomic<std::size_t> bytes_{0};
+};
+
 /// A connection to one peer, in both directions.
 struct lane {
   address peer = 0;
+  caller who{"", false};  // behind it, if it connected here
   std::size_t dealer = 0;  // which upstream socket, if routing_id is empty
   std::string routing_id;  // the peer's, if it connected here
   bool batches = false;    // the peer understands many frames in one
+  std::shared_ptr<unsent_bytes> unsent = std::make_shared<unsent_bytes>();
 
   std::atomic<bool> open{false};  // both sides have greeted
 
@@ -123,7 +152,9 @@ std::optional<std::vector<frame>> frames_of(zmq::message_t body, std::shared_ptr
 /// elsewhere.
 const std::shared_ptr<inbox>* inbox_of(const frame& f);
 
-/// A message for ZeroMQ with the payload's bytes; shares the bytes if they are many.
-zmq::message_t outgoing_message(const payload& p);
+/// A message for ZeroMQ with the payload's bytes; shares the bytes if they are many, or if `all`
+/// are to be counted. What is shared counts as unsent until ZeroMQ lets go of it.
+zmq::message_t outgoing_message(const payload& p, const std::shared_ptr<unsent_bytes>& unsent,
+                                bool all);
 
 }  // namespace troupe::runtime

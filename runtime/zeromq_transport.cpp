@@ -2,6 +2,7 @@
 
 #include <malloc.h>
 #include <sys/eventfd.h>
+#include <sys/random.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -11,12 +12,18 @@
 #include <fmt/format.h>
 
 #include "messages/codec.hpp"
+#include "runtime/log.hpp"
 #include "runtime/zeromq_engine.hpp"
 
 namespace troupe::runtime {
 namespace {
 
-constexpr std::int64_t largest_part_bytes = std::int64_t{1} << 30;
+// A part's limit on connections that carry no tensors: the controller's and clients'.
+constexpr std::int64_t largest_small_part_bytes = std::int64_t{64} << 20;
+// With what encryption adds.
+constexpr std::int64_t largest_tensor_part_bytes = std::int64_t{largest_tensor_bytes} + 4096;
+// Whoever connects has this long to prove its key.
+constexpr int handshake_ms = 10'000;
 
 // Large frames come and go: without this, malloc gives each one's pages back to the kernel and asks
 // for them again, at a third of the speed for 1 MB bodies. What was used once stays with the
@@ -34,6 +41,12 @@ bool is_ipc(const std::string& endpoint) {
   return endpoint.starts_with("ipc://");
 }
 
+/// From other machines.
+bool is_reachable(const std::string& endpoint) {
+  return endpoint.starts_with("tcp://") && !endpoint.starts_with("tcp://127.") &&
+         !endpoint.starts_with("tcp://[::1]");
+}
+
 }  // namespace
 
 // ---- opening
@@ -42,12 +55,22 @@ zeromq_transport::engine::engine(zeromq_options options)
     : options_{std::move(options)}, fingerprint_{troupe::fingerprint(options_.cluster)} {}
 
 expected<void> zeromq_transport::engine::open() {
+  if (::getrandom(&token_, sizeof token_, 0) != sizeof token_)
+    return refuse(reason::kind::unavailable, "the kernel has no random numbers");
   wake_fd_ = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (wake_fd_ < 0)
     return refuse(reason::kind::unavailable, fmt::format("no eventfd: {}", std::strerror(errno)));
   if (auto ok = find_self(); !ok) return ok;
-  const auto secret_name = options_.client ? std::string{client_key_name} : options_.name;
   if (!options_.keys.empty()) {
+    auto secret_name = options_.name;
+    if (options_.client)
+      secret_name = options_.client_key.empty() ? default_client_key(options_.keys)
+                                                : options_.client_key;
+    if (secret_name.empty())
+      return refuse(reason::kind::unknown,
+                    fmt::format("{} has no client.key, and not exactly one other client's or "
+                                "operator's key: say which one to use",
+                                options_.keys));
     auto ring = load_keys(options_.keys, secret_name);
     if (!ring) return tl::unexpected{ring.error()};
     keys_ = std::move(*ring);
@@ -83,12 +106,14 @@ bool zeromq_transport::engine::encrypts(const std::string& endpoint) const {
   return keys_ && !is_ipc(endpoint);
 }
 
-void zeromq_transport::engine::set_up(zmq::socket_t& socket) const {
+void zeromq_transport::engine::set_up(zmq::socket_t& socket, bool tensors) const {
   using namespace zmq;
   socket.set(sockopt::linger, 500);
   socket.set(sockopt::sndhwm, 0);  // credit is the limit
   socket.set(sockopt::rcvhwm, static_cast<int>(4 * options_.window_frames));
-  socket.set(sockopt::maxmsgsize, largest_part_bytes);
+  socket.set(sockopt::maxmsgsize,
+             tensors ? largest_tensor_part_bytes : largest_small_part_bytes);
+  socket.set(sockopt::handshake_ivl, handshake_ms);
   socket.set(sockopt::heartbeat_ivl, 3000);
   socket.set(sockopt::heartbeat_timeout, 10000);
   socket.set(sockopt::heartbeat_ttl, 15000);
@@ -100,8 +125,9 @@ zmq::socket_t zeromq_transport::engine::watch(zmq::socket_t& socket, const std::
   const auto at = "inproc://monitor-" + name;
   int events = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
                ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
-  if (socket.get(zmq::sockopt::type) == ZMQ_DEALER)
-    events |= ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED;
+  events |= ZMQ_EVENT_DISCONNECTED;
+  const bool connects = socket.get(zmq::sockopt::type) == ZMQ_DEALER;
+  events |= connects ? ZMQ_EVENT_HANDSHAKE_SUCCEEDED : ZMQ_EVENT_ACCEPTED;
   zmq_socket_monitor(socket.handle(), at.c_str(), events);
   zmq::socket_t monitor{context_, zmq::socket_type::pair};
   monitor.set(zmq::sockopt::linger, 0);
@@ -112,7 +138,9 @@ zmq::socket_t zeromq_transport::engine::watch(zmq::socket_t& socket, const std::
 expected<void> zeromq_transport::engine::open_router() try {
   if (options_.listen.empty()) return {};
   router_.emplace(context_, zmq::socket_type::router);
-  set_up(*router_);
+  set_up(*router_, self_ != controller_address);
+  // A peer that claims credit and reads nothing: the last bound, beyond that of its credit.
+  router_->set(zmq::sockopt::sndhwm, static_cast<int>(5 * options_.window_frames));
   router_->set(zmq::sockopt::router_mandatory, true);
   router_->set(zmq::sockopt::router_handover, true);
   if (encrypts(options_.listen)) {
@@ -120,10 +148,14 @@ expected<void> zeromq_transport::engine::open_router() try {
     router_->set(zmq::sockopt::zap_domain, "troupe");
     router_->set(zmq::sockopt::curve_server, true);
     router_->set(zmq::sockopt::curve_secretkey, keys_->secret_key);
-    router_monitor_ = watch(*router_, "router");
   }
+  router_monitor_ = watch(*router_, "router");
   router_->bind(options_.listen);
   endpoint_ = router_->get(zmq::sockopt::last_endpoint);
+  if (!keys_ && is_reachable(endpoint_))
+    log(log_level::warn, "transport",
+        "listens without keys: whoever reaches this address may run programs on every node",
+        {{"at", endpoint_}});
   return {};
 } catch (const zmq::error_t& e) {
   return refuse(reason::kind::unavailable,
@@ -132,8 +164,7 @@ expected<void> zeromq_transport::engine::open_router() try {
 
 std::string zeromq_transport::engine::routing_id_of(std::uint32_t connection,
                                                     std::uint32_t connections) const {
-  const std::uint64_t numbers[] = {XXH3_64bits(options_.name.data(), options_.name.size()),
-                                   options_.incarnation};
+  const std::uint64_t numbers[] = {XXH3_64bits(options_.name.data(), options_.name.size()), token_};
   std::string id = "T";
   id.append(reinterpret_cast<const char*>(numbers), sizeof numbers);
   id += static_cast<char>(connection);
@@ -162,7 +193,7 @@ expected<void> zeromq_transport::engine::open_link(const zeromq_link& l) try {
   auto& p = peers_[l.to];
   for (std::uint32_t n = 0; n < l.connections; ++n) {
     zmq::socket_t socket{context_, zmq::socket_type::dealer};
-    set_up(socket);
+    set_up(socket, l.to != controller_address);
     socket.set(zmq::sockopt::immediate, true);
     socket.set(zmq::sockopt::routing_id, routing_id_of(n, l.connections));
     if (encrypts(l.endpoint)) {
@@ -181,7 +212,9 @@ expected<void> zeromq_transport::engine::open_link(const zeromq_link& l) try {
     over->dealer = dealers_.size();
     over->batches = true;
     p.lanes.push_back(over);
-    dealers_.push_back({std::move(socket), std::move(monitor), std::move(over), l.endpoint});
+    auto& d = dealers_.emplace_back(std::move(socket), std::move(monitor));
+    d.over = std::move(over);
+    d.endpoint = l.endpoint;
   }
   return {};
 } catch (const zmq::error_t& e) {
@@ -208,8 +241,9 @@ expected<void> zeromq_transport::engine::wait_until_greeted(double seconds) cons
   if (greeted()) return {};
   if (refused_) return tl::unexpected{*refused_};
   return refuse(reason::kind::unavailable,
-                fmt::format("no answer from {} at {} within {:.1f} s",
-                            host_name(options_.cluster, upstream_), options_.upstream, seconds));
+                fmt::format("no answer from {} at {} within {:.1f} s{}",
+                            host_name(options_.cluster, upstream_), options_.upstream, seconds,
+                            trouble_.empty() ? "" : " (" + trouble_ + ")"));
 }
 
 // ---- the public face
@@ -232,6 +266,10 @@ bool zeromq_transport::send(address to, frame f, std::uint32_t lane) {
 }
 void zeromq_transport::listen(receiver r) {
   engine_->start(std::move(r));
+}
+caller zeromq_transport::caller_of(const frame& f) const {
+  const auto* in = inbox_of(f);
+  return in == nullptr ? caller{"", false} : (*in)->from();
 }
 void zeromq_transport::handled(const frame& f) {
   engine_->handled(f);

@@ -41,9 +41,16 @@ struct zeromq_options {
   /// Directory of keys (keys.hpp). Given, tcp is encrypted and only listed keys are let in; ipc
   /// never is.
   std::string keys;
+  /// A client's key in that directory; empty: default_client_key().
+  std::string client_key;
   /// Credit: frames and bytes on the way that the receiver has not handled yet, a connection.
   std::uint32_t window_frames = 1024;
   std::size_t window_bytes = 32u << 20;
+  /// What a client's connection may hold in ZeroMQ, unread, and what may wait beyond that; and the
+  /// latter two of all clients together. More is dropped.
+  std::size_t client_unsent_bytes = 8u << 20;
+  std::size_t client_queue_bytes = 16u << 20;
+  std::size_t clients_bytes = 128u << 20;
   /// What may wait for credit beyond that.
   std::size_t queue_frames = 16384;
   std::size_t queue_bytes = 256u << 20;
@@ -77,6 +84,7 @@ class zeromq_transport final : public transport {
   bool send(address to, frame f, std::uint32_t lane = 0) override;
   /// Nothing is greeted, sent or received before this.
   void listen(receiver r) override;
+  caller caller_of(const frame& f) const override;
   void handled(const frame& f) override;
 
   /// Has the upstream welcomed this host, on every connection?

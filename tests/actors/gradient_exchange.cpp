@@ -5,6 +5,7 @@
 #include <cstring>
 #include <deque>
 
+#include "actors/gradient_sum.hpp"
 #include "messages/random.hpp"
 
 using namespace troupe;
@@ -104,4 +105,47 @@ TEST_CASE("an exchange sends as many bytes as a ring") {
   group g{4, 1000, 1};
   g.run();
   CHECK(g.bytes_ == 2 * 3 * 1000 * 4);  // 2 (n - 1) / n of the gradients from each of n
+}
+
+TEST_CASE("gradients of another size are not summed: the mistake says whose they are") {
+  const std::vector<float> ten(10, 1), nine(9, 1), five(5, 1), four(4, 1);
+  const auto from = [](std::uint32_t pipeline, tensor::kind what) {
+    tensor t;
+    t.what = what;
+    t.from = {1, pipeline, 0};
+    return t;
+  };
+  for (const bool late : {false, true}) {
+    gradient_exchange part{2, 0}, sum{2, 0};
+    if (late) part.begin(payload_of(ten), 40), sum.begin(payload_of(ten), 40);
+    part.take(from(1, tensor::kind::part), payload_of(four));
+    sum.take(from(1, tensor::kind::part), payload_of(five));
+    sum.take(from(1, tensor::kind::sum), payload_of(nine));
+    if (!late) part.begin(payload_of(ten), 40), sum.begin(payload_of(ten), 40);
+    CHECK(part.mistake() == "pipeline 1 sent a part of gradients of 16 bytes, not 20");
+    CHECK(sum.mistake() == "pipeline 1 sent a sum of gradients of 36 bytes, not 20");
+    CHECK_FALSE(part.complete());
+    CHECK_FALSE(sum.complete());
+  }
+}
+
+TEST_CASE("a tied embedding's gradients of another size are not summed either") {
+  stage_setup s;
+  s.stages = 2;
+  s.model.tied_head = true;
+  tensor t;
+  t.what = tensor::kind::tied_part;
+  t.from = {1, 0, 1};
+  gradient_sum first{s};
+  first.take(t, payload_of({1, 2, 3}));
+  first.begin(payload_of({1}), 4, payload_of({1, 2}), 8);
+  CHECK(first.mistake() == "a tied embedding's gradients came with 12 bytes, not 8");
+  CHECK_FALSE(first.complete());
+  s.name.stage = 1;
+  t.what = tensor::kind::tied_sum;
+  gradient_sum last{s};
+  last.begin(payload_of({1}), 4, payload_of({1, 2}), 8);
+  last.take(t, {});
+  CHECK(last.mistake() == "a tied embedding's gradients came with 0 bytes, not 8");
+  CHECK_FALSE(last.complete());
 }

@@ -22,7 +22,7 @@ journal_entry accepted(job_id id) {
   job_spec spec;
   spec.name = "job";
   spec.iterations = 100;
-  return job_accepted{id, id * 7, 1, spec};
+  return job_accepted{id, id * 7, 1, spec, "somebody"};
 }
 
 journal_entry granted(lease_id lease, job_id job, std::vector<lease_part> parts) {

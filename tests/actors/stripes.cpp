@@ -120,6 +120,23 @@ TEST_CASE("A flow that begins anew forgets what it waited for, and an older epoc
   CHECK(g.held_bytes() == 0);
 }
 
+TEST_CASE("A gateway that starts in the middle of a flow carries it on, whatever its number is") {
+  for (const std::uint64_t at : {1ULL, 2047ULL, 5000ULL, 1'000'000ULL}) {
+    INFO("from " << at);
+    stripe_gatherer g;
+    // The first that it sees has overtaken the one before.
+    auto out = add_all(g, cut(at + 1, bytes_of(1, 100), 2), 0);
+    for (auto& w : add_all(g, cut(at, bytes_of(2, 100), 2), 0)) out.push_back(std::move(w));
+    for (auto& w : g.look(6 * second)) out.push_back(std::move(w));
+    REQUIRE(out.size() == 2);
+    CHECK(out[0].what.microbatch == static_cast<std::uint32_t>(at));
+    // From then on nothing waits.
+    for (std::uint64_t n = at + 2; n < at + 5000; ++n)
+      REQUIRE(add_all(g, cut(n, bytes_of(3, 8), 1), 7 * second).size() == 1);
+    CHECK(g.count().refused == 0);
+  }
+}
+
 TEST_CASE("Stripes that lie are refused") {
   const auto body = bytes_of(1, 100);
   const auto refused = [&](auto&& spoil) {

@@ -1,6 +1,8 @@
 #include <sys/stat.h>
 
 #include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
 
 #include "cli/program.hpp"
 
@@ -50,4 +52,30 @@ TEST_CASE("keys that cannot be written are refused by their directory's name") {
   CHECK(r.err.find("taken") != std::string::npos);
   CHECK(troupe::test::troupe({"keys"}).status == 2);
   CHECK(troupe::test::troupe({"keys", "make", "--help"}).status == 0);
+}
+
+TEST_CASE("keys make gives people keys of their own, with a role that `authorized` says") {
+  const scratch dir;
+  const std::vector<std::string> base{"keys", "make", dir.path("keys"), "--cluster",
+                                      shipped("clusters/frenzy-testbed.yaml"), "--json"};
+  const auto with = [&](std::vector<std::string> more) {
+    auto all = base;
+    all.insert(all.end(), more.begin(), more.end());
+    return troupe::test::troupe(all);
+  };
+  REQUIRE(with({"--client", "alice", "--client", "bob", "--operator", "root"}).status == 0);
+  std::ifstream in{dir.path("keys/authorized")};
+  const std::string list{std::istreambuf_iterator<char>{in}, {}};
+  const auto line_of = [&](const std::string& name) {
+    const auto at = list.find("\n" + name + " ");
+    REQUIRE(at != std::string::npos);
+    return list.substr(at + 1, list.find('\n', at + 1) - at - 1);
+  };
+  for (const auto* name : {"alice", "bob", "client"}) CHECK(line_of(name).ends_with(" client"));
+  for (const auto* name : {"root", "operator"}) CHECK(line_of(name).ends_with(" operator"));
+  CHECK(std::filesystem::exists(dir.path("keys/alice.key")));
+  CHECK(with({"--client", "alice", "--operator", "alice"}).status == 2);
+  const auto taken = with({"--client", "controller"});
+  CHECK(taken.status == 2);
+  CHECK(taken.err.find("a host of the cluster has it") != std::string::npos);
 }

@@ -49,8 +49,8 @@ constexpr address dc1 = 1;
 TEST_CASE("Keys are made once for every host, and a secret is its owner's alone") {
   scratch dir;
   const auto names = key_names(two_datacenters());
-  REQUIRE(names == std::vector<std::string>{"controller", "client", "dc1/gateway", "dc2/gateway",
-                                            "a-0", "a-1", "b-0"});
+  REQUIRE(names == std::vector<std::string>{"controller", "client", "operator", "dc1/gateway",
+                                            "dc2/gateway", "a-0", "a-1", "b-0"});
   REQUIRE(make_keys(dir.path(), names) == names.size());
   REQUIRE(has_keys(dir.path()));
   const auto before = load_keys(dir.path(), "dc1/gateway");
@@ -79,6 +79,42 @@ TEST_CASE("Bad names and bad key files are refused with the reason") {
   std::ofstream{dir / "authorized", std::ios::app} << "a-7 tooshort\n";
   REQUIRE(load_keys(dir.path(), "controller").error().text.find("authorized:4") !=
           std::string::npos);
+}
+
+TEST_CASE("People's keys have roles, which the list says; a host's name is no person's") {
+  scratch dir;
+  const auto names = key_names(two_datacenters());
+  REQUIRE(make_keys(dir.path(), names,
+                    {{"alice", key_role::client}, {"root", key_role::operator_}}) == 10u);
+  const auto ring = load_keys(dir.path(), "alice");
+  REQUIRE(ring);
+  CHECK(ring->role_of("alice") == key_role::client);
+  CHECK(ring->role_of("root") == key_role::operator_);
+  CHECK(ring->role_of("client") == key_role::client);
+  CHECK(ring->role_of("operator") == key_role::operator_);
+  CHECK(ring->role_of("a-0") == key_role::host);
+  CHECK(ring->role_of("nobody") == key_role::host);
+  // Run again without them they stay; a role can be changed.
+  REQUIRE(make_keys(dir.path(), names, {{"alice", key_role::operator_}}) == 0u);
+  CHECK(load_keys(dir.path(), "a-0")->role_of("alice") == key_role::operator_);
+  CHECK(load_keys(dir.path(), "a-0")->role_of("root") == key_role::operator_);
+  for (const auto* taken : {"a-0", "controller", "dc1/gateway", "local"})
+    CHECK(make_keys(dir.path(), names, {{taken, key_role::client}}).error().code ==
+          reason::kind::invalid);
+  auto with_client = two_datacenters();
+  with_client.nodes[0].name = "client";
+  CHECK(make_keys(dir.path(), key_names(with_client)).error().text.find("cannot be called") !=
+        std::string::npos);
+}
+
+TEST_CASE("a client's key is `client`, or the only person's that is there") {
+  scratch dir;
+  REQUIRE(make_keys(dir.path(), key_names(two_datacenters()), {{"alice", key_role::client}}));
+  CHECK(default_client_key(dir.path()) == "client");
+  std::filesystem::remove(dir / "client.key");
+  CHECK(default_client_key(dir.path()).empty());  // alice's or the operator's?
+  std::filesystem::remove(dir / "operator.key");
+  CHECK(default_client_key(dir.path()) == "alice");
 }
 
 TEST_CASE("Hosts with listed keys talk over an encrypted connection") {

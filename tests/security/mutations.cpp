@@ -1,0 +1,111 @@
+#include <cstdlib>
+
+#include "actors/real_host.hpp"
+#include "messages/random_values.hpp"
+#include "planners/policy.hpp"
+#include "runtime/log.hpp"
+#include "security/keyed.hpp"
+
+using namespace troupe;
+using namespace troupe::test;
+
+// Frames that are nearly right, from everybody who can connect, to real hosts.
+
+namespace {
+
+constexpr std::size_t frames_in_short = 20'000, frames_in_long = 1'000'000;
+
+std::size_t frames_to_send() {
+  const char* slow = std::getenv("TROUPE_SLOW");
+  return slow && *slow && *slow != '0' ? frames_in_long : frames_in_short;
+}
+
+/// Any message with any values, some bytes of it changed, cut off or doubled.
+frame nearly_right(testing::filler& fill, address from, address to) {
+  message m;
+  auto& random = fill.random();
+  fill.alternative(m, random.below(std::variant_size_v<message>));
+  const auto f = encode(from, to, m);
+  std::vector<std::byte> bytes{f.header.bytes().begin(), f.header.bytes().end()};
+  for (auto n = random.below(4); n > 0; --n)
+    bytes[random.below(bytes.size())] = static_cast<std::byte>(random.next());
+  if (random.chance(0.1)) bytes.resize(random.below(bytes.size()) + 1);
+  if (random.chance(0.05)) bytes.insert(bytes.end(), bytes.begin(), bytes.end());
+  payload body;
+  if (random.chance(0.2)) body = payload{std::vector<std::byte>(random.below(5000))};
+  return {payload{std::move(bytes)}, std::move(body)};
+}
+
+}  // namespace
+
+TEST_CASE("mutated frames in every role harm no host: each goes on doing its work") {
+  runtime::set_log_level(runtime::log_level::none);
+  const key_directory keys;
+  const scratch states;
+  const auto c = std::make_shared<const cluster>(two_datacenters());
+  const auto options = [&](const std::string& name) {
+    actors::real_host_options o;
+    o.cluster = c;
+    o.keys = keys.path();
+    o.state = states.path(name);
+    o.listen = "tcp://127.0.0.1:*";
+    return o;
+  };
+  auto controller = actors::real_host::controller(options("controller"),
+                                                  planners::make_policy("frenzy"), true);
+  REQUIRE(controller);
+  auto g = options("gateway");
+  g.upstream = (*controller)->endpoint();
+  auto gateway = actors::real_host::gateway(g, 0);
+  REQUIRE(gateway);
+  auto n = options("node");
+  n.listen.clear();
+  n.upstream = (*gateway)->endpoint();
+  auto node = actors::real_host::node(n, 0);
+  REQUIRE(node);
+
+  // A client and the other gateway at the controller, the other gateway and a node at the gateway.
+  auto client = must_open(keys.client("alice", (*controller)->endpoint()));
+  auto other = keys.host("dc2/gateway", (*controller)->endpoint());
+  other.links = {{dc1, (*gateway)->endpoint(), 2}};
+  auto dc2_gateway = must_open(other);
+  auto a1_node = must_open(keys.host("a-1", (*gateway)->endpoint()));
+  struct role {
+    std::shared_ptr<zeromq_transport> net;
+    std::vector<address> claims;
+    std::vector<address> to;
+  };
+  std::vector<role> roles{{client, {}, {0, a0}},
+                          {dc2_gateway, {dc2, b0, a0, 0, client_1}, {0, dc1, a0, a1, b0}},
+                          {a1_node, {a1, a0, 0, dc1}, {0, dc1, a0, b0, client_1}}};
+  for (auto& r : roles) {
+    r.net->listen([me = r.net.get()](const frame& f) { me->handled(f); });
+    REQUIRE(r.net->wait_until_greeted(long_s));
+  }
+  roles[0].claims = {client->self(), 0, client_1};
+
+  testing::filler fill{20261122};
+  auto& random = fill.random();
+  for (std::size_t i = 0; i < frames_to_send(); ++i) {
+    const auto& r = roles[i % roles.size()];
+    const auto from = r.claims[random.chance(0.8) ? 0 : random.below(r.claims.size())];
+    const auto to = r.to[random.below(r.to.size())];
+    const auto f = nearly_right(fill, from, to);
+    const auto lane = static_cast<std::uint32_t>(random.below(3));
+    REQUIRE(eventually([&] { return r.net->send(to, f, lane); }));
+  }
+
+  actors::real_host_options o;
+  o.upstream = (*controller)->endpoint();
+  o.keys = keys.path();
+  o.client_key = "operator";
+  auto asks = actors::real_host::client(o, long_s);
+  REQUIRE(asks);
+  CHECK(eventually([&] {
+    auto a = (*asks)->ask(query_jobs{0, 1ULL << 60}, long_s).reply;
+    if (!a) return false;
+    const auto& nodes = std::get<query_reply>(a->first).nodes;
+    return nodes.size() == 3 && nodes[0].present;
+  }));
+  runtime::set_log_level(runtime::log_level::info);
+}

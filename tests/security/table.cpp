@@ -1,0 +1,85 @@
+#include <fstream>
+#include <sstream>
+
+#include "security/keyed.hpp"
+
+using namespace troupe;
+using namespace troupe::test;
+using actors::role;
+
+namespace {
+
+constexpr std::pair<role, const char*> role_names[] = {{role::client, "client"},
+                                                       {role::node, "node"},
+                                                       {role::gateway, "gateway"},
+                                                       {role::controller, "controller"}};
+
+std::string words_of(std::uint8_t roles) {
+  std::string all;
+  for (const auto& [r, name] : role_names)
+    if ((roles & static_cast<std::uint8_t>(r)) != 0) all += (all.empty() ? "" : ", ") + std::string{name};
+  return all.empty() ? "nobody" : all;
+}
+
+const char* words_of(actors::condition c) {
+  switch (c) {
+    case actors::condition::owner:
+      return "the job's owner, or an operator";
+    case actors::condition::lease_node:
+      return "a node of the lease";
+    case actors::condition::trainer:
+      return "the lease's first node";
+    default:
+      return "";
+  }
+}
+
+}  // namespace
+
+TEST_CASE("every type of message has a row, and may be sent by the roles that the page says") {
+  const auto c = two_datacenters();
+  const std::pair<role, address> hosts[] = {
+      {role::client, client_1}, {role::node, a0}, {role::gateway, dc1}, {role::controller, 0}};
+  std::size_t allowed = 0;
+  for_each_message([&](const message& m) {
+    const auto type = type_of(m);
+    for (const auto& [from_role, from] : hosts)
+      for (const auto& [to_role, to] : hosts) {
+        INFO(name_of(type) << " from " << from << " to " << to);
+        const bool wanted = expected_in_table(name_of(type), from_role, to_role);
+        allowed += wanted ? 1 : 0;
+        // At the receiver itself, and at a gateway that passes it on.
+        CHECK(actors::may_arrive(c, to, {type, from, to}).has_value() == wanted);
+        CHECK(actors::may_arrive(c, dc1, {type, from, to}).has_value() == wanted);
+      }
+  });
+  CHECK(allowed == 24);
+}
+
+TEST_CASE("unknown types and addresses are refused, and a client's frame for a node too") {
+  const auto c = two_datacenters();
+  CHECK_FALSE(actors::may_arrive(c, 0, {999, client_1, 0}));
+  CHECK_FALSE(actors::may_arrive(c, 0, {type_id<node_report>, 77, 0}));
+  CHECK_FALSE(actors::may_arrive(c, a0, {type_id<node_orders>, 0, 77}));
+  CHECK_FALSE(actors::may_arrive(c, controller_address, {type_id<read_log>, client_1, a0}));
+  CHECK(actors::may_arrive(c, controller_address, {type_id<log_chunk>, a0, client_1}));
+}
+
+TEST_CASE("docs/security.md shows the table that the hosts go by") {
+  std::ifstream in{TROUPE_SOURCE_DIR "/docs/security.md"};
+  std::stringstream text;
+  text << in.rdbuf();
+  for (const auto& p : actors::permissions()) {
+    const auto line = "| `" + std::string{p.name} + "` | " + words_of(p.from) + " | " +
+                      words_of(p.to) + " | " + words_of(p.also) + " |";
+    INFO(line);
+    CHECK(text.str().find(line) != std::string::npos);
+  }
+}
+
+TEST_CASE("only a job's owner and operators may act on it") {
+  CHECK(actors::may_act_on({"alice", false}, "alice"));
+  CHECK_FALSE(actors::may_act_on({"alice", false}, "bob"));
+  CHECK(actors::may_act_on({"root", true}, "bob"));
+  CHECK(actors::may_act_on(runtime::caller{}, "local"));
+}
