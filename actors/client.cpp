@@ -1,5 +1,6 @@
 #include "actors/client.hpp"
 
+#include "actors/last_words.hpp"
 #include "actors/post.hpp"
 
 namespace troupe::actors {
@@ -81,7 +82,7 @@ client_actor::behavior_type client(client_actor::stateful_pointer<client_state> 
                                    runtime::host h) {
   auto& s = self->state;
   auto net = h.net;
-  s.start(self, std::move(h));
+  begin_actor(self, "client", [&] { s.start(self, std::move(h)); });
   return {
       [&s](const ask& a) { return s.send(a); },
       [&s, net](const arrived& a) {

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "actors/last_words.hpp"
 #include "messages/codec.hpp"
 #include "planners/cost_model.hpp"
 #include "planners/memory.hpp"
@@ -75,7 +76,7 @@ estimator_actor::behavior_type estimator(estimator_actor::stateful_pointer<estim
                                          std::shared_ptr<const troupe::cluster> c,
                                          orchestrator_actor orchestrator) {
   auto& s = self->state;
-  s.start(std::move(c));
+  begin_actor(self, "estimator", [&] { s.start(std::move(c)); });
   return {
       [&s, self](const plans_wanted& w) { self->send(w.reply_to, s.plans_for(w)); },
       [&s, self, orchestrator](const proposal& p) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "actors/last_words.hpp"
 #include "actors/post.hpp"
 #include "actors/timing.hpp"
 
@@ -64,7 +65,9 @@ gateway_actor::behavior_type gateway(gateway_actor::stateful_pointer<gateway_sta
                                      runtime::host h, std::shared_ptr<const troupe::cluster> c,
                                      bool virtual_time, link_slowdown slow_links) {
   auto& s = self->state;
-  s.start(self, std::move(h), std::move(c), virtual_time, std::move(slow_links));
+  begin_actor(self, "gateway", [&] {
+    s.start(self, std::move(h), std::move(c), virtual_time, std::move(slow_links));
+  });
   return {
       [&s](const arrived& a) { s.pass_on(a.what); },
       [&s](const crossing_due& d) { s.look(d.number); },

@@ -63,7 +63,10 @@ std::vector<std::uint16_t> ledger::take_lowest(node_index n, std::uint32_t count
 expected<void> ledger::on(const epoch_begun& e) {
   if (e.epoch <= epoch_)
     return contradiction(fmt::format("epoch {} begins after {}", e.epoch, epoch_));
+  epoch_before_ = epoch_;
   epoch_ = e.epoch;
+  journal_ = e.journal;
+  next_lease_ = std::max(next_lease_, e.first_lease);
   return {};
 }
 
@@ -88,23 +91,12 @@ expected<void> ledger::on(const lease_granted& e) {
         fmt::format("lease {} is for job {}, which does not wait", e.lease, e.job));
   if (e.lease < next_lease_)
     return contradiction(fmt::format("lease {} is granted twice", e.lease));
-  if (e.parts.empty()) return contradiction(fmt::format("lease {} holds nothing", e.lease));
-  for (const auto& part : e.parts) {
-    if (part.node >= holder_.size())
-      return contradiction(
-          fmt::format("lease {} is for node {}, which is not there", e.lease, part.node));
-    for (auto d : part.devices)
-      if (d >= holder_[part.node].size() || holder_[part.node][d] != 0)
-        return contradiction(fmt::format("lease {} takes GPU {} of node {}, which is not free",
-                                         e.lease, d, part.node));
-  }
+  if (auto ok = check_parts(e); !ok) return ok;
+  hold_parts(e, std::vector<bool>(e.parts.size(), false));
   auto& j = it->second;
   j.where.clear();
-  for (const auto& part : e.parts) {
-    for (auto d : part.devices) holder_[part.node][d] = e.lease;
-    idle_[part.node] -= static_cast<std::uint32_t>(part.devices.size());
+  for (const auto& part : e.parts)
     j.where.push_back({part.node, static_cast<std::uint32_t>(part.devices.size())});
-  }
   j.state = job_state::running;
   j.lease = e.lease;
   j.how = e.how;
@@ -117,6 +109,29 @@ expected<void> ledger::on(const lease_granted& e) {
   l.ended.assign(e.parts.size(), false);
   l.iterations = std::numeric_limits<std::uint64_t>::max();
   return {};
+}
+
+expected<void> ledger::check_parts(const lease_granted& g) const {
+  if (g.parts.empty()) return contradiction(fmt::format("lease {} holds nothing", g.lease));
+  for (const auto& part : g.parts) {
+    if (part.node >= holder_.size())
+      return contradiction(
+          fmt::format("lease {} is for node {}, which is not there", g.lease, part.node));
+    for (auto d : part.devices)
+      if (d >= holder_[part.node].size() || holder_[part.node][d] != 0)
+        return contradiction(fmt::format("lease {} takes GPU {} of node {}, which is not free",
+                                         g.lease, d, part.node));
+  }
+  return {};
+}
+
+void ledger::hold_parts(const lease_granted& g, const std::vector<bool>& ended) {
+  for (std::size_t i = 0; i < g.parts.size(); ++i) {
+    const auto& part = g.parts[i];
+    if (ended[i]) continue;
+    for (auto d : part.devices) holder_[part.node][d] = g.lease;
+    idle_[part.node] -= static_cast<std::uint32_t>(part.devices.size());
+  }
 }
 
 expected<void> ledger::on(const lease_revoked& e) {
@@ -220,20 +235,6 @@ expected<void> ledger::on(const job_ended& e) {
   closed_.erase(e.job);
   --unfinished_;
   return {};
-}
-
-bool ledger::operator==(const ledger& o) const {
-  if (epoch_ != o.epoch_ || next_job_ != o.next_job_ || next_lease_ != o.next_lease_ ||
-      holder_ != o.holder_ || closed_ != o.closed_ || jobs_.size() != o.jobs_.size() ||
-      leases_.size() != o.leases_.size())
-    return false;
-  return std::equal(jobs_.begin(), jobs_.end(), o.jobs_.begin(), [](const auto& a, const auto& b) {
-    const auto &x = a.second, &y = b.second;
-    return x.id == y.id && x.state == y.state && x.attempts == y.attempts && x.lease == y.lease &&
-           x.iterations_done == y.iterations_done && x.out_of_memory == y.out_of_memory &&
-           x.started_s == y.started_s && x.ended_s == y.ended_s && *x.spec == *y.spec &&
-           x.owner == y.owner;
-  });
 }
 
 }  // namespace troupe::actors

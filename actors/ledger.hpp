@@ -55,6 +55,10 @@ class ledger {
   expected<void> apply(const journal_entry& e);
 
   std::uint64_t epoch() const { return epoch_; }
+  /// The epoch before the present one; 0: there was none.
+  std::uint64_t epoch_before() const { return epoch_before_; }
+  /// The id that the journal had when the epoch began; 0: no epoch has begun.
+  std::uint64_t journal() const { return journal_; }
   job_id next_job() const { return next_job_; }
   lease_id next_lease() const { return next_lease_; }
   const std::map<job_id, job_record>& jobs() const { return jobs_; }
@@ -76,6 +80,12 @@ class ledger {
   /// for good. Null if nothing must.
   std::unique_ptr<job_ended> due(job_id id, double now_s) const;
 
+  /// The ended jobs but for the `keep` that ended last, as an entry that drops them.
+  jobs_forgotten long_ended(std::size_t keep) const;
+
+  /// Entries that make this ledger of an empty one: what a journal holds after compaction.
+  std::vector<journal_entry> snapshot() const;
+
   bool operator==(const ledger& other) const;
 
  private:
@@ -86,10 +96,16 @@ class ledger {
   expected<void> on(const part_ended& e);
   expected<void> on(const job_ended& e);
   expected<void> on(const training_told&) { return {}; }  // moves no GPU, job or lease
+  expected<void> on(const jobs_forgotten& e);
+  expected<void> on(const snapshot_begun& e);
+  expected<void> on(const job_kept& e);
+  expected<void> on(const lease_kept& e);
+  expected<void> check_parts(const lease_granted& g) const;
+  void hold_parts(const lease_granted& g, const std::vector<bool>& ended);
   void close(lease_record& lease);
   void learn_from_failure(job_record& j, const lease_granted& g) const;
 
-  std::uint64_t epoch_ = 0;
+  std::uint64_t epoch_ = 0, epoch_before_ = 0, journal_ = 0;
   job_id next_job_ = 1;
   lease_id next_lease_ = 1;
   std::map<job_id, job_record> jobs_;

@@ -5,8 +5,10 @@
 
 #include <fmt/format.h>
 
+#include "actors/last_words.hpp"
 #include "actors/post.hpp"
 #include "actors/timing.hpp"
+#include "runtime/log.hpp"
 
 namespace troupe::actors {
 
@@ -47,9 +49,9 @@ void node_state::receive(const frame& f) {
 }
 
 void node_state::follow(const node_orders& o) {
-  if (o.incarnation != host_.incarnation ||
-      std::pair{o.epoch, o.sequence} <= std::pair{epoch_, orders_})
-    return;
+  if (o.incarnation != host_.incarnation) return;
+  if (o.journal != journal_ && !change_journal(o.journal)) return;
+  if (std::pair{o.epoch, o.sequence} <= std::pair{epoch_, orders_}) return;
   epoch_ = o.epoch;
   orders_ = o.sequence;
   while (!sent_.empty() && sent_.front().first <= o.heard) {
@@ -75,6 +77,31 @@ void node_state::follow(const node_orders& o) {
   }
   for (const auto* w : fresh) begin(*w);
   if (changed_) report();
+}
+
+/// The controller has another journal, which knows nothing of what was done for the old one. False:
+/// the work of the old one is being stopped; until it is gone the node goes on to say that it has the
+/// old journal, and gets no work. True: nothing is left of it.
+bool node_state::change_journal(std::uint64_t journal) {
+  bool gone = true;
+  for (auto& [id, p] : parts_) {
+    if (is_over(p.report)) continue;
+    p.report.detail = "the controller has another journal";
+    stop(p, true);
+    gone = gone && is_over(p.report);
+  }
+  if (!gone) return false;
+  if (journal_ != 0)
+    runtime::log(runtime::log_level::warn, "node",
+                 "the controller has another journal than before: all work of the old one is gone",
+                 {{"parts", parts_.size()}});
+  for (auto& [id, p] : parts_)
+    if (p.training) training_.stop(id);
+  parts_.clear();
+  journal_ = journal;
+  epoch_ = orders_ = 0;
+  changed_ = true;
+  return true;
 }
 
 void node_state::begin(const work_order& w) {
@@ -176,7 +203,7 @@ void node_state::look_around() {
 
 void node_state::report() {
   constexpr std::size_t remembered = 64;  // reports on their way; older ones renew nothing
-  node_report r{host_.incarnation, ++reports_, epoch_, orders_, {}, {}};
+  node_report r{host_.incarnation, ++reports_, epoch_, orders_, {}, {}, journal_};
   for (auto& [id, p] : parts_) {
     if (is_over(p.report) && p.said == 0) p.said = r.sequence;
     r.parts.push_back(p.report);
@@ -211,7 +238,7 @@ node_actor::behavior_type node(node_actor::stateful_pointer<node_state> self, ru
                                node_options options) {
   auto& s = self->state;
   auto net = h.net;
-  s.start(self, std::move(h), std::move(options));
+  begin_actor(self, "node", [&] { s.start(self, std::move(h), std::move(options)); });
   return {
       [&s, net](const arrived& a) {
         s.receive(a.what);

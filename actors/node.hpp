@@ -54,6 +54,7 @@ class node_state {
   };
 
   void follow(const node_orders& o);
+  bool change_journal(std::uint64_t journal);
   void begin(const work_order& w);
   void stop(part& p, bool at_once);
   void send_log(address to, const read_log& r);
@@ -69,6 +70,7 @@ class node_state {
   std::map<lease_id, part> parts_;
   training_host training_;
   door_guard guard_;
+  std::uint64_t journal_ = 0;  // of the orders that it follows; 0: it has heard none
   std::uint64_t epoch_ = 0, orders_ = 0, reports_ = 0, starts_ = 0;
   std::deque<std::pair<std::uint64_t, double>>
       sent_;  // reports not yet answered, and when they left

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "actors/last_words.hpp"
 #include "actors/permissions.hpp"
 #include "actors/post.hpp"
 #include "actors/timing.hpp"
@@ -60,10 +61,11 @@ void orchestrator_state::start(orchestrator_actor::pointer self, runtime::host h
   for (const auto& [id, l] : ledger_->leases())
     for (std::size_t i = 0; i < l.ended.size(); ++i)
       if (!l.ended[i]) nodes_[l.granted.parts[i].node].leases.insert(id);
-  record(epoch_begun{ledger_->epoch() + 1, wall()});
+  begin_epoch();
   std::vector<job_id> ids;
   for (const auto& [id, j] : ledger_->jobs()) ids.push_back(id);
   for (auto id : ids) settle(id);
+  commit_batched();
   self_->delayed_send(orchestrator_actor{self_}, nanoseconds_of(c.settings.heartbeat_s), tick{});
 }
 
@@ -73,33 +75,90 @@ double orchestrator_state::silence_limit_s() const {
   return options_.cluster->settings.lease_s + 2 * options_.cluster->settings.heartbeat_s;
 }
 
+void orchestrator_state::begin_epoch() {
+  const auto before = ledger_->journal(), id = host_.journal->id();
+  // Epochs are taken from the wall clock, so that those of two histories of one journal (the disk was
+  // put back to an older state) differ: see check_history. So are the leases of a new journal,
+  // because their numbers are fencing tokens: they must not come again.
+  const auto epoch = std::max(ledger_->epoch() + 1, wall_ms());
+  record(epoch_begun{epoch, wall(), id,
+                     before == id ? ledger_->next_lease()
+                                  : std::max<lease_id>(ledger_->next_lease(), wall_ms())});
+  if (before == 0 || before == id) return;
+  // An older copy was accepted under a new id: nodes stop all work of the old one, so no lease of it
+  // is running any more, or will be soon.
+  std::vector<std::pair<lease_id, std::uint32_t>> parts;
+  for (const auto& [lease, l] : ledger_->leases())
+    for (std::uint32_t part = 0; part < l.ended.size(); ++part)
+      if (!l.ended[part]) parts.emplace_back(lease, part);
+  for (const auto& [lease, part] : parts)
+    lose_part(lease, part, "the controller went on with an older copy of its journal");
+}
+
 bool orchestrator_state::record(const journal_entry& e) {
   if (auto ok = ledger_->apply(e); !ok) {
     runtime::log(runtime::log_level::error, "orchestrator",
                  "the ledger refuses: " + ok.error().text);
     return false;
   }
-  if (!options_.act_before_journal) write(e);
-  publish(e);
+  auto shared = std::make_shared<const journal_entry>(e);
+  if (options_.act_before_journal) publish(shared);
+  batch_.add(e);
+  if (!options_.act_before_journal)
+    batch_.when_durable([this, shared = std::move(shared)] { publish(shared); });
   return true;
 }
 
-void orchestrator_state::write(const journal_entry& e) {
-  // Ends this actor, and with it the controller: what is not written down must not be acted on.
-  if (!host_.journal->append(e)) throw std::runtime_error("the journal cannot be written");
+void orchestrator_state::handled() {
+  constexpr std::size_t most = 1000;
+  if (batch_.size() >= most) return commit_batched();
+  if (!batch_.empty() && !std::exchange(commit_asked_, true))
+    self_->send(orchestrator_actor{self_}, commit_now{});
 }
 
-void orchestrator_state::publish(const journal_entry& e) {
-  if (scheduler_) self_->send(scheduler_, ledger_event{std::make_shared<const journal_entry>(e)});
-  if (options_.on_entry) options_.on_entry(e);
+void orchestrator_state::commit_batched() {
+  commit_asked_ = false;
+  if (batch_.empty()) return;
+  // Ends this actor, and with it the controller: what is not written down must not be acted on.
+  if (auto ok = batch_.commit(*host_.journal); !ok) throw std::runtime_error(ok.error().text);
+}
+
+void orchestrator_state::compact() {
+  const auto kept = ledger_->jobs().size() + ledger_->leases().size();
+  if (host_.journal->size() < options_.limits.compact_after + 2 * kept) return;
+  if (auto old = ledger_->long_ended(options_.limits.keep_ended); !old.jobs.empty()) {
+    for (const auto id : old.jobs) training_.forget(id);
+    record(old);
+  }
+  commit_batched();
+  auto entries = ledger_->snapshot();
+  for (auto& r : training_.snapshot()) entries.emplace_back(training_told{std::move(r)});
+  const auto before = host_.journal->size();
+  if (auto ok = host_.journal->compact(entries); !ok) throw std::runtime_error(ok.error().text);
+  runtime::log(runtime::log_level::info, "orchestrator", "compacted the journal",
+               {{"entries_before", before}, {"entries", entries.size()}});
+}
+
+void orchestrator_state::publish(const std::shared_ptr<const journal_entry>& e) {
+  if (scheduler_) self_->send(scheduler_, ledger_event{e});
+  if (options_.on_entry) options_.on_entry(*e);
+}
+
+void orchestrator_state::reply(address to, message m) {
+  if (options_.act_before_journal) return post(host_, to, m);
+  batch_.when_durable([this, to, m = std::move(m)] { post(host_, to, m); });
+}
+
+void orchestrator_state::tell_scheduler(presence p) {
+  batch_.when_durable([this, p] {
+    if (scheduler_) self_->send(scheduler_, p);
+  });
 }
 
 void orchestrator_state::show(const scheduler_actor& s) {
+  commit_batched();  // the ledger that it is shown is durable
   scheduler_ = s;
-  auto ok = host_.journal->replay([this](const journal_entry& e) {
-    self_->send(scheduler_, ledger_event{std::make_shared<const journal_entry>(e)});
-  });
-  if (!ok) throw std::runtime_error(ok.error().text);
+  self_->send(scheduler_, ledger_state{std::make_shared<const ledger>(*ledger_)});
   for (node_index n = 0; n < nodes_.size(); ++n)
     if (nodes_[n].present)
       self_->send(scheduler_, presence{node_address(*options_.cluster, n), true});
@@ -110,35 +169,33 @@ void orchestrator_state::show(const scheduler_actor& s) {
 
 void orchestrator_state::submit(address from, const runtime::caller& who, const submit_job& s) {
   if (const auto* known = ledger_->job_of_request(s.request)) {
-    post(host_, from, submit_reply{s.request, known->id, {}});
+    reply(from, submit_reply{s.request, known->id, {}});
     return;
   }
   const job_accepted entry{ledger_->next_job(), s.request, wall(), s.spec, who.name};
-  if (options_.act_before_journal) post(host_, from, submit_reply{s.request, entry.job, {}});
   record(entry);
-  if (options_.act_before_journal) return write(entry);
-  post(host_, from, submit_reply{s.request, entry.job, {}});
+  reply(from, submit_reply{s.request, entry.job, {}});
 }
 
 void orchestrator_state::cancel(address from, const runtime::caller& who, const cancel_job& c) {
-  cancel_reply reply{c.request, false, {}};
+  cancel_reply said{c.request, false, {}};
   const auto* j = ledger_->job(c.job);
   if (!j) {
-    reply.why = {reason::kind::unknown, fmt::format("there is no job {}", c.job)};
+    said.why = {reason::kind::unknown, fmt::format("there is no job {}", c.job)};
   } else if (!may_act_on(who, j->owner)) {
-    reply.why = not_theirs(who, *j, "cancel it");
+    said.why = not_theirs(who, *j, "cancel it");
   } else if (is_final(j->state)) {
-    reply.done = j->state == job_state::cancelled;
-    reply.why = {reason::kind::invalid,
+    said.done = j->state == job_state::cancelled;
+    said.why = {reason::kind::invalid,
                  fmt::format("job {} has {} already", c.job, to_string(j->state))};
   } else {
-    reply.done = true;
+    said.done = true;
     if (ledger_->lease(j->lease))
       revoke(j->lease, lease_outcome::cancelled, "cancelled by a client");
     else if (j->state == job_state::waiting)
       record(job_ended{c.job, wall(), job_state::cancelled, "cancelled by a client"});
   }
-  post(host_, from, reply);
+  reply(from, said);
 }
 
 void orchestrator_state::pass_on(address from, const runtime::caller& who, const read_log& r) {
@@ -164,7 +221,7 @@ void orchestrator_state::pass_on(address from, const runtime::caller& who, const
     host_.net->send(to, encode(from, to, forwarded));
     return;
   }
-  post(host_, from, no);
+  reply(from, no);
 }
 
 // -- what the policy wants
@@ -185,7 +242,7 @@ void orchestrator_state::commit(const proposal& p) {
     }
   }
   for (auto n : std::exchange(to_order_, {})) send_orders(n);
-  self_->send(scheduler_, std::move(result));
+  batch_.when_durable([this, result = std::move(result)] { self_->send(scheduler_, result); });
 }
 
 expected<void> orchestrator_state::grant(const planners::decision& d,
@@ -206,10 +263,6 @@ expected<void> orchestrator_state::grant(const planners::decision& d,
     nodes_[share.node].leases.insert(entry.lease);
     refresh_idle(share.node);
     to_order_.insert(share.node);
-  }
-  if (options_.act_before_journal) {
-    for (auto n : std::exchange(to_order_, {})) send_orders(n);
-    write(entry);
   }
   return {};
 }
@@ -236,6 +289,12 @@ void orchestrator_state::hear(address from, const node_report& r) {
   node.incarnation = r.incarnation;
   node.report = r.sequence;
   node.heard_s = now();
+  if (r.journal != 0 && r.journal != host_.journal->id()) {
+    // It works for another journal, and begins anew when it hears of this one.
+    set_present(n, false);
+    return send_orders(n);
+  }
+  check_history(n, r);
   const std::vector<lease_id> here{node.leases.begin(), node.leases.end()};
   for (auto id : here) hear_part(n, id, r);
   // Work that the ledger no longer knows may still hold GPUs: the node is of no use until that is
@@ -246,6 +305,24 @@ void orchestrator_state::hear(address from, const node_report& r) {
   if (clean) set_present(n, true);
   to_order_.insert(n);
   for (auto other : std::exchange(to_order_, {})) send_orders(other);
+}
+
+/// Nodes are witnesses of what the journal has held. One that has followed orders of an epoch that
+/// this journal does not know, though it is this journal's, or has a lease that was never granted,
+/// knows that the journal's end was lost.
+void orchestrator_state::check_history(node_index n, const node_report& r) const {
+  if (r.journal == 0) return;
+  const bool known = r.epoch <= ledger_->epoch_before() || r.epoch == ledger_->epoch();
+  const auto unknown =
+      std::find_if(r.parts.begin(), r.parts.end(),
+                   [this](const part_report& p) { return p.lease >= ledger_->next_lease(); });
+  if (known && unknown == r.parts.end()) return;
+  throw std::runtime_error(fmt::format(
+      "node {} has followed orders of this journal of which it knows nothing ({} {}): the journal "
+      "has lost its end, as an older copy of it would have. Put the newest copy back, or start the "
+      "controller once with --accept-older-journal to go on without what is lost",
+      options_.cluster->nodes[n].name, known ? "lease" : "epoch",
+      known ? unknown->lease : r.epoch));
 }
 
 void orchestrator_state::hear_part(node_index n, lease_id id, const node_report& r) {
@@ -310,16 +387,16 @@ void orchestrator_state::hear(address from, const training_report& r) {
     return;
   if (auto kept = training_.to_keep(r)) record(training_told{std::move(*kept)});
   training_.add(r);
-  post(host_, from, training_heard{r.lease, r.sequence});
+  reply(from, training_heard{r.lease, r.sequence});
 }
 
 void orchestrator_state::tell(address from, const query_training& q) {
-  training_reply reply{q.request, {}, {}};
+  training_reply said{q.request, {}, {}};
   if (const auto* known = training_.of(q.job))
-    reply.report = *known;
+    said.report = *known;
   else
-    reply.why = {reason::kind::unknown, fmt::format("no trainer has told of job {}", q.job)};
-  post(host_, from, reply);
+    said.why = {reason::kind::unknown, fmt::format("no trainer has told of job {}", q.job)};
+  reply(from, said);
 }
 
 // -- who is there
@@ -333,13 +410,13 @@ void orchestrator_state::hear(address from, const membership& m) {
   g.incarnation = m.incarnation;
   g.report = m.sequence;
   g.heard_s = now();
-  if (!std::exchange(g.present, true) && scheduler_) self_->send(scheduler_, presence{from, true});
+  if (!std::exchange(g.present, true)) tell_scheduler({from, true});
 }
 
 void orchestrator_state::set_present(node_index n, bool present) {
   if (std::exchange(nodes_[n].present, present) == present) return;
   refresh_idle(n);
-  if (scheduler_) self_->send(scheduler_, presence{node_address(*options_.cluster, n), present});
+  tell_scheduler({node_address(*options_.cluster, n), present});
 }
 
 void orchestrator_state::refresh_idle(node_index n) {
@@ -348,6 +425,7 @@ void orchestrator_state::refresh_idle(node_index n) {
 
 void orchestrator_state::look_around() {
   const auto& c = *options_.cluster;
+  if (auto ok = host_.journal->check(); !ok) throw std::runtime_error(ok.error().text);
   for (node_index n = 0; n < nodes_.size(); ++n) {
     auto& node = nodes_[n];
     if (now() - node.heard_s <= silence_limit_s()) continue;
@@ -363,18 +441,22 @@ void orchestrator_state::look_around() {
     auto& g = gateways_[a - 1];
     if (g.present && now() - g.heard_s > silence_limit_s()) {
       g.present = false;
-      if (scheduler_) self_->send(scheduler_, presence{a, false});
+      tell_scheduler({a, false});
     }
   }
   for (auto n : std::exchange(to_order_, {})) send_orders(n);
-  if (options_.on_ledger) options_.on_ledger(*ledger_);
+  compact();
+  batch_.when_durable([this] {
+    if (options_.on_ledger) options_.on_ledger(*ledger_);
+  });
   self_->delayed_send(orchestrator_actor{self_}, nanoseconds_of(c.settings.heartbeat_s), tick{});
 }
 
 void orchestrator_state::send_orders(node_index n) {
   auto& node = nodes_[n];
   if (node.incarnation == 0) return;  // never heard of: nobody to tell
-  node_orders orders{ledger_->epoch(), ++node.orders, node.incarnation, node.report, {}};
+  node_orders orders{ledger_->epoch(), ++node.orders, node.incarnation, node.report, {},
+                     host_.journal->id()};
   for (auto id : node.leases) {
     const auto& l = *ledger_->lease(id);
     const auto part = part_on(l, n);
@@ -384,33 +466,27 @@ void orchestrator_state::send_orders(node_index n) {
     }
     orders.want.push_back(work_of(*options_.cluster, *ledger_, training_, l, part, options_.local));
   }
-  post(host_, node_address(*options_.cluster, n), orders);
+  reply(node_address(*options_.cluster, n), std::move(orders));
 }
 
 orchestrator_actor::behavior_type orchestrator(
     orchestrator_actor::stateful_pointer<orchestrator_state> self, runtime::host h,
     orchestrator_options options) {
   auto& s = self->state;
-  self->set_exception_handler([](std::exception_ptr& p) -> caf::error {
-    try {
-      std::rethrow_exception(p);
-    } catch (const std::exception& e) {
-      runtime::log(runtime::log_level::error, "orchestrator", e.what());
-    }
-    return caf::sec::runtime_error;
-  });
-  s.start(self, std::move(h), std::move(options));
+  begin_actor(self, "orchestrator",
+              [&] { s.start(self, std::move(h), std::move(options)); });
   return {
-      [&s](const inbound<node_report>& m) { s.hear(m.from, m.body); },
-      [&s](const proposal& p) { s.commit(p); },
-      [&s](const inbound<submit_job>& m) { s.submit(m.from, m.sender, m.body); },
-      [&s](const inbound<cancel_job>& m) { s.cancel(m.from, m.sender, m.body); },
-      [&s](const inbound<membership>& m) { s.hear(m.from, m.body); },
-      [&s](const inbound<read_log>& m) { s.pass_on(m.from, m.sender, m.body); },
-      [&s](const inbound<training_report>& m) { s.hear(m.from, m.body); },
-      [&s](const inbound<query_training>& m) { s.tell(m.from, m.body); },
+      [&s](const inbound<node_report>& m) { s.hear(m.from, m.body), s.handled(); },
+      [&s](const proposal& p) { s.commit(p), s.handled(); },
+      [&s](const inbound<submit_job>& m) { s.submit(m.from, m.sender, m.body), s.handled(); },
+      [&s](const inbound<cancel_job>& m) { s.cancel(m.from, m.sender, m.body), s.handled(); },
+      [&s](const inbound<membership>& m) { s.hear(m.from, m.body), s.handled(); },
+      [&s](const inbound<read_log>& m) { s.pass_on(m.from, m.sender, m.body), s.handled(); },
+      [&s](const inbound<training_report>& m) { s.hear(m.from, m.body), s.handled(); },
+      [&s](const inbound<query_training>& m) { s.tell(m.from, m.body), s.handled(); },
       [&s](const watch& w) { s.show(w.scheduler); },
-      [&s](const tick&) { s.look_around(); },
+      [&s](const commit_now&) { s.commit_batched(); },
+      [&s](const tick&) { s.look_around(), s.handled(); },
   };
 }
 

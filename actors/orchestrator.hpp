@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
@@ -7,6 +8,7 @@
 #include <set>
 #include <vector>
 
+#include "actors/commit_batch.hpp"
 #include "actors/ledger.hpp"
 #include "actors/protocol.hpp"
 #include "actors/training_log.hpp"
@@ -14,6 +16,12 @@
 #include "runtime/host.hpp"
 
 namespace troupe::actors {
+
+/// When the journal is compacted, and what is kept of the past.
+struct journal_limits {
+  std::uint64_t compact_after = 10'000;  // entries, beyond twice those of a snapshot
+  std::size_t keep_ended = 10'000;       // ended jobs; older ones are forgotten
+};
 
 struct orchestrator_options {
   std::shared_ptr<const troupe::cluster> cluster;
@@ -25,10 +33,12 @@ struct orchestrator_options {
   std::function<void(const ledger&)> on_ledger;
   /// A planted bug, for the test that shows that the fault seeds find it: act first, journal later.
   bool act_before_journal = false;
+  journal_limits limits;
 };
 
 /// The one owner of the resource ledger. Everything that changes it passes here, is checked, is
-/// written to the journal, and only then acted on. Nodes are told all that they should be doing
+/// written to the journal, and only then acted on: entries are applied to the ledger at once and
+/// gathered in a batch; answers, orders and events wait until the batch is durable. Nodes are told all that they should be doing
 /// (node_orders) and tell all that they are doing (node_report); the difference is what happens
 /// next.
 class orchestrator_state {
@@ -46,6 +56,10 @@ class orchestrator_state {
   void pass_on(address from, const runtime::caller& who, const read_log& r);
   void show(const scheduler_actor& s);
   void look_around();
+  /// A handler is through: what it has recorded is to be committed soon, with all that messages
+  /// already waiting lead to.
+  void handled();
+  void commit_batched();
 
  private:
   struct node_state {
@@ -62,9 +76,13 @@ class orchestrator_state {
     double heard_s = 0;
   };
 
+  void begin_epoch();
+  void compact();
   bool record(const journal_entry& e);
-  void write(const journal_entry& e);
-  void publish(const journal_entry& e);
+  void publish(const std::shared_ptr<const journal_entry>& e);
+  void reply(address to, message m);
+  void tell_scheduler(presence p);
+  void check_history(node_index n, const node_report& r) const;
   expected<void> grant(const planners::decision& d, const proposal::expectation& expected);
   void revoke(lease_id id, lease_outcome why, const std::string& detail);
   void end_part(lease_id id, std::uint32_t part, lease_outcome outcome, std::uint64_t iterations,
@@ -77,6 +95,7 @@ class orchestrator_state {
   void send_orders(node_index n);
   double now() const { return host_.clock->now_s(); }
   double wall() const { return host_.clock->wall_s(); }  // for the journal
+  std::uint64_t wall_ms() const { return static_cast<std::uint64_t>(std::max(0.0, wall()) * 1000); }
   double silence_limit_s() const;
 
   orchestrator_actor::pointer self_ = nullptr;
@@ -91,6 +110,8 @@ class orchestrator_state {
   std::set<node_index> to_order_;  // nodes whose orders changed in this handler
   training_log training_;
   scheduler_actor scheduler_;
+  commit_batch batch_;
+  bool commit_asked_ = false;
 };
 
 orchestrator_actor::behavior_type orchestrator(

@@ -22,6 +22,8 @@
 
 namespace troupe::actors {
 
+class ledger;
+
 /// A message from another host. While it lives, it holds one credit of its connection: the sender
 /// gets it back when the handler is done, so that no mailbox grows without bound.
 template <class T>
@@ -52,6 +54,11 @@ struct decide_now {};
 /// Something was written to the journal, and is true.
 struct ledger_event {
   std::shared_ptr<const journal_entry> entry;
+};
+
+/// All that the journal holds as of now; ledger events follow it.
+struct ledger_state {
+  std::shared_ptr<const ledger> book;
 };
 
 /// A host came or went, as the orchestrator sees it.
@@ -114,15 +121,18 @@ struct training_over {
 };
 
 using scheduler_actor =
-    caf::typed_actor<caf::reacts_to<ledger_event>, caf::reacts_to<presence>,
+    caf::typed_actor<caf::reacts_to<ledger_event>, caf::reacts_to<ledger_state>, caf::reacts_to<presence>,
                      caf::reacts_to<plans_made>, caf::reacts_to<decide_now>,
                      caf::reacts_to<settled>, caf::reacts_to<tick>,
                      caf::reacts_to<inbound<query_jobs>>, caf::reacts_to<inbound<explain_job>>>;
 
-/// From now on, tell the scheduler everything, beginning with all that the journal holds.
+/// From now on, tell the scheduler everything, beginning with the ledger as it is.
 struct watch {
   scheduler_actor scheduler;
 };
+
+/// What the messages before this one led to is to become durable now.
+struct commit_now {};
 
 using orchestrator_actor =
     caf::typed_actor<caf::reacts_to<inbound<node_report>>, caf::reacts_to<proposal>,
@@ -130,7 +140,7 @@ using orchestrator_actor =
                      caf::reacts_to<inbound<membership>>, caf::reacts_to<inbound<read_log>>,
                      caf::reacts_to<inbound<training_report>>,
                      caf::reacts_to<inbound<query_training>>, caf::reacts_to<watch>,
-                     caf::reacts_to<tick>>;
+                     caf::reacts_to<commit_now>, caf::reacts_to<tick>>;
 
 /// "What plans are there for this job?"
 struct plans_wanted {
@@ -192,6 +202,8 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::training_over)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::tick)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::decide_now)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::ledger_event)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::ledger_state)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::commit_now)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::presence)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::plans_wanted)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::watch)

@@ -1,7 +1,6 @@
 #include "actors/real_host.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <csignal>
 #include <ctime>
@@ -10,9 +9,11 @@
 #include <fmt/format.h>
 #include <caf/all.hpp>
 
+#include "actors/failure_watch.hpp"
 #include "actors/process_launcher.hpp"
 #include "actors/wiring.hpp"
 #include "runtime/log.hpp"
+#include "runtime/private_files.hpp"
 #include "runtime/real_clock.hpp"
 #include "runtime/sqlite_journal.hpp"
 #include "runtime/state_directory.hpp"
@@ -85,7 +86,7 @@ struct real_host::impl {
   std::shared_ptr<runtime::zeromq_transport> net;
   std::vector<caf::actor> actors;
   client_actor client;
-  std::atomic<bool> failed{false};
+  failure_watch failures;
 
   /// The state directory, what this start is called, and a node's programs: before any thread is
   /// there.
@@ -107,14 +108,7 @@ struct real_host::impl {
 
   /// An actor that ends has failed: they all live as long as the process.
   void watch() {
-    system->spawn([this](caf::event_based_actor* self) {
-      self->set_down_handler([this, self](const caf::down_msg&) {
-        failed = true;
-        self->quit();
-      });
-      for (const auto& a : actors) self->monitor(a);
-      return caf::behavior{[](caf::unit_t) {}};
-    });
+    for (const auto& a : actors) failures.add(a);
   }
 
   ~impl() {
@@ -128,7 +122,10 @@ real_host::~real_host() = default;
 
 expected<std::unique_ptr<real_host::impl>> real_host::open(real_host_options options,
                                                            std::string name, address self) {
-  if (!is_client(self)) hold_signals();
+  if (!is_client(self)) {
+    hold_signals();
+    runtime::make_files_private();
+  }
   auto i = std::make_unique<impl>();
   i->host.clock = std::make_shared<runtime::real_clock>();
   if (auto ok = i->take_state(options, self); !ok) return tl::unexpected<reason>(ok.error());
@@ -160,7 +157,8 @@ expected<std::unique_ptr<real_host>> real_host::controller(
   auto i =
       open(std::move(options), host_name(*options.cluster, controller_address), controller_address);
   if (!i) return tl::unexpected<reason>(i.error());
-  auto journal = runtime::sqlite_journal::open(file);
+  auto journal = runtime::sqlite_journal::open(
+      file, {.accept_older = (*i)->options.accept_older_journal});
   if (!journal) return tl::unexpected<reason>(journal.error());
   (*i)->host.journal = *journal;
   controller_options c;
@@ -213,9 +211,7 @@ expected<void> real_host::run() {
   sigaddset(&set, SIGTERM);
   const timespec look_every{0, 100'000'000};
   while (sigtimedwait(&set, nullptr, &look_every) < 0) {
-    if (impl_->failed)
-      return refuse(reason::kind::unavailable,
-                    "an actor of this host has failed; its last words are above");
+    if (const auto why = impl_->failures.why()) return refuse(reason::kind::unavailable, *why);
     // A newer start of this host has its place. Any other refusal may be mended at the other side:
     // the transport logs it and asks again, and what runs here goes on as long as its lease does.
     if (auto why = impl_->net->refused(); why && why->code == reason::kind::stale)

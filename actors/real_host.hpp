@@ -23,6 +23,8 @@ struct real_host_options {
   std::string upstream;  // gateways, clients: the controller; nodes: their gateway
   std::string keys;      // directory; empty: none
   std::string state;     // directory for the journal, logs and process records
+  /// Controller: takes its journal though it may have lost its end (runtime/sqlite_journal.hpp).
+  bool accept_older_journal = false;
   /// Gateways: to each of the others, for tensors; 0: as many as fill the link by the cluster file.
   std::uint32_t connections = 0;
   /// Gateways: where others listen, by datacentre; those not here as the cluster file says.
@@ -46,7 +48,7 @@ class real_host {
   /// Where it listens, with the real port.
   std::string endpoint() const;
 
-  /// Runs until SIGINT or SIGTERM, or until one of its actors has failed; then the reason.
+  /// Runs until SIGINT or SIGTERM, or until one of its actors has failed; then what that actor said.
   expected<void> run();
 
   /// A client's request and its answer.

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "actors/last_words.hpp"
 #include "actors/post.hpp"
 #include "actors/timing.hpp"
 #include "planners/fits.hpp"
@@ -52,9 +53,18 @@ void scheduler_state::learn(const journal_entry& e) {
   } else if (const auto* over = std::get_if<job_ended>(&e)) {
     job = over->job;
     wanted_.erase(job);
+  } else if (const auto* old = std::get_if<jobs_forgotten>(&e)) {
+    for (const auto id : old->jobs) plans_.erase(id);
   }
   for (auto n : nodes) refresh_idle(n);
   if (const auto* j = ledger_->job(job)) place(*j);
+}
+
+void scheduler_state::learn(const ledger_state& s) {
+  *ledger_ = *s.book;
+  for (node_index n = 0; n < present_.size(); ++n) refresh_idle(n);
+  for (const auto& [id, j] : ledger_->jobs())
+    if (!is_final(j.state)) place(j);
 }
 
 void scheduler_state::learn(const plans_made& p) {
@@ -296,9 +306,12 @@ scheduler_actor::behavior_type scheduler(scheduler_actor::stateful_pointer<sched
                                          orchestrator_actor orchestrator,
                                          estimator_actor estimator) {
   auto& s = self->state;
-  s.start(self, std::move(h), std::move(options), std::move(orchestrator), std::move(estimator));
+  begin_actor(self, "scheduler", [&] {
+    s.start(self, std::move(h), std::move(options), std::move(orchestrator), std::move(estimator));
+  });
   return {
       [&s](const ledger_event& m) { s.learn(*m.entry); },
+      [&s](const ledger_state& m) { s.learn(m); },
       [&s](const presence& m) { s.learn(m); },
       [&s](const plans_made& m) { s.learn(m); },
       [&s](const decide_now&) { s.decide(); },

@@ -33,6 +33,7 @@ class scheduler_state {
              orchestrator_actor orchestrator, estimator_actor estimator);
 
   void learn(const journal_entry& e);
+  void learn(const ledger_state& s);
   void learn(const presence& p);
   void learn(const plans_made& p);
   void learn(const settled& s);

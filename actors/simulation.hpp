@@ -55,6 +55,11 @@ class workload_record {
   void on(const part_ended& e);
   void on(const job_ended& e);
   void on(const training_told&) {}
+  // A run begins with an empty journal: what it keeps of a job is heard of when it happens.
+  void on(const jobs_forgotten&) {}
+  void on(const snapshot_begun&) {}
+  void on(const job_kept&) {}
+  void on(const lease_kept&) {}
   void note(double at_s, int gpus, int waiting);
 
   struct held {

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "actors/last_words.hpp"
 #include "actors/stage_backend.hpp"
 #include "actors/stage_checks.hpp"
 #include "actors/timing.hpp"
@@ -354,7 +355,7 @@ void stage_state::give_up(const reason& why) {
 
 stage_actor::behavior_type stage(stage_actor::stateful_pointer<stage_state> self, stage_options o) {
   auto& s = self->state;
-  s.start(self, std::move(o));
+  begin_actor(self, "stage", [&] { s.start(self, std::move(o)); });
   return {
       [&s](const inbound<stage_run>& m) { s.run(m.body); },
       [&s](const inbound<tensor>& m) { s.receive(m.body, m.raw); },

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "actors/last_words.hpp"
 #include "actors/stage.hpp"
 #include "actors/stage_backend.hpp"
 #include "actors/timing.hpp"
@@ -387,7 +388,7 @@ void trainer_state::news(const std::string& sentence) {
 trainer_actor::behavior_type trainer(trainer_actor::stateful_pointer<trainer_state> self,
                                      trainer_options o) {
   auto& s = self->state;
-  s.start(self, std::move(o));
+  begin_actor(self, "trainer", [&] { s.start(self, std::move(o)); });
   return {
       [&s](const inbound<stage_report>& m) { s.hear(m.body); },
       [&s](const inbound<training_heard>& m) { s.heard(m.body); },

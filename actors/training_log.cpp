@@ -12,6 +12,13 @@ bool comes_after(const training_report& r, const training_report& known) {
   return std::pair{r.lease, r.sequence} > std::pair{known.lease, known.sequence};
 }
 
+/// Numbers of each stage are left out: they are many, and come again with the next report.
+training_report without_stages(training_report r) {
+  r.measured.clear();
+  r.most_held.clear();
+  return r;
+}
+
 }  // namespace
 
 std::optional<training_report> training_log::to_keep(const training_report& r) const {
@@ -19,10 +26,13 @@ std::optional<training_report> training_log::to_keep(const training_report& r) c
   const bool says_more =
       !r.iterations.empty() || !r.news.empty() || r.saved > saved(r.job, r.lease);
   if (!says_more || (known && !comes_after(r, *known))) return {};
-  auto kept = r;
-  kept.measured.clear();
-  kept.most_held.clear();
-  return kept;
+  return without_stages(r);
+}
+
+std::vector<training_report> training_log::snapshot() const {
+  std::vector<training_report> result;
+  for (const auto& [id, r] : jobs_) result.push_back(without_stages(r));
+  return result;
 }
 
 void training_log::add(const training_report& r) {

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <optional>
+#include <vector>
 
 #include "messages/stage.hpp"
 #include "messages/units.hpp"
@@ -17,6 +18,10 @@ class training_log {
   std::optional<training_report> to_keep(const training_report& r) const;
   /// A report that came twice, or late, changes nothing.
   void add(const training_report& r);
+
+  void forget(job_id job) { jobs_.erase(job); }
+  /// Reports that make this log of an empty one, without each stage's numbers: one a job.
+  std::vector<training_report> snapshot() const;
 
   /// All that is known of a job; null: nothing.
   const training_report* of(job_id job) const;

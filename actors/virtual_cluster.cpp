@@ -32,14 +32,15 @@ void ask_through(caf::actor_system& system, const client_actor& client, message 
 virtual_cluster::virtual_cluster(virtual_cluster_options options)
     : options_{std::move(options)},
       told_{std::make_shared<told>()},
-      world_{*options_.cluster, {options_.seed, options_.faults}} {
+      world_{*options_.cluster,
+             {.seed = options_.seed, .faults = options_.faults, .on_append = options_.on_append}} {
   const auto c = options_.cluster;
   auto& system = world_.system();
   world_.add_host(controller_address, [this, c, &system](const runtime::host& h) {
     told_->journal = h.journal;
     return start_controller(system, h,
                             {c, options_.policy, false, options_.on_entry, options_.on_decision,
-                             options_.on_ledger, options_.act_before_journal});
+                             options_.on_ledger, options_.act_before_journal, options_.limits});
   });
   for (std::uint32_t d = 0; d < c->datacenters.size(); ++d)
     world_.add_host(gateway_address(d), [this, c, d, &system](const runtime::host& h) {

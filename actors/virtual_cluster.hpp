@@ -24,6 +24,9 @@ struct virtual_cluster_options {
   /// Told when a node starts from nothing (null), begins work (true) or ends it.
   std::function<void(node_index, const work_order*, bool)> on_work;
   bool act_before_journal = false;
+  journal_limits limits;
+  /// What becomes of the controller's writes; null: they are kept.
+  std::function<runtime::append_fate(double now_s)> on_append;
 };
 
 /// A whole cluster in virtual time: the controller, every gateway and node, and one client that

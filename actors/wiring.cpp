@@ -3,6 +3,7 @@
 #include "actors/client.hpp"
 #include "actors/estimator.hpp"
 #include "actors/gateway.hpp"
+#include "actors/last_words.hpp"
 #include "actors/node.hpp"
 #include "actors/orchestrator.hpp"
 #include "actors/permissions.hpp"
@@ -86,7 +87,8 @@ class controller_door {
   scheduler_actor scheduler_;
 };
 
-door_actor::behavior_type door(door_actor::pointer, controller_door d) {
+door_actor::behavior_type door(door_actor::pointer self, controller_door d) {
+  begin_actor(self, "controller", [] {});
   return {[d = std::move(d)](const arrived& a) { d.receive(a.what); }};
 }
 
@@ -96,7 +98,8 @@ std::vector<caf::actor> start_controller(caf::actor_system& system, const runtim
                                          const controller_options& options) {
   auto o = system.spawn(orchestrator, h,
                         orchestrator_options{options.cluster, options.local, options.on_entry,
-                                             options.on_ledger, options.act_before_journal});
+                                             options.on_ledger, options.act_before_journal,
+                                             options.limits});
   auto e = system.spawn(estimator, options.cluster, o);
   auto s = system.spawn(
       scheduler, h, scheduler_options{options.cluster, options.policy, options.on_decision}, o, e);

@@ -9,6 +9,7 @@
 
 #include "actors/ledger.hpp"
 #include "actors/node.hpp"
+#include "actors/orchestrator.hpp"
 #include "actors/protocol.hpp"
 #include "actors/wan_door.hpp"
 #include "messages/cluster.hpp"
@@ -28,6 +29,7 @@ struct controller_options {
   std::function<void(double us, std::size_t n)> on_decision;  // what each decision cost
   std::function<void(const ledger&)> on_ledger;               // now and then
   bool act_before_journal = false;                            // a planted bug; see orchestrator.hpp
+  journal_limits limits;
 };
 
 /// Each starts a host's actors, the one that receives its frames first, and lets its transport talk

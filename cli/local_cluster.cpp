@@ -10,6 +10,7 @@
 
 #include "cli/remote.hpp"
 #include "configs/load.hpp"
+#include "runtime/private_files.hpp"
 
 namespace troupe::cli {
 
@@ -40,12 +41,11 @@ expected<std::unique_ptr<local_cluster>> local_cluster::start(local_cluster_opti
   auto result = std::unique_ptr<local_cluster>{new local_cluster};
   options.state = fs::absolute(options.state).lexically_normal().string();
   options.cluster_file = fs::absolute(options.cluster_file).lexically_normal().string();
-  std::error_code failed;
-  fs::create_directories(socket_directory(options.state), failed);
-  if (!failed) fs::create_directories(fs::path{options.state} / "output", failed);
-  if (failed)
-    return refuse(reason::kind::invalid,
-                  fmt::format("{}: cannot be made: {}", options.state, failed.message()));
+  runtime::make_files_private();
+  for (const auto& directory : {fs::path{options.state}, socket_directory(options.state),
+                                fs::path{options.state} / "output"})
+    if (auto ok = runtime::prepare_private_directory(directory.string()); !ok)
+      return tl::unexpected<reason>(ok.error());
   result->options_ = std::move(options);
   result->describe(*c);
   for (const auto& name : result->names_)

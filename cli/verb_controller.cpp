@@ -12,6 +12,8 @@ class controller_verb final : public verb {
     host_.options(app);
     app.add_option("--listen", host_.listen, "Its address; else what the cluster's file says");
     app.add_option("--policy", policy_, "Who decides")->capture_default_str();
+    app.add_flag("--accept-older-journal", accept_older_,
+                 "Go on with a journal that has lost its end, without what is lost (once)");
     app.add_flag("--local", local_, "All nodes are this machine: programs meet at 127.0.0.1");
   }
 
@@ -23,14 +25,16 @@ class controller_verb final : public verb {
     if (host_.listen.empty())
       return out.bad(
           "the controller needs an address: --listen, or `controller:` in the cluster's file");
+    auto options = host_.real();
+    options.accept_older_journal = accept_older_;
     return run_host(out, "controller",
-                    actors::real_host::controller(host_.real(), std::move(policy), local_));
+                    actors::real_host::controller(std::move(options), std::move(policy), local_));
   }
 
  private:
   host_options host_;
   std::string policy_ = "frenzy";
-  bool local_ = false;
+  bool local_ = false, accept_older_ = false;
 };
 
 }  // namespace

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <variant>
 #include <vector>
 
+#include "messages/client.hpp"
 #include "messages/job.hpp"
 #include "messages/plan.hpp"
 #include "messages/stage.hpp"
@@ -19,8 +21,13 @@ namespace troupe {
 struct epoch_begun {
   std::uint64_t epoch = 0;
   double at_s = 0;
+  std::uint64_t journal = 0;   // the journal's id
+  lease_id first_lease = 0;    // leases of this epoch have this number or a larger one
 
-  static constexpr auto fields() { return std::tuple{&epoch_begun::epoch, &epoch_begun::at_s}; }
+  static constexpr auto fields() {
+    using t = epoch_begun;
+    return std::tuple{&t::epoch, &t::at_s, &t::journal, &t::first_lease};
+  }
   bool operator==(const epoch_begun&) const = default;
 };
 
@@ -129,8 +136,84 @@ struct training_told {
   bool operator==(const training_told&) const = default;
 };
 
+/// These jobs ended so long ago that nothing is kept of them.
+struct jobs_forgotten {
+  std::vector<job_id> jobs;
+
+  static constexpr auto fields() { return std::tuple{&jobs_forgotten::jobs}; }
+  bool operator==(const jobs_forgotten&) const = default;
+};
+
+// A snapshot stands for all entries before it, which are deleted when it is written: one
+// snapshot_begun, then a job_kept for each job, a lease_kept for each lease that still holds GPUs,
+// a training_told for each training.
+
+/// A snapshot begins. Only the first entry of a journal may be one.
+struct snapshot_begun {
+  std::uint64_t epoch = 0;           // the last that began,
+  std::uint64_t epoch_before = 0;    // and the one before it
+  std::uint64_t journal = 0;         // the id that the journal had in the last epoch
+  job_id next_job = 1;
+  lease_id next_lease = 1;
+
+  static constexpr auto fields() {
+    using t = snapshot_begun;
+    return std::tuple{&t::epoch, &t::epoch_before, &t::journal, &t::next_job, &t::next_lease};
+  }
+  bool operator==(const snapshot_begun&) const = default;
+};
+
+/// A job, as the entries before the snapshot had made it.
+struct job_kept {
+  job_id job = 0;
+  std::uint64_t request = 0;
+  job_spec spec;
+  job_state state = job_state::waiting;
+  double submitted_s = 0, started_s = 0, ended_s = 0;
+  std::uint32_t attempts = 0, out_of_memory = 0;
+  double memory_factor = 1, bytes_floor = 0;
+  std::uint64_t iterations_done = 0;
+  lease_id lease = 0;
+  plan how;
+  allocation where;
+  double predicted_bytes = 0, peak_bytes = 0;
+  std::vector<memory_record> memory;
+  std::string detail;
+  std::optional<lease_outcome> closed;  // its last lease ended for good, job_ended is yet to come
+
+  static constexpr auto fields() {
+    using t = job_kept;
+    return std::tuple{&t::job,           &t::request,     &t::spec,     &t::state,
+                      &t::submitted_s,   &t::started_s,   &t::ended_s,  &t::attempts,
+                      &t::out_of_memory, &t::memory_factor, &t::bytes_floor,
+                      &t::iterations_done, &t::lease,     &t::how,      &t::where,
+                      &t::predicted_bytes, &t::peak_bytes, &t::memory,  &t::detail,
+                      &t::closed};
+  }
+  bool operator==(const job_kept&) const = default;
+};
+
+/// A lease that still holds GPUs, likewise.
+struct lease_kept {
+  lease_granted granted;
+  bool revoked = false;
+  lease_outcome outcome = lease_outcome::succeeded;
+  std::string detail;
+  std::vector<std::uint32_t> ended;  // parts that have ended
+  std::uint64_t iterations = 0;
+  double peak_bytes = 0;
+
+  static constexpr auto fields() {
+    using t = lease_kept;
+    return std::tuple{&t::granted, &t::revoked,    &t::outcome,   &t::detail,
+                      &t::ended,   &t::iterations, &t::peak_bytes};
+  }
+  bool operator==(const lease_kept&) const = default;
+};
+
 /// Order is the wire's: new entries go to the end.
 using journal_entry = std::variant<epoch_begun, job_accepted, lease_granted, lease_revoked,
-                                   part_ended, job_ended, training_told>;
+                                   part_ended, job_ended, training_told, jobs_forgotten,
+                                   snapshot_begun, job_kept, lease_kept>;
 
 }  // namespace troupe

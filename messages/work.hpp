@@ -71,10 +71,13 @@ struct node_orders {
   std::uint64_t incarnation = 0;  // of the node as the controller knows it
   std::uint64_t heard = 0;        // the last report's sequence: renews the node's lease
   std::vector<work_order> want;
+  /// The controller's journal. A node that works for another one stops that work and begins anew:
+  /// epochs, sequences and leases of two journals cannot be compared.
+  std::uint64_t journal = 0;
 
   static constexpr auto fields() {
     using t = node_orders;
-    return std::tuple{&t::epoch, &t::sequence, &t::incarnation, &t::heard, &t::want};
+    return std::tuple{&t::epoch, &t::sequence, &t::incarnation, &t::heard, &t::want, &t::journal};
   }
   bool operator==(const node_orders&) const = default;
 };
@@ -105,11 +108,12 @@ struct node_report {
   std::uint64_t orders = 0;        // and their sequence: what they left out is gone
   std::vector<part_report> parts;  // until the controller's orders no longer name them
   std::vector<double> free_bytes;  // a real device's; empty: as catalogued
+  std::uint64_t journal = 0;       // of the last orders; 0: it has followed none
 
   static constexpr auto fields() {
     using t = node_report;
-    return std::tuple{&t::incarnation, &t::sequence, &t::epoch,
-                      &t::orders,      &t::parts,    &t::free_bytes};
+    return std::tuple{&t::incarnation, &t::sequence, &t::epoch, &t::orders,
+                      &t::parts,       &t::free_bytes, &t::journal};
   }
   bool operator==(const node_report&) const = default;
 };

@@ -158,7 +158,7 @@ expected<void> record_group(const std::string& directory, const process_group& g
   fs::create_directories(directory, failed);
   const auto path = file_of(directory, g.leader);
   const auto text = fmt::format("{} {} {} {}\n", g.leader, g.started, g.boot, g.token);
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   const bool ok =
       fd >= 0 && ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
   const int why = errno;

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -11,6 +12,7 @@
 
 #include <fmt/format.h>
 
+#include "runtime/private_files.hpp"
 #include "runtime/process_group.hpp"
 
 extern char** environ;
@@ -46,7 +48,8 @@ std::string describe(const start_failure& f, const process_options& o) {
 }
 
 program_plan::program_plan(const process_options& o, const std::string& token)
-    : words_{o.command}, directory_{o.directory}, output_{o.output}, parent_{::getpid()} {
+    : words_{o.command}, directory_{o.directory}, output_{o.output}, parent_{::getpid()},
+      umask_{umask_of_programs()} {
   if (output_.empty()) output_ = "/dev/null";
   auto set = o.environment;
   set.emplace_back(group_token_variable, token);
@@ -77,9 +80,10 @@ void program_plan::become(int go, int report) const {
   char byte = 0;
   if (::read(go, &byte, 1) != 1) ::_exit(127);  // not until the group is on record
   const int in = ::open("/dev/null", O_RDONLY);
-  const int out = ::open(output_.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
+  const int out = ::open(output_.c_str(), O_WRONLY | O_CREAT | O_APPEND, private_file_mode);
   if (in < 0 || out < 0) give_up(report, step::output);
   if (::dup2(in, 0) < 0 || ::dup2(out, 1) < 0 || ::dup2(out, 2) < 0) give_up(report, step::output);
+  ::umask(umask_);
   if (!directory_.empty() && ::chdir(directory_.c_str()) != 0) give_up(report, step::directory);
   ::close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);
   ::execvpe(arguments_.front(), arguments_.data(), environment_.data());

@@ -46,6 +46,7 @@ class program_plan {
   std::vector<char*> arguments_, environment_;
   std::string directory_, output_;
   pid_t parent_ = 0;
+  unsigned umask_ = 0;
 };
 
 /// From ends[1] to ends[0], closed at exec and with this.

@@ -14,6 +14,7 @@
 
 #include <fmt/format.h>
 
+#include "runtime/private_files.hpp"
 #include "runtime/process_group.hpp"
 #include "runtime/real_clock.hpp"
 #include "runtime/wait.hpp"
@@ -76,11 +77,7 @@ std::uint64_t make_incarnation(std::uint64_t count) {
 
 expected<std::unique_ptr<state_directory>> state_directory::open(const std::string& path,
                                                                  double limit_s) {
-  std::error_code failed;
-  fs::create_directories(path, failed);
-  if (failed)
-    return refuse(reason::kind::invalid,
-                  fmt::format("{}: cannot be made: {}", path, failed.message()));
+  if (auto ok = prepare_private_directory(path); !ok) return tl::unexpected<reason>(ok.error());
   std::unique_ptr<state_directory> d{new state_directory{path}};
   if (auto ok = d->take(limit_s); !ok) return tl::unexpected<reason>(ok.error());
   return d;

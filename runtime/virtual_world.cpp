@@ -6,8 +6,6 @@
 #include <map>
 #include <utility>
 
-#include "runtime/memory_journal.hpp"
-
 namespace troupe::runtime {
 namespace {
 
@@ -16,6 +14,7 @@ enum stream : std::uint64_t {
   network_stream = 1,
   torn_stream = 2,
   down_stream = 3,
+  journal_stream = 4,
   host_stream = 1u << 20
 };
 
@@ -88,7 +87,10 @@ struct virtual_world::impl {
     m.clock = std::make_shared<virtual_clock>(time);
     // By address, not by order of arrival.
     m.random = random_source{host_seeds}.split(host_stream + a);
-    if (a == controller_address) m.disk = std::make_shared<memory_disk>();
+    if (a == controller_address) {
+      m.disk = std::make_shared<memory_disk>();
+      m.disk->id = random_source{options.seed}.split(journal_stream).next() | 1;
+    }
     for (const auto& c : options.faults.crashes)
       if (is_meant(world, a, c.host))
         time.at(to_ns(c.at_s), [this, &m, down_s = c.down_s] { go_down(m, down_s); });
@@ -107,10 +109,29 @@ struct virtual_world::impl {
     h.net = net.open(m.self);
     h.random = m.random.split(m.incarnation);
     if (m.disk) {
-      m.written = std::make_shared<memory_journal>(m.disk, [this, &m] { return tear(m); });
+      m.written = std::make_shared<memory_journal>(m.disk, [this, &m] { return fate_of_write(m); });
       h.journal = m.written;
     }
     m.actors = m.start(h);
+    for (const auto& a : m.actors) go_down_with(m, a);
+  }
+
+  /// As in the real world, where such a host's process ends.
+  void go_down_with(machine& m, const caf::actor& a) {
+    caf::actor_cast<caf::abstract_actor*>(a)->attach_functor(
+        [this, &m, which = m.incarnation](const caf::error& why) {
+          if (!why || !m.up || m.incarnation != which) return;
+          ++failures;
+          net.close(m.self);
+          fall_after_handler(m);
+        });
+  }
+
+  /// The host is gone once the handler that now runs returns.
+  void fall_after_handler(machine& m) {
+    time.after_handler([this, &m, which = m.incarnation] {
+      if (m.up && m.incarnation == which) go_down(m, down_s(downs));
+    });
   }
 
   void end(machine& m) {
@@ -156,19 +177,23 @@ struct virtual_world::impl {
     });
   }
 
-  /// Whether the host dies in this append. From here on nobody hears of it; it is gone once the
-  /// handler that appended returns.
-  bool tear(machine& m) {
+  /// A host that dies in a write: from here on nobody hears of it.
+  append_fate fate_of_write(machine& m) {
+    auto fate = options.on_append ? options.on_append(now_s()) : append_fate::kept;
+    if (fate == append_fate::kept && is_torn()) fate = append_fate::lost;
+    if (fate == append_fate::lost || fate == append_fate::unheard) {
+      ++torn_appends;
+      net.close(m.self);
+      fall_after_handler(m);
+    }
+    return fate;
+  }
+
+  bool is_torn() {
     const auto& f = options.faults;
     const double t = now_s();
     if (f.torn_append <= 0 || t < f.from_s || (f.until_s > 0 && t >= f.until_s)) return false;
-    if (!torn.chance(f.torn_append)) return false;
-    ++torn_appends;
-    net.close(m.self);
-    time.after_handler([this, &m, which = m.incarnation] {
-      if (m.up && m.incarnation == which) go_down(m, down_s(downs));
-    });
-    return true;
+    return torn.chance(f.torn_append);
   }
 
   virtual_options options;
@@ -180,7 +205,7 @@ struct virtual_world::impl {
   simulated_network net;
   random_source torn, downs, host_seeds;
   std::map<address, machine> machines;
-  std::uint64_t crashes = 0, torn_appends = 0;
+  std::uint64_t crashes = 0, torn_appends = 0, failures = 0;
 };
 
 virtual_world::virtual_world(cluster c, virtual_options options)
@@ -209,6 +234,11 @@ void virtual_world::restart(address a) {
 void virtual_world::set_wall_clock(address a, double ahead_s) {
   if (const auto found = impl_->machines.find(a); found != impl_->machines.end())
     found->second.clock->set_wall_ahead(ahead_s);
+}
+
+std::shared_ptr<memory_disk> virtual_world::disk(address a) const {
+  const auto found = impl_->machines.find(a);
+  return found == impl_->machines.end() ? nullptr : found->second.disk;
 }
 
 bool virtual_world::is_up(address a) const {
@@ -279,7 +309,8 @@ virtual_world::counters virtual_world::count() const {
           impl_->time.events(),
           impl_->time.resumes(),
           impl_->crashes,
-          impl_->torn_appends};
+          impl_->torn_appends,
+          impl_->failures};
 }
 
 }  // namespace troupe::runtime

@@ -11,6 +11,7 @@
 #include "messages/cluster.hpp"
 #include "messages/faults.hpp"
 #include "runtime/host.hpp"
+#include "runtime/memory_journal.hpp"
 #include "runtime/simulated_network.hpp"
 
 namespace caf {
@@ -26,6 +27,9 @@ struct virtual_options {
   /// Frames that a host may have sent to the next one and that are not handled yet; 0: any number.
   /// The default is what the ZeroMQ transport lets be on the way and wait.
   std::uint32_t credit_frames = 1024 + 16384;
+  /// What becomes of the controller's next write to its journal, now; null: it is kept. Asked before
+  /// the fault plan is.
+  std::function<append_fate(double now_s)> on_append = {};
   /// For whoever needs more from CAF than its defaults.
   std::function<void(caf::actor_system_config&)> configure = {};
 };
@@ -47,6 +51,7 @@ class virtual_world {
   caf::actor_system& system();
 
   /// Adds a host, starts it now, and lets the fault plan's crashes happen to it. Each address once.
+  /// A host one of whose actors fails goes down, and starts again after the fault plan's time down.
   void add_host(address a, start_function start);
 
   /// Kills the host's actors and forgets their timers; frames on the way to them are lost, as is
@@ -60,6 +65,9 @@ class virtual_world {
   /// Sets the wall clock of a host so far ahead of virtual time (behind it, if negative). It stays
   /// so when the host starts again. Nothing happens to a host that is not known.
   void set_wall_clock(address a, double ahead_s);
+
+  /// The host's disk, to be damaged while it is down; null: it has none.
+  std::shared_ptr<memory_disk> disk(address a) const;
 
   bool is_up(address a) const;
   std::uint64_t incarnation(address a) const;
@@ -101,6 +109,7 @@ class virtual_world {
     std::uint64_t events = 0;                  // timers, deliveries, callbacks
     std::uint64_t handlers = 0;                // messages that actors handled, and their starts
     std::uint64_t crashes = 0, torn_appends = 0;
+    std::uint64_t failures = 0;  // hosts that went down because one of their actors had failed
   };
   counters count() const;
 

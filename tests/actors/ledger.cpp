@@ -106,54 +106,97 @@ TEST_CASE("a cancelled job ends as cancelled whatever else happened to it") {
   CHECK(due->final_state == job_state::cancelled);
 }
 
-TEST_CASE("whatever a ledger accepts, its replay is the same ledger") {
+namespace {
+
+/// Something that may or may not fit the ledger as it is.
+journal_entry any_entry(random_source& random, const ledger& l) {
+  const auto job = 1 + random.below(6);
+  const auto lease =
+      l.next_lease() > 1 && random.chance(0.8) ? 1 + random.below(l.next_lease()) : l.next_lease();
+  const auto outcome = static_cast<lease_outcome>(random.below(6));
+  switch (random.below(6)) {
+    case 0:
+      return accepted(random.chance(0.5) ? l.next_job() : job);
+    case 1: {
+      std::vector<lease_part> parts;
+      for (node_index n = 0; n < 2; ++n)
+        if (random.chance(0.6))
+          parts.push_back({n, 1, {static_cast<std::uint16_t>(random.below(4))}});
+      return granted(l.next_lease(), 1 + random.below(l.next_job()), parts);
+    }
+    case 2:
+      return lease_revoked{lease, 5, outcome, "why"};
+    case 3:
+      return part_ended{lease, static_cast<std::uint32_t>(random.below(2)), 6, outcome,
+                        random.below(50), 1e9, ""};
+    case 4:
+      if (auto due = l.due(job, 7 + random.uniform())) return *due;
+      return job_ended{1 + random.below(l.next_job()), 7 + random.uniform(), job_state::cancelled,
+                       ""};
+    default:
+      return epoch_begun{l.epoch() + 1 + random.below(2), 8, 77, l.next_lease() + random.below(3)};
+  }
+}
+
+ledger replay_of(const std::vector<journal_entry>& entries) {
+  ledger l{two_nodes()};
+  for (const auto& e : entries) {
+    auto ok = l.apply(e);
+    INFO((ok ? std::string{} : ok.error().text));
+    REQUIRE(ok);
+  }
+  return l;
+}
+
+}  // namespace
+
+TEST_CASE("whatever a ledger accepts, its replay is the same ledger, compacted or not") {
   const auto c = two_nodes();
-  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+  std::uint64_t forgotten = 0, held = 0, closing = 0;
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     random_source random{seed};
     ledger l{c};
-    std::vector<journal_entry> written;
-    auto offer = [&](const journal_entry& e) {
+    std::vector<journal_entry> written;  // what a journal that is compacted now and then holds
+    for (int step = 0; step < 80; ++step) {
+      const auto e = any_entry(random, l);
       if (l.apply(e)) written.push_back(e);
-    };
-    for (int step = 0; step < 60; ++step) {
-      const auto job = 1 + random.below(6);
-      const auto lease = l.next_lease() > 1 && random.chance(0.8) ? 1 + random.below(l.next_lease())
-                                                                  : l.next_lease();
-      const auto outcome = static_cast<lease_outcome>(random.below(6));
-      switch (random.below(5)) {
-        case 0:
-          offer(accepted(job));
-          break;
-        case 1: {
-          std::vector<lease_part> parts;
-          for (node_index n = 0; n < 2; ++n)
-            if (random.chance(0.6))
-              parts.push_back({n, 1, {static_cast<std::uint16_t>(random.below(4))}});
-          offer(granted(l.next_lease(), job, parts));
-          break;
-        }
-        case 2:
-          offer(lease_revoked{lease, 5, outcome, ""});
-          break;
-        case 3:
-          offer(part_ended{lease, static_cast<std::uint32_t>(random.below(2)), 6, outcome,
-                           random.below(50), 0, ""});
-          break;
-        case 4:
-          if (auto due = l.due(job, 7))
-            offer(*due);
-          else
-            offer(job_ended{job, 7, job_state::cancelled, ""});
-          break;
-      }
       for (node_index n = 0; n < 2; ++n) {
         std::uint32_t free = 0;
         for (std::uint16_t d = 0; d < c.nodes[n].gpus; ++d) free += l.holder(n, d) == 0 ? 1 : 0;
         REQUIRE(free == l.idle(n));
       }
+      if (!random.chance(0.1)) continue;
+      REQUIRE(replay_of(written) == l);
+      if (const auto old = l.long_ended(1); !old.jobs.empty()) {
+        REQUIRE(l.apply(old));
+        forgotten += old.jobs.size();
+      }
+      held += l.leases().size();
+      for (const auto& [id, j] : l.jobs()) closing += l.due(id, 9) ? 1 : 0;
+      written = l.snapshot();
+      const auto restored = replay_of(written);
+      REQUIRE(restored == l);
+      // What follows is accepted or refused by both alike.
+      l = restored;
     }
-    ledger again{c};
-    for (const auto& e : written) REQUIRE(again.apply(e));
-    REQUIRE(again == l);
+    REQUIRE(replay_of(written) == l);
   }
+  CHECK(forgotten > 100);
+  CHECK(held > 100);
+  CHECK(closing > 10);
+}
+
+TEST_CASE("a compacted ledger keeps the jobs that ended last and every one that has not") {
+  ledger l{two_nodes()};
+  for (job_id id = 1; id <= 10; ++id) REQUIRE(l.apply(accepted(id)));
+  for (job_id id : {9, 2, 7, 4})
+    REQUIRE(l.apply(job_ended{id, 100.0 - static_cast<double>(id), job_state::cancelled, ""}));
+  const auto old = l.long_ended(2);
+  CHECK(old.jobs == std::vector<job_id>{9, 7});
+  REQUIRE(l.apply(old));
+  CHECK(l.job(9) == nullptr);
+  CHECK(l.job_of_request(9 * 7) == nullptr);
+  CHECK(l.jobs().size() == 8);
+  CHECK(l.next_job() == 11);
+  CHECK_FALSE(l.apply(jobs_forgotten{{1}}));
 }

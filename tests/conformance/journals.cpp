@@ -70,7 +70,8 @@ std::vector<journal_entry> one_of_each() {
                  .peak_bytes = 1e300,
                  .detail = std::string(100'000, 'x')},
       job_ended{.job = 1, .at_s = 4, .final_state = job_state::finished, .detail = {}},
-      training_told{t}};
+      training_told{t},
+      jobs_forgotten{{1, 2}}};
 }
 
 std::vector<journal_entry> all_of(const journal& j) {
@@ -103,6 +104,27 @@ TEST_CASE(
   auto more = written;
   more.push_back(written[0]);
   REQUIRE(all_of(*j) == more);
+}
+
+TEST_CASE("A batch comes back in its order, and a snapshot stands for all before it") {
+  const auto place = any_store();
+  const auto written = one_of_each();
+  std::uint64_t id = 0;
+  {
+    const auto j = place->open();
+    id = j->id();
+    CHECK(id != 0);
+    REQUIRE(j->append(written));
+    CHECK(j->size() == written.size());
+    REQUIRE(j->compact(std::vector<journal_entry>{snapshot_begun{.epoch = 5}, written[1]}));
+    CHECK(j->size() == 2);
+    REQUIRE(j->append(written[0]));
+    REQUIRE(j->check());
+  }
+  const auto j = place->open();
+  CHECK(j->id() == id);
+  CHECK(all_of(*j) ==
+        std::vector<journal_entry>{snapshot_begun{.epoch = 5}, written[1], written[0]});
 }
 
 TEST_CASE("Many incarnations write one journal") {

@@ -7,7 +7,7 @@ constexpr address nobody_yet = first_client_address, client_1 = first_client_add
 
 node_report a_report() {
   node_report r;
-  r.incarnation = 7, r.sequence = 300, r.epoch = 2, r.orders = 12;
+  r.incarnation = 7, r.sequence = 300, r.epoch = 2, r.orders = 12, r.journal = 7;
   part_report part;
   part.lease = 5, part.now = part_report::state::failed, part.exit_code = -1;
   part.iterations = 70000, part.peak_bytes = 36.75e9, part.detail = "no python3";
@@ -82,15 +82,16 @@ const std::vector<golden_frame>& golden_frames() {
        "95 01 2c 02 01 98 cf 18 d6 b4 0a 3f 00 00 00 07 01 08 ce 00 10 00 00 07 05 "
        "99 01 93 05 01 02 01 01 03 04 ce 00 80 00 00 cb 00 00 00 00 00 00 00 00 95 00 02 04 c3 09"},
       {"node_report", 5, controller_address, a_report(),
-       "95 01 1e 05 00 96 07 cd 01 2c 02 0c 91 96 05 02 ff ce 00 01 11 70 cb 42 21 1c f0 ff "
-       "00 00 00 aa 6e 6f 20 70 79 74 68 6f 6e 33 90"},
+       "95 01 1e 05 00 97 07 cd 01 2c 02 0c 91 96 05 02 ff ce 00 01 11 70 cb 42 21 1c f0 ff "
+       "00 00 00 aa 6e 6f 20 70 79 74 68 6f 6e 33 90 07"},
   };
   return all;
 }
 
 const std::vector<golden_entry>& golden_entries() {
   static const std::vector<golden_entry> all{
-      {"epoch_begun", epoch_begun{2, -0.0}, "92 00 92 02 cb 80 00 00 00 00 00 00 00"},
+      {"epoch_begun", epoch_begun{2, -0.0, 7, 1},
+       "92 00 94 02 cb 80 00 00 00 00 00 00 00 07 01"},
       {"lease_granted", a_lease(),
        "92 02 99 05 03 cb 40 29 00 00 00 00 00 00 98 02 04 01 cb 42 21 1c f0 ff 00 00 00 cb "
        "3f f8 00 00 00 00 00 00 cb 40 20 00 00 00 00 00 00 92 00 02 c3 cb 42 21 1c f0 ff 00 00 "

@@ -43,6 +43,17 @@ std::string page_name() {
   }
 }
 
+/// A journal entry's number; -1: T is none.
+template <class T, std::size_t I = 0>
+constexpr int entry_number() {
+  if constexpr (I == std::variant_size_v<journal_entry>)
+    return -1;
+  else if constexpr (std::is_same_v<T, std::variant_alternative_t<I, journal_entry>>)
+    return static_cast<int>(I);
+  else
+    return entry_number<T, I + 1>();
+}
+
 /// The rows of each section's first table, by the section's title, without the two lines above
 /// them.
 class page {
@@ -125,6 +136,8 @@ class checker {
       follow<typename T::mapped_type>();
     } else if constexpr (shape::record<T> && type_id<T> != 0) {
       record<T>(std::to_string(type_id<T>) + " " + page_name<T>());
+    } else if constexpr (shape::record<T> && entry_number<T>() >= 0) {
+      record<T>("entry " + std::to_string(entry_number<T>()) + " " + page_name<T>());
     } else if constexpr (shape::record<T>) {
       record<T>(page_name<T>());
     } else if constexpr (std::is_enum_v<T>) {

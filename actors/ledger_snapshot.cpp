@@ -1,0 +1,159 @@
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "actors/ledger.hpp"
+
+// How a ledger is kept in few entries, and made of them again.
+
+namespace troupe::actors {
+
+namespace {
+
+auto contradiction(std::string text) {
+  return refuse(reason::kind::invalid, std::move(text));
+}
+
+job_kept kept(const job_record& j) {
+  job_kept k;
+  k.job = j.id;
+  k.request = j.request;
+  k.spec = *j.spec;
+  k.state = j.state;
+  k.submitted_s = j.submitted_s;
+  k.started_s = j.started_s;
+  k.ended_s = j.ended_s;
+  k.attempts = j.attempts;
+  k.out_of_memory = j.out_of_memory;
+  k.memory_factor = j.memory_factor;
+  k.bytes_floor = j.bytes_floor;
+  k.iterations_done = j.iterations_done;
+  k.lease = j.lease;
+  k.how = j.how;
+  k.where = j.where;
+  k.predicted_bytes = j.predicted_bytes;
+  k.peak_bytes = j.peak_bytes;
+  k.memory = j.memory;
+  k.detail = j.detail;
+  return k;
+}
+
+job_record restored(const job_kept& k) {
+  job_record j;
+  j.id = k.job;
+  j.request = k.request;
+  j.spec = std::make_shared<const job_spec>(k.spec);
+  j.state = k.state;
+  j.submitted_s = k.submitted_s;
+  j.started_s = k.started_s;
+  j.ended_s = k.ended_s;
+  j.attempts = k.attempts;
+  j.out_of_memory = k.out_of_memory;
+  j.memory_factor = k.memory_factor;
+  j.bytes_floor = k.bytes_floor;
+  j.iterations_done = k.iterations_done;
+  j.lease = k.lease;
+  j.how = k.how;
+  j.where = k.where;
+  j.predicted_bytes = k.predicted_bytes;
+  j.peak_bytes = k.peak_bytes;
+  j.memory = k.memory;
+  j.detail = k.detail;
+  return j;
+}
+
+}  // namespace
+
+jobs_forgotten ledger::long_ended(std::size_t keep) const {
+  const auto ended = jobs_.size() - unfinished_;
+  if (ended <= keep) return {};
+  std::vector<std::pair<double, job_id>> by_end;
+  for (const auto& [id, j] : jobs_)
+    if (is_final(j.state)) by_end.emplace_back(j.ended_s, id);
+  std::sort(by_end.begin(), by_end.end());
+  by_end.resize(ended - keep);
+  jobs_forgotten result;
+  for (const auto& [ended_s, id] : by_end) result.jobs.push_back(id);
+  return result;
+}
+
+expected<void> ledger::on(const jobs_forgotten& e) {
+  for (const auto id : e.jobs)
+    if (const auto* j = job(id); !j || !is_final(j->state))
+      return contradiction(fmt::format("job {} is forgotten, but has not ended", id));
+  for (const auto id : e.jobs) {
+    // A client's number may have come again, for a later job.
+    if (const auto it = requests_.find(jobs_.at(id).request);
+        it != requests_.end() && it->second == id)
+      requests_.erase(it);
+    jobs_.erase(id);
+  }
+  return {};
+}
+
+std::vector<journal_entry> ledger::snapshot() const {
+  std::vector<journal_entry> result;
+  result.emplace_back(snapshot_begun{epoch_, epoch_before_, journal_, next_job_, next_lease_});
+  for (const auto& [id, j] : jobs_) {
+    auto k = kept(j);
+    if (const auto it = closed_.find(id); it != closed_.end()) k.closed = it->second;
+    result.emplace_back(std::move(k));
+  }
+  for (const auto& [id, l] : leases_) {
+    lease_kept k{l.granted, l.revoked, l.outcome, l.detail, {}, l.iterations, l.peak_bytes};
+    for (std::uint32_t part = 0; part < l.ended.size(); ++part)
+      if (l.ended[part]) k.ended.push_back(part);
+    result.emplace_back(std::move(k));
+  }
+  return result;
+}
+
+expected<void> ledger::on(const snapshot_begun& e) {
+  if (epoch_ != 0 || !jobs_.empty())
+    return contradiction("a snapshot begins after other entries");
+  epoch_ = e.epoch;
+  epoch_before_ = e.epoch_before;
+  journal_ = e.journal;
+  next_job_ = e.next_job;
+  next_lease_ = e.next_lease;
+  return {};
+}
+
+expected<void> ledger::on(const job_kept& e) {
+  if (e.job >= next_job_ || jobs_.contains(e.job))
+    return contradiction(fmt::format("job {} of a snapshot is there already, or is none", e.job));
+  jobs_.emplace(e.job, restored(e));
+  requests_[e.request] = e.job;
+  if (!is_final(e.state)) ++unfinished_;
+  if (e.closed) closed_[e.job] = *e.closed;
+  return {};
+}
+
+expected<void> ledger::on(const lease_kept& e) {
+  const auto& g = e.granted;
+  if (g.lease >= next_lease_ || leases_.contains(g.lease) || !jobs_.contains(g.job))
+    return contradiction(fmt::format("lease {} of a snapshot is of no job, or is none", g.lease));
+  lease_record l{g, e.revoked, e.outcome, e.detail, {}, e.iterations, e.peak_bytes};
+  l.ended.assign(g.parts.size(), false);
+  for (const auto part : e.ended) {
+    if (part >= l.ended.size())
+      return contradiction(fmt::format("lease {} has no part {}", g.lease, part));
+    l.ended[part] = true;
+  }
+  // Parts that have ended hold nothing: others may have their GPUs.
+  auto held = g;
+  for (std::size_t i = g.parts.size(); i-- > 0;)
+    if (l.ended[i]) held.parts.erase(held.parts.begin() + static_cast<std::ptrdiff_t>(i));
+  if (auto ok = check_parts(held); !ok) return ok;
+  hold_parts(g, l.ended);
+  leases_.emplace(g.lease, std::move(l));
+  return {};
+}
+
+bool ledger::operator==(const ledger& o) const {
+  return holder_ == o.holder_ && idle_ == o.idle_ && requests_ == o.requests_ &&
+         unfinished_ == o.unfinished_ && snapshot() == o.snapshot();
+}
+
+}  // namespace troupe::actors
