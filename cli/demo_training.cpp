@@ -56,6 +56,7 @@ expected<json> demo_training(const output& out, const fs::path& configs,
   o.state = fs::absolute(directory / "training").string();
   auto cluster = local_cluster::start(o);
   if (!cluster) return tl::unexpected<reason>(cluster.error());
+  if (auto ok = (*cluster)->wait_until_ready(60); !ok) return tl::unexpected<reason>(ok.error());
   out.line(
       "\nA small GPT learns from real text on the processor: two pipelines of three stages, a "
       "stage in each of three\ndatacentres, {} processes, and 40 ms between datacentres "

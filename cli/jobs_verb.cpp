@@ -19,8 +19,9 @@ class jobs_verb final : public verb {
 
   int run(output& out) override {
     const auto reply = remote_.ask<query_reply>(query_jobs{0, job_});
-    if (!reply) return out.no(reply.error().text);
-    if (job_ != 0 && reply->jobs.empty()) return out.no(fmt::format("there is no job {}", job_));
+    if (!reply) return out.no(reply.error());
+    if (job_ != 0 && reply->jobs.empty())
+      return out.no(reason{reason::kind::unknown, fmt::format("there is no job {}", job_)});
     json document{{"policy", reply->policy}, {"now_s", reply->now_s}, {"jobs", json::array()}};
     table jobs{{"job", "name", "state", "age s", "attempts", "data", "tensor", "GPUs", ""}};
     for (const auto& j : reply->jobs) {

@@ -5,7 +5,10 @@
 #include <vector>
 
 #include "cli/verb.hpp"
+#include "cli/version.hpp"
 #include "configs/reader.hpp"
+
+extern const char* const troupe_build_commit;  // in a file that the build writes
 
 namespace troupe::cli {
 
@@ -38,8 +41,29 @@ std::string unknown_verb(const std::string& word, const std::vector<entry>& verb
   return fmt::format("there is no verb '{}'{}", word, configs::hint(word, names));
 }
 
-int run(int argc, char** argv) {
-  const std::vector<std::string> words(argv + 1, argv + argc);
+/// `help`, `help VERB`, `-V` and `--version` in the words of verbs and their options.
+std::vector<std::string> normalised(std::vector<std::string> words) {
+  if (words.empty()) return words;
+  if (words[0] == "-V" || words[0] == "--version") words[0] = "version";
+  if (words[0] == "help") {
+    words.erase(words.begin());
+    words.insert(words.begin() + (words.empty() || words[0].starts_with('-') ? 0 : 1), "--help");
+  }
+  return words;
+}
+
+/// What stands behind a `--`, which is a command and not the parser's to read.
+std::vector<std::string> split_command(std::vector<std::string>& words) {
+  const auto at = std::find(words.begin(), words.end(), "--");
+  std::vector<std::string> command;
+  if (at != words.end()) command.assign(at + 1, words.end());
+  words.erase(at, words.end());
+  return command;
+}
+
+int run(std::vector<std::string> words) {
+  words = normalised(std::move(words));
+  const auto command = split_command(words);
   // Known before the parser is: its complaints must reach a program as a document, too.
   output out{std::find(words.begin(), words.end(), "--json") != words.end()};
 
@@ -50,10 +74,9 @@ int run(int argc, char** argv) {
   CLI::App app{"Decides and runs large-model training on mixed GPUs in several datacentres.",
                "troupe"};
   app.require_subcommand(1);
-  app.set_version_flag("--version", "troupe " TROUPE_VERSION);
   app.footer(
-      "`troupe VERB --help` says more about one. Exit status: 0 done, 1 no (with the reason), "
-      "2 bad usage or a bad file.");
+      "`troupe help VERB` says more about one, `troupe version` what this program is. Exit "
+      "status: 0 done, 1 no (with the reason), 2 bad usage or a bad file.");
   bool json_flag = false;
   for (auto& e : verbs) {
     e.app = app.add_subcommand(e.name, e.summary);
@@ -62,18 +85,26 @@ int run(int argc, char** argv) {
     for (auto* nested : e.app->get_subcommands({})) nested->fallthrough();
   }
   try {
-    app.parse(argc, argv);
+    app.parse(std::vector<std::string>{words.rbegin(), words.rend()});  // it takes the last first
   } catch (const CLI::Success& e) {
-    return app.exit(e);  // --help, --version
+    return app.exit(e);  // --help
   } catch (const CLI::ParseError& e) {
     const auto found =
         std::find_if(verbs.begin(), verbs.end(), [](const entry& v) { return v.app->parsed(); });
     const auto where = found == verbs.end() ? std::string{"troupe"} : "troupe " + found->name;
     return out.bad(fmt::format("{} (see {} --help)", e.what(), where));
   }
-  output chosen{json_flag};
-  for (auto& e : verbs)
-    if (e.app->parsed()) return e.does->run(chosen);
+  for (auto& e : verbs) {
+    if (!e.app->parsed()) continue;
+    if (!command.empty() && !e.does->take_command(command))
+      return out.bad(
+          fmt::format("troupe {} runs no command: nothing can stand behind its `--`", e.name));
+    try {
+      return e.does->run(out);
+    } catch (const std::exception& error) {
+      return out.bad(error.what());
+    }
+  }
   return exit_bad;
 }
 
@@ -83,7 +114,8 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    return troupe::cli::run(argc, argv);
+    troupe::cli::set_build_commit(troupe_build_commit);
+    return troupe::cli::run({argv + 1, argv + argc});
   } catch (const std::exception& e) {
     fmt::print(stderr, "troupe: {}\n", e.what());
     return troupe::cli::exit_bad;

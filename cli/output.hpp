@@ -45,20 +45,32 @@ class output {
 
   /// The document for programs.
   void document(const json& d) const;
+  /// For what is too long to be held: bytes on standard output as they are, for people and for
+  /// programs. documented() says that they were a document.
+  void raw(std::string_view bytes) const { write(stdout, bytes); }
+  void documented() const { documented_ = true; }
 
   /// The answer is "no", and why; returns exit_no. The document, if any, has been printed.
-  int no(std::string_view why) const;
-  /// The usage or a file is bad; returns exit_bad. With --json, {"error": why} is the document.
-  int bad(std::string_view why) const;
-  int bad(const reason& why) const { return bad(why.text); }
+  /// With --json, and unless there has been a document, {"error": why, "code": ...} is one.
+  int no(const reason& why) const;
+  int no(std::string_view why) const { return no({reason::kind::refused, std::string{why}}); }
+  /// The usage or a file is bad; returns exit_bad. The document is as above.
+  int bad(const reason& why) const;
+  int bad(std::string_view why) const { return bad({reason::kind::invalid, std::string{why}}); }
 
  private:
   static void write(std::FILE* to, std::string_view text) {
     std::fwrite(text.data(), 1, text.size(), to);
   }
 
+  void complain(const reason& why) const;
+
   bool json_;
+  mutable bool documented_ = false;  // there is one document, whatever happens after it
 };
+
+/// Does the sentence complain about a file: "FILE:LINE: ..."?
+bool is_bad_file(const reason& why);
 
 /// Are there eyes on standard error? Progress is shown only then.
 bool on_terminal();

@@ -1,8 +1,12 @@
 #include "cli/remote.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+
+#include "runtime/stopwatch.hpp"
+#include "runtime/wait.hpp"
 
 namespace troupe::cli {
 
@@ -15,33 +19,78 @@ std::string address_file(const std::string& state) {
   return (std::filesystem::path{state} / "controller.address").string();
 }
 
+namespace {
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+/// Empty, or what is wrong with a controller's address.
+std::string check_address(const std::string& a) {
+  const bool ipc = a.starts_with("ipc://") && a.size() > 6;
+  const auto colon = a.rfind(':');
+  const bool tcp = a.starts_with("tcp://") && colon != std::string::npos && colon > 6 &&
+                   colon + 1 < a.size() &&
+                   a.find_first_not_of("0123456789", colon + 1) == std::string::npos;
+  if (ipc || tcp) return {};
+  const bool bare = a.find("://") == std::string::npos && colon != std::string::npos;
+  return fmt::format("found '{}', expected tcp://HOST:PORT or ipc://PATH{}", a,
+                     bare ? fmt::format("; did you mean tcp://{}?", a) : "");
+}
+
+}  // namespace
+
 void remote::options(CLI::App& app) {
-  app.add_option(
-      "--controller", controller_,
-      "Its address, tcp://host:port or ipc://path; else what STATE/controller.address says");
-  app.add_option("--state", state_, "The directory that `troupe up` uses")->capture_default_str();
-  app.add_option("--keys", keys_, "Directory with the client's key, where the cluster has keys");
+  keys_ = variable("TROUPE_KEYS");
+  app.add_option("--controller", controller_,
+                 "Its address, tcp://host:port or ipc://path; else $TROUPE_CONTROLLER, else what "
+                 "STATE/controller.address says")
+      ->check(check_address);
+  state_option_ =
+      app.add_option("--state", state_, "The directory that `troupe up` uses, or $TROUPE_STATE")
+          ->capture_default_str();
+  app.add_option("--keys", keys_,
+                 "Directory with the client's key, where the cluster has keys, or $TROUPE_KEYS");
   app.add_option("--as", key_,
                  "Whose key of that directory; else `client`, or the only one of a person there");
-  app.add_option("--patience", patience_s_, "Seconds to wait for an answer")->capture_default_str();
+  app.add_option("--patience", patience_s_,
+                 "Seconds to wait for a controller that starts, and for each answer")
+      ->capture_default_str();
+}
+
+expected<void> remote::find_controller() {
+  if (!controller_.empty()) return {};
+  const bool named = state_option_ != nullptr && state_option_->count() > 0;
+  if (const auto chosen = variable("TROUPE_CONTROLLER"); !named && !chosen.empty()) {
+    if (const auto wrong = check_address(chosen); !wrong.empty())
+      return refuse(reason::kind::invalid, "TROUPE_CONTROLLER: " + wrong);
+    controller_ = chosen;
+    return {};
+  }
+  // A cluster that is just being started writes the file soon.
+  const auto file = address_file(state_);
+  const auto there = [&] {
+    std::ifstream in{file};
+    return std::getline(in, controller_) && !in.eof();  // with the end of its line
+  };
+  if (runtime::wait_until(there, patience_s_, 0.05)) return {};
+  controller_.clear();
+  return refuse(reason::kind::unavailable,
+                fmt::format("no controller is known: {} did not appear within {:.3g} s (start one "
+                            "with `troupe up CLUSTER`, or name one with --controller)",
+                            file, patience_s_));
 }
 
 expected<void> remote::connect() {
   if (host_) return {};
-  if (controller_.empty()) {
-    std::ifstream in{address_file(state_)};
-    if (!std::getline(in, controller_))
-      return refuse(
-          reason::kind::unavailable,
-          fmt::format("no controller is known: {} is not there (start one with `troupe up "
-                      "CLUSTER`, or name one with --controller)",
-                      address_file(state_)));
-  }
+  const runtime::stopwatch waited;
+  if (auto ok = find_controller(); !ok) return ok;
   actors::real_host_options o;
   o.upstream = controller_;
   o.keys = keys_;
   o.client_key = key_;
-  auto host = actors::real_host::client(std::move(o), patience_s_);
+  auto host = actors::real_host::client(std::move(o), std::max(0.5, patience_s_ - waited.s()));
   if (!host)
     return refuse(host.error().code, fmt::format("the controller at {} cannot be reached: {}",
                                                  controller_, host.error().text));

@@ -41,8 +41,10 @@ class remote {
  private:
   expected<std::pair<message, payload>> ask_any(message request);
   expected<void> connect();
+  expected<void> find_controller();
 
   std::string controller_, state_ = default_state_directory(), keys_, key_;
+  CLI::Option* state_option_ = nullptr;
   double patience_s_ = 10;
   std::unique_ptr<actors::real_host> host_;
   payload raw_;

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -16,6 +18,9 @@ class verb {
 
   /// Declares the options. `--json` is there already.
   virtual void options(CLI::App& app) = 0;
+
+  /// Takes the words behind a `--` on the command line; false: this verb runs no command.
+  virtual bool take_command(const std::vector<std::string>&) { return false; }
 
   /// Does it and returns the exit status.
   virtual int run(output& out) = 0;

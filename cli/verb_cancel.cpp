@@ -14,9 +14,9 @@ class cancel_verb final : public verb {
 
   int run(output& out) override {
     const auto reply = remote_.ask<cancel_reply>(cancel_job{0, job_});
-    if (!reply) return out.no(reply.error().text);
+    if (!reply) return out.no(reply.error());
     out.document({{"job", job_}, {"cancelled", reply->done}, {"reason", reply->why.text}});
-    if (!reply->done) return out.no(reply->why.text);
+    if (!reply->done) return out.no(reply->why);
     out.line("job {} is cancelled", job_);
     return exit_done;
   }

@@ -5,6 +5,7 @@
 #include "cli/comparison.hpp"
 #include "cli/demo_training.hpp"
 #include "cli/local_cluster.hpp"
+#include "cli/output_directory.hpp"
 #include "cli/remote.hpp"
 #include "cli/verb.hpp"
 #include "configs/load.hpp"
@@ -18,7 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double answer_s = 10;     // patience with the controller
+constexpr double ready_s = 60;      // patience with the cluster's start
+constexpr double answer_s = 10;     // with the controller
 constexpr double jobs_end_s = 90;   // patience with all jobs
 constexpr double kill_after_s = 2;  // into the victim's run
 
@@ -32,12 +34,13 @@ class demo_verb final : public verb {
 
   int run(output& out) override {
     const auto configs = configs::configs_directory();
-    fs::remove_all(out_directory_);
-    if (auto ok = run_jobs(out, configs); !ok) return out.no(ok.error().text);
+    const auto fresh = output_directory::claim(out_directory_);
+    if (!fresh) return out.no(fresh.error());
+    if (auto ok = run_jobs(out, configs); !ok) return out.no(ok.error());
     cluster_.reset();
-    if (auto ok = replay_day(out, configs); !ok) return out.no(ok.error().text);
+    if (auto ok = replay_day(out, configs); !ok) return out.no(ok.error());
     const auto training = demo_training(out, configs, out_directory_);
-    if (!training) return out.no(training.error().text);
+    if (!training) return out.no(training.error());
     out.line(
         "\nFiles to open: {0}/training.html (an iteration of each), {0}/philly-day/usage.html, "
         "{0}/philly-day/result.json,\n{0}/training-atlas.json (for Perfetto), {0}/logs/, "
@@ -62,6 +65,7 @@ class demo_verb final : public verb {
     auto cluster = local_cluster::start(o);
     if (!cluster) return tl::unexpected<reason>(cluster.error());
     cluster_ = std::move(*cluster);
+    if (auto ok = cluster_->wait_until_ready(ready_s); !ok) return ok;
     out.line(
         "A cluster of three datacentres and five nodes, {} processes over ZeroMQ on this machine.\n"
         "Its GPUs are names only; the commands that run on them are real processes.\n",
@@ -71,7 +75,6 @@ class demo_verb final : public verb {
     auto connected = actors::real_host::client(client, answer_s);
     if (!connected) return tl::unexpected<reason>(connected.error());
     client_ = std::move(*connected);
-    if (auto ok = wait_for_nodes(); !ok) return ok;
     for (const auto* name :
          {"count", "seven-billion", "hello", "out-of-memory", "reports-peak", "fails"})
       if (auto ok = submit(out, configs / "jobs" / (std::string{name} + ".yaml")); !ok) return ok;
@@ -86,20 +89,6 @@ class demo_verb final : public verb {
     if (!reply) return tl::unexpected<reason>(reply.error());
     raw_ = reply->second;
     return std::get<Reply>(std::move(reply->first));
-  }
-
-  expected<void> wait_for_nodes() {
-    const runtime::stopwatch waited;
-    while (waited.s() < answer_s) {
-      const auto reply = ask<query_reply>(query_jobs{0, 0});
-      if (!reply) return tl::unexpected<reason>(reply.error());
-      bool all = true;
-      for (const auto& n : reply->nodes) all = all && n.present;
-      if (all) return {};
-      runtime::pause(0.1);
-    }
-    return refuse(reason::kind::unavailable,
-                  "the nodes did not come up; see their output in " + out_directory_);
   }
 
   expected<void> submit(output& out, const fs::path& file) {

@@ -15,8 +15,8 @@ class explain_verb final : public verb {
 
   int run(output& out) override {
     const auto reply = remote_.ask<explanation>(explain_job{0, job_});
-    if (!reply) return out.no(reply.error().text);
-    if (reply->job.job == 0) return out.no(reply->summary);
+    if (!reply) return out.no(reply.error());
+    if (reply->job.job == 0) return out.no(reason{reason::kind::unknown, reply->summary});
     out.document(document(*reply));
     out.line("job {} ({}): {}", job_, reply->job.name, reply->summary);
     table plans{{"", "data", "tensor", "GPUs", "GB a GPU", "samples/s", ""}};

@@ -22,7 +22,7 @@ class logs_verb final : public verb {
     lease_id lease = 0;
     for (std::uint64_t offset = 0;;) {
       const auto chunk = remote_.ask<log_chunk>(read_log{0, job_, 0, part_, offset});
-      if (!chunk) return out.no(chunk.error().text);
+      if (!chunk) return out.no(chunk.error());
       if (chunk->lease != 0 && lease != 0 && chunk->lease != lease) {
         out.note("troupe: the job goes on as lease {}", chunk->lease);
         lease = chunk->lease;
@@ -40,7 +40,7 @@ class logs_verb final : public verb {
         out.note("troupe: {} bytes of the log are no longer kept", chunk->offset - offset);
       offset = std::max(offset, chunk->offset) + bytes.size();
       if (bytes.empty() && (!follow_ || ended())) {
-        if (!chunk->why.text.empty() && offset == 0) return out.no(chunk->why.text);
+        if (!chunk->why.text.empty() && offset == 0) return out.no(chunk->why);
         break;
       }
       if (bytes.empty()) runtime::pause(0.2);

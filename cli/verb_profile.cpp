@@ -138,7 +138,7 @@ class profile_verb final : public verb {
       if (on_terminal() || text.find("not measured") != std::string::npos) out.note("{}", text);
     };
     const auto profile = actors::measure_profile(wish_);
-    if (!profile) return out.no(profile.error().text);
+    if (!profile) return out.no(profile.error());
     if (const auto why = write(*profile); !why.empty()) return out.no(why);
     out.document(document_of(*profile, out_));
     show(out, *profile);

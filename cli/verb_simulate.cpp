@@ -39,7 +39,7 @@ class simulate_verb final : public verb {
     auto workload = load_workload(trace_, workload_, seed_, *c);
     if (!workload) return out.bad(workload.error());
     comparison result{*c, std::move(*workload), workload_, seed_, {}};
-    if (auto ok = replay(result, policies_, faults); !ok) return out.no(ok.error().text);
+    if (auto ok = replay(result, policies_, faults); !ok) return out.no(ok.error());
     if (!out_.empty())
       if (auto ok = save(result, out_); !ok) return out.bad(ok.error());
     out.document(document_of(result));

@@ -29,8 +29,8 @@ class submit_verb final : public verb {
     json document = json::array();
     for (auto& job : jobs) {
       const auto reply = remote_.ask<submit_reply>(submit_job{0, job});
-      if (!reply) return out.no(reply.error().text);
-      if (reply->job == 0) return out.no(reply->why.text);
+      if (!reply) return out.no(reply.error());
+      if (reply->job == 0) return out.no(reply->why);
       document.push_back({{"job", reply->job}, {"name", job.name}});
       out.line("job {}: {} is accepted", reply->job, job.name);
     }

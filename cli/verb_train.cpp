@@ -5,6 +5,7 @@
 #include "cli/follow_training.hpp"
 #include "cli/iteration_picture.hpp"
 #include "cli/local_cluster.hpp"
+#include "cli/output_directory.hpp"
 #include "cli/profile_option.hpp"
 #include "cli/remote.hpp"
 #include "cli/training_result.hpp"
@@ -68,7 +69,7 @@ class train_verb final : public verb {
       if (!picture_.empty() && (timeline_.empty() || results.size() > 1))
         r.job.train->timeline = hidden_timeline(results.size());
       const auto ok = train(r, out);
-      if (!ok) return bad_file_ ? out.bad(ok.error()) : out.no(ok.error().text);
+      if (!ok) return bad_file_ ? out.bad(ok.error()) : out.no(ok.error());
     }
     const auto drawn = draw(results);
     auto d = document_of(results.front());
@@ -77,7 +78,7 @@ class train_verb final : public verb {
     out.document(d);
     for (const auto& r : results) out.text(text_of(r));
     if (!timeline_.empty()) out.line("{}: open it in Perfetto (ui.perfetto.dev)", timeline_);
-    if (!drawn) return out.no(drawn.error().text);
+    if (!drawn) return out.no(drawn.error());
     if (!picture_.empty()) out.line("{}: open it in a browser", picture_);
     return exit_done;
   }
@@ -183,9 +184,11 @@ class train_verb final : public verb {
                          : cluster_;
     o.state = fs::absolute("out/train").string();
     o.policy = policy_;
-    fs::remove_all(o.state);
+    const auto fresh = output_directory::claim(o.state);
+    if (!fresh) return tl::unexpected<reason>(fresh.error());
     auto cluster = local_cluster::start(o);
     if (!cluster) return refused(cluster);
+    if (auto ok = (*cluster)->wait_until_ready(60); !ok) return ok;
     remote_.meet((*cluster)->controller_address());
     return on_the_cluster(r, out);
   }

@@ -25,7 +25,7 @@ namespace troupe::runtime {
 namespace {
 
 constexpr long long application_id = 0x54525550;  // "TRUP"
-constexpr long long schema_version = 1;
+constexpr long long schema_version = journal_schema_version;
 // A short WAL is quickly checked at open, and little is lost with it.
 constexpr std::size_t checkpoint_entries = 500;
 

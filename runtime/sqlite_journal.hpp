@@ -18,6 +18,9 @@ struct sqlite3_stmt;
 
 namespace troupe::runtime {
 
+/// Of the tables and entries that this program writes; another one's are refused.
+inline constexpr long long journal_schema_version = 1;
+
 /// The journal in a file: SQLite in WAL mode, one row an entry, each with a checksum, and a witness
 /// beside it that knows what the file must hold. Any SQLite program can read it while no controller
 /// runs.

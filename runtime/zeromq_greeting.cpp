@@ -139,7 +139,9 @@ void zeromq_transport::engine::not_wanted(dealer& d, reason why) {
   using std::chrono::seconds;
   d.backoff = std::clamp<steady::duration>(2 * d.backoff, seconds{1}, seconds{30});
   d.next_hello = steady::now() + d.backoff;
-  if (const auto lines = refusals_.pass(d.endpoint + why.text, now_s()); lines > 0)
+  // A client's verb says it to the person.
+  if (const auto lines = options_.client ? 0 : refusals_.pass(d.endpoint + why.text, now_s());
+      lines > 0)
     log(log_level::error, "transport", d.refused ? "refused" : "refused; it will be asked again",
         {{"by", host_name(options_.cluster, d.over->peer)},
          {"at", d.endpoint},
@@ -155,8 +157,10 @@ void zeromq_transport::engine::not_wanted(dealer& d, reason why) {
 // A handshake that was cut short says nothing about keys: a listener that went away, a proxy. Only
 // the other side's answer does.
 void zeromq_transport::engine::handshake_failed(dealer& d, bool for_good) {
-  auto text = fmt::format("{} does not accept the key of {}", d.endpoint,
-                          keys_ ? keys_->name : options_.name + ", which comes without one");
+  auto text = encrypts(d.endpoint)
+                  ? fmt::format("{} does not accept the key of {}", d.endpoint, keys_->name)
+                  : fmt::format("this cluster has keys: --keys DIR{}",
+                                options_.client ? " or TROUPE_KEYS" : "");
   if (for_good) return not_wanted(d, {reason::kind::refused, std::move(text)});
   text = fmt::format(
       "the handshake with {} breaks off; it may be starting, or is not the host that the list of "

@@ -1,0 +1,148 @@
+#include <catch2/catch.hpp>
+
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "cli/program.hpp"
+
+using namespace troupe::test;
+
+// What every verb owes a program that calls it, and what surrounds the verbs.
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A shell's line in a directory, with $T for the program.
+result shell(const std::string& line, const fs::path& directory = ".") {
+  const scratch where;
+  const auto script = where.write("line.sh", "cd '" + fs::absolute(directory).string() + "'\nT='" +
+                                                 TROUPE_PROGRAM + "'\n" + line + "\n");
+  const auto out = where / "out", err = where / "err";
+  const int status = std::system(("sh " + script + " >" + out + " 2>" + err).c_str());
+  const auto text = [](const std::string& file) {
+    std::ifstream in{file};
+    return std::string{std::istreambuf_iterator<char>{in}, {}};
+  };
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, text(out), text(err)};
+}
+
+}  // namespace
+
+TEST_CASE("with --json every failure prints one document with its sentence and its code") {
+  const scratch where;
+  const auto bad = where.write("bad.yaml", "name: x\nmodel: gpt2-124m\nglobal_batch: 4k\n");
+  const auto nowhere = where / "state";
+  struct failure {
+    std::vector<std::string> words;
+    int status;
+    const char* code;
+  };
+  const std::vector<failure> failures{
+      {{"submit", bad, "--json"}, 2, "invalid"},
+      {{"submit", where / "missing.yaml", "--json"}, 2, "invalid"},
+      {{"status", "--json", "--state", nowhere, "--patience", "0.1"}, 1, "unavailable"},
+      {{"explain", "9", "--json", "--state", nowhere, "--patience", "0.1"}, 1, "unavailable"},
+      {{"logs", "9", "--json", "--state", nowhere, "--patience", "0.1"}, 1, "unavailable"},
+      {{"cancel", "9", "--json", "--state", nowhere, "--patience", "0.1"}, 1, "unavailable"},
+      {{"down", "--json", "--state", nowhere}, 1, "refused"},
+      {{"queue", "--json", "--bogus"}, 2, "invalid"},
+      {{"explain", "--json"}, 2, "invalid"},
+      {{"bogus", "--json"}, 2, "invalid"},
+      {{"plan", shipped("jobs/hello.yaml"), "--json", "--cluster", bad}, 2, "invalid"},
+  };
+  for (const auto& f : failures) {
+    const auto r = troupe(f.words);
+    INFO(f.words[0] << ": " << r.out << r.err);
+    CHECK(r.status == f.status);
+    const auto d = r.document();
+    CHECK(d.at("code") == f.code);
+    CHECK(r.err == "troupe: " + d.at("error").get<std::string>() + "\n");
+  }
+}
+
+TEST_CASE("with --json a bad file's document has its name, the line and what was found there") {
+  const scratch where;
+  const auto bad = where.write("bad.yaml", "name: x\nmodel: gpt2-124m\nglobal_batch: 4k\n");
+  const auto d = troupe({"submit", bad, "--json"}).document();
+  CHECK(d.at("file") == bad);
+  CHECK(d.at("line") == 3);
+  CHECK(d.at("found").get<std::string>().find("4k") != std::string::npos);
+  const auto missing = troupe({"submit", where / "missing.yaml", "--json"}).document();
+  CHECK(missing.at("file") == where / "missing.yaml");
+  CHECK_FALSE(missing.contains("line"));
+}
+
+TEST_CASE("the program says its version, commit, formats and devices") {
+  for (const auto* word : {"version", "--version", "-V"}) {
+    const auto r = troupe({word});
+    CHECK(r.status == 0);
+    CHECK_THAT(r.out, Catch::Contains("troupe 0.") && Catch::Contains("(commit ") &&
+                          Catch::Contains("protocol ") && Catch::Contains("journal ") &&
+                          Catch::Contains("device cpu: usable") &&
+                          Catch::Contains("device cuda: "));
+  }
+  const auto d = troupe({"version", "--json"}).document();
+  CHECK(d.at("devices").at("cpu").at("usable") == true);
+  const auto& cuda = d.at("devices").at("cuda");
+  CHECK(cuda.at("usable").get<bool>() == cuda.at("reason").is_null());
+  const auto commit = d.at("commit").get<std::string>();
+  CHECK((commit == "unknown" || commit.size() >= 12));
+}
+
+TEST_CASE("help and help VERB are --help") {
+  CHECK(troupe({"help"}).out == troupe({"--help"}).out);
+  CHECK(troupe({"help", "submit"}).out == troupe({"submit", "--help"}).out);
+  CHECK(troupe({"help", "submit"}).status == 0);
+  CHECK(troupe({"help", "bogus"}).status == 2);
+}
+
+TEST_CASE("a job and a cluster can come from standard input") {
+  CHECK(shell("$T check - <" + shipped("jobs/hello.yaml")).status == 0);
+  CHECK(shell("cat " + shipped("jobs/hello.yaml") + " | $T check /dev/stdin").status == 0);
+  const auto bad = shell("printf 'name: x\\nmodel: 3x\\n' | $T check - --as job");
+  CHECK(bad.status == 2);
+  CHECK_THAT(bad.err, Catch::Contains("-:2: model:"));
+}
+
+TEST_CASE("a cluster's or a model's file that is submitted is called what it is") {
+  CHECK_THAT(troupe({"submit", shipped("clusters/demo.yaml")}).err,
+             Catch::Contains("is a cluster, expected a job"));
+  CHECK_THAT(troupe({"submit", shipped("models/gpt2-124m.yaml")}).err,
+             Catch::Contains("is a model, expected a job"));
+}
+
+TEST_CASE("check and submit refuse a job's own value for a variable that Troupe sets") {
+  const scratch where;
+  for (const auto* name : {"RANK", "CUDA_VISIBLE_DEVICES", "PET_NNODES", "TROUPE_JOB"}) {
+    const auto job = where.write("job.yaml",
+                                 "name: x\nmodel: gpt2-124m\nglobal_batch: 4\ncommand: [env]\n"
+                                 "environment: {" +
+                                     std::string{name} + ": \"9\"}\n");
+    for (const auto* verb : {"check", "submit"}) {
+      const auto r = troupe({verb, job});
+      CHECK(r.status == 2);
+      CHECK_THAT(r.err, Catch::Contains("job.yaml:5: environment: '" + std::string{name} +
+                                        "' is set by Troupe"));
+    }
+  }
+}
+
+TEST_CASE("demo and train empty no directory that they have not made") {
+  const scratch where;
+  const auto precious = where.write("precious.txt", "mine");
+  const auto demo = troupe({"demo", "--out", where.path()});
+  CHECK(demo.status == 1);
+  CHECK_THAT(demo.err, Catch::Contains("not Troupe's own output"));
+  CHECK(fs::exists(precious));
+  fs::create_directories(where / "out/train");
+  const auto kept = where.write("out/train/notes.txt", "mine");
+  const auto train =
+      troupe({"train", shipped("jobs/train-two-stages.yaml"), "--world", "local"}, where.path());
+  CHECK(train.status == 1);
+  CHECK(fs::exists(kept));
+}

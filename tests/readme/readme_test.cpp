@@ -1,0 +1,134 @@
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include <catch2/catch.hpp>
+
+#include "harness/scratch.hpp"
+
+// A command in the README is what a user pastes first. Each block is pasted here, in their order.
+
+using troupe::test::scratch;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct block {
+  std::size_t line = 0;  // of the page, where its first command is
+  std::string script;
+};
+
+bool is_command(const std::string& line) {
+  return line.starts_with("build/release/troupe ") || line.starts_with("./dev ");
+}
+
+/// The commands of a page's code blocks (indented by four blanks, or fenced): lines that begin with
+/// the program or ./dev, or stand behind a "$ ". What else is in a block is their output.
+std::vector<block> command_blocks(const std::string& page) {
+  std::vector<block> blocks;
+  std::istringstream in{page};
+  bool fenced = false, inside = false;
+  std::size_t number = 0;
+  for (std::string line; std::getline(in, line);) {
+    ++number;
+    if (line.starts_with("```")) {
+      fenced = !fenced;
+      inside = false;
+      continue;
+    }
+    const bool code = fenced || line.starts_with("    ");
+    if (!code) {
+      inside = false;
+      continue;
+    }
+    auto words = fenced ? line : line.substr(4);
+    if (words.starts_with("$ ")) words.erase(0, 2);
+    if (!is_command(words)) continue;
+    if (!inside) blocks.push_back({number, {}});
+    inside = true;
+    blocks.back().script += words + "\n";
+  }
+  return blocks;
+}
+
+std::string read(const fs::path& file) {
+  std::ifstream in{file};
+  return {std::istreambuf_iterator<char>{in}, {}};
+}
+
+std::vector<block> readme() {
+  return command_blocks(read(fs::path{TROUPE_SOURCE_DIR} / "README.md"));
+}
+
+std::string without_dev(const std::string& script) {
+  std::string rest;
+  std::istringstream in{script};
+  for (std::string line; std::getline(in, line);)
+    if (!line.starts_with("./dev ")) rest += line + "\n";
+  return rest;
+}
+
+/// Pastes a script into a shell in this directory; the last thing it said if a line of it failed.
+std::string paste(const std::string& script, const fs::path& directory) {
+  const scratch where;
+  const auto file = where.write("pasted.sh", "set -e\ncd '" + directory.string() + "'\n" + script);
+  const int status = std::system(("env -u TROUPE_STATE -u TROUPE_CONTROLLER -u TROUPE_KEYS bash " +
+                                  file + " >" + where.path("said") + " 2>&1 </dev/null")
+                                     .c_str());
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
+  const auto said = read(where.path("said"));
+  return "failed:\n" + said.substr(said.size() - std::min<std::size_t>(said.size(), 4000));
+}
+
+/// What a block may have left running.
+struct ends_with_down {
+  fs::path directory;
+  ~ends_with_down() { paste("build/release/troupe down", directory); }
+};
+
+}  // namespace
+
+TEST_CASE("commands are found in indented and in fenced blocks, and their output is not one") {
+  const auto found = command_blocks(
+      "text build/release/troupe no\n\n    ./dev demo  # why\n    ./dev test\n\n"
+      "    $ build/release/troupe plan x\n    some output\n\n```\nbuild/release/troupe up\n"
+      "other --words\nbuild/release/troupe down \n```\n");
+  REQUIRE(found.size() == 3);
+  CHECK(found[0].line == 3);
+  CHECK(found[0].script == "./dev demo  # why\n./dev test\n");
+  CHECK(found[1].script == "build/release/troupe plan x\n");
+  CHECK(found[2].script == "build/release/troupe up\nbuild/release/troupe down \n");
+}
+
+TEST_CASE("every block of commands in the README works as it is pasted, with the present build") {
+  const scratch where;
+  fs::create_directories(where / "build/release");
+  fs::create_symlink(TROUPE_PROGRAM, where / "build/release/troupe");
+  fs::create_symlink(fs::path{TROUPE_SOURCE_DIR} / "configs", where / "configs");
+  const ends_with_down end{where.path()};
+  const auto blocks = readme();
+  std::string all;
+  for (const auto& b : blocks) {
+    all += b.script;
+    INFO("README.md:" << b.line << ":\n" << b.script);
+    CHECK(paste(without_dev(b.script), where.path()) == "");
+  }
+  for (const auto* verb :
+       {"up", "submit", "explain", "logs", "train", "simulate", "plan", "whatif"})
+    CHECK(all.find("build/release/troupe " + std::string{verb} + " ") != std::string::npos);
+}
+
+TEST_CASE("in a fresh clone every block of the README works as it is pasted", "[.][fresh]") {
+  const scratch where;
+  REQUIRE(paste("git clone -q '" TROUPE_SOURCE_DIR "' clone", where.path()) == "");
+  const fs::path clone{where / "clone"};
+  const ends_with_down end{clone};
+  for (const auto& b : readme()) {
+    INFO("README.md:" << b.line << ":\n" << b.script);
+    REQUIRE(paste(b.script, clone) == "");
+  }
+}
