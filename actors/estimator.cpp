@@ -30,17 +30,47 @@ std::string key_of(job_spec spec) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
+/// How much looking at a job's plans may take, roughly: only the order of jobs follows from it.
+std::uint64_t effort_of(const job_spec& spec) {
+  const auto& m = spec.model;
+  const std::uint64_t parts = m.operators.empty() ? m.layers : m.operators.size();
+  return planners::is_pipeline_job(spec) ? 1000 + parts * std::max(1u, spec.pipeline.stages)
+                                         : parts / 1000;
+}
+
 }  // namespace
 
+void estimator_state::take(const plans_wanted& w) {
+  queue_.emplace(std::pair{effort_of(*w.spec), ++arrivals_}, w);
+  if (queue_.size() == 1) self_->send(estimator_actor{self_}, tick{});
+}
+
+void estimator_state::plan_next() {
+  const auto next = queue_.extract(queue_.begin());
+  self_->send(next.mapped().reply_to, plans_for(next.mapped()));
+  if (!queue_.empty()) self_->send(estimator_actor{self_}, tick{});
+}
+
 plans_made estimator_state::plans_for(const plans_wanted& w) {
+  constexpr std::size_t most_known = 20'000;
+  if (known_.size() >= most_known) known_.clear();
   auto [it, is_new] = known_.try_emplace(fmt::format("{} {}", w.memory_factor, key_of(*w.spec)));
   if (is_new) {
     // A job that ran out of memory is planned with as much more headroom as it has shown to need.
-    auto c = *cluster_;
+    auto c = *options_.cluster;
     c.settings.memory_headroom = (1 + c.settings.memory_headroom) * w.memory_factor - 1;
     it->second.memory_factor = w.memory_factor;
-    auto plans = planners::plans_for(c, *w.spec);
+    std::function<bool()> out_of_time;
+    if (options_.clock)
+      out_of_time = [clock = options_.clock,
+                     until_s = options_.clock->now_s() + options_.time_limit_s] {
+        return clock->now_s() > until_s;
+      };
+    planners::planning_budget budget{planners::planning_budget::units_a_plan,
+                                     std::move(out_of_time)};
+    auto plans = planners::plans_for(c, *w.spec, budget);
     if (!plans) it->second.why = plans.error();
+    if (plans) it->second.warning = planners::bound_warning(c, *w.spec, *plans);
     it->second.plans =
         std::make_shared<const std::vector<plan>>(plans ? std::move(*plans) : std::vector<plan>{});
   }
@@ -49,41 +79,31 @@ plans_made estimator_state::plans_for(const plans_wanted& w) {
   return result;
 }
 
-void estimator_state::appraise(proposal& p) const {
-  const auto& c = *cluster_;
-  for (std::size_t i = 0; i < p.decisions.size(); ++i) {
-    const auto& d = p.decisions[i];
-    proposal::expectation e;
-    if (d.what == planners::decision::kind::start) {
-      const auto& spec = *p.specs[i];
-      const bool pipelines = planners::is_pipeline_job(spec);
-      e.iteration_s = pipelines ? spec.global_batch / d.how.samples_per_s
-                                : planners::estimate_iteration(c, spec, d.how, d.where).iteration_s;
-      e.bytes = pipelines || d.how.bytes_per_gpu > 0
-                    ? d.how.bytes_per_gpu
-                    : planners::marp_bytes(spec.model, spec.global_batch, d.how.data_parallel,
-                                           d.how.tensor_parallel);
-      // Simulated work runs out of memory when the formula says so: nobody measured better.
-      e.out_of_memory = std::any_of(d.where.begin(), d.where.end(), [&](const node_share& share) {
-        return e.bytes >= c.gpu_of(share.node).memory_bytes();
-      });
-    }
-    p.expected.push_back(e);
-  }
+proposal::expectation expected_of(const troupe::cluster& c, const job_spec& spec,
+                                  const planners::decision& d) {
+  proposal::expectation e;
+  if (d.what != planners::decision::kind::start) return e;
+  const bool pipelines = planners::is_pipeline_job(spec);
+  e.iteration_s = pipelines ? spec.global_batch / d.how.samples_per_s
+                            : planners::estimate_iteration(c, spec, d.how, d.where).iteration_s;
+  e.bytes = pipelines || d.how.bytes_per_gpu > 0
+                ? d.how.bytes_per_gpu
+                : planners::marp_bytes(spec.model, spec.global_batch, d.how.data_parallel,
+                                       d.how.tensor_parallel);
+  // Simulated work runs out of memory when the formula says so: nobody measured better.
+  e.out_of_memory = std::any_of(d.where.begin(), d.where.end(), [&](const node_share& share) {
+    return e.bytes >= c.gpu_of(share.node).memory_bytes();
+  });
+  return e;
 }
 
 estimator_actor::behavior_type estimator(estimator_actor::stateful_pointer<estimator_state> self,
-                                         std::shared_ptr<const troupe::cluster> c,
-                                         orchestrator_actor orchestrator) {
+                                         estimator_options options) {
   auto& s = self->state;
-  begin_actor(self, "estimator", [&] { s.start(std::move(c)); });
+  begin_actor(self, "estimator", [&] { s.start(self, std::move(options)); });
   return {
-      [&s, self](const plans_wanted& w) { self->send(w.reply_to, s.plans_for(w)); },
-      [&s, self, orchestrator](const proposal& p) {
-        auto appraised = p;
-        s.appraise(appraised);
-        self->send(orchestrator, std::move(appraised));
-      },
+      [&s](const plans_wanted& w) { s.take(w); },
+      [&s](const tick&) { s.plan_next(); },
   };
 }
 

@@ -199,9 +199,17 @@ void ledger::close(lease_record& l) {
   }
   if (goes_on(l.outcome)) {
     const auto left = j.spec->iterations - std::min(j.spec->iterations, j.iterations_done);
-    j.iterations_done += std::min(l.iterations, left);
+    const auto progress = std::min(l.iterations, left);
+    j.iterations_done += progress;
     j.state = job_state::waiting;
-    return;
+    if (progress > 0) j.losses = 0;
+    if (progress > 0 || l.outcome != lease_outcome::lost || ++j.losses <= j.spec->max_restarts)
+      return;
+    // Perhaps it is the job that takes its nodes down: the next one would go the same way.
+    j.detail = fmt::format("lost its node in {} attempts in a row without progress (max_restarts {}); "
+                           "the last time: {}",
+                           j.losses, j.spec->max_restarts, l.detail);
+    l.outcome = lease_outcome::failed;
   }
   if (l.outcome == lease_outcome::succeeded) j.iterations_done = j.spec->iterations;
   j.state = job_state::stopping;

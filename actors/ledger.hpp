@@ -21,6 +21,7 @@ struct job_record {
   job_state state = job_state::waiting;
   double submitted_s = 0, started_s = 0, ended_s = 0;
   std::uint32_t attempts = 0, out_of_memory = 0;
+  std::uint32_t losses = 0;  // attempts in a row that ended with a lost node and made no progress
   double memory_factor = 1;  // it needs at least so many times what is predicted for it
   double bytes_floor = 0;    // nothing that needs no more than this will do
   std::uint64_t iterations_done = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -10,6 +11,8 @@
 #include "actors/post.hpp"
 #include "actors/timing.hpp"
 #include "actors/work_orders.hpp"
+#include "messages/admission.hpp"
+#include "planners/bounds.hpp"
 #include "planners/fits.hpp"
 #include "runtime/log.hpp"
 
@@ -52,6 +55,7 @@ void orchestrator_state::start(orchestrator_actor::pointer self, runtime::host h
     if (auto ok = ledger_->apply(e); !ok)
       throw std::runtime_error("the journal contradicts itself: " + ok.error().text);
     if (const auto* told = std::get_if<training_told>(&e)) training_.add(told->report);
+    if (const auto* over = std::get_if<job_ended>(&e)) training_.ended(over->job);
   });
   if (!replayed) throw std::runtime_error(replayed.error().text);
   for (node_index n = 0; n < nodes_.size(); ++n) {
@@ -65,6 +69,7 @@ void orchestrator_state::start(orchestrator_actor::pointer self, runtime::host h
   std::vector<job_id> ids;
   for (const auto& [id, j] : ledger_->jobs()) ids.push_back(id);
   for (auto id : ids) settle(id);
+  for (auto id : ids) remember_deadline(*ledger_->job(id));
   commit_batched();
   self_->delayed_send(orchestrator_actor{self_}, nanoseconds_of(c.settings.heartbeat_s), tick{});
 }
@@ -101,6 +106,7 @@ bool orchestrator_state::record(const journal_entry& e) {
                  "the ledger refuses: " + ok.error().text);
     return false;
   }
+  if (const auto* over = std::get_if<job_ended>(&e)) training_.ended(over->job);
   auto shared = std::make_shared<const journal_entry>(e);
   if (options_.act_before_journal) publish(shared);
   batch_.add(e);
@@ -158,10 +164,10 @@ void orchestrator_state::tell_scheduler(presence p) {
 void orchestrator_state::show(const scheduler_actor& s) {
   commit_batched();  // the ledger that it is shown is durable
   scheduler_ = s;
-  self_->send(scheduler_, ledger_state{std::make_shared<const ledger>(*ledger_)});
   for (node_index n = 0; n < nodes_.size(); ++n)
     if (nodes_[n].present)
       self_->send(scheduler_, presence{node_address(*options_.cluster, n), true});
+  self_->send(scheduler_, ledger_state{std::make_shared<const ledger>(*ledger_)});
 }
 
 // -- what clients want
@@ -169,12 +175,17 @@ void orchestrator_state::show(const scheduler_actor& s) {
 
 void orchestrator_state::submit(address from, const runtime::caller& who, const submit_job& s) {
   if (const auto* known = ledger_->job_of_request(s.request)) {
-    reply(from, submit_reply{s.request, known->id, {}});
+    reply(from, submit_reply{s.request, known->id, {}, {}});
+    return;
+  }
+  // A client need not be ours: what would size the planners' work is checked before it is durable.
+  if (auto ok = admission::admit(s.spec); !ok) {
+    reply(from, submit_reply{s.request, 0, ok.error(), {}});
     return;
   }
   const job_accepted entry{ledger_->next_job(), s.request, wall(), s.spec, who.name};
   record(entry);
-  reply(from, submit_reply{s.request, entry.job, {}});
+  reply(from, submit_reply{s.request, entry.job, {}, {}});
 }
 
 void orchestrator_state::cancel(address from, const runtime::caller& who, const cancel_job& c) {
@@ -224,6 +235,29 @@ void orchestrator_state::pass_on(address from, const runtime::caller& who, const
   reply(from, no);
 }
 
+/// "Deadline" is the user's word for "of no use after that": a job that is late is ended, whatever
+/// it does.
+void orchestrator_state::remember_deadline(const job_record& j) {
+  if (j.spec->deadline_s && !is_final(j.state))
+    deadlines_.emplace(j.submitted_s + *j.spec->deadline_s, j.id);
+}
+
+void orchestrator_state::end_overdue() {
+  for (auto it = deadlines_.begin(); it != deadlines_.end() && it->first <= wall();) {
+    const auto& j = *ledger_->job(it->second);
+    const auto text = fmt::format("its deadline has passed: deadline_s is {:g}, {} after {} of {} "
+                                  "iterations",
+                                  *j.spec->deadline_s, to_string(j.state), j.iterations_done,
+                                  j.spec->iterations);
+    if (j.state == job_state::waiting) {
+      record(job_ended{j.id, wall(), job_state::failed, text});
+    } else if (const auto* l = ledger_->lease(j.lease); l && !l->revoked) {
+      revoke(j.lease, lease_outcome::failed, text);
+    }
+    it = is_final(j.state) ? deadlines_.erase(it) : std::next(it);
+  }
+}
+
 // -- what the policy wants
 // -----------------------------------------------------------------------------
 
@@ -252,6 +286,7 @@ expected<void> orchestrator_state::grant(const planners::decision& d,
   if (!j || j->state != job_state::waiting)
     return refuse(reason::kind::stale, fmt::format("job {} does not wait", d.job));
   if (auto ok = planners::fits(c, *idle_, d.how, d.where); !ok) return ok;
+  if (auto ok = planners::within_bounds(c, *j->spec, d.where); !ok) return ok;
   lease_granted entry{ledger_->next_lease(), d.job,           wall(), d.how, e.bytes, e.iteration_s,
                       c.settings.restart_s,  e.out_of_memory, {}};
   for (const auto& share : d.where)
@@ -391,11 +426,13 @@ void orchestrator_state::hear(address from, const training_report& r) {
 }
 
 void orchestrator_state::tell(address from, const query_training& q) {
-  training_reply said{q.request, {}, {}};
-  if (const auto* known = training_.of(q.job))
-    said.report = *known;
+  training_reply said{q.request, {}, {}, 0};
+  if (auto known = training_.since(q.job, q.after))
+    std::tie(said.report, said.position) = std::move(*known);
   else
-    said.why = {reason::kind::unknown, fmt::format("no trainer has told of job {}", q.job)};
+    said.why = {reason::kind::unknown,
+                fmt::format("no trainer has told of job {}, or it ended before the last {}", q.job,
+                            training_log::kept_ended)};
   reply(from, said);
 }
 
@@ -444,6 +481,7 @@ void orchestrator_state::look_around() {
       tell_scheduler({a, false});
     }
   }
+  end_overdue();
   for (auto n : std::exchange(to_order_, {})) send_orders(n);
   compact();
   batch_.when_durable([this] {

@@ -91,6 +91,8 @@ class orchestrator_state {
   void hear_part(node_index n, lease_id id, const node_report& r);
   void set_present(node_index n, bool present);
   void settle(job_id id);
+  void remember_deadline(const job_record& j);
+  void end_overdue();
   void refresh_idle(node_index n);
   void send_orders(node_index n);
   double now() const { return host_.clock->now_s(); }
@@ -109,6 +111,7 @@ class orchestrator_state {
   std::map<std::pair<lease_id, node_index>, std::uint64_t> left_out_;
   std::set<node_index> to_order_;  // nodes whose orders changed in this handler
   training_log training_;
+  std::set<std::pair<double, job_id>> deadlines_;  // wall clock; of jobs that may not have ended
   scheduler_actor scheduler_;
   commit_batch batch_;
   bool commit_asked_ = false;

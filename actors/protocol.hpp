@@ -48,6 +48,9 @@ struct passed {
 /// Time to look around (heartbeats, liveness, retries).
 struct tick {};
 
+/// Nodes have had time to report since the controller's start.
+struct startup_over {};
+
 /// The policy's round, or its next look at a changed queue.
 struct decide_now {};
 
@@ -73,13 +76,13 @@ struct plans_made {
   std::shared_ptr<const std::vector<plan>> plans;
   reason why;
   double memory_factor = 1;
+  std::string warning{};  // the job's bounds cost it its best plan
 };
 
-/// What a policy decided, on its way to be committed. The estimator adds what it expects.
+/// What a policy decided, to be committed, and what is expected of it.
 struct proposal {
   std::uint64_t number = 0;
   std::vector<planners::decision> decisions;
-  std::vector<std::shared_ptr<const job_spec>> specs;  // one a decision
   struct expectation {
     double iteration_s = 0;
     double bytes = 0;  // a GPU
@@ -121,7 +124,8 @@ struct training_over {
 };
 
 using scheduler_actor =
-    caf::typed_actor<caf::reacts_to<ledger_event>, caf::reacts_to<ledger_state>, caf::reacts_to<presence>,
+    caf::typed_actor<caf::reacts_to<ledger_event>, caf::reacts_to<ledger_state>,
+                     caf::reacts_to<presence>, caf::reacts_to<startup_over>,
                      caf::reacts_to<plans_made>, caf::reacts_to<decide_now>,
                      caf::reacts_to<settled>, caf::reacts_to<tick>,
                      caf::reacts_to<inbound<query_jobs>>, caf::reacts_to<inbound<explain_job>>>;
@@ -150,7 +154,7 @@ struct plans_wanted {
   scheduler_actor reply_to;
 };
 
-using estimator_actor = caf::typed_actor<caf::reacts_to<plans_wanted>, caf::reacts_to<proposal>>;
+using estimator_actor = caf::typed_actor<caf::reacts_to<plans_wanted>, caf::reacts_to<tick>>;
 
 /// What a host's transport talks to.
 using door_actor = caf::typed_actor<caf::reacts_to<arrived>>;
@@ -205,6 +209,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::ledger_event)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::ledger_state)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::commit_now)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::presence)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::startup_over)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::plans_wanted)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::watch)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::plans_made)

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 #include <fmt/format.h>
 
+#include "actors/estimator.hpp"
 #include "actors/last_words.hpp"
 #include "actors/post.hpp"
 #include "actors/timing.hpp"
@@ -27,6 +29,9 @@ void scheduler_state::start(scheduler_actor::pointer self, runtime::host h,
   present_.assign(options_.cluster->nodes.size(), false);
   for (node_index n = 0; n < present_.size(); ++n) idle_->set_idle(n, 0);
   self_->send(orchestrator_, watch{scheduler_actor{self_}});
+  const auto& how = options_.cluster->settings;
+  self_->delayed_send(scheduler_actor{self_},
+                      nanoseconds_of(std::min(3 * how.heartbeat_s, how.lease_s)), startup_over{});
   if (options_.policy->round_s() > 0) self_->send(scheduler_actor{self_}, tick{});
 }
 
@@ -43,8 +48,9 @@ void scheduler_state::learn(const journal_entry& e) {
   }
   if (auto ok = ledger_->apply(e); !ok)
     throw std::runtime_error("the orchestrator contradicts itself: " + ok.error().text);
+  reply_stale_ = true;
   if (const auto* accepted = std::get_if<job_accepted>(&e)) {
-    want_plans(*ledger_->job(accepted->job));
+    if (knows_ledger_) want_plans(*ledger_->job(accepted->job));
   } else if (const auto* granted = std::get_if<lease_granted>(&e)) {
     job = granted->job;
     for (const auto& part : granted->parts) nodes.push_back(part.node);
@@ -53,21 +59,27 @@ void scheduler_state::learn(const journal_entry& e) {
   } else if (const auto* over = std::get_if<job_ended>(&e)) {
     job = over->job;
     wanted_.erase(job);
+    notes_.erase(job);
   } else if (const auto* old = std::get_if<jobs_forgotten>(&e)) {
     for (const auto id : old->jobs) plans_.erase(id);
   }
+  if (!knows_ledger_) return;
   for (auto n : nodes) refresh_idle(n);
   if (const auto* j = ledger_->job(job)) place(*j);
 }
 
 void scheduler_state::learn(const ledger_state& s) {
   *ledger_ = *s.book;
+  knows_ledger_ = true;
   for (node_index n = 0; n < present_.size(); ++n) refresh_idle(n);
   for (const auto& [id, j] : ledger_->jobs())
-    if (!is_final(j.state)) place(j);
+    if (!is_final(j.state)) place(j);  // of those that have ended no plan is made again
+  for (const auto& answer_now : std::exchange(unanswered_, {})) answer_now();
+  begin_placing();
 }
 
 void scheduler_state::learn(const plans_made& p) {
+  reply_stale_ = true;
   const auto* j = ledger_->job(p.job);
   if (!j || is_final(j->state) || p.memory_factor != j->memory_factor) return;
   plans_[p.job] = p;
@@ -86,7 +98,10 @@ planners::job_view scheduler_state::view_of(const job_record& j) const {
   v.id = j.id;
   v.spec = j.spec;
   v.submitted_s = j.submitted_s;
-  if (auto it = plans_.find(j.id); it != plans_.end()) v.plans = it->second.plans;
+  if (auto it = plans_.find(j.id); it != plans_.end()) {
+    v.plans = it->second.plans;
+    v.why = it->second.why;
+  }
   v.iterations_done = j.iterations_done;
   v.attempts = j.attempts;
   v.out_of_memory = j.out_of_memory;
@@ -120,6 +135,7 @@ void scheduler_state::place(const job_record& j) {
 }
 
 void scheduler_state::learn(const presence& p) {
+  reply_stale_ = true;
   if (is_gateway(*options_.cluster, p.who)) {
     if (p.present)
       gateways_present_.insert(p.who);
@@ -130,6 +146,7 @@ void scheduler_state::learn(const presence& p) {
   const auto n = node_of(*options_.cluster, p.who);
   present_[n] = p.present;
   refresh_idle(n);
+  if (std::ranges::find(present_, false) == present_.end()) end_startup();
   something_changed();
 }
 
@@ -153,14 +170,30 @@ void scheduler_state::something_changed() {
   self_->send(scheduler_actor{self_}, decide_now{});
 }
 
+void scheduler_state::end_startup() {
+  if (!std::exchange(starting_, false)) return;
+  reply_stale_ = true;
+  begin_placing();
+}
+
+void scheduler_state::begin_placing() {
+  if (!placing()) return;
+  if (std::exchange(round_skipped_, false)) begin_round();
+  something_changed();
+}
+
 void scheduler_state::decide() {
   asked_ = false;
-  if (in_flight_ || !std::exchange(changed_, false)) return;
+  if (in_flight_ || !placing() || !std::exchange(changed_, false)) return;
   if (options_.policy->round_s() > 0) return retry_moves();
   begin_round();
 }
 
 void scheduler_state::begin_round() {
+  if (!placing()) {
+    round_skipped_ = true;
+    return;
+  }
   const auto s = look();
   const bool nobody = s.waiting.empty() && s.running.empty() && s.waiting_pipelines.empty() &&
                       s.running_pipelines.empty();
@@ -176,14 +209,21 @@ void scheduler_state::propose(std::vector<planners::decision> decisions) {
   if (decisions.empty()) return;
   proposal p;
   p.number = ++proposals_;
+  placement_note now{{}, present_};
+  for (node_index n = 0; n < present_.size(); ++n) now.idle.push_back(idle_->idle(n));
   for (const auto& d : decisions) {
     const auto* j = ledger_->job(d.job);
-    p.specs.push_back(j ? j->spec : std::make_shared<const job_spec>());
-    if (d.what == planners::decision::kind::start) proposed_[d.job] = d;
+    p.expected.push_back(j ? expected_of(*options_.cluster, *j->spec, d)
+                           : proposal::expectation{});
+    if (d.what != planners::decision::kind::start) continue;
+    proposed_[d.job] = d;
+    notes_[d.job] = now;
+    for (const auto& share : d.where)
+      now.idle[share.node] -= std::min(now.idle[share.node], share.gpus);
   }
   p.decisions = std::move(decisions);
   in_flight_ = true;
-  self_->send(estimator_, std::move(p));
+  self_->send(orchestrator_, std::move(p));
 }
 
 void scheduler_state::learn(const settled& s) {
@@ -207,24 +247,72 @@ void scheduler_state::retry_moves() {
 // -----------------------------------------------------------------------------------
 
 job_status scheduler_state::status_of(const job_record& j) const {
-  return {j.id,       j.spec->name, j.state, j.submitted_s,     j.started_s,       j.ended_s,
-          j.attempts, j.how,        j.where, j.iterations_done, j.predicted_bytes, j.peak_bytes,
-          j.detail,   j.owner};
+  // A job that waits holds nothing, whatever it held before.
+  const bool waits = j.state == job_state::waiting;
+  return {j.id,
+          j.spec->name,
+          j.state,
+          j.submitted_s,
+          j.started_s,
+          j.ended_s,
+          j.attempts,
+          j.how,
+          waits ? allocation{} : j.where,
+          j.iterations_done,
+          j.predicted_bytes,
+          j.peak_bytes,
+          j.detail,
+          j.owner,
+          waits ? waiting_reason(j) : std::string{}};
 }
 
-void scheduler_state::answer(address from, const query_jobs& q) {
-  constexpr std::size_t shown_ended = 100;
-  const auto& c = *options_.cluster;
-  query_reply reply{q.request, std::string{options_.policy->name()}, host_.clock->wall_s(), {}, {},
-                    {}};
-  if (const auto* j = ledger_->job(q.job)) reply.jobs.push_back(status_of(*j));
-  if (q.job == 0) {
-    std::size_t ended = ledger_->jobs().size() - ledger_->unfinished();
-    for (const auto& [id, j] : ledger_->jobs()) {
-      if (is_final(j.state) && ended-- > shown_ended) continue;
-      reply.jobs.push_back(status_of(j));
-    }
+std::string scheduler_state::waiting_reason(const job_record& j) const {
+  const auto plans = plans_.find(j.id);
+  if (plans == plans_.end() || plans->second.memory_factor != j.memory_factor) return "planning";
+  if (starting_) return "nodes to report";
+  if (!plans->second.plans || plans->second.plans->empty()) return "no plan";
+  const auto* list = plans->second.plans.get();
+  const auto [known, is_new] = servable_.try_emplace(list, false);
+  if (is_new)
+    known->second = std::ranges::any_of(
+        *list, [&](const plan& p) { return idle_->idle_above(p.bytes_per_gpu) >= p.gpus(); });
+  return known->second ? "priority" : "resources";
+}
+
+std::string scheduler_state::nodes_not_heard() const {
+  constexpr std::size_t shown = 10;
+  std::string names;
+  std::size_t absent = 0;
+  for (node_index n = 0; n < present_.size(); ++n)
+    if (!present_[n] && ++absent <= shown)
+      names += fmt::format("{}{}", names.empty() ? "" : ", ", options_.cluster->nodes[n].name);
+  if (absent > shown) names += fmt::format(" and {} more", absent - shown);
+  return names;
+}
+
+const shared_reply& scheduler_state::reply_to_all() {
+  constexpr std::size_t shown_ended = 100, few_jobs = 1000;
+  constexpr double s_a_job = 10e-6;  // so that of many jobs no more than a tenth of a thread goes
+  const auto many = ledger_->unfinished() > few_jobs;
+  const double now_s = host_.clock->now_s();
+  const double due_s = reply_s_ + (many ? s_a_job * double(ledger_->unfinished()) : 0);
+  if (reply_ && (!reply_stale_ || now_s < due_s)) return *reply_;
+  auto all = reply_about_nodes();
+  std::size_t ended = ledger_->jobs().size() - ledger_->unfinished();
+  servable_.clear();
+  for (const auto& [id, j] : ledger_->jobs()) {
+    if (is_final(j.state) && ended-- > shown_ended) continue;
+    all.jobs.push_back(status_of(j));
   }
+  reply_stale_ = false;
+  reply_s_ = now_s;
+  return reply_.emplace(all);
+}
+
+query_reply scheduler_state::reply_about_nodes() const {
+  const auto& c = *options_.cluster;
+  query_reply reply;
+  reply.policy = options_.policy->name();
   for (node_index n = 0; n < c.nodes.size(); ++n) {
     const auto& node = c.nodes[n];
     reply.nodes.push_back({n, node.name, c.gpu_of(n).name, present_[n], node.gpus, idle_->idle(n)});
@@ -232,14 +320,42 @@ void scheduler_state::answer(address from, const query_jobs& q) {
   for (std::uint32_t d = 0; d < c.datacenters.size(); ++d)
     if (!gateways_present_.contains(gateway_address(d)))
       reply.gateways_absent.push_back(c.datacenters[d].name);
+  return reply;
+}
+
+void scheduler_state::answer(address from, const query_jobs& q) {
+  if (!knows_ledger_) return unanswered_.push_back([=, this] { answer(from, q); });
+  // What people read is by the wall clock, as the journal's times are.
+  const double now_s = host_.clock->wall_s();
+  if (q.job == 0) {
+    host_.net->send(from, reply_to_all().encode_for(host_.net->self(), from, q.request, now_s),
+                    runtime::lane_of(message{query_reply{}}));
+    return;
+  }
+  auto reply = reply_about_nodes();
+  reply.request = q.request;
+  reply.now_s = now_s;
+  servable_.clear();
+  if (const auto* j = ledger_->job(q.job)) reply.jobs.push_back(status_of(*j));
   post(host_, from, reply);
 }
 
 void scheduler_state::answer(address from, const explain_job& q) {
+  if (!knows_ledger_) return unanswered_.push_back([=, this] { answer(from, q); });
   explanation reply;
   reply.request = q.request;
+  servable_.clear();
   if (const auto* j = ledger_->job(q.job)) {
     reply.job = status_of(*j);
+    reply.metric = metric_name(*j->spec);
+    if (const auto note = notes_.find(j->id); note != notes_.end() && !j->where.empty() &&
+                                              !is_final(j->state) && j->state != job_state::waiting)
+      reply.placement =
+          explain_nodes(*options_.cluster, *j->spec, j->how, j->where, note->second,
+                        options_.policy->name() == "frenzy" &&
+                            !planners::is_pipeline_job(*j->spec));
+    if (const auto p = plans_.find(j->id); p != plans_.end() && !p->second.warning.empty())
+      reply.placement.insert(reply.placement.begin(), p->second.warning);
     reply.summary = summary_of(*j);
     reply.plans = consider(*j);
     reply.memory = j->memory;
@@ -258,13 +374,20 @@ std::string scheduler_state::summary_of(const job_record& j) const {
   const auto how = fmt::format("data {} x tensor {}", j.how.data_parallel, j.how.tensor_parallel);
   switch (j.state) {
     case job_state::waiting:
-      if (!plans_.contains(j.id)) return "its plans are being made";
+      if (const auto p = plans_.find(j.id);
+          p == plans_.end() || p->second.memory_factor != j.memory_factor)
+        return "its plans are being made";
+      if (starting_)
+        return fmt::format("the controller has just started: waiting for nodes {} to report",
+                           nodes_not_heard());
       return options_.policy->why_waiting(look(), j.id).text;
     case job_state::running:
       return fmt::format("runs on GPUs {} with {}, predicted {:.2f} GB a GPU", where, how,
                          j.predicted_bytes / bytes_per_gb);
     case job_state::stopping:
-      return fmt::format("is being stopped on GPUs {}: {}", where, j.detail);
+      if (const auto* l = ledger_->lease(j.lease); l && !l->detail.empty())
+        return fmt::format("is being stopped on GPUs {}: {}", where, l->detail);
+      return fmt::format("is being stopped on GPUs {}", where);
     case job_state::finished:
       return fmt::format("finished after {:.0f} s ({} attempt{}), last on GPUs {} with {}",
                          j.ended_s - j.submitted_s, j.attempts, j.attempts == 1 ? "" : "s", where,
@@ -278,18 +401,29 @@ std::vector<considered_plan> scheduler_state::consider(const job_record& j) cons
   std::vector<considered_plan> result;
   auto it = plans_.find(j.id);
   if (it == plans_.end() || !it->second.plans) return result;
+  const auto& spec = *j.spec;
+  const auto is_chosen = [&](const plan& p) {
+    return p.data_parallel == j.how.data_parallel && p.tensor_parallel == j.how.tensor_parallel;
+  };
   const bool placed = j.state != job_state::waiting && !j.where.empty();
+  const auto unit = metric_name(spec);
   bool seen_chosen = false;
   for (const auto& p : *it->second.plans) {
-    considered_plan considered{p, false, {}};
+    considered_plan considered{p, false, {}, metric_of(spec, p)};
     const double gb = p.bytes_per_gpu / bytes_per_gb;
-    if (placed && p.data_parallel == j.how.data_parallel &&
-        p.tensor_parallel == j.how.tensor_parallel) {
+    if (placed && is_chosen(p)) {
       considered.chosen = seen_chosen = true;
-      considered.verdict = "chosen: the first that idle GPUs could serve well";
+      considered.verdict = fmt::format("chosen: the first by {} that idle GPUs could serve", unit);
+    } else if (placed && seen_chosen) {
+      considered.verdict = fmt::format("{:.4g} {}: the chosen one has {:.4g}", considered.metric,
+                                       unit, metric_of(spec, j.how));
+    } else if (placed && p.bytes_per_gpu <= j.bytes_floor) {
+      considered.verdict = fmt::format("ran out of memory at {:.2f} GB a GPU before",
+                                       j.bytes_floor / bytes_per_gb);
     } else if (placed) {
-      considered.verdict = seen_chosen ? "ranks below the chosen one"
-                                       : "ranks higher, but idle GPUs could not serve it then";
+      considered.verdict = fmt::format(
+          "ranks higher, but {} GPU{} of more than {:.2f} GB were not idle, or lay too far apart",
+          p.gpus(), p.gpus() == 1 ? "" : "s", gb);
     } else {
       const auto idle = idle_->idle_above(p.bytes_per_gpu);
       considered.verdict =
@@ -313,6 +447,7 @@ scheduler_actor::behavior_type scheduler(scheduler_actor::stateful_pointer<sched
       [&s](const ledger_event& m) { s.learn(*m.entry); },
       [&s](const ledger_state& m) { s.learn(m); },
       [&s](const presence& m) { s.learn(m); },
+      [&s](const startup_over&) { s.end_startup(); },
       [&s](const plans_made& m) { s.learn(m); },
       [&s](const decide_now&) { s.decide(); },
       [&s](const settled& m) { s.learn(m); },

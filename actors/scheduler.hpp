@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "actors/ledger.hpp"
+#include "actors/placement_notes.hpp"
 #include "actors/protocol.hpp"
+#include "messages/shared_reply.hpp"
 #include "planners/idle_index.hpp"
 #include "planners/policy.hpp"
 #include "runtime/host.hpp"
@@ -38,6 +40,8 @@ class scheduler_state {
   void learn(const plans_made& p);
   void learn(const settled& s);
   void decide();
+  void end_startup();
+  void begin_placing();
   void begin_round();
   void answer(address from, const query_jobs& q);
   void answer(address from, const explain_job& q);
@@ -52,6 +56,11 @@ class scheduler_state {
   void propose(std::vector<planners::decision> decisions);
   void retry_moves();
   planners::snapshot look() const;
+  bool placing() const { return knows_ledger_ && !starting_; }
+  std::string nodes_not_heard() const;
+  std::string waiting_reason(const job_record& j) const;
+  const shared_reply& reply_to_all();
+  query_reply reply_about_nodes() const;
   job_status status_of(const job_record& j) const;
   std::vector<considered_plan> consider(const job_record& j) const;
   std::string summary_of(const job_record& j) const;
@@ -71,6 +80,17 @@ class scheduler_state {
   // Starts that wait for GPUs which are being freed, until the policy is asked again.
   std::map<job_id, planners::decision> moves_;
   std::map<job_id, planners::decision> proposed_;  // starts of the proposal in flight
+  std::map<job_id, placement_note> notes_;         // of jobs that run, for explaining
+  // Before it has come nothing is known, and nobody is answered.
+  bool knows_ledger_ = false;
+  std::vector<std::function<void()>> unanswered_;
+  // For two or three heartbeats after its start the controller may not have heard from every node:
+  // a job that were placed then would keep a bad place for all its life.
+  bool starting_ = true, round_skipped_ = false;
+  std::optional<shared_reply> reply_;  // what everybody who asks for all jobs is told
+  double reply_s_ = 0;                 // when it was made
+  bool reply_stale_ = true;
+  mutable std::map<const std::vector<plan>*, bool> servable_;  // while a reply is made
   std::uint64_t proposals_ = 0;
   bool in_flight_ = false;  // a proposal is not settled yet: what it took is not in the snapshot
   bool asked_ = false;      // a decide_now is on its way

@@ -24,9 +24,9 @@ link_rates rates_of(const wan_link* w, bool virtual_time) {
   link_rates r;
   r.open_ended = !virtual_time && !(w != nullptr && w->emulate);
   if (r.open_ended) return r;
-  r.node_gbps = w != nullptr ? w->node_gbps : simulated_network::unlisted_gbps;
+  r.node_gbps = w != nullptr ? w->node_gbps : unlisted_wan_gbps;
   r.connection_gbps = w != nullptr ? w->connection_gbps : 0;
-  r.delay = in_ns((w != nullptr ? w->rtt_ms * 1e-3 : simulated_network::unlisted_rtt_s) / 2);
+  r.delay = in_ns((w != nullptr ? w->rtt_ms : unlisted_wan_rtt_ms) * 1e-3 / 2);
   r.jitter = in_ns(w != nullptr ? w->jitter_ms * 1e-3 : 0);
   return r;
 }

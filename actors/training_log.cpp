@@ -1,8 +1,6 @@
 #include "actors/training_log.hpp"
 
 #include <algorithm>
-#include <utility>
-#include <vector>
 
 namespace troupe::actors {
 
@@ -21,60 +19,121 @@ training_report without_stages(training_report r) {
 
 }  // namespace
 
+void append(training_report& known, const training_report& newer) {
+  if (!newer.iterations.empty())
+    std::erase_if(known.iterations, [first = newer.iterations.front().iteration](const auto& i) {
+      return i.iteration >= first;
+    });
+  auto iterations = std::move(known.iterations);
+  auto news = std::move(known.news);
+  iterations.insert(iterations.end(), newer.iterations.begin(), newer.iterations.end());
+  news.insert(news.end(), newer.news.begin(), newer.news.end());
+  known = newer;
+  known.iterations = std::move(iterations);
+  known.news = std::move(news);
+}
+
+void training_log::history::forget_from(std::uint64_t iteration) {
+  const auto gone = [iteration](const auto& i) { return i.what.iteration >= iteration; };
+  std::erase_if(older, gone);
+  std::erase_if(exact, gone);
+}
+
+void training_log::history::add(const iteration_record& i) {
+  exact.push_back({++position, i});
+  if (exact.size() <= exact_iterations) return;
+  const auto oldest = exact.front();
+  exact.pop_front();
+  if (!older.empty() && oldest.what.iteration % stride != 0) return;
+  older.push_back(oldest);
+  if (older.size() <= exact_iterations) return;
+  stride *= 2;
+  const auto first = older.front().what.iteration;
+  std::erase_if(older, [this, first](const auto& x) {
+    return x.what.iteration != first && x.what.iteration % stride != 0;
+  });
+}
+
 std::optional<training_report> training_log::to_keep(const training_report& r) const {
   const auto* known = of(r.job);
   const bool says_more =
       !r.iterations.empty() || !r.news.empty() || r.saved > saved(r.job, r.lease);
-  if (!says_more || (known && !comes_after(r, *known))) return {};
+  if (!says_more || (known && !comes_after(r, known->newest))) return {};
   return without_stages(r);
 }
 
 std::vector<training_report> training_log::snapshot() const {
   std::vector<training_report> result;
-  for (const auto& [id, r] : jobs_) result.push_back(without_stages(r));
+  for (const auto& [id, h] : jobs_) result.push_back(without_stages(since(id, 0)->first));
   return result;
 }
 
 void training_log::add(const training_report& r) {
-  auto& known = jobs_[r.job];
-  if (!comes_after(r, known)) return;
-  auto iterations = std::move(known.iterations);
-  auto news = std::move(known.news);
-  // A later lease goes on from a checkpoint: what came after that is done again.
-  if (!r.iterations.empty())
-    std::erase_if(iterations, [first = r.iterations.front().iteration](const auto& i) {
-      return i.iteration >= first;
-    });
-  iterations.insert(iterations.end(), r.iterations.begin(), r.iterations.end());
-  news.insert(news.end(), r.news.begin(), r.news.end());
-  known = r;
-  known.iterations = std::move(iterations);
-  known.news = std::move(news);
+  auto& h = jobs_[r.job];
+  if (!comes_after(r, h.newest)) return;
+  h.newest = r;
+  h.newest.iterations.clear();
+  h.newest.news.clear();
+  if (!r.iterations.empty()) h.forget_from(r.iterations.front().iteration);
+  for (const auto& i : r.iterations) h.add(i);
+  for (const auto& sentence : r.news) h.news.emplace_back(++h.position, sentence);
+  while (h.news.size() > kept_news) h.news.pop_front();
 }
 
-const training_report* training_log::of(job_id job) const {
+void training_log::ended(job_id job) {
+  if (!jobs_.contains(job) || std::ranges::find(ended_, job) != ended_.end()) return;
+  ended_.push_back(job);
+  if (ended_.size() <= kept_ended) return;
+  jobs_.erase(ended_.front());
+  ended_.pop_front();
+}
+
+std::optional<std::pair<training_report, std::uint64_t>> training_log::since(
+    job_id job, std::uint64_t after) const {
+  const auto* h = of(job);
+  if (!h) return {};
+  if (after > h->position) after = 0;  // a position of a controller before this one
+  std::pair<training_report, std::uint64_t> result{h->newest, h->position};
+  auto& iterations = result.first.iterations;
+  for (const auto& i : h->older)
+    if (i.position > after) iterations.push_back(i.what);
+  for (const auto& i : h->exact)
+    if (i.position > after) iterations.push_back(i.what);
+  for (const auto& [position, sentence] : h->news)
+    if (position > after) result.first.news.push_back(sentence);
+  return result;
+}
+
+const training_log::history* training_log::of(job_id job) const {
   const auto it = jobs_.find(job);
   return it == jobs_.end() ? nullptr : &it->second;
 }
 
+const training_log::history* training_log::before(job_id job, lease_id lease) const {
+  const auto* h = of(job);
+  return h && h->newest.lease < lease && !h->empty() ? h : nullptr;
+}
+
 std::uint64_t training_log::reached(job_id job, lease_id lease) const {
-  const auto* r = of(job);
-  return r && r->lease < lease && !r->iterations.empty() ? r->iterations.back().iteration : 0;
+  const auto* h = before(job, lease);
+  if (!h) return 0;
+  return h->exact.empty() ? h->older.back().what.iteration : h->exact.back().what.iteration;
 }
 
 double training_log::took_s(job_id job, lease_id lease) const {
-  const auto* r = of(job);
-  if (!r || r->lease >= lease || r->iterations.empty()) return 0;
+  const auto* h = before(job, lease);
+  if (!h) return 0;
   std::vector<double> all;
-  for (const auto& i : r->iterations) all.push_back(i.end_s - i.begin_s);
+  for (const auto& i : h->older) all.push_back(i.what.end_s - i.what.begin_s);
+  for (const auto& i : h->exact) all.push_back(i.what.end_s - i.what.begin_s);
   const auto middle = all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2);
   std::nth_element(all.begin(), middle, all.end());
   return *middle;
 }
 
 std::uint64_t training_log::saved(job_id job, lease_id lease) const {
-  const auto* r = of(job);
-  return r && r->lease == lease ? r->saved : 0;
+  const auto* h = of(job);
+  return h && h->newest.lease == lease ? h->newest.saved : 0;
 }
 
 }  // namespace troupe::actors

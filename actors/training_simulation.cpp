@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "actors/training_log.hpp"
 #include "actors/training_plan.hpp"
 #include "actors/virtual_cluster.hpp"
 #include "planners/policy.hpp"
@@ -55,8 +56,10 @@ expected<simulated_training> simulate_training(training_simulation_options optio
   o.seed = options.seed;
   o.faults = options.faults;
   std::optional<job_ended> over;
-  o.on_entry = [&over](const journal_entry& e) {
+  training_report all;  // every iteration: the controller thins its history
+  o.on_entry = [&](const journal_entry& e) {
     if (const auto* ended = std::get_if<job_ended>(&e)) over = *ended;
+    if (const auto* told = std::get_if<training_told>(&e)) append(all, told->report);
   };
   const runtime::stopwatch watch;
   virtual_cluster v{o};
@@ -81,6 +84,8 @@ expected<simulated_training> simulate_training(training_simulation_options optio
   if (const auto* r = std::get_if<training_reply>(&reply.reply->first)) {
     if (!r->why.text.empty()) return tl::unexpected<reason>(r->why);
     result.report = r->report;
+    result.report.iterations = std::move(all.iterations);
+    result.report.news = std::move(all.news);
   }
   return result;
 }

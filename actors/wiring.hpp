@@ -25,6 +25,7 @@ struct controller_options {
   std::shared_ptr<const troupe::cluster> cluster;
   std::shared_ptr<const planners::policy> policy;
   bool local = false;                                         // all nodes are this machine
+  bool virtual_time = false;                                  // else planning has its own thread
   std::function<void(const journal_entry&)> on_entry;         // durable entries, as they come
   std::function<void(double us, std::size_t n)> on_decision;  // what each decision cost
   std::function<void(const ledger&)> on_ledger;               // now and then

@@ -1,5 +1,8 @@
 #include "cli/follow_training.hpp"
 
+#include <fmt/format.h>
+
+#include "actors/training_log.hpp"
 #include "runtime/pause.hpp"
 
 namespace troupe::cli {
@@ -10,15 +13,24 @@ expected<training_report> follow_training(
   const auto accepted = cluster.ask<submit_reply>(submit_job{0, job});
   if (!accepted) return tl::unexpected<reason>(accepted.error());
   if (accepted->job == 0) return tl::unexpected<reason>(accepted->why);
+  training_report known;  // all iterations that were heard of: the controller thins its history
+  std::uint64_t position = 0;
   for (;;) {
     // Asked for first: what is known once the job has ended is known of all of it.
     const auto jobs = cluster.ask<query_reply>(query_jobs{0, accepted->job});
     if (!jobs) return tl::unexpected<reason>(jobs.error());
-    const auto how = cluster.ask<training_reply>(query_training{0, accepted->job});
+    const auto how = cluster.ask<training_reply>(query_training{0, accepted->job, position});
     if (!how) return tl::unexpected<reason>(how.error());
-    if (progress && how->why.text.empty()) progress(how->report);
+    if (how->why.text.empty() && how->report.sequence > 0) {
+      actors::append(known, how->report);
+      position = how->position;
+      if (progress) progress(known);
+    }
+    if (jobs->jobs.empty())
+      return refuse(reason::kind::unknown,
+                    fmt::format("the controller no longer knows job {}", accepted->job));
     const auto& j = jobs->jobs.front();
-    if (j.state == job_state::finished) return how->report;
+    if (j.state == job_state::finished) return known;
     if (is_final(j.state))
       return refuse(reason::kind::invalid,
                     fmt::format("job {} has {}: {}", j.job, to_string(j.state), j.detail));

@@ -27,6 +27,7 @@ struct answer {
   allocation where;  // empty: nowhere
   planners::iteration_estimate estimate;
   std::optional<reason> why;  // not
+  std::string warning;        // the job's bounds cost it its best plan
 };
 
 std::string gpu_names(const cluster& c, const std::vector<gpu_index>& types) {
@@ -75,6 +76,8 @@ answer ask(const cluster& c, const job_spec& job, const planners::policy& p) {
   view.id = the_job;
   view.spec = std::make_shared<const job_spec>(job);
   view.plans = std::make_shared<const std::vector<plan>>(a.plans);
+  if (a.why) view.why = *a.why;
+  a.warning = planners::bound_warning(c, job, a.plans);
   alone.emplace(the_job, std::move(view));
   const auto& none = planners::no_jobs;
   const bool pipeline = planners::is_pipeline_job(job);
@@ -134,7 +137,8 @@ json document(const cluster& c, const job_spec& job, const std::string& policy, 
           {"plan", runs ? plan_document(c, a.how) : json()},
           {"allocation", where},
           {"estimate", runs ? estimate_document(c, job, a) : json()},
-          {"reason", a.why ? json(a.why->text) : json()}};
+          {"reason", a.why ? json(a.why->text) : json()},
+          {"warnings", a.warning.empty() ? json::array() : json::array({a.warning})}};
 }
 
 std::string table_of(const cluster& c, const answer& a, std::size_t most) {
@@ -202,6 +206,7 @@ class plan_verb final : public verb {
     const auto most = all_ ? a.plans.size() : rows_for_people;
     if (!a.plans.empty()) out.text("\n" + table_of(c, a, most) + "\n");
     if (a.plans.size() > most) out.line("{} more plans: --all\n", a.plans.size() - most);
+    if (!a.warning.empty()) out.line("Warning: {}.", a.warning);
     if (a.where.empty()) return;
     std::string nodes;
     for (const auto& share : a.where)

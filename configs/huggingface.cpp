@@ -22,9 +22,9 @@ bool given(const value& v, std::string_view key) {
 }
 
 void read_sizes(map_reader& map, const value& v, const key_names& keys, model& m) {
-  map.read_whole<std::uint32_t>(keys.hidden, m.hidden, 1, 1'000'000, need::required);
-  map.read_whole<std::uint32_t>(keys.layers, m.layers, 1, 100'000, need::required);
-  map.read_whole<std::uint32_t>(keys.heads, m.heads, 1, 100'000, need::required);
+  map.read_whole<std::uint32_t>(keys.hidden, m.hidden, 1, admission::max_hidden, need::required);
+  map.read_whole<std::uint32_t>(keys.layers, m.layers, 1, admission::max_layers, need::required);
+  map.read_whole<std::uint32_t>(keys.heads, m.heads, 1, admission::max_heads, need::required);
   if (given(v, keys.intermediate))
     map.read_whole<std::uint32_t>(keys.intermediate, m.intermediate, 1, 10'000'000);
 }

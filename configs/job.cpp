@@ -6,6 +6,7 @@
 #include "configs/load.hpp"
 #include "configs/model_reader.hpp"
 #include "configs/training_reader.hpp"
+#include "messages/admission.hpp"
 
 namespace troupe::configs {
 
@@ -61,22 +62,16 @@ void read_environment(map_reader& map, job_spec& job) {
   map_reader variables{map.found(), *v, "environment"};
   for (std::size_t i = 0; i < v->keys.size() && map.found().good(); ++i) {
     const auto& key = v->keys[i];
-    const bool word = !key.empty() && key.size() <= 256 && !(key[0] >= '0' && key[0] <= '9') &&
-                      std::all_of(key.begin(), key.end(), [](unsigned char c) {
-                        return c == '_' || (c < 0x80 && std::isalnum(c));
-                      });
-    if (!word)
+    if (!admission::is_variable(key))
       map.found().add(v->key_lines[i], "environment",
                       fmt::format("'{}' cannot be a variable's name", shown(key)));
     variables.read(key, job.environment[key]);
   }
 }
 
-void check_words(map_reader& map, const job_spec& job, std::span<const gpu_type> catalogue) {
+/// What the file says against the catalogue, and what a controller would refuse too.
+void check(map_reader& map, job_spec& job, std::span<const gpu_type> catalogue) {
   if (!map.found().good()) return;
-  if (job.microbatches && *job.microbatches > job.global_batch && !job.slots)
-    map.fail("microbatches", fmt::format("found {}, expected at most global_batch ({})",
-                                         *job.microbatches, job.global_batch));
   const bool known = std::any_of(catalogue.begin(), catalogue.end(),
                                  [&](const gpu_type& t) { return t.name == job.gpu_type; });
   if (!job.gpu_type.empty() && !catalogue.empty() && !known) {
@@ -85,10 +80,16 @@ void check_words(map_reader& map, const job_spec& job, std::span<const gpu_type>
     map.fail("gpu_type",
              fmt::format("unknown GPU '{}'{}", shown(job.gpu_type), hint(job.gpu_type, names)));
   }
-  for (const auto& word : job.command)
-    if (word.find('\0') != std::string::npos) map.fail("command", "a NUL byte in a word");
-  if (!job.command.empty() && job.command[0].empty())
-    map.fail("command", "the program's name is empty");
+  if (const auto bad = admission::objection_to(job)) map.fail(bad->key, bad->problem);
+}
+
+/// A pipeline's micro-batches may be said in either place.
+void say_microbatches_twice(job_spec& job) {
+  if (!job.train && !job.slots && job.pipeline == pipeline_wish{}) return;
+  if (job.microbatches && !job.pipeline.microbatches)
+    job.pipeline.microbatches = *job.microbatches;
+  else if (job.pipeline.microbatches && !job.microbatches)
+    job.microbatches = job.pipeline.microbatches;
 }
 
 }  // namespace
@@ -106,19 +107,23 @@ expected<job_spec> load_job(const fs::path& file, std::span<const gpu_type> cata
   if (const auto* v = map.find("model", unless_slots))
     job.model = v->what == value::kind::map ? read_model(found, *v, "model", file.parent_path())
                                             : read_named_model(map, file.parent_path());
-  map.read_whole<std::uint32_t>("global_batch", job.global_batch, 1, 100'000'000, unless_slots);
+  map.read_whole<std::uint32_t>("global_batch", job.global_batch, 1, admission::max_batch, unless_slots);
   map.read("command", job.command);
-  map.read_whole<std::uint64_t>("iterations", job.iterations, 1, 1'000'000'000'000,
+  map.read_whole<std::uint64_t>("iterations", job.iterations, 1, admission::max_iterations,
                                 job.command.empty() ? unless_slots : need::optional);
   std::uint32_t microbatches = 0;
-  if (map.read_whole<std::uint32_t>("microbatches", microbatches, 1, 100'000'000))
+  if (map.read_whole<std::uint32_t>("microbatches", microbatches, 1, admission::max_batch))
     job.microbatches = microbatches;
   map.read("slo_s", job.slo_s, positive);
   map.read("deadline_s", job.deadline_s, positive);
   map.read("budget", job.budget, positive);
-  map.read_whole<std::int32_t>("priority", job.priority, -1'000'000, 1'000'000);
-  map.read_whole<std::uint32_t>("gpus", job.gpus, 1, 1'000'000);
-  map.read("gpu_type", job.gpu_type);
+  map.read_whole<std::int32_t>("priority", job.priority, -admission::max_priority,
+                               admission::max_priority);
+  // What a file says is a bound for every policy, and what those go by that need a number.
+  if (map.read_whole<std::uint32_t>("gpus", job.gpus, 1, admission::max_gpus))
+    job.max_gpus = job.gpus;
+  if (map.read("gpu_type", job.gpu_type)) job.required_gpu_type = job.gpu_type;
+  map.read_whole<std::uint32_t>("max_restarts", job.max_restarts, 0, admission::max_restarts);
   map.read("dataset_card", job.dataset_card);
   map.read("merge", job.merge);
   read_environment(map, job);
@@ -126,8 +131,8 @@ expected<job_spec> load_job(const fs::path& file, std::span<const gpu_type> cata
   map.read_choice("objective", job.objective, objectives);
   read_training(map, job, file.parent_path());
   map.finish();
-  check_training(map, job);
-  check_words(map, job, catalogue);
+  say_microbatches_twice(job);
+  check(map, job, catalogue);
   if (!found.good()) return found.result();
   return job;
 }

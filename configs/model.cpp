@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "configs/load.hpp"
+#include "messages/admission.hpp"
 
 namespace troupe::configs {
 
@@ -25,6 +26,9 @@ bool has_operators(const std::string& family) {
 void read_operators(map_reader& map, model& m) {
   const auto* list = map.list("operators", 1, need::required);
   if (!list) return;
+  if (list->items.size() > admission::max_operators)
+    return map.fail("operators", fmt::format("found {}, expected at most {}", list->items.size(),
+                                             admission::max_operators));
   for (std::size_t i = 0; i < list->items.size() && map.found().good(); ++i) {
     map_reader one{map.found(), list->items[i], inside("operators", i)};
     model_operator op;
@@ -41,13 +45,13 @@ void read_operators(map_reader& map, model& m) {
 }
 
 void read_sizes(map_reader& map, model& m, need n) {
-  map.read_whole<std::uint32_t>("hidden", m.hidden, 1, 1'000'000, n);
-  map.read_whole<std::uint32_t>("layers", m.layers, 1, 100'000, n);
-  map.read_whole<std::uint32_t>("heads", m.heads, 1, 100'000, n);
-  map.read_whole<std::uint32_t>("kv_heads", m.kv_heads, 1, 100'000);
-  map.read_whole<std::uint32_t>("intermediate", m.intermediate, 1, 10'000'000);
-  map.read_whole<std::uint32_t>("sequence", m.sequence, 1, 100'000'000, n);
-  map.read_whole<std::uint32_t>("vocabulary", m.vocabulary, 1, 100'000'000, n);
+  map.read_whole<std::uint32_t>("hidden", m.hidden, 1, admission::max_hidden, n);
+  map.read_whole<std::uint32_t>("layers", m.layers, 1, admission::max_layers, n);
+  map.read_whole<std::uint32_t>("heads", m.heads, 1, admission::max_heads, n);
+  map.read_whole<std::uint32_t>("kv_heads", m.kv_heads, 1, admission::max_heads);
+  map.read_whole<std::uint32_t>("intermediate", m.intermediate, 1, admission::max_intermediate);
+  map.read_whole<std::uint32_t>("sequence", m.sequence, 1, admission::max_sequence, n);
+  map.read_whole<std::uint32_t>("vocabulary", m.vocabulary, 1, admission::max_vocabulary, n);
   map.read("tied_head", m.tied_head);
 }
 
@@ -75,7 +79,7 @@ model read_reference(map_reader& map, const fs::path& directory) {
   m = read_huggingface(inner, *tree);
   if (!inner.good()) map.found().add(inner.result().value());
   map.read("name", m.name);
-  map.read_whole<std::uint32_t>("sequence", m.sequence, 1, 100'000'000);
+  map.read_whole<std::uint32_t>("sequence", m.sequence, 1, admission::max_sequence);
   map.finish();
   return m;
 }
@@ -90,13 +94,9 @@ fs::path find_file(const fs::path& name, const fs::path& directory) {
 }
 
 void check_model(findings& found, const model& m, int line, const std::string& place) {
-  if (!found.good() || has_operators(m.family)) return;
-  if (m.hidden % m.heads != 0)
-    found.add(line, inside(place, "heads"),
-              fmt::format("{} heads do not divide hidden ({})", m.heads, m.hidden));
-  else if (m.kv_heads != 0 && m.heads % m.kv_heads != 0)
-    found.add(line, inside(place, "kv_heads"),
-              fmt::format("{} key-value heads do not divide heads ({})", m.kv_heads, m.heads));
+  if (!found.good()) return;
+  if (const auto bad = admission::objection_to(m))
+    found.add(line, inside(place, bad->key), bad->problem);
 }
 
 model read_model(findings& found, const value& v, const std::string& place,

@@ -109,14 +109,6 @@ std::optional<double> parse_number(std::string_view text) {
   return x;
 }
 
-bool is_name(std::string_view name) {
-  if (name.empty() || name.size() > 64 || name.front() == '-' || name.front() == '.') return false;
-  return std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
-           c == '_' || c == '-';
-  });
-}
-
 bool read_text_value(findings& found, const value& v, std::string_view place, std::string& out) {
   if (v.what != value::kind::scalar) {
     found.add(v.line, place, fmt::format("found {}, expected text", describe(v)));

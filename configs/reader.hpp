@@ -113,8 +113,7 @@ class map_reader {
 bool read_text_value(findings& found, const value& v, std::string_view place, std::string& out);
 /// A finite number within r.
 bool read_number(findings& found, const value& v, std::string_view place, double& out, range r);
-/// Whether a name is one that read_name takes.
-bool is_name(std::string_view name);
+using admission::is_name;  // whether a name is one that read_name takes
 /// "a list", "text 'abc'", ...
 std::string describe(const value& v);
 /// A finite decimal number and nothing else.

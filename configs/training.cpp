@@ -8,6 +8,7 @@
 #include "configs/model_reader.hpp"
 #include "configs/profile_reader.hpp"
 #include "configs/training_reader.hpp"
+#include "messages/admission.hpp"
 #include "messages/schedules.hpp"
 
 namespace troupe::configs {
@@ -79,50 +80,20 @@ pipeline_wish read_pipeline(map_reader& map, const value& v, bool slots) {
   pipeline_wish w;
   // Without a model nothing says how deep a pipeline is, or how long.
   const auto must = slots ? need::required : need::optional;
-  pipeline.read_whole<std::uint32_t>("stages", w.stages, 1, 100'000, must);
-  pipeline.read_whole<std::uint32_t>("data_parallel", w.data_parallel, 1, 100'000);
-  pipeline.read_whole<std::uint32_t>("microbatches", w.microbatches, 1, 100'000, must);
-  pipeline.read_whole<std::uint32_t>("stages_per_datacenter", w.stages_per_datacenter, 1, 100'000);
-  pipeline.read_whole<std::uint32_t>("most_held", w.most_held, 1, 100'000);
-  pipeline.read_whole<std::uint32_t>("connections", w.connections, 1, 4096);
-  pipeline.read_whole<std::uint32_t>("tensor_parallel", w.tensor_parallel, 0, 64);
+  pipeline.read_whole<std::uint32_t>("stages", w.stages, 1, admission::max_stages, must);
+  pipeline.read_whole<std::uint32_t>("data_parallel", w.data_parallel, 1, admission::max_pipelines);
+  pipeline.read_whole<std::uint32_t>("microbatches", w.microbatches, 1,
+                                     admission::max_pipeline_microbatches, must);
+  pipeline.read_whole<std::uint32_t>("stages_per_datacenter", w.stages_per_datacenter, 1,
+                                     admission::max_stages);
+  pipeline.read_whole<std::uint32_t>("most_held", w.most_held, 1,
+                                     admission::max_pipeline_microbatches);
+  pipeline.read_whole<std::uint32_t>("connections", w.connections, 1, admission::max_connections);
+  pipeline.read_whole<std::uint32_t>("tensor_parallel", w.tensor_parallel, 0,
+                                     admission::max_tensor_parallel);
   pipeline.read("recompute", w.recompute);
   pipeline.finish();
   return w;
-}
-
-/// What a model says about a pipeline and its trainer.
-void check_model_of(map_reader& map, const job_spec& job) {
-  const auto& m = job.model;
-  const auto parts = m.operators.empty() ? 2 * std::size_t{m.layers} : m.operators.size();
-  if (job.pipeline.stages > parts)
-    map.fail("pipeline",
-             fmt::format("{} stages for the {} {} of '{}'", job.pipeline.stages, parts,
-                         m.operators.empty() ? "sublayers" : "operators", shown(m.name)));
-  if (const auto t = job.pipeline.tensor_parallel; t > 1 && !job.slots) {
-    const auto inner = m.intermediate ? m.intermediate : 4 * std::uint64_t{m.hidden};
-    if (!m.operators.empty() || m.family != "gpt")
-      map.fail("pipeline",
-               fmt::format("tensor_parallel splits models of family gpt, not '{}'", shown(m.name)));
-    else if (m.heads % t != 0 || inner % t != 0)
-      map.fail("pipeline",
-               fmt::format("tensor_parallel {} divides not both the {} heads and the {} columns of "
-                           "the MLP of '{}'",
-                           t, m.heads, inner, shown(m.name)));
-  }
-  if (job.train && job.train->device != "sim" && m.family != "gpt")
-    map.fail("train", fmt::format("'{}' is of family {}; the built-in trainer trains gpt",
-                                  shown(m.name), m.family));
-}
-
-void check_batch(map_reader& map, const job_spec& job) {
-  const std::uint64_t each = std::uint64_t{std::max(job.pipeline.microbatches, 1u)} *
-                             std::max(job.pipeline.data_parallel, 1u);
-  if (job.global_batch % each == 0) return;
-  map.fail("pipeline",
-           fmt::format("{} pipelines of {} micro-batches do not divide global_batch ({})",
-                       std::max(job.pipeline.data_parallel, 1u),
-                       std::max(job.pipeline.microbatches, 1u), job.global_batch));
 }
 
 }  // namespace
@@ -134,29 +105,6 @@ void read_training(map_reader& map, job_spec& job, const fs::path& directory) {
   if (slots) job.slots = read_slots(map, *slots);
   if (const auto* v = map.find("pipeline", slots ? need::required : need::optional))
     job.pipeline = read_pipeline(map, *v, slots != nullptr);
-}
-
-void check_training(map_reader& map, job_spec& job) {
-  const bool wished = job.pipeline != pipeline_wish{};
-  if (!map.found().good() || !(job.train || job.slots || wished)) return;
-  if (!job.command.empty())
-    return map.fail("command",
-                    "a job has a command, or train, slots and pipeline: the program that it names "
-                    "makes its own pipeline");
-  if (job.slots && job.pipeline.tensor_parallel > 1)
-    return map.fail("pipeline", "tensor_parallel splits a model, and a job in slots has none");
-  if (job.train && job.slots)
-    return map.fail("slots", "a job has slots or train: what costs slots is not trained");
-  if (job.microbatches && job.pipeline.microbatches &&
-      *job.microbatches != job.pipeline.microbatches)
-    return map.fail("microbatches",
-                    fmt::format("found {}, and pipeline.microbatches is {}; say it once",
-                                *job.microbatches, job.pipeline.microbatches));
-  if (job.microbatches) job.pipeline.microbatches = *job.microbatches;
-  if (job.pipeline.microbatches) job.microbatches = job.pipeline.microbatches;
-  if (job.slots) return;
-  check_model_of(map, job);
-  check_batch(map, job);
 }
 
 }  // namespace troupe::configs

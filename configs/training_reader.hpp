@@ -12,7 +12,4 @@ namespace troupe::configs {
 /// none of them, and the checkpoint, belong to the job's directory.
 void read_training(map_reader& map, job_spec& job, const std::filesystem::path& directory);
 
-/// What must hold between these keys and the job's others, which have been read.
-void check_training(map_reader& map, job_spec& job);
-
 }  // namespace troupe::configs

@@ -18,25 +18,6 @@ reason complaint(std::string_view file, int line, std::string_view place,
   return reason{reason::kind::invalid, text + std::string{problem}};
 }
 
-std::string shown(std::string_view text) {
-  constexpr std::size_t longest = 60;
-  std::string out;
-  for (const char c : text.substr(0, longest)) {
-    const auto u = static_cast<unsigned char>(c);
-    if (u < 0x20 || u == 0x7f)
-      out += fmt::format("\\x{:02x}", u);
-    else
-      out += c;
-  }
-  // A cut must not leave half a character behind.
-  if (text.size() > longest) {
-    while (!out.empty() && (static_cast<unsigned char>(out.back()) & 0xc0) == 0x80) out.pop_back();
-    if (!out.empty() && static_cast<unsigned char>(out.back()) >= 0xc0) out.pop_back();
-    out += "...";
-  }
-  return out;
-}
-
 namespace {
 
 /// Line of the first byte that has no place in a text file, or 0.

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "messages/admission.hpp"
 #include "messages/reason.hpp"
 
 // A file as a tree of values that know their lines: what is between a parser and the loaders.
@@ -46,7 +47,6 @@ expected<value> load_value(const std::filesystem::path& file);
 /// "FILE:LINE: PLACE: PROBLEM", without the line if it is 0 and the place if it is empty.
 reason complaint(std::string_view file, int line, std::string_view place, std::string_view problem);
 
-/// The text for a message: cut to a few words, control characters made visible.
-std::string shown(std::string_view text);
+using admission::shown;
 
 }  // namespace troupe::configs

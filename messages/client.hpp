@@ -28,9 +28,11 @@ struct submit_reply {
   std::uint64_t request = 0;
   job_id job = 0;  // 0: refused
   reason why;
+  std::vector<std::string> warnings;  // sentences: accepted, but perhaps not what was meant
 
   static constexpr auto fields() {
-    return std::tuple{&submit_reply::request, &submit_reply::job, &submit_reply::why};
+    using t = submit_reply;
+    return std::tuple{&t::request, &t::job, &t::why, &t::warnings};
   }
   bool operator==(const submit_reply&) const = default;
 };
@@ -67,13 +69,14 @@ struct job_status {
   double predicted_bytes = 0, peak_bytes = 0;  // a GPU; 0 unknown
   std::string detail;                          // why it failed, where it was lost, ...
   std::string owner;                           // the name of the key that submitted it
+  std::string waiting_reason;                  // a few words; empty: it does not wait
 
   static constexpr auto fields() {
     using t = job_status;
     return std::tuple{
         &t::job,      &t::name, &t::state, &t::submitted_s,     &t::started_s,       &t::ended_s,
         &t::attempts, &t::how,  &t::where, &t::iterations_done, &t::predicted_bytes, &t::peak_bytes,
-        &t::detail,   &t::owner};
+        &t::detail,   &t::owner, &t::waiting_reason};
   }
   bool operator==(const job_status&) const = default;
 };
@@ -127,9 +130,11 @@ struct considered_plan {
   plan what;
   bool chosen = false;
   std::string verdict;  // a sentence
+  double metric = 0;    // what it was ranked by: explanation::metric, larger is better
 
   static constexpr auto fields() {
-    return std::tuple{&considered_plan::what, &considered_plan::chosen, &considered_plan::verdict};
+    using t = considered_plan;
+    return std::tuple{&t::what, &t::chosen, &t::verdict, &t::metric};
   }
   bool operator==(const considered_plan&) const = default;
 };
@@ -154,10 +159,13 @@ struct explanation {
   std::string summary;  // one sentence: why it waits, or why it runs where it does
   std::vector<considered_plan> plans;
   std::vector<memory_record> memory;
+  std::string metric;                  // the name and unit of what plans are ranked by
+  std::vector<std::string> placement;  // sentences: why these nodes, and why not the others
 
   static constexpr auto fields() {
     using t = explanation;
-    return std::tuple{&t::request, &t::job, &t::summary, &t::plans, &t::memory};
+    return std::tuple{&t::request, &t::job,    &t::summary,  &t::plans,
+                      &t::memory,  &t::metric, &t::placement};
   }
   bool operator==(const explanation&) const = default;
 };

@@ -120,6 +120,10 @@ struct cluster {
   bool operator==(const cluster&) const = default;
 };
 
+// A WAN between two datacentres for which the cluster names none, to planners and networks alike.
+inline constexpr double unlisted_wan_rtt_ms = 50;
+inline constexpr double unlisted_wan_gbps = 1;
+
 /// The link between two datacentres, if the cluster has one.
 inline const wan_link* wan_between(const cluster& c, std::uint32_t a, std::uint32_t b) {
   for (const auto& w : c.wan)

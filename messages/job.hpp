@@ -13,8 +13,9 @@
 
 namespace troupe {
 
-/// What a user hands in. Nobody has to name a GPU: `gpus` and `gpu_type` are what the baselines go
-/// by.
+/// What a user hands in. Nobody has to name a GPU. `gpus` and `gpu_type` are what a trace's user
+/// asked for, and what the baselines go by; `max_gpus` and `required_gpu_type` are bounds that a
+/// job file sets and every policy obeys.
 struct job_spec {
   std::string name;
   troupe::model model;
@@ -36,6 +37,9 @@ struct job_spec {
   std::optional<training> train;        // the built-in trainer, in place of a command
   std::optional<slot_costs> slots;      // a pipeline study in virtual time, without a model
   pipeline_wish pipeline;
+  std::optional<std::uint32_t> max_gpus;  // it is given no more; nothing: no bound
+  std::string required_gpu_type;          // it runs on no other; empty: any
+  std::uint32_t max_restarts = 5;  // attempts in a row that lose a node without progress; then fail
 
   static constexpr auto fields() {
     using t = job_spec;
@@ -43,7 +47,8 @@ struct job_spec {
                       &t::microbatches, &t::slo_s,   &t::deadline_s,   &t::budget,
                       &t::priority,     &t::gpus,    &t::gpu_type,     &t::dataset_card,
                       &t::merge,        &t::command, &t::environment,  &t::working_directory,
-                      &t::objective,    &t::train,   &t::slots,        &t::pipeline};
+                      &t::objective,    &t::train,   &t::slots,        &t::pipeline,
+                      &t::max_gpus,     &t::required_gpu_type,         &t::max_restarts};
   }
   bool operator==(const job_spec&) const = default;
 };

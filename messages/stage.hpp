@@ -262,23 +262,27 @@ struct training_heard {
 struct query_training {
   std::uint64_t request = 0;
   job_id job = 0;
+  std::uint64_t after = 0;  // a training_reply's position: only what is newer; 0: all that is kept
 
   static constexpr auto fields() {
-    return std::tuple{&query_training::request, &query_training::job};
+    return std::tuple{&query_training::request, &query_training::job, &query_training::after};
   }
   bool operator==(const query_training&) const = default;
 };
 
-/// The newest report, with all iterations and news that the controller has heard of, of every
-/// lease.
+/// The newest report, with the iterations and news of every lease that are newer than the query's
+/// `after`. The controller's history is bounded: of long trainings the older iterations are
+/// thinned out evenly. An iteration that is not larger than one known before replaces that one
+/// and all after it: the job has gone on from a checkpoint.
 struct training_reply {
   std::uint64_t request = 0;
   training_report report;
-  reason why;  // there is none
+  reason why;                  // there is none
+  std::uint64_t position = 0;  // of the newest iteration or sentence: the next query's `after`
 
   static constexpr auto fields() {
     using t = training_reply;
-    return std::tuple{&t::request, &t::report, &t::why};
+    return std::tuple{&t::request, &t::report, &t::why, &t::position};
   }
   bool operator==(const training_reply&) const = default;
 };

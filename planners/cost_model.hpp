@@ -26,8 +26,8 @@ struct cost_constants {
   double overlap = 0.5;       // share of the last micro-batch's backward that hides the gradients
   double gradient_bytes = 2;  // a parameter, as it travels
   double microbatches_a_stage = 4;  // where a pipelined job does not say
-  double wan_gbps = 1;              // between datacentres for which the cluster names no link
-  double wan_latency_us = 20'000;
+  double wan_gbps = unlisted_wan_gbps;
+  double wan_latency_us = unlisted_wan_rtt_ms * 1e3 / 2;
 };
 
 /// Of a plan on the GPUs it was given. Mixed types run at the slowest one's speed.

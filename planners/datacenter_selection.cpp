@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "planners/bounds.hpp"
 #include "planners/pipeline_costs.hpp"
 #include "planners/selection_table.hpp"
 
@@ -117,6 +118,7 @@ void all_placements(const selection_table& t, const job_spec& job, bool as_wishe
   const bool exact_depth = wish.stages && (as_wished || job.slots);
   const auto deepest = std::min({wish.stages ? wish.stages : gpus, t.most_stages(), gpus});
   for (std::uint32_t p = exact_depth ? wish.stages : 1; p <= deepest; ++p) {
+    if (!t.spend_for(p)) return;
     const auto c = std::ceil(t.communication_to_compute(p) - 1e-9);
     for (std::uint32_t cell = 1; cell == 1 || cell <= c; ++cell) {
       if (std::uint64_t{cell} * p > gpus) break;
@@ -185,25 +187,42 @@ std::vector<order_outcome> what_if_orders(const cluster& c, const idle_index& id
   return once;
 }
 
+namespace {
+
+/// Of a whole cluster it is the total that matters, and a job can never run; of what is idle, now.
+reason nothing_fits(const cluster& c, const idle_index& idle, const job_spec& job, bool as_wished) {
+  std::uint64_t all = 0;
+  for (const auto& n : c.nodes)
+    if (allows(job, c.gpus[n.gpu])) all += n.gpus;
+  const bool whole = idle.total_idle() == all;
+  const auto stages = as_wished && job.pipeline.stages
+                          ? fmt::format(" of {} stages", job.pipeline.stages)
+                          : std::string{};
+  const auto bound = job.max_gpus ? fmt::format(" and at most {} of them (gpus)", *job.max_gpus)
+                                  : std::string{};
+  return {whole ? reason::kind::infeasible : reason::kind::insufficient,
+          fmt::format("no pipelines{} fit the {} {}GPUs{}{}", stages, idle.total_idle(),
+                      whole ? "" : "idle ",
+                      job.required_gpu_type.empty() ? "" : " of type " + job.required_gpu_type,
+                      bound)};
+}
+
+}  // namespace
+
 expected<selection> select_placement(const cluster& c, const idle_index& idle, const job_spec& job,
-                                     bool as_wished) {
+                                     bool as_wished, planning_budget& budget) {
   constexpr std::size_t most_datacenters = 4;
   if (!job.slots && as_wished)
     if (auto ok = can_split(job.model, job.pipeline.stages); !ok)
       return tl::unexpected<reason>(ok.error());
   std::vector<placement> all;
   for (const double speed : speeds_of(c, idle, job)) {
-    const selection_table first{c, idle, job, speed, {}};
+    const selection_table first{c, idle, job, speed, {}, &budget};
     for (const auto& order : orders_of(first, most_datacenters))
-      all_placements(selection_table{c, idle, job, speed, order}, job, as_wished, all);
+      all_placements(selection_table{c, idle, first, order}, job, as_wished, all);
   }
-  if (all.empty())
-    return refuse(reason::kind::insufficient,
-                  fmt::format("no pipelines{} fit the {} idle GPUs",
-                              as_wished && job.pipeline.stages
-                                  ? fmt::format(" of {} stages", job.pipeline.stages)
-                                  : "",
-                              idle.total_idle()));
+  if (all.empty() && budget.exhausted()) return tl::unexpected<reason>(budget.none_found());
+  if (all.empty()) return tl::unexpected<reason>(nothing_fits(c, idle, job, as_wished));
   double fastest = 0;
   for (const auto& x : all) fastest = std::max(fastest, x.row.samples_per_s);
   const placement* best = &all[0];

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "planners/bounds.hpp"
 #include "planners/cost_model.hpp"
 #include "planners/has.hpp"
 #include "planners/policy.hpp"
@@ -56,9 +57,9 @@ class frenzy : public policy {
 
   std::vector<decision> decide(const snapshot& s, random_source&) const override {
     std::vector<decision> out;
-    if (s.idle.total_idle() == 0) return out;
     verdicts known;
     auto jobs = worth_a_look(s, known, out);
+    if (s.idle.total_idle() == 0) return out;
     by_priority(jobs);
     const idle_index* idle = &s.idle;
     // A copy, made when a second job asks what the first left: an arrival by itself needs none.
@@ -66,16 +67,17 @@ class frenzy : public policy {
     auto taken = out.size();  // the decisions whose GPUs `idle` knows to be gone
     for (const auto* j : jobs) {
       auto& verdict = known.of(j->plans.get());
-      if (j->bytes_floor == 0 && verdict == verdicts::refused) continue;  // idle only shrinks
+      const bool alike = j->bytes_floor == 0 && j->spec->required_gpu_type.empty();
+      if (alike && verdict == verdicts::refused) continue;  // idle only shrinks
       if (taken < out.size()) {
         if (!rest) idle = &rest.emplace(s.idle);
         take(*rest, out.back().where);
         taken = out.size();
         if (idle->total_idle() == 0) break;
       }
-      if (auto start = place(s, *idle, *j)) {
+      if (auto start = place_allowed(s, *idle, *j)) {
         out.push_back(std::move(*start));
-      } else if (j->bytes_floor == 0) {
+      } else if (alike) {
         verdict = verdicts::refused;
       }
     }
@@ -86,20 +88,28 @@ class frenzy : public policy {
     const auto it = s.waiting.find(job);
     if (it == s.waiting.end())
       return {reason::kind::unknown, fmt::format("job {} does not wait", job)};
-    if (!it->second.plans) return {reason::kind::infeasible, "there is no plan for it"};
     const auto& j = it->second;
-    auto choice = has(s.cluster, s.idle, *j.plans, j.bytes_floor);
+    if (!j.plans || j.plans->empty()) return why_none(j);
+    std::optional<idle_index> allowed;
+    const auto& idle = allowed_idle(s.cluster, s.idle, *j.spec, allowed);
+    auto choice = has(s.cluster, idle, *j.plans, j.bytes_floor);
     if (!choice) return choice.error();
     const auto& how = (*j.plans)[choice->plan];
-    const char* what = place(s, s.idle, j) ? "jobs before it come first"
+    const char* what = place(s, idle, j) ? "jobs before it come first"
                                            : "they lie too far apart, and the job would crawl";
     return {
         reason::kind::insufficient,
         fmt::format("needs {} GPUs of at least {:.1f} GB; {} are idle, but {}", how.gpus(),
-                    how.bytes_per_gpu / bytes_per_gb, s.idle.idle_above(how.bytes_per_gpu), what)};
+                    how.bytes_per_gpu / bytes_per_gb, idle.idle_above(how.bytes_per_gpu), what)};
   }
 
  private:
+  static std::optional<decision> place_allowed(const snapshot& s, const idle_index& idle,
+                                               const job_view& j) {
+    std::optional<idle_index> allowed;
+    return place(s, allowed_idle(s.cluster, idle, *j.spec, allowed), j);
+  }
+
   // HAS, but it passes over a plan whose GPUs would lie too far apart: a tensor group torn over
   // nodes (unless the cluster cannot keep it whole), or less than `least_share` of the speed by
   // which the plan was ranked. Where nothing runs there is nothing better to wait for.
@@ -137,12 +147,13 @@ class frenzy : public policy {
         if (left) {
           jobs.push_back(&j);
         } else {
-          const auto plans = j.plans ? std::span<const plan>(*j.plans) : std::span<const plan>();
-          out.push_back({decision::kind::give_up,
-                         id,
-                         {},
-                         {},
-                         has(s.cluster, s.idle, plans, j.bytes_floor).error()});
+          const bool none = !j.plans || j.plans->empty();
+          out.push_back(
+              {decision::kind::give_up,
+               id,
+               {},
+               {},
+               none ? why_none(j) : has(s.cluster, s.idle, *j.plans, j.bytes_floor).error()});
         }
         continue;
       }

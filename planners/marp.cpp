@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "planners/bounds.hpp"
 #include "planners/cost_model.hpp"
 #include "planners/memory.hpp"
 
@@ -86,58 +87,61 @@ bool better(const candidate& a, const candidate& b) {
   return a.how.tensor_parallel < b.how.tensor_parallel;
 }
 
-// What a deadline and a budget leave. Refuses if that is nothing.
+// What the limits of time and money leave. Refuses if that is nothing.
 expected<void> drop(const job_spec& job, std::vector<candidate>& all) {
   const auto run_s = [&](const candidate& x) {
     return x.slowest_iteration_s * static_cast<double>(job.iterations);
   };
-  if (job.deadline_s) {
-    double best = std::numeric_limits<double>::infinity();
-    for (const auto& x : all) best = std::min(best, run_s(x));
-    std::erase_if(all, [&](const auto& x) { return run_s(x) > *job.deadline_s; });
-    if (all.empty()) {
-      return refuse(kind::infeasible,
-                    fmt::format("no plan meets the deadline of {:.0f} s; the fastest "
-                                "takes {:.0f} s",
-                                *job.deadline_s, best));
-    }
-  }
-  if (job.budget) {
-    double best = std::numeric_limits<double>::infinity();
-    for (const auto& x : all) best = std::min(best, x.dearest_run);
-    std::erase_if(all, [&](const auto& x) { return x.dearest_run > *job.budget; });
-    if (all.empty()) {
-      return refuse(
-          kind::infeasible,
-          fmt::format("no plan stays within the budget of {:.2f}; the cheapest{} "
-                      "costs {:.2f}",
-                      *job.budget, job.deadline_s ? " that meets the deadline" : "", best));
-    }
-  }
+  double fastest_s = std::numeric_limits<double>::infinity();
+  for (const auto& x : all) fastest_s = std::min(fastest_s, run_s(x));
+  if (auto ok = within_limits(job, fastest_s, 0); !ok) return ok;
+  const double most_s = std::min(job.slo_s.value_or(std::numeric_limits<double>::infinity()),
+                                 job.deadline_s.value_or(std::numeric_limits<double>::infinity()));
+  std::erase_if(all, [&](const auto& x) { return run_s(x) > most_s; });
+  double cheapest = std::numeric_limits<double>::infinity();
+  for (const auto& x : all) cheapest = std::min(cheapest, x.dearest_run);
+  if (auto ok = within_limits(job, 0, cheapest); !ok) return ok;
+  if (job.budget) std::erase_if(all, [&](const auto& x) { return x.dearest_run > *job.budget; });
   return {};
+}
+
+// Why no plan is left of any size, as far as memory and GPUs go.
+reason none_fits(const cluster& c, const job_spec& job, const std::string& too_many, double least) {
+  if (!too_many.empty()) return {kind::infeasible, too_many};
+  double largest = 0;
+  for (const auto& n : c.nodes)
+    if (n.gpus > 0 && allows(job, c.gpus[n.gpu]))
+      largest = std::max(largest, c.gpus[n.gpu].memory_gb);
+  if (largest == 0)
+    return {kind::infeasible, fmt::format("the cluster has no {} (gpu_type)",
+                                          job.required_gpu_type)};
+  return {kind::infeasible,
+          fmt::format("needs {:.1f} GB a GPU at best; the largest here has {:g} GB",
+                      least / bytes_per_gb, largest)};
 }
 
 }  // namespace
 
-expected<std::vector<plan>> marp(const cluster& c, const job_spec& job) {
+expected<std::vector<plan>> marp(const cluster& c, const job_spec& job, planning_budget& budget) {
   if (auto ok = check(c, job); !ok) return tl::unexpected(ok.error());
   std::vector<type_facts> types(c.gpus.size());
-  double largest = 0;
   std::uint32_t node_gpus = 0;
   for (gpu_index g = 0; g < types.size(); ++g) {
+    if (!allows(job, c.gpus[g])) continue;
     types[g].nodes = nodes_of_type(c, g);
     if (types[g].nodes.empty()) continue;
     for (const auto n : types[g].nodes) types[g].gpus += c.nodes[n].gpus;
     node_gpus = std::max(node_gpus, c.nodes[types[g].nodes[0]].gpus);
-    largest = std::max(largest, c.gpus[g].memory_bytes());
   }
 
   std::vector<candidate> all;
   double least = std::numeric_limits<double>::infinity();
   std::string too_many;  // about the first plan that fits the memory but not the number
+  const auto units = 200 * (1 + job.model.operators.size()) * (1 + types.size());
   for (std::uint32_t t = 1; t <= node_gpus; t *= 2) {
     if (job.model.operators.empty() && job.model.heads % t != 0) break;
     for (const auto d : divisors(job.global_batch)) {
+      if (!budget.spend(units)) break;
       candidate x;
       x.how.data_parallel = d;
       x.how.tensor_parallel = t;
@@ -153,10 +157,14 @@ expected<std::vector<plan>> marp(const cluster& c, const job_spec& job) {
       }
       x.how.tensor_in_node = groups >= d;
       if (gpus == 0) continue;
-      if (std::uint64_t{d} * t > gpus) {
+      const bool bound = job.max_gpus && *job.max_gpus < gpus;
+      if (std::uint64_t{d} * t > (bound ? *job.max_gpus : gpus)) {
         if (too_many.empty()) {
-          too_many = fmt::format("needs {} GPUs of at least {:.1f} GB; the cluster has {}",
-                                 std::uint64_t{d} * t, x.how.bytes_per_gpu / bytes_per_gb, gpus);
+          too_many = fmt::format("needs {} GPUs of at least {:.1f} GB; the {} {}",
+                                 std::uint64_t{d} * t, x.how.bytes_per_gpu / bytes_per_gb,
+                                 bound ? "job allows" : "cluster has",
+                                 bound ? fmt::format("{} (gpus)", *job.max_gpus)
+                                       : fmt::to_string(gpus));
         }
         continue;
       }
@@ -164,12 +172,8 @@ expected<std::vector<plan>> marp(const cluster& c, const job_spec& job) {
       all.push_back(std::move(x));
     }
   }
-  if (all.empty() && !too_many.empty()) return refuse(kind::infeasible, too_many);
-  if (all.empty()) {
-    return refuse(kind::infeasible,
-                  fmt::format("needs {:.1f} GB a GPU at best; the largest here has {:g}",
-                              least / bytes_per_gb, largest / bytes_per_gb));
-  }
+  if (all.empty() && budget.exhausted()) return tl::unexpected(budget.none_found());
+  if (all.empty()) return tl::unexpected(none_fits(c, job, too_many, least));
   if (auto ok = drop(job, all); !ok) return tl::unexpected(ok.error());
   std::ranges::stable_sort(all, better);
   std::vector<plan> plans;

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "planners/bounds.hpp"
 #include "planners/policy.hpp"
 #include "planners/queue_order.hpp"
 #include "planners/request.hpp"
@@ -19,10 +20,26 @@ std::uint64_t all_gpus(const cluster& c) {
   return sum;
 }
 
-// The user's count, doubled for every time that it ran out of memory, up to the cluster.
-std::uint32_t count_of(const job_view& j, std::uint64_t all) {
+// The GPUs that the job may have, of those that the cluster has.
+std::uint64_t most_for(const cluster& c, const job_spec& job, std::uint64_t all) {
+  if (!job.required_gpu_type.empty()) {
+    all = 0;
+    for (const auto& n : c.nodes)
+      if (allows(job, c.gpus[n.gpu])) all += n.gpus;
+  }
+  return std::min<std::uint64_t>(all, job.max_gpus.value_or(std::uint32_t(-1)));
+}
+
+// The user's count, doubled for every time that it ran out of memory, up to what it may have.
+std::uint32_t count_of(const job_view& j, std::uint64_t most) {
   const auto doublings = std::min(j.out_of_memory, 31u);
-  return static_cast<std::uint32_t>(std::min(std::uint64_t{j.spec->gpus} << doublings, all));
+  return static_cast<std::uint32_t>(std::min(std::uint64_t{j.spec->gpus} << doublings, most));
+}
+
+std::vector<gpu_index> allowed_types(const cluster& c, const job_view& j,
+                                     std::vector<gpu_index> types) {
+  std::erase_if(types, [&](gpu_index g) { return !allows(*j.spec, c.gpus[g]); });
+  return types;
 }
 
 // Why no trial is left, if so.
@@ -30,13 +47,18 @@ std::optional<reason> hopeless(const job_view& j, std::uint64_t all) {
   if (j.spec->gpus == 0) return reason{kind::invalid, "asks for no GPU"};
   if (j.spec->gpus > all) {
     return reason{kind::infeasible,
-                  fmt::format("asks for {} GPUs; the cluster has {}", j.spec->gpus, all)};
+                  fmt::format("asks for {} GPUs; the cluster has {}{}{}", j.spec->gpus, all,
+                              j.spec->required_gpu_type.empty() ? "" : " ",
+                              j.spec->required_gpu_type)};
   }
   if (j.out_of_memory == 0) return {};
   const auto tried = std::uint64_t{j.spec->gpus} << std::min(j.out_of_memory - 1, 31u);
   if (tried < all) return {};
   return reason{kind::infeasible,
-                fmt::format("ran out of memory on all {} GPUs of the cluster", all)};
+                fmt::format("ran out of memory on all {} GPUs {}", all,
+                            j.spec->max_gpus || !j.spec->required_gpu_type.empty()
+                                ? "that it may have (gpus, gpu_type)"
+                                : "of the cluster")};
 }
 
 class opportunistic : public policy {
@@ -53,11 +75,12 @@ class opportunistic : public policy {
     const idle_index* idle = &s.idle;
     for (const auto* j : in_order(s.waiting)) {
       if (idle->total_idle() == 0) break;
-      if (auto why = hopeless(*j, all)) {
+      const auto most = most_for(s.cluster, *j->spec, all);
+      if (auto why = hopeless(*j, most)) {
         out.push_back({decision::kind::give_up, j->id, {}, {}, std::move(*why)});
         continue;
       }
-      auto where = fastest_idle(*idle, count_of(*j, all), types);
+      auto where = fastest_idle(*idle, count_of(*j, most), allowed_types(s.cluster, *j, types));
       if (!where) continue;  // a smaller job behind it may go first
       if (!rest) idle = &rest.emplace(s.idle);
       take(*rest, *where);
@@ -70,9 +93,9 @@ class opportunistic : public policy {
   reason why_waiting(const snapshot& s, job_id job) const override {
     const auto it = s.waiting.find(job);
     if (it == s.waiting.end()) return {kind::unknown, fmt::format("job {} does not wait", job)};
-    const auto all = all_gpus(s.cluster);
-    if (auto why = hopeless(it->second, all)) return *why;
     const auto& j = it->second;
+    const auto all = most_for(s.cluster, *j.spec, all_gpus(s.cluster));
+    if (auto why = hopeless(j, all)) return *why;
     const auto doubled = j.out_of_memory == 0 ? std::string()
                                               : fmt::format(" ({} asked for, doubled {} times)",
                                                             j.spec->gpus, j.out_of_memory);

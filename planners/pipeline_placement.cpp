@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "planners/bounds.hpp"
 #include "planners/datacenter_selection.hpp"
 #include "planners/marp.hpp"
 #include "planners/pipeline_costs.hpp"
@@ -52,13 +53,16 @@ class pipelines_first : public policy {
     if (s.waiting_pipelines.empty()) return others_->decide(s, random);
     std::vector<decision> out;
     idle_index rest{s.idle};
+    planning_budget budget{planning_budget::units_a_decision};
     for (const auto* j : in_order(s.waiting_pipelines)) {
       if (!j->plans || j->plans->empty()) {
-        const auto none = plans_for(s.cluster, *j->spec);
-        out.push_back({decision::kind::give_up, j->id, {}, {}, none ? reason{} : none.error()});
+        out.push_back({decision::kind::give_up, j->id, {}, {}, why_none(*j)});
         continue;
       }
-      auto placed = place(s, rest, *j);
+      // Half of what is left for each, so that a job which is slow to plan leaves some for others.
+      planning_budget own{budget.left() / 2};
+      auto placed = place(s, rest, *j, own);
+      budget.spend(budget.left() / 2 - own.left());
       if (!placed) continue;
       take(rest, placed->where);
       out.push_back(
@@ -72,18 +76,22 @@ class pipelines_first : public policy {
   reason why_waiting(const snapshot& s, job_id job) const override {
     const auto it = s.waiting_pipelines.find(job);
     if (it == s.waiting_pipelines.end()) return others_->why_waiting(s, job);
-    const auto placed = place(s, s.idle, it->second);
+    if (!it->second.plans || it->second.plans->empty()) return why_none(it->second);
+    planning_budget budget{planning_budget::units_a_decision};
+    const auto placed = place(s, s.idle, it->second, budget);
     if (!placed) return placed.error();
     return {reason::kind::insufficient, "jobs before it come first"};
   }
 
  private:
-  static expected<pipeline_placement> place(const snapshot& s, const idle_index& idle,
-                                            const job_view& j) {
+  static expected<pipeline_placement> place(const snapshot& s, const idle_index& all,
+                                            const job_view& j, planning_budget& budget) {
     // A job that leaves the number of GPUs open starts with this share of the speed that it could
     // have, and not with the one GPU that another job has just let go.
     constexpr double least_share = 0.5;
     const auto& spec = *j.spec;
+    std::optional<idle_index> allowed;
+    const auto& idle = allowed_idle(s.cluster, all, spec, allowed);
     const auto& best = j.plans->front();
     const auto& wish = spec.pipeline;
     const bool settled = j.attempts > 0 || s.now_s >= j.submitted_s + s.cluster.settings.lease_s;
@@ -104,14 +112,14 @@ class pipelines_first : public policy {
     if (idle.total_idle() == 0) return wait(wanted);
     if (fits_cluster && in_full && (!settled || present >= wanted)) {
       if (idle.total_idle() < wanted) return wait(wanted);
-      return place_pipelines(s.cluster, idle, spec, true);
+      return place_pipelines(s.cluster, idle, spec, true, budget);
     }
     // Few idle GPUs are not worth a look at all that could be done with them.
     const bool enough = 2 * std::uint64_t{idle.total_idle()} >= best.gpus();
     if (!settled && !enough) return wait(best.gpus());
-    auto placed = place_pipelines(s.cluster, idle, spec, true);
+    auto placed = place_pipelines(s.cluster, idle, spec, true, budget);
     if (!placed && (settled || !fits_cluster))
-      placed = place_pipelines(s.cluster, idle, spec, false);
+      placed = place_pipelines(s.cluster, idle, spec, false, budget);
     if (!placed) return placed;
     const bool alone = present == idle.total_idle() && settled;
     if (!alone && placed->how.samples_per_s < least_share * best.samples_per_s)
@@ -128,9 +136,12 @@ bool is_pipeline_job(const job_spec& job) {
   return job.train || job.slots || job.pipeline != pipeline_wish{};
 }
 
-expected<pipeline_placement> place_pipelines(const cluster& c, const idle_index& idle,
-                                             const job_spec& job, bool as_wished) {
-  const auto s = select_placement(c, idle, job, as_wished);
+expected<pipeline_placement> place_pipelines(const cluster& c, const idle_index& all,
+                                             const job_spec& job, bool as_wished,
+                                             planning_budget& budget) {
+  std::optional<idle_index> allowed;
+  const auto& idle = allowed_idle(c, all, job, allowed);
+  const auto s = select_placement(c, idle, job, as_wished, budget);
   if (!s) return tl::unexpected<reason>(s.error());
   const auto& row = *s->chosen();
   pipeline_placement p;
@@ -145,16 +156,43 @@ expected<pipeline_placement> place_pipelines(const cluster& c, const idle_index&
   return p;
 }
 
-expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job) {
-  if (!is_pipeline_job(job)) return marp(c, job);
+expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job,
+                                      planning_budget& budget) {
+  if (!is_pipeline_job(job)) return marp(c, job, budget);
   const idle_index whole{c};
-  auto placed = place_pipelines(c, whole, job, true);
+  auto placed = place_pipelines(c, whole, job, true, budget);
   if (!placed) {
-    auto fewer = place_pipelines(c, whole, job, false);
+    auto fewer = place_pipelines(c, whole, job, false, budget);
     if (!fewer) return tl::unexpected<reason>(placed.error());
     placed = std::move(fewer);
   }
+  const auto& how = placed->how;
+  if (!job.slots && how.samples_per_s > 0) {
+    const double run_s =
+        job.global_batch / how.samples_per_s * static_cast<double>(job.iterations);
+    if (auto ok = within_limits(job, run_s, how.cost_per_hour * run_s / 3600); !ok)
+      return tl::unexpected<reason>(ok.error());
+  }
   return std::vector<plan>{std::move(placed->how)};
+}
+
+std::string bound_warning(const cluster& c, const job_spec& job, const std::vector<plan>& plans) {
+  if (plans.empty() || (!job.max_gpus && job.required_gpu_type.empty())) return {};
+  auto free = job;
+  free.max_gpus.reset();
+  free.required_gpu_type.clear();
+  const auto best = plans_for(c, free);
+  if (!best || best->front() == plans.front()) return {};
+  const auto& b = best->front();
+  const auto& p = plans.front();
+  return fmt::format(
+      "bounded by {}{}{}: its best plan is {} GPU{} at {:.4g} samples/s; unbounded it would be {} "
+      "GPU{} at {:.4g}",
+      job.max_gpus ? fmt::format("gpus: {}", *job.max_gpus) : "",
+      job.max_gpus && !job.required_gpu_type.empty() ? ", " : "",
+      job.required_gpu_type.empty() ? "" : "gpu_type: " + job.required_gpu_type, p.gpus(),
+      p.gpus() == 1 ? "" : "s", p.samples_per_s, b.gpus(), b.gpus() == 1 ? "" : "s",
+      b.samples_per_s);
 }
 
 std::unique_ptr<policy> with_pipelines(std::unique_ptr<policy> others) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "messages/cluster.hpp"
@@ -8,6 +9,7 @@
 #include "messages/plan.hpp"
 #include "messages/reason.hpp"
 #include "planners/idle_index.hpp"
+#include "planners/planning_budget.hpp"
 #include "planners/policy.hpp"
 
 // Jobs that are trained as pipelines, under every policy (docs/planners/datacenter_selection.md):
@@ -25,14 +27,30 @@ struct pipeline_placement {
   allocation where;
 };
 
-/// On idle GPUs, by select_placement. `as_wished`: exactly the stages and pipelines that the job
-/// asks for; else at most as many.
+/// On those idle GPUs that the job may run on, by select_placement. `as_wished`: exactly the stages
+/// and pipelines that the job asks for; else at most as many.
 expected<pipeline_placement> place_pipelines(const cluster& c, const idle_index& idle,
-                                             const job_spec& job, bool as_wished);
+                                             const job_spec& job, bool as_wished,
+                                             planning_budget& budget);
+inline expected<pipeline_placement> place_pipelines(const cluster& c, const idle_index& idle,
+                                                    const job_spec& job, bool as_wished) {
+  planning_budget budget;
+  return place_pipelines(c, idle, job, as_wished, budget);
+}
 
 /// The plans of any job on the whole cluster, best first: MARP's; of a pipeline job the one that it
-/// wishes for, or if the cluster is too small for that, the best with fewer GPUs.
-expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job);
+/// wishes for, or if the cluster is too small for that, the best with fewer GPUs. Refuses what no
+/// GPUs of this cluster can run within the job's bounds and limits (bounds.hpp).
+expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job,
+                                      planning_budget& budget);
+inline expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job) {
+  planning_budget budget;
+  return plans_for(c, job, budget);
+}
+
+/// A sentence if the job's bounds (max_gpus, required_gpu_type) cost it its best plan, of which
+/// `plans` are those within the bounds; else empty.
+std::string bound_warning(const cluster& c, const job_spec& job, const std::vector<plan>& plans);
 
 /// The same policy, but that pipeline jobs are placed first, in the queue's order. One that asks
 /// for stages and pipelines waits for them, and takes fewer only when the GPUs that are there could

@@ -23,6 +23,14 @@ inline std::vector<const job_view*> in_order(const job_views& waiting) {
   return jobs;
 }
 
+/// Why a job for which there are no plans can never run here.
+inline reason why_none(const job_view& j) {
+  reason why = j.why.text.empty() ? reason{reason::kind::infeasible, "there is no plan for it"} : j.why;
+  if (j.out_of_memory > 0)
+    why.text = "ran out of memory, and with the headroom that this shows to be needed: " + why.text;
+  return why;
+}
+
 /// Takes an allocation out of what is idle.
 inline void take(idle_index& idle, const allocation& where) {
   for (const auto& share : where) idle.set_idle(share.node, idle.idle(share.node) - share.gpus);

@@ -18,6 +18,15 @@ double flops_of(const gpu_type& gpu) {
   return (gpu.fp16_tflops > 0 ? gpu.fp16_tflops : gpu.fp32_tflops) * 1e12 * gpu.efficiency;
 }
 
+std::pair<std::uint32_t, std::uint64_t> key_of(std::uint32_t stages, const batch_split& split) {
+  return {stages, std::uint64_t{split.microbatches} << 32 | split.rows};
+}
+
+/// Cutting a model takes some hundred looks at each of its pieces.
+std::uint64_t units_of_work(std::uint32_t stages, const job_spec& job) {
+  return job.slots ? stages : stages + std::uint64_t{200} * pieces_of(job.model);
+}
+
 }  // namespace
 
 double speed_of(const job_spec& job, const gpu_type& gpu) {
@@ -36,9 +45,21 @@ std::vector<double> speeds_of(const cluster& c, const idle_index& idle, const jo
   return speeds;
 }
 
+selection_table::selection_table(const cluster& c, const idle_index& idle,
+                                 const selection_table& other,
+                                 const std::vector<std::uint32_t>& order)
+    : selection_table{c, idle, other.job_, other.least_flops_s_, order, other.budget_} {
+  works_ = other.works_;
+}
+
 selection_table::selection_table(const cluster& c, const idle_index& idle, const job_spec& job,
-                                 double least_flops_s, const std::vector<std::uint32_t>& order)
-    : job_{job}, least_flops_s_{least_flops_s}, headroom_{c.settings.memory_headroom} {
+                                 double least_flops_s, const std::vector<std::uint32_t>& order,
+                                 planning_budget* budget)
+    : job_{job},
+      least_flops_s_{least_flops_s},
+      headroom_{c.settings.memory_headroom},
+      budget_{budget},
+      works_{std::make_shared<work_cache>()} {
   const auto together = std::max(1U, job.pipeline.tensor_parallel);
   inside_.gbps = never;
   struct sum {
@@ -125,8 +146,8 @@ batch_split selection_table::split_of(std::uint32_t stages, std::uint32_t pipeli
 
 const selection_table::work& selection_table::work_of(std::uint32_t stages,
                                                       const batch_split& split) const {
-  const auto key = std::pair{stages, std::uint64_t{split.microbatches} << 32 | split.rows};
-  const auto [at, is_new] = works_.try_emplace(key);
+  const auto key = key_of(stages, split);
+  const auto [at, is_new] = works_->try_emplace(key);
   auto& w = at->second;
   if (!is_new) return w;
   const auto memory = memory_for(job_, split, slowest_.memory_bytes() / (1 + headroom_));
@@ -172,6 +193,11 @@ expected<std::uint32_t> selection_table::stages_for(const selection_options& o) 
   return refuse(reason::kind::infeasible,
                 fmt::format("a stage needs {:.1f} GB at best; the smallest GPU has {:g}",
                             bytes / bytes_per_gb, slowest_.memory_gb));
+}
+
+bool selection_table::spend_for(std::uint32_t stages) const {
+  const bool known = job_.slots || works_->contains(key_of(stages, {1, 1}));
+  return !budget_ || budget_->spend(known ? 1 : units_of_work(stages, job_));
 }
 
 double selection_table::communication_to_compute(std::uint32_t stages) const {
@@ -247,10 +273,15 @@ selection_row selection_table::row(std::uint32_t stages, std::uint32_t cell, std
     r.cost_per_hour += offers_[i].price_per_hour * r.partitions[i] * r.data_parallel;
   }
   r.gpus = placed * r.data_parallel * std::max(1U, job_.pipeline.tensor_parallel);
+  if (budget_ && !budget_->spend(stages + offers_.size())) return r;
   const auto split = split_of(stages, r.data_parallel, batch);
   r.microbatches = split.microbatches;
   r.rows = split.rows;
   if (placed < stages || split.microbatches == 0) return r;
+  if (job_.max_gpus && r.gpus > *job_.max_gpus) return r;
+  if (budget_ && !works_->contains(key_of(stages, split)) &&
+      !budget_->spend(units_of_work(stages, job_)))
+    return r;
   const auto& w = work_of(stages, split);
   r.bytes_per_gpu = w.bytes;
   if (!(w.bytes < slowest_.memory_bytes())) return r;

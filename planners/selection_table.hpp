@@ -2,10 +2,12 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "planners/datacenter_selection.hpp"
 #include "planners/pipeline_costs.hpp"
+#include "planners/planning_budget.hpp"
 
 namespace troupe::planners {
 
@@ -18,9 +20,14 @@ std::vector<double> speeds_of(const cluster& c, const idle_index& idle, const jo
 /// Rows of Algorithm 1 over the idle GPUs of at least some speed.
 class selection_table {
  public:
-  /// `order`: of datacentres; empty: most GPUs first. Those without GPUs are left out.
+  /// `order`: of datacentres; empty: most GPUs first. Those without GPUs are left out. Once
+  /// `budget` is exhausted no row is feasible; null: no limit.
   selection_table(const cluster& c, const idle_index& idle, const job_spec& job,
-                  double least_flops_s, const std::vector<std::uint32_t>& order);
+                  double least_flops_s, const std::vector<std::uint32_t>& order,
+                  planning_budget* budget = nullptr);
+  /// The same GPUs with the datacentres in another order.
+  selection_table(const cluster& c, const idle_index& idle, const selection_table& other,
+                  const std::vector<std::uint32_t>& order);
 
   /// GPUs are counted by job.pipeline.tensor_parallel of a node, which share a stage.
   const std::vector<datacenter_offer>& offers() const { return offers_; }
@@ -32,6 +39,8 @@ class selection_table {
   /// As many as the model has pieces.
   std::uint32_t most_stages() const;
   double communication_to_compute(std::uint32_t stages) const;
+  /// Takes what looking at one depth costs from the budget; false: it is exhausted.
+  bool spend_for(std::uint32_t stages) const;
 
   /// Lines 2 to 17 for D = `cells`, the pipeline's time being the bound of its shape. Not feasible
   /// if the partitions, the batch or the memory do not fit.
@@ -67,7 +76,10 @@ class selection_table {
   gpu_type slowest_;                    // the least of every property
   link inside_;                         // of a node, the slowest
   std::vector<std::vector<link>> wan_;  // by offer and offer
-  mutable std::map<std::pair<std::uint32_t, std::uint64_t>, work> works_;
+  planning_budget* budget_;
+  // What stages cost follows from the GPUs alone: tables that differ in the order share it.
+  using work_cache = std::map<std::pair<std::uint32_t, std::uint64_t>, work>;
+  std::shared_ptr<work_cache> works_;
 };
 
 }  // namespace troupe::planners

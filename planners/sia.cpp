@@ -202,6 +202,7 @@ class sia : public policy {
 
  private:
   static reason why_hopeless(const job_view& j) {
+    if (!j.why.text.empty()) return why_none(j);
     return {kind::infeasible,
             j.bytes_floor > 0
                 ? fmt::format("ran out of memory at {:.1f} GB a GPU, and no configuration has more",

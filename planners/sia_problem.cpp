@@ -6,6 +6,7 @@
 #include <map>
 #include <tuple>
 
+#include "planners/bounds.hpp"
 #include "planners/cost_model.hpp"
 #include "planners/memory.hpp"
 #include "planners/queue_order.hpp"
@@ -67,6 +68,7 @@ void add_pool(const cluster& c, const job_spec& job, const sia_pool& pool, std::
     std::vector<sia_choice> mine;
     for (const auto gpus : counts_of(pool)) {
       if (gpus % t != 0 || gpus / t > job.global_batch) continue;
+      if (job.max_gpus && gpus > *job.max_gpus) break;
       sia_choice x;
       x.pool = pool_index;
       x.how.data_parallel = gpus / t;
@@ -97,6 +99,7 @@ shape_table table_of(const cluster& c, const job_spec& job, const std::vector<si
   for (const auto& p : pools) largest_node = std::max(largest_node, p.node_gpus);
   shape_table table;
   for (std::uint32_t i = 0; i < pools.size(); ++i) {
+    if (!allows(job, c.gpus[pools[i].gpu])) continue;
     add_pool(c, job, pools[i], i, largest_node, bytes_floor, table.choices);
   }
   double least = std::numeric_limits<double>::infinity();

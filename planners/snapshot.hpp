@@ -9,6 +9,7 @@
 #include "messages/cluster.hpp"
 #include "messages/job.hpp"
 #include "messages/plan.hpp"
+#include "messages/reason.hpp"
 #include "planners/idle_index.hpp"
 
 namespace troupe::planners {
@@ -20,6 +21,7 @@ struct job_view {
   double submitted_s = 0;
   /// MARP's plans for it, best first. Jobs that are alike share one list (compare the pointers).
   std::shared_ptr<const std::vector<plan>> plans;
+  reason why;  // if there are none
   std::uint64_t iterations_done = 0;
   std::uint32_t attempts = 0;       // leases so far
   std::uint32_t out_of_memory = 0;  // of which ended so

@@ -15,6 +15,8 @@ namespace {
 
 constexpr double never = std::numeric_limits<double>::infinity();
 constexpr double hair = 1e-12;  // for sums that were added up in another order
+// Beyond so many steps the cut with the least sum of squares is not looked for.
+constexpr std::uint64_t max_cut_steps = 4'000'000;
 constexpr double bytes_a_parameter = 20;
 
 using links = std::vector<chain_link>;
@@ -60,6 +62,50 @@ double least_largest(const links& chain, const cutting& by) {
   }
 }
 
+/// From the front, each range as long as it may be, and none empty.
+std::vector<std::uint32_t> cut_from_front(const links& chain, const cutting& by, double most) {
+  std::vector<std::uint32_t> cut;
+  std::size_t at = 0;
+  for (std::uint32_t ranges = by.parts; ranges > 1; --ranges) {
+    const auto last = chain.size() - (ranges - 1);  // the others need a link each
+    chain_link sum;
+    const auto first = at;
+    for (; at < last; ++at) {
+      sum.weight += chain[at].weight;
+      sum.size += chain[at].size;
+      if (at > first && (sum.weight > most || sum.size > by.most_size)) break;
+    }
+    cut.push_back(static_cast<std::uint32_t>(at - first));
+  }
+  cut.push_back(static_cast<std::uint32_t>(chain.size() - at));
+  return cut;
+}
+
+/// The links at which a cut into ranges of at most `most` can have so many ranges left: what is
+/// before and what is behind must fit their ranges.
+struct window {
+  std::vector<double> before;  // weight of the links before each, and of all
+  double most, last_share;
+  std::uint32_t parts;
+
+  window(const links& chain, const cutting& by, double limit)
+      : before(chain.size() + 1),
+        most{limit * (1 + 1e-9)},
+        last_share{by.last_share},
+        parts{by.parts} {
+    for (std::size_t i = 0; i < chain.size(); ++i) before[i + 1] = before[i] + chain[i].weight;
+  }
+  std::size_t from(std::uint32_t ranges) const {
+    const double behind = (ranges - 1) * most + most / last_share;
+    const auto at = std::ranges::lower_bound(before, before.back() * (1 - 1e-9) - behind);
+    return std::max(static_cast<std::size_t>(at - before.begin()), std::size_t{parts} - ranges);
+  }
+  std::size_t until(std::uint32_t ranges) const {
+    const auto at = std::ranges::upper_bound(before, (parts - ranges) * most);
+    return std::min(static_cast<std::size_t>(at - before.begin()), before.size() - ranges);
+  }
+};
+
 }  // namespace
 
 std::vector<std::uint32_t> cut_evenly(const links& chain, std::uint32_t parts, double most_size,
@@ -73,11 +119,15 @@ std::vector<std::uint32_t> cut_evenly(const links& chain, std::uint32_t parts, d
   std::vector<double> squares(n + 1, never), next(n + 1);
   std::vector<std::vector<std::uint32_t>> counts(parts + 1, std::vector<std::uint32_t>(n));
   squares[n] = 0;
+  const window reach{chain, by, most};
+  std::uint64_t steps = 0;
   for (std::uint32_t ranges = 1; ranges <= parts; ++ranges) {
     std::ranges::fill(next, never);
-    for (std::size_t i = parts - ranges; i + ranges <= n; ++i) {
+    for (auto i = reach.from(ranges); i < reach.until(ranges); ++i) {
       chain_link sum;
+      if (steps > max_cut_steps) return cut_from_front(chain, by, most);
       for (auto end = i + 1; end <= n; ++end) {
+        ++steps;
         sum.weight += chain[end - 1].weight;
         sum.size += chain[end - 1].size;
         const double weight = sum.weight * (ranges == 1 ? last_share : 1);

@@ -64,7 +64,7 @@ simulated_network::simulated_network(virtual_coordinator& time, const cluster& c
   for (std::uint32_t a = 0; a < n; ++a) {
     for (std::uint32_t b = 0; b < n; ++b) {
       const auto* w = wan_between(c, a, b);
-      const double gbps = w && w->node_gbps > 0 ? w->node_gbps : unlisted_gbps;
+      const double gbps = w && w->node_gbps > 0 ? w->node_gbps : unlisted_wan_gbps;
       const double connection_gbps = w ? w->connection_gbps : 0;
       wan_.push_back({.share = fair_share{gbps * 1e9 / 8, connection_gbps * 1e9 / 8}});
     }
@@ -323,7 +323,7 @@ void simulated_network::describe(connection& c) {
     // no latency, no limit
   } else if (from_site != to_site) {
     const auto* w = wan_between(cluster_, from_site, to_site);
-    c.latency = to_ns((w ? w->rtt_ms * 1e-3 : unlisted_rtt_s) / 2);
+    c.latency = to_ns((w ? w->rtt_ms : unlisted_wan_rtt_ms) * 1e-3 / 2);
     c.wan = static_cast<std::int32_t>(direction(cluster_, from_site, to_site));
   } else {
     const auto* n = is_node(cluster_, a)   ? &cluster_.nodes[node_of(cluster_, a)]

@@ -46,8 +46,6 @@ class simulated_network final : private virtual_coordinator::listener {
   static constexpr double site_latency_s = 50e-6;  // where the cluster gives none
   static constexpr double site_gbps = 10;
   static constexpr double client_latency_s = 100e-6;
-  static constexpr double unlisted_rtt_s = 50e-3;  // between datacentres without a wan_link
-  static constexpr double unlisted_gbps = 1;
 
   /// `credit_frames`: how many frames that are not handled yet a host may have sent to the next
   /// one; 0: any number.

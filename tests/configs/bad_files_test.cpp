@@ -123,7 +123,7 @@ const std::vector<bad_file>& bad_files() {
        ":3: hidden: found nothing, expected a value"},
       // Numbers.
       {"negative", sort::model, model_with("layers: 2", "layers: -2"),
-       ":4: layers: found '-2', expected a whole number from 1 to 100000"},
+       ":4: layers: found '-2', expected a whole number from 1 to 2000"},
       {"huge", sort::model, model_with("hidden: 64", "hidden: 1e30"), ":3: hidden: found '1e30'"},
       {"beyond a double", sort::job, job_with("slo_s: 1e999\n"), ":5: slo_s: found '1e999'"},
       {"NaN", sort::job, job_with("deadline_s: .nan\n"),

@@ -132,7 +132,7 @@ TEST_CASE("a wish larger than the cluster is cut to it; one that cannot be is gi
   const auto no = decided(t);
   REQUIRE(no.size() == 1);
   CHECK(no[0].what == decision::kind::give_up);
-  CHECK(no[0].why.text == "no pipelines of 3 stages fit the 2 idle GPUs");
+  CHECK(no[0].why.text == "no pipelines of 3 stages fit the 2 GPUs");
 }
 
 TEST_CASE("beside trainings all other jobs are decided on as if the rest were all there is") {

@@ -282,7 +282,7 @@ TEST_CASE("a placement keeps the job's batch, and is as wished or says why not")
   for (node_index n = 0; n < 7; ++n) idle.set_idle(n, 0);
   const auto fewer = select_placement(c, idle, job, true);
   REQUIRE_FALSE(fewer);
-  CHECK(fewer.error().text == "no pipelines of 6 stages fit the 5 idle GPUs");
+  CHECK(fewer.error().text == "no pipelines of 6 stages fit the 5 GPUs");
   const auto rest = select_placement(c, idle, job, false);
   REQUIRE(rest);
   CHECK(rest->chosen()->gpus <= 5);

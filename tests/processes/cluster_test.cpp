@@ -29,7 +29,7 @@ TEST_CASE(
   REQUIRE(f.wait_until(all_final));
   REQUIRE(f.cluster->restart(victim));
   REQUIRE(f.wait_for_nodes());
-  f.submit("after it all", "true");
+  f.submit("after-it-all", "true");
   REQUIRE(f.wait_until(all_final));
   for (const auto& j : f.jobs().jobs) {
     INFO(j.name << ": " << j.detail);

@@ -1,0 +1,371 @@
+#include "messages/admission.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <span>
+#include <type_traits>
+
+#include <fmt/format.h>
+
+#include "messages/schedules.hpp"
+#include "messages/shape.hpp"
+
+namespace troupe::admission {
+
+namespace {
+
+constexpr std::array<std::string_view, 6> families{"gpt", "llama",       "bert",
+                                                   "vit", "wide-resnet", "moe"};
+constexpr std::array<std::string_view, 3> objectives{"efficient", "fastest", "cheapest"};
+constexpr std::array<std::string_view, 4> devices{"", "sim", "cpu", "cuda"};
+
+using problem = std::optional<std::string>;
+
+/// Calls f with every string and number of a value, whatever it is made of.
+template <class T, class F>
+void for_each_leaf(const T& value, F&& f) {
+  if constexpr (shape::is_vector<T>) {
+    for (const auto& element : value) for_each_leaf(element, f);
+  } else if constexpr (shape::is_map<T>) {
+    for (const auto& [key, element] : value) for_each_leaf(key, f), for_each_leaf(element, f);
+  } else if constexpr (shape::is_optional<T>) {
+    if (value) for_each_leaf(*value, f);
+  } else if constexpr (shape::record<T>) {
+    shape::all_fields(value, [&f](const auto& field) { return for_each_leaf(field, f), true; });
+  } else {
+    f(value);
+  }
+}
+
+/// What holds of every text and number, wherever it is.
+problem check_leaves(const job_spec& job) {
+  std::size_t bytes = 0;
+  bool finite = true, nul = false, long_text = false;
+  for_each_leaf(job, [&](const auto& leaf) {
+    using leaf_type = std::remove_cvref_t<decltype(leaf)>;
+    bytes += 1;
+    if constexpr (std::is_same_v<leaf_type, std::string>) {
+      bytes += leaf.size();
+      long_text |= leaf.size() > max_text_bytes;
+      nul |= leaf.find('\0') != std::string::npos;
+    } else if constexpr (std::is_same_v<leaf_type, double>) {
+      bytes += sizeof leaf;
+      finite &= std::isfinite(leaf);
+    }
+  });
+  if (long_text) return fmt::format("found text of more than {} KiB", max_text_bytes >> 10);
+  if (bytes > max_spec_bytes)
+    return fmt::format("the job takes {} bytes, expected at most {}", bytes, max_spec_bytes);
+  if (nul) return "a NUL byte in a text";
+  if (!finite) return "a number that is not finite";
+  return {};
+}
+
+template <class T>
+problem out_of_range(T found, std::type_identity_t<T> low, std::type_identity_t<T> high) {
+  if (found >= low && found <= high) return {};
+  return fmt::format("found {}, expected a {} from {} to {}", found,
+                     std::is_floating_point_v<T> ? "number" : "whole number", low, high);
+}
+
+problem not_above_0(double found, double high) {
+  if (found > 0 && found <= high) return {};
+  return fmt::format("found {}, expected a number above 0 and at most {}", found, high);
+}
+
+problem not_one_of(std::string_view found, std::span<const std::string_view> known) {
+  if (std::ranges::find(known, found) != known.end()) return {};
+  return fmt::format("found '{}', expected one of {}", shown(found), fmt::join(known, ", "));
+}
+
+bool has_operators(const model& m) {
+  return m.family == "wide-resnet" || m.family == "moe";
+}
+
+problem inside(std::string_view place, problem p) {
+  if (p) *p = fmt::format("{}: {}", place, *p);
+  return p;
+}
+
+/// The first of several problems, asked for one after the other.
+template <class... F>
+auto first_of(F&&... ask) {
+  std::common_type_t<std::invoke_result_t<F>...> found;
+  static_cast<void>(((found = ask()).has_value() || ...));
+  return found;
+}
+
+problem check_operators(const model& m) {
+  if (m.operators.empty()) return "missing: a model of this family is its operators";
+  if (m.operators.size() > max_operators)
+    return fmt::format("found {}, expected at most {}", m.operators.size(), max_operators);
+  for (const auto& op : m.operators)
+    if (auto p = first_of([&] { return out_of_range(op.flops, 0, 1e18); },
+                          [&] { return out_of_range(op.parameters, 0, 1e13); },
+                          [&] { return not_above_0(op.output_bytes, 1e12); }))
+      return inside(shown(op.name), p);
+  return {};
+}
+
+problem check_sizes(const model& m) {
+  const std::uint32_t least = has_operators(m) ? 0 : 1;
+  const auto size = [&](const char* name, std::uint32_t found, std::uint32_t low,
+                        std::uint32_t high) {
+    return [=] { return inside(name, out_of_range(found, low, high)); };
+  };
+  return first_of(size("hidden", m.hidden, least, max_hidden),
+                  size("layers", m.layers, least, max_layers),
+                  size("heads", m.heads, least, max_heads),
+                  size("kv_heads", m.kv_heads, 0, max_heads),
+                  size("intermediate", m.intermediate, 0, max_intermediate),
+                  size("sequence", m.sequence, least, max_sequence),
+                  size("vocabulary", m.vocabulary, least, max_vocabulary));
+}
+
+problem check_model(const model& m) {
+  if (m.name.size() > 256) return "name: longer than 256 bytes";
+  if (auto p = not_one_of(m.family, families)) return inside("family", p);
+  if (auto p = check_sizes(m)) return p;
+  if (has_operators(m)) return inside("operators", check_operators(m));
+  if (!m.operators.empty())
+    return fmt::format("operators: a model of family {} has none", m.family);
+  if (auto bad = objection_to(m)) return inside(bad->key, bad->problem);
+  return {};
+}
+
+problem check_profile(const device_profile& p) {
+  if (p.models.size() > 1000) return "more than 1000 models";
+  for (const auto& m : p.models) {
+    const profile_point* before = nullptr;
+    for (const auto& at : m.points) {
+      if (at.sequence == 0 || at.rows == 0) return "a point without a sequence or rows";
+      if (before && std::pair{before->sequence, before->rows} >= std::pair{at.sequence, at.rows})
+        return "points that are not in order of sequence and rows";
+      before = &at;
+    }
+  }
+  for (const auto& rate : p.copies.all_reduces)
+    if (rate.devices < 2 || !(rate.gbytes_s > 0) || !(rate.small_us > 0))
+      return "a sum of fewer than two devices, or without a rate";
+  return {};
+}
+
+problem check_train(const training& t) {
+  if (t.profile.size() > 1) return "more than one profile";
+  if (t.costs.size() > max_operators) return "more costs than stages";
+  bool negative = false;
+  const auto look = [&](const auto& leaf) {
+    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(leaf)>, double>)
+      negative |= leaf < 0 || leaf > 1e15;
+  };
+  for_each_leaf(t.costs, look);
+  for_each_leaf(t.profile, look);
+  if (negative) return "a cost or a measured figure below 0 or above 1e15";
+  if (auto p = first_of(
+          [&] { return inside("device", not_one_of(t.device, devices)); },
+          [&] { return inside("learning_rate", not_above_0(t.learning_rate, 100)); },
+          [&] { return inside("weight_decay", out_of_range(t.weight_decay, 0, 1)); },
+          [&] { return inside("replan_drift", not_above_0(t.replan_drift, 100)); },
+          [&]() -> problem {
+            if (t.schedule.empty()) return {};
+            return inside("schedule", not_one_of(t.schedule, schedule_names));
+          },
+          [&] {
+            return inside("checkpoint_every", out_of_range(t.checkpoint_every, 1, 1'000'000'000));
+          },
+          [&] { return inside("replan_every", out_of_range(t.replan_every, 0, 1'000'000'000)); }))
+    return p;
+  if (t.data.empty() && t.device != "sim") return "data: missing: what to train on";
+  return t.profile.empty() ? problem{} : inside("profile", check_profile(t.profile.front()));
+}
+
+problem check_slots(const slot_costs& c) {
+  return first_of([&] { return inside("forward", not_above_0(c.forward, 1e9)); },
+                  [&] { return inside("backward", not_above_0(c.backward, 1e9)); },
+                  [&] { return inside("recompute", out_of_range(c.recompute, 0, 1e9)); },
+                  [&] { return inside("lan", out_of_range(c.lan, 0, 1e9)); },
+                  [&] { return inside("wan", out_of_range(c.wan, 0, 1e9)); });
+}
+
+problem check_wish(const pipeline_wish& w, bool slots) {
+  const std::uint32_t least = slots ? 1 : 0;
+  const auto size = [](const char* name, std::uint32_t found, std::uint32_t low,
+                       std::uint32_t high) {
+    return [=] { return inside(name, out_of_range(found, low, high)); };
+  };
+  if (auto p = first_of(
+          size("stages", w.stages, least, max_stages),
+          size("data_parallel", w.data_parallel, 0, max_pipelines),
+          size("microbatches", w.microbatches, least, max_pipeline_microbatches),
+          size("stages_per_datacenter", w.stages_per_datacenter, 0, max_stages),
+          size("most_held", w.most_held, 0, max_pipeline_microbatches),
+          size("connections", w.connections, 0, max_connections),
+          size("tensor_parallel", w.tensor_parallel, 0, max_tensor_parallel)))
+    return p;
+  const auto steps = std::uint64_t{std::max(w.stages, 1u)} * std::max(w.data_parallel, 1u) *
+                     std::max(w.microbatches, 1u);
+  if (steps <= max_schedule_steps) return {};
+  return fmt::format(
+      "{} stages x {} pipelines x {} micro-batches are {} steps an iteration, expected at most {}",
+      std::max(w.stages, 1u), std::max(w.data_parallel, 1u), std::max(w.microbatches, 1u), steps,
+      max_schedule_steps);
+}
+
+/// What a model says about a pipeline and its trainer.
+std::optional<objection> check_model_of(const job_spec& job) {
+  const auto& m = job.model;
+  const auto parts = m.operators.empty() ? 2 * std::size_t{m.layers} : m.operators.size();
+  if (job.pipeline.stages > parts)
+    return objection{"pipeline", fmt::format("{} stages for the {} {} of '{}'", job.pipeline.stages,
+                                             parts, m.operators.empty() ? "sublayers" : "operators",
+                                             shown(m.name))};
+  if (const auto t = job.pipeline.tensor_parallel; t > 1) {
+    const auto inner = m.intermediate ? m.intermediate : 4 * std::uint64_t{m.hidden};
+    if (!m.operators.empty() || m.family != "gpt")
+      return objection{"pipeline", fmt::format("tensor_parallel splits models of family gpt, not "
+                                               "'{}'",
+                                               shown(m.name))};
+    if (m.heads % t != 0 || inner % t != 0)
+      return objection{"pipeline",
+                       fmt::format("tensor_parallel {} divides not both the {} heads and the {} "
+                                   "columns of the MLP of '{}'",
+                                   t, m.heads, inner, shown(m.name))};
+  }
+  if (job.train && job.train->device != "sim" && m.family != "gpt")
+    return objection{"train", fmt::format("'{}' is of family {}; the built-in trainer trains gpt",
+                                          shown(m.name), m.family)};
+  const auto pipelines = std::max(job.pipeline.data_parallel, 1u);
+  const auto microbatches = std::max(job.pipeline.microbatches, 1u);
+  if (job.global_batch % (std::uint64_t{pipelines} * microbatches) != 0)
+    return objection{"pipeline",
+                     fmt::format("{} pipelines of {} micro-batches do not divide global_batch ({})",
+                                 pipelines, microbatches, job.global_batch)};
+  return {};
+}
+
+/// What the keys of a job that is a pipeline say about each other.
+std::optional<objection> check_pipeline(const job_spec& job) {
+  if (!(job.train || job.slots || job.pipeline != pipeline_wish{})) return {};
+  if (!job.command.empty())
+    return objection{"command",
+                     "a job has a command, or train, slots and pipeline: the program that it names "
+                     "makes its own pipeline"};
+  if (job.slots && job.pipeline.tensor_parallel > 1)
+    return objection{"pipeline",
+                     "tensor_parallel splits a model, and a job in slots has none"};
+  if (job.train && job.slots)
+    return objection{"slots", "a job has slots or train: what costs slots is not trained"};
+  if (job.microbatches && job.pipeline.microbatches &&
+      *job.microbatches != job.pipeline.microbatches)
+    return objection{"microbatches",
+                     fmt::format("found {}, and pipeline.microbatches is {}; say it once",
+                                 *job.microbatches, job.pipeline.microbatches)};
+  return job.slots ? std::nullopt : check_model_of(job);
+}
+
+std::optional<objection> check_words(const job_spec& job) {
+  if (job.microbatches && *job.microbatches > job.global_batch && !job.slots)
+    return objection{"microbatches", fmt::format("found {}, expected at most global_batch ({})",
+                                                 *job.microbatches, job.global_batch)};
+  if (!job.command.empty() && job.command[0].empty())
+    return objection{"command", "the program's name is empty"};
+  if (job.command.size() > max_words)
+    return objection{"command", fmt::format("more than {} words", max_words)};
+  for (const auto& [name, value] : job.environment)
+    if (!is_variable(name))
+      return objection{"environment", fmt::format("'{}' cannot be a variable's name", shown(name))};
+  return {};
+}
+
+std::optional<objection> check_keys(const job_spec& job) {
+  const auto key = [](const char* name, problem p) {
+    return p ? std::optional<objection>({name, std::move(*p)}) : std::nullopt;
+  };
+  const auto positive = [](const std::optional<double>& x) {
+    return x ? not_above_0(*x, max_seconds) : std::nullopt;
+  };
+  if (!is_name(job.name))
+    return objection{"name", fmt::format("found '{}', expected a name of at most 64 letters, "
+                                         "digits, '.', '_' and '-'",
+                                         shown(job.name))};
+  return first_of(
+      [&] { return key("model", job.slots ? std::nullopt : check_model(job.model)); },
+      [&] { return key("global_batch", out_of_range(job.global_batch, 1, max_batch)); },
+      [&] { return key("iterations", out_of_range(job.iterations, 1, max_iterations)); },
+      [&] {
+        return key("microbatches", out_of_range(job.microbatches.value_or(1), 1, max_batch));
+      },
+      [&] { return key("slo_s", positive(job.slo_s)); },
+      [&] { return key("deadline_s", positive(job.deadline_s)); },
+      [&] { return key("budget", positive(job.budget)); },
+      [&] { return key("priority", out_of_range(job.priority, -max_priority, max_priority)); },
+      [&] { return key("gpus", out_of_range(job.gpus, 1, max_gpus)); },
+      [&] { return key("gpus", out_of_range(job.max_gpus.value_or(1), 1, max_gpus)); },
+      [&] { return key("max_restarts", out_of_range(job.max_restarts, 0, max_restarts)); },
+      [&] { return key("objective", not_one_of(job.objective, objectives)); },
+      [&] { return key("train", job.train ? check_train(*job.train) : std::nullopt); },
+      [&] { return key("slots", job.slots ? check_slots(*job.slots) : std::nullopt); },
+      [&] { return key("pipeline", check_wish(job.pipeline, job.slots.has_value())); });
+}
+
+}  // namespace
+
+bool is_name(std::string_view name) {
+  if (name.empty() || name.size() > 64 || name.front() == '-' || name.front() == '.') return false;
+  return std::ranges::all_of(name, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == '-';
+  });
+}
+
+bool is_variable(std::string_view name) {
+  if (name.empty() || name.size() > 256 || (name[0] >= '0' && name[0] <= '9')) return false;
+  return std::ranges::all_of(name, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  });
+}
+
+std::string shown(std::string_view text) {
+  constexpr std::size_t longest = 60;
+  std::string out;
+  for (const char c : text.substr(0, longest)) {
+    const auto u = static_cast<unsigned char>(c);
+    if (u < 0x20 || u == 0x7f)
+      out += fmt::format("\\x{:02x}", u);
+    else
+      out += c;
+  }
+  // A cut must not leave half a character behind.
+  if (text.size() > longest) {
+    while (!out.empty() && (static_cast<unsigned char>(out.back()) & 0xc0) == 0x80) out.pop_back();
+    if (!out.empty() && static_cast<unsigned char>(out.back()) >= 0xc0) out.pop_back();
+    out += "...";
+  }
+  return out;
+}
+
+std::optional<objection> objection_to(const model& m) {
+  if (has_operators(m)) return {};
+  if (m.hidden % m.heads != 0)
+    return objection{"heads", fmt::format("{} heads do not divide hidden ({})", m.heads, m.hidden)};
+  if (m.kv_heads != 0 && m.heads % m.kv_heads != 0)
+    return objection{"kv_heads", fmt::format("{} key-value heads do not divide heads ({})",
+                                             m.kv_heads, m.heads)};
+  return {};
+}
+
+std::optional<objection> objection_to(const job_spec& job) {
+  if (auto p = check_leaves(job)) return objection{"", std::move(*p)};
+  return first_of([&] { return check_keys(job); }, [&] { return check_pipeline(job); },
+                  [&] { return check_words(job); });
+}
+
+expected<void> admit(const job_spec& job) {
+  const auto bad = objection_to(job);
+  if (!bad) return {};
+  return refuse(reason::kind::invalid,
+                bad->key.empty() ? bad->problem : fmt::format("{}: {}", bad->key, bad->problem));
+}
+
+}  // namespace troupe::admission

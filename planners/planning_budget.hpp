@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "messages/reason.hpp"
+
+namespace troupe::planners {
+
+/// What planning one job may cost, so that no job keeps a controller from its others. Counted in
+/// units of work and not in seconds: the same job gets the same plans everywhere, and a virtual run
+/// can be repeated. A real controller adds a limit of time.
+class planning_budget {
+ public:
+  /// One unit is about what one stage, or one link of a model, takes to be looked at: some 10 ns.
+  static constexpr std::uint64_t units_a_plan = 100'000'000;
+  /// A policy looks again at each of its decisions, in the scheduler's own thread.
+  static constexpr std::uint64_t units_a_decision = 20'000'000;
+
+  explicit planning_budget(std::uint64_t units = units_a_plan,
+                           std::function<bool()> out_of_time = {})
+      : units_{units}, left_{units}, out_of_time_{std::move(out_of_time)} {}
+
+  /// Takes so many units; false if they are not left: stop, and keep what was found so far.
+  bool spend(std::uint64_t units) {
+    if (units > left_ || timed_out()) {
+      left_ = 0;
+      return false;
+    }
+    left_ -= units;
+    return true;
+  }
+  bool exhausted() const { return left_ == 0; }
+  std::uint64_t left() const { return left_; }
+
+  reason none_found() const {
+    return {reason::kind::infeasible,
+            late_ ? "no plan found within the time limit for planning"
+                  : "no plan found within " + std::to_string(units_) + " steps of planning"};
+  }
+
+ private:
+  // Asking the time costs more than a unit.
+  bool timed_out() {
+    if (!out_of_time_ || ++calls_ % 16 != 0) return false;
+    late_ = late_ || out_of_time_();
+    return late_;
+  }
+
+  std::uint64_t units_, left_, calls_ = 0;
+  std::function<bool()> out_of_time_;
+  bool late_ = false;
+};
+
+}  // namespace troupe::planners

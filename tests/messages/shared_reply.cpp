@@ -1,0 +1,36 @@
+#include "messages/shared_reply.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+
+#include "messages/codec.hpp"
+
+using namespace troupe;
+
+TEST_CASE("A reply that is encoded once for many has the bytes of one that is encoded for each") {
+  query_reply r;
+  r.policy = "frenzy";
+  for (job_id id = 1; id <= 300; ++id) {
+    job_status j;
+    j.job = id;
+    j.name = "job-" + std::to_string(id);
+    j.where = {{0, 2}};
+    j.waiting_reason = "priority";
+    r.jobs.push_back(j);
+  }
+  r.nodes.push_back({0, "a", "A40", true, 4, 2});
+  r.gateways_absent = {"north"};
+  const shared_reply shared{r};
+  for (const std::uint64_t request : {1ULL, 200ULL, 0x0123456789abcdefULL}) {
+    r.request = request;
+    r.now_s = 5.25 + static_cast<double>(request);
+    const auto whole = encode(controller_address, first_client_address + 3, r);
+    const auto quick =
+        shared.encode_for(controller_address, first_client_address + 3, request, r.now_s);
+    CHECK(std::ranges::equal(whole.header.bytes(), quick.header.bytes()));
+    const auto back = decode(quick.header.bytes());
+    REQUIRE(back);
+    CHECK(std::get<query_reply>(back->second) == r);
+  }
+}

@@ -1,0 +1,30 @@
+#include "harness/hostile_specs.hpp"
+#include "processes/fixture.hpp"
+
+// A real controller, and clients that are not ours.
+
+using namespace troupe;
+using namespace troupe::test;
+
+TEST_CASE("real processes: hostile jobs are refused, costly ones keep nobody waiting") {
+  fixture f{"hostile"};
+  REQUIRE(f.wait_for_nodes());
+  std::size_t accepted = 0;
+  for (const auto& h : harness::hostile_specs()) {
+    INFO(h.what);
+    auto reply = f.client->ask(submit_job{0, harness::hostile_job(h)}, 5).reply;
+    // A frame that is too large for the controller may be answered by nobody.
+    if (!reply) continue;
+    const auto& said = std::get<submit_reply>(reply->first);
+    CHECK((said.job == 0) == h.refused);
+    accepted += said.job != 0;
+  }
+  const runtime::stopwatch honest;
+  const auto id = f.submit("honest", "true");
+  REQUIRE(f.wait_until([id](const query_reply& r) {
+    return std::any_of(r.jobs.begin(), r.jobs.end(),
+                       [id](const auto& j) { return j.job == id && is_final(j.state); });
+  }));
+  CHECK(honest.s() < 10);
+  CHECK(f.jobs().jobs.size() == accepted + 1);
+}
