@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -243,6 +244,16 @@ expected<void> ledger::on(const job_ended& e) {
   closed_.erase(e.job);
   --unfinished_;
   return {};
+}
+
+bool operator==(const job_record& a, const job_record& b) {
+  const auto rest = [](const job_record& j) {
+    return std::tie(j.id, j.request, j.state, j.submitted_s, j.started_s, j.ended_s, j.attempts,
+                    j.out_of_memory, j.memory_factor, j.bytes_floor, j.iterations_done, j.lease,
+                    j.how, j.where, j.predicted_bytes, j.peak_bytes, j.memory, j.detail,
+                    j.owner);
+  };
+  return *a.spec == *b.spec && rest(a) == rest(b);
 }
 
 }  // namespace troupe::actors

@@ -32,6 +32,8 @@ struct job_record {
   std::vector<memory_record> memory;
   std::string detail;
   std::string owner;  // the name of the key that submitted it
+
+  friend bool operator==(const job_record& a, const job_record& b);  // specs by content
 };
 
 /// A lease that still holds GPUs.
@@ -43,6 +45,8 @@ struct lease_record {
   std::vector<bool> ended;       // a flag a part
   std::uint64_t iterations = 0;  // the least of any part that has ended
   double peak_bytes = 0;
+
+  bool operator==(const lease_record&) const = default;
 };
 
 /// The one record of who holds what: a pure state machine over journal entries. Replaying a journal
@@ -87,7 +91,7 @@ class ledger {
   /// Entries that make this ledger of an empty one: what a journal holds after compaction.
   std::vector<journal_entry> snapshot() const;
 
-  bool operator==(const ledger& other) const;
+  bool operator==(const ledger& other) const = default;
 
  private:
   expected<void> on(const epoch_begun& e);

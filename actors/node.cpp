@@ -64,7 +64,7 @@ void node_state::follow(const node_orders& o) {
   for (const auto& w : o.want) {
     if (auto it = parts_.find(w.lease); it != parts_.end())
       it->second.wanted = true;
-    else if (w.incarnation == host_.incarnation)
+    else if (w.incarnation == host_.incarnation && now() <= lease_until_s_)  // else it is another's
       fresh.push_back(&w);
   }
   for (auto it = parts_.begin(); it != parts_.end();) {
@@ -115,12 +115,12 @@ void node_state::begin(const work_order& w) {
   if (options_.slowdown) p.slowdown = options_.slowdown();
   changed_ = true;
   if (p.training) {
-    if (options_.on_work) options_.on_work(w, true);
+    if (options_.on_work) options_.on_work(w, nullptr);
     training_.begin(w, options_.slowdown, [this, lease = w.lease](const std::string& sentence) {
       if (options_.launcher) options_.launcher->note(lease, sentence);
     });
   } else if (p.simulated) {
-    if (options_.on_work) options_.on_work(w, true);
+    if (options_.on_work) options_.on_work(w, nullptr);
     const double work_s = w.out_of_memory ? 0 : static_cast<double>(w.iterations) * w.iteration_s;
     self_->delayed_send(node_actor{self_}, nanoseconds_of((w.start_s + work_s) * p.slowdown),
                         work_done{w.lease, p.start});
@@ -138,9 +138,9 @@ void node_state::finish(const work_done& w) {
   p.report.now =
       p.order.out_of_memory ? part_report::state::out_of_memory : part_report::state::succeeded;
   p.report.iterations = p.order.out_of_memory ? 0 : p.order.iterations;
-  if (options_.on_work) options_.on_work(p.order, false);
   if (p.order.out_of_memory)
     p.report.detail = "out of memory (simulated: the memory formula says so)";
+  if (options_.on_work) options_.on_work(p.order, &p.report);
   report();
 }
 
@@ -152,7 +152,7 @@ void node_state::finish(training_over over) {
   p.report.iterations = p.order.iterations;
   p.report.detail = over.detail;
   if (over.how != part_report::state::succeeded) training_.stop(over.lease);
-  if (options_.on_work) options_.on_work(p.order, false);
+  if (options_.on_work) options_.on_work(p.order, &p.report);
   report();
 }
 
@@ -169,7 +169,7 @@ void node_state::stop(part& p, bool at_once) {
   if (p.training) training_.stop(p.order.lease);
   p.report.now = part_report::state::stopped;
   p.report.iterations = p.training ? 0 : iterations_by_now(p);
-  if (options_.on_work) options_.on_work(p.order, false);
+  if (options_.on_work) options_.on_work(p.order, &p.report);
   changed_ = true;
 }
 
@@ -206,6 +206,7 @@ void node_state::report() {
   node_report r{host_.incarnation, ++reports_, epoch_, orders_, {}, {}, journal_};
   for (auto& [id, p] : parts_) {
     if (is_over(p.report) && p.said == 0) p.said = r.sequence;
+    if (!is_over(p.report) && p.simulated) p.report.iterations = iterations_by_now(p);
     r.parts.push_back(p.report);
   }
   sent_.emplace_back(r.sequence, now());

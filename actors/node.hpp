@@ -25,8 +25,8 @@ struct node_options {
   std::string backend = "sim";
   /// How many times slower than planned simulated work is that begins now; null: as planned.
   std::function<double()> slowdown;
-  /// Told when simulated work begins (true) and when it is over.
-  std::function<void(const work_order&, bool)> on_work;
+  /// Told when simulated work begins (null) and how it ended, for tests.
+  std::function<void(const work_order&, const part_report* ended)> on_work;
 };
 
 /// One machine. It does what the last orders say and nothing else, and stops everything by itself

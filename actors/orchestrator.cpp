@@ -63,9 +63,18 @@ void orchestrator_state::start(orchestrator_actor::pointer self, runtime::host h
     idle_->set_idle(n, 0);
   }
   for (const auto& [id, l] : ledger_->leases())
-    for (std::size_t i = 0; i < l.ended.size(); ++i)
-      if (!l.ended[i]) nodes_[l.granted.parts[i].node].leases.insert(id);
+    for (std::size_t i = 0; i < l.ended.size(); ++i) {
+      const auto& part = l.granted.parts[i];
+      auto& node = nodes_[part.node];
+      // A late report of that node's predecessor says nothing about it.
+      node.incarnation = std::max(node.incarnation, part.incarnation);
+      if (!l.ended[i]) node.leases.insert(id);
+    }
   begin_epoch();
+  // The controller may have died between the two entries.
+  const auto leases = ledger_->leases();
+  for (const auto& [id, l] : leases)
+    if (l.outcome != lease_outcome::succeeded && !l.revoked) revoke(id, l.outcome, l.detail);
   std::vector<job_id> ids;
   for (const auto& [id, j] : ledger_->jobs()) ids.push_back(id);
   for (auto id : ids) settle(id);
@@ -108,10 +117,8 @@ bool orchestrator_state::record(const journal_entry& e) {
   }
   if (const auto* over = std::get_if<job_ended>(&e)) training_.ended(over->job);
   auto shared = std::make_shared<const journal_entry>(e);
-  if (options_.act_before_journal) publish(shared);
   batch_.add(e);
-  if (!options_.act_before_journal)
-    batch_.when_durable([this, shared = std::move(shared)] { publish(shared); });
+  batch_.when_durable([this, shared = std::move(shared)] { publish(shared); });
   return true;
 }
 
@@ -151,7 +158,6 @@ void orchestrator_state::publish(const std::shared_ptr<const journal_entry>& e) 
 }
 
 void orchestrator_state::reply(address to, message m) {
-  if (options_.act_before_journal) return post(host_, to, m);
   batch_.when_durable([this, to, m = std::move(m)] { post(host_, to, m); });
 }
 
@@ -332,6 +338,8 @@ void orchestrator_state::hear(address from, const node_report& r) {
   check_history(n, r);
   const std::vector<lease_id> here{node.leases.begin(), node.leases.end()};
   for (auto id : here) hear_part(n, id, r);
+  for (const auto& p : r.parts)
+    if (node.leases.contains(p.lease)) reached_[{p.lease, n}] = p.iterations;
   // Work that the ledger no longer knows may still hold GPUs: the node is of no use until that is
   // gone.
   const bool clean = std::none_of(r.parts.begin(), r.parts.end(), [&](const part_report& p) {
@@ -398,6 +406,7 @@ void orchestrator_state::end_part(lease_id id, std::uint32_t part, lease_outcome
   if (!record(part_ended{id, part, wall(), outcome, iterations, peak_bytes, detail})) return;
   nodes_[n].leases.erase(id);
   left_out_.erase({id, n});
+  reached_.erase({id, n});
   refresh_idle(n);
   to_order_.insert(n);
   if (ledger_->lease(id) && outcome != lease_outcome::succeeded && !ledger_->lease(id)->revoked)
@@ -406,7 +415,11 @@ void orchestrator_state::end_part(lease_id id, std::uint32_t part, lease_outcome
 }
 
 void orchestrator_state::lose_part(lease_id id, std::uint32_t part, const std::string& detail) {
-  const auto kept = kept_iterations(*options_.cluster, *ledger_, *ledger_->lease(id), wall());
+  const auto& l = *ledger_->lease(id);
+  const auto reached = reached_.find({id, l.granted.parts[part].node});
+  const auto kept = reached == reached_.end()
+                        ? 0
+                        : kept_iterations(*options_.cluster, *ledger_, l, reached->second);
   end_part(id, part, lease_outcome::lost, kept, 0, detail);
 }
 

@@ -31,8 +31,6 @@ struct orchestrator_options {
   std::function<void(const journal_entry&)> on_entry;
   /// Shown the ledger now and then, for tests that compare it with the journal.
   std::function<void(const ledger&)> on_ledger;
-  /// A planted bug, for the test that shows that the fault seeds find it: act first, journal later.
-  bool act_before_journal = false;
   journal_limits limits;
 };
 
@@ -109,6 +107,8 @@ class orchestrator_state {
   std::vector<gateway_state> gateways_;
   // (lease, node): the first orders of this epoch that leave the revoked lease out.
   std::map<std::pair<lease_id, node_index>, std::uint64_t> left_out_;
+  // Iterations that a part had done by its node's last report to this epoch.
+  std::map<std::pair<lease_id, node_index>, std::uint64_t> reached_;
   std::set<node_index> to_order_;  // nodes whose orders changed in this handler
   training_log training_;
   std::set<std::pair<double, job_id>> deadlines_;  // wall clock; of jobs that may not have ended

@@ -99,7 +99,7 @@ void stage_state::arrived(const tensor& t, const payload& body) {
   if (t.iteration < iteration_ || t.iteration > iteration_ + 1) return;
   auto& box = inbox_of(t.iteration);
   if (box.iteration != t.iteration) return;
-  if (t.share.pairs > 0) box.ways.came(t, o_.via.now_s(), o_.setup.trace);
+  if (t.share.pairs > 0) box.ways.came(t, o_.via.on_wall(o_.via.now_s()), o_.setup.trace);
   switch (t.what) {
     case tensor::kind::activation:
       if (t.microbatch < box.activation.size()) box.activation[t.microbatch] = body;
@@ -171,7 +171,7 @@ void stage_state::begin_step(const stage_step& s) {
                                              return later.what == step_kind::backward;
                                            });
   }
-  if (next_ == 0) doing_.begin_s = asked_s_;
+  if (next_ == 0) doing_.begin_s = o_.via.on_wall(asked_s_);
   submit(std::move(o));
 }
 
@@ -207,10 +207,11 @@ void stage_state::end_iteration(const gpu::outcome& o) {
   r.iteration = iteration_ + 1;
   r.loss = last() ? loss_sum_ / o_.setup.microbatches : 0;
   r.squared_norm = o.squared_norm;
-  r.end_s = o_.via.now_s();
+  r.end_s = o_.via.on_wall(o_.via.now_s());
   auto& k = r.measured;
   times_.write(k);
-  k.wan_s = current().ways.hop_s();
+  // The wall clocks of two hosts may differ: no hop takes less than nothing, or all of the time.
+  k.wan_s = std::clamp(current().ways.hop_s(), 0.0, std::max(0.0, r.end_s - r.begin_s));
   k.activation_bytes = activation_bytes_;
   k.gradient_bytes = own_bytes_ + tied_bytes_;
   k.tied_bytes = tied_bytes_;
@@ -303,7 +304,7 @@ void stage_state::finished(expected<gpu::outcome> r) {
 /// Just now something ended that took so long.
 void stage_state::note(std::uint8_t what, std::uint32_t microbatch, double took_s) {
   if (!o_.setup.trace) return;
-  const double now = o_.via.now_s();
+  const double now = o_.via.on_wall(o_.via.now_s());
   doing_.tasks.push_back({what, microbatch, now - took_s, now});
 }
 
@@ -320,7 +321,7 @@ void stage_state::send(tensor::kind what, std::uint32_t to_pipeline, std::uint32
   const auto to = to_pipeline == s.name.pipeline ? s.neighbours[to_stage] : s.peers[to_pipeline];
   o_.via.send(to,
               tensor{what, s.name, to_pipeline, to_stage, iteration_, microbatch, bytes,
-                     o_.via.now_s(), share},
+                     o_.via.on_wall(o_.via.now_s()), share},
               std::move(body));
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -63,7 +64,6 @@ stage_costs trainer_state::means::mean() const {
 void trainer_state::start(trainer_actor::pointer self, trainer_options o) {
   self_ = self;
   o_ = std::move(o);
-  wall_ahead_s_ = o_.via.wall_s() - o_.via.now_s();
   prepare();
   self_->delayed_send(trainer_actor{self_}, nanoseconds_of(look_every_s), tick{});
 }
@@ -168,6 +168,7 @@ void trainer_state::hear(const stage_report& r) {
     s.meeting = r.meeting;
     s.apart = r.apart;
     if (++ready_ == stages_.size()) {
+      completed_s_ = heard_s_;
       introduce_devices();
       run_window();
     }
@@ -204,12 +205,12 @@ void trainer_state::note(std::size_t i, const stage_report& r) {
 
 void trainer_state::complete(const iteration_record& r) {
   done_ = r.iteration;
-  longest_s_ = std::max(longest_s_, r.end_s - r.begin_s);
+  // By the trainer's own clock: those of the stages that began and ended it may differ.
+  const double now = o_.via.now_s();
+  longest_s_ = std::max(longest_s_, now - std::exchange(completed_s_, now));
   worked_s_ += r.end_s - std::max(r.begin_s, last_end_s_);
   last_end_s_ = r.end_s;
   untold_.push_back(r);
-  untold_.back().begin_s += wall_ahead_s_;
-  untold_.back().end_s += wall_ahead_s_;
   if (untold_.size() >= most_untold) report();
   if (done_ < until_ || done_ == total()) return;
   replan_if_drifted();

@@ -91,9 +91,9 @@ class trainer_state {
   std::uint32_t ready_ = 0;
   std::uint64_t wan_bytes_ = 0;
   double heard_s_ = 0, moved_s_ = 0;     // when a stage last spoke, and last got further
+  double completed_s_ = 0;               // when the last iteration was complete
   double longest_s_ = 0, worked_s_ = 0;  // the longest iteration; all of them
   double last_end_s_ = 0;
-  double wall_ahead_s_ = 0;  // of the monotonic clock; one value, so that durations stay exact
   bool replanned_ = false;
   timeline trace_;
   // What the controller has not confirmed: iterations and news, and by report how many it held.

@@ -32,15 +32,14 @@ void ask_through(caf::actor_system& system, const client_actor& client, message 
 virtual_cluster::virtual_cluster(virtual_cluster_options options)
     : options_{std::move(options)},
       told_{std::make_shared<told>()},
-      world_{*options_.cluster,
-             {.seed = options_.seed, .faults = options_.faults, .on_append = options_.on_append}} {
+      world_{*options_.cluster, options_of_world()} {
   const auto c = options_.cluster;
   auto& system = world_.system();
   world_.add_host(controller_address, [this, c, &system](const runtime::host& h) {
     told_->journal = h.journal;
     return start_controller(system, h,
                             {c, options_.policy, false, true, options_.on_entry, options_.on_decision,
-                             options_.on_ledger, options_.act_before_journal, options_.limits});
+                             options_.on_ledger, options_.limits});
   });
   for (std::uint32_t d = 0; d < c->datacenters.size(); ++d)
     world_.add_host(gateway_address(d), [this, c, d, &system](const runtime::host& h) {
@@ -51,10 +50,10 @@ virtual_cluster::virtual_cluster(virtual_cluster_options options)
   for (node_index n = 0; n < c->nodes.size(); ++n)
     world_.add_host(node_address(*c, n), [this, c, n, &system](const runtime::host& h) {
       node_options how{c, nullptr, "sim", [this, a = h.self] { return world_.slowdown(a); }, {}};
-      if (const auto& watcher = options_.on_work) {
-        watcher(n, nullptr, false);
-        how.on_work = [watcher, n](const work_order& w, bool begins) { watcher(n, &w, begins); };
-      }
+      if (const auto& watcher = options_.on_work)
+        how.on_work = [watcher, n](const work_order& w, const part_report* ended) {
+          watcher(n, &w, ended);
+        };
       return start_node(system, h, std::move(how));
     });
   world_.add_host(client_address, [this, &system](const runtime::host& h) {
@@ -64,6 +63,18 @@ virtual_cluster::virtual_cluster(virtual_cluster_options options)
 }
 
 virtual_cluster::~virtual_cluster() = default;
+
+runtime::virtual_options virtual_cluster::options_of_world() const {
+  runtime::virtual_options o;
+  o.seed = options_.seed;
+  o.faults = options_.faults;
+  o.on_append = options_.on_append;
+  if (options_.on_work)
+    o.on_crash = [c = options_.cluster, watcher = options_.on_work](address a) {
+      if (is_node(*c, a)) watcher(node_of(*c, a), nullptr, nullptr);
+    };
+  return o;
+}
 
 void virtual_cluster::submit(std::vector<arrival> workload) {
   random_source requests{options_.seed ^ 0x5eedULL};
@@ -79,6 +90,11 @@ void virtual_cluster::submit(std::vector<arrival> workload) {
                   });
     });
   }
+}
+
+void virtual_cluster::send(message request, double patience_s,
+                           std::function<void(const answer&)> done) {
+  ask_through(world_.system(), client_, std::move(request), patience_s, std::move(done));
 }
 
 answer virtual_cluster::ask(message request, double limit_s) {

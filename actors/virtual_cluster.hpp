@@ -21,9 +21,8 @@ struct virtual_cluster_options {
   std::function<void(double us, std::size_t n)> on_decision;
   /// Shown the controller's ledger at every heartbeat.
   std::function<void(const ledger&)> on_ledger;
-  /// Told when a node starts from nothing (null), begins work (true) or ends it.
-  std::function<void(node_index, const work_order*, bool)> on_work;
-  bool act_before_journal = false;
+  /// Told when a node begins work (no report), when it ends it, and when it dies (no order).
+  std::function<void(node_index, const work_order*, const part_report* ended)> on_work;
   journal_limits limits;
   /// What becomes of the controller's writes; null: they are kept.
   std::function<runtime::append_fate(double now_s)> on_append;
@@ -39,6 +38,10 @@ class virtual_cluster {
   /// Hands the jobs in at their times.
   void submit(std::vector<arrival> workload);
 
+  /// Sends one request, repeats it until it is answered or `patience_s` have passed, and hands the
+  /// answer to `done`.
+  void send(message request, double patience_s, std::function<void(const answer&)> done);
+
   /// Sends one request and runs the world until it is answered or `limit_s` of its time have
   /// passed.
   answer ask(message request, double limit_s = 60);
@@ -53,6 +56,8 @@ class virtual_cluster {
 
  private:
   struct told;
+  runtime::virtual_options options_of_world() const;
+
   virtual_cluster_options options_;
   std::shared_ptr<told> told_;
   runtime::virtual_world world_;

@@ -98,8 +98,7 @@ std::vector<caf::actor> start_controller(caf::actor_system& system, const runtim
                                          const controller_options& options) {
   auto o = system.spawn(orchestrator, h,
                         orchestrator_options{options.cluster, options.local, options.on_entry,
-                                             options.on_ledger, options.act_before_journal,
-                                             options.limits});
+                                             options.on_ledger, options.limits});
   auto e = options.virtual_time
                ? system.spawn(estimator, estimator_options{options.cluster, nullptr})
                : system.spawn<caf::detached>(estimator,

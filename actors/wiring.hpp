@@ -29,7 +29,6 @@ struct controller_options {
   std::function<void(const journal_entry&)> on_entry;         // durable entries, as they come
   std::function<void(double us, std::size_t n)> on_decision;  // what each decision cost
   std::function<void(const ledger&)> on_ledger;               // now and then
-  bool act_before_journal = false;                            // a planted bug; see orchestrator.hpp
   journal_limits limits;
 };
 

@@ -49,11 +49,11 @@ work_order work_of(const cluster& c, const ledger& book, const training_log& tra
 }
 
 std::uint64_t kept_iterations(const cluster& c, const ledger& book, const lease_record& l,
-                              double now_s) {
+                              std::uint64_t reached) {
   const auto& g = l.granted;
   const double every_s = c.settings.checkpoint_s;
   if (!book.job(g.job)->spec->command.empty() || g.iteration_s <= 0 || every_s <= 0) return 0;
-  const double worked_s = std::max(0.0, now_s - g.at_s - g.start_s);
+  const double worked_s = static_cast<double>(reached) * g.iteration_s;
   return static_cast<std::uint64_t>(std::floor(worked_s / every_s) * every_s / g.iteration_s);
 }
 

@@ -16,8 +16,9 @@ std::uint32_t part_on(const lease_record& l, node_index n);
 work_order work_of(const cluster& c, const ledger& book, const training_log& training,
                    const lease_record& l, std::uint32_t part, bool local);
 
-/// What simulated work keeps of a lease that is lost now: what its last checkpoint held.
+/// What simulated work keeps of a part that is lost, which had last told of so many iterations:
+/// what its last checkpoint held by then.
 std::uint64_t kept_iterations(const cluster& c, const ledger& book, const lease_record& l,
-                              double now_s);
+                              std::uint64_t reached);
 
 }  // namespace troupe::actors

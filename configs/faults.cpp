@@ -79,6 +79,8 @@ void check_random(map_reader& map, const fault_plan& p) {
                        p.controller_crashes_per_hour > 0;
   if ((crashes || p.torn_append > 0) && p.mean_down_s == 0)
     map.fail("mean_down_s", "missing or 0, and hosts crash; expected a number above 0");
+  if (p.wall_steps_per_hour > 0 && p.wall_skew_s == 0)
+    map.fail("wall_skew_s", "missing or 0, and wall clocks are set; expected a number above 0");
   if (p.reordering > 0 && p.reorder_delay_s == 0)
     map.fail("reorder_delay_s",
              "missing or 0, and frames are reordered; expected a number above 0");
@@ -104,6 +106,9 @@ expected<fault_plan> load_faults(const std::filesystem::path& file) {
   map.read("controller_crashes_per_hour", p.controller_crashes_per_hour, rate);
   map.read("mean_down_s", p.mean_down_s, moment);
   map.read("torn_append", p.torn_append, share);
+  map.read("wall_skew_s", p.wall_skew_s, moment);
+  map.read("wall_steps_per_hour", p.wall_steps_per_hour, rate);
+  map.read("clock_drift", p.clock_drift, {0, 0.5});
   read_entries(map, "partitions", p, read_partition);
   read_entries(map, "crashes", p, read_crash);
   read_entries(map, "slow_nodes", p, read_slow);

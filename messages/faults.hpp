@@ -78,6 +78,11 @@ struct fault_plan {
   std::vector<timed_crash> crashes;
   std::vector<slow_node> slow_nodes;
   std::vector<slow_link> slow_links;
+  // Each host's wall clock is wrong by up to `wall_skew_s`, either way, and is set anew so often,
+  // to be wrong by another such time. Its monotonic clock runs faster or slower by up to the share
+  // `clock_drift`, in the whole run, and started at a moment of its own.
+  double wall_skew_s = 0, wall_steps_per_hour = 0;
+  double clock_drift = 0;
 
   static constexpr auto fields() {
     using t = fault_plan;
@@ -96,7 +101,10 @@ struct fault_plan {
                       &t::partitions,
                       &t::crashes,
                       &t::slow_nodes,
-                      &t::slow_links};
+                      &t::slow_links,
+                      &t::wall_skew_s,
+                      &t::wall_steps_per_hour,
+                      &t::clock_drift};
   }
   bool operator==(const fault_plan&) const = default;
 };

@@ -15,20 +15,23 @@ enum stream : std::uint64_t {
   torn_stream = 2,
   down_stream = 3,
   journal_stream = 4,
+  clock_stream = 5,
   host_stream = 1u << 20
 };
 
-/// One host's clocks. Both are virtual time, unless somebody sets the wall clock.
+/// One host's clocks. Both are virtual time, unless a fault or somebody has it otherwise.
 class virtual_clock final : public clock {
  public:
   explicit virtual_clock(const virtual_coordinator& time) : time_{time} {}
-  double now_s() const override { return to_s(time_.now()); }
-  double wall_s() const override { return now_s() + wall_ahead_s_; }
+  double now_s() const override { return begun_s_ + rate_ * to_s(time_.now()); }
+  double wall_s() const override { return to_s(time_.now()) + wall_ahead_s_; }
   void set_wall_ahead(double s) { wall_ahead_s_ = s; }
+  void set_monotonic(double begun_s, double rate) { begun_s_ = begun_s, rate_ = rate; }
 
  private:
   const virtual_coordinator& time_;
   double wall_ahead_s_ = 0;
+  double begun_s_ = 0, rate_ = 1;
 };
 
 struct config final : caf::actor_system_config {
@@ -72,6 +75,7 @@ struct virtual_world::impl {
         host_seeds{seeds.split(host_stream)} {}
 
   ~impl() {
+    options.on_crash = nullptr;
     for (auto& [a, m] : machines) end(m);
     // Ends every actor; the network and the clock that they hold must still be there.
     machines.clear();
@@ -87,6 +91,7 @@ struct virtual_world::impl {
     m.clock = std::make_shared<virtual_clock>(time);
     // By address, not by order of arrival.
     m.random = random_source{host_seeds}.split(host_stream + a);
+    spoil_clock(m, random_source{m.random}.split(clock_stream));
     if (a == controller_address) {
       m.disk = std::make_shared<memory_disk>();
       m.disk->id = random_source{options.seed}.split(journal_stream).next() | 1;
@@ -143,6 +148,7 @@ struct virtual_world::impl {
     time.drop_events_of(m.actors);
     for (const auto& a : m.actors) caf::anon_send_exit(a, caf::exit_reason::kill);
     m.actors.clear();
+    if (options.on_crash) options.on_crash(m.self);
   }
 
   double now_s() const { return to_s(time.now()); }
@@ -189,6 +195,28 @@ struct virtual_world::impl {
     return fate;
   }
 
+  /// Draws what the plan's faults make of a host's clocks.
+  void spoil_clock(machine& m, random_source random) {
+    const auto& f = options.faults;
+    constexpr double longest_up_s = 1e6;
+    if (f.clock_drift > 0)
+      m.clock->set_monotonic(longest_up_s * random.uniform(),
+                             1 + f.clock_drift * (2 * random.uniform() - 1));
+    if (f.wall_skew_s > 0) m.clock->set_wall_ahead(f.wall_skew_s * (2 * random.uniform() - 1));
+    if (f.wall_steps_per_hour > 0) plan_step(m, random, f.from_s);
+  }
+
+  void plan_step(machine& m, random_source random, double after_s) {
+    const auto& f = options.faults;
+    const double at_s = after_s + exponential(random, 3600 / f.wall_steps_per_hour);
+    if (f.until_s > 0 && at_s >= f.until_s) return;
+    const double ahead_s = f.wall_skew_s * (2 * random.uniform() - 1);
+    time.at(to_ns(at_s), [this, &m, random, ahead_s, at_s] {
+      m.clock->set_wall_ahead(ahead_s);
+      plan_step(m, random, at_s);
+    });
+  }
+
   bool is_torn() {
     const auto& f = options.faults;
     const double t = now_s();
@@ -224,6 +252,11 @@ void virtual_world::add_host(address a, start_function start) {
 void virtual_world::crash(address a) {
   if (const auto found = impl_->machines.find(a); found != impl_->machines.end())
     impl_->end(found->second);
+}
+
+void virtual_world::crash(address a, double down_s) {
+  if (const auto found = impl_->machines.find(a); found != impl_->machines.end())
+    impl_->go_down(found->second, down_s);
 }
 
 void virtual_world::restart(address a) {

@@ -30,6 +30,8 @@ struct virtual_options {
   /// What becomes of the controller's next write to its journal, now; null: it is kept. Asked before
   /// the fault plan is.
   std::function<append_fate(double now_s)> on_append = {};
+  /// Told of every host that dies, as it does: not of the world's own end.
+  std::function<void(address)> on_crash = {};
   /// For whoever needs more from CAF than its defaults.
   std::function<void(caf::actor_system_config&)> configure = {};
 };
@@ -57,6 +59,8 @@ class virtual_world {
   /// Kills the host's actors and forgets their timers; frames on the way to them are lost, as is
   /// what they still try to send or write. Nothing happens to a host that is down or not known.
   void crash(address a);
+  /// The same, and the host starts again `down_s` later.
+  void crash(address a, double down_s);
 
   /// Starts a crashed host as its next incarnation, with the same disk. Nothing happens if it is
   /// up.

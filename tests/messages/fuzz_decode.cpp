@@ -1,4 +1,4 @@
-// For libFuzzer (-DTROUPE_FUZZ=ON with clang): build/fuzz/fuzz_decode -max_total_time=60
+// For libFuzzer: ./dev fuzz decode
 
 #include <cstdint>
 

@@ -254,7 +254,8 @@ TEST_CASE("running until something holds stops at the event that made it so") {
   CHECK(f.world.now_s() == 10);
 }
 
-TEST_CASE("each host has a wall clock of its own, and setting it leaves its monotonic clock alone") {
+TEST_CASE(
+    "each host has a wall clock of its own, and setting it leaves its monotonic clock alone") {
   fixture f;
   std::map<address, host> at;
   for (address a : {n0, n1})

@@ -1,0 +1,406 @@
+#!/usr/bin/env python3
+"""A cluster of nine processes with keys under SIGKILL, SIGSTOP and steps of the wall clock, while jobs are submitted
+and cancelled. At the end: every accepted job has ended once, no GPU was granted twice, no two attempts of a job lived
+at a time (what their programs started included), nothing is left running, and no process grew or ended by itself.
+
+Prints a table of figures; ends with 1 if a check fails. Only Python's standard library."""
+
+import argparse
+import collections
+import glob
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+CLUSTER = """name: chaos
+datacenters:
+  - name: north
+    nodes:
+      - {name: n1, gpu: A100-40GB, gpus: 4, intra: nvlink, inter: ib100}
+      - {name: n2, gpu: A100-40GB, gpus: 4, intra: nvlink, inter: ib100}
+  - name: east
+    nodes:
+      - {name: e1, gpu: A100-80GB, gpus: 4, intra: nvlink, inter: ib100}
+      - {name: e2, gpu: V100-32GB, gpus: 4, intra: pcie3, inter: eth25}
+  - name: west
+    nodes:
+      - {name: w1, gpu: RTX2080Ti, gpus: 8, intra: pcie3, inter: eth25}
+wan:
+  - {between: [north, east], rtt_ms: 40, node_gbps: 5, connection_gbps: 0.586}
+  - {between: [north, west], rtt_ms: 40, node_gbps: 5, connection_gbps: 0.586}
+  - {between: [east, west], rtt_ms: 40, node_gbps: 5, connection_gbps: 0.586}
+settings: {heartbeat_s: 0.2, lease_s: 2, restart_s: 5, checkpoint_s: 60}
+"""
+
+JOB = """name: %s
+model: {name: small, family: bert, hidden: 256, layers: 4, heads: 4, sequence: 128, vocabulary: 30522}
+global_batch: 4
+command: ["%s", "%s", "%.2f", "%d"]
+"""
+
+MOST_MEMORY_MB = 150  # of any process of the cluster
+MOST_DESCRIPTORS = 200
+OVERLAP_S = 0.1  # two stamps' distance: an attempt that is being killed may still write one
+
+
+class Host:
+    """One process of the cluster."""
+
+    def __init__(self, name, command, place):
+        self.name, self.command, self.place = name, command, place
+        self.kind = "controller" if name == "controller" else "gateway" if name.endswith("/gateway") else "node"
+        self.process = None
+        self.stopped = False
+        self.clock = os.path.join(place.dir, name.replace("/", "-") + ".clock")
+        self.log = os.path.join(place.dir, name.replace("/", "-") + ".log")
+        self.set_clock(0.0)
+        self.most_memory_mb = self.most_descriptors = 0
+
+    def set_clock(self, ahead_s):
+        with open(self.clock, "r+b" if os.path.exists(self.clock) else "wb") as f:
+            f.write(struct.pack("d", ahead_s))
+
+    def start(self):
+        environment = dict(os.environ)
+        if self.place.shim:
+            environment.update(LD_PRELOAD=self.place.shim, TROUPE_TEST_CLOCK=self.clock)
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(self.command, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+                                            env=environment, cwd=self.place.dir)
+        self.stopped = False
+
+    def up(self):
+        return self.process is not None and self.process.poll() is None
+
+    def kill(self):
+        self.process.kill()  # the process alone: what it had started must fend for itself
+        self.process.wait()
+        self.process = None
+
+    def measure(self):
+        if not self.up():
+            return
+        try:
+            pid = self.process.pid
+            self.most_descriptors = max(self.most_descriptors, len(os.listdir(f"/proc/{pid}/fd")))
+            for line in open(f"/proc/{pid}/status"):
+                if line.startswith("VmRSS:"):
+                    self.most_memory_mb = max(self.most_memory_mb, int(line.split()[1]) / 1024)
+        except OSError:
+            pass  # it has just ended
+
+    def last_words(self):
+        with open(self.log, errors="replace") as f:
+            lines = f.read().splitlines()
+        return lines[-1] if lines else ""
+
+
+class Cluster:
+    def __init__(self, o, where):
+        self.dir, self.troupe, self.shim = where, o.troupe, o.shim
+        self.file, self.keys = self.path("cluster.yaml"), self.path("keys")
+        with open(self.file, "w") as f:
+            f.write(CLUSTER)
+        subprocess.run([o.troupe, "keys", "make", self.keys, "--cluster", self.file], check=True,
+                       stdout=subprocess.DEVNULL)
+        self.hosts = {}
+        ports = free_ports(4)
+        self.controller = f"tcp://127.0.0.1:{ports[0]}"
+        self.add("controller", ["controller", "--local", "--listen", self.controller])
+        others = []
+        for name, port in zip(("north", "east", "west"), ports[1:]):
+            listen = f"tcp://127.0.0.1:{port}"
+            self.add(name + "/gateway", ["gateway", "--datacenter", name, "--listen", listen, "--controller",
+                                         self.controller] + others)
+            others += ["--gateway", f"{name}={listen}"]
+            for node in {"north": ("n1", "n2"), "east": ("e1", "e2"), "west": ("w1",)}[name]:
+                self.add(node, ["node", "--name", node, "--gateway", listen])
+
+    def path(self, name):
+        return os.path.join(self.dir, name)
+
+    def add(self, name, rest):
+        state = self.path("state-" + name.replace("/", "-"))
+        self.hosts[name] = Host(name, [self.troupe, rest[0], "--cluster", self.file, "--state", state, "--keys",
+                                       self.keys] + rest[1:], self)
+
+    def ask(self, *arguments, patience=120):
+        """A client's verb; its JSON, or None."""
+        done = subprocess.run([self.troupe, *arguments, "--controller", self.controller, "--keys", self.keys,
+                               "--patience", str(patience), "--json"], capture_output=True, text=True)
+        try:
+            return json.loads(done.stdout) if done.returncode == 0 else None
+        except ValueError:
+            return None
+
+
+def free_ports(count):
+    sockets = [socket.socket() for _ in range(count)]
+    for s in sockets:
+        s.bind(("127.0.0.1", 0))
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
+
+
+class Workload:
+    """Submits jobs, some in pairs of processes, and cancels some, until it is told to stop."""
+
+    def __init__(self, cluster, o, seed):
+        self.cluster, self.program, self.random = cluster, o.job, random.Random(seed)
+        self.stamps = cluster.path("stamps")
+        self.accepted, self.cancelled, self.unanswered = {}, set(), 0
+        self.over = threading.Event()
+        self.threads = [threading.Thread(target=self.submit_jobs, args=(i,)) for i in range(2)]
+        for t in self.threads:
+            t.start()
+
+    def submit_jobs(self, which):
+        for i in range(1_000_000):
+            if self.over.is_set():
+                return
+            name = f"job-{which}-{i}"
+            file = self.cluster.path(name + ".yaml")
+            with open(file, "w") as f:
+                f.write(JOB % (name, self.program, self.stamps, 0.5 + 5 * self.random.random(),
+                               self.random.randrange(3)))
+            reply = self.cluster.ask("submit", file)
+            if not reply:
+                self.unanswered += 1
+                continue
+            job = reply["jobs"][0]["job"]
+            self.accepted[job] = name
+            if self.random.random() < 0.15:
+                time.sleep(self.random.random() * 2)
+                if self.cluster.ask("cancel", str(job)):
+                    self.cancelled.add(job)
+            self.over.wait(0.5 + 2 * self.random.random())
+
+    def stop(self):
+        self.over.set()
+        for t in self.threads:
+            t.join()
+
+
+class Chaos:
+    def __init__(self, cluster, seed):
+        self.cluster, self.random = cluster, random.Random(seed)
+        self.done = collections.Counter()
+        self.by_itself = []
+        self.later = []  # (when, what)
+
+    def run(self, actions, pause_s=1.0):
+        while sum(self.done.values()) < actions:
+            self.wait(pause_s * (0.5 + self.random.random()))
+            self.act()
+        for host in self.cluster.hosts.values():
+            self.at(0, lambda h=host: self.heal(h))
+        self.wait(0.1)
+
+    def wait(self, seconds):
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            now = time.monotonic()
+            for entry in [e for e in self.later if e[0] <= now]:
+                self.later.remove(entry)
+                entry[1]()
+            for host in self.cluster.hosts.values():
+                host.measure()
+                self.look_at(host)
+            time.sleep(0.05)
+
+    def at(self, after_s, what):
+        self.later.append((time.monotonic() + after_s, what))
+
+    def look_at(self, host):
+        """A process that ended and was not told to."""
+        if host.process is not None and host.process.poll() is not None:
+            self.by_itself.append(f"{host.name} ended by itself with {host.process.returncode}: {host.last_words()}")
+            host.start()
+
+    def act(self):
+        kind = self.random.choices(("node", "gateway", "controller"), (60, 27, 13))[0]
+        host = self.random.choice([h for h in self.cluster.hosts.values() if h.kind == kind])
+        if not host.up() or host.stopped:
+            return
+        what = self.random.choices(("SIGKILL", "SIGSTOP", "clock"), (50, 35, 15 if self.cluster.shim else 0))[0]
+        if what == "SIGKILL":
+            host.kill()
+            self.at(3 * self.random.random(), lambda: host.up() or host.start())
+        elif what == "SIGSTOP":
+            host.stopped = True
+            host.process.send_signal(signal.SIGSTOP)
+            self.at(0.3 + 5 * self.random.random(), lambda: self.heal(host))
+        else:
+            host.set_clock(self.random.choice((-3600, -600, -5, 0, 5, 600, 3600)))
+        self.done[what, kind] += 1
+
+    def heal(self, host):
+        if not host.up():
+            host.start()
+        elif host.stopped:
+            host.process.send_signal(signal.SIGCONT)
+        host.stopped = False
+
+
+def overlaps(stamps):
+    """Attempts of one job that lived at a time, on whatever node, and GPUs that two leases used at a time."""
+    spans = collections.defaultdict(dict)  # job -> lease -> [first, last]
+    devices = collections.defaultdict(dict)  # (node, device) -> lease -> [first, last]
+    runs = 0
+    for line in open(stamps):
+        event, job, lease, node, gpus, _, at = line.split()
+        runs += event == "begin"
+        for table in [spans[job]] + [devices[node, d] for d in gpus.split(",")]:
+            span = table.setdefault(int(lease), [float(at), float(at)])
+            span[1] = float(at)
+
+    def conflicts(tables, what):
+        for key, leases in tables.items():
+            in_order = sorted(leases.items(), key=lambda entry: entry[1])
+            for (a, first), (b, second) in zip(in_order, in_order[1:]):
+                if first[1] > second[0] + OVERLAP_S:
+                    yield f"{what} {key}: lease {a} lived {first[1] - second[0]:.2f} s into lease {b}"
+
+    attempts = sum(len(leases) for leases in spans.values())
+    return list(conflicts(spans, "job")), list(conflicts(devices, "GPU")), attempts, runs
+
+
+def left_over(where):
+    """Processes of this run that are still there."""
+    found = []
+    for entry in glob.glob("/proc/[0-9]*/cmdline"):
+        try:
+            words = open(entry, "rb").read().split(b"\0")
+            if any(w.startswith(where.encode()) for w in words):
+                found.append(entry.split("/")[2] + " " + b" ".join(words).decode(errors="replace"))
+        except OSError:
+            pass
+    return found
+
+
+def wait_for_the_end(cluster, chaos, limit_s):
+    """Until no job waits or runs. False: some still do."""
+    until = time.monotonic() + limit_s
+    while time.monotonic() < until:
+        chaos.wait(0.5)
+        reply = cluster.ask("queue", patience=10)
+        if reply is not None and not reply["jobs"]:
+            return True
+    return False
+
+
+def shut_down(cluster):
+    for host in cluster.hosts.values():
+        if host.up():
+            host.process.terminate()
+    until = time.monotonic() + 15
+    slow = []
+    for host in cluster.hosts.values():
+        if host.process is None:
+            continue
+        try:
+            host.process.wait(max(0.1, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            slow.append(host.name)
+            host.kill()
+    return slow
+
+
+def journal_of(o, cluster):
+    said = subprocess.run([o.check, cluster.file, cluster.path("state-controller/journal.sqlite")],
+                          capture_output=True, text=True).stdout.splitlines()
+    jobs, facts, wrong = {}, {}, []
+    for line in said:
+        word, rest = line.split(" ", 1)
+        if word == "job":
+            job, name, state, ends = rest.split()
+            jobs[int(job)] = (name, state, int(ends))
+        elif word == "contradiction":
+            wrong.append(rest)
+        else:
+            facts[word] = int(rest)
+    return jobs, facts, wrong
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--troupe", required=True)
+    parser.add_argument("--job", required=True, help="the program that jobs run: chaos_job")
+    parser.add_argument("--check", required=True, help="what reads the journal: chaos_check")
+    parser.add_argument("--shim", help="clock_shim; without it clocks stay right")
+    parser.add_argument("--actions", type=int, default=260, help="kills, stops and clock steps")
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 31))
+    parser.add_argument("--keep", action="store_true", help="keep the directory")
+    o = parser.parse_args()
+    where = tempfile.mkdtemp(prefix="troupe-chaos-")
+    began = time.monotonic()
+    cluster = Cluster(o, where)
+    for host in cluster.hosts.values():
+        host.start()
+    chaos = Chaos(cluster, o.seed)
+    workload = Workload(cluster, o, o.seed + 1)
+    try:
+        chaos.run(o.actions)
+        workload.over.set()
+        ended = wait_for_the_end(cluster, chaos, 180)
+        workload.stop()
+        ended = wait_for_the_end(cluster, chaos, 60) and ended
+    finally:
+        workload.over.set()
+        slow = shut_down(cluster)
+    time.sleep(0.5)
+    orphans = left_over(where)
+    for line in orphans:
+        os.kill(int(line.split()[0]), signal.SIGKILL)
+    jobs, facts, contradictions = journal_of(o, cluster)
+    lost = [f"job {j} ({name})" for j, name in workload.accepted.items() if j not in jobs or jobs[j][2] == 0]
+    twice = [f"job {j} ended {entry[2]} times" for j, entry in jobs.items() if entry[2] > 1]
+    names = collections.Counter(entry[0] for entry in jobs.values())
+    doubled = [f"{name}: {count} jobs of one submission" for name, count in names.items() if count > 1]
+    uncancelled = [f"job {j} is {jobs[j][1]}" for j in workload.cancelled if j in jobs and jobs[j][1] != "cancelled"]
+    job_conflicts, gpu_conflicts, attempts, runs = overlaps(workload.stamps)
+    grown = [f"{h.name}: {h.most_memory_mb:.0f} MB, {h.most_descriptors} descriptors" for h in cluster.hosts.values()
+             if h.most_memory_mb > MOST_MEMORY_MB or h.most_descriptors > MOST_DESCRIPTORS]
+
+    print(f"seed {o.seed}, {time.monotonic() - began:.0f} s, {cluster.dir if o.keep else 'directory removed'}")
+    for what in ("SIGKILL", "SIGSTOP", "clock"):
+        per_kind = {kind: chaos.done[what, kind] for kind in ("node", "gateway", "controller")}
+        print(f"  {what:8} {sum(per_kind.values()):4}  " + ", ".join(f"{k} {n}" for k, n in per_kind.items()))
+    print(f"  jobs     {len(workload.accepted):4}  accepted, {workload.unanswered} not answered, "
+          f"{len(workload.cancelled)} cancelled, {attempts} attempts with {runs} processes")
+    print("  journal       " + ", ".join(f"{v} {k}" for k, v in facts.items()))
+    print("  most          " + ", ".join(
+        f"{kind} {max(h.most_memory_mb for h in cluster.hosts.values() if h.kind == kind):.0f} MB and "
+        f"{max(h.most_descriptors for h in cluster.hosts.values() if h.kind == kind)} descriptors"
+        for kind in ("controller", "gateway", "node")))
+    bad = False
+    for what, found in (("accepted jobs lost", lost), ("jobs ended twice", twice),
+                        ("submissions with more than one job", doubled), ("cancelled jobs that were not", uncancelled),
+                        ("contradictions in the journal, GPUs granted twice among them", contradictions),
+                        ("GPUs used by two leases at a time", gpu_conflicts),
+                        ("attempts of one job at a time", job_conflicts), ("processes left over", orphans),
+                        ("processes that ended by themselves", chaos.by_itself), ("processes that grew", grown),
+                        ("processes that did not stop when told to", slow),
+                        ("jobs that did not end in time", [] if ended else ["see the queue"])):
+        print(f"  {len(found):4}  {what}")
+        for line in found[:10]:
+            print(f"          {line}")
+        bad = bad or bool(found)
+    if not o.keep:
+        shutil.rmtree(where, ignore_errors=True)
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

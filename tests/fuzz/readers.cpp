@@ -1,0 +1,254 @@
+// For libFuzzer: every reader of a file. TROUPE_FUZZ_TARGET names one; with
+// TROUPE_FUZZ_SEEDS=DIRECTORY the program only writes a few inputs to start from. `./dev fuzz` does
+// both.
+
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include <unistd.h>
+
+#include "configs/load.hpp"
+#include "configs/trace.hpp"
+#include "gpu/bpe.hpp"
+#include "gpu/checkpoint.hpp"
+#include "gpu/safetensors.hpp"
+#include "runtime/keys.hpp"
+
+using namespace troupe;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// The directory of this process, with what readers need beside the fuzzed file.
+const fs::path& place() {
+  static const fs::path made = [] {
+    auto p = fs::temp_directory_path() / ("troupe-fuzz-" + std::to_string(getpid()));
+    fs::create_directories(p);
+    std::atexit([] { fs::remove_all(place()); });
+    return p;
+  }();
+  return made;
+}
+
+void write(const fs::path& file, const std::string& text) {
+  std::ofstream{file, std::ios::binary} << text;
+  fs::permissions(file, fs::perms::owner_read | fs::perms::owner_write);
+}
+
+std::string shipped(const char* file) {
+  std::ifstream in{fs::path{TROUPE_SOURCE_DIR} / "configs" / file, std::ios::binary};
+  return {std::istreambuf_iterator<char>{in}, {}};
+}
+
+std::string start_of(const char* file) {
+  return shipped(file).substr(0, 3000);
+}
+
+std::string safetensors_text() {
+  const std::string header =
+      R"({"__metadata__":{"iteration":"7"},"wte.weight":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},)"
+      R"("h.0.ln_1.bias":{"dtype":"BF16","shape":[4],"data_offsets":[24,32]}})";
+  std::string text(8, '\0');
+  const std::uint64_t size = header.size();
+  std::memcpy(text.data(), &size, sizeof size);
+  return text + header + std::string(32, '\x3f');
+}
+
+std::string vocabulary_text() {
+  std::string text = "{\"<|endoftext|>\": 256";
+  // GPT-2's alphabet: printable bytes stand for themselves, all others for 256 and on.
+  std::uint32_t beyond = 256;
+  for (std::uint32_t byte = 0; byte < 256; ++byte) {
+    const bool itself = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+    const std::uint32_t c = itself ? byte : beyond++;
+    text += ", \"";
+    if (c == '"' || c == '\\') text += '\\';
+    if (c < 0x80) {
+      text += static_cast<char>(c);
+    } else {
+      text += static_cast<char>(0xC0 | c >> 6);
+      text += static_cast<char>(0x80 | (c & 0x3F));
+    }
+    text += "\": " + std::to_string(byte);
+  }
+  return text + ", \"he\": 257, \"ll\": 258, \"hell\": 259}";
+}
+
+constexpr const char* merges_text = "#version: 0.2\nh e\nl l\nhe ll\n";
+constexpr const char* index_text =
+    R"({"metadata":{"iteration":"7"},"weight_map":{"wte.weight":"model.safetensors"}})";
+
+void read_safetensors(const fs::path& file) {
+  const auto opened = gpu::safetensors::open(file);
+  if (!opened) return;
+  for (const auto& [name, t] : opened->tensors()) {
+    std::uint64_t count = 1;
+    for (auto n : t.shape) count *= n;
+    std::vector<float> values(std::min<std::uint64_t>(count, 4096));
+    opened->read(t, values);
+  }
+}
+
+void read_vocabulary(const fs::path& file) {
+  const auto opened = gpu::bpe::open(file.parent_path());
+  if (!opened) return;
+  const auto tokens = opened->encode("hello, hell <|endoftext|> \xff\xc3\xa9");
+  (void)opened->decode(tokens);
+}
+
+void read_checkpoint(const fs::path& file) {
+  const auto opened = gpu::checkpoint::open(file.parent_path());
+  if (!opened) return;
+  gpu::parameter p;
+  p.name = "wte.weight";
+  std::array<float, 6> weights{}, first{}, second{};
+  (void)opened->read(p, weights, first, second);
+}
+
+struct target {
+  const char* name;
+  const char* file;  // as the reader wants it called
+  std::function<void(const fs::path&)> read;
+  std::vector<std::string> seeds;
+  std::function<void()> prepare = {};
+};
+
+void with_keys() {
+  (void)runtime::make_keys(place().string(), {"controller", "client"});
+}
+
+std::string of_place(const char* file) {
+  with_keys();
+  std::ifstream in{place() / file, std::ios::binary};
+  return {std::istreambuf_iterator<char>{in}, {}};
+}
+
+const std::vector<gpu_type>& catalogue() {
+  static const auto loaded =
+      configs::load_catalogue(fs::path{TROUPE_SOURCE_DIR} / "configs" / "gpus.yaml").value();
+  return loaded;
+}
+
+std::vector<target> targets() {
+  using namespace configs;
+  return {
+      {"catalogue", "gpus.yaml", [](auto& f) { (void)load_catalogue(f); }, {start_of("gpus.yaml")}},
+      {"cluster",
+       "cluster.yaml",
+       [](auto& f) { (void)load_cluster(f, catalogue()); },
+       {shipped("clusters/demo.yaml"), shipped("clusters/espresso.yaml")}},
+      {"model",
+       "model.yaml",
+       [](auto& f) { (void)load_model(f); },
+       {shipped("models/gpt2-7b.yaml"), shipped("models/moe-0.69b.yaml")}},
+      {"huggingface",
+       "config.json",
+       [](auto& f) { (void)load_model(f); },
+       {shipped("models/qwen2-0.5b.json")}},
+      {"job",
+       "job.yaml",
+       [](auto& f) { (void)load_job(f, catalogue()); },
+       {shipped("jobs/hello.yaml"), shipped("jobs/train-across.yaml"), shipped("jobs/figure6.yaml"),
+        shipped("jobs/inline.yaml")}},
+      {"faults",
+       "faults.yaml",
+       [](auto& f) { (void)load_faults(f); },
+       {shipped("faults/storm.yaml"), shipped("faults/split.yaml"),
+        shipped("faults/stragglers.yaml")}},
+      {"profile",
+       "profile.yaml",
+       [](auto& f) { (void)load_profile(f); },
+       {profile_text(device_profile{})}},
+      {"trace",
+       "trace.csv",
+       [](auto& f) { (void)load_trace(f); },
+       {start_of("traces/philly-day.csv")}},
+      {"inference-trace",
+       "trace.csv",
+       [](auto& f) {
+         (void)load_inference_trace(f);
+         (void)import_azure_llm(f);
+       },
+       {"arrival_s,prompt_tokens,generated_tokens\n0.5,10,20\n",
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,374,44\n"}},
+      {"philly",
+       "trace.csv",
+       [](auto& f) {
+         (void)import_philly(f);
+         (void)import_itp(f);
+       },
+       {start_of("traces/philly-day.csv")}},
+      {"vocabulary",
+       "vocab.json",
+       read_vocabulary,
+       {vocabulary_text()},
+       [] { write(place() / "merges.txt", merges_text); }},
+      {"merges",
+       "merges.txt",
+       read_vocabulary,
+       {merges_text},
+       [] { write(place() / "vocab.json", vocabulary_text()); }},
+      {"safetensors", "model.safetensors", read_safetensors, {safetensors_text()}},
+      {"checkpoint",
+       "model.safetensors.index.json",
+       read_checkpoint,
+       {index_text},
+       [] { write(place() / "model.safetensors", safetensors_text()); }},
+      {"authorized",
+       "authorized",
+       [](auto& f) { (void)runtime::load_keys(f.parent_path().string(), "controller"); },
+       {of_place("authorized")},
+       with_keys},
+      {"key",
+       "controller.key",
+       [](auto& f) { (void)runtime::load_keys(f.parent_path().string(), "controller"); },
+       {of_place("controller.key")},
+       with_keys},
+  };
+}
+
+const target& chosen() {
+  static const target one = [] {
+    const char* wanted = std::getenv("TROUPE_FUZZ_TARGET");
+    for (auto& t : targets())
+      if (wanted && std::string{wanted} == t.name) return t;
+    std::fprintf(stderr, "TROUPE_FUZZ_TARGET is one of:");
+    for (const auto& t : targets()) std::fprintf(stderr, " %s", t.name);
+    std::fprintf(stderr, "\n");
+    std::exit(2);
+  }();
+  return one;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerInitialize(int*, char***) {
+  const auto& t = chosen();
+  if (const char* seeds = std::getenv("TROUPE_FUZZ_SEEDS")) {
+    fs::create_directories(seeds);
+    for (std::size_t i = 0; i < t.seeds.size(); ++i)
+      write(fs::path{seeds} / ("seed-" + std::to_string(i)), t.seeds[i]);
+    std::exit(0);
+  }
+  if (t.prepare) t.prepare();
+  return 0;
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const auto& t = chosen();
+  const auto file = place() / t.file;
+  std::ofstream out{file, std::ios::binary | std::ios::trunc};
+  out.write(reinterpret_cast<const char*>(data), static_cast<std::streamsize>(size));
+  out.close();
+  t.read(file);
+  return 0;
+}

@@ -1,0 +1,352 @@
+#include "simulation/oracle.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include <fmt/format.h>
+
+namespace troupe::simulation {
+
+oracle::oracle(const cluster& c, std::function<double(node_index)> slowdown)
+    : cluster_{c}, slowdown_{std::move(slowdown)} {}
+
+namespace {
+
+/// So many iterations at most, if a host's clock that is fast or slow has counted them.
+std::uint64_t by_any_clock(std::uint64_t iterations) {
+  return iterations + 1 + iterations / 20;
+}
+
+constexpr const char* name_of(const epoch_begun&) {
+  return "epoch";
+}
+constexpr const char* name_of(const job_accepted&) {
+  return "accepted";
+}
+constexpr const char* name_of(const lease_granted&) {
+  return "granted";
+}
+constexpr const char* name_of(const lease_revoked&) {
+  return "revoked";
+}
+constexpr const char* name_of(const part_ended&) {
+  return "part ended";
+}
+constexpr const char* name_of(const job_ended&) {
+  return "ended";
+}
+constexpr const char* name_of(const training_told&) {
+  return "training told";
+}
+
+}  // namespace
+
+template <class Entry>
+void oracle::print(const Entry& e) const {
+  if constexpr (requires { e.lease; })
+    fmt::print(stderr, "{:.6f} {} lease {}\n", now_s_, name_of(e), e.lease);
+  else if constexpr (requires { e.job; })
+    fmt::print(stderr, "{:.6f} {} job {}\n", now_s_, name_of(e), e.job);
+  else
+    fmt::print(stderr, "{:.6f} {}\n", now_s_, name_of(e));
+  if constexpr (requires { e.detail; }) fmt::print(stderr, "    {}\n", e.detail);
+  if constexpr (requires { e.parts; })
+    for (const auto& p : e.parts)
+      fmt::print(stderr, "    node {}, incarnation {}, {} GPUs, job {}\n", p.node, p.incarnation,
+                 p.devices.size(), e.job);
+  if constexpr (requires { e.report; })
+    for (const auto& line : e.report.news) fmt::print(stderr, "    {}\n", line);
+}
+
+template <class... T>
+void oracle::fail(const char* format, const T&... values) {
+  if (wrong_.empty())
+    wrong_ = fmt::format("at {:.6f} s: ", now_s_) + fmt::format(fmt::runtime(format), values...);
+}
+
+void oracle::on_entry(double now_s, const journal_entry& e) {
+  now_s_ = now_s;
+  ++entries_;
+  if (trace_) std::visit([&](const auto& entry) { print(entry); }, e);
+  if (owed_ != 0 && !std::holds_alternative<epoch_begun>(e)) {
+    const auto* revoked = std::get_if<lease_revoked>(&e);
+    if (!revoked || revoked->lease != owed_)
+      fail("a part of lease {} ended badly and the others are not revoked", owed_);
+    owed_ = 0;
+  }
+  std::visit([this](const auto& entry) { on(entry); }, e);
+}
+
+void oracle::on_work(double now_s, node_index n, const work_order* w, const part_report* ended) {
+  now_s_ = now_s;
+  if (trace_ && !w) fmt::print(stderr, "{:.6f} node {} dies\n", now_s, n);
+  if (trace_ && w)
+    fmt::print(stderr, "{:.6f} node {} {} lease {} of job {}, {} iterations {}\n", now_s, n,
+               ended ? "ends" : "begins", w->lease, w->job,
+               ended ? ended->iterations : w->iterations, ended ? ended->detail : "");
+  if (!w)
+    dies(n);
+  else if (!ended)
+    begins(n, *w);
+  else
+    ends(n, *w, *ended);
+}
+
+// -- what the controller writes down
+
+void oracle::on(const job_accepted& e) {
+  if (!jobs_.try_emplace(e.job, job_view{e.spec, 0, 0, 0, false, job_state::waiting}).second)
+    fail("job {} is accepted twice", e.job);
+}
+
+void oracle::on(const lease_granted& e) {
+  const auto job = jobs_.find(e.job);
+  if (job == jobs_.end() || job->second.ended)
+    return fail("lease {} is for job {}, which is not there or has ended", e.lease, e.job);
+  lease_id other = 0;
+  if (job_runs(e.job, 0, &other))
+    fail("lease {} is granted to job {}, of which lease {} still runs", e.lease, e.job, other);
+  auto [it, fresh] = leases_.try_emplace(e.lease);
+  if (!fresh) return fail("lease {} is granted twice", e.lease);
+  auto& l = it->second;
+  l.granted = e;
+  for (const auto& part : e.parts) {
+    auto& p = l.parts.emplace_back();
+    p.node = part.node;
+    p.devices = part.devices;
+    for (auto d : part.devices)
+      if (runs_on(part.node, d, &other))
+        fail("lease {} is granted GPU {} of node {}, where lease {} still runs", e.lease, d,
+             part.node, other);
+  }
+  job->second.lease = e.lease;
+}
+
+void oracle::on(const lease_revoked& e) {
+  if (const auto it = leases_.find(e.lease); it != leases_.end()) it->second.revoked = true;
+}
+
+void oracle::on(const part_ended& e) {
+  const auto it = leases_.find(e.lease);
+  if (it == leases_.end() || e.part >= it->second.parts.size() || it->second.parts[e.part].released)
+    return fail("part {} of lease {} ends, and was not held", e.part, e.lease);
+  auto& l = it->second;
+  auto& p = l.parts[e.part];
+  if (p.running)
+    fail("the GPUs of lease {} on node {} are given back, and it still runs there ({})", e.lease,
+         p.node, e.detail);
+  p.released = true;
+  p.outcome = e.outcome;
+  p.credited = e.iterations;
+  check_credit(e, l, p);
+  const bool over =
+      std::all_of(l.parts.begin(), l.parts.end(), [](const part_view& x) { return x.released; });
+  if (over)
+    close(e.lease);
+  else if (e.outcome != lease_outcome::succeeded && !l.revoked)
+    owed_ = e.lease;
+}
+
+/// The lease is over. If its job goes on, then from what every part of it is credited with.
+void oracle::close(lease_id id) {
+  const auto& l = leases_.at(id);
+  auto least = std::numeric_limits<std::uint64_t>::max();
+  for (const auto& p : l.parts) least = std::min(least, p.credited);
+  auto& job = jobs_.at(l.granted.job);
+  job.done = std::min(job.spec.iterations, job.done + least);
+}
+
+void oracle::on(const job_ended& e) {
+  const auto it = jobs_.find(e.job);
+  if (it == jobs_.end() || it->second.ended) return fail("job {} ends twice, or never was", e.job);
+  auto& j = it->second;
+  j.ended = true;
+  j.final_state = e.final_state;
+  if (lease_id other = 0; job_runs(e.job, 0, &other))
+    fail("job {} ends while lease {} of it runs", e.job, other);
+  if (e.final_state != job_state::finished) return;
+  const auto last = leases_.find(j.lease);
+  if (last == leases_.end()) return fail("job {} finishes and has never run", e.job);
+  for (const auto& p : last->second.parts)
+    if (!p.succeeded)
+      fail("job {} finishes, and node {} has not done its part of lease {}", e.job, p.node,
+           j.lease);
+  if (j.done != j.spec.iterations)
+    fail("job {} finishes with {} of {} iterations", e.job, j.done, j.spec.iterations);
+}
+
+void oracle::on(const training_told& e) {
+  const auto it = jobs_.find(e.report.job);
+  if (it == jobs_.end()) return fail("a training tells of job {}", e.report.job);
+  for (const auto& i : e.report.iterations)
+    it->second.told = std::max(it->second.told, i.iteration);
+}
+
+/// What the journal credits a part with against what its node did.
+void oracle::check_credit(const part_ended& e, const lease_view& l, const part_view& p) {
+  if (p.training) {
+    if (e.outcome == lease_outcome::succeeded && !p.succeeded)
+      fail("part {} of training lease {} is called done, and node {} did not do it", e.part,
+           e.lease, p.node);
+    const auto& j = jobs_.at(l.granted.job);
+    if (e.outcome != lease_outcome::succeeded && e.iterations > 0 && j.done + e.iterations > j.told)
+      fail("training lease {} is credited with {} iterations after {}, and {} were told of",
+           e.lease, e.iterations, j.done, j.told);
+    return;
+  }
+  if (e.iterations > by_any_clock(p.done))
+    fail("lease {} is credited with {} iterations on node {}, which did {} ({})", e.lease,
+         e.iterations, p.node, p.done, e.detail);
+  // What a node did and lived to tell is not forgotten.
+  const bool told = (p.stopped || p.succeeded) && e.outcome != lease_outcome::lost;
+  if (told && !l.granted.out_of_memory && by_any_clock(e.iterations) < p.done)
+    fail("lease {} is credited with {} iterations only, and node {} did {} ({})", e.lease,
+         e.iterations, p.node, p.done, e.detail);
+}
+
+// -- what nodes do
+
+void oracle::begins(node_index n, const work_order& w) {
+  auto* p = part_on(w.lease, n);
+  if (!p) return fail("node {} begins lease {}, which it was never given", n, w.lease);
+  const auto& l = leases_.at(w.lease);
+  if (p->begun) fail("node {} begins lease {} a second time", n, w.lease);
+  if (p->released) fail("node {} begins lease {}, which is over there", n, w.lease);
+  lease_id other = 0;
+  if (job_runs(w.job, w.lease, &other))
+    fail("node {} begins lease {} of job {}, and lease {} of it still runs", n, w.lease, w.job,
+         other);
+  for (auto d : w.devices)
+    if (runs_on(n, d, &other))
+      fail("node {} begins lease {} on GPU {}, where lease {} still runs", n, w.lease, d, other);
+  check_order(w, l, *p);
+  p->begun = p->running = true;
+  p->begun_s = now_s_;
+  p->slowdown = slowdown_(n);
+  p->asked = w.iterations;
+  p->training = w.train.has_value();
+  running_.insert(w.lease);
+}
+
+/// The order asks for what is still to be done, on the GPUs of the lease.
+void oracle::check_order(const work_order& w, const lease_view& l, const part_view& p) {
+  const auto& j = jobs_.at(l.granted.job);
+  if (w.job != l.granted.job || w.devices != p.devices)
+    fail("the order for lease {} on node {} is not what was granted", w.lease, p.node);
+  if (w.iterations + j.done != j.spec.iterations)
+    fail("lease {} is to do {} iterations, and job {} has done {} of {}", w.lease, w.iterations,
+         w.job, j.done, j.spec.iterations);
+  if (w.train && w.train->part == 0 && w.train->iterations_done != j.done)
+    fail("training lease {} is to go on after iteration {}, and {} are done", w.lease,
+         w.train->iterations_done, j.done);
+}
+
+void oracle::ends(node_index n, const work_order& w, const part_report& r) {
+  auto* p = part_on(w.lease, n);
+  if (!p || !p->running) return fail("node {} ends lease {}, which does not run", n, w.lease);
+  const auto& l = leases_.at(w.lease);
+  p->running = false;
+  p->done = done_by(*p, l.granted);
+  p->succeeded = r.now == part_report::state::succeeded;
+  p->stopped = r.now == part_report::state::stopped;
+  const bool lease_ran_out = r.detail.find("was not heard from") != std::string::npos;
+  if (p->stopped && !p->training && !l.revoked && !p->released && !lease_ran_out)
+    fail("node {} stops lease {}, which nobody has revoked ({})", n, w.lease, r.detail);
+  if (p->succeeded && !p->training && p->done + 1 < p->asked)
+    fail("node {} calls lease {} done after {} of {} iterations", n, w.lease, p->done, p->asked);
+  const auto& j = jobs_.at(w.job);
+  if (p->training && p->succeeded && l.granted.parts.front().node == n &&
+      j.told < j.spec.iterations)
+    fail("training lease {} is done, and {} iterations were told of", w.lease, j.told);
+  if (std::none_of(l.parts.begin(), l.parts.end(), [](const part_view& x) { return x.running; }))
+    running_.erase(w.lease);
+}
+
+void oracle::dies(node_index n) {
+  for (auto it = running_.begin(); it != running_.end();) {
+    auto& l = leases_.at(*it);
+    bool others = false;
+    for (auto& p : l.parts) {
+      if (p.node == n && p.running) {
+        p.running = false;
+        p.done = done_by(p, l.granted);
+      }
+      others |= p.running;
+    }
+    it = others ? std::next(it) : running_.erase(it);
+  }
+}
+
+/// Iterations of simulated work since it began.
+std::uint64_t oracle::done_by(const part_view& p, const lease_granted& g) const {
+  const double worked_s = now_s_ - p.begun_s - g.start_s * p.slowdown;
+  if (g.out_of_memory || worked_s <= 0 || g.iteration_s <= 0) return 0;
+  const double done = worked_s / (g.iteration_s * p.slowdown);
+  return std::min(p.asked, static_cast<std::uint64_t>(std::floor(done + 1e-6)));
+}
+
+// -- at the end
+
+void oracle::check_end(const std::set<std::string>& jobs, const std::vector<job_id>& accepted,
+                       const std::vector<journal_entry>& journal, const actors::ledger* live) {
+  std::optional<actors::ledger> replayed{std::in_place, cluster_};
+  for (const auto& e : journal)
+    if (auto ok = replayed->apply(e); !ok)
+      return fail("the journal contradicts itself: {}", ok.error().text);
+  if (journal.size() != entries_)
+    fail("{} entries were acted on, and the journal has {}", entries_, journal.size());
+  if (accepted.size() != jobs.size())
+    fail("only {} of {} submissions were answered", accepted.size(), jobs.size());
+  if (replayed->jobs().size() != jobs.size())
+    fail("{} submissions made {} jobs", jobs.size(), replayed->jobs().size());
+  std::set<std::string> found;
+  for (auto id : std::set<job_id>{accepted.begin(), accepted.end()}) {
+    const auto* j = replayed->job(id);
+    if (!j) return fail("job {} was accepted and is lost", id);
+    if (!is_final(j->state)) fail("job {} has not ended: it is {}", id, to_string(j->state));
+    found.insert(j->spec->name);
+  }
+  if (found != jobs) fail("{} submissions were told of {} jobs", jobs.size(), found.size());
+  for (auto id : told_cancelled_)
+    if (const auto* j = replayed->job(id); !j || j->state != job_state::cancelled)
+      fail("a client was told that job {} is cancelled, and it is {}", id,
+           j ? to_string(j->state) : "not there");
+  if (!running_.empty()) fail("lease {} still runs after all jobs have ended", *running_.begin());
+  if (!live || !(*live == *replayed)) fail("the ledger does not equal the journal");
+}
+
+// -- the books
+
+oracle::part_view* oracle::part_on(lease_id lease, node_index n) {
+  const auto it = leases_.find(lease);
+  if (it == leases_.end()) return nullptr;
+  auto& parts = it->second.parts;
+  const auto p =
+      std::find_if(parts.begin(), parts.end(), [n](const part_view& x) { return x.node == n; });
+  return p == parts.end() ? nullptr : &*p;
+}
+
+const oracle::part_view* oracle::runs_on(node_index n, std::uint16_t device,
+                                         lease_id* lease) const {
+  for (auto id : running_)
+    for (const auto& p : leases_.at(id).parts)
+      if (p.running && p.node == n &&
+          std::find(p.devices.begin(), p.devices.end(), device) != p.devices.end()) {
+        *lease = id;
+        return &p;
+      }
+  return nullptr;
+}
+
+bool oracle::job_runs(job_id id, lease_id except, lease_id* lease) const {
+  for (auto l : running_)
+    if (l != except && leases_.at(l).granted.job == id) {
+      *lease = l;
+      return true;
+    }
+  return false;
+}
+
+}  // namespace troupe::simulation

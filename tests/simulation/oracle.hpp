@@ -1,0 +1,111 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "actors/ledger.hpp"
+#include "messages/cluster.hpp"
+#include "messages/journal.hpp"
+#include "messages/work.hpp"
+
+namespace troupe::simulation {
+
+/// Watches a run from outside: what the controller writes down, what the nodes do, and what clients
+/// are told. It keeps books of its own and compares; the first contradiction stays.
+///
+/// - No GPU runs two parts, and none is granted or given back while something runs on it.
+/// - No job has work of two leases at a time, anywhere; no part begins twice, or without a lease.
+/// - A node stops only what was revoked, or what its own lease no longer covers.
+/// - A lease asks for the iterations that are still to be done: what earlier leases are credited
+///   with, and not more than was done there. A job finishes by work that was done to its end.
+/// - A part that ends badly has its partners revoked before anything else is written.
+/// - A job of which a client was told that it is cancelled ends so.
+class oracle {
+ public:
+  /// `slowdown`: how many times as long work that begins now takes on a node.
+  oracle(const cluster& c, std::function<double(node_index)> slowdown);
+
+  void on_entry(double now_s, const journal_entry& e);
+  void on_work(double now_s, node_index n, const work_order* w, const part_report* ended);
+  void on_cancelled(job_id id) { told_cancelled_.insert(id); }
+
+  /// At the end: `jobs` were submitted, by name; clients were told of `accepted`; the journal and
+  /// the controller's ledger are these.
+  void check_end(const std::set<std::string>& jobs, const std::vector<job_id>& accepted,
+                 const std::vector<journal_entry>& journal, const actors::ledger* live);
+
+  /// Writes down what it sees, a line each, to standard error.
+  void trace() { trace_ = true; }
+
+  /// The first thing that was wrong; empty: nothing.
+  const std::string& wrong() const { return wrong_; }
+
+  struct job_view {
+    job_spec spec;
+    std::uint64_t done = 0;  // iterations that ended leases are credited with
+    std::uint64_t told = 0;  // iterations, by a training's reports
+    lease_id lease = 0;      // the latest
+    bool ended = false;
+    job_state final_state = job_state::waiting;
+  };
+  const std::map<job_id, job_view>& jobs() const { return jobs_; }
+
+ private:
+  struct part_view {
+    node_index node = 0;
+    std::vector<std::uint16_t> devices;
+    std::uint64_t asked = 0;  // iterations, by the order that the node followed
+    double begun_s = 0, slowdown = 1;
+    bool begun = false, running = false, training = false;
+    bool released = false;  // the journal has its end
+    lease_outcome outcome = lease_outcome::succeeded;
+    std::uint64_t credited = 0, done = 0;     // iterations: by the journal; by what the node did
+    bool stopped = false, succeeded = false;  // by the node, which lives on
+  };
+  struct lease_view {
+    lease_granted granted;
+    bool revoked = false;
+    std::vector<part_view> parts;
+  };
+
+  void on(const epoch_begun&) {}
+  void on(const job_accepted& e);
+  void on(const lease_granted& e);
+  void on(const lease_revoked& e);
+  void on(const part_ended& e);
+  void on(const job_ended& e);
+  void on(const training_told& e);
+  void begins(node_index n, const work_order& w);
+  void ends(node_index n, const work_order& w, const part_report& r);
+  void dies(node_index n);
+  void check_order(const work_order& w, const lease_view& l, const part_view& p);
+  void check_credit(const part_ended& e, const lease_view& l, const part_view& p);
+  part_view* part_on(lease_id lease, node_index n);
+  const part_view* runs_on(node_index n, std::uint16_t device, lease_id* lease) const;
+  bool job_runs(job_id id, lease_id except, lease_id* lease) const;
+  std::uint64_t done_by(const part_view& p, const lease_granted& g) const;
+  void close(lease_id id);
+  template <class Entry>
+  void print(const Entry& e) const;
+  template <class... T>
+  void fail(const char* format, const T&... values);
+
+  const cluster& cluster_;
+  std::function<double(node_index)> slowdown_;
+  double now_s_ = 0;
+  std::map<job_id, job_view> jobs_;
+  std::map<lease_id, lease_view> leases_;
+  std::set<lease_id> running_;  // leases with a part that runs somewhere
+  std::set<job_id> told_cancelled_;
+  lease_id owed_ = 0;  // a part of it ended badly: its revocation must be the next entry
+  std::size_t entries_ = 0;
+  bool trace_ = false;
+  std::string wrong_;
+};
+
+}  // namespace troupe::simulation
