@@ -7,6 +7,7 @@
 
 #include "actors/last_words.hpp"
 #include "actors/post.hpp"
+#include "actors/stage_backend.hpp"
 #include "actors/timing.hpp"
 #include "runtime/log.hpp"
 
@@ -145,6 +146,10 @@ void node_state::finish(const work_done& w) {
 }
 
 void node_state::finish(training_over over) {
+  if (is_lost_device(over) && lost_.empty()) {
+    lost_ = over.detail;
+    changed_ = true;  // nothing more is to be begun here
+  }
   auto it = parts_.find(over.lease);
   if (it == parts_.end() || is_over(it->second.report) || !training_.ended(over)) return;
   auto& p = it->second;
@@ -203,7 +208,7 @@ void node_state::look_around() {
 
 void node_state::report() {
   constexpr std::size_t remembered = 64;  // reports on their way; older ones renew nothing
-  node_report r{host_.incarnation, ++reports_, epoch_, orders_, {}, {}, journal_};
+  node_report r{host_.incarnation, ++reports_, epoch_, orders_, {}, {}, journal_, lost_};
   for (auto& [id, p] : parts_) {
     if (is_over(p.report) && p.said == 0) p.said = r.sequence;
     if (!is_over(p.report) && p.simulated) p.report.iterations = iterations_by_now(p);

@@ -76,6 +76,7 @@ class node_state {
       sent_;  // reports not yet answered, and when they left
   double lease_until_s_ = 0;
   double report_due_s_ = 0;
+  std::string lost_;  // why nothing more can be begun here; empty: it can
   bool changed_ = false;
 };
 

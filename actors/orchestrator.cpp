@@ -345,7 +345,11 @@ void orchestrator_state::hear(address from, const node_report& r) {
   const bool clean = std::none_of(r.parts.begin(), r.parts.end(), [&](const part_report& p) {
     return p.now == part_report::state::running && !node.leases.contains(p.lease);
   });
-  if (clean) set_present(n, true);
+  // Nor is one of which a GPU refuses every call until it is started again: work there goes on.
+  if (!r.lost.empty())
+    set_present(n, false);
+  else if (clean)
+    set_present(n, true);
   to_order_.insert(n);
   for (auto other : std::exchange(to_order_, {})) send_orders(other);
 }

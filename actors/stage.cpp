@@ -352,6 +352,7 @@ void stage_state::give_up(const reason& why) {
   r.iteration = iteration_;
   r.why = why;
   say(std::move(r));
+  if (why.code == reason::kind::device_lost) caf::anon_send(o_.via.node(), lost_device(o_.setup, why));
 }
 
 stage_actor::behavior_type stage(stage_actor::stateful_pointer<stage_state> self, stage_options o) {

@@ -1,6 +1,7 @@
 #include "actors/stage_backend.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -11,6 +12,23 @@ namespace troupe::actors {
 
 namespace {
 
+/// How many micro-batches the order has at once.
+void count_at_once(const std::vector<stage_step>& order, gpu::stage_spec& spec) {
+  using kind = stage_step::kind;
+  std::set<std::uint32_t> recomputed;
+  for (const auto& s : order)
+    if (s.what == kind::recompute) recomputed.insert(s.microbatch);
+  std::uint32_t kept = 0, dropped = 0;
+  for (const auto& s : order) {
+    const bool again = recomputed.contains(s.microbatch);
+    if (s.what == kind::forward) ++(again ? dropped : kept);
+    if (s.what == kind::recompute) --dropped, ++kept;
+    if (s.what == kind::backward) --kept;
+    spec.most_kept = std::max(spec.most_kept, kept);
+    spec.most_dropped = std::max(spec.most_dropped, dropped);
+  }
+}
+
 gpu::stage_spec spec_of(const stage_setup& s) {
   gpu::stage_spec spec;
   spec.model = s.model;
@@ -19,6 +37,7 @@ gpu::stage_spec spec_of(const stage_setup& s) {
   spec.embeds = s.name.stage == 0;
   spec.predicts = s.name.stage + 1 == s.stages;
   spec.rows = s.rows;
+  count_at_once(s.order, spec);
   spec.seed = s.how.seed;
   spec.learning_rate = s.how.learning_rate;
   spec.weight_decay = s.how.weight_decay;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "actors/protocol.hpp"
 #include "actors/stage.hpp"
 #include "gpu/stage_device.hpp"
 #include "messages/stage.hpp"
@@ -19,6 +20,15 @@ struct stage_backend {
 
 /// Refuses what the device cannot be or do, and data that cannot be read.
 expected<stage_backend> make_backend(const stage_setup& s);
+
+/// What the node is told when a device of the stage can do nothing more until the node is started
+/// again.
+inline training_over lost_device(const stage_setup& s, const reason& why) {
+  return {s.name.lease, s.name, false, part_report::state::stopped, 0, why.text};
+}
+inline bool is_lost_device(const training_over& over) {
+  return !over.trainer && over.how == part_report::state::stopped;
+}
 
 /// Iterations in the newest whole checkpoint of a directory; 0: there is none.
 std::uint64_t newest_saved(const std::string& directory);

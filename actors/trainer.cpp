@@ -154,9 +154,10 @@ void trainer_state::hear(const stage_report& r) {
   const auto i = index(r.name);
   if (!r.why.text.empty()) {
     // What cannot be reached may be there again: worth another attempt, if this one got further
-    // than any before.
+    // than any before. A lost device is not given out again, as a lost node.
     const bool again =
-        r.why.code == reason::kind::unavailable && done_ > std::max(first_, o_.order.reached);
+        r.why.code == reason::kind::device_lost ||
+        (r.why.code == reason::kind::unavailable && done_ > std::max(first_, o_.order.reached));
     return fail(
         again ? part_report::state::stopped : part_report::state::failed,
         fmt::format("stage {} of pipeline {}: {}", r.name.stage, r.name.pipeline, r.why.text));

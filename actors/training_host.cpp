@@ -166,11 +166,14 @@ void training_host::refuse_stage(address trainer, const stage_setup& s, const re
   r.incarnation = s.incarnation;
   r.why = why;
   courier{host_, node_actor{self_}}.send(trainer, r);
+  if (why.code == reason::kind::device_lost)
+    caf::anon_send(node_actor{self_}, lost_device(s, why));
 }
 
 bool training_host::ended(training_over& over) {
   auto* p = part_of(over.lease);
   if (!p) return false;
+  if (is_lost_device(over)) return true;
   if (over.trainer) {
     p->trainer_over = true;
     if (over.how != part_report::state::succeeded) return true;

@@ -11,6 +11,7 @@
 #include "planners/memory.hpp"
 #include "planners/pipeline_placement.hpp"
 #include "planners/policy.hpp"
+#include "planners/selection_table.hpp"
 
 namespace troupe::cli {
 
@@ -214,6 +215,8 @@ class plan_verb final : public verb {
                            share.gpus, c.gpu_of(share.node).name);
     out.line("Runs on {}: {:.3g} s an iteration, {:.3g} samples/s, {:.2f} an hour.", nodes,
              a.estimate.iteration_s, a.estimate.samples_per_s, a.estimate.cost_per_hour);
+    if (const auto without = planners::left_out(c, job); !without.empty())
+      out.line("Not on all GPUs{}.", without);
     if (const auto from = origin_of(c, job, a); from != "the cost model")
       out.line("Estimated from {}.", from);
   }

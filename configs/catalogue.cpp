@@ -26,6 +26,7 @@ expected<std::vector<gpu_type>> load_catalogue(const std::filesystem::path& file
     map.read("memory_gbytes_s", t.memory_gbytes_s, {0, 1e6, true}, need::required);
     map.read("efficiency", t.efficiency, {0, 1, true});
     map.read("price_per_hour", t.price_per_hour, {0, 1e6});
+    map.read("compute_capability", t.compute_capability, {0, 100});
     map.read("source", t.source);
     read_named_profile(map, file.parent_path(), t.profile);
     map.finish();

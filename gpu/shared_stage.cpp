@@ -40,11 +40,13 @@ stage_spec share_of(const stage_spec& whole, std::uint32_t share, std::uint32_t 
 }
 
 shared_stage::shared_stage(const stage_spec& whole, devices members,
-                           std::function<void(const std::string&)> abort)
+                           std::function<void(const std::string&)> abort,
+                           std::function<void(const std::string&)> close)
     : whole_{whole},
       parameters_{parameters_of(whole)},
       members_{std::move(members)},
       abort_{std::move(abort)},
+      close_{close ? std::move(close) : abort_},
       queue_{[this](const operation& o, const done& tell) { tell(run(o)); }} {
   const auto size = size_of(whole);
   own_ = size.own_parameters;
@@ -56,7 +58,7 @@ shared_stage::shared_stage(const stage_spec& whole, devices members,
 
 shared_stage::~shared_stage() {
   queue_.close();
-  abort_("the device was closed");  // whoever waits in a sum, so that the queue can end
+  close_("the device was closed");  // whoever waits in a sum, so that the queue can end
 }
 
 void shared_stage::submit(operation o, done d) {
@@ -91,7 +93,9 @@ std::vector<expected<outcome>> shared_stage::on_all(const std::vector<operation>
                     all[0].what == kind::backward;
   for (std::size_t m = 0; m < all.size(); ++m)
     members_[m]->submit(all[m], [this, &g, m, sums](expected<outcome> r) {
-      const bool broken = sums && !r && r.error().code == reason::kind::unavailable;
+      const bool broken = sums && !r &&
+                          (r.error().code == reason::kind::unavailable ||
+                           r.error().code == reason::kind::device_lost);
       const auto why = r ? std::string{} : r.error().text;
       if (broken) abort_(why);
       std::lock_guard lock{g.guard};

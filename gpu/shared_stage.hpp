@@ -13,9 +13,11 @@ class shared_stage final : public stage_device {
  public:
   using devices = std::vector<std::unique_ptr<stage_device>>;
   /// `members`: by share, each made of share_of(whole, ...). `abort`: told why when one of them
-  /// cannot go on, so that the others wait for it no longer.
+  /// cannot go on, so that the others wait for it no longer. `close`: told when it goes, if not the
+  /// same is to be done then.
   shared_stage(const stage_spec& whole, devices members,
-               std::function<void(const std::string&)> abort);
+               std::function<void(const std::string&)> abort,
+               std::function<void(const std::string&)> close = {});
   ~shared_stage() override;
 
   void submit(operation o, done d) override;
@@ -35,7 +37,7 @@ class shared_stage final : public stage_device {
   std::vector<std::vector<parameter>> of_member_;  // the same parameters, as each has them
   std::uint64_t own_ = 0, tied_ = 0;
   devices members_;
-  std::function<void(const std::string&)> abort_;
+  std::function<void(const std::string&)> abort_, close_;
   operation_queue queue_;
 };
 

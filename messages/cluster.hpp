@@ -23,13 +23,16 @@ struct gpu_type {
   std::string source;       // where the figures are from
   std::uint32_t quota = 0;  // most GPUs of this type that one job may be given; 0: no limit
   std::optional<device_profile> profile{};  // of one of them: estimates are from it where it knows
+  // CUDA's, as 8.6; 0: it has no CUDA; nothing: not known.
+  std::optional<double> compute_capability{};
 
   double memory_bytes() const { return memory_gb * bytes_per_gb; }
   static constexpr auto fields() {
     using t = gpu_type;
     return std::tuple{
         &t::name,       &t::memory_gb,      &t::fp16_tflops, &t::fp32_tflops, &t::memory_gbytes_s,
-        &t::efficiency, &t::price_per_hour, &t::source,      &t::quota,       &t::profile};
+        &t::efficiency, &t::price_per_hour, &t::source,      &t::quota,       &t::profile,
+        &t::compute_capability};
   }
   bool operator==(const gpu_type&) const = default;
 };

@@ -20,6 +20,7 @@ struct reason {
     refused,       // not allowed: wrong key, wrong cluster, second controller
     malformed,     // bytes that do not decode
     unavailable,   // the other side cannot be reached
+    device_lost,   // a device can do nothing more until its node is started again
   };
   kind code = kind::invalid;
   std::string text;

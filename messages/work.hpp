@@ -109,11 +109,12 @@ struct node_report {
   std::vector<part_report> parts;  // until the controller's orders no longer name them
   std::vector<double> free_bytes;  // a real device's; empty: as catalogued
   std::uint64_t journal = 0;       // of the last orders; 0: it has followed none
+  std::string lost;  // why nothing more can be begun here until the next incarnation; empty: it can
 
   static constexpr auto fields() {
     using t = node_report;
-    return std::tuple{&t::incarnation, &t::sequence, &t::epoch, &t::orders,
-                      &t::parts,       &t::free_bytes, &t::journal};
+    return std::tuple{&t::incarnation, &t::sequence,   &t::epoch,   &t::orders,
+                      &t::parts,       &t::free_bytes, &t::journal, &t::lost};
   }
   bool operator==(const node_report&) const = default;
 };

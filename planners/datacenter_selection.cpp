@@ -146,7 +146,7 @@ expected<selection> select_datacenters(const cluster& c, const idle_index& idle,
                                          (*best)->chosen()->samples_per_s * (1 + 1e-9))))
       best = std::move(made);
   }
-  if (!best) return refuse(reason::kind::insufficient, "no GPU is idle");
+  if (!best) return refuse(reason::kind::insufficient, "no GPU is idle" + left_out(c, job));
   return std::move(*best);
 }
 
@@ -201,10 +201,10 @@ reason nothing_fits(const cluster& c, const idle_index& idle, const job_spec& jo
   const auto bound = job.max_gpus ? fmt::format(" and at most {} of them (gpus)", *job.max_gpus)
                                   : std::string{};
   return {whole ? reason::kind::infeasible : reason::kind::insufficient,
-          fmt::format("no pipelines{} fit the {} {}GPUs{}{}", stages, idle.total_idle(),
+          fmt::format("no pipelines{} fit the {} {}GPUs{}{}{}", stages, idle.total_idle(),
                       whole ? "" : "idle ",
                       job.required_gpu_type.empty() ? "" : " of type " + job.required_gpu_type,
-                      bound)};
+                      bound, left_out(c, job))};
 }
 
 }  // namespace

@@ -106,8 +106,9 @@ class pipelines_first : public policy {
                                 : best.gpus();
     const auto wait = [&](std::uint64_t needed) {
       return refuse(reason::kind::insufficient,
-                    fmt::format("needs {} GPUs for {} pipelines of {} stages; {} are idle", needed,
-                                best.data_parallel, best.pipeline_parallel, idle.total_idle()));
+                    fmt::format("needs {} GPUs for {} pipelines of {} stages; {} are idle{}",
+                                needed, best.data_parallel, best.pipeline_parallel,
+                                idle.total_idle(), left_out(s.cluster, spec)));
     };
     if (idle.total_idle() == 0) return wait(wanted);
     if (fits_cluster && in_full && (!settled || present >= wanted)) {

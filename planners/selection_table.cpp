@@ -29,7 +29,22 @@ std::uint64_t units_of_work(std::uint32_t stages, const job_spec& job) {
 
 }  // namespace
 
+bool can_train(const job_spec& job, const gpu_type& gpu) {
+  return !job.train || job.train->device != "cuda" ||
+         gpu.compute_capability.value_or(least_compute_capability) >= least_compute_capability;
+}
+
+std::string left_out(const cluster& c, const job_spec& job) {
+  std::string names;
+  for (const auto& gpu : c.gpus)
+    if (!can_train(job, gpu)) names += (names.empty() ? "" : ", ") + gpu.name;
+  if (names.empty()) return {};
+  return fmt::format("; device cuda needs compute capability {:.1f} or newer, which leaves out {}",
+                     least_compute_capability, names);
+}
+
 double speed_of(const job_spec& job, const gpu_type& gpu) {
+  if (!can_train(job, gpu)) return 0;
   if (job.slots) return 1;
   if (const auto* p = profile_of(job, gpu)) return profiled_flops_s(*p, job.model);
   return flops_of(device_of(job, gpu));
@@ -38,7 +53,7 @@ double speed_of(const job_spec& job, const gpu_type& gpu) {
 std::vector<double> speeds_of(const cluster& c, const idle_index& idle, const job_spec& job) {
   std::vector<double> speeds;
   for (gpu_index g = 0; g < c.gpus.size(); ++g)
-    if (idle.idle_of(g) > 0) speeds.push_back(speed_of(job, c.gpus[g]));
+    if (idle.idle_of(g) > 0 && can_train(job, c.gpus[g])) speeds.push_back(speed_of(job, c.gpus[g]));
   std::ranges::sort(speeds);
   const auto same = std::ranges::unique(speeds);
   speeds.erase(same.begin(), same.end());

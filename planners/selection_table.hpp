@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "planners/datacenter_selection.hpp"
@@ -10,6 +11,15 @@
 #include "planners/planning_budget.hpp"
 
 namespace troupe::planners {
+
+/// What the CUDA device's kernels need of a GPU: tensor cores that take bf16, and copies to shared
+/// memory beside the threads.
+constexpr double least_compute_capability = 8.0;
+/// Whether the job's stages can run there. A GPU of which nothing is known may.
+bool can_train(const job_spec& job, const gpu_type& gpu);
+/// On which types of the cluster they cannot, and why, to go on a sentence with: "; device cuda
+/// needs ...". Empty: they can on all.
+std::string left_out(const cluster& c, const job_spec& job);
 
 /// What a GPU does for the job, FLOP/s; of a study in slots, all the same.
 double speed_of(const job_spec& job, const gpu_type& gpu);

@@ -16,6 +16,19 @@ struct attention_shape {
   TROUPE_DEVICE std::size_t hidden() const { return static_cast<std::size_t>(heads) * width; }
 };
 
+/// Which tile of which head a block works on. A head's tiles are neighbours, so that its keys and
+/// values stay in the cache; all are in one direction of the grid, since the other ends at 65,535.
+struct attention_place {
+  std::size_t head, sequence, row;  // row: of log_sums and dots, one a sequence and head
+  int tile;
+
+  TROUPE_DEVICE attention_place(const attention_shape& shape, int tiles)
+      : row{static_cast<std::size_t>(block_id() / tiles)}, tile{block_id() % tiles} {
+    head = row % shape.heads;
+    sequence = row / shape.heads;
+  }
+};
+
 /// Tiles of `rows` x Width values in shared memory, and what a warp takes from there. Width: the
 /// head's, rounded up; what is beyond is 0. Rows are 16 bytes further apart than they are long: no
 /// two lanes of ldmatrix meet in a bank.
@@ -123,7 +136,7 @@ TROUPE_DEVICE float quad_sum(float v) {
   return v + shuffle_xor(v, 2);
 }
 
-/// A block: 16 queries a warp, of one head of one sequence. Grid: tiles x (rows x heads).
+/// A block: 16 queries a warp, of one head of one sequence. Grid: tiles x rows x heads.
 template <int Width, int Warps, int Keys>
 struct attention_kernel {
   using tile = tile_of<Width>;
@@ -137,11 +150,11 @@ struct attention_kernel {
   float* log_sums;
 
   TROUPE_DEVICE void operator()() const {
-    const auto head = static_cast<std::size_t>(block_id_y()) % shape.heads,
-               sequence = static_cast<std::size_t>(block_id_y()) / shape.heads;
     const int end = static_cast<int>(shape.sequence), width = static_cast<int>(shape.width);
     const int tiles = (end + queries - 1) / queries;
-    const int first = (tiles - 1 - block_id()) * queries;  // those with most to do begin first
+    const attention_place place{shape, tiles};
+    const auto head = place.head, sequence = place.sequence;
+    const int first = (tiles - 1 - place.tile) * queries;  // those with most to do begin first
     const auto step = 3 * shape.hidden();
     const bf16* base = qkv + sequence * shape.sequence * step + head * shape.width;
     auto* q = reinterpret_cast<bf16*>(shared_memory());
@@ -177,7 +190,7 @@ struct attention_kernel {
       const int at = row + 8 * half;
       total[half] = quad_sum(total[half]);
       if (at < end && thread_id() % 4 == 0)
-        log_sums[static_cast<std::size_t>(block_id_y()) * shape.sequence +
+        log_sums[place.row * shape.sequence +
                  static_cast<std::size_t>(at)] =
             (most[half] * scale * log2_e + logarithm2(total[half])) / log2_e;
     }
@@ -262,11 +275,11 @@ struct attention_queries_backward_kernel : attention_backward_arguments {
   static constexpr int shared_bytes = 2 * (queries + 2 * Keys) * tile::stride * 2;
 
   TROUPE_DEVICE void operator()() const {
-    const auto head = static_cast<std::size_t>(block_id_y()) % shape.heads,
-               sequence = static_cast<std::size_t>(block_id_y()) / shape.heads;
     const int end = static_cast<int>(shape.sequence), width = static_cast<int>(shape.width);
     const int tiles = (end + queries - 1) / queries;
-    const int first = (tiles - 1 - block_id()) * queries;
+    const attention_place place{shape, tiles};
+    const auto head = place.head, sequence = place.sequence;
+    const int first = (tiles - 1 - place.tile) * queries;
     const auto step = 3 * shape.hidden();
     const auto offset = sequence * shape.sequence * step + head * shape.width;
     const bf16* base = qkv + offset;
@@ -289,7 +302,7 @@ struct attention_queries_backward_kernel : attention_backward_arguments {
     float log_sum[2], dot[2];
     TROUPE_UNROLL
     for (int half = 0; half < 2; ++half) {
-      const auto at = static_cast<std::size_t>(block_id_y()) * shape.sequence +
+      const auto at = place.row * shape.sequence +
                       static_cast<std::size_t>(row + 8 * half);
       log_sum[half] = row + 8 * half < end ? log_sums[at] * log2_e : 0.0f;
       dot[half] = row + 8 * half < end ? dots[at] : 0.0f;
@@ -330,10 +343,10 @@ struct attention_keys_backward_kernel : attention_backward_arguments {
       2 * (keys + 2 * Queries) * tile::stride * 2 + 4 * Queries * static_cast<int>(sizeof(float));
 
   TROUPE_DEVICE void operator()() const {
-    const auto head = static_cast<std::size_t>(block_id_y()) % shape.heads,
-               sequence = static_cast<std::size_t>(block_id_y()) / shape.heads;
     const int end = static_cast<int>(shape.sequence), width = static_cast<int>(shape.width);
-    const int first = block_id() * keys;
+    const attention_place place{shape, (end + keys - 1) / keys};
+    const auto head = place.head, sequence = place.sequence;
+    const int first = place.tile * keys;
     const auto step = 3 * shape.hidden();
     const auto offset = sequence * shape.sequence * step + head * shape.width;
     const bf16 *base = qkv + offset,
@@ -350,7 +363,7 @@ struct attention_keys_backward_kernel : attention_backward_arguments {
                                    Queries, end, width);
       auto* log_sum = numbers + turn * 2 * Queries;
       for (int i = thread_id(); i < Queries; i += threads) {
-        const auto at = static_cast<std::size_t>(block_id_y()) * shape.sequence +
+        const auto at = place.row * shape.sequence +
                         static_cast<std::size_t>(query + i);
         log_sum[i] = query + i < end ? log_sums[at] * log2_e : 0.0f;
         log_sum[Queries + i] = query + i < end ? dots[at] : 0.0f;

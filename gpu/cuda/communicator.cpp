@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <future>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -17,6 +18,43 @@ using clock = std::chrono::steady_clock;
 // yet may take seconds.
 constexpr auto no_naps = std::chrono::microseconds{300},
                between_looks = std::chrono::microseconds{100};
+
+/// Members that are leaving. Peers in this program leave at the same time, so nobody who lets go of
+/// one waits here for it.
+class leaving_members {
+ public:
+  static leaving_members& of_program() {
+    static leaving_members all;
+    return all;
+  }
+  void add(std::future<void> one) {
+    std::lock_guard lock{guard_};
+    std::erase_if(all_, [](auto& f) {
+      return f.wait_for(std::chrono::seconds{0}) == std::future_status::ready;
+    });
+    all_.push_back(std::move(one));
+  }
+
+ private:
+  std::mutex guard_;
+  std::vector<std::future<void>> all_;  // each joins its thread
+};
+
+void end_well(const collectives& with, void* member, double patience_s) {
+  const auto until = clock::now() + std::chrono::duration<double>(patience_s);
+  int now = with.finalize(member);
+  while (now == collectives::well || now == collectives::under_way) {
+    const int result = with.state(member, &now);
+    if (result != collectives::well) now = result;
+    if (now == collectives::well) {
+      with.destroy(member);
+      return;
+    }
+    if (clock::now() > until) break;
+    std::this_thread::sleep_for(between_looks);
+  }
+  with.abort(member);
+}
 
 }  // namespace
 
@@ -70,7 +108,7 @@ int communicator::settled(double patience_s, const char* what) {
   for (;;) {
     if (const int now = state(); now != collectives::under_way) return now;
     const bool late = clock::now() > until;
-    if (late || stop_()) {
+    if (late || stop_() || is_closing()) {
       abort(late ? fmt::format(
                        "a group of {} GPUs did not {} within {:.3g} s (this is its member {})",
                        size_, what, patience_s, rank_)
@@ -105,7 +143,28 @@ std::string communicator::trouble() {
   int now = collectives::well;
   const int result = with_.state(member_, &now);
   if (result != collectives::well) return sentence(result);
+  if (!closing_.empty()) return closing_;
   return now == collectives::well || now == collectives::under_way ? "" : sentence(now);
+}
+
+bool communicator::is_closing() {
+  std::lock_guard lock{guard_};
+  return !closing_.empty();
+}
+
+void communicator::close(const std::string& why) {
+  std::lock_guard lock{guard_};
+  if (closing_.empty()) closing_ = why;
+}
+
+void communicator::leave(std::shared_ptr<const void> keeps) {
+  std::lock_guard lock{guard_};
+  auto* member = std::exchange(member_, nullptr);
+  if (!member) return;
+  ended_ = "it was let go";
+  leaving_members::of_program().add(std::async(
+      std::launch::async, [with = with_, member, patience_s = patience_.leave_s,
+                           keeps = std::move(keeps)] { end_well(with, member, patience_s); }));
 }
 
 void communicator::abort(const std::string& why) {

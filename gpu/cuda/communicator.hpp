@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string>
@@ -17,6 +18,7 @@ namespace troupe::gpu::cuda {
 struct group_patience {
   double join_s = 60;  // until all are there
   double sum_s = 600;  // until a sum is done; one that is slow is no error
+  double leave_s = 5;  // until peers have what they need of a member that leaves
 };
 
 /// What all members of a group are told, so that they find each other. Throws std::runtime_error.
@@ -39,12 +41,19 @@ class communicator {
   std::string trouble();
   /// Ends it. What was asked for ends too, with nothing to rely on.
   void abort(const std::string& why);
+  /// Nobody wants its sums any more: from now on that is its trouble. What is done stays done.
+  void close(const std::string& why);
+  /// The end, on a thread of its own, which is joined at the program's end at the latest: as NCCL
+  /// wants it if all is well, so that slower peers get all of their sums; else, or if that takes
+  /// too long, an abort. `keeps`: what has to be there until then.
+  void leave(std::shared_ptr<const void> keeps);
 
   const group_patience& patience() const { return patience_; }
 
  private:
   void sum(void* values, std::size_t count, bool narrow, void* stream);
   int state();
+  bool is_closing();
   int settled(double patience_s, const char* what);
   std::string sentence(int result) const;
 
@@ -55,6 +64,7 @@ class communicator {
   std::mutex guard_;
   void* member_ = nullptr;  // null: ended
   std::string ended_;       // why
+  std::string closing_;     // why, if its sums are not wanted any more
 };
 
 }  // namespace troupe::gpu::cuda

@@ -51,6 +51,7 @@ class idle_machine final : public each_call {
   void give(void*) noexcept override {}
   void* take_host(std::size_t bytes) override { return ::operator new(bytes); }
   void give_host(void* memory) noexcept override { ::operator delete(memory); }
+  void let_go(void*, std::size_t) noexcept override {}
   void copy_in(void*, const void*, std::size_t) override {}
   void copy_out(void*, const void*, std::size_t) override {}
   void* mark() override { return nullptr; }

@@ -23,6 +23,10 @@ std::vector<T> values_of(const payload& p) {
 
 }  // namespace
 
+reason::kind code_of(const std::runtime_error& e, reason::kind other) {
+  return dynamic_cast<const gpu_lost*>(&e) ? reason::kind::device_lost : other;
+}
+
 reason check_shape(const stage_spec& s) {
   const auto no = [](std::string text) { return reason{reason::kind::invalid, std::move(text)}; };
   const auto width = s.model.hidden / s.model.heads;
@@ -45,6 +49,7 @@ device::device(const stage_spec& s, std::shared_ptr<machine> m, first_values fir
       asker_{[this](const operation& o, done tell) { ask(o, std::move(tell)); },
              [this] { machine_->enter(); }} {
   if (first == first_values::set) stage_.reset();
+  if (fellows_) rehearse();
   answerer_ = std::thread{[this] { answer(); }};
 }
 
@@ -52,7 +57,7 @@ device::~device() {
   asker_.close();
   leaving_ = true;
   for (const auto& with : {peers(), fellows_})
-    if (with) with->abort("the device was closed");
+    if (with) with->close("the device was closed");
   asker_.join();
   {
     std::lock_guard lock{guard_};
@@ -60,6 +65,7 @@ device::~device() {
   }
   wake_.notify_one();
   answerer_.join();
+  if (sums_begun_) end_group("the device was closed");  // beside the kernels: no mark waited for it
 }
 
 void device::submit(operation o, done d) {
@@ -93,7 +99,7 @@ void device::answer() {
     try {
       if (p.mark != nullptr) wait_for(p);
     } catch (const std::runtime_error& e) {
-      p.result = refuse(reason::kind::unavailable, e.what());
+      p.result = refuse(code_of(e), e.what());
     }
     if (p.result) {
       p.result->begin_s = std::max(p.begin_s, before_s);  // it waited for the one before
@@ -163,7 +169,7 @@ void device::start(const operation& o, pending& p) {
     if (o.what == kind::backward || o.what == kind::sum || o.what == kind::update ||
         o.what == kind::load)
       broke(e.what());
-    p.result = refuse(reason::kind::unavailable, e.what());
+    p.result = refuse(code_of(e), e.what());
   }
 }
 
@@ -326,6 +332,7 @@ void device::backward(const operation& o, pending& p) {
   m->kept = {};  // its memory serves the kernels that come later
   held_.erase(o.microbatch);
   progress_.forget(o.microbatch);
+  went_back_ = true;
 }
 
 void device::update(const operation& o, pending& p) {
@@ -335,7 +342,7 @@ void device::update(const operation& o, pending& p) {
   const auto own = brought(0), tied = brought(1);
   stage_.replace_gradients(own.get(), tied.get());
   p.norm = take_out(stage_.update(o.scale), p);
-  summed_ = false;
+  summed_ = went_back_ = false;
 }
 
 void device::save(const operation& o, pending& p) {
@@ -374,7 +381,7 @@ void device::load(const operation& o, pending& p) {
   stage_.steps = *steps;
   held_.clear();
   progress_.clear();
-  summed_ = false;
+  summed_ = went_back_ = false;
   std::lock_guard lock{guard_};
   broken_.clear();
 }

@@ -18,6 +18,10 @@ namespace troupe::gpu::cuda {
 /// values at a time.
 reason check_shape(const stage_spec& s);
 
+/// device_lost for gpu_lost, `other` for any other error of a machine.
+reason::kind code_of(const std::runtime_error& e,
+                     reason::kind other = reason::kind::unavailable);
+
 /// The GPU with this number, or why there is none: make_cuda_device's words.
 expected<std::shared_ptr<machine>> open_machine_here(int index);
 
@@ -77,6 +81,7 @@ class device final : public stage_device {
 
   template <class Ask>
   auto in_one_pass(Ask ask, pending& p);
+  void rehearse();
   std::shared_ptr<team> peers();
   std::shared_ptr<team> beside_backward();
   reason check_sums(const operation& o) const;
@@ -100,6 +105,7 @@ class device final : public stage_device {
   microbatch_progress progress_;
   bool summed_ = false;      // the gradients' sums are those over all members
   bool sums_begun_ = false;  // some of them are, or will be soon
+  bool went_back_ = false;   // gradients are not 0
   std::map<std::uint32_t, std::shared_ptr<microbatch>> held_;
   std::atomic<bool> leaving_ = false;
 

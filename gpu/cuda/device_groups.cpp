@@ -1,4 +1,5 @@
 // A device and its peers in other pipelines: how they meet, and when they sum.
+#include <algorithm>
 #include <cstdlib>
 #include <stdexcept>
 #include <string_view>
@@ -22,11 +23,52 @@ void device::join(const operation& o) {
   if (!with) throw std::runtime_error(why);
   if (o.in.size() != 1 || o.rank >= o.size)
     throw std::runtime_error("a group is joined with what its members meet by, and a rank in it");
+  rehearse();
   auto member = std::make_unique<communicator>(*with, o.in[0].bytes(), o.rank, o.size, patience_,
                                                [this] { return leaving_.load(); });
   auto joined = std::make_shared<gpu_team>(machine_, std::move(member));
   std::lock_guard lock{guard_};
   peers_ = std::move(joined);
+}
+
+/// Does for nothing, and with nobody, what an iteration does: as many micro-batches at once as there
+/// will be. So all memory is there, all kernels are loaded and all products planned before GPUs wait
+/// for each other's sums: CUDA may let any of these wait for what other GPUs of the program are at,
+/// and if that is a sum that waits for this GPU, neither goes on. Weights stay as they are.
+void device::rehearse() {
+  if (went_back_ || !held_.empty()) return;
+  const auto tokens = static_cast<std::size_t>(tokens_of(spec_));
+  const auto words = payload{std::vector<std::byte>(tokens * sizeof(std::uint32_t))};
+  const auto values = payload{std::vector<std::byte>(tokens * spec_.model.hidden * sizeof(float))};
+  operation o{.what = operation::kind::forward};
+  o.in = {spec_.embeds ? words : values};
+  if (spec_.predicts) o.in.push_back(words);
+  std::vector<pending> all;  // what they hold is let go when all is done
+  const std::shared_ptr<void> ends{&stage_, [this](void*) {
+                                     stage_.alone = went_back_ = false;
+                                     held_.clear();
+                                     progress_.clear();
+                                   }};
+  stage_.alone = true;
+  const auto dropped = spec_.most_dropped, kept = std::max(spec_.most_kept, 1u);
+  for (; o.microbatch < dropped + kept; ++o.microbatch) {
+    o.keep = o.microbatch >= dropped;
+    forward(o, all.emplace_back());
+  }
+  const operation back{.what = operation::kind::backward, .in = {values}};
+  while (o.microbatch-- > dropped) {
+    auto b = back;
+    b.microbatch = o.microbatch;
+    backward(b, all.emplace_back());
+  }
+  // What an update and the sums' ends need besides.
+  const auto norm = stage_.copied().take<double>(1), norm_here = stage_.host().take<double>(1);
+  const auto tied = stage_.copied().take<float>(stage_.tied()),
+             others = stage_.copied().take<float>(stage_.tied()),
+             tied_here = stage_.host().take<float>(stage_.tied()),
+             others_here = stage_.host().take<float>(stage_.tied());
+  stage_.clear_gradients();
+  machine_->wait(machine_->mark());
 }
 
 void device::sum(const operation& o, pending& p) {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <stdexcept>
 #include <string>
 
 #include "gpu/cuda/attention.hpp"
@@ -53,8 +54,14 @@ struct machine_facts {
   int devices = 1;  // of this machine
 };
 
+/// What a machine throws when the GPU can do nothing more for this process, whatever it is asked:
+/// its memory had an error, or a kernel wrote where it must not. Other GPUs are not concerned.
+struct gpu_lost : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 /// What is done is done in order on the GPU, after the call has returned. Throws
-/// std::runtime_error with a sentence if the GPU refuses.
+/// std::runtime_error with a sentence if the GPU refuses, gpu_lost if it always will.
 class machine {
  public:
   virtual ~machine() = default;
@@ -75,6 +82,8 @@ class machine {
   /// Memory of the host that the GPU copies from and to.
   virtual void* take_host(std::size_t bytes) = 0;
   virtual void give_host(void* memory) noexcept = 0;
+  /// Memory that copies touch is not needed until it is taken again: for machines that check that.
+  virtual void let_go(void* /*memory*/, std::size_t /*bytes*/) noexcept {}
 
   /// From and to host memory beside the kernels: what comes in is there for the kernels that are
   /// asked for later, what goes out is as the kernels before left it.
@@ -176,11 +185,11 @@ constexpr std::size_t workspace_bytes = 32 << 20;
 /// What a head's width may be at most.
 constexpr std::uint32_t widest_head = 128;
 
-/// The function that the shared object has: the GPU, or null and a sentence.
-using open_machine = machine*(int index, char* sentence, std::size_t size);
+/// The function that the shared object has: the GPU, or null and a sentence. lost: as gpu_lost.
+using open_machine = machine*(int index, char* sentence, std::size_t size, bool* lost);
 constexpr const char* open_machine_name = "troupe_open_cuda_machine";
 /// Changes with `machine`: a shared object of another build is refused.
-constexpr int machine_version = 5;
+constexpr int machine_version = 6;
 constexpr const char* machine_version_name = "troupe_cuda_machine_version";
 
 }  // namespace troupe::gpu::cuda

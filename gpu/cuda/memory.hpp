@@ -18,7 +18,7 @@ namespace troupe::gpu::cuda {
 /// the machine has reached a mark behind them.
 class block_pool {
  public:
-  enum class where { gpu, host };
+  enum class where { gpu, copied, host };  // copied: of the GPU, from and to the host
   block_pool(std::shared_ptr<machine> m, where w)
       : blocks_{std::make_shared<blocks>(std::move(m), w)} {}
 
@@ -44,13 +44,14 @@ class block_pool {
         if (const auto found = free.find(bytes); found != free.end() && !found->second.empty())
           return found->second.extract(found->second.begin()).value();
       }
-      return place == where::gpu ? from->take(bytes) : from->take_host(bytes);
+      return place == where::host ? from->take_host(bytes) : from->take(bytes);
     }
     void give(void* b, std::size_t bytes) {
+      if (place != where::gpu) from->let_go(b, bytes);
       std::lock_guard lock{guard};
       free[bytes].insert(b);
     }
-    void release(void* b) { place == where::gpu ? from->give(b) : from->give_host(b); }
+    void release(void* b) { place == where::host ? from->give_host(b) : from->give(b); }
 
     std::shared_ptr<machine> from;
     where place;

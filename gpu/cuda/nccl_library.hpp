@@ -20,6 +20,8 @@ struct nccl_library {
   decltype(&ncclCommInitRankConfig) join = nullptr;
   decltype(&ncclCommGetAsyncError) state = nullptr;
   decltype(&ncclAllReduce) all_reduce = nullptr;
+  decltype(&ncclCommFinalize) finalize = nullptr;
+  decltype(&ncclCommDestroy) destroy = nullptr;
   decltype(&ncclCommAbort) abort = nullptr;
   decltype(&ncclGetErrorString) says = nullptr;
   std::string why;  // it cannot be used
@@ -42,10 +44,11 @@ struct nccl_library {
         find(library, "ncclCommInitRankConfig", join) &&
         find(library, "ncclCommGetAsyncError", state) &&
         find(library, "ncclAllReduce", all_reduce) && find(library, "ncclCommAbort", abort) &&
+        find(library, "ncclCommFinalize", finalize) && find(library, "ncclCommDestroy", destroy) &&
         find(library, "ncclGetErrorString", says);
     int number = 0;
-    if (!all || version(&number) != ncclSuccess || number < NCCL_VERSION(2, 14, 0)) {
-      why = "libnccl.so.2 is older than 2.14, which is the first that need not block";
+    if (!all || version(&number) != ncclSuccess || number < NCCL_VERSION(2, 18, 3)) {
+      why = "libnccl.so.2 is older than 2.18.3, the first whose start can be ended half-way";
       return;
     }
     as.make_id = [](void* id) { return int{loaded().make_id(static_cast<ncclUniqueId*>(id))}; };
@@ -67,6 +70,8 @@ struct nccl_library {
                                      ncclSum, static_cast<ncclComm_t>(member),
                                      static_cast<cudaStream_t>(stream))};
     };
+    as.finalize = [](void* m) { return int{loaded().finalize(static_cast<ncclComm_t>(m))}; };
+    as.destroy = [](void* m) { return int{loaded().destroy(static_cast<ncclComm_t>(m))}; };
     as.abort = [](void* member) { return int{loaded().abort(static_cast<ncclComm_t>(member))}; };
     as.says = [](int result) { return loaded().says(static_cast<ncclResult_t>(result)); };
   }

@@ -44,9 +44,10 @@ expected<std::shared_ptr<cuda::machine>> open(int index) {
   if (version == nullptr || make == nullptr || *version != cuda::machine_version)
     return none("libtroupe_cuda.so is of another version of this program");
   char sentence[512] = "";
-  std::shared_ptr<cuda::machine> m{make(index, sentence, sizeof sentence)};
-  if (!m) return none(sentence);
-  return m;
+  bool lost = false;
+  std::shared_ptr<cuda::machine> m{make(index, sentence, sizeof sentence, &lost)};
+  if (m) return m;
+  return lost ? refuse(reason::kind::device_lost, sentence) : none(sentence);
 }
 
 #else
@@ -72,7 +73,7 @@ expected<std::unique_ptr<stage_device>> make_cuda_device(const stage_spec& s, in
   try {
     return std::make_unique<cuda::device>(s, cuda::with_graphs(std::move(*m)));
   } catch (const std::runtime_error& e) {
-    return refuse(reason::kind::insufficient, e.what());
+    return refuse(cuda::code_of(e, reason::kind::insufficient), e.what());
   }
 }
 
@@ -93,7 +94,7 @@ expected<std::unique_ptr<stage_device>> make_shared_cuda_device(const stage_spec
   try {
     return cuda::share_stage(s, std::move(machines));
   } catch (const std::runtime_error& e) {
-    return refuse(reason::kind::insufficient, e.what());
+    return refuse(cuda::code_of(e, reason::kind::insufficient), e.what());
   }
 }
 

@@ -23,15 +23,62 @@ namespace troupe::gpu::cuda {
 
 namespace {
 
-void check(cudaError_t e, const char* what) {
-  if (e == cudaSuccess) return;
-  throw std::runtime_error(std::string{"the GPU refused "} + what + ": " + cudaGetErrorString(e));
+/// Errors after which no call of this process succeeds on that GPU: CUDA's manual says of each that
+/// the process has to end.
+bool loses_gpu(cudaError_t e) {
+  switch (e) {
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorContained:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorTensorMemoryLeak:
+    case cudaErrorMpsClientTerminated:
+    case cudaErrorExternalDevice:
+      return true;
+    default:
+      return false;
+  }
 }
-void check(cublasStatus_t s, const char* what) {
+
+void check(cudaError_t e, const char* function) {
+  if (e == cudaSuccess) return;
+  cudaGetLastError();  // it is told here, and not as whatever is asked for next
+  const auto text = std::string{"the GPU refused "} + function + ": " + cudaGetErrorString(e);
+  if (!loses_gpu(e)) throw std::runtime_error(text);
+  throw gpu_lost(text + "; this GPU is lost until the program that uses it is started again");
+}
+void check(cublasStatus_t s, const char* function) {
   if (s == CUBLAS_STATUS_SUCCESS) return;
-  throw std::runtime_error(std::string{"cuBLASLt refused "} + what + ": " +
+  throw std::runtime_error(std::string{"cuBLASLt refused "} + function + ": " +
                            cublasLtGetStatusName(s));
 }
+// Says in an error which function refused.
+#define CALL(function, ...) check(function(__VA_ARGS__), #function)
+
+/// Another device for as long as it is there; whose thread it is does not matter.
+class on_device {
+ public:
+  explicit on_device(int index) {
+    cudaGetDevice(&before_);
+    cudaSetDevice(index);
+  }
+  ~on_device() {
+    cudaSetDevice(before_);
+    cudaGetLastError();  // whoever gives something back hears of no error
+  }
+  on_device(const on_device&) = delete;
+
+ private:
+  int before_ = 0;
+};
 
 template <class Kernel>
 __global__ void __launch_bounds__(Kernel::threads) run(const __grid_constant__ Kernel kernel) {
@@ -54,9 +101,10 @@ after after_of(const product& p) {
   return p.bias || p.narrow_bias ? after::bias : after::nothing;
 }
 
-/// Largest power of two, up to 256, that divides an address.
+/// Largest power of two, up to 16, that divides an address. No kernel wants more, and which
+/// algorithm cuBLASLt chooses must not depend on where a split puts a parameter.
 std::uint32_t alignment_of(const void* p) {
-  const auto at = reinterpret_cast<std::uintptr_t>(p) | 256u;
+  const auto at = reinterpret_cast<std::uintptr_t>(p) | 16u;
   return static_cast<std::uint32_t>(at & (~at + 1));
 }
 
@@ -65,25 +113,26 @@ class gpu_machine final : public launches<gpu_machine> {
   explicit gpu_machine(int index) : index_{index} {
     enter();
     cudaDeviceProp about{};
-    check(cudaGetDeviceProperties(&about, index_), "its description");
+    CALL(cudaGetDeviceProperties, &about, index_);
     if (about.major < 8)
       throw std::runtime_error(std::string{about.name} +
                                " has no 16-bit tensor cores of the kind that is needed (compute "
                                "capability 8.0 or newer)");
     name_ = about.name;
     for (auto* s : {&compute_, &in_, &out_})
-      check(cudaStreamCreateWithFlags(s, cudaStreamNonBlocking), "a stream");
+      CALL(cudaStreamCreateWithFlags, s, cudaStreamNonBlocking);
     // A sum's few blocks need not wait until all blocks of a large product have begun.
     int least = 0, first = 0;
-    check(cudaDeviceGetStreamPriorityRange(&least, &first), "its priorities");
-    check(cudaStreamCreateWithPriority(&beside_, cudaStreamNonBlocking, first), "a stream");
+    CALL(cudaDeviceGetStreamPriorityRange, &least, &first);
+    CALL(cudaStreamCreateWithPriority, &beside_, cudaStreamNonBlocking, first);
     for (auto* e : {&arrived_, &left_, &made_, &summed_})
-      check(cudaEventCreateWithFlags(e, cudaEventDisableTiming), "an event");
-    check(cublasLtCreate(&blas_), "to start");
-    check(cudaMalloc(&workspace_, workspace_bytes), "memory");
+      CALL(cudaEventCreateWithFlags, e, cudaEventDisableTiming);
+    CALL(cublasLtCreate, &blas_);
+    CALL(cudaMalloc, &workspace_, workspace_bytes);
+    prepare_kernels();
   }
   ~gpu_machine() override {
-    cudaSetDevice(index_);
+    const on_device mine{index_};
     cudaDeviceSynchronize();
     for (auto& [shape, p] : plans_) {
       if (p.how) cublasLtMatmulDescDestroy(p.how);
@@ -99,58 +148,55 @@ class gpu_machine final : public launches<gpu_machine> {
 
   std::string name() const override { return name_; }
   machine_facts facts() override { return facts_of(index_); }
-  void enter() override { check(cudaSetDevice(index_), "to be used"); }
+  void enter() override { CALL(cudaSetDevice, index_); }
 
   memory_state memory() override {
     memory_state m;
-    check(cudaMemGetInfo(&m.free_bytes, &m.total_bytes), "to say what memory is free");
+    CALL(cudaMemGetInfo, &m.free_bytes, &m.total_bytes);
     return m;
   }
   void* take(std::size_t bytes) override {
     void* memory = nullptr;
-    const auto e = cudaMalloc(&memory, bytes < 256 ? 256 : bytes);
-    if (e != cudaSuccess) {
-      cudaGetLastError();  // it is told here, and nowhere else
-      check(e, (std::to_string(bytes) + " bytes of memory").c_str());
-    }
+    check(cudaMalloc(&memory, bytes < 256 ? 256 : bytes),
+          ("cudaMalloc of " + std::to_string(bytes) + " bytes").c_str());
     return memory;
   }
   void give(void* memory) noexcept override {
-    cudaSetDevice(index_);
+    const on_device mine{index_};
     cudaFree(memory);
   }
   void* take_host(std::size_t bytes) override {
     void* memory = nullptr;
     check(cudaHostAlloc(&memory, bytes < 256 ? 256 : bytes, cudaHostAllocPortable),
-          "memory of the host");
+          ("cudaHostAlloc of " + std::to_string(bytes) + " bytes").c_str());
     return memory;
   }
   void give_host(void* memory) noexcept override {
-    cudaSetDevice(index_);
+    const on_device mine{index_};
     cudaFreeHost(memory);
   }
 
   void copy_in(void* to, const void* from, std::size_t bytes) override {
     if (bytes == 0) return;
-    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, in_), "a copy");
-    check(cudaEventRecord(arrived_, in_), "an event");
-    check(cudaStreamWaitEvent(compute_, arrived_, 0), "an order");
+    CALL(cudaMemcpyAsync, to, from, bytes, cudaMemcpyHostToDevice, in_);
+    CALL(cudaEventRecord, arrived_, in_);
+    CALL(cudaStreamWaitEvent, compute_, arrived_, 0);
   }
   void copy_out(void* to, const void* from, std::size_t bytes) override {
     if (bytes == 0) return;
-    check(cudaEventRecord(left_, compute_), "an event");
-    check(cudaStreamWaitEvent(out_, left_, 0), "an order");
-    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, out_), "a copy");
+    CALL(cudaEventRecord, left_, compute_);
+    CALL(cudaStreamWaitEvent, out_, left_, 0);
+    CALL(cudaMemcpyAsync, to, from, bytes, cudaMemcpyDeviceToHost, out_);
   }
   void* mark() override {
     auto m = std::make_unique<two_events>(two_events{event(), event()});
-    check(cudaEventRecord((*m)[0], compute_), "an event");
-    check(cudaEventRecord((*m)[1], out_), "an event");
+    CALL(cudaEventRecord, (*m)[0], compute_);
+    CALL(cudaEventRecord, (*m)[1], out_);
     return m.release();  // to wait()
   }
   void wait(void* mark) override {
     const std::unique_ptr<two_events> m{static_cast<two_events*>(mark)};
-    for (auto e : *m) check(cudaEventSynchronize(e), "what it was asked for");
+    for (auto e : *m) CALL(cudaEventSynchronize, e);
     std::lock_guard lock{guard_};
     for (auto e : *m) idle_events_.push_back(e);
   }
@@ -158,8 +204,11 @@ class gpu_machine final : public launches<gpu_machine> {
   bool reached(void* mark) override {
     for (auto e : *static_cast<two_events*>(mark)) {
       const auto now = cudaEventQuery(e);
-      if (now == cudaErrorNotReady) return false;
-      check(now, "what it was asked for");
+      if (now == cudaErrorNotReady) {
+        cudaGetLastError();  // no error, but kept as one
+        return false;
+      }
+      check(now, "cudaEventQuery");
     }
     return true;
   }
@@ -178,21 +227,21 @@ class gpu_machine final : public launches<gpu_machine> {
     return compute_;
   }
   void* beside() override {
-    check(cudaEventRecord(made_, compute_), "an event");
-    check(cudaStreamWaitEvent(beside_, made_, 0), "an order");
+    CALL(cudaEventRecord, made_, compute_);
+    CALL(cudaStreamWaitEvent, beside_, made_, 0);
     return beside_;
   }
   void join_beside() override {
-    check(cudaEventRecord(summed_, beside_), "an event");
-    check(cudaStreamWaitEvent(compute_, summed_, 0), "an order");
+    CALL(cudaEventRecord, summed_, beside_);
+    CALL(cudaStreamWaitEvent, compute_, summed_, 0);
   }
 
   void copy(void* to, const void* from, std::size_t bytes) override {
     if (bytes > 0)
-      check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, compute_), "a copy");
+      CALL(cudaMemcpyAsync, to, from, bytes, cudaMemcpyDeviceToDevice, compute_);
   }
   void zero(void* to, std::size_t bytes) override {
-    if (bytes > 0) check(cudaMemsetAsync(to, 0, bytes, compute_), "to clear memory");
+    if (bytes > 0) CALL(cudaMemsetAsync, to, 0, bytes, compute_);
   }
 
   bool begin_graph() override {
@@ -211,25 +260,24 @@ class gpu_machine final : public launches<gpu_machine> {
     return ready;
   }
   void run_graph(void* graph) override {
-    check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), compute_), "a graph");
+    CALL(cudaGraphLaunch, static_cast<cudaGraphExec_t>(graph), compute_);
   }
   void drop_graph(void* graph) noexcept override {
-    cudaSetDevice(index_);
+    const on_device mine{index_};
     cudaStreamSynchronize(compute_);  // it may be at work
     cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph));
   }
 
   void* moment() override {
     cudaEvent_t e = nullptr;
-    check(cudaEventCreate(&e), "an event");
-    check(cudaEventRecord(e, compute_), "an event");
+    CALL(cudaEventCreate, &e);
+    CALL(cudaEventRecord, e, compute_);
     return e;
   }
   double seconds(void* from, void* to) override {
     float ms = 0;
-    check(cudaEventSynchronize(static_cast<cudaEvent_t>(to)), "what it was asked for");
-    check(cudaEventElapsedTime(&ms, static_cast<cudaEvent_t>(from), static_cast<cudaEvent_t>(to)),
-          "a time");
+    CALL(cudaEventSynchronize, static_cast<cudaEvent_t>(to));
+    CALL(cudaEventElapsedTime, &ms, static_cast<cudaEvent_t>(from), static_cast<cudaEvent_t>(to));
     return static_cast<double>(ms) * 1e-3;
   }
   void forget(void* moment) noexcept override {
@@ -250,18 +298,19 @@ class gpu_machine final : public launches<gpu_machine> {
   }
 
   template <class Kernel>
+  void prepare(std::size_t shared) {
+    static_assert(Kernel::threads <= 1024 && Kernel::threads % lanes == 0);
+    if (shared > plain_shared_bytes)
+      CALL(cudaFuncSetAttribute, run<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+           static_cast<int>(shared));
+    cudaFuncAttributes about{};
+    CALL(cudaFuncGetAttributes, &about, run<Kernel>);  // which loads it
+  }
+  template <class Kernel>
   void launch(const Kernel& k, std::size_t blocks, std::size_t blocks_y, std::size_t shared) {
-    if (shared > 48 * 1024) {
-      static std::once_flag allowed;  // once for each kernel; every GPU here is of one kind
-      std::call_once(allowed, [&] {
-        check(cudaFuncSetAttribute(run<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                   static_cast<int>(shared)),
-              "so much shared memory");
-      });
-    }
     const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(blocks_y));
-    run<Kernel><<<grid, Kernel::threads, shared, compute_>>>(k);
-    check(cudaGetLastError(), "a kernel");
+    void* arguments[] = {const_cast<Kernel*>(&k)};
+    CALL(cudaLaunchKernel, run<Kernel>, grid, dim3(Kernel::threads), arguments, shared, compute_);
   }
   template <class Use>
   void with_tiles(std::uint32_t width, Use use) {
@@ -284,7 +333,7 @@ class gpu_machine final : public launches<gpu_machine> {
       }
     }
     cudaEvent_t e = nullptr;
-    check(cudaEventCreateWithFlags(&e, cudaEventDisableTiming | cudaEventBlockingSync), "an event");
+    CALL(cudaEventCreateWithFlags, &e, cudaEventDisableTiming | cudaEventBlockingSync);
     return e;
   }
 
@@ -315,14 +364,13 @@ class gpu_machine final : public launches<gpu_machine> {
   static cublasLtMatrixLayout_t layout_of(const operand& o) {
     const auto rows = o.turned ? o.columns : o.rows, columns = o.turned ? o.rows : o.columns;
     cublasLtMatrixLayout_t layout = nullptr;
-    check(cublasLtMatrixLayoutCreate(&layout, CUDA_R_16BF, columns, rows,
-                                     static_cast<std::int64_t>(o.stride)),
-          "a layout");
+    CALL(cublasLtMatrixLayoutCreate, &layout, CUDA_R_16BF, columns, rows,
+                                     static_cast<std::int64_t>(o.stride));
     return layout;
   }
   template <class T>
   static void set(cublasLtMatmulDesc_t how, cublasLtMatmulDescAttributes_t what, const T& value) {
-    check(cublasLtMatmulDescSetAttribute(how, what, &value, sizeof value), "an attribute");
+    CALL(cublasLtMatmulDescSetAttribute, how, what, &value, sizeof value);
   }
 
   /// Pointers of what comes after a product change from call to call.
@@ -339,7 +387,7 @@ class gpu_machine final : public launches<gpu_machine> {
     const auto key = shape_of(p, what);
     if (const auto known = plans_.find(key); known != plans_.end()) return known->second;
     auto& made = plans_[key];
-    check(cublasLtMatmulDescCreate(&made.how, CUBLAS_COMPUTE_32F, CUDA_R_32F), "a product");
+    CALL(cublasLtMatmulDescCreate, &made.how, CUBLAS_COMPUTE_32F, CUDA_R_32F);
     set(made.how, CUBLASLT_MATMUL_DESC_TRANSA, p.b.turned ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(made.how, CUBLASLT_MATMUL_DESC_TRANSB, p.a.turned ? CUBLAS_OP_T : CUBLAS_OP_N);
     const cublasLtEpilogue_t epilogue = what == after::bias    ? CUBLASLT_EPILOGUE_BIAS
@@ -352,9 +400,8 @@ class gpu_machine final : public launches<gpu_machine> {
     set_pointers(made.how, p, what);
     made.a = layout_of(p.b);
     made.b = layout_of(p.a);
-    check(cublasLtMatrixLayoutCreate(&made.c, p.wide ? CUDA_R_32F : CUDA_R_16BF, p.b.columns,
-                                     p.a.rows, static_cast<std::int64_t>(p.stride)),
-          "a layout");
+    CALL(cublasLtMatrixLayoutCreate, &made.c, p.wide ? CUDA_R_32F : CUDA_R_16BF, p.b.columns,
+                                     p.a.rows, static_cast<std::int64_t>(p.stride));
     choose(made, std::get<std::uint32_t>(key));
     return made;
   }
@@ -362,9 +409,9 @@ class gpu_machine final : public launches<gpu_machine> {
   /// The algorithm that cuBLASLt thinks quickest, of those whose sums have one order.
   void choose(plan& made, std::uint32_t aligned) {
     cublasLtMatmulPreference_t wish = nullptr;
-    check(cublasLtMatmulPreferenceCreate(&wish), "a preference");
+    CALL(cublasLtMatmulPreferenceCreate, &wish);
     const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t what, auto value) {
-      check(cublasLtMatmulPreferenceSetAttribute(wish, what, &value, sizeof value), "a preference");
+      CALL(cublasLtMatmulPreferenceSetAttribute, wish, what, &value, sizeof value);
     };
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(workspace_bytes));
     prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
@@ -387,10 +434,8 @@ class gpu_machine final : public launches<gpu_machine> {
     const float one = 1, added = p.plus ? 1.0f : 0.0f;
     void* to = p.wide ? static_cast<void*>(p.wide) : p.narrow;
     const void* plus = p.plus ? p.plus : to;
-    check(
-        cublasLtMatmul(blas_, with.how, &one, p.b.at, with.a, p.a.at, with.b, &added, plus, with.c,
-                       to, with.c, &with.algorithm, workspace_, workspace_bytes, compute_),
-        "a product");
+    CALL(cublasLtMatmul, blas_, with.how, &one, p.b.at, with.a, p.a.at, with.b, &added, plus, with.c,
+                       to, with.c, &with.algorithm, workspace_, workspace_bytes, compute_);
   }
 
   int index_;
@@ -414,7 +459,8 @@ extern __attribute__((visibility("default"))) const int troupe_cuda_machine_vers
 const int troupe_cuda_machine_version = troupe::gpu::cuda::machine_version;
 
 __attribute__((visibility("default"))) troupe::gpu::cuda::machine* troupe_open_cuda_machine(
-    int index, char* sentence, std::size_t size) {
+    int index, char* sentence, std::size_t size, bool* lost) {
+  *lost = false;
   int count = 0;
   if (const auto e = cudaGetDeviceCount(&count); e != cudaSuccess || count == 0) {
     std::snprintf(sentence, size, "this machine has no CUDA device that can be used: %s",
@@ -429,6 +475,7 @@ __attribute__((visibility("default"))) troupe::gpu::cuda::machine* troupe_open_c
   try {
     return new troupe::gpu::cuda::gpu_machine(index);
   } catch (const std::exception& e) {
+    *lost = dynamic_cast<const troupe::gpu::cuda::gpu_lost*>(&e) != nullptr;
     std::snprintf(sentence, size, "%s", e.what());
     return nullptr;
   }

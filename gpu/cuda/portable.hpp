@@ -138,14 +138,12 @@ void sync_threads();
 float shuffle_xor(float v, int mask);
 double shuffle_xor(double v, int mask);
 unsigned char* shared_memory();
+void copy_ahead(eight* to, const eight* from, bool there);
+void await_copies();
 void load_matrices(std::uint32_t (&to)[4], const bf16* row);
 void load_matrices_turned(std::uint32_t (&to)[4], const bf16* row);
 void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1);
 
-inline void copy_ahead(eight* to, const eight* from, bool there) {
-  *to = there ? *from : eight{{0, 0, 0, 0}};
-}
-inline void await_copies() {}
 inline float exponential2(float x) {
   return std::exp2(x);
 }

@@ -48,9 +48,13 @@ std::unique_ptr<stage_device> share_stage(const stage_spec& s, machines all,
     members.push_back(
         std::make_unique<device>(share_of(s, m, static_cast<std::uint32_t>(all.size())), all[m],
                                  device::first_values::set, patience, fellows[m]));
-  return std::make_unique<shared_stage>(s, std::move(members), [fellows](const std::string& text) {
-    for (const auto& f : fellows) f->abort(text);
-  });
+  const auto tell = [fellows](void (team::*what)(const std::string&)) {
+    return [fellows, what](const std::string& text) {
+      for (const auto& f : fellows) (*f.*what)(text);
+    };
+  };
+  return std::make_unique<shared_stage>(s, std::move(members), tell(&team::abort),
+                                        tell(&team::close));
 }
 
 }  // namespace troupe::gpu::cuda

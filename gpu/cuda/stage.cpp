@@ -24,13 +24,14 @@ stage::stage(const stage_spec& s, std::shared_ptr<machine> m, std::shared_ptr<te
       machine_{m},
       fellows_{std::move(fellows)},
       memory_{m, block_pool::where::gpu},
-      copied_{m, block_pool::where::gpu},
+      copied_{m, block_pool::where::copied},
       host_{m, block_pool::where::host},
       parameters_{parameters_of(s)},
       tokens_{tokens_of(s)},
       hidden_{s.model.hidden},
       own_hidden_{own_hidden(s)},
       inner_{own_inner(s)} {
+  machine_->enter();  // whoever makes a stage need not be the thread that runs it
   const auto size = size_of(s);
   own_ = size.own_parameters;
   tied_ = size.tied_parameters;
@@ -209,7 +210,7 @@ void stage::come_back(const std::string& name, operand made, const float* in, fl
                       .stride = hidden_,
                       .plus = adds ? in : nullptr,
                       .bias = adds ? back.b.wide : nullptr});
-  if (fellows_) fellows_->sum(out, tokens_ * hidden_);
+  sum_with_fellows(out, tokens_ * hidden_);
 }
 
 stage::result stage::forward(const stage_input& in, stage_memory* kept) {
@@ -286,7 +287,7 @@ void stage::mlp_backward(const sublayer_names& names, const sublayer_memory& m) 
                   m.before.get());
   machine_->sum_rows(wide_.get(), t, inner_, bias_sum(names.wide), scratch_.get());
   linear_backward(names.wide, wide_.get(), m.norm.out.get(), c, inner_, slim_.get());
-  if (fellows_) fellows_->sum(slim_.get(), t * c);
+  sum_with_fellows(slim_.get(), t * c);
   norm_backward(names.norm, m.in.get(), m.norm, true);
 }
 
@@ -298,7 +299,7 @@ void stage::attention_backward(const sublayer_names& names, const sublayer_memor
                                m.log_sums.get(), dots_.get(), wide_.get());
   machine_->sum_rows(wide_.get(), t, 3 * d, bias_sum(names.wide), scratch_.get());
   linear_backward(names.wide, wide_.get(), m.norm.out.get(), c, 3 * d, slim_.get());
-  if (fellows_) fellows_->sum(slim_.get(), t * c);
+  sum_with_fellows(slim_.get(), t * c);
   norm_backward(names.norm, m.in.get(), m.norm, true);
 }
 

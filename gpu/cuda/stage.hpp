@@ -97,6 +97,7 @@ class stage {
   void write(const host_values& v);
 
   std::uint64_t steps = 0;  // updates done
+  bool alone = false;       // what fellows would add is left out
   /// For what copies touch; host memory.
   block_pool& copied() { return copied_; }
   block_pool& host() { return host_; }
@@ -127,6 +128,10 @@ class stage {
   void norm_backward(const std::string& name, const float* in, const norm_memory& m, bool adds);
   void attention_forward(const sublayer_names& names, sublayer_memory& m, float* out);
   void mlp_forward(const sublayer_names& names, sublayer_memory& m, float* out);
+  template <class T>
+  void sum_with_fellows(T* values, std::size_t count) {
+    if (fellows_ && !alone) fellows_->sum(values, count);
+  }
   void come_back(const std::string& name, operand made, const float* in, float* out);
   void attention_backward(const sublayer_names& names, const sublayer_memory& m);
   void mlp_backward(const sublayer_names& names, const sublayer_memory& m);

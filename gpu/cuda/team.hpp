@@ -26,6 +26,8 @@ class team {
   /// From any thread. Why what was asked for will never be done; empty: it may.
   virtual std::string trouble() { return {}; }
   virtual void abort(const std::string& why) = 0;
+  /// Nobody wants its sums any more: what is under way ends with `why`, what is done stays done.
+  virtual void close(const std::string& why) { abort(why); }
   /// How long a sum may take.
   virtual double patience_s() const = 0;
 };
@@ -35,6 +37,7 @@ class gpu_team final : public team {
  public:
   gpu_team(std::shared_ptr<machine> m, std::unique_ptr<communicator> c)
       : machine_{std::move(m)}, communicator_{std::move(c)} {}
+  ~gpu_team() override { communicator_->leave(machine_); }
 
   void sum(float* values, std::size_t count) override {
     communicator_->sum(values, count, machine_->stream());
@@ -47,6 +50,7 @@ class gpu_team final : public team {
   }
   std::string trouble() override { return communicator_->trouble(); }
   void abort(const std::string& why) override { communicator_->abort(why); }
+  void close(const std::string& why) override { communicator_->close(why); }
   double patience_s() const override { return communicator_->patience().sum_s; }
 
  private:

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <map>
 #include <filesystem>
 #include <string>
 
@@ -93,6 +94,23 @@ TEST_CASE("the papers' clusters have the papers' GPUs") {
         loaded(configs::load_cluster(test::shipped / "clusters" / (std::string{name} + ".yaml")));
     CHECK(gpus_of(c) == gpus);
   }
+}
+
+TEST_CASE("the catalogue says of every GPU what CUDA can do with it") {
+  const auto all = loaded(configs::load_catalogue(test::shipped / "gpus.yaml"));
+  const std::map<std::string, double> some{{"K80", 3.7},       {"T4", 7.5},        {"A100-40GB", 8.0},
+                                           {"RTX4090", 8.9},   {"H100-80GB", 9.0}, {"B200-192GB", 10.0},
+                                           {"MI300X-192GB", 0}};
+  std::size_t found = 0;
+  for (const auto& gpu : all) {
+    INFO(gpu.name);
+    REQUIRE(gpu.compute_capability);
+    const auto it = some.find(gpu.name);
+    if (it == some.end()) continue;
+    CHECK(*gpu.compute_capability == it->second);
+    ++found;
+  }
+  CHECK(found == some.size());
 }
 
 TEST_CASE("Espresso's cluster overrides price and efficiency and sets the user's quota") {

@@ -41,6 +41,7 @@ struct request {
   ~request() { m->wait(m->mark()); }
 };
 request on() {
+  current->enter();
   return {current.get()};
 }
 
@@ -49,7 +50,7 @@ template <class T>
 class array {
  public:
   explicit array(std::size_t n, T first = {})
-      : n_{n}, m_{current}, memory_{static_cast<T*>(m_->take_host(n * sizeof(T)))} {
+      : n_{n}, m_{current}, memory_{taken(*m_, n)} {
     std::fill_n(memory_, n, first);
   }
   array(std::initializer_list<T> v) : array(v.size()) { std::copy(v.begin(), v.end(), memory_); }
@@ -65,6 +66,10 @@ class array {
   std::size_t size() const { return n_; }
 
  private:
+  static T* taken(machine& m, std::size_t n) {
+    m.enter();
+    return static_cast<T*>(m.take_host(n * sizeof(T)));
+  }
   std::size_t n_;
   std::shared_ptr<machine> m_;
   T* memory_;
@@ -108,14 +113,17 @@ double distance(array<T>& a, const values& b) {
   return difference / most;
 }
 
-/// Runs `f` with each order of threads; what it returns must be the same bits.
+/// Runs `f` with each order of threads, copies and blocks; what it returns must be the same bits.
 template <class F>
 auto in_any_order(F f) {
-  set_turns(turns::descending);
-  auto other = f();
-  set_turns(turns::ascending);
+  set_kernel_schedule({});
   auto first = f();
-  CHECK(std::memcmp(first.data(), other.data(), first.size() * sizeof(first[0])) == 0);
+  for (const auto& s : kernel_schedules()) {
+    set_kernel_schedule(s);
+    const auto other = f();
+    CHECK(std::memcmp(first.data(), other.data(), first.size() * sizeof(first[0])) == 0);
+  }
+  set_kernel_schedule({});
   return first;
 }
 

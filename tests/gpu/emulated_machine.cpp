@@ -1,17 +1,26 @@
 #include "gpu/emulated_machine.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <new>
+#include <set>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
 #include "gpu/cpu/matrix.hpp"
 #include "gpu/cuda/launches.hpp"
 #include "gpu/emulation.hpp"
+#include "messages/random.hpp"
 
 namespace troupe::test {
 
@@ -35,24 +44,30 @@ cpu::matrix<const float> view(const operand& o, const std::vector<float>& v) {
   return {v.data(), o.rows, o.columns};
 }
 
-/// A thread that does what it is asked for in order, as a GPU's stream does.
+/// A thread that does what it is asked for in order, as a GPU's stream does. What may be late is
+/// done when somebody waits for it or for what comes after it.
 class stream_thread final : public emulated_stream {
  public:
+  explicit stream_thread(std::uint64_t seed) : random_{seed}, puts_off_{seed != 0} {}
   ~stream_thread() override {
     {
       std::lock_guard lock{guard_};
       closing_ = true;
     }
-    wake_.notify_all();
+    changed_.notify_all();
     thread_.join();
   }
-  void ask(std::function<void()> what) override {
+  void may_be_late(std::function<void()> what) {
     {
       std::lock_guard lock{guard_};
-      waiting_.push_back(std::move(what));
+      waiting_.push_back({std::move(what), puts_off_ && random_.chance(0.5)});
       ++asked_;
     }
-    wake_.notify_all();
+    changed_.notify_all();
+  }
+  void ask(std::function<void()> what) override {
+    may_be_late(std::move(what));
+    reached(asked());
   }
   std::uint64_t asked() {
     std::lock_guard lock{guard_};
@@ -60,91 +75,149 @@ class stream_thread final : public emulated_stream {
   }
   bool reached(std::uint64_t mark) {
     std::lock_guard lock{guard_};
+    want(mark);
     return done_ >= mark;
   }
   void wait(std::uint64_t mark) {
     std::unique_lock lock{guard_};
-    reached_.wait(lock, [&] { return done_ >= mark; });
+    want(mark);
+    changed_.wait(lock, [&] { return done_ >= mark; });
   }
 
  private:
+  struct task {
+    std::function<void()> what;
+    bool late;
+  };
+  void want(std::uint64_t mark) {
+    if (mark <= wanted_) return;
+    wanted_ = mark;
+    changed_.notify_all();
+  }
+  bool may_go_on() const {
+    return !waiting_.empty() && (!waiting_.front().late || done_ < wanted_ || closing_);
+  }
   void work() {
     cpu::prepare_thread();
     std::unique_lock lock{guard_};
     for (;;) {
-      wake_.wait(lock, [this] { return closing_ || !waiting_.empty(); });
+      changed_.wait(lock, [this] { return may_go_on() || (closing_ && waiting_.empty()); });
       if (waiting_.empty()) return;
       auto next = std::move(waiting_.front());
       waiting_.pop_front();
       lock.unlock();
-      next();
-      next = nullptr;
+      next.what();
+      next.what = nullptr;
       lock.lock();
       ++done_;
-      reached_.notify_all();
+      changed_.notify_all();
     }
   }
 
   std::mutex guard_;
-  std::condition_variable wake_, reached_;
-  std::deque<std::function<void()>> waiting_;
-  std::uint64_t asked_ = 0, done_ = 0;
+  std::condition_variable changed_;
+  std::deque<task> waiting_;
+  random_source random_;
+  const bool puts_off_;
+  std::uint64_t asked_ = 0, done_ = 0, wanted_ = 0;
   bool closing_ = false;
   std::thread thread_{[this] { work(); }};
 };
 
+std::atomic<int> devices{0}, members_that_wait{0};
+/// As with CUDA each thread has one, the first until it names another; no emulated machine is that.
+thread_local int current_device = 0;
+
 class emulated final : public launches<emulated>, public emulated_stream {
  public:
-  explicit emulated(const collectives* c) : collectives_{c} {}
+  emulated(const collectives* c, std::uint64_t seed)
+      : collectives_{c},
+        stream_{seed},
+        in_{seed == 0 ? 0 : seed + 1},
+        out_{seed == 0 ? 0 : seed + 2},
+        beside_{0} {
+    prepare_kernels();
+  }
   ~emulated() override { finish_all(); }  // each may wait for the other
 
   std::string name() const override { return "emulated"; }
-  void enter() override { cpu::prepare_thread(); }
+  void enter() override {
+    cpu::prepare_thread();
+    current_device = index_;
+  }
   void* take(std::size_t bytes) override {
-    auto* memory = ::operator new(bytes, alignment);
-    std::memset(memory, 0xff, bytes);
-    return memory;
+    check_here("memory");
+    check_alone("memory");
+    return make(bytes);
   }
   void give(void* memory) noexcept override {
     finish_all();  // as cudaFree does
     ::operator delete(memory, alignment);
   }
-  void* take_host(std::size_t bytes) override { return take(bytes); }
-  void give_host(void* memory) noexcept override { give(memory); }
-  void copy_in(void* to, const void* from, std::size_t bytes) override { copy(to, from, bytes); }
-  void copy_out(void* to, const void* from, std::size_t bytes) override { copy(to, from, bytes); }
-  void* mark() override { return new std::uint64_t{stream_.asked()}; }
-  void wait(void* mark) override {
-    const std::unique_ptr<std::uint64_t> m{static_cast<std::uint64_t*>(mark)};
-    stream_.wait(*m);
+  void* take_host(std::size_t bytes) override {
+    check_here("memory of the host");
+    return make(bytes);
   }
-  bool reached(void* mark) override { return stream_.reached(*static_cast<std::uint64_t*>(mark)); }
+  void give_host(void* memory) noexcept override { give(memory); }
+  void let_go(void* memory, std::size_t bytes) noexcept override {
+    std::memset(memory, 0xff, bytes);
+  }
+  void copy_in(void* to, const void* from, std::size_t bytes) override {
+    check_copy();
+    in_.may_be_late([=] { std::memcpy(to, from, bytes); });
+    stream_.may_be_late([this, arrived = in_.asked()] { in_.wait(arrived); });
+  }
+  void copy_out(void* to, const void* from, std::size_t bytes) override {
+    check_copy();
+    out_.may_be_late([this, left = stream_.asked()] { stream_.wait(left); });
+    out_.may_be_late([=] { std::memcpy(to, from, bytes); });
+  }
+  void* mark() override {
+    check_here("an event");
+    return new marked{stream_.asked(), out_.asked()};
+  }
+  void wait(void* mark) override {
+    const std::unique_ptr<marked> m{static_cast<marked*>(mark)};
+    stream_.wait(m->stream);
+    out_.wait(m->out);
+  }
+  bool reached(void* mark) override {
+    const auto* m = static_cast<marked*>(mark);
+    const bool kernels = stream_.reached(m->stream);
+    return out_.reached(m->out) && kernels;
+  }
   const collectives* sums_with_others(std::string& why) override {
     if (!collectives_) why = "this machine has no NCCL";
     return collectives_;
   }
   void* stream() override { return static_cast<emulated_stream*>(this); }
   void* beside() override {
+    check_here("an event");
     beside_.ask([this, made = stream_.asked()] { stream_.wait(made); });
     return static_cast<emulated_stream*>(&beside_);
   }
   void join_beside() override {
-    stream_.ask([this, summed = beside_.asked()] { beside_.wait(summed); });
+    check_here("an event");
+    stream_.may_be_late([this, summed = beside_.asked()] { beside_.wait(summed); });
   }
   void copy(void* to, const void* from, std::size_t bytes) override {
-    ask([=] { std::memcpy(to, from, bytes); });
+    check_here("a copy");
+    kernel([=] { std::memcpy(to, from, bytes); });
   }
   void zero(void* to, std::size_t bytes) override {
-    ask([=] { std::memset(to, 0, bytes); });
+    check_here("to clear memory");
+    kernel([=] { std::memset(to, 0, bytes); });
   }
 
   bool begin_graph() override {
+    check_here("a graph");
     kept_ = std::make_unique<graph>();
     return true;
   }
   void* end_graph() override { return kept_.release(); }
   void run_graph(void* g) override {
-    for (const auto& one : *static_cast<graph*>(g)) stream_.ask(one);
+    check_here("a graph");
+    for (const auto& one : *static_cast<graph*>(g)) stream_.may_be_late(one);
   }
   void drop_graph(void* g) noexcept override { delete static_cast<graph*>(g); }
   void ask(std::function<void()> what) override {
@@ -155,13 +228,29 @@ class emulated final : public launches<emulated>, public emulated_stream {
   }
 
   void multiply(const product& p) override {
-    ask([=] { calculate(p); });
+    check_here("a product");
+    const std::array shape{p.a.rows, p.b.columns, p.a.columns};
+    if (!shapes_.contains(shape)) check_alone("a product of a shape that is new");
+    shapes_.insert(shape);
+    kernel([=] { calculate(p); });
     finish(p);
   }
 
   template <class Kernel>
+  void prepare(std::size_t shared) {
+    if (shared > most_shared_bytes) refuse("so much shared memory");
+    prepared_[&tag<Kernel>] = std::max(shared, plain_shared_bytes);
+  }
+  template <class Kernel>
   void launch(const Kernel& k, std::size_t blocks, std::size_t blocks_y, std::size_t shared) {
-    ask([=] { run_kernel(k, blocks, blocks_y, shared); });
+    static_assert(Kernel::threads <= 1024 && Kernel::threads % lanes == 0);
+    check_here("a kernel");
+    const auto prepared = prepared_.find(&tag<Kernel>);
+    if (prepared == prepared_.end()) refuse("a kernel that was not prepared");
+    if (shared > prepared->second) refuse("a kernel with more shared memory than prepared");
+    if (blocks == 0 || blocks > 0x7fffffff || blocks_y == 0 || blocks_y > 65535)
+      refuse("a grid so large");
+    kernel([=] { run_kernel(k, blocks, blocks_y, shared); });
   }
   template <class Use>
   void with_tiles(std::uint32_t width, Use use) {
@@ -175,9 +264,40 @@ class emulated final : public launches<emulated>, public emulated_stream {
 
  private:
   using graph = std::vector<std::function<void()>>;
+  struct marked {
+    std::uint64_t stream, out;
+  };
+  template <class Kernel>
+  static constexpr char tag = 0;
 
+  void* make(std::size_t bytes) {
+    auto* memory = ::operator new(bytes, alignment);
+    std::memset(memory, 0xff, bytes);
+    return memory;
+  }
+  [[noreturn]] static void refuse(const std::string& what) {
+    throw std::runtime_error("the GPU refused " + what);
+  }
+  void check_here(const std::string& what) const {
+    if (current_device != index_)
+      refuse(fmt::format("{}: this is device {}, and the thread's current one is {}", what, index_,
+                         current_device));
+  }
+  static void check_alone(const std::string& what) {
+    if (members_that_wait > 0) refuse(what + ": GPUs wait for each other, and would wait for it");
+  }
+  void check_copy() const {
+    check_here("a copy");
+    if (kept_) refuse("a copy from or to the host in the middle of a graph");
+  }
+  void kernel(std::function<void()> what) {
+    if (kept_)
+      kept_->push_back(std::move(what));
+    else
+      stream_.may_be_late(std::move(what));
+  }
   void finish_all() {
-    for (auto* s : {&stream_, &beside_}) s->wait(s->asked());
+    for (auto* s : {&in_, &stream_, &out_, &beside_}) s->wait(s->asked());
   }
 
   static void calculate(const product& p) {
@@ -197,15 +317,22 @@ class emulated final : public launches<emulated>, public emulated_stream {
       }
   }
 
+  const int index_ = ++devices;
   const collectives* collectives_;
-  std::unique_ptr<graph> kept_;  // what is asked for now is kept there
-  stream_thread stream_, beside_;
+  std::map<const char*, std::size_t> prepared_;    // kernels, and the shared memory each may have
+  std::set<std::array<std::size_t, 3>> shapes_{};  // of products so far
+  std::unique_ptr<graph> kept_;                    // what is asked for now is kept there
+  stream_thread stream_, in_, out_, beside_;
 };
 
 }  // namespace
 
-std::unique_ptr<machine> emulated_machine(const collectives* sums) {
-  return std::make_unique<emulated>(sums);
+std::unique_ptr<machine> emulated_machine(const collectives* sums, std::uint64_t seed) {
+  return std::make_unique<emulated>(sums, seed);
+}
+
+void members_wait(int more) {
+  members_that_wait += more;
 }
 
 }  // namespace troupe::test

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 
@@ -9,8 +10,16 @@ namespace troupe::test {
 
 /// The CUDA device's kernels as they are, on emulated threads; products of matrices in 32-bit
 /// floats from rounded factors, as tensor cores make them. Memory that nobody has set is not a
-/// number. It does what it is asked for on a thread of its own, as a GPU does.
-std::unique_ptr<gpu::cuda::machine> emulated_machine(const gpu::cuda::collectives* sums = nullptr);
+/// number. It is as strict as a GPU is:
+/// - it is a device of its own, and refuses what a thread asks of it while another one is current;
+/// - it refuses launches beyond CUDA's limits, and kernels that were not prepared on it;
+/// - copies to and from the host, and kernels, are streams of their own with events between them.
+///   `seed`: some of what they are asked for is put off until somebody waits for it; 0: nothing;
+/// - memory that copies touch is overwritten as soon as its pool has it back;
+/// - while emulated GPUs wait for each other's sums it refuses memory and products of a new shape,
+///   for which a real one might wait as long as they do.
+std::unique_ptr<gpu::cuda::machine> emulated_machine(const gpu::cuda::collectives* sums = nullptr,
+                                                     std::uint64_t seed = 1);
 
 /// What stands for a GPU's stream in `collectives`: whoever is asked first is done first.
 class emulated_stream {
@@ -18,5 +27,8 @@ class emulated_stream {
   virtual ~emulated_stream() = default;
   virtual void ask(std::function<void()> what) = 0;
 };
+
+/// So many emulated GPUs more, or less, wait for each other.
+void members_wait(int more);
 
 }  // namespace troupe::test

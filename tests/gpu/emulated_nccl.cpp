@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "gpu/emulated_machine.hpp"
@@ -29,6 +31,7 @@ struct values {
 /// What one sum's members have brought.
 struct sum_round {
   std::map<int, values> brought;
+  int waiting = 0;  // members
   bool done = false;
 };
 
@@ -38,14 +41,17 @@ struct room {
   int size = 0;
   std::map<int, bool> members;  // by rank: is it still there?
   std::map<int, sum_round> rounds;
-  bool failed = false;
+  std::size_t leaving = 0;  // members
+  bool failed = false, cut = false;  // cut: a member was aborted
 };
 
 struct member {
   std::shared_ptr<room> in;
-  int rank = 0, next = 0;
-  bool ended = false;
+  int rank = 0, next = 0, done = 0;
+  bool ended = false, leaves = false;
 };
+
+std::atomic<int> destroyed{0}, aborted{0};
 
 std::mutex rooms_guard;
 std::map<std::uint64_t, std::shared_ptr<room>> rooms;
@@ -114,8 +120,11 @@ int join(void** to, int size, const void* id, int rank) {
 int state(void* of, int* now) {
   const auto m = member_of(of);
   std::lock_guard lock{m->in->guard};
-  const bool all = m->in->members.size() == static_cast<std::size_t>(m->in->size);
-  *now = m->in->failed && m->rank == faulty_rank ? system_error
+  const auto size = static_cast<std::size_t>(m->in->size);
+  // All of a host leave together, and none before its sums are done.
+  const bool all =
+      m->leaves ? m->in->leaving == size && m->done == m->next : m->in->members.size() == size;
+  *now = (m->in->failed && m->rank == faulty_rank) || (m->leaves && m->in->cut) ? system_error
          : all                                   ? collectives::well
                                                  : collectives::under_way;
   return collectives::well;
@@ -132,9 +141,22 @@ void sum_now(const std::shared_ptr<member>& m, int number, values mine) {
   if (!r.failed && round.brought.size() == static_cast<std::size_t>(r.size)) {
     add_up(round.brought);
     round.done = true;
+    members_wait(-std::exchange(round.waiting, 0));
   }
+  if (round.done) {
+    ++m->done;
+    return;
+  }
+  ++round.waiting;
+  members_wait(1);
   r.changed.wait(lock, [&] { return round.done || m->ended; });
-  if (!round.done) round.brought.erase(m->rank);
+  if (round.done) {
+    ++m->done;
+    return;
+  }
+  round.brought.erase(m->rank);
+  --round.waiting;
+  members_wait(-1);
 }
 
 int sum(void* of, void* at, std::size_t count, bool narrow, void* stream) {
@@ -144,12 +166,28 @@ int sum(void* of, void* at, std::size_t count, bool narrow, void* stream) {
   return collectives::well;
 }
 
+int finalize(void* of) {
+  const auto m = member_of(of);
+  std::lock_guard lock{m->in->guard};
+  if (m->leaves) return invalid_usage;
+  m->leaves = true;
+  ++m->in->leaving;
+  return collectives::under_way;
+}
+
+int destroy(void* of) {
+  const std::unique_ptr<std::shared_ptr<member>> holder{static_cast<std::shared_ptr<member>*>(of)};
+  ++destroyed;
+  return collectives::well;
+}
+
 int abort(void* of) {
+  ++aborted;
   const std::unique_ptr<std::shared_ptr<member>> holder{static_cast<std::shared_ptr<member>*>(of)};
   auto& r = *(*holder)->in;
   {
     std::lock_guard lock{r.guard};
-    (*holder)->ended = true;
+    (*holder)->ended = r.cut = true;
   }
   r.changed.notify_all();
   return collectives::well;
@@ -164,8 +202,13 @@ const char* says(int result) {
 }  // namespace
 
 const collectives& emulated_nccl() {
-  static const collectives table{make_id, join, state, sum, abort, says};
+  static const collectives table{make_id, join,    state, sum,
+                                 finalize, destroy, abort, says};
   return table;
+}
+
+nccl_ends ends_so_far() {
+  return {destroyed, aborted};
 }
 
 void await_waiting_member() {

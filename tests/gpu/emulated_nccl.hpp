@@ -9,6 +9,12 @@ namespace troupe::test {
 /// every step.
 const gpu::cuda::collectives& emulated_nccl();
 
+/// How many members came to an end, as all should, and were cut off.
+struct nccl_ends {
+  int destroyed = 0, aborted = 0;
+};
+nccl_ends ends_so_far();
+
 /// Returns when a member of the group that was made last waits for others: for them to come, or for
 /// what they bring to a sum.
 void await_waiting_member();

@@ -2,14 +2,18 @@
 
 #include <ucontext.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <numeric>
+#include <utility>
 #include <vector>
 
 #include "gpu/cuda/portable.hpp"
+#include "messages/random.hpp"
 
 #if defined(__x86_64__)
 // ucontext asks the kernel at every switch; this is 20 times as fast.
@@ -83,6 +87,17 @@ struct slot {
   alignas(8) std::array<std::byte, 24> bytes;
 };
 
+/// A copy to shared memory that a thread has asked for and not yet awaited.
+struct copy_under_way {
+  gpu::cuda::eight* to;
+  const gpu::cuda::eight* from;  // null: zeros
+  void make() const { *to = from ? *from : gpu::cuda::eight{{0, 0, 0, 0}}; }
+};
+
+kernel_schedule now;
+using threads_of = kernel_schedule::threads;
+using blocks_of = kernel_schedule::blocks;
+
 struct warp {
   meeting together;
   std::array<std::array<slot, lanes>, 2> slots;  // of this round and of the next
@@ -103,10 +118,11 @@ class block {
     std::memset(shared_.get(), 0xff, shared_bytes);  // not a number: nobody has set it
     fibers_.resize(static_cast<std::size_t>(threads));
     done_.assign(fibers_.size(), false);
+    copies_.assign(fibers_.size(), {});
     while (stacks_.size() < fibers_.size()) stacks_.emplace_back(new std::byte[stack_bytes]);
     for (std::size_t i = 0; i < fibers_.size(); ++i)
       fibers_[i].begin(stacks_[i].get(), [] { the_block().thread(); });
-    current_ = order == turns::ascending ? 0 : threads - 1;
+    current_ = now.first_turn == threads_of::ascending ? 0 : threads - 1;
     context::change(main_, fiber(current_));
   }
 
@@ -140,6 +156,15 @@ class block {
     return slots;
   }
 
+  void copy_ahead(copy_under_way c) {
+    if (now.ahead == kernel_schedule::copies::at_once) return c.make();
+    std::memset(c.to, 0xff, sizeof *c.to);
+    copies_[static_cast<std::size_t>(current_)].push_back(c);
+  }
+  void await_copies() {
+    for (const auto& c : std::exchange(copies_[static_cast<std::size_t>(current_)], {})) c.make();
+  }
+
   static block& the_block() {
     static thread_local block b;
     return b;
@@ -148,8 +173,6 @@ class block {
   int x() const { return x_; }
   int y() const { return y_; }
   std::byte* shared() { return shared_.get(); }
-
-  static inline turns order = turns::ascending;
 
  private:
   struct free_shared {
@@ -169,7 +192,7 @@ class block {
       next();
   }
   void next() {
-    const int before = current_, step = order == turns::ascending ? 1 : count_ - 1;
+    const int before = current_, step = now.first_turn == threads_of::ascending ? 1 : count_ - 1;
     do current_ = (current_ + step) % count_;
     while (done_[static_cast<std::size_t>(current_)]);
     if (current_ != before) context::change(fiber(before), fiber(current_));
@@ -184,6 +207,7 @@ class block {
   std::unique_ptr<std::byte, free_shared> shared_;
   std::vector<context> fibers_;
   std::vector<bool> done_;
+  std::vector<std::vector<copy_under_way>> copies_;  // of each thread
   std::vector<std::unique_ptr<std::byte[]>> stacks_;
   context main_;
 };
@@ -205,8 +229,26 @@ std::size_t lane() {
 
 }  // namespace
 
-void set_turns(turns t) {
-  block::order = t;
+void set_kernel_schedule(kernel_schedule s) {
+  now = s;
+}
+
+std::vector<kernel_schedule> kernel_schedules() {
+  using s = kernel_schedule;
+  return {{s::threads::ascending, s::copies::at_once, s::blocks::ascending, 1},
+          {s::threads::descending, s::copies::when_awaited, s::blocks::descending, 1},
+          {s::threads::ascending, s::copies::when_awaited, s::blocks::shuffled, 1},
+          {s::threads::descending, s::copies::at_once, s::blocks::shuffled, 2}};
+}
+
+std::vector<std::size_t> block_order(std::size_t count) {
+  std::vector<std::size_t> all(count);
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  if (now.order == blocks_of::descending) std::reverse(all.begin(), all.end());
+  random_source random{now.seed};
+  if (now.order == blocks_of::shuffled)
+    for (auto n = count; n > 1; --n) std::swap(all[n - 1], all[random.below(n)]);
+  return all;
 }
 
 void run_block(void (*body)(const void*), const void* argument, int threads, int x, int y,
@@ -251,6 +293,12 @@ float shuffle_xor(float v, int mask) {
 }
 double shuffle_xor(double v, int mask) {
   return shuffled(v, mask);
+}
+void copy_ahead(eight* to, const eight* from, bool there) {
+  here().copy_ahead({to, there ? from : nullptr});
+}
+void await_copies() {
+  here().await_copies();
 }
 unsigned char* shared_memory() {
   return reinterpret_cast<unsigned char*>(here().shared());

@@ -3,7 +3,9 @@
 
 #include <catch2/catch.hpp>
 #include <future>
+#include <thread>
 
+#include "gpu/cuda/counted.hpp"
 #include "gpu/cuda/device.hpp"
 #include "gpu/emulated_machine.hpp"
 #include "gpu/emulated_nccl.hpp"
@@ -150,6 +152,51 @@ TEST_CASE("a device that can sum with nobody says so") {
   CHECK(refusal(d, {.what = step::sum}) == "this device has joined no group to sum with");
   CHECK(refusal(**gpu::make_cpu_device(s), {.what = step::meet}) ==
         "hosts sum what pipelines on CPUs have");
+}
+
+TEST_CASE("GPUs whose sums are done leave their group, and none of them is cut off") {
+  const auto before = ends_so_far();
+  {
+    pipelines p{2, tiny()};
+    p.meet();
+    p.go_through(1);
+    for (const auto& s : on_all(p.all, [](auto) { return operation{.what = step::sum}; })) CHECK(s);
+  }
+  while (ends_so_far().destroyed + ends_so_far().aborted <
+         before.destroyed + before.aborted + 2)
+    std::this_thread::yield();  // they leave by themselves
+  CHECK(ends_so_far().destroyed == before.destroyed + 2);
+  CHECK(ends_so_far().aborted == before.aborted);
+}
+
+TEST_CASE("a GPU has all memory of its passes before it joins its peers") {
+  auto s = whole_model(tiny(), 2);
+  s.most_kept = 3;
+  s.most_dropped = 1;
+  std::vector<std::shared_ptr<gpu::cuda::taken_memory>> taken;
+  grouped_devices all;
+  grouped_options how;
+  how.before = [&](std::size_t, std::shared_ptr<gpu::cuda::machine> m) {
+    taken.push_back(std::make_shared<gpu::cuda::taken_memory>());
+    return std::make_shared<gpu::cuda::counting_machine>(std::move(m), taken.back());
+  };
+  for (int i = 0; i < 2; ++i) all.push_back(grouped_device(s, how));
+  meet(all);
+  const std::uint64_t blocks[] = {taken[0]->blocks, taken[1]->blocks};
+  const auto l = lessons(s.model, 2, 4, 1);
+  for (auto& d : all) {
+    for (std::uint32_t i = 0; i < 4; ++i) {
+      auto o = forward(l[i], i);
+      o.keep = i != 3;
+      run(*d, o);
+    }
+    for (std::uint32_t i = 0; i < 3; ++i) run(*d, {.what = step::backward, .microbatch = i});
+    run(*d, {.what = step::recompute, .microbatch = 3});
+    run(*d, {.what = step::backward, .microbatch = 3, .before_sum = true});
+  }
+  for (const auto& x : on_all(all, [](auto) { return operation{.what = step::sum}; })) CHECK(x);
+  for (auto& d : all) run(*d, {.what = step::update});
+  for (std::size_t i = 0; i < 2; ++i) CHECK(taken[i]->blocks == blocks[i]);
 }
 
 TEST_CASE("a GPU whose peers never come says so in time") {

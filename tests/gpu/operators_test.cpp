@@ -188,8 +188,8 @@ TEST_CASE("AdamW does what its paper says") {
   CHECK(k.adamw(w.data(), m.data(), v.data(), g.data(), 1, how) == Approx(4));
   CHECK(m[0] == Approx(0.9 * 0.2 + 0.1 * 2));
   CHECK(v[0] == Approx(0.95 * 0.3 + 0.05 * 4));
-  const double step = m[0] / how.correction1 / (std::sqrt(v[0] / how.correction2) + 1e-8);
-  CHECK(w[0] == Approx(1.5 - 0.01 * (step + 0.1 * 1.5)));
+  const double moved = m[0] / how.correction1 / (std::sqrt(v[0] / how.correction2) + 1e-8);
+  CHECK(w[0] == Approx(1.5 - 0.01 * (moved + 0.1 * 1.5)));
 }
 
 TEST_CASE("products of matrices, turned or not, are the same in single precision") {

@@ -38,9 +38,9 @@ model two_layers(bool tied = true) {
 }
 
 /// Notes kernels, and where sums are put.
-class noting_machine final : public gpu::cuda::each_call {
+class order_noting_machine final : public gpu::cuda::each_call {
  public:
-  noting_machine(std::shared_ptr<machine> m, std::vector<std::string>& notes)
+  order_noting_machine(std::shared_ptr<machine> m, std::vector<std::string>& notes)
       : each_call{std::move(m)}, notes_{notes} {}
   void* stream() override {
     notes_.emplace_back("sum");
@@ -148,7 +148,7 @@ TEST_CASE("sums are asked for before backward's last kernel, and only in the las
   std::vector<std::vector<std::string>> notes(2);
   const auto m = two_layers(tied);
   pipelines p{2, m, {.piece_bytes = small_pieces, .before = [&](std::size_t i, auto behind) {
-                       return std::make_shared<noting_machine>(std::move(behind), notes[i]);
+                       return std::make_shared<order_noting_machine>(std::move(behind), notes[i]);
                      }}};
   p.meet();
   const auto l = lessons(m, 2, 2, 1);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
+#include <cstdlib>
 #include <cstring>
 #include <future>
 
@@ -100,6 +101,19 @@ TEST_CASE("a stage that GPUs share has the losses, gradients and norms of a CPU'
   pipeline one{cpu, m, {3, 1}}, shared{shared_gpu(shares, nccl), m, {3, 1}};
   const auto all = lessons(m, 2, 2, 3);
   check_near(one.learn(all), shared.learn(all), of_gpu);
+}
+
+TEST_CASE("a GPU that is given twice shares a stage with itself, by way of the host") {
+  if (!gpu::cuda::open_machine_here(0)) return;  // no GPU: devices() has said so
+  ::setenv("TROUPE_COLLECTIVES", "hosts", 1);
+  const device_kind twice{"cuda", [](const gpu::stage_spec& s) {
+                            return gpu::make_shared_cuda_device(s, {0, 0});
+                          }};
+  const auto m = sharable(2, true);
+  pipeline one{cpu, m, {3, 1}}, shared{twice, m, {3, 1}};
+  const auto all = lessons(m, 2, 2, 3);
+  check_near(one.learn(all), shared.learn(all), of_gpu);
+  ::unsetenv("TROUPE_COLLECTIVES");
 }
 
 TEST_CASE("a checkpoint does not show how many devices shared a stage") {

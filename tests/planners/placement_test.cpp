@@ -45,6 +45,32 @@ std::vector<decision> decided(const scene& s, std::string_view name = "frenzy") 
 
 }  // namespace
 
+TEST_CASE("a training on CUDA is given no GPU that its kernels cannot run on, and told so") {
+  auto c = datacenters({4});
+  auto old = c.gpus[0];
+  old.name = "V100-32GB";
+  old.compute_capability = 7.0;
+  c.gpus.push_back(old);
+  for (auto n : {0, 1, 2}) c.nodes[n].gpu = 1;
+  auto job = wishing(0, 0);
+  job.train->device = "cuda";
+  const auto chosen = [&] { return place_pipelines(c, idle_index{c}, job, true); };
+  const auto placed = chosen();
+  REQUIRE(placed);
+  CHECK(placed->where.size() == 1);
+  CHECK(placed->where[0].node == 3);  // of a type of which nothing is known
+  c.gpus[0].compute_capability = 8.0;
+  CHECK(chosen()->where == placed->where);
+  c.gpus[0].compute_capability = 0;
+  const auto none = chosen();
+  REQUIRE_FALSE(none);
+  CHECK(none.error().text.find("; device cuda needs compute capability 8.0 or newer, which leaves "
+                               "out " +
+                               c.gpus[0].name + ", V100-32GB") != std::string::npos);
+  job.train->device = "cpu";
+  CHECK(chosen()->where.size() > 1);
+}
+
 TEST_CASE("under every policy a training is placed as it wishes, datacentre by datacentre") {
   for (const auto name : policy_names()) {
     INFO(name);

@@ -1,0 +1,170 @@
+// That the emulated machine shows what would go wrong on a GPU, and that nothing does.
+#include "gpu/emulation.hpp"
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstring>
+#include <future>
+#include <thread>
+
+#include "gpu/cuda/calls.hpp"
+#include "gpu/cuda/device.hpp"
+#include "gpu/cuda/portable.hpp"
+#include "gpu/emulated_machine.hpp"
+#include "gpu/pipeline.hpp"
+
+using namespace troupe;
+using namespace troupe::test;
+using namespace troupe::gpu::cuda;
+using Catch::Contains;
+
+namespace {
+
+/// A thread copies to shared memory, and reads what its neighbour copied.
+struct copying_kernel {
+  static constexpr int threads = lanes;
+  const eight* from;
+  float* out;
+  bool awaits;
+
+  void operator()() const {
+    auto* shared = reinterpret_cast<eight*>(shared_memory());
+    const int i = thread_id();
+    copy_ahead(shared + i, from + i, true);
+    if (awaits) await_copies();
+    sync_threads();
+    float v[4];
+    std::memcpy(v, shared + (i + 1) % threads, sizeof v);
+    out[i] = v[0];
+  }
+};
+
+/// A block leaves its number for whoever comes later.
+struct racing_kernel {
+  static constexpr int threads = lanes;
+  int* last;
+  void operator()() const { *last = block_id(); }
+};
+
+std::vector<float> copied(bool awaits, kernel_schedule::copies when) {
+  std::vector<float> values(4 * lanes, 1.5f), out(lanes, 0.0f);
+  std::vector<eight> from(lanes);
+  std::memcpy(from.data(), values.data(), values.size() * sizeof(float));
+  set_kernel_schedule({.ahead = when});
+  run_kernel(copying_kernel{from.data(), out.data(), awaits}, 1, 1, lanes * sizeof(eight));
+  set_kernel_schedule({});
+  return out;
+}
+
+device_kind delayed(std::uint64_t seed) {
+  return {"emulated", [seed](const gpu::stage_spec& s) {
+            return expected<std::unique_ptr<gpu::stage_device>>{
+                std::make_unique<device>(s, emulated_machine(nullptr, seed))};
+          }};
+}
+
+}  // namespace
+
+TEST_CASE("a kernel that does not await its copies reads no numbers where they come late") {
+  using when = kernel_schedule::copies;
+  CHECK(copied(true, when::at_once) == std::vector<float>(lanes, 1.5f));
+  CHECK(copied(true, when::when_awaited) == std::vector<float>(lanes, 1.5f));
+  CHECK(copied(false, when::at_once) == std::vector<float>(lanes, 1.5f));
+  CHECK(std::isnan(copied(false, when::when_awaited)[0]));
+}
+
+TEST_CASE("blocks that depend on each other's order are found out by another one") {
+  std::vector<int> seen;
+  for (const auto& s : kernel_schedules()) {
+    int last = -1;
+    set_kernel_schedule(s);
+    run_kernel(racing_kernel{&last}, 9, 1, 0);
+    seen.push_back(last);
+  }
+  set_kernel_schedule({});
+  CHECK(seen[0] == 8);
+  CHECK(seen[1] == 0);
+  CHECK(seen[2] != seen[3]);
+}
+
+TEST_CASE("a machine refuses a thread that another one is current on") {
+  const auto a = emulated_machine(), b = emulated_machine();
+  CHECK_THROWS_WITH(a->take(8), Contains("the GPU refused memory: this is device"));
+  b->enter();
+  CHECK_THROWS_WITH(a->mark(), Contains("the GPU refused an event"));
+  CHECK_THROWS_WITH(a->zero(nullptr, 0), Contains("the GPU refused to clear memory"));
+  a->enter();
+  auto* memory = a->take(8);
+  b->enter();
+  a->give(memory);  // anybody may give back
+}
+
+TEST_CASE("a stage can be made on any thread, whichever device is current there") {
+  const auto s = whole_model(small_model());
+  const std::shared_ptr<machine> machines[] = {emulated_machine(), emulated_machine()};
+  for (const auto& m : machines) m->enter();  // the last one is current, as after opening them
+  for (const auto& m : machines) CHECK_NOTHROW(device{s, m});
+  std::thread{[&] { CHECK_NOTHROW(device{s, machines[0]}); }}.join();
+}
+
+TEST_CASE("what a stage learns does not depend on how late its copies and kernels come") {
+  const auto m = small_model();
+  const std::vector<std::uint32_t> split{5, 7};
+  pipeline first{delayed(0), m, split};
+  std::vector<pipeline::iteration> all;
+  for (std::uint64_t i = 0; i < 2; ++i) all.push_back(first.learn(lessons(m, 1, 3, i)));
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    pipeline other{delayed(seed), m, split};
+    for (std::uint64_t i = 0; i < 2; ++i) {
+      const auto it = other.learn(lessons(m, 1, 3, i));
+      CHECK(it.losses == all[i].losses);
+      CHECK(it.own == all[i].own);
+    }
+    CHECK(other.weights() == first.weights());
+  }
+}
+
+TEST_CASE("heads of 128 values and more rows than a grid is wide are launched on every machine") {
+  for (int i = 0; i < 2; ++i) {
+    const auto m = emulated_machine();
+    m->enter();
+    const std::uint32_t heads = 8, rows = 8200;
+    std::vector<bf16> qkv(std::size_t{3} * 8 * heads * rows, to_bf16(0.5f)),
+        out(qkv.size() / 3, to_bf16(0));
+    std::vector<float> log_sums(std::size_t{heads} * rows);
+    if (i == 0) m->attention({1, heads, 8}, rows, qkv.data(), out.data(), log_sums.data());
+    std::vector<bf16> wide(std::size_t{3} * 128 * 4, to_bf16(0.25f)), of_wide(128 * 4);
+    m->attention({4, 1, 128}, 1, wide.data(), of_wide.data(), log_sums.data());
+    m->wait(m->mark());
+    if (i == 0) CHECK(to_float(out.back()) == 0.5f);
+    CHECK(to_float(of_wide.back()) == 0.25f);
+  }
+}
+
+TEST_CASE("a GPU that is lost is reported as that, and not as one that is busy or away") {
+  class lost_machine final : public each_call {
+   public:
+    lost_machine(std::shared_ptr<machine> m, const std::atomic<bool>& lost)
+        : each_call{std::move(m)}, lost_{lost} {}
+    void* mark() override {
+      if (lost_) throw gpu_lost("the GPU refused cudaEventRecord: an illegal address");
+      return each_call::mark();
+    }
+
+   private:
+    void perform(call, std::function<void(machine&)> how) override { how(behind()); }
+    const std::atomic<bool>& lost_;
+  };
+  std::atomic<bool> lost = false;
+  device d{whole_model(small_model()),
+           std::make_shared<lost_machine>(std::shared_ptr{emulated_machine()}, lost)};
+  run(d, {.what = gpu::operation::kind::weights});
+  lost = true;
+  std::promise<expected<gpu::outcome>> told;
+  d.submit({.what = gpu::operation::kind::weights},
+           [&](expected<gpu::outcome> r) { told.set_value(std::move(r)); });
+  const auto why = told.get_future().get();
+  REQUIRE_FALSE(why);
+  CHECK(why.error().code == reason::kind::device_lost);
+}

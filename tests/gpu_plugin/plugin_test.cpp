@@ -1,0 +1,160 @@
+// The machine that is a GPU (gpu/cuda/plugin.cu) over a fake CUDA: that it keeps CUDA's rules, with
+// several GPUs in one process.
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <future>
+
+#include "gpu/cuda/device.hpp"
+#include "gpu/shared_stage.hpp"
+#include "gpu_plugin/fake_cuda.hpp"
+
+using namespace troupe;
+using namespace troupe::gpu::cuda;
+using namespace troupe::test;
+using Catch::Contains;
+using step = gpu::operation::kind;
+
+extern "C" machine* troupe_open_cuda_machine(int, char*, std::size_t, bool*);
+
+namespace {
+
+struct opened {
+  std::shared_ptr<machine> m;
+  std::string why;
+  bool lost = false;
+};
+
+opened open(int index) {
+  char sentence[512] = "";
+  opened o;
+  o.m.reset(troupe_open_cuda_machine(index, sentence, sizeof sentence, &o.lost));
+  o.why = sentence;
+  return o;
+}
+
+gpu::stage_spec whole() {
+  gpu::stage_spec s;
+  s.model.hidden = 32;
+  s.model.layers = 2;
+  s.model.heads = 4;
+  s.model.sequence = 8;
+  s.model.vocabulary = 17;
+  s.sublayers = 4;
+  s.embeds = s.predicts = true;
+  s.rows = 2;
+  return s;
+}
+
+expected<gpu::outcome> asked(gpu::stage_device& d, gpu::operation o) {
+  std::promise<expected<gpu::outcome>> told;
+  d.submit(std::move(o), [&](expected<gpu::outcome> r) { told.set_value(std::move(r)); });
+  return told.get_future().get();
+}
+
+/// A step of training. Numbers are none: nothing is calculated.
+void learn(gpu::stage_device& d) {
+  const payload tokens{std::vector<std::byte>(2 * 8 * 4)};
+  const auto well = [](const expected<gpu::outcome>& r) {
+    INFO((r ? "" : r.error().text));
+    CHECK(r);
+  };
+  well(asked(d, {.what = step::forward, .keep = true, .in = {tokens, tokens}}));
+  well(asked(d, {.what = step::backward}));
+  well(asked(d, {.what = step::update}));
+}
+
+}  // namespace
+
+TEST_CASE("every GPU of a process is used as its own, whichever thread opened it") {
+  const auto a = open(0), b = open(1);
+  REQUIRE((a.m && b.m));
+  CHECK(fake_cuda::current_device() == 1);
+  fake_cuda::seen() = {};
+  for (const auto& m : {a.m, b.m}) {
+    device d{whole(), m};
+    learn(d);
+  }
+  CHECK(fake_cuda::seen().launches > 50);
+  CHECK(fake_cuda::seen().products > 20);
+  CHECK(fake_cuda::seen().late_loads == 0);  // all kernels were loaded when it was opened
+}
+
+TEST_CASE("GPUs of a process share a stage") {
+  ::setenv("TROUPE_COLLECTIVES", "hosts", 1);
+  {
+    auto d = share_stage(whole(), {open(0).m, open(2).m});
+    learn(*d);
+  }
+  ::unsetenv("TROUPE_COLLECTIVES");
+}
+
+TEST_CASE("wide heads and many rows are launched on every GPU") {
+  for (int index = 0; index < fake_cuda::device_count; ++index) {
+    CAPTURE(index);
+    const auto o = open(index);
+    CHECK_NOTHROW(o.m->attention({1024, 8, 128}, 4, nullptr, nullptr, nullptr));
+    CHECK_NOTHROW(o.m->attention({16, 12, 64}, 8192, nullptr, nullptr, nullptr));
+    CHECK_NOTHROW(o.m->attention_backward({16, 12, 128}, 8192, nullptr, nullptr, nullptr, nullptr,
+                                          nullptr, nullptr));
+  }
+}
+
+TEST_CASE("what one GPU is given back does not change which one a thread is at") {
+  const auto a = open(0);
+  auto *memory = a.m->take(100), *host = a.m->take_host(100);
+  const auto b = open(1);
+  a.m->give(memory);
+  a.m->give_host(host);
+  a.m->drop_graph(nullptr);
+  CHECK(fake_cuda::current_device() == 1);
+  open(2);  // and closed again
+  b.m->enter();
+  open(0).m.reset();
+  b.m->enter();
+  CHECK_NOTHROW(b.m->narrow(nullptr, 4, nullptr));
+}
+
+TEST_CASE("a refusal names the function, and is not told again as another's") {
+  const auto o = open(0);
+  fake_cuda::refuse_once("cudaHostAlloc", cudaErrorMemoryAllocation);
+  CHECK_THROWS_WITH(o.m->take_host(100), Contains("refused cudaHostAlloc of 100 bytes: "));
+  CHECK(cudaGetLastError() == cudaSuccess);
+  CHECK_NOTHROW(o.m->narrow(nullptr, 4, nullptr));
+  fake_cuda::refuse_once("cudaLaunchKernel", cudaErrorInvalidConfiguration);
+  CHECK_THROWS_WITH(o.m->narrow(nullptr, 4, nullptr), Contains("refused cudaLaunchKernel: "));
+  auto* mark = o.m->mark();
+  fake_cuda::refuse_once("cudaEventQuery", cudaErrorNotReady);
+  CHECK_FALSE(o.m->reached(mark));
+  CHECK(cudaGetLastError() == cudaSuccess);
+  o.m->wait(mark);
+}
+
+TEST_CASE("a GPU that refuses everything is lost, and no other is") {
+  const auto a = open(0), b = open(1);
+  device d{whole(), a.m};
+  fake_cuda::lose(0, cudaErrorIllegalAddress);
+  const auto why = asked(d, {.what = step::weights});
+  REQUIRE_FALSE(why);
+  CHECK(why.error().code == reason::kind::device_lost);
+  CHECK_THAT(why.error().text, Contains("an illegal memory access was encountered; this GPU is "
+                                        "lost until the program that uses it is started again"));
+  const auto again = open(0);
+  CHECK_FALSE(again.m);
+  CHECK(again.lost);
+  device other{whole(), b.m};
+  learn(other);
+  fake_cuda::lose(0, cudaSuccess);
+}
+
+TEST_CASE("where a matrix lies does not change which algorithm multiplies it") {
+  const auto o = open(0);
+  auto* memory = static_cast<std::byte*>(o.m->take(1 << 16));
+  fake_cuda::seen() = {};
+  for (const std::size_t at : {0, 16, 32, 64, 128, 48}) {
+    auto* m = reinterpret_cast<bf16*>(memory + at);
+    o.m->multiply({.a = {m, 8, 8}, .b = {m, 8, 8}, .narrow = m, .stride = 8});
+  }
+  CHECK(fake_cuda::seen().products == 6);
+  CHECK(fake_cuda::seen().choices == 1);
+  o.m->give(memory);
+}
