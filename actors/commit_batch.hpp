@@ -25,8 +25,8 @@ class commit_batch {
       actions_.emplace_back(std::forward<F>(what));
   }
 
-  /// Writes the entries, then does what has waited for them. An error: nothing was done, and nothing
-  /// may be done any more.
+  /// Writes the entries, then does what has waited for them. An error: nothing was done, and
+  /// nothing may be done any more.
   expected<void> commit(runtime::journal& to) {
     if (auto ok = to.append(entries_); !ok) return ok;
     entries_.clear();

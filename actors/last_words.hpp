@@ -4,15 +4,15 @@
 #include <string>
 #include <string_view>
 
-#include <caf/all.hpp>
 #include <fmt/format.h>
+#include <caf/all.hpp>
 
 #include "runtime/log.hpp"
 
 namespace troupe::actors {
 
-/// An actor has thrown: logs why, and gives the reason with which it ends. Whoever watches the actor
-/// finds the sentence in it.
+/// An actor has thrown: logs why, and gives the reason with which it ends. Whoever watches the
+/// actor finds the sentence in it.
 inline caf::error last_words(std::string_view who, const std::exception_ptr& thrown) {
   std::string text = "an exception of an unknown kind";
   try {
@@ -32,8 +32,8 @@ inline std::string sentence_of(const caf::error& why) {
   return caf::to_string(why);
 }
 
-/// The first thing that an actor does: what it throws from now on, in `start` or in any handler, ends
-/// it with last words.
+/// The first thing that an actor does: what it throws from now on, in `start` or in any handler,
+/// ends it with last words.
 template <class Self, class F>
 void begin_actor(Self* self, std::string_view who, F&& start) {
   self->set_exception_handler(

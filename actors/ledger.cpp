@@ -207,9 +207,10 @@ void ledger::close(lease_record& l) {
     if (progress > 0 || l.outcome != lease_outcome::lost || ++j.losses <= j.spec->max_restarts)
       return;
     // Perhaps it is the job that takes its nodes down: the next one would go the same way.
-    j.detail = fmt::format("lost its node in {} attempts in a row without progress (max_restarts {}); "
-                           "the last time: {}",
-                           j.losses, j.spec->max_restarts, l.detail);
+    j.detail = fmt::format(
+        "lost its node in {} attempts in a row without progress (max_restarts {}); "
+        "the last time: {}",
+        j.losses, j.spec->max_restarts, l.detail);
     l.outcome = lease_outcome::failed;
   }
   if (l.outcome == lease_outcome::succeeded) j.iterations_done = j.spec->iterations;
@@ -250,8 +251,8 @@ bool operator==(const job_record& a, const job_record& b) {
   const auto rest = [](const job_record& j) {
     return std::tie(j.id, j.request, j.state, j.submitted_s, j.started_s, j.ended_s, j.attempts,
                     j.out_of_memory, j.memory_factor, j.bytes_floor, j.iterations_done, j.lease,
-                    j.how, j.where, j.predicted_bytes, j.peak_bytes, j.memory, j.detail,
-                    j.owner);
+                    j.how, j.where, j.predicted_bytes, j.peak_bytes, j.memory, j.detail, j.owner,
+                    j.losses);
   };
   return *a.spec == *b.spec && rest(a) == rest(b);
 }

@@ -36,6 +36,8 @@ job_kept kept(const job_record& j) {
   k.peak_bytes = j.peak_bytes;
   k.memory = j.memory;
   k.detail = j.detail;
+  k.owner = j.owner;
+  k.losses = j.losses;
   return k;
 }
 
@@ -60,6 +62,8 @@ job_record restored(const job_kept& k) {
   j.peak_bytes = k.peak_bytes;
   j.memory = k.memory;
   j.detail = k.detail;
+  j.owner = k.owner;
+  j.losses = k.losses;
   return j;
 }
 
@@ -110,8 +114,7 @@ std::vector<journal_entry> ledger::snapshot() const {
 }
 
 expected<void> ledger::on(const snapshot_begun& e) {
-  if (epoch_ != 0 || !jobs_.empty())
-    return contradiction("a snapshot begins after other entries");
+  if (epoch_ != 0 || !jobs_.empty()) return contradiction("a snapshot begins after other entries");
   epoch_ = e.epoch;
   epoch_before_ = e.epoch_before;
   journal_ = e.journal;
@@ -149,11 +152,6 @@ expected<void> ledger::on(const lease_kept& e) {
   hold_parts(g, l.ended);
   leases_.emplace(g.lease, std::move(l));
   return {};
-}
-
-bool ledger::operator==(const ledger& o) const {
-  return holder_ == o.holder_ && idle_ == o.idle_ && requests_ == o.requests_ &&
-         unfinished_ == o.unfinished_ && snapshot() == o.snapshot();
 }
 
 }  // namespace troupe::actors

@@ -81,8 +81,8 @@ void node_state::follow(const node_orders& o) {
 }
 
 /// The controller has another journal, which knows nothing of what was done for the old one. False:
-/// the work of the old one is being stopped; until it is gone the node goes on to say that it has the
-/// old journal, and gets no work. True: nothing is left of it.
+/// the work of the old one is being stopped; until it is gone the node goes on to say that it has
+/// the old journal, and gets no work. True: nothing is left of it.
 bool node_state::change_journal(std::uint64_t journal) {
   bool gone = true;
   for (auto& [id, p] : parts_) {

@@ -78,7 +78,11 @@ void orchestrator_state::start(orchestrator_actor::pointer self, runtime::host h
   std::vector<job_id> ids;
   for (const auto& [id, j] : ledger_->jobs()) ids.push_back(id);
   for (auto id : ids) settle(id);
-  for (auto id : ids) remember_deadline(*ledger_->job(id));
+  for (auto id : ids) {
+    const auto& j = *ledger_->job(id);
+    remember_deadline(j);
+    if (is_final(j.state)) training_.ended(id);  // of those in a snapshot no job_ended is left
+  }
   commit_batched();
   self_->delayed_send(orchestrator_actor{self_}, nanoseconds_of(c.settings.heartbeat_s), tick{});
 }
@@ -87,93 +91,6 @@ double orchestrator_state::silence_limit_s() const {
   // A node stops its own work lease_s after the last report that was answered; only later is it
   // lost.
   return options_.cluster->settings.lease_s + 2 * options_.cluster->settings.heartbeat_s;
-}
-
-void orchestrator_state::begin_epoch() {
-  const auto before = ledger_->journal(), id = host_.journal->id();
-  // Epochs are taken from the wall clock, so that those of two histories of one journal (the disk was
-  // put back to an older state) differ: see check_history. So are the leases of a new journal,
-  // because their numbers are fencing tokens: they must not come again.
-  const auto epoch = std::max(ledger_->epoch() + 1, wall_ms());
-  record(epoch_begun{epoch, wall(), id,
-                     before == id ? ledger_->next_lease()
-                                  : std::max<lease_id>(ledger_->next_lease(), wall_ms())});
-  if (before == 0 || before == id) return;
-  // An older copy was accepted under a new id: nodes stop all work of the old one, so no lease of it
-  // is running any more, or will be soon.
-  std::vector<std::pair<lease_id, std::uint32_t>> parts;
-  for (const auto& [lease, l] : ledger_->leases())
-    for (std::uint32_t part = 0; part < l.ended.size(); ++part)
-      if (!l.ended[part]) parts.emplace_back(lease, part);
-  for (const auto& [lease, part] : parts)
-    lose_part(lease, part, "the controller went on with an older copy of its journal");
-}
-
-bool orchestrator_state::record(const journal_entry& e) {
-  if (auto ok = ledger_->apply(e); !ok) {
-    runtime::log(runtime::log_level::error, "orchestrator",
-                 "the ledger refuses: " + ok.error().text);
-    return false;
-  }
-  if (const auto* over = std::get_if<job_ended>(&e)) training_.ended(over->job);
-  auto shared = std::make_shared<const journal_entry>(e);
-  batch_.add(e);
-  batch_.when_durable([this, shared = std::move(shared)] { publish(shared); });
-  return true;
-}
-
-void orchestrator_state::handled() {
-  constexpr std::size_t most = 1000;
-  if (batch_.size() >= most) return commit_batched();
-  if (!batch_.empty() && !std::exchange(commit_asked_, true))
-    self_->send(orchestrator_actor{self_}, commit_now{});
-}
-
-void orchestrator_state::commit_batched() {
-  commit_asked_ = false;
-  if (batch_.empty()) return;
-  // Ends this actor, and with it the controller: what is not written down must not be acted on.
-  if (auto ok = batch_.commit(*host_.journal); !ok) throw std::runtime_error(ok.error().text);
-}
-
-void orchestrator_state::compact() {
-  const auto kept = ledger_->jobs().size() + ledger_->leases().size();
-  if (host_.journal->size() < options_.limits.compact_after + 2 * kept) return;
-  if (auto old = ledger_->long_ended(options_.limits.keep_ended); !old.jobs.empty()) {
-    for (const auto id : old.jobs) training_.forget(id);
-    record(old);
-  }
-  commit_batched();
-  auto entries = ledger_->snapshot();
-  for (auto& r : training_.snapshot()) entries.emplace_back(training_told{std::move(r)});
-  const auto before = host_.journal->size();
-  if (auto ok = host_.journal->compact(entries); !ok) throw std::runtime_error(ok.error().text);
-  runtime::log(runtime::log_level::info, "orchestrator", "compacted the journal",
-               {{"entries_before", before}, {"entries", entries.size()}});
-}
-
-void orchestrator_state::publish(const std::shared_ptr<const journal_entry>& e) {
-  if (scheduler_) self_->send(scheduler_, ledger_event{e});
-  if (options_.on_entry) options_.on_entry(*e);
-}
-
-void orchestrator_state::reply(address to, message m) {
-  batch_.when_durable([this, to, m = std::move(m)] { post(host_, to, m); });
-}
-
-void orchestrator_state::tell_scheduler(presence p) {
-  batch_.when_durable([this, p] {
-    if (scheduler_) self_->send(scheduler_, p);
-  });
-}
-
-void orchestrator_state::show(const scheduler_actor& s) {
-  commit_batched();  // the ledger that it is shown is durable
-  scheduler_ = s;
-  for (node_index n = 0; n < nodes_.size(); ++n)
-    if (nodes_[n].present)
-      self_->send(scheduler_, presence{node_address(*options_.cluster, n), true});
-  self_->send(scheduler_, ledger_state{std::make_shared<const ledger>(*ledger_)});
 }
 
 // -- what clients want
@@ -204,7 +121,7 @@ void orchestrator_state::cancel(address from, const runtime::caller& who, const 
   } else if (is_final(j->state)) {
     said.done = j->state == job_state::cancelled;
     said.why = {reason::kind::invalid,
-                 fmt::format("job {} has {} already", c.job, to_string(j->state))};
+                fmt::format("job {} has {} already", c.job, to_string(j->state))};
   } else {
     said.done = true;
     if (ledger_->lease(j->lease))
@@ -250,11 +167,16 @@ void orchestrator_state::remember_deadline(const job_record& j) {
 
 void orchestrator_state::end_overdue() {
   for (auto it = deadlines_.begin(); it != deadlines_.end() && it->first <= wall();) {
-    const auto& j = *ledger_->job(it->second);
-    const auto text = fmt::format("its deadline has passed: deadline_s is {:g}, {} after {} of {} "
-                                  "iterations",
-                                  *j.spec->deadline_s, to_string(j.state), j.iterations_done,
-                                  j.spec->iterations);
+    const auto* known = ledger_->job(it->second);
+    if (!known) {  // it ended long ago, and was forgotten
+      it = deadlines_.erase(it);
+      continue;
+    }
+    const auto& j = *known;
+    const auto text = fmt::format(
+        "its deadline has passed: deadline_s is {:g}, {} after {} of {} "
+        "iterations",
+        *j.spec->deadline_s, to_string(j.state), j.iterations_done, j.spec->iterations);
     if (j.state == job_state::waiting) {
       record(job_ended{j.id, wall(), job_state::failed, text});
     } else if (const auto* l = ledger_->lease(j.lease); l && !l->revoked) {
@@ -352,24 +274,6 @@ void orchestrator_state::hear(address from, const node_report& r) {
     set_present(n, true);
   to_order_.insert(n);
   for (auto other : std::exchange(to_order_, {})) send_orders(other);
-}
-
-/// Nodes are witnesses of what the journal has held. One that has followed orders of an epoch that
-/// this journal does not know, though it is this journal's, or has a lease that was never granted,
-/// knows that the journal's end was lost.
-void orchestrator_state::check_history(node_index n, const node_report& r) const {
-  if (r.journal == 0) return;
-  const bool known = r.epoch <= ledger_->epoch_before() || r.epoch == ledger_->epoch();
-  const auto unknown =
-      std::find_if(r.parts.begin(), r.parts.end(),
-                   [this](const part_report& p) { return p.lease >= ledger_->next_lease(); });
-  if (known && unknown == r.parts.end()) return;
-  throw std::runtime_error(fmt::format(
-      "node {} has followed orders of this journal of which it knows nothing ({} {}): the journal "
-      "has lost its end, as an older copy of it would have. Put the newest copy back, or start the "
-      "controller once with --accept-older-journal to go on without what is lost",
-      options_.cluster->nodes[n].name, known ? "lease" : "epoch",
-      known ? unknown->lease : r.epoch));
 }
 
 void orchestrator_state::hear_part(node_index n, lease_id id, const node_report& r) {
@@ -510,7 +414,7 @@ void orchestrator_state::look_around() {
 void orchestrator_state::send_orders(node_index n) {
   auto& node = nodes_[n];
   if (node.incarnation == 0) return;  // never heard of: nobody to tell
-  node_orders orders{ledger_->epoch(), ++node.orders, node.incarnation, node.report, {},
+  node_orders orders{ledger_->epoch(),   ++node.orders, node.incarnation, node.report, {},
                      host_.journal->id()};
   for (auto id : node.leases) {
     const auto& l = *ledger_->lease(id);
@@ -528,8 +432,7 @@ orchestrator_actor::behavior_type orchestrator(
     orchestrator_actor::stateful_pointer<orchestrator_state> self, runtime::host h,
     orchestrator_options options) {
   auto& s = self->state;
-  begin_actor(self, "orchestrator",
-              [&] { s.start(self, std::move(h), std::move(options)); });
+  begin_actor(self, "orchestrator", [&] { s.start(self, std::move(h), std::move(options)); });
   return {
       [&s](const inbound<node_report>& m) { s.hear(m.from, m.body), s.handled(); },
       [&s](const proposal& p) { s.commit(p), s.handled(); },

@@ -36,9 +36,9 @@ struct orchestrator_options {
 
 /// The one owner of the resource ledger. Everything that changes it passes here, is checked, is
 /// written to the journal, and only then acted on: entries are applied to the ledger at once and
-/// gathered in a batch; answers, orders and events wait until the batch is durable. Nodes are told all that they should be doing
-/// (node_orders) and tell all that they are doing (node_report); the difference is what happens
-/// next.
+/// gathered in a batch; answers, orders and events wait until the batch is durable. Nodes are told
+/// all that they should be doing (node_orders) and tell all that they are doing (node_report); the
+/// difference is what happens next.
 class orchestrator_state {
  public:
   orchestrator_state() = default;

@@ -157,8 +157,8 @@ expected<std::unique_ptr<real_host>> real_host::controller(
   auto i =
       open(std::move(options), host_name(*options.cluster, controller_address), controller_address);
   if (!i) return tl::unexpected<reason>(i.error());
-  auto journal = runtime::sqlite_journal::open(
-      file, {.accept_older = (*i)->options.accept_older_journal});
+  auto journal =
+      runtime::sqlite_journal::open(file, {.accept_older = (*i)->options.accept_older_journal});
   if (!journal) return tl::unexpected<reason>(journal.error());
   (*i)->host.journal = *journal;
   controller_options c;

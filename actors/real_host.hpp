@@ -48,7 +48,8 @@ class real_host {
   /// Where it listens, with the real port.
   std::string endpoint() const;
 
-  /// Runs until SIGINT or SIGTERM, or until one of its actors has failed; then what that actor said.
+  /// Runs until SIGINT or SIGTERM, or until one of its actors has failed; then what that actor
+  /// said.
   expected<void> run();
 
   /// A client's request and its answer.

@@ -99,10 +99,10 @@ std::vector<caf::actor> start_controller(caf::actor_system& system, const runtim
   auto o = system.spawn(orchestrator, h,
                         orchestrator_options{options.cluster, options.local, options.on_entry,
                                              options.on_ledger, options.limits});
-  auto e = options.virtual_time
-               ? system.spawn(estimator, estimator_options{options.cluster, nullptr})
-               : system.spawn<caf::detached>(estimator,
-                                             estimator_options{options.cluster, h.clock});
+  auto e =
+      options.virtual_time
+          ? system.spawn(estimator, estimator_options{options.cluster, nullptr})
+          : system.spawn<caf::detached>(estimator, estimator_options{options.cluster, h.clock});
   auto s = system.spawn(
       scheduler, h, scheduler_options{options.cluster, options.policy, options.on_decision}, o, e);
   auto d = system.spawn(door, controller_door{h, options.cluster, o, s});

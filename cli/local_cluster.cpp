@@ -13,8 +13,8 @@
 #include "cli/remote.hpp"
 #include "cli/socket_directory.hpp"
 #include "configs/load.hpp"
-#include "runtime/private_files.hpp"
 #include "runtime/pause.hpp"
+#include "runtime/private_files.hpp"
 #include "runtime/stopwatch.hpp"
 #include "runtime/wait.hpp"
 

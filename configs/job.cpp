@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <system_error>
 
+#include "configs/job_text.hpp"
 #include "configs/load.hpp"
 #include "configs/model_reader.hpp"
 #include "configs/training_reader.hpp"
 #include "messages/admission.hpp"
+#include "messages/environment.hpp"
 
 namespace troupe::configs {
 
@@ -65,6 +67,11 @@ void read_environment(map_reader& map, job_spec& job) {
     if (!admission::is_variable(key))
       map.found().add(v->key_lines[i], "environment",
                       fmt::format("'{}' cannot be a variable's name", shown(key)));
+    if (is_reserved_variable(key))
+      map.found().add(v->key_lines[i], "environment",
+                      fmt::format("'{}' is set by Troupe for every program (docs/operating.md): a "
+                                  "job cannot have a value of its own for it",
+                                  shown(key)));
     variables.read(key, job.environment[key]);
   }
 }
@@ -92,14 +99,23 @@ void say_microbatches_twice(job_spec& job) {
     job.microbatches = job.pipeline.microbatches;
 }
 
-}  // namespace
+/// A file of another kind is told from a job by the keys that only that kind has.
+void refuse_other_kinds(findings& found, const value& tree) {
+  const auto has = [&](const char* key) {
+    return std::find(tree.keys.begin(), tree.keys.end(), key) != tree.keys.end();
+  };
+  if (has("datacenters"))
+    found.add(0, "", "is a cluster, expected a job (`troupe up` runs a cluster)");
+  else if (has("layers") && has("hidden"))
+    found.add(0, "", "is a model, expected a job, whose `model:` may be this file");
+}
 
-expected<job_spec> load_job(const fs::path& file, std::span<const gpu_type> catalogue) {
+expected<job_spec> read_job(const value& tree, const fs::path& file,
+                            std::span<const gpu_type> catalogue) {
   static const std::vector<std::string> objectives{"efficient", "fastest", "cheapest"};
-  const auto tree = load_value(file);
-  if (!tree) return tl::unexpected<reason>(tree.error());
   findings found{file.string()};
-  map_reader map{found, *tree, ""};
+  refuse_other_kinds(found, tree);
+  map_reader map{found, tree, ""};
   job_spec job;
   map.read_name("name", job.name, need::required);
   // A pipeline study has no model, and its batch is its micro-batches.
@@ -135,6 +151,28 @@ expected<job_spec> load_job(const fs::path& file, std::span<const gpu_type> cata
   check(map, job, catalogue);
   if (!found.good()) return found.result();
   return job;
+}
+
+/// A text that is in no file has no lines.
+void forget_lines(value& v) {
+  v.line = 0;
+  std::fill(v.key_lines.begin(), v.key_lines.end(), 0);
+  for (auto& item : v.items) forget_lines(item);
+}
+
+}  // namespace
+
+expected<job_spec> load_job(const fs::path& file, std::span<const gpu_type> catalogue) {
+  const auto tree = load_value(file);
+  if (!tree) return tl::unexpected<reason>(tree.error());
+  return read_job(*tree, file, catalogue);
+}
+
+expected<job_spec> parse_job(const std::string& name, const std::string& json) {
+  auto tree = parse_json(name, json);
+  if (!tree) return tl::unexpected<reason>(tree.error());
+  forget_lines(*tree);
+  return read_job(*tree, name, {});
 }
 
 }  // namespace troupe::configs

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <system_error>
 
@@ -55,6 +56,45 @@ bool valid_utf8(std::string_view s) {
   return true;
 }
 
+bool is_standard_input(const fs::path& file) {
+  return file == "-" || file == "/dev/stdin";
+}
+
+/// What standard input says, as far as any file may go; it can be read more than once.
+std::FILE* standard_input() {
+  static std::FILE* copy = [] {
+    std::FILE* kept = std::tmpfile();
+    char part[65536];
+    std::size_t left = file_limit_bytes + 1, n = 0;
+    for (; kept && (n = std::fread(part, 1, std::min(left, sizeof part), stdin)) > 0; left -= n)
+      std::fwrite(part, 1, n, kept);
+    return kept;
+  }();
+  return copy;
+}
+
+/// A file that can be read, or what it is that cannot.
+expected<std::FILE*> open_file(const fs::path& file) {
+  const auto no = [&](std::string_view problem) {
+    return tl::unexpected<reason>(complaint(file.string(), 0, "", problem));
+  };
+  if (is_standard_input(file)) {
+    auto* in = standard_input();
+    if (!in) return no("cannot be read");
+    std::rewind(in);
+    return in;
+  }
+  std::error_code error;
+  const auto status = fs::status(file, error);
+  if (status.type() == fs::file_type::not_found) return no("no such file");
+  if (error) return no(fmt::format("cannot be read: {}", error.message()));
+  if (fs::is_directory(status)) return no("is a directory; expected a file");
+  if (!fs::is_regular_file(status)) return no("is not a regular file");
+  std::FILE* in = std::fopen(file.c_str(), "rb");
+  if (!in) return no("cannot be opened for reading");
+  return in;
+}
+
 }  // namespace
 
 expected<std::string> read_text(const fs::path& file, std::size_t limit_bytes) {
@@ -62,15 +102,9 @@ expected<std::string> read_text(const fs::path& file, std::size_t limit_bytes) {
   const auto no = [&](std::string_view problem) {
     return tl::unexpected<reason>(complaint(name, 0, "", problem));
   };
-  std::error_code error;
-  const auto status = fs::status(file, error);
-  if (status.type() == fs::file_type::not_found) return no("no such file");
-  if (error) return no(fmt::format("cannot be read: {}", error.message()));
-  if (fs::is_directory(status)) return no("is a directory; expected a file");
-  if (!fs::is_regular_file(status)) return no("is not a regular file");
-
-  std::FILE* in = std::fopen(name.c_str(), "rb");
-  if (!in) return no("cannot be opened for reading");
+  const auto opened = open_file(file);
+  if (!opened) return tl::unexpected<reason>(opened.error());
+  std::FILE* in = *opened;
   std::string text;
   char part[65536];
   while (text.size() <= limit_bytes) {
@@ -79,7 +113,7 @@ expected<std::string> read_text(const fs::path& file, std::size_t limit_bytes) {
     text.append(part, n);
   }
   const bool failed = std::ferror(in) != 0;
-  std::fclose(in);
+  if (!is_standard_input(file)) std::fclose(in);
   if (failed) return no("cannot be read to its end");
   if (text.size() > limit_bytes)
     return no(fmt::format("is larger than {} MB; refused unread", limit_bytes >> 20));

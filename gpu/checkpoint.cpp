@@ -58,6 +58,12 @@ expected<std::vector<fs::path>> files_of(const fs::path& path) {
   return std::vector<fs::path>{files.begin(), files.end()};
 }
 
+json to_json(const troupe::model& m) {
+  return {{"name", m.name},         {"family", m.family},         {"hidden", m.hidden},
+          {"layers", m.layers},     {"heads", m.heads},           {"intermediate", m.intermediate},
+          {"sequence", m.sequence}, {"vocabulary", m.vocabulary}, {"tied_head", m.tied_head}};
+}
+
 std::string shape_text(const std::vector<std::uint64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
@@ -113,7 +119,7 @@ reason write_index(const fs::path& directory, const troupe::model& m, std::uint6
     if (!map.contains(p.name))
       return malformed(fmt::format("no stage saved '{}' in {}", p.name, directory.string()));
   json index;
-  index["metadata"] = {{"total_size", bytes}, {"iteration", iteration}};
+  index["metadata"] = {{"total_size", bytes}, {"iteration", iteration}, {"model", to_json(m)}};
   index["weight_map"] = std::move(map);
   const auto text = index.dump(2) + "\n";
   return write_whole(directory / index_name, {std::as_bytes(std::span{text})});
@@ -235,13 +241,16 @@ reason export_weights(const fs::path& checkpoint_path, const troupe::model& m,
   const auto from = checkpoint::open(checkpoint_path);
   if (!from) return from.error();
   const auto parameters = parameters_of(m);
+  const auto saved_name = [](const std::string& name) {
+    return name.starts_with("lm_head.") ? name : "transformer." + name;
+  };
   std::vector<std::vector<float>> values;
   std::vector<tensor_to_store> tensors;
   for (const auto& p : parameters) {
     auto& v = values.emplace_back(p.values());
     std::vector<float> moments(p.values());
     if (auto why = from->read(p, v, moments, moments); !why.text.empty()) return why;
-    tensors.push_back({p.name, p.shape(), v});
+    tensors.push_back({saved_name(p.name), p.shape(), v});
   }
   return write_safetensors(file, tensors, {{"format", "pt"}});
 }

@@ -21,8 +21,8 @@ namespace troupe {
 struct epoch_begun {
   std::uint64_t epoch = 0;
   double at_s = 0;
-  std::uint64_t journal = 0;   // the journal's id
-  lease_id first_lease = 0;    // leases of this epoch have this number or a larger one
+  std::uint64_t journal = 0;  // the journal's id
+  lease_id first_lease = 0;   // leases of this epoch have this number or a larger one
 
   static constexpr auto fields() {
     using t = epoch_begun;
@@ -150,9 +150,9 @@ struct jobs_forgotten {
 
 /// A snapshot begins. Only the first entry of a journal may be one.
 struct snapshot_begun {
-  std::uint64_t epoch = 0;           // the last that began,
-  std::uint64_t epoch_before = 0;    // and the one before it
-  std::uint64_t journal = 0;         // the id that the journal had in the last epoch
+  std::uint64_t epoch = 0;         // the last that began,
+  std::uint64_t epoch_before = 0;  // and the one before it
+  std::uint64_t journal = 0;       // the id that the journal had in the last epoch
   job_id next_job = 1;
   lease_id next_lease = 1;
 
@@ -180,15 +180,17 @@ struct job_kept {
   std::vector<memory_record> memory;
   std::string detail;
   std::optional<lease_outcome> closed;  // its last lease ended for good, job_ended is yet to come
+  std::string owner;
+  std::uint32_t losses = 0;  // attempts in a row that ended with a lost node and made no progress
 
   static constexpr auto fields() {
     using t = job_kept;
-    return std::tuple{&t::job,           &t::request,     &t::spec,     &t::state,
-                      &t::submitted_s,   &t::started_s,   &t::ended_s,  &t::attempts,
-                      &t::out_of_memory, &t::memory_factor, &t::bytes_floor,
-                      &t::iterations_done, &t::lease,     &t::how,      &t::where,
-                      &t::predicted_bytes, &t::peak_bytes, &t::memory,  &t::detail,
-                      &t::closed};
+    return std::tuple{&t::job,           &t::request,       &t::spec,        &t::state,
+                      &t::submitted_s,   &t::started_s,     &t::ended_s,     &t::attempts,
+                      &t::out_of_memory, &t::memory_factor, &t::bytes_floor, &t::iterations_done,
+                      &t::lease,         &t::how,           &t::where,       &t::predicted_bytes,
+                      &t::peak_bytes,    &t::memory,        &t::detail,      &t::closed,
+                      &t::owner,         &t::losses};
   }
   bool operator==(const job_kept&) const = default;
 };
@@ -212,8 +214,8 @@ struct lease_kept {
 };
 
 /// Order is the wire's: new entries go to the end.
-using journal_entry = std::variant<epoch_begun, job_accepted, lease_granted, lease_revoked,
-                                   part_ended, job_ended, training_told, jobs_forgotten,
-                                   snapshot_begun, job_kept, lease_kept>;
+using journal_entry =
+    std::variant<epoch_begun, job_accepted, lease_granted, lease_revoked, part_ended, job_ended,
+                 training_told, jobs_forgotten, snapshot_begun, job_kept, lease_kept>;
 
 }  // namespace troupe

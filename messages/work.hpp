@@ -28,7 +28,7 @@ struct train_order {
 
   static constexpr auto fields() {
     using t = train_order;
-    return std::tuple{&t::part,    &t::spec,  &t::how, &t::parts, &t::iterations_done,
+    return std::tuple{&t::part,    &t::spec,   &t::how,    &t::parts, &t::iterations_done,
                       &t::reached, &t::took_s, &t::trainer};
   }
   bool operator==(const train_order&) const = default;

@@ -14,7 +14,8 @@ class journal {
  public:
   virtual ~journal() = default;
 
-  /// A random number that was made with the journal, never 0: it tells this journal from all others.
+  /// A random number that was made with the journal, never 0: it tells this journal from all
+  /// others.
   virtual std::uint64_t id() const = 0;
 
   /// Returns when all of these entries are durable: one write, one sync. An error means that they

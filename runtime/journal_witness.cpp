@@ -88,11 +88,14 @@ expected<void> journal_witness::write(const record& r) {
     next_slot_ = (next_slot_ + 1) % slots;
   }
   new_ = false;
+  dirty_ = true;
   return {};
 }
 
 expected<void> journal_witness::sync() {
+  if (!dirty_) return {};
   if (::fdatasync(fd_) != 0) return failure("sync");
+  dirty_ = false;
   return {};
 }
 

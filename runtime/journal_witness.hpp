@@ -13,12 +13,12 @@ namespace troupe::runtime {
 /// sequence of an entry that was durable. It is text, in two slots of 512 bytes that are written in
 /// turn, each with a checksum.
 ///
-/// Order: the journal's commit is synced first, then a slot is written, and it is not synced at once
-/// (a second sync would halve the commits a second) but by sync(), every heartbeat. So the witness
-/// is never ahead of the journal: a journal that ends before its witness has lost entries. After a
-/// crash of the process it is behind by one commit at most, after a power cut by what was committed
-/// since the last sync(); a journal that goes on behind its witness is whole. A slot that a power
-/// cut tore fails its checksum, and the other one counts.
+/// Order: the journal's commit is synced first, then a slot is written, and it is not synced at
+/// once (a second sync would halve the commits a second) but by sync(), every heartbeat. So the
+/// witness is never ahead of the journal: a journal that ends before its witness has lost entries.
+/// After a crash of the process it is behind by one commit at most, after a power cut by what was
+/// committed since the last sync(); a journal that goes on behind its witness is whole. A slot that
+/// a power cut tore fails its checksum, and the other one counts.
 class journal_witness {
  public:
   struct record {
@@ -46,7 +46,7 @@ class journal_witness {
   expected<void> failure(const char* what) const;
 
   int fd_ = -1;
-  bool new_ = false;
+  bool new_ = false, dirty_ = false;
   unsigned next_slot_ = 0;
   std::vector<record> found_;
 };

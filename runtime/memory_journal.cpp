@@ -51,8 +51,7 @@ expected<void> memory_journal::write(std::span<const journal_entry> entries, boo
   return {};
 }
 
-expected<void> memory_journal::replay(
-    const std::function<void(const journal_entry&)>& each) const {
+expected<void> memory_journal::replay(const std::function<void(const journal_entry&)>& each) const {
   auto sequence = disk_->first;
   if (const auto last = sequence + disk_->rows.size() - 1; last < disk_->witnessed)
     return refuse(reason::kind::malformed,
@@ -60,8 +59,8 @@ expected<void> memory_journal::replay(
                               disk_->witnessed));
   for (const auto& r : disk_->rows) {
     if (r.checksum != entry_checksum(sequence, r.bytes))
-      return refuse(reason::kind::malformed, fmt::format("entry {} of the journal is damaged",
-                                                         sequence));
+      return refuse(reason::kind::malformed,
+                    fmt::format("entry {} of the journal is damaged", sequence));
     const auto e = decode_entry(r.bytes);
     if (!e) return tl::unexpected{e.error()};
     each(*e);

@@ -11,8 +11,8 @@ namespace troupe::runtime {
 /// in the place of what is written there.
 expected<void> prepare_private_directory(const std::string& path);
 
-/// From now on all files that this process makes are its owner's alone. Programs that it starts have
-/// the umask that it had before.
+/// From now on all files that this process makes are its owner's alone. Programs that it starts
+/// have the umask that it had before.
 void make_files_private();
 unsigned umask_of_programs();
 

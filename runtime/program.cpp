@@ -48,7 +48,10 @@ std::string describe(const start_failure& f, const process_options& o) {
 }
 
 program_plan::program_plan(const process_options& o, const std::string& token)
-    : words_{o.command}, directory_{o.directory}, output_{o.output}, parent_{::getpid()},
+    : words_{o.command},
+      directory_{o.directory},
+      output_{o.output},
+      parent_{::getpid()},
       umask_{umask_of_programs()} {
   if (output_.empty()) output_ = "/dev/null";
   auto set = o.environment;

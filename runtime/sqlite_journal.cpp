@@ -141,9 +141,9 @@ expected<void> sqlite_journal::look_at_files() {
   const auto size = size_of(path_), wal = size_of(path_ + "-wal");
   if (size <= 0) {
     if (wal > 0 || !witness_->is_new())
-      return damaged(fmt::format(
-          "the journal {} is {}, and {} says that there was one", path_,
-          size < 0 ? "missing" : "empty", wal > 0 ? "its -wal file" : "its .witness file"));
+      return damaged(fmt::format("the journal {} is {}, and {} says that there was one", path_,
+                                 size < 0 ? "missing" : "empty",
+                                 wal > 0 ? "its -wal file" : "its .witness file"));
     fresh_ = true;
     return {};
   }
@@ -206,15 +206,15 @@ expected<void> sqlite_journal::check_version() {
 
 expected<void> sqlite_journal::make_tables() {
   id_ = fresh_id();
-  return run(fmt::format(
-      "BEGIN; PRAGMA application_id = {}; PRAGMA user_version = {};"
-      "CREATE TABLE entries (sequence INTEGER PRIMARY KEY, checksum INTEGER NOT NULL,"
-      "                      entry BLOB NOT NULL);"
-      "CREATE TABLE identity (journal INTEGER NOT NULL, first INTEGER NOT NULL,"
-      "                       checksum INTEGER NOT NULL);"
-      "INSERT INTO identity VALUES ({}, 1, {}); COMMIT;",
-      application_id, schema_version, static_cast<long long>(id_),
-      static_cast<long long>(identity_checksum(id_, 1))));
+  return run(
+      fmt::format("BEGIN; PRAGMA application_id = {}; PRAGMA user_version = {};"
+                  "CREATE TABLE entries (sequence INTEGER PRIMARY KEY, checksum INTEGER NOT NULL,"
+                  "                      entry BLOB NOT NULL);"
+                  "CREATE TABLE identity (journal INTEGER NOT NULL, first INTEGER NOT NULL,"
+                  "                       checksum INTEGER NOT NULL);"
+                  "INSERT INTO identity VALUES ({}, 1, {}); COMMIT;",
+                  application_id, schema_version, static_cast<long long>(id_),
+                  static_cast<long long>(identity_checksum(id_, 1))));
 }
 
 expected<void> sqlite_journal::set_identity(std::uint64_t id, long long first) {
@@ -250,19 +250,22 @@ expected<void> sqlite_journal::check_witness() {
   if (witness_->is_new() && last_ < first_ && first_ == 1) return {};
   const auto& found = witness_->found();
   if (found.empty())
-    return damaged(fmt::format("the witness of the journal {} is {}: nobody knows whether the {} "
-                               "entries that the journal has are all",
-                               path_, witness_->is_new() ? "missing" : "damaged", last_));
+    return damaged(
+        fmt::format("the witness of the journal {} is {}: nobody knows whether the {} "
+                    "entries that the journal has are all",
+                    path_, witness_->is_new() ? "missing" : "damaged", last_));
   const auto of_this = [this](const auto& r) { return r.journal == id_; };
   if (std::none_of(found.begin(), found.end(), of_this))
-    return damaged(fmt::format("the journal {} is another one than its witness knows (id {:016x}, "
-                               "the witness has {:016x})",
-                               path_, id_, found.front().journal));
+    return damaged(
+        fmt::format("the journal {} is another one than its witness knows (id {:016x}, "
+                    "the witness has {:016x})",
+                    path_, id_, found.front().journal));
   for (const auto& r : found)
     if (of_this(r) && static_cast<long long>(r.sequence) > last_)
-      return damaged(fmt::format("the journal {} ends with entry {}, and its witness says that {} "
-                                 "had been written",
-                                 path_, last_, r.sequence));
+      return damaged(
+          fmt::format("the journal {} ends with entry {}, and its witness says that {} "
+                      "had been written",
+                      path_, last_, r.sequence));
   return {};
 }
 
@@ -311,7 +314,8 @@ expected<void> sqlite_journal::each_row(const row_function& each) const {
   };
   long long row = first_;
   for (int step = 0; (step = sqlite3_step(s.handle)) != SQLITE_DONE; ++row) {
-    if (step != SQLITE_ROW) return damaged(failure(fmt::format("read row {} of", row)).value().text);
+    if (step != SQLITE_ROW)
+      return damaged(failure(fmt::format("read row {} of", row)).value().text);
     if (sqlite3_column_int64(s.handle, 0) != row) return bad(row, "is missing");
     const std::span bytes{static_cast<const std::byte*>(sqlite3_column_blob(s.handle, 2)),
                           static_cast<std::size_t>(sqlite3_column_bytes(s.handle, 2))};
@@ -328,8 +332,8 @@ expected<void> sqlite_journal::replay(const std::function<void(const journal_ent
   return each_row([&](long long row, std::span<const std::byte> bytes) -> expected<void> {
     const auto e = decode_entry(bytes);
     if (!e)
-      return damaged(
-          fmt::format("row {} of the journal {} is not understood: {}", row, path_, e.error().text));
+      return damaged(fmt::format("row {} of the journal {} is not understood: {}", row, path_,
+                                 e.error().text));
     each(*e);
     return {};
   });

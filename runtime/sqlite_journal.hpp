@@ -36,10 +36,10 @@ class sqlite_journal final : public journal {
     bool accept_older = false;
   };
 
-  /// Opens the file or makes it. Refuses, having changed nothing of it: another process has it, it is no
-  /// journal, it was written by a newer version, it cannot be read or written; it or its WAL is
-  /// damaged, cut short, missing or another than its witness knows. The kernel gives the lock back
-  /// however this process ends.
+  /// Opens the file or makes it. Refuses, having changed nothing of it: another process has it, it
+  /// is no journal, it was written by a newer version, it cannot be read or written; it or its WAL
+  /// is damaged, cut short, missing or another than its witness knows. The kernel gives the lock
+  /// back however this process ends.
   static expected<std::shared_ptr<sqlite_journal>> open(const std::string& path, options o);
   static expected<std::shared_ptr<sqlite_journal>> open(const std::string& path) {
     return open(path, options{});
@@ -94,7 +94,7 @@ class sqlite_journal final : public journal {
   std::uint64_t id_ = 0;
   long long first_ = 1, last_ = 0;  // sequences; first > last: no entry
   std::size_t in_wal_ = 0;          // entries since the last checkpoint
-  bool fresh_ = false;  // there was none before this open
+  bool fresh_ = false;              // there was none before this open
   bool broken_ = false;
   mutable std::mutex mutex_;
 };

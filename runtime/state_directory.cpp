@@ -92,9 +92,9 @@ expected<void> state_directory::take(double limit_s) {
   bool taken = false;
   wait_until([&] { return (taken = mine()) || (other = holder(file)) != 0; }, limit_s, 0.01);
   if (!taken && other != 0)
-    return refuse(reason::kind::invalid,
-                  fmt::format("{}: another process ({}) has it: there can be only one", path_,
-                              other));
+    return refuse(
+        reason::kind::invalid,
+        fmt::format("{}: another process ({}) has it: there can be only one", path_, other));
   if (!taken)
     return refuse(reason::kind::invalid,
                   fmt::format("{}: programs of an earlier process are still being ended", path_));

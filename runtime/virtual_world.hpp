@@ -27,8 +27,8 @@ struct virtual_options {
   /// Frames that a host may have sent to the next one and that are not handled yet; 0: any number.
   /// The default is what the ZeroMQ transport lets be on the way and wait.
   std::uint32_t credit_frames = 1024 + 16384;
-  /// What becomes of the controller's next write to its journal, now; null: it is kept. Asked before
-  /// the fault plan is.
+  /// What becomes of the controller's next write to its journal, now; null: it is kept. Asked
+  /// before the fault plan is.
   std::function<append_fate(double now_s)> on_append = {};
   /// Told of every host that dies, as it does: not of the world's own end.
   std::function<void(address)> on_crash = {};

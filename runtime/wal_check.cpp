@@ -90,9 +90,9 @@ expected<void> check_wal(const std::string& path) {
   for (auto i = bad + 1; i < wal.frames(); ++i) {
     if (!wal.genuine(i)) continue;
     if (ended)
-      return refuse(reason::kind::malformed,
-                    fmt::format("{} is damaged in frame {}, and later ones are whole", path,
-                                bad + 1));
+      return refuse(
+          reason::kind::malformed,
+          fmt::format("{} is damaged in frame {}, and later ones are whole", path, bad + 1));
     ended = wal.ends_transaction(i);
   }
   return {};

@@ -6,8 +6,8 @@
 
 namespace troupe::runtime {
 
-/// Looks whether a write-ahead log of SQLite is whole. SQLite itself stops reading at the first frame
-/// whose checksum is wrong, without a word, and takes what came before it for everything.
+/// Looks whether a write-ahead log of SQLite is whole. SQLite itself stops reading at the first
+/// frame whose checksum is wrong, without a word, and takes what came before it for everything.
 ///
 /// Refuses a damaged header with frames behind it, and a damaged frame with frames behind it that a
 /// later transaction wrote: the damaged one had been synced before those. A damaged or cut last

@@ -1,7 +1,8 @@
-// bench_jobs [JOBS] [PROGRAM] [DIRECTORY]: a cluster of processes with four nodes of one GPU each, and
-// JOBS jobs (400) that run `date` in a shell, handed in by four clients at once. Prints submissions
-// a second, and jobs a second from the first submission to the last job's end: what the journal's
-// disk lets through. PROGRAM: another build of troupe, to compare with. DIRECTORY: on which disk.
+// bench_jobs [JOBS] [PROGRAM] [DIRECTORY]: a cluster of processes with four nodes of one GPU each,
+// and JOBS jobs (400) that run `date` in a shell, handed in by four clients at once. Prints
+// submissions a second, and jobs a second from the first submission to the last job's end: what the
+// journal's disk lets through. PROGRAM: another build of troupe, to compare with. DIRECTORY: on
+// which disk.
 #include <fmt/format.h>
 #include <unistd.h>
 

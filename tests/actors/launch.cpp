@@ -4,6 +4,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "messages/environment.hpp"
+
 using namespace troupe;
 using namespace troupe::actors;
 
@@ -31,6 +33,17 @@ TEST_CASE("a program on the second node of a lease finds its rank, its master an
         "DATA=/data"}) {
     INFO(line);
     CHECK(has(line));
+  }
+  // What it sets is what configs refuses in a job's own environment.
+  for (const auto& line : env) {
+    const auto name = line.substr(0, line.find('='));
+    INFO(name);
+    CHECK(is_reserved_variable(name) == (name != "DATA"));
+  }
+  for (const auto name : launch_variables) {
+    INFO(name);
+    CHECK(std::any_of(env.begin(), env.end(),
+                      [&](const auto& line) { return line.starts_with(std::string{name} + "="); }));
   }
   const auto here = launch_environment(c, spec, lease, 0, true);
   CHECK(std::find(here.begin(), here.end(), "MASTER_ADDR=127.0.0.1") != here.end());

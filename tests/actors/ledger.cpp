@@ -127,8 +127,9 @@ journal_entry any_entry(random_source& random, const ledger& l) {
     case 2:
       return lease_revoked{lease, 5, outcome, "why"};
     case 3:
-      return part_ended{lease, static_cast<std::uint32_t>(random.below(2)), 6, outcome,
-                        random.below(50), 1e9, ""};
+      return part_ended{
+          lease, static_cast<std::uint32_t>(random.below(2)), 6, outcome, random.below(50), 1e9,
+          ""};
     case 4:
       if (auto due = l.due(job, 7 + random.uniform())) return *due;
       return job_ended{1 + random.below(l.next_job()), 7 + random.uniform(), job_state::cancelled,

@@ -113,8 +113,8 @@ TEST_CASE("a controller whose disk is full goes down, and goes on with every acc
   CHECK(v.world().count().failures > 3);  // it comes back, and fails again
   CHECK(v.accepted().size() == before);   // and nobody is told anything meanwhile
   CHECK(errors.has("the disk is full"));
-  REQUIRE(v.world().run_until([&] { return live && live->jobs().size() == 30 &&
-                                           live->unfinished() == 0; }, 20'000.0));
+  REQUIRE(v.world().run_until(
+      [&] { return live && live->jobs().size() == 30 && live->unfinished() == 0; }, 20'000.0));
   CHECK(std::set<job_id>{v.accepted().begin(), v.accepted().end()}.size() == 30);
   CHECK(replay_of(*o.cluster, v.journal()) == *live);
 }
@@ -134,9 +134,12 @@ TEST_CASE("a write that reached the disk and nobody heard of makes no job twice"
     o.on_ledger = [&](const ledger& l) { live = l; };
     virtual_cluster v{o};
     v.submit(jobs_from(1, 12, 10));
-    REQUIRE(v.world().run_until([&] { return v.world().now_s() > 250 && live &&
-                                             v.accepted().size() == 12 && live->unfinished() == 0; },
-                                20'000.0));
+    REQUIRE(v.world().run_until(
+        [&] {
+          return v.world().now_s() > 250 && live && v.accepted().size() == 12 &&
+                 live->unfinished() == 0;
+        },
+        20'000.0));
     CHECK(v.world().count().torn_appends > 0);
     CHECK(live->jobs().size() == 12);
     CHECK(replay_of(*o.cluster, v.journal()) == *live);
@@ -161,8 +164,8 @@ TEST_CASE("a compacted journal is short, and a controller that starts from it ca
       v.world().restart(controller_address);
     }
   }
-  REQUIRE(v.world().run_until([&] { return live && v.accepted().size() == 120 &&
-                                           live->unfinished() == 0; }, 20'000.0));
+  REQUIRE(v.world().run_until(
+      [&] { return live && v.accepted().size() == 120 && live->unfinished() == 0; }, 20'000.0));
   v.world().run_until(v.world().now_s() + 5);
   CHECK(entries > 450);
   CHECK(longest < 200);
@@ -171,10 +174,12 @@ TEST_CASE("a compacted journal is short, and a controller that starts from it ca
   CHECK(live->jobs().contains(120));
   CHECK(replay_of(*o.cluster, v.journal()) == *live);
   CHECK(v.world().count().failures == 0);
-  for (const auto& [id, j] : live->jobs()) CHECK(j.attempts == 1);  // no restart cost a job its lease
+  for (const auto& [id, j] : live->jobs())
+    CHECK(j.attempts == 1);  // no restart cost a job its lease
 }
 
-TEST_CASE("a controller whose journal is damaged or cut short serves nobody until it is put right") {
+TEST_CASE(
+    "a controller whose journal is damaged or cut short serves nobody until it is put right") {
   const bool cut = GENERATE(false, true);
   said_errors errors;
   auto o = storage_options();
@@ -217,12 +222,17 @@ TEST_CASE("nodes drop the work of another journal and take that of a new one, wi
   REQUIRE(live->leases().size() == 5);
   const auto last_lease = live->leases().rbegin()->first;
   v.world().crash(controller_address);
-  *v.world().disk(controller_address) = runtime::memory_disk{.id = 4711};
+  runtime::memory_disk empty;
+  empty.id = 4711;
+  *v.world().disk(controller_address) = empty;
   v.world().restart(controller_address);
   v.submit(jobs_from(101, 3, 0.1));
-  REQUIRE(v.world().run_until([&] { return v.accepted().size() == 8 && live &&
-                                           live->jobs().size() == 3 && live->unfinished() == 0; },
-                              400.0));
+  REQUIRE(v.world().run_until(
+      [&] {
+        return v.accepted().size() == 8 && live && live->jobs().size() == 3 &&
+               live->unfinished() == 0;
+      },
+      400.0));
   for (const auto& [where, on] : works) {
     INFO("node " << where.first << ", lease " << where.second);
     CHECK(on == 0);

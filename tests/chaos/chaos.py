@@ -14,7 +14,6 @@ import random
 import shutil
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
@@ -60,19 +59,21 @@ class Host:
         self.kind = "controller" if name == "controller" else "gateway" if name.endswith("/gateway") else "node"
         self.process = None
         self.stopped = False
-        self.clock = os.path.join(place.dir, name.replace("/", "-") + ".clock")
+        self.clock = os.path.join(place.dir, "clock-" + name.replace("/", "-"))
+        os.makedirs(self.clock)
         self.log = os.path.join(place.dir, name.replace("/", "-") + ".log")
-        self.set_clock(0.0)
+        self.set_clock(0)
         self.most_memory_mb = self.most_descriptors = 0
 
     def set_clock(self, ahead_s):
-        with open(self.clock, "r+b" if os.path.exists(self.clock) else "wb") as f:
-            f.write(struct.pack("d", ahead_s))
+        with open(os.path.join(self.clock, "next"), "w") as f:
+            f.write(str(ahead_s))
+        os.replace(os.path.join(self.clock, "next"), os.path.join(self.clock, "all"))
 
     def start(self):
         environment = dict(os.environ)
-        if self.place.shim:
-            environment.update(LD_PRELOAD=self.place.shim, TROUPE_TEST_CLOCK=self.clock)
+        if self.place.shifted_clock:
+            environment.update(LD_PRELOAD=self.place.shifted_clock, SHIFTED_CLOCK=self.clock)
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(self.command, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
                                             env=environment, cwd=self.place.dir)
@@ -106,7 +107,7 @@ class Host:
 
 class Cluster:
     def __init__(self, o, where):
-        self.dir, self.troupe, self.shim = where, o.troupe, o.shim
+        self.dir, self.troupe, self.shifted_clock = where, o.troupe, o.clock
         self.file, self.keys = self.path("cluster.yaml"), self.path("keys")
         with open(self.file, "w") as f:
             f.write(CLUSTER)
@@ -233,7 +234,7 @@ class Chaos:
         host = self.random.choice([h for h in self.cluster.hosts.values() if h.kind == kind])
         if not host.up() or host.stopped:
             return
-        what = self.random.choices(("SIGKILL", "SIGSTOP", "clock"), (50, 35, 15 if self.cluster.shim else 0))[0]
+        what = self.random.choices(("SIGKILL", "SIGSTOP", "clock"), (50, 35, 15 if self.cluster.shifted_clock else 0))[0]
         if what == "SIGKILL":
             host.kill()
             self.at(3 * self.random.random(), lambda: host.up() or host.start())
@@ -338,7 +339,7 @@ def main():
     parser.add_argument("--troupe", required=True)
     parser.add_argument("--job", required=True, help="the program that jobs run: chaos_job")
     parser.add_argument("--check", required=True, help="what reads the journal: chaos_check")
-    parser.add_argument("--shim", help="clock_shim; without it clocks stay right")
+    parser.add_argument("--clock", help="the library shifted_clock; without it clocks stay right")
     parser.add_argument("--actions", type=int, default=260, help="kills, stops and clock steps")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 31))
     parser.add_argument("--keep", action="store_true", help="keep the directory")

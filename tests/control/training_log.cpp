@@ -69,7 +69,8 @@ TEST_CASE("iterations that are done again after a checkpoint replace the earlier
   const auto [second, at] = *log.since(7, position);
   CHECK(second.iterations.size() == 100);
   append(followed, second);
-  for (const auto* r : {&followed, &log.since(7, 0)->first}) {
+  const auto kept = *log.since(7, 0);
+  for (const auto* r : {&followed, &kept.first}) {
     CHECK(r->iterations.back().iteration == 1600);
     CHECK(r->iterations.back().loss == 2);
     CHECK(std::ranges::is_sorted(r->iterations, {}, &iteration_record::iteration));

@@ -90,8 +90,7 @@ const std::vector<golden_frame>& golden_frames() {
 
 const std::vector<golden_entry>& golden_entries() {
   static const std::vector<golden_entry> all{
-      {"epoch_begun", epoch_begun{2, -0.0, 7, 1},
-       "92 00 94 02 cb 80 00 00 00 00 00 00 00 07 01"},
+      {"epoch_begun", epoch_begun{2, -0.0, 7, 1}, "92 00 94 02 cb 80 00 00 00 00 00 00 00 07 01"},
       {"lease_granted", a_lease(),
        "92 02 99 05 03 cb 40 29 00 00 00 00 00 00 98 02 04 01 cb 42 21 1c f0 ff 00 00 00 cb "
        "3f f8 00 00 00 00 00 00 cb 40 20 00 00 00 00 00 00 92 00 02 c3 cb 42 21 1c f0 ff 00 00 "

@@ -6,8 +6,8 @@
 #include <set>
 
 #include "processes/fixture.hpp"
-#include "runtime/process.hpp"
 #include "runtime/private_files.hpp"
+#include "runtime/process.hpp"
 
 // The journal of a real controller: full disks, recovery under living nodes, who may read it.
 
@@ -24,9 +24,15 @@ class lone_controller {
 
   void start(std::vector<std::string> more = {}) {
     runtime::process_options o;
-    o.command = {TROUPE_PROGRAM, "controller",
-                 "--local",      "--cluster", shipped("clusters/demo.yaml").string(),
-                 "--state",      state_.string(), "--listen", listen_};
+    o.command = {TROUPE_PROGRAM,
+                 "controller",
+                 "--local",
+                 "--cluster",
+                 shipped("clusters/demo.yaml").string(),
+                 "--state",
+                 state_.string(),
+                 "--listen",
+                 listen_};
     o.command.insert(o.command.end(), more.begin(), more.end());
     o.output = output_.string();
     auto started = runtime::process::start(o);
@@ -90,8 +96,7 @@ void copy_journal(const fs::path& from, const fs::path& to) {
   fs::create_directories(to);
   for (const auto& file : fs::directory_iterator{from})
     if (file.path().filename().string().starts_with("journal.sqlite"))
-      fs::copy_file(file.path(), to / file.path().filename(),
-                    fs::copy_options::overwrite_existing);
+      fs::copy_file(file.path(), to / file.path().filename(), fs::copy_options::overwrite_existing);
 }
 
 void move_journal(const fs::path& from, const fs::path& to) {

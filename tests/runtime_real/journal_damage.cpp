@@ -7,8 +7,8 @@
 #include <iterator>
 
 #include "messages/random.hpp"
-#include "runtime/sqlite_journal.hpp"
 #include "runtime/private_files.hpp"
+#include "runtime/sqlite_journal.hpp"
 #include "runtime_real/world.hpp"
 
 // Real files, damaged as disks, people and crashes damage them.
@@ -34,8 +34,8 @@ journal_entry accepted_job(std::uint64_t n) {
 /// The files of a journal as a crash of its controller leaves them, at a moment of a test's choice.
 class crashed_journal {
  public:
-  /// Entries 1 to `entries`, in transactions of 1 to 3; after `compact_at` of them a compaction (that
-  /// keeps all), if it is not 0.
+  /// Entries 1 to `entries`, in transactions of 1 to 3; after `compact_at` of them a compaction
+  /// (that keeps all), if it is not 0.
   explicit crashed_journal(std::uint64_t entries, std::uint64_t compact_at = 0) {
     auto opened = sqlite_journal::open(dir_ / "journal", {.durable = false});
     REQUIRE(opened);
@@ -244,7 +244,8 @@ TEST_CASE("a last transaction that a power cut tore, which nobody was told of, i
   CHECK(found->size() == 10);
 }
 
-TEST_CASE("a flipped bit in the middle of the WAL is refused even where the witness knows too little") {
+TEST_CASE(
+    "a flipped bit in the middle of the WAL is refused even where the witness knows too little") {
   scratch dir;
   fs::create_directories(dir / "cut");
   const auto path = dir / "journal", cut = dir / "cut/journal";

@@ -32,7 +32,7 @@ TEST_CASE("one of two connections that breaks comes back, and carries frames aga
   REQUIRE(gateway->wait_until_greeted(long_s));
   const auto arrives = [&](std::uint64_t n, std::uint32_t lane) {
     for (const auto& f : at_gateway.take())
-      if (number_of(f) == n && peek(f.header.bytes())->to == dc1) return true;
+      if (runtime::test::number_of(f) == n && peek(f.header.bytes())->to == dc1) return true;
     // What is lost is said again, as everything is.
     controller->send(dc1, numbered_from(0, dc1, n), lane);
     return false;

@@ -70,12 +70,12 @@ TEST_CASE("mutated frames in every role harm no host: each goes on doing its wor
   other.links = {{dc1, (*gateway)->endpoint(), 2}};
   auto dc2_gateway = must_open(other);
   auto a1_node = must_open(keys.host("a-1", (*gateway)->endpoint()));
-  struct role {
+  struct speaker {
     std::shared_ptr<zeromq_transport> net;
     std::vector<address> claims;
     std::vector<address> to;
   };
-  std::vector<role> roles{{client, {}, {0, a0}},
+  std::vector<speaker> roles{{client, {}, {0, a0}},
                           {dc2_gateway, {dc2, b0, a0, 0, client_1}, {0, dc1, a0, a1, b0}},
                           {a1_node, {a1, a0, 0, dc1}, {0, dc1, a0, b0, client_1}}};
   for (auto& r : roles) {

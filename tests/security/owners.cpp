@@ -214,7 +214,7 @@ TEST_CASE("a client reaches no node, and speaks in no other client's name") {
   }));
   for (const auto& f : at_gateway.take()) CHECK(peek(f.header.bytes())->from == controller_address);
   // A node's log finds its way through the controller, and nothing else does.
-  for (const message& m : {message{node_report{}}, message{query_reply{}}, message{log_chunk{5}}})
+  for (const message& m : {message{node_report{}}, message{query_reply{}}, message{log_chunk{5, 0, 0, false, {}}}})
     gateway->send(0, encode(a0, me, m));
   REQUIRE(at_alice.has(1));
   const auto came = at_alice.take();

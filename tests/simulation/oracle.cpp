@@ -97,7 +97,7 @@ void oracle::on_work(double now_s, node_index n, const work_order* w, const part
 // -- what the controller writes down
 
 void oracle::on(const job_accepted& e) {
-  if (!jobs_.try_emplace(e.job, job_view{e.spec, 0, 0, 0, false, job_state::waiting}).second)
+  if (!jobs_.try_emplace(e.job, job_view{.spec = e.spec}).second)
     fail("job {} is accepted twice", e.job);
 }
 
@@ -182,6 +182,7 @@ void oracle::on(const training_told& e) {
   if (it == jobs_.end()) return fail("a training tells of job {}", e.report.job);
   for (const auto& i : e.report.iterations)
     it->second.told = std::max(it->second.told, i.iteration);
+  it->second.saved = std::max(it->second.saved, e.report.saved);
 }
 
 /// What the journal credits a part with against what its node did.
@@ -191,9 +192,10 @@ void oracle::check_credit(const part_ended& e, const lease_view& l, const part_v
       fail("part {} of training lease {} is called done, and node {} did not do it", e.part,
            e.lease, p.node);
     const auto& j = jobs_.at(l.granted.job);
-    if (e.outcome != lease_outcome::succeeded && e.iterations > 0 && j.done + e.iterations > j.told)
-      fail("training lease {} is credited with {} iterations after {}, and {} were told of",
-           e.lease, e.iterations, j.done, j.told);
+    if (e.outcome != lease_outcome::succeeded && e.iterations > 0 &&
+        j.done + e.iterations > j.saved)
+      fail("training lease {} is credited with {} iterations after {}, and {} were saved", e.lease,
+           e.iterations, j.done, j.saved);
     return;
   }
   if (e.iterations > by_any_clock(p.done))

@@ -1,4 +1,5 @@
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <string>
@@ -48,6 +49,7 @@ TEST_CASE("every planted bug is caught within two hundred fault seeds") {
     for (const auto& c : caught)
       std::printf("bug %d (%s): seed %llu, %s\n", bug, sentence.c_str(),
                   static_cast<unsigned long long>(c.seed), c.wrong.c_str());
+    std::fflush(stdout);
   }
   troupe::planted_bug = 0;
 }

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+#include "messages/model.hpp"
+#include "messages/reason.hpp"
+
+namespace troupe::gpu {
+
+struct export_wish {
+  std::filesystem::path checkpoint;    // a checkpoint's directory, or one of several: the newest
+  std::filesystem::path to;            // a directory that holds no model yet
+  std::optional<troupe::model> model;  // for a checkpoint that does not say what model it is of
+  std::filesystem::path tokenizer;     // a directory with vocab.json and merges.txt; empty: none
+};
+
+struct exported {
+  std::filesystem::path from;  // the checkpoint that was read
+  std::uint64_t iteration = 0;
+  std::uint64_t parameters = 0;
+};
+
+/// Makes a folder that Hugging Face's from_pretrained reads as a GPT-2: config.json, the weights
+/// alone in model.safetensors, and the tokenizer's files if there is one.
+expected<exported> export_model(const export_wish& w);
+
+}  // namespace troupe::gpu

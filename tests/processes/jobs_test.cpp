@@ -1,0 +1,90 @@
+#include <fstream>
+
+#include "processes/detached.hpp"
+#include "runtime/process.hpp"
+#include "runtime/wait.hpp"
+
+// What a script or a person does with jobs from the command line: submit, wait, read logs.
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+/// Runs on both nodes of the cluster, or on one.
+std::string job_file(const scratch& where, const std::string& name, const std::string& script) {
+  return where.write(name + ".yaml",
+                     "name: " + name + "\nmodel: gpt2-124m\nglobal_batch: 4\ncommand: [sh, -c, '" +
+                         script + "']\n");
+}
+
+}  // namespace
+
+TEST_CASE("submit --wait and wait say who has finished and who has not") {
+  detached cluster;
+  REQUIRE(cluster.said.status == 0);
+  const auto good = job_file(cluster.where, "good", "echo fine");
+  const auto bad = job_file(cluster.where, "bad", "exit 3");
+  CHECK(cluster.ask({"submit", good, "--wait"}).status == 0);
+  const auto failed = cluster.ask({"submit", good, bad, "--wait", "--json"});
+  CHECK(failed.status == 1);
+  const auto jobs = failed.document().at("jobs");
+  REQUIRE(jobs.size() == 2);
+  for (const auto& j : jobs) {
+    CHECK(j.at("state") == (j.at("name") == "bad" ? "failed" : "finished"));
+  }
+  const auto killed = job_file(cluster.where, "killed", "kill -9 $$");
+  CHECK(cluster.ask({"submit", killed, "--wait"}).status == 1);
+  CHECK(cluster.ask({"wait", "1", "2"}).status == 0);
+  CHECK(cluster.ask({"wait", "1", "3"}).status == 1);
+  const auto none = cluster.ask({"wait", "99", "--json"});
+  CHECK(none.status == 1);
+  CHECK(none.document().at("code") == "unknown");
+}
+
+TEST_CASE("wait waits for a job that runs, and has 1 for one that is cancelled meanwhile") {
+  detached cluster;
+  REQUIRE(cluster.said.status == 0);
+  REQUIRE(cluster.ask({"submit", job_file(cluster.where, "long", "sleep 1000")}).status == 0);
+  std::vector<std::string> words{"wait", "1", "--state", cluster.state};
+  words.insert(words.begin(), TROUPE_PROGRAM);
+  runtime::process_options o;
+  o.command = words;
+  auto waiting = runtime::process::start(o);
+  REQUIRE(waiting);
+  runtime::pause(0.5);
+  CHECK_FALSE((*waiting)->poll());
+  REQUIRE(cluster.ask({"cancel", "1"}).status == 0);
+  std::optional<int> status;
+  REQUIRE(runtime::wait_until([&] { return (status = (*waiting)->poll()).has_value(); }, long_s));
+  CHECK(*status == 1);
+}
+
+TEST_CASE("a command behind -- is a job without a file, which runs where it was submitted") {
+  detached cluster;
+  REQUIRE(cluster.said.status == 0);
+  const auto said = cluster.where / "said";
+  std::vector<std::string> words{
+      "submit",  "--state", cluster.state, "--wait",
+      "--batch", "2",       "--name",      "mine",
+      "--",      "sh",      "-c",          "pwd > said; echo $0 --json -f >> said; exit 4",
+      "--wait"};
+  CHECK(troupe::test::troupe(words, cluster.where.path()).status == 1);
+  std::ifstream in{said};
+  std::string directory, rest;
+  std::getline(in, directory);
+  std::getline(in, rest);
+  CHECK(fs::equivalent(directory, cluster.where.path()));
+  CHECK(rest == "--wait --json -f");
+  const auto job = cluster.ask({"status", "1", "--json"}).document().at("jobs")[0];
+  CHECK(job.at("name") == "mine");
+  for (const auto& bad : std::vector<std::vector<std::string>>{
+           {"submit", "--gpus", "0", "--", "true"},
+           {"submit", "x.yaml", "--", "true"},
+           {"submit"},
+           {"submit", "--batch", "3", job_file(cluster.where, "j", "true")},
+           {"status", "--", "true"}})
+    CHECK(troupe::test::troupe(bad).status == 2);
+  CHECK_THAT(troupe::test::troupe({"submit", "--gpus", "0", "--", "true"}).err,
+             Catch::Contains("the command line: gpus: found 0"));
+}
