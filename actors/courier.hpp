@@ -13,10 +13,7 @@ namespace troupe::actors {
 class courier {
  public:
   courier() = default;
-  courier(runtime::host h, node_actor node)
-      : host_{std::move(h)},
-        node_{std::move(node)},
-        wall_ahead_s_{host_.clock->wall_s() - host_.clock->now_s()} {}
+  courier(runtime::host h, node_actor node) : host_{std::move(h)}, node_{std::move(node)} {}
 
   void send(address to, const message& m, payload body = {}) const {
     auto f = encode(host_.self, to, m, std::move(body));
@@ -29,14 +26,11 @@ class courier {
   const node_actor& node() const { return node_; }
   address self() const { return host_.self; }
   double now_s() const { return host_.clock->now_s(); }
-  /// A moment of now_s() as others may compare it with their own: by the wall clock as it stood
-  /// when this was made, so that durations stay those of now_s().
-  double on_wall(double at_s) const { return at_s + wall_ahead_s_; }
+  double wall_s() const { return host_.clock->wall_s(); }
 
  private:
   runtime::host host_;
   node_actor node_;
-  double wall_ahead_s_ = 0;
 };
 
 }  // namespace troupe::actors

@@ -54,6 +54,11 @@ const job_record* ledger::job_of_request(std::uint64_t request) const {
   return it == requests_.end() ? nullptr : job(it->second);
 }
 
+const job_record* ledger::job_of_lost_lease(lease_id id) const {
+  auto it = lost_.find(id);
+  return it == lost_.end() ? nullptr : job(it->second);
+}
+
 std::vector<std::uint16_t> ledger::take_lowest(node_index n, std::uint32_t count) const {
   std::vector<std::uint16_t> result;
   for (std::uint16_t d = 0; d < holder_[n].size() && result.size() < count; ++d)
@@ -99,6 +104,9 @@ expected<void> ledger::on(const lease_granted& e) {
   for (const auto& part : e.parts)
     j.where.push_back({part.node, static_cast<std::uint32_t>(part.devices.size())});
   j.state = job_state::running;
+  lost_.erase(j.lease);
+  j.lost_parts.clear();
+  j.lost_succeeded.clear();
   j.lease = e.lease;
   j.how = e.how;
   j.predicted_bytes = e.predicted_bytes;
@@ -108,6 +116,7 @@ expected<void> ledger::on(const lease_granted& e) {
   auto& l = leases_[e.lease];
   l.granted = e;
   l.ended.assign(e.parts.size(), false);
+  l.succeeded.assign(e.parts.size(), false);
   l.iterations = std::numeric_limits<std::uint64_t>::max();
   return {};
 }
@@ -158,6 +167,7 @@ expected<void> ledger::on(const part_ended& e) {
   auto& l = it->second;
   const auto& part = l.granted.parts[e.part];
   l.ended[e.part] = true;
+  l.succeeded[e.part] = e.outcome == lease_outcome::succeeded;
   for (auto d : part.devices) holder_[part.node][d] = 0;
   idle_[part.node] += static_cast<std::uint32_t>(part.devices.size());
   l.iterations = std::min(l.iterations, e.iterations);
@@ -167,6 +177,11 @@ expected<void> ledger::on(const part_ended& e) {
     l.detail = e.detail;
   }
   if (std::find(l.ended.begin(), l.ended.end(), false) == l.ended.end()) {
+    // What has succeeded in spite of being told to stop, or while its node was taken for lost, need
+    // not be done again.
+    const bool whole =
+        std::find(l.succeeded.begin(), l.succeeded.end(), false) == l.succeeded.end();
+    if (whole && goes_on(l.outcome)) l.outcome = lease_outcome::succeeded, l.detail.clear();
     close(l);
     leases_.erase(it);
   }
@@ -203,9 +218,16 @@ void ledger::close(lease_record& l) {
     const auto progress = std::min(l.iterations, left);
     j.iterations_done += progress;
     j.state = job_state::waiting;
+    const bool lost = l.outcome == lease_outcome::lost;
     if (progress > 0) j.losses = 0;
-    if (progress > 0 || l.outcome != lease_outcome::lost || ++j.losses <= j.spec->max_restarts)
+    if (progress > 0 || !lost || ++j.losses <= j.spec->max_restarts) {
+      if (lost) {
+        j.lost_parts = l.granted.parts;
+        j.lost_succeeded = l.succeeded;
+        lost_[j.lease] = j.id;
+      }
       return;
+    }
     // Perhaps it is the job that takes its nodes down: the next one would go the same way.
     j.detail = fmt::format(
         "lost its node in {} attempts in a row without progress (max_restarts {}); "
@@ -240,6 +262,10 @@ expected<void> ledger::on(const job_ended& e) {
   if (leases_.contains(j.lease))
     return contradiction(fmt::format("job {} ends while it holds GPUs", e.job));
   j.state = e.final_state;
+  if (j.state == job_state::finished) j.iterations_done = j.spec->iterations;
+  lost_.erase(j.lease);
+  j.lost_parts.clear();
+  j.lost_succeeded.clear();
   j.ended_s = e.at_s;
   j.detail = e.detail;
   closed_.erase(e.job);

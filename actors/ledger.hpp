@@ -26,6 +26,9 @@ struct job_record {
   double bytes_floor = 0;    // nothing that needs no more than this will do
   std::uint64_t iterations_done = 0;
   lease_id lease = 0;  // the present one, or the last
+  // Of a lease that was lost, while the job waits: its parts, and which of them had succeeded.
+  std::vector<lease_part> lost_parts;
+  std::vector<bool> lost_succeeded;
   plan how;
   allocation where;
   double predicted_bytes = 0, peak_bytes = 0;
@@ -42,8 +45,8 @@ struct lease_record {
   bool revoked = false;
   lease_outcome outcome = lease_outcome::succeeded;  // so far; the first bad news counts
   std::string detail;
-  std::vector<bool> ended;       // a flag a part
-  std::uint64_t iterations = 0;  // the least of any part that has ended
+  std::vector<bool> ended, succeeded;  // a flag a part
+  std::uint64_t iterations = 0;        // the least of any part that has ended
   double peak_bytes = 0;
 
   bool operator==(const lease_record&) const = default;
@@ -70,6 +73,8 @@ class ledger {
   const std::map<lease_id, lease_record>& leases() const { return leases_; }
   const job_record* job(job_id id) const;
   const lease_record* lease(lease_id id) const;
+  /// The job that waits because this lease, its last one, was lost; or null.
+  const job_record* job_of_lost_lease(lease_id id) const;
   /// The job that a client's request made, or null.
   const job_record* job_of_request(std::uint64_t request) const;
 
@@ -116,6 +121,7 @@ class ledger {
   std::map<job_id, job_record> jobs_;
   std::map<lease_id, lease_record> leases_;
   std::map<std::uint64_t, job_id> requests_;
+  std::map<lease_id, job_id> lost_;  // leases of jobs that wait since
   std::map<job_id, lease_outcome>
       closed_;  // jobs whose last lease ended for good, awaiting job_ended
   std::vector<std::uint32_t> idle_;

@@ -15,6 +15,23 @@ auto contradiction(std::string text) {
   return refuse(reason::kind::invalid, std::move(text));
 }
 
+std::vector<std::uint32_t> indices_of(const std::vector<bool>& flags) {
+  std::vector<std::uint32_t> result;
+  for (std::uint32_t i = 0; i < flags.size(); ++i)
+    if (flags[i]) result.push_back(i);
+  return result;
+}
+
+/// Refuses an index beyond the parts.
+expected<std::vector<bool>> flags_of(const std::vector<std::uint32_t>& parts, std::size_t size) {
+  std::vector<bool> result(size, false);
+  for (const auto part : parts) {
+    if (part >= size) return contradiction(fmt::format("a lease of {} parts has no {}", size, part));
+    result[part] = true;
+  }
+  return result;
+}
+
 job_kept kept(const job_record& j) {
   job_kept k;
   k.job = j.id;
@@ -38,6 +55,8 @@ job_kept kept(const job_record& j) {
   k.detail = j.detail;
   k.owner = j.owner;
   k.losses = j.losses;
+  k.lost_parts = j.lost_parts;
+  k.lost_succeeded = indices_of(j.lost_succeeded);
   return k;
 }
 
@@ -64,6 +83,7 @@ job_record restored(const job_kept& k) {
   j.detail = k.detail;
   j.owner = k.owner;
   j.losses = k.losses;
+  j.lost_parts = k.lost_parts;
   return j;
 }
 
@@ -105,10 +125,8 @@ std::vector<journal_entry> ledger::snapshot() const {
     result.emplace_back(std::move(k));
   }
   for (const auto& [id, l] : leases_) {
-    lease_kept k{l.granted, l.revoked, l.outcome, l.detail, {}, l.iterations, l.peak_bytes};
-    for (std::uint32_t part = 0; part < l.ended.size(); ++part)
-      if (l.ended[part]) k.ended.push_back(part);
-    result.emplace_back(std::move(k));
+    result.emplace_back(lease_kept{l.granted, l.revoked, l.outcome, l.detail, indices_of(l.ended),
+                                   l.iterations, l.peak_bytes, indices_of(l.succeeded)});
   }
   return result;
 }
@@ -126,7 +144,12 @@ expected<void> ledger::on(const snapshot_begun& e) {
 expected<void> ledger::on(const job_kept& e) {
   if (e.job >= next_job_ || jobs_.contains(e.job))
     return contradiction(fmt::format("job {} of a snapshot is there already, or is none", e.job));
-  jobs_.emplace(e.job, restored(e));
+  auto j = restored(e);
+  auto succeeded = flags_of(e.lost_succeeded, e.lost_parts.size());
+  if (!succeeded) return tl::unexpected<reason>(succeeded.error());
+  j.lost_succeeded = std::move(*succeeded);
+  if (!j.lost_parts.empty()) lost_[j.lease] = j.id;
+  jobs_.emplace(e.job, std::move(j));
   requests_[e.request] = e.job;
   if (!is_final(e.state)) ++unfinished_;
   if (e.closed) closed_[e.job] = *e.closed;
@@ -137,13 +160,17 @@ expected<void> ledger::on(const lease_kept& e) {
   const auto& g = e.granted;
   if (g.lease >= next_lease_ || leases_.contains(g.lease) || !jobs_.contains(g.job))
     return contradiction(fmt::format("lease {} of a snapshot is of no job, or is none", g.lease));
-  lease_record l{g, e.revoked, e.outcome, e.detail, {}, e.iterations, e.peak_bytes};
-  l.ended.assign(g.parts.size(), false);
-  for (const auto part : e.ended) {
-    if (part >= l.ended.size())
-      return contradiction(fmt::format("lease {} has no part {}", g.lease, part));
-    l.ended[part] = true;
-  }
+  auto ended = flags_of(e.ended, g.parts.size());
+  auto succeeded = flags_of(e.succeeded, g.parts.size());
+  if (!ended || !succeeded) return tl::unexpected<reason>((ended ? succeeded : ended).error());
+  lease_record l{g,
+                 e.revoked,
+                 e.outcome,
+                 e.detail,
+                 std::move(*ended),
+                 std::move(*succeeded),
+                 e.iterations,
+                 e.peak_bytes};
   // Parts that have ended hold nothing: others may have their GPUs.
   auto held = g;
   for (std::size_t i = g.parts.size(); i-- > 0;)

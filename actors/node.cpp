@@ -117,9 +117,7 @@ void node_state::begin(const work_order& w) {
   changed_ = true;
   if (p.training) {
     if (options_.on_work) options_.on_work(w, nullptr);
-    training_.begin(w, options_.slowdown, [this, lease = w.lease](const std::string& sentence) {
-      if (options_.launcher) options_.launcher->note(lease, sentence);
-    });
+    training_.begin(w, options_.slowdown);
   } else if (p.simulated) {
     if (options_.on_work) options_.on_work(w, nullptr);
     const double work_s = w.out_of_memory ? 0 : static_cast<double>(w.iterations) * w.iteration_s;
@@ -159,6 +157,11 @@ void node_state::finish(training_over over) {
   if (over.how != part_report::state::succeeded) training_.stop(over.lease);
   if (options_.on_work) options_.on_work(p.order, &p.report);
   report();
+}
+
+void node_state::note(const training_said& said) {
+  if (options_.launcher && parts_.contains(said.lease))
+    options_.launcher->note(said.lease, said.sentence);
 }
 
 std::uint64_t node_state::iterations_by_now(const part& p) const {
@@ -253,6 +256,7 @@ node_actor::behavior_type node(node_actor::stateful_pointer<node_state> self, ru
       [&s](const passed& p) { s.receive(p.what); },
       [&s](const work_done& w) { s.finish(w); },
       [&s](const training_over& over) { s.finish(over); },
+      [&s](const training_said& said) { s.note(said); },
       [&s](const tick&) { s.look_around(); },
   };
 }

@@ -38,6 +38,7 @@ class node_state {
   void receive(const frame& f);
   void finish(const work_done& w);
   void finish(training_over over);
+  void note(const training_said& said);
   void look_around();
 
  private:

@@ -260,8 +260,10 @@ void orchestrator_state::hear(address from, const node_report& r) {
   check_history(n, r);
   const std::vector<lease_id> here{node.leases.begin(), node.leases.end()};
   for (auto id : here) hear_part(n, id, r);
-  for (const auto& p : r.parts)
+  for (const auto& p : r.parts) {
     if (node.leases.contains(p.lease)) reached_[{p.lease, n}] = p.iterations;
+    if (p.now == part_report::state::succeeded) hear_late(n, p, r.incarnation);
+  }
   // Work that the ledger no longer knows may still hold GPUs: the node is of no use until that is
   // gone.
   const bool clean = std::none_of(r.parts.begin(), r.parts.end(), [&](const part_report& p) {
@@ -297,6 +299,24 @@ void orchestrator_state::hear_part(node_index n, lease_id id, const node_report&
   const auto outcome =
       l->revoked && it->now != part_report::state::succeeded ? l->outcome : outcome_of(it->now);
   end_part(id, part, outcome, it->iterations, it->peak_bytes, it->detail);
+}
+
+/// A part of a lease that was taken for lost had succeeded: if all of it has, and nobody has begun
+/// it anew, the job is done.
+void orchestrator_state::hear_late(node_index n, const part_report& p, std::uint64_t incarnation) {
+  std::erase_if(late_, [this](const auto& l) { return !ledger_->job_of_lost_lease(l.first); });
+  const auto* known = ledger_->job_of_lost_lease(p.lease);
+  if (!known) return;
+  const auto& j = *known;
+  auto& succeeded = late_.try_emplace(p.lease, j.lost_succeeded).first->second;
+  for (std::size_t i = 0; i < j.lost_parts.size(); ++i)
+    if (j.lost_parts[i].node == n && j.lost_parts[i].incarnation == incarnation)
+      succeeded[i] = true;
+  if (std::find(succeeded.begin(), succeeded.end(), false) != succeeded.end()) return;
+  late_.erase(p.lease);
+  record(job_ended{
+      j.id, wall(), job_state::finished,
+      fmt::format("had succeeded when its node{} came back", j.lost_parts.size() > 1 ? "s" : "")});
 }
 
 void orchestrator_state::end_part(lease_id id, std::uint32_t part, lease_outcome outcome,

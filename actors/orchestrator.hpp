@@ -87,6 +87,7 @@ class orchestrator_state {
                 double peak_bytes, const std::string& detail);
   void lose_part(lease_id id, std::uint32_t part, const std::string& detail);
   void hear_part(node_index n, lease_id id, const node_report& r);
+  void hear_late(node_index n, const part_report& p, std::uint64_t incarnation);
   void set_present(node_index n, bool present);
   void settle(job_id id);
   void remember_deadline(const job_record& j);
@@ -109,6 +110,8 @@ class orchestrator_state {
   std::map<std::pair<lease_id, node_index>, std::uint64_t> left_out_;
   // Iterations that a part had done by its node's last report to this epoch.
   std::map<std::pair<lease_id, node_index>, std::uint64_t> reached_;
+  // Of lost leases whose jobs wait: parts that had succeeded, as far as their nodes have told.
+  std::map<lease_id, std::vector<bool>> late_;
   std::set<node_index> to_order_;  // nodes whose orders changed in this handler
   training_log training_;
   std::set<std::pair<double, job_id>> deadlines_;  // wall clock; of jobs that may not have ended

@@ -23,8 +23,8 @@ namespace fs = std::filesystem;
 using runtime::kept_end;
 
 constexpr std::size_t chunk_bytes = 64 * 1024;
-constexpr double grace_s = 5;       // between asking a program to end and making it
-constexpr double look_every_s = 1;  // at the files of a program that runs
+constexpr double grace_s = 5;                      // between asking a program to end and making it
+constexpr double look_every_s = 1;                 // at the files of a program that runs
 constexpr std::uint64_t log_bytes = 256ull << 20;  // of a lease; then the older half is dropped
 
 class process_launcher final : public launcher {
@@ -50,9 +50,8 @@ class process_launcher final : public launcher {
 
   expected<void> start(const work_order& w) override {
     if (const auto failed = files_.make(w.lease))
-      return refuse(reason::kind::unavailable,
-                    fmt::format("cannot make a directory in {}: {}", logs_.string(),
-                                failed.message()));
+      return refuse(reason::kind::unavailable, fmt::format("cannot make a directory in {}: {}",
+                                                           logs_.string(), failed.message()));
     runtime::process_options o;
     o.command = w.command;
     for (const auto& pair : w.environment)
@@ -109,8 +108,8 @@ class process_launcher final : public launcher {
   }
 
   expected<log_piece> read_log(lease_id lease, std::uint64_t offset) const override {
-    const auto none = refuse(reason::kind::unknown,
-                             fmt::format("lease {} has written no log here", lease));
+    const auto none =
+        refuse(reason::kind::unknown, fmt::format("lease {} has written no log here", lease));
     const auto file = files_.newest_log(lease);
     if (file.empty()) return none;
     auto piece = runtime::read_piece(file, offset, chunk_bytes);
@@ -129,7 +128,8 @@ class process_launcher final : public launcher {
     program_report said;
   };
 
-  part_report report_on(lease_id lease, const running& r, const std::optional<kept_end>& end) const {
+  part_report report_on(lease_id lease, const running& r,
+                        const std::optional<kept_end>& end) const {
     part_report p;
     p.lease = lease;
     p.iterations = r.said.iterations;

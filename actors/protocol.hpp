@@ -123,6 +123,12 @@ struct training_over {
   std::string detail;
 };
 
+/// What a training's trainer says to people.
+struct training_said {
+  lease_id lease = 0;
+  std::string sentence;
+};
+
 using scheduler_actor =
     caf::typed_actor<caf::reacts_to<ledger_event>, caf::reacts_to<ledger_state>,
                      caf::reacts_to<presence>, caf::reacts_to<startup_over>,
@@ -167,9 +173,9 @@ struct crossing_due {
 using gateway_actor =
     caf::typed_actor<caf::reacts_to<arrived>, caf::reacts_to<crossing_due>, caf::reacts_to<tick>>;
 
-using node_actor =
-    caf::typed_actor<caf::reacts_to<arrived>, caf::reacts_to<passed>, caf::reacts_to<work_done>,
-                     caf::reacts_to<training_over>, caf::reacts_to<tick>>;
+using node_actor = caf::typed_actor<caf::reacts_to<arrived>, caf::reacts_to<passed>,
+                                    caf::reacts_to<work_done>, caf::reacts_to<training_over>,
+                                    caf::reacts_to<training_said>, caf::reacts_to<tick>>;
 
 using stage_actor =
     caf::typed_actor<caf::reacts_to<inbound<stage_run>>, caf::reacts_to<inbound<tensor>>,
@@ -203,6 +209,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::training_heard>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::device_done)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::call_now)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::training_over)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::training_said)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::tick)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::decide_now)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::ledger_event)

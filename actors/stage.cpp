@@ -1,7 +1,9 @@
 #include "actors/stage.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <span>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -29,6 +31,10 @@ operation_kind operation_of(step_kind k) {
 void stage_state::start(stage_actor::pointer self, stage_options o) {
   self_ = self;
   o_ = std::move(o);
+  iteration_ = saved_ = o_.setup.first_iteration;
+  told_s_ = o_.setup.sent_s;
+  came_s_ = o_.came_s;
+  if (!make_device()) return;
   simulated_ = o_.device == nullptr;
   if (simulated_)
     o_.device = std::make_shared<gpu::simulated_device>(
@@ -37,10 +43,27 @@ void stage_state::start(stage_actor::pointer self, stage_options o) {
         });
   tied_bytes_ = o_.setup.costs.tied_bytes;
   own_bytes_ = o_.setup.costs.gradient_bytes - std::min(o_.setup.costs.gradient_bytes, tied_bytes_);
-  iteration_ = saved_ = o_.setup.first_iteration;
   clear(inbox_of(iteration_), iteration_);
   clear(inbox_of(iteration_ + 1), iteration_ + 1);
   load();
+}
+
+bool stage_state::make_device() {
+  if (!o_.make) return true;
+  expected<stage_backend> result = refuse(reason::kind::unavailable, "");
+  try {
+    result = std::exchange(o_.make, nullptr)();
+  } catch (const std::exception& e) {
+    result = refuse(reason::kind::unavailable, fmt::format("cannot be set up: {}", e.what()));
+  }
+  if (o_.made) *o_.made = true;
+  if (!result) {
+    give_up(result.error());
+    return false;
+  }
+  o_.device = std::move(result->device);
+  o_.tokens = std::move(result->tokens);
+  return true;
 }
 
 void stage_state::clear(inbox& box, std::uint64_t iteration) {
@@ -71,10 +94,17 @@ void stage_state::load() {
 
 void stage_state::run(const stage_run& r) {
   if (r.incarnation != 0 && r.incarnation != o_.setup.incarnation) return;
+  if (r.sent_s > told_s_) {
+    told_s_ = r.sent_s;
+    came_s_ = o_.via.now_s();
+    ahead_s_ = r.ahead_s;
+  }
   heard_ = std::max(heard_, r.heard);
   while (!unheard_.empty() && unheard_.front().iteration < heard_) unheard_.pop_front();
   // The trainer asks again when it misses something; what is on its way comes twice then.
-  for (const auto& report : unheard_) o_.via.send(o_.trainer, report);
+  for (auto& report : unheard_) send_report(report);
+  if (broken_) return;
+  if (auto ok = check_order(r.order, o_.setup.microbatches); !ok) return give_up(ok.error());
   if (auto ok = check_order(r.order, o_.setup.microbatches); !ok) return give_up(ok.error());
   if (!r.order.empty() && r.until > until_ && iteration_ == until_ && !busy_) {
     o_.setup.order = r.order;
@@ -99,7 +129,7 @@ void stage_state::arrived(const tensor& t, const payload& body) {
   if (t.iteration < iteration_ || t.iteration > iteration_ + 1) return;
   auto& box = inbox_of(t.iteration);
   if (box.iteration != t.iteration) return;
-  if (t.share.pairs > 0) box.ways.came(t, o_.via.on_wall(o_.via.now_s()), o_.setup.trace);
+  if (t.share.pairs > 0) box.ways.came(t, time(), o_.setup.trace);
   switch (t.what) {
     case tensor::kind::activation:
       if (t.microbatch < box.activation.size()) box.activation[t.microbatch] = body;
@@ -171,7 +201,7 @@ void stage_state::begin_step(const stage_step& s) {
                                              return later.what == step_kind::backward;
                                            });
   }
-  if (next_ == 0) doing_.begin_s = o_.via.on_wall(asked_s_);
+  if (next_ == 0) doing_.begin_s = asked_s_ - ahead_s_;
   submit(std::move(o));
 }
 
@@ -207,7 +237,7 @@ void stage_state::end_iteration(const gpu::outcome& o) {
   r.iteration = iteration_ + 1;
   r.loss = last() ? loss_sum_ / o_.setup.microbatches : 0;
   r.squared_norm = o.squared_norm;
-  r.end_s = o_.via.on_wall(o_.via.now_s());
+  r.end_s = time();
   auto& k = r.measured;
   times_.write(k);
   // The wall clocks of two hosts may differ: no hop takes less than nothing, or all of the time.
@@ -226,6 +256,8 @@ void stage_state::end_iteration(const gpu::outcome& o) {
     if (simulated_ && due) saved_ = iteration_;
     return saved();
   }
+  if (const auto ok = may_save(how.checkpoint, o_.setup.name.lease); !ok)
+    return give_up(ok.error());
   phase_ = phase::saving;
   gpu::operation save;
   save.what = operation_kind::save;
@@ -304,7 +336,7 @@ void stage_state::finished(expected<gpu::outcome> r) {
 /// Just now something ended that took so long.
 void stage_state::note(std::uint8_t what, std::uint32_t microbatch, double took_s) {
   if (!o_.setup.trace) return;
-  const double now = o_.via.on_wall(o_.via.now_s());
+  const double now = time();
   doing_.tasks.push_back({what, microbatch, now - took_s, now});
 }
 
@@ -319,10 +351,9 @@ void stage_state::send(tensor::kind what, std::uint32_t to_pipeline, std::uint32
                                 "{}: give the job more pipelines or more stages",
                                 body.bytes().size(), runtime::largest_tensor_bytes)});
   const auto to = to_pipeline == s.name.pipeline ? s.neighbours[to_stage] : s.peers[to_pipeline];
-  o_.via.send(to,
-              tensor{what, s.name, to_pipeline, to_stage, iteration_, microbatch, bytes,
-                     o_.via.on_wall(o_.via.now_s()), share},
-              std::move(body));
+  o_.via.send(
+      to, tensor{what, s.name, to_pipeline, to_stage, iteration_, microbatch, bytes, time(), share},
+      std::move(body));
 }
 
 void stage_state::say_ready(stage_report ready) {
@@ -337,13 +368,20 @@ void stage_state::say_ready(stage_report ready) {
 void stage_state::say(stage_report r) {
   r.name = o_.setup.name;
   r.incarnation = o_.setup.incarnation;
-  o_.via.send(o_.trainer, r);
+  send_report(r);
   unheard_.push_back(std::move(r));
-  if (iteration_ == o_.setup.iterations)
+  if (!broken_ && iteration_ == o_.setup.iterations)
     caf::anon_send(
         o_.via.node(),
         training_over{
             o_.setup.name.lease, o_.setup.name, false, part_report::state::succeeded, 0, {}});
+}
+
+void stage_state::send_report(stage_report& r) {
+  r.asked_s = told_s_;
+  r.came_s = came_s_;
+  r.left_s = o_.via.now_s();
+  o_.via.send(o_.trainer, r);
 }
 
 void stage_state::give_up(const reason& why) {
@@ -352,7 +390,8 @@ void stage_state::give_up(const reason& why) {
   r.iteration = iteration_;
   r.why = why;
   say(std::move(r));
-  if (why.code == reason::kind::device_lost) caf::anon_send(o_.via.node(), lost_device(o_.setup, why));
+  if (why.code == reason::kind::device_lost)
+    caf::anon_send(o_.via.node(), lost_device(o_.setup, why));
 }
 
 stage_actor::behavior_type stage(stage_actor::stateful_pointer<stage_state> self, stage_options o) {

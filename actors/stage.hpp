@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -23,12 +24,23 @@ namespace troupe::actors {
 using token_feed =
     std::function<std::pair<payload, payload>(std::uint64_t iteration, std::uint32_t microbatch)>;
 
+/// A real device for a stage, and its data.
+struct stage_backend {
+  std::shared_ptr<gpu::stage_device> device;
+  token_feed tokens;  // of the first and the last stage
+};
+
 struct stage_options {
   stage_setup setup;
+  double came_s = 0;  // the setup, by this host's monotonic clock
   address trainer = 0;
   courier via;
-  /// Null: a simulated one, `slowdown` times as slow as the costs say (null: as they say), there
-  /// after start_s.
+  /// Makes the device, which may take minutes: the stage has a thread of its own then.
+  std::function<expected<stage_backend>()> make;
+  /// Set once it is made; may be null.
+  std::shared_ptr<std::atomic<bool>> made;
+  /// Neither made nor given: a simulated one, `slowdown` times as slow as the costs say (null: as
+  /// they say), there after start_s.
   std::shared_ptr<gpu::stage_device> device;
   std::function<double()> slowdown;
   double start_s = 0;
@@ -58,6 +70,7 @@ class stage_state {
     tensor_ways ways;
   };
 
+  bool make_device();
   void load();
   void meet();
   void join(const stage_run& r);
@@ -75,6 +88,7 @@ class stage_state {
   void saved();
   void say_ready(stage_report ready = {});
   void say(stage_report r);
+  void send_report(stage_report& r);
   void give_up(const reason& why);
 
   void submit(gpu::operation o);
@@ -87,6 +101,8 @@ class stage_state {
   const inbox& current() const { return inboxes_[iteration_ % 2]; }
   void clear(inbox& box, std::uint64_t iteration);
   bool first() const { return o_.setup.name.stage == 0; }
+  /// By the training's clock.
+  double time() const { return o_.via.now_s() - ahead_s_; }
   bool last() const { return o_.setup.name.stage + 1 == o_.setup.stages; }
 
   stage_actor::pointer self_ = nullptr;
@@ -105,7 +121,9 @@ class stage_state {
   double exchange_began_s_ = 0;
   stage_report doing_;  // the present iteration
   operation_times times_;
-  double asked_s_ = 0;  // when the device was last given something
+  double asked_s_ = 0;  // when the device was last given something, by this host's clock
+  // How far that is ahead of the training's; what the trainer said last, and when that came.
+  double ahead_s_ = 0, told_s_ = 0, came_s_ = 0;
   double loss_sum_ = 0;
   std::uint32_t held_ = 0;
   std::deque<stage_report> unheard_;

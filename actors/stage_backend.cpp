@@ -6,27 +6,28 @@
 #include <fmt/format.h>
 
 #include "gpu/checkpoint.hpp"
+#include "gpu/checkpoint_fence.hpp"
 #include "gpu/tokens.hpp"
 
 namespace troupe::actors {
 
 namespace {
 
-/// How many micro-batches the order has at once.
-void count_at_once(const std::vector<stage_step>& order, gpu::stage_spec& spec) {
+/// The order of an iteration, for a device that wants to know what it will be asked.
+std::vector<gpu::stage_spec::pass> passes_of(const std::vector<stage_step>& order) {
   using kind = stage_step::kind;
+  using pass = gpu::stage_spec::pass::kind;
   std::set<std::uint32_t> recomputed;
   for (const auto& s : order)
     if (s.what == kind::recompute) recomputed.insert(s.microbatch);
-  std::uint32_t kept = 0, dropped = 0;
-  for (const auto& s : order) {
-    const bool again = recomputed.contains(s.microbatch);
-    if (s.what == kind::forward) ++(again ? dropped : kept);
-    if (s.what == kind::recompute) --dropped, ++kept;
-    if (s.what == kind::backward) --kept;
-    spec.most_kept = std::max(spec.most_kept, kept);
-    spec.most_dropped = std::max(spec.most_dropped, dropped);
-  }
+  std::vector<gpu::stage_spec::pass> all;
+  for (const auto& s : order)
+    all.push_back({s.what == kind::backward            ? pass::backward
+                   : s.what == kind::recompute         ? pass::recompute
+                   : recomputed.contains(s.microbatch) ? pass::forward
+                                                       : pass::forward_kept,
+                   s.microbatch});
+  return all;
 }
 
 gpu::stage_spec spec_of(const stage_setup& s) {
@@ -37,8 +38,9 @@ gpu::stage_spec spec_of(const stage_setup& s) {
   spec.embeds = s.name.stage == 0;
   spec.predicts = s.name.stage + 1 == s.stages;
   spec.rows = s.rows;
-  count_at_once(s.order, spec);
+  spec.iteration = passes_of(s.order);
   spec.seed = s.how.seed;
+  spec.lease = s.name.lease;
   spec.learning_rate = s.how.learning_rate;
   spec.weight_decay = s.how.weight_decay;
   return spec;
@@ -78,6 +80,18 @@ expected<stage_backend> make_backend(const stage_setup& s) {
   return result;
 }
 
+expected<void> open_checkpoints(const std::string& directory, lease_id lease) {
+  auto why = gpu::take_fence(directory, lease);
+  if (!why.text.empty()) return tl::unexpected<reason>(std::move(why));
+  return {};
+}
+
+expected<void> may_save(const std::string& directory, lease_id lease) {
+  auto why = gpu::check_fence(directory, lease);
+  if (!why.text.empty()) return tl::unexpected<reason>(std::move(why));
+  return {};
+}
+
 std::uint64_t newest_saved(const std::string& directory) {
   const auto found = gpu::newest_checkpoint(directory);
   return found ? found->iteration : 0;
@@ -93,8 +107,10 @@ expected<void> complete_checkpoint(const std::vector<stage_setup>& stages,
   std::vector<std::string> files;
   for (const auto& s : stages)
     if (s.name.pipeline == 0) files.push_back(gpu::stage_file(spec_of(s)));
-  const auto ok = gpu::write_index(gpu::checkpoint_directory(first.how.checkpoint, iteration),
-                                   first.model, iteration, files);
+  const auto ok = gpu::write_fenced(first.how.checkpoint, first.name.lease, [&] {
+    return gpu::write_index(gpu::checkpoint_directory(first.how.checkpoint, iteration), first.model,
+                            iteration, files);
+  });
   if (!ok.text.empty()) return tl::unexpected<reason>(ok);
   return {};
 }

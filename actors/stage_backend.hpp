@@ -12,12 +12,6 @@
 
 namespace troupe::actors {
 
-/// A real device for a stage, and its data.
-struct stage_backend {
-  std::shared_ptr<gpu::stage_device> device;
-  token_feed tokens;  // of the first and the last stage
-};
-
 /// Refuses what the device cannot be or do, and data that cannot be read.
 expected<stage_backend> make_backend(const stage_setup& s);
 
@@ -29,6 +23,13 @@ inline training_over lost_device(const stage_setup& s, const reason& why) {
 inline bool is_lost_device(const training_over& over) {
   return !over.trainer && over.how == part_report::state::stopped;
 }
+
+/// This lease is the one that writes checkpoints into a directory from now on. Refuses (stale) if a
+/// newer one has opened it, and what cannot be written.
+expected<void> open_checkpoints(const std::string& directory, lease_id lease);
+
+/// Refuses (stale) if a newer lease has opened the directory since.
+expected<void> may_save(const std::string& directory, lease_id lease);
 
 /// Iterations in the newest whole checkpoint of a directory; 0: there is none.
 std::uint64_t newest_saved(const std::string& directory);

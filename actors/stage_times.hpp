@@ -43,10 +43,10 @@ class operation_times {
 /// none: it goes between the first stage and the last.
 class tensor_ways {
  public:
-  /// One has come just now; `trace`: keep it.
+  /// One has come just now, by the training's clock; `trace`: keep it.
   void came(const tensor& t, double now_s, bool trace) {
     if (t.what != tensor::kind::activation && t.what != tensor::kind::gradient) return;
-    const double took_s = now_s - t.sent_s;
+    const double took_s = std::max(0.0, now_s - t.sent_s);
     const bool forward = t.what == tensor::kind::activation;
     auto& quickest = quickest_s_[forward ? 0 : 1];
     quickest = quickest > 0 ? std::min(quickest, took_s) : took_s;

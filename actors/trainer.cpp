@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include <fmt/format.h>
 
@@ -18,12 +17,19 @@ namespace {
 constexpr double look_every_s = 1;
 constexpr double stalled_s = 20;          // and as many of the longest iterations
 constexpr double stuck_s = 600;           // the same, while no iteration says how long one takes
+constexpr double setting_up_s = 3600;     // the same, while a stage says that it is being set up
+constexpr double tell_starting_s = 10;    // then people are told
 constexpr std::uint64_t window = 100;     // iterations that stages run by themselves
 constexpr std::size_t most_untold = 256;  // iterations in one report
 constexpr std::size_t remembered = 64;    // iterations whose costs make up a profile
 
 bool real(const training_plan& p) {
   return !p.stages.empty() && p.stages.front().backend != "sim";
+}
+
+/// A newer lease has the job: this one's end says nothing about it.
+part_report::state fenced(const reason& why) {
+  return why.code == reason::kind::stale ? part_report::state::stopped : part_report::state::failed;
 }
 
 /// Field by field: one slow iteration does not spoil it.
@@ -64,6 +70,7 @@ stage_costs trainer_state::means::mean() const {
 void trainer_state::start(trainer_actor::pointer self, trainer_options o) {
   self_ = self;
   o_ = std::move(o);
+  wall_ahead_s_ = o_.via.wall_s() - o_.via.now_s();
   prepare();
   self_->delayed_send(trainer_actor{self_}, nanoseconds_of(look_every_s), tick{});
 }
@@ -75,6 +82,9 @@ void trainer_state::prepare() {
   first_ = o_.order.iterations_done;
   if (real(plan_)) {
     const auto& directory = o_.order.spec.train->checkpoint;
+    if (!directory.empty())
+      if (const auto ok = open_checkpoints(directory, o_.lease); !ok)
+        return fail(fenced(ok.error()), ok.error().text);
     first_ = directory.empty() ? 0 : newest_saved(directory);
   }
   first_ = done_ = saved_ = std::min(first_, total());
@@ -109,7 +119,8 @@ void trainer_state::say_what_it_costs() {
 void trainer_state::set_up_missing() {
   for (std::size_t i = 0; i < stages_.size(); ++i)
     if (!stages_[i].ready) {
-      const auto& s = plan_.stages[i];
+      auto& s = plan_.stages[i];
+      s.sent_s = o_.via.now_s();
       o_.via.send(s.neighbours[s.name.stage], s);
     }
 }
@@ -140,7 +151,16 @@ void trainer_state::run_window() {
 
 void trainer_state::run(std::size_t i) {
   const auto& s = plan_.stages[i];
-  stage_run r{s.name, until_, stages_[i].done, {}, {}, {}, meetings_[s.name.stage], o_.incarnation};
+  stage_run r{s.name,
+              until_,
+              stages_[i].done,
+              {},
+              {},
+              {},
+              meetings_[s.name.stage],
+              o_.incarnation,
+              o_.via.now_s(),
+              stages_[i].clock.ahead_s()};
   // Also when it is asked again: it may not have heard the first time.
   if (replanned_) r.order = s.order, r.forward = s.forward, r.backward = s.backward;
   o_.via.send(s.neighbours[s.name.stage], r);
@@ -151,12 +171,14 @@ void trainer_state::hear(const stage_report& r) {
       r.name.stage >= plan_.shape.stages)
     return;
   heard_s_ = o_.via.now_s();
+  if (r.starting) return hear_starting(r);
   const auto i = index(r.name);
+  if (r.asked_s > 0) stages_[i].clock.sample(r.asked_s, r.came_s, r.left_s, heard_s_);
   if (!r.why.text.empty()) {
     // What cannot be reached may be there again: worth another attempt, if this one got further
     // than any before. A lost device is not given out again, as a lost node.
     const bool again =
-        r.why.code == reason::kind::device_lost ||
+        r.why.code == reason::kind::stale || r.why.code == reason::kind::device_lost ||
         (r.why.code == reason::kind::unavailable && done_ > std::max(first_, o_.order.reached));
     return fail(
         again ? part_report::state::stopped : part_report::state::failed,
@@ -169,7 +191,6 @@ void trainer_state::hear(const stage_report& r) {
     s.meeting = r.meeting;
     s.apart = r.apart;
     if (++ready_ == stages_.size()) {
-      completed_s_ = heard_s_;
       introduce_devices();
       run_window();
     }
@@ -177,6 +198,16 @@ void trainer_state::hear(const stage_report& r) {
   if (r.iteration == s.done + 1) note(i, r);
   look_at_checkpoint();
   end_if_over();
+}
+
+void trainer_state::hear_starting(const stage_report& r) {
+  starting_s_ = heard_s_;
+  if (starting_s_ - moved_s_ < tell_starting_s || std::exchange(said_starting_, true)) return;
+  const auto& s = plan_.stages[index(r.name)];
+  news(fmt::format("stage {} of pipeline {} is still being set up on node {}, after {:.3g} s",
+                   r.name.stage, r.name.pipeline,
+                   o_.cluster->nodes[node_of(*o_.cluster, s.neighbours[r.name.stage])].name,
+                   starting_s_ - moved_s_));
 }
 
 void trainer_state::note(std::size_t i, const stage_report& r) {
@@ -206,12 +237,12 @@ void trainer_state::note(std::size_t i, const stage_report& r) {
 
 void trainer_state::complete(const iteration_record& r) {
   done_ = r.iteration;
-  // By the trainer's own clock: those of the stages that began and ended it may differ.
-  const double now = o_.via.now_s();
-  longest_s_ = std::max(longest_s_, now - std::exchange(completed_s_, now));
+  longest_s_ = std::max(longest_s_, r.end_s - r.begin_s);
   worked_s_ += r.end_s - std::max(r.begin_s, last_end_s_);
   last_end_s_ = r.end_s;
   untold_.push_back(r);
+  untold_.back().begin_s += wall_ahead_s_;
+  untold_.back().end_s += wall_ahead_s_;
   if (untold_.size() >= most_untold) report();
   if (done_ < until_ || done_ == total()) return;
   replan_if_drifted();
@@ -263,7 +294,7 @@ void trainer_state::look_at_checkpoint() {
   saved_ = whole;
   if (!real(plan_) || o_.order.spec.train->checkpoint.empty()) return;
   if (auto ok = complete_checkpoint(plan_.stages, saved_); !ok)
-    fail(part_report::state::failed, ok.error().text);
+    fail(fenced(ok.error()), ok.error().text);
 }
 
 // -- telling
@@ -275,6 +306,9 @@ void trainer_state::look_around() {
     if (ready_ == stages_.size() && silent_s > look_every_s)
       for (std::size_t i = 0; i < stages_.size(); ++i)
         if (stages_[i].done < until_) run(i);
+    if (ready_ == stages_.size())
+      for (std::size_t i = 0; i < stages_.size(); ++i)
+        if (stages_[i].clock.due(o_.via.now_s())) run(i);
     // Until all are there they may be starting still, a straggler more slowly.
     const double start_s = ready_ < stages_.size() ? 4 * o_.cluster->settings.restart_s : 0;
     if (silent_s > stalled_s + start_s + stalled_s * longest_s_ + plan_.iteration_s * 2)
@@ -284,7 +318,8 @@ void trainer_state::look_around() {
                        silent_s, done_ - saved_));
     // They answer, but get no further: a tensor was lost.
     const double still_s = o_.via.now_s() - moved_s_,
-                 known_s = longest_s_ > 0 ? 3 * stalled_s : stuck_s;
+                 unknown_s = starting_s_ + stalled_s > o_.via.now_s() ? setting_up_s : stuck_s,
+                 known_s = longest_s_ > 0 ? 3 * stalled_s : unknown_s;
     if (still_s > start_s + known_s + stalled_s * std::max(longest_s_, plan_.iteration_s))
       fail(part_report::state::stopped,
            fmt::format("the stages got no further for {:.3g} s; {} iterations since the last "
@@ -384,7 +419,7 @@ void trainer_state::told_all() {
 
 void trainer_state::news(const std::string& sentence) {
   untold_news_.push_back(sentence);
-  if (o_.say) o_.say(sentence);
+  caf::anon_send(o_.via.node(), training_said{o_.lease, sentence});
 }
 
 trainer_actor::behavior_type trainer(trainer_actor::stateful_pointer<trainer_state> self,

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "actors/clock_offset.hpp"
 #include "actors/courier.hpp"
 #include "actors/protocol.hpp"
 #include "actors/timeline.hpp"
@@ -24,8 +25,6 @@ struct trainer_options {
   std::uint64_t incarnation = 0;  // larger than any earlier trainer's of this lease
   std::string backend;            // of a job that does not say: sim, cpu, cuda
   courier via;
-  /// Told what is said to people, as it happens; may be null.
-  std::function<void(const std::string&)> say;
 };
 
 /// One training job: it plans the pipeline, hands every stage its part, lets them run, and collects
@@ -48,6 +47,7 @@ class trainer_state {
   };
   struct progress {
     bool ready = false;
+    clock_offset clock;  // of its host
     std::uint64_t done = 0, saved = 0;
     std::deque<stage_costs> measured;  // in its latest iterations
     means window;                      // since the last look
@@ -66,6 +66,7 @@ class trainer_state {
   void introduce_devices();
   void run_window();
   void run(std::size_t i);
+  void hear_starting(const stage_report& r);
   void note(std::size_t i, const stage_report& r);
   void complete(const iteration_record& r);
   void look_at_checkpoint();
@@ -90,10 +91,12 @@ class trainer_state {
   std::uint64_t first_ = 0, done_ = 0, until_ = 0, saved_ = 0;
   std::uint32_t ready_ = 0;
   std::uint64_t wan_bytes_ = 0;
-  double heard_s_ = 0, moved_s_ = 0;     // when a stage last spoke, and last got further
-  double completed_s_ = 0;               // when the last iteration was complete
+  double heard_s_ = 0, moved_s_ = 0;  // when a stage last spoke, and last got further,
+  double starting_s_ = 0;             // and last said that it is being set up
+  bool said_starting_ = false;
   double longest_s_ = 0, worked_s_ = 0;  // the longest iteration; all of them
   double last_end_s_ = 0;
+  double wall_ahead_s_ = 0;  // of the monotonic clock; one value, so that durations stay exact
   bool replanned_ = false;
   timeline trace_;
   // What the controller has not confirmed: iterations and news, and by report how many it held.

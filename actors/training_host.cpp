@@ -31,8 +31,7 @@ void training_host::start(node_actor::pointer self, runtime::host h,
   backend_ = std::move(backend);
 }
 
-void training_host::begin(const work_order& w, std::function<double()> slowdown,
-                          std::function<void(const std::string&)> say) {
+void training_host::begin(const work_order& w, std::function<double()> slowdown) {
   auto& p = parts_[w.lease];
   p.order = w;
   p.slowdown = std::move(slowdown);
@@ -42,11 +41,13 @@ void training_host::begin(const work_order& w, std::function<double()> slowdown,
   o.lease = w.lease;
   o.job = w.job;
   o.order = *w.train;
-  o.incarnation = host_.incarnation * 1'000'000 + ++trainers_;
+  o.incarnation = ++trainers_;  // a lease is of one incarnation of its first node
   o.backend = backend_;
   o.via = courier{host_, node_actor{self_}};
-  o.say = std::move(say);
-  p.trainer = self_->spawn<caf::linked>(trainer, std::move(o));
+  if (backend_ == "sim")
+    p.trainer = self_->spawn<caf::linked>(trainer, std::move(o));
+  else  // it plans, for seconds
+    p.trainer = self_->spawn<caf::linked + caf::detached>(trainer, std::move(o));
 }
 
 void training_host::stop(lease_id lease) {
@@ -129,9 +130,10 @@ void training_host::set_up(address trainer, stage_setup s) {
   auto [it, fresh] = p->stages.try_emplace(s.name);
   auto& e = it->second;
   if (!fresh && s.incarnation <= e.incarnation) {
+    if (!e.actor || s.incarnation < e.incarnation) return;
+    if (e.made && !*e.made) return say_starting(trainer, s);
     // It was asked for again: it says again that it is there.
-    if (e.actor && s.incarnation == e.incarnation)
-      caf::anon_send(e.actor, inbound<stage_run>{trainer, {s.name, 0, 0, {}, {}, {}}, {}, {}});
+    caf::anon_send(e.actor, inbound<stage_run>{trainer, {s.name, 0, 0, {}, {}, {}}, {}, {}});
     return;
   }
   if (e.actor) {
@@ -147,27 +149,26 @@ void training_host::set_up(address trainer, stage_setup s) {
   o.via = courier{host_, node_actor{self_}};
   o.slowdown = p->slowdown;
   o.start_s = p->order.start_s;
-  if (s.backend != "sim") {
-    auto made = make_backend(s);
-    if (!made) {
-      p->stages.erase(it);
-      return refuse_stage(trainer, s, made.error());
-    }
-    o.device = std::move(made->device);
-    o.tokens = std::move(made->tokens);
+  o.came_s = host_.clock->now_s();
+  const bool computes = s.backend != "sim";
+  if (computes) {
+    o.make = [s] { return make_backend(s); };
+    o.made = e.made = std::make_shared<std::atomic<bool>>(false);
   }
   o.setup = std::move(s);
-  e.actor = self_->spawn<caf::linked>(stage, std::move(o));
+  if (computes)
+    e.actor = self_->spawn<caf::linked + caf::detached>(stage, std::move(o));
+  else
+    e.actor = self_->spawn<caf::linked>(stage, std::move(o));
 }
 
-void training_host::refuse_stage(address trainer, const stage_setup& s, const reason& why) {
+void training_host::say_starting(address trainer, const stage_setup& s) {
   stage_report r;
   r.name = s.name;
   r.incarnation = s.incarnation;
-  r.why = why;
+  r.starting = true;
   courier{host_, node_actor{self_}}.send(trainer, r);
-  if (why.code == reason::kind::device_lost)
-    caf::anon_send(node_actor{self_}, lost_device(s, why));
+  if (why.code == reason::kind::device_lost) caf::anon_send(node_actor{self_}, lost_device(s, why));
 }
 
 bool training_host::ended(training_over& over) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -24,9 +25,9 @@ class training_host {
              std::string backend);
 
   /// A part of a training job begins here; on the first part's node, its trainer too. `slowdown`:
-  /// of simulated devices. `say`: told what the trainer says to people.
-  void begin(const work_order& w, std::function<double()> slowdown,
-             std::function<void(const std::string&)> say);
+  /// of simulated devices. Whatever computes has a thread of its own: the node must go on
+  /// reporting.
+  void begin(const work_order& w, std::function<double()> slowdown);
 
   /// Everything of this lease ends here.
   void stop(lease_id lease);
@@ -45,8 +46,9 @@ class training_host {
     struct entry {
       stage_actor actor;
       std::uint64_t incarnation = 0;
-      std::size_t devices = 0;  // that share it
-      stage_setup place;        // its neighbours and peers
+      std::size_t devices = 0;                  // that share it
+      std::shared_ptr<std::atomic<bool>> made;  // its device; null: it is simulated
+      stage_setup place;                        // its neighbours and peers
       bool over = false;
     };
     std::map<stage_name, entry> stages;
@@ -55,7 +57,7 @@ class training_host {
 
   bool may_send(address from, const message& m);
   void set_up(address trainer, stage_setup s);
-  void refuse_stage(address trainer, const stage_setup& s, const reason& why);
+  void say_starting(address trainer, const stage_setup& s);
   template <class T>
   void to_stage(const stage_name& who, address from, T& m, const payload& body);
   part* part_of(lease_id lease);

@@ -78,8 +78,9 @@ std::string stage_file(const stage_spec& s) {
   const auto layer = [](std::uint32_t sublayer) {
     return fmt::format("{:05}{}", sublayer / 2, sublayer % 2 == 0 ? "" : ".5");
   };
-  return fmt::format("layers-{}-{}.safetensors", layer(s.first_sublayer),
-                     layer(s.first_sublayer + s.sublayers));
+  return fmt::format("layers-{}-{}{}.safetensors", layer(s.first_sublayer),
+                     layer(s.first_sublayer + s.sublayers),
+                     s.lease > 0 ? fmt::format("-lease-{}", s.lease) : std::string{});
 }
 
 reason save_stage(const fs::path& directory, const stage_spec& s, std::uint64_t iteration,

@@ -18,8 +18,8 @@ namespace troupe::gpu {
 /// root/iteration-000040
 std::filesystem::path checkpoint_directory(const std::filesystem::path& root,
                                            std::uint64_t iteration);
-/// The name of a stage's file in it: layers-00002-00004.5.safetensors has layers 2 and 3 and the
-/// attention of layer 4.
+/// The name of a stage's file in it: layers-00002-00004.5-lease-7.safetensors has layers 2 and 3
+/// and the attention of layer 4, as lease 7 wrote them.
 std::string stage_file(const stage_spec& s);
 
 /// A parameter as a device has it. Its moments are stored as adam.m/NAME and adam.v/NAME.

@@ -27,10 +27,16 @@ struct stage_spec {
   std::uint32_t rows = 1;  // sequences a micro-batch
   // Of the heads and of the MLP's columns: this part of so many (tensor parallel).
   std::uint32_t share = 0, shares = 1;
-  // Micro-batches at once, at most: whose forward is kept or was made again, and those that will be
-  // recomputed. A device that sums with others has their memory before it begins to.
-  std::uint32_t most_kept = 1, most_dropped = 0;
-  std::uint64_t seed = 1;  // a parameter's initial value depends on it and its name alone
+  // What an iteration will ask for, so that a device that sums with others has done it once before
+  // it begins to. Empty: one micro-batch forward and backward.
+  struct pass {
+    enum class kind : std::uint8_t { forward, forward_kept, recompute, backward };
+    kind what = kind::forward;
+    std::uint32_t microbatch = 0;
+  };
+  std::vector<pass> iteration{};
+  std::uint64_t seed = 1;   // a parameter's initial value depends on it and its name alone
+  std::uint64_t lease = 0;  // in the names of its files, which no other lease overwrites
   double learning_rate = 3e-4, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
 };
 

@@ -29,10 +29,17 @@ struct gpu_type {
   double memory_bytes() const { return memory_gb * bytes_per_gb; }
   static constexpr auto fields() {
     using t = gpu_type;
-    return std::tuple{
-        &t::name,       &t::memory_gb,      &t::fp16_tflops, &t::fp32_tflops, &t::memory_gbytes_s,
-        &t::efficiency, &t::price_per_hour, &t::source,      &t::quota,       &t::profile,
-        &t::compute_capability};
+    return std::tuple{&t::name,
+                      &t::memory_gb,
+                      &t::fp16_tflops,
+                      &t::fp32_tflops,
+                      &t::memory_gbytes_s,
+                      &t::efficiency,
+                      &t::price_per_hour,
+                      &t::source,
+                      &t::quota,
+                      &t::profile,
+                      &t::compute_capability};
   }
   bool operator==(const gpu_type&) const = default;
 };

@@ -182,6 +182,8 @@ struct job_kept {
   std::optional<lease_outcome> closed;  // its last lease ended for good, job_ended is yet to come
   std::string owner;
   std::uint32_t losses = 0;  // attempts in a row that ended with a lost node and made no progress
+  std::vector<lease_part> lost_parts;   // of the last lease, if it was lost and the job waits,
+  std::vector<std::uint32_t> lost_succeeded;  // and those of them that had succeeded
 
   static constexpr auto fields() {
     using t = job_kept;
@@ -190,7 +192,7 @@ struct job_kept {
                       &t::out_of_memory, &t::memory_factor, &t::bytes_floor, &t::iterations_done,
                       &t::lease,         &t::how,           &t::where,       &t::predicted_bytes,
                       &t::peak_bytes,    &t::memory,        &t::detail,      &t::closed,
-                      &t::owner,         &t::losses};
+                      &t::owner,         &t::losses,        &t::lost_parts,  &t::lost_succeeded};
   }
   bool operator==(const job_kept&) const = default;
 };
@@ -204,11 +206,12 @@ struct lease_kept {
   std::vector<std::uint32_t> ended;  // parts that have ended
   std::uint64_t iterations = 0;
   double peak_bytes = 0;
+  std::vector<std::uint32_t> succeeded;  // parts that have
 
   static constexpr auto fields() {
     using t = lease_kept;
-    return std::tuple{&t::granted, &t::revoked,    &t::outcome,   &t::detail,
-                      &t::ended,   &t::iterations, &t::peak_bytes};
+    return std::tuple{&t::granted, &t::revoked,    &t::outcome,    &t::detail,
+                      &t::ended,   &t::iterations, &t::peak_bytes, &t::succeeded};
   }
   bool operator==(const lease_kept&) const = default;
 };

@@ -58,7 +58,7 @@ struct tensor {
   std::uint64_t iteration = 0;
   std::uint32_t microbatch = 0;
   std::uint64_t bytes = 0;
-  double sent_s = 0;  // by the sender's clock
+  double sent_s = 0;  // by the training's clock
   wan_share share;
 
   static constexpr auto fields() {
@@ -121,6 +121,7 @@ struct stage_setup {
   std::uint64_t iterations = 0;       // when it is through
   stage_costs costs;
   bool trace = false;  // report every task's times
+  double sent_s = 0;   // by the trainer's clock
 
   static constexpr auto fields() {
     using t = stage_setup;
@@ -129,7 +130,7 @@ struct stage_setup {
                       &t::stages,   &t::pipelines,   &t::microbatches,    &t::rows,
                       &t::order,    &t::neighbours,  &t::peers,           &t::forward,
                       &t::backward, &t::tied,        &t::first_iteration, &t::iterations,
-                      &t::costs,    &t::trace};
+                      &t::costs,    &t::trace,       &t::sent_s};
   }
   bool operator==(const stage_setup&) const = default;
 };
@@ -147,16 +148,18 @@ struct stage_run {
   // first iteration; empty: hosts sum them.
   std::vector<std::uint8_t> meeting{};
   std::uint64_t incarnation = 0;  // of the trainer; a stage of another one ignores it. 0: any
+  double sent_s = 0;              // by the trainer's clock, which is the clock of the training:
+  double ahead_s = 0;             // so far ahead of it is the clock of the stage's host
 
   static constexpr auto fields() {
     using t = stage_run;
-    return std::tuple{&t::name,    &t::until,    &t::heard,   &t::order,
-                      &t::forward, &t::backward, &t::meeting, &t::incarnation};
+    return std::tuple{&t::name,     &t::until,   &t::heard,       &t::order,  &t::forward,
+                      &t::backward, &t::meeting, &t::incarnation, &t::sent_s, &t::ahead_s};
   }
   bool operator==(const stage_run&) const = default;
 };
 
-/// When a stage did something, by its host's clock.
+/// When a stage did something, by the training's clock.
 struct timed_task {
   std::uint8_t what = 0;  // stage_step::kind, or 3 reduce, 4 update, 5 checkpoint,
                           // 6 an activation's way here, 7 a gradient's: over the WAN
@@ -190,13 +193,18 @@ struct stage_report {
   // meet by; or why this one cannot.
   std::vector<std::uint8_t> meeting;
   reason apart;
+  bool starting = false;  // it is being set up still: nothing else here counts
+  // The sent_s of the latest setup or run that it has; when that came, and when this left, by its
+  // host's clock. What is between the two is not on the way, and so no part of a round trip.
+  double asked_s = 0, came_s = 0, left_s = 0;
 
   static constexpr auto fields() {
     using t = stage_report;
     return std::tuple{&t::name,         &t::incarnation, &t::iteration,  &t::loss,
                       &t::squared_norm, &t::begin_s,     &t::end_s,      &t::busy_s,
                       &t::measured,     &t::most_held,   &t::sent_bytes, &t::saved,
-                      &t::why,          &t::tasks,       &t::meeting,    &t::apart};
+                      &t::why,          &t::tasks,       &t::meeting,    &t::apart,
+                      &t::starting,     &t::asked_s,     &t::came_s,     &t::left_s};
   }
   bool operator==(const stage_report&) const = default;
 };

@@ -53,7 +53,8 @@ double speed_of(const job_spec& job, const gpu_type& gpu) {
 std::vector<double> speeds_of(const cluster& c, const idle_index& idle, const job_spec& job) {
   std::vector<double> speeds;
   for (gpu_index g = 0; g < c.gpus.size(); ++g)
-    if (idle.idle_of(g) > 0 && can_train(job, c.gpus[g])) speeds.push_back(speed_of(job, c.gpus[g]));
+    if (idle.idle_of(g) > 0 && can_train(job, c.gpus[g]))
+      speeds.push_back(speed_of(job, c.gpus[g]));
   std::ranges::sort(speeds);
   const auto same = std::ranges::unique(speeds);
   speeds.erase(same.begin(), same.end());

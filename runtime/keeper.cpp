@@ -125,7 +125,8 @@ std::optional<kept_end> kept_program::poll() {
       end_ = {kept_end::how::not_started, 127, describe(e.failure, options_)};
     } else {
       end_ = {e.what == keeper_event::exited ? kept_end::how::exited : kept_end::how::lease_expired,
-              e.status, {}};
+              e.status,
+              {}};
     }
   }
   // Its child died with it; what that had started is found by its token.

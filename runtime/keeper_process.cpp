@@ -48,9 +48,9 @@ class keeper {
     if (report_.ends[0] >= 0) hear_program();
     forget_group(request_.records, group_);
     keeper_event e;
-    e.what = failed_      ? keeper_event::not_started
-             : expired_   ? keeper_event::lease_expired
-                          : keeper_event::exited;
+    e.what = failed_    ? keeper_event::not_started
+             : expired_ ? keeper_event::lease_expired
+                        : keeper_event::exited;
     e.status = status_;
     e.failure = failure_;
     tell(e);
@@ -76,7 +76,7 @@ class keeper {
                  .value_or(process_group{child, 0, this_boot(), request_.token});
     // Without a record nobody would find what this process leaves, should it be killed.
     if (!record_group(request_.records, group_)) {
-      failure_.where = start_failure::step::output;
+      failure_ = {start_failure::step::group, errno};
       failed_ = killing_ = true;
       return true;
     }

@@ -21,10 +21,10 @@ struct keeper_command {
 struct keeper_event {
   enum kind : std::int32_t { started, exited, not_started, lease_expired };
   std::int32_t what = started;
-  pid_t leader = 0;              // started
+  pid_t leader = 0;                // started
   std::uint64_t leader_ticks = 0;  // started: the leader's start
-  std::int32_t status = 0;       // exited, lease_expired
-  start_failure failure;         // not_started
+  std::int32_t status = 0;         // exited, lease_expired
+  start_failure failure;           // not_started
 };
 
 /// What a keeper is to start; crosses in a file without a name.

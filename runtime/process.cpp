@@ -99,9 +99,9 @@ expected<void> process::launch(const process_options& o) {
   report.close(1);
   if (!go.write_one()) return cannot(errno);
   if (::read(report.ends[0], &f, sizeof f) == static_cast<ssize_t>(sizeof f))
-    return refuse(f.where == start_failure::step::program ? reason::kind::invalid
-                                                          : reason::kind::unavailable,
-                  describe(f, o));
+    return refuse(
+        f.where == start_failure::step::program ? reason::kind::invalid : reason::kind::unavailable,
+        describe(f, o));
   return {};
 }
 

@@ -102,7 +102,7 @@ std::optional<process_group> read_record(const fs::path& path) {
 
 std::optional<process_group> describe_group(pid_t leader, std::string token) {
   const auto s = state_of(leader);
-  if (!s) return {};
+  if (!s || s->dead()) return {};
   return process_group{leader, s->started, this_boot(), std::move(token)};
 }
 

@@ -25,7 +25,7 @@ struct process_group {
   std::string token;          // random; in the environment of everything that it starts
 };
 
-/// The leader's start time and this boot; nothing if there is no such process.
+/// The leader's start time and this boot; nothing if there is no such process, or a dead one.
 std::optional<process_group> describe_group(pid_t leader, std::string token);
 
 /// A token that no other group has.

@@ -18,7 +18,8 @@ namespace {
 class regular_file {
  public:
   static expected<regular_file> open(const std::string& path, int how) {
-    regular_file f{::open(path.c_str(), how | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY, 0600)};
+    regular_file f{
+        ::open(path.c_str(), how | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY, 0600)};
     const auto no = [&](const char* why) {
       return refuse(errno == ENOENT ? reason::kind::unknown : reason::kind::invalid,
                     fmt::format("{}: {}", path, why));

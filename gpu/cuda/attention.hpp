@@ -190,8 +190,7 @@ struct attention_kernel {
       const int at = row + 8 * half;
       total[half] = quad_sum(total[half]);
       if (at < end && thread_id() % 4 == 0)
-        log_sums[place.row * shape.sequence +
-                 static_cast<std::size_t>(at)] =
+        log_sums[place.row * shape.sequence + static_cast<std::size_t>(at)] =
             (most[half] * scale * log2_e + logarithm2(total[half])) / log2_e;
     }
     tile::write(out + sequence * shape.sequence * shape.hidden() + head * shape.width,
@@ -302,8 +301,7 @@ struct attention_queries_backward_kernel : attention_backward_arguments {
     float log_sum[2], dot[2];
     TROUPE_UNROLL
     for (int half = 0; half < 2; ++half) {
-      const auto at = place.row * shape.sequence +
-                      static_cast<std::size_t>(row + 8 * half);
+      const auto at = place.row * shape.sequence + static_cast<std::size_t>(row + 8 * half);
       log_sum[half] = row + 8 * half < end ? log_sums[at] * log2_e : 0.0f;
       dot[half] = row + 8 * half < end ? dots[at] : 0.0f;
     }
@@ -363,8 +361,7 @@ struct attention_keys_backward_kernel : attention_backward_arguments {
                                    Queries, end, width);
       auto* log_sum = numbers + turn * 2 * Queries;
       for (int i = thread_id(); i < Queries; i += threads) {
-        const auto at = place.row * shape.sequence +
-                        static_cast<std::size_t>(query + i);
+        const auto at = place.row * shape.sequence + static_cast<std::size_t>(query + i);
         log_sum[i] = query + i < end ? log_sums[at] * log2_e : 0.0f;
         log_sum[Queries + i] = query + i < end ? dots[at] : 0.0f;
       }

@@ -32,9 +32,7 @@ class each_call : public machine {
   void give(void* memory) noexcept override { behind_->give(memory); }
   void* take_host(std::size_t bytes) override { return behind_->take_host(bytes); }
   void give_host(void* memory) noexcept override { behind_->give_host(memory); }
-  void let_go(void* memory, std::size_t bytes) noexcept override {
-    behind_->let_go(memory, bytes);
-  }
+  void let_go(void* memory, std::size_t bytes) noexcept override { behind_->let_go(memory, bytes); }
   void copy_in(void* to, const void* from, std::size_t bytes) override {
     behind_->copy_in(to, from, bytes);
   }

@@ -18,8 +18,8 @@ struct collectives {
   int (*state)(void* member, int* now) = nullptr;
   /// In place, of 32-bit or 16-bit values; in the order of the stream.
   int (*sum)(void* member, void* values, std::size_t count, bool narrow, void* stream) = nullptr;
-  /// The healthy end: finalize, then state until it is no longer under way, then destroy. Peers that
-  /// are slower still get what this member's sums owe them.
+  /// The healthy end: finalize, then state until it is no longer under way, then destroy. Peers
+  /// that are slower still get what this member's sums owe them.
   int (*finalize)(void* member) = nullptr;
   int (*destroy)(void* member) = nullptr;
   /// Ends the member and whatever it is at; kernels that wait for others come to an end.

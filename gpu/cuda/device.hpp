@@ -19,8 +19,7 @@ namespace troupe::gpu::cuda {
 reason check_shape(const stage_spec& s);
 
 /// device_lost for gpu_lost, `other` for any other error of a machine.
-reason::kind code_of(const std::runtime_error& e,
-                     reason::kind other = reason::kind::unavailable);
+reason::kind code_of(const std::runtime_error& e, reason::kind other = reason::kind::unavailable);
 
 /// The GPU with this number, or why there is none: make_cuda_device's words.
 expected<std::shared_ptr<machine>> open_machine_here(int index);

@@ -1,5 +1,4 @@
 // A device and its peers in other pipelines: how they meet, and when they sum.
-#include <algorithm>
 #include <cstdlib>
 #include <stdexcept>
 #include <string_view>
@@ -31,35 +30,43 @@ void device::join(const operation& o) {
   peers_ = std::move(joined);
 }
 
-/// Does for nothing, and with nobody, what an iteration does: as many micro-batches at once as there
-/// will be. So all memory is there, all kernels are loaded and all products planned before GPUs wait
-/// for each other's sums: CUDA may let any of these wait for what other GPUs of the program are at,
-/// and if that is a sum that waits for this GPU, neither goes on. Weights stay as they are.
+/// Does for nothing, and with nobody, what an iteration will do. So all memory is there, all
+/// kernels are loaded and all products planned before GPUs wait for each other's sums: CUDA may let
+/// any of these wait for what other GPUs of the program are at, and if that is a sum that waits for
+/// this GPU, neither goes on. Weights stay as they are.
 void device::rehearse() {
   if (went_back_ || !held_.empty()) return;
+  using pass = stage_spec::pass::kind;
   const auto tokens = static_cast<std::size_t>(tokens_of(spec_));
   const auto words = payload{std::vector<std::byte>(tokens * sizeof(std::uint32_t))};
   const auto values = payload{std::vector<std::byte>(tokens * spec_.model.hidden * sizeof(float))};
-  operation o{.what = operation::kind::forward};
-  o.in = {spec_.embeds ? words : values};
-  if (spec_.predicts) o.in.push_back(words);
-  std::vector<pending> all;  // what they hold is let go when all is done
+  auto passes = spec_.iteration;
+  if (passes.empty()) passes = {{pass::forward_kept, 0}, {pass::backward, 0}};
   const std::shared_ptr<void> ends{&stage_, [this](void*) {
                                      stage_.alone = went_back_ = false;
                                      held_.clear();
                                      progress_.clear();
                                    }};
   stage_.alone = true;
-  const auto dropped = spec_.most_dropped, kept = std::max(spec_.most_kept, 1u);
-  for (; o.microbatch < dropped + kept; ++o.microbatch) {
-    o.keep = o.microbatch >= dropped;
-    forward(o, all.emplace_back());
-  }
-  const operation back{.what = operation::kind::backward, .in = {values}};
-  while (o.microbatch-- > dropped) {
-    auto b = back;
-    b.microbatch = o.microbatch;
-    backward(b, all.emplace_back());
+  std::deque<pending> answered;  // results that are not sent yet have host memory
+  constexpr std::size_t unsent = 4;
+  for (const auto& one : passes) {
+    operation o{.microbatch = one.microbatch, .keep = one.what == pass::forward_kept};
+    if (one.what == pass::backward) {
+      o.what = operation::kind::backward;
+      o.in = {values};
+    } else if (one.what == pass::recompute) {
+      o.what = operation::kind::recompute;
+    } else {
+      o.in = {spec_.embeds ? words : values};
+      if (spec_.predicts) o.in.push_back(words);
+    }
+    if (!progress_.check(o).text.empty()) continue;  // it will be refused when it is asked for
+    auto& p = answered.emplace_back();
+    perform(o, p);
+    machine_->wait(machine_->mark());
+    p.held.clear();
+    if (answered.size() > unsent) answered.pop_front();
   }
   // What an update and the sums' ends need besides.
   const auto norm = stage_.copied().take<double>(1), norm_here = stage_.host().take<double>(1);

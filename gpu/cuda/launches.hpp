@@ -118,8 +118,7 @@ class launches : public machine {
   void cross_entropy(bf16* logits, const std::uint32_t* targets, std::size_t rows, std::size_t n,
                      std::size_t width, float* losses, double* loss) override {
     const auto mean = 1 / static_cast<double>(rows);
-    start(cross_entropy_kernel{logits, targets, n, width, static_cast<float>(mean), losses},
-          rows);
+    start(cross_entropy_kernel{logits, targets, n, width, static_cast<float>(mean), losses}, rows);
     start(total_kernel<float>{losses, rows, mean, loss}, 1);
   }
   void adamw(const adamw_run* runs, std::size_t count, float* values, float* first_moments,

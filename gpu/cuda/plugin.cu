@@ -237,8 +237,7 @@ class gpu_machine final : public launches<gpu_machine> {
   }
 
   void copy(void* to, const void* from, std::size_t bytes) override {
-    if (bytes > 0)
-      CALL(cudaMemcpyAsync, to, from, bytes, cudaMemcpyDeviceToDevice, compute_);
+    if (bytes > 0) CALL(cudaMemcpyAsync, to, from, bytes, cudaMemcpyDeviceToDevice, compute_);
   }
   void zero(void* to, std::size_t bytes) override {
     if (bytes > 0) CALL(cudaMemsetAsync, to, 0, bytes, compute_);
@@ -365,7 +364,7 @@ class gpu_machine final : public launches<gpu_machine> {
     const auto rows = o.turned ? o.columns : o.rows, columns = o.turned ? o.rows : o.columns;
     cublasLtMatrixLayout_t layout = nullptr;
     CALL(cublasLtMatrixLayoutCreate, &layout, CUDA_R_16BF, columns, rows,
-                                     static_cast<std::int64_t>(o.stride));
+         static_cast<std::int64_t>(o.stride));
     return layout;
   }
   template <class T>
@@ -401,7 +400,7 @@ class gpu_machine final : public launches<gpu_machine> {
     made.a = layout_of(p.b);
     made.b = layout_of(p.a);
     CALL(cublasLtMatrixLayoutCreate, &made.c, p.wide ? CUDA_R_32F : CUDA_R_16BF, p.b.columns,
-                                     p.a.rows, static_cast<std::int64_t>(p.stride));
+         p.a.rows, static_cast<std::int64_t>(p.stride));
     choose(made, std::get<std::uint32_t>(key));
     return made;
   }
@@ -434,8 +433,8 @@ class gpu_machine final : public launches<gpu_machine> {
     const float one = 1, added = p.plus ? 1.0f : 0.0f;
     void* to = p.wide ? static_cast<void*>(p.wide) : p.narrow;
     const void* plus = p.plus ? p.plus : to;
-    CALL(cublasLtMatmul, blas_, with.how, &one, p.b.at, with.a, p.a.at, with.b, &added, plus, with.c,
-                       to, with.c, &with.algorithm, workspace_, workspace_bytes, compute_);
+    CALL(cublasLtMatmul, blas_, with.how, &one, p.b.at, with.a, p.a.at, with.b, &added, plus,
+         with.c, to, with.c, &with.algorithm, workspace_, workspace_bytes, compute_);
   }
 
   int index_;

@@ -184,6 +184,9 @@ class world {
     spec.embeds = s.name.stage == 0;
     spec.predicts = s.name.stage + 1 == s.stages;
     spec.rows = s.rows;
+    using pass = gpu::stage_spec::pass::kind;
+    for (const auto what : {pass::forward_kept, pass::backward})
+      for (std::uint32_t m = 0; m < 2; ++m) spec.iteration.push_back({what, m});
     x.device = std::make_shared<gpu::cuda::device>(
         spec, std::make_shared<counting_sums>(test::emulated_machine(o_.sums), overlapped_),
         gpu::cuda::device::first_values::set, o_.patience, nullptr,

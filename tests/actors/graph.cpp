@@ -118,6 +118,23 @@ TEST_CASE("wall clocks that step back and forth cost no lease") {
   CHECK(after.attempts == 1);
 }
 
+TEST_CASE("what a node finished while it was taken for lost is not done again") {
+  auto o = options();
+  auto one = std::make_shared<cluster>(*small_cluster());
+  one->nodes.resize(1);  // nobody else can have the job
+  o.cluster = one;
+  o.faults.partitions = {{{"a-0"}, {}, 2, 15}};
+  virtual_cluster v{std::move(o)};
+  v.submit({{0.5, small_job("quick", 1)}});  // starts, which takes 2 s, and is done at once
+  v.world().run_until(12.0);
+  CHECK(status(v, 1).state == job_state::waiting);
+  v.world().run_until(30.0);
+  const auto after = status(v, 1);
+  CHECK(after.state == job_state::finished);
+  CHECK(after.attempts == 1);
+  CHECK(after.iterations_done == 1);
+}
+
 TEST_CASE("a controller that restarts goes on where its journal ends") {
   virtual_cluster v{options()};
   v.submit({{1, small_job("first", 20'000)}, {1, small_job("second", 20'000)}});

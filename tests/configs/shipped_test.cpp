@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <map>
 #include <filesystem>
+#include <map>
 #include <string>
 
 #include "configs/load.hpp"
@@ -98,9 +98,9 @@ TEST_CASE("the papers' clusters have the papers' GPUs") {
 
 TEST_CASE("the catalogue says of every GPU what CUDA can do with it") {
   const auto all = loaded(configs::load_catalogue(test::shipped / "gpus.yaml"));
-  const std::map<std::string, double> some{{"K80", 3.7},       {"T4", 7.5},        {"A100-40GB", 8.0},
-                                           {"RTX4090", 8.9},   {"H100-80GB", 9.0}, {"B200-192GB", 10.0},
-                                           {"MI300X-192GB", 0}};
+  const std::map<std::string, double> some{
+      {"K80", 3.7},       {"T4", 7.5},          {"A100-40GB", 8.0}, {"RTX4090", 8.9},
+      {"H100-80GB", 9.0}, {"B200-192GB", 10.0}, {"MI300X-192GB", 0}};
   std::size_t found = 0;
   for (const auto& gpu : all) {
     INFO(gpu.name);

@@ -49,8 +49,7 @@ request on() {
 template <class T>
 class array {
  public:
-  explicit array(std::size_t n, T first = {})
-      : n_{n}, m_{current}, memory_{taken(*m_, n)} {
+  explicit array(std::size_t n, T first = {}) : n_{n}, m_{current}, memory_{taken(*m_, n)} {
     std::fill_n(memory_, n, first);
   }
   array(std::initializer_list<T> v) : array(v.size()) { std::copy(v.begin(), v.end(), memory_); }

@@ -283,8 +283,10 @@ class emulated final : public launches<emulated>, public emulated_stream {
       refuse(fmt::format("{}: this is device {}, and the thread's current one is {}", what, index_,
                          current_device));
   }
-  static void check_alone(const std::string& what) {
-    if (members_that_wait > 0) refuse(what + ": GPUs wait for each other, and would wait for it");
+  /// GPUs that sum with others can reach those others' memory.
+  void check_alone(const std::string& what) const {
+    if (collectives_ && members_that_wait > 0)
+      refuse(what + ": GPUs wait for each other, and would wait for it");
   }
   void check_copy() const {
     check_here("a copy");

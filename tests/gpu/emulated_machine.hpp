@@ -16,8 +16,8 @@ namespace troupe::test {
 /// - copies to and from the host, and kernels, are streams of their own with events between them.
 ///   `seed`: some of what they are asked for is put off until somebody waits for it; 0: nothing;
 /// - memory that copies touch is overwritten as soon as its pool has it back;
-/// - while emulated GPUs wait for each other's sums it refuses memory and products of a new shape,
-///   for which a real one might wait as long as they do.
+/// - while emulated GPUs wait for each other's sums, one that has `sums` too refuses memory and
+///   products of a new shape, for which a real one might wait as long as they do.
 std::unique_ptr<gpu::cuda::machine> emulated_machine(const gpu::cuda::collectives* sums = nullptr,
                                                      std::uint64_t seed = 1);
 

@@ -41,7 +41,7 @@ struct room {
   int size = 0;
   std::map<int, bool> members;  // by rank: is it still there?
   std::map<int, sum_round> rounds;
-  std::size_t leaving = 0;  // members
+  std::size_t leaving = 0;           // members
   bool failed = false, cut = false;  // cut: a member was aborted
 };
 
@@ -125,8 +125,8 @@ int state(void* of, int* now) {
   const bool all =
       m->leaves ? m->in->leaving == size && m->done == m->next : m->in->members.size() == size;
   *now = (m->in->failed && m->rank == faulty_rank) || (m->leaves && m->in->cut) ? system_error
-         : all                                   ? collectives::well
-                                                 : collectives::under_way;
+         : all                                                                  ? collectives::well
+               : collectives::under_way;
   return collectives::well;
 }
 
@@ -202,8 +202,7 @@ const char* says(int result) {
 }  // namespace
 
 const collectives& emulated_nccl() {
-  static const collectives table{make_id, join,    state, sum,
-                                 finalize, destroy, abort, says};
+  static const collectives table{make_id, join, state, sum, finalize, destroy, abort, says};
   return table;
 }
 

@@ -162,8 +162,7 @@ TEST_CASE("GPUs whose sums are done leave their group, and none of them is cut o
     p.go_through(1);
     for (const auto& s : on_all(p.all, [](auto) { return operation{.what = step::sum}; })) CHECK(s);
   }
-  while (ends_so_far().destroyed + ends_so_far().aborted <
-         before.destroyed + before.aborted + 2)
+  while (ends_so_far().destroyed + ends_so_far().aborted < before.destroyed + before.aborted + 2)
     std::this_thread::yield();  // they leave by themselves
   CHECK(ends_so_far().destroyed == before.destroyed + 2);
   CHECK(ends_so_far().aborted == before.aborted);
@@ -171,8 +170,10 @@ TEST_CASE("GPUs whose sums are done leave their group, and none of them is cut o
 
 TEST_CASE("a GPU has all memory of its passes before it joins its peers") {
   auto s = whole_model(tiny(), 2);
-  s.most_kept = 3;
-  s.most_dropped = 1;
+  using pass = gpu::stage_spec::pass::kind;
+  s.iteration = {{pass::forward_kept, 0}, {pass::forward_kept, 1}, {pass::forward_kept, 2},
+                 {pass::forward, 3},      {pass::backward, 0},     {pass::backward, 1},
+                 {pass::backward, 2},     {pass::recompute, 3},    {pass::backward, 3}};
   std::vector<std::shared_ptr<gpu::cuda::taken_memory>> taken;
   grouped_devices all;
   grouped_options how;

@@ -209,6 +209,7 @@ TEST_CASE("backward waits for no peer, and its gradient is the same") {
   grouped_devices all;
   for (std::size_t i = 0; i < 2; ++i)
     all.push_back(grouped_device(middle, {.piece_bytes = small_pieces}));
+  for (auto& d : all) run(*d, {.what = step::weights});  // memory for them is there from now on
   meet(all);
   for (auto& d : all) {  // one behind the other
     run(*d, go);

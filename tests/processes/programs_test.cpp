@@ -94,12 +94,14 @@ TEST_CASE("SIGSTOP of a node ends its programs with its lease, before another no
 TEST_CASE("a report that is huge, a fifo or a device costs nobody anything") {
   fixture f{"reports"};
   REQUIRE(f.wait_for_nodes());
-  f.submit("huge", "truncate -s 300M $TROUPE_REPORT; printf '\\niterations: 7\\n' >> $TROUPE_REPORT; "
-                   "sleep 4");
+  f.submit("huge",
+           "truncate -s 300M $TROUPE_REPORT; printf '\\niterations: 7\\n' >> $TROUPE_REPORT; "
+           "sleep 4");
   f.submit("fifo", "mkfifo $TROUPE_REPORT; sleep 4");
   f.submit("device", "ln -s /dev/zero $TROUPE_REPORT; sleep 4");
-  f.submit("numbers", "echo 'iterations: 1e300' > $TROUPE_REPORT; echo 'peak_bytes: inf' >> "
-                      "$TROUPE_REPORT; sleep 4");
+  f.submit("numbers",
+           "echo 'iterations: 1e300' > $TROUPE_REPORT; echo 'peak_bytes: inf' >> "
+           "$TROUPE_REPORT; sleep 4");
   REQUIRE(f.wait_until(all_final));
   for (const auto& j : f.jobs().jobs) {
     INFO(j.name << ": " << j.detail);
@@ -114,13 +116,13 @@ TEST_CASE("wall clocks that are set back and forth while a job runs lose nothing
   preloaded_clock clock{f.state / "clock"};
   for (const auto& name : f.cluster->names()) REQUIRE(f.cluster->restart(name));
   REQUIRE(f.wait_for_nodes());
-  const auto id =
-      f.submit("steady", fmt::format("until [ -e {}/enough ]; do sleep 0.1; done", f.state.string()));
+  const auto id = f.submit(
+      "steady", fmt::format("until [ -e {}/enough ]; do sleep 0.1; done", f.state.string()));
   REQUIRE(f.wait_until(
       [](const query_reply& r) { return r.jobs.front().state == job_state::running; }));
   const auto node = node_of(f.jobs(), id);
-  for (const auto& [whose, ahead_s] : {std::pair{node, -3600L}, {"controller", 600L},
-                                       {node, 600L}, {"controller", -3600L}}) {
+  for (const auto& [whose, ahead_s] :
+       {std::pair{node, -3600L}, {"controller", 600L}, {node, 600L}, {"controller", -3600L}}) {
     clock.set(std::to_string(f.cluster->id(whose)), ahead_s);
     runtime::pause(3);  // a lease and more
     INFO(whose << " " << ahead_s);
@@ -152,8 +154,10 @@ TEST_CASE("a second process for a node's state directory is refused, and the job
   const auto node = node_of(f.jobs(), id);
   runtime::process_options o;
   const auto output = f.state / "second.log";
-  o.command = {TROUPE_PROGRAM, "node",   "--cluster", shipped("clusters/demo.yaml").string(),
-               "--state",      (f.state / node).string(), "--name", node};
+  o.command = {TROUPE_PROGRAM, "node",
+               "--cluster",    shipped("clusters/demo.yaml").string(),
+               "--state",      (f.state / node).string(),
+               "--name",       node};
   o.command.insert(o.command.end(), {"--gateway", "ipc:///nowhere"});
   o.output = output.string();
   auto second = runtime::process::start(o);

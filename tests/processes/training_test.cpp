@@ -1,3 +1,8 @@
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <fstream>
+
 #include "processes/fixture.hpp"
 
 // Training in real processes, over an emulated WAN: what is killed, and what goes on.
@@ -74,6 +79,71 @@ TEST_CASE("SIGKILL of a stage's process: training goes on from the checkpoint, o
   CHECK(std::any_of(after.news.begin(), after.news.end(), [](const auto& n) {
     return n.find("goes on after iteration") != std::string::npos;
   }));
+}
+
+TEST_CASE("SIGSTOP of a trainer's process: its lease may not write checkpoints any more") {
+  fixture f{"trainer-stopped", "clusters/three-sites.yaml"};
+  REQUIRE(f.wait_for_nodes());
+  auto job = two_stages(f, 40);
+  job.train->checkpoint.clear();
+  const auto undisturbed = trained(f, job);
+
+  job = two_stages(f, 40);
+  const auto id = f.submit(job);
+  REQUIRE(f.wait_until([&](const auto&) { return iterations(f, id) >= 7; }));
+  const auto jobs = f.jobs();
+  const auto victim =
+      f.cluster->id(jobs.nodes[jobs.jobs.back().where.front().node].name);  // the trainer is there
+  ::kill(victim, SIGSTOP);
+  const bool again = f.wait_until([](const query_reply& r) {
+    return r.jobs.back().attempts == 2 && r.jobs.back().state == job_state::running;
+  });
+  ::kill(victim, SIGCONT);
+  REQUIRE(again);
+  REQUIRE(f.wait_until(all_final));
+  CHECK(f.jobs().jobs.back().state == job_state::finished);
+  check_same_curve(undisturbed, how(f, id));
+  std::ifstream in{f.state / "checkpoint" / "fence"};
+  lease_id newest = 0;
+  in >> newest;
+  CHECK(newest == 3);  // the first training's, the stopped one's, and the one after it
+}
+
+TEST_CASE("a stage whose set-up takes longer than a lease costs no lease") {
+  fixture f{"slow-start"};
+  REQUIRE(f.wait_for_nodes());
+  auto job = two_stages(f, 4);
+  job.pipeline.stages = 1;
+  job.train->checkpoint.clear();
+  job.train->vocabulary = (f.state / "vocabulary").string();
+  fs::create_directories(job.train->vocabulary);
+  const auto fifo = fs::path{job.train->vocabulary} / "vocab.json";
+  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);  // reading it takes as long as nobody writes
+  const auto id = f.submit(job);
+  REQUIRE(f.wait_until([&](const query_reply& r) {
+    return r.jobs.back().job == id && r.jobs.back().state == job_state::running;
+  }));
+  const runtime::stopwatch waited;
+  while (waited.s() < 12) {  // leases of 2 s
+    const auto now = f.jobs();
+    for (const auto& n : now.nodes) {
+      INFO(n.name << " after " << waited.s() << " s");
+      REQUIRE(n.present);
+    }
+    REQUIRE(now.jobs.back().state == job_state::running);
+    REQUIRE(now.jobs.back().attempts == 1);
+    runtime::pause(0.2);
+  }
+  const auto news = how(f, id).news;
+  CHECK(std::any_of(news.begin(), news.end(), [](const auto& n) {
+    return n.find("is still being set up on node") != std::string::npos;
+  }));
+  std::ofstream{fifo} << "no vocabulary";
+  REQUIRE(f.wait_until(all_final));
+  INFO(f.jobs().jobs.back().detail);
+  CHECK(f.jobs().jobs.back().state == job_state::failed);
+  CHECK(f.jobs().jobs.back().detail.find("is not a JSON object") != std::string::npos);
+  CHECK(f.jobs().jobs.back().attempts == 1);
 }
 
 TEST_CASE("SIGKILL of the controller: the whole curve is still there, and goes on") {

@@ -155,7 +155,9 @@ TEST_CASE("A kept program and its daemons die with the process that started it")
     for (;;) ::pause();
   }};
   const auto daemon = written_pid(dir / "daemon"), program = written_pid(dir / "program");
-  SECTION("killed") { owner.kill(); }
+  SECTION("killed") {
+    owner.kill();
+  }
   SECTION("ended by itself") {
     owner.signal(SIGTERM);
   }

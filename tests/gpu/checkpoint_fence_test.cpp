@@ -1,0 +1,52 @@
+#include "gpu/checkpoint_fence.hpp"
+
+#include <catch2/catch.hpp>
+#include <fstream>
+
+#include "gpu/checkpoint.hpp"
+#include "harness/scratch.hpp"
+
+using namespace troupe;
+using namespace troupe::gpu;
+
+TEST_CASE("a checkpoint directory is written by the newest lease that has opened it") {
+  const test::scratch dir;
+  const std::filesystem::path root = dir / "checkpoint";
+  CHECK(take_fence(root, 7).text.empty());
+  CHECK(take_fence(root, 7).text.empty());  // its trainer began again
+  CHECK(take_fence(root, 12).text.empty());
+  const auto refused = take_fence(root, 7);
+  CHECK(refused.code == reason::kind::stale);
+  CHECK(refused.text.find("lease 12 has taken") == 0);
+  CHECK(check_fence(root, 7).code == reason::kind::stale);
+  CHECK(check_fence(root, 12).text.empty());
+  CHECK(check_fence(root, 13).text.empty());
+
+  int written = 0;
+  const auto write = [&] {
+    ++written;
+    return reason{};
+  };
+  CHECK(write_fenced(root, 7, write).code == reason::kind::stale);
+  CHECK(written == 0);
+  CHECK(write_fenced(root, 12, write).text.empty());
+  CHECK(written == 1);
+}
+
+TEST_CASE("a checkpoint directory that cannot be, or is full of nonsense, is refused or taken") {
+  const test::scratch dir;
+  std::ofstream{dir / "file"} << "x";
+  CHECK(take_fence(dir / "file", 1).code == reason::kind::unavailable);
+  std::ofstream{dir / "fence"} << "what is this";
+  CHECK(take_fence(dir.path(), 3).text.empty());
+  CHECK(check_fence(dir.path(), 2).code == reason::kind::stale);
+}
+
+TEST_CASE("stages of two leases never write one file") {
+  stage_spec s;
+  s.sublayers = 4;
+  auto later = s;
+  s.lease = 7, later.lease = 12;
+  CHECK(stage_file(s) != stage_file(later));
+  CHECK(stage_file(s).find("lease-7") != std::string::npos);
+}
