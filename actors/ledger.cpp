@@ -172,6 +172,7 @@ expected<void> ledger::on(const part_ended& e) {
   idle_[part.node] += static_cast<std::uint32_t>(part.devices.size());
   l.iterations = std::min(l.iterations, e.iterations);
   l.peak_bytes = std::max(l.peak_bytes, e.peak_bytes);
+  if (e.exit_code && l.exit_code.value_or(0) == 0) l.exit_code = e.exit_code;
   if (is_bad(e.outcome) && !is_bad(l.outcome)) {
     l.outcome = e.outcome;
     l.detail = e.detail;
@@ -205,6 +206,7 @@ void ledger::close(lease_record& l) {
   auto& j = jobs_[l.granted.job];
   const bool ran_out = l.outcome == lease_outcome::out_of_memory;
   j.peak_bytes = l.peak_bytes;
+  j.exit_code = l.exit_code;
   j.detail = l.detail;
   // What was predicted against what was seen, for every attempt that says something about it.
   if (ran_out || l.peak_bytes > 0)

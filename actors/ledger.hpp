@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,7 @@ struct job_record {
   std::vector<memory_record> memory;
   std::string detail;
   std::string owner;  // the name of the key that submitted it
+  std::optional<std::int32_t> exit_code;  // of the command that ended last
 
   friend bool operator==(const job_record& a, const job_record& b);  // specs by content
 };
@@ -48,6 +50,7 @@ struct lease_record {
   std::vector<bool> ended, succeeded;  // a flag a part
   std::uint64_t iterations = 0;        // the least of any part that has ended
   double peak_bytes = 0;
+  std::optional<std::int32_t> exit_code;  // the first that is not 0, if any part's is not
 
   bool operator==(const lease_record&) const = default;
 };

@@ -57,6 +57,7 @@ job_kept kept(const job_record& j) {
   k.losses = j.losses;
   k.lost_parts = j.lost_parts;
   k.lost_succeeded = indices_of(j.lost_succeeded);
+  k.exit_code = j.exit_code;
   return k;
 }
 
@@ -84,6 +85,7 @@ job_record restored(const job_kept& k) {
   j.owner = k.owner;
   j.losses = k.losses;
   j.lost_parts = k.lost_parts;
+  j.exit_code = k.exit_code;
   return j;
 }
 
@@ -126,7 +128,8 @@ std::vector<journal_entry> ledger::snapshot() const {
   }
   for (const auto& [id, l] : leases_) {
     result.emplace_back(lease_kept{l.granted, l.revoked, l.outcome, l.detail, indices_of(l.ended),
-                                   l.iterations, l.peak_bytes, indices_of(l.succeeded)});
+                                   l.iterations, l.peak_bytes, indices_of(l.succeeded),
+                                   l.exit_code});
   }
   return result;
 }
@@ -170,7 +173,8 @@ expected<void> ledger::on(const lease_kept& e) {
                  std::move(*ended),
                  std::move(*succeeded),
                  e.iterations,
-                 e.peak_bytes};
+                 e.peak_bytes,
+                 e.exit_code};
   // Parts that have ended hold nothing: others may have their GPUs.
   auto held = g;
   for (std::size_t i = g.parts.size(); i-- > 0;)

@@ -294,11 +294,27 @@ void orchestrator_state::hear_part(node_index n, lease_id id, const node_report&
       end_part(id, part, l->outcome, 0, 0, l->detail);
     return;
   }
-  if (it->now == part_report::state::running) return;
+  if (it->now == part_report::state::running) return report_progress(*l, *it);
   // A part that was told to stop ends as the lease does, however it went down.
   const auto outcome =
       l->revoked && it->now != part_report::state::succeeded ? l->outcome : outcome_of(it->now);
-  end_part(id, part, outcome, it->iterations, it->peak_bytes, it->detail);
+  const bool program = !ledger_->job(l->granted.job)->spec->command.empty();
+  end_part(id, part, outcome, it->iterations, it->peak_bytes, it->detail,
+           program ? std::optional{it->exit_code} : std::nullopt);
+}
+
+/// What a program has written to its $TROUPE_REPORT so far.
+void orchestrator_state::report_progress(const lease_record& l, const part_report& r) {
+  const auto& j = *ledger_->job(l.granted.job);
+  if (scheduler_ && r.iterations > 0 && !j.spec->command.empty())
+    self_->send(scheduler_, progress_of(l, j.iterations_done, r, wall()));
+}
+
+/// What a trainer has reported so far.
+void orchestrator_state::report_progress(job_id job) {
+  const auto recent = training_.recent(job);
+  if (scheduler_ && recent && !recent->iterations.empty())
+    self_->send(scheduler_, progress_of(*recent, wall()));
 }
 
 /// A part of a lease that was taken for lost had succeeded: if all of it has, and nobody has begun
@@ -321,7 +337,8 @@ void orchestrator_state::hear_late(node_index n, const part_report& p, std::uint
 
 void orchestrator_state::end_part(lease_id id, std::uint32_t part, lease_outcome outcome,
                                   std::uint64_t iterations, double peak_bytes,
-                                  const std::string& detail) {
+                                  const std::string& detail,
+                                  std::optional<std::int32_t> exit_code) {
   const auto* l = ledger_->lease(id);
   const auto job = l->granted.job;
   const auto n = l->granted.parts[part].node;
@@ -331,7 +348,8 @@ void orchestrator_state::end_part(lease_id id, std::uint32_t part, lease_outcome
     const auto saved = training_.saved(job, id);
     iterations = saved - std::min(saved, j->iterations_done);
   }
-  if (!record(part_ended{id, part, wall(), outcome, iterations, peak_bytes, detail})) return;
+  if (!record(part_ended{id, part, wall(), outcome, iterations, peak_bytes, detail, exit_code}))
+    return;
   nodes_[n].leases.erase(id);
   left_out_.erase({id, n});
   reached_.erase({id, n});
@@ -363,6 +381,7 @@ void orchestrator_state::hear(address from, const training_report& r) {
     return;
   if (auto kept = training_.to_keep(r)) record(training_told{std::move(*kept)});
   training_.add(r);
+  report_progress(r.job);
   reply(from, training_heard{r.lease, r.sequence});
 }
 

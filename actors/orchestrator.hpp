@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "actors/commit_batch.hpp"
+#include "actors/job_progress.hpp"
 #include "actors/ledger.hpp"
 #include "actors/protocol.hpp"
 #include "actors/training_log.hpp"
@@ -84,7 +85,10 @@ class orchestrator_state {
   expected<void> grant(const planners::decision& d, const proposal::expectation& expected);
   void revoke(lease_id id, lease_outcome why, const std::string& detail);
   void end_part(lease_id id, std::uint32_t part, lease_outcome outcome, std::uint64_t iterations,
-                double peak_bytes, const std::string& detail);
+                double peak_bytes, const std::string& detail,
+                std::optional<std::int32_t> exit_code = {});
+  void report_progress(const lease_record& l, const part_report& r);
+  void report_progress(job_id job);
   void lose_part(lease_id id, std::uint32_t part, const std::string& detail);
   void hear_part(node_index n, lease_id id, const node_report& r);
   void hear_late(node_index n, const part_report& p, std::uint64_t incarnation);

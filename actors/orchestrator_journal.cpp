@@ -98,6 +98,7 @@ void orchestrator_state::show(const scheduler_actor& s) {
     if (nodes_[n].present)
       self_->send(scheduler_, presence{node_address(*options_.cluster, n), true});
   self_->send(scheduler_, ledger_state{std::make_shared<const ledger>(*ledger_)});
+  for (const auto& [id, j] : ledger_->jobs()) report_progress(id);
 }
 
 /// Nodes are witnesses of what the journal has held. One that has followed orders of an epoch that

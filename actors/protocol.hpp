@@ -8,6 +8,7 @@
 
 #include <caf/all.hpp>
 
+#include "actors/job_progress.hpp"
 #include "actors/request.hpp"
 #include "gpu/stage_device.hpp"
 #include "messages/client.hpp"
@@ -134,7 +135,8 @@ using scheduler_actor =
                      caf::reacts_to<presence>, caf::reacts_to<startup_over>,
                      caf::reacts_to<plans_made>, caf::reacts_to<decide_now>,
                      caf::reacts_to<settled>, caf::reacts_to<tick>,
-                     caf::reacts_to<inbound<query_jobs>>, caf::reacts_to<inbound<explain_job>>>;
+                     caf::reacts_to<inbound<query_jobs>>, caf::reacts_to<inbound<explain_job>>,
+                     caf::reacts_to<job_progress>>;
 
 /// From now on, tell the scheduler everything, beginning with the ledger as it is.
 struct watch {
@@ -217,6 +219,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::ledger_state)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::commit_now)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::presence)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::startup_over)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::job_progress)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::plans_wanted)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::watch)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::plans_made)

@@ -246,24 +246,40 @@ void scheduler_state::retry_moves() {
 // -- what people ask
 // -----------------------------------------------------------------------------------
 
+/// Only the first word of an iteration counts: its time is when it was done.
+void scheduler_state::learn(const job_progress& p) {
+  auto& known = progress_[p.job];
+  if (p.lease > known.lease || (p.lease == known.lease && p.iteration > known.iteration)) known = p;
+}
+
 job_status scheduler_state::status_of(const job_record& j) const {
+  job_status s;
+  s.job = j.id;
+  s.name = j.spec->name;
+  s.state = j.state;
+  s.submitted_s = j.submitted_s;
+  s.started_s = j.started_s;
+  s.ended_s = j.ended_s;
+  s.attempts = j.attempts;
+  s.how = j.how;
   // A job that waits holds nothing, whatever it held before.
-  const bool waits = j.state == job_state::waiting;
-  return {j.id,
-          j.spec->name,
-          j.state,
-          j.submitted_s,
-          j.started_s,
-          j.ended_s,
-          j.attempts,
-          j.how,
-          waits ? allocation{} : j.where,
-          j.iterations_done,
-          j.predicted_bytes,
-          j.peak_bytes,
-          j.detail,
-          j.owner,
-          waits ? waiting_reason(j) : std::string{}};
+  if (j.state == job_state::waiting)
+    s.waiting_reason = waiting_reason(j);
+  else
+    s.where = j.where;
+  s.iterations_done = j.iterations_done;
+  s.predicted_bytes = j.predicted_bytes;
+  s.peak_bytes = j.peak_bytes;
+  s.detail = j.detail;
+  s.owner = j.owner;
+  s.model = j.spec->model.name;
+  s.command = j.spec->command;
+  s.priority = j.spec->priority;
+  s.exit_code = j.exit_code;
+  const auto known = progress_.find(j.id);
+  add_progress(s, j, ledger_->lease(j.lease), known == progress_.end() ? nullptr : &known->second,
+               host_.clock->wall_s());
+  return s;
 }
 
 std::string scheduler_state::waiting_reason(const job_record& j) const {
@@ -451,6 +467,7 @@ scheduler_actor::behavior_type scheduler(scheduler_actor::stateful_pointer<sched
       [&s](const plans_made& m) { s.learn(m); },
       [&s](const decide_now&) { s.decide(); },
       [&s](const settled& m) { s.learn(m); },
+      [&s](const job_progress& m) { s.learn(m); },
       [&s, self](const tick&) {
         s.begin_round();
         self->delayed_send(scheduler_actor{self}, nanoseconds_of(s.round_s()), tick{});

@@ -39,6 +39,7 @@ class scheduler_state {
   void learn(const presence& p);
   void learn(const plans_made& p);
   void learn(const settled& s);
+  void learn(const job_progress& p);
   void decide();
   void end_startup();
   void begin_placing();
@@ -76,7 +77,8 @@ class scheduler_state {
   std::set<address> gateways_present_;
   planners::job_views waiting_, running_, waiting_pipelines_, running_pipelines_;
   std::map<job_id, plans_made> plans_;  // by job; those of ended jobs are for explaining
-  std::map<job_id, double> wanted_;     // plans being made: for which memory factor
+  std::map<job_id, job_progress> progress_;
+  std::map<job_id, double> wanted_;  // plans being made: for which memory factor
   // Starts that wait for GPUs which are being freed, until the policy is asked again.
   std::map<job_id, planners::decision> moves_;
   std::map<job_id, planners::decision> proposed_;  // starts of the proposal in flight

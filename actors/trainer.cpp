@@ -22,6 +22,7 @@ constexpr double tell_starting_s = 10;    // then people are told
 constexpr std::uint64_t window = 100;     // iterations that stages run by themselves
 constexpr std::size_t most_untold = 256;  // iterations in one report
 constexpr std::size_t remembered = 64;    // iterations whose costs make up a profile
+constexpr double replan_news_every_s = 60;
 
 bool real(const training_plan& p) {
   return !p.stages.empty() && p.stages.front().backend != "sim";
@@ -257,16 +258,24 @@ void trainer_state::replan_if_drifted() {
   for (auto& s : stages_) measured.push_back(std::exchange(s.window, {}).mean());
   const auto drifted = drift_of(plan_, measured);
   if (drifted.share <= o_.order.spec.train->replan_drift) return;
-  const double before_s = plan_.iteration_s;
   auto made = replan_training(std::move(plan_), measured);
   plan_ = std::move(made.plan);
   replanned_ = made.changed;
-  const auto kept = made.changed ? fmt::format(" (in the old order: {:.4g} s)", made.kept_s)
-                                 : std::string{"; no other order is shorter"};
-  news(
-      fmt::format("planned anew after iteration {}: {} as long as planned; an iteration should now "
-                  "take {:.4g} s, not {:.4g} s{}",
-                  done_, drifted.what, plan_.iteration_s, before_s, kept));
+  if (made.changed) say_replanned(drifted.what, made.kept_s);
+}
+
+/// Costs that drift change little by little: people need not hear of every step.
+void trainer_state::say_replanned(const std::string& what, double kept_s) {
+  ++replans_unsaid_;
+  if (replan_said_s_ && o_.via.now_s() - *replan_said_s_ < replan_news_every_s) return;
+  replan_said_s_ = o_.via.now_s();
+  const auto others = std::exchange(replans_unsaid_, 0) - 1;
+  news(fmt::format(
+      "from iteration {} on the stages take their steps in another order: {} as long "
+      "as planned; an iteration should now take {:.4g} s, and {:.4g} s in the old "
+      "order{}",
+      done_ + 1, what, plan_.iteration_s, kept_s,
+      others > 0 ? fmt::format(" (such changes since the last message: {})", others + 1) : ""));
 }
 
 /// Over the pipelines.

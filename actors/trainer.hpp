@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -71,6 +72,7 @@ class trainer_state {
   void complete(const iteration_record& r);
   void look_at_checkpoint();
   void replan_if_drifted();
+  void say_replanned(const std::string& what, double kept_s);
   stage_costs slowest_of_stage(std::uint32_t stage) const;
   double tokens_per_s() const;
   void report();
@@ -98,6 +100,8 @@ class trainer_state {
   double last_end_s_ = 0;
   double wall_ahead_s_ = 0;  // of the monotonic clock; one value, so that durations stay exact
   bool replanned_ = false;
+  std::optional<double> replan_said_s_;  // when people last heard of one
+  std::uint64_t replans_unsaid_ = 0;
   timeline trace_;
   // What the controller has not confirmed: iterations and news, and by report how many it held.
   std::vector<iteration_record> untold_;

@@ -104,6 +104,17 @@ std::optional<std::pair<training_report, std::uint64_t>> training_log::since(
   return result;
 }
 
+std::optional<training_report> training_log::recent(job_id job) const {
+  constexpr std::ptrdiff_t few = 20;
+  const auto* h = of(job);
+  if (!h) return {};
+  auto result = h->newest;
+  const auto count = std::min<std::ptrdiff_t>(few, std::ssize(h->exact));
+  for (auto i = h->exact.end() - count; i != h->exact.end(); ++i)
+    result.iterations.push_back(i->what);
+  return result;
+}
+
 const training_log::history* training_log::of(job_id job) const {
   const auto it = jobs_.find(job);
   return it == jobs_.end() ? nullptr : &it->second;

@@ -44,6 +44,9 @@ class training_log {
   std::optional<std::pair<training_report, std::uint64_t>> since(job_id job,
                                                                  std::uint64_t after) const;
 
+  /// The newest report with the last few iterations and no news, for what goes by their pace.
+  std::optional<training_report> recent(job_id job) const;
+
   /// How many iterations the leases before this one have come to, and how long one took in the
   /// middle. 0: nothing is known, or this lease's trainer has told of itself already.
   std::uint64_t reached(job_id job, lease_id lease) const;

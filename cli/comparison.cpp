@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "cli/human.hpp"
 #include "cli/table.hpp"
 #include "cli/usage_picture.hpp"
 #include "configs/trace.hpp"
@@ -91,18 +92,18 @@ json document_of(const comparison& c) {
 }
 
 std::string table_of(const comparison& c) {
-  table t{{"policy", "finished", "failed", "avg JCT s", "p50", "p99", "queued s", "makespan s",
-           "samples/s", "GPU use", "restarts", "OOM", "decision us", "fingerprint", "wall s"}};
+  table t{{"policy", "finished", "failed", "avg JCT", "p50", "p99", "queued", "makespan",
+           "samples/s", "GPU use", "restarts", "OOM", "decision us", "fingerprint", "wall"}};
   for (const auto& r : c.results)
     t.row({r.policy, fmt::to_string(r.finished), fmt::to_string(r.failed),
-           fmt::format("{:.0f}", r.average_jct_s), fmt::format("{:.0f}", r.p50_jct_s),
-           fmt::format("{:.0f}", r.p99_jct_s), fmt::format("{:.0f}", r.average_queue_s),
-           fmt::format("{:.0f}", r.makespan_s), fmt::format("{:.1f}", r.average_throughput),
+           duration_text(r.average_jct_s), duration_text(r.p50_jct_s), duration_text(r.p99_jct_s),
+           duration_text(r.average_queue_s), duration_text(r.makespan_s),
+           fmt::format("{:.1f}", r.average_throughput),
            fmt::format("{:.0f} %", 100 * r.gpu_utilization),
            fmt::format("{:.2f}", r.restarts_per_job), fmt::to_string(r.oom_failures),
            fmt::format("{:.1f}", r.decision_mean_us), fmt::format("{:016x}", r.fingerprint),
-           fmt::format("{:.1f}", r.wall_s)});
-  return t.text();
+           duration_text(r.wall_s)});
+  return t.text(terminal_columns());
 }
 
 expected<void> save(const comparison& c, const std::string& directory) {

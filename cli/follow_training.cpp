@@ -3,37 +3,61 @@
 #include <fmt/format.h>
 
 #include "actors/training_log.hpp"
+#include "cli/progress.hpp"
 #include "runtime/pause.hpp"
 
 namespace troupe::cli {
 
-expected<training_report> follow_training(
-    remote& cluster, const job_spec& job,
-    const std::function<void(const training_report&)>& progress) {
+namespace {
+
+expected<training_report> report_of(remote& cluster, job_id job) {
+  auto how = cluster.ask<training_reply>(query_training{0, job});
+  if (!how) return tl::unexpected<reason>(how.error());
+  return std::move(how->report);
+}
+
+/// What a user gets who does not wait for the end.
+reason interrupted(remote& cluster, const job_status& j) {
+  const auto reached = progress_text(j);
+  const auto report = report_of(cluster, j.job);
+  return {reason::kind::unavailable,
+          fmt::format("stopped by a signal: {}{}",
+                      reached.empty() ? "no iteration was done" : "reached " + reached,
+                      report && report->saved > 0
+                          ? fmt::format("; the newest checkpoint is of iteration {}", report->saved)
+                          : "")};
+}
+
+}  // namespace
+
+expected<training_report> follow_training(remote& cluster, const job_spec& job,
+                                          const std::function<void(const job_status&)>& progress,
+                                          interrupt* stop) {
   const auto accepted = cluster.ask<submit_reply>(submit_job{0, job});
   if (!accepted) return tl::unexpected<reason>(accepted.error());
   if (accepted->job == 0) return tl::unexpected<reason>(accepted->why);
   training_report known;  // all iterations that were heard of: the controller thins its history
   std::uint64_t position = 0;
   for (;;) {
-    // Asked for first: what is known once the job has ended is known of all of it.
     const auto jobs = cluster.ask<query_reply>(query_jobs{0, accepted->job});
     if (!jobs) return tl::unexpected<reason>(jobs.error());
-    const auto how = cluster.ask<training_reply>(query_training{0, accepted->job, position});
-    if (!how) return tl::unexpected<reason>(how.error());
-    if (how->why.text.empty() && how->report.sequence > 0) {
-      actors::append(known, how->report);
-      position = how->position;
-      if (progress) progress(known);
-    }
     if (jobs->jobs.empty())
       return refuse(reason::kind::unknown,
                     fmt::format("the controller no longer knows job {}", accepted->job));
     const auto& j = jobs->jobs.front();
+    if (progress) progress(j);
+    // Asked for after the state: what is known once the job has ended is known of all of it.
+    const auto how = cluster.ask<training_reply>(query_training{0, j.job, position});
+    if (!how) return tl::unexpected<reason>(how.error());
+    if (how->why.text.empty() && how->report.sequence > 0) {
+      actors::append(known, how->report);
+      position = how->position;
+    }
     if (j.state == job_state::finished) return known;
     if (is_final(j.state))
       return refuse(reason::kind::invalid,
                     fmt::format("job {} has {}: {}", j.job, to_string(j.state), j.detail));
+    if (stop && stop->arrived()) return tl::unexpected<reason>(interrupted(cluster, j));
     runtime::pause(0.2);
   }
 }

@@ -2,6 +2,7 @@
 
 #include <functional>
 
+#include "cli/interrupt.hpp"
 #include "cli/remote.hpp"
 #include "messages/job.hpp"
 #include "messages/stage.hpp"
@@ -9,9 +10,10 @@
 namespace troupe::cli {
 
 /// Hands a training in and follows it until it has ended; `progress` hears of it from time to time.
-/// Refuses what the cluster refuses, and a job that did not finish, with what it said.
+/// Refuses what the cluster refuses, a job that did not finish, with what it said, and to go on
+/// after a signal, with what was reached (reason::kind::unavailable).
 expected<training_report> follow_training(
     remote& cluster, const job_spec& job,
-    const std::function<void(const training_report&)>& progress = {});
+    const std::function<void(const job_status&)>& progress = {}, interrupt* stop = nullptr);
 
 }  // namespace troupe::cli

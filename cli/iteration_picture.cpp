@@ -127,13 +127,14 @@ class panel {
     out_ += fmt::format(
         "<g><title>{}, pipeline {}: {:.6g} to {:.6g}</title>"
         "<rect class='{}{}' x='{:.2f}' y='{:.0f}' width='{:.2f}' height='{}'/>",
-        escaped(s.name), s.pipeline + 1, s.begin, s.end, classes[static_cast<int>(s.what)],
+        escaped(s.name), s.pipeline, s.begin, s.end, classes[static_cast<int>(s.what)],
         transfer && s.pipeline % 2 == 1 ? " odd" : "", x, y, std::max(w, 0.3), bar_height);
-    // Micro-batches count from 1, as the paper's M1.
-    const auto number = fmt::format("{}", s.microbatch + 1);
-    if (w > 6.5 * static_cast<double>(number.size()) && s.what <= picture_span::kind::transfer)
-      out_ +=
-          fmt::format("<text class='m' x='{:.2f}' y='{:.0f}'>{}</text>", x + w / 2, y + 12, number);
+    // A task's micro-batch; the all-reduce and the update have none, but a name.
+    const auto label = s.what == picture_span::kind::other ? s.name.substr(0, s.name.find(' '))
+                                                           : fmt::format("{}", s.microbatch);
+    if (w > 6.5 * static_cast<double>(label.size()) && s.what != picture_span::kind::prefill)
+      out_ += fmt::format("<text class='m' x='{:.2f}' y='{:.0f}'>{}</text>", x + w / 2, y + 12,
+                          escaped(label));
     out_ += "</g>";
   }
 
@@ -181,9 +182,9 @@ std::string key() {
   for (const auto& [variable, name] : {std::pair{"f", "forward"},
                                        {"r", "recompute"},
                                        {"b", "backward"},
-                                       {"t", "transfer over the WAN (odd pipelines)"},
-                                       {"odd", "(even pipelines)"},
-                                       {"o", "all-reduce, update"},
+                                       {"t", "transfer over the WAN (pipelines 0, 2, ...)"},
+                                       {"odd", "(pipelines 1, 3, ...)"},
+                                       {"o", "all-reduce of gradients, update of weights"},
                                        {"idle", "idle"}})
     out += fmt::format("<i style='background:var(--{})'></i>{}", variable, name);
   return out + "</p>\n";
@@ -223,9 +224,8 @@ std::string iteration_picture(const std::vector<picture_of_iteration>& iteration
       "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
       "<meta name='viewport' content='width=device-width'><title>{0}: {1}</title>\n"
       "<style>{2}</style></head><body>\n<h1>One iteration of {0}</h1>\n"
-      "<p>{3}. A row is a GPU or a link in one direction; numbers are micro-batches; all to the "
-      "same "
-      "scale of time.</p>\n",
+      "<p>{3}. A row is a GPU or a link in one direction; numbers are micro-batches, "
+      "counted from 0 as stages and pipelines are; all to the same scale of time.</p>\n",
       escaped(job), escaped(names), style,
       devices == "sim" ? "Simulated, in virtual time"
                        : fmt::format("Measured, on devices '{}'", escaped(devices)));

@@ -18,7 +18,7 @@ struct picture_span {
 };
 
 struct picture_row {
-  std::string name;   // "stage 2, dc1" or "dc1 to dc2"
+  std::string name;   // "stage 2, dc1" or "dc1 to dc2"; stages count from 0
   std::string group;  // rows of a group follow each other: "pipeline 1", "WAN"
   bool link = false;
   std::vector<picture_span> spans;

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/examples.hpp"
 #include "cli/verb.hpp"
 #include "cli/version.hpp"
 #include "configs/reader.hpp"
@@ -39,6 +40,20 @@ std::string unknown_verb(const std::string& word, const std::vector<entry>& verb
   std::vector<std::string> names;
   for (const auto& e : verbs) names.push_back(e.name);
   return fmt::format("there is no verb '{}'{}", word, configs::hint(word, names));
+}
+
+/// The parser would take -1 for the largest number that there is.
+void refuse_negative(CLI::App& app) {
+  const CLI::Validator whole{
+      [](std::string& word) {
+        return word.starts_with('-')
+                   ? fmt::format("found '{}', expected a whole number that is not negative", word)
+                   : std::string{};
+      },
+      ""};
+  for (auto* option : app.get_options())
+    if (option->get_type_name().starts_with("UINT")) option->check(whole);
+  for (auto* nested : app.get_subcommands({})) refuse_negative(*nested);
 }
 
 /// `help`, `help VERB`, `-V` and `--version` in the words of verbs and their options.
@@ -82,6 +97,8 @@ int run(std::vector<std::string> words) {
     e.app = app.add_subcommand(e.name, e.summary);
     e.app->add_flag("--json", json_flag, "One JSON document on standard output");
     e.does->options(*e.app);
+    refuse_negative(*e.app);
+    e.app->footer(examples_of(e.name));
     for (auto* nested : e.app->get_subcommands({})) nested->fallthrough();
   }
   try {

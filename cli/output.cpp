@@ -1,9 +1,12 @@
 #include "cli/output.hpp"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <system_error>
+
+#include "cli/human.hpp"
 
 namespace troupe::cli {
 
@@ -52,6 +55,10 @@ void output::document(const json& d) const {
   documented_ = true;
 }
 
+void output::write_lines(std::FILE* to, std::string_view text) {
+  write(to, printable(text, true) + "\n");
+}
+
 void output::complain(const reason& why) const {
   note("troupe: {}", why.text);
   if (documented_) return;
@@ -80,6 +87,12 @@ bool is_bad_file(const reason& why) {
 
 bool on_terminal() {
   return isatty(STDERR_FILENO) != 0;
+}
+
+std::size_t terminal_columns() {
+  winsize size{};
+  if (isatty(STDOUT_FILENO) == 0 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return 0;
+  return size.ws_col;
 }
 
 }  // namespace troupe::cli

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -28,10 +29,10 @@ class output {
 
   bool as_json() const { return json_; }
 
-  /// A line for people.
+  /// A line for people. Job names and the like come from others: control characters are escaped.
   template <class... T>
   void line(fmt::format_string<T...> format, T&&... arguments) const {
-    if (!json_) write(stdout, fmt::format(format, std::forward<T>(arguments)...) + "\n");
+    if (!json_) write_lines(stdout, fmt::format(format, std::forward<T>(arguments)...));
   }
   /// A text for people, as it is.
   void text(std::string_view text) const {
@@ -40,7 +41,7 @@ class output {
   /// A line on standard error.
   template <class... T>
   void note(fmt::format_string<T...> format, T&&... arguments) const {
-    write(stderr, fmt::format(format, std::forward<T>(arguments)...) + "\n");
+    write_lines(stderr, fmt::format(format, std::forward<T>(arguments)...));
   }
 
   /// The document for programs.
@@ -64,6 +65,7 @@ class output {
   }
 
   void complain(const reason& why) const;
+  static void write_lines(std::FILE* to, std::string_view text);
 
   bool json_;
   mutable bool documented_ = false;  // there is one document, whatever happens after it
@@ -74,5 +76,7 @@ bool is_bad_file(const reason& why);
 
 /// Are there eyes on standard error? Progress is shown only then.
 bool on_terminal();
+/// Columns of the terminal that standard output is; 0: it is none.
+std::size_t terminal_columns();
 
 }  // namespace troupe::cli

@@ -50,10 +50,14 @@ class remote {
   payload raw_;
 };
 
-/// A job's row as JSON; node names come from the same reply.
+/// A job's row as JSON; node names come from the same reply. What is not known is null.
 json job_document(const job_status& j, const std::vector<node_status>& nodes);
+/// Whether its GPUs are those that it has, or had at its end; a job that waits holds none.
+bool is_placed(const job_status& j);
 /// "2 of n1, 4 of e1"; empty for a job that has not run.
 std::string where_text(const job_status& j, const std::vector<node_status>& nodes);
 json plan_document(const plan& p);
+/// A whole number; 0, unknown: null.
+json bytes_document(double bytes);
 
 }  // namespace troupe::cli

@@ -27,11 +27,11 @@ struct tracks {
   std::vector<picture_row> rows;
 };
 
-/// "dc1 to dc2, pipelines 1 to 2"; the picture counts from 1, as the paper does.
+/// "dc1 to dc2, pipelines 0 to 1"
 std::string link_name(const json& args) {
   const auto name = args.at("name").get<std::string>();
-  const auto first = args.at("pipelines").at(0).get<std::uint32_t>() + 1;
-  const auto last = args.at("pipelines").at(1).get<std::uint32_t>() + 1;
+  const auto first = args.at("pipelines").at(0).get<std::uint32_t>();
+  const auto last = args.at("pipelines").at(1).get<std::uint32_t>();
   return name.substr(0, name.find(", hop")) +
          (first == last ? fmt::format(", pipeline {}", first)
                         : fmt::format(", pipelines {} to {}", first, last));
@@ -52,8 +52,8 @@ void read_names(const json& events, tracks& t) {
       row.group = "WAN";
     } else {
       row.name =
-          fmt::format("stage {}, {}", args.at("stage").get<std::uint32_t>() + 1, t.processes[pid]);
-      row.group = fmt::format("pipeline {}", args.at("pipeline").get<std::uint32_t>() + 1);
+          fmt::format("stage {}, {}", args.at("stage").get<std::uint32_t>(), t.processes[pid]);
+      row.group = fmt::format("pipeline {}", args.at("pipeline").get<std::uint32_t>());
     }
     t.row_of[{pid, e.at("tid").get<std::int64_t>()}] = t.rows.size();
     t.rows.push_back(std::move(row));
@@ -83,8 +83,13 @@ void read_spans(const json& events, tracks& t, double unit_us) {
 
 expected<picture_of_iteration> load_timeline(const std::string& file) {
   std::ifstream in{file};
-  if (!in) return refuse(reason::kind::invalid, fmt::format("{}: there is no timeline", file));
-  const auto d = json::parse(in, nullptr, false);
+  const auto d = in ? json::parse(in, nullptr, false) : json(json::value_t::discarded);
+  const auto none = [] {
+    return refuse(reason::kind::invalid,
+                  "the training wrote no times of its last iteration that a picture could show (is "
+                  "the disk of the temporary directory full?)");
+  };
+  if (d.is_discarded()) return none();
   picture_of_iteration p;
   try {
     const auto& about = d.at("otherData");
@@ -96,9 +101,8 @@ expected<picture_of_iteration> load_timeline(const std::string& file) {
     read_names(d.at("traceEvents"), t);
     read_spans(d.at("traceEvents"), t, 1e6);
     p.rows = std::move(t.rows);
-  } catch (const nlohmann::json::exception& e) {
-    return refuse(reason::kind::invalid,
-                  fmt::format("{}: not a timeline of a training ({})", file, e.what()));
+  } catch (const nlohmann::json::exception&) {
+    return none();
   }
   for (auto& row : p.rows) std::ranges::stable_sort(row.spans, {}, &picture_span::begin);
   return p;

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <numeric>
 
-#include "cli/table.hpp"
+#include "cli/human.hpp"
 
 namespace troupe::cli {
 
@@ -101,29 +101,37 @@ json document_of(const training_result& t) {
 
 std::string text_of(const training_result& t) {
   const auto& r = t.report;
-  const char* unit = t.job.slots ? "slots" : "s";
-  std::string text =
-      fmt::format("{}: {} stages x {} pipelines{}, {} micro-batches, schedule {}, device {}{}\n",
-                  t.job.name, r.stages, r.pipelines,
-                  r.tensor_parallel > 1 ? fmt::format(" x {} GPUs", r.tensor_parallel) : "",
-                  r.microbatches, r.schedule, r.device, r.device == "sim" ? " (simulated)" : "");
+  const bool slots = t.job.slots.has_value();
+  const auto time = [&](double x) {
+    return slots ? fmt::format("{:.6g} slot{}", x, x == 1 ? "" : "s") : duration_text(x);
+  };
+  std::string text = fmt::format(
+      "{}: {} x {}{}, {}, schedule {}, device {}{}\n", t.job.name, counted(r.stages, "stage"),
+      counted(r.pipelines, "pipeline"),
+      r.tensor_parallel > 1 ? fmt::format(" x {}", counted(r.tensor_parallel, "GPU")) : "",
+      r.microbatches == 1 ? "1 micro-batch" : grouped(r.microbatches) + " micro-batches",
+      r.schedule, r.device, r.device == "sim" ? " (simulated)" : "");
   const auto all = lengths(r);
-  text += fmt::format("{} iterations, each {:.6g} {} (median {:.6g}, 99th percentile {:.6g})\n",
-                      r.iterations.size(), mean_iteration_s(r), unit, quantile(all, 0.5),
-                      quantile(all, 0.99));
+  const auto n = r.iterations.size();
+  text += n == 1 ? fmt::format("1 iteration of {}\n", time(mean_iteration_s(r)))
+                 : fmt::format("{}, each {} (median {}, 99th percentile {})\n",
+                               counted(n, "iteration"), time(mean_iteration_s(r)),
+                               time(quantile(all, 0.5)), time(quantile(all, 0.99)));
   if (r.lower_bound_s > 0)
-    text += fmt::format("{}no schedule takes less than {:.6g} {}\n",
+    text += fmt::format("{}no schedule takes less than {}\n",
                         r.device == "sim" ? "" : "with the times that were measured, ",
-                        r.lower_bound_s, unit);
-  text += fmt::format(
-      "the devices work {:.1f} % of the time; {:.4g} GB crossed the WAN, {:.1f} % of "
-      "what it could carry\n",
-      100 * utilization(r), static_cast<double>(r.wan_bytes) / 1e9, 100 * r.wan_utilization);
-  if (!t.job.slots) text += fmt::format("{:.5g} tokens/s\n", r.tokens_per_s);
-  if (r.device != "sim" && !r.iterations.empty())
+                        time(r.lower_bound_s));
+  text += fmt::format("the devices work {:.1f} % of the time", 100 * utilization(r));
+  if (slots)
+    text += "\n";  // bytes and rates are made up, so that a transfer takes its slots
+  else
+    text += fmt::format("; {} crossed the WAN, {:.1f} % of what it could carry\n",
+                        size_text(static_cast<double>(r.wan_bytes)), 100 * r.wan_utilization);
+  if (!slots) text += fmt::format("{} tokens/s\n", grouped(std::llround(r.tokens_per_s)));
+  if (r.device != "sim" && n > 0)
     text += fmt::format("loss {:.4f} at first, {:.4f} at last\n", r.iterations.front().loss,
                         r.iterations.back().loss);
-  for (const auto& n : r.news) text += n + "\n";
+  for (const auto& sentence : r.news) text += printable(sentence) + "\n";
   return text;
 }
 

@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <map>
 
+#include "cli/human.hpp"
 #include "cli/verb.hpp"
 #include "configs/load.hpp"
 #include "configs/reader.hpp"
@@ -87,17 +89,12 @@ expected<std::string> summary(const expected<T>& loaded, Say say) {
   return say(*loaded);
 }
 
-/// "1 node", "2 nodes"
-std::string count(std::size_t n, const char* noun) {
-  return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s");
-}
-
 std::string say_cluster(const cluster& c) {
   std::size_t gpus = 0;
   for (const auto& n : c.nodes) gpus += n.gpus;
-  return fmt::format("{}: {}, {}, {} of {}", c.name, count(c.datacenters.size(), "datacentre"),
-                     count(c.nodes.size(), "node"), count(gpus, "GPU"),
-                     count(c.gpus.size(), "type"));
+  return fmt::format("{}: {}, {}, {} of {}", c.name, counted(c.datacenters.size(), "datacentre"),
+                     counted(c.nodes.size(), "node"), counted(gpus, "GPU"),
+                     counted(c.gpus.size(), "type"));
 }
 
 std::string say_model(const model& m) {
@@ -109,7 +106,7 @@ std::string say_model(const model& m) {
 
 std::string say_job(const job_spec& j) {
   return fmt::format("{}: {}, batch {}, {}, {}", j.name, j.model.name, j.global_batch,
-                     count(j.iterations, "iteration"),
+                     counted(j.iterations, "iteration"),
                      j.command.empty() ? "simulated work" : "runs " + j.command.front());
 }
 
@@ -117,30 +114,31 @@ std::string say_profile(const device_profile& p) {
   std::size_t points = 0;
   for (const auto& m : p.models) points += m.points.size();
   return fmt::format("of {} ({}), {}: {}, {}", p.device, p.kind, p.date,
-                     count(p.models.size(), "model"), count(points, "size"));
+                     counted(p.models.size(), "model"), counted(points, "size"));
 }
 
 std::string say_faults(const fault_plan& f) {
-  return fmt::format("{}: {}, {}, {} and {} at set times", f.name,
-                     count(f.partitions.size(), "partition"), count(f.crashes.size(), "failure"),
-                     count(f.slow_nodes.size(), "slow node"),
-                     count(f.slow_links.size(), "slow link"));
+  return fmt::format(
+      "{}: {}, {}, {} and {} at set times", f.name, counted(f.partitions.size(), "partition"),
+      counted(f.crashes.size(), "failure"), counted(f.slow_nodes.size(), "slow node"),
+      counted(f.slow_links.size(), "slow link"));
 }
 
 /// A trace of jobs, or else of inference requests; the complaint is about the one of jobs.
 expected<std::string> load_trace(const fs::path& file) {
   const auto jobs = configs::load_trace(file);
-  if (jobs) return fmt::format("of {}", count(jobs->size(), "job"));
+  if (jobs) return fmt::format("of {}", counted(jobs->size(), "job"));
   if (const auto requests = configs::load_inference_trace(file))
-    return fmt::format("of {}", count(requests->size(), "inference request"));
+    return fmt::format("of {}", counted(requests->size(), "inference request"));
   return tl::unexpected(jobs.error());
 }
 
 class check_verb final : public verb {
  public:
   void options(CLI::App& app) override {
-    app.add_option("FILE", files_,
-                   "Clusters, jobs, models, faults, GPU catalogues, profiles, traces")
+    app.add_option(
+           "FILE", files_,
+           "Clusters, jobs, models, faults, GPU catalogues, profiles, traces; - is standard input")
         ->required();
     std::vector<std::string> names;
     for (const auto& k : kinds()) names.emplace_back(k.name);
@@ -155,13 +153,21 @@ class check_verb final : public verb {
     int status = exit_done;
     for (const auto& file : files_) {
       const auto kind = as_.empty() ? kind_of(file) : expected<std::string>{as_};
+      warnings_.clear();
+      if (kind && *kind != "catalogue" && fs::path{file}.filename() == "gpus.yaml")
+        warnings_.emplace_back(
+            "a file of this name is read as the GPU catalogue of all cluster files in and below "
+            "its "
+            "folder (docs/files.md); rename it");
       const auto what =
           kind ? load(*kind, file) : expected<std::string>{tl::unexpected(kind.error())};
       files.push_back({{"file", file},
                        {"kind", kind ? json(*kind) : json()},
                        {"valid", what.has_value()},
                        {"summary", what ? json(*what) : json()},
-                       {"error", what ? json() : json(what.error().text)}});
+                       {"error", what ? json() : json(what.error().text)},
+                       {"warnings", warnings_}});
+      for (const auto& w : warnings_) out.note("troupe: {}: warning: {}", file, w);
       if (what) {
         out.line("{}: {} {}", file, *kind, *what);
       } else {
@@ -169,27 +175,73 @@ class check_verb final : public verb {
         status = exit_bad;
       }
     }
-    out.document({{"files", files}});
+    json catalogues = json::array();
+    for (const auto& [file, why] : bad_catalogues_) {
+      out.note("troupe: {}", why);
+      catalogues.push_back({{"file", file}, {"error", why}});
+      status = exit_bad;
+    }
+    out.document({{"files", files}, {"bad_catalogues", catalogues}});
     return status;
   }
 
  private:
-  expected<std::string> load(const std::string& kind, const std::string& file) const {
-    if (kind == "cluster") return summary(configs::load_cluster(file), say_cluster);
+  expected<std::string> load(const std::string& kind, const std::string& file) {
+    if (kind == "cluster") return load_cluster(file);
     if (kind == "job") return summary(load_job(file), say_job);
-    if (kind == "model") return summary(configs::load_model(file), say_model);
+    if (kind == "model") {
+      const auto m = configs::load_model(file);
+      if (m) warn_of(*m);
+      return summary(m, say_model);
+    }
     if (kind == "profile") return summary(configs::load_profile(file), say_profile);
     if (kind == "faults") return summary(load_faults(file), say_faults);
     if (kind == "trace") return load_trace(file);
     return summary(configs::load_catalogue(file), [](const std::vector<gpu_type>& types) {
-      return fmt::format("of {} GPU types", types.size());
+      return fmt::format("of {}", counted(types.size(), "GPU type"));
     });
   }
 
-  static expected<job_spec> load_job(const std::string& file) {
-    const auto catalogue = configs::load_catalogue(configs::catalogue_for(file));
-    if (!catalogue) return tl::unexpected(catalogue.error());
-    return configs::load_job(file, *catalogue);
+  /// The catalogue of a file's folder; one that cannot be read is complained about once, not for
+  /// each file there.
+  const std::vector<gpu_type>* catalogue_of(const std::string& file) {
+    const auto path = configs::catalogue_for(file).string();
+    if (bad_catalogues_.contains(path)) return nullptr;
+    if (const auto known = catalogues_.find(path); known != catalogues_.end())
+      return &known->second;
+    auto loaded = configs::load_catalogue(path);
+    if (loaded) return &catalogues_.emplace(path, std::move(*loaded)).first->second;
+    bad_catalogues_.emplace(path, loaded.error().text);
+    return nullptr;
+  }
+
+  expected<std::string> load_cluster(const std::string& file) {
+    const auto* catalogue = catalogue_of(file);
+    if (!catalogue)
+      return refuse(reason::kind::invalid,
+                    fmt::format("{}: not checked: its GPUs are those of {}, which is not a GPU "
+                                "catalogue",
+                                file, configs::catalogue_for(file).string()));
+    return summary(configs::load_cluster(file, *catalogue), say_cluster);
+  }
+
+  /// A job need name no GPU: it is checked without a catalogue too.
+  expected<job_spec> load_job(const std::string& file) {
+    auto job = configs::load_job(file);
+    if (!job) return job;
+    if (!job->slots) warn_of(job->model);
+    if (job->gpu_type.empty()) return job;
+    const auto* catalogue = catalogue_of(file);
+    return catalogue ? configs::load_job(file, *catalogue) : job;
+  }
+
+  void warn_of(const model& m) {
+    constexpr std::uint32_t long_sequence = 32'768;
+    if (m.sequence > long_sequence)
+      warnings_.push_back(fmt::format(
+          "sequence {}: that is probably the longest that the model takes, not what you train "
+          "with; memory and time go by it, so give the training's own (sequence: 4096)",
+          grouped(m.sequence)));
   }
 
   expected<fault_plan> load_faults(const std::string& file) const {
@@ -202,6 +254,9 @@ class check_verb final : public verb {
     return plan;
   }
 
+  std::map<std::string, std::vector<gpu_type>> catalogues_;
+  std::map<std::string, std::string> bad_catalogues_;  // and why
+  std::vector<std::string> warnings_;                  // of the present file
   std::vector<std::string> files_;
   std::string as_, cluster_;
 };

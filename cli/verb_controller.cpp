@@ -1,4 +1,5 @@
 #include "cli/host_options.hpp"
+#include "cli/policy_option.hpp"
 #include "cli/verb.hpp"
 #include "planners/policy.hpp"
 
@@ -11,7 +12,7 @@ class controller_verb final : public verb {
   void options(CLI::App& app) override {
     host_.options(app);
     app.add_option("--listen", host_.listen, "Its address; else what the cluster's file says");
-    app.add_option("--policy", policy_, "Who decides")->capture_default_str();
+    app.add_option("--policy", policy_, "Who decides: " + known_policies())->capture_default_str();
     app.add_flag("--accept-older-journal", accept_older_,
                  "Go on with a journal that has lost its end, without what is lost (once)");
     app.add_flag("--local", local_, "All nodes are this machine: programs meet at 127.0.0.1");
@@ -20,7 +21,7 @@ class controller_verb final : public verb {
   int run(output& out) override {
     if (auto ok = host_.load(); !ok) return out.bad(ok.error());
     std::shared_ptr<const planners::policy> policy = planners::make_policy(policy_);
-    if (!policy) return out.bad(fmt::format("there is no policy '{}'", policy_));
+    if (!policy) return out.bad(unknown_policy(policy_));
     if (host_.listen.empty()) host_.listen = host_.cluster->controller;
     if (host_.listen.empty())
       return out.bad(

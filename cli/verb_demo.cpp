@@ -1,11 +1,14 @@
+#include <algorithm>
 #include <filesystem>
 #include <map>
 
 #include "actors/real_host.hpp"
 #include "cli/comparison.hpp"
 #include "cli/demo_training.hpp"
+#include "cli/human.hpp"
 #include "cli/local_cluster.hpp"
 #include "cli/output_directory.hpp"
+#include "cli/progress.hpp"
 #include "cli/remote.hpp"
 #include "cli/verb.hpp"
 #include "configs/load.hpp"
@@ -98,7 +101,7 @@ class demo_verb final : public verb {
     if (!reply) return tl::unexpected<reason>(reply.error());
     names_[reply->job] = job->name;
     say(out, reply->job,
-        fmt::format("is handed in: {}, batch {}; no GPU is named", job->model.name,
+        fmt::format("is submitted: {}, batch {}; no GPU is named", job->model.name,
                     job->global_batch));
     return {};
   }
@@ -147,9 +150,9 @@ class demo_verb final : public verb {
 
   static std::string news(const job_status& j, const std::vector<node_status>& nodes) {
     if (j.state == job_state::running)
-      return fmt::format("runs on {} (data {} x tensor {}, {:.2f} GB a GPU predicted){}",
+      return fmt::format("runs on {} (data {} x tensor {}, {} a GPU predicted){}",
                          where_text(j, nodes), j.how.data_parallel, j.how.tensor_parallel,
-                         j.predicted_bytes / bytes_per_gb,
+                         size_text(j.predicted_bytes),
                          j.attempts > 1 ? fmt::format(", attempt {}", j.attempts) : "");
     return fmt::format("{}{}{}", to_string(j.state), j.detail.empty() ? "" : ": ", j.detail);
   }
@@ -166,16 +169,29 @@ class demo_verb final : public verb {
   }
 
   void explain(output& out) {
-    out.line("\nWhy, as `troupe explain` says it:");
-    for (const auto& [id, name] : names_)
-      if (const auto e = ask<explanation>(explain_job{0, id})) {
-        out.line("  job {} {}: {}", id, name, e->summary);
-        for (const auto& m : e->memory)
-          out.line("    predicted {:.2f} GB a GPU, {}", m.predicted_bytes / bytes_per_gb,
-                   m.out_of_memory
-                       ? "and ran out of memory"
-                       : fmt::format("reported peak {:.2f} GB", m.peak_bytes / bytes_per_gb));
+    out.line("\nWhy each ran where it did, from what `troupe explain JOB` says:");
+    for (const auto& [id, name] : names_) {
+      const auto e = ask<explanation>(explain_job{0, id});
+      if (!e) continue;
+      out.line("  job {} {}: {}", id, name, e->summary);
+      const auto chosen = std::ranges::find(e->plans, true, &considered_plan::chosen);
+      if (chosen != e->plans.end()) {
+        const auto better = chosen - e->plans.begin();
+        out.line(
+            "    {}, {} better than it: {}", plan_text(chosen->what),
+            better == 0 ? std::string{"none"} : counted(static_cast<std::uint64_t>(better), "plan"),
+            chosen->verdict);
+        if (better > 0) out.line("    {}: {}", plan_text(e->plans[0].what), e->plans[0].verdict);
+        if (better == 0 && e->plans.size() > 1)
+          out.line("    {}: {}", plan_text(e->plans[1].what), e->plans[1].verdict);
       }
+      for (const auto& m : e->memory) out.line("    {}", memory_text(m));
+    }
+  }
+
+  static std::string plan_text(const plan& p) {
+    return fmt::format("data {} x tensor {} ({}, {:.3g} samples/s of each)", p.data_parallel,
+                       p.tensor_parallel, counted(p.gpus(), "GPU"), p.samples_per_s / p.gpus());
   }
 
   expected<void> save_logs() {

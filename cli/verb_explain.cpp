@@ -1,3 +1,7 @@
+#include <algorithm>
+
+#include "cli/human.hpp"
+#include "cli/progress.hpp"
 #include "cli/remote.hpp"
 #include "cli/table.hpp"
 #include "cli/verb.hpp"
@@ -17,32 +21,66 @@ class explain_verb final : public verb {
     const auto reply = remote_.ask<explanation>(explain_job{0, job_});
     if (!reply) return out.no(reply.error());
     if (reply->job.job == 0) return out.no(reason{reason::kind::unknown, reply->summary});
-    out.document(document(*reply));
+    const auto last = last_lines(reply->job);
+    out.document(document(*reply, last));
     out.line("job {} ({}): {}", job_, reply->job.name, reply->summary);
-    table plans{{"", "data", "tensor", "GPUs", "GB a GPU", "samples/s", ""}};
-    for (const auto& p : reply->plans)
-      plans.row({p.chosen ? ">" : "", fmt::to_string(p.what.data_parallel),
-                 fmt::to_string(p.what.tensor_parallel), fmt::to_string(p.what.gpus()),
-                 fmt::format("{:.2f}", p.what.bytes_per_gpu / bytes_per_gb),
-                 fmt::format("{:.3g}", p.what.samples_per_s), p.verdict});
-    if (!plans.empty()) out.text("\n" + plans.text());
-    for (const auto& m : reply->memory) out.line("{}", memory_line(m));
+    if (const auto how = progress_text(reply->job); !how.empty()) out.line("{}", how);
+    for (const auto& sentence : reply->placement) out.line("  {}", sentence);
+    if (!reply->plans.empty())
+      out.text(fmt::format("\nPlans, the best first: by {}.\n\n", reply->metric) +
+               plans_text(*reply));
+    if (!reply->memory.empty()) out.line("\nMemory:");
+    for (const auto& m : reply->memory) out.line("  {}", memory_text(m));
+    if (!last.empty()) {
+      out.line("\nIts last output (all of it: troupe logs {}):", job_);
+      for (const auto& l : last) out.line("  {}", l);
+    }
     return exit_done;
   }
 
  private:
-  static std::string memory_line(const memory_record& m) {
-    const auto predicted =
-        fmt::format("data {} x tensor {}: predicted {:.2f} GB a GPU", m.what.data_parallel,
-                    m.what.tensor_parallel, m.predicted_bytes / bytes_per_gb);
-    if (m.out_of_memory) return predicted + ", ran out of memory: the prediction failed";
-    return fmt::format("{}, the program reported a peak of {:.2f} GB ({:.1f} % of it)", predicted,
-                       m.peak_bytes / bytes_per_gb, 100 * m.peak_bytes / m.predicted_bytes);
+  static std::string plans_text(const explanation& e) {
+    table plans{{"", "data", "tensor", "GPUs", "memory a GPU", "samples/s", "of each GPU", "cost/h",
+                 "verdict"}};
+    for (const auto& p : e.plans)
+      plans.row({p.chosen ? ">" : "", fmt::to_string(p.what.data_parallel),
+                 fmt::to_string(p.what.tensor_parallel), fmt::to_string(p.what.gpus()),
+                 size_text(p.what.bytes_per_gpu), fmt::format("{:.3g}", p.what.samples_per_s),
+                 fmt::format("{:.3g}", p.what.samples_per_s / p.what.gpus()),
+                 fmt::format("{:.2f}", p.what.cost_per_hour), p.verdict});
+    return plans.text(terminal_columns());
   }
 
-  static json document(const explanation& e) {
-    json d{{"job", e.job.job},    {"name", e.job.name},     {"state", to_string(e.job.state)},
-           {"reason", e.summary}, {"plans", json::array()}, {"memory", json::array()}};
+  /// What a job that failed printed last; nothing if its log cannot be had.
+  std::vector<std::string> last_lines(const job_status& j) {
+    if (j.state != job_state::failed || j.attempts == 0) return {};
+    constexpr std::size_t most_lines = 5, most_bytes = 4096, most_chunks = 200;
+    std::string tail;
+    std::uint64_t offset = 0;
+    for (std::size_t i = 0; i < most_chunks; ++i) {
+      const auto chunk = remote_.ask<log_chunk>(read_log{0, j.job, 0, 0, offset});
+      if (!chunk) break;
+      const auto bytes = remote_.raw().bytes();
+      if (bytes.empty()) break;
+      tail.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+      if (tail.size() > most_bytes) tail.erase(0, tail.size() - most_bytes);
+      offset += bytes.size();
+    }
+    std::vector<std::string> lines;
+    for (std::size_t at = 0; at < tail.size();) {
+      const auto end = std::min(tail.find('\n', at), tail.size());
+      if (end > at) lines.push_back(tail.substr(at, end - at));
+      at = end + 1;
+    }
+    if (lines.size() > most_lines)
+      lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(most_lines));
+    return lines;
+  }
+
+  static json document(const explanation& e, const std::vector<std::string>& last) {
+    json d{{"job", e.job.job},        {"name", e.job.name},       {"state", to_string(e.job.state)},
+           {"reason", e.summary},     {"metric", e.metric}, {"placement", e.placement}, {"plans", json::array()},
+           {"memory", json::array()}, {"last_output", last}};
     for (const auto& p : e.plans) {
       auto plan = plan_document(p.what);
       plan["chosen"] = p.chosen;
@@ -51,8 +89,8 @@ class explain_verb final : public verb {
     }
     for (const auto& m : e.memory)
       d["memory"].push_back({{"plan", plan_document(m.what)},
-                             {"predicted_bytes", m.predicted_bytes},
-                             {"peak_bytes", m.peak_bytes > 0 ? json(m.peak_bytes) : json()},
+                             {"predicted_bytes", bytes_document(m.predicted_bytes)},
+                             {"peak_bytes", bytes_document(m.peak_bytes)},
                              {"out_of_memory", m.out_of_memory}});
     return d;
   }

@@ -1,8 +1,10 @@
 #include <algorithm>
 
+#include "cli/progress.hpp"
 #include "cli/remote.hpp"
 #include "cli/verb.hpp"
 #include "runtime/pause.hpp"
+#include "runtime/stopwatch.hpp"
 
 namespace troupe::cli {
 
@@ -18,6 +20,7 @@ class logs_verb final : public verb {
   }
 
   int run(output& out) override {
+    as_json_ = out.as_json();
     std::string text;
     lease_id lease = 0;
     for (std::uint64_t offset = 0;;) {
@@ -52,12 +55,30 @@ class logs_verb final : public verb {
  private:
   bool ended() {
     const auto reply = remote_.ask<query_reply>(query_jobs{0, job_});
-    return !reply || reply->jobs.empty() || is_final(reply->jobs.front().state);
+    if (!reply || reply->jobs.empty()) return true;
+    show_progress(reply->jobs.front());
+    return is_final(reply->jobs.front().state);
+  }
+
+  /// Trainings print nothing of themselves: a line every few seconds, and one at the end.
+  void show_progress(const job_status& j) {
+    constexpr double every_s = 3;
+    if (!j.command.empty() || j.iteration == shown_ ||
+        (shown_ > 0 && !is_final(j.state) && since_.s() < every_s))
+      return;
+    shown_ = j.iteration;
+    since_ = {};
+    if (as_json_) return;
+    fmt::print("{}\n", progress_text(j));
+    std::fflush(stdout);
   }
 
   job_id job_ = 0;
   bool follow_ = false;
   std::uint32_t part_ = 0;
+  bool as_json_ = false;
+  std::uint64_t shown_ = 0;   // the iteration of the last line about it
+  runtime::stopwatch since_;  // that line
   remote remote_;
 };
 

@@ -1,7 +1,10 @@
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
 
+#include "cli/human.hpp"
+#include "cli/policy_option.hpp"
 #include "cli/profile_option.hpp"
 #include "cli/table.hpp"
 #include "cli/verb.hpp"
@@ -107,10 +110,14 @@ std::string origin_of(const cluster& c, const job_spec& job, const answer& a) {
 json plan_document(const cluster& c, const plan& p) {
   json types = json::array();
   for (const auto g : p.gpu_types) types.push_back(c.gpus[g].name);
-  return {{"data_parallel", p.data_parallel},         {"tensor_parallel", p.tensor_parallel},
-          {"pipeline_parallel", p.pipeline_parallel}, {"gpus", p.gpus()},
-          {"bytes_per_gpu", p.bytes_per_gpu},         {"samples_per_s", p.samples_per_s},
-          {"cost_per_hour", p.cost_per_hour},         {"gpu_types", types}};
+  return {{"data_parallel", p.data_parallel},
+          {"tensor_parallel", p.tensor_parallel},
+          {"pipeline_parallel", p.pipeline_parallel},
+          {"gpus", p.gpus()},
+          {"bytes_per_gpu", std::llround(p.bytes_per_gpu)},
+          {"samples_per_s", p.samples_per_s},
+          {"cost_per_hour", p.cost_per_hour},
+          {"gpu_types", types}};
 }
 
 json estimate_document(const cluster& c, const job_spec& job, const answer& a) {
@@ -153,7 +160,7 @@ std::string table_of(const cluster& c, const answer& a, std::size_t most) {
            fmt::format("{:.3g}", p.samples_per_s), fmt::format("{:.2f}", p.cost_per_hour),
            gpu_names(c, p.gpu_types)});
   }
-  return t.text();
+  return t.text(terminal_columns());
 }
 
 class plan_verb final : public verb {
@@ -171,7 +178,7 @@ class plan_verb final : public verb {
 
   int run(output& out) override {
     const auto policy = planners::make_policy(policy_);
-    if (!policy) return out.bad(unknown_policy());
+    if (!policy) return out.bad(unknown_policy(policy_));
     auto c = configs::load_cluster(cluster_);
     if (!c) return out.bad(c.error());
     const auto catalogue = configs::load_catalogue(configs::catalogue_for(cluster_));
@@ -188,20 +195,8 @@ class plan_verb final : public verb {
   }
 
  private:
-  static std::string known_policies() {
-    std::string out;
-    for (const auto name : planners::policy_names())
-      out += (out.empty() ? "" : ", ") + std::string{name};
-    return out;
-  }
-
-  std::string unknown_policy() const {
-    const auto names = planners::policy_names();
-    const std::vector<std::string> known{names.begin(), names.end()};
-    return fmt::format("there is no policy '{}'{}", policy_, configs::hint(policy_, known));
-  }
-
   void show(const output& out, const cluster& c, const job_spec& job, const answer& a) const {
+    if (a.plans.empty() && a.where.empty()) return;  // the reason says it all
     out.line("{} ({}, batch {}) on {} under {}", job.name, job.model.name, job.global_batch, c.name,
              policy_);
     const auto most = all_ ? a.plans.size() : rows_for_people;
@@ -213,8 +208,9 @@ class plan_verb final : public verb {
     for (const auto& share : a.where)
       nodes += fmt::format("{}{} ({} of {})", nodes.empty() ? "" : ", ", c.nodes[share.node].name,
                            share.gpus, c.gpu_of(share.node).name);
-    out.line("Runs on {}: {:.3g} s an iteration, {:.3g} samples/s, {:.2f} an hour.", nodes,
-             a.estimate.iteration_s, a.estimate.samples_per_s, a.estimate.cost_per_hour);
+    out.line("Runs on {}: {} an iteration, {:.3g} samples/s, {:.2f} an hour.", nodes,
+             duration_text(a.estimate.iteration_s), a.estimate.samples_per_s,
+             a.estimate.cost_per_hour);
     if (const auto without = planners::left_out(c, job); !without.empty())
       out.line("Not on all GPUs{}.", without);
     if (const auto from = origin_of(c, job, a); from != "the cost model")

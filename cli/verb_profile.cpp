@@ -1,8 +1,10 @@
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
 #include "actors/profiling.hpp"
+#include "cli/output_file.hpp"
 #include "cli/table.hpp"
 #include "cli/verb.hpp"
 #include "configs/load.hpp"
@@ -134,6 +136,10 @@ class profile_verb final : public verb {
       if (!m) return out.bad(m.error());
       wish_.models.push_back(std::move(*m));
     }
+    std::error_code error;
+    if (const fs::path file{out_}; file.has_parent_path())
+      fs::create_directories(file.parent_path(), error);
+    if (auto ok = can_write(out_); !ok) return out.bad(ok.error());
     wish_.say = [&](const std::string& text) {
       if (on_terminal() || text.find("not measured") != std::string::npos) out.note("{}", text);
     };
@@ -142,15 +148,34 @@ class profile_verb final : public verb {
     if (const auto why = write(*profile); !why.empty()) return out.no(why);
     out.document(document_of(*profile, out_));
     show(out, *profile);
+    warn_of_spread(out, *profile);
     return exit_done;
   }
 
  private:
+  /// On a machine that does something else, times scatter, and are longer than they need be.
+  static void warn_of_spread(const output& out, const device_profile& p) {
+    constexpr double quiet = 0.1;
+    double most = 0;
+    std::size_t parts = 0, wide = 0;
+    for (const auto& m : p.models)
+      for (const auto& point : m.points)
+        for (const auto* t : {&point.attention, &point.mlp, &point.embedding, &point.head,
+                              &point.ends, &point.plain}) {
+          ++parts;
+          wide += t->spread > quiet ? 1 : 0;
+          most = std::max(most, t->spread);
+        }
+    if (wide > 0)
+      out.note(
+          "troupe: {} of {} parts took times that differ by more than {:.0f} % from round to round "
+          "(at most {:.0f} %): the device was probably busy with something else; measure again "
+          "when it is idle, or with more --rounds",
+          wide, parts, 100 * quiet, 100 * most);
+  }
+
   std::string write(const device_profile& p) const {
-    std::error_code error;
-    const fs::path file{out_};
-    if (file.has_parent_path()) fs::create_directories(file.parent_path(), error);
-    std::ofstream to{file};
+    std::ofstream to{out_};
     to << configs::profile_text(p);
     to.close();
     return to ? "" : fmt::format("{}: cannot be written", out_);

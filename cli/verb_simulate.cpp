@@ -1,4 +1,6 @@
 #include "cli/comparison.hpp"
+#include "cli/output_file.hpp"
+#include "cli/policy_option.hpp"
 #include "cli/verb.hpp"
 #include "configs/load.hpp"
 #include "planners/policy.hpp"
@@ -12,7 +14,7 @@ class simulate_verb final : public verb {
   void options(CLI::App& app) override {
     app.add_option("--cluster", cluster_, "A cluster's file")->required();
     app.add_option("--trace", trace_, "A trace's CSV (troupe trace import makes one)")->required();
-    app.add_option("--policy", policies_, "Who decides, one after another")
+    app.add_option("--policy", policies_, "Who decides, one after another: " + known_policies())
         ->delimiter(',')
         ->capture_default_str();
     app.add_option("--workload", workload_,
@@ -26,7 +28,9 @@ class simulate_verb final : public verb {
 
   int run(output& out) override {
     for (const auto& p : policies_)
-      if (!planners::make_policy(p)) return out.bad(fmt::format("there is no policy '{}'", p));
+      if (!planners::make_policy(p)) return out.bad(unknown_policy(p));
+    if (!out_.empty())
+      if (auto ok = can_write_into(out_); !ok) return out.bad(ok.error());
     const auto c = configs::load_cluster(cluster_);
     if (!c) return out.bad(c.error());
     fault_plan faults;

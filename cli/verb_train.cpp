@@ -1,12 +1,16 @@
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 
 #include "actors/training_simulation.hpp"
 #include "cli/follow_training.hpp"
 #include "cli/iteration_picture.hpp"
 #include "cli/local_cluster.hpp"
 #include "cli/output_directory.hpp"
+#include "cli/output_file.hpp"
+#include "cli/policy_option.hpp"
 #include "cli/profile_option.hpp"
+#include "cli/progress.hpp"
 #include "cli/remote.hpp"
 #include "cli/training_result.hpp"
 #include "cli/verb.hpp"
@@ -27,7 +31,7 @@ class train_verb final : public verb {
     app.add_option("JOB", file_, "A job with `train:` or `slots:`")->required();
     app.add_option("--cluster", cluster_, "A cluster's file; a slot job needs none");
     app.add_option("--world", world_,
-                   "virtual: simulated; local: processes on this machine; "
+                   "virtual: simulated, nothing is computed; local: processes on this machine; "
                    "cluster: the one that --state or --controller names")
         ->check(CLI::IsMember({"virtual", "local", "cluster"}))
         ->capture_default_str();
@@ -46,7 +50,8 @@ class train_verb final : public verb {
     app.add_option("--profile", profile_,
                    "Times to plan and simulate with: what `troupe profile` wrote, or, by stage, "
                    "what an earlier run printed with --json");
-    app.add_option("--policy", policy_, "Who decides where it runs")->capture_default_str();
+    app.add_option("--policy", policy_, "Who decides where it runs: " + known_policies())
+        ->capture_default_str();
     app.add_option("--seed", seed_, "Of the virtual world")->capture_default_str();
     app.add_option("--faults", faults_, "What goes wrong in the virtual world: a fault file");
     remote_.options(app);
@@ -58,8 +63,11 @@ class train_verb final : public verb {
     if (!is_training(*job))
       return out.bad(fmt::format("{}: has neither `train:` nor `slots:`", file_));
     if (auto ok = adjust(*job); !ok) return out.bad(ok.error());
-    if (!planners::make_policy(policy_))
-      return out.bad(fmt::format("there is no policy '{}'", policy_));
+    if (!planners::make_policy(policy_)) return out.bad(unknown_policy(policy_));
+    for (const auto& file : {picture_, timeline_})
+      if (!file.empty())
+        if (auto ok = can_write(file); !ok) return out.bad(ok.error());
+    if (world_ != "virtual") stop_.emplace();
     std::vector<training_result> results;
     for (const auto& schedule : schedules(*job)) {
       auto& r = results.emplace_back();
@@ -67,7 +75,7 @@ class train_verb final : public verb {
       r.job = *job;
       r.job.train->schedule = schedule;
       if (!picture_.empty() && (timeline_.empty() || results.size() > 1))
-        r.job.train->timeline = hidden_timeline(results.size());
+        r.job.train->timeline = own_timelines_.file(fmt::format("run{}.json", results.size()));
       const auto ok = train(r, out);
       if (!ok) return bad_file_ ? out.bad(ok.error()) : out.no(ok.error());
     }
@@ -128,18 +136,11 @@ class train_verb final : public verb {
                                : on_the_cluster(r, out);
   }
 
-  /// Where a run's times go if only the picture wants them.
-  std::string hidden_timeline(std::size_t run) const {
-    return fs::absolute(fmt::format("{}.run{}.json", picture_, run)).string();
-  }
-
   expected<void> draw(const std::vector<training_result>& results) const {
     if (picture_.empty()) return {};
     std::vector<std::string> files;
     for (const auto& r : results) files.push_back(r.job.train->timeline);
-    auto ok = draw_iterations(files, picture_);
-    for (std::size_t i = timeline_.empty() ? 0 : 1; i < files.size(); ++i) fs::remove(files[i]);
-    return ok;
+    return draw_iterations(files, picture_);
   }
 
   template <class T>
@@ -195,29 +196,30 @@ class train_verb final : public verb {
 
   expected<void> on_the_cluster(training_result& r, output& out) {
     const runtime::stopwatch watch;
-    std::uint64_t shown = 0;
-    auto report =
-        follow_training(remote_, r.job, [&](const auto& now) { shown = show(out, now, shown); });
+    progress_line line;
+    job_id job = 0;
+    auto report = follow_training(
+        remote_, r.job,
+        [&](const job_status& now) {
+          job = now.job;
+          line.show(progress_text(now));
+        },
+        &*stop_);
+    line.clear();
+    if (!report && stop_->arrived() && world_ == "cluster" && job != 0)
+      out.note("troupe: job {0} goes on in the cluster; `troupe cancel {0}` ends it", job);
     if (!report) return tl::unexpected<reason>(report.error());
     r.report = std::move(*report);
     r.wall_s = watch.s();
     return {};
   }
 
-  /// The newest iteration, on a terminal.
-  static std::uint64_t show(const output& out, const training_report& r, std::uint64_t shown) {
-    if (r.iterations.empty() || !on_terminal()) return shown;
-    const auto& i = r.iterations.back();
-    if (i.iteration == shown) return shown;
-    out.note("iteration {}: loss {:.4f}, {:.3g} s, {:.4g} tokens/s", i.iteration, i.loss,
-             i.end_s - i.begin_s, r.tokens_per_s);
-    return i.iteration;
-  }
-
   std::string file_, cluster_, world_ = "virtual", schedule_, device_, timeline_, picture_,
                                against_, profile_, faults_, policy_ = "frenzy";
   std::uint64_t iterations_ = 0, seed_ = 1;
   bool bad_file_ = false;
+  std::optional<interrupt> stop_;
+  temporary_directory own_timelines_;  // those that only the picture needs
   remote remote_;
 };
 

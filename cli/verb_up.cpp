@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "cli/local_cluster.hpp"
+#include "cli/policy_option.hpp"
 #include "cli/remote.hpp"
 #include "cli/verb.hpp"
 #include "planners/policy.hpp"
@@ -32,7 +33,8 @@ class up_verb final : public verb {
   void options(CLI::App& app) override {
     o_.state = default_state_directory();
     app.add_option("CLUSTER", o_.cluster_file, "A cluster's file")->required();
-    app.add_option("--policy", o_.policy, "Who decides")->capture_default_str();
+    app.add_option("--policy", o_.policy, "Who decides: " + known_policies())
+        ->capture_default_str();
     app.add_option("--state", o_.state, "Directory for the journal, logs and sockets")
         ->capture_default_str();
     app.add_option("--port", o_.port, "Use tcp on 127.0.0.1 from this port on, not Unix sockets")
@@ -45,8 +47,7 @@ class up_verb final : public verb {
   }
 
   int run(output& out) override {
-    if (!planners::make_policy(o_.policy))
-      return out.bad(fmt::format("there is no policy '{}'", o_.policy));
+    if (!planners::make_policy(o_.policy)) return out.bad(unknown_policy(o_.policy));
     return detach_ ? run_detached(out) : run_here(out);
   }
 

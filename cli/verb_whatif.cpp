@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "cli/human.hpp"
 #include "cli/profile_option.hpp"
 #include "cli/table.hpp"
 #include "cli/verb.hpp"
@@ -95,9 +96,13 @@ std::string parts_text(const std::vector<std::uint32_t>& parts, Names&& name) {
   return out;
 }
 
-std::string table_text(const cluster& c, const selection& s) {
-  table t{{"", "cells", "pipelines", "stages by datacentre", "GPUs", "iteration s", "all-reduce s",
-           "throughput/s", "cost/h"}};
+std::string table_text(const cluster& c, const selection& s, bool slots) {
+  std::vector<std::string> heads{"", "cells", "pipelines", "stages by datacentre", "GPUs"};
+  if (slots)
+    heads.insert(heads.end(), {"iteration slots", "all-reduce slots", "throughput/slot"});
+  else
+    heads.insert(heads.end(), {"iteration", "all-reduce", "throughput/s", "cost/h"});
+  table t{heads};
   // Of a long table, the rows about the best.
   const auto first = *s.best < rows_for_people / 2 ? 0 : *s.best - rows_for_people / 2;
   const auto end = std::min(s.rows.size(), first + rows_for_people);
@@ -110,24 +115,59 @@ std::string table_text(const cluster& c, const selection& s) {
     const auto known = [&](double x) {
       return r.feasible() ? fmt::format("{:.4g}", x) : std::string{"-"};
     };
-    t.row({i == s.best ? ">" : "", fmt::to_string(r.cells), fmt::to_string(r.data_parallel),
-           r.feasible() ? parts_text(r.partitions, name) : "does not fit", fmt::to_string(r.gpus),
-           known(r.iteration_s), known(r.allreduce_s), known(r.throughput),
-           fmt::format("{:.2f}", r.cost_per_hour)});
+    const auto time = [&](double x) {
+      return slots || !r.feasible() ? known(x) : duration_text(x);
+    };
+    std::vector<std::string> cells{i == s.best ? ">" : "",
+                                   fmt::to_string(r.cells),
+                                   fmt::to_string(r.data_parallel),
+                                   r.feasible() ? parts_text(r.partitions, name) : "does not fit",
+                                   fmt::to_string(r.gpus),
+                                   time(r.iteration_s),
+                                   time(r.allreduce_s),
+                                   known(r.throughput)};
+    if (!slots) cells.push_back(fmt::format("{:.2f}", r.cost_per_hour));
+    t.row(std::move(cells));
   }
-  return t.text();
+  return t.text(terminal_columns());
 }
 
-std::string orders_text(const cluster& c, const answer& a) {
-  table t{{"datacentres in order", "GPUs", "throughput/s", "cost/h", "cost a batch", "WAN rtt ms"}};
-  for (std::size_t i = 0; i < std::min(a.orders.size(), orders_for_people); ++i) {
-    const auto& o = a.orders[i];
-    const auto name = [&](std::size_t dc) { return c.datacenters[o.order[dc]].name; };
-    t.row({parts_text(o.row.partitions, name), fmt::to_string(o.row.gpus),
-           fmt::format("{:.4g}", o.row.throughput), fmt::format("{:.2f}", o.row.cost_per_hour),
-           fmt::format("{:.3g}", o.cost_per_batch), fmt::format("{:g}", o.wan_rtt_ms)});
+/// Orders that come to the same are one row.
+std::string orders_text(const cluster& c, const answer& a, bool slots) {
+  std::vector<std::pair<const planners::order_outcome*, std::size_t>> distinct;
+  const auto figures = [](const planners::order_outcome& o) {
+    return fmt::format("{} {:.4g} {:.2f} {:.3g} {:g}", o.row.gpus, o.row.throughput,
+                       o.row.cost_per_hour, o.cost_per_batch, o.wan_rtt_ms);
+  };
+  for (const auto& o : a.orders) {
+    const auto same = std::ranges::find_if(
+        distinct, [&](const auto& d) { return figures(*d.first) == figures(o); });
+    if (same == distinct.end())
+      distinct.emplace_back(&o, 1);
+    else
+      ++same->second;
   }
-  return t.text();
+  if (distinct.size() == 1)
+    return fmt::format("Estimated, all {} orders of these datacentres come to the same.\n",
+                       a.orders.size());
+  std::vector<std::string> heads{"datacentres in order", "orders alike", "GPUs",
+                                 slots ? "throughput/slot" : "throughput/s"};
+  if (!slots) heads.insert(heads.end(), {"cost/h", "cost a batch", "WAN rtt ms"});
+  table t{heads};
+  for (std::size_t i = 0; i < std::min(distinct.size(), orders_for_people); ++i) {
+    const auto& [o, alike] = distinct[i];
+    const auto name = [&c, &o = o](std::size_t dc) { return c.datacenters[o->order[dc]].name; };
+    std::vector<std::string> cells{parts_text(o->row.partitions, name), fmt::to_string(alike),
+                                   fmt::to_string(o->row.gpus),
+                                   fmt::format("{:.4g}", o->row.throughput)};
+    if (!slots) {
+      cells.push_back(fmt::format("{:.2f}", o->row.cost_per_hour));
+      cells.push_back(fmt::format("{:.3g}", o->cost_per_batch));
+      cells.push_back(fmt::format("{:g}", o->wan_rtt_ms));
+    }
+    t.row(std::move(cells));
+  }
+  return "Orders of datacentres, estimated:\n\n" + t.text(terminal_columns());
 }
 
 class whatif_verb final : public verb {
@@ -192,16 +232,23 @@ class whatif_verb final : public verb {
 
   void show(const output& out, const cluster& c, const job_spec& job, const answer& a) const {
     const auto& s = a.table;
-    out.line("{} on {}: pipelines of {} stages, communication / compute {:.2f}, {} a DP-cell",
-             job.name, c.name, s.stages, s.communication_to_compute, s.cell);
-    out.text("\n" + table_text(c, s) + "\n");
+    const bool slots = job.slots.has_value();
+    out.line("{} on {}: pipelines of {}, communication / compute {:.2f}, {} a DP-cell", job.name,
+             c.name, counted(s.stages, "stage"), s.communication_to_compute,
+             counted(s.cell, "pipeline"));
+    out.text("\n" + table_text(c, s, slots) + "\n");
     if (s.rows.size() > rows_for_people)
       out.line("{} more rows: --json\n", s.rows.size() - rows_for_people);
-    if (a.orders.size() > 1) out.text("Other orders, estimated:\n\n" + orders_text(c, a) + "\n");
+    if (a.orders.size() > 1) out.text(orders_text(c, a, slots) + "\n");
     const auto& best = *s.chosen();
-    out.line("Best: {} pipelines on {} GPUs, {:.4g} s an iteration, {:.2f} an hour.",
-             best.data_parallel, best.gpus, best.iteration_s, best.cost_per_hour);
-    out.line("{} in {:.3f} s.", s.simulated ? "Simulated" : "Estimated", a.seconds);
+    const auto what = fmt::format("Best: {} on {}", counted(best.data_parallel, "pipeline"),
+                                  counted(best.gpus, "GPU"));
+    if (slots)
+      out.line("{}, {:.4g} slots an iteration.", what, best.iteration_s);
+    else
+      out.line("{}, {} an iteration, {:.2f} an hour.", what, duration_text(best.iteration_s),
+               best.cost_per_hour);
+    out.line("{} in {}.", s.simulated ? "Simulated" : "Estimated", duration_text(a.seconds));
   }
 
   std::string job_, cluster_, profile_;

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "configs/load.hpp"
@@ -5,6 +7,16 @@
 #include "configs/reader.hpp"
 
 namespace troupe::configs {
+
+namespace {
+
+bool looks_like_catalogue(const value& v) {
+  return std::any_of(v.items.begin(), v.items.end(), [](const value& gpu) {
+    return std::find(gpu.keys.begin(), gpu.keys.end(), "memory_gb") != gpu.keys.end();
+  });
+}
+
+}  // namespace
 
 expected<std::vector<gpu_type>> load_catalogue(const std::filesystem::path& file) {
   const auto tree = load_value(file);
@@ -32,8 +44,13 @@ expected<std::vector<gpu_type>> load_catalogue(const std::filesystem::path& file
     map.finish();
     types.push_back(std::move(t));
   }
-  if (!found.good()) return found.result();
-  return types;
+  if (found.good()) return types;
+  if (looks_like_catalogue(*tree)) return found.result();
+  return refuse(
+      reason::kind::invalid,
+      fmt::format("{}; {} was read as the GPU catalogue of all cluster files in and below "
+                  "its folder: rename it if it is something else",
+                  found.result().value().text, file.filename().string()));
 }
 
 }  // namespace troupe::configs

@@ -1,5 +1,9 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
 #include "configs/model_reader.hpp"
 
 namespace troupe::configs {
@@ -46,18 +50,36 @@ void read_vit(map_reader& map, const value& v, model& m) {
   m.tied_head = false;
 }
 
+/// The architecture, if it is one of ours. No nearest name is offered: mixtral is another
+/// architecture than mistral.
+bool read_type(map_reader& map, std::string& type) {
+  static const std::vector<std::string> types{"gpt2", "llama", "mistral", "qwen2", "bert", "vit"};
+  if (!map.read("model_type", type, need::required)) return false;
+  if (std::find(types.begin(), types.end(), type) != types.end()) return true;
+  map.fail("model_type", fmt::format("'{}' is not supported; supported: {}", shown(type),
+                                     fmt::join(types, ", ")));
+  return false;
+}
+
+/// config.json says little about itself: its folder, or the file's own name, tells models apart.
+std::string name_of(const std::string& file, const std::string& type) {
+  std::error_code error;
+  const auto path = std::filesystem::absolute(file, error).lexically_normal();
+  const auto name = path.filename() == "config.json" ? path.parent_path().filename() : path.stem();
+  return !error && is_name(name.string()) ? name.string() : type;
+}
+
 }  // namespace
 
 model read_huggingface(findings& found, const value& v) {
-  static const std::vector<std::string> types{"gpt2", "llama", "mistral", "qwen2", "bert", "vit"};
   model m;
   map_reader map{found, v, ""};
   std::string type;
-  if (!map.read_choice("model_type", type, types, need::required)) return m;
-  m.name = type;
+  if (!read_type(map, type)) return m;
+  m.name = name_of(found.file(), type);
   if (given(v, "_name_or_path")) {
     map.read("_name_or_path", m.name);
-    if (m.name.empty()) m.name = type;
+    if (m.name.empty()) m.name = name_of(found.file(), type);
   }
   const bool gpt2 = type == "gpt2";
   const auto& keys = gpt2 ? gpt2_keys : common_keys;

@@ -39,6 +39,10 @@ model read_named_model(map_reader& map, const fs::path& directory) {
     file = shipped.parent_path() / named;
   const auto by_name = shipped / "models" / (named + ".yaml");
   if (file.empty() && is_name(named) && fs::exists(by_name, error)) file = by_name;
+  if (file.empty() && is_hub_id(named)) {
+    map.fail("model", hub_id_advice(named));
+    return {};
+  }
   if (file.empty()) {
     const auto stem = fs::path{named}.stem().string();
     const auto near = nearest_name(stem, shipped_models());

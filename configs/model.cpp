@@ -64,9 +64,11 @@ model read_reference(map_reader& map, const fs::path& directory) {
   std::error_code error;
   if (fs::is_directory(file, error)) file /= "config.json";
   if (file.empty()) {
-    map.fail("huggingface",
-             fmt::format("no file '{}', neither beside this file nor in the current directory",
-                         shown(named)));
+    map.fail("huggingface", is_hub_id(named)
+                                ? hub_id_advice(named)
+                                : fmt::format("no file '{}', neither beside this file nor in the "
+                                              "current directory",
+                                              shown(named)));
     return m;
   }
   const auto tree = read_text(file).and_then(
@@ -85,6 +87,21 @@ model read_reference(map_reader& map, const fs::path& directory) {
 }
 
 }  // namespace
+
+bool is_hub_id(const std::string& name) {
+  const auto slash = name.find('/');
+  if (slash == std::string::npos || name.find('/', slash + 1) != std::string::npos) return false;
+  const auto suffix = fs::path{name}.extension();
+  return is_name(name.substr(0, slash)) && is_name(name.substr(slash + 1)) && suffix != ".yaml" &&
+         suffix != ".yml" && suffix != ".json";
+}
+
+std::string hub_id_advice(const std::string& name) {
+  return fmt::format(
+      "'{}' looks like an id of the Hugging Face hub, and nothing is downloaded from there; fetch "
+      "the model's config.json and give its path (huggingface: PATH/config.json)",
+      shown(name));
+}
 
 fs::path find_file(const fs::path& name, const fs::path& directory) {
   std::error_code error;

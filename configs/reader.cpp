@@ -14,18 +14,22 @@ char lower(char c) {
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
-/// Edits between two short words, letters of either case alike.
+/// Edits between two short words, letters of either case alike; two neighbours that have changed
+/// places are one.
 std::size_t distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
+  std::vector<std::size_t> before(b.size() + 1), row(b.size() + 1), next(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
   for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
+    next[0] = i;
     for (std::size_t j = 1; j <= b.size(); ++j) {
-      const auto change = diagonal + (lower(a[i - 1]) != lower(b[j - 1]));
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, change});
+      next[j] = std::min(
+          {row[j] + 1, next[j - 1] + 1, row[j - 1] + (lower(a[i - 1]) != lower(b[j - 1]))});
+      if (i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) &&
+          lower(a[i - 2]) == lower(b[j - 1]))
+        next[j] = std::min(next[j], before[j - 2] + 1);
     }
+    std::swap(before, row);
+    std::swap(row, next);
   }
   return row[b.size()];
 }
@@ -34,9 +38,16 @@ std::string joined(std::span<const std::string> words) {
   return fmt::format("{}", fmt::join(words.begin(), words.end(), ", "));
 }
 
-/// "1000" for 1000, "0.5" for 0.5, "1e+15" for 1e15.
+/// "1,000" for 1000, "0.5" for 0.5, "1,000,000,000,000,000" for 1e15.
 std::string plain(double x) {
-  return fmt::format("{:g}", x);
+  if (x != std::floor(x) || std::abs(x) > 1e15) return fmt::format("{:g}", x);
+  const auto digits = fmt::format("{:.0f}", std::abs(x));
+  std::string out = x < 0 ? "-" : "";
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) out += ',';
+    out += digits[i];
+  }
+  return out;
 }
 
 std::string expected_number(range r, std::string_view what) {
@@ -52,7 +63,8 @@ std::string expected_number(range r, std::string_view what) {
 std::optional<std::string> nearest_name(std::string_view found,
                                         std::span<const std::string> known) {
   if (found.empty() || found.size() > 64) return std::nullopt;
-  std::size_t best = 1 + std::max<std::size_t>(2, found.size() / 3);
+  // One letter in four may be wrong: further words are more likely to mean something else.
+  std::size_t best = 1 + std::max<std::size_t>(1, (found.size() + 1) / 4);
   best = std::min(best, found.size());
   std::optional<std::string> name;
   for (const auto& k : known) {

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <set>
 #include <system_error>
 
@@ -147,16 +149,19 @@ expected<void> save_text(const fs::path& file, const std::string& text) {
   const auto no = [&](const std::string& problem) {
     return tl::unexpected<reason>(complaint(file.string(), 0, "", problem));
   };
-  const auto partial = file.string() + ".part";
+  // A device or a pipe is written to as it is; a file appears whole or not at all.
+  std::error_code error;
+  const bool special = fs::exists(file, error) && !fs::is_regular_file(file, error);
+  const auto partial = special ? file.string() : file.string() + ".part";
   std::FILE* out = std::fopen(partial.c_str(), "wb");
-  if (!out) return no("cannot be written");
+  if (!out) return no(fmt::format("cannot be written: {}", std::strerror(errno)));
   const bool written = std::fwrite(text.data(), 1, text.size(), out) == text.size();
   const bool closed = std::fclose(out) == 0;
-  std::error_code error;
-  if (written && closed) fs::rename(partial, file, error);
+  const int why = errno;
+  if (written && closed && !special) fs::rename(partial, file, error);
   if (!written || !closed || error) {
-    fs::remove(partial, error);
-    return no("cannot be written to its end");
+    if (!special) fs::remove(partial, error);
+    return no(fmt::format("cannot be written to its end: {}", std::strerror(why)));
   }
   return {};
 }

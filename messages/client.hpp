@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -70,13 +71,41 @@ struct job_status {
   std::string detail;                          // why it failed, where it was lost, ...
   std::string owner;                           // the name of the key that submitted it
   std::string waiting_reason;                  // a few words; empty: it does not wait
+  std::string model;                           // its name; empty: a job that gives costs in slots
+  std::vector<std::string> command;
+  std::int32_t priority = 0;
+  std::optional<std::int32_t> exit_code;  // of the command that ended last; 128 + n for signal n
+  // Iterations that have run, as last reported: of these `iterations_done` survive a failure.
+  std::uint64_t iteration = 0, iterations = 0;
+  std::optional<double> loss, tokens_per_s;  // of the newest iteration that was reported
+  std::optional<double> eta_s;               // seconds from now to the expected end
 
   static constexpr auto fields() {
     using t = job_status;
-    return std::tuple{
-        &t::job,      &t::name, &t::state, &t::submitted_s,     &t::started_s,       &t::ended_s,
-        &t::attempts, &t::how,  &t::where, &t::iterations_done, &t::predicted_bytes, &t::peak_bytes,
-        &t::detail,   &t::owner, &t::waiting_reason};
+    return std::tuple{&t::job,
+                      &t::name,
+                      &t::state,
+                      &t::submitted_s,
+                      &t::started_s,
+                      &t::ended_s,
+                      &t::attempts,
+                      &t::how,
+                      &t::where,
+                      &t::iterations_done,
+                      &t::predicted_bytes,
+                      &t::peak_bytes,
+                      &t::detail,
+                      &t::owner,
+                      &t::waiting_reason,
+                      &t::model,
+                      &t::command,
+                      &t::priority,
+                      &t::exit_code,
+                      &t::iteration,
+                      &t::iterations,
+                      &t::loss,
+                      &t::tokens_per_s,
+                      &t::eta_s};
   }
   bool operator==(const job_status&) const = default;
 };

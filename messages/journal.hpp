@@ -105,11 +105,12 @@ struct part_ended {
   std::uint64_t iterations = 0;
   double peak_bytes = 0;
   std::string detail;
+  std::optional<std::int32_t> exit_code{};  // of its command; 128 + n for a signal n
 
   static constexpr auto fields() {
     using t = part_ended;
-    return std::tuple{&t::lease,      &t::part,       &t::at_s,  &t::outcome,
-                      &t::iterations, &t::peak_bytes, &t::detail};
+    return std::tuple{&t::lease,      &t::part,       &t::at_s,   &t::outcome,
+                      &t::iterations, &t::peak_bytes, &t::detail, &t::exit_code};
   }
   bool operator==(const part_ended&) const = default;
 };
@@ -184,6 +185,7 @@ struct job_kept {
   std::uint32_t losses = 0;  // attempts in a row that ended with a lost node and made no progress
   std::vector<lease_part> lost_parts;   // of the last lease, if it was lost and the job waits,
   std::vector<std::uint32_t> lost_succeeded;  // and those of them that had succeeded
+  std::optional<std::int32_t> exit_code;      // of the command that ended last
 
   static constexpr auto fields() {
     using t = job_kept;
@@ -192,7 +194,8 @@ struct job_kept {
                       &t::out_of_memory, &t::memory_factor, &t::bytes_floor, &t::iterations_done,
                       &t::lease,         &t::how,           &t::where,       &t::predicted_bytes,
                       &t::peak_bytes,    &t::memory,        &t::detail,      &t::closed,
-                      &t::owner,         &t::losses,        &t::lost_parts,  &t::lost_succeeded};
+                      &t::owner,         &t::losses,        &t::lost_parts,  &t::lost_succeeded,
+                      &t::exit_code};
   }
   bool operator==(const job_kept&) const = default;
 };
@@ -206,12 +209,14 @@ struct lease_kept {
   std::vector<std::uint32_t> ended;  // parts that have ended
   std::uint64_t iterations = 0;
   double peak_bytes = 0;
-  std::vector<std::uint32_t> succeeded;  // parts that have
+  std::vector<std::uint32_t> succeeded;   // parts that have
+  std::optional<std::int32_t> exit_code;  // the first that is not 0, if any part's is not
 
   static constexpr auto fields() {
     using t = lease_kept;
     return std::tuple{&t::granted, &t::revoked,    &t::outcome,    &t::detail,
-                      &t::ended,   &t::iterations, &t::peak_bytes, &t::succeeded};
+                      &t::ended,   &t::iterations, &t::peak_bytes, &t::succeeded,
+                      &t::exit_code};
   }
   bool operator==(const lease_kept&) const = default;
 };

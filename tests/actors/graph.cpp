@@ -35,8 +35,14 @@ TEST_CASE("a submitted job is planned, placed, run and finished without naming a
   const auto running = status(v, 1);
   CHECK(running.state == job_state::running);
   CHECK(running.how.gpus() == total_gpus(running.where));
+  CHECK(running.model == "gpt2");
+  CHECK(running.iterations == 200);
+  REQUIRE(running.eta_s);
   v.world().run_until(5000.0);
   const auto done = status(v, 1);
+  CHECK(done.ended_s == Approx(12 + *running.eta_s).margin(1.5));
+  CHECK_FALSE(done.eta_s);
+  CHECK(done.iteration == 200);
   CHECK(done.state == job_state::finished);
   CHECK(done.attempts == 1);
   CHECK(done.iterations_done == 200);

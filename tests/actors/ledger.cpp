@@ -80,6 +80,16 @@ TEST_CASE(
   CHECK(l.due(1, 5) == nullptr);
 }
 
+TEST_CASE("the exit status of a command is kept: of several parts, the first that is not 0") {
+  ledger l{two_nodes()};
+  REQUIRE(l.apply(accepted(1)));
+  REQUIRE(l.apply(granted(1, 1, {{0, 1, {0}}, {1, 1, {0}}})));
+  CHECK_FALSE(l.job(1)->exit_code);
+  REQUIRE(l.apply(part_ended{1, 0, 3, lease_outcome::failed, 0, 0, "", 3}));
+  REQUIRE(l.apply(part_ended{1, 1, 3, lease_outcome::failed, 0, 0, "", 143}));
+  CHECK(l.job(1)->exit_code == 3);
+}
+
 TEST_CASE("running out of memory raises every prediction for the job and is remembered beside it") {
   ledger l{two_nodes()};
   REQUIRE(l.apply(accepted(1)));

@@ -34,14 +34,14 @@ picture_of_iteration small() {
   p.device = "sim";
   p.unit = "slot";
   p.rows = {
-      {"stage 1, dc1",
-       "pipeline 1",
+      {"stage 0, dc1",
+       "pipeline 0",
        false,
        {{kind::forward, "forward 0", 0, 0, 0, 1},
         {kind::recompute, "recompute 0", 0, 0, 7, 8},
         {kind::backward, "backward 0", 0, 0, 8, 10}}},
-      {"stage 2, dc2",
-       "pipeline 1",
+      {"stage 1, dc2",
+       "pipeline 0",
        false,
        {{kind::forward, "forward 0", 0, 0, 3, 4}, {kind::backward, "backward 0", 0, 0, 4, 6}}},
       {"dc1 to dc2", "WAN", true, {{kind::transfer, "activation 0", 0, 0, 1, 3}}}};
@@ -96,6 +96,7 @@ TEST_CASE("a picture has a box a task, the length and the utilization, and needs
   CHECK(page.find("(a) varuna: 10 slots, GPUs work 35.0 %") != std::string::npos);
   CHECK(page.find("(b) atlas: 10 slots") != std::string::npos);
   CHECK(page.find("a &lt;job&gt; &amp; its &#39;name&#39;") != std::string::npos);
+  CHECK(page.find("forward 0, pipeline 0: 0 to 1") != std::string::npos);  // all count from 0
   CHECK(page.find("prefers-color-scheme:dark") != std::string::npos);
   for (const auto* outside : {"http", "<script", "@import", "url(", "<link", "<img"})
     CHECK(page.find(outside) == std::string::npos);
@@ -130,6 +131,9 @@ TEST_CASE("train draws the iterations of two schedules beside each other") {
   const auto page = text_of_file(file);
   CHECK(page.find("(a) varuna: 38 slots, GPUs work 40.4 %") != std::string::npos);
   CHECK(page.find("(b) atlas: 36 slots, GPUs work 42.6 %") != std::string::npos);
+  for (const auto* name : {"stage 0, dc1", "stage 5, dc3", "pipeline 0<", "pipeline 1<"})
+    CHECK(page.find(name) != std::string::npos);
+  CHECK(page.find("stage 6,") == std::string::npos);
   CHECK(count(page, "<rect class='f'") == 2 * 6 * 2 * 4);
   CHECK(count(page, "<rect class='b'") == 2 * 6 * 2 * 4);
   // Both directions of two hops, for two pipelines and four micro-batches; and under two schedules.
@@ -175,4 +179,5 @@ TEST_CASE("processes that train over an emulated WAN are drawn as simulated ones
   CHECK(count(page, "<rect class='f'") == 2 * 4);
   CHECK(count(page, "<rect class='b'") == 2 * 4);
   CHECK(count(page, "<rect class='t'") == 2 * 4);
+  CHECK(page.find("update 0, pipeline 0") != std::string::npos);
 }

@@ -111,7 +111,7 @@ TEST_CASE("bad usage is 2, with the nearest known name") {
   const auto policy =
       troupe::test::troupe({"plan", job, "--cluster", cluster, "--policy", "frenzi"});
   CHECK(policy.status == 2);
-  CHECK(policy.err == "troupe: there is no policy 'frenzi'; did you mean 'frenzy'?\n");
+  CHECK(policy.err.starts_with("troupe: there is no policy 'frenzi'; did you mean 'frenzy'?"));
   CHECK(troupe::test::troupe({}).status == 2);
   CHECK(troupe::test::troupe({"plan", job}).status == 2);
   CHECK(troupe::test::troupe({"plan", job, "--cluster", cluster, "--fast"}).status == 2);

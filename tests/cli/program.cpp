@@ -27,7 +27,8 @@ void redirect(const std::string& path, int to) {
 
 }  // namespace
 
-result troupe(const std::vector<std::string>& arguments, const fs::path& directory) {
+result troupe(const std::vector<std::string>& arguments, const fs::path& directory,
+              const std::string& input) {
   const scratch where;
   const auto out = where.path("out"), err = where.path("err");
   std::vector<std::string> words{TROUPE_PROGRAM};
@@ -39,6 +40,7 @@ result troupe(const std::vector<std::string>& arguments, const fs::path& directo
   const pid_t pid = fork();
   if (pid < 0) throw std::runtime_error{"fork"};
   if (pid == 0) {
+    if (!input.empty() && dup2(open(input.c_str(), O_RDONLY), STDIN_FILENO) < 0) _exit(126);
     redirect(out, STDOUT_FILENO);
     redirect(err, STDERR_FILENO);
     if (chdir(directory.c_str()) == 0) execv(argv[0], argv.data());

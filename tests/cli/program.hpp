@@ -17,9 +17,10 @@ struct result {
   nlohmann::json document() const { return nlohmann::json::parse(out); }
 };
 
-/// Runs `troupe` with these arguments in this directory, waits for its end.
+/// Runs `troupe` with these arguments in this directory, waits for its end. `input`: a file that is
+/// its standard input; empty: this program's own.
 result troupe(const std::vector<std::string>& arguments,
-              const std::filesystem::path& directory = ".");
+              const std::filesystem::path& directory = ".", const std::string& input = {});
 
 /// A file that is shipped under configs/.
 std::string shipped(const std::string& name);

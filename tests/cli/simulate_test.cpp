@@ -55,6 +55,20 @@ TEST_CASE("simulate writes files for programs and a picture for people") {
   const std::string page{std::istreambuf_iterator<char>{in}, {}};
   CHECK(page.find("<svg") != std::string::npos);
   CHECK(page.find("http") == std::string::npos);  // self-contained
+  for (const auto* part : {"name='viewport'", ">GPUs held<", ">jobs waiting<", "class='hover'",
+                           "GPUs held, ", "time since the first job, "})
+    CHECK(page.find(part) != std::string::npos);
+  // Ticks at whole numbers of the axis's unit.
+  std::size_t ticks = 0;
+  for (auto at = page.find("class='time'"); at != std::string::npos;
+       at = page.find("class='time'", at + 1)) {
+    const auto begin = page.find('>', at) + 1;
+    const auto label = page.substr(begin, page.find('<', begin) - begin);
+    if (label.find("time") != std::string::npos) continue;
+    CHECK(label.find('.') == std::string::npos);
+    ++ticks;
+  }
+  CHECK(ticks >= 4);
 }
 
 TEST_CASE(

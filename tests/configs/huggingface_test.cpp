@@ -11,7 +11,7 @@ using test::temporary;
 namespace {
 
 model from(const std::string& json) {
-  return loaded(configs::load_model(temporary("config.json", json)));
+  return loaded(configs::load_model(temporary("my-model/config.json", json)));
 }
 
 }  // namespace
@@ -20,7 +20,7 @@ TEST_CASE("GPT-2's config.json: n_inner of null is four times hidden, the head i
   const auto m = from(R"({"model_type": "gpt2", "activation_function": "gelu_new", "n_ctx": 1024,
     "n_embd": 768, "n_head": 12, "n_inner": null, "n_layer": 12, "n_positions": 1024,
     "task_specific_params": {"text-generation": {"do_sample": true}}, "vocab_size": 50257})");
-  CHECK(m == model{"gpt2", "gpt", 768, 12, 12, 0, 0, 1024, 50257, true, {}});
+  CHECK(m == model{"my-model", "gpt", 768, 12, 12, 0, 0, 1024, 50257, true, {}});
 }
 
 TEST_CASE("Llama's config.json: grouped heads, its own MLP width, an untied head") {
@@ -37,7 +37,7 @@ TEST_CASE("Mistral's and Qwen2's config.json are of the Llama family") {
       from(R"({"model_type": "mistral", "hidden_size": 4096, "intermediate_size": 14336,
     "max_position_embeddings": 32768, "num_attention_heads": 32, "num_hidden_layers": 32,
     "num_key_value_heads": 8, "sliding_window": 4096, "vocab_size": 32000})");
-  CHECK(mistral == model{"mistral", "llama", 4096, 32, 32, 8, 14336, 32768, 32000, false, {}});
+  CHECK(mistral == model{"my-model", "llama", 4096, 32, 32, 8, 14336, 32768, 32000, false, {}});
   const auto qwen = loaded(configs::load_model(std::filesystem::path{TROUPE_SOURCE_DIR} /
                                                "configs/models/qwen2-0.5b.json"));
   CHECK(qwen == model{"qwen2-0.5b", "llama", 896, 24, 14, 2, 4864, 131072, 151936, true, {}});
@@ -49,12 +49,12 @@ TEST_CASE(
   const auto bert = from(R"({"model_type": "bert", "hidden_size": 1024, "intermediate_size": 4096,
     "max_position_embeddings": 512, "num_attention_heads": 16, "num_hidden_layers": 24,
     "vocab_size": 30522})");
-  CHECK(bert == model{"bert", "bert", 1024, 24, 16, 0, 4096, 512, 30522, true, {}});
+  CHECK(bert == model{"my-model", "bert", 1024, 24, 16, 0, 4096, 512, 30522, true, {}});
   const auto vit =
       from(R"({"model_type": "vit", "hidden_size": 1024, "image_size": 224, "patch_size": 16,
     "intermediate_size": 4096, "num_attention_heads": 16, "num_hidden_layers": 24,
     "id2label": {"0": "tench", "1": "goldfish", "2": "shark"}})");
-  CHECK(vit == model{"vit", "vit", 1024, 24, 16, 0, 4096, 197, 3, false, {}});
+  CHECK(vit == model{"my-model", "vit", 1024, 24, 16, 0, 4096, 197, 3, false, {}});
 }
 
 TEST_CASE("a YAML model may refer to a config.json, or to its folder, and shorten the sequence") {
@@ -70,10 +70,10 @@ TEST_CASE("a YAML model may refer to a config.json, or to its folder, and shorte
 
 TEST_CASE("a config.json that does not serve is refused with its own line") {
   const std::pair<const char*, const char*> cases[] = {
-      {"{\"model_type\": \"t5\"}", ":1: model_type: found 't5', expected one of gpt2, llama"},
-      {"{\n\"model_type\": \"gpt3\"\n}",
-       ":2: model_type: found 'gpt3', expected one of gpt2, llama, mistral, "
-       "qwen2, bert, vit; did you mean 'gpt2'?"},
+      {"{\"model_type\": \"t5\"}", ":1: model_type: 't5' is not supported; supported: gpt2, llama"},
+      {"{\n\"model_type\": \"mixtral\"\n}",
+       ":2: model_type: 'mixtral' is not supported; supported: gpt2, llama, mistral, qwen2, bert, "
+       "vit"},
       {"{\n\"hidden_size\": 8\n}", ":1: missing key 'model_type'"},
       {"{\"model_type\": \"gpt2\",\n\"n_embd\": \"768\"}",
        ":2: n_embd: found the text '768', expected a whole"},
@@ -92,5 +92,20 @@ TEST_CASE("a config.json that does not serve is refused with its own line") {
     INFO(m.error().text);
     CHECK(m.error().text.find("bad.json") != std::string::npos);
     CHECK(m.error().text.find(words) != std::string::npos);
+    CHECK(m.error().text.find("did you mean") == std::string::npos);
+  }
+}
+
+TEST_CASE("an id of the hub is told from a path, in a job and in a model's file") {
+  const auto job = configs::load_job(temporary(
+      "job.yaml", "name: j\nmodel: meta-llama/Llama-3.1-8B\nglobal_batch: 1\niterations: 1\n"));
+  const auto m = configs::load_model(temporary("m.yaml", "huggingface: meta-llama/Llama-3.1-8B"));
+  REQUIRE_FALSE(job);
+  REQUIRE_FALSE(m);
+  for (const auto& text : {job.error().text, m.error().text}) {
+    INFO(text);
+    CHECK(text.find("nothing is downloaded") != std::string::npos);
+    CHECK(text.find("config.json") != std::string::npos);
+    CHECK(text.find("did you mean") == std::string::npos);
   }
 }

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace troupe::cli {
+
+// Numbers as people read them. JSON has seconds and bytes.
+
+/// "850 us", "12.5 ms", "3.21 s", "48 s", "2m 05s", "1h 02m", "4d 05h"; of seconds, 0 or more.
+std::string duration_text(double s);
+/// "512 B", "93.4 KB", "21.6 GB"; decimal units.
+std::string size_text(double bytes);
+/// "100,000,000"
+std::string grouped(std::uint64_t n);
+/// "1 node", "2 nodes", "1,000 nodes"
+std::string counted(std::uint64_t n, std::string_view noun);
+
+/// `unknown` where there is no value.
+std::string duration_or(const std::optional<double>& s, std::string_view unknown = "-");
+
+/// "2026-03-01 14:05:09", by this machine's time zone; of seconds since 1970.
+std::string time_text(double since_1970_s);
+
+/// Without what could drive a terminal: control characters, and bytes that are no UTF-8, come out
+/// as \x1b. Newlines too, unless they are kept.
+std::string printable(std::string_view text, bool keep_newlines = false);
+
+}  // namespace troupe::cli

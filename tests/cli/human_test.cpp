@@ -1,0 +1,77 @@
+#include <catch2/catch.hpp>
+
+#include "cli/human.hpp"
+#include "cli/remote.hpp"
+#include "cli/table.hpp"
+
+using namespace troupe;
+using namespace troupe::cli;
+
+TEST_CASE("durations, sizes and counts are written as people read them") {
+  CHECK(duration_text(0) == "0 s");
+  CHECK(duration_text(0.00085) == "850 us");
+  CHECK(duration_text(0.0765964) == "76.6 ms");
+  CHECK(duration_text(3.2) == "3.2 s");
+  CHECK(duration_text(59.96) == "1m 00s");
+  CHECK(duration_text(125) == "2m 05s");
+  CHECK(duration_text(3599.7) == "1h 00m");
+  CHECK(duration_text(3720) == "1h 02m");
+  CHECK(duration_text(4 * 86400 + 5 * 3600) == "4d 05h");
+  CHECK(size_text(512) == "512 B");
+  CHECK(size_text(21.57e9) == "21.6 GB");
+  CHECK(size_text(39'320'000) == "39.3 MB");
+  CHECK(size_text(999'999) == "1 MB");
+  CHECK(grouped(100'000'000) == "100,000,000");
+  CHECK(grouped(999) == "999");
+  CHECK(counted(1, "stage") == "1 stage");
+  CHECK(counted(1000, "stage") == "1,000 stages");
+}
+
+TEST_CASE("text of strangers cannot drive a terminal") {
+  CHECK(printable("\x1b]0;owned\x07") == "\\x1b]0;owned\\x07");
+  CHECK(printable("a\nb\tc") == "a\\x0ab\\x09c");
+  CHECK(printable("a\nb", true) == "a\nb");
+  CHECK(printable("Zürich \u2026") == "Zürich \u2026");
+  CHECK(printable("\xc2\x9b"
+                  "2J") == "\\xc2\\x9b2J");      // a C1 control
+  CHECK(printable("\xff\xfe") == "\\xff\\xfe");  // no UTF-8
+  CHECK(printable("\xe2\x82") == "\\xe2\\x82");  // half a character
+  table t{{"name", "n"}};
+  t.row({"\x1b[2J\n", "1"});
+  CHECK(t.text() == "name         n\n\\x1b[2J\\x0a  1\n");
+}
+
+TEST_CASE("a table goes on below itself where the terminal ends") {
+  table t{{"job", "reason"}};
+  t.row({"1", "one two three four five six seven"});
+  CHECK(t.text() == "job  reason\n  1  one two three four five six seven\n");
+  CHECK(t.text(26) ==
+        "job  reason\n"
+        "  1  one two three four\n"
+        "     five six seven\n");
+}
+
+TEST_CASE("a job that waits holds no GPUs, and what is not known is null") {
+  job_status j;
+  j.job = 5;
+  j.where = {{0, 2}};  // of its last attempt
+  j.how.bytes_per_gpu = 1.5e9;
+  const std::vector<node_status> nodes{{0, "b", "T4", true, 4, 4}};
+  auto d = job_document(j, nodes);
+  CHECK(d["allocation"].empty());
+  for (const auto* key : {"plan", "started_s", "ended_s", "peak_bytes", "predicted_bytes",
+                          "exit_code", "loss", "tokens_per_s", "eta_s", "model"}) {
+    INFO(key);
+    CHECK(d.at(key).is_null());
+  }
+  j.state = job_state::running;
+  j.exit_code = 3;
+  j.peak_bytes = 1e9;
+  j.started_s = 12.5;
+  d = job_document(j, nodes);
+  CHECK(d["allocation"][0]["node"] == "b");
+  CHECK(d["plan"]["bytes_per_gpu"].is_number_integer());
+  CHECK(d["peak_bytes"].is_number_integer());
+  CHECK(d["exit_code"] == 3);
+  CHECK(d["started_s"] == 12.5);
+}
