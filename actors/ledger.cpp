@@ -111,6 +111,8 @@ expected<void> ledger::on(const lease_granted& e) {
   j.how = e.how;
   j.predicted_bytes = e.predicted_bytes;
   ++j.attempts;
+  j.tries.push_back({e.lease, {}});
+  for (const auto& part : e.parts) j.tries.back().nodes.push_back(part.node);
   if (j.started_s == 0) j.started_s = e.at_s;
   next_lease_ = e.lease + 1;
   auto& l = leases_[e.lease];
@@ -279,8 +281,8 @@ bool operator==(const job_record& a, const job_record& b) {
   const auto rest = [](const job_record& j) {
     return std::tie(j.id, j.request, j.state, j.submitted_s, j.started_s, j.ended_s, j.attempts,
                     j.out_of_memory, j.memory_factor, j.bytes_floor, j.iterations_done, j.lease,
-                    j.how, j.where, j.predicted_bytes, j.peak_bytes, j.memory, j.detail, j.owner,
-                    j.losses);
+                    j.how, j.where, j.predicted_bytes, j.peak_bytes, j.memory, j.detail, j.tries,
+                    j.owner, j.losses);
   };
   return *a.spec == *b.spec && rest(a) == rest(b);
 }

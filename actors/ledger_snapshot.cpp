@@ -53,6 +53,7 @@ job_kept kept(const job_record& j) {
   k.peak_bytes = j.peak_bytes;
   k.memory = j.memory;
   k.detail = j.detail;
+  k.tries = j.tries;
   k.owner = j.owner;
   k.losses = j.losses;
   k.lost_parts = j.lost_parts;
@@ -82,6 +83,7 @@ job_record restored(const job_kept& k) {
   j.peak_bytes = k.peak_bytes;
   j.memory = k.memory;
   j.detail = k.detail;
+  j.tries = k.tries;
   j.owner = k.owner;
   j.losses = k.losses;
   j.lost_parts = k.lost_parts;

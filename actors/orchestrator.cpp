@@ -133,29 +133,42 @@ void orchestrator_state::cancel(address from, const runtime::caller& who, const 
 }
 
 void orchestrator_state::pass_on(address from, const runtime::caller& who, const read_log& r) {
-  log_chunk no{r.request, r.lease, r.offset, true, {}};
+  log_chunk no{r.request, 0, r.offset, true, {}};
+  const auto refuse_it = [&](reason::kind code, std::string why) {
+    no.why = {code, std::move(why)};
+    reply(from, no);
+  };
   const auto* j = ledger_->job(r.job);
-  if (!j) {
-    no.why = {reason::kind::unknown, fmt::format("there is no job {}", r.job)};
-  } else if (!may_act_on(who, j->owner)) {
+  if (!j) return refuse_it(reason::kind::unknown, fmt::format("there is no job {}", r.job));
+  if (!may_act_on(who, j->owner)) {
     no.why = not_theirs(who, *j, "read its log");
-  } else if (j->where.empty()) {
-    no.ended = is_final(j->state);
-    no.why = {reason::kind::unavailable, fmt::format("job {} has not run yet", r.job)};
-  } else if (r.part >= j->where.size()) {
-    no.why = {reason::kind::unknown, fmt::format("job {} has {} part(s)", r.job, j->where.size())};
-  } else if (const auto n = j->where[r.part].node; !nodes_[n].present) {
-    no.ended = is_final(j->state);
-    no.why = {reason::kind::unavailable,
-              fmt::format("node {} has the log and is absent", options_.cluster->nodes[n].name)};
-  } else {
-    auto forwarded = r;
-    forwarded.lease = j->lease;
-    const auto to = node_address(*options_.cluster, n);
-    host_.net->send(to, encode(from, to, forwarded));
-    return;
+    return reply(from, no);
   }
-  reply(from, no);
+  no.ended = is_final(j->state);
+  const auto made = j->tries.size();
+  if (made == 0)
+    return refuse_it(
+        reason::kind::unavailable,
+        fmt::format("job {} {}", r.job, no.ended ? "never ran: it has no log" : "has not run yet"));
+  const auto attempt = r.lease == 0 ? made : r.lease;
+  if (attempt > made)
+    return refuse_it(reason::kind::invalid, fmt::format("job {} has made {} attempt{}", r.job, made,
+                                                        made == 1 ? "" : "s"));
+  const auto& t = j->tries[attempt - 1];
+  no.lease = t.lease;
+  if (r.part >= t.nodes.size())
+    return refuse_it(
+        reason::kind::invalid,
+        fmt::format("attempt {} of job {} ran on {} node{}: there is no rank {}", attempt, r.job,
+                    t.nodes.size(), t.nodes.size() == 1 ? "" : "s", r.part));
+  const auto n = t.nodes[r.part];
+  if (!nodes_[n].present)
+    return refuse_it(reason::kind::unavailable, fmt::format("node {} has the log and is absent",
+                                                            options_.cluster->nodes[n].name));
+  auto forwarded = r;
+  forwarded.lease = t.lease;
+  const auto to = node_address(*options_.cluster, n);
+  host_.net->send(to, encode(from, to, forwarded));
 }
 
 /// "Deadline" is the user's word for "of no use after that": a job that is late is ended, whatever

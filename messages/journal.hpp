@@ -164,6 +164,17 @@ struct snapshot_begun {
   bool operator==(const snapshot_begun&) const = default;
 };
 
+/// A lease that a job has or had, and its nodes by rank: where its logs are.
+struct attempt_record {
+  lease_id lease = 0;
+  std::vector<node_index> nodes;
+
+  static constexpr auto fields() {
+    return std::tuple{&attempt_record::lease, &attempt_record::nodes};
+  }
+  bool operator==(const attempt_record&) const = default;
+};
+
 /// A job, as the entries before the snapshot had made it.
 struct job_kept {
   job_id job = 0;
@@ -186,6 +197,7 @@ struct job_kept {
   std::vector<lease_part> lost_parts;   // of the last lease, if it was lost and the job waits,
   std::vector<std::uint32_t> lost_succeeded;  // and those of them that had succeeded
   std::optional<std::int32_t> exit_code;      // of the command that ended last
+  std::vector<attempt_record> tries;  // every attempt, the first one first
 
   static constexpr auto fields() {
     using t = job_kept;
@@ -195,7 +207,7 @@ struct job_kept {
                       &t::lease,         &t::how,           &t::where,       &t::predicted_bytes,
                       &t::peak_bytes,    &t::memory,        &t::detail,      &t::closed,
                       &t::owner,         &t::losses,        &t::lost_parts,  &t::lost_succeeded,
-                      &t::exit_code};
+                      &t::exit_code,     &t::tries};
   }
   bool operator==(const job_kept&) const = default;
 };

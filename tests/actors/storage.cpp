@@ -211,8 +211,8 @@ TEST_CASE(
 TEST_CASE("nodes drop the work of another journal and take that of a new one, with new leases") {
   auto o = storage_options();
   std::map<std::pair<node_index, lease_id>, int> works;  // 1: is on
-  o.on_work = [&](node_index n, const work_order* w, bool begins) {
-    if (w) works[{n, w->lease}] = begins ? 1 : 0;
+  o.on_work = [&](node_index n, const work_order* w, const part_report* ended) {
+    if (w) works[{n, w->lease}] = ended ? 0 : 1;
   };
   std::optional<ledger> live;
   o.on_ledger = [&](const ledger& l) { live = l; };
