@@ -55,6 +55,7 @@ plans_made estimator_state::plans_for(const plans_wanted& w) {
   constexpr std::size_t most_known = 20'000;
   if (known_.size() >= most_known) known_.clear();
   auto [it, is_new] = known_.try_emplace(fmt::format("{} {}", w.memory_factor, key_of(*w.spec)));
+  bool late = false;
   if (is_new) {
     // A job that ran out of memory is planned with as much more headroom as it has shown to need.
     auto c = *options_.cluster;
@@ -69,6 +70,7 @@ plans_made estimator_state::plans_for(const plans_wanted& w) {
     planners::planning_budget budget{planners::planning_budget::units_a_plan,
                                      std::move(out_of_time)};
     auto plans = planners::plans_for(c, *w.spec, budget);
+    late = budget.late();
     if (!plans) it->second.why = plans.error();
     if (plans) it->second.warning = planners::bound_warning(c, *w.spec, *plans);
     it->second.plans =
@@ -76,6 +78,7 @@ plans_made estimator_state::plans_for(const plans_wanted& w) {
   }
   auto result = it->second;
   result.job = w.job;
+  if (late) known_.erase(it);  // another try may come sooner to its end
   return result;
 }
 

@@ -282,7 +282,7 @@ bool operator==(const job_record& a, const job_record& b) {
     return std::tie(j.id, j.request, j.state, j.submitted_s, j.started_s, j.ended_s, j.attempts,
                     j.out_of_memory, j.memory_factor, j.bytes_floor, j.iterations_done, j.lease,
                     j.how, j.where, j.predicted_bytes, j.peak_bytes, j.memory, j.detail, j.tries,
-                    j.owner, j.losses);
+                    j.owner, j.losses, j.lost_parts, j.lost_succeeded, j.exit_code);
   };
   return *a.spec == *b.spec && rest(a) == rest(b);
 }

@@ -181,15 +181,15 @@ void orchestrator_state::remember_deadline(const job_record& j) {
 void orchestrator_state::end_overdue() {
   for (auto it = deadlines_.begin(); it != deadlines_.end() && it->first <= wall();) {
     const auto* known = ledger_->job(it->second);
-    if (!known) {  // it ended long ago, and was forgotten
+    if (!known || is_final(known->state)) {
       it = deadlines_.erase(it);
       continue;
     }
     const auto& j = *known;
-    const auto text = fmt::format(
-        "its deadline has passed: deadline_s is {:g}, {} after {} of {} "
-        "iterations",
-        *j.spec->deadline_s, to_string(j.state), j.iterations_done, j.spec->iterations);
+    const auto text = fmt::format("its deadline has passed: deadline_s is {:g}, {} after {} of {} "
+                                  "iterations",
+                                  *j.spec->deadline_s, to_string(j.state), j.iterations_done,
+                                  j.spec->iterations);
     if (j.state == job_state::waiting) {
       record(job_ended{j.id, wall(), job_state::failed, text});
     } else if (const auto* l = ledger_->lease(j.lease); l && !l->revoked) {

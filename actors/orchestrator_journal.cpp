@@ -40,6 +40,7 @@ bool orchestrator_state::record(const journal_entry& e) {
     return false;
   }
   if (const auto* over = std::get_if<job_ended>(&e)) training_.ended(over->job);
+  if (const auto* in = std::get_if<job_accepted>(&e)) remember_deadline(*ledger_->job(in->job));
   auto shared = std::make_shared<const journal_entry>(e);
   batch_.add(e);
   batch_.when_durable([this, shared = std::move(shared)] { publish(shared); });

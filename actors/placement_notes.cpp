@@ -37,9 +37,10 @@ std::string tie_break(const cluster& c, node_index chosen, node_index other,
     return fmt::format("had {} idle GPUs, {} had {}: the best fit is the fewest that suffice",
                        then.idle[other], c.nodes[chosen].name, then.idle[chosen]);
   if (c.gpu_of(other).memory_bytes() > c.gpu_of(chosen).memory_bytes())
-    return fmt::format("had as many idle GPUs, but of {:g} GB: the smaller ones that suffice go "
-                       "first",
-                       c.gpu_of(other).memory_gb);
+    return fmt::format(
+        "had as many idle GPUs, but of {:g} GB: the smaller ones that suffice go "
+        "first",
+        c.gpu_of(other).memory_gb);
   return "was as good: the first name decided";
 }
 

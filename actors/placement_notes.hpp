@@ -18,8 +18,8 @@ struct placement_note {
   std::vector<bool> present;
 };
 
-/// Sentences: why these nodes, and of each other node why not. `has_rule`: they were found by HAS, whose
-/// rule of ties decides; else only what rules a node out is known.
+/// Sentences: why these nodes, and of each other node why not. `has_rule`: they were found by HAS,
+/// whose rule of ties decides; else only what rules a node out is known.
 std::vector<std::string> explain_nodes(const cluster& c, const job_spec& job, const plan& how,
                                        const allocation& where, const placement_note& then,
                                        bool has_rule);

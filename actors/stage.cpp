@@ -126,7 +126,7 @@ void stage_state::receive(const tensor& t, const payload& body) {
 }
 
 void stage_state::arrived(const tensor& t, const payload& body) {
-  if (t.iteration < iteration_ || t.iteration > iteration_ + 1) return;
+  if (broken_ || t.iteration < iteration_ || t.iteration > iteration_ + 1) return;
   auto& box = inbox_of(t.iteration);
   if (box.iteration != t.iteration) return;
   if (t.share.pairs > 0) box.ways.came(t, time(), o_.setup.trace);

@@ -80,6 +80,7 @@ void trainer_state::prepare() {
   auto made = plan_training(*o_.cluster, o_.lease, o_.order, o_.backend);
   if (!made) return fail(part_report::state::failed, made.error().text);
   plan_ = std::move(*made);
+  stages_.resize(plan_.stages.size());
   first_ = o_.order.iterations_done;
   if (real(plan_)) {
     const auto& directory = o_.order.spec.train->checkpoint;
@@ -89,7 +90,6 @@ void trainer_state::prepare() {
     first_ = directory.empty() ? 0 : newest_saved(directory);
   }
   first_ = done_ = saved_ = std::min(first_, total());
-  stages_.resize(plan_.stages.size());
   for (auto& s : plan_.stages) {
     s.first_iteration = first_;
     s.iterations = total();

@@ -162,13 +162,20 @@ void training_host::set_up(address trainer, stage_setup s) {
     e.actor = self_->spawn<caf::linked>(stage, std::move(o));
 }
 
+void training_host::refuse_stage(address trainer, const stage_setup& s, const reason& why) {
+  stage_report r;
+  r.name = s.name;
+  r.incarnation = s.incarnation;
+  r.why = why;
+  courier{host_, node_actor{self_}}.send(trainer, r);
+}
+
 void training_host::say_starting(address trainer, const stage_setup& s) {
   stage_report r;
   r.name = s.name;
   r.incarnation = s.incarnation;
   r.starting = true;
   courier{host_, node_actor{self_}}.send(trainer, r);
-  if (why.code == reason::kind::device_lost) caf::anon_send(node_actor{self_}, lost_device(s, why));
 }
 
 bool training_host::ended(training_over& over) {

@@ -57,6 +57,7 @@ class training_host {
 
   bool may_send(address from, const message& m);
   void set_up(address trainer, stage_setup s);
+  void refuse_stage(address trainer, const stage_setup& s, const reason& why);
   void say_starting(address trainer, const stage_setup& s);
   template <class T>
   void to_stage(const stage_name& who, address from, T& m, const payload& body);

@@ -61,7 +61,8 @@ class controller_door {
                       0,
                       {reason::kind::invalid,
                        fmt::format("the job's description has {} bytes; the controller accepts {}",
-                                   f.size(), largest_submission_bytes)}});
+                                   f.size(), largest_submission_bytes)},
+                      {}});
   }
 
   template <class T>

@@ -127,7 +127,8 @@ expected<job_spec> read_job(const value& tree, const fs::path& file,
   if (const auto* v = map.find("model", unless_slots))
     job.model = v->what == value::kind::map ? read_model(found, *v, "model", file.parent_path())
                                             : read_named_model(map, file.parent_path());
-  map.read_whole<std::uint32_t>("global_batch", job.global_batch, 1, admission::max_batch, unless_slots);
+  map.read_whole<std::uint32_t>("global_batch", job.global_batch, 1, admission::max_batch,
+                                unless_slots);
   map.read("command", job.command);
   map.read_whole<std::uint64_t>("iterations", job.iterations, 1, admission::max_iterations,
                                 job.command.empty() ? unless_slots : need::optional);

@@ -114,13 +114,12 @@ problem check_sizes(const model& m) {
                         std::uint32_t high) {
     return [=] { return inside(name, out_of_range(found, low, high)); };
   };
-  return first_of(size("hidden", m.hidden, least, max_hidden),
-                  size("layers", m.layers, least, max_layers),
-                  size("heads", m.heads, least, max_heads),
-                  size("kv_heads", m.kv_heads, 0, max_heads),
-                  size("intermediate", m.intermediate, 0, max_intermediate),
-                  size("sequence", m.sequence, least, max_sequence),
-                  size("vocabulary", m.vocabulary, least, max_vocabulary));
+  return first_of(
+      size("hidden", m.hidden, least, max_hidden), size("layers", m.layers, least, max_layers),
+      size("heads", m.heads, least, max_heads), size("kv_heads", m.kv_heads, 0, max_heads),
+      size("intermediate", m.intermediate, 0, max_intermediate),
+      size("sequence", m.sequence, least, max_sequence),
+      size("vocabulary", m.vocabulary, least, max_vocabulary));
 }
 
 problem check_model(const model& m) {
@@ -194,14 +193,13 @@ problem check_wish(const pipeline_wish& w, bool slots) {
                        std::uint32_t high) {
     return [=] { return inside(name, out_of_range(found, low, high)); };
   };
-  if (auto p = first_of(
-          size("stages", w.stages, least, max_stages),
-          size("data_parallel", w.data_parallel, 0, max_pipelines),
-          size("microbatches", w.microbatches, least, max_pipeline_microbatches),
-          size("stages_per_datacenter", w.stages_per_datacenter, 0, max_stages),
-          size("most_held", w.most_held, 0, max_pipeline_microbatches),
-          size("connections", w.connections, 0, max_connections),
-          size("tensor_parallel", w.tensor_parallel, 0, max_tensor_parallel)))
+  if (auto p = first_of(size("stages", w.stages, least, max_stages),
+                        size("data_parallel", w.data_parallel, 0, max_pipelines),
+                        size("microbatches", w.microbatches, least, max_pipeline_microbatches),
+                        size("stages_per_datacenter", w.stages_per_datacenter, 0, max_stages),
+                        size("most_held", w.most_held, 0, max_pipeline_microbatches),
+                        size("connections", w.connections, 0, max_connections),
+                        size("tensor_parallel", w.tensor_parallel, 0, max_tensor_parallel)))
     return p;
   const auto steps = std::uint64_t{std::max(w.stages, 1u)} * std::max(w.data_parallel, 1u) *
                      std::max(w.microbatches, 1u);
@@ -217,9 +215,9 @@ std::optional<objection> check_model_of(const job_spec& job) {
   const auto& m = job.model;
   const auto parts = m.operators.empty() ? 2 * std::size_t{m.layers} : m.operators.size();
   if (job.pipeline.stages > parts)
-    return objection{"pipeline", fmt::format("{} stages for the {} {} of '{}'", job.pipeline.stages,
-                                             parts, m.operators.empty() ? "sublayers" : "operators",
-                                             shown(m.name))};
+    return objection{"pipeline",
+                     fmt::format("{} stages for the {} {} of '{}'", job.pipeline.stages, parts,
+                                 m.operators.empty() ? "sublayers" : "operators", shown(m.name))};
   if (const auto t = job.pipeline.tensor_parallel; t > 1) {
     const auto inner = m.intermediate ? m.intermediate : 4 * std::uint64_t{m.hidden};
     if (!m.operators.empty() || m.family != "gpt")
@@ -252,8 +250,7 @@ std::optional<objection> check_pipeline(const job_spec& job) {
                      "a job has a command, or train, slots and pipeline: the program that it names "
                      "makes its own pipeline"};
   if (job.slots && job.pipeline.tensor_parallel > 1)
-    return objection{"pipeline",
-                     "tensor_parallel splits a model, and a job in slots has none"};
+    return objection{"pipeline", "tensor_parallel splits a model, and a job in slots has none"};
   if (job.train && job.slots)
     return objection{"slots", "a job has slots or train: what costs slots is not trained"};
   if (job.microbatches && job.pipeline.microbatches &&
@@ -293,9 +290,7 @@ std::optional<objection> check_keys(const job_spec& job) {
       [&] { return key("model", job.slots ? std::nullopt : check_model(job.model)); },
       [&] { return key("global_batch", out_of_range(job.global_batch, 1, max_batch)); },
       [&] { return key("iterations", out_of_range(job.iterations, 1, max_iterations)); },
-      [&] {
-        return key("microbatches", out_of_range(job.microbatches.value_or(1), 1, max_batch));
-      },
+      [&] { return key("microbatches", out_of_range(job.microbatches.value_or(1), 1, max_batch)); },
       [&] { return key("slo_s", positive(job.slo_s)); },
       [&] { return key("deadline_s", positive(job.deadline_s)); },
       [&] { return key("budget", positive(job.budget)); },

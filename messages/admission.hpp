@@ -25,9 +25,9 @@ inline constexpr std::uint32_t max_sequence = 100'000'000;
 inline constexpr std::uint32_t max_vocabulary = 100'000'000;
 inline constexpr std::uint32_t max_batch = 100'000'000;  // sequences, and micro-batches
 inline constexpr std::uint64_t max_iterations = 1'000'000'000'000;
-inline constexpr std::int32_t max_priority = 1'000'000;       // either way
+inline constexpr std::int32_t max_priority = 1'000'000;  // either way
 inline constexpr std::uint32_t max_gpus = 1'000'000;
-inline constexpr std::uint32_t max_stages = 100'000;          // of a pipeline study
+inline constexpr std::uint32_t max_stages = 100'000;  // of a pipeline study
 inline constexpr std::uint32_t max_pipelines = 100'000;
 inline constexpr std::uint32_t max_pipeline_microbatches = 100'000;
 /// Stages x pipelines x micro-batches: what one iteration's schedule is made of.
@@ -35,9 +35,9 @@ inline constexpr std::uint64_t max_schedule_steps = 10'000'000;
 inline constexpr std::uint32_t max_tensor_parallel = 64;
 inline constexpr std::uint32_t max_connections = 4096;
 inline constexpr std::uint32_t max_restarts = 1000;
-inline constexpr double max_seconds = 1e15;                   // slo_s, deadline_s; budget too
-inline constexpr std::size_t max_words = 65'536;              // of the command line
-inline constexpr std::size_t max_text_bytes = 65'536;         // of one word, path or variable
+inline constexpr double max_seconds = 1e15;            // slo_s, deadline_s; budget too
+inline constexpr std::size_t max_words = 65'536;       // of the command line
+inline constexpr std::size_t max_text_bytes = 65'536;  // of one word, path or variable
 inline constexpr std::size_t max_spec_bytes = std::size_t{1} << 20;  // of all text together
 
 /// Letters, digits, '.', '_' and '-', 64 at most and not first '-' or '.': what may name a host or

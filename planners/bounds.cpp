@@ -21,10 +21,10 @@ expected<void> within_bounds(const cluster& c, const job_spec& job, const alloca
                                                      total_gpus(where), *job.max_gpus));
   for (const auto& share : where)
     if (!allows(job, c.gpu_of(share.node)))
-      return refuse(reason::kind::invalid,
-                    fmt::format("takes {} of {}; the job allows {} only (gpu_type)",
-                                c.gpu_of(share.node).name, c.nodes[share.node].name,
-                                job.required_gpu_type));
+      return refuse(
+          reason::kind::invalid,
+          fmt::format("takes {} of {}; the job allows {} only (gpu_type)",
+                      c.gpu_of(share.node).name, c.nodes[share.node].name, job.required_gpu_type));
   return {};
 }
 
@@ -35,10 +35,10 @@ expected<void> within_limits(const job_spec& job, double run_s, double price) {
                     fmt::format("no plan keeps {} ({:g} s); the fastest takes {:.4g} s", name,
                                 *limit, run_s));
   if (job.budget && price > *job.budget)
-    return refuse(reason::kind::infeasible,
-                  fmt::format("no plan stays within the budget of {:g}; the cheapest{} costs {:.4g}",
-                              *job.budget,
-                              job.slo_s || job.deadline_s ? " that is fast enough" : "", price));
+    return refuse(
+        reason::kind::infeasible,
+        fmt::format("no plan stays within the budget of {:g}; the cheapest{} costs {:.4g}",
+                    *job.budget, job.slo_s || job.deadline_s ? " that is fast enough" : "", price));
   return {};
 }
 

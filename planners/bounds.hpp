@@ -9,7 +9,8 @@
 #include "planners/idle_index.hpp"
 
 // What a job file bounds, under every policy: how many GPUs (max_gpus) and of which type
-// (required_gpu_type); how long the work may take (slo_s, deadline_s) and what it may cost (budget).
+// (required_gpu_type); how long the work may take (slo_s, deadline_s) and what it may cost
+// (budget).
 
 namespace troupe::planners {
 
@@ -25,8 +26,8 @@ const idle_index& allowed_idle(const cluster& c, const idle_index& idle, const j
 /// Refuses an allocation of more GPUs than max_gpus or of another type than required_gpu_type.
 expected<void> within_bounds(const cluster& c, const job_spec& job, const allocation& where);
 
-/// Refuses, naming the limit and the figure, if work that takes `run_s` at best and costs `price` at
-/// best breaks slo_s, deadline_s or budget.
+/// Refuses, naming the limit and the figure, if work that takes `run_s` at best and costs `price`
+/// at best breaks slo_s, deadline_s or budget.
 expected<void> within_limits(const job_spec& job, double run_s, double price);
 
 }  // namespace troupe::planners

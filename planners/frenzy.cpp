@@ -96,7 +96,7 @@ class frenzy : public policy {
     if (!choice) return choice.error();
     const auto& how = (*j.plans)[choice->plan];
     const char* what = place(s, idle, j) ? "jobs before it come first"
-                                           : "they lie too far apart, and the job would crawl";
+                                         : "they lie too far apart, and the job would crawl";
     return {
         reason::kind::insufficient,
         fmt::format("needs {} GPUs of at least {:.1f} GB; {} are idle, but {}", how.gpus(),

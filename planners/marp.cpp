@@ -113,8 +113,8 @@ reason none_fits(const cluster& c, const job_spec& job, const std::string& too_m
     if (n.gpus > 0 && allows(job, c.gpus[n.gpu]))
       largest = std::max(largest, c.gpus[n.gpu].memory_gb);
   if (largest == 0)
-    return {kind::infeasible, fmt::format("the cluster has no {} (gpu_type)",
-                                          job.required_gpu_type)};
+    return {kind::infeasible,
+            fmt::format("the cluster has no {} (gpu_type)", job.required_gpu_type)};
   return {kind::infeasible,
           fmt::format("needs {:.1f} GB a GPU at best; the largest here has {:g} GB",
                       least / bytes_per_gb, largest)};
@@ -160,11 +160,10 @@ expected<std::vector<plan>> marp(const cluster& c, const job_spec& job, planning
       const bool bound = job.max_gpus && *job.max_gpus < gpus;
       if (std::uint64_t{d} * t > (bound ? *job.max_gpus : gpus)) {
         if (too_many.empty()) {
-          too_many = fmt::format("needs {} GPUs of at least {:.1f} GB; the {} {}",
-                                 std::uint64_t{d} * t, x.how.bytes_per_gpu / bytes_per_gb,
-                                 bound ? "job allows" : "cluster has",
-                                 bound ? fmt::format("{} (gpus)", *job.max_gpus)
-                                       : fmt::to_string(gpus));
+          too_many =
+              fmt::format("needs {} GPUs of at least {:.1f} GB; the {} {}", std::uint64_t{d} * t,
+                          x.how.bytes_per_gpu / bytes_per_gb, bound ? "job allows" : "cluster has",
+                          bound ? fmt::format("{} (gpus)", *job.max_gpus) : fmt::to_string(gpus));
         }
         continue;
       }

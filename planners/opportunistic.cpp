@@ -46,19 +46,18 @@ std::vector<gpu_index> allowed_types(const cluster& c, const job_view& j,
 std::optional<reason> hopeless(const job_view& j, std::uint64_t all) {
   if (j.spec->gpus == 0) return reason{kind::invalid, "asks for no GPU"};
   if (j.spec->gpus > all) {
-    return reason{kind::infeasible,
-                  fmt::format("asks for {} GPUs; the cluster has {}{}{}", j.spec->gpus, all,
-                              j.spec->required_gpu_type.empty() ? "" : " ",
-                              j.spec->required_gpu_type)};
+    return reason{
+        kind::infeasible,
+        fmt::format("asks for {} GPUs; the cluster has {}{}{}", j.spec->gpus, all,
+                    j.spec->required_gpu_type.empty() ? "" : " ", j.spec->required_gpu_type)};
   }
   if (j.out_of_memory == 0) return {};
   const auto tried = std::uint64_t{j.spec->gpus} << std::min(j.out_of_memory - 1, 31u);
   if (tried < all) return {};
-  return reason{kind::infeasible,
-                fmt::format("ran out of memory on all {} GPUs {}", all,
-                            j.spec->max_gpus || !j.spec->required_gpu_type.empty()
-                                ? "that it may have (gpus, gpu_type)"
-                                : "of the cluster")};
+  return reason{kind::infeasible, fmt::format("ran out of memory on all {} GPUs {}", all,
+                                              j.spec->max_gpus || !j.spec->required_gpu_type.empty()
+                                                  ? "that it may have (gpus, gpu_type)"
+                                                  : "of the cluster")};
 }
 
 class opportunistic : public policy {

@@ -169,8 +169,7 @@ expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job,
   }
   const auto& how = placed->how;
   if (!job.slots && how.samples_per_s > 0) {
-    const double run_s =
-        job.global_batch / how.samples_per_s * static_cast<double>(job.iterations);
+    const double run_s = job.global_batch / how.samples_per_s * static_cast<double>(job.iterations);
     if (auto ok = within_limits(job, run_s, how.cost_per_hour * run_s / 3600); !ok)
       return tl::unexpected<reason>(ok.error());
   }

@@ -34,6 +34,8 @@ class planning_budget {
   }
   bool exhausted() const { return left_ == 0; }
   std::uint64_t left() const { return left_; }
+  /// It was the limit of time: what came out says nothing about the job.
+  bool late() const { return late_; }
 
   reason none_found() const {
     return {reason::kind::infeasible,

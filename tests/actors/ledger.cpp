@@ -125,8 +125,11 @@ journal_entry any_entry(random_source& random, const ledger& l) {
       l.next_lease() > 1 && random.chance(0.8) ? 1 + random.below(l.next_lease()) : l.next_lease();
   const auto outcome = static_cast<lease_outcome>(random.below(6));
   switch (random.below(6)) {
-    case 0:
-      return accepted(random.chance(0.5) ? l.next_job() : job);
+    case 0: {
+      auto e = accepted(random.chance(0.5) ? l.next_job() : job);
+      if (random.chance(0.5)) std::get<job_accepted>(e).owner = "alice";
+      return e;
+    }
     case 1: {
       std::vector<lease_part> parts;
       for (node_index n = 0; n < 2; ++n)

@@ -36,8 +36,7 @@ TEST_CASE("before all nodes have reported nothing is placed, for three heartbeat
   const auto waiting = asked_about(v, 1);
   CHECK(waiting.job.state == job_state::waiting);
   CHECK(waiting.job.waiting_reason == "nodes to report");
-  CHECK(waiting.summary ==
-        "the controller has just started: waiting for nodes a-1, b-0 to report");
+  CHECK(waiting.summary == "the controller has just started: waiting for nodes a-1, b-0 to report");
   v.world().run_until(4.0);
   CHECK(asked_about(v, 1).job.state == job_state::running);
 }

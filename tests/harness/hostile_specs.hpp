@@ -58,8 +58,14 @@ inline std::vector<hostile_spec> hostile_specs() {
       {"a variable's name with =", [](spec j) { j.environment["A=B"] = "x"; }},
       {"a variable without a name", [](spec j) { j.environment[""] = "x"; }},
       {"a variable with a NUL", [](spec j) { j.environment["A"] = std::string("x\0y", 3); }},
-      {"a program without a name", [](spec j) { j.command = {"", "x"}; }},
-      {"a word with a NUL", [](spec j) { j.command = {"echo", std::string("a\0b", 3)}; }},
+      {"a program without a name",
+       [](spec j) {
+         j.command = {"", "x"};
+       }},
+      {"a word with a NUL",
+       [](spec j) {
+         j.command = {"echo", std::string("a\0b", 3)};
+       }},
       {"a million words", [](spec j) { j.command.assign(1'000'000, "x"); }},
       {"a million keywords", [](spec j) { j.dataset_card.assign(1'000'000, "x"); }},
       {"a directory of 1 MB", [](spec j) { j.working_directory.assign(1 << 20, '/'); }},
@@ -96,7 +102,9 @@ inline std::vector<hostile_spec> hostile_specs() {
       {"an MLP of 2^32", [](spec j) { j.model.intermediate = huge; }},
       {"an unknown family", [](spec j) { j.model.family = "mystery"; }},
       {"operators of no family that has them",
-       [](spec j) { j.model.operators = {{"a", 1, 1, 1}}; }},
+       [](spec j) {
+         j.model.operators = {{"a", 1, 1, 1}};
+       }},
       {"a family of operators without any", [](spec j) { j.model.family = "moe"; }},
       {"a million operators",
        [](spec j) {
@@ -120,7 +128,8 @@ inline std::vector<hostile_spec> hostile_specs() {
       {"an unknown device", [](spec j) { train_it(j), j.train->device = "abacus"; }},
       {"an unknown schedule", [](spec j) { train_it(j), j.train->schedule = "random"; }},
       {"a learning rate of NaN", [](spec j) { train_it(j), j.train->learning_rate = nan; }},
-      {"a checkpoint after no iteration", [](spec j) { train_it(j), j.train->checkpoint_every = 0; }},
+      {"a checkpoint after no iteration",
+       [](spec j) { train_it(j), j.train->checkpoint_every = 0; }},
       {"costs of negative time",
        [](spec j) {
          train_it(j);
@@ -159,8 +168,7 @@ inline std::vector<hostile_spec> hostile_specs() {
          j.global_batch = 96;
        },
        false},
-      {"a batch with hundreds of divisors",
-       [](spec j) { j.global_batch = 73'513'440; }, false},
+      {"a batch with hundreds of divisors", [](spec j) { j.global_batch = 73'513'440; }, false},
   };
 }
 

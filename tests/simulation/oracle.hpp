@@ -73,7 +73,8 @@ class oracle {
     std::vector<part_view> parts;
   };
 
-  void on(const epoch_begun&) {}
+  template <class Other>
+  void on(const Other&) {}  // moves no GPU and no job
   void on(const job_accepted& e);
   void on(const lease_granted& e);
   void on(const lease_revoked& e);
