@@ -46,9 +46,7 @@ class gradient_sum {
   std::vector<parcel> take(const tensor& t, payload body);
 
   /// What came and has another size than it must have; empty: all is well.
-  const std::string& mistake() const {
-    return mistake_.empty() ? exchange_.mistake() : mistake_;
-  }
+  const std::string& mistake() const { return mistake_.empty() ? exchange_.mistake() : mistake_; }
 
   /// Are the whole sums here?
   bool complete() const { return complete_; }

@@ -15,7 +15,8 @@ std::vector<std::string> launch_environment(const cluster& c, const job_spec& sp
   }
   const auto& mine = lease.parts[part];
   const auto& first = c.nodes[lease.parts.front().node];
-  const std::string master = local ? "127.0.0.1" : first.name;
+  const auto& reached_at = first.address.empty() ? first.name : first.address;
+  const std::string master = local ? "127.0.0.1" : reached_at;
   // Leases follow one another on a node; a port of its own keeps a late straggler of the last one
   // out.
   const auto port = 20000 + lease.lease % 20000;

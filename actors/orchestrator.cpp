@@ -33,12 +33,6 @@ lease_outcome outcome_of(part_report::state s) {
   }
 }
 
-reason not_theirs(const runtime::caller& who, const job_record& j, const char* what) {
-  return {reason::kind::refused,
-          fmt::format("job {} is of {}: {} may not {}, only its owner or an operator may", j.id,
-                      j.owner, who.name, what)};
-}
-
 }  // namespace
 
 void orchestrator_state::start(orchestrator_actor::pointer self, runtime::host h,
@@ -117,7 +111,7 @@ void orchestrator_state::cancel(address from, const runtime::caller& who, const 
   if (!j) {
     said.why = {reason::kind::unknown, fmt::format("there is no job {}", c.job)};
   } else if (!may_act_on(who, j->owner)) {
-    said.why = not_theirs(who, *j, "cancel it");
+    said.why = not_theirs(who, j->id, j->owner, "cancel it");
   } else if (is_final(j->state)) {
     said.done = j->state == job_state::cancelled;
     said.why = {reason::kind::invalid,
@@ -134,37 +128,32 @@ void orchestrator_state::cancel(address from, const runtime::caller& who, const 
 
 void orchestrator_state::pass_on(address from, const runtime::caller& who, const read_log& r) {
   log_chunk no{r.request, 0, r.offset, true, {}};
-  const auto refuse_it = [&](reason::kind code, std::string why) {
-    no.why = {code, std::move(why)};
+  const auto refuse_it = [&](reason why) {
+    no.why = std::move(why);
     reply(from, no);
   };
   const auto* j = ledger_->job(r.job);
-  if (!j) return refuse_it(reason::kind::unknown, fmt::format("there is no job {}", r.job));
-  if (!may_act_on(who, j->owner)) {
-    no.why = not_theirs(who, *j, "read its log");
-    return reply(from, no);
-  }
+  if (!j) return refuse_it({reason::kind::unknown, fmt::format("there is no job {}", r.job)});
+  if (!may_act_on(who, j->owner)) return refuse_it(not_theirs(who, j->id, j->owner, "read its log"));
   no.ended = is_final(j->state);
   const auto made = j->tries.size();
+  const auto* yet = no.ended ? "never ran: it has no log" : "has not run yet";
   if (made == 0)
-    return refuse_it(
-        reason::kind::unavailable,
-        fmt::format("job {} {}", r.job, no.ended ? "never ran: it has no log" : "has not run yet"));
+    return refuse_it({reason::kind::unavailable, fmt::format("job {} {}", r.job, yet)});
   const auto attempt = r.lease == 0 ? made : r.lease;
   if (attempt > made)
-    return refuse_it(reason::kind::invalid, fmt::format("job {} has made {} attempt{}", r.job, made,
-                                                        made == 1 ? "" : "s"));
+    return refuse_it(
+        {reason::kind::invalid, fmt::format("job {} has made {} attempt(s)", r.job, made)});
   const auto& t = j->tries[attempt - 1];
   no.lease = t.lease;
   if (r.part >= t.nodes.size())
-    return refuse_it(
-        reason::kind::invalid,
-        fmt::format("attempt {} of job {} ran on {} node{}: there is no rank {}", attempt, r.job,
-                    t.nodes.size(), t.nodes.size() == 1 ? "" : "s", r.part));
+    return refuse_it({reason::kind::invalid,
+                      fmt::format("attempt {} of job {} ran on {} node(s): there is no rank {}",
+                                  attempt, r.job, t.nodes.size(), r.part)});
   const auto n = t.nodes[r.part];
   if (!nodes_[n].present)
-    return refuse_it(reason::kind::unavailable, fmt::format("node {} has the log and is absent",
-                                                            options_.cluster->nodes[n].name));
+    return refuse_it({reason::kind::unavailable, fmt::format("node {} has the log and is absent",
+                                                             options_.cluster->nodes[n].name)});
   auto forwarded = r;
   forwarded.lease = t.lease;
   const auto to = node_address(*options_.cluster, n);
@@ -186,10 +175,10 @@ void orchestrator_state::end_overdue() {
       continue;
     }
     const auto& j = *known;
-    const auto text = fmt::format("its deadline has passed: deadline_s is {:g}, {} after {} of {} "
-                                  "iterations",
-                                  *j.spec->deadline_s, to_string(j.state), j.iterations_done,
-                                  j.spec->iterations);
+    const auto text = fmt::format(
+        "its deadline has passed: deadline_s is {:g}, {} after {} of {} "
+        "iterations",
+        *j.spec->deadline_s, to_string(j.state), j.iterations_done, j.spec->iterations);
     if (j.state == job_state::waiting) {
       record(job_ended{j.id, wall(), job_state::failed, text});
     } else if (const auto* l = ledger_->lease(j.lease); l && !l->revoked) {

@@ -86,14 +86,21 @@ expected<void> may_arrive(const cluster& c, address self, const envelope& e) {
   // node would go past that.
   const bool way_around = self == controller_address && e.to != self && from == role::client;
   if (allowed && !way_around) return {};
-  return refuse(reason::kind::refused,
-                fmt::format("{} may not send a {} to {}", host_name(c, e.from),
-                            p ? p->name : fmt::format("message of type {}", e.type),
-                            host_name(c, e.to)));
+  return refuse(
+      reason::kind::refused,
+      fmt::format("{} may not send a {} to {}", host_name(c, e.from),
+                  p ? p->name : fmt::format("message of type {}", e.type), host_name(c, e.to)));
 }
 
 bool may_act_on(const runtime::caller& who, const std::string& owner) {
   return who.is_operator || who.name == owner;
+}
+
+reason not_theirs(const runtime::caller& who, job_id job, const std::string& owner,
+                  const char* what) {
+  return {reason::kind::refused,
+          fmt::format("job {} is of {}: {} may not {}, only its owner or an operator may", job,
+                      owner, who.name, what)};
 }
 
 bool door_guard::admits(const envelope& e) {

@@ -9,6 +9,7 @@
 #include "messages/address.hpp"
 #include "messages/frame.hpp"
 #include "messages/reason.hpp"
+#include "messages/units.hpp"
 #include "runtime/host.hpp"
 #include "runtime/log_limiter.hpp"
 
@@ -52,6 +53,9 @@ expected<void> may_arrive(const cluster& c, address self, const envelope& e);
 
 /// May this client act on a job of that owner?
 bool may_act_on(const runtime::caller& who, const std::string& owner);
+/// The sentence for one who may not; `what`: "cancel it", ...
+reason not_theirs(const runtime::caller& who, job_id job, const std::string& owner,
+                  const char* what);
 
 /// The check at a host's door: refused frames are counted, and logged once a minute for each
 /// sender. For one thread at a time.

@@ -105,7 +105,6 @@ void stage_state::run(const stage_run& r) {
   for (auto& report : unheard_) send_report(report);
   if (broken_) return;
   if (auto ok = check_order(r.order, o_.setup.microbatches); !ok) return give_up(ok.error());
-  if (auto ok = check_order(r.order, o_.setup.microbatches); !ok) return give_up(ok.error());
   if (!r.order.empty() && r.until > until_ && iteration_ == until_ && !busy_) {
     o_.setup.order = r.order;
     o_.setup.forward = r.forward;
@@ -240,7 +239,8 @@ void stage_state::end_iteration(const gpu::outcome& o) {
   r.end_s = time();
   auto& k = r.measured;
   times_.write(k);
-  // The wall clocks of two hosts may differ: no hop takes less than nothing, or all of the time.
+  // Clocks of hosts are known to half a round trip: no hop takes less than nothing, or all of the
+  // time.
   k.wan_s = std::clamp(current().ways.hop_s(), 0.0, std::max(0.0, r.end_s - r.begin_s));
   k.activation_bytes = activation_bytes_;
   k.gradient_bytes = own_bytes_ + tied_bytes_;

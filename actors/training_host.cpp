@@ -162,19 +162,19 @@ void training_host::set_up(address trainer, stage_setup s) {
     e.actor = self_->spawn<caf::linked>(stage, std::move(o));
 }
 
-void training_host::refuse_stage(address trainer, const stage_setup& s, const reason& why) {
-  stage_report r;
-  r.name = s.name;
-  r.incarnation = s.incarnation;
-  r.why = why;
-  courier{host_, node_actor{self_}}.send(trainer, r);
-}
-
 void training_host::say_starting(address trainer, const stage_setup& s) {
   stage_report r;
   r.name = s.name;
   r.incarnation = s.incarnation;
   r.starting = true;
+  courier{host_, node_actor{self_}}.send(trainer, r);
+}
+
+void training_host::refuse_stage(address trainer, const stage_setup& s, const reason& why) {
+  stage_report r;
+  r.name = s.name;
+  r.incarnation = s.incarnation;
+  r.why = why;
   courier{host_, node_actor{self_}}.send(trainer, r);
 }
 

@@ -8,18 +8,24 @@ namespace troupe::cli {
 
 namespace {
 
-/// As typed in the checkout; the files come with the program.
+/// As typed in the checkout. Verbs that show some of their own are not here.
 const std::map<std::string_view, std::string_view>& examples() {
   static const std::map<std::string_view, std::string_view> all = {
       {"demo", "troupe demo --out /tmp/demo"},
-      {"up", "troupe up configs/clusters/demo.yaml"},
+      {"up", "troupe up configs/clusters/demo.yaml --detach"},
       {"down", "troupe down"},
       {"version", "troupe version --json"},
-      {"submit", "troupe submit configs/jobs/hello.yaml"},
+      {"submit",
+       "troupe submit configs/jobs/hello.yaml --wait\n"
+       "  troupe submit --model gpt2-350m --batch 8 -- torchrun train.py --epochs 3"},
       {"queue", "troupe queue\n  troupe queue --json"},
       {"status", "troupe status\n  troupe status 1 --json"},
       {"explain", "troupe explain 1"},
-      {"logs", "troupe logs 1 -f"},
+      {"logs",
+       "troupe logs 1 -f\n  troupe logs 1 --tail 20\n  troupe logs 1 --all\n"
+       "  troupe logs 1 --attempt 1 --rank 3"},
+      {"wait", "troupe wait 3 4 && troupe submit next.yaml"},
+      {"export", "troupe export out/checkpoint out/my-gpt"},
       {"cancel", "troupe cancel 1"},
       {"train",
        "troupe train configs/jobs/train-two-stages.yaml --world local\n"

@@ -10,21 +10,14 @@ namespace troupe::cli {
 
 namespace {
 
-expected<training_report> report_of(remote& cluster, job_id job) {
-  auto how = cluster.ask<training_reply>(query_training{0, job});
-  if (!how) return tl::unexpected<reason>(how.error());
-  return std::move(how->report);
-}
-
 /// What a user gets who does not wait for the end.
-reason interrupted(remote& cluster, const job_status& j) {
+reason interrupted(const training_report& known, const job_status& j) {
   const auto reached = progress_text(j);
-  const auto report = report_of(cluster, j.job);
   return {reason::kind::unavailable,
           fmt::format("stopped by a signal: {}{}",
                       reached.empty() ? "no iteration was done" : "reached " + reached,
-                      report && report->saved > 0
-                          ? fmt::format("; the newest checkpoint is of iteration {}", report->saved)
+                      known.saved > 0
+                          ? fmt::format("; the newest checkpoint is of iteration {}", known.saved)
                           : "")};
 }
 
@@ -57,7 +50,7 @@ expected<training_report> follow_training(remote& cluster, const job_spec& job,
     if (is_final(j.state))
       return refuse(reason::kind::invalid,
                     fmt::format("job {} has {}: {}", j.job, to_string(j.state), j.detail));
-    if (stop && stop->arrived()) return tl::unexpected<reason>(interrupted(cluster, j));
+    if (stop && stop->arrived()) return tl::unexpected<reason>(interrupted(known, j));
     runtime::pause(0.2);
   }
 }

@@ -32,7 +32,9 @@ expected<void> wait_for_jobs(remote& cluster, const std::vector<job_id>& jobs,
 }
 
 int exit_status_of(const job_status& j) {
-  return j.state == job_state::finished ? exit_done : exit_no;
+  if (j.state == job_state::finished) return exit_done;
+  const auto code = j.exit_code.value_or(0);
+  return j.state == job_state::failed && code >= 1 && code <= 255 ? code : exit_no;
 }
 
 std::string ending_text(const job_status& j) {
@@ -46,7 +48,9 @@ json ending_document(const job_status& j) {
   return {{"job", j.job},
           {"name", j.name},
           {"state", to_string(j.state)},
+          {"exit_code", j.exit_code ? json(*j.exit_code) : json()},
           {"attempts", j.attempts},
+          {"exit_code", j.exit_code ? json(*j.exit_code) : json()},
           {"detail", j.detail}};
 }
 

@@ -13,7 +13,8 @@ namespace troupe::cli {
 expected<void> wait_for_jobs(remote& cluster, const std::vector<job_id>& jobs,
                              const std::function<void(const job_status&)>& each);
 
-/// What a shell is told of a job that has ended: 0 finished, 1 every other end.
+/// What a shell is told of a job that has ended: 0 finished; the exit status of a program that
+/// failed (128 + n for a signal n), 1 for every other end.
 int exit_status_of(const job_status& j);
 
 /// "job 3 (hello) has failed: exit status 3"

@@ -23,6 +23,13 @@ std::string iteration_text(const job_status& j) {
   return fmt::format("{}/{}", grouped(j.iteration), grouped(j.iterations));
 }
 
+/// Why it waits, or how it ended or was lost.
+std::string reason_text(const job_status& j) {
+  if (j.waiting_reason.empty() || j.detail.empty())
+    return j.waiting_reason.empty() && j.detail.empty() ? "-" : j.waiting_reason + j.detail;
+  return fmt::format("{} (before: {})", j.waiting_reason, j.detail);
+}
+
 std::vector<column> job_columns(const query_reply& reply, bool everything) {
   const auto seconds = [&reply](const job_status& j) {
     return (j.ended_s > 0 ? j.ended_s : reply.now_s) - j.submitted_s;
@@ -35,6 +42,8 @@ std::vector<column> job_columns(const query_reply& reply, bool everything) {
   std::vector<column> all{
       {"job", [](const job_status& j) { return fmt::to_string(j.job); }},
       {"name", [](const job_status& j) { return j.name; }},
+      {"owner",
+       [](const job_status& j) { return j.owner.empty() || j.owner == "local" ? "-" : j.owner; }},
       {"state", [](const job_status& j) { return std::string{to_string(j.state)}; }},
       {"priority",
        [](const job_status& j) { return j.priority ? fmt::to_string(j.priority) : "-"; }},
@@ -60,7 +69,7 @@ std::vector<column> job_columns(const query_reply& reply, bool everything) {
        [](const job_status& j) {
          return is_final(j.state) && j.exit_code ? fmt::to_string(*j.exit_code) : "-";
        }},
-      {"reason", [](const job_status& j) { return j.detail.empty() ? "-" : j.detail; }}};
+      {"reason", reason_text}};
   all.insert(all.end(), rest.begin(), rest.end());
   return all;
 }

@@ -98,7 +98,8 @@ int run(std::vector<std::string> words) {
     e.app->add_flag("--json", json_flag, "One JSON document on standard output");
     e.does->options(*e.app);
     refuse_negative(*e.app);
-    e.app->footer(examples_of(e.name));
+    const auto own = e.app->get_footer();  // what the verb itself has to say at the end
+    e.app->footer(own.empty() ? examples_of(e.name) : own + "\n\n" + examples_of(e.name));
     for (auto* nested : e.app->get_subcommands({})) nested->fallthrough();
   }
   try {

@@ -185,6 +185,7 @@ class demo_verb final : public verb {
         if (better == 0 && e->plans.size() > 1)
           out.line("    {}: {}", plan_text(e->plans[1].what), e->plans[1].verdict);
       }
+      for (const auto& sentence : e->placement) out.line("    {}", sentence);
       for (const auto& m : e->memory) out.line("    {}", memory_text(m));
     }
   }

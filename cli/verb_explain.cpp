@@ -40,32 +40,28 @@ class explain_verb final : public verb {
 
  private:
   static std::string plans_text(const explanation& e) {
-    table plans{{"", "data", "tensor", "GPUs", "memory a GPU", "samples/s", "of each GPU", "cost/h",
+    table plans{{"", "data", "tensor", "GPUs", "memory a GPU", "samples/s", "cost/h", "ranked by",
                  "verdict"}};
     for (const auto& p : e.plans)
       plans.row({p.chosen ? ">" : "", fmt::to_string(p.what.data_parallel),
                  fmt::to_string(p.what.tensor_parallel), fmt::to_string(p.what.gpus()),
                  size_text(p.what.bytes_per_gpu), fmt::format("{:.3g}", p.what.samples_per_s),
-                 fmt::format("{:.3g}", p.what.samples_per_s / p.what.gpus()),
-                 fmt::format("{:.2f}", p.what.cost_per_hour), p.verdict});
+                 fmt::format("{:.2f}", p.what.cost_per_hour), fmt::format("{:.4g}", p.metric),
+                 p.verdict});
     return plans.text(terminal_columns());
   }
 
   /// What a job that failed printed last; nothing if its log cannot be had.
   std::vector<std::string> last_lines(const job_status& j) {
     if (j.state != job_state::failed || j.attempts == 0) return {};
-    constexpr std::size_t most_lines = 5, most_bytes = 4096, most_chunks = 200;
-    std::string tail;
-    std::uint64_t offset = 0;
-    for (std::size_t i = 0; i < most_chunks; ++i) {
-      const auto chunk = remote_.ask<log_chunk>(read_log{0, j.job, 0, 0, offset});
-      if (!chunk) break;
-      const auto bytes = remote_.raw().bytes();
-      if (bytes.empty()) break;
-      tail.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-      if (tail.size() > most_bytes) tail.erase(0, tail.size() - most_bytes);
-      offset += bytes.size();
-    }
+    constexpr std::size_t most_lines = 5;
+    constexpr std::uint64_t most_bytes = 4096, end_of_log = std::uint64_t{1} << 62;
+    const auto about = remote_.ask<log_chunk>(read_log{0, j.job, 0, 0, end_of_log});
+    if (!about || !about->why.text.empty()) return {};
+    const auto from = about->offset - std::min(about->offset, most_bytes);
+    if (!remote_.ask<log_chunk>(read_log{0, j.job, 0, 0, from})) return {};
+    const auto raw = remote_.raw().bytes();
+    const std::string tail{reinterpret_cast<const char*>(raw.data()), raw.size()};
     std::vector<std::string> lines;
     for (std::size_t at = 0; at < tail.size();) {
       const auto end = std::min(tail.find('\n', at), tail.size());
@@ -78,13 +74,14 @@ class explain_verb final : public verb {
   }
 
   static json document(const explanation& e, const std::vector<std::string>& last) {
-    json d{{"job", e.job.job},        {"name", e.job.name},       {"state", to_string(e.job.state)},
-           {"reason", e.summary},     {"metric", e.metric}, {"placement", e.placement}, {"plans", json::array()},
-           {"memory", json::array()}, {"last_output", last}};
+    json d{{"job", e.job.job},       {"name", e.job.name},      {"state", to_string(e.job.state)},
+           {"reason", e.summary},    {"metric", e.metric},      {"placement", e.placement},
+           {"plans", json::array()}, {"memory", json::array()}, {"last_output", last}};
     for (const auto& p : e.plans) {
       auto plan = plan_document(p.what);
       plan["chosen"] = p.chosen;
       plan["verdict"] = p.verdict;
+      plan["metric"] = p.metric;
       d["plans"].push_back(std::move(plan));
     }
     for (const auto& m : e.memory)

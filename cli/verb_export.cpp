@@ -21,10 +21,7 @@ class export_verb final : public verb {
                    "the job's tokenizer");
     app.add_option("--tokenizer", tokenizer_,
                    "A folder with vocab.json and merges.txt, if the text was read with them");
-    app.footer(
-        "Example: troupe export out/checkpoint out/my-gpt\n"
-        "         python3 -c 'from transformers import GPT2LMHeadModel as M; "
-        "M.from_pretrained(\"out/my-gpt\")'");
+    app.footer("GPT2LMHeadModel.from_pretrained of Python's transformers reads the folder.");
   }
 
   int run(output& out) override {

@@ -35,15 +35,18 @@ class logs_verb final : public verb {
     app.add_option("--tail", tail_, "Only the last so many lines of each log, and what follows");
     remote_.options(app);
     app.footer(
-        "Examples:\n  troupe logs 7 -f\n  troupe logs 7 --tail 20\n  troupe logs 7 --all\n"
-        "  troupe logs 7 --attempt 1 --rank 3\nWith --json one document; with --json and -f a "
-        "document a line of the log: {\"job\", \"attempt\", \"rank\", \"lease\", \"line\"}.");
+        "With --json one document; with --json and -f a document for each line of the log: "
+        "{\"job\", \"attempt\", \"rank\", \"lease\", \"line\"}.");
   }
 
   int run(output& out) override {
     as_json_ = out.as_json();
     if (auto ok = look(); !ok) return out.no(ok.error());
-    if (const auto ok = read_all(out); !ok) return out.no(ok.error());
+    if (const auto ok = read_all(out); !ok) {
+      // A training without news has no log: how far it has come is what there is to say.
+      if (reached_.empty() || follow_ || out.as_json()) return out.no(ok.error());
+      out.line("{}", reached_);
+    }
     return exit_done;
   }
 
@@ -59,6 +62,7 @@ class logs_verb final : public verb {
     seen_ = true;
     made_ = reply->jobs.front().attempts;
     ended_ = is_final(reply->jobs.front().state);
+    if (reply->jobs.front().command.empty()) reached_ = progress_text(reply->jobs.front());
     if (follow_) show_progress(reply->jobs.front());
     return {};
   }
@@ -207,6 +211,7 @@ class logs_verb final : public verb {
   std::optional<std::uint32_t> rank_;
   std::optional<std::uint64_t> tail_;
   std::uint32_t attempt_ = 0, made_ = 0;
+  std::string reached_;  // by a training
   bool as_json_ = false;
   std::uint64_t shown_ = 0;   // the iteration of the last line about it
   runtime::stopwatch since_;  // that line

@@ -34,10 +34,9 @@ class submit_verb final : public verb {
     remote_.options(app);
     app.footer(
         "Behind a `--` stands the command of a job without a file, which runs in this directory.\n"
-        "Examples:\n  troupe submit configs/jobs/hello.yaml\n"
-        "  troupe submit --model gpt2-350m --batch 8 -- torchrun train.py --epochs 3\n"
-        "With --wait the exit status is 0 if all have finished, else 1. A job goes on if waiting "
-        "for it is broken off.");
+        "With --wait the exit status is 0 if all have finished, else the largest of the programs' "
+        "own (128 + n for a signal n), and 1 for a job that ended otherwise. A job goes on if "
+        "waiting for it is broken off.");
   }
 
   bool take_command(const std::vector<std::string>& words) override {

@@ -12,8 +12,7 @@ class wait_verb final : public verb {
     remote_.options(app);
     app.footer(
         "Exit status: 0 if all of them have finished, 1 if one has not (or the controller is "
-        "silent for longer than --patience).\n"
-        "Example: troupe wait 3 4 && troupe submit next.yaml");
+        "silent for longer than --patience). The programs' own are in --json.");
   }
 
   int run(output& out) override {

@@ -98,6 +98,7 @@ class cluster_loader {
     map.read_whole<std::uint32_t>("count", count, 1, most_nodes);
     n.intra = read_link(map, "intra");
     n.inter = read_link(map, "inter");
+    const auto addresses = read_addresses(map, count);
     map.finish();
     n.datacenter = dc;
     if (found_.good()) n.gpu = gpu_of(map, gpu);
@@ -107,9 +108,31 @@ class cluster_loader {
     const auto group = n.name;
     for (std::uint32_t i = 0; i < count && found_.good(); ++i) {
       if (count > 1) n.name = fmt::format("{}-{}", group, i);
+      if (!addresses.empty()) n.address = addresses[i];
       claim(v, place, n.name, "node");
       out_.nodes.push_back(n);
     }
+  }
+
+  /// Where programs reach a group's nodes: one text for one node, a list of as many for several.
+  std::vector<std::string> read_addresses(map_reader& map, std::uint32_t count) {
+    std::vector<std::string> all;
+    const auto* v = map.find("address");
+    if (v == nullptr) return all;
+    if (v->what == value::kind::list)
+      map.read("address", all);
+    else if (std::string one; map.read("address", one))
+      all.push_back(one);
+    if (!found_.good()) return {};
+    if (all.size() != count)
+      map.fail("address",
+               fmt::format("found {}, expected one for each of the {} nodes", all.size(), count));
+    for (const auto& a : all)
+      if (a.empty() || a.size() > 255 || a.find_first_of(" \t/") != std::string::npos)
+        map.fail("address",
+                 fmt::format("found '{}', expected a host name or an IP address, without a port",
+                             shown(a)));
+    return found_.good() ? all : std::vector<std::string>{};
   }
 
   gpu_index gpu_of(map_reader& map, const std::string& name) {

@@ -91,6 +91,9 @@ void check(map_reader& map, job_spec& job, std::span<const gpu_type> catalogue) 
     map.fail("gpu_type",
              fmt::format("unknown GPU '{}'{}", shown(job.gpu_type), hint(job.gpu_type, names)));
   }
+  // Of a study, `train` says no more than the schedule, for the trainer's verb; a file has one.
+  if (job.train && job.slots)
+    map.fail("slots", "a job has slots or train: what costs slots is not trained");
   if (const auto bad = admission::objection_to(job)) map.fail(bad->key, bad->problem);
 }
 

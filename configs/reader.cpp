@@ -38,13 +38,13 @@ std::string joined(std::span<const std::string> words) {
   return fmt::format("{}", fmt::join(words.begin(), words.end(), ", "));
 }
 
-/// "1,000" for 1000, "0.5" for 0.5, "1,000,000,000,000,000" for 1e15.
+/// "1000" for 1000, "0.5" for 0.5, "100,000,000" for 1e8.
 std::string plain(double x) {
   if (x != std::floor(x) || std::abs(x) > 1e15) return fmt::format("{:g}", x);
   const auto digits = fmt::format("{:.0f}", std::abs(x));
   std::string out = x < 0 ? "-" : "";
   for (std::size_t i = 0; i < digits.size(); ++i) {
-    if (i > 0 && (digits.size() - i) % 3 == 0) out += ',';
+    if (i > 0 && digits.size() > 4 && (digits.size() - i) % 3 == 0) out += ',';
     out += digits[i];
   }
   return out;

@@ -41,20 +41,18 @@ void for_each_leaf(const T& value, F&& f) {
 /// What holds of every text and number, wherever it is.
 problem check_leaves(const job_spec& job) {
   std::size_t bytes = 0;
-  bool finite = true, nul = false, long_text = false;
+  bool finite = true, nul = false;
   for_each_leaf(job, [&](const auto& leaf) {
     using leaf_type = std::remove_cvref_t<decltype(leaf)>;
     bytes += 1;
     if constexpr (std::is_same_v<leaf_type, std::string>) {
       bytes += leaf.size();
-      long_text |= leaf.size() > max_text_bytes;
       nul |= leaf.find('\0') != std::string::npos;
     } else if constexpr (std::is_same_v<leaf_type, double>) {
       bytes += sizeof leaf;
       finite &= std::isfinite(leaf);
     }
   });
-  if (long_text) return fmt::format("found text of more than {} KiB", max_text_bytes >> 10);
   if (bytes > max_spec_bytes)
     return fmt::format("the job takes {} bytes, expected at most {}", bytes, max_spec_bytes);
   if (nul) return "a NUL byte in a text";
@@ -175,7 +173,8 @@ problem check_train(const training& t) {
           },
           [&] { return inside("replan_every", out_of_range(t.replan_every, 0, 1'000'000'000)); }))
     return p;
-  if (t.data.empty() && t.device != "sim") return "data: missing: what to train on";
+  if (t.data.empty() && (t.device == "cpu" || t.device == "cuda"))
+    return "data: missing: what to train on";
   return t.profile.empty() ? problem{} : inside("profile", check_profile(t.profile.front()));
 }
 
@@ -251,8 +250,6 @@ std::optional<objection> check_pipeline(const job_spec& job) {
                      "makes its own pipeline"};
   if (job.slots && job.pipeline.tensor_parallel > 1)
     return objection{"pipeline", "tensor_parallel splits a model, and a job in slots has none"};
-  if (job.train && job.slots)
-    return objection{"slots", "a job has slots or train: what costs slots is not trained"};
   if (job.microbatches && job.pipeline.microbatches &&
       *job.microbatches != job.pipeline.microbatches)
     return objection{"microbatches",

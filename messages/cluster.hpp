@@ -62,10 +62,12 @@ struct node {
   gpu_index gpu = 0;
   std::uint32_t gpus = 0;
   link intra, inter;
+  std::string address{};  // a host name or IP at which programs reach it; empty: its name is one
 
   static constexpr auto fields() {
     using t = node;
-    return std::tuple{&t::name, &t::datacenter, &t::gpu, &t::gpus, &t::intra, &t::inter};
+    return std::tuple{&t::name,  &t::datacenter, &t::gpu,    &t::gpus,
+                      &t::intra, &t::inter,      &t::address};
   }
   bool operator==(const node&) const = default;
 };

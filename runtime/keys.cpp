@@ -210,9 +210,8 @@ expected<std::size_t> make_keys(const std::string& directory, const std::vector<
       return refuse(reason::kind::invalid,
                     fmt::format("a host cannot be called '{}': that is people's key", name));
   for (const auto& [name, role] : people) {
-    const bool is_host =
-        std::find(names.begin(), names.end(), name) != names.end() &&
-        role_without_word(name) == key_role::host;
+    const bool is_host = std::find(names.begin(), names.end(), name) != names.end() &&
+                         role_without_word(name) == key_role::host;
     if (is_host || name == local_caller)
       return refuse(reason::kind::invalid,
                     fmt::format("'{}' cannot be a person's name: {}", name,

@@ -81,8 +81,7 @@ log_level log_level_from(std::string_view name, log_level otherwise) {
 void log(log_level level, std::string_view who, std::string_view text,
          std::initializer_list<log_field> fields) {
   if (level < least.load(std::memory_order_relaxed) || level == log_level::none) return;
-  auto line =
-      fmt::format("{} {} {}: {}", timestamp(), names[static_cast<std::size_t>(level)],
+  auto line = fmt::format("{} {} {}: {}", timestamp(), names[static_cast<std::size_t>(level)],
                           escaped(who, ""), escaped(text, ""));
   for (const auto& f : fields) line += fmt::format(" {}={}", f.key, quoted(f.value));
   const std::lock_guard guard{sink_mutex};

@@ -242,8 +242,7 @@ void zeromq_transport::engine::flush(lane& l) {
 
 bool zeromq_transport::engine::may_write(const lane& l) const {
   // A host that keeps to its credit is always below that.
-  const auto most =
-      is_client(l.peer) ? options_.client_unsent_bytes : 4 * options_.window_bytes;
+  const auto most = is_client(l.peer) ? options_.client_unsent_bytes : 4 * options_.window_bytes;
   return l.unsent->now() < most;
 }
 

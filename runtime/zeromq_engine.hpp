@@ -187,7 +187,7 @@ class zeromq_transport::engine {
   std::vector<std::shared_ptr<lane>> dirty_;
   std::vector<grant> grants_;
   std::optional<reason> refused_;
-  std::string trouble_;                  // the last handshake that failed
+  std::string trouble_;                   // the last handshake that failed
   std::size_t clients_queued_bytes_ = 0;  // of all clients
   bool sleeping_ = false;
   bool stopping_ = false;

@@ -180,7 +180,8 @@ void zeromq_transport::engine::watch_dealer(dealer& d) {
       d.over->open = false;
       d.refused = false;  // who comes next may think otherwise
     } else if ((event & handshake_failures) != 0 && !d.refused) {
-      // To a client that came without a key, or with one to a listener without, it is an answer too.
+      // To a client that came without a key, or with one to a listener without, it is an answer
+      // too.
       const bool answer = event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH ||
                           (options_.client && event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL);
       handshake_failed(d, answer);
@@ -225,8 +226,7 @@ void zeromq_transport::engine::from_stranger(const zmq::message_t& id,
         refusal{{reason::kind::unknown, "greet first"}});
 }
 
-void zeromq_transport::engine::greeted_by(const zmq::message_t& id_part,
-                                          zmq::message_t& header) {
+void zeromq_transport::engine::greeted_by(const zmq::message_t& id_part, zmq::message_t& header) {
   const auto id = id_part.to_string();
   const auto m = decode(view(header));
   const auto* h = m ? std::get_if<hello>(&m->second) : nullptr;
@@ -279,8 +279,9 @@ expected<address> zeromq_transport::engine::admit(const hello& h, std::string_vi
   const bool is_host_key = has_key && keys_->role_of(key_name) == key_role::host;
   if (h.cluster_fingerprint == 0) {
     if (is_host_key)
-      return refuse(refused, fmt::format("the key of {} is a host's: clients have keys of their own",
-                                         key_name));
+      return refuse(
+          refused,
+          fmt::format("the key of {} is a host's: clients have keys of their own", key_name));
     return admit_client(id, key_name);
   }
   if (h.cluster_fingerprint != fingerprint_)
@@ -303,9 +304,8 @@ expected<address> zeromq_transport::engine::admit_client(const std::string& id,
   if (self_ != controller_address)
     return refuse(reason::kind::refused,
                   fmt::format("clients talk to the controller, not to {}", options_.name));
-  if (const auto known = by_id_.find(id);
-      known != by_id_.end() && is_client(known->second->peer) &&
-      (key_name.empty() || known->second->who.name == key_name))
+  if (const auto known = by_id_.find(id); known != by_id_.end() && is_client(known->second->peer) &&
+                                          (key_name.empty() || known->second->who.name == key_name))
     return known->second->peer;
   if (clients_ < most_clients) return next_client_++;
   const std::lock_guard guard{mutex_};
@@ -355,7 +355,8 @@ expected<std::shared_ptr<lane>> zeromq_transport::engine::place(address who,
   const auto& l = p.lanes[number];
   if (l->routing_id != id) {
     // Whoever had this routing id has lost its connection to the one that greets now.
-    if (const auto other = by_id_.find(id); other != by_id_.end()) give_up(std::shared_ptr{other->second});
+    if (const auto other = by_id_.find(id); other != by_id_.end())
+      give_up(std::shared_ptr{other->second});
     by_id_.erase(l->routing_id);
     last_lane_ = nullptr;
     l->routing_id = id;
@@ -364,8 +365,8 @@ expected<std::shared_ptr<lane>> zeromq_transport::engine::place(address who,
   return l;
 }
 
-// Under the lock. Whatever waits for this connection is lost; the next one of the same peer may have
-// the same routing id, and finds the lane as new.
+// Under the lock. Whatever waits for this connection is lost; the next one of the same peer may
+// have the same routing id, and finds the lane as new.
 void zeromq_transport::engine::give_up(const std::shared_ptr<lane>& l) {
   add(lost, l->waiting.size() + l->fresh.size() + l->taken.size());
   if (is_client(l->peer)) clients_queued_bytes_ -= l->queued_bytes;

@@ -84,7 +84,7 @@ class unsent_bytes {
 /// A connection to one peer, in both directions.
 struct lane {
   address peer = 0;
-  caller who{"", false};  // behind it, if it connected here
+  caller who{"", false};   // behind it, if it connected here
   std::size_t dealer = 0;  // which upstream socket, if routing_id is empty
   std::string routing_id;  // the peer's, if it connected here
   bool batches = false;    // the peer understands many frames in one

@@ -30,8 +30,7 @@ std::uint64_t received_bytes(int descriptor) {
 
 void pending_connections::accepted(int descriptor) {
   ended(descriptor);
-  if (auto peer = peer_of(descriptor); !peer.empty())
-    all_.push_back({descriptor, std::move(peer)});
+  if (auto peer = peer_of(descriptor); !peer.empty()) all_.push_back({descriptor, std::move(peer)});
 }
 
 void pending_connections::ended(int descriptor) {

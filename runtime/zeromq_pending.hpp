@@ -8,9 +8,9 @@
 namespace troupe::runtime {
 
 /// Connections that a listener has accepted and that have not been welcomed. ZeroMQ bounds neither
-/// how many there are nor, below the size that tensors need, what each may send before it has proven
-/// anything. This cuts those that send more than any greeting takes, and beyond a number the oldest;
-/// an honest peer connects again.
+/// how many there are nor, below the size that tensors need, what each may send before it has
+/// proven anything. This cuts those that send more than any greeting takes, and beyond a number the
+/// oldest; an honest peer connects again.
 class pending_connections {
  public:
   static constexpr std::size_t most = 512;

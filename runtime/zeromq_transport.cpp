@@ -64,8 +64,8 @@ expected<void> zeromq_transport::engine::open() {
   if (!options_.keys.empty()) {
     auto secret_name = options_.name;
     if (options_.client)
-      secret_name = options_.client_key.empty() ? default_client_key(options_.keys)
-                                                : options_.client_key;
+      secret_name =
+          options_.client_key.empty() ? default_client_key(options_.keys) : options_.client_key;
     if (secret_name.empty())
       return refuse(reason::kind::unknown,
                     fmt::format("{} has no client.key, and not exactly one other client's or "
@@ -111,8 +111,7 @@ void zeromq_transport::engine::set_up(zmq::socket_t& socket, bool tensors) const
   socket.set(sockopt::linger, 500);
   socket.set(sockopt::sndhwm, 0);  // credit is the limit
   socket.set(sockopt::rcvhwm, static_cast<int>(4 * options_.window_frames));
-  socket.set(sockopt::maxmsgsize,
-             tensors ? largest_tensor_part_bytes : largest_small_part_bytes);
+  socket.set(sockopt::maxmsgsize, tensors ? largest_tensor_part_bytes : largest_small_part_bytes);
   socket.set(sockopt::handshake_ivl, handshake_ms);
   socket.set(sockopt::heartbeat_ivl, 3000);
   socket.set(sockopt::heartbeat_timeout, 10000);

@@ -168,7 +168,7 @@ TEST_CASE("a repeated submission finds the same job") {
 
 TEST_CASE("an out-of-memory exit moves the job to a larger plan and records the prediction") {
   virtual_cluster v{options("opportunistic")};
-  auto big = small_job("too big for one", 50, 8);
+  auto big = small_job("too-big-for-one", 50, 8);
   big.model = harness::gpt2(24, 2048, 16);  // 1.3 B parameters
   big.gpus = 1;
   v.submit({{1, big}});

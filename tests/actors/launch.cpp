@@ -45,6 +45,9 @@ TEST_CASE("a program on the second node of a lease finds its rank, its master an
     CHECK(std::any_of(env.begin(), env.end(),
                       [&](const auto& line) { return line.starts_with(std::string{name} + "="); }));
   }
+  c.nodes[0].address = "10.0.0.7";
+  const auto addressed = launch_environment(c, spec, lease, 1, false);
+  CHECK(std::find(addressed.begin(), addressed.end(), "MASTER_ADDR=10.0.0.7") != addressed.end());
   const auto here = launch_environment(c, spec, lease, 0, true);
   CHECK(std::find(here.begin(), here.end(), "MASTER_ADDR=127.0.0.1") != here.end());
 }

@@ -12,7 +12,7 @@ namespace {
 constexpr address at_a0 = 3, at_a1 = 4, at_b0 = 5;
 
 /// The middle stage of three on a-0, a-1 and b-0, in the first of two pipelines.
-stage_setup middle() {
+stage_setup middle_stage() {
   stage_setup s;
   s.name = {7, 0, 1};
   s.devices = {0, 1};
@@ -43,9 +43,9 @@ tensor from(tensor::kind what, std::uint32_t pipeline, std::uint32_t stage) {
 }  // namespace
 
 TEST_CASE("a setup that contradicts itself or the lease is refused before anything is made of it") {
-  REQUIRE(check_setup(middle(), a_part()));
+  REQUIRE(check_setup(middle_stage(), a_part()));
   const auto refused = [](auto&& spoil) {
-    auto s = middle();
+    auto s = middle_stage();
     spoil(s);
     CHECK_FALSE(check_setup(s, a_part()));
   };
@@ -58,8 +58,8 @@ TEST_CASE("a setup that contradicts itself or the lease is refused before anythi
   refused([](stage_setup& s) { s.rows = 0; });
   refused([](stage_setup& s) { s.neighbours.pop_back(); });
   refused([](stage_setup& s) { s.peers.clear(); });
-  refused([](stage_setup& s) { s.peers[0] = at_a0; });     // it is in two places
-  refused([](stage_setup& s) { s.devices = {0, 3}; });     // not the lease's
+  refused([](stage_setup& s) { s.peers[0] = at_a0; });  // it is in two places
+  refused([](stage_setup& s) { s.devices = {0, 3}; });  // not the lease's
   refused([](stage_setup& s) { s.order[1].microbatch = 2; });
   refused([](stage_setup& s) { s.order.resize(7); });
 }
@@ -74,7 +74,8 @@ TEST_CASE("only the trainer's node sets stages up, and only nodes of the lease r
   const auto c = runtime::test::two_datacenters();
   auto w = a_part();
   CHECK(is_trainer(c, w, at_a0));
-  for (const address a : {0U, 1U, at_a1, at_b0, first_client_address}) CHECK_FALSE(is_trainer(c, w, a));
+  for (const address a : {0U, 1U, at_a1, at_b0, first_client_address})
+    CHECK_FALSE(is_trainer(c, w, a));
   CHECK(is_lease_node(c, w, at_a0));
   CHECK(is_lease_node(c, w, at_a1));
   for (const address a : {0U, 1U, at_b0, first_client_address}) CHECK_FALSE(is_lease_node(c, w, a));
@@ -85,9 +86,10 @@ TEST_CASE("only the trainer's node sets stages up, and only nodes of the lease r
   CHECK_FALSE(is_lease_node(c, w, at_a0));
 }
 
-TEST_CASE("a stage takes a tensor from the stage that sends such ones, and from that stage's node") {
+TEST_CASE(
+    "a stage takes a tensor from the stage that sends such ones, and from that stage's node") {
   using kind = tensor::kind;
-  const auto s = middle();
+  const auto s = middle_stage();
   CHECK(comes_from_its_stage(s, from(kind::activation, 0, 0), at_a0));
   CHECK(comes_from_its_stage(s, from(kind::gradient, 0, 2), at_b0));
   CHECK(comes_from_its_stage(s, from(kind::part, 1, 1), at_b0));

@@ -56,8 +56,9 @@ TEST_CASE("keys that cannot be written are refused by their directory's name") {
 
 TEST_CASE("keys make gives people keys of their own, with a role that `authorized` says") {
   const scratch dir;
-  const std::vector<std::string> base{"keys", "make", dir.path("keys"), "--cluster",
-                                      shipped("clusters/frenzy-testbed.yaml"), "--json"};
+  const std::vector<std::string> base{
+      "keys",  "make", dir.path("keys"), "--cluster", shipped("clusters/frenzy-testbed.yaml"),
+      "--json"};
   const auto with = [&](std::vector<std::string> more) {
     auto all = base;
     all.insert(all.end(), more.begin(), more.end());

@@ -56,7 +56,7 @@ TEST_CASE("with --json every failure prints one document with its sentence and i
       {{"plan", shipped("jobs/hello.yaml"), "--json", "--cluster", bad}, 2, "invalid"},
   };
   for (const auto& f : failures) {
-    const auto r = troupe(f.words);
+    const auto r = troupe::test::troupe(f.words);
     INFO(f.words[0] << ": " << r.out << r.err);
     CHECK(r.status == f.status);
     const auto d = r.document();
@@ -68,25 +68,26 @@ TEST_CASE("with --json every failure prints one document with its sentence and i
 TEST_CASE("with --json a bad file's document has its name, the line and what was found there") {
   const scratch where;
   const auto bad = where.write("bad.yaml", "name: x\nmodel: gpt2-124m\nglobal_batch: 4k\n");
-  const auto d = troupe({"submit", bad, "--json"}).document();
+  const auto d = troupe::test::troupe({"submit", bad, "--json"}).document();
   CHECK(d.at("file") == bad);
   CHECK(d.at("line") == 3);
   CHECK(d.at("found").get<std::string>().find("4k") != std::string::npos);
-  const auto missing = troupe({"submit", where / "missing.yaml", "--json"}).document();
+  const auto missing =
+      troupe::test::troupe({"submit", where / "missing.yaml", "--json"}).document();
   CHECK(missing.at("file") == where / "missing.yaml");
   CHECK_FALSE(missing.contains("line"));
 }
 
 TEST_CASE("the program says its version, commit, formats and devices") {
   for (const auto* word : {"version", "--version", "-V"}) {
-    const auto r = troupe({word});
+    const auto r = troupe::test::troupe({word});
     CHECK(r.status == 0);
     CHECK_THAT(r.out, Catch::Contains("troupe 0.") && Catch::Contains("(commit ") &&
                           Catch::Contains("protocol ") && Catch::Contains("journal ") &&
                           Catch::Contains("device cpu: usable") &&
                           Catch::Contains("device cuda: "));
   }
-  const auto d = troupe({"version", "--json"}).document();
+  const auto d = troupe::test::troupe({"version", "--json"}).document();
   CHECK(d.at("devices").at("cpu").at("usable") == true);
   const auto& cuda = d.at("devices").at("cuda");
   CHECK(cuda.at("usable").get<bool>() == cuda.at("reason").is_null());
@@ -95,10 +96,11 @@ TEST_CASE("the program says its version, commit, formats and devices") {
 }
 
 TEST_CASE("help and help VERB are --help") {
-  CHECK(troupe({"help"}).out == troupe({"--help"}).out);
-  CHECK(troupe({"help", "submit"}).out == troupe({"submit", "--help"}).out);
-  CHECK(troupe({"help", "submit"}).status == 0);
-  CHECK(troupe({"help", "bogus"}).status == 2);
+  CHECK(troupe::test::troupe({"help"}).out == troupe::test::troupe({"--help"}).out);
+  CHECK(troupe::test::troupe({"help", "submit"}).out ==
+        troupe::test::troupe({"submit", "--help"}).out);
+  CHECK(troupe::test::troupe({"help", "submit"}).status == 0);
+  CHECK(troupe::test::troupe({"help", "bogus"}).status == 2);
 }
 
 TEST_CASE("a job and a cluster can come from standard input") {
@@ -110,9 +112,9 @@ TEST_CASE("a job and a cluster can come from standard input") {
 }
 
 TEST_CASE("a cluster's or a model's file that is submitted is called what it is") {
-  CHECK_THAT(troupe({"submit", shipped("clusters/demo.yaml")}).err,
+  CHECK_THAT(troupe::test::troupe({"submit", shipped("clusters/demo.yaml")}).err,
              Catch::Contains("is a cluster, expected a job"));
-  CHECK_THAT(troupe({"submit", shipped("models/gpt2-124m.yaml")}).err,
+  CHECK_THAT(troupe::test::troupe({"submit", shipped("models/gpt2-124m.yaml")}).err,
              Catch::Contains("is a model, expected a job"));
 }
 
@@ -124,7 +126,7 @@ TEST_CASE("check and submit refuse a job's own value for a variable that Troupe 
                                  "environment: {" +
                                      std::string{name} + ": \"9\"}\n");
     for (const auto* verb : {"check", "submit"}) {
-      const auto r = troupe({verb, job});
+      const auto r = troupe::test::troupe({verb, job});
       CHECK(r.status == 2);
       CHECK_THAT(r.err, Catch::Contains("job.yaml:5: environment: '" + std::string{name} +
                                         "' is set by Troupe"));
@@ -135,14 +137,14 @@ TEST_CASE("check and submit refuse a job's own value for a variable that Troupe 
 TEST_CASE("demo and train empty no directory that they have not made") {
   const scratch where;
   const auto precious = where.write("precious.txt", "mine");
-  const auto demo = troupe({"demo", "--out", where.path()});
+  const auto demo = troupe::test::troupe({"demo", "--out", where.path()});
   CHECK(demo.status == 1);
   CHECK_THAT(demo.err, Catch::Contains("not Troupe's own output"));
   CHECK(fs::exists(precious));
   fs::create_directories(where / "out/train");
   const auto kept = where.write("out/train/notes.txt", "mine");
-  const auto train =
-      troupe({"train", shipped("jobs/train-two-stages.yaml"), "--world", "local"}, where.path());
+  const auto train = troupe::test::troupe(
+      {"train", shipped("jobs/train-two-stages.yaml"), "--world", "local"}, where.path());
   CHECK(train.status == 1);
   CHECK(fs::exists(kept));
 }

@@ -28,7 +28,9 @@ TEST_CASE("every verb's help ends with a command to try, and names the page of t
     const auto r = ::troupe::test::troupe({verb, "--help"});
     INFO(verb << ": " << r.out);
     CHECK(r.status == 0);
-    CHECK(says(r.out, "Example:\n  troupe " + verb));
+    const auto example = r.out.find("Example");
+    REQUIRE(example != std::string::npos);
+    CHECK(says(r.out.substr(example), "troupe " + verb));
     CHECK(says(r.out, "docs/files.md"));
   }
 }

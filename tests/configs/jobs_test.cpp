@@ -146,8 +146,8 @@ datacenters:
   - name: a
     gateway: tcp://10.0.0.2:7001
     nodes:
-      - {name: x, gpu: T4, gpus: 2, count: 2, intra: pcie3, inter: {gbps: 2.5, latency_us: 50}}
-      - {name: y, gpu: K80, gpus: 1, intra: pcie3, inter: eth10}
+      - {name: x, gpu: T4, gpus: 2, count: 2, intra: pcie3, inter: {gbps: 2.5, latency_us: 50}, address: [10.0.0.3, x1.example]}
+      - {name: y, gpu: K80, gpus: 1, intra: pcie3, inter: eth10, address: 10.0.0.4}
   - name: b
     nodes: [{name: z, gpu: T4, gpus: 4, count: 1, intra: pcie4, inter: eth25}]
 wan: [{between: [b, a], rtt_ms: 40, node_gbps: 5, connection_gbps: 0.293}]
@@ -158,7 +158,10 @@ gpus: {K80: {price_per_hour: 0.1}}
   CHECK(c.datacenters[0].gateway == "tcp://10.0.0.2:7001");
   REQUIRE(c.nodes.size() == 4);
   CHECK(c.nodes[1].name == "x-1");
+  CHECK(c.nodes[1].address == "x1.example");
   CHECK(c.nodes[2].name == "y");
+  CHECK(c.nodes[2].address == "10.0.0.4");
+  CHECK(c.nodes[3].address.empty());
   CHECK(c.nodes[3].name == "z");
   CHECK(c.nodes[3].datacenter == 1);
   CHECK(c.nodes[3].gpu == 0);

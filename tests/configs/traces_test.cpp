@@ -73,7 +73,7 @@ TEST_CASE("a bad trace is refused with its line and column") {
       {head + "a,0,1,1\nb,0,1\n", ":3: found 3 fields, expected 4"},
       {head + "a,0,1,1\na,5,1,1\n", ":3: job_id: duplicate name 'a'"},
       {head + "a b,0,1,1\n", ":2: job_id: found 'a b'"},
-      {head + "a,-1,1,1\n", ":2: submit_s: found '-1', expected a number from 0 to 1e+10"},
+      {head + "a,-1,1,1\n", ":2: submit_s: found '-1', expected a number from 0 to 10,000,000,000"},
       {head + "a,nan,1,1\n", ":2: submit_s: found 'nan'"},
       {head + "a,0,0,1\n", ":2: duration_s: found '0'"},
       {head + "a,0,1e99,1\n", ":2: duration_s: found '1e99'"},

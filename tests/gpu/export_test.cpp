@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "configs/load.hpp"
+#include "gpu/checkpoint.hpp"
 #include "gpu/pipeline.hpp"
 #include "harness/files.hpp"
 
@@ -89,17 +90,22 @@ n = struct.unpack('<Q', b[:8])[0]
 h = json.loads(b[8:8 + n])
 assert h.pop('__metadata__') == {'format': 'pt'}
 d, inner = c['n_embd'], c['n_inner']
-want = {'wte.weight': [c['vocab_size'], d], 'wpe.weight': [c['n_positions'], d], 'ln_f.weight': [d], 'ln_f.bias': [d]}
+want = {'wte.weight': [c['vocab_size'], d], 'wpe.weight': [c['n_positions'], d],
+        'ln_f.weight': [d], 'ln_f.bias': [d]}
+shapes = {'ln_1.weight': [d], 'ln_1.bias': [d], 'ln_2.weight': [d], 'ln_2.bias': [d],
+          'attn.c_attn.weight': [d, 3 * d], 'attn.c_attn.bias': [3 * d],
+          'attn.c_proj.weight': [d, d], 'attn.c_proj.bias': [d],
+          'mlp.c_fc.weight': [d, inner], 'mlp.c_fc.bias': [inner],
+          'mlp.c_proj.weight': [inner, d], 'mlp.c_proj.bias': [d]}
 for i in range(c['n_layer']):
-    for name, shape in {'ln_1.weight': [d], 'ln_1.bias': [d], 'attn.c_attn.weight': [d, 3 * d], 'attn.c_attn.bias': [3 * d],
-                        'attn.c_proj.weight': [d, d], 'attn.c_proj.bias': [d], 'ln_2.weight': [d], 'ln_2.bias': [d],
-                        'mlp.c_fc.weight': [d, inner], 'mlp.c_fc.bias': [inner],
-                        'mlp.c_proj.weight': [inner, d], 'mlp.c_proj.bias': [d]}.items():
+    for name, shape in shapes.items():
         want[f'h.{i}.{name}'] = shape
 assert {k: v['shape'] for k, v in h.items()} == {'transformer.' + k: v for k, v in want.items()}, h
 for k, v in h.items():
-    a = numpy.frombuffer(b[8 + n + v['data_offsets'][0]:8 + n + v['data_offsets'][1]], numpy.float32)
-    assert v['dtype'] == 'F32' and a.size == numpy.prod(v['shape']) and numpy.isfinite(a).all(), k
+    begin, end = (8 + n + o for o in v['data_offsets'])
+    a = numpy.frombuffer(b[begin:end], numpy.float32)
+    assert v['dtype'] == 'F32' and a.size == numpy.prod(v['shape']), k
+    assert numpy.isfinite(a).all(), k
 )");
   CHECK(std::system(("python3 " + script.string() + " " + to.string()).c_str()) == 0);
 }

@@ -25,6 +25,6 @@ TEST_CASE("real processes: hostile jobs are refused, costly ones keep nobody wai
     return std::any_of(r.jobs.begin(), r.jobs.end(),
                        [id](const auto& j) { return j.job == id && is_final(j.state); });
   }));
-  CHECK(honest.s() < 10);
+  CHECK(honest.s() < 30);  // the costly ones have at most 5 s each, and go after it
   CHECK(f.jobs().jobs.size() == accepted + 1);
 }

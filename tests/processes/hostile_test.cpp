@@ -25,7 +25,7 @@ bool holds_within(double seconds, const std::function<bool()>& so) {
   return true;
 }
 
-std::string text_of(const fs::path& file) {
+std::string words_in(const fs::path& file) {
   std::ifstream in{file};
   return {std::istreambuf_iterator<char>{in}, {}};
 }
@@ -55,8 +55,8 @@ struct keyed_place {
     fs::create_directories(state);
     const auto c = configs::load_cluster(cluster_file);
     REQUIRE(c);
-    REQUIRE(runtime::make_keys(keys, runtime::key_names(*c),
-                               {{"mallory", runtime::key_role::client}}));
+    REQUIRE(
+        runtime::make_keys(keys, runtime::key_names(*c), {{"mallory", runtime::key_role::client}}));
   }
   ~keyed_place() { fs::remove_all(state); }
 
@@ -94,7 +94,8 @@ std::size_t half_a_frame(std::uint16_t port, std::uint64_t size, std::size_t mos
   std::size_t sent = 0;
   if (::send(fd, head.data(), head.size(), MSG_NOSIGNAL) > 0) {
     const std::vector<char> some(1 << 20);
-    for (ssize_t n = 1; n > 0 && sent < most; sent += static_cast<std::size_t>(std::max<ssize_t>(n, 0)))
+    for (ssize_t n = 1; n > 0 && sent < most;
+         sent += static_cast<std::size_t>(std::max<ssize_t>(n, 0)))
       n = ::send(fd, some.data(), some.size(), MSG_NOSIGNAL);
   }
   ::close(fd);
@@ -107,7 +108,8 @@ TEST_CASE("a controller stays small whatever strangers begin to send and clients
   keyed_place place{"hostile"};
   const auto endpoint = fmt::format("tcp://127.0.0.1:{}", free_ports(1));
   runtime::process_options o;
-  o.command = {TROUPE_PROGRAM, "controller", "--cluster", place.cluster_file,
+  o.command = {TROUPE_PROGRAM, "controller",
+               "--cluster",    place.cluster_file,
                "--state",      (place.state / "controller").string(),
                "--keys",       place.keys,
                "--listen",     endpoint};
@@ -180,7 +182,7 @@ TEST_CASE("handshakes that are cut short end no node: it comes back when its gat
   REQUIRE(holds_within(long_s, all_present));
 
   const auto log = place.state / "cluster" / "output" / "north-gateway.log";
-  const auto said = text_of(log);
+  const auto said = words_in(log);
   const auto at = said.find("endpoint=\"tcp://127.0.0.1:") != std::string::npos
                       ? said.find("endpoint=\"tcp://127.0.0.1:") + 26
                       : said.find("endpoint=tcp://127.0.0.1:") + 25;

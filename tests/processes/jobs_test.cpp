@@ -20,21 +20,22 @@ std::string job_file(const scratch& where, const std::string& name, const std::s
 
 }  // namespace
 
-TEST_CASE("submit --wait and wait say who has finished and who has not") {
+TEST_CASE("submit --wait has the program's exit status, and wait says who has finished") {
   detached cluster;
   REQUIRE(cluster.said.status == 0);
   const auto good = job_file(cluster.where, "good", "echo fine");
   const auto bad = job_file(cluster.where, "bad", "exit 3");
   CHECK(cluster.ask({"submit", good, "--wait"}).status == 0);
   const auto failed = cluster.ask({"submit", good, bad, "--wait", "--json"});
-  CHECK(failed.status == 1);
+  CHECK(failed.status == 3);
   const auto jobs = failed.document().at("jobs");
   REQUIRE(jobs.size() == 2);
   for (const auto& j : jobs) {
     CHECK(j.at("state") == (j.at("name") == "bad" ? "failed" : "finished"));
+    CHECK(j.at("exit_code") == (j.at("name") == "bad" ? 3 : 0));
   }
   const auto killed = job_file(cluster.where, "killed", "kill -9 $$");
-  CHECK(cluster.ask({"submit", killed, "--wait"}).status == 1);
+  CHECK(cluster.ask({"submit", killed, "--wait"}).status == 137);
   CHECK(cluster.ask({"wait", "1", "2"}).status == 0);
   CHECK(cluster.ask({"wait", "1", "3"}).status == 1);
   const auto none = cluster.ask({"wait", "99", "--json"});
@@ -69,7 +70,7 @@ TEST_CASE("a command behind -- is a job without a file, which runs where it was 
       "--batch", "2",       "--name",      "mine",
       "--",      "sh",      "-c",          "pwd > said; echo $0 --json -f >> said; exit 4",
       "--wait"};
-  CHECK(troupe::test::troupe(words, cluster.where.path()).status == 1);
+  CHECK(troupe::test::troupe(words, cluster.where.path()).status == 4);
   std::ifstream in{said};
   std::string directory, rest;
   std::getline(in, directory);

@@ -139,6 +139,7 @@ TEST_CASE("a program's own report gives iteration and ETA; its end, the exit sta
   REQUIRE(f.wait_for_nodes());
   auto job = long_training(100);
   job.train.reset();
+  job.pipeline = {};
   job.name = "reports";
   job.command = {"sh", "-c",
                  "echo iterations: 20 > $TROUPE_REPORT; while ! [ -e $GO ]; do sleep 0.1; done; "
@@ -158,11 +159,16 @@ TEST_CASE("a program's own report gives iteration and ETA; its end, the exit sta
   CHECK(j["eta_s"].is_null());
 }
 
-TEST_CASE("names and commands of others come out as text, and a failed job shows its last output") {
+TEST_CASE("words of others come out as text, and a failed job shows its last output") {
   fixture f{"seen-hostile"};
   REQUIRE(f.wait_for_nodes());
-  const std::string evil = "\x1b]0;owned\x07\x1b[2J";
-  const auto id = f.submit(evil, "echo the last words; exit 7");
+  auto job = long_training(1);
+  job.train.reset();
+  job.pipeline = {};
+  job.name = "hostile";
+  job.model.name = "\x1b]0;owned\x07\x1b[2J";
+  job.command = {"sh", "-c", "printf '\\033[2Jthe last words\\n'; exit 7"};
+  const auto id = f.submit(job);
   REQUIRE(f.wait_until(all_final));
   for (const auto& words :
        {std::vector<std::string>{"status"}, {"explain", fmt::to_string(id)}, {"queue"}}) {
@@ -171,6 +177,7 @@ TEST_CASE("names and commands of others come out as text, and a failed job shows
     CHECK_FALSE(contains(r.out + r.err, "\x1b"));
     CHECK_FALSE(contains(r.out + r.err, "\x07"));
   }
+  CHECK(contains(ask(f, {"status"}).out, "\\x1b]0;owned\\x07"));
   const auto why = ask(f, {"explain", fmt::to_string(id)});
   CHECK(contains(why.out, "the last words"));
 }

@@ -34,11 +34,12 @@ TEST_CASE("What a stranger wrote stays valid UTF-8 and moves no cursor in a log"
   CHECK(value("plain") == "plain");
   CHECK(value("Zürich 東京 🚀") == "\"Zürich 東京 🚀\"");
   CHECK(value("a\xff\xfez") == "\"a\\xff\\xfez\"");
-  CHECK(value("\xc3") == "\"\\xc3\"");                                // cut off
-  CHECK(value("\xc0\xaf") == "\"\\xc0\\xaf\"");                      // longer than need be
-  CHECK(value("\xed\xa0\x80") == "\"\\xed\\xa0\\x80\"");            // a surrogate
+  CHECK(value("\xc3") == "\"\\xc3\"");                             // cut off
+  CHECK(value("\xc0\xaf") == "\"\\xc0\\xaf\"");                    // longer than need be
+  CHECK(value("\xed\xa0\x80") == "\"\\xed\\xa0\\x80\"");           // a surrogate
   CHECK(value("\xf4\x90\x80\x80") == "\"\\xf4\\x90\\x80\\x80\"");  // beyond the last
-  CHECK(value("\xc2\x9b" "31m") == "\"\\xc2\\x9b31m\"");              // a control of eight bits
+  CHECK(value("\xc2\x9b"
+              "31m") == "\"\\xc2\\x9b31m\"");  // a control of eight bits
   CHECK(value("\x1b]0;owned\x07") == "\"\\x1b]0;owned\\x07\"");
   log(log_level::info, "who", "two\nlines \x1b[2J", {});
   CHECK(line.find("two\\x0alines \\x1b[2J") != std::string::npos);
@@ -53,7 +54,6 @@ TEST_CASE("A line about one subject passes once a minute, with how many there we
   CHECK(limiter.pass("a", 59) == 0);
   CHECK(limiter.pass("a", 61) == 3);
   std::uint64_t lines = 0;
-  for (int i = 0; i < 100'000; ++i)
-    lines += limiter.pass(std::to_string(i), 62) > 0 ? 1 : 0;
+  for (int i = 0; i < 100'000; ++i) lines += limiter.pass(std::to_string(i), 62) > 0 ? 1 : 0;
   CHECK(lines <= 1000);  // many subjects share one line
 }

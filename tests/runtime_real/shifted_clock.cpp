@@ -31,13 +31,13 @@ long ahead_s() {
 
 extern "C" {
 
-int clock_gettime(clockid_t which, timespec* t) {
+int clock_gettime(clockid_t which, timespec* t) noexcept {
   const auto result = static_cast<int>(::syscall(SYS_clock_gettime, which, t));
   if (result == 0 && which == CLOCK_REALTIME) t->tv_sec += ahead_s();
   return result;
 }
 
-int gettimeofday(timeval* t, void*) {
+int gettimeofday(timeval* t, void*) noexcept {
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
   t->tv_sec = now.tv_sec;
@@ -45,7 +45,7 @@ int gettimeofday(timeval* t, void*) {
   return 0;
 }
 
-time_t time(time_t* t) {
+time_t time(time_t* t) noexcept {
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
   if (t != nullptr) *t = now.tv_sec;

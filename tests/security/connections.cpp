@@ -50,7 +50,8 @@ TEST_CASE("one of two connections that breaks comes back, and carries frames aga
     const auto lost = controller->counts().lost;
     between.cut(round % 2);
     REQUIRE(eventually([&] {
-      for (const std::uint32_t lane : {0U, 1U}) controller->send(dc1, numbered_from(0, dc1, 5), lane);
+      for (const std::uint32_t lane : {0U, 1U})
+        controller->send(dc1, numbered_from(0, dc1, 5), lane);
       return controller->counts().lost > lost;
     }));
     between.mend();

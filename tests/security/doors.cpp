@@ -26,8 +26,8 @@ class gateway_world {
     h.incarnation = 1;
     h.clock = std::make_shared<runtime::real_clock>();
     h.net = gateway_ = must_open(o);
-    actors_ = actors::start_gateway(system_, h,
-                                    std::make_shared<const cluster>(two_datacenters()), false);
+    actors_ = actors::start_gateway(system_, h, std::make_shared<const cluster>(two_datacenters()),
+                                    false);
     auto other = keys_.host("dc2/gateway", controller_->endpoint());
     other.links = {{dc1, gateway_->endpoint(), 2}};
     dc2_ = must_open(other);
@@ -70,8 +70,9 @@ class gateway_world {
     }
     const auto before = count({type_of(last), honest == dc2 ? b0 : honest, to});
     REQUIRE(eventually([&] { return send(over, encode(honest == dc2 ? b0 : honest, to, last)); }));
-    REQUIRE(eventually(
-        [&] { return count({type_of(last), honest == dc2 ? b0 : honest, to}) > before; }));
+    REQUIRE(eventually([&] {
+      return count({type_of(last), honest == dc2 ? b0 : honest, to}) > before;
+    }));
     sentinels_[{type_of(last), honest == dc2 ? b0 : honest, to}] += 1;
   }
 
@@ -137,16 +138,18 @@ TEST_CASE(
         // The gateway's own statements are no frames that it passed on; one that it gets in its own
         // name would be.
         if (from == to || (from == dc1 && type == type_id<membership>)) return;
-        const bool comes_over_one = std::any_of(
-            std::begin(connections), std::end(connections),
-            [&](const connection& x) { return x.behind.contains(from); });
-        bool wanted = type > type_id<credit> && comes_over_one &&
-                      expected_in_table(name_of(type), *actors::role_of(c, from),
-                                        *actors::role_of(c, to));
+        const bool comes_over_one =
+            std::any_of(std::begin(connections), std::end(connections),
+                        [&](const connection& x) { return x.behind.contains(from); });
+        bool wanted =
+            type > type_id<credit> && comes_over_one &&
+            expected_in_table(name_of(type), *actors::role_of(c, from), *actors::role_of(c, to));
         // To the controller this gateway is the way for its own nodes alone.
         if (to == controller_address && from != a0 && from != a1) wanted = false;
         INFO(name_of(type) << " from " << host_name(c, from) << " to " << host_name(c, to));
-        REQUIRE(eventually([&] { return w.without_sentinels({type, from, to}) >= (wanted ? 1 : 0); }));
+        REQUIRE(eventually([&] {
+          return w.without_sentinels({type, from, to}) >= (wanted ? 1 : 0);
+        }));
         CHECK(w.without_sentinels({type, from, to}) == (wanted ? 1 : 0));
       });
 }

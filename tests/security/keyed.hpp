@@ -90,18 +90,30 @@ inline std::uint16_t type_of(const message& m) {
 inline bool expected_in_table(const std::string& type, actors::role from, actors::role to) {
   using enum actors::role;
   static const std::set<std::tuple<std::string, actors::role, actors::role>> all{
-      {"submit_job", client, controller},    {"submit_reply", controller, client},
-      {"cancel_job", client, controller},    {"cancel_reply", controller, client},
-      {"query_jobs", client, controller},    {"query_reply", controller, client},
-      {"explain_job", client, controller},   {"explanation", controller, client},
-      {"query_training", client, controller}, {"training_reply", controller, client},
-      {"read_log", client, controller},      {"read_log", client, node},
-      {"log_chunk", controller, client},     {"log_chunk", node, client},
-      {"node_report", node, controller},     {"node_orders", controller, node},
-      {"training_report", node, controller}, {"training_heard", controller, node},
-      {"membership", gateway, controller},   {"stage_setup", node, node},
-      {"stage_run", node, node},             {"stage_report", node, node},
-      {"tensor", node, node},                {"stripe", gateway, gateway}};
+      {"submit_job", client, controller},
+      {"submit_reply", controller, client},
+      {"cancel_job", client, controller},
+      {"cancel_reply", controller, client},
+      {"query_jobs", client, controller},
+      {"query_reply", controller, client},
+      {"explain_job", client, controller},
+      {"explanation", controller, client},
+      {"query_training", client, controller},
+      {"training_reply", controller, client},
+      {"read_log", client, controller},
+      {"read_log", client, node},
+      {"log_chunk", controller, client},
+      {"log_chunk", node, client},
+      {"node_report", node, controller},
+      {"node_orders", controller, node},
+      {"training_report", node, controller},
+      {"training_heard", controller, node},
+      {"membership", gateway, controller},
+      {"stage_setup", node, node},
+      {"stage_run", node, node},
+      {"stage_report", node, node},
+      {"tensor", node, node},
+      {"stripe", gateway, gateway}};
   return all.contains({type, from, to});
 }
 

@@ -51,8 +51,8 @@ TEST_CASE("mutated frames in every role harm no host: each goes on doing its wor
     o.listen = "tcp://127.0.0.1:*";
     return o;
   };
-  auto controller = actors::real_host::controller(options("controller"),
-                                                  planners::make_policy("frenzy"), true);
+  auto controller =
+      actors::real_host::controller(options("controller"), planners::make_policy("frenzy"), true);
   REQUIRE(controller);
   auto g = options("gateway");
   g.upstream = (*controller)->endpoint();
@@ -76,8 +76,8 @@ TEST_CASE("mutated frames in every role harm no host: each goes on doing its wor
     std::vector<address> to;
   };
   std::vector<speaker> roles{{client, {}, {0, a0}},
-                          {dc2_gateway, {dc2, b0, a0, 0, client_1}, {0, dc1, a0, a1, b0}},
-                          {a1_node, {a1, a0, 0, dc1}, {0, dc1, a0, b0, client_1}}};
+                             {dc2_gateway, {dc2, b0, a0, 0, client_1}, {0, dc1, a0, a1, b0}},
+                             {a1_node, {a1, a0, 0, dc1}, {0, dc1, a0, b0, client_1}}};
   for (auto& r : roles) {
     r.net->listen([me = r.net.get()](const frame& f) { me->handled(f); });
     REQUIRE(r.net->wait_until_greeted(long_s));

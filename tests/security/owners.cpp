@@ -76,8 +76,9 @@ TEST_CASE("a host's key is nobody's client key") {
     const bool is_person = name == "client" || name == "operator";
     const auto c = w.client(name);
     CHECK(c.has_value() == is_person);
-    if (!c) CHECK(c.error().text.find("is a host's: clients have keys of their own") !=
-                  std::string::npos);
+    if (!c)
+      CHECK(c.error().text.find("is a host's: clients have keys of their own") !=
+            std::string::npos);
   }
   // Nor is a person's key a host's.
   auto o = w.keys().host("dc1/gateway", w.endpoint());
@@ -130,7 +131,8 @@ TEST_CASE("a description of more than a megabyte is refused in a sentence and no
   CHECK(ask<submit_reply>(*alice, large).job == 1);
 }
 
-TEST_CASE("hosts hand in nothing, and forge no client's, no other datacentre's, no trainer's words") {
+TEST_CASE(
+    "hosts hand in nothing, and forge no client's, no other datacentre's, no trainer's words") {
   controller_world w;
   auto root = *w.client("root");
   const auto job = ask<submit_reply>(*root, a_job()).job;
@@ -216,7 +218,8 @@ TEST_CASE("a client reaches no node, and speaks in no other client's name") {
   }));
   for (const auto& f : at_gateway.take()) CHECK(peek(f.header.bytes())->from == controller_address);
   // A node's log finds its way through the controller, and nothing else does.
-  for (const message& m : {message{node_report{}}, message{query_reply{}}, message{log_chunk{5, 0, 0, false, {}}}})
+  for (const message& m :
+       {message{node_report{}}, message{query_reply{}}, message{log_chunk{5, 0, 0, false, {}}}})
     gateway->send(0, encode(a0, me, m));
   REQUIRE(at_alice.has(1));
   const auto came = at_alice.take();

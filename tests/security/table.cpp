@@ -17,7 +17,8 @@ constexpr std::pair<role, const char*> role_names[] = {{role::client, "client"},
 std::string words_of(std::uint8_t roles) {
   std::string all;
   for (const auto& [r, name] : role_names)
-    if ((roles & static_cast<std::uint8_t>(r)) != 0) all += (all.empty() ? "" : ", ") + std::string{name};
+    if ((roles & static_cast<std::uint8_t>(r)) != 0)
+      all += (all.empty() ? "" : ", ") + std::string{name};
   return all.empty() ? "nobody" : all;
 }
 

@@ -151,8 +151,8 @@ class proxy {
     std::array<char, 65536> some;
     const auto got = ::recv(from, some.data(), some.size(), 0);
     for (ssize_t sent = 0; sent < got;) {
-      const auto n = ::send(to, some.data() + sent, static_cast<std::size_t>(got - sent),
-                            MSG_NOSIGNAL);
+      const auto n =
+          ::send(to, some.data() + sent, static_cast<std::size_t>(got - sent), MSG_NOSIGNAL);
       if (n <= 0) return false;
       sent += n;
     }
