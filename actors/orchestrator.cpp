@@ -376,10 +376,10 @@ void orchestrator_state::settle(job_id id) {
 }
 
 void orchestrator_state::hear(address from, const training_report& r) {
-  // Only the trainer speaks for its lease, and only while the lease is there.
-  const auto* l = ledger_->lease(r.lease);
-  if (!l || l->granted.job != r.job ||
-      from != node_address(*options_.cluster, l->granted.parts.front().node))
+  // Only the trainer speaks for the job's last lease. Its last report may come after the lease's end.
+  const auto* j = ledger_->job(r.job);
+  if (!j || j->lease != r.lease || j->where.empty() ||
+      from != node_address(*options_.cluster, j->where.front().node))
     return;
   if (auto kept = training_.to_keep(r)) record(training_told{std::move(*kept)});
   training_.add(r);

@@ -18,7 +18,15 @@ struct host_options {
   void options(CLI::App& app);
   /// Loads the cluster.
   expected<void> load();
-  actors::real_host_options real() const { return {cluster, listen, upstream, keys, state, 0, {}}; }
+  actors::real_host_options real() const {
+    actors::real_host_options o;
+    o.cluster = cluster;
+    o.listen = listen;
+    o.upstream = upstream;
+    o.keys = keys;
+    o.state = state;
+    return o;
+  }
 };
 
 /// Says that the host is there, runs it until it is told to stop, and says why if that was not

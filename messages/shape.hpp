@@ -30,7 +30,7 @@ inline constexpr std::uint64_t enum_count<job_state> = 6;
 template <>
 inline constexpr std::uint64_t enum_count<lease_outcome> = 6;
 template <>
-inline constexpr std::uint64_t enum_count<reason::kind> = 8;
+inline constexpr std::uint64_t enum_count<reason::kind> = 9;
 template <>
 inline constexpr std::uint64_t enum_count<part_report::state> = 5;
 template <>

@@ -9,7 +9,7 @@ namespace {
 constexpr double theirs_s = 86'400;  // the other host has been up for a day longer
 
 /// A question at `at_s`, with these ways there and back; the other takes a second to answer.
-void ask(clock_offset& c, double at_s, double there_s, double back_s, double ahead_s = theirs_s) {
+void exchange(clock_offset& c, double at_s, double there_s, double back_s, double ahead_s = theirs_s) {
   const double came_s = at_s + there_s + ahead_s;
   c.sample(at_s, came_s, came_s + 1, at_s + there_s + 1 + back_s);
 }
@@ -19,27 +19,27 @@ void ask(clock_offset& c, double at_s, double there_s, double back_s, double ahe
 TEST_CASE("another host's clock is known to half of what the two ways differ in") {
   clock_offset c;
   CHECK(c.due(0));
-  ask(c, 10, 0.050, 0.020);
+  exchange(c, 10, 0.050, 0.020);
   CHECK(c.ahead_s() == Approx(theirs_s + 0.015).margin(1e-6));
   CHECK_FALSE(c.due(20));
-  ask(c, 12, 0.020, 0.020);  // a quicker round trip says more
+  exchange(c, 12, 0.020, 0.020);  // a quicker round trip says more
   CHECK(c.ahead_s() == Approx(theirs_s).margin(1e-6));
-  ask(c, 14, 0.300, 0.020);  // and a slower one nothing
+  exchange(c, 14, 0.300, 0.020);  // and a slower one nothing
   CHECK(c.ahead_s() == Approx(theirs_s).margin(1e-6));
 }
 
 TEST_CASE("a clock that drifts is followed") {
   clock_offset c;
-  ask(c, 10, 0.010, 0.010);
+  exchange(c, 10, 0.010, 0.010);
   CHECK(c.due(100));
-  ask(c, 100, 0.030, 0.030, theirs_s + 0.009);
+  exchange(c, 100, 0.030, 0.030, theirs_s + 0.009);
   CHECK(c.ahead_s() == Approx(theirs_s + 0.009).margin(1e-6));
 }
 
 TEST_CASE("processes that share a clock are not ahead of each other, whatever the ways") {
   clock_offset c;
-  ask(c, 1e6, 0.5, 0.0, 0);
+  exchange(c, 1e6, 0.5, 0.0, 0);
   CHECK(c.ahead_s() == 0);
-  ask(c, 1e6 + 2, 0, 0, 0);
+  exchange(c, 1e6 + 2, 0, 0, 0);
   CHECK(c.ahead_s() == 0);
 }

@@ -146,7 +146,8 @@ datacenters:
   - name: a
     gateway: tcp://10.0.0.2:7001
     nodes:
-      - {name: x, gpu: T4, gpus: 2, count: 2, intra: pcie3, inter: {gbps: 2.5, latency_us: 50}, address: [10.0.0.3, x1.example]}
+      - {name: x, gpu: T4, gpus: 2, count: 2, intra: pcie3,
+         inter: {gbps: 2.5, latency_us: 50}, address: [10.0.0.3, x1.example]}
       - {name: y, gpu: K80, gpus: 1, intra: pcie3, inter: eth10, address: 10.0.0.4}
   - name: b
     nodes: [{name: z, gpu: T4, gpus: 4, count: 1, intra: pcie4, inter: eth25}]

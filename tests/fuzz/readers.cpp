@@ -55,7 +55,8 @@ std::string start_of(const char* file) {
 
 std::string safetensors_text() {
   const std::string header =
-      R"({"__metadata__":{"iteration":"7"},"wte.weight":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},)"
+      R"({"__metadata__":{"iteration":"7"},"wte.weight":{"dtype":"F32","shape":[2,3],)"
+      R"("data_offsets":[0,24]},)"
       R"("h.0.ln_1.bias":{"dtype":"BF16","shape":[4],"data_offsets":[24,32]}})";
   std::string text(8, '\0');
   const std::uint64_t size = header.size();

@@ -14,9 +14,12 @@ oracle::oracle(const cluster& c, std::function<double(node_index)> slowdown)
 
 namespace {
 
-/// So many iterations at most, if a host's clock that is fast or slow has counted them.
-std::uint64_t by_any_clock(std::uint64_t iterations) {
-  return iterations + 1 + iterations / 20;
+/// So many iterations at most, if a host's clock that is fast or slow has counted them. It has
+/// counted the time of the start too.
+std::uint64_t by_any_clock(std::uint64_t iterations, const lease_granted& g) {
+  const double start = g.iteration_s > 0 ? g.start_s / g.iteration_s : 0;
+  return iterations + 1 +
+         static_cast<std::uint64_t>((static_cast<double>(iterations) + start) / 20);
 }
 
 template <class Other>
@@ -205,12 +208,12 @@ void oracle::check_credit(const part_ended& e, const lease_view& l, const part_v
            e.iterations, j.done, j.saved);
     return;
   }
-  if (e.iterations > by_any_clock(p.done))
+  if (e.iterations > by_any_clock(p.done, l.granted))
     fail("lease {} is credited with {} iterations on node {}, which did {} ({})", e.lease,
          e.iterations, p.node, p.done, e.detail);
   // What a node did and lived to tell is not forgotten.
   const bool told = (p.stopped || p.succeeded) && e.outcome != lease_outcome::lost;
-  if (told && !l.granted.out_of_memory && by_any_clock(e.iterations) < p.done)
+  if (told && !l.granted.out_of_memory && by_any_clock(e.iterations, l.granted) < p.done)
     fail("lease {} is credited with {} iterations only, and node {} did {} ({})", e.lease,
          e.iterations, p.node, p.done, e.detail);
 }

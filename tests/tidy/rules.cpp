@@ -53,10 +53,10 @@ struct forbidden {
 const std::vector<forbidden> forbidden_code = {
     {R"((system|steady)_clock\s*::\s*now|high_resolution_clock|gettimeofday|clock_gettime)"
      R"(|\btime\s*\(\s*(nullptr|NULL|0|&))",
-     {"runtime", "bench", "gpu", "tests/runtime", "tests/runtime_real", "tests/gpu"},
+     {"runtime", "bench", "gpu", "tests/runtime", "tests/runtime_real", "tests/gpu", "tests/chaos"},
      "reads a clock; time is an argument outside runtime/"},
     {R"(\bsleep_(for|until)\b|\bu?sleep\s*\(|\bnanosleep\s*\()",
-     {"runtime", "bench", "gpu", "tests/runtime", "tests/runtime_real", "tests/gpu"},
+     {"runtime", "bench", "gpu", "tests/runtime", "tests/runtime_real", "tests/gpu", "tests/chaos"},
      "sleeps; waiting belongs to runtime/"},
     {R"(\bs?rand\s*\(|\brandom_device\b|\bmt19937|\bdefault_random_engine\b|\bminstd_rand)",
      {},
