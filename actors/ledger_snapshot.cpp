@@ -26,7 +26,8 @@ std::vector<std::uint32_t> indices_of(const std::vector<bool>& flags) {
 expected<std::vector<bool>> flags_of(const std::vector<std::uint32_t>& parts, std::size_t size) {
   std::vector<bool> result(size, false);
   for (const auto part : parts) {
-    if (part >= size) return contradiction(fmt::format("a lease of {} parts has no {}", size, part));
+    if (part >= size)
+      return contradiction(fmt::format("a lease of {} parts has no {}", size, part));
     result[part] = true;
   }
   return result;

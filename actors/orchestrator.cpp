@@ -134,7 +134,8 @@ void orchestrator_state::pass_on(address from, const runtime::caller& who, const
   };
   const auto* j = ledger_->job(r.job);
   if (!j) return refuse_it({reason::kind::unknown, fmt::format("there is no job {}", r.job)});
-  if (!may_act_on(who, j->owner)) return refuse_it(not_theirs(who, j->id, j->owner, "read its log"));
+  if (!may_act_on(who, j->owner))
+    return refuse_it(not_theirs(who, j->id, j->owner, "read its log"));
   no.ended = is_final(j->state);
   const auto made = j->tries.size();
   const auto* yet = no.ended ? "never ran: it has no log" : "has not run yet";
@@ -376,7 +377,8 @@ void orchestrator_state::settle(job_id id) {
 }
 
 void orchestrator_state::hear(address from, const training_report& r) {
-  // Only the trainer speaks for the job's last lease. Its last report may come after the lease's end.
+  // Only the trainer speaks for the job's last lease. Its last report may come after the lease's
+  // end.
   const auto* j = ledger_->job(r.job);
   if (!j || j->lease != r.lease || j->where.empty() ||
       from != node_address(*options_.cluster, j->where.front().node))

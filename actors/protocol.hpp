@@ -130,13 +130,11 @@ struct training_said {
   std::string sentence;
 };
 
-using scheduler_actor =
-    caf::typed_actor<caf::reacts_to<ledger_event>, caf::reacts_to<ledger_state>,
-                     caf::reacts_to<presence>, caf::reacts_to<startup_over>,
-                     caf::reacts_to<plans_made>, caf::reacts_to<decide_now>,
-                     caf::reacts_to<settled>, caf::reacts_to<tick>,
-                     caf::reacts_to<inbound<query_jobs>>, caf::reacts_to<inbound<explain_job>>,
-                     caf::reacts_to<job_progress>>;
+using scheduler_actor = caf::typed_actor<
+    caf::reacts_to<ledger_event>, caf::reacts_to<ledger_state>, caf::reacts_to<presence>,
+    caf::reacts_to<startup_over>, caf::reacts_to<plans_made>, caf::reacts_to<decide_now>,
+    caf::reacts_to<settled>, caf::reacts_to<tick>, caf::reacts_to<inbound<query_jobs>>,
+    caf::reacts_to<inbound<explain_job>>, caf::reacts_to<job_progress>>;
 
 /// From now on, tell the scheduler everything, beginning with the ledger as it is.
 struct watch {

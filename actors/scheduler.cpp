@@ -213,8 +213,7 @@ void scheduler_state::propose(std::vector<planners::decision> decisions) {
   for (node_index n = 0; n < present_.size(); ++n) now.idle.push_back(idle_->idle(n));
   for (const auto& d : decisions) {
     const auto* j = ledger_->job(d.job);
-    p.expected.push_back(j ? expected_of(*options_.cluster, *j->spec, d)
-                           : proposal::expectation{});
+    p.expected.push_back(j ? expected_of(*options_.cluster, *j->spec, d) : proposal::expectation{});
     if (d.what != planners::decision::kind::start) continue;
     proposed_[d.job] = d;
     notes_[d.job] = now;
@@ -366,10 +365,9 @@ void scheduler_state::answer(address from, const explain_job& q) {
     reply.metric = metric_name(*j->spec);
     if (const auto note = notes_.find(j->id); note != notes_.end() && !j->where.empty() &&
                                               !is_final(j->state) && j->state != job_state::waiting)
-      reply.placement =
-          explain_nodes(*options_.cluster, *j->spec, j->how, j->where, note->second,
-                        options_.policy->name() == "frenzy" &&
-                            !planners::is_pipeline_job(*j->spec));
+      reply.placement = explain_nodes(
+          *options_.cluster, *j->spec, j->how, j->where, note->second,
+          options_.policy->name() == "frenzy" && !planners::is_pipeline_job(*j->spec));
     if (const auto p = plans_.find(j->id); p != plans_.end() && !p->second.warning.empty())
       reply.placement.insert(reply.placement.begin(), p->second.warning);
     reply.summary = summary_of(*j);
@@ -434,8 +432,8 @@ std::vector<considered_plan> scheduler_state::consider(const job_record& j) cons
       considered.verdict = fmt::format("{:.4g} {}: the chosen one has {:.4g}", considered.metric,
                                        unit, metric_of(spec, j.how));
     } else if (placed && p.bytes_per_gpu <= j.bytes_floor) {
-      considered.verdict = fmt::format("ran out of memory at {:.2f} GB a GPU before",
-                                       j.bytes_floor / bytes_per_gb);
+      considered.verdict =
+          fmt::format("ran out of memory at {:.2f} GB a GPU before", j.bytes_floor / bytes_per_gb);
     } else if (placed) {
       considered.verdict = fmt::format(
           "ranks higher, but {} GPU{} of more than {:.2f} GB were not idle, or lay too far apart",

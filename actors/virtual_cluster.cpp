@@ -38,8 +38,8 @@ virtual_cluster::virtual_cluster(virtual_cluster_options options)
   world_.add_host(controller_address, [this, c, &system](const runtime::host& h) {
     told_->journal = h.journal;
     return start_controller(system, h,
-                            {c, options_.policy, false, true, options_.on_entry, options_.on_decision,
-                             options_.on_ledger, options_.limits});
+                            {c, options_.policy, false, true, options_.on_entry,
+                             options_.on_decision, options_.on_ledger, options_.limits});
   });
   for (std::uint32_t d = 0; d < c->datacenters.size(); ++d)
     world_.add_host(gateway_address(d), [this, c, d, &system](const runtime::host& h) {

@@ -35,8 +35,8 @@ inline constexpr std::uint64_t max_schedule_steps = 10'000'000;
 inline constexpr std::uint32_t max_tensor_parallel = 64;
 inline constexpr std::uint32_t max_connections = 4096;
 inline constexpr std::uint32_t max_restarts = 1000;
-inline constexpr double max_seconds = 1e15;            // slo_s, deadline_s; budget too
-inline constexpr std::size_t max_words = 65'536;       // of the command line
+inline constexpr double max_seconds = 1e15;       // slo_s, deadline_s; budget too
+inline constexpr std::size_t max_words = 65'536;  // of the command line
 inline constexpr std::size_t max_spec_bytes = std::size_t{1} << 20;  // of all text together
 
 /// Letters, digits, '.', '_' and '-', 64 at most and not first '-' or '.': what may name a host or

@@ -43,12 +43,18 @@ struct job_spec {
 
   static constexpr auto fields() {
     using t = job_spec;
-    return std::tuple{&t::name,         &t::model,   &t::global_batch, &t::iterations,
-                      &t::microbatches, &t::slo_s,   &t::deadline_s,   &t::budget,
-                      &t::priority,     &t::gpus,    &t::gpu_type,     &t::dataset_card,
-                      &t::merge,        &t::command, &t::environment,  &t::working_directory,
-                      &t::objective,    &t::train,   &t::slots,        &t::pipeline,
-                      &t::max_gpus,     &t::required_gpu_type,         &t::max_restarts};
+    return std::tuple{&t::name,         &t::model,
+                      &t::global_batch, &t::iterations,
+                      &t::microbatches, &t::slo_s,
+                      &t::deadline_s,   &t::budget,
+                      &t::priority,     &t::gpus,
+                      &t::gpu_type,     &t::dataset_card,
+                      &t::merge,        &t::command,
+                      &t::environment,  &t::working_directory,
+                      &t::objective,    &t::train,
+                      &t::slots,        &t::pipeline,
+                      &t::max_gpus,     &t::required_gpu_type,
+                      &t::max_restarts};
   }
   bool operator==(const job_spec&) const = default;
 };

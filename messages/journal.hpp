@@ -194,10 +194,10 @@ struct job_kept {
   std::optional<lease_outcome> closed;  // its last lease ended for good, job_ended is yet to come
   std::string owner;
   std::uint32_t losses = 0;  // attempts in a row that ended with a lost node and made no progress
-  std::vector<lease_part> lost_parts;   // of the last lease, if it was lost and the job waits,
+  std::vector<lease_part> lost_parts;  // of the last lease, if it was lost and the job waits,
   std::vector<std::uint32_t> lost_succeeded;  // and those of them that had succeeded
   std::optional<std::int32_t> exit_code;      // of the command that ended last
-  std::vector<attempt_record> tries;  // every attempt, the first one first
+  std::vector<attempt_record> tries;          // every attempt, the first one first
 
   static constexpr auto fields() {
     using t = job_kept;
@@ -226,9 +226,8 @@ struct lease_kept {
 
   static constexpr auto fields() {
     using t = lease_kept;
-    return std::tuple{&t::granted, &t::revoked,    &t::outcome,    &t::detail,
-                      &t::ended,   &t::iterations, &t::peak_bytes, &t::succeeded,
-                      &t::exit_code};
+    return std::tuple{&t::granted,    &t::revoked,    &t::outcome,   &t::detail,   &t::ended,
+                      &t::iterations, &t::peak_bytes, &t::succeeded, &t::exit_code};
   }
   bool operator==(const lease_kept&) const = default;
 };

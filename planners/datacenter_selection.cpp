@@ -198,8 +198,8 @@ reason nothing_fits(const cluster& c, const idle_index& idle, const job_spec& jo
   const auto stages = as_wished && job.pipeline.stages
                           ? fmt::format(" of {} stages", job.pipeline.stages)
                           : std::string{};
-  const auto bound = job.max_gpus ? fmt::format(" and at most {} of them (gpus)", *job.max_gpus)
-                                  : std::string{};
+  const auto bound =
+      job.max_gpus ? fmt::format(" and at most {} of them (gpus)", *job.max_gpus) : std::string{};
   return {whole ? reason::kind::infeasible : reason::kind::insufficient,
           fmt::format("no pipelines{} fit the {} {}GPUs{}{}{}", stages, idle.total_idle(),
                       whole ? "" : "idle ",

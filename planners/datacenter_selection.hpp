@@ -9,8 +9,8 @@
 #include "messages/job.hpp"
 #include "messages/reason.hpp"
 #include "planners/idle_index.hpp"
-#include "planners/planning_budget.hpp"
 #include "planners/pipeline_schedule.hpp"
+#include "planners/planning_budget.hpp"
 
 // ATLAS, section 4.5, Algorithm 1: how many DP-cells, and how many partitions of the pipeline in
 // which datacentre (docs/planners/datacenter_selection.md).
@@ -96,7 +96,8 @@ std::vector<order_outcome> what_if_orders(const cluster& c, const idle_index& id
 /// depth, every size of cell up to C, and every order of up to four datacentres. By job.objective:
 /// the fastest; the fewest GPUs of those nearly as fast (efficient); or the cheapest sample.
 /// `as_wished`: exactly the stages and pipelines that the job asks for, where it does; else at most
-/// as many. One row is the answer. Looks no further than `budget`, and at no more GPUs than max_gpus.
+/// as many. One row is the answer. Looks no further than `budget`, and at no more GPUs than
+/// max_gpus.
 expected<selection> select_placement(const cluster& c, const idle_index& idle, const job_spec& job,
                                      bool as_wished, planning_budget& budget);
 inline expected<selection> select_placement(const cluster& c, const idle_index& idle,

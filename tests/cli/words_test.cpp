@@ -109,8 +109,8 @@ TEST_CASE("check warns of sequences that nobody trains with") {
 }
 
 TEST_CASE("a study in slots prints slots, and orders that come to the same are one sentence") {
-  const auto train = ::troupe::test::troupe(
-      {"train", shipped("jobs/figure6.yaml"), "--schedule", "varuna"});
+  const auto train =
+      ::troupe::test::troupe({"train", shipped("jobs/figure6.yaml"), "--schedule", "varuna"});
   CHECK(train.status == 0);
   CHECK(says(train.out, "1 iteration of 38 slots"));
   CHECK_FALSE(says(train.out, "GB"));

@@ -1,5 +1,7 @@
 #include "actors/training_log.hpp"
 
+#include <utility>
+
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -70,7 +72,7 @@ TEST_CASE("iterations that are done again after a checkpoint replace the earlier
   CHECK(second.iterations.size() == 100);
   append(followed, second);
   const auto kept = *log.since(7, 0);
-  for (const auto* r : {&followed, &kept.first}) {
+  for (const training_report* r : {&std::as_const(followed), &kept.first}) {
     CHECK(r->iterations.back().iteration == 1600);
     CHECK(r->iterations.back().loss == 2);
     CHECK(std::ranges::is_sorted(r->iterations, {}, &iteration_record::iteration));

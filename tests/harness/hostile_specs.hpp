@@ -39,8 +39,8 @@ inline void study_it(job_spec& j) {
 /// Seventy-one, of which a handful are allowed.
 inline std::vector<hostile_spec> hostile_specs() {
   constexpr auto huge = std::numeric_limits<std::uint32_t>::max();
-  constexpr auto nan = std::numeric_limits<double>::quiet_NaN();
-  constexpr auto inf = std::numeric_limits<double>::infinity();
+  static constexpr auto nan = std::numeric_limits<double>::quiet_NaN();
+  static constexpr auto inf = std::numeric_limits<double>::infinity();
   using spec = job_spec&;
   return {
       // Names and text.

@@ -124,7 +124,8 @@ const refused_case refused_entries[] = {
     {"an entry of a kind beyond all", "92 cf ffffffffffffffff 90", malformed,
      "no such alternative"},
     {"an entry of a negative kind", "92 ff 90", malformed, "out of its field's range"},
-    {"an entry with bytes after it", "92 00 94 02 cb 8000000000000000 00 00 00", malformed, "left over"},
+    {"an entry with bytes after it", "92 00 94 02 cb 8000000000000000 00 00 00", malformed,
+     "left over"},
     {"a state that no job has", "92 05 94 01 cb 0000000000000000 06 a0", malformed,
      "no such enumerator"},
 };

@@ -41,7 +41,7 @@ pipeline_shape random_shape(random_source& random, std::uint32_t stages, std::ui
   return s;
 }
 
-double made(const pipeline_shape& s, std::string_view name) {
+double length_of(const pipeline_shape& s, std::string_view name) {
   const auto plan = schedule_pipeline(s, name);
   return plan ? plan->length : 1e300;
 }
@@ -315,7 +315,7 @@ TEST_CASE("best keeps every rule, never loses, and no schedule is shorter than t
     check_rules(*best);
     CHECK(best->length >= pipeline_lower_bound(s) - tiny);
     for (const auto name : pipeline_schedule_names())
-      CHECK(best->length <= made(s, name) + (name == "best" ? 0 : tiny));
+      CHECK(best->length <= length_of(s, name) + (name == "best" ? 0 : tiny));
     searched += best->made_by.ends_with("searched");
   }
   CHECK(searched > 50);
@@ -349,7 +349,7 @@ TEST_CASE("on tiny pipelines best is as short as the shortest of all orders, or 
     if (two && s.stages == 3) s.stages_of_datacenter = {1, 2};
     double shortest = all_orders{s, false}.shortest();
     if (two) shortest = std::min(shortest, all_orders{s, true}.shortest());
-    const auto best = made(s, "best");
+    const auto best = length_of(s, "best");
     INFO("case " << i << ": " << s.stages << " stages, " << s.microbatches << " micro-batches");
     CHECK(best >= shortest - tiny);
     CHECK(pipeline_lower_bound(s) <= shortest + tiny);

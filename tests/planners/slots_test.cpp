@@ -20,7 +20,7 @@ slots::costs costs_for(const pipeline_shape& s, std::string_view name, int c) {
   return k;
 }
 
-pipeline_shape sixty(std::uint32_t c, std::uint32_t each) {
+pipeline_shape sixty_stages(std::uint32_t c, std::uint32_t each) {
   return {60, c, 60, split_evenly(60, each), 0, {}, {}};
 }
 
@@ -48,11 +48,14 @@ TEST_CASE("a second simulation, slot by slot, comes to every number of ATLAS's p
   CHECK(six("varuna") == 38);
   CHECK(six("atlas") == 36);
   CHECK(six("atlas-least-progress") == 34);
-  CHECK(slots_of(sixty(2, 60), costs_for(sixty(2, 60), "varuna", 2), "varuna") == 414);
+  CHECK(slots_of(sixty_stages(2, 60), costs_for(sixty_stages(2, 60), "varuna", 2), "varuna") ==
+        414);
   for (const auto& f : slots::sixty_over_five) {
     INFO(f.name);
-    CHECK(slots_of(sixty(2, 12), costs_for(sixty(2, 12), f.name, 2), f.name) == f.two);
-    CHECK(slots_of(sixty(3, 12), costs_for(sixty(3, 12), f.name, 3), f.name) == f.three);
+    CHECK(slots_of(sixty_stages(2, 12), costs_for(sixty_stages(2, 12), f.name, 2), f.name) ==
+          f.two);
+    CHECK(slots_of(sixty_stages(3, 12), costs_for(sixty_stages(3, 12), f.name, 3), f.name) ==
+          f.three);
   }
 }
 
