@@ -60,7 +60,10 @@ class zeromq_transport::engine {
     std::string endpoint;
     steady::time_point next_hello{};
     steady::duration backoff{};  // after a refusal; doubles with each
-    bool refused = false;        // for good, as far as this connection goes
+    // When to connect again if ZeroMQ does not: it gives up for good after an error of protocol,
+    // which a refused key is to it. The end of time: it is at it.
+    steady::time_point reconnect_at = steady::time_point::max();
+    bool refused = false;  // for good, as far as this connection goes
   };
   /// Who is, or was, connected under an address.
   struct peer {
@@ -122,6 +125,7 @@ class zeromq_transport::engine {
   void from_stranger(const zmq::message_t& id, const zmq::message_t& header);
   void greet(dealer& d);
   void greet_when_due();
+  void reconnect(dealer& d);
   steady::duration until_greeting() const;
   void greeted_by(const zmq::message_t& id, zmq::message_t& header);
   expected<address> admit(const hello& h, std::string_view key_name, const std::string& id);

@@ -95,8 +95,25 @@ void zeromq_transport::engine::greet(dealer& d) {
 
 void zeromq_transport::engine::greet_when_due() {
   const auto now = steady::now();
-  for (auto& d : dealers_)
-    if (!d.over->open && !d.refused && now >= d.next_hello) greet(d);
+  for (auto& d : dealers_) {
+    if (d.over->open || d.refused) continue;
+    if (now >= d.reconnect_at) reconnect(d);
+    if (now >= d.next_hello) greet(d);
+  }
+}
+
+void zeromq_transport::engine::reconnect(dealer& d) {
+  d.reconnect_at = steady::time_point::max();
+  try {
+    d.socket.disconnect(d.endpoint);
+  } catch (const zmq::error_t&) {  // ZeroMQ has forgotten it
+  }
+  try {
+    d.socket.connect(d.endpoint);
+  } catch (const zmq::error_t& e) {
+    log(log_level::error, "transport", "cannot connect", {{"at", d.endpoint}, {"why", e.what()}});
+    d.reconnect_at = steady::now() + std::chrono::seconds{30};
+  }
 }
 
 zeromq_transport::engine::steady::duration zeromq_transport::engine::until_greeting() const {
@@ -104,7 +121,8 @@ zeromq_transport::engine::steady::duration zeromq_transport::engine::until_greet
   const auto now = steady::now();
   for (const auto& d : dealers_)
     if (!d.over->open && !d.refused)
-      wait = std::min(wait, std::max(d.next_hello - now, steady::duration{}));
+      wait = std::min(wait,
+                      std::max(std::min(d.next_hello, d.reconnect_at) - now, steady::duration{}));
   return wait;
 }
 
@@ -173,18 +191,27 @@ void zeromq_transport::engine::handshake_failed(dealer& d, bool for_good) {
 }
 
 void zeromq_transport::engine::watch_dealer(dealer& d) {
+  constexpr std::chrono::seconds patience{5};  // with ZeroMQ, which tries again every second
+  const auto reconnect_within = [&d](steady::duration wait) {
+    d.reconnect_at = std::min(d.reconnect_at, steady::now() + wait);
+  };
   while (const auto event = next_event(d.monitor).number) {
     if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
+      d.reconnect_at = steady::time_point::max();
       if (!d.over->open) greet(d);
     } else if (event == ZMQ_EVENT_DISCONNECTED) {
       d.over->open = false;
       d.refused = false;  // who comes next may think otherwise
-    } else if ((event & handshake_failures) != 0 && !d.refused) {
+      reconnect_within(patience);
+    } else if ((event & handshake_failures) == 0) {
+      d.reconnect_at = steady::time_point::max();  // ZeroMQ is connecting
+    } else if (!d.refused) {
       // To a client that came without a key, or with one to a listener without, it is an answer
       // too.
       const bool answer = event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH ||
                           (options_.client && event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL);
       handshake_failed(d, answer);
+      reconnect_within(answer ? d.backoff : steady::duration{patience});
     }
   }
 }

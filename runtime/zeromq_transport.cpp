@@ -126,7 +126,9 @@ zmq::socket_t zeromq_transport::engine::watch(zmq::socket_t& socket, const std::
                ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
   events |= ZMQ_EVENT_DISCONNECTED;
   const bool connects = socket.get(zmq::sockopt::type) == ZMQ_DEALER;
-  events |= connects ? ZMQ_EVENT_HANDSHAKE_SUCCEEDED : ZMQ_EVENT_ACCEPTED;
+  events |= connects ? ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_CONNECTED |
+                           ZMQ_EVENT_CONNECT_DELAYED | ZMQ_EVENT_CONNECT_RETRIED
+                     : ZMQ_EVENT_ACCEPTED;
   zmq_socket_monitor(socket.handle(), at.c_str(), events);
   zmq::socket_t monitor{context_, zmq::socket_type::pair};
   monitor.set(zmq::sockopt::linger, 0);
