@@ -158,7 +158,7 @@ expected<policy_result> simulate(const simulation_options& options, std::vector<
   virtual_cluster cluster{std::move(v)};
   cluster.submit(std::move(workload));
   constexpr double step_s = 6 * 3600;
-  auto all_ended = [&] { return record->ended() >= jobs; };
+  auto all_ended = [&] { return record->ended() >= jobs || cluster.refusal(); };
   while (!all_ended()) {
     const double until_s = cluster.world().now_s() + step_s;
     if (until_s > run_limit_s)
@@ -168,6 +168,7 @@ expected<policy_result> simulate(const simulation_options& options, std::vector<
     cluster.world().run_until(all_ended, until_s);
     if (options.progress) options.progress(record->ended(), jobs, cluster.world().now_s());
   }
+  if (cluster.refusal()) return tl::unexpected<reason>(*cluster.refusal());
   policy_result r;
   r.policy = options.policy;
   summarise(r, *record, *options.cluster);

@@ -64,7 +64,8 @@ expected<simulated_training> simulate_training(training_simulation_options optio
   const runtime::stopwatch watch;
   virtual_cluster v{o};
   v.submit({{0, options.job}});
-  v.world().run_until([&] { return over.has_value(); }, options.limit_s);
+  v.world().run_until([&] { return over || v.refusal(); }, options.limit_s);
+  if (v.refusal()) return tl::unexpected<reason>(*v.refusal());
   if (!over) {
     const auto id = v.accepted().empty() ? 1 : v.accepted().front();
     const auto asked = v.ask(explain_job{0, id});

@@ -8,6 +8,7 @@ namespace troupe::actors {
 
 struct virtual_cluster::told {
   std::vector<job_id> accepted;
+  std::optional<reason> refusal;
   std::shared_ptr<const runtime::journal> journal;
 };
 
@@ -84,9 +85,12 @@ void virtual_cluster::submit(std::vector<arrival> workload) {
       ask_through(world_.system(), client_, std::move(*request), forever_s,
                   [told](const answer& reply) {
                     if (!reply.reply) return;
-                    if (const auto* accepted = std::get_if<submit_reply>(&reply.reply->first);
-                        accepted && accepted->job != 0)
-                      told->accepted.push_back(accepted->job);
+                    const auto* heard = std::get_if<submit_reply>(&reply.reply->first);
+                    if (!heard) return;
+                    if (heard->job != 0)
+                      told->accepted.push_back(heard->job);
+                    else if (!told->refusal)
+                      told->refusal = heard->why;
                   });
     });
   }
@@ -107,6 +111,10 @@ answer virtual_cluster::ask(message request, double limit_s) {
 
 const std::vector<job_id>& virtual_cluster::accepted() const {
   return told_->accepted;
+}
+
+const std::optional<reason>& virtual_cluster::refusal() const {
+  return told_->refusal;
 }
 
 std::vector<journal_entry> virtual_cluster::journal() const {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "actors/wiring.hpp"
@@ -48,6 +49,9 @@ class virtual_cluster {
 
   /// The numbers of the jobs that the client was told of, in the order in which it heard.
   const std::vector<job_id>& accepted() const;
+
+  /// Why the controller did not accept a job of the workload; the first, if there were several.
+  const std::optional<reason>& refusal() const;
 
   /// All that the controller has written down.
   std::vector<journal_entry> journal() const;

@@ -62,7 +62,7 @@ struct outcome {
 };
 
 outcome compare(const job_spec& job, const fault_plan& faults, const std::string& schedule) {
-  constexpr double never = 1e6, usual = 0.25;
+  constexpr double never = 100, usual = 0.25;
   const auto kept = run(job, faults, schedule, never), anew = run(job, faults, schedule, usual);
   CHECK(kept.news.empty());
   return {settled_s(kept), settled_s(anew), anew.planned_s, news_of(anew)};
@@ -80,8 +80,7 @@ bool says(const std::string& news, const std::string& what) {
 
 }  // namespace
 
-TEST_CASE("A link that drops to a tenth: the plan adapts, says why, and is never worse",
-          "[.hangs]") {
+TEST_CASE("A link that drops to a tenth: the plan adapts, says why, and is never worse") {
   int changed = 0;
   for (const auto* schedule : {"varuna", "atlas", "atlas-least-progress", "best"})
     for (const std::uint32_t pipelines : {2u, 4u}) {
@@ -99,8 +98,7 @@ TEST_CASE("A link that drops to a tenth: the plan adapts, says why, and is never
   CHECK(changed > 0);
 }
 
-TEST_CASE("Of new orders people hear once a minute at most, and of an old order nothing",
-          "[.hangs]") {
+TEST_CASE("Of new orders people hear once a minute at most, and of an old order nothing") {
   // Iterations of seconds, over a link that is slow and quick by turns.
   auto job = figure6(4, 4);
   job.slots = slot_costs{0.1, 0.1, 0.2, 0, 0.2};
@@ -124,13 +122,13 @@ TEST_CASE("Of new orders people hear once a minute at most, and of an old order 
   CHECK(run(job, f, "atlas", 0.05).news.empty());
 }
 
-TEST_CASE("With four pipelines a slow link is worth sharing among all, and best does", "[.hangs]") {
+TEST_CASE("With four pipelines a slow link is worth sharing among all, and best does") {
   const auto o = compare(figure6(4, 4), slow_link_fault(), "best");
   INFO(o.news);
   CHECK(o.planned_anew_s < 0.95 * o.kept_s);
 }
 
-TEST_CASE("A straggling node: the plan adapts, says which stage, and is never worse", "[.hangs]") {
+TEST_CASE("A straggling node: the plan adapts, says which stage, and is never worse") {
   fault_plan f;
   f.slow_nodes = {{"p1-s2", 3, fault_at_s, 1e9}};
   for (const auto* schedule : {"varuna", "atlas", "atlas-least-progress", "best"}) {
@@ -145,14 +143,13 @@ TEST_CASE("A straggling node: the plan adapts, says which stage, and is never wo
   }
 }
 
-TEST_CASE("While everything takes what it was taken for, nothing is planned anew", "[.hangs]") {
+TEST_CASE("While everything takes what it was taken for, nothing is planned anew") {
   const auto r = run(figure6(2, 4), {}, "atlas", 0.25);
   CHECK(r.news.empty());
   CHECK(settled_s(r) <= 36.1);
 }
 
-TEST_CASE("A datacentre goes away: training goes on with what is left and says what it costs",
-          "[.hangs]") {
+TEST_CASE("A datacentre goes away: training goes on with what is left and says what it costs") {
   auto job = harness::small_job("survivor", 60, 512);
   job.train.emplace();
   job.train->checkpoint_every = 7;
@@ -184,7 +181,7 @@ TEST_CASE("A datacentre goes away: training goes on with what is left and says w
   }
   CHECK(moved > 0);
 }
-TEST_CASE("A new plan reaches every stage on a network that loses frames", "[.hangs]") {
+TEST_CASE("A new plan reaches every stage on a network that loses frames") {
   auto f = slow_link_fault();
   f.loss = 0.002;
   f.from_s = fault_at_s + 200;  // when the link has been slow for some time
