@@ -10,6 +10,8 @@ namespace troupe::actors {
 
 namespace {
 
+constexpr std::size_t most_epochs = 4096;
+
 auto contradiction(std::string text) {
   return refuse(reason::kind::invalid, std::move(text));
 }
@@ -66,11 +68,18 @@ std::vector<std::uint16_t> ledger::take_lowest(node_index n, std::uint32_t count
   return result;
 }
 
+bool ledger::knows_epoch(std::uint64_t e) const {
+  // What is older than the oldest that is kept began before any copy was made, or long ago.
+  return epochs_.empty() || e <= epochs_.front() ||
+         std::binary_search(epochs_.begin(), epochs_.end(), e);
+}
+
 expected<void> ledger::on(const epoch_begun& e) {
-  if (e.epoch <= epoch_)
-    return contradiction(fmt::format("epoch {} begins after {}", e.epoch, epoch_));
-  epoch_before_ = epoch_;
-  epoch_ = e.epoch;
+  if (e.epoch <= epoch())
+    return contradiction(fmt::format("epoch {} begins after {}", e.epoch, epoch()));
+  if (e.journal != journal_) epochs_.clear();
+  if (epochs_.size() >= most_epochs) epochs_.erase(epochs_.begin());
+  epochs_.push_back(e.epoch);
   journal_ = e.journal;
   next_lease_ = std::max(next_lease_, e.first_lease);
   return {};

@@ -66,9 +66,10 @@ class ledger {
   /// a job that ends again.
   expected<void> apply(const journal_entry& e);
 
-  std::uint64_t epoch() const { return epoch_; }
-  /// The epoch before the present one; 0: there was none.
-  std::uint64_t epoch_before() const { return epoch_before_; }
+  /// The present one; 0: none has begun.
+  std::uint64_t epoch() const { return epochs_.empty() ? 0 : epochs_.back(); }
+  /// It began in this history, or before everything that could tell.
+  bool knows_epoch(std::uint64_t e) const;
   /// The id that the journal had when the epoch began; 0: no epoch has begun.
   std::uint64_t journal() const { return journal_; }
   job_id next_job() const { return next_job_; }
@@ -119,7 +120,8 @@ class ledger {
   void close(lease_record& lease);
   void learn_from_failure(job_record& j, const lease_granted& g) const;
 
-  std::uint64_t epoch_ = 0, epoch_before_ = 0, journal_ = 0;
+  std::vector<std::uint64_t> epochs_;  // under the present id, ascending: the newest most_epochs
+  std::uint64_t journal_ = 0;
   job_id next_job_ = 1;
   lease_id next_lease_ = 1;
   std::map<job_id, job_record> jobs_;

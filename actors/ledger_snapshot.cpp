@@ -123,7 +123,7 @@ expected<void> ledger::on(const jobs_forgotten& e) {
 
 std::vector<journal_entry> ledger::snapshot() const {
   std::vector<journal_entry> result;
-  result.emplace_back(snapshot_begun{epoch_, epoch_before_, journal_, next_job_, next_lease_});
+  result.emplace_back(snapshot_begun{epochs_, journal_, next_job_, next_lease_});
   for (const auto& [id, j] : jobs_) {
     auto k = kept(j);
     if (const auto it = closed_.find(id); it != closed_.end()) k.closed = it->second;
@@ -138,9 +138,10 @@ std::vector<journal_entry> ledger::snapshot() const {
 }
 
 expected<void> ledger::on(const snapshot_begun& e) {
-  if (epoch_ != 0 || !jobs_.empty()) return contradiction("a snapshot begins after other entries");
-  epoch_ = e.epoch;
-  epoch_before_ = e.epoch_before;
+  if (epoch() != 0 || !jobs_.empty()) return contradiction("a snapshot begins after other entries");
+  if (!std::is_sorted(e.epochs.begin(), e.epochs.end()))
+    return contradiction("a snapshot's epochs are not in order");
+  epochs_ = e.epochs;
   journal_ = e.journal;
   next_job_ = e.next_job;
   next_lease_ = e.next_lease;

@@ -107,7 +107,7 @@ void orchestrator_state::show(const scheduler_actor& s) {
 /// knows that the journal's end was lost.
 void orchestrator_state::check_history(node_index n, const node_report& r) const {
   if (r.journal == 0) return;
-  const bool known = r.epoch <= ledger_->epoch_before() || r.epoch == ledger_->epoch();
+  const bool known = ledger_->knows_epoch(r.epoch);
   const auto unknown = std::find_if(r.parts.begin(), r.parts.end(), [this](const part_report& p) {
     return p.lease >= ledger_->next_lease();
   });

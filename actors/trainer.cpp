@@ -306,6 +306,12 @@ void trainer_state::look_at_checkpoint() {
     fail(fenced(ok.error()), ok.error().text);
 }
 
+/// Iterations that are done and in no checkpoint. A checkpoint needs the stages of one pipeline, and
+/// may be whole before the others have told of its last iteration.
+std::uint64_t trainer_state::unsaved() const {
+  return done_ - std::min(done_, saved_);
+}
+
 // -- telling
 
 void trainer_state::look_around() {
@@ -324,7 +330,7 @@ void trainer_state::look_around() {
       fail(part_report::state::stopped,
            fmt::format("no stage was heard of for {:.3g} s; {} iterations since the last "
                        "checkpoint are lost",
-                       silent_s, done_ - saved_));
+                       silent_s, unsaved()));
     // They answer, but get no further: a tensor was lost.
     const double still_s = o_.via.now_s() - moved_s_,
                  unknown_s = starting_s_ + stalled_s > o_.via.now_s() ? setting_up_s : stuck_s,
@@ -333,7 +339,7 @@ void trainer_state::look_around() {
       fail(part_report::state::stopped,
            fmt::format("the stages got no further for {:.3g} s; {} iterations since the last "
                        "checkpoint are lost",
-                       still_s, done_ - saved_));
+                       still_s, unsaved()));
   }
   if (!told_all_) report();
   self_->delayed_send(trainer_actor{self_}, nanoseconds_of(look_every_s), tick{});

@@ -71,6 +71,7 @@ class trainer_state {
   void note(std::size_t i, const stage_report& r);
   void complete(const iteration_record& r);
   void look_at_checkpoint();
+  std::uint64_t unsaved() const;
   void replan_if_drifted();
   void say_replanned(const std::string& what, double kept_s);
   stage_costs slowest_of_stage(std::uint32_t stage) const;

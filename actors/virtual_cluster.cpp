@@ -33,6 +33,7 @@ void ask_through(caf::actor_system& system, const client_actor& client, message 
 virtual_cluster::virtual_cluster(virtual_cluster_options options)
     : options_{std::move(options)},
       told_{std::make_shared<told>()},
+      requests_{options_.seed ^ 0x5eedULL},
       world_{*options_.cluster, options_of_world()} {
   const auto c = options_.cluster;
   auto& system = world_.system();
@@ -78,9 +79,8 @@ runtime::virtual_options virtual_cluster::options_of_world() const {
 }
 
 void virtual_cluster::submit(std::vector<arrival> workload) {
-  random_source requests{options_.seed ^ 0x5eedULL};
   for (auto& a : workload) {
-    auto request = std::make_shared<message>(submit_job{requests.next() | 1, std::move(a.spec)});
+    auto request = std::make_shared<message>(submit_job{requests_.next() | 1, std::move(a.spec)});
     world_.at(a.at_s, [this, request, told = told_] {
       ask_through(world_.system(), client_, std::move(*request), forever_s,
                   [told](const answer& reply) {

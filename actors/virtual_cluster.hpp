@@ -64,6 +64,7 @@ class virtual_cluster {
 
   virtual_cluster_options options_;
   std::shared_ptr<told> told_;
+  random_source requests_;  // numbers of requests: one that comes again is the same submission
   runtime::virtual_world world_;
   client_actor client_;
 };

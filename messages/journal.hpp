@@ -151,15 +151,14 @@ struct jobs_forgotten {
 
 /// A snapshot begins. Only the first entry of a journal may be one.
 struct snapshot_begun {
-  std::uint64_t epoch = 0;         // the last that began,
-  std::uint64_t epoch_before = 0;  // and the one before it
-  std::uint64_t journal = 0;       // the id that the journal had in the last epoch
+  std::vector<std::uint64_t> epochs;  // that began under the journal's present id, ascending
+  std::uint64_t journal = 0;          // the id that the journal had in the last epoch
   job_id next_job = 1;
   lease_id next_lease = 1;
 
   static constexpr auto fields() {
     using t = snapshot_begun;
-    return std::tuple{&t::epoch, &t::epoch_before, &t::journal, &t::next_job, &t::next_lease};
+    return std::tuple{&t::epochs, &t::journal, &t::next_job, &t::next_lease};
   }
   bool operator==(const snapshot_begun&) const = default;
 };

@@ -116,7 +116,7 @@ TEST_CASE("A batch comes back in its order, and a snapshot stands for all before
     CHECK(id != 0);
     REQUIRE(j->append(written));
     CHECK(j->size() == written.size());
-    REQUIRE(j->compact(std::vector<journal_entry>{snapshot_begun{.epoch = 5}, written[1]}));
+    REQUIRE(j->compact(std::vector<journal_entry>{snapshot_begun{.epochs = {5}}, written[1]}));
     CHECK(j->size() == 2);
     REQUIRE(j->append(written[0]));
     REQUIRE(j->check());
@@ -124,7 +124,7 @@ TEST_CASE("A batch comes back in its order, and a snapshot stands for all before
   const auto j = place->open();
   CHECK(j->id() == id);
   CHECK(all_of(*j) ==
-        std::vector<journal_entry>{snapshot_begun{.epoch = 5}, written[1], written[0]});
+        std::vector<journal_entry>{snapshot_begun{.epochs = {5}}, written[1], written[0]});
 }
 
 TEST_CASE("Many incarnations write one journal") {

@@ -143,8 +143,7 @@ TEST_CASE("nodes that are not there yet are waited for, those that are lost are 
   carry_out(s, d);
 }
 
-TEST_CASE("a wish larger than the cluster is cut to it; one that cannot be is given up",
-          "[!mayfail]") {
+TEST_CASE("a wish larger than the cluster is cut to it; one that cannot be is given up") {
   scene s(small_datacenters({2, 2}));
   s.add(1, wishing(6, 2));
   const auto d = decided(s);

@@ -51,7 +51,7 @@ struct scene {
     if (auto plans = plans_for(cluster, spec))
       j.plans = std::make_shared<std::vector<plan>>(*plans);
     else
-      j.plans = std::make_shared<std::vector<plan>>();
+      j.plans = std::make_shared<std::vector<plan>>(), j.why = plans.error();
     return j;
   }
 

@@ -223,6 +223,7 @@ TEST_CASE("a client without keys is told that the cluster has some, in one line"
   INFO(cluster.said.err);
   REQUIRE(cluster.said.status == 0);
   const auto without = cluster.ask({"status"});
+  INFO(without.err);
   CHECK(without.status == 1);
   CHECK_THAT(without.err, Catch::Contains("this cluster has keys: --keys DIR or TROUPE_KEYS"));
   CHECK(std::count(without.err.begin(), without.err.end(), '\n') == 1);

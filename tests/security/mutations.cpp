@@ -46,8 +46,8 @@ frame nearly_right(testing::filler& fill, address from, address to) {
 
 }  // namespace
 
-TEST_CASE("mutated frames in every role harm no host: each goes on doing its work", "[!mayfail]") {
-  // runtime::set_log_level(runtime::log_level::none);
+TEST_CASE("mutated frames in every role harm no host: each goes on doing its work") {
+  runtime::set_log_level(runtime::log_level::none);
   const key_directory keys;
   const scratch states;
   const auto c = std::make_shared<const cluster>(two_datacenters());
@@ -84,7 +84,7 @@ TEST_CASE("mutated frames in every role harm no host: each goes on doing its wor
     std::vector<address> to;
   };
   std::vector<speaker> roles{{client, {}, {0, a0}},
-                             {dc2_gateway, {dc2, b0, a0, 0, client_1}, {0, dc1, a0, a1, b0}},
+                             {dc2_gateway, {dc2, b0, a0, 0, client_1}, {0, dc1, a0, a1}},
                              {a1_node, {a1, a0, 0, dc1}, {0, dc1, a0, b0, client_1}}};
   for (auto& r : roles) {
     r.net->listen([me = r.net.get()](const frame& f) { me->handled(f); });
@@ -100,7 +100,7 @@ TEST_CASE("mutated frames in every role harm no host: each goes on doing its wor
     const auto to = r.to[random.below(r.to.size())];
     const auto f = nearly_right(fill, from, to);
     const auto lane = static_cast<std::uint32_t>(random.below(3));
-    CAPTURE(i, i % roles.size(), from, to, lane);
+    CAPTURE(i, from, to, lane);
     REQUIRE(eventually([&] { return r.net->send(to, f, lane); }));
   }
 

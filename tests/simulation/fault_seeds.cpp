@@ -38,7 +38,7 @@ void cut_links(random_source& random, fault_plan& f) {
         {{"dc" + std::to_string(1 + random.below(3))}, {}, from, from + 60 * random.uniform()});
   }
   // Single nodes, for about as long as a lease.
-  for (auto n = random.below(8); n > 0; --n) {
+  for (auto n = random.below(20); n > 0; --n) {
     const auto& node = hosts->nodes[random.below(hosts->nodes.size())].name;
     const double from = random.uniform() * last_submission_s;
     f.partitions.push_back({{node}, {}, from, from + spread(random, 2, 20)});
@@ -50,7 +50,7 @@ fault_plan faults_of(random_source random) {
   f.until_s = heal_s;
   f.loss = 0.1 * random.uniform();
   f.duplication = 0.1 * random.uniform();
-  f.reordering = 0.2 * random.uniform();
+  f.reordering = 0.3 * random.uniform();
   f.reorder_delay_s = spread(random, 0.1, 10);
   f.node_crashes_per_hour = 6 * random.uniform();
   f.gateway_crashes_per_hour = 4 * random.uniform();
@@ -68,6 +68,7 @@ fault_plan faults_of(random_source random) {
 job_spec training_of(random_source& random, const std::string& name) {
   auto spec = harness::small_job(name, 3 + random.below(30), 8);
   spec.train.emplace();
+  spec.train->checkpoint_every = 1 + random.below(6);
   spec.pipeline.stages = static_cast<std::uint32_t>(1 + random.below(3));
   spec.pipeline.data_parallel = static_cast<std::uint32_t>(1 + random.below(2));
   spec.pipeline.microbatches = 4;
@@ -79,7 +80,7 @@ std::vector<arrival> workload_of(random_source random) {
   for (int i = 0; i < jobs_a_seed; ++i) {
     const auto name = fmt::format("job-{}", i);
     const double at_s = random.uniform() * last_submission_s;
-    if (random.chance(0.15)) {
+    if (random.chance(0.25)) {
       result.push_back({at_s, training_of(random, name)});
       continue;
     }
@@ -107,6 +108,14 @@ class trouble {
     if (random_.chance(0.02)) crash_soon(controller_address);
     if (granted && random_.chance(0.03))
       crash_soon(node_address(*harness::small_cluster(), granted->parts.front().node));
+    // Orders of the controller's predecessor are still on the way when the job is cancelled.
+    if (granted && random_.chance(0.1)) {
+      crash_soon(controller_address, 0.3);
+      if (random_.chance(0.3))
+        crash_soon(node_address(*harness::small_cluster(), granted->parts.front().node), 0.3);
+      else
+        cancel_soon(granted->job, spread(random_, 0.3, 2));
+    }
     if (cancels_left_ == 0) return;
     if (granted && random_.chance(0.06))
       --cancels_left_, cancel_soon(granted->job, spread(random_, 0.001, 10));
@@ -115,9 +124,9 @@ class trouble {
   }
 
  private:
-  void crash_soon(address a) {
+  void crash_soon(address a, double longest_down_s = 5) {
     const double at_s = v_.world().now_s() + spread(random_, 0.001, 3);
-    const double down_s = spread(random_, 0.05, 5);
+    const double down_s = spread(random_, 0.05, longest_down_s);
     v_.world().at(at_s, [this, a, down_s] { v_.world().crash(a, down_s); });
   }
 
