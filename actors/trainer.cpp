@@ -306,8 +306,8 @@ void trainer_state::look_at_checkpoint() {
     fail(fenced(ok.error()), ok.error().text);
 }
 
-/// Iterations that are done and in no checkpoint. A checkpoint needs the stages of one pipeline, and
-/// may be whole before the others have told of its last iteration.
+/// Iterations that are done and in no checkpoint. A checkpoint needs the stages of one pipeline,
+/// and may be whole before the others have told of its last iteration.
 std::uint64_t trainer_state::unsaved() const {
   return done_ - std::min(done_, saved_);
 }

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "runtime/log.hpp"
 #include "runtime/stopwatch.hpp"
 #include "runtime/wait.hpp"
 
@@ -84,6 +85,8 @@ expected<void> remote::find_controller() {
 
 expected<void> remote::connect() {
   if (host_) return {};
+  // What the transport warns of while it tries is in the sentence, if it comes to nothing.
+  runtime::set_log_level(runtime::log_level::error);
   const runtime::stopwatch waited;
   if (auto ok = find_controller(); !ok) return ok;
   actors::real_host_options o;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <utility>
 
 #include <fmt/format.h>
@@ -27,14 +28,15 @@ constexpr int handshake_ms = 10'000;
 
 // Large frames come and go: without this, malloc gives each one's pages back to the kernel and asks
 // for them again, at a third of the speed for 1 MB bodies. What was used once stays with the
-// process.
-void keep_memory() {
-  static const bool done = [] {
+// process. glibc maps what is larger than its largest threshold, 32 MB, anew each time, unless it
+// may map nothing at all: that is for processes that carry tensors.
+void keep_memory(bool tensors) {
+  static std::once_flag all, those_with_tensors;
+  std::call_once(all, [] {
     ::mallopt(M_MMAP_THRESHOLD, 32 << 20);
     ::mallopt(M_TRIM_THRESHOLD, 512 << 20);
-    return true;
-  }();
-  (void)done;
+  });
+  if (tensors) std::call_once(those_with_tensors, [] { ::mallopt(M_MMAP_MAX, 0); });
 }
 
 bool is_ipc(const std::string& endpoint) {
@@ -61,6 +63,7 @@ expected<void> zeromq_transport::engine::open() {
   if (wake_fd_ < 0)
     return refuse(reason::kind::unavailable, fmt::format("no eventfd: {}", std::strerror(errno)));
   if (auto ok = find_self(); !ok) return ok;
+  keep_memory(!options_.client && self_ != controller_address);
   if (!options_.keys.empty()) {
     auto secret_name = options_.name;
     if (options_.client)
@@ -253,7 +256,6 @@ zeromq_transport::zeromq_transport(std::unique_ptr<engine> e) : engine_{std::mov
 zeromq_transport::~zeromq_transport() = default;
 
 expected<std::shared_ptr<zeromq_transport>> zeromq_transport::open(zeromq_options options) {
-  keep_memory();
   auto e = std::make_unique<engine>(std::move(options));
   if (auto ok = e->open(); !ok) return tl::unexpected{ok.error()};
   return std::shared_ptr<zeromq_transport>{new zeromq_transport{std::move(e)}};

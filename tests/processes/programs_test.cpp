@@ -178,7 +178,10 @@ TEST_CASE("a second process for a node's state directory is refused, and the job
 TEST_CASE("a job whose node process is displaced by another is queued again, and has not failed") {
   fixture f{"displaced"};
   REQUIRE(f.wait_for_nodes());
-  const auto id = f.submit("displaced", one_at_a_time(f.state));
+  const auto id = f.submit(
+      "displaced", fmt::format("cd {}; echo $TROUPE_LEASE >> attempts; "
+                               "if [ $(wc -l < attempts) -ge 2 ]; then exit 0; fi; sleep 1000",
+                               f.state.string()));
   REQUIRE(f.wait_until([&](const auto&) { return lines_of(f.state / "attempts") == 1; }));
   const auto node = node_of(f.jobs(), id);
   runtime::process_options o;
