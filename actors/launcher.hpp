@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,6 +35,10 @@ class launcher {
 
   /// Asks the group to end, and makes it end a while later; `at_once` leaves no while.
   virtual void stop(lease_id lease, bool at_once) = 0;
+
+  /// Calls `on_event`, from any thread, when poll() may have news; from now on and as long as this
+  /// lives. Some ends come without an event: poll from a timer, too.
+  virtual void watch(std::function<void()> on_event) = 0;
 
   /// How every program is doing that has been started and not yet been reported as ended.
   virtual std::vector<part_report> poll() = 0;

@@ -15,8 +15,9 @@ namespace troupe::actors {
 
 namespace {
 
-// How often programs are looked at; simulated work has timers of its own.
-constexpr double poll_s = 0.05;
+// How often programs are looked at, whether or not one has said something; simulated work has
+// timers of its own.
+constexpr double poll_s = 0.5;
 
 bool is_over(const part_report& r) {
   return r.now != part_report::state::running;
@@ -29,7 +30,10 @@ void node_state::start(node_actor::pointer self, runtime::host h, node_options o
   host_ = std::move(h);
   options_ = std::move(options);
   lease_until_s_ = now() + settings().lease_s;
-  if (options_.launcher) options_.launcher->renew(lease_until_s_);
+  if (options_.launcher) {
+    options_.launcher->renew(lease_until_s_);
+    options_.launcher->watch([to = node_actor{self}] { caf::anon_send(to, programs_changed{}); });
+  }
   training_.start(self, host_, options_.cluster, options_.backend);
   guard_ = door_guard{host_, options_.cluster};
   look_around();
@@ -193,6 +197,11 @@ void node_state::poll_launcher() {
   }
 }
 
+void node_state::look_at_programs() {
+  poll_launcher();
+  if (changed_) report();
+}
+
 void node_state::look_around() {
   poll_launcher();
   if (now() > lease_until_s_) {
@@ -254,6 +263,7 @@ node_actor::behavior_type node(node_actor::stateful_pointer<node_state> self, ru
         net->handled(a.what);
       },
       [&s](const passed& p) { s.receive(p.what); },
+      [&s](const programs_changed&) { s.look_at_programs(); },
       [&s](const work_done& w) { s.finish(w); },
       [&s](const training_over& over) { s.finish(over); },
       [&s](const training_said& said) { s.note(said); },

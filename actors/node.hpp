@@ -40,6 +40,7 @@ class node_state {
   void finish(training_over over);
   void note(const training_said& said);
   void look_around();
+  void look_at_programs();
 
  private:
   struct part {

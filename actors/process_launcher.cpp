@@ -12,6 +12,7 @@
 #include "actors/program_files.hpp"
 #include "runtime/keeper.hpp"
 #include "runtime/log.hpp"
+#include "runtime/readable_watch.hpp"
 #include "runtime/real_clock.hpp"
 #include "runtime/untrusted_file.hpp"
 
@@ -65,8 +66,14 @@ class process_launcher final : public launcher {
       note(w.lease, "troupe: " + started.error().text);
       return tl::unexpected<reason>(started.error());
     }
+    if (watch_) watch_->add((*started)->events());
     running_[w.lease].program = std::move(*started);
     return {};
+  }
+
+  void watch(std::function<void()> on_event) override {
+    watch_.emplace(std::move(on_event));
+    for (const auto& [lease, r] : running_) watch_->add(r.program->events());
   }
 
   void renew(double until_s) override {
@@ -168,6 +175,7 @@ class process_launcher final : public launcher {
   double until_s_ = std::numeric_limits<double>::infinity();
   std::unique_ptr<runtime::keeper_server> keepers_;
   std::map<lease_id, running> running_;
+  std::optional<runtime::readable_watch> watch_;
 };
 
 }  // namespace

@@ -98,6 +98,9 @@ struct settled {
   std::vector<std::pair<job_id, reason>> refused;
 };
 
+/// A program of this node has started or ended.
+struct programs_changed {};
+
 /// Simulated work has reached the end of what it does in this lease.
 struct work_done {
   lease_id lease = 0;
@@ -174,8 +177,9 @@ using gateway_actor =
     caf::typed_actor<caf::reacts_to<arrived>, caf::reacts_to<crossing_due>, caf::reacts_to<tick>>;
 
 using node_actor = caf::typed_actor<caf::reacts_to<arrived>, caf::reacts_to<passed>,
-                                    caf::reacts_to<work_done>, caf::reacts_to<training_over>,
-                                    caf::reacts_to<training_said>, caf::reacts_to<tick>>;
+                                    caf::reacts_to<programs_changed>, caf::reacts_to<work_done>,
+                                    caf::reacts_to<training_over>, caf::reacts_to<training_said>,
+                                    caf::reacts_to<tick>>;
 
 using stage_actor =
     caf::typed_actor<caf::reacts_to<inbound<stage_run>>, caf::reacts_to<inbound<tensor>>,
@@ -223,6 +227,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::watch)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::plans_made)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::proposal)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::settled)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::programs_changed)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::work_done)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::ask)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::answer)

@@ -45,8 +45,11 @@ class kept_program {
   /// SIGKILL to all that it has started.
   void kill();
 
-  /// Its end, once nothing that it has started is alive. Never blocks; ask from a timer.
+  /// Its end, once nothing that it has started is alive. Never blocks; ask when events() is
+  /// readable, and from a timer: that of a keeper that was killed comes without an event.
   std::optional<kept_end> poll();
+  /// A descriptor that is readable when the keeper has said something. It stays this object's.
+  int events() const { return control_; }
 
  private:
   friend class keeper_server;

@@ -41,8 +41,8 @@ class keeper {
     if (!launch()) return tell_failure();
     while (true) {
       look_at_limits();
-      if (killing_) kill_descendants();
       if (!reap()) break;
+      if (killing_) kill_descendants();  // reads all of /proc: most programs leave nobody behind
       wait();
     }
     if (report_.ends[0] >= 0) hear_program();
@@ -102,7 +102,6 @@ class keeper {
       if (pid != group_.leader) continue;
       status_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
       over_ = killing_ = true;  // what it leaves behind goes, too
-      kill_descendants();
     }
     return true;
   }
