@@ -6,15 +6,12 @@
 
 #include <fmt/format.h>
 
+#include "actors/contradiction.hpp"
 namespace troupe::actors {
 
 namespace {
 
 constexpr std::size_t most_epochs = 4096;
-
-auto contradiction(std::string text) {
-  return refuse(reason::kind::invalid, std::move(text));
-}
 
 /// Bad news in the order in which it decides a lease's outcome when several parts differ.
 bool is_bad(lease_outcome o) {

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "actors/contradiction.hpp"
 #include "actors/ledger.hpp"
 
 // How a ledger is kept in few entries, and made of them again.
@@ -10,10 +11,6 @@
 namespace troupe::actors {
 
 namespace {
-
-auto contradiction(std::string text) {
-  return refuse(reason::kind::invalid, std::move(text));
-}
 
 std::vector<std::uint32_t> indices_of(const std::vector<bool>& flags) {
   std::vector<std::uint32_t> result;

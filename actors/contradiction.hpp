@@ -1,0 +1,15 @@
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "messages/reason.hpp"
+
+namespace troupe::actors {
+
+/// Why an entry cannot follow those before it.
+inline auto contradiction(std::string text) {
+  return refuse(reason::kind::invalid, std::move(text));
+}
+
+}  // namespace troupe::actors
