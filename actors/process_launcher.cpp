@@ -1,5 +1,6 @@
 #include "actors/process_launcher.hpp"
 
+#include <cstring>
 #include <filesystem>
 #include <limits>
 #include <map>
@@ -27,6 +28,13 @@ constexpr std::size_t chunk_bytes = 64 * 1024;
 constexpr double grace_s = 5;                      // between asking a program to end and making it
 constexpr double look_every_s = 1;                 // at the files of a program that runs
 constexpr std::uint64_t log_bytes = 256ull << 20;  // of a lease; then the older half is dropped
+
+/// The signal that a status of 128 + n stands for, in brackets: shells and keepers say so of a
+/// program that one has ended.
+std::string signal_of(int status) {
+  const char* name = status > 128 ? ::sigabbrev_np(status - 128) : nullptr;
+  return name ? fmt::format(" (SIG{})", name) : std::string{};
+}
 
 class process_launcher final : public launcher {
  public:
@@ -159,7 +167,7 @@ class process_launcher final : public launcher {
       p.detail = fmt::format("out of memory (exit status {})", end->status);
     } else {
       p.now = state::failed;
-      p.detail = fmt::format("exit status {}", end->status);
+      p.detail = fmt::format("exit status {}{}", end->status, signal_of(end->status));
     }
     return p;
   }

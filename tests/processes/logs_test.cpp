@@ -21,10 +21,10 @@ std::string logging_job(const scratch& where, const std::string& name, const std
 TEST_CASE("logs --tail, --all and --attempt read what they say, of every attempt") {
   detached cluster;
   REQUIRE(cluster.said.status == 0);
-  // The first attempt says that it ran out of memory, so that there is a second one.
+  // The first attempt says that it ran out of memory, so that there is a second one, on two GPUs.
   const auto job = cluster.where.write(
       "twice.yaml",
-      "name: twice\nmodel: gpt2-124m\nglobal_batch: 4\ngpus: 1\ncommand: [sh, -c, 'if [ -e mark ]; "
+      "name: twice\nmodel: gpt2-124m\nglobal_batch: 4\ncommand: [sh, -c, 'if [ -e mark ]; "
       "then "
       "for i in 1 2 3; do echo second $i; done; else touch mark; echo first; echo CUDA out of "
       "memory; exit 1; fi']\nworking_directory: " +
@@ -36,14 +36,14 @@ TEST_CASE("logs --tail, --all and --attempt read what they say, of every attempt
   CHECK(cluster.ask({"logs", "1", "--tail", "9"}).out == "second 1\nsecond 2\nsecond 3\n");
   CHECK(cluster.ask({"logs", "1", "--attempt", "1"}).out == "first\nCUDA out of memory\n");
   CHECK(cluster.ask({"logs", "1", "--all", "--tail", "1"}).out ==
-        "1.0| CUDA out of memory\n2.0| second 3\n");
+        "1.0| CUDA out of memory\n2.0| second 3\n2.1| second 3\n");
   CHECK(cluster.ask({"logs", "1", "--attempt", "3"}).status == 1);
-  CHECK_THAT(cluster.ask({"logs", "1", "--rank", "1"}).err, Catch::Contains("there is no rank 1"));
+  CHECK_THAT(cluster.ask({"logs", "1", "--rank", "2"}).err, Catch::Contains("there is no rank 2"));
   const auto d = cluster.ask({"logs", "1", "--json"}).document();
   CHECK(d.at("text") == "second 1\nsecond 2\nsecond 3\n");
   CHECK(d.at("attempt") == 2);
   const auto all = cluster.ask({"logs", "1", "--all", "--json"}).document().at("logs");
-  REQUIRE(all.size() == 2);
+  REQUIRE(all.size() == 3);
   CHECK(all[0].at("text") == "first\nCUDA out of memory\n");
   CHECK(all[0].at("lease") != all[1].at("lease"));
 }
