@@ -76,9 +76,13 @@ struct virtual_world::impl {
 
   ~impl() {
     options.on_crash = nullptr;
-    for (auto& [a, m] : machines) end(m);
-    // Ends every actor; the network and the clock that they hold must still be there.
-    machines.clear();
+    for (auto& [a, m] : machines) {
+      end(m);
+      m.actors.clear();
+      m.start = nullptr;
+    }
+    // Ends every actor. The machines, the network and the clocks must still be there: actors hold
+    // them, and what go_down_with attached looks at its machine.
     system.reset();
   }
 
