@@ -308,11 +308,12 @@ std::string scheduler_state::nodes_not_heard() const {
 
 const shared_reply& scheduler_state::reply_to_all() {
   constexpr std::size_t shown_ended = 100, few_jobs = 1000;
-  constexpr double keeps_s = 0.2;    // progress and what is left of it change with time alone
   constexpr double s_a_job = 10e-6;  // so that of many jobs no more than a tenth of a thread goes
   const auto many = ledger_->unfinished() > few_jobs;
   const double now_s = host_.clock->now_s();
   const double due_s = reply_s_ + (many ? s_a_job * double(ledger_->unfinished()) : 0);
+  // Progress, and the time that is left, change without any news.
+  const double keeps_s = many ? 1 : 0.2;
   const bool stale = reply_stale_ || now_s >= reply_s_ + keeps_s;
   if (reply_ && (!stale || now_s < due_s)) return *reply_;
   auto all = reply_about_nodes();
