@@ -36,7 +36,7 @@ TEST_CASE("submit --wait has the program's exit status, and wait says who has fi
   }
   const auto killed = job_file(cluster.where, "killed", "kill -9 $$");
   CHECK(cluster.ask({"submit", killed, "--wait"}).status == 137);
-  CHECK_THAT(cluster.ask({"explain", "3"}).out, Catch::Contains("exit status 137 (SIGKILL)"));
+  CHECK_THAT(cluster.ask({"explain", "4"}).out, Catch::Contains("exit status 137 (SIGKILL)"));
   CHECK(cluster.ask({"wait", "1", "2"}).status == 0);
   CHECK(cluster.ask({"wait", "1", "3"}).status == 1);
   const auto none = cluster.ask({"wait", "99", "--json"});
