@@ -403,7 +403,8 @@ double trainer_state::tokens_per_s() const {
 // -- the end
 
 void trainer_state::end_if_over() {
-  if (ended_ || done_ < total()) return;
+  // A stage that is not set up has no end to tell of, though nothing is left to do.
+  if (ended_ || done_ < total() || ready_ < stages_.size()) return;
   const bool keeps = real(plan_) && !o_.order.spec.train->checkpoint.empty();
   if (keeps && saved_ < total()) return;
   if (const auto& file = o_.order.spec.train ? o_.order.spec.train->timeline : std::string{};
