@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "actors/last_words.hpp"
 #include "actors/post.hpp"
@@ -16,17 +17,17 @@ void gateway_state::start(gateway_actor::pointer self, runtime::host h,
   host_ = std::move(h);
   cluster_ = std::move(c);
   guard_ = door_guard{host_, cluster_};
-  heard_s_.assign(cluster_->nodes.size(), -1);
   gate_ = tensor_gate{host_, cluster_, virtual_time, std::move(slow_links)};
-  tell();
+  look_around();
 }
 
 void gateway_state::pass_on(const frame& f) {
   const auto envelope = peek(f.header.bytes());
   if (!envelope || !guard_.admits(*envelope)) return host_.net->handled(f);
-  if (is_node(*cluster_, envelope->from))
-    heard_s_[node_of(*cluster_, envelope->from)] = host_.clock->now_s();
-  if (envelope->to == host_.self && envelope->type != type_id<stripe>) return host_.net->handled(f);
+  if (envelope->to == host_.self && envelope->type != type_id<stripe>) {
+    if (const auto decoded = decode(f.header.bytes())) take(envelope->from, decoded->second);
+    return host_.net->handled(f);
+  }
   gate_.arrived(*envelope, f);
   arm();
 }
@@ -48,14 +49,38 @@ void gateway_state::arm() {
                       crossing_due{++armed_});
 }
 
-void gateway_state::tell() {
-  membership m{host_.incarnation, ++statements_, {}};
-  const double since = host_.clock->now_s() - cluster_->settings.lease_s;
-  for (node_index n = 0; n < heard_s_.size(); ++n)
-    if (gateway_address(cluster_->nodes[n].datacenter) == host_.self && heard_s_[n] >= 0 &&
-        heard_s_[n] >= since)
-      m.present.push_back(n);
-  post(host_, controller_address, m);
+bool gateway_state::is_mine(node_index n) const {
+  return n < cluster_->nodes.size() && gateway_address(cluster_->nodes[n].datacenter) == host_.self;
+}
+
+void gateway_state::take(address from, const message& m) {
+  // Nodes' heartbeats come one by one; what comes within this part of a heartbeat goes on as one.
+  constexpr double gather = 0.1;
+  if (const auto* h = std::get_if<node_heartbeat>(&m)) {
+    if (!is_mine(h->node) || from != node_address(*cluster_, h->node)) return;
+    if (gathered_.empty())
+      self_->delayed_send(gateway_actor{self_},
+                          nanoseconds_of(gather * cluster_->settings.heartbeat_s),
+                          heartbeats_due{});
+    gathered_[h->node] = *h;
+  } else if (const auto* all = std::get_if<lease_renewals>(&m)) {
+    for (const auto& r : all->renewals)
+      if (is_mine(r.node)) post(host_, node_address(*cluster_, r.node), r);
+  }
+}
+
+void gateway_state::report() {
+  gateway_report r{host_.incarnation, ++reports_, {}};
+  for (const auto& [n, heartbeat] : std::exchange(gathered_, {})) r.heartbeats.push_back(heartbeat);
+  post(host_, controller_address, r);
+}
+
+void gateway_state::report_heartbeats() {
+  if (!gathered_.empty()) report();
+}
+
+void gateway_state::look_around() {
+  report();
   gate_.tidy();
   arm();
   self_->delayed_send(gateway_actor{self_}, nanoseconds_of(cluster_->settings.heartbeat_s), tick{});
@@ -71,7 +96,8 @@ gateway_actor::behavior_type gateway(gateway_actor::stateful_pointer<gateway_sta
   return {
       [&s](const arrived& a) { s.pass_on(a.what); },
       [&s](const crossing_due& d) { s.look(d.number); },
-      [&s](const tick&) { s.tell(); },
+      [&s](const heartbeats_due&) { s.report_heartbeats(); },
+      [&s](const tick&) { s.look_around(); },
   };
 }
 

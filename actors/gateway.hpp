@@ -1,7 +1,7 @@
 #pragma once
 
+#include <map>
 #include <memory>
-#include <vector>
 
 #include "actors/permissions.hpp"
 #include "actors/protocol.hpp"
@@ -11,24 +11,28 @@
 namespace troupe::actors {
 
 /// The only door of a datacentre: passes frames on between its nodes, the controller and the other
-/// gateways, and tells the controller which of its nodes it hears.
+/// gateways. It gathers the heartbeats of its nodes for the controller, and hands out the answers.
 class gateway_state {
  public:
   gateway_state() = default;
   void start(gateway_actor::pointer self, runtime::host h, std::shared_ptr<const troupe::cluster> c,
              bool virtual_time, link_slowdown slow_links);
   void pass_on(const frame& f);
-  void tell();
+  void look_around();
+  void report_heartbeats();
   void look(std::uint64_t number);
 
  private:
   void arm();
+  void report();
+  void take(address from, const message& m);
+  bool is_mine(node_index n) const;
 
   gateway_actor::pointer self_ = nullptr;
   runtime::host host_;
   std::shared_ptr<const troupe::cluster> cluster_;
-  std::vector<double> heard_s_;  // a node of the cluster each; 0: never
-  std::uint64_t statements_ = 0;
+  std::map<node_index, node_heartbeat> gathered_;  // since the last report
+  std::uint64_t reports_ = 0;
   tensor_gate gate_;
   door_guard guard_;
   // The one timer that counts; those before it are ignored.

@@ -47,6 +47,9 @@ void node_state::receive(const frame& f) {
   auto& [envelope, m] = *decoded;
   if (const auto* orders = std::get_if<node_orders>(&m))
     follow(*orders);
+  else if (const auto* renewal = std::get_if<lease_renewal>(&m);
+           renewal && envelope.from == my_gateway())
+    follow(*renewal);
   else if (const auto* log = std::get_if<read_log>(&m))
     send_log(envelope.from, *log);
   else
@@ -59,11 +62,7 @@ void node_state::follow(const node_orders& o) {
   if (std::pair{o.epoch, o.sequence} <= std::pair{epoch_, orders_}) return;
   epoch_ = o.epoch;
   orders_ = o.sequence;
-  while (!sent_.empty() && sent_.front().first <= o.heard) {
-    lease_until_s_ = sent_.front().second + settings().lease_s;
-    sent_.pop_front();
-  }
-  if (options_.launcher) options_.launcher->renew(lease_until_s_);
+  renew(o.heard);
   for (auto& [id, p] : parts_) p.wanted = false;
   std::vector<const work_order*> fresh;
   for (const auto& w : o.want) {
@@ -72,16 +71,39 @@ void node_state::follow(const node_orders& o) {
     else if (w.incarnation == host_.incarnation && now() <= lease_until_s_)  // else it is another's
       fresh.push_back(&w);
   }
-  for (auto it = parts_.begin(); it != parts_.end();) {
-    auto& p = it->second;
+  for (auto& [id, p] : parts_)
     if (!p.wanted && !is_over(p.report)) stop(p, false);
-    // Forgotten once the controller has heard how it ended and wants it no more.
-    const bool done = !p.wanted && is_over(p.report) && p.said != 0 && p.said <= o.heard;
+  forget_ended();
+  for (const auto* w : fresh) begin(*w);
+  if (changed_) report();
+}
+
+void node_state::follow(const lease_renewal& r) {
+  if (r.incarnation != host_.incarnation) return;
+  if (r.heard < last_report_.sequence) return send_report(make_report());
+  if (r.journal != journal_ || r.epoch != epoch_ || r.orders != orders_) return;
+  renew(r.heard);
+  forget_ended();
+}
+
+/// Of parts that the controller wants no more, and of which it has heard how they ended.
+void node_state::forget_ended() {
+  for (auto it = parts_.begin(); it != parts_.end();) {
+    const auto& p = it->second;
+    const bool done = !p.wanted && is_over(p.report) && p.said != 0 && p.said <= heard_;
     if (done && p.training) training_.stop(it->first);
     it = done ? parts_.erase(it) : std::next(it);
   }
-  for (const auto* w : fresh) begin(*w);
-  if (changed_) report();
+}
+
+/// The controller has heard what this node had sent as number `heard`.
+void node_state::renew(std::uint64_t heard) {
+  heard_ = std::max(heard_, heard);
+  while (!sent_.empty() && sent_.front().first <= heard) {
+    lease_until_s_ = sent_.front().second + settings().lease_s;
+    sent_.pop_front();
+  }
+  if (options_.launcher) options_.launcher->renew(lease_until_s_);
 }
 
 /// The controller has another journal, which knows nothing of what was done for the old one. False:
@@ -218,20 +240,48 @@ void node_state::look_around() {
   self_->delayed_send(node_actor{self_}, nanoseconds_of(wait_s), tick{});
 }
 
-void node_state::report() {
-  constexpr std::size_t remembered = 64;  // reports on their way; older ones renew nothing
-  node_report r{host_.incarnation, ++reports_, epoch_, orders_, {}, {}, journal_, lost_};
+/// What is to be said now, but for its number.
+node_report node_state::make_report() {
+  node_report r;
+  r.incarnation = host_.incarnation;
+  r.epoch = epoch_;
+  r.orders = orders_;
+  r.journal = journal_;
+  r.lost = lost_;
+  r.new_state = options_.new_state;
   for (auto& [id, p] : parts_) {
-    if (is_over(p.report) && p.said == 0) p.said = r.sequence;
     if (!is_over(p.report) && p.simulated) p.report.iterations = iterations_by_now(p);
     r.parts.push_back(p.report);
   }
-  sent_.emplace_back(r.sequence, now());
+  return r;
+}
+
+/// The number of what is being sent to the controller.
+std::uint64_t node_state::next_sequence() {
+  constexpr std::size_t remembered = 64;  // on their way; older ones renew nothing
+  sent_.emplace_back(++sequence_, now());
   if (sent_.size() > remembered) sent_.pop_front();
+  // A timer may come a rounding error early.
+  report_due_s_ = now() + settings().heartbeat_s * 0.999;
+  return sequence_;
+}
+
+/// A heartbeat, if the controller has heard a report that says what one would say now.
+void node_state::report() {
+  auto r = make_report();
+  r.sequence = last_report_.sequence;
+  if (r != last_report_ || r.sequence == 0 || heard_ < r.sequence) return send_report(std::move(r));
+  post(host_, my_gateway(),
+       node_heartbeat{index(), host_.incarnation, next_sequence(), r.sequence});
+}
+
+void node_state::send_report(node_report r) {
+  r.sequence = next_sequence();
+  for (auto& [id, p] : parts_)
+    if (is_over(p.report) && p.said == 0) p.said = r.sequence;
   changed_ = false;
-  report_due_s_ =
-      now() + settings().heartbeat_s * 0.999;  // a timer may come a rounding error early
-  post(host_, controller_address, r);
+  last_report_ = std::move(r);
+  post(host_, controller_address, last_report_);
 }
 
 void node_state::send_log(address to, const read_log& r) {

@@ -21,6 +21,8 @@ struct node_options {
   std::shared_ptr<const troupe::cluster> cluster;
   /// Null: every work is simulated, whether it has a command or not.
   std::shared_ptr<actors::launcher> launcher;
+  /// Its state directory is new: it knows of no earlier process of this node.
+  bool new_state = false;
   /// What its devices are to the built-in trainer: sim, cpu, cuda.
   std::string backend = "sim";
   /// How many times slower than planned simulated work is that begins now; null: as planned.
@@ -56,14 +58,24 @@ class node_state {
   };
 
   void follow(const node_orders& o);
+  void follow(const lease_renewal& r);
+  void renew(std::uint64_t heard);
+  void forget_ended();
   bool change_journal(std::uint64_t journal);
   void begin(const work_order& w);
   void stop(part& p, bool at_once);
   void send_log(address to, const read_log& r);
   void poll_launcher();
+  node_report make_report();
+  std::uint64_t next_sequence();
   void report();
+  void send_report(node_report r);
   std::uint64_t iterations_by_now(const part& p) const;
   double now() const { return host_.clock->now_s(); }
+  node_index index() const { return node_of(*options_.cluster, host_.self); }
+  address my_gateway() const {
+    return gateway_address(options_.cluster->nodes[index()].datacenter);
+  }
   const cluster_settings& settings() const { return options_.cluster->settings; }
 
   node_actor::pointer self_ = nullptr;
@@ -73,9 +85,11 @@ class node_state {
   training_host training_;
   door_guard guard_;
   std::uint64_t journal_ = 0;  // of the orders that it follows; 0: it has heard none
-  std::uint64_t epoch_ = 0, orders_ = 0, reports_ = 0, starts_ = 0;
-  std::deque<std::pair<std::uint64_t, double>>
-      sent_;  // reports not yet answered, and when they left
+  std::uint64_t epoch_ = 0, orders_ = 0, starts_ = 0;
+  std::uint64_t sequence_ = 0;  // of the last report or heartbeat,
+  std::uint64_t heard_ = 0;     // and of the last that the controller has answered
+  node_report last_report_;
+  std::deque<std::pair<std::uint64_t, double>> sent_;  // not yet answered, and when they left
   double lease_until_s_ = 0;
   double report_due_s_ = 0;
   std::string lost_;  // why nothing more can be begun here; empty: it can

@@ -92,17 +92,17 @@ double orchestrator_state::silence_limit_s() const {
 
 void orchestrator_state::submit(address from, const runtime::caller& who, const submit_job& s) {
   if (const auto* known = ledger_->job_of_request(s.request)) {
-    reply(from, submit_reply{s.request, known->id, {}, {}});
+    reply(from, submit_reply{s.request, known->id, {}});
     return;
   }
   // A client need not be ours: what would size the planners' work is checked before it is durable.
   if (auto ok = admission::admit(s.spec); !ok) {
-    reply(from, submit_reply{s.request, 0, ok.error(), {}});
+    reply(from, submit_reply{s.request, 0, ok.error()});
     return;
   }
   const job_accepted entry{ledger_->next_job(), s.request, wall(), s.spec, who.name};
   record(entry);
-  reply(from, submit_reply{s.request, entry.job, {}, {}});
+  reply(from, submit_reply{s.request, entry.job, {}});
 }
 
 void orchestrator_state::cancel(address from, const runtime::caller& who, const cancel_job& c) {
@@ -249,11 +249,11 @@ void orchestrator_state::hear(address from, const node_report& r) {
   if (!is_node(c, from)) return;
   const auto n = node_of(c, from);
   auto& node = nodes_[n];
-  if (r.incarnation < node.incarnation ||
-      (r.incarnation == node.incarnation && r.sequence <= node.report))
-    return;
+  if (std::pair{r.incarnation, r.sequence} <= std::pair{node.incarnation, node.sequence}) return;
+  if (may_have_predecessor(node, r)) return;
   node.incarnation = r.incarnation;
-  node.report = r.sequence;
+  node.sequence = r.sequence;
+  node.report = 0;
   node.heard_s = now();
   if (r.journal != 0 && r.journal != host_.journal->id()) {
     // It works for another journal, and begins anew when it hears of this one.
@@ -261,6 +261,8 @@ void orchestrator_state::hear(address from, const node_report& r) {
     return send_orders(n);
   }
   check_history(n, r);
+  node.report = r.sequence;
+  node.followed = r.epoch == ledger_->epoch() ? r.orders : 0;
   const std::vector<lease_id> here{node.leases.begin(), node.leases.end()};
   for (auto id : here) hear_part(n, id, r);
   for (const auto& p : r.parts) {
@@ -277,8 +279,44 @@ void orchestrator_state::hear(address from, const node_report& r) {
     set_present(n, false);
   else if (clean)
     set_present(n, true);
-  to_order_.insert(n);
+  if (node.followed == 0 || node.followed != node.orders) to_order_.insert(n);
+  if (!to_order_.contains(n))
+    reply(gateway_address(c.nodes[n].datacenter), lease_renewals{{renewal_of(n)}});
   for (auto other : std::exchange(to_order_, {})) send_orders(other);
+}
+
+/// Whoever starts with a new state directory cannot end the programs of an earlier process of the
+/// same name. Their own leases do: until then it is not listened to.
+bool orchestrator_state::may_have_predecessor(const node_state& node, const node_report& r) const {
+  return r.new_state && r.incarnation != node.incarnation && !node.leases.empty() &&
+         now() - node.heard_s <= silence_limit_s();
+}
+
+lease_renewal orchestrator_state::renewal_of(node_index n) const {
+  const auto& node = nodes_[n];
+  return {n,
+          node.incarnation,
+          host_.journal->id(),
+          ledger_->epoch(),
+          node.orders,
+          node.report == 0 ? 0 : node.sequence};
+}
+
+/// None: it was heard of before, or is answered with orders.
+std::optional<lease_renewal> orchestrator_state::hear(const node_heartbeat& h) {
+  auto& node = nodes_[h.node];
+  if (std::pair{h.incarnation, h.sequence} <= std::pair{node.incarnation, node.sequence}) return {};
+  if (h.incarnation != node.incarnation || h.report != node.report || node.report == 0) {
+    auto in_full = renewal_of(h.node);
+    in_full.incarnation = h.incarnation;
+    in_full.heard = 0;
+    return in_full;
+  }
+  node.sequence = h.sequence;
+  node.heard_s = now();
+  if (node.followed != 0 && node.followed == node.orders) return renewal_of(h.node);
+  to_order_.insert(h.node);
+  return {};
 }
 
 void orchestrator_state::hear_part(node_index n, lease_id id, const node_report& r) {
@@ -403,15 +441,22 @@ void orchestrator_state::tell(address from, const query_training& q) {
 // -- who is there
 // --------------------------------------------------------------------------------------
 
-void orchestrator_state::hear(address from, const membership& m) {
-  if (!is_gateway(*options_.cluster, from)) return;
+void orchestrator_state::hear(address from, const gateway_report& r) {
+  const auto& c = *options_.cluster;
+  if (!is_gateway(c, from)) return;
   auto& g = gateways_[from - 1];
-  if (m.incarnation < g.incarnation || (m.incarnation == g.incarnation && m.sequence <= g.report))
-    return;
-  g.incarnation = m.incarnation;
-  g.report = m.sequence;
+  if (std::pair{r.incarnation, r.sequence} <= std::pair{g.incarnation, g.report}) return;
+  g.incarnation = r.incarnation;
+  g.report = r.sequence;
   g.heard_s = now();
   if (!std::exchange(g.present, true)) tell_scheduler({from, true});
+  lease_renewals said;
+  for (const auto& h : r.heartbeats) {
+    if (h.node >= nodes_.size() || gateway_address(c.nodes[h.node].datacenter) != from) continue;
+    if (auto renewal = hear(h)) said.renewals.push_back(*renewal);
+  }
+  if (!said.renewals.empty()) reply(from, std::move(said));
+  for (auto n : std::exchange(to_order_, {})) send_orders(n);
 }
 
 void orchestrator_state::set_present(node_index n, bool present) {
@@ -431,6 +476,7 @@ void orchestrator_state::look_around() {
     auto& node = nodes_[n];
     if (now() - node.heard_s <= silence_limit_s()) continue;
     set_present(n, false);
+    node.report = 0;
     const std::vector<lease_id> here{node.leases.begin(), node.leases.end()};
     for (auto id : here)
       if (const auto* l = ledger_->lease(id))
@@ -457,7 +503,7 @@ void orchestrator_state::look_around() {
 void orchestrator_state::send_orders(node_index n) {
   auto& node = nodes_[n];
   if (node.incarnation == 0) return;  // never heard of: nobody to tell
-  node_orders orders{ledger_->epoch(),   ++node.orders, node.incarnation, node.report, {},
+  node_orders orders{ledger_->epoch(),   ++node.orders, node.incarnation, node.sequence, {},
                      host_.journal->id()};
   for (auto id : node.leases) {
     const auto& l = *ledger_->lease(id);
@@ -481,7 +527,7 @@ orchestrator_actor::behavior_type orchestrator(
       [&s](const proposal& p) { s.commit(p), s.handled(); },
       [&s](const inbound<submit_job>& m) { s.submit(m.from, m.sender, m.body), s.handled(); },
       [&s](const inbound<cancel_job>& m) { s.cancel(m.from, m.sender, m.body), s.handled(); },
-      [&s](const inbound<membership>& m) { s.hear(m.from, m.body), s.handled(); },
+      [&s](const inbound<gateway_report>& m) { s.hear(m.from, m.body), s.handled(); },
       [&s](const inbound<read_log>& m) { s.pass_on(m.from, m.sender, m.body), s.handled(); },
       [&s](const inbound<training_report>& m) { s.hear(m.from, m.body), s.handled(); },
       [&s](const inbound<query_training>& m) { s.tell(m.from, m.body), s.handled(); },

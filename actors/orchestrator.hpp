@@ -46,7 +46,7 @@ class orchestrator_state {
   void start(orchestrator_actor::pointer self, runtime::host h, orchestrator_options options);
 
   void hear(address from, const node_report& r);
-  void hear(address from, const membership& m);
+  void hear(address from, const gateway_report& r);
   void hear(address from, const training_report& r);
   void tell(address from, const query_training& q);
   void commit(const proposal& p);
@@ -64,8 +64,10 @@ class orchestrator_state {
   struct node_state {
     bool present = false;
     std::uint64_t incarnation = 0;
-    std::uint64_t report = 0;  // the last one's sequence
-    std::uint64_t orders = 0;  // the last one's sequence
+    std::uint64_t sequence = 0;  // of its last report or heartbeat
+    std::uint64_t report = 0;    // the sequence of the last report; 0: it is to report in full
+    std::uint64_t followed = 0;  // orders of this epoch that it had followed then
+    std::uint64_t orders = 0;    // the last ones' sequence
     double heard_s = 0;
     std::set<lease_id> leases;  // with a part here that has not ended
   };
@@ -81,7 +83,10 @@ class orchestrator_state {
   void publish(const std::shared_ptr<const journal_entry>& e);
   void reply(address to, message m);
   void tell_scheduler(presence p);
+  bool may_have_predecessor(const node_state& node, const node_report& r) const;
   void check_history(node_index n, const node_report& r) const;
+  std::optional<lease_renewal> hear(const node_heartbeat& h);
+  lease_renewal renewal_of(node_index n) const;
   expected<void> grant(const planners::decision& d, const proposal::expectation& expected);
   void revoke(lease_id id, lease_outcome why, const std::string& detail);
   void end_part(lease_id id, std::uint32_t part, lease_outcome outcome, std::uint64_t iterations,

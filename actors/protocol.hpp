@@ -150,7 +150,7 @@ struct commit_now {};
 using orchestrator_actor =
     caf::typed_actor<caf::reacts_to<inbound<node_report>>, caf::reacts_to<proposal>,
                      caf::reacts_to<inbound<submit_job>>, caf::reacts_to<inbound<cancel_job>>,
-                     caf::reacts_to<inbound<membership>>, caf::reacts_to<inbound<read_log>>,
+                     caf::reacts_to<inbound<gateway_report>>, caf::reacts_to<inbound<read_log>>,
                      caf::reacts_to<inbound<training_report>>,
                      caf::reacts_to<inbound<query_training>>, caf::reacts_to<watch>,
                      caf::reacts_to<commit_now>, caf::reacts_to<tick>>;
@@ -173,8 +173,11 @@ struct crossing_due {
   std::uint64_t number = 0;
 };
 
-using gateway_actor =
-    caf::typed_actor<caf::reacts_to<arrived>, caf::reacts_to<crossing_due>, caf::reacts_to<tick>>;
+/// The heartbeats that a gateway has gathered are to go on.
+struct heartbeats_due {};
+
+using gateway_actor = caf::typed_actor<caf::reacts_to<arrived>, caf::reacts_to<crossing_due>,
+                                       caf::reacts_to<heartbeats_due>, caf::reacts_to<tick>>;
 
 using node_actor = caf::typed_actor<caf::reacts_to<arrived>, caf::reacts_to<passed>,
                                     caf::reacts_to<programs_changed>, caf::reacts_to<work_done>,
@@ -197,12 +200,13 @@ using client_actor = caf::typed_actor<caf::replies_to<ask>::with<answer>, caf::r
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::node_report>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::submit_job>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::cancel_job>)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::membership>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::gateway_report>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::read_log>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::query_jobs>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::explain_job>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::arrived)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::crossing_due)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::heartbeats_due)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::passed)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::stage_run>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::stage_report>)

@@ -184,8 +184,12 @@ expected<std::unique_ptr<real_host>> real_host::node(real_host_options options, 
   const auto self = node_address(*options.cluster, n);
   auto i = open(std::move(options), host_name(*options.cluster, self), self);
   if (!i) return tl::unexpected<reason>(i.error());
-  (*i)->actors =
-      start_node(*(*i)->system, (*i)->host, {(*i)->options.cluster, (*i)->programs, "cpu", {}, {}});
+  node_options how;
+  how.cluster = (*i)->options.cluster;
+  how.launcher = (*i)->programs;
+  how.new_state = (*i)->state && (*i)->state->is_new();
+  how.backend = "cpu";
+  (*i)->actors = start_node(*(*i)->system, (*i)->host, std::move(how));
   (*i)->watch();
   return std::unique_ptr<real_host>{new real_host{std::move(*i)}};
 }

@@ -51,7 +51,9 @@ virtual_cluster::virtual_cluster(virtual_cluster_options options)
     });
   for (node_index n = 0; n < c->nodes.size(); ++n)
     world_.add_host(node_address(*c, n), [this, c, n, &system](const runtime::host& h) {
-      node_options how{c, nullptr, "sim", [this, a = h.self] { return world_.slowdown(a); }, {}};
+      node_options how;
+      how.cluster = c;
+      how.slowdown = [this, a = h.self] { return world_.slowdown(a); };
       if (const auto& watcher = options_.on_work)
         how.on_work = [watcher, n](const work_order& w, const part_report* ended) {
           watcher(n, &w, ended);

@@ -61,8 +61,7 @@ class controller_door {
                       0,
                       {reason::kind::invalid,
                        fmt::format("the job's description has {} bytes; the controller accepts {}",
-                                   f.size(), largest_submission_bytes)},
-                      {}});
+                                   f.size(), largest_submission_bytes)}});
   }
 
   template <class T>
@@ -74,7 +73,7 @@ class controller_door {
     };
     if constexpr (std::is_same_v<T, query_jobs> || std::is_same_v<T, explain_job>)
       to_actor(scheduler_);
-    else if constexpr (std::is_same_v<T, node_report> || std::is_same_v<T, membership> ||
+    else if constexpr (std::is_same_v<T, node_report> || std::is_same_v<T, gateway_report> ||
                        std::is_same_v<T, submit_job> || std::is_same_v<T, cancel_job> ||
                        std::is_same_v<T, read_log> || std::is_same_v<T, training_report> ||
                        std::is_same_v<T, query_training>)

@@ -29,11 +29,10 @@ struct submit_reply {
   std::uint64_t request = 0;
   job_id job = 0;  // 0: refused
   reason why;
-  std::vector<std::string> warnings;  // sentences: accepted, but perhaps not what was meant
 
   static constexpr auto fields() {
     using t = submit_reply;
-    return std::tuple{&t::request, &t::job, &t::why, &t::warnings};
+    return std::tuple{&t::request, &t::job, &t::why};
   }
   bool operator==(const submit_reply&) const = default;
 };

@@ -50,7 +50,13 @@ inline constexpr std::uint16_t type_id<node_report> = 30;
 template <>
 inline constexpr std::uint16_t type_id<node_orders> = 31;
 template <>
-inline constexpr std::uint16_t type_id<membership> = 32;
+inline constexpr std::uint16_t type_id<gateway_report> = 32;
+template <>
+inline constexpr std::uint16_t type_id<node_heartbeat> = 33;
+template <>
+inline constexpr std::uint16_t type_id<lease_renewals> = 34;
+template <>
+inline constexpr std::uint16_t type_id<lease_renewal> = 35;
 template <>
 inline constexpr std::uint16_t type_id<stage_setup> = 40;
 template <>
@@ -71,10 +77,11 @@ template <>
 inline constexpr std::uint16_t type_id<training_heard> = 48;
 
 /// Any message of the graph.
-using message = std::variant<hello, welcome, refusal, credit, submit_job, submit_reply, cancel_job,
-                             cancel_reply, query_jobs, query_reply, explain_job, explanation,
-                             read_log, log_chunk, node_report, node_orders, membership, stage_setup,
-                             stage_run, stage_report, tensor, stripe, training_report,
-                             query_training, training_reply, training_heard>;
+using message =
+    std::variant<hello, welcome, refusal, credit, submit_job, submit_reply, cancel_job,
+                 cancel_reply, query_jobs, query_reply, explain_job, explanation, read_log,
+                 log_chunk, node_report, node_orders, gateway_report, node_heartbeat,
+                 lease_renewals, lease_renewal, stage_setup, stage_run, stage_report, tensor,
+                 stripe, training_report, query_training, training_reply, training_heard>;
 
 }  // namespace troupe

@@ -60,7 +60,7 @@ struct work_order {
   bool operator==(const work_order&) const = default;
 };
 
-/// Controller to node, the answer to every report and sent again on every change: all that the node
+/// Controller to node, sent on every change and until the node has followed them: all that it
 /// should be doing. A part the node has and this does not name is stopped, and forgotten once gone;
 /// a part this names and the node has never had is started. Saying it all each time is what makes
 /// loss, duplication and reordering harmless: an older statement (by epoch, then sequence) is
@@ -69,7 +69,7 @@ struct node_orders {
   std::uint64_t epoch = 0;        // the controller's start, counted by the journal
   std::uint64_t sequence = 0;     // of this statement, for this node
   std::uint64_t incarnation = 0;  // of the node as the controller knows it
-  std::uint64_t heard = 0;        // the last report's sequence: renews the node's lease
+  std::uint64_t heard = 0;        // the last report's or heartbeat's sequence: renews the lease
   std::vector<work_order> want;
   /// The controller's journal. A node that works for another one stops that work and begins anew:
   /// epochs, sequences and leases of two journals cannot be compared.
@@ -100,7 +100,8 @@ struct part_report {
   bool operator==(const part_report&) const = default;
 };
 
-/// Node to controller: everything the node is doing. Sent on every change and every heartbeat.
+/// Node to controller: everything the node is doing. Sent on every change, and with every heartbeat
+/// until the controller has heard it; after that a node_heartbeat says that it still holds.
 struct node_report {
   std::uint64_t incarnation = 0;   // larger after every start of the node's process
   std::uint64_t sequence = 0;      // of this report, within the incarnation
@@ -110,25 +111,68 @@ struct node_report {
   std::vector<double> free_bytes;  // a real device's; empty: as catalogued
   std::uint64_t journal = 0;       // of the last orders; 0: it has followed none
   std::string lost;  // why nothing more can be begun here until the next incarnation; empty: it can
+  bool new_state = false;  // its state directory is new: it cannot end its predecessor's programs
 
   static constexpr auto fields() {
     using t = node_report;
-    return std::tuple{&t::incarnation, &t::sequence,   &t::epoch,   &t::orders,
-                      &t::parts,       &t::free_bytes, &t::journal, &t::lost};
+    return std::tuple{&t::incarnation, &t::sequence, &t::epoch, &t::orders,   &t::parts,
+                      &t::free_bytes,  &t::journal,  &t::lost,  &t::new_state};
   }
   bool operator==(const node_report&) const = default;
 };
 
-/// Gateway to controller, every heartbeat: which of its nodes it has heard from within a lease.
-struct membership {
+/// Node to its gateway, every heartbeat: what the node's last report said still holds, and the
+/// orders that it had followed are still the last. Counted by the same sequence as reports.
+struct node_heartbeat {
+  node_index node = 0;
   std::uint64_t incarnation = 0;
   std::uint64_t sequence = 0;
-  std::vector<node_index> present;
+  std::uint64_t report = 0;  // the sequence of the report that holds
 
   static constexpr auto fields() {
-    return std::tuple{&membership::incarnation, &membership::sequence, &membership::present};
+    using t = node_heartbeat;
+    return std::tuple{&t::node, &t::incarnation, &t::sequence, &t::report};
   }
-  bool operator==(const membership&) const = default;
+  bool operator==(const node_heartbeat&) const = default;
+};
+
+/// Gateway to controller, every heartbeat and soon after its nodes': it is there, and so are they.
+struct gateway_report {
+  std::uint64_t incarnation = 0;
+  std::uint64_t sequence = 0;
+  std::vector<node_heartbeat> heartbeats;  // that it has gathered since its last report
+
+  static constexpr auto fields() {
+    using t = gateway_report;
+    return std::tuple{&t::incarnation, &t::sequence, &t::heartbeats};
+  }
+  bool operator==(const gateway_report&) const = default;
+};
+
+/// Gateway to node, the answer to a heartbeat or a report that leaves the orders as they are. It
+/// renews the node's lease if the node has followed those orders. If `heard` is less than the last
+/// report's sequence, the controller does not have that report, and the node sends it again.
+struct lease_renewal {
+  node_index node = 0;
+  std::uint64_t incarnation = 0;  // of the node
+  std::uint64_t journal = 0;      // the controller's,
+  std::uint64_t epoch = 0;        // its start
+  std::uint64_t orders = 0;       // and the sequence of its last orders for the node
+  std::uint64_t heard = 0;        // the last report's or heartbeat's sequence; 0: report in full
+
+  static constexpr auto fields() {
+    using t = lease_renewal;
+    return std::tuple{&t::node, &t::incarnation, &t::journal, &t::epoch, &t::orders, &t::heard};
+  }
+  bool operator==(const lease_renewal&) const = default;
+};
+
+/// Controller to gateway: what its nodes are to be told.
+struct lease_renewals {
+  std::vector<lease_renewal> renewals;
+
+  static constexpr auto fields() { return std::tuple{&lease_renewals::renewals}; }
+  bool operator==(const lease_renewals&) const = default;
 };
 
 }  // namespace troupe

@@ -114,6 +114,7 @@ expected<std::uint64_t> state_directory::next_incarnation() {
   const auto file = path_ + "/starts";
   std::uint64_t last = 0;
   std::ifstream{file} >> last;
+  new_ = last == 0;
   // The clock helps where the file was lost; where there is one, it counts on whatever the clock.
   const auto count = std::max(last + 1, minutes_since_1970());
   if (auto ok = replace(file, fmt::format("{}\n", count)); !ok)

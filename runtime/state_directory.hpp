@@ -29,6 +29,8 @@ class state_directory {
 
   /// Larger than any that this directory has given, whatever the clock says, and on disk.
   expected<std::uint64_t> next_incarnation();
+  /// Nothing had ever started here before next_incarnation() was called.
+  bool is_new() const { return new_; }
 
  private:
   explicit state_directory(std::string path) : path_{std::move(path)} {}
@@ -36,6 +38,7 @@ class state_directory {
 
   std::string path_;
   int lock_ = -1;
+  bool new_ = false;
 };
 
 }  // namespace troupe::runtime

@@ -82,8 +82,8 @@ const std::vector<golden_frame>& golden_frames() {
        "95 01 2c 02 01 98 cf 18 d6 b4 0a 3f 00 00 00 07 01 08 ce 00 10 00 00 07 05 "
        "99 01 93 05 01 02 01 01 03 04 ce 00 80 00 00 cb 00 00 00 00 00 00 00 00 95 00 02 04 c3 09"},
       {"node_report", 5, controller_address, a_report(),
-       "95 01 1e 05 00 98 07 cd 01 2c 02 0c 91 96 05 02 ff ce 00 01 11 70 cb 42 21 1c f0 ff "
-       "00 00 00 aa 6e 6f 20 70 79 74 68 6f 6e 33 90 07 a0"},
+       "95 01 1e 05 00 99 07 cd 01 2c 02 0c 91 96 05 02 ff ce 00 01 11 70 cb 42 21 1c f0 ff "
+       "00 00 00 aa 6e 6f 20 70 79 74 68 6f 6e 33 90 07 a0 c2"},
   };
   return all;
 }

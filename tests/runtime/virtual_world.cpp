@@ -120,7 +120,7 @@ struct writer {
       replayed.push_back(*count);
       auto a = f.world.system().spawn(
           receive_frames, h, [this, count, early](const host& me, const frame& x) {
-            const auto n = std::get<membership>(decode(x.header.bytes())->second).sequence;
+            const auto n = std::get<gateway_report>(decode(x.header.bytes())->second).sequence;
             const auto tell = [&] { me.net->send(east, encode(controller, east, numbered(n))); };
             if (early) tell();
             if (!me.journal->append(ended(n))) ++not_durable;

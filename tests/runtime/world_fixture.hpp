@@ -50,8 +50,8 @@ fault_plan plan_with(F&& fill) {
   return f;
 }
 
-inline membership numbered(std::uint64_t n) {
-  return {.incarnation = 1, .sequence = n, .present = {}};
+inline gateway_report numbered(std::uint64_t n) {
+  return {.incarnation = 1, .sequence = n, .heartbeats = {}};
 }
 
 inline payload zeros(std::size_t n) {
@@ -73,7 +73,7 @@ struct fixture {
           world.system().spawn(receive_frames, h, [this, a, also](const host& me, const frame& f) {
             auto m = decode(f.header.bytes());
             REQUIRE(m);
-            const auto* numbers = std::get_if<membership>(&m->second);
+            const auto* numbers = std::get_if<gateway_report>(&m->second);
             inboxes[a].frames.push_back(
                 {me.clock->now_s(), m->first.from, numbers ? numbers->sequence : 0, f.size()});
             also(me, f);
