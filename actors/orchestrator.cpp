@@ -251,10 +251,9 @@ void orchestrator_state::hear(address from, const node_report& r) {
   auto& node = nodes_[n];
   if (std::pair{r.incarnation, r.sequence} <= std::pair{node.incarnation, node.sequence}) return;
   if (may_have_predecessor(node, r)) return;
+  heard(node, r.sequence);
   node.incarnation = r.incarnation;
-  node.sequence = r.sequence;
   node.report = 0;
-  node.heard_s = now();
   if (r.journal != 0 && r.journal != host_.journal->id()) {
     // It works for another journal, and begins anew when it hears of this one.
     set_present(n, false);
@@ -285,6 +284,11 @@ void orchestrator_state::hear(address from, const node_report& r) {
   for (auto other : std::exchange(to_order_, {})) send_orders(other);
 }
 
+void orchestrator_state::heard(node_state& node, std::uint64_t sequence) {
+  node.sequence = sequence;
+  node.heard_s = now();
+}
+
 /// Whoever starts with a new state directory cannot end the programs of an earlier process of the
 /// same name. Their own leases do: until then it is not listened to.
 bool orchestrator_state::may_have_predecessor(const node_state& node, const node_report& r) const {
@@ -312,8 +316,7 @@ std::optional<lease_renewal> orchestrator_state::hear(const node_heartbeat& h) {
     in_full.heard = 0;
     return in_full;
   }
-  node.sequence = h.sequence;
-  node.heard_s = now();
+  heard(node, h.sequence);
   if (node.followed != 0 && node.followed == node.orders) return renewal_of(h.node);
   to_order_.insert(h.node);
   return {};

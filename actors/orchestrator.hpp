@@ -83,6 +83,7 @@ class orchestrator_state {
   void publish(const std::shared_ptr<const journal_entry>& e);
   void reply(address to, message m);
   void tell_scheduler(presence p);
+  void heard(node_state& node, std::uint64_t sequence);
   bool may_have_predecessor(const node_state& node, const node_report& r) const;
   void check_history(node_index n, const node_report& r) const;
   std::optional<lease_renewal> hear(const node_heartbeat& h);

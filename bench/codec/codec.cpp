@@ -79,7 +79,7 @@ int main() {
   node_orders orders;
   orders.want = {order};
   measure("node_orders", orders);
-  membership present{1, 2, {}};
-  for (node_index n = 0; n < 100; ++n) present.present.push_back(n);
-  measure("membership", present);
+  gateway_report gathered{1, 2, {}};
+  for (node_index n = 0; n < 100; ++n) gathered.heartbeats.push_back({n, 3, 70'000, 69'000});
+  measure("gateway_report", gathered);
 }

@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int pytorch_seconds = 90;
+constexpr int peak_seconds = 90;
 
 /// Bytes that the stage asks of a GPU in a few steps of training. Needs none: nothing is computed,
 /// and the memory is only counted.
@@ -142,7 +142,7 @@ nlohmann::json measure_memory(const options& o) {
         const auto said =
             pytorch(fmt::format("train {} --steps 1 --rounds 1 --warm 2 --compile 0 --attention {}",
                                 pytorch_shape(spec, spec.model.vocabulary), kind),
-                    pytorch_seconds);
+                    peak_seconds);
         if (!said.contains("version")) no_peer = said.value("why", "PyTorch is not there");
         row["pytorch_" + kind] = said;
       }

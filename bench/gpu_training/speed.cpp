@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int warm_steps = 5, pytorch_seconds = 180;
+constexpr int warm_steps = 5, speed_seconds = 180;
 
 /// Best of the rounds, after the first steps.
 json rounds_of(gpu::stage_device& d, const gpu::stage_spec& spec, const options& o) {
@@ -128,7 +128,7 @@ nlohmann::json measure_speed(const options& o) {
       row["pytorch"] =
           pytorch(fmt::format("train {} --words {} --steps {} --rounds {}",
                               pytorch_shape(spec, 50304), spec.model.vocabulary, o.steps, o.rounds),
-                  pytorch_seconds);
+                  speed_seconds);
       print(s.name, spec, "PyTorch", row["pytorch"], peak, peaks.tflops);
       if (row["troupe"].contains("step_s") && row["pytorch"].contains("step_s")) {
         const double ratio =

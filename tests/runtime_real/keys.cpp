@@ -42,8 +42,6 @@ zeromq_options options(const std::string& name, const std::string& keys) {
   return o;
 }
 
-constexpr address dc1 = 1;
-
 }  // namespace
 
 TEST_CASE("Keys are made once for every host, and a secret is its owner's alone") {
@@ -129,9 +127,9 @@ TEST_CASE("Hosts with listed keys talk over an encrypted connection") {
   auto gateway = must_open(g);
   mailbox at_gateway{gateway};
   REQUIRE(gateway->wait_until_greeted(long_s));
-  REQUIRE(gateway->send(0, numbered(dc1, 0, 4)));
+  REQUIRE(gateway->send(0, numbered(gateway_address(0), 0, 4)));
   REQUIRE(at_controller.has(1));
-  REQUIRE(controller->send(dc1, numbered(0, dc1, 5)));
+  REQUIRE(controller->send(gateway_address(0), numbered(0, gateway_address(0), 5)));
   REQUIRE(at_gateway.has(1));
 }
 
@@ -162,7 +160,7 @@ TEST_CASE("A peer whose key is not in the list is refused and logged with its ad
   REQUIRE(eventually([&] {
     return captured.has("key=" + stranger_key) || captured.has("key=\"" + stranger_key);
   }));
-  gateway->send(0, numbered(dc1, 0, 4));
+  gateway->send(0, numbered(gateway_address(0), 0, 4));
   REQUIRE(at_controller.size() == 0);
 }
 

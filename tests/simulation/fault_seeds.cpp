@@ -23,7 +23,7 @@ constexpr double heal_s = 1500;  // from here on nothing goes wrong, so that eve
 constexpr double last_submission_s = 1200;
 constexpr int jobs_a_seed = 12;
 constexpr double largest_drift = 0.03;
-constexpr std::uint64_t fault_stream = 1, workload_stream = 2, trouble_stream = 3;
+constexpr std::uint64_t fault_stream = 1, workload_stream = 2, trouble_stream = 3, disk_stream = 4;
 
 /// Between `low` and `high`, each order of magnitude as likely.
 double spread(random_source& random, double low, double high) {
@@ -146,6 +146,46 @@ class trouble {
   int cancels_left_ = 3;
 };
 
+/// The controller's disk is full for a while, or damaged while the controller is down, until
+/// somebody puts a copy back.
+class disk_trouble {
+ public:
+  explicit disk_trouble(random_source random) : random_{random} {
+    if (random_.chance(0.3)) full_from_s_ = random_.uniform() * last_submission_s;
+    full_until_s_ = full_from_s_ + spread(random_, 1, 60);
+  }
+
+  runtime::append_fate fate_of_write(double now_s) {
+    if (now_s >= full_from_s_ && now_s < full_until_s_) return runtime::append_fate::full;
+    return now_s < heal_s && random_.chance(0.005) ? runtime::append_fate::unheard
+                                                   : runtime::append_fate::kept;
+  }
+
+  void damage_some_time(runtime::virtual_world& w) {
+    if (!random_.chance(0.3)) return;
+    const double at_s = random_.uniform() * last_submission_s;
+    w.at(at_s, [this, &w] {
+      w.crash(controller_address);
+      const auto disk = w.disk(controller_address);
+      copy_ = *disk;
+      random_.chance(0.5) ? disk->flip_bit(random_) : disk->lose_tail(1 + random_.below(5));
+      w.restart(controller_address);
+    });
+    w.at(at_s + spread(random_, 1, 60), [this, &w] {
+      w.crash(controller_address);
+      *w.disk(controller_address) = *std::exchange(copy_, {});
+      w.restart(controller_address);
+    });
+  }
+
+  bool is_damaged() const { return copy_.has_value(); }
+
+ private:
+  random_source random_;
+  double full_from_s_ = 2 * heal_s, full_until_s_ = 0;
+  std::optional<runtime::memory_disk> copy_;  // of what is damaged
+};
+
 }  // namespace
 
 std::string run_fault_seed(std::uint64_t seed) {
@@ -165,7 +205,20 @@ std::string run_fault_seed(std::uint64_t seed) {
   o.seed = seed;
   o.faults = faults_of(random.split(fault_stream));
   const auto now_s = [&] { return cluster ? cluster->world().now_s() : 0; };
+  disk_trouble disk{random.split(disk_stream)};
+  o.on_append = [&](double at_s) { return disk.fate_of_write(at_s); };
+  std::string wrong;
+  std::size_t entries = 0;  // that the oracle has seen
   o.on_entry = [&](const journal_entry& e) {
+    if (disk.is_damaged() && wrong.empty())
+      wrong = fmt::format("at {:.9g} s: a controller goes on with a damaged journal", now_s());
+    // What was durable when the controller died, and nobody had heard of, its successor acts on.
+    if (std::holds_alternative<epoch_begun>(e) && cluster) {
+      const auto all = cluster->journal();
+      for (; entries < all.size() && all[entries] != e; ++entries)
+        watch.on_entry(now_s(), all[entries]);
+    }
+    ++entries;
     watch.on_entry(now_s(), e);
     if (more) more->on_entry(e);
   };
@@ -183,14 +236,16 @@ std::string run_fault_seed(std::uint64_t seed) {
   more = &t;
   v.submit(workload);
   auto& world = v.world();
-  world.run_until([&] { return last.has_value() || !watch.wrong().empty(); }, 40'000.0);
-  if (watch.wrong().empty()) {
+  disk.damage_some_time(world);
+  world.run_until([&] { return last.has_value() || !watch.wrong().empty() || !wrong.empty(); },
+                  40'000.0);
+  if (watch.wrong().empty() && wrong.empty()) {
     world.run_until(world.now_s() + 10);
     std::set<std::string> names;
     for (const auto& a : workload) names.insert(a.spec.name);
     watch.check_end(names, v.accepted(), v.journal(), last ? &*last : nullptr);
   }
-  return watch.wrong();
+  return wrong.empty() ? watch.wrong() : wrong;
 }
 
 }  // namespace troupe::simulation
