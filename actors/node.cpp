@@ -64,12 +64,16 @@ void node_state::follow(const node_orders& o) {
   orders_ = o.sequence;
   renew(o.heard);
   for (auto& [id, p] : parts_) p.wanted = false;
+  const bool may_begin = now() <= lease_until_s_;  // else what is new may be another's by now
+  followed_ = orders_;
   std::vector<const work_order*> fresh;
   for (const auto& w : o.want) {
     if (auto it = parts_.find(w.lease); it != parts_.end())
       it->second.wanted = true;
-    else if (w.incarnation == host_.incarnation && now() <= lease_until_s_)  // else it is another's
+    else if (w.incarnation == host_.incarnation && may_begin)
       fresh.push_back(&w);
+    else if (w.incarnation == host_.incarnation)
+      followed_ = 0;  // not all of it: the orders are to come again
   }
   for (auto& [id, p] : parts_)
     if (!p.wanted && !is_over(p.report)) stop(p, false);
@@ -80,8 +84,8 @@ void node_state::follow(const node_orders& o) {
 
 void node_state::follow(const lease_renewal& r) {
   if (r.incarnation != host_.incarnation) return;
-  if (r.heard < last_report_.sequence) return send_report(make_report());
-  if (r.journal != journal_ || r.epoch != epoch_ || r.orders != orders_) return;
+  if (r.heard == 0) return send_report(make_report());
+  if (r.journal != journal_ || r.epoch != epoch_ || r.orders != followed_) return;
   renew(r.heard);
   forget_ended();
 }
@@ -126,7 +130,7 @@ bool node_state::change_journal(std::uint64_t journal) {
     if (p.training) training_.stop(id);
   parts_.clear();
   journal_ = journal;
-  epoch_ = orders_ = 0;
+  epoch_ = orders_ = followed_ = 0;
   changed_ = true;
   return true;
 }
@@ -245,7 +249,7 @@ node_report node_state::make_report() {
   node_report r;
   r.incarnation = host_.incarnation;
   r.epoch = epoch_;
-  r.orders = orders_;
+  r.orders = followed_;
   r.journal = journal_;
   r.lost = lost_;
   r.new_state = options_.new_state;

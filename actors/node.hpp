@@ -84,8 +84,10 @@ class node_state {
   std::map<lease_id, part> parts_;
   training_host training_;
   door_guard guard_;
-  std::uint64_t journal_ = 0;  // of the orders that it follows; 0: it has heard none
-  std::uint64_t epoch_ = 0, orders_ = 0, starts_ = 0;
+  std::uint64_t journal_ = 0;             // of the orders that it follows; 0: it has heard none
+  std::uint64_t epoch_ = 0, orders_ = 0;  // the last orders that it has heard
+  std::uint64_t followed_ = 0;            // the same if it has followed all of them, else 0
+  std::uint64_t starts_ = 0;
   std::uint64_t sequence_ = 0;  // of the last report or heartbeat,
   std::uint64_t heard_ = 0;     // and of the last that the controller has answered
   node_report last_report_;

@@ -150,15 +150,15 @@ struct gateway_report {
 };
 
 /// Gateway to node, the answer to a heartbeat or a report that leaves the orders as they are. It
-/// renews the node's lease if the node has followed those orders. If `heard` is less than the last
-/// report's sequence, the controller does not have that report, and the node sends it again.
+/// renews the node's lease if the node has followed those orders. `heard` 0: the controller does
+/// not have the report that a heartbeat named, and the node reports in full.
 struct lease_renewal {
   node_index node = 0;
   std::uint64_t incarnation = 0;  // of the node
   std::uint64_t journal = 0;      // the controller's,
   std::uint64_t epoch = 0;        // its start
   std::uint64_t orders = 0;       // and the sequence of its last orders for the node
-  std::uint64_t heard = 0;        // the last report's or heartbeat's sequence; 0: report in full
+  std::uint64_t heard = 0;        // the last report's or heartbeat's sequence, or 0
 
   static constexpr auto fields() {
     using t = lease_renewal;
