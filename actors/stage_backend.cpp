@@ -69,12 +69,10 @@ expected<stage_backend> make_backend(const stage_setup& s) {
   auto opened = gpu::token_data::open(s.how.data, s.how.vocabulary, s.model);
   if (!opened) return tl::unexpected<reason>(opened.error());
   const auto data = std::make_shared<const gpu::token_data>(std::move(*opened));
-  // The micro-batches of all pipelines are numbered through: however many share the batch, the same
-  // sequences make it up.
   result.tokens = [data, seed = s.how.seed, rows = s.rows,
-                   first = s.name.pipeline * s.microbatches](std::uint64_t iteration,
-                                                             std::uint32_t microbatch) {
-    auto b = data->sample(seed, iteration, 0, first + microbatch, rows);
+                   before = std::uint64_t{s.name.pipeline} * s.microbatches](
+                      std::uint64_t iteration, std::uint32_t microbatch) {
+    auto b = data->sample(seed, iteration, (before + microbatch) * rows, rows);
     return std::pair{std::move(b.tokens), std::move(b.targets)};
   };
   return result;

@@ -75,12 +75,11 @@ std::uint32_t token_data::operator[](std::uint64_t i) const {
 }
 
 token_data::batch token_data::sample(std::uint64_t seed, std::uint64_t iteration,
-                                     std::uint32_t pipeline, std::uint32_t microbatch,
-                                     std::uint32_t rows) const {
+                                     std::uint64_t first, std::uint32_t rows) const {
   std::vector<std::uint32_t> tokens, targets;
-  const auto choice = mix(mix(mix(seed, iteration), pipeline), microbatch);
+  const auto choice = mix(seed, iteration);
   for (std::uint32_t row = 0; row < rows; ++row) {
-    const auto begin = mix(choice, row) % (count_ - sequence_);
+    const auto begin = mix(choice, first + row) % (count_ - sequence_);
     for (std::uint32_t i = 0; i < sequence_; ++i) {
       tokens.push_back((*this)[begin + i]);
       targets.push_back((*this)[begin + i + 1]);

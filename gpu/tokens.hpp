@@ -26,9 +26,11 @@ class token_data {
   struct batch {
     payload tokens, targets;  // rows x sequence numbers of 32 bits; a target is the next token
   };
-  /// Where each row begins depends on these numbers and the data's length alone.
-  batch sample(std::uint64_t seed, std::uint64_t iteration, std::uint32_t pipeline,
-               std::uint32_t microbatch, std::uint32_t rows) const;
+  /// Samples first to first + rows - 1 of an iteration's global batch. Where each begins depends on
+  /// the seed, the iteration, its index in the global batch and the data's length alone: however
+  /// the batch is cut into pipelines and micro-batches, it holds the same samples.
+  batch sample(std::uint64_t seed, std::uint64_t iteration, std::uint64_t first,
+               std::uint32_t rows) const;
 
   std::uint64_t size() const { return count_; }
   std::uint32_t operator[](std::uint64_t i) const;

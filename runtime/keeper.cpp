@@ -116,6 +116,8 @@ std::optional<kept_end> kept_program::poll() {
   while (!end_ && !keeper_gone_) {
     const auto n = ::recv(control_, &e, sizeof e, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) break;
+    // It has ended with something unread that it was told: what it has said itself comes next.
+    if (n < 0 && errno == ECONNRESET) continue;
     if (n != static_cast<ssize_t>(sizeof e)) {
       keeper_gone_ = true;
     } else if (e.what == keeper_event::started) {

@@ -53,7 +53,7 @@ expected<batches> batches_of(const gpu::stage_spec& s) {
   if (!data) return tl::unexpected(data.error());
   batches all;
   for (std::uint64_t i = 0; i < steps; ++i) {
-    const auto b = data->sample(1, i, 0, 0, s.rows);
+    const auto b = data->sample(1, i, 0, s.rows);
     all.push_back({b.tokens, b.targets});
   }
   return all;

@@ -54,7 +54,7 @@ TEST_CASE("a text is its bytes, and targets are the bytes that follow") {
   const auto d = test::loaded(token_data::open(file, {}, reader(8)));
   CHECK(d.size() == 44);
   CHECK(d[0] == 'T');
-  const auto b = d.sample(1, 2, 3, 4, 5);
+  const auto b = d.sample(1, 2, 3, 5);
   const auto in = numbers(b.tokens), out = numbers(b.targets);
   REQUIRE(in.size() == 40);
   REQUIRE(out.size() == 40);
@@ -62,27 +62,32 @@ TEST_CASE("a text is its bytes, and targets are the bytes that follow") {
     for (std::size_t i = 0; i + 1 < 8; ++i) CHECK(in[row * 8 + i + 1] == out[row * 8 + i]);
 }
 
-TEST_CASE("a window is a function of seed, iteration, pipeline, micro-batch and row alone") {
+TEST_CASE("a sample is a function of seed, iteration and its index in the global batch alone") {
   std::string text;
   for (int i = 0; i < 2000; ++i) text += std::to_string(i) + " ";
   const auto d =
       test::loaded(token_data::open(test::temporary("numbers.txt", text), {}, reader(32)));
-  const auto of = [&](std::uint64_t s, std::uint64_t i, std::uint32_t p, std::uint32_t m) {
-    return numbers(d.sample(s, i, p, m, 1).tokens);
+  const auto of = [&](std::uint64_t seed, std::uint64_t iteration, std::uint64_t index) {
+    return numbers(d.sample(seed, iteration, index, 1).tokens);
   };
-  CHECK(of(1, 1, 0, 0) == of(1, 1, 0, 0));
-  const std::set<std::vector<std::uint32_t>> all{of(1, 1, 0, 0), of(2, 1, 0, 0), of(1, 2, 0, 0),
-                                                 of(1, 1, 1, 0), of(1, 1, 0, 1), of(1, 0, 0, 1)};
+  CHECK(of(1, 1, 0) == of(1, 1, 0));
+  const std::set<std::vector<std::uint32_t>> all{of(1, 1, 0), of(2, 1, 0), of(1, 2, 0),
+                                                 of(1, 1, 1), of(1, 1, 2), of(1, 0, 1)};
   CHECK(all.size() == 6);
-  const auto two = numbers(d.sample(1, 1, 0, 0, 2).tokens);
-  CHECK(std::vector<std::uint32_t>(two.begin(), two.begin() + 32) == of(1, 1, 0, 0));
+  // However the samples 0 to 7 are cut.
+  std::vector<std::uint32_t> one_by_one, by_threes;
+  for (std::uint64_t i = 0; i < 8; ++i)
+    for (const auto t : of(1, 1, i)) one_by_one.push_back(t);
+  for (const auto& [first, rows] : {std::pair{0U, 3U}, {3U, 3U}, {6U, 2U}})
+    for (const auto t : numbers(d.sample(1, 1, first, rows).tokens)) by_threes.push_back(t);
+  CHECK(one_by_one == by_threes);
 }
 
 TEST_CASE("every window of the shortest possible file is that file") {
   const auto d =
       test::loaded(token_data::open(test::temporary("short.txt", "abcdefghi"), {}, reader(8)));
-  CHECK(numbers(d.sample(7, 7, 7, 7, 1).tokens)[0] == 'a');
-  CHECK(numbers(d.sample(7, 7, 7, 7, 1).targets)[7] == 'i');
+  CHECK(numbers(d.sample(7, 7, 7, 1).tokens)[0] == 'a');
+  CHECK(numbers(d.sample(7, 7, 7, 1).targets)[7] == 'i');
 }
 
 TEST_CASE("files of 16 and of 32 bits, and llm.c's, are read as tokens") {

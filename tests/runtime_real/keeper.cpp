@@ -66,6 +66,20 @@ bool lock_is_free(const std::string& path) {
 
 }  // namespace
 
+TEST_CASE("How a program ended is heard though its keeper had left what it was told unread") {
+  kept_world w;
+  for (int i = 0; i < 50; ++i) {
+    auto p = w.run(shell("exit 7"));
+    std::optional<kept_end> end;
+    REQUIRE(eventually([&] {
+      for (int n = 0; n < 100; ++n) p->renew(seconds_from_now(no_limit_s));
+      return (end = p->poll()).has_value();
+    }));
+    REQUIRE(end->what == kept_end::how::exited);
+    REQUIRE(end->status == 7);
+  }
+}
+
 TEST_CASE("A kept program runs where it should, and how it ended is told once") {
   kept_world w;
   auto o = shell("echo \"$COLOUR in $(pwd)\"; echo to-error >&2; exit 7");
