@@ -92,6 +92,7 @@ pipeline_wish read_pipeline(map_reader& map, const value& v, bool slots) {
   pipeline.read_whole<std::uint32_t>("tensor_parallel", w.tensor_parallel, 0,
                                      admission::max_tensor_parallel);
   pipeline.read("recompute", w.recompute);
+  pipeline.read_whole<std::uint32_t>("rows", w.rows, 1, admission::max_batch);
   pipeline.finish();
   return w;
 }

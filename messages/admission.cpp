@@ -198,7 +198,8 @@ problem check_wish(const pipeline_wish& w, bool slots) {
                         size("stages_per_datacenter", w.stages_per_datacenter, 0, max_stages),
                         size("most_held", w.most_held, 0, max_pipeline_microbatches),
                         size("connections", w.connections, 0, max_connections),
-                        size("tensor_parallel", w.tensor_parallel, 0, max_tensor_parallel)))
+                        size("tensor_parallel", w.tensor_parallel, 0, max_tensor_parallel),
+                        size("rows", w.rows, 0, max_batch)))
     return p;
   const auto steps = std::uint64_t{std::max(w.stages, 1u)} * std::max(w.data_parallel, 1u) *
                      std::max(w.microbatches, 1u);
@@ -225,7 +226,7 @@ std::optional<objection> check_model_of(const job_spec& job) {
                                                shown(m.name))};
     if (m.heads % t != 0 || inner % t != 0)
       return objection{"pipeline",
-                       fmt::format("tensor_parallel {} divides not both the {} heads and the {} "
+                       fmt::format("tensor_parallel {} must divide the {} heads and the {} "
                                    "columns of the MLP of '{}'",
                                    t, m.heads, inner, shown(m.name))};
   }
@@ -233,10 +234,27 @@ std::optional<objection> check_model_of(const job_spec& job) {
     return objection{"train", fmt::format("'{}' is of family {}; the built-in trainer trains gpt",
                                           shown(m.name), m.family)};
   const auto pipelines = std::max(job.pipeline.data_parallel, 1u);
+  if (const auto rows = job.pipeline.rows; rows > 0) {
+    if (job.pipeline.microbatches || job.microbatches)
+      return objection{"pipeline",
+                       "rows and microbatches say the same thing in two ways; name one of them"};
+    if (job.global_batch % (std::uint64_t{pipelines} * rows) != 0)
+      return objection{"pipeline",
+                       fmt::format("{} pipelines of micro-batches of {} rows must divide "
+                                   "global_batch ({})",
+                                   pipelines, rows, job.global_batch)};
+    if (job.global_batch / pipelines / rows > max_pipeline_microbatches)
+      return objection{
+          "pipeline",
+          fmt::format("micro-batches of {} rows would be {} an iteration, expected at "
+                      "most {}",
+                      rows, job.global_batch / pipelines / rows, max_pipeline_microbatches)};
+    return {};
+  }
   const auto microbatches = std::max(job.pipeline.microbatches, 1u);
   if (job.global_batch % (std::uint64_t{pipelines} * microbatches) != 0)
     return objection{"pipeline",
-                     fmt::format("{} pipelines of {} micro-batches do not divide global_batch ({})",
+                     fmt::format("{} pipelines of {} micro-batches must divide global_batch ({})",
                                  pipelines, microbatches, job.global_batch)};
   return {};
 }
@@ -248,6 +266,8 @@ std::optional<objection> check_pipeline(const job_spec& job) {
     return objection{"command",
                      "a job has a command, or train, slots and pipeline: the program that it names "
                      "makes its own pipeline"};
+  if (job.slots && job.pipeline.rows > 0)
+    return objection{"pipeline", "rows are samples of a batch, and a job in slots has none"};
   if (job.slots && job.pipeline.tensor_parallel > 1)
     return objection{"pipeline", "tensor_parallel splits a model, and a job in slots has none"};
   if (job.microbatches && job.pipeline.microbatches &&

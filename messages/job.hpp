@@ -40,6 +40,7 @@ struct job_spec {
   std::optional<std::uint32_t> max_gpus;  // it is given no more; nothing: no bound
   std::string required_gpu_type;          // it runs on no other; empty: any
   std::uint32_t max_restarts = 5;  // attempts in a row that lose a node without progress; then fail
+  static constexpr std::size_t required = 20;
 
   static constexpr auto fields() {
     using t = job_spec;

@@ -23,6 +23,7 @@ struct epoch_begun {
   double at_s = 0;
   std::uint64_t journal = 0;  // the journal's id
   lease_id first_lease = 0;   // leases of this epoch have this number or a larger one
+  static constexpr std::size_t required = 2;
 
   static constexpr auto fields() {
     using t = epoch_begun;
@@ -37,6 +38,7 @@ struct job_accepted {
   double at_s = 0;
   job_spec spec;
   std::string owner;  // the name of the key that submitted it
+  static constexpr std::size_t required = 4;
 
   static constexpr auto fields() {
     using t = job_accepted;
@@ -106,6 +108,7 @@ struct part_ended {
   double peak_bytes = 0;
   std::string detail;
   std::optional<std::int32_t> exit_code{};  // of its command; 128 + n for a signal n
+  static constexpr std::size_t required = 7;
 
   static constexpr auto fields() {
     using t = part_ended;

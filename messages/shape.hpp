@@ -65,6 +65,17 @@ inline constexpr bool is_integer = std::is_integral_v<T> && !std::is_same_v<T, b
 template <record T>
 inline constexpr std::size_t field_count = std::tuple_size_v<decltype(T::fields())>;
 
+/// How many fields a reader insists on. Fields are only ever added at a record's end; a record that
+/// has grown since the first release says with `required` how many it had, and what an older writer
+/// has left out has its default.
+template <record T>
+inline constexpr std::size_t required_fields = [] {
+  if constexpr (requires { T::required; })
+    return T::required;
+  else
+    return field_count<T>;
+}();
+
 template <record T, std::size_t I>
 using field_type = std::remove_cvref_t<decltype(std::declval<T&>().*std::get<I>(T::fields()))>;
 
@@ -88,7 +99,7 @@ constexpr std::size_t least_bytes() {
     return []<std::size_t... I>(std::index_sequence<I...>) {
       return (sizeof...(I) < 16 ? 1 : 3) + (std::size_t{0} + ... + least_bytes<field_type<T, I>>());
     }
-    (std::make_index_sequence<field_count<T>>());
+    (std::make_index_sequence<required_fields<T>>());
   } else {
     return 1;
   }

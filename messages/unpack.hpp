@@ -73,8 +73,7 @@ class unpacker {
       return unpack_variant(value, std::make_index_sequence<std::variant_size_v<T>>());
     } else {
       static_assert(record<T>, "no such kind of field on the wire");
-      return array(field_count<T>) &&
-             all_fields(value, [this](auto& field) { return this->unpack(field); });
+      return unpack_record(value);
     }
   }
 
@@ -135,6 +134,18 @@ class unpacker {
   bool believable(std::size_t size, std::size_t each) {
     return size <= left() / each ||
            fail("a length says more than the bytes that are left could hold");
+  }
+
+  template <record T>
+  bool unpack_record(T& value) {
+    std::size_t found = 0;
+    if (!count(found, array_family)) return false;
+    if (found > field_count<T>)
+      return fail("the array has more fields than are known here: a newer version wrote it");
+    if (found < required_fields<T>) return fail("the array has fewer fields than it must have");
+    if (found < field_count<T>) value = T{};
+    std::size_t next = 0;
+    return all_fields(value, [&](auto& field) { return next++ >= found || this->unpack(field); });
   }
 
   bool unpack_bool(bool& value) {

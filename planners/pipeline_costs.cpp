@@ -52,6 +52,10 @@ batch_split split_batch(const job_spec& job, std::uint32_t stages, std::uint32_t
   if (job.slots) return {std::max(job.pipeline.microbatches, 1u), 1};
   if (pipelines == 0 || job.global_batch % pipelines != 0) return {};
   const auto each = job.global_batch / pipelines;
+  if (const auto rows = job.pipeline.rows; rows > 0) {
+    if (each % rows != 0) return {};
+    return {each / rows, rows};
+  }
   auto m = job.pipeline.microbatches ? job.pipeline.microbatches : job.microbatches.value_or(0);
   if (m == 0)
     for (m = std::min(each, 4 * stages); each % m != 0;) --m;

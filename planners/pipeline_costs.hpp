@@ -14,7 +14,8 @@
 namespace troupe::planners {
 
 /// How the batch goes through pipelines: `rows` sequences a micro-batch. microbatches 0: the batch
-/// cannot be divided so. As the job says; else the most, up to four a stage, that divide it.
+/// cannot be divided so. As the job says, by number or by rows; else the most, up
+/// to four a stage, that divide it.
 struct batch_split {
   std::uint32_t microbatches = 0, rows = 0;
 };

@@ -196,11 +196,11 @@ expected<void> sqlite_journal::check_version() {
   if (*app != application_id)
     return refuse(reason::kind::malformed,
                   fmt::format("{} is a database, but not a journal of Troupe", path_));
-  if (*version != schema_version)
-    return refuse(
-        reason::kind::malformed,
-        fmt::format("the journal {} has version {}; this program reads and writes version {}",
-                    path_, *version, schema_version));
+  if (*version < 1 || *version > schema_version)
+    return refuse(reason::kind::malformed,
+                  fmt::format("the journal {} has version {}; this program reads versions 1 to {}",
+                              path_, *version, schema_version));
+  version_ = *version;
   return {};
 }
 
@@ -209,12 +209,16 @@ expected<void> sqlite_journal::make_tables() {
   return run(
       fmt::format("BEGIN; PRAGMA application_id = {}; PRAGMA user_version = {};"
                   "CREATE TABLE entries (sequence INTEGER PRIMARY KEY, checksum INTEGER NOT NULL,"
-                  "                      entry BLOB NOT NULL);"
-                  "CREATE TABLE identity (journal INTEGER NOT NULL, first INTEGER NOT NULL,"
-                  "                       checksum INTEGER NOT NULL);"
-                  "INSERT INTO identity VALUES ({}, 1, {}); COMMIT;",
-                  application_id, schema_version, static_cast<long long>(id_),
-                  static_cast<long long>(identity_checksum(id_, 1))));
+                  "                      entry BLOB NOT NULL); {} COMMIT;",
+                  application_id, schema_version, make_identity()));
+}
+
+std::string sqlite_journal::make_identity() const {
+  return fmt::format(
+      "CREATE TABLE identity (journal INTEGER NOT NULL, first INTEGER NOT NULL,"
+      "                       checksum INTEGER NOT NULL);"
+      "INSERT INTO identity VALUES ({}, 1, {});",
+      static_cast<long long>(id_), static_cast<long long>(identity_checksum(id_, 1)));
 }
 
 expected<void> sqlite_journal::set_identity(std::uint64_t id, long long first) {
@@ -227,6 +231,10 @@ expected<void> sqlite_journal::check_rows() {
   const auto said = text("PRAGMA integrity_check(1)");
   if (!said) return damaged(said.error().text);
   if (*said != "ok") return damaged(fmt::format("the journal {} is damaged: {}", path_, *said));
+  if (version_ == 1) {
+    id_ = fresh_id();  // see upgrade()
+    return count_rows(1);
+  }
   const auto ids = number("SELECT count(*) FROM identity");
   const auto id = number("SELECT journal FROM identity");
   const auto first = number("SELECT first FROM identity");
@@ -236,7 +244,11 @@ expected<void> sqlite_journal::check_rows() {
           identity_checksum(static_cast<std::uint64_t>(*id), *first))
     return damaged(fmt::format("the journal {} does not know its id", path_));
   id_ = static_cast<std::uint64_t>(*id);
-  first_ = *first;
+  return count_rows(*first);
+}
+
+expected<void> sqlite_journal::count_rows(long long first) {
+  first_ = first;
   last_ = first_ - 1;
   return each_row([this](long long row, std::span<const std::byte>) -> expected<void> {
     last_ = row;
@@ -246,8 +258,8 @@ expected<void> sqlite_journal::check_rows() {
 
 expected<void> sqlite_journal::check_witness() {
   if (options_.accept_older) return {};
-  // A controller may die between making the journal and making its witness.
-  if (witness_->is_new() && last_ < first_ && first_ == 1) return {};
+  // A controller may die between making the journal and making its witness; version 1 had none.
+  if (witness_->is_new() && ((last_ < first_ && first_ == 1) || version_ == 1)) return {};
   const auto& found = witness_->found();
   if (found.empty())
     return damaged(
@@ -269,8 +281,19 @@ expected<void> sqlite_journal::check_witness() {
   return {};
 }
 
+/// Version 1 (the first release) had neither an id nor a witness. Its entries are read as they are:
+/// records have only grown at their ends.
+expected<void> sqlite_journal::upgrade() {
+  if (version_ == schema_version) return {};
+  log(log_level::info, "journal", "is upgraded",
+      {{"file", path_}, {"from", version_}, {"to", schema_version}, {"entries", size()}});
+  return run(
+      fmt::format("BEGIN; {} PRAGMA user_version = {}; COMMIT;", make_identity(), schema_version));
+}
+
 /// All is well: from here on the files may change.
 expected<void> sqlite_journal::begin() {
+  if (auto ok = upgrade(); !ok) return ok;
   if (options_.accept_older) {
     id_ = fresh_id();
     if (auto ok = set_identity(id_, first_); !ok) return ok;

@@ -18,8 +18,9 @@ struct sqlite3_stmt;
 
 namespace troupe::runtime {
 
-/// Of the tables and entries that this program writes; another one's are refused.
-inline constexpr long long journal_schema_version = 1;
+/// Of the tables and entries that this program writes. Older ones are upgraded at open; newer ones
+/// are refused.
+inline constexpr long long journal_schema_version = 2;
 
 /// The journal in a file: SQLite in WAL mode, one row an entry, each with a checksum, and a witness
 /// beside it that knows what the file must hold. Any SQLite program can read it while no controller
@@ -68,9 +69,12 @@ class sqlite_journal final : public journal {
   expected<void> prepare();
   expected<void> check_version();
   expected<void> check_rows();
+  expected<void> count_rows(long long first);
   expected<void> check_witness();
+  expected<void> upgrade();
   expected<void> begin();
   expected<void> make_tables();
+  std::string make_identity() const;
   expected<void> set_identity(std::uint64_t id, long long first);
   expected<void> insert(std::span<const journal_entry> entries);
   expected<void> checkpoint();
@@ -92,9 +96,10 @@ class sqlite_journal final : public journal {
   std::unique_ptr<journal_witness> witness_;
   std::vector<place> places_;
   std::uint64_t id_ = 0;
-  long long first_ = 1, last_ = 0;  // sequences; first > last: no entry
-  std::size_t in_wal_ = 0;          // entries since the last checkpoint
-  bool fresh_ = false;              // there was none before this open
+  long long first_ = 1, last_ = 0;              // sequences; first > last: no entry
+  std::size_t in_wal_ = 0;                      // entries since the last checkpoint
+  long long version_ = journal_schema_version;  // that the file had when it was opened
+  bool fresh_ = false;                          // there was none before this open
   bool broken_ = false;
   mutable std::mutex mutex_;
 };

@@ -251,9 +251,9 @@ const std::vector<bad_file>& bad_files() {
        ":5: pipeline.stages: found '0', expected a whole number from 1"},
       {"pipelines that do not divide the batch", sort::job,
        job_with("pipeline: {data_parallel: 3}\n"),
-       ":5: pipeline: 3 pipelines of 1 micro-batches do not divide global_batch (8)"},
+       ":5: pipeline: 3 pipelines of 1 micro-batches must divide global_batch (8)"},
       {"more GPUs than heads to share", sort::job, job_with("pipeline: {tensor_parallel: 5}\n"),
-       ":5: pipeline: tensor_parallel 5 divides not both the 12 heads and the 3072 columns of the "
+       ":5: pipeline: tensor_parallel 5 must divide the 12 heads and the 3072 columns of the "
        "MLP of 'gpt2-124m'"},
       {"slots that are shared", sort::job,
        "name: j\nslots: {forward: 1}\npipeline: {stages: 2, microbatches: 4, tensor_parallel: 2}\n",

@@ -1,6 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include "golden.hpp"
+#include "harness/first_release.hpp"
 
 using namespace troupe;
 using namespace troupe::testing;
@@ -82,8 +83,8 @@ const refused_case refused_messages[] = {
     {"no body", "95 01 0e 00 00", malformed, "end in the middle"},
     {"a number cut off", "95 01 0e 00 00 92 00 cf 00 00", malformed, "end in the middle"},
     {"bytes after the end", "95 01 0e 00 00 92 00 00 00", malformed, "byte 8: bytes are left over"},
-    {"a field too few", "95 01 0e 00 00 91 00", malformed, "number of fields"},
-    {"a field too many", "95 01 0e 00 00 93 00 00 00", malformed, "number of fields"},
+    {"a field too few", "95 01 0e 00 00 91 00", malformed, "fewer fields than"},
+    {"a field too many", "95 01 0e 00 00 93 00 00 00", malformed, "more fields than"},
     {"a body that is a map", "95 01 0e 00 00 82 00 00 00 00", malformed, "an array belongs here"},
     {"a body that is nil", "95 01 0e 00 00 c0", malformed, "an array belongs here"},
     {"a string for a number", "95 01 0e 00 00 92 a1 37 00", malformed, "an integer belongs here"},
@@ -131,6 +132,32 @@ const refused_case refused_entries[] = {
 };
 
 }  // namespace
+
+TEST_CASE("entries of the first release are read, with defaults for what came later") {
+  for (const auto& old : harness::first_release_journal()) {
+    const auto e = decode_entry(from_hex(old.hex));
+    INFO((e ? std::string{old.hex} : e.error().text));
+    REQUIRE(e);
+    CHECK(*e == old.entry);
+    CHECK(decode_entry(encode(old.entry)) == old.entry);
+  }
+}
+
+TEST_CASE("a record may end before fields that came later, and nowhere else") {
+  for (const auto& old : harness::first_release_journal()) {
+    auto bytes = from_hex(old.hex);
+    auto& fields = bytes[2];  // of the entry: a short array
+    const auto required = fields;
+    fields = static_cast<std::byte>(std::to_integer<int>(required) - 1);
+    const auto cut = decode_entry(bytes);
+    REQUIRE_FALSE(cut);
+    CHECK_THAT(cut.error().text, Catch::Contains("fewer fields than it must have"));
+    fields = std::byte{0x9f};
+    const auto newer = decode_entry(bytes);
+    REQUIRE_FALSE(newer);
+    CHECK_THAT(newer.error().text, Catch::Contains("a newer version wrote it"));
+  }
+}
 
 TEST_CASE("a malformed message is refused with a reason that names the place") {
   for (const auto& c : refused_messages) {

@@ -111,7 +111,7 @@ class checker {
     const auto& rows = page_.rows(title);
     REQUIRE(rows.size() == shape::field_count<T>);
     [&]<std::size_t... I>(std::index_sequence<I...>) {
-      (field<shape::field_type<T, I>>(rows[I], I), ...);
+      (field<shape::field_type<T, I>>(rows[I], I, I >= shape::required_fields<T>), ...);
     }
     (std::make_index_sequence<shape::field_count<T>>());
   }
@@ -120,9 +120,9 @@ class checker {
 
  private:
   template <class T>
-  void field(const std::vector<std::string>& row, std::size_t number) {
+  void field(const std::vector<std::string>& row, std::size_t number, bool added_later) {
     REQUIRE(row.size() >= 3);
-    CHECK(row[0] == std::to_string(number));
+    CHECK(row[0] == std::to_string(number) + (added_later ? "*" : ""));
     INFO("field '" << row[1] << "'");
     CHECK(row[2] == page_name<T>());
     follow<T>();

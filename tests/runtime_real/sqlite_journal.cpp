@@ -9,6 +9,8 @@
 #include <csignal>
 #include <fstream>
 
+#include "harness/first_release.hpp"
+#include "runtime/entry_checksum.hpp"
 #include "runtime_real/world.hpp"
 
 using namespace troupe;
@@ -47,6 +49,13 @@ void fill(const std::string& path, std::uint64_t entries, bool durable = true) {
   const auto j = sqlite_journal::open(path, {.durable = durable});
   REQUIRE(j);
   for (std::uint64_t n = 1; n <= entries; ++n) REQUIRE((*j)->append(numbered_entry(n)));
+}
+
+std::vector<std::byte> bytes_of_hex(const std::string& hex) {
+  std::vector<std::byte> bytes;
+  for (std::size_t i = 0; i < hex.size(); i += 2)
+    bytes.push_back(static_cast<std::byte>(std::stoi(hex.substr(i, 2), nullptr, 16)));
+  return bytes;
 }
 
 }  // namespace
@@ -144,6 +153,48 @@ TEST_CASE("A file that is no journal, and one of another version, are refused an
   REQUIRE(newer.error().text.find("has version 9") != std::string::npos);
 
   REQUIRE_FALSE(sqlite_journal::open(dir / "no/such/directory/journal"));
+}
+
+TEST_CASE("A journal of the first release is upgraded with all its entries") {
+  scratch dir;
+  const auto path = dir / "journal";
+  const auto old = harness::first_release_journal();
+  std::string rows;
+  long long sequence = 0;
+  for (const auto& o : old) {
+    std::string hex{o.hex};
+    std::erase(hex, ' ');
+    const auto bytes = bytes_of_hex(hex);
+    ++sequence;
+    rows += fmt::format(
+        "INSERT INTO entries VALUES ({}, {}, x'{}');", sequence,
+        static_cast<long long>(entry_checksum(static_cast<std::uint64_t>(sequence), bytes)), hex);
+  }
+  tamper(path,
+         "PRAGMA journal_mode = WAL; PRAGMA application_id = 1414681936; PRAGMA user_version = 1;"
+         "CREATE TABLE entries (sequence INTEGER PRIMARY KEY, checksum INTEGER NOT NULL,"
+         "                      entry BLOB NOT NULL);" +
+             rows);
+  std::uint64_t id = 0;
+  for (int opened = 0; opened < 2; ++opened) {
+    const auto j = must_open_journal(path);
+    const auto found = all_of(*j);
+    REQUIRE(found);
+    REQUIRE(found->size() == old.size() + static_cast<std::size_t>(opened));
+    for (std::size_t i = 0; i < old.size(); ++i) CHECK((*found)[i] == old[i].entry);
+    CHECK(j->id() != 0);
+    CHECK((opened == 0 || j->id() == id));
+    id = j->id();
+    REQUIRE(j->append(numbered_entry(1)));
+  }
+  // Put back over the upgraded one, it is not the journal that the witness knows.
+  std::filesystem::remove(path);
+  tamper(path,
+         "PRAGMA application_id = 1414681936; PRAGMA user_version = 1;"
+         "CREATE TABLE entries (sequence INTEGER PRIMARY KEY, checksum INTEGER NOT NULL,"
+         "                      entry BLOB NOT NULL);" +
+             rows);
+  CHECK_FALSE(sqlite_journal::open(path));
 }
 
 TEST_CASE("A damaged page is an error with a reason, not an entry") {
