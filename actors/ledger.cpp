@@ -283,12 +283,20 @@ expected<void> ledger::on(const job_ended& e) {
   return {};
 }
 
+expected<void> ledger::on(const job_suspended& e) {
+  auto it = jobs_.find(e.job);
+  if (it == jobs_.end() || is_final(it->second.state))
+    return contradiction(fmt::format("job {} is suspended, but is none or has ended", e.job));
+  it->second.suspended = e.suspended;
+  return {};
+}
+
 bool operator==(const job_record& a, const job_record& b) {
   const auto rest = [](const job_record& j) {
     return std::tie(j.id, j.request, j.state, j.submitted_s, j.started_s, j.ended_s, j.attempts,
                     j.out_of_memory, j.memory_factor, j.bytes_floor, j.iterations_done, j.lease,
                     j.how, j.where, j.predicted_bytes, j.peak_bytes, j.memory, j.detail, j.tries,
-                    j.owner, j.losses, j.lost_parts, j.lost_succeeded, j.exit_code);
+                    j.owner, j.losses, j.lost_parts, j.lost_succeeded, j.exit_code, j.suspended);
   };
   return *a.spec == *b.spec && rest(a) == rest(b);
 }

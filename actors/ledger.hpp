@@ -38,6 +38,7 @@ struct job_record {
   std::vector<attempt_record> tries;      // every attempt, the first one first
   std::string owner;                      // the name of the key that submitted it
   std::optional<std::int32_t> exit_code;  // of the command that ended last
+  bool suspended = false;                 // it is given nothing
 
   friend bool operator==(const job_record& a, const job_record& b);  // specs by content
 };
@@ -115,6 +116,7 @@ class ledger {
   expected<void> on(const snapshot_begun& e);
   expected<void> on(const job_kept& e);
   expected<void> on(const lease_kept& e);
+  expected<void> on(const job_suspended& e);
   expected<void> check_parts(const lease_granted& g) const;
   void hold_parts(const lease_granted& g, const std::vector<bool>& ended);
   void close(lease_record& lease);

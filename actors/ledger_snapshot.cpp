@@ -57,6 +57,7 @@ job_kept kept(const job_record& j) {
   k.lost_parts = j.lost_parts;
   k.lost_succeeded = indices_of(j.lost_succeeded);
   k.exit_code = j.exit_code;
+  k.suspended = j.suspended;
   return k;
 }
 
@@ -86,6 +87,7 @@ job_record restored(const job_kept& k) {
   j.losses = k.losses;
   j.lost_parts = k.lost_parts;
   j.exit_code = k.exit_code;
+  j.suspended = k.suspended;
   return j;
 }
 

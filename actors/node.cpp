@@ -68,8 +68,11 @@ void node_state::follow(const node_orders& o) {
   followed_ = orders_;
   std::vector<const work_order*> fresh;
   for (const auto& w : o.want) {
-    if (auto it = parts_.find(w.lease); it != parts_.end())
+    if (auto it = parts_.find(w.lease); it != parts_.end()) {
       it->second.wanted = true;
+      if (w.stop_within_s > 0) training_.stop_gracefully(w.lease);
+    } else if (w.stop_within_s > 0)
+      continue;  // what is to stop does not begin
     else if (w.incarnation == host_.incarnation && may_begin)
       fresh.push_back(&w);
     else if (w.incarnation == host_.incarnation)

@@ -120,6 +120,27 @@ void orchestrator_state::cancel(address from, const runtime::caller& who, const 
   reply(from, said);
 }
 
+void orchestrator_state::suspend(address from, const runtime::caller& who, const suspend_job& s) {
+  suspend_reply said{s.request, false, {}};
+  const auto* j = ledger_->job(s.job);
+  const auto* verb = s.suspended ? "suspend it" : "resume it";
+  if (!j) {
+    said.why = {reason::kind::unknown, fmt::format("there is no job {}", s.job)};
+  } else if (!may_act_on(who, j->owner)) {
+    said.why = not_theirs(who, j->id, j->owner, verb);
+  } else if (is_final(j->state)) {
+    said.why = {reason::kind::invalid,
+                fmt::format("job {} has {} already", s.job, to_string(j->state))};
+  } else if (!s.suspended && !j->suspended) {
+    said.why = {reason::kind::invalid, fmt::format("job {} is not suspended", s.job)};
+  } else {
+    said.done = true;
+    if (j->suspended != s.suspended) record(job_suspended{s.job, wall(), s.suspended, who.name});
+    if (s.suspended) preempt(*j, fmt::format("suspended by {}", who.name));
+  }
+  reply(from, said);
+}
+
 void orchestrator_state::pass_on(address from, const runtime::caller& who, const read_log& r) {
   log_chunk no{r.request, 0, r.offset, true, {}};
   const auto refuse_it = [&](reason why) {
@@ -194,8 +215,7 @@ void orchestrator_state::commit(const proposal& p) {
     if (d.what == planners::decision::kind::start) {
       if (auto ok = grant(d, p.expected[i]); !ok) result.refused.emplace_back(d.job, ok.error());
     } else if (d.what == planners::decision::kind::stop) {
-      if (j && j->state == job_state::running)
-        revoke(j->lease, lease_outcome::preempted, "makes room");
+      if (j) preempt(*j, "makes room");
     } else if (j && j->state == job_state::waiting) {
       record(job_ended{d.job, wall(), job_state::failed, d.why.text});
     }
@@ -210,6 +230,7 @@ expected<void> orchestrator_state::grant(const planners::decision& d,
   const auto* j = ledger_->job(d.job);
   if (!j || j->state != job_state::waiting)
     return refuse(reason::kind::stale, fmt::format("job {} does not wait", d.job));
+  if (j->suspended) return refuse(reason::kind::stale, fmt::format("job {} is suspended", d.job));
   if (auto ok = planners::fits(c, *idle_, d.how, d.where); !ok) return ok;
   if (auto ok = planners::within_bounds(c, *j->spec, d.where); !ok) return ok;
   lease_granted entry{ledger_->next_lease(), d.job,           wall(), d.how, e.bytes, e.iteration_s,
@@ -227,10 +248,22 @@ expected<void> orchestrator_state::grant(const planners::decision& d,
   return {};
 }
 
-void orchestrator_state::revoke(lease_id id, lease_outcome why, const std::string& detail) {
+/// The job waits again; a training is given the time to save.
+void orchestrator_state::preempt(const job_record& j, const std::string& detail) {
+  if (j.state != job_state::running) return;
+  const bool saves = is_training(*j.spec) && (!j.spec->train || j.spec->train->device == "sim" ||
+                                              !j.spec->train->checkpoint.empty());
+  revoke(j.lease, lease_outcome::preempted, detail,
+         saves ? options_.cluster->settings.preempt_grace_s : 0);
+}
+
+void orchestrator_state::revoke(lease_id id, lease_outcome why, const std::string& detail,
+                                double grace_s) {
   const auto* l = ledger_->lease(id);
   if (!l || (l->revoked && l->outcome == why)) return;
-  if (!record(lease_revoked{id, wall(), why, detail})) return;
+  if (!record(lease_revoked{id, wall(), why, detail, grace_s})) return;
+  grace_until_s_.erase(id);
+  if (grace_s > 0) grace_until_s_[id] = now() + grace_s;
   for (const auto& part : l->granted.parts)
     if (nodes_[part.node].leases.contains(id)) send_orders(part.node);
 }
@@ -317,7 +350,21 @@ void orchestrator_state::end_part(lease_id id, std::uint32_t part, lease_outcome
   to_order_.insert(n);
   if (ledger_->lease(id) && outcome != lease_outcome::succeeded && !ledger_->lease(id)->revoked)
     revoke(id, outcome, detail);  // the others have nothing to do without it
+  end_grace(id);
   settle(job);
+}
+
+/// What is still ordered of a revoked lease is ordered no more.
+void orchestrator_state::end_grace(lease_id id) {
+  if (grace_until_s_.erase(id) == 0) return;
+  if (const auto* l = ledger_->lease(id))
+    for (const auto& part : l->granted.parts) to_order_.insert(part.node);
+}
+
+void orchestrator_state::end_graces() {
+  const auto all = grace_until_s_;
+  for (const auto& [id, until_s] : all)
+    if (now() >= until_s || !ledger_->lease(id)) end_grace(id);
 }
 
 void orchestrator_state::lose_part(lease_id id, std::uint32_t part, const std::string& detail) {
@@ -367,6 +414,7 @@ orchestrator_actor::behavior_type orchestrator(
       [&s](const proposal& p) { s.commit(p), s.handled(); },
       [&s](const inbound<submit_job>& m) { s.submit(m.from, m.sender, m.body), s.handled(); },
       [&s](const inbound<cancel_job>& m) { s.cancel(m.from, m.sender, m.body), s.handled(); },
+      [&s](const inbound<suspend_job>& m) { s.suspend(m.from, m.sender, m.body), s.handled(); },
       [&s](const inbound<gateway_report>& m) { s.hear(m.from, m.body), s.handled(); },
       [&s](const inbound<read_log>& m) { s.pass_on(m.from, m.sender, m.body), s.handled(); },
       [&s](const inbound<training_report>& m) { s.hear(m.from, m.body), s.handled(); },

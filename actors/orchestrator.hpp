@@ -52,6 +52,7 @@ class orchestrator_state {
   void commit(const proposal& p);
   void submit(address from, const runtime::caller& who, const submit_job& s);
   void cancel(address from, const runtime::caller& who, const cancel_job& c);
+  void suspend(address from, const runtime::caller& who, const suspend_job& s);
   void pass_on(address from, const runtime::caller& who, const read_log& r);
   void show(const scheduler_actor& s);
   void look_around();
@@ -89,7 +90,10 @@ class orchestrator_state {
   std::optional<lease_renewal> hear(const node_heartbeat& h);
   lease_renewal renewal_of(node_index n) const;
   expected<void> grant(const planners::decision& d, const proposal::expectation& expected);
-  void revoke(lease_id id, lease_outcome why, const std::string& detail);
+  void revoke(lease_id id, lease_outcome why, const std::string& detail, double grace_s = 0);
+  void preempt(const job_record& j, const std::string& detail);
+  void end_grace(lease_id id);
+  void end_graces();
   void end_part(lease_id id, std::uint32_t part, lease_outcome outcome, std::uint64_t iterations,
                 double peak_bytes, const std::string& detail,
                 std::optional<std::int32_t> exit_code = {});
@@ -116,10 +120,13 @@ class orchestrator_state {
   std::optional<planners::idle_index> idle_;
   std::vector<node_state> nodes_;
   std::vector<gateway_state> gateways_;
-  // (lease, node): the first orders of this epoch that leave the revoked lease out.
+  // (lease, node): the first orders of this epoch by which nothing of the revoked lease begins.
   std::map<std::pair<lease_id, node_index>, std::uint64_t> left_out_;
   // Iterations that a part had done by its node's last report to this epoch.
   std::map<std::pair<lease_id, node_index>, std::uint64_t> reached_;
+  // Revoked leases that are still ordered, so that their trainings can save: until then, on the
+  // monotonic clock. A controller that starts again knows of none.
+  std::map<lease_id, double> grace_until_s_;
   // Of lost leases whose jobs wait: parts that had succeeded, as far as their nodes have told.
   std::map<lease_id, std::vector<bool>> late_;
   std::set<node_index> to_order_;  // nodes whose orders changed in this handler

@@ -148,6 +148,7 @@ void orchestrator_state::look_around() {
     }
   }
   end_overdue();
+  end_graces();
   for (auto n : std::exchange(to_order_, {})) send_orders(n);
   compact();
   batch_.when_durable([this] {
@@ -164,11 +165,12 @@ void orchestrator_state::send_orders(node_index n) {
   for (auto id : node.leases) {
     const auto& l = *ledger_->lease(id);
     const auto part = part_on(l, n);
-    if (l.revoked) {
-      left_out_.emplace(std::pair{id, n}, node.orders);
-      continue;
-    }
+    const auto grace = grace_until_s_.find(id);
+    // From these orders on a node that has nothing of it begins nothing of it.
+    if (l.revoked) left_out_.emplace(std::pair{id, n}, node.orders);
+    if (l.revoked && grace == grace_until_s_.end()) continue;
     orders.want.push_back(work_of(*options_.cluster, *ledger_, training_, l, part, options_.local));
+    if (l.revoked) orders.want.back().stop_within_s = std::max(1e-3, grace->second - now());
   }
   reply(node_address(*options_.cluster, n), std::move(orders));
 }

@@ -30,6 +30,8 @@ constexpr std::array table{
     row<submit_reply>("submit_reply", controller, client),
     row<cancel_job>("cancel_job", client, controller, condition::owner),
     row<cancel_reply>("cancel_reply", controller, client),
+    row<suspend_job>("suspend_job", client, controller, condition::owner),
+    row<suspend_reply>("suspend_reply", controller, client),
     row<query_jobs>("query_jobs", client, controller),
     row<query_reply>("query_reply", controller, client),
     row<explain_job>("explain_job", client, controller),

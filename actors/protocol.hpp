@@ -127,6 +127,9 @@ struct training_over {
   std::string detail;
 };
 
+/// To a trainer: finish the iteration, save, and end.
+struct stop_training {};
+
 /// What a training's trainer says to people.
 struct training_said {
   lease_id lease = 0;
@@ -150,8 +153,8 @@ struct commit_now {};
 using orchestrator_actor =
     caf::typed_actor<caf::reacts_to<inbound<node_report>>, caf::reacts_to<proposal>,
                      caf::reacts_to<inbound<submit_job>>, caf::reacts_to<inbound<cancel_job>>,
-                     caf::reacts_to<inbound<gateway_report>>, caf::reacts_to<inbound<read_log>>,
-                     caf::reacts_to<inbound<training_report>>,
+                     caf::reacts_to<inbound<suspend_job>>, caf::reacts_to<inbound<gateway_report>>,
+                     caf::reacts_to<inbound<read_log>>, caf::reacts_to<inbound<training_report>>,
                      caf::reacts_to<inbound<query_training>>, caf::reacts_to<watch>,
                      caf::reacts_to<commit_now>, caf::reacts_to<tick>>;
 
@@ -190,7 +193,7 @@ using stage_actor =
 
 using trainer_actor =
     caf::typed_actor<caf::reacts_to<inbound<stage_report>>, caf::reacts_to<inbound<training_heard>>,
-                     caf::reacts_to<tick>>;
+                     caf::reacts_to<stop_training>, caf::reacts_to<tick>>;
 
 using client_actor = caf::typed_actor<caf::replies_to<ask>::with<answer>, caf::reacts_to<arrived>,
                                       caf::reacts_to<tick>>;
@@ -200,6 +203,8 @@ using client_actor = caf::typed_actor<caf::replies_to<ask>::with<answer>, caf::r
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::node_report>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::submit_job>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::cancel_job>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::suspend_job>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::stop_training)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::gateway_report>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::read_log>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::query_jobs>)

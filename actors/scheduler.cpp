@@ -56,6 +56,8 @@ void scheduler_state::learn(const journal_entry& e) {
     for (const auto& part : granted->parts) nodes.push_back(part.node);
   } else if (const auto* revoked = std::get_if<lease_revoked>(&e)) {
     job = ledger_->lease(revoked->lease)->granted.job;
+  } else if (const auto* held = std::get_if<job_suspended>(&e)) {
+    job = held->job;
   } else if (const auto* over = std::get_if<job_ended>(&e)) {
     job = over->job;
     wanted_.erase(job);
@@ -123,7 +125,7 @@ void scheduler_state::place(const job_record& j) {
   if (!known && !is_final(j.state)) want_plans(j);
   const bool pipeline = planners::is_pipeline_job(*j.spec);
   const auto keep = [&](planners::job_views& views, job_state s) {
-    if (known && j.state == s)
+    if (known && j.state == s && !(s == job_state::waiting && j.suspended))
       views.insert_or_assign(j.id, view_of(j));
     else
       views.erase(j.id);
@@ -283,6 +285,7 @@ job_status scheduler_state::status_of(const job_record& j) const {
 }
 
 std::string scheduler_state::waiting_reason(const job_record& j) const {
+  if (j.suspended) return "suspended";
   const auto plans = plans_.find(j.id);
   if (plans == plans_.end() || plans->second.memory_factor != j.memory_factor) return "planning";
   if (starting_) return "nodes to report";
@@ -392,6 +395,10 @@ std::string scheduler_state::summary_of(const job_record& j) const {
   const auto how = fmt::format("data {} x tensor {}", j.how.data_parallel, j.how.tensor_parallel);
   switch (j.state) {
     case job_state::waiting:
+      if (j.suspended)
+        return fmt::format(
+            "is suspended after iteration {} of {}: `troupe resume {}` lets it go on",
+            j.iterations_done, j.spec->iterations, j.id);
       if (const auto p = plans_.find(j.id);
           p == plans_.end() || p->second.memory_factor != j.memory_factor)
         return "its plans are being made";

@@ -104,6 +104,8 @@ void stage_state::run(const stage_run& r) {
   // The trainer asks again when it misses something; what is on its way comes twice then.
   for (auto& report : unheard_) send_report(report);
   if (broken_) return;
+  if (r.halt) return halt(r);
+  if (halted_) return;  // of before it was told to halt
   if (auto ok = check_order(r.order, o_.setup.microbatches); !ok) return give_up(ok.error());
   if (!r.order.empty() && r.until > until_ && iteration_ == until_ && !busy_) {
     o_.setup.order = r.order;
@@ -115,6 +117,26 @@ void stage_state::run(const stage_run& r) {
   const bool fresh = phase_ == phase::steps && iteration_ == o_.setup.first_iteration && next_ == 0;
   if (!r.meeting.empty() && fresh && !joined_ && !busy_ && !broken_) return join(r);
   advance();
+}
+
+/// No iteration begins after the one that is under way, until the trainer says which is the last.
+void stage_state::halt(const stage_run& r) {
+  const bool under_way = busy_ || next_ > 0 || phase_ != phase::steps;
+  if (!std::exchange(halted_, true)) until_ = iteration_ + (under_way ? 1 : 0);
+  if (r.save > 0) until_ = save_at_ = r.save;
+  if (r.save > 0 && !under_way && iteration_ == r.save && saved_ < r.save) return save();
+  say_halted();
+  advance();
+}
+
+void stage_state::say_halted() {
+  stage_report r;
+  r.name = o_.setup.name;
+  r.incarnation = o_.setup.incarnation;
+  r.iteration = iteration_;
+  r.saved = saved_;
+  r.halts_at = until_;
+  send_report(r);
 }
 
 void stage_state::receive(const tensor& t, const payload& body) {
@@ -249,11 +271,16 @@ void stage_state::end_iteration(const gpu::outcome& o) {
   r.tasks.insert(r.tasks.end(), ways.begin(), ways.end());
   clear(current(), iteration_ + 2);
   ++iteration_;
-  const auto& how = o_.setup.how;
+  const auto every = std::max(1U, o_.setup.how.checkpoint_every);
   const bool due =
-      iteration_ % std::max(1U, how.checkpoint_every) == 0 || iteration_ == o_.setup.iterations;
-  if (how.checkpoint.empty() || simulated_ || !due || o_.setup.name.pipeline != 0) {
-    if (simulated_ && due) saved_ = iteration_;
+      iteration_ % every == 0 || iteration_ == o_.setup.iterations || iteration_ == save_at_;
+  due ? save() : saved();
+}
+
+void stage_state::save() {
+  const auto& how = o_.setup.how;
+  if (how.checkpoint.empty() || simulated_ || o_.setup.name.pipeline != 0) {
+    if (simulated_) saved_ = iteration_;
     return saved();
   }
   if (const auto ok = may_save(how.checkpoint, o_.setup.name.lease); !ok)
@@ -267,6 +294,7 @@ void stage_state::end_iteration(const gpu::outcome& o) {
 
 void stage_state::saved() {
   phase_ = phase::steps;
+  if (doing_.iteration != iteration_) return say_halted();  // saved after the iteration was told of
   doing_.saved = saved_;
   say(std::exchange(doing_, {}));
   begin_iteration();

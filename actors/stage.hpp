@@ -85,7 +85,10 @@ class stage_state {
   void look_at_devices();
   void update(payload own, payload tied);
   void end_iteration(const gpu::outcome& o);
+  void save();
   void saved();
+  void halt(const stage_run& r);
+  void say_halted();
   void say_ready(stage_report ready = {});
   void say(stage_report r);
   void send_report(stage_report& r);
@@ -114,6 +117,8 @@ class stage_state {
   bool joined_ = false;          // its device and its peers' sum among themselves
   std::uint64_t iteration_ = 0;  // done
   std::uint64_t until_ = 0, heard_ = 0, saved_ = 0;
+  bool halted_ = false;           // it was told to: only a run that names the last iteration counts
+  std::uint64_t save_at_ = 0;     // the last iteration, after which it saves; 0: not yet known
   std::size_t next_ = 0;          // of the order
   std::vector<bool> recomputes_;  // by micro-batch
   std::array<inbox, 2> inboxes_;  // this iteration's and the next one's

@@ -162,6 +162,8 @@ void trainer_state::run(std::size_t i) {
               o_.incarnation,
               o_.via.now_s(),
               stages_[i].clock.ahead_s()};
+  r.halt = stopping_;
+  r.save = last_.value_or(0);
   // Also when it is asked again: it may not have heard the first time.
   if (replanned_) r.order = s.order, r.forward = s.forward, r.backward = s.backward;
   o_.via.send(s.neighbours[s.name.stage], r);
@@ -197,8 +199,31 @@ void trainer_state::hear(const stage_report& r) {
     }
   }
   if (r.iteration == s.done + 1) note(i, r);
+  s.saved = std::max(s.saved, r.saved);
+  if (stopping_ && r.halts_at) note_halt(i, *r.halts_at);
   look_at_checkpoint();
   end_if_over();
+}
+
+/// The job is to stop with nothing lost: no stage begins another iteration but those that one of
+/// them has begun.
+void trainer_state::stop() {
+  if (ended_ || std::exchange(stopping_, true)) return;
+  if (ready_ < stages_.size())
+    return fail(part_report::state::stopped, "stopped, as was asked, before it had begun");
+  for (std::size_t i = 0; i < stages_.size(); ++i) run(i);
+}
+
+void trainer_state::note_halt(std::size_t i, std::uint64_t at) {
+  if (last_) return;
+  stages_[i].halts_at = at;
+  std::uint64_t furthest = 0;
+  for (const auto& s : stages_) {
+    if (!s.halts_at) return;
+    furthest = std::max(furthest, *s.halts_at);
+  }
+  last_ = until_ = furthest;
+  for (std::size_t k = 0; k < stages_.size(); ++k) run(k);
 }
 
 void trainer_state::hear_starting(const stage_report& r) {
@@ -245,7 +270,7 @@ void trainer_state::complete(const iteration_record& r) {
   untold_.back().begin_s += wall_ahead_s_;
   untold_.back().end_s += wall_ahead_s_;
   if (untold_.size() >= most_untold) report();
-  if (done_ < until_ || done_ == total()) return;
+  if (stopping_ || done_ < until_ || done_ == total()) return;
   replan_if_drifted();
   run_window();
 }
@@ -320,7 +345,7 @@ void trainer_state::look_around() {
     const double silent_s = o_.via.now_s() - heard_s_;
     if (ready_ == stages_.size() && silent_s > look_every_s)
       for (std::size_t i = 0; i < stages_.size(); ++i)
-        if (stages_[i].done < until_) run(i);
+        if (stopping_ || stages_[i].done < until_) run(i);
     if (ready_ == stages_.size())
       for (std::size_t i = 0; i < stages_.size(); ++i)
         if (stages_[i].clock.due(o_.via.now_s())) run(i);
@@ -404,7 +429,12 @@ double trainer_state::tokens_per_s() const {
 
 void trainer_state::end_if_over() {
   // A stage that is not set up has no end to tell of, though nothing is left to do.
-  if (ended_ || done_ < total() || ready_ < stages_.size()) return;
+  if (ended_ || ready_ < stages_.size()) return;
+  if (last_ && *last_ < total() && done_ >= *last_ && saved_ >= *last_)
+    return fail(part_report::state::stopped,
+                fmt::format("stopped, as was asked, after iteration {} of {}; nothing is lost",
+                            *last_, total()));
+  if (done_ < total()) return;
   const bool keeps = real(plan_) && !o_.order.spec.train->checkpoint.empty();
   if (keeps && saved_ < total()) return;
   if (const auto& file = o_.order.spec.train ? o_.order.spec.train->timeline : std::string{};
@@ -445,6 +475,7 @@ trainer_actor::behavior_type trainer(trainer_actor::stateful_pointer<trainer_sta
   return {
       [&s](const inbound<stage_report>& m) { s.hear(m.body); },
       [&s](const inbound<training_heard>& m) { s.heard(m.body); },
+      [&s](const stop_training&) { s.stop(); },
       [&s](const tick&) { s.look_around(); },
   };
 }

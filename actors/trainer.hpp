@@ -38,6 +38,7 @@ class trainer_state {
   void hear(const stage_report& r);
   void heard(const training_heard& h);
   void look_around();
+  void stop();
 
  private:
   struct means {
@@ -55,6 +56,7 @@ class trainer_state {
     std::uint32_t most_held = 0;
     std::vector<std::uint8_t> meeting;  // stage_report's
     reason apart;
+    std::optional<std::uint64_t> halts_at;
   };
   struct pending {
     iteration_record record;
@@ -77,6 +79,7 @@ class trainer_state {
   stage_costs slowest_of_stage(std::uint32_t stage) const;
   double tokens_per_s() const;
   void report();
+  void note_halt(std::size_t i, std::uint64_t at);
   void end_if_over();
   void fail(part_report::state how, const std::string& why);
   void finish(part_report::state how, const std::string& why);
@@ -101,6 +104,9 @@ class trainer_state {
   double last_end_s_ = 0;
   double wall_ahead_s_ = 0;  // of the monotonic clock; one value, so that durations stay exact
   bool replanned_ = false;
+  // Stopping: first every stage halts, then all go on to the iteration that the furthest has begun.
+  bool stopping_ = false;
+  std::optional<std::uint64_t> last_;
   std::optional<double> replan_said_s_;  // when people last heard of one
   std::uint64_t replans_unsaid_ = 0;
   timeline trace_;

@@ -63,6 +63,10 @@ void training_host::stop(lease_id lease) {
   parts_.erase(it);
 }
 
+void training_host::stop_gracefully(lease_id lease) {
+  if (const auto* p = part_of(lease); p && p->trainer) caf::anon_send(p->trainer, stop_training{});
+}
+
 training_host::part* training_host::part_of(lease_id lease) {
   const auto it = parts_.find(lease);
   return it == parts_.end() ? nullptr : &it->second;

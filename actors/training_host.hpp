@@ -31,6 +31,8 @@ class training_host {
 
   /// Everything of this lease ends here.
   void stop(lease_id lease);
+  /// If its trainer is here: it finishes the iteration, saves and ends. May be said again.
+  void stop_gracefully(lease_id lease);
 
   /// A message for a stage or a trainer. False: it is for neither.
   bool receive(address from, message& m, const payload& body);

@@ -27,6 +27,8 @@ const std::map<std::string_view, std::string_view>& examples() {
       {"wait", "troupe wait 3 4 && troupe submit next.yaml"},
       {"export", "troupe export out/checkpoint out/my-gpt"},
       {"cancel", "troupe cancel 1"},
+      {"suspend", "troupe suspend 1"},
+      {"resume", "troupe resume 1"},
       {"train",
        "troupe train configs/jobs/train-two-stages.yaml --world local\n"
        "  troupe train configs/jobs/figure6.yaml --schedule varuna --against atlas --picture "

@@ -56,6 +56,30 @@ struct cancel_reply {
   bool operator==(const cancel_reply&) const = default;
 };
 
+/// A job that is suspended waits and is given nothing until it is resumed. A training finishes its
+/// iteration, saves and ends; a program is told to end; nothing that was saved is lost.
+struct suspend_job {
+  std::uint64_t request = 0;
+  job_id job = 0;
+  bool suspended = true;  // false: it may go on
+
+  static constexpr auto fields() {
+    return std::tuple{&suspend_job::request, &suspend_job::job, &suspend_job::suspended};
+  }
+  bool operator==(const suspend_job&) const = default;
+};
+
+struct suspend_reply {
+  std::uint64_t request = 0;
+  bool done = false;
+  reason why;
+
+  static constexpr auto fields() {
+    return std::tuple{&suspend_reply::request, &suspend_reply::done, &suspend_reply::why};
+  }
+  bool operator==(const suspend_reply&) const = default;
+};
+
 /// One job as a table row.
 struct job_status {
   job_id job = 0;

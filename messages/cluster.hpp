@@ -104,11 +104,12 @@ struct cluster_settings {
   double memory_headroom = 0;  // share added to every memory prediction; 0 is the paper's MARP
   double restart_s = 30;       // simulated: what starting or restarting a job costs
   double checkpoint_s = 600;   // simulated: work since the last checkpoint is lost with a node
+  double preempt_grace_s = 60;  // what a training that is to stop may take to save
 
   static constexpr auto fields() {
     using t = cluster_settings;
-    return std::tuple{&t::heartbeat_s, &t::lease_s, &t::memory_headroom, &t::restart_s,
-                      &t::checkpoint_s};
+    return std::tuple{&t::heartbeat_s, &t::lease_s,      &t::memory_headroom,
+                      &t::restart_s,   &t::checkpoint_s, &t::preempt_grace_s};
   }
   bool operator==(const cluster_settings&) const = default;
 };

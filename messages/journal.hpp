@@ -90,10 +90,12 @@ struct lease_revoked {
   double at_s = 0;
   lease_outcome why = lease_outcome::preempted;
   std::string detail;
+  double grace_s = 0;  // a training may take so long to finish its iteration and save; then killed
+  static constexpr std::size_t required = 4;
 
   static constexpr auto fields() {
     using t = lease_revoked;
-    return std::tuple{&t::lease, &t::at_s, &t::why, &t::detail};
+    return std::tuple{&t::lease, &t::at_s, &t::why, &t::detail, &t::grace_s};
   }
   bool operator==(const lease_revoked&) const = default;
 };
@@ -200,6 +202,8 @@ struct job_kept {
   std::vector<std::uint32_t> lost_succeeded;  // and those of them that had succeeded
   std::optional<std::int32_t> exit_code;      // of the command that ended last
   std::vector<attempt_record> tries;          // every attempt, the first one first
+  bool suspended = false;
+  static constexpr std::size_t required = 26;
 
   static constexpr auto fields() {
     using t = job_kept;
@@ -209,7 +213,7 @@ struct job_kept {
                       &t::lease,         &t::how,           &t::where,       &t::predicted_bytes,
                       &t::peak_bytes,    &t::memory,        &t::detail,      &t::closed,
                       &t::owner,         &t::losses,        &t::lost_parts,  &t::lost_succeeded,
-                      &t::exit_code,     &t::tries};
+                      &t::exit_code,     &t::tries,         &t::suspended};
   }
   bool operator==(const job_kept&) const = default;
 };
@@ -234,9 +238,23 @@ struct lease_kept {
   bool operator==(const lease_kept&) const = default;
 };
 
+/// From now on the job is given nothing, or again what it needs.
+struct job_suspended {
+  job_id job = 0;
+  double at_s = 0;
+  bool suspended = true;
+  std::string by;  // the name of the key of whoever asked for it
+
+  static constexpr auto fields() {
+    using t = job_suspended;
+    return std::tuple{&t::job, &t::at_s, &t::suspended, &t::by};
+  }
+  bool operator==(const job_suspended&) const = default;
+};
+
 /// Order is the wire's: new entries go to the end.
-using journal_entry =
-    std::variant<epoch_begun, job_accepted, lease_granted, lease_revoked, part_ended, job_ended,
-                 training_told, jobs_forgotten, snapshot_begun, job_kept, lease_kept>;
+using journal_entry = std::variant<epoch_begun, job_accepted, lease_granted, lease_revoked,
+                                   part_ended, job_ended, training_told, jobs_forgotten,
+                                   snapshot_begun, job_kept, lease_kept, job_suspended>;
 
 }  // namespace troupe

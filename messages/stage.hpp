@@ -150,11 +150,14 @@ struct stage_run {
   std::uint64_t incarnation = 0;  // of the trainer; a stage of another one ignores it. 0: any
   double sent_s = 0;              // by the trainer's clock, which is the clock of the training:
   double ahead_s = 0;             // so far ahead of it is the clock of the stage's host
+  bool halt = false;       // begin no more iterations until `save` says which is the last one,
+  std::uint64_t save = 0;  // and to save after it; 0: it says nothing
 
   static constexpr auto fields() {
     using t = stage_run;
-    return std::tuple{&t::name,     &t::until,   &t::heard,       &t::order,  &t::forward,
-                      &t::backward, &t::meeting, &t::incarnation, &t::sent_s, &t::ahead_s};
+    return std::tuple{&t::name,    &t::until,    &t::heard,   &t::order,
+                      &t::forward, &t::backward, &t::meeting, &t::incarnation,
+                      &t::sent_s,  &t::ahead_s,  &t::halt,    &t::save};
   }
   bool operator==(const stage_run&) const = default;
 };
@@ -197,14 +200,15 @@ struct stage_report {
   // The sent_s of the latest setup or run that it has; when that came, and when this left, by its
   // host's clock. What is between the two is not on the way, and so no part of a round trip.
   double asked_s = 0, came_s = 0, left_s = 0;
+  std::optional<std::uint64_t> halts_at;  // once it was told to halt: iterations done by then
 
   static constexpr auto fields() {
     using t = stage_report;
-    return std::tuple{&t::name,         &t::incarnation, &t::iteration,  &t::loss,
-                      &t::squared_norm, &t::begin_s,     &t::end_s,      &t::busy_s,
-                      &t::measured,     &t::most_held,   &t::sent_bytes, &t::saved,
-                      &t::why,          &t::tasks,       &t::meeting,    &t::apart,
-                      &t::starting,     &t::asked_s,     &t::came_s,     &t::left_s};
+    return std::tuple{
+        &t::name,   &t::incarnation, &t::iteration, &t::loss,      &t::squared_norm, &t::begin_s,
+        &t::end_s,  &t::busy_s,      &t::measured,  &t::most_held, &t::sent_bytes,   &t::saved,
+        &t::why,    &t::tasks,       &t::meeting,   &t::apart,     &t::starting,     &t::asked_s,
+        &t::came_s, &t::left_s,      &t::halts_at};
   }
   bool operator==(const stage_report&) const = default;
 };

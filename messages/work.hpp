@@ -50,12 +50,16 @@ struct work_order {
   double start_s = 0;
   bool out_of_memory = false;  // simulated: ends so after start_s
   std::optional<train_order> train;
+  /// Larger than 0: a training's first part finishes its iteration, saves and ends; whoever is not
+  /// through after so many seconds is ordered no more, and killed.
+  double stop_within_s = 0;
 
   static constexpr auto fields() {
     using t = work_order;
-    return std::tuple{&t::lease,       &t::job,         &t::incarnation,       &t::devices,
-                      &t::command,     &t::environment, &t::working_directory, &t::iterations,
-                      &t::iteration_s, &t::start_s,     &t::out_of_memory,     &t::train};
+    return std::tuple{&t::lease,        &t::job,         &t::incarnation,       &t::devices,
+                      &t::command,      &t::environment, &t::working_directory, &t::iterations,
+                      &t::iteration_s,  &t::start_s,     &t::out_of_memory,     &t::train,
+                      &t::stop_within_s};
   }
   bool operator==(const work_order&) const = default;
 };

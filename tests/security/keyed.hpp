@@ -94,6 +94,8 @@ inline bool expected_in_table(const std::string& type, actors::role from, actors
       {"submit_reply", controller, client},
       {"cancel_job", client, controller},
       {"cancel_reply", controller, client},
+      {"suspend_job", client, controller},
+      {"suspend_reply", controller, client},
       {"query_jobs", client, controller},
       {"query_reply", controller, client},
       {"explain_job", client, controller},

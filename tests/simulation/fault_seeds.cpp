@@ -100,6 +100,8 @@ class trouble {
       : v_{v}, watch_{watch}, random_{random} {
     for (auto n = random_.below(3); n > 0; --n)
       cancel_soon(1 + random_.below(jobs_a_seed), random_.uniform() * last_submission_s);
+    for (auto n = random_.below(3); n > 0; --n)
+      suspend_soon(1 + random_.below(jobs_a_seed), random_.uniform() * last_submission_s);
   }
 
   void on_entry(const journal_entry& e) {
@@ -116,6 +118,7 @@ class trouble {
       else
         cancel_soon(granted->job, spread(random_, 0.3, 2));
     }
+    if (granted && random_.chance(0.1)) suspend_soon(granted->job, spread(random_, 0.1, 60));
     if (cancels_left_ == 0) return;
     if (granted && random_.chance(0.06))
       --cancels_left_, cancel_soon(granted->job, spread(random_, 0.001, 10));
@@ -136,6 +139,19 @@ class trouble {
       v_.send(cancel_job{request, id}, 1e6, [this, id](const answer& a) {
         const auto* reply = a.reply ? std::get_if<cancel_reply>(&a.reply->first) : nullptr;
         if (reply && reply->done) watch_.on_cancelled(id);
+      });
+    });
+  }
+
+  /// For a while: a second wish follows when the first one was heard.
+  void suspend_soon(job_id id, double after_s) {
+    const double for_s = spread(random_, 0.1, 100);
+    const auto suspend = random_.next() | 1, resume = random_.next() | 1;
+    v_.world().at(v_.world().now_s() + after_s, [=, this] {
+      v_.send(suspend_job{suspend, id, true}, 1e6, [=, this](const answer&) {
+        v_.world().at(v_.world().now_s() + for_s, [=, this] {
+          v_.send(suspend_job{resume, id, false}, 1e6, [](const answer&) {});
+        });
       });
     });
   }

@@ -1,0 +1,171 @@
+#include <catch2/catch.hpp>
+
+#include "actors/virtual_cluster.hpp"
+#include "harness/small_cluster.hpp"
+
+// Jobs that are suspended, and go on.
+
+using namespace troupe;
+using namespace troupe::actors;
+
+namespace {
+
+virtual_cluster_options suspension_options() {
+  virtual_cluster_options o;
+  o.cluster = harness::small_cluster();
+  o.policy = planners::make_policy("frenzy");
+  return o;
+}
+
+/// Saves by itself only after all of its iterations.
+job_spec long_training() {
+  auto job = harness::small_job("training", 2000, 8);
+  job.train.emplace();
+  job.train->checkpoint_every = 2000;
+  job.train->schedule = "varuna";
+  job.pipeline.stages = 2;
+  job.pipeline.data_parallel = 2;
+  job.pipeline.microbatches = 2;
+  return job;
+}
+
+job_status seen(virtual_cluster& v, job_id id = 1) {
+  auto reply = v.ask(query_jobs{0, id});
+  REQUIRE(reply.reply);
+  return std::get<query_reply>(reply.reply->first).jobs.front();
+}
+
+suspend_reply set(virtual_cluster& v, job_id id, bool suspended) {
+  auto reply = v.ask(suspend_job{0, id, suspended});
+  REQUIRE(reply.reply);
+  return std::get<suspend_reply>(reply.reply->first);
+}
+
+/// Virtual seconds until the job waits.
+double until_waiting(virtual_cluster& v) {
+  const double from_s = v.world().now_s();
+  while (seen(v).state != job_state::waiting) {
+    REQUIRE(v.world().now_s() < from_s + 200);
+    v.world().run_until(v.world().now_s() + 0.1);
+  }
+  return v.world().now_s() - from_s;
+}
+
+training_report told(virtual_cluster& v) {
+  auto reply = v.ask(query_training{0, 1});
+  REQUIRE(reply.reply);
+  return std::get<training_reply>(reply.reply->first).report;
+}
+
+void run_to_end(virtual_cluster& v) {
+  for (int i = 0; i < 1000 && !is_final(seen(v).state); ++i)
+    v.world().run_until(v.world().now_s() + 50);
+  CHECK(seen(v).state == job_state::finished);
+}
+
+}  // namespace
+
+TEST_CASE("a suspended training saves, and loses no iteration") {
+  virtual_cluster v{suspension_options()};
+  v.submit({{1, long_training()}});
+  v.world().run_until(30.0);
+  REQUIRE(seen(v).state == job_state::running);
+  REQUIRE(set(v, 1, true).done);
+  CHECK(until_waiting(v) < 20);
+  const auto stopped = seen(v);
+  CHECK(stopped.waiting_reason == "suspended");
+  CHECK(stopped.iterations_done > 0);
+  CHECK(stopped.iterations_done < 2000);
+  CHECK(told(v).iterations.size() == stopped.iterations_done);
+  v.world().run_until(v.world().now_s() + 500);
+  CHECK(seen(v).attempts == 1);
+  REQUIRE(set(v, 1, false).done);
+  run_to_end(v);
+  CHECK(seen(v).attempts == 2);
+  const auto all = told(v).iterations;
+  REQUIRE(all.size() == 2000);
+  for (std::size_t i = 0; i < all.size(); ++i) CHECK(all[i].iteration == i + 1);
+}
+
+TEST_CASE("a training that has no time to save goes on from its last checkpoint") {
+  auto o = suspension_options();
+  auto c = std::make_shared<cluster>(*o.cluster);
+  c->settings.preempt_grace_s = 0.001;
+  o.cluster = c;
+  virtual_cluster v{o};
+  auto job = long_training();
+  job.train->checkpoint_every = 7;
+  v.submit({{1, job}});
+  v.world().run_until(30.0);
+  REQUIRE(set(v, 1, true).done);
+  until_waiting(v);
+  const auto stopped = seen(v);
+  CHECK(stopped.iterations_done > 0);
+  CHECK(stopped.iterations_done % 7 == 0);
+  REQUIRE(set(v, 1, false).done);
+  run_to_end(v);
+}
+
+TEST_CASE("a training is suspended though messages are lost, and whatever dies meanwhile") {
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    auto o = suspension_options();
+    o.seed = seed;
+    o.faults.loss = 0.02;
+    o.faults.reordering = 0.1;
+    o.faults.reorder_delay_s = 1;
+    o.faults.mean_down_s = 1;
+    virtual_cluster v{o};
+    v.submit({{1, long_training()}});
+    v.world().run_until(30.0 + 0.01 * static_cast<double>(seed));
+    random_source random{seed};
+    v.send(suspend_job{seed, 1, true}, 1e6, [](const answer&) {});
+    const auto hosts = 1 + o.cluster->datacenters.size() + o.cluster->nodes.size();
+    if (seed % 2 == 0)
+      v.world().at(v.world().now_s() + 3 * random.uniform(), [&, victim = random.below(hosts)] {
+        v.world().crash(static_cast<address>(victim), 2);
+      });
+    INFO("seed " << seed);
+    v.world().run_until(v.world().now_s() + 150);
+    const auto stopped = seen(v);
+    CHECK(stopped.state == job_state::waiting);
+    CHECK(stopped.waiting_reason == "suspended");
+    REQUIRE(set(v, 1, false).done);
+    run_to_end(v);
+    const auto all = told(v).iterations;
+    REQUIRE(all.size() == 2000);
+  }
+}
+
+TEST_CASE("a suspended job that waits is not placed, and simulated work keeps what it has done") {
+  virtual_cluster v{suspension_options()};
+  v.submit({{1, harness::small_job("work", 100'000)}});
+  v.world().run_until(30.0);
+  REQUIRE(set(v, 1, true).done);
+  v.world().run_until(40.0);
+  const auto stopped = seen(v);
+  CHECK(stopped.state == job_state::waiting);
+  CHECK(stopped.iterations_done > 0);
+  v.world().crash(controller_address);
+  v.world().restart(controller_address);
+  v.world().run_until(100.0);
+  const auto still = seen(v);
+  CHECK(still.state == job_state::waiting);
+  CHECK(still.waiting_reason == "suspended");
+  CHECK(still.iterations_done == stopped.iterations_done);
+  REQUIRE(set(v, 1, false).done);
+  v.world().run_until(110.0);
+  CHECK(seen(v).state == job_state::running);
+}
+
+TEST_CASE("what cannot be suspended or resumed is refused with a sentence") {
+  virtual_cluster v{suspension_options()};
+  v.submit({{1, harness::small_job("work", 100)}});
+  v.world().run_until(10.0);
+  CHECK(set(v, 9, true).why.text == "there is no job 9");
+  CHECK(set(v, 1, false).why.text == "job 1 is not suspended");
+  CHECK(set(v, 1, true).done);
+  CHECK(set(v, 1, true).done);  // it is already
+  CHECK(set(v, 1, false).done);
+  run_to_end(v);
+  CHECK(set(v, 1, true).why.text == "job 1 has finished already");
+}
