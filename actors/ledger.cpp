@@ -12,6 +12,7 @@ namespace troupe::actors {
 namespace {
 
 constexpr std::size_t most_epochs = 4096;
+constexpr std::size_t most_suspensions = 64;  // requests that are remembered of a job
 
 /// Bad news in the order in which it decides a lease's outcome when several parts differ.
 bool is_bad(lease_outcome o) {
@@ -287,7 +288,10 @@ expected<void> ledger::on(const job_suspended& e) {
   auto it = jobs_.find(e.job);
   if (it == jobs_.end() || is_final(it->second.state))
     return contradiction(fmt::format("job {} is suspended, but is none or has ended", e.job));
-  it->second.suspended = e.suspended;
+  auto& j = it->second;
+  j.suspended = e.suspended;
+  if (j.suspensions.size() >= most_suspensions) j.suspensions.erase(j.suspensions.begin());
+  j.suspensions.push_back(e.request);
   return {};
 }
 
@@ -296,7 +300,8 @@ bool operator==(const job_record& a, const job_record& b) {
     return std::tie(j.id, j.request, j.state, j.submitted_s, j.started_s, j.ended_s, j.attempts,
                     j.out_of_memory, j.memory_factor, j.bytes_floor, j.iterations_done, j.lease,
                     j.how, j.where, j.predicted_bytes, j.peak_bytes, j.memory, j.detail, j.tries,
-                    j.owner, j.losses, j.lost_parts, j.lost_succeeded, j.exit_code, j.suspended);
+                    j.owner, j.losses, j.lost_parts, j.lost_succeeded, j.exit_code, j.suspended,
+                    j.suspensions);
   };
   return *a.spec == *b.spec && rest(a) == rest(b);
 }

@@ -35,10 +35,11 @@ struct job_record {
   double predicted_bytes = 0, peak_bytes = 0;
   std::vector<memory_record> memory;
   std::string detail;
-  std::vector<attempt_record> tries;      // every attempt, the first one first
-  std::string owner;                      // the name of the key that submitted it
-  std::optional<std::int32_t> exit_code;  // of the command that ended last
-  bool suspended = false;                 // it is given nothing
+  std::vector<attempt_record> tries;       // every attempt, the first one first
+  std::string owner;                       // the name of the key that submitted it
+  std::optional<std::int32_t> exit_code;   // of the command that ended last
+  bool suspended = false;                  // it is given nothing
+  std::vector<std::uint64_t> suspensions;  // the latest requests that said so, or no longer
 
   friend bool operator==(const job_record& a, const job_record& b);  // specs by content
 };

@@ -58,6 +58,7 @@ job_kept kept(const job_record& j) {
   k.lost_succeeded = indices_of(j.lost_succeeded);
   k.exit_code = j.exit_code;
   k.suspended = j.suspended;
+  k.suspensions = j.suspensions;
   return k;
 }
 
@@ -88,6 +89,7 @@ job_record restored(const job_kept& k) {
   j.lost_parts = k.lost_parts;
   j.exit_code = k.exit_code;
   j.suspended = k.suspended;
+  j.suspensions = k.suspensions;
   return j;
 }
 

@@ -131,11 +131,13 @@ void orchestrator_state::suspend(address from, const runtime::caller& who, const
   } else if (is_final(j->state)) {
     said.why = {reason::kind::invalid,
                 fmt::format("job {} has {} already", s.job, to_string(j->state))};
+  } else if (std::ranges::find(j->suspensions, s.request) != j->suspensions.end()) {
+    said.done = true;  // it came again, perhaps after another one
   } else if (!s.suspended && !j->suspended) {
     said.why = {reason::kind::invalid, fmt::format("job {} is not suspended", s.job)};
   } else {
     said.done = true;
-    if (j->suspended != s.suspended) record(job_suspended{s.job, wall(), s.suspended, who.name});
+    record(job_suspended{s.job, wall(), s.suspended, who.name, s.request});
     if (s.suspended) preempt(*j, fmt::format("suspended by {}", who.name));
   }
   reply(from, said);
@@ -251,10 +253,8 @@ expected<void> orchestrator_state::grant(const planners::decision& d,
 /// The job waits again; a training is given the time to save.
 void orchestrator_state::preempt(const job_record& j, const std::string& detail) {
   if (j.state != job_state::running) return;
-  const bool saves = is_training(*j.spec) && (!j.spec->train || j.spec->train->device == "sim" ||
-                                              !j.spec->train->checkpoint.empty());
   revoke(j.lease, lease_outcome::preempted, detail,
-         saves ? options_.cluster->settings.preempt_grace_s : 0);
+         is_training(*j.spec) ? options_.cluster->settings.preempt_grace_s : 0);
 }
 
 void orchestrator_state::revoke(lease_id id, lease_outcome why, const std::string& detail,

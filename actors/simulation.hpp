@@ -60,6 +60,7 @@ class workload_record {
   void on(const snapshot_begun&) {}
   void on(const job_kept&) {}
   void on(const lease_kept&) {}
+  void on(const job_suspended&) {}
   void note(double at_s, int gpus, int waiting);
 
   struct held {

@@ -211,6 +211,11 @@ void trainer_state::stop() {
   if (ended_ || std::exchange(stopping_, true)) return;
   if (ready_ < stages_.size())
     return fail(part_report::state::stopped, "stopped, as was asked, before it had begun");
+  if (real(plan_) && o_.order.spec.train->checkpoint.empty())
+    return fail(part_report::state::stopped,
+                fmt::format("stopped, as was asked; the job has no checkpoint, so {} iterations "
+                            "are lost",
+                            done_));
   for (std::size_t i = 0; i < stages_.size(); ++i) run(i);
 }
 

@@ -203,6 +203,7 @@ struct job_kept {
   std::optional<std::int32_t> exit_code;      // of the command that ended last
   std::vector<attempt_record> tries;          // every attempt, the first one first
   bool suspended = false;
+  std::vector<std::uint64_t> suspensions;  // the latest requests to suspend or resume it
   static constexpr std::size_t required = 26;
 
   static constexpr auto fields() {
@@ -213,7 +214,7 @@ struct job_kept {
                       &t::lease,         &t::how,           &t::where,       &t::predicted_bytes,
                       &t::peak_bytes,    &t::memory,        &t::detail,      &t::closed,
                       &t::owner,         &t::losses,        &t::lost_parts,  &t::lost_succeeded,
-                      &t::exit_code,     &t::tries,         &t::suspended};
+                      &t::exit_code,     &t::tries,         &t::suspended,   &t::suspensions};
   }
   bool operator==(const job_kept&) const = default;
 };
@@ -243,11 +244,12 @@ struct job_suspended {
   job_id job = 0;
   double at_s = 0;
   bool suspended = true;
-  std::string by;  // the name of the key of whoever asked for it
+  std::string by;             // the name of the key of whoever asked for it,
+  std::uint64_t request = 0;  // and the number of that: when it comes again it changes nothing
 
   static constexpr auto fields() {
     using t = job_suspended;
-    return std::tuple{&t::job, &t::at_s, &t::suspended, &t::by};
+    return std::tuple{&t::job, &t::at_s, &t::suspended, &t::by, &t::request};
   }
   bool operator==(const job_suspended&) const = default;
 };

@@ -43,7 +43,8 @@ TEST_CASE("whatif takes a model, an order, and a batch that all pipelines share"
   fixed.push_back("--fixed-batch");
   const auto f = troupe::test::troupe(fixed);
   REQUIRE(f.status == 0);
-  for (const auto& row : f.document()["rows"])
+  const auto document = f.document();
+  for (const auto& row : document["rows"])
     if (row["feasible"] == true)
       CHECK(row["samples_per_s"].get<double>() * row["iteration_s"].get<double>() ==
             Approx(8));  // the job's global batch

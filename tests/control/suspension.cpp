@@ -76,7 +76,7 @@ TEST_CASE("a suspended training saves, and loses no iteration") {
   CHECK(stopped.waiting_reason == "suspended");
   CHECK(stopped.iterations_done > 0);
   CHECK(stopped.iterations_done < 2000);
-  CHECK(told(v).iterations.size() == stopped.iterations_done);
+  CHECK(told(v).iterations.back().iteration == stopped.iterations_done);
   v.world().run_until(v.world().now_s() + 500);
   CHECK(seen(v).attempts == 1);
   REQUIRE(set(v, 1, false).done);
@@ -94,14 +94,19 @@ TEST_CASE("a training that has no time to save goes on from its last checkpoint"
   o.cluster = c;
   virtual_cluster v{o};
   auto job = long_training();
+  job.model = harness::gpt2(24, 1024, 16);
+  job.global_batch = 256;  // an iteration takes seconds
+  job.pipeline.microbatches = 64;
   job.train->checkpoint_every = 7;
   v.submit({{1, job}});
-  v.world().run_until(30.0);
+  v.world().run_until(120.0);
+  INFO(seen(v).detail);
   REQUIRE(set(v, 1, true).done);
   until_waiting(v);
   const auto stopped = seen(v);
   CHECK(stopped.iterations_done > 0);
   CHECK(stopped.iterations_done % 7 == 0);
+  CHECK(stopped.iterations_done < told(v).iterations.back().iteration);
   REQUIRE(set(v, 1, false).done);
   run_to_end(v);
 }
@@ -159,7 +164,7 @@ TEST_CASE("a suspended job that waits is not placed, and simulated work keeps wh
 
 TEST_CASE("what cannot be suspended or resumed is refused with a sentence") {
   virtual_cluster v{suspension_options()};
-  v.submit({{1, harness::small_job("work", 100)}});
+  v.submit({{1, harness::small_job("work", 3000)}});
   v.world().run_until(10.0);
   CHECK(set(v, 9, true).why.text == "there is no job 9");
   CHECK(set(v, 1, false).why.text == "job 1 is not suspended");

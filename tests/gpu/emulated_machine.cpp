@@ -270,7 +270,10 @@ class emulated final : public launches<emulated>, public emulated_stream {
   template <class Kernel>
   static constexpr char tag = 0;
 
+  static constexpr auto max_bytes = std::size_t{1} << 40;  // more than any machine has
+
   void* make(std::size_t bytes) {
+    if (bytes > max_bytes) throw std::bad_alloc{};
     auto* memory = ::operator new(bytes, alignment);
     std::memset(memory, 0xff, bytes);
     return memory;

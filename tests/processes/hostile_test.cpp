@@ -2,6 +2,7 @@
 
 #include <fstream>
 
+#include "harness/sanitized.hpp"
 #include "processes/fixture.hpp"
 #include "runtime/keys.hpp"
 #include "runtime/process.hpp"
@@ -14,7 +15,7 @@ using namespace troupe::test;
 
 namespace {
 
-constexpr std::size_t most_bytes = std::size_t{256} << 20;
+constexpr std::size_t most_bytes = std::size_t{harness::sanitized ? 2048 : 256} << 20;
 
 bool holds_within(double seconds, const std::function<bool()>& so) {
   const runtime::stopwatch waited;

@@ -1,6 +1,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "harness/sanitized.hpp"
 #include "processes/detached.hpp"
 
 // Logs from the command line: of earlier attempts, their ends, as they grow, and large ones.
@@ -82,8 +83,9 @@ TEST_CASE("a large log is printed whole, and the program that prints it stays sm
   REQUIRE(cluster.ask({"submit", job, "--wait"}).status == 0);
   // 300 MB of address space: the log as one JSON string, twice held, would not fit.
   const auto out = cluster.where / "out.json";
-  const auto line = "ulimit -v 300000; '" TROUPE_PROGRAM "' logs 1 --json --state '" +
-                    cluster.state + "' >" + out;
+  const std::string limit = harness::sanitized ? "" : "ulimit -v 300000; ";
+  const auto line =
+      limit + "'" TROUPE_PROGRAM "' logs 1 --json --state '" + cluster.state + "' >" + out;
   REQUIRE(std::system(line.c_str()) == 0);
   std::ifstream in{out};
   const auto text = nlohmann::json::parse(in).at("text").get<std::string>();

@@ -81,6 +81,36 @@ TEST_CASE("SIGKILL of a stage's process: training goes on from the checkpoint, o
   }));
 }
 
+TEST_CASE("a suspended training saves, and goes on later on the same curve with nothing lost") {
+  fixture f{"suspended", "clusters/three-sites.yaml"};
+  REQUIRE(f.wait_for_nodes());
+  auto job = two_stages(f, 24);
+  job.train->checkpoint.clear();
+  const auto undisturbed = trained(f, job);
+
+  job = two_stages(f, 24);
+  job.train->checkpoint_every = 1000;  // it saves because it is to stop, or not at all
+  const auto id = f.submit(job);
+  REQUIRE(f.wait_until([&](const auto&) { return iterations(f, id) >= 7; }));
+  const auto set = [&](bool suspended) {
+    const auto reply = f.client->ask(suspend_job{0, id, suspended}, long_s).reply;
+    REQUIRE(reply);
+    CHECK(std::get<suspend_reply>(reply->first).done);
+  };
+  set(true);
+  REQUIRE(
+      f.wait_until([](const query_reply& r) { return r.jobs.back().state == job_state::waiting; }));
+  const auto stopped = f.jobs().jobs.back();
+  CHECK(stopped.waiting_reason == "suspended");
+  CHECK(stopped.iterations_done >= 7);
+  CHECK(stopped.iterations_done == iterations(f, id));
+  set(false);
+  REQUIRE(f.wait_until(all_final));
+  CHECK(f.jobs().jobs.back().state == job_state::finished);
+  CHECK(f.jobs().jobs.back().attempts == 2);
+  check_same_curve(undisturbed, how(f, id));
+}
+
 TEST_CASE("SIGSTOP of a trainer's process: its lease may not write checkpoints any more") {
   fixture f{"trainer-stopped", "clusters/three-sites.yaml"};
   REQUIRE(f.wait_for_nodes());

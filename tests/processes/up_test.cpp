@@ -113,7 +113,8 @@ TEST_CASE("`up --detach` returns when all is there; `down` ends it and everythin
   REQUIRE(cluster.said.status == 0);
   const auto status = cluster.ask({"status", "--json", "--patience", "1"});
   REQUIRE(status.status == 0);
-  for (const auto& n : status.document().at("nodes")) CHECK(n.at("present") == true);
+  const auto nodes = status.document().at("nodes");
+  for (const auto& n : nodes) CHECK(n.at("present") == true);
   const auto down = cluster.ask({"down"});
   INFO(down.err);
   CHECK(down.status == 0);
