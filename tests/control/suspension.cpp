@@ -95,8 +95,8 @@ TEST_CASE("a training that has no time to save goes on from its last checkpoint"
   virtual_cluster v{o};
   auto job = long_training();
   job.model = harness::gpt2(24, 1024, 16);
-  job.global_batch = 256;  // an iteration takes seconds
-  job.pipeline.microbatches = 64;
+  job.global_batch = 2048;  // an iteration takes many seconds
+  job.pipeline.microbatches = 512;
   job.train->checkpoint_every = 7;
   v.submit({{1, job}});
   v.world().run_until(120.0);
