@@ -268,6 +268,7 @@ std::uint64_t node_state::next_sequence() {
   constexpr std::size_t remembered = 64;  // on their way; older ones renew nothing
   sent_.emplace_back(++sequence_, now());
   if (sent_.size() > remembered) sent_.pop_front();
+  changed_ = false;
   // A timer may come a rounding error early.
   report_due_s_ = now() + settings().heartbeat_s * 0.999;
   return sequence_;
@@ -286,7 +287,6 @@ void node_state::send_report(node_report r) {
   r.sequence = next_sequence();
   for (auto& [id, p] : parts_)
     if (is_over(p.report) && p.said == 0) p.said = r.sequence;
-  changed_ = false;
   last_report_ = std::move(r);
   post(host_, controller_address, last_report_);
 }
