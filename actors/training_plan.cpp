@@ -34,7 +34,7 @@ class maker {
     const double bytes = how.bytes_per_gpu / (1 + c_.settings.memory_headroom);
     auto layout = planners::lay_out_pipelines(
         c_, order_.parts, job_, how.pipeline_parallel, how.data_parallel,
-        bytes > 0 ? planners::memory_for(job_, batches_, bytes) : planners::stage_memory{});
+        bytes > 0 ? planners::load_of(job_, batches_, bytes) : planners::stage_load{});
     if (!layout) return tl::unexpected<reason>(layout.error());
     layout_ = std::move(*layout);
     if (batches_.microbatches == 0)

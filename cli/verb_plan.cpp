@@ -11,10 +11,10 @@
 #include "configs/load.hpp"
 #include "configs/reader.hpp"
 #include "planners/cost_model.hpp"
-#include "planners/memory.hpp"
 #include "planners/pipeline_placement.hpp"
 #include "planners/policy.hpp"
 #include "planners/selection_table.hpp"
+#include "planners/stage_memory.hpp"
 
 namespace troupe::cli {
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "planners/model_shape.hpp"
+#include "planners/model_chain.hpp"
 #include "planners/profile.hpp"
 
 namespace troupe::planners {

@@ -7,7 +7,7 @@
 
 #include "planners/bounds.hpp"
 #include "planners/cost_model.hpp"
-#include "planners/memory.hpp"
+#include "planners/stage_memory.hpp"
 
 namespace troupe::planners {
 namespace {

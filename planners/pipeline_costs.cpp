@@ -63,7 +63,7 @@ batch_split split_batch(const job_spec& job, std::uint32_t stages, std::uint32_t
   return {m, each / m};
 }
 
-stage_memory memory_for(const job_spec& job, const batch_split& split, double most_bytes) {
+stage_load load_of(const job_spec& job, const batch_split& split, double most_bytes) {
   const auto most = job.pipeline.most_held;
   return {split.rows, most ? std::min(most, split.microbatches) : split.microbatches, most_bytes,
           job.pipeline.recompute};

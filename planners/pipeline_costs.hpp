@@ -21,8 +21,8 @@ struct batch_split {
 };
 batch_split split_batch(const job_spec& job, std::uint32_t stages, std::uint32_t pipelines);
 
-/// What a stage of the job's must hold when the batch goes so, on a GPU of so many bytes.
-stage_memory memory_for(const job_spec& job, const batch_split& split, double most_bytes);
+/// What goes through a stage of the job's when the batch goes so, on a GPU of so many bytes.
+stage_load load_of(const job_spec& job, const batch_split& split, double most_bytes);
 
 /// What the job's stages run on where the cluster says `gpu`: for device cpu one core, whose speed
 /// is a guess that measured times replace.

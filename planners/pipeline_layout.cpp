@@ -67,7 +67,7 @@ std::vector<std::uint32_t> partition(const std::vector<std::uint32_t>& gpus, std
 
 expected<pipeline_layout> lay_out_pipelines(const cluster& c, const std::vector<lease_part>& parts,
                                             const job_spec& job, std::uint32_t stages,
-                                            std::uint32_t pipelines, const stage_memory& memory) {
+                                            std::uint32_t pipelines, const stage_load& memory) {
   if (auto ok = check(c, parts, job, stages, pipelines); !ok)
     return tl::unexpected<reason>(ok.error());
   const auto together = std::max(1U, job.pipeline.tensor_parallel);

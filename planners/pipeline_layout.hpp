@@ -45,8 +45,7 @@ struct pipeline_layout {
 /// the model has pieces, and GPUs that do not suffice.
 expected<pipeline_layout> lay_out_pipelines(const cluster& c, const std::vector<lease_part>& parts,
                                             const job_spec& job, std::uint32_t stages,
-                                            std::uint32_t pipelines,
-                                            const stage_memory& memory = {});
+                                            std::uint32_t pipelines, const stage_load& memory = {});
 
 /// Stages a datacentre, given the GPUs of each in order (Algorithm 1, lines 2 to 10): as many as
 /// there are GPUs for all pipelines, at most `most_each` (0: no limit). Fewer than `stages` in all:

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "planners/model_shape.hpp"
+#include "planners/model_chain.hpp"
 
 namespace troupe::planners {
 

@@ -6,7 +6,7 @@
 
 #include "planners/cost_model.hpp"
 #include "planners/has.hpp"
-#include "planners/memory.hpp"
+#include "planners/stage_memory.hpp"
 
 namespace troupe::planners {
 

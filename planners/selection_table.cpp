@@ -166,7 +166,7 @@ const selection_table::work& selection_table::work_of(std::uint32_t stages,
   const auto [at, is_new] = works_->try_emplace(key);
   auto& w = at->second;
   if (!is_new) return w;
-  const auto memory = memory_for(job_, split, slowest_.memory_bytes() / (1 + headroom_));
+  const auto memory = load_of(job_, split, slowest_.memory_bytes() / (1 + headroom_));
   const auto parts = split_model(job_, stages, memory);
   const bool profiled = profile_of(job_, slowest_) != nullptr;
   for (std::uint32_t stage = 0; stage < stages; ++stage) {

@@ -8,9 +8,9 @@
 
 #include "planners/bounds.hpp"
 #include "planners/cost_model.hpp"
-#include "planners/memory.hpp"
 #include "planners/queue_order.hpp"
 #include "planners/sia.hpp"
+#include "planners/stage_memory.hpp"
 
 namespace troupe::planners {
 namespace {

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "planners/cost_model.hpp"
-#include "planners/model_shape.hpp"
+#include "planners/model_chain.hpp"
 
 namespace troupe::planners {
 
@@ -17,7 +17,6 @@ constexpr double never = std::numeric_limits<double>::infinity();
 constexpr double hair = 1e-12;  // for sums that were added up in another order
 // Beyond so many steps the cut with the least sum of squares is not looked for.
 constexpr std::uint64_t max_cut_steps = 4'000'000;
-constexpr double bytes_a_parameter = 20;
 
 using links = std::vector<chain_link>;
 
@@ -151,96 +150,55 @@ std::vector<std::uint32_t> cut_evenly(const links& chain, std::uint32_t parts, d
 
 namespace {
 
+/// A GPU's share of a range of the chain; `tensor` of them have it.
+stage_part part_of(const model_chain& chain, std::uint32_t first, std::uint32_t count,
+                   std::uint32_t pieces, double tensor) {
+  const auto r = chain.range(first, count);
+  return {first,
+          std::min(count, pieces - std::min(first, pieces)),
+          r.flops.for_one_of(tensor),
+          r.parameters.for_one_of(tensor),
+          r.kept_bytes.for_one_of(tensor),
+          r.output_bytes};
+}
+
 std::vector<stage_part> split_operators(const model& m, std::uint32_t stages) {
-  std::vector<stage_part> parts(stages);
+  const model_chain chain{m};
+  std::vector<stage_part> parts;
   const auto whole = pieces_of(m);
   std::uint32_t first = 0;
   for (std::uint32_t s = 0; s < stages; ++s) {
-    auto& p = parts[s];
-    p.first = first;
-    p.count = whole / stages + (s < whole % stages ? 1 : 0);
-    for (; first < p.first + p.count; ++first) {
-      const auto& op = m.operators[first];
-      p.flops += op.flops;
-      p.parameters += op.parameters;
-      p.activation_bytes += op.output_bytes;
-      p.output_bytes = op.output_bytes;
-    }
+    const auto count = whole / stages + (s < whole % stages ? 1 : 0);
+    parts.push_back(part_of(chain, first, count, whole, 1));
+    first += count;
   }
   return parts;
 }
 
-/// What a sublayer keeps for its backward (Korthikanti et al., sections 4.1 and 4.2.1, with the
-/// layer norm before it): 34 s h + 5 a s^2 a layer, of which t GPUs share all but 10 s h.
-double kept_bytes(const model& m, bool attention, double t) {
-  const double s = m.sequence, h = m.hidden, a = m.heads;
-  return 5 * s * h + (attention ? 8 * s * h + 5 * a * s * s : 16 * s * h) / t;
-}
-
-/// Of a sublayer's: norm and last bias are everybody's.
-double parameters_of_share(const model& m, double all, double t) {
-  const double everybodys = 3 * double{1} * m.hidden;
-  return t > 1 ? everybodys + (all - everybodys) / t : all;
-}
-
-/// Parameters of a head that is the embedding, in the last stage a copy of the first one's.
-double copied_embedding(model m) {
-  const double tied = shape_of(m).parameters;
-  m.tied_head = false;
-  return shape_of(m).parameters - tied;
-}
-
-/// But for the inputs that are held.
-double bytes_of(const stage_part& p, const stage_memory& memory) {
-  const double whole = memory.recompute ? 1 : memory.held;  // micro-batches with all activations
-  return bytes_a_parameter * p.parameters + memory.rows * whole * p.activation_bytes;
-}
-
-double input_bytes(const stage_part& p, const stage_memory& memory) {
-  return memory.recompute ? double{1} * memory.rows * memory.held * p.output_bytes : 0;
-}
-
-/// A transformer's sublayers, the first one with the embedding, and the head: each a part of one.
-std::vector<stage_part> pieces(const job_spec& job, bool copies_embedding) {
-  const auto& m = job.model;
-  const double t = std::max(1U, job.pipeline.tensor_parallel);
-  std::vector<stage_part> out;
-  const auto chain = expand(m);
-  for (std::uint32_t i = 0; i + 1 < chain.size(); ++i) {
-    const auto& op = chain[i + 1];
-    const bool head = i + 2 == chain.size();
-    out.push_back({i, head ? 0u : 1u, head ? op.flops : op.flops / t,
-                   head ? op.parameters : parameters_of_share(m, op.parameters, t),
-                   head ? 0 : kept_bytes(m, i % 2 == 0, t), chain[1].output_bytes});
-  }
-  out.front().flops += chain.front().flops;
-  out.front().parameters += chain.front().parameters;
-  if (copies_embedding) out.back().parameters += copied_embedding(m);
-  return out;
-}
-
 std::vector<stage_part> split_transformer(const job_spec& job, std::uint32_t stages,
-                                          const stage_memory& memory) {
+                                          const stage_load& load) {
   const double backward = cost_constants{}.backward;
   const double last = job.pipeline.recompute ? (1 + backward) / (2 + backward) : 1;
-  const auto all = pieces(job, stages > 1);
-  links chain;
-  for (const auto& p : all) chain.push_back({p.flops, bytes_of(p, memory)});
-  auto counts =
-      cut_evenly(chain, stages, memory.most_bytes - input_bytes(all.front(), memory), last);
-  if (counts.empty()) counts = cut_evenly(chain, stages, never, last);
-  std::vector<stage_part> parts;
-  std::size_t at = 0;
-  for (const auto count : counts) {
-    auto p = all[at++];
-    for (std::uint32_t i = 1; i < count; ++i, ++at) {
-      p.count += all[at].count;
-      p.flops += all[at].flops;
-      p.parameters += all[at].parameters;
-      p.activation_bytes += all[at].activation_bytes;
-    }
-    parts.push_back(p);
+  const double tensor = std::max(1U, job.pipeline.tensor_parallel);
+  const model_chain chain{job.model};
+  const auto pieces = pieces_of(job.model);
+  const double copy = stages > 1 ? chain.tied_parameters() : 0;
+  links weights;
+  for (std::uint32_t i = 0; i < chain.size(); ++i) {
+    auto p = part_of(chain, i, 1, pieces, tensor);
+    if (i + 1 == chain.size()) p.parameters += copy;
+    weights.push_back({p.flops, bytes_beside_inputs(p, load)});
   }
+  const auto inputs = input_bytes(part_of(chain, 0, 1, pieces, tensor), load);
+  auto counts = cut_evenly(weights, stages, load.most_bytes - inputs, last);
+  if (counts.empty()) counts = cut_evenly(weights, stages, never, last);
+  std::vector<stage_part> parts;
+  std::uint32_t at = 0;
+  for (const auto count : counts) {
+    parts.push_back(part_of(chain, at, count, pieces, tensor));
+    at += count;
+  }
+  parts.back().parameters += copy;
   return parts;
 }
 
@@ -263,16 +221,10 @@ expected<void> can_split(const model& m, std::uint32_t stages) {
 }
 
 std::vector<stage_part> split_model(const job_spec& job, std::uint32_t stages,
-                                    const stage_memory& memory) {
+                                    const stage_load& load) {
   if (job.slots || stages == 0) return std::vector<stage_part>(stages);
   if (!job.model.operators.empty()) return split_operators(job.model, stages);
-  return split_transformer(job, stages, memory);
-}
-
-double bytes_of_stage(const std::vector<stage_part>& parts, const stage_memory& memory) {
-  double most = 0;
-  for (const auto& p : parts) most = std::max(most, bytes_of(p, memory) + input_bytes(p, memory));
-  return most;
+  return split_transformer(job, stages, load);
 }
 
 }  // namespace troupe::planners

@@ -6,37 +6,18 @@
 
 #include "messages/job.hpp"
 #include "messages/reason.hpp"
+#include "planners/stage_memory.hpp"
 
-// Where a model is cut into the stages of a pipeline. A stage owns a contiguous range of pieces: of
-// a transformer its sublayers (attention with its residual sum, then the MLP with its own; two a
-// layer), of a model that is given as operators those.
+// Where a model is cut into the stages of a pipeline. A stage owns a contiguous range of pieces
+// (model_chain.hpp).
 
 namespace troupe::planners {
-
-/// What a GPU of a stage has of a model, for one sequence: all of the stage, or of its sublayers
-/// the share that job.pipeline.tensor_parallel says.
-struct stage_part {
-  std::uint32_t first = 0, count = 0;  // pieces; 2i and 2i + 1 are in layer i of a transformer
-  double flops = 0, parameters = 0;
-  double activation_bytes = 0;  // kept from its forward to its backward
-  double output_bytes = 0;
-
-  bool operator==(const stage_part&) const = default;
-};
 
 /// How many pieces a model has.
 std::uint32_t pieces_of(const model& m);
 
 /// Refuses more stages than there are pieces.
 expected<void> can_split(const model& m, std::uint32_t stages);
-
-/// What a stage may need on its GPU: 20 bytes a parameter (as MARP counts), the inputs of `held`
-/// micro-batches of `rows` sequences, and one micro-batch's activations.
-struct stage_memory {
-  std::uint32_t rows = 1, held = 1;
-  double most_bytes = std::numeric_limits<double>::infinity();
-  bool recompute = true;  // else all activations of all that are held, in place of their inputs
-};
 
 /// A transformer is cut so that a micro-batch takes the slowest stage the least, by operations,
 /// among the cuts whose stages fit the memory; if none does, whatever they need. All stages but the
@@ -45,10 +26,7 @@ struct stage_memory {
 /// number, the first stages one more where they do not divide. A job in slots, which needs no
 /// model, has empty parts. At most as many stages as pieces.
 std::vector<stage_part> split_model(const job_spec& job, std::uint32_t stages,
-                                    const stage_memory& memory = {});
-
-/// Of the stage that needs most of it.
-double bytes_of_stage(const std::vector<stage_part>& parts, const stage_memory& memory);
+                                    const stage_load& load = {});
 
 /// A link of a chain that is cut: what is to be even, and what no range may have too much of.
 struct chain_link {

@@ -7,7 +7,7 @@
 #include "gpu/cuda/counted.hpp"
 #include "gpu/cuda/device.hpp"
 #include "gpu_training/parts.hpp"
-#include "planners/memory.hpp"
+#include "planners/stage_memory.hpp"
 
 // MARP's prediction beside what trainings really take: this engine's, and PyTorch's.
 

@@ -2,11 +2,10 @@
 #include <array>
 #include <cmath>
 
-#include "frenzy/full_memory.hpp"
 #include "frenzy/measure.hpp"
 #include "planners/marp.hpp"
-#include "planners/memory.hpp"
 #include "planners/policy.hpp"
+#include "planners/stage_memory.hpp"
 #include "runtime/stopwatch.hpp"
 
 void figure4() {
@@ -95,7 +94,7 @@ void figure5a(const char* name) {  // wall clock: stderr
 void figure6() {
   fmt::print(
       "Figure 6: memory a GPU in GB, MARP's formula / Megatron counted tensor by tensor "
-      "(full_memory.hpp).\n"
+      "(planners/stage_memory.hpp).\n"
       "No real peaks were measured: this is not the paper's accuracy.\n\n{:12}{:>4}{:>4}",
       "model", "B", "d");
   for (const int t : {1, 2, 4, 8}) fmt::print("{:>22}", fmt::format("t = {}", t));
@@ -109,7 +108,7 @@ void figure6() {
         fmt::print("\n{:12}{:4}{:4}", name, batch, d);
         for (const auto t : {1u, 2u, 4u, 8u}) {
           const double marp = planners::marp_bytes(m, batch, d, t),
-                       full = full_bytes(m, batch / d, t);
+                       full = planners::megatron_memory(m, batch / d, t).total();
           const double accuracy = 1 - std::abs(marp / full - 1);
           least = std::min(least, accuracy), most = std::max(most, accuracy);
           fmt::print("{:>22}", fmt::format("{:.2f} / {:.2f} {:3.0f} %", marp / 1e9, full / 1e9,

@@ -1,9 +1,9 @@
 #include <catch2/catch.hpp>
 
 #include "planners/has.hpp"
-#include "planners/memory.hpp"
-#include "planners/model_shape.hpp"
+#include "planners/model_chain.hpp"
 #include "planners/sample.hpp"
+#include "planners/stage_memory.hpp"
 
 using namespace troupe;
 using namespace troupe::planners;
@@ -30,4 +30,63 @@ TEST_CASE("on nodes of four A100-40GB, GPT2-7B at batch 2 takes eight GPUs as d 
   CHECK(how.data_parallel == 2);
   CHECK(how.tensor_parallel == 4);
   CHECK(choice->where == allocation{{2, 4}, {0, 4}});
+}
+
+TEST_CASE("MARP's memory is the paper's formula to the last bit, whatever it is made of") {
+  random_source random{7};
+  for (int i = 0; i < 1000; ++i) {
+    model m;
+    m.hidden = 64 * static_cast<std::uint32_t>(1 + random.below(256));
+    m.layers = static_cast<std::uint32_t>(1 + random.below(120));
+    m.heads = 1U << random.below(7);
+    m.sequence = 1U << (7 + random.below(7));
+    m.vocabulary = static_cast<std::uint32_t>(1000 + random.below(200'000));
+    const auto batch = static_cast<std::uint32_t>(1 + random.below(2048));
+    const auto d = static_cast<std::uint32_t>(1 + random.below(64));
+    const auto tensor = 1U << random.below(5);
+    const double V = m.vocabulary, h = m.hidden, l = m.layers, s = m.sequence, a = m.heads,
+                 t = tensor, b = (batch + d - 1) / d;
+    const double formula = 20 * (V * h + l * (12 * h * h + 13 * h)) / t +
+                           s * b * h * l * (10 + 24 / t + 5 * a * s / (h * t));
+    CHECK(marp_bytes(m, batch, d, tensor) == formula);
+    const auto parts = marp_memory(m, batch, d, tensor);
+    CHECK(parts.weights == 2 * marp_parameters(m) / t);
+    CHECK(parts.optimizer == 12 * marp_parameters(m) / t);
+  }
+}
+
+TEST_CASE("a range of the chain is the sum of its pieces, and all of it is the model") {
+  for (const auto* family : {"gpt", "llama", "bert", "vit"})
+    for (const bool tied : {true, false}) {
+      model m = sample::gpt2_small;
+      m.family = family;
+      m.layers = 5;
+      m.tied_head = tied;
+      if (m.family == "llama") m.kv_heads = 4;
+      const model_chain chain{m};
+      const auto each = expand(m);  // with the embedding apart
+      REQUIRE(chain.size() == 2 * m.layers + 1);
+      for (std::uint32_t first = 0; first < chain.size(); ++first)
+        for (std::uint32_t count = 1; first + count <= chain.size(); ++count) {
+          double flops = first == 0 ? each[0].flops : 0;
+          double parameters = first == 0 ? each[0].parameters : 0;
+          for (auto i = first; i < first + count; ++i) {
+            flops += each[i + 1].flops;
+            parameters += each[i + 1].parameters;
+          }
+          const auto range = chain.range(first, count);
+          CHECK(range.flops.for_one_of(1) == flops);
+          CHECK(range.parameters.for_one_of(1) == parameters);
+        }
+      const auto all = chain.range(0, chain.size());
+      CHECK(all.parameters.for_one_of(1) == shape_of(m).parameters);
+      CHECK(all.flops.for_one_of(1) == shape_of(m).forward_flops);
+      const double s = m.sequence, h = m.hidden, a = m.heads;
+      CHECK(all.kept_bytes.for_one_of(1) == m.layers * (34 * s * h + 5 * a * s * s));
+      CHECK(all.kept_bytes.for_one_of(4) ==
+            m.layers * (10 * s * h + (24 * s * h + 5 * a * s * s) / 4));
+      const bool has_table_of_words = m.family != "vit";
+      CHECK(chain.tied_parameters() ==
+            (tied && has_table_of_words ? double{1} * m.vocabulary * m.hidden : 0));
+    }
 }

@@ -1,7 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include "planners/cost_model.hpp"
-#include "planners/model_shape.hpp"
+#include "planners/model_chain.hpp"
 #include "planners/pipeline_costs.hpp"
 #include "planners/pipeline_placement.hpp"
 #include "planners/profile.hpp"

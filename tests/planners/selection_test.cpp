@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "planners/datacenter_selection.hpp"
-#include "planners/model_shape.hpp"
+#include "planners/model_chain.hpp"
 #include "planners/pipeline_costs.hpp"
 #include "planners/pipeline_placement.hpp"
 #include "sample.hpp"

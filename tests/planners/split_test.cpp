@@ -5,7 +5,7 @@
 #include <functional>
 #include <numeric>
 
-#include "planners/model_shape.hpp"
+#include "planners/model_chain.hpp"
 #include "sample.hpp"
 
 using namespace troupe;
@@ -167,7 +167,7 @@ TEST_CASE("where the even cut does not fit the memory, the most even one that do
   const auto job = keeping(engine(4096));
   const auto even = split_model(job, 2);
   CHECK(of(even) == counts{7, 5});
-  stage_memory memory{1, 4, bytes_of_stage(even, {1, 4}) * 0.95};
+  stage_load memory{1, 4, bytes_of_stage(even, {1, 4}) * 0.95};
   const auto fits = split_model(job, 2, memory);
   CHECK(of(fits) == counts{6, 6});
   CHECK(bytes_of_stage(fits, memory) < memory.most_bytes);

@@ -1,4 +1,4 @@
-#include "planners/model_shape.hpp"
+#include "planners/model_chain.hpp"
 
 #include <algorithm>
 
@@ -91,6 +91,77 @@ std::vector<model_operator> expand(const model& m) {
   }
   out.push_back(p.head);
   return out;
+}
+
+divisible& divisible::operator+=(const divisible& other) {
+  divided += other.divided;
+  whole += other.whole;
+  return *this;
+}
+
+divisible& divisible::operator-=(const divisible& other) {
+  divided -= other.divided;
+  whole -= other.whole;
+  return *this;
+}
+
+namespace {
+
+/// What a sublayer keeps for its backward (Korthikanti et al., sections 4.1 and 4.2.1, with the
+/// layer norm before it): 34 s h + 5 a s^2 a layer, of which all but 10 s h is divided.
+divisible kept_bytes(const model& m, bool attention) {
+  const double s = m.sequence, h = m.hidden, a = m.heads;
+  return {attention ? 8 * s * h + 5 * a * s * s : 16 * s * h, 5 * s * h};
+}
+
+/// A sublayer's matrices are divided; its norm and last bias are not.
+divisible sublayer_parameters(const model& m, double all) {
+  const double whole = 3 * double{1} * m.hidden;
+  return {all - whole, whole};
+}
+
+}  // namespace
+
+model_chain::model_chain(const model& m) : before_(1) {
+  if (!m.operators.empty()) {
+    for (const auto& op : m.operators)
+      add({{0, op.flops}, {0, op.parameters}, {0, op.output_bytes}, op.output_bytes});
+    return;
+  }
+  const auto p = parts_of(m);
+  for (std::uint32_t i = 0; i < 2 * m.layers; ++i) {
+    const auto& op = i % 2 == 0 ? p.attention : p.mlp;
+    chain_range piece{{op.flops, 0},
+                      sublayer_parameters(m, op.parameters),
+                      kept_bytes(m, i % 2 == 0),
+                      op.output_bytes};
+    if (i == 0) {
+      piece.flops.whole += p.embedding.flops;
+      piece.parameters.whole += p.embedding.parameters;
+    }
+    add(piece);
+  }
+  add({{0, p.head.flops}, {0, p.head.parameters}, {}, p.mlp.output_bytes});
+  auto untied = m;
+  untied.tied_head = false;
+  tied_parameters_ = parts_of(untied).head.parameters - p.head.parameters;
+}
+
+void model_chain::add(const chain_range& piece) {
+  auto sum = before_.back();
+  sum.flops += piece.flops;
+  sum.parameters += piece.parameters;
+  sum.kept_bytes += piece.kept_bytes;
+  sum.output_bytes = piece.output_bytes;
+  before_.push_back(sum);
+}
+
+chain_range model_chain::range(std::uint32_t first, std::uint32_t count) const {
+  auto sum = before_[first + count];
+  sum.flops -= before_[first].flops;
+  sum.parameters -= before_[first].parameters;
+  sum.kept_bytes -= before_[first].kept_bytes;
+  return sum;
 }
 
 }  // namespace troupe::planners
