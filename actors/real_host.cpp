@@ -10,6 +10,7 @@
 #include <caf/all.hpp>
 
 #include "actors/failure_watch.hpp"
+#include "actors/host_threads.hpp"
 #include "actors/process_launcher.hpp"
 #include "actors/wiring.hpp"
 #include "runtime/log.hpp"
@@ -32,14 +33,6 @@ void hold_signals() {
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   std::signal(SIGPIPE, SIG_IGN);  // a reader that has died is an error of write()
 }
-
-struct two_threads : caf::actor_system_config {
-  // "sharing" waits without polling: a host is idle for most of its life.
-  two_threads() {
-    set("scheduler.max-threads", std::size_t{2});
-    set("scheduler.policy", caf::atom("sharing"));
-  }
-};
 
 /// A node's tensors take another connection than its heartbeats.
 constexpr std::uint32_t tensor_connections = 1;
@@ -80,7 +73,7 @@ struct real_host::impl {
   real_host_options options;
   std::unique_ptr<runtime::state_directory> state;
   std::shared_ptr<launcher> programs;  // a node's
-  two_threads config;
+  host_threads config;
   std::unique_ptr<caf::actor_system> system;
   runtime::host host;
   std::shared_ptr<runtime::zeromq_transport> net;

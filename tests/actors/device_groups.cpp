@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 
+#include "actors/host_threads.hpp"
 #include "actors/stage.hpp"
 #include "gpu/cuda/calls.hpp"
 #include "gpu/cuda/device.hpp"
@@ -203,7 +204,7 @@ class world {
   std::shared_ptr<std::atomic<int>> overlapped_ = std::make_shared<std::atomic<int>>(0);
   model model_;
   std::vector<stage_setup> setups_;
-  caf::actor_system_config config_;
+  actors::host_threads config_;
   caf::actor_system system_{config_};
   std::shared_ptr<switchboard> net_;
 };

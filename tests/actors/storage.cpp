@@ -4,6 +4,7 @@
 #include <set>
 
 #include "actors/failure_watch.hpp"
+#include "actors/host_threads.hpp"
 #include "actors/virtual_cluster.hpp"
 #include "harness/small_cluster.hpp"
 #include "runtime/log.hpp"
@@ -279,7 +280,7 @@ TEST_CASE("an older copy of the journal is found out by the nodes, and is safe t
 
 TEST_CASE("whoever watches actors learns what the first that failed has said") {
   said_errors errors;
-  caf::actor_system_config config;
+  host_threads config;
   caf::actor_system system{config};
   struct state {
     state() = default;

@@ -2,7 +2,6 @@
 
 #include <caf/actor.hpp>
 #include <caf/actor_system.hpp>
-#include <caf/actor_system_config.hpp>
 
 #include <array>
 #include <functional>
@@ -11,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "actors/host_threads.hpp"
 #include "harness/scratch.hpp"
 #include "messages/cluster.hpp"
 #include "messages/frame.hpp"
@@ -61,7 +61,7 @@ class gateway_pair {
   std::shared_ptr<cluster> cluster_;
   // Of the controller's socket: a path, unlike a port, is the same in every network.
   test::scratch directory_;
-  caf::actor_system_config config_;
+  actors::host_threads config_;
   caf::actor_system system_{config_};
   std::vector<caf::actor> actors_;
   std::shared_ptr<runtime::zeromq_transport> controller_;

@@ -1,3 +1,4 @@
+#include "actors/host_threads.hpp"
 #include "actors/wiring.hpp"
 #include "runtime/real_clock.hpp"
 #include "security/keyed.hpp"
@@ -105,7 +106,7 @@ class gateway_world {
   mutable std::mutex mutex_;
   std::map<sent_frame, int> seen_, sentinels_;
   std::uint64_t sentinel_ = 0;
-  caf::actor_system_config config_;
+  actors::host_threads config_;
   caf::actor_system system_{config_};
   std::vector<caf::actor> actors_;
   std::shared_ptr<zeromq_transport> controller_, gateway_, dc2_;
