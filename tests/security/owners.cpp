@@ -106,6 +106,10 @@ TEST_CASE("a job is its owner's: others may look, but not cancel it nor read its
   CHECK(no.why.code == reason::kind::refused);
   CHECK(no.why.text ==
         "job 1 is of alice: bob may not cancel it, only its owner or an operator may");
+  const auto still_no = ask<suspend_reply>(*bob, suspend_job{0, job, true});
+  CHECK_FALSE(still_no.done);
+  CHECK(still_no.why.text ==
+        "job 1 is of alice: bob may not suspend it, only its owner or an operator may");
   CHECK(ask<log_chunk>(*bob, read_log{0, job, 0, 0, 0}).why.text ==
         "job 1 is of alice: bob may not read its log, only its owner or an operator may");
   CHECK(ask<log_chunk>(*alice, read_log{0, job, 0, 0, 0}).why.text == "job 1 has not run yet");
