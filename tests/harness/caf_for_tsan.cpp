@@ -19,13 +19,13 @@ Function library(const char* symbol) {
 
 namespace caf {
 
-void scheduled_actor::enqueue(mailbox_element_ptr what, execution_unit* unit) {
+void scheduled_actor::enqueue(mailbox_element_ptr what, execution_unit* where) {
   using function = void (*)(scheduled_actor*, mailbox_element_ptr, execution_unit*);
   static const auto original = library<function>(
       "_ZN3caf15scheduled_actor7enqueueESt10unique_ptrINS_15mailbox_elementENS_6detail8disposerEE"
       "PNS_14execution_unitE");
   __tsan_release(this);
-  original(this, std::move(what), unit);
+  original(this, std::move(what), where);
 }
 
 invoke_message_result scheduled_actor::consume(mailbox_element& x) {
@@ -36,13 +36,13 @@ invoke_message_result scheduled_actor::consume(mailbox_element& x) {
   return original(this, x);
 }
 
-void blocking_actor::enqueue(mailbox_element_ptr what, execution_unit* unit) {
+void blocking_actor::enqueue(mailbox_element_ptr what, execution_unit* where) {
   using function = void (*)(blocking_actor*, mailbox_element_ptr, execution_unit*);
   static const auto original = library<function>(
       "_ZN3caf14blocking_actor7enqueueESt10unique_ptrINS_15mailbox_elementENS_6detail8disposerEE"
       "PNS_14execution_unitE");
   __tsan_release(this);
-  original(this, std::move(what), unit);
+  original(this, std::move(what), where);
 }
 
 mailbox_element_ptr blocking_actor::dequeue() {
