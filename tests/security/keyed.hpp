@@ -122,4 +122,20 @@ inline bool expected_in_table(const std::string& type, actors::role from, actors
   return all.contains({type, from, to});
 }
 
+/// A program, for a model that every GPU here can hold.
+inline submit_job a_job() {
+  submit_job s;
+  s.spec.name = "one";
+  s.spec.model.name = "bert-large";
+  s.spec.model.family = "bert";
+  s.spec.model.hidden = 1024;
+  s.spec.model.layers = 24;
+  s.spec.model.heads = 16;
+  s.spec.model.sequence = 512;
+  s.spec.model.vocabulary = 30522;
+  s.spec.global_batch = 4;
+  s.spec.command = {"true"};
+  return s;
+}
+
 }  // namespace troupe::test

@@ -60,17 +60,8 @@ cluster with_a_card_apart() {
 }
 
 submit_job honest_job() {
-  submit_job s;
+  auto s = a_job();
   s.spec.name = "honest";
-  s.spec.model.name = "bert-large";
-  s.spec.model.family = "bert";
-  s.spec.model.hidden = 1024;
-  s.spec.model.layers = 24;
-  s.spec.model.heads = 16;
-  s.spec.model.sequence = 512;
-  s.spec.model.vocabulary = 30522;
-  s.spec.global_batch = 4;
-  s.spec.command = {"true"};
   s.spec.required_gpu_type = "A100-40GB";
   s.spec.max_gpus = 1;
   return s;

@@ -52,21 +52,6 @@ Reply ask(actors::real_host& who, message m) {
   return std::get<Reply>(a->first);
 }
 
-submit_job a_job() {
-  submit_job s;
-  s.spec.name = "one";
-  s.spec.model.name = "bert-large";
-  s.spec.model.family = "bert";
-  s.spec.model.hidden = 1024;
-  s.spec.model.layers = 24;
-  s.spec.model.heads = 16;
-  s.spec.model.sequence = 512;
-  s.spec.model.vocabulary = 30522;
-  s.spec.global_batch = 4;
-  s.spec.command = {"true"};
-  return s;
-}
-
 }  // namespace
 
 TEST_CASE("a host's key is nobody's client key") {
