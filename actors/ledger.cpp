@@ -12,7 +12,7 @@ namespace troupe::actors {
 namespace {
 
 constexpr std::size_t most_epochs = 4096;
-constexpr std::size_t most_suspensions = 64;  // requests that are remembered of a job
+constexpr std::size_t max_suspensions = 64;  // requests that are remembered of a job
 
 /// Bad news in the order in which it decides a lease's outcome when several parts differ.
 bool is_bad(lease_outcome o) {
@@ -290,7 +290,7 @@ expected<void> ledger::on(const job_suspended& e) {
     return contradiction(fmt::format("job {} is suspended, but is none or has ended", e.job));
   auto& j = it->second;
   j.suspended = e.suspended;
-  if (j.suspensions.size() >= most_suspensions) j.suspensions.erase(j.suspensions.begin());
+  if (j.suspensions.size() >= max_suspensions) j.suspensions.erase(j.suspensions.begin());
   j.suspensions.push_back(e.request);
   return {};
 }

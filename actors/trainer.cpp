@@ -210,10 +210,10 @@ void trainer_state::hear(const stage_report& r) {
 void trainer_state::stop() {
   if (ended_ || std::exchange(stopping_, true)) return;
   if (ready_ < stages_.size())
-    return fail(part_report::state::stopped, "stopped, as was asked, before it had begun");
+    return fail(part_report::state::stopped, "stopped on request before its first iteration");
   if (real(plan_) && o_.order.spec.train->checkpoint.empty())
     return fail(part_report::state::stopped,
-                fmt::format("stopped, as was asked; the job has no checkpoint, so {} iterations "
+                fmt::format("stopped on request; the job has no checkpoint, so {} iterations "
                             "are lost",
                             done_));
   for (std::size_t i = 0; i < stages_.size(); ++i) run(i);
@@ -437,7 +437,7 @@ void trainer_state::end_if_over() {
   if (ended_ || ready_ < stages_.size()) return;
   if (last_ && *last_ < total() && done_ >= *last_ && saved_ >= *last_)
     return fail(part_report::state::stopped,
-                fmt::format("stopped, as was asked, after iteration {} of {}; nothing is lost",
+                fmt::format("stopped on request after iteration {} of {}; no iteration is lost",
                             *last_, total()));
   if (done_ < total()) return;
   const bool keeps = real(plan_) && !o_.order.spec.train->checkpoint.empty();

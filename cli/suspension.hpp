@@ -1,5 +1,7 @@
 #pragma once
 
+#include <nlohmann/json.hpp>
+
 #include "cli/output.hpp"
 #include "cli/remote.hpp"
 
@@ -16,13 +18,19 @@ inline expected<job_status> status_of(remote& r, job_id job) {
   return reply->jobs.front();
 }
 
+/// The document of both verbs; `iteration` is null if nothing was changed.
+inline nlohmann::json suspension(job_id job, nlohmann::json iteration, double pause_s,
+                                 std::uint64_t lost_iterations, const std::string& why = {}) {
+  return {{"job", job},
+          {"moved", !iteration.is_null()},
+          {"iteration", std::move(iteration)},
+          {"pause_s", pause_s},
+          {"lost_iterations", lost_iterations},
+          {"reason", why}};
+}
+
 inline int refuse_suspension(output& out, job_id job, const reason& why) {
-  out.document({{"job", job},
-                {"moved", false},
-                {"iteration", nullptr},
-                {"pause_s", 0},
-                {"lost_iterations", 0},
-                {"reason", why.text}});
+  out.document(suspension(job, nullptr, 0, 0, why.text));
   return out.no(why);
 }
 

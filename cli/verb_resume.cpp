@@ -19,13 +19,8 @@ class resume_verb final : public verb {
     if (!reply->done) return refuse_suspension(out, job_, reply->why);
     const auto now = status_of(remote_, job_);
     if (!now) return out.no(now.error());
-    out.document({{"job", job_},
-                  {"moved", true},
-                  {"iteration", now->iterations_done},
-                  {"pause_s", 0},
-                  {"lost_iterations", 0},
-                  {"reason", ""}});
-    out.line("job {} goes on after iteration {} when its turn comes", job_, now->iterations_done);
+    out.document(suspension(job_, now->iterations_done, 0, 0));
+    out.line("job {} is queued again and continues after iteration {}", job_, now->iterations_done);
     return exit_done;
   }
 

@@ -24,25 +24,24 @@ class suspend_verb final : public verb {
     if (!reply) return out.no(reply.error());
     if (!reply->done) return refuse_suspension(out, job_, reply->why);
     auto now = status_of(remote_, job_);
-    while (now && (now->state == job_state::running || now->state == job_state::stopping)) {
+    while (now && (now->state == job_state::running || now->state == job_state::stopping) &&
+           now->attempts == before->attempts) {
       runtime::pause(look_every_s);
       now = status_of(remote_, job_);
     }
     if (!now) return out.no(now.error());
+    if (now->attempts != before->attempts)
+      return refuse_suspension(
+          out, job_, {reason::kind::stale, fmt::format("job {} was resumed meanwhile", job_)});
     if (is_final(now->state))
       return refuse_suspension(out, job_,
                                {reason::kind::invalid, fmt::format("job {} has {} meanwhile", job_,
                                                                    to_string(now->state))});
     const auto reached = std::max(before->iteration, now->iterations_done);
     const auto lost = reached - now->iterations_done;
-    out.document({{"job", job_},
-                  {"moved", true},
-                  {"iteration", now->iterations_done},
-                  {"pause_s", asked.s()},
-                  {"lost_iterations", lost},
-                  {"reason", ""}});
+    out.document(suspension(job_, now->iterations_done, asked.s(), lost));
     out.line("job {} is suspended after iteration {}{}", job_, now->iterations_done,
-             lost > 0 ? fmt::format("; {} iterations are done again", lost) : "");
+             lost > 0 ? fmt::format("; {} iterations are lost", lost) : "");
     return exit_done;
   }
 

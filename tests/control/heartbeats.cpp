@@ -109,8 +109,7 @@ struct controller_alone : spoken_world {
 
 }  // namespace
 
-TEST_CASE(
-    "a heartbeat for a report that the controller has renews the lease, and brings no orders") {
+TEST_CASE("a heartbeat that names a known report renews the lease without new orders") {
   controller_alone c;
   const auto r = c.settled();
   for (std::uint64_t n = 3; n < 6; ++n) {
@@ -228,7 +227,7 @@ TEST_CASE("a gateway passes heartbeats on as one frame, and renewals to the node
 }
 
 TEST_CASE(
-    "a node sends its report until it is heard, then heartbeats until it has something to say") {
+    "a node repeats its report until it is acknowledged, then sends heartbeats until it changes") {
   spoken_world w;
   w.world.add_host(a0, [&](const runtime::host& h) {
     node_options o;

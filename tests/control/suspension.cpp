@@ -65,7 +65,7 @@ void run_to_end(virtual_cluster& v) {
 
 }  // namespace
 
-TEST_CASE("a suspended training saves, and loses no iteration") {
+TEST_CASE("a suspended training saves a checkpoint and loses no iterations") {
   virtual_cluster v{suspension_options()};
   v.submit({{1, long_training()}});
   v.world().run_until(30.0);
@@ -111,7 +111,7 @@ TEST_CASE("a training that has no time to save goes on from its last checkpoint"
   run_to_end(v);
 }
 
-TEST_CASE("a training is suspended though messages are lost, and whatever dies meanwhile") {
+TEST_CASE("a training is suspended and resumed under message loss and host crashes") {
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     auto o = suspension_options();
     o.seed = seed;

@@ -67,7 +67,8 @@ bool lock_is_free(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("How a program ended is heard though its keeper had left what it was told unread") {
+TEST_CASE(
+    "The exit status of a program is received even if its keeper exits with unread commands") {
   kept_world w;
   for (int i = 0; i < 50; ++i) {
     auto p = w.run(shell("exit 7"));

@@ -29,10 +29,10 @@ void expect_good_seeds(std::uint64_t usual) {
 
 }  // namespace
 
-TEST_CASE("under five hundred fault seeds the oracle finds nothing wrong") {
+TEST_CASE("500 fault seeds satisfy the oracle") {
   expect_good_seeds(500);
 }
 
-TEST_CASE("under two thousand fault seeds the oracle finds nothing wrong", "[.long]") {
+TEST_CASE("2,000 fault seeds satisfy the oracle", "[.long]") {
   expect_good_seeds(2000);
 }
