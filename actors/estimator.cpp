@@ -6,8 +6,8 @@
 
 #include "actors/last_words.hpp"
 #include "messages/codec.hpp"
-#include "planners/cost_model.hpp"
 #include "planners/pipeline_placement.hpp"
+#include "planners/program_time.hpp"
 #include "planners/stage_memory.hpp"
 
 namespace troupe::actors {

@@ -12,6 +12,7 @@
 #include "actors/timing.hpp"
 #include "planners/fits.hpp"
 #include "planners/pipeline_placement.hpp"
+#include "planners/plan_text.hpp"
 #include "runtime/stopwatch.hpp"
 
 namespace troupe::actors {
@@ -392,7 +393,7 @@ std::string scheduler_state::summary_of(const job_record& j) const {
   for (const auto& share : j.where)
     where += fmt::format("{}{} of {} ({})", where.empty() ? "" : ", ", share.gpus,
                          c.nodes[share.node].name, c.gpu_of(share.node).name);
-  const auto how = fmt::format("data {} x tensor {}", j.how.data_parallel, j.how.tensor_parallel);
+  const auto how = planners::split_text(j.how);
   switch (j.state) {
     case job_state::waiting:
       if (j.suspended)
@@ -428,7 +429,8 @@ std::vector<considered_plan> scheduler_state::consider(const job_record& j) cons
   if (it == plans_.end() || !it->second.plans) return result;
   const auto& spec = *j.spec;
   const auto is_chosen = [&](const plan& p) {
-    return p.data_parallel == j.how.data_parallel && p.tensor_parallel == j.how.tensor_parallel;
+    return p.data_parallel == j.how.data_parallel && p.tensor_parallel == j.how.tensor_parallel &&
+           p.pipeline_parallel == j.how.pipeline_parallel;
   };
   const bool placed = j.state != job_state::waiting && !j.where.empty();
   const auto unit = metric_name(spec);

@@ -43,6 +43,7 @@ gpu::stage_spec spec_of(const stage_setup& s) {
   spec.lease = s.name.lease;
   spec.learning_rate = s.how.learning_rate;
   spec.weight_decay = s.how.weight_decay;
+  spec.emulate_speed = s.emulate_speed;
   return spec;
 }
 

@@ -2,90 +2,67 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
-#include <optional>
 
 #include <fmt/format.h>
 
-#include "planners/pipeline_costs.hpp"
+#include "planners/plan_time.hpp"
 #include "runtime/transport.hpp"
 
 namespace troupe::actors {
 
 namespace {
 
-using planners::pipeline_layout;
-
+/// The stages of a plan that is timed, less their orders.
 class maker {
  public:
-  maker(const cluster& c, lease_id lease, const train_order& order, const std::string& backend)
-      : c_{c}, lease_{lease}, order_{order}, job_{order.spec} {
-    if (!job_.train) job_.train.emplace();
-    auto& device = job_.train->device;
-    if (job_.slots) device = "sim";
-    if (device.empty()) device = backend;
+  maker(const cluster& c, lease_id lease, job_spec job, planners::timed_plan timed)
+      : c_{c}, lease_{lease}, job_{std::move(job)}, timed_{std::move(timed)} {
+    if (job_.slots)
+      for (auto& k : timed_.costs) k.activation_bytes = slot_bytes;
   }
 
-  /// All but the schedule.
   expected<training_plan> make() {
-    const auto& how = order_.how;
-    batches_ = planners::split_batch(job_, how.pipeline_parallel, how.data_parallel);
-    // The cut that the plan was made with.
-    const double bytes = how.bytes_per_gpu / (1 + c_.settings.memory_headroom);
-    auto layout = planners::lay_out_pipelines(
-        c_, order_.parts, job_, how.pipeline_parallel, how.data_parallel,
-        bytes > 0 ? planners::load_of(job_, batches_, bytes) : planners::stage_load{});
-    if (!layout) return tl::unexpected<reason>(layout.error());
-    layout_ = std::move(*layout);
-    if (batches_.microbatches == 0)
-      return refuse(reason::kind::invalid,
-                    fmt::format("a batch of {} does not divide among {} pipelines, or their shares "
-                                "not into micro-batches",
-                                job_.global_batch, layout_.pipelines));
-    for (std::uint32_t s = 0; s < layout_.stages; ++s) costs_.push_back(costs_of(s));
     if (auto ok = tensors_fit(); !ok) return tl::unexpected<reason>(ok.error());
     training_plan plan;
-    plan.shape = planners::shape_of(c_, job_, layout_);
-    plan.schedule_name = job_.train->schedule.empty() ? "best" : job_.train->schedule;
-    for (std::uint32_t s = 0; s + 1 < layout_.stages; ++s) {
+    plan.shape = timed_.shape;
+    plan.times = timed_.times;
+    plan.schedule_name = planners::schedule_name(job_);
+    for (std::uint32_t s = 0; s + 1 < layout().stages; ++s) {
       plan.hops.push_back(plan.shape.is_wan(s) ? hop(s) : link{});
-      if (plan.shape.is_wan(s)) plan.wan_gbps += 2 * hop(s).gbps * layout_.pipelines;
+      if (plan.shape.is_wan(s)) plan.wan_gbps += 2 * hop(s).gbps * layout().pipelines;
     }
-    set_up(plan);
-    plan.times = times(plan.shape);
+    for (std::uint32_t p = 0; p < layout().pipelines; ++p)
+      for (std::uint32_t s = 0; s < layout().stages; ++s)
+        plan.stages.push_back(set_up(plan.shape, p, s));
     return plan;
   }
 
  private:
-  node_index node_of_stage(std::uint32_t pipeline, std::uint32_t stage) const {
-    return layout_.at(pipeline, stage).node;
+  const planners::pipeline_layout& layout() const { return timed_.layout; }
+  node_index node_of(std::uint32_t pipeline, std::uint32_t stage) const {
+    return layout().at(pipeline, stage).node;
   }
-  std::uint32_t datacenter_of(std::uint32_t stage) const { return layout_.datacenter_of(stage); }
-
-  stage_costs costs_of(std::uint32_t stage) const {
-    const auto node = node_of_stage(0, stage);
-    auto k = planners::costs_of_stage(job_, planners::device_of(job_, c_.gpu_of(node)),
-                                      layout_.parts, stage, batches_.rows, c_.nodes[node].intra);
-    if (job_.slots) k.activation_bytes = slot_bytes;
-    return k;
+  std::uint32_t datacenter_of(std::uint32_t stage) const { return layout().datacenter_of(stage); }
+  const stage_costs& costs(std::uint32_t pipeline, std::uint32_t stage) const {
+    return timed_.costs[std::size_t{pipeline} * layout().stages + stage];
   }
 
   /// No frame may be larger than connections for tensors take. GPUs that sum among themselves send
   /// no gradients: whether they can, only the stages find out, which refuse then themselves.
   expected<void> tensors_fit() const {
     if (job_.train->device == "sim") return {};
-    for (std::uint32_t s = 0; s < layout_.stages; ++s) {
-      const auto& k = costs_[s];
-      if (s + 1 < layout_.stages)
+    for (std::uint32_t s = 0; s < layout().stages; ++s) {
+      const auto& k = costs(0, s);
+      if (s + 1 < layout().stages)
         if (auto ok = fits("a micro-batch's activations", s, k.activation_bytes, "fewer sequences");
             !ok)
           return ok;
-      if (layout_.pipelines > 1 && job_.train->device == "cpu")
+      if (layout().pipelines > 1 && job_.train->device == "cpu")
         if (auto ok = fits("a pipeline's share of the gradients", s,
-                           k.gradient_bytes / layout_.pipelines, "more pipelines or more stages");
+                           k.gradient_bytes / layout().pipelines, "more pipelines or more stages");
             !ok)
           return ok;
-      if (layout_.stages > 1)
+      if (layout().stages > 1)
         if (auto ok = fits("the tied embedding's gradients", s, k.tied_bytes, "one stage"); !ok)
           return ok;
     }
@@ -104,26 +81,6 @@ class maker {
     return planners::wan_between(c_, datacenter_of(stage), datacenter_of(stage + 1),
                                  job_.pipeline.connections);
   }
-
-  planners::measured_times times(const planners::pipeline_shape& shape) const {
-    planners::measured_times t;
-    const auto exchange = planners::exchanges_of(c_, job_, layout_);
-    for (std::uint32_t p = 0; p < layout_.pipelines; ++p)
-      for (std::uint32_t s = 0; s < layout_.stages; ++s) {
-        const auto& k = costs_[s];
-        t.stages.push_back(
-            {k.forward_s, k.recompute_s, k.backward_s, k.update_s + k.gradients_s, exchange[s]});
-      }
-    for (std::uint32_t s = 0; s < layout_.stages; ++s)
-      t.wan.push_back(!shape.is_wan(s) ? 0
-                      : job_.slots
-                          ? job_.slots->wan
-                          : static_cast<double>(costs_[s].activation_bytes) / hop(s).bytes_s());
-    t.lan = shape.costs.lan;
-    t.wan_latency = shape.costs.wan_latency;
-    return t;
-  }
-
   wan_share inside() const {
     wan_share w;
     w.pairs = 0;
@@ -138,44 +95,39 @@ class maker {
     return w;
   }
 
-  void set_up(training_plan& plan) const {
-    const auto stages = layout_.stages;
-    for (std::uint32_t p = 0; p < layout_.pipelines; ++p)
-      for (std::uint32_t s = 0; s < stages; ++s) {
-        stage_setup x;
-        x.name = {lease_, p, s};
-        x.devices = layout_.at(p, s).devices;
-        x.backend = job_.train->device;
-        x.model = job_.model;
-        x.how = *job_.train;
-        x.how.costs.clear();  // the stage's own are in x.costs
-        x.first_sublayer = layout_.parts[s].first;
-        x.sublayers = layout_.parts[s].count;
-        x.stages = stages;
-        x.pipelines = layout_.pipelines;
-        x.microbatches = batches_.microbatches;
-        x.rows = batches_.rows;
-        for (std::uint32_t other = 0; other < stages; ++other)
-          x.neighbours.push_back(node_address(c_, node_of_stage(p, other)));
-        for (std::uint32_t peer = 0; peer < layout_.pipelines; ++peer)
-          x.peers.push_back(node_address(c_, node_of_stage(peer, s)));
-        x.forward = plan.shape.is_wan(s) ? across(p, s, s + 1) : inside();
-        x.backward = s > 0 && plan.shape.is_wan(s - 1) ? across(p, s, s - 1) : inside();
-        x.tied =
-            datacenter_of(0) != datacenter_of(stages - 1) ? across(p, 0, stages - 1) : inside();
-        x.costs = costs_[s];
-        x.trace = !x.how.timeline.empty();
-        plan.stages.push_back(std::move(x));
-      }
+  stage_setup set_up(const planners::pipeline_shape& shape, std::uint32_t p,
+                     std::uint32_t s) const {
+    const auto last = layout().stages - 1;
+    stage_setup x;
+    x.name = {lease_, p, s};
+    x.devices = layout().at(p, s).devices;
+    x.backend = job_.train->device;
+    x.model = job_.model;
+    x.how = *job_.train;
+    x.how.costs.clear();  // the stage's own are in x.costs
+    x.first_sublayer = layout().parts[s].first;
+    x.sublayers = layout().parts[s].count;
+    x.stages = layout().stages;
+    x.pipelines = layout().pipelines;
+    x.microbatches = timed_.batch.microbatches;
+    x.rows = timed_.batch.rows;
+    for (std::uint32_t other = 0; other <= last; ++other)
+      x.neighbours.push_back(node_address(c_, node_of(p, other)));
+    for (std::uint32_t peer = 0; peer < layout().pipelines; ++peer)
+      x.peers.push_back(node_address(c_, node_of(peer, s)));
+    x.forward = shape.is_wan(s) ? across(p, s, s + 1) : inside();
+    x.backward = s > 0 && shape.is_wan(s - 1) ? across(p, s, s - 1) : inside();
+    x.tied = datacenter_of(0) != datacenter_of(last) ? across(p, 0, last) : inside();
+    x.costs = costs(p, s);
+    x.trace = !x.how.timeline.empty();
+    x.emulate_speed = c_.nodes[node_of(p, s)].emulate_speed;
+    return x;
   }
 
   const cluster& c_;
   lease_id lease_;
-  const train_order& order_;
   job_spec job_;  // with what the device is
-  pipeline_layout layout_;
-  planners::batch_split batches_;
-  std::vector<stage_costs> costs_;
+  planners::timed_plan timed_;
 };
 
 /// What the slowest stage and the slowest hop take: a plan for them is right for all that wait for
@@ -191,38 +143,10 @@ planners::pipeline_costs slowest(const planners::measured_times& t) {
   return c;
 }
 
-/// Of every stage, as one of the pipelines' is: the first of them by `before`.
-template <class Less>
-std::vector<planners::step_costs> by_stage(const training_plan& plan, Less before) {
-  std::vector<planners::step_costs> all(plan.shape.stages);
-  for (std::size_t i = 0; i < plan.times.stages.size(); ++i) {
-    const auto& t = plan.times.stages[i];
-    auto& k = all[i % plan.shape.stages];
-    const bool first = i < plan.shape.stages;
-    if (first || before(t.forward, k.forward)) k.forward = t.forward;
-    if (first || before(t.recompute, k.recompute)) k.recompute = t.recompute;
-    if (first || before(t.backward, k.backward)) k.backward = t.backward;
-  }
-  const bool known =
-      std::ranges::all_of(all, [](const auto& k) { return k.forward > 0 && k.backward > 0; });
-  return known ? all : std::vector<planners::step_costs>{};
-}
-
-/// What stages do when their last backward has ended, by stage: of its pipelines' the longest.
-std::vector<double> tails(const training_plan& plan) {
-  std::vector<double> all(plan.shape.stages, 0.0);
-  for (std::size_t i = 0; i < plan.times.stages.size(); ++i) {
-    const auto& t = plan.times.stages[i];
-    auto& tail = all[i % plan.shape.stages];
-    tail = std::max(tail, t.update + t.exchange);
-  }
-  return all;
-}
-
 /// No schedule is shorter, whichever of the pipelines and hops are slow.
 double lower_bound(const training_plan& plan) {
   auto shape = plan.shape;
-  shape.by_stage = by_stage(plan, std::less<>{});
+  shape.by_stage = planners::fastest_peers(plan.shape, plan.times);
   shape.tail = {};
   shape.costs = slowest(plan.times);
   for (std::uint32_t s = 0; s < plan.times.wan.size(); ++s)
@@ -295,10 +219,11 @@ void adopt(training_plan& plan, planners::pipeline_schedule schedule) {
 
 expected<training_plan> plan_training(const cluster& c, lease_id lease, const train_order& order,
                                       const std::string& backend) {
-  auto plan = maker{c, lease, order, backend}.make();
+  auto job = planners::with_device(order.spec, backend);
+  auto timed = planners::time_plan(c, job, order.how, order.parts);
+  if (!timed) return tl::unexpected<reason>(timed.error());
+  auto plan = maker{c, lease, std::move(job), std::move(*timed)}.make();
   if (!plan) return plan;
-  plan->shape.by_stage = by_stage(*plan, std::greater<>{});
-  plan->shape.tail = tails(*plan);
   auto made = planners::schedule_pipeline(plan->shape, plan->schedule_name);
   if (!made) return tl::unexpected<reason>(made.error());
   adopt(*plan, std::move(*made));
@@ -313,10 +238,10 @@ replanned replan_training(training_plan plan, const std::vector<stage_costs>& me
   replanned result;
   result.kept_s = plan.iteration_s = planners::carried_out_s(plan.schedule, plan.times);
   std::vector<planners::pipeline_shape> shapes(3, plan.shape);
-  for (auto& shape : shapes) shape.tail = tails(plan);
+  for (auto& shape : shapes) shape.tail = planners::longest_tails(plan.shape, plan.times);
   shapes[0].costs = shapes[1].costs = slowest(plan.times);
   shapes[2].costs = usual(plan.times);
-  shapes[0].by_stage = by_stage(plan, std::greater<>{});
+  shapes[0].by_stage = planners::slowest_peers(plan.shape, plan.times);
   shapes[1].by_stage = shapes[2].by_stage = {};
   for (auto& shape : shapes) {
     shape.cell = planners::cell_of(shape.costs, shape.pipelines);

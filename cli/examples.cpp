@@ -37,6 +37,9 @@ const std::map<std::string_view, std::string_view>& examples() {
        "troupe profile --model configs/models/gpt2-124m.yaml --rows 1,2 --out here.yaml"},
       {"plan",
        "troupe plan configs/jobs/gpt2-7b.yaml --cluster configs/clusters/frenzy-testbed.yaml"},
+      {"estimate",
+       "troupe estimate configs/jobs/llama-7b-slo.yaml --cluster configs/clusters/espresso.yaml "
+       "--stages A30:8,A30:8,A6000:16"},
       {"whatif",
        "troupe whatif configs/jobs/atlas-sixty.yaml --cluster configs/clusters/atlas-sim.yaml"},
       {"simulate",

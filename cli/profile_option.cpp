@@ -4,8 +4,6 @@
 #include <fstream>
 
 #include "configs/load.hpp"
-#include "planners/pipeline_costs.hpp"
-#include "planners/pipeline_placement.hpp"
 #include "planners/profile.hpp"
 
 namespace troupe::cli {
@@ -32,11 +30,10 @@ expected<void> use_profile(const std::string& file, const job_spec& job, cluster
   return {};
 }
 
-std::string source_of(const cluster& c, const job_spec& job, std::uint32_t stages,
-                      std::uint32_t pipelines, node_index first) {
-  auto rows = std::max(job.global_batch / std::max(pipelines, 1u), 1u);
-  if (planners::is_pipeline_job(job))
-    rows = std::max(planners::split_batch(job, stages, pipelines).rows, 1u);
+std::string source_of(const cluster& c, const job_spec& job, const plan& how, node_index first) {
+  auto rows = std::max(job.global_batch / std::max(how.data_parallel, 1u), 1u);
+  if (how.rows > 0)
+    rows = how.rows;
   else if (job.microbatches)
     rows = std::max(rows / *job.microbatches, 1u);
   return planners::source_of(job, c.gpu_of(first), rows);

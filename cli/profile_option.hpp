@@ -4,6 +4,7 @@
 
 #include "messages/cluster.hpp"
 #include "messages/job.hpp"
+#include "messages/plan.hpp"
 #include "messages/reason.hpp"
 
 namespace troupe::cli {
@@ -18,9 +19,8 @@ expected<device_profile> load_profile_for(const std::string& file, const job_spe
 /// The same for all GPUs of a cluster. An empty name changes nothing.
 expected<void> use_profile(const std::string& file, const job_spec& job, cluster& c);
 
-/// Where an estimate of so many stages and pipelines is from: planners::source_of, of the GPUs of
-/// the allocation's first node.
-std::string source_of(const cluster& c, const job_spec& job, std::uint32_t stages,
-                      std::uint32_t pipelines, node_index first);
+/// Where a plan's estimate is from: planners::source_of, of the GPUs of the allocation's first
+/// node.
+std::string source_of(const cluster& c, const job_spec& job, const plan& how, node_index first);
 
 }  // namespace troupe::cli

@@ -10,8 +10,9 @@
 #include "cli/verb.hpp"
 #include "configs/load.hpp"
 #include "configs/reader.hpp"
-#include "planners/cost_model.hpp"
 #include "planners/pipeline_placement.hpp"
+#include "planners/plan_text.hpp"
+#include "planners/plan_time.hpp"
 #include "planners/policy.hpp"
 #include "planners/selection_table.hpp"
 #include "planners/stage_memory.hpp"
@@ -56,16 +57,6 @@ std::optional<reason> too_large(const cluster& c, const job_spec& job, const ans
   return {};
 }
 
-planners::iteration_estimate estimate(const cluster& c, const job_spec& job,
-                                      const planners::decision& d) {
-  if (!planners::is_pipeline_job(job)) return planners::estimate_iteration(c, job, d.how, d.where);
-  planners::iteration_estimate e;
-  e.pipeline_s = e.iteration_s = job.global_batch / d.how.samples_per_s;
-  e.samples_per_s = d.how.samples_per_s;
-  e.cost_per_hour = d.how.cost_per_hour;
-  return e;
-}
-
 answer ask(const cluster& c, const job_spec& job, const planners::policy& p) {
   answer a;
   auto plans = planners::plans_for(c, job);
@@ -94,8 +85,10 @@ answer ask(const cluster& c, const job_spec& job, const planners::policy& p) {
     if (d.what != planners::decision::kind::start) continue;
     a.how = d.how;
     a.where = d.where;
-    a.estimate = estimate(c, job, d);
-    a.why = too_large(c, job, a);
+    const auto e = planners::evaluate(c, planners::with_device(job, "sim"), d.how, d.where,
+                                      planners::fidelity::simulated);
+    if (e) a.estimate = *e;
+    a.why = e ? too_large(c, job, a) : e.error();
     if (const auto at = std::find(a.plans.begin(), a.plans.end(), d.how); at != a.plans.end())
       a.chosen = static_cast<std::size_t>(at - a.plans.begin());
   }
@@ -104,12 +97,19 @@ answer ask(const cluster& c, const job_spec& job, const planners::policy& p) {
 }
 
 std::string origin_of(const cluster& c, const job_spec& job, const answer& a) {
-  return source_of(c, job, a.how.pipeline_parallel, a.how.data_parallel, a.where.front().node);
+  return source_of(c, job, a.how, a.where.front().node);
 }
 
 json plan_document(const cluster& c, const plan& p) {
   json types = json::array();
   for (const auto g : p.gpu_types) types.push_back(c.gpus[g].name);
+  json stages = json::array();
+  for (const auto& s : p.stages)
+    stages.push_back({{"gpu", s.gpu ? json(c.gpus[*s.gpu].name) : json()},
+                      {"first_piece", s.first},
+                      {"pieces", s.count},
+                      {"tensor_parallel", s.tensor_parallel},
+                      {"bytes_per_gpu", std::llround(s.bytes_per_gpu)}});
   return {{"data_parallel", p.data_parallel},
           {"tensor_parallel", p.tensor_parallel},
           {"pipeline_parallel", p.pipeline_parallel},
@@ -117,7 +117,8 @@ json plan_document(const cluster& c, const plan& p) {
           {"bytes_per_gpu", std::llround(p.bytes_per_gpu)},
           {"samples_per_s", p.samples_per_s},
           {"cost_per_hour", p.cost_per_hour},
-          {"gpu_types", types}};
+          {"gpu_types", types},
+          {"stages", stages}};
 }
 
 json estimate_document(const cluster& c, const job_spec& job, const answer& a) {

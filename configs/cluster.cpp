@@ -98,6 +98,7 @@ class cluster_loader {
     map.read_whole<std::uint32_t>("count", count, 1, most_nodes);
     n.intra = read_link(map, "intra");
     n.inter = read_link(map, "inter");
+    map.read("emulate_speed", n.emulate_speed, range{0, 1, true});
     const auto addresses = read_addresses(map, count);
     map.finish();
     n.datacenter = dc;

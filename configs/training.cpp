@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <cmath>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -75,7 +76,29 @@ slot_costs read_slots(map_reader& map, const value& v) {
   return c;
 }
 
-pipeline_wish read_pipeline(map_reader& map, const value& v, bool slots) {
+/// Layers of each stage, or operators, as pieces. A layer may be halved: a stage with x.5 layers
+/// ends with an attention or begins with an MLP.
+void read_cut(map_reader& pipeline, const model& m, pipeline_wish& w) {
+  const auto* list = pipeline.list("cut", 1);
+  if (!list) return;
+  const double pieces_each = m.operators.empty() ? 2 : 1;
+  for (std::size_t i = 0; i < list->items.size(); ++i) {
+    double n = 0;
+    if (!read_number(pipeline.found(), list->items[i], inside(inside(pipeline.place(), "cut"), i),
+                     n, range{0, admission::max_operators}))
+      return;
+    const double pieces = n * pieces_each;
+    if (pieces != std::floor(pieces))
+      return pipeline.fail("cut", fmt::format("found {}, expected {}", n,
+                                              m.operators.empty() ? "layers, whole or halves"
+                                                                  : "whole numbers of operators"));
+    w.cut.push_back(static_cast<std::uint32_t>(pieces));
+  }
+  if (w.stages == 0) w.stages = static_cast<std::uint32_t>(w.cut.size());
+}
+
+pipeline_wish read_pipeline(map_reader& map, const value& v, const job_spec& job) {
+  const bool slots = job.slots.has_value();
   map_reader pipeline{map.found(), v, "pipeline"};
   pipeline_wish w;
   // Without a model nothing says how deep a pipeline is, or how long.
@@ -93,6 +116,7 @@ pipeline_wish read_pipeline(map_reader& map, const value& v, bool slots) {
                                      admission::max_tensor_parallel);
   pipeline.read("recompute", w.recompute);
   pipeline.read_whole<std::uint32_t>("rows", w.rows, 1, admission::max_batch);
+  read_cut(pipeline, job.model, w);
   pipeline.finish();
   return w;
 }
@@ -105,7 +129,7 @@ void read_training(map_reader& map, job_spec& job, const fs::path& directory) {
   if (train) job.train = read_train(map, *train, directory);
   if (slots) job.slots = read_slots(map, *slots);
   if (const auto* v = map.find("pipeline", slots ? need::required : need::optional))
-    job.pipeline = read_pipeline(map, *v, slots != nullptr);
+    job.pipeline = read_pipeline(map, *v, job);
 }
 
 }  // namespace troupe::configs

@@ -35,8 +35,9 @@ struct stage_spec {
     std::uint32_t microbatch = 0;
   };
   std::vector<pass> iteration{};
-  std::uint64_t seed = 1;   // a parameter's initial value depends on it and its name alone
-  std::uint64_t lease = 0;  // in the names of its files, which no other lease overwrites
+  std::uint64_t seed = 1;    // a parameter's initial value depends on it and its name alone
+  std::uint64_t lease = 0;   // in the names of its files, which no other lease overwrites
+  double emulate_speed = 1;  // of a CPU device: an operation lasts 1 / that times as long
   double learning_rate = 3e-4, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 #include <span>
 #include <type_traits>
 
@@ -201,6 +202,7 @@ problem check_wish(const pipeline_wish& w, bool slots) {
                         size("tensor_parallel", w.tensor_parallel, 0, max_tensor_parallel),
                         size("rows", w.rows, 0, max_batch)))
     return p;
+  if (w.cut.size() > max_operators) return "cut has more stages than any model has pieces";
   const auto steps = std::uint64_t{std::max(w.stages, 1u)} * std::max(w.data_parallel, 1u) *
                      std::max(w.microbatches, 1u);
   if (steps <= max_schedule_steps) return {};
@@ -218,6 +220,18 @@ std::optional<objection> check_model_of(const job_spec& job) {
     return objection{"pipeline",
                      fmt::format("{} stages for the {} {} of '{}'", job.pipeline.stages, parts,
                                  m.operators.empty() ? "sublayers" : "operators", shown(m.name))};
+  if (const auto& cut = job.pipeline.cut; !cut.empty()) {
+    const auto what = m.operators.empty() ? "sublayers (two a layer)" : "operators";
+    const auto sum = std::accumulate(cut.begin(), cut.end(), std::uint64_t{0});
+    if (cut.size() != job.pipeline.stages)
+      return objection{"pipeline", fmt::format("cut has {} stages, and stages is {}", cut.size(),
+                                               job.pipeline.stages)};
+    if (sum != parts)
+      return objection{"pipeline", fmt::format("cut has {} {} of the {} of '{}'", sum, what, parts,
+                                               shown(m.name))};
+    if (std::ranges::find(cut, 0u) != cut.end())
+      return objection{"pipeline", fmt::format("a stage of cut has no {}", what)};
+  }
   if (const auto t = job.pipeline.tensor_parallel; t > 1) {
     const auto inner = m.intermediate ? m.intermediate : 4 * std::uint64_t{m.hidden};
     if (!m.operators.empty() || m.family != "gpt")
@@ -266,6 +280,8 @@ std::optional<objection> check_pipeline(const job_spec& job) {
     return objection{"command",
                      "a job has a command, or train, slots and pipeline: the program that it names "
                      "makes its own pipeline"};
+  if (job.slots && !job.pipeline.cut.empty())
+    return objection{"pipeline", "cut divides a model, and a job in slots has none"};
   if (job.slots && job.pipeline.rows > 0)
     return objection{"pipeline", "rows are samples of a batch, and a job in slots has none"};
   if (job.slots && job.pipeline.tensor_parallel > 1)

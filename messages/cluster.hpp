@@ -63,11 +63,14 @@ struct node {
   std::uint32_t gpus = 0;
   link intra, inter;
   std::string address{};  // a host name or IP at which programs reach it; empty: its name is one
+  // Its CPU devices make each operation last 1 / emulate_speed times as long, at most 1.
+  double emulate_speed = 1;
+  static constexpr std::size_t required = 7;
 
   static constexpr auto fields() {
     using t = node;
-    return std::tuple{&t::name,  &t::datacenter, &t::gpu,    &t::gpus,
-                      &t::intra, &t::inter,      &t::address};
+    return std::tuple{&t::name,  &t::datacenter, &t::gpu,     &t::gpus,
+                      &t::intra, &t::inter,      &t::address, &t::emulate_speed};
   }
   bool operator==(const node&) const = default;
 };

@@ -120,8 +120,9 @@ struct stage_setup {
   std::uint64_t first_iteration = 0;  // larger than 0: load the checkpoint of that many
   std::uint64_t iterations = 0;       // when it is through
   stage_costs costs;
-  bool trace = false;  // report every task's times
-  double sent_s = 0;   // by the trainer's clock
+  bool trace = false;        // report every task's times
+  double sent_s = 0;         // by the trainer's clock
+  double emulate_speed = 1;  // of its node's CPU devices
 
   static constexpr auto fields() {
     using t = stage_setup;
@@ -130,7 +131,7 @@ struct stage_setup {
                       &t::stages,   &t::pipelines,   &t::microbatches,    &t::rows,
                       &t::order,    &t::neighbours,  &t::peers,           &t::forward,
                       &t::backward, &t::tied,        &t::first_iteration, &t::iterations,
-                      &t::costs,    &t::trace,       &t::sent_s};
+                      &t::costs,    &t::trace,       &t::sent_s,          &t::emulate_speed};
   }
   bool operator==(const stage_setup&) const = default;
 };

@@ -88,15 +88,22 @@ struct pipeline_wish {
   // Stages hold a micro-batch's input alone, and go forward again before backward; the last one
   // never does. Else they hold all that backward needs.
   bool recompute = true;
-  std::uint32_t rows = 0;  // samples a micro-batch, in place of microbatches
+  std::uint32_t rows = 0;            // samples a micro-batch, in place of microbatches
+  std::vector<std::uint32_t> cut{};  // pieces of each stage; empty: the planner cuts
   static constexpr std::size_t required = 8;
 
   static constexpr auto fields() {
     using t = pipeline_wish;
-    return std::tuple{
-        &t::stages,    &t::data_parallel, &t::microbatches,    &t::stages_per_datacenter,
-        &t::most_held, &t::connections,   &t::tensor_parallel, &t::recompute,
-        &t::rows};
+    return std::tuple{&t::stages,
+                      &t::data_parallel,
+                      &t::microbatches,
+                      &t::stages_per_datacenter,
+                      &t::most_held,
+                      &t::connections,
+                      &t::tensor_parallel,
+                      &t::recompute,
+                      &t::rows,
+                      &t::cut};
   }
   bool operator==(const pipeline_wish&) const = default;
 };

@@ -9,6 +9,7 @@
 
 #include "planners/bounds.hpp"
 #include "planners/pipeline_costs.hpp"
+#include "planners/pipeline_layout.hpp"
 #include "planners/selection_table.hpp"
 
 namespace troupe::planners {

@@ -37,6 +37,7 @@ struct selection_row {
   double throughput = 0;     // pipelines' batches a second: D * C / iteration_s
   double samples_per_s = 0;  // sequences; for a study in slots micro-batches
   double bytes_per_gpu = 0;  // of the largest stage
+  double most_bytes = 0;     // that a stage may need for it to be cut so
   double cost_per_hour = 0;
 
   bool feasible() const { return throughput > 0; }

@@ -3,8 +3,8 @@
 
 #include <fmt/format.h>
 
-#include "planners/cost_model.hpp"
 #include "planners/policy.hpp"
+#include "planners/program_time.hpp"
 #include "planners/queue_order.hpp"
 #include "planners/request.hpp"
 

@@ -4,7 +4,36 @@
 
 #include <fmt/format.h>
 
+#include "planners/pipeline_layout.hpp"
+
 namespace troupe::planners {
+
+namespace {
+
+expected<void> holds(const cluster& c, node_index n, double bytes) {
+  const auto& gpu = c.gpu_of(n);
+  if (gpu.memory_bytes() > bytes) return {};
+  return refuse(reason::kind::infeasible,
+                fmt::format("needs more than {:.1f} GB a GPU; {} of {} has {:g}",
+                            bytes / bytes_per_gb, gpu.name, c.nodes[n].name, gpu.memory_gb));
+}
+
+/// Every GPU what the plan needs of it; of a plan with stages, what its stage does.
+expected<void> memory_fits(const cluster& c, const plan& how, const allocation& where) {
+  if (how.stages.empty()) {
+    for (const auto& share : where)
+      if (auto ok = holds(c, share.node, how.bytes_per_gpu); !ok) return ok;
+    return {};
+  }
+  const auto nodes = nodes_of_stages(c, where, how);
+  if (!nodes) return tl::unexpected<reason>(nodes.error());
+  for (std::size_t i = 0; i < nodes->size(); ++i)
+    if (auto ok = holds(c, (*nodes)[i], how.stages[i % how.stages.size()].bytes_per_gpu); !ok)
+      return ok;
+  return {};
+}
+
+}  // namespace
 
 expected<void> fits(const cluster& c, const idle_index& idle, const plan& how,
                     const allocation& where) {
@@ -30,14 +59,8 @@ expected<void> fits(const cluster& c, const idle_index& idle, const plan& how,
     return refuse(kind::invalid,
                   fmt::format("the plan needs {} GPUs and the allocation has {}", how.gpus(), sum));
   }
+  if (auto ok = memory_fits(c, how, where); !ok) return ok;
   for (const auto& share : where) {
-    const auto& gpu = c.gpu_of(share.node);
-    if (!(gpu.memory_bytes() > how.bytes_per_gpu)) {
-      return refuse(kind::infeasible,
-                    fmt::format("needs more than {:.1f} GB a GPU; {} of {} has {:g}",
-                                how.bytes_per_gpu / bytes_per_gb, gpu.name,
-                                c.nodes[share.node].name, gpu.memory_gb));
-    }
     if (share.gpus > idle.idle(share.node)) {
       return refuse(kind::insufficient,
                     fmt::format("needs {} GPUs of {}; {} are idle", share.gpus,

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include "planners/bounds.hpp"
-#include "planners/cost_model.hpp"
 #include "planners/has.hpp"
 #include "planners/policy.hpp"
+#include "planners/program_time.hpp"
 #include "planners/queue_order.hpp"
 
 namespace troupe::planners {

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "planners/bounds.hpp"
-#include "planners/cost_model.hpp"
+#include "planners/program_time.hpp"
 #include "planners/stage_memory.hpp"
 
 namespace troupe::planners {

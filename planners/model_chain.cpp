@@ -64,7 +64,6 @@ model_shape shape_of(const model& m) {
       out.forward_flops += op.flops;
       out.reduces += 1;
       out.reduced_bytes += op.output_bytes;
-      out.boundary_bytes = std::max(out.boundary_bytes, op.output_bytes);
     }
     return out;
   }
@@ -75,7 +74,6 @@ model_shape shape_of(const model& m) {
   out.forward_flops = p.embedding.flops + l * (p.attention.flops + p.mlp.flops) + p.head.flops;
   out.reduces = 2 * l;
   out.reduced_bytes = l * (p.attention.output_bytes + p.mlp.output_bytes);
-  out.boundary_bytes = p.mlp.output_bytes;
   return out;
 }
 

@@ -12,11 +12,10 @@ namespace troupe::planners {
 
 /// Totals over a model, for one sample (a sequence, an image).
 struct model_shape {
-  double parameters = 0;      // exact, biases, norms and head included
-  double forward_flops = 0;   // matrix products only
-  double reduces = 0;         // tensor-parallel all-reduces of one forward pass
-  double reduced_bytes = 0;   // their bytes together, half precision
-  double boundary_bytes = 0;  // activation between two stages, half precision
+  double parameters = 0;     // exact, biases, norms and head included
+  double forward_flops = 0;  // matrix products only
+  double reduces = 0;        // tensor-parallel all-reduces of one forward pass
+  double reduced_bytes = 0;  // their bytes together, half precision
 };
 
 /// O(1) for transformers, O(operators) for models that are given so.

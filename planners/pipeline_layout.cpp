@@ -9,39 +9,111 @@ namespace troupe::planners {
 
 namespace {
 
-/// A datacentre's GPUs, in the order in which the lease names them, so many of a node together.
+/// A node's GPUs that no stage has yet.
 struct stock {
-  std::uint32_t datacenter = 0;
-  std::vector<device_place> places;
+  node_index node = 0;
+  std::vector<std::uint16_t> left;  // in the lease's order
 };
 
-std::vector<stock> by_datacenter(const cluster& c, const std::vector<lease_part>& parts,
-                                 std::uint32_t together) {
+/// A datacentre's, in the lease's order, and the stages that lie there.
+struct site {
+  std::uint32_t datacenter = 0;
   std::vector<stock> stocks;
-  for (const auto& part : parts) {
-    const auto dc = c.nodes[part.node].datacenter;
-    auto at = std::ranges::find(stocks, dc, &stock::datacenter);
-    if (at == stocks.end()) at = stocks.insert(at, stock{dc, {}});
-    for (auto first = part.devices.begin(); part.devices.end() - first >= together;
-         first += together)
-      at->places.push_back({part.node, {first, first + together}});
+  std::uint32_t gpus = 0;
+  std::uint32_t first = 0, stages = 0;
+  std::size_t open = 0;  // stocks before this one are used up
+
+  /// The first node's that has a stage's GPUs left, or null.
+  stock* find(const cluster& c, const plan_stage& stage) {
+    while (open < stocks.size() && stocks[open].left.empty()) ++open;
+    for (auto i = open; i < stocks.size(); ++i)
+      if (stocks[i].left.size() >= stage.tensor_parallel &&
+          (!stage.gpu || c.nodes[stocks[i].node].gpu == *stage.gpu))
+        return &stocks[i];
+    return nullptr;
   }
-  return stocks;
-}
+};
 
-std::uint32_t sum(const std::vector<std::uint32_t>& numbers) {
-  return std::accumulate(numbers.begin(), numbers.end(), 0u);
-}
-
-expected<void> check(const cluster& c, const std::vector<lease_part>& parts, const job_spec& job,
-                     std::uint32_t stages, std::uint32_t pipelines) {
-  using kind = reason::kind;
-  if (stages == 0 || pipelines == 0)
-    return refuse(kind::invalid, "a pipeline has at least one stage, and there is at least one");
-  for (const auto& part : parts)
+expected<std::vector<site>> sites_of(const cluster& c, const std::vector<lease_part>& parts) {
+  std::vector<site> sites;
+  for (const auto& part : parts) {
     if (part.node >= c.nodes.size())
-      return refuse(kind::unknown, fmt::format("there is no node number {}", part.node));
-  return job.slots ? expected<void>{} : can_split(job.model, stages);
+      return refuse(reason::kind::unknown, fmt::format("there is no node number {}", part.node));
+    const auto dc = c.nodes[part.node].datacenter;
+    auto at = std::ranges::find(sites, dc, &site::datacenter);
+    if (at == sites.end()) at = sites.insert(at, site{dc, {}});
+    at->stocks.push_back({part.node, part.devices});
+    at->gpus += static_cast<std::uint32_t>(part.devices.size());
+  }
+  return sites;
+}
+
+/// Each takes the stages that follow, while its GPUs hold them for all pipelines.
+expected<void> deal_stages(const cluster& c, const plan& how, std::vector<site>& sites) {
+  std::uint32_t next = 0;
+  for (auto& s : sites) {
+    s.first = next;
+    std::uint32_t used = 0;
+    for (; next < how.stages.size(); ++next) {
+      const auto more = how.data_parallel * how.stages[next].tensor_parallel;
+      if (used + more > s.gpus) break;
+      used += more;
+    }
+    s.stages = next - s.first;
+    if (used != s.gpus)
+      return refuse(
+          reason::kind::invalid,
+          fmt::format("{} has {} GPUs for {} pipelines, and the {} stages that fit there "
+                      "use {}",
+                      c.datacenters[s.datacenter].name, s.gpus, how.data_parallel, s.stages, used));
+  }
+  if (next == how.stages.size()) return {};
+  return refuse(reason::kind::invalid, fmt::format("{} of the plan's {} stages have no GPUs",
+                                                   how.stages.size() - next, how.stages.size()));
+}
+
+expected<pipeline_layout> place(const cluster& c, const std::vector<lease_part>& parts,
+                                const plan& how) {
+  if (how.stages.empty() || how.data_parallel == 0)
+    return refuse(reason::kind::invalid, "the plan has no stages, or no pipelines");
+  auto sites = sites_of(c, parts);
+  if (!sites) return tl::unexpected<reason>(sites.error());
+  if (auto ok = deal_stages(c, how, *sites); !ok) return tl::unexpected<reason>(ok.error());
+  pipeline_layout layout;
+  layout.stages = static_cast<std::uint32_t>(how.stages.size());
+  layout.pipelines = how.data_parallel;
+  layout.places.resize(std::size_t{layout.stages} * layout.pipelines);
+  for (auto& site : *sites) {
+    if (site.stages == 0) continue;
+    layout.datacenters.push_back(site.datacenter);
+    layout.stages_of_datacenter.push_back(site.stages);
+    // A pipeline's stages are neighbours on a node; peers of a stage are then on different ones,
+    // and each has a share of the WAN of its own.
+    for (std::uint32_t p = 0; p < layout.pipelines; ++p)
+      for (auto s = site.first; s < site.first + site.stages; ++s) {
+        const auto& stage = how.stages[s];
+        auto* from = site.find(c, stage);
+        if (!from)
+          return refuse(
+              reason::kind::invalid,
+              fmt::format("no node of the lease has {} {} left for stage {}", stage.tensor_parallel,
+                          stage.gpu ? c.gpus[*stage.gpu].name : "GPUs", s));
+        const auto end = from->left.begin() + stage.tensor_parallel;
+        layout.places[std::size_t{p} * layout.stages + s] = {from->node, {from->left.begin(), end}};
+        from->left.erase(from->left.begin(), end);
+      }
+  }
+  return layout;
+}
+
+std::vector<lease_part> numbered(const allocation& where) {
+  std::vector<lease_part> parts;
+  for (const auto& share : where) {
+    auto& devices = parts.emplace_back(lease_part{share.node, 0, {}}).devices;
+    devices.resize(share.gpus);
+    std::iota(devices.begin(), devices.end(), std::uint16_t{0});
+  }
+  return parts;
 }
 
 }  // namespace
@@ -66,43 +138,27 @@ std::vector<std::uint32_t> partition(const std::vector<std::uint32_t>& gpus, std
 }
 
 expected<pipeline_layout> lay_out_pipelines(const cluster& c, const std::vector<lease_part>& parts,
-                                            const job_spec& job, std::uint32_t stages,
-                                            std::uint32_t pipelines, const stage_load& memory) {
-  if (auto ok = check(c, parts, job, stages, pipelines); !ok)
-    return tl::unexpected<reason>(ok.error());
-  const auto together = std::max(1U, job.pipeline.tensor_parallel);
-  const auto stocks = by_datacenter(c, parts, together);
-  std::vector<std::uint32_t> places;
-  for (const auto& s : stocks) places.push_back(static_cast<std::uint32_t>(s.places.size()));
-  auto share = partition(places, stages, pipelines, job.pipeline.stages_per_datacenter);
-  if (sum(share) < stages) share = partition(places, stages, pipelines, 0);
-  if (sum(share) < stages)
-    return refuse(
-        reason::kind::insufficient,
-        fmt::format("{} pipelines of {} stages{}, a stage's GPUs all in one datacentre, do "
-                    "not fit the {} GPUs of {} datacentres: {} stages do",
-                    pipelines, stages,
-                    together > 1 ? fmt::format(" of {} GPUs of a node", together) : "",
-                    together * sum(places), stocks.size(), sum(share)));
-  pipeline_layout layout;
-  layout.stages = stages;
-  layout.pipelines = pipelines;
-  layout.places.resize(std::size_t{stages} * pipelines);
-  layout.parts = split_model(job, stages, memory);
-  std::uint32_t first = 0;
-  for (std::size_t i = 0; i < stocks.size(); ++i) {
-    if (share[i] == 0) continue;
-    // A pipeline's stages are neighbours on a node; peers of a stage are then on different ones,
-    // and each has a share of the WAN of its own.
-    auto next = stocks[i].places.begin();
-    for (std::uint32_t p = 0; p < pipelines; ++p)
-      for (std::uint32_t s = first; s < first + share[i]; ++s)
-        layout.places[std::size_t{p} * stages + s] = *next++;
-    layout.datacenters.push_back(stocks[i].datacenter);
-    layout.stages_of_datacenter.push_back(share[i]);
-    first += share[i];
-  }
+                                            const job_spec& job, const plan& how) {
+  auto layout = place(c, parts, how);
+  if (!layout) return layout;
+  auto split = parts_of(job, how.stages);
+  if (!split) return tl::unexpected<reason>(split.error());
+  layout->parts = std::move(*split);
   return layout;
+}
+
+expected<pipeline_layout> lay_out_pipelines(const cluster& c, const allocation& where,
+                                            const job_spec& job, const plan& how) {
+  return lay_out_pipelines(c, numbered(where), job, how);
+}
+
+expected<std::vector<node_index>> nodes_of_stages(const cluster& c, const allocation& where,
+                                                  const plan& how) {
+  const auto layout = place(c, numbered(where), how);
+  if (!layout) return tl::unexpected<reason>(layout.error());
+  std::vector<node_index> nodes;
+  for (const auto& p : layout->places) nodes.push_back(p.node);
+  return nodes;
 }
 
 }  // namespace troupe::planners

@@ -10,8 +10,7 @@
 #include "planners/stage_split.hpp"
 
 // Which GPU holds which stage of which pipeline (ATLAS, section 4.2): stages that follow each other
-// lie in one datacentre as far as they fit, and all peers of a stage always do, so that gradients
-// never cross the WAN.
+// lie in one datacentre, and all peers of a stage always do, so that gradients never cross the WAN.
 
 namespace troupe::planners {
 
@@ -38,14 +37,20 @@ struct pipeline_layout {
   bool operator==(const pipeline_layout&) const = default;
 };
 
-/// Gives `stages` times `pipelines` of the lease's GPUs their places. Datacentres follow each other
-/// as the parts name them, and each takes as many stages as it has GPUs for, at most
-/// job.pipeline.stages_per_datacenter if they then suffice. A place is job.pipeline.tensor_parallel
-/// GPUs of one node. Refuses more stages than
-/// the model has pieces, and GPUs that do not suffice.
+/// Gives each stage of a plan's pipelines its GPUs. Datacentres follow each other as the lease
+/// names them, and each takes as many of the stages that follow as its GPUs hold. In a datacentre
+/// the pipelines take turns: each takes its stages' GPUs in order, a stage's from the first node of
+/// the lease that has as many of its type left. Refuses GPUs that the plan's stages do not use up,
+/// and stages that are not the model's.
 expected<pipeline_layout> lay_out_pipelines(const cluster& c, const std::vector<lease_part>& parts,
-                                            const job_spec& job, std::uint32_t stages,
-                                            std::uint32_t pipelines, const stage_load& memory = {});
+                                            const job_spec& job, const plan& how);
+/// The same before GPUs have numbers: each node's are counted from 0.
+expected<pipeline_layout> lay_out_pipelines(const cluster& c, const allocation& where,
+                                            const job_spec& job, const plan& how);
+
+/// The node of each stage of each pipeline, as in a layout's places.
+expected<std::vector<node_index>> nodes_of_stages(const cluster& c, const allocation& where,
+                                                  const plan& how);
 
 /// Stages a datacentre, given the GPUs of each in order (Algorithm 1, lines 2 to 10): as many as
 /// there are GPUs for all pipelines, at most `most_each` (0: no limit). Fewer than `stages` in all:

@@ -11,6 +11,7 @@
 #include "planners/pipeline_costs.hpp"
 #include "planners/queue_order.hpp"
 #include "planners/selection_table.hpp"
+#include "planners/stage_split.hpp"
 
 namespace troupe::planners {
 
@@ -28,7 +29,7 @@ allocation gpus_of(const cluster& c, const idle_index& idle, const job_spec& job
     std::vector<node_index> nodes;
     for (node_index n = 0; n < c.nodes.size(); ++n)
       if (c.nodes[n].datacenter == s.datacenters[i].datacenter && idle.idle(n) >= together &&
-          speed_of(job, c.gpu_of(n)) >= s.least_flops_s)
+          speed_of(c, n, job) >= s.least_flops_s)
         nodes.push_back(n);
     std::ranges::stable_sort(nodes, std::greater{}, [&](auto n) { return idle.idle(n); });
     for (const auto n : nodes) {
@@ -41,6 +42,23 @@ allocation gpus_of(const cluster& c, const idle_index& idle, const job_spec& job
   }
   return where;
 }
+
+}  // namespace
+
+std::vector<plan_stage> stages_of(const job_spec& job, const plan& how, double most_bytes,
+                                  double headroom) {
+  const auto load = load_of(job, {how.microbatches, how.rows}, most_bytes);
+  std::vector<plan_stage> stages;
+  for (const auto& p : split_model(job, how.pipeline_parallel, load))
+    stages.push_back({p.first,
+                      p.count,
+                      std::max(1U, job.pipeline.tensor_parallel),
+                      {},
+                      memory_of(p, load).total() * (1 + headroom)});
+  return stages;
+}
+
+namespace {
 
 class pipelines_first : public policy {
  public:
@@ -149,8 +167,11 @@ expected<pipeline_placement> place_pipelines(const cluster& c, const idle_index&
   p.how.data_parallel = row.data_parallel;
   p.how.pipeline_parallel = s->stages;
   p.how.tensor_parallel = std::max(1U, job.pipeline.tensor_parallel);
+  p.how.microbatches = row.microbatches;
+  p.how.rows = row.rows;
   p.how.bytes_per_gpu = row.bytes_per_gpu;
   p.how.samples_per_s = job.global_batch / row.iteration_s;
+  p.how.stages = stages_of(job, p.how, row.most_bytes, c.settings.memory_headroom);
   p.where = gpus_of(c, idle, job, *s, p.how.gpu_types);
   for (const auto& share : p.where)
     p.how.cost_per_hour += share.gpus * c.gpu_of(share.node).price_per_hour;

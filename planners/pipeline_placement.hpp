@@ -27,6 +27,12 @@ struct pipeline_placement {
   allocation where;
 };
 
+/// The stages of a plan that says how many there are, and how the batch goes through them: cut as
+/// split_model cuts the job's model for GPUs of `most_bytes`; each needs `headroom` more than the
+/// memory model says, as a share.
+std::vector<plan_stage> stages_of(const job_spec& job, const plan& how, double most_bytes,
+                                  double headroom);
+
 /// On those idle GPUs that the job may run on, by select_placement. `as_wished`: exactly the stages
 /// and pipelines that the job asks for; else at most as many.
 expected<pipeline_placement> place_pipelines(const cluster& c, const idle_index& idle,

@@ -4,8 +4,8 @@
 #include <limits>
 #include <numeric>
 
-#include "planners/cost_model.hpp"
 #include "planners/has.hpp"
+#include "planners/program_time.hpp"
 #include "planners/stage_memory.hpp"
 
 namespace troupe::planners {
@@ -55,10 +55,7 @@ plan split_for(const cluster& c, const job_spec& job, const allocation& where, d
 std::vector<gpu_index> fastest_first(const cluster& c) {
   std::vector<gpu_index> types(c.gpus.size());
   std::iota(types.begin(), types.end(), 0u);
-  std::ranges::stable_sort(types, std::greater{}, [&](gpu_index g) {
-    const auto& t = c.gpus[g];
-    return (t.fp16_tflops > 0 ? t.fp16_tflops : t.fp32_tflops) * t.efficiency;
-  });
+  std::ranges::stable_sort(types, std::greater{}, [&](gpu_index g) { return flops_s(c.gpus[g]); });
   return types;
 }
 

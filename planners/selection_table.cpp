@@ -6,17 +6,15 @@
 
 #include <fmt/format.h>
 
+#include "planners/pipeline_layout.hpp"
 #include "planners/profile.hpp"
+#include "planners/stage_time.hpp"
 
 namespace troupe::planners {
 
 namespace {
 
 constexpr double never = std::numeric_limits<double>::infinity();
-
-double flops_of(const gpu_type& gpu) {
-  return (gpu.fp16_tflops > 0 ? gpu.fp16_tflops : gpu.fp32_tflops) * 1e12 * gpu.efficiency;
-}
 
 std::pair<std::uint32_t, std::uint64_t> key_of(std::uint32_t stages, const batch_split& split) {
   return {stages, std::uint64_t{split.microbatches} << 32 | split.rows};
@@ -43,18 +41,21 @@ std::string left_out(const cluster& c, const job_spec& job) {
                      least_compute_capability, names);
 }
 
-double speed_of(const job_spec& job, const gpu_type& gpu) {
-  if (!can_train(job, gpu)) return 0;
-  if (job.slots) return 1;
-  if (const auto* p = profile_of(job, gpu)) return profiled_flops_s(*p, job.model);
-  return flops_of(device_of(job, gpu));
+double speed_of(const cluster& c, node_index node, const job_spec& job) {
+  if (!can_train(job, c.gpu_of(node))) return 0;
+  return job.slots ? 1 : flops_s(c, node, job);
 }
 
 std::vector<double> speeds_of(const cluster& c, const idle_index& idle, const job_spec& job) {
   std::vector<double> speeds;
-  for (gpu_index g = 0; g < c.gpus.size(); ++g)
-    if (idle.idle_of(g) > 0 && can_train(job, c.gpus[g]))
-      speeds.push_back(speed_of(job, c.gpus[g]));
+  std::vector<std::pair<gpu_index, double>> kinds;  // types, and how fast their nodes are emulated
+  for (node_index n = 0; n < c.nodes.size(); ++n) {
+    if (idle.idle(n) == 0 || !can_train(job, c.gpu_of(n))) continue;
+    const std::pair kind{c.nodes[n].gpu, emulated_speed(c, n, job)};
+    if (std::ranges::find(kinds, kind) != kinds.end()) continue;
+    kinds.push_back(kind);
+    speeds.push_back(speed_of(c, n, job));
+  }
   std::ranges::sort(speeds);
   const auto same = std::ranges::unique(speeds);
   speeds.erase(same.begin(), same.end());
@@ -88,13 +89,14 @@ selection_table::selection_table(const cluster& c, const idle_index& idle, const
   for (node_index n = 0; n < c.nodes.size(); ++n) {
     const auto& node = c.nodes[n];
     const auto gpus = idle.idle(n) / together;  // places of so many GPUs
-    const double speed = speed_of(job, c.gpus[node.gpu]);
+    const double speed = speed_of(c, n, job);
     if (gpus == 0 || speed < least_flops_s) continue;
     const auto device = device_of(job, c.gpus[node.gpu]);
     if (speed < slowest_flops_s) {
       slowest_flops_s = speed;
       const auto memory = slowest_.memory_gb, rate = slowest_.memory_gbytes_s;
       slowest_ = device;
+      emulated_speed_ = emulated_speed(c, n, job);
       slowest_.memory_gb = memory;
       slowest_.memory_gbytes_s = rate;
     }
@@ -166,11 +168,12 @@ const selection_table::work& selection_table::work_of(std::uint32_t stages,
   const auto [at, is_new] = works_->try_emplace(key);
   auto& w = at->second;
   if (!is_new) return w;
-  const auto memory = load_of(job_, split, slowest_.memory_bytes() / (1 + headroom_));
+  const auto memory = load_of(job_, split, most_bytes());
   const auto parts = split_model(job_, stages, memory);
   const bool profiled = profile_of(job_, slowest_) != nullptr;
   for (std::uint32_t stage = 0; stage < stages; ++stage) {
-    const auto x = costs_of_stage(job_, slowest_, parts, stage, split.rows, inside_);
+    auto x = costs_of_stage(job_, slowest_, parts, stage, split.rows, inside_);
+    slow_down(x, emulated_speed_);
     w.slowest.forward_s = std::max(w.slowest.forward_s, x.forward_s);
     w.slowest.recompute_s = std::max(w.slowest.recompute_s, x.recompute_s);
     w.slowest.backward_s = std::max(w.slowest.backward_s, x.backward_s);
@@ -300,6 +303,7 @@ selection_row selection_table::row(std::uint32_t stages, std::uint32_t cell, std
     return r;
   const auto& w = work_of(stages, split);
   r.bytes_per_gpu = w.bytes;
+  r.most_bytes = most_bytes();
   if (!(w.bytes < slowest_.memory_bytes())) return r;
   // 4 * parameters * (N - 1) / (N * rate): every gradient, in half precision, there and back.
   const double n = r.data_parallel;

@@ -21,8 +21,9 @@ bool can_train(const job_spec& job, const gpu_type& gpu);
 /// needs ...". Empty: they can on all.
 std::string left_out(const cluster& c, const job_spec& job);
 
-/// What a GPU does for the job, FLOP/s; of a study in slots, all the same.
-double speed_of(const job_spec& job, const gpu_type& gpu);
+/// What a node's GPU does for the job, FLOP/s; 0: its stages cannot run there. Of a study in slots,
+/// all the same.
+double speed_of(const cluster& c, node_index node, const job_spec& job);
 /// The speeds of the idle GPUs, slowest first, each once; where a GPU's speed is nothing to the
 /// job, one that all of them have.
 std::vector<double> speeds_of(const cluster& c, const idle_index& idle, const job_spec& job);
@@ -76,6 +77,8 @@ class selection_table {
   double reduce_bytes_s(const selection_row& r) const;
   void finish(selection_row& r, double pipeline_s) const;
   bool shares_wan() const;
+  /// What a stage may need by the memory model.
+  double most_bytes() const { return slowest_.memory_bytes() / (1 + headroom_); }
   std::string_view schedule() const;
 
   const job_spec& job_;
@@ -84,6 +87,7 @@ class selection_table {
   std::vector<double> inter_bytes_s_;  // by offer: between its nodes, or inside its only one
   std::vector<double> inter_latency_s_;
   gpu_type slowest_;                    // the least of every property
+  double emulated_speed_ = 1;           // of the slowest one's node
   link inside_;                         // of a node, the slowest
   std::vector<std::vector<link>> wan_;  // by offer and offer
   planning_budget* budget_;

@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "planners/bounds.hpp"
-#include "planners/cost_model.hpp"
+#include "planners/program_time.hpp"
 #include "planners/queue_order.hpp"
 #include "planners/sia.hpp"
 #include "planners/stage_memory.hpp"

@@ -54,10 +54,11 @@ memory_parts megatron_memory(const model& m, double samples, std::uint32_t tenso
 
 // -- stages of a pipeline
 
-/// What a GPU of a stage has of a model, for one sample: all of the stage, or the share of it that
-/// job.pipeline.tensor_parallel says.
+/// What a GPU of a stage has of a model, for one sample: all of the stage, or its share where
+/// several GPUs share the stage.
 struct stage_part {
   std::uint32_t first = 0, count = 0;  // pieces; 2i and 2i + 1 are in layer i of a transformer
+  std::uint32_t tensor_parallel = 1;   // GPUs that share it
   double flops = 0, parameters = 0;
   double activation_bytes = 0;  // kept from its forward to its backward
   double output_bytes = 0;

@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "planners/cost_model.hpp"
 #include "planners/model_chain.hpp"
+#include "planners/stage_time.hpp"
 
 namespace troupe::planners {
 
@@ -152,35 +152,49 @@ namespace {
 
 /// A GPU's share of a range of the chain; `tensor` of them have it.
 stage_part part_of(const model_chain& chain, std::uint32_t first, std::uint32_t count,
-                   std::uint32_t pieces, double tensor) {
+                   std::uint32_t pieces, std::uint32_t tensor) {
   const auto r = chain.range(first, count);
   return {first,
           std::min(count, pieces - std::min(first, pieces)),
+          tensor,
           r.flops.for_one_of(tensor),
           r.parameters.for_one_of(tensor),
           r.kept_bytes.for_one_of(tensor),
           r.output_bytes};
 }
 
-std::vector<stage_part> split_operators(const model& m, std::uint32_t stages) {
-  const model_chain chain{m};
+/// Pieces of each stage, and how many GPUs share it.
+struct piece_count {
+  std::uint32_t pieces = 0, tensor = 1;
+};
+
+/// The last stage has what is left of the chain, and a copy of a tied embedding.
+std::vector<stage_part> parts_of(const model_chain& chain, std::uint32_t pieces,
+                                 const std::vector<piece_count>& stages) {
   std::vector<stage_part> parts;
-  const auto whole = pieces_of(m);
   std::uint32_t first = 0;
-  for (std::uint32_t s = 0; s < stages; ++s) {
-    const auto count = whole / stages + (s < whole % stages ? 1 : 0);
-    parts.push_back(part_of(chain, first, count, whole, 1));
-    first += count;
+  for (const auto& s : stages) {
+    const bool last = parts.size() + 1 == stages.size();
+    parts.push_back(
+        part_of(chain, first, last ? chain.size() - first : s.pieces, pieces, s.tensor));
+    first += s.pieces;
   }
+  if (stages.size() > 1) parts.back().parameters += chain.tied_parameters();
   return parts;
 }
 
-std::vector<stage_part> split_transformer(const job_spec& job, std::uint32_t stages,
-                                          const stage_load& load) {
+std::vector<std::uint32_t> deal_out(std::uint32_t pieces, std::uint32_t stages) {
+  std::vector<std::uint32_t> counts;
+  for (std::uint32_t s = 0; s < stages; ++s)
+    counts.push_back(pieces / stages + (s < pieces % stages ? 1 : 0));
+  return counts;
+}
+
+std::vector<std::uint32_t> cut_transformer(const job_spec& job, const model_chain& chain,
+                                           std::uint32_t stages, const stage_load& load) {
   const double backward = cost_constants{}.backward;
   const double last = job.pipeline.recompute ? (1 + backward) / (2 + backward) : 1;
-  const double tensor = std::max(1U, job.pipeline.tensor_parallel);
-  const model_chain chain{job.model};
+  const auto tensor = std::max(1U, job.pipeline.tensor_parallel);
   const auto pieces = pieces_of(job.model);
   const double copy = stages > 1 ? chain.tied_parameters() : 0;
   links weights;
@@ -191,15 +205,7 @@ std::vector<stage_part> split_transformer(const job_spec& job, std::uint32_t sta
   }
   const auto inputs = input_bytes(part_of(chain, 0, 1, pieces, tensor), load);
   auto counts = cut_evenly(weights, stages, load.most_bytes - inputs, last);
-  if (counts.empty()) counts = cut_evenly(weights, stages, never, last);
-  std::vector<stage_part> parts;
-  std::uint32_t at = 0;
-  for (const auto count : counts) {
-    parts.push_back(part_of(chain, at, count, pieces, tensor));
-    at += count;
-  }
-  parts.back().parameters += copy;
-  return parts;
+  return counts.empty() ? cut_evenly(weights, stages, never, last) : counts;
 }
 
 }  // namespace
@@ -223,8 +229,37 @@ expected<void> can_split(const model& m, std::uint32_t stages) {
 std::vector<stage_part> split_model(const job_spec& job, std::uint32_t stages,
                                     const stage_load& load) {
   if (job.slots || stages == 0) return std::vector<stage_part>(stages);
-  if (!job.model.operators.empty()) return split_operators(job.model, stages);
-  return split_transformer(job, stages, load);
+  const model_chain chain{job.model};
+  const auto pieces = pieces_of(job.model);
+  const auto counts = job.pipeline.cut.size() == stages ? job.pipeline.cut
+                      : !job.model.operators.empty()    ? deal_out(pieces, stages)
+                                                        : cut_transformer(job, chain, stages, load);
+  std::vector<piece_count> split;
+  for (const auto n : counts) split.push_back({n, std::max(1U, job.pipeline.tensor_parallel)});
+  return parts_of(chain, pieces, split);
+}
+
+expected<std::vector<stage_part>> parts_of(const job_spec& job,
+                                           const std::vector<plan_stage>& stages) {
+  if (job.slots) return std::vector<stage_part>(stages.size());
+  const auto pieces = pieces_of(job.model);
+  std::vector<piece_count> split;
+  std::uint32_t next = 0;
+  for (const auto& s : stages) {
+    const bool last = split.size() + 1 == stages.size();
+    if (s.first != next || (s.count == 0 && !last) || s.count > pieces - next)
+      return refuse(reason::kind::invalid,
+                    fmt::format("stage {} of the plan has {} pieces from {} on; '{}' has {}, of "
+                                "which the stages before it have {}",
+                                split.size(), s.count, s.first, job.model.name, pieces, next));
+    split.push_back({s.count, std::max(1U, s.tensor_parallel)});
+    next += s.count;
+  }
+  if (next != pieces)
+    return refuse(reason::kind::invalid,
+                  fmt::format("the plan's {} stages have {} of the {} pieces of '{}'",
+                              stages.size(), next, pieces, job.model.name));
+  return parts_of(model_chain{job.model}, pieces, split);
 }
 
 }  // namespace troupe::planners

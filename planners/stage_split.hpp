@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "messages/job.hpp"
+#include "messages/plan.hpp"
 #include "messages/reason.hpp"
 #include "planners/stage_memory.hpp"
 
@@ -19,14 +20,20 @@ std::uint32_t pieces_of(const model& m);
 /// Refuses more stages than there are pieces.
 expected<void> can_split(const model& m, std::uint32_t stages);
 
-/// A transformer is cut so that a micro-batch takes the slowest stage the least, by operations,
-/// among the cuts whose stages fit the memory; if none does, whatever they need. All stages but the
-/// last go forward twice, if the job's pipeline recomputes. The first stage has the embedding, the
-/// last one the head, and nothing else if that is so much work. Operators are dealt out by their
-/// number, the first stages one more where they do not divide. A job in slots, which needs no
-/// model, has empty parts. At most as many stages as pieces.
+/// As the job says (pipeline.cut), if it does. Else a transformer is cut so that a micro-batch
+/// takes the slowest stage the least, by operations, among the cuts whose stages fit the memory; if
+/// none does, whatever they need. All stages but the last go forward twice, if the job's pipeline
+/// recomputes. The first stage has the embedding, the last one the head, and nothing else if that
+/// is so much work. Operators are dealt out by their number, the first stages one more where they
+/// do not divide. A job in slots, which needs no model, has empty parts. At most as many stages as
+/// pieces.
 std::vector<stage_part> split_model(const job_spec& job, std::uint32_t stages,
                                     const stage_load& load = {});
+
+/// The parts that a plan's stages have; empty ones for a job in slots. Refuses stages that are not
+/// the whole model, in order and without gaps.
+expected<std::vector<stage_part>> parts_of(const job_spec& job,
+                                           const std::vector<plan_stage>& stages);
 
 /// A link of a chain that is cut: what is to be even, and what no range may have too much of.
 struct chain_link {

@@ -9,9 +9,9 @@
 
 #include "configs/load.hpp"
 #include "configs/workload.hpp"
-#include "planners/cost_model.hpp"
 #include "planners/marp.hpp"
 #include "planners/policy.hpp"
+#include "planners/program_time.hpp"
 #include "planners/queue_order.hpp"
 #include "planners/reference_time.hpp"
 

@@ -1,6 +1,8 @@
 #include "gpu/cpu/device.hpp"
 
+#include <chrono>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 
 #include "gpu/clock.hpp"
@@ -28,8 +30,6 @@ expected<std::unique_ptr<stage_device>> make_shared_cpu_device(const stage_spec&
 
 namespace cpu {
 
-namespace {}  // namespace
-
 device::device(const stage_spec& s, std::shared_ptr<group> fellows)
     : spec_{s},
       maths_{s, std::move(fellows)},
@@ -42,6 +42,9 @@ void device::submit(operation o, done d) {
 void device::time(const operation& o, const done& tell) {
   const auto begin = now_s();
   auto result = run_all_the_same(o);
+  if (spec_.emulate_speed < 1)
+    std::this_thread::sleep_for(
+        std::chrono::duration<double>{(now_s() - begin) * (1 / spec_.emulate_speed - 1)});
   if (result) {
     result->begin_s = begin;
     result->end_s = now_s();

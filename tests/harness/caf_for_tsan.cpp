@@ -52,4 +52,50 @@ mailbox_element_ptr blocking_actor::dequeue() {
   return original(this);
 }
 
+intrusive::task_result blocking_actor::mailbox_visitor::operator()(mailbox_element& x) {
+  using function = intrusive::task_result (*)(mailbox_visitor*, mailbox_element&);
+  static const auto original =
+      library<function>("_ZN3caf14blocking_actor15mailbox_visitorclERNS_15mailbox_elementE");
+  __tsan_acquire(self);
+  return original(this, x);
+}
+
+// An actor that ends destroys what it has not read.
+
+bool scheduled_actor::cleanup(error&& why, execution_unit* where) {
+  using function = bool (*)(scheduled_actor*, error&&, execution_unit*);
+  static const auto original =
+      library<function>("_ZN3caf15scheduled_actor7cleanupEONS_5errorEPNS_14execution_unitE");
+  __tsan_acquire(this);
+  return original(this, std::move(why), where);
+}
+
+bool blocking_actor::cleanup(error&& why, execution_unit* where) {
+  using function = bool (*)(blocking_actor*, error&&, execution_unit*);
+  static const auto original =
+      library<function>("_ZN3caf14blocking_actor7cleanupEONS_5errorEPNS_14execution_unitE");
+  __tsan_acquire(this);
+  return original(this, std::move(why), where);
+}
+
+// The last one that lets go of an actor destroys what others have used before they let go.
+
+void intrusive_ptr_release(actor_control_block* x) {
+  using function = void (*)(actor_control_block*);
+  static const auto original =
+      library<function>("_ZN3caf21intrusive_ptr_releaseEPNS_19actor_control_blockE");
+  __tsan_release(x);
+  __tsan_acquire(x);
+  original(x);
+}
+
+void intrusive_ptr_release_weak(actor_control_block* x) {
+  using function = void (*)(actor_control_block*);
+  static const auto original =
+      library<function>("_ZN3caf26intrusive_ptr_release_weakEPNS_19actor_control_blockE");
+  __tsan_release(x);
+  __tsan_acquire(x);
+  original(x);
+}
+
 }  // namespace caf

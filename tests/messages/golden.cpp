@@ -75,7 +75,7 @@ const std::vector<golden_frame>& golden_frames() {
        "a4 67 70 74 32 a3 67 70 74 cd 03 00 0c 0c 00 00 cd 04 00 cd c4 51 c3 90 08 cd 03 e8 "
        "c0 c0 cb 40 ac 20 00 00 00 00 00 c0 00 01 a0 90 c3 92 a7 70 79 74 68 6f 6e 33 a8 74 "
        "72 61 69 6e 2e 70 79 81 a4 53 45 45 44 a1 31 a0 a9 65 66 66 69 63 69 65 6e 74 c0 c0 "
-       "99 00 00 00 00 00 00 00 c3 00 c0 a0 05"},
+       "9a 00 00 00 00 00 00 00 c3 00 90 c0 a0 05"},
       {"log_chunk", 5, client_1, log_chunk{4244, 5, 65536, true, {}},
        "95 01 13 05 ce 80 00 00 01 95 cd 10 94 05 ce 00 01 00 00 c3 92 00 a0"},
       {"stripe", 2, 1, a_stripe(),
@@ -92,8 +92,9 @@ const std::vector<golden_entry>& golden_entries() {
   static const std::vector<golden_entry> all{
       {"epoch_begun", epoch_begun{2, -0.0, 7, 1}, "92 00 94 02 cb 80 00 00 00 00 00 00 00 07 01"},
       {"lease_granted", a_lease(),
-       "92 02 99 05 03 cb 40 29 00 00 00 00 00 00 98 02 04 01 cb 42 21 1c f0 ff 00 00 00 cb "
-       "3f f8 00 00 00 00 00 00 cb 40 20 00 00 00 00 00 00 92 00 02 c3 cb 42 21 1c f0 ff 00 00 "
+       "92 02 99 05 03 cb 40 29 00 00 00 00 00 00 9b 02 04 01 cb 42 21 1c f0 ff 00 00 00 cb "
+       "3f f8 00 00 00 00 00 00 cb 40 20 00 00 00 00 00 00 92 00 02 c3 00 00 90 cb 42 21 1c f0 ff "
+       "00 00 "
        "00 cb 3f d0 00 00 00 00 00 00 cb 40 3e 00 00 00 00 00 00 c2 92 93 01 07 94 00 01 02 "
        "03 93 04 09 94 00 01 02 03"},
   };

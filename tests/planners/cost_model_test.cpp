@@ -1,7 +1,7 @@
 #include <catch2/catch.hpp>
 
-#include "planners/cost_model.hpp"
 #include "planners/model_chain.hpp"
+#include "planners/program_time.hpp"
 #include "planners/sample.hpp"
 
 using namespace troupe;
@@ -9,11 +9,10 @@ using namespace troupe::planners;
 
 namespace {
 
-plan split(std::uint32_t d, std::uint32_t t, std::uint32_t p = 1) {
+plan split(std::uint32_t d, std::uint32_t t) {
   plan out;
   out.data_parallel = d;
   out.tensor_parallel = t;
-  out.pipeline_parallel = p;
   return out;
 }
 
@@ -115,14 +114,6 @@ TEST_CASE("the time of an iteration is what one computes by hand") {
   SECTION("a batch that does not divide waits for the fullest replica") {
     const auto e = estimate_iteration(c, job, split(3, 1), {{0, 3}});
     CHECK(e.compute_s == Approx(3 * one));
-  }
-  SECTION("a pipeline adds its bubble and its sends") {
-    auto piped = job;
-    piped.microbatches = 4;
-    const auto e = estimate_iteration(c, piped, split(1, 1, 2), {{0, 1}, {1, 1}});
-    CHECK(e.compute_s == Approx(8 * one / 2));
-    const double send = 2.0 * 2 * 100 * 1000 / 12.5e9 + 10e-6;
-    CHECK(e.pipeline_s == Approx(e.compute_s / 4 + 2 * send));
   }
   SECTION("mixed types run at the slowest one's speed") {
     sample::add_nodes(c, sample::gpu("slow", 40, 50, 1.0), 1, 4);

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <map>
 
-#include "planners/cost_model.hpp"
 #include "planners/marp.hpp"
+#include "planners/program_time.hpp"
 #include "planners/sample.hpp"
 
 using namespace troupe;

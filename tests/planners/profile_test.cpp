@@ -1,9 +1,8 @@
 #include <catch2/catch.hpp>
 
-#include "planners/cost_model.hpp"
 #include "planners/model_chain.hpp"
-#include "planners/pipeline_costs.hpp"
 #include "planners/pipeline_placement.hpp"
+#include "planners/plan_time.hpp"
 #include "planners/profile.hpp"
 #include "sample.hpp"
 
@@ -280,22 +279,21 @@ TEST_CASE("a stage's peers on GPUs of one node exchange gradients as was measure
   auto job = training_job(8, 1, 4);
   job.pipeline.data_parallel = 2;
   job.train->device = "cuda";
-  pipeline_layout near;
-  near.stages = 1, near.pipelines = 2;
-  near.places = {device_place{0, {0}}, device_place{0, {1}}};
-  near.datacenters = {0}, near.stages_of_datacenter = {1};
-  near.parts = split_model(job, 1);
-  auto apart = near;
-  apart.places = {device_place{0, {0}}, device_place{1, {0}}};
-  const auto by_link = exchanges_of(c, job, near);
-  CHECK(exchanges_of(c, job, apart) == by_link);
+  const auto how = sample::staged(job, 1, 2);
+  const auto exchange_s = [&](const allocation& where) {
+    return time_plan(c, job, how, where)->times.stages[0].exchange;
+  };
+  const allocation near{{0, 2}}, apart{{0, 1}, {1, 1}};
+  const auto by_link = exchange_s(near);
+  CHECK(by_link > 0);
+  CHECK(exchange_s(apart) == by_link);
   c.gpus[0].profile = made_up();
   c.gpus[0].profile->models.clear();
   c.gpus[0].profile->copies.all_reduces = {{2, 300, 10}};
-  CHECK(exchanges_of(c, job, apart) == by_link);
-  const auto bytes = costs_of_stage(job, c.gpus[0], near.parts, 0, 1).gradient_bytes;
-  CHECK(exchanges_of(c, job, near)[0] ==
+  CHECK(exchange_s(apart) == by_link);
+  const auto bytes = costs_of_stage(job, c.gpus[0], split_model(job, 1), 0, 1).gradient_bytes;
+  CHECK(exchange_s(near) ==
         Approx(sum_s(c.gpus[0].profile->copies.all_reduces, {}, 2, static_cast<double>(bytes))));
   job.train->device = "sim";  // stages of the virtual world send each other what they sum
-  CHECK(exchanges_of(c, job, near)[0] > 0);
+  CHECK(exchange_s(near) > 0);
 }

@@ -9,6 +9,8 @@
 #include "messages/job.hpp"
 #include "messages/random.hpp"
 #include "planners/marp.hpp"
+#include "planners/pipeline_costs.hpp"
+#include "planners/pipeline_placement.hpp"
 #include "planners/policy.hpp"
 
 // Clusters, models and snapshots that the tests of this room share.
@@ -75,6 +77,19 @@ inline job_spec job(const model& m, std::uint32_t batch, std::uint32_t gpus = 1)
   j.iterations = 1000;
   j.gpus = gpus;
   return j;
+}
+
+/// A plan of so many stages and pipelines, cut as split_model cuts.
+inline plan staged(const job_spec& j, std::uint32_t stages, std::uint32_t pipelines) {
+  plan how;
+  how.data_parallel = pipelines;
+  how.pipeline_parallel = stages;
+  how.tensor_parallel = std::max(1U, j.pipeline.tensor_parallel);
+  const auto batch = planners::split_batch(j, stages, pipelines);
+  how.microbatches = batch.microbatches;
+  how.rows = batch.rows;
+  how.stages = planners::stages_of(j, how, 1e18, 0);
+  return how;
 }
 
 /// A cluster of 1 to 5 types of a few nodes of 1 to 8 GPUs; equal memory sizes happen.

@@ -8,6 +8,8 @@
 #include "planners/model_chain.hpp"
 #include "planners/pipeline_costs.hpp"
 #include "planners/pipeline_placement.hpp"
+#include "planners/stage_split.hpp"
+#include "planners/stage_time.hpp"
 #include "sample.hpp"
 
 using namespace troupe;

@@ -1,4 +1,4 @@
-#include "planners/cost_model.hpp"
+#include "planners/program_time.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -55,17 +55,6 @@ struct replica {
   double microbatches = 1, rows = 1;
 };
 
-/// What a GPU that was profiled takes for all of a replica's work alone; 0: it was not.
-double profiled_s(const job_spec& job, const gpu_type& gpu, const replica& r) {
-  const auto* p = profile_of(job, gpu);
-  if (!p) return 0;
-  const auto rows = static_cast<std::uint32_t>(std::ceil(r.rows));
-  const auto& m = job.model;
-  const auto s =
-      put_together(**sizes_of(*p, m), m.sequence, {m.layers, m.layers, true, true}, rows);
-  return r.microbatches * r.rows / rows * (s.forward_s + s.backward_s) + s.update_s;
-}
-
 topology topology_of(const cluster& c, const job_spec& job, const replica& r,
                      const allocation& where, const cost_constants& k) {
   topology t;
@@ -73,11 +62,10 @@ topology topology_of(const cluster& c, const job_spec& job, const replica& r,
   for (const auto& share : where) {
     const auto& n = c.nodes[share.node];
     const auto& gpu = c.gpus[n.gpu];
-    const double peak = gpu.fp16_tflops > 0 ? gpu.fp16_tflops : gpu.fp32_tflops;
-    if (const double alone_s = profiled_s(job, gpu, r); alone_s > 0)
+    if (const double alone_s = profiled_iteration_s(job, gpu, r.microbatches, r.rows); alone_s > 0)
       t.profiled_s = std::max(t.profiled_s, alone_s);
     else
-      t.flops_s = std::min(t.flops_s, peak * 1e12 * gpu.efficiency);
+      t.flops_s = std::min(t.flops_s, flops_s(gpu));
     t.cost_per_hour += share.gpus * gpu.price_per_hour;
     t.largest_share = std::max(t.largest_share, share.gpus);
     if (const auto* p = sums_profile_of(job, gpu)) t.sums.push_back(&p->copies.all_reduces);
@@ -116,15 +104,9 @@ group_span span_of_groups(const cluster& c, const allocation& where, std::uint32
   return {in_nodes >= groups, in_datacenters >= groups};
 }
 
-// A ring all-reduce of `bytes` over `members`.
-double ring_s(double bytes, double members, const channel& over, double sharing = 1) {
-  return 2 * (members - 1) / members * bytes * sharing / over.bytes_s +
-         2 * (members - 1) * over.latency_s;
-}
-
 /// Of groups whose GPUs are all in one node: as measured on the slowest of the nodes, else a ring.
 double sum_in_node_s(double bytes, double members, const topology& t) {
-  if (t.sums.empty()) return ring_s(bytes, members, t.intra);
+  if (t.sums.empty()) return ring_s(bytes, members, t.intra.bytes_s, t.intra.latency_s);
   double slowest = 0;
   for (const auto* x : t.sums)
     slowest = std::max(slowest, sum_s(*x, {}, static_cast<std::uint32_t>(members), bytes));
@@ -136,46 +118,38 @@ double sum_in_node_s(double bytes, double members, const topology& t) {
 iteration_estimate estimate_iteration(const cluster& c, const job_spec& job, const plan& how,
                                       const allocation& where, const cost_constants& k) {
   const auto shape = shape_of(job.model);
-  const double data = how.data_parallel, tensor = how.tensor_parallel,
-               stages = how.pipeline_parallel;
+  const double data = how.data_parallel, tensor = how.tensor_parallel;
   const double samples = std::ceil(job.global_batch / data);  // of the fullest replica
-  const double asked = job.microbatches ? *job.microbatches
-                       : stages > 1     ? k.microbatches_a_stage * stages
-                                        : 1;
-  const double m = std::clamp(asked, 1.0, std::max(samples, 1.0));
+  const double m =
+      std::clamp(double{1} * job.microbatches.value_or(1), 1.0, std::max(samples, 1.0));
   const double b = samples / m;
   const auto t = topology_of(c, job, {m, b}, where, k);
 
   iteration_estimate e;
-  double forward_s = shape.forward_flops * samples / (tensor * stages * t.flops_s);
+  double forward_s = shape.forward_flops * samples / (tensor * t.flops_s);
   e.compute_s = (1 + k.backward) * forward_s;
-  if (const double measured_s = t.profiled_s / (tensor * stages); measured_s > e.compute_s) {
+  if (const double measured_s = t.profiled_s / tensor; measured_s > e.compute_s) {
     e.compute_s = measured_s;
     forward_s = measured_s / (1 + k.backward);
   }
   if (how.tensor_parallel > 1) {
-    const auto span =
-        span_of_groups(c, where, how.tensor_parallel, how.data_parallel * how.pipeline_parallel);
+    const auto span = span_of_groups(c, where, how.tensor_parallel, how.data_parallel);
     const auto& over = t.between(span.in_node, span.in_datacenter);
     const double each = b * shape.reduced_bytes / std::max(shape.reduces, 1.0);
-    const double one_s = span.in_node ? sum_in_node_s(each, tensor, t) : ring_s(each, tensor, over);
-    e.tensor_s = 2 * shape.reduces / stages * m * one_s;  // forward and backward
+    const double one_s = span.in_node ? sum_in_node_s(each, tensor, t)
+                                      : ring_s(each, tensor, over.bytes_s, over.latency_s);
+    e.tensor_s = 2 * shape.reduces * m * one_s;  // forward and backward
   }
   if (how.data_parallel > 1) {
     // Each position of the tensor group has a ring of its own; those of one node share its way out.
     const double rings = t.one_node ? 1 : std::min(how.tensor_parallel, t.largest_share);
-    const double bytes = k.gradient_bytes * shape.parameters / (tensor * stages);
-    const double whole = t.one_node
-                             ? sum_in_node_s(bytes, data, t)
-                             : ring_s(bytes, data, t.between(false, t.one_datacenter), rings);
+    const double bytes = k.gradient_bytes * shape.parameters / tensor;
+    const auto& over = t.between(false, t.one_datacenter);
+    const double whole = t.one_node ? sum_in_node_s(bytes, data, t)
+                                    : ring_s(bytes, data, over.bytes_s, over.latency_s, rings);
     e.data_s = std::max(0.0, whole - k.overlap * k.backward * forward_s / m);
   }
-  if (how.pipeline_parallel > 1) {
-    const auto& over = t.between(t.one_node, t.one_datacenter);
-    const double send_s = b * shape.boundary_bytes / over.bytes_s + over.latency_s;
-    e.pipeline_s = (stages - 1) * ((e.compute_s + e.tensor_s) / m + 2 * send_s);
-  }
-  e.iteration_s = e.compute_s + e.tensor_s + e.data_s + e.pipeline_s;
+  e.iteration_s = e.compute_s + e.tensor_s + e.data_s;
   e.samples_per_s = e.iteration_s > 0 ? job.global_batch / e.iteration_s : 0;
   e.cost_per_hour = t.cost_per_hour;
   return e;

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+
+#include "messages/cluster.hpp"
+#include "messages/job.hpp"
+#include "messages/plan.hpp"
+
+namespace troupe::planners {
+
+/// A plan's split, for people: "data 2 x tensor 4", or "data 2 x 3 stages".
+std::string split_text(const plan& how);
+
+/// A stage's part of the model, for people: "3.5 layers", "12 operators".
+std::string size_text(const model& m, const plan_stage& stage);
+
+}  // namespace troupe::planners

@@ -1,0 +1,146 @@
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <optional>
+
+#include "planners/explicit_plan.hpp"
+#include "planners/fits.hpp"
+#include "planners/plan_time.hpp"
+#include "sample.hpp"
+
+using namespace troupe;
+using namespace troupe::planners;
+
+namespace {
+
+job_spec trained(const model& m, std::uint32_t batch) {
+  auto job = sample::job(m, batch);
+  job.train.emplace();
+  job.train->device = "sim";
+  job.train->schedule = "megatron";
+  return job;
+}
+
+struct random_case {
+  cluster c;
+  job_spec job;
+  placed_plan plan;
+};
+
+/// Up to three types in one datacentre, and stages of all sizes on them, in any order.
+std::optional<random_case> draw(random_source& r) {
+  random_case x;
+  x.c.datacenters.push_back({"here", ""});
+  const auto types = 1 + static_cast<gpu_index>(r.below(3));
+  for (gpu_index g = 0; g < types; ++g)
+    sample::add_nodes(
+        x.c, sample::gpu("G" + std::to_string(g), 1e6, 20.0 + static_cast<double>(r.below(300)), 1),
+        4, 1 + static_cast<std::uint32_t>(r.below(4)));
+  const auto layers = 2 + static_cast<std::uint32_t>(r.below(24));
+  const auto stages = 1 + static_cast<std::uint32_t>(r.below(std::min(6u, layers)));
+  const auto pipelines = 1u << r.below(2);
+  x.job = trained(sample::gpt("m", 512u << r.below(3), layers, 8, 512u << r.below(2), 1000),
+                  pipelines << (2 + r.below(3)));
+  x.job.pipeline.recompute = r.below(2) == 0;
+  std::vector<stage_request> wanted(stages);
+  for (auto& s : wanted) s = {static_cast<gpu_index>(r.below(types)), 1, 1};
+  for (std::uint32_t i = stages; i < 2 * layers; ++i) ++wanted[r.below(stages)].pieces;
+  auto made = plan_of_stages(x.c, idle_index{x.c}, x.job, wanted, pipelines);
+  if (!made) return {};
+  x.plan = std::move(*made);
+  return x;
+}
+
+}  // namespace
+
+TEST_CASE("an iteration of two unequal stages takes what one computes by hand") {
+  cluster c;
+  c.datacenters.push_back({"here", ""});
+  sample::add_nodes(c, sample::gpu("fast", 40, 100, 2.0), 1, 1);
+  sample::add_nodes(c, sample::gpu("slow", 40, 50, 1.0), 1, 1);
+  for (auto& g : c.gpus) g.memory_gbytes_s = 0;  // updates take nothing
+  auto m = sample::gpt("hand", 1000, 3, 10, 100, 500);
+  m.tied_head = false;
+  auto job = trained(m, 8);
+  job.pipeline.microbatches = 4;
+  job.pipeline.recompute = false;
+  const auto made = plan_of_stages(c, idle_index{c}, job, {{0, 4, 1}, {1, 2, 1}}, 1);
+  REQUIRE(made);
+  const double layer = 2.44e9, head = 1e8;  // FLOPs of a sample, as in cost_model_test
+  const double first = 2 * 2 * layer / 45e12, second = 2 * (layer + head) / 22.5e12;
+  const double send = 2.0 * 2 * 100 * 1000 / 12.5e9 + 10e-6;
+  const auto t = time_plan(c, job, made->how, made->where);
+  REQUIRE(t);
+  CHECK(t->costs[0].forward_s == Approx(first));
+  CHECK(t->costs[1].backward_s == Approx(2 * second));
+  const auto closed = evaluate(c, job, *t, fidelity::closed);
+  REQUIRE(closed);
+  // The second stage is busy from the first activation's arrival on.
+  const double busy = first + send + 4 * 3 * second + send + 2 * first;
+  CHECK(closed->iteration_s == Approx(busy));
+  CHECK(closed->cost_per_hour == 3.0);
+  const auto simulated = evaluate(c, job, *t, fidelity::simulated);
+  REQUIRE(simulated);
+  // It waits once: the third activation leaves after the first gradient's backward.
+  const double wait = send + 3 * first + send - 3 * second;
+  CHECK(simulated->iteration_s == Approx(busy + wait));
+}
+
+TEST_CASE("the closed form is near what the schedule takes, on stages of all sizes and speeds") {
+  random_source r{7};
+  double sum = 0, worst = 0;
+  int n = 0;
+  while (n < 200) {
+    const auto x = draw(r);
+    if (!x) continue;
+    const auto closed = evaluate(x->c, x->job, x->plan.how, x->plan.where, fidelity::closed);
+    const auto exact = evaluate(x->c, x->job, x->plan.how, x->plan.where, fidelity::simulated);
+    REQUIRE(closed);
+    REQUIRE(exact);
+    const double off = std::abs(closed->iteration_s / exact->iteration_s - 1);
+    sum += off;
+    worst = std::max(worst, off);
+    ++n;
+  }
+  CAPTURE(sum / n, worst);
+  CHECK(sum / n < 0.01);
+  CHECK(worst < 0.08);
+}
+
+TEST_CASE("a plan's GPUs hold each stage by itself") {
+  cluster c;
+  c.datacenters.push_back({"here", ""});
+  sample::add_nodes(c, sample::gpu("large", 80, 100, 2.0), 1, 1);
+  sample::add_nodes(c, sample::gpu("small", 10, 100, 1.0), 1, 1);
+  const auto job = trained(sample::gpt("m", 2048, 24, 16, 1024, 50000), 4);
+  const idle_index idle{c};
+  const auto uneven = plan_of_stages(c, idle, job, {{0, 44, 1}, {1, 4, 1}}, 1);
+  REQUIRE(uneven);
+  CHECK(uneven->how.bytes_per_gpu > c.gpus[1].memory_bytes());
+  CHECK(fits(c, idle, uneven->how, uneven->where));
+  const auto even = plan_of_stages(c, idle, job, {{0, 24, 1}, {1, 24, 1}}, 1);
+  REQUIRE(even);
+  const auto no = fits(c, idle, even->how, even->where);
+  REQUIRE_FALSE(no);
+  CHECK(no.error().code == reason::kind::infeasible);
+}
+
+TEST_CASE("stages that somebody asks for are refused where they cannot be") {
+  cluster c;
+  c.datacenters.push_back({"here", ""});
+  sample::add_nodes(c, sample::gpu("G", 80, 100, 2.0), 2, 2);
+  auto job = trained(sample::gpt("m", 64, 4, 4, 64, 100), 6);
+  const idle_index idle{c};
+  const auto code = [&](const std::vector<stage_request>& stages, std::uint32_t pipelines) {
+    const auto p = plan_of_stages(c, idle, job, stages, pipelines);
+    return p ? std::optional<reason::kind>{} : p.error().code;
+  };
+  CHECK_FALSE(code({{0, 8, 1}}, 1));
+  CHECK_FALSE(code({{0, 4, 1}, {0, 4, 1}}, 2));
+  CHECK_FALSE(code({{0, 4, 2}, {0, 4, 2}}, 1));
+  CHECK(code({{0, 7, 1}}, 1) == reason::kind::invalid);
+  CHECK(code({{0, 9, 1}}, 1) == reason::kind::invalid);
+  CHECK(code({{0, 8, 1}}, 4) == reason::kind::invalid);
+  CHECK(code({{0, 4, 2}, {0, 4, 2}}, 2) == reason::kind::insufficient);
+  CHECK(code({{0, 4, 3}, {0, 4, 1}}, 1) == reason::kind::insufficient);
+}
