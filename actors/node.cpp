@@ -82,7 +82,7 @@ void node_state::follow(const node_orders& o) {
     if (!p.wanted && !is_over(p.report)) stop(p, false);
   forget_ended();
   for (const auto* w : fresh) begin(*w);
-  if (changed_) report();
+  if (changed_ || o.answer) report();
 }
 
 void node_state::follow(const lease_renewal& r) {

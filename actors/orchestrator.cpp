@@ -143,6 +143,17 @@ void orchestrator_state::suspend(address from, const runtime::caller& who, const
   reply(from, said);
 }
 
+/// Where to, the scheduler says.
+void orchestrator_state::move(address from, const runtime::caller& who, const move_job& m) {
+  const auto refuse_it = [&](reason why) {
+    reply(from, move_reply{m.request, false, std::move(why), {}, {}});
+  };
+  const auto* j = ledger_->job(m.job);
+  if (!j) return refuse_it({reason::kind::unknown, fmt::format("there is no job {}", m.job)});
+  if (!may_act_on(who, j->owner)) return refuse_it(not_theirs(who, j->id, j->owner, "move it"));
+  if (scheduler_) self_->send(scheduler_, move_wanted{from, m});
+}
+
 void orchestrator_state::pass_on(address from, const runtime::caller& who, const read_log& r) {
   log_chunk no{r.request, 0, r.offset, true, {}};
   const auto refuse_it = [&](reason why) {
@@ -218,6 +229,12 @@ void orchestrator_state::commit(const proposal& p) {
       if (auto ok = grant(d, p.expected[i]); !ok) result.refused.emplace_back(d.job, ok.error());
     } else if (d.what == planners::decision::kind::stop) {
       if (j) preempt(*j, "makes room");
+    } else if (d.what == planners::decision::kind::move) {
+      if (j && j->state == job_state::running)
+        preempt(*j, "is moved", d.grace_s);
+      else
+        result.refused.emplace_back(
+            d.job, reason{reason::kind::stale, fmt::format("job {} does not run", d.job)});
     } else if (j && j->state == job_state::waiting) {
       record(job_ended{d.job, wall(), job_state::failed, d.why.text});
     }
@@ -251,10 +268,12 @@ expected<void> orchestrator_state::grant(const planners::decision& d,
 }
 
 /// The job waits again; a training is given the time to save.
-void orchestrator_state::preempt(const job_record& j, const std::string& detail) {
+void orchestrator_state::preempt(const job_record& j, const std::string& detail,
+                                 std::optional<double> grace_s) {
   if (j.state != job_state::running) return;
+  const auto usual_s = options_.cluster->settings.preempt_grace_s;
   revoke(j.lease, lease_outcome::preempted, detail,
-         is_training(*j.spec) ? options_.cluster->settings.preempt_grace_s : 0);
+         is_training(*j.spec) ? grace_s.value_or(usual_s) : 0);
 }
 
 void orchestrator_state::revoke(lease_id id, lease_outcome why, const std::string& detail,
@@ -415,6 +434,7 @@ orchestrator_actor::behavior_type orchestrator(
       [&s](const inbound<submit_job>& m) { s.submit(m.from, m.sender, m.body), s.handled(); },
       [&s](const inbound<cancel_job>& m) { s.cancel(m.from, m.sender, m.body), s.handled(); },
       [&s](const inbound<suspend_job>& m) { s.suspend(m.from, m.sender, m.body), s.handled(); },
+      [&s](const inbound<move_job>& m) { s.move(m.from, m.sender, m.body), s.handled(); },
       [&s](const inbound<gateway_report>& m) { s.hear(m.from, m.body), s.handled(); },
       [&s](const inbound<read_log>& m) { s.pass_on(m.from, m.sender, m.body), s.handled(); },
       [&s](const inbound<training_report>& m) { s.hear(m.from, m.body), s.handled(); },

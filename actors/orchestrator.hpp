@@ -53,6 +53,7 @@ class orchestrator_state {
   void submit(address from, const runtime::caller& who, const submit_job& s);
   void cancel(address from, const runtime::caller& who, const cancel_job& c);
   void suspend(address from, const runtime::caller& who, const suspend_job& s);
+  void move(address from, const runtime::caller& who, const move_job& m);
   void pass_on(address from, const runtime::caller& who, const read_log& r);
   void show(const scheduler_actor& s);
   void look_around();
@@ -91,7 +92,7 @@ class orchestrator_state {
   lease_renewal renewal_of(node_index n) const;
   expected<void> grant(const planners::decision& d, const proposal::expectation& expected);
   void revoke(lease_id id, lease_outcome why, const std::string& detail, double grace_s = 0);
-  void preempt(const job_record& j, const std::string& detail);
+  void preempt(const job_record& j, const std::string& detail, std::optional<double> grace_s = {});
   void end_grace(lease_id id);
   void end_graces();
   void end_part(lease_id id, std::uint32_t part, lease_outcome outcome, std::uint64_t iterations,

@@ -168,6 +168,7 @@ void orchestrator_state::send_orders(node_index n) {
     const auto grace = grace_until_s_.find(id);
     // From these orders on a node that has nothing of it begins nothing of it.
     if (l.revoked) left_out_.emplace(std::pair{id, n}, node.orders);
+    if (l.revoked && !reached_.contains({id, n})) orders.answer = true;
     if (l.revoked && grace == grace_until_s_.end()) continue;
     orders.want.push_back(work_of(*options_.cluster, *ledger_, training_, l, part, options_.local));
     if (l.revoked) orders.want.back().stop_within_s = std::max(1e-3, grace->second - now());

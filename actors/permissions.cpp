@@ -32,6 +32,8 @@ constexpr std::array table{
     row<cancel_reply>("cancel_reply", controller, client),
     row<suspend_job>("suspend_job", client, controller, condition::owner),
     row<suspend_reply>("suspend_reply", controller, client),
+    row<move_job>("move_job", client, controller, condition::owner),
+    row<move_reply>("move_reply", controller, client),
     row<query_jobs>("query_jobs", client, controller),
     row<query_reply>("query_reply", controller, client),
     row<explain_job>("explain_job", client, controller),

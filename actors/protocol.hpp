@@ -136,11 +136,19 @@ struct training_said {
   std::string sentence;
 };
 
-using scheduler_actor = caf::typed_actor<
-    caf::reacts_to<ledger_event>, caf::reacts_to<ledger_state>, caf::reacts_to<presence>,
-    caf::reacts_to<startup_over>, caf::reacts_to<plans_made>, caf::reacts_to<decide_now>,
-    caf::reacts_to<settled>, caf::reacts_to<tick>, caf::reacts_to<inbound<query_jobs>>,
-    caf::reacts_to<inbound<explain_job>>, caf::reacts_to<job_progress>>;
+/// Somebody who may wants a job that runs to be moved.
+struct move_wanted {
+  address from = 0;
+  move_job move;
+};
+
+using scheduler_actor =
+    caf::typed_actor<caf::reacts_to<ledger_event>, caf::reacts_to<ledger_state>,
+                     caf::reacts_to<presence>, caf::reacts_to<startup_over>,
+                     caf::reacts_to<plans_made>, caf::reacts_to<decide_now>,
+                     caf::reacts_to<settled>, caf::reacts_to<tick>,
+                     caf::reacts_to<inbound<query_jobs>>, caf::reacts_to<inbound<explain_job>>,
+                     caf::reacts_to<move_wanted>, caf::reacts_to<job_progress>>;
 
 /// From now on, tell the scheduler everything, beginning with the ledger as it is.
 struct watch {
@@ -153,8 +161,9 @@ struct commit_now {};
 using orchestrator_actor =
     caf::typed_actor<caf::reacts_to<inbound<node_report>>, caf::reacts_to<proposal>,
                      caf::reacts_to<inbound<submit_job>>, caf::reacts_to<inbound<cancel_job>>,
-                     caf::reacts_to<inbound<suspend_job>>, caf::reacts_to<inbound<gateway_report>>,
-                     caf::reacts_to<inbound<read_log>>, caf::reacts_to<inbound<training_report>>,
+                     caf::reacts_to<inbound<suspend_job>>, caf::reacts_to<inbound<move_job>>,
+                     caf::reacts_to<inbound<gateway_report>>, caf::reacts_to<inbound<read_log>>,
+                     caf::reacts_to<inbound<training_report>>,
                      caf::reacts_to<inbound<query_training>>, caf::reacts_to<watch>,
                      caf::reacts_to<commit_now>, caf::reacts_to<tick>>;
 
@@ -204,6 +213,8 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::node_report>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::submit_job>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::cancel_job>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::suspend_job>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::move_job>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::move_wanted)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::stop_training)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::gateway_report>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::read_log>)

@@ -10,7 +10,7 @@
 #include "actors/last_words.hpp"
 #include "actors/post.hpp"
 #include "actors/timing.hpp"
-#include "planners/fits.hpp"
+#include "planners/move.hpp"
 #include "planners/pipeline_placement.hpp"
 #include "planners/plan_text.hpp"
 #include "runtime/stopwatch.hpp"
@@ -109,6 +109,7 @@ planners::job_view scheduler_state::view_of(const job_record& j) const {
   v.attempts = j.attempts;
   v.out_of_memory = j.out_of_memory;
   v.bytes_floor = j.bytes_floor;
+  v.rows = j.attempts > 0 ? j.how.rows : 0;
   if (const auto* l = ledger_->lease(j.lease)) {
     v.started_s = l->granted.at_s;
     v.how = j.how;
@@ -125,15 +126,26 @@ void scheduler_state::place(const job_record& j) {
   const bool known = plans != plans_.end() && plans->second.memory_factor == j.memory_factor;
   if (!known && !is_final(j.state)) want_plans(j);
   const bool pipeline = planners::is_pipeline_job(*j.spec);
+  if (j.state == job_state::running || is_final(j.state) || j.suspended) pending_.remove(j.id);
+  const auto* next = pending_.find(j.id);
   const auto keep = [&](planners::job_views& views, job_state s) {
-    if (known && j.state == s && !(s == job_state::waiting && j.suspended))
+    if (known && !next && j.state == s && !(s == job_state::waiting && j.suspended))
       views.insert_or_assign(j.id, view_of(j));
     else
       views.erase(j.id);
   };
   keep(pipeline ? waiting_pipelines_ : waiting_, job_state::waiting);
   keep(pipeline ? running_pipelines_ : running_, job_state::running);
-  if (j.state == job_state::running || is_final(j.state)) moves_.erase(j.id);
+  moving_.erase(j.id);
+  if (next) {
+    auto& v = moving_.emplace(j.id, view_of(j)).first->second;
+    v.how = next->how;
+    v.where = next->where;
+  }
+  if (j.state == job_state::stopping)
+    stopping_.insert(j.id);
+  else
+    stopping_.erase(j.id);
   if (j.state != job_state::running) something_changed();
 }
 
@@ -160,10 +172,16 @@ void scheduler_state::refresh_idle(node_index n) {
 // -- deciding
 // ------------------------------------------------------------------------------------------
 
-planners::snapshot scheduler_state::look() const {
+planners::snapshot scheduler_state::look() {
   // By the wall clock, as the times of the journal that it is compared with.
-  return {host_.clock->wall_s(), *options_.cluster, *idle_, waiting_, running_,
-          waiting_pipelines_,    running_pipelines_};
+  return {host_.clock->wall_s(),
+          *options_.cluster,
+          pending_.rest(*idle_, not_kept_),
+          waiting_,
+          running_,
+          waiting_pipelines_,
+          running_pipelines_,
+          moving_};
 }
 
 void scheduler_state::something_changed() {
@@ -188,8 +206,9 @@ void scheduler_state::begin_placing() {
 void scheduler_state::decide() {
   asked_ = false;
   if (in_flight_ || !placing() || !std::exchange(changed_, false)) return;
-  if (options_.policy->round_s() > 0) return retry_moves();
-  begin_round();
+  withdraw_hopeless();
+  if (start_pending() || make_moves()) return something_changed();  // and then once more
+  if (options_.policy->round_s() == 0) begin_round();
 }
 
 void scheduler_state::begin_round() {
@@ -201,7 +220,6 @@ void scheduler_state::begin_round() {
   const bool nobody = s.waiting.empty() && s.running.empty() && s.waiting_pipelines.empty() &&
                       s.running_pipelines.empty();
   if (in_flight_ || nobody) return;
-  moves_.clear();
   const runtime::stopwatch watch;
   auto decisions = options_.policy->decide(s, host_.random);
   if (options_.on_decision) options_.on_decision(watch.us(), decisions.size());
@@ -217,7 +235,9 @@ void scheduler_state::propose(std::vector<planners::decision> decisions) {
   for (const auto& d : decisions) {
     const auto* j = ledger_->job(d.job);
     p.expected.push_back(j ? expected_of(*options_.cluster, *j->spec, d) : proposal::expectation{});
-    if (d.what != planners::decision::kind::start) continue;
+    pending_.remove(d.job);  // whatever was decided before
+    if (d.what != planners::decision::kind::start && d.what != planners::decision::kind::move)
+      continue;
     proposed_[d.job] = d;
     notes_[d.job] = now;
     for (const auto& share : d.where)
@@ -230,19 +250,117 @@ void scheduler_state::propose(std::vector<planners::decision> decisions) {
 
 void scheduler_state::learn(const settled& s) {
   in_flight_ = false;
-  for (const auto& [job, why] : s.refused)
-    if (auto it = proposed_.find(job); it != proposed_.end()) moves_[job] = it->second;
-  proposed_.clear();
+  using kind = planners::decision::kind;
+  for (auto& [job, d] : std::exchange(proposed_, {})) {
+    const auto refused = std::ranges::find(s.refused, job, &std::pair<job_id, reason>::first);
+    const bool moves = d.what == kind::move;
+    if (const auto asked = answering_.extract(job); asked && moves)
+      reply_to_move(asked.mapped(), refused == s.refused.end()
+                                        ? expected<planners::decision>{d}
+                                        : tl::unexpected<reason>(refused->second));
+    // A move's start is next; a start that was refused may only have come too soon.
+    if (moves == (refused != s.refused.end())) continue;
+    auto start = d;
+    start.what = kind::start;
+    pending_.add(std::move(start));
+    if (const auto* j = ledger_->job(job)) place(*j);
+  }
   if (changed_) something_changed();
 }
 
-void scheduler_state::retry_moves() {
-  std::vector<planners::decision> now_possible;
-  for (const auto& [id, d] : moves_)
-    if ((waiting_.contains(id) || waiting_pipelines_.contains(id)) &&
-        planners::fits(*options_.cluster, *idle_, d.how, d.where))
-      now_possible.push_back(d);
-  propose(std::move(now_possible));
+void scheduler_state::withdraw(job_id job) {
+  pending_.remove(job);
+  if (const auto* j = ledger_->job(job)) place(*j);
+}
+
+void scheduler_state::withdraw_hopeless() {
+  if (pending_.empty()) return;
+  std::vector<std::uint32_t> freed(present_.size());
+  for (const auto id : stopping_)
+    for (const auto& share : ledger_->job(id)->where)
+      if (present_[share.node]) freed[share.node] += share.gpus;
+  for (const auto id : pending_.hopeless(*idle_, freed)) withdraw(id);
+}
+
+/// Those whose GPUs have become idle; false: none.
+bool scheduler_state::start_pending() {
+  if (pending_.empty()) return false;
+  auto starts = pending_.possible(*options_.cluster, *idle_);
+  std::erase_if(starts, [&](const auto& d) {
+    const auto* j = ledger_->job(d.job);
+    return !j || j->state != job_state::waiting;
+  });
+  if (starts.empty()) return false;
+  propose(std::move(starts));
+  return true;
+}
+
+// -- moves that people ask for
+// ----------------------------------------------------------------------------
+
+void scheduler_state::take(const move_wanted& w) {
+  if (const auto done = std::ranges::find(answered_, w.move.request, &move_reply::request);
+      done != answered_.end())
+    return post(host_, w.from, *done);
+  const auto same = [&](const move_wanted& other) { return other.move.request == w.move.request; };
+  if (std::ranges::any_of(wishes_, same)) return;
+  if (const auto at = answering_.find(w.move.job); at != answering_.end() && same(at->second))
+    return;
+  wishes_.push_back(w);
+  something_changed();
+}
+
+void scheduler_state::reply_to_move(const move_wanted& w, expected<planners::decision> made) {
+  constexpr std::size_t kept = 64;
+  move_reply said{w.move.request, made.has_value(), {}, {}, {}};
+  if (made) {
+    said.how = made->how;
+    said.where = made->where;
+  } else {
+    said.why = made.error();
+  }
+  answered_.push_back(said);
+  if (answered_.size() > kept) answered_.pop_front();
+  post(host_, w.from, said);
+}
+
+/// Proposes what was asked for; false: nothing can be done, or was asked for.
+bool scheduler_state::make_moves() {
+  std::vector<planners::decision> moves;
+  auto rest = pending_.rest(*idle_, not_kept_);
+  for (auto& w : std::exchange(wishes_, {})) {
+    const auto& m = w.move;
+    const auto running = running_pipelines_.find(m.job);
+    if (running == running_pipelines_.end() || answering_.contains(m.job)) {
+      const auto* j = ledger_->job(m.job);
+      reply_to_move(w, refuse(reason::kind::invalid,
+                              fmt::format("job {} {}", m.job,
+                                          !j                               ? "is not known"
+                                          : j->state == job_state::running ? "cannot be moved"
+                                                                           : "does not run")));
+      continue;
+    }
+    auto to =
+        planners::plan_move(*options_.cluster, rest, running->second,
+                            {m.stages, m.data_parallel, m.tensor_parallel, m.gpu_type, m.nodes});
+    if (!to) {
+      reply_to_move(w, tl::unexpected<reason>(to.error()));
+      continue;
+    }
+    for (const auto& share : to->where)
+      rest.set_idle(share.node,
+                    rest.idle(share.node) - std::min(rest.idle(share.node), share.gpus));
+    moves.push_back({planners::decision::kind::move,
+                     m.job,
+                     std::move(to->how),
+                     std::move(to->where),
+                     {},
+                     m.grace_s});
+    answering_.emplace(m.job, std::move(w));
+  }
+  const bool any = !moves.empty();
+  propose(std::move(moves));
+  return any;
 }
 
 // -- what people ask
@@ -387,7 +505,7 @@ void scheduler_state::answer(address from, const explain_job& q) {
   post(host_, from, reply);
 }
 
-std::string scheduler_state::summary_of(const job_record& j) const {
+std::string scheduler_state::summary_of(const job_record& j) {
   const auto& c = *options_.cluster;
   std::string where;
   for (const auto& share : j.where)
@@ -479,6 +597,7 @@ scheduler_actor::behavior_type scheduler(scheduler_actor::stateful_pointer<sched
       [&s](const decide_now&) { s.decide(); },
       [&s](const settled& m) { s.learn(m); },
       [&s](const job_progress& m) { s.learn(m); },
+      [&s](const move_wanted& m) { s.take(m); },
       [&s, self](const tick&) {
         s.begin_round();
         self->delayed_send(scheduler_actor{self}, nanoseconds_of(s.round_s()), tick{});

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "actors/ledger.hpp"
+#include "actors/pending_starts.hpp"
 #include "actors/placement_notes.hpp"
 #include "actors/protocol.hpp"
 #include "messages/shared_reply.hpp"
@@ -40,6 +42,7 @@ class scheduler_state {
   void learn(const plans_made& p);
   void learn(const settled& s);
   void learn(const job_progress& p);
+  void take(const move_wanted& w);
   void decide();
   void end_startup();
   void begin_placing();
@@ -55,8 +58,12 @@ class scheduler_state {
   void refresh_idle(node_index n);
   void something_changed();
   void propose(std::vector<planners::decision> decisions);
-  void retry_moves();
-  planners::snapshot look() const;
+  void withdraw(job_id job);
+  void withdraw_hopeless();
+  bool start_pending();
+  bool make_moves();
+  void reply_to_move(const move_wanted& w, expected<planners::decision> made);
+  planners::snapshot look();
   bool placing() const { return knows_ledger_ && !starting_; }
   std::string nodes_not_heard() const;
   std::string waiting_reason(const job_record& j) const;
@@ -64,7 +71,7 @@ class scheduler_state {
   query_reply reply_about_nodes() const;
   job_status status_of(const job_record& j) const;
   std::vector<considered_plan> consider(const job_record& j) const;
-  std::string summary_of(const job_record& j) const;
+  std::string summary_of(const job_record& j);
 
   scheduler_actor::pointer self_ = nullptr;
   runtime::host host_;
@@ -73,15 +80,20 @@ class scheduler_state {
   estimator_actor estimator_;
   std::optional<ledger> ledger_;
   std::optional<planners::idle_index> idle_;
+  std::optional<planners::idle_index> not_kept_;  // of idle_, while GPUs are kept for somebody
   std::vector<bool> present_;
   std::set<address> gateways_present_;
   planners::job_views waiting_, running_, waiting_pipelines_, running_pipelines_;
   std::map<job_id, plans_made> plans_;  // by job; those of ended jobs are for explaining
   std::map<job_id, job_progress> progress_;
   std::map<job_id, double> wanted_;  // plans being made: for which memory factor
-  // Starts that wait for GPUs which are being freed, until the policy is asked again.
-  std::map<job_id, planners::decision> moves_;
-  std::map<job_id, planners::decision> proposed_;  // starts of the proposal in flight
+  pending_starts pending_;
+  planners::job_views moving_;                     // those jobs
+  std::set<job_id> stopping_;                      // jobs whose GPUs are being freed
+  std::map<job_id, planners::decision> proposed_;  // starts and moves of the proposal in flight
+  std::vector<move_wanted> wishes_;                // moves that somebody asks for
+  std::map<job_id, move_wanted> answering_;        // those that are proposed
+  std::deque<move_reply> answered_;                // the latest, for who asks again
   std::map<job_id, placement_note> notes_;         // of jobs that run, for explaining
   // Before it has come nothing is known, and nobody is answered.
   bool knows_ledger_ = false;

@@ -29,6 +29,7 @@ const std::map<std::string_view, std::string_view>& examples() {
       {"cancel", "troupe cancel 1"},
       {"suspend", "troupe suspend 1"},
       {"resume", "troupe resume 1"},
+      {"move", "troupe move 1 --stages 2\n  troupe move 1 --nodes north-1,north-2"},
       {"train",
        "troupe train configs/jobs/train-two-stages.yaml --world local\n"
        "  troupe train configs/jobs/figure6.yaml --schedule varuna --against atlas --picture "

@@ -5,7 +5,7 @@
 #include "cli/output.hpp"
 #include "cli/remote.hpp"
 
-// What `suspend` and `resume` have in common.
+// What `suspend`, `resume` and `move` have in common.
 
 namespace troupe::cli {
 
@@ -18,7 +18,7 @@ inline expected<job_status> status_of(remote& r, job_id job) {
   return reply->jobs.front();
 }
 
-/// The document of both verbs; `iteration` is null if nothing was changed.
+/// The document of these verbs; `iteration` is null if nothing was changed.
 inline nlohmann::json suspension(job_id job, nlohmann::json iteration, double pause_s,
                                  std::uint64_t lost_iterations, const std::string& why = {}) {
   return {{"job", job},

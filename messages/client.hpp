@@ -80,6 +80,38 @@ struct suspend_reply {
   bool operator==(const suspend_reply&) const = default;
 };
 
+/// A running training goes on in another shape or in another place: it finishes its iteration,
+/// saves, and starts there from what it saved. What is 0 or empty stays as it is.
+struct move_job {
+  std::uint64_t request = 0;
+  job_id job = 0;
+  std::uint32_t stages = 0, data_parallel = 0, tensor_parallel = 0;
+  std::string gpu_type;
+  std::vector<std::string> nodes;  // on these and no others
+  std::optional<double> grace_s;   // to save; none: settings.preempt_grace_s
+
+  static constexpr auto fields() {
+    using t = move_job;
+    return std::tuple{&t::request,         &t::job,      &t::stages, &t::data_parallel,
+                      &t::tensor_parallel, &t::gpu_type, &t::nodes,  &t::grace_s};
+  }
+  bool operator==(const move_job&) const = default;
+};
+
+struct move_reply {
+  std::uint64_t request = 0;
+  bool done = false;  // it is being stopped, and its new GPUs are kept for it
+  reason why;
+  plan how;
+  allocation where;
+
+  static constexpr auto fields() {
+    using t = move_reply;
+    return std::tuple{&t::request, &t::done, &t::why, &t::how, &t::where};
+  }
+  bool operator==(const move_reply&) const = default;
+};
+
 /// One job as a table row.
 struct job_status {
   job_id job = 0;

@@ -50,6 +50,10 @@ inline constexpr std::uint16_t type_id<suspend_job> = 20;
 template <>
 inline constexpr std::uint16_t type_id<suspend_reply> = 21;
 template <>
+inline constexpr std::uint16_t type_id<move_job> = 22;
+template <>
+inline constexpr std::uint16_t type_id<move_reply> = 23;
+template <>
 inline constexpr std::uint16_t type_id<node_report> = 30;
 template <>
 inline constexpr std::uint16_t type_id<node_orders> = 31;
@@ -81,11 +85,12 @@ template <>
 inline constexpr std::uint16_t type_id<training_heard> = 48;
 
 /// Any message of the graph.
-using message = std::variant<hello, welcome, refusal, credit, submit_job, submit_reply, cancel_job,
-                             cancel_reply, query_jobs, query_reply, explain_job, explanation,
-                             read_log, log_chunk, suspend_job, suspend_reply, node_report,
-                             node_orders, gateway_report, node_heartbeat, lease_renewals,
-                             lease_renewal, stage_setup, stage_run, stage_report, tensor, stripe,
-                             training_report, query_training, training_reply, training_heard>;
+using message =
+    std::variant<hello, welcome, refusal, credit, submit_job, submit_reply, cancel_job,
+                 cancel_reply, query_jobs, query_reply, explain_job, explanation, read_log,
+                 log_chunk, suspend_job, suspend_reply, move_job, move_reply, node_report,
+                 node_orders, gateway_report, node_heartbeat, lease_renewals, lease_renewal,
+                 stage_setup, stage_run, stage_report, tensor, stripe, training_report,
+                 query_training, training_reply, training_heard>;
 
 }  // namespace troupe

@@ -78,10 +78,14 @@ struct node_orders {
   /// The controller's journal. A node that works for another one stops that work and begins anew:
   /// epochs, sequences and leases of two journals cannot be compared.
   std::uint64_t journal = 0;
+  /// Say at once that these orders were followed, though they change nothing: a lease was revoked
+  /// that the node may never have heard of, and its GPUs are free when it has not begun it.
+  bool answer = false;
 
   static constexpr auto fields() {
     using t = node_orders;
-    return std::tuple{&t::epoch, &t::sequence, &t::incarnation, &t::heard, &t::want, &t::journal};
+    return std::tuple{&t::epoch, &t::sequence, &t::incarnation, &t::heard,
+                      &t::want,  &t::journal,  &t::answer};
   }
   bool operator==(const node_orders&) const = default;
 };

@@ -8,6 +8,7 @@
 #include "planners/bounds.hpp"
 #include "planners/datacenter_selection.hpp"
 #include "planners/marp.hpp"
+#include "planners/move.hpp"
 #include "planners/pipeline_costs.hpp"
 #include "planners/queue_order.hpp"
 #include "planners/selection_table.hpp"
@@ -104,10 +105,18 @@ class pipelines_first : public policy {
  private:
   static expected<pipeline_placement> place(const snapshot& s, const idle_index& all,
                                             const job_view& j, planning_budget& budget) {
+    // With other rows it would learn something else than before.
+    auto placed = place(s, all, j, with_rows(*j.spec, j.rows), budget);
+    if (!placed && j.rows > 0 && placed.error().code != reason::kind::insufficient)
+      placed = place(s, all, j, *j.spec, budget);
+    return placed;
+  }
+  static expected<pipeline_placement> place(const snapshot& s, const idle_index& all,
+                                            const job_view& j, const job_spec& spec,
+                                            planning_budget& budget) {
     // A job that leaves the number of GPUs open starts with this share of the speed that it could
     // have, and not with the one GPU that another job has just let go.
     constexpr double least_share = 0.5;
-    const auto& spec = *j.spec;
     std::optional<idle_index> allowed;
     const auto& idle = allowed_idle(s.cluster, all, spec, allowed);
     const auto& best = j.plans->front();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,16 +12,18 @@
 
 namespace troupe::planners {
 
-/// One thing to do. A job that is stopped goes back to the queue with the progress it has made; to
-/// move or to resize a job, stop it and start it in the same list: the start waits for the GPUs to
-/// be free.
+/// One thing to do. A job that is stopped goes back to the queue with the progress it has made. One
+/// that is moved is stopped, too, and its new GPUs are kept for it until it has started there; to
+/// stop and start it in the same list is the same. A start whose GPUs are still being freed waits
+/// for them, and they are kept for it.
 struct decision {
-  enum class kind { start, stop, give_up };
+  enum class kind { start, stop, give_up, move };
   kind what = kind::start;
   job_id job = 0;
-  plan how;          // start; bytes_per_gpu 0: nobody predicted the memory, the user's word counts
-  allocation where;  // start
-  reason why;        // give_up: no way to run this job is left
+  plan how;  // start, move; bytes_per_gpu 0: nobody predicted the memory, the user's word counts
+  allocation where;                 // start, move
+  reason why;                       // give_up: no way to run this job is left
+  std::optional<double> grace_s{};  // move: how long it may take to save; none: the cluster's
 };
 
 /// Decides what runs where. A policy has no state between calls, reads no clock and no file: the

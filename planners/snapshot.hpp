@@ -31,6 +31,7 @@ struct job_view {
   plan how;
   allocation where;
   double iteration_s = 0;  // expected of the present attempt
+  std::uint32_t rows = 0;  // samples of a micro-batch in its last attempt; 0: it had none
 };
 
 using job_views = std::map<job_id, job_view>;
@@ -47,6 +48,9 @@ struct snapshot {
   /// above.
   const job_views& waiting_pipelines = no_jobs;
   const job_views& running_pipelines = no_jobs;
+  /// Jobs that are about to start: what they are to have (`how`, `where`) is not idle here, and
+  /// they are in none of the above. Another decision about one of them withdraws that.
+  const job_views& moving = no_jobs;
 };
 
 }  // namespace troupe::planners

@@ -1,77 +1,25 @@
-#include <catch2/catch.hpp>
-
-#include "actors/virtual_cluster.hpp"
-#include "harness/small_cluster.hpp"
+#include "control/trainings.hpp"
 
 // Jobs that are suspended, and go on.
 
 using namespace troupe;
-using namespace troupe::actors;
+using namespace troupe::test;
 
 namespace {
 
-virtual_cluster_options suspension_options() {
-  virtual_cluster_options o;
-  o.cluster = harness::small_cluster();
-  o.policy = planners::make_policy("frenzy");
-  return o;
-}
-
-/// Saves by itself only after all of its iterations.
-job_spec long_training() {
-  auto job = harness::small_job("training", 2000, 8);
-  job.train.emplace();
-  job.train->checkpoint_every = 2000;
-  job.train->schedule = "varuna";
-  job.pipeline.stages = 2;
-  job.pipeline.data_parallel = 2;
-  job.pipeline.microbatches = 2;
-  return job;
-}
-
-job_status seen(virtual_cluster& v, job_id id = 1) {
-  auto reply = v.ask(query_jobs{0, id});
-  REQUIRE(reply.reply);
-  return std::get<query_reply>(reply.reply->first).jobs.front();
-}
-
 suspend_reply set(virtual_cluster& v, job_id id, bool suspended) {
-  auto reply = v.ask(suspend_job{0, id, suspended});
-  REQUIRE(reply.reply);
-  return std::get<suspend_reply>(reply.reply->first);
-}
-
-/// Virtual seconds until the job waits.
-double until_waiting(virtual_cluster& v) {
-  const double from_s = v.world().now_s();
-  while (seen(v).state != job_state::waiting) {
-    REQUIRE(v.world().now_s() < from_s + 200);
-    v.world().run_until(v.world().now_s() + 0.1);
-  }
-  return v.world().now_s() - from_s;
-}
-
-training_report told(virtual_cluster& v) {
-  auto reply = v.ask(query_training{0, 1});
-  REQUIRE(reply.reply);
-  return std::get<training_reply>(reply.reply->first).report;
-}
-
-void run_to_end(virtual_cluster& v) {
-  for (int i = 0; i < 1000 && !is_final(seen(v).state); ++i)
-    v.world().run_until(v.world().now_s() + 50);
-  CHECK(seen(v).state == job_state::finished);
+  return asked<suspend_reply>(v, suspend_job{0, id, suspended});
 }
 
 }  // namespace
 
 TEST_CASE("a suspended training saves a checkpoint and loses no iterations") {
-  virtual_cluster v{suspension_options()};
+  virtual_cluster v{training_options()};
   v.submit({{1, long_training()}});
   v.world().run_until(30.0);
   REQUIRE(seen(v).state == job_state::running);
   REQUIRE(set(v, 1, true).done);
-  CHECK(until_waiting(v) < 20);
+  CHECK(until(v, job_state::waiting) < 20);
   const auto stopped = seen(v);
   CHECK(stopped.waiting_reason == "suspended");
   CHECK(stopped.iterations_done > 0);
@@ -82,13 +30,11 @@ TEST_CASE("a suspended training saves a checkpoint and loses no iterations") {
   REQUIRE(set(v, 1, false).done);
   run_to_end(v);
   CHECK(seen(v).attempts == 2);
-  const auto all = told(v).iterations;
-  REQUIRE(all.size() == 2000);
-  for (std::size_t i = 0; i < all.size(); ++i) CHECK(all[i].iteration == i + 1);
+  check_iterations(v, 2000);
 }
 
 TEST_CASE("a training that has no time to save goes on from its last checkpoint") {
-  auto o = suspension_options();
+  auto o = training_options();
   auto c = std::make_shared<cluster>(*o.cluster);
   c->settings.preempt_grace_s = 0.001;
   o.cluster = c;
@@ -102,7 +48,7 @@ TEST_CASE("a training that has no time to save goes on from its last checkpoint"
   v.world().run_until(120.0);
   INFO(seen(v).detail);
   REQUIRE(set(v, 1, true).done);
-  until_waiting(v);
+  until(v, job_state::waiting);
   const auto stopped = seen(v);
   CHECK(stopped.iterations_done > 0);
   CHECK(stopped.iterations_done % 7 == 0);
@@ -113,7 +59,7 @@ TEST_CASE("a training that has no time to save goes on from its last checkpoint"
 
 TEST_CASE("a training is suspended and resumed under message loss and host crashes") {
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
-    auto o = suspension_options();
+    auto o = training_options();
     o.seed = seed;
     o.faults.loss = 0.02;
     o.faults.reordering = 0.1;
@@ -142,7 +88,7 @@ TEST_CASE("a training is suspended and resumed under message loss and host crash
 }
 
 TEST_CASE("a suspended job that waits is not placed, and simulated work keeps what it has done") {
-  virtual_cluster v{suspension_options()};
+  virtual_cluster v{training_options()};
   v.submit({{1, harness::small_job("work", 100'000)}});
   v.world().run_until(30.0);
   REQUIRE(set(v, 1, true).done);
@@ -163,7 +109,7 @@ TEST_CASE("a suspended job that waits is not placed, and simulated work keeps wh
 }
 
 TEST_CASE("what cannot be suspended or resumed is refused with a sentence") {
-  virtual_cluster v{suspension_options()};
+  virtual_cluster v{training_options()};
   v.submit({{1, harness::small_job("work", 3000)}});
   v.world().run_until(10.0);
   CHECK(set(v, 9, true).why.text == "there is no job 9");

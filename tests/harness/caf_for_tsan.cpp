@@ -28,12 +28,25 @@ void scheduled_actor::enqueue(mailbox_element_ptr what, execution_unit* where) {
   original(this, std::move(what), where);
 }
 
+// One thread after another handles an actor's messages.
+scheduled_actor::activation_result scheduled_actor::reactivate(mailbox_element& x) {
+  using function = activation_result (*)(scheduled_actor*, mailbox_element&);
+  static const auto original =
+      library<function>("_ZN3caf15scheduled_actor10reactivateERNS_15mailbox_elementE");
+  __tsan_acquire(this);
+  const auto result = original(this, x);
+  __tsan_release(this);
+  return result;
+}
+
 invoke_message_result scheduled_actor::consume(mailbox_element& x) {
   using function = invoke_message_result (*)(scheduled_actor*, mailbox_element&);
   static const auto original =
       library<function>("_ZN3caf15scheduled_actor7consumeERNS_15mailbox_elementE");
   __tsan_acquire(this);
-  return original(this, x);
+  const auto result = original(this, x);
+  __tsan_release(this);
+  return result;
 }
 
 void blocking_actor::enqueue(mailbox_element_ptr what, execution_unit* where) {

@@ -96,6 +96,8 @@ inline bool expected_in_table(const std::string& type, actors::role from, actors
       {"cancel_reply", controller, client},
       {"suspend_job", client, controller},
       {"suspend_reply", controller, client},
+      {"move_job", client, controller},
+      {"move_reply", controller, client},
       {"query_jobs", client, controller},
       {"query_reply", controller, client},
       {"explain_job", client, controller},
