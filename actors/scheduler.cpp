@@ -324,6 +324,18 @@ void scheduler_state::reply_to_move(const move_wanted& w, expected<planners::dec
   post(host_, w.from, said);
 }
 
+reason scheduler_state::why_immovable(job_id job) const {
+  const auto* j = ledger_->job(job);
+  if (!j) return {reason::kind::unknown, fmt::format("there is no job {}", job)};
+  if (is_final(j->state))
+    return {reason::kind::invalid, fmt::format("job {} has {} already", job, to_string(j->state))};
+  if (j->state == job_state::running && !planners::is_pipeline_job(*j->spec))
+    return {reason::kind::invalid,
+            fmt::format("job {} is no training: only those can be moved", job)};
+  return {reason::kind::invalid,
+          fmt::format("job {} does not run: it is {}", job, to_string(j->state))};
+}
+
 /// Proposes what was asked for; false: nothing can be done, or was asked for.
 bool scheduler_state::make_moves() {
   std::vector<planners::decision> moves;
@@ -332,12 +344,7 @@ bool scheduler_state::make_moves() {
     const auto& m = w.move;
     const auto running = running_pipelines_.find(m.job);
     if (running == running_pipelines_.end() || answering_.contains(m.job)) {
-      const auto* j = ledger_->job(m.job);
-      reply_to_move(w, refuse(reason::kind::invalid,
-                              fmt::format("job {} {}", m.job,
-                                          !j                               ? "is not known"
-                                          : j->state == job_state::running ? "cannot be moved"
-                                                                           : "does not run")));
+      reply_to_move(w, tl::unexpected<reason>(why_immovable(m.job)));
       continue;
     }
     auto to =

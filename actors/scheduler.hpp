@@ -62,6 +62,7 @@ class scheduler_state {
   void withdraw_hopeless();
   bool start_pending();
   bool make_moves();
+  reason why_immovable(job_id job) const;
   void reply_to_move(const move_wanted& w, expected<planners::decision> made);
   planners::snapshot look();
   bool placing() const { return knows_ledger_ && !starting_; }
