@@ -99,6 +99,7 @@ void scheduler_state::want_plans(const job_record& j) {
 planners::job_view scheduler_state::view_of(const job_record& j) const {
   planners::job_view v;
   v.id = j.id;
+  v.training = planners::is_pipeline_job(*j.spec);
   v.spec = j.spec;
   v.submitted_s = j.submitted_s;
   if (auto it = plans_.find(j.id); it != plans_.end()) {
@@ -125,7 +126,6 @@ void scheduler_state::place(const job_record& j) {
   const auto plans = plans_.find(j.id);
   const bool known = plans != plans_.end() && plans->second.memory_factor == j.memory_factor;
   if (!known && !is_final(j.state)) want_plans(j);
-  const bool pipeline = planners::is_pipeline_job(*j.spec);
   if (j.state == job_state::running || is_final(j.state) || j.suspended) pending_.remove(j.id);
   const auto* next = pending_.find(j.id);
   const auto keep = [&](planners::job_views& views, job_state s) {
@@ -134,8 +134,8 @@ void scheduler_state::place(const job_record& j) {
     else
       views.erase(j.id);
   };
-  keep(pipeline ? waiting_pipelines_ : waiting_, job_state::waiting);
-  keep(pipeline ? running_pipelines_ : running_, job_state::running);
+  keep(waiting_, job_state::waiting);
+  keep(running_, job_state::running);
   moving_.erase(j.id);
   if (next) {
     auto& v = moving_.emplace(j.id, view_of(j)).first->second;
@@ -179,8 +179,6 @@ planners::snapshot scheduler_state::look() {
           pending_.rest(*idle_, not_kept_),
           waiting_,
           running_,
-          waiting_pipelines_,
-          running_pipelines_,
           moving_};
 }
 
@@ -217,8 +215,7 @@ void scheduler_state::begin_round() {
     return;
   }
   const auto s = look();
-  const bool nobody = s.waiting.empty() && s.running.empty() && s.waiting_pipelines.empty() &&
-                      s.running_pipelines.empty();
+  const bool nobody = s.waiting.empty() && s.running.empty();
   if (in_flight_ || nobody) return;
   const runtime::stopwatch watch;
   auto decisions = options_.policy->decide(s, host_.random);
@@ -342,8 +339,8 @@ bool scheduler_state::make_moves() {
   auto rest = pending_.rest(*idle_, not_kept_);
   for (auto& w : std::exchange(wishes_, {})) {
     const auto& m = w.move;
-    const auto running = running_pipelines_.find(m.job);
-    if (running == running_pipelines_.end() || answering_.contains(m.job)) {
+    const auto running = running_.find(m.job);
+    if (running == running_.end() || !running->second.training || answering_.contains(m.job)) {
       reply_to_move(w, tl::unexpected<reason>(why_immovable(m.job)));
       continue;
     }

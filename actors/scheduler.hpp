@@ -84,7 +84,7 @@ class scheduler_state {
   std::optional<planners::idle_index> not_kept_;  // of idle_, while GPUs are kept for somebody
   std::vector<bool> present_;
   std::set<address> gateways_present_;
-  planners::job_views waiting_, running_, waiting_pipelines_, running_pipelines_;
+  planners::job_views waiting_, running_;
   std::map<job_id, plans_made> plans_;  // by job; those of ended jobs are for explaining
   std::map<job_id, job_progress> progress_;
   std::map<job_id, double> wanted_;  // plans being made: for which memory factor

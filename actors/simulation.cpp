@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -30,6 +31,7 @@ void workload_record::note(double at_s, int gpus, int waiting) {
 }
 
 void workload_record::on(const job_accepted& e) {
+  ++progress_;
   auto& j = jobs_[e.job];
   j.job = e.job;
   j.name = e.spec.name;
@@ -51,6 +53,7 @@ void workload_record::on(const lease_granted& e) {
 }
 
 void workload_record::on(const part_ended& e) {
+  progress_ += e.iterations > 0 ? 1 : 0;
   auto& l = leases_.at(e.lease);
   auto& j = jobs_[l.granted.job];
   const auto gpus = l.granted.parts[e.part].devices.size();
@@ -67,6 +70,7 @@ void workload_record::on(const part_ended& e) {
 }
 
 void workload_record::on(const job_ended& e) {
+  ++progress_;
   auto& j = jobs_[e.job];
   j.state = e.final_state;
   j.ended_s = e.at_s;
@@ -129,6 +133,22 @@ troupe::cluster without_heartbeats(troupe::cluster c) {
   return c;
 }
 
+/// How often a policy has decided something since any job got on.
+class idle_decisions {
+ public:
+  static constexpr std::size_t most = 10'000;
+
+  void note(std::size_t made, std::uint64_t progress) {
+    if (std::exchange(progress_, progress) != progress) count_ = 0;
+    count_ += made > 0 ? 1 : 0;
+  }
+  bool too_many() const { return count_ >= most; }
+
+ private:
+  std::uint64_t progress_ = 0;
+  std::size_t count_ = 0;
+};
+
 bool has_faults(const fault_plan& f) {
   auto without = f;
   without.name.clear();
@@ -142,9 +162,15 @@ expected<policy_result> simulate(const simulation_options& options, std::vector<
   std::shared_ptr<const planners::policy> policy = planners::make_policy(options.policy);
   if (!policy)
     return refuse(reason::kind::unknown, fmt::format("there is no policy '{}'", options.policy));
+  return simulate(options, std::move(workload), std::move(policy));
+}
+
+expected<policy_result> simulate(const simulation_options& options, std::vector<arrival> workload,
+                                 std::shared_ptr<const planners::policy> policy) {
   const runtime::stopwatch watch;
   const auto jobs = workload.size();
   auto record = std::make_shared<workload_record>();
+  idle_decisions idle;
   std::vector<double> decisions_us;
   virtual_cluster_options v;
   v.cluster = has_faults(options.faults)
@@ -153,12 +179,15 @@ expected<policy_result> simulate(const simulation_options& options, std::vector<
   v.policy = policy;
   v.seed = options.seed;
   v.faults = options.faults;
-  v.on_decision = [&](double us, std::size_t) { decisions_us.push_back(us); };
+  v.on_decision = [&](double us, std::size_t made) {
+    decisions_us.push_back(us);
+    idle.note(made, record->progress());
+  };
   v.on_entry = [record](const journal_entry& e) { record->take(e); };
   virtual_cluster cluster{std::move(v)};
   cluster.submit(std::move(workload));
   constexpr double step_s = 6 * 3600;
-  auto all_ended = [&] { return record->ended() >= jobs || cluster.refusal(); };
+  auto all_ended = [&] { return record->ended() >= jobs || cluster.refusal() || idle.too_many(); };
   while (!all_ended()) {
     const double until_s = cluster.world().now_s() + step_s;
     if (until_s > run_limit_s)
@@ -169,8 +198,13 @@ expected<policy_result> simulate(const simulation_options& options, std::vector<
     if (options.progress) options.progress(record->ended(), jobs, cluster.world().now_s());
   }
   if (cluster.refusal()) return tl::unexpected<reason>(*cluster.refusal());
+  if (idle.too_many())
+    return refuse(reason::kind::invalid,
+                  fmt::format("policy {} has started, stopped or moved jobs {} times in a row, and "
+                              "no job has done an iteration: it would go on without end",
+                              policy->name(), idle_decisions::most));
   policy_result r;
-  r.policy = options.policy;
+  r.policy = policy->name();
   summarise(r, *record, *options.cluster);
   r.decision_mean_us = mean(decisions_us);
   r.decision_p99_us = percentile(decisions_us, 0.99);

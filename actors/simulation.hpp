@@ -11,6 +11,8 @@
 #include "messages/faults.hpp"
 #include "messages/job.hpp"
 #include "messages/journal.hpp"
+#include "messages/reason.hpp"
+#include "planners/policy.hpp"
 
 namespace troupe::actors {
 
@@ -46,6 +48,8 @@ class workload_record {
   const std::map<job_id, job_outcome>& jobs() const { return jobs_; }
   const std::vector<usage_point>& usage() const { return usage_; }
   std::size_t ended() const { return ended_; }
+  /// Grows with every arrival, every attempt that did iterations, and every end.
+  std::uint64_t progress() const { return progress_; }
 
  private:
   void on(const epoch_begun&) {}
@@ -73,6 +77,7 @@ class workload_record {
   std::map<lease_id, held> leases_;
   std::vector<usage_point> usage_;
   std::size_t ended_ = 0;
+  std::uint64_t progress_ = 0;
 };
 
 /// One policy's row of the table. Times in s; throughput in samples/s, the mean over jobs of their
@@ -101,7 +106,11 @@ struct simulation_options {
 };
 
 /// Runs a workload through the whole graph in virtual time until every job has ended. Refuses an
-/// unknown policy, and a run that comes to no end.
+/// unknown policy, and a run that comes to no end: one of which a job has not ended after ten
+/// years, or whose policy decides 10,000 times in a row without any job's getting on.
 expected<policy_result> simulate(const simulation_options& options, std::vector<arrival> workload);
+/// Under a policy that has no name that make_policy knows.
+expected<policy_result> simulate(const simulation_options& options, std::vector<arrival> workload,
+                                 std::shared_ptr<const planners::policy> policy);
 
 }  // namespace troupe::actors

@@ -69,15 +69,13 @@ answer ask(const cluster& c, const job_spec& job, const planners::policy& p) {
   planners::job_views alone;
   planners::job_view view;
   view.id = the_job;
+  view.training = planners::is_pipeline_job(job);
   view.spec = std::make_shared<const job_spec>(job);
   view.plans = std::make_shared<const std::vector<plan>>(a.plans);
   if (a.why) view.why = *a.why;
   a.warning = planners::bound_warning(c, job, a.plans);
   alone.emplace(the_job, std::move(view));
-  const auto& none = planners::no_jobs;
-  const bool pipeline = planners::is_pipeline_job(job);
-  const planners::snapshot s{0,   c, idle, pipeline ? none : alone, none, pipeline ? alone : none,
-                             none};
+  const planners::snapshot s{0, c, idle, alone, planners::no_jobs};
 
   random_source random{1};
   for (const auto& d : p.decide(s, random)) {

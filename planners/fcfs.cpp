@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "planners/pipeline_placement.hpp"
 #include "planners/policy.hpp"
 #include "planners/program_time.hpp"
 #include "planners/queue_order.hpp"
@@ -84,9 +85,11 @@ class fcfs : public policy {
  public:
   std::string_view name() const override { return "fcfs"; }
 
-  std::vector<decision> decide(const snapshot& s, random_source&) const override {
+  std::vector<decision> decide(const snapshot& all_jobs, random_source&) const override {
     std::vector<decision> out;
-    if (s.waiting.empty()) return out;
+    if (all_jobs.waiting.empty()) return out;
+    std::optional<idle_index> room;
+    const auto s = start_trainings(all_jobs, out, room);
     const supply all(s.cluster);
     std::optional<idle_index> rest;
     const idle_index* idle = &s.idle;
@@ -108,6 +111,7 @@ class fcfs : public policy {
   reason why_waiting(const snapshot& s, job_id job) const override {
     const auto it = s.waiting.find(job);
     if (it == s.waiting.end()) return {kind::unknown, fmt::format("job {} does not wait", job)};
+    if (it->second.training) return why_training_waits(s, it->second);
     const auto* head = in_order(s.waiting).front();
     if (head->id != job) {
       return {kind::insufficient,

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "planners/bounds.hpp"
+#include "planners/pipeline_placement.hpp"
 #include "planners/policy.hpp"
 #include "planners/queue_order.hpp"
 #include "planners/request.hpp"
@@ -64,8 +65,10 @@ class opportunistic : public policy {
  public:
   std::string_view name() const override { return "opportunistic"; }
 
-  std::vector<decision> decide(const snapshot& s, random_source&) const override {
+  std::vector<decision> decide(const snapshot& all_jobs, random_source&) const override {
     std::vector<decision> out;
+    std::optional<idle_index> room;
+    const auto s = start_trainings(all_jobs, out, room);
     if (s.waiting.empty() || s.idle.total_idle() == 0) return out;
     const auto all = all_gpus(s.cluster);
     const auto types = fastest_first(s.cluster);
@@ -93,6 +96,7 @@ class opportunistic : public policy {
     const auto it = s.waiting.find(job);
     if (it == s.waiting.end()) return {kind::unknown, fmt::format("job {} does not wait", job)};
     const auto& j = it->second;
+    if (j.training) return why_training_waits(s, j);
     const auto all = most_for(s.cluster, *j.spec, all_gpus(s.cluster));
     if (auto why = hopeless(j, all)) return *why;
     const auto doubled = j.out_of_memory == 0 ? std::string()

@@ -61,102 +61,56 @@ std::vector<plan_stage> stages_of(const job_spec& job, const plan& how, double m
 
 namespace {
 
-class pipelines_first : public policy {
- public:
-  explicit pipelines_first(std::unique_ptr<policy> others) : others_{std::move(others)} {}
-
-  std::string_view name() const override { return others_->name(); }
-  double round_s() const override { return others_->round_s(); }
-
-  std::vector<decision> decide(const snapshot& s, random_source& random) const override {
-    if (s.waiting_pipelines.empty()) return others_->decide(s, random);
-    std::vector<decision> out;
-    idle_index rest{s.idle};
-    planning_budget budget{planning_budget::units_a_decision};
-    for (const auto* j : in_order(s.waiting_pipelines)) {
-      if (!j->plans || j->plans->empty()) {
-        out.push_back({decision::kind::give_up, j->id, {}, {}, why_none(*j)});
-        continue;
-      }
-      // Half of what is left for each, so that a job which is slow to plan leaves some for others.
-      planning_budget own{budget.left() / 2};
-      auto placed = place(s, rest, *j, own);
-      budget.spend(budget.left() / 2 - own.left());
-      if (!placed) continue;
-      take(rest, placed->where);
-      out.push_back(
-          {decision::kind::start, j->id, std::move(placed->how), std::move(placed->where), {}});
-    }
-    auto more = others_->decide({s.now_s, s.cluster, rest, s.waiting, s.running}, random);
-    std::ranges::move(more, std::back_inserter(out));
-    return out;
+expected<pipeline_placement> place(const snapshot& s, const idle_index& all, const job_view& j,
+                                   const job_spec& spec, planning_budget& budget) {
+  // A job that leaves the number of GPUs open starts with this share of the speed that it could
+  // have, and not with the one GPU that another job has just let go.
+  constexpr double least_share = 0.5;
+  std::optional<idle_index> allowed;
+  const auto& idle = allowed_idle(s.cluster, all, spec, allowed);
+  const auto& best = j.plans->front();
+  const auto& wish = spec.pipeline;
+  const bool settled = j.attempts > 0 || s.now_s >= j.submitted_s + s.cluster.settings.lease_s;
+  const bool fits_cluster = (!wish.stages || best.pipeline_parallel == wish.stages) &&
+                            (!wish.data_parallel || best.data_parallel == wish.data_parallel);
+  std::uint64_t present = idle.total_idle();
+  for (const auto& [id, r] : s.running) present += total_gpus(r.where);
+  const bool in_full = wish.stages && wish.data_parallel;
+  const auto wanted =
+      in_full ? std::uint64_t{wish.stages} * wish.data_parallel * std::max(1U, wish.tensor_parallel)
+              : best.gpus();
+  const auto wait = [&](std::uint64_t needed) {
+    return refuse(reason::kind::insufficient,
+                  fmt::format("needs {} GPUs for {} pipelines of {} stages; {} are idle{}", needed,
+                              best.data_parallel, best.pipeline_parallel, idle.total_idle(),
+                              left_out(s.cluster, spec)));
+  };
+  if (idle.total_idle() == 0) return wait(wanted);
+  if (fits_cluster && in_full && (!settled || present >= wanted)) {
+    if (idle.total_idle() < wanted) return wait(wanted);
+    return place_pipelines(s.cluster, idle, spec, true, budget);
   }
+  // Few idle GPUs are not worth a look at all that could be done with them.
+  const bool enough = 2 * std::uint64_t{idle.total_idle()} >= best.gpus();
+  if (!settled && !enough) return wait(best.gpus());
+  auto placed = place_pipelines(s.cluster, idle, spec, true, budget);
+  if (!placed && (settled || !fits_cluster))
+    placed = place_pipelines(s.cluster, idle, spec, false, budget);
+  if (!placed) return placed;
+  const bool alone = present == idle.total_idle() && settled;
+  if (!alone && placed->how.samples_per_s < least_share * best.samples_per_s)
+    return wait(best.gpus());
+  return placed;
+}
 
-  reason why_waiting(const snapshot& s, job_id job) const override {
-    const auto it = s.waiting_pipelines.find(job);
-    if (it == s.waiting_pipelines.end()) return others_->why_waiting(s, job);
-    if (!it->second.plans || it->second.plans->empty()) return why_none(it->second);
-    planning_budget budget{planning_budget::units_a_decision};
-    const auto placed = place(s, s.idle, it->second, budget);
-    if (!placed) return placed.error();
-    return {reason::kind::insufficient, "jobs before it come first"};
-  }
-
- private:
-  static expected<pipeline_placement> place(const snapshot& s, const idle_index& all,
-                                            const job_view& j, planning_budget& budget) {
-    // With other rows it would learn something else than before.
-    auto placed = place(s, all, j, with_rows(*j.spec, j.rows), budget);
-    if (!placed && j.rows > 0 && placed.error().code != reason::kind::insufficient)
-      placed = place(s, all, j, *j.spec, budget);
-    return placed;
-  }
-  static expected<pipeline_placement> place(const snapshot& s, const idle_index& all,
-                                            const job_view& j, const job_spec& spec,
-                                            planning_budget& budget) {
-    // A job that leaves the number of GPUs open starts with this share of the speed that it could
-    // have, and not with the one GPU that another job has just let go.
-    constexpr double least_share = 0.5;
-    std::optional<idle_index> allowed;
-    const auto& idle = allowed_idle(s.cluster, all, spec, allowed);
-    const auto& best = j.plans->front();
-    const auto& wish = spec.pipeline;
-    const bool settled = j.attempts > 0 || s.now_s >= j.submitted_s + s.cluster.settings.lease_s;
-    const bool fits_cluster = (!wish.stages || best.pipeline_parallel == wish.stages) &&
-                              (!wish.data_parallel || best.data_parallel == wish.data_parallel);
-    std::uint64_t present = idle.total_idle();
-    for (const auto* running : {&s.running, &s.running_pipelines})
-      for (const auto& [id, r] : *running) present += total_gpus(r.where);
-    const bool in_full = wish.stages && wish.data_parallel;
-    const auto wanted = in_full ? std::uint64_t{wish.stages} * wish.data_parallel *
-                                      std::max(1U, wish.tensor_parallel)
-                                : best.gpus();
-    const auto wait = [&](std::uint64_t needed) {
-      return refuse(reason::kind::insufficient,
-                    fmt::format("needs {} GPUs for {} pipelines of {} stages; {} are idle{}",
-                                needed, best.data_parallel, best.pipeline_parallel,
-                                idle.total_idle(), left_out(s.cluster, spec)));
-    };
-    if (idle.total_idle() == 0) return wait(wanted);
-    if (fits_cluster && in_full && (!settled || present >= wanted)) {
-      if (idle.total_idle() < wanted) return wait(wanted);
-      return place_pipelines(s.cluster, idle, spec, true, budget);
-    }
-    // Few idle GPUs are not worth a look at all that could be done with them.
-    const bool enough = 2 * std::uint64_t{idle.total_idle()} >= best.gpus();
-    if (!settled && !enough) return wait(best.gpus());
-    auto placed = place_pipelines(s.cluster, idle, spec, true, budget);
-    if (!placed && (settled || !fits_cluster))
-      placed = place_pipelines(s.cluster, idle, spec, false, budget);
-    if (!placed) return placed;
-    const bool alone = present == idle.total_idle() && settled;
-    if (!alone && placed->how.samples_per_s < least_share * best.samples_per_s)
-      return wait(best.gpus());
-    return placed;
-  }
-
-  std::unique_ptr<policy> others_;
-};
+expected<pipeline_placement> place(const snapshot& s, const idle_index& all, const job_view& j,
+                                   planning_budget& budget) {
+  // With other rows it would learn something else than before.
+  auto placed = place(s, all, j, with_rows(*j.spec, j.rows), budget);
+  if (!placed && j.rows > 0 && placed.error().code != reason::kind::insufficient)
+    placed = place(s, all, j, *j.spec, budget);
+  return placed;
+}
 
 }  // namespace
 
@@ -225,8 +179,35 @@ std::string bound_warning(const cluster& c, const job_spec& job, const std::vect
       b.samples_per_s);
 }
 
-std::unique_ptr<policy> with_pipelines(std::unique_ptr<policy> others) {
-  return std::make_unique<pipelines_first>(std::move(others));
+snapshot start_trainings(const snapshot& s, std::vector<decision>& out,
+                         std::optional<idle_index>& room) {
+  const auto jobs = in_order(s.waiting, true);
+  if (jobs.empty()) return s;
+  auto& rest = room.emplace(s.idle);
+  planning_budget budget{planning_budget::units_a_decision};
+  for (const auto* j : jobs) {
+    if (!j->plans || j->plans->empty()) {
+      out.push_back({decision::kind::give_up, j->id, {}, {}, why_none(*j)});
+      continue;
+    }
+    // Half of what is left for each, so that a job which is slow to plan leaves some for others.
+    planning_budget own{budget.left() / 2};
+    auto placed = place(s, rest, *j, own);
+    budget.spend(budget.left() / 2 - own.left());
+    if (!placed) continue;
+    take(rest, placed->where);
+    out.push_back(
+        {decision::kind::start, j->id, std::move(placed->how), std::move(placed->where), {}});
+  }
+  return {s.now_s, s.cluster, rest, s.waiting, s.running, s.moving};
+}
+
+reason why_training_waits(const snapshot& s, const job_view& j) {
+  if (!j.plans || j.plans->empty()) return why_none(j);
+  planning_budget budget{planning_budget::units_a_decision};
+  const auto placed = place(s, s.idle, j, budget);
+  if (!placed) return placed.error();
+  return {reason::kind::insufficient, "jobs before it come first"};
 }
 
 }  // namespace troupe::planners

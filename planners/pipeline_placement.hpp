@@ -1,6 +1,6 @@
 #pragma once
 
-#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,7 +13,7 @@
 #include "planners/policy.hpp"
 
 // Jobs that are trained as pipelines, under every policy (docs/planners/datacenter_selection.md):
-// Algorithm 1 places them; MARP and the policies see all others.
+// Algorithm 1 places them; MARP makes the plans of all others.
 
 namespace troupe::planners {
 
@@ -58,10 +58,15 @@ inline expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& j
 /// `plans` are those within the bounds; else empty.
 std::string bound_warning(const cluster& c, const job_spec& job, const std::vector<plan>& plans);
 
-/// The same policy, but that pipeline jobs are placed first, in the queue's order. One that asks
-/// for stages and pipelines waits for them, and takes fewer only when the GPUs that are there could
-/// never suffice; one that leaves them open waits for GPUs that reach half of the speed that it
-/// would have on all. A job's first attempt gives nodes `lease_s` to appear.
-std::unique_ptr<policy> with_pipelines(std::unique_ptr<policy> others);
+/// What policies begin with that have no better way to place trainings: they are placed first, in
+/// the queue's order, by Algorithm 1, and run to their end. One that asks for stages and pipelines
+/// waits for them, and takes fewer only when the GPUs that are there could never suffice; one that
+/// leaves them open waits for GPUs that reach half of the speed that it would have on all. A job's
+/// first attempt gives nodes `lease_s` to appear. Appends to `out`; gives the snapshot less the
+/// GPUs that they take, which `room` holds.
+snapshot start_trainings(const snapshot& s, std::vector<decision>& out,
+                         std::optional<idle_index>& room);
+/// Why a training waits under such a policy.
+reason why_training_waits(const snapshot& s, const job_view& j);
 
 }  // namespace troupe::planners

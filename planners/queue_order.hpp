@@ -14,11 +14,12 @@ inline void by_priority(std::vector<const job_view*>& jobs) {
   std::ranges::stable_sort(jobs, std::greater{}, priority);
 }
 
-/// The waiting jobs in the order in which every policy here serves them.
-inline std::vector<const job_view*> in_order(const job_views& waiting) {
+/// The waiting programs, or trainings, in the order in which every policy here serves them.
+inline std::vector<const job_view*> in_order(const job_views& waiting, bool trainings = false) {
   std::vector<const job_view*> jobs;
-  jobs.reserve(waiting.size());
-  for (const auto& [id, j] : waiting) jobs.push_back(&j);
+  jobs.reserve(trainings ? 0 : waiting.size());
+  for (const auto& [id, j] : waiting)
+    if (j.training == trainings) jobs.push_back(&j);
   by_priority(jobs);
   return jobs;
 }

@@ -1,4 +1,3 @@
-#include "planners/pipeline_placement.hpp"
 #include "planners/policy.hpp"
 
 namespace troupe::planners {
@@ -24,7 +23,7 @@ constexpr entry entries[] = {
 
 std::unique_ptr<policy> make_policy(std::string_view name) {
   for (const auto& e : entries) {
-    if (e.name == name) return with_pipelines(e.make());
+    if (e.name == name) return e.make();
   }
   return nullptr;
 }

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "planners/pipeline_placement.hpp"
 #include "planners/policy.hpp"
 #include "planners/queue_order.hpp"
 
@@ -55,6 +56,7 @@ class room {
   room(const snapshot& s) : free_(s.cluster.nodes.size()) {
     for (node_index n = 0; n < free_.size(); ++n) free_[n] = s.idle.idle(n);
     for (const auto& [id, j] : s.running) {
+      if (j.training) continue;
       for (const auto& share : j.where) free_[share.node] += share.gpus;
     }
   }
@@ -147,9 +149,11 @@ class sia : public policy {
   std::string_view name() const override { return "sia"; }
   double round_s() const override { return 60; }
 
-  std::vector<decision> decide(const snapshot& s, random_source&) const override {
+  std::vector<decision> decide(const snapshot& all_jobs, random_source&) const override {
     std::vector<decision> out;
-    if (s.waiting.empty() && s.running.empty()) return out;
+    if (all_jobs.waiting.empty() && all_jobs.running.empty()) return out;
+    std::optional<idle_index> left;
+    const auto s = start_trainings(all_jobs, out, left);
     const auto problem = make_sia_problem(s);
     for (const auto* j : problem.hopeless) {
       out.push_back({decision::kind::give_up, j->id, {}, {}, why_hopeless(*j)});
@@ -171,7 +175,7 @@ class sia : public policy {
       }
     }
     for (const auto& [id, j] : s.running) {
-      if (!stays.contains(id)) out.push_back({decision::kind::stop, id, {}, {}, {}});
+      if (!j.training && !stays.contains(id)) out.push_back({decision::kind::stop, id, {}, {}, {}});
     }
     std::ranges::move(starts, std::back_inserter(out));
     return out;
@@ -180,6 +184,7 @@ class sia : public policy {
   reason why_waiting(const snapshot& s, job_id job) const override {
     const auto it = s.waiting.find(job);
     if (it == s.waiting.end()) return {kind::unknown, fmt::format("job {} does not wait", job)};
+    if (it->second.training) return why_training_waits(s, it->second);
     const auto problem = make_sia_problem(s);
     if (std::ranges::find(problem.hopeless, &it->second) != problem.hopeless.end()) {
       return why_hopeless(it->second);

@@ -163,13 +163,15 @@ class writer {
 
   sia_problem write() && {
     for (const auto& [id, j] : s_.running) {
+      if (j.training) continue;
       for (const auto& share : j.where) {
         for (auto& p : out_.pools) {
           if (std::ranges::binary_search(p.nodes, share.node)) p.capacity += share.gpus;
         }
       }
     }
-    for (const auto& [id, j] : s_.running) add_running(j);
+    for (const auto& [id, j] : s_.running)
+      if (!j.training) add_running(j);
     std::uint32_t position = 0;
     for (const auto* j : in_order(s_.waiting)) {
       if (position == o_.most_waiting) break;

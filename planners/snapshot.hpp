@@ -17,6 +17,7 @@ namespace troupe::planners {
 /// A job as a policy sees it. Plain values; nothing here changes while a policy decides.
 struct job_view {
   job_id id = 0;
+  bool training = false;  // the built-in trainer's (is_pipeline_job), not a program's
   std::shared_ptr<const job_spec> spec;
   double submitted_s = 0;
   /// MARP's plans for it, best first. Jobs that are alike share one list (compare the pointers).
@@ -42,14 +43,10 @@ struct snapshot {
   double now_s = 0;
   const troupe::cluster& cluster;
   const idle_index& idle;
-  const job_views& waiting;  // in order of arrival
+  const job_views& waiting;  // programs and trainings, in order of arrival
   const job_views& running;  // those being stopped are in neither
-  /// Jobs that are pipelines (pipeline_placement.hpp), which come first and are in neither of the
-  /// above.
-  const job_views& waiting_pipelines = no_jobs;
-  const job_views& running_pipelines = no_jobs;
   /// Jobs that are about to start: what they are to have (`how`, `where`) is not idle here, and
-  /// they are in none of the above. Another decision about one of them withdraws that.
+  /// they are in neither of the above. Another decision about one of them withdraws that.
   const job_views& moving = no_jobs;
 };
 

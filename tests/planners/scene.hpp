@@ -25,27 +25,12 @@ struct scene {
   double now_s = 5000;
 
   explicit scene(troupe::cluster c) : cluster(std::move(c)), idle(cluster) {}
-  /// Until the next one.
-  snapshot view() const {
-    for (auto* views :
-         {&others_waiting_, &others_running_, &pipelines_waiting_, &pipelines_running_})
-      views->clear();
-    for (const auto& [id, j] : waiting)
-      (is_pipeline_job(*j.spec) ? pipelines_waiting_ : others_waiting_).emplace(id, j);
-    for (const auto& [id, j] : running)
-      (is_pipeline_job(*j.spec) ? pipelines_running_ : others_running_).emplace(id, j);
-    return {now_s,
-            cluster,
-            idle,
-            others_waiting_,
-            others_running_,
-            pipelines_waiting_,
-            pipelines_running_};
-  }
+  snapshot view() const { return {now_s, cluster, idle, waiting, running}; }
 
   job_view& add(job_id id, const job_spec& spec) {
     auto& j = waiting[id];
     j.id = id;
+    j.training = is_pipeline_job(spec);
     j.spec = std::make_shared<job_spec>(spec);
     j.submitted_s = double(id);
     if (auto plans = plans_for(cluster, spec))
@@ -54,9 +39,6 @@ struct scene {
       j.plans = std::make_shared<std::vector<plan>>(), j.why = plans.error();
     return j;
   }
-
- private:
-  mutable job_views others_waiting_, others_running_, pipelines_waiting_, pipelines_running_;
 };
 
 // Carries out decisions as the world would, and requires that each may be.
