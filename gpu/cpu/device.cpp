@@ -40,11 +40,13 @@ void device::submit(operation o, done d) {
 }
 
 void device::time(const operation& o, const done& tell) {
-  const auto begin = now_s();
+  const auto begin = now_s(), worked = thread_cpu_s();
   auto result = run_all_the_same(o);
-  if (spec_.emulate_speed < 1)
-    std::this_thread::sleep_for(
-        std::chrono::duration<double>{(now_s() - begin) * (1 / spec_.emulate_speed - 1)});
+  if (spec_.emulate_speed < 1) {
+    // By the work that was done: waiting for a processor is no work of a slower machine's.
+    const double lasts_s = (thread_cpu_s() - worked) / spec_.emulate_speed;
+    std::this_thread::sleep_for(std::chrono::duration<double>{begin + lasts_s - now_s()});
+  }
   if (result) {
     result->begin_s = begin;
     result->end_s = now_s();
