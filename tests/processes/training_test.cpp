@@ -244,3 +244,21 @@ TEST_CASE(
     CHECK(now.gradient_norm == Approx(undisturbed.iterations[i].gradient_norm).epsilon(1e-4));
   }
 }
+
+TEST_CASE("stages of unequal layers on nodes of unequal speed learn what one stage does, bit for bit") {
+  fixture f{"uneven", "clusters/uneven.yaml"};
+  REQUIRE(f.wait_for_nodes());
+  auto job = configs::load_job(shipped("jobs/train-uneven.yaml").string());
+  REQUIRE(job);
+  job->model.hidden = 64;  // soon done
+  job->model.sequence = 64;
+  const auto uneven = trained(f, *job);
+  const auto status = f.jobs().jobs.back();
+  REQUIRE(status.how.stages.size() == 3);
+  CHECK(status.how.stages[0].count == 14);
+  CHECK(status.how.stages[1].count == 6);
+  CHECK(status.how.stages[2].count == 4);
+  job->pipeline.stages = 1;
+  job->pipeline.cut.clear();
+  check_same_curve(trained(f, *job), uneven);
+}
