@@ -43,7 +43,8 @@ struct swaps_always : one_gpu {
   std::vector<decision> decide(const planners::snapshot& s, random_source&) const override {
     std::vector<decision> out;
     for (const auto& [id, j] : s.waiting) {
-      for (const auto& [other, r] : s.running) out.push_back({decision::kind::stop, other, {}, {}, {}});
+      for (const auto& [other, r] : s.running)
+        out.push_back({decision::kind::stop, other, {}, {}, {}});
       out.push_back(start(id, 0, 4));
       break;
     }

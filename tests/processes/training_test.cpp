@@ -245,7 +245,8 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("stages of unequal layers on nodes of unequal speed learn what one stage does, bit for bit") {
+TEST_CASE(
+    "stages of unequal layers on nodes of unequal speed learn what one stage does, bit for bit") {
   fixture f{"uneven", "clusters/uneven.yaml"};
   REQUIRE(f.wait_for_nodes());
   auto job = configs::load_job(shipped("jobs/train-uneven.yaml").string());
