@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/admission.hpp"
 #include "planners/bounds.hpp"
 #include "planners/stage_split.hpp"
 
@@ -79,6 +80,9 @@ expected<pipeline_placement> plan_move(const cluster& c, const idle_index& idle,
   if (!spec.slots)
     if (auto ok = can_split(spec.model, spec.pipeline.stages); !ok)
       return tl::unexpected<reason>(ok.error());
+  // What sizes the search is bounded as in a job that is submitted.
+  if (const auto bad = admission::objection_to(spec))
+    return refuse(kind::invalid, fmt::format("{}: {}", bad->key, bad->problem));
   planning_budget budget{planning_budget::units_a_decision};
   auto to = place_pipelines(c, room, with_rows(spec, job.rows), true, budget);
   if (!to) to = place_pipelines(c, room, spec, true, budget);

@@ -16,8 +16,8 @@ namespace troupe::planners {
 /// The shape and place that somebody wants a running training to have. What is 0 or empty stays.
 struct move_wish {
   std::uint32_t stages = 0, data_parallel = 0, tensor_parallel = 0;
-  std::string gpu_type;
-  std::vector<std::string> nodes;  // on these and no others
+  std::string gpu_type{};
+  std::vector<std::string> nodes{};  // on these and no others
 };
 
 /// Where a running training goes: on GPUs that are idle or its own. With as many rows a micro-batch

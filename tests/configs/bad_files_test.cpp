@@ -221,7 +221,16 @@ const std::vector<bad_file>& bad_files() {
       {"unknown objective", sort::job, job_with("objective: fast\n"),
        ":5: objective: found 'fast', expected one of efficient, fastest, cheapest; did you mean "
        "'fastest'?"},
+      {"a node that is emulated as standing still", sort::cluster,
+       cluster_with("gpus: 4", "gpus: 4\n        emulate_speed: 0"),
+       ":9: datacenters[0].nodes[1].emulate_speed: found '0', expected "},
       // Training and pipelines.
+      {"a cut that is not the model", sort::job, job_with("pipeline: {cut: [100, 300]}\n"),
+       ":5: pipeline: cut has 800 sublayers (two a layer) of the "},
+      {"a cut in thirds of layers", sort::job, job_with("pipeline: {cut: [0.3, 1.7]}\n"),
+       ":5: pipeline.cut: found 0.3, expected layers, whole or halves"},
+      {"a cut of other stages", sort::job, job_with("pipeline: {stages: 3, cut: [1, 1]}\n"),
+       ":5: pipeline: cut has 2 stages, and stages is 3"},
       {"training without data", sort::job, job_with("train: {seed: 2}\n"),
        ":5: train: missing key 'data'"},
       {"an unknown schedule", sort::job, job_with("train: {data: t, schedule: atlass}\n"),

@@ -110,6 +110,14 @@ pipeline: {stages: 2, data_parallel: 2, microbatches: 4, stages_per_datacenter: 
   CHECK_FALSE(job.slots);
 }
 
+TEST_CASE("a cut is in layers, whole or halves, and says how many stages there are") {
+  const auto job = loaded(configs::load_job(
+      temporary("jobs/cut.yaml", "name: j\nglobal_batch: 8\niterations: 5\nmodel: " + tiny +
+                                     "\npipeline: {cut: [0.5, 1.5]}\n")));
+  CHECK(job.pipeline.stages == 2);
+  CHECK(job.pipeline.cut == std::vector<std::uint32_t>{1, 3});
+}
+
 TEST_CASE("data that is nowhere yet is looked for beside the job, and shipped data is found") {
   const auto with = [&](const std::string& data) {
     const auto file =
@@ -150,7 +158,7 @@ datacenters:
          inter: {gbps: 2.5, latency_us: 50}, address: [10.0.0.3, x1.example]}
       - {name: y, gpu: K80, gpus: 1, intra: pcie3, inter: eth10, address: 10.0.0.4}
   - name: b
-    nodes: [{name: z, gpu: T4, gpus: 4, count: 1, intra: pcie4, inter: eth25}]
+    nodes: [{name: z, gpu: T4, gpus: 4, count: 1, intra: pcie4, inter: eth25, emulate_speed: 0.25}]
 wan: [{between: [b, a], rtt_ms: 40, node_gbps: 5, connection_gbps: 0.293}]
 settings: {heartbeat_s: 0.5, lease_s: 3, memory_headroom: 0.05}
 gpus: {K80: {price_per_hour: 0.1}}
@@ -166,6 +174,8 @@ gpus: {K80: {price_per_hour: 0.1}}
   CHECK(c.nodes[3].name == "z");
   CHECK(c.nodes[3].datacenter == 1);
   CHECK(c.nodes[3].gpu == 0);
+  CHECK(c.nodes[3].emulate_speed == 0.25);
+  CHECK(c.nodes[0].emulate_speed == 1);
   CHECK(c.nodes[0].inter == troupe::link{"", 2.5, 50});
   CHECK(c.gpus[1].price_per_hour == 0.1);
   CHECK(c.wan[0].a == 1);

@@ -119,6 +119,30 @@ TEST_CASE("what cannot be moved, and where it cannot go, is refused and runs on"
   check_iterations(v, 2000);
 }
 
+TEST_CASE("a move of absurd size is refused at once, of a model and of slots") {
+  virtual_cluster v{training_options()};
+  job_spec slots;
+  slots.name = "slots";
+  slots.slots = slot_costs{};
+  slots.pipeline.stages = 2;
+  slots.pipeline.microbatches = 4;
+  slots.iterations = 100'000;
+  v.submit({{1, long_training()}, {3, slots}});
+  v.world().run_until(30.0);
+  for (job_id id = 1; id <= 2; ++id) {
+    REQUIRE(seen(v, id).state == job_state::running);
+    for (auto* field : {&move_job::stages, &move_job::data_parallel, &move_job::tensor_parallel}) {
+      move_job m;
+      m.job = id;
+      m.*field = 4'000'000'000;
+      const auto said = move(v, m);
+      CHECK_FALSE(said.done);
+      CHECK_FALSE(said.why.text.empty());
+    }
+    CHECK(seen(v, id).attempts == 1);
+  }
+}
+
 TEST_CASE("the GPUs that a moved training goes to are kept for it") {
   auto o = training_options();
   virtual_cluster v{o};

@@ -23,7 +23,8 @@ constexpr double heal_s = 1500;  // from here on nothing goes wrong, so that eve
 constexpr double last_submission_s = 1200;
 constexpr int jobs_a_seed = 12;
 constexpr double largest_drift = 0.03;
-constexpr std::uint64_t fault_stream = 1, workload_stream = 2, trouble_stream = 3, disk_stream = 4;
+constexpr std::uint64_t fault_stream = 1, workload_stream = 2, trouble_stream = 3, disk_stream = 4,
+                        move_stream = 5;
 
 /// Between `low` and `high`, each order of magnitude as likely.
 double spread(random_source& random, double low, double high) {
@@ -97,7 +98,7 @@ std::vector<arrival> workload_of(random_source random) {
 class trouble {
  public:
   trouble(virtual_cluster& v, oracle& watch, random_source random)
-      : v_{v}, watch_{watch}, random_{random} {
+      : v_{v}, watch_{watch}, random_{random}, moves_{random.split(move_stream)} {
     for (auto n = random_.below(3); n > 0; --n)
       cancel_soon(1 + random_.below(jobs_a_seed), random_.uniform() * last_submission_s);
     for (auto n = random_.below(3); n > 0; --n)
@@ -119,6 +120,7 @@ class trouble {
         cancel_soon(granted->job, spread(random_, 0.3, 2));
     }
     if (granted && random_.chance(0.1)) suspend_soon(granted->job, spread(random_, 0.1, 60));
+    if (granted && moves_.chance(0.3)) move_soon(granted->job, spread(moves_, 0.1, 60));
     if (cancels_left_ == 0) return;
     if (granted && random_.chance(0.06))
       --cancels_left_, cancel_soon(granted->job, spread(random_, 0.001, 10));
@@ -156,9 +158,22 @@ class trouble {
     });
   }
 
+  /// To another shape, or only elsewhere; what is no training is refused.
+  void move_soon(job_id id, double after_s) {
+    move_job m;
+    m.request = moves_.next() | 1;
+    m.job = id;
+    m.stages = static_cast<std::uint32_t>(moves_.below(4));
+    m.data_parallel = static_cast<std::uint32_t>(moves_.below(3));
+    if (moves_.chance(0.3)) m.gpu_type = harness::small_cluster()->gpus[moves_.below(3)].name;
+    if (moves_.chance(0.3)) m.grace_s = spread(moves_, 0.01, 10);
+    v_.world().at(v_.world().now_s() + after_s,
+                  [this, m] { v_.send(m, 1e6, [](const answer&) {}); });
+  }
+
   virtual_cluster& v_;
   oracle& watch_;
-  random_source random_;
+  random_source random_, moves_;
   int cancels_left_ = 3;
 };
 

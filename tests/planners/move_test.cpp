@@ -1,0 +1,92 @@
+#include <catch2/catch.hpp>
+
+#include "planners/fits.hpp"
+#include "planners/move.hpp"
+#include "sample.hpp"
+
+using namespace troupe;
+using namespace troupe::planners;
+
+namespace {
+
+/// Two types, a training of two stages and two pipelines on the first.
+struct running_training {
+  cluster c;
+  idle_index idle;
+  job_view job;
+
+  running_training() : c{make()}, idle{c} {
+    auto spec = sample::job(sample::gpt("m", 64, 8, 4, 64, 100), 16);
+    spec.train.emplace();
+    spec.train->device = "sim";
+    spec.pipeline.microbatches = 4;
+    job.id = 1;
+    job.training = true;
+    job.how = sample::staged(spec, 2, 2);
+    job.where = {{0, 2}, {1, 2}};
+    job.rows = job.how.rows;
+    job.spec = std::make_shared<const job_spec>(spec);
+    for (const auto& share : job.where) idle.set_idle(share.node, 0);
+  }
+  static cluster make() {
+    cluster c;
+    c.datacenters.push_back({"here", ""});
+    sample::add_nodes(c, sample::a100_80, 2, 2);
+    sample::add_nodes(c, sample::a100_40, 2, 2);
+    return c;
+  }
+  expected<pipeline_placement> to(const move_wish& w) const { return plan_move(c, idle, job, w); }
+  /// Fits what is idle and what the job has.
+  bool fits_there(const pipeline_placement& p) const {
+    auto room = idle;
+    for (const auto& share : job.where)
+      room.set_idle(share.node, room.idle(share.node) + share.gpus);
+    return fits(c, room, p.how, p.where).has_value();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a move keeps what it does not name, and uses the job's own GPUs") {
+  const running_training t;
+  const auto deeper = t.to({.stages = 4});
+  REQUIRE(deeper);
+  CHECK(t.fits_there(*deeper));
+  CHECK(deeper->how.pipeline_parallel == 4);
+  CHECK(deeper->how.data_parallel == 2);
+  CHECK(deeper->how.rows == t.job.rows);
+  CHECK(deeper->how.gpus() == 8);  // four of them are its own
+  const auto wider = t.to({.stages = 1, .data_parallel = 4});
+  REQUIRE(wider);
+  CHECK(t.fits_there(*wider));
+  CHECK(wider->how.rows == t.job.rows);
+  CHECK(wider->how.microbatches == 2);
+}
+
+TEST_CASE("a move goes to the type and the nodes that are named") {
+  const running_training t;
+  const auto type = t.to({.gpu_type = t.c.gpus[1].name});
+  REQUIRE(type);
+  for (const auto& share : type->where) CHECK(t.c.nodes[share.node].gpu == 1);
+  const auto nodes = t.to({.nodes = {t.c.nodes[1].name, t.c.nodes[2].name}});
+  REQUIRE(nodes);
+  for (const auto& share : nodes->where) CHECK((share.node == 1 || share.node == 2));
+}
+
+TEST_CASE("a move that changes nothing, or that nothing can hold, is refused") {
+  const running_training t;
+  const auto code = [&](const move_wish& w) {
+    const auto p = t.to(w);
+    REQUIRE_FALSE(p);
+    return p.error().code;
+  };
+  using kind = reason::kind;
+  CHECK(code({.stages = 2}) == kind::invalid);
+  CHECK(code({.nodes = {t.c.nodes[0].name, t.c.nodes[1].name}}) == kind::invalid);
+  CHECK(code({.gpu_type = "H100"}) == kind::unknown);
+  CHECK(code({.nodes = {"nowhere"}}) == kind::unknown);
+  CHECK(code({.stages = 17}) == kind::infeasible);
+  CHECK(code({.data_parallel = 4'000'000'000}) == kind::invalid);
+  CHECK_FALSE(t.to({.stages = 5}));                   // ten GPUs of eight
+  CHECK_FALSE(t.to({.nodes = {t.c.nodes[0].name}}));  // four GPUs of two
+}
