@@ -131,7 +131,8 @@ TEST_CASE("a move of absurd size is refused at once, of a model and of slots") {
   v.world().run_until(30.0);
   for (job_id id = 1; id <= 2; ++id) {
     REQUIRE(seen(v, id).state == job_state::running);
-    for (auto* field : {&move_job::stages, &move_job::data_parallel, &move_job::tensor_parallel}) {
+    for (const auto field :
+         {&move_job::stages, &move_job::data_parallel, &move_job::tensor_parallel}) {
       move_job m;
       m.job = id;
       m.*field = 4'000'000'000;
