@@ -231,7 +231,7 @@ void scheduler_state::propose(std::vector<planners::decision> decisions) {
   for (const auto& d : decisions) {
     const auto* j = ledger_->job(d.job);
     p.expected.push_back(j ? expected_of(*options_.cluster, *j->spec, d) : proposal::expectation{});
-    pending_.remove(d.job);  // whatever was decided before
+    if (pending_.find(d.job)) withdraw(d.job);  // whatever was decided before
     if (d.what != planners::decision::kind::start && d.what != planners::decision::kind::move)
       continue;
     proposed_[d.job] = d;

@@ -144,7 +144,7 @@ TEST_CASE("a move of absurd size is refused at once, of a model and of slots") {
   }
 }
 
-TEST_CASE("the GPUs that a moved training goes to are kept for it") {
+TEST_CASE("the destination GPUs of a move are reserved until the training starts there") {
   auto o = training_options();
   virtual_cluster v{o};
   auto training = long_training();
@@ -173,14 +173,9 @@ TEST_CASE("the GPUs that a moved training goes to are kept for it") {
 }
 
 TEST_CASE(
-    "a training is moved under message loss and host crashes, and every GPU is idle in the end") {
+    "a training moves under message loss and host crashes, and releases every GPU at its end") {
   for (std::uint64_t seed = 1; seed <= 50; ++seed) {
-    auto o = training_options();
-    o.seed = seed;
-    o.faults.loss = 0.02;
-    o.faults.reordering = 0.1;
-    o.faults.reorder_delay_s = 1;
-    o.faults.mean_down_s = 1;
+    const auto o = lossy_options(seed);
     virtual_cluster v{o};
     v.submit({{1, long_training()}});
     v.world().run_until(30.0 + 0.01 * static_cast<double>(seed));

@@ -1,4 +1,5 @@
 #include <catch2/catch.hpp>
+#include <utility>
 
 #include "actors/simulation.hpp"
 #include "harness/small_cluster.hpp"
@@ -52,6 +53,24 @@ struct swaps_always : one_gpu {
   }
 };
 
+/// Moves job 1 when job 2 comes, and stops it when job 3 comes. Starts others wherever GPUs are idle.
+struct stops_what_moves : one_gpu {
+  mutable bool moved = false, stopped = false;
+
+  std::vector<decision> decide(const planners::snapshot& s, random_source&) const override {
+    if (s.moving.contains(1) && s.waiting.contains(3) && !std::exchange(stopped, true))
+      return {{decision::kind::stop, 1, {}, {}, {}}};
+    if (s.running.contains(1) && s.waiting.contains(2) && !std::exchange(moved, true)) {
+      auto d = start(1, 1);
+      d.what = decision::kind::move;
+      return {d};
+    }
+    for (const auto& [id, j] : s.waiting)
+      if (id == 1 ? stopped || !moved : stopped) return {start(id, 0)};
+    return {};
+  }
+};
+
 simulation_options small() {
   simulation_options o;
   o.cluster = harness::small_cluster();
@@ -78,4 +97,13 @@ TEST_CASE("a policy that swaps two jobs without end ends the simulation with a s
   REQUIRE_FALSE(r);
   CHECK(r.error().code == reason::kind::invalid);
   CHECK_THAT(r.error().text, Catch::Contains("restless") && Catch::Contains("10000 times"));
+}
+
+TEST_CASE("a job that is stopped in a move waits as any other and starts again") {
+  const auto job = harness::small_job("job", 400), other = harness::small_job("other", 1);
+  const auto policy = std::make_shared<const stops_what_moves>();
+  const auto r = simulate(small(), {{1.0, job}, {5.0, other}, {5.0001, other}}, policy);
+  REQUIRE(r);
+  CHECK(policy->stopped);
+  CHECK(r->finished == 3);
 }

@@ -59,12 +59,7 @@ TEST_CASE("a training that has no time to save goes on from its last checkpoint"
 
 TEST_CASE("a training is suspended and resumed under message loss and host crashes") {
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
-    auto o = training_options();
-    o.seed = seed;
-    o.faults.loss = 0.02;
-    o.faults.reordering = 0.1;
-    o.faults.reorder_delay_s = 1;
-    o.faults.mean_down_s = 1;
+    const auto o = lossy_options(seed);
     virtual_cluster v{o};
     v.submit({{1, long_training()}});
     v.world().run_until(30.0 + 0.01 * static_cast<double>(seed));

@@ -18,6 +18,17 @@ inline virtual_cluster_options training_options() {
   return o;
 }
 
+/// Messages are lost and reordered.
+inline virtual_cluster_options lossy_options(std::uint64_t seed) {
+  auto o = training_options();
+  o.seed = seed;
+  o.faults.loss = 0.02;
+  o.faults.reordering = 0.1;
+  o.faults.reorder_delay_s = 1;
+  o.faults.mean_down_s = 1;
+  return o;
+}
+
 /// Saves by itself only after all of its iterations.
 inline job_spec long_training() {
   auto job = harness::small_job("training", 2000, 8);

@@ -73,7 +73,7 @@ TEST_CASE("a move goes to the type and the nodes that are named") {
   for (const auto& share : nodes->where) CHECK((share.node == 1 || share.node == 2));
 }
 
-TEST_CASE("a move that changes nothing, or that nothing can hold, is refused") {
+TEST_CASE("a move to the present placement or to one that does not fit is refused") {
   const running_training t;
   const auto code = [&](const move_wish& w) {
     const auto p = t.to(w);

@@ -56,8 +56,7 @@ void wait_for_iteration(fixture& f, job_id job, std::uint64_t n) {
 
 }  // namespace
 
-TEST_CASE(
-    "a training that is moved to other stages and other nodes stays on its curve, bit for bit") {
+TEST_CASE("a training moved to other stages and nodes keeps its losses bit for bit") {
   fixture f{"moved", "clusters/three-sites.yaml"};
   REQUIRE(f.wait_for_nodes());
   auto job = training_to_move(f, 300);
@@ -79,8 +78,7 @@ TEST_CASE(
   check_same_curve(undisturbed, how(f, id));
 }
 
-TEST_CASE(
-    "a training that is moved to more pipelines goes on with the same first loss, then nearly so") {
+TEST_CASE("a training moved to more pipelines keeps its losses within rounding") {
   fixture f{"moved-wider", "clusters/three-sites.yaml"};
   REQUIRE(f.wait_for_nodes());
   auto job = slow_training(f);
