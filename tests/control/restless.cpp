@@ -53,7 +53,8 @@ struct swaps_always : one_gpu {
   }
 };
 
-/// Moves job 1 when job 2 comes, and stops it when job 3 comes. Starts others wherever GPUs are idle.
+/// Moves job 1 when job 2 comes, and stops it when job 3 comes. Starts others wherever GPUs are
+/// idle.
 struct stops_what_moves : one_gpu {
   mutable bool moved = false, stopped = false;
 
