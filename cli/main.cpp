@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "cli/examples.hpp"
-#include "cli/verb.hpp"
-#include "cli/version.hpp"
-#include "configs/reader.hpp"
+#include "cli/common/examples.hpp"
+#include "cli/common/version.hpp"
+#include "cli/verbs/verb.hpp"
+#include "formats/parse/reader.hpp"
 
 extern const char* const troupe_build_commit;  // in a file that the build writes
 
@@ -25,7 +25,7 @@ struct entry {
 std::vector<entry> all_verbs() {
   std::vector<entry> verbs;
 #define TROUPE_VERB(name, summary) verbs.push_back({#name, summary, make_##name()});
-#include "cli/verbs.def"
+#include "cli/verbs/verbs.def"
 #undef TROUPE_VERB
   return verbs;
 }
@@ -39,7 +39,7 @@ bool is_unknown_verb(const std::string& word, const std::vector<entry>& verbs) {
 std::string unknown_verb(const std::string& word, const std::vector<entry>& verbs) {
   std::vector<std::string> names;
   for (const auto& e : verbs) names.push_back(e.name);
-  return fmt::format("there is no verb '{}'{}", word, configs::hint(word, names));
+  return fmt::format("there is no verb '{}'{}", word, formats::hint(word, names));
 }
 
 /// The parser would take -1 for the largest number that there is.

@@ -197,7 +197,7 @@ problem check_wish(const pipeline_wish& w, bool slots) {
                         size("data_parallel", w.data_parallel, 0, max_pipelines),
                         size("microbatches", w.microbatches, least, max_pipeline_microbatches),
                         size("stages_per_datacenter", w.stages_per_datacenter, 0, max_stages),
-                        size("most_held", w.most_held, 0, max_pipeline_microbatches),
+                        size("max_in_flight", w.max_in_flight, 0, max_pipeline_microbatches),
                         size("connections", w.connections, 0, max_connections),
                         size("tensor_parallel", w.tensor_parallel, 0, max_tensor_parallel),
                         size("rows", w.rows, 0, max_batch)))

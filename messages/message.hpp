@@ -82,7 +82,7 @@ inline constexpr std::uint16_t type_id<query_training> = 46;
 template <>
 inline constexpr std::uint16_t type_id<training_reply> = 47;
 template <>
-inline constexpr std::uint16_t type_id<training_heard> = 48;
+inline constexpr std::uint16_t type_id<training_report_ack> = 48;
 
 /// Any message of the graph.
 using message =
@@ -91,6 +91,6 @@ using message =
                  log_chunk, suspend_job, suspend_reply, move_job, move_reply, node_report,
                  node_orders, gateway_report, node_heartbeat, lease_renewals, lease_renewal,
                  stage_setup, stage_run, stage_report, tensor, stripe, training_report,
-                 query_training, training_reply, training_heard>;
+                 query_training, training_reply, training_report_ack>;
 
 }  // namespace troupe

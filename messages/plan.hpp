@@ -65,7 +65,7 @@ struct node_share {
 };
 
 /// Where a job runs: the first entry's node is rank 0. A plan's stages take the GPUs in this order
-/// (planners/pipeline_layout.hpp).
+/// (planners/pipeline/layout.hpp).
 using allocation = std::vector<node_share>;
 
 inline std::uint32_t total_gpus(const allocation& a) {

@@ -90,14 +90,14 @@ constexpr bool all_fields(T& value, F&& f) {
 /// The fewest bytes that any value of T takes on the wire: a claimed count of elements that could
 /// not fit into the bytes that are left is a lie, and is found out before anything is reserved.
 template <class T>
-constexpr std::size_t least_bytes() {
+constexpr std::size_t min_bytes() {
   if constexpr (std::is_same_v<T, double>) {
     return 9;
   } else if constexpr (is_variant<T>) {
     return 3;
   } else if constexpr (record<T>) {
     return []<std::size_t... I>(std::index_sequence<I...>) {
-      return (sizeof...(I) < 16 ? 1 : 3) + (std::size_t{0} + ... + least_bytes<field_type<T, I>>());
+      return (sizeof...(I) < 16 ? 1 : 3) + (std::size_t{0} + ... + min_bytes<field_type<T, I>>());
     }
     (std::make_index_sequence<required_fields<T>>());
   } else {

@@ -147,7 +147,7 @@ struct stage_run {
   wan_share forward, backward;  // with an order: how its tensors cross
   // What its peers' devices meet by, so that they sum their gradients among themselves, before the
   // first iteration; empty: hosts sum them.
-  std::vector<std::uint8_t> meeting{};
+  std::vector<std::uint8_t> group_id{};
   std::uint64_t incarnation = 0;  // of the trainer; a stage of another one ignores it. 0: any
   double sent_s = 0;              // by the trainer's clock, which is the clock of the training:
   double ahead_s = 0;             // so far ahead of it is the clock of the stage's host
@@ -156,9 +156,9 @@ struct stage_run {
 
   static constexpr auto fields() {
     using t = stage_run;
-    return std::tuple{&t::name,    &t::until,    &t::heard,   &t::order,
-                      &t::forward, &t::backward, &t::meeting, &t::incarnation,
-                      &t::sent_s,  &t::ahead_s,  &t::halt,    &t::save};
+    return std::tuple{&t::name,    &t::until,    &t::heard,    &t::order,
+                      &t::forward, &t::backward, &t::group_id, &t::incarnation,
+                      &t::sent_s,  &t::ahead_s,  &t::halt,     &t::save};
   }
   bool operator==(const stage_run&) const = default;
 };
@@ -181,22 +181,22 @@ struct timed_task {
 /// cannot go on.
 struct stage_report {
   stage_name name;
-  std::uint64_t incarnation = 0;  // of the setup
-  std::uint64_t iteration = 0;    // done so far, from the job's beginning
-  double loss = 0;                // the last stage: mean over its micro-batches
-  double squared_norm = 0;        // of the reduced gradients that this stage alone has
-  double begin_s = 0, end_s = 0;  // first task to last, the update included
-  double busy_s = 0;              // forward, recompute and backward
-  stage_costs measured;           // means of this iteration
-  std::uint32_t most_held = 0;    // activations
-  std::uint64_t sent_bytes = 0;   // to other datacentres
-  std::uint64_t saved = 0;        // iterations in the newest checkpoint of this stage
-  reason why;                     // empty text: all is well
-  std::vector<timed_task> tasks;  // if it was asked to trace
+  std::uint64_t incarnation = 0;    // of the setup
+  std::uint64_t iteration = 0;      // done so far, from the job's beginning
+  double loss = 0;                  // the last stage: mean over its micro-batches
+  double squared_norm = 0;          // of the reduced gradients that this stage alone has
+  double begin_s = 0, end_s = 0;    // first task to last, the update included
+  double busy_s = 0;                // forward, recompute and backward
+  stage_costs measured;             // means of this iteration
+  std::uint32_t max_in_flight = 0;  // activations
+  std::uint64_t sent_bytes = 0;     // to other datacentres
+  std::uint64_t saved = 0;          // iterations in the newest checkpoint of this stage
+  reason why;                       // empty text: all is well
+  std::vector<timed_task> tasks;    // if it was asked to trace
   // When it is there, of devices that can sum among themselves: what pipeline 0's made for them to
   // meet by; or why this one cannot.
-  std::vector<std::uint8_t> meeting;
-  reason apart;
+  std::vector<std::uint8_t> group_id;
+  reason fallback_reason;
   bool starting = false;  // it is being set up still: nothing else here counts
   // The sent_s of the latest setup or run that it has; when that came, and when this left, by its
   // host's clock. What is between the two is not on the way, and so no part of a round trip.
@@ -205,11 +205,12 @@ struct stage_report {
 
   static constexpr auto fields() {
     using t = stage_report;
-    return std::tuple{
-        &t::name,   &t::incarnation, &t::iteration, &t::loss,      &t::squared_norm, &t::begin_s,
-        &t::end_s,  &t::busy_s,      &t::measured,  &t::most_held, &t::sent_bytes,   &t::saved,
-        &t::why,    &t::tasks,       &t::meeting,   &t::apart,     &t::starting,     &t::asked_s,
-        &t::came_s, &t::left_s,      &t::halts_at};
+    return std::tuple{&t::name,         &t::incarnation,   &t::iteration,  &t::loss,
+                      &t::squared_norm, &t::begin_s,       &t::end_s,      &t::busy_s,
+                      &t::measured,     &t::max_in_flight, &t::sent_bytes, &t::saved,
+                      &t::why,          &t::tasks,         &t::group_id,   &t::fallback_reason,
+                      &t::starting,     &t::asked_s,       &t::came_s,     &t::left_s,
+                      &t::halts_at};
   }
   bool operator==(const stage_report&) const = default;
 };
@@ -239,7 +240,7 @@ struct training_report {
   std::uint32_t stages = 1, pipelines = 1, microbatches = 1;
   std::uint32_t tensor_parallel = 1;
   double tokens_per_s = 0;
-  std::vector<std::uint32_t> most_held;  // by stage
+  std::vector<std::uint32_t> max_in_flight;  // by stage
   std::uint64_t wan_bytes = 0;
   double wan_utilization = 0;         // of the hops' rate, while iterations ran
   std::uint64_t saved = 0;            // iterations in the newest whole checkpoint
@@ -251,24 +252,24 @@ struct training_report {
 
   static constexpr auto fields() {
     using t = training_report;
-    return std::tuple{&t::lease,           &t::job,          &t::sequence,  &t::schedule,
-                      &t::device,          &t::stages,       &t::pipelines, &t::microbatches,
-                      &t::tensor_parallel, &t::tokens_per_s, &t::most_held, &t::wan_bytes,
-                      &t::wan_utilization, &t::saved,        &t::measured,  &t::planned_s,
+    return std::tuple{&t::lease,           &t::job,          &t::sequence,      &t::schedule,
+                      &t::device,          &t::stages,       &t::pipelines,     &t::microbatches,
+                      &t::tensor_parallel, &t::tokens_per_s, &t::max_in_flight, &t::wan_bytes,
+                      &t::wan_utilization, &t::saved,        &t::measured,      &t::planned_s,
                       &t::lower_bound_s,   &t::news,         &t::iterations};
   }
   bool operator==(const training_report&) const = default;
 };
 
 /// Controller to trainer: it has that report, and all before.
-struct training_heard {
+struct training_report_ack {
   lease_id lease = 0;
   std::uint64_t sequence = 0;
 
   static constexpr auto fields() {
-    return std::tuple{&training_heard::lease, &training_heard::sequence};
+    return std::tuple{&training_report_ack::lease, &training_report_ack::sequence};
   }
-  bool operator==(const training_heard&) const = default;
+  bool operator==(const training_report_ack&) const = default;
 };
 
 /// Client to controller: how does a job's training go?

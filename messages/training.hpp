@@ -43,7 +43,7 @@ struct training {
   std::uint64_t seed = 1;  // of the initial weights and of the order of the data
   double learning_rate = 3e-4;
   double weight_decay = 0.1;
-  std::string schedule;                 // a name of planners/pipeline_schedule.hpp; empty: best
+  std::string schedule;                 // a name of planners/pipeline/schedule.hpp; empty: best
   std::string checkpoint;               // directory; empty: none is written
   std::uint32_t checkpoint_every = 50;  // iterations
   std::string device;                   // sim, cpu, cuda; empty: what the node has
@@ -82,7 +82,7 @@ struct pipeline_wish {
   std::uint32_t data_parallel = 0;
   std::uint32_t microbatches = 0;  // a pipeline and iteration
   std::uint32_t stages_per_datacenter = 0;
-  std::uint32_t most_held = 0;        // micro-batches whose activations a stage may hold (rule 2)
+  std::uint32_t max_in_flight = 0;    // micro-batches whose activations a stage may hold (rule 2)
   std::uint32_t connections = 0;      // between a pair of nodes over the WAN
   std::uint32_t tensor_parallel = 0;  // GPUs of a node that share each stage; 0: one has it
   // Stages hold a micro-batch's input alone, and go forward again before backward; the last one
@@ -98,7 +98,7 @@ struct pipeline_wish {
                       &t::data_parallel,
                       &t::microbatches,
                       &t::stages_per_datacenter,
-                      &t::most_held,
+                      &t::max_in_flight,
                       &t::connections,
                       &t::tensor_parallel,
                       &t::recompute,

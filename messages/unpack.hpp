@@ -227,7 +227,7 @@ class unpacker {
   template <class T>
   bool unpack_vector(std::vector<T>& value) {
     std::size_t size = 0;
-    if (!count(size, array_family) || !believable(size, least_bytes<T>())) return false;
+    if (!count(size, array_family) || !believable(size, min_bytes<T>())) return false;
     value.resize(size);
     for (auto& element : value)
       if (!unpack(element)) return false;
@@ -237,7 +237,7 @@ class unpacker {
   template <class K, class V>
   bool unpack_map(std::map<K, V>& value) {
     std::size_t size = 0;
-    if (!count(size, map_family) || !believable(size, least_bytes<K>() + least_bytes<V>()))
+    if (!count(size, map_family) || !believable(size, min_bytes<K>() + min_bytes<V>()))
       return false;
     value.clear();
     for (; size > 0; --size) {

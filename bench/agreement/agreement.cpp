@@ -25,9 +25,9 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr double most_percent = 5;
-constexpr double most_foreign_percent = 3;  // of all processors: more, and a run is done again
-constexpr int most_tries = 4;
+constexpr double max_percent = 5;
+constexpr double max_foreign_percent = 3;  // of all processors: more, and a run is done again
+constexpr int max_tries = 4;
 const std::vector<std::string> schedules{"gpipe", "megatron", "varuna", "atlas"};
 
 /// What the processors did since it was made that was none of this program's runs' doing.
@@ -92,7 +92,7 @@ both chain(const scratch& in, const std::string& job, const std::string& schedul
       const others foreign;
       auto run = trained(in, how + more + " --world local");
       percent = foreign.percent();
-      if (percent <= most_foreign_percent || tries == most_tries) return run;
+      if (percent <= max_foreign_percent || tries == max_tries) return run;
     }
   };
   const auto played_ms = [&](const std::string& times) {
@@ -124,7 +124,7 @@ bool agrees(const scratch& in, const std::string& job, int rounds) {
   for (const auto& s : schedules) {
     const auto r = chain(in, job, s, rounds);
     const double percent = median(r.percent);
-    all = all && std::abs(percent) <= most_percent;
+    all = all && std::abs(percent) <= max_percent;
     const auto [low, high] = std::minmax_element(r.percent.begin(), r.percent.end());
     const auto [own_low, own_high] =
         std::minmax_element(r.own_percent.begin(), r.own_percent.end());
@@ -152,6 +152,6 @@ int main(int argc, char** argv) {
   bool all = true;
   for (const auto& job : jobs) all = agrees(in, job, rounds) && all;
   fmt::print("{} at most {:g} % everywhere.\n", all ? "They differ by" : "They do not differ by",
-             most_percent);
+             max_percent);
   return all ? 0 : 1;
 }

@@ -22,9 +22,9 @@
 #include <vector>
 
 #include "harness/runs.hpp"
-#include "planners/has.hpp"
-#include "planners/policy.hpp"
-#include "planners/sia.hpp"
+#include "planners/baselines/sia.hpp"
+#include "planners/core/policy.hpp"
+#include "planners/frenzy/has.hpp"
 #include "snapshots.hpp"
 
 namespace troupe::bench {
@@ -50,7 +50,7 @@ double median_s(int runs, F&& call) {
 
 std::size_t sink = 0;  // what was decided: so that nothing is left out
 
-double has_s(const moment& m) {
+double has_s(const timing_event& m) {
   return median_s(101,
                   [&] {
                     for (const auto& [id, j] : m.waiting) {
@@ -61,7 +61,7 @@ double has_s(const moment& m) {
          static_cast<double>(m.waiting.size());
 }
 
-double arrival_s(const moment& m, const policy& frenzy) {
+double arrival_s(const timing_event& m, const policy& frenzy) {
   std::vector<job_views> alone;
   for (const auto& job : m.waiting) alone.push_back({job});
   random_source random{1};
@@ -75,13 +75,13 @@ double arrival_s(const moment& m, const policy& frenzy) {
          static_cast<double>(alone.size());
 }
 
-double queue_s(const moment& m, const policy& frenzy) {
+double queue_s(const timing_event& m, const policy& frenzy) {
   random_source random{1};
   return median_s(101, [&] { sink += frenzy.decide(m.snapshot(), random).size(); });
 }
 
 /// Nothing: not done within the limit.
-std::optional<double> sia_s(const moment& m, unsigned limit_s) {
+std::optional<double> sia_s(const timing_event& m, unsigned limit_s) {
   int ends[2];
   if (pipe(ends) != 0) return {};
   const auto child = fork();
@@ -91,7 +91,7 @@ std::optional<double> sia_s(const moment& m, unsigned limit_s) {
     double sum = 0;
     while (each.size() < 5 && sum * 2 < limit_s) {  // another may take as long as those before
       sia_options whole;
-      whole.most_waiting = static_cast<std::uint32_t>(m.waiting.size());
+      whole.max_waiting = static_cast<std::uint32_t>(m.waiting.size());
       sum += each.emplace_back(seconds(
           [&] { sink += solve_sia(make_sia_problem(m.snapshot(), whole), whole).taken.size(); }));
     }
@@ -147,29 +147,28 @@ int main(int argc, char** argv) {
   fmt::print("{:>8} {:>8} {:>6} {:>6} {:>8} {:>11} {:>9} {:>11} {:>11} {:>11} {:>10}\n", "GPUs",
              "idle", "runs", "queue", "has us", "arrival us", "queue us", "Sia ms", "Sia/has",
              "Sia/arrival", "Sia/queue");
-  double least_arrival = 1e300, least_queue = 1e300, has_growth = 0, arrival_growth = 0,
-         most_us = 0;
+  double min_arrival = 1e300, min_queue = 1e300, has_growth = 0, arrival_growth = 0, max_us = 0;
   for (const std::uint32_t queue : {10u, 100u, 1'000u, 10'000u}) {
     std::optional<row> first;
     for (const std::uint32_t gpus : {1'000u, 10'000u, 100'000u}) {
       const auto r = measure(gpus, queue, limit_s);
       if (!r) continue;
       if (!first) first = r;
-      least_arrival = std::min(least_arrival, r->arrival_ratio);
-      least_queue = std::min(least_queue, r->queue_ratio);
-      most_us = std::max(most_us, r->arrival_us);
+      min_arrival = std::min(min_arrival, r->arrival_ratio);
+      min_queue = std::min(min_queue, r->queue_ratio);
+      max_us = std::max(max_us, r->arrival_us);
       has_growth = std::max(has_growth, r->has_us / first->has_us);
       arrival_growth = std::max(arrival_growth, r->arrival_us / first->arrival_us);
     }
   }
-  if (most_us == 0) return 0;
+  if (max_us == 0) return 0;
   fmt::print("\n");
-  require("Sia's round over frenzy's pass over the whole queue: at least 2", least_queue,
-          least_queue >= 2);
-  require("Sia's round over frenzy's decision at an arrival: at least 1,000", least_arrival,
-          least_arrival >= 1000);
+  require("Sia's round over frenzy's pass over the whole queue: at least 2", min_queue,
+          min_queue >= 2);
+  require("Sia's round over frenzy's decision at an arrival: at least 1,000", min_arrival,
+          min_arrival >= 1000);
   require("has from 1,000 to 100,000 GPUs: growing less than twofold", has_growth, has_growth < 2);
   require("the decision at an arrival: growing less than twofold", arrival_growth,
           arrival_growth < 2);
-  require("the decision at an arrival, us: about 10", most_us, most_us <= 15);
+  require("the decision at an arrival, us: about 10", max_us, max_us <= 15);
 }

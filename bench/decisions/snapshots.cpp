@@ -7,13 +7,13 @@
 #include <tuple>
 #include <vector>
 
-#include "configs/load.hpp"
-#include "configs/workload.hpp"
-#include "planners/marp.hpp"
-#include "planners/policy.hpp"
-#include "planners/program_time.hpp"
-#include "planners/queue_order.hpp"
-#include "planners/reference_time.hpp"
+#include "formats/load/load.hpp"
+#include "formats/traces/workload.hpp"
+#include "planners/core/policy.hpp"
+#include "planners/core/queue_order.hpp"
+#include "planners/core/trace_duration.hpp"
+#include "planners/cost/program_time.hpp"
+#include "planners/frenzy/marp.hpp"
 
 namespace troupe::bench {
 namespace {
@@ -21,7 +21,7 @@ namespace {
 using namespace planners;
 
 expected<cluster> make_cluster(std::uint32_t gpus) {
-  const auto catalogue = configs::load_catalogue(configs::configs_directory() / "gpus.yaml");
+  const auto catalogue = formats::load_catalogue(formats::configs_directory() / "gpus.yaml");
   if (!catalogue) return tl::unexpected<reason>(catalogue.error());
   cluster c;
   c.name = fmt::format("{} GPUs", gpus);
@@ -50,7 +50,7 @@ class stream {
   stream(const cluster& c, std::uint64_t seed) : cluster_{c}, random_{seed} {}
 
   expected<void> draw(std::size_t n, job_views& into) {
-    std::vector<configs::trace_row> rows(n);
+    std::vector<formats::trace_row> rows(n);
     for (auto& row : rows) {
       constexpr std::uint32_t gpus[] = {1, 1, 1, 1, 1, 1, 2, 2, 2, 4, 4, 4, 8, 8, 16};
       row.job_id = std::to_string(++last_);
@@ -58,12 +58,12 @@ class stream {
       row.duration_s = 600 + random_.uniform() * 36'000;
     }
     const auto seconds = [this](const job_spec& j, std::uint32_t g) { return reference_s(j, g); };
-    auto jobs = configs::assign(rows, "frenzy", 1, cluster_, seconds);
+    auto jobs = formats::assign(rows, "frenzy", 1, cluster_, seconds);
     if (!jobs) return tl::unexpected<reason>(jobs.error());
     for (auto& j : *jobs) {
       job_view v;
       v.id = std::stoull(j.spec.name);
-      v.submitted_s = moment::now_s - 1 - random_.uniform() * 1000;
+      v.submitted_s = timing_event::now_s - 1 - random_.uniform() * 1000;
       v.plans = plans_of(j.spec);
       v.spec = std::make_shared<const job_spec>(std::move(j.spec));
       if (v.plans) into.emplace(v.id, std::move(v));
@@ -97,14 +97,14 @@ class stream {
 };
 
 /// Starts what the frenzy policy would. False: it found room for nothing.
-bool start_some(moment& m, const policy& frenzy, random_source& random) {
+bool start_some(timing_event& m, const policy& frenzy, random_source& random) {
   bool any = false;
   for (auto& d : frenzy.decide(m.snapshot(), random)) {
     if (d.what != decision::kind::start) continue;
     auto job = m.waiting.extract(d.job);
     auto& v = job.mapped();
     v.attempts = 1;
-    v.started_s = moment::now_s - random.uniform() * 36'000;
+    v.started_s = timing_event::now_s - random.uniform() * 36'000;
     v.submitted_s = v.started_s - random.uniform() * 3'600;
     v.iteration_s = estimate_iteration(m.cluster, *v.spec, d.how, d.where).iteration_s;
     v.how = std::move(d.how);
@@ -118,11 +118,11 @@ bool start_some(moment& m, const policy& frenzy, random_source& random) {
 
 }  // namespace
 
-expected<std::unique_ptr<moment>> make_moment(std::uint32_t gpus, std::uint32_t queue,
-                                              std::uint64_t seed) {
+expected<std::unique_ptr<timing_event>> make_moment(std::uint32_t gpus, std::uint32_t queue,
+                                                    std::uint64_t seed) {
   auto c = make_cluster(gpus);
   if (!c) return tl::unexpected<reason>(c.error());
-  auto m = std::make_unique<moment>(std::move(*c));
+  auto m = std::make_unique<timing_event>(std::move(*c));
   stream jobs{m->cluster, seed};
   const auto frenzy = make_policy("frenzy");
   do {

@@ -7,15 +7,15 @@
 
 #include "messages/cluster.hpp"
 #include "messages/reason.hpp"
-#include "planners/snapshot.hpp"
+#include "planners/core/snapshot.hpp"
 
 namespace troupe::bench {
 
 /// A busy cluster and the jobs that wait for it: all that a snapshot refers to.
-struct moment {
-  explicit moment(troupe::cluster c) : cluster{std::move(c)} {}
-  moment(const moment&) = delete;
-  moment& operator=(const moment&) = delete;
+struct timing_event {
+  explicit timing_event(troupe::cluster c) : cluster{std::move(c)} {}
+  timing_event(const timing_event&) = delete;
+  timing_event& operator=(const timing_event&) = delete;
 
   static constexpr double now_s = 100'000;
   const troupe::cluster cluster;
@@ -29,7 +29,7 @@ struct moment {
 /// of 4, in equal numbers. Jobs with the frenzy workload's models were started by the frenzy policy
 /// until the next `queue` of them found no room; then a fifth, drawn by the seed, ended. The next
 /// `queue` jobs wait.
-expected<std::unique_ptr<moment>> make_moment(std::uint32_t gpus, std::uint32_t queue,
-                                              std::uint64_t seed);
+expected<std::unique_ptr<timing_event>> make_moment(std::uint32_t gpus, std::uint32_t queue,
+                                                    std::uint64_t seed);
 
 }  // namespace troupe::bench

@@ -18,7 +18,7 @@
 
 #include "messages/codec.hpp"
 #include "periods.hpp"
-#include "runtime/virtual_world.hpp"
+#include "runtime/virtual/virtual_world.hpp"
 #include "stopwatch.hpp"
 #ifdef TROUPE_HAS_SIMGRID
 #include "simgrid.hpp"

@@ -9,9 +9,9 @@
 #include <future>
 #include <semaphore>
 
-#include "configs/load.hpp"
-#include "gpu/cuda/device.hpp"
-#include "gpu/parameters.hpp"
+#include "formats/load/load.hpp"
+#include "gpu/cuda/host/device.hpp"
+#include "gpu/model/parameters.hpp"
 #include "gpu_training/parts.hpp"
 #include "harness/runs.hpp"
 #include "harness/tokens.hpp"
@@ -42,7 +42,7 @@ gpu::stage_spec spec_of(const size& s, std::uint32_t rows) {
   spec.model.heads = s.heads;
   spec.model.sequence = 1024;
   spec.model.vocabulary = 50257;
-  spec.embeds = spec.predicts = true;
+  spec.has_embedding = spec.has_head = true;
   spec.rows = rows;
   return spec;
 }
@@ -123,7 +123,7 @@ fs::path script() {
 }  // namespace
 
 std::optional<catalogue_entry> catalogue_of(const std::string& device, double memory_bytes) {
-  const auto all = configs::load_catalogue(configs::configs_directory() / "gpus.yaml");
+  const auto all = formats::load_catalogue(formats::configs_directory() / "gpus.yaml");
   if (!all) return std::nullopt;
   const auto words = words_of(device);
   const gpu_type* nearest = nullptr;
@@ -164,9 +164,9 @@ reached measured_peaks(gpu::cuda::machine& m) {
     for (int i = 0; i < 3; ++i) ask();
     double least = 1e30;
     for (int i = 0; i < 10; ++i) {
-      auto* before = m.moment();
+      auto* before = m.timing_event();
       ask();
-      auto* after = m.moment();
+      auto* after = m.timing_event();
       if (before == nullptr) return 0.0;
       least = std::min(least, m.seconds(before, after));
       m.forget(before);
@@ -184,7 +184,7 @@ reached measured_peaks(gpu::cuda::machine& m) {
   for (std::size_t i = 0; i < n * n; ++i)
     some[i] = to_bf16(static_cast<float>(random.uniform() - 0.5));
   for (std::size_t i = 0; i < 3; ++i) m.copy_in(memory[i], some, 2 * n * n);
-  m.wait(m.mark());
+  m.wait(m.record_event());
   m.give_host(some);
   reached r;
   const auto* a = static_cast<const bf16*>(memory[0]);
@@ -198,7 +198,7 @@ reached measured_peaks(gpu::cuda::machine& m) {
     m.multiply(p);
   });
   const double copy_s = best([&] { m.copy(memory[3], memory[4], bytes); });
-  m.wait(m.mark());
+  m.wait(m.record_event());
   for (auto* p : memory) m.give(p);
   if (product_s > 0) r.tflops = 2.0 * n * n * n / product_s / 1e12;
   if (copy_s > 0) r.gbytes_s = 2.0 * bytes / copy_s / 1e9;

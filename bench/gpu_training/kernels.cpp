@@ -6,8 +6,8 @@
 #include <stdexcept>
 #include <tuple>
 
-#include "gpu/cuda/counted.hpp"
-#include "gpu/cuda/device.hpp"
+#include "gpu/cuda/host/counted.hpp"
+#include "gpu/cuda/host/device.hpp"
 #include "gpu_training/parts.hpp"
 
 // Each kernel and product of a training step: how often, how much it has to move and to calculate,
@@ -20,9 +20,9 @@ namespace {
 using nlohmann::json;
 
 /// Notes each call, and where there is a clock its time.
-class timed_machine final : public gpu::cuda::each_call {
+class timed_machine final : public gpu::cuda::kernel_interceptor {
  public:
-  using each_call::each_call;
+  using kernel_interceptor::kernel_interceptor;
 
   struct entry {
     gpu::cuda::call what;
@@ -36,9 +36,9 @@ class timed_machine final : public gpu::cuda::each_call {
     if (!notes) return how(behind());
     what.arguments.clear();
     entry e{std::move(what)};
-    e.from = behind().moment();
+    e.from = behind().timing_event();
     how(behind());
-    e.to = behind().moment();
+    e.to = behind().timing_event();
     calls.push_back(std::move(e));
   }
 };

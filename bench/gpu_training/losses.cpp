@@ -7,8 +7,8 @@
 #include <fstream>
 #include <future>
 
-#include "configs/load.hpp"
-#include "gpu/tokens.hpp"
+#include "formats/load/load.hpp"
+#include "gpu/model/tokens.hpp"
 #include "gpu_training/parts.hpp"
 #include "harness/runs.hpp"
 
@@ -39,7 +39,7 @@ gpu::stage_spec small() {
   s.model.heads = 4;
   s.model.sequence = 128;
   s.model.vocabulary = 256;
-  s.embeds = s.predicts = true;
+  s.has_embedding = s.has_head = true;
   s.rows = 8;
   s.learning_rate = rate;
   return s;
@@ -48,7 +48,7 @@ gpu::stage_spec small() {
 using batches = std::vector<std::vector<payload>>;
 
 expected<batches> batches_of(const gpu::stage_spec& s) {
-  const auto text = configs::configs_directory() / "data" / "founding.txt";
+  const auto text = formats::configs_directory() / "data" / "founding.txt";
   const auto data = gpu::token_data::open(text, {}, s.model);
   if (!data) return tl::unexpected(data.error());
   batches all;

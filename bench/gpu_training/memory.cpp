@@ -4,10 +4,10 @@
 #include <cstdio>
 #include <stdexcept>
 
-#include "gpu/cuda/counted.hpp"
-#include "gpu/cuda/device.hpp"
+#include "gpu/cuda/host/counted.hpp"
+#include "gpu/cuda/host/device.hpp"
 #include "gpu_training/parts.hpp"
-#include "planners/stage_memory.hpp"
+#include "planners/model/stage_memory.hpp"
 
 // MARP's prediction beside what trainings really take: this engine's, and PyTorch's.
 

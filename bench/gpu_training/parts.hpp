@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "gpu/cuda/machine.hpp"
-#include "gpu/stage_device.hpp"
+#include "gpu/cuda/runtime/machine.hpp"
+#include "gpu/device/stage_device.hpp"
 
 // What bench_gpu_training has in common, and its parts. Each part prints tables and gives the same
 // as JSON; what it cannot do here it says in a sentence, and "why" has it.

@@ -5,9 +5,9 @@
 #include <stdexcept>
 #include <tuple>
 
-#include "gpu/cuda/counted.hpp"
-#include "gpu/cuda/device.hpp"
-#include "gpu/cuda/graphs.hpp"
+#include "gpu/cuda/host/counted.hpp"
+#include "gpu/cuda/host/device.hpp"
+#include "gpu/cuda/host/graphs.hpp"
 #include "gpu_training/parts.hpp"
 
 // Tokens a second, share of the arithmetic peak, memory; beside PyTorch.

@@ -15,11 +15,11 @@
 #include <thread>
 #include <vector>
 
-#include "actors/real_host.hpp"
-#include "cli/local_cluster.hpp"
-#include "configs/load.hpp"
-#include "runtime/pause.hpp"
-#include "runtime/stopwatch.hpp"
+#include "actors/worlds/real_host.hpp"
+#include "cli/common/local_cluster.hpp"
+#include "formats/load/load.hpp"
+#include "runtime/host/pause.hpp"
+#include "runtime/host/stopwatch.hpp"
 
 using namespace troupe;
 
@@ -82,7 +82,7 @@ void run(int jobs, const std::string& program, const fs::path& directory) {
   });
 
   job_spec spec;
-  spec.model = *configs::load_model(TROUPE_MODEL);
+  spec.model = *formats::load_model(TROUPE_MODEL);
   spec.name = "date";
   spec.global_batch = 4;
   spec.command = {"sh", "-c", "date"};

@@ -20,11 +20,11 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double most_percent = 7;
+constexpr double max_percent = 7;
 constexpr int microbatches = 4, iterations = 8;
 // A profile or a run with more is made again, up to three times: the machine was disturbed.
-constexpr double most_spread = 0.1, most_uneven = 1.3;
-constexpr int most_tries = 3;
+constexpr double max_spread = 0.1, max_uneven = 1.3;
+constexpr int max_tries = 3;
 
 struct training {
   const char* what;
@@ -74,8 +74,7 @@ std::string profile(const scratch& in, int busy) {
   const auto name = fmt::format("profile-{}.yaml", busy);
   const auto words = fmt::format("profile --model '{}' --rows 2,4 --busy {} --rounds 5 --out {}",
                                  in.write("small.yaml", model_text(4)), busy, name);
-  for (int tries = 1; spread_of(troupe_says(in, words)) > most_spread && tries < most_tries;)
-    ++tries;
+  for (int tries = 1; spread_of(troupe_says(in, words)) > max_spread && tries < max_tries;) ++tries;
   return in.path(name);
 }
 
@@ -83,7 +82,7 @@ std::string profile(const scratch& in, int busy) {
 json trained(const scratch& in, const std::string& words) {
   for (int tries = 1;; ++tries) {
     const auto s = troupe_says(in, "train --world local " + words)["iteration_s"];
-    if (s["p99"].get<double>() <= most_uneven * s["p50"].get<double>() || tries == most_tries)
+    if (s["p99"].get<double>() <= max_uneven * s["p50"].get<double>() || tries == max_tries)
       return s["p50"];
   }
 }
@@ -148,6 +147,6 @@ int main(int argc, char** argv) {
         median(o.measured_ms), percent, *low, *high, median(o.virtual_percent));
   }
   fmt::print("\nThe estimator is at most {:.1f} % off: {} the {:g} % that it may be.\n", worst,
-             worst <= most_percent ? "within" : "not within", most_percent);
-  return worst <= most_percent ? 0 : 1;
+             worst <= max_percent ? "within" : "not within", max_percent);
+  return worst <= max_percent ? 0 : 1;
 }

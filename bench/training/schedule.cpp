@@ -46,8 +46,8 @@ pipeline::pipeline(const model& m, std::uint32_t rows, const std::vector<std::ui
     s.model = m;
     s.first_sublayer = first;
     s.sublayers = sublayers[i];
-    s.embeds = i == 0;
-    s.predicts = i + 1 == sublayers.size();
+    s.has_embedding = i == 0;
+    s.has_head = i + 1 == sublayers.size();
     s.rows = rows;
     first += sublayers[i];
     auto d = gpu::make_cpu_device(s);
@@ -103,11 +103,11 @@ struct pipeline::running {
     const auto [what, m] = s.order[s.next];
     operation o{.what = what, .microbatch = m, .keep = true};
     if (what == step::forward) {
-      if (!p.specs_[i].embeds && !s.activations[m]) return false;
-      o.in.push_back(p.specs_[i].embeds ? p.tokens_ : *s.activations[m]);
+      if (!p.specs_[i].has_embedding && !s.activations[m]) return false;
+      o.in.push_back(p.specs_[i].has_embedding ? p.tokens_ : *s.activations[m]);
       s.activations[m].reset();
-      if (p.specs_[i].predicts) o.in.push_back(p.targets_);
-    } else if (!p.specs_[i].predicts) {
+      if (p.specs_[i].has_head) o.in.push_back(p.targets_);
+    } else if (!p.specs_[i].has_head) {
       if (!s.gradients[m]) return false;
       o.in.push_back(*std::exchange(s.gradients[m], std::nullopt));
     }
@@ -171,7 +171,7 @@ void pipeline::update(std::uint32_t microbatches, iteration_time& t) {
   all([&](std::size_t i) {
     operation o{.what = step::update, .scale = 1.0 / microbatches};
     if (!sums.empty())
-      o.in = {sums[i].out[0], specs_[i].embeds || specs_[i].predicts ? tied : payload{}};
+      o.in = {sums[i].out[0], specs_[i].has_embedding || specs_[i].has_head ? tied : payload{}};
     return o;
   });
 }

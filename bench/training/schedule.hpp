@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "gpu/stage_device.hpp"
+#include "gpu/device/stage_device.hpp"
 
 namespace troupe::bench {
 

@@ -22,8 +22,8 @@
 
 #include "harness/runs.hpp"
 #include "messages/codec.hpp"
-#include "runtime/stopwatch.hpp"
-#include "runtime/zeromq_transport.hpp"
+#include "runtime/host/stopwatch.hpp"
+#include "runtime/zeromq/transport.hpp"
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::frame)
 

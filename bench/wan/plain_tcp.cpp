@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/stopwatch.hpp"
+#include "runtime/host/stopwatch.hpp"
 
 namespace troupe::bench {
 

@@ -5,7 +5,7 @@ namespace {
 
 void figure6() {
   fmt::print("Figure 6: 6 stages, 2 a datacentre, 2 pipelines, 4 micro-batches, C = 2; slots\n\n");
-  const auto job = must(configs::load_job(configs::configs_directory() / "jobs/figure6.yaml"));
+  const auto job = must(formats::load_job(formats::configs_directory() / "jobs/figure6.yaml"));
   auto trained = job;
   trained.train.emplace();
   const auto c = std::make_shared<const cluster>(actors::cluster_of_slots(job));

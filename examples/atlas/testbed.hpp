@@ -9,9 +9,9 @@
 
 #include <fmt/format.h>
 
-#include "actors/training_simulation.hpp"
-#include "configs/load.hpp"
-#include "planners/datacenter_selection.hpp"
+#include "actors/worlds/training_simulation.hpp"
+#include "formats/load/load.hpp"
+#include "planners/atlas/datacenter_selection.hpp"
 
 // What the figures share: the paper's testbed and its models, through the whole actor graph in
 // virtual time; its large clusters, through Algorithm 1.
@@ -58,7 +58,7 @@ inline measured run(std::shared_ptr<const cluster> c, job_spec job, const std::s
 /// carries 1.465 MB in its latency.
 inline std::shared_ptr<const cluster> testbed(double latency_ms) {
   auto c =
-      must(configs::load_cluster(configs::configs_directory() / "clusters/atlas-testbed.yaml"));
+      must(formats::load_cluster(formats::configs_directory() / "clusters/atlas-testbed.yaml"));
   for (auto& n : c.nodes)
     if (n.name.ends_with("-3")) n.datacenter = 0;
   for (auto& w : c.wan) w.rtt_ms = 2 * latency_ms, w.connection_gbps = 1.465 * 8 / latency_ms;
@@ -71,7 +71,7 @@ inline job_spec training_of(const std::string& model, std::uint32_t layers_a_sta
   job_spec job;
   job.name = model;
   job.model =
-      must(configs::load_model(configs::configs_directory() / "models" / (model + ".yaml")));
+      must(formats::load_model(formats::configs_directory() / "models" / (model + ".yaml")));
   job.model.layers = 4 * layers_a_stage;
   job.global_batch = 3 * microbatches;
   job.pipeline = {4, 3, microbatches, 2, 0, connections};

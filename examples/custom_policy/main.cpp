@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "planners/has.hpp"
-#include "planners/marp.hpp"
-#include "planners/policy.hpp"
+#include "planners/core/policy.hpp"
+#include "planners/frenzy/has.hpp"
+#include "planners/frenzy/marp.hpp"
 
 using namespace troupe;
 using namespace troupe::planners;

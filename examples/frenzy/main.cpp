@@ -3,10 +3,10 @@
 #include <cmath>
 
 #include "frenzy/measure.hpp"
-#include "planners/marp.hpp"
-#include "planners/policy.hpp"
-#include "planners/stage_memory.hpp"
-#include "runtime/stopwatch.hpp"
+#include "planners/core/policy.hpp"
+#include "planners/frenzy/marp.hpp"
+#include "planners/model/stage_memory.hpp"
+#include "runtime/host/stopwatch.hpp"
 
 void figure4() {
   fmt::print(
@@ -62,7 +62,7 @@ void figure5a(const char* name) {  // wall clock: stderr
              name, "tasks", "MARP, all", "frenzy", "sia", "sia/frenzy", "sia/(frenzy+MARP)");
   const auto c = cluster_named(name);
   const auto jobs = work(
-      *c, must(configs::load_trace(configs::configs_directory() / "traces/philly-day.csv")), 1);
+      *c, must(formats::load_trace(formats::configs_directory() / "traces/philly-day.csv")), 1);
   const planners::idle_index idle{*c};
   for (const job_id tasks : {8, 16, 32, 64, 128, 256}) {
     planners::job_views waiting;
@@ -70,14 +70,14 @@ void figure5a(const char* name) {  // wall clock: stderr
     for (job_id id = 1; id <= tasks; ++id) {
       waiting[id].id = id;
       waiting[id].spec = std::make_shared<job_spec>(jobs[id - 1].spec);
-      double least_us = 1e300;
+      double min_us = 1e300;
       for (int i = 0; i < 5; ++i) {
         const runtime::stopwatch time;
         auto plans = must(planners::marp(*c, jobs[id - 1].spec));
-        least_us = std::min(least_us, time.us());
+        min_us = std::min(min_us, time.us());
         waiting[id].plans = std::make_shared<std::vector<plan>>(std::move(plans));
       }
-      marp_us += least_us;
+      marp_us += min_us;
     }
     for (int i = 0; i < 10; ++i) {
       const auto policy = planners::make_policy(i % 2 == 0 ? "frenzy" : "sia");
@@ -94,14 +94,14 @@ void figure5a(const char* name) {  // wall clock: stderr
 void figure6() {
   fmt::print(
       "Figure 6: memory a GPU in GB, MARP's formula / Megatron counted tensor by tensor "
-      "(planners/stage_memory.hpp).\n"
+      "(planners/model/stage_memory.hpp).\n"
       "No real peaks were measured: this is not the paper's accuracy.\n\n{:12}{:>4}{:>4}",
       "model", "B", "d");
   for (const int t : {1, 2, 4, 8}) fmt::print("{:>22}", fmt::format("t = {}", t));
   double least = 1, most = 0;
   for (const auto& [name, batches] :
        {std::pair{"gpt2-7b", std::array{2u, 4u, 8u}}, {"gpt2-350m", {4u, 8u, 16u}}}) {
-    const auto m = must(configs::load_model(configs::configs_directory() / "models" /
+    const auto m = must(formats::load_model(formats::configs_directory() / "models" /
                                             fmt::format("{}.yaml", name)));
     for (const auto batch : batches)
       for (const auto d : {1u, 2u}) {
@@ -126,10 +126,10 @@ int main(int argc, char** argv) {
   figure4();
   for (const auto* c : {"frenzy-sim", "philly"}) figure5a(c);
   const auto day =
-      must(configs::load_trace(configs::configs_directory() / "traces/philly-day.csv"));
+      must(formats::load_trace(formats::configs_directory() / "traces/philly-day.csv"));
   for (const auto* c : {"frenzy-sim", "frenzy-testbed"}) figure5b("Philly, one day", c, day, 3);
   for (int i = 1; i < argc; ++i)
-    figure5b(argv[i], "frenzy-sim", must(configs::import_itp(argv[i])), 1);
+    figure5b(argv[i], "frenzy-sim", must(formats::import_itp(argv[i])), 1);
   figure6();
   fmt::print("\n{:58}{:13}{:36}{}\n", "figure", "paper", "here", "why different");
   for (const auto& x : compared) fmt::print("{:58}{:13}{:36}{}\n", x.what, x.paper, x.here, x.why);

@@ -10,12 +10,12 @@
 
 #include <fmt/format.h>
 
-#include "actors/simulation.hpp"
-#include "configs/load.hpp"
-#include "configs/trace.hpp"
-#include "configs/workload.hpp"
+#include "actors/worlds/workload_simulation.hpp"
+#include "formats/load/load.hpp"
+#include "formats/traces/trace.hpp"
+#include "formats/traces/workload.hpp"
 #include "messages/random.hpp"
-#include "planners/reference_time.hpp"
+#include "planners/core/trace_duration.hpp"
 
 // What the figures share: run a workload under some policies, and compare over the jobs that all
 // of them finish.
@@ -31,20 +31,20 @@ T must(expected<T> x) {
 }
 
 inline auto cluster_named(const std::string& name) {
-  const auto file = configs::configs_directory() / "clusters" / (name + ".yaml");
-  return std::make_shared<const cluster>(must(configs::load_cluster(file)));
+  const auto file = formats::configs_directory() / "clusters" / (name + ".yaml");
+  return std::make_shared<const cluster>(must(formats::load_cluster(file)));
 }
 
-inline std::vector<arrival> work(const cluster& c, const std::vector<configs::trace_row>& rows,
+inline std::vector<arrival> work(const cluster& c, const std::vector<formats::trace_row>& rows,
                                  std::uint64_t seed) {
   return must(
-      configs::assign(rows, "frenzy", seed, c, [&](const job_spec& job, std::uint32_t gpus) {
+      formats::assign(rows, "frenzy", seed, c, [&](const job_spec& job, std::uint32_t gpus) {
         return planners::reference_iteration_s(c, job, gpus);
       }));
 }
 
 /// Each policy in turn; "fastest" is Frenzy with MARP's plans ranked by speed.
-inline results run(std::shared_ptr<const cluster> c, const std::vector<configs::trace_row>& rows,
+inline results run(std::shared_ptr<const cluster> c, const std::vector<formats::trace_row>& rows,
                    std::uint64_t seed, std::initializer_list<const char*> policies) {
   results out;
   auto jobs = work(*c, rows, seed);
@@ -101,9 +101,9 @@ inline std::vector<comparison> compared;
 
 /// NewWorkload: the paper says no more than how many tasks. Here: 1, 2 or 4 GPUs (4 : 2 : 1) for
 /// 10 minutes to 2 hours (log-uniform), `gap_s` apart on average (exponential); models by the rule.
-inline std::vector<configs::trace_row> new_workload(int tasks, double gap_s, std::uint64_t seed) {
+inline std::vector<formats::trace_row> new_workload(int tasks, double gap_s, std::uint64_t seed) {
   random_source random{seed};
-  std::vector<configs::trace_row> rows(static_cast<std::size_t>(tasks));
+  std::vector<formats::trace_row> rows(static_cast<std::size_t>(tasks));
   double at_s = 0;
   for (auto& row : rows) {
     row.job_id = fmt::format("task-{}", &row - rows.data());
@@ -118,7 +118,7 @@ inline std::vector<configs::trace_row> new_workload(int tasks, double gap_s, std
 
 /// Figure 5b: five ways to schedule a trace.
 inline void figure5b(const std::string& trace, const std::string& cluster,
-                     const std::vector<configs::trace_row>& rows, std::uint64_t seeds) {
+                     const std::vector<formats::trace_row>& rows, std::uint64_t seeds) {
   const std::initializer_list<const char*> policies{"frenzy", "fastest", "sia", "opportunistic",
                                                     "fcfs"};
   std::vector<averages> own(5), common(5);

@@ -5,8 +5,8 @@
 #include <thread>
 #include <utility>
 
-#include "gpu/clock.hpp"
-#include "gpu/shared_stage.hpp"
+#include "gpu/device/clock.hpp"
+#include "gpu/tensor_parallel/shared_stage.hpp"
 
 namespace troupe::gpu {
 
@@ -20,19 +20,20 @@ expected<std::unique_ptr<stage_device>> make_shared_cpu_device(const stage_spec&
   if (shares == 1) return make_cpu_device(s);
   if (auto why = check(share_of(s, 0, shares)); !why.text.empty())
     return tl::unexpected(std::move(why));
-  const auto fellows = make_group(shares);
+  const auto tensor_group = make_group(shares);
   shared_stage::devices members;
   for (std::uint32_t m = 0; m < shares; ++m)
-    members.push_back(std::make_unique<cpu::device>(share_of(s, m, shares), fellows[m]));
+    members.push_back(std::make_unique<cpu::device>(share_of(s, m, shares), tensor_group[m]));
   return std::make_unique<shared_stage>(
-      s, std::move(members), [fellows](const std::string& why) { fellows[0]->abort(why); });
+      s, std::move(members),
+      [tensor_group](const std::string& why) { tensor_group[0]->abort(why); });
 }
 
 namespace cpu {
 
-device::device(const stage_spec& s, std::shared_ptr<group> fellows)
+device::device(const stage_spec& s, std::shared_ptr<group> tensor_group)
     : spec_{s},
-      maths_{s, std::move(fellows)},
+      maths_{s, std::move(tensor_group)},
       queue_{[this](const operation& o, const done& tell) { time(o, tell); }, prepare_thread} {}
 
 void device::submit(operation o, done d) {
@@ -114,11 +115,11 @@ std::uint64_t device::activation_bytes() const {
 
 stage_input<float> device::input_of(const operation& o) {
   stage_input<float> in;
-  if (spec_.embeds)
+  if (spec_.has_embedding)
     in.tokens = values_of<std::uint32_t>(o.in[0], maths_.memory());
   else
     in.activation = values_of<float>(o.in[0], maths_.memory());
-  if (spec_.predicts) in.targets = values_of<std::uint32_t>(o.in[1], maths_.memory());
+  if (spec_.has_head) in.targets = values_of<std::uint32_t>(o.in[1], maths_.memory());
   return in;
 }
 
@@ -143,7 +144,7 @@ outcome device::recompute(const operation& o) {
 
 outcome device::backward(const operation& o) {
   buffer<const float> gradient;
-  if (!spec_.predicts) gradient = values_of<float>(o.in[0], maths_.memory());
+  if (!spec_.has_head) gradient = values_of<float>(o.in[0], maths_.memory());
   const auto found = held_.find(o.microbatch);
   const auto& m = found->second;
   const auto made = maths_.backward(m.in, m.kept, gradient.get());

@@ -2,17 +2,17 @@
 
 #include <map>
 
-#include "gpu/checkpoint.hpp"
 #include "gpu/cpu/stage_maths.hpp"
-#include "gpu/operation_queue.hpp"
-#include "gpu/operations.hpp"
+#include "gpu/device/operation_queue.hpp"
+#include "gpu/device/operations.hpp"
+#include "gpu/model/checkpoint.hpp"
 
 namespace troupe::gpu::cpu {
 
 /// One stage on one thread of its own.
 class device final : public stage_device {
  public:
-  explicit device(const stage_spec& s, std::shared_ptr<group> fellows = nullptr);
+  explicit device(const stage_spec& s, std::shared_ptr<group> tensor_group = nullptr);
 
   void submit(operation o, done d) override;
 

@@ -7,20 +7,20 @@
 namespace troupe::gpu::cpu {
 
 template <class T>
-stage_maths<T>::stage_maths(const stage_spec& s, std::shared_ptr<group> fellows)
+stage_maths<T>::stage_maths(const stage_spec& s, std::shared_ptr<group> tensor_group)
     : spec_{s},
       k_{kernels_for<T>()},
       parameters_{parameters_of(s)},
       tokens_{tokens_of(s)},
       hidden_{s.model.hidden},
-      sublayer_{s, memory_, std::move(fellows)} {
+      sublayer_{s, memory_, std::move(tensor_group)} {
   const auto size = size_of(s);
   own_ = size.own_parameters;
   tied_ = size.tied_parameters;
   weights_ = memory_.take<T>(own_ + tied_);
   for (auto* b : {&gradients_, &first_moments_, &second_moments_})
     *b = memory_.zeros<T>(own_ + tied_);
-  if (s.embeds && s.predicts && tied_ > 0) tied_head_ = memory_.zeros<T>(tied_);
+  if (s.has_embedding && s.has_head && tied_ > 0) tied_head_ = memory_.zeros<T>(tied_);
   std::vector<float> start;
   for (const auto& p : parameters_) {
     start.resize(p.values());
@@ -58,7 +58,7 @@ template <class T>
 typename stage_maths<T>::result stage_maths<T>::forward(const stage_input<T>& in,
                                                         stage_memory<T>* kept) {
   auto current = in.activation;
-  if (spec_.embeds) {
+  if (spec_.has_embedding) {
     const auto embedded = memory_.take<T>(tokens_ * hidden_);
     k_.embed(in.tokens.get(), spec_.rows, spec_.model.sequence, hidden_,
              find(weights_.get(), "wte.weight"), find(weights_.get(), "wpe.weight"),
@@ -73,7 +73,7 @@ typename stage_maths<T>::result stage_maths<T>::forward(const stage_input<T>& in
     current = out;
     if (kept) kept->sublayers.push_back(std::move(m));
   }
-  if (!spec_.predicts) {
+  if (!spec_.has_head) {
     if (!out) out = std::const_pointer_cast<T>(current);  // a stage that only embeds
     return {out, 0};
   }
@@ -117,7 +117,7 @@ template <class T>
 buffer<T> stage_maths<T>::backward(const stage_input<T>& in, const stage_memory<T>& kept,
                                    const T* gradient) {
   buffer<T> g;
-  if (spec_.predicts) {
+  if (spec_.has_head) {
     g = predict_backward(kept);
   } else {
     g = memory_.take<T>(tokens_ * hidden_);
@@ -128,7 +128,7 @@ buffer<T> stage_maths<T>::backward(const stage_input<T>& in, const stage_memory<
     sublayer_.backward(sublayer_kind(i), values_of(weights_.get(), i), kept.sublayers[n],
                        values_of(gradients_.get(), i), g.get());
   }
-  if (!spec_.embeds) return g;
+  if (!spec_.has_embedding) return g;
   k_.embed_backward(in.tokens.get(), spec_.rows, spec_.model.sequence, hidden_, g.get(),
                     find(gradients_.get(), "wte.weight"), find(gradients_.get(), "wpe.weight"));
   return nullptr;
@@ -173,7 +173,7 @@ double stage_maths<T>::update(double scale) {
         k_.adamw(weights_.get() + at, first_moments_.get() + at, second_moments_.get() + at,
                  gradients_.get() + at, p.values(), how);
     // What other devices have too counts on one of them.
-    if ((!p.tied || spec_.embeds) && (p.runs > 0 || p.share == 0)) norm += squares;
+    if ((!p.tied || spec_.has_embedding) && (p.runs > 0 || p.share == 0)) norm += squares;
   }
   clear_gradients();
   return norm;

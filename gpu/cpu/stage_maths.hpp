@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "gpu/cpu/sublayer.hpp"
-#include "gpu/parameters.hpp"
+#include "gpu/model/parameters.hpp"
 
 namespace troupe::gpu::cpu {
 
@@ -31,7 +31,7 @@ class stage_maths {
  public:
   /// `s` was checked. Weights have their initial values. `fellows`: with whom it shares the stage;
   /// passes throw std::runtime_error if they cannot go on.
-  explicit stage_maths(const stage_spec& s, std::shared_ptr<group> fellows = nullptr);
+  explicit stage_maths(const stage_spec& s, std::shared_ptr<group> tensor_group = nullptr);
 
   struct result {
     buffer<T> activation;  // null if the stage predicts

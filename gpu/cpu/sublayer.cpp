@@ -7,10 +7,11 @@
 namespace troupe::gpu::cpu {
 
 template <class T>
-sublayer_maths<T>::sublayer_maths(const stage_spec& s, pool& memory, std::shared_ptr<group> fellows)
+sublayer_maths<T>::sublayer_maths(const stage_spec& s, pool& memory,
+                                  std::shared_ptr<group> tensor_group)
     : memory_{memory},
       k_{kernels_for<T>()},
-      fellows_{std::move(fellows)},
+      tensor_group_{std::move(tensor_group)},
       tokens_{tokens_of(s)},
       hidden_{s.model.hidden},
       own_hidden_{own_hidden(s)},
@@ -21,9 +22,9 @@ sublayer_maths<T>::sublayer_maths(const stage_spec& s, pool& memory, std::shared
 
 template <class T>
 void sublayer_maths<T>::sum_with_fellows(T* values) {
-  if (!fellows_) return;
+  if (!tensor_group_) return;
   if constexpr (std::is_same_v<T, float>) {
-    const auto why = fellows_->sum(std::span{values, tokens_ * hidden_});
+    const auto why = tensor_group_->sum(std::span{values, tokens_ * hidden_});
     if (!why.text.empty()) throw std::runtime_error(why.text);
   }
 }
@@ -33,7 +34,7 @@ template <class T>
 buffer<T> sublayer_maths<T>::partial_sum(const T* in, const T* bias, matrix<const T> a,
                                          matrix<const T> b) {
   auto out = memory_.take<T>(tokens_ * hidden_);
-  const bool adds = !fellows_ || fellows_->rank() == 0;
+  const bool adds = !tensor_group_ || tensor_group_->rank() == 0;
   if (adds) k_.add_bias(in, bias, tokens_, hidden_, out.get());
   multiply(a, b, matrix{out.get(), tokens_, hidden_}, adds ? into::add : into::set);
   sum_with_fellows(out.get());

@@ -6,8 +6,8 @@
 #include "gpu/cpu/kernels.hpp"
 #include "gpu/cpu/matrix.hpp"
 #include "gpu/cpu/pool.hpp"
-#include "gpu/group.hpp"
-#include "gpu/parameters.hpp"
+#include "gpu/model/parameters.hpp"
+#include "gpu/tensor_parallel/thread_group.hpp"
 
 namespace troupe::gpu::cpu {
 
@@ -45,7 +45,7 @@ class sublayer_maths {
  public:
   /// `fellows`: with whom it shares every sublayer; null: with nobody. It throws
   /// std::runtime_error if they cannot go on.
-  sublayer_maths(const stage_spec& s, pool& memory, std::shared_ptr<group> fellows);
+  sublayer_maths(const stage_spec& s, pool& memory, std::shared_ptr<group> tensor_group);
 
   /// m.in is there; the rest is set. The output.
   buffer<T> forward(sublayer what, const sublayer_values<T>& weights, sublayer_memory<T>& m);
@@ -70,7 +70,7 @@ class sublayer_maths {
 
   pool& memory_;
   const kernels<T>& k_;
-  std::shared_ptr<group> fellows_;
+  std::shared_ptr<group> tensor_group_;
   std::size_t tokens_, hidden_, own_hidden_, inner_;  // own_hidden_, inner_: its share
   attention<T> attention_;
   buffer<T> wide_, narrow_;

@@ -63,7 +63,7 @@ class Host:
         os.makedirs(self.clock)
         self.log = os.path.join(place.dir, name.replace("/", "-") + ".log")
         self.set_clock(0)
-        self.most_memory_mb = self.most_descriptors = 0
+        self.max_memory_mb = self.max_descriptors = 0
 
     def set_clock(self, ahead_s):
         with open(os.path.join(self.clock, "next"), "w") as f:
@@ -92,14 +92,14 @@ class Host:
             return
         try:
             pid = self.process.pid
-            self.most_descriptors = max(self.most_descriptors, len(os.listdir(f"/proc/{pid}/fd")))
+            self.max_descriptors = max(self.max_descriptors, len(os.listdir(f"/proc/{pid}/fd")))
             for line in open(f"/proc/{pid}/status"):
                 if line.startswith("VmRSS:"):
-                    self.most_memory_mb = max(self.most_memory_mb, int(line.split()[1]) / 1024)
+                    self.max_memory_mb = max(self.max_memory_mb, int(line.split()[1]) / 1024)
         except OSError:
             pass  # it has just ended
 
-    def last_words(self):
+    def actor_failure(self):
         with open(self.log, errors="replace") as f:
             lines = f.read().splitlines()
         return lines[-1] if lines else ""
@@ -226,7 +226,7 @@ class Chaos:
     def look_at(self, host):
         """A process that ended and was not told to."""
         if host.process is not None and host.process.poll() is not None:
-            self.by_itself.append(f"{host.name} ended by itself with {host.process.returncode}: {host.last_words()}")
+            self.by_itself.append(f"{host.name} ended by itself with {host.process.returncode}: {host.actor_failure()}")
             host.start()
 
     def act(self):
@@ -371,8 +371,8 @@ def main():
     doubled = [f"{name}: {count} jobs of one submission" for name, count in names.items() if count > 1]
     uncancelled = [f"job {j} is {jobs[j][1]}" for j in workload.cancelled if j in jobs and jobs[j][1] != "cancelled"]
     job_conflicts, gpu_conflicts, attempts, runs = overlaps(workload.stamps)
-    grown = [f"{h.name}: {h.most_memory_mb:.0f} MB, {h.most_descriptors} descriptors" for h in cluster.hosts.values()
-             if h.most_memory_mb > MOST_MEMORY_MB or h.most_descriptors > MOST_DESCRIPTORS]
+    grown = [f"{h.name}: {h.max_memory_mb:.0f} MB, {h.max_descriptors} descriptors" for h in cluster.hosts.values()
+             if h.max_memory_mb > MOST_MEMORY_MB or h.max_descriptors > MOST_DESCRIPTORS]
 
     print(f"seed {o.seed}, {time.monotonic() - began:.0f} s, {cluster.dir if o.keep else 'directory removed'}")
     for what in ("SIGKILL", "SIGSTOP", "clock"):
@@ -382,8 +382,8 @@ def main():
           f"{len(workload.cancelled)} cancelled, {attempts} attempts with {runs} processes")
     print("  journal       " + ", ".join(f"{v} {k}" for k, v in facts.items()))
     print("  most          " + ", ".join(
-        f"{kind} {max(h.most_memory_mb for h in cluster.hosts.values() if h.kind == kind):.0f} MB and "
-        f"{max(h.most_descriptors for h in cluster.hosts.values() if h.kind == kind)} descriptors"
+        f"{kind} {max(h.max_memory_mb for h in cluster.hosts.values() if h.kind == kind):.0f} MB and "
+        f"{max(h.max_descriptors for h in cluster.hosts.values() if h.kind == kind)} descriptors"
         for kind in ("controller", "gateway", "node")))
     bad = False
     for what, found in (("accepted jobs lost", lost), ("jobs ended twice", twice),

@@ -5,15 +5,15 @@
 #include <cstdio>
 #include <map>
 
-#include "actors/ledger.hpp"
-#include "configs/load.hpp"
-#include "runtime/sqlite_journal.hpp"
+#include "actors/control/ledger.hpp"
+#include "formats/load/load.hpp"
+#include "runtime/journal/sqlite_journal.hpp"
 
 using namespace troupe;
 
 int main(int count, char** arguments) {
   if (count != 3) return 2;
-  const auto c = configs::load_cluster(arguments[1]);
+  const auto c = formats::load_cluster(arguments[1]);
   auto journal = runtime::sqlite_journal::open(arguments[2]);
   if (!c || !journal) {
     std::printf("contradiction %s\n", (c ? journal.error() : c.error()).text.c_str());

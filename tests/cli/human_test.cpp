@@ -1,8 +1,8 @@
 #include <catch2/catch.hpp>
 
-#include "cli/human.hpp"
-#include "cli/remote.hpp"
-#include "cli/table.hpp"
+#include "cli/common/controller_connection.hpp"
+#include "cli/common/human.hpp"
+#include "cli/common/table.hpp"
 
 using namespace troupe;
 using namespace troupe::cli;

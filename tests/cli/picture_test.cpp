@@ -4,8 +4,8 @@
 #include <map>
 #include <set>
 
-#include "cli/iteration_picture.hpp"
 #include "cli/program.hpp"
+#include "cli/reports/iteration_picture.hpp"
 
 namespace fs = std::filesystem;
 using namespace troupe::cli;
@@ -112,7 +112,7 @@ TEST_CASE("a picture of very many tasks stays small, and says what it leaves out
   }
   const auto page = iteration_picture({p});
   CHECK(page.find("The first 240 of 1000 GPUs.") != std::string::npos);
-  CHECK(count(page, "<rect class='idle'") == most_picture_rows);
+  CHECK(count(page, "<rect class='idle'") == max_picture_rows);
   CHECK(page.size() < 1'000'000);
 }
 

@@ -16,7 +16,7 @@ bool says(const std::string& text, const std::string& what) {
 std::vector<std::string> all_verbs_listed() {
   std::vector<std::string> names;
 #define TROUPE_VERB(name, summary) names.push_back(#name);
-#include "cli/verbs.def"
+#include "cli/verbs/verbs.def"
 #undef TROUPE_VERB
   return names;
 }

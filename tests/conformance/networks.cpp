@@ -1,8 +1,8 @@
 #include "conformance/networks.hpp"
 
-#include "runtime/virtual_world.hpp"
-#include "runtime/wait.hpp"
-#include "runtime/zeromq_transport.hpp"
+#include "runtime/host/wait.hpp"
+#include "runtime/virtual/virtual_world.hpp"
+#include "runtime/zeromq/transport.hpp"
 
 namespace troupe::runtime::conformance {
 namespace {

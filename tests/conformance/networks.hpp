@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/transport.hpp"
+#include "runtime/host/transport.hpp"
 #include "runtime_real/world.hpp"
 
 // The same hosts over every transport: what a test of the seam needs, and nothing that only one

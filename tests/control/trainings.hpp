@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "actors/virtual_cluster.hpp"
+#include "actors/worlds/virtual_cluster.hpp"
 #include "harness/small_cluster.hpp"
 
 // A training in virtual time that is looked at from outside.

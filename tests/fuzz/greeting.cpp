@@ -13,8 +13,8 @@
 #include <zmq.hpp>
 
 #include "messages/codec.hpp"
-#include "runtime/log.hpp"
-#include "runtime/zeromq_transport.hpp"
+#include "runtime/host/log.hpp"
+#include "runtime/zeromq/transport.hpp"
 
 using namespace troupe;
 using namespace troupe::runtime;

@@ -16,12 +16,12 @@
 
 #include <unistd.h>
 
-#include "configs/load.hpp"
-#include "configs/trace.hpp"
-#include "gpu/bpe.hpp"
-#include "gpu/checkpoint.hpp"
-#include "gpu/safetensors.hpp"
-#include "runtime/keys.hpp"
+#include "formats/load/load.hpp"
+#include "formats/traces/trace.hpp"
+#include "gpu/model/bpe.hpp"
+#include "gpu/model/checkpoint.hpp"
+#include "gpu/model/safetensors.hpp"
+#include "runtime/zeromq/keys.hpp"
 
 using namespace troupe;
 namespace fs = std::filesystem;
@@ -135,7 +135,7 @@ std::string of_place(const char* file) {
 
 const std::vector<gpu_type>& catalogue() {
   static const auto loaded =
-      configs::load_catalogue(fs::path{TROUPE_SOURCE_DIR} / "configs" / "gpus.yaml").value();
+      formats::load_catalogue(fs::path{TROUPE_SOURCE_DIR} / "configs" / "gpus.yaml").value();
   return loaded;
 }
 

@@ -1,9 +1,9 @@
-#include "gpu/checkpoint_fence.hpp"
+#include "gpu/model/checkpoint_fence.hpp"
 
 #include <catch2/catch.hpp>
 #include <fstream>
 
-#include "gpu/checkpoint.hpp"
+#include "gpu/model/checkpoint.hpp"
 #include "harness/scratch.hpp"
 
 using namespace troupe;

@@ -1,4 +1,4 @@
-#include "gpu/checkpoint.hpp"
+#include "gpu/model/checkpoint.hpp"
 
 #include <catch2/catch.hpp>
 #include <fstream>

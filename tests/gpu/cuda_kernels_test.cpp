@@ -7,7 +7,7 @@
 
 #include "gpu/cpu/attention.hpp"
 #include "gpu/cpu/kernels.hpp"
-#include "gpu/cuda/device.hpp"
+#include "gpu/cuda/host/device.hpp"
 #include "gpu/emulated_machine.hpp"
 #include "gpu/emulation.hpp"
 #include "messages/random.hpp"
@@ -38,7 +38,7 @@ std::shared_ptr<machine> current = machines()[0];
 struct request {
   machine* m;
   machine* operator->() const { return m; }
-  ~request() { m->wait(m->mark()); }
+  ~request() { m->wait(m->record_event()); }
 };
 request on() {
   current->enter();

@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "gpu/cuda/device.hpp"
+#include "gpu/cuda/host/device.hpp"
 #include "gpu/emulated_machine.hpp"
 
 namespace troupe::test {

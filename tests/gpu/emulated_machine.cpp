@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "gpu/cpu/matrix.hpp"
-#include "gpu/cuda/launches.hpp"
+#include "gpu/cuda/kernels/launches.hpp"
 #include "gpu/emulation.hpp"
 #include "messages/random.hpp"
 
@@ -73,15 +73,15 @@ class stream_thread final : public emulated_stream {
     std::lock_guard lock{guard_};
     return asked_;
   }
-  bool reached(std::uint64_t mark) {
+  bool reached(std::uint64_t event) {
     std::lock_guard lock{guard_};
-    want(mark);
-    return done_ >= mark;
+    want(event);
+    return done_ >= event;
   }
-  void wait(std::uint64_t mark) {
+  void wait(std::uint64_t event) {
     std::unique_lock lock{guard_};
-    want(mark);
-    changed_.wait(lock, [&] { return done_ >= mark; });
+    want(event);
+    changed_.wait(lock, [&] { return done_ >= event; });
   }
 
  private:
@@ -89,9 +89,9 @@ class stream_thread final : public emulated_stream {
     std::function<void()> what;
     bool late;
   };
-  void want(std::uint64_t mark) {
-    if (mark <= wanted_) return;
-    wanted_ = mark;
+  void want(std::uint64_t event) {
+    if (event <= wanted_) return;
+    wanted_ = event;
     changed_.notify_all();
   }
   bool may_go_on() const {
@@ -172,17 +172,17 @@ class emulated final : public launches<emulated>, public emulated_stream {
     out_.may_be_late([this, left = stream_.asked()] { stream_.wait(left); });
     out_.may_be_late([=] { std::memcpy(to, from, bytes); });
   }
-  void* mark() override {
+  void* record_event() override {
     check_here("an event");
     return new marked{stream_.asked(), out_.asked()};
   }
-  void wait(void* mark) override {
-    const std::unique_ptr<marked> m{static_cast<marked*>(mark)};
+  void wait(void* event) override {
+    const std::unique_ptr<marked> m{static_cast<marked*>(event)};
     stream_.wait(m->stream);
     out_.wait(m->out);
   }
-  bool reached(void* mark) override {
-    const auto* m = static_cast<marked*>(mark);
+  bool reached(void* event) override {
+    const auto* m = static_cast<marked*>(event);
     const bool kernels = stream_.reached(m->stream);
     return out_.reached(m->out) && kernels;
   }
@@ -191,7 +191,7 @@ class emulated final : public launches<emulated>, public emulated_stream {
     return collectives_;
   }
   void* stream() override { return static_cast<emulated_stream*>(this); }
-  void* beside() override {
+  void* side_stream() override {
     check_here("an event");
     beside_.ask([this, made = stream_.asked()] { stream_.wait(made); });
     return static_cast<emulated_stream*>(&beside_);
@@ -238,7 +238,7 @@ class emulated final : public launches<emulated>, public emulated_stream {
 
   template <class Kernel>
   void prepare(std::size_t shared) {
-    if (shared > most_shared_bytes) refuse("so much shared memory");
+    if (shared > max_shared_bytes) refuse("so much shared memory");
     prepared_[&tag<Kernel>] = std::max(shared, plain_shared_bytes);
   }
   template <class Kernel>

@@ -4,7 +4,7 @@
 #include <functional>
 #include <memory>
 
-#include "gpu/cuda/machine.hpp"
+#include "gpu/cuda/runtime/machine.hpp"
 
 namespace troupe::test {
 

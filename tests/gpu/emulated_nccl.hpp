@@ -1,6 +1,6 @@
 #pragma once
 
-#include "gpu/cuda/collectives.hpp"
+#include "gpu/cuda/collectives/collectives.hpp"
 
 namespace troupe::test {
 

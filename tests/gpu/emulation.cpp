@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "gpu/cuda/portable.hpp"
+#include "gpu/cuda/kernels/portable.hpp"
 #include "messages/random.hpp"
 
 #if defined(__x86_64__)

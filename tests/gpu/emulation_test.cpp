@@ -8,9 +8,9 @@
 #include <future>
 #include <thread>
 
-#include "gpu/cuda/calls.hpp"
-#include "gpu/cuda/device.hpp"
-#include "gpu/cuda/portable.hpp"
+#include "gpu/cuda/host/device.hpp"
+#include "gpu/cuda/kernels/portable.hpp"
+#include "gpu/cuda/runtime/calls.hpp"
 #include "gpu/emulated_machine.hpp"
 #include "gpu/pipeline.hpp"
 
@@ -92,7 +92,7 @@ TEST_CASE("a machine refuses a thread that another one is current on") {
   const auto a = emulated_machine(), b = emulated_machine();
   CHECK_THROWS_WITH(a->take(8), Contains("the GPU refused memory: this is device"));
   b->enter();
-  CHECK_THROWS_WITH(a->mark(), Contains("the GPU refused an event"));
+  CHECK_THROWS_WITH(a->record_event(), Contains("the GPU refused an event"));
   CHECK_THROWS_WITH(a->zero(nullptr, 0), Contains("the GPU refused to clear memory"));
   a->enter();
   auto* memory = a->take(8);
@@ -132,19 +132,19 @@ TEST_CASE("heads of 128 values are launched on every machine of a program") {
     std::vector<bf16> qkv(std::size_t{3} * 128 * 4, to_bf16(0.25f)), out(128 * 4);
     std::vector<float> log_sums(4);
     m->attention({4, 1, 128}, 1, qkv.data(), out.data(), log_sums.data());
-    m->wait(m->mark());
+    m->wait(m->record_event());
     CHECK(to_float(out.back()) == 0.25f);
   }
 }
 
 TEST_CASE("a GPU that is lost is reported as that, and not as one that is busy or away") {
-  class lost_machine final : public each_call {
+  class lost_machine final : public kernel_interceptor {
    public:
     lost_machine(std::shared_ptr<machine> m, const std::atomic<bool>& lost)
-        : each_call{std::move(m)}, lost_{lost} {}
-    void* mark() override {
+        : kernel_interceptor{std::move(m)}, lost_{lost} {}
+    void* record_event() override {
       if (lost_) throw gpu_lost("the GPU refused cudaEventRecord: an illegal address");
-      return each_call::mark();
+      return kernel_interceptor::record_event();
     }
 
    private:

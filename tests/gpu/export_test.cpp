@@ -1,12 +1,12 @@
-#include "gpu/export.hpp"
+#include "gpu/model/export.hpp"
 
 #include <catch2/catch.hpp>
 
 #include <cstdlib>
 #include <fstream>
 
-#include "configs/load.hpp"
-#include "gpu/checkpoint.hpp"
+#include "formats/load/load.hpp"
+#include "gpu/model/checkpoint.hpp"
 #include "gpu/pipeline.hpp"
 #include "harness/files.hpp"
 
@@ -44,7 +44,7 @@ TEST_CASE("an exported checkpoint is a Hugging Face folder with the same model a
   const auto done = loaded(export_model({root, to, {}, tokenizer}));
   CHECK(done.from.filename() == "iteration-000001");
 
-  const auto read = loaded(configs::load_model(to / "config.json"));
+  const auto read = loaded(formats::load_model(to / "config.json"));
   CHECK(read.family == "gpt");
   CHECK(read.hidden == m.hidden);
   CHECK(read.layers == m.layers);

@@ -1,9 +1,9 @@
 // A pass that is kept as a graph and done again gives what its kernels give one by one.
-#include "gpu/cuda/graphs.hpp"
+#include "gpu/cuda/host/graphs.hpp"
 
 #include <catch2/catch.hpp>
 
-#include "gpu/cuda/device.hpp"
+#include "gpu/cuda/host/device.hpp"
 #include "gpu/emulated_machine.hpp"
 #include "gpu/pipeline.hpp"
 
@@ -65,9 +65,9 @@ TEST_CASE("passes that are done again as graphs give the same as their kernels o
 }
 
 TEST_CASE("a machine that cannot keep graphs does every pass as it comes") {
-  class without final : public gpu::cuda::each_call {
+  class without final : public gpu::cuda::kernel_interceptor {
    public:
-    using each_call::each_call;
+    using kernel_interceptor::kernel_interceptor;
     bool begin_graph() override { return false; }
 
    private:

@@ -49,7 +49,7 @@ pipelines::pipelines(std::uint32_t count, const model& m, const grouped_options&
   gpu::stage_spec s;
   s.model = m;
   s.sublayers = 2 * m.layers;
-  s.embeds = s.predicts = true;
+  s.has_embedding = s.has_head = true;
   s.rows = 2;
   for (std::uint32_t i = 0; i < count; ++i) all.push_back(grouped_device(s, how, i));
 }

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "gpu/cuda/device.hpp"
+#include "gpu/cuda/host/device.hpp"
 #include "gpu/pipeline.hpp"
 
 // One stage in several pipelines, on emulated machines that sum among themselves.
@@ -13,7 +13,7 @@ namespace troupe::test {
 
 struct grouped_options {
   gpu::cuda::group_patience patience{};
-  std::size_t piece_bytes = gpu::cuda::least_piece_bytes;
+  std::size_t piece_bytes = gpu::cuda::min_piece_bytes;
   /// What stands before a member's machine, if anything.
   std::function<std::shared_ptr<gpu::cuda::machine>(std::size_t member,
                                                     std::shared_ptr<gpu::cuda::machine>)>

@@ -1,12 +1,12 @@
 // Members of a group: the host's threads, and GPUs that sum among themselves, on emulated machines.
-#include "gpu/group.hpp"
+#include "gpu/tensor_parallel/thread_group.hpp"
 
 #include <catch2/catch.hpp>
 #include <future>
 #include <thread>
 
-#include "gpu/cuda/counted.hpp"
-#include "gpu/cuda/device.hpp"
+#include "gpu/cuda/host/counted.hpp"
+#include "gpu/cuda/host/device.hpp"
 #include "gpu/emulated_machine.hpp"
 #include "gpu/emulated_nccl.hpp"
 #include "gpu/grouped.hpp"
@@ -114,7 +114,7 @@ TEST_CASE("GPUs that hold parts of a tied embedding hand its sum on") {
   gpu::stage_spec first;
   first.model = m;
   first.sublayers = 2;
-  first.embeds = true;
+  first.has_embedding = true;
   first.rows = 2;
   grouped_devices all;
   for (int i = 0; i < 2; ++i) all.push_back(grouped_device(first));
@@ -145,7 +145,7 @@ TEST_CASE("a device that can sum with nobody says so") {
   gpu::stage_spec s;
   s.model = tiny();
   s.sublayers = 2;
-  s.embeds = s.predicts = true;
+  s.has_embedding = s.has_head = true;
   const gpu::cuda::device alone{s, emulated_machine()};
   auto& d = const_cast<gpu::cuda::device&>(alone);
   CHECK(refusal(d, {.what = step::meet}) == "this machine has no NCCL");
@@ -193,7 +193,7 @@ TEST_CASE("a GPU has all memory of its passes before it joins its peers") {
     }
     for (std::uint32_t i = 0; i < 3; ++i) run(*d, {.what = step::backward, .microbatch = i});
     run(*d, {.what = step::recompute, .microbatch = 3});
-    run(*d, {.what = step::backward, .microbatch = 3, .before_sum = true});
+    run(*d, {.what = step::backward, .microbatch = 3, .last_backward = true});
   }
   for (const auto& x : on_all(all, [](auto) { return operation{.what = step::sum}; })) CHECK(x);
   for (auto& d : all) run(*d, {.what = step::update});

@@ -2,8 +2,8 @@
 #include <catch2/catch.hpp>
 #include <map>
 
-#include "gpu/cuda/counted.hpp"
-#include "gpu/cuda/device.hpp"
+#include "gpu/cuda/host/counted.hpp"
+#include "gpu/cuda/host/device.hpp"
 #include "gpu/emulated_machine.hpp"
 #include "gpu/pipeline.hpp"
 
@@ -36,9 +36,9 @@ std::uint64_t up(std::uint64_t bytes) {
 }
 
 /// Notes every call.
-class noting_machine final : public each_call {
+class noting_machine final : public kernel_interceptor {
  public:
-  using each_call::each_call;
+  using kernel_interceptor::kernel_interceptor;
   std::vector<call> calls;
 
  private:

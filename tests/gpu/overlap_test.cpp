@@ -5,7 +5,7 @@
 #include <future>
 #include <stdexcept>
 
-#include "gpu/cuda/graphs.hpp"
+#include "gpu/cuda/host/graphs.hpp"
 #include "gpu/emulated_nccl.hpp"
 #include "gpu/grouped.hpp"
 #include "harness/files.hpp"
@@ -25,7 +25,7 @@ const auto half_summed =
     "sum comes next, or load";
 
 operation last_backward(std::uint32_t microbatch = 0) {
-  return {.what = step::backward, .microbatch = microbatch, .before_sum = true};
+  return {.what = step::backward, .microbatch = microbatch, .last_backward = true};
 }
 operation sum_of_all(std::uint32_t) {
   return {.what = step::sum};
@@ -38,21 +38,21 @@ model two_layers(bool tied = true) {
 }
 
 /// Notes kernels, and where sums are put.
-class order_noting_machine final : public gpu::cuda::each_call {
+class order_noting_machine final : public gpu::cuda::kernel_interceptor {
  public:
   order_noting_machine(std::shared_ptr<machine> m, std::vector<std::string>& notes)
-      : each_call{std::move(m)}, notes_{notes} {}
+      : kernel_interceptor{std::move(m)}, notes_{notes} {}
   void* stream() override {
     notes_.emplace_back("sum");
-    return each_call::stream();
+    return kernel_interceptor::stream();
   }
-  void* beside() override {
+  void* side_stream() override {
     notes_.emplace_back("sum beside");
-    return each_call::beside();
+    return kernel_interceptor::side_stream();
   }
   void join_beside() override {
     notes_.emplace_back("join");
-    each_call::join_beside();
+    kernel_interceptor::join_beside();
   }
 
  private:
@@ -64,10 +64,10 @@ class order_noting_machine final : public gpu::cuda::each_call {
 };
 
 /// Refuses the kernel with that number.
-class failing_machine final : public gpu::cuda::each_call {
+class failing_machine final : public gpu::cuda::kernel_interceptor {
  public:
   failing_machine(std::shared_ptr<machine> m, const int& left)
-      : each_call{std::move(m)}, left_{left} {}
+      : kernel_interceptor{std::move(m)}, left_{left} {}
 
  private:
   void perform(call, std::function<void(machine&)> how) override {
@@ -97,8 +97,9 @@ course learn(pipelines& p, const model& m, bool overlapped) {
     for (std::uint32_t batch = 0; batch < 2; ++batch)
       for (std::size_t d = 0; d < p.all.size(); ++d) {
         c.losses.push_back(run(*p.all[d], forward(l[2 * d + batch], batch)).loss);
-        run(*p.all[d],
-            {.what = step::backward, .microbatch = batch, .before_sum = overlapped && batch == 1});
+        run(*p.all[d], {.what = step::backward,
+                        .microbatch = batch,
+                        .last_backward = overlapped && batch == 1});
       }
     for (const auto& s : on_all(p.all, sum_of_all)) REQUIRE(s);
     for (auto& d : p.all) {
@@ -126,9 +127,9 @@ TEST_CASE("sums that go on while backward is at work are, bit for bit, those tha
       made.push_back(std::make_shared<gpu::cuda::pass_graphs>(std::move(behind)));
       return made.back();
     };
-  pipelines beside{count, m, how};
-  after.meet(), beside.meet();
-  const auto a = learn(after, m, false), b = learn(beside, m, true);
+  pipelines side_stream{count, m, how};
+  after.meet(), side_stream.meet();
+  const auto a = learn(after, m, false), b = learn(side_stream, m, true);
   CHECK(a == b);
   for (std::size_t i = 1; i < count; ++i) CHECK(b.weights[i] == b.weights[0]);
   for (const auto& g : made) {  // what is between two sums is a graph
@@ -205,7 +206,7 @@ TEST_CASE("backward waits for no peer, and its gradient is the same") {
   const auto alone = grouped_device(middle);
   run(*alone, go);
   const auto expected_gradient = floats(run(*alone, back).out[0]);
-  back.before_sum = true;
+  back.last_backward = true;
   grouped_devices all;
   for (std::size_t i = 0; i < 2; ++i)
     all.push_back(grouped_device(middle, {.piece_bytes = small_pieces}));
@@ -279,7 +280,7 @@ TEST_CASE("a device that fails in the middle of its sum does not wait for what i
   gpu::stage_spec first;
   first.model = two_layers();
   first.sublayers = 2;
-  first.embeds = true;
+  first.has_embedding = true;
   first.rows = 2;
   grouped_devices all;
   for (std::size_t i = 0; i < 2; ++i)

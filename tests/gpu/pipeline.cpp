@@ -5,7 +5,7 @@
 #include <cstring>
 #include <future>
 
-#include "gpu/parameters.hpp"
+#include "gpu/model/parameters.hpp"
 #include "messages/random.hpp"
 
 namespace troupe::test {
@@ -51,7 +51,7 @@ gpu::stage_spec whole_model(const model& m, std::uint32_t rows) {
   gpu::stage_spec s;
   s.model = m;
   s.sublayers = 2 * m.layers;
-  s.embeds = s.predicts = true;
+  s.has_embedding = s.has_head = true;
   s.rows = rows;
   return s;
 }
@@ -111,8 +111,8 @@ pipeline::pipeline(const device_kind& kind, model m, std::vector<std::uint32_t> 
     s.model = m;
     s.first_sublayer = first;
     s.sublayers = sublayers[i];
-    s.embeds = i == 0;
-    s.predicts = i + 1 == sublayers.size();
+    s.has_embedding = i == 0;
+    s.has_head = i + 1 == sublayers.size();
     s.rows = how.rows;
     s.learning_rate = how.learning_rate;
     first += sublayers[i];
@@ -128,9 +128,9 @@ double pipeline::forward(std::uint32_t microbatch, const lesson& l) {
   double loss = 0;
   for (std::size_t i = 0; i < stages_.size(); ++i) {
     operation o{.what = step::forward, .microbatch = microbatch, .keep = how_.keep, .in = {passed}};
-    if (specs[i].predicts) o.in.push_back(l.targets);
+    if (specs[i].has_head) o.in.push_back(l.targets);
     const auto done = run(*stages_[i], std::move(o));
-    if (specs[i].predicts)
+    if (specs[i].has_head)
       loss = done.loss;
     else
       passed = done.out.at(0);
@@ -162,7 +162,7 @@ pipeline::iteration pipeline::learn(const std::vector<lesson>& all) {
   const bool apart = stages_.size() > 1 && !tied.empty();
   for (std::size_t i = 0; i < stages_.size(); ++i) {
     operation o{.what = step::update, .scale = 1.0 / static_cast<double>(all.size())};
-    if (apart) o.in = {sums[i][0], specs[i].embeds || specs[i].predicts ? tied : payload{}};
+    if (apart) o.in = {sums[i][0], specs[i].has_embedding || specs[i].has_head ? tied : payload{}};
     done.squared_norm += run(*stages_[i], std::move(o)).squared_norm;
     done.own.push_back(floats(sums[i][0]));
   }

@@ -4,10 +4,10 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 
-#include "gpu/cuda/machine.hpp"
+#include "gpu/cuda/runtime/machine.hpp"
 #include "gpu/emulated_machine.hpp"
 #include "gpu/emulated_nccl.hpp"
-#include "gpu/profile.hpp"
+#include "gpu/profiling/profile.hpp"
 
 using namespace troupe;
 using namespace troupe::gpu;

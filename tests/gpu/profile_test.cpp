@@ -4,7 +4,7 @@
 
 #include "gpu/emulated_machine.hpp"
 #include "gpu/pipeline.hpp"
-#include "gpu/profile.hpp"
+#include "gpu/profiling/profile.hpp"
 
 using namespace troupe;
 using namespace troupe::gpu;

@@ -44,7 +44,7 @@ TEST_CASE("a model that the device cannot train is refused with a sentence") {
                s.sublayers = std::numeric_limits<std::uint32_t>::max();
              }),
              Contains("but the model has 12"));
-  CHECK_THAT(no([](stage_spec& s) { s.sublayers = 0, s.embeds = s.predicts = false; }),
+  CHECK_THAT(no([](stage_spec& s) { s.sublayers = 0, s.has_embedding = s.has_head = false; }),
              Contains("has no work"));
 }
 
@@ -82,7 +82,7 @@ TEST_CASE("an operation that makes no sense is refused, and the device goes on")
 TEST_CASE("two copies of an embedding are not updated with half of its gradient") {
   const auto kind = GENERATE(from_range(devices()));
   auto s = whole();
-  s.predicts = false;
+  s.has_head = false;
   s.sublayers = 6;
   auto d = kind.make(s);
   REQUIRE(d);
@@ -92,7 +92,7 @@ TEST_CASE("two copies of an embedding are not updated with half of its gradient"
 TEST_CASE("an activation of the wrong size is refused") {
   const auto kind = GENERATE(from_range(devices()));
   auto s = whole();
-  s.embeds = s.predicts = false;
+  s.has_embedding = s.has_head = false;
   auto d = kind.make(s);
   REQUIRE(d);
   CHECK_THAT(refusal(**d, {.what = kind_of::forward, .in = {tokens({1, 2})}}),

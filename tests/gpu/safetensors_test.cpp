@@ -1,4 +1,4 @@
-#include "gpu/safetensors.hpp"
+#include "gpu/model/safetensors.hpp"
 
 #include <catch2/catch.hpp>
 #include <cstring>

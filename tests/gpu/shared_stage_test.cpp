@@ -1,5 +1,5 @@
 // A stage that several devices share learns what one device learns.
-#include "gpu/shared_stage.hpp"
+#include "gpu/tensor_parallel/shared_stage.hpp"
 
 #include <fmt/format.h>
 
@@ -8,10 +8,10 @@
 #include <cstring>
 #include <future>
 
-#include "gpu/checkpoint.hpp"
-#include "gpu/cuda/device.hpp"
+#include "gpu/cuda/host/device.hpp"
 #include "gpu/emulated_machine.hpp"
 #include "gpu/emulated_nccl.hpp"
+#include "gpu/model/checkpoint.hpp"
 #include "gpu/pipeline.hpp"
 #include "harness/files.hpp"
 
@@ -182,7 +182,7 @@ TEST_CASE("GPUs of two pipelines that share their stages sum theirs with their l
   for (auto* d : {a->get(), b->get()}) {
     const auto& mine = l[d == b->get()];
     run(*d, {.what = step::forward, .keep = true, .in = {mine.input, mine.targets}});
-    run(*d, {.what = step::backward, .before_sum = true});  // they begin with nothing before it
+    run(*d, {.what = step::backward, .last_backward = true});  // they begin with nothing before it
     const auto g = floats(run(*d, {.what = step::gradients}).out[0]);
     if (sum.empty()) sum.resize(g.size());
     for (std::size_t i = 0; i < g.size(); ++i) sum[i] += g[i];

@@ -75,7 +75,7 @@ TEST_CASE("a whole model's gradients are those of finite differences") {
 
 TEST_CASE("a stage in the middle has the gradient of its input, too") {
   auto s = whole(true);
-  s.embeds = s.predicts = false;
+  s.has_embedding = s.has_head = false;
   // A layer, an MLP and the attention behind it, an attention alone.
   const auto [first, count] =
       GENERATE(std::pair{2u, 2u}, std::pair{1u, 2u}, std::pair{2u, 1u}, std::pair{3u, 1u});

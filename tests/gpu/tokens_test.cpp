@@ -1,10 +1,10 @@
-#include "gpu/tokens.hpp"
+#include "gpu/model/tokens.hpp"
 
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <set>
 
-#include "gpu/bpe.hpp"
+#include "gpu/model/bpe.hpp"
 #include "gpu/pipeline.hpp"
 #include "harness/files.hpp"
 

@@ -14,7 +14,7 @@ namespace troupe::test::fake_cuda {
 
 namespace {
 
-constexpr std::size_t plain_shared = 48 << 10, most_shared = 227 << 10;
+constexpr std::size_t plain_shared = 48 << 10, max_shared = 227 << 10;
 
 struct on_device {  // a stream, or an event
   int device;
@@ -243,7 +243,7 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t, cudaEvent_t) {
 
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int value) {
   const auto bytes = static_cast<std::size_t>(value);
-  if (bytes > most_shared) return fails(cudaErrorInvalidValue);
+  if (bytes > max_shared) return fails(cudaErrorInvalidValue);
   const auto e = begins("cudaFuncSetAttribute");
   std::lock_guard lock{guard};
   if (e == cudaSuccess) shared_limits[{device, kernel}] = bytes;

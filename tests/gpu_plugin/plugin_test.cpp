@@ -1,11 +1,11 @@
-// The machine that is a GPU (gpu/cuda/plugin.cu) over a fake CUDA: that it keeps CUDA's rules, with
-// several GPUs in one process.
+// The machine that is a GPU (gpu/cuda/runtime/plugin.cu) over a fake CUDA: that it keeps CUDA's
+// rules, with several GPUs in one process.
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <future>
 
-#include "gpu/cuda/device.hpp"
-#include "gpu/shared_stage.hpp"
+#include "gpu/cuda/host/device.hpp"
+#include "gpu/tensor_parallel/shared_stage.hpp"
 #include "gpu_plugin/fake_cuda.hpp"
 
 using namespace troupe;
@@ -40,7 +40,7 @@ gpu::stage_spec whole() {
   s.model.sequence = 8;
   s.model.vocabulary = 17;
   s.sublayers = 4;
-  s.embeds = s.predicts = true;
+  s.has_embedding = s.has_head = true;
   s.rows = 2;
   return s;
 }
@@ -122,11 +122,11 @@ TEST_CASE("a refusal names the function, and is not told again as another's") {
   CHECK_NOTHROW(o.m->narrow(nullptr, 4, nullptr));
   fake_cuda::refuse_once("cudaLaunchKernel", cudaErrorInvalidConfiguration);
   CHECK_THROWS_WITH(o.m->narrow(nullptr, 4, nullptr), Contains("refused cudaLaunchKernel: "));
-  auto* mark = o.m->mark();
+  auto* event = o.m->record_event();
   fake_cuda::refuse_once("cudaEventQuery", cudaErrorNotReady);
-  CHECK_FALSE(o.m->reached(mark));
+  CHECK_FALSE(o.m->reached(event));
   CHECK(cudaGetLastError() == cudaSuccess);
-  o.m->wait(mark);
+  o.m->wait(event);
 }
 
 TEST_CASE("a GPU that refuses everything is lost, and no other is") {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "messages/reason.hpp"
-#include "runtime/stopwatch.hpp"
+#include "runtime/host/stopwatch.hpp"
 
 namespace troupe::harness {
 

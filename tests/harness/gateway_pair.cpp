@@ -6,10 +6,10 @@
 
 #include <caf/all.hpp>
 
-#include "actors/wiring.hpp"
+#include "actors/worlds/wiring.hpp"
 #include "messages/address.hpp"
 #include "messages/codec.hpp"
-#include "runtime/real_clock.hpp"
+#include "runtime/host/real_clock.hpp"
 
 namespace troupe::harness {
 

@@ -10,13 +10,13 @@
 #include <string>
 #include <vector>
 
-#include "actors/host_threads.hpp"
+#include "actors/protocol/host_threads.hpp"
 #include "harness/scratch.hpp"
 #include "messages/cluster.hpp"
 #include "messages/frame.hpp"
 #include "messages/stage.hpp"
-#include "runtime/stopwatch.hpp"
-#include "runtime/zeromq_transport.hpp"
+#include "runtime/host/stopwatch.hpp"
+#include "runtime/zeromq/transport.hpp"
 
 namespace troupe::harness {
 

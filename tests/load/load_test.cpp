@@ -40,7 +40,7 @@ double quantile_of(std::vector<double> values, double share) {
 TEST_CASE("with 10,000 jobs in the queue and 50 clients that poll, a query takes under a second") {
   fixture f{"load"};
   REQUIRE(f.wait_for_nodes());
-  auto m = configs::load_model(shipped("models/bert-large.yaml"));
+  auto m = formats::load_model(shipped("models/bert-large.yaml"));
   REQUIRE(m);
   job_spec job;
   job.model = *m;

@@ -31,7 +31,7 @@ auto counted(bytes input, std::size_t& most, F&& decoder) {
   const auto before = allocated_bytes();
   auto result = decoder(input);
   const auto used = allocated_bytes() - before;
-  if (used > most_bytes_for(input.size())) give_up("A decoder asked for too much memory", input);
+  if (used > max_bytes_for(input.size())) give_up("A decoder asked for too much memory", input);
   if (!result && result.error().text.empty()) give_up("A decoder refused without a reason", input);
   most = std::max(most, used);
   return result;

@@ -1,7 +1,7 @@
 #include <catch2/catch.hpp>
 
-#include "planners/model_chain.hpp"
-#include "planners/program_time.hpp"
+#include "planners/cost/program_time.hpp"
+#include "planners/model/model_chain.hpp"
 #include "planners/sample.hpp"
 
 using namespace troupe;

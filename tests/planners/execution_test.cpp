@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "messages/random.hpp"
-#include "planners/pipeline_execution.hpp"
+#include "planners/pipeline/evaluate_schedule.hpp"
 
 using namespace troupe;
 using namespace troupe::planners;
@@ -50,7 +50,7 @@ TEST_CASE("Whatever the shape, without turns on the WAN orders take no longer th
     s.microbatches = 1 + random.below(8);
     s.stages_of_datacenter = split_evenly(s.stages, 1 + random.below(3));
     s.cell = random.below(4);
-    if (random.chance(0.3)) s.most_held = s.stages;
+    if (random.chance(0.3)) s.max_in_flight = s.stages;
     s.costs = {1, 1, 2, 0.25 * random.below(3), 0.5 * random.below(12), 0.5 * random.below(4)};
     for (const auto name : {"gpipe", "megatron", "varuna", "varuna-forward-first"}) {
       const auto made = schedule_pipeline(s, name);
@@ -71,7 +71,7 @@ TEST_CASE("best is through with an iteration first, sums of gradients and update
     s.microbatches = 1 + random.below(8);
     s.stages_of_datacenter = split_evenly(s.stages, 1 + random.below(3));
     s.cell = random.below(4);
-    if (random.chance(0.3)) s.most_held = 1 + random.below(s.stages);
+    if (random.chance(0.3)) s.max_in_flight = 1 + random.below(s.stages);
     s.costs = {1, 1, 2, 0.25 * random.below(3), 0.5 * random.below(12), 0.5 * random.below(4)};
     for (std::uint32_t stage = 0; stage < s.stages; ++stage) {
       if (random.chance(0.5)) s.by_stage.resize(s.stages);

@@ -4,8 +4,8 @@
 #include <optional>
 #include <tuple>
 
-#include "planners/fits.hpp"
-#include "planners/has.hpp"
+#include "planners/core/fits.hpp"
+#include "planners/frenzy/has.hpp"
 #include "planners/sample.hpp"
 
 using namespace troupe;

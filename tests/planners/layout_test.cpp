@@ -3,7 +3,7 @@
 #include <numeric>
 #include <set>
 
-#include "planners/pipeline_layout.hpp"
+#include "planners/pipeline/layout.hpp"
 #include "sample.hpp"
 
 using namespace troupe;

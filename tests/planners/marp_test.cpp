@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <map>
 
-#include "planners/marp.hpp"
-#include "planners/program_time.hpp"
+#include "planners/cost/program_time.hpp"
+#include "planners/frenzy/marp.hpp"
 #include "planners/sample.hpp"
 
 using namespace troupe;

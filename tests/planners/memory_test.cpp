@@ -1,9 +1,9 @@
 #include <catch2/catch.hpp>
 
-#include "planners/has.hpp"
-#include "planners/model_chain.hpp"
+#include "planners/frenzy/has.hpp"
+#include "planners/model/model_chain.hpp"
+#include "planners/model/stage_memory.hpp"
 #include "planners/sample.hpp"
-#include "planners/stage_memory.hpp"
 
 using namespace troupe;
 using namespace troupe::planners;

@@ -1,7 +1,7 @@
 #include <catch2/catch.hpp>
 
-#include "planners/fits.hpp"
-#include "planners/move.hpp"
+#include "planners/core/fits.hpp"
+#include "planners/core/move.hpp"
 #include "sample.hpp"
 
 using namespace troupe;

@@ -2,7 +2,7 @@
 #include <string>
 
 #include "messages/random.hpp"
-#include "planners/pipeline_schedule.hpp"
+#include "planners/pipeline/schedule.hpp"
 #include "slot_facts.hpp"
 
 using namespace troupe;
@@ -85,7 +85,7 @@ TEST_CASE("best is never longer than any other schedule and never shorter than t
     s.recompute = !random.chance(0.3);
     s.costs.wan = static_cast<double>(random.below(60)) / 10;
     s.costs.lan = random.chance(0.5) ? 0 : 0.25;
-    if (random.chance(0.4)) s.most_held = 1 + static_cast<std::uint32_t>(random.below(8));
+    if (random.chance(0.4)) s.max_in_flight = 1 + static_cast<std::uint32_t>(random.below(8));
     const auto best = made(s, "best");
     CHECK(best.length >= pipeline_lower_bound(s) - 1e-6);
     for (const auto name : pipeline_schedule_names())
@@ -130,10 +130,10 @@ TEST_CASE(
 TEST_CASE(
     "a stage never holds more micro-batches than the job allows, or the schedule is refused") {
   auto s = figure_6();
-  s.most_held = 2;
+  s.max_in_flight = 2;
   for (const auto name :
        {"varuna", "varuna-forward-first", "atlas", "atlas-least-progress", "best"})
-    CHECK(made(s, name).most_held <= 2);
+    CHECK(made(s, name).max_in_flight <= 2);
   const auto gpipe = schedule_pipeline(s, "gpipe");
   REQUIRE_FALSE(gpipe);
   CHECK(gpipe.error().text == "gpipe holds 4 micro-batches in a stage; 2 are allowed");

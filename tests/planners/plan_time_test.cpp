@@ -3,9 +3,9 @@
 #include <cmath>
 #include <optional>
 
-#include "planners/explicit_plan.hpp"
-#include "planners/fits.hpp"
-#include "planners/plan_time.hpp"
+#include "planners/core/explicit_plan.hpp"
+#include "planners/core/fits.hpp"
+#include "planners/cost/plan_time.hpp"
 #include "sample.hpp"
 
 using namespace troupe;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "planners/policy.hpp"
+#include "planners/core/policy.hpp"
 #include "planners/sample.hpp"
 #include "planners/scene.hpp"
 

@@ -1,9 +1,9 @@
 #include <catch2/catch.hpp>
 
-#include "planners/model_chain.hpp"
-#include "planners/pipeline_placement.hpp"
-#include "planners/plan_time.hpp"
-#include "planners/profile.hpp"
+#include "planners/cost/plan_time.hpp"
+#include "planners/cost/profile.hpp"
+#include "planners/model/model_chain.hpp"
+#include "planners/pipeline/placement.hpp"
 #include "sample.hpp"
 
 using namespace troupe;

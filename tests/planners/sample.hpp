@@ -8,10 +8,10 @@
 #include "messages/cluster.hpp"
 #include "messages/job.hpp"
 #include "messages/random.hpp"
-#include "planners/marp.hpp"
-#include "planners/pipeline_costs.hpp"
-#include "planners/pipeline_placement.hpp"
-#include "planners/policy.hpp"
+#include "planners/core/policy.hpp"
+#include "planners/cost/batch_split.hpp"
+#include "planners/frenzy/marp.hpp"
+#include "planners/pipeline/placement.hpp"
 
 // Clusters, models and snapshots that the tests of this room share.
 
@@ -93,7 +93,7 @@ inline plan staged(const job_spec& j, std::uint32_t stages, std::uint32_t pipeli
 }
 
 /// A cluster of 1 to 5 types of a few nodes of 1 to 8 GPUs; equal memory sizes happen.
-inline cluster random_cluster(random_source& r, std::uint32_t most_nodes = 6) {
+inline cluster random_cluster(random_source& r, std::uint32_t max_nodes = 6) {
   cluster c;
   const double sizes[] = {11, 16, 24, 24, 40, 80};
   const auto types = 1 + r.below(5);
@@ -101,7 +101,7 @@ inline cluster random_cluster(random_source& r, std::uint32_t most_nodes = 6) {
     const auto g = gpu("T" + std::to_string(t), sizes[r.below(6)], 50 + double(r.below(10)) * 30,
                        0.5 + double(r.below(8)) * 0.5);
     const std::uint32_t gpus[] = {1, 2, 3, 4, 8};
-    add_nodes(c, g, 1 + std::uint32_t(r.below(most_nodes)), gpus[r.below(5)]);
+    add_nodes(c, g, 1 + std::uint32_t(r.below(max_nodes)), gpus[r.below(5)]);
   }
   return c;
 }

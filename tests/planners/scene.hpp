@@ -7,9 +7,9 @@
 #include <set>
 #include <vector>
 
-#include "planners/fits.hpp"
-#include "planners/pipeline_placement.hpp"
-#include "planners/policy.hpp"
+#include "planners/core/fits.hpp"
+#include "planners/core/policy.hpp"
+#include "planners/pipeline/placement.hpp"
 #include "planners/sample.hpp"
 
 namespace scene_of_policies {

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "messages/random.hpp"
-#include "planners/pipeline_schedule.hpp"
+#include "planners/pipeline/schedule.hpp"
 
 using namespace troupe;
 using namespace troupe::planners;
@@ -36,7 +36,7 @@ pipeline_shape random_shape(random_source& random, std::uint32_t stages, std::ui
       s.by_stage.push_back({s.costs.forward * (0.3 + 0.7 * random.uniform()), s.costs.recompute,
                             s.costs.backward * (0.3 + 0.7 * random.uniform())});
   if (random.chance(0.3)) s.cell = up_to(s.pipelines);
-  if (random.chance(0.4)) s.most_held = up_to(microbatches);
+  if (random.chance(0.4)) s.max_in_flight = up_to(microbatches);
   s.recompute = !random.chance(0.3);
   return s;
 }
@@ -163,7 +163,7 @@ void check_rules(const pipeline_schedule& plan) {
     CHECK(t.end - t.begin == Approx(c.wan / nodes).margin(tiny));
   }
   double length = 0;
-  std::uint32_t most_held = 0;
+  std::uint32_t max_in_flight = 0;
   for (std::uint32_t p = 0; p < s.pipelines; ++p)
     for (std::uint32_t i = 0; i < s.stages; ++i) {
       const auto ended = [&](std::uint32_t stage, std::uint32_t m, stage_task::kind what) {
@@ -194,7 +194,7 @@ void check_rules(const pipeline_schedule& plan) {
         }
         CHECK(t.microbatch == (back ? backwards : forwards)++);
         if (!back)
-          most_held = std::max(most_held, ++held);
+          max_in_flight = std::max(max_in_flight, ++held);
         else
           --held;
         if (back ? i + 1 == s.stages : i == 0) {
@@ -216,8 +216,8 @@ void check_rules(const pipeline_schedule& plan) {
       CHECK(backwards == s.microbatches);
     }
   CHECK(plan.length == Approx(length));
-  CHECK(plan.most_held == most_held);
-  if (s.most_held) CHECK(most_held <= *s.most_held);
+  CHECK(plan.max_in_flight == max_in_flight);
+  if (s.max_in_flight) CHECK(max_in_flight <= *s.max_in_flight);
 }
 
 /// Calls with every order of forwards and backwards of one stage.
@@ -264,7 +264,7 @@ class all_orders {
         if (x.what == stage_step::kind::forward) most = std::max(most, ++held);
         if (x.what == stage_step::kind::backward) --held;
       }
-      if (s_.most_held && most > *s_.most_held) return;
+      if (s_.max_in_flight && most > *s_.max_in_flight) return;
       orders_[gpu] = made;
       stage(gpu + 1);
     });

@@ -4,12 +4,12 @@
 #include <functional>
 #include <numeric>
 
-#include "planners/datacenter_selection.hpp"
-#include "planners/model_chain.hpp"
-#include "planners/pipeline_costs.hpp"
-#include "planners/pipeline_placement.hpp"
-#include "planners/stage_split.hpp"
-#include "planners/stage_time.hpp"
+#include "planners/atlas/datacenter_selection.hpp"
+#include "planners/cost/batch_split.hpp"
+#include "planners/cost/stage_time.hpp"
+#include "planners/model/model_chain.hpp"
+#include "planners/pipeline/model_partition.hpp"
+#include "planners/pipeline/placement.hpp"
 #include "sample.hpp"
 
 using namespace troupe;
@@ -264,7 +264,7 @@ TEST_CASE("a faster type is not held back by a slow one where it does better alo
   job.pipeline.microbatches = 4;
   const auto s = selected(c, job);
   CHECK(s.datacenters.size() == 1);
-  CHECK(s.least_flops_s == Approx(312e12 * 0.45));
+  CHECK(s.min_flops_s == Approx(312e12 * 0.45));
 }
 
 TEST_CASE("a placement keeps the job's batch, and is as wished or says why not") {

@@ -3,9 +3,9 @@
 #include <cmath>
 #include <limits>
 
-#include "planners/policy.hpp"
+#include "planners/baselines/sia.hpp"
+#include "planners/core/policy.hpp"
 #include "planners/sample.hpp"
-#include "planners/sia.hpp"
 
 using namespace troupe;
 using namespace troupe::planners;
@@ -90,7 +90,7 @@ job_view waiting_job(job_id id, const job_spec& spec, double submitted_s = 0) {
 TEST_CASE("Sia's program costs what the best of all assignments costs, on 300 small cases") {
   sia_options exact;
   exact.gap = 0;
-  exact.most_nodes = 100'000;
+  exact.max_nodes = 100'000;
   random_source r(21);
   for (int i = 0; i < 300; ++i) {
     const auto p = random_problem(r);

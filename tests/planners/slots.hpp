@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "planners/pipeline_schedule.hpp"
+#include "planners/pipeline/schedule.hpp"
 
 // A second simulation of one DP-cell, of another kind than the planner's (whose code its author
 // knew): it steps through the slots, and in each slot asks every idle GPU what the paper's rules
@@ -29,7 +29,7 @@ struct rules {
   bool fixed = false;  // gpipe, megatron
   bool forward_before_recompute = false;
   bool shared = false;
-  bool least_progress = false;
+  bool min_progress = false;
 };
 
 inline rules rules_named(std::string_view name) {
@@ -44,7 +44,7 @@ class machine {
       : stages_{static_cast<int>(s.stages)},
         pipelines_{static_cast<int>(s.pipelines)},
         microbatches_{static_cast<int>(s.microbatches)},
-        limit_{s.most_held ? static_cast<int>(*s.most_held) : microbatches_},
+        limit_{s.max_in_flight ? static_cast<int>(*s.max_in_flight) : microbatches_},
         recompute_{s.recompute},
         name_{name},
         rules_{rules_named(name)},
@@ -108,7 +108,7 @@ class machine {
   std::vector<int> ranks() const {
     std::vector<int> all;
     for (int p = 0; p < pipelines_; ++p) all.push_back(p);
-    if (rules_.least_progress)
+    if (rules_.min_progress)
       std::stable_sort(all.begin(), all.end(), [&](int a, int b) { return done(a) < done(b); });
     return all;
   }

@@ -71,7 +71,7 @@ TEST_CASE("on random pipelines the planner and the second simulation do the same
     s.pipelines = static_cast<std::uint32_t>(pick(1, 4));
     s.microbatches = static_cast<std::uint32_t>(pick(1, 10));
     s.stages_of_datacenter = split_evenly(s.stages, static_cast<std::uint32_t>(pick(1, 4)));
-    if (random.chance(0.4)) s.most_held = static_cast<std::uint32_t>(pick(1, 6));
+    if (random.chance(0.4)) s.max_in_flight = static_cast<std::uint32_t>(pick(1, 6));
     s.recompute = !random.chance(0.3);
     const int share = pick(0, 3);  // of a shared hop
     slots::costs c{pick(1, 3), pick(0, 3), pick(1, 5), random.chance(0.5) ? 0 : pick(1, 2), 0};

@@ -1,11 +1,11 @@
-#include "planners/stage_split.hpp"
+#include "planners/pipeline/model_partition.hpp"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <functional>
 #include <numeric>
 
-#include "planners/model_chain.hpp"
+#include "planners/model/model_chain.hpp"
 #include "sample.hpp"
 
 using namespace troupe;
@@ -20,28 +20,28 @@ constexpr double never = std::numeric_limits<double>::infinity();
 struct worth {
   double largest = 0, squares = 0;
 };
-worth of(const chain& links, const counts& cut, double most_size, double last_share) {
+worth of(const chain& links, const counts& cut, double max_size, double last_share) {
   worth w;
   auto at = links.begin();
   for (const auto n : cut) {
     double sum = 0, size = 0;
     for (const auto end = at + n; at != end; ++at) sum += at->weight, size += at->size;
     if (at == links.end()) sum *= last_share;
-    w.largest = std::max(w.largest, size > most_size ? never : sum);
+    w.largest = std::max(w.largest, size > max_size ? never : sum);
     w.squares += sum * sum;
   }
   return w;
 }
 
 /// By trying every cut.
-worth least_of_all(const chain& links, std::uint32_t parts, double most_size, double last_share) {
+worth least_of_all(const chain& links, std::uint32_t parts, double max_size, double last_share) {
   worth least{never, never};
   counts cut(parts);
   const std::function<void(std::uint32_t, std::uint32_t)> choose = [&](std::uint32_t i,
                                                                        std::uint32_t left) {
     if (i + 1 == parts) {
       cut[i] = left;
-      const auto w = of(links, cut, most_size, last_share);
+      const auto w = of(links, cut, max_size, last_share);
       const bool as_large = w.largest <= least.largest * (1 + 1e-12);
       if (w.largest < least.largest * (1 - 1e-12) || (as_large && w.squares < least.squares))
         least = w;
@@ -83,10 +83,10 @@ TEST_CASE(
       l.size = static_cast<double>(random.below(5));
     }
     const auto parts = static_cast<std::uint32_t>(1 + random.below(links.size()));
-    const double most_size = random.chance(0.5) ? never : static_cast<double>(random.below(20));
+    const double max_size = random.chance(0.5) ? never : static_cast<double>(random.below(20));
     const double last_share = random.chance(0.5) ? 1 : random.uniform();
-    const auto cut = cut_evenly(links, parts, most_size, last_share);
-    const auto least = least_of_all(links, parts, most_size, last_share);
+    const auto cut = cut_evenly(links, parts, max_size, last_share);
+    const auto least = least_of_all(links, parts, max_size, last_share);
     CAPTURE(i, parts, cut);
     CHECK(cut.empty() == (least.largest == never));
     if (cut.empty()) continue;
@@ -94,7 +94,7 @@ TEST_CASE(
     REQUIRE(cut.size() == parts);
     CHECK(*std::ranges::min_element(cut) >= 1);
     CHECK(std::accumulate(cut.begin(), cut.end(), 0u) == links.size());
-    const auto made = of(links, cut, most_size, last_share);
+    const auto made = of(links, cut, max_size, last_share);
     CHECK(made.largest == Approx(least.largest).epsilon(1e-9));
     CHECK(made.squares == Approx(least.squares).epsilon(1e-9));
   }
@@ -170,8 +170,8 @@ TEST_CASE("where the even cut does not fit the memory, the most even one that do
   stage_load memory{1, 4, bytes_of_stage(even, {1, 4}) * 0.95};
   const auto fits = split_model(job, 2, memory);
   CHECK(of(fits) == counts{6, 6});
-  CHECK(bytes_of_stage(fits, memory) < memory.most_bytes);
-  memory.most_bytes = 1;  // nothing does
+  CHECK(bytes_of_stage(fits, memory) < memory.max_bytes);
+  memory.max_bytes = 1;  // nothing does
   CHECK(split_model(job, 2, memory) == even);
 }
 

@@ -1,10 +1,10 @@
 #include <fstream>
 #include <map>
 
-#include "actors/ledger.hpp"
+#include "actors/control/ledger.hpp"
 #include "processes/fixture.hpp"
-#include "runtime/process.hpp"
-#include "runtime/sqlite_journal.hpp"
+#include "runtime/journal/sqlite_journal.hpp"
+#include "runtime/process/process.hpp"
 
 // Real processes, real sockets, real signals. Every wait is for a condition, with a generous limit.
 
@@ -41,7 +41,7 @@ TEST_CASE(
   auto journal =
       runtime::sqlite_journal::open((f.state / "controller" / "journal.sqlite").string());
   REQUIRE(journal);
-  const auto c = configs::load_cluster(shipped("clusters/demo.yaml"));
+  const auto c = formats::load_cluster(shipped("clusters/demo.yaml"));
   actors::ledger replayed{*c};
   std::map<job_id, int> ends;
   REQUIRE((*journal)->replay([&](const journal_entry& e) {

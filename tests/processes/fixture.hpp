@@ -10,11 +10,11 @@
 #include <memory>
 #include <string>
 
-#include "actors/real_host.hpp"
-#include "cli/local_cluster.hpp"
-#include "configs/load.hpp"
-#include "runtime/pause.hpp"
-#include "runtime/stopwatch.hpp"
+#include "actors/worlds/real_host.hpp"
+#include "cli/common/local_cluster.hpp"
+#include "formats/load/load.hpp"
+#include "runtime/host/pause.hpp"
+#include "runtime/host/stopwatch.hpp"
 
 namespace troupe::test {
 
@@ -74,7 +74,7 @@ class fixture {
 
   job_id submit(const std::string& name, const std::string& script) {
     job_spec spec;
-    auto m = configs::load_model(shipped("models/bert-large.yaml"));
+    auto m = formats::load_model(shipped("models/bert-large.yaml"));
     REQUIRE(m);
     spec.model = *m;
     spec.name = name;

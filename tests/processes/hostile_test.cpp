@@ -4,8 +4,8 @@
 
 #include "harness/sanitized.hpp"
 #include "processes/fixture.hpp"
-#include "runtime/keys.hpp"
-#include "runtime/process.hpp"
+#include "runtime/process/process.hpp"
+#include "runtime/zeromq/keys.hpp"
 #include "security/tcp.hpp"
 
 // Strangers and hostile clients at real processes that have keys, and what they cost.
@@ -15,7 +15,7 @@ using namespace troupe::test;
 
 namespace {
 
-constexpr std::size_t most_bytes = std::size_t{harness::sanitized ? 2048 : 256} << 20;
+constexpr std::size_t max_bytes = std::size_t{harness::sanitized ? 2048 : 256} << 20;
 
 bool holds_within(double seconds, const std::function<bool()>& so) {
   const runtime::stopwatch waited;
@@ -54,7 +54,7 @@ struct keyed_place {
         cluster_file{shipped("clusters/demo.yaml").string()} {
     fs::remove_all(state);
     fs::create_directories(state);
-    const auto c = configs::load_cluster(cluster_file);
+    const auto c = formats::load_cluster(cluster_file);
     REQUIRE(c);
     REQUIRE(
         runtime::make_keys(keys, runtime::key_names(*c), {{"mallory", runtime::key_role::client}}));
@@ -122,7 +122,7 @@ TEST_CASE("a controller stays small whatever strangers begin to send and clients
   std::size_t most = resident_bytes(pid);
   const auto small = [&] {
     most = std::max(most, resident_bytes(pid));
-    return most < most_bytes;
+    return most < max_bytes;
   };
 
   // Before any key is proven: frames that claim 400 MB are cut when their length is read.
@@ -135,7 +135,7 @@ TEST_CASE("a controller stays small whatever strangers begin to send and clients
   for (int i = 0; i < 100; ++i) {
     submit_job s;
     s.spec.name = fmt::format("job-{}", i);
-    const auto m = configs::load_model(shipped("models/bert-large.yaml"));
+    const auto m = formats::load_model(shipped("models/bert-large.yaml"));
     REQUIRE(m);
     s.spec.model = *m;
     s.spec.global_batch = 4;

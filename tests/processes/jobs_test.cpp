@@ -1,8 +1,8 @@
 #include <fstream>
 
 #include "processes/detached.hpp"
-#include "runtime/process.hpp"
-#include "runtime/wait.hpp"
+#include "runtime/host/wait.hpp"
+#include "runtime/process/process.hpp"
 
 // What a script or a person does with jobs from the command line: submit, wait, read logs.
 

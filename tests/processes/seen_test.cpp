@@ -26,7 +26,7 @@ bool contains(const std::string& text, const std::string& what) {
 }
 
 job_spec long_training(std::uint64_t iterations) {
-  auto job = configs::load_job(shipped("jobs/train-two-stages.yaml").string());
+  auto job = formats::load_job(shipped("jobs/train-two-stages.yaml").string());
   REQUIRE(job);
   job->iterations = iterations;
   job->pipeline.stages_per_datacenter = 1;

@@ -6,8 +6,8 @@
 #include <set>
 
 #include "processes/fixture.hpp"
-#include "runtime/private_files.hpp"
-#include "runtime/process.hpp"
+#include "runtime/host/private_files.hpp"
+#include "runtime/process/process.hpp"
 
 // The journal of a real controller: full disks, recovery under living nodes, who may read it.
 
@@ -86,7 +86,7 @@ class small_disk {
 
 job_spec large_job(int n) {
   job_spec spec;
-  spec.model = *configs::load_model(shipped("models/bert-large.yaml"));
+  spec.model = *formats::load_model(shipped("models/bert-large.yaml"));
   spec.name = fmt::format("job-{}", n);
   spec.global_batch = 4;
   spec.command = {"true"};

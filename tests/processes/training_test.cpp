@@ -249,7 +249,7 @@ TEST_CASE(
     "stages of unequal layers on nodes of unequal speed learn what one stage does, bit for bit") {
   fixture f{"uneven", "clusters/uneven.yaml"};
   REQUIRE(f.wait_for_nodes());
-  auto job = configs::load_job(shipped("jobs/train-uneven.yaml").string());
+  auto job = formats::load_job(shipped("jobs/train-uneven.yaml").string());
   REQUIRE(job);
   job->model.hidden = 64;  // soon done
   job->model.sequence = 64;

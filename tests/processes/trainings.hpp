@@ -7,7 +7,7 @@
 namespace troupe::test {
 
 inline job_spec two_stages(const fixture& f, std::uint64_t iterations) {
-  auto job = configs::load_job(shipped("jobs/train-two-stages.yaml").string());
+  auto job = formats::load_job(shipped("jobs/train-two-stages.yaml").string());
   REQUIRE(job);
   job->iterations = iterations;
   job->train->checkpoint = (f.state / "checkpoint").string();

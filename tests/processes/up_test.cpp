@@ -8,9 +8,9 @@
 #include <fstream>
 
 #include "processes/detached.hpp"
-#include "runtime/file_lock.hpp"
-#include "runtime/process.hpp"
-#include "runtime/wait.hpp"
+#include "runtime/host/file_lock.hpp"
+#include "runtime/host/wait.hpp"
+#include "runtime/process/process.hpp"
 
 // `troupe up`, `down` and the single hosts as programs: what they lock, say and leave running.
 

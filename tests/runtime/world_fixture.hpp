@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "messages/codec.hpp"
-#include "runtime/virtual_world.hpp"
+#include "runtime/virtual/virtual_world.hpp"
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::frame)
 

@@ -9,7 +9,7 @@
 #include <iterator>
 #include <string>
 
-#include "runtime/program.hpp"
+#include "runtime/process/program.hpp"
 #include "runtime_real/world.hpp"
 
 // What the tests of programs and of their keepers share.

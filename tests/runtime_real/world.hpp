@@ -11,8 +11,8 @@
 
 #include "harness/scratch.hpp"
 #include "messages/codec.hpp"
-#include "runtime/wait.hpp"
-#include "runtime/zeromq_transport.hpp"
+#include "runtime/host/wait.hpp"
+#include "runtime/zeromq/transport.hpp"
 
 // What the tests of the real half share: a small cluster, temporary places, waiting on conditions.
 

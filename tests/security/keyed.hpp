@@ -9,8 +9,8 @@
 
 #include <caf/all.hpp>
 
-#include "actors/permissions.hpp"
-#include "runtime/keys.hpp"
+#include "actors/protocol/permissions.hpp"
+#include "runtime/zeromq/keys.hpp"
 #include "runtime_real/world.hpp"
 
 // A cluster whose connections are encrypted: every host and person has a key of its own, and
@@ -111,7 +111,7 @@ inline bool expected_in_table(const std::string& type, actors::role from, actors
       {"node_report", node, controller},
       {"node_orders", controller, node},
       {"training_report", node, controller},
-      {"training_heard", controller, node},
+      {"training_report_ack", controller, node},
       {"gateway_report", gateway, controller},
       {"node_heartbeat", node, gateway},
       {"lease_renewals", controller, gateway},

@@ -18,7 +18,7 @@
 #include <zmq.hpp>
 
 #include "messages/codec.hpp"
-#include "runtime/zeromq_lane.hpp"
+#include "runtime/zeromq/lane.hpp"
 #include "runtime_real/world.hpp"
 
 // Beneath ZeroMQ: TCP between two hosts that can be cut, listeners that hang up, peers that speak

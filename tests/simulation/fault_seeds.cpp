@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
-#include "actors/ledger.hpp"
-#include "actors/virtual_cluster.hpp"
+#include "actors/control/ledger.hpp"
+#include "actors/worlds/virtual_cluster.hpp"
 #include "harness/small_cluster.hpp"
 #include "simulation/oracle.hpp"
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "actors/ledger.hpp"
+#include "actors/control/ledger.hpp"
 #include "messages/cluster.hpp"
 #include "messages/journal.hpp"
 #include "messages/work.hpp"

@@ -6,7 +6,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "runtime/log.hpp"
+#include "runtime/host/log.hpp"
 #include "simulation/fault_seeds.hpp"
 #include "simulation/planted.hpp"
 #include "simulation/seed_workers.hpp"

@@ -37,6 +37,13 @@ void check_links(const source& s, std::size_t i, const checkout& c, std::vector<
   }
 }
 
+bool is_verb(const checkout& c, const std::string& name) {
+  constexpr const char* groups[] = {"cluster", "jobs", "studies", "files"};
+  return std::any_of(std::begin(groups), std::end(groups), [&](const std::string& group) {
+    return c.exists("cli/verbs/" + group + "/" + name + ".cpp");
+  });
+}
+
 /// The words of a command, up to its comment; a leading "$ " is a prompt.
 std::vector<std::string> words_of(const std::string& line) {
   std::istringstream in{line};
@@ -57,7 +64,7 @@ void check_command(const source& s, std::size_t i, const checkout& c, std::vecto
     if (named && std::find(known.begin(), known.end(), verb) == known.end())
       out.push_back({s.path, i + 1, "./dev has no command '" + verb + "'"});
   } else if (words[0] == "troupe" || words[0] == "build/release/troupe") {
-    if (named && !c.exists("cli/verb_" + verb + ".cpp"))
+    if (named && !is_verb(c, verb))
       out.push_back({s.path, i + 1, "troupe has no verb '" + verb + "'"});
   } else {
     return;

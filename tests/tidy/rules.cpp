@@ -11,21 +11,48 @@ namespace {
 
 using names = std::set<std::string>;
 
-// A room may include from itself and from these. tests/ and bench/ may include from every room.
+// A module may include from itself and from these. tests/ and bench/ may include from every module.
 const std::map<std::string, names> may_use = {
     {"messages", {}},
     {"planners", {"messages"}},
-    {"configs", {"messages"}},
+    {"formats", {"messages"}},
     {"runtime", {"messages"}},
     {"gpu", {"messages"}},
     {"actors", {"messages", "planners", "runtime", "gpu"}},
-    {"cli", {"messages", "planners", "runtime", "actors", "configs"}},
-    {"examples", {"messages", "planners", "runtime", "actors", "configs"}},
+    {"cli", {"messages", "planners", "runtime", "actors", "formats"}},
+    {"examples", {"messages", "planners", "runtime", "actors", "formats"}},
 };
+
+/// What a sub-module must not include of its own module, by the beginnings of paths.
+struct separation {
+  const char* folder;
+  std::vector<const char*> without;
+};
+
+const std::vector<separation> separate = {
+    {"planners/model/", {"planners/core/", "planners/cost/", "planners/pipeline/"}},
+    {"actors/control/", {"actors/gateway/", "actors/node/", "actors/training/", "actors/worlds/"}},
+    {"actors/gateway/", {"actors/control/", "actors/node/", "actors/training/", "actors/worlds/"}},
+    {"actors/node/", {"actors/control/", "actors/gateway/", "actors/worlds/"}},
+    {"actors/training/", {"actors/control/", "actors/gateway/", "actors/node/", "actors/worlds/"}},
+    {"actors/client/", {"actors/control/", "actors/gateway/", "actors/node/", "actors/training/"}},
+    {"formats/parse/", {"formats/load/", "formats/traces/"}},
+    {"runtime/virtual/", {"runtime/zeromq/", "runtime/process/"}},
+    {"runtime/zeromq/", {"runtime/virtual/"}},
+    {"gpu/cpu/", {"gpu/cuda/"}},
+    {"gpu/cuda/", {"gpu/cpu/"}},
+    {"cli/common/", {"cli/verbs/jobs/", "cli/verbs/studies/", "cli/verbs/cluster/"}},
+    {"cli/reports/", {"cli/verbs/"}},
+};
+
+/// Each published system's planners, and those of its baselines, stand alone.
+const std::vector<std::string> systems = {"planners/frenzy/",    "planners/atlas/",
+                                          "planners/baselines/", "planners/espresso/",
+                                          "planners/crius/",     "planners/bubbletea/"};
 
 struct library {
   const char* pattern;  // of the included name
-  names rooms;          // that may include it, besides tests and bench
+  names modules;        // that may include it, besides tests and bench
 };
 
 const std::vector<library> libraries = {
@@ -34,19 +61,19 @@ const std::vector<library> libraries = {
     {"sqlite3\\.h", {"runtime"}},
     {"(cuda|nccl|cublas|cudnn).*", {"gpu"}},
     {"msgpack.*", {"messages"}},
-    {"yaml-cpp/.*", {"configs"}},
+    {"yaml-cpp/.*", {"formats"}},
     {"(coin|cbc)/.*|Cbc.*|Osi.*|Coin.*", {"planners"}},
     {"CLI/.*", {"cli", "examples"}},
     {"simgrid/.*", {}},
     {"(thread|mutex|shared_mutex|future|condition_variable|atomic)",
      {"runtime", "gpu", "actors", "cli", "examples"}},
     {"(fstream|iostream|filesystem|cstdio|chrono|ctime)",
-     {"runtime", "gpu", "actors", "configs", "cli", "examples"}},
+     {"runtime", "gpu", "actors", "formats", "cli", "examples"}},
 };
 
 struct forbidden {
   const char* pattern;
-  names rooms;  // first parts, or first two, of paths where it may be
+  names modules;  // first parts, or first two, of paths where it may be
   const char* sentence;
 };
 
@@ -63,7 +90,7 @@ const std::vector<forbidden> forbidden_code = {
      "random numbers come from messages/random.hpp only"},
 };
 
-// In these rooms order reaches an output, so that an exception needs its reason beside it.
+// In these modules order reaches an output, so that an exception needs its reason beside it.
 const char* const order_excuse = "// order never reaches an output";
 const std::vector<forbidden> forbidden_order = {
     {R"(\bunordered_\w+)", {}, "an unordered container's order is not the same everywhere"},
@@ -77,34 +104,52 @@ bool allowed(const source& s, const names& where) {
                      [&](const std::string& w) { return s.path.starts_with(w + "/"); });
 }
 
-bool free_room(const source& s) {
-  return s.room() == "tests" || s.room() == "bench";
+bool may_use_all(const source& s) {
+  return s.module() == "tests" || s.module() == "bench";
 }
 
 finding at(const source& s, std::size_t index, std::string sentence) {
   return {s.path, index + 1, std::move(sentence)};
 }
 
+bool must_be_separate(const std::string& path, const std::string& included) {
+  for (const auto& rule : separate)
+    if (path.starts_with(rule.folder) &&
+        std::any_of(rule.without.begin(), rule.without.end(),
+                    [&](const char* folder) { return included.starts_with(folder); }))
+      return true;
+  const auto system_of = [](const std::string& file) {
+    return std::find_if(systems.begin(), systems.end(),
+                        [&](const std::string& folder) { return file.starts_with(folder); });
+  };
+  const auto mine = system_of(path), other = system_of(included);
+  return mine != systems.end() && other != systems.end() && mine != other;
+}
+
 void check_include(const source& s, std::size_t i, const std::string& name, bool quoted,
                    std::vector<finding>& out) {
   if (name.starts_with("../") || name.find("/../") != std::string::npos) {
-    out.push_back(at(s, i, "includes upwards; write \"room/file.hpp\""));
+    out.push_back(at(s, i, "includes upwards; write \"module/file.hpp\""));
     return;
   }
-  if (free_room(s)) return;
-  const auto room = name.substr(0, name.find('/'));
-  const auto rule = may_use.find(s.room());
-  if (quoted && rule != may_use.end() && may_use.count(room) && room != s.room() &&
-      !rule->second.count(room))
-    out.push_back(at(s, i, s.room() + "/ must not use " + room + "/"));
+  if (may_use_all(s)) return;
+  const auto module = name.substr(0, name.find('/'));
+  const auto rule = may_use.find(s.module());
+  if (quoted && rule != may_use.end() && may_use.count(module) && module != s.module() &&
+      !rule->second.count(module))
+    out.push_back(at(s, i, s.module() + "/ must not use " + module + "/"));
+  if (quoted && must_be_separate(s.path, name))
+    out.push_back(at(s, i,
+                     s.path.substr(0, s.path.rfind('/')) + "/ must not use " +
+                         name.substr(0, name.rfind('/')) + "/"));
   for (const auto& lib : libraries)
-    if (!allowed(s, lib.rooms) && std::regex_match(name, std::regex{lib.pattern}))
-      out.push_back(at(s, i, s.room() + "/ must not include <" + name + ">"));
+    if (!allowed(s, lib.modules) && std::regex_match(name, std::regex{lib.pattern}))
+      out.push_back(at(s, i, s.module() + "/ must not include <" + name + ">"));
 }
 
 void check_codes(const source& s, const std::vector<forbidden>& rules, std::vector<finding>& out) {
   for (const auto& rule : rules) {
-    if (allowed(s, rule.rooms)) continue;
+    if (allowed(s, rule.modules)) continue;
     const std::regex pattern{rule.pattern};
     for (std::size_t i = 0; i < s.code.size(); ++i) {
       if (s.code[i].starts_with("#include")) continue;
@@ -136,8 +181,8 @@ std::vector<finding> check_includes(const source& s) {
 std::vector<finding> check_determinism(const source& s) {
   std::vector<finding> out;
   check_codes(s, forbidden_code, out);
-  const auto room = s.room();
-  if (room == "planners" || room == "actors") check_codes(s, forbidden_order, out);
+  const auto module = s.module();
+  if (module == "planners" || module == "actors") check_codes(s, forbidden_order, out);
   return out;
 }
 

@@ -23,7 +23,7 @@ struct checkout {
   std::vector<std::string> dev_commands;  // that ./dev knows
 };
 
-/// The rooms that a room may include from, and the libraries that only some rooms may.
+/// The modules that a module may include from, and the libraries that only some modules may.
 std::vector<finding> check_includes(const source& s);
 /// Clocks, sleeps and randomness in their places; no order from hashes or addresses.
 std::vector<finding> check_determinism(const source& s);

@@ -10,7 +10,7 @@ namespace {
 checkout sample_checkout() {
   checkout c;
   c.exists = [](const std::string& p) {
-    return p == "docs/there.md" || p == "cli/verb_plan.cpp" || p == "configs/there.yaml";
+    return p == "docs/there.md" || p == "cli/verbs/studies/plan.cpp" || p == "configs/there.yaml";
   };
   c.dev_commands = {"demo", "test"};
   return c;
@@ -31,26 +31,36 @@ bool refused(const std::string& path, const std::string& line) {
 }  // namespace
 
 TEST_CASE("a clean file is left alone") {
-  CHECK(said("planners/has.cpp", "#include \"planners/has.hpp\"\n#include <vector>\nint a;\n") ==
-        "");
+  CHECK(said("planners/frenzy/has.cpp",
+             "#include \"planners/frenzy/has.hpp\"\n#include <vector>\nint a;\n") == "");
 }
 
-TEST_CASE("an include of a room that a room must not use is refused, with file and line") {
-  CHECK(said("planners/a.cpp", "int x;\n#include \"runtime/clock.hpp\"\n") ==
+TEST_CASE("an include of a module that a module must not use is refused, with file and line") {
+  CHECK(said("planners/a.cpp", "int x;\n#include \"runtime/host/clock.hpp\"\n") ==
         "2: planners/ must not use runtime/\n");
-  CHECK(refused("messages/a.cpp", "#include \"planners/has.hpp\""));
-  CHECK(refused("gpu/a.cpp", "#include \"runtime/clock.hpp\""));
-  CHECK(refused("configs/a.cpp", "#include \"actors/wiring.hpp\""));
-  CHECK_FALSE(refused("actors/a.cpp", "#include \"runtime/clock.hpp\""));
-  CHECK_FALSE(refused("tests/actors/a.cpp", "#include \"runtime/clock.hpp\""));
+  CHECK(refused("messages/a.cpp", "#include \"planners/frenzy/has.hpp\""));
+  CHECK(refused("gpu/a.cpp", "#include \"runtime/host/clock.hpp\""));
+  CHECK(refused("formats/a.cpp", "#include \"actors/worlds/wiring.hpp\""));
+  CHECK_FALSE(refused("actors/a.cpp", "#include \"runtime/host/clock.hpp\""));
+  CHECK_FALSE(refused("tests/actors/a.cpp", "#include \"runtime/host/clock.hpp\""));
+}
+
+TEST_CASE("a folder of a module includes only the folders that it may") {
+  CHECK(said("planners/atlas/a.cpp", "#include \"planners/frenzy/has.hpp\"\n") ==
+        "1: planners/atlas/ must not use planners/frenzy/\n");
+  CHECK(refused("actors/control/a.cpp", "#include \"actors/gateway/gateway.hpp\""));
+  CHECK(refused("actors/training/collectives/a.cpp", "#include \"actors/node/node.hpp\""));
+  CHECK_FALSE(refused("planners/frenzy/a.cpp", "#include \"planners/frenzy/has.hpp\""));
+  CHECK_FALSE(refused("planners/core/a.cpp", "#include \"planners/frenzy/has.hpp\""));
+  CHECK_FALSE(refused("actors/worlds/a.cpp", "#include \"actors/gateway/gateway.hpp\""));
 }
 
 TEST_CASE("an include that climbs is refused everywhere") {
-  CHECK(refused("actors/a.cpp", "#include \"../runtime/clock.hpp\""));
+  CHECK(refused("actors/a.cpp", "#include \"../runtime/host/clock.hpp\""));
   CHECK(refused("tests/a.cpp", "#include \"a/../b.hpp\""));
 }
 
-TEST_CASE("a library's header is refused outside the rooms that own it") {
+TEST_CASE("a library's header is refused outside the modules that own it") {
   CHECK(refused("actors/a.cpp", "#include <zmq.hpp>"));
   CHECK(refused("actors/a.cpp", "#include <sqlite3.h>"));
   CHECK(refused("actors/a.cpp", "#include <cuda_runtime.h>"));

@@ -6,13 +6,13 @@
 
 namespace troupe::tidy {
 
-/// A file of the checkout. `path` is relative to its root ("planners/has.cpp").
+/// A file of the checkout. `path` is relative to its root ("planners/frenzy/has.cpp").
 struct source {
   std::string path;
   std::vector<std::string> lines;  // as written
   std::vector<std::string> code;   // the same without comments, and with literals emptied
 
-  std::string room() const { return path.substr(0, path.find('/')); }
+  std::string module() const { return path.substr(0, path.find('/')); }
   bool is_cpp() const;
   bool is_header() const;
 };

@@ -1,0 +1,96 @@
+#include "actors/client/client.hpp"
+
+#include "actors/protocol/actor_failure.hpp"
+#include "actors/protocol/post.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+constexpr auto retry_after = std::chrono::milliseconds{500};
+
+template <class T>
+concept numbered = requires(T m) {
+  m.request;
+};
+
+/// The number of a request or of a reply; 0 for messages that have none.
+std::uint64_t number_of(const message& m) {
+  return std::visit(
+      []<class T>(const T& x) -> std::uint64_t {
+        if constexpr (numbered<T>)
+          return x.request;
+        else
+          return 0;
+      },
+      m);
+}
+
+void set_number(message& m, std::uint64_t n) {
+  std::visit(
+      [n]<class T>(T& x) {
+        if constexpr (numbered<T>) x.request = n;
+      },
+      m);
+}
+
+}  // namespace
+
+void client_state::start(client_actor::pointer self, runtime::host h) {
+  self_ = self;
+  host_ = std::move(h);
+}
+
+caf::result<answer> client_state::send(const ask& a) {
+  auto promise = self_->make_response_promise<answer>();
+  auto request = a.request;
+  if (number_of(request) == 0) set_number(request, host_.random.next() | 1);
+  post(host_, controller_address, request);
+  pending_[number_of(request)] = {std::move(request), host_.clock->now_s() + a.patience_s, promise};
+  if (!std::exchange(ticking_, true)) self_->delayed_send(client_actor{self_}, retry_after, tick{});
+  return promise;
+}
+
+void client_state::receive(const frame& f) {
+  auto decoded = decode(f.header.bytes());
+  if (!decoded) return;
+  auto it = pending_.find(number_of(decoded->second));
+  if (it == pending_.end()) return;  // a second answer to a repeated question
+  it->second.promise.deliver(answer{std::pair{std::move(decoded->second), f.body}});
+  pending_.erase(it);
+}
+
+void client_state::on_tick() {
+  ticking_ = false;
+  for (auto it = pending_.begin(); it != pending_.end();) {
+    auto& p = it->second;
+    if (host_.clock->now_s() >= p.until_s) {
+      p.promise.deliver(
+          answer{refuse(reason::kind::unavailable, "the controller does not answer")});
+      it = pending_.erase(it);
+      continue;
+    }
+    post(host_, controller_address, p.request);
+    ++it;
+  }
+  if (pending_.empty()) return;
+  ticking_ = true;
+  self_->delayed_send(client_actor{self_}, retry_after, tick{});
+}
+
+client_actor::behavior_type client(client_actor::stateful_pointer<client_state> self,
+                                   runtime::host h) {
+  auto& s = self->state;
+  auto net = h.net;
+  begin_actor(self, "client", [&] { s.start(self, std::move(h)); });
+  return {
+      [&s](const ask& a) { return s.send(a); },
+      [&s, net](const arrived& a) {
+        s.receive(a.what);
+        net->handled(a.what);
+      },
+      [&s](const tick&) { s.on_tick(); },
+  };
+}
+
+}  // namespace troupe::actors

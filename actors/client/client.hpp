@@ -1,0 +1,36 @@
+#pragma once
+
+#include <map>
+
+#include "actors/protocol/protocol.hpp"
+#include "runtime/host/host.hpp"
+
+namespace troupe::actors {
+
+/// The client's side of every request: numbers it, sends it, repeats it until it is answered or the
+/// asker's patience is at its end.
+class client_state {
+ public:
+  client_state() = default;
+  void start(client_actor::pointer self, runtime::host h);
+  caf::result<answer> send(const ask& a);
+  void receive(const frame& f);
+  void on_tick();
+
+ private:
+  struct pending {
+    message request;
+    double until_s = 0;
+    caf::typed_response_promise<answer> promise;
+  };
+
+  client_actor::pointer self_ = nullptr;
+  runtime::host host_;
+  std::map<std::uint64_t, pending> pending_;
+  bool ticking_ = false;
+};
+
+client_actor::behavior_type client(client_actor::stateful_pointer<client_state> self,
+                                   runtime::host h);
+
+}  // namespace troupe::actors

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "runtime/journal/journal.hpp"
+
+namespace troupe::actors {
+
+/// Group commit: entries that are not durable yet, and what is to happen once they are.
+class commit_batch {
+ public:
+  bool empty() const { return entries_.empty(); }
+  std::size_t size() const { return entries_.size(); }
+
+  void add(journal_entry e) { entries_.push_back(std::move(e)); }
+
+  /// Calls `what` now if no entry waits, else when those that wait are durable, in this order.
+  template <class F>
+  void when_durable(F&& what) {
+    if (empty())
+      what();
+    else
+      actions_.emplace_back(std::forward<F>(what));
+  }
+
+  /// Writes the entries, then does what has waited for them. An error: nothing was done, and
+  /// nothing may be done any more.
+  expected<void> commit(runtime::journal& to) {
+    if (auto ok = to.append(entries_); !ok) return ok;
+    entries_.clear();
+    for (const auto& act : std::exchange(actions_, {})) act();
+    return {};
+  }
+
+ private:
+  std::vector<journal_entry> entries_;
+  std::vector<std::function<void()>> actions_;
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,60 @@
+#include "actors/control/desired_work.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "actors/protocol/launch_environment.hpp"
+
+namespace troupe::actors {
+
+std::uint32_t part_on(const lease_record& l, node_index n) {
+  const auto& parts = l.granted.parts;
+  return static_cast<std::uint32_t>(
+      std::find_if(parts.begin(), parts.end(), [n](const auto& p) { return p.node == n; }) -
+      parts.begin());
+}
+
+work_order work_of(const cluster& c, const ledger& book, const training_history& training,
+                   const lease_record& l, std::uint32_t part, bool local) {
+  const auto& g = l.granted;
+  const auto& j = *book.job(g.job);
+  const auto& spec = *j.spec;
+  const auto done = std::min(spec.iterations, j.iterations_done);
+  work_order w;
+  w.lease = g.lease;
+  w.job = g.job;
+  w.incarnation = g.parts[part].incarnation;
+  w.devices = g.parts[part].devices;
+  w.command = spec.command;
+  if (!w.command.empty()) w.environment = launch_environment(c, spec, g, part, local);
+  w.working_directory = spec.working_directory;
+  w.iterations = spec.iterations - done;
+  w.iteration_s = g.iteration_s;
+  w.start_s = g.start_s;
+  w.out_of_memory = g.out_of_memory;
+  if (is_training(spec)) {
+    w.train.emplace();
+    if (part == 0)
+      w.train = train_order{0,
+                            spec,
+                            g.how,
+                            g.parts,
+                            done,
+                            training.reached(g.job, g.lease),
+                            training.took_s(g.job, g.lease)};
+    w.train->part = part;
+    w.train->trainer = g.parts.front().node;
+  }
+  return w;
+}
+
+std::uint64_t kept_iterations(const cluster& c, const ledger& book, const lease_record& l,
+                              std::uint64_t reached) {
+  const auto& g = l.granted;
+  const double every_s = c.settings.checkpoint_s;
+  if (!book.job(g.job)->spec->command.empty() || g.iteration_s <= 0 || every_s <= 0) return 0;
+  const double worked_s = static_cast<double>(reached) * g.iteration_s;
+  return static_cast<std::uint64_t>(std::floor(worked_s / every_s) * every_s / g.iteration_s);
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,113 @@
+#include "actors/control/estimator.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "actors/protocol/actor_failure.hpp"
+#include "messages/codec.hpp"
+#include "planners/cost/program_time.hpp"
+#include "planners/model/stage_memory.hpp"
+#include "planners/pipeline/placement.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+/// Jobs with the same key have the same plans: the specification less what only names a job.
+std::string key_of(job_spec spec) {
+  spec.name.clear();
+  spec.command.clear();
+  spec.environment.clear();
+  spec.working_directory.clear();
+  spec.dataset_card.clear();
+  spec.priority = 0;
+  spec.gpus = 0;
+  spec.gpu_type.clear();
+  // Only a deadline or a budget makes the plans depend on how much there is to do.
+  if (!spec.deadline_s && !spec.budget && !spec.slo_s) spec.iterations = 0;
+  const auto bytes = encode(journal_entry{job_accepted{0, 0, 0, std::move(spec), {}}});
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+/// How much looking at a job's plans may take, roughly: only the order of jobs follows from it.
+std::uint64_t effort_of(const job_spec& spec) {
+  const auto& m = spec.model;
+  const std::uint64_t parts = m.operators.empty() ? m.layers : m.operators.size();
+  return planners::is_pipeline_job(spec) ? 1000 + parts * std::max(1u, spec.pipeline.stages)
+                                         : parts / 1000;
+}
+
+}  // namespace
+
+void estimator_state::take(const plans_wanted& w) {
+  queue_.emplace(std::pair{effort_of(*w.spec), ++arrivals_}, w);
+  if (queue_.size() == 1) self_->send(estimator_actor{self_}, tick{});
+}
+
+void estimator_state::plan_next() {
+  const auto next = queue_.extract(queue_.begin());
+  self_->send(next.mapped().reply_to, plans_for(next.mapped()));
+  if (!queue_.empty()) self_->send(estimator_actor{self_}, tick{});
+}
+
+plans_made estimator_state::plans_for(const plans_wanted& w) {
+  constexpr std::size_t max_known = 20'000;
+  if (known_.size() >= max_known) known_.clear();
+  auto [it, is_new] = known_.try_emplace(fmt::format("{} {}", w.memory_factor, key_of(*w.spec)));
+  bool late = false;
+  if (is_new) {
+    // A job that ran out of memory is planned with as much more headroom as it has shown to need.
+    auto c = *options_.cluster;
+    c.settings.memory_headroom = (1 + c.settings.memory_headroom) * w.memory_factor - 1;
+    it->second.memory_factor = w.memory_factor;
+    std::function<bool()> out_of_time;
+    if (options_.clock)
+      out_of_time = [clock = options_.clock,
+                     until_s = options_.clock->now_s() + options_.time_limit_s] {
+        return clock->now_s() > until_s;
+      };
+    planners::planning_budget budget{planners::planning_budget::units_a_plan,
+                                     std::move(out_of_time)};
+    auto plans = planners::plans_for(c, *w.spec, budget);
+    late = budget.late();
+    if (!plans) it->second.why = plans.error();
+    if (plans) it->second.warning = planners::bound_warning(c, *w.spec, *plans);
+    it->second.plans =
+        std::make_shared<const std::vector<plan>>(plans ? std::move(*plans) : std::vector<plan>{});
+  }
+  auto result = it->second;
+  result.job = w.job;
+  if (late) known_.erase(it);  // another try may come sooner to its end
+  return result;
+}
+
+proposal::expectation expected_of(const troupe::cluster& c, const job_spec& spec,
+                                  const planners::decision& d) {
+  proposal::expectation e;
+  if (d.what != planners::decision::kind::start) return e;
+  const bool pipelines = planners::is_pipeline_job(spec);
+  e.iteration_s = pipelines ? spec.global_batch / d.how.samples_per_s
+                            : planners::estimate_iteration(c, spec, d.how, d.where).iteration_s;
+  e.bytes = pipelines || d.how.bytes_per_gpu > 0
+                ? d.how.bytes_per_gpu
+                : planners::marp_bytes(spec.model, spec.global_batch, d.how.data_parallel,
+                                       d.how.tensor_parallel);
+  // Simulated work runs out of memory when the formula says so: nobody measured better.
+  e.out_of_memory = std::any_of(d.where.begin(), d.where.end(), [&](const node_share& share) {
+    return e.bytes >= c.gpu_of(share.node).memory_bytes();
+  });
+  return e;
+}
+
+estimator_actor::behavior_type estimator(estimator_actor::stateful_pointer<estimator_state> self,
+                                         estimator_options options) {
+  auto& s = self->state;
+  begin_actor(self, "estimator", [&] { s.start(self, std::move(options)); });
+  return {
+      [&s](const plans_wanted& w) { s.take(w); },
+      [&s](const tick&) { s.plan_next(); },
+  };
+}
+
+}  // namespace troupe::actors

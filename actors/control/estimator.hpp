@@ -1,0 +1,53 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "actors/protocol/protocol.hpp"
+#include "runtime/host/clock.hpp"
+
+namespace troupe::actors {
+
+struct estimator_options {
+  std::shared_ptr<const troupe::cluster> cluster;
+  /// By this clock, beside the budget of work that always holds; null: no limit (virtual time).
+  std::shared_ptr<const runtime::clock> clock;
+  double time_limit_s = 5;
+};
+
+/// Says which plans there are for a job, from the cost model or from profiles that the cluster or
+/// the job has. Jobs that are alike share one list of plans. Nobody waits for it: a real controller
+/// runs it in a thread of its own; jobs that are quick to plan go before those that are not, and
+/// each has a budget.
+class estimator_state {
+ public:
+  estimator_state() = default;
+  void start(estimator_actor::pointer self, estimator_options options) {
+    self_ = self;
+    options_ = std::move(options);
+  }
+  void take(const plans_wanted& w);
+  void plan_next();
+
+ private:
+  plans_made plans_for(const plans_wanted& w);
+
+  estimator_actor::pointer self_ = nullptr;
+  estimator_options options_;
+  std::map<std::string, plans_made> known_;  // by what the plans follow from
+  // What is wanted, by what it may cost and then in order of arrival.
+  std::map<std::pair<std::uint64_t, std::uint64_t>, plans_wanted> queue_;
+  std::uint64_t arrivals_ = 0;
+};
+
+/// What is expected of a start; nothing of other decisions.
+proposal::expectation expected_of(const troupe::cluster& c, const job_spec& spec,
+                                  const planners::decision& d);
+
+estimator_actor::behavior_type estimator(estimator_actor::stateful_pointer<estimator_state> self,
+                                         estimator_options options);
+
+}  // namespace troupe::actors

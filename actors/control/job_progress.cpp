@@ -1,0 +1,49 @@
+#include "actors/control/job_progress.hpp"
+
+#include <algorithm>
+
+namespace troupe::actors {
+
+job_progress progress_of(const training_report& r, double now_s) {
+  const auto& last = r.iterations.back();
+  double sum_s = 0;
+  for (const auto& i : r.iterations) sum_s += i.end_s - i.begin_s;
+  const double mean_s = sum_s / static_cast<double>(r.iterations.size());
+  job_progress p{r.job, r.lease, last.iteration, now_s, mean_s, {}, {}};
+  if (r.device != "sim") p.loss = last.loss;
+  if (r.tokens_per_s > 0) p.tokens_per_s = r.tokens_per_s;
+  return p;
+}
+
+job_progress progress_of(const lease_record& l, std::uint64_t before, const part_report& r,
+                         double now_s) {
+  // Starting the program counts as part of its first iterations: it is all that can be seen here.
+  const double iteration_s = (now_s - l.granted.at_s) / static_cast<double>(r.iterations);
+  return {l.granted.job, l.granted.lease, before + r.iterations, now_s, iteration_s, {}, {}};
+}
+
+void add_progress(job_status& s, const job_record& j, const lease_record* lease,
+                  const job_progress* known, double now_s) {
+  s.iterations = j.spec->iterations;
+  s.iteration = j.iterations_done;
+  // A job that waits goes on from what was kept.
+  if (known && j.state != job_state::waiting) {
+    s.iteration = std::max(s.iteration, known->iteration);
+    s.loss = known->loss;
+    s.tokens_per_s = known->tokens_per_s;
+  }
+  s.iteration = std::min(s.iteration, s.iterations);
+  if (j.state != job_state::running || !lease) return;
+  const auto left = static_cast<double>(s.iterations - s.iteration);
+  if (known && known->lease == lease->granted.lease && known->iteration_s > 0)
+    s.eta_s = std::max(0.0, known->at_s + left * known->iteration_s - now_s);
+  else if (const auto& g = lease->granted; j.spec->command.empty() && !is_training(*j.spec)) {
+    // Simulated work takes the time that it was expected to.
+    const double worked_s = now_s - g.at_s - g.start_s;
+    if (worked_s > 0 && g.iteration_s > 0)
+      s.iteration += static_cast<std::uint64_t>(std::min(left, worked_s / g.iteration_s));
+    s.eta_s = std::max(0.0, left * g.iteration_s - worked_s);
+  }
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,142 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "messages/client.hpp"
+#include "messages/cluster.hpp"
+#include "messages/journal.hpp"
+#include "messages/reason.hpp"
+
+namespace troupe::actors {
+
+/// What is known of a job. Everything here follows from the journal.
+struct job_record {
+  job_id id = 0;
+  std::uint64_t request = 0;
+  std::shared_ptr<const job_spec> spec;
+  job_state state = job_state::waiting;
+  double submitted_s = 0, started_s = 0, ended_s = 0;
+  std::uint32_t attempts = 0, out_of_memory = 0;
+  std::uint32_t losses = 0;  // attempts in a row that ended with a lost node and made no progress
+  double memory_factor = 1;  // it needs at least so many times what is predicted for it
+  double bytes_floor = 0;    // nothing that needs no more than this will do
+  std::uint64_t iterations_done = 0;
+  lease_id lease = 0;  // the present one, or the last
+  // Of a lease that was lost, while the job waits: its parts, and which of them had succeeded.
+  std::vector<lease_part> lost_parts;
+  std::vector<bool> lost_succeeded;
+  plan how;
+  allocation where;
+  double predicted_bytes = 0, peak_bytes = 0;
+  std::vector<memory_record> memory;
+  std::string detail;
+  std::vector<attempt_record> tries;       // every attempt, the first one first
+  std::string owner;                       // the name of the key that submitted it
+  std::optional<std::int32_t> exit_code;   // of the command that ended last
+  bool suspended = false;                  // it is given nothing
+  std::vector<std::uint64_t> suspensions;  // the latest requests that said so, or no longer
+
+  friend bool operator==(const job_record& a, const job_record& b);  // specs by content
+};
+
+/// A lease that still holds GPUs.
+struct lease_record {
+  lease_granted granted;
+  bool revoked = false;
+  lease_outcome outcome = lease_outcome::succeeded;  // so far; the first bad news counts
+  std::string detail;
+  std::vector<bool> ended, succeeded;  // a flag a part
+  std::uint64_t iterations = 0;        // the least of any part that has ended
+  double peak_bytes = 0;
+  std::optional<std::int32_t> exit_code;  // the first that is not 0, if any part's is not
+
+  bool operator==(const lease_record&) const = default;
+};
+
+/// The one record of who holds what: a pure state machine over journal entries. Replaying a journal
+/// gives the ledger that wrote it; applying an entry that contradicts it is refused.
+class ledger {
+ public:
+  explicit ledger(const cluster& c);
+
+  /// Takes one entry in. Refuses, unchanged, what cannot be: a GPU given twice, a part ended twice,
+  /// a job that ends again.
+  expected<void> apply(const journal_entry& e);
+
+  /// The present one; 0: none has begun.
+  std::uint64_t epoch() const { return epochs_.empty() ? 0 : epochs_.back(); }
+  /// It began in this history, or before everything that could tell.
+  bool knows_epoch(std::uint64_t e) const;
+  /// The id that the journal had when the epoch began; 0: no epoch has begun.
+  std::uint64_t journal() const { return journal_; }
+  job_id next_job() const { return next_job_; }
+  lease_id next_lease() const { return next_lease_; }
+  const std::map<job_id, job_record>& jobs() const { return jobs_; }
+  const std::map<lease_id, lease_record>& leases() const { return leases_; }
+  const job_record* job(job_id id) const;
+  const lease_record* lease(lease_id id) const;
+  /// The job that waits because this lease, its last one, was lost; or null.
+  const job_record* job_of_lost_lease(lease_id id) const;
+  /// The job that a client's request made, or null.
+  const job_record* job_of_request(std::uint64_t request) const;
+
+  /// GPUs of a node that no lease holds.
+  std::uint32_t idle(node_index n) const { return idle_[n]; }
+  /// The lease that holds a GPU, or 0.
+  lease_id holder(node_index n, std::uint16_t device) const { return holder_[n][device]; }
+  /// The lowest `count` GPUs of a node that nobody holds; there must be as many.
+  std::vector<std::uint16_t> take_lowest(node_index n, std::uint32_t count) const;
+  std::size_t unfinished() const { return unfinished_; }
+
+  /// An entry that must follow, given what is recorded: the end of a job whose last lease has ended
+  /// for good. Null if nothing must.
+  std::unique_ptr<job_ended> due(job_id id, double now_s) const;
+
+  /// The ended jobs but for the `keep` that ended last, as an entry that drops them.
+  jobs_forgotten long_ended(std::size_t keep) const;
+
+  /// Entries that make this ledger of an empty one: what a journal holds after compaction.
+  std::vector<journal_entry> snapshot() const;
+
+  bool operator==(const ledger& other) const = default;
+
+ private:
+  expected<void> on(const epoch_begun& e);
+  expected<void> on(const job_accepted& e);
+  expected<void> on(const lease_granted& e);
+  expected<void> on(const lease_revoked& e);
+  expected<void> on(const part_ended& e);
+  expected<void> on(const job_ended& e);
+  expected<void> on(const training_told&) { return {}; }  // moves no GPU, job or lease
+  expected<void> on(const jobs_forgotten& e);
+  expected<void> on(const snapshot_begun& e);
+  expected<void> on(const job_kept& e);
+  expected<void> on(const lease_kept& e);
+  expected<void> on(const job_suspended& e);
+  expected<void> check_parts(const lease_granted& g) const;
+  void hold_parts(const lease_granted& g, const std::vector<bool>& ended);
+  void close(lease_record& lease);
+  void learn_from_failure(job_record& j, const lease_granted& g) const;
+
+  std::vector<std::uint64_t> epochs_;  // under the present id, ascending: the newest max_epochs
+  std::uint64_t journal_ = 0;
+  job_id next_job_ = 1;
+  lease_id next_lease_ = 1;
+  std::map<job_id, job_record> jobs_;
+  std::map<lease_id, lease_record> leases_;
+  std::map<std::uint64_t, job_id> requests_;
+  std::map<lease_id, job_id> lost_;  // leases of jobs that wait since
+  std::map<job_id, lease_outcome>
+      closed_;  // jobs whose last lease ended for good, awaiting job_ended
+  std::vector<std::uint32_t> idle_;
+  std::vector<std::vector<lease_id>> holder_;
+  std::vector<double> memory_bytes_;  // a GPU's, by node
+  std::size_t unfinished_ = 0;
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,193 @@
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "actors/control/contradiction.hpp"
+#include "actors/control/ledger.hpp"
+
+// How a ledger is kept in few entries, and made of them again.
+
+namespace troupe::actors {
+
+namespace {
+
+std::vector<std::uint32_t> indices_of(const std::vector<bool>& flags) {
+  std::vector<std::uint32_t> result;
+  for (std::uint32_t i = 0; i < flags.size(); ++i)
+    if (flags[i]) result.push_back(i);
+  return result;
+}
+
+/// Refuses an index beyond the parts.
+expected<std::vector<bool>> flags_of(const std::vector<std::uint32_t>& parts, std::size_t size) {
+  std::vector<bool> result(size, false);
+  for (const auto part : parts) {
+    if (part >= size)
+      return contradiction(fmt::format("a lease of {} parts has no {}", size, part));
+    result[part] = true;
+  }
+  return result;
+}
+
+job_kept kept(const job_record& j) {
+  job_kept k;
+  k.job = j.id;
+  k.request = j.request;
+  k.spec = *j.spec;
+  k.state = j.state;
+  k.submitted_s = j.submitted_s;
+  k.started_s = j.started_s;
+  k.ended_s = j.ended_s;
+  k.attempts = j.attempts;
+  k.out_of_memory = j.out_of_memory;
+  k.memory_factor = j.memory_factor;
+  k.bytes_floor = j.bytes_floor;
+  k.iterations_done = j.iterations_done;
+  k.lease = j.lease;
+  k.how = j.how;
+  k.where = j.where;
+  k.predicted_bytes = j.predicted_bytes;
+  k.peak_bytes = j.peak_bytes;
+  k.memory = j.memory;
+  k.detail = j.detail;
+  k.tries = j.tries;
+  k.owner = j.owner;
+  k.losses = j.losses;
+  k.lost_parts = j.lost_parts;
+  k.lost_succeeded = indices_of(j.lost_succeeded);
+  k.exit_code = j.exit_code;
+  k.suspended = j.suspended;
+  k.suspensions = j.suspensions;
+  return k;
+}
+
+job_record restored(const job_kept& k) {
+  job_record j;
+  j.id = k.job;
+  j.request = k.request;
+  j.spec = std::make_shared<const job_spec>(k.spec);
+  j.state = k.state;
+  j.submitted_s = k.submitted_s;
+  j.started_s = k.started_s;
+  j.ended_s = k.ended_s;
+  j.attempts = k.attempts;
+  j.out_of_memory = k.out_of_memory;
+  j.memory_factor = k.memory_factor;
+  j.bytes_floor = k.bytes_floor;
+  j.iterations_done = k.iterations_done;
+  j.lease = k.lease;
+  j.how = k.how;
+  j.where = k.where;
+  j.predicted_bytes = k.predicted_bytes;
+  j.peak_bytes = k.peak_bytes;
+  j.memory = k.memory;
+  j.detail = k.detail;
+  j.tries = k.tries;
+  j.owner = k.owner;
+  j.losses = k.losses;
+  j.lost_parts = k.lost_parts;
+  j.exit_code = k.exit_code;
+  j.suspended = k.suspended;
+  j.suspensions = k.suspensions;
+  return j;
+}
+
+}  // namespace
+
+jobs_forgotten ledger::long_ended(std::size_t keep) const {
+  const auto ended = jobs_.size() - unfinished_;
+  if (ended <= keep) return {};
+  std::vector<std::pair<double, job_id>> by_end;
+  for (const auto& [id, j] : jobs_)
+    if (is_final(j.state)) by_end.emplace_back(j.ended_s, id);
+  std::sort(by_end.begin(), by_end.end());
+  by_end.resize(ended - keep);
+  jobs_forgotten result;
+  for (const auto& [ended_s, id] : by_end) result.jobs.push_back(id);
+  return result;
+}
+
+expected<void> ledger::on(const jobs_forgotten& e) {
+  for (const auto id : e.jobs)
+    if (const auto* j = job(id); !j || !is_final(j->state))
+      return contradiction(fmt::format("job {} is forgotten, but has not ended", id));
+  for (const auto id : e.jobs) {
+    // A client's number may have come again, for a later job.
+    if (const auto it = requests_.find(jobs_.at(id).request);
+        it != requests_.end() && it->second == id)
+      requests_.erase(it);
+    jobs_.erase(id);
+  }
+  return {};
+}
+
+std::vector<journal_entry> ledger::snapshot() const {
+  std::vector<journal_entry> result;
+  result.emplace_back(snapshot_begun{epochs_, journal_, next_job_, next_lease_});
+  for (const auto& [id, j] : jobs_) {
+    auto k = kept(j);
+    if (const auto it = closed_.find(id); it != closed_.end()) k.closed = it->second;
+    result.emplace_back(std::move(k));
+  }
+  for (const auto& [id, l] : leases_) {
+    result.emplace_back(lease_kept{l.granted, l.revoked, l.outcome, l.detail, indices_of(l.ended),
+                                   l.iterations, l.peak_bytes, indices_of(l.succeeded),
+                                   l.exit_code});
+  }
+  return result;
+}
+
+expected<void> ledger::on(const snapshot_begun& e) {
+  if (epoch() != 0 || !jobs_.empty()) return contradiction("a snapshot begins after other entries");
+  if (!std::is_sorted(e.epochs.begin(), e.epochs.end()))
+    return contradiction("a snapshot's epochs are not in order");
+  epochs_ = e.epochs;
+  journal_ = e.journal;
+  next_job_ = e.next_job;
+  next_lease_ = e.next_lease;
+  return {};
+}
+
+expected<void> ledger::on(const job_kept& e) {
+  if (e.job >= next_job_ || jobs_.contains(e.job))
+    return contradiction(fmt::format("job {} of a snapshot is there already, or is none", e.job));
+  auto j = restored(e);
+  auto succeeded = flags_of(e.lost_succeeded, e.lost_parts.size());
+  if (!succeeded) return tl::unexpected<reason>(succeeded.error());
+  j.lost_succeeded = std::move(*succeeded);
+  if (!j.lost_parts.empty()) lost_[j.lease] = j.id;
+  jobs_.emplace(e.job, std::move(j));
+  requests_[e.request] = e.job;
+  if (!is_final(e.state)) ++unfinished_;
+  if (e.closed) closed_[e.job] = *e.closed;
+  return {};
+}
+
+expected<void> ledger::on(const lease_kept& e) {
+  const auto& g = e.granted;
+  if (g.lease >= next_lease_ || leases_.contains(g.lease) || !jobs_.contains(g.job))
+    return contradiction(fmt::format("lease {} of a snapshot is of no job, or is none", g.lease));
+  auto ended = flags_of(e.ended, g.parts.size());
+  auto succeeded = flags_of(e.succeeded, g.parts.size());
+  if (!ended || !succeeded) return tl::unexpected<reason>((ended ? succeeded : ended).error());
+  lease_record l{g,
+                 e.revoked,
+                 e.outcome,
+                 e.detail,
+                 std::move(*ended),
+                 std::move(*succeeded),
+                 e.iterations,
+                 e.peak_bytes,
+                 e.exit_code};
+  // Parts that have ended hold nothing: others may have their GPUs.
+  auto held = g;
+  for (std::size_t i = g.parts.size(); i-- > 0;)
+    if (l.ended[i]) held.parts.erase(held.parts.begin() + static_cast<std::ptrdiff_t>(i));
+  if (auto ok = check_parts(held); !ok) return ok;
+  hold_parts(g, l.ended);
+  leases_.emplace(g.lease, std::move(l));
+  return {};
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,179 @@
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "actors/control/desired_work.hpp"
+#include "actors/control/orchestrator.hpp"
+
+// How the orchestrator and the other hosts keep each other informed: reports, heartbeats, orders
+// and silence.
+
+namespace troupe::actors {
+
+double orchestrator_state::silence_limit_s() const {
+  // A node stops its own work lease_s after the last report that was answered; only later is it
+  // lost.
+  return options_.cluster->settings.lease_s + 2 * options_.cluster->settings.heartbeat_s;
+}
+
+void orchestrator_state::hear(address from, const node_report& r) {
+  const auto& c = *options_.cluster;
+  if (!is_node(c, from)) return;
+  const auto n = node_of(c, from);
+  auto& node = nodes_[n];
+  if (std::pair{r.incarnation, r.sequence} <= std::pair{node.incarnation, node.sequence}) return;
+  if (may_have_predecessor(node, r)) return;
+  heard(node, r.sequence);
+  node.incarnation = r.incarnation;
+  node.report = 0;
+  if (r.journal != 0 && r.journal != host_.journal->id()) {
+    // It works for another journal, and begins anew when it hears of this one.
+    set_present(n, false);
+    return send_orders(n);
+  }
+  check_history(n, r);
+  node.report = r.sequence;
+  node.followed = r.epoch == ledger_->epoch() ? r.orders : 0;
+  const std::vector<lease_id> here{node.leases.begin(), node.leases.end()};
+  for (auto id : here) hear_part(n, id, r);
+  for (const auto& p : r.parts) {
+    if (node.leases.contains(p.lease)) reached_[{p.lease, n}] = p.iterations;
+    if (p.now == part_report::state::succeeded) hear_late(n, p, r.incarnation);
+  }
+  // Work that the ledger no longer knows may still hold GPUs: the node is of no use until that is
+  // gone.
+  const bool clean = std::none_of(r.parts.begin(), r.parts.end(), [&](const part_report& p) {
+    return p.now == part_report::state::running && !node.leases.contains(p.lease);
+  });
+  // Nor is one of which a GPU refuses every call until it is started again: work there goes on.
+  if (!r.lost.empty())
+    set_present(n, false);
+  else if (clean)
+    set_present(n, true);
+  if (node.followed == 0 || node.followed != node.orders) to_order_.insert(n);
+  if (!to_order_.contains(n))
+    reply(gateway_address(c.nodes[n].datacenter), lease_renewals{{renewal_of(n)}});
+  for (auto other : std::exchange(to_order_, {})) send_orders(other);
+}
+
+void orchestrator_state::heard(node_state& node, std::uint64_t sequence) {
+  node.sequence = sequence;
+  node.heard_s = now();
+}
+
+/// Whoever starts with a new state directory cannot end the programs of an earlier process of the
+/// same name. Their own leases do: until then it is not listened to.
+bool orchestrator_state::may_have_predecessor(const node_state& node, const node_report& r) const {
+  return r.new_state && r.incarnation != node.incarnation && !node.leases.empty() &&
+         now() - node.heard_s <= silence_limit_s();
+}
+
+lease_renewal orchestrator_state::renewal_of(node_index n) const {
+  const auto& node = nodes_[n];
+  return {n,
+          node.incarnation,
+          host_.journal->id(),
+          ledger_->epoch(),
+          node.orders,
+          node.report == 0 ? 0 : node.sequence};
+}
+
+/// None: it was heard of before, or is answered with orders.
+std::optional<lease_renewal> orchestrator_state::hear(const node_heartbeat& h) {
+  auto& node = nodes_[h.node];
+  if (std::pair{h.incarnation, h.sequence} <= std::pair{node.incarnation, node.sequence}) return {};
+  if (h.incarnation != node.incarnation || h.report != node.report || node.report == 0) {
+    auto in_full = renewal_of(h.node);
+    in_full.incarnation = h.incarnation;
+    in_full.heard = 0;
+    return in_full;
+  }
+  heard(node, h.sequence);
+  if (node.followed != 0 && node.followed == node.orders) return renewal_of(h.node);
+  to_order_.insert(h.node);
+  return {};
+}
+
+void orchestrator_state::hear(address from, const gateway_report& r) {
+  const auto& c = *options_.cluster;
+  if (!is_gateway(c, from)) return;
+  auto& g = gateways_[from - 1];
+  if (std::pair{r.incarnation, r.sequence} <= std::pair{g.incarnation, g.report}) return;
+  g.incarnation = r.incarnation;
+  g.report = r.sequence;
+  g.heard_s = now();
+  if (!std::exchange(g.present, true)) tell_scheduler({from, true});
+  lease_renewals said;
+  for (const auto& h : r.heartbeats) {
+    if (h.node >= nodes_.size() || gateway_address(c.nodes[h.node].datacenter) != from) continue;
+    if (auto renewal = hear(h)) said.renewals.push_back(*renewal);
+  }
+  if (!said.renewals.empty()) reply(from, std::move(said));
+  for (auto n : std::exchange(to_order_, {})) send_orders(n);
+}
+
+void orchestrator_state::set_present(node_index n, bool present) {
+  if (std::exchange(nodes_[n].present, present) == present) return;
+  refresh_idle(n);
+  tell_scheduler({node_address(*options_.cluster, n), present});
+}
+
+void orchestrator_state::refresh_idle(node_index n) {
+  idle_->set_idle(n, nodes_[n].present ? ledger_->idle(n) : 0);
+}
+
+void orchestrator_state::on_tick() {
+  const auto& c = *options_.cluster;
+  if (auto ok = host_.journal->check(); !ok) throw std::runtime_error(ok.error().text);
+  for (node_index n = 0; n < nodes_.size(); ++n) {
+    auto& node = nodes_[n];
+    if (now() - node.heard_s <= silence_limit_s()) continue;
+    set_present(n, false);
+    node.report = 0;
+    const std::vector<lease_id> here{node.leases.begin(), node.leases.end()};
+    for (auto id : here)
+      if (const auto* l = ledger_->lease(id))
+        lose_part(id, part_on(*l, n),
+                  fmt::format("node {} was not heard from for {:.3g} s", c.nodes[n].name,
+                              silence_limit_s()));
+  }
+  for (address a = 1; a <= gateways_.size(); ++a) {
+    auto& g = gateways_[a - 1];
+    if (g.present && now() - g.heard_s > silence_limit_s()) {
+      g.present = false;
+      tell_scheduler({a, false});
+    }
+  }
+  end_overdue();
+  end_graces();
+  for (auto n : std::exchange(to_order_, {})) send_orders(n);
+  compact();
+  batch_.when_durable([this] {
+    if (options_.on_ledger) options_.on_ledger(*ledger_);
+  });
+  self_->delayed_send(orchestrator_actor{self_}, nanoseconds_of(c.settings.heartbeat_s), tick{});
+}
+
+void orchestrator_state::send_orders(node_index n) {
+  auto& node = nodes_[n];
+  if (node.incarnation == 0) return;  // never heard of: nobody to tell
+  node_orders orders{ledger_->epoch(),   ++node.orders, node.incarnation, node.sequence, {},
+                     host_.journal->id()};
+  for (auto id : node.leases) {
+    const auto& l = *ledger_->lease(id);
+    const auto part = part_on(l, n);
+    const auto grace = grace_until_s_.find(id);
+    // From these orders on a node that has nothing of it begins nothing of it.
+    if (l.revoked) left_out_.emplace(std::pair{id, n}, node.orders);
+    if (l.revoked && !reached_.contains({id, n})) orders.answer = true;
+    if (l.revoked && grace == grace_until_s_.end()) continue;
+    orders.want.push_back(work_of(*options_.cluster, *ledger_, training_, l, part, options_.local));
+    if (l.revoked) orders.want.back().stop_within_s = std::max(1e-3, grace->second - now());
+  }
+  reply(node_address(*options_.cluster, n), std::move(orders));
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,54 @@
+#include "actors/control/pending_starts.hpp"
+
+#include <algorithm>
+
+#include "planners/core/fits.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+void take(planners::idle_index& idle, const allocation& where) {
+  for (const auto& share : where)
+    idle.set_idle(share.node, idle.idle(share.node) - std::min(idle.idle(share.node), share.gpus));
+}
+
+}  // namespace
+
+const planners::decision* pending_starts::find(job_id job) const {
+  const auto at = starts_.find(job);
+  return at == starts_.end() ? nullptr : &at->second;
+}
+
+std::vector<planners::decision> pending_starts::possible(const cluster& c,
+                                                         const planners::idle_index& idle) const {
+  std::vector<planners::decision> out;
+  auto left = idle;
+  for (const auto& [job, d] : starts_) {
+    if (!planners::fits(c, left, d.how, d.where)) continue;
+    out.push_back(d);
+    take(left, d.where);
+  }
+  return out;
+}
+
+std::vector<job_id> pending_starts::hopeless(const planners::idle_index& idle,
+                                             const std::vector<std::uint32_t>& freed) const {
+  std::vector<job_id> out;
+  for (const auto& [job, d] : starts_)
+    if (std::ranges::any_of(d.where, [&](const node_share& share) {
+          return idle.idle(share.node) + freed[share.node] < share.gpus;
+        }))
+      out.push_back(job);
+  return out;
+}
+
+const planners::idle_index& pending_starts::rest(const planners::idle_index& idle,
+                                                 std::optional<planners::idle_index>& room) const {
+  if (starts_.empty()) return idle;
+  room.emplace(idle);
+  for (const auto& [job, d] : starts_) take(*room, d.where);
+  return *room;
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "planners/core/idle_index.hpp"
+#include "planners/core/policy.hpp"
+
+namespace troupe::actors {
+
+/// Starts that are decided and wait for GPUs which are being freed. Nobody else is given those GPUs
+/// meanwhile. In memory alone: a controller that starts anew decides anew.
+class pending_starts {
+ public:
+  void add(planners::decision start) { starts_[start.job] = std::move(start); }
+  void remove(job_id job) { starts_.erase(job); }
+  const planners::decision* find(job_id job) const;
+  bool empty() const { return starts_.empty(); }
+
+  /// Those whose GPUs are idle now.
+  std::vector<planners::decision> possible(const cluster& c,
+                                           const planners::idle_index& idle) const;
+  /// Those that wait for GPUs which are neither idle nor, by node, being freed.
+  std::vector<job_id> hopeless(const planners::idle_index& idle,
+                               const std::vector<std::uint32_t>& freed) const;
+  /// What is idle and kept for none of them; `room` holds it if that is not `idle` itself.
+  const planners::idle_index& rest(const planners::idle_index& idle,
+                                   std::optional<planners::idle_index>& room) const;
+
+ private:
+  std::map<job_id, planners::decision> starts_;
+};
+
+}  // namespace troupe::actors

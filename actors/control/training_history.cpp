@@ -1,0 +1,150 @@
+#include "actors/control/training_history.hpp"
+
+#include <algorithm>
+
+namespace troupe::actors {
+
+namespace {
+
+bool comes_after(const training_report& r, const training_report& known) {
+  return std::pair{r.lease, r.sequence} > std::pair{known.lease, known.sequence};
+}
+
+/// Numbers of each stage are left out: they are many, and come again with the next report.
+training_report without_stages(training_report r) {
+  r.measured.clear();
+  r.max_in_flight.clear();
+  return r;
+}
+
+}  // namespace
+
+void append(training_report& known, const training_report& newer) {
+  if (!newer.iterations.empty())
+    std::erase_if(known.iterations, [first = newer.iterations.front().iteration](const auto& i) {
+      return i.iteration >= first;
+    });
+  auto iterations = std::move(known.iterations);
+  auto news = std::move(known.news);
+  iterations.insert(iterations.end(), newer.iterations.begin(), newer.iterations.end());
+  news.insert(news.end(), newer.news.begin(), newer.news.end());
+  known = newer;
+  known.iterations = std::move(iterations);
+  known.news = std::move(news);
+}
+
+void training_history::history::forget_from(std::uint64_t iteration) {
+  const auto gone = [iteration](const auto& i) { return i.what.iteration >= iteration; };
+  std::erase_if(older, gone);
+  std::erase_if(exact, gone);
+}
+
+void training_history::history::add(const iteration_record& i) {
+  exact.push_back({++position, i});
+  if (exact.size() <= exact_iterations) return;
+  const auto oldest = exact.front();
+  exact.pop_front();
+  if (!older.empty() && oldest.what.iteration % stride != 0) return;
+  older.push_back(oldest);
+  if (older.size() <= exact_iterations) return;
+  stride *= 2;
+  const auto first = older.front().what.iteration;
+  std::erase_if(older, [this, first](const auto& x) {
+    return x.what.iteration != first && x.what.iteration % stride != 0;
+  });
+}
+
+std::optional<training_report> training_history::to_keep(const training_report& r) const {
+  const auto* known = of(r.job);
+  const bool says_more =
+      !r.iterations.empty() || !r.news.empty() || r.saved > saved(r.job, r.lease);
+  if (!says_more || (known && !comes_after(r, known->newest))) return {};
+  return without_stages(r);
+}
+
+std::vector<training_report> training_history::snapshot() const {
+  std::vector<training_report> result;
+  for (const auto& [id, h] : jobs_) result.push_back(without_stages(since(id, 0)->first));
+  return result;
+}
+
+void training_history::add(const training_report& r) {
+  auto& h = jobs_[r.job];
+  if (!comes_after(r, h.newest)) return;
+  h.newest = r;
+  h.newest.iterations.clear();
+  h.newest.news.clear();
+  if (!r.iterations.empty()) h.forget_from(r.iterations.front().iteration);
+  for (const auto& i : r.iterations) h.add(i);
+  for (const auto& sentence : r.news) h.news.emplace_back(++h.position, sentence);
+  while (h.news.size() > kept_news) h.news.pop_front();
+}
+
+void training_history::ended(job_id job) {
+  if (!jobs_.contains(job) || std::ranges::find(ended_, job) != ended_.end()) return;
+  ended_.push_back(job);
+  if (ended_.size() <= kept_ended) return;
+  jobs_.erase(ended_.front());
+  ended_.pop_front();
+}
+
+std::optional<std::pair<training_report, std::uint64_t>> training_history::since(
+    job_id job, std::uint64_t after) const {
+  const auto* h = of(job);
+  if (!h) return {};
+  if (after > h->position) after = 0;  // a position of a controller before this one
+  std::pair<training_report, std::uint64_t> result{h->newest, h->position};
+  auto& iterations = result.first.iterations;
+  for (const auto& i : h->older)
+    if (i.position > after) iterations.push_back(i.what);
+  for (const auto& i : h->exact)
+    if (i.position > after) iterations.push_back(i.what);
+  for (const auto& [position, sentence] : h->news)
+    if (position > after) result.first.news.push_back(sentence);
+  return result;
+}
+
+std::optional<training_report> training_history::recent(job_id job) const {
+  constexpr std::ptrdiff_t few = 20;
+  const auto* h = of(job);
+  if (!h) return {};
+  auto result = h->newest;
+  const auto count = std::min<std::ptrdiff_t>(few, std::ssize(h->exact));
+  for (auto i = h->exact.end() - count; i != h->exact.end(); ++i)
+    result.iterations.push_back(i->what);
+  return result;
+}
+
+const training_history::history* training_history::of(job_id job) const {
+  const auto it = jobs_.find(job);
+  return it == jobs_.end() ? nullptr : &it->second;
+}
+
+const training_history::history* training_history::before(job_id job, lease_id lease) const {
+  const auto* h = of(job);
+  return h && h->newest.lease < lease && !h->empty() ? h : nullptr;
+}
+
+std::uint64_t training_history::reached(job_id job, lease_id lease) const {
+  const auto* h = before(job, lease);
+  if (!h) return 0;
+  return h->exact.empty() ? h->older.back().what.iteration : h->exact.back().what.iteration;
+}
+
+double training_history::took_s(job_id job, lease_id lease) const {
+  const auto* h = before(job, lease);
+  if (!h) return 0;
+  std::vector<double> all;
+  for (const auto& i : h->older) all.push_back(i.what.end_s - i.what.begin_s);
+  for (const auto& i : h->exact) all.push_back(i.what.end_s - i.what.begin_s);
+  const auto middle = all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2);
+  std::nth_element(all.begin(), middle, all.end());
+  return *middle;
+}
+
+std::uint64_t training_history::saved(job_id job, lease_id lease) const {
+  const auto* h = of(job);
+  return h && h->newest.lease == lease ? h->newest.saved : 0;
+}
+
+}  // namespace troupe::actors

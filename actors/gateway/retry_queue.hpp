@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "actors/gateway/wan_arbiter.hpp"
+#include "runtime/host/transport.hpp"
+
+namespace troupe::actors {
+
+/// Frames that must not be lost because the transport takes no more just now: they wait here, each
+/// lane in order, until it does or until nobody can still want them.
+class retry_queue {
+ public:
+  static constexpr std::uint64_t max_bytes = std::uint64_t{4} << 30;
+  static constexpr std::size_t max_frames = std::size_t{1} << 17;
+
+  explicit retry_queue(std::shared_ptr<runtime::transport> net = {}) : net_{std::move(net)} {}
+
+  /// True: it is on its way. False: it waits, and retry() will tell what became of `tag`; or there
+  /// is no room, and it is gone.
+  enum class fate { sent, waits, lost };
+  fate send(time_ns now, address to, frame f, std::uint32_t lane, std::uint32_t tag) {
+    const auto at = queues_.empty() ? queues_.end() : queues_.find({to, lane});
+    if (at == queues_.end() && net_->send(to, f, lane)) return fate::sent;
+    if (bytes_ + f.size() > max_bytes || frames_ >= max_frames) return fate::lost;
+    bytes_ += f.size();
+    bytes_to_[to] += f.size();
+    ++frames_;
+    queues_[{to, lane}].push_back({std::move(f), tag, now});
+    return fate::waits;
+  }
+
+  /// Tries again; gives up what has waited since before a time. `gone(tag)` for each frame that no
+  /// longer waits.
+  template <class F>
+  void retry(time_ns too_old, F&& gone) {
+    for (auto at = queues_.begin(); at != queues_.end();) {
+      const auto [to, lane] = at->first;
+      auto& q = at->second;
+      while (!q.empty() && (q.front().since < too_old || net_->send(to, q.front().what, lane))) {
+        const auto size = q.front().what.size();
+        const auto tag = q.front().tag;
+        q.pop_front();
+        bytes_ -= size;
+        bytes_to_[to] -= size;
+        --frames_;
+        gone(tag);
+      }
+      at = q.empty() ? queues_.erase(at) : std::next(at);
+    }
+    if (queues_.empty()) bytes_to_.clear();
+  }
+
+  bool empty() const { return queues_.empty(); }
+  std::uint64_t bytes_to(address to) const {
+    const auto at = bytes_to_.find(to);
+    return at == bytes_to_.end() ? 0 : at->second;
+  }
+
+ private:
+  struct entry {
+    frame what;
+    std::uint32_t tag = 0;
+    time_ns since = 0;
+  };
+  std::shared_ptr<runtime::transport> net_;
+  std::map<std::pair<address, std::uint32_t>, std::deque<entry>> queues_;
+  std::map<address, std::uint64_t> bytes_to_;
+  std::uint64_t bytes_ = 0;
+  std::size_t frames_ = 0;
+};
+
+}  // namespace troupe::actors

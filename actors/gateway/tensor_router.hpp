@@ -1,0 +1,119 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <tuple>
+#include <vector>
+
+#include "actors/gateway/retry_queue.hpp"
+#include "actors/gateway/stripe_reassembler.hpp"
+#include "actors/gateway/wan_arbiter.hpp"
+#include "messages/cluster.hpp"
+#include "runtime/host/host.hpp"
+
+namespace troupe::actors {
+
+/// What a gateway does with tensors, as its actor sees it: when they may cross (wan_arbiter), cut
+/// into stripes and put together again (stripe_reassembler), and whose turn it is to send more.
+///
+/// - A tensor with a body crosses as stripes, in as many lanes as its share has connections in all.
+///   One without, which is simulated, takes the time of its `bytes` and then crosses as it is.
+/// - The link's rates and delay are kept in virtual time, and where the cluster file says
+/// `emulate`;
+///   elsewhere a transfer has left when the transport has taken its last stripe.
+/// - In virtual time a simulated tensor between nodes of this datacentre takes its time here too,
+///   and the network charges nothing for it. Sums of gradients wait for each other at the sender's
+///   network card, which they fill.
+/// - A node's frame is handled, and the node may send another, when its transfer has left; but a
+///   node has at most max_in_flight frames here that are not handled. Heartbeats are not held up:
+///   they come over another connection.
+class tensor_router {
+ public:
+  static constexpr std::uint32_t max_in_flight = 512;         // of a node's frames
+  static constexpr std::uint32_t max_transfers = 1U << 16;    // in all
+  static constexpr std::uint64_t stripe_bytes = 512 << 10;    // no more than about that
+  static constexpr std::uint64_t min_stripe_bytes = 4096;     // nor less
+  static constexpr std::uint64_t slow_node_bytes = 64 << 20;  // waiting: more stripes must wait
+  static constexpr time_ns retry_every = 2'000'000;
+
+  tensor_router() = default;
+  tensor_router(runtime::host h, std::shared_ptr<const troupe::cluster> c, bool virtual_time,
+                link_slowdown slow_links = {});
+
+  /// A frame that arrived and is for another host. The gate lets the transport know when it is
+  /// handled.
+  void arrived(const envelope& e, const frame& f);
+
+  /// When to look again; never: only after another frame.
+  time_ns next() const;
+  void look();
+
+  /// Now and then: gives up what nobody can still want.
+  void tidy();
+
+  const stripe_reassembler::counts& gathered() const { return gatherer_.count(); }
+  std::uint64_t dropped() const { return dropped_; }
+
+ private:
+  enum class kind : std::uint8_t { none, simulated, striped, small, delivery };
+  struct held {
+    frame f;
+    tensor what;  // striped
+    kind is = kind::none;
+    bool credited = false, left = false, through = false;
+    address from = 0, to = 0;
+    std::uint32_t first_lane = 1, lanes = 1, parts = 1, unsent = 0;
+    std::uint64_t epoch = 0, number = 0;
+    bool numbered = false;
+  };
+  struct numbering {
+    std::uint64_t epoch = 0, next = 0;
+    time_ns last_used = 0;
+  };
+  using flow_key = std::tuple<lease_id, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>;
+
+  time_ns now() const;
+  std::uint32_t datacenter_of(address node) const;
+  link_rates rates_to(std::uint32_t datacenter) const;
+  bool is_mine(address node) const;
+  std::uint32_t hold(kind is, const frame& f, address from, address to);
+  void free(std::uint32_t token);
+  void credit(held& h);
+  void drop(const frame& f);
+
+  void leaves(const envelope& e, const frame& f);
+  void crosses(const envelope& e, const frame& f, tensor t);
+  void stays(const envelope& e, const frame& f, tensor t);
+  void small(const envelope& e, const frame& f);
+  void deliver(const envelope& e, const frame& f);
+  void gather(const envelope& e, const frame& f);
+  void hand_on(std::vector<stripe_reassembler::whole> tensors);
+
+  void happen(const wan_arbiter::event& e);
+  void send_simulated(held& h);
+  void send_stripes(std::uint32_t token, std::uint32_t part);
+  void number(held& h);
+  void gone(std::uint32_t token);
+  void settle(std::uint32_t token);
+  void retry(time_ns too_old);
+
+  runtime::host host_;
+  std::shared_ptr<const troupe::cluster> cluster_;
+  bool virtual_time_ = false;
+  link_slowdown slow_links_;
+  std::uint32_t site_ = 0;
+  std::vector<link_rates> wan_;  // to each datacentre
+  std::vector<link_rates> lan_;  // from each node, if it is mine
+  wan_arbiter door_;
+  retry_queue retry_queue_;
+  stripe_reassembler gatherer_;
+  std::vector<held> held_;
+  std::vector<std::uint32_t> free_;
+  std::vector<std::uint32_t> held_of_;  // a node each: its frames that are not handled yet
+  std::map<flow_key, numbering> numbers_;
+  std::map<address, std::vector<frame>> slow_;  // stripes that are not handled, by receiving node
+  std::uint64_t dropped_ = 0;
+};
+
+}  // namespace troupe::actors

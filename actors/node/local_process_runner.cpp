@@ -1,0 +1,209 @@
+#include "actors/node/local_process_runner.hpp"
+
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <optional>
+#include <span>
+
+#include <fmt/format.h>
+
+#include "actors/node/program_files.hpp"
+#include "actors/protocol/launch_environment.hpp"
+#include "runtime/host/log.hpp"
+#include "runtime/host/real_clock.hpp"
+#include "runtime/process/keeper.hpp"
+#include "runtime/process/readable_watch.hpp"
+#include "runtime/process/untrusted_file.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+namespace fs = std::filesystem;
+using runtime::kept_end;
+
+constexpr std::size_t chunk_bytes = 64 * 1024;
+constexpr double grace_s = 5;                      // between asking a program to end and making it
+constexpr double look_every_s = 1;                 // at the files of a program that runs
+constexpr std::uint64_t log_bytes = 256ull << 20;  // of a lease; then the older half is dropped
+
+/// The signal that a status of 128 + n stands for, in brackets: shells and keepers say so of a
+/// program that one has ended.
+std::string signal_of(int status) {
+  const char* name = status > 128 ? ::sigabbrev_np(status - 128) : nullptr;
+  return name ? fmt::format(" (SIG{})", name) : std::string{};
+}
+
+class local_process_runner final : public process_runner {
+ public:
+  local_process_runner(const fs::path& state, std::uint64_t incarnation)
+      : logs_{state / "logs"}, records_{state / "processes"}, files_{logs_, incarnation} {}
+
+  expected<void> prepare(int lock) {
+    std::error_code failed;
+    fs::create_directories(logs_, failed);
+    if (!failed) fs::create_directories(records_, failed);
+    if (failed)
+      return refuse(reason::kind::invalid,
+                    fmt::format("{}: cannot be made: {}", logs_.string(), failed.message()));
+    if (const auto killed = runtime::reap_orphans(records_.string()); !killed.empty())
+      runtime::log(runtime::log_level::warn, "node", "killed programs of an earlier start",
+                   {{"groups", killed.size()}});
+    auto started = runtime::keeper_server::start(records_.string(), lock);
+    if (!started) return tl::unexpected<reason>(started.error());
+    keepers_ = std::move(*started);
+    return {};
+  }
+
+  expected<void> start(const work_order& w) override {
+    if (const auto failed = files_.make(w.lease))
+      return refuse(reason::kind::unavailable, fmt::format("cannot make a directory in {}: {}",
+                                                           logs_.string(), failed.message()));
+    runtime::process_options o;
+    o.command = w.command;
+    for (const auto& pair : w.environment)
+      if (const auto equals = pair.find('='); equals != std::string::npos)
+        o.environment.emplace_back(pair.substr(0, equals), pair.substr(equals + 1));
+    o.environment.emplace_back("TROUPE_REPORT", fs::absolute(files_.report(w.lease)).string());
+    o.directory = w.working_directory;
+    o.output = files_.log(w.lease);
+    auto started = keepers_->run(o, until_s_);
+    if (!started) {
+      note(w.lease, "troupe: " + started.error().text);
+      return tl::unexpected<reason>(started.error());
+    }
+    if (watch_) watch_->add((*started)->events());
+    running_[w.lease].program = std::move(*started);
+    return {};
+  }
+
+  void watch(std::function<void()> on_event) override {
+    watch_.emplace(std::move(on_event));
+    for (const auto& [lease, r] : running_) watch_->add(r.program->events());
+  }
+
+  void renew(double until_s) override {
+    until_s_ = until_s;
+    for (auto& [lease, r] : running_) r.program->renew(until_s);
+  }
+
+  void stop(lease_id lease, bool at_once) override {
+    auto it = running_.find(lease);
+    if (it == running_.end()) return;
+    auto& r = it->second;
+    if (at_once)
+      r.program->kill();
+    else if (!r.stopping)
+      r.program->terminate(grace_s);
+    r.stopping = true;
+  }
+
+  std::vector<part_report> poll() override {
+    std::vector<part_report> result;
+    const double now_s = clock_.now_s();
+    for (auto it = running_.begin(); it != running_.end();) {
+      auto& [lease, r] = *it;
+      const auto end = r.program->poll();
+      if (end || now_s >= r.look_s) {
+        r.said = read_program_report(files_.report(lease));
+        r.look_s = now_s + look_every_s;
+        runtime::limit_disk_use(files_.log(lease), log_bytes);
+      }
+      if (end && end->what == kept_end::how::not_started) note(lease, "troupe: " + end->why);
+      result.push_back(report_on(lease, r, end));
+      it = end ? running_.erase(it) : std::next(it);
+    }
+    return result;
+  }
+
+  void note(lease_id lease, const std::string& line) override {
+    if (!files_.make(lease)) (void)runtime::append_to(files_.log(lease), line + '\n');
+  }
+
+  expected<log_piece> read_log(lease_id lease, std::uint64_t offset) const override {
+    const auto none =
+        refuse(reason::kind::unknown, fmt::format("lease {} has written no log here", lease));
+    const auto file = files_.newest_log(lease);
+    if (file.empty()) return none;
+    auto piece = runtime::read_piece(file, offset, chunk_bytes);
+    if (!piece)
+      return piece.error().code == reason::kind::unknown ? none
+                                                         : tl::unexpected<reason>(piece.error());
+    const auto bytes = std::as_bytes(std::span{piece->bytes});
+    return log_piece{piece->offset, payload{std::vector<std::byte>{bytes.begin(), bytes.end()}}};
+  }
+
+ private:
+  struct running {
+    std::unique_ptr<runtime::kept_program> program;
+    bool stopping = false;  // somebody asked it to stop
+    double look_s = 0;      // when its files are looked at next
+    program_report said;
+  };
+
+  part_report report_on(lease_id lease, const running& r,
+                        const std::optional<kept_end>& end) const {
+    part_report p;
+    p.lease = lease;
+    p.iterations = r.said.iterations;
+    p.peak_bytes = r.said.peak_bytes;
+    if (!end) return p;
+    p.exit_code = end->status;
+    using state = part_report::state;
+    if (end->what == kept_end::how::not_started) {
+      p.now = state::failed;
+      p.detail = end->why;
+    } else if (end->what != kept_end::how::exited) {
+      p.now = state::stopped;
+      p.detail = end->what == kept_end::how::lost ? end->why : lease_expired;
+    } else if (end->status == 0) {
+      p.now = state::succeeded;
+    } else if (r.stopping) {
+      p.now = state::stopped;
+    } else if (ran_out_of_memory(end->status, last_output(lease))) {
+      p.now = state::out_of_memory;
+      p.detail = fmt::format("out of memory (exit status {})", end->status);
+    } else {
+      p.now = state::failed;
+      p.detail = fmt::format("exit status {}{}", end->status, signal_of(end->status));
+    }
+    return p;
+  }
+
+  std::string last_output(lease_id lease) const {
+    auto tail = runtime::read_tail(files_.log(lease), chunk_bytes);
+    return tail ? std::move(tail->bytes) : std::string{};
+  }
+
+  fs::path logs_, records_;
+  program_files files_;
+  runtime::real_clock clock_;
+  double until_s_ = std::numeric_limits<double>::infinity();
+  std::unique_ptr<runtime::keeper_server> keepers_;
+  std::map<lease_id, running> running_;
+  std::optional<runtime::readable_watch> watch_;
+};
+
+}  // namespace
+
+bool ran_out_of_memory(int exit_code, std::string_view last_output) {
+  if (exit_code == out_of_memory_exit) return true;
+  if (exit_code == 0) return false;
+  for (std::string_view words :
+       {"CUDA out of memory", "OutOfMemoryError", "CUDA_ERROR_OUT_OF_MEMORY",
+        "cudaErrorMemoryAllocation", "HIP out of memory"})
+    if (last_output.find(words) != std::string_view::npos) return true;
+  return false;
+}
+
+expected<std::shared_ptr<process_runner>> make_process_launcher(const std::string& state_directory,
+                                                                std::uint64_t incarnation,
+                                                                int lock) {
+  auto result = std::make_shared<local_process_runner>(state_directory, incarnation);
+  if (auto ok = result->prepare(lock); !ok) return tl::unexpected<reason>(ok.error());
+  return result;
+}
+
+}  // namespace troupe::actors

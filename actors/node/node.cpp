@@ -1,0 +1,332 @@
+#include "actors/node/node.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "actors/protocol/actor_failure.hpp"
+#include "actors/protocol/post.hpp"
+#include "actors/protocol/timing.hpp"
+#include "actors/training/stage_backend.hpp"
+#include "runtime/host/log.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+// How often programs are looked at, whether or not one has said something; simulated work has
+// timers of its own.
+constexpr double poll_s = 0.5;
+
+bool is_over(const part_report& r) {
+  return r.now != part_report::state::running;
+}
+
+}  // namespace
+
+void node_state::start(node_actor::pointer self, runtime::host h, node_options options) {
+  self_ = self;
+  host_ = std::move(h);
+  options_ = std::move(options);
+  lease_until_s_ = now() + settings().lease_s;
+  if (options_.process_runner) {
+    options_.process_runner->renew(lease_until_s_);
+    options_.process_runner->watch(
+        [to = node_actor{self}] { caf::anon_send(to, programs_changed{}); });
+  }
+  training_.start(self, host_, options_.cluster, options_.backend);
+  guard_ = door_guard{host_, options_.cluster};
+  on_tick();
+}
+
+void node_state::receive(const frame& f) {
+  const auto seen = peek(f.header.bytes());
+  if (!seen || seen->to != host_.self || !guard_.admits(*seen)) return;
+  auto decoded = decode(f.header.bytes());
+  if (!decoded) return;
+  auto& [envelope, m] = *decoded;
+  if (const auto* orders = std::get_if<node_orders>(&m))
+    follow(*orders);
+  else if (const auto* renewal = std::get_if<lease_renewal>(&m);
+           renewal && envelope.from == my_gateway())
+    follow(*renewal);
+  else if (const auto* log = std::get_if<read_log>(&m))
+    send_log(envelope.from, *log);
+  else
+    training_.receive(envelope.from, m, f.body);
+}
+
+void node_state::follow(const node_orders& o) {
+  if (o.incarnation != host_.incarnation) return;
+  if (o.journal != journal_ && !change_journal(o.journal)) return;
+  if (std::pair{o.epoch, o.sequence} <= std::pair{epoch_, orders_}) return;
+  epoch_ = o.epoch;
+  orders_ = o.sequence;
+  renew(o.heard);
+  for (auto& [id, p] : parts_) p.wanted = false;
+  const bool may_begin = now() <= lease_until_s_;  // else what is new may be another's by now
+  followed_ = orders_;
+  std::vector<const work_order*> fresh;
+  for (const auto& w : o.want) {
+    if (auto it = parts_.find(w.lease); it != parts_.end()) {
+      it->second.wanted = true;
+      if (w.stop_within_s > 0) training_.stop_gracefully(w.lease);
+    } else if (w.stop_within_s > 0)
+      continue;  // what is to stop does not begin
+    else if (w.incarnation == host_.incarnation && may_begin)
+      fresh.push_back(&w);
+    else if (w.incarnation == host_.incarnation)
+      followed_ = 0;  // not all of it: the orders are to come again
+  }
+  for (auto& [id, p] : parts_)
+    if (!p.wanted && !is_over(p.report)) stop(p, false);
+  forget_ended();
+  for (const auto* w : fresh) begin(*w);
+  if (changed_ || o.answer) report();
+}
+
+void node_state::follow(const lease_renewal& r) {
+  if (r.incarnation != host_.incarnation) return;
+  if (r.heard == 0) return send_report(make_report());
+  if (r.journal != journal_ || r.epoch != epoch_ || r.orders != followed_) return;
+  renew(r.heard);
+  forget_ended();
+}
+
+/// Of parts that the controller wants no more, and of which it has heard how they ended.
+void node_state::forget_ended() {
+  for (auto it = parts_.begin(); it != parts_.end();) {
+    const auto& p = it->second;
+    const bool done = !p.wanted && is_over(p.report) && p.said != 0 && p.said <= heard_;
+    if (done && p.training) training_.stop(it->first);
+    it = done ? parts_.erase(it) : std::next(it);
+  }
+}
+
+/// The controller has heard what this node had sent as number `heard`.
+void node_state::renew(std::uint64_t heard) {
+  heard_ = std::max(heard_, heard);
+  while (!sent_.empty() && sent_.front().first <= heard) {
+    lease_until_s_ = sent_.front().second + settings().lease_s;
+    sent_.pop_front();
+  }
+  if (options_.process_runner) options_.process_runner->renew(lease_until_s_);
+}
+
+/// The controller has another journal, which knows nothing of what was done for the old one. False:
+/// the work of the old one is being stopped; until it is gone the node goes on to say that it has
+/// the old journal, and gets no work. True: nothing is left of it.
+bool node_state::change_journal(std::uint64_t journal) {
+  bool gone = true;
+  for (auto& [id, p] : parts_) {
+    if (is_over(p.report)) continue;
+    p.report.detail = "the controller has another journal";
+    stop(p, true);
+    gone = gone && is_over(p.report);
+  }
+  if (!gone) return false;
+  if (journal_ != 0)
+    runtime::log(runtime::log_level::warn, "node",
+                 "the controller has another journal than before: all work of the old one is gone",
+                 {{"parts", parts_.size()}});
+  for (auto& [id, p] : parts_)
+    if (p.training) training_.stop(id);
+  parts_.clear();
+  journal_ = journal;
+  epoch_ = orders_ = followed_ = 0;
+  changed_ = true;
+  return true;
+}
+
+void node_state::begin(const work_order& w) {
+  auto& p = parts_[w.lease];
+  p.order = w;
+  p.report.lease = w.lease;
+  p.started_s = now();
+  p.start = ++starts_;
+  p.training = w.train.has_value();
+  p.simulated = !p.training && (w.command.empty() || !options_.process_runner);
+  if (options_.slowdown) p.slowdown = options_.slowdown();
+  changed_ = true;
+  if (p.training) {
+    if (options_.on_work) options_.on_work(w, nullptr);
+    training_.begin(w, options_.slowdown);
+  } else if (p.simulated) {
+    if (options_.on_work) options_.on_work(w, nullptr);
+    const double work_s = w.out_of_memory ? 0 : static_cast<double>(w.iterations) * w.iteration_s;
+    self_->delayed_send(node_actor{self_}, nanoseconds_of((w.start_s + work_s) * p.slowdown),
+                        work_done{w.lease, p.start});
+  } else if (auto ok = options_.process_runner->start(w); !ok) {
+    p.report.now = part_report::state::failed;
+    p.report.exit_code = 127;
+    p.report.detail = ok.error().text;
+  }
+}
+
+void node_state::finish(const work_done& w) {
+  auto it = parts_.find(w.lease);
+  if (it == parts_.end() || it->second.start != w.start || is_over(it->second.report)) return;
+  auto& p = it->second;
+  p.report.now =
+      p.order.out_of_memory ? part_report::state::out_of_memory : part_report::state::succeeded;
+  p.report.iterations = p.order.out_of_memory ? 0 : p.order.iterations;
+  if (p.order.out_of_memory)
+    p.report.detail = "out of memory (simulated: the memory formula says so)";
+  if (options_.on_work) options_.on_work(p.order, &p.report);
+  report();
+}
+
+void node_state::finish(training_over over) {
+  if (is_lost_device(over) && lost_.empty()) {
+    lost_ = over.detail;
+    changed_ = true;  // nothing more is to be begun here
+  }
+  auto it = parts_.find(over.lease);
+  if (it == parts_.end() || is_over(it->second.report) || !training_.ended(over)) return;
+  auto& p = it->second;
+  p.report.now = over.how;
+  p.report.iterations = p.order.iterations;
+  p.report.detail = over.detail;
+  if (over.how != part_report::state::succeeded) training_.stop(over.lease);
+  if (options_.on_work) options_.on_work(p.order, &p.report);
+  report();
+}
+
+void node_state::note(const training_said& said) {
+  if (options_.process_runner && parts_.contains(said.lease))
+    options_.process_runner->note(said.lease, said.sentence);
+}
+
+std::uint64_t node_state::iterations_by_now(const part& p) const {
+  const double worked_s = now() - p.started_s - p.order.start_s * p.slowdown;
+  if (worked_s <= 0 || p.order.iteration_s <= 0) return 0;
+  const auto done =
+      static_cast<std::uint64_t>(std::floor(worked_s / (p.order.iteration_s * p.slowdown)));
+  return std::min(done, p.order.iterations);
+}
+
+void node_state::stop(part& p, bool at_once) {
+  if (!p.simulated && !p.training) return options_.process_runner->stop(p.order.lease, at_once);
+  if (p.training) training_.stop(p.order.lease);
+  p.report.now = part_report::state::stopped;
+  p.report.iterations = p.training ? 0 : iterations_by_now(p);
+  if (options_.on_work) options_.on_work(p.order, &p.report);
+  changed_ = true;
+}
+
+void node_state::poll_launcher() {
+  if (!options_.process_runner) return;
+  for (auto& r : options_.process_runner->poll()) {
+    auto it = parts_.find(r.lease);
+    if (it == parts_.end() || is_over(it->second.report)) continue;
+    if (is_over(r)) changed_ = true;
+    // Why this node stopped it, if it did, says more than how it went down.
+    if (r.detail.empty()) r.detail = std::move(it->second.report.detail);
+    it->second.report = std::move(r);
+  }
+}
+
+void node_state::look_at_programs() {
+  poll_launcher();
+  if (changed_) report();
+}
+
+void node_state::on_tick() {
+  poll_launcher();
+  if (now() > lease_until_s_) {
+    // Nobody may know that we are still at it: what we do, another node may have been told to do.
+    for (auto& [id, p] : parts_) {
+      if (is_over(p.report)) continue;
+      p.report.detail = lease_expired;
+      stop(p, true);
+    }
+  }
+  if (changed_ || now() >= report_due_s_) report();
+  const double wait_s =
+      options_.process_runner ? std::min(poll_s, settings().heartbeat_s) : settings().heartbeat_s;
+  self_->delayed_send(node_actor{self_}, nanoseconds_of(wait_s), tick{});
+}
+
+/// What is to be said now, but for its number.
+node_report node_state::make_report() {
+  node_report r;
+  r.incarnation = host_.incarnation;
+  r.epoch = epoch_;
+  r.orders = followed_;
+  r.journal = journal_;
+  r.lost = lost_;
+  r.new_state = options_.new_state;
+  for (auto& [id, p] : parts_) {
+    if (!is_over(p.report) && p.simulated) p.report.iterations = iterations_by_now(p);
+    r.parts.push_back(p.report);
+  }
+  return r;
+}
+
+/// The number of what is being sent to the controller.
+std::uint64_t node_state::next_sequence() {
+  constexpr std::size_t remembered = 64;  // on their way; older ones renew nothing
+  sent_.emplace_back(++sequence_, now());
+  if (sent_.size() > remembered) sent_.pop_front();
+  changed_ = false;
+  // A timer may come a rounding error early.
+  report_due_s_ = now() + settings().heartbeat_s * 0.999;
+  return sequence_;
+}
+
+/// A heartbeat, if the controller has heard a report that says what one would say now.
+void node_state::report() {
+  auto r = make_report();
+  r.sequence = last_report_.sequence;
+  if (r != last_report_ || r.sequence == 0 || heard_ < r.sequence) return send_report(std::move(r));
+  post(host_, my_gateway(),
+       node_heartbeat{index(), host_.incarnation, next_sequence(), r.sequence});
+}
+
+void node_state::send_report(node_report r) {
+  r.sequence = next_sequence();
+  for (auto& [id, p] : parts_)
+    if (is_over(p.report) && p.said == 0) p.said = r.sequence;
+  last_report_ = std::move(r);
+  post(host_, controller_address, last_report_);
+}
+
+void node_state::send_log(address to, const read_log& r) {
+  log_chunk reply{r.request, r.lease, r.offset, true, {}};
+  auto it = parts_.find(r.lease);
+  const bool running = it != parts_.end() && !is_over(it->second.report);
+  payload bytes;
+  if (!options_.process_runner) {
+    reply.why = {reason::kind::unavailable, "simulated work writes no log"};
+  } else if (auto read = options_.process_runner->read_log(r.lease, r.offset); read) {
+    reply.offset = read->offset;
+    bytes = std::move(read->bytes);
+    reply.ended = !running && bytes.empty();
+  } else {
+    reply.ended = !running;
+    reply.why = read.error();
+  }
+  post(host_, to, reply, std::move(bytes));
+}
+
+node_actor::behavior_type node(node_actor::stateful_pointer<node_state> self, runtime::host h,
+                               node_options options) {
+  auto& s = self->state;
+  auto net = h.net;
+  begin_actor(self, "node", [&] { s.start(self, std::move(h), std::move(options)); });
+  return {
+      [&s, net](const arrived& a) {
+        s.receive(a.what);
+        net->handled(a.what);
+      },
+      [&s](const passed& p) { s.receive(p.what); },
+      [&s](const programs_changed&) { s.look_at_programs(); },
+      [&s](const work_done& w) { s.finish(w); },
+      [&s](const training_over& over) { s.finish(over); },
+      [&s](const training_said& said) { s.note(said); },
+      [&s](const tick&) { s.on_tick(); },
+  };
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "actors/node/process_runner.hpp"
+#include "actors/node/training_supervisor.hpp"
+#include "actors/protocol/permissions.hpp"
+#include "actors/protocol/protocol.hpp"
+#include "runtime/host/host.hpp"
+
+namespace troupe::actors {
+
+struct node_options {
+  std::shared_ptr<const troupe::cluster> cluster;
+  /// Null: every work is simulated, whether it has a command or not.
+  std::shared_ptr<actors::process_runner> process_runner;
+  /// Its state directory is new: it knows of no earlier process of this node.
+  bool new_state = false;
+  /// What its devices are to the built-in trainer: sim, cpu, cuda.
+  std::string backend = "sim";
+  /// How many times slower than planned simulated work is that begins now; null: as planned.
+  std::function<double()> slowdown;
+  /// Told when simulated work begins (null) and how it ended, for tests.
+  std::function<void(const work_order&, const part_report* ended)> on_work;
+};
+
+/// One machine. It does what the last orders say and nothing else, and stops everything by itself
+/// when the controller has not answered for a lease's time: then others may have its work.
+class node_state {
+ public:
+  node_state() = default;
+  void start(node_actor::pointer self, runtime::host h, node_options options);
+  void receive(const frame& f);
+  void finish(const work_done& w);
+  void finish(training_over over);
+  void note(const training_said& said);
+  void on_tick();
+  void look_at_programs();
+
+ private:
+  struct part {
+    work_order order;
+    part_report report;
+    bool simulated = false;
+    bool training = false;
+    double slowdown = 1;
+    bool wanted = true;
+    double started_s = 0;
+    std::uint64_t start = 0;  // tells its timer from an earlier one's
+    std::uint64_t said = 0;   // the first report that told its end; 0: not yet told
+  };
+
+  void follow(const node_orders& o);
+  void follow(const lease_renewal& r);
+  void renew(std::uint64_t heard);
+  void forget_ended();
+  bool change_journal(std::uint64_t journal);
+  void begin(const work_order& w);
+  void stop(part& p, bool at_once);
+  void send_log(address to, const read_log& r);
+  void poll_launcher();
+  node_report make_report();
+  std::uint64_t next_sequence();
+  void report();
+  void send_report(node_report r);
+  std::uint64_t iterations_by_now(const part& p) const;
+  double now() const { return host_.clock->now_s(); }
+  node_index index() const { return node_of(*options_.cluster, host_.self); }
+  address my_gateway() const {
+    return gateway_address(options_.cluster->nodes[index()].datacenter);
+  }
+  const cluster_settings& settings() const { return options_.cluster->settings; }
+
+  node_actor::pointer self_ = nullptr;
+  runtime::host host_;
+  node_options options_;
+  std::map<lease_id, part> parts_;
+  training_supervisor training_;
+  door_guard guard_;
+  std::uint64_t journal_ = 0;             // of the orders that it follows; 0: it has heard none
+  std::uint64_t epoch_ = 0, orders_ = 0;  // the last orders that it has heard
+  std::uint64_t followed_ = 0;            // the same if it has followed all of them, else 0
+  std::uint64_t starts_ = 0;
+  std::uint64_t sequence_ = 0;  // of the last report or heartbeat,
+  std::uint64_t heard_ = 0;     // and of the last that the controller has answered
+  node_report last_report_;
+  std::deque<std::pair<std::uint64_t, double>> sent_;  // not yet answered, and when they left
+  double lease_until_s_ = 0;
+  double report_due_s_ = 0;
+  std::string lost_;  // why nothing more can be begun here; empty: it can
+  bool changed_ = false;
+};
+
+node_actor::behavior_type node(node_actor::stateful_pointer<node_state> self, runtime::host h,
+                               node_options options);
+
+}  // namespace troupe::actors

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "messages/frame.hpp"
+#include "messages/reason.hpp"
+#include "messages/work.hpp"
+
+namespace troupe::actors {
+
+/// What a node gives up its work for, when it does so of its own accord.
+inline constexpr const char* lease_expired = "the controller was not heard from for a lease's time";
+
+struct log_piece {
+  std::uint64_t offset = 0;  // where it is: later than asked for, if what was there is dropped
+  payload bytes;
+};
+
+/// Starts and stops the external programs of one node. Never blocks; never called from two threads.
+class process_runner {
+ public:
+  virtual ~process_runner() = default;
+
+  /// Starts the order's command in a process group of its own, or says why it cannot. What it finds
+  /// out later, such as that there is no such program, poll() says.
+  virtual expected<void> start(const work_order& w) = 0;
+
+  /// The node's lease: nothing may run longer than this, by the node's monotonic clock, whatever
+  /// becomes of the node. Counts for what is started from now on, too.
+  virtual void renew(double until_s) = 0;
+
+  /// Asks the group to end, and makes it end a while later; `at_once` leaves no while.
+  virtual void stop(lease_id lease, bool at_once) = 0;
+
+  /// Calls `on_event`, from any thread, when poll() may have news; from now on and as long as this
+  /// lives. Some ends come without an event: poll from a timer, too.
+  virtual void watch(std::function<void()> on_event) = 0;
+
+  /// How every program is doing that has been started and not yet been reported as ended.
+  virtual std::vector<part_report> poll() = 0;
+
+  /// Adds a line to a lease's output: what the built-in trainer says.
+  virtual void note(lease_id lease, const std::string& line) = 0;
+
+  /// Up to 64 KiB of a lease's output from `offset` on.
+  virtual expected<log_piece> read_log(lease_id lease, std::uint64_t offset) const = 0;
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,77 @@
+#include "actors/node/program_files.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "runtime/process/untrusted_file.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t report_bytes = 4096;
+constexpr double most = 1e15;  // iterations or bytes: nothing real is more, and a double has it
+
+std::string_view trimmed(std::string_view s) {
+  const auto first = s.find_first_not_of(" \t\r");
+  if (first == std::string_view::npos) return {};
+  return s.substr(first, s.find_last_not_of(" \t\r") - first + 1);
+}
+
+}  // namespace
+
+program_report parse_program_report(std::string_view text) {
+  program_report result;
+  while (!text.empty()) {
+    const auto line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    const auto colon = line.find(':');
+    if (colon == std::string_view::npos) continue;
+    const auto key = trimmed(line.substr(0, colon)), value = trimmed(line.substr(colon + 1));
+    double n = 0;
+    const auto [end, wrong] = std::from_chars(value.data(), value.data() + value.size(), n);
+    const bool whole = wrong == std::errc{} && end == value.data() + value.size();
+    if (!whole || !std::isfinite(n) || n < 0 || n > most) continue;
+    if (key == "iterations") result.iterations = static_cast<std::uint64_t>(n);
+    if (key == "peak_bytes") result.peak_bytes = n;
+  }
+  return result;
+}
+
+program_report read_program_report(const std::string& path) {
+  const auto tail = runtime::read_tail(path, report_bytes);
+  if (!tail) return {};
+  std::string_view text{tail->bytes};
+  // The first line may be the end of one.
+  if (tail->offset > 0) text.remove_prefix(std::min(text.size(), text.find('\n')));
+  return parse_program_report(text);
+}
+
+fs::path program_files::directory(lease_id lease) const {
+  return logs_ / fmt::format("{}-{:016x}", lease, incarnation_);
+}
+
+std::error_code program_files::make(lease_id lease) const {
+  std::error_code failed;
+  fs::create_directories(directory(lease), failed);
+  if (!failed) fs::permissions(directory(lease), fs::perms::owner_all, failed);
+  return failed;
+}
+
+std::string program_files::newest_log(lease_id lease) const {
+  const auto prefix = fmt::format("{}-", lease);
+  std::string newest;
+  std::error_code failed;
+  for (fs::directory_iterator it{logs_, failed}, end; !failed && it != end; it.increment(failed)) {
+    const auto name = it->path().filename().string();
+    if (name.starts_with(prefix)) newest = std::max(newest, name);
+  }
+  return newest.empty() ? newest : (logs_ / newest / "output.log").string();
+}
+
+}  // namespace troupe::actors

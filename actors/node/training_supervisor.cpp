@@ -1,0 +1,204 @@
+#include "actors/node/training_supervisor.hpp"
+
+#include <algorithm>
+
+#include "actors/training/stage_backend.hpp"
+#include "actors/training/stage_checks.hpp"
+#include "actors/training/trainer.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+/// What says from whom a stage's tensors may come, and not its order and model.
+stage_setup place_of(const stage_setup& s) {
+  stage_setup place;
+  place.name = s.name;
+  place.stages = s.stages;
+  place.pipelines = s.pipelines;
+  place.neighbours = s.neighbours;
+  place.peers = s.peers;
+  return place;
+}
+
+}  // namespace
+
+void training_supervisor::start(node_actor::pointer self, runtime::host h,
+                                std::shared_ptr<const troupe::cluster> c, std::string backend) {
+  self_ = self;
+  host_ = std::move(h);
+  cluster_ = std::move(c);
+  backend_ = std::move(backend);
+}
+
+void training_supervisor::begin(const work_order& w, std::function<double()> slowdown) {
+  auto& p = parts_[w.lease];
+  p.order = w;
+  p.slowdown = std::move(slowdown);
+  if (w.train->part != 0) return;
+  trainer_options o;
+  o.cluster = cluster_;
+  o.lease = w.lease;
+  o.job = w.job;
+  o.order = *w.train;
+  o.incarnation = ++trainers_;  // a lease is of one incarnation of its first node
+  o.backend = backend_;
+  o.via = courier{host_, node_actor{self_}};
+  if (backend_ == "sim")
+    p.trainer = self_->spawn<caf::linked>(trainer, std::move(o));
+  else  // it plans, for seconds
+    p.trainer = self_->spawn<caf::linked + caf::detached>(trainer, std::move(o));
+}
+
+void training_supervisor::stop(lease_id lease) {
+  const auto it = parts_.find(lease);
+  if (it == parts_.end()) return;
+  auto& p = it->second;
+  const auto end = [this](const auto& actor) {
+    self_->unlink_from(actor->address());
+    caf::anon_send_exit(actor, caf::exit_reason::kill);
+  };
+  for (auto& [name, s] : p.stages) end(s.actor);
+  if (p.trainer) end(p.trainer);
+  parts_.erase(it);
+}
+
+void training_supervisor::stop_gracefully(lease_id lease) {
+  if (const auto* p = part_of(lease); p && p->trainer) caf::anon_send(p->trainer, stop_training{});
+}
+
+training_supervisor::part* training_supervisor::part_of(lease_id lease) {
+  const auto it = parts_.find(lease);
+  return it == parts_.end() ? nullptr : &it->second;
+}
+
+/// Does the message come from whoever may send it in its lease? Others are not answered.
+bool training_supervisor::may_send(address from, const message& m) {
+  const auto order = [this](lease_id lease) -> const work_order* {
+    const auto* p = part_of(lease);
+    return p ? &p->order : nullptr;
+  };
+  if (const auto* s = std::get_if<stage_setup>(&m)) {
+    const auto* o = order(s->name.lease);
+    return o && is_trainer(*cluster_, *o, from);
+  }
+  if (const auto* r = std::get_if<stage_run>(&m)) {
+    const auto* o = order(r->name.lease);
+    return o && is_trainer(*cluster_, *o, from);
+  }
+  if (const auto* r = std::get_if<stage_report>(&m)) {
+    const auto* o = order(r->name.lease);
+    return o && is_lease_node(*cluster_, *o, from);
+  }
+  if (const auto* t = std::get_if<tensor>(&m)) {
+    auto* p = part_of(t->from.lease);
+    if (!p) return false;
+    const auto at = p->stages.find({t->from.lease, t->to_pipeline, t->to_stage});
+    return at != p->stages.end() && comes_from_its_stage(at->second.place, *t, from);
+  }
+  return true;
+}
+
+bool training_supervisor::receive(address from, message& m, const payload& body) {
+  if (!may_send(from, m)) return true;
+  if (auto* s = std::get_if<stage_setup>(&m)) {
+    set_up(from, std::move(*s));
+  } else if (auto* r = std::get_if<stage_run>(&m)) {
+    to_stage(r->name, from, *r, body);
+  } else if (auto* t = std::get_if<tensor>(&m)) {
+    to_stage({t->from.lease, t->to_pipeline, t->to_stage}, from, *t, body);
+  } else if (auto* report = std::get_if<stage_report>(&m)) {
+    if (auto* p = part_of(report->name.lease); p && p->trainer)
+      caf::anon_send(p->trainer, inbound<stage_report>{from, std::move(*report), {}, {}});
+  } else if (auto* heard = std::get_if<training_report_ack>(&m)) {
+    if (auto* p = part_of(heard->lease); p && p->trainer)
+      caf::anon_send(p->trainer, inbound<training_report_ack>{from, *heard, {}, {}});
+  } else {
+    return false;
+  }
+  return true;
+}
+
+template <class T>
+void training_supervisor::to_stage(const stage_name& who, address from, T& m, const payload& body) {
+  auto* p = part_of(who.lease);
+  if (!p) return;
+  if (const auto it = p->stages.find(who); it != p->stages.end())
+    caf::anon_send(it->second.actor, inbound<T>{from, std::move(m), body, {}});
+}
+
+void training_supervisor::set_up(address trainer, stage_setup s) {
+  auto* p = part_of(s.name.lease);
+  if (!p) return;
+  if (auto ok = check_setup(s, p->order); !ok) return refuse_stage(trainer, s, ok.error());
+  auto [it, fresh] = p->stages.try_emplace(s.name);
+  auto& e = it->second;
+  if (!fresh && s.incarnation <= e.incarnation) {
+    if (!e.actor || s.incarnation < e.incarnation) return;
+    if (e.made && !*e.made) return say_starting(trainer, s);
+    // It was asked for again: it says again that it is there.
+    caf::anon_send(e.actor, inbound<stage_run>{trainer, {s.name, 0, 0, {}, {}, {}}, {}, {}});
+    return;
+  }
+  if (e.actor) {
+    self_->unlink_from(e.actor->address());
+    caf::anon_send_exit(e.actor, caf::exit_reason::kill);
+  }
+  e = {};
+  e.incarnation = s.incarnation;
+  e.devices = s.devices.size();
+  e.place = place_of(s);
+  stage_options o;
+  o.trainer = trainer;
+  o.via = courier{host_, node_actor{self_}};
+  o.slowdown = p->slowdown;
+  o.start_s = p->order.start_s;
+  o.came_s = host_.clock->now_s();
+  const bool computes = s.backend != "sim";
+  if (computes) {
+    o.make = [s] { return make_backend(s); };
+    o.made = e.made = std::make_shared<std::atomic<bool>>(false);
+  }
+  o.setup = std::move(s);
+  if (computes)
+    e.actor = self_->spawn<caf::linked + caf::detached>(stage, std::move(o));
+  else
+    e.actor = self_->spawn<caf::linked>(stage, std::move(o));
+}
+
+void training_supervisor::say_starting(address trainer, const stage_setup& s) {
+  stage_report r;
+  r.name = s.name;
+  r.incarnation = s.incarnation;
+  r.starting = true;
+  courier{host_, node_actor{self_}}.send(trainer, r);
+}
+
+void training_supervisor::refuse_stage(address trainer, const stage_setup& s, const reason& why) {
+  stage_report r;
+  r.name = s.name;
+  r.incarnation = s.incarnation;
+  r.why = why;
+  courier{host_, node_actor{self_}}.send(trainer, r);
+}
+
+bool training_supervisor::ended(training_over& over) {
+  auto* p = part_of(over.lease);
+  if (!p) return false;
+  if (is_lost_device(over)) return true;
+  if (over.trainer) {
+    p->trainer_over = true;
+    if (over.how != part_report::state::succeeded) return true;
+  } else if (const auto it = p->stages.find(over.who); it != p->stages.end()) {
+    it->second.over = true;
+  }
+  // Every device of the part is a stage's.
+  std::size_t over_devices = 0;
+  for (const auto& [name, s] : p->stages)
+    if (s.over) over_devices += s.devices;
+  const bool all = over_devices == p->order.devices.size();
+  over.how = part_report::state::succeeded;
+  return all && (!p->trainer || p->trainer_over);
+}
+
+}  // namespace troupe::actors

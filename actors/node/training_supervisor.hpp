@@ -1,0 +1,76 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "actors/protocol/protocol.hpp"
+#include "actors/training/stage.hpp"
+#include "messages/message.hpp"
+#include "messages/work.hpp"
+
+namespace troupe::actors {
+
+/// The training that one node takes part in: spawns stages and trainers, and hands them what comes
+/// for them. A part of the node actor; it dies with it.
+class training_supervisor {
+ public:
+  /// `backend`: what this node's devices are: sim, cpu, cuda.
+  void start(node_actor::pointer self, runtime::host h, std::shared_ptr<const troupe::cluster> c,
+             std::string backend);
+
+  /// A part of a training job begins here; on the first part's node, its trainer too. `slowdown`:
+  /// of simulated devices. Whatever computes has a thread of its own: the node must go on
+  /// reporting.
+  void begin(const work_order& w, std::function<double()> slowdown);
+
+  /// Everything of this lease ends here.
+  void stop(lease_id lease);
+  /// If its trainer is here: it finishes the iteration, saves and ends. May be said again.
+  void stop_gracefully(lease_id lease);
+
+  /// A message for a stage or a trainer. False: it is for neither.
+  bool receive(address from, message& m, const payload& body);
+
+  /// A stage or the trainer is through. True: so is the whole part, as `over` then says.
+  bool ended(training_over& over);
+
+ private:
+  struct part {
+    work_order order;
+    std::function<double()> slowdown;
+    trainer_actor trainer;  // on the first part's node
+    struct entry {
+      stage_actor actor;
+      std::uint64_t incarnation = 0;
+      std::size_t devices = 0;                  // that share it
+      std::shared_ptr<std::atomic<bool>> made;  // its device; null: it is simulated
+      stage_setup place;                        // its neighbours and peers
+      bool over = false;
+    };
+    std::map<stage_name, entry> stages;
+    bool trainer_over = false;
+  };
+
+  bool may_send(address from, const message& m);
+  void set_up(address trainer, stage_setup s);
+  void refuse_stage(address trainer, const stage_setup& s, const reason& why);
+  void say_starting(address trainer, const stage_setup& s);
+  template <class T>
+  void to_stage(const stage_name& who, address from, T& m, const payload& body);
+  part* part_of(lease_id lease);
+
+  node_actor::pointer self_ = nullptr;
+  runtime::host host_;
+  std::shared_ptr<const troupe::cluster> cluster_;
+  std::string backend_;
+  std::map<lease_id, part> parts_;
+  std::uint64_t trainers_ = 0;
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,124 @@
+#include "actors/protocol/permissions.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "messages/message.hpp"
+#include "runtime/host/log.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+constexpr std::uint8_t client = 1, node = 2, gateway = 4, controller = 8, nobody = 0;
+
+template <class T>
+constexpr permission row(const char* name, std::uint8_t from, std::uint8_t to,
+                         condition also = condition::none) {
+  return {type_id<T>, name, from, to, also};
+}
+
+// Greetings and credit end in the transport and are never passed on.
+constexpr std::array table{
+    row<hello>("hello", nobody, nobody),
+    row<welcome>("welcome", nobody, nobody),
+    row<refusal>("refusal", nobody, nobody),
+    row<credit>("credit", nobody, nobody),
+    row<submit_job>("submit_job", client, controller),
+    row<submit_reply>("submit_reply", controller, client),
+    row<cancel_job>("cancel_job", client, controller, condition::owner),
+    row<cancel_reply>("cancel_reply", controller, client),
+    row<suspend_job>("suspend_job", client, controller, condition::owner),
+    row<suspend_reply>("suspend_reply", controller, client),
+    row<move_job>("move_job", client, controller, condition::owner),
+    row<move_reply>("move_reply", controller, client),
+    row<query_jobs>("query_jobs", client, controller),
+    row<query_reply>("query_reply", controller, client),
+    row<explain_job>("explain_job", client, controller),
+    row<explanation>("explanation", controller, client),
+    // To a node it comes from the controller's own hands, in the client's name: see may_arrive.
+    row<read_log>("read_log", client, controller | node, condition::owner),
+    row<log_chunk>("log_chunk", controller | node, client),
+    row<node_report>("node_report", node, controller),
+    row<node_orders>("node_orders", controller, node),
+    row<gateway_report>("gateway_report", gateway, controller),
+    row<node_heartbeat>("node_heartbeat", node, gateway),
+    row<lease_renewals>("lease_renewals", controller, gateway),
+    row<lease_renewal>("lease_renewal", gateway, node),
+    row<stage_setup>("stage_setup", node, node, condition::trainer),
+    row<stage_run>("stage_run", node, node, condition::trainer),
+    row<stage_report>("stage_report", node, node, condition::lease_node),
+    row<tensor>("tensor", node, node, condition::lease_node),
+    row<stripe>("stripe", gateway, gateway),
+    row<training_report>("training_report", node, controller, condition::trainer),
+    row<training_report_ack>("training_report_ack", controller, node),
+    row<query_training>("query_training", client, controller),
+    row<training_reply>("training_reply", controller, client),
+};
+
+constexpr const permission* row_of(std::uint16_t type) {
+  for (const auto& p : table)
+    if (p.type == type) return &p;
+  return nullptr;
+}
+
+template <class... T>
+constexpr bool has_a_row_each(const std::variant<T...>*) {
+  return ((row_of(type_id<T>) != nullptr) && ...) && table.size() == sizeof...(T);
+}
+static_assert(has_a_row_each(static_cast<const message*>(nullptr)),
+              "say in the table who may send the new message, and to whom");
+
+}  // namespace
+
+std::span<const permission> permissions() {
+  return table;
+}
+
+std::optional<role> role_of(const cluster& c, address a) {
+  if (a == controller_address) return role::controller;
+  if (is_gateway(c, a)) return role::gateway;
+  if (is_node(c, a)) return role::node;
+  if (is_client(a)) return role::client;
+  return {};
+}
+
+expected<void> may_arrive(const cluster& c, address self, const envelope& e) {
+  const auto* p = row_of(e.type);
+  const auto from = role_of(c, e.from), to = role_of(c, e.to);
+  const bool allowed = p != nullptr && from && to && p->allows(*from, *to);
+  // The controller looks at whose job it is before it asks a node for a log: a client's frame for a
+  // node would go past that.
+  const bool way_around = self == controller_address && e.to != self && from == role::client;
+  if (allowed && !way_around) return {};
+  return refuse(
+      reason::kind::refused,
+      fmt::format("{} may not send a {} to {}", host_name(c, e.from),
+                  p ? p->name : fmt::format("message of type {}", e.type), host_name(c, e.to)));
+}
+
+bool may_act_on(const runtime::caller& who, const std::string& owner) {
+  return who.is_operator || who.name == owner;
+}
+
+reason not_theirs(const runtime::caller& who, job_id job, const std::string& owner,
+                  const char* what) {
+  return {reason::kind::refused,
+          fmt::format("job {} is of {}: {} may not {}, only its owner or an operator may", job,
+                      owner, who.name, what)};
+}
+
+bool door_guard::admits(const envelope& e) {
+  const auto ok = may_arrive(*cluster_, self_, e);
+  if (ok) return true;
+  ++refused_;
+  const auto lines = limiter_.pass(std::to_string(e.from), clock_->now_s());
+  if (lines > 0)
+    runtime::log(runtime::log_level::warn, host_name(*cluster_, self_), "refused a frame",
+                 {{"why", ok.error().text}, {"frames", lines}});
+  return false;
+}
+
+}  // namespace troupe::actors

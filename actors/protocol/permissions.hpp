@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "messages/address.hpp"
+#include "messages/frame.hpp"
+#include "messages/reason.hpp"
+#include "messages/units.hpp"
+#include "runtime/host/host.hpp"
+#include "runtime/host/log_limiter.hpp"
+
+// Who may send what to whom. Every host asks here about every frame that arrives, by its envelope,
+// before the message is decoded or passed on; docs/security.md shows the same table. The transport
+// has already seen that the envelope's sender belongs behind the connection.
+
+namespace troupe::actors {
+
+/// What a host is. Values are bits: a permission names several.
+enum class role : std::uint8_t { client = 1, node = 2, gateway = 4, controller = 8 };
+
+/// What is asked beyond the roles, once the message is decoded.
+enum class condition : std::uint8_t {
+  none,
+  owner,       // the job is the sender's, or the sender is an operator
+  lease_node,  // the sender is a node of the message's lease
+  trainer,     // the sender is the lease's first node
+};
+
+struct permission {
+  std::uint16_t type = 0;
+  const char* name = "";
+  std::uint8_t from = 0, to = 0;  // roles
+  condition also = condition::none;
+
+  bool allows(role sender, role receiver) const {
+    return (from & static_cast<std::uint8_t>(sender)) != 0 &&
+           (to & static_cast<std::uint8_t>(receiver)) != 0;
+  }
+};
+
+/// A row for every type of message.
+std::span<const permission> permissions();
+
+/// The role of an address; nothing: no host of this cluster has it.
+std::optional<role> role_of(const cluster& c, address a);
+
+/// May `self` take this frame in, or pass it on? The reason names both sides and the type.
+expected<void> may_arrive(const cluster& c, address self, const envelope& e);
+
+/// May this client act on a job of that owner?
+bool may_act_on(const runtime::caller& who, const std::string& owner);
+/// The sentence for one who may not; `what`: "cancel it", ...
+reason not_theirs(const runtime::caller& who, job_id job, const std::string& owner,
+                  const char* what);
+
+/// The check at a host's door: refused frames are counted, and logged once a minute for each
+/// sender. For one thread at a time.
+class door_guard {
+ public:
+  door_guard() = default;
+  door_guard(const runtime::host& h, std::shared_ptr<const troupe::cluster> c)
+      : clock_{h.clock}, self_{h.self}, cluster_{std::move(c)} {}
+
+  bool admits(const envelope& e);
+  std::uint64_t refused() const { return refused_; }
+
+ private:
+  std::shared_ptr<const runtime::clock> clock_;
+  address self_ = 0;
+  std::shared_ptr<const troupe::cluster> cluster_;
+  runtime::log_limiter limiter_;
+  std::uint64_t refused_ = 0;
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,253 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <caf/all.hpp>
+
+#include "actors/control/job_progress.hpp"
+#include "actors/protocol/request.hpp"
+#include "gpu/device/stage_device.hpp"
+#include "messages/client.hpp"
+#include "messages/frame.hpp"
+#include "messages/journal.hpp"
+#include "messages/message.hpp"
+#include "planners/core/policy.hpp"
+#include "runtime/host/transport.hpp"
+
+// The typed interfaces of the graph. What crosses hosts arrives as inbound<T>; the rest stays
+// inside one.
+
+namespace troupe::actors {
+
+class ledger;
+
+/// A message from another host. While it lives, it holds one credit of its connection: the sender
+/// gets it back when the handler is done, so that no mailbox grows without bound.
+template <class T>
+struct inbound {
+  address from = 0;
+  T body;
+  payload raw;
+  std::shared_ptr<const void> credit;
+  runtime::caller sender = {};
+};
+
+/// A frame as the transport handed it over.
+struct arrived {
+  frame what;
+};
+
+/// A frame from an actor of the same host.
+struct passed {
+  frame what;
+};
+
+/// Time to look around (heartbeats, liveness, retries).
+struct tick {};
+
+/// Nodes have had time to report since the controller's start.
+struct startup_over {};
+
+/// The policy's round, or its next look at a changed queue.
+struct decide_now {};
+
+/// Something was written to the journal, and is true.
+struct ledger_event {
+  std::shared_ptr<const journal_entry> entry;
+};
+
+/// All that the journal holds as of now; ledger events follow it.
+struct ledger_state {
+  std::shared_ptr<const ledger> book;
+};
+
+/// A host came or went, as the orchestrator sees it.
+struct presence {
+  address who = 0;
+  bool present = false;
+};
+
+/// A job's plans, as MARP ranks them; with a reason when there are none.
+struct plans_made {
+  job_id job = 0;
+  std::shared_ptr<const std::vector<plan>> plans;
+  reason why;
+  double memory_factor = 1;
+  std::string warning{};  // the job's bounds cost it its best plan
+};
+
+/// What a policy decided, to be committed, and what is expected of it.
+struct proposal {
+  std::uint64_t number = 0;
+  std::vector<planners::decision> decisions;
+  struct expectation {
+    double iteration_s = 0;
+    double bytes = 0;  // a GPU
+    bool out_of_memory = false;
+  };
+  std::vector<expectation> expected;  // one a decision
+};
+
+/// The orchestrator is through with a proposal; what it refused, and why.
+struct settled {
+  std::uint64_t number = 0;
+  std::vector<std::pair<job_id, reason>> refused;
+};
+
+/// A program of this node has started or ended.
+struct programs_changed {};
+
+/// Simulated work has reached the end of what it does in this lease.
+struct work_done {
+  lease_id lease = 0;
+  std::uint64_t start = 0;  // tells a work from an earlier one of the same lease
+};
+
+/// A device has done what a stage had submitted.
+struct device_done {
+  expected<gpu::outcome> what;
+};
+
+/// Something to call on the actor's own turn: a simulated device's time has come.
+struct call_now {
+  std::function<void()> what;
+};
+
+/// A stage or the trainer of a lease is through with its work on this node, or cannot go on.
+struct training_over {
+  lease_id lease = 0;
+  stage_name who;  // a stage; of the trainer only the lease counts
+  bool trainer = false;
+  part_report::state how = part_report::state::succeeded;
+  std::uint64_t iterations = 0;
+  std::string detail;
+};
+
+/// To a trainer: finish the iteration, save, and end.
+struct stop_training {};
+
+/// What a training's trainer says to people.
+struct training_said {
+  lease_id lease = 0;
+  std::string sentence;
+};
+
+/// Somebody who may wants a job that runs to be moved.
+struct move_wanted {
+  address from = 0;
+  move_job move;
+};
+
+using scheduler_actor =
+    caf::typed_actor<caf::reacts_to<ledger_event>, caf::reacts_to<ledger_state>,
+                     caf::reacts_to<presence>, caf::reacts_to<startup_over>,
+                     caf::reacts_to<plans_made>, caf::reacts_to<decide_now>,
+                     caf::reacts_to<settled>, caf::reacts_to<tick>,
+                     caf::reacts_to<inbound<query_jobs>>, caf::reacts_to<inbound<explain_job>>,
+                     caf::reacts_to<move_wanted>, caf::reacts_to<job_progress>>;
+
+/// From now on, tell the scheduler everything, beginning with the ledger as it is.
+struct watch {
+  scheduler_actor scheduler;
+};
+
+/// What the messages before this one led to is to become durable now.
+struct commit_now {};
+
+using orchestrator_actor =
+    caf::typed_actor<caf::reacts_to<inbound<node_report>>, caf::reacts_to<proposal>,
+                     caf::reacts_to<inbound<submit_job>>, caf::reacts_to<inbound<cancel_job>>,
+                     caf::reacts_to<inbound<suspend_job>>, caf::reacts_to<inbound<move_job>>,
+                     caf::reacts_to<inbound<gateway_report>>, caf::reacts_to<inbound<read_log>>,
+                     caf::reacts_to<inbound<training_report>>,
+                     caf::reacts_to<inbound<query_training>>, caf::reacts_to<watch>,
+                     caf::reacts_to<commit_now>, caf::reacts_to<tick>>;
+
+/// "What plans are there for this job?"
+struct plans_wanted {
+  job_id job = 0;
+  std::shared_ptr<const job_spec> spec;
+  double memory_factor = 1;  // how much more memory it needs than MARP predicts
+  scheduler_actor reply_to;
+};
+
+using estimator_actor = caf::typed_actor<caf::reacts_to<plans_wanted>, caf::reacts_to<tick>>;
+
+/// What a host's transport talks to.
+using door_actor = caf::typed_actor<caf::reacts_to<arrived>>;
+
+/// A tensor may cross now, or is there. Only the timer that was set last counts.
+struct crossing_due {
+  std::uint64_t number = 0;
+};
+
+/// The heartbeats that a gateway has gathered are to go on.
+struct heartbeats_due {};
+
+using gateway_actor = caf::typed_actor<caf::reacts_to<arrived>, caf::reacts_to<crossing_due>,
+                                       caf::reacts_to<heartbeats_due>, caf::reacts_to<tick>>;
+
+using node_actor = caf::typed_actor<caf::reacts_to<arrived>, caf::reacts_to<passed>,
+                                    caf::reacts_to<programs_changed>, caf::reacts_to<work_done>,
+                                    caf::reacts_to<training_over>, caf::reacts_to<training_said>,
+                                    caf::reacts_to<tick>>;
+
+using stage_actor =
+    caf::typed_actor<caf::reacts_to<inbound<stage_run>>, caf::reacts_to<inbound<tensor>>,
+                     caf::reacts_to<device_done>, caf::reacts_to<call_now>>;
+
+using trainer_actor = caf::typed_actor<caf::reacts_to<inbound<stage_report>>,
+                                       caf::reacts_to<inbound<training_report_ack>>,
+                                       caf::reacts_to<stop_training>, caf::reacts_to<tick>>;
+
+using client_actor = caf::typed_actor<caf::replies_to<ask>::with<answer>, caf::reacts_to<arrived>,
+                                      caf::reacts_to<tick>>;
+
+}  // namespace troupe::actors
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::node_report>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::submit_job>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::cancel_job>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::suspend_job>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::move_job>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::move_wanted)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::stop_training)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::gateway_report>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::read_log>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::query_jobs>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::explain_job>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::arrived)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::crossing_due)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::heartbeats_due)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::passed)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::stage_run>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::stage_report>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::tensor>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::training_report>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::query_training>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::training_report_ack>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::device_done)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::call_now)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::training_over)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::training_said)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::tick)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::decide_now)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::ledger_event)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::ledger_state)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::commit_now)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::presence)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::startup_over)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::job_progress)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::plans_wanted)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::watch)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::plans_made)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::proposal)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::settled)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::programs_changed)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::work_done)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::ask)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::answer)

@@ -1,0 +1,25 @@
+#include "actors/training/collectives/device_all_reduce.hpp"
+
+namespace troupe::actors {
+
+device_all_reduce::device_all_reduce(const stage_setup& s)
+    : pipeline_{s.name.pipeline},
+      last_stage_{s.stages - 1},
+      gives_tied_{tied_to_another(s) && s.name.stage > 0},
+      takes_tied_{tied_to_another(s) && s.name.stage == 0} {}
+
+std::vector<payload> device_all_reduce::in() {
+  asked_ = true;
+  if (!takes_tied_) return {};
+  return {std::move(*others_)};
+}
+
+std::vector<gradient_all_reduce::parcel> device_all_reduce::summed(std::vector<payload> tied) {
+  summed_ = true;
+  if (!(gives_tied_ || takes_tied_) || tied.empty()) return {};
+  const auto bytes = tied[0].bytes().size();
+  const auto what = gives_tied_ ? tensor::kind::tied_part : tensor::kind::tied_sum;
+  return {{what, pipeline_, gives_tied_ ? 0 : last_stage_, std::move(tied[0]), bytes}};
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,436 @@
+#include "actors/training/stage.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <span>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "actors/protocol/actor_failure.hpp"
+#include "actors/protocol/timing.hpp"
+#include "actors/training/stage_backend.hpp"
+#include "actors/training/stage_checks.hpp"
+#include "gpu/device/simulated_device.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+using step_kind = stage_step::kind;
+using operation_kind = gpu::operation::kind;
+
+operation_kind operation_of(step_kind k) {
+  return k == step_kind::forward     ? operation_kind::forward
+         : k == step_kind::recompute ? operation_kind::recompute
+                                     : operation_kind::backward;
+}
+
+}  // namespace
+
+void stage_state::start(stage_actor::pointer self, stage_options o) {
+  self_ = self;
+  o_ = std::move(o);
+  iteration_ = saved_ = o_.setup.first_iteration;
+  told_s_ = o_.setup.sent_s;
+  came_s_ = o_.came_s;
+  if (!make_device()) return;
+  simulated_ = o_.device == nullptr;
+  if (simulated_)
+    o_.device = std::make_shared<gpu::simulated_device>(
+        o_.setup.costs, o_.slowdown, [this](double s, std::function<void()> what) {
+          self_->delayed_send(stage_actor{self_}, nanoseconds_of(s), call_now{std::move(what)});
+        });
+  tied_bytes_ = o_.setup.costs.tied_bytes;
+  own_bytes_ = o_.setup.costs.gradient_bytes - std::min(o_.setup.costs.gradient_bytes, tied_bytes_);
+  clear(inbox_of(iteration_), iteration_);
+  clear(inbox_of(iteration_ + 1), iteration_ + 1);
+  load();
+}
+
+bool stage_state::make_device() {
+  if (!o_.make) return true;
+  expected<stage_backend> result = refuse(reason::kind::unavailable, "");
+  try {
+    result = std::exchange(o_.make, nullptr)();
+  } catch (const std::exception& e) {
+    result = refuse(reason::kind::unavailable, fmt::format("cannot be set up: {}", e.what()));
+  }
+  if (o_.made) *o_.made = true;
+  if (!result) {
+    give_up(result.error());
+    return false;
+  }
+  o_.device = std::move(result->device);
+  o_.tokens = std::move(result->tokens);
+  return true;
+}
+
+void stage_state::clear(inbox& box, std::uint64_t iteration) {
+  box.iteration = iteration;
+  box.activation.assign(o_.setup.microbatches, {});
+  box.gradient.assign(o_.setup.microbatches, {});
+  box.sum = gradient_all_reduce{o_.setup};
+  box.among_devices = device_all_reduce{o_.setup};
+  box.ways = {};
+}
+
+void stage_state::load() {
+  if (simulated_ && o_.start_s > 0) {
+    busy_ = true;
+    self_->delayed_send(stage_actor{self_},
+                        nanoseconds_of(o_.start_s * (o_.slowdown ? o_.slowdown() : 1)),
+                        call_now{[this] { finished(gpu::outcome{}); }});
+    return;
+  }
+  if (iteration_ == 0 || simulated_) return meet();
+  gpu::operation o;
+  o.what = operation_kind::load;
+  o.path = checkpoint_path(o_.setup.how.checkpoint, iteration_);
+  submit(std::move(o));
+}
+
+// -- what the trainer and the other stages say
+
+void stage_state::run(const stage_run& r) {
+  if (r.incarnation != 0 && r.incarnation != o_.setup.incarnation) return;
+  if (r.sent_s > told_s_) {
+    told_s_ = r.sent_s;
+    came_s_ = o_.via.now_s();
+    ahead_s_ = r.ahead_s;
+  }
+  heard_ = std::max(heard_, r.heard);
+  while (!unheard_.empty() && unheard_.front().iteration < heard_) unheard_.pop_front();
+  // The trainer asks again when it misses something; what is on its way comes twice then.
+  for (auto& report : unheard_) send_report(report);
+  if (broken_) return;
+  if (r.halt) return halt(r);
+  if (halted_) return;  // of before it was told to halt
+  if (auto ok = check_order(r.order, o_.setup.microbatches); !ok) return give_up(ok.error());
+  if (!r.order.empty() && r.until > until_ && iteration_ == until_ && !busy_) {
+    o_.setup.order = r.order;
+    o_.setup.forward = r.forward;
+    o_.setup.backward = r.backward;
+    begin_iteration();
+  }
+  until_ = std::max(until_, r.until);
+  const bool fresh = phase_ == phase::steps && iteration_ == o_.setup.first_iteration && next_ == 0;
+  if (!r.group_id.empty() && fresh && !joined_ && !busy_ && !broken_) return join(r);
+  advance();
+}
+
+/// No iteration begins after the one that is under way, until the trainer says which is the last.
+void stage_state::halt(const stage_run& r) {
+  const bool under_way = busy_ || next_ > 0 || phase_ != phase::steps;
+  if (!std::exchange(halted_, true)) until_ = iteration_ + (under_way ? 1 : 0);
+  if (r.save > 0) until_ = save_at_ = r.save;
+  if (r.save > 0 && !under_way && iteration_ == r.save && saved_ < r.save) return save();
+  say_halted();
+  advance();
+}
+
+void stage_state::say_halted() {
+  stage_report r;
+  r.name = o_.setup.name;
+  r.incarnation = o_.setup.incarnation;
+  r.iteration = iteration_;
+  r.saved = saved_;
+  r.halts_at = until_;
+  send_report(r);
+}
+
+void stage_state::receive(const tensor& t, const payload& body) {
+  const double handling_s = simulated_ && t.share.pairs > 0 ? o_.setup.costs.handling_s : 0;
+  if (handling_s <= 0) return arrived(t, body);
+  self_->delayed_send(stage_actor{self_}, nanoseconds_of(handling_s),
+                      call_now{[this, t, body] { arrived(t, body); }});
+}
+
+void stage_state::arrived(const tensor& t, const payload& body) {
+  if (broken_ || t.iteration < iteration_ || t.iteration > iteration_ + 1) return;
+  auto& box = inbox_of(t.iteration);
+  if (box.iteration != t.iteration) return;
+  if (t.share.pairs > 0) box.ways.came(t, time(), o_.setup.trace);
+  switch (t.what) {
+    case tensor::kind::activation:
+      if (t.microbatch < box.activation.size()) box.activation[t.microbatch] = body;
+      break;
+    case tensor::kind::gradient:
+      if (t.microbatch < box.gradient.size()) box.gradient[t.microbatch] = body;
+      break;
+    case tensor::kind::part:
+    case tensor::kind::sum:
+    case tensor::kind::tied_part:
+    case tensor::kind::tied_sum:
+      if (joined_)
+        box.among_devices.take(body);
+      else
+        send_parcels(box.sum.take(t, body));
+      if (phase_ == phase::exchange) look_at_exchange();
+      return;
+  }
+  advance();
+}
+
+// -- steps
+
+void stage_state::begin_iteration() {
+  next_ = 0;
+  loss_sum_ = 0;
+  times_ = {};
+  doing_ = {};
+  held_ = 0;
+  recomputes_.assign(o_.setup.microbatches, false);
+  for (const auto& s : o_.setup.order)
+    if (s.what == step_kind::recompute && s.microbatch < recomputes_.size())
+      recomputes_[s.microbatch] = true;
+}
+
+bool stage_state::ready(const stage_step& s) const {
+  const auto& box = current();
+  if (s.what == step_kind::forward) return first() || box.activation[s.microbatch].has_value();
+  if (s.what == step_kind::recompute) return true;
+  return last() || box.gradient[s.microbatch].has_value();
+}
+
+void stage_state::advance() {
+  if (busy_ || broken_ || phase_ != phase::steps || iteration_ >= until_) return;
+  const auto& order = o_.setup.order;
+  if (next_ == order.size()) return begin_gradients();
+  if (ready(order[next_])) begin_step(order[next_]);
+}
+
+void stage_state::begin_step(const stage_step& s) {
+  asked_s_ = o_.via.now_s();
+  gpu::operation o;
+  o.what = operation_of(s.what);
+  o.microbatch = s.microbatch;
+  auto& box = current();
+  if (s.what == step_kind::forward) {
+    doing_.max_in_flight = std::max(doing_.max_in_flight, ++held_);
+    if (!simulated_) {
+      o.keep = !recomputes_[s.microbatch];
+      std::pair<payload, payload> tokens;
+      if (first() || last()) tokens = o_.tokens(iteration_, s.microbatch);
+      o.in.push_back(first() ? std::move(tokens.first) : std::move(*box.activation[s.microbatch]));
+      if (last()) o.in.push_back(std::move(tokens.second));
+    }
+  } else if (s.what == step_kind::backward) {
+    if (!last()) o.in.push_back(std::move(*box.gradient[s.microbatch]));
+    o.last_backward = joined_ && std::none_of(o_.setup.order.begin() + next_ + 1,
+                                              o_.setup.order.end(), [](const stage_step& later) {
+                                                return later.what == step_kind::backward;
+                                              });
+  }
+  if (next_ == 0) doing_.begin_s = asked_s_ - ahead_s_;
+  submit(std::move(o));
+}
+
+void stage_state::end_step(const stage_step& s, gpu::outcome o) {
+  ++next_;
+  auto body = o.out.empty() ? payload{} : std::move(o.out.front());
+  const auto bytes = simulated_ ? o_.setup.costs.activation_bytes : body.bytes().size();
+  if (bytes > 0) activation_bytes_ = bytes;
+  const auto& me = o_.setup.name;
+  if (s.what == step_kind::forward) {
+    loss_sum_ += o.loss;
+    if (!last()) {
+      auto share = o_.setup.forward;
+      share.turn = s.turn;
+      send(tensor::kind::activation, me.pipeline, me.stage + 1, s.microbatch, std::move(body),
+           bytes, share);
+    }
+  } else if (s.what == step_kind::backward) {
+    --held_;
+    if (!first()) {
+      auto share = o_.setup.backward;
+      share.turn = s.turn;
+      send(tensor::kind::gradient, me.pipeline, me.stage - 1, s.microbatch, std::move(body), bytes,
+           share);
+    }
+  }
+}
+
+// -- the end of an iteration
+
+void stage_state::end_iteration(const gpu::outcome& o) {
+  auto& r = doing_;
+  r.iteration = iteration_ + 1;
+  r.loss = last() ? loss_sum_ / o_.setup.microbatches : 0;
+  r.squared_norm = o.squared_norm;
+  r.end_s = time();
+  auto& k = r.measured;
+  times_.write(k);
+  // Clocks of hosts are known to half a round trip: no hop takes less than nothing, or all of the
+  // time.
+  k.wan_s = std::clamp(current().ways.hop_s(), 0.0, std::max(0.0, r.end_s - r.begin_s));
+  k.activation_bytes = activation_bytes_;
+  k.gradient_bytes = own_bytes_ + tied_bytes_;
+  k.tied_bytes = tied_bytes_;
+  const auto& ways = current().ways.tasks();
+  r.tasks.insert(r.tasks.end(), ways.begin(), ways.end());
+  clear(current(), iteration_ + 2);
+  ++iteration_;
+  const auto every = std::max(1U, o_.setup.how.checkpoint_every);
+  const bool due =
+      iteration_ % every == 0 || iteration_ == o_.setup.iterations || iteration_ == save_at_;
+  due ? save() : saved();
+}
+
+void stage_state::save() {
+  const auto& how = o_.setup.how;
+  if (how.checkpoint.empty() || simulated_ || o_.setup.name.pipeline != 0) {
+    if (simulated_) saved_ = iteration_;
+    return saved();
+  }
+  if (const auto ok = may_save(how.checkpoint, o_.setup.name.lease); !ok)
+    return give_up(ok.error());
+  phase_ = phase::saving;
+  gpu::operation save;
+  save.what = operation_kind::save;
+  save.path = checkpoint_path(how.checkpoint, iteration_);
+  submit(std::move(save));
+}
+
+void stage_state::saved() {
+  phase_ = phase::steps;
+  if (doing_.iteration != iteration_) return say_halted();  // saved after the iteration was told of
+  doing_.saved = saved_;
+  say(std::exchange(doing_, {}));
+  begin_iteration();
+  advance();
+}
+
+// -- devices, messages, reports
+
+void stage_state::submit(gpu::operation o) {
+  busy_ = true;
+  if (phase_ != phase::steps) asked_s_ = o_.via.now_s();
+  if (simulated_)
+    return o_.device->submit(std::move(o),
+                             [this](expected<gpu::outcome> r) { finished(std::move(r)); });
+  o_.device->submit(std::move(o), [me = stage_actor{self_}](expected<gpu::outcome> r) {
+    caf::anon_send(me, device_done{std::move(r)});
+  });
+}
+
+void stage_state::finished(expected<gpu::outcome> r) {
+  busy_ = false;
+  if (!r && phase_ == phase::group_id) {
+    stage_report ready;
+    ready.fallback_reason = r.error();
+    return say_ready(std::move(ready));
+  }
+  if (!r) return give_up(r.error());
+  auto& o = *r;
+  const double took_s = o_.via.now_s() - asked_s_;
+  switch (phase_) {
+    case phase::loading:
+      return meet();
+    case phase::group_id: {
+      stage_report ready;
+      const auto bytes = o.out.empty() ? std::span<const std::byte>{} : o.out[0].bytes();
+      for (const auto b : bytes) ready.group_id.push_back(std::to_integer<std::uint8_t>(b));
+      return say_ready(std::move(ready));
+    }
+    case phase::joining:
+      phase_ = phase::steps;
+      return advance();
+    case phase::steps: {
+      const auto step = o_.setup.order[next_];
+      times_.took(static_cast<operation_times::operation>(step.what), took_s);
+      doing_.busy_s += o.end_s - o.begin_s;
+      note(static_cast<std::uint8_t>(step.what), step.microbatch, took_s);
+      end_step(step, std::move(o));
+      return advance();
+    }
+    case phase::gradients:
+      times_.took(operation_times::gradients, took_s);
+      return exchange(std::move(o));
+    case phase::exchange:
+      send_parcels(current().among_devices.summed(std::move(o.out)));
+      return look_at_exchange();
+    case phase::update:
+      times_.took(operation_times::update, took_s);
+      note(update_task, 0, took_s);
+      return end_iteration(o);
+    case phase::saving:
+      note(checkpoint_task, 0, took_s);
+      saved_ = iteration_;
+      return saved();
+  }
+}
+
+/// Just now something ended that took so long.
+void stage_state::note(std::uint8_t what, std::uint32_t microbatch, double took_s) {
+  if (!o_.setup.trace) return;
+  const double now = time();
+  doing_.tasks.push_back({what, microbatch, now - took_s, now});
+}
+
+void stage_state::send(tensor::kind what, std::uint32_t to_pipeline, std::uint32_t to_stage,
+                       std::uint32_t microbatch, payload body, std::uint64_t bytes,
+                       const wan_share& share) {
+  if (share.pairs > 0) doing_.sent_bytes += bytes;
+  const auto& s = o_.setup;
+  if (body.bytes().size() > runtime::largest_tensor_bytes)
+    return give_up({reason::kind::infeasible,
+                    fmt::format("a tensor of {} bytes is larger than the network takes, which is "
+                                "{}: give the job more pipelines or more stages",
+                                body.bytes().size(), runtime::largest_tensor_bytes)});
+  const auto to = to_pipeline == s.name.pipeline ? s.neighbours[to_stage] : s.peers[to_pipeline];
+  o_.via.send(
+      to, tensor{what, s.name, to_pipeline, to_stage, iteration_, microbatch, bytes, time(), share},
+      std::move(body));
+}
+
+void stage_state::say_ready(stage_report ready) {
+  phase_ = phase::steps;
+  begin_iteration();
+  ready.iteration = iteration_;
+  ready.saved = saved_;
+  say(std::move(ready));
+  advance();
+}
+
+void stage_state::say(stage_report r) {
+  r.name = o_.setup.name;
+  r.incarnation = o_.setup.incarnation;
+  send_report(r);
+  unheard_.push_back(std::move(r));
+  if (!broken_ && iteration_ == o_.setup.iterations)
+    caf::anon_send(
+        o_.via.node(),
+        training_over{
+            o_.setup.name.lease, o_.setup.name, false, part_report::state::succeeded, 0, {}});
+}
+
+void stage_state::send_report(stage_report& r) {
+  r.asked_s = told_s_;
+  r.came_s = came_s_;
+  r.left_s = o_.via.now_s();
+  o_.via.send(o_.trainer, r);
+}
+
+void stage_state::give_up(const reason& why) {
+  broken_ = true;
+  stage_report r;
+  r.iteration = iteration_;
+  r.why = why;
+  say(std::move(r));
+  if (why.code == reason::kind::device_lost)
+    caf::anon_send(o_.via.node(), lost_device(o_.setup, why));
+}
+
+stage_actor::behavior_type stage(stage_actor::stateful_pointer<stage_state> self, stage_options o) {
+  auto& s = self->state;
+  begin_actor(self, "stage", [&] { s.start(self, std::move(o)); });
+  return {
+      [&s](const inbound<stage_run>& m) { s.run(m.body); },
+      [&s](const inbound<tensor>& m) { s.receive(m.body, m.raw); },
+      [&s](const device_done& d) { s.finished(d.what); },
+      [](const call_now& c) { c.what(); },
+  };
+}
+
+}  // namespace troupe::actors

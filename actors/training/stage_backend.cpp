@@ -1,0 +1,117 @@
+#include "actors/training/stage_backend.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "gpu/model/checkpoint.hpp"
+#include "gpu/model/checkpoint_fence.hpp"
+#include "gpu/model/tokens.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+/// The order of an iteration, for a device that wants to know what it will be asked.
+std::vector<gpu::stage_spec::pass> passes_of(const std::vector<stage_step>& order) {
+  using kind = stage_step::kind;
+  using pass = gpu::stage_spec::pass::kind;
+  std::set<std::uint32_t> recomputed;
+  for (const auto& s : order)
+    if (s.what == kind::recompute) recomputed.insert(s.microbatch);
+  std::vector<gpu::stage_spec::pass> all;
+  for (const auto& s : order)
+    all.push_back({s.what == kind::backward            ? pass::backward
+                   : s.what == kind::recompute         ? pass::recompute
+                   : recomputed.contains(s.microbatch) ? pass::forward
+                                                       : pass::forward_kept,
+                   s.microbatch});
+  return all;
+}
+
+gpu::stage_spec spec_of(const stage_setup& s) {
+  gpu::stage_spec spec;
+  spec.model = s.model;
+  spec.first_sublayer = s.first_sublayer;
+  spec.sublayers = s.sublayers;
+  spec.has_embedding = s.name.stage == 0;
+  spec.has_head = s.name.stage + 1 == s.stages;
+  spec.rows = s.rows;
+  spec.iteration = passes_of(s.order);
+  spec.seed = s.how.seed;
+  spec.lease = s.name.lease;
+  spec.learning_rate = s.how.learning_rate;
+  spec.weight_decay = s.how.weight_decay;
+  spec.emulate_speed = s.emulate_speed;
+  return spec;
+}
+
+expected<std::unique_ptr<gpu::stage_device>> make_device(const stage_setup& s,
+                                                         const gpu::stage_spec& spec) {
+  if (s.devices.empty()) return refuse(reason::kind::invalid, "a stage needs a device");
+  const auto shares = static_cast<std::uint32_t>(s.devices.size());
+  if (s.backend == "cpu") return gpu::make_shared_cpu_device(spec, shares);
+  if (s.backend == "cuda")
+    return gpu::make_shared_cuda_device(spec, {s.devices.begin(), s.devices.end()});
+  return refuse(reason::kind::infeasible,
+                fmt::format("a node's devices are of kind cpu or cuda, not '{}'", s.backend));
+}
+
+}  // namespace
+
+expected<stage_backend> make_backend(const stage_setup& s) {
+  const auto spec = spec_of(s);
+  auto device = make_device(s, spec);
+  if (!device) return tl::unexpected<reason>(device.error());
+  stage_backend result;
+  result.device = std::move(*device);
+  if (!spec.has_embedding && !spec.has_head) return result;
+  auto opened = gpu::token_data::open(s.how.data, s.how.vocabulary, s.model);
+  if (!opened) return tl::unexpected<reason>(opened.error());
+  const auto data = std::make_shared<const gpu::token_data>(std::move(*opened));
+  result.tokens = [data, seed = s.how.seed, rows = s.rows,
+                   before = std::uint64_t{s.name.pipeline} * s.microbatches](
+                      std::uint64_t iteration, std::uint32_t microbatch) {
+    auto b = data->sample(seed, iteration, (before + microbatch) * rows, rows);
+    return std::pair{std::move(b.tokens), std::move(b.targets)};
+  };
+  return result;
+}
+
+expected<void> open_checkpoints(const std::string& directory, lease_id lease) {
+  auto why = gpu::take_fence(directory, lease);
+  if (!why.text.empty()) return tl::unexpected<reason>(std::move(why));
+  return {};
+}
+
+expected<void> may_save(const std::string& directory, lease_id lease) {
+  auto why = gpu::check_fence(directory, lease);
+  if (!why.text.empty()) return tl::unexpected<reason>(std::move(why));
+  return {};
+}
+
+std::uint64_t newest_saved(const std::string& directory) {
+  const auto found = gpu::newest_checkpoint(directory);
+  return found ? found->iteration : 0;
+}
+
+std::string checkpoint_path(const std::string& directory, std::uint64_t iteration) {
+  return gpu::checkpoint_directory(directory, iteration).string();
+}
+
+expected<void> complete_checkpoint(const std::vector<stage_setup>& stages,
+                                   std::uint64_t iteration) {
+  const auto& first = stages.front();
+  std::vector<std::string> files;
+  for (const auto& s : stages)
+    if (s.name.pipeline == 0) files.push_back(gpu::stage_file(spec_of(s)));
+  const auto ok = gpu::write_fenced(first.how.checkpoint, first.name.lease, [&] {
+    return gpu::write_index(gpu::checkpoint_directory(first.how.checkpoint, iteration), first.model,
+                            iteration, files);
+  });
+  if (!ok.text.empty()) return tl::unexpected<reason>(ok);
+  return {};
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,170 @@
+#include "actors/training/timeline.hpp"
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <string_view>
+
+#include <fmt/format.h>
+
+namespace troupe::actors {
+
+namespace {
+
+constexpr std::string_view names[] = {"forward", "recompute",  "backward",   "reduce",
+                                      "update",  "checkpoint", "activation", "gradient"};
+constexpr std::string_view colours[] = {"good",      "yellow",       "thread_state_running",
+                                        "olive",     "grey",         "black",
+                                        "rail_load", "rail_response"};
+constexpr std::uint8_t first_way = 6;
+constexpr std::uint32_t links = 1'000'000;  // the WAN's own process
+
+/// Names come from people's files.
+std::string json_string(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text)
+    if (c == '"' || c == '\\')
+      out += {'\\', c};
+    else
+      out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+  return out + '"';
+}
+
+/// A track and who is on it: a stage's GPU, or a hop's one direction.
+struct track {
+  std::uint32_t process = 0;
+  std::int64_t id = 0;
+  std::string name;
+  std::string who;  // JSON, without its braces
+};
+
+class writer {
+ public:
+  explicit writer(std::ofstream& out) : out_{out} { out_ << "{\"traceEvents\":["; }
+
+  void process(std::uint32_t id, std::string_view name) {
+    line(fmt::format(R"({{"ph":"M","pid":{},"name":"process_name","args":{{"name":{}}}}})", id,
+                     json_string(name)));
+  }
+  void begin(const track& t) {
+    line(fmt::format(
+        R"({{"ph":"M","pid":{},"tid":{},"name":"thread_name","args":{{"name":{},{}}}}})", t.process,
+        t.id, json_string(t.name), t.who));
+    line(fmt::format(
+        R"({{"ph":"M","pid":{},"tid":{},"name":"thread_sort_index","args":{{"sort_index":{}}}}})",
+        t.process, t.id, sort_index_++));
+  }
+  /// Perfetto colours by the name without its digits, chrome://tracing by cname.
+  void span(const track& on, std::uint32_t pipeline, const timed_task& t, double zero_s) {
+    line(fmt::format(
+        R"({{"ph":"X","pid":{},"tid":{},"name":"{} {}","cat":"{}","cname":"{}","ts":{:.3f},)"
+        R"("dur":{:.3f},"args":{{"pipeline":{},"microbatch":{}}}}})",
+        on.process, on.id, names[t.what], t.microbatch, names[t.what], colours[t.what],
+        (t.begin_s - zero_s) * 1e6, (t.end_s - t.begin_s) * 1e6, pipeline, t.microbatch));
+  }
+  void end(const std::string& about) {
+    out_ << "\n],\"displayTimeUnit\":\"ms\",\"otherData\":{" << about << "}}\n";
+  }
+
+ private:
+  void line(const std::string& text) {
+    out_ << (first_ ? "\n" : ",\n") << text;
+    first_ = false;
+  }
+  std::ofstream& out_;
+  bool first_ = true;
+  int sort_index_ = 0;
+};
+
+/// A link: its hop, whether against the pipeline's direction, and which cell or pipeline has it.
+struct link_key {
+  std::uint32_t hop = 0;
+  bool back = false;
+  std::uint32_t share = 0;
+  auto operator<=>(const link_key&) const = default;
+};
+struct crossing {
+  timed_task task;
+  std::uint32_t pipeline = 0;
+};
+using crossings = std::map<link_key, std::vector<crossing>>;
+
+/// Who waits for a link is not on it yet.
+void take_turns(std::vector<crossing>& all) {
+  std::ranges::stable_sort(all, {}, [](const crossing& x) { return x.task.end_s; });
+  for (std::size_t i = 1; i < all.size(); ++i)
+    all[i].task.begin_s = std::max(all[i].task.begin_s, all[i - 1].task.end_s);
+}
+
+std::string about(const training_plan& plan, const job_spec& job, std::uint64_t iteration) {
+  return fmt::format(
+      R"("job":{},"schedule":{},"device":{},"unit":"{}","iteration":{},"stages":{},"pipelines":{},)"
+      R"("microbatches":{})",
+      json_string(job.name), json_string(plan.schedule_name),
+      json_string(plan.stages.empty() ? "" : plan.stages.front().backend), job.slots ? "slot" : "s",
+      iteration, plan.shape.stages, plan.shape.pipelines, plan.shape.microbatches);
+}
+
+}  // namespace
+
+void timeline::add(const stage_report& r) {
+  if (r.iteration < iteration_) return;
+  if (r.iteration > iteration_) reports_.clear();
+  iteration_ = r.iteration;
+  reports_[{r.name.pipeline, r.name.stage}] = r;
+}
+
+expected<void> timeline::write(const std::string& file, const cluster& c, const training_plan& plan,
+                               const job_spec& job) const {
+  std::ofstream out{file};
+  if (!out)
+    return refuse(reason::kind::invalid, fmt::format("{}: the timeline cannot be written", file));
+  double zero_s = std::numeric_limits<double>::max();
+  for (const auto& [who, r] : reports_) zero_s = std::min(zero_s, r.begin_s);
+  const auto share = plan.schedule.shares_wan ? plan.shape.pipelines_per_cell() : 1;
+  const auto node_of_stage = [&](std::uint32_t pipeline, std::uint32_t stage) {
+    return node_of(c, plan.stages[pipeline * plan.shape.stages + stage].neighbours[stage]);
+  };
+  writer w{out};
+  for (std::uint32_t d = 0; d < c.datacenters.size(); ++d) w.process(d, c.datacenters[d].name);
+  w.process(links, "WAN");
+  crossings over;
+  for (const auto& [who, r] : reports_) {
+    const auto [pipeline, stage] = who;
+    const auto n = node_of_stage(pipeline, stage);
+    const auto device = plan.stages[pipeline * plan.shape.stages + stage].devices.front();
+    const track gpu{c.nodes[n].datacenter, std::int64_t{n} * 1000 + device,
+                    fmt::format("pipeline {} stage {} ({})", pipeline, stage, c.nodes[n].name),
+                    fmt::format(R"("pipeline":{},"stage":{})", pipeline, stage)};
+    w.begin(gpu);
+    for (const auto& t : r.tasks) {
+      if (t.what < first_way) {
+        w.span(gpu, pipeline, t, zero_s);
+        continue;
+      }
+      const bool back = t.what != first_way;
+      if (back ? stage + 1 >= plan.shape.stages : stage == 0) continue;  // no hop leads here so
+      over[{back ? stage : stage - 1, back, pipeline / share}].push_back({t, pipeline});
+    }
+  }
+  for (auto& [key, all] : over) {
+    take_turns(all);
+    const auto near = c.nodes[node_of_stage(0, key.hop)].datacenter;
+    const auto far = c.nodes[node_of_stage(0, key.hop + 1)].datacenter;
+    const auto first = key.share * share, last = std::min(first + share, plan.shape.pipelines) - 1;
+    const track way{links, (std::int64_t{key.hop} * 2 + key.back) * 10'000 + key.share,
+                    fmt::format("{} to {}, hop {}, {}", c.datacenters[key.back ? far : near].name,
+                                c.datacenters[key.back ? near : far].name, key.hop,
+                                first == last ? fmt::format("pipeline {}", first)
+                                              : fmt::format("pipelines {} to {}", first, last)),
+                    fmt::format(R"("hop":{},"backward":{},"pipelines":[{},{}])", key.hop, key.back,
+                                first, last)};
+    w.begin(way);
+    for (const auto& x : all)
+      if (x.task.end_s > x.task.begin_s) w.span(way, x.pipeline, x.task, zero_s);
+  }
+  w.end(about(plan, job, iteration_));
+  return {};
+}
+
+}  // namespace troupe::actors

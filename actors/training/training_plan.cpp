@@ -1,0 +1,315 @@
+#include "actors/training/training_plan.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "planners/cost/plan_time.hpp"
+#include "runtime/host/transport.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+/// The stages of a plan that is timed, less their orders.
+class maker {
+ public:
+  maker(const cluster& c, lease_id lease, job_spec job, planners::timed_plan timed)
+      : c_{c}, lease_{lease}, job_{std::move(job)}, timed_{std::move(timed)} {
+    if (job_.slots)
+      for (auto& k : timed_.costs) k.activation_bytes = slot_bytes;
+  }
+
+  expected<training_plan> make() {
+    if (auto ok = tensors_fit(); !ok) return tl::unexpected<reason>(ok.error());
+    training_plan plan;
+    plan.shape = timed_.shape;
+    plan.times = timed_.times;
+    plan.schedule_name = planners::schedule_name(job_);
+    for (std::uint32_t s = 0; s + 1 < layout().stages; ++s) {
+      plan.hops.push_back(plan.shape.is_wan(s) ? hop(s) : link{});
+      if (plan.shape.is_wan(s)) plan.wan_gbps += 2 * hop(s).gbps * layout().pipelines;
+    }
+    for (std::uint32_t p = 0; p < layout().pipelines; ++p)
+      for (std::uint32_t s = 0; s < layout().stages; ++s)
+        plan.stages.push_back(set_up(plan.shape, p, s));
+    return plan;
+  }
+
+ private:
+  const planners::pipeline_layout& layout() const { return timed_.layout; }
+  node_index node_of(std::uint32_t pipeline, std::uint32_t stage) const {
+    return layout().at(pipeline, stage).node;
+  }
+  std::uint32_t datacenter_of(std::uint32_t stage) const { return layout().datacenter_of(stage); }
+  const stage_costs& costs(std::uint32_t pipeline, std::uint32_t stage) const {
+    return timed_.costs[std::size_t{pipeline} * layout().stages + stage];
+  }
+
+  /// No frame may be larger than connections for tensors take. GPUs that sum among themselves send
+  /// no gradients: whether they can, only the stages find out, which refuse then themselves.
+  expected<void> tensors_fit() const {
+    if (job_.train->device == "sim") return {};
+    for (std::uint32_t s = 0; s < layout().stages; ++s) {
+      const auto& k = costs(0, s);
+      if (s + 1 < layout().stages)
+        if (auto ok = fits("a micro-batch's activations", s, k.activation_bytes, "fewer sequences");
+            !ok)
+          return ok;
+      if (layout().pipelines > 1 && job_.train->device == "cpu")
+        if (auto ok = fits("a pipeline's share of the gradients", s,
+                           k.gradient_bytes / layout().pipelines, "more pipelines or more stages");
+            !ok)
+          return ok;
+      if (layout().stages > 1)
+        if (auto ok = fits("the tied embedding's gradients", s, k.tied_bytes, "one stage"); !ok)
+          return ok;
+    }
+    return {};
+  }
+  expected<void> fits(const char* what, std::uint32_t stage, std::uint64_t bytes,
+                      const char* remedy) const {
+    if (bytes <= runtime::largest_tensor_bytes) return {};
+    return refuse(reason::kind::infeasible,
+                  fmt::format("{} of stage {} have {} bytes, and one tensor may have {}: give the "
+                              "job {}",
+                              what, stage, bytes, runtime::largest_tensor_bytes, remedy));
+  }
+
+  link hop(std::uint32_t stage) const {
+    return planners::wan_between(c_, datacenter_of(stage), datacenter_of(stage + 1),
+                                 job_.pipeline.connections);
+  }
+  wan_share inside() const {
+    wan_share w;
+    w.pairs = 0;
+    return w;
+  }
+  /// A pipeline's own node pair; whether it is shared in time, the schedule decides.
+  wan_share across(std::uint32_t pipeline, std::uint32_t from, std::uint32_t to) const {
+    wan_share w;
+    w.first_pair = pipeline;
+    w.connections = planners::connections_between(c_, datacenter_of(from), datacenter_of(to),
+                                                  job_.pipeline.connections);
+    return w;
+  }
+
+  stage_setup set_up(const planners::pipeline_shape& shape, std::uint32_t p,
+                     std::uint32_t s) const {
+    const auto last = layout().stages - 1;
+    stage_setup x;
+    x.name = {lease_, p, s};
+    x.devices = layout().at(p, s).devices;
+    x.backend = job_.train->device;
+    x.model = job_.model;
+    x.how = *job_.train;
+    x.how.costs.clear();  // the stage's own are in x.costs
+    x.first_sublayer = layout().parts[s].first;
+    x.sublayers = layout().parts[s].count;
+    x.stages = layout().stages;
+    x.pipelines = layout().pipelines;
+    x.microbatches = timed_.batch.microbatches;
+    x.rows = timed_.batch.rows;
+    for (std::uint32_t other = 0; other <= last; ++other)
+      x.neighbours.push_back(node_address(c_, node_of(p, other)));
+    for (std::uint32_t peer = 0; peer < layout().pipelines; ++peer)
+      x.peers.push_back(node_address(c_, node_of(peer, s)));
+    x.forward = shape.is_wan(s) ? across(p, s, s + 1) : inside();
+    x.backward = s > 0 && shape.is_wan(s - 1) ? across(p, s, s - 1) : inside();
+    x.tied = datacenter_of(0) != datacenter_of(last) ? across(p, 0, last) : inside();
+    x.costs = costs(p, s);
+    x.trace = !x.how.timeline.empty();
+    x.emulate_speed = c_.nodes[node_of(p, s)].emulate_speed;
+    return x;
+  }
+
+  const cluster& c_;
+  lease_id lease_;
+  job_spec job_;  // with what the device is
+  planners::timed_plan timed_;
+};
+
+/// What the slowest stage and the slowest hop take: a plan for them is right for all that wait for
+/// them.
+planners::pipeline_costs slowest(const planners::measured_times& t) {
+  planners::pipeline_costs c{0, 0, 0, t.lan, 0, t.wan_latency};
+  for (const auto& k : t.stages) {
+    c.forward = std::max(c.forward, k.forward);
+    c.recompute = std::max(c.recompute, k.recompute);
+    c.backward = std::max(c.backward, k.backward);
+  }
+  for (const auto s : t.wan) c.wan = std::max(c.wan, s);
+  return c;
+}
+
+/// No schedule is shorter, whichever of the pipelines and hops are slow.
+double lower_bound(const training_plan& plan) {
+  auto shape = plan.shape;
+  shape.by_stage = planners::fastest_peers(plan.shape, plan.times);
+  shape.tail = {};
+  shape.costs = slowest(plan.times);
+  for (std::uint32_t s = 0; s < plan.times.wan.size(); ++s)
+    if (shape.is_wan(s)) shape.costs.wan = std::min(shape.costs.wan, plan.times.wan[s]);
+  return planners::pipeline_lower_bound(shape);
+}
+
+/// As slowest(), with the stage in the middle, if most are alike and few are slow.
+planners::pipeline_costs usual(const planners::measured_times& t) {
+  auto c = slowest(t);
+  const auto middle = [&](double planners::stage_times::*what) {
+    std::vector<double> all;
+    for (const auto& k : t.stages) all.push_back(k.*what);
+    std::nth_element(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2),
+                     all.end());
+    return all[all.size() / 2];
+  };
+  c.forward = middle(&planners::stage_times::forward);
+  c.recompute = middle(&planners::stage_times::recompute);
+  c.backward = middle(&planners::stage_times::backward);
+  return c;
+}
+
+/// What was measured in place of what a plan says; what was not, stays.
+planners::measured_times with(const training_plan& plan, const std::vector<stage_costs>& measured) {
+  auto t = plan.times;
+  const auto note = [](double& known, double now) {
+    if (now > 0) known = now;
+  };
+  for (std::size_t i = 0; i < measured.size() && i < t.stages.size(); ++i) {
+    note(t.stages[i].forward, measured[i].forward_s);
+    note(t.stages[i].recompute, measured[i].recompute_s);
+    note(t.stages[i].backward, measured[i].backward_s);
+    note(t.stages[i].update, measured[i].update_s + measured[i].gradients_s);
+  }
+  // A tensor's way is the latency, and its bytes over the shares of all that take turns. A stage
+  // knows the slower of the ways on its two sides: the quicker end of a hop knows the hop.
+  const double shares = plan.schedule.shares_wan ? plan.shape.pipelines_per_cell() : 1;
+  const auto stages = plan.shape.stages;
+  for (std::uint32_t hop = 0; hop + 1 < stages; ++hop) {
+    if (!plan.shape.is_wan(hop)) continue;
+    double way_s[2] = {0, 0};
+    for (std::size_t i = hop; i + 1 < measured.size(); i += stages)
+      for (std::size_t end = 0; end < 2; ++end)
+        way_s[end] = std::max(way_s[end], measured[i + end].wan_s);
+    const double s = std::min(way_s[0], way_s[1]);
+    if (s > t.wan_latency) t.wan[hop] = (s - t.wan_latency) * shares;
+  }
+  return t;
+}
+
+void adopt(training_plan& plan, planners::pipeline_schedule schedule) {
+  plan.schedule = std::move(schedule);
+  auto orders = planners::stage_orders(plan.schedule);
+  const auto cell = plan.schedule.shape.pipelines_per_cell();
+  for (std::size_t i = 0; i < plan.stages.size(); ++i) {
+    auto& s = plan.stages[i];
+    s.order = std::move(orders[i]);
+    for (auto* share : {&s.forward, &s.backward}) {
+      if (share->pairs == 0) continue;
+      const auto first = s.name.pipeline / cell * cell;
+      share->in_turn = plan.schedule.shares_wan;
+      share->first_pair = plan.schedule.shares_wan ? first : s.name.pipeline;
+      share->pairs = plan.schedule.shares_wan ? std::min(cell, plan.shape.pipelines - first) : 1;
+    }
+  }
+}
+
+}  // namespace
+
+expected<training_plan> plan_training(const cluster& c, lease_id lease, const train_order& order,
+                                      const std::string& backend) {
+  auto job = planners::with_device(order.spec, backend);
+  auto timed = planners::time_plan(c, job, order.how, order.parts);
+  if (!timed) return tl::unexpected<reason>(timed.error());
+  auto plan = maker{c, lease, std::move(job), std::move(*timed)}.make();
+  if (!plan) return plan;
+  auto made = planners::schedule_pipeline(plan->shape, plan->schedule_name);
+  if (!made) return tl::unexpected<reason>(made.error());
+  adopt(*plan, std::move(*made));
+  plan->iteration_s = planners::carried_out_s(plan->schedule, plan->times);
+  if (plan->schedule_name == "best") plan->lower_bound_s = lower_bound(*plan);
+  return plan;
+}
+
+replanned replan_training(training_plan plan, const std::vector<stage_costs>& measured) {
+  constexpr double worth = 0.995;  // of its length: else the orders stay
+  plan.times = with(plan, measured);
+  replanned result;
+  result.kept_s = plan.iteration_s = planners::carried_out_s(plan.schedule, plan.times);
+  std::vector<planners::pipeline_shape> shapes(3, plan.shape);
+  for (auto& shape : shapes) shape.tail = planners::longest_tails(plan.shape, plan.times);
+  shapes[0].costs = shapes[1].costs = slowest(plan.times);
+  shapes[2].costs = usual(plan.times);
+  shapes[0].by_stage = planners::slowest_peers(plan.shape, plan.times);
+  shapes[1].by_stage = shapes[2].by_stage = {};
+  for (auto& shape : shapes) {
+    shape.cell = planners::cell_of(shape.costs, shape.pipelines);
+    auto made = planners::schedule_pipeline(shape, plan.schedule_name);
+    if (!made) continue;
+    const double s = planners::carried_out_s(*made, plan.times);
+    if (s >= worth * plan.iteration_s) continue;
+    plan.shape = shape;
+    plan.iteration_s = s;
+    adopt(plan, std::move(*made));
+    result.changed = true;
+  }
+  if (plan.schedule_name == "best") plan.lower_bound_s = lower_bound(plan);
+  result.plan = std::move(plan);
+  return result;
+}
+
+drift drift_of(const training_plan& plan, const std::vector<stage_costs>& measured) {
+  const auto now = with(plan, measured);
+  const auto& then = plan.times;
+  drift most;
+  const auto compare = [&](double is, double was, auto&& say) {
+    const double share = is > 0 && was > 0 ? std::abs(is / was - 1) : 0;
+    if (share > most.share) most = {share, fmt::format("{} {:.3g} times", say(), is / was)};
+  };
+  for (std::size_t i = 0; i < then.stages.size(); ++i) {
+    const auto say = [&](const char* what) {
+      return [&plan, i, what] {
+        return fmt::format("a {} of stage {} of pipeline {} takes", what, i % plan.shape.stages,
+                           i / plan.shape.stages);
+      };
+    };
+    compare(now.stages[i].forward, then.stages[i].forward, say("forward"));
+    compare(now.stages[i].backward, then.stages[i].backward, say("backward"));
+  }
+  for (std::uint32_t s = 0; s < then.wan.size(); ++s)
+    compare(now.wan[s], then.wan[s], [s] {
+      return fmt::format("a transfer over the WAN between stages {} and {} takes", s, s + 1);
+    });
+  return most;
+}
+
+double handling_s(const training_plan& plan, std::uint32_t stage, const stage_costs& measured) {
+  double link_s = 0;  // of the slower hop, as what was measured is
+  const auto look = [&](std::uint32_t hop, const wan_share& share) {
+    if (!plan.shape.is_wan(hop)) return;
+    const auto& l = plan.hops[hop];
+    const double bytes = static_cast<double>(measured.activation_bytes);
+    link_s =
+        std::max(link_s, bytes / l.bytes_s() / std::max(1U, share.pairs) + l.latency_us * 1e-6);
+  };
+  if (stage > 0) look(stage - 1, plan.stages[stage - 1].forward);
+  if (stage + 1 < plan.shape.stages) look(stage, plan.stages[stage + 1].backward);
+  return std::max(0.0, measured.wan_s - link_s);
+}
+
+double lower_bound_s(const training_plan& plan, std::vector<stage_costs> measured) {
+  if (plan.schedule_name != "best" || plan.stages.front().backend == "sim")
+    return plan.lower_bound_s;
+  for (auto& k : measured) {
+    if (k.forward_s <= 0 || k.backward_s <= 0) return 0;
+    k.wan_s = 0;  // the link's own time, without waiting for one's turn
+  }
+  training_plan known;
+  known.shape = plan.shape;
+  known.times = plan.times;
+  known.times = with(known, measured);
+  return lower_bound(known);
+}
+
+}  // namespace troupe::actors

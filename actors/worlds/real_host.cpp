@@ -1,0 +1,231 @@
+#include "actors/worlds/real_host.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <ctime>
+#include <filesystem>
+
+#include <fmt/format.h>
+#include <caf/all.hpp>
+
+#include "actors/node/local_process_runner.hpp"
+#include "actors/protocol/failure_watch.hpp"
+#include "actors/protocol/host_threads.hpp"
+#include "actors/worlds/wiring.hpp"
+#include "runtime/host/log.hpp"
+#include "runtime/host/private_files.hpp"
+#include "runtime/host/real_clock.hpp"
+#include "runtime/host/state_directory.hpp"
+#include "runtime/journal/sqlite_journal.hpp"
+#include "runtime/zeromq/transport.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+/// SIGINT and SIGTERM are taken by run(), in no other thread. Before any thread is there.
+void hold_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);  // a reader that has died is an error of write()
+}
+
+/// A node's tensors take another connection than its heartbeats.
+constexpr std::uint32_t tensor_connections = 1;
+
+/// As many as fill the link between two datacentres, if the cluster file says what one carries.
+std::uint32_t wan_connections(const cluster& c, std::uint32_t a, std::uint32_t b) {
+  constexpr double most = 16;
+  const auto* w = wan_between(c, a, b);
+  if (w == nullptr || w->connection_gbps <= 0) return 1;
+  return static_cast<std::uint32_t>(
+      std::clamp(std::ceil(w->node_gbps / w->connection_gbps), 1.0, most));
+}
+
+/// Those of the other gateways that this one greets, as far as it knows where they are: one
+/// connection for what is small, and enough for tensors.
+std::vector<runtime::zeromq_link> links_of(const real_host_options& options, address self) {
+  std::vector<runtime::zeromq_link> links;
+  const auto& c = *options.cluster;
+  for (std::uint32_t d = 0; d < c.datacenters.size(); ++d) {
+    const auto other = gateway_address(d);
+    if (!greets(self, other)) continue;
+    const auto given = options.gateways.find(d);
+    const auto& at = given == options.gateways.end() ? c.datacenters[d].gateway : given->second;
+    if (at.empty())
+      runtime::log(runtime::log_level::warn, "gateway",
+                   "does not know where another gateway listens", {{"who", host_name(c, other)}});
+    else
+      links.push_back(
+          {other, at,
+           1 + (options.connections > 0 ? options.connections : wan_connections(c, self - 1, d))});
+  }
+  return links;
+}
+
+}  // namespace
+
+struct real_host::impl {
+  real_host_options options;
+  std::unique_ptr<runtime::state_directory> state;
+  std::shared_ptr<process_runner> programs;  // a node's
+  host_threads config;
+  std::unique_ptr<caf::actor_system> system;
+  runtime::host host;
+  std::shared_ptr<runtime::zeromq_transport> net;
+  std::vector<caf::actor> actors;
+  client_actor client;
+  failure_watch failures;
+
+  /// The state directory, what this start is called, and a node's programs: before any thread is
+  /// there.
+  expected<void> take_state(const real_host_options& o, address self) {
+    host.incarnation = runtime::make_incarnation();
+    if (o.state.empty()) return {};
+    auto taken = runtime::state_directory::open(o.state);
+    if (!taken) return tl::unexpected<reason>(taken.error());
+    state = std::move(*taken);
+    const auto next = state->next_incarnation();
+    if (!next) return tl::unexpected<reason>(next.error());
+    host.incarnation = *next;
+    if (!is_node(*o.cluster, self)) return {};
+    auto made = make_process_launcher(o.state, host.incarnation, state->lock());
+    if (!made) return tl::unexpected<reason>(made.error());
+    programs = std::move(*made);
+    return {};
+  }
+
+  /// An actor that ends has failed: they all live as long as the process.
+  void watch() {
+    for (const auto& a : actors) failures.add(a);
+  }
+
+  ~impl() {
+    for (const auto& a : actors) caf::anon_send_exit(a, caf::exit_reason::user_shutdown);
+    if (client) caf::anon_send_exit(client, caf::exit_reason::user_shutdown);
+  }
+};
+
+real_host::real_host(std::unique_ptr<impl> i) : impl_{std::move(i)} {}
+real_host::~real_host() = default;
+
+expected<std::unique_ptr<real_host::impl>> real_host::open(real_host_options options,
+                                                           std::string name, address self) {
+  if (!is_client(self)) {
+    hold_signals();
+    runtime::make_files_private();
+  }
+  auto i = std::make_unique<impl>();
+  i->host.clock = std::make_shared<runtime::real_clock>();
+  if (auto ok = i->take_state(options, self); !ok) return tl::unexpected<reason>(ok.error());
+  i->host.random = random_source{i->host.incarnation ^ (std::uint64_t{self} << 40)};
+  i->host.self = self;
+  runtime::zeromq_options z;
+  z.name = std::move(name);
+  z.client = is_client(self);
+  if (options.cluster) z.cluster = *options.cluster;
+  z.incarnation = i->host.incarnation;
+  z.listen = options.listen;
+  z.upstream = options.upstream;
+  z.keys = options.keys;
+  z.client_key = options.client_key;
+  if (options.cluster && is_node(*options.cluster, self)) z.connections = 1 + tensor_connections;
+  if (options.cluster && is_gateway(*options.cluster, self)) z.links = links_of(options, self);
+  auto net = runtime::zeromq_transport::open(std::move(z));
+  if (!net) return tl::unexpected<reason>(net.error());
+  i->net = *net;
+  i->host.net = *net;
+  i->options = std::move(options);
+  i->system = std::make_unique<caf::actor_system>(i->config);
+  return i;
+}
+
+expected<std::unique_ptr<real_host>> real_host::controller(
+    real_host_options options, std::shared_ptr<const planners::policy> policy, bool local) {
+  const auto file = (std::filesystem::path{options.state} / "journal.sqlite").string();
+  auto i =
+      open(std::move(options), host_name(*options.cluster, controller_address), controller_address);
+  if (!i) return tl::unexpected<reason>(i.error());
+  auto journal =
+      runtime::sqlite_journal::open(file, {.accept_older = (*i)->options.accept_older_journal});
+  if (!journal) return tl::unexpected<reason>(journal.error());
+  (*i)->host.journal = *journal;
+  controller_options c;
+  c.cluster = (*i)->options.cluster;
+  c.policy = std::move(policy);
+  c.local = local;
+  (*i)->actors = start_controller(*(*i)->system, (*i)->host, c);
+  (*i)->watch();
+  return std::unique_ptr<real_host>{new real_host{std::move(*i)}};
+}
+
+expected<std::unique_ptr<real_host>> real_host::gateway(real_host_options options,
+                                                        std::uint32_t datacenter) {
+  const auto self = gateway_address(datacenter);
+  auto i = open(std::move(options), host_name(*options.cluster, self), self);
+  if (!i) return tl::unexpected<reason>(i.error());
+  (*i)->actors = start_gateway(*(*i)->system, (*i)->host, (*i)->options.cluster, false);
+  (*i)->watch();
+  return std::unique_ptr<real_host>{new real_host{std::move(*i)}};
+}
+
+expected<std::unique_ptr<real_host>> real_host::node(real_host_options options, node_index n) {
+  const auto self = node_address(*options.cluster, n);
+  auto i = open(std::move(options), host_name(*options.cluster, self), self);
+  if (!i) return tl::unexpected<reason>(i.error());
+  node_options how;
+  how.cluster = (*i)->options.cluster;
+  how.process_runner = (*i)->programs;
+  how.new_state = (*i)->state && (*i)->state->is_new();
+  how.backend = "cpu";
+  (*i)->actors = start_node(*(*i)->system, (*i)->host, std::move(how));
+  (*i)->watch();
+  return std::unique_ptr<real_host>{new real_host{std::move(*i)}};
+}
+
+expected<std::unique_ptr<real_host>> real_host::client(real_host_options options,
+                                                       double patience_s) {
+  auto i = open(std::move(options), "client", first_client_address);
+  if (!i) return tl::unexpected<reason>(i.error());
+  (*i)->client = start_client(*(*i)->system, (*i)->host);
+  if (auto ok = (*i)->net->wait_until_greeted(patience_s); !ok)
+    return tl::unexpected<reason>(ok.error());
+  return std::unique_ptr<real_host>{new real_host{std::move(*i)}};
+}
+
+std::string real_host::endpoint() const {
+  return impl_->net->endpoint();
+}
+
+expected<void> real_host::run() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  const timespec look_every{0, 100'000'000};
+  while (sigtimedwait(&set, nullptr, &look_every) < 0) {
+    if (const auto why = impl_->failures.why()) return refuse(reason::kind::unavailable, *why);
+    // A newer start of this host has its place. Any other refusal may be mended at the other side:
+    // the transport logs it and asks again, and what runs here goes on as long as its lease does.
+    if (auto why = impl_->net->refused(); why && why->code == reason::kind::stale)
+      return tl::unexpected<reason>(*why);
+  }
+  return {};
+}
+
+answer real_host::ask(message request, double patience_s) {
+  caf::scoped_actor self{*impl_->system};
+  answer result;
+  self->request(impl_->client, caf::infinite, actors::ask{std::move(request), patience_s})
+      .receive([&](const answer& a) { result = a; },
+               [&](const caf::error& e) {
+                 result.reply = refuse(reason::kind::unavailable, caf::to_string(e));
+               });
+  return result;
+}
+
+}  // namespace troupe::actors

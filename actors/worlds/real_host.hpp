@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "actors/protocol/request.hpp"
+#include "messages/address.hpp"
+#include "messages/cluster.hpp"
+#include "messages/reason.hpp"
+
+namespace troupe::planners {
+class policy;
+}
+
+namespace troupe::actors {
+
+/// One process of a real cluster.
+struct real_host_options {
+  std::shared_ptr<const troupe::cluster> cluster;
+  std::string listen;    // controller, gateways: tcp://address:port or ipc://path
+  std::string upstream;  // gateways, clients: the controller; nodes: their gateway
+  std::string keys;      // directory; empty: none
+  std::string state;     // directory for the journal, logs and process records
+  /// Controller: takes its journal though it may have lost its end
+  /// (runtime/journal/sqlite_journal.hpp).
+  bool accept_older_journal = false;
+  /// Gateways: to each of the others, for tensors; 0: as many as fill the link by the cluster file.
+  std::uint32_t connections = 0;
+  /// Gateways: where others listen, by datacentre; those not here as the cluster file says.
+  std::map<std::uint32_t, std::string> gateways;
+  /// Clients: the name of their key in `keys`; empty: "client", or the only one there.
+  std::string client_key = {};
+};
+
+/// A process's actors over the real world: CAF's scheduler, ZeroMQ, SQLite, the machine's clock.
+class real_host {
+ public:
+  static expected<std::unique_ptr<real_host>> controller(
+      real_host_options options, std::shared_ptr<const planners::policy> policy, bool local);
+  static expected<std::unique_ptr<real_host>> gateway(real_host_options options,
+                                                      std::uint32_t datacenter);
+  static expected<std::unique_ptr<real_host>> node(real_host_options options, node_index n);
+  /// Waits until the controller has welcomed it.
+  static expected<std::unique_ptr<real_host>> client(real_host_options options, double patience_s);
+  ~real_host();
+
+  /// Where it listens, with the real port.
+  std::string endpoint() const;
+
+  /// Runs until SIGINT or SIGTERM, or until one of its actors has failed; then what that actor
+  /// said.
+  expected<void> run();
+
+  /// A client's request and its answer.
+  answer ask(message request, double patience_s);
+
+ private:
+  struct impl;
+  explicit real_host(std::unique_ptr<impl> i);
+  static expected<std::unique_ptr<impl>> open(real_host_options options, std::string name,
+                                              address self);
+  std::unique_ptr<impl> impl_;
+};
+
+}  // namespace troupe::actors

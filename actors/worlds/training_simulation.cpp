@@ -1,0 +1,94 @@
+#include "actors/worlds/training_simulation.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "actors/control/training_history.hpp"
+#include "actors/training/training_plan.hpp"
+#include "actors/worlds/virtual_cluster.hpp"
+#include "planners/core/policy.hpp"
+#include "runtime/host/stopwatch.hpp"
+
+namespace troupe::actors {
+
+troupe::cluster cluster_of_slots(const job_spec& job) {
+  constexpr double tensor_gbit = slot_bytes * 8e-9, at_once_gbps = 1e15;
+  const auto stages = std::max(1U, job.pipeline.stages);
+  const auto pipelines = std::max(1U, job.pipeline.data_parallel);
+  const auto each =
+      job.pipeline.stages_per_datacenter > 0 ? job.pipeline.stages_per_datacenter : stages;
+  const auto rate = [&](double slots) { return slots > 0 ? tensor_gbit / slots : at_once_gbps; };
+  troupe::cluster c;
+  c.name = "slots";
+  c.gpus.resize(1);
+  c.gpus[0].name = "slot";
+  c.gpus[0].memory_gb = 1e6;
+  c.settings.restart_s = 0;
+  // A slot is no second: nodes need not be asked every one how they are.
+  c.settings.heartbeat_s = 10;
+  for (std::uint32_t s = 0; s < stages; ++s) {
+    const auto d = s / each;
+    if (d == c.datacenters.size()) {
+      c.datacenters.push_back({fmt::format("dc{}", d + 1), {}});
+      for (std::uint32_t before = 0; before < d; ++before)
+        c.wan.push_back({before, d, 0, rate(job.slots->wan), 0});
+    }
+    for (std::uint32_t p = 0; p < pipelines; ++p) {
+      troupe::node n;
+      n.name = fmt::format("p{}-s{}", p, s);
+      n.datacenter = d;
+      n.gpus = 1;
+      n.intra = n.inter = {"slots", rate(job.slots->lan), 0};
+      c.nodes.push_back(std::move(n));
+    }
+  }
+  return c;
+}
+
+expected<simulated_training> simulate_training(training_simulation_options options) {
+  auto policy = planners::make_policy(options.policy);
+  if (!policy)
+    return refuse(reason::kind::unknown, fmt::format("there is no policy '{}'", options.policy));
+  virtual_cluster_options o;
+  o.cluster = options.cluster;
+  o.policy = std::move(policy);
+  o.seed = options.seed;
+  o.faults = options.faults;
+  std::optional<job_ended> over;
+  training_report all;  // every iteration: the controller thins its history
+  o.on_entry = [&](const journal_entry& e) {
+    if (const auto* ended = std::get_if<job_ended>(&e)) over = *ended;
+    if (const auto* told = std::get_if<training_told>(&e)) append(all, told->report);
+  };
+  const runtime::stopwatch watch;
+  virtual_cluster v{o};
+  v.submit({{0, options.job}});
+  v.world().run_until([&] { return over || v.refusal(); }, options.limit_s);
+  if (v.refusal()) return tl::unexpected<reason>(*v.refusal());
+  if (!over) {
+    const auto id = v.accepted().empty() ? 1 : v.accepted().front();
+    const auto asked = v.ask(explain_job{0, id});
+    const auto* e = asked.reply ? std::get_if<explanation>(&asked.reply->first) : nullptr;
+    return refuse(reason::kind::infeasible,
+                  fmt::format("{} has not ended after {:g} s{}{}", options.job.name,
+                              options.limit_s, e ? ": " : "", e ? e->summary : ""));
+  }
+  simulated_training result;
+  result.fingerprint = v.world().fingerprint();
+  result.frames = v.world().count().delivered;
+  result.wall_s = watch.s();
+  if (over->final_state != job_state::finished)
+    return refuse(reason::kind::infeasible, over->detail);
+  const auto reply = v.ask(query_training{0, over->job});
+  if (!reply.reply) return tl::unexpected<reason>(reply.reply.error());
+  if (const auto* r = std::get_if<training_reply>(&reply.reply->first)) {
+    if (!r->why.text.empty()) return tl::unexpected<reason>(r->why);
+    result.report = r->report;
+    result.report.iterations = std::move(all.iterations);
+    result.report.news = std::move(all.news);
+  }
+  return result;
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,129 @@
+#include "actors/worlds/virtual_cluster.hpp"
+
+#include <stdexcept>
+
+#include <caf/all.hpp>
+
+namespace troupe::actors {
+
+struct virtual_cluster::told {
+  std::vector<job_id> accepted;
+  std::optional<reason> refusal;
+  std::shared_ptr<const runtime::journal> journal;
+};
+
+namespace {
+
+constexpr address client_address = first_client_address + 1;
+constexpr double forever_s = 1e12;
+
+/// Asks on behalf of somebody outside the actor system, and hands the answer to a function.
+void ask_through(caf::actor_system& system, const client_actor& client, message request,
+                 double patience_s, std::function<void(const answer&)> done) {
+  system.spawn([client, request = std::move(request), patience_s,
+                done = std::move(done)](caf::event_based_actor* self) {
+    self->request(client, caf::infinite, ask{request, patience_s}).then([done](const answer& a) {
+      done(a);
+    });
+  });
+}
+
+}  // namespace
+
+virtual_cluster::virtual_cluster(virtual_cluster_options options)
+    : options_{std::move(options)},
+      told_{std::make_shared<told>()},
+      requests_{options_.seed ^ 0x5eedULL},
+      world_{*options_.cluster, options_of_world()} {
+  const auto c = options_.cluster;
+  auto& system = world_.system();
+  world_.add_host(controller_address, [this, c, &system](const runtime::host& h) {
+    told_->journal = h.journal;
+    return start_controller(system, h,
+                            {c, options_.policy, false, true, options_.on_entry,
+                             options_.on_decision, options_.on_ledger, options_.limits});
+  });
+  for (std::uint32_t d = 0; d < c->datacenters.size(); ++d)
+    world_.add_host(gateway_address(d), [this, c, d, &system](const runtime::host& h) {
+      return start_gateway(system, h, c, true, [this, d](std::uint32_t other) {
+        return world_.link_slowdown(d, other);
+      });
+    });
+  for (node_index n = 0; n < c->nodes.size(); ++n)
+    world_.add_host(node_address(*c, n), [this, c, n, &system](const runtime::host& h) {
+      node_options how;
+      how.cluster = c;
+      how.slowdown = [this, a = h.self] { return world_.slowdown(a); };
+      if (const auto& watcher = options_.on_work)
+        how.on_work = [watcher, n](const work_order& w, const part_report* ended) {
+          watcher(n, &w, ended);
+        };
+      return start_node(system, h, std::move(how));
+    });
+  world_.add_host(client_address, [this, &system](const runtime::host& h) {
+    client_ = start_client(system, h);
+    return std::vector<caf::actor>{caf::actor_cast<caf::actor>(client_)};
+  });
+}
+
+virtual_cluster::~virtual_cluster() = default;
+
+runtime::virtual_options virtual_cluster::options_of_world() const {
+  runtime::virtual_options o;
+  o.seed = options_.seed;
+  o.faults = options_.faults;
+  o.on_append = options_.on_append;
+  if (options_.on_work)
+    o.on_crash = [c = options_.cluster, watcher = options_.on_work](address a) {
+      if (is_node(*c, a)) watcher(node_of(*c, a), nullptr, nullptr);
+    };
+  return o;
+}
+
+void virtual_cluster::submit(std::vector<arrival> workload) {
+  for (auto& a : workload) {
+    auto request = std::make_shared<message>(submit_job{requests_.next() | 1, std::move(a.spec)});
+    world_.at(a.at_s, [this, request, told = told_] {
+      ask_through(world_.system(), client_, std::move(*request), forever_s,
+                  [told](const answer& reply) {
+                    if (!reply.reply) return;
+                    const auto* heard = std::get_if<submit_reply>(&reply.reply->first);
+                    if (!heard) return;
+                    if (heard->job != 0)
+                      told->accepted.push_back(heard->job);
+                    else if (!told->refusal)
+                      told->refusal = heard->why;
+                  });
+    });
+  }
+}
+
+void virtual_cluster::send(message request, double patience_s,
+                           std::function<void(const answer&)> done) {
+  ask_through(world_.system(), client_, std::move(request), patience_s, std::move(done));
+}
+
+answer virtual_cluster::ask(message request, double limit_s) {
+  auto box = std::make_shared<std::vector<answer>>();
+  ask_through(world_.system(), client_, std::move(request), limit_s,
+              [box](const answer& a) { box->push_back(a); });
+  world_.run_until([box] { return !box->empty(); }, world_.now_s() + 2 * limit_s);
+  return box->empty() ? answer{} : box->front();
+}
+
+const std::vector<job_id>& virtual_cluster::accepted() const {
+  return told_->accepted;
+}
+
+const std::optional<reason>& virtual_cluster::refusal() const {
+  return told_->refusal;
+}
+
+std::vector<journal_entry> virtual_cluster::journal() const {
+  std::vector<journal_entry> entries;
+  auto ok = told_->journal->replay([&](const journal_entry& e) { entries.push_back(e); });
+  if (!ok) throw std::runtime_error(ok.error().text);
+  return entries;
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,134 @@
+#include "actors/worlds/wiring.hpp"
+
+#include "actors/client/client.hpp"
+#include "actors/control/estimator.hpp"
+#include "actors/control/orchestrator.hpp"
+#include "actors/control/scheduler.hpp"
+#include "actors/gateway/gateway.hpp"
+#include "actors/node/node.hpp"
+#include "actors/protocol/actor_failure.hpp"
+#include "actors/protocol/permissions.hpp"
+#include "actors/protocol/post.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+/// Of a job's description, as it comes over the network.
+constexpr std::size_t largest_submission_bytes = std::size_t{1} << 20;
+
+template <class Handle>
+std::vector<caf::actor> listen(const runtime::host& h, const Handle& first) {
+  auto receiver = caf::actor_cast<caf::actor>(first);
+  h.net->listen([receiver](frame f) { caf::anon_send(receiver, arrived{std::move(f)}); });
+  return {receiver};
+}
+
+/// The controller's door: hands each message to the actor that it is for, and passes on what is not
+/// the controller's own (a node's answer to a client).
+class controller_door {
+ public:
+  controller_door(runtime::host h, std::shared_ptr<const troupe::cluster> c, orchestrator_actor o,
+                  scheduler_actor s)
+      : host_{std::move(h)},
+        guard_{std::make_shared<door_guard>(host_, std::move(c))},
+        orchestrator_{std::move(o)},
+        scheduler_{std::move(s)} {}
+
+  void receive(const frame& f) const {
+    auto net = host_.net;
+    const std::shared_ptr<const void> credit{nullptr, [net, f](const void*) { net->handled(f); }};
+    auto envelope = peek(f.header.bytes());
+    if (!envelope || !guard_->admits(*envelope)) return;
+    if (envelope->to != host_.self) {
+      host_.net->send(envelope->to, f);
+      return;
+    }
+    if (envelope->type == type_id<submit_job> && f.size() > largest_submission_bytes)
+      return refuse_submission(envelope->from, f);
+    auto decoded = decode(f.header.bytes());
+    if (!decoded) return;
+    std::visit([&](auto& m) { hand_over(envelope->from, m, f, credit); }, decoded->second);
+  }
+
+ private:
+  /// Not even decoded: what is accepted is kept for good.
+  void refuse_submission(address from, const frame& f) const {
+    const auto request = peek_request(f.header.bytes());
+    if (!request) return;
+    post(host_, from,
+         submit_reply{*request,
+                      0,
+                      {reason::kind::invalid,
+                       fmt::format("the job's description has {} bytes; the controller accepts {}",
+                                   f.size(), largest_submission_bytes)}});
+  }
+
+  template <class T>
+  void hand_over(address from, T& m, const frame& f,
+                 const std::shared_ptr<const void>& credit) const {
+    const auto to_actor = [&](const auto& actor) {
+      caf::anon_send(actor,
+                     inbound<T>{from, std::move(m), f.body, credit, host_.net->caller_of(f)});
+    };
+    if constexpr (std::is_same_v<T, query_jobs> || std::is_same_v<T, explain_job>)
+      to_actor(scheduler_);
+    else if constexpr (std::is_same_v<T, node_report> || std::is_same_v<T, gateway_report> ||
+                       std::is_same_v<T, submit_job> || std::is_same_v<T, cancel_job> ||
+                       std::is_same_v<T, suspend_job> || std::is_same_v<T, move_job> ||
+                       std::is_same_v<T, read_log> || std::is_same_v<T, training_report> ||
+                       std::is_same_v<T, query_training>)
+      to_actor(orchestrator_);
+    // Anything else is an answer, and the controller asks nothing.
+  }
+
+  runtime::host host_;
+  std::shared_ptr<door_guard> guard_;  // the door is one actor, and copied only with it
+  orchestrator_actor orchestrator_;
+  scheduler_actor scheduler_;
+};
+
+door_actor::behavior_type door(door_actor::pointer self, controller_door d) {
+  begin_actor(self, "controller", [] {});
+  return {[d = std::move(d)](const arrived& a) { d.receive(a.what); }};
+}
+
+}  // namespace
+
+std::vector<caf::actor> start_controller(caf::actor_system& system, const runtime::host& h,
+                                         const controller_options& options) {
+  auto o = system.spawn(orchestrator, h,
+                        orchestrator_options{options.cluster, options.local, options.on_entry,
+                                             options.on_ledger, options.limits});
+  auto e =
+      options.virtual_time
+          ? system.spawn(estimator, estimator_options{options.cluster, nullptr})
+          : system.spawn<caf::detached>(estimator, estimator_options{options.cluster, h.clock});
+  auto s = system.spawn(
+      scheduler, h, scheduler_options{options.cluster, options.policy, options.on_decision}, o, e);
+  auto d = system.spawn(door, controller_door{h, options.cluster, o, s});
+  auto result = listen(h, d);
+  result.push_back(caf::actor_cast<caf::actor>(o));
+  result.push_back(caf::actor_cast<caf::actor>(e));
+  result.push_back(caf::actor_cast<caf::actor>(s));
+  return result;
+}
+
+std::vector<caf::actor> start_gateway(caf::actor_system& system, const runtime::host& h,
+                                      std::shared_ptr<const troupe::cluster> c, bool virtual_time,
+                                      link_slowdown slow_links) {
+  return listen(h, system.spawn(gateway, h, std::move(c), virtual_time, std::move(slow_links)));
+}
+
+std::vector<caf::actor> start_node(caf::actor_system& system, const runtime::host& h,
+                                   node_options options) {
+  return listen(h, system.spawn(node, h, std::move(options)));
+}
+
+client_actor start_client(caf::actor_system& system, const runtime::host& h) {
+  auto c = system.spawn(client, h);
+  listen(h, c);
+  return c;
+}
+
+}  // namespace troupe::actors

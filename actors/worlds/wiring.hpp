@@ -1,0 +1,48 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include <caf/actor.hpp>
+#include <caf/actor_system.hpp>
+
+#include "actors/control/ledger.hpp"
+#include "actors/control/orchestrator.hpp"
+#include "actors/gateway/wan_arbiter.hpp"
+#include "actors/node/node.hpp"
+#include "actors/protocol/protocol.hpp"
+#include "messages/cluster.hpp"
+#include "planners/core/policy.hpp"
+#include "runtime/host/host.hpp"
+
+// Joins the graph's actors to a host of some world. Which world it is, the host knows and nobody
+// else.
+
+namespace troupe::actors {
+
+struct controller_options {
+  std::shared_ptr<const troupe::cluster> cluster;
+  std::shared_ptr<const planners::policy> policy;
+  bool local = false;                                         // all nodes are this machine
+  bool virtual_time = false;                                  // else planning has its own thread
+  std::function<void(const journal_entry&)> on_entry;         // durable entries, as they come
+  std::function<void(double us, std::size_t n)> on_decision;  // what each decision cost
+  std::function<void(const ledger&)> on_ledger;               // now and then
+  journal_limits limits;
+};
+
+/// Each starts a host's actors, the one that receives its frames first, and lets its transport talk
+/// to it.
+std::vector<caf::actor> start_controller(caf::actor_system& system, const runtime::host& h,
+                                         const controller_options& options);
+/// `slow_links`: in virtual time, how many times as long tensors for a datacentre take now; null:
+/// as long as the cluster says.
+std::vector<caf::actor> start_gateway(caf::actor_system& system, const runtime::host& h,
+                                      std::shared_ptr<const troupe::cluster> c, bool virtual_time,
+                                      link_slowdown slow_links = {});
+std::vector<caf::actor> start_node(caf::actor_system& system, const runtime::host& h,
+                                   node_options options);
+client_actor start_client(caf::actor_system& system, const runtime::host& h);
+
+}  // namespace troupe::actors

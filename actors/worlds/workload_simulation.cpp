@@ -1,0 +1,218 @@
+#include "actors/worlds/workload_simulation.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "actors/worlds/virtual_cluster.hpp"
+#include "runtime/host/stopwatch.hpp"
+
+namespace troupe::actors {
+
+// -- the record
+// ----------------------------------------------------------------------------------------
+
+void workload_record::take(const journal_entry& e) {
+  std::visit([this](const auto& entry) { on(entry); }, e);
+}
+
+void workload_record::note(double at_s, int gpus, int waiting) {
+  usage_point p = usage_.empty() ? usage_point{} : usage_.back();
+  p.at_s = at_s;
+  p.gpus_held = static_cast<std::uint32_t>(static_cast<int>(p.gpus_held) + gpus);
+  p.jobs_waiting = static_cast<std::uint32_t>(static_cast<int>(p.jobs_waiting) + waiting);
+  if (!usage_.empty() && usage_.back().at_s == at_s)
+    usage_.back() = p;
+  else
+    usage_.push_back(p);
+}
+
+void workload_record::on(const job_accepted& e) {
+  ++progress_;
+  auto& j = jobs_[e.job];
+  j.job = e.job;
+  j.name = e.spec.name;
+  j.submitted_s = e.at_s;
+  j.samples = static_cast<double>(e.spec.global_batch) * static_cast<double>(e.spec.iterations);
+  waits_[e.job] = true;
+  note(e.at_s, 0, 1);
+}
+
+void workload_record::on(const lease_granted& e) {
+  auto& j = jobs_[e.job];
+  if (j.attempts++ == 0) j.started_s = e.at_s;
+  j.how = e.how;
+  j.nodes.clear();
+  for (const auto& part : e.parts) j.nodes.push_back(part.node);
+  waits_[e.job] = false;
+  leases_[e.lease] = {e, e.parts.size(), false};
+  note(e.at_s, static_cast<int>(e.how.gpus()), -1);
+}
+
+void workload_record::on(const part_ended& e) {
+  progress_ += e.iterations > 0 ? 1 : 0;
+  auto& l = leases_.at(e.lease);
+  auto& j = jobs_[l.granted.job];
+  const auto gpus = l.granted.parts[e.part].devices.size();
+  j.gpu_seconds += static_cast<double>(gpus) * (e.at_s - l.granted.at_s);
+  l.out_of_memory |= e.outcome == lease_outcome::out_of_memory;
+  note(e.at_s, -static_cast<int>(gpus), 0);
+  if (--l.parts_left > 0) return;
+  j.held_s += e.at_s - l.granted.at_s;
+  j.out_of_memory += l.out_of_memory ? 1 : 0;
+  // Either the job's end follows at once, or it is back in the queue.
+  waits_[j.job] = true;
+  note(e.at_s, 0, 1);
+  leases_.erase(e.lease);
+}
+
+void workload_record::on(const job_ended& e) {
+  ++progress_;
+  auto& j = jobs_[e.job];
+  j.state = e.final_state;
+  j.ended_s = e.at_s;
+  ++ended_;
+  if (std::exchange(waits_[e.job], false)) note(e.at_s, 0, -1);
+}
+
+// -- the table
+// -----------------------------------------------------------------------------------------
+
+namespace {
+
+double percentile(std::vector<double> sorted, double p) {
+  if (sorted.empty()) return 0;
+  std::sort(sorted.begin(), sorted.end());
+  const auto rank = static_cast<std::size_t>(std::ceil(p * static_cast<double>(sorted.size())));
+  return sorted[std::clamp<std::size_t>(rank, 1, sorted.size()) - 1];
+}
+
+double mean(const std::vector<double>& v) {
+  return v.empty() ? 0 : std::accumulate(v.begin(), v.end(), 0.0) / static_cast<double>(v.size());
+}
+
+void summarise(policy_result& r, const workload_record& record, const troupe::cluster& c) {
+  std::vector<double> jct, queue, throughput;
+  double gpu_seconds = 0, restarts = 0;
+  double first_s = record.jobs().empty() ? 0 : record.jobs().begin()->second.submitted_s;
+  for (const auto& [id, j] : record.jobs()) {
+    r.jobs += 1;
+    r.finished += j.state == job_state::finished ? 1 : 0;
+    r.failed += j.state == job_state::failed ? 1 : 0;
+    r.oom_failures += j.out_of_memory;
+    restarts += j.attempts > 1 ? j.attempts - 1 : 0;
+    gpu_seconds += j.gpu_seconds;
+    r.makespan_s = std::max(r.makespan_s, j.ended_s - first_s);
+    if (j.state != job_state::finished) continue;
+    jct.push_back(j.completion_s());
+    queue.push_back(j.queued_s());
+    if (j.held_s > 0) throughput.push_back(j.samples / j.held_s);
+  }
+  std::uint32_t gpus = 0;
+  for (const auto& n : c.nodes) gpus += n.gpus;
+  r.average_jct_s = mean(jct);
+  r.p50_jct_s = percentile(jct, 0.5);
+  r.p99_jct_s = percentile(jct, 0.99);
+  r.average_queue_s = mean(queue);
+  r.average_throughput = mean(throughput);
+  r.gpu_utilization = r.makespan_s > 0 ? gpu_seconds / (gpus * r.makespan_s) : 0;
+  r.restarts_per_job = r.jobs > 0 ? restarts / static_cast<double>(r.jobs) : 0;
+}
+
+// Ten years: a run that has not ended by then has lost a job, or its policy has.
+constexpr double run_limit_s = 10 * 365 * 86400.0;
+
+/// Nothing fails in a run without faults, so no heartbeat is due before the run's limit: its cost
+/// follows the number of jobs, not nodes times virtual time. Nodes still report what changes.
+troupe::cluster without_heartbeats(troupe::cluster c) {
+  c.settings.heartbeat_s = std::max(c.settings.heartbeat_s, 2 * run_limit_s);
+  c.settings.lease_s = std::max(c.settings.lease_s, 2 * c.settings.heartbeat_s);
+  return c;
+}
+
+/// How often a policy has decided something since any job got on.
+class idle_decisions {
+ public:
+  static constexpr std::size_t most = 10'000;
+
+  void note(std::size_t made, std::uint64_t progress) {
+    if (std::exchange(progress_, progress) != progress) count_ = 0;
+    count_ += made > 0 ? 1 : 0;
+  }
+  bool too_many() const { return count_ >= most; }
+
+ private:
+  std::uint64_t progress_ = 0;
+  std::size_t count_ = 0;
+};
+
+bool has_faults(const fault_plan& f) {
+  auto without = f;
+  without.name.clear();
+  without.slow_nodes.clear();
+  return without != fault_plan{};
+}
+
+}  // namespace
+
+expected<policy_result> simulate(const simulation_options& options, std::vector<arrival> workload) {
+  std::shared_ptr<const planners::policy> policy = planners::make_policy(options.policy);
+  if (!policy)
+    return refuse(reason::kind::unknown, fmt::format("there is no policy '{}'", options.policy));
+  return simulate(options, std::move(workload), std::move(policy));
+}
+
+expected<policy_result> simulate(const simulation_options& options, std::vector<arrival> workload,
+                                 std::shared_ptr<const planners::policy> policy) {
+  const runtime::stopwatch watch;
+  const auto jobs = workload.size();
+  auto record = std::make_shared<workload_record>();
+  idle_decisions idle;
+  std::vector<double> decisions_us;
+  virtual_cluster_options v;
+  v.cluster = has_faults(options.faults)
+                  ? options.cluster
+                  : std::make_shared<const troupe::cluster>(without_heartbeats(*options.cluster));
+  v.policy = policy;
+  v.seed = options.seed;
+  v.faults = options.faults;
+  v.on_decision = [&](double us, std::size_t made) {
+    decisions_us.push_back(us);
+    idle.note(made, record->progress());
+  };
+  v.on_entry = [record](const journal_entry& e) { record->take(e); };
+  virtual_cluster cluster{std::move(v)};
+  cluster.submit(std::move(workload));
+  constexpr double step_s = 6 * 3600;
+  auto all_ended = [&] { return record->ended() >= jobs || cluster.refusal() || idle.too_many(); };
+  while (!all_ended()) {
+    const double until_s = cluster.world().now_s() + step_s;
+    if (until_s > run_limit_s)
+      return refuse(reason::kind::invalid,
+                    fmt::format("{} of {} jobs have not ended after ten years of virtual time",
+                                jobs - record->ended(), jobs));
+    cluster.world().run_until(all_ended, until_s);
+    if (options.progress) options.progress(record->ended(), jobs, cluster.world().now_s());
+  }
+  if (cluster.refusal()) return tl::unexpected<reason>(*cluster.refusal());
+  if (idle.too_many())
+    return refuse(reason::kind::invalid,
+                  fmt::format("policy {} has started, stopped or moved jobs {} times in a row, and "
+                              "no job has done an iteration: it would go on without end",
+                              policy->name(), idle_decisions::most));
+  policy_result r;
+  r.policy = policy->name();
+  summarise(r, *record, *options.cluster);
+  r.decision_mean_us = mean(decisions_us);
+  r.decision_p99_us = percentile(decisions_us, 0.99);
+  r.decision_max_us = percentile(decisions_us, 1);
+  r.fingerprint = cluster.world().fingerprint();
+  r.wall_s = watch.s();
+  r.record = std::move(record);
+  return r;
+}
+
+}  // namespace troupe::actors

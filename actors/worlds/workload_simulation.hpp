@@ -1,0 +1,116 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "messages/cluster.hpp"
+#include "messages/faults.hpp"
+#include "messages/job.hpp"
+#include "messages/journal.hpp"
+#include "messages/reason.hpp"
+#include "planners/core/policy.hpp"
+
+namespace troupe::actors {
+
+/// What became of one job of a simulated workload.
+struct job_outcome {
+  job_id job = 0;
+  std::string name;
+  job_state state = job_state::waiting;
+  double submitted_s = 0, started_s = 0, ended_s = 0;
+  double held_s = 0;  // with GPUs
+  double gpu_seconds = 0;
+  std::uint32_t attempts = 0, out_of_memory = 0;
+  double samples = 0;
+  plan how;  // of the last attempt
+  std::vector<node_index> nodes;
+
+  double completion_s() const { return ended_s - submitted_s; }
+  double queued_s() const { return completion_s() - held_s; }
+};
+
+/// The cluster at one moment.
+struct usage_point {
+  double at_s = 0;
+  std::uint32_t gpus_held = 0;
+  std::uint32_t jobs_waiting = 0;
+};
+
+/// Takes journal entries as they come and keeps what a table and a picture need.
+class workload_record {
+ public:
+  void take(const journal_entry& e);
+
+  const std::map<job_id, job_outcome>& jobs() const { return jobs_; }
+  const std::vector<usage_point>& usage() const { return usage_; }
+  std::size_t ended() const { return ended_; }
+  /// Grows with every arrival, every attempt that did iterations, and every end.
+  std::uint64_t progress() const { return progress_; }
+
+ private:
+  void on(const epoch_begun&) {}
+  void on(const job_accepted& e);
+  void on(const lease_granted& e);
+  void on(const lease_revoked&) {}
+  void on(const part_ended& e);
+  void on(const job_ended& e);
+  void on(const training_told&) {}
+  // A run begins with an empty journal: what it keeps of a job is heard of when it happens.
+  void on(const jobs_forgotten&) {}
+  void on(const snapshot_begun&) {}
+  void on(const job_kept&) {}
+  void on(const lease_kept&) {}
+  void on(const job_suspended&) {}
+  void note(double at_s, int gpus, int waiting);
+
+  struct held {
+    lease_granted granted;
+    std::size_t parts_left = 0;
+    bool out_of_memory = false;
+  };
+  std::map<job_id, job_outcome> jobs_;
+  std::map<job_id, bool> waits_;
+  std::map<lease_id, held> leases_;
+  std::vector<usage_point> usage_;
+  std::size_t ended_ = 0;
+  std::uint64_t progress_ = 0;
+};
+
+/// One policy's row of the table. Times in s; throughput in samples/s, the mean over jobs of their
+/// samples per second with GPUs; utilisation is the share of GPU time held until the last job
+/// ended.
+struct policy_result {
+  std::string policy;
+  std::size_t jobs = 0, finished = 0, failed = 0;
+  double average_jct_s = 0, p50_jct_s = 0, p99_jct_s = 0;
+  double average_queue_s = 0, makespan_s = 0, average_throughput = 0, gpu_utilization = 0;
+  double restarts_per_job = 0;
+  std::size_t oom_failures = 0;
+  double decision_mean_us = 0, decision_p99_us = 0, decision_max_us = 0;
+  std::uint64_t fingerprint = 0;
+  double wall_s = 0;
+  std::shared_ptr<const workload_record> record;
+};
+
+struct simulation_options {
+  std::shared_ptr<const troupe::cluster> cluster;
+  std::string policy;
+  std::uint64_t seed = 1;
+  fault_plan faults;
+  /// Called now and then: jobs ended, jobs in all, virtual time.
+  std::function<void(std::size_t, std::size_t, double)> progress;
+};
+
+/// Runs a workload through the whole graph in virtual time until every job has ended. Refuses an
+/// unknown policy, and a run that comes to no end: one of which a job has not ended after ten
+/// years, or whose policy decides 10,000 times in a row without any job's getting on.
+expected<policy_result> simulate(const simulation_options& options, std::vector<arrival> workload);
+/// Under a policy that has no name that make_policy knows.
+expected<policy_result> simulate(const simulation_options& options, std::vector<arrival> workload,
+                                 std::shared_ptr<const planners::policy> policy);
+
+}  // namespace troupe::actors

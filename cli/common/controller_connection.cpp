@@ -1,0 +1,169 @@
+#include "cli/common/controller_connection.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "runtime/host/log.hpp"
+#include "runtime/host/stopwatch.hpp"
+#include "runtime/host/wait.hpp"
+
+namespace troupe::cli {
+
+std::string default_state_directory() {
+  const char* chosen = std::getenv("TROUPE_STATE");
+  return chosen && *chosen ? chosen : "troupe-state";
+}
+
+std::string address_file(const std::string& state) {
+  return (std::filesystem::path{state} / "controller.address").string();
+}
+
+namespace {
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+/// Empty, or what is wrong with a controller's address.
+std::string check_address(const std::string& a) {
+  const bool ipc = a.starts_with("ipc://") && a.size() > 6;
+  const auto colon = a.rfind(':');
+  const bool tcp = a.starts_with("tcp://") && colon != std::string::npos && colon > 6 &&
+                   colon + 1 < a.size() &&
+                   a.find_first_not_of("0123456789", colon + 1) == std::string::npos;
+  if (ipc || tcp) return {};
+  const bool bare = a.find("://") == std::string::npos && colon != std::string::npos;
+  return fmt::format("found '{}', expected tcp://HOST:PORT or ipc://PATH{}", a,
+                     bare ? fmt::format("; did you mean tcp://{}?", a) : "");
+}
+
+}  // namespace
+
+void remote::options(CLI::App& app) {
+  keys_ = variable("TROUPE_KEYS");
+  app.add_option("--controller", controller_,
+                 "Its address, tcp://host:port or ipc://path; else $TROUPE_CONTROLLER, else what "
+                 "STATE/controller.address says")
+      ->check(check_address);
+  state_option_ =
+      app.add_option("--state", state_, "The directory that `troupe up` uses, or $TROUPE_STATE")
+          ->capture_default_str();
+  app.add_option("--keys", keys_,
+                 "Directory with the client's key, where the cluster has keys, or $TROUPE_KEYS");
+  app.add_option("--as", key_,
+                 "Whose key of that directory; else `client`, or the only one of a person there");
+  app.add_option("--patience", patience_s_,
+                 "Seconds to wait for a controller that starts, and for each answer")
+      ->capture_default_str();
+}
+
+expected<void> remote::find_controller() {
+  if (!controller_.empty()) return {};
+  const bool named = state_option_ != nullptr && state_option_->count() > 0;
+  if (const auto chosen = variable("TROUPE_CONTROLLER"); !named && !chosen.empty()) {
+    if (const auto wrong = check_address(chosen); !wrong.empty())
+      return refuse(reason::kind::invalid, "TROUPE_CONTROLLER: " + wrong);
+    controller_ = chosen;
+    return {};
+  }
+  // A cluster that is just being started writes the file soon.
+  const auto file = address_file(state_);
+  const auto there = [&] {
+    std::ifstream in{file};
+    return std::getline(in, controller_) && !in.eof();  // with the end of its line
+  };
+  if (runtime::wait_until(there, patience_s_, 0.05)) return {};
+  controller_.clear();
+  return refuse(reason::kind::unavailable,
+                fmt::format("no controller is known: {} did not appear within {:.3g} s (start one "
+                            "with `troupe up CLUSTER`, or name one with --controller)",
+                            file, patience_s_));
+}
+
+expected<void> remote::connect() {
+  if (host_) return {};
+  // What the transport warns of while it tries is in the sentence, if it comes to nothing.
+  runtime::set_log_level(runtime::log_level::error);
+  const runtime::stopwatch waited;
+  if (auto ok = find_controller(); !ok) return ok;
+  actors::real_host_options o;
+  o.upstream = controller_;
+  o.keys = keys_;
+  o.client_key = key_;
+  auto host = actors::real_host::client(std::move(o), std::max(0.5, patience_s_ - waited.s()));
+  if (!host)
+    return refuse(host.error().code, fmt::format("the controller at {} cannot be reached: {}",
+                                                 controller_, host.error().text));
+  host_ = std::move(*host);
+  return {};
+}
+
+expected<std::pair<message, payload>> remote::ask_any(message request) {
+  if (auto ok = connect(); !ok) return tl::unexpected<reason>(ok.error());
+  return host_->ask(std::move(request), patience_s_).reply;
+}
+
+json bytes_document(double bytes) {
+  return bytes > 0 ? json(static_cast<std::uint64_t>(bytes)) : json();
+}
+
+json plan_document(const plan& p) {
+  return {{"data_parallel", p.data_parallel},
+          {"tensor_parallel", p.tensor_parallel},
+          {"pipeline_parallel", p.pipeline_parallel},
+          {"gpus", p.gpus()},
+          {"bytes_per_gpu", bytes_document(p.bytes_per_gpu)},
+          {"samples_per_s", p.samples_per_s}};
+}
+
+bool is_placed(const job_status& j) {
+  return j.state != job_state::waiting && !j.where.empty();
+}
+
+std::string where_text(const job_status& j, const std::vector<node_status>& nodes) {
+  std::string text;
+  for (const auto& share : j.where)
+    text += fmt::format("{}{} of {}", text.empty() ? "" : ", ", share.gpus,
+                        share.node < nodes.size() ? nodes[share.node].name : "?");
+  return text;
+}
+
+json job_document(const job_status& j, const std::vector<node_status>& nodes) {
+  const auto time = [](double s) { return s > 0 ? json(s) : json(); };
+  const auto known = [](const auto& value) { return value ? json(*value) : json(); };
+  json where = json::array();
+  for (const auto& share : j.where)
+    if (is_placed(j) && share.node < nodes.size())
+      where.push_back({{"node", nodes[share.node].name},
+                       {"gpu", nodes[share.node].gpu_type},
+                       {"gpus", share.gpus}});
+  return {{"job", j.job},
+          {"name", j.name},
+          {"state", to_string(j.state)},
+          {"submitted_s", j.submitted_s},
+          {"started_s", time(j.started_s)},
+          {"ended_s", time(j.ended_s)},
+          {"attempts", j.attempts},
+          {"plan", is_placed(j) ? plan_document(j.how) : json()},
+          {"allocation", where},
+          {"iterations_done", j.iterations_done},
+          {"predicted_bytes", bytes_document(j.predicted_bytes)},
+          {"peak_bytes", bytes_document(j.peak_bytes)},
+          {"detail", j.detail},
+          {"owner", j.owner},
+          {"waiting_reason", j.waiting_reason.empty() ? json() : json(j.waiting_reason)},
+          {"model", j.model.empty() ? json() : json(j.model)},
+          {"command", j.command},
+          {"priority", j.priority},
+          {"exit_code", known(j.exit_code)},
+          {"iteration", j.iteration == 0 && !j.command.empty() ? json() : json(j.iteration)},
+          {"iterations", j.iterations},
+          {"loss", known(j.loss)},
+          {"tokens_per_s", known(j.tokens_per_s)},
+          {"eta_s", known(j.eta_s)}};
+}
+
+}  // namespace troupe::cli

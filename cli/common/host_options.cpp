@@ -1,0 +1,31 @@
+#include "cli/common/host_options.hpp"
+
+#include "formats/load/load.hpp"
+#include "runtime/host/log.hpp"
+
+namespace troupe::cli {
+
+void host_options::options(CLI::App& app) {
+  app.add_option("--cluster", cluster_file, "The cluster's file, the same on every host")
+      ->required();
+  app.add_option("--state", state, "This host's own directory")->required();
+  app.add_option("--keys", keys, "Directory of keys (troupe keys make); tcp is then encrypted");
+}
+
+expected<void> host_options::load() {
+  auto c = formats::load_cluster(cluster_file);
+  if (!c) return tl::unexpected<reason>(c.error());
+  cluster = std::make_shared<const troupe::cluster>(std::move(*c));
+  return {};
+}
+
+int run_host(output& out, const std::string& name,
+             expected<std::unique_ptr<actors::real_host>> host) {
+  if (!host) return out.no(fmt::format("{}: {}", name, host.error().text));
+  runtime::log(runtime::log_level::info, name, "is there", {{"endpoint", (*host)->endpoint()}});
+  if (auto ok = (*host)->run(); !ok) return out.no(fmt::format("{}: {}", name, ok.error().text));
+  runtime::log(runtime::log_level::info, name, "was told to stop");
+  return exit_done;
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "actors/worlds/real_host.hpp"
+#include "cli/common/output.hpp"
+
+namespace troupe::cli {
+
+/// What the verbs that are one process of a cluster share.
+struct host_options {
+  std::string cluster_file, state, keys, listen, upstream;
+  std::shared_ptr<const troupe::cluster> cluster;
+
+  void options(CLI::App& app);
+  /// Loads the cluster.
+  expected<void> load();
+  actors::real_host_options real() const {
+    actors::real_host_options o;
+    o.cluster = cluster;
+    o.listen = listen;
+    o.upstream = upstream;
+    o.keys = keys;
+    o.state = state;
+    return o;
+  }
+};
+
+/// Says that the host is there, runs it until it is told to stop, and says why if that was not
+/// asked for.
+int run_host(output& out, const std::string& name,
+             expected<std::unique_ptr<actors::real_host>> host);
+
+}  // namespace troupe::cli

@@ -1,0 +1,57 @@
+#include "cli/common/job_endings.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "runtime/host/pause.hpp"
+
+namespace troupe::cli {
+
+expected<void> wait_for_jobs(remote& cluster, const std::vector<job_id>& jobs,
+                             const std::function<void(const job_status&)>& each) {
+  constexpr double poll_s = 0.2;
+  std::set<job_id> left{jobs.begin(), jobs.end()}, seen;
+  for (;;) {
+    for (const auto id : std::vector<job_id>{left.begin(), left.end()}) {
+      const auto reply = cluster.ask<query_reply>(query_jobs{0, id});
+      if (!reply) return tl::unexpected<reason>(reply.error());
+      if (reply->jobs.empty()) {
+        // A controller that has just been restarted does not know its jobs yet.
+        if (seen.contains(id)) continue;
+        return refuse(reason::kind::unknown, fmt::format("there is no job {}", id));
+      }
+      seen.insert(id);
+      const auto& j = reply->jobs.front();
+      if (!is_final(j.state)) continue;
+      left.erase(id);
+      each(j);
+    }
+    if (left.empty()) return {};
+    runtime::pause(poll_s);
+  }
+}
+
+int exit_status_of(const job_status& j) {
+  if (j.state == job_state::finished) return exit_done;
+  const auto code = j.exit_code.value_or(0);
+  return j.state == job_state::failed && code >= 1 && code <= 255 ? code : exit_no;
+}
+
+std::string ending_text(const job_status& j) {
+  const auto* verb = j.state == job_state::cancelled ? "was" : "has";
+  const bool says = j.state != job_state::finished && !j.detail.empty();
+  return fmt::format("job {} ({}) {} {}{}{}", j.job, j.name, verb, to_string(j.state),
+                     says ? ": " : "", says ? j.detail : "");
+}
+
+json ending_document(const job_status& j) {
+  return {{"job", j.job},
+          {"name", j.name},
+          {"state", to_string(j.state)},
+          {"exit_code", j.exit_code ? json(*j.exit_code) : json()},
+          {"attempts", j.attempts},
+          {"exit_code", j.exit_code ? json(*j.exit_code) : json()},
+          {"detail", j.detail}};
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,248 @@
+#include "cli/common/local_cluster.hpp"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "actors/worlds/real_host.hpp"
+#include "cli/common/controller_connection.hpp"
+#include "cli/common/socket_directory.hpp"
+#include "formats/load/load.hpp"
+#include "runtime/host/pause.hpp"
+#include "runtime/host/private_files.hpp"
+#include "runtime/host/stopwatch.hpp"
+#include "runtime/host/wait.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A name as a part of a path.
+std::string flat(std::string name) {
+  std::replace(name.begin(), name.end(), '/', '-');
+  return name;
+}
+
+constexpr const char* lock_name = "up.lock";
+constexpr double ending_s = 3;  // what a process gets to end of itself
+
+/// "n1, n2 are absent"; empty: nobody is.
+std::string absentees(const query_reply& r) {
+  std::vector<std::string> names;
+  for (const auto& d : r.gateways_absent) names.push_back("the gateway of " + d);
+  for (const auto& n : r.nodes)
+    if (!n.present) names.push_back(n.name);
+  if (names.empty()) return {};
+  return fmt::format("{} {} absent", fmt::join(names, ", "), names.size() == 1 ? "is" : "are");
+}
+
+std::size_t longest_socket_name(const troupe::cluster& c) {
+  std::size_t longest = std::string{"controller"}.size();
+  for (const auto& d : c.datacenters) longest = std::max(longest, (d.name + "-gateway").size());
+  return longest;
+}
+
+}  // namespace
+
+expected<std::unique_ptr<local_cluster>> local_cluster::start(local_cluster_options options) {
+  auto c = formats::load_cluster(options.cluster_file);
+  if (!c) return tl::unexpected<reason>(c.error());
+  auto result = std::unique_ptr<local_cluster>{new local_cluster};
+  options.state = fs::absolute(options.state).lexically_normal().string();
+  options.cluster_file = fs::absolute(options.cluster_file).lexically_normal().string();
+  runtime::make_files_private();
+  if (!options.keys.empty()) options.keys = fs::absolute(options.keys).lexically_normal().string();
+  result->options_ = std::move(options);
+  if (auto ok = result->prepare(*c); !ok) return tl::unexpected<reason>(ok.error());
+  for (const auto& name : result->names_)
+    if (auto ok = result->launch(name); !ok) return tl::unexpected<reason>(ok.error());
+  return result;
+}
+
+expected<void> local_cluster::prepare(const troupe::cluster& c) {
+  const fs::path state{options_.state};
+  for (const auto& directory : {state, state / "output"})
+    if (auto ok = runtime::prepare_private_directory(directory.string()); !ok) return ok;
+  auto lock = runtime::file_lock::take((state / lock_name).string(),
+                                       fmt::format("the state directory {}", options_.state));
+  if (!lock) return tl::unexpected<reason>(lock.error());
+  lock_ = std::move(*lock);
+  std::error_code ignored;
+  fs::remove(address_file(options_.state), ignored);  // clients wait for the new one
+  std::string sockets;
+  if (options_.port > 0) {
+    auto ports =
+        runtime::port_claim::take(options_.port, 1 + static_cast<int>(c.datacenters.size()));
+    if (!ports) return tl::unexpected<reason>(ports.error());
+    ports_ = std::move(*ports);
+  } else {
+    auto directory = socket_directory(state, longest_socket_name(c));
+    if (!directory) return tl::unexpected<reason>(directory.error());
+    sockets = directory->string();
+  }
+  describe(c, sockets);
+  if (!(std::ofstream{address_file(options_.state)} << controller_address() << '\n').flush())
+    return refuse(reason::kind::unavailable,
+                  fmt::format("{}: cannot be written", address_file(options_.state)));
+  return {};
+}
+
+local_cluster::~local_cluster() {
+  if (!lock_) return;  // another's
+  std::error_code ignored;
+  fs::remove(address_file(options_.state), ignored);
+  for (auto& [name, p] : running_) p.process->terminate();
+  runtime::wait_until(
+      [this] {
+        return std::all_of(running_.begin(), running_.end(),
+                           [](const auto& p) { return p.second.process->poll().has_value(); });
+      },
+      ending_s);
+  running_.clear();
+  remove_socket_directory(options_.state);
+}
+
+std::optional<pid_t> local_cluster::holder(const std::string& state) {
+  return runtime::file_lock::holder((fs::path{state} / lock_name).string());
+}
+
+void local_cluster::describe(const troupe::cluster& c, const std::string& sockets) {
+  int port = options_.port;
+  auto endpoint = [&](const std::string& name) {
+    return options_.port > 0 ? fmt::format("tcp://127.0.0.1:{}", port++)
+                             : fmt::format("ipc://{}", (fs::path{sockets} / flat(name)).string());
+  };
+  const auto self =
+      options_.program.empty() ? fs::read_symlink("/proc/self/exe").string() : options_.program;
+  auto add = [&](const std::string& name, const std::string& verb, std::vector<std::string> rest) {
+    names_.push_back(name);
+    auto& command = commands_[name];
+    command = {self,        verb,
+               "--cluster", options_.cluster_file,
+               "--state",   (fs::path{options_.state} / flat(name)).string()};
+    if (!options_.keys.empty()) command.insert(command.end(), {"--keys", options_.keys});
+    command.insert(command.end(), rest.begin(), rest.end());
+  };
+  endpoints_["controller"] = endpoint("controller");
+  add("controller", "controller",
+      {"--local", "--policy", options_.policy, "--listen", endpoints_["controller"]});
+  std::vector<std::string> others;  // each gateway greets those before it
+  for (const auto& d : c.datacenters) {
+    const auto name = d.name + "/gateway";
+    endpoints_[name] = endpoint(name);
+    std::vector<std::string> rest{"--datacenter",   d.name,         "--listen",
+                                  endpoints_[name], "--controller", endpoints_["controller"]};
+    rest.insert(rest.end(), others.begin(), others.end());
+    add(name, "gateway", rest);
+    others.insert(others.end(), {"--gateway", d.name + "=" + endpoints_[name]});
+  }
+  for (const auto& n : c.nodes)
+    add(n.name, "node",
+        {"--name", n.name, "--gateway", endpoints_[c.datacenters[n.datacenter].name + "/gateway"]});
+}
+
+std::string local_cluster::log_of(const std::string& name) const {
+  return (fs::path{options_.state} / "output" / (flat(name) + ".log")).string();
+}
+
+std::string local_cluster::last_lines(const std::string& name, std::uintmax_t from) const {
+  constexpr std::uintmax_t max_bytes = 4096;
+  constexpr std::size_t max_lines = 5;
+  std::ifstream in{log_of(name), std::ios::binary | std::ios::ate};
+  if (!in) return {};
+  const auto size = static_cast<std::uintmax_t>(in.tellg());
+  in.seekg(static_cast<std::streamoff>(std::max(from, size > max_bytes ? size - max_bytes : 0)));
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);)
+    if (!line.empty()) lines.push_back(line);
+  std::string text;
+  for (std::size_t i = lines.size() - std::min(lines.size(), max_lines); i < lines.size(); ++i)
+    text += "\n  " + lines[i];
+  return text;
+}
+
+expected<void> local_cluster::launch(const std::string& name) {
+  runtime::process_options o;
+  o.command = commands_.at(name);
+  o.output = log_of(name);
+  std::error_code none_yet;
+  const auto size = fs::file_size(o.output, none_yet);
+  auto started = runtime::process::start(o);
+  if (!started) return tl::unexpected<reason>(started.error());
+  running_[name] = {std::move(*started), none_yet ? 0 : size};
+  return {};
+}
+
+void local_cluster::kill(const std::string& name) {
+  auto it = running_.find(name);
+  if (it == running_.end()) return;
+  // The process alone: what it had started must fend for itself.
+  ::kill(it->second.process->id(), SIGKILL);
+  running_.erase(it);
+}
+
+expected<void> local_cluster::restart(const std::string& name) {
+  kill(name);
+  return launch(name);
+}
+
+std::vector<ended_process> local_cluster::ended() {
+  std::vector<ended_process> result;
+  for (auto it = running_.begin(); it != running_.end();) {
+    auto& [name, p] = *it;
+    const auto status = p.process->poll();
+    if (status) {
+      const auto said = last_lines(name, p.log_from);
+      result.push_back(
+          {name, *status,
+           fmt::format("{} (process {}) has ended with status {}; {}{}", name, p.process->id(),
+                       *status, said.empty() ? "it has written nothing to " : "the last lines of ",
+                       log_of(name) + (said.empty() ? "" : ":" + said))});
+    }
+    it = status ? running_.erase(it) : std::next(it);
+  }
+  return result;
+}
+
+expected<void> local_cluster::wait_until_ready(double patience_s,
+                                               const std::function<bool()>& interrupted) {
+  const runtime::stopwatch waited;
+  actors::real_host_options o;
+  o.upstream = controller_address();
+  o.keys = options_.keys;
+  std::unique_ptr<actors::real_host> client;
+  std::string missing;
+  while (waited.s() < patience_s) {
+    if (const auto gone = ended(); !gone.empty())
+      return refuse(reason::kind::unavailable, gone.front().sentence);
+    if (interrupted && interrupted())
+      return refuse(reason::kind::unavailable, "interrupted before the cluster was ready");
+    if (!client) {
+      auto connected = actors::real_host::client(o, 0.5);
+      if (connected)
+        client = std::move(*connected);
+      else
+        missing = fmt::format("the controller does not answer: {}", connected.error().text);
+      continue;
+    }
+    constexpr job_id none = ~job_id{0};  // the nodes alone are of interest
+    auto reply = client->ask(query_jobs{0, none}, 1).reply;
+    if (const auto* r = reply ? std::get_if<query_reply>(&reply->first) : nullptr) {
+      missing = absentees(*r);
+      if (missing.empty()) return {};
+    }
+    runtime::pause(0.05);
+  }
+  return refuse(reason::kind::unavailable,
+                fmt::format("the cluster is not ready after {:.3g} s: {}; logs are in {}",
+                            patience_s, missing, (fs::path{options_.state} / "output").string()));
+}
+
+}  // namespace troupe::cli

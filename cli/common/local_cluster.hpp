@@ -1,0 +1,89 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "messages/cluster.hpp"
+#include "messages/reason.hpp"
+#include "runtime/host/file_lock.hpp"
+#include "runtime/process/process.hpp"
+#include "runtime/zeromq/port_claim.hpp"
+
+namespace troupe::cli {
+
+struct local_cluster_options {
+  std::string cluster_file;
+  std::string state;  // a directory; each process has one of its own in it
+  std::string policy = "frenzy";
+  std::string keys;
+  std::string program;  // empty: this one
+  int port = 0;         // first of as many tcp ports as there are listeners; 0: ipc
+};
+
+/// A process of a cluster that has ended of itself.
+struct ended_process {
+  std::string name;
+  int status = 0;        // 128 + n for a signal n
+  std::string sentence;  // that says so, with the last lines of its log
+};
+
+/// A cluster on this machine: a process for the controller, each gateway and each node, every one
+/// the same program with another verb. They end with this object.
+class local_cluster {
+ public:
+  /// Locks the state directory and the ports, or says who has them, and starts the processes.
+  static expected<std::unique_ptr<local_cluster>> start(local_cluster_options options);
+  /// Asks every process to end, and makes it end.
+  ~local_cluster();
+  local_cluster(const local_cluster&) = delete;
+
+  /// The process that runs a cluster on this state directory; nothing if none does.
+  static std::optional<pid_t> holder(const std::string& state);
+
+  /// Waits until the controller answers, all gateways are heard and all nodes are present. Refuses
+  /// with the reason if a process ends, if that takes longer than `patience_s`, or if `interrupted`
+  /// says so.
+  expected<void> wait_until_ready(double patience_s, const std::function<bool()>& interrupted = {});
+
+  /// Host names in the order of start: the controller, gateways, nodes.
+  const std::vector<std::string>& names() const { return names_; }
+  const std::string& controller_address() const { return endpoints_.at("controller"); }
+  pid_t id(const std::string& name) const { return running_.at(name).process->id(); }
+
+  /// SIGKILL, as a machine that loses power; and its start again.
+  void kill(const std::string& name);
+  expected<void> restart(const std::string& name);
+
+  /// The processes that have ended of themselves since the last call.
+  std::vector<ended_process> ended();
+
+ private:
+  struct host_process {
+    std::unique_ptr<runtime::process> process;
+    std::uintmax_t log_from = 0;  // where in its log this start of it begins, bytes
+  };
+
+  local_cluster() = default;
+  expected<void> prepare(const troupe::cluster& c);
+  expected<void> launch(const std::string& name);
+  void describe(const troupe::cluster& c, const std::string& sockets);
+  std::string log_of(const std::string& name) const;
+  std::string last_lines(const std::string& name, std::uintmax_t from) const;
+
+  local_cluster_options options_;
+  std::optional<runtime::file_lock> lock_;
+  runtime::port_claim ports_;
+  std::vector<std::string> names_;
+  std::map<std::string, std::string> endpoints_;
+  std::map<std::string, std::vector<std::string>> commands_;
+  std::map<std::string, host_process> running_;
+};
+
+}  // namespace troupe::cli

@@ -1,0 +1,98 @@
+#include "cli/common/output.hpp"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <system_error>
+
+#include "cli/common/human.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+constexpr const char* name_of(reason::kind k) {
+  constexpr const char* names[] = {"invalid", "infeasible", "insufficient", "stale",
+                                   "unknown", "refused",    "malformed",    "unavailable"};
+  return names[static_cast<std::size_t>(k)];
+}
+
+/// Where a complaint about a file begins: "FILE:LINE: ..." or "FILE: ...".
+struct file_place {
+  std::string file;  // empty: it is not about a file
+  int line = 0;      // 0: the whole file
+};
+
+file_place place_in(const std::string& sentence) {
+  const auto end = sentence.find(": ");
+  if (end == std::string::npos) return {};
+  auto name = sentence.substr(0, end);
+  const auto colon = name.rfind(':');
+  if (colon != std::string::npos && colon + 1 < name.size() && name.size() - colon <= 8 &&
+      name.find_first_not_of("0123456789", colon + 1) == std::string::npos)
+    return {name.substr(0, colon), std::stoi(name.substr(colon + 1))};
+  std::error_code error;
+  // Without a line there is only the word itself: a file's, if it is one or has been looked for.
+  const bool missing = sentence.compare(end + 2, 12, "no such file") == 0;
+  return missing || std::filesystem::exists(name, error) ? file_place{name, 0} : file_place{};
+}
+
+/// What a file has where something else was expected, as the sentence says it; empty: it does not.
+std::string found_in(const std::string& sentence) {
+  constexpr std::string_view before = "found ", after = ", expected ";
+  const auto from = sentence.find(before);
+  const auto to = sentence.find(after, from);
+  if (from == std::string::npos || to == std::string::npos) return {};
+  return sentence.substr(from + before.size(), to - from - before.size());
+}
+
+}  // namespace
+
+void output::document(const json& d) const {
+  // A name with bytes that are not UTF-8 must not cost the reader the whole document.
+  if (json_) write(stdout, d.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+  documented_ = true;
+}
+
+void output::write_lines(std::FILE* to, std::string_view text) {
+  write(to, printable(text, true) + "\n");
+}
+
+void output::complain(const reason& why) const {
+  note("troupe: {}", why.text);
+  if (documented_) return;
+  json d{{"error", why.text}, {"code", name_of(why.code)}};
+  if (const auto at = place_in(why.text); !at.file.empty()) {
+    d["file"] = at.file;
+    if (at.line > 0) d["line"] = at.line;
+    if (const auto found = found_in(why.text); !found.empty()) d["found"] = found;
+  }
+  document(d);
+}
+
+int output::no(const reason& why) const {
+  complain(why);
+  return exit_no;
+}
+
+int output::bad(const reason& why) const {
+  complain(why);
+  return exit_bad;
+}
+
+bool is_bad_file(const reason& why) {
+  return !place_in(why.text).file.empty();
+}
+
+bool on_terminal() {
+  return isatty(STDERR_FILENO) != 0;
+}
+
+std::size_t terminal_columns() {
+  winsize size{};
+  if (isatty(STDOUT_FILENO) == 0 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return 0;
+  return size.ws_col;
+}
+
+}  // namespace troupe::cli

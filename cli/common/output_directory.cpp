@@ -1,0 +1,41 @@
+#include "cli/common/output_directory.hpp"
+
+#include <filesystem>
+
+#include <fmt/format.h>
+
+namespace troupe::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* mark = ".made-by-troupe";
+
+}  // namespace
+
+expected<output_directory> output_directory::claim(const std::string& path) {
+  const fs::path directory{path};
+  std::error_code failed;
+  fs::create_directories(directory, failed);
+  const bool empty = !failed && fs::is_empty(directory, failed);
+  if (failed)
+    return refuse(reason::kind::invalid,
+                  fmt::format("{}: cannot be a directory for output: {}", path, failed.message()));
+  if (!empty && !fs::is_regular_file(directory / mark, failed))
+    return refuse(reason::kind::refused,
+                  fmt::format("{}: holds files that are not Troupe's own output (there is no {} in "
+                              "it), so it is not emptied: name another directory, or remove it",
+                              path, mark));
+  auto lock =
+      runtime::file_lock::take((directory / mark).string(), fmt::format("the directory {}", path));
+  if (!lock) return tl::unexpected<reason>(lock.error());
+  for (const auto& entry : fs::directory_iterator{directory, failed})
+    if (entry.path().filename() != mark) fs::remove_all(entry.path(), failed);
+  if (failed)
+    return refuse(reason::kind::unavailable,
+                  fmt::format("{}: cannot be emptied: {}", path, failed.message()));
+  return output_directory{std::move(*lock)};
+}
+
+}  // namespace troupe::cli

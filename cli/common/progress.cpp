@@ -1,0 +1,48 @@
+#include "cli/common/progress.hpp"
+
+#include <cstdio>
+
+#include <fmt/format.h>
+
+#include "cli/common/human.hpp"
+#include "cli/common/output.hpp"
+
+namespace troupe::cli {
+
+std::string progress_text(const job_status& j) {
+  if (j.iteration == 0) return {};
+  auto text =
+      fmt::format("iteration {} of {} ({:.0f} %)", grouped(j.iteration), grouped(j.iterations),
+                  100 * static_cast<double>(j.iteration) /
+                      static_cast<double>(j.iterations > 0 ? j.iterations : j.iteration));
+  if (j.loss) text += fmt::format(", loss {:.4f}", *j.loss);
+  if (j.tokens_per_s)
+    text += fmt::format(", {} tokens/s", grouped(static_cast<std::uint64_t>(*j.tokens_per_s)));
+  if (j.eta_s && !is_final(j.state)) text += fmt::format(", {} left", duration_text(*j.eta_s));
+  return text;
+}
+
+std::string memory_text(const memory_record& m) {
+  const auto predicted =
+      fmt::format("data {} x tensor {}: {} a GPU predicted", m.what.data_parallel,
+                  m.what.tensor_parallel, size_text(m.predicted_bytes));
+  if (m.out_of_memory) return predicted + ", and it ran out of memory";
+  return fmt::format("{}, {} reported at the peak ({:.0f} %)", predicted, size_text(m.peak_bytes),
+                     100 * m.peak_bytes / m.predicted_bytes);
+}
+
+void progress_line::show(const std::string& text) {
+  if (!on_terminal() || text == shown_) return;
+  shown_ = text;
+  fmt::print(stderr, "\r\033[K{}", printable(text));
+  std::fflush(stderr);
+}
+
+void progress_line::clear() {
+  if (shown_.empty()) return;
+  shown_.clear();
+  fmt::print(stderr, "\r\033[K");
+  std::fflush(stderr);
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,134 @@
+#include "cli/reports/comparison.hpp"
+
+#include <filesystem>
+
+#include "cli/common/human.hpp"
+#include "cli/common/table.hpp"
+#include "cli/reports/usage_picture.hpp"
+#include "formats/traces/trace.hpp"
+#include "formats/traces/workload.hpp"
+#include "planners/core/trace_duration.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+using actors::policy_result;
+
+json row_of(const policy_result& r) {
+  return {{"policy", r.policy},
+          {"finished", r.finished},
+          {"failed", r.failed},
+          {"average_jct_s", r.average_jct_s},
+          {"p50_jct_s", r.p50_jct_s},
+          {"p99_jct_s", r.p99_jct_s},
+          {"average_queue_s", r.average_queue_s},
+          {"makespan_s", r.makespan_s},
+          {"average_throughput", r.average_throughput},
+          {"gpu_utilization", r.gpu_utilization},
+          {"restarts_per_job", r.restarts_per_job},
+          {"oom_failures", r.oom_failures},
+          {"decision_us",
+           {{"mean", r.decision_mean_us}, {"p99", r.decision_p99_us}, {"max", r.decision_max_us}}},
+          {"fingerprint", fmt::format("{:016x}", r.fingerprint)},
+          {"wall_s", r.wall_s}};
+}
+
+std::string jobs_csv(const cluster& c, const policy_result& r) {
+  std::string text =
+      "job,name,state,submit_s,start_s,end_s,held_s,gpu_seconds,attempts,out_of_memory,data_"
+      "parallel,"
+      "tensor_parallel,nodes\n";
+  for (const auto& [id, j] : r.record->jobs()) {
+    std::string nodes;
+    for (const auto n : j.nodes) nodes += (nodes.empty() ? "" : " ") + c.nodes[n].name;
+    text += fmt::format("{},{},{},{:.3f},{:.3f},{:.3f},{:.3f},{:.3f},{},{},{},{},{}\n", j.job,
+                        j.name, to_string(j.state), j.submitted_s, j.started_s, j.ended_s, j.held_s,
+                        j.gpu_seconds, j.attempts, j.out_of_memory, j.how.data_parallel,
+                        j.how.tensor_parallel, nodes);
+  }
+  return text;
+}
+
+std::string usage_csv(const policy_result& r) {
+  std::string text = "at_s,gpus_held,jobs_waiting\n";
+  for (const auto& p : r.record->usage())
+    text += fmt::format("{:.3f},{},{}\n", p.at_s, p.gpus_held, p.jobs_waiting);
+  return text;
+}
+
+void show_progress(const std::string& policy, std::size_t ended, std::size_t all, double at_s) {
+  fmt::print(stderr, "\r\033[K{}: {} of {} jobs ended, day {:.1f}", policy, ended, all,
+             at_s / 86400);
+  std::fflush(stderr);
+}
+
+}  // namespace
+
+expected<void> replay(comparison& c, const std::vector<std::string>& policies,
+                      const fault_plan& faults) {
+  for (const auto& p : policies) {
+    actors::simulation_options o{std::make_shared<const cluster>(c.on), p, c.seed, faults, {}};
+    if (on_terminal())
+      o.progress = [&p](std::size_t ended, std::size_t all, double at_s) {
+        show_progress(p, ended, all, at_s);
+      };
+    auto r = actors::simulate(o, c.workload);
+    if (on_terminal()) fmt::print(stderr, "\r\033[K");
+    if (!r) return tl::unexpected<reason>(r.error());
+    c.results.push_back(std::move(*r));
+  }
+  return {};
+}
+
+json document_of(const comparison& c) {
+  json document{{"cluster", c.on.name},
+                {"jobs", c.workload.size()},
+                {"workload", c.workload_name},
+                {"seed", c.seed},
+                {"policies", json::array()}};
+  for (const auto& r : c.results) document["policies"].push_back(row_of(r));
+  return document;
+}
+
+std::string table_of(const comparison& c) {
+  table t{{"policy", "finished", "failed", "avg JCT", "p50", "p99", "queued", "makespan",
+           "samples/s", "GPU use", "restarts", "OOM", "decision us", "fingerprint", "wall"}};
+  for (const auto& r : c.results)
+    t.row({r.policy, fmt::to_string(r.finished), fmt::to_string(r.failed),
+           duration_text(r.average_jct_s), duration_text(r.p50_jct_s), duration_text(r.p99_jct_s),
+           duration_text(r.average_queue_s), duration_text(r.makespan_s),
+           fmt::format("{:.1f}", r.average_throughput),
+           fmt::format("{:.0f} %", 100 * r.gpu_utilization),
+           fmt::format("{:.2f}", r.restarts_per_job), fmt::to_string(r.oom_failures),
+           fmt::format("{:.1f}", r.decision_mean_us), fmt::format("{:016x}", r.fingerprint),
+           duration_text(r.wall_s)});
+  return t.text(terminal_columns());
+}
+
+expected<void> save(const comparison& c, const std::string& directory) {
+  const std::filesystem::path dir{directory};
+  std::error_code failed;
+  std::filesystem::create_directories(dir, failed);
+  if (failed)
+    return refuse(reason::kind::invalid,
+                  fmt::format("{}: cannot be made: {}", directory, failed.message()));
+  auto ok = formats::save_text(dir / "result.json", document_of(c).dump(2) + "\n");
+  if (ok) ok = formats::save_text(dir / "usage.html", usage_picture(c.on, c.results));
+  for (const auto& r : c.results) {
+    if (ok) ok = formats::save_text(dir / fmt::format("jobs-{}.csv", r.policy), jobs_csv(c.on, r));
+    if (ok) ok = formats::save_text(dir / fmt::format("usage-{}.csv", r.policy), usage_csv(r));
+  }
+  return ok;
+}
+
+expected<std::vector<arrival>> load_workload(const std::string& trace, const std::string& workload,
+                                             std::uint64_t seed, const cluster& c) {
+  const auto rows = formats::load_trace(trace);
+  if (!rows) return tl::unexpected<reason>(rows.error());
+  return formats::assign(*rows, workload, seed, c, [&](const job_spec& job, std::uint32_t gpus) {
+    return planners::reference_iteration_s(c, job, gpus);
+  });
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "actors/worlds/workload_simulation.hpp"
+#include "cli/common/output.hpp"
+
+namespace troupe::cli {
+
+/// A workload, replayed under several policies.
+struct comparison {
+  cluster on;
+  std::vector<arrival> workload;
+  std::string workload_name;
+  std::uint64_t seed = 1;
+  std::vector<actors::policy_result> results;
+};
+
+/// Replays it under each policy, with a progress line where there are eyes to see it.
+expected<void> replay(comparison& c, const std::vector<std::string>& policies,
+                      const fault_plan& faults);
+
+json document_of(const comparison& c);
+std::string table_of(const comparison& c);
+
+/// Writes result.json, usage.html, and for each policy jobs-POLICY.csv and usage-POLICY.csv.
+expected<void> save(const comparison& c, const std::string& directory);
+
+/// A shipped or a user's trace as a workload of the cluster, by the named rule.
+expected<std::vector<arrival>> load_workload(const std::string& trace, const std::string& workload,
+                                             std::uint64_t seed, const cluster& c);
+
+}  // namespace troupe::cli

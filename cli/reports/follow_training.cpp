@@ -1,0 +1,58 @@
+#include "cli/reports/follow_training.hpp"
+
+#include <fmt/format.h>
+
+#include "actors/control/training_history.hpp"
+#include "cli/common/progress.hpp"
+#include "runtime/host/pause.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+/// What a user gets who does not wait for the end.
+reason interrupted(const training_report& known, const job_status& j) {
+  const auto reached = progress_text(j);
+  return {reason::kind::unavailable,
+          fmt::format("stopped by a signal: {}{}",
+                      reached.empty() ? "no iteration was done" : "reached " + reached,
+                      known.saved > 0
+                          ? fmt::format("; the newest checkpoint is of iteration {}", known.saved)
+                          : "")};
+}
+
+}  // namespace
+
+expected<training_report> follow_training(remote& cluster, const job_spec& job,
+                                          const std::function<void(const job_status&)>& progress,
+                                          interrupt* stop) {
+  const auto accepted = cluster.ask<submit_reply>(submit_job{0, job});
+  if (!accepted) return tl::unexpected<reason>(accepted.error());
+  if (accepted->job == 0) return tl::unexpected<reason>(accepted->why);
+  training_report known;  // all iterations that were heard of: the controller thins its history
+  std::uint64_t position = 0;
+  for (;;) {
+    const auto jobs = cluster.ask<query_reply>(query_jobs{0, accepted->job});
+    if (!jobs) return tl::unexpected<reason>(jobs.error());
+    if (jobs->jobs.empty())
+      return refuse(reason::kind::unknown,
+                    fmt::format("the controller no longer knows job {}", accepted->job));
+    const auto& j = jobs->jobs.front();
+    if (progress) progress(j);
+    // Asked for after the state: what is known once the job has ended is known of all of it.
+    const auto how = cluster.ask<training_reply>(query_training{0, j.job, position});
+    if (!how) return tl::unexpected<reason>(how.error());
+    if (how->why.text.empty() && how->report.sequence > 0) {
+      actors::append(known, how->report);
+      position = how->position;
+    }
+    if (j.state == job_state::finished) return known;
+    if (is_final(j.state))
+      return refuse(reason::kind::invalid,
+                    fmt::format("job {} has {}: {}", j.job, to_string(j.state), j.detail));
+    if (stop && stop->arrived()) return tl::unexpected<reason>(interrupted(known, j));
+    runtime::pause(0.2);
+  }
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,173 @@
+#include "cli/reports/training_result.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <numeric>
+
+#include "cli/common/human.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+/// Clocks tick in nanoseconds; what a difference of two large times has beyond them is rounding.
+double whole_nanoseconds(double s) {
+  return std::round(s * 1e9) / 1e9;
+}
+
+std::vector<double> lengths(const training_report& r) {
+  std::vector<double> s;
+  for (const auto& i : r.iterations) s.push_back(whole_nanoseconds(i.end_s - i.begin_s));
+  return s;
+}
+
+/// The value that a share of all do not exceed.
+double quantile(std::vector<double> values, double share) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const auto at = std::ceil(share * static_cast<double>(values.size()));
+  return values[static_cast<std::size_t>(std::max(1.0, at)) - 1];
+}
+
+double utilization(const training_report& r) {
+  double busy = 0, all = 0;
+  for (const auto& i : r.iterations) {
+    busy += i.busy_s;
+    all += (i.end_s - i.begin_s) * r.stages * r.pipelines;
+  }
+  return all > 0 ? busy / all : 0;
+}
+
+json costs_document(const stage_costs& k) {
+  return {{"forward_s", k.forward_s},           {"recompute_s", k.recompute_s},
+          {"backward_s", k.backward_s},         {"update_s", k.update_s},
+          {"gradients_s", k.gradients_s},       {"wan_s", k.wan_s},
+          {"handling_s", k.handling_s},         {"activation_bytes", k.activation_bytes},
+          {"gradient_bytes", k.gradient_bytes}, {"tied_bytes", k.tied_bytes}};
+}
+
+}  // namespace
+
+double mean_iteration_s(const training_report& r) {
+  const auto all = lengths(r);
+  return all.empty() ? 0
+                     : whole_nanoseconds(std::accumulate(all.begin(), all.end(), 0.0) /
+                                         static_cast<double>(all.size()));
+}
+
+json document_of(const training_result& t) {
+  const auto& r = t.report;
+  json losses = json::array(), norms = json::array(), stages = json::array();
+  for (const auto& i : r.iterations) {
+    losses.push_back(i.loss);
+    norms.push_back(i.gradient_norm);
+  }
+  for (const auto& k : r.measured) stages.push_back(costs_document(k));
+  const auto all = lengths(r);
+  const double mean = mean_iteration_s(r), used = utilization(r);
+  json d{
+      {"world", t.world},
+      {"job", t.job.name},
+      {"schedule", r.schedule},
+      {"device", r.device},
+      {"stages_count", r.stages},
+      {"data_parallel", r.pipelines},
+      {"tensor_parallel", r.tensor_parallel},
+      {"microbatches", r.microbatches},
+      {"iterations", r.iterations.size()},
+      {"iteration_s", {{"mean", mean}, {"p50", quantile(all, 0.5)}, {"p99", quantile(all, 0.99)}}},
+      {"planned_iteration_s", r.planned_s}};
+  if (t.job.slots) d["slots"] = mean;
+  if (r.lower_bound_s > 0) d["lower_bound"] = r.lower_bound_s;
+  if (!t.job.slots && r.device != "sim") {
+    d["losses"] = losses;
+    d["gradient_norms"] = norms;
+  } else {
+    d["losses"] = json::array();
+  }
+  d["tokens_per_s"] = t.job.slots ? 0 : r.tokens_per_s;
+  d["gpu_utilization"] = used;
+  d["bubble_fraction"] = 1 - used;
+  d["wan_bytes"] = r.wan_bytes;
+  d["wan_utilization"] = r.wan_utilization;
+  d["peak_activation_microbatches"] = r.max_in_flight;
+  d["stages"] = stages;
+  d["news"] = r.news;
+  d["fingerprint"] = t.fingerprint ? json(fmt::format("{:016x}", t.fingerprint)) : json();
+  d["wall_s"] = t.wall_s;
+  return d;
+}
+
+std::string text_of(const training_result& t) {
+  const auto& r = t.report;
+  const bool slots = t.job.slots.has_value();
+  const auto time = [&](double x) {
+    return slots ? fmt::format("{:.6g} slot{}", x, x == 1 ? "" : "s") : duration_text(x);
+  };
+  std::string text = fmt::format(
+      "{}: {} x {}{}, {}, schedule {}, device {}{}\n", t.job.name, counted(r.stages, "stage"),
+      counted(r.pipelines, "pipeline"),
+      r.tensor_parallel > 1 ? fmt::format(" x {}", counted(r.tensor_parallel, "GPU")) : "",
+      r.microbatches == 1 ? "1 micro-batch" : grouped(r.microbatches) + " micro-batches",
+      r.schedule, r.device, r.device == "sim" ? " (simulated)" : "");
+  const auto all = lengths(r);
+  const auto n = r.iterations.size();
+  text += n == 1 ? fmt::format("1 iteration of {}\n", time(mean_iteration_s(r)))
+                 : fmt::format("{}, each {} (median {}, 99th percentile {})\n",
+                               counted(n, "iteration"), time(mean_iteration_s(r)),
+                               time(quantile(all, 0.5)), time(quantile(all, 0.99)));
+  if (r.lower_bound_s > 0)
+    text += fmt::format("{}no schedule takes less than {}\n",
+                        r.device == "sim" ? "" : "with the times that were measured, ",
+                        time(r.lower_bound_s));
+  text += fmt::format("the devices work {:.1f} % of the time", 100 * utilization(r));
+  if (slots)
+    text += "\n";  // bytes and rates are made up, so that a transfer takes its slots
+  else
+    text += fmt::format("; {} crossed the WAN, {:.1f} % of what it could carry\n",
+                        size_text(static_cast<double>(r.wan_bytes)), 100 * r.wan_utilization);
+  if (!slots) text += fmt::format("{} tokens/s\n", grouped(std::llround(r.tokens_per_s)));
+  if (r.device != "sim" && n > 0)
+    text += fmt::format("loss {:.4f} at first, {:.4f} at last\n", r.iterations.front().loss,
+                        r.iterations.back().loss);
+  for (const auto& sentence : r.news) text += printable(sentence) + "\n";
+  return text;
+}
+
+expected<std::vector<stage_costs>> load_costs(const std::string& file) {
+  const auto no = [&](const std::string& what) {
+    return refuse(reason::kind::invalid,
+                  fmt::format("{}: {}; expected what `troupe train --json` prints", file, what));
+  };
+  std::ifstream in{file};
+  if (!in) return no("cannot be read");
+  const auto d = json::parse(in, nullptr, false);
+  if (!d.is_object() || !d.contains("stages") || !d["stages"].is_array())
+    return no("has no list 'stages'");
+  std::vector<stage_costs> result;
+  for (const auto& s : d["stages"]) {
+    const auto number = [&](const char* key) {
+      return s.is_object() && s.contains(key) && s[key].is_number() ? s[key].get<double>() : -1;
+    };
+    stage_costs k;
+    k.forward_s = number("forward_s");
+    k.recompute_s = number("recompute_s");
+    k.backward_s = number("backward_s");
+    k.update_s = number("update_s");
+    k.gradients_s = number("gradients_s");
+    k.handling_s = number("handling_s");
+    const double activation = number("activation_bytes"), gradient = number("gradient_bytes"),
+                 tied = number("tied_bytes");
+    if (std::min({k.forward_s, k.recompute_s, k.backward_s, k.update_s, k.gradients_s, k.handling_s,
+                  activation, gradient, tied}) < 0)
+      return no("a stage lacks one of its costs");
+    k.activation_bytes = static_cast<std::uint64_t>(activation);
+    k.gradient_bytes = static_cast<std::uint64_t>(gradient);
+    k.tied_bytes = static_cast<std::uint64_t>(tied);
+    result.push_back(k);
+  }
+  return result;
+}
+
+}  // namespace troupe::cli

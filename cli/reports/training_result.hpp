@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "cli/common/output.hpp"
+#include "messages/job.hpp"
+#include "messages/stage.hpp"
+
+namespace troupe::cli {
+
+/// How a training went, for programs (cli.md's keys) and for people.
+struct training_result {
+  std::string world;
+  job_spec job;
+  training_report report;
+  std::uint64_t fingerprint = 0;  // virtual worlds only
+  double wall_s = 0;
+};
+
+json document_of(const training_result& r);
+std::string text_of(const training_result& r);
+
+/// The mean time from an iteration's first forward to its last update.
+double mean_iteration_s(const training_report& r);
+
+/// The stages' costs in the document of an earlier run.
+expected<std::vector<stage_costs>> load_costs(const std::string& file);
+
+}  // namespace troupe::cli

@@ -1,0 +1,47 @@
+#include "cli/common/host_options.hpp"
+#include "cli/common/policy_option.hpp"
+#include "cli/verbs/verb.hpp"
+#include "planners/core/policy.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+class controller_verb final : public verb {
+ public:
+  void options(CLI::App& app) override {
+    host_.options(app);
+    app.add_option("--listen", host_.listen, "Its address; else what the cluster's file says");
+    app.add_option("--policy", policy_, "Who decides: " + known_policies())->capture_default_str();
+    app.add_flag("--accept-older-journal", accept_older_,
+                 "Go on with a journal that has lost its end, without what is lost (once)");
+    app.add_flag("--local", local_, "All nodes are this machine: programs meet at 127.0.0.1");
+  }
+
+  int run(output& out) override {
+    if (auto ok = host_.load(); !ok) return out.bad(ok.error());
+    std::shared_ptr<const planners::policy> policy = planners::make_policy(policy_);
+    if (!policy) return out.bad(unknown_policy(policy_));
+    if (host_.listen.empty()) host_.listen = host_.cluster->controller;
+    if (host_.listen.empty())
+      return out.bad(
+          "the controller needs an address: --listen, or `controller:` in the cluster's file");
+    auto options = host_.real();
+    options.accept_older_journal = accept_older_;
+    return run_host(out, "controller",
+                    actors::real_host::controller(std::move(options), std::move(policy), local_));
+  }
+
+ private:
+  host_options host_;
+  std::string policy_ = "frenzy";
+  bool local_ = false, accept_older_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<verb> make_controller() {
+  return std::make_unique<controller_verb>();
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,48 @@
+#include <csignal>
+
+#include "cli/common/controller_connection.hpp"
+#include "cli/common/local_cluster.hpp"
+#include "cli/verbs/verb.hpp"
+#include "runtime/host/wait.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+class down_verb final : public verb {
+ public:
+  void options(CLI::App& app) override {
+    app.add_option("--state", state_, "The directory that `troupe up` uses")->capture_default_str();
+    app.add_option("--patience", patience_s_, "Seconds until all of it must have ended")
+        ->capture_default_str();
+  }
+
+  int run(output& out) override {
+    const auto process = local_cluster::holder(state_);
+    if (!process) return out.no(fmt::format("no cluster runs on the state directory {}", state_));
+    if (::kill(*process, SIGTERM) != 0)
+      return out.no(fmt::format("process {} runs the cluster on {} and is not this user's to end",
+                                *process, state_));
+    const auto gone = [&] { return local_cluster::holder(state_) != process; };
+    if (!runtime::wait_until(gone, patience_s_, 0.02))
+      return out.no(
+          fmt::format("process {}, which runs the cluster on {}, has not ended within "
+                      "{:.3g} s",
+                      *process, state_, patience_s_));
+    out.document({{"state", state_}, {"process", *process}});
+    out.line("The cluster on {} has ended; its journal is kept.", state_);
+    return exit_done;
+  }
+
+ private:
+  std::string state_ = default_state_directory();
+  double patience_s_ = 30;
+};
+
+}  // namespace
+
+std::unique_ptr<verb> make_down() {
+  return std::make_unique<down_verb>();
+}
+
+}  // namespace troupe::cli

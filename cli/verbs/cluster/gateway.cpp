@@ -1,0 +1,71 @@
+#include <algorithm>
+
+#include "cli/common/host_options.hpp"
+#include "cli/verbs/verb.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+class gateway_verb final : public verb {
+ public:
+  void options(CLI::App& app) override {
+    host_.options(app);
+    app.add_option("--datacenter", datacenter_, "Whose gateway this is")->required();
+    app.add_option("--listen", host_.listen, "Its address; else what the cluster's file says");
+    app.add_option("--controller", host_.upstream, "The controller's; else what the file says");
+    app.add_option("--gateway", gateways_,
+                   "DATACENTER=ADDRESS of another gateway; else what the file says");
+    app.add_option("--connections", connections_,
+                   "To each other gateway, for tensors; else as many as fill the link")
+        ->check(CLI::Range(1, 63));
+  }
+
+  int run(output& out) override {
+    if (auto ok = host_.load(); !ok) return out.bad(ok.error());
+    const auto& sites = host_.cluster->datacenters;
+    const auto it = std::find_if(sites.begin(), sites.end(),
+                                 [&](const auto& d) { return d.name == datacenter_; });
+    if (it == sites.end())
+      return out.bad(
+          fmt::format("{}: there is no datacenter '{}'", host_.cluster_file, datacenter_));
+    if (host_.listen.empty()) host_.listen = it->gateway;
+    if (host_.upstream.empty()) host_.upstream = host_.cluster->controller;
+    if (host_.listen.empty() || host_.upstream.empty())
+      return out.bad("a gateway needs --listen and --controller, or both in the cluster's file");
+    auto options = host_.real();
+    options.connections = connections_;
+    if (auto ok = read_gateways(options); !ok) return out.bad(ok.error());
+    return run_host(out, datacenter_ + "/gateway",
+                    actors::real_host::gateway(std::move(options),
+                                               static_cast<std::uint32_t>(it - sites.begin())));
+  }
+
+ private:
+  expected<void> read_gateways(actors::real_host_options& options) const {
+    const auto& sites = host_.cluster->datacenters;
+    for (const auto& given : gateways_) {
+      const auto sign = given.find('=');
+      const auto it = std::find_if(sites.begin(), sites.end(),
+                                   [&](const auto& d) { return d.name == given.substr(0, sign); });
+      if (sign == std::string::npos || it == sites.end())
+        return refuse(reason::kind::invalid,
+                      fmt::format("--gateway {}: expected DATACENTER=ADDRESS", given));
+      options.gateways[static_cast<std::uint32_t>(it - sites.begin())] = given.substr(sign + 1);
+    }
+    return {};
+  }
+
+  host_options host_;
+  std::string datacenter_;
+  std::vector<std::string> gateways_;
+  std::uint32_t connections_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<verb> make_gateway() {
+  return std::make_unique<gateway_verb>();
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,62 @@
+#include <algorithm>
+#include <map>
+
+#include "cli/verbs/verb.hpp"
+#include "formats/load/load.hpp"
+#include "runtime/zeromq/keys.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+class keys_verb final : public verb {
+ public:
+  void options(CLI::App& app) override {
+    app.require_subcommand(1);
+    auto* make = app.add_subcommand(
+        "make", "Make a pair of keys for every host of a cluster, and one for its clients");
+    make->add_option("DIR", directory_, "Where the keys go; pairs that are there stay")->required();
+    make->add_option("--cluster", cluster_, "A cluster's file")->required();
+    make->add_option("--client", clients_, "A person who may submit jobs and act on their own");
+    make->add_option("--operator", operators_, "A person who may act on everybody's jobs");
+  }
+
+  int run(output& out) override {
+    const auto c = formats::load_cluster(cluster_);
+    if (!c) return out.bad(c.error());
+    auto names = runtime::key_names(*c);
+    std::map<std::string, runtime::key_role> people;
+    for (const auto& name : clients_) people[name] = runtime::key_role::client;
+    for (const auto& name : operators_)
+      if (!people.try_emplace(name, runtime::key_role::operator_).second)
+        return out.bad(fmt::format("'{}' cannot be both a client and an operator", name));
+    const auto made = runtime::make_keys(directory_, names, people);
+    if (!made) return out.bad(made.error());
+    for (const auto& [name, role] : people)
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    out.document({{"directory", directory_},
+                  {"cluster", c->name},
+                  {"made", *made},
+                  {"kept", names.size() - *made},
+                  {"names", names}});
+    out.line("{}: {} pairs made, {} kept.", directory_, *made, names.size() - *made);
+    out.line("Every host gets `authorized` and its own NAME.key, and nobody else's.");
+    out.line(
+        "People get `authorized` and their own NAME.key: {}.key submits jobs and acts on its own, "
+        "{}.key on everybody's.",
+        runtime::client_key_name, runtime::operator_key_name);
+    return exit_done;
+  }
+
+ private:
+  std::string directory_, cluster_;
+  std::vector<std::string> clients_, operators_;
+};
+
+}  // namespace
+
+std::unique_ptr<verb> make_keys() {
+  return std::make_unique<keys_verb>();
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,44 @@
+#include <algorithm>
+
+#include "cli/common/host_options.hpp"
+#include "cli/verbs/verb.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+class node_verb final : public verb {
+ public:
+  void options(CLI::App& app) override {
+    host_.options(app);
+    app.add_option("--name", name_, "Which node of the cluster this machine is")->required();
+    app.add_option("--gateway", host_.upstream, "Its gateway's address; else what the file says");
+  }
+
+  int run(output& out) override {
+    if (auto ok = host_.load(); !ok) return out.bad(ok.error());
+    const auto& nodes = host_.cluster->nodes;
+    const auto it =
+        std::find_if(nodes.begin(), nodes.end(), [&](const auto& n) { return n.name == name_; });
+    if (it == nodes.end())
+      return out.bad(fmt::format("{}: there is no node '{}'", host_.cluster_file, name_));
+    if (host_.upstream.empty()) host_.upstream = host_.cluster->datacenters[it->datacenter].gateway;
+    if (host_.upstream.empty())
+      return out.bad("a node needs --gateway, or its gateway's address in the cluster's file");
+    return run_host(
+        out, name_,
+        actors::real_host::node(host_.real(), static_cast<node_index>(it - nodes.begin())));
+  }
+
+ private:
+  host_options host_;
+  std::string name_;
+};
+
+}  // namespace
+
+std::unique_ptr<verb> make_node() {
+  return std::make_unique<node_verb>();
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,138 @@
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <filesystem>
+
+#include "cli/common/controller_connection.hpp"
+#include "cli/common/local_cluster.hpp"
+#include "cli/common/policy_option.hpp"
+#include "cli/verbs/verb.hpp"
+#include "planners/core/policy.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+/// Is SIGINT or SIGTERM pending, which this thread has blocked? Waits for it that long.
+bool told_to_end(long wait_ms) {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  const timespec wait{0, wait_ms * 1'000'000};
+  return sigtimedwait(&set, nullptr, &wait) > 0;
+}
+
+class up_verb final : public verb {
+ public:
+  void options(CLI::App& app) override {
+    o_.state = default_state_directory();
+    app.add_option("CLUSTER", o_.cluster_file, "A cluster's file")->required();
+    app.add_option("--policy", o_.policy, "Who decides: " + known_policies())
+        ->capture_default_str();
+    app.add_option("--state", o_.state, "Directory for the journal, logs and sockets")
+        ->capture_default_str();
+    app.add_option("--port", o_.port, "Use tcp on 127.0.0.1 from this port on, not Unix sockets")
+        ->check(CLI::Range(1, 65535));
+    app.add_option("--keys", o_.keys, "Directory of keys (troupe keys make), with --port");
+    app.add_flag("--detach", detach_,
+                 "Return when the cluster is ready; it goes on until `troupe down`");
+    app.add_option("--patience", patience_s_, "Seconds until all of it must be there")
+        ->capture_default_str();
+  }
+
+  int run(output& out) override {
+    if (!planners::make_policy(o_.policy)) return out.bad(unknown_policy(o_.policy));
+    return detach_ ? run_detached(out) : run_here(out);
+  }
+
+ private:
+  int run_here(output& out) {
+    (void)told_to_end(0);  // from here on they wait until they are asked for
+    auto started = local_cluster::start(o_);
+    if (!started)
+      return is_bad_file(started.error()) ? out.bad(started.error()) : out.no(started.error());
+    const auto cluster = std::move(*started);
+    const auto ready = cluster->wait_until_ready(patience_s_, [] { return told_to_end(0); });
+    if (!ready) return out.no(ready.error());
+    say_ready(out, *cluster);
+    if (detach_) let_go();
+    while (!told_to_end(200))
+      for (const auto& gone : cluster->ended()) {
+        out.note("troupe: {}", gone.sentence);
+        if (gone.name == "controller") return exit_no;  // nothing is left to run the others for
+      }
+    return exit_done;
+  }
+
+  void say_ready(const output& out, const local_cluster& cluster) const {
+    out.document({{"controller", cluster.controller_address()},
+                  {"processes", cluster.names()},
+                  {"state", o_.state},
+                  {"process", ::getpid()}});
+    for (const auto& name : cluster.names()) out.line("{:<20} process {}", name, cluster.id(name));
+    const auto where =
+        o_.state == default_state_directory() ? std::string{} : " --state " + o_.state;
+    out.line(
+        "\nReady. Try: troupe submit configs/jobs/hello.yaml{0}\n{1} ends it; {2} keeps the "
+        "journal.",
+        where, detach_ ? "troupe down" + where : "Ctrl-C", o_.state);
+    std::fflush(stdout);
+  }
+
+  /// A process of its own runs the cluster; this one waits until it says that all is there. Before
+  /// any thread is: a fork takes none along.
+  int run_detached(output& out) {
+    int ready[2];
+    if (::pipe2(ready, O_CLOEXEC) != 0) return out.no("cannot make a pipe");
+    std::fflush(stdout);
+    const auto child = ::fork();
+    if (child < 0) return out.no("cannot start a process in the background");
+    if (child == 0) {
+      ::close(ready[0]);
+      ready_ = ready[1];
+      ::setsid();
+      ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // until it is ready, it ends with its parent
+      return run_here(out);
+    }
+    ::close(ready[1]);
+    char byte = 0;
+    while (::read(ready[0], &byte, 1) < 0 && errno == EINTR) {
+    }
+    if (byte != 0) return exit_done;
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : exit_no;
+  }
+
+  /// The cluster is ready: nothing ties this process to a terminal or to its parent any more.
+  void let_go() const {
+    ::prctl(PR_SET_PDEATHSIG, 0);
+    const auto log = (std::filesystem::path{o_.state} / "output" / "up.log").string();
+    const int in = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    const int to = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    ::dup2(in, STDIN_FILENO);
+    ::dup2(to >= 0 ? to : in, STDOUT_FILENO);
+    ::dup2(to >= 0 ? to : in, STDERR_FILENO);
+    [[maybe_unused]] const auto told = ::write(ready_, "r", 1);
+    ::close(ready_);
+  }
+
+  local_cluster_options o_;
+  bool detach_ = false;
+  double patience_s_ = 60;
+  int ready_ = -1;  // in the background: where to say that the cluster is ready
+};
+
+}  // namespace
+
+std::unique_ptr<verb> make_up() {
+  return std::make_unique<up_verb>();
+}
+
+}  // namespace troupe::cli

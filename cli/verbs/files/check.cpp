@@ -1,0 +1,270 @@
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <map>
+
+#include "cli/common/human.hpp"
+#include "cli/verbs/verb.hpp"
+#include "formats/load/load.hpp"
+#include "formats/parse/reader.hpp"
+#include "formats/parse/value.hpp"
+#include "formats/traces/trace.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A kind of file, and the keys by which it is known.
+struct file_kind {
+  const char* name;
+  const char* folder;
+  std::vector<std::string> keys;
+};
+
+const std::vector<file_kind>& kinds() {
+  static const std::vector<file_kind> all = {
+      {"cluster", "clusters", {"datacenters", "wan", "settings", "controller"}},
+      {"job",
+       "jobs",
+       {"model", "global_batch", "iterations", "microbatches", "command", "environment",
+        "working_directory", "objective", "gpu_type", "dataset_card", "deadline_s", "budget",
+        "priority", "merge", "slo_s", "gpus"}},
+      {"model",
+       "models",
+       {"family", "hidden", "layers", "heads", "kv_heads", "intermediate", "sequence", "vocabulary",
+        "tied_head", "operators", "huggingface", "architectures", "model_type", "hidden_size",
+        "num_hidden_layers", "n_embd", "n_layer", "vocab_size"}},
+      {"faults",
+       "faults",
+       {"loss", "duplication", "reordering", "reorder_delay_s", "partitions", "crashes",
+        "slow_nodes", "slow_links", "node_crashes_per_hour", "gateway_crashes_per_hour",
+        "controller_crashes_per_hour", "mean_down_s", "torn_append", "from_s", "until_s"}},
+      {"profile", "", {"profile", "device", "kind", "date", "clocks", "copies", "models"}},
+      {"catalogue",
+       "",
+       {"memory_gb", "fp16_tflops", "fp32_tflops", "memory_gbytes_s", "price_per_hour"}},
+  };
+  return all;
+}
+
+std::size_t common(const std::vector<std::string>& keys, const std::vector<std::string>& known) {
+  return static_cast<std::size_t>(std::count_if(keys.begin(), keys.end(), [&](const auto& k) {
+    return std::find(known.begin(), known.end(), k) != known.end();
+  }));
+}
+
+/// How much the tree looks like a kind: keys in common, twice, and one for where it lies.
+std::size_t likeness(const file_kind& kind, const formats::value& v, const fs::path& file) {
+  const auto& keys =
+      std::string{"catalogue"} == kind.name && !v.items.empty() ? v.items[0].keys : v.keys;
+  return 2 * common(keys, kind.keys) + (file.parent_path().filename() == kind.folder ? 1 : 0);
+}
+
+/// The kind of a file, or why it has none.
+expected<std::string> kind_of(const fs::path& file) {
+  if (file.extension() == ".csv") return "trace";
+  const auto v = formats::load_value(file);
+  if (!v) return tl::unexpected(v.error());
+  const file_kind* best = nullptr;
+  std::size_t most = 0;
+  for (const auto& kind : kinds())
+    if (const auto n = likeness(kind, *v, file); n > most) {
+      most = n;
+      best = &kind;
+    }
+  if (best) return best->name;
+  return tl::unexpected(formats::complaint(
+      file.string(), v->line, "",
+      fmt::format("{} tells not what it is; expected the keys of a cluster (datacenters), a job "
+                  "(model, global_batch), a model (hidden, layers), faults (loss, crashes) or a "
+                  "catalogue; --as KIND says it",
+                  formats::describe(*v))));
+}
+
+template <class T, class Say>
+expected<std::string> summary(const expected<T>& loaded, Say say) {
+  if (!loaded) return tl::unexpected(loaded.error());
+  return say(*loaded);
+}
+
+std::string say_cluster(const cluster& c) {
+  std::size_t gpus = 0;
+  for (const auto& n : c.nodes) gpus += n.gpus;
+  return fmt::format("{}: {}, {}, {} of {}", c.name, counted(c.datacenters.size(), "datacentre"),
+                     counted(c.nodes.size(), "node"), counted(gpus, "GPU"),
+                     counted(c.gpus.size(), "type"));
+}
+
+std::string say_model(const model& m) {
+  if (!m.operators.empty())
+    return fmt::format("{}: {}, {} operators", m.name, m.family, m.operators.size());
+  return fmt::format("{}: {}, {} layers of {}, {} heads, sequence {}", m.name, m.family, m.layers,
+                     m.hidden, m.heads, m.sequence);
+}
+
+std::string say_job(const job_spec& j) {
+  return fmt::format("{}: {}, batch {}, {}, {}", j.name, j.model.name, j.global_batch,
+                     counted(j.iterations, "iteration"),
+                     j.command.empty() ? "simulated work" : "runs " + j.command.front());
+}
+
+std::string say_profile(const device_profile& p) {
+  std::size_t points = 0;
+  for (const auto& m : p.models) points += m.points.size();
+  return fmt::format("of {} ({}), {}: {}, {}", p.device, p.kind, p.date,
+                     counted(p.models.size(), "model"), counted(points, "size"));
+}
+
+std::string say_faults(const fault_plan& f) {
+  return fmt::format(
+      "{}: {}, {}, {} and {} at set times", f.name, counted(f.partitions.size(), "partition"),
+      counted(f.crashes.size(), "failure"), counted(f.slow_nodes.size(), "slow node"),
+      counted(f.slow_links.size(), "slow link"));
+}
+
+/// A trace of jobs, or else of inference requests; the complaint is about the one of jobs.
+expected<std::string> load_trace(const fs::path& file) {
+  const auto jobs = formats::load_trace(file);
+  if (jobs) return fmt::format("of {}", counted(jobs->size(), "job"));
+  if (const auto requests = formats::load_inference_trace(file))
+    return fmt::format("of {}", counted(requests->size(), "inference request"));
+  return tl::unexpected(jobs.error());
+}
+
+class check_verb final : public verb {
+ public:
+  void options(CLI::App& app) override {
+    app.add_option(
+           "FILE", files_,
+           "Clusters, jobs, models, faults, GPU catalogues, profiles, traces; - is standard input")
+        ->required();
+    std::vector<std::string> names;
+    for (const auto& k : kinds()) names.emplace_back(k.name);
+    names.emplace_back("trace");
+    app.add_option("--as", as_, "What the files are, if their keys do not tell")
+        ->check(CLI::IsMember(names));
+    app.add_option("--cluster", cluster_, "The cluster whose hosts faults may name");
+  }
+
+  int run(output& out) override {
+    json files = json::array();
+    int status = exit_done;
+    for (const auto& file : files_) {
+      const auto kind = as_.empty() ? kind_of(file) : expected<std::string>{as_};
+      warnings_.clear();
+      if (kind && *kind != "catalogue" && fs::path{file}.filename() == "gpus.yaml")
+        warnings_.emplace_back(
+            "a file of this name is read as the GPU catalogue of all cluster files in and below "
+            "its "
+            "folder (docs/files.md); rename it");
+      const auto what =
+          kind ? load(*kind, file) : expected<std::string>{tl::unexpected(kind.error())};
+      files.push_back({{"file", file},
+                       {"kind", kind ? json(*kind) : json()},
+                       {"valid", what.has_value()},
+                       {"summary", what ? json(*what) : json()},
+                       {"error", what ? json() : json(what.error().text)},
+                       {"warnings", warnings_}});
+      for (const auto& w : warnings_) out.note("troupe: {}: warning: {}", file, w);
+      if (what) {
+        out.line("{}: {} {}", file, *kind, *what);
+      } else {
+        out.note("troupe: {}", what.error().text);
+        status = exit_bad;
+      }
+    }
+    json catalogues = json::array();
+    for (const auto& [file, why] : bad_catalogues_) {
+      out.note("troupe: {}", why);
+      catalogues.push_back({{"file", file}, {"error", why}});
+      status = exit_bad;
+    }
+    out.document({{"files", files}, {"bad_catalogues", catalogues}});
+    return status;
+  }
+
+ private:
+  expected<std::string> load(const std::string& kind, const std::string& file) {
+    if (kind == "cluster") return load_cluster(file);
+    if (kind == "job") return summary(load_job(file), say_job);
+    if (kind == "model") {
+      const auto m = formats::load_model(file);
+      if (m) warn_of(*m);
+      return summary(m, say_model);
+    }
+    if (kind == "profile") return summary(formats::load_profile(file), say_profile);
+    if (kind == "faults") return summary(load_faults(file), say_faults);
+    if (kind == "trace") return load_trace(file);
+    return summary(formats::load_catalogue(file), [](const std::vector<gpu_type>& types) {
+      return fmt::format("of {}", counted(types.size(), "GPU type"));
+    });
+  }
+
+  /// The catalogue of a file's folder; one that cannot be read is complained about once, not for
+  /// each file there.
+  const std::vector<gpu_type>* catalogue_of(const std::string& file) {
+    const auto path = formats::catalogue_for(file).string();
+    if (bad_catalogues_.contains(path)) return nullptr;
+    if (const auto known = catalogues_.find(path); known != catalogues_.end())
+      return &known->second;
+    auto loaded = formats::load_catalogue(path);
+    if (loaded) return &catalogues_.emplace(path, std::move(*loaded)).first->second;
+    bad_catalogues_.emplace(path, loaded.error().text);
+    return nullptr;
+  }
+
+  expected<std::string> load_cluster(const std::string& file) {
+    const auto* catalogue = catalogue_of(file);
+    if (!catalogue)
+      return refuse(reason::kind::invalid,
+                    fmt::format("{}: not checked: its GPUs are those of {}, which is not a GPU "
+                                "catalogue",
+                                file, formats::catalogue_for(file).string()));
+    return summary(formats::load_cluster(file, *catalogue), say_cluster);
+  }
+
+  /// A job need name no GPU: it is checked without a catalogue too.
+  expected<job_spec> load_job(const std::string& file) {
+    auto job = formats::load_job(file);
+    if (!job) return job;
+    if (!job->slots) warn_of(job->model);
+    if (job->gpu_type.empty()) return job;
+    const auto* catalogue = catalogue_of(file);
+    return catalogue ? formats::load_job(file, *catalogue) : job;
+  }
+
+  void warn_of(const model& m) {
+    constexpr std::uint32_t long_sequence = 32'768;
+    if (m.sequence > long_sequence)
+      warnings_.push_back(fmt::format(
+          "sequence {}: that is probably the longest that the model takes, not what you train "
+          "with; memory and time go by it, so give the training's own (sequence: 4096)",
+          grouped(m.sequence)));
+  }
+
+  expected<fault_plan> load_faults(const std::string& file) const {
+    auto plan = formats::load_faults(file);
+    if (!plan || cluster_.empty()) return plan;
+    const auto c = formats::load_cluster(cluster_);
+    if (!c) return tl::unexpected(c.error());
+    if (const auto known = formats::check_faults(*plan, *c, file); !known)
+      return tl::unexpected(known.error());
+    return plan;
+  }
+
+  std::map<std::string, std::vector<gpu_type>> catalogues_;
+  std::map<std::string, std::string> bad_catalogues_;  // and why
+  std::vector<std::string> warnings_;                  // of the present file
+  std::vector<std::string> files_;
+  std::string as_, cluster_;
+};
+
+}  // namespace
+
+std::unique_ptr<verb> make_check() {
+  return std::make_unique<check_verb>();
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,101 @@
+#include <algorithm>
+
+#include "cli/verbs/verb.hpp"
+#include "formats/traces/trace.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+/// A trace in Troupe's form.
+struct imported {
+  std::string csv;
+  std::size_t rows = 0;
+  double last_s = 0;      // when its last row begins
+  double gpu_hours = -1;  // of a trace of jobs
+};
+
+class trace_verb final : public verb {
+ public:
+  void options(CLI::App& app) override {
+    app.require_subcommand(1);
+    auto* import =
+        app.add_subcommand("import", "Write a published trace, or a part of it, as Troupe's CSV");
+    import->add_option("FORMAT", format_, "philly, itp or azure-llm")
+        ->required()
+        ->check(CLI::IsMember({"philly", "itp", "azure-llm"}));
+    import->add_option("FILE", file_, "The trace as it was published")->required();
+    import->add_option("--out", out_, "Where to; standard output if not given");
+    import->add_option(
+        "--from", window_.from,
+        "A date (2017-12-21 or \"2017-12-21 08:00:00\"), or days after the first row");
+    import->add_option("--hours", window_.hours, "How much of it; 0: to its end")
+        ->check(CLI::NonNegativeNumber);
+    import->add_option("--group", window_.group, "Philly: one virtual cluster");
+  }
+
+  int run(output& out) override {
+    const auto trace = import();
+    if (!trace) return out.bad(trace.error());
+    if (!out_.empty())
+      if (const auto saved = formats::save_text(out_, trace->csv); !saved)
+        return out.bad(saved.error());
+
+    json d = {{"format", format_},
+              {"file", file_},
+              {"rows", trace->rows},
+              {"last_s", trace->last_s},
+              {"gpu_hours", trace->gpu_hours < 0 ? json() : json(trace->gpu_hours)},
+              {"out", out_.empty() ? json() : json(out_)}};
+    if (out_.empty()) d["csv"] = trace->csv;
+    out.document(d);
+    if (out_.empty()) out.text(trace->csv);
+    const auto work =
+        trace->gpu_hours < 0 ? "" : fmt::format(", {:.0f} GPU-hours of work", trace->gpu_hours);
+    out.note("{}: {} rows over {:.1f} hours{}", file_, trace->rows, trace->last_s / 3600, work);
+    return exit_done;
+  }
+
+ private:
+  /// What the CSV says of itself.
+  std::string comment() const {
+    const auto name = file_.substr(file_.rfind('/') + 1);
+    std::string text = fmt::format("troupe trace import {} {}", format_, name);
+    const bool spaced = window_.from.find(' ') != std::string::npos;
+    if (!window_.from.empty())
+      text += fmt::format(" --from {0}{1}{0}", spaced ? "\"" : "", window_.from);
+    if (window_.hours > 0) text += fmt::format(" --hours {:g}", window_.hours);
+    if (!window_.group.empty()) text += fmt::format(" --group {}", window_.group);
+    return text;
+  }
+
+  expected<imported> import() const {
+    if (format_ == "azure-llm") {
+      const auto rows = formats::import_azure_llm(file_, window_);
+      if (!rows) return tl::unexpected(rows.error());
+      imported i{formats::to_csv(*rows, comment()), rows->size()};
+      for (const auto& r : *rows) i.last_s = std::max(i.last_s, r.arrival_s);
+      return i;
+    }
+    const auto rows = format_ == "philly" ? formats::import_philly(file_, window_)
+                                          : formats::import_itp(file_, window_);
+    if (!rows) return tl::unexpected(rows.error());
+    imported i{formats::to_csv(*rows, comment()), rows->size(), 0, 0};
+    for (const auto& r : *rows) {
+      i.last_s = std::max(i.last_s, r.submit_s);
+      i.gpu_hours += r.duration_s * r.gpus / 3600;
+    }
+    return i;
+  }
+
+  std::string format_, file_, out_;
+  formats::trace_window window_;
+};
+
+}  // namespace
+
+std::unique_ptr<verb> make_trace() {
+  return std::make_unique<trace_verb>();
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,105 @@
+#include <algorithm>
+
+#include "cli/common/controller_connection.hpp"
+#include "cli/common/human.hpp"
+#include "cli/common/progress.hpp"
+#include "cli/common/table.hpp"
+#include "cli/verbs/verb.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+class explain_verb final : public verb {
+ public:
+  void options(CLI::App& app) override {
+    app.add_option("JOB", job_, "A job's number")->required();
+    remote_.options(app);
+  }
+
+  int run(output& out) override {
+    const auto reply = remote_.ask<explanation>(explain_job{0, job_});
+    if (!reply) return out.no(reply.error());
+    if (reply->job.job == 0) return out.no(reason{reason::kind::unknown, reply->summary});
+    const auto last = last_lines(reply->job);
+    out.document(document(*reply, last));
+    out.line("job {} ({}): {}", job_, reply->job.name, reply->summary);
+    if (const auto how = progress_text(reply->job); !how.empty()) out.line("{}", how);
+    for (const auto& sentence : reply->placement) out.line("  {}", sentence);
+    if (!reply->plans.empty())
+      out.text(fmt::format("\nPlans, the best first: by {}.\n\n", reply->metric) +
+               plans_text(*reply));
+    if (!reply->memory.empty()) out.line("\nMemory:");
+    for (const auto& m : reply->memory) out.line("  {}", memory_text(m));
+    if (!last.empty()) {
+      out.line("\nIts last output (all of it: troupe logs {}):", job_);
+      for (const auto& l : last) out.line("  {}", l);
+    }
+    return exit_done;
+  }
+
+ private:
+  static std::string plans_text(const explanation& e) {
+    table plans{{"", "data", "tensor", "GPUs", "memory a GPU", "samples/s", "cost/h", "ranked by",
+                 "verdict"}};
+    for (const auto& p : e.plans)
+      plans.row({p.chosen ? ">" : "", fmt::to_string(p.what.data_parallel),
+                 fmt::to_string(p.what.tensor_parallel), fmt::to_string(p.what.gpus()),
+                 size_text(p.what.bytes_per_gpu), fmt::format("{:.3g}", p.what.samples_per_s),
+                 fmt::format("{:.2f}", p.what.cost_per_hour), fmt::format("{:.4g}", p.metric),
+                 p.verdict});
+    return plans.text(terminal_columns());
+  }
+
+  /// What a job that failed printed last; nothing if its log cannot be had.
+  std::vector<std::string> last_lines(const job_status& j) {
+    if (j.state != job_state::failed || j.attempts == 0) return {};
+    constexpr std::size_t max_lines = 5;
+    constexpr std::uint64_t max_bytes = 4096, end_of_log = std::uint64_t{1} << 62;
+    const auto about = remote_.ask<log_chunk>(read_log{0, j.job, 0, 0, end_of_log});
+    if (!about || !about->why.text.empty()) return {};
+    const auto from = about->offset - std::min(about->offset, max_bytes);
+    if (!remote_.ask<log_chunk>(read_log{0, j.job, 0, 0, from})) return {};
+    const auto raw = remote_.raw().bytes();
+    const std::string tail{reinterpret_cast<const char*>(raw.data()), raw.size()};
+    std::vector<std::string> lines;
+    for (std::size_t at = 0; at < tail.size();) {
+      const auto end = std::min(tail.find('\n', at), tail.size());
+      if (end > at) lines.push_back(tail.substr(at, end - at));
+      at = end + 1;
+    }
+    if (lines.size() > max_lines)
+      lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(max_lines));
+    return lines;
+  }
+
+  static json document(const explanation& e, const std::vector<std::string>& last) {
+    json d{{"job", e.job.job},       {"name", e.job.name},      {"state", to_string(e.job.state)},
+           {"reason", e.summary},    {"metric", e.metric},      {"placement", e.placement},
+           {"plans", json::array()}, {"memory", json::array()}, {"last_output", last}};
+    for (const auto& p : e.plans) {
+      auto plan = plan_document(p.what);
+      plan["chosen"] = p.chosen;
+      plan["verdict"] = p.verdict;
+      plan["metric"] = p.metric;
+      d["plans"].push_back(std::move(plan));
+    }
+    for (const auto& m : e.memory)
+      d["memory"].push_back({{"plan", plan_document(m.what)},
+                             {"predicted_bytes", bytes_document(m.predicted_bytes)},
+                             {"peak_bytes", bytes_document(m.peak_bytes)},
+                             {"out_of_memory", m.out_of_memory}});
+    return d;
+  }
+
+  job_id job_ = 0;
+  remote remote_;
+};
+
+}  // namespace
+
+std::unique_ptr<verb> make_explain() {
+  return std::make_unique<explain_verb>();
+}
+
+}  // namespace troupe::cli

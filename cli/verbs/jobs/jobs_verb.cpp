@@ -1,0 +1,156 @@
+#include "cli/verbs/jobs/jobs_verb.hpp"
+
+#include <algorithm>
+#include <functional>
+
+#include "cli/common/controller_connection.hpp"
+#include "cli/common/human.hpp"
+#include "cli/common/table.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+/// A column of the table of jobs; one that has nothing to say of any job is left out.
+struct column {
+  const char* title;
+  std::function<std::string(const job_status&)> cell;
+};
+
+std::string iteration_text(const job_status& j) {
+  const bool unknown = j.iteration == 0 && (!j.command.empty() || j.state != job_state::running);
+  if (j.iterations <= 1 || unknown) return "-";
+  return fmt::format("{}/{}", grouped(j.iteration), grouped(j.iterations));
+}
+
+/// Why it waits, or how it ended or was lost.
+std::string reason_text(const job_status& j) {
+  if (j.waiting_reason.empty() || j.detail.empty())
+    return j.waiting_reason.empty() && j.detail.empty() ? "-" : j.waiting_reason + j.detail;
+  return fmt::format("{} (before: {})", j.waiting_reason, j.detail);
+}
+
+std::vector<column> job_columns(const query_reply& reply, bool everything) {
+  const auto seconds = [&reply](const job_status& j) {
+    return (j.ended_s > 0 ? j.ended_s : reply.now_s) - j.submitted_s;
+  };
+  const column split{"data x tensor", [](const job_status& j) {
+                       return is_placed(j) ? fmt::format("{} x {}", j.how.data_parallel,
+                                                         j.how.tensor_parallel)
+                                           : "-";
+                     }};
+  std::vector<column> all{
+      {"job", [](const job_status& j) { return fmt::to_string(j.job); }},
+      {"name", [](const job_status& j) { return j.name; }},
+      {"owner",
+       [](const job_status& j) { return j.owner.empty() || j.owner == "local" ? "-" : j.owner; }},
+      {"state", [](const job_status& j) { return std::string{to_string(j.state)}; }},
+      {"priority",
+       [](const job_status& j) { return j.priority ? fmt::to_string(j.priority) : "-"; }},
+      {"model", [](const job_status& j) { return j.model.empty() ? "-" : j.model; }}};
+  if (everything) {
+    all.push_back({"age", [=](const job_status& j) { return duration_text(seconds(j)); }});
+    all.push_back({"attempts", [](const job_status& j) { return fmt::to_string(j.attempts); }});
+    all.push_back(split);
+  } else {
+    all.push_back({"submitted", [](const job_status& j) { return time_text(j.submitted_s); }});
+  }
+  const std::vector<column> rest{
+      {"GPUs",
+       [&reply](const job_status& j) { return is_placed(j) ? where_text(j, reply.nodes) : "-"; }},
+      {"iteration", iteration_text},
+      {"loss", [](const job_status& j) { return j.loss ? fmt::format("{:.4f}", *j.loss) : "-"; }},
+      {"tokens/s",
+       [](const job_status& j) {
+         return j.tokens_per_s ? grouped(static_cast<std::uint64_t>(*j.tokens_per_s)) : "-";
+       }},
+      {"ETA", [](const job_status& j) { return duration_or(j.eta_s); }},
+      {"exit",
+       [](const job_status& j) {
+         return is_final(j.state) && j.exit_code ? fmt::to_string(*j.exit_code) : "-";
+       }},
+      {"reason", reason_text}};
+  all.insert(all.end(), rest.begin(), rest.end());
+  return all;
+}
+
+table table_of(const std::vector<const job_status*>& jobs, std::vector<column> columns) {
+  std::erase_if(columns, [&](const column& c) {
+    return std::all_of(jobs.begin(), jobs.end(), [&](const auto* j) { return c.cell(*j) == "-"; });
+  });
+  std::vector<std::string> titles;
+  for (const auto& c : columns) titles.emplace_back(c.title);
+  table t{titles};
+  for (const auto* j : jobs) {
+    std::vector<std::string> cells;
+    for (const auto& c : columns) cells.push_back(c.cell(*j));
+    t.row(std::move(cells));
+  }
+  return t;
+}
+
+/// `queue`: every job that has not ended; `status`: those that have, and the nodes, or one job.
+class jobs_verb final : public verb {
+ public:
+  explicit jobs_verb(bool everything) : everything_{everything} {}
+
+  void options(CLI::App& app) override {
+    if (everything_) app.add_option("JOB", job_, "Only this job, by its number");
+    remote_.options(app);
+  }
+
+  int run(output& out) override {
+    const auto reply = remote_.ask<query_reply>(query_jobs{0, job_});
+    if (!reply) return out.no(reply.error());
+    if (job_ != 0 && reply->jobs.empty())
+      return out.no(reason{reason::kind::unknown, fmt::format("there is no job {}", job_)});
+    json document{{"policy", reply->policy}, {"now_s", reply->now_s}, {"jobs", json::array()}};
+    std::vector<const job_status*> shown;
+    for (const auto& j : reply->jobs) {
+      if (!everything_ && is_final(j.state)) continue;
+      document["jobs"].push_back(job_document(j, reply->nodes));
+      shown.push_back(&j);
+    }
+    if (everything_) add_nodes(*reply, document);
+    out.document(document);
+    if (shown.empty())
+      out.line("No jobs{}.", everything_ ? "" : " wait or run");
+    else
+      out.text(table_of(shown, job_columns(*reply, everything_)).text(terminal_columns()));
+    if (everything_ && job_ == 0) show_nodes(out, *reply);
+    return exit_done;
+  }
+
+ private:
+  static void add_nodes(const query_reply& reply, json& document) {
+    document["nodes"] = json::array();
+    for (const auto& n : reply.nodes)
+      document["nodes"].push_back({{"node", n.name},
+                                   {"gpu", n.gpu_type},
+                                   {"gpus", n.gpus},
+                                   {"idle", n.idle},
+                                   {"present", n.present}});
+    document["gateways_absent"] = reply.gateways_absent;
+  }
+
+  static void show_nodes(const output& out, const query_reply& reply) {
+    table nodes{{"node", "GPU type", "GPUs", "idle", "state"}};
+    for (const auto& n : reply.nodes)
+      nodes.row({n.name, n.gpu_type, fmt::to_string(n.gpus), fmt::to_string(n.idle),
+                 n.present ? "present" : "absent"});
+    out.text("\n" + nodes.text());
+    for (const auto& g : reply.gateways_absent) out.line("The gateway of {} is not heard.", g);
+  }
+
+  bool everything_;
+  job_id job_ = 0;
+  remote remote_;
+};
+
+}  // namespace
+
+std::unique_ptr<verb> make_jobs_verb(bool everything) {
+  return std::make_unique<jobs_verb>(everything);
+}
+
+}  // namespace troupe::cli

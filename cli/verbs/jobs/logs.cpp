@@ -1,0 +1,227 @@
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "cli/common/controller_connection.hpp"
+#include "cli/common/log_printer.hpp"
+#include "cli/common/progress.hpp"
+#include "cli/verbs/verb.hpp"
+#include "runtime/host/pause.hpp"
+#include "runtime/host/stopwatch.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+/// A log on its way: where it has been read to, and what prints it.
+struct open_log {
+  log_name which;
+  std::uint64_t offset = 0;  // bytes
+  log_printer printer;
+};
+
+class logs_verb final : public verb {
+ public:
+  void options(CLI::App& app) override {
+    app.add_option("JOB", job_, "A job's number")->required();
+    app.add_flag("-f,--follow", follow_, "Go on until the job has ended");
+    app.add_option("--rank,--part", rank_, "Of which of its nodes, from 0 (default: 0)");
+    app.add_option("--attempt", attempt_, "Of which attempt, from 1 (default: the latest)")
+        ->check(CLI::PositiveNumber);
+    app.add_flag("--all", all_,
+                 "Of every node and every attempt, each line after its attempt and rank; with "
+                 "--attempt or --rank, of that one only");
+    app.add_option("--tail", tail_, "Only the last so many lines of each log, and what follows");
+    remote_.options(app);
+    app.footer(
+        "With --json one document; with --json and -f a document for each line of the log: "
+        "{\"job\", \"attempt\", \"rank\", \"lease\", \"line\"}.");
+  }
+
+  int run(output& out) override {
+    as_json_ = out.as_json();
+    if (auto ok = look(); !ok) return out.no(ok.error());
+    if (const auto ok = read_all(out); !ok) {
+      // A training without news has no log: how far it has come is what there is to say.
+      if (reached_.empty() || follow_ || out.as_json()) return out.no(ok.error());
+      out.line("{}", reached_);
+    }
+    return exit_done;
+  }
+
+ private:
+  /// Asks how far the job is.
+  expected<void> look() {
+    const auto reply = remote_.ask<query_reply>(query_jobs{0, job_});
+    if (!reply) return tl::unexpected<reason>(reply.error());
+    if (reply->jobs.empty()) {
+      if (seen_) return {};  // a controller that has just been restarted does not know it yet
+      return refuse(reason::kind::unknown, fmt::format("there is no job {}", job_));
+    }
+    seen_ = true;
+    made_ = reply->jobs.front().attempts;
+    ended_ = is_final(reply->jobs.front().state);
+    if (reply->jobs.front().command.empty()) reached_ = progress_text(reply->jobs.front());
+    if (follow_) show_progress(reply->jobs.front());
+    return {};
+  }
+
+  /// Trainings print nothing of themselves: a line every few seconds, and one at the end.
+  void show_progress(const job_status& j) {
+    constexpr double every_s = 3;
+    if (!j.command.empty() || j.iteration == shown_ ||
+        (shown_ > 0 && !is_final(j.state) && since_.s() < every_s))
+      return;
+    shown_ = j.iteration;
+    since_ = {};
+    if (as_json_) return;
+    fmt::print("{}\n", progress_text(j));
+    std::fflush(stdout);
+  }
+
+  expected<log_chunk> read(std::uint32_t attempt, std::uint32_t rank, std::uint64_t offset) {
+    return remote_.ask<log_chunk>(read_log{0, job_, attempt, rank, offset});
+  }
+
+  std::string_view bytes() const {
+    const auto raw = remote_.raw().bytes();
+    return {reinterpret_cast<const char*>(raw.data()), raw.size()};
+  }
+
+  log_printer::form form_for(const output& out) const {
+    if (out.as_json()) return follow_ ? log_printer::form::lines : log_printer::form::text;
+    return all_ ? log_printer::form::prefixed : log_printer::form::plain;
+  }
+
+  /// Attempt by attempt, from the first one that is wanted. The last of them is followed, if any
+  /// is.
+  expected<void> read_all(const output& out) {
+    while (made_ == 0 && follow_ && !ended_) {
+      runtime::pause(poll_s);
+      if (auto ok = look(); !ok) return ok;
+    }
+    const bool document = out.as_json() && !follow_;
+    bool separate = false;
+    for (auto attempt = attempt_ > 0 ? attempt_ : all_ ? 1 : made_;; ++attempt) {
+      auto logs = open_logs(out, attempt);
+      if (!logs) return tl::unexpected<reason>(logs.error());
+      if (out.as_json()) out.documented();  // what goes wrong from here on is no document any more
+      if (document && all_ && !separate) out.raw(fmt::format("{{\"job\": {}, \"logs\": [", job_));
+      if (auto ok = read_attempt(out, *logs, separate); !ok) return ok;
+      separate = true;
+      if (attempt >= made_ || attempt_ > 0 || !(all_ || follow_)) break;
+      if (follow_ && !all_) out.note("troupe: the job goes on as attempt {}", attempt + 1);
+    }
+    if (document && all_) out.raw("]}\n");
+    return {};
+  }
+
+  /// An attempt's log of one rank or of all. Attempt 0, of a job that has made none, is refused.
+  expected<std::vector<open_log>> open_logs(const output& out, std::uint32_t attempt) {
+    std::vector<open_log> logs;
+    const bool every = all_ && !rank_;
+    for (auto rank = rank_.value_or(0);; ++rank) {
+      const auto about = read(attempt, rank, end_of_log);
+      if (!about) return tl::unexpected<reason>(about.error());
+      if (every && rank > 0 && about->why.code == reason::kind::invalid && !about->why.text.empty())
+        break;  // there is no such rank
+      const bool none = about->lease == 0 || !(all_ || follow_);
+      if (none && !about->why.text.empty()) return tl::unexpected<reason>(about->why);
+      const log_name which{attempt, rank, about->lease};
+      logs.push_back({which, 0, {out, form_for(out), job_, which}});
+      if (tail_) {
+        auto from = start_of_tail(which, about->why.text.empty() ? about->offset : 0);
+        if (!from) return tl::unexpected<reason>(from.error());
+        logs.back().offset = *from;
+      }
+      if (!every) break;
+    }
+    return logs;
+  }
+
+  expected<void> read_attempt(const output& out, std::vector<open_log>& logs, bool separate) {
+    const bool document = out.as_json() && !follow_;
+    for (auto& l : logs) {
+      if (document) begin_document(out, l.which, std::exchange(separate, true));
+      if (auto ok = drain(out, l); !ok) return ok;
+      if (!follow_) l.printer.end();
+      if (document) out.raw(all_ ? "\"}" : "\"}\n");
+    }
+    while (follow_) {
+      // Once it is known that no more can come, all that there is is read.
+      if (auto ok = look(); !ok) return ok;
+      const bool over = ended_ || made_ > logs.front().which.attempt;
+      for (auto& l : logs)
+        if (auto ok = drain(out, l); !ok) return ok;
+      std::fflush(stdout);
+      if (over) break;
+      runtime::pause(poll_s);
+    }
+    for (auto& l : logs) l.printer.end();
+    return {};
+  }
+
+  void begin_document(const output& out, const log_name& which, bool separate) const {
+    out.raw(separate ? ", " : "");
+    out.raw(fmt::format(
+        "{{\"job\": {}, \"lease\": {}, \"attempt\": {}, \"rank\": {}, \"part\": {}, \"text\": \"",
+        job_, which.lease, which.attempt, which.rank, which.rank));
+  }
+
+  /// Prints all that there is, from where the log has been read to.
+  expected<void> drain(const output& out, open_log& l) {
+    for (;;) {
+      const auto chunk = read(l.which.attempt, l.which.rank, l.offset);
+      if (!chunk) return tl::unexpected<reason>(chunk.error());
+      const auto piece = bytes();
+      if (piece.empty()) return {};
+      if (chunk->offset > l.offset)
+        out.note("troupe: {} bytes of the log are no longer kept", chunk->offset - l.offset);
+      l.printer.print(piece);
+      l.offset = chunk->offset + piece.size();
+    }
+  }
+
+  /// Where the last tail_ lines of a log begin: read backwards, piece by piece.
+  expected<std::uint64_t> start_of_tail(const log_name& which, std::uint64_t size) {
+    constexpr std::uint64_t piece_bytes = 64 * 1024;
+    if (*tail_ == 0) return size;
+    std::uint64_t lines = 0;
+    for (auto end = size; end > 0;) {
+      const auto begin = end - std::min(end, piece_bytes);
+      const auto chunk = read(which.attempt, which.rank, begin);
+      if (!chunk) return tl::unexpected<reason>(chunk.error());
+      if (chunk->offset >= end) return end;  // what was before it is no longer kept
+      const auto piece = bytes().substr(0, end - chunk->offset);
+      for (auto i = piece.size(); i > 0; --i) {
+        const auto after = chunk->offset + i;  // the byte behind this one
+        if (piece[i - 1] == '\n' && after != size && ++lines == *tail_) return after;
+      }
+      end = begin;
+    }
+    return std::uint64_t{0};
+  }
+
+  static constexpr double poll_s = 0.2;
+  static constexpr std::uint64_t end_of_log = std::uint64_t{1} << 62;  // no log is so long
+
+  job_id job_ = 0;
+  bool follow_ = false, all_ = false, seen_ = false, ended_ = false;
+  std::optional<std::uint32_t> rank_;
+  std::optional<std::uint64_t> tail_;
+  std::uint32_t attempt_ = 0, made_ = 0;
+  std::string reached_;  // by a training
+  bool as_json_ = false;
+  std::uint64_t shown_ = 0;   // the iteration of the last line about it
+  runtime::stopwatch since_;  // that line
+  remote remote_;
+};
+
+}  // namespace
+
+std::unique_ptr<verb> make_logs() {
+  return std::make_unique<logs_verb>();
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,88 @@
+#include "cli/common/controller_connection.hpp"
+#include "cli/verbs/jobs/suspension.hpp"
+#include "cli/verbs/verb.hpp"
+#include "planners/core/plan_text.hpp"
+#include "runtime/host/pause.hpp"
+#include "runtime/host/stopwatch.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+/// Waits until the job has done an iteration in its new place, and says what the move cost.
+class move_verb final : public verb {
+ public:
+  void options(CLI::App& app) override {
+    app.add_option("JOB", wish_.job, "A running training's number")->required();
+    app.add_option("--stages", wish_.stages, "The pipeline's depth")
+        ->check(CLI::Range(1u, 100'000u));
+    app.add_option("--data-parallel", wish_.data_parallel, "Pipelines")
+        ->check(CLI::Range(1u, 100'000u));
+    app.add_option("--tensor-parallel", wish_.tensor_parallel,
+                   "GPUs of a node that share each stage")
+        ->check(CLI::Range(1u, 64u));
+    app.add_option("--gpu", wish_.gpu_type, "On GPUs of this type");
+    app.add_option("--nodes", wish_.nodes, "On these nodes and no others")->delimiter(',');
+    app.add_option("--grace", grace_s_,
+                   "Seconds that it may take to save (else the cluster's preempt_grace_s)")
+        ->check(CLI::NonNegativeNumber);
+    remote_.options(app);
+  }
+
+  int run(output& out) override {
+    if (wish_.stages + wish_.data_parallel + wish_.tensor_parallel == 0 && wish_.gpu_type.empty() &&
+        wish_.nodes.empty())
+      return out.bad(
+          "say where to: --stages, --data-parallel, --tensor-parallel, --gpu or --nodes");
+    if (grace_s_ >= 0) wish_.grace_s = grace_s_;
+    const auto before = status_of(remote_, wish_.job);
+    if (!before) return out.no(before.error());
+    const auto reply = remote_.ask<move_reply>(wish_);
+    if (!reply) return out.no(reply.error());
+    if (!reply->done) return refuse_suspension(out, wish_.job, reply->why);
+    return follow(out, *before, *reply);
+  }
+
+ private:
+  int follow(output& out, const job_status& before, const move_reply& reply) {
+    constexpr double look_every_s = 0.02;
+    auto reached = before.iteration;       // in its old place
+    std::optional<std::uint64_t> resumed;  // after so many iterations in its new one
+    runtime::stopwatch still;              // since the last iteration that was seen
+    for (;; runtime::pause(look_every_s)) {
+      const auto now = status_of(remote_, wish_.job);
+      if (!now) return out.no(now.error());
+      const bool moved = now->attempts > before.attempts;
+      if (!moved && now->iteration > reached) {
+        reached = now->iteration;
+        still = {};
+      }
+      if (moved && !resumed) resumed = now->iterations_done;
+      const bool over = is_final(now->state);
+      if (over && !moved)
+        return refuse_suspension(
+            out, wish_.job,
+            {reason::kind::invalid, fmt::format("job {} has {} before it could be moved", wish_.job,
+                                                to_string(now->state))});
+      if (!moved || (!over && now->iteration <= *resumed)) continue;
+      const auto lost = std::max(reached, *resumed) - *resumed;
+      out.document(suspension(wish_.job, *resumed, still.s(), lost));
+      out.line("job {} has moved after iteration {} in {:.2f} s and runs with {}{}", wish_.job,
+               *resumed, still.s(), planners::split_text(reply.how),
+               lost > 0 ? fmt::format("; {} iterations are lost", lost) : "");
+      return exit_done;
+    }
+  }
+
+  move_job wish_;
+  double grace_s_ = -1;
+  remote remote_;
+};
+
+}  // namespace
+
+std::unique_ptr<verb> make_move() {
+  return std::make_unique<move_verb>();
+}
+
+}  // namespace troupe::cli

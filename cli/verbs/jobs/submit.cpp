@@ -1,0 +1,136 @@
+#include <algorithm>
+#include <filesystem>
+
+#include "cli/common/job_endings.hpp"
+#include "cli/verbs/verb.hpp"
+#include "formats/load/job_text.hpp"
+#include "formats/load/load.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+/// A name of a job for a command: its program's, in the letters that a name may have.
+std::string name_for(const std::string& program) {
+  auto name = std::filesystem::path{program}.filename().string().substr(0, 64);
+  for (auto& c : name)
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '.' && c != '_' && c != '-')
+      c = '-';
+  return name.empty() ? "command" : name;
+}
+
+class submit_verb final : public verb {
+ public:
+  void options(CLI::App& app) override {
+    app.add_option("JOB", files_, "Jobs' files (docs/files.md); - is standard input");
+    app.add_flag("--wait", wait_, "Wait until they have ended");
+    given_ = {app.add_option("--model", model_, "Of a command: a model's file or a shipped name"),
+              app.add_option("--batch", batch_, "Of a command: sequences a step"),
+              app.add_option("--gpus", gpus_, "Of a command: GPUs, for policies that go by it"),
+              app.add_option("--name", name_, "Of a command: the job's name"),
+              app.add_option("--iterations", iterations_, "Of a command: how many it makes")};
+    given_[0]->capture_default_str();
+    given_[1]->capture_default_str();
+    remote_.options(app);
+    app.footer(
+        "Behind a `--` stands the command of a job without a file, which runs in this directory.\n"
+        "With --wait the exit status is 0 if all have finished, else the largest of the programs' "
+        "own (128 + n for a signal n), and 1 for a job that ended otherwise. A job goes on if "
+        "waiting for it is broken off.");
+  }
+
+  bool take_command(const std::vector<std::string>& words) override {
+    command_ = words;
+    return true;
+  }
+
+  int run(output& out) override {
+    auto jobs = load();
+    if (!jobs) return out.bad(jobs.error());
+    json document = json::array();
+    std::vector<job_id> accepted;
+    for (auto& job : *jobs) {
+      const auto reply = remote_.ask<submit_reply>(submit_job{0, job});
+      if (!reply) return out.no(reply.error());
+      if (reply->job == 0) return out.no(reply->why);
+      accepted.push_back(reply->job);
+      document.push_back({{"job", reply->job}, {"name", job.name}});
+      out.line("job {}: {} is accepted", reply->job, job.name);
+    }
+    std::fflush(stdout);
+    if (wait_) return wait(out, accepted);
+    out.document({{"jobs", document}});
+    return exit_done;
+  }
+
+ private:
+  expected<std::vector<job_spec>> load() const {
+    const auto bad = [](std::string why) { return refuse(reason::kind::invalid, std::move(why)); };
+    std::vector<job_spec> jobs;
+    if (files_.empty() && command_.empty())
+      return bad("expected a job's file, or a command behind `--` (see troupe submit --help)");
+    if (!files_.empty() && !command_.empty())
+      return bad("expected files or a command behind `--`, found both");
+    for (const auto* option : given_)
+      if (command_.empty() && option->count() > 0)
+        return bad(fmt::format("{} is for a command behind `--`; a file says it itself",
+                               option->get_name()));
+    for (const auto& file : files_) {
+      auto job = formats::load_job(file);
+      if (!job) return tl::unexpected<reason>(job.error());
+      jobs.push_back(std::move(*job));
+    }
+    if (!command_.empty()) {
+      auto job = formats::parse_job("the command line", description().dump());
+      if (!job) return tl::unexpected<reason>(job.error());
+      jobs.push_back(std::move(*job));
+    }
+    // A relative directory is the user's, and the node runs elsewhere.
+    for (auto& job : jobs)
+      if (!job.command.empty())
+        job.working_directory =
+            (std::filesystem::current_path() / job.working_directory).lexically_normal();
+    return jobs;
+  }
+
+  /// The job of the command, as a file would have it.
+  json description() const {
+    json d{{"name", name_.empty() ? name_for(command_.front()) : name_},
+           {"model", model_},
+           {"global_batch", batch_},
+           {"command", command_}};
+    if (gpus_) d["gpus"] = *gpus_;
+    if (iterations_) d["iterations"] = *iterations_;
+    return d;
+  }
+
+  int wait(const output& out, const std::vector<job_id>& jobs) {
+    json document = json::array();
+    int status = exit_done;
+    const auto ok = wait_for_jobs(remote_, jobs, [&](const job_status& j) {
+      document.push_back(ending_document(j));
+      out.line("{}", ending_text(j));
+      std::fflush(stdout);
+      status = std::max(status, exit_status_of(j));
+    });
+    if (!ok) return out.no(ok.error());
+    out.document({{"jobs", document}});
+    return status;
+  }
+
+  std::vector<std::string> files_, command_;
+  std::vector<CLI::Option*> given_;  // those that describe a command
+  std::string model_ = "gpt2-124m", name_;
+  std::uint64_t batch_ = 1;
+  std::optional<std::uint64_t> gpus_, iterations_;
+  bool wait_ = false;
+  remote remote_;
+};
+
+}  // namespace
+
+std::unique_ptr<verb> make_submit() {
+  return std::make_unique<submit_verb>();
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,60 @@
+#include "cli/common/controller_connection.hpp"
+#include "cli/verbs/jobs/suspension.hpp"
+#include "cli/verbs/verb.hpp"
+#include "runtime/host/pause.hpp"
+#include "runtime/host/stopwatch.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+/// Waits until the job holds nothing any more, and says what that cost.
+class suspend_verb final : public verb {
+ public:
+  void options(CLI::App& app) override {
+    app.add_option("JOB", job_, "A job's number")->required();
+    remote_.options(app);
+  }
+
+  int run(output& out) override {
+    const runtime::stopwatch asked;
+    const auto before = status_of(remote_, job_);
+    if (!before) return out.no(before.error());
+    const auto reply = remote_.ask<suspend_reply>(suspend_job{0, job_, true});
+    if (!reply) return out.no(reply.error());
+    if (!reply->done) return refuse_suspension(out, job_, reply->why);
+    auto now = status_of(remote_, job_);
+    while (now && (now->state == job_state::running || now->state == job_state::stopping) &&
+           now->attempts == before->attempts) {
+      runtime::pause(look_every_s);
+      now = status_of(remote_, job_);
+    }
+    if (!now) return out.no(now.error());
+    if (now->attempts != before->attempts)
+      return refuse_suspension(
+          out, job_, {reason::kind::stale, fmt::format("job {} was resumed meanwhile", job_)});
+    if (is_final(now->state))
+      return refuse_suspension(out, job_,
+                               {reason::kind::invalid, fmt::format("job {} has {} meanwhile", job_,
+                                                                   to_string(now->state))});
+    const auto reached = std::max(before->iteration, now->iterations_done);
+    const auto lost = reached - now->iterations_done;
+    out.document(suspension(job_, now->iterations_done, asked.s(), lost));
+    out.line("job {} is suspended after iteration {}{}", job_, now->iterations_done,
+             lost > 0 ? fmt::format("; {} iterations are lost", lost) : "");
+    return exit_done;
+  }
+
+ private:
+  static constexpr double look_every_s = 0.1;
+  job_id job_ = 0;
+  remote remote_;
+};
+
+}  // namespace
+
+std::unique_ptr<verb> make_suspend() {
+  return std::make_unique<suspend_verb>();
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,100 @@
+#include "cli/verbs/studies/demo_training.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "cli/common/human.hpp"
+#include "cli/common/local_cluster.hpp"
+#include "cli/reports/follow_training.hpp"
+#include "cli/reports/iteration_picture.hpp"
+#include "cli/reports/training_result.hpp"
+#include "formats/load/load.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+double median_s(const training_report& r) {
+  std::vector<double> all;
+  for (const auto& i : r.iterations) all.push_back(i.end_s - i.begin_s);
+  std::nth_element(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2),
+                   all.end());
+  return all[all.size() / 2];
+}
+
+/// Of the stages' time, what they compute.
+double busy_share(const training_report& r) {
+  double busy_s = 0, all_s = 0;
+  for (const auto& i : r.iterations) {
+    busy_s += i.busy_s;
+    all_s += (i.end_s - i.begin_s) * r.stages * r.pipelines;
+  }
+  return all_s > 0 ? busy_s / all_s : 0;
+}
+
+bool learn_alike(const training_report& a, const training_report& b) {
+  return std::ranges::equal(a.iterations, b.iterations, [](const auto& x, const auto& y) {
+    return x.loss == y.loss && x.gradient_norm == y.gradient_norm;
+  });
+}
+
+void print(const output& out, const training_report& varuna, const training_report& atlas) {
+  const auto seconds = [](const iteration_record& i) { return i.end_s - i.begin_s; };
+  out.line("  iteration    loss    varuna s   atlas s");
+  const auto n = varuna.iterations.size();
+  for (std::size_t i = 0; i < n; ++i) {
+    if (i % 5 != 0 && i + 1 != n) continue;
+    const auto &v = varuna.iterations[i], &a = atlas.iterations[i];
+    out.line("  {:9} {:7.4f} {:11.3f} {:9.3f}", v.iteration, v.loss, seconds(v), seconds(a));
+  }
+  const double v = median_s(varuna), a = median_s(atlas);
+  out.line(
+      "  An iteration (the median): {} under varuna, {} under atlas: {:.2f} times as fast. Stages "
+      "compute {:.0f} %\n  and {:.0f} % of the time; the rest they wait for the WAN. Losses and "
+      "gradients are the same, bit for bit.",
+      duration_text(v), duration_text(a), v / a, 100 * busy_share(varuna), 100 * busy_share(atlas));
+}
+
+}  // namespace
+
+expected<json> demo_training(const output& out, const fs::path& configs,
+                             const fs::path& directory) {
+  auto job = formats::load_job(configs / "jobs" / "demo-training.yaml");
+  if (!job) return tl::unexpected<reason>(job.error());
+  local_cluster_options o;
+  o.cluster_file = (configs / "clusters" / "demo-training.yaml").string();
+  o.state = fs::absolute(directory / "training").string();
+  auto cluster = local_cluster::start(o);
+  if (!cluster) return tl::unexpected<reason>(cluster.error());
+  if (auto ok = (*cluster)->wait_until_ready(60); !ok) return tl::unexpected<reason>(ok.error());
+  out.line(
+      "\nA small GPT learns from real text on the processor: two pipelines of three stages, a "
+      "stage in each of three\ndatacentres, {} processes, 40 ms there and back between "
+      "datacentres (emulated), under two schedules:\n",
+      (*cluster)->names().size());
+  std::fflush(stdout);
+  remote client;
+  client.meet((*cluster)->controller_address());
+  json measured;
+  std::vector<training_report> reports;
+  std::vector<std::string> timelines;
+  for (const auto* schedule : {"varuna", "atlas"}) {
+    job->train->schedule = schedule;
+    job->train->timeline = fs::absolute(directory / fmt::format("training-{}.json", schedule));
+    timelines.push_back(job->train->timeline);
+    auto report = follow_training(client, *job);
+    if (!report) return tl::unexpected<reason>(report.error());
+    measured[schedule] = document_of({"local", *job, *report, 0, 0});
+    reports.push_back(std::move(*report));
+  }
+  if (!learn_alike(reports[0], reports[1]))
+    return refuse(reason::kind::invalid, "the two schedules did not learn the same");
+  print(out, reports[0], reports[1]);
+  if (auto ok = draw_iterations(timelines, (directory / "training.html").string()); !ok)
+    return tl::unexpected<reason>(ok.error());
+  return measured;
+}
+
+}  // namespace troupe::cli

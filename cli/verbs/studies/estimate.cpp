@@ -1,0 +1,193 @@
+#include <algorithm>
+#include <cmath>
+
+#include "cli/common/human.hpp"
+#include "cli/common/profile_option.hpp"
+#include "cli/common/table.hpp"
+#include "cli/verbs/verb.hpp"
+#include "formats/load/load.hpp"
+#include "formats/parse/reader.hpp"
+#include "messages/schedules.hpp"
+#include "planners/core/explicit_plan.hpp"
+#include "planners/core/fits.hpp"
+#include "planners/core/plan_text.hpp"
+#include "planners/cost/plan_time.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+/// What a plan's iteration takes: its schedule carried out, and the closed form that planners rank
+/// by.
+struct estimated_plan {
+  planners::placed_plan plan;
+  planners::timed_plan timed;
+  planners::iteration_estimate simulated, closed;
+  std::optional<reason> why_not;  // it does not fit
+};
+
+class estimate_verb final : public verb {
+ public:
+  void options(CLI::App& app) override {
+    app.add_option("JOB", job_, "A job's file")->required();
+    app.add_option("--cluster", cluster_, "A cluster's file")->required();
+    app.add_option("--stages", stages_,
+                   "GPU:LAYERS of each stage, or GPU:OPERATORS; layers may be halves")
+        ->delimiter(',')
+        ->required();
+    app.add_option("--data-parallel", pipelines_, "Pipelines")
+        ->check(CLI::Range(1u, 100'000u))
+        ->capture_default_str();
+    app.add_option("--tensor-parallel", tensor_, "GPUs of a node that share each stage")
+        ->check(CLI::Range(1u, 64u))
+        ->capture_default_str();
+    app.add_option("--schedule", schedule_, "Who orders the stages' steps (else what the job says)")
+        ->check(
+            CLI::IsMember(std::vector<std::string>{schedule_names.begin(), schedule_names.end()}));
+    app.add_option("--profile", profile_,
+                   "What `troupe profile` measured of the GPUs, in place of the cost model");
+  }
+
+  int run(output& out) override {
+    auto c = formats::load_cluster(cluster_);
+    if (!c) return out.bad(c.error());
+    const auto read = formats::load_job(job_);
+    if (!read) return out.bad(read.error());
+    auto job = planners::with_device(*read, "sim");
+    if (job.slots) return out.bad(fmt::format("{}: has no model to estimate", job_));
+    if (!schedule_.empty()) job.train->schedule = schedule_;
+    if (auto ok = use_profile(profile_, job, *c); !ok) return out.bad(ok.error());
+    const auto stages = requested(*c, job);
+    if (!stages) return out.bad(stages.error());
+    const auto a = ask(*c, job, *stages);
+    if (!a) {
+      out.document(
+          {{"job", job.name}, {"cluster", c->name}, {"fits", false}, {"reason", a.error().text}});
+      return out.no(a.error());
+    }
+    out.document(document(*c, job, *a));
+    show(out, *c, job, *a);
+    return a->why_not ? out.no(*a->why_not) : exit_done;
+  }
+
+ private:
+  expected<std::vector<planners::stage_request>> requested(const cluster& c,
+                                                           const job_spec& job) const {
+    std::vector<std::string> known;
+    for (const auto& g : c.gpus) known.push_back(g.name);
+    const double pieces_each = job.model.operators.empty() ? 2 : 1;
+    std::vector<planners::stage_request> all;
+    for (const auto& text : stages_) {
+      const auto colon = text.rfind(':');
+      const auto size = colon == std::string::npos
+                            ? std::nullopt
+                            : formats::parse_number(std::string_view{text}.substr(colon + 1));
+      const double pieces = size.value_or(-1) * pieces_each;
+      if (pieces < 0 || pieces > 1e6 || pieces != std::floor(pieces))
+        return refuse(reason::kind::invalid,
+                      fmt::format("--stages: found '{}', expected GPU:{}, e.g. {}:4", text,
+                                  pieces_each == 2 ? "LAYERS" : "OPERATORS", known.front()));
+      const auto name = text.substr(0, colon);
+      const auto at = std::ranges::find(known, name);
+      if (at == known.end())
+        return refuse(reason::kind::unknown, fmt::format("--stages: {} has no GPU '{}'{}", c.name,
+                                                         name, formats::hint(name, known)));
+      all.push_back({static_cast<gpu_index>(at - known.begin()), static_cast<std::uint32_t>(pieces),
+                     tensor_});
+    }
+    return all;
+  }
+
+  expected<estimated_plan> ask(const cluster& c, const job_spec& job,
+                               const std::vector<planners::stage_request>& stages) const {
+    const planners::idle_index idle{c};
+    auto made = planners::plan_of_stages(c, idle, job, stages, pipelines_);
+    if (!made) return tl::unexpected<reason>(made.error());
+    auto timed = planners::time_plan(c, job, made->how, made->where);
+    if (!timed) return tl::unexpected<reason>(timed.error());
+    const auto simulated = planners::evaluate(c, job, *timed, planners::fidelity::simulated);
+    if (!simulated) return tl::unexpected<reason>(simulated.error());
+    estimated_plan a;
+    a.simulated = *simulated;
+    a.closed = *planners::evaluate(c, job, *timed, planners::fidelity::closed);
+    if (auto ok = planners::fits(c, idle, made->how, made->where); !ok) a.why_not = ok.error();
+    a.plan = std::move(*made);
+    a.timed = std::move(*timed);
+    return a;
+  }
+
+  static std::string gpu_of(const cluster& c, const plan_stage& s) { return c.gpus[*s.gpu].name; }
+
+  static json document(const cluster& c, const job_spec& job, const estimated_plan& a) {
+    json stages = json::array();
+    const auto& how = a.plan.how;
+    for (std::uint32_t s = 0; s < how.stages.size(); ++s) {
+      const auto& stage = how.stages[s];
+      const auto& k = a.timed.costs[s];
+      json nodes = json::array();
+      for (std::uint32_t p = 0; p < how.data_parallel; ++p)
+        nodes.push_back(c.nodes[a.timed.layout.at(p, s).node].name);
+      stages.push_back(
+          {{"gpu", gpu_of(c, stage)},
+           {"layers", job.model.operators.empty() ? json(stage.count / 2.0) : json(stage.count)},
+           {"first_piece", stage.first},
+           {"pieces", stage.count},
+           {"tensor_parallel", stage.tensor_parallel},
+           {"nodes", nodes},
+           {"memory_bytes", std::llround(stage.bytes_per_gpu)},
+           {"forward_s", k.forward_s},
+           {"recompute_s", k.recompute_s},
+           {"backward_s", k.backward_s},
+           {"update_s", a.timed.times.stages[s].update},
+           {"exchange_s", a.timed.times.stages[s].exchange}});
+    }
+    const auto& e = a.simulated;
+    return {{"job", job.name},
+            {"cluster", c.name},
+            {"fits", !a.why_not},
+            {"schedule", planners::schedule_name(job)},
+            {"iteration_s", e.iteration_s},
+            {"closed_form_s", a.closed.iteration_s},
+            {"compute_s", e.compute_s},
+            {"pipeline_s", e.pipeline_s},
+            {"samples_per_s", e.samples_per_s},
+            {"cost_per_hour", e.cost_per_hour},
+            {"data_parallel", how.data_parallel},
+            {"microbatches", how.microbatches},
+            {"rows_per_microbatch", how.rows},
+            {"stages", stages},
+            {"reason", a.why_not ? json(a.why_not->text) : json()}};
+  }
+
+  static void show(const output& out, const cluster& c, const job_spec& job,
+                   const estimated_plan& a) {
+    const auto& how = a.plan.how;
+    out.line("{} on {}: {}, micro-batches of {} ({} each), schedule {}", job.name, c.name,
+             counted(how.data_parallel, "pipeline"), counted(how.rows, "row"), how.microbatches,
+             planners::schedule_name(job));
+    table t{{"stage", "GPU", "size", "GB a GPU", "forward", "backward", "update and sums"}};
+    for (std::uint32_t s = 0; s < how.stages.size(); ++s) {
+      const auto& stage = how.stages[s];
+      const auto& k = a.timed.times.stages[s];
+      t.row({fmt::to_string(s), gpu_of(c, stage), planners::size_text(job.model, stage),
+             fmt::format("{:.2f}", stage.bytes_per_gpu / bytes_per_gb), duration_text(k.forward),
+             duration_text(k.backward), duration_text(k.update + k.exchange)});
+    }
+    out.text("\n" + t.text(terminal_columns()) + "\n");
+    out.line("{} an iteration ({} by the closed form), {:.3g} samples/s, {:.2f} an hour.",
+             duration_text(a.simulated.iteration_s), duration_text(a.closed.iteration_s),
+             a.simulated.samples_per_s, a.simulated.cost_per_hour);
+  }
+
+  std::string job_, cluster_, profile_, schedule_;
+  std::vector<std::string> stages_;
+  std::uint32_t pipelines_ = 1, tensor_ = 1;
+};
+
+}  // namespace
+
+std::unique_ptr<verb> make_estimate() {
+  return std::make_unique<estimate_verb>();
+}
+
+}  // namespace troupe::cli

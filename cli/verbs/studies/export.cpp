@@ -1,0 +1,60 @@
+#include <filesystem>
+
+#include "actors/client/exporting.hpp"
+#include "cli/verbs/verb.hpp"
+#include "formats/load/load.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+class export_verb final : public verb {
+ public:
+  void options(CLI::App& app) override {
+    app.add_option("CHECKPOINT", checkpoint_,
+                   "The directory that a job's `checkpoint:` names (its newest one is taken), or "
+                   "one checkpoint in it")
+        ->required();
+    app.add_option("DIR", to_, "The folder to make")->required();
+    app.add_option("--job", job_,
+                   "The job that made it: for a checkpoint that does not say its model, and for "
+                   "the job's tokenizer");
+    app.add_option("--tokenizer", tokenizer_,
+                   "A folder with vocab.json and merges.txt, if the text was read with them");
+    app.footer("GPT2LMHeadModel.from_pretrained of Python's transformers reads the folder.");
+  }
+
+  int run(output& out) override {
+    actors::export_wish wish{checkpoint_, to_, {}, tokenizer_};
+    if (!job_.empty()) {
+      auto job = formats::load_job(job_);
+      if (!job) return out.bad(job.error());
+      wish.model = job->model;
+      if (tokenizer_.empty() && job->train) wish.tokenizer = job->train->vocabulary;
+    }
+    const auto done = actors::export_model(wish);
+    if (!done) return out.no(done.error());
+    out.document({{"directory", to_},
+                  {"checkpoint", done->from.string()},
+                  {"iteration", done->iteration},
+                  {"parameters", done->parameters},
+                  {"tokenizer", wish.tokenizer.empty() ? json() : json(wish.tokenizer.string())}});
+    out.line("{}: config.json and model.safetensors, {} parameters after {} iterations", to_,
+             done->parameters, done->iteration);
+    if (wish.tokenizer.empty())
+      out.line(
+          "No tokenizer is in it: the tokens are bytes, unless --tokenizer or --job says more.");
+    return exit_done;
+  }
+
+ private:
+  std::string checkpoint_, to_, job_, tokenizer_;
+};
+
+}  // namespace
+
+std::unique_ptr<verb> make_export() {
+  return std::make_unique<export_verb>();
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,229 @@
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+
+#include "cli/common/human.hpp"
+#include "cli/common/policy_option.hpp"
+#include "cli/common/profile_option.hpp"
+#include "cli/common/table.hpp"
+#include "cli/verbs/verb.hpp"
+#include "formats/load/load.hpp"
+#include "formats/parse/reader.hpp"
+#include "planners/atlas/selection_table.hpp"
+#include "planners/core/plan_text.hpp"
+#include "planners/core/policy.hpp"
+#include "planners/cost/plan_time.hpp"
+#include "planners/model/stage_memory.hpp"
+#include "planners/pipeline/placement.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+constexpr job_id the_job = 1;
+constexpr std::size_t rows_for_people = 12;
+
+/// What a policy would do with one job on an empty cluster.
+struct answer {
+  std::vector<plan> plans;            // MARP's, best first
+  std::optional<std::size_t> chosen;  // of them; a baseline may run none of these
+  plan how;
+  allocation where;  // empty: nowhere
+  planners::iteration_estimate estimate;
+  std::optional<reason> why;  // not
+  std::string warning;        // the job's bounds cost it its best plan
+};
+
+std::string gpu_names(const cluster& c, const std::vector<gpu_index>& types) {
+  std::string out;
+  for (const auto g : types) out += (out.empty() ? "" : ", ") + c.gpus[g].name;
+  return out;
+}
+
+/// A plan on smaller GPUs than it needs would end when it starts.
+std::optional<reason> too_large(const cluster& c, const job_spec& job, const answer& a) {
+  const double bytes = planners::is_pipeline_job(job) || a.how.bytes_per_gpu > 0
+                           ? a.how.bytes_per_gpu
+                           : planners::marp_bytes(job.model, job.global_batch, a.how.data_parallel,
+                                                  a.how.tensor_parallel);
+  for (const auto& share : a.where)
+    if (const auto& gpu = c.gpu_of(share.node); bytes >= gpu.memory_bytes())
+      return reason{
+          reason::kind::infeasible,
+          fmt::format("it would run out of memory at its start: it needs {:.2f} GB a GPU, and {} "
+                      "has {:g}",
+                      bytes / bytes_per_gb, gpu.name, gpu.memory_gb)};
+  return {};
+}
+
+answer ask(const cluster& c, const job_spec& job, const planners::policy& p) {
+  answer a;
+  auto plans = planners::plans_for(c, job);
+  if (plans)
+    a.plans = std::move(*plans);
+  else
+    a.why = plans.error();
+
+  const planners::idle_index idle{c};
+  planners::job_views alone;
+  planners::job_view view;
+  view.id = the_job;
+  view.training = planners::is_pipeline_job(job);
+  view.spec = std::make_shared<const job_spec>(job);
+  view.plans = std::make_shared<const std::vector<plan>>(a.plans);
+  if (a.why) view.why = *a.why;
+  a.warning = planners::bound_warning(c, job, a.plans);
+  alone.emplace(the_job, std::move(view));
+  const planners::snapshot s{0, c, idle, alone, planners::no_jobs};
+
+  random_source random{1};
+  for (const auto& d : p.decide(s, random)) {
+    if (d.what == planners::decision::kind::give_up && !a.why) a.why = d.why;
+    if (d.what != planners::decision::kind::start) continue;
+    a.how = d.how;
+    a.where = d.where;
+    const auto e = planners::evaluate(c, planners::with_device(job, "sim"), d.how, d.where,
+                                      planners::fidelity::simulated);
+    if (e) a.estimate = *e;
+    a.why = e ? too_large(c, job, a) : e.error();
+    if (const auto at = std::find(a.plans.begin(), a.plans.end(), d.how); at != a.plans.end())
+      a.chosen = static_cast<std::size_t>(at - a.plans.begin());
+  }
+  if (a.where.empty() && !a.why) a.why = p.why_waiting(s, the_job);
+  return a;
+}
+
+std::string origin_of(const cluster& c, const job_spec& job, const answer& a) {
+  return source_of(c, job, a.how, a.where.front().node);
+}
+
+json plan_document(const cluster& c, const plan& p) {
+  json types = json::array();
+  for (const auto g : p.gpu_types) types.push_back(c.gpus[g].name);
+  json stages = json::array();
+  for (const auto& s : p.stages)
+    stages.push_back({{"gpu", s.gpu ? json(c.gpus[*s.gpu].name) : json()},
+                      {"first_piece", s.first},
+                      {"pieces", s.count},
+                      {"tensor_parallel", s.tensor_parallel},
+                      {"bytes_per_gpu", std::llround(s.bytes_per_gpu)}});
+  return {{"data_parallel", p.data_parallel},
+          {"tensor_parallel", p.tensor_parallel},
+          {"pipeline_parallel", p.pipeline_parallel},
+          {"gpus", p.gpus()},
+          {"bytes_per_gpu", std::llround(p.bytes_per_gpu)},
+          {"samples_per_s", p.samples_per_s},
+          {"cost_per_hour", p.cost_per_hour},
+          {"gpu_types", types},
+          {"stages", stages}};
+}
+
+json estimate_document(const cluster& c, const job_spec& job, const answer& a) {
+  const auto& e = a.estimate;
+  return {{"from", origin_of(c, job, a)},     {"compute_s", e.compute_s},
+          {"tensor_s", e.tensor_s},           {"data_s", e.data_s},
+          {"pipeline_s", e.pipeline_s},       {"iteration_s", e.iteration_s},
+          {"samples_per_s", e.samples_per_s}, {"cost_per_hour", e.cost_per_hour}};
+}
+
+json document(const cluster& c, const job_spec& job, const std::string& policy, const answer& a) {
+  json plans = json::array(), where = json::array();
+  for (const auto& p : a.plans) plans.push_back(plan_document(c, p));
+  for (const auto& share : a.where)
+    where.push_back({{"node", c.nodes[share.node].name},
+                     {"gpu", c.gpu_of(share.node).name},
+                     {"gpus", share.gpus}});
+  const bool runs = !a.where.empty();
+  return {{"policy", policy},
+          {"job", job.name},
+          {"cluster", c.name},
+          {"feasible", !a.why},
+          {"plans", plans},
+          {"chosen", a.chosen ? json(*a.chosen) : json()},
+          {"plan", runs ? plan_document(c, a.how) : json()},
+          {"allocation", where},
+          {"estimate", runs ? estimate_document(c, job, a) : json()},
+          {"reason", a.why ? json(a.why->text) : json()},
+          {"warnings", a.warning.empty() ? json::array() : json::array({a.warning})}};
+}
+
+std::string table_of(const cluster& c, const answer& a, std::size_t most) {
+  table t{{"", "data", "tensor", "GPUs", "GB a GPU", "samples/s", "cost/h", "GPU types"}};
+  for (std::size_t i = 0; i < a.plans.size(); ++i) {
+    if (i >= most && i != a.chosen) continue;
+    const auto& p = a.plans[i];
+    t.row({i == a.chosen ? ">" : "", fmt::to_string(p.data_parallel),
+           fmt::to_string(p.tensor_parallel), fmt::to_string(p.gpus()),
+           fmt::format("{:.2f}", p.bytes_per_gpu / bytes_per_gb),
+           fmt::format("{:.3g}", p.samples_per_s), fmt::format("{:.2f}", p.cost_per_hour),
+           gpu_names(c, p.gpu_types)});
+  }
+  return t.text(terminal_columns());
+}
+
+class plan_verb final : public verb {
+ public:
+  void options(CLI::App& app) override {
+    app.add_option("JOB", job_, "A job's file")->required();
+    app.add_option("--cluster", cluster_, "A cluster's file")->required();
+    app.add_option("--policy", policy_, "Who decides: " + known_policies())->capture_default_str();
+    app.add_option("--objective", objective_, "Rank by: efficient, fastest, cheapest")
+        ->check(CLI::IsMember({"efficient", "fastest", "cheapest"}));
+    app.add_option("--profile", profile_,
+                   "What `troupe profile` measured of the GPUs, in place of the cost model");
+    app.add_flag("--all", all_, "Show people all plans, not the first dozen");
+  }
+
+  int run(output& out) override {
+    const auto policy = planners::make_policy(policy_);
+    if (!policy) return out.bad(unknown_policy(policy_));
+    auto c = formats::load_cluster(cluster_);
+    if (!c) return out.bad(c.error());
+    const auto catalogue = formats::load_catalogue(formats::catalogue_for(cluster_));
+    if (!catalogue) return out.bad(catalogue.error());
+    auto job = formats::load_job(job_, *catalogue);
+    if (!job) return out.bad(job.error());
+    if (!objective_.empty()) job->objective = objective_;
+    if (auto ok = use_profile(profile_, *job, *c); !ok) return out.bad(ok.error());
+
+    const auto a = ask(*c, *job, *policy);
+    out.document(document(*c, *job, policy_, a));
+    show(out, *c, *job, a);
+    return a.why ? out.no(a.why->text) : exit_done;
+  }
+
+ private:
+  void show(const output& out, const cluster& c, const job_spec& job, const answer& a) const {
+    if (a.plans.empty() && a.where.empty()) return;  // the reason says it all
+    out.line("{} ({}, batch {}) on {} under {}", job.name, job.model.name, job.global_batch, c.name,
+             policy_);
+    const auto most = all_ ? a.plans.size() : rows_for_people;
+    if (!a.plans.empty()) out.text("\n" + table_of(c, a, most) + "\n");
+    if (a.plans.size() > most) out.line("{} more plans: --all\n", a.plans.size() - most);
+    if (!a.warning.empty()) out.line("Warning: {}.", a.warning);
+    if (a.where.empty()) return;
+    std::string nodes;
+    for (const auto& share : a.where)
+      nodes += fmt::format("{}{} ({} of {})", nodes.empty() ? "" : ", ", c.nodes[share.node].name,
+                           share.gpus, c.gpu_of(share.node).name);
+    out.line("Runs on {}: {} an iteration, {:.3g} samples/s, {:.2f} an hour.", nodes,
+             duration_text(a.estimate.iteration_s), a.estimate.samples_per_s,
+             a.estimate.cost_per_hour);
+    if (const auto without = planners::left_out(c, job); !without.empty())
+      out.line("Not on all GPUs{}.", without);
+    if (const auto from = origin_of(c, job, a); from != "the cost model")
+      out.line("Estimated from {}.", from);
+  }
+
+  std::string job_, cluster_, policy_ = "frenzy", objective_, profile_;
+  bool all_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<verb> make_plan() {
+  return std::make_unique<plan_verb>();
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,220 @@
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "actors/client/profiling.hpp"
+#include "cli/common/output_file.hpp"
+#include "cli/common/table.hpp"
+#include "cli/verbs/verb.hpp"
+#include "formats/load/load.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+json document_of(const part_times& t) {
+  return {{"forward_s", t.forward_s},  {"recompute_s", t.recompute_s}, {"backward_s", t.backward_s},
+          {"update_s", t.update_s},    {"gradients_s", t.gradients_s}, {"spread", t.spread},
+          {"peak_bytes", t.peak_bytes}};
+}
+
+json document_of(const model_profile& m) {
+  json points = json::array();
+  for (const auto& p : m.points)
+    points.push_back({{"sequence", p.sequence},
+                      {"rows", p.rows},
+                      {"attention", document_of(p.attention)},
+                      {"mlp", document_of(p.mlp)},
+                      {"plain", document_of(p.plain)},
+                      {"embedding", document_of(p.embedding)},
+                      {"head", document_of(p.head)},
+                      {"ends", document_of(p.ends)}});
+  return {{"name", m.name},
+          {"hidden", m.hidden},
+          {"heads", m.heads},
+          {"intermediate", m.intermediate},
+          {"vocabulary", m.vocabulary},
+          {"tied_head", m.tied_head},
+          {"points", points}};
+}
+
+json document_of(const std::vector<all_reduce_rate>& all) {
+  json out = json::array();
+  for (const auto& r : all)
+    out.push_back({{"devices", r.devices}, {"gbytes_s", r.gbytes_s}, {"small_us", r.small_us}});
+  return out;
+}
+
+/// What is not known is null.
+json known(double x) {
+  return x > 0 ? json(x) : json();
+}
+
+json document_of(const device_profile& p, const std::string& file) {
+  json models = json::array();
+  for (const auto& m : p.models) models.push_back(document_of(m));
+  const auto& all = p.copies.all_reduces;
+  return {{"file", file},
+          {"device", p.device},
+          {"kind", p.kind},
+          {"driver", p.driver},
+          {"runtime", p.runtime},
+          {"libraries", p.libraries},
+          {"date", p.date},
+          {"busy", p.busy},
+          {"clocks",
+           {{"core_mhz", known(p.clocks.core_mhz)},
+            {"core_max_mhz", known(p.clocks.core_max_mhz)},
+            {"memory_mhz", known(p.clocks.memory_mhz)},
+            {"memory_max_mhz", known(p.clocks.memory_max_mhz)}}},
+          {"memory", {{"total_bytes", p.total_bytes}, {"free_bytes", p.free_bytes}}},
+          {"copies",
+           {{"to_device_gbytes_s", known(p.copies.to_device_gbytes_s)},
+            {"from_device_gbytes_s", known(p.copies.from_device_gbytes_s)},
+            {"on_device_gbytes_s", known(p.copies.on_device_gbytes_s)},
+            {"all_reduce_gbytes_s", all.empty() ? json() : json(all.back().gbytes_s)},
+            {"all_reduces", document_of(all)},
+            {"all_reduce", p.copies.all_reduce}}},
+          {"models", models}};
+}
+
+std::string table_of(const model_profile& m) {
+  table t{{"tokens", "rows", "part", "forward ms", "recompute ms", "backward ms", "update ms",
+           "gradients ms", "spread"}};
+  for (const auto& p : m.points) {
+    const auto row = [&](const char* name, const part_times& x) {
+      const auto ms = [](double s) { return fmt::format("{:.3f}", 1e3 * s); };
+      t.row({fmt::to_string(p.sequence), fmt::to_string(p.rows), name, ms(x.forward_s),
+             ms(x.recompute_s), ms(x.backward_s), ms(x.update_s), ms(x.gradients_s),
+             fmt::format("{:.1f} %", 100 * x.spread)});
+    };
+    row("attention", p.attention);
+    row("mlp", p.mlp);
+    row("embedding", p.embedding);
+    row("head", p.head);
+    row("ends", p.ends);
+    row("plain", p.plain);
+  }
+  return t.text();
+}
+
+class profile_verb final : public verb {
+ public:
+  void options(CLI::App& app) override {
+    app.add_option("--device", wish_.device, "What is measured")
+        ->check(CLI::IsMember({"cpu", "cuda"}))
+        ->capture_default_str();
+    app.add_option("--index", wish_.index, "Which of several GPUs")->check(CLI::Range(0, 1024));
+    app.add_option("--model", models_,
+                   "A model's file, whose number of layers does not matter; again for more "
+                   "(else gpt2-124m)");
+    app.add_option("--rows", wish_.rows, "Sequences a micro-batch")
+        ->delimiter(',')
+        ->check(CLI::Range(1, 1'000'000))
+        ->default_str("1,2,4,8");
+    app.add_option("--sequence", wish_.sequences, "Tokens a sequence (else each model's own)")
+        ->delimiter(',')
+        ->check(CLI::Range(1, 100'000'000));
+    app.add_option("--busy", wish_.busy, "Devices that compute meanwhile, with the measured one")
+        ->check(CLI::Range(1, 1024))
+        ->capture_default_str();
+    app.add_option("--rounds", wish_.rounds, "How often everything is measured")
+        ->check(CLI::Range(3, 1000))
+        ->capture_default_str();
+    app.add_option("--out", out_, "The profile's file")->capture_default_str();
+  }
+
+  int run(output& out) override {
+    if (models_.empty())
+      models_.push_back((formats::configs_directory() / "models" / "gpt2-124m.yaml").string());
+    if (wish_.rows.empty()) wish_.rows = {1, 2, 4, 8};
+    for (const auto& file : models_) {
+      auto m = formats::load_model(file);
+      if (!m) return out.bad(m.error());
+      wish_.models.push_back(std::move(*m));
+    }
+    std::error_code error;
+    if (const fs::path file{out_}; file.has_parent_path())
+      fs::create_directories(file.parent_path(), error);
+    if (auto ok = can_write(out_); !ok) return out.bad(ok.error());
+    wish_.say = [&](const std::string& text) {
+      if (on_terminal() || text.find("not measured") != std::string::npos) out.note("{}", text);
+    };
+    const auto profile = actors::measure_profile(wish_);
+    if (!profile) return out.no(profile.error());
+    if (const auto why = write(*profile); !why.empty()) return out.no(why);
+    out.document(document_of(*profile, out_));
+    show(out, *profile);
+    warn_of_spread(out, *profile);
+    return exit_done;
+  }
+
+ private:
+  /// On a machine that does something else, times scatter, and are longer than they need be.
+  static void warn_of_spread(const output& out, const device_profile& p) {
+    constexpr double quiet = 0.1;
+    double most = 0;
+    std::size_t parts = 0, wide = 0;
+    for (const auto& m : p.models)
+      for (const auto& point : m.points)
+        for (const auto* t : {&point.attention, &point.mlp, &point.embedding, &point.head,
+                              &point.ends, &point.plain}) {
+          ++parts;
+          wide += t->spread > quiet ? 1 : 0;
+          most = std::max(most, t->spread);
+        }
+    if (wide > 0)
+      out.note(
+          "troupe: {} of {} parts took times that differ by more than {:.0f} % from round to round "
+          "(at most {:.0f} %): the device was probably busy with something else; measure again "
+          "when it is idle, or with more --rounds",
+          wide, parts, 100 * quiet, 100 * most);
+  }
+
+  std::string write(const device_profile& p) const {
+    std::ofstream to{out_};
+    to << formats::profile_text(p);
+    to.close();
+    return to ? "" : fmt::format("{}: cannot be written", out_);
+  }
+
+  void show(const output& out, const device_profile& p) const {
+    out.line("{} ({}), {}, {}, {}", p.device, p.kind, p.driver, p.runtime, p.libraries);
+    const auto& c = p.clocks;
+    if (c.core_mhz > 0)
+      out.line("{:.0f} MHz now{}", c.core_mhz,
+               c.core_max_mhz > 0 ? fmt::format(", {:.0f} at most", c.core_max_mhz) : "");
+    out.line("{:.2f} of {:.2f} GB of memory are free", static_cast<double>(p.free_bytes) / 1e9,
+             static_cast<double>(p.total_bytes) / 1e9);
+    const auto& r = p.copies;
+    if (r.to_device_gbytes_s > 0)
+      out.line("copies: {:.1f} GB/s to the device, {:.1f} from it", r.to_device_gbytes_s,
+               r.from_device_gbytes_s);
+    out.line("copies: {:.1f} GB/s on the device", r.on_device_gbytes_s);
+    for (const auto& a : r.all_reduces)
+      out.line("sums among {} devices: {:.1f} GB/s, small ones {:.1f} us", a.devices, a.gbytes_s,
+               a.small_us);
+    out.line("sums among devices: {}", r.all_reduce);
+    for (const auto& m : p.models)
+      out.text(fmt::format("\n{}: hidden {}, {} heads, vocabulary {}\n\n{}", m.name, m.hidden,
+                           m.heads, m.vocabulary, table_of(m)));
+    out.line(
+        "\n{}: name it in a cluster's file (gpus: {{A40: {{profile: {}}}}}), or with --profile",
+        out_, fs::path{out_}.filename().string());
+  }
+
+  actors::profile_wish wish_{.models = {}, .rows = {}, .sequences = {}, .say = {}};
+  std::vector<std::string> models_;
+  std::string out_ = "profile.yaml";
+};
+
+}  // namespace
+
+std::unique_ptr<verb> make_profile() {
+  return std::make_unique<profile_verb>();
+}
+
+}  // namespace troupe::cli

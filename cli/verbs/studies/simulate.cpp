@@ -1,0 +1,72 @@
+#include "cli/common/output_file.hpp"
+#include "cli/common/policy_option.hpp"
+#include "cli/reports/comparison.hpp"
+#include "cli/verbs/verb.hpp"
+#include "formats/load/load.hpp"
+#include "planners/core/policy.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+class simulate_verb final : public verb {
+ public:
+  void options(CLI::App& app) override {
+    app.add_option("--cluster", cluster_, "A cluster's file")->required();
+    app.add_option("--trace", trace_, "A trace's CSV (troupe trace import makes one)")->required();
+    app.add_option("--policy", policies_, "Who decides, one after another: " + known_policies())
+        ->delimiter(',')
+        ->capture_default_str();
+    app.add_option("--workload", workload_,
+                   "Rule that gives a trace's jobs their models: frenzy, crius, titan")
+        ->capture_default_str();
+    app.add_option("--seed", seed_, "Everything random follows from it")->capture_default_str();
+    app.add_option("--faults", faults_, "What goes wrong: a fault file");
+    app.add_option("--out", out_,
+                   "Directory for result.json, jobs and usage as CSV, and usage.html");
+  }
+
+  int run(output& out) override {
+    for (const auto& p : policies_)
+      if (!planners::make_policy(p)) return out.bad(unknown_policy(p));
+    if (!out_.empty())
+      if (auto ok = can_write_into(out_); !ok) return out.bad(ok.error());
+    const auto c = formats::load_cluster(cluster_);
+    if (!c) return out.bad(c.error());
+    fault_plan faults;
+    if (!faults_.empty()) {
+      auto loaded = formats::load_faults(faults_);
+      if (!loaded) return out.bad(loaded.error());
+      if (auto ok = formats::check_faults(*loaded, *c, faults_); !ok) return out.bad(ok.error());
+      faults = std::move(*loaded);
+    }
+    auto workload = load_workload(trace_, workload_, seed_, *c);
+    if (!workload) return out.bad(workload.error());
+    comparison result{*c, std::move(*workload), workload_, seed_, {}};
+    if (auto ok = replay(result, policies_, faults); !ok) return out.no(ok.error());
+    if (!out_.empty())
+      if (auto ok = save(result, out_); !ok) return out.bad(ok.error());
+    out.document(document_of(result));
+    out.line("{} jobs on {} in virtual time (a simulation), workload {}, seed {}\n",
+             result.workload.size(), c->name, workload_, seed_);
+    out.text(table_of(result));
+    if (!out_.empty())
+      out.line(
+          "\nFiles: {0}/result.json, {0}/usage.html, {0}/jobs-POLICY.csv, {0}/usage-POLICY.csv",
+          out_);
+    return exit_done;
+  }
+
+ private:
+  std::string cluster_, trace_, workload_ = "frenzy", faults_, out_;
+  std::vector<std::string> policies_{"frenzy"};
+  std::uint64_t seed_ = 1;
+};
+
+}  // namespace
+
+std::unique_ptr<verb> make_simulate() {
+  return std::make_unique<simulate_verb>();
+}
+
+}  // namespace troupe::cli

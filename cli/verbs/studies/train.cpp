@@ -1,0 +1,232 @@
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+
+#include "actors/worlds/training_simulation.hpp"
+#include "cli/common/controller_connection.hpp"
+#include "cli/common/local_cluster.hpp"
+#include "cli/common/output_directory.hpp"
+#include "cli/common/output_file.hpp"
+#include "cli/common/policy_option.hpp"
+#include "cli/common/profile_option.hpp"
+#include "cli/common/progress.hpp"
+#include "cli/reports/follow_training.hpp"
+#include "cli/reports/iteration_picture.hpp"
+#include "cli/reports/training_result.hpp"
+#include "cli/verbs/verb.hpp"
+#include "formats/load/load.hpp"
+#include "messages/schedules.hpp"
+#include "planners/core/policy.hpp"
+#include "runtime/host/stopwatch.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+class train_verb final : public verb {
+ public:
+  void options(CLI::App& app) override {
+    app.add_option("JOB", file_, "A job with `train:` or `slots:`")->required();
+    app.add_option("--cluster", cluster_, "A cluster's file; a slot job needs none");
+    app.add_option("--world", world_,
+                   "virtual: simulated, nothing is computed; local: processes on this machine; "
+                   "cluster: the one that --state or --controller names")
+        ->check(CLI::IsMember({"virtual", "local", "cluster"}))
+        ->capture_default_str();
+    app.add_option("--schedule", schedule_, "Who orders the stages' steps (else what the job says)")
+        ->check(
+            CLI::IsMember(std::vector<std::string>{schedule_names.begin(), schedule_names.end()}));
+    app.add_option("--device", device_, "What computes (else what the job says, or the world has)")
+        ->check(CLI::IsMember({"sim", "cpu", "cuda"}));
+    app.add_option("--iterations", iterations_, "How many, in place of the job's");
+    app.add_option("--timeline", timeline_, "A file for the last iteration's times, for Perfetto");
+    app.add_option("--picture", picture_, "A page that shows the last iteration: a row a GPU");
+    app.add_option("--against", against_, "Run it under this schedule too, and show both")
+        ->check(
+            CLI::IsMember(std::vector<std::string>{schedule_names.begin(), schedule_names.end()}))
+        ->needs("--picture");
+    app.add_option("--profile", profile_,
+                   "Times to plan and simulate with: what `troupe profile` wrote, or, by stage, "
+                   "what an earlier run printed with --json");
+    app.add_option("--policy", policy_, "Who decides where it runs: " + known_policies())
+        ->capture_default_str();
+    app.add_option("--seed", seed_, "Of the virtual world")->capture_default_str();
+    app.add_option("--faults", faults_, "What goes wrong in the virtual world: a fault file");
+    remote_.options(app);
+  }
+
+  int run(output& out) override {
+    auto job = formats::load_job(file_);
+    if (!job) return out.bad(job.error());
+    if (!is_training(*job))
+      return out.bad(fmt::format("{}: has neither `train:` nor `slots:`", file_));
+    if (auto ok = adjust(*job); !ok) return out.bad(ok.error());
+    if (!planners::make_policy(policy_)) return out.bad(unknown_policy(policy_));
+    for (const auto& file : {picture_, timeline_})
+      if (!file.empty())
+        if (auto ok = can_write(file); !ok) return out.bad(ok.error());
+    if (world_ != "virtual") stop_.emplace();
+    std::vector<training_result> results;
+    for (const auto& schedule : schedules(*job)) {
+      auto& r = results.emplace_back();
+      r.world = world_;
+      r.job = *job;
+      r.job.train->schedule = schedule;
+      if (!picture_.empty() && (timeline_.empty() || results.size() > 1))
+        r.job.train->timeline = own_timelines_.file(fmt::format("run{}.json", results.size()));
+      const auto ok = train(r, out);
+      if (!ok) return bad_file_ ? out.bad(ok.error()) : out.no(ok.error());
+    }
+    const auto drawn = draw(results);
+    auto d = document_of(results.front());
+    if (results.size() > 1) d["against"] = document_of(results.back());
+    if (!picture_.empty()) d["picture"] = drawn ? json(picture_) : json();
+    out.document(d);
+    for (const auto& r : results) out.text(text_of(r));
+    if (!timeline_.empty()) out.line("{}: open it in Perfetto (ui.perfetto.dev)", timeline_);
+    if (!drawn) return out.no(drawn.error());
+    if (!picture_.empty()) out.line("{}: open it in a browser", picture_);
+    return exit_done;
+  }
+
+ private:
+  /// What the command line says in place of the job's file.
+  expected<void> adjust(job_spec& job) {
+    if (!job.train) job.train.emplace();
+    auto& t = *job.train;
+    if (job.slots && (world_ != "virtual" || (!device_.empty() && device_ != "sim")))
+      return refuse(reason::kind::invalid,
+                    "a slot job computes nothing: it runs in the virtual "
+                    "world, on simulated devices");
+    if (world_ == "virtual" && !device_.empty() && device_ != "sim")
+      return refuse(reason::kind::invalid,
+                    "the virtual world has simulated devices only; --world local computes");
+    if (!schedule_.empty()) t.schedule = schedule_;
+    t.device = world_ == "virtual" ? "sim" : !device_.empty() ? device_ : t.device;
+    if (iterations_ > 0) job.iterations = iterations_;
+    if (!timeline_.empty()) t.timeline = fs::absolute(timeline_).string();
+    return profile_.empty() ? expected<void>{} : read_profile(job);
+  }
+
+  expected<void> read_profile(job_spec& job) const {
+    if (is_document(profile_)) {
+      auto costs = load_costs(profile_);
+      if (!costs) return tl::unexpected<reason>(costs.error());
+      job.train->costs = std::move(*costs);
+      return {};
+    }
+    auto profile = load_profile_for(profile_, job);
+    if (!profile) return tl::unexpected<reason>(profile.error());
+    job.train->profile = {std::move(*profile)};
+    return {};
+  }
+
+  /// To run one after the other: what the job says, and what to compare it with.
+  std::vector<std::string> schedules(const job_spec& job) const {
+    std::vector<std::string> all{job.train->schedule};
+    if (!against_.empty()) all.push_back(against_);
+    return all;
+  }
+
+  expected<void> train(training_result& r, output& out) {
+    return world_ == "virtual" ? in_virtual_time(r, out)
+           : world_ == "local" ? on_this_machine(r, out)
+                               : on_the_cluster(r, out);
+  }
+
+  expected<void> draw(const std::vector<training_result>& results) const {
+    if (picture_.empty()) return {};
+    std::vector<std::string> files;
+    for (const auto& r : results) files.push_back(r.job.train->timeline);
+    return draw_iterations(files, picture_);
+  }
+
+  template <class T>
+  expected<void> refused(const expected<T>& file) {
+    bad_file_ = true;
+    return tl::unexpected<reason>(file.error());
+  }
+
+  expected<void> in_virtual_time(training_result& r, output&) {
+    actors::training_simulation_options o;
+    if (!cluster_.empty()) {
+      auto c = formats::load_cluster(cluster_);
+      if (!c) return refused(c);
+      o.cluster = std::make_shared<const troupe::cluster>(std::move(*c));
+    } else if (r.job.slots) {
+      o.cluster = std::make_shared<const troupe::cluster>(actors::cluster_of_slots(r.job));
+    } else {
+      bad_file_ = true;
+      return refuse(reason::kind::invalid, "a job with a model needs --cluster");
+    }
+    if (!faults_.empty()) {
+      auto loaded = formats::load_faults(faults_);
+      if (!loaded) return refused(loaded);
+      if (auto ok = formats::check_faults(*loaded, *o.cluster, faults_); !ok) return refused(ok);
+      o.faults = std::move(*loaded);
+    }
+    o.job = r.job;
+    o.policy = policy_;
+    o.seed = seed_;
+    auto done = actors::simulate_training(std::move(o));
+    if (!done) return tl::unexpected<reason>(done.error());
+    r.report = std::move(done->report);
+    r.fingerprint = done->fingerprint;
+    r.wall_s = done->wall_s;
+    return {};
+  }
+
+  expected<void> on_this_machine(training_result& r, output& out) {
+    local_cluster_options o;
+    o.cluster_file = cluster_.empty()
+                         ? (formats::configs_directory() / "clusters" / "laptop.yaml").string()
+                         : cluster_;
+    o.state = fs::absolute("out/train").string();
+    o.policy = policy_;
+    const auto fresh = output_directory::claim(o.state);
+    if (!fresh) return tl::unexpected<reason>(fresh.error());
+    auto cluster = local_cluster::start(o);
+    if (!cluster) return refused(cluster);
+    if (auto ok = (*cluster)->wait_until_ready(60); !ok) return ok;
+    remote_.meet((*cluster)->controller_address());
+    return on_the_cluster(r, out);
+  }
+
+  expected<void> on_the_cluster(training_result& r, output& out) {
+    const runtime::stopwatch watch;
+    progress_line line;
+    job_id job = 0;
+    auto report = follow_training(
+        remote_, r.job,
+        [&](const job_status& now) {
+          job = now.job;
+          line.show(progress_text(now));
+        },
+        &*stop_);
+    line.clear();
+    if (!report && stop_->arrived() && world_ == "cluster" && job != 0)
+      out.note("troupe: job {0} goes on in the cluster; `troupe cancel {0}` ends it", job);
+    if (!report) return tl::unexpected<reason>(report.error());
+    r.report = std::move(*report);
+    r.wall_s = watch.s();
+    return {};
+  }
+
+  std::string file_, cluster_, world_ = "virtual", schedule_, device_, timeline_, picture_,
+                               against_, profile_, faults_, policy_ = "frenzy";
+  std::uint64_t iterations_ = 0, seed_ = 1;
+  bool bad_file_ = false;
+  std::optional<interrupt> stop_;
+  temporary_directory own_timelines_;  // those that only the picture needs
+  remote remote_;
+};
+
+}  // namespace
+
+std::unique_ptr<verb> make_train() {
+  return std::make_unique<train_verb>();
+}
+
+}  // namespace troupe::cli

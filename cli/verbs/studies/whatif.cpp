@@ -1,0 +1,266 @@
+#include <algorithm>
+
+#include "cli/common/human.hpp"
+#include "cli/common/profile_option.hpp"
+#include "cli/common/table.hpp"
+#include "cli/verbs/verb.hpp"
+#include "formats/load/load.hpp"
+#include "formats/parse/reader.hpp"
+#include "planners/atlas/datacenter_selection.hpp"
+#include "runtime/host/stopwatch.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+using planners::selection;
+using planners::selection_row;
+
+constexpr std::size_t rows_for_people = 20, orders_for_people = 6;
+
+/// Algorithm 1's answer, and what other orders of datacentres come to.
+struct answer {
+  selection table;
+  std::vector<planners::order_outcome> orders;
+  double seconds = 0;
+};
+
+json partitions_of(const cluster& c, const selection& s, const selection_row& r) {
+  json out = json::object();
+  for (std::size_t i = 0; i < r.partitions.size(); ++i)
+    out[c.datacenters[s.datacenters[i].datacenter].name] = r.partitions[i];
+  return out;
+}
+
+json row_document(const cluster& c, const selection& s, const selection_row& r) {
+  const auto known = [&](double x) { return r.feasible() ? json(x) : json(); };
+  return {{"dp_cells", r.cells},
+          {"data_parallel", r.data_parallel},
+          {"partitions", partitions_of(c, s, r)},
+          {"gpus", r.gpus},
+          {"microbatches", r.microbatches},
+          {"rows_per_microbatch", r.rows},
+          {"feasible", r.feasible()},
+          {"iteration_s", known(r.iteration_s)},
+          {"pipeline_s", known(r.pipeline_s)},
+          {"allreduce_s", known(r.allreduce_s)},
+          {"throughput", r.throughput},
+          {"samples_per_s", r.samples_per_s},
+          {"cost_per_hour", r.cost_per_hour}};
+}
+
+json order_document(const cluster& c, const planners::order_outcome& o) {
+  json order = json::array(), parts = json::object();
+  for (std::size_t i = 0; i < o.order.size(); ++i) {
+    const auto& name = c.datacenters[o.order[i]].name;
+    order.push_back(name);
+    parts[name] = o.row.partitions[i];
+  }
+  return {{"order", order},
+          {"dp_cells", o.row.cells},
+          {"data_parallel", o.row.data_parallel},
+          {"partitions", parts},
+          {"gpus", o.row.gpus},
+          {"iteration_s", o.row.iteration_s},
+          {"throughput", o.row.throughput},
+          {"samples_per_s", o.row.samples_per_s},
+          {"cost_per_hour", o.row.cost_per_hour},
+          {"cost_per_batch", o.cost_per_batch},
+          {"wan_rtt_ms", o.wan_rtt_ms}};
+}
+
+json document(const cluster& c, const job_spec& job, const answer& a) {
+  json rows = json::array(), orders = json::array(), order = json::array();
+  for (const auto& r : a.table.rows) rows.push_back(row_document(c, a.table, r));
+  for (const auto& o : a.orders) orders.push_back(order_document(c, o));
+  for (const auto& d : a.table.datacenters) order.push_back(c.datacenters[d.datacenter].name);
+  return {{"job", job.name},
+          {"cluster", c.name},
+          {"communication_to_compute", a.table.communication_to_compute},
+          {"stages", a.table.stages},
+          {"pipelines_per_cell", a.table.cell},
+          {"order", order},
+          {"rows", rows},
+          {"best", a.table.chosen()->cells},
+          {"simulated", a.table.simulated},
+          {"orders", orders},
+          {"seconds", a.seconds}};
+}
+
+/// "dc1 50, dc2 10"
+template <class Names>
+std::string parts_text(const std::vector<std::uint32_t>& parts, Names&& name) {
+  std::string out;
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    if (parts[i] > 0) out += fmt::format("{}{} {}", out.empty() ? "" : ", ", name(i), parts[i]);
+  return out;
+}
+
+std::string table_text(const cluster& c, const selection& s, bool slots) {
+  std::vector<std::string> heads{"", "cells", "pipelines", "stages by datacentre", "GPUs"};
+  if (slots)
+    heads.insert(heads.end(), {"iteration slots", "all-reduce slots", "throughput/slot"});
+  else
+    heads.insert(heads.end(), {"iteration", "all-reduce", "throughput/s", "cost/h"});
+  table t{heads};
+  // Of a long table, the rows about the best.
+  const auto first = *s.best < rows_for_people / 2 ? 0 : *s.best - rows_for_people / 2;
+  const auto end = std::min(s.rows.size(), first + rows_for_people);
+  for (auto i = end == s.rows.size() && end > rows_for_people ? end - rows_for_people : first;
+       i < end; ++i) {
+    const auto& r = s.rows[i];
+    const auto name = [&](std::size_t dc) {
+      return c.datacenters[s.datacenters[dc].datacenter].name;
+    };
+    const auto known = [&](double x) {
+      return r.feasible() ? fmt::format("{:.4g}", x) : std::string{"-"};
+    };
+    const auto time = [&](double x) {
+      return slots || !r.feasible() ? known(x) : duration_text(x);
+    };
+    std::vector<std::string> cells{i == s.best ? ">" : "",
+                                   fmt::to_string(r.cells),
+                                   fmt::to_string(r.data_parallel),
+                                   r.feasible() ? parts_text(r.partitions, name) : "does not fit",
+                                   fmt::to_string(r.gpus),
+                                   time(r.iteration_s),
+                                   time(r.allreduce_s),
+                                   known(r.throughput)};
+    if (!slots) cells.push_back(fmt::format("{:.2f}", r.cost_per_hour));
+    t.row(std::move(cells));
+  }
+  return t.text(terminal_columns());
+}
+
+/// Orders that come to the same are one row.
+std::string orders_text(const cluster& c, const answer& a, bool slots) {
+  std::vector<std::pair<const planners::order_outcome*, std::size_t>> distinct;
+  const auto figures = [](const planners::order_outcome& o) {
+    return fmt::format("{} {:.4g} {:.2f} {:.3g} {:g}", o.row.gpus, o.row.throughput,
+                       o.row.cost_per_hour, o.cost_per_batch, o.wan_rtt_ms);
+  };
+  for (const auto& o : a.orders) {
+    const auto same = std::ranges::find_if(
+        distinct, [&](const auto& d) { return figures(*d.first) == figures(o); });
+    if (same == distinct.end())
+      distinct.emplace_back(&o, 1);
+    else
+      ++same->second;
+  }
+  if (distinct.size() == 1)
+    return fmt::format("Estimated, all {} orders of these datacentres come to the same.\n",
+                       a.orders.size());
+  std::vector<std::string> heads{"datacentres in order", "orders alike", "GPUs",
+                                 slots ? "throughput/slot" : "throughput/s"};
+  if (!slots) heads.insert(heads.end(), {"cost/h", "cost a batch", "WAN rtt ms"});
+  table t{heads};
+  for (std::size_t i = 0; i < std::min(distinct.size(), orders_for_people); ++i) {
+    const auto& [o, alike] = distinct[i];
+    const auto name = [&c, &o = o](std::size_t dc) { return c.datacenters[o->order[dc]].name; };
+    std::vector<std::string> cells{parts_text(o->row.partitions, name), fmt::to_string(alike),
+                                   fmt::to_string(o->row.gpus),
+                                   fmt::format("{:.4g}", o->row.throughput)};
+    if (!slots) {
+      cells.push_back(fmt::format("{:.2f}", o->row.cost_per_hour));
+      cells.push_back(fmt::format("{:.3g}", o->cost_per_batch));
+      cells.push_back(fmt::format("{:g}", o->wan_rtt_ms));
+    }
+    t.row(std::move(cells));
+  }
+  return "Orders of datacentres, estimated:\n\n" + t.text(terminal_columns());
+}
+
+class whatif_verb final : public verb {
+ public:
+  void options(CLI::App& app) override {
+    app.add_option("JOB", job_, "A job's file: a model, or slots")->required();
+    app.add_option("--cluster", cluster_, "A cluster's file")->required();
+    app.add_option("--order", order_, "Datacentres in the order in which they are filled")
+        ->delimiter(',');
+    app.add_option("--stages", stages_, "The pipeline's depth (else the job's, or the least)")
+        ->check(CLI::Range(1u, 100'000u));
+    app.add_option("--profile", profile_,
+                   "What `troupe profile` measured of the GPUs, in place of the cost model");
+    app.add_flag("--fixed-batch", fixed_,
+                 "All pipelines share the job's batch (else each takes one pipeline's)");
+  }
+
+  int run(output& out) override {
+    auto c = formats::load_cluster(cluster_);
+    if (!c) return out.bad(c.error());
+    const auto job = formats::load_job(job_);
+    if (!job) return out.bad(job.error());
+    if (auto ok = use_profile(profile_, *job, *c); !ok) return out.bad(ok.error());
+    planners::selection_options o;
+    o.stages = stages_;
+    o.batch = fixed_ ? planners::batch_rule::whole : planners::batch_rule::each;
+    if (auto ok = read_order(*c, o.order); !ok) return out.bad(ok.error());
+
+    const planners::idle_index idle{*c};
+    const runtime::stopwatch watch;
+    auto table = planners::select_datacenters(*c, idle, *job, o);
+    if (!table) {
+      out.document({{"job", job->name},
+                    {"rows", json::array()},
+                    {"best", nullptr},
+                    {"reason", table.error().text}});
+      return out.no(table.error());
+    }
+    answer a{std::move(*table), planners::what_if_orders(*c, idle, *job, o), 0};
+    a.seconds = watch.s();
+    out.document(document(*c, *job, a));
+    show(out, *c, *job, a);
+    return exit_done;
+  }
+
+ private:
+  expected<void> read_order(const cluster& c, std::vector<std::uint32_t>& order) const {
+    std::vector<std::string> known;
+    for (const auto& d : c.datacenters) known.push_back(d.name);
+    for (const auto& name : order_) {
+      const auto at = std::ranges::find(known, name);
+      if (at == known.end())
+        return refuse(reason::kind::unknown, fmt::format("there is no datacentre '{}'{}", name,
+                                                         formats::hint(name, known)));
+      const auto index = static_cast<std::uint32_t>(at - known.begin());
+      if (std::ranges::find(order, index) != order.end())
+        return refuse(reason::kind::invalid, fmt::format("--order names '{}' twice", name));
+      order.push_back(index);
+    }
+    return {};
+  }
+
+  void show(const output& out, const cluster& c, const job_spec& job, const answer& a) const {
+    const auto& s = a.table;
+    const bool slots = job.slots.has_value();
+    out.line("{} on {}: pipelines of {}, communication / compute {:.2f}, {} a DP-cell", job.name,
+             c.name, counted(s.stages, "stage"), s.communication_to_compute,
+             counted(s.cell, "pipeline"));
+    out.text("\n" + table_text(c, s, slots) + "\n");
+    if (s.rows.size() > rows_for_people)
+      out.line("{} more rows: --json\n", s.rows.size() - rows_for_people);
+    if (a.orders.size() > 1) out.text(orders_text(c, a, slots) + "\n");
+    const auto& best = *s.chosen();
+    const auto what = fmt::format("Best: {} on {}", counted(best.data_parallel, "pipeline"),
+                                  counted(best.gpus, "GPU"));
+    if (slots)
+      out.line("{}, {:.4g} slots an iteration.", what, best.iteration_s);
+    else
+      out.line("{}, {} an iteration, {:.2f} an hour.", what, duration_text(best.iteration_s),
+               best.cost_per_hour);
+    out.line("{} in {}.", s.simulated ? "Simulated" : "Estimated", duration_text(a.seconds));
+  }
+
+  std::string job_, cluster_, profile_;
+  std::vector<std::string> order_;
+  std::uint32_t stages_ = 0;
+  bool fixed_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<verb> make_whatif() {
+  return std::make_unique<whatif_verb>();
+}
+
+}  // namespace troupe::cli

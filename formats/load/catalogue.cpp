@@ -1,0 +1,56 @@
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "formats/load/load.hpp"
+#include "formats/load/profile_reader.hpp"
+#include "formats/parse/reader.hpp"
+
+namespace troupe::formats {
+
+namespace {
+
+bool looks_like_catalogue(const value& v) {
+  return std::any_of(v.items.begin(), v.items.end(), [](const value& gpu) {
+    return std::find(gpu.keys.begin(), gpu.keys.end(), "memory_gb") != gpu.keys.end();
+  });
+}
+
+}  // namespace
+
+expected<std::vector<gpu_type>> load_catalogue(const std::filesystem::path& file) {
+  const auto tree = load_value(file);
+  if (!tree) return tl::unexpected<reason>(tree.error());
+  findings found{file.string()};
+  if (tree->what != value::kind::map)
+    found.add(tree->line, "",
+              fmt::format("found {}, expected a map of GPU names", describe(*tree)));
+  std::vector<gpu_type> types;
+  for (std::size_t i = 0; i < tree->keys.size() && found.good(); ++i) {
+    gpu_type t;
+    t.name = tree->keys[i];
+    if (!is_name(t.name))
+      found.add(tree->key_lines[i], "", fmt::format("'{}' cannot be a GPU's name", shown(t.name)));
+    map_reader map{found, tree->items[i], t.name};
+    map.read("memory_gb", t.memory_gb, {0, 100'000, true}, need::required);
+    map.read("fp16_tflops", t.fp16_tflops, {0, 1e6, true}, need::required);
+    map.read("fp32_tflops", t.fp32_tflops, {0, 1e6, true}, need::required);
+    map.read("memory_gbytes_s", t.memory_gbytes_s, {0, 1e6, true}, need::required);
+    map.read("efficiency", t.efficiency, {0, 1, true});
+    map.read("price_per_hour", t.price_per_hour, {0, 1e6});
+    map.read("compute_capability", t.compute_capability, {0, 100});
+    map.read("source", t.source);
+    read_named_profile(map, file.parent_path(), t.profile);
+    map.finish();
+    types.push_back(std::move(t));
+  }
+  if (found.good()) return types;
+  if (looks_like_catalogue(*tree)) return found.result();
+  return refuse(
+      reason::kind::invalid,
+      fmt::format("{}; {} was read as the GPU catalogue of all cluster files in and below "
+                  "its folder: rename it if it is something else",
+                  found.result().value().text, file.filename().string()));
+}
+
+}  // namespace troupe::formats

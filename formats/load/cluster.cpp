@@ -1,0 +1,273 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "formats/load/load.hpp"
+#include "formats/load/profile_reader.hpp"
+#include "formats/parse/reader.hpp"
+
+namespace troupe::formats {
+
+namespace {
+
+constexpr std::size_t max_nodes = 262'144;
+constexpr std::uint32_t max_gpus_a_node = 1024;
+
+template <class T>
+std::vector<std::string> names_of(std::span<const T> things) {
+  std::vector<std::string> names;
+  for (const auto& t : things) names.push_back(t.name);
+  return names;
+}
+
+/// One cluster file on its way to a cluster.
+class cluster_loader {
+ public:
+  cluster_loader(findings& found, std::span<const gpu_type> catalogue,
+                 std::filesystem::path directory)
+      : found_(found),
+        catalogue_(catalogue),
+        gpu_names_(names_of(catalogue)),
+        directory_(std::move(directory)) {}
+
+  cluster load(const value& tree) {
+    map_reader map{found_, tree, ""};
+    map.read_name("name", out_.name, need::required);
+    read_endpoint(map, "controller", out_.controller);
+    if (const auto* list = map.list("datacenters", 1, need::required))
+      for (std::size_t i = 0; i < list->items.size() && found_.good(); ++i)
+        read_datacenter(list->items[i], inside("datacenters", i));
+    if (const auto* list = map.list("wan"))
+      for (std::size_t i = 0; i < list->items.size() && found_.good(); ++i)
+        read_wan(list->items[i], inside("wan", i));
+    if (const auto* v = map.find("settings")) read_settings(*v);
+    if (const auto* v = map.find("gpus")) read_overrides(*v);
+    map.finish();
+    return std::move(out_);
+  }
+
+ private:
+  void read_endpoint(map_reader& map, std::string_view key, std::string& out) {
+    if (!map.read(key, out)) return;
+    const bool tcp = out.starts_with("tcp://") && out.size() < 256;
+    const bool ipc = out.starts_with("ipc://") && out.size() > 6 && out.size() < 108;
+    bool port = false;
+    if (const auto colon = out.rfind(':'); tcp && colon > 6) {
+      const auto n = parse_number(std::string_view{out}.substr(colon + 1));
+      port = n && *n >= 1 && *n <= 65535 && *n == static_cast<int>(*n);
+    }
+    if (!ipc && !port)
+      map.fail(key, fmt::format("found '{}', expected an address such as tcp://10.0.0.1:7000",
+                                shown(out)));
+  }
+
+  void claim(const value& v, const std::string& place, const std::string& name, const char* what) {
+    if (name.empty() || !found_.good()) return;
+    if (name == "controller")
+      found_.add(v.line, inside(place, "name"), "the name 'controller' is taken by the controller");
+    const auto [old, fresh] = names_.try_emplace(name, place);
+    if (!fresh)
+      found_.add(
+          v.line, inside(place, "name"),
+          fmt::format("duplicate name '{}': this {} has the name of {}", name, what, old->second));
+  }
+
+  void read_datacenter(const value& v, const std::string& place) {
+    map_reader map{found_, v, place};
+    datacenter dc;
+    map.read_name("name", dc.name, need::required);
+    claim(v, place, dc.name, "datacentre");
+    read_endpoint(map, "gateway", dc.gateway);
+    const auto index = static_cast<std::uint32_t>(out_.datacenters.size());
+    out_.datacenters.push_back(std::move(dc));
+    if (const auto* list = map.list("nodes", 1, need::required))
+      for (std::size_t i = 0; i < list->items.size() && found_.good(); ++i)
+        read_nodes(list->items[i], inside(inside(place, "nodes"), i), index);
+    map.finish();
+  }
+
+  void read_nodes(const value& v, const std::string& place, std::uint32_t dc) {
+    map_reader map{found_, v, place};
+    node n;
+    std::string gpu;
+    std::uint32_t count = 1;
+    map.read_name("name", n.name, need::required);
+    map.read("gpu", gpu, need::required);
+    map.read_whole<std::uint32_t>("gpus", n.gpus, 1, max_gpus_a_node, need::required);
+    map.read_whole<std::uint32_t>("count", count, 1, max_nodes);
+    n.intra = read_link(map, "intra");
+    n.inter = read_link(map, "inter");
+    map.read("emulate_speed", n.emulate_speed, range{0, 1, true});
+    const auto addresses = read_addresses(map, count);
+    map.finish();
+    n.datacenter = dc;
+    if (found_.good()) n.gpu = gpu_of(map, gpu);
+    if (found_.good() && out_.nodes.size() + count > max_nodes)
+      map.fail("count", fmt::format("more than {} nodes in one cluster", max_nodes));
+    if (!found_.good()) return;
+    const auto group = n.name;
+    for (std::uint32_t i = 0; i < count && found_.good(); ++i) {
+      if (count > 1) n.name = fmt::format("{}-{}", group, i);
+      if (!addresses.empty()) n.address = addresses[i];
+      claim(v, place, n.name, "node");
+      out_.nodes.push_back(n);
+    }
+  }
+
+  /// Where programs reach a group's nodes: one text for one node, a list of as many for several.
+  std::vector<std::string> read_addresses(map_reader& map, std::uint32_t count) {
+    std::vector<std::string> all;
+    const auto* v = map.find("address");
+    if (v == nullptr) return all;
+    if (v->what == value::kind::list)
+      map.read("address", all);
+    else if (std::string one; map.read("address", one))
+      all.push_back(one);
+    if (!found_.good()) return {};
+    if (all.size() != count)
+      map.fail("address",
+               fmt::format("found {}, expected one for each of the {} nodes", all.size(), count));
+    for (const auto& a : all)
+      if (a.empty() || a.size() > 255 || a.find_first_of(" \t/") != std::string::npos)
+        map.fail("address",
+                 fmt::format("found '{}', expected a host name or an IP address, without a port",
+                             shown(a)));
+    return found_.good() ? all : std::vector<std::string>{};
+  }
+
+  gpu_index gpu_of(map_reader& map, const std::string& name) {
+    for (std::size_t i = 0; i < out_.gpus.size(); ++i)
+      if (out_.gpus[i].name == name) return static_cast<gpu_index>(i);
+    for (const auto& type : catalogue_)
+      if (type.name == name) {
+        out_.gpus.push_back(type);
+        return static_cast<gpu_index>(out_.gpus.size() - 1);
+      }
+    map.fail("gpu", fmt::format("unknown GPU '{}'{}", shown(name), hint(name, gpu_names_)));
+    return 0;
+  }
+
+  link read_link(map_reader& map, std::string_view key) {
+    const auto* v = map.find(key, need::required);
+    if (!v) return {};
+    if (v->what == value::kind::map) {
+      map_reader numbers{found_, *v, inside(map.place(), key)};
+      link l;
+      numbers.read("gbps", l.gbps, {0, 1e6, true}, need::required);
+      numbers.read("latency_us", l.latency_us, {0, 1e9}, need::required);
+      numbers.finish();
+      return l;
+    }
+    std::string name;
+    if (!map.read(key, name)) return {};
+    for (const auto& l : known_links())
+      if (l.name == name) return l;
+    map.fail(key,
+             fmt::format("unknown link '{}'{}", shown(name), hint(name, names_of(known_links()))));
+    return {};
+  }
+
+  void read_wan(const value& v, const std::string& place) {
+    map_reader map{found_, v, place};
+    wan_link w;
+    std::vector<std::string> ends;
+    if (!map.read("between", ends)) map.find("between", need::required);
+    map.read("rtt_ms", w.rtt_ms, {0, 60'000}, need::required);
+    map.read("node_gbps", w.node_gbps, {0, 1e6, true}, need::required);
+    map.read("connection_gbps", w.connection_gbps, {0, 1e6}, need::required);
+    map.read("jitter_ms", w.jitter_ms, {0, 60'000});
+    map.read("emulate", w.emulate);
+    map.finish();
+    if (!found_.good()) return;
+    if (ends.size() != 2)
+      return map.fail("between",
+                      fmt::format("found {} names, expected two datacentres", ends.size()));
+    w.a = datacenter_of(map, ends[0]);
+    w.b = datacenter_of(map, ends[1]);
+    if (!found_.good()) return;
+    if (w.a == w.b)
+      return map.fail("between", fmt::format("'{}' twice, expected two datacentres", ends[0]));
+    if (w.connection_gbps > w.node_gbps)
+      return map.fail("connection_gbps",
+                      fmt::format("found {:g}, expected at most node_gbps ({:g})",
+                                  w.connection_gbps, w.node_gbps));
+    for (const auto& other : out_.wan)
+      if (std::minmax(other.a, other.b) == std::minmax(w.a, w.b))
+        return map.fail("between",
+                        fmt::format("duplicate link between '{}' and '{}'", ends[0], ends[1]));
+    out_.wan.push_back(w);
+  }
+
+  std::uint32_t datacenter_of(map_reader& map, const std::string& name) {
+    for (std::size_t i = 0; i < out_.datacenters.size(); ++i)
+      if (out_.datacenters[i].name == name) return static_cast<std::uint32_t>(i);
+    map.fail("between",
+             fmt::format("unknown datacentre '{}'{}", shown(name),
+                         hint(name, names_of(std::span<const datacenter>{out_.datacenters}))));
+    return 0;
+  }
+
+  void read_settings(const value& v) {
+    map_reader map{found_, v, "settings"};
+    auto& s = out_.settings;
+    map.read("heartbeat_s", s.heartbeat_s, {0, 3600, true});
+    map.read("lease_s", s.lease_s, {0, 86'400, true});
+    map.read("memory_headroom", s.memory_headroom, {0, 10});
+    map.read("restart_s", s.restart_s, {0, 86'400});
+    map.read("preempt_grace_s", s.preempt_grace_s, {0, 86'400});
+    map.read("checkpoint_s", s.checkpoint_s, {0, 1e7, true});
+    map.finish();
+    if (found_.good() && s.lease_s < 2 * s.heartbeat_s)
+      map.fail("lease_s", fmt::format("found {:g}, expected at least twice heartbeat_s ({:g})",
+                                      s.lease_s, s.heartbeat_s));
+  }
+
+  void read_overrides(const value& v) {
+    map_reader map{found_, v, "gpus"};
+    const auto used = names_of(std::span<const gpu_type>{out_.gpus});
+    for (std::size_t i = 0; i < v.keys.size() && found_.good(); ++i) {
+      const auto at = std::find(used.begin(), used.end(), v.keys[i]);
+      if (at == used.end()) {
+        found_.add(v.key_lines[i], "gpus",
+                   fmt::format("no node of this cluster has a '{}'{}", shown(v.keys[i]),
+                               hint(v.keys[i], used)));
+        return;
+      }
+      auto& type = out_.gpus[static_cast<std::size_t>(at - used.begin())];
+      map_reader one{found_, v.items[i], inside("gpus", v.keys[i])};
+      one.read("efficiency", type.efficiency, {0, 1, true});
+      one.read("price_per_hour", type.price_per_hour, {0, 1e6});
+      one.read_whole<std::uint32_t>("quota", type.quota, 1, 1'000'000);
+      read_named_profile(one, directory_, type.profile);
+      one.finish();
+    }
+  }
+
+  findings& found_;
+  std::span<const gpu_type> catalogue_;
+  std::vector<std::string> gpu_names_;
+  std::filesystem::path directory_;           // the file's
+  std::map<std::string, std::string> names_;  // of hosts and datacentres, and where each is
+  cluster out_;
+};
+
+}  // namespace
+
+expected<cluster> load_cluster(const std::filesystem::path& file,
+                               std::span<const gpu_type> catalogue) {
+  const auto tree = load_value(file);
+  if (!tree) return tl::unexpected<reason>(tree.error());
+  findings found{file.string()};
+  auto c = cluster_loader{found, catalogue, file.parent_path()}.load(*tree);
+  if (!found.good()) return found.result();
+  return c;
+}
+
+expected<cluster> load_cluster(const std::filesystem::path& file) {
+  return load_catalogue(catalogue_for(file)).and_then([&](const std::vector<gpu_type>& catalogue) {
+    return load_cluster(file, catalogue);
+  });
+}
+
+}  // namespace troupe::formats

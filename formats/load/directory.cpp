@@ -1,0 +1,43 @@
+#include <cstdlib>
+#include <system_error>
+
+#include "formats/load/load.hpp"
+
+namespace troupe::formats {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+bool has_catalogue(const fs::path& directory) {
+  std::error_code error;
+  return fs::is_regular_file(directory / "gpus.yaml", error);
+}
+
+}  // namespace
+
+fs::path configs_directory() {
+  if (const char* named = std::getenv("TROUPE_CONFIGS"); named && *named) return named;
+  std::error_code error;
+  const auto program = fs::read_symlink("/proc/self/exe", error);
+  if (!error)
+    for (const char* near : {"../share/troupe/configs", "../../configs"}) {
+      const auto directory = (program.parent_path() / near).lexically_normal();
+      if (has_catalogue(directory)) return directory;
+    }
+  return TROUPE_CONFIGS_SOURCE;
+}
+
+fs::path catalogue_for(const fs::path& cluster_file) {
+  std::error_code error;
+  auto directory = fs::absolute(cluster_file, error).lexically_normal().parent_path();
+  // configs/clusters/mine/x.yaml is as deep as anybody puts one.
+  for (int up = 0; up < 4 && !error; ++up) {
+    if (has_catalogue(directory)) return directory / "gpus.yaml";
+    if (!directory.has_relative_path()) break;
+    directory = directory.parent_path();
+  }
+  return configs_directory() / "gpus.yaml";
+}
+
+}  // namespace troupe::formats

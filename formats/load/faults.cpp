@@ -1,0 +1,158 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "formats/load/load.hpp"
+#include "formats/parse/reader.hpp"
+#include "messages/address.hpp"
+
+namespace troupe::formats {
+
+namespace {
+
+constexpr range moment{0, 1e9};
+
+void read_window(map_reader& map, double& from_s, double& until_s, need n) {
+  map.read("from_s", from_s, moment, n);
+  map.read("until_s", until_s, {0, 1e9, true}, n);
+  if (map.found().good() && until_s > 0 && until_s <= from_s)
+    map.fail("until_s",
+             fmt::format("found {:g}, expected more than from_s ({:g})", until_s, from_s));
+}
+
+void read_partition(findings& found, const value& v, const std::string& place, fault_plan& plan) {
+  map_reader map{found, v, place};
+  timed_partition p;
+  if (!map.read("a", p.a)) map.find("a", need::required);
+  map.read("b", p.b);
+  read_window(map, p.from_s, p.until_s, need::required);
+  map.finish();
+  if (found.good() && p.a.empty()) map.fail("a", "found no hosts, expected at least one");
+  plan.partitions.push_back(std::move(p));
+}
+
+void read_crash(findings& found, const value& v, const std::string& place, fault_plan& plan) {
+  map_reader map{found, v, place};
+  timed_crash c;
+  map.read("host", c.host, need::required);
+  map.read("at_s", c.at_s, moment, need::required);
+  map.read("down_s", c.down_s, {0, 1e9, true}, need::required);
+  map.finish();
+  plan.crashes.push_back(std::move(c));
+}
+
+void read_slow(findings& found, const value& v, const std::string& place, fault_plan& plan) {
+  map_reader map{found, v, place};
+  slow_node s;
+  map.read("node", s.node, need::required);
+  map.read("factor", s.factor, {1, 1e6}, need::required);
+  read_window(map, s.from_s, s.until_s, need::required);
+  map.finish();
+  plan.slow_nodes.push_back(std::move(s));
+}
+
+void read_slow_link(findings& found, const value& v, const std::string& place, fault_plan& plan) {
+  map_reader map{found, v, place};
+  slow_link s;
+  std::vector<std::string> between;
+  if (!map.read("between", between)) map.find("between", need::required);
+  map.read("factor", s.factor, {1, 1e6}, need::required);
+  read_window(map, s.from_s, s.until_s, need::required);
+  map.finish();
+  if (found.good() && between.size() != 2)
+    map.fail("between", fmt::format("found {} datacentres, expected two", between.size()));
+  if (between.size() == 2) s.a = between[0], s.b = between[1];
+  plan.slow_links.push_back(std::move(s));
+}
+
+using entry_reader = void (*)(findings&, const value&, const std::string&, fault_plan&);
+
+void read_entries(map_reader& map, const char* key, fault_plan& plan, entry_reader read) {
+  if (const auto* list = map.list(key))
+    for (std::size_t i = 0; i < list->items.size() && map.found().good(); ++i)
+      read(map.found(), list->items[i], inside(key, i), plan);
+}
+
+void check_random(map_reader& map, const fault_plan& p) {
+  if (!map.found().good()) return;
+  const bool crashes = p.node_crashes_per_hour > 0 || p.gateway_crashes_per_hour > 0 ||
+                       p.controller_crashes_per_hour > 0;
+  if ((crashes || p.torn_append > 0) && p.mean_down_s == 0)
+    map.fail("mean_down_s", "missing or 0, and hosts crash; expected a number above 0");
+  if (p.wall_steps_per_hour > 0 && p.wall_skew_s == 0)
+    map.fail("wall_skew_s", "missing or 0, and wall clocks are set; expected a number above 0");
+  if (p.reordering > 0 && p.reorder_delay_s == 0)
+    map.fail("reorder_delay_s",
+             "missing or 0, and frames are reordered; expected a number above 0");
+}
+
+}  // namespace
+
+expected<fault_plan> load_faults(const std::filesystem::path& file) {
+  const auto tree = load_value(file);
+  if (!tree) return tl::unexpected<reason>(tree.error());
+  findings found{file.string()};
+  map_reader map{found, *tree, ""};
+  fault_plan p;
+  map.read_name("name", p.name, need::required);
+  read_window(map, p.from_s, p.until_s, need::optional);
+  map.read("loss", p.loss, share);
+  map.read("duplication", p.duplication, share);
+  map.read("reordering", p.reordering, share);
+  map.read("reorder_delay_s", p.reorder_delay_s, {0, 3600});
+  constexpr range rate{0, 3600};
+  map.read("node_crashes_per_hour", p.node_crashes_per_hour, rate);
+  map.read("gateway_crashes_per_hour", p.gateway_crashes_per_hour, rate);
+  map.read("controller_crashes_per_hour", p.controller_crashes_per_hour, rate);
+  map.read("mean_down_s", p.mean_down_s, moment);
+  map.read("torn_append", p.torn_append, share);
+  map.read("wall_skew_s", p.wall_skew_s, moment);
+  map.read("wall_steps_per_hour", p.wall_steps_per_hour, rate);
+  map.read("clock_drift", p.clock_drift, {0, 0.5});
+  read_entries(map, "partitions", p, read_partition);
+  read_entries(map, "crashes", p, read_crash);
+  read_entries(map, "slow_nodes", p, read_slow);
+  read_entries(map, "slow_links", p, read_slow_link);
+  map.finish();
+  check_random(map, p);
+  if (!found.good()) return found.result();
+  return p;
+}
+
+expected<void> check_faults(const fault_plan& plan, const cluster& c, const std::string& file) {
+  std::vector<std::string> hosts{"controller"}, nodes, places, datacenters;
+  for (const auto& dc : c.datacenters) {
+    hosts.push_back(dc.name + "/gateway");
+    places.push_back(dc.name);
+    datacenters.push_back(dc.name);
+  }
+  for (const auto& n : c.nodes) nodes.push_back(n.name);
+  hosts.insert(hosts.end(), nodes.begin(), nodes.end());
+  places.insert(places.end(), hosts.begin(), hosts.end());
+
+  findings found{file};
+  const auto check = [&](const std::string& name, const std::vector<std::string>& known,
+                         const std::string& place) {
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      found.add(
+          0, place,
+          fmt::format("the cluster {} has no '{}'{}", c.name, shown(name), hint(name, known)));
+  };
+  for (std::size_t i = 0; i < plan.partitions.size(); ++i) {
+    for (const auto& host : plan.partitions[i].a)
+      check(host, places, inside(inside("partitions", i), "a"));
+    for (const auto& host : plan.partitions[i].b)
+      check(host, places, inside(inside("partitions", i), "b"));
+  }
+  for (std::size_t i = 0; i < plan.crashes.size(); ++i)
+    check(plan.crashes[i].host, hosts, inside(inside("crashes", i), "host"));
+  for (std::size_t i = 0; i < plan.slow_nodes.size(); ++i)
+    check(plan.slow_nodes[i].node, nodes, inside(inside("slow_nodes", i), "node"));
+  for (std::size_t i = 0; i < plan.slow_links.size(); ++i)
+    for (const auto& name : {plan.slow_links[i].a, plan.slow_links[i].b})
+      check(name, datacenters, inside(inside("slow_links", i), "between"));
+  if (!found.good()) return found.result();
+  return {};
+}
+
+}  // namespace troupe::formats

@@ -1,0 +1,105 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include "formats/load/model_reader.hpp"
+
+namespace troupe::formats {
+
+namespace {
+
+/// What each family calls its sizes. Keys that we do not ask for are none of our business here.
+struct key_names {
+  const char *hidden, *layers, *heads, *intermediate, *sequence;
+};
+constexpr key_names gpt2_keys{"n_embd", "n_layer", "n_head", "n_inner", "n_positions"};
+constexpr key_names common_keys{"hidden_size", "num_hidden_layers", "num_attention_heads",
+                                "intermediate_size", "max_position_embeddings"};
+
+/// A key whose null means the same as its absence.
+bool given(const value& v, std::string_view key) {
+  for (std::size_t i = 0; i < v.keys.size(); ++i)
+    if (v.keys[i] == key) return v.items[i].what != value::kind::nothing;
+  return false;
+}
+
+void read_sizes(map_reader& map, const value& v, const key_names& keys, model& m) {
+  map.read_whole<std::uint32_t>(keys.hidden, m.hidden, 1, admission::max_hidden, need::required);
+  map.read_whole<std::uint32_t>(keys.layers, m.layers, 1, admission::max_layers, need::required);
+  map.read_whole<std::uint32_t>(keys.heads, m.heads, 1, admission::max_heads, need::required);
+  if (given(v, keys.intermediate))
+    map.read_whole<std::uint32_t>(keys.intermediate, m.intermediate, 1, 10'000'000);
+}
+
+/// Patches and the class token; classes instead of words.
+void read_vit(map_reader& map, const value& v, model& m) {
+  std::uint32_t image = 224, patch = 16;
+  map.read_whole<std::uint32_t>("image_size", image, 1, 65'536);
+  map.read_whole<std::uint32_t>("patch_size", patch, 1, 65'536);
+  if (map.found().good() && patch > image)
+    map.fail("patch_size", fmt::format("found {}, expected at most image_size ({})", patch, image));
+  if (!map.found().good()) return;
+  m.sequence = (image / patch) * (image / patch) + 1;
+  m.vocabulary = 2;  // the library's own default
+  map.read_whole<std::uint32_t>("num_labels", m.vocabulary, 1, 100'000'000);
+  if (given(v, "id2label"))
+    if (const auto* labels = map.find("id2label"); labels && !labels->items.empty())
+      m.vocabulary = static_cast<std::uint32_t>(labels->items.size());
+  m.tied_head = false;
+}
+
+/// The architecture, if it is one of ours. No nearest name is offered: mixtral is another
+/// architecture than mistral.
+bool read_type(map_reader& map, std::string& type) {
+  static const std::vector<std::string> types{"gpt2", "llama", "mistral", "qwen2", "bert", "vit"};
+  if (!map.read("model_type", type, need::required)) return false;
+  if (std::find(types.begin(), types.end(), type) != types.end()) return true;
+  map.fail("model_type", fmt::format("'{}' is not supported; supported: {}", shown(type),
+                                     fmt::join(types, ", ")));
+  return false;
+}
+
+/// config.json says little about itself: its folder, or the file's own name, tells models apart.
+std::string name_of(const std::string& file, const std::string& type) {
+  std::error_code error;
+  const auto path = std::filesystem::absolute(file, error).lexically_normal();
+  const auto name = path.filename() == "config.json" ? path.parent_path().filename() : path.stem();
+  return !error && is_name(name.string()) ? name.string() : type;
+}
+
+}  // namespace
+
+model read_huggingface(findings& found, const value& v) {
+  model m;
+  map_reader map{found, v, ""};
+  std::string type;
+  if (!read_type(map, type)) return m;
+  m.name = name_of(found.file(), type);
+  if (given(v, "_name_or_path")) {
+    map.read("_name_or_path", m.name);
+    if (m.name.empty()) m.name = name_of(found.file(), type);
+  }
+  const bool gpt2 = type == "gpt2";
+  const auto& keys = gpt2 ? gpt2_keys : common_keys;
+  m.family = gpt2 ? "gpt" : type == "bert" || type == "vit" ? type : "llama";
+  read_sizes(map, v, keys, m);
+  if (type == "vit") {
+    read_vit(map, v, m);
+  } else {
+    map.read_whole<std::uint32_t>(keys.sequence, m.sequence, 1, 100'000'000, need::required);
+    map.read_whole<std::uint32_t>("vocab_size", m.vocabulary, 1, 100'000'000, need::required);
+    m.tied_head = m.family != "llama";
+    if (given(v, "tie_word_embeddings")) map.read("tie_word_embeddings", m.tied_head);
+  }
+  if (m.family == "llama" && given(v, "num_key_value_heads"))
+    map.read_whole<std::uint32_t>("num_key_value_heads", m.kv_heads, 1, 100'000);
+  int line = v.line;
+  for (std::size_t i = 0; i < v.keys.size(); ++i)
+    if (v.keys[i] == keys.heads) line = v.items[i].line;
+  check_model(found, m, line, "");
+  return m;
+}
+
+}  // namespace troupe::formats

@@ -1,0 +1,186 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <system_error>
+
+#include "formats/load/job_text.hpp"
+#include "formats/load/load.hpp"
+#include "formats/load/model_reader.hpp"
+#include "formats/load/training_reader.hpp"
+#include "messages/admission.hpp"
+#include "messages/environment.hpp"
+
+namespace troupe::formats {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+/// The models that are shipped, by name.
+std::vector<std::string> shipped_models() {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator at{configs_directory() / "models", error}, end; !error && at != end;
+       at.increment(error))
+    if (at->path().extension() == ".yaml") names.push_back(at->path().stem().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+/// A model by path: from the job's directory, the current one, the shipped files' tree; or a
+/// shipped model's bare name.
+model read_named_model(map_reader& map, const fs::path& directory) {
+  std::string named;
+  if (!map.read("model", named)) return {};
+  const auto shipped = configs_directory();
+  auto file = find_file(named, directory);
+  std::error_code error;
+  if (file.empty() && fs::exists(shipped.parent_path() / named, error))
+    file = shipped.parent_path() / named;
+  const auto by_name = shipped / "models" / (named + ".yaml");
+  if (file.empty() && is_name(named) && fs::exists(by_name, error)) file = by_name;
+  if (file.empty() && is_hub_id(named)) {
+    map.fail("model", hub_id_advice(named));
+    return {};
+  }
+  if (file.empty()) {
+    const auto stem = fs::path{named}.stem().string();
+    const auto near = nearest_name(stem, shipped_models());
+    map.fail("model",
+             fmt::format("no model '{}', neither beside this file nor in the current directory{}",
+                         shown(named),
+                         near ? fmt::format("; did you mean the shipped '{}'?", *near) : ""));
+    return {};
+  }
+  if (fs::is_directory(file, error)) {
+    map.fail("model", fmt::format("'{}' is a directory; expected a file", shown(named)));
+    return {};
+  }
+  auto m = load_model(file);
+  if (m) return std::move(*m);
+  map.found().add(m.error());
+  return {};
+}
+
+void read_environment(map_reader& map, job_spec& job) {
+  const auto* v = map.find("environment");
+  if (!v) return;
+  map_reader variables{map.found(), *v, "environment"};
+  for (std::size_t i = 0; i < v->keys.size() && map.found().good(); ++i) {
+    const auto& key = v->keys[i];
+    if (!admission::is_variable(key))
+      map.found().add(v->key_lines[i], "environment",
+                      fmt::format("'{}' cannot be a variable's name", shown(key)));
+    if (is_reserved_variable(key))
+      map.found().add(v->key_lines[i], "environment",
+                      fmt::format("'{}' is set by Troupe for every program (docs/operating.md): a "
+                                  "job cannot have a value of its own for it",
+                                  shown(key)));
+    variables.read(key, job.environment[key]);
+  }
+}
+
+/// What the file says against the catalogue, and what a controller would refuse too.
+void check(map_reader& map, job_spec& job, std::span<const gpu_type> catalogue) {
+  if (!map.found().good()) return;
+  const bool known = std::any_of(catalogue.begin(), catalogue.end(),
+                                 [&](const gpu_type& t) { return t.name == job.gpu_type; });
+  if (!job.gpu_type.empty() && !catalogue.empty() && !known) {
+    std::vector<std::string> names;
+    for (const auto& t : catalogue) names.push_back(t.name);
+    map.fail("gpu_type",
+             fmt::format("unknown GPU '{}'{}", shown(job.gpu_type), hint(job.gpu_type, names)));
+  }
+  // Of a study, `train` says no more than the schedule, for the trainer's verb; a file has one.
+  if (job.train && job.slots)
+    map.fail("slots", "a job has slots or train: what costs slots is not trained");
+  if (const auto bad = admission::objection_to(job)) map.fail(bad->key, bad->problem);
+}
+
+/// A pipeline's micro-batches may be said in either place.
+void say_microbatches_twice(job_spec& job) {
+  if (!job.train && !job.slots && job.pipeline == pipeline_wish{}) return;
+  if (job.microbatches && !job.pipeline.microbatches)
+    job.pipeline.microbatches = *job.microbatches;
+  else if (job.pipeline.microbatches && !job.microbatches)
+    job.microbatches = job.pipeline.microbatches;
+}
+
+/// A file of another kind is told from a job by the keys that only that kind has.
+void refuse_other_kinds(findings& found, const value& tree) {
+  const auto has = [&](const char* key) {
+    return std::find(tree.keys.begin(), tree.keys.end(), key) != tree.keys.end();
+  };
+  if (has("datacenters"))
+    found.add(0, "", "is a cluster, expected a job (`troupe up` runs a cluster)");
+  else if (has("layers") && has("hidden"))
+    found.add(0, "", "is a model, expected a job, whose `model:` may be this file");
+}
+
+expected<job_spec> read_job(const value& tree, const fs::path& file,
+                            std::span<const gpu_type> catalogue) {
+  static const std::vector<std::string> objectives{"efficient", "fastest", "cheapest"};
+  findings found{file.string()};
+  refuse_other_kinds(found, tree);
+  map_reader map{found, tree, ""};
+  job_spec job;
+  map.read_name("name", job.name, need::required);
+  // A pipeline study has no model, and its batch is its micro-batches.
+  const auto unless_slots = map.find("slots") ? need::optional : need::required;
+  if (const auto* v = map.find("model", unless_slots))
+    job.model = v->what == value::kind::map ? read_model(found, *v, "model", file.parent_path())
+                                            : read_named_model(map, file.parent_path());
+  map.read_whole<std::uint32_t>("global_batch", job.global_batch, 1, admission::max_batch,
+                                unless_slots);
+  map.read("command", job.command);
+  map.read_whole<std::uint64_t>("iterations", job.iterations, 1, admission::max_iterations,
+                                job.command.empty() ? unless_slots : need::optional);
+  std::uint32_t microbatches = 0;
+  if (map.read_whole<std::uint32_t>("microbatches", microbatches, 1, admission::max_batch))
+    job.microbatches = microbatches;
+  map.read("slo_s", job.slo_s, positive);
+  map.read("deadline_s", job.deadline_s, positive);
+  map.read("budget", job.budget, positive);
+  map.read_whole<std::int32_t>("priority", job.priority, -admission::max_priority,
+                               admission::max_priority);
+  // What a file says is a bound for every policy, and what those go by that need a number.
+  if (map.read_whole<std::uint32_t>("gpus", job.gpus, 1, admission::max_gpus))
+    job.max_gpus = job.gpus;
+  if (map.read("gpu_type", job.gpu_type)) job.required_gpu_type = job.gpu_type;
+  map.read_whole<std::uint32_t>("max_restarts", job.max_restarts, 0, admission::max_restarts);
+  map.read("dataset_card", job.dataset_card);
+  map.read("merge", job.merge);
+  read_environment(map, job);
+  map.read("working_directory", job.working_directory);
+  map.read_choice("objective", job.objective, objectives);
+  read_training(map, job, file.parent_path());
+  map.finish();
+  say_microbatches_twice(job);
+  check(map, job, catalogue);
+  if (!found.good()) return found.result();
+  return job;
+}
+
+/// A text that is in no file has no lines.
+void forget_lines(value& v) {
+  v.line = 0;
+  std::fill(v.key_lines.begin(), v.key_lines.end(), 0);
+  for (auto& item : v.items) forget_lines(item);
+}
+
+}  // namespace
+
+expected<job_spec> load_job(const fs::path& file, std::span<const gpu_type> catalogue) {
+  const auto tree = load_value(file);
+  if (!tree) return tl::unexpected<reason>(tree.error());
+  return read_job(*tree, file, catalogue);
+}
+
+expected<job_spec> parse_job(const std::string& name, const std::string& json) {
+  auto tree = parse_json(name, json);
+  if (!tree) return tl::unexpected<reason>(tree.error());
+  forget_lines(*tree);
+  return read_job(*tree, name, {});
+}
+
+}  // namespace troupe::formats

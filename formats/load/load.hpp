@@ -1,0 +1,59 @@
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "messages/cluster.hpp"
+#include "messages/faults.hpp"
+#include "messages/job.hpp"
+#include "messages/model.hpp"
+#include "messages/profile.hpp"
+#include "messages/reason.hpp"
+
+// The one reader of Troupe's files; docs/files.md describes them. A file that is not exactly right
+// is refused with one sentence: FILE:LINE: the key's place: what was found, what was expected, and
+// the nearest known name. Nothing here throws.
+
+namespace troupe::formats {
+
+/// Where the shipped files are: $TROUPE_CONFIGS, else share/troupe/configs or configs/ near the
+/// program, else the source tree that it was built from.
+std::filesystem::path configs_directory();
+
+/// GPU types by name, in the file's order.
+expected<std::vector<gpu_type>> load_catalogue(const std::filesystem::path& file);
+
+/// The gpus.yaml for a cluster file: in its directory or the nearest one above it, else the shipped
+/// one.
+std::filesystem::path catalogue_for(const std::filesystem::path& cluster_file);
+
+/// A cluster whose GPUs are all in the catalogue; node groups come out expanded.
+expected<cluster> load_cluster(const std::filesystem::path& file,
+                               std::span<const gpu_type> catalogue);
+/// The same with the catalogue of catalogue_for().
+expected<cluster> load_cluster(const std::filesystem::path& file);
+
+/// A model: Troupe's YAML, or a Hugging Face config.json (GPT-2, Llama, Mistral, Qwen2, BERT, ViT).
+expected<model> load_model(const std::filesystem::path& file);
+
+/// A job. Its model may be a path (from the job's directory, the current one, or a shipped one's
+/// name), a map, or {huggingface: path}. With a catalogue, `gpu_type` must be in it.
+expected<job_spec> load_job(const std::filesystem::path& file,
+                            std::span<const gpu_type> catalogue = {});
+
+/// What goes wrong in a virtual run; hosts are checked against the cluster by check_faults.
+expected<fault_plan> load_faults(const std::filesystem::path& file);
+/// Whether every host that the plan names is one of the cluster's; `file` is for the sentence.
+expected<void> check_faults(const fault_plan& plan, const cluster& c, const std::string& file);
+
+/// What `troupe profile` measured.
+expected<device_profile> load_profile(const std::filesystem::path& file);
+/// The text of such a file.
+std::string profile_text(const device_profile& p);
+
+/// The built-in links by name: nvlink, nvlink4, pcie3, ...
+std::span<const link> known_links();
+
+}  // namespace troupe::formats

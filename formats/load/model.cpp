@@ -1,0 +1,148 @@
+#include "formats/load/model_reader.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <system_error>
+
+#include "formats/load/load.hpp"
+#include "messages/admission.hpp"
+
+namespace troupe::formats {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+const std::vector<std::string>& families() {
+  static const std::vector<std::string> names{"gpt", "llama", "bert", "vit", "wide-resnet", "moe"};
+  return names;
+}
+
+bool has_operators(const std::string& family) {
+  return family == "wide-resnet" || family == "moe";
+}
+
+void read_operators(map_reader& map, model& m) {
+  const auto* list = map.list("operators", 1, need::required);
+  if (!list) return;
+  if (list->items.size() > admission::max_operators)
+    return map.fail("operators", fmt::format("found {}, expected at most {}", list->items.size(),
+                                             admission::max_operators));
+  for (std::size_t i = 0; i < list->items.size() && map.found().good(); ++i) {
+    map_reader one{map.found(), list->items[i], inside("operators", i)};
+    model_operator op;
+    one.read_name("name", op.name, need::required);
+    one.read("flops", op.flops, {0, 1e18}, need::required);
+    one.read("parameters", op.parameters, {0, 1e13}, need::required);
+    one.read("output_bytes", op.output_bytes, {0, 1e12, true}, need::required);
+    one.finish();
+    for (const auto& other : m.operators)
+      if (map.found().good() && other.name == op.name)
+        one.fail("name", fmt::format("duplicate name '{}'", op.name));
+    m.operators.push_back(std::move(op));
+  }
+}
+
+void read_sizes(map_reader& map, model& m, need n) {
+  map.read_whole<std::uint32_t>("hidden", m.hidden, 1, admission::max_hidden, n);
+  map.read_whole<std::uint32_t>("layers", m.layers, 1, admission::max_layers, n);
+  map.read_whole<std::uint32_t>("heads", m.heads, 1, admission::max_heads, n);
+  map.read_whole<std::uint32_t>("kv_heads", m.kv_heads, 1, admission::max_heads);
+  map.read_whole<std::uint32_t>("intermediate", m.intermediate, 1, admission::max_intermediate);
+  map.read_whole<std::uint32_t>("sequence", m.sequence, 1, admission::max_sequence, n);
+  map.read_whole<std::uint32_t>("vocabulary", m.vocabulary, 1, admission::max_vocabulary, n);
+  map.read("tied_head", m.tied_head);
+}
+
+/// {huggingface: path}, and what may be said over it.
+model read_reference(map_reader& map, const fs::path& directory) {
+  std::string named;
+  model m;
+  if (!map.read("huggingface", named)) return m;
+  auto file = find_file(named, directory);
+  std::error_code error;
+  if (fs::is_directory(file, error)) file /= "config.json";
+  if (file.empty()) {
+    map.fail("huggingface", is_hub_id(named)
+                                ? hub_id_advice(named)
+                                : fmt::format("no file '{}', neither beside this file nor in the "
+                                              "current directory",
+                                              shown(named)));
+    return m;
+  }
+  const auto tree = read_text(file).and_then(
+      [&](const std::string& text) { return parse_json(file.string(), text); });
+  if (!tree) {
+    map.found().add(tree.error());
+    return m;
+  }
+  findings inner{file.string()};
+  m = read_huggingface(inner, *tree);
+  if (!inner.good()) map.found().add(inner.result().value());
+  map.read("name", m.name);
+  map.read_whole<std::uint32_t>("sequence", m.sequence, 1, admission::max_sequence);
+  map.finish();
+  return m;
+}
+
+}  // namespace
+
+bool is_hub_id(const std::string& name) {
+  const auto slash = name.find('/');
+  if (slash == std::string::npos || name.find('/', slash + 1) != std::string::npos) return false;
+  const auto suffix = fs::path{name}.extension();
+  return is_name(name.substr(0, slash)) && is_name(name.substr(slash + 1)) && suffix != ".yaml" &&
+         suffix != ".yml" && suffix != ".json";
+}
+
+std::string hub_id_advice(const std::string& name) {
+  return fmt::format(
+      "'{}' looks like an id of the Hugging Face hub, and nothing is downloaded from there; fetch "
+      "the model's config.json and give its path (huggingface: PATH/config.json)",
+      shown(name));
+}
+
+fs::path find_file(const fs::path& name, const fs::path& directory) {
+  std::error_code error;
+  if (fs::exists(directory / name, error)) return directory / name;
+  if (fs::exists(name, error)) return name;
+  return {};
+}
+
+void check_model(findings& found, const model& m, int line, const std::string& place) {
+  if (!found.good()) return;
+  if (const auto bad = admission::objection_to(m))
+    found.add(line, inside(place, bad->key), bad->problem);
+}
+
+model read_model(findings& found, const value& v, const std::string& place,
+                 const fs::path& directory) {
+  map_reader map{found, v, place};
+  if (std::find(v.keys.begin(), v.keys.end(), "huggingface") != v.keys.end())
+    return read_reference(map, directory);
+  model m;
+  map.read("name", m.name, need::required);
+  map.read_choice("family", m.family, families(), need::required);
+  const bool operators = has_operators(m.family);
+  read_sizes(map, m, operators ? need::optional : need::required);
+  if (operators) read_operators(map, m);
+  map.finish();
+  int line = v.line;
+  for (std::size_t i = 0; i < v.keys.size(); ++i)
+    if (v.keys[i] == "heads") line = v.items[i].line;
+  check_model(found, m, line, place);
+  return m;
+}
+
+expected<model> load_model(const fs::path& file) {
+  const auto tree = load_value(file);
+  if (!tree) return tl::unexpected<reason>(tree.error());
+  findings found{file.string()};
+  auto m = file.extension() == ".json" ? read_huggingface(found, *tree)
+                                       : read_model(found, *tree, "", file.parent_path());
+  if (!found.good()) return found.result();
+  return m;
+}
+
+}  // namespace troupe::formats

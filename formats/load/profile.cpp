@@ -1,0 +1,246 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <tuple>
+#include <utility>
+
+#include "formats/load/load.hpp"
+#include "formats/load/profile_reader.hpp"
+#include "formats/parse/reader.hpp"
+
+namespace troupe::formats {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::uint32_t format_version = 1;
+constexpr range seconds{0, 1e6}, megahertz{0, 1e6}, rate{0, 1e6}, above_0{0, 1e9, true};
+constexpr std::uint64_t max_bytes = 1ull << 50;
+
+constexpr std::array<std::pair<const char*, part_times profile_point::*>, 6> parts{{
+    {"attention", &profile_point::attention},
+    {"mlp", &profile_point::mlp},
+    {"plain", &profile_point::plain},
+    {"embedding", &profile_point::embedding},
+    {"head", &profile_point::head},
+    {"ends", &profile_point::ends},
+}};
+
+part_times read_part(map_reader& point, const char* name) {
+  part_times t;
+  const auto* v = point.find(name, need::required);
+  if (!v) return t;
+  map_reader map{point.found(), *v, inside(point.place(), name)};
+  map.read("forward_s", t.forward_s, seconds, need::required);
+  map.read("recompute_s", t.recompute_s, seconds, need::required);
+  map.read("backward_s", t.backward_s, seconds, need::required);
+  map.read("update_s", t.update_s, seconds, need::required);
+  map.read("gradients_s", t.gradients_s, seconds, need::required);
+  map.read("spread", t.spread, range{0, 1000});
+  map.read_whole<std::uint64_t>("peak_bytes", t.peak_bytes, 0, max_bytes);
+  map.finish();
+  return t;
+}
+
+profile_point read_point(findings& found, const value& v, const std::string& place) {
+  map_reader map{found, v, place};
+  profile_point p;
+  map.read_whole<std::uint32_t>("sequence", p.sequence, 1, 100'000'000, need::required);
+  map.read_whole<std::uint32_t>("rows", p.rows, 1, 1'000'000, need::required);
+  for (const auto& [name, times] : parts) p.*times = read_part(map, name);
+  map.finish();
+  return p;
+}
+
+model_profile read_profiled_model(findings& found, const value& v, const std::string& place) {
+  map_reader map{found, v, place};
+  model_profile m;
+  map.read("name", m.name, need::required);
+  map.read_whole<std::uint32_t>("hidden", m.hidden, 1, 1'000'000, need::required);
+  map.read_whole<std::uint32_t>("heads", m.heads, 1, 100'000, need::required);
+  map.read_whole<std::uint32_t>("intermediate", m.intermediate, 1, 10'000'000, need::required);
+  map.read_whole<std::uint32_t>("vocabulary", m.vocabulary, 1, 100'000'000, need::required);
+  map.read("tied_head", m.tied_head);
+  if (const auto* list = map.list("points", 1, need::required))
+    for (std::size_t i = 0; i < list->items.size() && found.good(); ++i) {
+      const auto at = inside(inside(place, "points"), i);
+      m.points.push_back(read_point(found, list->items[i], at));
+      const auto& p = m.points.back();
+      const auto same = [&](const profile_point& o) {
+        return o.sequence == p.sequence && o.rows == p.rows;
+      };
+      if (std::count_if(m.points.begin(), m.points.end(), same) > 1)
+        found.add(list->items[i].line, at,
+                  fmt::format("{} rows of {} tokens a second time", p.rows, p.sequence));
+    }
+  map.finish();
+  std::sort(m.points.begin(), m.points.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.sequence, a.rows) < std::tie(b.sequence, b.rows);
+  });
+  return m;
+}
+
+all_reduce_rate read_sums(findings& found, const value& v, const std::string& place) {
+  map_reader map{found, v, place};
+  all_reduce_rate r;
+  map.read_whole<std::uint32_t>("devices", r.devices, 2, 100'000, need::required);
+  map.read("gbytes_s", r.gbytes_s, above_0, need::required);
+  map.read("small_us", r.small_us, above_0, need::required);
+  map.finish();
+  return r;
+}
+
+copy_rates read_copies(map_reader& map) {
+  copy_rates c;
+  map.read("to_device_gbytes_s", c.to_device_gbytes_s, rate);
+  map.read("from_device_gbytes_s", c.from_device_gbytes_s, rate);
+  map.read("on_device_gbytes_s", c.on_device_gbytes_s, rate);
+  map.read("all_reduce", c.all_reduce);
+  if (const auto* list = map.list("all_reduces"))
+    for (std::size_t i = 0; i < list->items.size() && map.found().good(); ++i) {
+      const auto at = inside(inside(map.place(), "all_reduces"), i);
+      const auto r = read_sums(map.found(), list->items[i], at);
+      const auto same = [&](const auto& o) { return o.devices == r.devices; };
+      if (std::any_of(c.all_reduces.begin(), c.all_reduces.end(), same))
+        map.found().add(list->items[i].line, at,
+                        fmt::format("{} devices a second time", r.devices));
+      c.all_reduces.push_back(r);
+    }
+  map.finish();
+  std::sort(c.all_reduces.begin(), c.all_reduces.end(),
+            [](const auto& a, const auto& b) { return a.devices < b.devices; });
+  return c;
+}
+
+void read_rest(map_reader& map, device_profile& p) {
+  if (const auto* v = map.find("clocks")) {
+    map_reader c{map.found(), *v, "clocks"};
+    c.read("core_mhz", p.clocks.core_mhz, megahertz);
+    c.read("core_max_mhz", p.clocks.core_max_mhz, megahertz);
+    c.read("memory_mhz", p.clocks.memory_mhz, megahertz);
+    c.read("memory_max_mhz", p.clocks.memory_max_mhz, megahertz);
+    c.finish();
+  }
+  if (const auto* v = map.find("memory")) {
+    map_reader m{map.found(), *v, "memory"};
+    m.read_whole<std::uint64_t>("total_bytes", p.total_bytes, 0, max_bytes);
+    m.read_whole<std::uint64_t>("free_bytes", p.free_bytes, 0, max_bytes);
+    m.finish();
+  }
+  if (const auto* v = map.find("copies")) {
+    map_reader c{map.found(), *v, "copies"};
+    p.copies = read_copies(c);
+  }
+}
+
+/// Text as YAML has it in quotes, whatever is in it.
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    if (static_cast<unsigned char>(c) < ' ')
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    else
+      out += c;
+  }
+  return out + "\"";
+}
+
+/// "{a: 1, b: 2}" of those that are not 0.
+std::string known(const std::vector<std::pair<const char*, double>>& all) {
+  std::string out;
+  for (const auto& [name, v] : all)
+    if (v != 0) out += fmt::format("{}{}: {}", out.empty() ? "" : ", ", name, v);
+  return "{" + out + "}";
+}
+
+std::string text_of(const part_times& t) {
+  return fmt::format(
+      "{{forward_s: {}, recompute_s: {}, backward_s: {}, update_s: {}, gradients_s: {}, "
+      "spread: {}, peak_bytes: {}}}",
+      t.forward_s, t.recompute_s, t.backward_s, t.update_s, t.gradients_s, t.spread, t.peak_bytes);
+}
+
+std::string text_of(const model_profile& m) {
+  auto out = fmt::format(
+      "  - name: {}\n    hidden: {}\n    heads: {}\n    intermediate: {}\n    vocabulary: {}\n"
+      "    tied_head: {}\n    points:\n",
+      quoted(m.name), m.hidden, m.heads, m.intermediate, m.vocabulary, m.tied_head);
+  for (const auto& p : m.points) {
+    out += fmt::format("      - sequence: {}\n        rows: {}\n", p.sequence, p.rows);
+    for (const auto& [name, times] : parts)
+      out += fmt::format("        {}: {}\n", name, text_of(p.*times));
+  }
+  return out;
+}
+
+}  // namespace
+
+expected<device_profile> load_profile(const fs::path& file) {
+  const auto tree = load_value(file);
+  if (!tree) return tl::unexpected<reason>(tree.error());
+  findings found{file.string()};
+  map_reader map{found, *tree, ""};
+  static const std::vector<std::string> kinds{"cpu", "cuda"};
+  device_profile p;
+  std::uint32_t version = 0;
+  map.read_whole<std::uint32_t>("profile", version, format_version, format_version, need::required);
+  map.read("device", p.device, need::required);
+  map.read_choice("kind", p.kind, kinds, need::required);
+  map.read("driver", p.driver);
+  map.read("runtime", p.runtime);
+  map.read("libraries", p.libraries);
+  map.read("date", p.date, need::required);
+  map.read_whole<std::uint32_t>("busy", p.busy, 1, 100'000);
+  read_rest(map, p);
+  if (const auto* list = map.list("models", 0, need::required))
+    for (std::size_t i = 0; i < list->items.size() && found.good(); ++i)
+      p.models.push_back(read_profiled_model(found, list->items[i], inside("models", i)));
+  map.finish();
+  if (!found.good()) return found.result();
+  return p;
+}
+
+std::string profile_text(const device_profile& p) {
+  auto out = fmt::format(
+      "# Written by `troupe profile`; docs/profiles.md says what is what.\n"
+      "profile: {}\ndevice: {}\nkind: {}\ndriver: {}\nruntime: {}\nlibraries: {}\ndate: {}\n"
+      "busy: {}\n",
+      format_version, quoted(p.device), p.kind, quoted(p.driver), quoted(p.runtime),
+      quoted(p.libraries), quoted(p.date), p.busy);
+  out += fmt::format("clocks: {}\n", known({{"core_mhz", p.clocks.core_mhz},
+                                            {"core_max_mhz", p.clocks.core_max_mhz},
+                                            {"memory_mhz", p.clocks.memory_mhz},
+                                            {"memory_max_mhz", p.clocks.memory_max_mhz}}));
+  out += fmt::format("memory: {{total_bytes: {}, free_bytes: {}}}\n", p.total_bytes, p.free_bytes);
+  const auto& c = p.copies;
+  out += fmt::format(
+      "copies:\n  to_device_gbytes_s: {}\n  from_device_gbytes_s: {}\n  on_device_gbytes_s: {}\n"
+      "  all_reduce: {}\n",
+      c.to_device_gbytes_s, c.from_device_gbytes_s, c.on_device_gbytes_s, quoted(c.all_reduce));
+  out += c.all_reduces.empty() ? "  all_reduces: []\n" : "  all_reduces:\n";
+  for (const auto& r : c.all_reduces)
+    out += fmt::format("    - {{devices: {}, gbytes_s: {}, small_us: {}}}\n", r.devices, r.gbytes_s,
+                       r.small_us);
+  out += p.models.empty() ? "models: []\n" : "models:\n";
+  for (const auto& m : p.models) out += text_of(m);
+  return out;
+}
+
+void read_named_profile(map_reader& map, const fs::path& directory,
+                        std::optional<device_profile>& out) {
+  std::string named;
+  if (!map.read("profile", named)) return;
+  const auto file = find_file(named, directory);
+  if (file.empty())
+    return map.fail("profile", fmt::format("no file '{}', neither beside this file nor in the "
+                                           "current directory; troupe profile writes one",
+                                           shown(named)));
+  auto loaded = load_profile(file);
+  if (!loaded) return map.found().add(loaded.error());
+  out = std::move(*loaded);
+}
+
+}  // namespace troupe::formats

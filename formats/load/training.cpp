@@ -1,0 +1,135 @@
+#include <fmt/format.h>
+
+#include <cmath>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "formats/load/load.hpp"
+#include "formats/load/model_reader.hpp"
+#include "formats/load/profile_reader.hpp"
+#include "formats/load/training_reader.hpp"
+#include "messages/admission.hpp"
+#include "messages/schedules.hpp"
+
+namespace troupe::formats {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+fs::path absolute_in(const fs::path& named, const fs::path& directory) {
+  std::error_code error;
+  const auto whole = fs::absolute(directory / named, error);
+  return (error ? directory / named : whole).lexically_normal();
+}
+
+/// Where a file that the trainer reads is.
+std::string found_path(const std::string& named, const fs::path& directory) {
+  if (named.empty()) return named;
+  std::error_code error;
+  auto file = find_file(named, directory);
+  const auto shipped = configs_directory().parent_path() / named;
+  if (file.empty() && fs::exists(shipped, error)) file = shipped;
+  return file.empty() ? absolute_in(named, directory).string() : absolute_in(file, "").string();
+}
+
+training read_train(map_reader& map, const value& v, const fs::path& directory) {
+  static const std::vector<std::string> devices{"sim", "cpu", "cuda"};
+  static const std::vector<std::string> schedules{schedule_names.begin(), schedule_names.end()};
+  map_reader train{map.found(), v, "train"};
+  training t;
+  train.read_choice("device", t.device, devices);
+  train.read("data", t.data, t.device == "sim" ? need::optional : need::required);
+  train.read("vocabulary", t.vocabulary);
+  train.read_whole<std::uint64_t>("seed", t.seed, 0, 1'000'000'000'000);
+  train.read("learning_rate", t.learning_rate, range{0, 100, true});
+  train.read("weight_decay", t.weight_decay, share);
+  train.read_choice("schedule", t.schedule, schedules);
+  train.read("checkpoint", t.checkpoint);
+  train.read_whole<std::uint32_t>("checkpoint_every", t.checkpoint_every, 1, 1'000'000'000);
+  train.read_whole<std::uint32_t>("replan_every", t.replan_every, 0, 1'000'000'000);
+  train.read("replan_drift", t.replan_drift, range{0, 100, true});
+  std::optional<device_profile> profile;
+  read_named_profile(train, directory, profile);
+  if (profile) t.profile.push_back(std::move(*profile));
+  train.finish();
+  for (const auto& [key, path] :
+       {std::pair{"data", &t.data}, {"vocabulary", &t.vocabulary}, {"checkpoint", &t.checkpoint}})
+    if (train.find(key) && path->empty()) train.fail(key, "found '', expected a path");
+  t.data = found_path(t.data, directory);
+  t.vocabulary = found_path(t.vocabulary, directory);
+  if (!t.checkpoint.empty()) t.checkpoint = absolute_in(t.checkpoint, directory).string();
+  return t;
+}
+
+slot_costs read_slots(map_reader& map, const value& v) {
+  map_reader slots{map.found(), v, "slots"};
+  slot_costs c;
+  constexpr range work{0, 1e9, true}, wait{0, 1e9};
+  slots.read("forward", c.forward, work);
+  slots.read("recompute", c.recompute, wait);
+  slots.read("backward", c.backward, work);
+  slots.read("lan", c.lan, wait);
+  slots.read("wan", c.wan, wait);
+  slots.finish();
+  return c;
+}
+
+/// Layers of each stage, or operators, as pieces. A layer may be halved: a stage with x.5 layers
+/// ends with an attention or begins with an MLP.
+void read_cut(map_reader& pipeline, const model& m, pipeline_wish& w) {
+  const auto* list = pipeline.list("cut", 1);
+  if (!list) return;
+  const double pieces_each = m.operators.empty() ? 2 : 1;
+  for (std::size_t i = 0; i < list->items.size(); ++i) {
+    double n = 0;
+    if (!read_number(pipeline.found(), list->items[i], inside(inside(pipeline.place(), "cut"), i),
+                     n, range{0, admission::max_operators}))
+      return;
+    const double pieces = n * pieces_each;
+    if (pieces != std::floor(pieces))
+      return pipeline.fail("cut", fmt::format("found {}, expected {}", n,
+                                              m.operators.empty() ? "layers, whole or halves"
+                                                                  : "whole numbers of operators"));
+    w.cut.push_back(static_cast<std::uint32_t>(pieces));
+  }
+  if (w.stages == 0) w.stages = static_cast<std::uint32_t>(w.cut.size());
+}
+
+pipeline_wish read_pipeline(map_reader& map, const value& v, const job_spec& job) {
+  const bool slots = job.slots.has_value();
+  map_reader pipeline{map.found(), v, "pipeline"};
+  pipeline_wish w;
+  // Without a model nothing says how deep a pipeline is, or how long.
+  const auto must = slots ? need::required : need::optional;
+  pipeline.read_whole<std::uint32_t>("stages", w.stages, 1, admission::max_stages, must);
+  pipeline.read_whole<std::uint32_t>("data_parallel", w.data_parallel, 1, admission::max_pipelines);
+  pipeline.read_whole<std::uint32_t>("microbatches", w.microbatches, 1,
+                                     admission::max_pipeline_microbatches, must);
+  pipeline.read_whole<std::uint32_t>("stages_per_datacenter", w.stages_per_datacenter, 1,
+                                     admission::max_stages);
+  pipeline.read_whole<std::uint32_t>("max_in_flight", w.max_in_flight, 1,
+                                     admission::max_pipeline_microbatches);
+  pipeline.read_whole<std::uint32_t>("connections", w.connections, 1, admission::max_connections);
+  pipeline.read_whole<std::uint32_t>("tensor_parallel", w.tensor_parallel, 0,
+                                     admission::max_tensor_parallel);
+  pipeline.read("recompute", w.recompute);
+  pipeline.read_whole<std::uint32_t>("rows", w.rows, 1, admission::max_batch);
+  read_cut(pipeline, job.model, w);
+  pipeline.finish();
+  return w;
+}
+
+}  // namespace
+
+void read_training(map_reader& map, job_spec& job, const fs::path& directory) {
+  const auto* train = map.find("train");
+  const auto* slots = map.find("slots");
+  if (train) job.train = read_train(map, *train, directory);
+  if (slots) job.slots = read_slots(map, *slots);
+  if (const auto* v = map.find("pipeline", slots ? need::required : need::optional))
+    job.pipeline = read_pipeline(map, *v, job);
+}
+
+}  // namespace troupe::formats

@@ -1,0 +1,97 @@
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "formats/parse/tree_builder.hpp"
+
+namespace troupe::formats {
+
+namespace {
+
+/// Where the parser is. It looks one character ahead after a number, so a line counts only from its
+/// first character that is not a space.
+struct position {
+  int line = 1, solid_line = 1;
+};
+
+class counting_iterator {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  counting_iterator(const char* at, position* where) : at_(at), where_(where) {}
+  reference operator*() const { return *at_; }
+  counting_iterator& operator++() {
+    if (*at_ == '\n')
+      ++where_->line;
+    else if (*at_ != ' ' && *at_ != '\t' && *at_ != '\r')
+      where_->solid_line = where_->line;
+    ++at_;
+    return *this;
+  }
+  counting_iterator operator++(int) {
+    auto before = *this;
+    ++*this;
+    return before;
+  }
+  bool operator==(const counting_iterator& other) const { return at_ == other.at_; }
+  bool operator!=(const counting_iterator& other) const { return at_ != other.at_; }
+
+ private:
+  const char* at_;
+  position* where_;
+};
+
+class handler {
+ public:
+  using json = nlohmann::json;
+  explicit handler(const position& where) : where_(where) {}
+  tree_builder tree;
+
+  bool null() { return leaf(value::kind::nothing, "", false); }
+  bool boolean(bool v) { return leaf(value::kind::scalar, v ? "true" : "false", false); }
+  bool number_integer(json::number_integer_t v) { return number(fmt::format("{}", v)); }
+  bool number_unsigned(json::number_unsigned_t v) { return number(fmt::format("{}", v)); }
+  bool number_float(json::number_float_t, const std::string& text) { return number(text); }
+  bool string(std::string& v) { return leaf(value::kind::scalar, v, true); }
+  bool binary(json::binary_t&) { return false; }
+  bool start_object(std::size_t) { return tree.begin(value::kind::map, line()); }
+  bool key(std::string& v) { return tree.key(v, line()); }
+  bool end_object() { return tree.end(); }
+  bool start_array(std::size_t) { return tree.begin(value::kind::list, line()); }
+  bool end_array() { return tree.end(); }
+  bool parse_error(std::size_t, const std::string& token, const nlohmann::detail::exception&) {
+    return tree.refuse(where_.line, fmt::format("not valid JSON near '{}'", shown(token)));
+  }
+
+ private:
+  int line() const { return where_.solid_line; }
+  bool number(std::string text) { return leaf(value::kind::scalar, std::move(text), false); }
+  bool leaf(value::kind what, std::string text, bool quoted) {
+    return tree.leaf(what, std::move(text), quoted, line());
+  }
+  const position& where_;
+};
+
+}  // namespace
+
+expected<value> parse_json(const std::string& file, const std::string& text) {
+  position where;
+  handler h{where};
+  const auto no = [&](int line, const std::string& problem) {
+    return tl::unexpected<reason>(complaint(file, line, "", problem));
+  };
+  try {
+    const char* first = text.data();
+    if (!nlohmann::json::sax_parse(counting_iterator{first, &where},
+                                   counting_iterator{first + text.size(), &where}, &h))
+      return no(h.tree.line, h.tree.problem.empty() ? "not valid JSON" : h.tree.problem);
+  } catch (const std::exception& e) {
+    return no(where.line, std::string{"not valid JSON: "} + e.what());
+  }
+  return std::move(h.tree.root);
+}
+
+}  // namespace troupe::formats

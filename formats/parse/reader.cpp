@@ -1,0 +1,297 @@
+#include "formats/parse/reader.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+namespace troupe::formats {
+
+namespace {
+
+char lower(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
+
+/// Edits between two short words, letters of either case alike; two neighbours that have changed
+/// places are one.
+std::size_t distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> before(b.size() + 1), row(b.size() + 1), next(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    next[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      next[j] = std::min(
+          {row[j] + 1, next[j - 1] + 1, row[j - 1] + (lower(a[i - 1]) != lower(b[j - 1]))});
+      if (i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) &&
+          lower(a[i - 2]) == lower(b[j - 1]))
+        next[j] = std::min(next[j], before[j - 2] + 1);
+    }
+    std::swap(before, row);
+    std::swap(row, next);
+  }
+  return row[b.size()];
+}
+
+std::string joined(std::span<const std::string> words) {
+  return fmt::format("{}", fmt::join(words.begin(), words.end(), ", "));
+}
+
+/// "1000" for 1000, "0.5" for 0.5, "100,000,000" for 1e8.
+std::string plain(double x) {
+  if (x != std::floor(x) || std::abs(x) > 1e15) return fmt::format("{:g}", x);
+  const auto digits = fmt::format("{:.0f}", std::abs(x));
+  std::string out = x < 0 ? "-" : "";
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && digits.size() > 4 && (digits.size() - i) % 3 == 0) out += ',';
+    out += digits[i];
+  }
+  return out;
+}
+
+std::string expected_number(range r, std::string_view what) {
+  const bool open = r.high >= 1e15;
+  if (r.above_low && r.low == 0 && open) return fmt::format("{} above 0", what);
+  if (open) return fmt::format("{} of at least {}", what, plain(r.low));
+  return fmt::format("{} {} {} to {}", what, r.above_low ? "above" : "from", plain(r.low),
+                     plain(r.high));
+}
+
+}  // namespace
+
+std::optional<std::string> nearest_name(std::string_view found,
+                                        std::span<const std::string> known) {
+  if (found.empty() || found.size() > 64) return std::nullopt;
+  // One letter in four may be wrong: further words are more likely to mean something else.
+  std::size_t best = 1 + std::max<std::size_t>(1, (found.size() + 1) / 4);
+  best = std::min(best, found.size());
+  std::optional<std::string> name;
+  for (const auto& k : known) {
+    const auto d = distance(found, k);
+    if (d < best) {
+      best = d;
+      name = k;
+    }
+  }
+  if (name) return name;
+  // A beginning counts too: A100 for A100-40GB.
+  for (const auto& k : known)
+    if (found.size() >= 3 && k.size() > found.size() &&
+        distance(found, std::string_view{k}.substr(0, found.size())) == 0)
+      return k;
+  return std::nullopt;
+}
+
+std::string hint(std::string_view found, std::span<const std::string> known) {
+  if (const auto name = nearest_name(found, known))
+    return fmt::format("; did you mean '{}'?", *name);
+  if (known.empty() || known.size() > 30) return "";
+  return fmt::format("; known are {}", joined(known));
+}
+
+std::string inside(std::string_view place, std::string_view key) {
+  return place.empty() ? shown(key) : fmt::format("{}.{}", place, shown(key));
+}
+
+std::string inside(std::string_view place, std::size_t index) {
+  return fmt::format("{}[{}]", place, index);
+}
+
+std::string describe(const value& v) {
+  switch (v.what) {
+    case value::kind::nothing:
+      return "nothing";
+    case value::kind::list:
+      return "a list";
+    case value::kind::map:
+      return "a map";
+    case value::kind::scalar:
+      break;
+  }
+  return fmt::format("{}'{}'", v.quoted ? "the text " : "", shown(v.text));
+}
+
+std::optional<double> parse_number(std::string_view text) {
+  if (!text.empty() && text.front() == '+') text.remove_prefix(1);
+  double x = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), x);
+  if (error != std::errc{} || end != text.data() + text.size() || !std::isfinite(x))
+    return std::nullopt;
+  return x;
+}
+
+bool read_text_value(findings& found, const value& v, std::string_view place, std::string& out) {
+  if (v.what != value::kind::scalar) {
+    found.add(v.line, place, fmt::format("found {}, expected text", describe(v)));
+    return false;
+  }
+  if (v.text.size() > 65536) {
+    found.add(v.line, place, "found text of more than 64 KiB");
+    return false;
+  }
+  out = v.text;
+  return true;
+}
+
+bool read_number(findings& found, const value& v, std::string_view place, double& out, range r) {
+  const auto x = v.what == value::kind::scalar && !v.quoted ? parse_number(v.text) : std::nullopt;
+  if (!x || *x < r.low || *x > r.high || (r.above_low && *x == r.low)) {
+    found.add(v.line, place,
+              fmt::format("found {}, expected {}", describe(v), expected_number(r, "a number")));
+    return false;
+  }
+  out = *x;
+  return true;
+}
+
+map_reader::map_reader(findings& found, const value& v, std::string place)
+    : found_(found), value_(v), place_(std::move(place)) {
+  if (v.what != value::kind::map)
+    found_.add(v.line, place_, fmt::format("found {}, expected a map of keys", describe(v)));
+}
+
+const value* map_reader::find(std::string_view key, need n) {
+  if (std::find(known_.begin(), known_.end(), key) == known_.end()) known_.emplace_back(key);
+  if (!found_.good()) return nullptr;
+  for (std::size_t i = 0; i < value_.keys.size(); ++i) {
+    if (value_.keys[i] != key) continue;
+    const auto& v = value_.items[i];
+    if (v.what != value::kind::nothing) return &v;
+    found_.add(value_.key_lines[i], inside(place_, key), "found nothing, expected a value");
+    return nullptr;
+  }
+  if (n == need::required) complain_missing(key);
+  return nullptr;
+}
+
+void map_reader::complain_missing(std::string_view key) {
+  // It may be there, misspelt; that line is then the place to look at. Keys that were asked for are
+  // what they say.
+  std::vector<std::string> unasked;
+  for (const auto& k : value_.keys)
+    if (std::find(known_.begin(), known_.end(), k) == known_.end()) unasked.push_back(k);
+  const auto like = nearest_name(key, unasked);
+  if (!like) return found_.add(line(), place_, fmt::format("missing key '{}'", key));
+  const auto at = std::find(value_.keys.begin(), value_.keys.end(), *like) - value_.keys.begin();
+  found_.add(value_.key_lines[static_cast<std::size_t>(at)], place_,
+             fmt::format("missing key '{}'; did you mean it by '{}'?", key, shown(*like)));
+}
+
+bool map_reader::read(std::string_view key, std::string& out, need n) {
+  const auto* v = find(key, n);
+  return v && read_text_value(found_, *v, inside(place_, key), out);
+}
+
+bool map_reader::read(std::string_view key, double& out, range r, need n) {
+  const auto* v = find(key, n);
+  return v && read_number(found_, *v, inside(place_, key), out, r);
+}
+
+bool map_reader::read(std::string_view key, std::optional<double>& out, range r) {
+  double x = 0;
+  if (!read(key, x, r)) return false;
+  out = x;
+  return true;
+}
+
+bool map_reader::read(std::string_view key, bool& out) {
+  const auto* v = find(key);
+  if (!v) return false;
+  if (v->what == value::kind::scalar && !v->quoted && (v->text == "true" || v->text == "false")) {
+    out = v->text == "true";
+    return true;
+  }
+  fail(key, fmt::format("found {}, expected true or false", describe(*v)));
+  return false;
+}
+
+bool map_reader::read(std::string_view key, std::vector<std::string>& out) {
+  const auto* v = find(key);
+  if (!v) return false;
+  if (v->what != value::kind::list) {
+    fail(key, fmt::format("found {}, expected a list such as [one, two]", describe(*v)));
+    return false;
+  }
+  std::vector<std::string> words(v->items.size());
+  for (std::size_t i = 0; i < words.size(); ++i)
+    if (!read_text_value(found_, v->items[i], inside(inside(place_, key), i), words[i]))
+      return false;
+  out = std::move(words);
+  return true;
+}
+
+bool map_reader::read_integer(std::string_view key, std::int64_t& out, std::int64_t low,
+                              std::int64_t high, need n) {
+  const auto* v = find(key, n);
+  if (!v) return false;
+  const range r{static_cast<double>(low), static_cast<double>(high)};
+  const auto x =
+      v->what == value::kind::scalar && !v->quoted ? parse_number(v->text) : std::nullopt;
+  if (!x || *x != std::floor(*x) || *x < r.low || *x > r.high) {
+    fail(key,
+         fmt::format("found {}, expected {}", describe(*v), expected_number(r, "a whole number")));
+    return false;
+  }
+  out = static_cast<std::int64_t>(*x);
+  return true;
+}
+
+bool map_reader::read_name(std::string_view key, std::string& out, need n) {
+  std::string name;
+  if (!read(key, name, n)) return false;
+  if (!is_name(name)) {
+    fail(key,
+         fmt::format("found '{}', expected a name of at most 64 letters, digits, '.', '_' and '-'",
+                     shown(name)));
+    return false;
+  }
+  out = std::move(name);
+  return true;
+}
+
+bool map_reader::read_choice(std::string_view key, std::string& out,
+                             std::span<const std::string> known, need n) {
+  std::string word;
+  if (!read(key, word, n)) return false;
+  if (std::find(known.begin(), known.end(), word) == known.end()) {
+    const auto name = nearest_name(word, known);
+    fail(key, fmt::format("found '{}', expected one of {}{}", shown(word), joined(known),
+                          name ? fmt::format("; did you mean '{}'?", *name) : ""));
+    return false;
+  }
+  out = std::move(word);
+  return true;
+}
+
+const value* map_reader::list(std::string_view key, std::size_t least, need n) {
+  const auto* v = find(key, n);
+  if (!v) return nullptr;
+  if (v->what != value::kind::list)
+    fail(key, fmt::format("found {}, expected a list", describe(*v)));
+  else if (v->items.size() < least)
+    fail(key, fmt::format("found a list of {}, expected at least {}", v->items.size(), least));
+  else
+    return v;
+  return nullptr;
+}
+
+void map_reader::finish() {
+  if (!found_.good()) return;
+  for (std::size_t i = 0; i < value_.keys.size(); ++i) {
+    const auto& key = value_.keys[i];
+    if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
+    found_.add(value_.key_lines[i], place_,
+               fmt::format("unknown key '{}'{}", shown(key), hint(key, known_)));
+    return;
+  }
+}
+
+void map_reader::fail(std::string_view key, std::string_view problem) {
+  int at = line();
+  for (std::size_t i = 0; i < value_.keys.size(); ++i)
+    if (value_.keys[i] == key) at = value_.items[i].line;
+  found_.add(at, inside(place_, key), problem);
+}
+
+}  // namespace troupe::formats

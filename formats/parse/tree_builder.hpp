@@ -1,0 +1,106 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "formats/parse/value.hpp"
+
+namespace troupe::formats {
+
+/// Builds a value from a parser's events. Each call returns false on the first event that is
+/// refused; `problem` and `line` then say why. Calls after that change nothing.
+class tree_builder {
+ public:
+  std::string problem;
+  int line = 0;
+
+  bool begin(value::kind what, int at) {
+    if (open_.size() >= depth_limit)
+      return refuse(at, fmt::format("nested deeper than {} levels", depth_limit));
+    value v;
+    v.what = what;
+    v.line = at;
+    open_.push_back({std::move(v), {}, {}, 0, false});
+    return count(at);
+  }
+
+  bool end() {
+    if (!problem.empty() || open_.empty()) return false;
+    value v = std::move(open_.back().v);
+    open_.pop_back();
+    return add(std::move(v));
+  }
+
+  /// A scalar or nothing: a map's next key, or a value.
+  bool leaf(value::kind what, std::string text, bool quoted, int at) {
+    if (!open_.empty() && open_.back().v.what == value::kind::map && !open_.back().has_key) {
+      if (what != value::kind::scalar) return refuse(at, "a key of a map must be a word");
+      return key(std::move(text), at);
+    }
+    value v;
+    v.what = what;
+    v.text = std::move(text);
+    v.quoted = quoted;
+    v.line = at;
+    return count(at) && add(std::move(v));
+  }
+
+  bool key(std::string text, int at) {
+    auto& top = open_.back();
+    if (!top.seen.insert(text).second)
+      return refuse(at, fmt::format("duplicate key '{}'", shown(text)));
+    top.key = std::move(text);
+    top.key_line = at;
+    top.has_key = true;
+    return count(at);
+  }
+
+  bool refuse(int at, std::string why) {
+    if (problem.empty()) {
+      problem = std::move(why);
+      line = at;
+    }
+    return false;
+  }
+
+  value root;
+
+ private:
+  struct level {
+    value v;
+    std::set<std::string> seen;
+    std::string key;
+    int key_line = 0;
+    bool has_key = false;
+  };
+
+  bool add(value v) {
+    if (open_.empty()) {
+      root = std::move(v);
+      return true;
+    }
+    auto& top = open_.back();
+    if (top.v.what == value::kind::map) {
+      if (!top.has_key) return refuse(v.line, "a key of a map must be a word");
+      top.v.keys.push_back(std::move(top.key));
+      top.v.key_lines.push_back(top.key_line);
+      top.has_key = false;
+    }
+    top.v.items.push_back(std::move(v));
+    return true;
+  }
+
+  bool count(int at) {
+    if (++values_ > value_limit)
+      return refuse(at, fmt::format("more than {} values in one file", value_limit));
+    return problem.empty();
+  }
+
+  std::vector<level> open_;
+  std::size_t values_ = 0;
+};
+
+}  // namespace troupe::formats

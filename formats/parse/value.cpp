@@ -1,0 +1,134 @@
+#include "formats/parse/value.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <system_error>
+
+namespace troupe::formats {
+
+namespace fs = std::filesystem;
+
+reason complaint(std::string_view file, int line, std::string_view place,
+                 std::string_view problem) {
+  std::string text{file};
+  if (line > 0) text += fmt::format(":{}", line);
+  text += ": ";
+  if (!place.empty()) text += fmt::format("{}: ", place);
+  return reason{reason::kind::invalid, text + std::string{problem}};
+}
+
+namespace {
+
+/// Line of the first byte that has no place in a text file, or 0.
+int binary_line(std::string_view text) {
+  int line = 1;
+  for (const char c : text) {
+    const auto u = static_cast<unsigned char>(c);
+    if (u == '\n') ++line;
+    if ((u < 0x20 && u != '\n' && u != '\r' && u != '\t') || u == 0x7f) return line;
+  }
+  return 0;
+}
+
+/// Well-formed UTF-8, without surrogates and overlong forms.
+bool valid_utf8(std::string_view s) {
+  for (std::size_t i = 0; i < s.size();) {
+    const auto lead = static_cast<unsigned char>(s[i]);
+    if (lead < 0x80) {
+      ++i;
+      continue;
+    }
+    const int more = lead >= 0xf0 ? 3 : lead >= 0xe0 ? 2 : 1;
+    if (lead < 0xc2 || lead > 0xf4 || i + more >= s.size()) return false;
+    std::uint32_t point = lead & (0x3f >> more);
+    for (int k = 1; k <= more; ++k) {
+      const auto c = static_cast<unsigned char>(s[i + k]);
+      if ((c & 0xc0) != 0x80) return false;
+      point = (point << 6) | (c & 0x3f);
+    }
+    constexpr std::uint32_t least[] = {0, 0x80, 0x800, 0x10000};
+    if (point < least[more] || point > 0x10ffff || (point >= 0xd800 && point < 0xe000))
+      return false;
+    i += more + 1;
+  }
+  return true;
+}
+
+bool is_standard_input(const fs::path& file) {
+  return file == "-" || file == "/dev/stdin";
+}
+
+/// What standard input says, as far as any file may go; it can be read more than once.
+std::FILE* standard_input() {
+  static std::FILE* copy = [] {
+    std::FILE* kept = std::tmpfile();
+    char part[65536];
+    std::size_t left = file_limit_bytes + 1, n = 0;
+    for (; kept && (n = std::fread(part, 1, std::min(left, sizeof part), stdin)) > 0; left -= n)
+      std::fwrite(part, 1, n, kept);
+    return kept;
+  }();
+  return copy;
+}
+
+/// A file that can be read, or what it is that cannot.
+expected<std::FILE*> open_file(const fs::path& file) {
+  const auto no = [&](std::string_view problem) {
+    return tl::unexpected<reason>(complaint(file.string(), 0, "", problem));
+  };
+  if (is_standard_input(file)) {
+    auto* in = standard_input();
+    if (!in) return no("cannot be read");
+    std::rewind(in);
+    return in;
+  }
+  std::error_code error;
+  const auto status = fs::status(file, error);
+  if (status.type() == fs::file_type::not_found) return no("no such file");
+  if (error) return no(fmt::format("cannot be read: {}", error.message()));
+  if (fs::is_directory(status)) return no("is a directory; expected a file");
+  if (!fs::is_regular_file(status)) return no("is not a regular file");
+  std::FILE* in = std::fopen(file.c_str(), "rb");
+  if (!in) return no("cannot be opened for reading");
+  return in;
+}
+
+}  // namespace
+
+expected<std::string> read_text(const fs::path& file, std::size_t limit_bytes) {
+  const auto name = file.string();
+  const auto no = [&](std::string_view problem) {
+    return tl::unexpected<reason>(complaint(name, 0, "", problem));
+  };
+  const auto opened = open_file(file);
+  if (!opened) return tl::unexpected<reason>(opened.error());
+  std::FILE* in = *opened;
+  std::string text;
+  char part[65536];
+  while (text.size() <= limit_bytes) {
+    const auto n = std::fread(part, 1, sizeof part, in);
+    if (n == 0) break;
+    text.append(part, n);
+  }
+  const bool failed = std::ferror(in) != 0;
+  if (!is_standard_input(file)) std::fclose(in);
+  if (failed) return no("cannot be read to its end");
+  if (text.size() > limit_bytes)
+    return no(fmt::format("is larger than {} MB; refused unread", limit_bytes >> 20));
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos) return no("the file is empty");
+  if (const int line = binary_line(text); line > 0 || !valid_utf8(text))
+    return tl::unexpected<reason>(
+        complaint(name, line, "", "is not a text file (binary bytes); expected UTF-8 text"));
+  return text;
+}
+
+expected<value> load_value(const fs::path& file) {
+  return read_text(file).and_then([&](const std::string& text) {
+    return file.extension() == ".json" ? parse_json(file.string(), text)
+                                       : parse_yaml(file.string(), text);
+  });
+}
+
+}  // namespace troupe::formats

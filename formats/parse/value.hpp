@@ -1,0 +1,52 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "messages/admission.hpp"
+#include "messages/reason.hpp"
+
+// A file as a tree of values that know their lines: what is between a parser and the loaders.
+
+namespace troupe::formats {
+
+/// The largest YAML or JSON file that is read at all.
+inline constexpr std::size_t file_limit_bytes = 16u << 20;
+/// The deepest nesting, and the most values, of a file.
+inline constexpr std::size_t depth_limit = 32, value_limit = 1'000'000;
+
+/// One value. A map keeps the file's order; `keys[i]` names `items[i]`.
+struct value {
+  enum class kind { nothing, scalar, list, map };
+  kind what = kind::nothing;
+  bool quoted = false;  // a scalar in quotes is text, whatever it looks like
+  int line = 1;
+  std::string text;
+  std::vector<std::string> keys;
+  std::vector<int> key_lines;
+  std::vector<value> items;
+};
+
+/// The whole file. Refuses, by name: what is missing, no regular file, larger than `limit_bytes`,
+/// empty, or not text.
+expected<std::string> read_text(const std::filesystem::path& file,
+                                std::size_t limit_bytes = file_limit_bytes);
+
+/// One YAML document. Refuses syntax errors, duplicate keys, anchors and aliases, tags, several
+/// documents, and what is too deep or too large. `file` is for the sentences.
+expected<value> parse_yaml(const std::string& file, const std::string& text);
+
+/// The same for JSON.
+expected<value> parse_json(const std::string& file, const std::string& text);
+
+/// read_text, then the parser that the name's ending asks for (.json, else YAML).
+expected<value> load_value(const std::filesystem::path& file);
+
+/// "FILE:LINE: PLACE: PROBLEM", without the line if it is 0 and the place if it is empty.
+reason complaint(std::string_view file, int line, std::string_view place, std::string_view problem);
+
+using admission::shown;
+
+}  // namespace troupe::formats

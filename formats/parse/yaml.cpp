@@ -1,0 +1,90 @@
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "formats/parse/tree_builder.hpp"
+
+namespace troupe::formats {
+
+namespace {
+
+/// Ends a parse early; never leaves this file.
+struct stop_parsing {};
+
+class handler final : public YAML::EventHandler {
+ public:
+  tree_builder tree;
+  bool seen_document = false;
+
+  void OnDocumentStart(const YAML::Mark& m) override {
+    if (seen_document)
+      check(tree.refuse(line(m), "a second document; expected one document a file"));
+    seen_document = true;
+  }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& m, YAML::anchor_t anchor) override {
+    plain(m, anchor);
+    check(tree.leaf(value::kind::nothing, "", false, line(m)));
+  }
+  void OnAlias(const YAML::Mark& m, YAML::anchor_t) override { plain(m, 1); }
+  void OnScalar(const YAML::Mark& m, const std::string& tag, YAML::anchor_t anchor,
+                const std::string& text) override {
+    plain(m, anchor, tag);
+    const bool quoted = tag == "!";
+    const bool nothing = !quoted && (text.empty() || text == "~" || text == "null");
+    check(tree.leaf(nothing ? value::kind::nothing : value::kind::scalar, text, quoted, line(m)));
+  }
+  void OnSequenceStart(const YAML::Mark& m, const std::string& tag, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value) override {
+    plain(m, anchor, tag);
+    check(tree.begin(value::kind::list, line(m)));
+  }
+  void OnSequenceEnd() override { check(tree.end()); }
+  void OnMapStart(const YAML::Mark& m, const std::string& tag, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value) override {
+    plain(m, anchor, tag);
+    check(tree.begin(value::kind::map, line(m)));
+  }
+  void OnMapEnd() override { check(tree.end()); }
+
+ private:
+  // A mark may be "nowhere" (line -1) for what the file leaves out.
+  static int line(const YAML::Mark& m) { return std::max(m.line, 0) + 1; }
+
+  static void check(bool good) {
+    if (!good) throw stop_parsing{};
+  }
+  void plain(const YAML::Mark& m, YAML::anchor_t anchor, const std::string& tag = "?") {
+    if (anchor != YAML::NullAnchor)
+      check(tree.refuse(line(m), "anchors and aliases (& and *) are not supported; write it out"));
+    if (!tag.empty() && tag != "?" && tag != "!")
+      check(tree.refuse(line(m), "tags (!) are not supported"));
+  }
+};
+
+}  // namespace
+
+expected<value> parse_yaml(const std::string& file, const std::string& text) {
+  handler h;
+  const auto no = [&](int line, const std::string& problem) {
+    return tl::unexpected<reason>(complaint(file, line, "", problem));
+  };
+  try {
+    std::istringstream in{text};
+    YAML::Parser parser{in};
+    while (parser.HandleNextDocument(h)) {
+    }
+  } catch (const stop_parsing&) {
+    return no(h.tree.line, h.tree.problem);
+  } catch (const YAML::Exception& e) {
+    return no(std::max(e.mark.line, 0) + 1, "not valid YAML: " + e.msg);
+  } catch (const std::exception& e) {
+    return no(0, std::string{"not valid YAML: "} + e.what());
+  }
+  if (h.tree.root.what == value::kind::nothing) return no(0, "the file is empty");
+  return std::move(h.tree.root);
+}
+
+}  // namespace troupe::formats

@@ -1,0 +1,169 @@
+#include "formats/traces/trace.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <set>
+#include <system_error>
+
+#include "formats/parse/csv.hpp"
+
+namespace troupe::formats {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::size_t trace_limit_bytes = 512u << 20;
+constexpr range seconds{0, 1e10};
+constexpr range duration{0, 1e9, true};
+constexpr range gpu_count{1, 1e6};
+
+std::vector<std::string> keywords(std::string_view field) {
+  std::vector<std::string> out;
+  while (!field.empty()) {
+    const auto end = field.find(';');
+    if (const auto word = field.substr(0, end); !word.empty()) out.emplace_back(word);
+    field.remove_prefix(end == std::string_view::npos ? field.size() : end + 1);
+  }
+  return out;
+}
+
+trace_row read_row(csv_reader& csv) {
+  trace_row row;
+  row.job_id = csv.field("job_id");
+  if (!is_name(row.job_id))
+    csv.fail("job_id",
+             fmt::format("found '{}', expected a name of letters, digits, '.', '_' and '-'",
+                         shown(row.job_id)));
+  row.submit_s = csv.number("submit_s", seconds);
+  row.duration_s = csv.number("duration_s", duration);
+  row.gpus = static_cast<std::uint32_t>(csv.whole("gpus", gpu_count));
+  row.gpu_type = csv.field("gpu_type");
+  row.model = csv.field("model");
+  if (!csv.field("global_batch").empty())
+    row.global_batch = static_cast<std::uint32_t>(csv.whole("global_batch", {1, 1e8}));
+  if (!csv.field("iterations").empty())
+    row.iterations = static_cast<std::uint64_t>(csv.whole("iterations", {1, 1e12}));
+  if (!csv.field("deadline_s").empty()) row.deadline_s = csv.number("deadline_s", duration);
+  row.dataset_card = keywords(csv.field("dataset_card"));
+  return row;
+}
+
+std::string commented(const std::string& comment) {
+  std::string out;
+  for (std::size_t at = 0; at < comment.size();) {
+    const auto end = std::min(comment.find('\n', at), comment.size());
+    out += "# " + comment.substr(at, end - at) + "\n";
+    at = end + 1;
+  }
+  return out;
+}
+
+/// Numbers as short as they can be without losing anything.
+std::string shortest(double x) {
+  return fmt::format("{}", x);
+}
+
+}  // namespace
+
+expected<std::vector<trace_row>> load_trace(const fs::path& file) {
+  const auto text = read_text(file, trace_limit_bytes);
+  if (!text) return tl::unexpected<reason>(text.error());
+  findings found{file.string()};
+  csv_reader csv{found, *text};
+  csv.expect({"job_id", "submit_s", "duration_s", "gpus"},
+             {"gpu_type", "model", "global_batch", "iterations", "deadline_s", "dataset_card"});
+  std::vector<trace_row> rows;
+  std::set<std::string> seen;
+  while (csv.next()) {
+    rows.push_back(read_row(csv));
+    if (!seen.insert(rows.back().job_id).second)
+      csv.fail("job_id", fmt::format("duplicate name '{}'", rows.back().job_id));
+  }
+  if (found.good() && rows.empty()) found.add(csv.line(), "", "no rows below the header");
+  if (!found.good()) return found.result();
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](auto& a, auto& b) { return a.submit_s < b.submit_s; });
+  return rows;
+}
+
+std::string to_csv(std::span<const trace_row> rows, const std::string& comment) {
+  const auto any = [&](auto used) { return std::any_of(rows.begin(), rows.end(), used); };
+  const bool type = any([](auto& r) { return !r.gpu_type.empty(); });
+  const bool model = any([](auto& r) { return !r.model.empty(); });
+  const bool batch = any([](auto& r) { return r.global_batch.has_value(); });
+  const bool iterations = any([](auto& r) { return r.iterations.has_value(); });
+  const bool deadline = any([](auto& r) { return r.deadline_s.has_value(); });
+  const bool card = any([](auto& r) { return !r.dataset_card.empty(); });
+
+  auto out = commented(comment) + "job_id,submit_s,duration_s,gpus";
+  if (type) out += ",gpu_type";
+  if (model) out += ",model";
+  if (batch) out += ",global_batch";
+  if (iterations) out += ",iterations";
+  if (deadline) out += ",deadline_s";
+  if (card) out += ",dataset_card";
+  for (const auto& r : rows) {
+    out += fmt::format("\n{},{},{},{}", r.job_id, shortest(r.submit_s), shortest(r.duration_s),
+                       r.gpus);
+    if (type) out += "," + r.gpu_type;
+    if (model) out += "," + r.model;
+    if (batch) out += "," + (r.global_batch ? std::to_string(*r.global_batch) : "");
+    if (iterations) out += "," + (r.iterations ? std::to_string(*r.iterations) : "");
+    if (deadline) out += "," + (r.deadline_s ? shortest(*r.deadline_s) : "");
+    if (card) out += fmt::format(",{}", fmt::join(r.dataset_card, ";"));
+  }
+  return out + "\n";
+}
+
+expected<std::vector<inference_row>> load_inference_trace(const fs::path& file) {
+  const auto text = read_text(file, trace_limit_bytes);
+  if (!text) return tl::unexpected<reason>(text.error());
+  findings found{file.string()};
+  csv_reader csv{found, *text};
+  csv.expect({"arrival_s", "prompt_tokens", "generated_tokens"}, {});
+  std::vector<inference_row> rows;
+  while (csv.next())
+    rows.push_back({csv.number("arrival_s", seconds),
+                    static_cast<std::uint32_t>(csv.whole("prompt_tokens", {0, 1e8})),
+                    static_cast<std::uint32_t>(csv.whole("generated_tokens", {0, 1e8}))});
+  if (found.good() && rows.empty()) found.add(csv.line(), "", "no rows below the header");
+  if (!found.good()) return found.result();
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](auto& a, auto& b) { return a.arrival_s < b.arrival_s; });
+  return rows;
+}
+
+std::string to_csv(std::span<const inference_row> rows, const std::string& comment) {
+  auto out = commented(comment) + "arrival_s,prompt_tokens,generated_tokens\n";
+  for (const auto& r : rows)
+    out += fmt::format("{},{},{}\n", shortest(r.arrival_s), r.prompt_tokens, r.generated_tokens);
+  return out;
+}
+
+expected<void> save_text(const fs::path& file, const std::string& text) {
+  const auto no = [&](const std::string& problem) {
+    return tl::unexpected<reason>(complaint(file.string(), 0, "", problem));
+  };
+  // A device or a pipe is written to as it is; a file appears whole or not at all.
+  std::error_code error;
+  const bool special = fs::exists(file, error) && !fs::is_regular_file(file, error);
+  const auto partial = special ? file.string() : file.string() + ".part";
+  std::FILE* out = std::fopen(partial.c_str(), "wb");
+  if (!out) return no(fmt::format("cannot be written: {}", std::strerror(errno)));
+  const bool written = std::fwrite(text.data(), 1, text.size(), out) == text.size();
+  const bool closed = std::fclose(out) == 0;
+  const int why = errno;
+  if (written && closed && !special) fs::rename(partial, file, error);
+  if (!written || !closed || error) {
+    if (!special) fs::remove(partial, error);
+    return no(fmt::format("cannot be written to its end: {}", std::strerror(why)));
+  }
+  return {};
+}
+
+}  // namespace troupe::formats

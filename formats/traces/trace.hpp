@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "messages/reason.hpp"
+
+// Traces as CSV, and the importers of published ones: docs/traces.md.
+
+namespace troupe::formats {
+
+/// One job of a trace. What a trace does not say is empty; a workload rule fills it in.
+struct trace_row {
+  std::string job_id;
+  double submit_s = 0;  // since the trace's start
+  double duration_s = 0;
+  std::uint32_t gpus = 1;
+  std::string gpu_type;
+  std::string model;  // a shipped model's name
+  std::optional<std::uint32_t> global_batch;
+  std::optional<std::uint64_t> iterations;
+  std::optional<double> deadline_s;  // after submission
+  std::vector<std::string> dataset_card;
+
+  bool operator==(const trace_row&) const = default;
+};
+
+/// One request of an inference trace.
+struct inference_row {
+  double arrival_s = 0;  // since the trace's start
+  std::uint32_t prompt_tokens = 0;
+  std::uint32_t generated_tokens = 0;
+
+  bool operator==(const inference_row&) const = default;
+};
+
+/// The part of a published trace to take. Times of what is taken start at the window's start.
+struct trace_window {
+  std::string from;  // "2017-12-21", "2017-12-21 08:00:00", or days after the first row; empty: the
+                     // first row
+  double hours = 0;  // 0: to the end
+  std::string group;  // Philly: one virtual cluster; empty: all
+};
+
+/// Troupe's own CSV, by submission (the file's order among equals). '#' begins a comment line.
+expected<std::vector<trace_row>> load_trace(const std::filesystem::path& file);
+/// The same as text, with only the columns that some row uses; `comment` is put first, as '#'
+/// lines.
+std::string to_csv(std::span<const trace_row> rows, const std::string& comment = {});
+
+expected<std::vector<inference_row>> load_inference_trace(const std::filesystem::path& file);
+std::string to_csv(std::span<const inference_row> rows, const std::string& comment = {});
+
+/// Microsoft Philly as published with Sia: timestamp,duration,num_gpus,gpu_time,cluster.
+expected<std::vector<trace_row>> import_philly(const std::filesystem::path& file,
+                                               const trace_window& window = {});
+/// Microsoft ITP as published with ElasticFlow: job_id,submission_time,duration,num_gpu.
+expected<std::vector<trace_row>> import_itp(const std::filesystem::path& file,
+                                            const trace_window& window = {});
+/// Azure's LLM inference trace of 2023: TIMESTAMP,ContextTokens,GeneratedTokens.
+expected<std::vector<inference_row>> import_azure_llm(const std::filesystem::path& file,
+                                                      const trace_window& window = {});
+
+/// Writes the text to the file, whole or not at all (a new file, renamed).
+expected<void> save_text(const std::filesystem::path& file, const std::string& text);
+
+/// "2017-10-09 07:01:55[.fraction]" or a date alone as seconds since 1970, taken as it is: no time
+/// zone and no summer time, like the traces themselves.
+std::optional<double> parse_timestamp(std::string_view text);
+
+}  // namespace troupe::formats

@@ -1,0 +1,283 @@
+#include "formats/traces/workload.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "formats/load/load.hpp"
+#include "formats/parse/reader.hpp"
+#include "messages/random.hpp"
+
+namespace troupe::formats {
+
+namespace {
+
+/// What a user knows about memory: Adam in mixed precision takes 16 bytes a parameter.
+constexpr double bytes_a_parameter = 16;
+/// And that something must be left for activations: the share of memory that the user fills.
+constexpr double filled_share = 0.6;
+/// A user takes one of so many largest models of the ladder that come out as fitting.
+constexpr std::size_t wish_list = 4;
+
+struct ladder_model {
+  troupe::model what;
+  double parameters = 0;
+};
+
+double parameters_of(const model& m) {
+  if (m.operators.empty()) {
+    const double h = m.hidden;
+    return m.vocabulary * h + m.layers * (12 * h * h + 13 * h);
+  }
+  double sum = 0;
+  for (const auto& op : m.operators) sum += op.parameters;
+  return sum;
+}
+
+std::uint32_t power_of_two_below(std::uint64_t n) {
+  std::uint32_t p = 1;
+  while (std::uint64_t{p} * 2 <= n && p < (1u << 30)) p *= 2;
+  return p;
+}
+
+/// A job's own generator: which other rows the trace has changes nothing for it.
+random_source generator(std::uint64_t seed, std::string_view name) {
+  std::uint64_t hash = 0xcbf29ce484222325ULL;  // FNV-1a
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  return random_source{seed ^ hash};
+}
+
+template <class T>
+T weighted(random_source& random, std::span<const std::pair<T, double>> choices) {
+  double sum = 0;
+  for (const auto& [what, weight] : choices) sum += weight;
+  double at = random.uniform() * sum;
+  for (const auto& [what, weight] : choices) {
+    if (at < weight) return what;
+    at -= weight;
+  }
+  return choices.back().first;
+}
+
+struct rule {
+  std::vector<const char*> models;
+  /// GPUs of a row whose trace says one, if the rule draws them (Crius, TITAN).
+  std::vector<std::pair<std::uint32_t, double>> gpus;
+  /// The batch: so many samples a GPU, or in all.
+  std::vector<std::pair<std::uint32_t, double>> batches;
+  bool batch_a_gpu = false;
+  double min_s = 0, max_s = 1e9;
+  bool cards = false;
+};
+
+const rule* find_rule(std::string_view name) {
+  static const rule frenzy{
+      {"gpt2-124m", "bert-base", "bert-large", "gpt2-350m", "gpt2-774m", "bert-760m", "bert-1.3b",
+       "gpt2-1.5b", "bert-2.6b", "gpt2-2.7b", "bert-6.7b", "gpt2-7b"},
+      {},
+      {{1, 4}, {2, 3}, {4, 2}, {8, 1}},
+      true};
+  static const rule crius{{"wide-resnet-0.5b", "wide-resnet-1b", "wide-resnet-2b", "wide-resnet-4b",
+                           "wide-resnet-6.8b", "bert-760m", "bert-1.3b", "bert-2.6b", "bert-6.7b",
+                           "moe-0.69b", "moe-1.3b", "moe-2.4b", "moe-10b", "moe-27b"},
+                          {{1, 6}, {2, 4}, {4, 4}, {8, 3}, {16, 2}, {32, 1}},
+                          {{256, 1}, {512, 1}, {1024, 1}}};
+  static const rule titan{{"bert-large", "vit-large-16"},
+                          {{1, 8}, {2, 5}, {4, 5}, {8, 2}},
+                          {{64, 1}, {128, 1}, {256, 1}, {512, 1}},
+                          false,
+                          300,
+                          36'000,
+                          true};
+  return name == "frenzy" ? &frenzy : name == "crius" ? &crius : name == "titan" ? &titan : nullptr;
+}
+
+class assigner {
+ public:
+  assigner(const rule& r, std::uint64_t seed, const cluster& c, const iteration_time& seconds,
+           std::vector<ladder_model> ladder)
+      : rule_(r), seed_(seed), cluster_(c), seconds_(seconds), ladder_(std::move(ladder)) {
+    for (const auto& n : c.nodes) gpus_[n.gpu] += n.gpus;
+  }
+
+  expected<arrival> assign(const trace_row& row) {
+    auto random = generator(seed_, row.job_id);
+    job_spec job;
+    job.name = row.job_id;
+    job.deadline_s = row.deadline_s;
+    job.dataset_card = row.dataset_card;
+    const auto wanted = wanted_gpus(row, random);
+    const auto type = wanted_type(row, wanted, random);
+    if (!type) return tl::unexpected<reason>(type.error());
+    job.gpu_type = cluster_.gpus[*type].name;
+    job.gpus = std::min(wanted, power_of_two_below(gpus_[*type]));
+    job.model = wish(job, *type, random);
+    const auto batch = weighted<std::uint32_t>(random, rule_.batches);
+    job.global_batch = rule_.batch_a_gpu ? batch * job.gpus : std::max(batch, job.gpus);
+    if (rule_.cards) describe_data(job, random);
+    return fill_in(row, std::move(job));
+  }
+
+ private:
+  std::uint32_t wanted_gpus(const trace_row& row, random_source& random) const {
+    const auto drawn = rule_.gpus.empty() ? 1 : weighted<std::uint32_t>(random, rule_.gpus);
+    return row.gpus > 1 ? power_of_two_below(row.gpus) : drawn;
+  }
+
+  /// The GPU type that the user has in mind: each GPU of the cluster is as likely, but types with
+  /// too few come last.
+  expected<gpu_index> wanted_type(const trace_row& row, std::uint32_t wanted,
+                                  random_source& random) {
+    for (std::size_t i = 0; i < cluster_.gpus.size(); ++i)
+      if (!row.gpu_type.empty() && cluster_.gpus[i].name == row.gpu_type)
+        return static_cast<gpu_index>(i);
+    if (!row.gpu_type.empty())
+      return refuse(reason::kind::infeasible,
+                    fmt::format("job {}: the cluster {} has no {}", row.job_id, cluster_.name,
+                                shown(row.gpu_type)));
+    std::vector<std::pair<gpu_index, double>> choices;
+    gpu_index most = 0;
+    for (const auto& [type, count] : gpus_) {
+      if (count >= wanted) choices.emplace_back(type, count);
+      if (count > gpus_[most]) most = type;
+    }
+    const double draw_anyway =
+        random.uniform();  // the same number of draws whatever the cluster has
+    if (choices.empty()) return most;
+    double sum = 0;
+    for (const auto& c : choices) sum += c.second;
+    double at = draw_anyway * sum;
+    for (const auto& [type, count] : choices) {
+      if (at < count) return type;
+      at -= count;
+    }
+    return choices.back().first;
+  }
+
+  /// A model that the user believes to fit: see the constants above.
+  model wish(const job_spec& job, gpu_index type, random_source& random) const {
+    const double room = filled_share * job.gpus * cluster_.gpus[type].memory_bytes();
+    std::size_t fitting = 0;
+    while (fitting < ladder_.size() && bytes_a_parameter * ladder_[fitting].parameters <= room)
+      ++fitting;
+    if (rule_.cards)
+      fitting = ladder_.size();  // fine-tuning: the models are given, not chosen by size
+    fitting = std::max<std::size_t>(fitting, 1);
+    const auto span = std::min(fitting, wish_list);
+    return ladder_[fitting - 1 - random.below(span)].what;
+  }
+
+  static void describe_data(job_spec& job, random_source& random) {
+    constexpr const char* tasks[] = {"classification", "detection", "retrieval"};
+    constexpr const char* objects[] = {"animals", "plants", "vehicles", "food"};
+    constexpr const char* domains[] = {"photo", "medical", "satellite"};
+    auto card = std::vector<std::string>{tasks[random.below(3)], objects[random.below(4)],
+                                         domains[random.below(3)]};
+    if (job.dataset_card.empty()) job.dataset_card = std::move(card);
+    if (random.chance(0.1)) {
+      job.merge = false;  // opting out of merging costs priority
+      job.priority = -1;
+    }
+  }
+
+  double time_of(const job_spec& job) const {
+    const double s = seconds_(job, job.gpus);
+    return std::isfinite(s) && s > 0 ? s : 0;
+  }
+
+  /// The row's own words first; then a smaller batch and smaller models until the cluster has a
+  /// plan.
+  expected<arrival> fill_in(const trace_row& row, job_spec job) {
+    if (!row.model.empty()) {
+      const auto m = named(row.model);
+      if (!m) return tl::unexpected<reason>(m.error());
+      job.model = *m;
+    }
+    if (row.global_batch) job.global_batch = *row.global_batch;
+    double s = time_of(job);
+    while (s == 0 && shrink(row, job)) s = time_of(job);
+    if (s == 0)
+      return refuse(reason::kind::infeasible,
+                    fmt::format("job {}: no plan of {} with batch {} fits the cluster {}",
+                                row.job_id, job.model.name, job.global_batch, cluster_.name));
+    const double duration = std::clamp(row.duration_s, rule_.min_s, rule_.max_s);
+    job.iterations = row.iterations.value_or(
+        static_cast<std::uint64_t>(std::max(1.0, std::round(duration / s))));
+    return arrival{row.submit_s, std::move(job)};
+  }
+
+  bool shrink(const trace_row& row, job_spec& job) const {
+    if (!row.global_batch && job.global_batch > job.gpus) {
+      job.global_batch /= 2;
+      return true;
+    }
+    if (!row.model.empty()) return false;
+    for (std::size_t i = 1; i < ladder_.size(); ++i)
+      if (ladder_[i].what.name == job.model.name) {
+        job.model = ladder_[i - 1].what;
+        return true;
+      }
+    return false;
+  }
+
+  expected<model> named(const std::string& name) {
+    for (const auto& l : ladder_)
+      if (l.what.name == name) return l.what;
+    const auto [at, fresh] = named_.try_emplace(name);
+    if (fresh) {
+      auto m = is_name(name) ? load_model(configs_directory() / "models" / (name + ".yaml"))
+                             : refuse(reason::kind::invalid,
+                                      fmt::format("'{}' is no model's name", shown(name)));
+      if (!m) {
+        named_.erase(at);
+        return tl::unexpected<reason>(m.error());
+      }
+      at->second = std::move(*m);
+    }
+    return at->second;
+  }
+
+  const rule& rule_;
+  std::uint64_t seed_;
+  const cluster& cluster_;
+  const iteration_time& seconds_;
+  std::vector<ladder_model> ladder_;  // by parameters
+  std::map<gpu_index, std::uint32_t> gpus_;
+  std::map<std::string, model> named_;
+};
+
+}  // namespace
+
+expected<std::vector<arrival>> assign(std::span<const trace_row> rows, std::string_view workload,
+                                      std::uint64_t seed, const cluster& c,
+                                      const iteration_time& seconds,
+                                      const std::filesystem::path& models) {
+  const std::vector<std::string> names{"frenzy", "crius", "titan"};
+  const auto* r = find_rule(workload);
+  if (!r)
+    return refuse(reason::kind::invalid,
+                  fmt::format("unknown workload '{}'{}", shown(workload), hint(workload, names)));
+  if (c.nodes.empty()) return refuse(reason::kind::invalid, "a cluster without nodes");
+  std::vector<ladder_model> ladder;
+  const auto directory = models.empty() ? configs_directory() / "models" : models;
+  for (const char* name : r->models) {
+    auto m = load_model(directory / (std::string{name} + ".yaml"));
+    if (!m) return tl::unexpected<reason>(m.error());
+    const double parameters = parameters_of(*m);
+    ladder.push_back({std::move(*m), parameters});
+  }
+  std::stable_sort(ladder.begin(), ladder.end(),
+                   [](auto& a, auto& b) { return a.parameters < b.parameters; });
+  assigner a{*r, seed, c, seconds, std::move(ladder)};
+  std::vector<arrival> jobs;
+  for (const auto& row : rows) {
+    auto job = a.assign(row);
+    if (!job) return tl::unexpected<reason>(job.error());
+    jobs.push_back(std::move(*job));
+  }
+  return jobs;
+}
+
+}  // namespace troupe::formats

@@ -1,0 +1,391 @@
+#include "gpu/cuda/host/device.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <numeric>
+#include <stdexcept>
+
+#include "gpu/device/clock.hpp"
+
+namespace troupe::gpu::cuda {
+
+namespace {
+
+template <class T>
+std::vector<T> values_of(const payload& p) {
+  std::vector<T> v(p.bytes().size() / sizeof(T));
+  if (!v.empty()) std::memcpy(v.data(), p.bytes().data(), v.size() * sizeof(T));
+  return v;
+}
+
+}  // namespace
+
+reason::kind code_of(const std::runtime_error& e, reason::kind other) {
+  return dynamic_cast<const gpu_lost*>(&e) ? reason::kind::device_lost : other;
+}
+
+reason check_shape(const stage_spec& s) {
+  const auto no = [](std::string text) { return reason{reason::kind::invalid, std::move(text)}; };
+  const auto width = s.model.hidden / s.model.heads;
+  const auto inner = own_inner(s);
+  if (width % 8 != 0 || width > widest_head)
+    return no(fmt::format("the CUDA device takes heads of 8, 16, ... {} values, not {}",
+                          widest_head, width));
+  if (inner % 8 != 0)
+    return no(fmt::format("the CUDA device takes an MLP whose width 8 divides, not {}", inner));
+  return {};
+}
+
+device::device(const stage_spec& s, std::shared_ptr<machine> m, first_values first,
+               group_patience patience, std::shared_ptr<device_group> tensor_group,
+               std::size_t piece_bytes)
+    : spec_{s},
+      machine_{m},
+      tensor_group_{tensor_group},
+      stage_{s, std::move(m), std::move(tensor_group), piece_bytes},
+      patience_{patience},
+      asker_{[this](const operation& o, done tell) { ask(o, std::move(tell)); },
+             [this] { machine_->enter(); }} {
+  if (first == first_values::set) stage_.reset();
+  if (tensor_group_) rehearse();
+  answerer_ = std::thread{[this] { answer(); }};
+}
+
+device::~device() {
+  asker_.close();
+  leaving_ = true;
+  for (const auto& with : {peers(), tensor_group_})
+    if (with) with->close("the device was closed");
+  asker_.join();
+  {
+    std::lock_guard lock{guard_};
+    closed_ = true;
+  }
+  wake_.notify_one();
+  answerer_.join();
+  if (sums_begun_) end_group("the device was closed");  // beside the kernels: no mark waited for it
+}
+
+void device::submit(operation o, done d) {
+  asker_.submit(std::move(o), std::move(d));
+}
+
+void device::ask(const operation& o, done tell) {
+  pending p;
+  p.begin_s = now_s();
+  p.tell = std::move(tell);
+  start(o, p);
+  {
+    std::lock_guard lock{guard_};
+    asked_.push_back(std::move(p));
+  }
+  wake_.notify_one();
+}
+
+void device::answer() {
+  machine_->enter();
+  double before_s = 0;
+  for (;;) {
+    pending p;
+    {
+      std::unique_lock lock{guard_};
+      wake_.wait(lock, [this] { return closed_ || !asked_.empty(); });
+      if (asked_.empty()) return;
+      p = std::move(asked_.front());
+      asked_.pop_front();
+    }
+    try {
+      if (p.event != nullptr) wait_for(p);
+    } catch (const std::runtime_error& e) {
+      p.result = refuse(code_of(e), e.what());
+    }
+    if (p.result) {
+      p.result->begin_s = std::max(p.begin_s, before_s);  // it waited for the one before
+      p.result->end_s = before_s = now_s();
+      if (p.loss) p.result->loss = *p.loss;
+      if (p.norm) p.result->squared_norm = *p.norm;
+    }
+    p.held.clear();
+    p.tell(std::move(p.result));
+  }
+}
+
+/// Until the GPU has come to it. Where it waits for others' GPUs, one of them may be gone.
+void device::wait_for(const pending& p) {
+  if (!p.with) return machine_->wait(p.event);
+  const double until_s = now_s() + p.with->patience_s();
+  std::string why;
+  while (why.empty() && !machine_->reached(p.event)) {
+    why = p.with->trouble();
+    if (why.empty() && now_s() > until_s)
+      why = fmt::format("what GPUs sum among themselves was not there within {:.3g} s",
+                        p.with->patience_s());
+    if (why.empty()) std::this_thread::sleep_for(std::chrono::microseconds{50});
+  }
+  if (why.empty()) why = p.with->trouble();  // it may have come to an end without a sum
+  if (!why.empty()) {
+    p.with->abort(why);
+    broke(why);
+  }
+  machine_->wait(p.event);
+  if (!why.empty()) throw std::runtime_error(why);
+}
+
+std::shared_ptr<device_group> device::peers() {
+  std::lock_guard lock{guard_};
+  return peers_;
+}
+
+void device::broke(const std::string& why) {
+  std::lock_guard lock{guard_};
+  if (broken_.empty()) broken_ = why;
+}
+
+void device::start(const operation& o, pending& p) {
+  auto why = progress_.check(o);
+  if (why.text.empty()) why = check_payloads(spec_, o, summed_);
+  if (why.text.empty()) why = check_sums(o);
+  if (std::lock_guard lock{guard_}; !broken_.empty() && o.what != operation::kind::load)
+    why = {
+        reason::kind::unavailable,
+        fmt::format("the device lost what it had learnt, and waits for a checkpoint: {}", broken_)};
+  if (!why.text.empty()) {
+    p.result = tl::unexpected(std::move(why));
+    return;
+  }
+  try {
+    perform(o, p);
+    p.event = machine_->record_event();
+  } catch (const std::runtime_error& e) {
+    using kind = operation::kind;
+    if (o.what == kind::sum || (o.what == kind::backward && sums_begun_)) end_group(e.what());
+    // What was asked for before is done before its memory is used again.
+    try {
+      machine_->wait(machine_->record_event());
+    } catch (const std::runtime_error&) {  // the first reason is the one to tell
+    }
+    if (o.what == kind::backward || o.what == kind::sum || o.what == kind::update ||
+        o.what == kind::load)
+      broke(e.what());
+    p.result = refuse(code_of(e), e.what());
+  }
+}
+
+void device::perform(const operation& o, pending& p) {
+  using kind = operation::kind;
+  switch (o.what) {
+    case kind::forward:
+      return forward(o, p);
+    case kind::recompute:
+      return recompute(o, p);
+    case kind::backward:
+      return backward(o, p);
+    case kind::gradients:
+      return take_out_both(stage_.gradients(), p);
+    case kind::update:
+      return update(o, p);
+    case kind::meet:
+      return meet(o, p);
+    case kind::join:
+      return join(o);
+    case kind::sum:
+      return sum(o, p);
+    case kind::save:
+      return save(o, p);
+    case kind::load:
+      return load(o, p);
+    case kind::weights:
+      return take_out_both(stage_.weights(), p);
+    case kind::values:
+      return values(p);
+  }
+  p.result = refuse(reason::kind::invalid, "the device does not know this operation");
+}
+
+/// Values to the GPU, by way of memory that it can copy from.
+template <class T>
+buffer<T> device::bring(std::span<const T> values, pending& p) {
+  const auto staging = stage_.host().take<T>(values.size());
+  if (!values.empty()) std::memcpy(staging.get(), values.data(), values.size_bytes());
+  auto to = stage_.copied().take<T>(values.size());
+  machine_->copy_in(to.get(), staging.get(), values.size_bytes());
+  p.held.push_back(staging);
+  p.held.push_back(to);
+  return to;
+}
+
+buffer<float> device::bring_floats(const payload& from, pending& p) {
+  const auto* first = reinterpret_cast<const float*>(from.bytes().data());  // only copied from
+  return bring(std::span{first, from.bytes().size() / sizeof(float)}, p);
+}
+
+payload device::take_out(const buffer<float>& from, std::size_t values, pending& p) {
+  const auto to = stage_.host().take<float>(values);
+  machine_->copy_out(to.get(), from.get(), values * sizeof(float));
+  p.held.push_back(from);
+  return payload{to, std::as_bytes(std::span<const float>{to.get(), values})};
+}
+
+const double* device::take_out(const buffer<double>& one, pending& p) {
+  const auto to = stage_.host().take<double>(1);
+  machine_->copy_out(to.get(), one.get(), sizeof(double));
+  p.held.push_back(one);
+  p.held.push_back(to);
+  return to.get();
+}
+
+void device::take_out_both(const buffer<float>& values, pending& p) {
+  const auto own = stage_.own();
+  p.result->out = {take_out(values, own, p),
+                   take_out(buffer<float>{values, values.get() + own}, stage_.tied(), p)};
+}
+
+/// The tokens, and for their gradients the places of each word that occurs; in one copy, whose size
+/// does not depend on them.
+void device::bring_tokens(const payload& tokens, stage_input& in, pending& p) {
+  const auto n = static_cast<std::size_t>(tokens_of(spec_));
+  auto all = values_of<std::uint32_t>(tokens);
+  all.resize(4 * n + 1);
+  const auto places = all.begin() + static_cast<std::ptrdiff_t>(n);
+  std::iota(places, places + static_cast<std::ptrdiff_t>(n), 0u);
+  std::stable_sort(places, places + static_cast<std::ptrdiff_t>(n),
+                   [&](std::uint32_t a, std::uint32_t b) { return all[a] < all[b]; });
+  auto *occur = all.data() + 2 * n, *begins = all.data() + 3 * n;
+  for (std::uint32_t i = 0; i < n; ++i) {
+    const auto word = all[all[n + i]];
+    if (in.words_that_occur > 0 && occur[in.words_that_occur - 1] == word) continue;
+    begins[in.words_that_occur] = i;
+    occur[in.words_that_occur++] = word;
+  }
+  begins[in.words_that_occur] = static_cast<std::uint32_t>(n);
+  in.tokens = bring(std::span<const std::uint32_t>{all}, p);
+  in.places = {in.tokens, in.tokens.get() + n};
+  in.occur = {in.tokens, in.tokens.get() + 2 * n};
+  in.begins = {in.tokens, in.tokens.get() + 3 * n};
+}
+
+/// Asks for the kernels of one pass; what `ask` gives.
+template <class Ask>
+auto device::in_one_pass(Ask ask, pending& p) {
+  p.with = tensor_group_;
+  if (tensor_group_) return ask();  // sums with others are between the kernels, and are no graph's
+  machine_->begin_pass();
+  try {
+    auto made = ask();
+    machine_->end_pass();
+    return made;
+  } catch (...) {
+    machine_->drop_pass();
+    throw;
+  }
+}
+
+stage_input device::input_of(const operation& o, pending& p) {
+  stage_input in;
+  if (spec_.has_embedding)
+    bring_tokens(o.in[0], in, p);
+  else
+    in.activation = bring_floats(o.in[0], p);
+  if (spec_.has_head) {
+    const auto targets = values_of<std::uint32_t>(o.in[1]);
+    in.targets = bring(std::span<const std::uint32_t>{targets}, p);
+  }
+  return in;
+}
+
+void device::forward(const operation& o, pending& p) {
+  auto m = std::make_shared<microbatch>();
+  p.held.push_back(m);
+  m->in = input_of(o, p);
+  const auto made =
+      in_one_pass([&] { return stage_.forward(m->in, o.keep ? &m->kept : nullptr); }, p);
+  if (made.activation)
+    p.result->out = {take_out(made.activation, tokens_of(spec_) * spec_.model.hidden, p)};
+  if (made.loss) p.loss = take_out(made.loss, p);
+  held_[o.microbatch] = std::move(m);
+  progress_.went_forward(o.microbatch, o.keep);
+}
+
+void device::recompute(const operation& o, pending& p) {
+  const auto m = held_.at(o.microbatch);
+  p.held.push_back(m);
+  if (progress_.kept(o.microbatch)) return;
+  m->kept = {};
+  const auto made = in_one_pass([&] { return stage_.forward(m->in, &m->kept); }, p);
+  if (made.activation) p.held.push_back(made.activation);
+  if (made.loss) p.loss = take_out(made.loss, p);
+  progress_.went_forward(o.microbatch, true);
+}
+
+void device::backward(const operation& o, pending& p) {
+  const auto m = held_.at(o.microbatch);
+  p.held.push_back(m);
+  buffer<float> gradient;
+  if (!spec_.has_head) gradient = bring_floats(o.in[0], p);
+  const auto with = o.last_backward ? beside_backward() : nullptr;
+  const auto made = in_one_pass(
+      [&] { return stage_.backward(m->in, m->kept, std::move(gradient), with.get()); }, p);
+  p.held.push_back(made);
+  if (!spec_.has_embedding)
+    p.result->out = {take_out(made, tokens_of(spec_) * spec_.model.hidden, p)};
+  m->kept = {};  // its memory serves the kernels that come later
+  held_.erase(o.microbatch);
+  progress_.forget(o.microbatch);
+  went_back_ = true;
+}
+
+void device::update(const operation& o, pending& p) {
+  const auto brought = [&](std::size_t i) {
+    return i < o.in.size() && !o.in[i].empty() ? bring_floats(o.in[i], p) : nullptr;
+  };
+  const auto own = brought(0), tied = brought(1);
+  stage_.replace_gradients(own.get(), tied.get());
+  p.norm = take_out(stage_.update(o.scale), p);
+  summed_ = went_back_ = false;
+}
+
+void device::save(const operation& o, pending& p) {
+  auto v = stage_.read();
+  auto why = save_values(
+      o.path, spec_, stage_.steps,
+      {stage_.parameters(), stage_.own(), v.weights, v.first_moments, v.second_moments});
+  if (!why.text.empty()) p.result = tl::unexpected(std::move(why));
+}
+
+void device::values(pending& p) {
+  auto v = stage_.read();
+  for (auto* from : {&v.weights, &v.first_moments, &v.second_moments}) {
+    const auto owner = std::make_shared<const std::vector<float>>(std::move(*from));
+    p.result->out.push_back(payload{owner, std::as_bytes(std::span{*owner})});
+  }
+  p.result->steps = stage_.steps;
+}
+
+void device::load(const operation& o, pending& p) {
+  const auto n = stage_.own() + stage_.tied();
+  stage::host_values v{std::vector<float>(n), std::vector<float>(n), std::vector<float>(n)};
+  const auto steps = load_values(
+      o.path, spec_,
+      {stage_.parameters(), stage_.own(), v.weights, v.first_moments, v.second_moments});
+  if (!steps) {
+    p.result = tl::unexpected(steps.error());
+    return;
+  }
+  if (sums_begun_) {
+    end_group("a checkpoint was loaded instead of their sum");
+    stage_.forget_sums();
+    sums_begun_ = false;
+  }
+  stage_.write(v);
+  stage_.steps = *steps;
+  held_.clear();
+  progress_.clear();
+  summed_ = went_back_ = false;
+  std::lock_guard lock{guard_};
+  broken_.clear();
+}
+
+}  // namespace troupe::gpu::cuda

@@ -1,0 +1,122 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "gpu/cuda/host/stage.hpp"
+#include "gpu/device/operation_queue.hpp"
+#include "gpu/device/operations.hpp"
+#include "gpu/model/checkpoint.hpp"
+
+namespace troupe::gpu::cuda {
+
+/// Why the CUDA device could not be this stage, beyond what check() says: its kernels work on eight
+/// values at a time.
+reason check_shape(const stage_spec& s);
+
+/// device_lost for gpu_lost, `other` for any other error of a machine.
+reason::kind code_of(const std::runtime_error& e, reason::kind other = reason::kind::unavailable);
+
+/// The GPU with this number, or why there is none: make_cuda_device's words.
+expected<std::shared_ptr<machine>> open_machine_here(int index);
+
+/// A stage that machines share, as one device: with NCCL's sums if the first machine has them, or
+/// the host's. `s` was checked. Throws std::runtime_error if they cannot.
+std::unique_ptr<stage_device> share_stage(const stage_spec& s,
+                                          std::vector<std::shared_ptr<machine>> machines,
+                                          group_patience patience = {});
+
+/// A stage on a machine. One thread asks the GPU for the operations, ahead of what it has done;
+/// another waits for each in turn and tells whoever asked.
+class device final : public stage_device {
+ public:
+  /// Whether weights have their first values, or whatever the memory has: for measuring memory.
+  enum class first_values { set, none };
+  /// Throws std::runtime_error if the machine has not enough memory. `patience`: with peers in
+  /// other pipelines. `fellows`: with whom it shares the stage. `piece_bytes`: how large the
+  /// pieces are at least in which it sums with peers, the same for all of them.
+  device(const stage_spec& s, std::shared_ptr<machine> m, first_values first = first_values::set,
+         group_patience patience = {}, std::shared_ptr<device_group> tensor_group = nullptr,
+         std::size_t piece_bytes = min_piece_bytes);
+  ~device() override;
+
+  void submit(operation o, done d) override;
+
+ private:
+  struct microbatch {
+    stage_input in;
+    stage_memory kept;
+  };
+  /// An operation that the GPU was asked for.
+  struct pending {
+    expected<outcome> result = outcome{};
+    done tell{};
+    double begin_s = 0;
+    void* event = nullptr;
+    std::shared_ptr<device_group> with{};             // null: it sums nothing with others
+    const double *loss = nullptr, *norm = nullptr;    // on the host, once the mark is reached
+    std::vector<std::shared_ptr<const void>> held{};  // until then
+  };
+
+  void ask(const operation& o, done tell);
+  void answer();
+  void wait_for(const pending& p);
+  void start(const operation& o, pending& p);
+  void perform(const operation& o, pending& p);
+  void forward(const operation& o, pending& p);
+  void recompute(const operation& o, pending& p);
+  void backward(const operation& o, pending& p);
+  void update(const operation& o, pending& p);
+  void meet(const operation& o, pending& p);
+  void join(const operation& o);
+  void values(pending& p);
+  void sum(const operation& o, pending& p);
+  void save(const operation& o, pending& p);
+  void load(const operation& o, pending& p);
+
+  template <class Ask>
+  auto in_one_pass(Ask ask, pending& p);
+  void rehearse();
+  std::shared_ptr<device_group> peers();
+  std::shared_ptr<device_group> beside_backward();
+  reason check_sums(const operation& o) const;
+  void end_group(const std::string& why);
+  void broke(const std::string& why);
+
+  template <class T>
+  buffer<T> bring(std::span<const T> values, pending& p);
+  buffer<float> bring_floats(const payload& from, pending& p);
+  payload take_out(const buffer<float>& from, std::size_t values, pending& p);
+  const double* take_out(const buffer<double>& one, pending& p);
+  void take_out_both(const buffer<float>& values, pending& p);
+  stage_input input_of(const operation& o, pending& p);
+  void bring_tokens(const payload& tokens, stage_input& in, pending& p);
+
+  stage_spec spec_;
+  std::shared_ptr<machine> machine_;
+  const std::shared_ptr<device_group> tensor_group_;
+  stage stage_;
+  const group_patience patience_;
+  microbatch_progress progress_;
+  bool summed_ = false;      // the gradients' sums are those over all members
+  bool sums_begun_ = false;  // some of them are, or will be soon
+  bool went_back_ = false;   // gradients are not 0
+  std::map<std::uint32_t, std::shared_ptr<microbatch>> held_;
+  std::atomic<bool> leaving_ = false;
+
+  std::mutex guard_;
+  std::shared_ptr<device_group> peers_;  // null: none joined
+  std::string
+      broken_;  // why sums and weights can no longer be relied on; until something is loaded
+  std::condition_variable wake_;
+  std::deque<pending> asked_;
+  bool closed_ = false;  // nothing more will be asked for
+  std::thread answerer_;
+  operation_queue asker_;
+};
+
+}  // namespace troupe::gpu::cuda

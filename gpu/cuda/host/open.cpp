@@ -1,0 +1,101 @@
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "gpu/cuda/host/device.hpp"
+#include "gpu/cuda/host/graphs.hpp"
+#include "gpu/tensor_parallel/shared_stage.hpp"
+
+// The CUDA libraries are needed by a shared object alone, libtroupe_cuda.so, which is loaded when a
+// CUDA device is asked for: the program starts and trains on machines that have none of them.
+
+namespace troupe::gpu {
+
+namespace {
+
+tl::unexpected<reason> none(std::string why) {
+  return refuse(reason::kind::unavailable, std::move(why));
+}
+
+#ifdef TROUPE_CUDA
+
+namespace fs = std::filesystem;
+
+/// Beside the program, in lib/ beside its folder, or where the system's loader looks.
+expected<void*> load() {
+  const std::string name = "libtroupe_cuda.so";
+  std::error_code error;
+  const auto folder = fs::read_symlink("/proc/self/exe", error).parent_path();
+  for (const auto& file : {folder / name, folder.parent_path() / "lib" / name})
+    if (fs::exists(file, error)) {
+      if (auto* loaded = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL)) return loaded;
+      return none(fmt::format("the CUDA device cannot be loaded: {}", dlerror()));
+    }
+  if (auto* loaded = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) return loaded;
+  return none(fmt::format("the CUDA device cannot be loaded: {}", dlerror()));
+}
+
+expected<std::shared_ptr<cuda::machine>> open(int index) {
+  static const auto library = load();  // once; it stays
+  if (!library) return tl::unexpected(library.error());
+  const auto* version = static_cast<const int*>(dlsym(*library, cuda::machine_version_name));
+  auto* make = reinterpret_cast<cuda::open_machine*>(dlsym(*library, cuda::open_machine_name));
+  if (version == nullptr || make == nullptr || *version != cuda::machine_version)
+    return none("libtroupe_cuda.so is of another version of this program");
+  char sentence[512] = "";
+  bool lost = false;
+  std::shared_ptr<cuda::machine> m{make(index, sentence, sizeof sentence, &lost)};
+  if (m) return m;
+  return lost ? refuse(reason::kind::device_lost, sentence) : none(sentence);
+}
+
+#else
+
+expected<std::shared_ptr<cuda::machine>> open(int) {
+  return none("this program was built without the CUDA toolkit, so it has no CUDA device");
+}
+
+#endif
+
+}  // namespace
+
+expected<std::shared_ptr<cuda::machine>> cuda::open_machine_here(int index) {
+  return open(index);
+}
+
+expected<std::unique_ptr<stage_device>> make_cuda_device(const stage_spec& s, int index) {
+  auto why = check(s);
+  if (why.text.empty()) why = cuda::check_shape(s);
+  if (!why.text.empty()) return tl::unexpected(std::move(why));
+  auto m = open(index);
+  if (!m) return tl::unexpected(m.error());
+  try {
+    return std::make_unique<cuda::device>(s, cuda::with_graphs(std::move(*m)));
+  } catch (const std::runtime_error& e) {
+    return refuse(cuda::code_of(e, reason::kind::insufficient), e.what());
+  }
+}
+
+expected<std::unique_ptr<stage_device>> make_shared_cuda_device(const stage_spec& s,
+                                                                const std::vector<int>& indices) {
+  const auto shares = static_cast<std::uint32_t>(indices.size());
+  if (shares == 1) return make_cuda_device(s, indices[0]);
+  const auto one = share_of(s, 0, shares);
+  auto why = check(one);
+  if (why.text.empty()) why = cuda::check_shape(one);
+  if (!why.text.empty()) return tl::unexpected(std::move(why));
+  std::vector<std::shared_ptr<cuda::machine>> machines;
+  for (const auto index : indices) {
+    auto m = open(index);
+    if (!m) return tl::unexpected(m.error());
+    machines.push_back(std::move(*m));
+  }
+  try {
+    return cuda::share_stage(s, std::move(machines));
+  } catch (const std::runtime_error& e) {
+    return refuse(cuda::code_of(e, reason::kind::insufficient), e.what());
+  }
+}
+
+}  // namespace troupe::gpu

@@ -1,0 +1,100 @@
+// What becomes of a stage's gradients: sums over pipelines, and the optimizer's step.
+#include <algorithm>
+#include <cmath>
+
+#include "gpu/cuda/host/stage.hpp"
+
+namespace troupe::gpu::cuda {
+
+buffer<float> stage::gradients() {
+  auto sums = copied_.take<float>(own_ + tied_);
+  machine_->copy(sums.get(), gradients_.get(), (own_ + tied_) * sizeof(float));
+  if (tied_head_) machine_->add(sums.get() + own_, tied_head_.get(), tied_);
+  return sums;
+}
+
+void stage::replace_gradients(const float* own, const float* tied) {
+  if (own) machine_->copy(gradients_.get(), own, own_ * sizeof(float));
+  if (!tied) return;
+  machine_->copy(gradients_.get() + own_, tied, tied_ * sizeof(float));
+  if (tied_head_) machine_->zero(tied_head_.get(), tied_ * sizeof(float));
+}
+
+/// Backward makes the last parameters' gradients first. Whatever the sizes are, all members of a
+/// group cut them alike.
+void stage::plan_pieces(std::size_t piece_bytes) {
+  const auto least = std::max(piece_bytes / sizeof(float), (own_ + max_pieces - 1) / max_pieces);
+  std::vector<std::size_t> begins;  // of what backward makes at once
+  if (spec_.has_head) begins.push_back(offset_of("ln_f.weight"));
+  for (auto n = spec_.sublayers; n-- > 0;)
+    begins.push_back(offset_of(names_of(spec_.first_sublayer + n).norm + ".weight"));
+  auto end = own_;
+  for (const auto first : begins) {
+    if (end - first < least) continue;
+    pieces_.push_back({first, end - first});
+    end = first;
+  }
+  if (end > 0) pieces_.push_back({0, end});
+}
+
+/// Gradients from `first` on are made. with: null if backward will come again.
+void stage::sum_from(std::size_t first, device_group* with) {
+  if (!with) return;
+  for (; begun_ < pieces_.size() && pieces_[begun_].first >= first; ++begun_)
+    with->sum_beside(gradients_.get() + pieces_[begun_].first, pieces_[begun_].values);
+}
+
+buffer<float> stage::sum_gradients(device_group& with, const float* tied) {
+  if (tied_head_) {
+    machine_->add(gradients_.get() + own_, tied_head_.get(), tied_);
+    machine_->zero(tied_head_.get(), tied_ * sizeof(float));
+  }
+  if (tied) machine_->add(gradients_.get() + own_, tied, tied_);
+  if (begun_ > 0) machine_->join_beside();
+  for (; begun_ < pieces_.size(); ++begun_)
+    with.sum(gradients_.get() + pieces_[begun_].first, pieces_[begun_].values);
+  if (spec_.has_embedding) with.sum(gradients_.get() + own_, tied_);
+  begun_ = 0;
+  if (tied_ == 0 || tied_head_) return nullptr;
+  auto copy = copied_.take<float>(tied_);
+  machine_->copy(copy.get(), gradients_.get() + own_, tied_ * sizeof(float));
+  return copy;
+}
+
+void stage::forget_sums() {
+  if (begun_ > 0) machine_->join_beside();
+  begun_ = 0;
+}
+
+void stage::clear_gradients() {
+  machine_->zero(gradients_.get(), (own_ + tied_) * sizeof(float));
+  if (tied_head_) machine_->zero(tied_head_.get(), tied_ * sizeof(float));
+}
+
+buffer<double> stage::update(double scale) {
+  if (tied_head_) {
+    machine_->add(gradients_.get() + own_, tied_head_.get(), tied_);
+    machine_->zero(tied_head_.get(), tied_ * sizeof(float));
+  }
+  ++steps;
+  const auto n = static_cast<double>(steps);
+  const double correction1 = 1 - std::pow(spec_.beta1, n),
+               correction2 = 1 - std::pow(spec_.beta2, n);
+  const auto f = [](double v) { return static_cast<float>(v); };
+  const adamw_numbers how{.scale = f(scale),
+                          .beta1 = f(spec_.beta1),
+                          .beta2 = f(spec_.beta2),
+                          .keep1 = f(1 - spec_.beta1),
+                          .keep2 = f(1 - spec_.beta2),
+                          .epsilon = f(spec_.epsilon),
+                          .rate = f(spec_.learning_rate / correction1),
+                          .correct = f(1 / correction2),
+                          .shrink = f(1 - spec_.learning_rate * spec_.weight_decay)};
+  auto norm = copied_.take<double>(1);
+  machine_->adamw(runs_.get(), run_count_, weights_.get(), first_moments_.get(),
+                  second_moments_.get(), gradients_.get(), narrow_.get(), how, norms_.get(),
+                  norm.get());
+  return norm;
+}
+
+}  // namespace troupe::gpu::cuda

@@ -1,0 +1,112 @@
+#include "gpu/device/operations.hpp"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "gpu/model/parameters.hpp"
+
+namespace troupe::gpu {
+
+namespace {
+
+using kind = operation::kind;
+
+reason no(std::string text) {
+  return {reason::kind::invalid, std::move(text)};
+}
+
+std::uint64_t activation_bytes(const stage_spec& s) {
+  return tokens_of(s) * s.model.hidden * sizeof(float);
+}
+
+reason check_tokens(const stage_spec& s, const payload& p) {
+  const auto count = tokens_of(s);
+  const auto bytes = p.bytes();
+  if (bytes.size() != count * sizeof(std::uint32_t))
+    return no(
+        fmt::format("a micro-batch has {} tokens of 4 bytes; {} bytes came", count, bytes.size()));
+  for (std::size_t i = 0; i < count; ++i) {
+    std::uint32_t token = 0;
+    std::memcpy(&token, bytes.data() + i * sizeof token, sizeof token);
+    if (token >= s.model.vocabulary)
+      return no(fmt::format("token {} is not in a vocabulary of {}", token, s.model.vocabulary));
+  }
+  return {};
+}
+
+reason check_forward(const stage_spec& s, const operation& o) {
+  const std::size_t wanted = s.has_head ? 2 : 1;
+  if (o.in.size() != wanted)
+    return no(fmt::format("forward on this stage takes {} payloads, not {}", wanted, o.in.size()));
+  if (s.has_embedding) {
+    if (auto why = check_tokens(s, o.in[0]); !why.text.empty()) return why;
+  } else if (o.in[0].bytes().size() != activation_bytes(s)) {
+    return no(fmt::format("an activation has {} bytes; {} came", activation_bytes(s),
+                          o.in[0].bytes().size()));
+  }
+  return s.has_head ? check_tokens(s, o.in[1]) : reason{};
+}
+
+reason check_backward(const stage_spec& s, const operation& o) {
+  if (s.has_head || (o.in.size() == 1 && o.in[0].bytes().size() == activation_bytes(s))) return {};
+  return no(fmt::format("backward takes one payload, a gradient of {} bytes", activation_bytes(s)));
+}
+
+reason check_update(const stage_spec& s, const operation& o, bool summed) {
+  const auto size = size_of(s);
+  if (o.in.empty()) {
+    // Once pipelines have summed, the stage that embeds has the whole sum.
+    if (size.tied_parameters > 0 && !(s.has_embedding && (s.has_head || summed)))
+      return no(
+          "an embedding that is the head too, in two stages, is updated with the sum of both "
+          "stages' gradients");
+    return {};
+  }
+  const auto fits = [&](const payload& p, std::uint64_t parameters) {
+    return p.bytes().size() == parameters * sizeof(float) || (summed && p.bytes().empty());
+  };
+  if (o.in.size() != 2 || !fits(o.in[0], size.own_parameters) ||
+      !fits(o.in[1], size.tied_parameters))
+    return no(fmt::format("update takes nothing, or gradients of {} own and {} tied parameters",
+                          size.own_parameters, size.tied_parameters));
+  return {};
+}
+
+reason check_sum(const stage_spec& s, const operation& o) {
+  const auto tied = size_of(s).tied_parameters;
+  if (o.in.empty() ||
+      (o.in.size() == 1 && s.has_embedding && o.in[0].bytes().size() == tied * sizeof(float)))
+    return {};
+  return no(
+      fmt::format("sum takes nothing, or on the first stage another's gradients of {} tied "
+                  "parameters",
+                  tied));
+}
+
+}  // namespace
+
+reason microbatch_progress::check(const operation& o) const {
+  const auto found = kept_.find(o.microbatch);
+  const bool held = found != kept_.end();
+  if (o.what == kind::forward && held)
+    return no(fmt::format("micro-batch {} went forward already", o.microbatch));
+  if (o.what == kind::recompute && !held)
+    return no(fmt::format("micro-batch {} did not go forward yet", o.microbatch));
+  if (o.what == kind::backward && (!held || !found->second))
+    return no(
+        fmt::format("what micro-batch {} needs to go backward was not kept; it goes forward "
+                    "with keep, or is recomputed, before",
+                    o.microbatch));
+  return {};
+}
+
+reason check_payloads(const stage_spec& s, const operation& o, bool summed) {
+  if (o.what == kind::forward) return check_forward(s, o);
+  if (o.what == kind::backward) return check_backward(s, o);
+  if (o.what == kind::update) return check_update(s, o, summed);
+  if (o.what == kind::sum) return check_sum(s, o);
+  return {};
+}
+
+}  // namespace troupe::gpu

@@ -1,0 +1,131 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "messages/frame.hpp"
+#include "messages/model.hpp"
+#include "messages/reason.hpp"
+
+// The device seam: one pipeline stage's share of a transformer on one device. Every backend does
+// the same operations in the order in which they are submitted; the CPU is the reference.
+
+namespace troupe::gpu {
+
+/// Which part of the model a stage owns, and how it learns.
+struct stage_spec {
+  troupe::model model;  // GPT-2's layout
+  // Sublayers [first_sublayer, first_sublayer + sublayers): 2i is the attention of layer i, 2i + 1
+  // its MLP, each with the norm before it and the residual sum behind it.
+  std::uint32_t first_sublayer = 0;
+  std::uint32_t sublayers = 0;
+  bool has_embedding = false;  // the first stage: token and position embeddings
+  bool has_head = false;       // the last: final layer norm, head and loss
+  std::uint32_t rows = 1;      // sequences a micro-batch
+  // Of the heads and of the MLP's columns: this part of so many (tensor parallel).
+  std::uint32_t share = 0, shares = 1;
+  // What an iteration will ask for, so that a device that sums with others has done it once before
+  // it begins to. Empty: one micro-batch forward and backward.
+  struct pass {
+    enum class kind : std::uint8_t { forward, forward_kept, recompute, backward };
+    kind what = kind::forward;
+    std::uint32_t microbatch = 0;
+  };
+  std::vector<pass> iteration{};
+  std::uint64_t seed = 1;    // a parameter's initial value depends on it and its name alone
+  std::uint64_t lease = 0;   // in the names of its files, which no other lease overwrites
+  double emulate_speed = 1;  // of a CPU device: an operation lasts 1 / that times as long
+  double learning_rate = 3e-4, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
+};
+
+/// What a stage asks of its device. Tensors are rows x sequence x hidden values of 32-bit floats,
+/// token lists rows x sequence numbers of 32 bits, both as bytes that nobody copies.
+struct operation {
+  enum class kind : std::uint8_t {
+    forward,    // in: {tokens or activation[, targets]}; out: {activation} or, predicts, {}; loss
+    recompute,  // everything forward made that backward needs; nothing if it was kept
+    backward,   // in: {gradient of the activation} or, predicts, {}; out: {gradient of the input}
+    gradients,  // out: {own, tied}: the sums over all micro-batches since the last update
+    update,     // in: {own, tied}, or {} for the device's own sums; AdamW with scale x gradients
+    // For devices that sum among themselves what peers in other pipelines have (rank, size):
+    meet,  // out: {what all of them meet by}, made by rank 0's; of others {}
+    join,  // in: {that}; waits until all are there
+    sum,   // in: {} or {tied, to be added first}; the device's own sums become those over all
+           // members; so do the tied ones if it embeds. out: {tied} if another stage has the rest
+    save,  // path: a directory; writes the stage's file of the checkpoint
+    load,  // path: a directory with a checkpoint of any number of stages
+    weights,  // out: {own, tied}: for tests
+    values    // out: {weights, first moments, second moments}, each own and then tied; steps
+  };
+  kind what = kind::forward;
+  std::uint32_t microbatch = 0;
+  bool keep = false;  // forward: no recompute will come before this micro-batch's backward
+  // backward: no other comes before the sum. A device that can begins to sum what it has meanwhile,
+  // and then refuses all that needs gradients until it was asked for the sum. Its peers need not.
+  bool last_backward = false;
+  std::vector<payload> in{};
+  double scale = 1;                  // update: of the gradients (1 / number of micro-batches)
+  std::uint32_t rank = 0, size = 1;  // meet, join
+  std::string path{};
+};
+
+/// What came of it.
+struct outcome {
+  std::vector<payload> out;
+  double loss = 0;                // forward on the last stage: mean over the micro-batch's tokens
+  std::uint64_t steps = 0;        // values: updates done
+  double squared_norm = 0;        // update: of the scaled gradients, each parameter counted once
+  double begin_s = 0, end_s = 0;  // by the device's own clock
+};
+
+/// After `sum`, update's payloads may be empty, each for the device's own. A device that cannot sum
+/// with others refuses `meet`, and whoever runs the pipelines sums instead.
+///
+/// A model whose head is tied has its token embedding in the first stage and in the last; each
+/// keeps a gradient sum of its own ("tied" above), and whoever runs the pipeline adds the two, the
+/// first stage's first, and hands both the sum. One stage alone has them apart too, and adds them
+/// in the same order, so that the results agree bit by bit.
+class stage_device {
+ public:
+  using done = std::function<void(expected<outcome>)>;
+
+  virtual ~stage_device() = default;
+
+  /// Never blocks. Operations happen in this order, one at a time. `d` is called once for each, on
+  /// a thread of the device's; it must only post a message.
+  virtual void submit(operation o, done d) = 0;
+};
+
+/// Bytes and values of a stage, for planning and for whoever sends its gradients.
+struct stage_size {
+  std::uint64_t own_parameters = 0;    // not counting a tied embedding
+  std::uint64_t tied_parameters = 0;   // 0 if not tied, or neither first nor last
+  std::uint64_t activation_bytes = 0;  // of one micro-batch between stages
+  double forward_flops = 0;            // one micro-batch
+};
+stage_size size_of(const stage_spec& s);
+
+/// fp32, one thread. Refuses a model that is not GPT-2's layout (family gpt), heads that do not
+/// divide, more sublayers than there are.
+expected<std::unique_ptr<stage_device>> make_cpu_device(const stage_spec& s);
+
+/// So many threads of this host that share a stage, as one device. Refuses heads and columns of the
+/// MLP that do not divide among them.
+expected<std::unique_ptr<stage_device>> make_shared_cpu_device(const stage_spec& s,
+                                                               std::uint32_t shares);
+
+/// 16-bit factors and 32-bit sums, weights and activations, on the GPU with this number. Refuses
+/// what the CPU's device refuses, heads whose width 8 does not divide or that are wider than 128,
+/// and with a sentence that says which if the program was built without CUDA, if its libraries
+/// cannot be loaded, or if there is no such GPU.
+expected<std::unique_ptr<stage_device>> make_cuda_device(const stage_spec& s, int index = 0);
+
+/// GPUs of this host that share a stage, as one device: NCCL sums between them, or the host where
+/// there is no NCCL, which is slow.
+expected<std::unique_ptr<stage_device>> make_shared_cuda_device(const stage_spec& s,
+                                                                const std::vector<int>& indices);
+
+}  // namespace troupe::gpu

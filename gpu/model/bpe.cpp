@@ -1,0 +1,194 @@
+#include "gpu/model/bpe.hpp"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <fmt/format.h>
+#include <pcre2.h>
+
+#include <array>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+namespace troupe::gpu {
+
+namespace {
+
+// As in GPT-2's encoder.py.
+constexpr char word_pattern[] =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+constexpr std::string_view end_of_text = "<|endoftext|>";
+
+reason malformed(const std::filesystem::path& file, const std::string& text) {
+  return {reason::kind::malformed, fmt::format("{} {}", file.string(), text)};
+}
+
+/// The files write every byte as a printable character: those that are one already as themselves,
+/// the others as U+0100 and so on.
+std::array<std::uint32_t, 256> characters_of_bytes() {
+  std::array<std::uint32_t, 256> characters{};
+  std::uint32_t next = 256;
+  for (std::uint32_t b = 0; b < 256; ++b) {
+    const bool printable = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
+    characters[b] = printable ? b : next++;
+  }
+  return characters;
+}
+
+/// The bytes that a token's characters stand for.
+std::optional<std::string> bytes_of(std::string_view characters) {
+  static const auto bytes = [] {
+    std::map<std::uint32_t, char> m;
+    const auto all = characters_of_bytes();
+    for (std::size_t b = 0; b < all.size(); ++b) m[all[b]] = static_cast<char>(b);
+    return m;
+  }();
+  std::string out;
+  for (std::size_t i = 0; i < characters.size(); ++i) {
+    std::uint32_t c = static_cast<unsigned char>(characters[i]);
+    if (c >= 0xC0 && c < 0xE0 && i + 1 < characters.size())  // all of them are below U+0800
+      c = (c & 0x1F) << 6 | (static_cast<unsigned char>(characters[++i]) & 0x3F);
+    const auto found = bytes.find(c);
+    if (found == bytes.end()) return std::nullopt;
+    out += found->second;
+  }
+  return out;
+}
+
+std::uint64_t pair_of(std::uint32_t first, std::uint32_t second) {
+  return static_cast<std::uint64_t>(first) << 32 | second;
+}
+
+}  // namespace
+
+expected<bpe> bpe::open(const std::filesystem::path& directory) {
+  bpe b;
+  if (auto why = b.read_vocabulary(directory / "vocab.json"); !why.text.empty())
+    return tl::unexpected(std::move(why));
+  if (auto why = b.read_merges(directory / "merges.txt"); !why.text.empty())
+    return tl::unexpected(std::move(why));
+  int wrong = 0;
+  PCRE2_SIZE where = 0;
+  auto* code =
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(word_pattern), PCRE2_ZERO_TERMINATED,
+                    PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF, &wrong, &where, nullptr);
+  if (code == nullptr)
+    return refuse(reason::kind::unavailable, "PCRE2 was built without Unicode support");
+  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // works without, too
+  b.pattern_ = std::shared_ptr<const void>{code, [code](const void*) { pcre2_code_free(code); }};
+  return b;
+}
+
+reason bpe::read_vocabulary(const std::filesystem::path& file) {
+  std::ifstream in{file};
+  if (!in) return {reason::kind::unavailable, fmt::format("{} cannot be read", file.string())};
+  const auto all = nlohmann::json::parse(in, nullptr, false);
+  if (!all.is_object()) return malformed(file, "is not a JSON object of tokens");
+  for (const auto& [token, number] : all.items()) {
+    if (!number.is_number_unsigned() ||
+        number.get<std::uint64_t>() >= std::numeric_limits<std::uint32_t>::max())
+      return malformed(file, fmt::format("has no number for '{}'", token));
+    const auto n = number.get<std::uint32_t>();
+    const auto bytes = token == end_of_text ? std::string{token} : bytes_of(token).value_or(token);
+    numbers_[bytes] = n;
+    tokens_[n] = bytes;
+    size_ = std::max(size_, n + 1);
+  }
+  for (unsigned b = 0; b < 256; ++b) {
+    const auto found = numbers_.find(std::string(1, static_cast<char>(b)));
+    if (found == numbers_.end())
+      return malformed(file, fmt::format("has no token for the single byte {}", b));
+    bytes_.push_back(found->second);
+  }
+  return {};
+}
+
+reason bpe::read_merges(const std::filesystem::path& file) {
+  std::ifstream in{file};
+  if (!in) return {reason::kind::unavailable, fmt::format("{} cannot be read", file.string())};
+  std::string line;
+  for (std::uint32_t at = 1, rank = 0; std::getline(in, line); ++at) {
+    if (line.ends_with('\r')) line.pop_back();
+    if (line.empty() || (at == 1 && line.starts_with("#version"))) continue;
+    const auto space = line.find(' ');
+    const auto first = bytes_of(std::string_view{line}.substr(0, space));
+    const auto second = space == std::string::npos
+                            ? std::nullopt
+                            : bytes_of(std::string_view{line}.substr(space + 1));
+    if (!first || !second) return malformed(file, fmt::format("line {} is not two tokens", at));
+    const auto a = numbers_.find(*first), b = numbers_.find(*second),
+               sum = numbers_.find(*first + *second);
+    if (a == numbers_.end() || b == numbers_.end() || sum == numbers_.end())
+      return malformed(file, fmt::format("line {} has tokens that vocab.json does not have", at));
+    merges_.try_emplace(pair_of(a->second, b->second), merge{rank++, sum->second});
+  }
+  return {};
+}
+
+std::vector<std::uint32_t> bpe::encode_word(std::string_view word) const {
+  std::vector<std::uint32_t> parts;
+  for (const char c : word) parts.push_back(bytes_[static_cast<unsigned char>(c)]);
+  for (;;) {
+    const merge* best = nullptr;
+    std::uint64_t best_pair = 0;
+    for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
+      const auto found = merges_.find(pair_of(parts[i], parts[i + 1]));
+      if (found == merges_.end() || (best && best->rank <= found->second.rank)) continue;
+      best = &found->second;
+      best_pair = found->first;
+    }
+    if (best == nullptr) return parts;
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < parts.size(); ++i, ++kept) {
+      const bool here = i + 1 < parts.size() && pair_of(parts[i], parts[i + 1]) == best_pair;
+      parts[kept] = here ? best->token : parts[i];
+      if (here) ++i;
+    }
+    parts.resize(kept);
+  }
+}
+
+void bpe::encode_plain(std::string_view text, word_cache& known,
+                       std::vector<std::uint32_t>& out) const {
+  const auto* code = static_cast<const pcre2_code*>(pattern_.get());
+  const std::unique_ptr<pcre2_match_data, void (*)(pcre2_match_data*)> match{
+      pcre2_match_data_create(1, nullptr), pcre2_match_data_free};
+  const auto add = [&](std::string_view word) {
+    auto [found, fresh] = known.try_emplace(std::string{word});
+    if (fresh) found->second = encode_word(word);
+    out.insert(out.end(), found->second.begin(), found->second.end());
+  };
+  std::size_t at = 0;
+  while (at < text.size()) {
+    const int n = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at, 0,
+                              match.get(), nullptr);
+    const auto* ends = pcre2_get_ovector_pointer(match.get());
+    const auto begin = n > 0 ? ends[0] : text.size();
+    if (begin > at) add(text.substr(at, begin - at));  // bytes that are not UTF-8
+    if (n <= 0) return;
+    add(text.substr(begin, ends[1] - begin));
+    at = ends[1];
+  }
+}
+
+std::vector<std::uint32_t> bpe::encode(std::string_view text) const {
+  std::vector<std::uint32_t> out;
+  word_cache known;
+  const auto special = numbers_.find(std::string{end_of_text});
+  for (;;) {
+    const auto end = special == numbers_.end() ? text.npos : text.find(end_of_text);
+    encode_plain(text.substr(0, end), known, out);
+    if (end == text.npos) return out;
+    out.push_back(special->second);
+    text.remove_prefix(end + end_of_text.size());
+  }
+}
+
+std::string bpe::decode(std::span<const std::uint32_t> tokens) const {
+  std::string text;
+  for (const auto t : tokens)
+    if (const auto found = tokens_.find(t); found != tokens_.end()) text += found->second;
+  return text;
+}
+
+}  // namespace troupe::gpu

@@ -1,0 +1,259 @@
+#include "gpu/model/checkpoint.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+namespace troupe::gpu {
+
+namespace {
+
+namespace fs = std::filesystem;
+using json = nlohmann::ordered_json;
+
+const std::string index_name = "model.safetensors.index.json";
+const std::string folder_prefix = "iteration-";
+const std::string first_moment = "adam.m/", second_moment = "adam.v/";
+
+std::optional<std::uint64_t> number(std::string_view text) {
+  std::uint64_t n = 0;
+  const auto [end, wrong] = std::from_chars(text.data(), text.data() + text.size(), n);
+  if (wrong != std::errc{} || end != text.data() + text.size() || text.empty()) return std::nullopt;
+  return n;
+}
+
+reason malformed(std::string text) {
+  return {reason::kind::malformed, std::move(text)};
+}
+
+/// The files of a checkpoint: those that its index names, or all.
+expected<std::vector<fs::path>> files_of(const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return std::vector{path};
+  std::set<fs::path> files;
+  if (std::ifstream in{path / index_name}; in) {
+    const auto index = json::parse(in, nullptr, false);
+    if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
+      return tl::unexpected(
+          malformed(fmt::format("{} has no weight_map", (path / index_name).string())));
+    for (const auto& [name, file] : index["weight_map"].items()) {
+      const auto plain = file.is_string() ? fs::path{file.get<std::string>()} : fs::path{};
+      if (plain.empty() || plain != plain.filename())
+        return tl::unexpected(malformed(fmt::format("{} names no file beside it for '{}'",
+                                                    (path / index_name).string(), name)));
+      files.insert(path / plain);
+    }
+  } else {
+    for (const auto& entry : fs::directory_iterator{path, error})
+      if (entry.path().extension() == ".safetensors") files.insert(entry.path());
+  }
+  if (files.empty())
+    return refuse(reason::kind::unknown,
+                  fmt::format("there is no checkpoint in {}", path.string()));
+  return std::vector<fs::path>{files.begin(), files.end()};
+}
+
+json to_json(const troupe::model& m) {
+  return {{"name", m.name},         {"family", m.family},         {"hidden", m.hidden},
+          {"layers", m.layers},     {"heads", m.heads},           {"intermediate", m.intermediate},
+          {"sequence", m.sequence}, {"vocabulary", m.vocabulary}, {"tied_head", m.tied_head}};
+}
+
+std::string shape_text(const std::vector<std::uint64_t>& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+}  // namespace
+
+fs::path checkpoint_directory(const fs::path& root, std::uint64_t iteration) {
+  return root / fmt::format("{}{:06}", folder_prefix, iteration);
+}
+
+std::string stage_file(const stage_spec& s) {
+  const auto layer = [](std::uint32_t sublayer) {
+    return fmt::format("{:05}{}", sublayer / 2, sublayer % 2 == 0 ? "" : ".5");
+  };
+  return fmt::format("layers-{}-{}{}.safetensors", layer(s.first_sublayer),
+                     layer(s.first_sublayer + s.sublayers),
+                     s.lease > 0 ? fmt::format("-lease-{}", s.lease) : std::string{});
+}
+
+reason save_stage(const fs::path& directory, const stage_spec& s, std::uint64_t iteration,
+                  const std::vector<saved_values>& all) {
+  std::error_code error;
+  fs::create_directories(directory, error);
+  if (error)
+    return {reason::kind::unavailable,
+            fmt::format("{} cannot be made: {}", directory.string(), error.message())};
+  std::vector<tensor_to_store> tensors;
+  for (const auto& one : all) {
+    tensors.push_back({one.what->name, one.what->shape(), one.weights});
+    tensors.push_back({first_moment + one.what->name, one.what->shape(), one.first_moments});
+    tensors.push_back({second_moment + one.what->name, one.what->shape(), one.second_moments});
+  }
+  return write_safetensors(directory / stage_file(s), tensors,
+                           {{"format", "pt"}, {"iteration", std::to_string(iteration)}});
+}
+
+reason write_index(const fs::path& directory, const troupe::model& m, std::uint64_t iteration,
+                   const std::vector<std::string>& files) {
+  json map = json::object();
+  std::uint64_t bytes = 0;
+  for (const auto& name : files) {
+    const auto file = safetensors::open(directory / name);
+    if (!file) return file.error();
+    const auto said = file->metadata().find("iteration");
+    if (said == file->metadata().end() || said->second != std::to_string(iteration))
+      return malformed(fmt::format("{} is not of iteration {}", file->file().string(), iteration));
+    for (const auto& [tensor, about] : file->tensors()) {
+      if (tensor.starts_with(first_moment) || tensor.starts_with(second_moment)) continue;
+      map[tensor] = name;
+      bytes += about.end - about.begin;
+    }
+  }
+  for (const auto& p : parameters_of(m))
+    if (!map.contains(p.name))
+      return malformed(fmt::format("no stage saved '{}' in {}", p.name, directory.string()));
+  json index;
+  index["metadata"] = {{"total_size", bytes}, {"iteration", iteration}, {"model", to_json(m)}};
+  index["weight_map"] = std::move(map);
+  const auto text = index.dump(2) + "\n";
+  return write_whole(directory / index_name, {std::as_bytes(std::span{text})});
+}
+
+std::optional<found_checkpoint> newest_checkpoint(const fs::path& root) {
+  std::optional<found_checkpoint> newest;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator{root, error}) {
+    const auto name = entry.path().filename().string();
+    if (!name.starts_with(folder_prefix)) continue;
+    const auto n = number(std::string_view{name}.substr(folder_prefix.size()));
+    if (n && (!newest || *n > newest->iteration) && fs::exists(entry.path() / index_name, error))
+      newest = {*n, entry.path()};
+  }
+  return newest;
+}
+
+expected<checkpoint> checkpoint::open(const fs::path& path) {
+  const auto files = files_of(path);
+  if (!files) return tl::unexpected(files.error());
+  checkpoint c;
+  c.path_ = path;
+  std::optional<std::string> said;
+  for (const auto& name : *files) {
+    auto file = safetensors::open(name);
+    if (!file) return tl::unexpected(file.error());
+    const auto iteration = file->metadata().find("iteration");
+    const auto word = iteration == file->metadata().end() ? std::string{"0"} : iteration->second;
+    if (said.value_or(word) != word)
+      return tl::unexpected(malformed(fmt::format(
+          "the files in {} are of different iterations: {} and {}", path.string(), *said, word)));
+    said = word;
+    c.files_.push_back(std::move(*file));
+  }
+  const auto n = number(said.value_or("0"));
+  if (!n)
+    return tl::unexpected(malformed(fmt::format("{} is of iteration '{}'", path.string(), *said)));
+  c.iteration_ = *n;
+  return c;
+}
+
+checkpoint::place checkpoint::find(const std::string& name) const {
+  for (const auto& file : files_)
+    if (const auto* t = file.find(name)) return {&file, t};
+  return {};
+}
+
+reason checkpoint::read_one(const place& from, const parameter& p, std::span<float> out) const {
+  auto shape = from.tensor->shape;
+  const auto wanted = p.shape();
+  if (p.name == "wpe.weight" && shape.size() == 2 && shape[0] > wanted[0]) shape[0] = wanted[0];
+  if (shape != wanted)
+    return {reason::kind::invalid, fmt::format("'{}' is {} in {}, and {} in the model",
+                                               from.tensor->name, shape_text(from.tensor->shape),
+                                               from.file->file().string(), shape_text(wanted))};
+  from.file->read(*from.tensor, out);
+  return {};
+}
+
+reason checkpoint::read(const parameter& p, std::span<float> weights,
+                        std::span<float> first_moments, std::span<float> second_moments) const {
+  auto from = find(p.name);
+  if (!from.tensor) from = find("transformer." + p.name);
+  if (!from.tensor)
+    return {reason::kind::unknown, fmt::format("'{}' is not in {}", p.name, path_.string())};
+  if (auto why = read_one(from, p, weights); !why.text.empty()) return why;
+  for (const auto& [prefix, out] :
+       {std::pair{&first_moment, first_moments}, std::pair{&second_moment, second_moments}}) {
+    const auto moment = find(*prefix + p.name);
+    if (!moment.tensor) {
+      std::fill(out.begin(), out.end(), 0.0f);
+    } else if (auto why = read_one(moment, p, out); !why.text.empty()) {
+      return why;
+    }
+  }
+  return {};
+}
+
+reason save_values(const fs::path& directory, const stage_spec& s, std::uint64_t iteration,
+                   const stage_values& values) {
+  std::vector<saved_values> all;
+  for (const auto& p : values.parameters) {
+    if (p.tied && !s.has_embedding) continue;
+    const auto at = values.position(p), n = p.values();
+    all.push_back({&p, values.weights.subspan(at, n), values.first_moments.subspan(at, n),
+                   values.second_moments.subspan(at, n)});
+  }
+  return save_stage(directory, s, iteration, all);
+}
+
+expected<std::uint64_t> load_values(const fs::path& path, const stage_spec& s,
+                                    const stage_values& values) {
+  const auto from = checkpoint::open(path);
+  if (!from) return tl::unexpected(from.error());
+  auto whole = s;
+  whole.share = 0, whole.shares = 1;
+  const auto in_files = parameters_of(whole);
+  for (std::size_t i = 0; i < in_files.size(); ++i) {
+    const auto& p = values.parameters[i];
+    const auto at = values.position(p), n = p.values();
+    const std::array to{values.weights.subspan(at, n), values.first_moments.subspan(at, n),
+                        values.second_moments.subspan(at, n)};
+    auto read = to;
+    std::array<std::vector<float>, 3> all;  // of which this device has a share
+    for (std::size_t j = 0; p.runs > 0 && j < 3; ++j) {
+      all[j].resize(in_files[i].values());
+      read[j] = all[j];
+    }
+    auto why = from->read(in_files[i], read[0], read[1], read[2]);
+    if (!why.text.empty()) return tl::unexpected(std::move(why));
+    for (std::size_t j = 0; p.runs > 0 && j < 3; ++j) take_share(p, all[j], to[j]);
+  }
+  return from->iteration();
+}
+
+reason export_weights(const fs::path& checkpoint_path, const troupe::model& m,
+                      const fs::path& file) {
+  const auto from = checkpoint::open(checkpoint_path);
+  if (!from) return from.error();
+  const auto parameters = parameters_of(m);
+  const auto saved_name = [](const std::string& name) {
+    return name.starts_with("lm_head.") ? name : "transformer." + name;
+  };
+  std::vector<std::vector<float>> values;
+  std::vector<tensor_to_store> tensors;
+  for (const auto& p : parameters) {
+    auto& v = values.emplace_back(p.values());
+    std::vector<float> moments(p.values());
+    if (auto why = from->read(p, v, moments, moments); !why.text.empty()) return why;
+    tensors.push_back({saved_name(p.name), p.shape(), v});
+  }
+  return write_safetensors(file, tensors, {{"format", "pt"}});
+}
+
+}  // namespace troupe::gpu

@@ -1,0 +1,117 @@
+#include "gpu/model/export.hpp"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "gpu/model/checkpoint.hpp"
+
+namespace troupe::gpu {
+
+namespace {
+
+namespace fs = std::filesystem;
+using json = nlohmann::ordered_json;
+
+/// The model that an index says its checkpoint is of; nothing: it does not, or not in full.
+std::optional<troupe::model> model_of_checkpoint(const fs::path& directory) {
+  std::ifstream in{directory / "model.safetensors.index.json"};
+  const auto index = json::parse(in, nullptr, false);
+  if (!index.is_object() || !index.contains("metadata") || !index["metadata"].contains("model"))
+    return {};
+  try {
+    const auto& said = index["metadata"]["model"];
+    troupe::model m;
+    m.name = said.at("name").get<std::string>();
+    m.family = said.at("family").get<std::string>();
+    m.hidden = said.at("hidden").get<std::uint32_t>();
+    m.layers = said.at("layers").get<std::uint32_t>();
+    m.heads = said.at("heads").get<std::uint32_t>();
+    m.intermediate = said.at("intermediate").get<std::uint32_t>();
+    m.sequence = said.at("sequence").get<std::uint32_t>();
+    m.vocabulary = said.at("vocabulary").get<std::uint32_t>();
+    m.tied_head = said.at("tied_head").get<bool>();
+    return m;
+  } catch (const json::exception&) {
+    return {};
+  }
+}
+
+reason write_json(const fs::path& file, const json& d) {
+  const auto text = d.dump(2) + "\n";
+  return write_whole(file, {std::as_bytes(std::span{text})});
+}
+
+/// What Hugging Face calls the sizes of a GPT-2.
+json config_of(const troupe::model& m) {
+  json d{{"architectures", {"GPT2LMHeadModel"}},
+         {"model_type", "gpt2"},
+         {"n_embd", m.hidden},
+         {"n_layer", m.layers},
+         {"n_head", m.heads},
+         {"n_inner", inner_width(m)},
+         {"n_positions", m.sequence},
+         {"n_ctx", m.sequence},
+         {"vocab_size", m.vocabulary},
+         {"tie_word_embeddings", m.tied_head},
+         {"activation_function", "gelu_new"},
+         {"layer_norm_epsilon", 1e-5},
+         {"torch_dtype", "float32"}};
+  // GPT-2's vocabulary begins and ends a text with its last token; a smaller one has none for it.
+  constexpr std::uint32_t gpt2_vocabulary = 50257;
+  const bool has_end = m.vocabulary >= gpt2_vocabulary;
+  d["bos_token_id"] = d["eos_token_id"] = has_end ? json(gpt2_vocabulary - 1) : json();
+  return d;
+}
+
+reason copy_tokenizer(const export_wish& w, const troupe::model& m) {
+  if (w.tokenizer.empty()) return {};
+  for (const auto* name : {"vocab.json", "merges.txt"}) {
+    std::error_code error;
+    fs::copy_file(w.tokenizer / name, w.to / name, fs::copy_options::overwrite_existing, error);
+    if (error)
+      return {
+          reason::kind::unavailable,
+          fmt::format("{}: cannot be copied: {}", (w.tokenizer / name).string(), error.message())};
+  }
+  return write_json(w.to / "tokenizer_config.json",
+                    {{"tokenizer_class", "GPT2Tokenizer"}, {"model_max_length", m.sequence}});
+}
+
+reason make_target(const fs::path& to) {
+  std::error_code error;
+  for (const auto* name : {"config.json", "model.safetensors"})
+    if (fs::exists(to / name, error))
+      return {reason::kind::refused, fmt::format("{}: there is one already; name another directory",
+                                                 (to / name).string())};
+  fs::create_directories(to, error);
+  if (error)
+    return {reason::kind::invalid,
+            fmt::format("{}: cannot be made: {}", to.string(), error.message())};
+  return {};
+}
+
+}  // namespace
+
+expected<exported> export_model(const export_wish& w) {
+  const auto newest = newest_checkpoint(w.checkpoint);
+  const auto from = newest ? newest->directory : w.checkpoint;
+  const auto read = checkpoint::open(from);
+  if (!read) return tl::unexpected(read.error());
+  const auto model = w.model ? w.model : model_of_checkpoint(from);
+  if (!model)
+    return refuse(
+        reason::kind::unknown,
+        fmt::format("{} does not say what model it is of; name its job with --job", from.string()));
+  if (auto why = make_target(w.to); !why.text.empty()) return tl::unexpected(std::move(why));
+  auto why = export_weights(from, *model, w.to / "model.safetensors");
+  if (why.text.empty()) why = copy_tokenizer(w, *model);
+  if (why.text.empty()) why = write_json(w.to / "config.json", config_of(*model));
+  if (!why.text.empty()) return tl::unexpected(std::move(why));
+  exported done{from, read->iteration(), 0};
+  for (const auto& p : parameters_of(*model)) done.parameters += p.values();
+  return done;
+}
+
+}  // namespace troupe::gpu

@@ -1,0 +1,221 @@
+#include "gpu/model/parameters.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "messages/random.hpp"
+
+namespace troupe::gpu {
+
+namespace {
+
+using start = parameter::start;
+
+class list {
+ public:
+  explicit list(const stage_spec& s) : share_{s.share}, shares_{s.shares} {}
+
+  void vector(std::string name, std::uint64_t n, start initial, std::uint64_t runs = 0) {
+    add({.name = std::move(name), .columns = n, .initial = initial, .runs = runs});
+  }
+  void matrix(std::string name, std::uint64_t rows, std::uint64_t columns, double deviation,
+              bool tied = false, std::uint64_t runs = 0) {
+    add({.name = std::move(name),
+         .rows = rows,
+         .columns = columns,
+         .deviation = deviation,
+         .vector = false,
+         .tied = tied,
+         .runs = runs});
+  }
+  void layer_norm(const std::string& name, std::uint64_t n) {
+    vector(name + ".weight", n, start::one);
+    vector(name + ".bias", n, start::zero);
+  }
+  /// `blocks` of output columns, of each of which a device has its share: queries, keys and values.
+  void widening(const std::string& name, std::uint64_t in, std::uint64_t out, std::uint64_t blocks,
+                double deviation) {
+    matrix(name + ".weight", in, out / shares_, deviation, false, split() ? in * blocks : 0);
+    vector(name + ".bias", out / shares_, start::zero, split() ? blocks : 0);
+  }
+  /// A device has the rows of its columns of the product before; what they make is summed, and the
+  /// bias added once.
+  void coming_back(const std::string& name, std::uint64_t in, std::uint64_t out, double deviation) {
+    matrix(name + ".weight", in / shares_, out, deviation, false, split() ? 1 : 0);
+    vector(name + ".bias", out, start::zero);
+  }
+  std::vector<parameter> take() { return std::move(all_); }
+
+ private:
+  bool split() const { return shares_ > 1; }
+  void add(parameter p) {
+    p.share = share_;
+    p.shares = shares_;
+    if (!p.tied) {
+      p.offset = end_;
+      end_ += p.values();
+    }
+    all_.push_back(std::move(p));
+  }
+
+  std::uint32_t share_, shares_;
+  std::vector<parameter> all_;
+  std::uint64_t end_ = 0;
+};
+
+std::uint64_t hash_of(std::string_view name) {  // FNV-1a
+  std::uint64_t h = 0xcbf29ce484222325ull;
+  for (const unsigned char c : name) h = (h ^ c) * 0x100000001b3ull;
+  return h;
+}
+
+constexpr double usual = 0.02;  // GPT-2's
+
+}  // namespace
+
+std::vector<std::uint64_t> parameter::shape() const {
+  if (vector) return {columns};
+  return {rows, columns};
+}
+
+sublayer_names names_of(std::uint32_t i) {
+  const auto h = fmt::format("h.{}.", i / 2);
+  if (sublayer_kind(i) == sublayer::attention)
+    return {h + "ln_1", h + "attn.c_attn", h + "attn.c_proj"};
+  return {h + "ln_2", h + "mlp.c_fc", h + "mlp.c_proj"};
+}
+
+std::vector<parameter> parameters_of(const stage_spec& s) {
+  const auto& m = s.model;
+  const std::uint64_t c = m.hidden, inner = inner_width(m);
+  // A residual sum of 2 x layers branches keeps its size (GPT-2, section 2.3).
+  const double residual = usual / std::sqrt(2.0 * m.layers);
+  list l{s};
+  if (s.has_embedding) {
+    if (!m.tied_head) l.matrix("wte.weight", m.vocabulary, c, usual);
+    l.matrix("wpe.weight", m.sequence, c, usual);
+  }
+  for (auto i = s.first_sublayer; i < s.first_sublayer + s.sublayers; ++i) {
+    const auto names = names_of(i);
+    const bool attention = sublayer_kind(i) == sublayer::attention;
+    l.layer_norm(names.norm, c);
+    l.widening(names.wide, c, attention ? 3 * c : inner, attention ? 3 : 1, usual);
+    l.coming_back(names.back, attention ? c : inner, c, residual);
+  }
+  if (s.has_head) {
+    l.layer_norm("ln_f", c);
+    if (!m.tied_head) l.matrix("lm_head.weight", m.vocabulary, c, usual);
+  }
+  if (m.tied_head && (s.has_embedding || s.has_head))
+    l.matrix("wte.weight", m.vocabulary, c, usual, true);
+  return l.take();
+}
+
+std::vector<parameter> parameters_of(const troupe::model& m) {
+  stage_spec whole;
+  whole.model = m;
+  whole.sublayers = 2 * m.layers;
+  whole.has_embedding = whole.has_head = true;
+  return parameters_of(whole);
+}
+
+void take_share(const parameter& p, std::span<const float> whole, std::span<float> part) {
+  if (p.runs == 0) {
+    std::copy(whole.begin(), whole.end(), part.begin());
+    return;
+  }
+  const auto run = part.size() / p.runs;
+  for (std::uint64_t r = 0; r < p.runs; ++r)
+    std::copy_n(whole.begin() + static_cast<std::ptrdiff_t>((r * p.shares + p.share) * run), run,
+                part.begin() + static_cast<std::ptrdiff_t>(r * run));
+}
+
+void put_share(const parameter& p, std::span<const float> part, std::span<float> whole) {
+  if (p.runs == 0) {
+    std::copy(part.begin(), part.end(), whole.begin());
+    return;
+  }
+  const auto run = part.size() / p.runs;
+  for (std::uint64_t r = 0; r < p.runs; ++r)
+    std::copy_n(part.begin() + static_cast<std::ptrdiff_t>(r * run), run,
+                whole.begin() + static_cast<std::ptrdiff_t>((r * p.shares + p.share) * run));
+}
+
+void initialise(const parameter& p, std::uint64_t seed, std::span<float> values) {
+  if (p.initial != start::normal) {
+    for (auto& v : values) v = p.initial == start::one ? 1.0f : 0.0f;
+    return;
+  }
+  if (p.runs > 0) {
+    auto all = p;
+    all.runs = 0;
+    std::vector<float> whole(p.whole_values());
+    initialise(all, seed, whole);
+    take_share(p, whole, values);
+    return;
+  }
+  random_source random{seed ^ hash_of(p.name)};
+  for (std::size_t i = 0; i < values.size(); i += 2) {  // Box and Muller
+    const double radius = p.deviation * std::sqrt(-2 * std::log(1 - random.uniform()));
+    const double angle = 2 * std::numbers::pi * random.uniform();
+    values[i] = static_cast<float>(radius * std::cos(angle));
+    if (i + 1 < values.size()) values[i + 1] = static_cast<float>(radius * std::sin(angle));
+  }
+}
+
+reason check(const stage_spec& s) {
+  const auto& m = s.model;
+  const auto no = [](std::string text) { return reason{reason::kind::invalid, std::move(text)}; };
+  if (m.family != "gpt" || !m.operators.empty())
+    return no(fmt::format("the built-in trainer trains models of family gpt, not '{}'", m.family));
+  if (m.kv_heads != 0 && m.kv_heads != m.heads)
+    return no(
+        fmt::format("{} key and value heads for {} heads: GPT-2 has as many of one as of "
+                    "the other",
+                    m.kv_heads, m.heads));
+  if (m.hidden == 0 || m.heads == 0 || m.sequence == 0 || m.vocabulary == 0 || m.layers == 0)
+    return no("a model needs hidden, heads, layers, sequence and vocabulary, all larger than 0");
+  if (m.hidden % m.heads != 0)
+    return no(fmt::format("{} heads do not divide a hidden size of {}", m.heads, m.hidden));
+  if (s.shares == 0 || s.share >= s.shares)
+    return no(fmt::format("share {} of {} is none", s.share, s.shares));
+  if (m.heads % s.shares != 0 || inner_width(m) % s.shares != 0)
+    return no(
+        fmt::format("{} devices cannot share a stage: they divide not both its {} heads and "
+                    "the {} columns of its MLP",
+                    s.shares, m.heads, inner_width(m)));
+  if (s.rows == 0) return no("a micro-batch needs at least one sequence");
+  const auto first = 1ull * s.first_sublayer, end = first + s.sublayers, all = 2ull * m.layers;
+  if (end > all)
+    return no(fmt::format("sublayers {} to {} are asked for, but the model has {}, two a layer",
+                          first, end, all));
+  if (s.has_embedding && first != 0)
+    return no(fmt::format("the stage that embeds begins with sublayer 0, not {}", first));
+  if (s.has_head && end != all)
+    return no(fmt::format("the stage that predicts ends with sublayer {}, not {}", all, end));
+  if (s.sublayers == 0 && !s.has_embedding && !s.has_head)
+    return no("a stage without sublayers has no work");
+  return {};
+}
+
+stage_size size_of(const stage_spec& s) {
+  const auto& m = s.model;
+  stage_size size;
+  for (const auto& p : parameters_of(s))
+    (p.tied ? size.tied_parameters : size.own_parameters) += p.values();
+  const auto tokens = tokens_of(s);
+  size.activation_bytes = tokens * m.hidden * sizeof(float);
+  const double t = static_cast<double>(tokens), c = m.hidden;
+  // Weights, and attention without its mask.
+  const double attention = 8 * t * c * c + 4 * t * m.sequence * c;
+  const double mlp = 4 * t * c * static_cast<double>(inner_width(m));
+  for (auto i = s.first_sublayer; i < s.first_sublayer + s.sublayers; ++i)
+    size.forward_flops += (sublayer_kind(i) == sublayer::attention ? attention : mlp) / s.shares;
+  if (s.has_head) size.forward_flops += 2 * t * c * m.vocabulary;
+  return size;
+}
+
+}  // namespace troupe::gpu

@@ -1,0 +1,176 @@
+#include "gpu/model/safetensors.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "gpu/model/mapped_file.hpp"
+
+namespace troupe::gpu {
+
+namespace {
+
+using json = nlohmann::ordered_json;
+using type = stored_tensor::type;
+constexpr std::uint64_t prefix = 8;  // bytes of the header's length
+
+std::uint64_t bytes_a_value(type t) {
+  return t == type::f32 ? 4 : 2;
+}
+
+float from_half(std::uint16_t h) {
+  const std::uint32_t sign = (h & 0x8000u) << 16, exponent = h >> 10 & 31, fraction = h & 1023u;
+  if (exponent == 0) {  // zero, or a denormal: fraction x 2^-24
+    const float value = static_cast<float>(fraction) * 0x1p-24f;
+    return sign ? -value : value;
+  }
+  const std::uint32_t wide = exponent == 31 ? 255 : exponent + 112;
+  return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
+}
+
+bool is_count(const json& j) {
+  return j.is_number_unsigned();
+}
+
+/// Empty text: it is well-formed, and lies inside `bytes`.
+std::string read_tensor(const std::string& name, const json& j, std::uint64_t bytes,
+                        std::map<std::string, stored_tensor>& out) {
+  static const std::map<std::string, type> types{
+      {"F32", type::f32}, {"F16", type::f16}, {"BF16", type::bf16}};
+  if (!j.is_object() || !j.contains("dtype") || !j["dtype"].is_string() || !j.contains("shape") ||
+      !j["shape"].is_array() || !j.contains("data_offsets") || !j["data_offsets"].is_array() ||
+      j["data_offsets"].size() != 2 || !is_count(j["data_offsets"][0]) ||
+      !is_count(j["data_offsets"][1]))
+    return fmt::format("has no dtype, shape and data_offsets for '{}'", name);
+  stored_tensor t;
+  t.name = name;
+  t.begin = j["data_offsets"][0].get<std::uint64_t>();
+  t.end = j["data_offsets"][1].get<std::uint64_t>();
+  if (t.begin > t.end || t.end > bytes)
+    return fmt::format("says that '{}' lies at bytes {} to {} of {}", name, t.begin, t.end, bytes);
+  const auto known = types.find(j["dtype"].get<std::string>());
+  if (known == types.end()) return {};
+  t.values = known->second;
+  std::uint64_t size = bytes_a_value(t.values);
+  for (const auto& n : j["shape"]) {
+    if (!is_count(n) || __builtin_mul_overflow(size, n.get<std::uint64_t>(), &size))
+      return fmt::format("has a shape that makes no sense for '{}'", name);
+    t.shape.push_back(n.get<std::uint64_t>());
+  }
+  if (size != t.end - t.begin)
+    return fmt::format("has {} bytes for '{}', whose shape needs {}", t.end - t.begin, name, size);
+  out.emplace(name, std::move(t));
+  return {};
+}
+
+}  // namespace
+
+expected<safetensors> safetensors::open(const std::filesystem::path& file) {
+  auto mapped = map_file(file);
+  if (!mapped) return tl::unexpected(mapped.error());
+  const auto no = [&](const std::string& text) {
+    return refuse(reason::kind::malformed, fmt::format("{} {}", file.string(), text));
+  };
+  if (mapped->size < prefix) return no("is too short for a safetensors file");
+  std::uint64_t length = 0;
+  std::memcpy(&length, mapped->bytes.get(), prefix);
+  if (length > mapped->size - prefix) return no("is cut off, or is not a safetensors file");
+  const auto* text = reinterpret_cast<const char*>(mapped->bytes.get()) + prefix;
+  const auto header = json::parse(text, text + length, nullptr, false);
+  if (!header.is_object()) return no("has a header that is not JSON");
+  safetensors s;
+  s.file_ = file;
+  s.data_ = {mapped->bytes, mapped->bytes.get() + prefix + length};
+  for (const auto& [name, value] : header.items()) {
+    if (name == "__metadata__") {
+      if (!value.is_object()) return no("has metadata that is not an object");
+      for (const auto& [key, word] : value.items())
+        if (word.is_string()) s.metadata_[key] = word.get<std::string>();
+    } else if (auto wrong = read_tensor(name, value, mapped->size - prefix - length, s.tensors_);
+               !wrong.empty()) {
+      return no(wrong);
+    }
+  }
+  return s;
+}
+
+const stored_tensor* safetensors::find(const std::string& name) const {
+  const auto found = tensors_.find(name);
+  return found == tensors_.end() ? nullptr : &found->second;
+}
+
+void safetensors::read(const stored_tensor& t, std::span<float> out) const {
+  const auto* from = data_.get() + t.begin;
+  if (t.values == type::f32) {
+    std::memcpy(out.data(), from, out.size_bytes());
+    return;
+  }
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    std::uint16_t word = 0;
+    std::memcpy(&word, from + 2 * i, 2);
+    out[i] = t.values == type::f16 ? from_half(word)
+                                   : std::bit_cast<float>(static_cast<std::uint32_t>(word) << 16);
+  }
+}
+
+reason write_safetensors(const std::filesystem::path& file,
+                         const std::vector<tensor_to_store>& tensors,
+                         const std::map<std::string, std::string>& metadata) {
+  json header = json::object();
+  if (!metadata.empty()) header["__metadata__"] = metadata;
+  std::uint64_t at = 0;
+  for (const auto& t : tensors) {
+    const auto end = at + t.values.size_bytes();
+    header[t.name] = {{"dtype", "F32"}, {"shape", t.shape}, {"data_offsets", {at, end}}};
+    at = end;
+  }
+  auto text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');  // so that values lie at multiples of 8
+  const std::uint64_t length = text.size();
+  std::vector<std::span<const std::byte>> parts{std::as_bytes(std::span{&length, 1}),
+                                                std::as_bytes(std::span{text})};
+  for (const auto& t : tensors) parts.push_back(std::as_bytes(t.values));
+  return write_whole(file, parts);
+}
+
+reason write_whole(const std::filesystem::path& file,
+                   const std::vector<std::span<const std::byte>>& parts) {
+  const auto no = [&](const char* what) {
+    return reason{reason::kind::unavailable,
+                  fmt::format("{} cannot be {}: {}", file.string(), what, std::strerror(errno))};
+  };
+  const auto passing = file.string() + ".writing";
+  const int descriptor = ::open(passing.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (descriptor < 0) return no("created");
+  bool good = true;
+  for (auto part : parts)
+    while (good && !part.empty()) {
+      const auto n = ::write(descriptor, part.data(), part.size());
+      if (n < 0 && errno == EINTR) continue;
+      good = n > 0;
+      if (good) part = part.subspan(static_cast<std::size_t>(n));
+    }
+  good = good && ::fsync(descriptor) == 0;
+  const int wrong = errno;
+  ::close(descriptor);
+  errno = wrong;
+  if (!good || ::rename(passing.c_str(), file.c_str()) != 0) {
+    auto why = no("written");
+    ::unlink(passing.c_str());
+    return why;
+  }
+  const int folder = ::open(file.parent_path().empty() ? "." : file.parent_path().c_str(),
+                            O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder >= 0) {  // the new name, too
+    ::fsync(folder);
+    ::close(folder);
+  }
+  return {};
+}
+
+}  // namespace troupe::gpu

@@ -1,0 +1,358 @@
+#include "gpu/profiling/profile.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <ctime>
+#include <future>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "gpu/device/clock.hpp"
+#include "gpu/device/operations.hpp"
+#include "gpu/model/parameters.hpp"
+
+namespace troupe::gpu {
+
+namespace {
+
+using kind = operation::kind;
+using device_maker = std::function<expected<std::unique_ptr<stage_device>>(const stage_spec&)>;
+
+constexpr std::uint32_t few_layers = 3;
+constexpr double part_times::*steps[] = {&part_times::forward_s, &part_times::recompute_s,
+                                         &part_times::backward_s, &part_times::update_s,
+                                         &part_times::gradients_s};
+
+struct answer {
+  expected<outcome> what;
+  double took_s = 0;  // from the asking to the knowing
+};
+
+answer ask(stage_device& d, operation o) {
+  std::promise<expected<outcome>> said;
+  auto heard = said.get_future();
+  const double begin_s = now_s();
+  d.submit(std::move(o), [&said](expected<outcome> r) { said.set_value(std::move(r)); });
+  auto what = heard.get();
+  return {std::move(what), now_s() - begin_s};
+}
+
+double quantile(std::vector<double> v, double share) {
+  if (v.empty()) return 0;
+  std::sort(v.begin(), v.end());
+  const double at = share * static_cast<double>(v.size() - 1);
+  const auto low = static_cast<std::size_t>(at);
+  const auto high = std::min(low + 1, v.size() - 1);
+  return v[low] + (at - static_cast<double>(low)) * (v[high] - v[low]);
+}
+
+template <class T, class Make>
+payload filled(std::size_t n, Make make) {
+  auto values = std::make_shared<std::vector<T>>(n);
+  std::uint64_t state = 1;
+  for (auto& v : *values) {
+    state = state * 6364136223846793005ull + 1442695040888963407ull;
+    v = make(state >> 33);
+  }
+  const auto bytes = std::as_bytes(std::span<const T>{*values});
+  return payload{std::shared_ptr<const void>{values, values->data()}, bytes};
+}
+
+/// What a stage's steps are given: the same each time.
+struct inputs {
+  payload tokens, targets, activation, gradient;
+
+  explicit inputs(const stage_spec& s) {
+    const auto n = static_cast<std::size_t>(tokens_of(s));
+    const auto word = [&](std::uint64_t r) {
+      return static_cast<std::uint32_t>(r % s.model.vocabulary);
+    };
+    const auto value = [](double size) {
+      return [size](std::uint64_t r) {
+        return static_cast<float>(size * (static_cast<double>(r) / 1073741824.0 - 1));
+      };
+    };
+    tokens = filled<std::uint32_t>(n, word);
+    targets = filled<std::uint32_t>(n, word);
+    activation = filled<float>(n * s.model.hidden, value(1));
+    gradient = filled<float>(n * s.model.hidden, value(1e-3));
+  }
+};
+
+/// One stage on a device of its own, and what it took.
+class bench {
+ public:
+  static expected<std::unique_ptr<bench>> make(const stage_spec& s, const inputs& in,
+                                               const device_maker& make_device) {
+    auto d = make_device(s);
+    if (!d) return tl::unexpected(d.error());
+    return std::unique_ptr<bench>{new bench{s, in, std::move(*d)}};
+  }
+
+  /// Every step once, or the reason why not. Not `counts`: to warm up.
+  reason round(bool counts) {
+    counts_ = counts;
+    why_ = {};
+    take(forward(false), nullptr);
+    take({.what = kind::recompute}, nullptr);
+    take(backward(), nullptr);
+    take(forward(false), &forward_s_);
+    take({.what = kind::recompute}, &recompute_s_);
+    take(backward(), &backward_s_);
+    take(forward(true), &recompute_s_);
+    take(backward(), &backward_s_);
+    auto sums = take({.what = kind::gradients}, &gradients_s_);
+    if (!why_.text.empty()) return why_;
+    take({.what = kind::update, .in = std::move(sums.out)}, &given_s_);
+    if (!halved()) take({.what = kind::update}, &update_s_);
+    return why_;
+  }
+
+  part_times times() const {
+    part_times t;
+    t.forward_s = quantile(forward_s_, 0.5);
+    t.recompute_s = quantile(recompute_s_, 0.5);
+    t.backward_s = quantile(backward_s_, 0.5);
+    const double given_s = quantile(given_s_, 0.5);
+    t.update_s = halved() ? given_s : quantile(update_s_, 0.5);
+    t.gradients_s = quantile(gradients_s_, 0.5) + std::max(0.0, given_s - t.update_s);
+    t.spread = std::max(spread(forward_s_), spread(backward_s_));
+    t.peak_bytes = peak_bytes;
+    return t;
+  }
+
+  std::uint64_t peak_bytes = 0;
+
+ private:
+  bench(const stage_spec& s, const inputs& in, std::unique_ptr<stage_device> d)
+      : spec_{s}, in_{in}, device_{std::move(d)} {}
+
+  /// Its embedding is another stage's head or the other way round: it updates with others' sums.
+  bool halved() const { return spec_.model.tied_head && spec_.has_embedding != spec_.has_head; }
+
+  operation forward(bool keep) const {
+    operation o{.what = kind::forward, .keep = keep};
+    o.in = {spec_.has_embedding ? in_.tokens : in_.activation};
+    if (spec_.has_head) o.in.push_back(in_.targets);
+    return o;
+  }
+  operation backward() const {
+    operation o{.what = kind::backward};
+    if (!spec_.has_head) o.in = {in_.gradient};
+    return o;
+  }
+
+  outcome take(operation o, std::vector<double>* into) {
+    if (!why_.text.empty()) return {};
+    auto said = ask(*device_, std::move(o));
+    if (!said.what) {
+      why_ = said.what.error();
+      return {};
+    }
+    if (into != nullptr && counts_) into->push_back(said.took_s);
+    return std::move(*said.what);
+  }
+
+  static double spread(const std::vector<double>& v) {
+    const double middle = quantile(v, 0.5);
+    return middle > 0 ? (quantile(v, 0.75) - quantile(v, 0.25)) / middle : 0;
+  }
+
+  stage_spec spec_;
+  const inputs& in_;
+  std::unique_ptr<stage_device> device_;
+  bool counts_ = false;
+  reason why_;
+  std::vector<double> forward_s_, recompute_s_, backward_s_, gradients_s_, given_s_, update_s_;
+};
+
+/// Other devices that compute for as long as this lives.
+class company {
+ public:
+  static expected<std::unique_ptr<company>> make(std::uint32_t others, const stage_spec& s,
+                                                 const inputs& in,
+                                                 const device_maker& make_device) {
+    std::unique_ptr<company> c{new company};
+    for (std::uint32_t i = 0; i < others; ++i) {
+      auto b = bench::make(s, in, make_device);
+      if (!b) return tl::unexpected(b.error());
+      c->threads_.emplace_back([c = c.get(), mine = std::shared_ptr<bench>{std::move(*b)}] {
+        while (!c->over_ && mine->round(false).text.empty()) continue;
+      });
+    }
+    return c;
+  }
+  ~company() {
+    over_ = true;
+    for (auto& t : threads_) t.join();
+  }
+
+ private:
+  company() = default;
+  std::atomic<bool> over_{false};
+  std::vector<std::thread> threads_;
+};
+
+enum place : std::size_t { attention, mlp, one, three, embedding, head, whole, places };
+
+/// The stages from whose times a point is made. Only their sizes matter, not which layers they are.
+std::array<stage_spec, places> stages_of(troupe::model m, std::uint32_t sequence,
+                                         std::uint32_t rows) {
+  m.sequence = sequence;
+  m.layers = few_layers + 2;
+  stage_spec s;
+  s.model = m;
+  s.rows = rows;
+  std::array<stage_spec, places> all;
+  all.fill(s);
+  const auto have = [&](place p, std::uint32_t first, std::uint32_t count) {
+    all[p].first_sublayer = first;
+    all[p].sublayers = count;
+  };
+  have(attention, 2, 1);
+  have(mlp, 3, 1);
+  have(one, 2, 2);
+  have(three, 2, 2 * few_layers);
+  have(embedding, 0, 0);
+  have(head, 2 * m.layers, 0);
+  have(whole, 0, 2);  // no stage has both ends and no layer
+  all[whole].model.layers = 1;
+  all[embedding].has_embedding = all[whole].has_embedding = true;
+  all[head].has_head = all[whole].has_head = true;
+  return all;
+}
+
+class point_maker {
+ public:
+  point_maker(const profile_wish& w, const device_maker& make_device) : w_{w}, make_{make_device} {}
+
+  expected<profile_point> make(const troupe::model& m, std::uint32_t sequence, std::uint32_t rows) {
+    const auto specs = stages_of(m, sequence, rows);
+    const inputs in{specs[one]};
+    std::array<std::unique_ptr<bench>, places> all;
+    for (std::size_t i = 0; i < places; ++i) {
+      const auto before = free_bytes();
+      auto b = bench::make(specs[i], in, make_);
+      if (!b) return tl::unexpected(b.error());
+      all[i] = std::move(*b);
+      if (auto why = all[i]->round(false); !why.text.empty()) return tl::unexpected(std::move(why));
+      const auto after = free_bytes();
+      if (before > after) all[i]->peak_bytes = before - after;
+    }
+    const auto others = company::make(w_.busy - 1, specs[three], in, make_);
+    if (!others) return tl::unexpected(others.error());
+    // In turn, so that what changes with time changes all of them.
+    for (std::uint32_t r = 0; r < std::max(w_.rounds, 3u); ++r)
+      for (auto& b : all)
+        if (auto why = b->round(true); !why.text.empty()) return tl::unexpected(std::move(why));
+    profile_point p;
+    p.sequence = sequence;
+    p.rows = rows;
+    const auto parts = take_apart(
+        {all[attention]->times(), all[mlp]->times(), all[one]->times(), all[three]->times()});
+    p.attention = parts.attention, p.mlp = parts.mlp, p.plain = parts.plain;
+    p.embedding = all[embedding]->times(), p.head = all[head]->times();
+    p.ends = both_ends({p.embedding, p.head, all[whole]->times(), all[one]->times()}, p.plain);
+    return p;
+  }
+
+ private:
+  std::uint64_t free_bytes() const {
+    if (w_.device != "cuda") return 0;
+    return free_memory(w_.index).value_or(0);
+  }
+
+  const profile_wish& w_;
+  const device_maker& make_;
+};
+
+expected<model_profile> measure_model(const profile_wish& w, const troupe::model& m,
+                                      const device_maker& make_device) {
+  model_profile out{m.name,       m.hidden,    m.heads, static_cast<std::uint32_t>(inner_width(m)),
+                    m.vocabulary, m.tied_head, {}};
+  reason why;
+  const auto say = [&](const std::string& text) {
+    if (w.say) w.say(text);
+  };
+  for (const auto sequence : w.sequences.empty() ? std::vector{m.sequence} : w.sequences)
+    for (const auto rows : w.rows) {
+      say(fmt::format("{}: {} rows of {} tokens", m.name, rows, sequence));
+      auto p = point_maker{w, make_device}.make(m, sequence, rows);
+      if (p) {
+        out.points.push_back(std::move(*p));
+        continue;
+      }
+      why = p.error();
+      say(fmt::format("{}: {} rows of {} tokens were not measured: {}", m.name, rows, sequence,
+                      why.text));
+      if (why.code == reason::kind::invalid) return tl::unexpected(std::move(why));
+    }
+  if (out.points.empty()) return tl::unexpected(std::move(why));
+  return out;
+}
+
+}  // namespace
+
+part_times both_ends(const measured_ends& m, const part_times& plain) {
+  part_times out;
+  for (const auto what :
+       {&part_times::forward_s, &part_times::recompute_s, &part_times::backward_s})
+    out.*what = std::max(m.embedding.*what + m.head.*what - plain.*what, 0.0);
+  // Both have a tied embedding, but a stage with both ends has it once.
+  for (const auto what : {&part_times::update_s, &part_times::gradients_s})
+    out.*what = std::max(m.whole.*what - m.one_layer.*what, 0.0) + plain.*what;
+  const auto bytes = m.whole.peak_bytes + plain.peak_bytes;
+  out.peak_bytes = bytes > m.one_layer.peak_bytes ? bytes - m.one_layer.peak_bytes : 0;
+  out.spread = std::max(m.embedding.spread, m.head.spread);
+  return out;
+}
+
+sublayer_times take_apart(const measured_stages& m) {
+  sublayer_times out;
+  const auto part = [&](double part_times::*what) {
+    const double one = m.one_layer.*what, three = m.three_layers.*what;
+    double layer = (three - one) / (few_layers - 1);
+    // Below a tenth of the mean there is nothing but noise.
+    if (layer < three / few_layers / 10) layer = three / few_layers;
+    const double plain = std::max(0.0, one - layer);
+    const double a = std::max(m.attention_alone.*what - plain, 0.0),
+                 b = std::max(m.mlp_alone.*what - plain, 0.0);
+    const double share = a + b > 0 ? a / (a + b) : 0.5;
+    out.attention.*what = share * layer;
+    out.mlp.*what = (1 - share) * layer;
+    out.plain.*what = plain;
+  };
+  for (const auto what : steps) part(what);
+  out.attention.spread = m.attention_alone.spread;
+  out.mlp.spread = m.mlp_alone.spread;
+  out.plain.spread = m.one_layer.spread;
+  const auto bytes = [](const part_times& t) { return t.peak_bytes; };
+  const auto less = [](std::uint64_t a, std::uint64_t b) { return a > b ? a - b : 0; };
+  const auto layer = less(bytes(m.three_layers), bytes(m.one_layer)) / (few_layers - 1);
+  out.plain.peak_bytes = less(bytes(m.one_layer), layer);
+  out.attention.peak_bytes = std::min(layer, less(bytes(m.attention_alone), out.plain.peak_bytes));
+  out.mlp.peak_bytes = layer - out.attention.peak_bytes;
+  return out;
+}
+
+expected<device_profile> measure_device(const profile_wish& w) {
+  auto profile = describe_device(w.device, w.index);
+  if (!profile) return profile;
+  device_maker make = make_cpu_device;
+  if (w.device == "cuda")
+    make = [index = w.index](const stage_spec& s) { return make_cuda_device(s, index); };
+  profile->busy = w.busy;
+  for (const auto& m : w.models) {
+    auto one = measure_model(w, m, make);
+    if (!one) return tl::unexpected(one.error());
+    profile->models.push_back(std::move(*one));
+  }
+  return profile;
+}
+
+}  // namespace troupe::gpu

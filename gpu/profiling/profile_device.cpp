@@ -1,0 +1,151 @@
+#include <fmt/format.h>
+#include <sys/utsname.h>
+
+#include <algorithm>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <vector>
+
+#include "gpu/cpu/matrix.hpp"
+#include "gpu/cuda/host/device.hpp"
+#include "gpu/device/clock.hpp"
+#include "gpu/profiling/profile.hpp"
+
+namespace troupe::gpu {
+
+namespace {
+
+constexpr std::size_t copied_bytes = std::size_t{256} << 20;
+constexpr int copies = 5;
+
+/// The first value of a file of lines "key : value" whose key is this.
+std::string line_of(const char* file, std::string_view key) {
+  std::ifstream in{file};
+  for (std::string line; std::getline(in, line);) {
+    if (!line.starts_with(key)) continue;
+    const auto colon = line.find(':');
+    const auto first = line.find_first_not_of(" \t", colon + 1);
+    if (colon != std::string::npos && first != std::string::npos) return line.substr(first);
+  }
+  return {};
+}
+
+double number_of(const std::string& text) {
+  return text.empty() ? 0 : std::strtod(text.c_str(), nullptr);
+}
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
+}
+
+/// 10^9 bytes a second of the quickest of a few; `copy` has done it when it returns.
+double rate_of(std::size_t bytes, const std::function<void()>& copy) {
+  copy();  // memory that nobody has touched is slower
+  double quickest_s = 1e9;
+  for (int i = 0; i < copies; ++i) {
+    const double begin_s = now_s();
+    copy();
+    quickest_s = std::min(quickest_s, now_s() - begin_s);
+  }
+  return static_cast<double>(bytes) / quickest_s / 1e9;
+}
+
+device_profile describe_cpu() {
+  device_profile p;
+  p.kind = "cpu";
+  p.device = line_of("/proc/cpuinfo", "model name");
+  if (p.device.empty()) p.device = "a processor without a name";
+  utsname system{};
+  if (::uname(&system) == 0) p.driver = fmt::format("{} {}", system.sysname, system.release);
+  p.runtime = "g++ " __VERSION__;
+  p.libraries = cpu::products_library();
+  p.clocks.core_mhz = number_of(line_of("/proc/cpuinfo", "cpu MHz"));
+  std::ifstream most{"/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq"};  // in kHz
+  if (double khz = 0; most >> khz) p.clocks.core_max_mhz = khz / 1000;
+  p.total_bytes = static_cast<std::uint64_t>(number_of(line_of("/proc/meminfo", "MemTotal"))) << 10;
+  p.free_bytes = static_cast<std::uint64_t>(number_of(line_of("/proc/meminfo", "MemAvailable")))
+                 << 10;
+  std::vector<std::byte> from(copied_bytes), to(copied_bytes);
+  p.copies.on_device_gbytes_s =
+      rate_of(copied_bytes, [&] { std::memcpy(to.data(), from.data(), copied_bytes); });
+  p.copies.all_reduce =
+      "not measured: the sums of stages on processors go over sockets, whose rate is the link's";
+  return p;
+}
+
+copy_rates rates_of(cuda::machine& m, std::size_t bytes) {
+  copy_rates c;
+  auto *one = m.take(bytes), *two = m.take(bytes), *host = m.take_host(bytes);
+  const auto rate = [&](const std::function<void()>& copy) {
+    return rate_of(bytes, [&] {
+      copy();
+      m.wait(m.record_event());
+    });
+  };
+  m.zero(one, bytes);
+  c.to_device_gbytes_s = rate([&] { m.copy_in(two, host, bytes); });
+  c.from_device_gbytes_s = rate([&] { m.copy_out(host, one, bytes); });
+  c.on_device_gbytes_s = rate([&] { m.copy(two, one, bytes); });
+  m.give(one), m.give(two), m.give_host(host);
+  return c;
+}
+
+expected<device_profile> describe_cuda(int index) {
+  auto opened = cuda::open_machine_here(index);
+  if (!opened) return tl::unexpected(opened.error());
+  try {
+    auto p = describe_machine(**opened, copied_bytes);
+    const int devices = (*opened)->facts().devices;
+    opened->reset();
+    measure_sums({.first = index, .devices = devices}, cuda::open_machine_here, p.copies);
+    return p;
+  } catch (const std::runtime_error& e) {
+    return refuse(reason::kind::unavailable, e.what());
+  }
+}
+
+}  // namespace
+
+device_profile describe_machine(cuda::machine& m, std::size_t bytes) {
+  m.enter();
+  const auto facts = m.facts();
+  const auto memory = m.memory();
+  device_profile p;
+  p.kind = "cuda";
+  p.device = m.name();
+  p.driver = facts.driver;
+  p.runtime = facts.runtime;
+  p.libraries = facts.libraries;
+  p.clocks = {facts.core_mhz, facts.core_max_mhz, facts.memory_mhz, facts.memory_max_mhz};
+  p.total_bytes = memory.total_bytes;
+  p.free_bytes = memory.free_bytes;
+  p.copies = rates_of(m, bytes);
+  return p;
+}
+
+expected<device_profile> describe_device(const std::string& device, int index) {
+  auto p = device == "cuda" ? describe_cuda(index) : expected<device_profile>{describe_cpu()};
+  if (p) p->date = utc_now();
+  return p;
+}
+
+expected<std::uint64_t> free_memory(int index) {
+  const auto opened = cuda::open_machine_here(index);
+  if (!opened) return tl::unexpected(opened.error());
+  try {
+    (*opened)->enter();
+    return (*opened)->memory().free_bytes;
+  } catch (const std::runtime_error& e) {
+    return refuse(reason::kind::unavailable, e.what());
+  }
+}
+
+}  // namespace troupe::gpu

@@ -1,0 +1,198 @@
+#include "gpu/tensor_parallel/shared_stage.hpp"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "gpu/model/checkpoint.hpp"
+
+namespace troupe::gpu {
+
+namespace {
+
+using kind = operation::kind;
+
+std::vector<float> floats_of(const payload& p) {
+  std::vector<float> v(p.bytes().size() / sizeof(float));
+  if (!v.empty()) std::memcpy(v.data(), p.bytes().data(), v.size() * sizeof(float));
+  return v;
+}
+
+payload payload_of(std::vector<float> values) {
+  const auto owner = std::make_shared<const std::vector<float>>(std::move(values));
+  return payload{owner, std::as_bytes(std::span{*owner})};
+}
+
+payload part(const payload& whole, std::size_t which, std::size_t parts) {
+  const auto size = whole.bytes().size() / parts;
+  return payload{whole.owner(), whole.bytes().subspan(which * size, size)};
+}
+
+}  // namespace
+
+stage_spec share_of(const stage_spec& whole, std::uint32_t share, std::uint32_t shares) {
+  auto s = whole;
+  s.share = share;
+  s.shares = shares;
+  return s;
+}
+
+shared_stage::shared_stage(const stage_spec& whole, devices members,
+                           std::function<void(const std::string&)> abort,
+                           std::function<void(const std::string&)> close)
+    : whole_{whole},
+      parameters_{parameters_of(whole)},
+      members_{std::move(members)},
+      abort_{std::move(abort)},
+      close_{close ? std::move(close) : abort_},
+      queue_{[this](const operation& o, const done& tell) { tell(run(o)); }} {
+  const auto size = size_of(whole);
+  own_ = size.own_parameters;
+  tied_ = size.tied_parameters;
+  const auto shares = static_cast<std::uint32_t>(members_.size());
+  for (std::uint32_t m = 0; m < shares; ++m)
+    of_member_.push_back(parameters_of(share_of(whole, m, shares)));
+}
+
+shared_stage::~shared_stage() {
+  queue_.close();
+  close_("the device was closed");  // whoever waits in a sum, so that the queue can end
+}
+
+void shared_stage::submit(operation o, done d) {
+  queue_.submit(std::move(o), std::move(d));
+}
+
+expected<outcome> shared_stage::run(const operation& o) {
+  std::vector<operation> asked;
+  for (std::uint32_t m = 0; m < members_.size(); ++m) asked.push_back(part_of(o, m));
+  std::vector<outcome> parts;
+  auto results = on_all(asked);
+  for (std::size_t m = 0; m < results.size(); ++m)
+    if (!results[m]) return tl::unexpected(results[m].error());
+  for (auto& r : results) parts.push_back(std::move(*r));
+  return whole_of(o, std::move(parts));
+}
+
+/// The first that cannot go on is the first in the list: the others only hear of it.
+std::vector<expected<outcome>> shared_stage::on_all(const std::vector<operation>& all) {
+  struct gathering {
+    std::mutex guard;
+    std::condition_variable done;
+    std::vector<expected<outcome>> results;
+    std::size_t missing = 0;
+    std::optional<reason> first;
+  };
+  gathering g;
+  g.results.resize(all.size(), refuse(reason::kind::unavailable, ""));
+  g.missing = all.size();
+  // What is refused changes nothing, and all refuse alike: nobody is in the middle of a sum then.
+  const bool sums = all[0].what == kind::forward || all[0].what == kind::recompute ||
+                    all[0].what == kind::backward;
+  for (std::size_t m = 0; m < all.size(); ++m)
+    members_[m]->submit(all[m], [this, &g, m, sums](expected<outcome> r) {
+      const bool broken = sums && !r &&
+                          (r.error().code == reason::kind::unavailable ||
+                           r.error().code == reason::kind::device_lost);
+      const auto why = r ? std::string{} : r.error().text;
+      if (broken) abort_(why);
+      std::lock_guard lock{g.guard};
+      if (!r && !g.first) g.first = r.error();
+      g.results[m] = std::move(r);
+      if (--g.missing == 0) g.done.notify_one();
+    });
+  std::unique_lock lock{g.guard};
+  g.done.wait(lock, [&] { return g.missing == 0; });
+  if (g.first) g.results[0] = tl::unexpected(*g.first);
+  return std::move(g.results);
+}
+
+operation shared_stage::part_of(const operation& o, std::uint32_t member) const {
+  auto mine = o;
+  if (o.what == kind::save) mine.what = kind::values;
+  if (o.what == kind::join && !o.in.empty()) mine.in = {part(o.in[0], member, members_.size())};
+  const bool whole_gradients =
+      o.what == kind::update && o.in.size() == 2 && o.in[0].bytes().size() == own_ * sizeof(float);
+  if (whole_gradients) mine.in[0] = own_part(o.in[0], member);
+  return mine;
+}
+
+payload shared_stage::own_part(const payload& own, std::uint32_t member) const {
+  const auto values = floats_of(own);
+  std::vector<float> mine;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const auto &whole = parameters_[i], &p = of_member_[member][i];
+    if (p.tied) continue;
+    const auto at = mine.size();
+    mine.resize(at + p.values());
+    take_share(p, std::span{values}.subspan(whole.offset, whole.values()),
+               std::span{mine}.subspan(at));
+  }
+  return payload_of(std::move(mine));
+}
+
+std::vector<float> shared_stage::joined(const std::vector<std::vector<float>>& from) const {
+  std::vector<float> all(own_ + tied_);
+  for (std::size_t m = 0; m < from.size(); ++m) {
+    const auto own = from[m].size() - tied_;
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      const auto &whole = parameters_[i], &p = of_member_[m][i];
+      if (m > 0 && p.runs == 0) continue;  // all have the same
+      put_share(p, std::span{from[m]}.subspan(p.tied ? own : p.offset, p.values()),
+                std::span{all}.subspan(p.tied ? own_ : whole.offset, whole.values()));
+    }
+  }
+  return all;
+}
+
+expected<outcome> shared_stage::save(const operation& o, const std::vector<outcome>& parts) const {
+  std::vector<std::vector<float>> values;  // weights, first and second moments
+  for (std::size_t what = 0; what < 3; ++what) {
+    std::vector<std::vector<float>> of_members;
+    for (const auto& p : parts) of_members.push_back(floats_of(p.out[what]));
+    values.push_back(joined(of_members));
+  }
+  auto why = save_values(o.path, whole_, parts[0].steps,
+                         {parameters_, own_, values[0], values[1], values[2]});
+  if (!why.text.empty()) return tl::unexpected(std::move(why));
+  return outcome{};
+}
+
+expected<outcome> shared_stage::whole_of(const operation& o, std::vector<outcome> parts) const {
+  if (o.what == kind::save) return save(o, parts);
+  auto result = parts[0];
+  for (std::size_t m = 1; m < parts.size(); ++m) {
+    result.squared_norm += parts[m].squared_norm;
+    result.begin_s = std::min(result.begin_s, parts[m].begin_s);
+    result.end_s = std::max(result.end_s, parts[m].end_s);
+  }
+  if (o.what == kind::meet) {
+    std::vector<std::byte> all;
+    for (const auto& p : parts)
+      all.insert(all.end(), p.out[0].bytes().begin(), p.out[0].bytes().end());
+    result.out = {payload{std::move(all)}};
+  } else if (o.what == kind::values) {
+    for (std::size_t what = 0; what < result.out.size(); ++what) {
+      std::vector<std::vector<float>> of_members;
+      for (const auto& p : parts) of_members.push_back(floats_of(p.out[what]));
+      result.out[what] = payload_of(joined(of_members));
+    }
+  } else if (o.what == kind::gradients || o.what == kind::weights) {
+    std::vector<std::vector<float>> of_members;
+    for (const auto& p : parts) {
+      auto both = floats_of(p.out[0]);
+      const auto tied = floats_of(p.out[1]);
+      both.insert(both.end(), tied.begin(), tied.end());
+      of_members.push_back(std::move(both));
+    }
+    const auto all = payload_of(joined(of_members));
+    const auto own = own_ * sizeof(float);
+    result.out = {payload{all.owner(), all.bytes().subspan(0, own)},
+                  payload{all.owner(), all.bytes().subspan(own)}};
+  }
+  return result;
+}
+
+}  // namespace troupe::gpu

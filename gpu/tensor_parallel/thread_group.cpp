@@ -1,0 +1,114 @@
+#include "gpu/tensor_parallel/thread_group.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+
+namespace troupe::gpu {
+
+namespace {
+
+/// Where the members meet. A sum takes two meetings: all have brought their values; all have
+/// summed their share of them, for everybody.
+class table {
+ public:
+  table(std::uint32_t size, double patience_s) : values_(size), patience_s_{patience_s} {}
+
+  reason sum(std::uint32_t rank, std::span<float> values) {
+    values_[rank] = values;  // nobody reads it before all have met
+    if (auto why = meet(rank); !why.text.empty()) return why;
+    for (const auto& other : values_)
+      if (other.size() != values.size())
+        return {reason::kind::invalid, fmt::format("members of a group sum {} values and {}",
+                                                   other.size(), values.size())};
+    add_share(rank);
+    return meet(rank);
+  }
+
+  void abort(const std::string& why) {
+    {
+      std::lock_guard lock{guard_};
+      if (ended_.empty()) ended_ = why;
+    }
+    wake_.notify_all();
+  }
+
+  std::uint32_t size() const { return static_cast<std::uint32_t>(values_.size()); }
+  double patience_s() const { return patience_s_; }
+
+ private:
+  reason meet(std::uint32_t rank) {
+    std::unique_lock lock{guard_};
+    const auto round = round_;
+    if (ended_.empty() && ++arrived_ == size()) {
+      arrived_ = 0;
+      ++round_;
+      wake_.notify_all();
+      return {};
+    }
+    const bool in_time = wake_.wait_for(lock, std::chrono::duration<double>(patience_s_),
+                                        [&] { return round_ != round || !ended_.empty(); });
+    if (round_ != round) return {};
+    if (!in_time) {
+      ended_ = fmt::format("{} of a group of {} devices came to a sum within {:.3g} s", arrived_,
+                           size(), patience_s_);
+      wake_.notify_all();
+    }
+    return {
+        reason::kind::unavailable,
+        fmt::format("member {} of a group of {} devices cannot go on: {}", rank, size(), ended_)};
+  }
+
+  /// This member's share of all values, over all members in the order of their ranks.
+  void add_share(std::uint32_t rank) {
+    const auto n = values_[0].size();
+    const auto first = n * rank / size(), end = n * (rank + 1) / size();
+    auto* to = values_[0].data();
+    for (std::uint32_t m = 1; m < size(); ++m) {
+      const auto* from = values_[m].data();
+      for (auto i = first; i < end; ++i) to[i] += from[i];
+    }
+    for (std::uint32_t m = 1; m < size(); ++m)
+      std::copy(to + first, to + end, values_[m].data() + first);
+  }
+
+  std::vector<std::span<float>> values_;
+  const double patience_s_;
+  std::mutex guard_;
+  std::condition_variable wake_;
+  std::uint32_t arrived_ = 0;
+  std::uint64_t round_ = 0;
+  std::string ended_;
+};
+
+class member final : public group {
+ public:
+  member(std::shared_ptr<table> t, std::uint32_t rank) : table_{std::move(t)}, rank_{rank} {}
+
+  std::uint32_t rank() const override { return rank_; }
+  std::uint32_t size() const override { return table_->size(); }
+  reason sum(std::span<float> values) override {
+    return size() == 1 ? reason{} : table_->sum(rank_, values);
+  }
+  void abort(const std::string& why) override { table_->abort(why); }
+  double patience_s() const override { return table_->patience_s(); }
+
+ private:
+  std::shared_ptr<table> table_;
+  std::uint32_t rank_;
+};
+
+}  // namespace
+
+std::vector<std::shared_ptr<group>> make_group(std::uint32_t size, double patience_s) {
+  const auto t = std::make_shared<table>(size, patience_s);
+  std::vector<std::shared_ptr<group>> all;
+  for (std::uint32_t rank = 0; rank < size; ++rank)
+    all.push_back(std::make_shared<member>(t, rank));
+  return all;
+}
+
+}  // namespace troupe::gpu

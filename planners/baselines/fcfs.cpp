@@ -1,0 +1,138 @@
+// First come, first served (docs/planners/baselines.md): the user's own count and type, in order; a
+// job that cannot start now holds back all that follow.
+
+#include <fmt/format.h>
+
+#include "planners/core/policy.hpp"
+#include "planners/core/queue_order.hpp"
+#include "planners/core/user_request.hpp"
+#include "planners/cost/program_time.hpp"
+#include "planners/pipeline/placement.hpp"
+
+namespace troupe::planners {
+namespace {
+
+using kind = reason::kind;
+
+// What a request may be served with. Fixed for a cluster, so made once a pass.
+struct supply {
+  std::vector<gpu_index> types;                // fastest first
+  std::vector<std::uint64_t> gpus;             // of each type, idle or not
+  std::vector<std::vector<node_index>> nodes;  // of each type, largest first
+  std::uint32_t max_tensor = 1;
+
+  explicit supply(const cluster& c)
+      : types(fastest_first(c)), gpus(c.gpus.size()), max_tensor(largest_node(c)) {
+    for (const auto& n : c.nodes) gpus[n.gpu] += n.gpus;
+    for (gpu_index g = 0; g < c.gpus.size(); ++g) nodes.push_back(nodes_of_type(c, g));
+  }
+};
+
+// The types that could ever hold all of this job: of the one it names, or of all. None: only
+// several types together could. A reason if the request can never be met.
+expected<std::vector<gpu_index>> types_for(const cluster& c, const supply& all, const job_view& j) {
+  const auto& job = *j.spec;
+  if (job.gpus == 0) return refuse(kind::invalid, "asks for no GPU");
+  if (j.out_of_memory > 0) {
+    return refuse(kind::infeasible,
+                  fmt::format("ran out of memory on the {} GPUs that it asks for", job.gpus));
+  }
+  std::vector<gpu_index> out;
+  std::uint64_t sum = 0;
+  for (const auto g : all.types) {
+    if (!job.gpu_type.empty() && c.gpus[g].name != job.gpu_type) continue;
+    sum += all.gpus[g];
+    if (all.gpus[g] >= job.gpus) out.push_back(g);
+  }
+  if (sum < job.gpus) {
+    return refuse(kind::infeasible,
+                  fmt::format("asks for {} {}; the cluster has {}", job.gpus,
+                              job.gpu_type.empty() ? std::string("GPUs") : job.gpu_type, sum));
+  }
+  return out;
+}
+
+std::optional<decision> start(const cluster& c, const idle_index& idle, const supply& all,
+                              const job_view& j, const std::vector<gpu_index>& types) {
+  const auto& job = *j.spec;
+  if (idle.total_idle() < job.gpus) return {};
+  const auto on = [&](const allocation& where) {
+    return decision{
+        decision::kind::start, j.id, split_for(c, job, where, 0, all.max_tensor), where, {}};
+  };
+  if (types.empty()) {
+    const auto where = fastest_idle(idle, job.gpus, all.types);
+    return where ? std::optional(on(*where)) : std::nullopt;
+  }
+  std::optional<decision> blind;
+  bool one_could = false;  // hold the job in its memory, idle or not
+  for (const auto g : types) {
+    if (const auto where =
+            idle.idle_of(g) >= job.gpus ? fastest_idle(idle, job.gpus, {g}) : std::nullopt) {
+      auto d = on(*where);
+      if (d.how.bytes_per_gpu > 0) return d;
+      if (!blind) blind = std::move(d);
+    } else {
+      one_could |=
+          split_for(c, job, pack(c, all.nodes[g], job.gpus), 0, all.max_tensor).bytes_per_gpu > 0;
+    }
+  }
+  // No type could ever hold it: the user's word counts, and the job will run out of memory.
+  return one_could ? std::nullopt : blind;
+}
+
+class fcfs : public policy {
+ public:
+  std::string_view name() const override { return "fcfs"; }
+
+  std::vector<decision> decide(const snapshot& all_jobs, random_source&) const override {
+    std::vector<decision> out;
+    if (all_jobs.waiting.empty()) return out;
+    std::optional<idle_index> room;
+    const auto s = start_trainings(all_jobs, out, room);
+    const supply all(s.cluster);
+    std::optional<idle_index> rest;
+    const idle_index* idle = &s.idle;
+    for (const auto* j : in_order(s.waiting)) {
+      const auto types = types_for(s.cluster, all, *j);
+      if (!types) {
+        out.push_back({decision::kind::give_up, j->id, {}, {}, types.error()});
+        continue;
+      }
+      auto d = start(s.cluster, *idle, all, *j, *types);
+      if (!d) break;  // the head of the line blocks
+      if (!rest) idle = &rest.emplace(s.idle);
+      take(*rest, d->where);
+      out.push_back(std::move(*d));
+    }
+    return out;
+  }
+
+  reason why_waiting(const snapshot& s, job_id job) const override {
+    const auto it = s.waiting.find(job);
+    if (it == s.waiting.end()) return {kind::unknown, fmt::format("job {} does not wait", job)};
+    if (it->second.training) return why_training_waits(s, it->second);
+    const auto* head = in_order(s.waiting).front();
+    if (head->id != job) {
+      return {kind::insufficient,
+              fmt::format("waits behind job {}, the head of the line", head->id)};
+    }
+    const supply all(s.cluster);
+    const auto types = types_for(s.cluster, all, it->second);
+    if (!types) return types.error();
+    std::uint32_t idle = types->empty() ? s.idle.total_idle() : 0;
+    for (const auto g : *types) idle = std::max(idle, s.idle.idle_of(g));
+    const auto& spec = *it->second.spec;
+    return {kind::insufficient,
+            fmt::format("asks for {} {}; {} are idle", spec.gpus,
+                        spec.gpu_type.empty() ? "GPUs of one type" : spec.gpu_type, idle)};
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<policy> make_fcfs() {
+  return std::make_unique<fcfs>();
+}
+
+}  // namespace troupe::planners

@@ -1,0 +1,116 @@
+// Opportunistic (docs/planners/baselines.md): in order of arrival, the user's count on the fastest
+// idle GPUs; who runs out of memory comes back with twice as many. What Frenzy's paper compares
+// with as trial and error.
+
+#include <fmt/format.h>
+
+#include "planners/core/bounds.hpp"
+#include "planners/core/policy.hpp"
+#include "planners/core/queue_order.hpp"
+#include "planners/core/user_request.hpp"
+#include "planners/pipeline/placement.hpp"
+
+namespace troupe::planners {
+namespace {
+
+using kind = reason::kind;
+
+std::uint64_t all_gpus(const cluster& c) {
+  std::uint64_t sum = 0;
+  for (const auto& n : c.nodes) sum += n.gpus;
+  return sum;
+}
+
+// The GPUs that the job may have, of those that the cluster has.
+std::uint64_t max_for(const cluster& c, const job_spec& job, std::uint64_t all) {
+  if (!job.required_gpu_type.empty()) {
+    all = 0;
+    for (const auto& n : c.nodes)
+      if (allows(job, c.gpus[n.gpu])) all += n.gpus;
+  }
+  return std::min<std::uint64_t>(all, job.max_gpus.value_or(std::uint32_t(-1)));
+}
+
+// The user's count, doubled for every time that it ran out of memory, up to what it may have.
+std::uint32_t count_of(const job_view& j, std::uint64_t most) {
+  const auto doublings = std::min(j.out_of_memory, 31u);
+  return static_cast<std::uint32_t>(std::min(std::uint64_t{j.spec->gpus} << doublings, most));
+}
+
+std::vector<gpu_index> allowed_types(const cluster& c, const job_view& j,
+                                     std::vector<gpu_index> types) {
+  std::erase_if(types, [&](gpu_index g) { return !allows(*j.spec, c.gpus[g]); });
+  return types;
+}
+
+// Why no trial is left, if so.
+std::optional<reason> hopeless(const job_view& j, std::uint64_t all) {
+  if (j.spec->gpus == 0) return reason{kind::invalid, "asks for no GPU"};
+  if (j.spec->gpus > all) {
+    return reason{
+        kind::infeasible,
+        fmt::format("asks for {} GPUs; the cluster has {}{}{}", j.spec->gpus, all,
+                    j.spec->required_gpu_type.empty() ? "" : " ", j.spec->required_gpu_type)};
+  }
+  if (j.out_of_memory == 0) return {};
+  const auto tried = std::uint64_t{j.spec->gpus} << std::min(j.out_of_memory - 1, 31u);
+  if (tried < all) return {};
+  return reason{kind::infeasible, fmt::format("ran out of memory on all {} GPUs {}", all,
+                                              j.spec->max_gpus || !j.spec->required_gpu_type.empty()
+                                                  ? "that it may have (gpus, gpu_type)"
+                                                  : "of the cluster")};
+}
+
+class opportunistic : public policy {
+ public:
+  std::string_view name() const override { return "opportunistic"; }
+
+  std::vector<decision> decide(const snapshot& all_jobs, random_source&) const override {
+    std::vector<decision> out;
+    std::optional<idle_index> room;
+    const auto s = start_trainings(all_jobs, out, room);
+    if (s.waiting.empty() || s.idle.total_idle() == 0) return out;
+    const auto all = all_gpus(s.cluster);
+    const auto types = fastest_first(s.cluster);
+    const auto max_tensor = largest_node(s.cluster);
+    std::optional<idle_index> rest;
+    const idle_index* idle = &s.idle;
+    for (const auto* j : in_order(s.waiting)) {
+      if (idle->total_idle() == 0) break;
+      const auto most = max_for(s.cluster, *j->spec, all);
+      if (auto why = hopeless(*j, most)) {
+        out.push_back({decision::kind::give_up, j->id, {}, {}, std::move(*why)});
+        continue;
+      }
+      auto where = fastest_idle(*idle, count_of(*j, most), allowed_types(s.cluster, *j, types));
+      if (!where) continue;  // a smaller job behind it may go first
+      if (!rest) idle = &rest.emplace(s.idle);
+      take(*rest, *where);
+      auto how = split_for(s.cluster, *j->spec, *where, j->bytes_floor, max_tensor);
+      out.push_back({decision::kind::start, j->id, std::move(how), std::move(*where), {}});
+    }
+    return out;
+  }
+
+  reason why_waiting(const snapshot& s, job_id job) const override {
+    const auto it = s.waiting.find(job);
+    if (it == s.waiting.end()) return {kind::unknown, fmt::format("job {} does not wait", job)};
+    const auto& j = it->second;
+    if (j.training) return why_training_waits(s, j);
+    const auto all = max_for(s.cluster, *j.spec, all_gpus(s.cluster));
+    if (auto why = hopeless(j, all)) return *why;
+    const auto doubled = j.out_of_memory == 0 ? std::string()
+                                              : fmt::format(" ({} asked for, doubled {} times)",
+                                                            j.spec->gpus, j.out_of_memory);
+    return {kind::insufficient, fmt::format("needs {} GPUs{}; {} are idle", count_of(j, all),
+                                            doubled, s.idle.total_idle())};
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<policy> make_opportunistic() {
+  return std::make_unique<opportunistic>();
+}
+
+}  // namespace troupe::planners

@@ -1,0 +1,235 @@
+// Sia (docs/planners/baselines.md): every 60 s an integer program over all jobs, then counts become
+// nodes.
+
+#include "planners/baselines/sia.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "planners/core/policy.hpp"
+#include "planners/core/queue_order.hpp"
+#include "planners/pipeline/placement.hpp"
+
+namespace troupe::planners {
+namespace {
+
+using kind = reason::kind;
+
+// What the program gave a job, and where that ends up.
+struct grant {
+  const job_view* job = nullptr;
+  const sia_choice* choice = nullptr;
+  bool present = false;  // the configuration that it runs with already
+  allocation where;      // empty: found no room
+};
+
+// Who gets what: in a group, the present configuration goes to the oldest, then the cheapest ones.
+std::vector<grant> grants_of(const sia_problem& problem, const sia_answer& answer) {
+  std::vector<grant> out;
+  for (std::size_t g = 0; g < problem.groups.size(); ++g) {
+    const auto& group = problem.groups[g];
+    std::vector<std::size_t> order(group.choices.size());
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) {
+      if ((a == group.present) != (b == group.present)) return a == group.present;
+      return group.choices[a].cost < group.choices[b].cost;
+    });
+    std::size_t next = 0;
+    for (const auto c : order) {
+      for (std::uint32_t k = 0; k < answer.taken[g][c]; ++k) {
+        out.push_back({group.jobs[next++], &group.choices[c], c == group.present, {}});
+      }
+    }
+  }
+  std::ranges::sort(out, [](const grant& a, const grant& b) {
+    const auto x = a.choice->how.gpus(), y = b.choice->how.gpus();
+    return x != y ? x > y : a.job->id < b.job->id;
+  });
+  return out;
+}
+
+// The GPUs that a round may hand out, by node.
+class room {
+ public:
+  room(const snapshot& s) : free_(s.cluster.nodes.size()) {
+    for (node_index n = 0; n < free_.size(); ++n) free_[n] = s.idle.idle(n);
+    for (const auto& [id, j] : s.running) {
+      if (j.training) continue;
+      for (const auto& share : j.where) free_[share.node] += share.gpus;
+    }
+  }
+
+  bool has(const allocation& where) const {
+    return std::ranges::all_of(where, [&](const node_share& n) { return free_[n.node] >= n.gpus; });
+  }
+  void take(const allocation& where) {
+    for (const auto& share : where) free_[share.node] -= share.gpus;
+  }
+
+  // Within the node that fits best, or whole nodes; where the job is already, if it can be. May be
+  // empty.
+  allocation find(const sia_pool& p, const grant& g) const {
+    const auto gpus = g.choice->how.gpus();
+    if (total_gpus(g.job->where) == gpus && in(p, g.job->where) && has(g.job->where))
+      return g.job->where;
+    allocation where;
+    if (gpus < p.node_gpus) {
+      const node_index* best = nullptr;
+      for (const auto& n : p.nodes) {
+        if (free_[n] >= gpus && (best == nullptr || free_[n] < free_[*best])) best = &n;
+      }
+      if (best != nullptr) where.push_back({*best, gpus});
+      return where;
+    }
+    for (const auto n : p.nodes) {
+      if (free_[n] != p.node_gpus) continue;
+      where.push_back({n, p.node_gpus});
+      if (where.size() * p.node_gpus == gpus) return where;
+    }
+    return {};
+  }
+
+ private:
+  static bool in(const sia_pool& p, const allocation& where) {
+    return std::ranges::all_of(
+        where, [&](const node_share& n) { return std::ranges::binary_search(p.nodes, n.node); });
+  }
+  std::vector<std::uint32_t> free_;
+};
+
+// Places a pool's grants, the largest first; those that go on as they are keep their GPUs if
+// `keep`. Returns how many found no room.
+std::size_t place(const sia_pool& p, std::vector<grant*>& grants, room& free, bool keep) {
+  std::size_t failed = 0;
+  for (auto* g : grants) {
+    g->where.clear();
+    if (keep && g->present) free.take(g->where = g->job->where);
+  }
+  for (auto* g : grants) {
+    if (!g->where.empty()) continue;
+    g->where = free.find(p, *g);
+    free.take(g->where);
+    failed += g->where.empty();
+  }
+  return failed;
+}
+
+// Counts become nodes, pool by pool. Only where the free GPUs are too scattered is a pool packed
+// anew.
+void place_all(const snapshot& s, const sia_problem& problem, std::vector<grant>& grants) {
+  std::vector<std::vector<grant*>> by_pool(problem.pools.size());
+  for (auto& g : grants) by_pool[g.choice->pool].push_back(&g);
+  room all(s);
+  for (std::size_t p = 0; p < by_pool.size(); ++p) {
+    room first = all;
+    if (const auto failed = place(problem.pools[p], by_pool[p], first, true); failed > 0) {
+      room second = all;
+      if (place(problem.pools[p], by_pool[p], second, false) < failed) {
+        all = second;
+        continue;
+      }
+      first = all;
+      place(problem.pools[p], by_pool[p], first, true);
+    }
+    all = first;
+  }
+  // A job that was to change and found no room goes on as it was, if nobody has its GPUs.
+  for (auto& g : grants) {
+    if (g.where.empty() && !g.job->where.empty() && all.has(g.job->where)) {
+      all.take(g.where = g.job->where);
+      g.present = true;
+    }
+  }
+}
+
+class sia : public policy {
+ public:
+  std::string_view name() const override { return "sia"; }
+  double round_s() const override { return 60; }
+
+  std::vector<decision> decide(const snapshot& all_jobs, random_source&) const override {
+    std::vector<decision> out;
+    if (all_jobs.waiting.empty() && all_jobs.running.empty()) return out;
+    std::optional<idle_index> left;
+    const auto s = start_trainings(all_jobs, out, left);
+    const auto problem = make_sia_problem(s);
+    for (const auto* j : problem.hopeless) {
+      out.push_back({decision::kind::give_up, j->id, {}, {}, why_hopeless(*j)});
+    }
+    if (nothing_to_gain(problem)) return out;
+    auto grants = grants_of(problem, solve_sia(problem));
+    place_all(s, problem, grants);
+    std::ranges::sort(grants, {}, [](const grant& g) { return g.job->id; });
+
+    std::set<job_id> stays;
+    std::vector<decision> starts;
+    for (auto& g : grants) {
+      if (g.where.empty()) continue;
+      const bool runs = !g.job->where.empty();
+      if (runs && same(g.where, g.job->where) && (g.present || same(g.choice->how, g.job->how))) {
+        stays.insert(g.job->id);
+      } else {
+        starts.push_back({decision::kind::start, g.job->id, g.choice->how, std::move(g.where), {}});
+      }
+    }
+    for (const auto& [id, j] : s.running) {
+      if (!j.training && !stays.contains(id)) out.push_back({decision::kind::stop, id, {}, {}, {}});
+    }
+    std::ranges::move(starts, std::back_inserter(out));
+    return out;
+  }
+
+  reason why_waiting(const snapshot& s, job_id job) const override {
+    const auto it = s.waiting.find(job);
+    if (it == s.waiting.end()) return {kind::unknown, fmt::format("job {} does not wait", job)};
+    if (it->second.training) return why_training_waits(s, it->second);
+    const auto problem = make_sia_problem(s);
+    if (std::ranges::find(problem.hopeless, &it->second) != problem.hopeless.end()) {
+      return why_hopeless(it->second);
+    }
+    for (const auto& g : problem.groups) {
+      if (std::ranges::find(g.jobs, &it->second) == g.jobs.end()) continue;
+      const auto fewest =
+          std::ranges::min_element(g.choices, {}, [](const auto& x) { return x.how.gpus(); });
+      const auto& x = *fewest;
+      return {
+          kind::insufficient,
+          fmt::format(
+              "could start on {} {}, of which {} are idle; the rounds so far gave them to others",
+              x.how.gpus(), s.cluster.gpus[problem.pools[x.pool].gpu].name,
+              s.idle.idle_of(problem.pools[x.pool].gpu))};
+    }
+    return {kind::insufficient, fmt::format("waits behind the {} jobs that a round considers",
+                                            sia_options{}.max_waiting)};
+  }
+
+ private:
+  static reason why_hopeless(const job_view& j) {
+    if (!j.why.text.empty()) return why_none(j);
+    return {kind::infeasible,
+            j.bytes_floor > 0
+                ? fmt::format("ran out of memory at {:.1f} GB a GPU, and no configuration has more",
+                              j.bytes_floor / bytes_per_gb)
+                : std::string("no configuration on GPUs of one type can hold it")};
+  }
+  static bool same(const plan& a, const plan& b) {
+    return a.data_parallel == b.data_parallel && a.tensor_parallel == b.tensor_parallel &&
+           a.pipeline_parallel == b.pipeline_parallel;
+  }
+  static bool same(allocation a, allocation b) {
+    const auto by_node = [](const node_share& x, const node_share& y) { return x.node < y.node; };
+    std::ranges::sort(a, by_node);
+    std::ranges::sort(b, by_node);
+    return a == b;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<policy> make_sia() {
+  return std::make_unique<sia>();
+}
+
+}  // namespace troupe::planners

@@ -1,0 +1,201 @@
+// Sia's integer program, solved by CBC (COIN-OR).
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include <CbcModel.hpp>
+#include <CoinPackedMatrix.hpp>
+#include <OsiClpSolverInterface.hpp>
+
+#include "planners/baselines/sia.hpp"
+
+namespace troupe::planners {
+namespace {
+
+// Columns are choices; rows are the groups, then the pools. Whole, or what is left of it to decide.
+struct program {
+  struct column {
+    std::size_t group, choice;
+    double gpus;
+    double gain;  // over getting nothing
+  };
+  const sia_problem& problem;
+  std::vector<column> columns;
+  std::vector<double> jobs, room;  // the rows' right-hand sides: by group, by pool
+
+  program(const sia_problem& p, const sia_options& o) : problem(p) {
+    for (std::size_t g = 0; g < p.groups.size(); ++g) {
+      const auto& group = p.groups[g];
+      jobs.push_back(static_cast<double>(group.jobs.size()));
+      for (std::size_t c = 0; c < group.choices.size(); ++c) {
+        const auto& x = group.choices[c];
+        columns.push_back({g, c, static_cast<double>(x.how.gpus()), o.unassigned - x.cost});
+      }
+    }
+    for (const auto& p_ : p.pools) room.push_back(p_.capacity);
+  }
+
+  std::size_t pool(const column& c) const { return problem.groups[c.group].choices[c.choice].pool; }
+
+  void load(OsiClpSolverInterface& solver) const {
+    const auto n = static_cast<int>(columns.size());
+    std::vector<int> starts, index;
+    std::vector<double> value, lower(columns.size(), 0.0), upper, cost;
+    for (const auto& c : columns) {
+      starts.push_back(static_cast<int>(index.size()));
+      index.push_back(static_cast<int>(c.group));
+      value.push_back(1);
+      index.push_back(static_cast<int>(jobs.size() + pool(c)));
+      value.push_back(c.gpus);
+      upper.push_back(jobs[c.group]);
+      cost.push_back(-c.gain);
+    }
+    starts.push_back(static_cast<int>(index.size()));
+    auto row_upper = jobs;
+    row_upper.insert(row_upper.end(), room.begin(), room.end());
+    std::vector<double> row_lower(row_upper.size(), -solver.getInfinity());
+    solver.loadProblem(n, static_cast<int>(row_upper.size()), starts.data(), index.data(),
+                       value.data(), lower.data(), upper.data(), cost.data(), row_lower.data(),
+                       row_upper.data());
+    for (int i = 0; i < n; ++i) solver.setInteger(i);
+  }
+
+  // A whole solution near `x`: its floor, then what still fits, by gain a GPU.
+  std::vector<double> rounded(const std::vector<double>& x) const {
+    std::vector<double> out(columns.size());
+    auto room_left = room, jobs_left = jobs;
+    const auto add = [&](std::size_t i, double most) {
+      const auto& c = columns[i];
+      auto& left = room_left[pool(c)];
+      const double k =
+          std::max(0.0, std::min({most, jobs_left[c.group], std::floor(left / c.gpus)}));
+      out[i] += k;
+      left -= k * c.gpus;
+      jobs_left[c.group] -= k;
+    };
+    const auto fraction = [&](std::size_t i) { return x[i] - std::floor(x[i] + tolerance); };
+    for (std::size_t i = 0; i < columns.size(); ++i) add(i, std::floor(x[i] + tolerance));
+    std::vector<std::size_t> order(columns.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::ranges::stable_sort(order, std::greater{}, [&](std::size_t i) {
+      return std::pair(fraction(i) > tolerance, columns[i].gain / columns[i].gpus);
+    });
+    for (const auto i : order) add(i, jobs[columns[i].group]);
+    return out;
+  }
+
+  double objective(const std::vector<double>& x) const {
+    double sum = 0;
+    for (std::size_t i = 0; i < columns.size(); ++i) sum -= columns[i].gain * x[i];
+    return sum;
+  }
+
+  // Without the columns whose value is known: their jobs and GPUs are taken.
+  program without(const std::vector<bool>& known, const std::vector<double>& x) const {
+    program rest = *this;
+    rest.columns.clear();
+    for (std::size_t i = 0; i < columns.size(); ++i) {
+      const auto& c = columns[i];
+      if (!known[i]) {
+        rest.columns.push_back(c);
+        continue;
+      }
+      rest.jobs[c.group] -= x[i];
+      rest.room[pool(c)] -= x[i] * c.gpus;
+    }
+    return rest;
+  }
+
+  static constexpr double tolerance = 1e-6;
+};
+
+bool whole(const std::vector<double>& x) {
+  return std::ranges::all_of(
+      x, [](double v) { return std::abs(v - std::round(v)) < program::tolerance; });
+}
+
+// The LP relaxation of a program.
+struct relaxation {
+  OsiClpSolverInterface solver;
+  std::vector<double> x;
+  double bound = 0;
+
+  explicit relaxation(const program& p) {
+    solver.messageHandler()->setLogLevel(0);
+    p.load(solver);
+    solver.initialSolve();
+    x.assign(solver.getColSolution(), solver.getColSolution() + p.columns.size());
+    bound = solver.getObjValue();
+  }
+};
+
+// Columns that no solution better than `best` by more than `slack` has at another value (reduced
+// costs).
+std::vector<bool> decided(const program& p, const relaxation& lp, double best, double slack) {
+  const double* reduced = lp.solver.getReducedCost();
+  std::vector<bool> known(p.columns.size());
+  for (std::size_t i = 0; i < known.size(); ++i) {
+    const bool at_bound =
+        lp.x[i] < program::tolerance || lp.x[i] > p.jobs[p.columns[i].group] - program::tolerance;
+    known[i] = at_bound && std::abs(reduced[i]) > best - slack - lp.bound + 1e-9;
+  }
+  return known;
+}
+
+std::vector<double> branch_and_bound(const program& p, const relaxation& lp,
+                                     std::vector<double> best, double gap, const sia_options& o) {
+  CbcModel model(lp.solver);
+  model.setLogLevel(0);
+  model.messageHandler()->setLogLevel(0);
+  model.setAllowableGap(gap);
+  model.setMaximumNodes(o.max_nodes);
+  model.setBestSolution(best.data(), static_cast<int>(best.size()), p.objective(best), true);
+  model.branchAndBound();
+  const double* found = model.bestSolution();
+  if (found == nullptr) return best;
+  std::vector<double> x(found, found + best.size());
+  return p.objective(x) < p.objective(best) ? x : best;
+}
+
+std::vector<double> solve(const program& p, double constant, const sia_options& o) {
+  const relaxation lp(p);
+  if (whole(lp.x)) return lp.x;
+  auto best = p.rounded(lp.x);
+  const double gap = o.gap * std::abs(constant + lp.bound);  // of what all jobs cost together
+  if (p.objective(best) - lp.bound <= gap) return best;
+
+  // Most columns are decided by their reduced costs: search over the others.
+  const auto known = decided(p, lp, p.objective(best), 0);
+  const auto rest = p.without(known, lp.x);
+  std::vector<double> start;
+  for (std::size_t i = 0; i < known.size(); ++i) {
+    if (!known[i]) start.push_back(best[i]);
+    if (known[i] && std::abs(best[i] - lp.x[i]) > 0.5) return branch_and_bound(p, lp, best, gap, o);
+  }
+  const relaxation smaller(rest);
+  const auto found = branch_and_bound(rest, smaller, std::move(start), gap, o);
+  for (std::size_t i = 0, k = 0; i < known.size(); ++i) best[i] = known[i] ? lp.x[i] : found[k++];
+  return best;
+}
+
+}  // namespace
+
+sia_answer solve_sia(const sia_problem& problem, const sia_options& options) {
+  const program p(problem, options);
+  sia_answer answer;
+  for (const auto& g : problem.groups) {
+    answer.taken.emplace_back(g.choices.size());
+    answer.cost += options.unassigned * static_cast<double>(g.jobs.size());
+  }
+  if (p.columns.empty()) return answer;
+  const auto x = solve(p, answer.cost, options);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const auto& c = p.columns[i];
+    answer.taken[c.group][c.choice] = static_cast<std::uint32_t>(std::lround(x[i]));
+    answer.cost -= c.gain * std::round(x[i]);
+  }
+  return answer;
+}
+
+}  // namespace troupe::planners

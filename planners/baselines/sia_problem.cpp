@@ -1,0 +1,292 @@
+// Sia's integer program: pools, and for each job its configurations with their costs.
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <tuple>
+
+#include "planners/baselines/sia.hpp"
+#include "planners/core/bounds.hpp"
+#include "planners/core/queue_order.hpp"
+#include "planners/cost/program_time.hpp"
+#include "planners/model/stage_memory.hpp"
+
+namespace troupe::planners {
+namespace {
+
+std::vector<sia_pool> pools_of(const snapshot& s) {
+  std::vector<sia_pool> pools;
+  for (node_index n = 0; n < s.cluster.nodes.size(); ++n) {
+    const auto& node = s.cluster.nodes[n];
+    if (node.gpus == 0) continue;
+    auto at = std::ranges::find_if(pools, [&](const sia_pool& p) {
+      return p.gpu == node.gpu && p.node_gpus == node.gpus && p.datacenter == node.datacenter;
+    });
+    if (at == pools.end()) at = pools.insert(at, {node.gpu, node.datacenter, node.gpus, 0, {}});
+    at->nodes.push_back(n);
+    at->capacity += s.idle.idle(n);
+  }
+  return pools;
+}
+
+// Counts of a pool: 1, 2, 4, ... within a node; whole nodes: 1 to 8 of them, then doubling.
+std::vector<std::uint32_t> counts_of(const sia_pool& p) {
+  std::vector<std::uint32_t> counts;
+  for (std::uint32_t n = 1; n < p.node_gpus; n *= 2) counts.push_back(n);
+  for (std::size_t k = 1; k <= p.nodes.size(); k += k < 8 ? 1 : k) {
+    counts.push_back(static_cast<std::uint32_t>(k) * p.node_gpus);
+  }
+  return counts;
+}
+
+allocation placed_in(const sia_pool& p, std::uint32_t gpus) {
+  allocation where;
+  for (std::size_t i = 0; gpus > 0; ++i) {
+    const auto take = std::min(gpus, p.node_gpus);
+    where.push_back({p.nodes[i], take});
+    gpus -= take;
+  }
+  return where;
+}
+
+// Every configuration that can hold the job, whatever is idle; cost holds normalised goodput for
+// now.
+struct shape_table {
+  std::vector<sia_choice> choices;
+};
+
+// Of one pool: the job's tensor-parallel unit there is replicated 1, 2, 3, ... times. The unit is
+// the one that is most efficient at the least number of replicas that fits.
+void add_pool(const cluster& c, const job_spec& job, const sia_pool& pool, std::uint32_t pool_index,
+              std::uint32_t largest_node, double bytes_floor, std::vector<sia_choice>& out) {
+  const double memory = c.gpus[pool.gpu].memory_bytes();
+  std::vector<sia_choice> best;
+  double best_rate = 0;
+  for (std::uint32_t t = 1; t <= largest_node; t *= 2) {
+    if (job.model.operators.empty() && job.model.heads % t != 0) break;
+    std::vector<sia_choice> mine;
+    for (const auto gpus : counts_of(pool)) {
+      if (gpus % t != 0 || gpus / t > job.global_batch) continue;
+      if (job.max_gpus && gpus > *job.max_gpus) break;
+      sia_choice x;
+      x.pool = pool_index;
+      x.how.data_parallel = gpus / t;
+      x.how.tensor_parallel = t;
+      x.how.gpu_types = {pool.gpu};
+      x.how.bytes_per_gpu = marp_bytes(job.model, job.global_batch, x.how.data_parallel, t) *
+                            (1 + c.settings.memory_headroom);
+      if (!(x.how.bytes_per_gpu < memory) || x.how.bytes_per_gpu <= bytes_floor) continue;
+      const auto e = estimate_iteration(c, job, x.how, placed_in(pool, gpus));
+      if (!(e.samples_per_s > 0)) continue;
+      x.how.samples_per_s = x.cost = e.samples_per_s;
+      x.how.cost_per_hour = e.cost_per_hour;
+      mine.push_back(std::move(x));
+    }
+    if (mine.empty()) continue;
+    const double rate = mine[0].how.samples_per_s / mine[0].how.gpus();
+    if (rate > best_rate) {
+      best = std::move(mine);
+      best_rate = rate;
+    }
+  }
+  out.insert(out.end(), best.begin(), best.end());
+}
+
+shape_table table_of(const cluster& c, const job_spec& job, const std::vector<sia_pool>& pools,
+                     double bytes_floor) {
+  std::uint32_t largest_node = 1;
+  for (const auto& p : pools) largest_node = std::max(largest_node, p.node_gpus);
+  shape_table table;
+  for (std::uint32_t i = 0; i < pools.size(); ++i) {
+    if (!allows(job, c.gpus[pools[i].gpu])) continue;
+    add_pool(c, job, pools[i], i, largest_node, bytes_floor, table.choices);
+  }
+  double least = std::numeric_limits<double>::infinity();
+  std::uint32_t fewest = std::numeric_limits<std::uint32_t>::max();
+  for (const auto& x : table.choices) {
+    least = std::min(least, x.cost);
+    fewest = std::min(fewest, x.how.gpus());
+  }
+  for (auto& x : table.choices)
+    x.cost *= fewest / least;  // the row's minimum becomes its least count
+  return table;
+}
+
+// How much a change of configuration discounts a running job's goodput (Sia, section 3.4).
+double restart_factor(const snapshot& s, const job_view& j, const sia_options& o) {
+  const double age = s.now_s - j.submitted_s, restart = s.cluster.settings.restart_s;
+  if (s.now_s - j.started_s < restart && j.attempts <= 1) return 1;
+  const double restarts = j.attempts > 0 ? j.attempts - 1 : 0;
+  const double r = std::max(age - restarts * restart, 0.0) / (age + restart);
+  return std::max(o.min_restart_factor,
+                  std::round(r * 50) / 50);  // in steps, so that jobs are alike
+}
+
+std::size_t present_choice(const shape_table& t, const std::vector<sia_pool>& pools,
+                           const job_view& j) {
+  for (std::size_t i = 0; i < t.choices.size(); ++i) {
+    const auto& x = t.choices[i];
+    const auto& p = pools[x.pool];
+    if (x.how.gpus() != total_gpus(j.where) || x.how.tensor_parallel != j.how.tensor_parallel)
+      continue;
+    if (std::ranges::all_of(j.where, [&](const node_share& n) {
+          return std::ranges::binary_search(p.nodes, n.node);
+        })) {
+      return i;
+    }
+  }
+  return sia_group::none;
+}
+
+// Takes out what no solution needs: what costs more than nothing at all, and what needs more GPUs
+// of a pool than another choice and is no better.
+void prune(sia_group& g, const sia_options& o) {
+  auto& xs = g.choices;
+  std::vector<sia_choice> kept;
+  auto present = sia_group::none;
+  for (std::size_t i = 0; i < xs.size(); ++i) {
+    const auto beats = [&](const sia_choice& y) {
+      return y.pool == xs[i].pool && y.how.gpus() < xs[i].how.gpus() && y.cost <= xs[i].cost;
+    };
+    if (xs[i].cost >= o.unassigned || std::ranges::any_of(xs, beats)) continue;
+    if (i == g.present) present = kept.size();
+    kept.push_back(xs[i]);
+  }
+  xs = std::move(kept);
+  g.present = present;
+}
+
+class writer {
+ public:
+  writer(const snapshot& s, const sia_options& o) : s_(s), o_(o) { out_.pools = pools_of(s); }
+
+  sia_problem write() && {
+    for (const auto& [id, j] : s_.running) {
+      if (j.training) continue;
+      for (const auto& share : j.where) {
+        for (auto& p : out_.pools) {
+          if (std::ranges::binary_search(p.nodes, share.node)) p.capacity += share.gpus;
+        }
+      }
+    }
+    for (const auto& [id, j] : s_.running)
+      if (!j.training) add_running(j);
+    std::uint32_t position = 0;
+    for (const auto* j : in_order(s_.waiting)) {
+      if (position == o_.max_waiting) break;
+      if (add_waiting(*j, position)) ++position;
+    }
+    std::erase_if(out_.groups, [](const sia_group& g) { return g.choices.empty() && !g.running; });
+    return std::move(out_);
+  }
+
+ private:
+  // A row of the program is made once for jobs that differ in nothing that it knows.
+  struct row_key {
+    const void* shape;
+    double bytes_floor, factor;
+    std::size_t present;
+    bool running;
+    auto operator<=>(const row_key&) const = default;
+  };
+
+  const shape_table& table(const job_view& j) {
+    const auto key = std::pair(shape(j), j.bytes_floor);
+    auto it = tables_.find(key);
+    if (it == tables_.end()) {
+      it = tables_.emplace(key, table_of(s_.cluster, *j.spec, out_.pools, j.bytes_floor)).first;
+    }
+    return it->second;
+  }
+  static const void* shape(const job_view& j) {
+    if (j.plans) return j.plans.get();
+    return j.spec.get();
+  }
+
+  sia_group* find(const row_key& key) {
+    const auto [it, fresh] = rows_.emplace(key, out_.groups.size());
+    if (!fresh) return &out_.groups[it->second];
+    out_.groups.emplace_back();
+    return nullptr;
+  }
+
+  void add_running(const job_view& j) {
+    const auto& t = table(j);
+    const auto present = present_choice(t, out_.pools, j);
+    const double factor = restart_factor(s_, j, o_);
+    if (auto* g = find({shape(j), j.bytes_floor, factor, present, true})) {
+      g->jobs.push_back(&j);
+      return;
+    }
+    auto& g = out_.groups.back();
+    g.running = true;
+    g.jobs.push_back(&j);
+    std::uint32_t last_pool = ~0u;
+    for (std::size_t i = 0; i < t.choices.size(); ++i) {
+      auto x = t.choices[i];
+      const bool smallest = x.pool != last_pool;
+      last_pool = x.pool;
+      // At most doubling a round; a pool's smallest count is always allowed.
+      if (!smallest && x.how.gpus() > 2 * total_gpus(j.where)) continue;
+      if (x.how.gpus() > out_.pools[x.pool].capacity) continue;
+      if (i == present) {
+        g.present = g.choices.size();
+        x.cost = std::pow(x.cost, o_.fairness_power);
+      } else {
+        x.cost = std::pow(x.cost * factor, o_.fairness_power) + o_.change;
+      }
+      g.choices.push_back(std::move(x));
+    }
+    prune(g, o_);
+  }
+
+  // A job starts at the smallest count of a pool. The oldest comes first where all else is equal.
+  bool add_waiting(const job_view& j, std::uint32_t position) {
+    const auto& t = table(j);
+    if (t.choices.empty()) {
+      out_.hopeless.push_back(&j);
+      return false;
+    }
+    if (auto* g = find({shape(j), j.bytes_floor, 1, sia_group::none, false})) {
+      g->jobs.push_back(&j);
+      return true;
+    }
+    auto& g = out_.groups.back();
+    g.jobs.push_back(&j);
+    std::uint32_t last_pool = ~0u;
+    for (auto x : t.choices) {
+      if (x.pool == last_pool) continue;
+      last_pool = x.pool;
+      if (x.how.gpus() > out_.pools[x.pool].capacity) continue;
+      x.cost = std::pow(x.cost, o_.fairness_power) * (1 + 1e-4 + 1e-7 * position);
+      g.choices.push_back(std::move(x));
+    }
+    prune(g, o_);
+    return true;
+  }
+
+  const snapshot& s_;
+  const sia_options& o_;
+  sia_problem out_;
+  // Keyed by addresses, and only looked up: their order reaches no output.
+  std::map<std::pair<const void*, double>, shape_table> tables_;
+  std::map<row_key, std::size_t> rows_;
+};
+
+}  // namespace
+
+sia_problem make_sia_problem(const snapshot& s, const sia_options& options) {
+  return writer(s, options).write();
+}
+
+bool nothing_to_gain(const sia_problem& problem) {
+  return std::ranges::all_of(problem.groups, [](const sia_group& g) {
+    if (!g.running) return g.choices.empty();
+    if (g.present == sia_group::none) return false;
+    return std::ranges::all_of(
+        g.choices, [&](const sia_choice& x) { return x.cost >= g.choices[g.present].cost; });
+  });
+}
+
+}  // namespace troupe::planners

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <optional>
+
+#include "messages/cluster.hpp"
+#include "messages/job.hpp"
+#include "messages/plan.hpp"
+#include "messages/reason.hpp"
+#include "planners/core/idle_index.hpp"
+
+// What a job file bounds, under every policy: how many GPUs (max_gpus) and of which type
+// (required_gpu_type); how long the work may take (slo_s, deadline_s) and what it may cost
+// (budget).
+
+namespace troupe::planners {
+
+/// Whether the job may run on GPUs of this type.
+inline bool allows(const job_spec& job, const gpu_type& gpu) {
+  return job.required_gpu_type.empty() || job.required_gpu_type == gpu.name;
+}
+
+/// The idle GPUs that the job may run on: all of `idle`, or what is put into `restricted`.
+const idle_index& allowed_idle(const cluster& c, const idle_index& idle, const job_spec& job,
+                               std::optional<idle_index>& restricted);
+
+/// Refuses an allocation of more GPUs than max_gpus or of another type than required_gpu_type.
+expected<void> within_bounds(const cluster& c, const job_spec& job, const allocation& where);
+
+/// Refuses, naming the limit and the figure, if work that takes `run_s` at best and costs `price`
+/// at best breaks slo_s, deadline_s or budget.
+expected<void> within_limits(const job_spec& job, double run_s, double price);
+
+}  // namespace troupe::planners

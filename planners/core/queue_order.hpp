@@ -1,0 +1,41 @@
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "planners/core/snapshot.hpp"
+
+namespace troupe::planners {
+
+/// Larger priority first, order of arrival within one priority.
+inline void by_priority(std::vector<const job_view*>& jobs) {
+  const auto priority = [](const job_view* j) { return j->spec->priority; };
+  if (std::ranges::is_sorted(jobs, std::greater{}, priority)) return;  // nearly always
+  std::ranges::stable_sort(jobs, std::greater{}, priority);
+}
+
+/// The waiting programs, or trainings, in the order in which every policy here serves them.
+inline std::vector<const job_view*> in_order(const job_views& waiting, bool trainings = false) {
+  std::vector<const job_view*> jobs;
+  jobs.reserve(trainings ? 0 : waiting.size());
+  for (const auto& [id, j] : waiting)
+    if (j.training == trainings) jobs.push_back(&j);
+  by_priority(jobs);
+  return jobs;
+}
+
+/// Why a job for which there are no plans can never run here.
+inline reason why_none(const job_view& j) {
+  reason why =
+      j.why.text.empty() ? reason{reason::kind::infeasible, "there is no plan for it"} : j.why;
+  if (j.out_of_memory > 0)
+    why.text = "ran out of memory, and with the headroom that this shows to be needed: " + why.text;
+  return why;
+}
+
+/// Takes an allocation out of what is idle.
+inline void take(idle_index& idle, const allocation& where) {
+  for (const auto& share : where) idle.set_idle(share.node, idle.idle(share.node) - share.gpus);
+}
+
+}  // namespace troupe::planners

@@ -1,0 +1,37 @@
+#include "planners/core/policy.hpp"
+
+namespace troupe::planners {
+
+#define TROUPE_POLICY(name) std::unique_ptr<policy> make_##name();
+#include "planners/core/policies.def"
+#undef TROUPE_POLICY
+
+namespace {
+
+struct entry {
+  std::string_view name;
+  std::unique_ptr<policy> (*make)();
+};
+
+constexpr entry entries[] = {
+#define TROUPE_POLICY(name) {#name, make_##name},
+#include "planners/core/policies.def"
+#undef TROUPE_POLICY
+};
+
+}  // namespace
+
+std::unique_ptr<policy> make_policy(std::string_view name) {
+  for (const auto& e : entries) {
+    if (e.name == name) return e.make();
+  }
+  return nullptr;
+}
+
+std::vector<std::string_view> policy_names() {
+  std::vector<std::string_view> names;
+  for (const auto& e : entries) names.push_back(e.name);
+  return names;
+}
+
+}  // namespace troupe::planners

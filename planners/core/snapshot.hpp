@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "messages/cluster.hpp"
+#include "messages/job.hpp"
+#include "messages/plan.hpp"
+#include "messages/reason.hpp"
+#include "planners/core/idle_index.hpp"
+
+namespace troupe::planners {
+
+/// A job as a policy sees it. Plain values; nothing here changes while a policy decides.
+struct job_view {
+  job_id id = 0;
+  bool training = false;  // the built-in trainer's (is_pipeline_job), not a program's
+  std::shared_ptr<const job_spec> spec;
+  double submitted_s = 0;
+  /// MARP's plans for it, best first. Jobs that are alike share one list (compare the pointers).
+  std::shared_ptr<const std::vector<plan>> plans;
+  reason why;  // if there are none
+  std::uint64_t iterations_done = 0;
+  std::uint32_t attempts = 0;       // leases so far
+  std::uint32_t out_of_memory = 0;  // of which ended so
+  double bytes_floor = 0;           // plans that need no more than this have run out of memory
+  // While it runs:
+  double started_s = 0;
+  plan how;
+  allocation where;
+  double iteration_s = 0;  // expected of the present attempt
+  std::uint32_t rows = 0;  // samples of a micro-batch in its last attempt; 0: it had none
+};
+
+using job_views = std::map<job_id, job_view>;
+inline const job_views no_jobs;
+
+/// What a policy decides on: true at `now_s`, and constant while it does.
+struct snapshot {
+  double now_s = 0;
+  const troupe::cluster& cluster;
+  const idle_index& idle;
+  const job_views& waiting;  // programs and trainings, in order of arrival
+  const job_views& running;  // those being stopped are in neither
+  /// Jobs that are about to start: what they are to have (`how`, `where`) is not idle here, and
+  /// they are in neither of the above. Another decision about one of them withdraws that.
+  const job_views& moving = no_jobs;
+};
+
+}  // namespace troupe::planners

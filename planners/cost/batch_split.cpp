@@ -1,0 +1,74 @@
+#include "planners/cost/batch_split.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "planners/cost/stage_time.hpp"
+
+namespace troupe::planners {
+
+pipeline_costs costs_in_slots(const job_spec& job) {
+  const auto& s = *job.slots;
+  return {s.forward, job.pipeline.recompute ? s.recompute : 0, s.backward, s.lan, s.wan, 0};
+}
+
+batch_split split_batch(const job_spec& job, std::uint32_t stages, std::uint32_t pipelines) {
+  if (job.slots) return {std::max(job.pipeline.microbatches, 1u), 1};
+  if (pipelines == 0 || job.global_batch % pipelines != 0) return {};
+  const auto each = job.global_batch / pipelines;
+  if (const auto rows = job.pipeline.rows; rows > 0) {
+    if (each % rows != 0) return {};
+    return {each / rows, rows};
+  }
+  auto m = job.pipeline.microbatches ? job.pipeline.microbatches : job.microbatches.value_or(0);
+  if (m == 0)
+    for (m = std::min(each, 4 * stages); each % m != 0;) --m;
+  if (each % m != 0) return {};
+  return {m, each / m};
+}
+
+stage_load load_of(const job_spec& job, const batch_split& split, double max_bytes) {
+  const auto most = job.pipeline.max_in_flight;
+  return {split.rows, most ? std::min(most, split.microbatches) : split.microbatches, max_bytes,
+          job.pipeline.recompute};
+}
+
+namespace {
+
+const wan_link* named_link(const cluster& c, std::uint32_t a, std::uint32_t b) {
+  for (const auto& w : c.wan)
+    if ((w.a == a && w.b == b) || (w.a == b && w.b == a)) return &w;
+  return nullptr;
+}
+
+}  // namespace
+
+std::uint32_t connections_between(const cluster& c, std::uint32_t a, std::uint32_t b,
+                                  std::uint32_t wished) {
+  const auto* w = named_link(c, a, b);
+  if (wished > 0 || !w || w->connection_gbps <= 0) return std::max(wished, 1u);
+  return static_cast<std::uint32_t>(std::max(1.0, std::ceil(w->node_gbps / w->connection_gbps)));
+}
+
+link wan_between(const cluster& c, std::uint32_t a, std::uint32_t b, std::uint32_t wished) {
+  const cost_constants k;
+  const auto* w = named_link(c, a, b);
+  if (!w) return {"wan", k.wan_gbps, k.wan_latency_us};
+  const double most =
+      w->connection_gbps > 0 ? connections_between(c, a, b, wished) * w->connection_gbps : 1e300;
+  return {"wan", std::min(w->node_gbps, most), w->rtt_ms * 1e3 / 2};
+}
+
+double communication_to_compute(const pipeline_costs& costs) {
+  return costs.forward > 0 ? costs.wan / costs.forward : 0;
+}
+
+std::uint32_t cell_of(const pipeline_costs& costs, std::uint32_t pipelines) {
+  const double c = std::ceil(communication_to_compute(costs) - 1e-9);
+  const auto least = static_cast<std::uint32_t>(std::clamp(c, 1.0, static_cast<double>(pipelines)));
+  auto cell = least;
+  while (pipelines % cell > 0 && pipelines % cell < least) ++cell;
+  return cell;
+}
+
+}  // namespace troupe::planners

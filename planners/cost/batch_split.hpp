@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+
+#include "messages/cluster.hpp"
+#include "messages/job.hpp"
+#include "planners/model/stage_memory.hpp"
+#include "planners/pipeline/schedule.hpp"
+
+// How a job's batch goes through pipelines, and what their WAN costs (docs/planners/cost_model.md).
+
+namespace troupe::planners {
+
+/// How the batch goes through pipelines: `rows` sequences a micro-batch. microbatches 0: the batch
+/// cannot be divided so. As the job says, by number or by rows; else the most, up
+/// to four a stage, that divide it.
+struct batch_split {
+  std::uint32_t microbatches = 0, rows = 0;
+};
+batch_split split_batch(const job_spec& job, std::uint32_t stages, std::uint32_t pipelines);
+
+/// What goes through a stage of the job's when the batch goes so, on a GPU of so many bytes.
+stage_load load_of(const job_spec& job, const batch_split& split, double max_bytes);
+
+/// Between two datacentres over so many connections of one pair of nodes; 0: as many as help. Where
+/// the cluster names no link, the cost model's.
+link wan_between(const cluster& c, std::uint32_t a, std::uint32_t b, std::uint32_t wished);
+/// How many connections those are.
+std::uint32_t connections_between(const cluster& c, std::uint32_t a, std::uint32_t b,
+                                  std::uint32_t wished);
+
+/// The ratio C of what a WAN transfer and what a forward take.
+double communication_to_compute(const pipeline_costs& costs);
+/// Pipelines of a DP-cell: C, rounded up, and at most as many as there are; or a few more, so that
+/// what is left over is no smaller cell, which would have too few shares of the WAN.
+std::uint32_t cell_of(const pipeline_costs& costs, std::uint32_t pipelines);
+
+/// Those of a pipeline study, which must be one.
+pipeline_costs costs_in_slots(const job_spec& job);
+
+}  // namespace troupe::planners

@@ -1,0 +1,304 @@
+#include "planners/cost/plan_time.hpp"
+
+#include <algorithm>
+#include <functional>
+
+#include <fmt/format.h>
+
+#include "planners/cost/profile.hpp"
+
+namespace troupe::planners {
+
+namespace {
+
+/// How the batch goes, as the plan has it; of a plan that says nothing, as the job does.
+expected<batch_split> batch_of(const job_spec& job, const plan& how) {
+  const auto split = how.microbatches > 0
+                         ? batch_split{how.microbatches, how.rows}
+                         : split_batch(job, how.pipeline_parallel, how.data_parallel);
+  const auto samples = std::uint64_t{how.data_parallel} * split.microbatches * split.rows;
+  if (split.microbatches > 0 && (job.slots || samples == job.global_batch)) return split;
+  return refuse(reason::kind::invalid,
+                fmt::format("a batch of {} cannot be divided among {} pipelines, or their shares "
+                            "not into micro-batches",
+                            job.global_batch, how.data_parallel));
+}
+
+class timer {
+ public:
+  timer(const cluster& c, const job_spec& job, pipeline_layout layout, batch_split batch)
+      : c_{c}, job_{job} {
+    out_.layout = std::move(layout);
+    out_.batch = batch;
+  }
+
+  timed_plan time() {
+    for (std::uint32_t p = 0; p < at().pipelines; ++p)
+      for (std::uint32_t s = 0; s < at().stages; ++s) out_.costs.push_back(costs_at(p, s));
+    set_shape();
+    set_times();
+    out_.shape.by_stage = slowest_peers(out_.shape, out_.times);
+    out_.shape.tail = longest_tails(out_.shape, out_.times);
+    return std::move(out_);
+  }
+
+ private:
+  const pipeline_layout& at() const { return out_.layout; }
+  const stage_costs& costs(std::uint32_t pipeline, std::uint32_t stage) const {
+    return out_.costs[std::size_t{pipeline} * at().stages + stage];
+  }
+  /// Peers mostly have the same kind of node.
+  stage_costs costs_at(std::uint32_t p, std::uint32_t s) const {
+    const auto node = at().at(p, s).node;
+    if (p > 0) {
+      const auto& n = c_.nodes[node];
+      const auto& other = c_.nodes[at().at(p - 1, s).node];
+      if (n.gpu == other.gpu && n.intra == other.intra && n.emulate_speed == other.emulate_speed)
+        return costs(p - 1, s);
+    }
+    return costs_on_node(c_, node, job_, at().parts, s, out_.batch.rows);
+  }
+
+  /// The slowest stage and the slowest hop.
+  pipeline_costs slowest_costs() const {
+    if (job_.slots) return costs_in_slots(job_);
+    pipeline_costs out{0, 0, 0, 0, 0, 0};
+    for (std::uint32_t s = 0; s < at().stages; ++s)
+      for (std::uint32_t p = 0; p < at().pipelines; ++p) {
+        const auto& x = costs(p, s);
+        out.forward = std::max(out.forward, x.forward_s);
+        out.recompute = std::max(out.recompute, x.recompute_s);
+        out.backward = std::max(out.backward, x.backward_s);
+        if (s + 1 == at().stages) continue;
+        const auto from = at().datacenter_of(s), to = at().datacenter_of(s + 1);
+        const double bytes = static_cast<double>(x.activation_bytes);
+        if (from == to) {
+          const auto& inter = c_.nodes[at().at(p, s).node].inter;
+          out.lan = std::max(out.lan, bytes / inter.bytes_s() + inter.latency_us * 1e-6);
+        } else {
+          const auto wan = wan_between(c_, from, to, job_.pipeline.connections);
+          out.wan = std::max(out.wan, bytes / wan.bytes_s());
+          out.wan_latency = std::max(out.wan_latency, wan.latency_us * 1e-6 + x.handling_s);
+        }
+      }
+    return out;
+  }
+
+  void set_shape() {
+    auto& shape = out_.shape;
+    shape.stages = at().stages;
+    shape.pipelines = at().pipelines;
+    shape.microbatches = out_.batch.microbatches;
+    shape.stages_of_datacenter = at().stages_of_datacenter;
+    shape.recompute = job_.pipeline.recompute;
+    shape.costs = slowest_costs();
+    shape.cell = cell_of(shape.costs, shape.pipelines);
+    if (job_.pipeline.max_in_flight) shape.max_in_flight = job_.pipeline.max_in_flight;
+  }
+
+  void set_times() {
+    auto& t = out_.times;
+    const auto exchange = exchanges();
+    for (std::uint32_t p = 0; p < at().pipelines; ++p)
+      for (std::uint32_t s = 0; s < at().stages; ++s) {
+        const auto& k = costs(p, s);
+        t.stages.push_back(
+            {k.forward_s, k.recompute_s, k.backward_s, k.update_s + k.gradients_s, exchange[s]});
+      }
+    for (std::uint32_t s = 0; s < at().stages; ++s) t.wan.push_back(wan_s(s));
+    t.lan = out_.shape.costs.lan;
+    t.wan_latency = out_.shape.costs.wan_latency;
+  }
+  double wan_s(std::uint32_t stage) const {
+    if (!out_.shape.is_wan(stage)) return 0;
+    if (job_.slots) return job_.slots->wan;
+    const auto wan = wan_between(c_, at().datacenter_of(stage), at().datacenter_of(stage + 1),
+                                 job_.pipeline.connections);
+    return static_cast<double>(costs(0, stage).activation_bytes) / wan.bytes_s();
+  }
+
+  /// Where all peers of a stage are GPUs of one node that sum among themselves: how they do, as
+  /// measured. Null: they are not, or nobody measured it, or hosts sum.
+  const std::vector<all_reduce_rate>* sums_of_peers(std::uint32_t stage) const {
+    if (!job_.train || job_.train->device != "cuda") return nullptr;
+    const auto node = at().at(0, stage).node;
+    for (std::uint32_t p = 1; p < at().pipelines; ++p)
+      if (at().at(p, stage).node != node) return nullptr;
+    const auto& sums = measured_sums(job_, c_.gpu_of(node));
+    return sums.empty() ? nullptr : &sums;
+  }
+  /// Every member sums a chunk: its parts come, and its sum goes.
+  double reduce_s(std::uint32_t stage, double bytes) const {
+    const double n = at().pipelines;
+    if (const auto* sums = sums_of_peers(stage)) return sum_s(*sums, {}, at().pipelines, bytes);
+    const auto& inter = c_.nodes[at().at(0, stage).node].inter;
+    return n == 1 ? 0 : 2 * (bytes * (n - 1) / n / inter.bytes_s() + inter.latency_us * 1e-6);
+  }
+  /// What it takes stages to sum their gradients with their peers', and a tied embedding's with the
+  /// other stage that has it: from the last backward to where the update can begin, without what
+  /// handing them out takes.
+  std::vector<double> exchanges() const {
+    std::vector<double> out(at().stages, 0.0);
+    if (job_.slots) return out;
+    const auto last = at().stages - 1;
+    for (std::uint32_t s = 0; s < at().stages; ++s) {
+      const auto& x = costs(0, s);
+      const bool copy = s == last && s > 0;  // the first stage sums for both
+      out[s] = reduce_s(s, static_cast<double>(x.gradient_bytes - (copy ? x.tied_bytes : 0)));
+    }
+    const double tied = static_cast<double>(costs(0, 0).tied_bytes);
+    if (tied == 0 || last == 0) return out;
+    const auto from = at().datacenter_of(0), to = at().datacenter_of(last);
+    const auto way = from == to ? c_.nodes[at().at(0, 0).node].inter
+                                : wan_between(c_, from, to, job_.pipeline.connections);
+    const double way_s = tied / way.bytes_s() + way.latency_us * 1e-6;
+    // The last stage's part comes to the first, and the sum goes back.
+    const double back_s =
+        out[0] + way_s + std::max(0.0, costs(0, last).update_s - costs(0, 0).update_s);
+    out[last] = std::max(out[last], way_s + out[0] + way_s);
+    out[0] = back_s;
+    return out;
+  }
+
+  const cluster& c_;
+  const job_spec& job_;
+  timed_plan out_;
+};
+
+expected<timed_plan> time_layout(const cluster& c, const job_spec& job, const plan& how,
+                                 expected<pipeline_layout> layout) {
+  if (!layout) return tl::unexpected<reason>(layout.error());
+  const auto batch = batch_of(job, how);
+  if (!batch) return tl::unexpected<reason>(batch.error());
+  return timer{c, job, std::move(*layout), *batch}.time();
+}
+
+/// A stage's work for a micro-batch that is neither the first nor the last.
+double step_s(const step_costs& k) {
+  return k.forward + k.recompute + k.backward;
+}
+
+/// What no order of 1F1B undercuts, stage by stage: the first forward arrives, the stage does all
+/// of its work and waits for the first gradient meanwhile, and the last gradient goes back to stage
+/// 0.
+double closed_form_s(const timed_plan& t) {
+  const auto& shape = t.shape;
+  const double m = shape.microbatches;
+  const auto send_s = [&](std::uint32_t s) {
+    return shape.is_wan(s) ? t.times.wan[s] + t.times.wan_latency : t.times.lan;
+  };
+  double behind = 0;  // a micro-batch's way from behind the stage to the end and back
+  for (std::uint32_t s = 1; s < shape.stages; ++s)
+    behind += shape.at(s).forward + shape.at(s).backward + 2 * send_s(s - 1);
+  double before = 0, longest = 0, backwards = 0, end = 0;
+  for (std::uint32_t s = 0; s < shape.stages; ++s) {
+    const auto k = shape.at(s);
+    // Until the first gradient comes, 1F1B does as many forwards as there are stages from here on.
+    const double warm_up = std::min<double>(m, shape.stages - s) * k.forward;
+    const double idle = std::max(0.0, k.forward + behind - warm_up);
+    const double hop = shape.is_wan(s) ? t.times.wan[s] : 0;
+    longest = std::max(
+        longest, before + std::max(m * step_s(k), m * hop) + std::max(0.0, idle - k.recompute));
+    if (s + 1 == shape.stages) break;
+    before += k.forward + k.backward + 2 * send_s(s);
+    behind -= shape.at(s + 1).forward + shape.at(s + 1).backward + 2 * send_s(s);
+  }
+  // The last backward of a stage ends before those of the stages before it begin.
+  for (std::uint32_t s = 0; s < shape.stages; ++s) {
+    end = std::max(end, longest - backwards + shape.after(s));
+    backwards += shape.at(s).backward + (s + 1 < shape.stages ? send_s(s) : 0);
+  }
+  return end;
+}
+
+template <class Choose>
+std::vector<step_costs> of_peers(const pipeline_shape& shape, const measured_times& times,
+                                 Choose choose) {
+  std::vector<step_costs> all;
+  for (std::size_t i = 0; i < times.stages.size(); ++i) {
+    const auto& t = times.stages[i];
+    const step_costs mine{t.forward, t.recompute, t.backward};
+    if (i < shape.stages) {
+      all.push_back(mine);
+      continue;
+    }
+    auto& k = all[i % shape.stages];
+    k.forward = choose(k.forward, mine.forward);
+    k.recompute = choose(k.recompute, mine.recompute);
+    k.backward = choose(k.backward, mine.backward);
+  }
+  const bool known =
+      std::ranges::all_of(all, [](const auto& k) { return k.forward > 0 && k.backward > 0; });
+  return known ? all : std::vector<step_costs>{};
+}
+
+}  // namespace
+
+std::vector<step_costs> slowest_peers(const pipeline_shape& shape, const measured_times& times) {
+  return of_peers(shape, times, [](double a, double b) { return std::max(a, b); });
+}
+std::vector<step_costs> fastest_peers(const pipeline_shape& shape, const measured_times& times) {
+  return of_peers(shape, times, [](double a, double b) { return std::min(a, b); });
+}
+std::vector<double> longest_tails(const pipeline_shape& shape, const measured_times& times) {
+  std::vector<double> all(shape.stages, 0.0);
+  for (std::size_t i = 0; i < times.stages.size(); ++i) {
+    const auto& t = times.stages[i];
+    auto& tail = all[i % shape.stages];
+    tail = std::max(tail, t.update + t.exchange);
+  }
+  return all;
+}
+
+expected<timed_plan> time_plan(const cluster& c, const job_spec& job, const plan& how,
+                               const std::vector<lease_part>& parts) {
+  return time_layout(c, job, how, lay_out_pipelines(c, parts, job, how));
+}
+expected<timed_plan> time_plan(const cluster& c, const job_spec& job, const plan& how,
+                               const allocation& where) {
+  return time_layout(c, job, how, lay_out_pipelines(c, where, job, how));
+}
+
+std::string schedule_name(const job_spec& job) {
+  return job.train && !job.train->schedule.empty() ? job.train->schedule : "best";
+}
+
+job_spec with_device(job_spec job, const std::string& device) {
+  if (!job.train) job.train.emplace();
+  if (job.slots)
+    job.train->device = "sim";
+  else if (job.train->device.empty())
+    job.train->device = device;
+  return job;
+}
+
+expected<iteration_estimate> evaluate(const cluster& c, const job_spec& job,
+                                      const timed_plan& timed, fidelity f) {
+  iteration_estimate e;
+  const auto& shape = timed.shape;
+  if (f == fidelity::closed) {
+    e.iteration_s = closed_form_s(timed);
+  } else {
+    const auto made = schedule_pipeline(shape, schedule_name(job));
+    if (!made) return tl::unexpected<reason>(made.error());
+    e.iteration_s = carried_out_s(*made, timed.times);
+  }
+  for (std::uint32_t s = 0; s < shape.stages; ++s)
+    e.compute_s = std::max(e.compute_s, shape.microbatches * step_s(shape.at(s)));
+  e.compute_s = std::min(e.compute_s, e.iteration_s);
+  e.pipeline_s = e.iteration_s - e.compute_s;
+  if (e.iteration_s > 0) e.samples_per_s = job.global_batch / e.iteration_s;
+  for (const auto& p : timed.layout.places)
+    e.cost_per_hour += static_cast<double>(p.devices.size()) * c.gpu_of(p.node).price_per_hour;
+  return e;
+}
+
+expected<iteration_estimate> evaluate(const cluster& c, const job_spec& job, const plan& how,
+                                      const allocation& where, fidelity f) {
+  if (how.stages.empty()) return estimate_iteration(c, job, how, where);
+  const auto timed = time_plan(c, job, how, where);
+  if (!timed) return tl::unexpected<reason>(timed.error());
+  return evaluate(c, job, *timed, f);
+}
+
+}  // namespace troupe::planners

@@ -1,0 +1,187 @@
+#include "planners/cost/program_time.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "planners/cost/profile.hpp"
+#include "planners/model/model_chain.hpp"
+
+namespace troupe::planners {
+namespace {
+
+struct channel {
+  double bytes_s = std::numeric_limits<double>::infinity();
+  double latency_s = 0;
+
+  void limit(double gbps, double latency_us) {
+    bytes_s = std::min(bytes_s, gbps * 1e9 / 8);
+    latency_s = std::max(latency_s, latency_us * 1e-6);
+  }
+};
+
+// The slowest links that an allocation makes a job use.
+struct topology {
+  double flops_s = std::numeric_limits<double>::infinity();  // of its slowest GPU without profile
+  double profiled_s = 0;  // an iteration's work on its slowest GPU with one, alone
+  double cost_per_hour = 0;
+  std::uint32_t largest_share = 0;
+  bool one_node = true, one_datacenter = true;
+  channel intra, inter;      // inter: between nodes, whatever lies between them
+  channel inter_datacenter;  // between nodes of one datacentre
+  // How each node's GPUs sum among themselves; empty: not all of them were measured.
+  std::vector<const std::vector<all_reduce_rate>*> sums;
+
+  const channel& between(bool same_node, bool same_datacenter) const {
+    return same_node ? intra : same_datacenter ? inter_datacenter : inter;
+  }
+};
+
+void limit_by_wan(topology& t, const cluster& c, std::uint32_t a, std::uint32_t b,
+                  const cost_constants& k) {
+  const auto joins = [&](const wan_link& w) {
+    return (w.a == a && w.b == b) || (w.a == b && w.b == a);
+  };
+  const auto w = std::find_if(c.wan.begin(), c.wan.end(), joins);
+  if (w == c.wan.end()) {
+    t.inter.limit(k.wan_gbps, k.wan_latency_us);
+  } else {
+    t.inter.limit(w->node_gbps, w->rtt_ms * 1e3 / 2);
+  }
+}
+
+/// How the fullest replica's samples are cut.
+struct replica {
+  double microbatches = 1, rows = 1;
+};
+
+topology topology_of(const cluster& c, const job_spec& job, const replica& r,
+                     const allocation& where, const cost_constants& k) {
+  topology t;
+  std::vector<std::uint32_t> datacenters;
+  for (const auto& share : where) {
+    const auto& n = c.nodes[share.node];
+    const auto& gpu = c.gpus[n.gpu];
+    if (const double alone_s = profiled_iteration_s(job, gpu, r.microbatches, r.rows); alone_s > 0)
+      t.profiled_s = std::max(t.profiled_s, alone_s);
+    else
+      t.flops_s = std::min(t.flops_s, flops_s(gpu));
+    t.cost_per_hour += share.gpus * gpu.price_per_hour;
+    t.largest_share = std::max(t.largest_share, share.gpus);
+    if (const auto* p = sums_profile_of(job, gpu)) t.sums.push_back(&p->copies.all_reduces);
+    t.intra.limit(n.intra.gbps, n.intra.latency_us);
+    t.inter_datacenter.limit(n.inter.gbps, n.inter.latency_us);
+    if (std::ranges::find(datacenters, n.datacenter) == datacenters.end()) {
+      datacenters.push_back(n.datacenter);
+    }
+  }
+  if (t.sums.size() != where.size()) t.sums.clear();
+  t.one_node = where.size() <= 1;
+  t.one_datacenter = datacenters.size() <= 1;
+  t.inter = t.inter_datacenter;
+  for (std::size_t i = 0; i < datacenters.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) limit_by_wan(t, c, datacenters[i], datacenters[j], k);
+  }
+  return t;
+}
+
+// Can every group of `size` GPUs be formed inside a node; inside a datacentre?
+struct group_span {
+  bool in_node = true, in_datacenter = true;
+};
+
+group_span span_of_groups(const cluster& c, const allocation& where, std::uint32_t size,
+                          std::uint32_t groups) {
+  std::uint32_t in_nodes = 0, in_datacenters = 0;
+  std::vector<std::uint32_t> gpus(c.datacenters.size());
+  for (const auto& share : where) {
+    const auto dc = c.nodes[share.node].datacenter;
+    if (dc >= gpus.size()) gpus.resize(dc + 1);
+    gpus[dc] += share.gpus;
+    in_nodes += share.gpus / size;
+  }
+  for (const auto n : gpus) in_datacenters += n / size;
+  return {in_nodes >= groups, in_datacenters >= groups};
+}
+
+/// Of groups whose GPUs are all in one node: as measured on the slowest of the nodes, else a ring.
+double sum_in_node_s(double bytes, double members, const topology& t) {
+  if (t.sums.empty()) return ring_s(bytes, members, t.intra.bytes_s, t.intra.latency_s);
+  double slowest = 0;
+  for (const auto* x : t.sums)
+    slowest = std::max(slowest, sum_s(*x, {}, static_cast<std::uint32_t>(members), bytes));
+  return slowest;
+}
+
+}  // namespace
+
+iteration_estimate estimate_iteration(const cluster& c, const job_spec& job, const plan& how,
+                                      const allocation& where, const cost_constants& k) {
+  const auto shape = shape_of(job.model);
+  const double data = how.data_parallel, tensor = how.tensor_parallel;
+  const double samples = std::ceil(job.global_batch / data);  // of the fullest replica
+  const double m =
+      std::clamp(double{1} * job.microbatches.value_or(1), 1.0, std::max(samples, 1.0));
+  const double b = samples / m;
+  const auto t = topology_of(c, job, {m, b}, where, k);
+
+  iteration_estimate e;
+  double forward_s = shape.forward_flops * samples / (tensor * t.flops_s);
+  e.compute_s = (1 + k.backward) * forward_s;
+  if (const double measured_s = t.profiled_s / tensor; measured_s > e.compute_s) {
+    e.compute_s = measured_s;
+    forward_s = measured_s / (1 + k.backward);
+  }
+  if (how.tensor_parallel > 1) {
+    const auto span = span_of_groups(c, where, how.tensor_parallel, how.data_parallel);
+    const auto& over = t.between(span.in_node, span.in_datacenter);
+    const double each = b * shape.reduced_bytes / std::max(shape.reduces, 1.0);
+    const double one_s = span.in_node ? sum_in_node_s(each, tensor, t)
+                                      : ring_s(each, tensor, over.bytes_s, over.latency_s);
+    e.tensor_s = 2 * shape.reduces * m * one_s;  // forward and backward
+  }
+  if (how.data_parallel > 1) {
+    // Each position of the tensor group has a ring of its own; those of one node share its way out.
+    const double rings = t.one_node ? 1 : std::min(how.tensor_parallel, t.largest_share);
+    const double bytes = k.gradient_bytes * shape.parameters / tensor;
+    const auto& over = t.between(false, t.one_datacenter);
+    const double whole = t.one_node ? sum_in_node_s(bytes, data, t)
+                                    : ring_s(bytes, data, over.bytes_s, over.latency_s, rings);
+    e.data_s = std::max(0.0, whole - k.overlap * k.backward * forward_s / m);
+  }
+  e.iteration_s = e.compute_s + e.tensor_s + e.data_s;
+  e.samples_per_s = e.iteration_s > 0 ? job.global_batch / e.iteration_s : 0;
+  e.cost_per_hour = t.cost_per_hour;
+  return e;
+}
+
+std::vector<node_index> nodes_of_type(const cluster& c, gpu_index type) {
+  std::vector<node_index> out;
+  for (node_index n = 0; n < c.nodes.size(); ++n) {
+    if (c.nodes[n].gpu == type && c.nodes[n].gpus > 0) out.push_back(n);
+  }
+  std::ranges::stable_sort(out, [&](node_index x, node_index y) {
+    const auto &a = c.nodes[x], &b = c.nodes[y];
+    return a.gpus != b.gpus ? a.gpus > b.gpus : a.datacenter < b.datacenter;
+  });
+  return out;
+}
+
+allocation pack(const cluster& c, const std::vector<node_index>& largest_first,
+                std::uint32_t gpus) {
+  allocation where;
+  for (std::size_t i = 0; gpus > 0 && !largest_first.empty(); ++i) {
+    const auto n = largest_first[i % largest_first.size()];
+    const auto take = std::min(gpus, c.nodes[n].gpus);
+    where.push_back({n, take});
+    gpus -= take;
+  }
+  return where;
+}
+
+iteration_estimate estimate_on_type(const cluster& c, const job_spec& job, const plan& how,
+                                    gpu_index type, const cost_constants& k) {
+  return estimate_iteration(c, job, how, pack(c, nodes_of_type(c, type), how.gpus()), k);
+}
+
+}  // namespace troupe::planners

@@ -1,0 +1,148 @@
+#include "planners/cost/stage_time.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "planners/cost/profile.hpp"
+
+namespace troupe::planners {
+
+namespace {
+
+/// The whole of the model in one stage, or a stage's part of it.
+stage_make make_of(const job_spec& job, const stage_part& p, bool first, bool last) {
+  stage_make made;
+  made.attentions = (p.first + p.count + 1) / 2 - (p.first + 1) / 2;
+  made.mlps = p.count - made.attentions;
+  made.has_embedding = first;
+  made.has_head = last;
+  made.keeps = !job.pipeline.recompute;
+  return made;
+}
+
+/// As measured, in place of the cost model's. GPUs that share a stage have equal parts of its work.
+void set_times(stage_costs& c, const device_profile& profile, const job_spec& job,
+               const std::vector<stage_part>& parts, std::uint32_t stage, std::uint32_t rows) {
+  const auto& m = job.model;
+  const double share = 1.0 / parts[stage].tensor_parallel;
+  const auto made = make_of(job, parts[stage], stage == 0, stage + 1 == parts.size());
+  const auto s = put_together(**sizes_of(profile, m), m.sequence, made, rows);
+  c.forward_s = share * s.forward_s;
+  c.recompute_s = share * s.recompute_s;
+  c.backward_s = share * s.backward_s;
+  c.update_s = share * s.update_s;
+  c.gradients_s = share * s.gradients_s;
+}
+
+/// GPUs that share a stage sum once in every sublayer's forward, and once in its backward: as was
+/// measured, or as a ring. The forward's sums are as wide as what travels; a GPU's gradients are in
+/// half precision.
+void add_sums(stage_costs& c, const job_spec& job, const gpu_type& gpu, const stage_part& p,
+              std::uint32_t rows, double width, const link& inside) {
+  const auto t = p.tensor_parallel;
+  if (t <= 1) return;
+  const auto sums_s = [&](double each) {
+    return p.count * sum_s(measured_sums(job, gpu), inside, t, rows * p.output_bytes * each);
+  };
+  const bool cpu = job.train && job.train->device == "cpu";
+  c.forward_s += sums_s(width);
+  if (c.recompute_s > 0) c.recompute_s += sums_s(width);
+  c.backward_s += sums_s(cpu ? 2 : 1);
+}
+
+}  // namespace
+
+double flops_s(const gpu_type& gpu) {
+  return (gpu.fp16_tflops > 0 ? gpu.fp16_tflops : gpu.fp32_tflops) * 1e12 * gpu.efficiency;
+}
+
+double emulated_speed(const cluster& c, node_index node, const job_spec& job) {
+  return job.train && job.train->device == "cpu" ? c.nodes[node].emulate_speed : 1;
+}
+
+double flops_s(const cluster& c, node_index node, const job_spec& job) {
+  const auto& gpu = c.gpu_of(node);
+  const auto* p = profile_of(job, gpu);
+  return (p ? profiled_flops_s(*p, job.model) : flops_s(device_of(job, gpu))) *
+         emulated_speed(c, node, job);
+}
+
+gpu_type device_of(const job_spec& job, const gpu_type& gpu) {
+  if (!job.train || job.train->device != "cpu") return gpu;
+  auto core = gpu;
+  core.name = "cpu";
+  core.fp16_tflops = core.fp32_tflops = 0.1;
+  core.memory_gbytes_s = 10;
+  core.efficiency = 0.5;
+  return core;
+}
+
+double profiled_iteration_s(const job_spec& job, const gpu_type& gpu, double microbatches,
+                            double rows) {
+  const auto* p = profile_of(job, gpu);
+  if (!p) return 0;
+  const auto whole = static_cast<std::uint32_t>(std::ceil(rows));
+  const auto& m = job.model;
+  const auto s =
+      put_together(**sizes_of(*p, m), m.sequence, {m.layers, m.layers, true, true}, whole);
+  return microbatches * rows / whole * (s.forward_s + s.backward_s) + s.update_s;
+}
+
+const std::vector<all_reduce_rate>& measured_sums(const job_spec& job, const gpu_type& gpu) {
+  static const std::vector<all_reduce_rate> none;
+  const auto* p = sums_profile_of(job, gpu);
+  return p ? p->copies.all_reduces : none;
+}
+
+double ring_s(double bytes, double members, double bytes_s, double latency_s, double rings) {
+  return 2 * (members - 1) / members * bytes * rings / bytes_s + 2 * (members - 1) * latency_s;
+}
+
+stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu,
+                           const std::vector<stage_part>& parts, std::uint32_t stage,
+                           std::uint32_t rows, const link& inside) {
+  const auto stages = parts.size();
+  const bool last = stage + 1 == stages, recomputes = job.pipeline.recompute && !last;
+  if (job.slots)
+    return {job.slots->forward, recomputes ? job.slots->recompute : 0, job.slots->backward};
+  if (job.train && job.train->costs.size() == stages) return job.train->costs[stage];
+  const cost_constants k;
+  const auto& p = parts[stage];
+  stage_costs c;
+  c.forward_s = rows * p.flops / flops_s(gpu);
+  c.recompute_s = recomputes ? c.forward_s : 0;
+  c.backward_s = k.backward * c.forward_s;
+  // AdamW reads weight, gradient and two moments in fp32 and writes all but the gradient.
+  if (gpu.memory_gbytes_s > 0) c.update_s = 28 * p.parameters / (gpu.memory_gbytes_s * 1e9);
+  const auto* profile = profile_of(job, gpu);
+  if (profile) set_times(c, *profile, job, parts, stage, rows);
+  // Half precision travels; between stages that really train, single.
+  const bool real =
+      profile || (job.train && (job.train->device == "cpu" || job.train->device == "cuda"));
+  const double width = real ? 2 : 1;
+  add_sums(c, job, gpu, p, rows, width, inside);
+  c.activation_bytes = static_cast<std::uint64_t>(std::llround(rows * p.output_bytes * width));
+  c.gradient_bytes =
+      static_cast<std::uint64_t>(std::llround(k.gradient_bytes * p.parameters * width));
+  if (job.model.tied_head && stages > 1 && (stage == 0 || last))
+    c.tied_bytes = static_cast<std::uint64_t>(std::llround(
+        k.gradient_bytes * double{1} * job.model.vocabulary * job.model.hidden * width));
+  return c;
+}
+
+void slow_down(stage_costs& costs, double speed) {
+  for (auto* s : {&costs.forward_s, &costs.recompute_s, &costs.backward_s, &costs.update_s,
+                  &costs.gradients_s})
+    *s /= speed;
+}
+
+stage_costs costs_on_node(const cluster& c, node_index node, const job_spec& job,
+                          const std::vector<stage_part>& parts, std::uint32_t stage,
+                          std::uint32_t rows) {
+  const auto& n = c.nodes[node];
+  auto costs = costs_of_stage(job, device_of(job, c.gpus[n.gpu]), parts, stage, rows, n.intra);
+  slow_down(costs, emulated_speed(c, node, job));
+  return costs;
+}
+
+}  // namespace troupe::planners

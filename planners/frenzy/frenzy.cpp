@@ -1,0 +1,185 @@
+// Frenzy (docs/planners/has.md): MARP's plans, placed by HAS, for every waiting job in turn.
+
+#include <fmt/format.h>
+
+#include "planners/core/bounds.hpp"
+#include "planners/core/policy.hpp"
+#include "planners/core/queue_order.hpp"
+#include "planners/cost/program_time.hpp"
+#include "planners/frenzy/has.hpp"
+#include "planners/pipeline/placement.hpp"
+
+namespace troupe::planners {
+namespace {
+
+// Lists of plans by what is known of them in this pass. Only ever asked, never walked: the order of
+// pointers reaches no output.
+class verdicts {
+ public:
+  enum verdict : std::uint8_t { unknown, servable, refused };
+  using list = const std::vector<plan>*;
+
+  verdict& of(list l) {
+    if (2 * used_ >= slots_.size()) grow();
+    auto& s = slot_of(slots_, l);
+    if (s.key == nullptr) {
+      s.key = l;
+      ++used_;
+    }
+    return s.value;
+  }
+
+ private:
+  struct slot {
+    list key = nullptr;
+    verdict value = unknown;
+  };
+  static slot& slot_of(std::vector<slot>& slots, list l) {
+    auto i = (reinterpret_cast<std::uintptr_t>(l) >> 4) * 0x9e3779b97f4a7c15ULL >> 32;
+    for (;; ++i) {
+      auto& s = slots[i % slots.size()];
+      if (s.key == l || s.key == nullptr) return s;
+    }
+  }
+  void grow() {
+    std::vector<slot> larger(slots_.size() * 2);
+    for (const auto& s : slots_) {
+      if (s.key != nullptr) slot_of(larger, s.key) = s;
+    }
+    slots_ = std::move(larger);
+  }
+  std::vector<slot> slots_ = std::vector<slot>(64);
+  std::size_t used_ = 0;
+};
+
+class frenzy : public policy {
+ public:
+  std::string_view name() const override { return "frenzy"; }
+
+  std::vector<decision> decide(const snapshot& all_jobs, random_source&) const override {
+    std::vector<decision> out;
+    std::optional<idle_index> room;
+    const auto s = start_trainings(all_jobs, out, room);
+    verdicts known;
+    auto jobs = worth_a_look(s, known, out);
+    if (s.idle.total_idle() == 0) return out;
+    by_priority(jobs);
+    const idle_index* idle = &s.idle;
+    // A copy, made when a second job asks what the first left: an arrival by itself needs none.
+    std::optional<idle_index> rest;
+    auto taken = out.size();  // the decisions whose GPUs `idle` knows to be gone
+    for (const auto* j : jobs) {
+      auto& verdict = known.of(j->plans.get());
+      const bool alike = j->bytes_floor == 0 && j->spec->required_gpu_type.empty();
+      if (alike && verdict == verdicts::refused) continue;  // idle only shrinks
+      if (taken < out.size()) {
+        if (!rest) idle = &rest.emplace(s.idle);
+        take(*rest, out.back().where);
+        taken = out.size();
+        if (idle->total_idle() == 0) break;
+      }
+      if (auto start = place_allowed(s, *idle, *j)) {
+        out.push_back(std::move(*start));
+      } else if (alike) {
+        verdict = verdicts::refused;
+      }
+    }
+    return out;
+  }
+
+  reason why_waiting(const snapshot& s, job_id job) const override {
+    const auto it = s.waiting.find(job);
+    if (it == s.waiting.end())
+      return {reason::kind::unknown, fmt::format("job {} does not wait", job)};
+    const auto& j = it->second;
+    if (j.training) return why_training_waits(s, j);
+    if (!j.plans || j.plans->empty()) return why_none(j);
+    std::optional<idle_index> allowed;
+    const auto& idle = allowed_idle(s.cluster, s.idle, *j.spec, allowed);
+    auto choice = has(s.cluster, idle, *j.plans, j.bytes_floor);
+    if (!choice) return choice.error();
+    const auto& how = (*j.plans)[choice->plan];
+    const char* what = place(s, idle, j) ? "jobs before it come first"
+                                         : "they lie too far apart, and the job would crawl";
+    return {
+        reason::kind::insufficient,
+        fmt::format("needs {} GPUs of at least {:.1f} GB; {} are idle, but {}", how.gpus(),
+                    how.bytes_per_gpu / bytes_per_gb, idle.idle_above(how.bytes_per_gpu), what)};
+  }
+
+ private:
+  static std::optional<decision> place_allowed(const snapshot& s, const idle_index& idle,
+                                               const job_view& j) {
+    std::optional<idle_index> allowed;
+    return place(s, allowed_idle(s.cluster, idle, *j.spec, allowed), j);
+  }
+
+  // HAS, but it passes over a plan whose GPUs would lie too far apart: a tensor group torn over
+  // nodes (unless the cluster cannot keep it whole), or less than `min_share` of the speed by
+  // which the plan was ranked. Where nothing runs there is nothing better to wait for.
+  static std::optional<decision> place(const snapshot& s, const idle_index& idle,
+                                       const job_view& j) {
+    constexpr double min_share = 0.5;
+    for (const auto& how : *j.plans) {
+      const double bytes = how.bytes_per_gpu;
+      if (bytes <= j.bytes_floor || idle.idle_above(bytes) < how.gpus()) continue;
+      const auto group = how.tensor_in_node ? how.tensor_parallel : 1;
+      auto where = best_fit(idle, how.gpus(), idle.types_above(bytes), group);
+      if (where.empty()) continue;
+      if (where.size() > 1 && !s.running.empty()) {
+        const auto here = estimate_iteration(s.cluster, *j.spec, how, where);
+        if (here.samples_per_s < min_share * how.samples_per_s) continue;
+      }
+      return decision{decision::kind::start, j.id, how, std::move(where), {}};
+    }
+    return {};
+  }
+
+  // The jobs that the idle GPUs could serve, if each were alone, in order of arrival; gives up on
+  // those that no plan is left for. Most of a long queue is turned away here, by one look at a
+  // pointer.
+  static std::vector<const job_view*> worth_a_look(const snapshot& s, verdicts& known,
+                                                   std::vector<decision>& out) {
+    std::vector<const job_view*> jobs;
+    const std::vector<plan>* last = nullptr;
+    auto verdict = verdicts::unknown;
+    for (const auto& [id, j] : s.waiting) {
+      if (j.training) continue;
+      if (!j.plans || j.plans->empty() || j.bytes_floor > 0) {
+        const auto left = !j.plans ? false : std::ranges::any_of(*j.plans, [&](const plan& p) {
+          return p.bytes_per_gpu > j.bytes_floor;
+        });
+        if (left) {
+          jobs.push_back(&j);
+        } else {
+          const bool none = !j.plans || j.plans->empty();
+          out.push_back(
+              {decision::kind::give_up,
+               id,
+               {},
+               {},
+               none ? why_none(j) : has(s.cluster, s.idle, *j.plans, j.bytes_floor).error()});
+        }
+        continue;
+      }
+      if (j.plans.get() != last) {
+        last = j.plans.get();
+        auto& v = known.of(last);
+        if (v == verdicts::unknown) {
+          v = first_servable(s.idle, *last) ? verdicts::servable : verdicts::refused;
+        }
+        verdict = v;
+      }
+      if (verdict == verdicts::servable) jobs.push_back(&j);
+    }
+    return jobs;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<policy> make_frenzy() {
+  return std::make_unique<frenzy>();
+}
+
+}  // namespace troupe::planners

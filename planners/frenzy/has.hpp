@@ -1,0 +1,36 @@
+#pragma once
+
+#include <optional>
+#include <span>
+
+#include "messages/cluster.hpp"
+#include "messages/plan.hpp"
+#include "messages/reason.hpp"
+#include "planners/core/idle_index.hpp"
+
+namespace troupe::planners {
+
+struct has_choice {
+  std::size_t plan = 0;  // index into the plans
+  allocation where;
+};
+
+/// Heterogeneity-Aware Scheduling (Frenzy, Algorithm 1): the first plan that the idle GPUs can
+/// serve, and best fit for its GPUs. Plans that need at most `bytes_floor` are passed over. Refuses
+/// as insufficient when the idle GPUs serve no plan, as infeasible when the floor leaves no plan.
+expected<has_choice> has(const cluster& c, const idle_index& idle, std::span<const plan> plans,
+                         double bytes_floor = 0);
+
+/// Its first half: the first plan that the idle GPUs can serve. O(plans * GPU types).
+std::optional<std::size_t> first_servable(const idle_index& idle, std::span<const plan> plans,
+                                          double bytes_floor = 0);
+
+/// Its second half: `gpus` idle GPUs with more than `bytes` of memory, by best fit. There must be
+/// as many. O((GPU types + log nodes) * nodes taken).
+allocation best_fit(const idle_index& idle, std::uint32_t gpus, double bytes);
+/// The same over given types (in order of memory), and with every node's share a multiple of
+/// `group`. Empty when groups cannot be kept whole so.
+allocation best_fit(const idle_index& idle, std::uint32_t gpus, std::span<const gpu_index> types,
+                    std::uint32_t group = 1);
+
+}  // namespace troupe::planners

@@ -1,0 +1,165 @@
+#include "planners/model/model_chain.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace troupe::planners {
+namespace {
+
+constexpr double half = 2;                    // bytes of a number in half precision
+constexpr double patch_inputs = 3 * 16 * 16;  // ViT: what one patch of 16 x 16 pixels feeds
+
+// The four kinds of operator that a transformer is made of.
+struct parts {
+  model_operator embedding, attention, mlp, head;
+};
+
+// Parameters are counted as the reference implementations have them: GPT-2 (learned positions,
+// biases), Llama (RMS norm, no bias, gated MLP, grouped-query attention), BertForPreTraining,
+// ViTForImageClassification.
+parts parts_of(const model& m) {
+  const double h = m.hidden, s = m.sequence, v = m.vocabulary;
+  const double i = m.intermediate == 0 ? 4 * h : m.intermediate;
+  const double heads = std::max(m.heads, 1u);
+  const double kv = h * (m.kv_heads == 0 ? 1 : m.kv_heads / heads);  // width of keys, and of values
+  const bool llama = m.family == "llama", bert = m.family == "bert", vit = m.family == "vit";
+
+  const double attention_matrices = 2 * h * h + 2 * h * kv;
+  const double mlp_matrices = (llama ? 3 : 2) * h * i;
+  const double attention_rest = llama ? h : (2 * h + 2 * kv) + 2 * h;  // biases and a norm
+  const double mlp_rest = llama ? h : (i + h) + 2 * h;
+
+  const double stream = half * s * h;
+  parts p;
+  p.attention = {"attention", 2 * s * attention_matrices + 4 * s * s * h,
+                 attention_matrices + attention_rest, stream};
+  p.mlp = {"mlp", 2 * s * mlp_matrices, mlp_matrices + mlp_rest, stream};
+  if (vit) {  // patches, class token, positions; the class token alone reaches the head
+    p.embedding = {"embedding", 2 * s * patch_inputs * h, patch_inputs * h + h + h + s * h, stream};
+    p.head = {"head", 2 * h * v, 2 * h + h * v + v, half * v};
+    return p;
+  }
+  p.embedding = {"embedding", 0, v * h + (llama ? 0 : s * h) + (bert ? 2 * h + 2 * h : 0), stream};
+  p.head = {"head", 2 * s * h * v,
+            (llama  ? h
+             : bert ? 0
+                    : 2 * h) +
+                (m.tied_head ? 0 : v * h),
+            half * s * v};
+  if (bert) {  // pooler and next-sentence head on one token; the masked-token head on all
+    p.head.flops += 2 * s * h * h + 2 * h * h + 2 * h * 2;
+    p.head.parameters += (h * h + h) + (2 * h + 2) + (h * h + h + 2 * h + v);
+  }
+  return p;
+}
+
+}  // namespace
+
+model_shape shape_of(const model& m) {
+  model_shape out;
+  if (!m.operators.empty()) {
+    for (const auto& op : m.operators) {
+      out.parameters += op.parameters;
+      out.forward_flops += op.flops;
+      out.reduces += 1;
+      out.reduced_bytes += op.output_bytes;
+    }
+    return out;
+  }
+  const auto p = parts_of(m);
+  const double l = m.layers;
+  out.parameters =
+      p.embedding.parameters + l * (p.attention.parameters + p.mlp.parameters) + p.head.parameters;
+  out.forward_flops = p.embedding.flops + l * (p.attention.flops + p.mlp.flops) + p.head.flops;
+  out.reduces = 2 * l;
+  out.reduced_bytes = l * (p.attention.output_bytes + p.mlp.output_bytes);
+  return out;
+}
+
+std::vector<model_operator> expand(const model& m) {
+  if (!m.operators.empty()) return m.operators;
+  const auto p = parts_of(m);
+  std::vector<model_operator> out{p.embedding};
+  for (std::uint32_t l = 0; l < m.layers; ++l) {
+    for (auto op : {p.attention, p.mlp}) {
+      op.name = fmt::format("layer {} {}", l, op.name);
+      out.push_back(std::move(op));
+    }
+  }
+  out.push_back(p.head);
+  return out;
+}
+
+divisible& divisible::operator+=(const divisible& other) {
+  divided += other.divided;
+  whole += other.whole;
+  return *this;
+}
+
+divisible& divisible::operator-=(const divisible& other) {
+  divided -= other.divided;
+  whole -= other.whole;
+  return *this;
+}
+
+namespace {
+
+/// What a sublayer keeps for its backward (Korthikanti et al., sections 4.1 and 4.2.1, with the
+/// layer norm before it): 34 s h + 5 a s^2 a layer, of which all but 10 s h is divided.
+divisible kept_bytes(const model& m, bool attention) {
+  const double s = m.sequence, h = m.hidden, a = m.heads;
+  return {attention ? 8 * s * h + 5 * a * s * s : 16 * s * h, 5 * s * h};
+}
+
+/// A sublayer's matrices are divided; its norm and last bias are not.
+divisible sublayer_parameters(const model& m, double all) {
+  const double whole = 3 * double{1} * m.hidden;
+  return {all - whole, whole};
+}
+
+}  // namespace
+
+model_chain::model_chain(const model& m) : before_(1) {
+  if (!m.operators.empty()) {
+    for (const auto& op : m.operators)
+      add({{0, op.flops}, {0, op.parameters}, {0, op.output_bytes}, op.output_bytes});
+    return;
+  }
+  const auto p = parts_of(m);
+  for (std::uint32_t i = 0; i < 2 * m.layers; ++i) {
+    const auto& op = i % 2 == 0 ? p.attention : p.mlp;
+    chain_range piece{{op.flops, 0},
+                      sublayer_parameters(m, op.parameters),
+                      kept_bytes(m, i % 2 == 0),
+                      op.output_bytes};
+    if (i == 0) {
+      piece.flops.whole += p.embedding.flops;
+      piece.parameters.whole += p.embedding.parameters;
+    }
+    add(piece);
+  }
+  add({{0, p.head.flops}, {0, p.head.parameters}, {}, p.mlp.output_bytes});
+  auto untied = m;
+  untied.tied_head = false;
+  tied_parameters_ = parts_of(untied).head.parameters - p.head.parameters;
+}
+
+void model_chain::add(const chain_range& piece) {
+  auto sum = before_.back();
+  sum.flops += piece.flops;
+  sum.parameters += piece.parameters;
+  sum.kept_bytes += piece.kept_bytes;
+  sum.output_bytes = piece.output_bytes;
+  before_.push_back(sum);
+}
+
+chain_range model_chain::range(std::uint32_t first, std::uint32_t count) const {
+  auto sum = before_[first + count];
+  sum.flops -= before_[first].flops;
+  sum.parameters -= before_[first].parameters;
+  sum.kept_bytes -= before_[first].kept_bytes;
+  return sum;
+}
+
+}  // namespace troupe::planners

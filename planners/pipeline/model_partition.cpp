@@ -1,0 +1,265 @@
+#include "planners/pipeline/model_partition.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "planners/cost/stage_time.hpp"
+#include "planners/model/model_chain.hpp"
+
+namespace troupe::planners {
+
+namespace {
+
+constexpr double never = std::numeric_limits<double>::infinity();
+constexpr double hair = 1e-12;  // for sums that were added up in another order
+// Beyond so many steps the cut with the least sum of squares is not looked for.
+constexpr std::uint64_t max_cut_steps = 4'000'000;
+
+using links = std::vector<chain_link>;
+
+/// What the ranges are cut by.
+struct cutting {
+  std::uint32_t parts = 1;
+  double max_size = never, last_share = 1;
+};
+
+/// Whether so many ranges can do: from the front, each as long as it may be.
+bool suffice(const links& chain, const cutting& by, double most) {
+  const auto last_from = by.parts - 1;  // links before the last range, at least
+  std::uint32_t used = 1;
+  chain_link sum;
+  for (std::size_t i = 0; i < chain.size(); ++i) {
+    const auto& l = chain[i];
+    if (l.size > by.max_size) return false;
+    if (used < by.parts && (sum.weight + l.weight > most || sum.size + l.size > by.max_size)) {
+      used = l.weight > most ? by.parts : used + 1;
+      if (used == by.parts && i < last_from) return false;
+      sum = {};
+    }
+    sum.weight += l.weight;
+    sum.size += l.size;
+    if (used == by.parts && (sum.weight * by.last_share > most || sum.size > by.max_size))
+      return false;
+  }
+  return true;
+}
+
+/// The least that the largest of so many ranges can sum to; infinite if their sizes do not fit.
+double least_largest(const links& chain, const cutting& by) {
+  double low = 0, high = 0;
+  for (const auto& l : chain) high += l.weight;
+  high *= 1 + hair;
+  if (!suffice(chain, by, high)) return never;
+  if (suffice(chain, by, low)) return low;
+  for (;;) {  // until no number lies between
+    const double middle = low + (high - low) / 2;
+    if (middle <= low || middle >= high) return high;
+    (suffice(chain, by, middle) ? high : low) = middle;
+  }
+}
+
+/// From the front, each range as long as it may be, and none empty.
+std::vector<std::uint32_t> cut_from_front(const links& chain, const cutting& by, double most) {
+  std::vector<std::uint32_t> cut;
+  std::size_t at = 0;
+  for (std::uint32_t ranges = by.parts; ranges > 1; --ranges) {
+    const auto last = chain.size() - (ranges - 1);  // the others need a link each
+    chain_link sum;
+    const auto first = at;
+    for (; at < last; ++at) {
+      sum.weight += chain[at].weight;
+      sum.size += chain[at].size;
+      if (at > first && (sum.weight > most || sum.size > by.max_size)) break;
+    }
+    cut.push_back(static_cast<std::uint32_t>(at - first));
+  }
+  cut.push_back(static_cast<std::uint32_t>(chain.size() - at));
+  return cut;
+}
+
+/// The links at which a cut into ranges of at most `most` can have so many ranges left: what is
+/// before and what is behind must fit their ranges.
+struct window {
+  std::vector<double> before;  // weight of the links before each, and of all
+  double most, last_share;
+  std::uint32_t parts;
+
+  window(const links& chain, const cutting& by, double limit)
+      : before(chain.size() + 1),
+        most{limit * (1 + 1e-9)},
+        last_share{by.last_share},
+        parts{by.parts} {
+    for (std::size_t i = 0; i < chain.size(); ++i) before[i + 1] = before[i] + chain[i].weight;
+  }
+  std::size_t from(std::uint32_t ranges) const {
+    const double behind = (ranges - 1) * most + most / last_share;
+    const auto at = std::ranges::lower_bound(before, before.back() * (1 - 1e-9) - behind);
+    return std::max(static_cast<std::size_t>(at - before.begin()), std::size_t{parts} - ranges);
+  }
+  std::size_t until(std::uint32_t ranges) const {
+    const auto at = std::ranges::upper_bound(before, (parts - ranges) * most);
+    return std::min(static_cast<std::size_t>(at - before.begin()), before.size() - ranges);
+  }
+};
+
+}  // namespace
+
+std::vector<std::uint32_t> cut_evenly(const links& chain, std::uint32_t parts, double max_size,
+                                      double last_share) {
+  const cutting by{parts, max_size * (1 + hair), last_share};
+  const double most = least_largest(chain, by) * (1 + hair);
+  if (most == never) return {};
+  const auto n = chain.size();
+  // For so many ranges from each link to the end: the least sum of squares, and the first one's
+  // count.
+  std::vector<double> squares(n + 1, never), next(n + 1);
+  std::vector<std::vector<std::uint32_t>> counts(parts + 1, std::vector<std::uint32_t>(n));
+  squares[n] = 0;
+  const window reach{chain, by, most};
+  std::uint64_t steps = 0;
+  for (std::uint32_t ranges = 1; ranges <= parts; ++ranges) {
+    std::ranges::fill(next, never);
+    for (auto i = reach.from(ranges); i < reach.until(ranges); ++i) {
+      chain_link sum;
+      if (steps > max_cut_steps) return cut_from_front(chain, by, most);
+      for (auto end = i + 1; end <= n; ++end) {
+        ++steps;
+        sum.weight += chain[end - 1].weight;
+        sum.size += chain[end - 1].size;
+        const double weight = sum.weight * (ranges == 1 ? last_share : 1);
+        if (weight > most || sum.size > by.max_size) break;
+        const double all = weight * weight + squares[end];
+        if (all == never || all > next[i] * (1 + hair)) continue;  // the longest of equals
+        next[i] = all;
+        counts[ranges][i] = static_cast<std::uint32_t>(end - i);
+      }
+    }
+    squares.swap(next);
+  }
+  std::vector<std::uint32_t> cut;
+  std::size_t at = 0;
+  for (auto ranges = parts; ranges > 0; --ranges) {
+    cut.push_back(counts[ranges][at]);
+    at += cut.back();
+  }
+  return cut;
+}
+
+namespace {
+
+/// A GPU's share of a range of the chain; `tensor` of them have it.
+stage_part part_of(const model_chain& chain, std::uint32_t first, std::uint32_t count,
+                   std::uint32_t pieces, std::uint32_t tensor) {
+  const auto r = chain.range(first, count);
+  return {first,
+          std::min(count, pieces - std::min(first, pieces)),
+          tensor,
+          r.flops.for_one_of(tensor),
+          r.parameters.for_one_of(tensor),
+          r.kept_bytes.for_one_of(tensor),
+          r.output_bytes};
+}
+
+/// Pieces of each stage, and how many GPUs share it.
+struct piece_count {
+  std::uint32_t pieces = 0, tensor = 1;
+};
+
+/// The last stage has what is left of the chain, and a copy of a tied embedding.
+std::vector<stage_part> parts_of(const model_chain& chain, std::uint32_t pieces,
+                                 const std::vector<piece_count>& stages) {
+  std::vector<stage_part> parts;
+  std::uint32_t first = 0;
+  for (const auto& s : stages) {
+    const bool last = parts.size() + 1 == stages.size();
+    parts.push_back(
+        part_of(chain, first, last ? chain.size() - first : s.pieces, pieces, s.tensor));
+    first += s.pieces;
+  }
+  if (stages.size() > 1) parts.back().parameters += chain.tied_parameters();
+  return parts;
+}
+
+std::vector<std::uint32_t> deal_out(std::uint32_t pieces, std::uint32_t stages) {
+  std::vector<std::uint32_t> counts;
+  for (std::uint32_t s = 0; s < stages; ++s)
+    counts.push_back(pieces / stages + (s < pieces % stages ? 1 : 0));
+  return counts;
+}
+
+std::vector<std::uint32_t> cut_transformer(const job_spec& job, const model_chain& chain,
+                                           std::uint32_t stages, const stage_load& load) {
+  const double backward = cost_constants{}.backward;
+  const double last = job.pipeline.recompute ? (1 + backward) / (2 + backward) : 1;
+  const auto tensor = std::max(1U, job.pipeline.tensor_parallel);
+  const auto pieces = pieces_of(job.model);
+  const double copy = stages > 1 ? chain.tied_parameters() : 0;
+  links weights;
+  for (std::uint32_t i = 0; i < chain.size(); ++i) {
+    auto p = part_of(chain, i, 1, pieces, tensor);
+    if (i + 1 == chain.size()) p.parameters += copy;
+    weights.push_back({p.flops, bytes_beside_inputs(p, load)});
+  }
+  const auto inputs = input_bytes(part_of(chain, 0, 1, pieces, tensor), load);
+  auto counts = cut_evenly(weights, stages, load.max_bytes - inputs, last);
+  return counts.empty() ? cut_evenly(weights, stages, never, last) : counts;
+}
+
+}  // namespace
+
+std::uint32_t pieces_of(const model& m) {
+  return m.operators.empty() ? 2 * m.layers : static_cast<std::uint32_t>(m.operators.size());
+}
+
+expected<void> can_split(const model& m, std::uint32_t stages) {
+  if (stages <= pieces_of(m)) return {};
+  if (!m.operators.empty())
+    return refuse(reason::kind::infeasible,
+                  fmt::format("{} stages need as many operators; '{}' has {}", stages, m.name,
+                              m.operators.size()));
+  return refuse(reason::kind::infeasible,
+                fmt::format("{} stages need half as many layers, a layer being its attention and "
+                            "its MLP; '{}' has {}",
+                            stages, m.name, m.layers));
+}
+
+std::vector<stage_part> split_model(const job_spec& job, std::uint32_t stages,
+                                    const stage_load& load) {
+  if (job.slots || stages == 0) return std::vector<stage_part>(stages);
+  const model_chain chain{job.model};
+  const auto pieces = pieces_of(job.model);
+  const auto counts = job.pipeline.cut.size() == stages ? job.pipeline.cut
+                      : !job.model.operators.empty()    ? deal_out(pieces, stages)
+                                                        : cut_transformer(job, chain, stages, load);
+  std::vector<piece_count> split;
+  for (const auto n : counts) split.push_back({n, std::max(1U, job.pipeline.tensor_parallel)});
+  return parts_of(chain, pieces, split);
+}
+
+expected<std::vector<stage_part>> parts_of(const job_spec& job,
+                                           const std::vector<plan_stage>& stages) {
+  if (job.slots) return std::vector<stage_part>(stages.size());
+  const auto pieces = pieces_of(job.model);
+  std::vector<piece_count> split;
+  std::uint32_t next = 0;
+  for (const auto& s : stages) {
+    const bool last = split.size() + 1 == stages.size();
+    if (s.first != next || (s.count == 0 && !last) || s.count > pieces - next)
+      return refuse(reason::kind::invalid,
+                    fmt::format("stage {} of the plan has {} pieces from {} on; '{}' has {}, of "
+                                "which the stages before it have {}",
+                                split.size(), s.count, s.first, job.model.name, pieces, next));
+    split.push_back({s.count, std::max(1U, s.tensor_parallel)});
+    next += s.count;
+  }
+  if (next != pieces)
+    return refuse(reason::kind::invalid,
+                  fmt::format("the plan's {} stages have {} of the {} pieces of '{}'",
+                              stages.size(), next, pieces, job.model.name));
+  return parts_of(model_chain{job.model}, pieces, split);
+}
+
+}  // namespace troupe::planners

@@ -1,0 +1,213 @@
+#include "planners/pipeline/placement.hpp"
+
+#include <algorithm>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "planners/atlas/datacenter_selection.hpp"
+#include "planners/atlas/selection_table.hpp"
+#include "planners/core/bounds.hpp"
+#include "planners/core/move.hpp"
+#include "planners/core/queue_order.hpp"
+#include "planners/cost/batch_split.hpp"
+#include "planners/frenzy/marp.hpp"
+#include "planners/pipeline/model_partition.hpp"
+
+namespace troupe::planners {
+
+namespace {
+
+/// The GPUs of a selection's chosen row: in each datacentre the nodes with most idle GPUs first.
+allocation gpus_of(const cluster& c, const idle_index& idle, const job_spec& job,
+                   const selection& s, std::vector<gpu_index>& types) {
+  allocation where;
+  const auto& row = *s.chosen();
+  const auto together = std::max(1U, job.pipeline.tensor_parallel);
+  for (std::size_t i = 0; i < s.datacenters.size(); ++i) {
+    auto left = row.partitions[i] * row.data_parallel;
+    if (left == 0) continue;
+    std::vector<node_index> nodes;
+    for (node_index n = 0; n < c.nodes.size(); ++n)
+      if (c.nodes[n].datacenter == s.datacenters[i].datacenter && idle.idle(n) >= together &&
+          speed_of(c, n, job) >= s.min_flops_s)
+        nodes.push_back(n);
+    std::ranges::stable_sort(nodes, std::greater{}, [&](auto n) { return idle.idle(n); });
+    for (const auto n : nodes) {
+      if (left == 0) break;
+      const auto take = std::min(left, idle.idle(n) / together);
+      where.push_back({n, take * together});
+      left -= take;
+      if (std::ranges::find(types, c.nodes[n].gpu) == types.end()) types.push_back(c.nodes[n].gpu);
+    }
+  }
+  return where;
+}
+
+}  // namespace
+
+std::vector<plan_stage> stages_of(const job_spec& job, const plan& how, double max_bytes,
+                                  double headroom) {
+  const auto load = load_of(job, {how.microbatches, how.rows}, max_bytes);
+  std::vector<plan_stage> stages;
+  for (const auto& p : split_model(job, how.pipeline_parallel, load))
+    stages.push_back({p.first,
+                      p.count,
+                      std::max(1U, job.pipeline.tensor_parallel),
+                      {},
+                      memory_of(p, load).total() * (1 + headroom)});
+  return stages;
+}
+
+namespace {
+
+expected<pipeline_placement> place(const snapshot& s, const idle_index& all, const job_view& j,
+                                   const job_spec& spec, planning_budget& budget) {
+  // A job that leaves the number of GPUs open starts with this share of the speed that it could
+  // have, and not with the one GPU that another job has just let go.
+  constexpr double min_share = 0.5;
+  std::optional<idle_index> allowed;
+  const auto& idle = allowed_idle(s.cluster, all, spec, allowed);
+  const auto& best = j.plans->front();
+  const auto& wish = spec.pipeline;
+  const bool settled = j.attempts > 0 || s.now_s >= j.submitted_s + s.cluster.settings.lease_s;
+  const bool fits_cluster = (!wish.stages || best.pipeline_parallel == wish.stages) &&
+                            (!wish.data_parallel || best.data_parallel == wish.data_parallel);
+  std::uint64_t present = idle.total_idle();
+  for (const auto& [id, r] : s.running) present += total_gpus(r.where);
+  const bool in_full = wish.stages && wish.data_parallel;
+  const auto wanted =
+      in_full ? std::uint64_t{wish.stages} * wish.data_parallel * std::max(1U, wish.tensor_parallel)
+              : best.gpus();
+  const auto wait = [&](std::uint64_t needed) {
+    return refuse(reason::kind::insufficient,
+                  fmt::format("needs {} GPUs for {} pipelines of {} stages; {} are idle{}", needed,
+                              best.data_parallel, best.pipeline_parallel, idle.total_idle(),
+                              left_out(s.cluster, spec)));
+  };
+  if (idle.total_idle() == 0) return wait(wanted);
+  if (fits_cluster && in_full && (!settled || present >= wanted)) {
+    if (idle.total_idle() < wanted) return wait(wanted);
+    return place_pipelines(s.cluster, idle, spec, true, budget);
+  }
+  // Few idle GPUs are not worth a look at all that could be done with them.
+  const bool enough = 2 * std::uint64_t{idle.total_idle()} >= best.gpus();
+  if (!settled && !enough) return wait(best.gpus());
+  auto placed = place_pipelines(s.cluster, idle, spec, true, budget);
+  if (!placed && (settled || !fits_cluster))
+    placed = place_pipelines(s.cluster, idle, spec, false, budget);
+  if (!placed) return placed;
+  const bool alone = present == idle.total_idle() && settled;
+  if (!alone && placed->how.samples_per_s < min_share * best.samples_per_s)
+    return wait(best.gpus());
+  return placed;
+}
+
+expected<pipeline_placement> place(const snapshot& s, const idle_index& all, const job_view& j,
+                                   planning_budget& budget) {
+  // With other rows it would learn something else than before.
+  auto placed = place(s, all, j, with_rows(*j.spec, j.rows), budget);
+  if (!placed && j.rows > 0 && placed.error().code != reason::kind::insufficient)
+    placed = place(s, all, j, *j.spec, budget);
+  return placed;
+}
+
+}  // namespace
+
+bool is_pipeline_job(const job_spec& job) {
+  return job.train || job.slots || job.pipeline != pipeline_wish{};
+}
+
+expected<pipeline_placement> place_pipelines(const cluster& c, const idle_index& all,
+                                             const job_spec& job, bool as_wished,
+                                             planning_budget& budget) {
+  std::optional<idle_index> allowed;
+  const auto& idle = allowed_idle(c, all, job, allowed);
+  const auto s = select_placement(c, idle, job, as_wished, budget);
+  if (!s) return tl::unexpected<reason>(s.error());
+  const auto& row = *s->chosen();
+  pipeline_placement p;
+  p.how.data_parallel = row.data_parallel;
+  p.how.pipeline_parallel = s->stages;
+  p.how.tensor_parallel = std::max(1U, job.pipeline.tensor_parallel);
+  p.how.microbatches = row.microbatches;
+  p.how.rows = row.rows;
+  p.how.bytes_per_gpu = row.bytes_per_gpu;
+  p.how.samples_per_s = job.global_batch / row.iteration_s;
+  p.how.stages = stages_of(job, p.how, row.max_bytes, c.settings.memory_headroom);
+  p.where = gpus_of(c, idle, job, *s, p.how.gpu_types);
+  for (const auto& share : p.where)
+    p.how.cost_per_hour += share.gpus * c.gpu_of(share.node).price_per_hour;
+  return p;
+}
+
+expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job,
+                                      planning_budget& budget) {
+  if (!is_pipeline_job(job)) return marp(c, job, budget);
+  const idle_index whole{c};
+  auto placed = place_pipelines(c, whole, job, true, budget);
+  if (!placed) {
+    auto fewer = place_pipelines(c, whole, job, false, budget);
+    if (!fewer) return tl::unexpected<reason>(placed.error());
+    placed = std::move(fewer);
+  }
+  const auto& how = placed->how;
+  if (!job.slots && how.samples_per_s > 0) {
+    const double run_s = job.global_batch / how.samples_per_s * static_cast<double>(job.iterations);
+    if (auto ok = within_limits(job, run_s, how.cost_per_hour * run_s / 3600); !ok)
+      return tl::unexpected<reason>(ok.error());
+  }
+  return std::vector<plan>{std::move(placed->how)};
+}
+
+std::string bound_warning(const cluster& c, const job_spec& job, const std::vector<plan>& plans) {
+  if (plans.empty() || (!job.max_gpus && job.required_gpu_type.empty())) return {};
+  auto free = job;
+  free.max_gpus.reset();
+  free.required_gpu_type.clear();
+  const auto best = plans_for(c, free);
+  if (!best || best->front() == plans.front()) return {};
+  const auto& b = best->front();
+  const auto& p = plans.front();
+  return fmt::format(
+      "bounded by {}{}{}: its best plan is {} GPU{} at {:.4g} samples/s; unbounded it would be {} "
+      "GPU{} at {:.4g}",
+      job.max_gpus ? fmt::format("gpus: {}", *job.max_gpus) : "",
+      job.max_gpus && !job.required_gpu_type.empty() ? ", " : "",
+      job.required_gpu_type.empty() ? "" : "gpu_type: " + job.required_gpu_type, p.gpus(),
+      p.gpus() == 1 ? "" : "s", p.samples_per_s, b.gpus(), b.gpus() == 1 ? "" : "s",
+      b.samples_per_s);
+}
+
+snapshot start_trainings(const snapshot& s, std::vector<decision>& out,
+                         std::optional<idle_index>& room) {
+  const auto jobs = in_order(s.waiting, true);
+  if (jobs.empty()) return s;
+  auto& rest = room.emplace(s.idle);
+  planning_budget budget{planning_budget::units_a_decision};
+  for (const auto* j : jobs) {
+    if (!j->plans || j->plans->empty()) {
+      out.push_back({decision::kind::give_up, j->id, {}, {}, why_none(*j)});
+      continue;
+    }
+    // Half of what is left for each, so that a job which is slow to plan leaves some for others.
+    planning_budget own{budget.left() / 2};
+    auto placed = place(s, rest, *j, own);
+    budget.spend(budget.left() / 2 - own.left());
+    if (!placed) continue;
+    take(rest, placed->where);
+    out.push_back(
+        {decision::kind::start, j->id, std::move(placed->how), std::move(placed->where), {}});
+  }
+  return {s.now_s, s.cluster, rest, s.waiting, s.running, s.moving};
+}
+
+reason why_training_waits(const snapshot& s, const job_view& j) {
+  if (!j.plans || j.plans->empty()) return why_none(j);
+  planning_budget budget{planning_budget::units_a_decision};
+  const auto placed = place(s, s.idle, j, budget);
+  if (!placed) return placed.error();
+  return {reason::kind::insufficient, "jobs before it come first"};
+}
+
+}  // namespace troupe::planners

@@ -1,0 +1,204 @@
+#include "planners/pipeline/schedule.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "messages/schedules.hpp"
+#include "planners/pipeline/evaluate_schedule.hpp"
+#include "planners/pipeline/rule_schedules.hpp"
+#include "planners/pipeline/schedule_search.hpp"
+
+namespace troupe::planners {
+
+namespace {
+
+/// All forwards, then all backwards; the first micro-batch first, as in every other schedule, so
+/// that sums of gradients come out the same.
+std::vector<std::vector<std::int32_t>> gpipe_order(const pipeline_shape& s) {
+  std::vector<std::int32_t> order;
+  const auto m = static_cast<std::int32_t>(s.microbatches);
+  for (std::int32_t i = 0; i < m; ++i) order.push_back(i);
+  for (std::int32_t i = 0; i < m; ++i) order.push_back(-1 - i);
+  return {s.stages, order};
+}
+
+/// One forward, one backward (Megatron-LM), after as many forwards as there are stages behind.
+std::vector<std::vector<std::int32_t>> megatron_order(const pipeline_shape& s) {
+  std::vector<std::vector<std::int32_t>> result;
+  const auto m = static_cast<std::int32_t>(s.microbatches);
+  for (std::uint32_t stage = 0; stage < s.stages; ++stage) {
+    const auto warm_up = std::min(m, static_cast<std::int32_t>(s.stages - stage));
+    std::vector<std::int32_t> order;
+    for (std::int32_t i = 0; i < warm_up; ++i) order.push_back(i);
+    for (std::int32_t b = 0; b < m; ++b) {
+      order.push_back(-1 - b);
+      if (b + warm_up < m) order.push_back(b + warm_up);
+    }
+    result.push_back(std::move(order));
+  }
+  return result;
+}
+
+expected<void> check(const pipeline_shape& s) {
+  const auto& c = s.costs;
+  if (s.stages == 0 || s.pipelines == 0 || s.microbatches == 0)
+    return refuse(reason::kind::invalid,
+                  "a pipeline needs at least one stage, pipeline and micro-batch");
+  if (!(c.forward > 0 && c.backward > 0 && c.recompute >= 0 && c.lan >= 0 && c.wan >= 0 &&
+        c.wan_latency >= 0))
+    return refuse(reason::kind::invalid,
+                  "forward and backward take time, and nothing takes less than none");
+  if (!s.by_stage.empty() && s.by_stage.size() != s.stages)
+    return refuse(reason::kind::invalid, fmt::format("there are not costs of {} stages", s.stages));
+  for (const auto& k : s.by_stage)
+    if (!(k.forward > 0 && k.backward > 0 && k.recompute >= 0))
+      return refuse(reason::kind::invalid, "forward and backward take time in every stage");
+  if (!s.tail.empty() && s.tail.size() != s.stages)
+    return refuse(reason::kind::invalid, fmt::format("there are not tails of {} stages", s.stages));
+  for (const auto t : s.tail)
+    if (!(t >= 0)) return refuse(reason::kind::invalid, "no stage's tail takes less than none");
+  const auto& split = s.stages_of_datacenter;
+  if (!split.empty() && std::accumulate(split.begin(), split.end(), std::uint64_t{0}) != s.stages)
+    return refuse(reason::kind::invalid,
+                  fmt::format("the datacentres' stages are not {} together", s.stages));
+  if (s.max_in_flight && *s.max_in_flight == 0)
+    return refuse(reason::kind::infeasible, "a stage that may hold no micro-batch cannot train");
+  return {};
+}
+
+/// Why a fixed order cannot keep the memory limit, if so.
+expected<void> keeps_limit(const pipeline_shape& s, const pipeline_schedule& made,
+                           std::string_view name) {
+  if (!s.max_in_flight || made.max_in_flight <= *s.max_in_flight) return {};
+  return refuse(reason::kind::infeasible,
+                fmt::format("{} holds {} micro-batches in a stage; {} are allowed", name,
+                            made.max_in_flight, *s.max_in_flight));
+}
+
+struct named_rules {
+  std::string_view name;
+  pipeline_rules rules;
+};
+
+std::vector<named_rules> all_rules(const pipeline_shape& s) {
+  return {{"gpipe", {false, false, false, gpipe_order(s)}},
+          {"megatron", {false, false, false, megatron_order(s)}},
+          {"varuna", {false, false, false, {}}},
+          {"varuna-forward-first", {true, false, false, {}}},
+          {"atlas", {true, true, false, {}}},
+          {"atlas-least-progress", {true, true, true, {}}}};
+}
+
+/// How long an iteration takes when its orders are carried out and everything is as the shape says.
+double worth_s(const pipeline_schedule& made) {
+  const auto& s = made.shape;
+  measured_times t;
+  for (std::uint32_t p = 0; p < s.pipelines; ++p)
+    for (std::uint32_t i = 0; i < s.stages; ++i) {
+      const auto k = s.at(i);
+      t.stages.push_back({k.forward, k.recompute, k.backward, 0, s.after(i)});
+    }
+  t.wan.assign(s.stages, s.costs.wan);
+  t.lan = s.costs.lan;
+  t.wan_latency = s.costs.wan_latency;
+  return carried_out_s(made, t);
+}
+
+/// A portfolio of every rule by name and the orders that they leave out (recompute first on a
+/// shared WAN), then bounded search from the best that shares the WAN in time and the best that
+/// does not. Whatever is through first when it is carried out, and keeps the limit; the one that is
+/// planned to be, and then the first, among equals.
+expected<pipeline_schedule> best_of(const pipeline_shape& s) {
+  constexpr std::uint64_t steps = 1'000'000;  // under 0.1 s; more found no more
+  struct candidate {
+    pipeline_schedule made;
+    double worth = 0;
+  };
+  std::optional<candidate> best[2];
+  const auto look = [&](pipeline_schedule made) {
+    auto& of_kind = best[made.shares_wan ? 1 : 0];
+    const double worth = worth_s(made);
+    if (of_kind && std::pair{worth, made.length} >= std::pair{of_kind->worth, of_kind->made.length})
+      return;
+    of_kind = candidate{std::move(made), worth};
+  };
+  auto candidates = all_rules(s);
+  candidates.push_back({"recompute first, shared", {false, true, false, {}}});
+  candidates.push_back({"recompute first, shared, least progress", {false, true, true, {}}});
+  for (const auto& c : candidates) {
+    auto made = play(s, c.rules);
+    if (!keeps_limit(s, made, c.name)) continue;
+    made.made_by = c.name;
+    look(std::move(made));
+  }
+  if (!best[0] && !best[1])
+    return refuse(reason::kind::infeasible, "no schedule keeps the memory limit");
+  for (const auto& b : best)
+    if (b) look(improve(b->made, steps));
+  const bool shares = !best[0] || (best[1] && best[1]->worth < best[0]->worth);
+  return std::move(best[shares ? 1 : 0]->made);
+}
+
+}  // namespace
+
+double pipeline_schedule::utilization() const {
+  double work = 0;
+  for (const auto& stage : tasks)
+    for (const auto& t : stage) work += t.end - t.begin;
+  return length > 0 ? work / (length * static_cast<double>(tasks.size())) : 0;
+}
+
+expected<pipeline_schedule> schedule_pipeline(const pipeline_shape& shape, std::string_view name) {
+  if (auto ok = check(shape); !ok) return tl::unexpected<reason>(ok.error());
+  if (name == "best") return best_of(shape);
+  for (const auto& candidate : all_rules(shape)) {
+    if (candidate.name != name) continue;
+    auto made = play(shape, candidate.rules);
+    made.made_by = name;
+    if (auto ok = keeps_limit(shape, made, name); !ok) return tl::unexpected<reason>(ok.error());
+    return made;
+  }
+  return refuse(reason::kind::unknown, fmt::format("there is no schedule '{}'", name));
+}
+
+std::vector<std::uint32_t> split_evenly(std::uint32_t stages, std::uint32_t each) {
+  std::vector<std::uint32_t> result;
+  for (; each > 0 && stages > 0; stages -= result.back()) result.push_back(std::min(each, stages));
+  return result;
+}
+
+std::vector<std::vector<stage_step>> stage_orders(const pipeline_schedule& schedule) {
+  const auto& shape = schedule.shape;
+  const auto hops = std::size_t{shape.stages} * 2;
+  const auto share = schedule.shares_wan ? shape.pipelines_per_cell() : 1;
+  // Where each micro-batch's forward and backward are in their stage's order.
+  std::vector<std::uint32_t> turn(schedule.tasks.size() * shape.microbatches * 2);
+  std::vector<std::uint32_t> next((shape.pipelines / share + 1) * hops);
+  const auto place = [&](std::size_t stage, std::uint32_t m, bool back) {
+    return (stage * shape.microbatches + m) * 2 + (back ? 1 : 0);
+  };
+  for (const auto& t : schedule.transfers) {
+    const auto sender = std::size_t{t.pipeline} * shape.stages + t.stage + (t.backward ? 1 : 0);
+    turn[place(sender, t.microbatch, t.backward)] =
+        next[t.pipeline / share * hops + t.stage * 2 + (t.backward ? 1 : 0)]++;
+  }
+  std::vector<std::vector<stage_step>> result(schedule.tasks.size());
+  for (std::size_t stage = 0; stage < result.size(); ++stage) {
+    result[stage].reserve(schedule.tasks[stage].size());
+    for (const auto& t : schedule.tasks[stage]) {
+      const bool sends = t.what != stage_task::kind::recompute;
+      const bool back = t.what == stage_task::kind::backward;
+      result[stage].push_back(
+          {t.what, t.microbatch, sends ? turn[place(stage, t.microbatch, back)] : 0});
+    }
+  }
+  return result;
+}
+
+std::vector<std::string_view> pipeline_schedule_names() {
+  return {schedule_names.begin(), schedule_names.end()};
+}
+
+}  // namespace troupe::planners

@@ -1,0 +1,391 @@
+#include "planners/pipeline/schedule_search.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "messages/random.hpp"
+#include "planners/pipeline/rule_schedules.hpp"
+
+namespace troupe::planners {
+
+namespace {
+
+constexpr double never = std::numeric_limits<double>::infinity();
+constexpr std::uint32_t none = ~0u;
+constexpr std::uint64_t max_tries = 2000;
+
+/// The orders of one cell, and the earliest times that they allow. A step is a forward, or a
+/// backward with its recompute; it has a number: (pipeline, stage, micro-batch, direction).
+class orders {
+ public:
+  orders(const pipeline_schedule& from, std::uint32_t pipelines)
+      : shape_{&from.shape},
+        shared_{from.shares_wan},
+        hop_s_{from.shares_wan ? from.shape.costs.wan / pipelines : from.shape.costs.wan},
+        order_(std::size_t{pipelines} * from.shape.stages),
+        turns_(std::size_t{from.shape.stages} * 2),
+        steps_(order_.size() * from.shape.microbatches * 2),
+        turn_of_(steps_.size()),
+        went_(turns_.size()),
+        doors_(turns_.size()),
+        tiny_{1e-9 * (from.shape.costs.forward + from.shape.costs.backward)} {
+    for (std::uint32_t s = 0; s < shape_->stages; ++s) wan_.push_back(shape_->is_wan(s));
+    for (std::uint32_t stage = 0; stage < order_.size(); ++stage)
+      for (const auto& t : from.tasks[stage])
+        if (t.what != stage_task::kind::recompute)
+          order_[stage].push_back(
+              number(stage, t.microbatch, t.what == stage_task::kind::backward));
+    for (const auto& t : from.transfers)
+      if (shared_ && t.pipeline < pipelines)
+        turns_[t.stage * 2 + (t.backward ? 1 : 0)].push_back(
+            number(t.pipeline * shape_->stages + t.stage + (t.backward ? 1 : 0), t.microbatch,
+                   t.backward));
+    for (const auto& list : turns_)
+      for (std::uint32_t i = 0; i < list.size(); ++i) turn_of_[list[i]] = i;
+  }
+
+  std::size_t size() const { return steps_.size(); }
+
+  /// Times every step; infinite if the orders wait for each other.
+  double time() {
+    next_.assign(order_.size(), 0);
+    for (auto& w : went_) w.clear();
+    for (auto& x : steps_) x = {};
+    for (std::uint32_t stage = 0; stage < order_.size(); ++stage)
+      if (stage % shape_->stages == 0)
+        for (std::uint32_t m = 0; m < shape_->microbatches; ++m)
+          steps_[number(stage, m, false)].arrives = 0;
+    for (auto& d : doors_) d = {};
+    timed_ = 0;
+    length_ = 0;
+    last_ = none;
+    awake_.clear();
+    moments_.clear();
+    for (std::uint32_t stage = 0; stage < order_.size(); ++stage) awake_.push_back(stage);
+    run_awake();
+    while (!moments_.empty()) {
+      const double now = moments_.front().at;
+      while (!moments_.empty() && moments_.front().at <= now + tiny_) come(pop_moment());
+      for (const auto list : asked_) choose(list, now);
+      asked_.clear();
+      run_awake();
+    }
+    return timed_ == steps_.size() ? length_ : never;
+  }
+
+  /// Takes the order in which transfers went for their turns: the same times come of it, as none
+  /// of them waits for one that has not come.
+  void settle() {
+    for (std::size_t list = 0; list < went_.size(); ++list) {
+      if (turns_[list].empty()) continue;
+      turns_[list] = went_[list];
+      for (std::uint32_t i = 0; i < turns_[list].size(); ++i) turn_of_[turns_[list][i]] = i;
+    }
+  }
+
+  /// A swap of neighbours: of a stage's order or, if `hop`, of the turns of a hop and direction.
+  struct swap {
+    bool hop = false;
+    std::uint32_t where = 0, second = 0;  // the list, and the later one's place in it
+  };
+
+  /// What could make the schedule shorter: after time().
+  void find_swaps(std::vector<swap>& out) const {
+    out.clear();
+    auto step = last_;
+    for (std::size_t guard = 0; step != none && guard < 4 * steps_.size(); ++guard) {
+      const auto& x = steps_[step];
+      const auto stage = stage_of(step);
+      if (x.after_previous) {
+        const auto before = order_[stage][x.place - 1];
+        if (may_swap(before, step)) out.push_back({false, stage, x.place});
+        step = before;
+        continue;
+      }
+      step = sender_of(step);
+      // Back over the transfers that it had to wait for.
+      while (step != none && steps_[step].turn_waited) {
+        const auto turn = steps_[step].turn;
+        const auto before = shared_ ? went_[list_of(step)][turn - 1] : last_sent(step);
+        // It could have gone first only if it had come by then.
+        if (stage_of(before) != stage_of(step) && steps_[step].end <= steps_[before].sent + tiny_)
+          out.push_back({true, list_of(step), turn});
+        step = before;
+      }
+    }
+  }
+
+  void apply(const swap& s) {
+    auto& list = s.hop ? turns_[s.where] : order_[s.where];
+    std::swap(list[s.second - 1], list[s.second]);
+    if (s.hop) std::swap(turn_of_[list[s.second - 1]], turn_of_[list[s.second]]);
+  }
+
+  /// Activations that a stage holds at most, by its order.
+  std::uint32_t held(std::uint32_t stage) const {
+    std::uint32_t now = 0, most = 0;
+    for (const auto step : order_[stage]) {
+      if (backward(step))
+        --now;
+      else
+        most = std::max(most, ++now);
+    }
+    return most;
+  }
+  bool keeps_limit(const swap& s) const {
+    return s.hop || !shape_->max_in_flight || held(s.where) <= *shape_->max_in_flight;
+  }
+
+  /// The times of the last time().
+  pipeline_schedule schedule() const {
+    pipeline_schedule out;
+    out.tasks.resize(order_.size());
+    for (std::uint32_t stage = 0; stage < order_.size(); ++stage) {
+      const auto c = shape_->at(stage % shape_->stages);
+      double free_at = 0;
+      for (const auto step : order_[stage]) {
+        const auto& x = steps_[step];
+        const auto m = microbatch(step);
+        auto& tasks = out.tasks[stage];
+        if (!backward(step)) {
+          tasks.push_back({stage_task::kind::forward, m, x.begin, x.end});
+        } else {
+          if (shape_->recomputes(stage % shape_->stages)) {
+            const double from = std::max(free_at, x.arrives - c.recompute);
+            tasks.push_back({stage_task::kind::recompute, m, from, from + c.recompute});
+          }
+          tasks.push_back({stage_task::kind::backward, m, x.begin, x.end});
+        }
+        free_at = x.end;
+        if (const auto hop = wan_hop(step); hop != none)
+          out.transfers.push_back(
+              {stage / shape_->stages, hop, m, backward(step), x.sent, x.sent + hop_s_});
+      }
+      out.max_in_flight = std::max(out.max_in_flight, held(stage));
+    }
+    out.length = length_;
+    return out;
+  }
+
+ private:
+  struct step_times {
+    double arrives = never;  // what it needs from elsewhere
+    double begin = 0, end = 0, sent = 0;
+    std::uint32_t place = 0, turn = 0;
+    bool after_previous = false;  // it waited for its stage, not for what it needs
+    bool turn_waited = false;     // its transfer waited for the one before
+  };
+
+  std::uint32_t number(std::uint32_t stage, std::uint32_t m, bool back) const {
+    return (stage * shape_->microbatches + m) * 2 + (back ? 1 : 0);
+  }
+  static bool backward(std::uint32_t step) { return step % 2 == 1; }
+  std::uint32_t microbatch(std::uint32_t step) const { return step / 2 % shape_->microbatches; }
+  std::uint32_t stage_of(std::uint32_t step) const { return step / 2 / shape_->microbatches; }
+  std::uint32_t list_of(std::uint32_t step) const {
+    return wan_hop(step) * 2 + (backward(step) ? 1 : 0);
+  }
+
+  /// The hop that the step's tensor crosses, if that is WAN.
+  std::uint32_t wan_hop(std::uint32_t step) const {
+    const auto s = stage_of(step) % shape_->stages;
+    if (backward(step)) return s > 0 && wan_[s - 1] ? s - 1 : none;
+    return wan_[s] ? s : none;
+  }
+  std::uint32_t receiver_of(std::uint32_t step) const {
+    const auto stage = stage_of(step), s = stage % shape_->stages;
+    if (backward(step)) return s > 0 ? number(stage - 1, microbatch(step), true) : none;
+    return s + 1 < shape_->stages ? number(stage + 1, microbatch(step), false) : step + 1;
+  }
+  std::uint32_t sender_of(std::uint32_t step) const {
+    const auto stage = stage_of(step), s = stage % shape_->stages;
+    if (!backward(step)) return s > 0 ? number(stage - 1, microbatch(step), false) : none;
+    return s + 1 < shape_->stages ? number(stage + 1, microbatch(step), true) : step - 1;
+  }
+  /// A stage's forwards, and its backwards, stay in the order of the micro-batches.
+  bool may_swap(std::uint32_t a, std::uint32_t b) const {
+    return backward(a) != backward(b) && microbatch(a) != microbatch(b);
+  }
+
+  void run(std::uint32_t stage, std::uint32_t step) {
+    auto& x = steps_[step];
+    const auto c = shape_->at(stage % shape_->stages);
+    x.place = next_[stage]++;
+    const double free_at = x.place > 0 ? steps_[order_[stage][x.place - 1]].end : 0;
+    const bool recomputes = backward(step) && shape_->recomputes(stage % shape_->stages);
+    const double ready = free_at + (recomputes ? c.recompute : 0);
+    x.after_previous = x.place > 0 && ready >= x.arrives;
+    x.begin = std::max(ready, x.arrives);
+    x.end = x.begin + (backward(step) ? c.backward : c.forward);
+    if (const double over = x.end + shape_->after(stage % shape_->stages); over > length_) {
+      length_ = over;
+      last_ = step;
+    }
+    send(step);
+  }
+
+  void send(std::uint32_t step) {
+    const auto to = receiver_of(step);
+    if (to == none) return;
+    const auto hop = wan_hop(step);
+    if (hop == none) {
+      // The loss of the last stage is where it is needed.
+      const bool stays = stage_of(to) == stage_of(step);
+      return deliver(to, steps_[step].end + (stays ? 0 : shape_->costs.lan));
+    }
+    if (!shared_) return cross(step, last_sent(step));  // in the order of its stage's steps
+    push_moment({steps_[step].end, list_of(step), step});
+  }
+
+  /// The step of this stage and direction whose tensor went before this one's.
+  std::uint32_t last_sent(std::uint32_t step) const {
+    return microbatch(step) > 0 ? step - 2 : none;
+  }
+
+  void cross(std::uint32_t step, std::uint32_t before) {
+    auto& x = steps_[step];
+    const double free_at = before == none ? 0 : steps_[before].sent + hop_s_;
+    x.turn_waited = before != none && free_at > x.end + tiny_;
+    x.sent = std::max(x.end, free_at);
+    deliver(receiver_of(step), x.sent + hop_s_ + shape_->costs.wan_latency);
+  }
+
+  void deliver(std::uint32_t step, double at) {
+    steps_[step].arrives = at;
+    awake_.push_back(stage_of(step));
+  }
+
+  void run_awake() {
+    while (!awake_.empty()) {
+      const auto stage = awake_.back();
+      awake_.pop_back();
+      while (next_[stage] < order_[stage].size()) {
+        const auto step = order_[stage][next_[stage]];
+        if (steps_[step].arrives == never) break;
+        run(stage, step);
+        ++timed_;
+      }
+    }
+  }
+
+  /// A tensor comes to a shared hop and direction, or that is free again.
+  struct moment {
+    double at = 0;
+    std::uint32_t list = 0, step = none;
+    bool operator<(const moment& o) const { return at > o.at; }
+  };
+  struct door {
+    bool busy = false, asked = false;
+    std::vector<std::uint32_t> waiting;  // their turns; few
+  };
+
+  void push_moment(const moment& m) {
+    moments_.push_back(m);
+    std::push_heap(moments_.begin(), moments_.end());
+  }
+  moment pop_moment() {
+    const auto m = moments_.front();
+    std::pop_heap(moments_.begin(), moments_.end());
+    moments_.pop_back();
+    return m;
+  }
+
+  void come(const moment& m) {
+    auto& d = doors_[m.list];
+    if (m.step == none)
+      d.busy = false;
+    else
+      d.waiting.push_back(turn_of_[m.step]);
+    if (!d.asked) asked_.push_back(m.list);
+    d.asked = true;
+  }
+
+  /// Of those that wait the smallest turn goes first, as at a gateway's door.
+  void choose(std::uint32_t list, double now) {
+    auto& d = doors_[list];
+    d.asked = false;
+    if (d.busy || d.waiting.empty()) return;
+    const auto first = std::min_element(d.waiting.begin(), d.waiting.end());
+    const auto step = turns_[list][*first];
+    *first = d.waiting.back();
+    d.waiting.pop_back();
+    d.busy = true;
+    auto& went = went_[list];
+    steps_[step].turn = static_cast<std::uint32_t>(went.size());
+    cross(step, went.empty() ? none : went.back());
+    went.push_back(step);
+    push_moment({std::max(now, steps_[step].sent + hop_s_), list, none});
+  }
+
+  const pipeline_shape* shape_;
+  bool shared_;
+  double hop_s_;
+  std::vector<bool> wan_;
+  std::vector<std::vector<std::uint32_t>> order_;  // by pipeline * stages + stage
+  std::vector<std::vector<std::uint32_t>> turns_;  // by hop * 2 + direction
+  std::vector<step_times> steps_;
+  std::vector<std::uint32_t> turn_of_;            // by step
+  std::vector<std::vector<std::uint32_t>> went_;  // as turns_, in the last time()
+  std::vector<door> doors_;                       // likewise
+  std::vector<moment> moments_;                   // a heap
+  std::vector<std::uint32_t> next_, awake_, asked_;
+  std::size_t timed_ = 0;
+  double tiny_ = 0, length_ = 0;
+  std::uint32_t last_ = none;
+};
+
+/// Threshold accepting: a swap that makes it a little longer is taken too, ever less so.
+std::optional<pipeline_schedule> search(const pipeline_schedule& from, std::uint32_t pipelines,
+                                        double goal, std::uint64_t steps) {
+  orders now{from, pipelines};
+  const auto tries = std::min<std::uint64_t>(steps / now.size(), max_tries);
+  random_source random{1};
+  const auto& costs = from.shape.costs;
+  const double tiny = 1e-9 * (costs.forward + costs.backward);
+  double length = now.time();
+  if (length == never) return {};
+  now.settle();
+  auto best = now;
+  double shortest = length;
+  std::vector<orders::swap> swaps;
+  now.find_swaps(swaps);
+  for (std::uint64_t i = 0; i < tries && !swaps.empty() && shortest > goal + tiny; ++i) {
+    const auto swap = swaps[random.below(swaps.size())];
+    const double heat = 1 - static_cast<double>(i) / static_cast<double>(tries);
+    const double allowed = length + costs.forward * heat * random.uniform();
+    now.apply(swap);
+    const double made = now.keeps_limit(swap) ? now.time() : never;
+    if (made == never || made > allowed + tiny) {
+      now.apply(swap);
+      continue;
+    }
+    length = made;
+    now.settle();
+    now.find_swaps(swaps);
+    if (length < shortest - tiny) {
+      shortest = length;
+      best = now;
+    }
+  }
+  if (!(shortest < from.length - tiny)) return {};
+  best.time();
+  return best.schedule();
+}
+
+}  // namespace
+
+pipeline_schedule improve(pipeline_schedule from, std::uint64_t steps) {
+  const auto& shape = from.shape;
+  const auto cell = from.shares_wan ? shape.pipelines_per_cell() : 1;
+  // A smaller cell at the end has fewer shares: it is the slowest, or does not matter.
+  if (shape.pipelines % cell != 0) return from;
+  auto made = search(from, cell, pipeline_lower_bound(shape), steps);
+  if (!made) return from;
+  auto whole = repeat(*made, shape, cell);
+  whole.shares_wan = from.shares_wan;
+  whole.made_by = from.made_by + ", searched";
+  return whole;
+}
+
+}  // namespace troupe::planners

@@ -1,0 +1,74 @@
+#include "runtime/host/file_lock.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include <fmt/format.h>
+
+namespace troupe::runtime {
+namespace {
+
+std::optional<pid_t> number_in(int fd) {
+  char text[32] = {};
+  const auto size = ::pread(fd, text, sizeof text - 1, 0);
+  pid_t number = 0;
+  if (size <= 0 || std::from_chars(text, text + size, number).ec != std::errc{} || number <= 0)
+    return {};
+  return number;
+}
+
+/// holder() has the lock for an instant while it looks: that must not cost anybody a start.
+bool lock_soon(int fd) {
+  for (int i = 0; i < 20; ++i) {
+    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return false;
+}
+
+}  // namespace
+
+expected<file_lock> file_lock::take(const std::string& path, std::string_view what) {
+  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0)
+    return refuse(reason::kind::unavailable,
+                  fmt::format("cannot open the lock {}: {}", path, std::strerror(errno)));
+  if (!lock_soon(fd)) {
+    const auto other = number_in(fd);
+    ::close(fd);
+    return refuse(reason::kind::refused,
+                  fmt::format("{} is in use by {}", what,
+                              other ? fmt::format("process {}", *other) : "another process"));
+  }
+  file_lock lock{fd};
+  const auto self = std::to_string(::getpid());
+  if (::ftruncate(fd, 0) != 0 || ::pwrite(fd, self.data(), self.size(), 0) < 0)
+    return refuse(reason::kind::unavailable,
+                  fmt::format("cannot write {}: {}", path, std::strerror(errno)));
+  return lock;
+}
+
+std::optional<pid_t> file_lock::holder(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return {};
+  const bool locked = ::flock(fd, LOCK_SH | LOCK_NB) != 0;
+  const auto number = number_in(fd);
+  ::close(fd);
+  return locked ? number : std::nullopt;
+}
+
+file_lock::~file_lock() {
+  if (fd_ < 0) return;
+  // So that nobody ever takes an old number for that of a living holder.
+  [[maybe_unused]] const auto emptied = ::ftruncate(fd_, 0);
+  ::close(fd_);
+}
+
+}  // namespace troupe::runtime

@@ -1,0 +1,25 @@
+#include "runtime/host/fingerprint.hpp"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace troupe::runtime {
+
+struct fingerprint::state {
+  XXH3_state_t hash;
+};
+
+fingerprint::fingerprint() : state_{std::make_unique<state>()} {
+  XXH3_64bits_reset(&state_->hash);
+}
+fingerprint::~fingerprint() = default;
+
+void fingerprint::add(std::span<const std::byte> bytes) {
+  XXH3_64bits_update(&state_->hash, bytes.data(), bytes.size());
+}
+
+std::uint64_t fingerprint::value() const {
+  return XXH3_64bits_digest(&state_->hash);
+}
+
+}  // namespace troupe::runtime

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "messages/random.hpp"
+#include "runtime/host/clock.hpp"
+#include "runtime/host/transport.hpp"
+#include "runtime/journal/journal.hpp"
+
+namespace troupe::runtime {
+
+/// What a world gives to one host (one process, or one simulated machine) when it starts.
+struct host {
+  address self = 0;
+  std::uint64_t incarnation = 0;  // larger after every start
+  std::shared_ptr<const runtime::clock> clock;
+  std::shared_ptr<transport> net;
+  std::shared_ptr<runtime::journal> journal;  // the controller's; null elsewhere
+  random_source random{0};
+};
+
+}  // namespace troupe::runtime

@@ -1,0 +1,62 @@
+#include "runtime/host/private_files.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+namespace troupe::runtime {
+
+namespace {
+
+std::atomic<int> umask_before{-1};
+
+}  // namespace
+
+void make_files_private() {
+  const auto before = ::umask(0077);
+  int unknown = -1;
+  umask_before.compare_exchange_strong(unknown, static_cast<int>(before));
+}
+
+unsigned umask_of_programs() {
+  if (const int before = umask_before; before >= 0) return static_cast<unsigned>(before);
+  const auto now = ::umask(0077);
+  ::umask(now);
+  return now;
+}
+
+expected<void> prepare_private_directory(const std::string& path) {
+  const auto refused = [&](const std::string& why) {
+    return refuse(reason::kind::invalid, fmt::format("{}: {}", path, why));
+  };
+  std::error_code failed;
+  const auto above = std::filesystem::absolute(path).parent_path();
+  std::filesystem::create_directories(above, failed);
+  if (failed) return refused(fmt::format("cannot be made: {}", failed.message()));
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+    return refused(fmt::format("cannot be made: {}", std::strerror(errno)));
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return refused(fmt::format("cannot be used: {}", std::strerror(errno)));
+  struct stat s {};
+  const bool known = ::fstat(fd, &s) == 0;
+  const bool mine = known && s.st_uid == ::geteuid();
+  const bool closed = mine && ((s.st_mode & 0077) == 0 || ::fchmod(fd, 0700) == 0);
+  const int why = errno;
+  ::close(fd);
+  if (known && !mine)
+    return refused(
+        fmt::format("belongs to user {}, and this process runs as user {}: a state directory must "
+                    "be one's own; give it back with chown, or name another with --state",
+                    s.st_uid, ::geteuid()));
+  if (!closed) return refused(fmt::format("cannot be closed to others: {}", std::strerror(why)));
+  return {};
+}
+
+}  // namespace troupe::runtime

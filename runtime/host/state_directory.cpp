@@ -1,0 +1,125 @@
+#include "runtime/host/state_directory.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include <fmt/format.h>
+
+#include "runtime/host/private_files.hpp"
+#include "runtime/host/real_clock.hpp"
+#include "runtime/host/wait.hpp"
+#include "runtime/process/process_group.hpp"
+
+namespace troupe::runtime {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int random_bits = 36;
+
+std::uint64_t minutes_since_1970() {
+  constexpr double year_2225 = 1ull << 27;  // a clock that says more is broken
+  return static_cast<std::uint64_t>(std::clamp(real_clock{}.wall_s() / 60, 0.0, year_2225));
+}
+
+auto cannot(const std::string& path, const char* what) {
+  return refuse(reason::kind::invalid,
+                fmt::format("{}: cannot be {}: {}", path, what, std::strerror(errno)));
+}
+
+/// The process that has taken the lock last, if it still lives.
+pid_t holder(const std::string& file) {
+  std::ifstream in{file};
+  pid_t pid = 0;
+  std::uint64_t started = 0;
+  if (!(in >> pid >> started)) return 0;
+  const auto now = describe_group(pid, {});
+  return now && now->started == started ? pid : 0;
+}
+
+/// Old or new, never half: also after a power cut.
+expected<void> replace(const std::string& path, const std::string& text) {
+  const auto fresh = path + ".new";
+  const int fd = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  const bool written = fd >= 0 &&
+                       ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
+                       ::fsync(fd) == 0;
+  const int why = errno;
+  if (fd >= 0) ::close(fd);
+  errno = why;
+  if (!written || ::rename(fresh.c_str(), path.c_str()) != 0) return cannot(path, "written");
+  const int directory = ::open(fs::path{path}.parent_path().c_str(), O_RDONLY | O_CLOEXEC);
+  if (directory >= 0) {
+    ::fsync(directory);
+    ::close(directory);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::uint64_t make_incarnation(std::uint64_t count) {
+  std::uint64_t bits = 0;
+  while (::getrandom(&bits, sizeof bits, 0) != static_cast<ssize_t>(sizeof bits)) continue;
+  if (count == 0) count = minutes_since_1970();
+  return count << random_bits | bits >> (64 - random_bits);
+}
+
+expected<std::unique_ptr<state_directory>> state_directory::open(const std::string& path,
+                                                                 double limit_s) {
+  if (auto ok = prepare_private_directory(path); !ok) return tl::unexpected<reason>(ok.error());
+  std::unique_ptr<state_directory> d{new state_directory{path}};
+  if (auto ok = d->take(limit_s); !ok) return tl::unexpected<reason>(ok.error());
+  return d;
+}
+
+expected<void> state_directory::take(double limit_s) {
+  const auto file = path_ + "/lock";
+  lock_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (lock_ < 0) return cannot(file, "opened");
+  pid_t other = 0;
+  const auto mine = [&] { return ::flock(lock_, LOCK_EX | LOCK_NB) == 0; };
+  bool taken = false;
+  wait_until([&] { return (taken = mine()) || (other = holder(file)) != 0; }, limit_s, 0.01);
+  if (!taken && other != 0)
+    return refuse(
+        reason::kind::invalid,
+        fmt::format("{}: another process ({}) has it: there can be only one", path_, other));
+  if (!taken)
+    return refuse(reason::kind::invalid,
+                  fmt::format("{}: programs of an earlier process are still being ended", path_));
+  const auto me = describe_group(::getpid(), {});
+  const auto text = fmt::format("{} {}\n", ::getpid(), me ? me->started : 0);
+  if (::ftruncate(lock_, 0) != 0 ||
+      ::pwrite(lock_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
+    return cannot(file, "written");
+  return {};
+}
+
+state_directory::~state_directory() {
+  if (lock_ >= 0) ::close(lock_);
+}
+
+expected<std::uint64_t> state_directory::next_incarnation() {
+  const auto file = path_ + "/starts";
+  std::uint64_t last = 0;
+  std::ifstream{file} >> last;
+  new_ = last == 0;
+  // The clock helps where the file was lost; where there is one, it counts on whatever the clock.
+  const auto count = std::max(last + 1, minutes_since_1970());
+  if (auto ok = replace(file, fmt::format("{}\n", count)); !ok)
+    return tl::unexpected<reason>(ok.error());
+  return make_incarnation(count);
+}
+
+}  // namespace troupe::runtime

@@ -1,0 +1,445 @@
+#include "runtime/journal/sqlite_journal.hpp"
+
+#include <fcntl.h>
+#include <sqlite3.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "messages/codec.hpp"
+#include "runtime/host/log.hpp"
+#include "runtime/host/private_files.hpp"
+#include "runtime/journal/entry_checksum.hpp"
+#include "runtime/journal/wal_check.hpp"
+
+namespace troupe::runtime {
+namespace {
+
+constexpr long long application_id = 0x54525550;  // "TRUP"
+constexpr long long schema_version = journal_schema_version;
+// A short WAL is quickly checked at open, and little is lost with it.
+constexpr std::size_t checkpoint_entries = 500;
+
+struct statement {
+  sqlite3_stmt* handle = nullptr;
+  ~statement() { sqlite3_finalize(handle); }
+};
+
+std::uint64_t fresh_id() {
+  std::uint64_t id = 0;
+  while (id == 0)
+    if (::getrandom(&id, sizeof id, 0) != static_cast<ssize_t>(sizeof id)) id = 0;
+  return id;
+}
+
+std::uint64_t identity_checksum(std::uint64_t id, long long first) {
+  const std::array words{id, static_cast<std::uint64_t>(first)};
+  return entry_checksum(0, std::as_bytes(std::span{words}));
+}
+
+/// Bytes of a file; -1: it is not there.
+long long size_of(const std::string& path) {
+  struct stat s {};
+  return ::stat(path.c_str(), &s) == 0 ? static_cast<long long>(s.st_size) : -1;
+}
+
+}  // namespace
+
+expected<std::shared_ptr<sqlite_journal>> sqlite_journal::open(const std::string& path, options o) {
+  const std::shared_ptr<sqlite_journal> j{new sqlite_journal};
+  j->path_ = path;
+  j->options_ = o;
+  if (auto ok = j->lock(); !ok) return tl::unexpected{ok.error()};
+  if (auto ok = j->prepare(); !ok) return tl::unexpected{ok.error()};
+  return j;
+}
+
+sqlite_journal::~sqlite_journal() {
+  sqlite3_finalize(insert_);
+  // A journal that was in use and is whole is left as one file.
+  if (!broken_ && !places_.empty() && !checkpoint())
+    log(log_level::warn, "journal", "its WAL could not be emptied", {{"file", path_}});
+  sqlite3_close(db_);
+  if (witness_ && !witness_->sync()) log(log_level::warn, "journal", "the witness is not synced");
+  if (lock_fd_ >= 0) ::close(lock_fd_);  // after the database: the lock covers its last write
+}
+
+// On a file of its own: SQLite opens and closes the database's file as it likes.
+expected<void> sqlite_journal::lock() {
+  const auto name = path_ + ".lock";
+  lock_fd_ = ::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, private_file_mode);
+  if (lock_fd_ < 0)
+    return refuse(reason::kind::unavailable,
+                  fmt::format("cannot open the journal's lock {}: {}", name, std::strerror(errno)));
+  if (::flock(lock_fd_, LOCK_EX | LOCK_NB) != 0) {
+    char holder[32] = {};
+    const auto size = ::pread(lock_fd_, holder, sizeof holder - 1, 0);
+    return refuse(reason::kind::refused,
+                  fmt::format("another controller{} has the journal {}: there can be only one",
+                              size > 0 ? fmt::format(" (process {})", holder) : "", path_));
+  }
+  ::fchmod(lock_fd_, private_file_mode);
+  // For people; on a full disk the lock holds without it.
+  const auto self = std::to_string(::getpid());
+  if (::ftruncate(lock_fd_, 0) != 0 || ::pwrite(lock_fd_, self.data(), self.size(), 0) < 0)
+    log(log_level::warn, "journal", "cannot write its process into the lock",
+        {{"file", name}, {"why", std::strerror(errno)}});
+  return {};
+}
+
+tl::unexpected<reason> sqlite_journal::failure(const std::string& what) const {
+  const int code = sqlite3_errcode(db_);
+  const bool bad = code == SQLITE_NOTADB || code == SQLITE_CORRUPT;
+  const char* why = code == SQLITE_NOTADB ? "it is not a journal of Troupe" : sqlite3_errmsg(db_);
+  return refuse(bad ? reason::kind::malformed : reason::kind::unavailable,
+                fmt::format("cannot {} the journal {}: {}", what, path_, why));
+}
+
+/// What was found, and what will do.
+tl::unexpected<reason> sqlite_journal::damaged(const std::string& what) const {
+  return refuse(
+      reason::kind::malformed,
+      fmt::format("{}. Nothing was changed. Put the newest whole copy of it in its place, or start "
+                  "once with --accept-older-journal to go on without what is lost, or move {}* "
+                  "away to begin with an empty journal",
+                  what, path_));
+}
+
+expected<void> sqlite_journal::run(const std::string& sql) const {
+  if (sqlite3_exec(db_, sql.c_str(), nullptr, nullptr, nullptr) != SQLITE_OK) return failure("use");
+  return {};
+}
+
+expected<long long> sqlite_journal::number(const char* sql) const {
+  statement s;
+  if (sqlite3_prepare_v2(db_, sql, -1, &s.handle, nullptr) != SQLITE_OK) return failure("read");
+  if (sqlite3_step(s.handle) != SQLITE_ROW) return failure("read");
+  return sqlite3_column_int64(s.handle, 0);
+}
+
+expected<std::string> sqlite_journal::text(const char* sql) const {
+  statement s;
+  if (sqlite3_prepare_v2(db_, sql, -1, &s.handle, nullptr) != SQLITE_OK) return failure("read");
+  if (sqlite3_step(s.handle) != SQLITE_ROW) return failure("read");
+  const auto* said = sqlite3_column_text(s.handle, 0);
+  return std::string{said == nullptr ? "" : reinterpret_cast<const char*>(said)};
+}
+
+// -- opening
+
+/// Before SQLite sees the files, which would mend what it can without a word.
+expected<void> sqlite_journal::look_at_files() {
+  const auto size = size_of(path_), wal = size_of(path_ + "-wal");
+  if (size <= 0) {
+    if (wal > 0 || !witness_->is_new())
+      return damaged(fmt::format("the journal {} is {}, and {} says that there was one", path_,
+                                 size < 0 ? "missing" : "empty",
+                                 wal > 0 ? "its -wal file" : "its .witness file"));
+    fresh_ = true;
+    return {};
+  }
+  if (options_.accept_older) return {};
+  if (auto ok = check_wal(path_ + "-wal"); !ok) return damaged(ok.error().text);
+  return {};
+}
+
+expected<void> sqlite_journal::prepare() {
+  auto witness = journal_witness::open(path_ + ".witness");
+  if (!witness) return tl::unexpected{witness.error()};
+  witness_ = std::move(*witness);
+  if (auto ok = look_at_files(); !ok) return ok;
+  // SQLite gives the WAL the mode that the database has.
+  const int fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, private_file_mode);
+  if (fd < 0)
+    return refuse(reason::kind::unavailable,
+                  fmt::format("cannot open the journal {}: {}", path_, std::strerror(errno)));
+  ::fchmod(fd, private_file_mode);
+  ::close(fd);
+  ::chmod((path_ + "-wal").c_str(), private_file_mode);
+  if (sqlite3_open_v2(path_.c_str(), &db_, SQLITE_OPEN_READWRITE, nullptr) != SQLITE_OK)
+    return failure("open");
+  // What is refused is left as it is.
+  sqlite3_db_config(db_, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
+  // EXCLUSIVE also keeps others' programs out, and needs no shared memory beside the file.
+  if (auto ok = run("PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL;"
+                    "PRAGMA wal_autocheckpoint = 0;");
+      !ok)
+    return ok;
+  if (auto ok = run(fmt::format("PRAGMA synchronous = {}", options_.durable ? "FULL" : "OFF")); !ok)
+    return ok;
+  if (auto ok = check_version(); !ok) return ok;
+  if (!fresh_) {
+    if (auto ok = check_rows(); !ok) return ok;
+    if (auto ok = check_witness(); !ok) return ok;
+  }
+  return begin();
+}
+
+expected<void> sqlite_journal::check_version() {
+  const auto app = number("PRAGMA application_id");
+  const auto version = number("PRAGMA user_version");
+  const auto tables = number("SELECT count(*) FROM sqlite_master");
+  if (!app || !version || !tables)
+    return tl::unexpected{(!app ? app : !version ? version : tables).error()};
+  // A controller may also die between making the file and making its tables.
+  fresh_ = fresh_ || (witness_->is_new() && *tables == 0 && *app == 0 && *version == 0);
+  if (fresh_) return make_tables();
+  if (*app != application_id)
+    return refuse(reason::kind::malformed,
+                  fmt::format("{} is a database, but not a journal of Troupe", path_));
+  if (*version < 1 || *version > schema_version)
+    return refuse(reason::kind::malformed,
+                  fmt::format("the journal {} has version {}; this program reads versions 1 to {}",
+                              path_, *version, schema_version));
+  version_ = *version;
+  return {};
+}
+
+expected<void> sqlite_journal::make_tables() {
+  id_ = fresh_id();
+  return run(
+      fmt::format("BEGIN; PRAGMA application_id = {}; PRAGMA user_version = {};"
+                  "CREATE TABLE entries (sequence INTEGER PRIMARY KEY, checksum INTEGER NOT NULL,"
+                  "                      entry BLOB NOT NULL); {} COMMIT;",
+                  application_id, schema_version, make_identity()));
+}
+
+std::string sqlite_journal::make_identity() const {
+  return fmt::format(
+      "CREATE TABLE identity (journal INTEGER NOT NULL, first INTEGER NOT NULL,"
+      "                       checksum INTEGER NOT NULL);"
+      "INSERT INTO identity VALUES ({}, 1, {});",
+      static_cast<long long>(id_), static_cast<long long>(identity_checksum(id_, 1)));
+}
+
+expected<void> sqlite_journal::set_identity(std::uint64_t id, long long first) {
+  return run(fmt::format("UPDATE identity SET journal = {}, first = {}, checksum = {}",
+                         static_cast<long long>(id), first,
+                         static_cast<long long>(identity_checksum(id, first))));
+}
+
+expected<void> sqlite_journal::check_rows() {
+  const auto said = text("PRAGMA integrity_check(1)");
+  if (!said) return damaged(said.error().text);
+  if (*said != "ok") return damaged(fmt::format("the journal {} is damaged: {}", path_, *said));
+  if (version_ == 1) {
+    id_ = fresh_id();  // see upgrade()
+    return count_rows(1);
+  }
+  const auto ids = number("SELECT count(*) FROM identity");
+  const auto id = number("SELECT journal FROM identity");
+  const auto first = number("SELECT first FROM identity");
+  const auto sum = number("SELECT checksum FROM identity");
+  if (!ids || *ids != 1 || !id || !first || !sum ||
+      static_cast<std::uint64_t>(*sum) !=
+          identity_checksum(static_cast<std::uint64_t>(*id), *first))
+    return damaged(fmt::format("the journal {} does not know its id", path_));
+  id_ = static_cast<std::uint64_t>(*id);
+  return count_rows(*first);
+}
+
+expected<void> sqlite_journal::count_rows(long long first) {
+  first_ = first;
+  last_ = first_ - 1;
+  return each_row([this](long long row, std::span<const std::byte>) -> expected<void> {
+    last_ = row;
+    return {};
+  });
+}
+
+expected<void> sqlite_journal::check_witness() {
+  if (options_.accept_older) return {};
+  // A controller may die between making the journal and making its witness; version 1 had none.
+  if (witness_->is_new() && ((last_ < first_ && first_ == 1) || version_ == 1)) return {};
+  const auto& found = witness_->found();
+  if (found.empty())
+    return damaged(
+        fmt::format("the witness of the journal {} is {}: nobody knows whether the {} "
+                    "entries that the journal has are all",
+                    path_, witness_->is_new() ? "missing" : "damaged", last_));
+  const auto of_this = [this](const auto& r) { return r.journal == id_; };
+  if (std::none_of(found.begin(), found.end(), of_this))
+    return damaged(
+        fmt::format("the journal {} is another one than its witness knows (id {:016x}, "
+                    "the witness has {:016x})",
+                    path_, id_, found.front().journal));
+  for (const auto& r : found)
+    if (of_this(r) && static_cast<long long>(r.sequence) > last_)
+      return damaged(
+          fmt::format("the journal {} ends with entry {}, and its witness says that {} "
+                      "had been written",
+                      path_, last_, r.sequence));
+  return {};
+}
+
+/// Version 1 (the first release) had neither an id nor a witness. Its entries are read as they are:
+/// records have only grown at their ends.
+expected<void> sqlite_journal::upgrade() {
+  if (version_ == schema_version) return {};
+  log(log_level::info, "journal", "is upgraded",
+      {{"file", path_}, {"from", version_}, {"to", schema_version}, {"entries", size()}});
+  return run(
+      fmt::format("BEGIN; {} PRAGMA user_version = {}; COMMIT;", make_identity(), schema_version));
+}
+
+/// All is well: from here on the files may change.
+expected<void> sqlite_journal::begin() {
+  if (auto ok = upgrade(); !ok) return ok;
+  if (options_.accept_older) {
+    id_ = fresh_id();
+    if (auto ok = set_identity(id_, first_); !ok) return ok;
+    log(log_level::warn, "journal", "goes on with what is there, under a new id",
+        {{"file", path_}, {"entries", size()}});
+  }
+  if (auto ok = checkpoint(); !ok) return ok;
+  // Both slots: no older id stays behind.
+  for (int slot = 0; slot < 2; ++slot)
+    if (auto ok = witness_->write({id_, static_cast<std::uint64_t>(last_)}); !ok) return ok;
+  if (auto ok = witness_->sync(); !ok) return ok;
+  for (const char* suffix : {"", "-wal", ".witness", ".lock"}) {
+    struct stat s {};
+    if (::stat((path_ + suffix).c_str(), &s) == 0)
+      places_.push_back({path_ + suffix, s.st_dev, s.st_ino});
+  }
+  if (sqlite3_prepare_v3(db_, "INSERT INTO entries VALUES (?, ?, ?)", -1, SQLITE_PREPARE_PERSISTENT,
+                         &insert_, nullptr) != SQLITE_OK)
+    return failure("write");
+  return {};
+}
+
+expected<void> sqlite_journal::checkpoint() {
+  // Not more than that nobody reads can be in the way, and nobody does.
+  if (sqlite3_wal_checkpoint_v2(db_, nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr) !=
+      SQLITE_OK)
+    return failure("check-point");
+  in_wal_ = 0;
+  return {};
+}
+
+// -- reading
+
+expected<void> sqlite_journal::each_row(const row_function& each) const {
+  statement s;
+  const char* sql = "SELECT sequence, checksum, entry FROM entries ORDER BY sequence";
+  if (sqlite3_prepare_v2(db_, sql, -1, &s.handle, nullptr) != SQLITE_OK)
+    return damaged(failure("read").value().text);
+  const auto bad = [this](long long row, const std::string& what) {
+    return damaged(fmt::format("row {} of the journal {} {}", row, path_, what));
+  };
+  long long row = first_;
+  for (int step = 0; (step = sqlite3_step(s.handle)) != SQLITE_DONE; ++row) {
+    if (step != SQLITE_ROW)
+      return damaged(failure(fmt::format("read row {} of", row)).value().text);
+    if (sqlite3_column_int64(s.handle, 0) != row) return bad(row, "is missing");
+    const std::span bytes{static_cast<const std::byte*>(sqlite3_column_blob(s.handle, 2)),
+                          static_cast<std::size_t>(sqlite3_column_bytes(s.handle, 2))};
+    if (static_cast<std::uint64_t>(sqlite3_column_int64(s.handle, 1)) !=
+        entry_checksum(static_cast<std::uint64_t>(row), bytes))
+      return bad(row, "is damaged: its checksum does not fit its bytes");
+    if (auto ok = each(row, bytes); !ok) return ok;
+  }
+  return {};
+}
+
+expected<void> sqlite_journal::replay(const std::function<void(const journal_entry&)>& each) const {
+  const std::lock_guard guard{mutex_};
+  return each_row([&](long long row, std::span<const std::byte> bytes) -> expected<void> {
+    const auto e = decode_entry(bytes);
+    if (!e)
+      return damaged(fmt::format("row {} of the journal {} is not understood: {}", row, path_,
+                                 e.error().text));
+    each(*e);
+    return {};
+  });
+}
+
+// -- writing
+
+expected<void> sqlite_journal::append(std::span<const journal_entry> batch) {
+  const std::lock_guard guard{mutex_};
+  if (auto ok = still_there(); !ok) return give_up(ok.error());
+  if (auto ok = run("BEGIN"); !ok) return give_up(ok.error());
+  if (auto ok = insert(batch); !ok) return give_up(ok.error());
+  if (auto ok = run("COMMIT"); !ok) return give_up(ok.error());
+  last_ += static_cast<long long>(batch.size());
+  in_wal_ += batch.size();
+  return after_commit();
+}
+
+expected<void> sqlite_journal::compact(std::span<const journal_entry> snapshot) {
+  const std::lock_guard guard{mutex_};
+  if (auto ok = still_there(); !ok) return give_up(ok.error());
+  if (auto ok = run("BEGIN; DELETE FROM entries"); !ok) return give_up(ok.error());
+  if (auto ok = set_identity(id_, last_ + 1); !ok) return give_up(ok.error());
+  if (auto ok = insert(snapshot); !ok) return give_up(ok.error());
+  if (auto ok = run("COMMIT"); !ok) return give_up(ok.error());
+  first_ = last_ + 1;
+  last_ += static_cast<long long>(snapshot.size());
+  in_wal_ = checkpoint_entries;
+  return after_commit();
+}
+
+expected<void> sqlite_journal::insert(std::span<const journal_entry> entries) {
+  auto sequence = last_;
+  for (const auto& e : entries) {
+    const auto bytes = encode(e);
+    const auto sum = entry_checksum(static_cast<std::uint64_t>(++sequence), bytes);
+    sqlite3_bind_int64(insert_, 1, sequence);
+    sqlite3_bind_int64(insert_, 2, static_cast<long long>(sum));
+    sqlite3_bind_blob64(insert_, 3, bytes.data(), bytes.size(), SQLITE_STATIC);
+    const bool done = sqlite3_step(insert_) == SQLITE_DONE;
+    auto failed = done ? tl::unexpected{reason{}} : failure("write");
+    sqlite3_reset(insert_);
+    sqlite3_clear_bindings(insert_);
+    if (!done) return failed;
+  }
+  return {};
+}
+
+expected<void> sqlite_journal::after_commit() {
+  if (auto ok = witness_->write({id_, static_cast<std::uint64_t>(last_)}); !ok)
+    return give_up(ok.error());
+  if (in_wal_ < checkpoint_entries) return {};
+  if (auto ok = checkpoint(); !ok) return give_up(ok.error());
+  return {};
+}
+
+/// False once, false for ever: what follows a hole is worth nothing.
+expected<void> sqlite_journal::give_up(const reason& why) {
+  broken_ = true;
+  sqlite3_exec(db_, "ROLLBACK", nullptr, nullptr, nullptr);
+  return refuse(why.code, why.text + "; nothing more will be written");
+}
+
+expected<void> sqlite_journal::still_there() const {
+  if (broken_)
+    return refuse(reason::kind::unavailable,
+                  fmt::format("an earlier write to the journal {} failed", path_));
+  for (const auto& p : places_) {
+    struct stat s {};
+    const bool there = ::stat(p.path.c_str(), &s) == 0;
+    if (!there || s.st_dev != p.device || s.st_ino != p.inode)
+      return refuse(reason::kind::unavailable,
+                    fmt::format("{} was {} while the controller was running: what is written to it "
+                                "would be lost",
+                                p.path, there ? "replaced" : "deleted"));
+  }
+  return {};
+}
+
+expected<void> sqlite_journal::check() {
+  const std::lock_guard guard{mutex_};
+  if (auto ok = still_there(); !ok) return give_up(ok.error());
+  return witness_->sync();
+}
+
+}  // namespace troupe::runtime

@@ -1,0 +1,107 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/journal/journal.hpp"
+#include "runtime/journal/journal_witness.hpp"
+
+struct sqlite3;
+struct sqlite3_stmt;
+
+namespace troupe::runtime {
+
+/// Of the tables and entries that this program writes. Older ones are upgraded at open; newer ones
+/// are refused.
+inline constexpr long long journal_schema_version = 2;
+
+/// The journal in a file: SQLite in WAL mode, one row an entry, each with a checksum, and a witness
+/// beside it that knows what the file must hold. Any SQLite program can read it while no controller
+/// runs.
+class sqlite_journal final : public journal {
+ public:
+  using journal::append;
+
+  struct options {
+    /// Entries are on the disk when append returns. Only tests may do without.
+    bool durable = true;
+    /// Take the journal as it is, though it may have lost its end, and give it a new id, so that
+    /// nodes drop the work that it may no longer know of.
+    bool accept_older = false;
+  };
+
+  /// Opens the file or makes it. Refuses, having changed nothing of it: another process has it, it
+  /// is no journal, it was written by a newer version, it cannot be read or written; it or its WAL
+  /// is damaged, cut short, missing or another than its witness knows. The kernel gives the lock
+  /// back however this process ends.
+  static expected<std::shared_ptr<sqlite_journal>> open(const std::string& path, options o);
+  static expected<std::shared_ptr<sqlite_journal>> open(const std::string& path) {
+    return open(path, options{});
+  }
+  ~sqlite_journal() override;
+
+  std::uint64_t id() const override { return id_; }
+  [[nodiscard]] expected<void> append(std::span<const journal_entry> batch) override;
+  /// Refuses an entry that is not understood, with its number; damage was looked for at open.
+  expected<void> replay(const std::function<void(const journal_entry&)>& each) const override;
+  [[nodiscard]] expected<void> compact(std::span<const journal_entry> snapshot) override;
+  std::uint64_t size() const override { return static_cast<std::uint64_t>(last_ - first_ + 1); }
+  expected<void> check() override;
+
+ private:
+  using row_function = std::function<expected<void>(long long, std::span<const std::byte>)>;
+  struct place {
+    std::string path;
+    dev_t device = 0;
+    ino_t inode = 0;
+  };
+
+  sqlite_journal() = default;
+  expected<void> lock();
+  expected<void> look_at_files();
+  expected<void> prepare();
+  expected<void> check_version();
+  expected<void> check_rows();
+  expected<void> count_rows(long long first);
+  expected<void> check_witness();
+  expected<void> upgrade();
+  expected<void> begin();
+  expected<void> make_tables();
+  std::string make_identity() const;
+  expected<void> set_identity(std::uint64_t id, long long first);
+  expected<void> insert(std::span<const journal_entry> entries);
+  expected<void> checkpoint();
+  expected<void> each_row(const row_function& each) const;
+  expected<void> after_commit();
+  expected<void> give_up(const reason& why);
+  expected<void> still_there() const;
+  expected<void> run(const std::string& sql) const;
+  expected<long long> number(const char* sql) const;
+  expected<std::string> text(const char* sql) const;
+  tl::unexpected<reason> failure(const std::string& what) const;
+  tl::unexpected<reason> damaged(const std::string& what) const;
+
+  std::string path_;
+  options options_;
+  int lock_fd_ = -1;
+  sqlite3* db_ = nullptr;
+  sqlite3_stmt* insert_ = nullptr;
+  std::unique_ptr<journal_witness> witness_;
+  std::vector<place> places_;
+  std::uint64_t id_ = 0;
+  long long first_ = 1, last_ = 0;              // sequences; first > last: no entry
+  std::size_t in_wal_ = 0;                      // entries since the last checkpoint
+  long long version_ = journal_schema_version;  // that the file had when it was opened
+  bool fresh_ = false;                          // there was none before this open
+  bool broken_ = false;
+  mutable std::mutex mutex_;
+};
+
+}  // namespace troupe::runtime

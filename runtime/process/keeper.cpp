@@ -1,0 +1,140 @@
+#include "runtime/process/keeper.hpp"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "runtime/host/wait.hpp"
+#include "runtime/process/keeper_process.hpp"
+
+namespace troupe::runtime {
+
+namespace {
+
+constexpr double farewell_s = 5;  // what the destructor waits at most
+
+auto cannot(const char* what) {
+  return refuse(reason::kind::unavailable, fmt::format("{}: {}", what, std::strerror(errno)));
+}
+
+/// Hands two descriptors over.
+bool send_two(int control, int first, int second) {
+  const int two[2] = {first, second};
+  char byte = 0;
+  iovec data{&byte, 1};
+  alignas(cmsghdr) char room[CMSG_SPACE(sizeof two)] = {};
+  msghdr m{};
+  m.msg_iov = &data, m.msg_iovlen = 1;
+  m.msg_control = room, m.msg_controllen = sizeof room;
+  auto* c = CMSG_FIRSTHDR(&m);
+  c->cmsg_level = SOL_SOCKET, c->cmsg_type = SCM_RIGHTS, c->cmsg_len = CMSG_LEN(sizeof two);
+  std::memcpy(CMSG_DATA(c), two, sizeof two);
+  return ::sendmsg(control, &m, MSG_NOSIGNAL | MSG_DONTWAIT) == 1;
+}
+
+void tell(int control, keeper_command::kind what, double value) {
+  const keeper_command c{what, value};
+  ::send(control, &c, sizeof c, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+}  // namespace
+
+// -- the server
+// ----------------------------------------------------------------------------------------
+
+expected<std::unique_ptr<keeper_server>> keeper_server::start(std::string records, int lock) {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+    return cannot("cannot make a socket for the programs' keepers");
+  const auto child = ::fork();
+  if (child == 0) serve_keepers(ends[1], lock);
+  ::close(ends[1]);
+  if (child < 0) {
+    ::close(ends[0]);
+    return cannot("cannot start the programs' keepers");
+  }
+  return std::unique_ptr<keeper_server>{new keeper_server{ends[0], child, std::move(records)}};
+}
+
+keeper_server::~keeper_server() {
+  ::close(control_);
+  ::waitpid(process_, nullptr, 0);
+}
+
+expected<std::unique_ptr<kept_program>> keeper_server::run(const process_options& o,
+                                                           double until_s) {
+  if (o.command.empty()) return refuse(reason::kind::invalid, "an empty command cannot be run");
+  keeper_request r{o, fresh_group_token(), records_, until_s};
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+    return cannot("cannot make a socket for a program's keeper");
+  std::unique_ptr<kept_program> result{new kept_program{ends[0], o, r.token}};
+  const int file = r.write();
+  const bool sent = file >= 0 && send_two(control_, ends[1], file);
+  const int why = errno;
+  if (file >= 0) ::close(file);
+  ::close(ends[1]);
+  errno = why;
+  if (!sent) return cannot("cannot start a program's keeper");
+  return result;
+}
+
+// -- a program
+// -----------------------------------------------------------------------------------------
+
+kept_program::kept_program(int control, process_options o, std::string token)
+    : control_{control}, options_{std::move(o)}, group_{0, 0, this_boot(), std::move(token)} {}
+
+kept_program::~kept_program() {
+  if (!end_) {
+    kill();
+    wait_until([this] { return poll().has_value(); }, farewell_s);
+  }
+  ::close(control_);
+}
+
+void kept_program::renew(double until_s) {
+  tell(control_, keeper_command::renew, until_s);
+}
+
+void kept_program::terminate(double grace_s) {
+  tell(control_, keeper_command::terminate, grace_s);
+}
+
+void kept_program::kill() {
+  tell(control_, keeper_command::kill, 0);
+}
+
+std::optional<kept_end> kept_program::poll() {
+  keeper_event e;
+  while (!end_ && !keeper_gone_) {
+    const auto n = ::recv(control_, &e, sizeof e, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) break;
+    // It has ended with something unread that it was told: what it has said itself comes next.
+    if (n < 0 && errno == ECONNRESET) continue;
+    if (n != static_cast<ssize_t>(sizeof e)) {
+      keeper_gone_ = true;
+    } else if (e.what == keeper_event::started) {
+      group_.leader = e.leader;
+      group_.started = e.leader_ticks;
+    } else if (e.what == keeper_event::not_started) {
+      end_ = {kept_end::how::not_started, 127, describe(e.failure, options_)};
+    } else {
+      end_ = {e.what == keeper_event::exited ? kept_end::how::exited : kept_end::how::lease_expired,
+              e.status,
+              {}};
+    }
+  }
+  // Its child died with it; what that had started is found by its token.
+  if (keeper_gone_ && !end_ && kill_members(group_) == 0)
+    end_ = {kept_end::how::lost, 128 + 9, "the process that watched over the program was killed"};
+  return end_;
+}
+
+}  // namespace troupe::runtime

@@ -1,0 +1,291 @@
+#include "runtime/process/keeper_process.hpp"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "runtime/host/real_clock.hpp"
+#include "runtime/process/process_group.hpp"
+
+extern char** environ;
+
+namespace troupe::runtime {
+
+namespace {
+
+constexpr double forever = std::numeric_limits<double>::infinity();
+
+/// The parent of one program, and the reaper of all that it starts.
+class keeper {
+ public:
+  keeper(int control, keeper_request r) : control_{control}, request_{std::move(r)} {
+    ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    ::signal(SIGCHLD, SIG_DFL);
+    ::sigprocmask(SIG_BLOCK, &set, nullptr);
+    children_ = ::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+  }
+
+  void run() {
+    if (!launch()) return tell_failure();
+    while (true) {
+      look_at_limits();
+      if (!reap()) break;
+      if (killing_) kill_descendants();  // reads all of /proc: most programs leave nobody behind
+      wait();
+    }
+    if (report_.ends[0] >= 0) hear_program();
+    forget_group(request_.records, group_);
+    keeper_event e;
+    e.what = failed_    ? keeper_event::not_started
+             : expired_ ? keeper_event::lease_expired
+                        : keeper_event::exited;
+    e.status = status_;
+    e.failure = failure_;
+    tell(e);
+  }
+
+ private:
+  bool launch() {
+    const program_plan plan{request_.program, request_.token};
+    pipe_ends go;
+    failure_ = {start_failure::step::fork, 0};
+    const bool open = go.open() && report_.open();
+    const auto child = open ? ::fork() : -1;
+    if (child == 0) {
+      go.close(1);
+      plan.become(go.ends[0], report_.ends[1]);
+    }
+    failure_.why = errno;
+    if (child < 0) return false;
+    report_.close(1);
+    go.close(0);
+    ::setpgid(child, child);  // the child does the same; whoever is first
+    group_ = describe_group(child, request_.token)
+                 .value_or(process_group{child, 0, this_boot(), request_.token});
+    // Without a record nobody would find what this process leaves, should it be killed.
+    if (!record_group(request_.records, group_)) {
+      failure_ = {start_failure::step::group, errno};
+      failed_ = killing_ = true;
+      return true;
+    }
+    keeper_event e;
+    e.leader = group_.leader;
+    e.leader_ticks = group_.started;
+    tell(e);
+    go.write_one();
+    return true;
+  }
+
+  void look_at_limits() {
+    const double now_s = clock_.now_s();
+    if (now_s >= request_.until_s && !killing_ && !over_) expired_ = killing_ = true;
+    if (now_s >= kill_at_s_) killing_ = true;
+  }
+
+  /// False: there is no child any more, and so no descendant.
+  bool reap() {
+    int status = 0;
+    for (pid_t pid = 0; (pid = ::waitpid(-1, &status, WNOHANG)) != 0;) {
+      if (pid < 0) return errno != ECHILD;
+      if (pid != group_.leader) continue;
+      status_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+      over_ = killing_ = true;  // what it leaves behind goes, too
+    }
+    return true;
+  }
+
+  void wait() {
+    // Timers stand still while a machine is suspended, and leases do not: a second at most.
+    double wait_s = std::min({1.0, request_.until_s - clock_.now_s(), kill_at_s_ - clock_.now_s()});
+    if (killing_) wait_s = again_s_ = std::min(0.5, 2 * again_s_);
+    pollfd of[] = {{children_, POLLIN, 0}, {control_, POLLIN, 0}, {report_.ends[0], POLLIN, 0}};
+    ::poll(of, 3, static_cast<int>(std::max(0.0, wait_s) * 1e3) + 1);
+    signalfd_siginfo ignored{};
+    while (::read(children_, &ignored, sizeof ignored) > 0) continue;
+    if (of[1].revents != 0) hear_owner();
+    if (of[2].revents != 0) hear_program();
+  }
+
+  void hear_owner() {
+    keeper_command c;
+    ssize_t n = 0;
+    while ((n = ::recv(control_, &c, sizeof c, MSG_DONTWAIT)) == static_cast<ssize_t>(sizeof c)) {
+      if (c.what == keeper_command::renew) request_.until_s = c.value;
+      if (c.what == keeper_command::kill) killing_ = true;
+      if (c.what != keeper_command::terminate || kill_at_s_ != forever) continue;
+      kill_at_s_ = clock_.now_s() + c.value;
+      if (!over_) ::kill(-group_.leader, SIGTERM);
+    }
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    // The owner has died, or let go of us.
+    killing_ = true;
+    ::close(std::exchange(control_, -1));
+  }
+
+  void hear_program() {
+    start_failure f;
+    failed_ = ::read(report_.ends[0], &f, sizeof f) == static_cast<ssize_t>(sizeof f);
+    if (failed_) failure_ = f;
+    report_.close(0);
+  }
+
+  void tell_failure() {
+    keeper_event e;
+    e.what = keeper_event::not_started;
+    e.failure = failure_;
+    tell(e);
+  }
+
+  void tell(const keeper_event& e) const { ::send(control_, &e, sizeof e, MSG_NOSIGNAL); }
+
+  int control_;
+  keeper_request request_;
+  real_clock clock_;
+  int children_ = -1;
+  pipe_ends report_;
+  process_group group_;
+  start_failure failure_;
+  int status_ = 0;
+  double kill_at_s_ = forever, again_s_ = 0.005;
+  bool failed_ = false, expired_ = false, killing_ = false, over_ = false;
+};
+
+/// The environment that others see of this process is that of its start. It is no member of its
+/// owner's group, with which it would be killed: it has to live longer.
+void leave_group() {
+  const auto name = std::string{group_token_variable} + '=';
+  for (char** e = environ; *e != nullptr; ++e)
+    if (std::strncmp(*e, name.c_str(), name.size()) == 0)
+      std::memset(*e + name.size(), 'x', std::strlen(*e) - name.size());
+}
+
+void append(std::string& to, const std::string& text) {
+  const std::uint64_t size = text.size();
+  to.append(reinterpret_cast<const char*>(&size), sizeof size);
+  to += text;
+}
+
+bool take(std::string_view& from, std::string& to) {
+  std::uint64_t size = 0;
+  if (from.size() < sizeof size) return false;
+  std::memcpy(&size, from.data(), sizeof size);
+  from.remove_prefix(sizeof size);
+  if (from.size() < size) return false;
+  to.assign(from.substr(0, size));
+  from.remove_prefix(size);
+  return true;
+}
+
+/// Two descriptors; false: the owner has died.
+bool receive(int control, int (&two)[2]) {
+  char byte = 0;
+  iovec data{&byte, 1};
+  alignas(cmsghdr) char room[CMSG_SPACE(sizeof two)] = {};
+  msghdr m{};
+  m.msg_iov = &data, m.msg_iovlen = 1;
+  m.msg_control = room, m.msg_controllen = sizeof room;
+  ssize_t n = 0;
+  while ((n = ::recvmsg(control, &m, MSG_CMSG_CLOEXEC)) < 0 && errno == EINTR) continue;
+  const auto* c = CMSG_FIRSTHDR(&m);
+  if (n != 1 || c == nullptr || c->cmsg_len != CMSG_LEN(sizeof two)) return false;
+  std::memcpy(two, CMSG_DATA(c), sizeof two);
+  return true;
+}
+
+}  // namespace
+
+int keeper_request::write() const {
+  std::string all;
+  append(all, std::string{reinterpret_cast<const char*>(&until_s), sizeof until_s});
+  for (const auto* text : {&token, &records, &program.directory, &program.output})
+    append(all, *text);
+  append(all, std::to_string(program.command.size()));
+  for (const auto& word : program.command) append(all, word);
+  for (const auto& [name, value] : program.environment) append(all, name), append(all, value);
+  const int file = ::memfd_create("program", MFD_CLOEXEC);
+  if (file < 0) return -1;
+  for (std::size_t at = 0; at < all.size();) {
+    const auto n = ::write(file, all.data() + at, all.size() - at);
+    if (n < 0) {
+      const int why = errno;
+      ::close(file);
+      errno = why;
+      return -1;
+    }
+    at += static_cast<std::size_t>(n);
+  }
+  return file;
+}
+
+bool keeper_request::read(int file, keeper_request& to) {
+  std::string all;
+  char some[4096];
+  ::lseek(file, 0, SEEK_SET);
+  for (ssize_t n = 0; (n = ::read(file, some, sizeof some)) > 0;)
+    all.append(some, static_cast<std::size_t>(n));
+  std::string_view rest{all};
+  std::string until, words;
+  if (!take(rest, until) || until.size() != sizeof to.until_s) return false;
+  std::memcpy(&to.until_s, until.data(), sizeof to.until_s);
+  for (auto* text : {&to.token, &to.records, &to.program.directory, &to.program.output})
+    if (!take(rest, *text)) return false;
+  if (!take(rest, words)) return false;
+  to.program.command.resize(std::stoul(words));
+  for (auto& word : to.program.command)
+    if (!take(rest, word)) return false;
+  while (!rest.empty()) {
+    auto& [name, value] = to.program.environment.emplace_back();
+    if (!take(rest, name) || !take(rest, value)) return false;
+  }
+  return true;
+}
+
+void serve_keepers(int control, int lock) {
+  const auto low = static_cast<unsigned>(std::min(control, lock)),
+             high = static_cast<unsigned>(std::max(control, lock));
+  if (lock >= 0 && low > 3) ::close_range(3, low - 1, 0);
+  if (high > low + 1) ::close_range(lock >= 0 ? low + 1 : 3, high - 1, 0);
+  ::close_range(high + 1, ~0u, 0);
+  ::setsid();
+  ::prctl(PR_SET_NAME, "troupe-keeper");
+  leave_group();
+  for (const int s : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGCHLD}) ::signal(s, SIG_IGN);
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  int two[2] = {-1, -1};
+  while (receive(control, two)) {
+    const auto child = ::fork();
+    if (child == 0) {
+      ::close(control);
+      keeper_request r;
+      const bool whole = keeper_request::read(two[1], r);
+      ::close(two[1]);
+      if (whole) keeper{two[0], std::move(r)}.run();
+      ::_exit(0);
+    }
+    if (child < 0) {
+      keeper_event e;
+      e.what = keeper_event::not_started;
+      e.failure.why = errno;
+      ::send(two[0], &e, sizeof e, MSG_NOSIGNAL);
+    }
+    ::close(two[0]);
+    ::close(two[1]);
+  }
+  ::_exit(0);
+}
+
+}  // namespace troupe::runtime

@@ -1,0 +1,199 @@
+#include "runtime/process/process_group.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <sstream>
+
+#include <fmt/format.h>
+
+#include "runtime/host/log.hpp"
+#include "runtime/host/wait.hpp"
+
+namespace troupe::runtime {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct process_state {
+  char state = '?';
+  pid_t parent = 0, group = 0;
+  std::uint64_t started = 0;
+
+  bool dead() const { return state == 'Z' || state == 'X'; }
+};
+
+std::string contents(const std::string& path) {
+  std::ifstream in{path, std::ios::binary};
+  return {std::istreambuf_iterator<char>{in}, {}};
+}
+
+// proc(5): the name is in parentheses and may hold anything, so fields count from the last one.
+std::optional<process_state> state_of(pid_t pid) {
+  const auto text = contents(fmt::format("/proc/{}/stat", pid));
+  const auto end_of_name = text.rfind(')');
+  if (end_of_name == std::string::npos) return {};
+  std::istringstream fields{text.substr(end_of_name + 1)};
+  process_state s;
+  std::string skipped;
+  fields >> s.state >> s.parent >> s.group;
+  for (int field = 6; field < 22; ++field) fields >> skipped;
+  if (!(fields >> s.started)) return {};
+  return s;
+}
+
+bool has_token(pid_t pid, const std::string& token) {
+  const auto wanted = fmt::format("{}={}", group_token_variable, token);
+  const auto environment = contents(fmt::format("/proc/{}/environ", pid));
+  for (std::size_t at = 0; at < environment.size();) {
+    const auto end = std::min(environment.find('\0', at), environment.size());
+    if (environment.compare(at, end - at, wanted) == 0) return true;
+    at = end + 1;
+  }
+  return false;
+}
+
+std::vector<pid_t> all_processes() {
+  std::vector<pid_t> found;
+  std::error_code ignored;
+  for (fs::directory_iterator it{"/proc", ignored}, end; !ignored && it != end;
+       it.increment(ignored)) {
+    const auto name = it->path().filename().string();
+    if (name.find_first_not_of("0123456789") == std::string::npos)
+      found.push_back(std::atoi(name.c_str()));
+  }
+  return found;
+}
+
+// The descriptor means this very process; its start is looked at again once it is held.
+bool kill_exactly(pid_t pid, std::uint64_t started) {
+  const auto fd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
+  if (fd < 0) return false;
+  const auto now = state_of(pid);
+  const bool same = now && now->started == started && !now->dead();
+  if (same) ::syscall(SYS_pidfd_send_signal, fd, SIGKILL, nullptr, 0);
+  ::close(fd);
+  return same;
+}
+
+std::string file_of(const std::string& directory, pid_t leader) {
+  return fmt::format("{}/{}.group", directory, leader);
+}
+
+std::optional<process_group> read_record(const fs::path& path) {
+  std::ifstream in{path};
+  process_group g;
+  if (in >> g.leader >> g.started >> g.boot >> g.token && g.leader > 1) return g;
+  return {};
+}
+
+}  // namespace
+
+std::optional<process_group> describe_group(pid_t leader, std::string token) {
+  const auto s = state_of(leader);
+  if (!s || s->dead()) return {};
+  return process_group{leader, s->started, this_boot(), std::move(token)};
+}
+
+std::string this_boot() {
+  auto boot = contents("/proc/sys/kernel/random/boot_id");
+  std::erase(boot, '\n');
+  return boot;
+}
+
+std::string fresh_group_token() {
+  std::uint64_t bits[2] = {};
+  while (::getrandom(bits, sizeof bits, 0) != static_cast<ssize_t>(sizeof bits)) continue;
+  return fmt::format("{:016x}{:016x}", bits[0], bits[1]);
+}
+
+std::size_t kill_members(const process_group& g) {
+  if (g.boot != this_boot()) return 0;
+  // As long as the leader is there, even dead and not collected, its number is nobody else's.
+  const auto leader = state_of(g.leader);
+  const bool is_ours = leader && leader->started == g.started && leader->group == g.leader;
+  std::size_t killed = 0;
+  for (const auto pid : all_processes()) {
+    if (pid == ::getpid()) continue;
+    const auto s = state_of(pid);
+    if (!s || s->dead() || s->started < g.started) continue;
+    if ((is_ours && s->group == g.leader) || has_token(pid, g.token))
+      killed += kill_exactly(pid, s->started);
+  }
+  return killed;
+}
+
+std::size_t kill_descendants() {
+  std::multimap<pid_t, std::pair<pid_t, std::uint64_t>> children;  // of each: which, and its start
+  for (const auto pid : all_processes())
+    if (const auto s = state_of(pid)) children.emplace(s->parent, std::pair{pid, s->started});
+  std::size_t killed = 0;
+  std::vector<pid_t> parents{::getpid()};
+  while (!parents.empty()) {
+    const auto parent = parents.back();
+    parents.pop_back();
+    const auto [first, last] = children.equal_range(parent);
+    for (auto it = first; it != last; ++it) {
+      const auto [pid, started] = it->second;
+      killed += kill_exactly(pid, started);
+      parents.push_back(pid);
+    }
+  }
+  return killed;
+}
+
+expected<void> record_group(const std::string& directory, const process_group& g) {
+  std::error_code failed;
+  fs::create_directories(directory, failed);
+  const auto path = file_of(directory, g.leader);
+  const auto text = fmt::format("{} {} {} {}\n", g.leader, g.started, g.boot, g.token);
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  const bool ok =
+      fd >= 0 && ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  const int why = errno;
+  if (fd >= 0) ::close(fd);
+  if (!ok)
+    return refuse(reason::kind::unavailable,
+                  fmt::format("cannot write {}: {}", path, std::strerror(why)));
+  return {};
+}
+
+void forget_group(const std::string& directory, const process_group& g) {
+  std::error_code ignored;
+  fs::remove(file_of(directory, g.leader), ignored);
+}
+
+std::vector<pid_t> reap_orphans(const std::string& directory, double limit_s) {
+  std::vector<pid_t> killed;
+  std::vector<fs::path> files;
+  std::error_code ignored;
+  for (fs::directory_iterator it{directory, ignored}, last; !ignored && it != last;
+       it.increment(ignored))
+    if (it->path().extension() == ".group") files.push_back(it->path());
+  std::sort(files.begin(), files.end());
+  for (const auto& file : files) {
+    const auto g = read_record(file);
+    const std::size_t alive = g ? kill_members(*g) : 0;
+    if (alive > 0) {
+      killed.push_back(g->leader);
+      log(log_level::warn, "node", "killed what an earlier incarnation left",
+          {{"group", g->leader}, {"processes", alive}});
+    }
+    if (alive == 0 || wait_until([&] { return kill_members(*g) == 0; }, limit_s))
+      fs::remove(file, ignored);
+  }
+  return killed;
+}
+
+}  // namespace troupe::runtime

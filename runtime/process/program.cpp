@@ -1,0 +1,109 @@
+#include "runtime/process/program.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "runtime/host/private_files.hpp"
+#include "runtime/process/process_group.hpp"
+
+extern char** environ;
+
+namespace troupe::runtime {
+
+namespace {
+
+[[noreturn]] void give_up(int to, start_failure::step where) {
+  const start_failure f{where, errno};
+  [[maybe_unused]] const auto written = ::write(to, &f, sizeof f);
+  ::_exit(127);
+}
+
+}  // namespace
+
+std::string describe(const start_failure& f, const process_options& o) {
+  using step = start_failure::step;
+  const std::string why = std::strerror(f.why);
+  switch (f.where) {
+    case step::directory:
+      return fmt::format("cannot run in {}: {}", o.directory, why);
+    case step::output:
+      return fmt::format("cannot write to {}: {}", o.output, why);
+    case step::program:
+      return fmt::format("cannot run {}: {}", o.command.front(), why);
+    case step::fork:
+      return fmt::format("cannot start a process: {}", why);
+    case step::group:
+      break;
+  }
+  return fmt::format("cannot make a process group: {}", why);
+}
+
+program_plan::program_plan(const process_options& o, const std::string& token)
+    : words_{o.command},
+      directory_{o.directory},
+      output_{o.output},
+      parent_{::getpid()},
+      umask_{umask_of_programs()} {
+  if (output_.empty()) output_ = "/dev/null";
+  auto set = o.environment;
+  set.emplace_back(group_token_variable, token);
+  const auto is_set = [&](const std::string& entry) {
+    for (const auto& [name, value] : set)
+      if (entry.compare(0, name.size() + 1, name + "=") == 0) return true;
+    return false;
+  };
+  for (char** e = environ; *e != nullptr; ++e)
+    if (!is_set(*e)) variables_.emplace_back(*e);
+  for (const auto& [name, value] : set) variables_.push_back(name + "=" + value);
+  for (auto& w : words_) arguments_.push_back(w.data());
+  for (auto& v : variables_) environment_.push_back(v.data());
+  arguments_.push_back(nullptr);
+  environment_.push_back(nullptr);
+}
+
+// Only calls that signal-safety(7) allows.
+void program_plan::become(int go, int report) const {
+  using step = start_failure::step;
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent_) ::_exit(127);  // died before the line above
+  if (::setpgid(0, 0) != 0) give_up(report, step::group);
+  for (int s = 1; s < NSIG; ++s) ::signal(s, SIG_DFL);
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  char byte = 0;
+  if (::read(go, &byte, 1) != 1) ::_exit(127);  // not until the group is on record
+  const int in = ::open("/dev/null", O_RDONLY);
+  const int out = ::open(output_.c_str(), O_WRONLY | O_CREAT | O_APPEND, private_file_mode);
+  if (in < 0 || out < 0) give_up(report, step::output);
+  if (::dup2(in, 0) < 0 || ::dup2(out, 1) < 0 || ::dup2(out, 2) < 0) give_up(report, step::output);
+  ::umask(umask_);
+  if (!directory_.empty() && ::chdir(directory_.c_str()) != 0) give_up(report, step::directory);
+  ::close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);
+  ::execvpe(arguments_.front(), arguments_.data(), environment_.data());
+  give_up(report, step::program);
+}
+
+bool pipe_ends::open() {
+  return ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0;
+}
+
+bool pipe_ends::write_one() {
+  return ::send(ends[1], "g", 1, MSG_NOSIGNAL) == 1;
+}
+
+void pipe_ends::close(int i) {
+  if (ends[i] >= 0) ::close(ends[i]);
+  ends[i] = -1;
+}
+
+}  // namespace troupe::runtime

@@ -1,0 +1,372 @@
+#include "runtime/virtual/simulated_network.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "messages/codec.hpp"
+
+namespace troupe::runtime {
+namespace {
+
+constexpr std::uint64_t wan_token = std::uint64_t{1} << 32;  // else the token is a flight
+
+double ns_per_byte(double gbps) {
+  return 8 / gbps;
+}
+
+/// Index of a pair of datacentres, by direction.
+std::size_t direction(const cluster& c, std::uint32_t a, std::uint32_t b) {
+  return a * c.datacenters.size() + b;
+}
+
+}  // namespace
+
+/// What one incarnation of a host holds.
+class simulated_network::door final : public transport {
+ public:
+  door(simulated_network& net, std::uint32_t endpoint_index, address self, std::uint64_t generation)
+      : net_{net}, endpoint_{endpoint_index}, self_{self}, generation_{generation} {}
+
+  address self() const override { return self_; }
+  bool send(address to, frame f, std::uint32_t) override {
+    return net_.send(endpoint_, generation_, to, std::move(f));
+  }
+  void listen(receiver r) override {
+    auto& e = net_.endpoints_[endpoint_];
+    if (e.generation != generation_) return;
+    net_.retire(e);
+    e.receiver = std::make_unique<const receiver>(std::move(r));
+  }
+  void handled(const frame& f) override { net_.handled(endpoint_, generation_, f); }
+
+ private:
+  simulated_network& net_;
+  std::uint32_t endpoint_;
+  address self_;
+  std::uint64_t generation_;
+};
+
+bool is_meant(const cluster& c, address a, const std::string& name) {
+  if (host_name(c, a) == name) return true;
+  if (is_gateway(c, a)) return c.datacenters[a - 1].name == name;
+  return is_node(c, a) && c.datacenters[c.nodes[node_of(c, a)].datacenter].name == name;
+}
+
+simulated_network::simulated_network(virtual_coordinator& time, const cluster& c,
+                                     const fault_plan& faults, random_source random,
+                                     std::uint32_t credit_frames)
+    : time_{time}, cluster_{c}, faults_{faults}, random_{random}, credit_frames_{credit_frames} {
+  random_faults_ = faults.loss > 0 || faults.duplication > 0 || faults.reordering > 0;
+  const auto n = static_cast<std::uint32_t>(c.datacenters.size());
+  by_number_.assign(1 + n + c.nodes.size(), unmet);
+  wan_.reserve(std::size_t{n} * n);
+  for (std::uint32_t a = 0; a < n; ++a) {
+    for (std::uint32_t b = 0; b < n; ++b) {
+      const auto* w = wan_between(c, a, b);
+      const double gbps = w && w->node_gbps > 0 ? w->node_gbps : unlisted_wan_gbps;
+      const double connection_gbps = w ? w->connection_gbps : 0;
+      wan_.push_back({.share = fair_share{gbps * 1e9 / 8, connection_gbps * 1e9 / 8}});
+    }
+  }
+}
+
+std::shared_ptr<transport> simulated_network::open(address a) {
+  const auto i = endpoint_of(a);
+  auto& e = endpoints_[i];
+  if (e.generation % 2 == 1) close(a);
+  ++e.generation;
+  return std::make_shared<door>(*this, i, a, e.generation);
+}
+
+void simulated_network::close(address a) {
+  const auto i = endpoint_of(a);
+  auto& e = endpoints_[i];
+  if (e.generation % 2 == 0) return;
+  ++e.generation;
+  retire(e);
+  // Connections end with either side: credit starts anew.
+  for (auto& c : connections_)
+    if (c.from == i || c.to == i) c.unhandled = 0;
+}
+
+bool simulated_network::send(std::uint32_t from, std::uint64_t generation, address to, frame f) {
+  const auto& e = endpoints_[from];
+  if (e.generation != generation || to == e.self) return false;
+  ++counters_.sent;
+  const auto via = connect(from, next_hop(cluster_, e.self, to));
+  auto& c = connections_[via];
+  if (credit_frames_ > 0 && c.unhandled >= credit_frames_) {
+    ++counters_.refused;
+    return false;
+  }
+  if (endpoints_[c.to].generation % 2 == 0) {
+    ++counters_.unreachable;
+    return true;
+  }
+  if (!faults_.partitions.empty() && cut(c)) {
+    ++counters_.cut;
+    return true;
+  }
+  if (!random_faults_ || !faulty_now()) {
+    depart(new_flight(std::move(f), via));
+    return true;
+  }
+  if (faults_.loss > 0 && random_.chance(faults_.loss)) {
+    ++counters_.lost;
+    return true;
+  }
+  const bool twice = faults_.duplication > 0 && random_.chance(faults_.duplication);
+  const bool late = faults_.reordering > 0 && random_.chance(faults_.reordering);
+  const auto first = new_flight(std::move(f), via);
+  if (late) {
+    ++counters_.reordered;
+    flights_[first].extra = random_delay();
+  }
+  if (twice) {
+    ++counters_.duplicated;
+    const auto second = new_flight(flights_[first].content, via);
+    flights_[second].extra = random_delay();
+    depart(second);
+  }
+  depart(first);
+  return true;
+}
+
+void simulated_network::handled(std::uint32_t at, std::uint64_t generation, const frame& f) {
+  auto& e = endpoints_[at];
+  if (credit_frames_ == 0 || e.generation != generation) return;
+  const auto who = peek(f.header.bytes());
+  if (!who) return;
+  const auto sender = next_hop(cluster_, e.self, who->from);
+  if (sender != e.last_from) {
+    e.last_in = connect(endpoint_of(sender), e.self);
+    e.last_from = sender;
+  }
+  auto& c = connections_[e.last_in];
+  if (c.unhandled > 0) --c.unhandled;
+}
+
+std::uint32_t simulated_network::new_flight(frame f, std::uint32_t via) {
+  if (free_flights_.empty()) {
+    free_flights_.push_back(static_cast<std::uint32_t>(flights_.size()));
+    flights_.emplace_back();
+  }
+  const auto i = free_flights_.back();
+  free_flights_.pop_back();
+  auto& c = connections_[via];
+  ++c.unhandled;
+  auto& fresh = flights_[i];
+  fresh.content = std::move(f);
+  fresh.via = via;
+  fresh.to_generation = endpoints_[c.to].generation;
+  fresh.extra = 0;
+  return i;
+}
+
+void simulated_network::depart(std::uint32_t i) {
+  const auto& f = flights_[i];
+  const auto& c = connections_[f.via];
+  const auto bytes = f.content.size();
+  if (c.wan >= 0) return join_wan(i, c, bytes);
+  if (c.free_tensors) {
+    const auto e = peek(f.content.header.bytes());
+    if (e && e->type == type_id<tensor>) {
+      time_.at(time_.now() + f.extra, *this, i);
+      return;
+    }
+  }
+  const auto wire = static_cast<time_ns>(static_cast<double>(bytes) * c.ns_per_byte + 0.5);
+  time_.at(time_.now() + c.latency + wire + f.extra, *this, i);
+}
+
+void simulated_network::join_wan(std::uint32_t i, const connection& c, std::uint64_t bytes) {
+  auto& w = wan_[static_cast<std::size_t>(c.wan)];
+  const auto now = time_.now();
+  const bool busy_alone = w.share.transfers() == 0 && now < w.alone_until;
+  if (w.share.transfers() == 0 && !busy_alone) {
+    w.alone = i;
+    w.alone_bytes = bytes;
+    w.alone_from = now;
+    w.alone_until = now + w.share.alone(static_cast<double>(bytes));
+    w.alone_delivery = time_.at(w.alone_until + c.latency + flights_[i].extra, *this, i);
+    return;
+  }
+  if (busy_alone) {
+    time_.cancel(w.alone_delivery);
+    const double share_left = static_cast<double>(w.alone_until - now) /
+                              static_cast<double>(w.alone_until - w.alone_from);
+    w.share.start(now, static_cast<double>(w.alone_bytes) * share_left, w.alone);
+    w.alone_until = now;
+  }
+  w.share.start(now, static_cast<double>(bytes), i);
+  schedule_wan(static_cast<std::uint32_t>(c.wan));
+}
+
+/// A transfer that starts makes all others end later: the event that waits for the first end may
+/// stay where it is and find, when it comes, that it is early.
+void simulated_network::schedule_wan(std::uint32_t d) {
+  auto& w = wan_[d];
+  const auto end = w.share.next_end();
+  if (!end || *end >= w.next_end_at) return;
+  if (w.next_end_at != never_ns) time_.cancel(w.next_end);
+  w.next_end_at = *end;
+  w.next_end = time_.at(*end, *this, wan_token | d);
+}
+
+void simulated_network::wake_wan(std::uint32_t d) {
+  auto& w = wan_[d];
+  w.next_end_at = never_ns;
+  const auto now = time_.now();
+  while (const auto ended = w.share.take_ended(now)) {
+    const auto i = static_cast<std::uint32_t>(*ended);
+    time_.at(now + connections_[flights_[i].via].latency + flights_[i].extra, *this, i);
+  }
+  schedule_wan(d);
+}
+
+void simulated_network::fire(std::uint64_t token) {
+  if (token & wan_token) {
+    wake_wan(static_cast<std::uint32_t>(token));
+  } else {
+    arrive(static_cast<std::uint32_t>(token));
+  }
+}
+
+void simulated_network::arrive(std::uint32_t i) {
+  auto f = std::move(flights_[i]);
+  free_flights_.push_back(i);
+  auto& c = connections_[f.via];
+  auto& to = endpoints_[c.to];
+  const bool there = to.generation == f.to_generation && to.receiver;
+  if (!there || (!faults_.partitions.empty() && cut(c))) {
+    ++(there ? counters_.cut : counters_.unreachable);
+    if (to.generation == f.to_generation && c.unhandled > 0) --c.unhandled;
+    return;
+  }
+  ++counters_.delivered;
+  const auto header = f.content.header.bytes(), body = f.content.body.bytes();
+  const std::array<std::uint64_t, 3> what{static_cast<std::uint64_t>(time_.now()),
+                                          std::uint64_t{endpoints_[c.from].self} << 32 | to.self,
+                                          std::uint64_t{header.size()} << 32 ^ body.size()};
+  fingerprint_.add(what);
+  fingerprint_.add(header);
+  if (!body.empty()) fingerprint_.add(body);
+  struct call {
+    simulated_network& net;
+    explicit call(simulated_network& n) : net{n} { net.receiving_ = true; }
+    ~call() {
+      net.receiving_ = false;
+      if (!net.retired_.empty()) net.retired_.clear();
+    }
+  };
+  const call guard{*this};
+  (*to.receiver)(std::move(f.content));
+}
+
+void simulated_network::retire(endpoint& e) {
+  if (receiving_ && e.receiver) retired_.push_back(std::move(e.receiver));
+  e.receiver = nullptr;
+}
+
+std::uint32_t simulated_network::endpoint_of(address a) {
+  if (a >= by_number_.size()) return meet(a);
+  auto& known = by_number_[a];
+  if (known == unmet) known = meet(a);
+  return known;
+}
+
+std::uint32_t simulated_network::meet(address a) {
+  const auto [found, fresh] =
+      by_address_.try_emplace(a, static_cast<std::uint32_t>(endpoints_.size()));
+  if (fresh) {
+    auto& e = endpoints_.emplace_back();
+    e.self = a;
+    place_in_partitions(e);
+  }
+  return found->second;
+}
+
+std::uint32_t simulated_network::connect(std::uint32_t from, address to) {
+  auto& e = endpoints_[from];
+  if (e.last_to != to) {
+    e.last_out = connect_first(from, to);
+    e.last_to = to;
+  }
+  return e.last_out;
+}
+
+std::uint32_t simulated_network::connect_first(std::uint32_t from, address to) {
+  const auto known = endpoints_[from].connections.find(to);
+  if (known != endpoints_[from].connections.end()) return known->second;
+  const auto i = static_cast<std::uint32_t>(connections_.size());
+  auto& c = connections_.emplace_back();
+  c.from = from;
+  c.to = endpoint_of(to);
+  describe(c);
+  endpoints_[from].connections.emplace(to, i);
+  return i;
+}
+
+std::uint32_t simulated_network::site_of(address a) const {
+  if (is_gateway(cluster_, a)) return a - 1;
+  return is_node(cluster_, a) ? cluster_.nodes[node_of(cluster_, a)].datacenter : 0;
+}
+
+void simulated_network::describe(connection& c) {
+  const auto a = endpoints_[c.from].self, b = endpoints_[c.to].self;
+  const auto from_site = site_of(a), to_site = site_of(b);
+  if (is_client(a) || is_client(b)) {
+    c.latency = to_ns(client_latency_s);
+    c.ns_per_byte = ns_per_byte(site_gbps);
+  } else if (is_gateway(cluster_, a) && is_gateway(cluster_, b)) {
+    // no latency, no limit
+  } else if (from_site != to_site) {
+    const auto* w = wan_between(cluster_, from_site, to_site);
+    c.latency = to_ns((w ? w->rtt_ms : unlisted_wan_rtt_ms) * 1e-3 / 2);
+    c.wan = static_cast<std::int32_t>(direction(cluster_, from_site, to_site));
+  } else {
+    const auto* n = is_node(cluster_, a)   ? &cluster_.nodes[node_of(cluster_, a)]
+                    : is_node(cluster_, b) ? &cluster_.nodes[node_of(cluster_, b)]
+                                           : nullptr;
+    const bool given = n && n->inter.gbps > 0;
+    c.latency = to_ns(given ? n->inter.latency_us * 1e-6 : site_latency_s);
+    c.ns_per_byte = ns_per_byte(given ? n->inter.gbps : site_gbps);
+    c.free_tensors = n != nullptr;
+  }
+}
+
+void simulated_network::place_in_partitions(endpoint& e) const {
+  const auto meant = [&](const std::vector<std::string>& names) {
+    return std::any_of(names.begin(), names.end(),
+                       [&](const std::string& n) { return is_meant(cluster_, e.self, n); });
+  };
+  for (const auto& p : faults_.partitions) {
+    const bool in_a = meant(p.a);
+    const bool in_b = p.b.empty() ? !in_a : meant(p.b);
+    e.sides.push_back(static_cast<std::uint8_t>((in_a ? 1 : 0) | (in_b ? 2 : 0)));
+  }
+}
+
+bool simulated_network::cut(const connection& c) const {
+  const auto now = time_.now();
+  for (std::size_t i = 0; i < faults_.partitions.size(); ++i) {
+    const auto& p = faults_.partitions[i];
+    const int from = endpoints_[c.from].sides[i], to = endpoints_[c.to].sides[i];
+    if (((from & 1) != 0 && (to & 2) != 0) || ((from & 2) != 0 && (to & 1) != 0))
+      if (now >= to_ns(p.from_s) && now < to_ns(p.until_s)) return true;
+  }
+  return false;
+}
+
+bool simulated_network::faulty_now() const {
+  const auto now = time_.now();
+  return now >= to_ns(faults_.from_s) && (faults_.until_s <= 0 || now < to_ns(faults_.until_s));
+}
+
+time_ns simulated_network::random_delay() {
+  return static_cast<time_ns>(random_.uniform() *
+                              static_cast<double>(to_ns(faults_.reorder_delay_s)));
+}
+
+}  // namespace troupe::runtime

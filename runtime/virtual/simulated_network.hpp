@@ -1,0 +1,158 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "messages/cluster.hpp"
+#include "messages/faults.hpp"
+#include "messages/random.hpp"
+#include "runtime/host/fingerprint.hpp"
+#include "runtime/host/transport.hpp"
+#include "runtime/virtual/fair_share.hpp"
+#include "runtime/virtual/virtual_coordinator.hpp"
+
+namespace troupe::runtime {
+
+/// What became of the frames that were sent, a frame once for every hop.
+struct network_counters {
+  std::uint64_t sent = 0;       // handed to send by a living host
+  std::uint64_t delivered = 0;  // handed to a receiver
+  std::uint64_t lost = 0;       // by the fault plan's loss
+  std::uint64_t duplicated = 0;
+  std::uint64_t reordered = 0;
+  std::uint64_t cut = 0;          // by a partition, on the way or before
+  std::uint64_t unreachable = 0;  // the next hop was not there, or another incarnation of it
+  std::uint64_t refused = 0;      // for want of credit
+
+  std::uint64_t dropped() const { return lost + cut + unreachable + refused; }
+};
+
+/// The links between the hosts of a virtual run. A frame goes to the next hop only (address.hpp).
+///
+/// Latency: within a datacentre a node's `inter`, or 50 us; half the round trip between
+/// datacentres; 0.1 ms between a client and the controller, which is in the first datacentre.
+/// Bandwidth: a node's `inter` for each frame by itself; between datacentres, all frames of one
+/// direction share `node_gbps`, and one frame gets at most `connection_gbps`. A short frame can
+/// overtake a long one, as on several connections.
+///
+/// Gateways hold back by themselves what goes to other gateways, and tensors between their nodes:
+/// those take no time here.
+class simulated_network final : private virtual_coordinator::listener {
+ public:
+  static constexpr double site_latency_s = 50e-6;  // where the cluster gives none
+  static constexpr double site_gbps = 10;
+  static constexpr double client_latency_s = 100e-6;
+
+  /// `credit_frames`: how many frames that are not handled yet a host may have sent to the next
+  /// one; 0: any number.
+  simulated_network(virtual_coordinator& time, const cluster& c, const fault_plan& faults,
+                    random_source random, std::uint32_t credit_frames);
+
+  /// A host is there from now on; what was on the way to an earlier incarnation of it will be lost.
+  std::shared_ptr<transport> open(address a);
+
+  /// The host is gone. What it still sends goes nowhere.
+  void close(address a);
+
+  const network_counters& counters() const { return counters_; }
+  std::uint64_t fingerprint_so_far() const { return fingerprint_.value(); }
+  const random_source& random() const { return random_; }
+
+ private:
+  class door;
+
+  static constexpr address nobody = ~address{0};
+  static constexpr std::uint32_t unmet = ~std::uint32_t{0};
+
+  struct endpoint {
+    address self = 0;
+    std::uint64_t generation = 0;  // of the living incarnation; even: nobody is there
+    std::unique_ptr<const transport::receiver> receiver;
+    std::unordered_map<address, std::uint32_t>
+        connections;  // by next hop; looked up, never iterated
+    // Of those, and of those that lead here, the one that was asked for last.
+    address last_to = nobody, last_from = nobody;
+    std::uint32_t last_out = 0, last_in = 0;
+    std::vector<std::uint8_t> sides;  // of each partition: 1 in a, 2 in b
+  };
+
+  /// One direction between two hosts.
+  struct connection {
+    std::uint32_t from = 0, to = 0;  // endpoints
+    time_ns latency = 0;
+    double ns_per_byte = 0;
+    std::int32_t wan = -1;        // shared link, or none
+    std::uint32_t unhandled = 0;  // frames
+    bool free_tensors = false;    // they take no time: between a node and its gateway
+  };
+
+  /// One direction between two datacentres. While one transfer has it alone, which is the rule for
+  /// control frames, its delivery is simply scheduled; sharing begins when a second one comes.
+  struct wan_direction {
+    fair_share share;
+    std::uint32_t alone = 0;  // flight
+    std::uint64_t alone_bytes = 0;
+    time_ns alone_from = 0, alone_until = 0;
+    virtual_coordinator::event_id alone_delivery = {};
+    virtual_coordinator::event_id next_end = {};
+    time_ns next_end_at = never_ns;
+  };
+
+  /// A frame on its way.
+  struct flight {
+    frame content;
+    std::uint32_t via = 0;  // connection
+    std::uint64_t to_generation = 0;
+    time_ns extra = 0;  // reordering's
+  };
+
+  void fire(std::uint64_t token) override;
+  bool send(std::uint32_t endpoint_index, std::uint64_t generation, address to, frame f);
+  void handled(std::uint32_t endpoint_index, std::uint64_t generation, const frame& f);
+  void depart(std::uint32_t flight_index);
+  void join_wan(std::uint32_t flight_index, const connection& c, std::uint64_t bytes);
+  void wake_wan(std::uint32_t direction);
+  void schedule_wan(std::uint32_t direction);
+  void arrive(std::uint32_t flight_index);
+
+  std::uint32_t endpoint_of(address a);
+  std::uint32_t meet(address a);
+  std::uint32_t connect_first(std::uint32_t from, address to);
+  void retire(endpoint& e);
+  std::uint32_t connect(std::uint32_t from, address to);
+  void describe(connection& c);
+  std::uint32_t new_flight(frame f, std::uint32_t via);
+  std::uint32_t site_of(address a) const;
+  void place_in_partitions(endpoint& e) const;
+  bool faulty_now() const;
+  bool cut(const connection& c) const;
+  time_ns random_delay();
+
+  virtual_coordinator& time_;
+  const cluster& cluster_;
+  const fault_plan& faults_;
+  random_source random_;
+  std::uint32_t credit_frames_;
+  bool random_faults_ = false;
+  std::vector<std::uint32_t> by_number_;  // endpoints of the cluster's own hosts, or unmet
+  std::unordered_map<address, std::uint32_t> by_address_;  // and all others'; never iterated
+  std::deque<endpoint> endpoints_;  // deques: a receiver may send, and meet new hosts
+  std::deque<connection> connections_;
+  std::vector<wan_direction> wan_;
+  std::vector<flight> flights_;
+  std::vector<std::uint32_t> free_flights_;
+  // A host can end while it receives: its receiver lives until that call has returned.
+  bool receiving_ = false;
+  std::vector<std::unique_ptr<const transport::receiver>> retired_;
+  network_counters counters_;
+  fingerprint fingerprint_;
+};
+
+/// Whether a host is meant by a name of a fault plan: its own, or its datacentre's.
+bool is_meant(const cluster& c, address a, const std::string& name);
+
+}  // namespace troupe::runtime

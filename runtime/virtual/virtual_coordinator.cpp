@@ -1,0 +1,342 @@
+#include "runtime/virtual/virtual_coordinator.hpp"
+
+#include <algorithm>
+#include <caf/all.hpp>
+#include <caf/scheduler/abstract_coordinator.hpp>
+#include <deque>
+#include <iostream>
+#include <memory>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "runtime/virtual/event_queue.hpp"
+
+// All that touches the inside of CAF is in this file.
+
+namespace troupe::runtime {
+namespace {
+
+/// What happens when an event's time has come: an actor gets a message, or somebody is called.
+struct happening {
+  caf::strong_actor_ptr actor;
+  caf::mailbox_element_ptr content;
+  virtual_coordinator::listener* whom = nullptr;
+  std::uint64_t token = 0;
+  std::unique_ptr<std::function<void()>> call;
+};
+
+using happenings = event_queue<happening>;
+
+class coordinator;
+
+/// CAF's clock, as actors see it.
+class virtual_clock final : public caf::actor_clock {
+ public:
+  explicit virtual_clock(coordinator& owner) : owner_{owner} {}
+
+  time_point now() const noexcept override;
+  void set_ordinary_timeout(time_point t, caf::abstract_actor* self, caf::atom_value type,
+                            std::uint64_t id) override;
+  void set_multi_timeout(time_point t, caf::abstract_actor* self, caf::atom_value type,
+                         std::uint64_t id) override;
+  void set_request_timeout(time_point t, caf::abstract_actor* self, caf::message_id id) override;
+  void cancel_ordinary_timeout(caf::abstract_actor* self, caf::atom_value type) override;
+  void cancel_request_timeout(caf::abstract_actor* self, caf::message_id id) override;
+  void cancel_timeouts(caf::abstract_actor* self) override;
+  void schedule_message(time_point t, caf::strong_actor_ptr receiver,
+                        caf::mailbox_element_ptr content) override;
+  void schedule_message(time_point t, caf::group target, caf::strong_actor_ptr sender,
+                        caf::message content) override;
+  void cancel_all() override;
+
+ private:
+  coordinator& owner_;
+};
+
+/// Where actors that become ready while an actor runs are queued: the same queue as all others.
+class virtual_worker final : public caf::execution_unit {
+ public:
+  virtual_worker(caf::actor_system& system, std::deque<caf::resumable*>& ready)
+      : caf::execution_unit{&system}, ready_{ready} {}
+  void exec_later(caf::resumable* job) override { ready_.push_back(job); }
+
+ private:
+  std::deque<caf::resumable*>& ready_;
+};
+
+/// What aout(self) talks to; CAF's own would be a thread.
+caf::behavior console(caf::event_based_actor* self) {
+  self->set_default_handler(caf::drop);
+  return {[](caf::add_atom, caf::actor_id, const std::string& text) { std::cout << text; },
+          [](caf::flush_atom, caf::actor_id) { std::cout << std::flush; }};
+}
+
+class coordinator final : public caf::scheduler::abstract_coordinator, public virtual_coordinator {
+ public:
+  explicit coordinator(caf::actor_system& system)
+      : abstract_coordinator{system}, worker_{system, ready_}, clock_{*this} {}
+
+  // -- caf::scheduler::abstract_coordinator --
+
+  caf::actor_clock& clock() noexcept override { return clock_; }
+  bool detaches_utility_actors() const override { return false; }
+  void enqueue(caf::resumable* job) override { ready_.push_back(job); }
+
+  void start() override {
+    system_.await_actors_before_shutdown(false);
+    utility_actors_[printer_id] = system_.spawn<caf::hidden + caf::lazy_init>(console);
+  }
+
+  /// Nothing new may begin: what is scheduled is dropped, whoever is ready is killed before it
+  /// handles another message, and so is whoever becomes ready by that.
+  void stop() override {
+    stopping_ = true;
+    utility_actors_[printer_id] = nullptr;
+    queue_.cancel_if([](const happening&) { return true; });
+    after_.clear();
+    while (!ready_.empty()) {
+      auto* job = ready_.front();
+      ready_.pop_front();
+      kill_and_release(job);
+    }
+  }
+
+  // -- virtual_coordinator --
+
+  time_ns now() const override { return now_; }
+
+  event_id at(time_ns t, listener& whom, std::uint64_t token) override {
+    if (stopping_) return {};
+    return queue_.add(std::max(t, now_), {{}, {}, &whom, token, {}});
+  }
+
+  event_id at(time_ns t, std::function<void()> what) override {
+    if (stopping_) return {};
+    auto call = std::make_unique<std::function<void()>>(std::move(what));
+    return queue_.add(std::max(t, now_), {{}, {}, nullptr, 0, std::move(call)});
+  }
+
+  bool cancel(event_id e) override { return queue_.cancel(e); }
+  void after_handler(std::function<void()> what) override { after_.push_back(std::move(what)); }
+
+  void drop_events_of(std::span<const caf::actor> actors) override {
+    queue_.cancel_if([&](const happening& h) {
+      return h.actor && std::any_of(actors.begin(), actors.end(), [&](const caf::actor& a) {
+               return caf::actor_cast<caf::strong_actor_ptr>(a) == h.actor;
+             });
+    });
+  }
+
+  void run_ready() override {
+    const running guard{*this};
+    drain();
+  }
+
+  bool step(time_ns limit) override {
+    const running guard{*this};
+    drain();
+    return next_event(limit);
+  }
+
+  void run_until(time_ns t) override {
+    const running guard{*this};
+    drain();
+    while (next_event(t)) {
+    }
+    now_ = std::max(now_, t);
+  }
+
+  void run() override {
+    const running guard{*this};
+    drain();
+    while (next_event(never_ns)) {
+    }
+  }
+
+  std::uint64_t events() const override { return events_; }
+  std::uint64_t resumes() const override { return resumes_; }
+  std::size_t pending() const override { return queue_.size(); }
+
+  // -- for the clock --
+
+  void send_at(caf::actor_clock::time_point t, caf::strong_actor_ptr receiver,
+               caf::mailbox_element_ptr content, const timer_key& key = {}) {
+    if (stopping_ || !receiver) return;
+    queue_.add(std::max<time_ns>(t.time_since_epoch().count(), now_),
+               {std::move(receiver), std::move(content), nullptr, 0, {}}, key);
+  }
+
+  happenings& queue() { return queue_; }
+
+ private:
+  /// A callback or a handler that runs the world from inside would reorder it.
+  class running {
+   public:
+    explicit running(coordinator& owner) : owner_{owner} {
+      if (owner.running_) throw std::logic_error("virtual time was run from within virtual time");
+      owner.running_ = true;
+      // CAF's own logger would note under a lock, by hash, which actor runs: a tenth of the cost.
+      if (!std::exchange(owner.ran_, true)) caf::logger::set_current_actor_system(nullptr);
+    }
+    ~running() { owner_.running_ = false; }
+    running(const running&) = delete;
+    running& operator=(const running&) = delete;
+
+   private:
+    coordinator& owner_;
+  };
+
+  /// Lets the actor handle one message, and keeps it or lets it go as it asks.
+  void resume(caf::resumable* job) {
+    switch (job->resume(&worker_, 1)) {
+      case caf::resumable::resume_later:
+        ready_.push_back(job);
+        break;
+      case caf::resumable::done:
+      case caf::resumable::awaiting_message:
+        caf::intrusive_ptr_release(job);
+        break;
+      case caf::resumable::shutdown_execution_unit:
+        break;
+    }
+  }
+
+  void drain() {
+    while (!ready_.empty()) {
+      auto* job = ready_.front();
+      ready_.pop_front();
+      ++resumes_;
+      resume(job);
+      if (!after_.empty()) run_after();
+    }
+  }
+
+  void run_after() {
+    while (!after_.empty()) {
+      const auto now_due = std::exchange(after_, {});
+      for (const auto& what : now_due) what();
+    }
+  }
+
+  /// Nobody is ready now. What an idle actor sent itself, a timer as a rule, it handles at once:
+  /// the way through its mailbox would end here too, at twice the cost.
+  void deliver(caf::actor_control_block& to, caf::mailbox_element_ptr content) {
+    if (content->sender.get() == &to && !to.get()->getf(caf::abstract_actor::is_blocking_flag)) {
+      auto& self = *static_cast<caf::scheduled_actor*>(to.get());
+      ++resumes_;
+      if (self.activate(&worker_, *content) != caf::scheduled_actor::activation_result::skipped)
+        return;
+    }
+    to.enqueue(std::move(content), &worker_);
+  }
+
+  bool next_event(time_ns limit) {
+    const auto* next = queue_.next();
+    if (!next || next->time > limit) return false;
+    now_ = next->time;
+    ++events_;
+    auto due = queue_.take();
+    if (due.content) {
+      deliver(*due.actor, std::move(due.content));
+    } else if (due.whom) {
+      due.whom->fire(due.token);
+    } else if (due.call) {
+      (*due.call)();
+    }
+    if (!after_.empty()) run_after();
+    drain();
+    return true;
+  }
+
+  void kill_and_release(caf::resumable* job) {
+    if (job->subtype() != caf::resumable::scheduled_actor) {
+      caf::intrusive_ptr_release(job);
+      return;
+    }
+    // An exit message overtakes all others, and ends the actor the way that destroys its state.
+    auto* actor = static_cast<caf::scheduled_actor*>(job);
+    actor->eq_impl(caf::make_message_id(caf::message_priority::high), nullptr, &worker_,
+                   caf::exit_msg{actor->address(), caf::exit_reason::kill});
+    resume(job);
+  }
+
+  std::deque<caf::resumable*> ready_;
+  virtual_worker worker_;
+  virtual_clock clock_;
+  happenings queue_;
+  std::vector<std::function<void()>> after_;
+  time_ns now_ = 0;
+  std::uint64_t events_ = 0, resumes_ = 0;
+  bool running_ = false, ran_ = false, stopping_ = false;
+};
+
+caf::actor_clock::time_point virtual_clock::now() const noexcept {
+  return time_point{duration_type{owner_.now()}};
+}
+
+void virtual_clock::set_ordinary_timeout(time_point t, caf::abstract_actor* self,
+                                         caf::atom_value type, std::uint64_t id) {
+  owner_.send_at(t, self->ctrl(),
+                 caf::make_mailbox_element(self->ctrl(), caf::make_message_id(), {},
+                                           caf::timeout_msg{type, id}),
+                 {self->id(), static_cast<std::uint64_t>(type), timer::ordinary});
+}
+
+void virtual_clock::set_multi_timeout(time_point t, caf::abstract_actor* self, caf::atom_value type,
+                                      std::uint64_t id) {
+  owner_.send_at(t, self->ctrl(),
+                 caf::make_mailbox_element(self->ctrl(), caf::make_message_id(), {},
+                                           caf::timeout_msg{type, id}),
+                 {self->id(), static_cast<std::uint64_t>(type) ^ (id << 1), timer::multi});
+}
+
+void virtual_clock::set_request_timeout(time_point t, caf::abstract_actor* self,
+                                        caf::message_id id) {
+  owner_.send_at(
+      t, self->ctrl(),
+      caf::make_mailbox_element(self->ctrl(), id, {}, caf::make_error(caf::sec::request_timeout)),
+      {self->id(), id.integer_value(), timer::request});
+}
+
+void virtual_clock::cancel_ordinary_timeout(caf::abstract_actor* self, caf::atom_value type) {
+  owner_.queue().cancel(timer_key{self->id(), static_cast<std::uint64_t>(type), timer::ordinary});
+}
+
+void virtual_clock::cancel_request_timeout(caf::abstract_actor* self, caf::message_id id) {
+  owner_.queue().cancel(timer_key{self->id(), id.integer_value(), timer::request});
+}
+
+void virtual_clock::cancel_timeouts(caf::abstract_actor* self) {
+  owner_.queue().cancel_all_of(self->id());
+}
+
+void virtual_clock::schedule_message(time_point t, caf::strong_actor_ptr receiver,
+                                     caf::mailbox_element_ptr content) {
+  owner_.send_at(t, std::move(receiver), std::move(content));
+}
+
+void virtual_clock::schedule_message(time_point t, caf::group target, caf::strong_actor_ptr sender,
+                                     caf::message content) {
+  owner_.at(t.time_since_epoch().count(), [=] {
+    if (target) target.get()->enqueue(sender, caf::make_message_id(), content, nullptr);
+  });
+}
+
+void virtual_clock::cancel_all() {
+  owner_.queue().cancel_if([](const happening& h) { return h.actor != nullptr; });
+}
+
+}  // namespace
+
+void virtual_coordinator::install(caf::actor_system_config& cfg) {
+  cfg.module_factories.emplace_back([](caf::actor_system& system) -> caf::actor_system::module* {
+    return new coordinator{system};
+  });
+}
+
+virtual_coordinator& virtual_coordinator::of(caf::actor_system& system) {
+  return dynamic_cast<virtual_coordinator&>(system.scheduler());
+}
+
+}  // namespace troupe::runtime

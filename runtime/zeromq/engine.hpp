@@ -1,0 +1,202 @@
+#pragma once
+
+#include <poll.h>
+
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include <zmq.hpp>
+
+#include "messages/message.hpp"
+#include "runtime/host/log_limiter.hpp"
+#include "runtime/zeromq/keys.hpp"
+#include "runtime/zeromq/lane.hpp"
+#include "runtime/zeromq/pending.hpp"
+#include "runtime/zeromq/transport.hpp"
+#include "runtime/zeromq/zap.hpp"
+
+// The sockets and the thread behind zeromq_transport. zeromq_engine.cpp moves frames,
+// zeromq_greeting.cpp decides who they are from.
+
+namespace troupe::runtime {
+
+class zeromq_transport::engine {
+ public:
+  explicit engine(zeromq_options options);
+  ~engine();
+  engine(const engine&) = delete;
+
+  expected<void> open();
+  void start(receiver r);
+  bool send(address to, frame f, std::uint32_t lane);
+  void handled(const frame& f);
+
+  address self() const { return self_; }
+  const std::string& endpoint() const { return endpoint_; }
+  bool greeted() const;
+  expected<void> wait_until_greeted(double seconds) const;
+  std::optional<reason> refused() const;
+  zeromq_counts counts() const;
+
+ private:
+  using steady = std::chrono::steady_clock;
+  static constexpr std::uint32_t max_connections = 64;  // between two hosts
+
+  /// A socket to the upstream or another gateway, and what ZeroMQ tells about its connection.
+  struct dealer {
+    dealer(zmq::socket_t s, zmq::socket_t m) : socket{std::move(s)}, monitor{std::move(m)} {}
+
+    zmq::socket_t socket, monitor;
+    std::shared_ptr<lane> over;
+    std::string endpoint;
+    steady::time_point next_hello{};
+    steady::duration backoff{};  // after a refusal; doubles with each
+    // When to connect again if ZeroMQ does not: it gives up for good after an error of protocol,
+    // which a refused key is to it. The end of time: it is at it.
+    steady::time_point reconnect_at = steady::time_point::max();
+    bool refused = false;  // for good, as far as this connection goes
+  };
+  /// Who is, or was, connected under an address.
+  struct peer {
+    std::uint64_t incarnation = 0;
+    std::uint64_t last_heard = 0;
+    std::vector<std::shared_ptr<lane>> lanes;
+  };
+  struct grant {
+    std::shared_ptr<inbox> in;
+    std::uint32_t frames = 0;
+  };
+  enum count {
+    sent,
+    received,
+    no_route,
+    full,
+    lost,
+    malformed,
+    strangers,
+    over_credit,
+    count_kinds
+  };
+
+  // Opening.
+  expected<void> find_self();
+  expected<void> open_router();
+  expected<void> open_dealers();
+  expected<void> open_link(const zeromq_link& l);
+  void set_up(zmq::socket_t& socket, bool tensors) const;
+  zmq::socket_t watch(zmq::socket_t& socket, const std::string& name);
+  bool encrypts(const std::string& endpoint) const;
+  std::string routing_id_of(std::uint32_t connection, std::uint32_t connections) const;
+
+  // The thread.
+  void run();
+  void watch();
+  void wait_for_work();
+  void wake();
+  bool take_fresh();
+  void flush(lane& l);
+  bool write(lane& l, const frame& f);
+  bool write(lane& l, zmq::message_t header, zmq::message_t body);
+  bool may_write(const lane& l) const;
+  void hold(const lane& l);
+  void flush_held();
+  void trim_memory();
+  void cut_pending();
+  bool room_for(const lane& l, std::size_t bytes) const;
+  void give_grants();
+  bool drain_router();
+  bool drain_dealer(dealer& d);
+  void unpack(lane& l, zmq::message_t body);
+  bool may_come_from(const lane& l, address from) const;
+  void deliver(lane& l, frame f);
+  void discard(lane& l, count why, std::size_t bytes);
+  void credit_arrived(lane& l, const zmq::message_t& header);
+
+  // Greetings, on the thread.
+  void from_stranger(const zmq::message_t& id, const zmq::message_t& header);
+  void greet(dealer& d);
+  void greet_when_due();
+  void reconnect(dealer& d);
+  steady::duration until_greeting() const;
+  void greeted_by(const zmq::message_t& id, zmq::message_t& header);
+  expected<address> admit(const hello& h, std::string_view key_name, const std::string& id);
+  caller caller_with(std::string_view key_name) const;
+  bool has_its_key(const lane& l, zmq::message_t& header) const;
+  expected<address> admit_client(const std::string& id, std::string_view key_name);
+  expected<std::shared_ptr<lane>> place(address who, std::uint64_t incarnation,
+                                        const std::string& id);
+  void answered(dealer& d, const message& m);
+  void not_wanted(dealer& d, reason why);
+  void handshake_failed(dealer& d, bool for_good);
+  void drop_broken();
+  void give_up(const std::shared_ptr<lane>& l);
+  void watch_dealer(dealer& d);
+  void watch_router();
+  void reply(const std::string& id, address to, const message& m);
+  double now_s() const {
+    return std::chrono::duration<double>(steady::now().time_since_epoch()).count();
+  }
+  std::shared_ptr<inbox> fresh_inbox(const std::shared_ptr<lane>& l) const;
+  lane* lane_of(const zmq::message_t& id);
+  void add(count c, std::uint64_t n = 1) { counts_[c].fetch_add(n, std::memory_order_relaxed); }
+
+  const zeromq_options options_;
+  std::uint64_t fingerprint_ = 0;
+  std::uint64_t token_ = 0;  // nobody can guess it, and so take over a connection by its routing id
+  std::atomic<address> self_{first_client_address};
+  address upstream_ = controller_address;
+  std::string endpoint_;
+  std::optional<key_ring> keys_;
+  receiver receiver_;
+  std::array<std::atomic<std::uint64_t>, count_kinds> counts_{};
+
+  zmq::context_t context_;
+  std::optional<zap_handler> zap_;
+  std::optional<zmq::socket_t> router_, router_monitor_;
+  std::vector<dealer> dealers_;
+  int wake_fd_ = -1;
+  std::vector<pollfd> items_;  // the wake-up, what watch() looks at in its order, the rest
+  unsigned rounds_ = 0;
+
+  // The thread's own.
+  std::unordered_map<std::string, std::shared_ptr<lane>> by_id_;
+  std::map<address, std::uint64_t> newest_;  // incarnations of hosts that have greeted
+  std::string last_id_;
+  lane* last_lane_ = nullptr;
+  std::uint64_t heard_ = 0;
+  address next_client_ = first_client_address + 1;
+  std::size_t clients_ = 0;
+  std::vector<std::shared_ptr<lane>> dirty_now_;
+  std::vector<grant> grants_now_;
+  std::vector<std::string> broken_;  // routing ids that ZeroMQ no longer knows
+  std::vector<std::string> held_;    // routing ids of those that ZeroMQ takes no more for just now
+  std::shared_ptr<unsent_bytes> clients_unsent_ = std::make_shared<unsent_bytes>();
+  pending_connections pending_;
+  log_limiter refusals_;
+  bool trim_due_ = false;
+  steady::time_point trimmed_{}, look_at_pending_{};
+
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  std::unordered_map<address, peer> peers_;
+  std::vector<std::shared_ptr<lane>> dirty_;
+  std::vector<grant> grants_;
+  std::optional<reason> refused_;
+  std::string trouble_;                   // the last handshake that failed
+  std::size_t clients_queued_bytes_ = 0;  // of all clients
+  bool sleeping_ = false;
+  bool stopping_ = false;
+
+  std::thread thread_;
+};
+
+}  // namespace troupe::runtime

@@ -1,0 +1,441 @@
+#include <algorithm>
+#include <cstring>
+
+#include "messages/codec.hpp"
+#include "runtime/host/log.hpp"
+#include "runtime/zeromq/engine.hpp"
+
+// Who is at the other end of a connection, and what happens when that changes.
+//
+// A connection starts with hello from the side that connected and welcome from the other. Credit
+// starts from nothing at every greeting, so that frames lost with a connection are not waited for.
+// A router that hears from somebody whom it does not know (it was restarted) refuses with
+// "unknown": greet again.
+
+namespace troupe::runtime {
+namespace {
+
+constexpr std::size_t max_clients = 4096;
+constexpr std::size_t routing_id_bytes =
+    19;  // 'T', hash of the name, incarnation, number, of how many
+
+std::span<const std::byte> view(const zmq::message_t& m) {
+  return {static_cast<const std::byte*>(m.data()), m.size()};
+}
+
+// Which of how many connections a routing id stands for. Other programs may use any id: the only
+// one.
+std::pair<std::uint32_t, std::uint32_t> connection_of(const std::string& id, std::uint32_t most) {
+  if (id.size() != routing_id_bytes || id.front() != 'T') return {0, 1};
+  const auto number = static_cast<std::uint8_t>(id[17]), of = static_cast<std::uint8_t>(id[18]);
+  if (of > most || number >= of) return {0, 1};
+  return {number, of};
+}
+
+std::optional<address> find_host(const cluster& c, const std::string& name) {
+  if (name == host_name(c, controller_address)) return controller_address;
+  for (std::uint32_t d = 0; d < c.datacenters.size(); ++d)
+    if (name == host_name(c, gateway_address(d))) return gateway_address(d);
+  for (node_index n = 0; n < c.nodes.size(); ++n)
+    if (name == c.nodes[n].name) return node_address(c, n);
+  return {};
+}
+
+// What a monitor socket tells: the event's number, 0 if there is none; and its value, which for
+// events about one connection is the descriptor.
+struct monitor_event {
+  std::uint16_t number = 0;
+  std::int32_t value = 0;
+};
+monitor_event next_event(zmq::socket_t& monitor) {
+  zmq::message_t event, where;
+  monitor_event e;
+  if (!monitor.recv(event, zmq::recv_flags::dontwait)) return e;
+  if (event.more()) (void)monitor.recv(where, zmq::recv_flags::dontwait);
+  if (event.size() < sizeof e.number + sizeof e.value) return e;
+  const auto* bytes = static_cast<const char*>(event.data());
+  std::memcpy(&e.number, bytes, sizeof e.number);
+  std::memcpy(&e.value, bytes + sizeof e.number, sizeof e.value);
+  return e;
+}
+
+/// The name of the key that the connection was opened with; empty where it is not encrypted.
+std::string_view key_of(zmq::message_t& m) {
+  const char* name = zmq_msg_gets(m.handle(), "User-Id");
+  return name == nullptr ? "" : name;
+}
+
+/// A stranger's name, for a sentence.
+std::string shown(const std::string& name) {
+  constexpr std::size_t longest = 64;
+  return name.size() <= longest ? name : name.substr(0, longest) + "...";
+}
+
+constexpr int handshake_failures = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
+                                   ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
+                                   ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+
+}  // namespace
+
+// ---- the side that connected
+
+void zeromq_transport::engine::greet(dealer& d) {
+  d.next_hello = steady::now() + std::chrono::duration_cast<steady::duration>(
+                                     std::chrono::duration<double>(options_.greeting_s));
+  const hello h{options_.name, options_.client ? 0 : fingerprint_, options_.incarnation};
+  const auto f = encode(self_, d.over->peer, h);
+  auto header = outgoing_message(f.header, d.over->unsent, false);
+  // Lets the socket see a connection that has just come: sending alone may look only a millisecond
+  // later.
+  (void)d.socket.get(zmq::sockopt::events);
+  // Without a connection there is nobody to greet; the next one is greeted when it stands.
+  if (d.socket.send(header, zmq::send_flags::dontwait | zmq::send_flags::sndmore))
+    d.socket.send(zmq::message_t{}, zmq::send_flags::dontwait);
+}
+
+void zeromq_transport::engine::greet_when_due() {
+  const auto now = steady::now();
+  for (auto& d : dealers_) {
+    if (d.over->open || d.refused) continue;
+    if (now >= d.reconnect_at) reconnect(d);
+    if (now >= d.next_hello) greet(d);
+  }
+}
+
+void zeromq_transport::engine::reconnect(dealer& d) {
+  d.reconnect_at = steady::time_point::max();
+  try {
+    d.socket.disconnect(d.endpoint);
+  } catch (const zmq::error_t&) {  // ZeroMQ has forgotten it
+  }
+  try {
+    d.socket.connect(d.endpoint);
+  } catch (const zmq::error_t& e) {
+    log(log_level::error, "transport", "cannot connect", {{"at", d.endpoint}, {"why", e.what()}});
+    d.reconnect_at = steady::now() + std::chrono::seconds{30};
+  }
+}
+
+zeromq_transport::engine::steady::duration zeromq_transport::engine::until_greeting() const {
+  auto wait = steady::duration{std::chrono::hours{1}};
+  const auto now = steady::now();
+  for (const auto& d : dealers_)
+    if (!d.over->open && !d.refused)
+      wait = std::min(wait,
+                      std::max(std::min(d.next_hello, d.reconnect_at) - now, steady::duration{}));
+  return wait;
+}
+
+void zeromq_transport::engine::answered(dealer& d, const message& m) {
+  if (const auto* yes = std::get_if<welcome>(&m)) {
+    if (options_.client) self_ = yes->you;
+    d.over->restart(fresh_inbox(d.over));
+    d.backoff = {};
+    if (d.over->peer == upstream_) {
+      const std::lock_guard guard{mutex_};
+      refused_.reset();
+      changed_.notify_all();
+    }
+    log(log_level::debug, "transport", "welcomed",
+        {{"by", host_name(options_.cluster, d.over->peer)},
+         {"as", host_name(options_.cluster, self_)}});
+    return flush(*d.over);
+  }
+  const auto* no = std::get_if<refusal>(&m);
+  if (no == nullptr) return;
+  if (no->why.code != reason::kind::unknown) return not_wanted(d, no->why);
+  // It was restarted and does not know us; frames that were on the way each bring this answer.
+  const bool first = d.over->open.exchange(false);
+  if (first) greet(d);
+}
+
+void zeromq_transport::engine::not_wanted(dealer& d, reason why) {
+  d.over->open = false;
+  // A person waits for the answer, and a newer start of this host has its place for good. Any other
+  // refusal may be mended at the other side: a list of keys, a cluster's file.
+  d.refused = options_.client || why.code == reason::kind::stale;
+  using std::chrono::seconds;
+  d.backoff = std::clamp<steady::duration>(2 * d.backoff, seconds{1}, seconds{30});
+  d.next_hello = steady::now() + d.backoff;
+  // A client's verb says it to the person.
+  if (const auto lines = options_.client ? 0 : refusals_.pass(d.endpoint + why.text, now_s());
+      lines > 0)
+    log(log_level::error, "transport", d.refused ? "refused" : "refused; it will be asked again",
+        {{"by", host_name(options_.cluster, d.over->peer)},
+         {"at", d.endpoint},
+         {"why", why.text},
+         {"times", lines}});
+  // A host without its upstream is of no use; without another gateway it still is.
+  if (d.over->peer != upstream_) return;
+  const std::lock_guard guard{mutex_};
+  refused_ = std::move(why);
+  changed_.notify_all();
+}
+
+// A handshake that was cut short says nothing about keys: a listener that went away, a proxy. Only
+// the other side's answer does.
+void zeromq_transport::engine::handshake_failed(dealer& d, bool for_good) {
+  auto text = encrypts(d.endpoint)
+                  ? fmt::format("{} does not accept the key of {}", d.endpoint, keys_->name)
+                  : fmt::format("this cluster has keys: --keys DIR{}",
+                                options_.client ? " or TROUPE_KEYS" : "");
+  if (for_good) return not_wanted(d, {reason::kind::refused, std::move(text)});
+  text = fmt::format(
+      "the handshake with {} breaks off; it may be starting, or is not the host that the list of "
+      "keys says",
+      d.endpoint);
+  if (const auto lines = refusals_.pass(text, now_s()); lines > 0)
+    log(log_level::warn, "transport", text, {{"times", lines}});
+  const std::lock_guard guard{mutex_};
+  trouble_ = std::move(text);
+}
+
+void zeromq_transport::engine::watch_dealer(dealer& d) {
+  constexpr std::chrono::seconds patience{5};  // with ZeroMQ, which tries again every second
+  const auto reconnect_within = [&d](steady::duration wait) {
+    d.reconnect_at = std::min(d.reconnect_at, steady::now() + wait);
+  };
+  while (const auto event = next_event(d.monitor).number) {
+    if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
+      d.reconnect_at = steady::time_point::max();
+      if (!d.over->open) greet(d);
+    } else if (event == ZMQ_EVENT_DISCONNECTED) {
+      d.over->open = false;
+      d.refused = false;  // who comes next may think otherwise
+      reconnect_within(patience);
+    } else if ((event & handshake_failures) == 0) {
+      d.reconnect_at = steady::time_point::max();  // ZeroMQ is connecting
+    } else if (!d.refused) {
+      // To a client that came without a key, or with one to a listener without, it is an answer
+      // too.
+      const bool answer = event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH ||
+                          (options_.client && event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL);
+      handshake_failed(d, answer);
+      reconnect_within(answer ? d.backoff : steady::duration{patience});
+    }
+  }
+}
+
+// ---- the side that listens
+
+void zeromq_transport::engine::watch_router() {
+  if (!router_monitor_) return;
+  for (auto e = next_event(*router_monitor_); e.number != 0; e = next_event(*router_monitor_)) {
+    if (e.number == ZMQ_EVENT_ACCEPTED) {
+      pending_.accepted(e.value);
+    } else if (e.number == ZMQ_EVENT_DISCONNECTED) {
+      pending_.ended(e.value);
+      trim_due_ = true;
+    } else if (encrypts(options_.listen)) {
+      if (const auto lines = refusals_.pass("no key", now_s()); lines > 0)
+        log(log_level::warn, "transport", "refused a peer that did not prove a key",
+            {{"at", endpoint_}, {"times", lines}});
+    }
+  }
+}
+
+void zeromq_transport::engine::reply(const std::string& id, address to, const message& m) {
+  lane once;
+  once.peer = to;
+  once.routing_id = id;
+  write(once, encode(self_, to, m));
+}
+
+void zeromq_transport::engine::from_stranger(const zmq::message_t& id,
+                                             const zmq::message_t& header) {
+  add(strangers);
+  const auto e = peek(view(header));
+  if (!e && !is_batch(header))
+    return reply(id.to_string(), first_client_address, refusal{e.error()});
+  if (e && (e->type == type_id<refusal> || e->type == type_id<welcome>))
+    return;  // no answers to answers
+  reply(id.to_string(), e ? e->from : first_client_address,
+        refusal{{reason::kind::unknown, "greet first"}});
+}
+
+void zeromq_transport::engine::greeted_by(const zmq::message_t& id_part, zmq::message_t& header) {
+  const auto id = id_part.to_string();
+  const auto m = decode(view(header));
+  const auto* h = m ? std::get_if<hello>(&m->second) : nullptr;
+  if (h == nullptr) {
+    add(malformed);
+    return reply(
+        id, first_client_address,
+        refusal{m ? reason{reason::kind::malformed, "a greeting that is none"} : m.error()});
+  }
+  const auto key_name = key_of(header);
+  const auto who = admit(*h, key_name, id);
+  auto l = who ? place(*who, h->incarnation, id)
+               : expected<std::shared_ptr<lane>>{tl::unexpect, who.error()};
+  if (!l) {
+    const auto* from = zmq_msg_gets(header.handle(), "Peer-Address");
+    const std::string at = from == nullptr ? "" : from;
+    if (const auto lines = refusals_.pass(at, now_s()); lines > 0)
+      log(log_level::warn, "transport", "refused a greeting",
+          {{"address", at}, {"name", shown(h->name)}, {"why", l.error().text}, {"times", lines}});
+    return reply(id, m->first.from, refusal{l.error()});
+  }
+  (*l)->who = caller_with(key_name);
+  pending_.welcomed(zmq_msg_get(header.handle(), ZMQ_SRCFD));
+  (*l)->restart(fresh_inbox(*l));
+  reply(id, *who, welcome{*who});
+  log(log_level::debug, "transport", "welcomed a peer",
+      {{"name", shown(h->name)}, {"address", *who}, {"incarnation", h->incarnation}});
+  flush(**l);
+}
+
+caller zeromq_transport::engine::caller_with(std::string_view key_name) const {
+  if (key_name.empty()) return {};
+  return {std::string{key_name}, keys_->role_of(key_name) == key_role::operator_};
+}
+
+// A routing id alone proves nothing: ZeroMQ gives it to whoever asks for it last.
+bool zeromq_transport::engine::has_its_key(const lane& l, zmq::message_t& header) const {
+  if (!encrypts(options_.listen)) return true;
+  const auto name = key_of(header);
+  return !name.empty() && l.who.name == name;
+}
+
+expected<address> zeromq_transport::engine::admit(const hello& h, std::string_view key_name,
+                                                  const std::string& id) {
+  const auto& c = options_.cluster;
+  using enum reason::kind;
+  if (encrypts(options_.listen) && key_name.empty())
+    return refuse(refused, fmt::format("{} has proven no key", shown(h.name)));
+  const bool has_key = !key_name.empty();
+  const bool is_host_key = has_key && keys_->role_of(key_name) == key_role::host;
+  if (h.cluster_fingerprint == 0) {
+    if (is_host_key)
+      return refuse(
+          refused,
+          fmt::format("the key of {} is a host's: clients have keys of their own", key_name));
+    return admit_client(id, key_name);
+  }
+  if (h.cluster_fingerprint != fingerprint_)
+    return refuse(refused, fmt::format("{} and {} have loaded different cluster files",
+                                       shown(h.name), options_.name));
+  const auto who = find_host(c, h.name);
+  if (!who)
+    return refuse(refused,
+                  fmt::format("there is no host '{}' in cluster {}", shown(h.name), c.name));
+  if (*who == controller_address || *who == self_ || next_hop(c, self_, *who) != *who ||
+      (is_gateway(c, *who) && is_gateway(c, self_) && !greets(*who, self_)))
+    return refuse(refused, fmt::format("{} does not belong behind {}", h.name, options_.name));
+  if (has_key && (!is_host_key || key_name != h.name))
+    return refuse(refused, fmt::format("{} came with the key of {}", h.name, key_name));
+  return *who;
+}
+
+expected<address> zeromq_transport::engine::admit_client(const std::string& id,
+                                                         std::string_view key_name) {
+  if (self_ != controller_address)
+    return refuse(reason::kind::refused,
+                  fmt::format("clients talk to the controller, not to {}", options_.name));
+  if (const auto known = by_id_.find(id); known != by_id_.end() && is_client(known->second->peer) &&
+                                          (key_name.empty() || known->second->who.name == key_name))
+    return known->second->peer;
+  if (clients_ < max_clients) return next_client_++;
+  const std::lock_guard guard{mutex_};
+  auto oldest = peers_.end();
+  for (auto p = peers_.begin(); p != peers_.end(); ++p)
+    if (is_client(p->first) &&
+        (oldest == peers_.end() || p->second.last_heard < oldest->second.last_heard))
+      oldest = p;
+  if (oldest != peers_.end()) {
+    for (const auto& l : oldest->second.lanes) give_up(l);
+    peers_.erase(oldest);
+    --clients_;
+  }
+  return next_client_++;
+}
+
+// A place for the connection among its host's. A newer incarnation takes all of them.
+expected<std::shared_ptr<lane>> zeromq_transport::engine::place(address who,
+                                                                std::uint64_t incarnation,
+                                                                const std::string& id) {
+  if (!is_client(who)) {
+    auto& newest = newest_[who];
+    if (incarnation < newest)
+      return refuse(reason::kind::stale, fmt::format("a newer {} has taken this one's place",
+                                                     host_name(options_.cluster, who)));
+    newest = incarnation;
+  }
+  const auto [number, of] = connection_of(id, max_connections);
+  const std::lock_guard guard{mutex_};
+  if (is_client(who) && !peers_.contains(who)) ++clients_;
+  auto& p = peers_[who];
+  p.last_heard = ++heard_;
+  if (p.incarnation != incarnation || p.lanes.size() != of) {
+    for (const auto& l : p.lanes) give_up(l);
+    p.incarnation = incarnation;
+    p.lanes.clear();
+    while (p.lanes.size() < of) {
+      p.lanes.push_back(std::make_shared<lane>());
+      p.lanes.back()->peer = who;
+      if (!is_client(who)) {
+        p.lanes.back()->batches = true;  // a client may be another program
+      } else {
+        p.lanes.back()->unsent = std::make_shared<unsent_bytes>(clients_unsent_);
+      }
+    }
+  }
+  const auto& l = p.lanes[number];
+  if (l->routing_id != id) {
+    // Whoever had this routing id has lost its connection to the one that greets now.
+    if (const auto other = by_id_.find(id); other != by_id_.end())
+      give_up(std::shared_ptr{other->second});
+    by_id_.erase(l->routing_id);
+    last_lane_ = nullptr;
+    l->routing_id = id;
+    by_id_[id] = l;
+  }
+  return l;
+}
+
+// Under the lock. Whatever waits for this connection is lost; the next one of the same peer may
+// have the same routing id, and finds the lane as new.
+void zeromq_transport::engine::give_up(const std::shared_ptr<lane>& l) {
+  add(lost, l->waiting.size() + l->fresh.size() + l->taken.size());
+  if (is_client(l->peer)) clients_queued_bytes_ -= l->queued_bytes;
+  l->open = false;
+  l->waiting = {};
+  l->fresh = {};
+  l->queued_frames = l->queued_bytes = 0;
+  by_id_.erase(std::exchange(l->routing_id, {}));
+  last_lane_ = nullptr;
+  trim_due_ = true;
+}
+
+void zeromq_transport::engine::drop_broken() {
+  for (const auto& id : broken_) {
+    const auto found = by_id_.find(id);
+    if (found == by_id_.end() || found->second->open) continue;
+    const auto over = found->second;
+    const auto who = over->peer;
+    const std::lock_guard guard{mutex_};
+    give_up(over);
+    const auto p = peers_.find(who);
+    if (p == peers_.end()) continue;
+    const auto& lanes = p->second.lanes;
+    if (std::any_of(lanes.begin(), lanes.end(), [](const auto& l) { return l->open.load(); }))
+      continue;
+    peers_.erase(p);
+    if (is_client(who)) --clients_;
+  }
+  broken_.clear();
+}
+
+std::shared_ptr<inbox> zeromq_transport::engine::fresh_inbox(const std::shared_ptr<lane>& l) const {
+  return std::make_shared<inbox>(l, l->who, std::max<std::uint32_t>(1, options_.window_frames / 4),
+                                 options_.window_bytes / 4);
+}
+
+lane* zeromq_transport::engine::lane_of(const zmq::message_t& id) {
+  if (last_lane_ != nullptr && id.to_string_view() == last_id_) return last_lane_;
+  last_id_ = id.to_string();
+  const auto found = by_id_.find(last_id_);
+  last_lane_ = found == by_id_.end() ? nullptr : found->second.get();
+  return last_lane_;
+}
+
+}  // namespace troupe::runtime

@@ -1,0 +1,108 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "messages/cluster.hpp"
+#include "messages/reason.hpp"
+#include "runtime/host/transport.hpp"
+
+namespace troupe::runtime {
+
+/// Another gateway that a gateway greets (address.hpp says who greets whom).
+struct zeromq_link {
+  address to = 0;
+  std::string endpoint;
+  std::uint32_t connections = 1;
+};
+
+/// One process's place in the network.
+struct zeromq_options {
+  /// Who this is: host_name() of the controller, a gateway or a node; a client's name is free.
+  std::string name;
+  bool client = false;
+  /// As loaded; a client may leave it empty.
+  troupe::cluster cluster;
+  /// Larger after every start; a client takes a random number.
+  std::uint64_t incarnation = 0;
+  /// Where others greet this host (controller and gateways): tcp://address:port or ipc://path; a
+  /// port may be `*`. Empty: nowhere.
+  std::string listen;
+  /// Whom this host greets: a node its gateway, a gateway and a client the controller. Empty:
+  /// nobody.
+  std::string upstream;
+  /// TCP connections to the upstream, up to 64.
+  std::uint32_t connections = 1;
+  /// A gateway's links to others, beside the upstream.
+  std::vector<zeromq_link> links;
+  /// Directory of keys (keys.hpp). Given, tcp is encrypted and only listed keys are let in; ipc
+  /// never is.
+  std::string keys;
+  /// A client's key in that directory; empty: default_client_key().
+  std::string client_key;
+  /// Credit: frames and bytes on the way that the receiver has not handled yet, a connection.
+  std::uint32_t window_frames = 1024;
+  std::size_t window_bytes = 32u << 20;
+  /// What a client's connection may hold in ZeroMQ, unread, and what may wait beyond that; and the
+  /// latter two of all clients together. More is dropped.
+  std::size_t client_unsent_bytes = 8u << 20;
+  std::size_t client_queue_bytes = 16u << 20;
+  std::size_t clients_bytes = 128u << 20;
+  /// What may wait for credit beyond that.
+  std::size_t queue_frames = 16384;
+  std::size_t queue_bytes = 256u << 20;
+  /// Seconds between greetings until one is answered.
+  double greeting_s = 0.5;
+};
+
+/// What has passed, and what was dropped and why.
+struct zeromq_counts {
+  std::uint64_t sent = 0;         // frames handed to the network
+  std::uint64_t received = 0;     // frames handed to the receiver
+  std::uint64_t no_route = 0;     // nobody of that address is connected
+  std::uint64_t full = 0;         // too much was waiting for credit
+  std::uint64_t lost = 0;         // was waiting for a peer that went away
+  std::uint64_t malformed = 0;    // came in and was no frame of this protocol
+  std::uint64_t strangers = 0;    // came from one who had not greeted, or in another's name
+  std::uint64_t over_credit = 0;  // came from one who ignored its credit
+};
+
+/// The transport over ZeroMQ sockets: a ROUTER where others connect, DEALERs to the upstream and
+/// to other gateways, and one thread that owns them all. docs/wire.md describes what they say.
+class zeromq_transport final : public transport {
+ public:
+  /// Binds and connects. Refuses an unknown name, an endpoint that cannot be used, bad keys.
+  static expected<std::shared_ptr<zeromq_transport>> open(zeromq_options options);
+
+  /// Stops the thread; what was already sent has half a second to leave.
+  ~zeromq_transport() override;
+
+  address self() const override;
+  bool send(address to, frame f, std::uint32_t lane = 0) override;
+  /// Nothing is greeted, sent or received before this.
+  void listen(receiver r) override;
+  caller caller_of(const frame& f) const override;
+  void handled(const frame& f) override;
+
+  /// Has the upstream welcomed this host, on every connection?
+  bool greeted() const;
+  /// Blocks the caller until then. The reason: the refusal, or that nobody answered.
+  expected<void> wait_until_greeted(double seconds) const;
+  /// Why the upstream does not want this host; nothing while it has not said so.
+  std::optional<reason> refused() const;
+
+  /// Where this host listens, with the real port; empty: nowhere.
+  std::string endpoint() const;
+  zeromq_counts counts() const;
+
+ private:
+  class engine;
+  explicit zeromq_transport(std::unique_ptr<engine> e);
+
+  std::unique_ptr<engine> engine_;
+};
+
+}  // namespace troupe::runtime

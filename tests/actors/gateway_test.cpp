@@ -1,0 +1,326 @@
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include <caf/all.hpp>
+
+#include "actors/worlds/wiring.hpp"
+#include "messages/codec.hpp"
+#include "runtime/virtual/virtual_world.hpp"
+
+// Gateways between hosts that are the test itself, in virtual time.
+
+using namespace troupe;
+
+namespace {
+
+constexpr address dc1 = 1, dc2 = 2;                // gateways
+constexpr address a0 = 3, a1 = 4, b0 = 5, b1 = 6;  // nodes
+constexpr std::uint64_t tensor_bytes = 1'000'000;
+
+/// Two datacentres of two nodes: 8 Mbit a second between a pair of nodes, 16 inside; no latency.
+std::shared_ptr<cluster> slots() {
+  auto c = std::make_shared<cluster>();
+  c->name = "slots";
+  c->gpus.resize(1);
+  c->datacenters = {{"dc1", ""}, {"dc2", ""}};
+  const troupe::link inside{"slots", 0.016, 0};
+  c->nodes = {{"a-0", 0, 0, 1, inside, inside},
+              {"a-1", 0, 0, 1, inside, inside},
+              {"b-0", 1, 0, 1, inside, inside},
+              {"b-1", 1, 0, 1, inside, inside}};
+  c->wan = {{0, 1, 0, 0.008, 0}};
+  return c;
+}
+
+struct received {
+  double at_s = 0;
+  tensor what;
+  payload body;
+};
+
+struct world_of_gates {
+  explicit world_of_gates(std::shared_ptr<cluster> c = slots(), runtime::virtual_options o = {},
+                          bool second_gate = true)
+      : cluster_{c}, world{*c, std::move(o)} {
+    const auto gate = [this](const runtime::host& h) {
+      return actors::start_gateway(world.system(), h, cluster_, true);
+    };
+    world.add_host(dc1, gate);
+    second_gate ? world.add_host(dc2, gate) : add(dc2);
+    for (const auto a : {controller_address, a0, a1, b0, b1}) add(a);
+  }
+
+  void add(address a) {
+    world.add_host(a, [this, a](const runtime::host& h) {
+      nets[a] = h.net;
+      h.net->listen([this, a, h](const frame& f) {
+        h.net->handled(f);
+        const auto m = decode(f.header.bytes());
+        if (!m) return;
+        if (const auto* t = std::get_if<tensor>(&m->second))
+          got[a].push_back({h.clock->now_s(), *t, f.body});
+        else
+          others[a].push_back(h.clock->now_s());
+      });
+      return std::vector<caf::actor>{};
+    });
+  }
+
+  bool send(address from, address to, const tensor& t, payload body = {}) {
+    return nets[from]->send(to, encode(from, to, t, std::move(body)), runtime::tensor_lane);
+  }
+
+  std::vector<double> times(address a) {
+    std::vector<double> result;
+    for (const auto& r : got[a]) result.push_back(r.at_s);
+    return result;
+  }
+
+  std::shared_ptr<cluster> cluster_;
+  std::map<address, std::shared_ptr<runtime::transport>> nets;
+  std::map<address, std::vector<received>> got;
+  std::map<address, std::vector<double>> others;
+  runtime::virtual_world world;
+};
+
+tensor activation(std::uint32_t pipeline, std::uint32_t microbatch, wan_share share) {
+  tensor t;
+  t.from = {1, pipeline, 0};
+  t.to_pipeline = pipeline, t.to_stage = 1;
+  t.microbatch = microbatch;
+  t.bytes = tensor_bytes;
+  t.share = share;
+  return t;
+}
+
+payload pattern(std::size_t size) {
+  std::vector<std::byte> bytes(size);
+  for (std::size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>(i * 0x9e3779b9U >> 11);
+  return payload{std::move(bytes)};
+}
+
+bool is_pattern(const payload& p) {
+  return std::ranges::equal(p.bytes(), pattern(p.bytes().size()).bytes());
+}
+
+payload cut_piece(const payload& whole, random_source& random) {
+  const auto from = random.below(3);
+  return payload{whole.owner(), whole.bytes().subspan(1000 * from, 1000 * (3 - from))};
+}
+
+const wan_share alone{0, 1, 1, false, 0};
+
+}  // namespace
+
+TEST_CASE("A simulated tensor takes exactly its slots, over a WAN and inside a datacentre") {
+  world_of_gates w;
+  w.world.at(3, [&] {
+    REQUIRE(w.send(a0, b0, activation(0, 0, alone)));
+    REQUIRE(w.send(a1, b1, activation(1, 0, {1, 1, 1, false, 0})));
+    REQUIRE(w.send(b1, a1, activation(1, 7, {0, 2, 1, false, 0})));
+    REQUIRE(w.send(b0, b1, activation(2, 0, {0, 0, 1, false, 0})));
+  });
+  w.world.run_until(10);
+  CHECK(w.times(b0) == std::vector<double>{4});
+  CHECK(w.times(b1) == std::vector<double>{3.5, 4});
+  CHECK(w.times(a1) == std::vector<double>{3.5});
+}
+
+TEST_CASE("One pair's tensors follow each other; connections and latency count") {
+  auto c = slots();
+  c->wan[0] = {0, 1, 500, 0.008, 0.002};
+  world_of_gates w{c};
+  w.world.at(1, [&] {
+    for (std::uint32_t i = 0; i < 3; ++i) REQUIRE(w.send(a0, b0, activation(0, i, {0, 1, 2})));
+  });
+  w.world.run_until(20);
+  CHECK_THAT(w.times(b0), Catch::Approx(std::vector<double>{3.25, 5.25, 7.25}));
+}
+
+TEST_CASE("In turn: of those that come at one instant the smallest turn goes first") {
+  for (const bool swapped : {false, true}) {
+    world_of_gates w;
+    w.world.at(2, [&, swapped] {
+      for (const auto p : {swapped ? 1U : 0U, swapped ? 0U : 1U})
+        REQUIRE(
+            w.send(p == 0 ? a0 : a1, p == 0 ? b0 : b1, activation(p, 0, {0, 2, 1, true, 5 - p})));
+    });
+    // The first has just left when two more come, in the same nanosecond.
+    w.world.at(2.5, [&] { REQUIRE(w.send(a0, b0, activation(0, 1, {0, 2, 1, true, 2}))); });
+    w.world.run_until(9);
+    CHECK(w.times(b1) == std::vector<double>{2.5});
+    CHECK(w.times(b0) == std::vector<double>{3, 3.5});
+  }
+}
+
+TEST_CASE("Sums of gradients fill their sender's network card one after the other") {
+  world_of_gates w;
+  w.world.at(0, [&] {
+    for (std::uint32_t i = 0; i < 2; ++i) {
+      auto t = activation(0, i, {0, 0, 1, false, 0});
+      t.what = tensor::kind::part;
+      t.to_stage = 0, t.to_pipeline = 1 + i;
+      REQUIRE(w.send(a0, a1, t));
+    }
+    REQUIRE(w.send(a1, a0, activation(3, 0, {0, 0, 1, false, 0})));
+  });
+  w.world.run_until(9);
+  CHECK(w.times(a1) == std::vector<double>{0.5, 1});
+  CHECK(w.times(a0) == std::vector<double>{0.5});
+}
+
+TEST_CASE(
+    "What is small takes half the round trip between gateways, and does not wait for tensors") {
+  auto c = slots();
+  c->wan[0].rtt_ms = 500;
+  world_of_gates w{c};
+  w.world.at(1, [&] {
+    for (std::uint32_t i = 0; i < 5; ++i) REQUIRE(w.send(a0, b0, activation(0, i, alone)));
+    REQUIRE(w.nets[a0]->send(b0, encode(a0, b0, stage_run{{1, 0, 1}, 5, 0, {}, {}, {}})));
+  });
+  w.world.run_until(30);
+  REQUIRE(w.others[b0].size() == 1);
+  CHECK(w.others[b0][0] < 1.3);
+  CHECK(w.others[b0][0] >= 1.25);
+  CHECK(w.got[b0].size() == 5);
+}
+
+TEST_CASE("A node may send again when its transfers have left, and no earlier") {
+  runtime::virtual_options o;
+  o.credit_frames = 10;
+  world_of_gates w{slots(), o};
+  std::uint32_t sent = 0;
+  const auto fill = [&] {
+    while (w.send(a0, b0, activation(0, sent, alone))) ++sent;
+  };
+  w.world.at(0.5, fill);
+  w.world.at(1.4, fill);
+  w.world.at(2.6, [&] {
+    CHECK(sent == 10);
+    fill();
+    CHECK(sent == 12);
+  });
+  w.world.run_until(20);
+  REQUIRE(w.got[b0].size() == 12);
+  for (std::uint32_t i = 0; i < 12; ++i) CHECK(w.got[b0][i].what.microbatch == i);
+}
+
+TEST_CASE("Of one node's frames a bounded number is held, so that it can still be heard") {
+  runtime::virtual_options o;
+  o.credit_frames = 1000;
+  world_of_gates w{slots(), o};
+  std::uint32_t sent = 0;
+  w.world.at(0, [&] {
+    while (sent < 1000 && w.send(a0, b0, activation(0, sent, alone))) ++sent;
+  });
+  w.world.at(0.5, [&] {
+    CHECK(sent == 1000);
+    for (std::uint32_t i = 0; i < 1000 - 512; ++i)
+      REQUIRE(w.nets[a0]->send(controller_address, encode(a0, controller_address, node_report{})));
+  });
+  w.world.run_until(1100);
+  CHECK(w.others[controller_address].size() >= 1000 - 512);
+  CHECK(w.got[b0].size() == 1000);
+}
+
+TEST_CASE("Bodies are the same after they were cut and put together, of any size and share") {
+  auto c = slots();
+  c->wan[0] = {0, 1, 40, 5, 0.5};
+  world_of_gates w{c};
+  const std::vector<std::size_t> sizes{1, 2, 4095, 4096, 100'000, 1'000'001, 8'000'000};
+  std::uint32_t microbatch = 0;
+  w.world.at(0, [&] {
+    for (const auto size : sizes)
+      for (const auto& share : {wan_share{0, 1, 1}, {0, 2, 16}, {3, 5, 7, true, 1}}) {
+        auto t = activation(0, microbatch++, share);
+        t.bytes = size;
+        t.to_pipeline = share.connections;  // each share its own flow: three queues
+        REQUIRE(w.send(a0, b0, t, pattern(size)));
+      }
+  });
+  w.world.run_until(100);
+  REQUIRE(w.got[b0].size() == microbatch);
+  std::map<std::uint32_t, std::uint32_t> last;
+  for (const auto& r : w.got[b0]) {
+    CHECK(r.body.bytes().size() == r.what.bytes);
+    CHECK(is_pattern(r.body));
+    CHECK((!last.contains(r.what.to_pipeline) || last[r.what.to_pipeline] < r.what.microbatch));
+    last[r.what.to_pipeline] = r.what.microbatch;
+  }
+}
+
+TEST_CASE("On a network that loses, doubles and delays, what arrives is whole, once and in order") {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    runtime::virtual_options o;
+    o.seed = seed;
+    o.faults.loss = 0.002;
+    o.faults.duplication = 0.02;
+    o.faults.reordering = 0.05;
+    o.faults.reorder_delay_s = 0.01;
+    auto c = slots();
+    c->wan[0] = {0, 1, 40, 5, 0.5};
+    world_of_gates w{c, o};
+    constexpr std::uint32_t tensors = 60;
+    for (std::uint32_t i = 0; i < tensors; ++i)
+      w.world.at(i * 0.05, [&w, i] {
+        auto t = activation(0, i, {0, 2, 4, true, i});
+        t.bytes = 10'000 + i;
+        w.send(a0, b0, t, pattern(t.bytes));
+      });
+    w.world.run_until(60);
+    std::uint32_t last = 0, misplaced = 0;
+    CHECK(w.got[b0].size() > tensors / 3);
+    for (const auto& r : w.got[b0]) {
+      CHECK(is_pattern(r.body));
+      misplaced += r.what.microbatch < last ? 1 : 0;
+      last = r.what.microbatch;
+    }
+    // On the way between a node and its gateway, where there are no stripes.
+    CHECK(misplaced <= 12);
+  }
+}
+
+TEST_CASE("A gateway that says nonsense does no harm, and the right tensors still arrive") {
+  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+    world_of_gates w{slots(), {}, false};
+    random_source random{seed};
+    const auto body = pattern(3000);
+    std::uint32_t right = 0;
+    for (int i = 0; i < 4000; ++i)
+      w.world.at(1 + i * 0.001, [&, i] {
+        stripe s;
+        s.epoch = 5, s.transfer = random.below(20),
+        s.count = 1 + static_cast<std::uint32_t>(random.below(3));
+        s.index = static_cast<std::uint32_t>(random.below(4));
+        s.from = b0, s.to = a0;
+        s.what = activation(static_cast<std::uint32_t>(random.below(3)), 0, alone);
+        s.what.bytes = 3000;
+        s.offset = random.chance(0.5) ? 1000 * s.index : random.next();
+        if (random.chance(0.1)) s.to = static_cast<address>(random.below(10));
+        if (random.chance(0.1)) s.from = static_cast<address>(random.below(10));
+        if (random.chance(0.1)) s.count = static_cast<std::uint32_t>(random.next());
+        if (random.chance(0.1)) s.what.bytes = random.next();
+        auto f = encode(dc2, dc1, s, cut_piece(body, random));
+        if (random.chance(0.3)) {  // not even a stripe
+          std::vector<std::byte> bytes{f.header.bytes().begin(), f.header.bytes().end()};
+          for (int n = 0; n < 3; ++n)
+            bytes[5 + random.below(bytes.size() - 5)] = static_cast<std::byte>(random.next());
+          f.header = payload{std::move(bytes)};
+        }
+        w.nets[dc2]->send(dc1, std::move(f), 1);
+        if (i % 100 != 0) return;
+        s.epoch = 9, s.transfer = right++, s.count = 1, s.index = 0, s.offset = 0;
+        s.from = b1, s.to = a1;
+        s.what = activation(77, 0, alone);
+        s.what.bytes = 3000;
+        w.nets[dc2]->send(dc1, encode(dc2, dc1, s, body), 1);
+      });
+    w.world.run_until(60);
+    CHECK(w.got[a1].size() >= right);
+    for (const auto& r : w.got[a1])
+      if (r.what.from.pipeline == 77) CHECK(is_pattern(r.body));
+  }
+}

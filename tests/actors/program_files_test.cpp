@@ -1,0 +1,90 @@
+#include "actors/node/program_files.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <fstream>
+
+#include "harness/scratch.hpp"
+#include "runtime/host/stopwatch.hpp"
+#include "runtime/process/untrusted_file.hpp"
+
+using namespace troupe;
+using namespace troupe::actors;
+
+TEST_CASE("a program's report is its last numbers, and what is none is passed over") {
+  const auto r =
+      parse_program_report("iterations: 5\nnoise\niterations: 12\npeak_bytes: 1.5e9\r\n");
+  CHECK(r.iterations == 12);
+  CHECK(r.peak_bytes == 1.5e9);
+  for (const auto* bad : {"inf", "-inf", "nan", "-1", "1e300", "0x10z", "", "many", "1e16"}) {
+    INFO(bad);
+    const auto still = parse_program_report(std::string{"iterations: 3\niterations: "} + bad +
+                                            "\npeak_bytes: " + bad);
+    CHECK(still.iterations == 3);
+    CHECK(still.peak_bytes == 0);
+  }
+}
+
+TEST_CASE("whatever stands where a report should be takes no time and no memory") {
+  const test::scratch dir;
+  const auto file = dir / "report";
+  std::uint64_t wanted = 0;
+  SECTION("nothing") {}
+  SECTION("a fifo") {
+    REQUIRE(::mkfifo(file.c_str(), 0600) == 0);
+  }
+  SECTION("a link to a device") {
+    REQUIRE(::symlink("/dev/zero", file.c_str()) == 0);
+  }
+  SECTION("a link to a file") {
+    std::ofstream{dir / "secret"} << "iterations: 5\n";
+    REQUIRE(::symlink((dir / "secret").c_str(), file.c_str()) == 0);
+  }
+  SECTION("a directory") {
+    std::filesystem::create_directory(file);
+  }
+  SECTION("many gigabytes, and then numbers") {
+    { std::ofstream{file} << "iterations: 5\n"; }
+    std::filesystem::resize_file(file, 64ull << 30);
+    std::ofstream{file, std::ios::app} << "\niterations: 7\n";
+    wanted = 7;
+  }
+  const runtime::stopwatch watch;
+  CHECK(read_program_report(file).iterations == wanted);
+  CHECK(watch.s() < 1);
+}
+
+TEST_CASE("files of a lease belong to one start of the node, and the newest log is found") {
+  const test::scratch dir;
+  const program_files old{dir.path(), 5}, now{dir.path(), 12};
+  CHECK(now.newest_log(7).empty());
+  REQUIRE_FALSE(old.make(7));
+  std::ofstream{old.report(7)} << "iterations: 99\n";
+  CHECK(now.newest_log(7) == old.log(7));
+  REQUIRE_FALSE(now.make(7));
+  CHECK(now.newest_log(7) == now.log(7));
+  CHECK(read_program_report(now.report(7)).iterations == 0);
+  REQUIRE_FALSE(now.make(71));
+  CHECK(now.newest_log(7) == now.log(7));
+}
+
+TEST_CASE("a log that is too large loses its older half, and stays where it is") {
+  const test::scratch dir;
+  const auto file = dir / "log";
+  const std::string line(1024, 'x');
+  for (int i = 0; i < 1024; ++i) REQUIRE(runtime::append_to(file, line));
+  REQUIRE(runtime::limit_disk_use(file, 2 << 20));
+  CHECK(runtime::read_piece(file, 0, 10)->offset == 0);
+  if (!runtime::limit_disk_use(file, 512 * 1024)) return;  // this file system cannot
+  const auto first = runtime::read_piece(file, 0, 10);
+  REQUIRE(first);
+  CHECK(first->offset == 768 * 1024);
+  CHECK(first->bytes == std::string(10, 'x'));
+  REQUIRE(runtime::append_to(file, "end"));
+  const auto last = runtime::read_tail(file, 3);
+  REQUIRE(last);
+  CHECK(last->offset == 1024 * 1024);
+  CHECK(last->bytes == "end");
+}

@@ -1,0 +1,203 @@
+#include "actors/gateway/stripe_reassembler.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+
+#include "messages/random.hpp"
+
+using namespace troupe;
+using namespace troupe::actors;
+
+namespace {
+
+constexpr address a_gateway = 2;
+constexpr time_ns second = 1'000'000'000;
+
+payload bytes_of(std::uint64_t seed, std::size_t size) {
+  std::vector<std::byte> bytes(size);
+  for (std::size_t i = 0; i < size; ++i)
+    bytes[i] = static_cast<std::byte>((i + seed) * 0x9e3779b9U >> 13);
+  return payload{std::move(bytes)};
+}
+
+bool same(const payload& a, const payload& b) {
+  return std::ranges::equal(a.bytes(), b.bytes());
+}
+
+struct cut_tensor {
+  std::vector<stripe> stripes;
+  std::vector<payload> bodies;
+};
+
+cut_tensor cut(std::uint64_t number, const payload& body, std::uint32_t count) {
+  cut_tensor result;
+  const cut_body how{body.bytes().size(), count};
+  for (std::uint32_t i = 0; i < count; ++i) {
+    stripe s;
+    s.epoch = 1, s.transfer = number, s.index = i, s.count = count, s.offset = how.begin(i);
+    s.from = 9, s.to = 5;
+    s.what.from = {1, 0, 0};
+    s.what.to_stage = 1;
+    s.what.microbatch = static_cast<std::uint32_t>(number);
+    s.what.bytes = body.bytes().size();
+    result.stripes.push_back(s);
+    result.bodies.push_back(how.piece(body, i));
+  }
+  return result;
+}
+
+std::vector<stripe_reassembler::whole> add_all(stripe_reassembler& g, const cut_tensor& c,
+                                               time_ns now = 0) {
+  std::vector<stripe_reassembler::whole> out;
+  for (std::size_t i = 0; i < c.stripes.size(); ++i)
+    for (auto& w : g.add(now, a_gateway, c.stripes[i], c.bodies[i])) out.push_back(std::move(w));
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "A body of any size is cut without gaps and put together again, in any order of stripes") {
+  random_source random{3};
+  for (const std::size_t size : {0UL, 1UL, 2UL, 7UL, 4096UL, 1'000'003UL})
+    for (const std::uint32_t count : {1U, 2U, 3U, 16U, 100U}) {
+      const auto body = bytes_of(size, size);
+      auto c = cut(0, body, count);
+      for (std::size_t i = count; i > 1; --i) {
+        const auto j = random.below(i);
+        std::swap(c.stripes[i - 1], c.stripes[j]);
+        std::swap(c.bodies[i - 1], c.bodies[j]);
+      }
+      stripe_reassembler g;
+      const auto out = add_all(g, c);
+      REQUIRE(out.size() == 1);
+      CHECK(same(out[0].body, body));
+      CHECK(out[0].to == 5);
+      CHECK(g.held_bytes() == 0);
+    }
+}
+
+TEST_CASE("Tensors of one flow go on in order, whatever order they become whole in") {
+  stripe_reassembler g;
+  std::vector<cut_tensor> all;
+  for (std::uint64_t n = 0; n < 4; ++n) all.push_back(cut(n, bytes_of(n, 1000), 3));
+  CHECK(add_all(g, all[2]).empty());
+  CHECK(add_all(g, all[1]).empty());
+  const auto first = add_all(g, all[0]);
+  REQUIRE(first.size() == 3);
+  for (std::uint32_t n = 0; n < 3; ++n) CHECK(first[n].what.microbatch == n);
+  CHECK(add_all(g, all[3]).size() == 1);
+  CHECK(g.held_bytes() == 0);
+}
+
+TEST_CASE("A lost tensor holds up its flow for a bounded time, and other flows not at all") {
+  stripe_reassembler g;
+  auto torn = cut(0, bytes_of(1, 900), 3);
+  torn.stripes.pop_back();
+  torn.bodies.pop_back();
+  CHECK(add_all(g, torn, 0).empty());
+  CHECK(add_all(g, cut(1, bytes_of(2, 900), 3), second).empty());
+  auto other = cut(0, bytes_of(3, 10), 1);
+  other.stripes[0].what.from.pipeline = 1;
+  CHECK(add_all(g, other, second).size() == 1);
+  CHECK(g.look(4 * second).empty());
+  const auto out = g.look(6 * second);
+  REQUIRE(out.size() == 1);
+  CHECK(out[0].what.microbatch == 1);
+  CHECK(g.held_bytes() == 0);
+  CHECK(g.count().lost == 1);
+  CHECK(add_all(g, torn, 7 * second).empty());  // too late
+}
+
+TEST_CASE("A flow that begins anew forgets what it waited for, and an older epoch is not heard") {
+  stripe_reassembler g;
+  CHECK(add_all(g, cut(3, bytes_of(1, 100), 2)).empty());
+  auto anew = cut(0, bytes_of(2, 100), 2);
+  for (auto& s : anew.stripes) s.epoch = 2;
+  CHECK(add_all(g, anew).size() == 1);
+  CHECK(add_all(g, cut(0, bytes_of(2, 100), 2)).empty());
+  CHECK(g.held_bytes() == 0);
+}
+
+TEST_CASE("A gateway that starts in the middle of a flow carries it on, whatever its number is") {
+  for (const std::uint64_t at : {1ULL, 2047ULL, 5000ULL, 1'000'000ULL}) {
+    INFO("from " << at);
+    stripe_reassembler g;
+    // The first that it sees has overtaken the one before.
+    auto out = add_all(g, cut(at + 1, bytes_of(1, 100), 2), 0);
+    for (auto& w : add_all(g, cut(at, bytes_of(2, 100), 2), 0)) out.push_back(std::move(w));
+    for (auto& w : g.look(6 * second)) out.push_back(std::move(w));
+    REQUIRE(out.size() == 2);
+    CHECK(out[0].what.microbatch == static_cast<std::uint32_t>(at));
+    // From then on nothing waits.
+    for (std::uint64_t n = at + 2; n < at + 5000; ++n)
+      REQUIRE(add_all(g, cut(n, bytes_of(3, 8), 1), 7 * second).size() == 1);
+    CHECK(g.count().refused == 0);
+  }
+}
+
+TEST_CASE("Stripes that lie are refused") {
+  const auto body = bytes_of(1, 100);
+  const auto refused = [&](auto&& spoil) {
+    auto c = cut(0, body, 2);
+    spoil(c);
+    stripe_reassembler g;
+    CHECK(add_all(g, c).empty());
+    g.look(100 * second);
+    CHECK(g.held_bytes() == 0);
+  };
+  refused([](cut_tensor& c) { c.stripes[1].offset = 49; });                      // overlaps
+  refused([](cut_tensor& c) { c.stripes[1].offset = 51; });                      // and beyond
+  refused([](cut_tensor& c) { c.stripes[1].offset = ~std::uint64_t{0} - 10; });  // wraps
+  refused([](cut_tensor& c) { c.stripes[1].index = 2; });
+  refused([](cut_tensor& c) { c.stripes[1].count = 3; });
+  refused([](cut_tensor& c) { c.stripes[1].index = 0; });  // twice the same
+  refused([](cut_tensor& c) { c.stripes[1].to = 6; });
+  refused([](cut_tensor& c) { c.stripes[1].what.bytes = 101; });
+  refused([](cut_tensor& c) { c.bodies[1] = {}; });  // a gap
+  refused([](cut_tensor& c) {
+    for (auto& s : c.stripes) s.what.bytes = 1'000'000'000'000, s.count = ~0U;
+  });
+  refused([](cut_tensor& c) {
+    for (auto& s : c.stripes) s.transfer = ~std::uint64_t{0};
+  });
+  refused([](cut_tensor& c) {
+    for (auto& s : c.stripes) s.count = 0;
+  });
+}
+
+TEST_CASE("Whatever comes, memory stays within the limits and everything is given up in the end") {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    random_source random{seed};
+    stripe_reassembler::limits l;
+    l.bytes = 100'000;
+    l.stripes = 500;
+    l.flows = 20;
+    l.transfers = 8;
+    stripe_reassembler g{l};
+    const auto body = bytes_of(seed, 5000);
+    time_ns now = 0;
+    for (int i = 0; i < 20'000; ++i) {
+      now += static_cast<time_ns>(random.below(second / 100));
+      auto c = cut(random.below(12), body, 1 + static_cast<std::uint32_t>(random.below(6)));
+      const auto which = random.below(c.stripes.size());
+      auto s = c.stripes[which];
+      s.what.from.pipeline = static_cast<std::uint32_t>(random.below(40));
+      if (random.chance(0.05)) s.epoch = random.below(4);
+      if (random.chance(0.05)) s.offset = random.next();
+      if (random.chance(0.05)) s.count = static_cast<std::uint32_t>(random.next());
+      if (random.chance(0.05)) s.index = static_cast<std::uint32_t>(random.next());
+      if (random.chance(0.05)) s.transfer = random.next();
+      if (random.chance(0.05)) s.what.bytes = random.next();
+      for (const auto& w : g.add(now, a_gateway, s, c.bodies[which])) CHECK(same(w.body, body));
+      CHECK(g.held_bytes() <= l.bytes + 5000);
+      if (i % 100 == 0)
+        for (const auto& w : g.look(now)) CHECK(same(w.body, body));
+    }
+    g.look(now + 20 * second);
+    g.look(now + 40 * second);
+    CHECK(g.held_bytes() == 0);
+    CHECK(g.count().tensors > 0);
+  }
+}

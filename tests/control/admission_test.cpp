@@ -1,0 +1,169 @@
+#include "messages/admission.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <set>
+
+#include "actors/worlds/virtual_cluster.hpp"
+#include "harness/hostile_specs.hpp"
+
+using namespace troupe;
+using namespace troupe::actors;
+
+namespace {
+
+std::unique_ptr<virtual_cluster> admission_cluster(std::string_view policy = "frenzy") {
+  virtual_cluster_options o;
+  o.cluster = harness::small_cluster();
+  o.policy = planners::make_policy(policy);
+  return std::make_unique<virtual_cluster>(o);
+}
+
+submit_reply submitted(virtual_cluster& v, std::uint64_t request, const job_spec& job) {
+  auto reply = v.ask(submit_job{request, job});
+  REQUIRE(reply.reply);
+  return std::get<submit_reply>(reply.reply->first);
+}
+
+explanation explained(virtual_cluster& v, job_id id) {
+  auto reply = v.ask(explain_job{0, id});
+  REQUIRE(reply.reply);
+  return std::get<explanation>(reply.reply->first);
+}
+
+}  // namespace
+
+TEST_CASE("hostile jobs are refused with a reason and are in no journal; an honest one runs") {
+  auto v = admission_cluster();
+  v->world().run_until(5.0);
+  const auto all = harness::hostile_specs();
+  REQUIRE(all.size() == 71);
+  std::uint64_t request = 100;
+  std::size_t accepted = 0;
+  for (const auto& h : all) {
+    INFO(h.what);
+    const auto reply = submitted(*v, ++request, harness::hostile_job(h));
+    CHECK((reply.job == 0) == h.refused);
+    CHECK(reply.why.text.empty() != h.refused);
+    CHECK(reply.why.text.size() < 500);
+    accepted += reply.job != 0;
+  }
+  const auto honest = submitted(*v, ++request, harness::small_job("honest", 1'000'000));
+  REQUIRE(honest.job == accepted + 1);
+  v->world().run_until(v->world().now_s() + 3);
+  CHECK(explained(*v, honest.job).job.state == job_state::running);
+  std::size_t journalled = 0;
+  for (const auto& e : v->journal())
+    if (const auto* a = std::get_if<job_accepted>(&e)) {
+      ++journalled;
+      CHECK(admission::admit(a->spec));
+    }
+  CHECK(journalled == accepted + 1);
+  // A refusal is remembered by nobody: the corrected job may come with the same number.
+  CHECK(submitted(*v, 101, harness::small_job("corrected")).job == accepted + 2);
+}
+
+TEST_CASE("a job's bounds on GPUs are obeyed by every policy") {
+  for (const auto name : planners::policy_names()) {
+    INFO(name);
+    auto v = admission_cluster(name);
+    v->world().run_until(5.0);
+    auto job = harness::small_job("bounded", 1'000'000, 64);
+    job.gpus = 2;
+    job.max_gpus = 2;
+    job.gpu_type = job.required_gpu_type = "RTX2080Ti";
+    job.model = harness::gpt2(4, 256, 4);
+    const auto id = submitted(*v, 1, job).job;
+    auto training = job;
+    training.name = "training";
+    harness::train_it(training);
+    const auto second = submitted(*v, 2, training).job;
+    v->world().run_until(200.0);
+    for (const auto j : {id, second}) {
+      const auto s = explained(*v, j).job;
+      INFO(s.detail);
+      REQUIRE(s.state == job_state::running);
+      CHECK(total_gpus(s.where) <= 2);
+      for (const auto& share : s.where)
+        CHECK(harness::small_cluster()->gpu_of(share.node).name == "RTX2080Ti");
+    }
+  }
+}
+
+TEST_CASE("what can never run fails with the figures, though every GPU is taken") {
+  auto v = admission_cluster();
+  v->world().run_until(5.0);
+  for (std::uint64_t i = 1; i <= 14; ++i) {
+    auto job = harness::small_job("filler", 1'000'000, 1);
+    if (i > 10) job.model = harness::gpt2(4, 256, 4);
+    submitted(*v, i, job);
+  }
+  v->world().run_until(20.0);
+  const auto reason_of = [&](std::uint64_t request, const job_spec& job) {
+    const auto id = submitted(*v, request, job).job;
+    v->world().run_until(v->world().now_s() + 3);
+    const auto e = explained(*v, id);
+    INFO(e.summary);
+    CHECK(e.job.state == job_state::failed);
+    CHECK(e.summary.find(e.job.detail) != std::string::npos);
+    return e.job.detail;
+  };
+  auto job = harness::small_job("large", 100, 1);
+  job.model = harness::gpt2(96, 12288, 96);
+  CHECK(reason_of(101, job).ends_with("GB a GPU at best; the largest here has 48 GB"));
+  job = harness::small_job("poor", 100);
+  job.budget = 1e-6;
+  CHECK(reason_of(102, job).starts_with("no plan stays within the budget of 1e-06; the cheapest"));
+  job = harness::small_job("hasty", 100);
+  job.slo_s = 1e-3;
+  CHECK(reason_of(103, job).starts_with("no plan keeps slo_s (0.001 s); the fastest takes"));
+  harness::train_it(job);
+  CHECK(reason_of(104, job).starts_with("no plan keeps slo_s (0.001 s); the fastest takes"));
+  job = harness::small_job("foreign", 100);
+  job.required_gpu_type = "H100";
+  CHECK(reason_of(105, job) == "the cluster has no H100 (gpu_type)");
+  job = harness::small_job("deep", 100);
+  harness::train_it(job);
+  job.pipeline.stages = 20;
+  job.max_gpus = 1;
+  job.pipeline.data_parallel = 4;
+  job.model = harness::gpt2(96, 12288, 96);
+  CHECK(reason_of(106, job).find("fit the 14 GPUs") != std::string::npos);
+}
+
+TEST_CASE("a job whose deadline passes is ended, whether it waits or runs") {
+  auto v = admission_cluster();
+  v->world().run_until(5.0);
+  auto job = harness::small_job("late", 500, 1);
+  job.deadline_s = 1;
+  // Planning refuses what takes longer than the deadline; a slow start is not in its figures.
+  job.iterations = 1;
+  const auto running = submitted(*v, 1, job).job;
+  v->world().run_until(15.0);
+  const auto e = explained(*v, running);
+  INFO(e.summary);
+  CHECK(e.job.state == job_state::failed);
+  CHECK(e.job.detail.find("its deadline has passed: deadline_s is 1") != std::string::npos);
+  std::size_t revoked = 0;
+  for (const auto& entry : v->journal()) revoked += std::holds_alternative<lease_revoked>(entry);
+  CHECK(revoked == 1);
+}
+
+TEST_CASE("the placement, the ranking figure and the other nodes are explained") {
+  auto v = admission_cluster();
+  v->world().run_until(5.0);
+  const auto id = submitted(*v, 1, harness::small_job("one", 1'000'000)).job;
+  v->world().run_until(8.0);
+  const auto e = explained(*v, id);
+  REQUIRE(e.job.state == job_state::running);
+  CHECK(e.metric == "samples/s a GPU");
+  for (const auto& p : e.plans) CHECK(p.metric > 0);
+  std::set<std::string> verdicts;
+  for (const auto& p : e.plans) verdicts.insert(p.verdict);
+  CHECK(verdicts.size() > 2);
+  CHECK(e.placement.size() == 5);
+  std::string all;
+  for (const auto& s : e.placement) all += s + "\n";
+  INFO(all);
+  CHECK(all.find("gives 1 of the") != std::string::npos);
+}

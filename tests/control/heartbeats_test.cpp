@@ -1,0 +1,297 @@
+#include <catch2/catch.hpp>
+
+#include <caf/all.hpp>
+
+#include "actors/worlds/virtual_cluster.hpp"
+#include "actors/worlds/wiring.hpp"
+#include "harness/small_cluster.hpp"
+#include "messages/codec.hpp"
+#include "runtime/virtual/virtual_world.hpp"
+
+// Who says what when nothing changes: nodes, their gateway and the controller, each between hosts
+// that are the test itself.
+
+using namespace troupe;
+using namespace troupe::actors;
+
+namespace {
+
+constexpr address dc1 = 1, dc2 = 2, a0 = 4, a1 = 5, b0 = 6;
+
+/// A world in which the test speaks for the hosts that it adds, and for those behind them.
+class spoken_world {
+ public:
+  spoken_world() : world{*cluster_} {}
+
+  void speak_for(address a) {
+    world.add_host(a, [this, a](const runtime::host& h) {
+      nets_[a] = h.net;
+      h.net->listen([this, a, net = h.net](const frame& f) {
+        net->handled(f);
+        if (auto m = decode(f.header.bytes())) heard_[a].push_back(std::move(*m));
+      });
+      return std::vector<caf::actor>{};
+    });
+  }
+  void say(address over, address from, address to, const message& m) {
+    REQUIRE(nets_[over]->send(to, encode(from, to, m)));
+    world.run_until(world.now_s() + 0.01);
+  }
+  /// All messages of a type that `a` has heard and not yet taken, for whomever they are.
+  template <class T>
+  std::vector<T> take(address a) {
+    std::vector<T> found;
+    std::erase_if(heard_[a], [&](const auto& m) {
+      const auto* t = std::get_if<T>(&m.second);
+      if (t) found.push_back(*t);
+      return t != nullptr;
+    });
+    return found;
+  }
+  std::size_t waiting(address a) { return heard_[a].size(); }
+
+  std::shared_ptr<cluster> cluster_ = harness::small_cluster();
+
+ private:
+  std::map<address, std::shared_ptr<runtime::transport>> nets_;
+  std::map<address, std::vector<std::pair<envelope, message>>> heard_;
+
+ public:
+  runtime::virtual_world world;
+};
+
+/// A controller whose gateways and nodes are the test.
+struct controller_alone : spoken_world {
+  controller_alone() {
+    world.add_host(controller_address, [this](const runtime::host& h) {
+      return start_controller(
+          world.system(), h,
+          {cluster_, planners::make_policy("frenzy"), false, true, {}, {}, {}, {}});
+    });
+    for (address g = 1; g <= 3; ++g) speak_for(g);
+    speak_for(first_client_address + 1);
+  }
+
+  node_orders only_orders() {
+    const auto all = take<node_orders>(dc1);
+    REQUIRE(all.size() == 1);
+    return all.front();
+  }
+  lease_renewal only_renewal() {
+    const auto all = take<lease_renewals>(dc1);
+    REQUIRE(all.size() == 1);
+    REQUIRE(all.front().renewals.size() == 1);
+    return all.front().renewals.front();
+  }
+  void report(const node_report& r) { say(dc1, a0, controller_address, r); }
+  void heartbeat(std::uint64_t sequence, std::uint64_t of_report) {
+    say(dc1, dc1, controller_address, gateway_report{1, ++reports, {{0, 7, sequence, of_report}}});
+  }
+  /// Node 0 has reported and followed its orders: the controller has nothing to tell it.
+  node_report settled() {
+    node_report r;
+    r.incarnation = 7, r.sequence = 1;
+    report(r);
+    const auto orders = only_orders();
+    r.sequence = 2, r.epoch = orders.epoch, r.orders = orders.sequence, r.journal = orders.journal;
+    report(r);
+    CHECK(only_renewal() == lease_renewal{0, 7, r.journal, r.epoch, r.orders, 2});
+    return r;
+  }
+  void submit() {
+    say(first_client_address + 1, first_client_address + 1, controller_address,
+        submit_job{5, harness::small_job("j", 1'000'000)});
+    world.run_until(world.now_s() + 4);  // it waits for the other nodes to report
+  }
+
+  std::uint64_t reports = 0;
+};
+
+}  // namespace
+
+TEST_CASE("a heartbeat that names a known report renews the lease without new orders") {
+  controller_alone c;
+  const auto r = c.settled();
+  for (std::uint64_t n = 3; n < 6; ++n) {
+    c.heartbeat(n, 2);
+    CHECK(c.only_renewal() == lease_renewal{0, 7, r.journal, r.epoch, r.orders, n});
+  }
+  c.heartbeat(5, 2);  // again
+  CHECK(c.waiting(dc1) == 0);
+}
+
+TEST_CASE("a heartbeat for a report that the controller does not have asks for it") {
+  controller_alone c;
+  const auto r = c.settled();
+  c.heartbeat(4, 3);
+  CHECK(c.only_renewal().heard == 0);
+  c.say(dc1, dc1, controller_address, gateway_report{1, 50, {{0, 8, 1, 1}}});  // a newer start
+  const auto other = c.only_renewal();
+  CHECK(other.incarnation == 8);
+  CHECK(other.heard == 0);
+  // It was not heard: report 3 still counts.
+  auto late = r;
+  late.sequence = 3;
+  c.report(late);
+  CHECK(c.only_renewal().heard == 3);
+}
+
+TEST_CASE("orders that a node has not followed come again with every heartbeat") {
+  controller_alone c;
+  c.settled();
+  c.submit();
+  const auto first = c.take<node_orders>(dc1);
+  REQUIRE_FALSE(first.empty());
+  REQUIRE(first.back().want.size() == 1);
+  for (std::uint64_t n = 3; n < 6; ++n) {
+    c.heartbeat(n, 2);
+    const auto again = c.only_orders();
+    CHECK(again.want == first.back().want);
+    CHECK(again.heard == n);
+  }
+  CHECK(c.take<lease_renewals>(dc1).empty());
+}
+
+TEST_CASE("a node that was silent too long reports in full before it is there again") {
+  controller_alone c;
+  c.settled();
+  c.world.run_until(c.world.now_s() + 20);
+  c.heartbeat(3, 2);
+  CHECK(c.only_renewal().heard == 0);
+}
+
+TEST_CASE("a gateway speaks for the nodes of its own datacentre alone") {
+  controller_alone c;
+  c.settled();
+  for (const node_index n : {2U, 4U, 5U, 1000U}) {
+    c.say(dc1, dc1, controller_address, gateway_report{1, ++c.reports, {{n, 7, 3, 2}}});
+    c.say(dc2, dc2, controller_address, gateway_report{1, ++c.reports, {{0, 7, 3, 2}}});
+  }
+  c.world.run_until(c.world.now_s() + 0.1);
+  CHECK(c.waiting(dc1) == 0);
+  CHECK(c.waiting(dc2) == 0);
+  // As node 2's own gateway does.
+  c.say(dc2, dc2, controller_address, gateway_report{1, ++c.reports, {{2, 7, 3, 2}}});
+  c.world.run_until(c.world.now_s() + 0.1);
+  CHECK(c.take<lease_renewals>(dc2).size() == 1);
+}
+
+TEST_CASE("a node with a new state directory is not heard while its predecessor's work may run") {
+  controller_alone c;
+  const auto r = c.settled();
+  c.submit();
+  REQUIRE(c.take<node_orders>(dc1).back().want.size() == 1);
+  c.heartbeat(3, 2);
+  c.take<node_orders>(dc1);
+  node_report fresh;
+  fresh.incarnation = 8, fresh.sequence = 1, fresh.new_state = true;
+  const double heard_s = c.world.now_s();
+  while (c.take<node_orders>(dc1).empty()) {
+    REQUIRE(c.world.now_s() < heard_s + 30);
+    c.report(fresh);
+    ++fresh.sequence;
+    c.world.run_until(c.world.now_s() + 1);
+  }
+  const auto& s = c.cluster_->settings;
+  CHECK(c.world.now_s() - heard_s >= s.lease_s);
+  // One whose state directory has seen its predecessor is heard at once.
+  fresh.incarnation = 9, fresh.sequence = 1, fresh.new_state = false;
+  c.report(fresh);
+  CHECK_FALSE(c.take<node_orders>(dc1).empty());
+}
+
+TEST_CASE("a gateway passes heartbeats on as one frame, and renewals to the nodes they are for") {
+  spoken_world w;
+  w.world.add_host(dc1, [&](const runtime::host& h) {
+    return start_gateway(w.world.system(), h, w.cluster_, true);
+  });
+  for (const address a : {controller_address, dc2, a0, a1}) w.speak_for(a);
+  w.world.run_until(0.5);
+  CHECK(w.take<gateway_report>(controller_address).size() == 1);
+  w.say(a0, a0, dc1, node_heartbeat{0, 7, 3, 2});
+  w.say(a1, a1, dc1, node_heartbeat{1, 9, 5, 4});
+  w.say(a0, a0, dc1, node_heartbeat{0, 7, 4, 2});
+  w.say(a0, a0, dc1, node_heartbeat{1, 1000, 1, 1});  // another's name
+  w.say(a0, a0, dc1, node_heartbeat{99, 7, 3, 2});
+  w.world.run_until(0.9);
+  const auto gathered = w.take<gateway_report>(controller_address);
+  REQUIRE(gathered.size() == 1);
+  CHECK(gathered[0].heartbeats == std::vector<node_heartbeat>{{0, 7, 4, 2}, {1, 9, 5, 4}});
+  const lease_renewal one{0, 7, 1, 2, 3, 4}, other{1, 9, 1, 2, 3, 4}, foreign{2, 9, 1, 2, 3, 4},
+      unknown{99, 9, 1, 2, 3, 4};
+  w.say(controller_address, controller_address, dc1,
+        lease_renewals{{one, other, foreign, unknown}});
+  CHECK(w.take<lease_renewal>(a0) == std::vector{one});
+  CHECK(w.take<lease_renewal>(a1) == std::vector{other});
+  CHECK(w.waiting(dc2) == 0);
+}
+
+TEST_CASE(
+    "a node repeats its report until it is acknowledged, then sends heartbeats until it changes") {
+  spoken_world w;
+  w.world.add_host(a0, [&](const runtime::host& h) {
+    node_options o;
+    o.cluster = w.cluster_;
+    return start_node(w.world.system(), h, std::move(o));
+  });
+  w.speak_for(dc1);
+  w.world.run_until(2.5);
+  auto reports = w.take<node_report>(dc1);
+  REQUIRE(reports.size() == 3);
+  node_orders orders;
+  orders.epoch = 5, orders.sequence = 1, orders.journal = 6;
+  orders.incarnation = reports.back().incarnation, orders.heard = reports.back().sequence;
+  w.say(dc1, controller_address, a0, orders);
+  w.world.run_until(w.world.now_s() + 1);
+  reports = w.take<node_report>(dc1);  // the node has followed orders: that is new
+  REQUIRE(reports.size() == 1);
+  CHECK(reports[0].orders == 1);
+  lease_renewal renewal{0, orders.incarnation, 6, 5, 1, reports[0].sequence};
+  for (int i = 0; i < 20; ++i) {
+    w.say(dc1, dc1, a0, renewal);
+    w.world.run_until(w.world.now_s() + 0.99);
+    const auto beats = w.take<node_heartbeat>(dc1);
+    REQUIRE(beats.size() == 1);
+    CHECK(beats[0].report == reports[0].sequence);
+    renewal.heard = beats[0].sequence;
+  }
+  CHECK(w.take<node_report>(dc1).empty());
+  // Who does not have the report gets it at once; the same words of another gateway are no answer.
+  renewal.heard = 0;
+  w.say(dc1, dc2, a0, renewal);
+  CHECK(w.take<node_report>(dc1).empty());
+  w.say(dc1, dc1, a0, renewal);
+  CHECK(w.take<node_report>(dc1).size() == 1);
+}
+
+TEST_CASE("renewals of orders that a node has not followed do not keep its work alive") {
+  spoken_world w;
+  bool ended = false;
+  w.world.add_host(a0, [&](const runtime::host& h) {
+    node_options o;
+    o.cluster = w.cluster_;
+    o.on_work = [&](const work_order&, const part_report* over) { ended = over != nullptr; };
+    return start_node(w.world.system(), h, std::move(o));
+  });
+  w.speak_for(dc1);
+  w.world.run_until(0.5);
+  const auto report = w.take<node_report>(dc1).back();
+  node_orders orders;
+  orders.epoch = 5, orders.sequence = 1, orders.journal = 6;
+  orders.incarnation = report.incarnation, orders.heard = report.sequence;
+  orders.want.resize(1);
+  orders.want[0].lease = 3, orders.want[0].incarnation = report.incarnation;
+  orders.want[0].iterations = 1'000'000, orders.want[0].iteration_s = 1;
+  w.say(dc1, controller_address, a0, orders);
+  const auto renew_for = [&](double seconds, std::uint64_t sequence) {
+    for (const double until = w.world.now_s() + seconds; w.world.now_s() < until;) {
+      w.world.run_until(w.world.now_s() + 0.5);
+      for (const auto& r : w.take<node_report>(dc1))
+        w.say(dc1, dc1, a0, lease_renewal{0, r.incarnation, 6, 5, sequence, r.sequence});
+    }
+  };
+  renew_for(20, 1);
+  CHECK_FALSE(ended);
+  renew_for(20, 2);
+  CHECK(ended);
+}

@@ -1,0 +1,110 @@
+#include <catch2/catch.hpp>
+#include <utility>
+
+#include "actors/worlds/workload_simulation.hpp"
+#include "harness/small_cluster.hpp"
+
+// Policies that stop and move jobs at every event: those of today do not, and nothing else may
+// depend on that.
+
+using namespace troupe;
+using namespace troupe::actors;
+using planners::decision;
+
+namespace {
+
+/// A plan is so many GPUs of a node.
+struct one_gpu : planners::policy {
+  std::string_view name() const override { return "restless"; }
+  reason why_waiting(const planners::snapshot&, job_id) const override { return {}; }
+
+  static decision start(job_id job, node_index n, std::uint32_t gpus = 1) {
+    plan how;
+    how.data_parallel = gpus;
+    how.bytes_per_gpu = 1;
+    how.samples_per_s = 1;
+    return {decision::kind::start, job, how, {{n, gpus}}, {}};
+  }
+};
+
+/// Stops what runs for every job that comes, and lets it wait for the next event.
+struct stops_for_arrivals : one_gpu {
+  std::vector<decision> decide(const planners::snapshot& s, random_source&) const override {
+    std::vector<decision> out;
+    if (!s.waiting.empty() && s.running.contains(1) && s.waiting.contains(2))
+      out.push_back({decision::kind::stop, 1, {}, {}, {}});
+    for (const auto& [id, j] : s.waiting)
+      if (s.idle.idle(0) > out.size()) out.push_back(start(id, 0));
+    return out;
+  }
+};
+
+/// Always lets the one go that waits.
+struct swaps_always : one_gpu {
+  std::vector<decision> decide(const planners::snapshot& s, random_source&) const override {
+    std::vector<decision> out;
+    for (const auto& [id, j] : s.waiting) {
+      for (const auto& [other, r] : s.running)
+        out.push_back({decision::kind::stop, other, {}, {}, {}});
+      out.push_back(start(id, 0, 4));
+      break;
+    }
+    return out;
+  }
+};
+
+/// Moves job 1 when job 2 comes, and stops it when job 3 comes. Starts others wherever GPUs are
+/// idle.
+struct stops_what_moves : one_gpu {
+  mutable bool moved = false, stopped = false;
+
+  std::vector<decision> decide(const planners::snapshot& s, random_source&) const override {
+    if (s.moving.contains(1) && s.waiting.contains(3) && !std::exchange(stopped, true))
+      return {{decision::kind::stop, 1, {}, {}, {}}};
+    if (s.running.contains(1) && s.waiting.contains(2) && !std::exchange(moved, true)) {
+      auto d = start(1, 1);
+      d.what = decision::kind::move;
+      return {d};
+    }
+    for (const auto& [id, j] : s.waiting)
+      if (id == 1 ? stopped || !moved : stopped) return {start(id, 0)};
+    return {};
+  }
+};
+
+simulation_options small() {
+  simulation_options o;
+  o.cluster = harness::small_cluster();
+  return o;
+}
+
+}  // namespace
+
+TEST_CASE("a lease that is revoked before its node has heard of it ends at once") {
+  auto o = small();
+  const auto first = harness::small_job("first", 400), second = harness::small_job("second", 1);
+  // The second comes while the first one's orders are still under way.
+  const auto r =
+      simulate(o, {{1.0, first}, {1.0001, second}}, std::make_shared<const stops_for_arrivals>());
+  REQUIRE(r);
+  CHECK(r->finished == 2);
+  CHECK(r->makespan_s < 200);
+}
+
+TEST_CASE("a policy that swaps two jobs without end ends the simulation with a sentence") {
+  auto a = harness::small_job("a", 1'000'000), b = a;
+  b.name = "b";
+  const auto r = simulate(small(), {{1.0, a}, {1.1, b}}, std::make_shared<const swaps_always>());
+  REQUIRE_FALSE(r);
+  CHECK(r.error().code == reason::kind::invalid);
+  CHECK_THAT(r.error().text, Catch::Contains("restless") && Catch::Contains("10000 times"));
+}
+
+TEST_CASE("a job that is stopped in a move waits as any other and starts again") {
+  const auto job = harness::small_job("job", 400), other = harness::small_job("other", 1);
+  const auto policy = std::make_shared<const stops_what_moves>();
+  const auto r = simulate(small(), {{1.0, job}, {5.0, other}, {5.0001, other}}, policy);
+  REQUIRE(r);
+  CHECK(policy->stopped);
+  CHECK(r->finished == 3);
+}

@@ -1,0 +1,217 @@
+#include <catch2/catch.hpp>
+
+#include "formats/load/load.hpp"
+#include "harness/files.hpp"
+
+using namespace troupe;
+using test::loaded;
+using test::temporary;
+
+namespace {
+const std::string tiny =
+    "{name: tiny, family: gpt, hidden: 8, layers: 2, heads: 2, sequence: 4, vocabulary: 16}";
+}
+
+TEST_CASE("a job carries everything that its file says") {
+  temporary("jobs/models/tiny.yaml", tiny);
+  const auto job = loaded(formats::load_job(temporary("jobs/all.yaml", R"(
+name: all
+model: models/tiny.yaml
+global_batch: 8
+iterations: 100
+microbatches: 4
+slo_s: 5500
+deadline_s: 3.5e3
+budget: 12.5
+priority: -3
+gpus: 4
+gpu_type: A40
+dataset_card: [photo, animals]
+merge: false
+command: [sh, -c, "exit 0"]
+environment: {A: "1", B_2: two}
+working_directory: /srv/data
+objective: cheapest
+)")));
+  CHECK(job.name == "all");
+  CHECK(job.model.hidden == 8);
+  CHECK(job.global_batch == 8);
+  CHECK(job.iterations == 100);
+  CHECK(job.microbatches == 4u);
+  CHECK(job.slo_s == 5500.0);
+  CHECK(job.deadline_s == 3500.0);
+  CHECK(job.budget == 12.5);
+  CHECK(job.priority == -3);
+  CHECK(job.gpus == 4);
+  CHECK(job.gpu_type == "A40");
+  CHECK(job.dataset_card == std::vector<std::string>{"photo", "animals"});
+  CHECK_FALSE(job.merge);
+  CHECK(job.command == std::vector<std::string>{"sh", "-c", "exit 0"});
+  CHECK(job.environment.at("B_2") == "two");
+  CHECK(job.working_directory == "/srv/data");
+  CHECK(job.objective == "cheapest");
+}
+
+TEST_CASE(
+    "a job's model may be written out, a shipped model's name, or a path from the shipped tree") {
+  const std::string rest = "\nname: j\nglobal_batch: 2\niterations: 5\n";
+  const auto with = [&](const std::string& m) {
+    return loaded(formats::load_job(temporary("jobs/m.yaml", "model: " + m + rest))).model;
+  };
+  CHECK(with(tiny).layers == 2);
+  CHECK(with("gpt2-7b").hidden == 4096);
+  CHECK(with("configs/models/gpt2-7b.yaml") == with("gpt2-7b"));
+}
+
+TEST_CASE("iterations may be left out only for a command") {
+  const std::string rest = "\nname: j\nglobal_batch: 2\nmodel: " + tiny + "\n";
+  CHECK(loaded(formats::load_job(temporary("jobs/i.yaml", "command: [true]" + rest))).iterations ==
+        1);
+  const auto none = formats::load_job(temporary("jobs/i.yaml", rest));
+  REQUIRE_FALSE(none);
+  CHECK(none.error().text.ends_with("i.yaml:2: missing key 'iterations'"));
+}
+
+TEST_CASE("a training job carries everything, and its paths are absolute") {
+  const auto file =
+      temporary("jobs/train.yaml", "name: j\nglobal_batch: 8\niterations: 5\nmodel: " + tiny + R"(
+train:
+  data: near.txt
+  vocabulary: /v
+  seed: 7
+  learning_rate: 1e-3
+  weight_decay: 0
+  schedule: atlas
+  checkpoint: saved/here
+  checkpoint_every: 10
+  device: cpu
+  replan_every: 20
+pipeline: {stages: 2, data_parallel: 2, microbatches: 4, stages_per_datacenter: 1, max_in_flight: 3,
+           connections: 8, recompute: false}
+)");
+  temporary("jobs/near.txt", "text");
+  const auto job = loaded(formats::load_job(file));
+  const auto folder = std::filesystem::absolute(file).parent_path();
+  REQUIRE(job.train);
+  training want;
+  want.data = (folder / "near.txt").string();
+  want.vocabulary = "/v";
+  want.seed = 7;
+  want.learning_rate = 1e-3;
+  want.weight_decay = 0;
+  want.schedule = "atlas";
+  want.checkpoint = (folder / "saved/here").string();
+  want.checkpoint_every = 10;
+  want.device = "cpu";
+  want.replan_every = 20;
+  CHECK(*job.train == want);
+  CHECK(job.pipeline == pipeline_wish{2, 2, 4, 1, 3, 8, 0, false});
+  CHECK(job.microbatches == 4u);
+  CHECK_FALSE(job.slots);
+}
+
+TEST_CASE("a cut is in layers, whole or halves, and says how many stages there are") {
+  const auto job = loaded(formats::load_job(
+      temporary("jobs/cut.yaml", "name: j\nglobal_batch: 8\niterations: 5\nmodel: " + tiny +
+                                     "\npipeline: {cut: [0.5, 1.5]}\n")));
+  CHECK(job.pipeline.stages == 2);
+  CHECK(job.pipeline.cut == std::vector<std::uint32_t>{1, 3});
+}
+
+TEST_CASE("data that is nowhere yet is looked for beside the job, and shipped data is found") {
+  const auto with = [&](const std::string& data) {
+    const auto file =
+        temporary("jobs/data.yaml", "name: j\nglobal_batch: 8\niterations: 5\nmodel: " + tiny +
+                                        "\ntrain: {data: " + data + "}\n");
+    return loaded(formats::load_job(file)).train->data;
+  };
+  CHECK(with("later.txt").ends_with("jobs/later.txt"));
+  CHECK(std::filesystem::path{with("later.txt")}.is_absolute());
+  CHECK(with("configs/data/founding.txt") ==
+        (std::filesystem::path{TROUPE_SOURCE_DIR} / "configs/data/founding.txt").string());
+}
+
+TEST_CASE("a pipeline study in slots needs no model, and simulated devices no data") {
+  const auto job = loaded(formats::load_job(temporary("jobs/slots.yaml", R"(
+name: study
+slots: {wan: 3, lan: 0.5}
+pipeline: {stages: 6, microbatches: 4}
+)")));
+  CHECK(job.slots == slot_costs{1, 1, 2, 0.5, 3});
+  CHECK(job.iterations == 1);
+  CHECK(job.pipeline.stages == 6);
+  const auto sim = loaded(formats::load_job(
+      temporary("jobs/sim.yaml",
+                "name: s\nmodel: gpt-a\nglobal_batch: 4\niterations: 1\ntrain: {device: sim}\n")));
+  CHECK(sim.train->data.empty());
+}
+
+TEST_CASE("a cluster file's links, settings and WAN come out in order") {
+  const auto c = loaded(formats::load_cluster(temporary("c.yaml", R"(
+name: two
+controller: tcp://10.0.0.1:7000
+datacenters:
+  - name: a
+    gateway: tcp://10.0.0.2:7001
+    nodes:
+      - {name: x, gpu: T4, gpus: 2, count: 2, intra: pcie3,
+         inter: {gbps: 2.5, latency_us: 50}, address: [10.0.0.3, x1.example]}
+      - {name: y, gpu: K80, gpus: 1, intra: pcie3, inter: eth10, address: 10.0.0.4}
+  - name: b
+    nodes: [{name: z, gpu: T4, gpus: 4, count: 1, intra: pcie4, inter: eth25, emulate_speed: 0.25}]
+wan: [{between: [b, a], rtt_ms: 40, node_gbps: 5, connection_gbps: 0.293}]
+settings: {heartbeat_s: 0.5, lease_s: 3, memory_headroom: 0.05}
+gpus: {K80: {price_per_hour: 0.1}}
+)")));
+  CHECK(c.controller == "tcp://10.0.0.1:7000");
+  CHECK(c.datacenters[0].gateway == "tcp://10.0.0.2:7001");
+  REQUIRE(c.nodes.size() == 4);
+  CHECK(c.nodes[1].name == "x-1");
+  CHECK(c.nodes[1].address == "x1.example");
+  CHECK(c.nodes[2].name == "y");
+  CHECK(c.nodes[2].address == "10.0.0.4");
+  CHECK(c.nodes[3].address.empty());
+  CHECK(c.nodes[3].name == "z");
+  CHECK(c.nodes[3].datacenter == 1);
+  CHECK(c.nodes[3].gpu == 0);
+  CHECK(c.nodes[3].emulate_speed == 0.25);
+  CHECK(c.nodes[0].emulate_speed == 1);
+  CHECK(c.nodes[0].inter == troupe::link{"", 2.5, 50});
+  CHECK(c.gpus[1].price_per_hour == 0.1);
+  CHECK(c.wan[0].a == 1);
+  CHECK(c.wan[0].b == 0);
+  CHECK(c.settings.heartbeat_s == 0.5);
+  CHECK(c.settings.restart_s == 30);
+}
+
+TEST_CASE("the catalogue nearest to the cluster file wins over the shipped one") {
+  temporary("tree/gpus.yaml",
+            "Mine: {memory_gb: 1, fp16_tflops: 1, fp32_tflops: 1, memory_gbytes_s: 1}");
+  const auto file =
+      temporary("tree/clusters/deep/c.yaml",
+                "{name: c, datacenters: [{name: d, nodes: [{name: n, gpu: Mine, gpus: 1, "
+                "intra: pcie3, inter: eth10}]}]}");
+  CHECK(loaded(formats::load_cluster(file)).gpus[0].efficiency == 0.45);
+}
+
+TEST_CASE("a fault scenario comes out as written, and unknown hosts are named") {
+  const auto plan = loaded(formats::load_faults(temporary("f.yaml", R"(
+name: f
+from_s: 10
+until_s: 20
+loss: 0.5
+partitions: [{a: [north], from_s: 1, until_s: 2}]
+crashes: [{host: controller, at_s: 5, down_s: 1}]
+slow_nodes: [{node: n7, factor: 2, from_s: 0, until_s: 9}]
+)")));
+  CHECK(plan.loss == 0.5);
+  CHECK(plan.partitions[0].b.empty());
+  CHECK(plan.slow_nodes[0].factor == 2);
+  const auto demo = loaded(formats::load_cluster(std::filesystem::path{TROUPE_SOURCE_DIR} /
+                                                 "configs/clusters/demo.yaml"));
+  const auto checked = formats::check_faults(plan, demo, "f.yaml");
+  REQUIRE_FALSE(checked);
+  CHECK(checked.error().text.find(
+            "slow_nodes[0].node: the cluster demo has no 'n7'; did you mean 'n1'?") !=
+        std::string::npos);
+}

@@ -1,0 +1,226 @@
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <map>
+
+#include "formats/load/load.hpp"
+#include "formats/traces/trace.hpp"
+#include "formats/traces/workload.hpp"
+#include "harness/files.hpp"
+
+using namespace troupe;
+using formats::trace_row;
+using test::loaded;
+using test::temporary;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// Published traces, if somebody has put them beside the checkout.
+const fs::path published = fs::path{TROUPE_SOURCE_DIR} / "../shared/traces";
+
+bool absent(const char* file) {
+  if (fs::exists(published / file)) return false;
+  WARN("skipped: ../shared/traces/" << file << " is not here");
+  return true;
+}
+
+double seconds(const job_spec& job, std::uint32_t gpus) {
+  const double h = job.model.operators.empty() ? job.model.hidden : 1000.0;
+  return 1e-6 * h * job.global_batch / gpus;
+}
+
+}  // namespace
+
+TEST_CASE("a trace that is written and read again is the same") {
+  trace_row a{"a", 0.5, 60, 1, "", "", {}, {}, {}, {}};
+  trace_row b{"b-2", 7, 0.1, 64, "A40", "bert-large", 8, 1000, 3600.25, {"photo", "animals"}};
+  const std::vector<trace_row> rows{a, b};
+  const auto text = formats::to_csv(rows, "from nowhere\nlicence: none");
+  CHECK(text.starts_with("# from nowhere\n# licence: none\njob_id,"));
+  CHECK(loaded(formats::load_trace(temporary("t.csv", text))) == rows);
+  const std::vector<trace_row> plain{a};
+  CHECK(formats::to_csv(plain) == "job_id,submit_s,duration_s,gpus\na,0.5,60,1\n");
+}
+
+TEST_CASE("an inference trace that is written and read again is the same") {
+  const std::vector<formats::inference_row> rows{{0, 100, 8}, {0.25, 4808, 10}};
+  CHECK(loaded(formats::load_inference_trace(temporary("i.csv", formats::to_csv(rows)))) == rows);
+}
+
+TEST_CASE("rows come out by submission, equals in the file's order") {
+  const auto file = temporary("o.csv",
+                              "job_id,submit_s,duration_s,gpus\nlate,9,1,1\nb,3,1,1\na,3,1,1\n\n"
+                              "# a comment\nfirst,0,1,1\r\n");
+  const auto rows = loaded(formats::load_trace(file));
+  REQUIRE(rows.size() == 4);
+  CHECK(rows[0].job_id == "first");
+  CHECK(rows[1].job_id == "b");
+  CHECK(rows[2].job_id == "a");
+  CHECK(rows[3].job_id == "late");
+}
+
+TEST_CASE("a bad trace is refused with its line and column") {
+  const std::string head = "job_id,submit_s,duration_s,gpus\n";
+  const std::pair<std::string, std::string> cases[] = {
+      {"job_id,submit_s,gpus\n", ":1: missing column 'duration_s'"},
+      {"job_id,submit_s,duration_s,gpus,gpu_tipe\n",
+       ":1: unknown column 'gpu_tipe'; did you mean 'gpu_type'?"},
+      {"job_id,submit_s,duration_s,gpus,gpus\n", ":1: duplicate column 'gpus'"},
+      {head, "no rows"},
+      {head + "a,0,1,1\nb,0,1\n", ":3: found 3 fields, expected 4"},
+      {head + "a,0,1,1\na,5,1,1\n", ":3: job_id: duplicate name 'a'"},
+      {head + "a b,0,1,1\n", ":2: job_id: found 'a b'"},
+      {head + "a,-1,1,1\n", ":2: submit_s: found '-1', expected a number from 0 to 10,000,000,000"},
+      {head + "a,nan,1,1\n", ":2: submit_s: found 'nan'"},
+      {head + "a,0,0,1\n", ":2: duration_s: found '0'"},
+      {head + "a,0,1e99,1\n", ":2: duration_s: found '1e99'"},
+      {head + "a,0,1,0\n", ":2: gpus: found '0'"},
+      {head + "a,0,1,1.5\n", ":2: gpus: found '1.5', expected a whole number"},
+      {head + "a,0,1,many\n", ":2: gpus: found 'many'"},
+  };
+  for (const auto& [text, words] : cases) {
+    const auto file = temporary("bad.csv", text);
+    const auto rows = formats::load_trace(file);
+    REQUIRE_FALSE(rows);
+    INFO(rows.error().text);
+    CHECK(rows.error().text.find("bad.csv") != std::string::npos);
+    CHECK(rows.error().text.find(words) != std::string::npos);
+  }
+}
+
+TEST_CASE("timestamps are read as they stand, leap days and fractions too") {
+  CHECK(formats::parse_timestamp("1970-01-01") == 0.0);
+  CHECK(formats::parse_timestamp("1970-01-02 00:00:01") == 86401.0);
+  CHECK(formats::parse_timestamp("2017-12-21 00:00:00") == 1513814400.0);
+  CHECK(formats::parse_timestamp("2024-02-29T12:00:00") == 1709208000.0);
+  CHECK(formats::parse_timestamp("2023-11-16 18:17:03.5") == 1700158623.5);
+  for (const char* bad : {"", "2017", "2017-13-01", "2017-02-29", "2017-12-21 25:00:00",
+                          "2017-12-21 1", "2017/12/21", "2017-12-21 00:00:00x", "-017-12-21"}) {
+    INFO(bad);
+    CHECK_FALSE(formats::parse_timestamp(bad));
+  }
+}
+
+TEST_CASE("the Philly importer cuts a window and counts from its start") {
+  const auto file = temporary("p.csv",
+                              "timestamp,duration,num_gpus,gpu_time,cluster\n"
+                              "2017-10-03 00:00:10,5.0,2,10.0,b\n"
+                              "2017-10-02 23:59:59,7.0,1,7.0,a\n"
+                              "2017-10-03 01:00:00,8.0,1,8.0,a\n"
+                              "2017-10-03 02:00:00,9.0,1,9.0,a\n");
+  auto rows = loaded(formats::import_philly(file, {"2017-10-03", 2, ""}));
+  REQUIRE(rows.size() == 2);
+  CHECK(rows[0] == trace_row{"philly-1", 10, 5, 2, "", "", {}, {}, {}, {}});
+  CHECK(rows[1].submit_s == 3600);
+  CHECK(loaded(formats::import_philly(file, {"1", 0, "a"})).size() == 2);
+  CHECK(loaded(formats::import_philly(file)).size() == 4);
+  CHECK_FALSE(formats::import_philly(file, {"2018-01-01", 0, ""}));
+  CHECK_FALSE(formats::import_philly(file, {"", 0, "c"}));
+  CHECK_FALSE(formats::import_philly(file, {"yesterday", 0, ""}));
+}
+
+TEST_CASE("the shipped day of Philly is 465 jobs of one day") {
+  const auto rows = loaded(formats::load_trace(test::shipped / "traces/philly-day.csv"));
+  CHECK(rows.size() == 465);
+  CHECK(rows.front().submit_s >= 0);
+  CHECK(rows.back().submit_s < 86400);
+  if (absent("philly.csv")) return;
+  CHECK(loaded(formats::import_philly(published / "philly.csv", {"2017-12-21", 24, ""})) == rows);
+}
+
+TEST_CASE("every published trace imports whole") {
+  if (absent("philly.csv")) return;
+  CHECK(loaded(formats::import_philly(published / "philly.csv")).size() == 82247);
+  const std::size_t itp[] = {1595, 5778, 3011, 15802, 3629};
+  for (int i = 1; i <= 5; ++i)
+    CHECK(loaded(formats::import_itp(published / ("itp/cluster0" + std::to_string(i) + ".csv")))
+              .size() == itp[i - 1]);
+  const auto requests = loaded(formats::import_azure_llm(published / "azure_llm_code.csv"));
+  CHECK(requests.size() == 8819);
+  CHECK(requests[0] == formats::inference_row{0, 4808, 10});
+  CHECK(requests[1].arrival_s == Approx(0.052));
+}
+
+TEST_CASE("a workload is a function of the trace, the seed and the cluster, job by job") {
+  const auto rows = loaded(formats::load_trace(test::shipped / "traces/philly-day.csv"));
+  const auto c = loaded(formats::load_cluster(test::shipped / "clusters/frenzy-sim.yaml"));
+  for (const char* workload : {"frenzy", "crius", "titan"}) {
+    INFO(workload);
+    const auto once = loaded(formats::assign(rows, workload, 1, c, seconds));
+    CHECK(once == loaded(formats::assign(rows, workload, 1, c, seconds)));
+    CHECK(once != loaded(formats::assign(rows, workload, 2, c, seconds)));
+    REQUIRE(once.size() == rows.size());
+    // A job stays the same when other rows are left out.
+    const std::vector<trace_row> some(rows.begin() + 100, rows.begin() + 110);
+    const auto few = loaded(formats::assign(some, workload, 1, c, seconds));
+    CHECK(std::equal(few.begin(), few.end(), once.begin() + 100));
+  }
+}
+
+TEST_CASE("the Frenzy workload keeps the trace's counts, clipped, and its durations") {
+  const auto rows = loaded(formats::load_trace(test::shipped / "traces/philly-day.csv"));
+  const auto c = loaded(formats::load_cluster(test::shipped / "clusters/frenzy-sim.yaml"));
+  const auto jobs = loaded(formats::assign(rows, "frenzy", 7, c, seconds));
+  std::map<std::string, int> models;
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    const auto& job = jobs[i].spec;
+    CHECK(job.gpus == rows[i].gpus);  // all are powers of two that fit
+    CHECK(job.global_batch % job.gpus == 0);
+    CHECK((job.model.family == "gpt" || job.model.family == "bert"));
+    const double s = seconds(job, job.gpus);
+    CHECK(static_cast<double>(job.iterations) * s == Approx(rows[i].duration_s).margin(s));
+    ++models[job.model.name];
+  }
+  CHECK(models.size() >= 8);
+}
+
+TEST_CASE("a job for which the cluster has no plan becomes smaller until it has one") {
+  const std::vector<trace_row> rows{{"big", 0, 600, 8, "", "", {}, {}, {}, {}}};
+  const auto c = loaded(formats::load_cluster(test::shipped / "clusters/frenzy-sim.yaml"));
+  const auto small_only = [](const job_spec& job, std::uint32_t) {
+    const bool fits = job.model.name == "gpt2-124m" && job.global_batch == 8;
+    return fits ? 1.0 : std::numeric_limits<double>::infinity();
+  };
+  const auto jobs = loaded(formats::assign(rows, "frenzy", 1, c, small_only));
+  CHECK(jobs[0].spec.model.name == "gpt2-124m");
+  CHECK(jobs[0].spec.iterations == 600);
+  const auto never = [](const job_spec&, std::uint32_t) { return std::nan(""); };
+  const auto refused = formats::assign(rows, "frenzy", 1, c, never);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().text.find("job big: no plan of") != std::string::npos);
+}
+
+TEST_CASE("what a row names is kept, and what the cluster or the shipped models lack is refused") {
+  const auto c = loaded(formats::load_cluster(test::shipped / "clusters/frenzy-sim.yaml"));
+  std::vector<trace_row> rows{{"r", 0, 600, 2, "RTX6000", "llama-1.3b", 4, 77, 9000, {"photo"}}};
+  const auto job = loaded(formats::assign(rows, "frenzy", 1, c, seconds))[0].spec;
+  CHECK(job.model.name == "llama-1.3b");
+  CHECK(job.gpu_type == "RTX6000");
+  CHECK(job.global_batch == 4);
+  CHECK(job.iterations == 77);
+  CHECK(job.deadline_s == 9000);
+  rows[0].gpu_type = "H100-80GB";
+  CHECK_FALSE(formats::assign(rows, "frenzy", 1, c, seconds));
+  rows[0].gpu_type = "";
+  rows[0].model = "../../etc/passwd";
+  CHECK_FALSE(formats::assign(rows, "frenzy", 1, c, seconds));
+  const auto unknown = formats::assign(rows, "frenzi", 1, c, seconds);
+  REQUIRE_FALSE(unknown);
+  CHECK(unknown.error().text == "unknown workload 'frenzi'; did you mean 'frenzy'?");
+}
+
+TEST_CASE("the TITAN workload describes data and lets a tenth opt out of merging") {
+  const auto rows = loaded(formats::load_trace(test::shipped / "traces/philly-day.csv"));
+  const auto c = loaded(formats::load_cluster(test::shipped / "clusters/titan.yaml"));
+  int out = 0;
+  for (const auto& [submit_s, job] : loaded(formats::assign(rows, "titan", 1, c, seconds))) {
+    CHECK(job.dataset_card.size() == 3);
+    CHECK(job.priority == (job.merge ? 0 : -1));
+    out += !job.merge;
+  }
+  CHECK(out > 20);
+  CHECK(out < 80);
+}

@@ -1,0 +1,238 @@
+#include "runtime/virtual/simulated_network.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "runtime/virtual/fair_share.hpp"
+#include "runtime/world_fixture.hpp"
+
+using namespace troupe;
+using namespace troupe::runtime;
+using namespace troupe::runtime::tests;
+
+TEST_CASE("transfers that share a link each get their part of it") {
+  fair_share link{100e9, 0};  // 100 bytes a nanosecond
+  link.start(0, 1000, 1);     // alone until 5: 500 done
+  link.start(5, 1000, 2);     // 50 each; the first ends at 5 + 500 / 50 = 15
+  CHECK(link.next_end() == 15);
+  CHECK_FALSE(link.take_ended(14));
+  CHECK(link.take_ended(15) == 1u);
+  CHECK(link.next_end() == 20);  // the second has 500 left and 100 to itself
+  CHECK(link.take_ended(20) == 2u);
+  CHECK_FALSE(link.next_end());
+}
+
+TEST_CASE("no transfer gets more than one connection carries") {
+  fair_share link{100e9, 40e9};
+  CHECK(link.alone(400) == 10);
+  link.start(0, 400, 1);
+  link.start(0, 400, 2);
+  CHECK(link.next_end() == 10);  // 80 of 100 used
+  link.start(5, 400, 3);         // 33.3 each: the first two have 200 left, 6 more
+  CHECK(link.next_end() == 11);
+  CHECK(link.take_ended(11) == 1u);
+  CHECK(link.take_ended(11) == 2u);
+  CHECK(link.next_end() == 16);  // the third got 200 of 400, and now 40 a nanosecond
+}
+
+TEST_CASE("a link that is shared by many carries no more and no less than it can") {
+  fair_share link{1e9, 0};
+  random_source random{5};
+  double total = 0;
+  for (std::uint64_t i = 0; i < 1000; ++i) {
+    const double bytes = static_cast<double>(1 + random.below(10'000));
+    total += bytes;
+    link.start(0, bytes, i);
+  }
+  fair_share::time_ns last = 0;
+  std::size_t n = 0;
+  while (auto end = link.next_end()) {
+    REQUIRE(*end >= last);
+    last = *end;
+    while (link.take_ended(last)) ++n;
+  }
+  CHECK(n == 1000);
+  CHECK(static_cast<double>(last) == Approx(total).epsilon(1e-3));
+}
+
+TEST_CASE("a frame arrives after the latency and the time its bytes take") {
+  fixture f;
+  for (address a : {controller, east, west, n0, n2, client}) f.add(a);
+  SECTION("within a datacentre") {
+    f.send(n0, controller, 1, 1'000'000);
+    f.world.run_until(1);
+    // The node's own 5 us and 80 Gbit/s, to its gateway only.
+    REQUIRE(f.got(east).size() == 1);
+    CHECK(f.got(controller).empty());
+    CHECK(f.got(east)[0].at_s ==
+          Approx(5e-6 + static_cast<double>(f.sent_bytes) / 10e9).margin(1e-9));
+  }
+  SECTION("between datacentres: half the round trip, and what one connection carries") {
+    f.send(west, controller, 1, 1'000'000);
+    f.world.run_until(1);
+    REQUIRE(f.got(controller).size() == 1);
+    CHECK(f.got(controller)[0].at_s ==
+          Approx(0.020 + static_cast<double>(f.sent_bytes) / 0.5e9).margin(2e-9));
+  }
+  SECTION("between the controller and its own datacentre's gateway, and a client") {
+    f.send(controller, east, 1);
+    f.send(controller, client, 2);
+    f.world.run_until(1);
+    CHECK(f.got(east)[0].at_s == Approx(50e-6).epsilon(0.01));
+    CHECK(f.got(client)[0].at_s == Approx(100e-6).epsilon(0.01));
+  }
+  SECTION("the next hop gets it, whomever it is for") {
+    f.send(controller, n2, 7);
+    f.world.run_until(1);
+    CHECK(f.numbers(west) == std::vector<std::uint64_t>{7});
+    CHECK(f.got(n2).empty());
+  }
+}
+
+TEST_CASE("concurrent transfers share the link between datacentres, and each direction by itself") {
+  fixture f;
+  for (address a : {controller, west}) f.add(a);
+  // 1 GB/s in all, at most 0.5 GB/s each. Three at once: 1/3 GB/s each, 10 MB take 30 ms.
+  const std::size_t body = 10'000'000;
+  for (std::uint64_t n = 1; n <= 3; ++n) f.send(controller, west, n, body);
+  f.send(west, controller, 4, body);
+  f.world.run_until(1);
+  const double bytes = static_cast<double>(f.sent_bytes);
+  REQUIRE(f.got(west).size() == 3);
+  for (const auto& a : f.got(west)) CHECK(a.at_s == Approx(0.020 + 3 * bytes / 1e9).margin(1e-7));
+  CHECK(f.got(controller)[0].at_s == Approx(0.020 + bytes / 0.5e9).margin(1e-7));
+}
+
+TEST_CASE("a second transfer slows the first from when it comes, not before") {
+  fixture f;
+  for (address a : {controller, west}) f.add(a);
+  const std::size_t body = 10'000'000;  // 20 ms alone
+  f.send(controller, west, 1, body);
+  for (std::uint64_t n = 2; n <= 4; ++n)
+    f.world.at(0.010, [&, n] { f.send(controller, west, n, body); });
+  f.world.run_until(1);
+  const double bytes = static_cast<double>(f.sent_bytes);
+  // Half is left; four share: 0.25 GB/s.
+  REQUIRE(f.numbers(west) == std::vector<std::uint64_t>{1, 2, 3, 4});
+  const double first_end = 0.010 + (bytes - 5e6) / 0.25e9;
+  CHECK(f.got(west)[0].at_s == Approx(0.020 + first_end).margin(1e-6));
+  // The others have moved 5 MB by then, and go on at 1/3 GB/s.
+  CHECK(f.got(west)[3].at_s == Approx(0.020 + first_end + 5e6 / (1e9 / 3)).margin(1e-5));
+}
+
+TEST_CASE("frames that follow each other on a link keep their order when nothing goes wrong") {
+  fixture f;
+  for (address a : {controller, east, west}) f.add(a);
+  std::vector<std::uint64_t> expected;
+  for (std::uint64_t n = 1; n <= 200; ++n) {
+    f.send(controller, west, n);
+    f.send(controller, east, n);
+    expected.push_back(n);
+  }
+  f.world.run_until(1);
+  CHECK(f.numbers(west) == expected);
+  CHECK(f.numbers(east) == expected);
+  CHECK(f.world.count().delivered == 400);
+}
+
+TEST_CASE("loss loses about its share, within its window only") {
+  fixture f{{.seed = 5, .faults = plan_with([](fault_plan& p) {
+                          p.from_s = 1;
+                          p.until_s = 2;
+                          p.loss = 0.25;
+                        })}};
+  for (address a : {controller, east}) f.add(a);
+  for (int i = 0; i < 3000; ++i)
+    f.world.at(i * 1e-3, [&, i] { f.send(east, controller, static_cast<std::uint64_t>(i)); });
+  f.world.run_until(4);
+  const auto c = f.world.count().network;
+  CHECK(c.lost > 200);
+  CHECK(c.lost < 300);
+  CHECK(c.delivered + c.lost == 3000);
+  for (std::uint64_t n : f.numbers(controller)) CHECK((n < 3000));
+  const auto got = f.numbers(controller);
+  CHECK(std::count_if(got.begin(), got.end(), [](auto n) { return n < 1000 || n >= 2000; }) ==
+        2000);
+}
+
+TEST_CASE("duplication delivers some frames twice") {
+  fixture f{{.seed = 5, .faults = plan_with([](fault_plan& p) {
+                          p.duplication = 0.5;
+                          p.reorder_delay_s = 0.01;
+                        })}};
+  for (address a : {controller, east}) f.add(a);
+  for (std::uint64_t n = 0; n < 1000; ++n) f.send(east, controller, n);
+  f.world.run_until(1);
+  const auto c = f.world.count().network;
+  CHECK(c.duplicated > 400);
+  CHECK(c.duplicated < 600);
+  CHECK(f.got(controller).size() == 1000 + c.duplicated);
+}
+
+TEST_CASE("reordering lets frames overtake each other, by no more than its delay") {
+  fixture f{{.seed = 5, .faults = plan_with([](fault_plan& p) {
+                          p.reordering = 0.5;
+                          p.reorder_delay_s = 0.01;
+                        })}};
+  for (address a : {controller, east}) f.add(a);
+  for (std::uint64_t n = 0; n < 1000; ++n)
+    f.world.at(static_cast<double>(n) * 1e-3, [&, n] { f.send(east, controller, n); });
+  f.world.run_until(5);
+  auto got = f.numbers(controller);
+  REQUIRE(got.size() == 1000);
+  CHECK_FALSE(std::is_sorted(got.begin(), got.end()));
+  for (const auto& a : f.got(controller)) {
+    const double late = a.at_s - static_cast<double>(a.sequence) * 1e-3;
+    CHECK(late >= 50e-6);
+    CHECK(late <= 0.01 + 51e-6);
+  }
+}
+
+TEST_CASE("a partition cuts its two sides apart, both ways, and no others, while it lasts") {
+  fixture f{{.faults = plan_with([](fault_plan& p) {
+               p.partitions = {{{"west"}, {"controller"}, 1, 2}};
+             })}};
+  for (address a : {controller, east, west, n2}) f.add(a);
+  for (double t : {0.5, 0.985, 1.5, 2.5})
+    f.world.at(t, [&, t] {
+      const auto n = static_cast<std::uint64_t>(t * 1000);
+      f.send(controller, west, n);
+      f.send(west, controller, n);
+      f.send(controller, east, n);
+      f.send(n2, controller, n);  // to its gateway, on the same side
+    });
+  f.world.run_until(5);
+  // What was under way when the cable was cut (20 ms before) is lost too.
+  CHECK(f.numbers(controller) == std::vector<std::uint64_t>{500, 2500});
+  CHECK(f.numbers(east) == std::vector<std::uint64_t>{500, 985, 1500, 2500});
+  CHECK(f.got(west).size() == 2 + 4);
+  CHECK(f.world.count().network.cut == 4);
+}
+
+TEST_CASE("a partition without a second side cuts from all others") {
+  fixture f{{.faults = plan_with([](fault_plan& p) { p.partitions = {{{"n0"}, {}, 0, 1}}; })}};
+  for (address a : {controller, east, n0, n1}) f.add(a);
+  f.send(n0, controller, 1);
+  f.send(n1, controller, 2);
+  f.world.run_until(0.5);
+  CHECK(f.numbers(east) == std::vector<std::uint64_t>{2});
+}
+
+TEST_CASE("credit: who is not answered for his frames may not send for ever") {
+  fixture f{{.credit_frames = 10}};
+  f.add(east);
+  std::vector<frame> kept;
+  f.world.add_host(controller, [&](const host& h) {
+    f.nets[controller] = h.net;
+    h.net->listen([&](frame x) { kept.push_back(std::move(x)); });
+    return std::vector<caf::actor>{};
+  });
+  for (std::uint64_t n = 0; n < 10; ++n) CHECK(f.send(east, controller, n));
+  CHECK_FALSE(f.send(east, controller, 10));
+  f.world.run_until(1);
+  CHECK(kept.size() == 10);
+  CHECK_FALSE(f.send(east, controller, 11));
+  for (int i = 0; i < 3; ++i) f.nets[controller]->handled(kept[static_cast<std::size_t>(i)]);
+  for (std::uint64_t n = 0; n < 3; ++n) CHECK(f.send(east, controller, n));
+  CHECK_FALSE(f.send(east, controller, 12));
+  CHECK(f.world.count().network.refused == 3);
+}

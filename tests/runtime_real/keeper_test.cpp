@@ -1,0 +1,258 @@
+#include "runtime/process/keeper.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/file.h>
+
+#include "runtime/host/real_clock.hpp"
+#include "runtime_real/processes.hpp"
+
+using namespace troupe;
+using namespace troupe::runtime;
+using namespace troupe::runtime::test;
+
+namespace {
+
+constexpr double no_limit_s = 1e9;
+
+double seconds_from_now(double s) {
+  return real_clock{}.now_s() + s;
+}
+
+struct kept_world {
+  explicit kept_world(int lock = -1) {
+    auto started = keeper_server::start(records, lock);
+    REQUIRE(started);
+    server = std::move(*started);
+  }
+  std::unique_ptr<kept_program> run(const process_options& o, double lease_s = no_limit_s) const {
+    auto p = server->run(o, seconds_from_now(lease_s));
+    REQUIRE(p);
+    return std::move(*p);
+  }
+  bool on_record() const {
+    return std::filesystem::exists(records) && !std::filesystem::is_empty(records);
+  }
+
+  scratch dir;
+  std::string records = dir / "groups";
+  std::unique_ptr<keeper_server> server;
+};
+
+kept_end end_of(kept_program& p) {
+  std::optional<kept_end> end;
+  REQUIRE(eventually([&] { return (end = p.poll()).has_value(); }));
+  return *end;
+}
+
+/// Starts a daemon, which has left the session, the group and the environment behind, and then
+/// goes on. The daemon's number is in DIR/daemon, the program's own in DIR/program.
+process_options with_daemon(const scratch& dir, const std::string& then) {
+  return shell("(env -i setsid sh -c 'echo $$ > " + dir / "daemon" + "; exec sleep 1000' &); " +
+               "until [ -s " + dir / "daemon" + " ]; do sleep 0.01; done; echo $$ > " +
+               dir / "program" + "; " + then);
+}
+
+pid_t parent_of(pid_t pid) {
+  const auto stat = contents("/proc/" + std::to_string(pid) + "/stat");
+  return std::stoi(stat.substr(stat.rfind(')') + 4));
+}
+
+bool lock_is_free(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  const bool free = ::flock(fd, LOCK_EX | LOCK_NB) == 0;
+  ::close(fd);
+  return free;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "The exit status of a program is received even if its keeper exits with unread commands") {
+  kept_world w;
+  for (int i = 0; i < 50; ++i) {
+    auto p = w.run(shell("exit 7"));
+    std::optional<kept_end> end;
+    // Told things until it is gone, and only then listened to.
+    for (pollfd keeper{p->events(), 0, 0}; (keeper.revents & POLLHUP) == 0; ::poll(&keeper, 1, 0))
+      p->renew(seconds_from_now(no_limit_s));
+    REQUIRE(eventually([&] { return (end = p->poll()).has_value(); }));
+    REQUIRE(end->what == kept_end::how::exited);
+    REQUIRE(end->status == 7);
+  }
+}
+
+TEST_CASE("A kept program runs where it should, and how it ended is told once") {
+  kept_world w;
+  auto o = shell("echo \"$COLOUR in $(pwd)\"; echo to-error >&2; exit 7");
+  o.environment = {{"COLOUR", "green"}};
+  o.directory = w.dir.path();
+  o.output = w.dir / "log";
+  auto p = w.run(o);
+  CHECK(end_of(*p).what == kept_end::how::exited);
+  CHECK(end_of(*p).status == 7);
+  CHECK(contents(o.output) == "green in " + w.dir.path() + "\nto-error\n");
+  CHECK_FALSE(w.on_record());
+}
+
+TEST_CASE("A command and an environment of a megabyte reach a kept program") {
+  kept_world w;
+  auto o = shell("echo $#; echo ${#A1}");
+  o.command.push_back("sh");
+  const std::string word(250, 'x'), value(100'000, 'y');
+  o.command.insert(o.command.end(), 2000, word);
+  for (const auto* name : {"A0", "A1", "A2", "A3", "A4"}) o.environment.emplace_back(name, value);
+  o.output = w.dir / "log";
+  auto p = w.run(o);
+  CHECK(end_of(*p).status == 0);
+  CHECK(contents(o.output) == "2000\n100000\n");
+}
+
+TEST_CASE("A kept program that cannot start says why") {
+  kept_world w;
+  const auto why = [&](const process_options& o) {
+    const auto end = end_of(*w.run(o));
+    CHECK(end.what == kept_end::how::not_started);
+    return end.why;
+  };
+  CHECK_FALSE(w.server->run({.command = {}}, no_limit_s));
+  CHECK(why({.command = {"no-such-program"}}) ==
+        "cannot run no-such-program: No such file or directory");
+  CHECK(why({.command = {"true"}, .directory = "/no/such"}) ==
+        "cannot run in /no/such: No such file or directory");
+  CHECK(why({.command = {"true"}, .output = "/no/such/log"}) ==
+        "cannot write to /no/such/log: No such file or directory");
+}
+
+TEST_CASE("A kept program's daemons end with it") {
+  kept_world w;
+  auto p = w.run(with_daemon(w.dir, "exit 3"));
+  const auto daemon = written_pid(w.dir / "daemon");
+  CHECK(end_of(*p).status == 3);
+  CHECK(gone(daemon));
+}
+
+TEST_CASE("A kept program that ignores SIGTERM is killed when its grace is over") {
+  kept_world w;
+  auto p = w.run(with_daemon(w.dir, "trap '' TERM; while :; do sleep 1000; done"));
+  const auto daemon = written_pid(w.dir / "daemon");
+  written_pid(w.dir / "program");
+  p->terminate(0.2);
+  const auto end = end_of(*p);
+  CHECK(end.what == kept_end::how::exited);
+  CHECK(end.status == 128 + SIGKILL);
+  CHECK(gone(daemon));
+}
+
+TEST_CASE("A lease that nobody renews ends a kept program, and one that is renewed does not") {
+  kept_world w;
+  const scratch other;
+  auto p = w.run(with_daemon(w.dir, "sleep 1000"), 0.5);
+  auto renewed = w.run(with_daemon(other, "sleep 1000"), 0.5);
+  renewed->renew(seconds_from_now(no_limit_s));
+  const auto end = end_of(*p);
+  CHECK(end.what == kept_end::how::lease_expired);
+  CHECK(gone(written_pid(w.dir / "daemon")));
+  written_pid(other / "program");
+  CHECK_FALSE(renewed->poll());
+  renewed->kill();
+  CHECK(end_of(*renewed).what == kept_end::how::exited);
+}
+
+TEST_CASE("A kept program and its daemons die with the process that started it") {
+#ifdef __SANITIZE_THREAD__
+  WARN("skipped: this sanitizer allows no threads after a fork");
+  return;
+#endif
+  scratch dir;
+  forked owner{[&] {
+    kept_world w;
+    auto p = w.run(with_daemon(dir, "wait; sleep 1000"));
+    for (;;) ::pause();
+  }};
+  const auto daemon = written_pid(dir / "daemon"), program = written_pid(dir / "program");
+  SECTION("killed") {
+    owner.kill();
+  }
+  SECTION("ended by itself") {
+    owner.signal(SIGTERM);
+  }
+  CHECK(eventually([&] { return gone(program) && gone(daemon); }));
+}
+
+TEST_CASE("A kept program ends with its lease when the process that started it is stopped") {
+#ifdef __SANITIZE_THREAD__
+  WARN("skipped: this sanitizer allows no threads after a fork");
+  return;
+#endif
+  scratch dir;
+  forked owner{[&] {
+    kept_world w;
+    auto p = w.run(with_daemon(dir, "sleep 1000"));
+    for (;;) {
+      p->renew(seconds_from_now(0.5));
+      ::usleep(20'000);
+    }
+  }};
+  const auto daemon = written_pid(dir / "daemon"), program = written_pid(dir / "program");
+  ::usleep(700'000);
+  REQUIRE_FALSE(gone(program));  // it is being renewed
+  owner.signal(SIGSTOP);
+  CHECK(eventually([&] { return gone(program) && gone(daemon); }));
+}
+
+TEST_CASE("A keeper that is killed takes its program with it, and that is told") {
+  kept_world w;
+  auto p = w.run(shell("sh -c 'echo $$ > " + w.dir / "child" + "; sleep 1000' & echo $$ > " +
+                       w.dir / "program" + "; wait"));
+  const auto program = written_pid(w.dir / "program"), child = written_pid(w.dir / "child");
+  ::kill(parent_of(program), SIGKILL);
+  CHECK(end_of(*p).what == kept_end::how::lost);
+  CHECK(gone(program));
+  CHECK(gone(child));
+}
+
+TEST_CASE("A lock that keepers were given is held until the last of them has ended") {
+  scratch dir;
+  const auto file = dir / "lock";
+  const int lock = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  REQUIRE(::flock(lock, LOCK_EX | LOCK_NB) == 0);
+  std::unique_ptr<kept_program> p;
+  {
+    kept_world w{lock};
+    p = w.run(shell("sleep 1000"));
+    CHECK_FALSE(p->poll());
+    REQUIRE(eventually([&] { return w.on_record(); }));
+  }
+  ::close(lock);
+  CHECK_FALSE(lock_is_free(file));
+  p.reset();
+  CHECK(eventually([&] { return lock_is_free(file); }));
+}
+
+TEST_CASE("What is left when keepers are killed with the process that started them is reaped") {
+#ifdef __SANITIZE_THREAD__
+  WARN("skipped: this sanitizer allows no threads after a fork");
+  return;
+#endif
+  scratch dir;
+  const auto records = dir / "groups";
+  forked owner{[&] {
+    auto server = keeper_server::start(records);
+    auto p = (*server)->run(shell("sh -c 'echo $$ > " + dir / "child" +
+                                  "; exec sleep 1000' & echo $$ > " + dir / "program" + "; wait"),
+                            seconds_from_now(no_limit_s));
+    for (;;) ::pause();
+  }};
+  const auto program = written_pid(dir / "program"), child = written_pid(dir / "child");
+  const auto keeper = parent_of(program);
+  owner.signal(SIGSTOP);
+  ::kill(keeper, SIGKILL);
+  owner.kill();
+  REQUIRE(eventually([&] { return gone(program); }));  // the kernel's doing
+  REQUIRE_FALSE(gone(child));
+  CHECK(reap_orphans(records) == std::vector<pid_t>{program});
+  CHECK(gone(child));
+  CHECK(std::filesystem::is_empty(records));
+  CHECK(reap_orphans(records).empty());
+}

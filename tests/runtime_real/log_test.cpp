@@ -1,0 +1,59 @@
+#include "runtime/host/log.hpp"
+
+#include "runtime/host/log_limiter.hpp"
+#include "runtime_real/world.hpp"
+
+using namespace troupe::runtime;
+
+TEST_CASE("A line says when, how bad, who and what, and a stranger's words stay on it, quoted") {
+  std::vector<std::string> lines;
+  set_log_sink([&](log_level, std::string_view line) { lines.emplace_back(line); });
+  log(log_level::debug, "test", "below the level");
+  log(log_level::warn, "test", "refused a peer",
+      {{"name", "a b\n\"c\""}, {"port", 7}, {"plain", "tcp://x:1"}});
+  set_log_level(log_level::error);
+  log(log_level::warn, "test", "below the level now");
+  set_log_level(log_level::info);
+  set_log_sink({});
+  REQUIRE(lines.size() == 1);
+  REQUIRE(lines[0].size() > 24);
+  REQUIRE(lines[0][23] == 'Z');
+  REQUIRE(lines[0].substr(25) ==
+          R"(warn test: refused a peer name="a b\x0a\"c\"" port=7 plain=tcp://x:1)");
+  REQUIRE(log_level_from("debug") == log_level::debug);
+  REQUIRE(log_level_from("loud") == log_level::info);
+}
+
+TEST_CASE("What a stranger wrote stays valid UTF-8 and moves no cursor in a log") {
+  std::string line;
+  set_log_sink([&](log_level, std::string_view l) { line = l; });
+  const auto value = [&](const std::string& v) {
+    log(log_level::info, "who", "text", {{"v", v}});
+    return line.substr(line.find(" v=") + 3);
+  };
+  CHECK(value("plain") == "plain");
+  CHECK(value("Zürich 東京 🚀") == "\"Zürich 東京 🚀\"");
+  CHECK(value("a\xff\xfez") == "\"a\\xff\\xfez\"");
+  CHECK(value("\xc3") == "\"\\xc3\"");                             // cut off
+  CHECK(value("\xc0\xaf") == "\"\\xc0\\xaf\"");                    // longer than need be
+  CHECK(value("\xed\xa0\x80") == "\"\\xed\\xa0\\x80\"");           // a surrogate
+  CHECK(value("\xf4\x90\x80\x80") == "\"\\xf4\\x90\\x80\\x80\"");  // beyond the last
+  CHECK(value("\xc2\x9b"
+              "31m") == "\"\\xc2\\x9b31m\"");  // a control of eight bits
+  CHECK(value("\x1b]0;owned\x07") == "\"\\x1b]0;owned\\x07\"");
+  log(log_level::info, "who", "two\nlines \x1b[2J", {});
+  CHECK(line.find("two\\x0alines \\x1b[2J") != std::string::npos);
+  set_log_sink({});
+}
+
+TEST_CASE("A line about one subject passes once a minute, with how many there were") {
+  log_limiter limiter;
+  CHECK(limiter.pass("a", 0) == 1);
+  CHECK(limiter.pass("a", 1) == 0);
+  CHECK(limiter.pass("b", 1) == 1);
+  CHECK(limiter.pass("a", 59) == 0);
+  CHECK(limiter.pass("a", 61) == 3);
+  std::uint64_t lines = 0;
+  for (int i = 0; i < 100'000; ++i) lines += limiter.pass(std::to_string(i), 62) > 0 ? 1 : 0;
+  CHECK(lines <= 1000);  // many subjects share one line
+}

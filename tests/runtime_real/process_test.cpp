@@ -1,0 +1,114 @@
+#include "runtime/process/process.hpp"
+
+#include <signal.h>
+
+#include <fstream>
+
+#include "runtime_real/processes.hpp"
+
+using namespace troupe;
+using namespace troupe::runtime;
+using namespace troupe::runtime::test;
+
+namespace {
+
+std::unique_ptr<process> must_start(const process_options& o) {
+  auto p = process::start(o);
+  INFO((p ? std::string{} : p.error().text));
+  REQUIRE(p);
+  return std::move(*p);
+}
+
+int exit_of(process& p) {
+  std::optional<int> status;
+  REQUIRE(eventually([&] { return (status = p.poll()).has_value(); }));
+  return *status;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "A program runs where it should, with the environment it was given, and its output is in the "
+    "file") {
+  scratch dir;
+  auto o = shell("echo \"$COLOUR in $(pwd)\"; echo to-error >&2; exit 7");
+  o.environment = {{"COLOUR", "green"}};
+  o.directory = dir.path();
+  o.output = dir / "log";
+  REQUIRE(exit_of(*must_start(o)) == 7);
+  REQUIRE(contents(o.output) == "green in " + dir.path() + "\nto-error\n");
+}
+
+TEST_CASE("The exit status of a program that a signal ends is 128 and the signal's number") {
+  REQUIRE(exit_of(*must_start(shell("kill -SEGV $$"))) == 128 + SIGSEGV);
+  auto p = must_start({.command = {"sleep", "1000"}});
+  REQUIRE_FALSE(p->poll());
+  p->terminate();
+  REQUIRE(exit_of(*p) == 128 + SIGTERM);
+  REQUIRE(exit_of(*p) == 128 + SIGTERM);
+}
+
+TEST_CASE("A program that ignores SIGTERM is ended by SIGKILL") {
+  scratch dir;
+  auto o = shell("trap '' TERM; echo $$ > " + dir / "pid" + "; while :; do sleep 1000; done");
+  auto p = must_start(o);
+  written_pid(dir / "pid");
+  p->terminate();
+  REQUIRE_FALSE(p->poll());
+  p->kill();
+  REQUIRE(exit_of(*p) == 128 + SIGKILL);
+}
+
+TEST_CASE("What cannot be started is refused with the reason") {
+  const auto text = [](const process_options& o) {
+    const auto p = process::start(o);
+    REQUIRE_FALSE(p);
+    return p.error().text;
+  };
+  REQUIRE(text({.command = {}}) == "an empty command cannot be run");
+  REQUIRE(text({.command = {"no-such-program"}}) ==
+          "cannot run no-such-program: No such file or directory");
+  REQUIRE(text({.command = {"true"}, .directory = "/no/such"}) ==
+          "cannot run in /no/such: No such file or directory");
+  REQUIRE(text({.command = {"true"}, .output = "/no/such/log"}) ==
+          "cannot write to /no/such/log: No such file or directory");
+}
+
+TEST_CASE("A grandchild that outlives its parent is killed with the group, in it or not") {
+  scratch dir;
+  const std::string with = GENERATE("", "setsid ");
+  auto p = must_start(shell(with + "sh -c 'echo $$ > " + dir / "pid" +
+                            "; exec sleep 1000' & until [ -s " + dir / "pid" +
+                            " ]; do sleep 0.01; done; exit 3"));
+  const auto grandchild = written_pid(dir / "pid");
+  REQUIRE(exit_of(*p) == 3);
+  REQUIRE(gone(grandchild));
+}
+
+TEST_CASE("A process that only has an old group's number is left alone") {
+  scratch dir;
+  auto innocent = must_start({.command = {"sleep", "1000"}});
+  auto g = describe_group(innocent->id(), fresh_group_token());
+  REQUIRE(g);
+  SECTION("it started at another time") {
+    g->started -= 1;
+  }
+  SECTION("the machine has been started again since") {
+    g->boot = "another";
+  }
+  REQUIRE(record_group(dir.path(), *g));
+  REQUIRE(reap_orphans(dir.path()).empty());
+  REQUIRE_FALSE(innocent->poll());
+  REQUIRE(std::filesystem::is_empty(dir.path()));
+}
+
+TEST_CASE("Records that make no sense are removed and harm nobody") {
+  scratch dir;
+  std::ofstream{dir / "1.group"} << "1 0 boot token";
+  std::ofstream{dir / "x.group"} << "what is this";
+  std::ofstream{dir / "note.txt"} << "not a record";
+  REQUIRE(reap_orphans(dir.path()).empty());
+  REQUIRE(std::filesystem::exists(dir / "note.txt"));
+  REQUIRE_FALSE(std::filesystem::exists(dir / "1.group"));
+  REQUIRE(reap_orphans(dir / "no-such-directory").empty());
+}

@@ -1,0 +1,51 @@
+#include "runtime/host/state_directory.hpp"
+
+#include <fstream>
+
+#include "runtime_real/processes.hpp"
+
+using namespace troupe;
+using namespace troupe::runtime;
+using namespace troupe::runtime::test;
+
+TEST_CASE("A host that starts again is the newer one, also if its clock has been set back") {
+  scratch dir;
+  const auto path = dir / "state";
+  const auto next = [&] {
+    auto d = state_directory::open(path);
+    REQUIRE(d);
+    const auto i = (*d)->next_incarnation();
+    REQUIRE(i);
+    return *i;
+  };
+  const auto first = next(), second = next();
+  CHECK(second > first);
+  CHECK(second >> 36 > first >> 36);  // the count, not the random bits
+  // What the clock said at an earlier start: a century from now.
+  std::ofstream{path + "/starts"} << (first >> 36) + 100ull * 365 * 24 * 60 << '\n';
+  const auto third = next(), fourth = next();
+  CHECK(third >> 36 == (first >> 36) + 100ull * 365 * 24 * 60 + 1);
+  CHECK(fourth > third);
+  for (const auto* nonsense : {"", "what is this", "99999999999999999999999"}) {
+    std::ofstream{path + "/starts"} << nonsense << '\n';
+    CHECK(next() >> 36 >= first >> 36);
+  }
+  CHECK(make_incarnation() >> 36 >= first >> 36);
+  CHECK(make_incarnation() != make_incarnation());
+}
+
+TEST_CASE("A state directory has one process at a time, and says which") {
+  scratch dir;
+  const auto path = dir / "state";
+  auto mine = state_directory::open(path);
+  REQUIRE(mine);
+  const auto refused = state_directory::open(path);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().text == path + ": another process (" + std::to_string(::getpid()) +
+                                    ") has it: there can be only one");
+  mine->reset();
+  CHECK(state_directory::open(path));
+  const auto file = dir / "file";
+  std::ofstream{file} << "x";
+  CHECK_FALSE(state_directory::open(file));
+}

@@ -1,0 +1,119 @@
+#include <zmq.hpp>
+
+#include "runtime/zeromq/lane.hpp"
+#include "runtime_real/world.hpp"
+
+// Another program at the controller's door: honest, clumsy or hostile.
+
+using namespace troupe;
+using namespace troupe::runtime;
+using namespace troupe::runtime::test;
+
+namespace {
+
+class stranger {
+ public:
+  explicit stranger(const std::string& endpoint) {
+    socket_.set(zmq::sockopt::linger, 0);
+    socket_.set(zmq::sockopt::rcvtimeo, static_cast<int>(1000 * long_s));
+    socket_.connect(endpoint);
+  }
+  void send(const std::vector<std::string>& parts) {
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      socket_.send(zmq::buffer(parts[i]),
+                   i + 1 < parts.size() ? zmq::send_flags::sndmore : zmq::send_flags::none);
+  }
+  void send(const frame& f) { send({text(f.header), text(f.body)}); }
+  void send_batch(const std::vector<frame>& frames) {
+    auto b = make_batch({frames.begin(), frames.end()}, frames.size());
+    send({b.header.to_string(), b.body.to_string()});
+  }
+  message receive() {
+    zmq::message_t header, body;
+    REQUIRE(socket_.recv(header));
+    REQUIRE(header.more());
+    REQUIRE(socket_.recv(body));
+    REQUIRE_FALSE(body.more());
+    const auto m = decode({static_cast<const std::byte*>(header.data()), header.size()});
+    REQUIRE(m);
+    return m->second;
+  }
+  address greet() {
+    send(encode(first_client_address, 0, hello{"stranger", 0, 1}));
+    return std::get<welcome>(receive()).you;
+  }
+
+ private:
+  static std::string text(const payload& p) {
+    return {reinterpret_cast<const char*>(p.bytes().data()), p.bytes().size()};
+  }
+  zmq::context_t context_;
+  zmq::socket_t socket_{context_, zmq::socket_type::dealer};
+};
+
+std::shared_ptr<zeromq_transport> a_controller(std::uint32_t window_frames = 1024) {
+  zeromq_options o;
+  o.name = "controller";
+  o.cluster = two_datacenters();
+  o.listen = "tcp://127.0.0.1:*";
+  o.window_frames = window_frames;
+  return must_open(o);
+}
+
+}  // namespace
+
+TEST_CASE("Who has not greeted is asked to, whatever it says") {
+  auto controller = a_controller();
+  mailbox at_controller{controller};
+  stranger s{controller->endpoint()};
+  s.send(numbered(first_client_address + 1, 0, 1));
+  REQUIRE(std::get<refusal>(s.receive()).why.code == reason::kind::unknown);
+  s.send_batch(
+      {numbered(first_client_address + 1, 0, 1), numbered(first_client_address + 1, 0, 2)});
+  REQUIRE(std::get<refusal>(s.receive()).why.code == reason::kind::unknown);
+  s.send({"no header at all", ""});
+  REQUIRE(std::get<refusal>(s.receive()).why.code == reason::kind::malformed);
+  REQUIRE(s.greet() == first_client_address + 1);
+  REQUIRE(at_controller.size() == 0);
+}
+
+TEST_CASE("Messages of the wrong shape are counted, and the next one is heard") {
+  auto controller = a_controller();
+  mailbox at_controller{controller};
+  stranger s{controller->endpoint()};
+  const auto me = s.greet();
+  s.send({"one part"});
+  s.send({"a", "b", "c", "d", "e"});
+  s.send({"no header at all", ""});
+  s.send({"\xc1", std::string("\xff\xff\xff\xff", 4)});      // longer than there is
+  s.send({"\xc1", std::string("\x00\x00\x00", 3)});          // not even a length
+  s.send({"\xc1", std::string("\x01\x00\x00\x00\x93", 5)});  // a frame that is none
+  s.send_batch({encode(me, 0, hello{"stranger", 0, 1}), numbered(me, 0, 4)});
+  s.send(numbered(me, 0, 5));
+  REQUIRE(at_controller.has(2));
+  REQUIRE(number_of(at_controller.at(0)) == 4);
+  REQUIRE(number_of(at_controller.at(1)) == 5);
+  REQUIRE(controller->counts().malformed == 7);
+}
+
+TEST_CASE("A client's batch is taken apart; a client is never sent one") {
+  auto controller = a_controller();
+  mailbox at_controller{controller};
+  stranger s{controller->endpoint()};
+  const auto me = s.greet();
+  s.send_batch({numbered(me, 0, 1), numbered(me, 0, 2), numbered(me, 0, 3)});
+  REQUIRE(at_controller.has(3));
+  for (std::uint64_t n = 0; n < 3; ++n) REQUIRE(number_of(at_controller.at(n)) == n + 1);
+  for (std::uint64_t n = 0; n < 100; ++n) REQUIRE(controller->send(me, numbered(0, me, n)));
+  for (std::uint64_t n = 0; n < 100; ++n) REQUIRE(std::get<query_jobs>(s.receive()).request == n);
+}
+
+TEST_CASE("A peer that ignores its credit loses frames, and the mailbox stays bounded") {
+  auto controller = a_controller(16);
+  mailbox at_controller{controller, false};
+  stranger s{controller->endpoint()};
+  const auto me = s.greet();
+  for (std::uint64_t n = 0; n < 1000; ++n) s.send(numbered(me, 0, n));
+  REQUIRE(eventually([&] { return controller->counts().over_credit > 800; }));
+  REQUIRE(at_controller.size() < 100);
+}
