@@ -55,9 +55,9 @@ problem check_leaves(const job_spec& job) {
     }
   });
   if (bytes > max_spec_bytes)
-    return fmt::format("the job takes {} bytes, expected at most {}", bytes, max_spec_bytes);
-  if (nul) return "a NUL byte in a text";
-  if (!finite) return "a number that is not finite";
+    return fmt::format("the job has {} bytes, expected at most {}", bytes, max_spec_bytes);
+  if (nul) return "a string contains a NUL byte";
+  if (!finite) return "a number is not finite";
   return {};
 }
 
@@ -96,7 +96,7 @@ auto first_of(F&&... ask) {
 }
 
 problem check_operators(const model& m) {
-  if (m.operators.empty()) return "missing: a model of this family is its operators";
+  if (m.operators.empty()) return "missing; models of this family are given as operators";
   if (m.operators.size() > max_operators)
     return fmt::format("found {}, expected at most {}", m.operators.size(), max_operators);
   for (const auto& op : m.operators)
@@ -126,8 +126,7 @@ problem check_model(const model& m) {
   if (auto p = not_one_of(m.family, families)) return inside("family", p);
   if (auto p = check_sizes(m)) return p;
   if (has_operators(m)) return inside("operators", check_operators(m));
-  if (!m.operators.empty())
-    return fmt::format("operators: a model of family {} has none", m.family);
+  if (!m.operators.empty()) return fmt::format("operators: not allowed for family {}", m.family);
   if (auto bad = objection_to(m)) return inside(bad->key, bad->problem);
   return {};
 }
@@ -137,15 +136,15 @@ problem check_profile(const device_profile& p) {
   for (const auto& m : p.models) {
     const profile_point* before = nullptr;
     for (const auto& at : m.points) {
-      if (at.sequence == 0 || at.rows == 0) return "a point without a sequence or rows";
+      if (at.sequence == 0 || at.rows == 0) return "a point lacks sequence or rows";
       if (before && std::pair{before->sequence, before->rows} >= std::pair{at.sequence, at.rows})
-        return "points that are not in order of sequence and rows";
+        return "points are not sorted by sequence and rows";
       before = &at;
     }
   }
   for (const auto& rate : p.copies.all_reduces)
     if (rate.devices < 2 || !(rate.gbytes_s > 0) || !(rate.small_us > 0))
-      return "a sum of fewer than two devices, or without a rate";
+      return "an all-reduce entry needs at least two devices and a rate";
   return {};
 }
 
@@ -159,7 +158,7 @@ problem check_train(const training& t) {
   };
   for_each_leaf(t.costs, look);
   for_each_leaf(t.profile, look);
-  if (negative) return "a cost or a measured figure below 0 or above 1e15";
+  if (negative) return "a cost or measurement is below 0 or above 1e15";
   if (auto p = first_of(
           [&] { return inside("device", not_one_of(t.device, devices)); },
           [&] { return inside("learning_rate", not_above_0(t.learning_rate, 100)); },
@@ -175,7 +174,7 @@ problem check_train(const training& t) {
           [&] { return inside("replan_every", out_of_range(t.replan_every, 0, 1'000'000'000)); }))
     return p;
   if (t.data.empty() && (t.device == "cpu" || t.device == "cuda"))
-    return "data: missing: what to train on";
+    return "data: missing; expected a text or token file";
   return t.profile.empty() ? problem{} : inside("profile", check_profile(t.profile.front()));
 }
 
@@ -207,7 +206,7 @@ problem check_wish(const pipeline_wish& w, bool slots) {
                      std::max(w.microbatches, 1u);
   if (steps <= max_schedule_steps) return {};
   return fmt::format(
-      "{} stages x {} pipelines x {} micro-batches are {} steps an iteration, expected at most {}",
+      "{} stages x {} pipelines x {} micro-batches are {} steps per iteration, expected at most {}",
       std::max(w.stages, 1u), std::max(w.data_parallel, 1u), std::max(w.microbatches, 1u), steps,
       max_schedule_steps);
 }
@@ -217,32 +216,32 @@ std::optional<objection> check_model_of(const job_spec& job) {
   const auto& m = job.model;
   const auto parts = m.operators.empty() ? 2 * std::size_t{m.layers} : m.operators.size();
   if (job.pipeline.stages > parts)
-    return objection{"pipeline",
-                     fmt::format("{} stages for the {} {} of '{}'", job.pipeline.stages, parts,
-                                 m.operators.empty() ? "sublayers" : "operators", shown(m.name))};
+    return objection{
+        "pipeline",
+        fmt::format("{} stages are more than the {} {} of '{}'", job.pipeline.stages, parts,
+                    m.operators.empty() ? "sublayers" : "operators", shown(m.name))};
   if (const auto& cut = job.pipeline.cut; !cut.empty()) {
-    const auto what = m.operators.empty() ? "sublayers (two a layer)" : "operators";
+    const auto what = m.operators.empty() ? "sublayers (two per layer)" : "operators";
     const auto sum = std::accumulate(cut.begin(), cut.end(), std::uint64_t{0});
     if (cut.size() != job.pipeline.stages)
-      return objection{"pipeline", fmt::format("cut has {} stages, and stages is {}", cut.size(),
+      return objection{"pipeline", fmt::format("cut has {} stages, but stages is {}", cut.size(),
                                                job.pipeline.stages)};
     if (sum != parts)
-      return objection{"pipeline", fmt::format("cut has {} {} of the {} of '{}'", sum, what, parts,
-                                               shown(m.name))};
+      return objection{"pipeline", fmt::format("cut covers {} {} of the {} of '{}'", sum, what,
+                                               parts, shown(m.name))};
     if (std::ranges::find(cut, 0u) != cut.end())
       return objection{"pipeline", fmt::format("a stage of cut has no {}", what)};
   }
   if (const auto t = job.pipeline.tensor_parallel; t > 1) {
     const auto inner = m.intermediate ? m.intermediate : 4 * std::uint64_t{m.hidden};
     if (!m.operators.empty() || m.family != "gpt")
-      return objection{"pipeline", fmt::format("tensor_parallel splits models of family gpt, not "
-                                               "'{}'",
-                                               shown(m.name))};
-    if (m.heads % t != 0 || inner % t != 0)
       return objection{"pipeline",
-                       fmt::format("tensor_parallel {} must divide the {} heads and the {} "
-                                   "columns of the MLP of '{}'",
-                                   t, m.heads, inner, shown(m.name))};
+                       fmt::format("tensor_parallel supports models of family gpt only, not '{}'",
+                                   shown(m.name))};
+    if (m.heads % t != 0 || inner % t != 0)
+      return objection{"pipeline", fmt::format("tensor_parallel ({}) must divide both the head "
+                                               "count ({}) and the MLP width ({}) of '{}'",
+                                               t, m.heads, inner, shown(m.name))};
   }
   if (job.train && job.train->device != "sim" && m.family != "gpt")
     return objection{"train", fmt::format("'{}' is of family {}; the built-in trainer trains gpt",
@@ -250,25 +249,23 @@ std::optional<objection> check_model_of(const job_spec& job) {
   const auto pipelines = std::max(job.pipeline.data_parallel, 1u);
   if (const auto rows = job.pipeline.rows; rows > 0) {
     if (job.pipeline.microbatches || job.microbatches)
-      return objection{"pipeline",
-                       "rows and microbatches say the same thing in two ways; name one of them"};
+      return objection{"pipeline", "rows and microbatches exclude each other; give one of them"};
     if (job.global_batch % (std::uint64_t{pipelines} * rows) != 0)
-      return objection{"pipeline",
-                       fmt::format("{} pipelines of micro-batches of {} rows must divide "
-                                   "global_batch ({})",
-                                   pipelines, rows, job.global_batch)};
+      return objection{
+          "pipeline",
+          fmt::format("{} pipelines x micro-batches of {} rows must divide global_batch ({})",
+                      pipelines, rows, job.global_batch)};
     if (job.global_batch / pipelines / rows > max_pipeline_microbatches)
       return objection{
           "pipeline",
-          fmt::format("micro-batches of {} rows would be {} an iteration, expected at "
-                      "most {}",
+          fmt::format("micro-batches of {} rows would be {} per iteration, expected at most {}",
                       rows, job.global_batch / pipelines / rows, max_pipeline_microbatches)};
     return {};
   }
   const auto microbatches = std::max(job.pipeline.microbatches, 1u);
   if (job.global_batch % (std::uint64_t{pipelines} * microbatches) != 0)
     return objection{"pipeline",
-                     fmt::format("{} pipelines of {} micro-batches must divide global_batch ({})",
+                     fmt::format("{} pipelines x {} micro-batches must divide global_batch ({})",
                                  pipelines, microbatches, job.global_batch)};
   return {};
 }
@@ -277,19 +274,19 @@ std::optional<objection> check_model_of(const job_spec& job) {
 std::optional<objection> check_pipeline(const job_spec& job) {
   if (!(job.train || job.slots || job.pipeline != pipeline_wish{})) return {};
   if (!job.command.empty())
-    return objection{"command",
-                     "a job has a command, or train, slots and pipeline: the program that it names "
-                     "makes its own pipeline"};
+    return objection{
+        "command",
+        "command excludes train, slots and pipeline: a program sets up its own pipeline"};
   if (job.slots && !job.pipeline.cut.empty())
-    return objection{"pipeline", "cut divides a model, and a job in slots has none"};
+    return objection{"pipeline", "cut applies to a model, and a slots job has none"};
   if (job.slots && job.pipeline.rows > 0)
-    return objection{"pipeline", "rows are samples of a batch, and a job in slots has none"};
+    return objection{"pipeline", "rows are samples of a batch, and a slots job has none"};
   if (job.slots && job.pipeline.tensor_parallel > 1)
-    return objection{"pipeline", "tensor_parallel splits a model, and a job in slots has none"};
+    return objection{"pipeline", "tensor_parallel applies to a model, and a slots job has none"};
   if (job.microbatches && job.pipeline.microbatches &&
       *job.microbatches != job.pipeline.microbatches)
     return objection{"microbatches",
-                     fmt::format("found {}, and pipeline.microbatches is {}; say it once",
+                     fmt::format("found {}, but pipeline.microbatches is {}; give one of them",
                                  *job.microbatches, job.pipeline.microbatches)};
   return job.slots ? std::nullopt : check_model_of(job);
 }
@@ -304,7 +301,8 @@ std::optional<objection> check_words(const job_spec& job) {
     return objection{"command", fmt::format("more than {} words", max_words)};
   for (const auto& [name, value] : job.environment)
     if (!is_variable(name))
-      return objection{"environment", fmt::format("'{}' cannot be a variable's name", shown(name))};
+      return objection{"environment",
+                       fmt::format("'{}' is not a valid variable name", shown(name))};
   return {};
 }
 

@@ -30,7 +30,7 @@ expected<std::vector<gpu_type>> load_catalogue(const std::filesystem::path& file
     gpu_type t;
     t.name = tree->keys[i];
     if (!is_name(t.name))
-      found.add(tree->key_lines[i], "", fmt::format("'{}' cannot be a GPU's name", shown(t.name)));
+      found.add(tree->key_lines[i], "", fmt::format("'{}' is not a valid GPU name", shown(t.name)));
     map_reader map{found, tree->items[i], t.name};
     map.read("memory_gb", t.memory_gb, {0, 100'000, true}, need::required);
     map.read("fp16_tflops", t.fp16_tflops, {0, 1e6, true}, need::required);

@@ -65,19 +65,19 @@ class cluster_loader {
   void claim(const value& v, const std::string& place, const std::string& name, const char* what) {
     if (name.empty() || !found_.good()) return;
     if (name == "controller")
-      found_.add(v.line, inside(place, "name"), "the name 'controller' is taken by the controller");
+      found_.add(v.line, inside(place, "name"), "the name 'controller' is reserved");
     const auto [old, fresh] = names_.try_emplace(name, place);
     if (!fresh)
       found_.add(
           v.line, inside(place, "name"),
-          fmt::format("duplicate name '{}': this {} has the name of {}", name, what, old->second));
+          fmt::format("duplicate name '{}': this {} is named like {}", name, what, old->second));
   }
 
   void read_datacenter(const value& v, const std::string& place) {
     map_reader map{found_, v, place};
     datacenter dc;
     map.read_name("name", dc.name, need::required);
-    claim(v, place, dc.name, "datacentre");
+    claim(v, place, dc.name, "datacenter");
     read_endpoint(map, "gateway", dc.gateway);
     const auto index = static_cast<std::uint32_t>(out_.datacenters.size());
     out_.datacenters.push_back(std::move(dc));
@@ -182,12 +182,12 @@ class cluster_loader {
     if (!found_.good()) return;
     if (ends.size() != 2)
       return map.fail("between",
-                      fmt::format("found {} names, expected two datacentres", ends.size()));
+                      fmt::format("found {} names, expected two datacenters", ends.size()));
     w.a = datacenter_of(map, ends[0]);
     w.b = datacenter_of(map, ends[1]);
     if (!found_.good()) return;
     if (w.a == w.b)
-      return map.fail("between", fmt::format("'{}' twice, expected two datacentres", ends[0]));
+      return map.fail("between", fmt::format("'{}' twice, expected two datacenters", ends[0]));
     if (w.connection_gbps > w.node_gbps)
       return map.fail("connection_gbps",
                       fmt::format("found {:g}, expected at most node_gbps ({:g})",
@@ -203,7 +203,7 @@ class cluster_loader {
     for (std::size_t i = 0; i < out_.datacenters.size(); ++i)
       if (out_.datacenters[i].name == name) return static_cast<std::uint32_t>(i);
     map.fail("between",
-             fmt::format("unknown datacentre '{}'{}", shown(name),
+             fmt::format("unknown datacenter '{}'{}", shown(name),
                          hint(name, names_of(std::span<const datacenter>{out_.datacenters}))));
     return 0;
   }
@@ -230,7 +230,7 @@ class cluster_loader {
       const auto at = std::find(used.begin(), used.end(), v.keys[i]);
       if (at == used.end()) {
         found_.add(v.key_lines[i], "gpus",
-                   fmt::format("no node of this cluster has a '{}'{}", shown(v.keys[i]),
+                   fmt::format("no node of this cluster has GPU '{}'{}", shown(v.keys[i]),
                                hint(v.keys[i], used)));
         return;
       }
@@ -248,7 +248,7 @@ class cluster_loader {
   std::span<const gpu_type> catalogue_;
   std::vector<std::string> gpu_names_;
   std::filesystem::path directory_;           // the file's
-  std::map<std::string, std::string> names_;  // of hosts and datacentres, and where each is
+  std::map<std::string, std::string> names_;  // of hosts and datacenters, and where each is
   cluster out_;
 };
 

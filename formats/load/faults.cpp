@@ -60,7 +60,7 @@ void read_slow_link(findings& found, const value& v, const std::string& place, f
   read_window(map, s.from_s, s.until_s, need::required);
   map.finish();
   if (found.good() && between.size() != 2)
-    map.fail("between", fmt::format("found {} datacentres, expected two", between.size()));
+    map.fail("between", fmt::format("found {} datacenters, expected two", between.size()));
   if (between.size() == 2) s.a = between[0], s.b = between[1];
   plan.slow_links.push_back(std::move(s));
 }
@@ -78,12 +78,12 @@ void check_random(map_reader& map, const fault_plan& p) {
   const bool crashes = p.node_crashes_per_hour > 0 || p.gateway_crashes_per_hour > 0 ||
                        p.controller_crashes_per_hour > 0;
   if ((crashes || p.torn_append > 0) && p.mean_down_s == 0)
-    map.fail("mean_down_s", "missing or 0, and hosts crash; expected a number above 0");
+    map.fail("mean_down_s", "missing or 0 although hosts crash; expected a number above 0");
   if (p.wall_steps_per_hour > 0 && p.wall_skew_s == 0)
-    map.fail("wall_skew_s", "missing or 0, and wall clocks are set; expected a number above 0");
+    map.fail("wall_skew_s", "missing or 0 although wall clocks step; expected a number above 0");
   if (p.reordering > 0 && p.reorder_delay_s == 0)
     map.fail("reorder_delay_s",
-             "missing or 0, and frames are reordered; expected a number above 0");
+             "missing or 0 although frames are reordered; expected a number above 0");
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ model read_named_model(map_reader& map, const fs::path& directory) {
     const auto stem = fs::path{named}.stem().string();
     const auto near = nearest_name(stem, shipped_models());
     map.fail("model",
-             fmt::format("no model '{}', neither beside this file nor in the current directory{}",
+             fmt::format("no model '{}', neither next to this file nor in the current directory{}",
                          shown(named),
                          near ? fmt::format("; did you mean the shipped '{}'?", *near) : ""));
     return {};
@@ -70,12 +70,13 @@ void read_environment(map_reader& map, job_spec& job) {
     const auto& key = v->keys[i];
     if (!admission::is_variable(key))
       map.found().add(v->key_lines[i], "environment",
-                      fmt::format("'{}' cannot be a variable's name", shown(key)));
+                      fmt::format("'{}' is not a valid variable name", shown(key)));
     if (is_reserved_variable(key))
-      map.found().add(v->key_lines[i], "environment",
-                      fmt::format("'{}' is set by Troupe for every program (docs/operating.md): a "
-                                  "job cannot have a value of its own for it",
-                                  shown(key)));
+      map.found().add(
+          v->key_lines[i], "environment",
+          fmt::format(
+              "'{}' is set by Troupe for every program (docs/operating.md); a job cannot set it",
+              shown(key)));
     variables.read(key, job.environment[key]);
   }
 }
@@ -92,8 +93,7 @@ void check(map_reader& map, job_spec& job, std::span<const gpu_type> catalogue) 
              fmt::format("unknown GPU '{}'{}", shown(job.gpu_type), hint(job.gpu_type, names)));
   }
   // Of a study, `train` says no more than the schedule, for the trainer's verb; a file has one.
-  if (job.train && job.slots)
-    map.fail("slots", "a job has slots or train: what costs slots is not trained");
+  if (job.train && job.slots) map.fail("slots", "slots and train exclude each other");
   if (const auto bad = admission::objection_to(job)) map.fail(bad->key, bad->problem);
 }
 
@@ -112,9 +112,9 @@ void refuse_other_kinds(findings& found, const value& tree) {
     return std::find(tree.keys.begin(), tree.keys.end(), key) != tree.keys.end();
   };
   if (has("datacenters"))
-    found.add(0, "", "is a cluster, expected a job (`troupe up` runs a cluster)");
+    found.add(0, "", "this is a cluster, expected a job (`troupe up` runs a cluster)");
   else if (has("layers") && has("hidden"))
-    found.add(0, "", "is a model, expected a job, whose `model:` may be this file");
+    found.add(0, "", "this is a model, expected a job (whose `model:` may name this file)");
 }
 
 expected<job_spec> read_job(const value& tree, const fs::path& file,

@@ -64,11 +64,12 @@ model read_reference(map_reader& map, const fs::path& directory) {
   std::error_code error;
   if (fs::is_directory(file, error)) file /= "config.json";
   if (file.empty()) {
-    map.fail("huggingface", is_hub_id(named)
-                                ? hub_id_advice(named)
-                                : fmt::format("no file '{}', neither beside this file nor in the "
-                                              "current directory",
-                                              shown(named)));
+    map.fail(
+        "huggingface",
+        is_hub_id(named)
+            ? hub_id_advice(named)
+            : fmt::format("no file '{}', neither next to this file nor in the current directory",
+                          shown(named)));
     return m;
   }
   const auto tree = read_text(file).and_then(
@@ -98,8 +99,8 @@ bool is_hub_id(const std::string& name) {
 
 std::string hub_id_advice(const std::string& name) {
   return fmt::format(
-      "'{}' looks like an id of the Hugging Face hub, and nothing is downloaded from there; fetch "
-      "the model's config.json and give its path (huggingface: PATH/config.json)",
+      "'{}' looks like a Hugging Face hub id; nothing is downloaded, so fetch the model's "
+      "config.json and give its path (huggingface: PATH/config.json)",
       shown(name));
 }
 

@@ -73,7 +73,7 @@ model_profile read_profiled_model(findings& found, const value& v, const std::st
       };
       if (std::count_if(m.points.begin(), m.points.end(), same) > 1)
         found.add(list->items[i].line, at,
-                  fmt::format("{} rows of {} tokens a second time", p.rows, p.sequence));
+                  fmt::format("duplicate point: {} rows of {} tokens", p.rows, p.sequence));
     }
   map.finish();
   std::sort(m.points.begin(), m.points.end(), [](const auto& a, const auto& b) {
@@ -105,7 +105,7 @@ copy_rates read_copies(map_reader& map) {
       const auto same = [&](const auto& o) { return o.devices == r.devices; };
       if (std::any_of(c.all_reduces.begin(), c.all_reduces.end(), same))
         map.found().add(list->items[i].line, at,
-                        fmt::format("{} devices a second time", r.devices));
+                        fmt::format("duplicate entry for {} devices", r.devices));
       c.all_reduces.push_back(r);
     }
   map.finish();
@@ -205,7 +205,7 @@ expected<device_profile> load_profile(const fs::path& file) {
 
 std::string profile_text(const device_profile& p) {
   auto out = fmt::format(
-      "# Written by `troupe profile`; docs/profiles.md says what is what.\n"
+      "# Written by `troupe profile`; docs/profiles.md explains the keys.\n"
       "profile: {}\ndevice: {}\nkind: {}\ndriver: {}\nruntime: {}\nlibraries: {}\ndate: {}\n"
       "busy: {}\n",
       format_version, quoted(p.device), p.kind, quoted(p.driver), quoted(p.runtime),
@@ -235,7 +235,7 @@ void read_named_profile(map_reader& map, const fs::path& directory,
   if (!map.read("profile", named)) return;
   const auto file = find_file(named, directory);
   if (file.empty())
-    return map.fail("profile", fmt::format("no file '{}', neither beside this file nor in the "
+    return map.fail("profile", fmt::format("no file '{}', neither next to this file nor in the "
                                            "current directory; troupe profile writes one",
                                            shown(named)));
   auto loaded = load_profile(file);

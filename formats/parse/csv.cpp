@@ -31,7 +31,7 @@ std::vector<std::string_view> split(std::string_view line) {
 csv_reader::csv_reader(findings& found, std::string_view text) : found_(found), rest_(text) {
   std::string_view header;
   if (!next_line(header)) {
-    found_.add(line_, "", "no header line; expected the columns' names");
+    found_.add(line_, "", "no header line; expected column names");
     return;
   }
   for (const auto name : split(header)) {

@@ -87,7 +87,7 @@ std::string hint(std::string_view found, std::span<const std::string> known) {
   if (const auto name = nearest_name(found, known))
     return fmt::format("; did you mean '{}'?", *name);
   if (known.empty() || known.size() > 30) return "";
-  return fmt::format("; known are {}", joined(known));
+  return fmt::format("; known: {}", joined(known));
 }
 
 std::string inside(std::string_view place, std::string_view key) {
@@ -127,7 +127,7 @@ bool read_text_value(findings& found, const value& v, std::string_view place, st
     return false;
   }
   if (v.text.size() > 65536) {
-    found.add(v.line, place, "found text of more than 64 KiB");
+    found.add(v.line, place, "text longer than 64 KiB");
     return false;
   }
   out = v.text;
@@ -175,7 +175,7 @@ void map_reader::complain_missing(std::string_view key) {
   if (!like) return found_.add(line(), place_, fmt::format("missing key '{}'", key));
   const auto at = std::find(value_.keys.begin(), value_.keys.end(), *like) - value_.keys.begin();
   found_.add(value_.key_lines[static_cast<std::size_t>(at)], place_,
-             fmt::format("missing key '{}'; did you mean it by '{}'?", key, shown(*like)));
+             fmt::format("missing key '{}'; did you misspell it as '{}'?", key, shown(*like)));
 }
 
 bool map_reader::read(std::string_view key, std::string& out, need n) {

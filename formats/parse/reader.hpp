@@ -19,7 +19,7 @@ namespace troupe::formats {
 /// case.
 std::optional<std::string> nearest_name(std::string_view found, std::span<const std::string> known);
 
-/// "; did you mean 'x'?", or "; known are a, b, c" if they are few, or nothing.
+/// "; did you mean 'x'?", or "; known: a, b, c" if they are few, or nothing.
 std::string hint(std::string_view found, std::span<const std::string> known);
 
 /// What is wrong with a file: the first complaint.

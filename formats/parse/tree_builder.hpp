@@ -37,7 +37,7 @@ class tree_builder {
   /// A scalar or nothing: a map's next key, or a value.
   bool leaf(value::kind what, std::string text, bool quoted, int at) {
     if (!open_.empty() && open_.back().v.what == value::kind::map && !open_.back().has_key) {
-      if (what != value::kind::scalar) return refuse(at, "a key of a map must be a word");
+      if (what != value::kind::scalar) return refuse(at, "map keys must be scalars");
       return key(std::move(text), at);
     }
     value v;
@@ -84,7 +84,7 @@ class tree_builder {
     }
     auto& top = open_.back();
     if (top.v.what == value::kind::map) {
-      if (!top.has_key) return refuse(v.line, "a key of a map must be a word");
+      if (!top.has_key) return refuse(v.line, "map keys must be scalars");
       top.v.keys.push_back(std::move(top.key));
       top.v.key_lines.push_back(top.key_line);
       top.has_key = false;

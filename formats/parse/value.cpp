@@ -114,9 +114,9 @@ expected<std::string> read_text(const fs::path& file, std::size_t limit_bytes) {
   }
   const bool failed = std::ferror(in) != 0;
   if (!is_standard_input(file)) std::fclose(in);
-  if (failed) return no("cannot be read to its end");
+  if (failed) return no("read error");
   if (text.size() > limit_bytes)
-    return no(fmt::format("is larger than {} MB; refused unread", limit_bytes >> 20));
+    return no(fmt::format("larger than {} MB; not read", limit_bytes >> 20));
   if (text.find_first_not_of(" \t\r\n") == std::string::npos) return no("the file is empty");
   if (const int line = binary_line(text); line > 0 || !valid_utf8(text))
     return tl::unexpected<reason>(

@@ -20,7 +20,7 @@ class handler final : public YAML::EventHandler {
 
   void OnDocumentStart(const YAML::Mark& m) override {
     if (seen_document)
-      check(tree.refuse(line(m), "a second document; expected one document a file"));
+      check(tree.refuse(line(m), "second document; expected one document per file"));
     seen_document = true;
   }
   void OnDocumentEnd() override {}
@@ -58,7 +58,8 @@ class handler final : public YAML::EventHandler {
   }
   void plain(const YAML::Mark& m, YAML::anchor_t anchor, const std::string& tag = "?") {
     if (anchor != YAML::NullAnchor)
-      check(tree.refuse(line(m), "anchors and aliases (& and *) are not supported; write it out"));
+      check(tree.refuse(line(m),
+                        "anchors and aliases (& and *) are not supported; repeat the value"));
     if (!tag.empty() && tag != "?" && tag != "!")
       check(tree.refuse(line(m), "tags (!) are not supported"));
   }

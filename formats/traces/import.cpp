@@ -58,7 +58,7 @@ void cut(findings& found, std::vector<Row>& rows, double Row::*when, const trace
     const double first = dated ? std::floor(from / day_s) * day_s : 0;
     from = date ? *date : first + *days * day_s;
   }
-  if (!(w.hours >= 0)) return found.add(0, "", "a window of less than no hours");
+  if (!(w.hours >= 0)) return found.add(0, "", "the window's hours must not be negative");
   const double until =
       w.hours > 0 ? from + w.hours * 3600 : std::numeric_limits<double>::infinity();
   std::erase_if(rows, [&](const Row& r) { return r.*when < from || r.*when >= until; });
@@ -116,7 +116,7 @@ expected<std::vector<trace_row>> import_philly(const fs::path& file, const trace
     if (window.group.empty() || csv.field("cluster") == window.group) rows.push_back(std::move(r));
   }
   if (found.good() && rows.empty() && !window.group.empty())
-    found.add(0, "", fmt::format("no rows of the virtual cluster '{}'", shown(window.group)));
+    found.add(0, "", fmt::format("no rows for virtual cluster '{}'", shown(window.group)));
   cut(found, rows, &trace_row::submit_s, window, true);
   if (!found.good()) return found.result();
   return rows;
@@ -134,8 +134,7 @@ expected<std::vector<trace_row>> import_itp(const fs::path& file, const trace_wi
     trace_row r;
     r.job_id = csv.field("job_id");
     if (!is_name(r.job_id) || !seen.insert(r.job_id).second)
-      csv.fail("job_id",
-               fmt::format("found '{}', expected a name that no other row has", shown(r.job_id)));
+      csv.fail("job_id", fmt::format("found '{}', expected a unique name", shown(r.job_id)));
     r.submit_s = csv.number("submission_time", {0, 1e10});
     r.duration_s = csv.number("duration", {0, 1e9, true});
     r.gpus = static_cast<std::uint32_t>(csv.whole("num_gpu", {1, 1e6}));

@@ -161,7 +161,7 @@ expected<void> save_text(const fs::path& file, const std::string& text) {
   if (written && closed && !special) fs::rename(partial, file, error);
   if (!written || !closed || error) {
     if (!special) fs::remove(partial, error);
-    return no(fmt::format("cannot be written to its end: {}", std::strerror(why)));
+    return no(fmt::format("write error: {}", std::strerror(why)));
   }
   return {};
 }

@@ -229,7 +229,7 @@ class assigner {
     if (fresh) {
       auto m = is_name(name) ? load_model(configs_directory() / "models" / (name + ".yaml"))
                              : refuse(reason::kind::invalid,
-                                      fmt::format("'{}' is no model's name", shown(name)));
+                                      fmt::format("'{}' is not a model name", shown(name)));
       if (!m) {
         named_.erase(at);
         return tl::unexpected<reason>(m.error());
@@ -259,7 +259,7 @@ expected<std::vector<arrival>> assign(std::span<const trace_row> rows, std::stri
   if (!r)
     return refuse(reason::kind::invalid,
                   fmt::format("unknown workload '{}'{}", shown(workload), hint(workload, names)));
-  if (c.nodes.empty()) return refuse(reason::kind::invalid, "a cluster without nodes");
+  if (c.nodes.empty()) return refuse(reason::kind::invalid, "the cluster has no nodes");
   std::vector<ladder_model> ladder;
   const auto directory = models.empty() ? configs_directory() / "models" : models;
   for (const char* name : r->models) {

@@ -69,16 +69,16 @@ TEST_CASE("a profile that is not right is refused with file, line, key and what 
   CHECK_THAT(refused(with("kind: cuda", "kind: cudo")),
              Contains(":4: kind") && Contains("did you mean 'cuda'?"));
   CHECK_THAT(refused(with("date", "dat")),
-             Contains("missing key 'date'; did you mean it by 'dat'"));
+             Contains("missing key 'date'; did you misspell it as 'dat'"));
   CHECK_THAT(refused(with("forward_s: ", "forward_s: -")),
              Contains("models[0].points[0].attention.forward_s: found"));
   CHECK_THAT(refused(with("        mlp", "        mpl")), Contains("missing key 'mlp'"));
   CHECK_THAT(refused(with("rows: 8", "rows: 1")),
-             Contains("models[0].points[1]: 1 rows of 256 tokens a second time"));
+             Contains("models[0].points[1]: duplicate point: 1 rows of 256 tokens"));
   CHECK_THAT(refused(with("core_mhz", "core_ghz")), Contains("clocks: unknown key 'core_ghz'"));
   CHECK_THAT(refused("profile: 1\n"), Contains("missing key 'device'"));
   CHECK_THAT(refused(with("devices: 4", "devices: 2")),
-             Contains(":19: copies.all_reduces[1]: 2 devices a second time"));
+             Contains(":19: copies.all_reduces[1]: duplicate entry for 2 devices"));
   CHECK_THAT(
       refused(with("devices: 2", "devices: 1")),
       Contains(":18: copies.all_reduces[0].devices: found '1', expected a whole number from 2"));
