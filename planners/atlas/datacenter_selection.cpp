@@ -50,14 +50,14 @@ expected<selection> table_of(const selection_table& t, const job_spec& job,
   }
   if (!s.best)
     return refuse(reason::kind::insufficient,
-                  fmt::format("no pipeline of {} stages fits the {} GPUs of {} datacentres{}",
+                  fmt::format("no pipeline of {} stages fits on the {} GPUs of {} datacenters{}",
                               s.stages, gpus, s.datacenters.size(),
                               o.batch == batch_rule::whole
                                   ? fmt::format(" and divides the batch of {}", job.global_batch)
                                   : ""));
   s.simulated = t.simulate(s, o.max_tasks);
   s.best = best_of(s.rows, o.batch);
-  if (!s.best) return refuse(reason::kind::infeasible, "no schedule keeps the memory limit");
+  if (!s.best) return refuse(reason::kind::infeasible, "no schedule stays within the memory limit");
   return s;
 }
 
@@ -73,7 +73,7 @@ double rtt_of(const cluster& c, const std::vector<datacenter_offer>& order,
   return sum;
 }
 
-/// Orders to try: of up to `most` datacentres all, else the default.
+/// Orders to try: of up to `most` datacenters all, else the default.
 std::vector<std::vector<std::uint32_t>> orders_of(const selection_table& t, std::size_t most) {
   std::vector<std::uint32_t> first;
   for (const auto& offer : t.offers()) first.push_back(offer.datacenter);
@@ -166,7 +166,7 @@ std::vector<order_outcome> what_if_orders(const cluster& c, const idle_index& id
     const auto& row = *made->chosen();
     const double worth = o.batch == batch_rule::each ? row.throughput : row.samples_per_s;
     out.push_back({{}, row, row.cost_per_hour / 3600 / worth, rtt_of(c, made->datacenters, row)});
-    // Datacentres that get nothing are no part of the outcome.
+    // Datacenters that get nothing are no part of the outcome.
     auto& last = out.back();
     last.row.partitions.clear();
     for (std::size_t i = 0; i < row.partitions.size(); ++i) {
@@ -202,7 +202,7 @@ reason nothing_fits(const cluster& c, const idle_index& idle, const job_spec& jo
   const auto bound =
       job.max_gpus ? fmt::format(" and at most {} of them (gpus)", *job.max_gpus) : std::string{};
   return {whole ? reason::kind::infeasible : reason::kind::insufficient,
-          fmt::format("no pipelines{} fit the {} {}GPUs{}{}{}", stages, idle.total_idle(),
+          fmt::format("no pipeline layout{} fits on the {} {}GPUs{}{}{}", stages, idle.total_idle(),
                       whole ? "" : "idle ",
                       job.required_gpu_type.empty() ? "" : " of type " + job.required_gpu_type,
                       bound, left_out(c, job))};

@@ -37,7 +37,7 @@ std::string left_out(const cluster& c, const job_spec& job) {
   for (const auto& gpu : c.gpus)
     if (!can_train(job, gpu)) names += (names.empty() ? "" : ", ") + gpu.name;
   if (names.empty()) return {};
-  return fmt::format("; device cuda needs compute capability {:.1f} or newer, which leaves out {}",
+  return fmt::format("; device cuda requires compute capability {:.1f} or newer, which excludes {}",
                      min_compute_capability, names);
 }
 
@@ -207,10 +207,12 @@ expected<std::uint32_t> selection_table::stages_for(const selection_options& o) 
     if (bytes < slowest_.memory_bytes() || o.batch == batch_rule::whole) return p;
   }
   if (!divides)
-    return refuse(reason::kind::infeasible,
-                  fmt::format("the batch of {} cannot be divided so", job_.global_batch));
+    return refuse(
+        reason::kind::infeasible,
+        fmt::format("global batch {} is not divisible by any allowed number of micro-batches",
+                    job_.global_batch));
   return refuse(reason::kind::infeasible,
-                fmt::format("a stage needs {:.1f} GB at best; the smallest GPU has {:g}",
+                fmt::format("a stage needs at least {:.1f} GB; the smallest GPU has {:g}",
                             bytes / bytes_per_gb, slowest_.memory_gb));
 }
 

@@ -32,10 +32,10 @@ struct supply {
 // several types together could. A reason if the request can never be met.
 expected<std::vector<gpu_index>> types_for(const cluster& c, const supply& all, const job_view& j) {
   const auto& job = *j.spec;
-  if (job.gpus == 0) return refuse(kind::invalid, "asks for no GPU");
+  if (job.gpus == 0) return refuse(kind::invalid, "requests no GPU");
   if (j.out_of_memory > 0) {
     return refuse(kind::infeasible,
-                  fmt::format("ran out of memory on the {} GPUs that it asks for", job.gpus));
+                  fmt::format("ran out of memory on the {} GPUs it requested", job.gpus));
   }
   std::vector<gpu_index> out;
   std::uint64_t sum = 0;
@@ -46,7 +46,7 @@ expected<std::vector<gpu_index>> types_for(const cluster& c, const supply& all, 
   }
   if (sum < job.gpus) {
     return refuse(kind::infeasible,
-                  fmt::format("asks for {} {}; the cluster has {}", job.gpus,
+                  fmt::format("requests {} {}; the cluster has {}", job.gpus,
                               job.gpu_type.empty() ? std::string("GPUs") : job.gpu_type, sum));
   }
   return out;
@@ -110,12 +110,12 @@ class fcfs : public policy {
 
   reason why_waiting(const snapshot& s, job_id job) const override {
     const auto it = s.waiting.find(job);
-    if (it == s.waiting.end()) return {kind::unknown, fmt::format("job {} does not wait", job)};
+    if (it == s.waiting.end()) return {kind::unknown, fmt::format("job {} is not waiting", job)};
     if (it->second.training) return why_training_waits(s, it->second);
     const auto* head = in_order(s.waiting).front();
     if (head->id != job) {
       return {kind::insufficient,
-              fmt::format("waits behind job {}, the head of the line", head->id)};
+              fmt::format("queued behind job {}, the head of the queue", head->id)};
     }
     const supply all(s.cluster);
     const auto types = types_for(s.cluster, all, it->second);
@@ -124,7 +124,7 @@ class fcfs : public policy {
     for (const auto g : *types) idle = std::max(idle, s.idle.idle_of(g));
     const auto& spec = *it->second.spec;
     return {kind::insufficient,
-            fmt::format("asks for {} {}; {} are idle", spec.gpus,
+            fmt::format("requests {} {}; {} are idle", spec.gpus,
                         spec.gpu_type.empty() ? "GPUs of one type" : spec.gpu_type, idle)};
   }
 };

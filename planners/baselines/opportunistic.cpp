@@ -45,11 +45,11 @@ std::vector<gpu_index> allowed_types(const cluster& c, const job_view& j,
 
 // Why no trial is left, if so.
 std::optional<reason> hopeless(const job_view& j, std::uint64_t all) {
-  if (j.spec->gpus == 0) return reason{kind::invalid, "asks for no GPU"};
+  if (j.spec->gpus == 0) return reason{kind::invalid, "requests no GPU"};
   if (j.spec->gpus > all) {
     return reason{
         kind::infeasible,
-        fmt::format("asks for {} GPUs; the cluster has {}{}{}", j.spec->gpus, all,
+        fmt::format("requests {} GPUs; the cluster has {}{}{}", j.spec->gpus, all,
                     j.spec->required_gpu_type.empty() ? "" : " ", j.spec->required_gpu_type)};
   }
   if (j.out_of_memory == 0) return {};
@@ -57,7 +57,7 @@ std::optional<reason> hopeless(const job_view& j, std::uint64_t all) {
   if (tried < all) return {};
   return reason{kind::infeasible, fmt::format("ran out of memory on all {} GPUs {}", all,
                                               j.spec->max_gpus || !j.spec->required_gpu_type.empty()
-                                                  ? "that it may have (gpus, gpu_type)"
+                                                  ? "that it may use (gpus, gpu_type)"
                                                   : "of the cluster")};
 }
 
@@ -94,13 +94,13 @@ class opportunistic : public policy {
 
   reason why_waiting(const snapshot& s, job_id job) const override {
     const auto it = s.waiting.find(job);
-    if (it == s.waiting.end()) return {kind::unknown, fmt::format("job {} does not wait", job)};
+    if (it == s.waiting.end()) return {kind::unknown, fmt::format("job {} is not waiting", job)};
     const auto& j = it->second;
     if (j.training) return why_training_waits(s, j);
     const auto all = max_for(s.cluster, *j.spec, all_gpus(s.cluster));
     if (auto why = hopeless(j, all)) return *why;
     const auto doubled = j.out_of_memory == 0 ? std::string()
-                                              : fmt::format(" ({} asked for, doubled {} times)",
+                                              : fmt::format(" ({} requested, doubled {} times)",
                                                             j.spec->gpus, j.out_of_memory);
     return {kind::insufficient, fmt::format("needs {} GPUs{}; {} are idle", count_of(j, all),
                                             doubled, s.idle.total_idle())};

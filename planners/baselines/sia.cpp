@@ -183,7 +183,7 @@ class sia : public policy {
 
   reason why_waiting(const snapshot& s, job_id job) const override {
     const auto it = s.waiting.find(job);
-    if (it == s.waiting.end()) return {kind::unknown, fmt::format("job {} does not wait", job)};
+    if (it == s.waiting.end()) return {kind::unknown, fmt::format("job {} is not waiting", job)};
     if (it->second.training) return why_training_waits(s, it->second);
     const auto problem = make_sia_problem(s);
     if (std::ranges::find(problem.hopeless, &it->second) != problem.hopeless.end()) {
@@ -194,25 +194,25 @@ class sia : public policy {
       const auto fewest =
           std::ranges::min_element(g.choices, {}, [](const auto& x) { return x.how.gpus(); });
       const auto& x = *fewest;
-      return {
-          kind::insufficient,
-          fmt::format(
-              "could start on {} {}, of which {} are idle; the rounds so far gave them to others",
-              x.how.gpus(), s.cluster.gpus[problem.pools[x.pool].gpu].name,
-              s.idle.idle_of(problem.pools[x.pool].gpu))};
+      return {kind::insufficient,
+              fmt::format("could start on {} {}, of which {} are idle; earlier rounds assigned "
+                          "them to other jobs",
+                          x.how.gpus(), s.cluster.gpus[problem.pools[x.pool].gpu].name,
+                          s.idle.idle_of(problem.pools[x.pool].gpu))};
     }
-    return {kind::insufficient, fmt::format("waits behind the {} jobs that a round considers",
+    return {kind::insufficient, fmt::format("queued behind the {} jobs that one round considers",
                                             sia_options{}.max_waiting)};
   }
 
  private:
   static reason why_hopeless(const job_view& j) {
     if (!j.why.text.empty()) return why_none(j);
-    return {kind::infeasible,
-            j.bytes_floor > 0
-                ? fmt::format("ran out of memory at {:.1f} GB a GPU, and no configuration has more",
-                              j.bytes_floor / bytes_per_gb)
-                : std::string("no configuration on GPUs of one type can hold it")};
+    return {
+        kind::infeasible,
+        j.bytes_floor > 0
+            ? fmt::format("ran out of memory at {:.1f} GB per GPU, and no configuration has more",
+                          j.bytes_floor / bytes_per_gb)
+            : std::string("it does not fit on any configuration of a single GPU type")};
   }
   static bool same(const plan& a, const plan& b) {
     return a.data_parallel == b.data_parallel && a.tensor_parallel == b.tensor_parallel &&

@@ -17,14 +17,14 @@ const idle_index& allowed_idle(const cluster& c, const idle_index& idle, const j
 
 expected<void> within_bounds(const cluster& c, const job_spec& job, const allocation& where) {
   if (job.max_gpus && total_gpus(where) > *job.max_gpus)
-    return refuse(reason::kind::invalid, fmt::format("takes {} GPUs; the job allows {} (gpus)",
+    return refuse(reason::kind::invalid, fmt::format("uses {} GPUs; the job allows {} (gpus)",
                                                      total_gpus(where), *job.max_gpus));
   for (const auto& share : where)
     if (!allows(job, c.gpu_of(share.node)))
       return refuse(
           reason::kind::invalid,
-          fmt::format("takes {} of {}; the job allows {} only (gpu_type)",
-                      c.gpu_of(share.node).name, c.nodes[share.node].name, job.required_gpu_type));
+          fmt::format("uses {} of {}; the job allows {} only (gpu_type)", c.gpu_of(share.node).name,
+                      c.nodes[share.node].name, job.required_gpu_type));
   return {};
 }
 
@@ -32,7 +32,7 @@ expected<void> within_limits(const job_spec& job, double run_s, double price) {
   for (const auto& [name, limit] : {std::pair{"slo_s", job.slo_s}, {"deadline_s", job.deadline_s}})
     if (limit && run_s > *limit)
       return refuse(reason::kind::infeasible,
-                    fmt::format("no plan keeps {} ({:g} s); the fastest takes {:.4g} s", name,
+                    fmt::format("no plan meets {} ({:g} s); the fastest takes {:.4g} s", name,
                                 *limit, run_s));
   if (job.budget && price > *job.budget)
     return refuse(

@@ -29,7 +29,7 @@ expected<void> take_gpus(const cluster& c, const plan_stage& stage, std::uint32_
   }
   if (missing == 0) return {};
   return refuse(reason::kind::insufficient,
-                fmt::format("{} pipelines need {} more {} of {} in one node each", pipelines,
+                fmt::format("{} pipelines need {} more {} of {}, each within one node", pipelines,
                             missing, missing == 1 ? "group" : "groups",
                             fmt::format("{} {}", stage.tensor_parallel, c.gpus[*stage.gpu].name)));
 }
@@ -56,8 +56,7 @@ expected<placed_plan> plan_of_stages(const cluster& c, const idle_index& idle, c
   const auto batch = split_batch(job, how.pipeline_parallel, pipelines);
   if (batch.microbatches == 0)
     return refuse(reason::kind::invalid,
-                  fmt::format("a batch of {} cannot be divided among {} pipelines, or their shares "
-                              "not into micro-batches",
+                  fmt::format("global batch {} is not divisible by {} pipelines x micro-batches",
                               job.global_batch, pipelines));
   how.microbatches = batch.microbatches;
   how.rows = batch.rows;

@@ -14,7 +14,7 @@ expected<void> holds(const cluster& c, node_index n, double bytes) {
   const auto& gpu = c.gpu_of(n);
   if (gpu.memory_bytes() > bytes) return {};
   return refuse(reason::kind::infeasible,
-                fmt::format("needs more than {:.1f} GB a GPU; {} of {} has {:g}",
+                fmt::format("needs more than {:.1f} GB per GPU; {} of {} has {:g}",
                             bytes / bytes_per_gb, gpu.name, c.nodes[n].name, gpu.memory_gb));
 }
 
@@ -42,17 +42,17 @@ expected<void> fits(const cluster& c, const idle_index& idle, const plan& how,
   std::uint64_t sum = 0;
   for (const auto& share : where) {
     if (share.node >= c.nodes.size()) {
-      return refuse(kind::unknown, fmt::format("there is no node number {}", share.node));
+      return refuse(kind::unknown, fmt::format("no node has index {}", share.node));
     }
     if (share.gpus == 0) {
-      return refuse(kind::invalid, fmt::format("takes no GPU of {}", c.nodes[share.node].name));
+      return refuse(kind::invalid, fmt::format("uses no GPU of {}", c.nodes[share.node].name));
     }
     sum += share.gpus;
   }
   for (std::size_t i = 0; i < where.size(); ++i) {
     const auto same = [&](const node_share& other) { return other.node == where[i].node; };
     if (std::any_of(where.begin(), where.begin() + static_cast<std::ptrdiff_t>(i), same)) {
-      return refuse(kind::invalid, fmt::format("names {} twice", c.nodes[where[i].node].name));
+      return refuse(kind::invalid, fmt::format("lists {} twice", c.nodes[where[i].node].name));
     }
   }
   if (sum != how.gpus()) {

@@ -74,7 +74,7 @@ expected<pipeline_placement> plan_move(const cluster& c, const idle_index& idle,
                                        const job_view& job, const move_wish& wish) {
   if (auto ok = check_names(c, wish); !ok) return tl::unexpected<reason>(ok.error());
   if (!is_pipeline_job(*job.spec) || job.how.stages.empty())
-    return refuse(kind::invalid, "it is no training: only trainings can be moved");
+    return refuse(kind::invalid, "it is not a training; only trainings can be moved");
   const auto room = room_for(c, idle, job, wish);
   const auto spec = wished(job, wish);
   if (!spec.slots)
@@ -89,7 +89,7 @@ expected<pipeline_placement> plan_move(const cluster& c, const idle_index& idle,
   if (!to) return to;
   if (auto ok = within_bounds(c, *job.spec, to->where); !ok)
     return tl::unexpected<reason>(ok.error());
-  if (has_already(c, job, wish, to->how)) return refuse(kind::invalid, "it runs so already");
+  if (has_already(c, job, wish, to->how)) return refuse(kind::invalid, "it already runs this way");
   return to;
 }
 

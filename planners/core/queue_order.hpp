@@ -26,10 +26,9 @@ inline std::vector<const job_view*> in_order(const job_views& waiting, bool trai
 
 /// Why a job for which there are no plans can never run here.
 inline reason why_none(const job_view& j) {
-  reason why =
-      j.why.text.empty() ? reason{reason::kind::infeasible, "there is no plan for it"} : j.why;
+  reason why = j.why.text.empty() ? reason{reason::kind::infeasible, "no plan fits it"} : j.why;
   if (j.out_of_memory > 0)
-    why.text = "ran out of memory, and with the headroom that this shows to be needed: " + why.text;
+    why.text = "ran out of memory; with the headroom that this implies: " + why.text;
   return why;
 }
 

@@ -19,8 +19,7 @@ expected<batch_split> batch_of(const job_spec& job, const plan& how) {
   const auto samples = std::uint64_t{how.data_parallel} * split.microbatches * split.rows;
   if (split.microbatches > 0 && (job.slots || samples == job.global_batch)) return split;
   return refuse(reason::kind::invalid,
-                fmt::format("a batch of {} cannot be divided among {} pipelines, or their shares "
-                            "not into micro-batches",
+                fmt::format("global batch {} is not divisible by {} pipelines x micro-batches",
                             job.global_batch, how.data_parallel));
 }
 

@@ -97,16 +97,17 @@ expected<const model_profile*> sizes_of(const device_profile& p, const model& m)
   for (const auto& x : p.models)
     if (same_sizes(x, m)) found = &x;
   if (!found)
-    return refuse(reason::kind::unknown,
-                  fmt::format("the profile of {} has no model of the sizes of '{}' (hidden {}, {} "
-                              "heads, MLP {}, vocabulary {}, {} head)",
-                              p.device, m.name, m.hidden, m.heads, inner_of(m), m.vocabulary,
-                              m.tied_head ? "tied" : "untied"));
+    return refuse(
+        reason::kind::unknown,
+        fmt::format("the profile of {} has no model with the dimensions of '{}' (hidden {}, {} "
+                    "heads, MLP {}, vocabulary {}, {} head)",
+                    p.device, m.name, m.hidden, m.heads, inner_of(m), m.vocabulary,
+                    m.tied_head ? "tied" : "untied"));
   if (std::ranges::any_of(found->points, [&](const auto& x) { return x.sequence == m.sequence; }))
     return found;
   return refuse(reason::kind::unknown,
-                fmt::format("the profile of {} has '{}' measured, but not with sequences of {} "
-                            "tokens, and what attention takes grows with their square",
+                fmt::format("the profile of {} covers '{}', but not with sequences of {} tokens, "
+                            "and attention time grows with their square",
                             p.device, found->name, m.sequence));
 }
 
@@ -184,9 +185,9 @@ std::string source_of_sums(const job_spec& job, const gpu_type& gpu, bool profil
   const auto t = job.pipeline.tensor_parallel;
   if (t <= 1) return "";
   if (const auto* p = sums_profile_of(job, gpu))
-    return fmt::format("; sums among {} GPUs as measured by {}", t,
+    return fmt::format("; all-reduce among {} GPUs as measured by {}", t,
                        profiled ? "it" : "the profile of " + p->device);
-  return profiled ? "; sums by the cost model" : "";
+  return profiled ? "; all-reduce by the cost model" : "";
 }
 
 }  // namespace
@@ -199,7 +200,7 @@ std::string source_of(const job_spec& job, const gpu_type& gpu, std::uint32_t ro
   const auto* sums = sums_profile_of(job, gpu);
   return fmt::format(
       "the profile of {}, {}{}{}", p->device, p->date,
-      at.beyond() ? fmt::format(", beyond the rows that were measured ({})", rows) : "",
+      at.beyond() ? fmt::format(", extrapolated beyond the measured rows ({})", rows) : "",
       source_of_sums(job, gpu, !sums || sums == p));
 }
 

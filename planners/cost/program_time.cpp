@@ -28,7 +28,7 @@ struct topology {
   std::uint32_t largest_share = 0;
   bool one_node = true, one_datacenter = true;
   channel intra, inter;      // inter: between nodes, whatever lies between them
-  channel inter_datacenter;  // between nodes of one datacentre
+  channel inter_datacenter;  // between nodes of one datacenter
   // How each node's GPUs sum among themselves; empty: not all of them were measured.
   std::vector<const std::vector<all_reduce_rate>*> sums;
 
@@ -85,7 +85,7 @@ topology topology_of(const cluster& c, const job_spec& job, const replica& r,
   return t;
 }
 
-// Can every group of `size` GPUs be formed inside a node; inside a datacentre?
+// Can every group of `size` GPUs be formed inside a node; inside a datacenter?
 struct group_span {
   bool in_node = true, in_datacenter = true;
 };

@@ -90,7 +90,7 @@ class frenzy : public policy {
   reason why_waiting(const snapshot& s, job_id job) const override {
     const auto it = s.waiting.find(job);
     if (it == s.waiting.end())
-      return {reason::kind::unknown, fmt::format("job {} does not wait", job)};
+      return {reason::kind::unknown, fmt::format("job {} is not waiting", job)};
     const auto& j = it->second;
     if (j.training) return why_training_waits(s, j);
     if (!j.plans || j.plans->empty()) return why_none(j);
@@ -99,8 +99,9 @@ class frenzy : public policy {
     auto choice = has(s.cluster, idle, *j.plans, j.bytes_floor);
     if (!choice) return choice.error();
     const auto& how = (*j.plans)[choice->plan];
-    const char* what = place(s, idle, j) ? "jobs before it come first"
-                                         : "they lie too far apart, and the job would crawl";
+    const char* what = place(s, idle, j)
+                           ? "jobs ahead of it come first"
+                           : "they are too scattered for the job to run at a reasonable speed";
     return {
         reason::kind::insufficient,
         fmt::format("needs {} GPUs of at least {:.1f} GB; {} are idle, but {}", how.gpus(),

@@ -91,8 +91,8 @@ expected<has_choice> has(const cluster&, const idle_index& idle, std::span<const
   return refuse(
       reason::kind::infeasible,
       plans.empty()
-          ? "there is no plan for it"
-          : fmt::format("ran out of memory at {:.1f} GB a GPU, and no plan for it has more",
+          ? "no plan fits it"
+          : fmt::format("ran out of memory at {:.1f} GB per GPU, and no plan provides more",
                         bytes_floor / bytes_per_gb));
 }
 

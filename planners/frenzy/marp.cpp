@@ -49,9 +49,9 @@ expected<void> check(const cluster& c, const job_spec& job) {
                               m.name));
   }
   if (job.objective != "efficient" && job.objective != "fastest" && job.objective != "cheapest") {
-    return refuse(kind::invalid,
-                  fmt::format("unknown objective '{}'; known are efficient, fastest, cheapest",
-                              job.objective));
+    return refuse(
+        kind::invalid,
+        fmt::format("unknown objective '{}'; known: efficient, fastest, cheapest", job.objective));
   }
   return {};
 }
@@ -116,7 +116,7 @@ reason none_fits(const cluster& c, const job_spec& job, const std::string& too_m
     return {kind::infeasible,
             fmt::format("the cluster has no {} (gpu_type)", job.required_gpu_type)};
   return {kind::infeasible,
-          fmt::format("needs {:.1f} GB a GPU at best; the largest here has {:g} GB",
+          fmt::format("needs at least {:.1f} GB per GPU; the largest here has {:g} GB",
                       least / bytes_per_gb, largest)};
 }
 

@@ -15,7 +15,7 @@ struct stock {
   std::vector<std::uint16_t> left;  // in the lease's order
 };
 
-/// A datacentre's, in the lease's order, and the stages that lie there.
+/// A datacenter's, in the lease's order, and the stages that lie there.
 struct site {
   std::uint32_t datacenter = 0;
   std::vector<stock> stocks;
@@ -38,7 +38,7 @@ expected<std::vector<site>> sites_of(const cluster& c, const std::vector<lease_p
   std::vector<site> sites;
   for (const auto& part : parts) {
     if (part.node >= c.nodes.size())
-      return refuse(reason::kind::unknown, fmt::format("there is no node number {}", part.node));
+      return refuse(reason::kind::unknown, fmt::format("no node has index {}", part.node));
     const auto dc = c.nodes[part.node].datacenter;
     auto at = std::ranges::find(sites, dc, &site::datacenter);
     if (at == sites.end()) at = sites.insert(at, site{dc, {}});
@@ -63,8 +63,7 @@ expected<void> deal_stages(const cluster& c, const plan& how, std::vector<site>&
     if (used != s.gpus)
       return refuse(
           reason::kind::invalid,
-          fmt::format("{} has {} GPUs for {} pipelines, and the {} stages that fit there "
-                      "use {}",
+          fmt::format("{} has {} GPUs for {} pipelines, but the {} stages that fit there use {}",
                       c.datacenters[s.datacenter].name, s.gpus, how.data_parallel, s.stages, used));
   }
   if (next == how.stages.size()) return {};

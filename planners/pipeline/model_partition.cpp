@@ -218,11 +218,11 @@ expected<void> can_split(const model& m, std::uint32_t stages) {
   if (stages <= pieces_of(m)) return {};
   if (!m.operators.empty())
     return refuse(reason::kind::infeasible,
-                  fmt::format("{} stages need as many operators; '{}' has {}", stages, m.name,
-                              m.operators.size()));
+                  fmt::format("{} stages need at least as many operators; '{}' has {}", stages,
+                              m.name, m.operators.size()));
   return refuse(reason::kind::infeasible,
-                fmt::format("{} stages need half as many layers, a layer being its attention and "
-                            "its MLP; '{}' has {}",
+                fmt::format("{} stages need at least half as many layers (each splits into "
+                            "attention and MLP); '{}' has {}",
                             stages, m.name, m.layers));
 }
 
@@ -249,15 +249,15 @@ expected<std::vector<stage_part>> parts_of(const job_spec& job,
     const bool last = split.size() + 1 == stages.size();
     if (s.first != next || (s.count == 0 && !last) || s.count > pieces - next)
       return refuse(reason::kind::invalid,
-                    fmt::format("stage {} of the plan has {} pieces from {} on; '{}' has {}, of "
-                                "which the stages before it have {}",
+                    fmt::format("stage {} of the plan has {} pieces starting at {}; '{}' has {}, "
+                                "and the stages before it cover {}",
                                 split.size(), s.count, s.first, job.model.name, pieces, next));
     split.push_back({s.count, std::max(1U, s.tensor_parallel)});
     next += s.count;
   }
   if (next != pieces)
     return refuse(reason::kind::invalid,
-                  fmt::format("the plan's {} stages have {} of the {} pieces of '{}'",
+                  fmt::format("the plan's {} stages cover {} of the {} pieces of '{}'",
                               stages.size(), next, pieces, job.model.name));
   return parts_of(model_chain{job.model}, pieces, split);
 }

@@ -18,7 +18,7 @@ namespace troupe::planners {
 
 namespace {
 
-/// The GPUs of a selection's chosen row: in each datacentre the nodes with most idle GPUs first.
+/// The GPUs of a selection's chosen row: in each datacenter the nodes with most idle GPUs first.
 allocation gpus_of(const cluster& c, const idle_index& idle, const job_spec& job,
                    const selection& s, std::vector<gpu_index>& types) {
   allocation where;
@@ -207,7 +207,7 @@ reason why_training_waits(const snapshot& s, const job_view& j) {
   planning_budget budget{planning_budget::units_a_decision};
   const auto placed = place(s, s.idle, j, budget);
   if (!placed) return placed.error();
-  return {reason::kind::insufficient, "jobs before it come first"};
+  return {reason::kind::insufficient, "jobs ahead of it come first"};
 }
 
 }  // namespace troupe::planners

@@ -45,26 +45,27 @@ expected<void> check(const pipeline_shape& s) {
   const auto& c = s.costs;
   if (s.stages == 0 || s.pipelines == 0 || s.microbatches == 0)
     return refuse(reason::kind::invalid,
-                  "a pipeline needs at least one stage, pipeline and micro-batch");
+                  "need at least one stage, one pipeline and one micro-batch");
   if (!(c.forward > 0 && c.backward > 0 && c.recompute >= 0 && c.lan >= 0 && c.wan >= 0 &&
         c.wan_latency >= 0))
     return refuse(reason::kind::invalid,
-                  "forward and backward take time, and nothing takes less than none");
+                  "forward and backward costs must be positive; other costs must not be negative");
   if (!s.by_stage.empty() && s.by_stage.size() != s.stages)
-    return refuse(reason::kind::invalid, fmt::format("there are not costs of {} stages", s.stages));
+    return refuse(reason::kind::invalid, fmt::format("by_stage must have {} entries", s.stages));
   for (const auto& k : s.by_stage)
     if (!(k.forward > 0 && k.backward > 0 && k.recompute >= 0))
-      return refuse(reason::kind::invalid, "forward and backward take time in every stage");
+      return refuse(reason::kind::invalid,
+                    "forward and backward costs must be positive in every stage");
   if (!s.tail.empty() && s.tail.size() != s.stages)
-    return refuse(reason::kind::invalid, fmt::format("there are not tails of {} stages", s.stages));
+    return refuse(reason::kind::invalid, fmt::format("tail must have {} entries", s.stages));
   for (const auto t : s.tail)
-    if (!(t >= 0)) return refuse(reason::kind::invalid, "no stage's tail takes less than none");
+    if (!(t >= 0)) return refuse(reason::kind::invalid, "tail costs must not be negative");
   const auto& split = s.stages_of_datacenter;
   if (!split.empty() && std::accumulate(split.begin(), split.end(), std::uint64_t{0}) != s.stages)
     return refuse(reason::kind::invalid,
-                  fmt::format("the datacentres' stages are not {} together", s.stages));
+                  fmt::format("stages_of_datacenter must sum to {}", s.stages));
   if (s.max_in_flight && *s.max_in_flight == 0)
-    return refuse(reason::kind::infeasible, "a stage that may hold no micro-batch cannot train");
+    return refuse(reason::kind::infeasible, "max_in_flight must be at least 1");
   return {};
 }
 
@@ -73,7 +74,7 @@ expected<void> keeps_limit(const pipeline_shape& s, const pipeline_schedule& mad
                            std::string_view name) {
   if (!s.max_in_flight || made.max_in_flight <= *s.max_in_flight) return {};
   return refuse(reason::kind::infeasible,
-                fmt::format("{} holds {} micro-batches in a stage; {} are allowed", name,
+                fmt::format("{} keeps {} micro-batches in flight in a stage; {} are allowed", name,
                             made.max_in_flight, *s.max_in_flight));
 }
 
@@ -134,7 +135,7 @@ expected<pipeline_schedule> best_of(const pipeline_shape& s) {
     look(std::move(made));
   }
   if (!best[0] && !best[1])
-    return refuse(reason::kind::infeasible, "no schedule keeps the memory limit");
+    return refuse(reason::kind::infeasible, "no schedule stays within the memory limit");
   for (const auto& b : best)
     if (b) look(improve(b->made, steps));
   const bool shares = !best[0] || (best[1] && best[1]->worth < best[0]->worth);
@@ -160,7 +161,7 @@ expected<pipeline_schedule> schedule_pipeline(const pipeline_shape& shape, std::
     if (auto ok = keeps_limit(shape, made, name); !ok) return tl::unexpected<reason>(ok.error());
     return made;
   }
-  return refuse(reason::kind::unknown, fmt::format("there is no schedule '{}'", name));
+  return refuse(reason::kind::unknown, fmt::format("unknown schedule '{}'", name));
 }
 
 std::vector<std::uint32_t> split_evenly(std::uint32_t stages, std::uint32_t each) {

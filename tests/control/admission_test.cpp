@@ -110,15 +110,15 @@ TEST_CASE("what can never run fails with the figures, though every GPU is taken"
   };
   auto job = harness::small_job("large", 100, 1);
   job.model = harness::gpt2(96, 12288, 96);
-  CHECK(reason_of(101, job).ends_with("GB a GPU at best; the largest here has 48 GB"));
+  CHECK(reason_of(101, job).ends_with("GB per GPU; the largest here has 48 GB"));
   job = harness::small_job("poor", 100);
   job.budget = 1e-6;
   CHECK(reason_of(102, job).starts_with("no plan stays within the budget of 1e-06; the cheapest"));
   job = harness::small_job("hasty", 100);
   job.slo_s = 1e-3;
-  CHECK(reason_of(103, job).starts_with("no plan keeps slo_s (0.001 s); the fastest takes"));
+  CHECK(reason_of(103, job).starts_with("no plan meets slo_s (0.001 s); the fastest takes"));
   harness::train_it(job);
-  CHECK(reason_of(104, job).starts_with("no plan keeps slo_s (0.001 s); the fastest takes"));
+  CHECK(reason_of(104, job).starts_with("no plan meets slo_s (0.001 s); the fastest takes"));
   job = harness::small_job("foreign", 100);
   job.required_gpu_type = "H100";
   CHECK(reason_of(105, job) == "the cluster has no H100 (gpu_type)");
@@ -128,7 +128,7 @@ TEST_CASE("what can never run fails with the figures, though every GPU is taken"
   job.max_gpus = 1;
   job.pipeline.data_parallel = 4;
   job.model = harness::gpt2(96, 12288, 96);
-  CHECK(reason_of(106, job).find("fit the 14 GPUs") != std::string::npos);
+  CHECK(reason_of(106, job).find("on the 14 GPUs") != std::string::npos);
 }
 
 TEST_CASE("a job whose deadline passes is ended, whether it waits or runs") {

@@ -160,7 +160,7 @@ TEST_CASE("a node that was silent too long reports in full before it is there ag
   CHECK(c.only_renewal().heard == 0);
 }
 
-TEST_CASE("a gateway speaks for the nodes of its own datacentre alone") {
+TEST_CASE("a gateway speaks for the nodes of its own datacenter alone") {
   controller_alone c;
   c.settled();
   for (const node_index n : {2U, 4U, 5U, 1000U}) {

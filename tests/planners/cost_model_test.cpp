@@ -121,7 +121,7 @@ TEST_CASE("the time of an iteration is what one computes by hand") {
     CHECK(e.compute_s == Approx(4 * 2 * one));
     CHECK(e.cost_per_hour == 3.0);
   }
-  SECTION("between datacentres the WAN counts") {
+  SECTION("between datacenters the WAN counts") {
     c.datacenters.push_back({"far", ""});
     c.nodes[1].datacenter = 1;
     c.wan.push_back({0, 1, 40, 5, 0.3});

@@ -192,10 +192,10 @@ TEST_CASE("fits refuses every kind of wrong allocation, with a sentence") {
   CHECK(text(needs(4, 30), {{0, 4}}) == "");
   CHECK(text(needs(5, 30), {{0, 4}, {1, 1}}) == "");
   CHECK(text(needs(4, 30), {}) == "the allocation is empty");
-  CHECK(text(needs(4, 30), {{0, 2}, {0, 2}}) == "names n0 twice");
-  CHECK(text(needs(4, 30), {{9, 4}}) == "there is no node number 9");
-  CHECK(text(needs(4, 30), {{0, 4}, {1, 0}}) == "takes no GPU of n1");
+  CHECK(text(needs(4, 30), {{0, 2}, {0, 2}}) == "lists n0 twice");
+  CHECK(text(needs(4, 30), {{9, 4}}) == "no node has index 9");
+  CHECK(text(needs(4, 30), {{0, 4}, {1, 0}}) == "uses no GPU of n1");
   CHECK(text(needs(4, 30), {{0, 3}}) == "the plan needs 4 GPUs and the allocation has 3");
   CHECK(text(needs(2, 30), {{1, 2}}) == "needs 2 GPUs of n1; 1 are idle");
-  CHECK(text(needs(4, 30), {{2, 4}}) == "needs more than 30.0 GB a GPU; RTX2080Ti of n2 has 11");
+  CHECK(text(needs(4, 30), {{2, 4}}) == "needs more than 30.0 GB per GPU; RTX2080Ti of n2 has 11");
 }

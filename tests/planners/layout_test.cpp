@@ -11,7 +11,7 @@ using namespace troupe::planners;
 
 namespace {
 
-/// Datacentres of so many nodes of so many GPUs each.
+/// Datacenters of so many nodes of so many GPUs each.
 cluster with_datacenters(const std::vector<std::pair<std::uint32_t, std::uint32_t>>& sizes) {
   cluster c;
   for (std::uint32_t dc = 0; dc < sizes.size(); ++dc) {
@@ -36,7 +36,7 @@ job_spec layered(std::uint32_t layers) {
   return sample::job(sample::gpt("m", 64, layers, 4, 64, 8), 8);
 }
 
-/// As placed by Algorithm 1: each datacentre has just the GPUs of its stages.
+/// As placed by Algorithm 1: each datacenter has just the GPUs of its stages.
 std::vector<lease_part> trimmed(const cluster& c, const std::vector<lease_part>& parts,
                                 const job_spec& job, const plan& how) {
   const auto together = std::max(1U, job.pipeline.tensor_parallel);
@@ -73,7 +73,7 @@ expected<pipeline_layout> laid_out(const cluster& c, const std::vector<lease_par
 
 }  // namespace
 
-TEST_CASE("the paper's twelve GPUs hold two pipelines of six stages, two stages a datacentre") {
+TEST_CASE("the paper's twelve GPUs hold two pipelines of six stages, two stages a datacenter") {
   const auto c = with_datacenters({{4, 1}, {4, 1}, {4, 1}});
   const auto l = laid_out(c, all_of(c), layered(6), 6, 2);
   REQUIRE(l);
@@ -86,7 +86,7 @@ TEST_CASE("the paper's twelve GPUs hold two pipelines of six stages, two stages 
     CHECK((l->parts[s].first == 2 * s && l->parts[s].count == 2));
 }
 
-TEST_CASE("every GPU is used once, and a stage's peers are in one datacentre, as its order says") {
+TEST_CASE("every GPU is used once, and a stage's peers are in one datacenter, as its order says") {
   random_source random{5};
   int laid = 0;
   for (int i = 0; i < 500; ++i) {
@@ -128,7 +128,7 @@ TEST_CASE("GPUs that share a stage are of one node, and what is left of a node i
   CHECK(l->parts == split_model(job, 2));
 }
 
-TEST_CASE("the lease's order of datacentres is the pipeline's, and stages a datacentre a wish") {
+TEST_CASE("the lease's order of datacenters is the pipeline's, and stages a datacenter a wish") {
   const auto c = with_datacenters({{1, 4}, {1, 4}});
   auto parts = all_of(c);
   std::swap(parts[0], parts[1]);
@@ -152,9 +152,9 @@ TEST_CASE(
   const auto four = sample::staged(job, 4, 2);
   CHECK(refused(four, {{0, 4}, {1, 4}}).empty());
   CHECK(refused(four, {{0, 4}, {1, 3}}) ==
-        "dc1 has 3 GPUs for 2 pipelines, and the 1 stages that fit there use 2");
+        "dc1 has 3 GPUs for 2 pipelines, but the 1 stages that fit there use 2");
   CHECK(refused(four, {{0, 4}}) == "2 of the plan's 4 stages have no GPUs");
-  CHECK(refused(four, {{0, 4}, {7, 4}}) == "there is no node number 7");
+  CHECK(refused(four, {{0, 4}, {7, 4}}) == "no node has index 7");
   auto gap = four;
   gap.stages[1].first += 1;
   CHECK_FALSE(refused(gap, {{0, 4}, {1, 4}}).empty());

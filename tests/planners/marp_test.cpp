@@ -94,20 +94,20 @@ TEST_CASE("MARP says why there is no plan") {
   job.global_batch = 2;
   CHECK(text() == "needs 8 GPUs of at least 36.7 GB; the cluster has 4");
   job.model.hidden = 8192;
-  CHECK(text().ends_with("GB a GPU at best; the largest here has 40 GB"));
+  CHECK(text().ends_with("GB per GPU; the largest here has 40 GB"));
   job = sample::job(sample::gpt2_small, 8);
   job.deadline_s = 1e-3;
-  CHECK(text().starts_with("no plan keeps deadline_s (0.001 s); the fastest takes "));
+  CHECK(text().starts_with("no plan meets deadline_s (0.001 s); the fastest takes "));
   job.deadline_s = 1e9;
   job.budget = 1e-9;
   CHECK(text().starts_with(
       "no plan stays within the budget of 1e-09; the cheapest that is fast enough costs "));
   job.budget.reset();
   job.slo_s = 1e-3;
-  CHECK(text().starts_with("no plan keeps slo_s (0.001 s); the fastest takes "));
+  CHECK(text().starts_with("no plan meets slo_s (0.001 s); the fastest takes "));
   job.slo_s.reset();
   job.objective = "nicest";
-  CHECK(text() == "unknown objective 'nicest'; known are efficient, fastest, cheapest");
+  CHECK(text() == "unknown objective 'nicest'; known: efficient, fastest, cheapest");
   job.objective = "efficient";
   job.global_batch = 0;
   CHECK(text() == "global_batch is 0");

@@ -16,12 +16,12 @@ pipeline_schedule made(const pipeline_shape& s, std::string_view name) {
   return *result;
 }
 
-/// The paper's Figure 6: six stages, two a datacentre, two pipelines, four micro-batches, C = 2.
+/// The paper's Figure 6: six stages, two a datacenter, two pipelines, four micro-batches, C = 2.
 pipeline_shape figure_6() {
   return {6, 2, 4, {2, 2, 2}, 0, {}, {}};
 }
 
-/// Sixty stages and micro-batches over five datacentres, with C pipelines.
+/// Sixty stages and micro-batches over five datacenters, with C pipelines.
 pipeline_shape sixty(std::uint32_t c, std::uint32_t stages_per_datacenter = 12) {
   pipeline_shape s{60, c, 60, split_evenly(60, stages_per_datacenter), 0, {}, {}};
   s.costs.wan = c;
@@ -65,7 +65,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("over two datacentres strict rank is longer than Varuna, and least progress is not") {
+TEST_CASE("over two datacenters strict rank is longer than Varuna, and least progress is not") {
   CHECK(made(sixty(3, 30), "varuna").length == 495);
   CHECK(made(sixty(3, 30), "varuna-forward-first").length == 422);
   CHECK(made(sixty(3, 30), "atlas").length == 538);
@@ -136,10 +136,10 @@ TEST_CASE(
     CHECK(made(s, name).max_in_flight <= 2);
   const auto gpipe = schedule_pipeline(s, "gpipe");
   REQUIRE_FALSE(gpipe);
-  CHECK(gpipe.error().text == "gpipe holds 4 micro-batches in a stage; 2 are allowed");
+  CHECK(gpipe.error().text == "gpipe keeps 4 micro-batches in flight in a stage; 2 are allowed");
 }
 
-TEST_CASE("datacentres may hold different numbers of stages, and an empty one is passed over") {
+TEST_CASE("datacenters may hold different numbers of stages, and an empty one is passed over") {
   pipeline_shape s;
   s.stages = 6;
   s.stages_of_datacenter = {1, 0, 3, 2, 0};
@@ -150,8 +150,7 @@ TEST_CASE("datacentres may hold different numbers of stages, and an empty one is
   s.stages_of_datacenter.clear();
   for (std::uint32_t stage = 0; stage < s.stages; ++stage) CHECK_FALSE(s.is_wan(stage));
   s.stages_of_datacenter = {1, 3};
-  CHECK(schedule_pipeline(s, "varuna").error().text ==
-        "the datacentres' stages are not 6 together");
+  CHECK(schedule_pipeline(s, "varuna").error().text == "stages_of_datacenter must sum to 6");
   CHECK(split_evenly(7, 3) == std::vector<std::uint32_t>{3, 3, 1});
   CHECK(split_evenly(7, 0).empty());
 }

@@ -10,7 +10,7 @@ using scene_of_policies::scene;
 
 namespace {
 
-/// Datacentres of single-GPU nodes.
+/// Datacenters of single-GPU nodes.
 cluster small_datacenters(const std::vector<std::uint32_t>& gpus) {
   cluster c;
   for (std::uint32_t dc = 0; dc < gpus.size(); ++dc) {
@@ -64,14 +64,14 @@ TEST_CASE("a training on CUDA is given no GPU that its kernels cannot run on, an
   c.gpus[0].compute_capability = 0;
   const auto none = chosen();
   REQUIRE_FALSE(none);
-  CHECK(none.error().text.find("; device cuda needs compute capability 8.0 or newer, which leaves "
-                               "out " +
-                               c.gpus[0].name + ", V100-32GB") != std::string::npos);
+  CHECK(none.error().text.find(
+            "; device cuda requires compute capability 8.0 or newer, which excludes " +
+            c.gpus[0].name + ", V100-32GB") != std::string::npos);
   job.train->device = "cpu";
   CHECK(chosen()->where.size() > 1);
 }
 
-TEST_CASE("under every policy a training is placed as it wishes, datacentre by datacentre") {
+TEST_CASE("under every policy a training is placed as it wishes, datacenter by datacenter") {
   for (const auto name : policy_names()) {
     INFO(name);
     scene s(small_datacenters({4, 4, 4}));
@@ -158,7 +158,7 @@ TEST_CASE("a wish larger than the cluster is cut to it; one that cannot be is gi
   const auto no = decided(t);
   REQUIRE(no.size() == 1);
   CHECK(no[0].what == decision::kind::give_up);
-  CHECK(no[0].why.text == "no pipelines of 3 stages fit the 2 GPUs");
+  CHECK(no[0].why.text == "no pipeline layout of 3 stages fits on the 2 GPUs");
 }
 
 TEST_CASE("beside trainings all other jobs are decided on as if the rest were all there is") {

@@ -27,7 +27,7 @@ struct random_case {
   placed_plan plan;
 };
 
-/// Up to three types in one datacentre, and stages of all sizes on them, in any order.
+/// Up to three types in one datacenter, and stages of all sizes on them, in any order.
 std::optional<random_case> draw(random_source& r) {
   random_case x;
   x.c.datacenters.push_back({"here", ""});

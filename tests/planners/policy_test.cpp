@@ -178,9 +178,9 @@ TEST_CASE("under FCFS the head of the line blocks, and what can never be met is 
   const auto d = p->decide(s.view(), r);
   REQUIRE(d.size() == 2);
   CHECK(d[0].what == decision::kind::give_up);
-  CHECK(d[0].why.text == "asks for 16 GPUs; the cluster has 4");
+  CHECK(d[0].why.text == "requests 16 GPUs; the cluster has 4");
   CHECK(d[1].job == 2);
   carry_out(s, d);
-  CHECK(p->why_waiting(s.view(), 3).text == "asks for 2 GPUs of one type; 1 are idle");
-  CHECK(p->why_waiting(s.view(), 4).text == "waits behind job 3, the head of the line");
+  CHECK(p->why_waiting(s.view(), 3).text == "requests 2 GPUs of one type; 1 are idle");
+  CHECK(p->why_waiting(s.view(), 4).text == "queued behind job 3, the head of the queue");
 }

@@ -99,7 +99,7 @@ TEST_CASE("a profile says which models and sequences it does not know") {
   deep.layers = 100;
   CHECK(sizes_of(p, deep));
   CHECK_THAT(sizes_of(p, sample::gpt2_350m).error().text,
-             Contains("no model of the sizes of 'gpt2-350m' (hidden 1024, 16 heads, MLP 4096"));
+             Contains("'gpt2-350m' (hidden 1024, 16 heads, MLP 4096"));
   auto wide = sample::gpt2_small;
   wide.sequence = 2048;
   CHECK_THAT(sizes_of(p, wide).error().text, Contains("not with sequences of 2048 tokens"));
@@ -115,7 +115,7 @@ TEST_CASE("a profile is used for the kind of device that it is of, and the job's
   job.train->device = "cuda";
   CHECK(profile_of(job, gpu) == &*gpu.profile);
   CHECK(source_of(job, gpu, 2) == "the profile of a made-up device, 2026-11-21T18:00:00Z");
-  CHECK_THAT(source_of(job, gpu, 16), Contains("beyond the rows that were measured (16)"));
+  CHECK_THAT(source_of(job, gpu, 16), Contains("extrapolated beyond the measured rows (16)"));
   job.train->profile = {made_up()};
   CHECK(profile_of(job, gpu) == &job.train->profile[0]);
   CHECK(profile_of(sample::job(sample::gpt2_350m, 4), gpu) == nullptr);
@@ -222,13 +222,13 @@ TEST_CASE(
   CHECK(measured.backward_s - alone.backward_s ==
         Approx(parts[0].count * sum_s(slow, {}, 2, bytes)));
   CHECK(source_of(job, gpu, 2) ==
-        "the cost model; sums among 2 GPUs as measured by the profile of a made-up device");
+        "the cost model; all-reduce among 2 GPUs as measured by the profile of a made-up device");
   // The job's own comes first; one of a single GPU has none.
   job.train->profile = {made_up()};
   CHECK(sums_profile_of(job, gpu) == &*gpu.profile);
   job.train->profile[0].copies.all_reduces = quick;
   CHECK(sums_profile_of(job, gpu) == &job.train->profile[0]);
-  CHECK_THAT(source_of(job, gpu, 2), Contains("; sums among 2 GPUs as measured by it"));
+  CHECK_THAT(source_of(job, gpu, 2), Contains("; all-reduce among 2 GPUs as measured by it"));
   job.train->device = "cpu";
   CHECK(sums_profile_of(job, gpu) == nullptr);
 }

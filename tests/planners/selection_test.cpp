@@ -17,7 +17,7 @@ using namespace troupe::planners;
 
 namespace {
 
-/// Datacentres of so many single-GPU nodes each, joined at 40 ms as in the paper.
+/// Datacenters of so many single-GPU nodes each, joined at 40 ms as in the paper.
 cluster datacenters(const std::vector<std::uint32_t>& gpus) {
   cluster c;
   for (std::uint32_t dc = 0; dc < gpus.size(); ++dc) {
@@ -64,7 +64,7 @@ TEST_CASE("ATLAS's Figure 11: flat to 10 %, a plateau to 40 %, steps at 50, 70, 
   CHECK(std::ranges::is_sorted(gain));
 }
 
-TEST_CASE("a table follows Algorithm 1: partitions fill datacentres in their order") {
+TEST_CASE("a table follows Algorithm 1: partitions fill datacenters in their order") {
   const auto s = selected(datacenters({600, 300}), study(60, 60, 2));
   CHECK(s.cell == 2);
   CHECK(s.communication_to_compute == 2);
@@ -228,7 +228,7 @@ TEST_CASE(
   CHECK(worst < 0.07);
 }
 
-TEST_CASE("the order of datacentres is a question of price and distance too") {
+TEST_CASE("the order of datacenters is a question of price and distance too") {
   auto c = datacenters({120, 120, 120});
   c.gpus.push_back(sample::gpu("cheap", 80, 312, 1));
   for (auto& n : c.nodes)
@@ -284,7 +284,7 @@ TEST_CASE("a placement keeps the job's batch, and is as wished or says why not")
   for (node_index n = 0; n < 7; ++n) idle.set_idle(n, 0);
   const auto fewer = select_placement(c, idle, job, true);
   REQUIRE_FALSE(fewer);
-  CHECK(fewer.error().text == "no pipelines of 6 stages fit the 5 idle GPUs");
+  CHECK(fewer.error().text == "no pipeline layout of 6 stages fits on the 5 idle GPUs");
   const auto rest = select_placement(c, idle, job, false);
   REQUIRE(rest);
   CHECK(rest->chosen()->gpus <= 5);
@@ -316,8 +316,8 @@ TEST_CASE("what no GPU holds and what no division makes is refused with a senten
   };
   auto big = sample::job(sample::gpt2_7b, 2);
   CHECK(text(big).find("a stage needs ") == 0);
-  CHECK(text(study(5, 2, 2)) == "no pipeline of 5 stages fits the 4 GPUs of 1 datacentres");
+  CHECK(text(study(5, 2, 2)) == "no pipeline of 5 stages fits on the 4 GPUs of 1 datacenters");
   auto odd = sample::job(sample::gpt("t", 64, 2, 4, 16, 256), 7);
   odd.pipeline.microbatches = 2;
-  CHECK(text(odd) == "the batch of 7 cannot be divided so");
+  CHECK(text(odd) == "global batch 7 is not divisible by any allowed number of micro-batches");
 }
