@@ -39,18 +39,18 @@ bool is_unknown_verb(const std::string& word, const std::vector<entry>& verbs) {
 std::string unknown_verb(const std::string& word, const std::vector<entry>& verbs) {
   std::vector<std::string> names;
   for (const auto& e : verbs) names.push_back(e.name);
-  return fmt::format("there is no verb '{}'{}", word, formats::hint(word, names));
+  return fmt::format("unknown verb '{}'{}", word, formats::hint(word, names));
 }
 
 /// The parser would take -1 for the largest number that there is.
 void refuse_negative(CLI::App& app) {
-  const CLI::Validator whole{
-      [](std::string& word) {
-        return word.starts_with('-')
-                   ? fmt::format("found '{}', expected a whole number that is not negative", word)
-                   : std::string{};
-      },
-      ""};
+  const CLI::Validator whole{[](std::string& word) {
+                               return word.starts_with('-')
+                                          ? fmt::format(
+                                                "found '{}', expected a non-negative integer", word)
+                                          : std::string{};
+                             },
+                             ""};
   for (auto* option : app.get_options())
     if (option->get_type_name().starts_with("UINT")) option->check(whole);
   for (auto* nested : app.get_subcommands({})) refuse_negative(*nested);
@@ -86,16 +86,16 @@ int run(std::vector<std::string> words) {
   if (!words.empty() && is_unknown_verb(words[0], verbs))
     return out.bad(unknown_verb(words[0], verbs));
 
-  CLI::App app{"Decides and runs large-model training on mixed GPUs in several datacentres.",
+  CLI::App app{"Scheduler and training runtime for heterogeneous GPU clusters across datacenters.",
                "troupe"};
   app.require_subcommand(1);
   app.footer(
-      "`troupe help VERB` says more about one, `troupe version` what this program is. Exit "
-      "status: 0 done, 1 no (with the reason), 2 bad usage or a bad file.");
+      "`troupe help VERB` describes one verb. Exit status: 0 success, 1 failure (with the reason), "
+      "2 bad usage or a bad file.");
   bool json_flag = false;
   for (auto& e : verbs) {
     e.app = app.add_subcommand(e.name, e.summary);
-    e.app->add_flag("--json", json_flag, "One JSON document on standard output");
+    e.app->add_flag("--json", json_flag, "Print one JSON document on standard output");
     e.does->options(*e.app);
     refuse_negative(*e.app);
     const auto own = e.app->get_footer();  // what the verb itself has to say at the end
@@ -115,8 +115,7 @@ int run(std::vector<std::string> words) {
   for (auto& e : verbs) {
     if (!e.app->parsed()) continue;
     if (!command.empty() && !e.does->take_command(command))
-      return out.bad(
-          fmt::format("troupe {} runs no command: nothing can stand behind its `--`", e.name));
+      return out.bad(fmt::format("troupe {} takes no command after `--`", e.name));
     try {
       return e.does->run(out);
     } catch (const std::exception& error) {

@@ -45,18 +45,18 @@ std::string check_address(const std::string& a) {
 void remote::options(CLI::App& app) {
   keys_ = variable("TROUPE_KEYS");
   app.add_option("--controller", controller_,
-                 "Its address, tcp://host:port or ipc://path; else $TROUPE_CONTROLLER, else what "
-                 "STATE/controller.address says")
+                 "Controller address, tcp://HOST:PORT or ipc://PATH (default: $TROUPE_CONTROLLER, "
+                 "then STATE/controller.address)")
       ->check(check_address);
   state_option_ =
-      app.add_option("--state", state_, "The directory that `troupe up` uses, or $TROUPE_STATE")
+      app.add_option("--state", state_, "State directory of `troupe up` (default: $TROUPE_STATE)")
           ->capture_default_str();
   app.add_option("--keys", keys_,
-                 "Directory with the client's key, where the cluster has keys, or $TROUPE_KEYS");
+                 "Key directory, if the cluster uses keys (default: $TROUPE_KEYS)");
   app.add_option("--as", key_,
-                 "Whose key of that directory; else `client`, or the only one of a person there");
+                 "Name of the key to use (default: `client`, or the only user key there)");
   app.add_option("--patience", patience_s_,
-                 "Seconds to wait for a controller that starts, and for each answer")
+                 "Seconds to wait for the controller, and for each answer")
       ->capture_default_str();
 }
 
@@ -78,8 +78,8 @@ expected<void> remote::find_controller() {
   if (runtime::wait_until(there, patience_s_, 0.05)) return {};
   controller_.clear();
   return refuse(reason::kind::unavailable,
-                fmt::format("no controller is known: {} did not appear within {:.3g} s (start one "
-                            "with `troupe up CLUSTER`, or name one with --controller)",
+                fmt::format("no controller found: {} did not appear within {:.3g} s (start a "
+                            "cluster with `troupe up CLUSTER`, or give --controller)",
                             file, patience_s_));
 }
 

@@ -32,7 +32,7 @@ class remote {
       raw_ = std::move(reply->second);
       return std::move(*r);
     }
-    return refuse(reason::kind::malformed, "the controller answered something else");
+    return refuse(reason::kind::malformed, "unexpected answer from the controller");
   }
 
   /// The bytes beside the last reply.

@@ -66,7 +66,7 @@ const std::map<std::string_view, std::string_view>& examples() {
 
 std::string examples_of(std::string_view verb) {
   const auto known = examples().find(verb);
-  const auto files = "Files (clusters, jobs, models, traces) are described in docs/files.md.";
+  const auto files = "File formats (clusters, jobs, models, traces): docs/files.md.";
   return known == examples().end() ? files
                                    : fmt::format("Example:\n  {}\n\n{}", known->second, files);
 }

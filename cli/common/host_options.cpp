@@ -6,10 +6,9 @@
 namespace troupe::cli {
 
 void host_options::options(CLI::App& app) {
-  app.add_option("--cluster", cluster_file, "The cluster's file, the same on every host")
-      ->required();
-  app.add_option("--state", state, "This host's own directory")->required();
-  app.add_option("--keys", keys, "Directory of keys (troupe keys make); tcp is then encrypted");
+  app.add_option("--cluster", cluster_file, "Cluster file, the same on every host")->required();
+  app.add_option("--state", state, "State directory of this host")->required();
+  app.add_option("--keys", keys, "Key directory (troupe keys make); TCP is then encrypted");
 }
 
 expected<void> host_options::load() {
@@ -22,9 +21,9 @@ expected<void> host_options::load() {
 int run_host(output& out, const std::string& name,
              expected<std::unique_ptr<actors::real_host>> host) {
   if (!host) return out.no(fmt::format("{}: {}", name, host.error().text));
-  runtime::log(runtime::log_level::info, name, "is there", {{"endpoint", (*host)->endpoint()}});
+  runtime::log(runtime::log_level::info, name, "listening", {{"endpoint", (*host)->endpoint()}});
   if (auto ok = (*host)->run(); !ok) return out.no(fmt::format("{}: {}", name, ok.error().text));
-  runtime::log(runtime::log_level::info, name, "was told to stop");
+  runtime::log(runtime::log_level::info, name, "stopping on signal");
   return exit_done;
 }
 

@@ -18,7 +18,7 @@ expected<void> wait_for_jobs(remote& cluster, const std::vector<job_id>& jobs,
       if (reply->jobs.empty()) {
         // A controller that has just been restarted does not know its jobs yet.
         if (seen.contains(id)) continue;
-        return refuse(reason::kind::unknown, fmt::format("there is no job {}", id));
+        return refuse(reason::kind::unknown, fmt::format("no job {}", id));
       }
       seen.insert(id);
       const auto& j = reply->jobs.front();

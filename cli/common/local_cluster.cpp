@@ -202,8 +202,8 @@ std::vector<ended_process> local_cluster::ended() {
       const auto said = last_lines(name, p.log_from);
       result.push_back(
           {name, *status,
-           fmt::format("{} (process {}) has ended with status {}; {}{}", name, p.process->id(),
-                       *status, said.empty() ? "it has written nothing to " : "the last lines of ",
+           fmt::format("{} (process {}) exited with status {}; {}{}", name, p.process->id(),
+                       *status, said.empty() ? "it wrote nothing to " : "last lines of ",
                        log_of(name) + (said.empty() ? "" : ":" + said))});
     }
     it = status ? running_.erase(it) : std::next(it);

@@ -20,12 +20,12 @@ expected<output_directory> output_directory::claim(const std::string& path) {
   fs::create_directories(directory, failed);
   const bool empty = !failed && fs::is_empty(directory, failed);
   if (failed)
-    return refuse(reason::kind::invalid,
-                  fmt::format("{}: cannot be a directory for output: {}", path, failed.message()));
+    return refuse(reason::kind::invalid, fmt::format("{}: cannot be used as output directory: {}",
+                                                     path, failed.message()));
   if (!empty && !fs::is_regular_file(directory / mark, failed))
     return refuse(reason::kind::refused,
-                  fmt::format("{}: holds files that are not Troupe's own output (there is no {} in "
-                              "it), so it is not emptied: name another directory, or remove it",
+                  fmt::format("{}: contains files that Troupe did not write (it has no {}), so it "
+                              "is not emptied; use another directory, or remove it",
                               path, mark));
   auto lock =
       runtime::file_lock::take((directory / mark).string(), fmt::format("the directory {}", path));

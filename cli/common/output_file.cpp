@@ -25,7 +25,7 @@ auto cannot_write(const std::string& path, const std::string& why) {
 expected<void> can_write(const std::string& file) {
   std::error_code error;
   const bool there = fs::exists(file, error);
-  if (fs::is_directory(file, error)) return cannot_write(file, "it is a directory");
+  if (fs::is_directory(file, error)) return cannot_write(file, "is a directory");
   const int fd = open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
   if (fd < 0) return cannot_write(file, std::strerror(errno));
   close(fd);

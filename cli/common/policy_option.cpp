@@ -19,7 +19,7 @@ std::string unknown_policy(const std::string& name) {
   const auto names = planners::policy_names();
   const auto near =
       formats::nearest_name(name, std::vector<std::string>{names.begin(), names.end()});
-  return fmt::format("there is no policy '{}'{}; there are {}", formats::shown(name),
+  return fmt::format("no policy '{}'{}; policies: {}", formats::shown(name),
                      near ? fmt::format("; did you mean '{}'?", *near) : "", known_policies());
 }
 

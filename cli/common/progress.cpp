@@ -24,10 +24,10 @@ std::string progress_text(const job_status& j) {
 
 std::string memory_text(const memory_record& m) {
   const auto predicted =
-      fmt::format("data {} x tensor {}: {} a GPU predicted", m.what.data_parallel,
+      fmt::format("data {} x tensor {}: predicted {} per GPU", m.what.data_parallel,
                   m.what.tensor_parallel, size_text(m.predicted_bytes));
-  if (m.out_of_memory) return predicted + ", and it ran out of memory";
-  return fmt::format("{}, {} reported at the peak ({:.0f} %)", predicted, size_text(m.peak_bytes),
+  if (m.out_of_memory) return predicted + ", ran out of memory";
+  return fmt::format("{}, reported peak {} ({:.0f} %)", predicted, size_text(m.peak_bytes),
                      100 * m.peak_bytes / m.predicted_bytes);
 }
 

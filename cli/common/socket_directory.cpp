@@ -24,11 +24,11 @@ expected<void> check_private(const fs::path& directory) {
     return refuse(reason::kind::unavailable,
                   fmt::format("{}: {}", directory.string(), std::strerror(errno)));
   if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid())
-    return refuse(
-        reason::kind::refused,
-        fmt::format("{}: sockets need a directory of this user's own there", directory.string()));
+    return refuse(reason::kind::refused,
+                  fmt::format("{}: must be a directory that this user owns, for sockets",
+                              directory.string()));
   if ((info.st_mode & 077) != 0 && ::chmod(directory.c_str(), 0700) != 0)
-    return refuse(reason::kind::refused, fmt::format("{}: is open to others: {}",
+    return refuse(reason::kind::refused, fmt::format("{}: accessible to other users: {}",
                                                      directory.string(), std::strerror(errno)));
   return {};
 }
@@ -51,7 +51,7 @@ expected<fs::path> make_elsewhere() {
   auto name = (parent / "troupe-XXXXXX").string();
   if (::mkdtemp(name.data()) == nullptr)
     return refuse(reason::kind::unavailable,
-                  fmt::format("cannot make a directory for sockets in {}: {}", parent.string(),
+                  fmt::format("cannot create a directory for sockets in {}: {}", parent.string(),
                               std::strerror(errno)));
   return fs::path{name};
 }
@@ -64,7 +64,7 @@ expected<fs::path> socket_directory(const fs::path& state, std::size_t longest_n
   if (here.native().size() + 1 + longest_name <= longest_path) {
     if (::mkdir(here.c_str(), 0700) != 0 && errno != EEXIST)
       return refuse(reason::kind::invalid,
-                    fmt::format("{}: cannot be made: {}", here.string(), std::strerror(errno)));
+                    fmt::format("{}: cannot be created: {}", here.string(), std::strerror(errno)));
     if (auto ok = check_private(here); !ok) return tl::unexpected<reason>(ok.error());
     return here;
   }

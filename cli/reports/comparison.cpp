@@ -112,7 +112,7 @@ expected<void> save(const comparison& c, const std::string& directory) {
   std::filesystem::create_directories(dir, failed);
   if (failed)
     return refuse(reason::kind::invalid,
-                  fmt::format("{}: cannot be made: {}", directory, failed.message()));
+                  fmt::format("{}: cannot be created: {}", directory, failed.message()));
   auto ok = formats::save_text(dir / "result.json", document_of(c).dump(2) + "\n");
   if (ok) ok = formats::save_text(dir / "usage.html", usage_picture(c.on, c.results));
   for (const auto& r : c.results) {

@@ -13,12 +13,12 @@ namespace {
 /// What a user gets who does not wait for the end.
 reason interrupted(const training_report& known, const job_status& j) {
   const auto reached = progress_text(j);
-  return {reason::kind::unavailable,
-          fmt::format("stopped by a signal: {}{}",
-                      reached.empty() ? "no iteration was done" : "reached " + reached,
-                      known.saved > 0
-                          ? fmt::format("; the newest checkpoint is of iteration {}", known.saved)
-                          : "")};
+  return {
+      reason::kind::unavailable,
+      fmt::format(
+          "interrupted by a signal: {}{}",
+          reached.empty() ? "no iteration completed" : "reached " + reached,
+          known.saved > 0 ? fmt::format("; newest checkpoint: iteration {}", known.saved) : "")};
 }
 
 }  // namespace
@@ -49,7 +49,7 @@ expected<training_report> follow_training(remote& cluster, const job_spec& job,
     if (j.state == job_state::finished) return known;
     if (is_final(j.state))
       return refuse(reason::kind::invalid,
-                    fmt::format("job {} has {}: {}", j.job, to_string(j.state), j.detail));
+                    fmt::format("job {} {}: {}", j.job, to_string(j.state), j.detail));
     if (stop && stop->arrived()) return tl::unexpected<reason>(interrupted(known, j));
     runtime::pause(0.2);
   }

@@ -65,7 +65,7 @@ class panel {
       boxes += row.spans.size();
     }
     detailed_ = boxes <= max_boxes;
-    out_ = fmt::format("<section><h2>({}) {}: {}, GPUs work {:.1f} %</h2>\n", letter,
+    out_ = fmt::format("<section><h2>({}) {}: {}, GPUs busy {:.1f} %</h2>\n", letter,
                        escaped(p.schedule), amount(p.length(), p.unit), 100 * p.utilization());
     if (static_cast<std::size_t>(gpus) > max_picture_rows)
       out_ += fmt::format("<p>The first {} of {} GPUs.</p>\n", max_picture_rows, gpus);
@@ -224,8 +224,8 @@ std::string iteration_picture(const std::vector<picture_of_iteration>& iteration
       "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
       "<meta name='viewport' content='width=device-width'><title>{0}: {1}</title>\n"
       "<style>{2}</style></head><body>\n<h1>One iteration of {0}</h1>\n"
-      "<p>{3}. A row is a GPU or a link in one direction; numbers are micro-batches, "
-      "counted from 0 as stages and pipelines are; all to the same scale of time.</p>\n",
+      "<p>{3}. One row per GPU and per link direction; numbers are micro-batches, counted from 0 "
+      "like stages and pipelines; all on the same time scale.</p>\n",
       escaped(job), escaped(names), style,
       devices == "sim" ? "Simulated, in virtual time"
                        : fmt::format("Measured, on devices '{}'", escaped(devices)));

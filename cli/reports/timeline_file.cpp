@@ -85,9 +85,9 @@ expected<picture_of_iteration> load_timeline(const std::string& file) {
   std::ifstream in{file};
   const auto d = in ? json::parse(in, nullptr, false) : json(json::value_t::discarded);
   const auto none = [] {
-    return refuse(reason::kind::invalid,
-                  "the training wrote no times of its last iteration that a picture could show (is "
-                  "the disk of the temporary directory full?)");
+    return refuse(
+        reason::kind::invalid,
+        "the training wrote no timeline of its last iteration (is the temporary directory full?)");
   };
   if (d.is_discarded()) return none();
   picture_of_iteration p;

@@ -118,18 +118,17 @@ std::string text_of(const training_result& t) {
                                counted(n, "iteration"), time(mean_iteration_s(r)),
                                time(quantile(all, 0.5)), time(quantile(all, 0.99)));
   if (r.lower_bound_s > 0)
-    text += fmt::format("{}no schedule takes less than {}\n",
-                        r.device == "sim" ? "" : "with the times that were measured, ",
-                        time(r.lower_bound_s));
-  text += fmt::format("the devices work {:.1f} % of the time", 100 * utilization(r));
+    text += fmt::format("{}lower bound for any schedule: {}\n",
+                        r.device == "sim" ? "" : "from measured times, ", time(r.lower_bound_s));
+  text += fmt::format("devices busy {:.1f} % of the time", 100 * utilization(r));
   if (slots)
     text += "\n";  // bytes and rates are made up, so that a transfer takes its slots
   else
-    text += fmt::format("; {} crossed the WAN, {:.1f} % of what it could carry\n",
+    text += fmt::format("; {} sent over the WAN, {:.1f} % of its capacity\n",
                         size_text(static_cast<double>(r.wan_bytes)), 100 * r.wan_utilization);
   if (!slots) text += fmt::format("{} tokens/s\n", grouped(std::llround(r.tokens_per_s)));
   if (r.device != "sim" && n > 0)
-    text += fmt::format("loss {:.4f} at first, {:.4f} at last\n", r.iterations.front().loss,
+    text += fmt::format("loss {:.4f} at first, {:.4f} at the end\n", r.iterations.front().loss,
                         r.iterations.back().loss);
   for (const auto& sentence : r.news) text += printable(sentence) + "\n";
   return text;
@@ -138,7 +137,7 @@ std::string text_of(const training_result& t) {
 expected<std::vector<stage_costs>> load_costs(const std::string& file) {
   const auto no = [&](const std::string& what) {
     return refuse(reason::kind::invalid,
-                  fmt::format("{}: {}; expected what `troupe train --json` prints", file, what));
+                  fmt::format("{}: {}; expected the output of `troupe train --json`", file, what));
   };
   std::ifstream in{file};
   if (!in) return no("cannot be read");

@@ -145,7 +145,7 @@ std::string hover(const series& s, double gpus, const time_axis& axis) {
 std::string usage_panel(const actors::policy_result& r, const series& s, double gpus,
                         double max_waiting, const time_axis& axis) {
   auto html = fmt::format(
-      "<section><h2>{}</h2><p>average completion time {}, of which queued {}; {:.0f} % of GPU time "
+      "<section><h2>{}</h2><p>average completion time {}, of it queued {}; {:.0f} % of GPU time "
       "held; {} job{} failed, {} out of memory</p>\n",
       r.policy, axis.text(r.average_jct_s), axis.text(r.average_queue_s), 100 * r.gpu_utilization,
       r.failed, r.failed == 1 ? "" : "s",
@@ -193,8 +193,8 @@ std::string usage_picture(const troupe::cluster& c,
   std::string page = fmt::format(
       "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'><meta name='viewport' "
       "content='width=device-width'><title>{0}: GPUs in use</title><style>{1}</style></head>\n"
-      "<body><h1>Cluster {0}: GPUs in use and jobs waiting</h1><p>Virtual time: a simulation, on "
-      "{2:g} GPUs. All policies to the same scale.</p>\n",
+      "<body><h1>Cluster {0}: GPUs in use and jobs waiting</h1><p>Simulated in virtual time on "
+      "{2:g} GPUs. All policies on the same scale.</p>\n",
       c.name, usage_style, gpus);
   const time_axis axis{until_s - std::min(from_s, until_s)};
   for (const auto& r : results)

@@ -93,7 +93,7 @@ TEST_CASE("a picture has a box a task, the length and the utilization, and needs
   CHECK(count(page, "<rect class='b'") == 4);
   CHECK(count(page, "<rect class='t'") == 2);
   CHECK(count(page, "<rect class='idle'") == 4);
-  CHECK(page.find("(a) varuna: 10 slots, GPUs work 35.0 %") != std::string::npos);
+  CHECK(page.find("(a) varuna: 10 slots, GPUs busy 35.0 %") != std::string::npos);
   CHECK(page.find("(b) atlas: 10 slots") != std::string::npos);
   CHECK(page.find("a &lt;job&gt; &amp; its &#39;name&#39;") != std::string::npos);
   CHECK(page.find("forward 0, pipeline 0: 0 to 1") != std::string::npos);  // all count from 0
@@ -129,8 +129,8 @@ TEST_CASE("train draws the iterations of two schedules beside each other") {
   CHECK(d["against"]["slots"].get<double>() == Approx(36).epsilon(1e-9));
   CHECK(d["picture"] == file);
   const auto page = text_of_file(file);
-  CHECK(page.find("(a) varuna: 38 slots, GPUs work 40.4 %") != std::string::npos);
-  CHECK(page.find("(b) atlas: 36 slots, GPUs work 42.6 %") != std::string::npos);
+  CHECK(page.find("(a) varuna: 38 slots, GPUs busy 40.4 %") != std::string::npos);
+  CHECK(page.find("(b) atlas: 36 slots, GPUs busy 42.6 %") != std::string::npos);
   for (const auto* name : {"stage 0, dc1", "stage 5, dc3", "pipeline 0<", "pipeline 1<"})
     CHECK(page.find(name) != std::string::npos);
   CHECK(page.find("stage 6,") == std::string::npos);

@@ -107,11 +107,11 @@ TEST_CASE("bad usage is 2, with the nearest known name") {
   const auto cluster = shipped("clusters/frenzy-testbed.yaml");
   const auto verb = troupe::test::troupe({"plam"});
   CHECK(verb.status == 2);
-  CHECK(verb.err == "troupe: there is no verb 'plam'; did you mean 'plan'?\n");
+  CHECK(verb.err == "troupe: unknown verb 'plam'; did you mean 'plan'?\n");
   const auto policy =
       troupe::test::troupe({"plan", job, "--cluster", cluster, "--policy", "frenzi"});
   CHECK(policy.status == 2);
-  CHECK(policy.err.starts_with("troupe: there is no policy 'frenzi'; did you mean 'frenzy'?"));
+  CHECK(policy.err.starts_with("troupe: no policy 'frenzi'; did you mean 'frenzy'?"));
   CHECK(troupe::test::troupe({}).status == 2);
   CHECK(troupe::test::troupe({"plan", job}).status == 2);
   CHECK(troupe::test::troupe({"plan", job, "--cluster", cluster, "--fast"}).status == 2);

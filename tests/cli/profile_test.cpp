@@ -103,7 +103,7 @@ TEST_CASE("a profile of another model is refused, and rows beyond those measured
   const auto beyond = plan(job(tiny, 5));
   CHECK(beyond.status == 0);
   CHECK_THAT(beyond.document()["estimate"]["from"].get<std::string>(),
-             Contains("beyond the rows that were measured (5)"));
+             Contains("extrapolated beyond the measured rows (5)"));
 }
 
 TEST_CASE("profile says no without the device, and refuses bad usage") {

@@ -139,7 +139,7 @@ TEST_CASE("demo and train empty no directory that they have not made") {
   const auto precious = where.write("precious.txt", "mine");
   const auto demo = troupe::test::troupe({"demo", "--out", where.path()});
   CHECK(demo.status == 1);
-  CHECK_THAT(demo.err, Catch::Contains("not Troupe's own output"));
+  CHECK_THAT(demo.err, Catch::Contains("is not emptied"));
   CHECK(fs::exists(precious));
   fs::create_directories(where / "out/train");
   const auto kept = where.write("out/train/notes.txt", "mine");

@@ -4,7 +4,7 @@
 
 using namespace troupe::test;
 
-TEST_CASE("whatif fills datacentres in order and names the best number of cells") {
+TEST_CASE("whatif fills datacenters in order and names the best number of cells") {
   const auto r = troupe::test::troupe({"whatif", shipped("jobs/atlas-sixty.yaml"), "--cluster",
                                        shipped("clusters/atlas-sim.yaml"), "--json"});
   REQUIRE(r.status == 0);
@@ -21,7 +21,7 @@ TEST_CASE("whatif fills datacentres in order and names the best number of cells"
   CHECK(first["allreduce_s"] == 0);
   CHECK(first["throughput"].get<double>() == Approx(2 / 414.0));
   CHECK(first["cost_per_hour"].get<double>() > 0);
-  // All GPUs, as the paper found; 425 slots is least progress first over five datacentres.
+  // All GPUs, as the paper found; 425 slots is least progress first over five datacenters.
   CHECK(d["best"] == 25);
   CHECK(d["rows"][24]["iteration_s"] == 425);
   CHECK(d["rows"][24]["gpus"] == 3000);
@@ -51,7 +51,7 @@ TEST_CASE("whatif takes a model, an order, and a batch that all pipelines share"
 }
 
 TEST_CASE(
-    "whatif has a table for people, says no with a reason, and names the nearest datacentre") {
+    "whatif has a table for people, says no with a reason, and names the nearest datacenter") {
   const auto cluster = shipped("clusters/atlas-testbed.yaml");
   const auto people =
       troupe::test::troupe({"whatif", shipped("jobs/figure6.yaml"), "--cluster", cluster});
@@ -62,9 +62,9 @@ TEST_CASE(
   const auto no =
       troupe::test::troupe({"whatif", shipped("jobs/atlas-sixty.yaml"), "--cluster", cluster});
   CHECK(no.status == 1);
-  CHECK(no.err.find("no pipeline of 60 stages fits the 12 GPUs") != std::string::npos);
+  CHECK(no.err.find("no pipeline of 60 stages fits on the 12 GPUs") != std::string::npos);
   const auto bad = troupe::test::troupe(
       {"whatif", shipped("jobs/figure6.yaml"), "--cluster", cluster, "--order", "dc1,dc9"});
   CHECK(bad.status == 2);
-  CHECK(bad.err.find("there is no datacentre 'dc9'; did you mean 'dc1'?") != std::string::npos);
+  CHECK(bad.err.find("no datacenter 'dc9'; did you mean 'dc1'?") != std::string::npos);
 }

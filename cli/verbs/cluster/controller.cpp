@@ -11,11 +11,13 @@ class controller_verb final : public verb {
  public:
   void options(CLI::App& app) override {
     host_.options(app);
-    app.add_option("--listen", host_.listen, "Its address; else what the cluster's file says");
-    app.add_option("--policy", policy_, "Who decides: " + known_policies())->capture_default_str();
+    app.add_option("--listen", host_.listen,
+                   "Address to listen on (default: from the cluster file)");
+    app.add_option("--policy", policy_, "Scheduling policy: " + known_policies())
+        ->capture_default_str();
     app.add_flag("--accept-older-journal", accept_older_,
-                 "Go on with a journal that has lost its end, without what is lost (once)");
-    app.add_flag("--local", local_, "All nodes are this machine: programs meet at 127.0.0.1");
+                 "Accept a journal that has lost its latest entries (once)");
+    app.add_flag("--local", local_, "All nodes are this machine: programs rendezvous at 127.0.0.1");
   }
 
   int run(output& out) override {
@@ -25,7 +27,7 @@ class controller_verb final : public verb {
     if (host_.listen.empty()) host_.listen = host_.cluster->controller;
     if (host_.listen.empty())
       return out.bad(
-          "the controller needs an address: --listen, or `controller:` in the cluster's file");
+          "the controller needs an address: --listen, or `controller:` in the cluster file");
     auto options = host_.real();
     options.accept_older_journal = accept_older_;
     return run_host(out, "controller",

@@ -12,25 +12,25 @@ namespace {
 class down_verb final : public verb {
  public:
   void options(CLI::App& app) override {
-    app.add_option("--state", state_, "The directory that `troupe up` uses")->capture_default_str();
-    app.add_option("--patience", patience_s_, "Seconds until all of it must have ended")
+    app.add_option("--state", state_, "State directory of `troupe up`")->capture_default_str();
+    app.add_option("--patience", patience_s_, "Seconds to wait for it to end")
         ->capture_default_str();
   }
 
   int run(output& out) override {
     const auto process = local_cluster::holder(state_);
-    if (!process) return out.no(fmt::format("no cluster runs on the state directory {}", state_));
+    if (!process)
+      return out.no(fmt::format("no cluster is running on the state directory {}", state_));
     if (::kill(*process, SIGTERM) != 0)
-      return out.no(fmt::format("process {} runs the cluster on {} and is not this user's to end",
+      return out.no(fmt::format("process {} runs the cluster on {} and belongs to another user",
                                 *process, state_));
     const auto gone = [&] { return local_cluster::holder(state_) != process; };
     if (!runtime::wait_until(gone, patience_s_, 0.02))
       return out.no(
-          fmt::format("process {}, which runs the cluster on {}, has not ended within "
-                      "{:.3g} s",
+          fmt::format("process {}, which runs the cluster on {}, did not end within {:.3g} s",
                       *process, state_, patience_s_));
     out.document({{"state", state_}, {"process", *process}});
-    out.line("The cluster on {} has ended; its journal is kept.", state_);
+    out.line("Cluster on {} stopped; its journal is kept.", state_);
     return exit_done;
   }
 

@@ -11,13 +11,17 @@ class gateway_verb final : public verb {
  public:
   void options(CLI::App& app) override {
     host_.options(app);
-    app.add_option("--datacenter", datacenter_, "Whose gateway this is")->required();
-    app.add_option("--listen", host_.listen, "Its address; else what the cluster's file says");
-    app.add_option("--controller", host_.upstream, "The controller's; else what the file says");
-    app.add_option("--gateway", gateways_,
-                   "DATACENTER=ADDRESS of another gateway; else what the file says");
-    app.add_option("--connections", connections_,
-                   "To each other gateway, for tensors; else as many as fill the link")
+    app.add_option("--datacenter", datacenter_, "Datacenter of this gateway")->required();
+    app.add_option("--listen", host_.listen,
+                   "Address to listen on (default: from the cluster file)");
+    app.add_option("--controller", host_.upstream,
+                   "Controller address (default: from the cluster file)");
+    app.add_option(
+        "--gateway", gateways_,
+        "Address of another gateway, DATACENTER=ADDRESS (default: from the cluster file)");
+    app.add_option(
+           "--connections", connections_,
+           "Connections for tensors to each other gateway (default: as many as fill the link)")
         ->check(CLI::Range(1, 63));
   }
 
@@ -27,12 +31,11 @@ class gateway_verb final : public verb {
     const auto it = std::find_if(sites.begin(), sites.end(),
                                  [&](const auto& d) { return d.name == datacenter_; });
     if (it == sites.end())
-      return out.bad(
-          fmt::format("{}: there is no datacenter '{}'", host_.cluster_file, datacenter_));
+      return out.bad(fmt::format("{}: no datacenter '{}'", host_.cluster_file, datacenter_));
     if (host_.listen.empty()) host_.listen = it->gateway;
     if (host_.upstream.empty()) host_.upstream = host_.cluster->controller;
     if (host_.listen.empty() || host_.upstream.empty())
-      return out.bad("a gateway needs --listen and --controller, or both in the cluster's file");
+      return out.bad("a gateway needs --listen and --controller, or both in the cluster file");
     auto options = host_.real();
     options.connections = connections_;
     if (auto ok = read_gateways(options); !ok) return out.bad(ok.error());

@@ -14,11 +14,12 @@ class keys_verb final : public verb {
   void options(CLI::App& app) override {
     app.require_subcommand(1);
     auto* make = app.add_subcommand(
-        "make", "Make a pair of keys for every host of a cluster, and one for its clients");
-    make->add_option("DIR", directory_, "Where the keys go; pairs that are there stay")->required();
-    make->add_option("--cluster", cluster_, "A cluster's file")->required();
-    make->add_option("--client", clients_, "A person who may submit jobs and act on their own");
-    make->add_option("--operator", operators_, "A person who may act on everybody's jobs");
+        "make", "Generate a key pair for every host of a cluster and for its users");
+    make->add_option("DIR", directory_, "Directory for the keys; existing pairs are kept")
+        ->required();
+    make->add_option("--cluster", cluster_, "Cluster file")->required();
+    make->add_option("--client", clients_, "User who may submit jobs and manage their own");
+    make->add_option("--operator", operators_, "User who may manage all jobs");
   }
 
   int run(output& out) override {
@@ -39,11 +40,11 @@ class keys_verb final : public verb {
                   {"made", *made},
                   {"kept", names.size() - *made},
                   {"names", names}});
-    out.line("{}: {} pairs made, {} kept.", directory_, *made, names.size() - *made);
-    out.line("Every host gets `authorized` and its own NAME.key, and nobody else's.");
+    out.line("{}: {} key pairs created, {} kept.", directory_, *made, names.size() - *made);
+    out.line("Copy `authorized` and NAME.key to each host, and no other key.");
     out.line(
-        "People get `authorized` and their own NAME.key: {}.key submits jobs and acts on its own, "
-        "{}.key on everybody's.",
+        "Users get `authorized` and their own NAME.key: {}.key may manage its own jobs, {}.key all "
+        "jobs.",
         runtime::client_key_name, runtime::operator_key_name);
     return exit_done;
   }

@@ -11,8 +11,8 @@ class node_verb final : public verb {
  public:
   void options(CLI::App& app) override {
     host_.options(app);
-    app.add_option("--name", name_, "Which node of the cluster this machine is")->required();
-    app.add_option("--gateway", host_.upstream, "Its gateway's address; else what the file says");
+    app.add_option("--name", name_, "Name of this node in the cluster file")->required();
+    app.add_option("--gateway", host_.upstream, "Gateway address (default: from the cluster file)");
   }
 
   int run(output& out) override {
@@ -21,10 +21,10 @@ class node_verb final : public verb {
     const auto it =
         std::find_if(nodes.begin(), nodes.end(), [&](const auto& n) { return n.name == name_; });
     if (it == nodes.end())
-      return out.bad(fmt::format("{}: there is no node '{}'", host_.cluster_file, name_));
+      return out.bad(fmt::format("{}: no node '{}'", host_.cluster_file, name_));
     if (host_.upstream.empty()) host_.upstream = host_.cluster->datacenters[it->datacenter].gateway;
     if (host_.upstream.empty())
-      return out.bad("a node needs --gateway, or its gateway's address in the cluster's file");
+      return out.bad("a node needs --gateway, or its gateway's address in the cluster file");
     return run_host(
         out, name_,
         actors::real_host::node(host_.real(), static_cast<node_index>(it - nodes.begin())));

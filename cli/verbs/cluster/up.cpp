@@ -32,17 +32,17 @@ class up_verb final : public verb {
  public:
   void options(CLI::App& app) override {
     o_.state = default_state_directory();
-    app.add_option("CLUSTER", o_.cluster_file, "A cluster's file")->required();
-    app.add_option("--policy", o_.policy, "Who decides: " + known_policies())
+    app.add_option("CLUSTER", o_.cluster_file, "Cluster file")->required();
+    app.add_option("--policy", o_.policy, "Scheduling policy: " + known_policies())
         ->capture_default_str();
-    app.add_option("--state", o_.state, "Directory for the journal, logs and sockets")
+    app.add_option("--state", o_.state, "Directory for journal, logs and sockets")
         ->capture_default_str();
-    app.add_option("--port", o_.port, "Use tcp on 127.0.0.1 from this port on, not Unix sockets")
+    app.add_option("--port", o_.port,
+                   "Use TCP on 127.0.0.1, starting at this port, instead of Unix sockets")
         ->check(CLI::Range(1, 65535));
-    app.add_option("--keys", o_.keys, "Directory of keys (troupe keys make), with --port");
-    app.add_flag("--detach", detach_,
-                 "Return when the cluster is ready; it goes on until `troupe down`");
-    app.add_option("--patience", patience_s_, "Seconds until all of it must be there")
+    app.add_option("--keys", o_.keys, "Key directory (troupe keys make), with --port");
+    app.add_flag("--detach", detach_, "Return when the cluster is ready; `troupe down` stops it");
+    app.add_option("--patience", patience_s_, "Seconds to wait until all hosts are up")
         ->capture_default_str();
   }
 
@@ -79,8 +79,8 @@ class up_verb final : public verb {
     const auto where =
         o_.state == default_state_directory() ? std::string{} : " --state " + o_.state;
     out.line(
-        "\nReady. Try: troupe submit configs/jobs/hello.yaml{0}\n{1} ends it; {2} keeps the "
-        "journal.",
+        "\nReady. Try: troupe submit configs/jobs/hello.yaml{0}\n{1} stops it; the journal is in "
+        "{2}.",
         where, detach_ ? "troupe down" + where : "Ctrl-C", o_.state);
     std::fflush(stdout);
   }
@@ -89,7 +89,7 @@ class up_verb final : public verb {
   /// any thread is: a fork takes none along.
   int run_detached(output& out) {
     int ready[2];
-    if (::pipe2(ready, O_CLOEXEC) != 0) return out.no("cannot make a pipe");
+    if (::pipe2(ready, O_CLOEXEC) != 0) return out.no("cannot create a pipe");
     std::fflush(stdout);
     const auto child = ::fork();
     if (child < 0) return out.no("cannot start a process in the background");

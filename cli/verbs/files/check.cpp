@@ -77,9 +77,9 @@ expected<std::string> kind_of(const fs::path& file) {
   if (best) return best->name;
   return tl::unexpected(formats::complaint(
       file.string(), v->line, "",
-      fmt::format("{} tells not what it is; expected the keys of a cluster (datacenters), a job "
+      fmt::format("{} is of unknown kind; expected the keys of a cluster (datacenters), a job "
                   "(model, global_batch), a model (hidden, layers), faults (loss, crashes) or a "
-                  "catalogue; --as KIND says it",
+                  "catalogue; use --as KIND",
                   formats::describe(*v))));
 }
 
@@ -92,7 +92,7 @@ expected<std::string> summary(const expected<T>& loaded, Say say) {
 std::string say_cluster(const cluster& c) {
   std::size_t gpus = 0;
   for (const auto& n : c.nodes) gpus += n.gpus;
-  return fmt::format("{}: {}, {}, {} of {}", c.name, counted(c.datacenters.size(), "datacentre"),
+  return fmt::format("{}: {}, {}, {} of {}", c.name, counted(c.datacenters.size(), "datacenter"),
                      counted(c.nodes.size(), "node"), counted(gpus, "GPU"),
                      counted(c.gpus.size(), "type"));
 }
@@ -119,7 +119,7 @@ std::string say_profile(const device_profile& p) {
 
 std::string say_faults(const fault_plan& f) {
   return fmt::format(
-      "{}: {}, {}, {} and {} at set times", f.name, counted(f.partitions.size(), "partition"),
+      "{}: {}, {}, {} and {} at fixed times", f.name, counted(f.partitions.size(), "partition"),
       counted(f.crashes.size(), "failure"), counted(f.slow_nodes.size(), "slow node"),
       counted(f.slow_links.size(), "slow link"));
 }
@@ -138,14 +138,14 @@ class check_verb final : public verb {
   void options(CLI::App& app) override {
     app.add_option(
            "FILE", files_,
-           "Clusters, jobs, models, faults, GPU catalogues, profiles, traces; - is standard input")
+           "Cluster, job, model, fault, GPU catalogue, profile or trace files; - is standard input")
         ->required();
     std::vector<std::string> names;
     for (const auto& k : kinds()) names.emplace_back(k.name);
     names.emplace_back("trace");
-    app.add_option("--as", as_, "What the files are, if their keys do not tell")
+    app.add_option("--as", as_, "Kind of the files, if their keys do not tell")
         ->check(CLI::IsMember(names));
-    app.add_option("--cluster", cluster_, "The cluster whose hosts faults may name");
+    app.add_option("--cluster", cluster_, "Cluster whose hosts a fault file may name");
   }
 
   int run(output& out) override {
@@ -156,9 +156,8 @@ class check_verb final : public verb {
       warnings_.clear();
       if (kind && *kind != "catalogue" && fs::path{file}.filename() == "gpus.yaml")
         warnings_.emplace_back(
-            "a file of this name is read as the GPU catalogue of all cluster files in and below "
-            "its "
-            "folder (docs/files.md); rename it");
+            "a file with this name is used as the GPU catalogue of all cluster files in and below "
+            "its folder (docs/files.md); rename it");
       const auto what =
           kind ? load(*kind, file) : expected<std::string>{tl::unexpected(kind.error())};
       files.push_back({{"file", file},
@@ -218,10 +217,10 @@ class check_verb final : public verb {
   expected<std::string> load_cluster(const std::string& file) {
     const auto* catalogue = catalogue_of(file);
     if (!catalogue)
-      return refuse(reason::kind::invalid,
-                    fmt::format("{}: not checked: its GPUs are those of {}, which is not a GPU "
-                                "catalogue",
-                                file, formats::catalogue_for(file).string()));
+      return refuse(
+          reason::kind::invalid,
+          fmt::format("{}: not checked: its GPU catalogue is {}, which is not a GPU catalogue",
+                      file, formats::catalogue_for(file).string()));
     return summary(formats::load_cluster(file, *catalogue), say_cluster);
   }
 
@@ -238,10 +237,10 @@ class check_verb final : public verb {
   void warn_of(const model& m) {
     constexpr std::uint32_t long_sequence = 32'768;
     if (m.sequence > long_sequence)
-      warnings_.push_back(fmt::format(
-          "sequence {}: that is probably the longest that the model takes, not what you train "
-          "with; memory and time go by it, so give the training's own (sequence: 4096)",
-          grouped(m.sequence)));
+      warnings_.push_back(
+          fmt::format("sequence {} is probably the model's maximum, not your training's; memory "
+                      "and time depend on it, so set the training's own (sequence: 4096)",
+                      grouped(m.sequence)));
   }
 
   expected<fault_plan> load_faults(const std::string& file) const {

@@ -20,16 +20,16 @@ class trace_verb final : public verb {
   void options(CLI::App& app) override {
     app.require_subcommand(1);
     auto* import =
-        app.add_subcommand("import", "Write a published trace, or a part of it, as Troupe's CSV");
+        app.add_subcommand("import", "Convert a published trace, or part of it, to Troupe's CSV");
     import->add_option("FORMAT", format_, "philly, itp or azure-llm")
         ->required()
         ->check(CLI::IsMember({"philly", "itp", "azure-llm"}));
-    import->add_option("FILE", file_, "The trace as it was published")->required();
-    import->add_option("--out", out_, "Where to; standard output if not given");
+    import->add_option("FILE", file_, "The trace as published")->required();
+    import->add_option("--out", out_, "Output file (default: standard output)");
     import->add_option(
         "--from", window_.from,
-        "A date (2017-12-21 or \"2017-12-21 08:00:00\"), or days after the first row");
-    import->add_option("--hours", window_.hours, "How much of it; 0: to its end")
+        "Start: a date (2017-12-21 or \"2017-12-21 08:00:00\"), or days after the first row");
+    import->add_option("--hours", window_.hours, "Length in hours; 0: to the end")
         ->check(CLI::NonNegativeNumber);
     import->add_option("--group", window_.group, "Philly: one virtual cluster");
   }

@@ -8,7 +8,7 @@ namespace {
 class cancel_verb final : public verb {
  public:
   void options(CLI::App& app) override {
-    app.add_option("JOB", job_, "A job's number")->required();
+    app.add_option("JOB", job_, "Job number")->required();
     remote_.options(app);
   }
 
@@ -17,7 +17,7 @@ class cancel_verb final : public verb {
     if (!reply) return out.no(reply.error());
     out.document({{"job", job_}, {"cancelled", reply->done}, {"reason", reply->why.text}});
     if (!reply->done) return out.no(reply->why);
-    out.line("job {} is cancelled", job_);
+    out.line("job {} cancelled", job_);
     return exit_done;
   }
 

@@ -13,7 +13,7 @@ namespace {
 class explain_verb final : public verb {
  public:
   void options(CLI::App& app) override {
-    app.add_option("JOB", job_, "A job's number")->required();
+    app.add_option("JOB", job_, "Job number")->required();
     remote_.options(app);
   }
 
@@ -27,12 +27,11 @@ class explain_verb final : public verb {
     if (const auto how = progress_text(reply->job); !how.empty()) out.line("{}", how);
     for (const auto& sentence : reply->placement) out.line("  {}", sentence);
     if (!reply->plans.empty())
-      out.text(fmt::format("\nPlans, the best first: by {}.\n\n", reply->metric) +
-               plans_text(*reply));
+      out.text(fmt::format("\nPlans, best first, by {}:\n\n", reply->metric) + plans_text(*reply));
     if (!reply->memory.empty()) out.line("\nMemory:");
     for (const auto& m : reply->memory) out.line("  {}", memory_text(m));
     if (!last.empty()) {
-      out.line("\nIts last output (all of it: troupe logs {}):", job_);
+      out.line("\nLast output (troupe logs {} shows all of it):", job_);
       for (const auto& l : last) out.line("  {}", l);
     }
     return exit_done;
@@ -40,7 +39,7 @@ class explain_verb final : public verb {
 
  private:
   static std::string plans_text(const explanation& e) {
-    table plans{{"", "data", "tensor", "GPUs", "memory a GPU", "samples/s", "cost/h", "ranked by",
+    table plans{{"", "data", "tensor", "GPUs", "memory/GPU", "samples/s", "cost/h", "ranked by",
                  "verdict"}};
     for (const auto& p : e.plans)
       plans.row({p.chosen ? ">" : "", fmt::to_string(p.what.data_parallel),

@@ -95,7 +95,7 @@ class jobs_verb final : public verb {
   explicit jobs_verb(bool everything) : everything_{everything} {}
 
   void options(CLI::App& app) override {
-    if (everything_) app.add_option("JOB", job_, "Only this job, by its number");
+    if (everything_) app.add_option("JOB", job_, "Show only this job");
     remote_.options(app);
   }
 
@@ -103,7 +103,7 @@ class jobs_verb final : public verb {
     const auto reply = remote_.ask<query_reply>(query_jobs{0, job_});
     if (!reply) return out.no(reply.error());
     if (job_ != 0 && reply->jobs.empty())
-      return out.no(reason{reason::kind::unknown, fmt::format("there is no job {}", job_)});
+      return out.no(reason{reason::kind::unknown, fmt::format("no job {}", job_)});
     json document{{"policy", reply->policy}, {"now_s", reply->now_s}, {"jobs", json::array()}};
     std::vector<const job_status*> shown;
     for (const auto& j : reply->jobs) {
@@ -139,7 +139,7 @@ class jobs_verb final : public verb {
       nodes.row({n.name, n.gpu_type, fmt::to_string(n.gpus), fmt::to_string(n.idle),
                  n.present ? "present" : "absent"});
     out.text("\n" + nodes.text());
-    for (const auto& g : reply.gateways_absent) out.line("The gateway of {} is not heard.", g);
+    for (const auto& g : reply.gateways_absent) out.line("The gateway of {} is not reachable.", g);
   }
 
   bool everything_;

@@ -24,18 +24,18 @@ struct open_log {
 class logs_verb final : public verb {
  public:
   void options(CLI::App& app) override {
-    app.add_option("JOB", job_, "A job's number")->required();
-    app.add_flag("-f,--follow", follow_, "Go on until the job has ended");
-    app.add_option("--rank,--part", rank_, "Of which of its nodes, from 0 (default: 0)");
-    app.add_option("--attempt", attempt_, "Of which attempt, from 1 (default: the latest)")
+    app.add_option("JOB", job_, "Job number")->required();
+    app.add_flag("-f,--follow", follow_, "Follow until the job ends");
+    app.add_option("--rank,--part", rank_, "Node of the job, by rank from 0 (default: 0)");
+    app.add_option("--attempt", attempt_, "Attempt, from 1 (default: the latest)")
         ->check(CLI::PositiveNumber);
     app.add_flag("--all", all_,
-                 "Of every node and every attempt, each line after its attempt and rank; with "
-                 "--attempt or --rank, of that one only");
-    app.add_option("--tail", tail_, "Only the last so many lines of each log, and what follows");
+                 "All nodes and attempts, each line prefixed with attempt and rank; limited by "
+                 "--attempt or --rank");
+    app.add_option("--tail", tail_, "Only the last N lines of each log, and what follows");
     remote_.options(app);
     app.footer(
-        "With --json one document; with --json and -f a document for each line of the log: "
+        "With --json, one document; with --json and -f, one document per line of the log: "
         "{\"job\", \"attempt\", \"rank\", \"lease\", \"line\"}.");
   }
 
@@ -57,7 +57,7 @@ class logs_verb final : public verb {
     if (!reply) return tl::unexpected<reason>(reply.error());
     if (reply->jobs.empty()) {
       if (seen_) return {};  // a controller that has just been restarted does not know it yet
-      return refuse(reason::kind::unknown, fmt::format("there is no job {}", job_));
+      return refuse(reason::kind::unknown, fmt::format("no job {}", job_));
     }
     seen_ = true;
     made_ = reply->jobs.front().attempts;
@@ -111,7 +111,7 @@ class logs_verb final : public verb {
       if (auto ok = read_attempt(out, *logs, separate); !ok) return ok;
       separate = true;
       if (attempt >= made_ || attempt_ > 0 || !(all_ || follow_)) break;
-      if (follow_ && !all_) out.note("troupe: the job goes on as attempt {}", attempt + 1);
+      if (follow_ && !all_) out.note("troupe: the job continues as attempt {}", attempt + 1);
     }
     if (document && all_) out.raw("]}\n");
     return {};
@@ -177,7 +177,8 @@ class logs_verb final : public verb {
       const auto piece = bytes();
       if (piece.empty()) return {};
       if (chunk->offset > l.offset)
-        out.note("troupe: {} bytes of the log are no longer kept", chunk->offset - l.offset);
+        out.note("troupe: the first {} bytes of the log are no longer kept",
+                 chunk->offset - l.offset);
       l.printer.print(piece);
       l.offset = chunk->offset + piece.size();
     }

@@ -13,18 +13,17 @@ namespace {
 class move_verb final : public verb {
  public:
   void options(CLI::App& app) override {
-    app.add_option("JOB", wish_.job, "A running training's number")->required();
-    app.add_option("--stages", wish_.stages, "The pipeline's depth")
-        ->check(CLI::Range(1u, 100'000u));
+    app.add_option("JOB", wish_.job, "Number of a running training")->required();
+    app.add_option("--stages", wish_.stages, "Pipeline stages")->check(CLI::Range(1u, 100'000u));
     app.add_option("--data-parallel", wish_.data_parallel, "Pipelines")
         ->check(CLI::Range(1u, 100'000u));
     app.add_option("--tensor-parallel", wish_.tensor_parallel,
-                   "GPUs of a node that share each stage")
+                   "GPUs of one node that share each stage")
         ->check(CLI::Range(1u, 64u));
-    app.add_option("--gpu", wish_.gpu_type, "On GPUs of this type");
-    app.add_option("--nodes", wish_.nodes, "On these nodes and no others")->delimiter(',');
+    app.add_option("--gpu", wish_.gpu_type, "Use GPUs of this type");
+    app.add_option("--nodes", wish_.nodes, "Use only these nodes")->delimiter(',');
     app.add_option("--grace", grace_s_,
-                   "Seconds that it may take to save (else the cluster's preempt_grace_s)")
+                   "Seconds to save a checkpoint (default: the cluster's preempt_grace_s)")
         ->check(CLI::NonNegativeNumber);
     remote_.options(app);
   }
@@ -33,7 +32,7 @@ class move_verb final : public verb {
     if (wish_.stages + wish_.data_parallel + wish_.tensor_parallel == 0 && wish_.gpu_type.empty() &&
         wish_.nodes.empty())
       return out.bad(
-          "say where to: --stages, --data-parallel, --tensor-parallel, --gpu or --nodes");
+          "give a destination: --stages, --data-parallel, --tensor-parallel, --gpu or --nodes");
     if (grace_s_ >= 0) wish_.grace_s = grace_s_;
     const auto before = status_of(remote_, wish_.job);
     if (!before) return out.no(before.error());
@@ -62,14 +61,14 @@ class move_verb final : public verb {
       if (over && !moved)
         return refuse_suspension(
             out, wish_.job,
-            {reason::kind::invalid, fmt::format("job {} has {} before it could be moved", wish_.job,
-                                                to_string(now->state))});
+            {reason::kind::invalid,
+             fmt::format("job {} {} before it could be moved", wish_.job, to_string(now->state))});
       if (!moved || (!over && now->iteration <= *resumed)) continue;
       const auto lost = std::max(reached, *resumed) - *resumed;
       out.document(suspension(wish_.job, *resumed, still.s(), lost));
-      out.line("job {} has moved after iteration {} in {:.2f} s and runs with {}{}", wish_.job,
+      out.line("job {} moved after iteration {} in {:.2f} s and runs with {}{}", wish_.job,
                *resumed, still.s(), planners::split_text(reply.how),
-               lost > 0 ? fmt::format("; {} iterations are lost", lost) : "");
+               lost > 0 ? fmt::format("; {} iterations lost", lost) : "");
       return exit_done;
     }
   }

@@ -9,7 +9,7 @@ namespace {
 class resume_verb final : public verb {
  public:
   void options(CLI::App& app) override {
-    app.add_option("JOB", job_, "A job's number")->required();
+    app.add_option("JOB", job_, "Job number")->required();
     remote_.options(app);
   }
 

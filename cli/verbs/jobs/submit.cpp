@@ -22,21 +22,22 @@ std::string name_for(const std::string& program) {
 class submit_verb final : public verb {
  public:
   void options(CLI::App& app) override {
-    app.add_option("JOB", files_, "Jobs' files (docs/files.md); - is standard input");
-    app.add_flag("--wait", wait_, "Wait until they have ended");
-    given_ = {app.add_option("--model", model_, "Of a command: a model's file or a shipped name"),
-              app.add_option("--batch", batch_, "Of a command: sequences a step"),
-              app.add_option("--gpus", gpus_, "Of a command: GPUs, for policies that go by it"),
-              app.add_option("--name", name_, "Of a command: the job's name"),
-              app.add_option("--iterations", iterations_, "Of a command: how many it makes")};
+    app.add_option("JOB", files_, "Job files (docs/files.md); - is standard input");
+    app.add_flag("--wait", wait_, "Wait for the jobs to end");
+    given_ = {
+        app.add_option("--model", model_, "For a command: model file or name of a shipped model"),
+        app.add_option("--batch", batch_, "For a command: sequences per step"),
+        app.add_option("--gpus", gpus_, "For a command: number of GPUs, for policies that use it"),
+        app.add_option("--name", name_, "For a command: job name"),
+        app.add_option("--iterations", iterations_, "For a command: number of iterations")};
     given_[0]->capture_default_str();
     given_[1]->capture_default_str();
     remote_.options(app);
     app.footer(
-        "Behind a `--` stands the command of a job without a file, which runs in this directory.\n"
-        "With --wait the exit status is 0 if all have finished, else the largest of the programs' "
-        "own (128 + n for a signal n), and 1 for a job that ended otherwise. A job goes on if "
-        "waiting for it is broken off.");
+        "Words after `--` are the command of a job without a file; it runs in this "
+        "directory.\nWith --wait, the exit status is 0 if all jobs finished, else the largest exit "
+        "status of a program (128 + n for signal n), or 1 for a job that ended otherwise. "
+        "Interrupting the wait does not stop the job.");
   }
 
   bool take_command(const std::vector<std::string>& words) override {
@@ -55,7 +56,7 @@ class submit_verb final : public verb {
       if (reply->job == 0) return out.no(reply->why);
       accepted.push_back(reply->job);
       document.push_back({{"job", reply->job}, {"name", job.name}});
-      out.line("job {}: {} is accepted", reply->job, job.name);
+      out.line("job {}: {} submitted", reply->job, job.name);
     }
     std::fflush(stdout);
     if (wait_) return wait(out, accepted);
@@ -68,12 +69,12 @@ class submit_verb final : public verb {
     const auto bad = [](std::string why) { return refuse(reason::kind::invalid, std::move(why)); };
     std::vector<job_spec> jobs;
     if (files_.empty() && command_.empty())
-      return bad("expected a job's file, or a command behind `--` (see troupe submit --help)");
+      return bad("expected a job file, or a command after `--` (see troupe submit --help)");
     if (!files_.empty() && !command_.empty())
-      return bad("expected files or a command behind `--`, found both");
+      return bad("expected files or a command after `--`, found both");
     for (const auto* option : given_)
       if (command_.empty() && option->count() > 0)
-        return bad(fmt::format("{} is for a command behind `--`; a file says it itself",
+        return bad(fmt::format("{} is for a command after `--`; a job file has its own key",
                                option->get_name()));
     for (const auto& file : files_) {
       auto job = formats::load_job(file);

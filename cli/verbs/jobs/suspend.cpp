@@ -12,7 +12,7 @@ namespace {
 class suspend_verb final : public verb {
  public:
   void options(CLI::App& app) override {
-    app.add_option("JOB", job_, "A job's number")->required();
+    app.add_option("JOB", job_, "Job number")->required();
     remote_.options(app);
   }
 
@@ -32,7 +32,8 @@ class suspend_verb final : public verb {
     if (!now) return out.no(now.error());
     if (now->attempts != before->attempts)
       return refuse_suspension(
-          out, job_, {reason::kind::stale, fmt::format("job {} was resumed meanwhile", job_)});
+          out, job_,
+          {reason::kind::stale, fmt::format("job {} was resumed in the meantime", job_)});
     if (is_final(now->state))
       return refuse_suspension(out, job_,
                                {reason::kind::invalid, fmt::format("job {} has {} meanwhile", job_,
@@ -40,8 +41,8 @@ class suspend_verb final : public verb {
     const auto reached = std::max(before->iteration, now->iterations_done);
     const auto lost = reached - now->iterations_done;
     out.document(suspension(job_, now->iterations_done, asked.s(), lost));
-    out.line("job {} is suspended after iteration {}{}", job_, now->iterations_done,
-             lost > 0 ? fmt::format("; {} iterations are lost", lost) : "");
+    out.line("job {} suspended after iteration {}{}", job_, now->iterations_done,
+             lost > 0 ? fmt::format("; {} iterations lost", lost) : "");
     return exit_done;
   }
 

@@ -11,8 +11,8 @@ class wait_verb final : public verb {
     app.add_option("JOB", jobs_, "Jobs' numbers")->required();
     remote_.options(app);
     app.footer(
-        "Exit status: 0 if all of them have finished, 1 if one has not (or the controller is "
-        "silent for longer than --patience). The programs' own are in --json.");
+        "Exit status: 0 if all jobs finished, 1 if one did not (or the controller did not answer "
+        "within --patience). --json has the programs' exit statuses.");
   }
 
   int run(output& out) override {

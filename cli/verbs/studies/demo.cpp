@@ -28,11 +28,11 @@ constexpr double jobs_end_s = 90;   // patience with all jobs
 constexpr double kill_after_s = 2;  // into the victim's run
 
 /// A cluster of processes, six jobs, a node that dies; then a day of a real trace; then a training
-/// over three datacentres.
+/// over three datacenters.
 class demo_verb final : public verb {
  public:
   void options(CLI::App& app) override {
-    app.add_option("--out", out_directory_, "Where its files go")->capture_default_str();
+    app.add_option("--out", out_directory_, "Output directory")->capture_default_str();
   }
 
   int run(output& out) override {
@@ -45,7 +45,7 @@ class demo_verb final : public verb {
     const auto training = demo_training(out, configs, out_directory_);
     if (!training) return out.no(training.error());
     out.line(
-        "\nFiles to open: {0}/training.html (an iteration of each), {0}/philly-day/usage.html, "
+        "\nFiles: {0}/training.html (an iteration under each schedule), {0}/philly-day/usage.html, "
         "{0}/philly-day/result.json,\n{0}/training-atlas.json (for Perfetto), {0}/logs/, "
         "{0}/cluster/output/",
         out_directory_);
@@ -70,8 +70,8 @@ class demo_verb final : public verb {
     cluster_ = std::move(*cluster);
     if (auto ok = cluster_->wait_until_ready(ready_s); !ok) return ok;
     out.line(
-        "A cluster of three datacentres and five nodes, {} processes over ZeroMQ on this machine.\n"
-        "Its GPUs are names only; the commands that run on them are real processes.\n",
+        "A cluster of three datacenters and five nodes: {} processes over ZeroMQ on this "
+        "machine.\nIts GPUs are placeholders; the commands that run on them are real processes.\n",
         cluster_->names().size());
     actors::real_host_options client;
     client.upstream = cluster_->controller_address();
@@ -101,7 +101,7 @@ class demo_verb final : public verb {
     if (!reply) return tl::unexpected<reason>(reply.error());
     names_[reply->job] = job->name;
     say(out, reply->job,
-        fmt::format("is submitted: {}, batch {}; no GPU is named", job->model.name,
+        fmt::format("submitted: {}, batch {} (no GPU requested)", job->model.name,
                     job->global_batch));
     return {};
   }
@@ -150,7 +150,7 @@ class demo_verb final : public verb {
 
   static std::string news(const job_status& j, const std::vector<node_status>& nodes) {
     if (j.state == job_state::running)
-      return fmt::format("runs on {} (data {} x tensor {}, {} a GPU predicted){}",
+      return fmt::format("running on {} (data {} x tensor {}, predicted {} per GPU){}",
                          where_text(j, nodes), j.how.data_parallel, j.how.tensor_parallel,
                          size_text(j.predicted_bytes),
                          j.attempts > 1 ? fmt::format(", attempt {}", j.attempts) : "");
@@ -169,7 +169,7 @@ class demo_verb final : public verb {
   }
 
   void explain(output& out) {
-    out.line("\nWhy each ran where it did, from what `troupe explain JOB` says:");
+    out.line("\nWhy each job ran where it did, from `troupe explain JOB`:");
     for (const auto& [id, name] : names_) {
       const auto e = ask<explanation>(explain_job{0, id});
       if (!e) continue;
@@ -178,7 +178,7 @@ class demo_verb final : public verb {
       if (chosen != e->plans.end()) {
         const auto better = chosen - e->plans.begin();
         out.line(
-            "    {}, {} better than it: {}", plan_text(chosen->what),
+            "    {}, {} ranked above it: {}", plan_text(chosen->what),
             better == 0 ? std::string{"none"} : counted(static_cast<std::uint64_t>(better), "plan"),
             chosen->verdict);
         if (better > 0) out.line("    {}: {}", plan_text(e->plans[0].what), e->plans[0].verdict);
@@ -191,7 +191,7 @@ class demo_verb final : public verb {
   }
 
   static std::string plan_text(const plan& p) {
-    return fmt::format("data {} x tensor {} ({}, {:.3g} samples/s of each)", p.data_parallel,
+    return fmt::format("data {} x tensor {} ({}, {:.3g} samples/s per GPU)", p.data_parallel,
                        p.tensor_parallel, counted(p.gpus(), "GPU"), p.samples_per_s / p.gpus());
   }
 
@@ -221,9 +221,8 @@ class demo_verb final : public verb {
     if (!workload) return tl::unexpected<reason>(workload.error());
     comparison day{*c, std::move(*workload), "frenzy", 1, {}};
     out.line(
-        "\nA day of Microsoft's Philly trace ({} jobs) on the Frenzy paper's testbed, in virtual "
-        "time (a "
-        "simulation):\n",
+        "\nOne day of Microsoft's Philly trace ({} jobs) on the Frenzy paper's testbed, simulated "
+        "in virtual time:\n",
         day.workload.size());
     if (auto ok = replay(day, {"frenzy", "opportunistic", "fcfs", "sia"}, {}); !ok) return ok;
     out.text(table_of(day));

@@ -51,9 +51,9 @@ void print(const output& out, const training_report& varuna, const training_repo
   }
   const double v = median_s(varuna), a = median_s(atlas);
   out.line(
-      "  An iteration (the median): {} under varuna, {} under atlas: {:.2f} times as fast. Stages "
-      "compute {:.0f} %\n  and {:.0f} % of the time; the rest they wait for the WAN. Losses and "
-      "gradients are the same, bit for bit.",
+      "  Median iteration: {} under varuna, {} under atlas ({:.2f}x speedup). Stages compute "
+      "{:.0f} % and {:.0f} % of the\n  time and otherwise wait for the WAN. Losses and gradients "
+      "are bitwise identical.",
       duration_text(v), duration_text(a), v / a, 100 * busy_share(varuna), 100 * busy_share(atlas));
 }
 
@@ -70,9 +70,9 @@ expected<json> demo_training(const output& out, const fs::path& configs,
   if (!cluster) return tl::unexpected<reason>(cluster.error());
   if (auto ok = (*cluster)->wait_until_ready(60); !ok) return tl::unexpected<reason>(ok.error());
   out.line(
-      "\nA small GPT learns from real text on the processor: two pipelines of three stages, a "
-      "stage in each of three\ndatacentres, {} processes, 40 ms there and back between "
-      "datacentres (emulated), under two schedules:\n",
+      "\nA small GPT trained on real text on the CPU: two pipelines of three stages, one stage in "
+      "each of three\ndatacenters, {} processes, an emulated WAN with 40 ms round trips, under two "
+      "schedules:\n",
       (*cluster)->names().size());
   std::fflush(stdout);
   remote client;
@@ -90,7 +90,7 @@ expected<json> demo_training(const output& out, const fs::path& configs,
     reports.push_back(std::move(*report));
   }
   if (!learn_alike(reports[0], reports[1]))
-    return refuse(reason::kind::invalid, "the two schedules did not learn the same");
+    return refuse(reason::kind::invalid, "the two schedules computed different losses");
   print(out, reports[0], reports[1]);
   if (auto ok = draw_iterations(timelines, (directory / "training.html").string()); !ok)
     return tl::unexpected<reason>(ok.error());

@@ -29,23 +29,23 @@ struct estimated_plan {
 class estimate_verb final : public verb {
  public:
   void options(CLI::App& app) override {
-    app.add_option("JOB", job_, "A job's file")->required();
-    app.add_option("--cluster", cluster_, "A cluster's file")->required();
+    app.add_option("JOB", job_, "Job file")->required();
+    app.add_option("--cluster", cluster_, "Cluster file")->required();
     app.add_option("--stages", stages_,
-                   "GPU:LAYERS of each stage, or GPU:OPERATORS; layers may be halves")
+                   "Stages as GPU:LAYERS or GPU:OPERATORS; layers may be halves")
         ->delimiter(',')
         ->required();
     app.add_option("--data-parallel", pipelines_, "Pipelines")
         ->check(CLI::Range(1u, 100'000u))
         ->capture_default_str();
-    app.add_option("--tensor-parallel", tensor_, "GPUs of a node that share each stage")
+    app.add_option("--tensor-parallel", tensor_, "GPUs of one node that share each stage")
         ->check(CLI::Range(1u, 64u))
         ->capture_default_str();
-    app.add_option("--schedule", schedule_, "Who orders the stages' steps (else what the job says)")
+    app.add_option("--schedule", schedule_, "Pipeline schedule (default: the job's)")
         ->check(
             CLI::IsMember(std::vector<std::string>{schedule_names.begin(), schedule_names.end()}));
     app.add_option("--profile", profile_,
-                   "What `troupe profile` measured of the GPUs, in place of the cost model");
+                   "Profile of the GPUs (troupe profile), instead of the cost model");
   }
 
   int run(output& out) override {
@@ -54,7 +54,7 @@ class estimate_verb final : public verb {
     const auto read = formats::load_job(job_);
     if (!read) return out.bad(read.error());
     auto job = planners::with_device(*read, "sim");
-    if (job.slots) return out.bad(fmt::format("{}: has no model to estimate", job_));
+    if (job.slots) return out.bad(fmt::format("{}: a slots job has no model to estimate", job_));
     if (!schedule_.empty()) job.train->schedule = schedule_;
     if (auto ok = use_profile(profile_, job, *c); !ok) return out.bad(ok.error());
     const auto stages = requested(*c, job);
@@ -165,7 +165,7 @@ class estimate_verb final : public verb {
     out.line("{} on {}: {}, micro-batches of {} ({} each), schedule {}", job.name, c.name,
              counted(how.data_parallel, "pipeline"), counted(how.rows, "row"), how.microbatches,
              planners::schedule_name(job));
-    table t{{"stage", "GPU", "size", "GB a GPU", "forward", "backward", "update and sums"}};
+    table t{{"stage", "GPU", "size", "GB/GPU", "forward", "backward", "update, all-reduce"}};
     for (std::uint32_t s = 0; s < how.stages.size(); ++s) {
       const auto& stage = how.stages[s];
       const auto& k = a.timed.times.stages[s];
@@ -174,7 +174,7 @@ class estimate_verb final : public verb {
              duration_text(k.backward), duration_text(k.update + k.exchange)});
     }
     out.text("\n" + t.text(terminal_columns()) + "\n");
-    out.line("{} an iteration ({} by the closed form), {:.3g} samples/s, {:.2f} an hour.",
+    out.line("{} per iteration ({} by the closed form), {:.3g} samples/s, {:.2f} per hour.",
              duration_text(a.simulated.iteration_s), duration_text(a.closed.iteration_s),
              a.simulated.samples_per_s, a.simulated.cost_per_hour);
   }

@@ -12,16 +12,16 @@ class export_verb final : public verb {
  public:
   void options(CLI::App& app) override {
     app.add_option("CHECKPOINT", checkpoint_,
-                   "The directory that a job's `checkpoint:` names (its newest one is taken), or "
-                   "one checkpoint in it")
+                   "A job's `checkpoint:` directory (the newest checkpoint is used), or one "
+                   "checkpoint in it")
         ->required();
-    app.add_option("DIR", to_, "The folder to make")->required();
-    app.add_option("--job", job_,
-                   "The job that made it: for a checkpoint that does not say its model, and for "
-                   "the job's tokenizer");
+    app.add_option("DIR", to_, "Folder to create")->required();
+    app.add_option(
+        "--job", job_,
+        "Job file, for a checkpoint that does not record its model, and for the job's tokenizer");
     app.add_option("--tokenizer", tokenizer_,
-                   "A folder with vocab.json and merges.txt, if the text was read with them");
-    app.footer("GPT2LMHeadModel.from_pretrained of Python's transformers reads the folder.");
+                   "Folder with vocab.json and merges.txt, if the text was tokenized with them");
+    app.footer("Load the folder with GPT2LMHeadModel.from_pretrained of Python's transformers.");
   }
 
   int run(output& out) override {
@@ -42,8 +42,7 @@ class export_verb final : public verb {
     out.line("{}: config.json and model.safetensors, {} parameters after {} iterations", to_,
              done->parameters, done->iteration);
     if (wish.tokenizer.empty())
-      out.line(
-          "No tokenizer is in it: the tokens are bytes, unless --tokenizer or --job says more.");
+      out.line("No tokenizer included: tokens are bytes, unless --tokenizer or --job is given.");
     return exit_done;
   }
 

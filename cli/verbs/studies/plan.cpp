@@ -51,9 +51,9 @@ std::optional<reason> too_large(const cluster& c, const job_spec& job, const ans
     if (const auto& gpu = c.gpu_of(share.node); bytes >= gpu.memory_bytes())
       return reason{
           reason::kind::infeasible,
-          fmt::format("it would run out of memory at its start: it needs {:.2f} GB a GPU, and {} "
-                      "has {:g}",
-                      bytes / bytes_per_gb, gpu.name, gpu.memory_gb)};
+          fmt::format(
+              "it would run out of memory at startup: it needs {:.2f} GB per GPU, and {} has {:g}",
+              bytes / bytes_per_gb, gpu.name, gpu.memory_gb)};
   return {};
 }
 
@@ -149,7 +149,7 @@ json document(const cluster& c, const job_spec& job, const std::string& policy, 
 }
 
 std::string table_of(const cluster& c, const answer& a, std::size_t most) {
-  table t{{"", "data", "tensor", "GPUs", "GB a GPU", "samples/s", "cost/h", "GPU types"}};
+  table t{{"", "data", "tensor", "GPUs", "GB/GPU", "samples/s", "cost/h", "GPU types"}};
   for (std::size_t i = 0; i < a.plans.size(); ++i) {
     if (i >= most && i != a.chosen) continue;
     const auto& p = a.plans[i];
@@ -165,14 +165,15 @@ std::string table_of(const cluster& c, const answer& a, std::size_t most) {
 class plan_verb final : public verb {
  public:
   void options(CLI::App& app) override {
-    app.add_option("JOB", job_, "A job's file")->required();
-    app.add_option("--cluster", cluster_, "A cluster's file")->required();
-    app.add_option("--policy", policy_, "Who decides: " + known_policies())->capture_default_str();
-    app.add_option("--objective", objective_, "Rank by: efficient, fastest, cheapest")
+    app.add_option("JOB", job_, "Job file")->required();
+    app.add_option("--cluster", cluster_, "Cluster file")->required();
+    app.add_option("--policy", policy_, "Scheduling policy: " + known_policies())
+        ->capture_default_str();
+    app.add_option("--objective", objective_, "Rank plans by: efficient, fastest, cheapest")
         ->check(CLI::IsMember({"efficient", "fastest", "cheapest"}));
     app.add_option("--profile", profile_,
-                   "What `troupe profile` measured of the GPUs, in place of the cost model");
-    app.add_flag("--all", all_, "Show people all plans, not the first dozen");
+                   "Profile of the GPUs (troupe profile), instead of the cost model");
+    app.add_flag("--all", all_, "Show all plans, not just the first dozen");
   }
 
   int run(output& out) override {
@@ -200,14 +201,15 @@ class plan_verb final : public verb {
              policy_);
     const auto most = all_ ? a.plans.size() : rows_for_people;
     if (!a.plans.empty()) out.text("\n" + table_of(c, a, most) + "\n");
-    if (a.plans.size() > most) out.line("{} more plans: --all\n", a.plans.size() - most);
+    if (a.plans.size() > most)
+      out.line("{} more plans (--all shows them)\n", a.plans.size() - most);
     if (!a.warning.empty()) out.line("Warning: {}.", a.warning);
     if (a.where.empty()) return;
     std::string nodes;
     for (const auto& share : a.where)
       nodes += fmt::format("{}{} ({} of {})", nodes.empty() ? "" : ", ", c.nodes[share.node].name,
                            share.gpus, c.gpu_of(share.node).name);
-    out.line("Runs on {}: {} an iteration, {:.3g} samples/s, {:.2f} an hour.", nodes,
+    out.line("Runs on {}: {} per iteration, {:.3g} samples/s, {:.2f} per hour.", nodes,
              duration_text(a.estimate.iteration_s), a.estimate.samples_per_s,
              a.estimate.cost_per_hour);
     if (const auto without = planners::left_out(c, job); !without.empty())

@@ -104,27 +104,27 @@ std::string table_of(const model_profile& m) {
 class profile_verb final : public verb {
  public:
   void options(CLI::App& app) override {
-    app.add_option("--device", wish_.device, "What is measured")
+    app.add_option("--device", wish_.device, "Device to measure")
         ->check(CLI::IsMember({"cpu", "cuda"}))
         ->capture_default_str();
-    app.add_option("--index", wish_.index, "Which of several GPUs")->check(CLI::Range(0, 1024));
-    app.add_option("--model", models_,
-                   "A model's file, whose number of layers does not matter; again for more "
-                   "(else gpt2-124m)");
-    app.add_option("--rows", wish_.rows, "Sequences a micro-batch")
+    app.add_option("--index", wish_.index, "GPU index")->check(CLI::Range(0, 1024));
+    app.add_option(
+        "--model", models_,
+        "Model file (its number of layers does not matter); may be repeated (default: gpt2-124m)");
+    app.add_option("--rows", wish_.rows, "Sequences per micro-batch")
         ->delimiter(',')
         ->check(CLI::Range(1, 1'000'000))
         ->default_str("1,2,4,8");
-    app.add_option("--sequence", wish_.sequences, "Tokens a sequence (else each model's own)")
+    app.add_option("--sequence", wish_.sequences, "Tokens per sequence (default: each model's own)")
         ->delimiter(',')
         ->check(CLI::Range(1, 100'000'000));
-    app.add_option("--busy", wish_.busy, "Devices that compute meanwhile, with the measured one")
+    app.add_option("--busy", wish_.busy, "Devices computing at once, the measured one included")
         ->check(CLI::Range(1, 1024))
         ->capture_default_str();
-    app.add_option("--rounds", wish_.rounds, "How often everything is measured")
+    app.add_option("--rounds", wish_.rounds, "Measurement rounds")
         ->check(CLI::Range(3, 1000))
         ->capture_default_str();
-    app.add_option("--out", out_, "The profile's file")->capture_default_str();
+    app.add_option("--out", out_, "Output file")->capture_default_str();
   }
 
   int run(output& out) override {
@@ -168,9 +168,8 @@ class profile_verb final : public verb {
         }
     if (wide > 0)
       out.note(
-          "troupe: {} of {} parts took times that differ by more than {:.0f} % from round to round "
-          "(at most {:.0f} %): the device was probably busy with something else; measure again "
-          "when it is idle, or with more --rounds",
+          "troupe: {} of {} parts varied by more than {:.0f} % between rounds (at most {:.0f} %): "
+          "the device was probably busy; measure again when it is idle, or with more --rounds",
           wide, parts, 100 * quiet, 100 * most);
   }
 
@@ -187,7 +186,7 @@ class profile_verb final : public verb {
     if (c.core_mhz > 0)
       out.line("{:.0f} MHz now{}", c.core_mhz,
                c.core_max_mhz > 0 ? fmt::format(", {:.0f} at most", c.core_max_mhz) : "");
-    out.line("{:.2f} of {:.2f} GB of memory are free", static_cast<double>(p.free_bytes) / 1e9,
+    out.line("{:.2f} of {:.2f} GB of memory free", static_cast<double>(p.free_bytes) / 1e9,
              static_cast<double>(p.total_bytes) / 1e9);
     const auto& r = p.copies;
     if (r.to_device_gbytes_s > 0)
@@ -195,15 +194,14 @@ class profile_verb final : public verb {
                r.from_device_gbytes_s);
     out.line("copies: {:.1f} GB/s on the device", r.on_device_gbytes_s);
     for (const auto& a : r.all_reduces)
-      out.line("sums among {} devices: {:.1f} GB/s, small ones {:.1f} us", a.devices, a.gbytes_s,
-               a.small_us);
-    out.line("sums among devices: {}", r.all_reduce);
+      out.line("all-reduce over {} devices: {:.1f} GB/s, small tensors {:.1f} us", a.devices,
+               a.gbytes_s, a.small_us);
+    out.line("all-reduce: {}", r.all_reduce);
     for (const auto& m : p.models)
       out.text(fmt::format("\n{}: hidden {}, {} heads, vocabulary {}\n\n{}", m.name, m.hidden,
                            m.heads, m.vocabulary, table_of(m)));
-    out.line(
-        "\n{}: name it in a cluster's file (gpus: {{A40: {{profile: {}}}}}), or with --profile",
-        out_, fs::path{out_}.filename().string());
+    out.line("\n{}: use it in a cluster file (gpus: {{A40: {{profile: {}}}}}) or with --profile",
+             out_, fs::path{out_}.filename().string());
   }
 
   actors::profile_wish wish_{.models = {}, .rows = {}, .sequences = {}, .say = {}};

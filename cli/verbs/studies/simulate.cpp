@@ -12,18 +12,18 @@ namespace {
 class simulate_verb final : public verb {
  public:
   void options(CLI::App& app) override {
-    app.add_option("--cluster", cluster_, "A cluster's file")->required();
-    app.add_option("--trace", trace_, "A trace's CSV (troupe trace import makes one)")->required();
-    app.add_option("--policy", policies_, "Who decides, one after another: " + known_policies())
+    app.add_option("--cluster", cluster_, "Cluster file")->required();
+    app.add_option("--trace", trace_, "Trace CSV (troupe trace import creates one)")->required();
+    app.add_option("--policy", policies_, "Policies to compare: " + known_policies())
         ->delimiter(',')
         ->capture_default_str();
     app.add_option("--workload", workload_,
-                   "Rule that gives a trace's jobs their models: frenzy, crius, titan")
+                   "Rule that assigns models to the trace's jobs: frenzy, crius, titan")
         ->capture_default_str();
-    app.add_option("--seed", seed_, "Everything random follows from it")->capture_default_str();
-    app.add_option("--faults", faults_, "What goes wrong: a fault file");
+    app.add_option("--seed", seed_, "Random seed")->capture_default_str();
+    app.add_option("--faults", faults_, "Fault file");
     app.add_option("--out", out_,
-                   "Directory for result.json, jobs and usage as CSV, and usage.html");
+                   "Directory for result.json, CSV files of jobs and usage, and usage.html");
   }
 
   int run(output& out) override {
@@ -47,7 +47,7 @@ class simulate_verb final : public verb {
     if (!out_.empty())
       if (auto ok = save(result, out_); !ok) return out.bad(ok.error());
     out.document(document_of(result));
-    out.line("{} jobs on {} in virtual time (a simulation), workload {}, seed {}\n",
+    out.line("{} jobs on {}, simulated in virtual time, workload {}, seed {}\n",
              result.workload.size(), c->name, workload_, seed_);
     out.text(table_of(result));
     if (!out_.empty())

@@ -28,32 +28,33 @@ namespace fs = std::filesystem;
 class train_verb final : public verb {
  public:
   void options(CLI::App& app) override {
-    app.add_option("JOB", file_, "A job with `train:` or `slots:`")->required();
-    app.add_option("--cluster", cluster_, "A cluster's file; a slot job needs none");
+    app.add_option("JOB", file_, "Job file with `train:` or `slots:`")->required();
+    app.add_option("--cluster", cluster_, "Cluster file; a slots job needs none");
     app.add_option("--world", world_,
                    "virtual: simulated, nothing is computed; local: processes on this machine; "
-                   "cluster: the one that --state or --controller names")
+                   "cluster: the running cluster of --state or --controller")
         ->check(CLI::IsMember({"virtual", "local", "cluster"}))
         ->capture_default_str();
-    app.add_option("--schedule", schedule_, "Who orders the stages' steps (else what the job says)")
+    app.add_option("--schedule", schedule_, "Pipeline schedule (default: the job's)")
         ->check(
             CLI::IsMember(std::vector<std::string>{schedule_names.begin(), schedule_names.end()}));
-    app.add_option("--device", device_, "What computes (else what the job says, or the world has)")
+    app.add_option("--device", device_, "Device (default: the job's, or the world's)")
         ->check(CLI::IsMember({"sim", "cpu", "cuda"}));
-    app.add_option("--iterations", iterations_, "How many, in place of the job's");
-    app.add_option("--timeline", timeline_, "A file for the last iteration's times, for Perfetto");
-    app.add_option("--picture", picture_, "A page that shows the last iteration: a row a GPU");
-    app.add_option("--against", against_, "Run it under this schedule too, and show both")
+    app.add_option("--iterations", iterations_, "Iterations, instead of the job's");
+    app.add_option("--timeline", timeline_, "Write a timeline of the last iteration, for Perfetto");
+    app.add_option("--picture", picture_,
+                   "Write an HTML page of the last iteration, one row per GPU");
+    app.add_option("--against", against_, "Run under this schedule as well, and show both")
         ->check(
             CLI::IsMember(std::vector<std::string>{schedule_names.begin(), schedule_names.end()}))
         ->needs("--picture");
     app.add_option("--profile", profile_,
-                   "Times to plan and simulate with: what `troupe profile` wrote, or, by stage, "
-                   "what an earlier run printed with --json");
-    app.add_option("--policy", policy_, "Who decides where it runs: " + known_policies())
+                   "Measured times to plan and simulate with: a file of `troupe profile`, or the "
+                   "--json output of an earlier run");
+    app.add_option("--policy", policy_, "Scheduling policy: " + known_policies())
         ->capture_default_str();
-    app.add_option("--seed", seed_, "Of the virtual world")->capture_default_str();
-    app.add_option("--faults", faults_, "What goes wrong in the virtual world: a fault file");
+    app.add_option("--seed", seed_, "Random seed of the virtual world")->capture_default_str();
+    app.add_option("--faults", faults_, "Fault file, for the virtual world");
     remote_.options(app);
   }
 
@@ -97,12 +98,12 @@ class train_verb final : public verb {
     if (!job.train) job.train.emplace();
     auto& t = *job.train;
     if (job.slots && (world_ != "virtual" || (!device_.empty() && device_ != "sim")))
-      return refuse(reason::kind::invalid,
-                    "a slot job computes nothing: it runs in the virtual "
-                    "world, on simulated devices");
+      return refuse(
+          reason::kind::invalid,
+          "a slots job computes nothing: it runs only in the virtual world, on simulated devices");
     if (world_ == "virtual" && !device_.empty() && device_ != "sim")
       return refuse(reason::kind::invalid,
-                    "the virtual world has simulated devices only; --world local computes");
+                    "the virtual world has only simulated devices; use --world local to compute");
     if (!schedule_.empty()) t.schedule = schedule_;
     t.device = world_ == "virtual" ? "sim" : !device_.empty() ? device_ : t.device;
     if (iterations_ > 0) job.iterations = iterations_;
@@ -207,7 +208,7 @@ class train_verb final : public verb {
         &*stop_);
     line.clear();
     if (!report && stop_->arrived() && world_ == "cluster" && job != 0)
-      out.note("troupe: job {0} goes on in the cluster; `troupe cancel {0}` ends it", job);
+      out.note("troupe: job {0} continues on the cluster; `troupe cancel {0}` stops it", job);
     if (!report) return tl::unexpected<reason>(report.error());
     r.report = std::move(*report);
     r.wall_s = watch.s();

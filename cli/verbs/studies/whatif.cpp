@@ -18,7 +18,7 @@ using planners::selection_row;
 
 constexpr std::size_t rows_for_people = 20, orders_for_people = 6;
 
-/// Algorithm 1's answer, and what other orders of datacentres come to.
+/// Algorithm 1's answer, and what other orders of datacenters come to.
 struct answer {
   selection table;
   std::vector<planners::order_outcome> orders;
@@ -97,7 +97,7 @@ std::string parts_text(const std::vector<std::uint32_t>& parts, Names&& name) {
 }
 
 std::string table_text(const cluster& c, const selection& s, bool slots) {
-  std::vector<std::string> heads{"", "cells", "pipelines", "stages by datacentre", "GPUs"};
+  std::vector<std::string> heads{"", "cells", "pipelines", "stages by datacenter", "GPUs"};
   if (slots)
     heads.insert(heads.end(), {"iteration slots", "all-reduce slots", "throughput/slot"});
   else
@@ -148,11 +148,11 @@ std::string orders_text(const cluster& c, const answer& a, bool slots) {
       ++same->second;
   }
   if (distinct.size() == 1)
-    return fmt::format("Estimated, all {} orders of these datacentres come to the same.\n",
+    return fmt::format("By estimate, all {} orders of these datacenters are equivalent.\n",
                        a.orders.size());
-  std::vector<std::string> heads{"datacentres in order", "orders alike", "GPUs",
+  std::vector<std::string> heads{"datacenter order", "equivalent", "GPUs",
                                  slots ? "throughput/slot" : "throughput/s"};
-  if (!slots) heads.insert(heads.end(), {"cost/h", "cost a batch", "WAN rtt ms"});
+  if (!slots) heads.insert(heads.end(), {"cost/h", "cost/batch", "WAN rtt ms"});
   table t{heads};
   for (std::size_t i = 0; i < std::min(distinct.size(), orders_for_people); ++i) {
     const auto& [o, alike] = distinct[i];
@@ -167,22 +167,23 @@ std::string orders_text(const cluster& c, const answer& a, bool slots) {
     }
     t.row(std::move(cells));
   }
-  return "Orders of datacentres, estimated:\n\n" + t.text(terminal_columns());
+  return "Estimates for other datacenter orders:\n\n" + t.text(terminal_columns());
 }
 
 class whatif_verb final : public verb {
  public:
   void options(CLI::App& app) override {
-    app.add_option("JOB", job_, "A job's file: a model, or slots")->required();
-    app.add_option("--cluster", cluster_, "A cluster's file")->required();
-    app.add_option("--order", order_, "Datacentres in the order in which they are filled")
+    app.add_option("JOB", job_, "Job file with a model or slots")->required();
+    app.add_option("--cluster", cluster_, "Cluster file")->required();
+    app.add_option("--order", order_, "Datacenters in the order in which to fill them")
         ->delimiter(',');
-    app.add_option("--stages", stages_, "The pipeline's depth (else the job's, or the least)")
+    app.add_option("--stages", stages_,
+                   "Pipeline stages (default: the job's, or the fewest that fit)")
         ->check(CLI::Range(1u, 100'000u));
     app.add_option("--profile", profile_,
-                   "What `troupe profile` measured of the GPUs, in place of the cost model");
+                   "Profile of the GPUs (troupe profile), instead of the cost model");
     app.add_flag("--fixed-batch", fixed_,
-                 "All pipelines share the job's batch (else each takes one pipeline's)");
+                 "Keep the job's batch (default: the batch grows with the pipelines)");
   }
 
   int run(output& out) override {
@@ -220,11 +221,11 @@ class whatif_verb final : public verb {
     for (const auto& name : order_) {
       const auto at = std::ranges::find(known, name);
       if (at == known.end())
-        return refuse(reason::kind::unknown, fmt::format("there is no datacentre '{}'{}", name,
-                                                         formats::hint(name, known)));
+        return refuse(reason::kind::unknown,
+                      fmt::format("no datacenter '{}'{}", name, formats::hint(name, known)));
       const auto index = static_cast<std::uint32_t>(at - known.begin());
       if (std::ranges::find(order, index) != order.end())
-        return refuse(reason::kind::invalid, fmt::format("--order names '{}' twice", name));
+        return refuse(reason::kind::invalid, fmt::format("--order lists '{}' twice", name));
       order.push_back(index);
     }
     return {};
@@ -233,20 +234,20 @@ class whatif_verb final : public verb {
   void show(const output& out, const cluster& c, const job_spec& job, const answer& a) const {
     const auto& s = a.table;
     const bool slots = job.slots.has_value();
-    out.line("{} on {}: pipelines of {}, communication / compute {:.2f}, {} a DP-cell", job.name,
+    out.line("{} on {}: pipelines of {}, communication / compute {:.2f}, {} per DP-cell", job.name,
              c.name, counted(s.stages, "stage"), s.communication_to_compute,
              counted(s.cell, "pipeline"));
     out.text("\n" + table_text(c, s, slots) + "\n");
     if (s.rows.size() > rows_for_people)
-      out.line("{} more rows: --json\n", s.rows.size() - rows_for_people);
+      out.line("{} more rows (--json has all)\n", s.rows.size() - rows_for_people);
     if (a.orders.size() > 1) out.text(orders_text(c, a, slots) + "\n");
     const auto& best = *s.chosen();
     const auto what = fmt::format("Best: {} on {}", counted(best.data_parallel, "pipeline"),
                                   counted(best.gpus, "GPU"));
     if (slots)
-      out.line("{}, {:.4g} slots an iteration.", what, best.iteration_s);
+      out.line("{}, {:.4g} slots per iteration.", what, best.iteration_s);
     else
-      out.line("{}, {} an iteration, {:.2f} an hour.", what, duration_text(best.iteration_s),
+      out.line("{}, {} per iteration, {:.2f} per hour.", what, duration_text(best.iteration_s),
                best.cost_per_hour);
     out.line("{} in {}.", s.simulated ? "Simulated" : "Estimated", duration_text(a.seconds));
   }
