@@ -53,7 +53,7 @@ std::string job_text(const training& t) {
       microbatches);
 }
 
-/// Two nodes of one datacentre, whose device is one core each.
+/// Two nodes of one datacenter, whose device is one core each.
 constexpr const char* cluster_text =
     "name: near\ndatacenters:\n  - name: here\n    nodes:\n"
     "      - {name: a, gpu: T4, gpus: 1, intra: pcie3, inter: eth10}\n"

@@ -4,7 +4,7 @@
 namespace {
 
 void figure6() {
-  fmt::print("Figure 6: 6 stages, 2 a datacentre, 2 pipelines, 4 micro-batches, C = 2; slots\n\n");
+  fmt::print("Figure 6: 6 stages, 2 a datacenter, 2 pipelines, 4 micro-batches, C = 2; slots\n\n");
   const auto job = must(formats::load_job(formats::configs_directory() / "jobs/figure6.yaml"));
   auto trained = job;
   trained.train.emplace();
@@ -127,7 +127,7 @@ void figure10() {
 }
 
 void figure11() {
-  fmt::print("\nFigure 11: 600 + F * 600 GPUs, C = 2; throughput over one datacentre's\n\n{:24}",
+  fmt::print("\nFigure 11: 600 + F * 600 GPUs, C = 2; throughput over one datacenter's\n\n{:24}",
              "F, %");
   for (std::uint32_t f = 0; f <= 100; f += 10) fmt::print("{:6}", f);
   for (const auto& name : studied) {

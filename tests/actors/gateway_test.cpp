@@ -20,7 +20,7 @@ constexpr address dc1 = 1, dc2 = 2;                // gateways
 constexpr address a0 = 3, a1 = 4, b0 = 5, b1 = 6;  // nodes
 constexpr std::uint64_t tensor_bytes = 1'000'000;
 
-/// Two datacentres of two nodes: 8 Mbit a second between a pair of nodes, 16 inside; no latency.
+/// Two datacenters of two nodes: 8 Mbit a second between a pair of nodes, 16 inside; no latency.
 std::shared_ptr<cluster> slots() {
   auto c = std::make_shared<cluster>();
   c->name = "slots";
@@ -115,7 +115,7 @@ const wan_share alone{0, 1, 1, false, 0};
 
 }  // namespace
 
-TEST_CASE("A simulated tensor takes exactly its slots, over a WAN and inside a datacentre") {
+TEST_CASE("A simulated tensor takes exactly its slots, over a WAN and inside a datacenter") {
   world_of_gates w;
   w.world.at(3, [&] {
     REQUIRE(w.send(a0, b0, activation(0, 0, alone)));

@@ -18,7 +18,7 @@ struct random_case {
   job_spec job;
 };
 
-/// A transformer in stages of all sizes, on nodes of one datacentre.
+/// A transformer in stages of all sizes, on nodes of one datacenter.
 random_case draw(random_source& r) {
   random_case x;
   auto& c = *x.on;

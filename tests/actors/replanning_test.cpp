@@ -149,7 +149,7 @@ TEST_CASE("While everything takes what it was taken for, nothing is planned anew
   CHECK(settled_s(r) <= 36.1);
 }
 
-TEST_CASE("A datacentre goes away: training goes on with what is left and says what it costs") {
+TEST_CASE("A datacenter goes away: training goes on with what is left and says what it costs") {
   auto job = harness::small_job("survivor", 60, 512);
   job.train.emplace();
   job.train->checkpoint_every = 7;

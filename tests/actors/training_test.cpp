@@ -62,7 +62,7 @@ TEST_CASE("later iterations take as long as the first") {
     CHECK(i.end_s - i.begin_s == Approx(36).epsilon(1e-9));
 }
 
-TEST_CASE("sixty stages over five datacentres take the slots of an independent simulation") {
+TEST_CASE("sixty stages over five datacenters take the slots of an independent simulation") {
   CHECK(slots(sixty_stages(5, 2), "varuna") == Approx(484).epsilon(1e-9));
   CHECK(slots(sixty_stages(5, 2), "varuna-forward-first") == Approx(431).epsilon(1e-9));
   CHECK(slots(sixty_stages(5, 2), "atlas") == Approx(483).epsilon(1e-9));

@@ -57,7 +57,7 @@ TEST_CASE("a link that is shared by many carries no more and no less than it can
 TEST_CASE("a frame arrives after the latency and the time its bytes take") {
   fixture f;
   for (address a : {controller, east, west, n0, n2, client}) f.add(a);
-  SECTION("within a datacentre") {
+  SECTION("within a datacenter") {
     f.send(n0, controller, 1, 1'000'000);
     f.world.run_until(1);
     // The node's own 5 us and 80 Gbit/s, to its gateway only.
@@ -66,14 +66,14 @@ TEST_CASE("a frame arrives after the latency and the time its bytes take") {
     CHECK(f.got(east)[0].at_s ==
           Approx(5e-6 + static_cast<double>(f.sent_bytes) / 10e9).margin(1e-9));
   }
-  SECTION("between datacentres: half the round trip, and what one connection carries") {
+  SECTION("between datacenters: half the round trip, and what one connection carries") {
     f.send(west, controller, 1, 1'000'000);
     f.world.run_until(1);
     REQUIRE(f.got(controller).size() == 1);
     CHECK(f.got(controller)[0].at_s ==
           Approx(0.020 + static_cast<double>(f.sent_bytes) / 0.5e9).margin(2e-9));
   }
-  SECTION("between the controller and its own datacentre's gateway, and a client") {
+  SECTION("between the controller and its own datacenter's gateway, and a client") {
     f.send(controller, east, 1);
     f.send(controller, client, 2);
     f.world.run_until(1);
@@ -88,7 +88,7 @@ TEST_CASE("a frame arrives after the latency and the time its bytes take") {
   }
 }
 
-TEST_CASE("concurrent transfers share the link between datacentres, and each direction by itself") {
+TEST_CASE("concurrent transfers share the link between datacenters, and each direction by itself") {
   fixture f;
   for (address a : {controller, west}) f.add(a);
   // 1 GB/s in all, at most 0.5 GB/s each. Three at once: 1/3 GB/s each, 10 MB take 30 ms.

@@ -121,7 +121,7 @@ TEST_CASE("a description of more than a megabyte is refused in a sentence and no
 }
 
 TEST_CASE(
-    "hosts hand in nothing, and forge no client's, no other datacentre's, no trainer's words") {
+    "hosts hand in nothing, and forge no client's, no other datacenter's, no trainer's words") {
   controller_world w;
   auto root = *w.client("root");
   const auto job = ask<submit_reply>(*root, a_job()).job;
