@@ -66,7 +66,7 @@ void client_state::on_tick() {
     auto& p = it->second;
     if (host_.clock->now_s() >= p.until_s) {
       p.promise.deliver(
-          answer{refuse(reason::kind::unavailable, "the controller does not answer")});
+          answer{refuse(reason::kind::unavailable, "the controller does not respond")});
       it = pending_.erase(it);
       continue;
     }

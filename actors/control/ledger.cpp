@@ -101,7 +101,7 @@ expected<void> ledger::on(const lease_granted& e) {
   auto it = jobs_.find(e.job);
   if (it == jobs_.end() || it->second.state != job_state::waiting)
     return contradiction(
-        fmt::format("lease {} is for job {}, which does not wait", e.lease, e.job));
+        fmt::format("lease {} is for job {}, which is not waiting", e.lease, e.job));
   if (e.lease < next_lease_)
     return contradiction(fmt::format("lease {} is granted twice", e.lease));
   if (auto ok = check_parts(e); !ok) return ok;
@@ -131,11 +131,11 @@ expected<void> ledger::on(const lease_granted& e) {
 }
 
 expected<void> ledger::check_parts(const lease_granted& g) const {
-  if (g.parts.empty()) return contradiction(fmt::format("lease {} holds nothing", g.lease));
+  if (g.parts.empty()) return contradiction(fmt::format("lease {} has no parts", g.lease));
   for (const auto& part : g.parts) {
     if (part.node >= holder_.size())
       return contradiction(
-          fmt::format("lease {} is for node {}, which is not there", g.lease, part.node));
+          fmt::format("lease {} is for node {}, which does not exist", g.lease, part.node));
     for (auto d : part.devices)
       if (d >= holder_[part.node].size() || holder_[part.node][d] != 0)
         return contradiction(fmt::format("lease {} takes GPU {} of node {}, which is not free",
@@ -241,8 +241,8 @@ void ledger::close(lease_record& l) {
     }
     // Perhaps it is the job that takes its nodes down: the next one would go the same way.
     j.detail = fmt::format(
-        "lost its node in {} attempts in a row without progress (max_restarts {}); "
-        "the last time: {}",
+        "lost its node in {} consecutive attempts without progress (max_restarts {}); most "
+        "recently: {}",
         j.losses, j.spec->max_restarts, l.detail);
     l.outcome = lease_outcome::failed;
   }
@@ -287,7 +287,8 @@ expected<void> ledger::on(const job_ended& e) {
 expected<void> ledger::on(const job_suspended& e) {
   auto it = jobs_.find(e.job);
   if (it == jobs_.end() || is_final(it->second.state))
-    return contradiction(fmt::format("job {} is suspended, but is none or has ended", e.job));
+    return contradiction(
+        fmt::format("job {} is suspended, but does not exist or has ended", e.job));
   auto& j = it->second;
   j.suspended = e.suspended;
   if (j.suspensions.size() >= max_suspensions) j.suspensions.erase(j.suspensions.begin());

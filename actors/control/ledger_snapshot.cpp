@@ -151,7 +151,7 @@ expected<void> ledger::on(const snapshot_begun& e) {
 
 expected<void> ledger::on(const job_kept& e) {
   if (e.job >= next_job_ || jobs_.contains(e.job))
-    return contradiction(fmt::format("job {} of a snapshot is there already, or is none", e.job));
+    return contradiction(fmt::format("job {} of a snapshot already exists, or is invalid", e.job));
   auto j = restored(e);
   auto succeeded = flags_of(e.lost_succeeded, e.lost_parts.size());
   if (!succeeded) return tl::unexpected<reason>(succeeded.error());
@@ -167,7 +167,8 @@ expected<void> ledger::on(const job_kept& e) {
 expected<void> ledger::on(const lease_kept& e) {
   const auto& g = e.granted;
   if (g.lease >= next_lease_ || leases_.contains(g.lease) || !jobs_.contains(g.job))
-    return contradiction(fmt::format("lease {} of a snapshot is of no job, or is none", g.lease));
+    return contradiction(
+        fmt::format("lease {} of a snapshot belongs to no job, or is invalid", g.lease));
   auto ended = flags_of(e.ended, g.parts.size());
   auto succeeded = flags_of(e.succeeded, g.parts.size());
   if (!ended || !succeeded) return tl::unexpected<reason>((ended ? succeeded : ended).error());

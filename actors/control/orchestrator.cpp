@@ -103,13 +103,13 @@ void orchestrator_state::cancel(address from, const runtime::caller& who, const 
   cancel_reply said{c.request, false, {}};
   const auto* j = ledger_->job(c.job);
   if (!j) {
-    said.why = {reason::kind::unknown, fmt::format("there is no job {}", c.job)};
+    said.why = {reason::kind::unknown, fmt::format("no job {}", c.job)};
   } else if (!may_act_on(who, j->owner)) {
     said.why = not_theirs(who, j->id, j->owner, "cancel it");
   } else if (is_final(j->state)) {
     said.done = j->state == job_state::cancelled;
     said.why = {reason::kind::invalid,
-                fmt::format("job {} has {} already", c.job, to_string(j->state))};
+                fmt::format("job {} already {}", c.job, to_string(j->state))};
   } else {
     said.done = true;
     if (ledger_->lease(j->lease))
@@ -125,12 +125,12 @@ void orchestrator_state::suspend(address from, const runtime::caller& who, const
   const auto* j = ledger_->job(s.job);
   const auto* verb = s.suspended ? "suspend it" : "resume it";
   if (!j) {
-    said.why = {reason::kind::unknown, fmt::format("there is no job {}", s.job)};
+    said.why = {reason::kind::unknown, fmt::format("no job {}", s.job)};
   } else if (!may_act_on(who, j->owner)) {
     said.why = not_theirs(who, j->id, j->owner, verb);
   } else if (is_final(j->state)) {
     said.why = {reason::kind::invalid,
-                fmt::format("job {} has {} already", s.job, to_string(j->state))};
+                fmt::format("job {} already {}", s.job, to_string(j->state))};
   } else if (std::ranges::find(j->suspensions, s.request) != j->suspensions.end()) {
     said.done = true;  // it came again, perhaps after another one
   } else if (!s.suspended && !j->suspended) {
@@ -149,7 +149,7 @@ void orchestrator_state::move(address from, const runtime::caller& who, const mo
     reply(from, move_reply{m.request, false, std::move(why), {}, {}});
   };
   const auto* j = ledger_->job(m.job);
-  if (!j) return refuse_it({reason::kind::unknown, fmt::format("there is no job {}", m.job)});
+  if (!j) return refuse_it({reason::kind::unknown, fmt::format("no job {}", m.job)});
   if (!may_act_on(who, j->owner)) return refuse_it(not_theirs(who, j->id, j->owner, "move it"));
   if (scheduler_) self_->send(scheduler_, move_wanted{from, m});
 }
@@ -161,7 +161,7 @@ void orchestrator_state::pass_on(address from, const runtime::caller& who, const
     reply(from, no);
   };
   const auto* j = ledger_->job(r.job);
-  if (!j) return refuse_it({reason::kind::unknown, fmt::format("there is no job {}", r.job)});
+  if (!j) return refuse_it({reason::kind::unknown, fmt::format("no job {}", r.job)});
   if (!may_act_on(who, j->owner))
     return refuse_it(not_theirs(who, j->id, j->owner, "read its log"));
   no.ended = is_final(j->state);
@@ -172,17 +172,18 @@ void orchestrator_state::pass_on(address from, const runtime::caller& who, const
   const auto attempt = r.lease == 0 ? made : r.lease;
   if (attempt > made)
     return refuse_it(
-        {reason::kind::invalid, fmt::format("job {} has made {} attempt(s)", r.job, made)});
+        {reason::kind::invalid, fmt::format("job {} made only {} attempt(s)", r.job, made)});
   const auto& t = j->tries[attempt - 1];
   no.lease = t.lease;
   if (r.part >= t.nodes.size())
-    return refuse_it({reason::kind::invalid,
-                      fmt::format("attempt {} of job {} ran on {} node(s): there is no rank {}",
-                                  attempt, r.job, t.nodes.size(), r.part)});
+    return refuse_it(
+        {reason::kind::invalid, fmt::format("attempt {} of job {} ran on {} node(s): no rank {}",
+                                            attempt, r.job, t.nodes.size(), r.part)});
   const auto n = t.nodes[r.part];
   if (!nodes_[n].present)
-    return refuse_it({reason::kind::unavailable, fmt::format("node {} has the log and is absent",
-                                                             options_.cluster->nodes[n].name)});
+    return refuse_it(
+        {reason::kind::unavailable,
+         fmt::format("the log is on node {}, which is absent", options_.cluster->nodes[n].name)});
   auto forwarded = r;
   forwarded.lease = t.lease;
   const auto to = node_address(*options_.cluster, n);
@@ -234,7 +235,7 @@ void orchestrator_state::commit(const proposal& p) {
         preempt(*j, "is moved", d.grace_s);
       else
         result.refused.emplace_back(
-            d.job, reason{reason::kind::stale, fmt::format("job {} does not run", d.job)});
+            d.job, reason{reason::kind::stale, fmt::format("job {} is not running", d.job)});
     } else if (j && j->state == job_state::waiting) {
       record(job_ended{d.job, wall(), job_state::failed, d.why.text});
     }
@@ -248,7 +249,7 @@ expected<void> orchestrator_state::grant(const planners::decision& d,
   const auto& c = *options_.cluster;
   const auto* j = ledger_->job(d.job);
   if (!j || j->state != job_state::waiting)
-    return refuse(reason::kind::stale, fmt::format("job {} does not wait", d.job));
+    return refuse(reason::kind::stale, fmt::format("job {} is not waiting", d.job));
   if (j->suspended) return refuse(reason::kind::stale, fmt::format("job {} is suspended", d.job));
   if (auto ok = planners::fits(c, *idle_, d.how, d.where); !ok) return ok;
   if (auto ok = planners::within_bounds(c, *j->spec, d.where); !ok) return ok;
@@ -418,7 +419,7 @@ void orchestrator_state::tell(address from, const query_training& q) {
     std::tie(said.report, said.position) = std::move(*known);
   else
     said.why = {reason::kind::unknown,
-                fmt::format("no trainer has told of job {}, or it ended before the last {}", q.job,
+                fmt::format("no training reports for job {}, or it ended before the last {}", q.job,
                             training_history::kept_ended)};
   reply(from, said);
 }

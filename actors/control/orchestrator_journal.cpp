@@ -30,7 +30,7 @@ void orchestrator_state::begin_epoch() {
     for (std::uint32_t part = 0; part < l.ended.size(); ++part)
       if (!l.ended[part]) parts.emplace_back(lease, part);
   for (const auto& [lease, part] : parts)
-    lose_part(lease, part, "the controller went on with an older copy of its journal");
+    lose_part(lease, part, "the controller continued with an older copy of its journal");
 }
 
 bool orchestrator_state::record(const journal_entry& e) {
@@ -113,9 +113,9 @@ void orchestrator_state::check_history(node_index n, const node_report& r) const
   });
   if (known && unknown == r.parts.end()) return;
   throw std::runtime_error(fmt::format(
-      "node {} has followed orders of this journal of which it knows nothing ({} {}): the journal "
-      "has lost its end, as an older copy of it would have. Put the newest copy back, or start the "
-      "controller once with --accept-older-journal to go on without what is lost",
+      "node {} has followed orders that this journal does not contain ({} {}): the journal has "
+      "lost its latest entries, like an older copy. Restore the newest copy, or start the "
+      "controller once with --accept-older-journal to continue without them",
       options_.cluster->nodes[n].name, known ? "lease" : "epoch",
       known ? unknown->lease : r.epoch));
 }

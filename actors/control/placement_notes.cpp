@@ -20,10 +20,11 @@ std::string name_of(const cluster& c, node_index n) {
 std::string obstacle(const cluster& c, const job_spec& job, const plan& how, node_index n,
                      const placement_note& then) {
   const auto& gpu = c.gpu_of(n);
-  if (!then.present[n]) return "had not reported, or was taken for lost";
-  if (!planners::allows(job, gpu)) return fmt::format("is no {} (gpu_type)", job.required_gpu_type);
+  if (!then.present[n]) return "had not reported, or was considered lost";
+  if (!planners::allows(job, gpu))
+    return fmt::format("is not of type {} (gpu_type)", job.required_gpu_type);
   if (!(gpu.memory_bytes() > how.bytes_per_gpu))
-    return fmt::format("has {:g} GB a GPU, and the plan needs {:.2f}", gpu.memory_gb,
+    return fmt::format("has {:g} GB per GPU, but the plan needs {:.2f}", gpu.memory_gb,
                        how.bytes_per_gpu / bytes_per_gb);
   if (then.idle[n] == 0) return fmt::format("was full: 0 of {} GPUs idle", c.nodes[n].gpus);
   return {};
@@ -34,14 +35,14 @@ std::string obstacle(const cluster& c, const job_spec& job, const plan& how, nod
 std::string tie_break(const cluster& c, node_index chosen, node_index other,
                       const placement_note& then) {
   if (then.idle[other] > then.idle[chosen])
-    return fmt::format("had {} idle GPUs, {} had {}: the best fit is the fewest that suffice",
-                       then.idle[other], c.nodes[chosen].name, then.idle[chosen]);
+    return fmt::format(
+        "had {} idle GPUs, {} had {}: best fit takes the node with the fewest sufficient GPUs",
+        then.idle[other], c.nodes[chosen].name, then.idle[chosen]);
   if (c.gpu_of(other).memory_bytes() > c.gpu_of(chosen).memory_bytes())
     return fmt::format(
-        "had as many idle GPUs, but of {:g} GB: the smaller ones that suffice go "
-        "first",
+        "had as many idle GPUs, but of {:g} GB: the smallest sufficient memory is preferred",
         c.gpu_of(other).memory_gb);
-  return "was as good: the first name decided";
+  return "was equally good: the first name was taken";
 }
 
 }  // namespace
@@ -53,21 +54,21 @@ std::vector<std::string> explain_nodes(const cluster& c, const job_spec& job, co
   std::vector<bool> chosen(c.nodes.size());
   for (const auto& share : where) {
     chosen[share.node] = true;
-    out.push_back(fmt::format("{}: gives {} of the {} GPUs that were idle", name_of(c, share.node),
-                              share.gpus, then.idle[share.node]));
+    out.push_back(fmt::format("{}: {} of {} idle GPUs used", name_of(c, share.node), share.gpus,
+                              then.idle[share.node]));
   }
   std::size_t others = 0;
   for (node_index n = 0; n < c.nodes.size(); ++n) {
     if (chosen[n] || ++others > shown_nodes) continue;
     auto why = obstacle(c, job, how, n, then);
     if (why.empty() && where.size() == 1 && then.idle[n] < how.gpus())
-      why = fmt::format("had {} idle, and the plan needs {} in one node", then.idle[n], how.gpus());
+      why = fmt::format("had {} idle, but the plan needs {} in one node", then.idle[n], how.gpus());
     if (why.empty() && has_rule && where.size() == 1)
       why = tie_break(c, where.front().node, n, then);
     if (why.empty() && has_rule)
-      why = fmt::format("had {} idle: nodes with more go first when no node has enough",
+      why = fmt::format("had {} idle: nodes with more are taken first if no node has enough",
                         then.idle[n]);
-    if (why.empty()) why = fmt::format("had {} idle GPUs that would do too", then.idle[n]);
+    if (why.empty()) why = fmt::format("had {} suitable idle GPUs as well", then.idle[n]);
     out.push_back(fmt::format("{}: {}", name_of(c, n), why));
   }
   if (others > shown_nodes) out.push_back(fmt::format("and {} more nodes", others - shown_nodes));
@@ -84,7 +85,7 @@ double metric_of(const job_spec& job, const plan& p) {
 std::string_view metric_name(const job_spec& job) {
   if (job.objective == "fastest") return "samples/s";
   if (job.objective == "cheapest") return "samples per unit of cost";
-  return "samples/s a GPU";
+  return "samples/s per GPU";
 }
 
 }  // namespace troupe::actors

@@ -322,14 +322,14 @@ void scheduler_state::reply_to_move(const move_wanted& w, expected<planners::dec
 
 reason scheduler_state::why_immovable(job_id job) const {
   const auto* j = ledger_->job(job);
-  if (!j) return {reason::kind::unknown, fmt::format("there is no job {}", job)};
+  if (!j) return {reason::kind::unknown, fmt::format("no job {}", job)};
   if (is_final(j->state))
-    return {reason::kind::invalid, fmt::format("job {} has {} already", job, to_string(j->state))};
+    return {reason::kind::invalid, fmt::format("job {} already {}", job, to_string(j->state))};
   if (j->state == job_state::running && !planners::is_pipeline_job(*j->spec))
     return {reason::kind::invalid,
-            fmt::format("job {} is no training: only those can be moved", job)};
+            fmt::format("job {} is not a training; only trainings can be moved", job)};
   return {reason::kind::invalid,
-          fmt::format("job {} does not run: it is {}", job, to_string(j->state))};
+          fmt::format("job {} is not running: it is {}", job, to_string(j->state))};
 }
 
 /// Proposes what was asked for; false: nothing can be done, or was asked for.

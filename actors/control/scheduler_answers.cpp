@@ -54,7 +54,7 @@ std::string scheduler_state::waiting_reason(const job_record& j) const {
   const auto plans = plans_.find(j.id);
   if (plans == plans_.end() || plans->second.memory_factor != j.memory_factor) return "planning";
   if (starting_) return "nodes to report";
-  if (!plans->second.plans || plans->second.plans->empty()) return "no plan";
+  if (!plans->second.plans || plans->second.plans->empty()) return "no feasible plan";
   const auto* list = plans->second.plans.get();
   const auto [known, is_new] = servable_.try_emplace(list, false);
   if (is_new)
@@ -146,7 +146,7 @@ void scheduler_state::answer(address from, const explain_job& q) {
     reply.plans = consider(*j);
     reply.memory = j->memory;
   } else {
-    reply.summary = fmt::format("there is no job {}", q.job);
+    reply.summary = fmt::format("no job {}", q.job);
   }
   post(host_, from, reply);
 }
@@ -161,23 +161,22 @@ std::string scheduler_state::summary_of(const job_record& j) {
   switch (j.state) {
     case job_state::waiting:
       if (j.suspended)
-        return fmt::format(
-            "is suspended after iteration {} of {}: `troupe resume {}` lets it go on",
-            j.iterations_done, j.spec->iterations, j.id);
+        return fmt::format("suspended after iteration {} of {}; `troupe resume {}` resumes it",
+                           j.iterations_done, j.spec->iterations, j.id);
       if (const auto p = plans_.find(j.id);
           p == plans_.end() || p->second.memory_factor != j.memory_factor)
-        return "its plans are being made";
+        return "planning is in progress";
       if (starting_)
-        return fmt::format("the controller has just started: waiting for nodes {} to report",
+        return fmt::format("the controller has just started and waits for reports from nodes {}",
                            nodes_not_heard());
       return options_.policy->why_waiting(look(), j.id).text;
     case job_state::running:
-      return fmt::format("runs on GPUs {} with {}, predicted {:.2f} GB a GPU", where, how,
+      return fmt::format("running on GPUs {} with {}, predicted {:.2f} GB per GPU", where, how,
                          j.predicted_bytes / bytes_per_gb);
     case job_state::stopping:
       if (const auto* l = ledger_->lease(j.lease); l && !l->detail.empty())
-        return fmt::format("is being stopped on GPUs {}: {}", where, l->detail);
-      return fmt::format("is being stopped on GPUs {}", where);
+        return fmt::format("stopping on GPUs {}: {}", where, l->detail);
+      return fmt::format("stopping on GPUs {}", where);
     case job_state::finished:
       return fmt::format("finished after {:.0f} s ({} attempt{}), last on GPUs {} with {}",
                          j.ended_s - j.submitted_s, j.attempts, j.attempts == 1 ? "" : "s", where,
@@ -204,21 +203,22 @@ std::vector<considered_plan> scheduler_state::consider(const job_record& j) cons
     const double gb = p.bytes_per_gpu / bytes_per_gb;
     if (placed && is_chosen(p)) {
       considered.chosen = seen_chosen = true;
-      considered.verdict = fmt::format("chosen: the first by {} that idle GPUs could serve", unit);
+      considered.verdict =
+          fmt::format("chosen: best by {} among the plans that fit the idle GPUs", unit);
     } else if (placed && seen_chosen) {
-      considered.verdict = fmt::format("{:.4g} {}: the chosen one has {:.4g}", considered.metric,
+      considered.verdict = fmt::format("{:.4g} {}; the chosen plan has {:.4g}", considered.metric,
                                        unit, metric_of(spec, j.how));
     } else if (placed && p.bytes_per_gpu <= j.bytes_floor) {
-      considered.verdict =
-          fmt::format("ran out of memory at {:.2f} GB a GPU before", j.bytes_floor / bytes_per_gb);
+      considered.verdict = fmt::format("ran out of memory at {:.2f} GB per GPU earlier",
+                                       j.bytes_floor / bytes_per_gb);
     } else if (placed) {
       considered.verdict = fmt::format(
-          "ranks higher, but {} GPU{} of more than {:.2f} GB were not idle, or lay too far apart",
+          "ranks higher, but {} GPU{} with more than {:.2f} GB were not idle, or too scattered",
           p.gpus(), p.gpus() == 1 ? "" : "s", gb);
     } else {
       const auto idle = idle_->idle_above(p.bytes_per_gpu);
       considered.verdict =
-          fmt::format("needs {} GPU{} of more than {:.2f} GB; {} {} idle", p.gpus(),
+          fmt::format("needs {} GPU{} with more than {:.2f} GB; {} {} idle", p.gpus(),
                       p.gpus() == 1 ? "" : "s", gb, idle, idle == 1 ? "is" : "are");
     }
     result.push_back(std::move(considered));

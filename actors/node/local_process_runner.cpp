@@ -47,9 +47,9 @@ class local_process_runner final : public process_runner {
     if (!failed) fs::create_directories(records_, failed);
     if (failed)
       return refuse(reason::kind::invalid,
-                    fmt::format("{}: cannot be made: {}", logs_.string(), failed.message()));
+                    fmt::format("{}: cannot be created: {}", logs_.string(), failed.message()));
     if (const auto killed = runtime::reap_orphans(records_.string()); !killed.empty())
-      runtime::log(runtime::log_level::warn, "node", "killed programs of an earlier start",
+      runtime::log(runtime::log_level::warn, "node", "killed programs of an earlier process",
                    {{"groups", killed.size()}});
     auto started = runtime::keeper_server::start(records_.string(), lock);
     if (!started) return tl::unexpected<reason>(started.error());
@@ -59,7 +59,7 @@ class local_process_runner final : public process_runner {
 
   expected<void> start(const work_order& w) override {
     if (const auto failed = files_.make(w.lease))
-      return refuse(reason::kind::unavailable, fmt::format("cannot make a directory in {}: {}",
+      return refuse(reason::kind::unavailable, fmt::format("cannot create a directory in {}: {}",
                                                            logs_.string(), failed.message()));
     runtime::process_options o;
     o.command = w.command;
@@ -124,7 +124,7 @@ class local_process_runner final : public process_runner {
 
   expected<log_piece> read_log(lease_id lease, std::uint64_t offset) const override {
     const auto none =
-        refuse(reason::kind::unknown, fmt::format("lease {} has written no log here", lease));
+        refuse(reason::kind::unknown, fmt::format("no log of lease {} on this node", lease));
     const auto file = files_.newest_log(lease);
     if (file.empty()) return none;
     auto piece = runtime::read_piece(file, offset, chunk_bytes);

@@ -128,7 +128,7 @@ bool node_state::change_journal(std::uint64_t journal) {
   if (!gone) return false;
   if (journal_ != 0)
     runtime::log(runtime::log_level::warn, "node",
-                 "the controller has another journal than before: all work of the old one is gone",
+                 "the controller has another journal than before; stopped all work of the old one",
                  {{"parts", parts_.size()}});
   for (auto& [id, p] : parts_)
     if (p.training) training_.stop(id);
@@ -298,7 +298,7 @@ void node_state::send_log(address to, const read_log& r) {
   const bool running = it != parts_.end() && !is_over(it->second.report);
   payload bytes;
   if (!options_.process_runner) {
-    reply.why = {reason::kind::unavailable, "simulated work writes no log"};
+    reply.why = {reason::kind::unavailable, "simulated work has no log"};
   } else if (auto read = options_.process_runner->read_log(r.lease, r.offset); read) {
     reply.offset = read->offset;
     bytes = std::move(read->bytes);

@@ -13,7 +13,7 @@
 namespace troupe::actors {
 
 /// What a node gives up its work for, when it does so of its own accord.
-inline constexpr const char* lease_expired = "the controller was not heard from for a lease's time";
+inline constexpr const char* lease_expired = "no contact with the controller for more than a lease";
 
 struct log_piece {
   std::uint64_t offset = 0;  // where it is: later than asked for, if what was there is dropped

@@ -14,7 +14,7 @@ namespace troupe::actors {
 /// An actor has thrown: logs why, and gives the reason with which it ends. Whoever watches the
 /// actor finds the sentence in it.
 inline caf::error actor_failure(std::string_view who, const std::exception_ptr& thrown) {
-  std::string text = "an exception of an unknown kind";
+  std::string text = "unknown exception";
   try {
     std::rethrow_exception(thrown);
   } catch (const std::exception& e) {

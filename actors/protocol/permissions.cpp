@@ -69,7 +69,7 @@ constexpr bool has_a_row_each(const std::variant<T...>*) {
   return ((row_of(type_id<T>) != nullptr) && ...) && table.size() == sizeof...(T);
 }
 static_assert(has_a_row_each(static_cast<const message*>(nullptr)),
-              "say in the table who may send the new message, and to whom");
+              "add the new message to the table of permissions");
 
 }  // namespace
 
@@ -106,7 +106,7 @@ bool may_act_on(const runtime::caller& who, const std::string& owner) {
 reason not_theirs(const runtime::caller& who, job_id job, const std::string& owner,
                   const char* what) {
   return {reason::kind::refused,
-          fmt::format("job {} is of {}: {} may not {}, only its owner or an operator may", job,
+          fmt::format("job {} belongs to {}: {} may not {}; only its owner or an operator may", job,
                       owner, who.name, what)};
 }
 
@@ -116,7 +116,7 @@ bool door_guard::admits(const envelope& e) {
   ++refused_;
   const auto lines = limiter_.pass(std::to_string(e.from), clock_->now_s());
   if (lines > 0)
-    runtime::log(runtime::log_level::warn, host_name(*cluster_, self_), "refused a frame",
+    runtime::log(runtime::log_level::warn, host_name(*cluster_, self_), "rejected a frame",
                  {{"why", ok.error().text}, {"frames", lines}});
   return false;
 }

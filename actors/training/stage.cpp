@@ -54,7 +54,7 @@ bool stage_state::make_device() {
   try {
     result = std::exchange(o_.make, nullptr)();
   } catch (const std::exception& e) {
-    result = refuse(reason::kind::unavailable, fmt::format("cannot be set up: {}", e.what()));
+    result = refuse(reason::kind::unavailable, fmt::format("setup failed: {}", e.what()));
   }
   if (o_.made) *o_.made = true;
   if (!result) {
@@ -375,8 +375,8 @@ void stage_state::send(tensor::kind what, std::uint32_t to_pipeline, std::uint32
   const auto& s = o_.setup;
   if (body.bytes().size() > runtime::largest_tensor_bytes)
     return give_up({reason::kind::infeasible,
-                    fmt::format("a tensor of {} bytes is larger than the network takes, which is "
-                                "{}: give the job more pipelines or more stages",
+                    fmt::format("a tensor of {} bytes exceeds the network's limit of {}: give the "
+                                "job more pipelines or more stages",
                                 body.bytes().size(), runtime::largest_tensor_bytes)});
   const auto to = to_pipeline == s.name.pipeline ? s.neighbours[to_stage] : s.peers[to_pipeline];
   o_.via.send(

@@ -43,11 +43,11 @@ expected<void> check_setup(const stage_setup& s, const work_order& part) {
   if (s.name.stage >= s.stages || s.name.pipeline >= s.pipelines)
     return bad("stage {} of pipeline {}: there are {} stages in {} pipelines", s.name.stage,
                s.name.pipeline, s.stages, s.pipelines);
-  if (!has_own_place(s)) return bad("the setup does not say where each neighbour and peer is");
+  if (!has_own_place(s)) return bad("the setup lacks the address of a neighbor or peer");
   if (s.microbatches == 0 || s.microbatches > max_microbatches || s.rows == 0)
     return bad("{} micro-batches of {} sequences", s.microbatches, s.rows);
   if (!(s.emulate_speed > 0 && s.emulate_speed <= 1))
-    return bad("a device that is emulated at {} of its speed", s.emulate_speed);
+    return bad("an invalid emulate_speed of {}", s.emulate_speed);
   for (const auto d : s.devices)
     if (std::find(part.devices.begin(), part.devices.end(), d) == part.devices.end())
       return bad("GPU {} is not one of this lease's", d);

@@ -104,16 +104,16 @@ void trainer_state::prepare() {
 /// The job goes on elsewhere, or otherwise.
 void trainer_state::say_what_it_costs() {
   auto sentence =
-      fmt::format("goes on after iteration {} of {}, with {} stages in {} pipelines on {} GPUs",
+      fmt::format("resumed after iteration {} of {}, with {} stages in {} pipelines on {} GPUs",
                   first_, total(), plan_.shape.stages, plan_.shape.pipelines,
                   plan_.stages.size() * std::max(1U, o_.order.spec.pipeline.tensor_parallel));
   const auto took_s = o_.order.took_s;
   if (o_.order.reached > first_)
-    sentence += fmt::format("; {} iterations since are done again ({:.4g} s were lost)",
-                            o_.order.reached - first_,
-                            static_cast<double>(o_.order.reached - first_) * took_s);
-  sentence += fmt::format("; an iteration is now planned to take {:.4g} s", plan_.iteration_s);
-  if (took_s > 0) sentence += fmt::format(", and took {:.4g} s before", took_s);
+    sentence +=
+        fmt::format("; {} iterations since are repeated ({:.4g} s lost)", o_.order.reached - first_,
+                    static_cast<double>(o_.order.reached - first_) * took_s);
+  sentence += fmt::format("; planned iteration time {:.4g} s", plan_.iteration_s);
+  if (took_s > 0) sentence += fmt::format(", {:.4g} s before", took_s);
   news(sentence);
 }
 
@@ -139,8 +139,7 @@ void trainer_state::introduce_devices() {
         fallback_reason = &x.fallback_reason;
     if (!fallback_reason) group_ids_[s] = stages_[s].group_id;
     if (fallback_reason && !std::exchange(said, true))
-      news(fmt::format("hosts sum what the GPUs of stage {} cannot sum among themselves: {}", s,
-                       fallback_reason->text));
+      news(fmt::format("stage {}: falling back to host all-reduce: {}", s, fallback_reason->text));
   }
 }
 
@@ -210,12 +209,11 @@ void trainer_state::hear(const stage_report& r) {
 void trainer_state::stop() {
   if (ended_ || std::exchange(stopping_, true)) return;
   if (ready_ < stages_.size())
-    return fail(part_report::state::stopped, "stopped on request before its first iteration");
+    return fail(part_report::state::stopped, "stopped before its first iteration");
   if (real(plan_) && o_.order.spec.train->checkpoint.empty())
-    return fail(part_report::state::stopped,
-                fmt::format("stopped on request; the job has no checkpoint, so {} iterations "
-                            "are lost",
-                            done_));
+    return fail(
+        part_report::state::stopped,
+        fmt::format("stopped; the job has no checkpoint, so {} iterations are lost", done_));
   for (std::size_t i = 0; i < stages_.size(); ++i) run(i);
 }
 
@@ -301,11 +299,10 @@ void trainer_state::say_replanned(const std::string& what, double kept_s) {
   replan_said_s_ = o_.via.now_s();
   const auto others = std::exchange(replans_unsaid_, 0) - 1;
   news(fmt::format(
-      "from iteration {} on the stages take their steps in another order: {} as long "
-      "as planned; an iteration should now take {:.4g} s, and {:.4g} s in the old "
-      "order{}",
+      "re-planned from iteration {} on: {} as long as planned; expected iteration time {:.4g} s, "
+      "{:.4g} s with the old order{}",
       done_ + 1, what, plan_.iteration_s, kept_s,
-      others > 0 ? fmt::format(" (such changes since the last message: {})", others + 1) : ""));
+      others > 0 ? fmt::format(" ({} such changes since the last message)", others + 1) : ""));
 }
 
 /// Over the pipelines.
@@ -357,19 +354,17 @@ void trainer_state::on_tick() {
     // Until all are there they may be starting still, a straggler more slowly.
     const double start_s = ready_ < stages_.size() ? 4 * o_.cluster->settings.restart_s : 0;
     if (silent_s > stalled_s + start_s + stalled_s * longest_s_ + plan_.iteration_s * 2)
-      fail(part_report::state::stopped,
-           fmt::format("no stage was heard of for {:.3g} s; {} iterations since the last "
-                       "checkpoint are lost",
-                       silent_s, unsaved()));
+      fail(part_report::state::stopped, fmt::format("no report from any stage for {:.3g} s; {} "
+                                                    "iterations since the last checkpoint are lost",
+                                                    silent_s, unsaved()));
     // They answer, but get no further: a tensor was lost.
     const double still_s = o_.via.now_s() - moved_s_,
                  unknown_s = starting_s_ + stalled_s > o_.via.now_s() ? setting_up_s : stuck_s,
                  known_s = longest_s_ > 0 ? 3 * stalled_s : unknown_s;
     if (still_s > start_s + known_s + stalled_s * std::max(longest_s_, plan_.iteration_s))
-      fail(part_report::state::stopped,
-           fmt::format("the stages got no further for {:.3g} s; {} iterations since the last "
-                       "checkpoint are lost",
-                       still_s, unsaved()));
+      fail(part_report::state::stopped, fmt::format("no stage made progress for {:.3g} s; {} "
+                                                    "iterations since the last checkpoint are lost",
+                                                    still_s, unsaved()));
   }
   if (!told_all_) report();
   self_->delayed_send(trainer_actor{self_}, nanoseconds_of(look_every_s), tick{});
@@ -436,9 +431,9 @@ void trainer_state::end_if_over() {
   // A stage that is not set up has no end to tell of, though nothing is left to do.
   if (ended_ || ready_ < stages_.size()) return;
   if (last_ && *last_ < total() && done_ >= *last_ && saved_ >= *last_)
-    return fail(part_report::state::stopped,
-                fmt::format("stopped on request after iteration {} of {}; no iteration is lost",
-                            *last_, total()));
+    return fail(
+        part_report::state::stopped,
+        fmt::format("stopped after iteration {} of {}; no iteration is lost", *last_, total()));
   if (done_ < total()) return;
   const bool keeps = real(plan_) && !o_.order.spec.train->checkpoint.empty();
   if (keeps && saved_ < total()) return;

@@ -71,10 +71,11 @@ class maker {
   expected<void> fits(const char* what, std::uint32_t stage, std::uint64_t bytes,
                       const char* remedy) const {
     if (bytes <= runtime::largest_tensor_bytes) return {};
-    return refuse(reason::kind::infeasible,
-                  fmt::format("{} of stage {} have {} bytes, and one tensor may have {}: give the "
-                              "job {}",
-                              what, stage, bytes, runtime::largest_tensor_bytes, remedy));
+    return refuse(
+        reason::kind::infeasible,
+        fmt::format(
+            "{} of stage {} have {} bytes, but a tensor may have at most {}: give the job {}", what,
+            stage, bytes, runtime::largest_tensor_bytes, remedy));
   }
 
   link hop(std::uint32_t stage) const {

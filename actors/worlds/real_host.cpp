@@ -57,8 +57,8 @@ std::vector<runtime::zeromq_link> links_of(const real_host_options& options, add
     const auto given = options.gateways.find(d);
     const auto& at = given == options.gateways.end() ? c.datacenters[d].gateway : given->second;
     if (at.empty())
-      runtime::log(runtime::log_level::warn, "gateway",
-                   "does not know where another gateway listens", {{"who", host_name(c, other)}});
+      runtime::log(runtime::log_level::warn, "gateway", "no address known for another gateway",
+                   {{"who", host_name(c, other)}});
     else
       links.push_back(
           {other, at,

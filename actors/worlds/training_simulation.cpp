@@ -48,8 +48,7 @@ troupe::cluster cluster_of_slots(const job_spec& job) {
 
 expected<simulated_training> simulate_training(training_simulation_options options) {
   auto policy = planners::make_policy(options.policy);
-  if (!policy)
-    return refuse(reason::kind::unknown, fmt::format("there is no policy '{}'", options.policy));
+  if (!policy) return refuse(reason::kind::unknown, fmt::format("no policy '{}'", options.policy));
   virtual_cluster_options o;
   o.cluster = options.cluster;
   o.policy = std::move(policy);
@@ -71,8 +70,8 @@ expected<simulated_training> simulate_training(training_simulation_options optio
     const auto asked = v.ask(explain_job{0, id});
     const auto* e = asked.reply ? std::get_if<explanation>(&asked.reply->first) : nullptr;
     return refuse(reason::kind::infeasible,
-                  fmt::format("{} has not ended after {:g} s{}{}", options.job.name,
-                              options.limit_s, e ? ": " : "", e ? e->summary : ""));
+                  fmt::format("{} did not end within {:g} s{}{}", options.job.name, options.limit_s,
+                              e ? ": " : "", e ? e->summary : ""));
   }
   simulated_training result;
   result.fingerprint = v.world().fingerprint();

@@ -57,11 +57,11 @@ class controller_door {
     const auto request = peek_request(f.header.bytes());
     if (!request) return;
     post(host_, from,
-         submit_reply{*request,
-                      0,
-                      {reason::kind::invalid,
-                       fmt::format("the job's description has {} bytes; the controller accepts {}",
-                                   f.size(), largest_submission_bytes)}});
+         submit_reply{
+             *request,
+             0,
+             {reason::kind::invalid, fmt::format("the job has {} bytes; the controller accepts {}",
+                                                 f.size(), largest_submission_bytes)}});
   }
 
   template <class T>

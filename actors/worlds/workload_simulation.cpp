@@ -160,8 +160,7 @@ bool has_faults(const fault_plan& f) {
 
 expected<policy_result> simulate(const simulation_options& options, std::vector<arrival> workload) {
   std::shared_ptr<const planners::policy> policy = planners::make_policy(options.policy);
-  if (!policy)
-    return refuse(reason::kind::unknown, fmt::format("there is no policy '{}'", options.policy));
+  if (!policy) return refuse(reason::kind::unknown, fmt::format("no policy '{}'", options.policy));
   return simulate(options, std::move(workload), std::move(policy));
 }
 
@@ -192,7 +191,7 @@ expected<policy_result> simulate(const simulation_options& options, std::vector<
     const double until_s = cluster.world().now_s() + step_s;
     if (until_s > run_limit_s)
       return refuse(reason::kind::invalid,
-                    fmt::format("{} of {} jobs have not ended after ten years of virtual time",
+                    fmt::format("{} of {} jobs did not end within ten years of virtual time",
                                 jobs - record->ended(), jobs));
     cluster.world().run_until(all_ended, until_s);
     if (options.progress) options.progress(record->ended(), jobs, cluster.world().now_s());
@@ -200,8 +199,8 @@ expected<policy_result> simulate(const simulation_options& options, std::vector<
   if (cluster.refusal()) return tl::unexpected<reason>(*cluster.refusal());
   if (idle.too_many())
     return refuse(reason::kind::invalid,
-                  fmt::format("policy {} has started, stopped or moved jobs {} times in a row, and "
-                              "no job has done an iteration: it would go on without end",
+                  fmt::format("policy {} started, stopped or moved jobs {} times in a row without "
+                              "completing an iteration: it would never end",
                               policy->name(), idle_decisions::most));
   policy_result r;
   r.policy = policy->name();

@@ -58,7 +58,7 @@ void tell(const std::string& figure, const char* const (&paper)[3], ranges& stri
     compared.push_back({fmt::format("{}: {} / ATLAS, at most", figure, baselines[i]), paper[i],
                         fmt::format("{:.2f}; strict rank {:.2f}", least[baselines[i]].most,
                                     strict[baselines[i]].most),
-                        i == 0 ? "layers, batch and kernel times are not published" : "likewise"});
+                        i == 0 ? "layers, batch and kernel times are not published" : "same"});
   compared.push_back({figure + ": Varuna, forward first / ATLAS, at most", "",
                       fmt::format("{:.2f}", least["varuna-forward-first"].most),
                       "not in the paper: what is left without the order's gain"});
@@ -68,14 +68,14 @@ void figures8and9() {
   ranges strict8, least8, strict9, least9;
   range used8, used9;
   fmt::print(
-      "\nFigure 8: s an iteration; baselines over one connection, ATLAS over enough. "
-      "One layer a stage\n\n");
+      "\nFigure 8: seconds per iteration; baselines over one connection, ATLAS over many. "
+      "One layer per stage\n\n");
   heads();
   for (const auto* model : {"gpt-a", "gpt-b"})
     for (const auto m : {4u, 16u})
       for (const double ms : {10.0, 20.0, 30.0, 40.0})
         compare(model, 1, m, ms, 1, strict8, least8, used8);
-  fmt::print("\nFigure 9: the same, all over enough connections; one and two layers a stage\n\n");
+  fmt::print("\nFigure 9: the same, all over many connections; one and two layers per stage\n\n");
   heads();
   for (const auto layers : {1u, 2u})
     for (const auto* model : {"gpt-a", "gpt-b"})
@@ -84,12 +84,12 @@ void figures8and9() {
   tell("8", {"17", "13", "12"}, strict8, least8);
   tell("9", {"1.82", "1.72", "1.52"}, strict9, least9);
   compared.push_back({"9: GPU utilization under ATLAS, %", "near 45", used9.text(),
-                      "least: GPT-A, M = 4; most: GPT-B, M = 16, two layers a stage"});
+                      "least: GPT-A, M = 4; most: GPT-B, M = 16, two layers per stage"});
 }
 
 void figure10() {
   fmt::print(
-      "\nFigure 10: pipelines an iteration's time (1000 slots), 60 stages and micro-batches\n\n"
+      "\nFigure 10: pipelines per iteration time (1000 slots), 60 stages and micro-batches\n\n"
       "{:34}{:>10}{:>12}{:>10}{:>10}\n",
       "", "varuna", "V. f.first", "ATLAS", "ATLAS lp");
   const std::vector<std::vector<std::uint32_t>> sets{{600},

@@ -12,7 +12,7 @@ void figure4() {
   fmt::print(
       "Figure 4: against opportunistic, NewWorkload on frenzy-testbed, jobs that all three "
       "finish.\n"
-      "Change of the sums over seeds 1 to 10 (mean; least to most of a seed). 'fastest': plans by "
+      "Change of the sums over seeds 1 to 10 (mean; min to max of the seeds). 'fastest': plans by "
       "speed\n\n"
       "{:26}{:34}{:34}{:35}{:33}{}\n",
       "tasks", "samples/s with GPUs", "samples/s since submitted", "queue time", "JCT", "failed");
@@ -38,12 +38,12 @@ void figure4() {
         compared.push_back(
             {fmt::format(fmt::runtime(name), "samples/s"), few ? "+29 %" : "+27 %",
              changed[0][0].text(),
-             "opportunistic takes more GPUs a job; Frenzy ranks plans by samples per s and GPU"});
+             "opportunistic uses more GPUs per job; Frenzy ranks plans by samples/s per GPU"});
         compared.push_back({fmt::format(fmt::runtime(name), "queue time"),
                             few ? "-13.7 %" : "-15.2 %", changed[0][2].text(),
                             "the paper's tasks, sizes and arrivals are not published"});
         compared.push_back({fmt::format(fmt::runtime(name), "JCT"), few ? "-18.1 %" : "-15.8 %",
-                            changed[0][3].text(), "likewise; and the seeds differ widely"});
+                            changed[0][3].text(), "same; and the seeds differ widely"});
       }
       for (const std::size_t i : {0, 1}) {
         fmt::print("{}, {:13}{:8}", tasks, gap_s > 0 ? "5 min apart," : "all at once,",
@@ -93,7 +93,7 @@ void figure5a(const char* name) {  // wall clock: stderr
 
 void figure6() {
   fmt::print(
-      "Figure 6: memory a GPU in GB, MARP's formula / Megatron counted tensor by tensor "
+      "Figure 6: memory per GPU in GB, MARP's formula / Megatron counted tensor by tensor "
       "(planners/model/stage_memory.hpp).\n"
       "No real peaks were measured: this is not the paper's accuracy.\n\n{:12}{:>4}{:>4}",
       "model", "B", "d");
@@ -118,8 +118,8 @@ void figure6() {
   }
   const auto range = fmt::format("{:.0f} to {:.0f} %", 100 * least, 100 * most);
   compared.push_back({"6: accuracy of the memory formula", "92 to 98 %", range,
-                      "against a count, not against measured peaks: not validated"});
-  fmt::print("\n\nagreement {}; paper, against measured peaks: 92 to 98 %\n", range);
+                      "compared with a count, not with measured peaks: not validated"});
+  fmt::print("\n\nagreement {}; paper, compared with measured peaks: 92 to 98 %\n", range);
 }
 
 int main(int argc, char** argv) {

@@ -104,9 +104,10 @@ expected<outcome> device::run(const operation& o) {
     case kind::meet:
     case kind::join:
     case kind::sum:
-      return refuse(reason::kind::unavailable, "hosts sum what pipelines on CPUs have");
+      return refuse(reason::kind::unavailable,
+                    "the CPU device has no collectives; use host all-reduce");
   }
-  return refuse(reason::kind::invalid, "the device does not know this operation");
+  return refuse(reason::kind::invalid, "unsupported operation");
 }
 
 std::uint64_t device::activation_bytes() const {

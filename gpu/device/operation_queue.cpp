@@ -9,7 +9,7 @@ operation_queue::operation_queue(std::function<void(const operation&, done)> run
 operation_queue::~operation_queue() {
   join();
   for (auto& [o, d] : waiting_)
-    d(refuse(reason::kind::unavailable, "the device was closed before this was its turn"));
+    d(refuse(reason::kind::unavailable, "the device was closed before this operation started"));
 }
 
 void operation_queue::submit(operation o, done d) {

@@ -25,7 +25,7 @@ reason check_tokens(const stage_spec& s, const payload& p) {
   const auto bytes = p.bytes();
   if (bytes.size() != count * sizeof(std::uint32_t))
     return no(
-        fmt::format("a micro-batch has {} tokens of 4 bytes; {} bytes came", count, bytes.size()));
+        fmt::format("a micro-batch has {} tokens of 4 bytes; got {} bytes", count, bytes.size()));
   for (std::size_t i = 0; i < count; ++i) {
     std::uint32_t token = 0;
     std::memcpy(&token, bytes.data() + i * sizeof token, sizeof token);
@@ -38,11 +38,11 @@ reason check_tokens(const stage_spec& s, const payload& p) {
 reason check_forward(const stage_spec& s, const operation& o) {
   const std::size_t wanted = s.has_head ? 2 : 1;
   if (o.in.size() != wanted)
-    return no(fmt::format("forward on this stage takes {} payloads, not {}", wanted, o.in.size()));
+    return no(fmt::format("forward on this stage takes {} payloads, got {}", wanted, o.in.size()));
   if (s.has_embedding) {
     if (auto why = check_tokens(s, o.in[0]); !why.text.empty()) return why;
   } else if (o.in[0].bytes().size() != activation_bytes(s)) {
-    return no(fmt::format("an activation has {} bytes; {} came", activation_bytes(s),
+    return no(fmt::format("an activation has {} bytes; got {}", activation_bytes(s),
                           o.in[0].bytes().size()));
   }
   return s.has_head ? check_tokens(s, o.in[1]) : reason{};
@@ -58,9 +58,7 @@ reason check_update(const stage_spec& s, const operation& o, bool summed) {
   if (o.in.empty()) {
     // Once pipelines have summed, the stage that embeds has the whole sum.
     if (size.tied_parameters > 0 && !(s.has_embedding && (s.has_head || summed)))
-      return no(
-          "an embedding that is the head too, in two stages, is updated with the sum of both "
-          "stages' gradients");
+      return no("a tied embedding split over two stages must be updated with the summed gradient");
     return {};
   }
   const auto fits = [&](const payload& p, std::uint64_t parameters) {
@@ -68,7 +66,7 @@ reason check_update(const stage_spec& s, const operation& o, bool summed) {
   };
   if (o.in.size() != 2 || !fits(o.in[0], size.own_parameters) ||
       !fits(o.in[1], size.tied_parameters))
-    return no(fmt::format("update takes nothing, or gradients of {} own and {} tied parameters",
+    return no(fmt::format("update takes no payload, or gradients of {} own and {} tied parameters",
                           size.own_parameters, size.tied_parameters));
   return {};
 }
@@ -78,10 +76,10 @@ reason check_sum(const stage_spec& s, const operation& o) {
   if (o.in.empty() ||
       (o.in.size() == 1 && s.has_embedding && o.in[0].bytes().size() == tied * sizeof(float)))
     return {};
-  return no(
-      fmt::format("sum takes nothing, or on the first stage another's gradients of {} tied "
-                  "parameters",
-                  tied));
+  return no(fmt::format(
+      "sum takes no payload, or on the first stage another stage's gradients of {} tied "
+      "parameters",
+      tied));
 }
 
 }  // namespace
@@ -90,14 +88,13 @@ reason microbatch_progress::check(const operation& o) const {
   const auto found = kept_.find(o.microbatch);
   const bool held = found != kept_.end();
   if (o.what == kind::forward && held)
-    return no(fmt::format("micro-batch {} went forward already", o.microbatch));
+    return no(fmt::format("micro-batch {} has already run forward", o.microbatch));
   if (o.what == kind::recompute && !held)
-    return no(fmt::format("micro-batch {} did not go forward yet", o.microbatch));
+    return no(fmt::format("micro-batch {} has not run forward yet", o.microbatch));
   if (o.what == kind::backward && (!held || !found->second))
-    return no(
-        fmt::format("what micro-batch {} needs to go backward was not kept; it goes forward "
-                    "with keep, or is recomputed, before",
-                    o.microbatch));
+    return no(fmt::format(
+        "micro-batch {}: activations not available; run forward with keep or recompute first",
+        o.microbatch));
   return {};
 }
 

@@ -87,7 +87,7 @@ reason bpe::read_vocabulary(const std::filesystem::path& file) {
   for (const auto& [token, number] : all.items()) {
     if (!number.is_number_unsigned() ||
         number.get<std::uint64_t>() >= std::numeric_limits<std::uint32_t>::max())
-      return malformed(file, fmt::format("has no number for '{}'", token));
+      return malformed(file, fmt::format("has no id for '{}'", token));
     const auto n = number.get<std::uint32_t>();
     const auto bytes = token == end_of_text ? std::string{token} : bytes_of(token).value_or(token);
     numbers_[bytes] = n;

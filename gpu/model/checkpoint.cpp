@@ -44,7 +44,7 @@ expected<std::vector<fs::path>> files_of(const fs::path& path) {
     for (const auto& [name, file] : index["weight_map"].items()) {
       const auto plain = file.is_string() ? fs::path{file.get<std::string>()} : fs::path{};
       if (plain.empty() || plain != plain.filename())
-        return tl::unexpected(malformed(fmt::format("{} names no file beside it for '{}'",
+        return tl::unexpected(malformed(fmt::format("{} names no file next to it for '{}'",
                                                     (path / index_name).string(), name)));
       files.insert(path / plain);
     }
@@ -53,8 +53,7 @@ expected<std::vector<fs::path>> files_of(const fs::path& path) {
       if (entry.path().extension() == ".safetensors") files.insert(entry.path());
   }
   if (files.empty())
-    return refuse(reason::kind::unknown,
-                  fmt::format("there is no checkpoint in {}", path.string()));
+    return refuse(reason::kind::unknown, fmt::format("no checkpoint in {}", path.string()));
   return std::vector<fs::path>{files.begin(), files.end()};
 }
 
@@ -89,7 +88,7 @@ reason save_stage(const fs::path& directory, const stage_spec& s, std::uint64_t 
   fs::create_directories(directory, error);
   if (error)
     return {reason::kind::unavailable,
-            fmt::format("{} cannot be made: {}", directory.string(), error.message())};
+            fmt::format("{} cannot be created: {}", directory.string(), error.message())};
   std::vector<tensor_to_store> tensors;
   for (const auto& one : all) {
     tensors.push_back({one.what->name, one.what->shape(), one.weights});
@@ -174,7 +173,7 @@ reason checkpoint::read_one(const place& from, const parameter& p, std::span<flo
   const auto wanted = p.shape();
   if (p.name == "wpe.weight" && shape.size() == 2 && shape[0] > wanted[0]) shape[0] = wanted[0];
   if (shape != wanted)
-    return {reason::kind::invalid, fmt::format("'{}' is {} in {}, and {} in the model",
+    return {reason::kind::invalid, fmt::format("'{}' is {} in {}, but {} in the model",
                                                from.tensor->name, shape_text(from.tensor->shape),
                                                from.file->file().string(), shape_text(wanted))};
   from.file->read(*from.tensor, out);

@@ -49,7 +49,7 @@ class fence {
   reason allows(std::uint64_t lease) const {
     if (lease >= newest_) return {};
     return {reason::kind::stale,
-            fmt::format("lease {} has taken {}: lease {} may not write any more", newest_,
+            fmt::format("lease {} has taken over {}: lease {} may no longer write", newest_,
                         file_.parent_path().string(), lease)};
   }
 
@@ -81,7 +81,7 @@ reason take_fence(const fs::path& root, std::uint64_t lease) {
   fs::create_directories(root, failed);
   if (failed)
     return {reason::kind::unavailable,
-            fmt::format("{} cannot be made: {}", root.string(), failed.message())};
+            fmt::format("{} cannot be created: {}", root.string(), failed.message())};
   fence f{root};
   if (auto why = f.open(); !why.text.empty()) return why;
   if (auto why = f.allows(lease); !why.text.empty()) return why;

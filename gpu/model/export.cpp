@@ -83,8 +83,8 @@ reason make_target(const fs::path& to) {
   std::error_code error;
   for (const auto* name : {"config.json", "model.safetensors"})
     if (fs::exists(to / name, error))
-      return {reason::kind::refused, fmt::format("{}: there is one already; name another directory",
-                                                 (to / name).string())};
+      return {reason::kind::refused,
+              fmt::format("{}: already exists; use another directory", (to / name).string())};
   fs::create_directories(to, error);
   if (error)
     return {reason::kind::invalid,
@@ -103,7 +103,7 @@ expected<exported> export_model(const export_wish& w) {
   if (!model)
     return refuse(
         reason::kind::unknown,
-        fmt::format("{} does not say what model it is of; name its job with --job", from.string()));
+        fmt::format("{} does not record its model; give its job with --job", from.string()));
   if (auto why = make_target(w.to); !why.text.empty()) return tl::unexpected(std::move(why));
   auto why = export_weights(from, *model, w.to / "model.safetensors");
   if (why.text.empty()) why = copy_tokenizer(w, *model);

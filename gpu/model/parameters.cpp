@@ -170,34 +170,34 @@ reason check(const stage_spec& s) {
   const auto& m = s.model;
   const auto no = [](std::string text) { return reason{reason::kind::invalid, std::move(text)}; };
   if (m.family != "gpt" || !m.operators.empty())
-    return no(fmt::format("the built-in trainer trains models of family gpt, not '{}'", m.family));
-  if (m.kv_heads != 0 && m.kv_heads != m.heads)
     return no(
-        fmt::format("{} key and value heads for {} heads: GPT-2 has as many of one as of "
-                    "the other",
-                    m.kv_heads, m.heads));
+        fmt::format("the built-in trainer supports models of family gpt, not '{}'", m.family));
+  if (m.kv_heads != 0 && m.kv_heads != m.heads)
+    return no(fmt::format("{} key and value heads for {} heads: GPT-2 needs equal numbers",
+                          m.kv_heads, m.heads));
   if (m.hidden == 0 || m.heads == 0 || m.sequence == 0 || m.vocabulary == 0 || m.layers == 0)
     return no("a model needs hidden, heads, layers, sequence and vocabulary, all larger than 0");
   if (m.hidden % m.heads != 0)
     return no(fmt::format("{} heads do not divide a hidden size of {}", m.heads, m.hidden));
   if (s.shares == 0 || s.share >= s.shares)
-    return no(fmt::format("share {} of {} is none", s.share, s.shares));
+    return no(fmt::format("share {} of {} does not exist", s.share, s.shares));
   if (m.heads % s.shares != 0 || inner_width(m) % s.shares != 0)
     return no(
-        fmt::format("{} devices cannot share a stage: they divide not both its {} heads and "
-                    "the {} columns of its MLP",
+        fmt::format("{} devices cannot share a stage: they must divide both the head count ({}) "
+                    "and the MLP width ({})",
                     s.shares, m.heads, inner_width(m)));
   if (s.rows == 0) return no("a micro-batch needs at least one sequence");
   const auto first = 1ull * s.first_sublayer, end = first + s.sublayers, all = 2ull * m.layers;
   if (end > all)
-    return no(fmt::format("sublayers {} to {} are asked for, but the model has {}, two a layer",
+    return no(fmt::format("sublayers {} to {} were requested, but the model has {}, two per layer",
                           first, end, all));
   if (s.has_embedding && first != 0)
-    return no(fmt::format("the stage that embeds begins with sublayer 0, not {}", first));
+    return no(
+        fmt::format("the stage with the embedding must begin with sublayer 0, not {}", first));
   if (s.has_head && end != all)
-    return no(fmt::format("the stage that predicts ends with sublayer {}, not {}", all, end));
+    return no(fmt::format("the stage with the head must end with sublayer {}, not {}", all, end));
   if (s.sublayers == 0 && !s.has_embedding && !s.has_head)
-    return no("a stage without sublayers has no work");
+    return no("a stage needs at least one sublayer, the embedding or the head");
   return {};
 }
 

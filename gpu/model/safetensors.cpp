@@ -52,14 +52,14 @@ std::string read_tensor(const std::string& name, const json& j, std::uint64_t by
   t.begin = j["data_offsets"][0].get<std::uint64_t>();
   t.end = j["data_offsets"][1].get<std::uint64_t>();
   if (t.begin > t.end || t.end > bytes)
-    return fmt::format("says that '{}' lies at bytes {} to {} of {}", name, t.begin, t.end, bytes);
+    return fmt::format("places '{}' at bytes {} to {} of {}", name, t.begin, t.end, bytes);
   const auto known = types.find(j["dtype"].get<std::string>());
   if (known == types.end()) return {};
   t.values = known->second;
   std::uint64_t size = bytes_a_value(t.values);
   for (const auto& n : j["shape"]) {
     if (!is_count(n) || __builtin_mul_overflow(size, n.get<std::uint64_t>(), &size))
-      return fmt::format("has a shape that makes no sense for '{}'", name);
+      return fmt::format("has an invalid shape for '{}'", name);
     t.shape.push_back(n.get<std::uint64_t>());
   }
   if (size != t.end - t.begin)
@@ -79,7 +79,7 @@ expected<safetensors> safetensors::open(const std::filesystem::path& file) {
   if (mapped->size < prefix) return no("is too short for a safetensors file");
   std::uint64_t length = 0;
   std::memcpy(&length, mapped->bytes.get(), prefix);
-  if (length > mapped->size - prefix) return no("is cut off, or is not a safetensors file");
+  if (length > mapped->size - prefix) return no("is truncated, or not a safetensors file");
   const auto* text = reinterpret_cast<const char*>(mapped->bytes.get()) + prefix;
   const auto header = json::parse(text, text + length, nullptr, false);
   if (!header.is_object()) return no("has a header that is not JSON");

@@ -63,7 +63,7 @@ expected<token_data> token_data::open(const std::filesystem::path& file,
                           vocabulary.empty() ? "a text read byte by byte" : vocabulary.string(),
                           words, m.vocabulary));
   if (d.count_ < 1ull + m.sequence)
-    return no(fmt::format("{} has {} tokens; one sequence and the token behind it are {}",
+    return no(fmt::format("{} has {} tokens; one sequence and the following token need {}",
                           file.string(), d.count_, 1ull + m.sequence));
   return d;
 }

@@ -62,7 +62,7 @@ device_profile describe_cpu() {
   device_profile p;
   p.kind = "cpu";
   p.device = line_of("/proc/cpuinfo", "model name");
-  if (p.device.empty()) p.device = "a processor without a name";
+  if (p.device.empty()) p.device = "unnamed CPU";
   utsname system{};
   if (::uname(&system) == 0) p.driver = fmt::format("{} {}", system.sysname, system.release);
   p.runtime = "g++ " __VERSION__;
@@ -76,8 +76,7 @@ device_profile describe_cpu() {
   std::vector<std::byte> from(copied_bytes), to(copied_bytes);
   p.copies.on_device_gbytes_s =
       rate_of(copied_bytes, [&] { std::memcpy(to.data(), from.data(), copied_bytes); });
-  p.copies.all_reduce =
-      "not measured: the sums of stages on processors go over sockets, whose rate is the link's";
+  p.copies.all_reduce = "not measured: CPU stages all-reduce over sockets, at the rate of the link";
   return p;
 }
 

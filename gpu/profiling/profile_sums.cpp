@@ -132,9 +132,9 @@ class member {
   }
   std::string trouble(double until_s) {
     auto why = sums_.trouble();
-    if (why.empty() && all_.over()) why = "another member of the group is gone";
+    if (why.empty() && all_.over()) why = "another member of the group failed";
     if (why.empty() && now_s() > until_s)
-      why = fmt::format("sums were not there within {:.3g} s", patience_s_);
+      why = fmt::format("all-reduce not complete within {:.3g} s", patience_s_);
     return why;
   }
 
@@ -201,7 +201,7 @@ std::vector<std::size_t> group_sizes(std::size_t devices) {
 void measure_sums(const sums_wish& w, const machine_opener& open, copy_rates& into) {
   into.all_reduces.clear();
   const auto none = [&](const std::string& why) { into.all_reduce = "not measured: " + why; };
-  if (w.devices <= 1) return none("the machine has one device, which has nobody to sum with");
+  if (w.devices <= 1) return none("the machine has only one device");
   machines all;
   for (int i = 0; i < w.devices; ++i) {
     const int index = (w.first + i) % w.devices;
@@ -216,7 +216,7 @@ void measure_sums(const sums_wish& w, const machine_opener& open, copy_rates& in
   for (const auto size : group_sizes(all.size())) {
     const auto rate = measure_group(all, size, *with, w);
     if (!rate) {
-      why = fmt::format("among {} of the machine's devices: {}", size, rate.error().text);
+      why = fmt::format("over {} of the machine's devices: {}", size, rate.error().text);
       break;  // more of them would wait as long, for the same
     }
     into.all_reduces.push_back(*rate);
@@ -224,7 +224,7 @@ void measure_sums(const sums_wish& w, const machine_opener& open, copy_rates& in
   }
   if (measured.empty()) return none(why);
   into.all_reduce = fmt::format(
-      "by NCCL among {} of the machine's devices, from number {} on: the quickest of {} rounds{}",
+      "by NCCL over {} of the machine's devices, starting at index {}: the fastest of {} rounds{}",
       fmt::join(measured, ", "), w.first, rounds, why.empty() ? "" : "; not measured " + why);
 }
 

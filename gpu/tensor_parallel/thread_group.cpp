@@ -22,7 +22,7 @@ class table {
     if (auto why = meet(rank); !why.text.empty()) return why;
     for (const auto& other : values_)
       if (other.size() != values.size())
-        return {reason::kind::invalid, fmt::format("members of a group sum {} values and {}",
+        return {reason::kind::invalid, fmt::format("members of a group submitted {} values and {}",
                                                    other.size(), values.size())};
     add_share(rank);
     return meet(rank);
@@ -53,13 +53,12 @@ class table {
                                         [&] { return round_ != round || !ended_.empty(); });
     if (round_ != round) return {};
     if (!in_time) {
-      ended_ = fmt::format("{} of a group of {} devices came to a sum within {:.3g} s", arrived_,
-                           size(), patience_s_);
+      ended_ = fmt::format("{} of a group of {} devices reached the all-reduce within {:.3g} s",
+                           arrived_, size(), patience_s_);
       wake_.notify_all();
     }
-    return {
-        reason::kind::unavailable,
-        fmt::format("member {} of a group of {} devices cannot go on: {}", rank, size(), ended_)};
+    return {reason::kind::unavailable,
+            fmt::format("member {} of a group of {} devices failed: {}", rank, size(), ended_)};
   }
 
   /// This member's share of all values, over all members in the order of their ranks.

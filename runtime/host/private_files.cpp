@@ -39,9 +39,9 @@ expected<void> prepare_private_directory(const std::string& path) {
   std::error_code failed;
   const auto above = std::filesystem::absolute(path).parent_path();
   std::filesystem::create_directories(above, failed);
-  if (failed) return refused(fmt::format("cannot be made: {}", failed.message()));
+  if (failed) return refused(fmt::format("cannot be created: {}", failed.message()));
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
-    return refused(fmt::format("cannot be made: {}", std::strerror(errno)));
+    return refused(fmt::format("cannot be created: {}", std::strerror(errno)));
   const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return refused(fmt::format("cannot be used: {}", std::strerror(errno)));
   struct stat s {};
@@ -52,8 +52,8 @@ expected<void> prepare_private_directory(const std::string& path) {
   ::close(fd);
   if (known && !mine)
     return refused(
-        fmt::format("belongs to user {}, and this process runs as user {}: a state directory must "
-                    "be one's own; give it back with chown, or name another with --state",
+        fmt::format("belongs to user {}, but this process runs as user {}: a state directory must "
+                    "belong to its user; fix it with chown, or choose another with --state",
                     s.st_uid, ::geteuid()));
   if (!closed) return refused(fmt::format("cannot be closed to others: {}", std::strerror(why)));
   return {};

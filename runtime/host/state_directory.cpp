@@ -94,10 +94,10 @@ expected<void> state_directory::take(double limit_s) {
   if (!taken && other != 0)
     return refuse(
         reason::kind::invalid,
-        fmt::format("{}: another process ({}) has it: there can be only one", path_, other));
+        fmt::format("{}: in use by another process ({}): there can be only one", path_, other));
   if (!taken)
     return refuse(reason::kind::invalid,
-                  fmt::format("{}: programs of an earlier process are still being ended", path_));
+                  fmt::format("{}: programs of an earlier process are still being killed", path_));
   const auto me = describe_group(::getpid(), {});
   const auto text = fmt::format("{} {}\n", ::getpid(), me ? me->started : 0);
   if (::ftruncate(lock_, 0) != 0 ||

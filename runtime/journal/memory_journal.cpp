@@ -54,9 +54,9 @@ expected<void> memory_journal::write(std::span<const journal_entry> entries, boo
 expected<void> memory_journal::replay(const std::function<void(const journal_entry&)>& each) const {
   auto sequence = disk_->first;
   if (const auto last = sequence + disk_->rows.size() - 1; last < disk_->witnessed)
-    return refuse(reason::kind::malformed,
-                  fmt::format("the journal ends with entry {}, and {} had been written", last,
-                              disk_->witnessed));
+    return refuse(
+        reason::kind::malformed,
+        fmt::format("the journal ends with entry {}, but {} were written", last, disk_->witnessed));
   for (const auto& r : disk_->rows) {
     if (r.checksum != entry_checksum(sequence, r.bytes))
       return refuse(reason::kind::malformed,

@@ -67,9 +67,10 @@ sqlite_journal::~sqlite_journal() {
   sqlite3_finalize(insert_);
   // A journal that was in use and is whole is left as one file.
   if (!broken_ && !places_.empty() && !checkpoint())
-    log(log_level::warn, "journal", "its WAL could not be emptied", {{"file", path_}});
+    log(log_level::warn, "journal", "the WAL could not be truncated", {{"file", path_}});
   sqlite3_close(db_);
-  if (witness_ && !witness_->sync()) log(log_level::warn, "journal", "the witness is not synced");
+  if (witness_ && !witness_->sync())
+    log(log_level::warn, "journal", "the witness could not be synced");
   if (lock_fd_ >= 0) ::close(lock_fd_);  // after the database: the lock covers its last write
 }
 
@@ -106,12 +107,11 @@ tl::unexpected<reason> sqlite_journal::failure(const std::string& what) const {
 
 /// What was found, and what will do.
 tl::unexpected<reason> sqlite_journal::damaged(const std::string& what) const {
-  return refuse(
-      reason::kind::malformed,
-      fmt::format("{}. Nothing was changed. Put the newest whole copy of it in its place, or start "
-                  "once with --accept-older-journal to go on without what is lost, or move {}* "
-                  "away to begin with an empty journal",
-                  what, path_));
+  return refuse(reason::kind::malformed,
+                fmt::format("{}. Nothing was changed. Restore the newest intact copy, or start "
+                            "once with --accept-older-journal to continue without the lost "
+                            "entries, or move {}* away to start with an empty journal",
+                            what, path_));
 }
 
 expected<void> sqlite_journal::run(const std::string& sql) const {
@@ -141,7 +141,7 @@ expected<void> sqlite_journal::look_at_files() {
   const auto size = size_of(path_), wal = size_of(path_ + "-wal");
   if (size <= 0) {
     if (wal > 0 || !witness_->is_new())
-      return damaged(fmt::format("the journal {} is {}, and {} says that there was one", path_,
+      return damaged(fmt::format("the journal {} is {}, but {} shows that there was one", path_,
                                  size < 0 ? "missing" : "empty",
                                  wal > 0 ? "its -wal file" : "its .witness file"));
     fresh_ = true;
@@ -242,7 +242,7 @@ expected<void> sqlite_journal::check_rows() {
   if (!ids || *ids != 1 || !id || !first || !sum ||
       static_cast<std::uint64_t>(*sum) !=
           identity_checksum(static_cast<std::uint64_t>(*id), *first))
-    return damaged(fmt::format("the journal {} does not know its id", path_));
+    return damaged(fmt::format("the journal {} has no id", path_));
   id_ = static_cast<std::uint64_t>(*id);
   return count_rows(*first);
 }
@@ -262,22 +262,19 @@ expected<void> sqlite_journal::check_witness() {
   if (witness_->is_new() && ((last_ < first_ && first_ == 1) || version_ == 1)) return {};
   const auto& found = witness_->found();
   if (found.empty())
-    return damaged(
-        fmt::format("the witness of the journal {} is {}: nobody knows whether the {} "
-                    "entries that the journal has are all",
-                    path_, witness_->is_new() ? "missing" : "damaged", last_));
+    return damaged(fmt::format(
+        "the witness of the journal {} is {}: it is unknown whether its {} entries are complete",
+        path_, witness_->is_new() ? "missing" : "damaged", last_));
   const auto of_this = [this](const auto& r) { return r.journal == id_; };
   if (std::none_of(found.begin(), found.end(), of_this))
-    return damaged(
-        fmt::format("the journal {} is another one than its witness knows (id {:016x}, "
-                    "the witness has {:016x})",
-                    path_, id_, found.front().journal));
+    return damaged(fmt::format(
+        "the journal {} is not the one of its witness (id {:016x}, the witness has {:016x})", path_,
+        id_, found.front().journal));
   for (const auto& r : found)
     if (of_this(r) && static_cast<long long>(r.sequence) > last_)
-      return damaged(
-          fmt::format("the journal {} ends with entry {}, and its witness says that {} "
-                      "had been written",
-                      path_, last_, r.sequence));
+      return damaged(fmt::format(
+          "the journal {} ends with entry {}, but its witness says that {} were written", path_,
+          last_, r.sequence));
   return {};
 }
 
@@ -285,7 +282,7 @@ expected<void> sqlite_journal::check_witness() {
 /// records have only grown at their ends.
 expected<void> sqlite_journal::upgrade() {
   if (version_ == schema_version) return {};
-  log(log_level::info, "journal", "is upgraded",
+  log(log_level::info, "journal", "upgraded the schema",
       {{"file", path_}, {"from", version_}, {"to", schema_version}, {"entries", size()}});
   return run(
       fmt::format("BEGIN; {} PRAGMA user_version = {}; COMMIT;", make_identity(), schema_version));
@@ -297,7 +294,7 @@ expected<void> sqlite_journal::begin() {
   if (options_.accept_older) {
     id_ = fresh_id();
     if (auto ok = set_identity(id_, first_); !ok) return ok;
-    log(log_level::warn, "journal", "goes on with what is there, under a new id",
+    log(log_level::warn, "journal", "continuing with the readable entries, under a new id",
         {{"file", path_}, {"entries", size()}});
   }
   if (auto ok = checkpoint(); !ok) return ok;
@@ -344,7 +341,7 @@ expected<void> sqlite_journal::each_row(const row_function& each) const {
                           static_cast<std::size_t>(sqlite3_column_bytes(s.handle, 2))};
     if (static_cast<std::uint64_t>(sqlite3_column_int64(s.handle, 1)) !=
         entry_checksum(static_cast<std::uint64_t>(row), bytes))
-      return bad(row, "is damaged: its checksum does not fit its bytes");
+      return bad(row, "is damaged: checksum mismatch");
     if (auto ok = each(row, bytes); !ok) return ok;
   }
   return {};
@@ -355,7 +352,7 @@ expected<void> sqlite_journal::replay(const std::function<void(const journal_ent
   return each_row([&](long long row, std::span<const std::byte> bytes) -> expected<void> {
     const auto e = decode_entry(bytes);
     if (!e)
-      return damaged(fmt::format("row {} of the journal {} is not understood: {}", row, path_,
+      return damaged(fmt::format("row {} of the journal {} cannot be decoded: {}", row, path_,
                                  e.error().text));
     each(*e);
     return {};
@@ -428,10 +425,10 @@ expected<void> sqlite_journal::still_there() const {
     struct stat s {};
     const bool there = ::stat(p.path.c_str(), &s) == 0;
     if (!there || s.st_dev != p.device || s.st_ino != p.inode)
-      return refuse(reason::kind::unavailable,
-                    fmt::format("{} was {} while the controller was running: what is written to it "
-                                "would be lost",
-                                p.path, there ? "replaced" : "deleted"));
+      return refuse(
+          reason::kind::unavailable,
+          fmt::format("{} was {} while the controller was running: further writes would be lost",
+                      p.path, there ? "replaced" : "deleted"));
   }
   return {};
 }

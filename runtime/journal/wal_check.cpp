@@ -83,7 +83,7 @@ expected<void> check_wal(const std::string& path) {
   if (bytes.size() <= header_bytes) return {};  // no frame was ever in it, or the witness knows
   const wal_file wal{std::move(bytes)};
   if (!wal.good_header())
-    return refuse(reason::kind::malformed, fmt::format("{} is damaged in its first bytes", path));
+    return refuse(reason::kind::malformed, fmt::format("{} has a damaged header", path));
   std::size_t bad = 0;
   while (bad < wal.frames() && wal.genuine(bad)) ++bad;
   bool ended = bad < wal.frames() && wal.ends_transaction(bad);
@@ -92,7 +92,7 @@ expected<void> check_wal(const std::string& path) {
     if (ended)
       return refuse(
           reason::kind::malformed,
-          fmt::format("{} is damaged in frame {}, and later ones are whole", path, bad + 1));
+          fmt::format("{} is damaged in frame {}, but later ones are intact", path, bad + 1));
     ended = wal.ends_transaction(i);
   }
   return {};

@@ -51,13 +51,13 @@ void tell(int control, keeper_command::kind what, double value) {
 expected<std::unique_ptr<keeper_server>> keeper_server::start(std::string records, int lock) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
-    return cannot("cannot make a socket for the programs' keepers");
+    return cannot("cannot create a socket for keepers");
   const auto child = ::fork();
   if (child == 0) serve_keepers(ends[1], lock);
   ::close(ends[1]);
   if (child < 0) {
     ::close(ends[0]);
-    return cannot("cannot start the programs' keepers");
+    return cannot("cannot start the keeper process");
   }
   return std::unique_ptr<keeper_server>{new keeper_server{ends[0], child, std::move(records)}};
 }
@@ -73,7 +73,7 @@ expected<std::unique_ptr<kept_program>> keeper_server::run(const process_options
   keeper_request r{o, fresh_group_token(), records_, until_s};
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
-    return cannot("cannot make a socket for a program's keeper");
+    return cannot("cannot create a socket for a program's keeper");
   std::unique_ptr<kept_program> result{new kept_program{ends[0], o, r.token}};
   const int file = r.write();
   const bool sent = file >= 0 && send_two(control_, ends[1], file);
@@ -133,7 +133,7 @@ std::optional<kept_end> kept_program::poll() {
   }
   // Its child died with it; what that had started is found by its token.
   if (keeper_gone_ && !end_ && kill_members(group_) == 0)
-    end_ = {kept_end::how::lost, 128 + 9, "the process that watched over the program was killed"};
+    end_ = {kept_end::how::lost, 128 + 9, "the program's keeper was killed"};
   return end_;
 }
 

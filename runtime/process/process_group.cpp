@@ -187,7 +187,7 @@ std::vector<pid_t> reap_orphans(const std::string& directory, double limit_s) {
     const std::size_t alive = g ? kill_members(*g) : 0;
     if (alive > 0) {
       killed.push_back(g->leader);
-      log(log_level::warn, "node", "killed what an earlier incarnation left",
+      log(log_level::warn, "node", "killed processes left by an earlier incarnation",
           {{"group", g->leader}, {"processes", alive}});
     }
     if (alive == 0 || wait_until([&] { return kill_members(*g) == 0; }, limit_s))

@@ -44,7 +44,7 @@ std::string describe(const start_failure& f, const process_options& o) {
     case step::group:
       break;
   }
-  return fmt::format("cannot make a process group: {}", why);
+  return fmt::format("cannot create a process group: {}", why);
 }
 
 program_plan::program_plan(const process_options& o, const std::string& token)

@@ -174,7 +174,7 @@ class coordinator final : public caf::scheduler::abstract_coordinator, public vi
   class running {
    public:
     explicit running(coordinator& owner) : owner_{owner} {
-      if (owner.running_) throw std::logic_error("virtual time was run from within virtual time");
+      if (owner.running_) throw std::logic_error("virtual time was advanced from within an event");
       owner.running_ = true;
       // CAF's own logger would note under a lock, by hash, which actor runs: a tenth of the cost.
       if (!std::exchange(owner.ran_, true)) caf::logger::set_current_actor_system(nullptr);

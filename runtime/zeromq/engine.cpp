@@ -273,7 +273,7 @@ void zeromq_transport::engine::cut_pending() {
   if (cuts == 0) return;
   trim_due_ = true;
   if (const auto lines = refusals_.pass("pending", now_s()); lines > 0)
-    log(log_level::warn, "transport", "cut connections that sent much before they had greeted",
+    log(log_level::warn, "transport", "closed connections that exceeded the limit before greeting",
         {{"at", endpoint_}, {"connections", cuts}, {"times", lines}});
 }
 

@@ -160,7 +160,7 @@ void zeromq_transport::engine::not_wanted(dealer& d, reason why) {
   // A client's verb says it to the person.
   if (const auto lines = options_.client ? 0 : refusals_.pass(d.endpoint + why.text, now_s());
       lines > 0)
-    log(log_level::error, "transport", d.refused ? "refused" : "refused; it will be asked again",
+    log(log_level::error, "transport", d.refused ? "refused" : "rejected; retrying",
         {{"by", host_name(options_.cluster, d.over->peer)},
          {"at", d.endpoint},
          {"why", why.text},
@@ -181,8 +181,8 @@ void zeromq_transport::engine::handshake_failed(dealer& d, bool for_good) {
                                 options_.client ? " or TROUPE_KEYS" : "");
   if (for_good) return not_wanted(d, {reason::kind::refused, std::move(text)});
   text = fmt::format(
-      "the handshake with {} breaks off; it may be starting, or is not the host that the list of "
-      "keys says",
+      "the handshake with {} was interrupted; the host may be starting, or its key differs from "
+      "the list",
       d.endpoint);
   if (const auto lines = refusals_.pass(text, now_s()); lines > 0)
     log(log_level::warn, "transport", text, {{"times", lines}});
@@ -228,7 +228,7 @@ void zeromq_transport::engine::watch_router() {
       trim_due_ = true;
     } else if (encrypts(options_.listen)) {
       if (const auto lines = refusals_.pass("no key", now_s()); lines > 0)
-        log(log_level::warn, "transport", "refused a peer that did not prove a key",
+        log(log_level::warn, "transport", "rejected a peer without a valid key",
             {{"at", endpoint_}, {"times", lines}});
     }
   }
@@ -259,9 +259,8 @@ void zeromq_transport::engine::greeted_by(const zmq::message_t& id_part, zmq::me
   const auto* h = m ? std::get_if<hello>(&m->second) : nullptr;
   if (h == nullptr) {
     add(malformed);
-    return reply(
-        id, first_client_address,
-        refusal{m ? reason{reason::kind::malformed, "a greeting that is none"} : m.error()});
+    return reply(id, first_client_address,
+                 refusal{m ? reason{reason::kind::malformed, "malformed hello"} : m.error()});
   }
   const auto key_name = key_of(header);
   const auto who = admit(*h, key_name, id);
@@ -271,7 +270,7 @@ void zeromq_transport::engine::greeted_by(const zmq::message_t& id_part, zmq::me
     const auto* from = zmq_msg_gets(header.handle(), "Peer-Address");
     const std::string at = from == nullptr ? "" : from;
     if (const auto lines = refusals_.pass(at, now_s()); lines > 0)
-      log(log_level::warn, "transport", "refused a greeting",
+      log(log_level::warn, "transport", "rejected a greeting",
           {{"address", at}, {"name", shown(h->name)}, {"why", l.error().text}, {"times", lines}});
     return reply(id, m->first.from, refusal{l.error()});
   }
@@ -301,14 +300,13 @@ expected<address> zeromq_transport::engine::admit(const hello& h, std::string_vi
   const auto& c = options_.cluster;
   using enum reason::kind;
   if (encrypts(options_.listen) && key_name.empty())
-    return refuse(refused, fmt::format("{} has proven no key", shown(h.name)));
+    return refuse(refused, fmt::format("{} did not prove a key", shown(h.name)));
   const bool has_key = !key_name.empty();
   const bool is_host_key = has_key && keys_->role_of(key_name) == key_role::host;
   if (h.cluster_fingerprint == 0) {
     if (is_host_key)
-      return refuse(
-          refused,
-          fmt::format("the key of {} is a host's: clients have keys of their own", key_name));
+      return refuse(refused,
+                    fmt::format("the key of {} is a host's: clients need user keys", key_name));
     return admit_client(id, key_name);
   }
   if (h.cluster_fingerprint != fingerprint_)
@@ -316,13 +314,12 @@ expected<address> zeromq_transport::engine::admit(const hello& h, std::string_vi
                                        shown(h.name), options_.name));
   const auto who = find_host(c, h.name);
   if (!who)
-    return refuse(refused,
-                  fmt::format("there is no host '{}' in cluster {}", shown(h.name), c.name));
+    return refuse(refused, fmt::format("no host '{}' in cluster {}", shown(h.name), c.name));
   if (*who == controller_address || *who == self_ || next_hop(c, self_, *who) != *who ||
       (is_gateway(c, *who) && is_gateway(c, self_) && !greets(*who, self_)))
-    return refuse(refused, fmt::format("{} does not belong behind {}", h.name, options_.name));
+    return refuse(refused, fmt::format("{} must not connect to {}", h.name, options_.name));
   if (has_key && (!is_host_key || key_name != h.name))
-    return refuse(refused, fmt::format("{} came with the key of {}", h.name, key_name));
+    return refuse(refused, fmt::format("{} used the key of {}", h.name, key_name));
   return *who;
 }
 
@@ -330,7 +327,7 @@ expected<address> zeromq_transport::engine::admit_client(const std::string& id,
                                                          std::string_view key_name) {
   if (self_ != controller_address)
     return refuse(reason::kind::refused,
-                  fmt::format("clients talk to the controller, not to {}", options_.name));
+                  fmt::format("clients must connect to the controller, not to {}", options_.name));
   if (const auto known = by_id_.find(id); known != by_id_.end() && is_client(known->second->peer) &&
                                           (key_name.empty() || known->second->who.name == key_name))
     return known->second->peer;
@@ -356,7 +353,7 @@ expected<std::shared_ptr<lane>> zeromq_transport::engine::place(address who,
   if (!is_client(who)) {
     auto& newest = newest_[who];
     if (incarnation < newest)
-      return refuse(reason::kind::stale, fmt::format("a newer {} has taken this one's place",
+      return refuse(reason::kind::stale, fmt::format("superseded by a newer instance of {}",
                                                      host_name(options_.cluster, who)));
     newest = incarnation;
   }

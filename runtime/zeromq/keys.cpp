@@ -129,7 +129,7 @@ expected<std::pair<std::string, std::string>> read_pair(const std::string& path)
   char derived[key_length + 1];
   if (zmq_curve_public(derived, secret_key.c_str()) != 0 || public_key != derived)
     return refuse(reason::kind::malformed,
-                  fmt::format("the two halves of the key {} do not belong together", path));
+                  fmt::format("the two halves of the key {} do not match", path));
   return std::pair{public_key, secret_key};
 }
 
@@ -141,7 +141,7 @@ expected<std::string> make_pair(const std::string& path) {
   fs::create_directories(fs::path{path}.parent_path(), failed);
   if (failed)
     return refuse(reason::kind::unavailable,
-                  fmt::format("cannot make the directory of {}: {}", path, failed.message()));
+                  fmt::format("cannot create the directory of {}: {}", path, failed.message()));
   auto written =
       write_file(path, fmt::format("public {}\nsecret {}\n", public_key, secret_key), 0600);
   if (!written) return tl::unexpected{written.error()};
@@ -207,23 +207,24 @@ expected<std::size_t> make_keys(const std::string& directory, const std::vector<
   std::vector<std::string> all = names;
   for (const auto* name : {client_key_name, operator_key_name})
     if (std::count(names.begin(), names.end(), name) > 1)
-      return refuse(reason::kind::invalid,
-                    fmt::format("a host cannot be called '{}': that is people's key", name));
+      return refuse(
+          reason::kind::invalid,
+          fmt::format("a host cannot be called '{}': the name is reserved for user keys", name));
   for (const auto& [name, role] : people) {
     const bool is_host = std::find(names.begin(), names.end(), name) != names.end() &&
                          role_without_word(name) == key_role::host;
     if (is_host || name == local_caller)
       return refuse(reason::kind::invalid,
-                    fmt::format("'{}' cannot be a person's name: {}", name,
-                                is_host ? "a host of the cluster has it"
-                                        : "it stands for whoever has no key"));
+                    fmt::format("'{}' cannot be a user's name: {}", name,
+                                is_host ? "it is a host of the cluster"
+                                        : "it is reserved for users without keys"));
     if (std::find(names.begin(), names.end(), name) == names.end()) all.push_back(name);
   }
   std::size_t made = 0;
   for (const auto& name : all) {
     if (!is_usable_name(name))
       return refuse(reason::kind::invalid,
-                    fmt::format("'{}' cannot be the name of a key file", name));
+                    fmt::format("'{}' is not a valid name for a key file", name));
     auto at = std::find_if(list.begin(), list.end(), [&](const auto& k) { return k.name == name; });
     auto key = public_key_of(directory, name, at != list.end(), made);
     if (!key) return tl::unexpected{key.error()};
@@ -232,7 +233,7 @@ expected<std::size_t> make_keys(const std::string& directory, const std::vector<
     if (const auto role = people.find(name); role != people.end()) at->role = role->second;
   }
   std::string text =
-      "# The hosts and people of this cluster and their public keys. Copy this file to every "
+      "# The hosts and users of this cluster and their public keys. Copy this file to every "
       "host.\n";
   for (const auto& k : list)
     text += fmt::format("{} {}{}\n", k.name, k.public_key, word_of(k.role));
@@ -244,7 +245,7 @@ expected<std::size_t> make_keys(const std::string& directory, const std::vector<
 expected<key_ring> load_keys(const std::string& directory, const std::string& name) {
   if (!is_usable_name(name))
     return refuse(reason::kind::invalid,
-                  fmt::format("'{}' cannot be the name of a key file", name));
+                  fmt::format("'{}' is not a valid name for a key file", name));
   auto pair = read_pair(secret_path(directory, name));
   if (!pair) return tl::unexpected{pair.error()};
   auto list = read_list(list_path(directory));

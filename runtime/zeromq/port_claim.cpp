@@ -104,9 +104,8 @@ tl::unexpected<reason> in_use(int port, pid_t by) {
 
 expected<port_claim> port_claim::take(int first, int count) {
   if (first < 1 || first + count - 1 > 65535)
-    return refuse(
-        reason::kind::invalid,
-        fmt::format("{} ports from {} on: the last one there can be is 65535", count, first));
+    return refuse(reason::kind::invalid,
+                  fmt::format("{} ports starting at {} exceed 65535", count, first));
   port_claim claim;
   for (int port = first; port < first + count; ++port) {
     const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -122,7 +121,7 @@ expected<port_claim> port_claim::take(int first, int count) {
     if (errno == EADDRINUSE) return in_use(port, listener(port));
     return refuse(
         reason::kind::unavailable,
-        fmt::format("port {} of 127.0.0.1 cannot be listened at: {}", port, std::strerror(errno)));
+        fmt::format("cannot listen on port {} of 127.0.0.1: {}", port, std::strerror(errno)));
   }
   return claim;
 }

@@ -70,10 +70,11 @@ expected<void> zeromq_transport::engine::open() {
       secret_name =
           options_.client_key.empty() ? default_client_key(options_.keys) : options_.client_key;
     if (secret_name.empty())
-      return refuse(reason::kind::unknown,
-                    fmt::format("{} has no client.key, and not exactly one other client's or "
-                                "operator's key: say which one to use",
-                                options_.keys));
+      return refuse(
+          reason::kind::unknown,
+          fmt::format(
+              "{} has no client.key and not exactly one other user key: say which one to use",
+              options_.keys));
     auto ring = load_keys(options_.keys, secret_name);
     if (!ring) return tl::unexpected{ring.error()};
     keys_ = std::move(*ring);
@@ -99,7 +100,7 @@ expected<void> zeromq_transport::engine::find_self() {
   while (a < hosts && host_name(c, a) != options_.name) ++a;
   if (a == hosts)
     return refuse(reason::kind::unknown,
-                  fmt::format("there is no host '{}' in cluster {}", options_.name, c.name));
+                  fmt::format("no host '{}' in cluster {}", options_.name, c.name));
   self_ = a;
   if (a != controller_address) upstream_ = next_hop(c, a, controller_address);
   return {};
@@ -158,12 +159,12 @@ expected<void> zeromq_transport::engine::open_router() try {
   endpoint_ = router_->get(zmq::sockopt::last_endpoint);
   if (!keys_ && is_reachable(endpoint_))
     log(log_level::warn, "transport",
-        "listens without keys: whoever reaches this address may run programs on every node",
+        "listening without keys: anyone who reaches this address may run programs on every node",
         {{"at", endpoint_}});
   return {};
 } catch (const zmq::error_t& e) {
   return refuse(reason::kind::unavailable,
-                fmt::format("cannot listen at {}: {}", options_.listen, e.what()));
+                fmt::format("cannot listen on {}: {}", options_.listen, e.what()));
 }
 
 std::string zeromq_transport::engine::routing_id_of(std::uint32_t connection,

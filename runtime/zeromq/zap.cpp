@@ -20,7 +20,7 @@ void zap_handler::log_refusal(const std::string& from, const std::string& key) {
   const std::chrono::duration<double> now = std::chrono::steady_clock::now().time_since_epoch();
   const auto times = logged_.pass(from, now.count());
   if (times == 0) return;
-  log(log_level::warn, "transport", "refused a peer whose key is not in the list",
+  log(log_level::warn, "transport", "rejected a peer whose key is not in the list",
       {{"address", from}, {"key", key}, {"times", times}});
 }
 

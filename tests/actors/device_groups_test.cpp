@@ -265,8 +265,7 @@ TEST_CASE("a stage whose peer is gone says so, and does not hang") {
     gpus.learnt(1);
     gpus.kill(1, 0);
     gpus.run(2, group_ids);
-    CHECK(gpus.broken(1)[0].why.text ==
-          "what GPUs sum among themselves was not there within 0.3 s");
+    CHECK(gpus.broken(1)[0].why.text == "all-reduce between GPUs not complete within 0.3 s");
   }
 }
 
@@ -282,7 +281,7 @@ TEST_CASE("an error of NCCL's is a stage's reason to give up") {
     CHECK(r.why.code == reason::kind::unavailable);
     if (r.name.pipeline == 0)
       CHECK(r.why.text ==
-            "member 0 of a group of 2 GPUs cannot go on, says NCCL: unhandled system error");
+            "member 0 of a group of 2 GPUs failed, NCCL reports: unhandled system error");
   }
 }
 

@@ -122,8 +122,8 @@ TEST_CASE("gradients of another size are not summed: the mistake says whose they
     sum.take(from(1, tensor::kind::part), payload_of(five));
     sum.take(from(1, tensor::kind::sum), payload_of(nine));
     if (!late) part.begin(payload_of(ten), 40), sum.begin(payload_of(ten), 40);
-    CHECK(part.mistake() == "pipeline 1 sent a part of gradients of 16 bytes, not 20");
-    CHECK(sum.mistake() == "pipeline 1 sent a sum of gradients of 36 bytes, not 20");
+    CHECK(part.mistake() == "pipeline 1 sent a part of gradients with 16 bytes, expected 20");
+    CHECK(sum.mistake() == "pipeline 1 sent a sum of gradients with 36 bytes, expected 20");
     CHECK_FALSE(part.complete());
     CHECK_FALSE(sum.complete());
   }
@@ -139,13 +139,13 @@ TEST_CASE("a tied embedding's gradients of another size are not summed either") 
   gradient_all_reduce first{s};
   first.take(t, payload_of({1, 2, 3}));
   first.begin(payload_of({1}), 4, payload_of({1, 2}), 8);
-  CHECK(first.mistake() == "a tied embedding's gradients came with 12 bytes, not 8");
+  CHECK(first.mistake() == "a tied embedding's gradients have 12 bytes, expected 8");
   CHECK_FALSE(first.complete());
   s.name.stage = 1;
   t.what = tensor::kind::tied_sum;
   gradient_all_reduce last{s};
   last.begin(payload_of({1}), 4, payload_of({1, 2}), 8);
   last.take(t, {});
-  CHECK(last.mistake() == "a tied embedding's gradients came with 0 bytes, not 8");
+  CHECK(last.mistake() == "a tied embedding's gradients have 0 bytes, expected 8");
   CHECK_FALSE(last.complete());
 }

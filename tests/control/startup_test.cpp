@@ -36,7 +36,8 @@ TEST_CASE("before all nodes have reported nothing is placed, for three heartbeat
   const auto waiting = asked_about(v, 1);
   CHECK(waiting.job.state == job_state::waiting);
   CHECK(waiting.job.waiting_reason == "nodes to report");
-  CHECK(waiting.summary == "the controller has just started: waiting for nodes a-1, b-0 to report");
+  CHECK(waiting.summary ==
+        "the controller has just started and waits for reports from nodes a-1, b-0");
   v.world().run_until(4.0);
   CHECK(asked_about(v, 1).job.state == job_state::running);
 }
@@ -92,8 +93,9 @@ TEST_CASE("a job that takes node after node down fails after its restarts, with 
   const auto s = asked_about(v, 1).job;
   CHECK(s.state == job_state::failed);
   CHECK(s.attempts == 3);
-  CHECK(s.detail.starts_with(
-      "lost its node in 3 attempts in a row without progress (max_restarts 2); the last time: "));
+  CHECK(
+      s.detail.starts_with("lost its node in 3 consecutive attempts without progress (max_restarts "
+                           "2); most recently: "));
 }
 
 TEST_CASE("attempts that made progress do not count against a job's restarts") {

@@ -53,12 +53,12 @@ TEST_CASE("a thread whose fellows do not come, or leave, is told so") {
   const auto group = gpu::make_group(3, 0.05);
   std::vector<float> v(4);
   CHECK(group[1]->sum(v).text ==
-        "member 1 of a group of 3 devices cannot go on: 1 of a group of 3 devices came to a sum "
+        "member 1 of a group of 3 devices failed: 1 of a group of 3 devices reached the all-reduce "
         "within 0.05 s");
   const auto other = gpu::make_group(2);
   auto waiting = std::async(std::launch::async, [&] { return other[0]->sum(v).text; });
   other[1]->abort("it ran out of memory");
-  CHECK(waiting.get() == "member 0 of a group of 2 devices cannot go on: it ran out of memory");
+  CHECK(waiting.get() == "member 0 of a group of 2 devices failed: it ran out of memory");
 }
 
 TEST_CASE("GPUs that sum among themselves learn what hosts' sums teach") {
@@ -149,9 +149,9 @@ TEST_CASE("a device that can sum with nobody says so") {
   const gpu::cuda::device alone{s, emulated_machine()};
   auto& d = const_cast<gpu::cuda::device&>(alone);
   CHECK(refusal(d, {.what = step::meet}) == "this machine has no NCCL");
-  CHECK(refusal(d, {.what = step::sum}) == "this device has joined no group to sum with");
+  CHECK(refusal(d, {.what = step::sum}) == "this device has not joined an all-reduce group");
   CHECK(refusal(**gpu::make_cpu_device(s), {.what = step::meet}) ==
-        "hosts sum what pipelines on CPUs have");
+        "the CPU device has no collectives; use host all-reduce");
 }
 
 TEST_CASE("GPUs whose sums are done leave their group, and none of them is cut off") {
@@ -206,7 +206,7 @@ TEST_CASE("a GPU whose peers never come says so in time") {
   CHECK(refusal(*p.all[0], {.what = step::join, .in = {id}, .size = 2}) ==
         "a group of 2 GPUs did not come together within 0.1 s (this is its member 0)");
   CHECK(refusal(*p.all[0], {.what = step::join, .in = {as_payload({1})}, .size = 2}) ==
-        "a group's members meet by 128 bytes, not by 4");
+        "a group id has 128 bytes, not 4");
 }
 
 TEST_CASE("an error that NCCL finds while GPUs sum ends their sums with its words") {
@@ -220,14 +220,14 @@ TEST_CASE("an error that NCCL finds while GPUs sum ends their sums with its word
     const auto ended = on_all(p.all, [](auto) { return operation{.what = step::sum}; });
     REQUIRE_FALSE(ended[0]);
     REQUIRE_FALSE(ended[1]);
-    CHECK(ended[0].error().text == "what GPUs sum among themselves was not there within 0.5 s");
+    CHECK(ended[0].error().text == "all-reduce between GPUs not complete within 0.5 s");
     CHECK(ended[1].error().text ==
-          "member 1 of a group of 2 GPUs cannot go on, says NCCL: unhandled system error");
+          "member 1 of a group of 2 GPUs failed, NCCL reports: unhandled system error");
     CHECK(ended[1].error().code == reason::kind::unavailable);
   }
   // Nobody knows what the sums are now; a checkpoint and a new group make all well.
   CHECK(refusal(*p.all[1], {.what = step::update})
-            .starts_with("the device lost what it had learnt, and waits for a checkpoint: member"));
+            .starts_with("device state is invalid; load a checkpoint first: member"));
   for (auto& d : p.all) run(*d, {.what = step::load, .path = directory});
   p.meet();
   p.go_through(1);

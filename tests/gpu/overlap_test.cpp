@@ -20,9 +20,7 @@ using step = operation::kind;
 namespace {
 
 constexpr std::size_t small_pieces = 1;  // bytes: as many pieces as there may be
-const auto half_summed =
-    "the device has begun to sum its gradients with its peers': "
-    "sum comes next, or load";
+const auto half_summed = "gradient all-reduce already started; expected sum or load";
 
 operation last_backward(std::uint32_t microbatch = 0) {
   return {.what = step::backward, .microbatch = microbatch, .last_backward = true};
@@ -236,9 +234,9 @@ TEST_CASE("what goes wrong with sums while backward is at work is said when the 
   const auto ended = on_all(p.all, sum_of_all);
   REQUIRE_FALSE(ended[0]);
   REQUIRE_FALSE(ended[1]);
-  CHECK(ended[0].error().text == "what GPUs sum among themselves was not there within 0.5 s");
+  CHECK(ended[0].error().text == "all-reduce between GPUs not complete within 0.5 s");
   CHECK(ended[1].error().text ==
-        "member 1 of a group of 2 GPUs cannot go on, says NCCL: unhandled system error");
+        "member 1 of a group of 2 GPUs failed, NCCL reports: unhandled system error");
   CHECK(refusal(*p.all[0], {.what = step::update}).starts_with("the device lost what it had"));
 }
 
@@ -264,7 +262,7 @@ TEST_CASE("a device that fails after it began to sum ends its part in the group"
   CHECK(refusal(*p.all[1], {.what = step::sum}).ends_with("the GPU refused a kernel"));
   run(*p.all[0], last_backward());
   CHECK(refusal(*p.all[0], {.what = step::sum}) ==
-        "what GPUs sum among themselves was not there within 0.3 s");
+        "all-reduce between GPUs not complete within 0.3 s");
   for (auto& d : p.all) run(*d, {.what = step::load, .path = directory});
   p.meet();
   for (std::size_t i = 0; i < 2; ++i) {

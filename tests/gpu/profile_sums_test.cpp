@@ -46,14 +46,13 @@ TEST_CASE(
     CHECK((c.all_reduces[i].gbytes_s > 0 && c.all_reduces[i].gbytes_s < 1e3));
     CHECK((c.all_reduces[i].small_us > 0 && c.all_reduces[i].small_us < 1e7));
   }
-  CHECK(
-      c.all_reduce ==
-      "by NCCL among 2, 4, 5 of the machine's devices, from number 3 on: the quickest of 5 rounds");
+  CHECK(c.all_reduce ==
+        "by NCCL over 2, 4, 5 of the machine's devices, starting at index 3: the fastest of 5 "
+        "rounds");
 }
 
 TEST_CASE("why sums were not measured is a sentence") {
-  CHECK(measured({}).all_reduce ==
-        "not measured: the machine has one device, which has nobody to sum with");
+  CHECK(measured({}).all_reduce == "not measured: the machine has only one device");
   const auto without = [](int) -> expected<std::shared_ptr<cuda::machine>> {
     return troupe::test::emulated_machine();
   };
@@ -66,7 +65,7 @@ TEST_CASE("why sums were not measured is a sentence") {
         "not measured: device 1: it fell off the bus");
   ::setenv("TROUPE_COLLECTIVES", "hosts", 1);
   CHECK(measured({.devices = 2}).all_reduce ==
-        "not measured: TROUPE_COLLECTIVES says that hosts sum");
+        "not measured: TROUPE_COLLECTIVES selects host all-reduce");
   ::unsetenv("TROUPE_COLLECTIVES");
 }
 
@@ -77,8 +76,8 @@ TEST_CASE("an error that NCCL finds while sums are measured ends them with its w
   const auto c = measured({.devices = 3, .patience_s = never});
   CHECK(c.all_reduces.empty());
   CHECK(c.all_reduce ==
-        "not measured: among 2 of the machine's devices: member 1 of a group of 2 GPUs cannot go "
-        "on, says NCCL: unhandled system error");
+        "not measured: over 2 of the machine's devices: member 1 of a group of 2 GPUs failed, NCCL "
+        "reports: unhandled system error");
 }
 
 TEST_CASE("a group that fails leaves what a smaller one was measured to take") {
@@ -92,9 +91,10 @@ TEST_CASE("a group that fails leaves what a smaller one was measured to take") {
   });
   REQUIRE(c.all_reduces.size() == 1);
   CHECK(c.all_reduces[0].devices == 2);
-  CHECK_THAT(c.all_reduce, Contains("the quickest of 5 rounds; not measured among 3 of the "
-                                    "machine's devices: member ") &&
-                               Contains("says NCCL: invalid usage"));
+  CHECK_THAT(
+      c.all_reduce,
+      Contains("the fastest of 5 rounds; not measured over 3 of the machine's devices: member ") &&
+          Contains("says NCCL: invalid usage"));
 }
 
 TEST_CASE("GPUs that never come together, or never sum, are waited for no longer than said") {
@@ -119,7 +119,7 @@ TEST_CASE("GPUs that never come together, or never sum, are waited for no longer
     return expected<std::shared_ptr<cuda::machine>>{troupe::test::emulated_machine(&table)};
   });
   CHECK(c.all_reduces.empty());
-  CHECK_THAT(c.all_reduce, Contains(joins ? "sums were not there within 0.2 s"
+  CHECK_THAT(c.all_reduce, Contains(joins ? "all-reduce not complete within 0.2 s"
                                           : "did not come together within 0.2 s"));
 }
 
@@ -128,5 +128,5 @@ TEST_CASE("a GPU without memory for the sums is named, and its fellows do not wa
   measure_sums({.devices = 2, .bytes = std::size_t{1} << 60, .patience_s = never}, open, c);
   CHECK(c.all_reduces.empty());
   CHECK_THAT(c.all_reduce,
-             Contains("not measured: among 2 of the machine's devices: std::bad_alloc"));
+             Contains("not measured: over 2 of the machine's devices: std::bad_alloc"));
 }

@@ -76,7 +76,8 @@ TEST_CASE("an operation that makes no sense is refused, and the device goes on")
   CHECK(refusal(d, {.what = kind_of::recompute}) == "");
   CHECK(refusal(d, {.what = kind_of::backward}) == "");
   CHECK(refusal(d, {.what = kind_of::update}) == "");
-  CHECK_THAT(refusal(d, {.what = kind_of::save, .path = "/proc/no"}), Contains("cannot be made"));
+  CHECK_THAT(refusal(d, {.what = kind_of::save, .path = "/proc/no"}),
+             Contains("cannot be created"));
 }
 
 TEST_CASE("two copies of an embedding are not updated with half of its gradient") {
@@ -96,7 +97,7 @@ TEST_CASE("an activation of the wrong size is refused") {
   auto d = kind.make(s);
   REQUIRE(d);
   CHECK_THAT(refusal(**d, {.what = kind_of::forward, .in = {tokens({1, 2})}}),
-             Contains("an activation has 1920 bytes; 8 came"));
+             Contains("an activation has 1920 bytes; got 8"));
 }
 
 TEST_CASE("a device that is closed answers everything that it was asked") {

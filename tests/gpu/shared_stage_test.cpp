@@ -199,11 +199,11 @@ TEST_CASE("GPUs of two pipelines that share their stages sum theirs with their l
 TEST_CASE("what does not divide among devices is refused with a sentence") {
   auto s = whole_model(sharable(1, true));
   CHECK(gpu::make_shared_cpu_device(s, 3).error().text ==
-        "3 devices cannot share a stage: they divide not both its 4 heads and the 128 columns of "
-        "its MLP");
+        "3 devices cannot share a stage: they must divide both the head count (4) and the MLP "
+        "width (128)");
   s.model.intermediate = 8;
   CHECK(shared_gpu(4, true).make(s).error().text ==
-        "the CUDA device takes an MLP whose width 8 divides, not 2");
+        "the CUDA device needs an MLP width divisible by 8, not 2");
 }
 
 TEST_CASE("devices that share a stage refuse what one device refuses, and go on") {
@@ -227,5 +227,5 @@ TEST_CASE("an error between GPUs that share a stage ends all of them with a sent
   const nccl_fault fault{1, 1};
   const auto why =
       refusal(**d, {.what = step::forward, .keep = true, .in = {l[0].input, l[0].targets}});
-  CHECK(why == "member 1 of a group of 2 GPUs cannot go on, says NCCL: unhandled system error");
+  CHECK(why == "member 1 of a group of 2 GPUs failed, NCCL reports: unhandled system error");
 }

@@ -137,7 +137,7 @@ TEST_CASE("a GPU that refuses everything is lost, and no other is") {
   REQUIRE_FALSE(why);
   CHECK(why.error().code == reason::kind::device_lost);
   CHECK_THAT(why.error().text, Contains("an illegal memory access was encountered; this GPU is "
-                                        "lost until the program that uses it is started again"));
+                                        "lost until the process is restarted"));
   const auto again = open(0);
   CHECK_FALSE(again.m);
   CHECK(again.lost);

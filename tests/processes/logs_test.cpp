@@ -39,7 +39,7 @@ TEST_CASE("logs --tail, --all and --attempt read what they say, of every attempt
   CHECK(cluster.ask({"logs", "1", "--all", "--tail", "1"}).out ==
         "1.0| CUDA out of memory\n2.0| second 3\n2.1| second 3\n");
   CHECK(cluster.ask({"logs", "1", "--attempt", "3"}).status == 1);
-  CHECK_THAT(cluster.ask({"logs", "1", "--rank", "2"}).err, Catch::Contains("there is no rank 2"));
+  CHECK_THAT(cluster.ask({"logs", "1", "--rank", "2"}).err, Catch::Contains("no rank 2"));
   const auto d = cluster.ask({"logs", "1", "--json"}).document();
   CHECK(d.at("text") == "second 1\nsecond 2\nsecond 3\n");
   CHECK(d.at("attempt") == 2);

@@ -233,7 +233,7 @@ TEST_CASE("a restored backup is refused by its witness, else by the nodes, and c
   copy_journal(f.state / "backup", state);  // with its witness
   again.start();
   CHECK(again.wait(long_s) == 1);
-  CHECK(again.said().find("has lost its end") != std::string::npos);
+  CHECK(again.said().find("has lost its latest entries") != std::string::npos);
 
   again.start({"--accept-older-journal"});
   CHECK(gone(pid));  // nobody knows of that job any more

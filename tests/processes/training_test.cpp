@@ -29,7 +29,7 @@ TEST_CASE("SIGKILL of a stage's process: training goes on from the checkpoint, o
   CHECK(f.jobs().jobs.back().attempts == 2);
   check_same_curve(undisturbed, after);
   CHECK(std::any_of(after.news.begin(), after.news.end(), [](const auto& n) {
-    return n.find("goes on after iteration") != std::string::npos;
+    return n.find("resumed after iteration") != std::string::npos;
   }));
 }
 

@@ -151,8 +151,7 @@ TEST_CASE("a second node process on one state directory ends at once, and the fi
   CHECK_THAT(second.err, Catch::Contains((fs::path{cluster.state} / name).string()) &&
                              Catch::Contains("there can be only one"));
   const auto log = text_of((fs::path{cluster.state} / "output" / (name + ".log")).string());
-  CHECK_THAT(log,
-             !Catch::Contains("stopping on signal") && !Catch::Contains("taken this one's place"));
+  CHECK_THAT(log, !Catch::Contains("stopping on signal") && !Catch::Contains("superseded by"));
 }
 
 TEST_CASE("sockets lie in a directory of the user's own, also where the state lies deep") {

@@ -155,7 +155,7 @@ TEST_CASE("A peer whose key is not in the list is refused and logged with its ad
   REQUIRE_FALSE(greeted);
   REQUIRE(greeted.error().code == reason::kind::refused);
   REQUIRE(eventually([&] {
-    return captured.has("refused a peer whose key is not in the list address=127.0.0.1");
+    return captured.has("rejected a peer whose key is not in the list address=127.0.0.1");
   }));
   REQUIRE(eventually([&] {
     return captured.has("key=" + stranger_key) || captured.has("key=\"" + stranger_key);
@@ -180,7 +180,7 @@ TEST_CASE("A host with another host's key is refused by name") {
   mailbox at_gateway{gateway};
   const auto greeted = gateway->wait_until_greeted(long_s);
   REQUIRE_FALSE(greeted);
-  REQUIRE(greeted.error().text == "dc1/gateway came with the key of dc2/gateway");
+  REQUIRE(greeted.error().text == "dc1/gateway used the key of dc2/gateway");
 }
 
 TEST_CASE("A peer without any key does not get in, and a wrong server is not believed") {
@@ -198,7 +198,7 @@ TEST_CASE("A peer without any key does not get in, and a wrong server is not bel
   plain.upstream = controller->endpoint();
   auto without = must_open(plain);
   mailbox at_without{without};
-  REQUIRE(eventually([&] { return captured.has("refused a peer that did not prove a key"); }));
+  REQUIRE(eventually([&] { return captured.has("rejected a peer without a valid key"); }));
 
   auto deceived = options("dc2/gateway", theirs.path());
   deceived.upstream = controller->endpoint();

@@ -140,7 +140,7 @@ TEST_CASE("nobody takes a host's place without its key, whatever incarnation it 
     impostor->listen([](const frame&) {});
     const auto greeted = impostor->wait_until_greeted(long_s);
     REQUIRE_FALSE(greeted);
-    CHECK(greeted.error().text == std::string{"dc1/gateway came with the key of "} + key);
+    CHECK(greeted.error().text == std::string{"dc1/gateway used the key of "} + key);
   }
   REQUIRE(gateway->send(0, numbered_from(dc1, 0, 5)));
   CHECK(at_controller.has(1));

@@ -61,9 +61,7 @@ TEST_CASE("a host's key is nobody's client key") {
     const bool is_person = name == "client" || name == "operator";
     const auto c = w.client(name);
     CHECK(c.has_value() == is_person);
-    if (!c)
-      CHECK(c.error().text.find("is a host's: clients have keys of their own") !=
-            std::string::npos);
+    if (!c) CHECK(c.error().text.find("is a host's: clients need user keys") != std::string::npos);
   }
   // Nor is a person's key a host's.
   auto o = w.keys().host("dc1/gateway", w.endpoint());
@@ -74,7 +72,7 @@ TEST_CASE("a host's key is nobody's client key") {
   g->listen([](const frame&) {});
   const auto greeted = g->wait_until_greeted(long_s);
   REQUIRE_FALSE(greeted);
-  CHECK(greeted.error().text == "dc1/gateway came with the key of alice");
+  CHECK(greeted.error().text == "dc1/gateway used the key of alice");
 }
 
 TEST_CASE("a job is its owner's: others may look, but not cancel it nor read its log") {
@@ -90,13 +88,13 @@ TEST_CASE("a job is its owner's: others may look, but not cancel it nor read its
   CHECK_FALSE(no.done);
   CHECK(no.why.code == reason::kind::refused);
   CHECK(no.why.text ==
-        "job 1 is of alice: bob may not cancel it, only its owner or an operator may");
+        "job 1 belongs to alice: bob may not cancel it; only its owner or an operator may");
   const auto still_no = ask<suspend_reply>(*bob, suspend_job{0, job, true});
   CHECK_FALSE(still_no.done);
   CHECK(still_no.why.text ==
-        "job 1 is of alice: bob may not suspend it, only its owner or an operator may");
+        "job 1 belongs to alice: bob may not suspend it; only its owner or an operator may");
   CHECK(ask<log_chunk>(*bob, read_log{0, job, 0, 0, 0}).why.text ==
-        "job 1 is of alice: bob may not read its log, only its owner or an operator may");
+        "job 1 belongs to alice: bob may not read its log; only its owner or an operator may");
   CHECK(ask<log_chunk>(*alice, read_log{0, job, 0, 0, 0}).why.text == "job 1 has not run yet");
   CHECK(ask<log_chunk>(*root, read_log{0, job, 0, 0, 0}).why.text == "job 1 has not run yet");
 

@@ -263,7 +263,7 @@ void oracle::ends(node_index n, const work_order& w, const part_report& r) {
   p->done = done_by(*p, l.granted);
   p->succeeded = r.now == part_report::state::succeeded;
   p->stopped = r.now == part_report::state::stopped;
-  const bool lease_ran_out = r.detail.find("was not heard from") != std::string::npos;
+  const bool lease_ran_out = r.detail.find("no contact with the controller") != std::string::npos;
   if (p->stopped && !p->training && !l.revoked && !p->released && !lease_ran_out)
     fail("node {} stops lease {}, which nobody has revoked ({})", n, w.lease, r.detail);
   if (p->succeeded && !p->training && p->done + 1 < p->asked)

@@ -56,7 +56,7 @@ void gradient_all_reduce::look(parcels& out) {
 bool gradient_all_reduce::tied_fits() {
   const auto wanted = tied_.bytes().size(), came = others_->bytes().size();
   if (came != wanted && mistake_.empty())
-    mistake_ = fmt::format("a tied embedding's gradients came with {} bytes, not {}", came, wanted);
+    mistake_ = fmt::format("a tied embedding's gradients have {} bytes, expected {}", came, wanted);
   return came == wanted;
 }
 

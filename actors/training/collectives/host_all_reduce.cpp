@@ -112,8 +112,8 @@ void host_all_reduce::check(const char* what, std::uint32_t from, const payload&
                             std::uint64_t bytes) {
   const auto wanted = mine_.bytes().empty() ? 0 : bytes;
   if (body.bytes().size() == wanted || !mistake_.empty()) return;
-  mistake_ = fmt::format("pipeline {} sent a {} of gradients of {} bytes, not {}", from, what,
-                         body.bytes().size(), wanted);
+  mistake_ = fmt::format("pipeline {} sent a {} of gradients with {} bytes, expected {}", from,
+                         what, body.bytes().size(), wanted);
 }
 
 std::vector<host_all_reduce::parcel> host_all_reduce::sum_if_all_here() {

@@ -62,7 +62,7 @@ std::vector<std::byte> make_group_id(const collectives& with) {
   std::vector<std::byte> id(collectives::id_bytes);
   if (const int result = with.make_id(id.data()); result != collectives::well)
     throw std::runtime_error(
-        fmt::format("NCCL makes no group on this host: {}", with.says(result)));
+        fmt::format("NCCL cannot create a group on this host: {}", with.says(result)));
   return id;
 }
 
@@ -71,12 +71,12 @@ communicator::communicator(const collectives& with, std::span<const std::byte> i
                            std::function<bool()> stop)
     : with_{with}, rank_{rank}, size_{size}, patience_{patience}, stop_{std::move(stop)} {
   if (id.size() != collectives::id_bytes)
-    throw std::runtime_error(fmt::format("a group's members meet by {} bytes, not by {}",
-                                         collectives::id_bytes, id.size()));
+    throw std::runtime_error(
+        fmt::format("a group id has {} bytes, not {}", collectives::id_bytes, id.size()));
   const int result =
       with_.join(&member_, static_cast<int>(size), id.data(), static_cast<int>(rank));
   const int now = result == collectives::well || result == collectives::under_way
-                      ? settled(patience_.join_s, "come together")
+                      ? settled(patience_.join_s, "form")
                       : result;
   if (now == collectives::well) return;
   abort(sentence(now));
@@ -84,11 +84,11 @@ communicator::communicator(const collectives& with, std::span<const std::byte> i
 }
 
 communicator::~communicator() {
-  abort("it was let go");
+  abort("it was released");
 }
 
 std::string communicator::sentence(int result) const {
-  return fmt::format("member {} of a group of {} GPUs cannot go on, says NCCL: {}", rank_, size_,
+  return fmt::format("member {} of a group of {} GPUs failed, NCCL reports: {}", rank_, size_,
                      with_.says(result));
 }
 
@@ -131,7 +131,7 @@ void communicator::sum(void* values, std::size_t count, bool narrow, void* strea
     result = with_.sum(member_, values, count, narrow, stream);
   }
   // It is in the stream only when it is no longer under way.
-  if (result == collectives::under_way) result = settled(patience_.sum_s, "begin a sum");
+  if (result == collectives::under_way) result = settled(patience_.sum_s, "start an all-reduce");
   if (result == collectives::well) return;
   abort(sentence(result));
   throw std::runtime_error(ended_);
@@ -161,7 +161,7 @@ void communicator::leave(std::shared_ptr<const void> keeps) {
   std::lock_guard lock{guard_};
   auto* member = std::exchange(member_, nullptr);
   if (!member) return;
-  ended_ = "it was let go";
+  ended_ = "it was released";
   leaving_members::of_program().add(std::async(
       std::launch::async, [with = with_, member, patience_s = patience_.leave_s,
                            keeps = std::move(keeps)] { end_well(with, member, patience_s); }));

@@ -9,7 +9,7 @@ namespace troupe::gpu::cuda {
 const collectives* collectives_of(machine& m, std::string& why) {
   const auto* wish = std::getenv("TROUPE_COLLECTIVES");
   if (!wish || std::string_view{wish} != "hosts") return m.sums_with_others(why);
-  why = "TROUPE_COLLECTIVES says that hosts sum";
+  why = "TROUPE_COLLECTIVES selects host all-reduce";
   return nullptr;
 }
 

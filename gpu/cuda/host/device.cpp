@@ -32,10 +32,10 @@ reason check_shape(const stage_spec& s) {
   const auto width = s.model.hidden / s.model.heads;
   const auto inner = own_inner(s);
   if (width % 8 != 0 || width > widest_head)
-    return no(fmt::format("the CUDA device takes heads of 8, 16, ... {} values, not {}",
-                          widest_head, width));
+    return no(fmt::format("the CUDA device supports head sizes 8, 16, ... {}, not {}", widest_head,
+                          width));
   if (inner % 8 != 0)
-    return no(fmt::format("the CUDA device takes an MLP whose width 8 divides, not {}", inner));
+    return no(fmt::format("the CUDA device needs an MLP width divisible by 8, not {}", inner));
   return {};
 }
 
@@ -121,8 +121,8 @@ void device::wait_for(const pending& p) {
   while (why.empty() && !machine_->reached(p.event)) {
     why = p.with->trouble();
     if (why.empty() && now_s() > until_s)
-      why = fmt::format("what GPUs sum among themselves was not there within {:.3g} s",
-                        p.with->patience_s());
+      why =
+          fmt::format("all-reduce between GPUs not complete within {:.3g} s", p.with->patience_s());
     if (why.empty()) std::this_thread::sleep_for(std::chrono::microseconds{50});
   }
   if (why.empty()) why = p.with->trouble();  // it may have come to an end without a sum
@@ -149,9 +149,8 @@ void device::start(const operation& o, pending& p) {
   if (why.text.empty()) why = check_payloads(spec_, o, summed_);
   if (why.text.empty()) why = check_sums(o);
   if (std::lock_guard lock{guard_}; !broken_.empty() && o.what != operation::kind::load)
-    why = {
-        reason::kind::unavailable,
-        fmt::format("the device lost what it had learnt, and waits for a checkpoint: {}", broken_)};
+    why = {reason::kind::unavailable,
+           fmt::format("device state is invalid; load a checkpoint first: {}", broken_)};
   if (!why.text.empty()) {
     p.result = tl::unexpected(std::move(why));
     return;
@@ -202,7 +201,7 @@ void device::perform(const operation& o, pending& p) {
     case kind::values:
       return values(p);
   }
-  p.result = refuse(reason::kind::invalid, "the device does not know this operation");
+  p.result = refuse(reason::kind::invalid, "unsupported operation");
 }
 
 /// Values to the GPU, by way of memory that it can copy from.
@@ -375,7 +374,7 @@ void device::load(const operation& o, pending& p) {
     return;
   }
   if (sums_begun_) {
-    end_group("a checkpoint was loaded instead of their sum");
+    end_group("a checkpoint was loaded instead of the all-reduce");
     stage_.forget_sums();
     sums_begun_ = false;
   }

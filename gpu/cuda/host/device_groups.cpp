@@ -21,7 +21,7 @@ void device::join(const operation& o) {
   const auto* with = collectives_of(*machine_, why);
   if (!with) throw std::runtime_error(why);
   if (o.in.size() != 1 || o.rank >= o.size)
-    throw std::runtime_error("a group is joined with what its members meet by, and a rank in it");
+    throw std::runtime_error("joining a group needs a group id and a rank");
   rehearse();
   auto member = std::make_unique<communicator>(*with, o.in[0].bytes(), o.rank, o.size, patience_,
                                                [this] { return leaving_.load(); });
@@ -80,7 +80,7 @@ void device::rehearse() {
 
 void device::sum(const operation& o, pending& p) {
   const auto with = peers();
-  if (!with) throw std::runtime_error("this device has joined no group to sum with");
+  if (!with) throw std::runtime_error("this device has not joined an all-reduce group");
   p.with = with;
   buffer<float> others;
   if (!o.in.empty()) others = bring_floats(o.in[0], p);
@@ -107,8 +107,7 @@ reason device::check_sums(const operation& o) const {
   const bool other = o.what == kind::backward || o.what == kind::gradients ||
                      o.what == kind::update || o.what == kind::join;
   if (!sums_begun_ || !other) return {};
-  return {reason::kind::invalid,
-          "the device has begun to sum its gradients with its peers': sum comes next, or load"};
+  return {reason::kind::invalid, "gradient all-reduce already started; expected sum or load"};
 }
 
 /// Whoever waits for a sum of its peers' waits no longer. They are met anew.

@@ -42,7 +42,7 @@ expected<std::shared_ptr<cuda::machine>> open(int index) {
   const auto* version = static_cast<const int*>(dlsym(*library, cuda::machine_version_name));
   auto* make = reinterpret_cast<cuda::open_machine*>(dlsym(*library, cuda::open_machine_name));
   if (version == nullptr || make == nullptr || *version != cuda::machine_version)
-    return none("libtroupe_cuda.so is of another version of this program");
+    return none("libtroupe_cuda.so belongs to another version of this program");
   char sentence[512] = "";
   bool lost = false;
   std::shared_ptr<cuda::machine> m{make(index, sentence, sizeof sentence, &lost)};

@@ -48,7 +48,7 @@ struct nccl_library {
         find(library, "ncclGetErrorString", says);
     int number = 0;
     if (!all || version(&number) != ncclSuccess || number < NCCL_VERSION(2, 18, 3)) {
-      why = "libnccl.so.2 is older than 2.18.3, the first whose start can be ended half-way";
+      why = "libnccl.so.2 is older than 2.18.3, the first with abortable initialization";
       return;
     }
     as.make_id = [](void* id) { return int{loaded().make_id(static_cast<ncclUniqueId*>(id))}; };

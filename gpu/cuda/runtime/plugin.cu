@@ -53,11 +53,11 @@ void check(cudaError_t e, const char* function) {
   cudaGetLastError();  // it is told here, and not as whatever is asked for next
   const auto text = std::string{"the GPU refused "} + function + ": " + cudaGetErrorString(e);
   if (!loses_gpu(e)) throw std::runtime_error(text);
-  throw gpu_lost(text + "; this GPU is lost until the program that uses it is started again");
+  throw gpu_lost(text + "; this GPU is lost until the process is restarted");
 }
 void check(cublasStatus_t s, const char* function) {
   if (s == CUBLAS_STATUS_SUCCESS) return;
-  throw std::runtime_error(std::string{"cuBLASLt refused "} + function + ": " +
+  throw std::runtime_error(std::string{"cuBLASLt failed in "} + function + ": " +
                            cublasLtGetStatusName(s));
 }
 // Says in an error which function refused.
@@ -115,9 +115,9 @@ class gpu_machine final : public launches<gpu_machine> {
     cudaDeviceProp about{};
     CALL(cudaGetDeviceProperties, &about, index_);
     if (about.major < 8)
-      throw std::runtime_error(std::string{about.name} +
-                               " has no 16-bit tensor cores of the kind that is needed (compute "
-                               "capability 8.0 or newer)");
+      throw std::runtime_error(
+          std::string{about.name} +
+          " lacks the required 16-bit tensor cores (compute capability 8.0 or newer)");
     name_ = about.name;
     for (auto* s : {&compute_, &in_, &out_})
       CALL(cudaStreamCreateWithFlags, s, cudaStreamNonBlocking);
@@ -291,7 +291,8 @@ class gpu_machine final : public launches<gpu_machine> {
     auto bare = p;
     if (p.before) bare.narrow = p.before;
     auto& alone = plan_of(bare, after::nothing);
-    if (!alone.found) throw std::runtime_error("cuBLASLt has no product of these shapes");
+    if (!alone.found)
+      throw std::runtime_error("cuBLASLt has no algorithm for a product of these shapes");
     multiply(bare, alone, after::nothing);
     finish(p);
   }
@@ -462,13 +463,12 @@ __attribute__((visibility("default"))) troupe::gpu::cuda::machine* troupe_open_c
   *lost = false;
   int count = 0;
   if (const auto e = cudaGetDeviceCount(&count); e != cudaSuccess || count == 0) {
-    std::snprintf(sentence, size, "this machine has no CUDA device that can be used: %s",
+    std::snprintf(sentence, size, "no usable CUDA device: %s",
                   e == cudaSuccess ? "the driver lists none" : cudaGetErrorString(e));
     return nullptr;
   }
   if (index < 0 || index >= count) {
-    std::snprintf(sentence, size, "this machine has %d CUDA devices; number %d is none of them",
-                  count, index);
+    std::snprintf(sentence, size, "found %d CUDA devices; device %d does not exist", count, index);
     return nullptr;
   }
   try {
