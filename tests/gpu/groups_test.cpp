@@ -126,7 +126,7 @@ TEST_CASE("GPUs that hold parts of a tied embedding hand its sum on") {
   const auto activation = run(*d, {.what = step::forward, .keep = true, .in = {l[0].input}}).out;
   run(*d, {.what = step::backward, .in = activation});
   const auto own = floats(run(*d, {.what = step::gradients}).out[1]);
-  CHECK(refusal(*d, {.what = step::update}).starts_with("an embedding that is the head too"));
+  CHECK(refusal(*d, {.what = step::update}).starts_with("a tied embedding split over two stages"));
   const auto summed = on_all(all, [&](std::uint32_t i) {
     operation o{.what = step::sum};
     if (i == 0) o.in = {as_payload(head)};  // the other pipeline's parts are nothing
@@ -138,7 +138,7 @@ TEST_CASE("GPUs that hold parts of a tied embedding hand its sum on") {
   }
   CHECK(refusal(*d, {.what = step::sum, .in = {as_payload({1, 2})}}).starts_with("sum takes"));
   run(*d, {.what = step::update});
-  CHECK(refusal(*d, {.what = step::update}).starts_with("an embedding that is the head too"));
+  CHECK(refusal(*d, {.what = step::update}).starts_with("a tied embedding split over two stages"));
 }
 
 TEST_CASE("a device that can sum with nobody says so") {
@@ -204,7 +204,7 @@ TEST_CASE("a GPU whose peers never come says so in time") {
   pipelines p{1, tiny(), {.patience = {.join_s = 0.1}}};
   const auto id = run(*p.all[0], {.what = step::meet, .size = 2}).out[0];
   CHECK(refusal(*p.all[0], {.what = step::join, .in = {id}, .size = 2}) ==
-        "a group of 2 GPUs did not come together within 0.1 s (this is its member 0)");
+        "a group of 2 GPUs did not form within 0.1 s (this is its member 0)");
   CHECK(refusal(*p.all[0], {.what = step::join, .in = {as_payload({1})}, .size = 2}) ==
         "a group id has 128 bytes, not 4");
 }

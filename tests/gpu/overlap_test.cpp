@@ -237,7 +237,7 @@ TEST_CASE("what goes wrong with sums while backward is at work is said when the 
   CHECK(ended[0].error().text == "all-reduce between GPUs not complete within 0.5 s");
   CHECK(ended[1].error().text ==
         "member 1 of a group of 2 GPUs failed, NCCL reports: unhandled system error");
-  CHECK(refusal(*p.all[0], {.what = step::update}).starts_with("the device lost what it had"));
+  CHECK(refusal(*p.all[0], {.what = step::update}).starts_with("device state is invalid"));
 }
 
 TEST_CASE("a device that fails after it began to sum ends its part in the group") {

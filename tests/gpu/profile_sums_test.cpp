@@ -94,7 +94,7 @@ TEST_CASE("a group that fails leaves what a smaller one was measured to take") {
   CHECK_THAT(
       c.all_reduce,
       Contains("the fastest of 5 rounds; not measured over 3 of the machine's devices: member ") &&
-          Contains("says NCCL: invalid usage"));
+          Contains("NCCL reports: invalid usage"));
 }
 
 TEST_CASE("GPUs that never come together, or never sum, are waited for no longer than said") {
@@ -120,7 +120,7 @@ TEST_CASE("GPUs that never come together, or never sum, are waited for no longer
   });
   CHECK(c.all_reduces.empty());
   CHECK_THAT(c.all_reduce, Contains(joins ? "all-reduce not complete within 0.2 s"
-                                          : "did not come together within 0.2 s"));
+                                          : "did not form within 0.2 s"));
 }
 
 TEST_CASE("a GPU without memory for the sums is named, and its fellows do not wait for it") {

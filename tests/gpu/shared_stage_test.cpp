@@ -212,7 +212,7 @@ TEST_CASE("devices that share a stage refuse what one device refuses, and go on"
   const auto s = whole_model(sharable(1, true), 2);
   auto d = kind.make(s);
   REQUIRE(d);
-  CHECK(refusal(**d, {.what = step::backward}).starts_with("what micro-batch 0 needs"));
+  CHECK(refusal(**d, {.what = step::backward}).starts_with("micro-batch 0: "));
   CHECK(refusal(**d, {.what = step::load, .path = "/nowhere"}).find("/nowhere") !=
         std::string::npos);
   const auto l = lessons(s.model, 2, 1, 1);

@@ -115,7 +115,7 @@ TEST_CASE("data that cannot be learnt from is refused with a sentence") {
   const auto text = test::temporary("eight.txt", "12345678");
   CHECK_THAT(no("/nowhere/data.txt", reader(8)), Contains("cannot be opened"));
   CHECK_THAT(no("/", reader(8)), Contains("is not a file"));
-  CHECK_THAT(no(text, reader(8)), Contains("has 8 tokens") && Contains("are 9"));
+  CHECK_THAT(no(text, reader(8)), Contains("has 8 tokens") && Contains("need 9"));
   CHECK_THAT(no(test::temporary("empty.txt", ""), reader(8)), Contains("has 0 tokens"));
   CHECK_THAT(no(text, reader(4, 100)), Contains("vocabulary only 100"));
   CHECK_THAT(no(text, reader(4), "/nowhere"), Contains("vocab.json cannot be read"));
@@ -158,7 +158,7 @@ TEST_CASE("a vocabulary with holes in it is refused") {
     return b ? "" : b.error().text;
   };
   CHECK_THAT(no("[]", ""), Contains("not a JSON object"));
-  CHECK_THAT(no("{\"a\":-1}", ""), Contains("no number for 'a'"));
+  CHECK_THAT(no("{\"a\":-1}", ""), Contains("no id for 'a'"));
   CHECK_THAT(no("{\"a\":1}", ""), Contains("no token for the single byte 0"));
   std::ifstream in{small_vocabulary() / "vocab.json"};
   const std::string good{std::istreambuf_iterator<char>{in}, {}};

@@ -188,7 +188,7 @@ TEST_CASE("a journal that is missing, empty, older or another is refused in a se
     const auto path = j.fresh_copy(), stranger = other.fresh_copy();
     fs::copy_file(stranger, path, fs::copy_options::overwrite_existing);
     fs::copy_file(stranger + "-wal", path + "-wal", fs::copy_options::overwrite_existing);
-    require_refused(entries_after_open(path), "another one");
+    require_refused(entries_after_open(path), "not the one of its witness");
   }
   SECTION("its witness is gone") {
     const auto path = j.fresh_copy();
@@ -257,7 +257,7 @@ TEST_CASE(
   fs::copy_file(path, cut);
   fs::copy_file(path + "-wal", cut + "-wal");
   flip_bit_at(cut + "-wal", fs::file_size(cut + "-wal") / 2 * 8);
-  require_refused(entries_after_open(cut), "later ones are whole");
+  require_refused(entries_after_open(cut), "later ones are intact");
 }
 
 TEST_CASE("a batch is there as a whole or not at all, and a compacted journal goes on") {

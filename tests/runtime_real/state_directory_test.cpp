@@ -41,8 +41,8 @@ TEST_CASE("A state directory has one process at a time, and says which") {
   REQUIRE(mine);
   const auto refused = state_directory::open(path);
   REQUIRE_FALSE(refused);
-  CHECK(refused.error().text == path + ": another process (" + std::to_string(::getpid()) +
-                                    ") has it: there can be only one");
+  CHECK(refused.error().text == path + ": in use by another process (" +
+                                    std::to_string(::getpid()) + "): there can be only one");
   mine->reset();
   CHECK(state_directory::open(path));
   const auto file = dir / "file";
