@@ -7,8 +7,8 @@
 
 namespace troupe::actors {
 
-/// The client's side of every request: numbers it, sends it, repeats it until it is answered or the
-/// asker's patience is at its end.
+/// The client side of every request: numbers it, sends it, and retries until it is answered or the
+/// caller's patience is exhausted.
 class client_state {
  public:
   client_state() = default;

@@ -8,7 +8,7 @@
 
 namespace troupe::actors {
 
-/// Group commit: entries that are not durable yet, and what is to happen once they are.
+/// Group commit: entries that are not durable yet, and actions to run once they are.
 class commit_batch {
  public:
   bool empty() const { return entries_.empty(); }
@@ -16,7 +16,8 @@ class commit_batch {
 
   void add(journal_entry e) { entries_.push_back(std::move(e)); }
 
-  /// Calls `what` now if no entry waits, else when those that wait are durable, in this order.
+  /// Runs `what` immediately if no entry is pending, otherwise once the pending ones are durable,
+  /// in this order.
   template <class F>
   void when_durable(F&& what) {
     if (empty())
@@ -25,8 +26,8 @@ class commit_batch {
       actions_.emplace_back(std::forward<F>(what));
   }
 
-  /// Writes the entries, then does what has waited for them. An error: nothing was done, and
-  /// nothing may be done any more.
+  /// Writes the entries, then runs the deferred actions. On error nothing was run, and nothing may
+  /// be run any more.
   expected<void> commit(runtime::journal& to) {
     if (auto ok = to.append(entries_); !ok) return ok;
     entries_.clear();

@@ -9,15 +9,15 @@
 
 namespace troupe::actors {
 
-/// Which of a lease's parts is on this node; as many as there are if none is.
+/// Index of the lease's part on this node; the number of parts if there is none.
 std::uint32_t part_on(const lease_record& l, node_index n);
 
-/// What the node of a part is told to do for it. `local`: all nodes are this machine.
+/// The order for the node of a part. `local`: all nodes are on this machine.
 work_order work_of(const cluster& c, const ledger& book, const training_history& training,
                    const lease_record& l, std::uint32_t part, bool local);
 
-/// What simulated work keeps of a part that is lost, which had last told of so many iterations:
-/// what its last checkpoint held by then.
+/// Iterations that simulated work keeps when a part is lost, given its last report: those of the
+/// last checkpoint before it.
 std::uint64_t kept_iterations(const cluster& c, const ledger& book, const lease_record& l,
                               std::uint64_t reached);
 

@@ -13,15 +13,14 @@ namespace troupe::actors {
 
 struct estimator_options {
   std::shared_ptr<const troupe::cluster> cluster;
-  /// By this clock, beside the budget of work that always holds; null: no limit (virtual time).
+  /// Clock for the time limit in addition to the work budget; null: no time limit (virtual time).
   std::shared_ptr<const runtime::clock> clock;
   double time_limit_s = 5;
 };
 
-/// Says which plans there are for a job, from the cost model or from profiles that the cluster or
-/// the job has. Jobs that are alike share one list of plans. Nobody waits for it: a real controller
-/// runs it in a thread of its own; jobs that are quick to plan go before those that are not, and
-/// each has a budget.
+/// Lists the plans of a job, using the cost model or the profiles of the cluster or the job.
+/// Identical jobs share one list. Nothing waits for it: on a real controller it has its own thread;
+/// jobs that are quick to plan go first, and each job has a budget.
 class estimator_state {
  public:
   estimator_state() = default;
@@ -43,7 +42,7 @@ class estimator_state {
   std::uint64_t arrivals_ = 0;
 };
 
-/// What is expected of a start; nothing of other decisions.
+/// Expected time and memory of a start; empty for other decisions.
 proposal::expectation expected_of(const troupe::cluster& c, const job_spec& spec,
                                   const planners::decision& d);
 

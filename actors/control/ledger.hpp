@@ -14,7 +14,7 @@
 
 namespace troupe::actors {
 
-/// What is known of a job. Everything here follows from the journal.
+/// State of a job. Follows entirely from the journal.
 struct job_record {
   job_id id = 0;
   std::uint64_t request = 0;
@@ -58,14 +58,14 @@ struct lease_record {
   bool operator==(const lease_record&) const = default;
 };
 
-/// The one record of who holds what: a pure state machine over journal entries. Replaying a journal
-/// gives the ledger that wrote it; applying an entry that contradicts it is refused.
+/// The record of jobs, leases and GPUs: a pure state machine over journal entries. Replaying a
+/// journal reproduces the ledger that wrote it; an entry that contradicts the state is rejected.
 class ledger {
  public:
   explicit ledger(const cluster& c);
 
-  /// Takes one entry in. Refuses, unchanged, what cannot be: a GPU given twice, a part ended twice,
-  /// a job that ends again.
+  /// Applies one entry. Rejects contradictions and leaves the ledger unchanged: a GPU granted
+  /// twice, a part that ends twice, a job that ends again.
   expected<void> apply(const journal_entry& e);
 
   /// The present one; 0: none has begun.

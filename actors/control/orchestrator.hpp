@@ -18,7 +18,7 @@
 
 namespace troupe::actors {
 
-/// When the journal is compacted, and what is kept of the past.
+/// When the journal is compacted, and how much history is kept.
 struct journal_limits {
   std::uint64_t compact_after = 10'000;  // entries, beyond twice those of a snapshot
   std::size_t keep_ended = 10'000;       // ended jobs; older ones are forgotten
@@ -26,20 +26,20 @@ struct journal_limits {
 
 struct orchestrator_options {
   std::shared_ptr<const troupe::cluster> cluster;
-  /// All nodes are this machine: programs meet at 127.0.0.1.
+  /// All nodes are on this machine: programs rendezvous at 127.0.0.1.
   bool local = false;
-  /// Sees every entry once it is durable.
+  /// Called with every entry once it is durable.
   std::function<void(const journal_entry&)> on_entry;
-  /// Shown the ledger now and then, for tests that compare it with the journal.
+  /// Called with the ledger from time to time, for tests that compare it with the journal.
   std::function<void(const ledger&)> on_ledger;
   journal_limits limits;
 };
 
-/// The one owner of the resource ledger. Everything that changes it passes here, is checked, is
-/// written to the journal, and only then acted on: entries are applied to the ledger at once and
-/// gathered in a batch; answers, orders and events wait until the batch is durable. Nodes are told
-/// all that they should be doing (node_orders) and tell all that they are doing (node_report); the
-/// difference is what happens next.
+/// The only owner of the resource ledger. Every change goes through here: it is checked, journaled,
+/// and only then acted on. Entries are applied to the ledger immediately and batched; replies,
+/// orders and events are held back until the batch is durable (commit_batch). Nodes receive their
+/// complete desired state (node_orders) and report their complete actual state (node_report); the
+/// difference determines what happens next.
 class orchestrator_state {
  public:
   orchestrator_state() = default;
@@ -57,8 +57,8 @@ class orchestrator_state {
   void pass_on(address from, const runtime::caller& who, const read_log& r);
   void show(const scheduler_actor& s);
   void on_tick();
-  /// A handler is through: what it has recorded is to be committed soon, with all that messages
-  /// already waiting lead to.
+  /// At the end of a handler: commits what it has recorded soon, together with the results of all
+  /// messages that are already waiting.
   void handled();
   void commit_batched();
 
@@ -121,14 +121,15 @@ class orchestrator_state {
   std::optional<planners::idle_index> idle_;
   std::vector<node_state> nodes_;
   std::vector<gateway_state> gateways_;
-  // (lease, node): the first orders of this epoch by which nothing of the revoked lease begins.
+  // (lease, node): the first orders of this epoch that no longer contain the revoked lease.
   std::map<std::pair<lease_id, node_index>, std::uint64_t> left_out_;
-  // Iterations that a part had done by its node's last report to this epoch.
+  // Iterations that a part had completed by its node's last report in this epoch.
   std::map<std::pair<lease_id, node_index>, std::uint64_t> reached_;
-  // Revoked leases that are still ordered, so that their trainings can save: until then, on the
-  // monotonic clock. A controller that starts again knows of none.
+  // Revoked leases that are still ordered so that their trainings can save, with their deadline on
+  // the monotonic clock. Not known after a restart.
   std::map<lease_id, double> grace_until_s_;
-  // Of lost leases whose jobs wait: parts that had succeeded, as far as their nodes have told.
+  // For lost leases whose jobs are waiting: the parts that had succeeded, as far as their nodes
+  // have reported.
   std::map<lease_id, std::vector<bool>> late_;
   std::set<node_index> to_order_;  // nodes whose orders changed in this handler
   training_history training_;

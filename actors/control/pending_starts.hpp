@@ -10,8 +10,8 @@
 
 namespace troupe::actors {
 
-/// Starts that are decided and wait for GPUs which are being freed. Nobody else is given those GPUs
-/// meanwhile. In memory alone: a controller that starts anew decides anew.
+/// Decided starts that wait for GPUs being freed. Their GPUs are reserved. Kept in memory only: a
+/// restarted controller decides again.
 class pending_starts {
  public:
   void add(planners::decision start) { starts_[start.job] = std::move(start); }
@@ -22,10 +22,10 @@ class pending_starts {
   /// Those whose GPUs are idle now.
   std::vector<planners::decision> possible(const cluster& c,
                                            const planners::idle_index& idle) const;
-  /// Those that wait for GPUs which are neither idle nor, by node, being freed.
+  /// Those waiting for GPUs that are neither idle nor, by node, being freed.
   std::vector<job_id> hopeless(const planners::idle_index& idle,
                                const std::vector<std::uint32_t>& freed) const;
-  /// What is idle and kept for none of them; `room` holds it if that is not `idle` itself.
+  /// The idle GPUs that are not reserved; stored in `room` if they differ from `idle`.
   const planners::idle_index& rest(const planners::idle_index& idle,
                                    std::optional<planners::idle_index>& room) const;
 

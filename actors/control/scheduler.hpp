@@ -23,13 +23,13 @@ namespace troupe::actors {
 struct scheduler_options {
   std::shared_ptr<const troupe::cluster> cluster;
   std::shared_ptr<const planners::policy> policy;
-  /// Told how long each decide() took, in real microseconds, and how many jobs it started or
-  /// stopped.
+  /// Called after each decide() with its duration in real microseconds and the number of jobs it
+  /// started or stopped.
   std::function<void(double, std::size_t)> on_decision;
 };
 
-/// Keeps the job table, as the journal's entries tell it, and asks the policy what to do whenever
-/// something changed. It holds no policy of its own, and changes nothing: the orchestrator does.
+/// Keeps the job table, fed by journal entries, and calls the policy whenever something changed. It
+/// contains no policy itself and changes no state: the orchestrator does.
 class scheduler_state {
  public:
   scheduler_state() = default;

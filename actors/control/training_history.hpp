@@ -13,14 +13,14 @@
 
 namespace troupe::actors {
 
-/// `known` becomes the newer report, with the iterations and news of both. Iterations that `known`
-/// has from the first newer one on are replaced: the job went on from a checkpoint and did them
-/// again.
+/// Merges a newer report into `known`, with the iterations and events of both. Iterations in
+/// `known` from the first newer one on are replaced: the job resumed from a checkpoint and repeated
+/// them.
 void append(training_report& known, const training_report& newer);
 
-/// What trainers have told of their jobs, in bounded memory: of each training the newest
-/// `exact_iterations`, at most as many of the older ones (every n-th, with n doubled as they grow),
-/// and the newest `kept_news` sentences; of trainings that have ended only the last `kept_ended`.
+/// Training reports by job, in bounded memory: for each training the newest `exact_iterations`, at
+/// most as many older ones (every n-th, with n doubling as they grow), and the newest `kept_news`
+/// events; for ended trainings only the last `kept_ended`.
 class training_history {
  public:
   static constexpr std::size_t exact_iterations = 1000, kept_news = 200, kept_ended = 100;
@@ -29,9 +29,9 @@ class training_history {
   /// that nobody has told before. Numbers of each stage are left out: they are many, and come again
   /// with the next report.
   std::optional<training_report> to_keep(const training_report& r) const;
-  /// A report that came twice, or late, changes nothing.
+  /// A duplicate or late report changes nothing.
   void add(const training_report& r);
-  /// The job has ended: its history may be forgotten when enough others have.
+  /// The job has ended: its history may be dropped once enough others have ended.
   void ended(job_id job);
 
   void forget(job_id job) { jobs_.erase(job); }

@@ -10,8 +10,8 @@
 
 namespace troupe::actors {
 
-/// The only door of a datacentre: passes frames on between its nodes, the controller and the other
-/// gateways. It gathers the heartbeats of its nodes for the controller, and hands out the answers.
+/// The only entry to a datacenter: forwards frames between its nodes, the controller and the other
+/// gateways. Batches its nodes' heartbeats for the controller and distributes the replies.
 class gateway_state {
  public:
   gateway_state() = default;

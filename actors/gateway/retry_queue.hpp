@@ -11,8 +11,8 @@
 
 namespace troupe::actors {
 
-/// Frames that must not be lost because the transport takes no more just now: they wait here, each
-/// lane in order, until it does or until nobody can still want them.
+/// Frames that must not be lost although the transport is saturated: they are queued, in order for
+/// each lane, until it accepts them or nobody can still want them.
 class retry_queue {
  public:
   static constexpr std::uint64_t max_bytes = std::uint64_t{4} << 30;
@@ -20,8 +20,8 @@ class retry_queue {
 
   explicit retry_queue(std::shared_ptr<runtime::transport> net = {}) : net_{std::move(net)} {}
 
-  /// True: it is on its way. False: it waits, and retry() will tell what became of `tag`; or there
-  /// is no room, and it is gone.
+  /// True: sent. False: queued, and retry() will report the outcome for `tag`; or the queue is
+  /// full, and the frame was dropped.
   enum class fate { sent, waits, lost };
   fate send(time_ns now, address to, frame f, std::uint32_t lane, std::uint32_t tag) {
     const auto at = queues_.empty() ? queues_.end() : queues_.find({to, lane});
@@ -34,8 +34,8 @@ class retry_queue {
     return fate::waits;
   }
 
-  /// Tries again; gives up what has waited since before a time. `gone(tag)` for each frame that no
-  /// longer waits.
+  /// Retries; drops frames queued before a given time. Calls `gone(tag)` for each frame that leaves
+  /// the queue.
   template <class F>
   void retry(time_ns too_old, F&& gone) {
     for (auto at = queues_.begin(); at != queues_.end();) {

@@ -11,20 +11,20 @@
 
 namespace troupe::actors {
 
-/// A tensor's body, cut: stripe i of n has bytes [size i / n, size (i + 1) / n).
+/// A tensor's body, split: stripe i of n has bytes [size i / n, size (i + 1) / n).
 struct cut_body {
   std::uint64_t size = 0;
   std::uint32_t count = 1;
 
   std::uint64_t begin(std::uint32_t i) const { return size / count * i + size % count * i / count; }
-  /// Shares the bytes.
+  /// Shares the bytes (no copy).
   payload piece(const payload& whole, std::uint32_t i) const;
 };
 
-/// Puts tensors together from stripes that came from other gateways, and hands on those of one flow
-/// (from one stage to one other) in order. What is torn, contradicts itself or never becomes whole
-/// is dropped, and holds back what comes after it for a bounded time only. Memory is bounded by
-/// what really came, and that by limits.
+/// Reassembly buffer: rebuilds tensors from stripes of other gateways and delivers those of one
+/// flow (from one stage to another) in order. Torn, contradictory or incomplete tensors are
+/// dropped, and delay their successors only for a bounded time. Memory is bounded by the data
+/// received, which is limited.
 class stripe_reassembler {
  public:
   struct limits {
@@ -46,11 +46,11 @@ class stripe_reassembler {
   stripe_reassembler() = default;
   explicit stripe_reassembler(limits l) : limits_{l} {}
 
-  /// A stripe from a gateway. Gives the tensors that may go on now.
+  /// Adds a stripe. Returns the tensors that can be delivered now.
   std::vector<whole> add(time_ns now, address gateway, const stripe& s, payload body);
 
-  /// Time has passed: gives up transfers that something has been missing of for too long. Gives the
-  /// tensors that waited for those.
+  /// Drops transfers that have been incomplete for too long. Returns the tensors that were waiting
+  /// for them.
   std::vector<whole> look(time_ns now);
 
   std::uint64_t held_bytes() const { return held_bytes_; }

@@ -14,20 +14,19 @@
 
 namespace troupe::actors {
 
-/// What a gateway does with tensors, as its actor sees it: when they may cross (wan_arbiter), cut
-/// into stripes and put together again (stripe_reassembler), and whose turn it is to send more.
+/// Tensor routing at a gateway: when tensors may cross (wan_arbiter), striping and reassembly
+/// (stripe_reassembler), and back-pressure towards the senders.
 ///
-/// - A tensor with a body crosses as stripes, in as many lanes as its share has connections in all.
-///   One without, which is simulated, takes the time of its `bytes` and then crosses as it is.
-/// - The link's rates and delay are kept in virtual time, and where the cluster file says
-/// `emulate`;
-///   elsewhere a transfer has left when the transport has taken its last stripe.
-/// - In virtual time a simulated tensor between nodes of this datacentre takes its time here too,
-///   and the network charges nothing for it. Sums of gradients wait for each other at the sender's
-///   network card, which they fill.
-/// - A node's frame is handled, and the node may send another, when its transfer has left; but a
-///   node has at most max_in_flight frames here that are not handled. Heartbeats are not held up:
-///   they come over another connection.
+/// - A tensor with a body crosses as stripes, over as many lanes as its share has connections. A
+///   simulated tensor without a body takes the time of its `bytes` and then crosses unchanged.
+/// - The link's rates and delay apply in virtual time, and where the cluster file says `emulate`;
+///   otherwise a transfer has left when the transport has accepted its last stripe.
+/// - In virtual time a simulated tensor between nodes of this datacenter also takes its time here,
+///   and the network charges nothing for it. Gradient all-reduces queue at the sender's network
+///   card, which they saturate.
+/// - A node's frame is acknowledged, and the node may send another, when its transfer has left; a
+///   node has at most max_in_flight unacknowledged frames here. Heartbeats are not delayed: they
+///   use another connection.
 class tensor_router {
  public:
   static constexpr std::uint32_t max_in_flight = 512;         // of a node's frames
@@ -41,15 +40,14 @@ class tensor_router {
   tensor_router(runtime::host h, std::shared_ptr<const troupe::cluster> c, bool virtual_time,
                 link_slowdown slow_links = {});
 
-  /// A frame that arrived and is for another host. The gate lets the transport know when it is
-  /// handled.
+  /// A frame that arrived for another host. The router notifies the transport when it is handled.
   void arrived(const envelope& e, const frame& f);
 
-  /// When to look again; never: only after another frame.
+  /// Time of the next event; never: none before another frame.
   time_ns next() const;
   void look();
 
-  /// Now and then: gives up what nobody can still want.
+  /// Periodic cleanup: drops what nobody can still want.
   void tidy();
 
   const stripe_reassembler::counts& gathered() const { return gatherer_.count(); }

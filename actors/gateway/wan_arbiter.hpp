@@ -18,40 +18,41 @@ namespace troupe::actors {
 using time_ns = std::int64_t;
 inline constexpr time_ns never = std::numeric_limits<time_ns>::max();
 
-/// How many times as long tensors for a datacentre take now (a fault of a simulated link).
+/// Slowdown factor of tensors to a datacenter (a fault of a simulated link).
 using link_slowdown = std::function<double(std::uint32_t datacenter)>;
 
-/// What a link lets through. 0 Gbit/s: no limit.
+/// Rates of a link. 0 Gbit/s: unlimited.
 struct link_rates {
   double node_gbps = 0;        // a pair of nodes
   double connection_gbps = 0;  // each of its connections
   time_ns delay = 0;           // one way
   time_ns jitter = 0;          // up to so much more, but nothing overtakes
-  /// Nothing is known: a transfer takes until the caller says ended().
+  /// No rate is known: a transfer lasts until the caller calls ended().
   bool open_ended = false;
 
-  /// A share of the tensor's bytes over one pair; rounded to whole nanoseconds.
+  /// Time for a share of the tensor's bytes over one pair, rounded to whole nanoseconds.
   time_ns duration(double bytes, std::uint32_t connections) const;
 };
 
-/// When tensors may cross from one datacentre to another (ATLAS, sections 4.2 and 4.3): a
-/// datacentre door's timetable, without a clock and without the tensors.
+/// Decides when tensors may cross from one datacenter to another (ATLAS, sections 4.2 and 4.3). It
+/// owns neither a clock nor the tensors.
 ///
-/// A pair of nodes, which is (lease, hop, direction, number), passes its transfers one after the
-/// other. A transfer over p pairs takes a p-th of the time on each. With `in_turn` the transfers of
-/// one cell, which is (lease, hop, direction, first pair), cross one at a time: when one has left,
-/// the smallest (iteration, turn) of those that wait goes next, and nothing waits for one that has
-/// not come. Those from one stage to one other never change places.
+/// A pair of nodes, identified by (lease, hop, direction, number), carries its transfers one after
+/// the other. A transfer over p pairs takes 1/p of the time on each. With `in_turn`, the transfers
+/// of one cell, identified by (lease, hop, direction, first pair), cross one at a time: when one
+/// has left, the waiting one with the smallest (iteration, turn) is next, and a free link is never
+/// held for a transfer that has not arrived. Transfers from one stage to another are never
+/// reordered.
 class wan_arbiter {
  public:
-  /// `rounds`: how many times the caller looks again at the same time before a turn is decided, so
-  /// that transfers that come at one instant take part whatever order they come in; 0 where no two
-  /// instants are the same.
+  /// `rounds`: how often the caller polls at the same time before a turn is decided, so that
+  /// transfers arriving at the same instant compete regardless of their order; 0 where no two
+  /// instants are equal.
   explicit wan_arbiter(std::uint32_t rounds = 0, random_source random = random_source{0})
       : rounds_{rounds}, random_{random} {}
 
-  /// What happens to a transfer, by the number that the caller gave it. Of `parts` equal parts each
-  /// is there when its share of the bytes has left and the delay has passed.
+  /// An event of a transfer, identified by the caller's number. Each of `parts` equal parts has
+  /// arrived when its share of the bytes has left and the delay has passed.
   struct event {
     std::uint32_t token = 0, part = 0;
     bool there = false;  // this part
@@ -59,26 +60,26 @@ class wan_arbiter {
     bool last = false;   // nothing more will happen to this transfer
   };
 
-  /// A tensor that wants to cross now. False: its share makes no sense, or too much is waiting.
+  /// Offers a tensor for crossing now. False: its share is invalid, or too much is waiting.
   bool offer(time_ns now, const tensor& t, const link_rates& r, std::uint32_t token,
              std::uint32_t parts = 1);
 
-  /// Something that waits for nobody, and is there after a time.
+  /// Something that needs no link and arrives after a fixed time.
   void pass(time_ns now, time_ns duration, std::uint32_t token);
 
-  /// A transfer of an open-ended link has left.
+  /// A transfer on a link without a rate has left.
   void ended(time_ns now, std::uint32_t token);
 
-  /// When to look next; never: not before another offer.
+  /// Time of the next event; never: none before another offer.
   time_ns next(time_ns now) const {
     return !choosing_.empty() ? now : due_.empty() ? never : due_.front().at;
   }
 
-  /// The caller looks, and takes what has happened, in order.
+  /// Returns the events up to now, in order.
   void look(time_ns now);
   std::optional<event> take(time_ns now);
 
-  /// Forgets what was used last before a time.
+  /// Forgets state last used before a time.
   void forget(time_ns before);
 
   std::size_t hops() const { return hops_.size() - free_hops_.size(); }

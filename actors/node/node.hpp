@@ -19,20 +19,21 @@ namespace troupe::actors {
 
 struct node_options {
   std::shared_ptr<const troupe::cluster> cluster;
-  /// Null: every work is simulated, whether it has a command or not.
+  /// Null: all work is simulated, whether it has a command or not.
   std::shared_ptr<actors::process_runner> process_runner;
-  /// Its state directory is new: it knows of no earlier process of this node.
+  /// Its state directory is new: it does not know processes of an earlier start.
   bool new_state = false;
-  /// What its devices are to the built-in trainer: sim, cpu, cuda.
+  /// Device kind for the built-in trainer: sim, cpu, cuda.
   std::string backend = "sim";
-  /// How many times slower than planned simulated work is that begins now; null: as planned.
+  /// Slowdown factor of simulated work that starts now; null: none.
   std::function<double()> slowdown;
-  /// Told when simulated work begins (null) and how it ended, for tests.
+  /// Called when simulated work begins (null) and with how it ended, for tests.
   std::function<void(const work_order&, const part_report* ended)> on_work;
 };
 
-/// One machine. It does what the last orders say and nothing else, and stops everything by itself
-/// when the controller has not answered for a lease's time: then others may have its work.
+/// The node agent. It executes the latest orders and nothing else, and stops everything by itself
+/// when it has not heard from the controller for the duration of a lease: others may have its work
+/// by then.
 class node_state {
  public:
   node_state() = default;

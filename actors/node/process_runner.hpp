@@ -12,7 +12,7 @@
 
 namespace troupe::actors {
 
-/// What a node gives up its work for, when it does so of its own accord.
+/// Reason for stopping work without an order.
 inline constexpr const char* lease_expired = "no contact with the controller for more than a lease";
 
 struct log_piece {
@@ -20,20 +20,20 @@ struct log_piece {
   payload bytes;
 };
 
-/// Starts and stops the external programs of one node. Never blocks; never called from two threads.
+/// Starts and stops the programs of one node. Never blocks; never called from two threads.
 class process_runner {
  public:
   virtual ~process_runner() = default;
 
-  /// Starts the order's command in a process group of its own, or says why it cannot. What it finds
-  /// out later, such as that there is no such program, poll() says.
+  /// Starts the order's command in its own process group, or returns why it cannot. Failures found
+  /// later, such as a missing program, are reported by poll().
   virtual expected<void> start(const work_order& w) = 0;
 
-  /// The node's lease: nothing may run longer than this, by the node's monotonic clock, whatever
-  /// becomes of the node. Counts for what is started from now on, too.
+  /// The node's lease: nothing may run beyond this time on the node's monotonic clock, whatever
+  /// happens to the node. Also applies to programs started later.
   virtual void renew(double until_s) = 0;
 
-  /// Asks the group to end, and makes it end a while later; `at_once` leaves no while.
+  /// Terminates the group with a grace period; `at_once`: without one.
   virtual void stop(lease_id lease, bool at_once) = 0;
 
   /// Calls `on_event`, from any thread, when poll() may have news; from now on and as long as this

@@ -16,22 +16,21 @@
 
 namespace troupe::actors {
 
-/// The training that one node takes part in: spawns stages and trainers, and hands them what comes
-/// for them. A part of the node actor; it dies with it.
+/// The node's side of a training: spawns its stages and trainer and dispatches messages to them.
+/// Owned by the node actor; it dies with it.
 class training_supervisor {
  public:
-  /// `backend`: what this node's devices are: sim, cpu, cuda.
+  /// `backend`: kind of this node's devices: sim, cpu, cuda.
   void start(node_actor::pointer self, runtime::host h, std::shared_ptr<const troupe::cluster> c,
              std::string backend);
 
-  /// A part of a training job begins here; on the first part's node, its trainer too. `slowdown`:
-  /// of simulated devices. Whatever computes has a thread of its own: the node must go on
-  /// reporting.
+  /// Starts a part of a training; on the first part's node, its trainer as well. `slowdown`: factor
+  /// for simulated devices. Whatever computes has its own thread: the node must keep reporting.
   void begin(const work_order& w, std::function<double()> slowdown);
 
-  /// Everything of this lease ends here.
+  /// Ends everything of this lease on this node.
   void stop(lease_id lease);
-  /// If its trainer is here: it finishes the iteration, saves and ends. May be said again.
+  /// If its trainer is here: finishes the iteration, saves and exits. May be called repeatedly.
   void stop_gracefully(lease_id lease);
 
   /// A message for a stage or a trainer. False: it is for neither.

@@ -8,8 +8,8 @@
 
 namespace troupe::actors {
 
-/// How the actors of a node's training send: to another host over the network, to their own through
-/// the node, in the same form.
+/// Send helper for the actors of a node's training: to other hosts over the network, to their own
+/// host through the node actor, in the same form.
 class courier {
  public:
   courier() = default;

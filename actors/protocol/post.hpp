@@ -5,8 +5,8 @@
 
 namespace troupe::actors {
 
-/// Encodes a message and sends it on its way. What cannot be sent is lost, as on any network:
-/// whoever needs it said says it again.
+/// Encodes and sends a message. A message that cannot be sent is lost, as on any network; senders
+/// that need delivery repeat it.
 inline void post(const runtime::host& h, address to, const message& m, payload body = {}) {
   h.net->send(to, encode(h.net->self(), to, m, std::move(body)), runtime::lane_of(m));
 }

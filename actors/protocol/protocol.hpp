@@ -25,7 +25,7 @@ namespace troupe::actors {
 
 class ledger;
 
-/// A message from another host. While it lives, it holds one credit of its connection: the sender
+/// A message from another host. While it lives, it holds one credit of its connection; the sender
 /// gets it back when the handler is done, so that no mailbox grows without bound.
 template <class T>
 struct inbound {
@@ -46,7 +46,7 @@ struct passed {
   frame what;
 };
 
-/// Time to look around (heartbeats, liveness, retries).
+/// Periodic tick (heartbeats, liveness, retries).
 struct tick {};
 
 /// Nodes have had time to report since the controller's start.
@@ -55,7 +55,7 @@ struct startup_over {};
 /// The policy's round, or its next look at a changed queue.
 struct decide_now {};
 
-/// Something was written to the journal, and is true.
+/// A journal entry that is durable.
 struct ledger_event {
   std::shared_ptr<const journal_entry> entry;
 };
@@ -71,7 +71,7 @@ struct presence {
   bool present = false;
 };
 
-/// A job's plans, as MARP ranks them; with a reason when there are none.
+/// A job's plans, ranked by MARP; with a reason if there are none.
 struct plans_made {
   job_id job = 0;
   std::shared_ptr<const std::vector<plan>> plans;
@@ -80,7 +80,7 @@ struct plans_made {
   std::string warning{};  // the job's bounds cost it its best plan
 };
 
-/// What a policy decided, to be committed, and what is expected of it.
+/// A policy's decisions, to be committed, and their expected results.
 struct proposal {
   std::uint64_t number = 0;
   std::vector<planners::decision> decisions;
@@ -92,7 +92,7 @@ struct proposal {
   std::vector<expectation> expected;  // one a decision
 };
 
-/// The orchestrator is through with a proposal; what it refused, and why.
+/// The orchestrator has processed a proposal; what it rejected, and why.
 struct settled {
   std::uint64_t number = 0;
   std::vector<std::pair<job_id, reason>> refused;
@@ -112,12 +112,12 @@ struct device_done {
   expected<gpu::outcome> what;
 };
 
-/// Something to call on the actor's own turn: a simulated device's time has come.
+/// A callback to run on the actor's own thread: a simulated device's time has come.
 struct call_now {
   std::function<void()> what;
 };
 
-/// A stage or the trainer of a lease is through with its work on this node, or cannot go on.
+/// A stage or the trainer of a lease has finished its work on this node, or cannot continue.
 struct training_over {
   lease_id lease = 0;
   stage_name who;  // a stage; of the trainer only the lease counts
@@ -127,16 +127,16 @@ struct training_over {
   std::string detail;
 };
 
-/// To a trainer: finish the iteration, save, and end.
+/// To a trainer: finish the iteration, save and exit.
 struct stop_training {};
 
-/// What a training's trainer says to people.
+/// A trainer's event, for people.
 struct training_said {
   lease_id lease = 0;
   std::string sentence;
 };
 
-/// Somebody who may wants a job that runs to be moved.
+/// An authorized request to move a running job.
 struct move_wanted {
   address from = 0;
   move_job move;
@@ -150,12 +150,12 @@ using scheduler_actor =
                      caf::reacts_to<inbound<query_jobs>>, caf::reacts_to<inbound<explain_job>>,
                      caf::reacts_to<move_wanted>, caf::reacts_to<job_progress>>;
 
-/// From now on, tell the scheduler everything, beginning with the ledger as it is.
+/// Subscribes the scheduler to all changes, beginning with the current ledger.
 struct watch {
   scheduler_actor scheduler;
 };
 
-/// What the messages before this one led to is to become durable now.
+/// Commit the entries recorded so far.
 struct commit_now {};
 
 using orchestrator_actor =
@@ -177,15 +177,15 @@ struct plans_wanted {
 
 using estimator_actor = caf::typed_actor<caf::reacts_to<plans_wanted>, caf::reacts_to<tick>>;
 
-/// What a host's transport talks to.
+/// Receives the frames of a host's transport.
 using door_actor = caf::typed_actor<caf::reacts_to<arrived>>;
 
-/// A tensor may cross now, or is there. Only the timer that was set last counts.
+/// A tensor may cross now, or has arrived. Only the timer that was set last counts.
 struct crossing_due {
   std::uint64_t number = 0;
 };
 
-/// The heartbeats that a gateway has gathered are to go on.
+/// Time to forward the batched heartbeats.
 struct heartbeats_due {};
 
 using gateway_actor = caf::typed_actor<caf::reacts_to<arrived>, caf::reacts_to<crossing_due>,

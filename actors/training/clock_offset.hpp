@@ -6,8 +6,8 @@
 
 namespace troupe::actors {
 
-/// How far another host's monotonic clock is ahead of this one's, by the quickest round trip of
-/// late. It errs by half of what the two ways differ in, and so by half a round trip at most.
+/// Offset of another host's monotonic clock, from the fastest recent round trip. The error is half
+/// of the asymmetry of the two directions, so at most half a round trip.
 class clock_offset {
  public:
   /// This host asked at `asked_s` and has the answer at `now_s`, by its own clock; by the other's,

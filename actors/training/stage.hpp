@@ -20,7 +20,7 @@
 
 namespace troupe::actors {
 
-/// The tokens of a micro-batch and the tokens that follow them: a pure function of its arguments.
+/// The tokens of a micro-batch and their targets: a pure function of its arguments.
 using token_feed =
     std::function<std::pair<payload, payload>(std::uint64_t iteration, std::uint32_t microbatch)>;
 
@@ -35,21 +35,21 @@ struct stage_options {
   double came_s = 0;  // the setup, by this host's monotonic clock
   address trainer = 0;
   courier via;
-  /// Makes the device, which may take minutes: the stage has a thread of its own then.
+  /// Creates the device, which may take minutes: the stage then has its own thread.
   std::function<expected<stage_backend>()> make;
-  /// Set once it is made; may be null.
+  /// Set once it is created; may be null.
   std::shared_ptr<std::atomic<bool>> made;
-  /// Neither made nor given: a simulated one, `slowdown` times as slow as the costs say (null: as
-  /// they say), there after start_s.
+  /// If neither created nor given: a simulated device, `slowdown` times slower than its costs
+  /// (null: as given), ready after start_s.
   std::shared_ptr<gpu::stage_device> device;
   std::function<double()> slowdown;
   double start_s = 0;
   token_feed tokens;  // of a real device's first and last stage
 };
 
-/// One pipeline stage: it runs its order on its device, one step at a time, each as soon as what it
-/// needs is here; then it sums its gradients with its peers, updates, and begins the next
-/// iteration.
+/// One pipeline stage: executes its order on its device, one step at a time, each as soon as its
+/// inputs are available; then all-reduces its gradients with its peers, updates, and starts the
+/// next iteration.
 class stage_state {
  public:
   stage_state() = default;
@@ -61,7 +61,7 @@ class stage_state {
 
  private:
   enum class phase { loading, group_id, joining, steps, gradients, exchange, update, saving };
-  /// What has come for one iteration. Nobody is ever more than one iteration ahead.
+  /// Tensors received for one iteration; peers are at most one iteration ahead.
   struct inbox {
     std::uint64_t iteration = 0;
     std::vector<std::optional<payload>> activation, gradient;  // by micro-batch

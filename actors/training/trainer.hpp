@@ -28,9 +28,9 @@ struct trainer_options {
   courier via;
 };
 
-/// One training job: it plans the pipeline, hands every stage its part, lets them run, and collects
-/// what they did. Stages run by themselves; the trainer is asked only when one of them has come to
-/// the end of the iterations that it was given.
+/// Runs one training job: plans the pipeline, sets up the stages, and collects their reports.
+/// Stages run on their own; the trainer is involved again only when a stage reaches the end of the
+/// iterations it was given.
 class trainer_state {
  public:
   trainer_state() = default;

@@ -27,11 +27,11 @@ struct simulated_training {
   double wall_s = 0;
 };
 
-/// One training job through the whole graph in virtual time, on simulated devices, until it has
-/// ended. Refuses a job that cannot run, fails, or comes to no end.
+/// Runs one training job through all actors in virtual time, on simulated devices, until it has
+/// ended. Rejects a job that cannot run, fails, or does not terminate.
 expected<simulated_training> simulate_training(training_simulation_options options);
 
-/// A cluster in which a slot job's costs come out exactly: a node a stage, and a second a slot.
+/// A cluster in which a slots job's costs are exact: one node per stage, one second per slot.
 troupe::cluster cluster_of_slots(const job_spec& job);
 
 }  // namespace troupe::actors

@@ -30,13 +30,13 @@ struct virtual_cluster_options {
 };
 
 /// A whole cluster in virtual time: the controller, every gateway and node, and one client that
-/// hands in a workload and repeats itself until each job is accepted.
+/// submits a workload and retries until each job is accepted.
 class virtual_cluster {
  public:
   explicit virtual_cluster(virtual_cluster_options options);
   ~virtual_cluster();
 
-  /// Hands the jobs in at their times.
+  /// Submits the jobs at their times.
   void submit(std::vector<arrival> workload);
 
   /// Sends one request, repeats it until it is answered or `patience_s` have passed, and hands the

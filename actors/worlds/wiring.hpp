@@ -16,8 +16,7 @@
 #include "planners/core/policy.hpp"
 #include "runtime/host/host.hpp"
 
-// Joins the graph's actors to a host of some world. Which world it is, the host knows and nobody
-// else.
+// Connects the actors to a host of some world. Only the host knows which world that is.
 
 namespace troupe::actors {
 
@@ -32,8 +31,8 @@ struct controller_options {
   journal_limits limits;
 };
 
-/// Each starts a host's actors, the one that receives its frames first, and lets its transport talk
-/// to it.
+/// Each starts the actors of a host, the one that receives its frames first, and connects its
+/// transport to it.
 std::vector<caf::actor> start_controller(caf::actor_system& system, const runtime::host& h,
                                          const controller_options& options);
 /// `slow_links`: in virtual time, how many times as long tensors for a datacentre take now; null:

@@ -16,7 +16,7 @@
 
 namespace troupe::actors {
 
-/// What became of one job of a simulated workload.
+/// Outcome of one job of a simulated workload.
 struct job_outcome {
   job_id job = 0;
   std::string name;
@@ -33,14 +33,14 @@ struct job_outcome {
   double queued_s() const { return completion_s() - held_s; }
 };
 
-/// The cluster at one moment.
+/// The cluster at one point in time.
 struct usage_point {
   double at_s = 0;
   std::uint32_t gpus_held = 0;
   std::uint32_t jobs_waiting = 0;
 };
 
-/// Takes journal entries as they come and keeps what a table and a picture need.
+/// Consumes journal entries and keeps the data for tables and pictures.
 class workload_record {
  public:
   void take(const journal_entry& e);
@@ -105,11 +105,11 @@ struct simulation_options {
   std::function<void(std::size_t, std::size_t, double)> progress;
 };
 
-/// Runs a workload through the whole graph in virtual time until every job has ended. Refuses an
-/// unknown policy, and a run that comes to no end: one of which a job has not ended after ten
-/// years, or whose policy decides 10,000 times in a row without any job's getting on.
+/// Runs a workload through all actors in virtual time until every job has ended. Rejects an unknown
+/// policy, and a run that does not terminate: a job has not ended after ten years, or the policy
+/// decides 10,000 times in a row without progress of any job.
 expected<policy_result> simulate(const simulation_options& options, std::vector<arrival> workload);
-/// Under a policy that has no name that make_policy knows.
+/// With a policy that make_policy does not know.
 expected<policy_result> simulate(const simulation_options& options, std::vector<arrival> workload,
                                  std::shared_ptr<const planners::policy> policy);
 

@@ -10,19 +10,19 @@
 
 namespace troupe::cli {
 
-/// One verb of the program: its options, bound to members, and what it does.
-/// To add one: a file verbs/GROUP/NAME.cpp with make_NAME(), and a line in verbs/verbs.def.
+/// One verb of the program: its options, bound to members, and its action. To add one: a file
+/// verbs/GROUP/NAME.cpp with make_NAME(), and a line in verbs/verbs.def.
 class verb {
  public:
   virtual ~verb() = default;
 
-  /// Declares the options. `--json` is there already.
+  /// Declares the options. `--json` is already declared.
   virtual void options(CLI::App& app) = 0;
 
-  /// Takes the words behind a `--` on the command line; false: this verb runs no command.
+  /// Takes the words after a `--` on the command line; false: this verb takes no command.
   virtual bool take_command(const std::vector<std::string>&) { return false; }
 
-  /// Does it and returns the exit status.
+  /// Runs the verb and returns the exit status.
   virtual int run(output& out) = 0;
 };
 

@@ -12,9 +12,9 @@
 #include "messages/profile.hpp"
 #include "messages/reason.hpp"
 
-// The one reader of Troupe's files; docs/files.md describes them. A file that is not exactly right
-// is refused with one sentence: FILE:LINE: the key's place: what was found, what was expected, and
-// the nearest known name. Nothing here throws.
+// Readers of all of Troupe's files; docs/files.md documents them. A file that is not exactly right
+// is rejected with one sentence: FILE:LINE: key: what was found, what was expected, and the closest
+// known name. Nothing here throws.
 
 namespace troupe::formats {
 
@@ -43,12 +43,12 @@ expected<model> load_model(const std::filesystem::path& file);
 expected<job_spec> load_job(const std::filesystem::path& file,
                             std::span<const gpu_type> catalogue = {});
 
-/// What goes wrong in a virtual run; hosts are checked against the cluster by check_faults.
+/// A fault plan for a virtual run; check_faults compares its hosts with the cluster.
 expected<fault_plan> load_faults(const std::filesystem::path& file);
 /// Whether every host that the plan names is one of the cluster's; `file` is for the sentence.
 expected<void> check_faults(const fault_plan& plan, const cluster& c, const std::string& file);
 
-/// What `troupe profile` measured.
+/// A profile written by `troupe profile`.
 expected<device_profile> load_profile(const std::filesystem::path& file);
 /// The text of such a file.
 std::string profile_text(const device_profile& p);

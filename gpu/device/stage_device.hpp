@@ -10,12 +10,12 @@
 #include "messages/model.hpp"
 #include "messages/reason.hpp"
 
-// The device seam: one pipeline stage's share of a transformer on one device. Every backend does
-// the same operations in the order in which they are submitted; the CPU is the reference.
+// The device interface: one pipeline stage of a transformer on one device. Every backend executes
+// the same operations in submission order; the CPU is the reference.
 
 namespace troupe::gpu {
 
-/// Which part of the model a stage owns, and how it learns.
+/// The part of the model that a stage owns, and its training parameters.
 struct stage_spec {
   troupe::model model;  // GPT-2's layout
   // Sublayers [first_sublayer, first_sublayer + sublayers): 2i is the attention of layer i, 2i + 1
@@ -41,8 +41,8 @@ struct stage_spec {
   double learning_rate = 3e-4, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
 };
 
-/// What a stage asks of its device. Tensors are rows x sequence x hidden values of 32-bit floats,
-/// token lists rows x sequence numbers of 32 bits, both as bytes that nobody copies.
+/// An operation submitted to a device. Tensors are rows x sequence x hidden 32-bit floats, token
+/// lists rows x sequence 32-bit integers, both as bytes that are never copied.
 struct operation {
   enum class kind : std::uint8_t {
     forward,    // in: {tokens or activation[, targets]}; out: {activation} or, predicts, {}; loss
@@ -72,7 +72,7 @@ struct operation {
   std::string path{};
 };
 
-/// What came of it.
+/// Result of an operation.
 struct outcome {
   std::vector<payload> out;
   double loss = 0;                // forward on the last stage: mean over the micro-batch's tokens
@@ -81,13 +81,13 @@ struct outcome {
   double begin_s = 0, end_s = 0;  // by the device's own clock
 };
 
-/// After `sum`, update's payloads may be empty, each for the device's own. A device that cannot sum
-/// with others refuses `meet`, and whoever runs the pipelines sums instead.
+/// After `sum`, update's payloads may be empty, each meaning the device's own. A device without
+/// collectives rejects `meet`, and the hosts all-reduce instead.
 ///
-/// A model whose head is tied has its token embedding in the first stage and in the last; each
-/// keeps a gradient sum of its own ("tied" above), and whoever runs the pipeline adds the two, the
-/// first stage's first, and hands both the sum. One stage alone has them apart too, and adds them
-/// in the same order, so that the results agree bit by bit.
+/// A model with a tied head has its token embedding in the first and in the last stage; each
+/// accumulates its own gradient ("tied" above). The caller adds the two, the first stage's first,
+/// and gives the sum to both. A single stage also keeps them apart and adds them in the same order,
+/// so that the results are bitwise identical.
 class stage_device {
  public:
   using done = std::function<void(expected<outcome>)>;
@@ -99,7 +99,7 @@ class stage_device {
   virtual void submit(operation o, done d) = 0;
 };
 
-/// Bytes and values of a stage, for planning and for whoever sends its gradients.
+/// Sizes of a stage, for planning and for sending its gradients.
 struct stage_size {
   std::uint64_t own_parameters = 0;    // not counting a tied embedding
   std::uint64_t tied_parameters = 0;   // 0 if not tied, or neither first nor last
@@ -112,8 +112,8 @@ stage_size size_of(const stage_spec& s);
 /// divide, more sublayers than there are.
 expected<std::unique_ptr<stage_device>> make_cpu_device(const stage_spec& s);
 
-/// So many threads of this host that share a stage, as one device. Refuses heads and columns of the
-/// MLP that do not divide among them.
+/// Several CPU threads of this host that share a stage, as one device. Rejects head counts and MLP
+/// widths that they do not divide.
 expected<std::unique_ptr<stage_device>> make_shared_cpu_device(const stage_spec& s,
                                                                std::uint32_t shares);
 
@@ -123,8 +123,8 @@ expected<std::unique_ptr<stage_device>> make_shared_cpu_device(const stage_spec&
 /// cannot be loaded, or if there is no such GPU.
 expected<std::unique_ptr<stage_device>> make_cuda_device(const stage_spec& s, int index = 0);
 
-/// GPUs of this host that share a stage, as one device: NCCL sums between them, or the host where
-/// there is no NCCL, which is slow.
+/// GPUs of this host that share a stage, as one device: NCCL all-reduces between them, or, without
+/// NCCL, the host, which is slow.
 expected<std::unique_ptr<stage_device>> make_shared_cuda_device(const stage_spec& s,
                                                                 const std::vector<int>& indices);
 

@@ -10,15 +10,14 @@
 
 namespace troupe::planners {
 
-/// Idle GPUs of a cluster, kept in the order in which planners look for them, so that a decision
-/// does not slow down with the cluster: for each GPU type (types in order of memory), nodes by idle
-/// count, then by name. Updates are O(log nodes); so is every question below. A copy shares all
-/// that is fixed.
+/// Idle GPUs of a cluster, indexed in the order in which planners search, so that decisions do not
+/// slow down with the cluster: for each GPU type (types by memory), nodes by idle count, then by
+/// name. Updates and all queries below are O(log nodes). A copy shares everything that is constant.
 class idle_index {
  public:
   explicit idle_index(const cluster& c);
 
-  /// More than the node has counts as all of it.
+  /// More than the node has is treated as all of it.
   void set_idle(node_index n, std::uint32_t idle);
   std::uint32_t idle(node_index n) const { return idle_[n]; }
   std::uint32_t idle_of(gpu_index g) const { return idle_of_type_[g]; }

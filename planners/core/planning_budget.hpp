@@ -9,21 +9,21 @@
 
 namespace troupe::planners {
 
-/// What planning one job may cost, so that no job keeps a controller from its others. Counted in
-/// units of work and not in seconds: the same job gets the same plans everywhere, and a virtual run
-/// can be repeated. A real controller adds a limit of time.
+/// Limit on the cost of planning one job, so that no job keeps a controller from the others.
+/// Counted in units of work, not seconds: the same job gets the same plans everywhere, and a
+/// virtual run can be reproduced. A real controller adds a time limit.
 class planning_budget {
  public:
-  /// One unit is about what one stage, or one link of a model, takes to be looked at: some 10 ns.
+  /// One unit is roughly the work for one stage or one piece of a model: some 10 ns.
   static constexpr std::uint64_t units_a_plan = 100'000'000;
-  /// A policy looks again at each of its decisions, in the scheduler's own thread.
+  /// Budget of one decision of a policy, in the scheduler's own thread.
   static constexpr std::uint64_t units_a_decision = 20'000'000;
 
   explicit planning_budget(std::uint64_t units = units_a_plan,
                            std::function<bool()> out_of_time = {})
       : units_{units}, left_{units}, out_of_time_{std::move(out_of_time)} {}
 
-  /// Takes so many units; false if they are not left: stop, and keep what was found so far.
+  /// Spends units; false if they are exhausted: stop, and keep what was found so far.
   bool spend(std::uint64_t units) {
     if (units > left_ || timed_out()) {
       left_ = 0;
@@ -34,7 +34,7 @@ class planning_budget {
   }
   bool exhausted() const { return left_ == 0; }
   std::uint64_t left() const { return left_; }
-  /// It was the limit of time: what came out says nothing about the job.
+  /// The time limit was hit: the result says nothing about the job.
   bool late() const { return late_; }
 
   reason none_found() const {

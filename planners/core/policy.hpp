@@ -12,10 +12,10 @@
 
 namespace troupe::planners {
 
-/// One thing to do. A job that is stopped goes back to the queue with the progress it has made. One
-/// that is moved is stopped, too, and its new GPUs are kept for it until it has started there; to
-/// stop and start it in the same list is the same. A start whose GPUs are still being freed waits
-/// for them, and they are kept for it.
+/// One decision. A stopped job returns to the queue with the progress it has made. A moved job is
+/// also stopped, and its new GPUs are reserved until it has started there; stopping and starting it
+/// in the same list is equivalent. A start whose GPUs are still being freed waits for them, and
+/// they are reserved.
 struct decision {
   enum class kind { start, stop, give_up, move };
   kind what = kind::start;
@@ -26,21 +26,21 @@ struct decision {
   std::optional<double> grace_s{};  // move: how long it may take to save; none: the cluster's
 };
 
-/// Decides what runs where. A policy has no state between calls, reads no clock and no file: the
-/// same snapshot and the same random numbers give the same decisions.
+/// Decides what runs where. A policy keeps no state between calls and reads no clock or file: the
+/// same snapshot and random numbers give the same decisions.
 class policy {
  public:
   virtual ~policy() = default;
 
   virtual std::string_view name() const = 0;
 
-  /// 0: called on every arrival and every departure. Otherwise: called every so many seconds.
+  /// 0: called on every arrival and departure. Otherwise: called once per this many seconds.
   virtual double round_s() const { return 0; }
 
-  /// What to do now, in order. Each start must satisfy fits() after those before it.
+  /// Decisions, in order. Each start must satisfy fits() after those before it.
   virtual std::vector<decision> decide(const snapshot& s, random_source& random) const = 0;
 
-  /// Why a waiting job waits, as a sentence. Only asked for by people.
+  /// Why a job is waiting, as a sentence. For people only.
   virtual reason why_waiting(const snapshot& s, job_id job) const = 0;
 };
 

@@ -14,13 +14,13 @@
 
 namespace troupe::planners {
 
-/// A job as a policy sees it. Plain values; nothing here changes while a policy decides.
+/// A job as a policy sees it. Plain values; constant while a policy decides.
 struct job_view {
   job_id id = 0;
   bool training = false;  // the built-in trainer's (is_pipeline_job), not a program's
   std::shared_ptr<const job_spec> spec;
   double submitted_s = 0;
-  /// MARP's plans for it, best first. Jobs that are alike share one list (compare the pointers).
+  /// MARP's plans for it, best first. Identical jobs share one list (compare the pointers).
   std::shared_ptr<const std::vector<plan>> plans;
   reason why;  // if there are none
   std::uint64_t iterations_done = 0;
@@ -38,15 +38,15 @@ struct job_view {
 using job_views = std::map<job_id, job_view>;
 inline const job_views no_jobs;
 
-/// What a policy decides on: true at `now_s`, and constant while it does.
+/// Input of a policy: true at `now_s`, and constant while it decides.
 struct snapshot {
   double now_s = 0;
   const troupe::cluster& cluster;
   const idle_index& idle;
   const job_views& waiting;  // programs and trainings, in order of arrival
   const job_views& running;  // those being stopped are in neither
-  /// Jobs that are about to start: what they are to have (`how`, `where`) is not idle here, and
-  /// they are in neither of the above. Another decision about one of them withdraws that.
+  /// Jobs about to start: their GPUs (`how`, `where`) are not idle here, and they are in neither of
+  /// the above. Another decision about one of them cancels the pending start.
   const job_views& moving = no_jobs;
 };
 

@@ -10,7 +10,7 @@
 
 namespace troupe::runtime {
 
-/// What a world gives to one host (one process, or one simulated machine) when it starts.
+/// Everything a world provides to one host (a process, or a simulated machine) when it starts.
 struct host {
   address self = 0;
   std::uint64_t incarnation = 0;  // larger after every start

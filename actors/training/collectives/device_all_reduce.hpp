@@ -8,26 +8,27 @@
 
 namespace troupe::actors {
 
-/// The end of an iteration, as gradient_all_reduce, where the devices of a stage and its peers sum
-/// among themselves (gpu::operation::kind::sum). Only a tied embedding's parts are in messages, and
-/// they meet in the same order: in the first stage, before the pipelines' do.
+/// Like gradient_all_reduce, where the devices of a stage and its peers all-reduce among themselves
+/// (gpu::operation::kind::sum). Only a tied embedding's parts travel in messages, and they are
+/// added in the same order: in the first stage, before the pipelines' all-reduce.
 class device_all_reduce {
  public:
   device_all_reduce() = default;
   explicit device_all_reduce(const stage_setup& s);
 
-  /// What came of a tied embedding from another stage; it may come at any time.
+  /// A tied embedding's part from another stage; it may arrive at any time.
   void take(payload body) { others_ = std::move(body); }
 
-  /// May the device sum? Then with what. Once.
+  /// Can the device start its all-reduce? Then with what. Once.
   bool may_sum() const { return !asked_ && (!takes_tied_ || others_); }
   std::vector<payload> in();
 
-  /// The device has summed, and gave that of a tied embedding. Gives what to send.
+  /// The device has finished its all-reduce, and returned a tied embedding's part. Returns what to
+  /// send.
   std::vector<gradient_all_reduce::parcel> summed(std::vector<payload> tied);
 
   bool complete() const { return summed_ && (!gives_tied_ || others_); }
-  /// A tied embedding's sum, for the device that has a part of it; else nothing.
+  /// A tied embedding's sum, for the device that holds a part of it; otherwise nothing.
   payload result() { return gives_tied_ ? std::move(*others_) : payload{}; }
 
  private:

@@ -11,16 +11,17 @@
 
 namespace troupe::actors {
 
-/// Is its embedding the head of another stage, or the other way round?
+/// Is its embedding tied to the head of another stage, or vice versa?
 bool tied_to_another(const stage_setup& s);
 
-/// The end of an iteration as one stage sees it: its gradients are summed with those of its peers
-/// in the other pipelines, and where the embedding is another stage's head, with that stage's.
+/// The end of an iteration at one stage: its gradients are all-reduced with its peers in the other
+/// pipelines, and, for an embedding tied to another stage's head, with that stage.
 ///
-/// A tied embedding's two sums meet in the first stage before the pipelines' do, as they do where
-/// one stage has both: so the order of the sums is the same however many stages there are.
+/// The two gradients of a tied embedding are added in the first stage before the pipelines'
+/// all-reduce, as in a stage that has both: so the order of additions is the same for any number of
+/// stages.
 ///
-/// With empty payloads (a simulation) it counts what would have come.
+/// With empty payloads (a simulation) it counts bytes.
 class gradient_all_reduce {
  public:
   /// Something to send to a peer, or to another stage of this pipeline.

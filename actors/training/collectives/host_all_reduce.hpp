@@ -10,14 +10,14 @@
 
 namespace troupe::actors {
 
-/// The data-parallel sum of one stage's gradients, as one of its members sees it. Every member sums
-/// one chunk, always in the order of the pipelines, so that the bits do not depend on who was
-/// first, and sends the sum to the others: as many bytes as a ring.
+/// Data-parallel all-reduce of one stage's gradients on hosts, from the view of one member: a
+/// reduce-scatter followed by an all-gather, with the traffic of a ring. Every member reduces one
+/// chunk, always in the order of the pipelines, so that the bits do not depend on arrival order.
 ///
-/// With empty payloads (a simulation) it counts what would have come.
+/// With empty payloads (a simulation) it counts bytes.
 class host_all_reduce {
  public:
-  /// Something to send to another member.
+  /// A message to another member.
   struct parcel {
     std::uint32_t to_pipeline = 0;
     tensor::kind what = tensor::kind::part;
@@ -28,10 +28,10 @@ class host_all_reduce {
   host_all_reduce() = default;
   host_all_reduce(std::uint32_t members, std::uint32_t self);
 
-  /// This member's own gradients, `bytes` long; 32-bit floats. Gives what to send.
+  /// Contributes this member's gradients, `bytes` long; 32-bit floats. Returns what to send.
   std::vector<parcel> begin(payload gradients, std::uint64_t bytes);
 
-  /// What came from another member; it may come before begin. Gives what to send.
+  /// Handles data from another member; it may arrive before begin. Returns what to send.
   std::vector<parcel> take(const tensor& what, payload body);
 
   /// What came and has another size than it must have: then nothing more is summed. Empty: all is
