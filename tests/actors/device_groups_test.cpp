@@ -258,7 +258,7 @@ TEST_CASE("a stage whose peer is gone says so, and does not hang") {
     gpus.kill(1, 0);
     gpus.run(1, group_ids);
     CHECK(gpus.broken(1)[0].why.text ==
-          "a group of 2 GPUs did not come together within 0.2 s (this is its member 0)");
+          "a group of 2 GPUs did not form within 0.2 s (this is its member 0)");
   }
   SECTION("later") {
     gpus.run(1, group_ids);
