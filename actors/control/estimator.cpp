@@ -7,7 +7,7 @@
 #include "actors/protocol/actor_failure.hpp"
 #include "messages/codec.hpp"
 #include "planners/cost/program_time.hpp"
-#include "planners/model/stage_memory.hpp"
+#include "planners/model/declared_memory.hpp"
 #include "planners/pipeline/placement.hpp"
 
 namespace troupe::actors {
@@ -86,13 +86,12 @@ proposal::expectation expected_of(const troupe::cluster& c, const job_spec& spec
                                   const planners::decision& d) {
   proposal::expectation e;
   if (d.what != planners::decision::kind::start) return e;
-  const bool pipelines = planners::is_pipeline_job(spec);
+  const bool pipelines = !d.how.stages.empty() || planners::is_pipeline_job(spec);
   e.iteration_s = pipelines ? spec.global_batch / d.how.samples_per_s
                             : planners::estimate_iteration(c, spec, d.how, d.where).iteration_s;
   e.bytes = pipelines || d.how.bytes_per_gpu > 0
                 ? d.how.bytes_per_gpu
-                : planners::marp_bytes(spec.model, spec.global_batch, d.how.data_parallel,
-                                       d.how.tensor_parallel);
+                : planners::program_bytes(spec, d.how.data_parallel, d.how.tensor_parallel, 0);
   // Simulated work runs out of memory when the formula says so: nobody measured better.
   e.out_of_memory = std::any_of(d.where.begin(), d.where.end(), [&](const node_share& share) {
     return e.bytes >= c.gpu_of(share.node).memory_bytes();

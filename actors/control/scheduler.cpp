@@ -98,13 +98,13 @@ void scheduler_state::want_plans(const job_record& j) {
 planners::job_view scheduler_state::view_of(const job_record& j) const {
   planners::job_view v;
   v.id = j.id;
-  v.training = planners::is_pipeline_job(*j.spec);
   v.spec = j.spec;
   v.submitted_s = j.submitted_s;
   if (auto it = plans_.find(j.id); it != plans_.end()) {
     v.plans = it->second.plans;
     v.why = it->second.why;
   }
+  v.training = planners::runs_as_pipelines(*j.spec, v.plans.get());
   v.iterations_done = j.iterations_done;
   v.attempts = j.attempts;
   v.out_of_memory = j.out_of_memory;

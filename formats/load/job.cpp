@@ -6,6 +6,7 @@
 #include "formats/load/job_text.hpp"
 #include "formats/load/load.hpp"
 #include "formats/load/model_reader.hpp"
+#include "formats/load/memory_reader.hpp"
 #include "formats/load/training_reader.hpp"
 #include "messages/admission.hpp"
 #include "messages/environment.hpp"
@@ -154,6 +155,7 @@ expected<job_spec> read_job(const value& tree, const fs::path& file,
   map.read("working_directory", job.working_directory);
   map.read_choice("objective", job.objective, objectives);
   read_training(map, job, file.parent_path());
+  read_memory(map, job);
   map.finish();
   say_microbatches_twice(job);
   check(map, job, catalogue);

@@ -168,7 +168,7 @@ const selection_table::work& selection_table::work_of(std::uint32_t stages,
   const auto [at, is_new] = works_->try_emplace(key);
   auto& w = at->second;
   if (!is_new) return w;
-  const auto memory = load_of(job_, split, max_bytes());
+  const auto memory = load_of(job_, split, stages - 1, max_bytes());
   const auto parts = split_model(job_, stages, memory);
   const bool profiled = profile_of(job_, slowest_) != nullptr;
   for (std::uint32_t stage = 0; stage < stages; ++stage) {
@@ -187,7 +187,7 @@ const selection_table::work& selection_table::work_of(std::uint32_t stages,
     if (stage + 1 < stages)
       w.slowest.activation_bytes = std::max(w.slowest.activation_bytes, x.activation_bytes);
   }
-  w.bytes = bytes_of_stage(parts, memory) * (1 + headroom_);
+  w.bytes = std::ranges::max(bytes_by_stage(job_, split, parts, headroom_));
   return w;
 }
 

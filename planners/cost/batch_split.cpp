@@ -27,10 +27,25 @@ batch_split split_batch(const job_spec& job, std::uint32_t stages, std::uint32_t
   return {m, each / m};
 }
 
-stage_load load_of(const job_spec& job, const batch_split& split, double max_bytes) {
-  const auto most = job.pipeline.max_in_flight;
-  return {split.rows, most ? std::min(most, split.microbatches) : split.microbatches, max_bytes,
-          job.pipeline.recompute};
+std::uint32_t in_flight(const job_spec& job, const batch_split& split, std::uint32_t behind) {
+  auto held = split.microbatches;
+  if (job.pipeline.max_in_flight) held = std::min(held, job.pipeline.max_in_flight);
+  if (job.train && job.train->schedule == "megatron") held = std::min(held, behind + 1);
+  return held;
+}
+
+stage_load load_of(const job_spec& job, const batch_split& split, std::uint32_t behind,
+                   double max_bytes) {
+  return {split.rows, in_flight(job, split, behind), max_bytes, job.pipeline.recompute};
+}
+
+std::vector<double> bytes_by_stage(const job_spec& job, const batch_split& split,
+                                   const std::vector<stage_part>& parts, double headroom) {
+  std::vector<double> bytes;
+  auto behind = static_cast<std::uint32_t>(parts.size());
+  for (const auto& p : parts)
+    bytes.push_back(memory_of(p, load_of(job, split, --behind)).total() * (1 + headroom));
+  return bytes;
 }
 
 namespace {

@@ -19,6 +19,9 @@ namespace troupe::planners {
 
 /// Does the job say `train`, `slots` or `pipeline`?
 bool is_pipeline_job(const job_spec& job);
+/// Whether it runs as pipelines of stages that are planned here: such a job, or simulated work that
+/// no single stage can hold.
+bool runs_as_pipelines(const job_spec& job, const std::vector<plan>* plans);
 
 /// A plan and its GPUs, which satisfy fits(): datacentres in the pipeline's order,
 /// tensor_parallel as the job says.
