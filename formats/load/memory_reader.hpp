@@ -5,7 +5,7 @@
 
 namespace troupe::formats {
 
-/// What a job declares of its program's memory: memory_gb, optimizer, precision, zero or fsdp, lora,
+/// What a job declares about memory: memory_gb, optimizer, precision, zero or fsdp, lora,
 /// activation_checkpointing and micro_batch (docs/files.md). None of these keys: job.memory stays
 /// empty.
 void read_memory(map_reader& map, job_spec& job);
