@@ -8,6 +8,7 @@
 #include "messages/faults.hpp"
 #include "messages/job.hpp"
 #include "messages/stage.hpp"
+#include "planners/core/policy.hpp"
 
 namespace troupe::actors {
 
@@ -30,6 +31,9 @@ struct simulated_training {
 /// One training job through the whole graph in virtual time, on simulated devices, until it has
 /// ended. Refuses a job that cannot run, fails, or comes to no end.
 expected<simulated_training> simulate_training(training_simulation_options options);
+/// Under a policy of the caller's own; options.policy is not read.
+expected<simulated_training> simulate_training(training_simulation_options options,
+                                               std::shared_ptr<const planners::policy> policy);
 
 /// A cluster in which a slot job's costs come out exactly: a node a stage, and a second a slot.
 troupe::cluster cluster_of_slots(const job_spec& job);

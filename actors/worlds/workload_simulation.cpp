@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "actors/worlds/virtual_cluster.hpp"
+#include "actors/worlds/watched_policy.hpp"
 #include "runtime/host/stopwatch.hpp"
 
 namespace troupe::actors {
@@ -167,6 +168,9 @@ expected<policy_result> simulate(const simulation_options& options, std::vector<
 
 expected<policy_result> simulate(const simulation_options& options, std::vector<arrival> workload,
                                  std::shared_ptr<const planners::policy> policy) {
+  const auto watched = watched_policy::watch(policy);
+  if (!watched) return tl::unexpected<reason>(watched.error());
+  const auto& failure = (*watched)->failure();
   const runtime::stopwatch watch;
   const auto jobs = workload.size();
   auto record = std::make_shared<workload_record>();
@@ -176,18 +180,23 @@ expected<policy_result> simulate(const simulation_options& options, std::vector<
   v.cluster = has_faults(options.faults)
                   ? options.cluster
                   : std::make_shared<const troupe::cluster>(without_heartbeats(*options.cluster));
-  v.policy = policy;
+  v.policy = *watched;
   v.seed = options.seed;
   v.faults = options.faults;
   v.on_decision = [&](double us, std::size_t made) {
     decisions_us.push_back(us);
     idle.note(made, record->progress());
   };
-  v.on_entry = [record](const journal_entry& e) { record->take(e); };
+  v.on_entry = [record, &options](const journal_entry& e) {
+    record->take(e);
+    if (options.on_entry) options.on_entry(e);
+  };
   virtual_cluster cluster{std::move(v)};
   cluster.submit(std::move(workload));
   constexpr double step_s = 6 * 3600;
-  auto all_ended = [&] { return record->ended() >= jobs || cluster.refusal() || idle.too_many(); };
+  auto all_ended = [&] {
+    return record->ended() >= jobs || cluster.refusal() || failure || idle.too_many();
+  };
   while (!all_ended()) {
     const double until_s = cluster.world().now_s() + step_s;
     if (until_s > run_limit_s)
@@ -197,6 +206,7 @@ expected<policy_result> simulate(const simulation_options& options, std::vector<
     cluster.world().run_until(all_ended, until_s);
     if (options.progress) options.progress(record->ended(), jobs, cluster.world().now_s());
   }
+  if (failure) return tl::unexpected<reason>(*failure);
   if (cluster.refusal()) return tl::unexpected<reason>(*cluster.refusal());
   if (idle.too_many())
     return refuse(reason::kind::invalid,

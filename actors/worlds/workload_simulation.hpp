@@ -103,13 +103,16 @@ struct simulation_options {
   fault_plan faults;
   /// Called now and then: jobs ended, jobs in all, virtual time.
   std::function<void(std::size_t, std::size_t, double)> progress;
+  /// Shown each entry of the controller's journal: all grants, revocations and ends, in order.
+  std::function<void(const journal_entry&)> on_entry{};
 };
 
 /// Runs a workload through the whole graph in virtual time until every job has ended. Refuses an
-/// unknown policy, and a run that comes to no end: one of which a job has not ended after ten
+/// unknown policy, a policy that throws or decides what makes no sense (planners/core/
+/// checked_policy.hpp), and a run that comes to no end: one of which a job has not ended after ten
 /// years, or whose policy decides 10,000 times in a row without any job's getting on.
 expected<policy_result> simulate(const simulation_options& options, std::vector<arrival> workload);
-/// Under a policy that has no name that make_policy knows.
+/// Under a policy of the caller's own; options.policy is not read.
 expected<policy_result> simulate(const simulation_options& options, std::vector<arrival> workload,
                                  std::shared_ptr<const planners::policy> policy);
 

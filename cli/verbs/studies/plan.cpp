@@ -176,8 +176,8 @@ class plan_verb final : public verb {
   }
 
   int run(output& out) override {
-    const auto policy = planners::make_policy(policy_);
-    if (!policy) return out.bad(unknown_policy(policy_));
+    const auto policy = find_policy(policy_);
+    if (!policy) return out.bad(policy.error());
     auto c = formats::load_cluster(cluster_);
     if (!c) return out.bad(c.error());
     const auto catalogue = formats::load_catalogue(formats::catalogue_for(cluster_));
@@ -187,17 +187,19 @@ class plan_verb final : public verb {
     if (!objective_.empty()) job->objective = objective_;
     if (auto ok = use_profile(profile_, *job, *c); !ok) return out.bad(ok.error());
 
-    const auto a = ask(*c, *job, *policy);
-    out.document(document(*c, *job, policy_, a));
-    show(out, *c, *job, a);
+    const auto a = ask(*c, *job, **policy);
+    const std::string name{(*policy)->name()};
+    out.document(document(*c, *job, name, a));
+    show(out, *c, *job, name, a);
     return a.why ? out.no(a.why->text) : exit_done;
   }
 
  private:
-  void show(const output& out, const cluster& c, const job_spec& job, const answer& a) const {
+  void show(const output& out, const cluster& c, const job_spec& job, const std::string& policy,
+            const answer& a) const {
     if (a.plans.empty() && a.where.empty()) return;  // the reason says it all
     out.line("{} ({}, batch {}) on {} under {}", job.name, job.model.name, job.global_batch, c.name,
-             policy_);
+             policy);
     const auto most = all_ ? a.plans.size() : rows_for_people;
     if (!a.plans.empty()) out.text("\n" + table_of(c, a, most) + "\n");
     if (a.plans.size() > most) out.line("{} more plans: --all\n", a.plans.size() - most);
