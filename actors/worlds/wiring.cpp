@@ -95,11 +95,10 @@ door_actor::behavior_type door(door_actor::pointer self, controller_door d) {
 
 }  // namespace
 
-std::vector<caf::actor> start_controller(caf::actor_system& system, const runtime::host& h,
-                                         const controller_options& options) {
+controller_actors start_controller(caf::actor_system& system, const runtime::host& h,
+                                   const controller_options& options) {
   auto o = system.spawn(orchestrator, h,
-                        orchestrator_options{options.cluster, options.local, options.on_entry,
-                                             options.on_ledger, options.limits});
+                        orchestrator_options{options.cluster, options.local, options.limits});
   auto e =
       options.virtual_time
           ? system.spawn(estimator, estimator_options{options.cluster, nullptr})
@@ -107,10 +106,10 @@ std::vector<caf::actor> start_controller(caf::actor_system& system, const runtim
   auto s = system.spawn(
       scheduler, h, scheduler_options{options.cluster, options.policy, options.on_decision}, o, e);
   auto d = system.spawn(door, controller_door{h, options.cluster, o, s});
-  auto result = listen(h, d);
-  result.push_back(caf::actor_cast<caf::actor>(o));
-  result.push_back(caf::actor_cast<caf::actor>(e));
-  result.push_back(caf::actor_cast<caf::actor>(s));
+  controller_actors result{listen(h, d), o};
+  result.all.push_back(caf::actor_cast<caf::actor>(o));
+  result.all.push_back(caf::actor_cast<caf::actor>(e));
+  result.all.push_back(caf::actor_cast<caf::actor>(s));
   return result;
 }
 
