@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "actors/control/contradiction.hpp"
+#include "messages/invariant.hpp"
 namespace troupe::actors {
 
 namespace {
@@ -114,6 +115,7 @@ expected<void> ledger::on(const lease_granted& e) {
   if (j.started_s == 0) j.started_s = e.at_s;
   jobs_.set(e.job, std::move(j));
   next_lease_ = e.lease + 1;
+  TROUPE_INVARIANT(leases_.empty() || leases_.last_key() < e.lease);
   lease_record l;
   l.granted = e;
   l.ended.assign(e.parts.size(), false);
@@ -140,7 +142,10 @@ expected<void> ledger::check_parts(const lease_granted& g) const {
 
 void ledger::give(const lease_part& part, lease_id to) {
   auto node = nodes_.at(part.node);
-  for (auto d : part.devices) node.holders[d] = to;
+  for (auto d : part.devices) {
+    TROUPE_INVARIANT((node.holders[d] == 0) != (to == 0));  // never from one lease to another
+    node.holders[d] = to;
+  }
   node.idle = static_cast<std::uint32_t>(std::ranges::count(node.holders, lease_id{0}));
   nodes_.set(part.node, std::move(node));
 }
@@ -162,6 +167,7 @@ expected<void> ledger::on(const lease_revoked& e) {
   if (e.why == lease_outcome::cancelled) l.outcome = e.why;
   l.revoked = true;
   auto j = jobs_.at(l.granted.job);
+  TROUPE_INVARIANT(j.lease == e.lease && !is_final(j.state));
   j.state = job_state::stopping;
   jobs_.set(j.id, std::move(j));
   leases_.set(e.lease, std::move(l));
@@ -173,6 +179,9 @@ expected<void> ledger::on(const part_ended& e) {
   if (!held || e.part >= held->ended.size() || held->ended[e.part])
     return contradiction(fmt::format("part {} of lease {} ends, but is not held", e.part, e.lease));
   auto l = *held;
+  TROUPE_INVARIANT(std::ranges::all_of(l.granted.parts[e.part].devices, [&](auto d) {
+    return holder(l.granted.parts[e.part].node, d) == e.lease;
+  }));
   l.ended[e.part] = true;
   l.succeeded[e.part] = e.outcome == lease_outcome::succeeded;
   give(l.granted.parts[e.part], 0);
@@ -279,6 +288,7 @@ expected<void> ledger::on(const job_ended& e) {
   j.detail = e.detail;
   closed_.erase(e.job);
   jobs_.set(e.job, std::move(j));
+  TROUPE_INVARIANT(unfinished_ > 0);
   --unfinished_;
   return {};
 }

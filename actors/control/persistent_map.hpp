@@ -7,6 +7,8 @@
 #include <memory>
 #include <utility>
 
+#include "messages/invariant.hpp"
+
 namespace troupe::actors {
 
 /// An ordered map whose copies share all that they have in common: a copy costs as much as one of a
@@ -69,9 +71,14 @@ class persistent_map {
   }
   bool contains(const K& key) const { return find(key) != nullptr; }
   /// The key must be there.
-  const V& at(const K& key) const { return *find(key); }
+  const V& at(const K& key) const {
+    const auto* value = find(key);
+    TROUPE_INVARIANT(value != nullptr);
+    return *value;
+  }
   /// The largest key; there must be one.
   const K& last_key() const {
+    TROUPE_INVARIANT(!empty());
     const node* n = root_.get();
     for (auto height = height_; height > 0; --height) n = as_inner(*n).slots[n->size - 1].get();
     return n->keys[n->size - 1];
@@ -147,6 +154,8 @@ class persistent_map {
 
   template <class Node, class Slot>
   static void put(Node& n, std::size_t at, const K& key, Slot slot) {
+    TROUPE_INVARIANT(n.size < width && at <= n.size);
+    TROUPE_INVARIANT((at == 0 || n.keys[at - 1] < key) && (at == n.size || key < n.keys[at]));
     std::move_backward(n.keys.begin() + at, n.keys.begin() + n.size, n.keys.begin() + n.size + 1);
     std::move_backward(n.slots.begin() + at, n.slots.begin() + n.size,
                        n.slots.begin() + n.size + 1);

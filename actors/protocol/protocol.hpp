@@ -169,7 +169,7 @@ struct plans_wanted {
 using estimator_actor = caf::typed_actor<caf::reacts_to<plans_wanted>, caf::reacts_to<tick>>;
 
 /// What a host's transport talks to.
-using door_actor = caf::typed_actor<caf::reacts_to<arrived>>;
+using frame_receiver = caf::typed_actor<caf::reacts_to<arrived>>;
 
 /// A tensor may cross now, or is there. Only the timer that was set last counts.
 struct crossing_due {

@@ -24,7 +24,7 @@ stage_load load_of(const job_spec& job, const batch_split& split, double max_byt
 
 /// Between two datacentres over so many connections of one pair of nodes; 0: as many as help. Where
 /// the cluster names no link, the cost model's.
-link wan_between(const cluster& c, std::uint32_t a, std::uint32_t b, std::uint32_t wished);
+link link_between(const cluster& c, std::uint32_t a, std::uint32_t b, std::uint32_t wished);
 /// How many connections those are.
 std::uint32_t connections_between(const cluster& c, std::uint32_t a, std::uint32_t b,
                                   std::uint32_t wished);
