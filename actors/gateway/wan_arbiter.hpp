@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <limits>
 #include <map>
 #include <optional>
 #include <utility>
@@ -11,12 +10,9 @@
 
 #include "messages/random.hpp"
 #include "messages/stage.hpp"
+#include "messages/time.hpp"
 
 namespace troupe::actors {
-
-/// Nanoseconds of any clock.
-using time_ns = std::int64_t;
-inline constexpr time_ns never = std::numeric_limits<time_ns>::max();
 
 /// How many times as long tensors for a datacentre take now (a fault of a simulated link).
 using link_slowdown = std::function<double(std::uint32_t datacenter)>;
@@ -69,9 +65,9 @@ class wan_arbiter {
   /// A transfer of an open-ended link has left.
   void ended(time_ns now, std::uint32_t token);
 
-  /// When to look next; never: not before another offer.
+  /// When to look next; never_ns: not before another offer.
   time_ns next(time_ns now) const {
-    return !choosing_.empty() ? now : due_.empty() ? never : due_.front().at;
+    return !choosing_.empty() ? now : due_.empty() ? never_ns : due_.front().at;
   }
 
   /// The caller looks, and takes what has happened, in order.

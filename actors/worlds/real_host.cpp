@@ -158,7 +158,7 @@ expected<std::unique_ptr<real_host>> real_host::controller(
   c.cluster = (*i)->options.cluster;
   c.policy = std::move(policy);
   c.local = local;
-  (*i)->actors = start_controller(*(*i)->system, (*i)->host, c);
+  (*i)->actors = start_controller(*(*i)->system, (*i)->host, c).all;
   (*i)->watch();
   return std::unique_ptr<real_host>{new real_host{std::move(*i)}};
 }

@@ -1,11 +1,11 @@
 #include "planners/atlas/selection_table.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 
 #include <fmt/format.h>
 
+#include "messages/time.hpp"
 #include "planners/cost/profile.hpp"
 #include "planners/cost/stage_time.hpp"
 #include "planners/pipeline/layout.hpp"
@@ -13,8 +13,6 @@
 namespace troupe::planners {
 
 namespace {
-
-constexpr double never = std::numeric_limits<double>::infinity();
 
 std::pair<std::uint32_t, std::uint64_t> key_of(std::uint32_t stages, const batch_split& split) {
   return {stages, std::uint64_t{split.microbatches} << 32 | split.rows};
@@ -130,7 +128,7 @@ selection_table::selection_table(const cluster& c, const idle_index& idle, const
     for (const auto& b : offers_)
       to.push_back(a.datacenter == b.datacenter
                        ? link{}
-                       : wan_between(c, a.datacenter, b.datacenter, job.pipeline.connections));
+                       : link_between(c, a.datacenter, b.datacenter, job.pipeline.connections));
   }
 }
 

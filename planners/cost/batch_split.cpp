@@ -48,26 +48,16 @@ std::vector<double> bytes_by_stage(const job_spec& job, const batch_split& split
   return bytes;
 }
 
-namespace {
-
-const wan_link* named_link(const cluster& c, std::uint32_t a, std::uint32_t b) {
-  for (const auto& w : c.wan)
-    if ((w.a == a && w.b == b) || (w.a == b && w.b == a)) return &w;
-  return nullptr;
-}
-
-}  // namespace
-
 std::uint32_t connections_between(const cluster& c, std::uint32_t a, std::uint32_t b,
                                   std::uint32_t wished) {
-  const auto* w = named_link(c, a, b);
+  const auto* w = wan_between(c, a, b);
   if (wished > 0 || !w || w->connection_gbps <= 0) return std::max(wished, 1u);
   return static_cast<std::uint32_t>(std::max(1.0, std::ceil(w->node_gbps / w->connection_gbps)));
 }
 
-link wan_between(const cluster& c, std::uint32_t a, std::uint32_t b, std::uint32_t wished) {
+link link_between(const cluster& c, std::uint32_t a, std::uint32_t b, std::uint32_t wished) {
   const cost_constants k;
-  const auto* w = named_link(c, a, b);
+  const auto* w = wan_between(c, a, b);
   if (!w) return {"wan", k.wan_gbps, k.wan_latency_us};
   const double most =
       w->connection_gbps > 0 ? connections_between(c, a, b, wished) * w->connection_gbps : 1e300;

@@ -35,7 +35,7 @@ std::vector<double> bytes_by_stage(const job_spec& job, const batch_split& split
 
 /// Between two datacentres over so many connections of one pair of nodes; 0: as many as help. Where
 /// the cluster names no link, the cost model's.
-link wan_between(const cluster& c, std::uint32_t a, std::uint32_t b, std::uint32_t wished);
+link link_between(const cluster& c, std::uint32_t a, std::uint32_t b, std::uint32_t wished);
 /// How many connections those are.
 std::uint32_t connections_between(const cluster& c, std::uint32_t a, std::uint32_t b,
                                   std::uint32_t wished);

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include <fmt/format.h>
 
+#include "messages/time.hpp"
 #include "planners/cost/stage_time.hpp"
 #include "planners/model/model_chain.hpp"
 
@@ -13,7 +13,6 @@ namespace troupe::planners {
 
 namespace {
 
-constexpr double never = std::numeric_limits<double>::infinity();
 constexpr double hair = 1e-12;  // for sums that were added up in another order
 // Beyond so many steps the cut with the least sum of squares is not looked for.
 constexpr std::uint64_t max_cut_steps = 4'000'000;

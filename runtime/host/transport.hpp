@@ -30,7 +30,7 @@ struct caller {
   bool is_operator = true;          // may act on everybody's jobs
 };
 
-/// One host's door to the network. Simulated or ZeroMQ; both encode, both can lose.
+/// One host's access to the network. Simulated or ZeroMQ; both encode, both can lose.
 class transport {
  public:
   using receiver = std::function<void(frame)>;
