@@ -37,7 +37,7 @@ inline node_index node_of(const cluster& c, address a) {
   return static_cast<node_index>(a - 1 - c.datacenters.size());
 }
 
-/// "controller", the datacentre's name + "/gateway", the node's name, or "client-7".
+/// "controller", the datacenter's name + "/gateway", the node's name, or "client-7".
 inline std::string host_name(const cluster& c, address a) {
   if (a == controller_address) return "controller";
   if (is_gateway(c, a)) return c.datacenters[a - 1].name + "/gateway";
@@ -46,7 +46,7 @@ inline std::string host_name(const cluster& c, address a) {
                       : "unknown-" + std::to_string(a);
 }
 
-/// The next host on the way: nodes talk through their datacentre's gateway, gateways to each other,
+/// The next host on the way: nodes talk through their datacenter's gateway, gateways to each other,
 /// all others to the controller. A host never sends to itself.
 inline address next_hop(const cluster& c, address self, address to) {
   if (is_node(c, self)) return gateway_address(c.nodes[node_of(c, self)].datacenter);

@@ -73,7 +73,8 @@ problem not_above_0(double found, double high) {
   return fmt::format("found {}, expected a number above 0 and at most {}", found, high);
 }
 
-problem not_one_of(std::string_view found, std::span<const std::string_view> known) {
+template <class Words>
+problem not_one_of(std::string_view found, const Words& known) {
   if (std::ranges::find(known, found) != known.end()) return {};
   return fmt::format("found '{}', expected one of {}", shown(found), fmt::join(known, ", "));
 }
@@ -291,6 +292,35 @@ std::optional<objection> check_pipeline(const job_spec& job) {
   return job.slots ? std::nullopt : check_model_of(job);
 }
 
+std::optional<objection> check_memory(const job_spec& job) {
+  if (!job.memory) return {};
+  const auto& o = *job.memory;
+  if (job.train || job.slots || job.pipeline != pipeline_wish{})
+    return objection{
+        "memory_gb",
+        "what the built-in trainer holds is counted; memory_gb, optimizer, precision, "
+        "zero, fsdp, lora, activation_checkpointing and micro_batch are about programs"};
+  const auto key = [](const char* name, problem p) {
+    return p ? std::optional<objection>({name, std::move(*p)}) : std::nullopt;
+  };
+  const auto word = [&](const char* name, const std::string& found, const auto& known) {
+    return key(name, found.empty() ? problem{} : not_one_of(found, known));
+  };
+  return first_of([&] { return key("memory_gb", out_of_range(o.gb, 0, 1e6)); },
+                  [&] { return word("optimizer", o.optimizer, optimizers); },
+                  [&] { return word("precision", o.precision, precisions); },
+                  [&] { return word("activation_checkpointing", o.checkpointing, checkpointings); },
+                  [&] { return key("zero", out_of_range(o.zero, 0, 3)); },
+                  [&] { return key("lora", out_of_range(o.lora_rank, 0, max_lora_rank)); },
+                  [&] { return word("lora", o.lora_targets, lora_target_names); },
+                  [&] { return key("micro_batch", out_of_range(o.micro_batch, 0, max_batch)); },
+                  [&] {
+                    return key("lora", o.lora_rank > 0 && has_operators(job.model)
+                                           ? problem{"adapters are for transformers"}
+                                           : problem{});
+                  });
+}
+
 std::optional<objection> check_words(const job_spec& job) {
   if (job.microbatches && *job.microbatches > job.global_batch && !job.slots)
     return objection{"microbatches", fmt::format("found {}, expected at most global_batch ({})",
@@ -384,7 +414,7 @@ std::optional<objection> objection_to(const model& m) {
 std::optional<objection> objection_to(const job_spec& job) {
   if (auto p = check_leaves(job)) return objection{"", std::move(*p)};
   return first_of([&] { return check_keys(job); }, [&] { return check_pipeline(job); },
-                  [&] { return check_words(job); });
+                  [&] { return check_memory(job); }, [&] { return check_words(job); });
 }
 
 expected<void> admit(const job_spec& job) {

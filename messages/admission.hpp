@@ -33,6 +33,7 @@ inline constexpr std::uint32_t max_pipeline_microbatches = 100'000;
 /// Stages x pipelines x micro-batches: what one iteration's schedule is made of.
 inline constexpr std::uint64_t max_schedule_steps = 10'000'000;
 inline constexpr std::uint32_t max_tensor_parallel = 64;
+inline constexpr std::uint32_t max_lora_rank = 65'536;
 inline constexpr std::uint32_t max_connections = 4096;
 inline constexpr std::uint32_t max_restarts = 1000;
 inline constexpr double max_seconds = 1e15;       // slo_s, deadline_s; budget too

@@ -44,7 +44,7 @@ struct gpu_type {
   bool operator==(const gpu_type&) const = default;
 };
 
-/// A link between GPUs of a node, or between nodes of a datacentre.
+/// A link between GPUs of a node, or between nodes of a datacenter.
 struct link {
   std::string name;
   double gbps = 0;
@@ -83,9 +83,9 @@ struct datacenter {
   bool operator==(const datacenter&) const = default;
 };
 
-/// The WAN between two datacentres, both directions alike.
+/// The WAN between two datacenters, both directions alike.
 struct wan_link {
-  std::uint32_t a = 0, b = 0;  // datacentres
+  std::uint32_t a = 0, b = 0;  // datacenters
   double rtt_ms = 0;
   double node_gbps = 0;        // one pair of nodes with enough connections
   double connection_gbps = 0;  // one connection; 0: as much as the pair
@@ -136,11 +136,11 @@ struct cluster {
   bool operator==(const cluster&) const = default;
 };
 
-// A WAN between two datacentres for which the cluster names none, to planners and networks alike.
+// A WAN between two datacenters for which the cluster names none, to planners and networks alike.
 inline constexpr double unlisted_wan_rtt_ms = 50;
 inline constexpr double unlisted_wan_gbps = 1;
 
-/// The link between two datacentres, if the cluster has one.
+/// The link between two datacenters, if the cluster has one.
 inline const wan_link* wan_between(const cluster& c, std::uint32_t a, std::uint32_t b) {
   for (const auto& w : c.wan)
     if ((w.a == a && w.b == b) || (w.a == b && w.b == a)) return &w;

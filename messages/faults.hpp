@@ -7,7 +7,7 @@
 namespace troupe {
 
 // Hosts are named as host_name() in address.hpp has them: "controller", "dc1/gateway", a node's
-// name; a datacentre's name stands for its gateway and all its nodes. Times are the run's, from its
+// name; a datacenter's name stands for its gateway and all its nodes. Times are the run's, from its
 // start.
 
 /// Nothing passes between the hosts of `a` and those of `b`, either way. `b` empty: all other
@@ -47,7 +47,7 @@ struct slow_node {
   bool operator==(const slow_node&) const = default;
 };
 
-/// Tensors take `factor` times as long between two datacentres, both ways.
+/// Tensors take `factor` times as long between two datacenters, both ways.
 struct slow_link {
   std::string a, b;
   double factor = 1;

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <vector>
 
+#include "messages/memory.hpp"
 #include "messages/model.hpp"
 #include "messages/training.hpp"
 #include "messages/units.hpp"
@@ -40,6 +41,7 @@ struct job_spec {
   std::optional<std::uint32_t> max_gpus;  // it is given no more; nothing: no bound
   std::string required_gpu_type;          // it runs on no other; empty: any
   std::uint32_t max_restarts = 5;  // attempts in a row that lose a node without progress; then fail
+  std::optional<memory_options> memory;  // what it declares of its training
   static constexpr std::size_t required = 20;
 
   static constexpr auto fields() {
@@ -55,7 +57,7 @@ struct job_spec {
                       &t::objective,    &t::train,
                       &t::slots,        &t::pipeline,
                       &t::max_gpus,     &t::required_gpu_type,
-                      &t::max_restarts};
+                      &t::max_restarts, &t::memory};
   }
   bool operator==(const job_spec&) const = default;
 };

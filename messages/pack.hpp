@@ -79,12 +79,23 @@ class packer {
       std::visit([this](const auto& alternative) { this->pack(alternative); }, value);
     } else {
       static_assert(record<T>, "no such kind of field on the wire");
-      array(field_count<T>);
-      all_fields(value, [this](const auto& field) { return this->pack(field), true; });
+      auto left = written_fields(value);
+      array(left);
+      all_fields(value, [&](const auto& field) { return left-- > 0 && (this->pack(field), true); });
     }
   }
 
  private:
+  /// Fields that grown records do not use cost nothing: trailing nils are left out.
+  template <record T, std::size_t I = field_count<T>>
+  static std::size_t written_fields(const T& value) {
+    if constexpr (I > required_fields<T>) {
+      if constexpr (is_optional<field_type<T, I - 1>>)
+        if (!(value.*std::get<I - 1>(T::fields()))) return written_fields<T, I - 1>(value);
+    }
+    return I;
+  }
+
   // msgpack-c would write 3.0 as the integer 3 and lose the sign of -0.0; on the wire a double is
   // always float 64, so every bit of it arrives.
   void pack_double(double value) {

@@ -189,7 +189,7 @@ struct stage_report {
   double busy_s = 0;                // forward, recompute and backward
   stage_costs measured;             // means of this iteration
   std::uint32_t max_in_flight = 0;  // activations
-  std::uint64_t sent_bytes = 0;     // to other datacentres
+  std::uint64_t sent_bytes = 0;     // to other datacenters
   std::uint64_t saved = 0;          // iterations in the newest checkpoint of this stage
   reason why;                       // empty text: all is well
   std::vector<timed_task> tasks;    // if it was asked to trace

@@ -21,7 +21,7 @@ namespace troupe {
 struct stage_costs {
   double forward_s = 0, recompute_s = 0, backward_s = 0, update_s = 0;
   double gradients_s = 0;  // handing out the gradients' sums, where others want them
-  // The quickest tensor's way here from another datacentre; if from two, from the slower one. Of
+  // The quickest tensor's way here from another datacenter; if from two, from the slower one. Of
   // that, what hosts and gateways take besides the link itself.
   double wan_s = 0, handling_s = 0;
   std::uint64_t activation_bytes = 0, gradient_bytes = 0;  // a micro-batch's; all parameters'
@@ -66,7 +66,7 @@ struct training {
 /// A pipeline study's costs, in any unit; key `slots:`. No model is needed then.
 struct slot_costs {
   double forward = 1, recompute = 1, backward = 2;
-  double lan = 0;  // one transfer inside a datacentre
+  double lan = 0;  // one transfer inside a datacenter
   double wan = 2;  // one between two, over one node's share
 
   static constexpr auto fields() {

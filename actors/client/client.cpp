@@ -41,7 +41,7 @@ void client_state::start(client_actor::pointer self, runtime::host h) {
   host_ = std::move(h);
 }
 
-caf::result<answer> client_state::send(const ask& a) {
+caf::result<answer> client_state::on_ask(const ask& a) {
   auto promise = self_->make_response_promise<answer>();
   auto request = a.request;
   if (number_of(request) == 0) set_number(request, host_.random.next() | 1);
@@ -51,7 +51,7 @@ caf::result<answer> client_state::send(const ask& a) {
   return promise;
 }
 
-void client_state::receive(const frame& f) {
+void client_state::on_frame(const frame& f) {
   auto decoded = decode(f.header.bytes());
   if (!decoded) return;
   auto it = pending_.find(number_of(decoded->second));
@@ -84,9 +84,9 @@ client_actor::behavior_type client(client_actor::stateful_pointer<client_state> 
   auto net = h.net;
   begin_actor(self, "client", [&] { s.start(self, std::move(h)); });
   return {
-      [&s](const ask& a) { return s.send(a); },
+      [&s](const ask& a) { return s.on_ask(a); },
       [&s, net](const arrived& a) {
-        s.receive(a.what);
+        s.on_frame(a.what);
         net->handled(a.what);
       },
       [&s](const tick&) { s.on_tick(); },

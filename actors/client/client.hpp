@@ -13,8 +13,8 @@ class client_state {
  public:
   client_state() = default;
   void start(client_actor::pointer self, runtime::host h);
-  caf::result<answer> send(const ask& a);
-  void receive(const frame& f);
+  caf::result<answer> on_ask(const ask& a);
+  void on_frame(const frame& f);
   void on_tick();
 
  private:

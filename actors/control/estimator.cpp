@@ -6,8 +6,6 @@
 
 #include "actors/protocol/actor_failure.hpp"
 #include "messages/codec.hpp"
-#include "planners/cost/program_time.hpp"
-#include "planners/model/stage_memory.hpp"
 #include "planners/pipeline/placement.hpp"
 
 namespace troupe::actors {
@@ -40,12 +38,12 @@ std::uint64_t effort_of(const job_spec& spec) {
 
 }  // namespace
 
-void estimator_state::take(const plans_wanted& w) {
+void estimator_state::on_plans_wanted(const plans_wanted& w) {
   queue_.emplace(std::pair{effort_of(*w.spec), ++arrivals_}, w);
   if (queue_.size() == 1) self_->send(estimator_actor{self_}, tick{});
 }
 
-void estimator_state::plan_next() {
+void estimator_state::on_tick() {
   const auto next = queue_.extract(queue_.begin());
   self_->send(next.mapped().reply_to, plans_for(next.mapped()));
   if (!queue_.empty()) self_->send(estimator_actor{self_}, tick{});
@@ -82,31 +80,13 @@ plans_made estimator_state::plans_for(const plans_wanted& w) {
   return result;
 }
 
-proposal::expectation expected_of(const troupe::cluster& c, const job_spec& spec,
-                                  const planners::decision& d) {
-  proposal::expectation e;
-  if (d.what != planners::decision::kind::start) return e;
-  const bool pipelines = planners::is_pipeline_job(spec);
-  e.iteration_s = pipelines ? spec.global_batch / d.how.samples_per_s
-                            : planners::estimate_iteration(c, spec, d.how, d.where).iteration_s;
-  e.bytes = pipelines || d.how.bytes_per_gpu > 0
-                ? d.how.bytes_per_gpu
-                : planners::marp_bytes(spec.model, spec.global_batch, d.how.data_parallel,
-                                       d.how.tensor_parallel);
-  // Simulated work runs out of memory when the formula says so: nobody measured better.
-  e.out_of_memory = std::any_of(d.where.begin(), d.where.end(), [&](const node_share& share) {
-    return e.bytes >= c.gpu_of(share.node).memory_bytes();
-  });
-  return e;
-}
-
 estimator_actor::behavior_type estimator(estimator_actor::stateful_pointer<estimator_state> self,
                                          estimator_options options) {
   auto& s = self->state;
   begin_actor(self, "estimator", [&] { s.start(self, std::move(options)); });
   return {
-      [&s](const plans_wanted& w) { s.take(w); },
-      [&s](const tick&) { s.plan_next(); },
+      [&s](const plans_wanted& w) { s.on_plans_wanted(w); },
+      [&s](const tick&) { s.on_tick(); },
   };
 }
 

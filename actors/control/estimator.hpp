@@ -28,8 +28,8 @@ class estimator_state {
     self_ = self;
     options_ = std::move(options);
   }
-  void take(const plans_wanted& w);
-  void plan_next();
+  void on_plans_wanted(const plans_wanted& w);
+  void on_tick();
 
  private:
   plans_made plans_for(const plans_wanted& w);
@@ -41,10 +41,6 @@ class estimator_state {
   std::map<std::pair<std::uint64_t, std::uint64_t>, plans_wanted> queue_;
   std::uint64_t arrivals_ = 0;
 };
-
-/// Expected time and memory of a start; empty for other decisions.
-proposal::expectation expected_of(const troupe::cluster& c, const job_spec& spec,
-                                  const planners::decision& d);
 
 estimator_actor::behavior_type estimator(estimator_actor::stateful_pointer<estimator_state> self,
                                          estimator_options options);

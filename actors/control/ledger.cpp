@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <limits>
-#include <tuple>
 
 #include <fmt/format.h>
 
 #include "actors/control/contradiction.hpp"
+#include "messages/invariant.hpp"
 namespace troupe::actors {
 
 namespace {
@@ -28,10 +28,9 @@ bool goes_on(lease_outcome o) {
 }  // namespace
 
 ledger::ledger(const cluster& c) {
-  for (const auto& n : c.nodes) {
-    idle_.push_back(n.gpus);
-    holder_.emplace_back(n.gpus, lease_id{0});
-    memory_bytes_.push_back(c.gpus[n.gpu].memory_bytes());
+  for (node_index n = 0; n < c.nodes.size(); ++n) {
+    const auto gpus = c.nodes[n].gpus;
+    nodes_.set(n, {std::vector<lease_id>(gpus, 0), gpus, c.gpu_of(n).memory_bytes()});
   }
 }
 
@@ -39,45 +38,37 @@ expected<void> ledger::apply(const journal_entry& e) {
   return std::visit([this](const auto& entry) { return on(entry); }, e);
 }
 
-const job_record* ledger::job(job_id id) const {
-  auto it = jobs_.find(id);
-  return it == jobs_.end() ? nullptr : &it->second;
-}
-
-const lease_record* ledger::lease(lease_id id) const {
-  auto it = leases_.find(id);
-  return it == leases_.end() ? nullptr : &it->second;
-}
-
 const job_record* ledger::job_of_request(std::uint64_t request) const {
-  auto it = requests_.find(request);
-  return it == requests_.end() ? nullptr : job(it->second);
+  const auto* id = requests_.find(request);
+  return id ? job(*id) : nullptr;
 }
 
 const job_record* ledger::job_of_lost_lease(lease_id id) const {
-  auto it = lost_.find(id);
-  return it == lost_.end() ? nullptr : job(it->second);
+  const auto* of = lost_.find(id);
+  return of ? job(*of) : nullptr;
 }
 
 std::vector<std::uint16_t> ledger::take_lowest(node_index n, std::uint32_t count) const {
   std::vector<std::uint16_t> result;
-  for (std::uint16_t d = 0; d < holder_[n].size() && result.size() < count; ++d)
-    if (holder_[n][d] == 0) result.push_back(d);
+  const auto& holders = nodes_.at(n).holders;
+  for (std::uint16_t d = 0; d < holders.size() && result.size() < count; ++d)
+    if (holders[d] == 0) result.push_back(d);
   return result;
 }
 
 bool ledger::knows_epoch(std::uint64_t e) const {
   // What is older than the oldest that is kept began before any copy was made, or long ago.
-  return epochs_.empty() || e <= epochs_.front() ||
-         std::binary_search(epochs_.begin(), epochs_.end(), e);
+  return epochs_->empty() || e <= epochs_->front() ||
+         std::binary_search(epochs_->begin(), epochs_->end(), e);
 }
 
 expected<void> ledger::on(const epoch_begun& e) {
   if (e.epoch <= epoch())
     return contradiction(fmt::format("epoch {} begins after {}", e.epoch, epoch()));
-  if (e.journal != journal_) epochs_.clear();
-  if (epochs_.size() >= max_epochs) epochs_.erase(epochs_.begin());
-  epochs_.push_back(e.epoch);
+  auto epochs = e.journal == journal_ ? *epochs_ : std::vector<std::uint64_t>{};
+  if (epochs.size() >= max_epochs) epochs.erase(epochs.begin());
+  epochs.push_back(e.epoch);
+  epochs_ = shared_value{std::move(epochs)};
   journal_ = e.journal;
   next_lease_ = std::max(next_lease_, e.first_lease);
   return {};
@@ -85,28 +76,29 @@ expected<void> ledger::on(const epoch_begun& e) {
 
 expected<void> ledger::on(const job_accepted& e) {
   if (jobs_.contains(e.job)) return contradiction(fmt::format("job {} is accepted twice", e.job));
-  auto& j = jobs_[e.job];
+  job_record j;
   j.id = e.job;
   j.request = e.request;
-  j.spec = std::make_shared<const job_spec>(e.spec);
+  j.spec = shared_value{e.spec};
   j.submitted_s = e.at_s;
   j.owner = e.owner;
-  requests_[e.request] = e.job;
+  jobs_.set(e.job, std::move(j));
+  requests_.set(e.request, e.job);
   next_job_ = std::max(next_job_, e.job + 1);
   ++unfinished_;
   return {};
 }
 
 expected<void> ledger::on(const lease_granted& e) {
-  auto it = jobs_.find(e.job);
-  if (it == jobs_.end() || it->second.state != job_state::waiting)
+  const auto* known = job(e.job);
+  if (!known || known->state != job_state::waiting)
     return contradiction(
         fmt::format("lease {} is for job {}, which is not waiting", e.lease, e.job));
   if (e.lease < next_lease_)
     return contradiction(fmt::format("lease {} is granted twice", e.lease));
   if (auto ok = check_parts(e); !ok) return ok;
   hold_parts(e, std::vector<bool>(e.parts.size(), false));
-  auto& j = it->second;
+  auto j = *known;
   j.where.clear();
   for (const auto& part : e.parts)
     j.where.push_back({part.node, static_cast<std::uint32_t>(part.devices.size())});
@@ -121,43 +113,52 @@ expected<void> ledger::on(const lease_granted& e) {
   j.tries.push_back({e.lease, {}});
   for (const auto& part : e.parts) j.tries.back().nodes.push_back(part.node);
   if (j.started_s == 0) j.started_s = e.at_s;
+  jobs_.set(e.job, std::move(j));
   next_lease_ = e.lease + 1;
-  auto& l = leases_[e.lease];
+  TROUPE_INVARIANT(leases_.empty() || leases_.last_key() < e.lease);
+  lease_record l;
   l.granted = e;
   l.ended.assign(e.parts.size(), false);
   l.succeeded.assign(e.parts.size(), false);
   l.iterations = std::numeric_limits<std::uint64_t>::max();
+  leases_.set(e.lease, std::move(l));
   return {};
 }
 
 expected<void> ledger::check_parts(const lease_granted& g) const {
   if (g.parts.empty()) return contradiction(fmt::format("lease {} has no parts", g.lease));
   for (const auto& part : g.parts) {
-    if (part.node >= holder_.size())
+    const auto* node = nodes_.find(part.node);
+    if (!node)
       return contradiction(
           fmt::format("lease {} is for node {}, which does not exist", g.lease, part.node));
     for (auto d : part.devices)
-      if (d >= holder_[part.node].size() || holder_[part.node][d] != 0)
+      if (d >= node->holders.size() || node->holders[d] != 0)
         return contradiction(fmt::format("lease {} takes GPU {} of node {}, which is not free",
                                          g.lease, d, part.node));
   }
   return {};
 }
 
-void ledger::hold_parts(const lease_granted& g, const std::vector<bool>& ended) {
-  for (std::size_t i = 0; i < g.parts.size(); ++i) {
-    const auto& part = g.parts[i];
-    if (ended[i]) continue;
-    for (auto d : part.devices) holder_[part.node][d] = g.lease;
-    idle_[part.node] -= static_cast<std::uint32_t>(part.devices.size());
+void ledger::give(const lease_part& part, lease_id to) {
+  auto node = nodes_.at(part.node);
+  for (auto d : part.devices) {
+    TROUPE_INVARIANT((node.holders[d] == 0) != (to == 0));  // never from one lease to another
+    node.holders[d] = to;
   }
+  node.idle = static_cast<std::uint32_t>(std::ranges::count(node.holders, lease_id{0}));
+  nodes_.set(part.node, std::move(node));
+}
+
+void ledger::hold_parts(const lease_granted& g, const std::vector<bool>& ended) {
+  for (std::size_t i = 0; i < g.parts.size(); ++i)
+    if (!ended[i]) give(g.parts[i], g.lease);
 }
 
 expected<void> ledger::on(const lease_revoked& e) {
-  auto it = leases_.find(e.lease);
-  if (it == leases_.end())
-    return contradiction(fmt::format("lease {} is revoked, but not held", e.lease));
-  auto& l = it->second;
+  const auto* held = lease(e.lease);
+  if (!held) return contradiction(fmt::format("lease {} is revoked, but not held", e.lease));
+  auto l = *held;
   if (!is_bad(l.outcome)) {
     l.outcome = e.why;
     l.detail = e.detail;
@@ -165,20 +166,25 @@ expected<void> ledger::on(const lease_revoked& e) {
   // A user's wish to end the job outranks what else goes wrong with it.
   if (e.why == lease_outcome::cancelled) l.outcome = e.why;
   l.revoked = true;
-  jobs_[l.granted.job].state = job_state::stopping;
+  auto j = jobs_.at(l.granted.job);
+  TROUPE_INVARIANT(j.lease == e.lease && !is_final(j.state));
+  j.state = job_state::stopping;
+  jobs_.set(j.id, std::move(j));
+  leases_.set(e.lease, std::move(l));
   return {};
 }
 
 expected<void> ledger::on(const part_ended& e) {
-  auto it = leases_.find(e.lease);
-  if (it == leases_.end() || e.part >= it->second.ended.size() || it->second.ended[e.part])
+  const auto* held = lease(e.lease);
+  if (!held || e.part >= held->ended.size() || held->ended[e.part])
     return contradiction(fmt::format("part {} of lease {} ends, but is not held", e.part, e.lease));
-  auto& l = it->second;
-  const auto& part = l.granted.parts[e.part];
+  auto l = *held;
+  TROUPE_INVARIANT(std::ranges::all_of(l.granted.parts[e.part].devices, [&](auto d) {
+    return holder(l.granted.parts[e.part].node, d) == e.lease;
+  }));
   l.ended[e.part] = true;
   l.succeeded[e.part] = e.outcome == lease_outcome::succeeded;
-  for (auto d : part.devices) holder_[part.node][d] = 0;
-  idle_[part.node] += static_cast<std::uint32_t>(part.devices.size());
+  give(l.granted.parts[e.part], 0);
   l.iterations = std::min(l.iterations, e.iterations);
   l.peak_bytes = std::max(l.peak_bytes, e.peak_bytes);
   if (e.exit_code && l.exit_code.value_or(0) == 0) l.exit_code = e.exit_code;
@@ -186,24 +192,25 @@ expected<void> ledger::on(const part_ended& e) {
     l.outcome = e.outcome;
     l.detail = e.detail;
   }
-  if (std::find(l.ended.begin(), l.ended.end(), false) == l.ended.end()) {
-    // What has succeeded in spite of being told to stop, or while its node was taken for lost, need
-    // not be done again.
-    const bool whole =
-        std::find(l.succeeded.begin(), l.succeeded.end(), false) == l.succeeded.end();
-    if (whole && goes_on(l.outcome)) l.outcome = lease_outcome::succeeded, l.detail.clear();
-    close(l);
-    leases_.erase(it);
+  if (std::find(l.ended.begin(), l.ended.end(), false) != l.ended.end()) {
+    leases_.set(e.lease, std::move(l));
+    return {};
   }
+  // What has succeeded in spite of being told to stop, or while its node was taken for lost, need
+  // not be done again.
+  const bool whole = std::find(l.succeeded.begin(), l.succeeded.end(), false) == l.succeeded.end();
+  if (whole && goes_on(l.outcome)) l.outcome = lease_outcome::succeeded, l.detail.clear();
+  close(l);
+  leases_.erase(e.lease);
   return {};
 }
 
 /// A GPU of `memory` was too small for what was predicted to fit it: every prediction for this job
 /// is too small by at least their ratio. Where nothing was predicted to fit, only that much is
 /// known.
-void ledger::learn_from_failure(job_record& j, const lease_granted& g) const {
-  double memory = memory_bytes_[g.parts.front().node];
-  for (const auto& part : g.parts) memory = std::min(memory, memory_bytes_[part.node]);
+void ledger::raise_memory(job_record& j, const lease_granted& g) const {
+  double memory = nodes_.at(g.parts.front().node).memory_bytes;
+  for (const auto& part : g.parts) memory = std::min(memory, nodes_.at(part.node).memory_bytes);
   constexpr double a_little_more = 1.0001;
   if (g.predicted_bytes > 0 && g.predicted_bytes < memory)
     j.memory_factor *= a_little_more * memory / g.predicted_bytes;
@@ -212,7 +219,7 @@ void ledger::learn_from_failure(job_record& j, const lease_granted& g) const {
 }
 
 void ledger::close(lease_record& l) {
-  auto& j = jobs_[l.granted.job];
+  auto j = jobs_.at(l.granted.job);
   const bool ran_out = l.outcome == lease_outcome::out_of_memory;
   j.peak_bytes = l.peak_bytes;
   j.exit_code = l.exit_code;
@@ -222,7 +229,7 @@ void ledger::close(lease_record& l) {
     j.memory.push_back({l.granted.how, l.granted.predicted_bytes, l.peak_bytes, ran_out});
   if (ran_out) {
     ++j.out_of_memory;
-    learn_from_failure(j, l.granted);
+    raise_memory(j, l.granted);
   }
   if (goes_on(l.outcome)) {
     const auto left = j.spec->iterations - std::min(j.spec->iterations, j.iterations_done);
@@ -235,9 +242,9 @@ void ledger::close(lease_record& l) {
       if (lost) {
         j.lost_parts = l.granted.parts;
         j.lost_succeeded = l.succeeded;
-        lost_[j.lease] = j.id;
+        lost_.set(j.lease, j.id);
       }
-      return;
+      return jobs_.set(j.id, std::move(j));
     }
     // Perhaps it is the job that takes its nodes down: the next one would go the same way.
     j.detail = fmt::format(
@@ -248,27 +255,27 @@ void ledger::close(lease_record& l) {
   }
   if (l.outcome == lease_outcome::succeeded) j.iterations_done = j.spec->iterations;
   j.state = job_state::stopping;
-  closed_[j.id] = l.outcome;
+  closed_.set(j.id, l.outcome);
+  jobs_.set(j.id, std::move(j));
 }
 
 std::unique_ptr<job_ended> ledger::due(job_id id, double now_s) const {
-  auto it = closed_.find(id);
-  if (it == closed_.end()) return nullptr;
+  const auto* outcome = closed_.find(id);
+  if (!outcome) return nullptr;
   auto result = std::make_unique<job_ended>();
   result->job = id;
   result->at_s = now_s;
   result->detail = jobs_.at(id).detail;
-  result->final_state = it->second == lease_outcome::succeeded   ? job_state::finished
-                        : it->second == lease_outcome::cancelled ? job_state::cancelled
-                                                                 : job_state::failed;
+  result->final_state = *outcome == lease_outcome::succeeded   ? job_state::finished
+                        : *outcome == lease_outcome::cancelled ? job_state::cancelled
+                                                               : job_state::failed;
   return result;
 }
 
 expected<void> ledger::on(const job_ended& e) {
-  auto it = jobs_.find(e.job);
-  if (it == jobs_.end())
-    return contradiction(fmt::format("job {} ends, but was never accepted", e.job));
-  auto& j = it->second;
+  const auto* known = job(e.job);
+  if (!known) return contradiction(fmt::format("job {} ends, but was never accepted", e.job));
+  auto j = *known;
   if (is_final(j.state)) return contradiction(fmt::format("job {} ends twice", e.job));
   if (leases_.contains(j.lease))
     return contradiction(fmt::format("job {} ends while it holds GPUs", e.job));
@@ -280,31 +287,23 @@ expected<void> ledger::on(const job_ended& e) {
   j.ended_s = e.at_s;
   j.detail = e.detail;
   closed_.erase(e.job);
+  jobs_.set(e.job, std::move(j));
+  TROUPE_INVARIANT(unfinished_ > 0);
   --unfinished_;
   return {};
 }
 
 expected<void> ledger::on(const job_suspended& e) {
-  auto it = jobs_.find(e.job);
-  if (it == jobs_.end() || is_final(it->second.state))
+  const auto* known = job(e.job);
+  if (!known || is_final(known->state))
     return contradiction(
         fmt::format("job {} is suspended, but does not exist or has ended", e.job));
-  auto& j = it->second;
+  auto j = *known;
   j.suspended = e.suspended;
   if (j.suspensions.size() >= max_suspensions) j.suspensions.erase(j.suspensions.begin());
   j.suspensions.push_back(e.request);
+  jobs_.set(e.job, std::move(j));
   return {};
-}
-
-bool operator==(const job_record& a, const job_record& b) {
-  const auto rest = [](const job_record& j) {
-    return std::tie(j.id, j.request, j.state, j.submitted_s, j.started_s, j.ended_s, j.attempts,
-                    j.out_of_memory, j.memory_factor, j.bytes_floor, j.iterations_done, j.lease,
-                    j.how, j.where, j.predicted_bytes, j.peak_bytes, j.memory, j.detail, j.tries,
-                    j.owner, j.losses, j.lost_parts, j.lost_succeeded, j.exit_code, j.suspended,
-                    j.suspensions);
-  };
-  return *a.spec == *b.spec && rest(a) == rest(b);
 }
 
 }  // namespace troupe::actors

@@ -1,12 +1,13 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "actors/control/persistent_map.hpp"
+#include "actors/control/shared_value.hpp"
 #include "messages/client.hpp"
 #include "messages/cluster.hpp"
 #include "messages/journal.hpp"
@@ -18,7 +19,7 @@ namespace troupe::actors {
 struct job_record {
   job_id id = 0;
   std::uint64_t request = 0;
-  std::shared_ptr<const job_spec> spec;
+  shared_value<job_spec> spec;
   job_state state = job_state::waiting;
   double submitted_s = 0, started_s = 0, ended_s = 0;
   std::uint32_t attempts = 0, out_of_memory = 0;
@@ -41,7 +42,7 @@ struct job_record {
   bool suspended = false;                  // it is given nothing
   std::vector<std::uint64_t> suspensions;  // the latest requests that said so, or no longer
 
-  friend bool operator==(const job_record& a, const job_record& b);  // specs by content
+  bool operator==(const job_record&) const = default;
 };
 
 /// A lease that still holds GPUs.
@@ -69,26 +70,26 @@ class ledger {
   expected<void> apply(const journal_entry& e);
 
   /// The present one; 0: none has begun.
-  std::uint64_t epoch() const { return epochs_.empty() ? 0 : epochs_.back(); }
+  std::uint64_t epoch() const { return epochs_->empty() ? 0 : epochs_->back(); }
   /// It began in this history, or before everything that could tell.
   bool knows_epoch(std::uint64_t e) const;
   /// The id that the journal had when the epoch began; 0: no epoch has begun.
   std::uint64_t journal() const { return journal_; }
   job_id next_job() const { return next_job_; }
   lease_id next_lease() const { return next_lease_; }
-  const std::map<job_id, job_record>& jobs() const { return jobs_; }
-  const std::map<lease_id, lease_record>& leases() const { return leases_; }
-  const job_record* job(job_id id) const;
-  const lease_record* lease(lease_id id) const;
+  const persistent_map<job_id, job_record>& jobs() const { return jobs_; }
+  const persistent_map<lease_id, lease_record>& leases() const { return leases_; }
+  const job_record* job(job_id id) const { return jobs_.find(id); }
+  const lease_record* lease(lease_id id) const { return leases_.find(id); }
   /// The job that waits because this lease, its last one, was lost; or null.
   const job_record* job_of_lost_lease(lease_id id) const;
   /// The job that a client's request made, or null.
   const job_record* job_of_request(std::uint64_t request) const;
 
   /// GPUs of a node that no lease holds.
-  std::uint32_t idle(node_index n) const { return idle_[n]; }
+  std::uint32_t idle(node_index n) const { return nodes_.at(n).idle; }
   /// The lease that holds a GPU, or 0.
-  lease_id holder(node_index n, std::uint16_t device) const { return holder_[n][device]; }
+  lease_id holder(node_index n, std::uint16_t device) const { return nodes_.at(n).holders[device]; }
   /// The lowest `count` GPUs of a node that nobody holds; there must be as many.
   std::vector<std::uint16_t> take_lowest(node_index n, std::uint32_t count) const;
   std::size_t unfinished() const { return unfinished_; }
@@ -121,21 +122,28 @@ class ledger {
   expected<void> check_parts(const lease_granted& g) const;
   void hold_parts(const lease_granted& g, const std::vector<bool>& ended);
   void close(lease_record& lease);
-  void learn_from_failure(job_record& j, const lease_granted& g) const;
+  void raise_memory(job_record& j, const lease_granted& g) const;
 
-  std::vector<std::uint64_t> epochs_;  // under the present id, ascending: the newest max_epochs
+  struct node_gpus {
+    std::vector<lease_id> holders;  // by GPU; 0: none
+    std::uint32_t idle = 0;
+    double memory_bytes = 0;  // of each
+
+    bool operator==(const node_gpus&) const = default;
+  };
+  void give(const lease_part& part, lease_id to);
+
+  shared_value<std::vector<std::uint64_t>> epochs_;  // under the present id, ascending: the newest
   std::uint64_t journal_ = 0;
   job_id next_job_ = 1;
   lease_id next_lease_ = 1;
-  std::map<job_id, job_record> jobs_;
-  std::map<lease_id, lease_record> leases_;
-  std::map<std::uint64_t, job_id> requests_;
-  std::map<lease_id, job_id> lost_;  // leases of jobs that wait since
-  std::map<job_id, lease_outcome>
+  persistent_map<job_id, job_record> jobs_;
+  persistent_map<lease_id, lease_record> leases_;
+  persistent_map<std::uint64_t, job_id> requests_;
+  persistent_map<lease_id, job_id> lost_;  // leases of jobs that wait since
+  persistent_map<job_id, lease_outcome>
       closed_;  // jobs whose last lease ended for good, awaiting job_ended
-  std::vector<std::uint32_t> idle_;
-  std::vector<std::vector<lease_id>> holder_;
-  std::vector<double> memory_bytes_;  // a GPU's, by node
+  persistent_map<node_index, node_gpus> nodes_;
   std::size_t unfinished_ = 0;
 };
 

@@ -66,7 +66,7 @@ job_record restored(const job_kept& k) {
   job_record j;
   j.id = k.job;
   j.request = k.request;
-  j.spec = std::make_shared<const job_spec>(k.spec);
+  j.spec = shared_value{k.spec};
   j.state = k.state;
   j.submitted_s = k.submitted_s;
   j.started_s = k.started_s;
@@ -114,9 +114,8 @@ expected<void> ledger::on(const jobs_forgotten& e) {
       return contradiction(fmt::format("job {} is forgotten, but has not ended", id));
   for (const auto id : e.jobs) {
     // A client's number may have come again, for a later job.
-    if (const auto it = requests_.find(jobs_.at(id).request);
-        it != requests_.end() && it->second == id)
-      requests_.erase(it);
+    const auto request = jobs_.at(id).request;
+    if (const auto* of = requests_.find(request); of && *of == id) requests_.erase(request);
     jobs_.erase(id);
   }
   return {};
@@ -124,10 +123,10 @@ expected<void> ledger::on(const jobs_forgotten& e) {
 
 std::vector<journal_entry> ledger::snapshot() const {
   std::vector<journal_entry> result;
-  result.emplace_back(snapshot_begun{epochs_, journal_, next_job_, next_lease_});
+  result.emplace_back(snapshot_begun{*epochs_, journal_, next_job_, next_lease_});
   for (const auto& [id, j] : jobs_) {
     auto k = kept(j);
-    if (const auto it = closed_.find(id); it != closed_.end()) k.closed = it->second;
+    if (const auto* outcome = closed_.find(id)) k.closed = *outcome;
     result.emplace_back(std::move(k));
   }
   for (const auto& [id, l] : leases_) {
@@ -142,7 +141,7 @@ expected<void> ledger::on(const snapshot_begun& e) {
   if (epoch() != 0 || !jobs_.empty()) return contradiction("a snapshot begins after other entries");
   if (!std::is_sorted(e.epochs.begin(), e.epochs.end()))
     return contradiction("a snapshot's epochs are not in order");
-  epochs_ = e.epochs;
+  epochs_ = shared_value{e.epochs};
   journal_ = e.journal;
   next_job_ = e.next_job;
   next_lease_ = e.next_lease;
@@ -156,11 +155,11 @@ expected<void> ledger::on(const job_kept& e) {
   auto succeeded = flags_of(e.lost_succeeded, e.lost_parts.size());
   if (!succeeded) return tl::unexpected<reason>(succeeded.error());
   j.lost_succeeded = std::move(*succeeded);
-  if (!j.lost_parts.empty()) lost_[j.lease] = j.id;
-  jobs_.emplace(e.job, std::move(j));
-  requests_[e.request] = e.job;
+  if (!j.lost_parts.empty()) lost_.set(j.lease, j.id);
+  jobs_.set(e.job, std::move(j));
+  requests_.set(e.request, e.job);
   if (!is_final(e.state)) ++unfinished_;
-  if (e.closed) closed_[e.job] = *e.closed;
+  if (e.closed) closed_.set(e.job, *e.closed);
   return {};
 }
 
@@ -187,7 +186,7 @@ expected<void> ledger::on(const lease_kept& e) {
     if (l.ended[i]) held.parts.erase(held.parts.begin() + static_cast<std::ptrdiff_t>(i));
   if (auto ok = check_parts(held); !ok) return ok;
   hold_parts(g, l.ended);
-  leases_.emplace(g.lease, std::move(l));
+  leases_.set(g.lease, std::move(l));
   return {};
 }
 

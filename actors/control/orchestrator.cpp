@@ -45,6 +45,8 @@ void orchestrator_state::start(orchestrator_actor::pointer self, runtime::host h
   idle_.emplace(c);
   nodes_.resize(c.nodes.size());
   gateways_.resize(c.datacenters.size());
+  nodes_present_ = shared_value{std::vector<bool>(nodes_.size(), false)};
+  gateways_present_ = shared_value{std::vector<bool>(gateways_.size(), false)};
   auto replayed = host_.journal->replay([this](const journal_entry& e) {
     if (auto ok = ledger_->apply(e); !ok)
       throw std::runtime_error("the journal contradicts itself: " + ok.error().text);
@@ -77,14 +79,15 @@ void orchestrator_state::start(orchestrator_actor::pointer self, runtime::host h
     remember_deadline(j);
     if (is_final(j.state)) training_.ended(id);  // of those in a snapshot no job_ended is left
   }
-  commit_batched();
+  on_commit_now();
   self_->delayed_send(orchestrator_actor{self_}, nanoseconds_of(c.settings.heartbeat_s), tick{});
 }
 
 // -- what clients want
 // ---------------------------------------------------------------------------------
 
-void orchestrator_state::submit(address from, const runtime::caller& who, const submit_job& s) {
+void orchestrator_state::on_submit_job(address from, const runtime::caller& who,
+                                       const submit_job& s) {
   if (const auto* known = ledger_->job_of_request(s.request)) {
     reply(from, submit_reply{s.request, known->id, {}});
     return;
@@ -99,7 +102,8 @@ void orchestrator_state::submit(address from, const runtime::caller& who, const 
   reply(from, submit_reply{s.request, entry.job, {}});
 }
 
-void orchestrator_state::cancel(address from, const runtime::caller& who, const cancel_job& c) {
+void orchestrator_state::on_cancel_job(address from, const runtime::caller& who,
+                                       const cancel_job& c) {
   cancel_reply said{c.request, false, {}};
   const auto* j = ledger_->job(c.job);
   if (!j) {
@@ -120,7 +124,8 @@ void orchestrator_state::cancel(address from, const runtime::caller& who, const 
   reply(from, said);
 }
 
-void orchestrator_state::suspend(address from, const runtime::caller& who, const suspend_job& s) {
+void orchestrator_state::on_suspend_job(address from, const runtime::caller& who,
+                                        const suspend_job& s) {
   suspend_reply said{s.request, false, {}};
   const auto* j = ledger_->job(s.job);
   const auto* verb = s.suspended ? "suspend it" : "resume it";
@@ -138,13 +143,13 @@ void orchestrator_state::suspend(address from, const runtime::caller& who, const
   } else {
     said.done = true;
     record(job_suspended{s.job, wall(), s.suspended, who.name, s.request});
-    if (s.suspended) preempt(*j, fmt::format("suspended by {}", who.name));
+    if (s.suspended) preempt(s.job, fmt::format("suspended by {}", who.name));
   }
   reply(from, said);
 }
 
 /// Where to, the scheduler says.
-void orchestrator_state::move(address from, const runtime::caller& who, const move_job& m) {
+void orchestrator_state::on_move_job(address from, const runtime::caller& who, const move_job& m) {
   const auto refuse_it = [&](reason why) {
     reply(from, move_reply{m.request, false, std::move(why), {}, {}});
   };
@@ -154,7 +159,7 @@ void orchestrator_state::move(address from, const runtime::caller& who, const mo
   if (scheduler_) self_->send(scheduler_, move_wanted{from, m});
 }
 
-void orchestrator_state::pass_on(address from, const runtime::caller& who, const read_log& r) {
+void orchestrator_state::on_read_log(address from, const runtime::caller& who, const read_log& r) {
   log_chunk no{r.request, 0, r.offset, true, {}};
   const auto refuse_it = [&](reason why) {
     no.why = std::move(why);
@@ -180,7 +185,7 @@ void orchestrator_state::pass_on(address from, const runtime::caller& who, const
         {reason::kind::invalid, fmt::format("attempt {} of job {} ran on {} node(s): no rank {}",
                                             attempt, r.job, t.nodes.size(), r.part)});
   const auto n = t.nodes[r.part];
-  if (!nodes_[n].present)
+  if (!(*nodes_present_)[n])
     return refuse_it(
         {reason::kind::unavailable,
          fmt::format("the log is on node {}, which is absent", options_.cluster->nodes[n].name)});
@@ -204,7 +209,7 @@ void orchestrator_state::end_overdue() {
       it = deadlines_.erase(it);
       continue;
     }
-    const auto& j = *known;
+    const auto j = *known;
     const auto text = fmt::format(
         "its deadline has passed: deadline_s is {:g}, {} after {} of {} "
         "iterations",
@@ -214,25 +219,24 @@ void orchestrator_state::end_overdue() {
     } else if (const auto* l = ledger_->lease(j.lease); l && !l->revoked) {
       revoke(j.lease, lease_outcome::failed, text);
     }
-    it = is_final(j.state) ? deadlines_.erase(it) : std::next(it);
+    it = is_final(ledger_->job(j.id)->state) ? deadlines_.erase(it) : std::next(it);
   }
 }
 
 // -- what the policy wants
 // -----------------------------------------------------------------------------
 
-void orchestrator_state::commit(const proposal& p) {
+void orchestrator_state::on_proposal(const proposal& p) {
   settled result{p.number, {}};
-  for (std::size_t i = 0; i < p.decisions.size(); ++i) {
-    const auto& d = p.decisions[i];
+  for (const auto& d : p.decisions) {
     const auto* j = ledger_->job(d.job);
     if (d.what == planners::decision::kind::start) {
-      if (auto ok = grant(d, p.expected[i]); !ok) result.refused.emplace_back(d.job, ok.error());
+      if (auto ok = grant(d); !ok) result.refused.emplace_back(d.job, ok.error());
     } else if (d.what == planners::decision::kind::stop) {
-      if (j) preempt(*j, "makes room");
+      preempt(d.job, "makes room");
     } else if (d.what == planners::decision::kind::move) {
       if (j && j->state == job_state::running)
-        preempt(*j, "is moved", d.grace_s);
+        preempt(d.job, "is moved", d.grace_s);
       else
         result.refused.emplace_back(
             d.job, reason{reason::kind::stale, fmt::format("job {} is not running", d.job)});
@@ -244,8 +248,7 @@ void orchestrator_state::commit(const proposal& p) {
   batch_.when_durable([this, result = std::move(result)] { self_->send(scheduler_, result); });
 }
 
-expected<void> orchestrator_state::grant(const planners::decision& d,
-                                         const proposal::expectation& e) {
+expected<void> orchestrator_state::grant(const planners::decision& d) {
   const auto& c = *options_.cluster;
   const auto* j = ledger_->job(d.job);
   if (!j || j->state != job_state::waiting)
@@ -253,8 +256,11 @@ expected<void> orchestrator_state::grant(const planners::decision& d,
   if (j->suspended) return refuse(reason::kind::stale, fmt::format("job {} is suspended", d.job));
   if (auto ok = planners::fits(c, *idle_, d.how, d.where); !ok) return ok;
   if (auto ok = planners::within_bounds(c, *j->spec, d.where); !ok) return ok;
-  lease_granted entry{ledger_->next_lease(), d.job,           wall(), d.how, e.bytes, e.iteration_s,
-                      c.settings.restart_s,  e.out_of_memory, {}};
+  if (!d.expected) return refuse(reason::kind::invalid, "the start has no estimate");
+  const auto& e = *d.expected;
+  lease_granted entry{
+      ledger_->next_lease(), d.job,           wall(), d.how, e.bytes_per_gpu, e.iteration_s,
+      c.settings.restart_s,  e.out_of_memory, {}};
   for (const auto& share : d.where)
     entry.parts.push_back(
         {share.node, nodes_[share.node].incarnation, ledger_->take_lowest(share.node, share.gpus)});
@@ -269,12 +275,13 @@ expected<void> orchestrator_state::grant(const planners::decision& d,
 }
 
 /// The job waits again; a training is given the time to save.
-void orchestrator_state::preempt(const job_record& j, const std::string& detail,
+void orchestrator_state::preempt(job_id id, const std::string& detail,
                                  std::optional<double> grace_s) {
-  if (j.state != job_state::running) return;
+  const auto* j = ledger_->job(id);
+  if (!j || j->state != job_state::running) return;
   const auto usual_s = options_.cluster->settings.preempt_grace_s;
-  revoke(j.lease, lease_outcome::preempted, detail,
-         is_training(*j.spec) ? grace_s.value_or(usual_s) : 0);
+  revoke(j->lease, lease_outcome::preempted, detail,
+         is_training(*j->spec) ? grace_s.value_or(usual_s) : 0);
 }
 
 void orchestrator_state::revoke(lease_id id, lease_outcome why, const std::string& detail,
@@ -284,14 +291,14 @@ void orchestrator_state::revoke(lease_id id, lease_outcome why, const std::strin
   if (!record(lease_revoked{id, wall(), why, detail, grace_s})) return;
   grace_until_s_.erase(id);
   if (grace_s > 0) grace_until_s_[id] = now() + grace_s;
-  for (const auto& part : l->granted.parts)
+  for (const auto& part : ledger_->lease(id)->granted.parts)
     if (nodes_[part.node].leases.contains(id)) send_orders(part.node);
 }
 
 // -- what nodes do
 // -------------------------------------------------------------------------------------
 
-void orchestrator_state::hear_part(node_index n, lease_id id, const node_report& r) {
+void orchestrator_state::on_part_report(node_index n, lease_id id, const node_report& r) {
   const auto* l = ledger_->lease(id);
   if (!l) return;
   const auto part = part_on(*l, n);
@@ -332,7 +339,8 @@ void orchestrator_state::report_progress(job_id job) {
 
 /// A part of a lease that was taken for lost had succeeded: if all of it has, and nobody has begun
 /// it anew, the job is done.
-void orchestrator_state::hear_late(node_index n, const part_report& p, std::uint64_t incarnation) {
+void orchestrator_state::on_late_success(node_index n, const part_report& p,
+                                         std::uint64_t incarnation) {
   std::erase_if(late_, [this](const auto& l) { return !ledger_->job_of_lost_lease(l.first); });
   const auto* known = ledger_->job_of_lost_lease(p.lease);
   if (!known) return;
@@ -349,8 +357,7 @@ void orchestrator_state::hear_late(node_index n, const part_report& p, std::uint
 }
 
 void orchestrator_state::end_part(lease_id id, std::uint32_t part, lease_outcome outcome,
-                                  std::uint64_t iterations, double peak_bytes,
-                                  const std::string& detail,
+                                  std::uint64_t iterations, double peak_bytes, std::string detail,
                                   std::optional<std::int32_t> exit_code) {
   const auto* l = ledger_->lease(id);
   const auto job = l->granted.job;
@@ -400,7 +407,7 @@ void orchestrator_state::settle(job_id id) {
   if (auto due = ledger_->due(id, wall())) record(*due);
 }
 
-void orchestrator_state::hear(address from, const training_report& r) {
+void orchestrator_state::on_training_report(address from, const training_report& r) {
   // Only the trainer speaks for the job's last lease. Its last report may come after the lease's
   // end.
   const auto* j = ledger_->job(r.job);
@@ -413,7 +420,7 @@ void orchestrator_state::hear(address from, const training_report& r) {
   reply(from, training_report_ack{r.lease, r.sequence});
 }
 
-void orchestrator_state::tell(address from, const query_training& q) {
+void orchestrator_state::on_query_training(address from, const query_training& q) {
   training_reply said{q.request, {}, {}, 0};
   if (auto known = training_.since(q.job, q.after))
     std::tie(said.report, said.position) = std::move(*known);
@@ -430,19 +437,36 @@ orchestrator_actor::behavior_type orchestrator(
   auto& s = self->state;
   begin_actor(self, "orchestrator", [&] { s.start(self, std::move(h), std::move(options)); });
   return {
-      [&s](const inbound<node_report>& m) { s.hear(m.from, m.body), s.handled(); },
-      [&s](const proposal& p) { s.commit(p), s.handled(); },
-      [&s](const inbound<submit_job>& m) { s.submit(m.from, m.sender, m.body), s.handled(); },
-      [&s](const inbound<cancel_job>& m) { s.cancel(m.from, m.sender, m.body), s.handled(); },
-      [&s](const inbound<suspend_job>& m) { s.suspend(m.from, m.sender, m.body), s.handled(); },
-      [&s](const inbound<move_job>& m) { s.move(m.from, m.sender, m.body), s.handled(); },
-      [&s](const inbound<gateway_report>& m) { s.hear(m.from, m.body), s.handled(); },
-      [&s](const inbound<read_log>& m) { s.pass_on(m.from, m.sender, m.body), s.handled(); },
-      [&s](const inbound<training_report>& m) { s.hear(m.from, m.body), s.handled(); },
-      [&s](const inbound<query_training>& m) { s.tell(m.from, m.body), s.handled(); },
-      [&s](const watch& w) { s.show(w.scheduler); },
-      [&s](const commit_now&) { s.commit_batched(); },
-      [&s](const tick&) { s.on_tick(), s.handled(); },
+      [&s](const inbound<node_report>& m) { s.on_node_report(m.from, m.body), s.commit_soon(); },
+      [&s](const proposal& p) { s.on_proposal(p), s.commit_soon(); },
+      [&s](const inbound<submit_job>& m) {
+        s.on_submit_job(m.from, m.sender, m.body), s.commit_soon();
+      },
+      [&s](const inbound<cancel_job>& m) {
+        s.on_cancel_job(m.from, m.sender, m.body), s.commit_soon();
+      },
+      [&s](const inbound<suspend_job>& m) {
+        s.on_suspend_job(m.from, m.sender, m.body), s.commit_soon();
+      },
+      [&s](const inbound<move_job>& m) {
+        s.on_move_job(m.from, m.sender, m.body), s.commit_soon();
+      },
+      [&s](const inbound<gateway_report>& m) {
+        s.on_gateway_report(m.from, m.body), s.commit_soon();
+      },
+      [&s](const inbound<read_log>& m) {
+        s.on_read_log(m.from, m.sender, m.body), s.commit_soon();
+      },
+      [&s](const inbound<training_report>& m) {
+        s.on_training_report(m.from, m.body), s.commit_soon();
+      },
+      [&s](const inbound<query_training>& m) {
+        s.on_query_training(m.from, m.body), s.commit_soon();
+      },
+      [&s](const begin_scheduling& m) { s.on_begin_scheduling(m); },
+      [&s](const subscribe& m) { s.on_subscribe(m); },
+      [&s](const commit_now&) { s.on_commit_now(); },
+      [&s](const tick&) { s.on_tick(), s.commit_soon(); },
   };
 }
 

@@ -1,13 +1,13 @@
 #pragma once
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <vector>
 
+#include "actors/control/cluster_state.hpp"
 #include "actors/control/commit_batch.hpp"
 #include "actors/control/job_progress.hpp"
 #include "actors/control/ledger.hpp"
@@ -28,10 +28,6 @@ struct orchestrator_options {
   std::shared_ptr<const troupe::cluster> cluster;
   /// All nodes are on this machine: programs rendezvous at 127.0.0.1.
   bool local = false;
-  /// Called with every entry once it is durable.
-  std::function<void(const journal_entry&)> on_entry;
-  /// Called with the ledger from time to time, for tests that compare it with the journal.
-  std::function<void(const ledger&)> on_ledger;
   journal_limits limits;
 };
 
@@ -45,26 +41,26 @@ class orchestrator_state {
   orchestrator_state() = default;
   void start(orchestrator_actor::pointer self, runtime::host h, orchestrator_options options);
 
-  void hear(address from, const node_report& r);
-  void hear(address from, const gateway_report& r);
-  void hear(address from, const training_report& r);
-  void tell(address from, const query_training& q);
-  void commit(const proposal& p);
-  void submit(address from, const runtime::caller& who, const submit_job& s);
-  void cancel(address from, const runtime::caller& who, const cancel_job& c);
-  void suspend(address from, const runtime::caller& who, const suspend_job& s);
-  void move(address from, const runtime::caller& who, const move_job& m);
-  void pass_on(address from, const runtime::caller& who, const read_log& r);
-  void show(const scheduler_actor& s);
+  void on_node_report(address from, const node_report& r);
+  void on_gateway_report(address from, const gateway_report& r);
+  void on_training_report(address from, const training_report& r);
+  void on_query_training(address from, const query_training& q);
+  void on_proposal(const proposal& p);
+  void on_submit_job(address from, const runtime::caller& who, const submit_job& s);
+  void on_cancel_job(address from, const runtime::caller& who, const cancel_job& c);
+  void on_suspend_job(address from, const runtime::caller& who, const suspend_job& s);
+  void on_move_job(address from, const runtime::caller& who, const move_job& m);
+  void on_read_log(address from, const runtime::caller& who, const read_log& r);
+  void on_begin_scheduling(const begin_scheduling& m);
+  void on_subscribe(const subscribe& m);
   void on_tick();
   /// At the end of a handler: commits what it has recorded soon, together with the results of all
   /// messages that are already waiting.
-  void handled();
-  void commit_batched();
+  void commit_soon();
+  void on_commit_now();
 
  private:
   struct node_state {
-    bool present = false;
     std::uint64_t incarnation = 0;
     std::uint64_t sequence = 0;  // of its last report or heartbeat
     std::uint64_t report = 0;    // the sequence of the last report; 0: it is to report in full
@@ -74,7 +70,6 @@ class orchestrator_state {
     std::set<lease_id> leases;  // with a part here that has not ended
   };
   struct gateway_state {
-    bool present = false;
     std::uint64_t incarnation = 0, report = 0;
     double heard_s = 0;
   };
@@ -82,28 +77,30 @@ class orchestrator_state {
   void begin_epoch();
   void compact();
   bool record(const journal_entry& e);
-  void publish(const std::shared_ptr<const journal_entry>& e);
+  void state_has_changed();
+  void publish();
+  std::shared_ptr<const cluster_state> state();
+  std::vector<job_id> jobs_of(const journal_entry& e) const;
   void reply(address to, message m);
-  void tell_scheduler(presence p);
-  void heard(node_state& node, std::uint64_t sequence);
+  void renew_contact(node_state& node, std::uint64_t sequence);
   bool may_have_predecessor(const node_state& node, const node_report& r) const;
   void check_history(node_index n, const node_report& r) const;
-  std::optional<lease_renewal> hear(const node_heartbeat& h);
+  std::optional<lease_renewal> on_heartbeat(const node_heartbeat& h);
   lease_renewal renewal_of(node_index n) const;
-  expected<void> grant(const planners::decision& d, const proposal::expectation& expected);
+  expected<void> grant(const planners::decision& d);
   void revoke(lease_id id, lease_outcome why, const std::string& detail, double grace_s = 0);
-  void preempt(const job_record& j, const std::string& detail, std::optional<double> grace_s = {});
+  void preempt(job_id id, const std::string& detail, std::optional<double> grace_s = {});
   void end_grace(lease_id id);
   void end_graces();
   void end_part(lease_id id, std::uint32_t part, lease_outcome outcome, std::uint64_t iterations,
-                double peak_bytes, const std::string& detail,
-                std::optional<std::int32_t> exit_code = {});
+                double peak_bytes, std::string detail, std::optional<std::int32_t> exit_code = {});
   void report_progress(const lease_record& l, const part_report& r);
   void report_progress(job_id job);
   void lose_part(lease_id id, std::uint32_t part, const std::string& detail);
-  void hear_part(node_index n, lease_id id, const node_report& r);
-  void hear_late(node_index n, const part_report& p, std::uint64_t incarnation);
+  void on_part_report(node_index n, lease_id id, const node_report& r);
+  void on_late_success(node_index n, const part_report& p, std::uint64_t incarnation);
   void set_present(node_index n, bool present);
+  void set_gateway_present(std::uint32_t datacenter, bool present);
   void settle(job_id id);
   void remember_deadline(const job_record& j);
   void end_overdue();
@@ -135,6 +132,11 @@ class orchestrator_state {
   training_history training_;
   std::set<std::pair<double, job_id>> deadlines_;  // wall clock; of jobs that may not have ended
   scheduler_actor scheduler_;
+  std::vector<state_subscriber> subscribers_;
+  std::vector<job_id> changed_jobs_;  // since the state was published
+  bool publish_asked_ = false;
+  std::shared_ptr<const planners::idle_index> published_idle_;  // null: it has changed since
+  shared_value<std::vector<bool>> nodes_present_, gateways_present_;
   commit_batch batch_;
   bool commit_asked_ = false;
 };

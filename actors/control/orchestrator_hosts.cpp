@@ -13,20 +13,33 @@
 
 namespace troupe::actors {
 
+namespace {
+
+/// False: it is so already.
+bool set_flag(shared_value<std::vector<bool>>& flags, std::size_t i, bool flag) {
+  if ((*flags)[i] == flag) return false;
+  auto changed = *flags;
+  changed[i] = flag;
+  flags = shared_value{std::move(changed)};
+  return true;
+}
+
+}  // namespace
+
 double orchestrator_state::silence_limit_s() const {
   // A node stops its own work lease_s after the last report that was answered; only later is it
   // lost.
   return options_.cluster->settings.lease_s + 2 * options_.cluster->settings.heartbeat_s;
 }
 
-void orchestrator_state::hear(address from, const node_report& r) {
+void orchestrator_state::on_node_report(address from, const node_report& r) {
   const auto& c = *options_.cluster;
   if (!is_node(c, from)) return;
   const auto n = node_of(c, from);
   auto& node = nodes_[n];
   if (std::pair{r.incarnation, r.sequence} <= std::pair{node.incarnation, node.sequence}) return;
   if (may_have_predecessor(node, r)) return;
-  heard(node, r.sequence);
+  renew_contact(node, r.sequence);
   node.incarnation = r.incarnation;
   node.report = 0;
   if (r.journal != 0 && r.journal != host_.journal->id()) {
@@ -38,10 +51,10 @@ void orchestrator_state::hear(address from, const node_report& r) {
   node.report = r.sequence;
   node.followed = r.epoch == ledger_->epoch() ? r.orders : 0;
   const std::vector<lease_id> here{node.leases.begin(), node.leases.end()};
-  for (auto id : here) hear_part(n, id, r);
+  for (auto id : here) on_part_report(n, id, r);
   for (const auto& p : r.parts) {
     if (node.leases.contains(p.lease)) reached_[{p.lease, n}] = p.iterations;
-    if (p.now == part_report::state::succeeded) hear_late(n, p, r.incarnation);
+    if (p.now == part_report::state::succeeded) on_late_success(n, p, r.incarnation);
   }
   // Work that the ledger no longer knows may still hold GPUs: the node is of no use until that is
   // gone.
@@ -59,7 +72,7 @@ void orchestrator_state::hear(address from, const node_report& r) {
   for (auto other : std::exchange(to_order_, {})) send_orders(other);
 }
 
-void orchestrator_state::heard(node_state& node, std::uint64_t sequence) {
+void orchestrator_state::renew_contact(node_state& node, std::uint64_t sequence) {
   node.sequence = sequence;
   node.heard_s = now();
 }
@@ -82,7 +95,7 @@ lease_renewal orchestrator_state::renewal_of(node_index n) const {
 }
 
 /// None: it was heard of before, or is answered with orders.
-std::optional<lease_renewal> orchestrator_state::hear(const node_heartbeat& h) {
+std::optional<lease_renewal> orchestrator_state::on_heartbeat(const node_heartbeat& h) {
   auto& node = nodes_[h.node];
   if (std::pair{h.incarnation, h.sequence} <= std::pair{node.incarnation, node.sequence}) return {};
   if (h.incarnation != node.incarnation || h.report != node.report || node.report == 0) {
@@ -91,13 +104,13 @@ std::optional<lease_renewal> orchestrator_state::hear(const node_heartbeat& h) {
     in_full.heard = 0;
     return in_full;
   }
-  heard(node, h.sequence);
+  renew_contact(node, h.sequence);
   if (node.followed != 0 && node.followed == node.orders) return renewal_of(h.node);
   to_order_.insert(h.node);
   return {};
 }
 
-void orchestrator_state::hear(address from, const gateway_report& r) {
+void orchestrator_state::on_gateway_report(address from, const gateway_report& r) {
   const auto& c = *options_.cluster;
   if (!is_gateway(c, from)) return;
   auto& g = gateways_[from - 1];
@@ -105,24 +118,31 @@ void orchestrator_state::hear(address from, const gateway_report& r) {
   g.incarnation = r.incarnation;
   g.report = r.sequence;
   g.heard_s = now();
-  if (!std::exchange(g.present, true)) tell_scheduler({from, true});
+  set_gateway_present(from - 1, true);
   lease_renewals said;
   for (const auto& h : r.heartbeats) {
     if (h.node >= nodes_.size() || gateway_address(c.nodes[h.node].datacenter) != from) continue;
-    if (auto renewal = hear(h)) said.renewals.push_back(*renewal);
+    if (auto renewal = on_heartbeat(h)) said.renewals.push_back(*renewal);
   }
   if (!said.renewals.empty()) reply(from, std::move(said));
   for (auto n : std::exchange(to_order_, {})) send_orders(n);
 }
 
 void orchestrator_state::set_present(node_index n, bool present) {
-  if (std::exchange(nodes_[n].present, present) == present) return;
+  if (!set_flag(nodes_present_, n, present)) return;
   refresh_idle(n);
-  tell_scheduler({node_address(*options_.cluster, n), present});
+  state_has_changed();
+}
+
+void orchestrator_state::set_gateway_present(std::uint32_t datacenter, bool present) {
+  if (set_flag(gateways_present_, datacenter, present)) state_has_changed();
 }
 
 void orchestrator_state::refresh_idle(node_index n) {
-  idle_->set_idle(n, nodes_[n].present ? ledger_->idle(n) : 0);
+  const auto idle = (*nodes_present_)[n] ? ledger_->idle(n) : 0;
+  if (idle == idle_->idle(n)) return;
+  idle_->set_idle(n, idle);
+  published_idle_ = nullptr;
 }
 
 void orchestrator_state::on_tick() {
@@ -142,18 +162,12 @@ void orchestrator_state::on_tick() {
   }
   for (address a = 1; a <= gateways_.size(); ++a) {
     auto& g = gateways_[a - 1];
-    if (g.present && now() - g.heard_s > silence_limit_s()) {
-      g.present = false;
-      tell_scheduler({a, false});
-    }
+    if (now() - g.heard_s > silence_limit_s()) set_gateway_present(a - 1, false);
   }
   end_overdue();
   end_graces();
   for (auto n : std::exchange(to_order_, {})) send_orders(n);
   compact();
-  batch_.when_durable([this] {
-    if (options_.on_ledger) options_.on_ledger(*ledger_);
-  });
   self_->delayed_send(orchestrator_actor{self_}, nanoseconds_of(c.settings.heartbeat_s), tick{});
 }
 

@@ -34,6 +34,7 @@ void orchestrator_state::begin_epoch() {
 }
 
 bool orchestrator_state::record(const journal_entry& e) {
+  auto jobs = jobs_of(e);
   if (auto ok = ledger_->apply(e); !ok) {
     runtime::log(runtime::log_level::error, "orchestrator",
                  "the ledger refuses: " + ok.error().text);
@@ -41,20 +42,37 @@ bool orchestrator_state::record(const journal_entry& e) {
   }
   if (const auto* over = std::get_if<job_ended>(&e)) training_.ended(over->job);
   if (const auto* in = std::get_if<job_accepted>(&e)) remember_deadline(*ledger_->job(in->job));
-  auto shared = std::make_shared<const journal_entry>(e);
   batch_.add(e);
-  batch_.when_durable([this, shared = std::move(shared)] { publish(shared); });
+  if (std::holds_alternative<training_told>(e)) return true;  // no news to the ledger
+  changed_jobs_.insert(changed_jobs_.end(), jobs.begin(), jobs.end());
+  state_has_changed();
   return true;
 }
 
-void orchestrator_state::handled() {
+/// Those that an entry is about, which has not been applied yet.
+std::vector<job_id> orchestrator_state::jobs_of(const journal_entry& e) const {
+  const auto holder = [this](lease_id id) -> std::vector<job_id> {
+    const auto* l = ledger_->lease(id);
+    return l ? std::vector{l->granted.job} : std::vector<job_id>{};
+  };
+  if (const auto* accepted = std::get_if<job_accepted>(&e)) return {accepted->job};
+  if (const auto* granted = std::get_if<lease_granted>(&e)) return {granted->job};
+  if (const auto* revoked = std::get_if<lease_revoked>(&e)) return holder(revoked->lease);
+  if (const auto* ended = std::get_if<part_ended>(&e)) return holder(ended->lease);
+  if (const auto* over = std::get_if<job_ended>(&e)) return {over->job};
+  if (const auto* held = std::get_if<job_suspended>(&e)) return {held->job};
+  if (const auto* old = std::get_if<jobs_forgotten>(&e)) return old->jobs;
+  return {};
+}
+
+void orchestrator_state::commit_soon() {
   constexpr std::size_t most = 1000;
-  if (batch_.size() >= most) return commit_batched();
+  if (batch_.size() >= most) return on_commit_now();
   if (!batch_.empty() && !std::exchange(commit_asked_, true))
     self_->send(orchestrator_actor{self_}, commit_now{});
 }
 
-void orchestrator_state::commit_batched() {
+void orchestrator_state::on_commit_now() {
   commit_asked_ = false;
   if (batch_.empty()) return;
   // Ends this actor, and with it the controller: what is not written down must not be acted on.
@@ -68,7 +86,7 @@ void orchestrator_state::compact() {
     for (const auto id : old.jobs) training_.forget(id);
     record(old);
   }
-  commit_batched();
+  on_commit_now();
   auto entries = ledger_->snapshot();
   for (auto& r : training_.snapshot()) entries.emplace_back(training_told{std::move(r)});
   const auto before = host_.journal->size();
@@ -77,28 +95,38 @@ void orchestrator_state::compact() {
                {{"entries_before", before}, {"entries", entries.size()}});
 }
 
-void orchestrator_state::publish(const std::shared_ptr<const journal_entry>& e) {
-  if (scheduler_) self_->send(scheduler_, ledger_event{e});
-  if (options_.on_entry) options_.on_entry(*e);
+/// It is published once it is durable; changes until then are published together.
+void orchestrator_state::state_has_changed() {
+  if (!std::exchange(publish_asked_, true)) batch_.when_durable([this] { publish(); });
+}
+
+void orchestrator_state::publish() {
+  publish_asked_ = false;
+  auto jobs = std::exchange(changed_jobs_, {});
+  if (subscribers_.empty()) return;
+  const auto now = state();
+  for (const auto& s : subscribers_) self_->send(s, state_changed{now, jobs});
+}
+
+std::shared_ptr<const cluster_state> orchestrator_state::state() {
+  if (!published_idle_) published_idle_ = std::make_shared<const planners::idle_index>(*idle_);
+  return std::make_shared<const cluster_state>(
+      cluster_state{*ledger_, nodes_present_, gateways_present_, published_idle_});
 }
 
 void orchestrator_state::reply(address to, message m) {
   batch_.when_durable([this, to, m = std::move(m)] { post(host_, to, m); });
 }
 
-void orchestrator_state::tell_scheduler(presence p) {
-  batch_.when_durable([this, p] {
-    if (scheduler_) self_->send(scheduler_, p);
-  });
+void orchestrator_state::on_subscribe(const subscribe& m) {
+  on_commit_now();  // the state that it is sent is durable
+  self_->send(m.who, state_changed{state(), {}});
+  subscribers_.push_back(m.who);
 }
 
-void orchestrator_state::show(const scheduler_actor& s) {
-  commit_batched();  // the ledger that it is shown is durable
-  scheduler_ = s;
-  for (node_index n = 0; n < nodes_.size(); ++n)
-    if (nodes_[n].present)
-      self_->send(scheduler_, presence{node_address(*options_.cluster, n), true});
-  self_->send(scheduler_, ledger_state{std::make_shared<const ledger>(*ledger_)});
+void orchestrator_state::on_begin_scheduling(const begin_scheduling& m) {
+  on_subscribe({m.scheduler});
+  scheduler_ = m.scheduler;
   for (const auto& [id, j] : ledger_->jobs()) report_progress(id);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "messages/invariant.hpp"
 #include "planners/core/fits.hpp"
 
 namespace troupe::actors {
@@ -37,6 +38,7 @@ std::vector<job_id> pending_starts::hopeless(const planners::idle_index& idle,
   std::vector<job_id> out;
   for (const auto& [job, d] : starts_)
     if (std::ranges::any_of(d.where, [&](const node_share& share) {
+          TROUPE_INVARIANT(share.node < freed.size());
           return idle.idle(share.node) + freed[share.node] < share.gpus;
         }))
       out.push_back(job);

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "messages/invariant.hpp"
 #include "planners/core/idle_index.hpp"
 #include "planners/core/policy.hpp"
 
@@ -14,7 +15,10 @@ namespace troupe::actors {
 /// restarted controller decides again.
 class pending_starts {
  public:
-  void add(planners::decision start) { starts_[start.job] = std::move(start); }
+  void add(planners::decision start) {
+    TROUPE_INVARIANT(start.what == planners::decision::kind::start && !start.where.empty());
+    starts_[start.job] = std::move(start);
+  }
   void remove(job_id job) { starts_.erase(job); }
   const planners::decision* find(job_id job) const;
   bool empty() const { return starts_.empty(); }

@@ -1,12 +1,10 @@
 #include "actors/control/scheduler.hpp"
 
 #include <algorithm>
-#include <stdexcept>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "actors/control/estimator.hpp"
 #include "actors/protocol/actor_failure.hpp"
 #include "actors/protocol/post.hpp"
 #include "actors/protocol/timing.hpp"
@@ -24,69 +22,68 @@ void scheduler_state::start(scheduler_actor::pointer self, runtime::host h,
   options_ = std::move(options);
   orchestrator_ = std::move(orchestrator);
   estimator_ = std::move(estimator);
-  ledger_.emplace(*options_.cluster);
-  idle_.emplace(*options_.cluster);
-  present_.assign(options_.cluster->nodes.size(), false);
-  for (node_index n = 0; n < present_.size(); ++n) idle_->set_idle(n, 0);
-  self_->send(orchestrator_, watch{scheduler_actor{self_}});
+  self_->send(orchestrator_, begin_scheduling{scheduler_actor{self_}});
   const auto& how = options_.cluster->settings;
   self_->delayed_send(scheduler_actor{self_},
                       nanoseconds_of(std::min(3 * how.heartbeat_s, how.lease_s)), startup_over{});
   if (options_.policy->round_s() > 0) self_->send(scheduler_actor{self_}, tick{});
 }
 
-// -- the job table
+// -- the state of the cluster
 // -------------------------------------------------------------------------------------
 
-void scheduler_state::learn(const journal_entry& e) {
-  job_id job = 0;
-  std::vector<node_index> nodes;
-  if (const auto* ended = std::get_if<part_ended>(&e)) {
-    const auto& g = ledger_->lease(ended->lease)->granted;  // the ledger may let go of it below
-    job = g.job;
-    nodes.push_back(g.parts[ended->part].node);
-  }
-  if (auto ok = ledger_->apply(e); !ok)
-    throw std::runtime_error("the orchestrator contradicts itself: " + ok.error().text);
+void scheduler_state::on_state_changed(const state_changed& m) {
+  const auto before = std::exchange(state_, m.now);
   reply_stale_ = true;
-  if (const auto* accepted = std::get_if<job_accepted>(&e)) {
-    if (knows_ledger_) want_plans(*ledger_->job(accepted->job));
-  } else if (const auto* granted = std::get_if<lease_granted>(&e)) {
-    job = granted->job;
-    for (const auto& part : granted->parts) nodes.push_back(part.node);
-  } else if (const auto* revoked = std::get_if<lease_revoked>(&e)) {
-    job = ledger_->lease(revoked->lease)->granted.job;
-  } else if (const auto* held = std::get_if<job_suspended>(&e)) {
-    job = held->job;
-  } else if (const auto* over = std::get_if<job_ended>(&e)) {
-    job = over->job;
-    wanted_.erase(job);
-    notes_.erase(job);
-  } else if (const auto* old = std::get_if<jobs_forgotten>(&e)) {
-    for (const auto id : old->jobs) plans_.erase(id);
+  if (before) {
+    for (const auto id : m.jobs) on_job_changed(id, before->book.job(id));
+  } else {
+    for (const auto& [id, j] : book().jobs())
+      if (!is_final(j.state)) update_views(j);  // of those that have ended no plan is made again
+    for (const auto& answer_now : std::exchange(unanswered_, {})) answer_now();
+    begin_placing();
   }
-  if (!knows_ledger_) return;
-  for (auto n : nodes) refresh_idle(n);
-  if (const auto* j = ledger_->job(job)) place(*j);
+  if (before && before->nodes_present == state_->nodes_present) return;
+  if (std::ranges::find(*state_->nodes_present, false) == state_->nodes_present->end())
+    on_startup_over();
+  something_changed();
 }
 
-void scheduler_state::learn(const ledger_state& s) {
-  *ledger_ = *s.book;
-  knows_ledger_ = true;
-  for (node_index n = 0; n < present_.size(); ++n) refresh_idle(n);
-  for (const auto& [id, j] : ledger_->jobs())
-    if (!is_final(j.state)) place(j);  // of those that have ended no plan is made again
-  for (const auto& answer_now : std::exchange(unanswered_, {})) answer_now();
-  begin_placing();
+/// `before`: as it was in the state before this one; null: it was not there.
+void scheduler_state::on_job_changed(job_id id, const job_record* before) {
+  const auto* j = book().job(id);
+  if (!j || is_final(j->state)) {
+    wanted_.erase(id);
+    notes_.erase(id);
+  }
+  if (!j) {
+    plans_.erase(id);
+    progress_.erase(id);
+    return;
+  }
+  // Of a new job no policy knows before its plans are made.
+  if (!before && j->state == job_state::waiting && !j->suspended) return want_plans(*j);
+  const bool granted = before && before->lease != j->lease;
+  if (granted) pending_.remove(id);
+  update_views(*j);
+  // Between the two states it has given other GPUs back.
+  if (granted && before->state != job_state::waiting) something_changed();
 }
 
-void scheduler_state::learn(const plans_made& p) {
+void scheduler_state::on_plans_made(const plans_made& p) {
   reply_stale_ = true;
-  const auto* j = ledger_->job(p.job);
+  const auto* j = book().job(p.job);
   if (!j || is_final(j->state) || p.memory_factor != j->memory_factor) return;
   plans_[p.job] = p;
   wanted_.erase(p.job);
-  place(*j);
+  update_views(*j);
+}
+
+/// Only the first report of an iteration counts: its time is when it was done.
+void scheduler_state::on_job_progress(const job_progress& p) {
+  auto& known = progress_[p.job];
+  if (p.lease > known.lease || (p.lease == known.lease && p.iteration > known.iteration))
+    known = p, reply_stale_ = true;
 }
 
 void scheduler_state::want_plans(const job_record& j) {
@@ -98,19 +95,19 @@ void scheduler_state::want_plans(const job_record& j) {
 planners::job_view scheduler_state::view_of(const job_record& j) const {
   planners::job_view v;
   v.id = j.id;
-  v.training = planners::is_pipeline_job(*j.spec);
   v.spec = j.spec;
   v.submitted_s = j.submitted_s;
   if (auto it = plans_.find(j.id); it != plans_.end()) {
     v.plans = it->second.plans;
     v.why = it->second.why;
   }
+  v.training = planners::runs_as_pipelines(*j.spec, v.plans.get());
   v.iterations_done = j.iterations_done;
   v.attempts = j.attempts;
   v.out_of_memory = j.out_of_memory;
   v.bytes_floor = j.bytes_floor;
   v.rows = j.attempts > 0 ? j.how.rows : 0;
-  if (const auto* l = ledger_->lease(j.lease)) {
+  if (const auto* l = book().lease(j.lease)) {
     v.started_s = l->granted.at_s;
     v.how = j.how;
     v.where = j.where;
@@ -120,7 +117,7 @@ planners::job_view scheduler_state::view_of(const job_record& j) const {
 }
 
 /// Puts a job where its state says: among those that wait, those that run, or neither.
-void scheduler_state::place(const job_record& j) {
+void scheduler_state::update_views(const job_record& j) {
   // Before its plans are made, no policy sees it.
   const auto plans = plans_.find(j.id);
   const bool known = plans != plans_.end() && plans->second.memory_factor == j.memory_factor;
@@ -148,34 +145,14 @@ void scheduler_state::place(const job_record& j) {
   if (j.state != job_state::running) something_changed();
 }
 
-void scheduler_state::learn(const presence& p) {
-  reply_stale_ = true;
-  if (is_gateway(*options_.cluster, p.who)) {
-    if (p.present)
-      gateways_present_.insert(p.who);
-    else
-      gateways_present_.erase(p.who);
-    return;
-  }
-  const auto n = node_of(*options_.cluster, p.who);
-  present_[n] = p.present;
-  refresh_idle(n);
-  if (std::ranges::find(present_, false) == present_.end()) end_startup();
-  something_changed();
-}
-
-void scheduler_state::refresh_idle(node_index n) {
-  idle_->set_idle(n, present_[n] ? ledger_->idle(n) : 0);
-}
-
 // -- deciding
 // ------------------------------------------------------------------------------------------
 
-planners::snapshot scheduler_state::look() {
+planners::snapshot scheduler_state::policy_snapshot() {
   // By the wall clock, as the times of the journal that it is compared with.
   return {host_.clock->wall_s(),
           *options_.cluster,
-          pending_.rest(*idle_, not_kept_),
+          pending_.rest(*state_->idle, not_kept_),
           waiting_,
           running_,
           moving_};
@@ -188,7 +165,7 @@ void scheduler_state::something_changed() {
   self_->send(scheduler_actor{self_}, decide_now{});
 }
 
-void scheduler_state::end_startup() {
+void scheduler_state::on_startup_over() {
   if (!std::exchange(starting_, false)) return;
   reply_stale_ = true;
   begin_placing();
@@ -200,7 +177,7 @@ void scheduler_state::begin_placing() {
   something_changed();
 }
 
-void scheduler_state::decide() {
+void scheduler_state::on_decide_now() {
   asked_ = false;
   if (in_flight_ || !placing() || !std::exchange(changed_, false)) return;
   withdraw_hopeless();
@@ -213,7 +190,7 @@ void scheduler_state::begin_round() {
     round_skipped_ = true;
     return;
   }
-  const auto s = look();
+  const auto s = policy_snapshot();
   const bool nobody = s.waiting.empty() && s.running.empty();
   if (in_flight_ || nobody) return;
   const runtime::stopwatch watch;
@@ -222,18 +199,23 @@ void scheduler_state::begin_round() {
   propose(std::move(decisions));
 }
 
+void scheduler_state::on_tick() {
+  begin_round();
+  self_->delayed_send(scheduler_actor{self_}, nanoseconds_of(options_.policy->round_s()), tick{});
+}
+
 void scheduler_state::propose(std::vector<planners::decision> decisions) {
   if (decisions.empty()) return;
   proposal p;
   p.number = ++proposals_;
-  placement_note now{{}, present_};
-  for (node_index n = 0; n < present_.size(); ++n) now.idle.push_back(idle_->idle(n));
-  for (const auto& d : decisions) {
-    const auto* j = ledger_->job(d.job);
-    p.expected.push_back(j ? expected_of(*options_.cluster, *j->spec, d) : proposal::expectation{});
+  placement_note now{{}, *state_->nodes_present};
+  for (node_index n = 0; n < now.present.size(); ++n) now.idle.push_back(state_->idle->idle(n));
+  for (auto& d : decisions) {
     if (pending_.find(d.job)) withdraw(d.job);  // whatever was decided before
     if (d.what != planners::decision::kind::start && d.what != planners::decision::kind::move)
       continue;
+    if (const auto* j = book().job(d.job); j && !d.expected)
+      d.expected = planners::estimate_start(*options_.cluster, *j->spec, d.how, d.where);
     proposed_[d.job] = d;
     notes_[d.job] = now;
     for (const auto& share : d.where)
@@ -244,13 +226,13 @@ void scheduler_state::propose(std::vector<planners::decision> decisions) {
   self_->send(orchestrator_, std::move(p));
 }
 
-void scheduler_state::learn(const settled& s) {
+void scheduler_state::on_settled(const settled& s) {
   in_flight_ = false;
   using kind = planners::decision::kind;
   for (auto& [job, d] : std::exchange(proposed_, {})) {
     const auto refused = std::ranges::find(s.refused, job, &std::pair<job_id, reason>::first);
     const bool moves = d.what == kind::move;
-    if (const auto asked = answering_.extract(job); asked && moves)
+    if (const auto asked = moves_proposed_.extract(job); asked && moves)
       reply_to_move(asked.mapped(), refused == s.refused.end()
                                         ? expected<planners::decision>{d}
                                         : tl::unexpected<reason>(refused->second));
@@ -259,31 +241,32 @@ void scheduler_state::learn(const settled& s) {
     auto start = d;
     start.what = kind::start;
     pending_.add(std::move(start));
-    if (const auto* j = ledger_->job(job)) place(*j);
+    if (const auto* j = book().job(job)) update_views(*j);
   }
   if (changed_) something_changed();
 }
 
 void scheduler_state::withdraw(job_id job) {
   pending_.remove(job);
-  if (const auto* j = ledger_->job(job)) place(*j);
+  if (const auto* j = book().job(job)) update_views(*j);
 }
 
 void scheduler_state::withdraw_hopeless() {
   if (pending_.empty()) return;
-  std::vector<std::uint32_t> freed(present_.size());
+  const auto& present = *state_->nodes_present;
+  std::vector<std::uint32_t> freed(present.size());
   for (const auto id : stopping_)
-    for (const auto& share : ledger_->job(id)->where)
-      if (present_[share.node]) freed[share.node] += share.gpus;
-  for (const auto id : pending_.hopeless(*idle_, freed)) withdraw(id);
+    for (const auto& share : book().job(id)->where)
+      if (present[share.node]) freed[share.node] += share.gpus;
+  for (const auto id : pending_.hopeless(*state_->idle, freed)) withdraw(id);
 }
 
 /// Those whose GPUs have become idle; false: none.
 bool scheduler_state::start_pending() {
   if (pending_.empty()) return false;
-  auto starts = pending_.possible(*options_.cluster, *idle_);
+  auto starts = pending_.possible(*options_.cluster, *state_->idle);
   std::erase_if(starts, [&](const auto& d) {
-    const auto* j = ledger_->job(d.job);
+    const auto* j = book().job(d.job);
     return !j || j->state != job_state::waiting;
   });
   if (starts.empty()) return false;
@@ -294,15 +277,16 @@ bool scheduler_state::start_pending() {
 // -- moves that people ask for
 // ----------------------------------------------------------------------------
 
-void scheduler_state::take(const move_wanted& w) {
-  if (const auto done = std::ranges::find(answered_, w.move.request, &move_reply::request);
-      done != answered_.end())
+void scheduler_state::on_move_wanted(const move_wanted& w) {
+  if (const auto done = std::ranges::find(moves_answered_, w.move.request, &move_reply::request);
+      done != moves_answered_.end())
     return post(host_, w.from, *done);
   const auto same = [&](const move_wanted& other) { return other.move.request == w.move.request; };
-  if (std::ranges::any_of(wishes_, same)) return;
-  if (const auto at = answering_.find(w.move.job); at != answering_.end() && same(at->second))
+  if (std::ranges::any_of(moves_wanted_, same)) return;
+  if (const auto at = moves_proposed_.find(w.move.job);
+      at != moves_proposed_.end() && same(at->second))
     return;
-  wishes_.push_back(w);
+  moves_wanted_.push_back(w);
   something_changed();
 }
 
@@ -315,13 +299,13 @@ void scheduler_state::reply_to_move(const move_wanted& w, expected<planners::dec
   } else {
     said.why = made.error();
   }
-  answered_.push_back(said);
-  if (answered_.size() > kept) answered_.pop_front();
+  moves_answered_.push_back(said);
+  if (moves_answered_.size() > kept) moves_answered_.pop_front();
   post(host_, w.from, said);
 }
 
 reason scheduler_state::why_immovable(job_id job) const {
-  const auto* j = ledger_->job(job);
+  const auto* j = book().job(job);
   if (!j) return {reason::kind::unknown, fmt::format("no job {}", job)};
   if (is_final(j->state))
     return {reason::kind::invalid, fmt::format("job {} already {}", job, to_string(j->state))};
@@ -335,11 +319,11 @@ reason scheduler_state::why_immovable(job_id job) const {
 /// Proposes what was asked for; false: nothing can be done, or was asked for.
 bool scheduler_state::make_moves() {
   std::vector<planners::decision> moves;
-  auto rest = pending_.rest(*idle_, not_kept_);
-  for (auto& w : std::exchange(wishes_, {})) {
+  auto rest = pending_.rest(*state_->idle, not_kept_);
+  for (auto& w : std::exchange(moves_wanted_, {})) {
     const auto& m = w.move;
     const auto running = running_.find(m.job);
-    if (running == running_.end() || !running->second.training || answering_.contains(m.job)) {
+    if (running == running_.end() || !running->second.training || moves_proposed_.contains(m.job)) {
       reply_to_move(w, tl::unexpected<reason>(why_immovable(m.job)));
       continue;
     }
@@ -359,11 +343,65 @@ bool scheduler_state::make_moves() {
                      std::move(to->where),
                      {},
                      m.grace_s});
-    answering_.emplace(m.job, std::move(w));
+    moves_proposed_.emplace(m.job, std::move(w));
   }
   const bool any = !moves.empty();
   propose(std::move(moves));
   return any;
+}
+
+// -- what people ask
+// ------------------------------------------------------------------------------------------
+
+job_explainer scheduler_state::explainer() const {
+  return job_explainer{{*options_.cluster, *options_.policy, *state_, plans_, progress_, notes_,
+                        starting_, host_.clock->wall_s()}};
+}
+
+const shared_reply& scheduler_state::reply_to_all() {
+  constexpr std::size_t shown_ended = 100, few_jobs = 1000;
+  constexpr double s_a_job = 10e-6;  // so that of many jobs no more than a tenth of a thread goes
+  const auto many = book().unfinished() > few_jobs;
+  const double now_s = host_.clock->now_s();
+  const double due_s = reply_s_ + (many ? s_a_job * double(book().unfinished()) : 0);
+  // Progress, and the time that is left, change without any event.
+  const double keeps_s = many ? 1 : 0.2;
+  const bool stale = reply_stale_ || now_s >= reply_s_ + keeps_s;
+  if (reply_ && (!stale || now_s < due_s)) return *reply_;
+  auto explain = explainer();
+  auto all = explain.nodes();
+  std::size_t ended = book().jobs().size() - book().unfinished();
+  for (const auto& [id, j] : book().jobs()) {
+    if (is_final(j.state) && ended-- > shown_ended) continue;
+    all.jobs.push_back(explain.status_of(j));
+  }
+  reply_stale_ = false;
+  reply_s_ = now_s;
+  return reply_.emplace(all);
+}
+
+void scheduler_state::on_query_jobs(address from, const query_jobs& q) {
+  if (!state_) return unanswered_.push_back([=, this] { on_query_jobs(from, q); });
+  // What people read is by the wall clock, as the journal's times are.
+  const double now_s = host_.clock->wall_s();
+  if (q.job == 0) {
+    host_.net->send(from, reply_to_all().encode_for(host_.net->self(), from, q.request, now_s),
+                    runtime::lane_of(message{query_reply{}}));
+    return;
+  }
+  auto explain = explainer();
+  auto reply = explain.nodes();
+  reply.request = q.request;
+  reply.now_s = now_s;
+  if (const auto* j = book().job(q.job)) reply.jobs.push_back(explain.status_of(*j));
+  post(host_, from, reply);
+}
+
+void scheduler_state::on_explain_job(address from, const explain_job& q) {
+  if (!state_) return unanswered_.push_back([=, this] { on_explain_job(from, q); });
+  auto reply = explainer().explain(q.job, policy_snapshot());
+  reply.request = q.request;
+  post(host_, from, reply);
 }
 
 scheduler_actor::behavior_type scheduler(scheduler_actor::stateful_pointer<scheduler_state> self,
@@ -375,21 +413,16 @@ scheduler_actor::behavior_type scheduler(scheduler_actor::stateful_pointer<sched
     s.start(self, std::move(h), std::move(options), std::move(orchestrator), std::move(estimator));
   });
   return {
-      [&s](const ledger_event& m) { s.learn(*m.entry); },
-      [&s](const ledger_state& m) { s.learn(m); },
-      [&s](const presence& m) { s.learn(m); },
-      [&s](const startup_over&) { s.end_startup(); },
-      [&s](const plans_made& m) { s.learn(m); },
-      [&s](const decide_now&) { s.decide(); },
-      [&s](const settled& m) { s.learn(m); },
-      [&s](const job_progress& m) { s.learn(m); },
-      [&s](const move_wanted& m) { s.take(m); },
-      [&s, self](const tick&) {
-        s.begin_round();
-        self->delayed_send(scheduler_actor{self}, nanoseconds_of(s.round_s()), tick{});
-      },
-      [&s](const inbound<query_jobs>& m) { s.answer(m.from, m.body); },
-      [&s](const inbound<explain_job>& m) { s.answer(m.from, m.body); },
+      [&s](const state_changed& m) { s.on_state_changed(m); },
+      [&s](const startup_over&) { s.on_startup_over(); },
+      [&s](const plans_made& m) { s.on_plans_made(m); },
+      [&s](const decide_now&) { s.on_decide_now(); },
+      [&s](const settled& m) { s.on_settled(m); },
+      [&s](const job_progress& m) { s.on_job_progress(m); },
+      [&s](const move_wanted& m) { s.on_move_wanted(m); },
+      [&s](const tick&) { s.on_tick(); },
+      [&s](const inbound<query_jobs>& m) { s.on_query_jobs(m.from, m.body); },
+      [&s](const inbound<explain_job>& m) { s.on_explain_job(m.from, m.body); },
   };
 }
 

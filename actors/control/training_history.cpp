@@ -1,5 +1,7 @@
 #include "actors/control/training_history.hpp"
 
+#include "messages/statistics.hpp"
+
 #include <algorithm>
 
 namespace troupe::actors {
@@ -137,9 +139,7 @@ double training_history::took_s(job_id job, lease_id lease) const {
   std::vector<double> all;
   for (const auto& i : h->older) all.push_back(i.what.end_s - i.what.begin_s);
   for (const auto& i : h->exact) all.push_back(i.what.end_s - i.what.begin_s);
-  const auto middle = all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2);
-  std::nth_element(all.begin(), middle, all.end());
-  return *middle;
+  return statistics::median(std::move(all));
 }
 
 std::uint64_t training_history::saved(job_id job, lease_id lease) const {

@@ -16,7 +16,7 @@ void gateway_state::start(gateway_actor::pointer self, runtime::host h,
   self_ = self;
   host_ = std::move(h);
   cluster_ = std::move(c);
-  guard_ = door_guard{host_, cluster_};
+  guard_ = frame_guard{host_, cluster_};
   gate_ = tensor_router{host_, cluster_, virtual_time, std::move(slow_links)};
   on_tick();
 }
@@ -34,7 +34,7 @@ void gateway_state::pass_on(const frame& f) {
 
 void gateway_state::look(std::uint64_t number) {
   if (number != armed_) return;
-  armed_at_ = never;
+  armed_at_ = never_ns;
   gate_.look();
   arm();
 }

@@ -34,9 +34,9 @@ class gateway_state {
   std::map<node_index, node_heartbeat> gathered_;  // since the last report
   std::uint64_t reports_ = 0;
   tensor_router gate_;
-  door_guard guard_;
+  frame_guard guard_;
   // The one timer that counts; those before it are ignored.
-  time_ns armed_at_ = never;
+  time_ns armed_at_ = never_ns;
   std::uint64_t armed_ = 0;
 };
 

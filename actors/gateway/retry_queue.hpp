@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "actors/gateway/wan_arbiter.hpp"
+#include "messages/invariant.hpp"
 #include "runtime/host/transport.hpp"
 
 namespace troupe::actors {
@@ -45,6 +46,7 @@ class retry_queue {
         const auto size = q.front().what.size();
         const auto tag = q.front().tag;
         q.pop_front();
+        TROUPE_INVARIANT(frames_ > 0 && bytes_ >= size && bytes_to_[to] >= size);
         bytes_ -= size;
         bytes_to_[to] -= size;
         --frames_;
@@ -52,6 +54,7 @@ class retry_queue {
       }
       at = q.empty() ? queues_.erase(at) : std::next(at);
     }
+    TROUPE_INVARIANT(!queues_.empty() || (bytes_ == 0 && frames_ == 0));
     if (queues_.empty()) bytes_to_.clear();
   }
 

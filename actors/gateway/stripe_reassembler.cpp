@@ -5,6 +5,8 @@
 #include <memory>
 #include <utility>
 
+#include "messages/invariant.hpp"
+
 namespace troupe::actors {
 
 payload cut_body::piece(const payload& whole, std::uint32_t i) const {
@@ -91,6 +93,7 @@ bool stripe_reassembler::put_together(transfer& t) {
 
 /// Its pieces are no longer held.
 void stripe_reassembler::drop(transfer& t) {
+  TROUPE_INVARIANT(held_stripes_ >= t.pieces.size());
   for (const auto& [index, p] : t.pieces) held_bytes_ -= p.body.bytes().size();
   held_stripes_ -= static_cast<std::uint32_t>(t.pieces.size());
   t.pieces.clear();

@@ -168,7 +168,7 @@ void tensor_router::crosses(const envelope& e, const frame& f, tensor t) {
     return ++dropped_, free(token);
 }
 
-/// Anything but a tensor, for another datacentre's node: it takes the way's time.
+/// Anything but a tensor, for another datacenter's node: it takes the way's time.
 void tensor_router::small(const envelope& e, const frame& f) {
   const auto& r = wan_[datacenter_of(e.to)];
   if (r.open_ended || held_.size() - free_.size() >= max_transfers) {

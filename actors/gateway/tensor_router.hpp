@@ -101,7 +101,7 @@ class tensor_router {
   bool virtual_time_ = false;
   link_slowdown slow_links_;
   std::uint32_t site_ = 0;
-  std::vector<link_rates> wan_;  // to each datacentre
+  std::vector<link_rates> wan_;  // to each datacenter
   std::vector<link_rates> lan_;  // from each node, if it is mine
   wan_arbiter door_;
   retry_queue retry_queue_;

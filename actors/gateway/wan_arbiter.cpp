@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "messages/invariant.hpp"
+
 namespace troupe::actors {
 
 time_ns link_rates::duration(double bytes, std::uint32_t connections) const {
@@ -102,6 +104,8 @@ void wan_arbiter::decide(time_ns now, std::uint32_t hop_index, std::uint32_t cel
 }
 
 void wan_arbiter::choose(time_ns now, cell& c) {
+  TROUPE_INVARIANT(!c.busy && !c.waiting.empty());
+  TROUPE_INVARIANT(c.flows[c.waiting.front().pipeline].waiting > 0);
   const auto token = c.waiting.front().token;
   --c.flows[c.waiting.front().pipeline].waiting;
   std::pop_heap(c.waiting.begin(), c.waiting.end(), after);
@@ -152,6 +156,7 @@ std::optional<wan_arbiter::event> wan_arbiter::take(time_ns now) {
   std::pop_heap(due_.begin(), due_.end(), later);
   due_.pop_back();
   const auto& x = transfers_[due.token];
+  TROUPE_INVARIANT(due.part <= x.parts);
   event e{due.token, due.part, true, false, false};
   if (due.part == x.parts) {
     e.there = false;
@@ -173,18 +178,22 @@ std::optional<wan_arbiter::event> wan_arbiter::take(time_ns now) {
 }
 
 void wan_arbiter::ended(time_ns now, std::uint32_t token) {
+  TROUPE_INVARIANT(token < transfers_.size() && transfers_[token].rates.open_ended);
   leave(now, transfers_[token]);
   finish(transfers_[token]);
 }
 
 void wan_arbiter::leave(time_ns now, const transfer& x) {
   if (x.hop == no_hop || x.cell == no_cell) return;
+  TROUPE_INVARIANT(hops_[x.hop].cells[x.cell].busy);
   hops_[x.hop].cells[x.cell].busy = false;
   decide(now, x.hop, x.cell);
 }
 
 void wan_arbiter::finish(const transfer& x) {
-  if (x.hop != no_hop) --hops_[x.hop].crossing;
+  if (x.hop == no_hop) return;
+  TROUPE_INVARIANT(hops_[x.hop].crossing > 0);
+  --hops_[x.hop].crossing;
 }
 
 void wan_arbiter::forget(time_ns before) {

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <limits>
 #include <map>
 #include <optional>
 #include <utility>
@@ -11,12 +10,9 @@
 
 #include "messages/random.hpp"
 #include "messages/stage.hpp"
+#include "messages/time.hpp"
 
 namespace troupe::actors {
-
-/// Nanoseconds of any clock.
-using time_ns = std::int64_t;
-inline constexpr time_ns never = std::numeric_limits<time_ns>::max();
 
 /// Slowdown factor of tensors to a datacenter (a fault of a simulated link).
 using link_slowdown = std::function<double(std::uint32_t datacenter)>;
@@ -72,7 +68,7 @@ class wan_arbiter {
 
   /// Time of the next event; never: none before another offer.
   time_ns next(time_ns now) const {
-    return !choosing_.empty() ? now : due_.empty() ? never : due_.front().at;
+    return !choosing_.empty() ? now : due_.empty() ? never_ns : due_.front().at;
   }
 
   /// Returns the events up to now, in order.

@@ -36,28 +36,28 @@ void node_state::start(node_actor::pointer self, runtime::host h, node_options o
         [to = node_actor{self}] { caf::anon_send(to, programs_changed{}); });
   }
   training_.start(self, host_, options_.cluster, options_.backend);
-  guard_ = door_guard{host_, options_.cluster};
+  guard_ = frame_guard{host_, options_.cluster};
   on_tick();
 }
 
-void node_state::receive(const frame& f) {
+void node_state::on_frame(const frame& f) {
   const auto seen = peek(f.header.bytes());
   if (!seen || seen->to != host_.self || !guard_.admits(*seen)) return;
   auto decoded = decode(f.header.bytes());
   if (!decoded) return;
   auto& [envelope, m] = *decoded;
   if (const auto* orders = std::get_if<node_orders>(&m))
-    follow(*orders);
+    on_node_orders(*orders);
   else if (const auto* renewal = std::get_if<lease_renewal>(&m);
            renewal && envelope.from == my_gateway())
-    follow(*renewal);
+    on_lease_renewal(*renewal);
   else if (const auto* log = std::get_if<read_log>(&m))
-    send_log(envelope.from, *log);
+    on_read_log(envelope.from, *log);
   else
     training_.receive(envelope.from, m, f.body);
 }
 
-void node_state::follow(const node_orders& o) {
+void node_state::on_node_orders(const node_orders& o) {
   if (o.incarnation != host_.incarnation) return;
   if (o.journal != journal_ && !change_journal(o.journal)) return;
   if (std::pair{o.epoch, o.sequence} <= std::pair{epoch_, orders_}) return;
@@ -86,7 +86,7 @@ void node_state::follow(const node_orders& o) {
   if (changed_ || o.answer) report();
 }
 
-void node_state::follow(const lease_renewal& r) {
+void node_state::on_lease_renewal(const lease_renewal& r) {
   if (r.incarnation != host_.incarnation) return;
   if (r.heard == 0) return send_report(make_report());
   if (r.journal != journal_ || r.epoch != epoch_ || r.orders != followed_) return;
@@ -164,7 +164,7 @@ void node_state::begin(const work_order& w) {
   }
 }
 
-void node_state::finish(const work_done& w) {
+void node_state::on_work_done(const work_done& w) {
   auto it = parts_.find(w.lease);
   if (it == parts_.end() || it->second.start != w.start || is_over(it->second.report)) return;
   auto& p = it->second;
@@ -177,7 +177,7 @@ void node_state::finish(const work_done& w) {
   report();
 }
 
-void node_state::finish(training_over over) {
+void node_state::on_training_over(training_over over) {
   if (is_lost_device(over) && lost_.empty()) {
     lost_ = over.detail;
     changed_ = true;  // nothing more is to be begun here
@@ -193,7 +193,7 @@ void node_state::finish(training_over over) {
   report();
 }
 
-void node_state::note(const training_said& said) {
+void node_state::on_training_said(const training_said& said) {
   if (options_.process_runner && parts_.contains(said.lease))
     options_.process_runner->note(said.lease, said.sentence);
 }
@@ -215,7 +215,7 @@ void node_state::stop(part& p, bool at_once) {
   changed_ = true;
 }
 
-void node_state::poll_launcher() {
+void node_state::poll_programs() {
   if (!options_.process_runner) return;
   for (auto& r : options_.process_runner->poll()) {
     auto it = parts_.find(r.lease);
@@ -227,13 +227,13 @@ void node_state::poll_launcher() {
   }
 }
 
-void node_state::look_at_programs() {
-  poll_launcher();
+void node_state::on_programs_changed() {
+  poll_programs();
   if (changed_) report();
 }
 
 void node_state::on_tick() {
-  poll_launcher();
+  poll_programs();
   if (now() > lease_until_s_) {
     // Nobody may know that we are still at it: what we do, another node may have been told to do.
     for (auto& [id, p] : parts_) {
@@ -292,7 +292,7 @@ void node_state::send_report(node_report r) {
   post(host_, controller_address, last_report_);
 }
 
-void node_state::send_log(address to, const read_log& r) {
+void node_state::on_read_log(address from, const read_log& r) {
   log_chunk reply{r.request, r.lease, r.offset, true, {}};
   auto it = parts_.find(r.lease);
   const bool running = it != parts_.end() && !is_over(it->second.report);
@@ -307,7 +307,7 @@ void node_state::send_log(address to, const read_log& r) {
     reply.ended = !running;
     reply.why = read.error();
   }
-  post(host_, to, reply, std::move(bytes));
+  post(host_, from, reply, std::move(bytes));
 }
 
 node_actor::behavior_type node(node_actor::stateful_pointer<node_state> self, runtime::host h,
@@ -317,14 +317,14 @@ node_actor::behavior_type node(node_actor::stateful_pointer<node_state> self, ru
   begin_actor(self, "node", [&] { s.start(self, std::move(h), std::move(options)); });
   return {
       [&s, net](const arrived& a) {
-        s.receive(a.what);
+        s.on_frame(a.what);
         net->handled(a.what);
       },
-      [&s](const passed& p) { s.receive(p.what); },
-      [&s](const programs_changed&) { s.look_at_programs(); },
-      [&s](const work_done& w) { s.finish(w); },
-      [&s](const training_over& over) { s.finish(over); },
-      [&s](const training_said& said) { s.note(said); },
+      [&s](const passed& p) { s.on_frame(p.what); },
+      [&s](const programs_changed&) { s.on_programs_changed(); },
+      [&s](const work_done& w) { s.on_work_done(w); },
+      [&s](const training_over& over) { s.on_training_over(over); },
+      [&s](const training_said& said) { s.on_training_said(said); },
       [&s](const tick&) { s.on_tick(); },
   };
 }

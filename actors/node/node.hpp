@@ -38,12 +38,12 @@ class node_state {
  public:
   node_state() = default;
   void start(node_actor::pointer self, runtime::host h, node_options options);
-  void receive(const frame& f);
-  void finish(const work_done& w);
-  void finish(training_over over);
-  void note(const training_said& said);
+  void on_frame(const frame& f);
+  void on_work_done(const work_done& w);
+  void on_training_over(training_over over);
+  void on_training_said(const training_said& said);
+  void on_programs_changed();
   void on_tick();
-  void look_at_programs();
 
  private:
   struct part {
@@ -58,15 +58,15 @@ class node_state {
     std::uint64_t said = 0;   // the first report that told its end; 0: not yet told
   };
 
-  void follow(const node_orders& o);
-  void follow(const lease_renewal& r);
+  void on_node_orders(const node_orders& o);
+  void on_lease_renewal(const lease_renewal& r);
+  void on_read_log(address from, const read_log& r);
   void renew(std::uint64_t heard);
   void forget_ended();
   bool change_journal(std::uint64_t journal);
   void begin(const work_order& w);
   void stop(part& p, bool at_once);
-  void send_log(address to, const read_log& r);
-  void poll_launcher();
+  void poll_programs();
   node_report make_report();
   std::uint64_t next_sequence();
   void report();
@@ -84,7 +84,7 @@ class node_state {
   node_options options_;
   std::map<lease_id, part> parts_;
   training_supervisor training_;
-  door_guard guard_;
+  frame_guard guard_;
   std::uint64_t journal_ = 0;             // of the orders that it follows; 0: it has heard none
   std::uint64_t epoch_ = 0, orders_ = 0;  // the last orders that it has heard
   std::uint64_t followed_ = 0;            // the same if it has followed all of them, else 0

@@ -110,7 +110,7 @@ reason not_theirs(const runtime::caller& who, job_id job, const std::string& own
                       owner, who.name, what)};
 }
 
-bool door_guard::admits(const envelope& e) {
+bool frame_guard::admits(const envelope& e) {
   const auto ok = may_arrive(*cluster_, self_, e);
   if (ok) return true;
   ++refused_;

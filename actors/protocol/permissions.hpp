@@ -57,12 +57,12 @@ bool may_act_on(const runtime::caller& who, const std::string& owner);
 reason not_theirs(const runtime::caller& who, job_id job, const std::string& owner,
                   const char* what);
 
-/// The check at a host's door: refused frames are counted, and logged once a minute for each
-/// sender. For one thread at a time.
-class door_guard {
+/// The check of every frame that a host receives: refused frames are counted, and logged once a
+/// minute for each sender. For one thread at a time.
+class frame_guard {
  public:
-  door_guard() = default;
-  door_guard(const runtime::host& h, std::shared_ptr<const troupe::cluster> c)
+  frame_guard() = default;
+  frame_guard(const runtime::host& h, std::shared_ptr<const troupe::cluster> c)
       : clock_{h.clock}, self_{h.self}, cluster_{std::move(c)} {}
 
   bool admits(const envelope& e);

@@ -23,7 +23,7 @@
 
 namespace troupe::actors {
 
-class ledger;
+struct cluster_state;
 
 /// A message from another host. While it lives, it holds one credit of its connection; the sender
 /// gets it back when the handler is done, so that no mailbox grows without bound.
@@ -55,20 +55,11 @@ struct startup_over {};
 /// The policy's round, or its next look at a changed queue.
 struct decide_now {};
 
-/// A journal entry that is durable.
-struct ledger_event {
-  std::shared_ptr<const journal_entry> entry;
-};
-
-/// All that the journal holds as of now; ledger events follow it.
-struct ledger_state {
-  std::shared_ptr<const ledger> book;
-};
-
-/// A host came or went, as the orchestrator sees it.
-struct presence {
-  address who = 0;
-  bool present = false;
+/// What the orchestrator publishes whenever something has become durable, or a host has come or
+/// gone: all that is known now, and the jobs that have changed since the message before.
+struct state_changed {
+  std::shared_ptr<const cluster_state> now;
+  std::vector<job_id> jobs;
 };
 
 /// A job's plans, ranked by MARP; with a reason if there are none.
@@ -84,12 +75,6 @@ struct plans_made {
 struct proposal {
   std::uint64_t number = 0;
   std::vector<planners::decision> decisions;
-  struct expectation {
-    double iteration_s = 0;
-    double bytes = 0;  // a GPU
-    bool out_of_memory = false;
-  };
-  std::vector<expectation> expected;  // one a decision
 };
 
 /// The orchestrator has processed a proposal; what it rejected, and why.
@@ -143,15 +128,21 @@ struct move_wanted {
 };
 
 using scheduler_actor =
-    caf::typed_actor<caf::reacts_to<ledger_event>, caf::reacts_to<ledger_state>,
-                     caf::reacts_to<presence>, caf::reacts_to<startup_over>,
+    caf::typed_actor<caf::reacts_to<state_changed>, caf::reacts_to<startup_over>,
                      caf::reacts_to<plans_made>, caf::reacts_to<decide_now>,
                      caf::reacts_to<settled>, caf::reacts_to<tick>,
                      caf::reacts_to<inbound<query_jobs>>, caf::reacts_to<inbound<explain_job>>,
                      caf::reacts_to<move_wanted>, caf::reacts_to<job_progress>>;
 
-/// Subscribes the scheduler to all changes, beginning with the current ledger.
-struct watch {
+/// To the orchestrator: send the state as it is, and from now on each one that is published.
+using state_subscriber = caf::typed_actor<caf::reacts_to<state_changed>>;
+struct subscribe {
+  state_subscriber who;
+};
+
+/// The same for the scheduler, which also hears what becomes of its proposals, how far jobs have
+/// come and what people want moved.
+struct begin_scheduling {
   scheduler_actor scheduler;
 };
 
@@ -164,8 +155,8 @@ using orchestrator_actor =
                      caf::reacts_to<inbound<suspend_job>>, caf::reacts_to<inbound<move_job>>,
                      caf::reacts_to<inbound<gateway_report>>, caf::reacts_to<inbound<read_log>>,
                      caf::reacts_to<inbound<training_report>>,
-                     caf::reacts_to<inbound<query_training>>, caf::reacts_to<watch>,
-                     caf::reacts_to<commit_now>, caf::reacts_to<tick>>;
+                     caf::reacts_to<inbound<query_training>>, caf::reacts_to<begin_scheduling>,
+                     caf::reacts_to<subscribe>, caf::reacts_to<commit_now>, caf::reacts_to<tick>>;
 
 /// "What plans are there for this job?"
 struct plans_wanted {
@@ -178,7 +169,7 @@ struct plans_wanted {
 using estimator_actor = caf::typed_actor<caf::reacts_to<plans_wanted>, caf::reacts_to<tick>>;
 
 /// Receives the frames of a host's transport.
-using door_actor = caf::typed_actor<caf::reacts_to<arrived>>;
+using frame_receiver = caf::typed_actor<caf::reacts_to<arrived>>;
 
 /// A tensor may cross now, or has arrived. Only the timer that was set last counts.
 struct crossing_due {
@@ -236,14 +227,13 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::training_over)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::training_said)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::tick)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::decide_now)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::ledger_event)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::ledger_state)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::state_changed)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::subscribe)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::commit_now)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::presence)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::startup_over)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::job_progress)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::plans_wanted)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::watch)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::begin_scheduling)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::plans_made)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::proposal)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::settled)

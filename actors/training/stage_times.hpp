@@ -39,7 +39,7 @@ class operation_times {
   std::array<std::pair<double, std::uint32_t>, 5> took_{};
 };
 
-/// How long tensors from other datacentres take over a hop. A tied embedding's gradient crosses
+/// How long tensors from other datacenters take over a hop. A tied embedding's gradient crosses
 /// none: it goes between the first stage and the last.
 class tensor_ways {
  public:

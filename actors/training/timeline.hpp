@@ -18,7 +18,7 @@ class timeline {
   /// Keeps the newest iteration that any stage tells of.
   void add(const stage_report& r);
 
-  /// Chrome trace events: a process a datacentre, a track a GPU; and a track for each link that is
+  /// Chrome trace events: a process a datacenter, a track a GPU; and a track for each link that is
   /// shared in time, which is a hop, direction and DP-cell, or a pipeline's own share of it.
   /// Nothing overlaps on a track (Perfetto would drop it): a transfer begins when the one before is
   /// there. Times begin with the iteration. "otherData" says what was trained how.

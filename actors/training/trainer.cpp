@@ -9,6 +9,7 @@
 #include "actors/protocol/timing.hpp"
 #include "actors/training/stage.hpp"
 #include "actors/training/stage_backend.hpp"
+#include "messages/statistics.hpp"
 
 namespace troupe::actors {
 
@@ -34,7 +35,7 @@ part_report::state fenced(const reason& why) {
 }
 
 /// Field by field: one slow iteration does not spoil it.
-stage_costs median(const std::deque<stage_costs>& all) {
+stage_costs median_of(const std::deque<stage_costs>& all) {
   stage_costs result;
   const auto n = all.size();
   if (n == 0) return result;
@@ -44,9 +45,7 @@ stage_costs median(const std::deque<stage_costs>& all) {
        {&stage_costs::forward_s, &stage_costs::recompute_s, &stage_costs::backward_s,
         &stage_costs::update_s, &stage_costs::gradients_s, &stage_costs::wan_s}) {
     for (std::size_t i = 0; i < n; ++i) values[i] = all[i].*field;
-    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(n / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    result.*field = *middle;
+    result.*field = statistics::median(values);
   }
   return result;
 }
@@ -309,7 +308,7 @@ void trainer_state::say_replanned(const std::string& what, double kept_s) {
 stage_costs trainer_state::slowest_of_stage(std::uint32_t stage) const {
   stage_costs result;
   for (std::uint32_t p = 0; p < plan_.shape.pipelines; ++p) {
-    const auto m = median(stages_[p * plan_.shape.stages + stage].measured);
+    const auto m = median_of(stages_[p * plan_.shape.stages + stage].measured);
     result.forward_s = std::max(result.forward_s, m.forward_s);
     result.recompute_s = std::max(result.recompute_s, m.recompute_s);
     result.backward_s = std::max(result.backward_s, m.backward_s);
@@ -390,7 +389,7 @@ void trainer_state::report() {
   r.planned_s = plan_.iteration_s;
   std::vector<stage_costs> measured;
   if (real(plan_))
-    for (const auto& s : stages_) measured.push_back(median(s.measured));
+    for (const auto& s : stages_) measured.push_back(median_of(s.measured));
   r.lower_bound_s = lower_bound_s(plan_, std::move(measured));
   for (std::uint32_t s = 0; s < plan_.shape.stages && !stages_.empty(); ++s) {
     std::uint32_t most = 0;

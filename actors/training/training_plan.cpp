@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/statistics.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "runtime/host/transport.hpp"
 
@@ -79,8 +80,8 @@ class maker {
   }
 
   link hop(std::uint32_t stage) const {
-    return planners::wan_between(c_, datacenter_of(stage), datacenter_of(stage + 1),
-                                 job_.pipeline.connections);
+    return planners::link_between(c_, datacenter_of(stage), datacenter_of(stage + 1),
+                                  job_.pipeline.connections);
   }
   wan_share inside() const {
     wan_share w;
@@ -161,9 +162,7 @@ planners::pipeline_costs usual(const planners::measured_times& t) {
   const auto middle = [&](double planners::stage_times::*what) {
     std::vector<double> all;
     for (const auto& k : t.stages) all.push_back(k.*what);
-    std::nth_element(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2),
-                     all.end());
-    return all[all.size() / 2];
+    return statistics::median(std::move(all));
   };
   c.forward = middle(&planners::stage_times::forward);
   c.recompute = middle(&planners::stage_times::recompute);

@@ -37,7 +37,7 @@ void hold_signals() {
 /// A node's tensors take another connection than its heartbeats.
 constexpr std::uint32_t tensor_connections = 1;
 
-/// As many as fill the link between two datacentres, if the cluster file says what one carries.
+/// As many as fill the link between two datacenters, if the cluster file says what one carries.
 std::uint32_t wan_connections(const cluster& c, std::uint32_t a, std::uint32_t b) {
   constexpr double most = 16;
   const auto* w = wan_between(c, a, b);
@@ -158,7 +158,7 @@ expected<std::unique_ptr<real_host>> real_host::controller(
   c.cluster = (*i)->options.cluster;
   c.policy = std::move(policy);
   c.local = local;
-  (*i)->actors = start_controller(*(*i)->system, (*i)->host, c);
+  (*i)->actors = start_controller(*(*i)->system, (*i)->host, c).all;
   (*i)->watch();
   return std::unique_ptr<real_host>{new real_host{std::move(*i)}};
 }

@@ -28,7 +28,7 @@ struct real_host_options {
   bool accept_older_journal = false;
   /// Gateways: to each of the others, for tensors; 0: as many as fill the link by the cluster file.
   std::uint32_t connections = 0;
-  /// Gateways: where others listen, by datacentre; those not here as the cluster file says.
+  /// Gateways: where others listen, by datacenter; those not here as the cluster file says.
   std::map<std::uint32_t, std::string> gateways;
   /// Clients: the name of their key in `keys`; empty: "client", or the only one there.
   std::string client_key = {};

@@ -7,6 +7,7 @@
 #include "actors/control/training_history.hpp"
 #include "actors/training/training_plan.hpp"
 #include "actors/worlds/virtual_cluster.hpp"
+#include "actors/worlds/watched_policy.hpp"
 #include "planners/core/policy.hpp"
 #include "runtime/host/stopwatch.hpp"
 
@@ -47,11 +48,19 @@ troupe::cluster cluster_of_slots(const job_spec& job) {
 }
 
 expected<simulated_training> simulate_training(training_simulation_options options) {
-  auto policy = planners::make_policy(options.policy);
+  std::shared_ptr<const planners::policy> policy = planners::make_policy(options.policy);
   if (!policy) return refuse(reason::kind::unknown, fmt::format("no policy '{}'", options.policy));
+  return simulate_training(std::move(options), std::move(policy));
+}
+
+expected<simulated_training> simulate_training(training_simulation_options options,
+                                               std::shared_ptr<const planners::policy> policy) {
+  const auto watched = watched_policy::watch(std::move(policy));
+  if (!watched) return tl::unexpected<reason>(watched.error());
+  const auto& failure = (*watched)->failure();
   virtual_cluster_options o;
   o.cluster = options.cluster;
-  o.policy = std::move(policy);
+  o.policy = *watched;
   o.seed = options.seed;
   o.faults = options.faults;
   std::optional<job_ended> over;
@@ -63,7 +72,8 @@ expected<simulated_training> simulate_training(training_simulation_options optio
   const runtime::stopwatch watch;
   virtual_cluster v{o};
   v.submit({{0, options.job}});
-  v.world().run_until([&] { return over || v.refusal(); }, options.limit_s);
+  v.world().run_until([&] { return over || failure || v.refusal(); }, options.limit_s);
+  if (failure) return tl::unexpected<reason>(*failure);
   if (v.refusal()) return tl::unexpected<reason>(*v.refusal());
   if (!over) {
     const auto id = v.accepted().empty() ? 1 : v.accepted().front();

@@ -8,6 +8,7 @@
 #include "messages/faults.hpp"
 #include "messages/job.hpp"
 #include "messages/stage.hpp"
+#include "planners/core/policy.hpp"
 
 namespace troupe::actors {
 
@@ -30,6 +31,9 @@ struct simulated_training {
 /// Runs one training job through all actors in virtual time, on simulated devices, until it has
 /// ended. Rejects a job that cannot run, fails, or does not terminate.
 expected<simulated_training> simulate_training(training_simulation_options options);
+/// Under a policy of the caller's own; options.policy is not read.
+expected<simulated_training> simulate_training(training_simulation_options options,
+                                               std::shared_ptr<const planners::policy> policy);
 
 /// A cluster in which a slots job's costs are exact: one node per stage, one second per slot.
 troupe::cluster cluster_of_slots(const job_spec& job);

@@ -4,6 +4,8 @@
 
 #include <caf/all.hpp>
 
+#include "runtime/journal/observed_journal.hpp"
+
 namespace troupe::actors {
 
 struct virtual_cluster::told {
@@ -28,6 +30,11 @@ void ask_through(caf::actor_system& system, const client_actor& client, message 
   });
 }
 
+state_subscriber::behavior_type state_watcher(state_subscriber::pointer,
+                                              std::function<void(const cluster_state&)> on_state) {
+  return {[on_state = std::move(on_state)](const state_changed& m) { on_state(*m.now); }};
+}
+
 }  // namespace
 
 virtual_cluster::virtual_cluster(virtual_cluster_options options)
@@ -39,9 +46,17 @@ virtual_cluster::virtual_cluster(virtual_cluster_options options)
   auto& system = world_.system();
   world_.add_host(controller_address, [this, c, &system](const runtime::host& h) {
     told_->journal = h.journal;
-    return start_controller(system, h,
-                            {c, options_.policy, false, true, options_.on_entry,
-                             options_.on_decision, options_.on_ledger, options_.limits});
+    auto host = h;
+    if (options_.on_entry)
+      host.journal = std::make_shared<runtime::observed_journal>(h.journal, options_.on_entry);
+    auto started = start_controller(
+        system, host, {c, options_.policy, false, true, options_.on_decision, options_.limits});
+    if (options_.on_state) {
+      const auto watcher = system.spawn(state_watcher, options_.on_state);
+      caf::anon_send(started.orchestrator, subscribe{watcher});
+      started.all.push_back(caf::actor_cast<caf::actor>(watcher));
+    }
+    return std::move(started.all);
   });
   for (std::uint32_t d = 0; d < c->datacenters.size(); ++d)
     world_.add_host(gateway_address(d), [this, c, d, &system](const runtime::host& h) {

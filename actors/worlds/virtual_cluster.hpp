@@ -18,10 +18,11 @@ struct virtual_cluster_options {
   std::shared_ptr<const planners::policy> policy;
   std::uint64_t seed = 1;
   fault_plan faults;
+  /// Shown every entry of the controller's journal once it is durable.
   std::function<void(const journal_entry&)> on_entry;
   std::function<void(double us, std::size_t n)> on_decision;
-  /// Shown the controller's ledger at every heartbeat.
-  std::function<void(const ledger&)> on_ledger;
+  /// Shown every state that the controller publishes.
+  std::function<void(const cluster_state&)> on_state;
   /// Told when a node begins work (no report), when it ends it, and when it dies (no order).
   std::function<void(node_index, const work_order*, const part_report* ended)> on_work;
   journal_limits limits;

@@ -24,18 +24,18 @@ std::vector<caf::actor> listen(const runtime::host& h, const Handle& first) {
   return {receiver};
 }
 
-/// The controller's door: hands each message to the actor that it is for, and passes on what is not
-/// the controller's own (a node's answer to a client).
-class controller_door {
+/// Hands each message to the controller's actor that it is for, and passes on what is not the
+/// controller's own (a node's answer to a client).
+class frame_dispatcher {
  public:
-  controller_door(runtime::host h, std::shared_ptr<const troupe::cluster> c, orchestrator_actor o,
-                  scheduler_actor s)
+  frame_dispatcher(runtime::host h, std::shared_ptr<const troupe::cluster> c, orchestrator_actor o,
+                   scheduler_actor s)
       : host_{std::move(h)},
-        guard_{std::make_shared<door_guard>(host_, std::move(c))},
+        guard_{std::make_shared<frame_guard>(host_, std::move(c))},
         orchestrator_{std::move(o)},
         scheduler_{std::move(s)} {}
 
-  void receive(const frame& f) const {
+  void on_frame(const frame& f) const {
     auto net = host_.net;
     const std::shared_ptr<const void> credit{nullptr, [net, f](const void*) { net->handled(f); }};
     auto envelope = peek(f.header.bytes());
@@ -83,34 +83,33 @@ class controller_door {
   }
 
   runtime::host host_;
-  std::shared_ptr<door_guard> guard_;  // the door is one actor, and copied only with it
+  std::shared_ptr<frame_guard> guard_;  // shared by copies of this, of which one is used
   orchestrator_actor orchestrator_;
   scheduler_actor scheduler_;
 };
 
-door_actor::behavior_type door(door_actor::pointer self, controller_door d) {
+frame_receiver::behavior_type controller_frames(frame_receiver::pointer self, frame_dispatcher d) {
   begin_actor(self, "controller", [] {});
-  return {[d = std::move(d)](const arrived& a) { d.receive(a.what); }};
+  return {[d = std::move(d)](const arrived& a) { d.on_frame(a.what); }};
 }
 
 }  // namespace
 
-std::vector<caf::actor> start_controller(caf::actor_system& system, const runtime::host& h,
-                                         const controller_options& options) {
+controller_actors start_controller(caf::actor_system& system, const runtime::host& h,
+                                   const controller_options& options) {
   auto o = system.spawn(orchestrator, h,
-                        orchestrator_options{options.cluster, options.local, options.on_entry,
-                                             options.on_ledger, options.limits});
+                        orchestrator_options{options.cluster, options.local, options.limits});
   auto e =
       options.virtual_time
           ? system.spawn(estimator, estimator_options{options.cluster, nullptr})
           : system.spawn<caf::detached>(estimator, estimator_options{options.cluster, h.clock});
   auto s = system.spawn(
       scheduler, h, scheduler_options{options.cluster, options.policy, options.on_decision}, o, e);
-  auto d = system.spawn(door, controller_door{h, options.cluster, o, s});
-  auto result = listen(h, d);
-  result.push_back(caf::actor_cast<caf::actor>(o));
-  result.push_back(caf::actor_cast<caf::actor>(e));
-  result.push_back(caf::actor_cast<caf::actor>(s));
+  auto d = system.spawn(controller_frames, frame_dispatcher{h, options.cluster, o, s});
+  controller_actors result{listen(h, d), o};
+  result.all.push_back(caf::actor_cast<caf::actor>(o));
+  result.all.push_back(caf::actor_cast<caf::actor>(e));
+  result.all.push_back(caf::actor_cast<caf::actor>(s));
   return result;
 }
 

@@ -7,7 +7,6 @@
 #include <caf/actor.hpp>
 #include <caf/actor_system.hpp>
 
-#include "actors/control/ledger.hpp"
 #include "actors/control/orchestrator.hpp"
 #include "actors/gateway/wan_arbiter.hpp"
 #include "actors/node/node.hpp"
@@ -25,17 +24,20 @@ struct controller_options {
   std::shared_ptr<const planners::policy> policy;
   bool local = false;                                         // all nodes are this machine
   bool virtual_time = false;                                  // else planning has its own thread
-  std::function<void(const journal_entry&)> on_entry;         // durable entries, as they come
   std::function<void(double us, std::size_t n)> on_decision;  // what each decision cost
-  std::function<void(const ledger&)> on_ledger;               // now and then
   journal_limits limits;
+};
+
+struct controller_actors {
+  std::vector<caf::actor> all;  // the one that receives frames first
+  orchestrator_actor orchestrator;
 };
 
 /// Each starts the actors of a host, the one that receives its frames first, and connects its
 /// transport to it.
-std::vector<caf::actor> start_controller(caf::actor_system& system, const runtime::host& h,
-                                         const controller_options& options);
-/// `slow_links`: in virtual time, how many times as long tensors for a datacentre take now; null:
+controller_actors start_controller(caf::actor_system& system, const runtime::host& h,
+                                   const controller_options& options);
+/// `slow_links`: in virtual time, how many times as long tensors for a datacenter take now; null:
 /// as long as the cluster says.
 std::vector<caf::actor> start_gateway(caf::actor_system& system, const runtime::host& h,
                                       std::shared_ptr<const troupe::cluster> c, bool virtual_time,

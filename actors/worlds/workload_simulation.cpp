@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "actors/worlds/virtual_cluster.hpp"
+#include "actors/worlds/watched_policy.hpp"
+#include "messages/statistics.hpp"
 #include "runtime/host/stopwatch.hpp"
 
 namespace troupe::actors {
@@ -83,17 +84,6 @@ void workload_record::on(const job_ended& e) {
 
 namespace {
 
-double percentile(std::vector<double> sorted, double p) {
-  if (sorted.empty()) return 0;
-  std::sort(sorted.begin(), sorted.end());
-  const auto rank = static_cast<std::size_t>(std::ceil(p * static_cast<double>(sorted.size())));
-  return sorted[std::clamp<std::size_t>(rank, 1, sorted.size()) - 1];
-}
-
-double mean(const std::vector<double>& v) {
-  return v.empty() ? 0 : std::accumulate(v.begin(), v.end(), 0.0) / static_cast<double>(v.size());
-}
-
 void summarise(policy_result& r, const workload_record& record, const troupe::cluster& c) {
   std::vector<double> jct, queue, throughput;
   double gpu_seconds = 0, restarts = 0;
@@ -113,11 +103,11 @@ void summarise(policy_result& r, const workload_record& record, const troupe::cl
   }
   std::uint32_t gpus = 0;
   for (const auto& n : c.nodes) gpus += n.gpus;
-  r.average_jct_s = mean(jct);
-  r.p50_jct_s = percentile(jct, 0.5);
-  r.p99_jct_s = percentile(jct, 0.99);
-  r.average_queue_s = mean(queue);
-  r.average_throughput = mean(throughput);
+  r.average_jct_s = statistics::mean(jct);
+  r.p50_jct_s = statistics::quantile(jct, 0.5);
+  r.p99_jct_s = statistics::quantile(jct, 0.99);
+  r.average_queue_s = statistics::mean(queue);
+  r.average_throughput = statistics::mean(throughput);
   r.gpu_utilization = r.makespan_s > 0 ? gpu_seconds / (gpus * r.makespan_s) : 0;
   r.restarts_per_job = r.jobs > 0 ? restarts / static_cast<double>(r.jobs) : 0;
 }
@@ -166,6 +156,9 @@ expected<policy_result> simulate(const simulation_options& options, std::vector<
 
 expected<policy_result> simulate(const simulation_options& options, std::vector<arrival> workload,
                                  std::shared_ptr<const planners::policy> policy) {
+  const auto watched = watched_policy::watch(policy);
+  if (!watched) return tl::unexpected<reason>(watched.error());
+  const auto& failure = (*watched)->failure();
   const runtime::stopwatch watch;
   const auto jobs = workload.size();
   auto record = std::make_shared<workload_record>();
@@ -175,18 +168,23 @@ expected<policy_result> simulate(const simulation_options& options, std::vector<
   v.cluster = has_faults(options.faults)
                   ? options.cluster
                   : std::make_shared<const troupe::cluster>(without_heartbeats(*options.cluster));
-  v.policy = policy;
+  v.policy = *watched;
   v.seed = options.seed;
   v.faults = options.faults;
   v.on_decision = [&](double us, std::size_t made) {
     decisions_us.push_back(us);
     idle.note(made, record->progress());
   };
-  v.on_entry = [record](const journal_entry& e) { record->take(e); };
+  v.on_entry = [record, &options](const journal_entry& e) {
+    record->take(e);
+    if (options.on_entry) options.on_entry(e);
+  };
   virtual_cluster cluster{std::move(v)};
   cluster.submit(std::move(workload));
   constexpr double step_s = 6 * 3600;
-  auto all_ended = [&] { return record->ended() >= jobs || cluster.refusal() || idle.too_many(); };
+  auto all_ended = [&] {
+    return record->ended() >= jobs || cluster.refusal() || failure || idle.too_many();
+  };
   while (!all_ended()) {
     const double until_s = cluster.world().now_s() + step_s;
     if (until_s > run_limit_s)
@@ -196,6 +194,7 @@ expected<policy_result> simulate(const simulation_options& options, std::vector<
     cluster.world().run_until(all_ended, until_s);
     if (options.progress) options.progress(record->ended(), jobs, cluster.world().now_s());
   }
+  if (failure) return tl::unexpected<reason>(*failure);
   if (cluster.refusal()) return tl::unexpected<reason>(*cluster.refusal());
   if (idle.too_many())
     return refuse(reason::kind::invalid,
@@ -205,9 +204,9 @@ expected<policy_result> simulate(const simulation_options& options, std::vector<
   policy_result r;
   r.policy = policy->name();
   summarise(r, *record, *options.cluster);
-  r.decision_mean_us = mean(decisions_us);
-  r.decision_p99_us = percentile(decisions_us, 0.99);
-  r.decision_max_us = percentile(decisions_us, 1);
+  r.decision_mean_us = statistics::mean(decisions_us);
+  r.decision_p99_us = statistics::quantile(decisions_us, 0.99);
+  r.decision_max_us = statistics::quantile(decisions_us, 1);
   r.fingerprint = cluster.world().fingerprint();
   r.wall_s = watch.s();
   r.record = std::move(record);

@@ -103,13 +103,15 @@ struct simulation_options {
   fault_plan faults;
   /// Called now and then: jobs ended, jobs in all, virtual time.
   std::function<void(std::size_t, std::size_t, double)> progress;
+  /// Shown each entry of the controller's journal: all grants, revocations and ends, in order.
+  std::function<void(const journal_entry&)> on_entry{};
 };
 
 /// Runs a workload through all actors in virtual time until every job has ended. Rejects an unknown
 /// policy, and a run that does not terminate: a job has not ended after ten years, or the policy
 /// decides 10,000 times in a row without progress of any job.
 expected<policy_result> simulate(const simulation_options& options, std::vector<arrival> workload);
-/// With a policy that make_policy does not know.
+/// Under a policy of the caller's own; options.policy is not read.
 expected<policy_result> simulate(const simulation_options& options, std::vector<arrival> workload,
                                  std::shared_ptr<const planners::policy> policy);
 

@@ -11,6 +11,7 @@
 
 #include "actors/worlds/real_host.hpp"
 #include "cli/common/controller_connection.hpp"
+#include "cli/common/policy_plugin.hpp"
 #include "cli/common/socket_directory.hpp"
 #include "formats/load/load.hpp"
 #include "runtime/host/pause.hpp"
@@ -57,6 +58,7 @@ expected<std::unique_ptr<local_cluster>> local_cluster::start(local_cluster_opti
   auto result = std::unique_ptr<local_cluster>{new local_cluster};
   options.state = fs::absolute(options.state).lexically_normal().string();
   options.cluster_file = fs::absolute(options.cluster_file).lexically_normal().string();
+  if (is_plugin(options.policy)) options.policy = fs::absolute(options.policy).string();
   runtime::make_files_private();
   if (!options.keys.empty()) options.keys = fs::absolute(options.keys).lexically_normal().string();
   result->options_ = std::move(options);

@@ -1,26 +1,60 @@
 #include "cli/common/policy_option.hpp"
 
+#include <map>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "cli/common/policy_plugin.hpp"
 #include "formats/parse/reader.hpp"
 #include "formats/parse/value.hpp"
-#include "planners/core/policy.hpp"
 
 namespace troupe::cli {
 
-std::string known_policies() {
-  const auto names = planners::policy_names();
-  return fmt::format("{}", fmt::join(names, ", "));
+namespace {
+
+std::string built_in() {
+  return fmt::format("{}", fmt::join(planners::policy_names(), ", "));
 }
 
-std::string unknown_policy(const std::string& name) {
+reason unknown_policy(const std::string& name) {
   const auto names = planners::policy_names();
   const auto near =
       formats::nearest_name(name, std::vector<std::string>{names.begin(), names.end()});
-  return fmt::format("no policy '{}'{}; policies: {}", formats::shown(name),
-                     near ? fmt::format("; did you mean '{}'?", *near) : "", known_policies());
+  return {reason::kind::invalid,
+          fmt::format("no policy '{}'{}; policies: {}, and plug-ins (./libmine.so)",
+                      formats::shown(name), near ? fmt::format("; did you mean '{}'?", *near) : "",
+                      built_in())};
+}
+
+}  // namespace
+
+std::string known_policies() {
+  return built_in() + ", or a plug-in's file (./libmine.so)";
+}
+
+expected<std::shared_ptr<const planners::policy>> find_policy(const std::string& word) {
+  if (is_plugin(word)) return load_policy_plugin(word);
+  std::shared_ptr<const planners::policy> policy = planners::make_policy(word);
+  if (!policy) return tl::unexpected<reason>(unknown_policy(word));
+  return policy;
+}
+
+expected<policy_list> find_policies(const std::vector<std::string>& words) {
+  policy_list found;
+  std::map<std::string, std::string> word_of;  // by the policy's name
+  for (const auto& word : words) {
+    auto policy = find_policy(word);
+    if (!policy) return tl::unexpected<reason>(policy.error());
+    const auto [same, first] = word_of.emplace((*policy)->name(), word);
+    if (!first && same->second != word)
+      return refuse(reason::kind::invalid,
+                    fmt::format("{}: its policy is called '{}', as that of {}", word, same->first,
+                                same->second));
+    found.push_back(std::move(*policy));
+  }
+  return found;
 }
 
 }  // namespace troupe::cli

@@ -57,7 +57,7 @@ std::string usage_csv(const policy_result& r) {
   return text;
 }
 
-void show_progress(const std::string& policy, std::size_t ended, std::size_t all, double at_s) {
+void show_progress(std::string_view policy, std::size_t ended, std::size_t all, double at_s) {
   fmt::print(stderr, "\r\033[K{}: {} of {} jobs ended, day {:.1f}", policy, ended, all,
              at_s / 86400);
   std::fflush(stderr);
@@ -65,15 +65,14 @@ void show_progress(const std::string& policy, std::size_t ended, std::size_t all
 
 }  // namespace
 
-expected<void> replay(comparison& c, const std::vector<std::string>& policies,
-                      const fault_plan& faults) {
+expected<void> replay(comparison& c, const policy_list& policies, const fault_plan& faults) {
   for (const auto& p : policies) {
-    actors::simulation_options o{std::make_shared<const cluster>(c.on), p, c.seed, faults, {}};
+    actors::simulation_options o{std::make_shared<const cluster>(c.on), {}, c.seed, faults, {}};
     if (on_terminal())
       o.progress = [&p](std::size_t ended, std::size_t all, double at_s) {
-        show_progress(p, ended, all, at_s);
+        show_progress(p->name(), ended, all, at_s);
       };
-    auto r = actors::simulate(o, c.workload);
+    auto r = actors::simulate(o, c.workload, p);
     if (on_terminal()) fmt::print(stderr, "\r\033[K");
     if (!r) return tl::unexpected<reason>(r.error());
     c.results.push_back(std::move(*r));

@@ -5,6 +5,7 @@
 
 #include "actors/worlds/workload_simulation.hpp"
 #include "cli/common/output.hpp"
+#include "cli/common/policy_option.hpp"
 
 namespace troupe::cli {
 
@@ -18,8 +19,7 @@ struct comparison {
 };
 
 /// Replays it under each policy, with a progress line where there are eyes to see it.
-expected<void> replay(comparison& c, const std::vector<std::string>& policies,
-                      const fault_plan& faults);
+expected<void> replay(comparison& c, const policy_list& policies, const fault_plan& faults);
 
 json document_of(const comparison& c);
 std::string table_of(const comparison& c);

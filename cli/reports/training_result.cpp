@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "cli/common/human.hpp"
+#include "messages/statistics.hpp"
 
 namespace troupe::cli {
 
@@ -20,14 +21,6 @@ std::vector<double> lengths(const training_report& r) {
   std::vector<double> s;
   for (const auto& i : r.iterations) s.push_back(whole_nanoseconds(i.end_s - i.begin_s));
   return s;
-}
-
-/// The value that a share of all do not exceed.
-double quantile(std::vector<double> values, double share) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const auto at = std::ceil(share * static_cast<double>(values.size()));
-  return values[static_cast<std::size_t>(std::max(1.0, at)) - 1];
 }
 
 double utilization(const training_report& r) {
@@ -66,18 +59,20 @@ json document_of(const training_result& t) {
   for (const auto& k : r.measured) stages.push_back(costs_document(k));
   const auto all = lengths(r);
   const double mean = mean_iteration_s(r), used = utilization(r);
-  json d{
-      {"world", t.world},
-      {"job", t.job.name},
-      {"schedule", r.schedule},
-      {"device", r.device},
-      {"stages_count", r.stages},
-      {"data_parallel", r.pipelines},
-      {"tensor_parallel", r.tensor_parallel},
-      {"microbatches", r.microbatches},
-      {"iterations", r.iterations.size()},
-      {"iteration_s", {{"mean", mean}, {"p50", quantile(all, 0.5)}, {"p99", quantile(all, 0.99)}}},
-      {"planned_iteration_s", r.planned_s}};
+  json d{{"world", t.world},
+         {"job", t.job.name},
+         {"schedule", r.schedule},
+         {"device", r.device},
+         {"stages_count", r.stages},
+         {"data_parallel", r.pipelines},
+         {"tensor_parallel", r.tensor_parallel},
+         {"microbatches", r.microbatches},
+         {"iterations", r.iterations.size()},
+         {"iteration_s",
+          {{"mean", mean},
+           {"p50", statistics::quantile(all, 0.5)},
+           {"p99", statistics::quantile(all, 0.99)}}},
+         {"planned_iteration_s", r.planned_s}};
   if (t.job.slots) d["slots"] = mean;
   if (r.lower_bound_s > 0) d["lower_bound"] = r.lower_bound_s;
   if (!t.job.slots && r.device != "sim") {
@@ -113,10 +108,11 @@ std::string text_of(const training_result& t) {
       r.schedule, r.device, r.device == "sim" ? " (simulated)" : "");
   const auto all = lengths(r);
   const auto n = r.iterations.size();
-  text += n == 1 ? fmt::format("1 iteration of {}\n", time(mean_iteration_s(r)))
-                 : fmt::format("{}, each {} (median {}, 99th percentile {})\n",
-                               counted(n, "iteration"), time(mean_iteration_s(r)),
-                               time(quantile(all, 0.5)), time(quantile(all, 0.99)));
+  text +=
+      n == 1 ? fmt::format("1 iteration of {}\n", time(mean_iteration_s(r)))
+             : fmt::format("{}, each {} (median {}, 99th percentile {})\n", counted(n, "iteration"),
+                           time(mean_iteration_s(r)), time(statistics::quantile(all, 0.5)),
+                           time(statistics::quantile(all, 0.99)));
   if (r.lower_bound_s > 0)
     text += fmt::format("{}lower bound for any schedule: {}\n",
                         r.device == "sim" ? "" : "from measured times, ", time(r.lower_bound_s));

@@ -54,7 +54,7 @@ inline measured run(std::shared_ptr<const cluster> c, job_spec job, const std::s
 }
 
 /// 12 GPUs for 3 pipelines of 4 stages: 6, 3 and 3, so that all peers of a stage are in one
-/// datacentre. (In 3 datacentres of 4, as the paper says, they cannot be.) Table 1: one connection
+/// datacenter. (In 3 datacenters of 4, as the paper says, they cannot be.) Table 1: one connection
 /// carries 1.465 MB in its latency.
 inline std::shared_ptr<const cluster> testbed(double latency_ms) {
   auto c =
@@ -120,7 +120,7 @@ inline void heads() {
       "model", "M", "ms", "gpipe", "megatron", "varuna", "V. f.first", "ATLAS", "ATLAS lp", "best");
 }
 
-/// Datacentres of so many GPUs, and 60 stages and micro-batches over them, C slots a transfer.
+/// Datacenters of so many GPUs, and 60 stages and micro-batches over them, C slots a transfer.
 inline planners::selection select(const std::vector<std::uint32_t>& gpus, double c,
                                   const std::string& schedule) {
   cluster all;

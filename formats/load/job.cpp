@@ -5,6 +5,7 @@
 
 #include "formats/load/job_text.hpp"
 #include "formats/load/load.hpp"
+#include "formats/load/memory_reader.hpp"
 #include "formats/load/model_reader.hpp"
 #include "formats/load/training_reader.hpp"
 #include "messages/admission.hpp"
@@ -112,7 +113,7 @@ void refuse_other_kinds(findings& found, const value& tree) {
     return std::find(tree.keys.begin(), tree.keys.end(), key) != tree.keys.end();
   };
   if (has("datacenters"))
-    found.add(0, "", "this is a cluster, expected a job (`troupe up` runs a cluster)");
+    found.add(0, "", "this this is a cluster, expected a job (`troupe up` runs a cluster)");
   else if (has("layers") && has("hidden"))
     found.add(0, "", "this is a model, expected a job (whose `model:` may name this file)");
 }
@@ -154,6 +155,7 @@ expected<job_spec> read_job(const value& tree, const fs::path& file,
   map.read("working_directory", job.working_directory);
   map.read_choice("objective", job.objective, objectives);
   read_training(map, job, file.parent_path());
+  read_memory(map, job);
   map.finish();
   say_microbatches_twice(job);
   check(map, job, catalogue);

@@ -15,6 +15,7 @@
 #include "gpu/device/clock.hpp"
 #include "gpu/device/operations.hpp"
 #include "gpu/model/parameters.hpp"
+#include "messages/statistics.hpp"
 
 namespace troupe::gpu {
 
@@ -40,15 +41,6 @@ answer ask(stage_device& d, operation o) {
   d.submit(std::move(o), [&said](expected<outcome> r) { said.set_value(std::move(r)); });
   auto what = heard.get();
   return {std::move(what), now_s() - begin_s};
-}
-
-double quantile(std::vector<double> v, double share) {
-  if (v.empty()) return 0;
-  std::sort(v.begin(), v.end());
-  const double at = share * static_cast<double>(v.size() - 1);
-  const auto low = static_cast<std::size_t>(at);
-  const auto high = std::min(low + 1, v.size() - 1);
-  return v[low] + (at - static_cast<double>(low)) * (v[high] - v[low]);
 }
 
 template <class T, class Make>
@@ -115,12 +107,12 @@ class bench {
 
   part_times times() const {
     part_times t;
-    t.forward_s = quantile(forward_s_, 0.5);
-    t.recompute_s = quantile(recompute_s_, 0.5);
-    t.backward_s = quantile(backward_s_, 0.5);
-    const double given_s = quantile(given_s_, 0.5);
-    t.update_s = halved() ? given_s : quantile(update_s_, 0.5);
-    t.gradients_s = quantile(gradients_s_, 0.5) + std::max(0.0, given_s - t.update_s);
+    t.forward_s = statistics::median(forward_s_);
+    t.recompute_s = statistics::median(recompute_s_);
+    t.backward_s = statistics::median(backward_s_);
+    const double given_s = statistics::median(given_s_);
+    t.update_s = halved() ? given_s : statistics::median(update_s_);
+    t.gradients_s = statistics::median(gradients_s_) + std::max(0.0, given_s - t.update_s);
     t.spread = std::max(spread(forward_s_), spread(backward_s_));
     t.peak_bytes = peak_bytes;
     return t;
@@ -159,8 +151,9 @@ class bench {
   }
 
   static double spread(const std::vector<double>& v) {
-    const double middle = quantile(v, 0.5);
-    return middle > 0 ? (quantile(v, 0.75) - quantile(v, 0.25)) / middle : 0;
+    const double middle = statistics::median(v);
+    return middle > 0 ? (statistics::quantile(v, 0.75) - statistics::quantile(v, 0.25)) / middle
+                      : 0;
   }
 
   stage_spec spec_;

@@ -67,7 +67,7 @@ double rtt_of(const cluster& c, const std::vector<datacenter_offer>& order,
   std::optional<std::uint32_t> last;
   for (std::size_t i = 0; i < order.size(); ++i) {
     if (row.partitions[i] == 0) continue;
-    if (last) sum += 2e-3 * wan_between(c, *last, order[i].datacenter, 0).latency_us;
+    if (last) sum += 2e-3 * link_between(c, *last, order[i].datacenter, 0).latency_us;
     last = order[i].datacenter;
   }
   return sum;

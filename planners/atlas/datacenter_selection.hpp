@@ -13,11 +13,11 @@
 #include "planners/pipeline/schedule.hpp"
 
 // ATLAS, section 4.5, Algorithm 1: how many DP-cells, and how many partitions of the pipeline in
-// which datacentre (docs/planners/datacenter_selection.md).
+// which datacenter (docs/planners/datacenter_selection.md).
 
 namespace troupe::planners {
 
-/// A datacentre's GPUs that a job could have.
+/// A datacenter's GPUs that a job could have.
 struct datacenter_offer {
   std::uint32_t datacenter = 0;
   std::uint32_t gpus = 0;
@@ -28,7 +28,7 @@ struct datacenter_offer {
 struct selection_row {
   std::uint32_t cells = 0;                // D
   std::uint32_t data_parallel = 0;        // D * C pipelines
-  std::vector<std::uint32_t> partitions;  // by datacentre, in the order in which they are filled
+  std::vector<std::uint32_t> partitions;  // by datacenter, in the order in which they are filled
   std::uint32_t gpus = 0;
   std::uint32_t microbatches = 0, rows = 0;  // of a pipeline; sequences of a micro-batch
   double pipeline_s = 0, allreduce_s = 0;
@@ -50,7 +50,7 @@ enum class batch_rule : std::uint8_t {
 };
 
 struct selection_options {
-  std::vector<std::uint32_t> order;  // datacentres; empty: those with most GPUs first
+  std::vector<std::uint32_t> order;  // datacenters; empty: those with most GPUs first
   batch_rule batch = batch_rule::each;
   std::uint32_t stages = 0;  // P; 0: the job's, else the fewest that the GPUs' memory holds
   std::uint32_t cell = 0;    // pipelines of a DP-cell; 0: C rounded up, fewer where GPUs are few
@@ -79,7 +79,7 @@ struct selection {
 expected<selection> select_datacenters(const cluster& c, const idle_index& idle,
                                        const job_spec& job, const selection_options& o = {});
 
-/// The best of one order of datacentres.
+/// The best of one order of datacenters.
 struct order_outcome {
   std::vector<std::uint32_t> order;
   selection_row row;
@@ -87,14 +87,14 @@ struct order_outcome {
   double wan_rtt_ms = 0;      // summed over the hops that it crosses
 };
 
-/// What if the datacentres were filled in another order? All orders of up to six that have GPUs,
+/// What if the datacenters were filled in another order? All orders of up to six that have GPUs,
 /// the first of the default order if there are more; best first, and equal outcomes once.
 /// Estimated.
 std::vector<order_outcome> what_if_orders(const cluster& c, const idle_index& idle,
                                           const job_spec& job, const selection_options& o = {});
 
 /// How to place a training on idle GPUs with its batch as it is (`whole`): Algorithm 1 for every
-/// depth, every size of cell up to C, and every order of up to four datacentres. By job.objective:
+/// depth, every size of cell up to C, and every order of up to four datacenters. By job.objective:
 /// the fastest; the fewest GPUs of those nearly as fast (efficient); or the cheapest sample.
 /// `as_wished`: exactly the stages and pipelines that the job asks for, where it does; else at most
 /// as many. One row is the answer. Looks no further than `budget`, and at no more GPUs than

@@ -1,11 +1,11 @@
 #include "planners/atlas/selection_table.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 
 #include <fmt/format.h>
 
+#include "messages/time.hpp"
 #include "planners/cost/profile.hpp"
 #include "planners/cost/stage_time.hpp"
 #include "planners/pipeline/layout.hpp"
@@ -13,8 +13,6 @@
 namespace troupe::planners {
 
 namespace {
-
-constexpr double never = std::numeric_limits<double>::infinity();
 
 std::pair<std::uint32_t, std::uint64_t> key_of(std::uint32_t stages, const batch_split& split) {
   return {stages, std::uint64_t{split.microbatches} << 32 | split.rows};
@@ -130,7 +128,7 @@ selection_table::selection_table(const cluster& c, const idle_index& idle, const
     for (const auto& b : offers_)
       to.push_back(a.datacenter == b.datacenter
                        ? link{}
-                       : wan_between(c, a.datacenter, b.datacenter, job.pipeline.connections));
+                       : link_between(c, a.datacenter, b.datacenter, job.pipeline.connections));
   }
 }
 
@@ -168,7 +166,7 @@ const selection_table::work& selection_table::work_of(std::uint32_t stages,
   const auto [at, is_new] = works_->try_emplace(key);
   auto& w = at->second;
   if (!is_new) return w;
-  const auto memory = load_of(job_, split, max_bytes());
+  const auto memory = load_of(job_, split, stages - 1, max_bytes());
   const auto parts = split_model(job_, stages, memory);
   const bool profiled = profile_of(job_, slowest_) != nullptr;
   for (std::uint32_t stage = 0; stage < stages; ++stage) {
@@ -187,7 +185,7 @@ const selection_table::work& selection_table::work_of(std::uint32_t stages,
     if (stage + 1 < stages)
       w.slowest.activation_bytes = std::max(w.slowest.activation_bytes, x.activation_bytes);
   }
-  w.bytes = bytes_of_stage(parts, memory) * (1 + headroom_);
+  w.bytes = std::ranges::max(bytes_by_stage(job_, split, parts, headroom_));
   return w;
 }
 

@@ -31,11 +31,11 @@ std::vector<double> speeds_of(const cluster& c, const idle_index& idle, const jo
 /// Rows of Algorithm 1 over the idle GPUs of at least some speed.
 class selection_table {
  public:
-  /// `order`: of datacentres; empty: most GPUs first. Those without GPUs are left out. Once
+  /// `order`: of datacenters; empty: most GPUs first. Those without GPUs are left out. Once
   /// `budget` is exhausted no row is feasible; null: no limit.
   selection_table(const cluster& c, const idle_index& idle, const job_spec& job, double min_flops_s,
                   const std::vector<std::uint32_t>& order, planning_budget* budget = nullptr);
-  /// The same GPUs with the datacentres in another order.
+  /// The same GPUs with the datacenters in another order.
   selection_table(const cluster& c, const idle_index& idle, const selection_table& other,
                   const std::vector<std::uint32_t>& order);
 

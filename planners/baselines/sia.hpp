@@ -22,7 +22,7 @@ struct sia_options {
   int max_nodes = 50;               // of the branch and bound; it ends by count, never by time
 };
 
-/// GPUs that are alike: one type, in nodes of one size, of one datacentre.
+/// GPUs that are alike: one type, in nodes of one size, of one datacenter.
 struct sia_pool {
   gpu_index gpu = 0;
   std::uint32_t datacenter = 0;

@@ -10,7 +10,7 @@
 #include "planners/core/bounds.hpp"
 #include "planners/core/queue_order.hpp"
 #include "planners/cost/program_time.hpp"
-#include "planners/model/stage_memory.hpp"
+#include "planners/model/declared_memory.hpp"
 
 namespace troupe::planners {
 namespace {
@@ -74,8 +74,7 @@ void add_pool(const cluster& c, const job_spec& job, const sia_pool& pool, std::
       x.how.data_parallel = gpus / t;
       x.how.tensor_parallel = t;
       x.how.gpu_types = {pool.gpu};
-      x.how.bytes_per_gpu = marp_bytes(job.model, job.global_batch, x.how.data_parallel, t) *
-                            (1 + c.settings.memory_headroom);
+      x.how.bytes_per_gpu = program_bytes(job, x.how.data_parallel, t, c.settings.memory_headroom);
       if (!(x.how.bytes_per_gpu < memory) || x.how.bytes_per_gpu <= bytes_floor) continue;
       const auto e = estimate_iteration(c, job, x.how, placed_in(pool, gpus));
       if (!(e.samples_per_s > 0)) continue;

@@ -60,12 +60,12 @@ expected<placed_plan> plan_of_stages(const cluster& c, const idle_index& idle, c
                               job.global_batch, pipelines));
   how.microbatches = batch.microbatches;
   how.rows = batch.rows;
-  const auto load = load_of(job, batch, 0);
+  const auto bytes = bytes_by_stage(job, batch, *parts, c.settings.memory_headroom);
   std::vector<std::uint32_t> left;
   for (node_index n = 0; n < c.nodes.size(); ++n) left.push_back(idle.idle(n));
   for (std::size_t s = 0; s < stages.size(); ++s) {
     auto& stage = how.stages[s];
-    stage.bytes_per_gpu = memory_of((*parts)[s], load).total() * (1 + c.settings.memory_headroom);
+    stage.bytes_per_gpu = bytes[s];
     how.bytes_per_gpu = std::max(how.bytes_per_gpu, stage.bytes_per_gpu);
     if (auto ok = take_gpus(c, stage, pipelines, left, out.where); !ok)
       return tl::unexpected<reason>(ok.error());

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "messages/invariant.hpp"
+
 namespace troupe::planners {
 
 std::shared_ptr<const idle_index::layout> idle_index::lay_out(const cluster& c) {
@@ -48,6 +50,7 @@ idle_index::position idle_index::place(node_index n, std::uint32_t idle) const {
 }
 
 void idle_index::set_idle(node_index n, std::uint32_t idle) {
+  TROUPE_INVARIANT(n < idle_.size());
   idle = std::min(idle, fixed_->gpus[n]);
   const auto old = idle_[n];
   if (idle == old) return;
@@ -57,6 +60,9 @@ void idle_index::set_idle(node_index n, std::uint32_t idle) {
   idle_[n] = idle;
   idle_of_type_[g] += idle - old;  // unsigned: wraps and comes back
   total_ += idle - old;
+  TROUPE_INVARIANT(total_ ==
+                   std::accumulate(idle_of_type_.begin(), idle_of_type_.end(), std::uint32_t{0}));
+  TROUPE_INVARIANT(idle == 0 || node_at(g, place(n, idle)) == n);
 }
 
 std::span<const gpu_index> idle_index::types_above(double bytes) const {

@@ -8,6 +8,7 @@
 
 #include "messages/random.hpp"
 #include "messages/reason.hpp"
+#include "planners/core/estimate.hpp"
 #include "planners/core/snapshot.hpp"
 
 namespace troupe::planners {
@@ -24,6 +25,8 @@ struct decision {
   allocation where;                 // start, move
   reason why;                       // give_up: no way to run this job is left
   std::optional<double> grace_s{};  // move: how long it may take to save; none: the cluster's
+  /// start, move: what is expected of it; none: what estimate_start() says.
+  std::optional<start_estimate> expected{};
 };
 
 /// Decides what runs where. A policy keeps no state between calls and reads no clock or file: the

@@ -17,7 +17,7 @@ namespace troupe::planners {
 /// A job as a policy sees it. Plain values; constant while a policy decides.
 struct job_view {
   job_id id = 0;
-  bool training = false;  // the built-in trainer's (is_pipeline_job), not a program's
+  bool training = false;  // runs as pipelines that are planned here (runs_as_pipelines)
   std::shared_ptr<const job_spec> spec;
   double submitted_s = 0;
   /// MARP's plans for it, best first. Identical jobs share one list (compare the pointers).

@@ -1,8 +1,8 @@
 #include "planners/core/trace_duration.hpp"
 
 #include <algorithm>
-#include <limits>
 
+#include "messages/time.hpp"
 #include "planners/core/user_request.hpp"
 #include "planners/cost/program_time.hpp"
 #include "planners/frenzy/marp.hpp"
@@ -23,7 +23,6 @@ gpu_index type_in_mind(const cluster& c, const job_spec& job) {
 }  // namespace
 
 double reference_iteration_s(const cluster& c, const job_spec& job, std::uint32_t gpus) {
-  constexpr double never = std::numeric_limits<double>::infinity();
   if (!marp(c, job)) return never;
   const auto type = type_in_mind(c, job);
   allocation where;

@@ -6,7 +6,7 @@
 
 #include "planners/cost/program_time.hpp"
 #include "planners/frenzy/has.hpp"
-#include "planners/model/stage_memory.hpp"
+#include "planners/model/declared_memory.hpp"
 
 namespace troupe::planners {
 
@@ -35,8 +35,7 @@ plan split_for(const cluster& c, const job_spec& job, const allocation& where, d
     plan p;
     p.data_parallel = count / t;
     p.tensor_parallel = t;
-    const double bytes = marp_bytes(job.model, job.global_batch, p.data_parallel, t) *
-                         (1 + c.settings.memory_headroom);
+    const double bytes = program_bytes(job, p.data_parallel, t, c.settings.memory_headroom);
     p.gpu_types = types;
     const auto e = estimate_iteration(c, job, p, where);
     p.samples_per_s = e.samples_per_s;

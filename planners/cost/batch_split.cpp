@@ -27,32 +27,37 @@ batch_split split_batch(const job_spec& job, std::uint32_t stages, std::uint32_t
   return {m, each / m};
 }
 
-stage_load load_of(const job_spec& job, const batch_split& split, double max_bytes) {
-  const auto most = job.pipeline.max_in_flight;
-  return {split.rows, most ? std::min(most, split.microbatches) : split.microbatches, max_bytes,
-          job.pipeline.recompute};
+std::uint32_t in_flight(const job_spec& job, const batch_split& split, std::uint32_t behind) {
+  auto held = split.microbatches;
+  if (job.pipeline.max_in_flight) held = std::min(held, job.pipeline.max_in_flight);
+  if (job.train && job.train->schedule == "megatron") held = std::min(held, behind + 1);
+  return held;
 }
 
-namespace {
-
-const wan_link* named_link(const cluster& c, std::uint32_t a, std::uint32_t b) {
-  for (const auto& w : c.wan)
-    if ((w.a == a && w.b == b) || (w.a == b && w.b == a)) return &w;
-  return nullptr;
+stage_load load_of(const job_spec& job, const batch_split& split, std::uint32_t behind,
+                   double max_bytes) {
+  return {split.rows, in_flight(job, split, behind), max_bytes, job.pipeline.recompute};
 }
 
-}  // namespace
+std::vector<double> bytes_by_stage(const job_spec& job, const batch_split& split,
+                                   const std::vector<stage_part>& parts, double headroom) {
+  std::vector<double> bytes;
+  auto behind = static_cast<std::uint32_t>(parts.size());
+  for (const auto& p : parts)
+    bytes.push_back(memory_of(p, load_of(job, split, --behind)).total() * (1 + headroom));
+  return bytes;
+}
 
 std::uint32_t connections_between(const cluster& c, std::uint32_t a, std::uint32_t b,
                                   std::uint32_t wished) {
-  const auto* w = named_link(c, a, b);
+  const auto* w = wan_between(c, a, b);
   if (wished > 0 || !w || w->connection_gbps <= 0) return std::max(wished, 1u);
   return static_cast<std::uint32_t>(std::max(1.0, std::ceil(w->node_gbps / w->connection_gbps)));
 }
 
-link wan_between(const cluster& c, std::uint32_t a, std::uint32_t b, std::uint32_t wished) {
+link link_between(const cluster& c, std::uint32_t a, std::uint32_t b, std::uint32_t wished) {
   const cost_constants k;
-  const auto* w = named_link(c, a, b);
+  const auto* w = wan_between(c, a, b);
   if (!w) return {"wan", k.wan_gbps, k.wan_latency_us};
   const double most =
       w->connection_gbps > 0 ? connections_between(c, a, b, wished) * w->connection_gbps : 1e300;

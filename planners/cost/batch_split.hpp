@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#include <vector>
 
 #include "messages/cluster.hpp"
 #include "messages/job.hpp"
@@ -19,12 +21,21 @@ struct batch_split {
 };
 batch_split split_batch(const job_spec& job, std::uint32_t stages, std::uint32_t pipelines);
 
-/// What goes through a stage of the job's when the batch goes so, on a GPU of so many bytes.
-stage_load load_of(const job_spec& job, const batch_split& split, double max_bytes);
+/// Micro-batches that a stage has between their forward and their backward at once, with `behind`
+/// stages after it: under 1F1B (schedule megatron) one for each stage from itself on, else as many
+/// as the job allows.
+std::uint32_t in_flight(const job_spec& job, const batch_split& split, std::uint32_t behind);
 
-/// Between two datacentres over so many connections of one pair of nodes; 0: as many as help. Where
+/// What goes through such a stage when the batch goes so, on a GPU of so many bytes.
+stage_load load_of(const job_spec& job, const batch_split& split, std::uint32_t behind,
+                   double max_bytes = std::numeric_limits<double>::infinity());
+/// The bytes of a GPU of each stage, with `headroom` more than is counted.
+std::vector<double> bytes_by_stage(const job_spec& job, const batch_split& split,
+                                   const std::vector<stage_part>& parts, double headroom);
+
+/// Between two datacenters over so many connections of one pair of nodes; 0: as many as help. Where
 /// the cluster names no link, the cost model's.
-link wan_between(const cluster& c, std::uint32_t a, std::uint32_t b, std::uint32_t wished);
+link link_between(const cluster& c, std::uint32_t a, std::uint32_t b, std::uint32_t wished);
 /// How many connections those are.
 std::uint32_t connections_between(const cluster& c, std::uint32_t a, std::uint32_t b,
                                   std::uint32_t wished);

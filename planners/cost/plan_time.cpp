@@ -75,7 +75,7 @@ class timer {
           const auto& inter = c_.nodes[at().at(p, s).node].inter;
           out.lan = std::max(out.lan, bytes / inter.bytes_s() + inter.latency_us * 1e-6);
         } else {
-          const auto wan = wan_between(c_, from, to, job_.pipeline.connections);
+          const auto wan = link_between(c_, from, to, job_.pipeline.connections);
           out.wan = std::max(out.wan, bytes / wan.bytes_s());
           out.wan_latency = std::max(out.wan_latency, wan.latency_us * 1e-6 + x.handling_s);
         }
@@ -111,8 +111,8 @@ class timer {
   double wan_s(std::uint32_t stage) const {
     if (!out_.shape.is_wan(stage)) return 0;
     if (job_.slots) return job_.slots->wan;
-    const auto wan = wan_between(c_, at().datacenter_of(stage), at().datacenter_of(stage + 1),
-                                 job_.pipeline.connections);
+    const auto wan = link_between(c_, at().datacenter_of(stage), at().datacenter_of(stage + 1),
+                                  job_.pipeline.connections);
     return static_cast<double>(costs(0, stage).activation_bytes) / wan.bytes_s();
   }
 
@@ -149,7 +149,7 @@ class timer {
     if (tied == 0 || last == 0) return out;
     const auto from = at().datacenter_of(0), to = at().datacenter_of(last);
     const auto way = from == to ? c_.nodes[at().at(0, 0).node].inter
-                                : wan_between(c_, from, to, job_.pipeline.connections);
+                                : link_between(c_, from, to, job_.pipeline.connections);
     const double way_s = tied / way.bytes_s() + way.latency_us * 1e-6;
     // The last stage's part comes to the first, and the sum goes back.
     const double back_s =

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "planners/cost/profile.hpp"
+#include "planners/model/declared_memory.hpp"
 #include "planners/model/model_chain.hpp"
 
 namespace troupe::planners {
@@ -127,10 +128,11 @@ iteration_estimate estimate_iteration(const cluster& c, const job_spec& job, con
 
   iteration_estimate e;
   double forward_s = shape.forward_flops * samples / (tensor * t.flops_s);
-  e.compute_s = (1 + k.backward) * forward_s;
+  const double backward = backward_forwards(job, k.backward);
+  e.compute_s = (1 + backward) * forward_s;
   if (const double measured_s = t.profiled_s / tensor; measured_s > e.compute_s) {
     e.compute_s = measured_s;
-    forward_s = measured_s / (1 + k.backward);
+    forward_s = measured_s / (1 + backward);
   }
   if (how.tensor_parallel > 1) {
     const auto span = span_of_groups(c, where, how.tensor_parallel, how.data_parallel);
@@ -143,11 +145,15 @@ iteration_estimate estimate_iteration(const cluster& c, const job_spec& job, con
   if (how.data_parallel > 1) {
     // Each position of the tensor group has a ring of its own; those of one node share its way out.
     const double rings = t.one_node ? 1 : std::min(how.tensor_parallel, t.largest_share);
-    const double bytes = k.gradient_bytes * shape.parameters / tensor;
+    // ZeRO-3 gathers the weights twice and scatters the gradients: half as much again.
+    const bool gathers = job.memory && job.memory->zero == 3;
+    const double trained = job.memory ? trained_parameters(job) : shape.parameters;
+    const double bytes =
+        k.gradient_bytes * (gathers ? 0.5 * trained + shape.parameters : trained) / tensor;
     const auto& over = t.between(false, t.one_datacenter);
     const double whole = t.one_node ? sum_in_node_s(bytes, data, t)
                                     : ring_s(bytes, data, over.bytes_s, over.latency_s, rings);
-    e.data_s = std::max(0.0, whole - k.overlap * k.backward * forward_s / m);
+    e.data_s = std::max(0.0, whole - k.overlap * backward * forward_s / m);
   }
   e.iteration_s = e.compute_s + e.tensor_s + e.data_s;
   e.samples_per_s = e.iteration_s > 0 ? job.global_batch / e.iteration_s : 0;

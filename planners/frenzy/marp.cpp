@@ -7,7 +7,7 @@
 
 #include "planners/core/bounds.hpp"
 #include "planners/cost/program_time.hpp"
-#include "planners/model/stage_memory.hpp"
+#include "planners/model/declared_memory.hpp"
 
 namespace troupe::planners {
 namespace {
@@ -145,8 +145,7 @@ expected<std::vector<plan>> marp(const cluster& c, const job_spec& job, planning
       candidate x;
       x.how.data_parallel = d;
       x.how.tensor_parallel = t;
-      x.how.bytes_per_gpu =
-          marp_bytes(job.model, job.global_batch, d, t) * (1 + c.settings.memory_headroom);
+      x.how.bytes_per_gpu = program_bytes(job, d, t, c.settings.memory_headroom);
       least = std::min(least, x.how.bytes_per_gpu);
       std::uint64_t gpus = 0, groups = 0;
       for (gpu_index g = 0; g < types.size(); ++g) {

@@ -17,8 +17,12 @@ struct memory_parts {
   double inputs = 0;       // of micro-batches that go forward again before backward
   double activations = 0;  // kept from forward to backward
   double ends = 0;         // beside the layers: masks, the last norm's input, logits
+  double buffers = 0;      // of collectives: gradient buckets, gathered weights
+  double context = 0;      // the runtime's own
 
-  double total() const { return ((weights + gradients) + optimizer) + inputs + activations + ends; }
+  double total() const {
+    return ((weights + gradients) + optimizer) + inputs + activations + ends + buffers + context;
+  }
 };
 
 /// Bytes a parameter in mixed precision with Adam.

@@ -1,14 +1,13 @@
 #include "planners/pipeline/evaluate_schedule.hpp"
 
+#include "messages/time.hpp"
+
 #include <algorithm>
-#include <limits>
 #include <set>
 
 namespace troupe::planners {
 
 namespace {
-
-constexpr double never = std::numeric_limits<double>::infinity();
 
 class execution {
  public:

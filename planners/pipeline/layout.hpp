@@ -10,7 +10,7 @@
 #include "planners/pipeline/model_partition.hpp"
 
 // Which GPU holds which stage of which pipeline (ATLAS, section 4.2): stages that follow each other
-// lie in one datacentre, and all peers of a stage always do, so that gradients never cross the WAN.
+// lie in one datacenter, and all peers of a stage always do, so that gradients never cross the WAN.
 
 namespace troupe::planners {
 
@@ -37,8 +37,8 @@ struct pipeline_layout {
   bool operator==(const pipeline_layout&) const = default;
 };
 
-/// Gives each stage of a plan's pipelines its GPUs. Datacentres follow each other as the lease
-/// names them, and each takes as many of the stages that follow as its GPUs hold. In a datacentre
+/// Gives each stage of a plan's pipelines its GPUs. Datacenters follow each other as the lease
+/// names them, and each takes as many of the stages that follow as its GPUs hold. In a datacenter
 /// the pipelines take turns: each takes its stages' GPUs in order, a stage's from the first node of
 /// the lease that has as many of its type left. Refuses GPUs that the plan's stages do not use up,
 /// and stages that are not the model's.
@@ -52,7 +52,7 @@ expected<pipeline_layout> lay_out_pipelines(const cluster& c, const allocation& 
 expected<std::vector<node_index>> nodes_of_stages(const cluster& c, const allocation& where,
                                                   const plan& how);
 
-/// Stages a datacentre, given the GPUs of each in order (Algorithm 1, lines 2 to 10): as many as
+/// Stages a datacenter, given the GPUs of each in order (Algorithm 1, lines 2 to 10): as many as
 /// there are GPUs for all pipelines, at most `max_each` (0: no limit). Fewer than `stages` in all:
 /// they do not fit.
 std::vector<std::uint32_t> partition(const std::vector<std::uint32_t>& gpus, std::uint32_t stages,

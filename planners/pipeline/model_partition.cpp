@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include <fmt/format.h>
 
+#include "messages/time.hpp"
 #include "planners/cost/stage_time.hpp"
 #include "planners/model/model_chain.hpp"
 
@@ -13,7 +13,6 @@ namespace troupe::planners {
 
 namespace {
 
-constexpr double never = std::numeric_limits<double>::infinity();
 constexpr double hair = 1e-12;  // for sums that were added up in another order
 // Beyond so many steps the cut with the least sum of squares is not looked for.
 constexpr std::uint64_t max_cut_steps = 4'000'000;
@@ -168,18 +167,15 @@ struct piece_count {
   std::uint32_t pieces = 0, tensor = 1;
 };
 
-/// The last stage has what is left of the chain, and a copy of a tied embedding.
-std::vector<stage_part> parts_of(const model_chain& chain, std::uint32_t pieces,
+std::vector<stage_part> parts_of(const model_chain& chain, const model& m,
                                  const std::vector<piece_count>& stages) {
   std::vector<stage_part> parts;
   std::uint32_t first = 0;
   for (const auto& s : stages) {
     const bool last = parts.size() + 1 == stages.size();
-    parts.push_back(
-        part_of(chain, first, last ? chain.size() - first : s.pieces, pieces, s.tensor));
+    parts.push_back(part_of_stage(chain, m, first, s.pieces, s.tensor, last));
     first += s.pieces;
   }
-  if (stages.size() > 1) parts.back().parameters += chain.tied_parameters();
   return parts;
 }
 
@@ -226,6 +222,13 @@ expected<void> can_split(const model& m, std::uint32_t stages) {
                             stages, m.name, m.layers));
 }
 
+stage_part part_of_stage(const model_chain& chain, const model& m, std::uint32_t first,
+                         std::uint32_t count, std::uint32_t tensor, bool last) {
+  auto part = part_of(chain, first, last ? chain.size() - first : count, pieces_of(m), tensor);
+  if (last && first > 0) part.parameters += chain.tied_parameters();
+  return part;
+}
+
 std::vector<stage_part> split_model(const job_spec& job, std::uint32_t stages,
                                     const stage_load& load) {
   if (job.slots || stages == 0) return std::vector<stage_part>(stages);
@@ -236,7 +239,7 @@ std::vector<stage_part> split_model(const job_spec& job, std::uint32_t stages,
                                                         : cut_transformer(job, chain, stages, load);
   std::vector<piece_count> split;
   for (const auto n : counts) split.push_back({n, std::max(1U, job.pipeline.tensor_parallel)});
-  return parts_of(chain, pieces, split);
+  return parts_of(chain, job.model, split);
 }
 
 expected<std::vector<stage_part>> parts_of(const job_spec& job,
@@ -259,7 +262,7 @@ expected<std::vector<stage_part>> parts_of(const job_spec& job,
     return refuse(reason::kind::invalid,
                   fmt::format("the plan's {} stages cover {} of the {} pieces of '{}'",
                               stages.size(), next, pieces, job.model.name));
-  return parts_of(model_chain{job.model}, pieces, split);
+  return parts_of(model_chain{job.model}, job.model, split);
 }
 
 }  // namespace troupe::planners

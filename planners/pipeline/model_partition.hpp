@@ -7,6 +7,7 @@
 #include "messages/job.hpp"
 #include "messages/plan.hpp"
 #include "messages/reason.hpp"
+#include "planners/model/model_chain.hpp"
 #include "planners/model/stage_memory.hpp"
 
 // Where a model is cut into the stages of a pipeline. A stage owns a contiguous range of pieces
@@ -19,6 +20,11 @@ std::uint32_t pieces_of(const model& m);
 
 /// Refuses more stages than there are pieces.
 expected<void> can_split(const model& m, std::uint32_t stages);
+
+/// What a GPU of a stage has that begins with the piece `first`; `tensor` of them share it. The
+/// last stage has what is left of the chain, and of several a copy of a tied embedding.
+stage_part part_of_stage(const model_chain& chain, const model& m, std::uint32_t first,
+                         std::uint32_t count, std::uint32_t tensor, bool last);
 
 /// As the job says (pipeline.cut), if it does. Else a transformer is cut so that a micro-batch
 /// takes the slowest stage the least, by operations, among the cuts whose stages fit the memory; if

@@ -8,15 +8,21 @@
 #include "planners/atlas/datacenter_selection.hpp"
 #include "planners/atlas/selection_table.hpp"
 #include "planners/core/bounds.hpp"
+#include "planners/core/fits.hpp"
 #include "planners/core/move.hpp"
 #include "planners/core/queue_order.hpp"
 #include "planners/cost/batch_split.hpp"
 #include "planners/frenzy/marp.hpp"
 #include "planners/pipeline/model_partition.hpp"
+#include "planners/pipeline/plan_search.hpp"
 
 namespace troupe::planners {
 
 namespace {
+
+// A search comes near its best plan early.
+constexpr std::uint64_t searched_units = 50'000'000;
+constexpr std::size_t searched_plans = 4;  // that a job is given
 
 /// The GPUs of a selection's chosen row: in each datacenter the nodes with most idle GPUs first.
 allocation gpus_of(const cluster& c, const idle_index& idle, const job_spec& job,
@@ -48,14 +54,14 @@ allocation gpus_of(const cluster& c, const idle_index& idle, const job_spec& job
 
 std::vector<plan_stage> stages_of(const job_spec& job, const plan& how, double max_bytes,
                                   double headroom) {
-  const auto load = load_of(job, {how.microbatches, how.rows}, max_bytes);
+  const batch_split batch{how.microbatches, how.rows};
+  const auto parts = split_model(job, how.pipeline_parallel,
+                                 load_of(job, batch, how.pipeline_parallel - 1, max_bytes));
+  const auto bytes = bytes_by_stage(job, batch, parts, headroom);
   std::vector<plan_stage> stages;
-  for (const auto& p : split_model(job, how.pipeline_parallel, load))
-    stages.push_back({p.first,
-                      p.count,
-                      std::max(1U, job.pipeline.tensor_parallel),
-                      {},
-                      memory_of(p, load).total() * (1 + headroom)});
+  for (std::size_t s = 0; s < parts.size(); ++s)
+    stages.push_back(
+        {parts[s].first, parts[s].count, std::max(1U, job.pipeline.tensor_parallel), {}, bytes[s]});
   return stages;
 }
 
@@ -103,8 +109,47 @@ expected<pipeline_placement> place(const snapshot& s, const idle_index& all, con
   return placed;
 }
 
+/// The first of the job's plans whose stages find GPUs of their types idle.
+std::optional<pipeline_placement> place_planned(const snapshot& s, const idle_index& idle,
+                                                const job_view& j) {
+  for (const auto& how : *j.plans) {
+    std::vector<stage_request> stages;
+    for (const auto& x : how.stages)
+      stages.push_back({x.gpu.value_or(0), x.count, x.tensor_parallel});
+    auto p = plan_of_stages(s.cluster, idle, *j.spec, stages, how.data_parallel);
+    if (!p || !fits(s.cluster, idle, how, p->where)) continue;
+    return pipeline_placement{how, std::move(p->where)};
+  }
+  return {};
+}
+
+/// If none of its plans can be placed now: what a search over the idle GPUs finds, unless that is
+/// much worse than the best of the whole cluster.
+expected<pipeline_placement> place_searched(const snapshot& s, const idle_index& all,
+                                            const job_view& j, planning_budget& budget) {
+  constexpr double max_score = 2;  // of the best plan's
+  const auto& best = j.plans->front();
+  const auto wait = [&] {
+    return refuse(
+        reason::kind::insufficient,
+        fmt::format("needs {} GPUs for {} pipelines of {} stages; {} are idle", best.gpus(),
+                    best.data_parallel, best.pipeline_parallel, all.total_idle()));
+  };
+  std::optional<idle_index> allowed;
+  const auto& idle = allowed_idle(s.cluster, all, *j.spec, allowed);
+  if (idle.total_idle() == 0) return wait();
+  if (auto placed = place_planned(s, idle, j)) return std::move(*placed);
+  auto found = search_plans(s.cluster, idle, *j.spec, 1, budget);
+  if (!found) return wait();
+  auto& p = found->plans.front();
+  const bool alone = s.running.empty() && s.moving.empty();
+  if (!alone && plan_score(*j.spec, p) > max_score * plan_score(*j.spec, {best, {}})) return wait();
+  return pipeline_placement{std::move(p.how), std::move(p.where)};
+}
+
 expected<pipeline_placement> place(const snapshot& s, const idle_index& all, const job_view& j,
                                    planning_budget& budget) {
+  if (!is_pipeline_job(*j.spec)) return place_searched(s, all, j, budget);
   // With other rows it would learn something else than before.
   auto placed = place(s, all, j, with_rows(*j.spec, j.rows), budget);
   if (!placed && j.rows > 0 && placed.error().code != reason::kind::insufficient)
@@ -116,6 +161,10 @@ expected<pipeline_placement> place(const snapshot& s, const idle_index& all, con
 
 bool is_pipeline_job(const job_spec& job) {
   return job.train || job.slots || job.pipeline != pipeline_wish{};
+}
+
+bool runs_as_pipelines(const job_spec& job, const std::vector<plan>* plans) {
+  return is_pipeline_job(job) || (plans && !plans->empty() && !plans->front().stages.empty());
 }
 
 expected<pipeline_placement> place_pipelines(const cluster& c, const idle_index& all,
@@ -143,7 +192,19 @@ expected<pipeline_placement> place_pipelines(const cluster& c, const idle_index&
 
 expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job,
                                       planning_budget& budget) {
-  if (!is_pipeline_job(job)) return marp(c, job, budget);
+  if (!is_pipeline_job(job)) {
+    auto plans = marp(c, job, budget);
+    // A program makes its own stages, if any. Simulated work with a limit of time or money is asked
+    // what would meet it, and may have its stages planned.
+    const bool open = job.command.empty() && !job.memory && (job.slo_s || job.budget);
+    if (plans || !open || plans.error().code != reason::kind::infeasible) return plans;
+    planning_budget own{std::min(budget.left(), searched_units)};
+    auto found = search_plans(c, idle_index{c}, job, searched_plans, own);
+    if (!found) return plans;
+    std::vector<plan> all;
+    for (auto& p : found->plans) all.push_back(std::move(p.how));
+    return all;
+  }
   const idle_index whole{c};
   auto placed = place_pipelines(c, whole, job, true, budget);
   if (!placed) {

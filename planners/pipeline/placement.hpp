@@ -19,8 +19,11 @@ namespace troupe::planners {
 
 /// Does the job say `train`, `slots` or `pipeline`?
 bool is_pipeline_job(const job_spec& job);
+/// Whether it runs as pipelines of stages that are planned here: such a job, or simulated work that
+/// no single stage can hold.
+bool runs_as_pipelines(const job_spec& job, const std::vector<plan>* plans);
 
-/// A plan and its GPUs, which satisfy fits(): datacentres in the pipeline's order,
+/// A plan and its GPUs, which satisfy fits(): datacenters in the pipeline's order,
 /// tensor_parallel as the job says.
 struct pipeline_placement {
   plan how;  // samples_per_s: global_batch / the time of an iteration

@@ -1,12 +1,12 @@
 #include "planners/pipeline/rule_schedules.hpp"
 
+#include "messages/time.hpp"
+
 #include <algorithm>
 
 namespace troupe::planners {
 
 namespace {
-
-constexpr double never = 1e300;
 
 using task_kind = stage_task::kind;
 

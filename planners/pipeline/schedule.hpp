@@ -9,7 +9,7 @@
 #include "messages/reason.hpp"
 #include "messages/stage.hpp"
 
-// Pipelines across datacentres (ATLAS, section 4; docs/planners/pipelines.md): which stage does
+// Pipelines across datacenters (ATLAS, section 4; docs/planners/pipelines.md): which stage does
 // what when, and which transfer crosses the WAN when.
 
 namespace troupe::planners {
@@ -19,7 +19,7 @@ struct pipeline_costs {
   double forward = 1;
   double recompute = 1;
   double backward = 2;
-  double lan = 0;          // one transfer inside a datacentre
+  double lan = 0;          // one transfer inside a datacenter
   double wan = 2;          // one transfer between two, over one node's share of the WAN: C forwards
   double wan_latency = 0;  // until it arrives after that; the WAN is free for the next one
 
@@ -67,7 +67,7 @@ struct pipeline_shape {
   }
 };
 
-/// `stages` over datacentres of `each` stages, the last of what is left; 0: all in one.
+/// `stages` over datacenters of `each` stages, the last of what is left; 0: all in one.
 std::vector<std::uint32_t> split_evenly(std::uint32_t stages, std::uint32_t each);
 
 /// One thing that a stage does.

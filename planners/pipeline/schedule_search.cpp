@@ -1,17 +1,16 @@
 #include "planners/pipeline/schedule_search.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 
 #include "messages/random.hpp"
+#include "messages/time.hpp"
 #include "planners/pipeline/rule_schedules.hpp"
 
 namespace troupe::planners {
 
 namespace {
 
-constexpr double never = std::numeric_limits<double>::infinity();
 constexpr std::uint32_t none = ~0u;
 constexpr std::uint64_t max_tries = 2000;
 

@@ -29,7 +29,7 @@ struct caller {
   bool is_operator = true;          // may act on everybody's jobs
 };
 
-/// One host's access to the network. Simulated or ZeroMQ; both encode, and both may lose frames.
+/// One host's access to the network. Simulated or ZeroMQ; both encode, both can lose.
 class transport {
  public:
   using receiver = std::function<void(frame)>;

@@ -7,6 +7,8 @@
 #include <optional>
 #include <vector>
 
+#include "messages/time.hpp"
+
 namespace troupe::runtime {
 
 /// One direction of a link, shared by the transfers that are under way: each gets the same rate, an
@@ -17,8 +19,6 @@ namespace troupe::runtime {
 /// Starting and ending a transfer cost O(log n) whatever the others do. Times are nanoseconds.
 class fair_share {
  public:
-  using time_ns = std::int64_t;
-
   /// `connection_bytes_s` <= 0: one connection can fill the link.
   fair_share(double capacity_bytes_s, double connection_bytes_s)
       : capacity_bytes_ns_{capacity_bytes_s * 1e-9},

@@ -15,7 +15,7 @@ double ns_per_byte(double gbps) {
   return 8 / gbps;
 }
 
-/// Index of a pair of datacentres, by direction.
+/// Index of a pair of datacenters, by direction.
 std::size_t direction(const cluster& c, std::uint32_t a, std::uint32_t b) {
   return a * c.datacenters.size() + b;
 }

@@ -33,9 +33,9 @@ struct network_counters {
 
 /// The links between the hosts of a virtual run. A frame goes to the next hop only (address.hpp).
 ///
-/// Latency: within a datacentre a node's `inter`, or 50 us; half the round trip between
-/// datacentres; 0.1 ms between a client and the controller, which is in the first datacentre.
-/// Bandwidth: a node's `inter` for each frame by itself; between datacentres, all frames of one
+/// Latency: within a datacenter a node's `inter`, or 50 us; half the round trip between
+/// datacenters; 0.1 ms between a client and the controller, which is in the first datacenter.
+/// Bandwidth: a node's `inter` for each frame by itself; between datacenters, all frames of one
 /// direction share `node_gbps`, and one frame gets at most `connection_gbps`. A short frame can
 /// overtake a long one, as on several connections.
 ///
@@ -90,7 +90,7 @@ class simulated_network final : private virtual_coordinator::listener {
     bool free_tensors = false;    // they take no time: between a node and its gateway
   };
 
-  /// One direction between two datacentres. While one transfer has it alone, which is the rule for
+  /// One direction between two datacenters. While one transfer has it alone, which is the rule for
   /// control frames, its delivery is simply scheduled; sharing begins when a second one comes.
   struct wan_direction {
     fair_share share;
@@ -152,7 +152,7 @@ class simulated_network final : private virtual_coordinator::listener {
   fingerprint fingerprint_;
 };
 
-/// Whether a host is meant by a name of a fault plan: its own, or its datacentre's.
+/// Whether a host is meant by a name of a fault plan: its own, or its datacenter's.
 bool is_meant(const cluster& c, address a, const std::string& name);
 
 }  // namespace troupe::runtime

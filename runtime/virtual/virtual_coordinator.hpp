@@ -3,9 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <span>
 
+#include "messages/time.hpp"
 #include "runtime/virtual/event_queue.hpp"
 
 namespace caf {
@@ -15,11 +15,6 @@ class actor_system_config;
 }  // namespace caf
 
 namespace troupe::runtime {
-
-/// Nanoseconds of virtual time since the start of the run.
-using time_ns = std::int64_t;
-
-inline constexpr time_ns never_ns = std::numeric_limits<time_ns>::max();
 
 /// Seconds as nanoseconds, rounded; what is too large to be told is never.
 constexpr time_ns to_ns(double s) {

@@ -78,7 +78,7 @@ class virtual_world {
 
   /// How many times as long work on this host takes now, by the fault plan; 1 is normal.
   double slowdown(address a) const;
-  /// Likewise for tensors between two datacentres.
+  /// Likewise for tensors between two datacenters.
   double link_slowdown(std::uint32_t a, std::uint32_t b) const;
 
   /// Calls `what` at a time, in one order with all else.

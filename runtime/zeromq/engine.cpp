@@ -396,7 +396,7 @@ void zeromq_transport::engine::unpack(lane& l, zmq::message_t body) {
 }
 
 // Over a connection come the frames of hosts behind it and no others': from a node those of the
-// node, from a gateway those of its datacentre, from a client its own.
+// node, from a gateway those of its datacenter, from a client its own.
 bool zeromq_transport::engine::may_come_from(const lane& l, address from) const {
   return next_hop(options_.cluster, self_, from) == l.peer;
 }

@@ -200,6 +200,33 @@ TEST_CASE("whatever a ledger accepts, its replay is the same ledger, compacted o
   CHECK(closing > 10);
 }
 
+TEST_CASE("ledgers that differ in one detail, or in where a job ran, are not equal") {
+  const auto after = [](lease_part part, const std::string& detail) {
+    ledger l{two_nodes()};
+    REQUIRE(l.apply(accepted(1)));
+    REQUIRE(l.apply(granted(1, 1, {part})));
+    REQUIRE(l.apply(part_ended{1, 0, 3, lease_outcome::succeeded, 100, 0, ""}));
+    REQUIRE(l.apply(job_ended{1, 4, job_state::finished, detail}));
+    return l;
+  };
+  const auto l = after({0, 1, {0}}, "as it was");
+  CHECK(l == after({0, 1, {0}}, "as it was"));
+  CHECK_FALSE(l == after({0, 1, {0}}, "otherwise"));
+  CHECK_FALSE(l == after({1, 1, {0}}, "as it was"));
+}
+
+TEST_CASE("a copy of a ledger stays as it was when the ledger goes on") {
+  ledger l{two_nodes()};
+  REQUIRE(l.apply(accepted(1)));
+  const auto before = l;
+  REQUIRE(l.apply(granted(1, 1, {{0, 1, {0, 1}}})));
+  CHECK(before.job(1)->state == job_state::waiting);
+  CHECK(before.leases().empty());
+  CHECK(before.idle(0) == 4);
+  CHECK(l.job(1)->state == job_state::running);
+  CHECK(l.idle(0) == 2);
+}
+
 TEST_CASE("a compacted ledger keeps the jobs that ended last and every one that has not") {
   ledger l{two_nodes()};
   for (job_id id = 1; id <= 10; ++id) REQUIRE(l.apply(accepted(id)));

@@ -9,6 +9,7 @@
 #include "harness/small_cluster.hpp"
 #include "runtime/host/log.hpp"
 #include "runtime/host/wait.hpp"
+#include "runtime/journal/observed_journal.hpp"
 
 // What the controller makes of its journal: commits in groups, snapshots, full and damaged disks,
 // other journals.
@@ -84,8 +85,10 @@ TEST_CASE("all messages that wait are one commit, and nothing is sent before it 
   world.add_host(controller_address, [&](const runtime::host& h) {
     orchestrator_options options;
     options.cluster = c;
-    options.on_entry = [&](const journal_entry&) { ++durable; };
-    auto a = world.system().spawn(orchestrator, h, options);
+    auto observed = h;
+    observed.journal = std::make_shared<runtime::observed_journal>(
+        h.journal, [&](const journal_entry&) { ++durable; });
+    auto a = world.system().spawn(orchestrator, observed, options);
     for (std::uint64_t i = 1; i <= jobs; ++i)
       caf::anon_send(a, inbound<submit_job>{gateway_address(0), {i, small_job("j")}, {}, {}});
     return std::vector<caf::actor>{caf::actor_cast<caf::actor>(a)};
@@ -105,7 +108,7 @@ TEST_CASE("a controller whose disk is full goes down, and goes on with every acc
     return now_s > 20 && now_s < 60 ? append_fate::full : append_fate::kept;
   };
   std::optional<ledger> live;
-  o.on_ledger = [&](const ledger& l) { live = l; };
+  o.on_state = [&](const cluster_state& s) { live = s.book; };
   virtual_cluster v{o};
   v.submit(jobs_from(1, 30, 2));
   v.world().run_until(19.9);  // what was handed in at 19 is answered
@@ -132,7 +135,7 @@ TEST_CASE("a write that reached the disk and nobody heard of makes no job twice"
                                                             : append_fate::kept;
     };
     std::optional<ledger> live;
-    o.on_ledger = [&](const ledger& l) { live = l; };
+    o.on_state = [&](const cluster_state& s) { live = s.book; };
     virtual_cluster v{o};
     v.submit(jobs_from(1, 12, 10));
     REQUIRE(v.world().run_until(
@@ -151,7 +154,7 @@ TEST_CASE("a compacted journal is short, and a controller that starts from it ca
   auto o = storage_options();
   o.limits = {.compact_after = 60, .keep_ended = 5};
   std::optional<ledger> live;
-  o.on_ledger = [&](const ledger& l) { live = l; };
+  o.on_state = [&](const cluster_state& s) { live = s.book; };
   std::size_t entries = 0;
   o.on_entry = [&](const journal_entry&) { ++entries; };
   virtual_cluster v{o};
@@ -185,7 +188,7 @@ TEST_CASE(
   said_errors errors;
   auto o = storage_options();
   std::optional<ledger> live;
-  o.on_ledger = [&](const ledger& l) { live = l; };
+  o.on_state = [&](const cluster_state& s) { live = s.book; };
   virtual_cluster v{o};
   v.submit(jobs_from(1, 10, 1));
   v.world().run_until(30.0);
@@ -216,12 +219,12 @@ TEST_CASE("nodes drop the work of another journal and take that of a new one, wi
     if (w) works[{n, w->lease}] = ended ? 0 : 1;
   };
   std::optional<ledger> live;
-  o.on_ledger = [&](const ledger& l) { live = l; };
+  o.on_state = [&](const cluster_state& s) { live = s.book; };
   virtual_cluster v{o};
   v.submit(jobs_from(1, 5, 0.1, 1'000'000));
   v.world().run_until(100.0);
   REQUIRE(live->leases().size() == 5);
-  const auto last_lease = live->leases().rbegin()->first;
+  const auto last_lease = live->leases().last_key();
   v.world().crash(controller_address);
   runtime::memory_disk empty;
   empty.id = 4711;
@@ -248,7 +251,7 @@ TEST_CASE("an older copy of the journal is found out by the nodes, and is safe t
   said_errors errors;
   auto o = storage_options();
   std::optional<ledger> live;
-  o.on_ledger = [&](const ledger& l) { live = l; };
+  o.on_state = [&](const cluster_state& s) { live = s.book; };
   virtual_cluster v{o};
   v.submit(jobs_from(1, 4, 0.1, 2000));
   v.world().run_until(50.0);

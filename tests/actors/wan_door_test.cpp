@@ -45,13 +45,13 @@ struct seen {
 };
 
 /// Runs the door alone until a time, or until nothing is left.
-std::vector<seen> run(wan_arbiter& d, time_ns from, time_ns until = never) {
+std::vector<seen> run(wan_arbiter& d, time_ns from, time_ns until = never_ns) {
   std::vector<seen> all;
   for (auto now = from;;) {
     d.look(now);
     while (const auto e = d.take(now)) all.push_back({now, e->token, e->part, e->there, e->left});
     const auto next = d.next(now);
-    if (next == never || next > until) return all;
+    if (next == never_ns || next > until) return all;
     now = next;
   }
 }
@@ -216,7 +216,7 @@ TEST_CASE("Of an open-ended link a transfer takes until the caller says that it 
   REQUIRE(d.offer(0, in_turn(0, 1), open, 0, 2));
   REQUIRE(d.offer(0, in_turn(1, 2), open, 1));
   CHECK(run(d, 0) == std::vector<seen>{{0, 0, 0, true, false}, {0, 0, 1, true, false}});
-  CHECK(d.next(5) == never);
+  CHECK(d.next(5) == never_ns);
   d.ended(7, 0);
   CHECK(run(d, 7) == std::vector<seen>{{7, 1, 0, true, false}});
 }
@@ -316,6 +316,6 @@ TEST_CASE("Any load: every tensor is there once, in its flow's order, and no pai
     }
     CHECK(whole == tensors);
     for (const auto& [token, times] : left) CHECK(times == 1);
-    CHECK(d.next(end) == never);
+    CHECK(d.next(end) == never_ns);
   }
 }

@@ -64,9 +64,9 @@ class spoken_world {
 struct controller_alone : spoken_world {
   controller_alone() {
     world.add_host(controller_address, [this](const runtime::host& h) {
-      return start_controller(
-          world.system(), h,
-          {cluster_, planners::make_policy("frenzy"), false, true, {}, {}, {}, {}});
+      return start_controller(world.system(), h,
+                              {cluster_, planners::make_policy("frenzy"), false, true, {}, {}})
+          .all;
     });
     for (address g = 1; g <= 3; ++g) speak_for(g);
     speak_for(first_client_address + 1);

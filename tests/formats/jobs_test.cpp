@@ -63,6 +63,35 @@ TEST_CASE(
   CHECK(with("configs/models/gpt2-7b.yaml") == with("gpt2-7b"));
 }
 
+TEST_CASE("what a program's memory depends on is read, and nonsense is refused with its key") {
+  const std::string rest = "name: j\nmodel: " + tiny + "\nglobal_batch: 2\niterations: 5\n";
+  const auto load = [&](const std::string& keys) {
+    return formats::load_job(temporary("jobs/memory.yaml", rest + keys));
+  };
+  CHECK_FALSE(loaded(load("")).memory);
+  const auto o =
+      *loaded(load("zero: 3\noptimizer: sgd\nprecision: bf16\nmicro_batch: 2\n"
+                   "activation_checkpointing: full\nlora: {rank: 8, targets: attention}\n"))
+           .memory;
+  CHECK(o.zero == 3);
+  CHECK(o.optimizer == "sgd");
+  CHECK(o.precision == "bf16");
+  CHECK(o.checkpointing == "full");
+  CHECK(o.micro_batch == 2);
+  CHECK(o.lora_rank == 8);
+  CHECK(o.lora_targets == "attention");
+  CHECK(loaded(load("fsdp: shard_grad_op\n")).memory->zero == 2);
+  CHECK(loaded(load("memory_gb: 30\n")).memory->gb == 30);
+  for (const std::string key : {"zero: 4", "optimizer: adamm", "precision: fp8", "memory_gb: 0",
+                                "lora: {rank: 0}", "micro_batch: 0", "fsdp: full_shard\nzero: 1"}) {
+    const auto bad = load(key + "\n");
+    INFO(key);
+    REQUIRE_FALSE(bad);
+    CHECK(bad.error().text.find(key.substr(0, key.find(':'))) != std::string::npos);
+  }
+  CHECK_FALSE(load("zero: 1\npipeline: {stages: 2}\n"));
+}
+
 TEST_CASE("iterations may be left out only for a command") {
   const std::string rest = "\nname: j\nglobal_batch: 2\nmodel: " + tiny + "\n";
   CHECK(loaded(formats::load_job(temporary("jobs/i.yaml", "command: [true]" + rest))).iterations ==

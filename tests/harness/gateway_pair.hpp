@@ -21,7 +21,7 @@
 namespace troupe::harness {
 
 struct gateway_pair_options {
-  wan_link wan;             // between the two datacentres
+  wan_link wan;             // between the two datacenters
   std::uint32_t lanes = 8;  // connections for tensors
   /// Where the gateways listen.
   std::array<std::string, 2> listen{"tcp://127.0.0.1:*", "tcp://127.0.0.1:*"};
@@ -29,7 +29,7 @@ struct gateway_pair_options {
   std::function<void(std::uint32_t side, const std::function<void()>&)> inside;
 };
 
-/// Two datacentres' gateways as they really are, and beside each a node that the caller speaks for.
+/// Two datacenters' gateways as they really are, and beside each a node that the caller speaks for.
 /// Throws std::runtime_error where something cannot be opened.
 class gateway_pair {
  public:
@@ -43,7 +43,7 @@ class gateway_pair {
   ~gateway_pair();
   gateway_pair(const gateway_pair&) = delete;
 
-  /// From the first datacentre's node to the second's; false: its gateway has enough for now.
+  /// From the first datacenter's node to the second's; false: its gateway has enough for now.
   bool send(const tensor& t, const payload& body);
 
   /// What has come and was not taken.

@@ -5,7 +5,7 @@
 #include "messages/cluster.hpp"
 #include "messages/job.hpp"
 
-// Three datacentres, five nodes, fourteen GPUs of three types: what most tests of the graph run on.
+// Three datacenters, five nodes, fourteen GPUs of three types: what most tests of the graph run on.
 
 namespace troupe::harness {
 

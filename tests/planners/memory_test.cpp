@@ -1,6 +1,9 @@
 #include <catch2/catch.hpp>
 
+#include <algorithm>
+
 #include "planners/frenzy/has.hpp"
+#include "planners/model/declared_memory.hpp"
 #include "planners/model/model_chain.hpp"
 #include "planners/model/stage_memory.hpp"
 #include "planners/sample.hpp"
@@ -89,4 +92,121 @@ TEST_CASE("a range of the chain is the sum of its pieces, and all of it is the m
       CHECK(chain.tied_parameters() ==
             (tied && has_table_of_words ? double{1} * m.vocabulary * m.hidden : 0));
     }
+}
+
+namespace {
+
+job_spec program(const model& m, std::uint32_t batch, const memory_options& o) {
+  auto job = sample::job(m, batch);
+  job.memory = o;
+  return job;
+}
+
+template <class Set>
+memory_options with(Set set) {
+  memory_options o;
+  set(o);
+  return o;
+}
+
+/// Of 7.5 billion parameters, as the ZeRO paper's example has.
+model zero_example() {
+  model m;
+  m.name = "7.5b", m.family = "wide-resnet";
+  m.operators = {{"all", 1e12, 7.5e9, 0}};
+  return m;
+}
+
+model llama_7b() {
+  model m;
+  m.name = "llama-7b", m.family = "llama", m.tied_head = false;
+  m.hidden = 4096, m.layers = 32, m.heads = 32, m.intermediate = 11008;
+  m.sequence = 2048, m.vocabulary = 32000;
+  return m;
+}
+
+}  // namespace
+
+TEST_CASE("a ZeRO stage leaves the bytes of states that its paper prints") {
+  const double printed[] = {120, 31.4, 16.6, 1.9};
+  for (std::uint32_t stage = 0; stage < 4; ++stage) {
+    const auto m =
+        program_memory(program(zero_example(), 64, with([&](auto& o) { o.zero = stage; })), 64, 1);
+    CHECK((m.weights + m.gradients + m.optimizer) / bytes_per_gb ==
+          Approx(printed[stage]).margin(0.05));
+  }
+}
+
+TEST_CASE("LoRA trains the parameters that its adapters have, and holds no states of others") {
+  auto job = program(llama_7b(), 1, with([](auto& o) { o.lora_rank = 16; }));
+  CHECK(trained_parameters(job) == 39'976'960);
+  const auto m = program_memory(job, 1, 1);
+  CHECK(m.optimizer == Approx(12 * 39'976'960.0));
+  CHECK(m.weights == Approx(2 * (shape_of(job.model).parameters + 39'976'960.0)));
+  job.memory->lora_targets = "attention";
+  CHECK(trained_parameters(job) == 16'777'216);
+}
+
+TEST_CASE(
+    "checkpointing, precision, optimizer and micro-batch change the parts that they are about") {
+  const auto of = [](const memory_options& o) {
+    return program_memory(program(sample::gpt2_7b, 8, o), 2, 1);
+  };
+  const auto plain = of(with([](auto& o) { o.micro_batch = 1; }));
+  const double s = sample::gpt2_7b.sequence, h = sample::gpt2_7b.hidden;
+  const double l = sample::gpt2_7b.layers, a = sample::gpt2_7b.heads;
+  CHECK(plain.activations == Approx(s * h * l * (34 + 5 * a * s / h)));
+  const auto selective = of(with([](auto& o) {
+    o.checkpointing = "selective";
+    o.micro_batch = 1;
+  }));
+  CHECK(selective.activations == Approx(s * h * (34 * l + 5 * a * s / h)));
+  const auto full = of(with([](auto& o) {
+    o.checkpointing = "full";
+    o.micro_batch = 1;
+  }));
+  CHECK(full.activations == Approx(s * h * (2 * l + 34 + 5 * a * s / h)));
+  CHECK(of({}).activations == Approx(4 * plain.activations));
+  CHECK(of(with([](auto& o) {
+          o.precision = "fp32";
+          o.micro_batch = 1;
+        })).activations == Approx(2 * plain.activations));
+  CHECK(of(with([](auto& o) { o.optimizer = "sgd"; })).optimizer == Approx(plain.optimizer / 3));
+  CHECK(of(with([](auto& o) { o.optimizer = "adam8bit"; })).optimizer ==
+        Approx(plain.optimizer / 2));
+  CHECK(of(with([](auto& o) {
+          o.zero = 3;
+          o.micro_batch = 1;
+        })).buffers > plain.buffers);
+}
+
+TEST_CASE("a job that knows its memory is given GPUs by that, under every split") {
+  cluster c;
+  sample::add_nodes(c, sample::a100_40, 3, 4);
+  c.settings.memory_headroom = 0.1;
+  const auto plans = marp(c, program(sample::gpt2_7b, 2, with([](auto& o) { o.gb = 30; })));
+  REQUIRE(plans);
+  for (const auto& p : *plans) CHECK(p.bytes_per_gpu == 30e9);
+  const auto none = marp(c, program(sample::gpt2_7b, 2, with([](auto& o) { o.gb = 50; })));
+  REQUIRE_FALSE(none);
+  CHECK(none.error().code == reason::kind::infeasible);
+}
+
+TEST_CASE("a model that needs more than the largest GPU is planned once its states are sharded") {
+  cluster c;
+  sample::add_nodes(c, sample::a100_40, 2, 8);
+  CHECK_FALSE(marp(c, program(llama_7b(), 16, with([](auto& o) {
+                                o.checkpointing = "full";
+                                o.micro_batch = 1;
+                              })))
+                  ->front()
+                  .tensor_parallel == 1);
+  const auto sharded = marp(c, program(llama_7b(), 16, with([](auto& o) {
+                                         o.zero = 3;
+                                         o.checkpointing = "full";
+                                         o.micro_batch = 1;
+                                       })));
+  REQUIRE(sharded);
+  const auto alone = [](const plan& p) { return p.tensor_parallel == 1; };
+  CHECK(std::ranges::any_of(*sharded, alone));
 }

@@ -151,7 +151,7 @@ TEST_CASE(
   const auto x = costs_of_stage(job, sample::a100_80, split_model(job, 6), 1, 1);
   CHECK(x.activation_bytes == 96u << 20);
   const auto crossing = [&](std::uint32_t connections) {
-    return static_cast<double>(x.activation_bytes) / wan_between(c, 0, 1, connections).bytes_s();
+    return static_cast<double>(x.activation_bytes) / link_between(c, 0, 1, connections).bytes_s();
   };
   CHECK(crossing(1) == Approx(2.75).margin(0.005));
   CHECK(crossing(0) == Approx(0.161).margin(0.0005));

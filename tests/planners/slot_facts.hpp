@@ -2,7 +2,7 @@
 
 namespace troupe::slots {
 
-/// Sixty stages and micro-batches over five datacentres, in slots, by C: what a simulation that is
+/// Sixty stages and micro-batches over five datacenters, in slots, by C: what a simulation that is
 /// not of this project found.
 inline constexpr struct {
   const char* name;

@@ -232,3 +232,32 @@ TEST_CASE("a client without keys is told that the cluster has some, in one line"
   CHECK(cluster.ask({"status"}).status == 0);
   ::unsetenv("TROUPE_KEYS");
 }
+
+TEST_CASE("a policy of a plug-in, named from where `up` was called, decides for its cluster") {
+  const scratch where;
+  fs::copy_file(MY_PLUGIN, where / "libmine.so");
+  const auto state = where / "state";
+  const auto up = test::troupe(
+      {"up", laptop, "--state", state, "--detach", "--policy", "./libmine.so"}, where.path());
+  INFO(up.err);
+  REQUIRE(up.status == 0);
+  const auto job = test::troupe(
+      {"submit", "--state", state, "--wait", "--model", "gpt2-124m", "--batch", "4", "--", "true"});
+  INFO(job.err);
+  CHECK(job.status == 0);
+  CHECK(test::troupe({"down", "--state", state}).status == 0);
+}
+
+TEST_CASE("a plug-in's policy that throws ends the controller, and `up` says its words") {
+  const scratch where;
+  const auto state = where / "state";
+  ::setenv("TROUPE_TEST_PLUGIN", "throws", 1);
+  const auto up =
+      program({"up", laptop, "--state", state, "--policy", BAD_PLUGIN}, where / "up.log");
+  ::unsetenv("TROUPE_TEST_PLUGIN");
+  REQUIRE(runtime::wait_until(
+      [&] { return text_of(where / "up.log").find("Ready") != std::string::npos; }, long_s, 0.05));
+  test::troupe({"submit", "--state", state, "--model", "gpt2-124m", "--batch", "4", "--", "true"});
+  CHECK(status_of(*up) == 1);
+  CHECK_THAT(text_of(where / "up.log"), Catch::Contains("its policy 'wrong' threw: cannot think"));
+}

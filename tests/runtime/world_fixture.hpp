@@ -10,7 +10,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::frame)
 
 namespace troupe::runtime::tests {
 
-/// Two datacentres, 40 ms apart, of two nodes each: 8 Gbit/s between them, 4 Gbit/s a connection.
+/// Two datacenters, 40 ms apart, of two nodes each: 8 Gbit/s between them, 4 Gbit/s a connection.
 inline cluster two_sites() {
   cluster c;
   c.name = "two sites";

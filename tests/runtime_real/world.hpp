@@ -26,7 +26,7 @@ inline bool eventually(const std::function<bool()>& so) {
   return wait_until(so, long_s);
 }
 
-/// Two datacentres; nodes a-0 and a-1 in the first, b-0 in the second.
+/// Two datacenters; nodes a-0 and a-1 in the first, b-0 in the second.
 inline cluster two_datacenters() {
   cluster c;
   c.name = "test";

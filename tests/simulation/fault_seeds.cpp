@@ -224,7 +224,7 @@ std::string run_fault_seed(std::uint64_t seed) {
   const auto workload = workload_of(random.split(workload_stream));
   virtual_cluster* cluster = nullptr;
   trouble* more = nullptr;
-  std::optional<ledger> last;
+  std::optional<ledger> live;
   virtual_cluster_options o;
   o.cluster = harness::small_cluster();
   oracle watch{*o.cluster, [&](node_index n) {
@@ -258,9 +258,8 @@ std::string run_fault_seed(std::uint64_t seed) {
   };
   // The last submission is answered soon after everything has healed; then all that is left must
   // end.
-  o.on_ledger = [&](const ledger& l) {
-    if (now_s() > heal_s + 60 && l.unfinished() == 0) last = l;
-  };
+  o.on_state = [&](const cluster_state& s) { live = s.book; };
+  const auto all_ended = [&] { return now_s() > heal_s + 60 && live && live->unfinished() == 0; };
   virtual_cluster v{o};
   cluster = &v;
   trouble t{v, watch, random.split(trouble_stream)};
@@ -268,13 +267,13 @@ std::string run_fault_seed(std::uint64_t seed) {
   v.submit(workload);
   auto& world = v.world();
   disk.damage_some_time(world);
-  world.run_until([&] { return last.has_value() || !watch.wrong().empty() || !wrong.empty(); },
+  world.run_until([&] { return all_ended() || !watch.wrong().empty() || !wrong.empty(); },
                   40'000.0);
   if (watch.wrong().empty() && wrong.empty()) {
     world.run_until(world.now_s() + 10);
     std::set<std::string> names;
     for (const auto& a : workload) names.insert(a.spec.name);
-    watch.check_end(names, v.accepted(), v.journal(), last ? &*last : nullptr);
+    watch.check_end(names, v.accepted(), v.journal(), live ? &*live : nullptr);
   }
   return wrong.empty() ? watch.wrong() : wrong;
 }

@@ -19,7 +19,7 @@ const std::map<std::string, names> may_use = {
     {"runtime", {"messages"}},
     {"gpu", {"messages"}},
     {"actors", {"messages", "planners", "runtime", "gpu"}},
-    {"cli", {"messages", "planners", "runtime", "actors", "formats"}},
+    {"cli", {"messages", "planners", "runtime", "gpu", "actors", "formats"}},
     {"examples", {"messages", "planners", "runtime", "actors", "formats"}},
 };
 

@@ -1,7 +1,6 @@
 #include "cli/common/host_options.hpp"
 #include "cli/common/policy_option.hpp"
 #include "cli/verbs/verb.hpp"
-#include "planners/core/policy.hpp"
 
 namespace troupe::cli {
 
@@ -22,8 +21,8 @@ class controller_verb final : public verb {
 
   int run(output& out) override {
     if (auto ok = host_.load(); !ok) return out.bad(ok.error());
-    std::shared_ptr<const planners::policy> policy = planners::make_policy(policy_);
-    if (!policy) return out.bad(unknown_policy(policy_));
+    auto policy = find_policy(policy_);
+    if (!policy) return out.bad(policy.error());
     if (host_.listen.empty()) host_.listen = host_.cluster->controller;
     if (host_.listen.empty())
       return out.bad(
@@ -31,7 +30,7 @@ class controller_verb final : public verb {
     auto options = host_.real();
     options.accept_older_journal = accept_older_;
     return run_host(out, "controller",
-                    actors::real_host::controller(std::move(options), std::move(policy), local_));
+                    actors::real_host::controller(std::move(options), std::move(*policy), local_));
   }
 
  private:

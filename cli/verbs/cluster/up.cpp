@@ -11,7 +11,6 @@
 #include "cli/common/local_cluster.hpp"
 #include "cli/common/policy_option.hpp"
 #include "cli/verbs/verb.hpp"
-#include "planners/core/policy.hpp"
 
 namespace troupe::cli {
 
@@ -47,7 +46,7 @@ class up_verb final : public verb {
   }
 
   int run(output& out) override {
-    if (!planners::make_policy(o_.policy)) return out.bad(unknown_policy(o_.policy));
+    if (auto policy = find_policy(o_.policy); !policy) return out.bad(policy.error());
     return detach_ ? run_detached(out) : run_here(out);
   }
 

@@ -1,7 +1,7 @@
 #include "cli/common/version.hpp"
 
-#include "actors/client/profiling.hpp"
 #include "cli/verbs/verb.hpp"
+#include "gpu/profiling/profile.hpp"
 #include "messages/message.hpp"
 #include "runtime/journal/sqlite_journal.hpp"
 
@@ -19,7 +19,7 @@ class version_verb final : public verb {
   void options(CLI::App&) override {}
 
   int run(output& out) override {
-    const auto gpu = actors::free_gpu_memory();
+    const auto gpu = gpu::free_memory(0);
     const auto why = gpu ? std::string{} : gpu.error().text;
     out.document(
         {{"version", TROUPE_VERSION},

@@ -224,7 +224,9 @@ class demo_verb final : public verb {
         "\nOne day of Microsoft's Philly trace ({} jobs) on the Frenzy paper's testbed, simulated "
         "in virtual time:\n",
         day.workload.size());
-    if (auto ok = replay(day, {"frenzy", "opportunistic", "fcfs", "sia"}, {}); !ok) return ok;
+    const auto policies = find_policies({"frenzy", "opportunistic", "fcfs", "sia"});
+    if (!policies) return tl::unexpected<reason>(policies.error());
+    if (auto ok = replay(day, *policies, {}); !ok) return ok;
     out.text(table_of(day));
     simulation_ = document_of(day);
     return save(day, (fs::path{out_directory_} / "philly-day").string());

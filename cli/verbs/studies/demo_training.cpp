@@ -9,6 +9,7 @@
 #include "cli/reports/iteration_picture.hpp"
 #include "cli/reports/training_result.hpp"
 #include "formats/load/load.hpp"
+#include "messages/statistics.hpp"
 
 namespace troupe::cli {
 
@@ -19,9 +20,7 @@ namespace fs = std::filesystem;
 double median_s(const training_report& r) {
   std::vector<double> all;
   for (const auto& i : r.iterations) all.push_back(i.end_s - i.begin_s);
-  std::nth_element(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2),
-                   all.end());
-  return all[all.size() / 2];
+  return statistics::median(std::move(all));
 }
 
 /// Of the stages' time, what they compute.

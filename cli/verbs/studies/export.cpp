@@ -1,8 +1,8 @@
 #include <filesystem>
 
-#include "actors/client/exporting.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
+#include "gpu/model/export.hpp"
 
 namespace troupe::cli {
 
@@ -25,14 +25,14 @@ class export_verb final : public verb {
   }
 
   int run(output& out) override {
-    actors::export_wish wish{checkpoint_, to_, {}, tokenizer_};
+    gpu::export_wish wish{checkpoint_, to_, {}, tokenizer_};
     if (!job_.empty()) {
       auto job = formats::load_job(job_);
       if (!job) return out.bad(job.error());
       wish.model = job->model;
       if (tokenizer_.empty() && job->train) wish.tokenizer = job->train->vocabulary;
     }
-    const auto done = actors::export_model(wish);
+    const auto done = gpu::export_model(wish);
     if (!done) return out.no(done.error());
     out.document({{"directory", to_},
                   {"checkpoint", done->from.string()},

@@ -14,7 +14,7 @@
 #include "planners/core/plan_text.hpp"
 #include "planners/core/policy.hpp"
 #include "planners/cost/plan_time.hpp"
-#include "planners/model/stage_memory.hpp"
+#include "planners/model/declared_memory.hpp"
 #include "planners/pipeline/placement.hpp"
 
 namespace troupe::cli {
@@ -43,10 +43,10 @@ std::string gpu_names(const cluster& c, const std::vector<gpu_index>& types) {
 
 /// A plan on smaller GPUs than it needs would end when it starts.
 std::optional<reason> too_large(const cluster& c, const job_spec& job, const answer& a) {
-  const double bytes = planners::is_pipeline_job(job) || a.how.bytes_per_gpu > 0
-                           ? a.how.bytes_per_gpu
-                           : planners::marp_bytes(job.model, job.global_batch, a.how.data_parallel,
-                                                  a.how.tensor_parallel);
+  const double bytes =
+      planners::runs_as_pipelines(job, &a.plans) || a.how.bytes_per_gpu > 0
+          ? a.how.bytes_per_gpu
+          : planners::program_bytes(job, a.how.data_parallel, a.how.tensor_parallel, 0);
   for (const auto& share : a.where)
     if (const auto& gpu = c.gpu_of(share.node); bytes >= gpu.memory_bytes())
       return reason{
@@ -69,7 +69,7 @@ answer ask(const cluster& c, const job_spec& job, const planners::policy& p) {
   planners::job_views alone;
   planners::job_view view;
   view.id = the_job;
-  view.training = planners::is_pipeline_job(job);
+  view.training = planners::runs_as_pipelines(job, &a.plans);
   view.spec = std::make_shared<const job_spec>(job);
   view.plans = std::make_shared<const std::vector<plan>>(a.plans);
   if (a.why) view.why = *a.why;
@@ -177,8 +177,8 @@ class plan_verb final : public verb {
   }
 
   int run(output& out) override {
-    const auto policy = planners::make_policy(policy_);
-    if (!policy) return out.bad(unknown_policy(policy_));
+    const auto policy = find_policy(policy_);
+    if (!policy) return out.bad(policy.error());
     auto c = formats::load_cluster(cluster_);
     if (!c) return out.bad(c.error());
     const auto catalogue = formats::load_catalogue(formats::catalogue_for(cluster_));
@@ -188,17 +188,19 @@ class plan_verb final : public verb {
     if (!objective_.empty()) job->objective = objective_;
     if (auto ok = use_profile(profile_, *job, *c); !ok) return out.bad(ok.error());
 
-    const auto a = ask(*c, *job, *policy);
-    out.document(document(*c, *job, policy_, a));
-    show(out, *c, *job, a);
+    const auto a = ask(*c, *job, **policy);
+    const std::string name{(*policy)->name()};
+    out.document(document(*c, *job, name, a));
+    show(out, *c, *job, name, a);
     return a.why ? out.no(a.why->text) : exit_done;
   }
 
  private:
-  void show(const output& out, const cluster& c, const job_spec& job, const answer& a) const {
+  void show(const output& out, const cluster& c, const job_spec& job, const std::string& policy,
+            const answer& a) const {
     if (a.plans.empty() && a.where.empty()) return;  // the reason says it all
     out.line("{} ({}, batch {}) on {} under {}", job.name, job.model.name, job.global_batch, c.name,
-             policy_);
+             policy);
     const auto most = all_ ? a.plans.size() : rows_for_people;
     if (!a.plans.empty()) out.text("\n" + table_of(c, a, most) + "\n");
     if (a.plans.size() > most)

@@ -3,11 +3,11 @@
 #include <fstream>
 #include <sstream>
 
-#include "actors/client/profiling.hpp"
 #include "cli/common/output_file.hpp"
 #include "cli/common/table.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
+#include "gpu/profiling/profile.hpp"
 
 namespace troupe::cli {
 
@@ -143,7 +143,7 @@ class profile_verb final : public verb {
     wish_.say = [&](const std::string& text) {
       if (on_terminal() || text.find("not measured") != std::string::npos) out.note("{}", text);
     };
-    const auto profile = actors::measure_profile(wish_);
+    const auto profile = gpu::measure_device(wish_);
     if (!profile) return out.no(profile.error());
     if (const auto why = write(*profile); !why.empty()) return out.no(why);
     out.document(document_of(*profile, out_));
@@ -204,7 +204,7 @@ class profile_verb final : public verb {
              out_, fs::path{out_}.filename().string());
   }
 
-  actors::profile_wish wish_{.models = {}, .rows = {}, .sequences = {}, .say = {}};
+  gpu::profile_wish wish_{.models = {}, .rows = {}, .sequences = {}, .say = {}};
   std::vector<std::string> models_;
   std::string out_ = "profile.yaml";
 };

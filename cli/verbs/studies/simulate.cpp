@@ -3,7 +3,6 @@
 #include "cli/reports/comparison.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
-#include "planners/core/policy.hpp"
 
 namespace troupe::cli {
 
@@ -27,8 +26,8 @@ class simulate_verb final : public verb {
   }
 
   int run(output& out) override {
-    for (const auto& p : policies_)
-      if (!planners::make_policy(p)) return out.bad(unknown_policy(p));
+    const auto policies = find_policies(policies_);
+    if (!policies) return out.bad(policies.error());
     if (!out_.empty())
       if (auto ok = can_write_into(out_); !ok) return out.bad(ok.error());
     const auto c = formats::load_cluster(cluster_);
@@ -43,7 +42,8 @@ class simulate_verb final : public verb {
     auto workload = load_workload(trace_, workload_, seed_, *c);
     if (!workload) return out.bad(workload.error());
     comparison result{*c, std::move(*workload), workload_, seed_, {}};
-    if (auto ok = replay(result, policies_, faults); !ok) return out.no(ok.error());
+    if (auto ok = replay(result, *policies, faults); !ok)
+      return is_bad_file(ok.error()) ? out.bad(ok.error()) : out.no(ok.error());
     if (!out_.empty())
       if (auto ok = save(result, out_); !ok) return out.bad(ok.error());
     out.document(document_of(result));

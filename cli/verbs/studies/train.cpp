@@ -16,7 +16,6 @@
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
 #include "messages/schedules.hpp"
-#include "planners/core/policy.hpp"
 #include "runtime/host/stopwatch.hpp"
 
 namespace troupe::cli {
@@ -64,7 +63,9 @@ class train_verb final : public verb {
     if (!is_training(*job))
       return out.bad(fmt::format("{}: has neither `train:` nor `slots:`", file_));
     if (auto ok = adjust(*job); !ok) return out.bad(ok.error());
-    if (!planners::make_policy(policy_)) return out.bad(unknown_policy(policy_));
+    const auto policy = find_policy(policy_);
+    if (!policy) return out.bad(policy.error());
+    decides_ = *policy;
     for (const auto& file : {picture_, timeline_})
       if (!file.empty())
         if (auto ok = can_write(file); !ok) return out.bad(ok.error());
@@ -169,10 +170,12 @@ class train_verb final : public verb {
       o.faults = std::move(*loaded);
     }
     o.job = r.job;
-    o.policy = policy_;
     o.seed = seed_;
-    auto done = actors::simulate_training(std::move(o));
-    if (!done) return tl::unexpected<reason>(done.error());
+    auto done = actors::simulate_training(std::move(o), decides_);
+    if (!done) {
+      bad_file_ = is_bad_file(done.error());  // a plug-in's, which has failed
+      return tl::unexpected<reason>(done.error());
+    }
     r.report = std::move(done->report);
     r.fingerprint = done->fingerprint;
     r.wall_s = done->wall_s;
@@ -218,6 +221,7 @@ class train_verb final : public verb {
   std::string file_, cluster_, world_ = "virtual", schedule_, device_, timeline_, picture_,
                                against_, profile_, faults_, policy_ = "frenzy";
   std::uint64_t iterations_ = 0, seed_ = 1;
+  std::shared_ptr<const planners::policy> decides_;  // what policy_ names
   bool bad_file_ = false;
   std::optional<interrupt> stop_;
   temporary_directory own_timelines_;  // those that only the picture needs

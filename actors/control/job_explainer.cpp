@@ -1,0 +1,284 @@
+#include "actors/control/job_explainer.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "planners/core/bounds.hpp"
+#include "planners/core/plan_text.hpp"
+#include "planners/pipeline/placement.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+constexpr std::size_t shown_nodes = 20;
+
+std::string name_of(const cluster& c, node_index n) {
+  return fmt::format("{} ({})", c.nodes[n].name, c.gpu_of(n).name);
+}
+
+/// Why a node is out of the question, or nothing.
+std::string obstacle(const cluster& c, const job_spec& job, const plan& how, node_index n,
+                     const placement_note& then) {
+  const auto& gpu = c.gpu_of(n);
+  if (!then.present[n]) return "had not reported, or was considered lost";
+  if (!planners::allows(job, gpu))
+    return fmt::format("is not of type {} (gpu_type)", job.required_gpu_type);
+  if (!(gpu.memory_bytes() > how.bytes_per_gpu))
+    return fmt::format("has {:g} GB per GPU, but the plan needs {:.2f}", gpu.memory_gb,
+                       how.bytes_per_gpu / bytes_per_gb);
+  if (then.idle[n] == 0) return fmt::format("was full: 0 of {} GPUs idle", c.nodes[n].gpus);
+  return {};
+}
+
+/// HAS takes the node with the fewest idle GPUs that suffice, then the least memory, then the first
+/// name.
+std::string tie_break(const cluster& c, node_index chosen, node_index other,
+                      const placement_note& then) {
+  if (then.idle[other] > then.idle[chosen])
+    return fmt::format(
+        "had {} idle GPUs, {} had {}: best fit takes the node with the fewest sufficient GPUs",
+        then.idle[other], c.nodes[chosen].name, then.idle[chosen]);
+  if (c.gpu_of(other).memory_bytes() > c.gpu_of(chosen).memory_bytes())
+    return fmt::format(
+        "had as many idle GPUs, but of {:g} GB: the smallest sufficient memory is preferred",
+        c.gpu_of(other).memory_gb);
+  return "was equally good: the first name was taken";
+}
+
+/// What plans are ranked by under the job's objective, larger is better; and its name.
+double metric_of(const job_spec& job, const plan& p) {
+  if (job.objective == "fastest") return p.samples_per_s;
+  if (job.objective == "cheapest")
+    return p.cost_per_hour > 0 ? p.samples_per_s * 3600 / p.cost_per_hour : 0;
+  return p.gpus() > 0 ? p.samples_per_s / p.gpus() : 0;
+}
+
+std::string_view metric_name(const job_spec& job) {
+  if (job.objective == "fastest") return "samples/s";
+  if (job.objective == "cheapest") return "samples per unit of cost";
+  return "samples/s per GPU";
+}
+
+/// Sentences: why these nodes, and of each other node why not. `has_rule`: they were found by HAS,
+/// whose rule of ties decides; else only what rules a node out is known.
+std::vector<std::string> explain_nodes(const cluster& c, const job_spec& job, const plan& how,
+                                       const allocation& where, const placement_note& then,
+                                       bool has_rule) {
+  std::vector<std::string> out;
+  std::vector<bool> chosen(c.nodes.size());
+  for (const auto& share : where) {
+    chosen[share.node] = true;
+    out.push_back(fmt::format("{}: {} of {} idle GPUs used", name_of(c, share.node), share.gpus,
+                              then.idle[share.node]));
+  }
+  std::size_t others = 0;
+  for (node_index n = 0; n < c.nodes.size(); ++n) {
+    if (chosen[n] || ++others > shown_nodes) continue;
+    auto why = obstacle(c, job, how, n, then);
+    if (why.empty() && where.size() == 1 && then.idle[n] < how.gpus())
+      why = fmt::format("had {} idle, but the plan needs {} in one node", then.idle[n], how.gpus());
+    if (why.empty() && has_rule && where.size() == 1)
+      why = tie_break(c, where.front().node, n, then);
+    if (why.empty() && has_rule)
+      why = fmt::format("had {} idle: nodes with more are taken first if no node has enough",
+                        then.idle[n]);
+    if (why.empty()) why = fmt::format("had {} suitable idle GPUs as well", then.idle[n]);
+    out.push_back(fmt::format("{}: {}", name_of(c, n), why));
+  }
+  if (others > shown_nodes) out.push_back(fmt::format("and {} more nodes", others - shown_nodes));
+  return out;
+}
+
+}  // namespace
+
+// -- replies
+// -------------------------------------------------------------------------------------------
+
+query_reply job_explainer::nodes() const {
+  const auto& c = s_.cluster;
+  query_reply reply;
+  reply.policy = s_.policy.name();
+  for (node_index n = 0; n < c.nodes.size(); ++n) {
+    const auto& node = c.nodes[n];
+    reply.nodes.push_back({n, node.name, c.gpu_of(n).name, (*s_.state.nodes_present)[n], node.gpus,
+                           s_.state.idle->idle(n)});
+  }
+  for (std::uint32_t d = 0; d < c.datacenters.size(); ++d)
+    if (!(*s_.state.gateways_present)[d]) reply.gateways_absent.push_back(c.datacenters[d].name);
+  return reply;
+}
+
+job_status job_explainer::status_of(const job_record& j) {
+  job_status s;
+  s.job = j.id;
+  s.name = j.spec->name;
+  s.state = j.state;
+  s.submitted_s = j.submitted_s;
+  s.started_s = j.started_s;
+  s.ended_s = j.ended_s;
+  s.attempts = j.attempts;
+  s.how = j.how;
+  // A job that waits holds nothing, whatever it held before.
+  if (j.state == job_state::waiting)
+    s.waiting_reason = waiting_reason(j);
+  else
+    s.where = j.where;
+  s.iterations_done = j.iterations_done;
+  s.predicted_bytes = j.predicted_bytes;
+  s.peak_bytes = j.peak_bytes;
+  s.detail = j.detail;
+  s.owner = j.owner;
+  s.model = j.spec->model.name;
+  s.command = j.spec->command;
+  s.priority = j.spec->priority;
+  s.exit_code = j.exit_code;
+  const auto known = s_.progress.find(j.id);
+  add_progress(s, j, s_.state.book.lease(j.lease),
+               known == s_.progress.end() ? nullptr : &known->second, s_.now_s);
+  return s;
+}
+
+/// Null: they are being made, perhaps anew.
+const plans_made* job_explainer::plans_of(const job_record& j) const {
+  const auto made = s_.plans.find(j.id);
+  return made == s_.plans.end() || made->second.memory_factor != j.memory_factor ? nullptr
+                                                                                 : &made->second;
+}
+
+std::string job_explainer::waiting_reason(const job_record& j) {
+  if (j.suspended) return "suspended";
+  const auto* made = plans_of(j);
+  if (!made) return "planning";
+  if (s_.starting) return "nodes to report";
+  if (!made->plans || made->plans->empty()) return "no feasible plan";
+  const auto [known, is_new] = servable_.try_emplace(made->plans.get(), false);
+  if (is_new)
+    known->second = std::ranges::any_of(*made->plans, [&](const plan& p) {
+      return s_.state.idle->idle_above(p.bytes_per_gpu) >= p.gpus();
+    });
+  return known->second ? "priority" : "resources";
+}
+
+std::string job_explainer::absent_nodes() const {
+  constexpr std::size_t shown = 10;
+  std::string names;
+  std::size_t absent = 0;
+  for (node_index n = 0; n < s_.state.nodes_present->size(); ++n)
+    if (!(*s_.state.nodes_present)[n] && ++absent <= shown)
+      names += fmt::format("{}{}", names.empty() ? "" : ", ", s_.cluster.nodes[n].name);
+  if (absent > shown) names += fmt::format(" and {} more", absent - shown);
+  return names;
+}
+
+explanation job_explainer::explain(job_id id, const planners::snapshot& now) {
+  explanation reply;
+  const auto* j = s_.state.book.job(id);
+  if (!j) {
+    reply.summary = fmt::format("no job {}", id);
+    return reply;
+  }
+  reply.job = status_of(*j);
+  reply.metric = metric_name(*j->spec);
+  reply.placement = placement_of(*j);
+  reply.summary = summary_of(*j, now);
+  reply.plans = plans_considered(*j);
+  reply.memory = j->memory;
+  return reply;
+}
+
+std::vector<std::string> job_explainer::placement_of(const job_record& j) const {
+  std::vector<std::string> out;
+  if (const auto made = s_.plans.find(j.id);
+      made != s_.plans.end() && !made->second.warning.empty())
+    out.push_back(made->second.warning);
+  const auto note = s_.notes.find(j.id);
+  const bool placed = !j.where.empty() && !is_final(j.state) && j.state != job_state::waiting;
+  if (note == s_.notes.end() || !placed) return out;
+  const bool has_rule = s_.policy.name() == "frenzy" && !planners::is_pipeline_job(*j.spec);
+  auto why = explain_nodes(s_.cluster, *j.spec, j.how, j.where, note->second, has_rule);
+  out.insert(out.end(), std::make_move_iterator(why.begin()), std::make_move_iterator(why.end()));
+  return out;
+}
+
+std::string job_explainer::summary_of_waiting(const job_record& j,
+                                              const planners::snapshot& now) const {
+  if (j.suspended)
+    return fmt::format("suspended after iteration {} of {}; `troupe resume {}` resumes it",
+                       j.iterations_done, j.spec->iterations, j.id);
+  if (!plans_of(j)) return "planning is in progress";
+  if (s_.starting)
+    return fmt::format("the controller has just started and waits for reports from nodes {}",
+                       absent_nodes());
+  return s_.policy.why_waiting(now, j.id).text;
+}
+
+std::string job_explainer::summary_of(const job_record& j, const planners::snapshot& now) const {
+  const auto& c = s_.cluster;
+  std::string where;
+  for (const auto& share : j.where)
+    where += fmt::format("{}{} of {} ({})", where.empty() ? "" : ", ", share.gpus,
+                         c.nodes[share.node].name, c.gpu_of(share.node).name);
+  const auto how = planners::split_text(j.how);
+  switch (j.state) {
+    case job_state::waiting:
+      return summary_of_waiting(j, now);
+    case job_state::running:
+      return fmt::format("running on GPUs {} with {}, predicted {:.2f} GB per GPU", where, how,
+                         j.predicted_bytes / bytes_per_gb);
+    case job_state::stopping:
+      if (const auto* l = s_.state.book.lease(j.lease); l && !l->detail.empty())
+        return fmt::format("stopping on GPUs {}: {}", where, l->detail);
+      return fmt::format("stopping on GPUs {}", where);
+    case job_state::finished:
+      return fmt::format("finished after {:.0f} s ({} attempt{}), last on GPUs {} with {}",
+                         j.ended_s - j.submitted_s, j.attempts, j.attempts == 1 ? "" : "s", where,
+                         how);
+    default:
+      return fmt::format("{}: {}", to_string(j.state), j.detail);
+  }
+}
+
+std::vector<considered_plan> job_explainer::plans_considered(const job_record& j) const {
+  std::vector<considered_plan> result;
+  const auto made = s_.plans.find(j.id);
+  if (made == s_.plans.end() || !made->second.plans) return result;
+  const auto& spec = *j.spec;
+  const auto is_chosen = [&](const plan& p) {
+    return p.data_parallel == j.how.data_parallel && p.tensor_parallel == j.how.tensor_parallel &&
+           p.pipeline_parallel == j.how.pipeline_parallel;
+  };
+  const bool placed = j.state != job_state::waiting && !j.where.empty();
+  const auto unit = metric_name(spec);
+  bool seen_chosen = false;
+  for (const auto& p : *made->second.plans) {
+    considered_plan considered{p, false, {}, metric_of(spec, p)};
+    const double gb = p.bytes_per_gpu / bytes_per_gb;
+    if (placed && is_chosen(p)) {
+      considered.chosen = seen_chosen = true;
+      considered.verdict =
+          fmt::format("chosen: best by {} among the plans that fit the idle GPUs", unit);
+    } else if (placed && seen_chosen) {
+      considered.verdict = fmt::format("{:.4g} {}; the chosen plan has {:.4g}", considered.metric,
+                                       unit, metric_of(spec, j.how));
+    } else if (placed && p.bytes_per_gpu <= j.bytes_floor) {
+      considered.verdict = fmt::format("ran out of memory at {:.2f} GB per GPU earlier",
+                                       j.bytes_floor / bytes_per_gb);
+    } else if (placed) {
+      considered.verdict = fmt::format(
+          "ranks higher, but {} GPU{} with more than {:.2f} GB were not idle, or too scattered",
+          p.gpus(), p.gpus() == 1 ? "" : "s", gb);
+    } else {
+      const auto idle = s_.state.idle->idle_above(p.bytes_per_gpu);
+      considered.verdict =
+          fmt::format("needs {} GPU{} with more than {:.2f} GB; {} {} idle", p.gpus(),
+                      p.gpus() == 1 ? "" : "s", gb, idle, idle == 1 ? "is" : "are");
+    }
+    result.push_back(std::move(considered));
+  }
+  return result;
+}
+
+}  // namespace troupe::actors

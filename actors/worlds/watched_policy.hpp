@@ -1,0 +1,56 @@
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "planners/core/checked_policy.hpp"
+
+namespace troupe::actors {
+
+/// For simulations: keeps a policy's first failure, with which the run is to end, and decides
+/// nothing from then on. In the graph it would be a controller's failure, which comes up again.
+class watched_policy final : public planners::policy {
+ public:
+  /// Refuses one that cannot even say its name and round_s.
+  static expected<std::shared_ptr<const watched_policy>> watch(
+      std::shared_ptr<const planners::policy> inner) {
+    try {
+      const auto who = fmt::format("the policy '{}'", inner->name());
+      return std::shared_ptr<const watched_policy>{new watched_policy{std::move(inner), who}};
+    } catch (const std::exception& e) {
+      return refuse(reason::kind::invalid, e.what());
+    }
+  }
+
+  std::string_view name() const override { return inner_.name(); }
+  double round_s() const override { return inner_.round_s(); }
+  std::vector<planners::decision> decide(const planners::snapshot& s,
+                                         random_source& random) const override {
+    if (failure_) return {};
+    try {
+      return inner_.decide(s, random);
+    } catch (const planners::policy_failure& e) {
+      failure_ = {reason::kind::invalid, e.what()};
+      return {};
+    }
+  }
+  reason why_waiting(const planners::snapshot& s, job_id job) const override {
+    return inner_.why_waiting(s, job);
+  }
+
+  const std::optional<reason>& failure() const { return failure_; }
+
+ private:
+  watched_policy(std::shared_ptr<const planners::policy> inner, const std::string& who)
+      : inner_{std::move(inner), who} {}
+
+  planners::checked_policy inner_;
+  mutable std::optional<reason> failure_;
+};
+
+}  // namespace troupe::actors

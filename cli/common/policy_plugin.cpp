@@ -1,0 +1,93 @@
+#include "cli/common/policy_plugin.hpp"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "planners/core/checked_policy.hpp"
+#include "planners/core/policy_plugin.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+using planners::policy_plugin;
+
+tl::unexpected<reason> bad_plugin(const std::string& file, const std::string& what) {
+  return refuse(reason::kind::invalid, fmt::format("{}: {}", file, what));
+}
+
+/// Results are shown under it, and files are called after it.
+bool is_policy_name(std::string_view name) {
+  constexpr std::size_t longest = 64;
+  return !name.empty() && name.size() <= longest && std::ranges::all_of(name, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+  });
+}
+
+/// What a loaded object says of itself, if it was made for this program.
+expected<const policy_plugin*> read_plugin(const std::string& file, void* library) {
+  auto* const entry =
+      reinterpret_cast<const policy_plugin* (*)()>(dlsym(library, planners::policy_plugin_symbol));
+  if (entry == nullptr)
+    return bad_plugin(file, fmt::format("is no policy: it has no {} (TROUPE_POLICY_PLUGIN of "
+                                        "planners/core/policy_plugin.hpp makes it)",
+                                        planners::policy_plugin_symbol));
+  const auto* const plugin = entry();
+  if (plugin == nullptr || plugin->format != planners::policy_plugin_format)
+    return bad_plugin(file, "its policy plug-in is of a format that this program does not know");
+  if (std::string_view{plugin->abi} != planners::plugin_abi)
+    return bad_plugin(file, fmt::format("was compiled with the headers of Troupe {}, and this "
+                                        "program is of {}: compile it with this program's",
+                                        plugin->abi, planners::plugin_abi));
+  return plugin;
+}
+
+expected<const policy_plugin*> open(const std::string& file) {
+  std::error_code error;
+  if (!fs::exists(file, error)) return bad_plugin(file, "no such file");
+  const auto path = fs::absolute(file).string();  // without a slash the system's folders count
+  // Nothing closes it: its code is what the policy is made of.
+  if (void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL))
+    return read_plugin(file, library);
+  const std::string why = dlerror();
+  // It may want functions that other headers have; then these are what to tell of.
+  if (void* const library = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL))
+    if (const auto plugin = read_plugin(file, library); !plugin)
+      return tl::unexpected<reason>(plugin.error());
+  return bad_plugin(file, "cannot be loaded: " + why);
+}
+
+}  // namespace
+
+bool is_plugin(const std::string& word) {
+  return word.find('/') != std::string::npos || word.ends_with(".so");
+}
+
+expected<std::shared_ptr<const planners::policy>> load_policy_plugin(const std::string& file) {
+  const auto plugin = open(file);
+  if (!plugin) return tl::unexpected<reason>(plugin.error());
+  try {
+    const std::shared_ptr<const planners::policy> made{(*plugin)->make()};
+    if (!made) return bad_plugin(file, "makes no policy");
+    auto name = std::string{made->name()};
+    if (!is_policy_name(name))
+      return bad_plugin(file, "its policy's name must be 1 to 64 of a-z, 0-9, _ and -");
+    if (planners::make_policy(name))
+      return bad_plugin(file, fmt::format("its policy is called '{}', as one of Troupe's", name));
+    return std::make_shared<const planners::checked_policy>(
+        made, fmt::format("{}: its policy '{}'", file, name));
+  } catch (const planners::policy_failure& e) {
+    return refuse(reason::kind::invalid, e.what());
+  } catch (const std::exception& e) {
+    return bad_plugin(file, fmt::format("its policy cannot be made: {}", e.what()));
+  } catch (...) {
+    return bad_plugin(file, "its policy cannot be made: it threw what is no std::exception");
+  }
+}
+
+}  // namespace troupe::cli

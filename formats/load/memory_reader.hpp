@@ -1,0 +1,13 @@
+#pragma once
+
+#include "formats/parse/reader.hpp"
+#include "messages/job.hpp"
+
+namespace troupe::formats {
+
+/// What a job declares about memory: memory_gb, optimizer, precision, zero or fsdp, lora,
+/// activation_checkpointing and micro_batch (docs/files.md). None of these keys: job.memory stays
+/// empty.
+void read_memory(map_reader& map, job_spec& job);
+
+}  // namespace troupe::formats

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <tuple>
+
+namespace troupe {
+
+// The words of the keys below.
+inline const std::array<std::string, 5> optimizers{"adam", "adamw", "adam8bit", "momentum", "sgd"};
+inline const std::array<std::string, 3> precisions{"mixed", "bf16", "fp32"};
+inline const std::array<std::string, 3> checkpointings{"none", "selective", "full"};
+inline const std::array<std::string, 2> lora_target_names{"attention", "all"};
+
+/// What a job says about its own training, as far as memory depends on it; planners/model/
+/// declared_memory.hpp counts it. A job that says none of it is counted by the paper's formula.
+struct memory_options {
+  double gb = 0;                  // a GPU's need, known to the user; 0: to be predicted
+  std::string optimizer;          // adam, adamw, adam8bit, momentum, sgd; empty: adamw
+  std::string precision;          // mixed, bf16, fp32; empty: mixed
+  std::uint32_t zero = 0;         // ZeRO stage: what is sharded over the data-parallel ranks
+  std::string checkpointing;      // of activations: none, selective, full; empty: none
+  std::uint32_t lora_rank = 0;    // 0: all parameters are trained
+  std::string lora_targets;       // attention, all; empty: all
+  std::uint32_t micro_batch = 0;  // samples a GPU has in flight; 0: by the job's microbatches
+
+  static constexpr auto fields() {
+    using t = memory_options;
+    return std::tuple{&t::gb,        &t::optimizer,    &t::precision,  &t::zero, &t::checkpointing,
+                      &t::lora_rank, &t::lora_targets, &t::micro_batch};
+  }
+  bool operator==(const memory_options&) const = default;
+};
+
+}  // namespace troupe

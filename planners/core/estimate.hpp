@@ -1,0 +1,21 @@
+#pragma once
+
+#include "messages/cluster.hpp"
+#include "messages/job.hpp"
+#include "messages/plan.hpp"
+
+namespace troupe::planners {
+
+/// What is expected of a job that starts so.
+struct start_estimate {
+  double iteration_s = 0;
+  double bytes_per_gpu = 0;
+  bool out_of_memory = false;  // simulated work will be: the formula says so
+
+  bool operator==(const start_estimate&) const = default;
+};
+
+start_estimate estimate_start(const cluster& c, const job_spec& job, const plan& how,
+                              const allocation& where);
+
+}  // namespace troupe::planners

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+
+#include "planners/core/plugin_abi.hpp"
+#include "planners/core/policy.hpp"
+
+// A policy in a shared object, for `troupe simulate --policy ./libmine.so` (docs/library.md). One
+// line after the class makes a file a plug-in:
+//
+//     TROUPE_POLICY_PLUGIN(my_namespace::my_policy)
+//
+// The object is linked with no library of Troupe: what it calls of messages/ and planners/ is the
+// program's, which exports it.
+
+namespace troupe::planners {
+
+/// What a plug-in says of itself. It is C as far as `abi`, and nothing behind a field that differs
+/// from the program's own is used.
+struct policy_plugin {
+  std::uint32_t format;  // of this struct
+  const char* abi;       // plugin_abi, of the headers that it was compiled with
+  policy* (*make)();     // with new; may throw
+};
+
+inline constexpr std::uint32_t policy_plugin_format = 1;
+
+/// The one symbol that is looked for: a `const policy_plugin* troupe_policy_plugin()`.
+inline constexpr const char* policy_plugin_symbol = "troupe_policy_plugin";
+
+// The standard library's checked containers have other layouts.
+#ifdef _GLIBCXX_DEBUG
+inline constexpr const char* plugin_abi = TROUPE_PLUGIN_ABI "-checked";
+#else
+inline constexpr const char* plugin_abi = TROUPE_PLUGIN_ABI;
+#endif
+
+}  // namespace troupe::planners
+
+#define TROUPE_POLICY_PLUGIN(type)                                                         \
+  extern "C" __attribute__((visibility("default"))) const troupe::planners::policy_plugin* \
+  troupe_policy_plugin() {                                                                 \
+    static constexpr troupe::planners::policy_plugin plugin{                               \
+        troupe::planners::policy_plugin_format, troupe::planners::plugin_abi,              \
+        []() -> troupe::planners::policy* { return new type; }};                           \
+    return &plugin;                                                                        \
+  }

@@ -1,0 +1,123 @@
+#include <stdlib.h>
+
+#include <catch2/catch.hpp>
+
+#include "cli/program.hpp"
+
+// --policy with a policy in a shared object: examples/my_policy's, and what can be wrong with one.
+
+using namespace troupe::test;
+using Catch::Contains;
+
+namespace {
+
+const std::string files = std::string{TROUPE_SOURCE_DIR} + "/examples/my_policy/";
+
+result simulate(const std::string& policy, std::vector<std::string> more = {}) {
+  std::vector<std::string> words{"simulate", "--cluster",         files + "cluster.yaml",
+                                 "--trace",  files + "trace.csv", "--policy",
+                                 policy};
+  words.insert(words.end(), more.begin(), more.end());
+  return troupe::test::troupe(words);
+}
+
+result plan(const std::string& policy) {
+  return troupe::test::troupe({"plan", shipped("jobs/gpt2-7b.yaml"), "--cluster",
+                               shipped("clusters/frenzy-testbed.yaml"), "--policy", policy,
+                               "--json"});
+}
+
+/// Exit status 2, the sentence on standard error and in the document, which names the file.
+void check_refused(const result& r, const std::string& file, const std::string& sentence) {
+  CHECK(r.status == 2);
+  CHECK_THAT(r.err, Contains(file + ": ") && Contains(sentence));
+  const auto document = r.document();
+  CHECK_THAT(document["error"].get<std::string>(), Contains(sentence));
+  CHECK(document["file"] == file);
+}
+
+}  // namespace
+
+TEST_CASE("a plug-in's policy is simulated beside the built-in ones, and repeats its fingerprint") {
+  const auto both = std::string{MY_PLUGIN} + ",frenzy";
+  const auto first = simulate(both, {"--json", "--faults", files + "faults.yaml"});
+  INFO(first.err);
+  REQUIRE(first.status == 0);
+  const auto again = simulate(both, {"--json", "--faults", files + "faults.yaml"});
+  const auto mine = first.document()["policies"][0];
+  CHECK(mine["policy"] == "shortest_first");
+  CHECK(mine["finished"] == 24);
+  CHECK(first.document()["policies"][1]["policy"] == "frenzy");
+  CHECK(mine["fingerprint"] == again.document()["policies"][0]["fingerprint"]);
+  CHECK(mine["fingerprint"] != first.document()["policies"][1]["fingerprint"]);
+}
+
+TEST_CASE("a plug-in's policy decides for plan, for train and in every verb's help") {
+  const auto r = plan(MY_PLUGIN);
+  INFO(r.err);
+  REQUIRE(r.status == 0);
+  CHECK(r.document()["policy"] == "shortest_first");
+  CHECK(r.document()["allocation"].size() > 0);
+  const auto trained =
+      troupe::test::troupe({"train", shipped("jobs/figure6.yaml"), "--policy", MY_PLUGIN});
+  INFO(trained.err);
+  CHECK(trained.status == 0);
+  for (const auto* verb : {"simulate", "plan", "train", "up", "controller"})
+    CHECK_THAT(troupe::test::troupe({verb, "--help"}).out, Contains("a plug-in's file"));
+}
+
+TEST_CASE("a plug-in that cannot be used is refused in a sentence that begins with its file") {
+  check_refused(simulate("./nothing.so", {"--json"}), "./nothing.so", "no such file");
+  check_refused(plan("nothing.so"), "nothing.so", "no such file");
+  check_refused(simulate(files + "trace.csv", {"--json"}), files + "trace.csv", "cannot be loaded");
+  check_refused(simulate(EMPTY_PLUGIN, {"--json"}), EMPTY_PLUGIN,
+                "is no policy: it has no troupe_policy_plugin");
+  check_refused(simulate(UNRESOLVED_PLUGIN, {"--json"}), UNRESOLVED_PLUGIN, "make_nobody");
+  check_refused(simulate(OTHER_UNRESOLVED_PLUGIN, {"--json"}), OTHER_UNRESOLVED_PLUGIN,
+                "was compiled with the headers of Troupe 0.0.9-0123456789ab");
+  const struct {
+    const char *wrong, *sentence;
+  } cases[] = {
+      {"other headers", "was compiled with the headers of Troupe 0.0.9-0123456789ab, and this "},
+      {"other format", "a format that this program does not know"},
+      {"throws when made", "its policy cannot be created: no licence"},
+      {"throws a number when made", "its policy cannot be created: it threw what is no"},
+      {"makes nothing", "makes no policy"},
+      {"bad name", "its policy's name must be"},
+      {"taken name", "its policy is called 'fcfs', as one of Troupe's"},
+      {"bad round", "its policy 'wrong' wants to be asked every -5 seconds"},
+  };
+  for (const auto& c : cases) {
+    INFO(c.wrong);
+    ::setenv("TROUPE_TEST_PLUGIN", c.wrong, 1);
+    check_refused(simulate(BAD_PLUGIN, {"--json"}), BAD_PLUGIN, c.sentence);
+    const auto started = troupe::test::troupe({"up", shipped("clusters/laptop.yaml"), "--state",
+                                               "/nonexistent", "--policy", BAD_PLUGIN, "--json"});
+    check_refused(started, BAD_PLUGIN, c.sentence);
+  }
+  ::unsetenv("TROUPE_TEST_PLUGIN");
+}
+
+TEST_CASE("a plug-in whose decisions throw or make no sense ends the run with its words") {
+  const struct {
+    const char *wrong, *sentence;
+  } cases[] = {{"throws", "its policy 'wrong' threw: cannot think"},
+               {"bad node", "its policy 'wrong' decides about job 1 on node 1000 of "}};
+  for (const auto& c : cases) {
+    INFO(c.wrong);
+    ::setenv("TROUPE_TEST_PLUGIN", c.wrong, 1);
+    check_refused(simulate(BAD_PLUGIN, {"--json"}), BAD_PLUGIN, c.sentence);
+    check_refused(plan(BAD_PLUGIN), BAD_PLUGIN, c.sentence);
+    check_refused(troupe::test::troupe(
+                      {"train", shipped("jobs/figure6.yaml"), "--policy", BAD_PLUGIN, "--json"}),
+                  BAD_PLUGIN, c.sentence);
+  }
+  ::unsetenv("TROUPE_TEST_PLUGIN");
+}
+
+TEST_CASE("two files' policies of one name cannot be compared, whose results would be mixed up") {
+  const scratch where;
+  std::filesystem::copy_file(MY_PLUGIN, where / "other.so");
+  const auto r = simulate(std::string{MY_PLUGIN} + "," + where / "other.so", {"--json"});
+  check_refused(r, where / "other.so", "its policy is called 'shortest_first', as that of ");
+}

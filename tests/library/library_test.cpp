@@ -1,0 +1,167 @@
+#include <sys/wait.h>
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+
+#include "harness/scratch.hpp"
+
+// Troupe as a library: the build is installed into a scratch prefix, and examples/my_policy is
+// built and run against that, outside the checkout.
+
+using troupe::test::scratch;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string read(const fs::path& file) {
+  std::ifstream in{file};
+  return {std::istreambuf_iterator<char>{in}, {}};
+}
+
+struct result {
+  int status = -1;
+  std::string said;
+};
+
+/// Runs a command in a shell.
+result run(const std::string& command) {
+  const scratch where;
+  const int status =
+      std::system(("( " + command + " ) >" + where / "said" + " 2>&1 </dev/null").c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, read(where / "said")};
+}
+
+/// A folder of the build, the same each time: a compiler's cache goes by paths.
+std::string fresh(const std::string& name) {
+  const auto path = fs::path{TROUPE_BUILD} / "library" / name;
+  fs::remove_all(path);
+  fs::create_directories(path.parent_path());
+  return path.string();
+}
+
+/// The prefix, with what was installed there. Once for all tests.
+const std::string& prefix() {
+  static const std::string path = [] {
+    const auto to = fresh("prefix");
+    const auto installed = run("cmake --install '" TROUPE_BUILD "' --prefix '" + to + "'");
+    INFO(installed.said);
+    REQUIRE(installed.status == 0);
+    return to;
+  }();
+  return path;
+}
+
+std::set<std::string> lines(const std::string& text) {
+  std::set<std::string> all;
+  std::istringstream in{text};
+  for (std::string line; std::getline(in, line);) all.insert(line);
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("an installed header includes no header of Troupe that is not installed") {
+  const fs::path root = prefix() + "/include/troupe";
+  static const std::regex include{"#include \"([^\"]+)\".*"};
+  std::size_t includes = 0;
+  for (const auto& entry : fs::recursive_directory_iterator{root}) {
+    if (!entry.is_regular_file()) continue;
+    for (const auto& line : lines(read(entry.path()))) {
+      std::smatch name;
+      if (!std::regex_match(line, name, include)) continue;
+      INFO(entry.path() << ": " << line);
+      CHECK(fs::exists(root / name[1].str()));
+      ++includes;
+    }
+  }
+  CHECK(includes > 200);
+}
+
+TEST_CASE("the program has every function of planners and messages, for plug-ins") {
+  const std::string name_of = " | cut -c18- | grep '^[TW] ' | cut -c3- | sort -u";
+  const auto needed = run("nm --defined-only " TROUPE_ARCHIVES " | grep ' T '" + name_of);
+  const auto there = run("nm -D --defined-only " TROUPE_PROGRAM + name_of);
+  REQUIRE(lines(needed.said).size() > 100);
+  const auto exported = lines(there.said);
+  for (const auto& symbol : lines(needed.said)) {
+    INFO(symbol);
+    CHECK(exported.contains(symbol));
+  }
+}
+
+TEST_CASE(
+    "a project elsewhere builds its policy with the installed library, tests it, and plugs it in") {
+  const auto source = fresh("my_policy"), build = fresh("build");
+  fs::copy(fs::path{TROUPE_SOURCE_DIR} / "examples/my_policy", source);
+  const auto made =
+      run("cmake -S '" + source + "' -B '" + build + "' -G Ninja -DCMAKE_PREFIX_PATH='" + prefix() +
+          "' -DCMAKE_CXX_COMPILER='" TROUPE_COMPILER
+          "' -DCMAKE_CXX_COMPILER_LAUNCHER='" TROUPE_LAUNCHER "' && ninja -C '" +
+          build + "'");
+  INFO(made.said);
+  REQUIRE(made.status == 0);
+  const auto tested = run("ctest --test-dir '" + build + "' --output-on-failure");
+  INFO(tested.said);
+  REQUIRE(tested.status == 0);
+  CHECK(tested.said.find("100% tests passed, 0 tests failed out of 3") != std::string::npos);
+
+  const auto program = prefix() + "/bin/troupe";
+  const auto simulated =
+      run("cd '" + build + "' && '" + program + "' simulate --policy ./libmine.so" +
+          " --cluster '" + source + "/cluster.yaml' --trace '" + source + "/trace.csv' --faults '" +
+          source + "/faults.yaml' --json");
+  INFO(simulated.said);
+  CHECK(simulated.status == 0);
+  CHECK(simulated.said.find("\"policy\": \"shortest_first\"") != std::string::npos);
+  CHECK(simulated.said.find("\"finished\": 24") != std::string::npos);
+}
+
+TEST_CASE("the code that the page about the library shows is the example's") {
+  const fs::path docs = TROUPE_SOURCE_DIR "/docs";
+  static const std::regex link{".*\\]\\((\\.\\./examples/my_policy/[^)]+\\.(txt|[ch]pp))\\).*"};
+  std::istringstream in{read(docs / "library.md")};
+  std::string file, block;
+  bool fenced = false;
+  std::size_t blocks = 0;
+  for (std::string line; std::getline(in, line);) {
+    std::smatch name;
+    if (line.starts_with("```")) {
+      if (fenced) {
+        INFO(file << ":\n" << block);
+        CHECK(read(docs / file).find(block) != std::string::npos);
+        ++blocks;
+      }
+      fenced = !fenced;
+      block.clear();
+    } else if (fenced) {
+      block += line + "\n";
+    } else if (std::regex_match(line, name, link)) {
+      file = name[1];
+    }
+  }
+  CHECK(blocks >= 7);
+}
+
+TEST_CASE("a plug-in needs the headers and a compiler, and no CMake") {
+  const scratch where;
+  const std::string source = TROUPE_SOURCE_DIR "/examples/my_policy/";
+  const auto made =
+      run("'" TROUPE_COMPILER "' -std=c++20 -shared -fPIC -I'" + prefix() + "/include/troupe' '" +
+          source + "plugin.cpp' '" + source + "shortest_first.cpp' -o '" + where / "libmine.so'");
+  INFO(made.said);
+  REQUIRE(made.status == 0);
+  const auto planned = run("cd '" + where.path() + "' && '" + prefix() +
+                           "/bin/troupe' plan '" TROUPE_SOURCE_DIR
+                           "/configs/jobs/gpt2-7b.yaml' --cluster '" TROUPE_SOURCE_DIR
+                           "/configs/clusters/frenzy-testbed.yaml' --policy libmine.so");
+  INFO(planned.said);
+  CHECK(planned.status == 0);
+  CHECK(planned.said.find("under shortest_first") != std::string::npos);
+}

@@ -1,0 +1,116 @@
+#include <catch2/catch.hpp>
+#include <functional>
+#include <limits>
+#include <stdexcept>
+
+#include "planners/core/checked_policy.hpp"
+#include "planners/scene.hpp"
+
+using namespace troupe;
+using namespace troupe::planners;
+using scene_of_policies::scene;
+
+namespace {
+
+/// Does what the test says.
+struct scripted final : policy {
+  std::function<std::vector<decision>(const snapshot&)> decides;
+  double every_s = 0;
+
+  std::string_view name() const override { return "scripted"; }
+  double round_s() const override { return every_s; }
+  std::vector<decision> decide(const snapshot& s, random_source&) const override {
+    return decides(s);
+  }
+  reason why_waiting(const snapshot&, job_id) const override {
+    throw std::runtime_error("no idea");
+  }
+};
+
+std::shared_ptr<scripted> one_that(std::function<std::vector<decision>(const snapshot&)> decides) {
+  auto p = std::make_shared<scripted>();
+  p->decides = std::move(decides);
+  return p;
+}
+
+scene small_scene() {
+  cluster c;
+  sample::add_nodes(c, sample::a100_40, 5, 2);
+  scene s{std::move(c)};
+  s.add(1, sample::job(sample::gpt2_350m, 8, 1));
+  return s;
+}
+
+/// What a checked policy makes of it: "" or the failure's sentence.
+std::string failure_of(const std::shared_ptr<scripted>& p) {
+  const auto s = small_scene();
+  random_source random{1};
+  try {
+    checked_policy{p, "the policy"}.decide(s.view(), random);
+  } catch (const policy_failure& e) {
+    return e.what();
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("a checked policy's good decisions pass as they are") {
+  const auto s = small_scene();
+  random_source r1{1}, r2{1};
+  const std::shared_ptr<const policy> frenzy = make_policy("frenzy");
+  const checked_policy checked{frenzy, "the policy"};
+  CHECK(checked.name() == "frenzy");
+  const auto decided = checked.decide(s.view(), r1);
+  REQUIRE(decided.size() == 1);
+  CHECK(scene_of_policies::same(decided, frenzy->decide(s.view(), r2)));
+}
+
+TEST_CASE(
+    "what a checked policy throws comes out as one sentence, and people's questions end nothing") {
+  CHECK(failure_of(one_that([](auto&) -> std::vector<decision> {
+          throw std::out_of_range("map::at");
+        })) == "the policy threw: map::at");
+  CHECK(failure_of(one_that([](auto&) -> std::vector<decision> { throw 42; })) ==
+        "the policy threw what is no std::exception");
+  const auto s = small_scene();
+  CHECK(checked_policy{one_that({}), "the policy"}.why_waiting(s.view(), 1).text ==
+        "the policy threw: no idea");
+}
+
+TEST_CASE(
+    "a checked policy's decisions about what is not there are failures with the job's number") {
+  using kind = decision::kind;
+  const auto with = [](auto change) {
+    return failure_of(one_that([change](const snapshot& s) {
+      decision d{kind::start, 1, s.waiting.at(1).plans->front(), {{0, 1}}, {}};
+      change(d);
+      return std::vector{d};
+    }));
+  };
+  CHECK(with([](decision&) {}) == "");
+  CHECK(with([](decision& d) { d.job = 9; }) ==
+        "the policy decides about job 9 which neither waits nor runs");
+  CHECK(with([](decision& d) {
+          d.where = {{77, 1}};
+        }) == "the policy decides about job 1 on node 77 of 5");
+  CHECK(with([](decision& d) { d.how.data_parallel = 0; }) ==
+        "the policy decides about job 1 with a plan that is split into no parts");
+  CHECK(with([](decision& d) { d.how.gpu_types = {8}; }) ==
+        "the policy decides about job 1 with a plan for GPU type 8 of 1");
+  CHECK(with([](decision& d) { d.how.stages.resize(1), d.how.stages[0].gpu = 8; }) ==
+        "the policy decides about job 1 with a stage on GPU type 8 of 1");
+  CHECK(with([](decision& d) { d.how.stages.resize(1), d.how.stages[0].tensor_parallel = 0; }) ==
+        "the policy decides about job 1 with a stage on no GPU");
+  // Whoever only ends jobs names no GPUs.
+  CHECK(with([](decision& d) { d.what = kind::give_up, d.where = {{77, 1}}; }) == "");
+}
+
+TEST_CASE("a policy that wants to be asked at no sensible times is refused") {
+  for (const double every_s :
+       {-1.0, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    auto p = one_that({});
+    p->every_s = every_s;
+    CHECK_THROWS_AS((checked_policy{p, "the policy"}), policy_failure);
+  }
+}
