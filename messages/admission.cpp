@@ -298,8 +298,8 @@ std::optional<objection> check_memory(const job_spec& job) {
   if (job.train || job.slots || job.pipeline != pipeline_wish{})
     return objection{
         "memory_gb",
-        "what the built-in trainer holds is counted; memory_gb, optimizer, precision, "
-        "zero, fsdp, lora, activation_checkpointing and micro_batch are about programs"};
+        "the built-in trainer's memory is known; memory_gb, optimizer, precision, zero, fsdp, "
+        "lora, activation_checkpointing and micro_batch apply to programs only"};
   const auto key = [](const char* name, problem p) {
     return p ? std::optional<objection>({name, std::move(*p)}) : std::nullopt;
   };
@@ -316,7 +316,7 @@ std::optional<objection> check_memory(const job_spec& job) {
                   [&] { return key("micro_batch", out_of_range(o.micro_batch, 0, max_batch)); },
                   [&] {
                     return key("lora", o.lora_rank > 0 && has_operators(job.model)
-                                           ? problem{"adapters are for transformers"}
+                                           ? problem{"adapters apply to transformers only"}
                                            : problem{});
                   });
 }

@@ -50,8 +50,8 @@ expected<policy_list> find_policies(const std::vector<std::string>& words) {
     const auto [same, first] = word_of.emplace((*policy)->name(), word);
     if (!first && same->second != word)
       return refuse(reason::kind::invalid,
-                    fmt::format("{}: its policy is called '{}', as that of {}", word, same->first,
-                                same->second));
+                    fmt::format("{}: its policy '{}' has the same name as that of {}", word,
+                                same->first, same->second));
     found.push_back(std::move(*policy));
   }
   return found;

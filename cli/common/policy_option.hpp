@@ -9,7 +9,7 @@
 
 namespace troupe::cli {
 
-/// "frenzy, opportunistic, ..., or a plug-in's file": for help texts.
+/// "frenzy, opportunistic, ..., or a plug-in file": for help texts.
 std::string known_policies();
 
 /// The policy that --policy names: one of Troupe's, or a plug-in's (cli/common/policy_plugin.hpp).

@@ -34,15 +34,15 @@ expected<const policy_plugin*> read_plugin(const std::string& file, void* librar
   auto* const entry =
       reinterpret_cast<const policy_plugin* (*)()>(dlsym(library, planners::policy_plugin_symbol));
   if (entry == nullptr)
-    return bad_plugin(file, fmt::format("is no policy: it has no {} (TROUPE_POLICY_PLUGIN of "
-                                        "planners/core/policy_plugin.hpp makes it)",
+    return bad_plugin(file, fmt::format("is not a policy plug-in: it lacks {} (use "
+                                        "TROUPE_POLICY_PLUGIN of planners/core/policy_plugin.hpp)",
                                         planners::policy_plugin_symbol));
   const auto* const plugin = entry();
   if (plugin == nullptr || plugin->format != planners::policy_plugin_format)
-    return bad_plugin(file, "its policy plug-in is of a format that this program does not know");
+    return bad_plugin(file, "unsupported plug-in format");
   if (std::string_view{plugin->abi} != planners::plugin_abi)
-    return bad_plugin(file, fmt::format("was compiled with the headers of Troupe {}, and this "
-                                        "program is of {}: compile it with this program's",
+    return bad_plugin(file, fmt::format("was compiled for Troupe {}, but this program is {}: "
+                                        "recompile it with this program's headers",
                                         plugin->abi, planners::plugin_abi));
   return plugin;
 }
@@ -73,12 +73,13 @@ expected<std::shared_ptr<const planners::policy>> load_policy_plugin(const std::
   if (!plugin) return tl::unexpected<reason>(plugin.error());
   try {
     const std::shared_ptr<const planners::policy> made{(*plugin)->make()};
-    if (!made) return bad_plugin(file, "makes no policy");
+    if (!made) return bad_plugin(file, "returns no policy");
     auto name = std::string{made->name()};
     if (!is_policy_name(name))
-      return bad_plugin(file, "its policy's name must be 1 to 64 of a-z, 0-9, _ and -");
+      return bad_plugin(file,
+                        "its policy's name must have 1 to 64 characters of a-z, 0-9, _ and -");
     if (planners::make_policy(name))
-      return bad_plugin(file, fmt::format("its policy is called '{}', as one of Troupe's", name));
+      return bad_plugin(file, fmt::format("its policy '{}' has the name of a built-in one", name));
     return std::make_shared<const planners::checked_policy>(
         made, fmt::format("{}: its policy '{}'", file, name));
   } catch (const planners::policy_failure& e) {
@@ -86,7 +87,7 @@ expected<std::shared_ptr<const planners::policy>> load_policy_plugin(const std::
   } catch (const std::exception& e) {
     return bad_plugin(file, fmt::format("its policy cannot be made: {}", e.what()));
   } catch (...) {
-    return bad_plugin(file, "its policy cannot be made: it threw what is no std::exception");
+    return bad_plugin(file, "its policy cannot be made: unknown exception");
   }
 }
 

@@ -16,7 +16,7 @@ void read_sharding(map_reader& map, memory_options& o) {
   map.read_whole<std::uint32_t>("zero", o.zero, 0, 3);
   std::string fsdp;
   if (!map.read_choice("fsdp", fsdp, strategies)) return;
-  if (map.find("zero")) return map.fail("fsdp", "found beside zero; FSDP shards what ZeRO does");
+  if (map.find("zero")) return map.fail("fsdp", "found together with zero; give one of them");
   for (std::size_t i = 0; i < strategies.size(); ++i)
     if (fsdp == strategies[i]) o.zero = same_as[i];
 }

@@ -20,14 +20,14 @@ auto guarded(const std::string& who, F&& call) {
   } catch (const std::exception& e) {
     throw policy_failure(fmt::format("{} threw: {}", who, e.what()));
   } catch (...) {
-    throw policy_failure(who + " threw what is no std::exception");
+    throw policy_failure(who + " threw an unknown exception");
   }
 }
 
 /// Why the graph could not even look at this plan; empty: it can.
 std::string objection_to(const cluster& c, const plan& how) {
   if (how.data_parallel == 0 || how.tensor_parallel == 0 || how.pipeline_parallel == 0)
-    return "with a plan that is split into no parts";
+    return "with a plan without parts";
   const auto no_type = [&](gpu_index g) { return g >= c.gpus.size(); };
   for (const auto& s : how.stages) {
     if (s.tensor_parallel == 0) return "with a stage on no GPU";
@@ -41,7 +41,7 @@ std::string objection_to(const cluster& c, const plan& how) {
 
 std::string objection_to(const snapshot& s, const decision& d) {
   if (!s.waiting.contains(d.job) && !s.running.contains(d.job) && !s.moving.contains(d.job))
-    return "which neither waits nor runs";
+    return "which is neither waiting nor running";
   if (d.what != decision::kind::start && d.what != decision::kind::move) return {};
   for (const auto& share : d.where)
     if (share.node >= s.cluster.nodes.size())
@@ -58,8 +58,7 @@ checked_policy::checked_policy(std::shared_ptr<const policy> inner, std::string 
     round_s_ = inner_->round_s();
   });
   if (!std::isfinite(round_s_) || round_s_ < 0)
-    throw policy_failure(
-        fmt::format("{} wants to be asked every {} seconds (round_s)", who_, round_s_));
+    throw policy_failure(fmt::format("{} has an invalid round_s of {} seconds", who_, round_s_));
 }
 
 std::vector<decision> checked_policy::decide(const snapshot& s, random_source& random) const {

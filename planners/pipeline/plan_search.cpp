@@ -311,7 +311,7 @@ class search {
     if (auto ok = within_limits(job_, fastest_s_, cheapest_); !ok && fastest_s_ < never)
       return ok.error().text;
     if (budget_.exhausted()) return budget_.none_found().text;
-    return fmt::format("no pipeline of the {} idle GPUs has the memory for '{}'",
+    return fmt::format("no pipeline on the {} idle GPUs has enough memory for '{}'",
                        idle_.total_idle(), job_.model.name);
   }
 

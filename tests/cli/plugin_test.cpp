@@ -81,10 +81,10 @@ TEST_CASE("a plug-in that cannot be used is refused in a sentence that begins wi
       {"other headers", "was compiled with the headers of Troupe 0.0.9-0123456789ab, and this "},
       {"other format", "a format that this program does not know"},
       {"throws when made", "its policy cannot be created: no licence"},
-      {"throws a number when made", "its policy cannot be created: it threw what is no"},
-      {"makes nothing", "makes no policy"},
+      {"throws a number when made", "its policy cannot be created: unknown exception"},
+      {"makes nothing", "returns no policy"},
       {"bad name", "its policy's name must be"},
-      {"taken name", "its policy is called 'fcfs', as one of Troupe's"},
+      {"taken name", "its policy 'fcfs' has the name of a built-in one"},
       {"bad round", "its policy 'wrong' wants to be asked every -5 seconds"},
   };
   for (const auto& c : cases) {

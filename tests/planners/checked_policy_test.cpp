@@ -72,7 +72,7 @@ TEST_CASE(
           throw std::out_of_range("map::at");
         })) == "the policy threw: map::at");
   CHECK(failure_of(one_that([](auto&) -> std::vector<decision> { throw 42; })) ==
-        "the policy threw what is no std::exception");
+        "the policy threw an unknown exception");
   const auto s = small_scene();
   CHECK(checked_policy{one_that({}), "the policy"}.why_waiting(s.view(), 1).text ==
         "the policy threw: no idea");
@@ -90,12 +90,12 @@ TEST_CASE(
   };
   CHECK(with([](decision&) {}) == "");
   CHECK(with([](decision& d) { d.job = 9; }) ==
-        "the policy decides about job 9 which neither waits nor runs");
+        "the policy decides about job 9 which is neither waiting nor running");
   CHECK(with([](decision& d) {
           d.where = {{77, 1}};
         }) == "the policy decides about job 1 on node 77 of 5");
   CHECK(with([](decision& d) { d.how.data_parallel = 0; }) ==
-        "the policy decides about job 1 with a plan that is split into no parts");
+        "the policy decides about job 1 with a plan without parts");
   CHECK(with([](decision& d) { d.how.gpu_types = {8}; }) ==
         "the policy decides about job 1 with a plan for GPU type 8 of 1");
   CHECK(with([](decision& d) { d.how.stages.resize(1), d.how.stages[0].gpu = 8; }) ==
