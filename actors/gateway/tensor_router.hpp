@@ -25,6 +25,7 @@ namespace troupe::actors {
 /// - In virtual time a simulated tensor between nodes of this datacentre takes its time here too,
 ///   and the network charges nothing for it. Sums of gradients wait for each other at the sender's
 ///   network card, which they fill.
+/// - What a stage sends again while the first is still here, or has just left, is dropped.
 /// - A node's frame is handled, and the node may send another, when its transfer has left; but a
 ///   node has at most max_in_flight frames here that are not handled. Heartbeats are not held up:
 ///   they come over another connection.
@@ -56,6 +57,8 @@ class tensor_router {
   std::uint64_t dropped() const { return dropped_; }
 
  private:
+  using transfer_key = std::tuple<stage_name, std::uint32_t, std::uint32_t, tensor::kind,
+                                  std::uint64_t, std::uint32_t>;
   enum class kind : std::uint8_t { none, simulated, striped, small, delivery };
   struct held {
     frame f;
@@ -66,6 +69,8 @@ class tensor_router {
     std::uint32_t first_lane = 1, lanes = 1, parts = 1, unsent = 0;
     std::uint64_t epoch = 0, number = 0;
     bool numbered = false;
+    transfer_key key{};  // simulated and striped
+    bool listed = false;
   };
   struct numbering {
     std::uint64_t epoch = 0, next = 0;
@@ -80,6 +85,7 @@ class tensor_router {
   std::uint32_t hold(kind is, const frame& f, address from, address to);
   void free(std::uint32_t token);
   void credit(held& h);
+  bool list(std::uint32_t token, const tensor& t);
   void drop(const frame& f);
 
   void leaves(const envelope& e, const frame& f);
@@ -88,7 +94,6 @@ class tensor_router {
   void small(const envelope& e, const frame& f);
   void deliver(const envelope& e, const frame& f);
   void gather(const envelope& e, const frame& f);
-  void hand_on(std::vector<stripe_reassembler::whole> tensors);
 
   void happen(const wan_arbiter::event& e);
   void send_simulated(held& h);
@@ -112,6 +117,8 @@ class tensor_router {
   std::vector<std::uint32_t> free_;
   std::vector<std::uint32_t> held_of_;  // a node each: its frames that are not handled yet
   std::map<flow_key, numbering> numbers_;
+  /// Tensors that are here, or left no longer ago than a request takes: until when.
+  std::map<transfer_key, time_ns> crossing_;
   std::map<address, std::vector<frame>> slow_;  // stripes that are not handled, by receiving node
   std::uint64_t dropped_ = 0;
 };

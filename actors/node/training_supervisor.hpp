@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -31,6 +32,11 @@ class training_supervisor {
 
   /// Everything of this lease ends here.
   void stop(lease_id lease);
+  /// The part is over and nobody asks for it any more. Its stages leave their devices, but stay for
+  /// a while: what they sent last may be lost on the way.
+  void retire(lease_id lease);
+  /// Now and then: ends those that have stayed long enough.
+  void tidy();
   /// If its trainer is here: it finishes the iteration, saves and ends. May be said again.
   void stop_gracefully(lease_id lease);
 
@@ -55,6 +61,7 @@ class training_supervisor {
     };
     std::map<stage_name, entry> stages;
     bool trainer_over = false;
+    std::optional<double> retired_s;  // when, by this host's clock
   };
 
   bool may_send(address from, const message& m);

@@ -17,7 +17,11 @@ class device_all_reduce {
   explicit device_all_reduce(const stage_setup& s);
 
   /// What came of a tied embedding from another stage; it may come at any time.
-  void take(payload body) { others_ = std::move(body); }
+  void take(payload body) {
+    if (!others_) others_ = std::move(body);
+  }
+  /// What of it this stage waits for.
+  std::vector<gradient_all_reduce::missing_tensor> missing() const;
 
   /// May the device sum? Then with what. Once.
   bool may_sum() const { return !asked_ && (!takes_tied_ || others_); }
