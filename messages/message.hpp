@@ -83,6 +83,8 @@ template <>
 inline constexpr std::uint16_t type_id<training_reply> = 47;
 template <>
 inline constexpr std::uint16_t type_id<training_report_ack> = 48;
+template <>
+inline constexpr std::uint16_t type_id<tensor_request> = 49;
 
 /// Any message of the graph.
 using message =
@@ -91,6 +93,6 @@ using message =
                  log_chunk, suspend_job, suspend_reply, move_job, move_reply, node_report,
                  node_orders, gateway_report, node_heartbeat, lease_renewals, lease_renewal,
                  stage_setup, stage_run, stage_report, tensor, stripe, training_report,
-                 query_training, training_reply, training_report_ack>;
+                 query_training, training_reply, training_report_ack, tensor_request>;
 
 }  // namespace troupe

@@ -69,11 +69,29 @@ struct tensor {
   bool operator==(const tensor&) const = default;
 };
 
+/// Stage to stage: what has not come of an iteration's tensors. Whoever sent them sends those again
+/// that left long enough ago to have been lost; what it has not sent yet comes in its time.
+struct tensor_request {
+  tensor::kind what = tensor::kind::activation;
+  stage_name from;  // the stage that waits
+  std::uint32_t to_pipeline = 0, to_stage = 0;
+  std::uint64_t iteration = 0;
+  std::vector<std::uint32_t> microbatches;  // of activations and gradients
+  double older_than_s = 0;                  // since it left; at the least half a second is meant
+
+  static constexpr auto fields() {
+    using t = tensor_request;
+    return std::tuple{&t::what,      &t::from,         &t::to_pipeline, &t::to_stage,
+                      &t::iteration, &t::microbatches, &t::older_than_s};
+  }
+  bool operator==(const tensor_request&) const = default;
+};
+
 /// Gateway to gateway: a part of a tensor's frame, over one of a node pair's connections. The body
 /// is bytes [offset, offset + the body's size) of the tensor's. A flow is: from one stage to one
 /// other.
 struct stripe {
-  std::uint64_t epoch = 0;     // of the flow at the sending gateway; a larger one begins anew
+  std::uint64_t epoch = 0;     // of the flow at the sending gateway; another one begins anew
   std::uint64_t transfer = 0;  // the tensor's number in that, from 0
   std::uint32_t index = 0, count = 1;
   std::uint64_t offset = 0;

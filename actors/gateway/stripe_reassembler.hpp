@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "actors/gateway/wan_arbiter.hpp"
@@ -21,18 +23,18 @@ struct cut_body {
   payload piece(const payload& whole, std::uint32_t i) const;
 };
 
-/// Reassembly buffer: rebuilds tensors from stripes of other gateways and delivers those of one
-/// flow (from one stage to another) in order. Torn, contradictory or incomplete tensors are
-/// dropped, and delay their successors only for a bounded time. Memory is bounded by the data
-/// received, which is limited.
+/// Puts tensors together from stripes that came from other gateways, and hands each on when it is
+/// whole: one that lacks a stripe holds nothing back. What is torn, contradicts itself or gets no
+/// further for some time is dropped; whoever waits for it asks for it again. Memory is bounded by
+/// what really came, and that by limits.
 class stripe_reassembler {
  public:
   struct limits {
     std::uint64_t bytes = std::uint64_t{2} << 30;  // of stripes that wait for others
     std::uint32_t stripes = 1U << 17;
-    std::uint32_t transfers = 4096;  // of a flow, that wait
+    std::uint32_t transfers = 4096;  // of a flow (from one stage to one other), that wait
     std::uint32_t flows = 1U << 14;
-    time_ns patience = 5'000'000'000;  // with a transfer of which something is missing
+    time_ns patience = 5'000'000'000;  // with a transfer of which nothing more comes
   };
   struct whole {
     address from = 0, to = 0;
@@ -46,12 +48,11 @@ class stripe_reassembler {
   stripe_reassembler() = default;
   explicit stripe_reassembler(limits l) : limits_{l} {}
 
-  /// Adds a stripe. Returns the tensors that can be delivered now.
-  std::vector<whole> add(time_ns now, address gateway, const stripe& s, payload body);
+  /// A stripe from a gateway. Gives the tensor that it was the last stripe of.
+  std::optional<whole> add(time_ns now, address gateway, const stripe& s, payload body);
 
-  /// Drops transfers that have been incomplete for too long. Returns the tensors that were waiting
-  /// for them.
-  std::vector<whole> look(time_ns now);
+  /// Time has passed: gives up transfers of which nothing has come for too long.
+  void look(time_ns now);
 
   std::uint64_t held_bytes() const { return held_bytes_; }
   const counts& count() const { return counts_; }
@@ -68,21 +69,14 @@ class stripe_reassembler {
     tensor what;
     std::uint32_t count = 0;
     std::map<std::uint32_t, piece> pieces;
-    bool complete = false;
-    payload body;  // when complete
-    time_ns since = 0;
+    time_ns since = 0;  // the last one came
   };
-  struct flow {
-    std::uint64_t epoch = 0, next = 0;
-    time_ns last_used = 0;
-    std::map<std::uint64_t, transfer> transfers;
-  };
+  /// By epoch and number.
+  using flow = std::map<std::pair<std::uint64_t, std::uint64_t>, transfer>;
 
-  bool accept(time_ns now, flow& f, const stripe& s, payload body);
-  bool put_together(transfer& t);
-  void drop(transfer& t);
-  void drop_all(flow& f);
-  void release(flow& f, std::vector<whole>& out);
+  bool accept(time_ns now, transfer& t, const stripe& s, payload body);
+  std::optional<whole> put_together(const transfer& t);
+  void let_go(const transfer& t);
 
   limits limits_;
   std::map<flow_key, flow> flows_;

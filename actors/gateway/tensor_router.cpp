@@ -15,6 +15,7 @@ using runtime::simulated_network;
 constexpr std::uint32_t no_tag = ~0U;
 constexpr std::uint32_t network_card = ~0U;  // in place of a stage: all sums of one node
 constexpr std::uint32_t rounds_of_an_instant = 3;
+constexpr time_ns request_slack = 10'000'000;  // for hosts to answer, beside the round trip
 
 time_ns in_ns(double s) {
   return std::llround(std::clamp(s, 0.0, 1e6) * 1e9);
@@ -94,8 +95,23 @@ std::uint32_t tensor_router::hold(kind is, const frame& f, address from, address
 /// The transfer is through: its place is free.
 void tensor_router::free(std::uint32_t token) {
   credit(held_[token]);
+  const auto& h = held_[token];
+  if (h.listed) {
+    const auto& way = is_mine(h.to) ? lan_[node_of(*cluster_, h.from)] : wan_[datacenter_of(h.to)];
+    crossing_[h.key] = now() + 2 * way.delay + request_slack;
+  }
   held_[token] = {};
   free_.push_back(token);
+}
+
+/// False: the same tensor is crossing already, or has just crossed and the request was under way.
+bool tensor_router::list(std::uint32_t token, const tensor& t) {
+  auto& h = held_[token];
+  h.key = {t.from, t.to_pipeline, t.to_stage, t.what, t.iteration, t.microbatch};
+  const auto [at, fresh] = crossing_.try_emplace(h.key, never);
+  if (!fresh && at->second > now()) return false;
+  at->second = never;
+  return h.listed = true;
 }
 
 void tensor_router::credit(held& h) {
@@ -138,6 +154,7 @@ void tensor_router::leaves(const envelope& e, const frame& f) {
 
 void tensor_router::stays(const envelope& e, const frame& f, tensor t) {
   const auto from = node_of(*cluster_, e.from);
+  const auto same = t;
   t.share = {t.from.pipeline, 1, 1, false, 0};
   if (t.what == tensor::kind::part || t.what == tensor::kind::sum) {
     t.from.stage = network_card;
@@ -146,6 +163,7 @@ void tensor_router::stays(const envelope& e, const frame& f, tensor t) {
   }
   const auto at = now();
   const auto token = hold(kind::simulated, f, e.from, e.to);
+  if (!list(token, same)) return free(token);
   if (!door_.offer(at, t, lan_[from], token)) return ++dropped_, free(token);
 }
 
@@ -153,6 +171,7 @@ void tensor_router::crosses(const envelope& e, const frame& f, tensor t) {
   const bool simulated = f.body.empty() && t.bytes > 0;
   if (!simulated && t.bytes != f.body.bytes().size()) return drop(f);
   const auto token = hold(simulated ? kind::simulated : kind::striped, f, e.from, e.to);
+  if (!list(token, t)) return free(token);
   auto& h = held_[token];
   if (!simulated) h.what = t;
   if (t.share.pairs == 0) t.share.first_pair = t.from.pipeline, t.share.pairs = 1;
@@ -171,7 +190,7 @@ void tensor_router::crosses(const envelope& e, const frame& f, tensor t) {
 /// Anything but a tensor, for another datacenter's node: it takes the way's time.
 void tensor_router::small(const envelope& e, const frame& f) {
   const auto& r = wan_[datacenter_of(e.to)];
-  if (r.open_ended || held_.size() - free_.size() >= max_transfers) {
+  if (r.open_ended || r.delay == 0 || held_.size() - free_.size() >= max_transfers) {
     host_.net->send(e.to, f);
     return host_.net->handled(f);
   }
@@ -198,15 +217,11 @@ void tensor_router::gather(const envelope& e, const frame& f) {
       !is_mine(s->to))
     return drop(f);
   const auto node = s->to;
-  hand_on(gatherer_.add(now(), e.from, *s, f.body));
+  if (auto t = gatherer_.add(now(), e.from, *s, f.body))
+    retry_queue_.send(now(), t->to, encode(t->from, t->to, t->what, std::move(t->body)),
+                      runtime::tensor_lane, no_tag);
   if (retry_queue_.bytes_to(node) < slow_node_bytes) return host_.net->handled(f);
   slow_[node].push_back(f);
-}
-
-void tensor_router::hand_on(std::vector<stripe_reassembler::whole> tensors) {
-  for (auto& t : tensors)
-    retry_queue_.send(now(), t.to, encode(t.from, t.to, t.what, std::move(t.body)),
-                      runtime::tensor_lane, no_tag);
 }
 
 // ---- what is due
@@ -314,7 +329,8 @@ void tensor_router::retry(time_ns too_old) {
 
 void tensor_router::tidy() {
   const auto at = now();
-  hand_on(gatherer_.look(at));
+  gatherer_.look(at);
+  std::erase_if(crossing_, [&](const auto& c) { return c.second <= at; });
   retry(at - in_ns(cluster_->settings.lease_s));
   constexpr time_ns hour = 3'600'000'000'000;
   door_.forget(at - hour);

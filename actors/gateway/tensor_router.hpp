@@ -24,6 +24,7 @@ namespace troupe::actors {
 /// - In virtual time a simulated tensor between nodes of this datacenter also takes its time here,
 ///   and the network charges nothing for it. Gradient all-reduces queue at the sender's network
 ///   card, which they saturate.
+/// - What a stage resends while the first copy is still here, or has just left, is dropped.
 /// - A node's frame is acknowledged, and the node may send another, when its transfer has left; a
 ///   node has at most max_in_flight unacknowledged frames here. Heartbeats are not delayed: they
 ///   use another connection.
@@ -54,6 +55,8 @@ class tensor_router {
   std::uint64_t dropped() const { return dropped_; }
 
  private:
+  using transfer_key = std::tuple<stage_name, std::uint32_t, std::uint32_t, tensor::kind,
+                                  std::uint64_t, std::uint32_t>;
   enum class kind : std::uint8_t { none, simulated, striped, small, delivery };
   struct held {
     frame f;
@@ -64,6 +67,8 @@ class tensor_router {
     std::uint32_t first_lane = 1, lanes = 1, parts = 1, unsent = 0;
     std::uint64_t epoch = 0, number = 0;
     bool numbered = false;
+    transfer_key key{};  // simulated and striped
+    bool listed = false;
   };
   struct numbering {
     std::uint64_t epoch = 0, next = 0;
@@ -78,6 +83,7 @@ class tensor_router {
   std::uint32_t hold(kind is, const frame& f, address from, address to);
   void free(std::uint32_t token);
   void credit(held& h);
+  bool list(std::uint32_t token, const tensor& t);
   void drop(const frame& f);
 
   void leaves(const envelope& e, const frame& f);
@@ -86,7 +92,6 @@ class tensor_router {
   void small(const envelope& e, const frame& f);
   void deliver(const envelope& e, const frame& f);
   void gather(const envelope& e, const frame& f);
-  void hand_on(std::vector<stripe_reassembler::whole> tensors);
 
   void happen(const wan_arbiter::event& e);
   void send_simulated(held& h);
@@ -110,6 +115,8 @@ class tensor_router {
   std::vector<std::uint32_t> free_;
   std::vector<std::uint32_t> held_of_;  // a node each: its frames that are not handled yet
   std::map<flow_key, numbering> numbers_;
+  /// Tensors that are here, or left no longer ago than a request takes: until when.
+  std::map<transfer_key, time_ns> crossing_;
   std::map<address, std::vector<frame>> slow_;  // stripes that are not handled, by receiving node
   std::uint64_t dropped_ = 0;
 };

@@ -99,7 +99,7 @@ void node_state::forget_ended() {
   for (auto it = parts_.begin(); it != parts_.end();) {
     const auto& p = it->second;
     const bool done = !p.wanted && is_over(p.report) && p.said != 0 && p.said <= heard_;
-    if (done && p.training) training_.stop(it->first);
+    if (done && p.training) training_.retire(it->first);
     it = done ? parts_.erase(it) : std::next(it);
   }
 }
@@ -234,6 +234,7 @@ void node_state::on_programs_changed() {
 
 void node_state::on_tick() {
   poll_programs();
+  training_.tidy();
   if (now() > lease_until_s_) {
     // Nobody may know that we are still at it: what we do, another node may have been told to do.
     for (auto& [id, p] : parts_) {

@@ -1,6 +1,8 @@
 #include "actors/node/training_supervisor.hpp"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "actors/training/stage_backend.hpp"
 #include "actors/training/stage_checks.hpp"
@@ -10,12 +12,16 @@ namespace troupe::actors {
 
 namespace {
 
+/// The others have what its last tensors were for, or have given up, after that time.
+constexpr double retired_stay_s = 60;
+
 /// What says from whom a stage's tensors may come, and not its order and model.
 stage_setup place_of(const stage_setup& s) {
   stage_setup place;
   place.name = s.name;
   place.stages = s.stages;
   place.pipelines = s.pipelines;
+  place.microbatches = s.microbatches;
   place.neighbours = s.neighbours;
   place.peers = s.peers;
   return place;
@@ -32,6 +38,7 @@ void training_supervisor::start(node_actor::pointer self, runtime::host h,
 }
 
 void training_supervisor::begin(const work_order& w, std::function<double()> slowdown) {
+  stop(w.lease);
   auto& p = parts_[w.lease];
   p.order = w;
   p.slowdown = std::move(slowdown);
@@ -63,6 +70,24 @@ void training_supervisor::stop(lease_id lease) {
   parts_.erase(it);
 }
 
+void training_supervisor::retire(lease_id lease) {
+  auto* p = part_of(lease);
+  if (!p) return;
+  for (auto& [name, s] : p->stages) caf::anon_send(s.actor, release_device{});
+  if (p->trainer) {
+    self_->unlink_from(p->trainer->address());
+    caf::anon_send_exit(std::exchange(p->trainer, {}), caf::exit_reason::kill);
+  }
+  p->retired_s = host_.clock->now_s();
+}
+
+void training_supervisor::tidy() {
+  std::vector<lease_id> old;
+  for (const auto& [lease, p] : parts_)
+    if (p.retired_s && host_.clock->now_s() - *p.retired_s > retired_stay_s) old.push_back(lease);
+  for (const auto lease : old) stop(lease);
+}
+
 void training_supervisor::stop_gracefully(lease_id lease) {
   if (const auto* p = part_of(lease); p && p->trainer) caf::anon_send(p->trainer, stop_training{});
 }
@@ -90,11 +115,20 @@ bool training_supervisor::may_send(address from, const message& m) {
     const auto* o = order(r->name.lease);
     return o && is_lease_node(*cluster_, *o, from);
   }
+  const auto place = [this](lease_id lease, std::uint32_t pipeline,
+                            std::uint32_t stage) -> const stage_setup* {
+    auto* p = part_of(lease);
+    if (!p) return nullptr;
+    const auto at = p->stages.find({lease, pipeline, stage});
+    return at == p->stages.end() ? nullptr : &at->second.place;
+  };
   if (const auto* t = std::get_if<tensor>(&m)) {
-    auto* p = part_of(t->from.lease);
-    if (!p) return false;
-    const auto at = p->stages.find({t->from.lease, t->to_pipeline, t->to_stage});
-    return at != p->stages.end() && comes_from_its_stage(at->second.place, *t, from);
+    const auto* to = place(t->from.lease, t->to_pipeline, t->to_stage);
+    return to && comes_from_its_stage(*to, *t, from);
+  }
+  if (const auto* r = std::get_if<tensor_request>(&m)) {
+    const auto* to = place(r->from.lease, r->to_pipeline, r->to_stage);
+    return to && is_asked_by_its_stage(*to, *r, from);
   }
   return true;
 }
@@ -107,6 +141,8 @@ bool training_supervisor::receive(address from, message& m, const payload& body)
     to_stage(r->name, from, *r, body);
   } else if (auto* t = std::get_if<tensor>(&m)) {
     to_stage({t->from.lease, t->to_pipeline, t->to_stage}, from, *t, body);
+  } else if (auto* wanted = std::get_if<tensor_request>(&m)) {
+    to_stage({wanted->from.lease, wanted->to_pipeline, wanted->to_stage}, from, *wanted, body);
   } else if (auto* report = std::get_if<stage_report>(&m)) {
     if (auto* p = part_of(report->name.lease); p && p->trainer)
       caf::anon_send(p->trainer, inbound<stage_report>{from, std::move(*report), {}, {}});
@@ -129,7 +165,7 @@ void training_supervisor::to_stage(const stage_name& who, address from, T& m, co
 
 void training_supervisor::set_up(address trainer, stage_setup s) {
   auto* p = part_of(s.name.lease);
-  if (!p) return;
+  if (!p || p->retired_s) return;
   if (auto ok = check_setup(s, p->order); !ok) return refuse_stage(trainer, s, ok.error());
   auto [it, fresh] = p->stages.try_emplace(s.name);
   auto& e = it->second;

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -30,7 +31,12 @@ class training_supervisor {
 
   /// Ends everything of this lease on this node.
   void stop(lease_id lease);
-  /// If its trainer is here: finishes the iteration, saves and exits. May be called repeatedly.
+  /// The part is over and nobody asks for it any more. Its stages leave their devices, but stay for
+  /// a while: what they sent last may be lost on the way.
+  void retire(lease_id lease);
+  /// Now and then: ends those that have stayed long enough.
+  void tidy();
+  /// If its trainer is here: it finishes the iteration, saves and ends. May be said again.
   void stop_gracefully(lease_id lease);
 
   /// A message for a stage or a trainer. False: it is for neither.
@@ -54,6 +60,7 @@ class training_supervisor {
     };
     std::map<stage_name, entry> stages;
     bool trainer_over = false;
+    std::optional<double> retired_s;  // when, by this host's clock
   };
 
   bool may_send(address from, const message& m);

@@ -15,12 +15,12 @@ class courier {
   courier() = default;
   courier(runtime::host h, node_actor node) : host_{std::move(h)}, node_{std::move(node)} {}
 
-  void send(address to, const message& m, payload body = {}) const {
+  /// False: the network takes no more just now, and the message is lost.
+  bool send(address to, const message& m, payload body = {}) const {
     auto f = encode(host_.self, to, m, std::move(body));
-    if (to == host_.self)
-      caf::anon_send(node_, passed{std::move(f)});
-    else
-      host_.net->send(to, std::move(f), runtime::lane_of(m));
+    if (to != host_.self) return host_.net->send(to, std::move(f), runtime::lane_of(m));
+    caf::anon_send(node_, passed{std::move(f)});
+    return true;
   }
 
   const node_actor& node() const { return node_; }

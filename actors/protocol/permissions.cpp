@@ -51,6 +51,7 @@ constexpr std::array table{
     row<stage_run>("stage_run", node, node, condition::trainer),
     row<stage_report>("stage_report", node, node, condition::lease_node),
     row<tensor>("tensor", node, node, condition::lease_node),
+    row<tensor_request>("tensor_request", node, node, condition::lease_node),
     row<stripe>("stripe", gateway, gateway),
     row<training_report>("training_report", node, controller, condition::trainer),
     row<training_report_ack>("training_report_ack", controller, node),

@@ -115,7 +115,10 @@ struct training_over {
 /// To a trainer: finish the iteration, save and exit.
 struct stop_training {};
 
-/// A trainer's event, for people.
+/// To a stage: its part is over, and its device another's. It stays to send again what others miss.
+struct release_device {};
+
+/// What a training's trainer says to people.
 struct training_said {
   lease_id lease = 0;
   std::string sentence;
@@ -189,6 +192,7 @@ using node_actor = caf::typed_actor<caf::reacts_to<arrived>, caf::reacts_to<pass
 
 using stage_actor =
     caf::typed_actor<caf::reacts_to<inbound<stage_run>>, caf::reacts_to<inbound<tensor>>,
+                     caf::reacts_to<inbound<tensor_request>>, caf::reacts_to<release_device>,
                      caf::reacts_to<device_done>, caf::reacts_to<call_now>>;
 
 using trainer_actor = caf::typed_actor<caf::reacts_to<inbound<stage_report>>,
@@ -218,6 +222,8 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::passed)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::stage_run>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::stage_report>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::tensor>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::tensor_request>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::release_device)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::training_report>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::query_training>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::training_report_ack>)

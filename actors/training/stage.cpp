@@ -103,7 +103,7 @@ void stage_state::run(const stage_run& r) {
   while (!unheard_.empty() && unheard_.front().iteration < heard_) unheard_.pop_front();
   // The trainer asks again when it misses something; what is on its way comes twice then.
   for (auto& report : unheard_) send_report(report);
-  if (broken_) return;
+  if (broken_ || retired_) return;
   if (r.halt) return halt(r);
   if (halted_) return;  // of before it was told to halt
   if (auto ok = check_order(r.order, o_.setup.microbatches); !ok) return give_up(ok.error());
@@ -147,9 +147,12 @@ void stage_state::receive(const tensor& t, const payload& body) {
 }
 
 void stage_state::arrived(const tensor& t, const payload& body) {
-  if (broken_ || t.iteration < iteration_ || t.iteration > iteration_ + 1) return;
+  if (broken_ || retired_ || t.iteration < iteration_ || t.iteration > iteration_ + 1) return;
   auto& box = inbox_of(t.iteration);
-  if (box.iteration != t.iteration) return;
+  if (box.iteration != t.iteration || came_before(box, t)) return;
+  sent_.came(t);
+  // Before the first run its clock is not known against the training's.
+  if (until_ > o_.setup.first_iteration) timeout_.came(t.what, time() - t.sent_s);
   if (t.share.pairs > 0) box.ways.came(t, time(), o_.setup.trace);
   switch (t.what) {
     case tensor::kind::activation:
@@ -170,6 +173,13 @@ void stage_state::arrived(const tensor& t, const payload& body) {
       return;
   }
   advance();
+}
+
+/// It was asked for again, and not lost.
+bool stage_state::came_before(const inbox& box, const tensor& t) const {
+  const auto has = [&](const auto& all) { return t.microbatch < all.size() && all[t.microbatch]; };
+  return (t.what == tensor::kind::activation && has(box.activation)) ||
+         (t.what == tensor::kind::gradient && has(box.gradient));
 }
 
 // -- steps
@@ -197,7 +207,7 @@ void stage_state::advance() {
   if (busy_ || broken_ || phase_ != phase::steps || iteration_ >= until_) return;
   const auto& order = o_.setup.order;
   if (next_ == order.size()) return begin_gradients();
-  if (ready(order[next_])) begin_step(order[next_]);
+  ready(order[next_]) ? begin_step(order[next_]) : await_tensors();
 }
 
 void stage_state::begin_step(const stage_step& s) {
@@ -271,6 +281,8 @@ void stage_state::end_iteration(const gpu::outcome& o) {
   r.tasks.insert(r.tasks.end(), ways.begin(), ways.end());
   clear(current(), iteration_ + 2);
   ++iteration_;
+  sent_.begin_iteration(iteration_);
+  timeout_.next_iteration();
   const auto every = std::max(1U, o_.setup.how.checkpoint_every);
   const bool due =
       iteration_ % every == 0 || iteration_ == o_.setup.iterations || iteration_ == save_at_;
@@ -378,10 +390,10 @@ void stage_state::send(tensor::kind what, std::uint32_t to_pipeline, std::uint32
                     fmt::format("a tensor of {} bytes exceeds the network's limit of {}: give the "
                                 "job more pipelines or more stages",
                                 body.bytes().size(), runtime::largest_tensor_bytes)});
-  const auto to = to_pipeline == s.name.pipeline ? s.neighbours[to_stage] : s.peers[to_pipeline];
-  o_.via.send(
-      to, tensor{what, s.name, to_pipeline, to_stage, iteration_, microbatch, bytes, time(), share},
-      std::move(body));
+  const auto to = place_of(to_pipeline, to_stage);
+  const tensor t{what, s.name, to_pipeline, to_stage, iteration_, microbatch, bytes, time(), share};
+  const bool sent = o_.via.send(to, t, body);
+  if (to != o_.via.self()) sent_.keep(t, std::move(body), o_.via.now_s(), !sent);
 }
 
 void stage_state::say_ready(stage_report ready) {
@@ -428,6 +440,8 @@ stage_actor::behavior_type stage(stage_actor::stateful_pointer<stage_state> self
   return {
       [&s](const inbound<stage_run>& m) { s.run(m.body); },
       [&s](const inbound<tensor>& m) { s.receive(m.body, m.raw); },
+      [&s](const inbound<tensor_request>& m) { s.send_again(m.body); },
+      [&s](const release_device&) { s.retire(); },
       [&s](const device_done& d) { s.finished(d.what); },
       [](const call_now& c) { c.what(); },
   };

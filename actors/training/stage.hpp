@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +16,7 @@
 #include "actors/protocol/protocol.hpp"
 #include "actors/training/collectives/device_all_reduce.hpp"
 #include "actors/training/collectives/gradient_all_reduce.hpp"
+#include "actors/training/sent_tensors.hpp"
 #include "actors/training/stage_times.hpp"
 #include "gpu/device/stage_device.hpp"
 
@@ -56,6 +58,8 @@ class stage_state {
   void start(stage_actor::pointer self, stage_options o);
   void run(const stage_run& r);
   void receive(const tensor& t, const payload& body);
+  void send_again(const tensor_request& r);
+  void retire();
   void finished(expected<gpu::outcome> r);
   void arrived(const tensor& t, const payload& body);
 
@@ -98,6 +102,17 @@ class stage_state {
   void send(tensor::kind what, std::uint32_t to_pipeline, std::uint32_t to_stage,
             std::uint32_t microbatch, payload body, std::uint64_t bytes, const wan_share& share);
   void send_parcels(std::vector<gradient_all_reduce::parcel> parcels);
+  address place_of(std::uint32_t pipeline, std::uint32_t stage) const {
+    const auto& s = o_.setup;
+    return pipeline == s.name.pipeline ? s.neighbours[stage] : s.peers[pipeline];
+  }
+  bool came_before(const inbox& box, const tensor& t) const;
+  bool waits_for_neighbour() const;
+  double request_after_s(tensor::kind k) const;
+  void await_tensors();
+  void look_for_missing_at(double at_s);
+  void look_for_missing();
+  std::vector<tensor_request> missing() const;
   void note(std::uint8_t what, std::uint32_t microbatch, double took_s);
   inbox& inbox_of(std::uint64_t iteration) { return inboxes_[iteration % 2]; }
   inbox& current() { return inbox_of(iteration_); }
@@ -122,6 +137,14 @@ class stage_state {
   std::size_t next_ = 0;          // of the order
   std::vector<bool> recomputes_;  // by micro-batch
   std::array<inbox, 2> inboxes_;  // this iteration's and the next one's
+  sent_tensors sent_;
+  request_timeout timeout_;
+  // The iteration and step that wait for a tensor, since when, when that is asked for, and when
+  // the timer looks.
+  static constexpr double never_s = std::numeric_limits<double>::infinity();
+  std::pair<std::uint64_t, std::size_t> awaited_{~std::uint64_t{0}, 0};
+  double waits_since_s_ = 0, ask_at_s_ = 0, look_at_s_ = never_s;
+  bool retired_ = false;  // its part is over
   std::uint64_t own_bytes_ = 0, tied_bytes_ = 0, activation_bytes_ = 0;
   double exchange_began_s_ = 0;
   stage_report doing_;  // the present iteration

@@ -83,4 +83,27 @@ bool comes_from_its_stage(const stage_setup& to, const tensor& t, address from) 
   return false;
 }
 
+bool is_asked_by_its_stage(const stage_setup& me, const tensor_request& r, address from) {
+  const auto stage = r.from.stage, mine = me.name.stage;
+  if (stage >= me.stages || r.from.pipeline >= me.pipelines) return false;
+  if (r.microbatches.size() > me.microbatches) return false;
+  const bool of_this_pipeline = r.from.pipeline == me.name.pipeline;
+  const bool from_neighbour = of_this_pipeline && from == me.neighbours[stage];
+  const bool of_both_ends = from_neighbour && stage != mine;
+  switch (r.what) {
+    case tensor::kind::activation:
+      return from_neighbour && stage == mine + 1;
+    case tensor::kind::gradient:
+      return from_neighbour && stage + 1 == mine;
+    case tensor::kind::part:
+    case tensor::kind::sum:
+      return stage == mine && !of_this_pipeline && from == me.peers[r.from.pipeline];
+    case tensor::kind::tied_part:
+      return of_both_ends && stage == 0 && mine + 1 == me.stages;
+    case tensor::kind::tied_sum:
+      return of_both_ends && mine == 0 && stage + 1 == me.stages;
+  }
+  return false;
+}
+
 }  // namespace troupe::actors

@@ -27,4 +27,8 @@ expected<void> check_order(const std::vector<stage_step>& order, std::uint32_t m
 /// Does a tensor come from the stage that sends such ones to this one, and that stage's node?
 bool comes_from_its_stage(const stage_setup& to, const tensor& t, address from);
 
+/// Does a request come from the stage that takes such tensors from this one, and that stage's node?
+/// And does it name no more micro-batches than there are?
+bool is_asked_by_its_stage(const stage_setup& me, const tensor_request& r, address from);
+
 }  // namespace troupe::actors

@@ -70,7 +70,7 @@ void stage_state::look_at_exchange() {
   if (broken_) return;
   if (const auto& mistake = current().sum.mistake(); !mistake.empty())
     return give_up({reason::kind::malformed, mistake});
-  if (!current().sum.complete()) return;
+  if (!current().sum.complete()) return await_tensors();
   note(reduce_task, 0, o_.via.now_s() - exchange_began_s_);
   auto [own, tied] = current().sum.result();
   update(std::move(own), std::move(tied));
@@ -85,7 +85,7 @@ void stage_state::look_at_devices() {
     o.in = sum.in();
     return submit(std::move(o));
   }
-  if (!sum.complete()) return;
+  if (!sum.complete()) return await_tensors();
   note(reduce_task, 0, o_.via.now_s() - exchange_began_s_);
   update({}, sum.result());
 }

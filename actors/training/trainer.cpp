@@ -356,7 +356,7 @@ void trainer_state::on_tick() {
       fail(part_report::state::stopped, fmt::format("no report from any stage for {:.3g} s; {} "
                                                     "iterations since the last checkpoint are lost",
                                                     silent_s, unsaved()));
-    // They answer, but get no further: a tensor was lost.
+    // They answer, but get no further, although they request again what was lost.
     const double still_s = o_.via.now_s() - moved_s_,
                  unknown_s = starting_s_ + stalled_s > o_.via.now_s() ? setting_up_s : stuck_s,
                  known_s = longest_s_ > 0 ? 3 * stalled_s : unknown_s;

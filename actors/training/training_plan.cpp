@@ -83,6 +83,13 @@ class maker {
     return planners::link_between(c_, datacenter_of(stage), datacenter_of(stage + 1),
                                   job_.pipeline.connections);
   }
+  /// A micro-batch's tensor between this stage and the next; 0: inside a datacentre.
+  double way_s(std::uint32_t stage) const {
+    if (datacenter_of(stage) == datacenter_of(stage + 1)) return 0;
+    const auto l = hop(stage);
+    return static_cast<double>(costs(0, stage).activation_bytes) / l.bytes_s() +
+           l.latency_us * 1e-6;
+  }
   wan_share inside() const {
     wan_share w;
     w.pairs = 0;
@@ -121,6 +128,7 @@ class maker {
     x.backward = s > 0 && shape.is_wan(s - 1) ? across(p, s, s - 1) : inside();
     x.tied = datacenter_of(0) != datacenter_of(last) ? across(p, 0, last) : inside();
     x.costs = costs(p, s);
+    x.costs.wan_s = std::max({x.costs.wan_s, s > 0 ? way_s(s - 1) : 0, s < last ? way_s(s) : 0});
     x.trace = !x.how.timeline.empty();
     x.emulate_speed = c_.nodes[node_of(p, s)].emulate_speed;
     return x;

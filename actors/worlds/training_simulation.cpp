@@ -63,6 +63,7 @@ expected<simulated_training> simulate_training(training_simulation_options optio
   o.policy = *watched;
   o.seed = options.seed;
   o.faults = options.faults;
+  o.loses = options.loses;
   std::optional<job_ended> over;
   training_report all;  // every iteration: the controller thins its history
   o.on_entry = [&](const journal_entry& e) {

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "messages/cluster.hpp"
 #include "messages/faults.hpp"
+#include "messages/frame.hpp"
 #include "messages/job.hpp"
 #include "messages/stage.hpp"
 #include "planners/core/policy.hpp"
@@ -19,6 +21,8 @@ struct training_simulation_options {
   std::uint64_t seed = 1;
   fault_plan faults;
   double limit_s = 1e9;  // of virtual time
+  /// virtual_cluster_options::loses.
+  std::function<bool(address from, address to, const frame&)> loses;
 };
 
 struct simulated_training {

@@ -88,6 +88,7 @@ runtime::virtual_options virtual_cluster::options_of_world() const {
   o.seed = options_.seed;
   o.faults = options_.faults;
   o.on_append = options_.on_append;
+  o.loses = options_.loses;
   if (options_.on_work)
     o.on_crash = [c = options_.cluster, watcher = options_.on_work](address a) {
       if (is_node(*c, a)) watcher(node_of(*c, a), nullptr, nullptr);

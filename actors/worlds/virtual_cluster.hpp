@@ -28,6 +28,8 @@ struct virtual_cluster_options {
   journal_limits limits;
   /// What becomes of the controller's writes; null: they are kept.
   std::function<runtime::append_fate(double now_s)> on_append;
+  /// Is this frame lost between these two hosts? Null: none is.
+  std::function<bool(address from, address to, const frame&)> loses;
 };
 
 /// A whole cluster in virtual time: the controller, every gateway and node, and one client that

@@ -108,6 +108,10 @@ bool simulated_network::send(std::uint32_t from, std::uint64_t generation, addre
     ++counters_.cut;
     return true;
   }
+  if (loses_ && loses_(e.self, endpoints_[c.to].self, f)) {
+    ++counters_.lost;
+    return true;
+  }
   if (!random_faults_ || !faulty_now()) {
     depart(new_flight(std::move(f), via));
     return true;

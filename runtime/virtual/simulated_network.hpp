@@ -2,9 +2,11 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "messages/cluster.hpp"
@@ -54,6 +56,11 @@ class simulated_network final : private virtual_coordinator::listener {
 
   /// A host is there from now on; what was on the way to an earlier incarnation of it will be lost.
   std::shared_ptr<transport> open(address a);
+
+  /// Loses frames beside what the fault plan does: those of which it holds.
+  void lose(std::function<bool(address from, address to, const frame&)> which) {
+    loses_ = std::move(which);
+  }
 
   /// The host is gone. What it still sends goes nowhere.
   void close(address a);
@@ -135,6 +142,7 @@ class simulated_network final : private virtual_coordinator::listener {
   virtual_coordinator& time_;
   const cluster& cluster_;
   const fault_plan& faults_;
+  std::function<bool(address, address, const frame&)> loses_;
   random_source random_;
   std::uint32_t credit_frames_;
   bool random_faults_ = false;

@@ -72,7 +72,9 @@ struct virtual_world::impl {
         net{time, world, options.faults, seeds.split(network_stream), options.credit_frames},
         torn{seeds.split(torn_stream)},
         downs{seeds.split(down_stream)},
-        host_seeds{seeds.split(host_stream)} {}
+        host_seeds{seeds.split(host_stream)} {
+    net.lose(options.loses);
+  }
 
   ~impl() {
     options.on_crash = nullptr;

@@ -32,6 +32,8 @@ struct virtual_options {
   std::function<append_fate(double now_s)> on_append = {};
   /// Told of every host that dies, as it does: not of the world's own end.
   std::function<void(address)> on_crash = {};
+  /// Is this frame lost on its way to the next host? Null: only by the fault plan.
+  std::function<bool(address from, address to, const frame&)> loses = {};
   /// For whoever needs more from CAF than its defaults.
   std::function<void(caf::actor_system_config&)> configure = {};
 };

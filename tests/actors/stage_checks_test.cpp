@@ -40,7 +40,46 @@ tensor from(tensor::kind what, std::uint32_t pipeline, std::uint32_t stage) {
   return t;
 }
 
+tensor_request asking(tensor::kind what, std::uint32_t pipeline, std::uint32_t stage) {
+  tensor_request r;
+  r.what = what;
+  r.from = {7, pipeline, stage};
+  return r;
+}
+
 }  // namespace
+
+TEST_CASE("a stage is asked for what it sent by the stage that takes it, and by that one's node") {
+  using kind = tensor::kind;
+  const auto s = middle_stage();
+  CHECK(is_asked_by_its_stage(s, asking(kind::activation, 0, 2), at_b0));
+  CHECK(is_asked_by_its_stage(s, asking(kind::gradient, 0, 0), at_a0));
+  CHECK(is_asked_by_its_stage(s, asking(kind::part, 1, 1), at_b0));
+  CHECK(is_asked_by_its_stage(s, asking(kind::sum, 1, 1), at_b0));
+  // Another node, another stage, another pipeline, no stage at all, too many micro-batches.
+  CHECK_FALSE(is_asked_by_its_stage(s, asking(kind::activation, 0, 2), at_a0));
+  CHECK_FALSE(is_asked_by_its_stage(s, asking(kind::activation, 0, 0), at_a0));
+  CHECK_FALSE(is_asked_by_its_stage(s, asking(kind::activation, 1, 2), at_b0));
+  CHECK_FALSE(is_asked_by_its_stage(s, asking(kind::gradient, 0, 2), at_b0));
+  CHECK_FALSE(is_asked_by_its_stage(s, asking(kind::gradient, 0, ~0U), at_a0));
+  CHECK_FALSE(is_asked_by_its_stage(s, asking(kind::part, 1, 1), at_a1));
+  CHECK_FALSE(is_asked_by_its_stage(s, asking(kind::part, ~0U, 1), at_b0));
+  CHECK_FALSE(is_asked_by_its_stage(s, asking(kind::sum, 0, 1), at_a1));
+  CHECK_FALSE(is_asked_by_its_stage(s, asking(kind::tied_part, 0, 0), at_a0));
+  CHECK_FALSE(is_asked_by_its_stage(s, asking(kind::tied_sum, 0, 2), at_b0));
+  auto many = asking(kind::activation, 0, 2);
+  many.microbatches.assign(s.microbatches + 1, 0);
+  CHECK_FALSE(is_asked_by_its_stage(s, many, at_b0));
+  auto first = s;
+  first.name.stage = 0, first.peers = {at_a0, at_b0};
+  CHECK(is_asked_by_its_stage(first, asking(kind::tied_sum, 0, 2), at_b0));
+  auto last = s;
+  last.name.stage = 2, last.peers = {at_b0, at_b0};
+  CHECK(is_asked_by_its_stage(last, asking(kind::tied_part, 0, 0), at_a0));
+  auto alone = first;
+  alone.stages = 1;
+  CHECK_FALSE(is_asked_by_its_stage(alone, asking(kind::tied_sum, 0, 0), at_a0));
+}
 
 TEST_CASE("a setup that contradicts itself or the lease is refused before anything is made of it") {
   REQUIRE(check_setup(middle_stage(), a_part()));

@@ -1,6 +1,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "processes/trainings.hpp"
@@ -31,6 +32,35 @@ TEST_CASE("SIGKILL of a stage's process: training goes on from the checkpoint, o
   CHECK(std::any_of(after.news.begin(), after.news.end(), [](const auto& n) {
     return n.find("resumed after iteration") != std::string::npos;
   }));
+}
+
+TEST_CASE("a gateway killed and started again in mid-training costs no lease and no iteration") {
+  fixture f{"gateway-restarted", "clusters/three-sites.yaml"};
+  REQUIRE(f.wait_for_nodes());
+  auto job = two_stages(f, 40);
+  job.train->checkpoint.clear();
+  const auto undisturbed = trained(f, job);
+  REQUIRE(undisturbed.wan_bytes > 0);
+
+  const auto id = f.submit(job);
+  for (const std::uint64_t after : {5, 12, 20}) {
+    REQUIRE(f.wait_until([&](const auto&) { return iterations(f, id) >= after; }));
+    const auto jobs = f.jobs();
+    REQUIRE(jobs.jobs.back().state == job_state::running);
+    const auto stage = jobs.nodes[jobs.jobs.back().where.back().node].name;
+    REQUIRE(f.cluster->restart(stage.substr(0, stage.find('-')) + "/gateway"));
+  }
+  REQUIRE(f.wait_until(all_final));
+  INFO(f.jobs().jobs.back().detail);
+  CHECK(f.jobs().jobs.back().state == job_state::finished);
+  CHECK(f.jobs().jobs.back().attempts == 1);
+  const auto after = how(f, id);
+  check_same_curve(undisturbed, after);
+  double longest_s = 0;
+  for (const auto& i : after.iterations) longest_s = std::max(longest_s, i.end_s - i.begin_s);
+  double usual_s = 0;
+  for (const auto& i : undisturbed.iterations) usual_s = std::max(usual_s, i.end_s - i.begin_s);
+  CHECK(longest_s < usual_s + 2);
 }
 
 TEST_CASE("a suspended training saves, and goes on later on the same curve with nothing lost") {

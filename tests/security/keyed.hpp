@@ -120,6 +120,7 @@ inline bool expected_in_table(const std::string& type, actors::role from, actors
       {"stage_run", node, node},
       {"stage_report", node, node},
       {"tensor", node, node},
+      {"tensor_request", node, node},
       {"stripe", gateway, gateway}};
   return all.contains({type, from, to});
 }

@@ -8,6 +8,13 @@ device_all_reduce::device_all_reduce(const stage_setup& s)
       gives_tied_{tied_to_another(s) && s.name.stage > 0},
       takes_tied_{tied_to_another(s) && s.name.stage == 0} {}
 
+std::vector<gradient_all_reduce::missing_tensor> device_all_reduce::missing() const {
+  if (others_) return {};
+  if (takes_tied_) return {{tensor::kind::tied_part, pipeline_, last_stage_}};
+  if (gives_tied_ && summed_) return {{tensor::kind::tied_sum, pipeline_, 0}};
+  return {};
+}
+
 std::vector<payload> device_all_reduce::in() {
   asked_ = true;
   if (!takes_tied_) return {};

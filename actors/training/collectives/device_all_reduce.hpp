@@ -16,8 +16,12 @@ class device_all_reduce {
   device_all_reduce() = default;
   explicit device_all_reduce(const stage_setup& s);
 
-  /// A tied embedding's part from another stage; it may arrive at any time.
-  void take(payload body) { others_ = std::move(body); }
+  /// What came of a tied embedding from another stage; it may come at any time.
+  void take(payload body) {
+    if (!others_) others_ = std::move(body);
+  }
+  /// What of it this stage waits for.
+  std::vector<gradient_all_reduce::missing_tensor> missing() const;
 
   /// Can the device start its all-reduce? Then with what. Once.
   bool may_sum() const { return !asked_ && (!takes_tied_ || others_); }

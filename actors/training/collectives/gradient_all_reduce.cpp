@@ -34,12 +34,23 @@ gradient_all_reduce::parcels gradient_all_reduce::begin(payload own, std::uint64
 
 gradient_all_reduce::parcels gradient_all_reduce::take(const tensor& t, payload body) {
   parcels out;
-  if (t.what == tensor::kind::tied_part || t.what == tensor::kind::tied_sum)
+  if (t.what == tensor::kind::tied_part || t.what == tensor::kind::tied_sum) {
+    if (others_) return out;  // it came twice
     others_ = std::move(body);
-  else
+  } else {
     add(out, exchange_.take(t, std::move(body)));
+  }
   if (begun_ && !complete_) look(out);
   return out;
+}
+
+std::vector<gradient_all_reduce::missing_tensor> gradient_all_reduce::missing() const {
+  std::vector<missing_tensor> result;
+  if (!begun_ || complete_) return result;
+  for (const auto& [what, from] : exchange_.missing()) result.push_back({what, from, stage_});
+  if (takes_tied_ && !others_) result.push_back({tensor::kind::tied_part, pipeline_, stages_ - 1});
+  if (gives_tied_ && !others_) result.push_back({tensor::kind::tied_sum, pipeline_, 0});
+  return result;
 }
 
 void gradient_all_reduce::look(parcels& out) {

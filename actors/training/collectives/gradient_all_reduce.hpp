@@ -46,6 +46,13 @@ class gradient_all_reduce {
   /// What came from another stage; it may come before begin. Gives what to send.
   std::vector<parcel> take(const tensor& t, payload body);
 
+  /// What this stage waits for, once it has begun.
+  struct missing_tensor {
+    tensor::kind what = tensor::kind::part;
+    std::uint32_t from_pipeline = 0, from_stage = 0;
+  };
+  std::vector<missing_tensor> missing() const;
+
   /// What came and has another size than it must have; empty: all is well.
   const std::string& mistake() const { return mistake_.empty() ? exchange_.mistake() : mistake_; }
 

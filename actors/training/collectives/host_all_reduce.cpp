@@ -107,6 +107,16 @@ std::vector<host_all_reduce::parcel> host_all_reduce::take(const tensor& what, p
   return {};
 }
 
+std::vector<std::pair<tensor::kind, std::uint32_t>> host_all_reduce::missing() const {
+  std::vector<std::pair<tensor::kind, std::uint32_t>> result;
+  for (std::uint32_t m = 0; m < members_ && begun_; ++m) {
+    if (m == self_) continue;
+    if (!has_part_[m]) result.emplace_back(tensor::kind::part, m);
+    if (!has_sum_[m]) result.emplace_back(tensor::kind::sum, m);
+  }
+  return result;
+}
+
 /// In a simulation nothing has a body.
 void host_all_reduce::check(const char* what, std::uint32_t from, const payload& body,
                             std::uint64_t bytes) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "messages/frame.hpp"
@@ -37,6 +38,9 @@ class host_all_reduce {
   /// What came and has another size than it must have: then nothing more is summed. Empty: all is
   /// well.
   const std::string& mistake() const { return mistake_; }
+
+  /// What this member waits for, and from which pipeline.
+  std::vector<std::pair<tensor::kind, std::uint32_t>> missing() const;
 
   /// Is the whole sum here?
   bool complete() const { return begun_ && sums_ == members_ && mistake_.empty(); }

@@ -1,0 +1,98 @@
+#include "actors/training/sent_tensors.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe::actors {
+
+namespace {
+
+using kind = tensor::kind;
+
+bool is_to(const tensor& t, const stage_name& who) {
+  return t.to_pipeline == who.pipeline && t.to_stage == who.stage;
+}
+
+/// Whoever sends the one has the other.
+bool follows(const tensor& answer, const tensor& t) {
+  switch (answer.what) {
+    case kind::gradient:
+      return t.what == kind::activation && t.microbatch == answer.microbatch;
+    case kind::sum:
+      return t.what == kind::part;
+    case kind::tied_sum:
+      return t.what == kind::tied_part;
+    default:
+      return false;
+  }
+}
+
+/// Its micro-batches are in order.
+bool asks_for(const tensor_request& r, const tensor& t) {
+  if (t.what != r.what || t.iteration != r.iteration || !is_to(t, r.from)) return false;
+  if (t.what != kind::activation && t.what != kind::gradient) return true;
+  return std::binary_search(r.microbatches.begin(), r.microbatches.end(), t.microbatch);
+}
+
+}  // namespace
+
+template <class Predicate>
+void sent_tensors::erase_if(Predicate p) {
+  std::erase_if(kept_, [&](const kept& k) {
+    if (!p(k)) return false;
+    bytes_ -= k.body.bytes().size();
+    return true;
+  });
+}
+
+void sent_tensors::keep(const tensor& t, payload body, double now_s, bool lost) {
+  bytes_ += body.bytes().size();
+  kept_.push_back({t, std::move(body), now_s, 1, lost});
+  while (bytes_ > max_bytes && kept_.size() > 1) {
+    bytes_ -= kept_.front().body.bytes().size();
+    kept_.erase(kept_.begin());
+  }
+}
+
+void sent_tensors::came(const tensor& t) {
+  erase_if([&](const kept& k) {
+    if (!is_to(k.what, t.from)) return false;
+    return k.what.iteration < t.iteration ||
+           (k.what.iteration == t.iteration && follows(t, k.what));
+  });
+}
+
+void sent_tensors::begin_iteration(std::uint64_t iteration) {
+  erase_if([&](const kept& k) { return k.what.iteration + 1 < iteration; });
+}
+
+std::vector<sent_tensors::again> sent_tensors::due(tensor_request r, double now_s) {
+  std::vector<again> result;
+  std::sort(r.microbatches.begin(), r.microbatches.end());
+  const double limit_s = std::max(shortest_s, r.older_than_s);
+  for (auto& k : kept_) {
+    if (!asks_for(r, k.what) || (!k.lost && now_s - k.sent_s < limit_s * k.factor)) continue;
+    k.factor = std::min(2 * k.factor, longest_factor);
+    k.lost = false;
+    k.sent_s = now_s;
+    result.push_back({k.what, k.body});
+  }
+  return result;
+}
+
+void request_timeout::came(tensor::kind k, double took_s) {
+  auto& longest_s = now_[static_cast<std::size_t>(k)];
+  longest_s = std::max(longest_s, took_s);
+}
+
+void request_timeout::next_iteration() {
+  before_ = std::exchange(now_, {});
+}
+
+double request_timeout::after_s(tensor::kind k, double expected_s) const {
+  const auto i = static_cast<std::size_t>(k);
+  const double longest_s = std::max(now_[i], before_[i]);
+  return shortest_s + 1.5 * (longest_s > 0 ? longest_s : expected_s);
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,263 @@
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "actors/training/sent_tensors.hpp"
+#include "actors/worlds/training_simulation.hpp"
+#include "harness/small_cluster.hpp"
+#include "messages/codec.hpp"
+#include "messages/random.hpp"
+
+// Tensors that are lost on the way: what is kept to be sent again, and what a loss costs.
+
+using namespace troupe;
+using namespace troupe::actors;
+
+namespace {
+
+using kind = tensor::kind;
+
+constexpr std::uint32_t wan_hops = 3;  // node to gateway, gateway to gateway, gateway to node
+
+/// Three sites of two nodes each.
+std::shared_ptr<const cluster> three_sites() {
+  auto c = *harness::small_cluster();
+  const auto intra = c.nodes[0].intra, inter = c.nodes[0].inter;
+  c.nodes.clear();
+  for (std::uint32_t d = 0; d < 3; ++d)
+    for (const auto* n : {"0", "1"})
+      c.nodes.push_back({c.datacenters[d].name + "-" + n, d, 0, 1, intra, inter});
+  return std::make_shared<const cluster>(c);
+}
+
+/// A stage a site, two pipelines; the first and the last stage share the embedding.
+training_simulation_options two_pipelines(std::uint64_t count = 6) {
+  training_simulation_options o;
+  o.cluster = three_sites();
+  o.job = harness::small_job("lossy", count, 16);
+  o.job.train.emplace();
+  o.job.train->checkpoint_every = 1000;
+  o.job.train->schedule = "varuna";
+  o.job.pipeline.stages = 3;
+  o.job.pipeline.data_parallel = 2;
+  o.job.pipeline.microbatches = 4;
+  o.job.pipeline.stages_per_datacenter = 1;
+  return o;
+}
+
+simulated_training run(training_simulation_options o) {
+  auto done = simulate_training(std::move(o));
+  if (!done) FAIL(done.error().text);
+  return *done;
+}
+
+std::optional<tensor> tensor_in(const frame& f) {
+  const auto e = peek(f.header.bytes());
+  if (!e || e->type != type_id<tensor>) return {};
+  auto m = decode(f.header.bytes());
+  if (!m) return {};
+  return std::get<tensor>(m->second);
+}
+
+double length_s(const training_report& r) {
+  return r.iterations.back().end_s - r.iterations.front().begin_s;
+}
+
+/// All iterations, each once and of one lease.
+void check_undisturbed(const training_report& r, std::uint64_t count) {
+  REQUIRE(r.iterations.size() == count);
+  for (std::size_t i = 0; i < count; ++i) CHECK(r.iterations[i].iteration == i + 1);
+  for (const auto& n : r.news) CHECK(n.find("goes on after iteration") == std::string::npos);
+}
+
+tensor sent(kind what, std::uint64_t iteration, std::uint32_t microbatch, std::uint32_t to_stage) {
+  tensor t;
+  t.what = what;
+  t.from = {1, 0, 1};
+  t.to_stage = to_stage;
+  t.iteration = iteration;
+  t.microbatch = microbatch;
+  return t;
+}
+
+tensor from_stage(kind what, std::uint64_t iteration, std::uint32_t microbatch,
+                  std::uint32_t stage) {
+  tensor t;
+  t.what = what;
+  t.from = {1, 0, stage};
+  t.to_stage = 1;
+  t.iteration = iteration;
+  t.microbatch = microbatch;
+  return t;
+}
+
+tensor_request request_for(kind what, std::uint32_t stage,
+                           std::vector<std::uint32_t> microbatches) {
+  return {what, {1, 0, stage}, 0, 1, 5, std::move(microbatches), 0};
+}
+
+payload bytes(std::size_t n) {
+  return payload{std::vector<std::byte>(n)};
+}
+
+}  // namespace
+
+TEST_CASE("what a stage sent is sent again when it is asked for, not too soon and not too often") {
+  sent_tensors s;
+  s.keep(sent(kind::activation, 5, 0, 2), bytes(8), 10, false);
+  s.keep(sent(kind::activation, 5, 1, 2), bytes(8), 10, false);
+  s.keep(sent(kind::gradient, 5, 1, 0), bytes(8), 10, false);
+  auto r = request_for(kind::activation, 2, {1, 7});
+  CHECK(s.due(r, 10.4).empty());  // whoever asks may say 0
+  const auto again = s.due(r, 10.6);
+  REQUIRE(again.size() == 1);
+  CHECK(again[0].what == sent(kind::activation, 5, 1, 2));
+  CHECK(again[0].body.bytes().size() == 8);
+  CHECK(s.due(r, 11.5).empty());  // twice as long now
+  CHECK(s.due(r, 11.7).size() == 1);
+  r.older_than_s = 3;
+  CHECK(s.due(r, 20).empty());
+  CHECK(s.due(r, 24).size() == 1);
+  CHECK(s.due(request_for(kind::gradient, 2, {1}), 24).empty());  // that one goes to stage 0
+  CHECK(s.due(request_for(kind::gradient, 0, {1}), 24).size() == 1);
+}
+
+TEST_CASE("what is known to be lost is sent again at once") {
+  sent_tensors s;
+  s.keep(sent(kind::activation, 5, 0, 2), bytes(8), 10, true);
+  CHECK(s.due(request_for(kind::activation, 2, {0}), 10).size() == 1);
+  CHECK(s.due(request_for(kind::activation, 2, {0}), 10.1).empty());
+}
+
+TEST_CASE("a stage keeps what it sent until it knows that it came") {
+  sent_tensors s;
+  s.keep(sent(kind::activation, 5, 0, 2), {}, 0, false);
+  s.keep(sent(kind::activation, 5, 1, 2), {}, 0, false);
+  s.keep(sent(kind::gradient, 5, 0, 0), {}, 0, false);
+  s.keep(sent(kind::gradient, 5, 1, 0), {}, 0, false);
+  s.came(from_stage(kind::gradient, 5, 1, 2));
+  CHECK(s.due(request_for(kind::activation, 2, {0, 1}), 9).size() == 1);
+  s.begin_iteration(6);  // the stage before may be one iteration behind
+  CHECK(s.due(request_for(kind::gradient, 0, {0, 1}), 9).size() == 2);
+  s.came(from_stage(kind::activation, 6, 0, 0));  // and is not any more
+  CHECK(s.due(request_for(kind::gradient, 0, {0, 1}), 99).empty());
+  CHECK(s.size() == 1);
+  s.begin_iteration(7);
+  CHECK(s.size() == 0);
+}
+
+TEST_CASE("parts are kept until their sum came, sums until the next iteration's part") {
+  sent_tensors s;
+  tensor part = sent(kind::part, 5, 0, 1), sum = sent(kind::sum, 5, 0, 1);
+  part.to_pipeline = sum.to_pipeline = 1;
+  s.keep(part, {}, 0, false);
+  s.keep(sum, {}, 0, false);
+  tensor theirs = part;
+  theirs.from.pipeline = 1, theirs.to_pipeline = 0;
+  s.came(theirs);
+  CHECK(s.size() == 2);
+  theirs.what = kind::sum;
+  s.came(theirs);
+  CHECK(s.size() == 1);
+  theirs.what = kind::part, theirs.iteration = 6;
+  s.came(theirs);
+  CHECK(s.size() == 0);
+}
+
+TEST_CASE("a tensor is waited for somewhat longer than the slowest of its kind took of late") {
+  request_timeout t;
+  CHECK(t.after_s(kind::activation, 0) == 0.5);
+  CHECK(t.after_s(kind::activation, 1) == 2);
+  t.came(kind::activation, 0.2);
+  t.came(kind::activation, 0.1);
+  t.came(kind::activation, -7);  // clocks
+  CHECK(t.after_s(kind::activation, 1) == Approx(0.8));
+  CHECK(t.after_s(kind::gradient, 0) == 0.5);
+  t.next_iteration();
+  CHECK(t.after_s(kind::activation, 1) == Approx(0.8));
+  t.next_iteration();
+  CHECK(t.after_s(kind::activation, 1) == 2);
+}
+
+TEST_CASE("a tensor of any kind that is lost on any hop costs under two seconds and no restart") {
+  const auto undisturbed = run(two_pipelines());
+  check_undisturbed(undisturbed.report, 6);
+  for (const auto what :
+       {kind::activation, kind::gradient, kind::part, kind::sum, kind::tied_part, kind::tied_sum})
+    for (const std::uint64_t iteration : {0U, 2U, 5U})
+      for (std::uint32_t hop = 0; hop < wan_hops; ++hop) {
+        INFO("kind " << int(what) << ", iteration " << iteration << ", hop " << hop);
+        auto o = two_pipelines();
+        const auto c = o.cluster;
+        bool lost = false;
+        o.loses = [&](address from, address to, const frame& f) {
+          const bool here = hop == 0   ? is_node(*c, from)
+                            : hop == 1 ? is_gateway(*c, from) && is_gateway(*c, to)
+                                       : is_node(*c, to);
+          if (lost || !here) return false;
+          const auto t = tensor_in(f);
+          return lost = t && t->what == what && t->iteration == iteration;
+        };
+        const auto after = run(o);
+        const bool inside = what == kind::part || what == kind::sum;
+        CHECK(lost == !(inside && hop == 1));
+        check_undisturbed(after.report, 6);
+        CHECK(length_s(after.report) < length_s(undisturbed.report) + 2);
+        if (lost) CHECK(length_s(after.report) > length_s(undisturbed.report));
+      }
+}
+
+TEST_CASE("a training goes on though every tenth tensor and request is lost") {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    INFO("seed " << seed);
+    auto o = two_pipelines(20);
+    o.seed = seed;
+    random_source random{seed};
+    std::uint64_t lost = 0;
+    o.loses = [&](address, address, const frame& f) {
+      const auto e = peek(f.header.bytes());
+      const bool may = e && (e->type == type_id<tensor> || e->type == type_id<tensor_request>);
+      const bool this_one = may && random.chance(0.1);
+      lost += this_one ? 1 : 0;
+      return this_one;
+    };
+    check_undisturbed(run(o).report, 20);
+    CHECK(lost > 50);
+  }
+}
+
+TEST_CASE("a gateway that restarts in the middle of a training costs it a moment and no restart") {
+  const auto undisturbed = run(two_pipelines());
+  const double begin_s = undisturbed.report.iterations.front().begin_s;
+  for (int i = 1; i < 10; ++i) {
+    auto o = two_pipelines();
+    constexpr double down_s = 0.3;
+    const double at_s = begin_s + length_s(undisturbed.report) * i / 10;
+    INFO("at " << at_s);
+    o.faults.crashes = {{"dc2/gateway", at_s, down_s}};
+    const auto after = run(o);
+    check_undisturbed(after.report, 6);
+    CHECK(length_s(after.report) < length_s(undisturbed.report) + down_s + 2);
+  }
+}
+
+TEST_CASE("tensors that are slow and not lost are sent once") {
+  auto o = two_pipelines(3);
+  auto c = *o.cluster;
+  for (auto& w : c.wan) w.rtt_ms = 400, w.node_gbps = 0.01, w.connection_gbps = 0;
+  o.cluster = std::make_shared<const cluster>(c);
+  std::multiset<
+      std::tuple<stage_name, std::uint32_t, std::uint32_t, kind, std::uint64_t, std::uint32_t>>
+      crossed;
+  o.loses = [&](address from, address to, const frame& f) {
+    if (!is_gateway(c, from) || !is_gateway(c, to)) return false;
+    if (const auto t = tensor_in(f))
+      crossed.insert({t->from, t->to_pipeline, t->to_stage, t->what, t->iteration, t->microbatch});
+    return false;
+  };
+  check_undisturbed(run(o).report, 3);
+  CHECK(crossed.size() > 50);
+  for (const auto& t : crossed) CHECK(crossed.count(t) == 1);
+}
