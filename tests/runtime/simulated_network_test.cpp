@@ -43,7 +43,7 @@ TEST_CASE("a link that is shared by many carries no more and no less than it can
     total += bytes;
     link.start(0, bytes, i);
   }
-  fair_share::time_ns last = 0;
+  time_ns last = 0;
   std::size_t n = 0;
   while (auto end = link.next_end()) {
     REQUIRE(*end >= last);
