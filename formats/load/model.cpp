@@ -62,7 +62,13 @@ model read_reference(map_reader& map, const fs::path& directory) {
   if (!map.read("huggingface", named)) return m;
   auto file = find_file(named, directory);
   std::error_code error;
-  if (fs::is_directory(file, error)) file /= "config.json";
+  if (fs::is_directory(file, error)) {
+    file /= "config.json";
+    if (!fs::exists(file, error)) {
+      map.fail("huggingface", fmt::format("no config.json in '{}'", shown(named)));
+      return m;
+    }
+  }
   if (file.empty()) {
     map.fail(
         "huggingface",
