@@ -4,16 +4,12 @@
 #include <cmath>
 
 #include "messages/codec.hpp"
-#include "runtime/virtual/simulated_network.hpp"
 
 namespace troupe::actors {
 
 namespace {
 
-using runtime::simulated_network;
-
 constexpr std::uint32_t no_tag = ~0U;
-constexpr std::uint32_t network_card = ~0U;  // in place of a stage: all sums of one node
 constexpr std::uint32_t rounds_of_an_instant = 3;
 
 time_ns in_ns(double s) {
@@ -37,7 +33,6 @@ tensor_router::tensor_router(runtime::host h, std::shared_ptr<const troupe::clus
                              bool virtual_time, link_slowdown slow_links)
     : host_{std::move(h)},
       cluster_{std::move(c)},
-      virtual_time_{virtual_time},
       slow_links_{std::move(slow_links)},
       site_{host_.self - 1},
       door_{virtual_time ? rounds_of_an_instant : 0, host_.random},
@@ -45,13 +40,6 @@ tensor_router::tensor_router(runtime::host h, std::shared_ptr<const troupe::clus
       held_of_(cluster_->nodes.size()) {
   for (std::uint32_t d = 0; d < cluster_->datacenters.size(); ++d)
     wan_.push_back(rates_of(wan_between(*cluster_, site_, d), virtual_time));
-  for (const auto& n : cluster_->nodes) {
-    link_rates r;
-    const bool given = n.inter.gbps > 0;
-    r.node_gbps = given ? n.inter.gbps : simulated_network::site_gbps;
-    r.delay = in_ns(given ? n.inter.latency_us * 1e-6 : simulated_network::site_latency_s);
-    lan_.push_back(r);
-  }
 }
 
 time_ns tensor_router::now() const {
@@ -128,25 +116,11 @@ void tensor_router::arrived(const envelope& e, const frame& f) {
 
 /// A tensor of one of my nodes.
 void tensor_router::leaves(const envelope& e, const frame& f) {
-  const bool to_mine = is_mine(e.to);
-  if (to_mine && !(virtual_time_ && f.body.empty())) return deliver(e, f);
+  if (is_mine(e.to)) return deliver(e, f);
   auto m = decode(f.header.bytes());
   auto* t = m ? std::get_if<tensor>(&m->second) : nullptr;
   if (t == nullptr || held_.size() - free_.size() >= max_transfers) return drop(f);
-  to_mine ? stays(e, f, *t) : crosses(e, f, *t);
-}
-
-void tensor_router::stays(const envelope& e, const frame& f, tensor t) {
-  const auto from = node_of(*cluster_, e.from);
-  t.share = {t.from.pipeline, 1, 1, false, 0};
-  if (t.what == tensor::kind::part || t.what == tensor::kind::sum) {
-    t.from.stage = network_card;
-    t.to_stage = from;
-    t.share.first_pair = 0;
-  }
-  const auto at = now();
-  const auto token = hold(kind::simulated, f, e.from, e.to);
-  if (!door_.offer(at, t, lan_[from], token)) return ++dropped_, free(token);
+  crosses(e, f, *t);
 }
 
 void tensor_router::crosses(const envelope& e, const frame& f, tensor t) {

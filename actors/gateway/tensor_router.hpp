@@ -22,9 +22,6 @@ namespace troupe::actors {
 /// - The link's rates and delay are kept in virtual time, and where the cluster file says
 /// `emulate`;
 ///   elsewhere a transfer has left when the transport has taken its last stripe.
-/// - In virtual time a simulated tensor between nodes of this datacentre takes its time here too,
-///   and the network charges nothing for it. Sums of gradients wait for each other at the sender's
-///   network card, which they fill.
 /// - A node's frame is handled, and the node may send another, when its transfer has left; but a
 ///   node has at most max_in_flight frames here that are not handled. Heartbeats are not held up:
 ///   they come over another connection.
@@ -84,7 +81,6 @@ class tensor_router {
 
   void leaves(const envelope& e, const frame& f);
   void crosses(const envelope& e, const frame& f, tensor t);
-  void stays(const envelope& e, const frame& f, tensor t);
   void small(const envelope& e, const frame& f);
   void deliver(const envelope& e, const frame& f);
   void gather(const envelope& e, const frame& f);
@@ -100,11 +96,9 @@ class tensor_router {
 
   runtime::host host_;
   std::shared_ptr<const troupe::cluster> cluster_;
-  bool virtual_time_ = false;
   link_slowdown slow_links_;
   std::uint32_t site_ = 0;
   std::vector<link_rates> wan_;  // to each datacentre
-  std::vector<link_rates> lan_;  // from each node, if it is mine
   wan_arbiter door_;
   retry_queue retry_queue_;
   stripe_reassembler gatherer_;

@@ -15,6 +15,7 @@
 #include "actors/protocol/protocol.hpp"
 #include "actors/training/collectives/device_all_reduce.hpp"
 #include "actors/training/collectives/gradient_all_reduce.hpp"
+#include "actors/training/simulated_link.hpp"
 #include "actors/training/stage_times.hpp"
 #include "gpu/device/stage_device.hpp"
 
@@ -44,6 +45,7 @@ struct stage_options {
   std::shared_ptr<gpu::stage_device> device;
   std::function<double()> slowdown;
   double start_s = 0;
+  tensor_way beside;  // from its GPUs to others of their node, if it is simulated
   token_feed tokens;  // of a real device's first and last stage
 };
 
@@ -71,6 +73,7 @@ class stage_state {
   };
 
   bool make_device();
+  void simulate();
   void load();
   void meet();
   void join(const stage_run& r);
@@ -111,6 +114,7 @@ class stage_state {
   stage_actor::pointer self_ = nullptr;
   stage_options o_;
   bool simulated_ = false;
+  std::unique_ptr<simulated_link> beside_;  // if it is
   phase phase_ = phase::loading;
   bool busy_ = false;
   bool broken_ = false;
@@ -122,7 +126,8 @@ class stage_state {
   std::size_t next_ = 0;          // of the order
   std::vector<bool> recomputes_;  // by micro-batch
   std::array<inbox, 2> inboxes_;  // this iteration's and the next one's
-  std::uint64_t own_bytes_ = 0, tied_bytes_ = 0, activation_bytes_ = 0;
+  std::uint64_t own_bytes_ = 0, tied_bytes_ = 0;
+  std::uint64_t activation_bytes_ = 0, input_bytes_ = 0;  // what it hands on, and what it gets
   double exchange_began_s_ = 0;
   stage_report doing_;  // the present iteration
   operation_times times_;

@@ -269,11 +269,16 @@ void trainer_state::note(std::size_t i, const stage_report& r) {
 void trainer_state::complete(const iteration_record& r) {
   done_ = r.iteration;
   longest_s_ = std::max(longest_s_, r.end_s - r.begin_s);
-  worked_s_ += r.end_s - std::max(r.begin_s, last_end_s_);
-  last_end_s_ = r.end_s;
   untold_.push_back(r);
-  untold_.back().begin_s += wall_ahead_s_;
-  untold_.back().end_s += wall_ahead_s_;
+  auto& told = untold_.back();
+  // Stages that are through begin the next iteration: that counts from where this one ends. A study
+  // in slots is of single ones.
+  const double begin_s = std::clamp(last_end_s_, r.begin_s, r.end_s);
+  if (!o_.order.spec.slots) told.begin_s = begin_s;
+  worked_s_ += r.end_s - begin_s;
+  last_end_s_ = r.end_s;
+  told.begin_s += wall_ahead_s_;
+  told.end_s += wall_ahead_s_;
   if (untold_.size() >= max_untold) report();
   if (stopping_ || done_ < until_ || done_ == total()) return;
   replan_if_drifted();

@@ -8,11 +8,12 @@
 #include <vector>
 
 #include "messages/cluster.hpp"
+#include "messages/fair_share.hpp"
 #include "messages/faults.hpp"
 #include "messages/random.hpp"
+#include "messages/tensor_way.hpp"
 #include "runtime/host/fingerprint.hpp"
 #include "runtime/host/transport.hpp"
-#include "runtime/virtual/fair_share.hpp"
 #include "runtime/virtual/virtual_coordinator.hpp"
 
 namespace troupe::runtime {
@@ -39,12 +40,14 @@ struct network_counters {
 /// direction share `node_gbps`, and one frame gets at most `connection_gbps`. A short frame can
 /// overtake a long one, as on several connections.
 ///
-/// Gateways hold back by themselves what goes to other gateways, and tensors between their nodes:
-/// those take no time here.
+/// A tensor from one node to another of its datacentre takes its way (tensor_way.hpp) when it
+/// leaves the node, by the bytes that its header names, and shares the node's link with all other
+/// tensors that leave it. Those for other datacentres gateways hold back by themselves. Nothing
+/// else is charged for tensors between a node and its gateway, nor between gateways.
 class simulated_network final : private virtual_coordinator::listener {
  public:
-  static constexpr double site_latency_s = 50e-6;  // where the cluster gives none
-  static constexpr double site_gbps = 10;
+  static constexpr double site_latency_s = unlisted_lan_latency_us * 1e-6;
+  static constexpr double site_gbps = unlisted_lan_gbps;
   static constexpr double client_latency_s = 100e-6;
 
   /// `credit_frames`: how many frames that are not handled yet a host may have sent to the next
@@ -87,15 +90,16 @@ class simulated_network final : private virtual_coordinator::listener {
     double ns_per_byte = 0;
     std::int32_t wan = -1;        // shared link, or none
     std::uint32_t unhandled = 0;  // frames
-    bool free_tensors = false;    // they take no time: between a node and its gateway
+    bool of_node = false;         // tensors have rules of their own
   };
 
-  /// One direction between two datacentres. While one transfer has it alone, which is the rule for
+  /// One direction between two datacentres, shared by bytes; or what leaves a node for others of
+  /// its datacentre, shared by nanoseconds. While one transfer has it alone, which is the rule for
   /// control frames, its delivery is simply scheduled; sharing begins when a second one comes.
-  struct wan_direction {
+  struct shared_link {
     fair_share share;
     std::uint32_t alone = 0;  // flight
-    std::uint64_t alone_bytes = 0;
+    double alone_size = 0;
     time_ns alone_from = 0, alone_until = 0;
     virtual_coordinator::event_id alone_delivery = {};
     virtual_coordinator::event_id next_end = {};
@@ -107,16 +111,18 @@ class simulated_network final : private virtual_coordinator::listener {
     frame content;
     std::uint32_t via = 0;  // connection
     std::uint64_t to_generation = 0;
-    time_ns extra = 0;  // reordering's
+    time_ns latency = 0;  // after a shared link
+    time_ns extra = 0;    // reordering's
   };
 
   void fire(std::uint64_t token) override;
   bool send(std::uint32_t endpoint_index, std::uint64_t generation, address to, frame f);
   void handled(std::uint32_t endpoint_index, std::uint64_t generation, const frame& f);
   void depart(std::uint32_t flight_index);
-  void join_wan(std::uint32_t flight_index, const connection& c, std::uint64_t bytes);
-  void wake_wan(std::uint32_t direction);
-  void schedule_wan(std::uint32_t direction);
+  void depart_tensor(std::uint32_t flight_index, address from, address to);
+  void join(std::uint32_t link, std::uint32_t flight_index, double size, time_ns latency);
+  void wake(std::uint32_t link);
+  void schedule(std::uint32_t link);
   void arrive(std::uint32_t flight_index);
 
   std::uint32_t endpoint_of(address a);
@@ -142,7 +148,7 @@ class simulated_network final : private virtual_coordinator::listener {
   std::unordered_map<address, std::uint32_t> by_address_;  // and all others'; never iterated
   std::deque<endpoint> endpoints_;  // deques: a receiver may send, and meet new hosts
   std::deque<connection> connections_;
-  std::vector<wan_direction> wan_;
+  std::vector<shared_link> shared_;  // pairs of datacentres, by direction; then nodes
   std::vector<flight> flights_;
   std::vector<std::uint32_t> free_flights_;
   // A host can end while it receives: its receiver lives until that call has returned.

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "messages/fair_share.hpp"
+#include "messages/tensor_way.hpp"
+
+namespace troupe::actors {
+
+/// What a simulated stage's GPUs send to others of their node: tensors that are on the way at once
+/// share the link. (What leaves the node shares the network's; runtime/virtual.)
+class simulated_link {
+ public:
+  using time_ns = fair_share::time_ns;
+  using event = std::function<void()>;
+  using clock = std::function<time_ns()>;
+  /// Calls a function so many nanoseconds from now.
+  using timer = std::function<void(time_ns, event)>;
+
+  simulated_link(tensor_way way, clock now, timer after)
+      : way_{way}, now_{std::move(now)}, after_{std::move(after)} {}
+  simulated_link(const simulated_link&) = delete;  // timers know where it is
+  simulated_link& operator=(const simulated_link&) = delete;
+
+  /// Calls `there` when the bytes have come.
+  void carry(std::uint64_t bytes, event there) {
+    share_.start(now_(), std::round(way_.alone_s(static_cast<double>(bytes)) * 1e9), ++last_);
+    under_way_.emplace(last_, std::move(there));
+    wait();
+  }
+
+ private:
+  static constexpr time_ns nothing_waits = std::numeric_limits<time_ns>::max();
+
+  /// A transfer that starts makes the others end later: the timer for the first end may find that
+  /// it is early.
+  void wait() {
+    const auto end = share_.next_end();
+    if (!end || *end >= looks_at_) return;
+    looks_at_ = *end;
+    after_(*end - now_(), [this] { look(); });
+  }
+
+  void look() {
+    const auto now = now_();
+    if (now >= looks_at_) looks_at_ = nothing_waits;
+    while (const auto ended = share_.take_ended(now)) {
+      const auto at = under_way_.find(*ended);
+      after_(std::llround(way_.latency_s * 1e9), std::move(at->second));
+      under_way_.erase(at);
+    }
+    wait();
+  }
+
+  tensor_way way_;
+  clock now_;
+  timer after_;
+  fair_share share_{1e9, 0};  // of the link's nanoseconds
+  std::map<std::uint64_t, event> under_way_;
+  std::uint64_t last_ = 0;
+  time_ns looks_at_ = nothing_waits;
+};
+
+}  // namespace troupe::actors
