@@ -7,13 +7,13 @@
 #include <map>
 #include <utility>
 
-#include "messages/fair_share.hpp"
+#include "messages/flow_share.hpp"
 #include "messages/tensor_way.hpp"
 
 namespace troupe::actors {
 
-/// What a simulated stage's GPUs send to others of their node: tensors that are on the way at once
-/// share the link. (What leaves the node shares the network's; runtime/virtual.)
+/// What a simulated stage's GPUs send to others of their node: what goes to different stages at
+/// once shares the link. (What leaves the node shares the network's; runtime/virtual.)
 class simulated_link {
  public:
   using time_ns = fair_share::time_ns;
@@ -27,9 +27,11 @@ class simulated_link {
   simulated_link(const simulated_link&) = delete;  // timers know where it is
   simulated_link& operator=(const simulated_link&) = delete;
 
+  using to_stage = std::pair<std::uint32_t, std::uint32_t>;  // of a pipeline
+
   /// Calls `there` when the bytes have come.
-  void carry(std::uint64_t bytes, event there) {
-    share_.start(now_(), std::round(way_.alone_s(static_cast<double>(bytes)) * 1e9), ++last_);
+  void carry(const to_stage& to, std::uint64_t bytes, event there) {
+    share_.start(now_(), to, std::round(way_.alone_s(static_cast<double>(bytes)) * 1e9), ++last_);
     under_way_.emplace(last_, std::move(there));
     wait();
   }
@@ -60,7 +62,7 @@ class simulated_link {
   tensor_way way_;
   clock now_;
   timer after_;
-  fair_share share_{1e9, 0};  // of the link's nanoseconds
+  flow_share<to_stage> share_;
   std::map<std::uint64_t, event> under_way_;
   std::uint64_t last_ = 0;
   time_ns looks_at_ = nothing_waits;

@@ -397,7 +397,7 @@ void stage_state::send(tensor::kind what, std::uint32_t to_pipeline, std::uint32
   const auto to = to_pipeline == s.name.pipeline ? s.neighbours[to_stage] : s.peers[to_pipeline];
   const tensor t{what, s.name, to_pipeline, to_stage, iteration_, microbatch, bytes, time(), share};
   if (simulated_ && to == o_.via.self())
-    return beside_->carry(bytes, [this, to, t] { o_.via.send(to, t); });
+    return beside_->carry({to_pipeline, to_stage}, bytes, [this, to, t] { o_.via.send(to, t); });
   o_.via.send(to, t, std::move(body));
 }
 

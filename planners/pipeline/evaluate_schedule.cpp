@@ -6,7 +6,7 @@
 #include <set>
 #include <tuple>
 
-#include "messages/fair_share.hpp"
+#include "messages/flow_share.hpp"
 
 namespace troupe::planners {
 
@@ -118,8 +118,12 @@ class execution {
     const std::vector<std::uint32_t>* pipelines = nullptr;
     double latency_s = 0;
   };
+  /// From a stage to the next, to the one before, to the other one with an embedding; from 3 on, to
+  /// peers.
+  using flow = std::pair<std::uint32_t, std::uint32_t>;
+  static constexpr std::uint32_t forward_flow = 0, backward_flow = 1, tied_flow = 2, peer_flow = 3;
   struct link {
-    fair_share share{1e9, 0};  // of its nanoseconds
+    flow_share<flow> share;
     fair_share::time_ns wakes_at = std::numeric_limits<fair_share::time_ns>::max();
   };
   /// As actors/training/collectives/gradient_all_reduce.
@@ -218,13 +222,14 @@ class execution {
     const auto& ways = times_.ways[stage];
     using what = lan_transfer::kind;
     send(back ? ways.backward : ways.forward,
-         {back ? what::gradient : what::activation, stage, m, nullptr, 0});
+         {back ? what::gradient : what::activation, stage, m, nullptr, 0},
+         back ? backward_flow : forward_flow);
   }
 
-  void send(const timed_way& way, lan_transfer t) {
+  void send(const timed_way& way, lan_transfer t, std::uint32_t to) {
     t.latency_s = way.latency_s;
     const auto at = std::llround(now_ * 1e9);
-    links_[way.link].share.start(at, way.alone_s * 1e9, transfers_.size(),
+    links_[way.link].share.start(at, {t.from, to}, std::round(way.alone_s * 1e9), transfers_.size(),
                                  t.pipelines ? t.pipelines->size() : 1);
     transfers_.push_back(t);
     wait_for(way.link);
@@ -295,7 +300,8 @@ class execution {
     const auto i = iteration_of(stage) - 1;
     exchange_of(stage, i).begun = true;
     if (gives_tied(stage))
-      send(times_.ways[stage].tied_way, {lan_transfer::kind::tied_part, stage, i, nullptr, 0});
+      send(times_.ways[stage].tied_way, {lan_transfer::kind::tied_part, stage, i, nullptr, 0},
+           tied_flow);
     look_at_exchange(stage, i);
   }
 
@@ -324,13 +330,15 @@ class execution {
     const auto i = iteration_of(stage) - 1;
     exchange_of(stage, i).summed = true;
     if (takes_tied(stage))
-      send(times_.ways[stage].tied_way, {lan_transfer::kind::tied_sum, stage, i, nullptr, 0});
+      send(times_.ways[stage].tied_way, {lan_transfer::kind::tied_sum, stage, i, nullptr, 0},
+           tied_flow);
     look_at_exchange(stage, i);
   }
 
   void send_chunks(std::uint32_t stage, std::uint32_t iteration, lan_transfer::kind what) {
-    for (const auto& to : times_.ways[stage].peers)
-      send(to.way, {what, stage, iteration, &to.pipelines, 0});
+    auto to = peer_flow;
+    for (const auto& group : times_.ways[stage].peers)
+      send(group.way, {what, stage, iteration, &group.pipelines, 0}, to++);
   }
 
   const pipeline_shape& shape_;

@@ -10,7 +10,8 @@
 namespace troupe::runtime {
 namespace {
 
-constexpr std::uint64_t link_token = std::uint64_t{1} << 32;  // else the token is a flight
+// Else the token is a flight.
+constexpr std::uint64_t wan_token = std::uint64_t{1} << 32, card_token = std::uint64_t{1} << 33;
 
 double ns_per_byte(double gbps) {
   return 8 / gbps;
@@ -61,16 +62,16 @@ simulated_network::simulated_network(virtual_coordinator& time, const cluster& c
   random_faults_ = faults.loss > 0 || faults.duplication > 0 || faults.reordering > 0;
   const auto n = static_cast<std::uint32_t>(c.datacenters.size());
   by_number_.assign(1 + n + c.nodes.size(), unmet);
-  shared_.reserve(std::size_t{n} * n + c.nodes.size());
+  wan_.reserve(std::size_t{n} * n);
   for (std::uint32_t a = 0; a < n; ++a) {
     for (std::uint32_t b = 0; b < n; ++b) {
       const auto* w = wan_between(c, a, b);
       const double gbps = w && w->node_gbps > 0 ? w->node_gbps : unlisted_wan_gbps;
       const double connection_gbps = w ? w->connection_gbps : 0;
-      shared_.push_back({.share = fair_share{gbps * 1e9 / 8, connection_gbps * 1e9 / 8}});
+      wan_.push_back({.share = fair_share{gbps * 1e9 / 8, connection_gbps * 1e9 / 8}});
     }
   }
-  for (std::size_t i = 0; i < c.nodes.size(); ++i) shared_.push_back({.share = fair_share{1e9, 0}});
+  cards_.resize(c.nodes.size());
 }
 
 std::shared_ptr<transport> simulated_network::open(address a) {
@@ -170,7 +171,7 @@ void simulated_network::depart(std::uint32_t i) {
   const auto& f = flights_[i];
   const auto& c = connections_[f.via];
   const auto bytes = static_cast<double>(f.content.size());
-  if (c.wan >= 0) return join(static_cast<std::uint32_t>(c.wan), i, bytes, c.latency);
+  if (c.wan >= 0) return join_wan(i, c, bytes);
   if (c.of_node) {
     const auto e = peek(f.content.header.bytes());
     if (e && e->type == type_id<tensor>) return depart_tensor(i, endpoints_[c.from].self, e->to);
@@ -181,73 +182,81 @@ void simulated_network::depart(std::uint32_t i) {
 
 /// It is charged where it leaves its node, however many hops it still has.
 void simulated_network::depart_tensor(std::uint32_t i, address from, address to) {
-  const auto& f = flights_[i];
-  if (is_node(cluster_, from) && is_node(cluster_, to) && site_of(from) == site_of(to)) {
-    const auto m = decode(f.content.header.bytes());
-    const auto* t = m ? std::get_if<tensor>(&m->second) : nullptr;
-    const auto node = node_of(cluster_, from);
-    const auto way = way_between(cluster_, node, node_of(cluster_, to));
-    const auto n = cluster_.datacenters.size();
-    if (t != nullptr)
-      return join(static_cast<std::uint32_t>(n * n + node), i,
-                  std::round(way.alone_s(static_cast<double>(t->bytes)) * 1e9),
-                  to_ns(way.latency_s));
+  auto& f = flights_[i];
+  const bool inside =
+      is_node(cluster_, from) && is_node(cluster_, to) && site_of(from) == site_of(to);
+  if (!inside) {
+    time_.at(time_.now() + f.extra, *this, i);
+    return;
   }
-  time_.at(time_.now() + f.extra, *this, i);
+  const auto m = decode(f.content.header.bytes());
+  const auto t =
+      m && std::holds_alternative<tensor>(m->second) ? std::get<tensor>(m->second) : tensor{};
+  const auto node = node_of(cluster_, from);
+  const auto way = way_between(cluster_, node, node_of(cluster_, to));
+  f.latency = to_ns(way.latency_s);
+  auto& card = cards_[node];
+  card.share.start(time_.now(),
+                   {t.from.lease, t.from.pipeline, t.from.stage, t.to_pipeline, t.to_stage},
+                   std::round(way.alone_s(static_cast<double>(t.bytes)) * 1e9), i);
+  schedule(card, card_token | node);
 }
 
-void simulated_network::join(std::uint32_t link, std::uint32_t i, double size, time_ns latency) {
-  auto& l = shared_[link];
+void simulated_network::join_wan(std::uint32_t i, const connection& c, double bytes) {
+  const auto direction_index = static_cast<std::uint32_t>(c.wan);
+  auto& w = wan_[direction_index];
   const auto now = time_.now();
-  flights_[i].latency = latency;
-  const bool busy_alone = l.share.transfers() == 0 && now < l.alone_until;
-  if (l.share.transfers() == 0 && !busy_alone) {
-    l.alone = i;
-    l.alone_size = size;
-    l.alone_from = now;
-    l.alone_until = now + l.share.alone(size);
-    l.alone_delivery = time_.at(l.alone_until + latency + flights_[i].extra, *this, i);
+  flights_[i].latency = c.latency;
+  const bool busy_alone = w.share.transfers() == 0 && now < w.alone_until;
+  if (w.share.transfers() == 0 && !busy_alone) {
+    w.alone = i;
+    w.alone_bytes = bytes;
+    w.alone_from = now;
+    w.alone_until = now + w.share.alone(bytes);
+    w.alone_delivery = time_.at(w.alone_until + c.latency + flights_[i].extra, *this, i);
     return;
   }
   if (busy_alone) {
-    time_.cancel(l.alone_delivery);
-    const double share_left = static_cast<double>(l.alone_until - now) /
-                              static_cast<double>(l.alone_until - l.alone_from);
-    l.share.start(now, l.alone_size * share_left, l.alone);
-    l.alone_until = now;
+    time_.cancel(w.alone_delivery);
+    const double share_left = static_cast<double>(w.alone_until - now) /
+                              static_cast<double>(w.alone_until - w.alone_from);
+    w.share.start(now, w.alone_bytes * share_left, w.alone);
+    w.alone_until = now;
   }
-  l.share.start(now, size, i);
-  schedule(link);
+  w.share.start(now, bytes, i);
+  schedule(w, wan_token | direction_index);
 }
 
 /// A transfer that starts makes all others end later: the event that waits for the first end may
 /// stay where it is and find, when it comes, that it is early.
-void simulated_network::schedule(std::uint32_t link) {
-  auto& l = shared_[link];
+template <class Link>
+void simulated_network::schedule(Link& l, std::uint64_t token) {
   const auto end = l.share.next_end();
   if (!end || *end >= l.next_end_at) return;
   if (l.next_end_at != never_ns) time_.cancel(l.next_end);
   l.next_end_at = *end;
-  l.next_end = time_.at(*end, *this, link_token | link);
+  l.next_end = time_.at(*end, *this, token);
 }
 
-void simulated_network::wake(std::uint32_t link) {
-  auto& l = shared_[link];
+template <class Link>
+void simulated_network::wake(Link& l, std::uint64_t token) {
   l.next_end_at = never_ns;
   const auto now = time_.now();
   while (const auto ended = l.share.take_ended(now)) {
     const auto i = static_cast<std::uint32_t>(*ended);
     time_.at(now + flights_[i].latency + flights_[i].extra, *this, i);
   }
-  schedule(link);
+  schedule(l, token);
 }
 
 void simulated_network::fire(std::uint64_t token) {
-  if (token & link_token) {
-    wake(static_cast<std::uint32_t>(token));
-  } else {
-    arrive(static_cast<std::uint32_t>(token));
-  }
+  const auto index = static_cast<std::uint32_t>(token);
+  if (token & wan_token)
+    wake(wan_[index], token);
+  else if (token & card_token)
+    wake(cards_[index], token);
+  else
+    arrive(index);
 }
 
 void simulated_network::arrive(std::uint32_t i) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -10,6 +11,7 @@
 #include "messages/cluster.hpp"
 #include "messages/fair_share.hpp"
 #include "messages/faults.hpp"
+#include "messages/flow_share.hpp"
 #include "messages/random.hpp"
 #include "messages/tensor_way.hpp"
 #include "runtime/host/fingerprint.hpp"
@@ -93,15 +95,21 @@ class simulated_network final : private virtual_coordinator::listener {
     bool of_node = false;         // tensors have rules of their own
   };
 
-  /// One direction between two datacentres, shared by bytes; or what leaves a node for others of
-  /// its datacentre, shared by nanoseconds. While one transfer has it alone, which is the rule for
+  /// One direction between two datacentres. While one transfer has it alone, which is the rule for
   /// control frames, its delivery is simply scheduled; sharing begins when a second one comes.
-  struct shared_link {
+  struct wan_direction {
     fair_share share;
     std::uint32_t alone = 0;  // flight
-    double alone_size = 0;
+    double alone_bytes = 0;
     time_ns alone_from = 0, alone_until = 0;
     virtual_coordinator::event_id alone_delivery = {};
+    virtual_coordinator::event_id next_end = {};
+    time_ns next_end_at = never_ns;
+  };
+
+  /// What leaves a node for others of its datacentre: tensors, from each stage to each other.
+  struct network_card {
+    flow_share<std::array<std::uint64_t, 5>> share;
     virtual_coordinator::event_id next_end = {};
     time_ns next_end_at = never_ns;
   };
@@ -120,9 +128,11 @@ class simulated_network final : private virtual_coordinator::listener {
   void handled(std::uint32_t endpoint_index, std::uint64_t generation, const frame& f);
   void depart(std::uint32_t flight_index);
   void depart_tensor(std::uint32_t flight_index, address from, address to);
-  void join(std::uint32_t link, std::uint32_t flight_index, double size, time_ns latency);
-  void wake(std::uint32_t link);
-  void schedule(std::uint32_t link);
+  void join_wan(std::uint32_t flight_index, const connection& c, double bytes);
+  template <class Link>
+  void wake(Link& link, std::uint64_t token);
+  template <class Link>
+  void schedule(Link& link, std::uint64_t token);
   void arrive(std::uint32_t flight_index);
 
   std::uint32_t endpoint_of(address a);
@@ -148,7 +158,8 @@ class simulated_network final : private virtual_coordinator::listener {
   std::unordered_map<address, std::uint32_t> by_address_;  // and all others'; never iterated
   std::deque<endpoint> endpoints_;  // deques: a receiver may send, and meet new hosts
   std::deque<connection> connections_;
-  std::vector<shared_link> shared_;  // pairs of datacentres, by direction; then nodes
+  std::vector<wan_direction> wan_;
+  std::vector<network_card> cards_;  // of nodes
   std::vector<flight> flights_;
   std::vector<std::uint32_t> free_flights_;
   // A host can end while it receives: its receiver lives until that call has returned.
