@@ -22,10 +22,11 @@ training_report without_stages(training_report r) {
 }  // namespace
 
 void append(training_report& known, const training_report& newer) {
+  // They are in order: only the last ones can be done again.
   if (!newer.iterations.empty())
-    std::erase_if(known.iterations, [first = newer.iterations.front().iteration](const auto& i) {
-      return i.iteration >= first;
-    });
+    while (!known.iterations.empty() &&
+           known.iterations.back().iteration >= newer.iterations.front().iteration)
+      known.iterations.pop_back();
   auto iterations = std::move(known.iterations);
   auto news = std::move(known.news);
   iterations.insert(iterations.end(), newer.iterations.begin(), newer.iterations.end());
@@ -36,9 +37,11 @@ void append(training_report& known, const training_report& newer) {
 }
 
 void training_history::history::forget_from(std::uint64_t iteration) {
-  const auto gone = [iteration](const auto& i) { return i.what.iteration >= iteration; };
-  std::erase_if(older, gone);
-  std::erase_if(exact, gone);
+  const auto drop = [iteration](auto& all) {
+    while (!all.empty() && all.back().what.iteration >= iteration) all.pop_back();
+  };
+  drop(exact);
+  if (exact.empty()) drop(older);
 }
 
 void training_history::history::add(const iteration_record& i) {

@@ -4,16 +4,12 @@
 #include <cmath>
 
 #include "messages/codec.hpp"
-#include "runtime/virtual/simulated_network.hpp"
 
 namespace troupe::actors {
 
 namespace {
 
-using runtime::simulated_network;
-
 constexpr std::uint32_t no_tag = ~0U;
-constexpr std::uint32_t network_card = ~0U;  // in place of a stage: all sums of one node
 constexpr std::uint32_t rounds_of_an_instant = 3;
 constexpr time_ns request_slack = 10'000'000;  // for hosts to answer, beside the round trip
 
@@ -38,7 +34,6 @@ tensor_router::tensor_router(runtime::host h, std::shared_ptr<const troupe::clus
                              bool virtual_time, link_slowdown slow_links)
     : host_{std::move(h)},
       cluster_{std::move(c)},
-      virtual_time_{virtual_time},
       slow_links_{std::move(slow_links)},
       site_{host_.self - 1},
       door_{virtual_time ? rounds_of_an_instant : 0, host_.random},
@@ -46,13 +41,6 @@ tensor_router::tensor_router(runtime::host h, std::shared_ptr<const troupe::clus
       held_of_(cluster_->nodes.size()) {
   for (std::uint32_t d = 0; d < cluster_->datacenters.size(); ++d)
     wan_.push_back(rates_of(wan_between(*cluster_, site_, d), virtual_time));
-  for (const auto& n : cluster_->nodes) {
-    link_rates r;
-    const bool given = n.inter.gbps > 0;
-    r.node_gbps = given ? n.inter.gbps : simulated_network::site_gbps;
-    r.delay = in_ns(given ? n.inter.latency_us * 1e-6 : simulated_network::site_latency_s);
-    lan_.push_back(r);
-  }
 }
 
 time_ns tensor_router::now() const {
@@ -108,9 +96,9 @@ void tensor_router::free(std::uint32_t token) {
 bool tensor_router::list(std::uint32_t token, const tensor& t) {
   auto& h = held_[token];
   h.key = {t.from, t.to_pipeline, t.to_stage, t.what, t.iteration, t.microbatch};
-  const auto [at, fresh] = crossing_.try_emplace(h.key, never);
+  const auto [at, fresh] = crossing_.try_emplace(h.key, never_ns);
   if (!fresh && at->second > now()) return false;
-  at->second = never;
+  at->second = never_ns;
   return h.listed = true;
 }
 
@@ -144,27 +132,11 @@ void tensor_router::arrived(const envelope& e, const frame& f) {
 
 /// A tensor of one of my nodes.
 void tensor_router::leaves(const envelope& e, const frame& f) {
-  const bool to_mine = is_mine(e.to);
-  if (to_mine && !(virtual_time_ && f.body.empty())) return deliver(e, f);
+  if (is_mine(e.to)) return deliver(e, f);
   auto m = decode(f.header.bytes());
   auto* t = m ? std::get_if<tensor>(&m->second) : nullptr;
   if (t == nullptr || held_.size() - free_.size() >= max_transfers) return drop(f);
-  to_mine ? stays(e, f, *t) : crosses(e, f, *t);
-}
-
-void tensor_router::stays(const envelope& e, const frame& f, tensor t) {
-  const auto from = node_of(*cluster_, e.from);
-  const auto same = t;
-  t.share = {t.from.pipeline, 1, 1, false, 0};
-  if (t.what == tensor::kind::part || t.what == tensor::kind::sum) {
-    t.from.stage = network_card;
-    t.to_stage = from;
-    t.share.first_pair = 0;
-  }
-  const auto at = now();
-  const auto token = hold(kind::simulated, f, e.from, e.to);
-  if (!list(token, same)) return free(token);
-  if (!door_.offer(at, t, lan_[from], token)) return ++dropped_, free(token);
+  crosses(e, f, *t);
 }
 
 void tensor_router::crosses(const envelope& e, const frame& f, tensor t) {

@@ -21,9 +21,6 @@ namespace troupe::actors {
 ///   simulated tensor without a body takes the time of its `bytes` and then crosses unchanged.
 /// - The link's rates and delay apply in virtual time, and where the cluster file says `emulate`;
 ///   otherwise a transfer has left when the transport has accepted its last stripe.
-/// - In virtual time a simulated tensor between nodes of this datacenter also takes its time here,
-///   and the network charges nothing for it. Gradient all-reduces queue at the sender's network
-///   card, which they saturate.
 /// - What a stage resends while the first copy is still here, or has just left, is dropped.
 /// - A node's frame is acknowledged, and the node may send another, when its transfer has left; a
 ///   node has at most max_in_flight unacknowledged frames here. Heartbeats are not delayed: they
@@ -88,7 +85,6 @@ class tensor_router {
 
   void leaves(const envelope& e, const frame& f);
   void crosses(const envelope& e, const frame& f, tensor t);
-  void stays(const envelope& e, const frame& f, tensor t);
   void small(const envelope& e, const frame& f);
   void deliver(const envelope& e, const frame& f);
   void gather(const envelope& e, const frame& f);
@@ -103,11 +99,9 @@ class tensor_router {
 
   runtime::host host_;
   std::shared_ptr<const troupe::cluster> cluster_;
-  bool virtual_time_ = false;
   link_slowdown slow_links_;
   std::uint32_t site_ = 0;
   std::vector<link_rates> wan_;  // to each datacenter
-  std::vector<link_rates> lan_;  // from each node, if it is mine
   wan_arbiter door_;
   retry_queue retry_queue_;
   stripe_reassembler gatherer_;

@@ -190,6 +190,8 @@ void training_supervisor::set_up(address trainer, stage_setup s) {
   o.slowdown = p->slowdown;
   o.start_s = p->order.start_s;
   o.came_s = host_.clock->now_s();
+  const auto me = node_of(*cluster_, host_.self);
+  o.beside = way_between(*cluster_, me, me);
   const bool computes = s.backend != "sim";
   if (computes) {
     o.make = [s] { return make_backend(s); };

@@ -1,6 +1,8 @@
 #include "actors/training/stage.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <exception>
 #include <span>
 #include <utility>
@@ -36,11 +38,7 @@ void stage_state::start(stage_actor::pointer self, stage_options o) {
   came_s_ = o_.came_s;
   if (!make_device()) return;
   simulated_ = o_.device == nullptr;
-  if (simulated_)
-    o_.device = std::make_shared<gpu::simulated_device>(
-        o_.setup.costs, o_.slowdown, [this](double s, std::function<void()> what) {
-          self_->delayed_send(stage_actor{self_}, nanoseconds_of(s), call_now{std::move(what)});
-        });
+  if (simulated_) simulate();
   tied_bytes_ = o_.setup.costs.tied_bytes;
   own_bytes_ = o_.setup.costs.gradient_bytes - std::min(o_.setup.costs.gradient_bytes, tied_bytes_);
   clear(inbox_of(iteration_), iteration_);
@@ -64,6 +62,20 @@ bool stage_state::make_device() {
   o_.device = std::move(result->device);
   o_.tokens = std::move(result->tokens);
   return true;
+}
+
+void stage_state::simulate() {
+  const auto after = [this](std::chrono::nanoseconds wait, std::function<void()> what) {
+    self_->delayed_send(stage_actor{self_}, wait, call_now{std::move(what)});
+  };
+  o_.device = std::make_shared<gpu::simulated_device>(
+      o_.setup.costs, o_.slowdown,
+      [after](double s, std::function<void()> what) { after(nanoseconds_of(s), std::move(what)); });
+  beside_ = std::make_unique<simulated_link>(
+      o_.beside, [this] { return std::llround(o_.via.now_s() * 1e9); },
+      [after](simulated_link::time_ns ns, std::function<void()> what) {
+        after(std::chrono::nanoseconds{ns}, std::move(what));
+      });
 }
 
 void stage_state::clear(inbox& box, std::uint64_t iteration) {
@@ -157,6 +169,7 @@ void stage_state::arrived(const tensor& t, const payload& body) {
   switch (t.what) {
     case tensor::kind::activation:
       if (t.microbatch < box.activation.size()) box.activation[t.microbatch] = body;
+      input_bytes_ = t.bytes;
       break;
     case tensor::kind::gradient:
       if (t.microbatch < box.gradient.size()) box.gradient[t.microbatch] = body;
@@ -239,8 +252,11 @@ void stage_state::begin_step(const stage_step& s) {
 void stage_state::end_step(const stage_step& s, gpu::outcome o) {
   ++next_;
   auto body = o.out.empty() ? payload{} : std::move(o.out.front());
-  const auto bytes = simulated_ ? o_.setup.costs.activation_bytes : body.bytes().size();
-  if (bytes > 0) activation_bytes_ = bytes;
+  const bool forward = s.what == step_kind::forward;
+  const auto bytes = !simulated_ ? body.bytes().size()
+                     : forward   ? o_.setup.costs.activation_bytes
+                                 : input_bytes_;
+  if (bytes > 0 && (forward || last())) activation_bytes_ = bytes;
   const auto& me = o_.setup.name;
   if (s.what == step_kind::forward) {
     loss_sum_ += o.loss;
@@ -392,6 +408,8 @@ void stage_state::send(tensor::kind what, std::uint32_t to_pipeline, std::uint32
                                 body.bytes().size(), runtime::largest_tensor_bytes)});
   const auto to = place_of(to_pipeline, to_stage);
   const tensor t{what, s.name, to_pipeline, to_stage, iteration_, microbatch, bytes, time(), share};
+  if (simulated_ && to == o_.via.self())
+    return beside_->carry({to_pipeline, to_stage}, bytes, [this, to, t] { o_.via.send(to, t); });
   const bool sent = o_.via.send(to, t, body);
   if (to != o_.via.self()) sent_.keep(t, std::move(body), o_.via.now_s(), !sent);
 }

@@ -17,6 +17,7 @@
 #include "actors/training/collectives/device_all_reduce.hpp"
 #include "actors/training/collectives/gradient_all_reduce.hpp"
 #include "actors/training/sent_tensors.hpp"
+#include "actors/training/simulated_link.hpp"
 #include "actors/training/stage_times.hpp"
 #include "gpu/device/stage_device.hpp"
 
@@ -46,6 +47,7 @@ struct stage_options {
   std::shared_ptr<gpu::stage_device> device;
   std::function<double()> slowdown;
   double start_s = 0;
+  tensor_way beside;  // from its GPUs to others of their node, if it is simulated
   token_feed tokens;  // of a real device's first and last stage
 };
 
@@ -75,6 +77,7 @@ class stage_state {
   };
 
   bool make_device();
+  void simulate();
   void load();
   void meet();
   void join(const stage_run& r);
@@ -126,6 +129,7 @@ class stage_state {
   stage_actor::pointer self_ = nullptr;
   stage_options o_;
   bool simulated_ = false;
+  std::unique_ptr<simulated_link> beside_;  // if it is
   phase phase_ = phase::loading;
   bool busy_ = false;
   bool broken_ = false;
@@ -145,7 +149,8 @@ class stage_state {
   std::pair<std::uint64_t, std::size_t> awaited_{~std::uint64_t{0}, 0};
   double waits_since_s_ = 0, ask_at_s_ = 0, look_at_s_ = never_s;
   bool retired_ = false;  // its part is over
-  std::uint64_t own_bytes_ = 0, tied_bytes_ = 0, activation_bytes_ = 0;
+  std::uint64_t own_bytes_ = 0, tied_bytes_ = 0;
+  std::uint64_t activation_bytes_ = 0, input_bytes_ = 0;  // what it hands on, and what it gets
   double exchange_began_s_ = 0;
   stage_report doing_;  // the present iteration
   operation_times times_;

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <utility>
 #include <vector>
 
@@ -38,6 +40,24 @@ class operation_times {
   }
   std::array<std::pair<double, std::uint32_t>, 5> took_{};
 };
+
+/// Field by field: one slow iteration does not spoil it.
+inline stage_costs median(const std::deque<stage_costs>& all) {
+  stage_costs result;
+  const auto n = all.size();
+  if (n == 0) return result;
+  result = all.back();
+  std::vector<double> values(n);
+  for (const auto field :
+       {&stage_costs::forward_s, &stage_costs::recompute_s, &stage_costs::backward_s,
+        &stage_costs::update_s, &stage_costs::gradients_s, &stage_costs::wan_s}) {
+    for (std::size_t i = 0; i < n; ++i) values[i] = all[i].*field;
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(n / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    result.*field = *middle;
+  }
+  return result;
+}
 
 /// How long tensors from other datacenters take over a hop. A tied embedding's gradient crosses
 /// none: it goes between the first stage and the last.

@@ -34,22 +34,6 @@ part_report::state fenced(const reason& why) {
   return why.code == reason::kind::stale ? part_report::state::stopped : part_report::state::failed;
 }
 
-/// Field by field: one slow iteration does not spoil it.
-stage_costs median_of(const std::deque<stage_costs>& all) {
-  stage_costs result;
-  const auto n = all.size();
-  if (n == 0) return result;
-  result = all.back();
-  std::vector<double> values(n);
-  for (const auto field :
-       {&stage_costs::forward_s, &stage_costs::recompute_s, &stage_costs::backward_s,
-        &stage_costs::update_s, &stage_costs::gradients_s, &stage_costs::wan_s}) {
-    for (std::size_t i = 0; i < n; ++i) values[i] = all[i].*field;
-    result.*field = statistics::median(values);
-  }
-  return result;
-}
-
 }  // namespace
 
 void trainer_state::means::add(const stage_costs& k) {
@@ -87,8 +71,10 @@ void trainer_state::prepare() {
       if (const auto ok = open_checkpoints(directory, o_.lease); !ok)
         return fail(fenced(ok.error()), ok.error().text);
     first_ = directory.empty() ? 0 : newest_saved(directory);
+    curve_ = {directory, o_.lease};
   }
   first_ = done_ = saved_ = std::min(first_, total());
+  if (const auto ok = curve_.resume(first_); !ok) return fail(fenced(ok.error()), ok.error().text);
   for (auto& s : plan_.stages) {
     s.first_iteration = first_;
     s.iterations = total();
@@ -266,12 +252,19 @@ void trainer_state::note(std::size_t i, const stage_report& r) {
 void trainer_state::complete(const iteration_record& r) {
   done_ = r.iteration;
   longest_s_ = std::max(longest_s_, r.end_s - r.begin_s);
-  worked_s_ += r.end_s - std::max(r.begin_s, last_end_s_);
-  last_end_s_ = r.end_s;
   untold_.push_back(r);
-  untold_.back().begin_s += wall_ahead_s_;
-  untold_.back().end_s += wall_ahead_s_;
-  if (untold_.size() >= max_untold) report();
+  auto& told = untold_.back();
+  // Stages that are through begin the next iteration: that counts from where this one ends. A study
+  // in slots is of single ones.
+  const double begin_s = std::clamp(last_end_s_, r.begin_s, r.end_s);
+  if (!o_.order.spec.slots) told.begin_s = begin_s;
+  worked_s_ += r.end_s - begin_s;
+  last_end_s_ = r.end_s;
+  told.begin_s += wall_ahead_s_;
+  told.end_s += wall_ahead_s_;
+  curve_.add(told);
+  // Not for every further one while the controller has not answered.
+  if (untold_.size() % max_untold == 0) report();
   if (stopping_ || done_ < until_ || done_ == total()) return;
   replan_if_drifted();
   run_window();
@@ -327,6 +320,7 @@ void trainer_state::look_at_checkpoint() {
   for (std::uint32_t s = 0; s < plan_.shape.stages; ++s) whole = std::min(whole, stages_[s].saved);
   if (whole <= saved_) return;
   saved_ = whole;
+  write_curve();
   if (!real(plan_) || o_.order.spec.train->checkpoint.empty()) return;
   if (auto ok = complete_checkpoint(plan_.stages, saved_); !ok)
     fail(fenced(ok.error()), ok.error().text);
@@ -369,7 +363,13 @@ void trainer_state::on_tick() {
   self_->delayed_send(trainer_actor{self_}, nanoseconds_of(look_every_s), tick{});
 }
 
+/// Little by little, and before a checkpoint is whole, with which the job may go on.
+void trainer_state::write_curve() {
+  if (const auto ok = curve_.write(); !ok) news(ok.error().text);
+}
+
 void trainer_state::report() {
+  write_curve();
   training_report r;
   r.lease = o_.lease;
   r.job = o_.job;
@@ -400,9 +400,10 @@ void trainer_state::report() {
     auto& m = r.measured.back();
     m.handling_s = handling_s(plan_, s, m);
   }
-  r.iterations = untold_;
+  const auto told = std::min(untold_.size(), max_untold);
+  r.iterations.assign(untold_.begin(), untold_.begin() + static_cast<std::ptrdiff_t>(told));
   r.news = untold_news_;
-  on_the_way_.emplace_back(r.sequence, std::pair{untold_.size(), untold_news_.size()});
+  on_the_way_.emplace_back(r.sequence, std::pair{told, untold_news_.size()});
   o_.via.send(controller_address, r);
 }
 
@@ -415,7 +416,8 @@ void trainer_state::heard(const training_report_ack& h) {
   untold_news_.erase(untold_news_.begin(),
                      untold_news_.begin() + static_cast<std::ptrdiff_t>(sentences));
   on_the_way_.clear();  // later ones held these too, and would count them twice
-  if (ended_ && untold_.empty() && untold_news_.empty()) told_all();
+  if (ended_ && untold_.empty() && untold_news_.empty()) return told_all();
+  if (untold_.size() >= max_untold || (ended_ && !untold_.empty())) report();
 }
 
 double trainer_state::tokens_per_s() const {

@@ -13,6 +13,7 @@
 #include "actors/protocol/courier.hpp"
 #include "actors/protocol/protocol.hpp"
 #include "actors/training/clock_offset.hpp"
+#include "actors/training/curve_file.hpp"
 #include "actors/training/timeline.hpp"
 #include "actors/training/training_plan.hpp"
 
@@ -79,6 +80,7 @@ class trainer_state {
   stage_costs slowest_of_stage(std::uint32_t stage) const;
   double tokens_per_s() const;
   void report();
+  void write_curve();
   void note_halt(std::size_t i, std::uint64_t at);
   void end_if_over();
   void fail(part_report::state how, const std::string& why);
@@ -102,6 +104,7 @@ class trainer_state {
   bool said_starting_ = false;
   double longest_s_ = 0, worked_s_ = 0;  // the longest iteration; all of them
   double last_end_s_ = 0;
+  curve_file curve_;
   double wall_ahead_s_ = 0;  // of the monotonic clock; one value, so that durations stay exact
   bool replanned_ = false;
   // Stopping: first every stage halts, then all go on to the iteration that the furthest has begun.

@@ -143,12 +143,13 @@ class maker {
 /// What the slowest stage and the slowest hop take: a plan for them is right for all that wait for
 /// them.
 planners::pipeline_costs slowest(const planners::measured_times& t) {
-  planners::pipeline_costs c{0, 0, 0, t.lan, 0, t.wan_latency};
+  planners::pipeline_costs c{0, 0, 0, 0, 0, t.wan_latency};
   for (const auto& k : t.stages) {
     c.forward = std::max(c.forward, k.forward);
     c.recompute = std::max(c.recompute, k.recompute);
     c.backward = std::max(c.backward, k.backward);
   }
+  for (const auto s : t.lan) c.lan = std::max(c.lan, s);
   for (const auto s : t.wan) c.wan = std::max(c.wan, s);
   return c;
 }
@@ -189,6 +190,7 @@ planners::measured_times with(const training_plan& plan, const std::vector<stage
     note(t.stages[i].recompute, measured[i].recompute_s);
     note(t.stages[i].backward, measured[i].backward_s);
     note(t.stages[i].update, measured[i].update_s + measured[i].gradients_s);
+    note(t.stages[i].gradients, measured[i].gradients_s);
   }
   // A tensor's way is the latency, and its bytes over the shares of all that take turns. A stage
   // knows the slower of the ways on its two sides: the quicker end of a hop knows the hop.

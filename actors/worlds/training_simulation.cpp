@@ -40,7 +40,7 @@ troupe::cluster cluster_of_slots(const job_spec& job) {
       n.name = fmt::format("p{}-s{}", p, s);
       n.datacenter = d;
       n.gpus = 1;
-      n.intra = n.inter = {"slots", rate(job.slots->lan), 0};
+      n.intra = n.inter = {"slots", at_once_gbps, job.slots->lan * 1e6};
       c.nodes.push_back(std::move(n));
     }
   }

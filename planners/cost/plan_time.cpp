@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "planners/cost/profile.hpp"
+#include "planners/cost/tensor_routes.hpp"
 
 namespace troupe::planners {
 
@@ -34,6 +34,7 @@ class timer {
   timed_plan time() {
     for (std::uint32_t p = 0; p < at().pipelines; ++p)
       for (std::uint32_t s = 0; s < at().stages; ++s) out_.costs.push_back(costs_at(p, s));
+    set_ways();
     set_shape();
     set_times();
     out_.shape.by_stage = slowest_peers(out_.shape, out_.times);
@@ -71,15 +72,13 @@ class timer {
         if (s + 1 == at().stages) continue;
         const auto from = at().datacenter_of(s), to = at().datacenter_of(s + 1);
         const double bytes = static_cast<double>(x.activation_bytes);
-        if (from == to) {
-          const auto& inter = c_.nodes[at().at(p, s).node].inter;
-          out.lan = std::max(out.lan, bytes / inter.bytes_s() + inter.latency_us * 1e-6);
-        } else {
+        if (from != to) {
           const auto wan = link_between(c_, from, to, job_.pipeline.connections);
           out.wan = std::max(out.wan, bytes / wan.bytes_s());
           out.wan_latency = std::max(out.wan_latency, wan.latency_us * 1e-6 + x.handling_s);
         }
       }
+    for (const auto hop : out_.times.lan) out.lan = std::max(out.lan, hop);
     return out;
   }
 
@@ -95,17 +94,33 @@ class timer {
     if (job_.pipeline.max_in_flight) shape.max_in_flight = job_.pipeline.max_in_flight;
   }
 
+  void set_ways() {
+    auto& t = out_.times;
+    t.lan.assign(at().stages, job_.slots ? job_.slots->lan : 0);
+    if (job_.slots) return;
+    tensor_routes routes{c_, job_, at(), out_.costs};
+    for (std::uint32_t p = 0; p < at().pipelines; ++p)
+      for (std::uint32_t s = 0; s < at().stages; ++s) t.ways.push_back(routes.of(p, s));
+    for (std::uint32_t s = 0; s < at().stages; ++s) t.lan[s] = routes.hop_s(s);
+    t.links = routes.links();
+  }
   void set_times() {
     auto& t = out_.times;
+    // The trainer looks at what was measured after so many.
+    constexpr std::uint64_t window = 100;
+    const std::uint64_t every = job_.train ? job_.train->replan_every : 0;
+    if (!job_.slots) t.iterations = std::min(job_.iterations, every > 0 ? every : window);
     const auto exchange = exchanges();
     for (std::uint32_t p = 0; p < at().pipelines; ++p)
       for (std::uint32_t s = 0; s < at().stages; ++s) {
         const auto& k = costs(p, s);
-        t.stages.push_back(
-            {k.forward_s, k.recompute_s, k.backward_s, k.update_s + k.gradients_s, exchange[s]});
+        const auto* ways = t.ways.empty() ? nullptr : &t.ways[t.stages.size()];
+        // Devices that sum among themselves hand out nothing.
+        const double gradients = ways && ways->sums && ways->sum_s == 0 ? k.gradients_s : 0;
+        t.stages.push_back({k.forward_s, k.recompute_s, k.backward_s, k.update_s + gradients,
+                            exchange[s], gradients});
       }
     for (std::uint32_t s = 0; s < at().stages; ++s) t.wan.push_back(wan_s(s));
-    t.lan = out_.shape.costs.lan;
     t.wan_latency = out_.shape.costs.wan_latency;
   }
   double wan_s(std::uint32_t stage) const {
@@ -116,46 +131,21 @@ class timer {
     return static_cast<double>(costs(0, stage).activation_bytes) / wan.bytes_s();
   }
 
-  /// Where all peers of a stage are GPUs of one node that sum among themselves: how they do, as
-  /// measured. Null: they are not, or nobody measured it, or hosts sum.
-  const std::vector<all_reduce_rate>* sums_of_peers(std::uint32_t stage) const {
-    if (!job_.train || job_.train->device != "cuda") return nullptr;
-    const auto node = at().at(0, stage).node;
-    for (std::uint32_t p = 1; p < at().pipelines; ++p)
-      if (at().at(p, stage).node != node) return nullptr;
-    const auto& sums = measured_sums(job_, c_.gpu_of(node));
-    return sums.empty() ? nullptr : &sums;
-  }
-  /// Every member sums a chunk: its parts come, and its sum goes.
-  double reduce_s(std::uint32_t stage, double bytes) const {
-    const double n = at().pipelines;
-    if (const auto* sums = sums_of_peers(stage)) return sum_s(*sums, {}, at().pipelines, bytes);
-    const auto& inter = c_.nodes[at().at(0, stage).node].inter;
-    return n == 1 ? 0 : 2 * (bytes * (n - 1) / n / inter.bytes_s() + inter.latency_us * 1e-6);
-  }
   /// What it takes stages to sum their gradients with their peers', and a tied embedding's with the
-  /// other stage that has it: from the last backward to where the update can begin, without what
-  /// handing them out takes.
+  /// other stage that has it, if nobody else uses their links: from the last backward to where the
+  /// update can begin, without what handing them out takes.
   std::vector<double> exchanges() const {
     std::vector<double> out(at().stages, 0.0);
-    if (job_.slots) return out;
+    const auto& ways = out_.times.ways;
+    for (std::size_t i = 0; i < ways.size(); ++i)
+      out[i % at().stages] = std::max(out[i % at().stages], peers_s(ways[i]));
     const auto last = at().stages - 1;
-    for (std::uint32_t s = 0; s < at().stages; ++s) {
-      const auto& x = costs(0, s);
-      const bool copy = s == last && s > 0;  // the first stage sums for both
-      out[s] = reduce_s(s, static_cast<double>(x.gradient_bytes - (copy ? x.tied_bytes : 0)));
-    }
-    const double tied = static_cast<double>(costs(0, 0).tied_bytes);
-    if (tied == 0 || last == 0) return out;
-    const auto from = at().datacenter_of(0), to = at().datacenter_of(last);
-    const auto way = from == to ? c_.nodes[at().at(0, 0).node].inter
-                                : link_between(c_, from, to, job_.pipeline.connections);
-    const double way_s = tied / way.bytes_s() + way.latency_us * 1e-6;
+    if (ways.empty() || !ways[0].tied) return out;
     // The last stage's part comes to the first, and the sum goes back.
-    const double back_s =
-        out[0] + way_s + std::max(0.0, costs(0, last).update_s - costs(0, 0).update_s);
-    out[last] = std::max(out[last], way_s + out[0] + way_s);
-    out[0] = back_s;
+    const double there_s = ways[last].tied_way.total_s(), back_s = ways[0].tied_way.total_s();
+    const double whole_s = there_s + out[0] + back_s;
+    out[0] += there_s + std::max(0.0, costs(0, last).update_s - costs(0, 0).update_s);
+    out[last] = std::max(out[last], whole_s);
     return out;
   }
 
@@ -177,19 +167,55 @@ double step_s(const step_costs& k) {
   return k.forward + k.recompute + k.backward;
 }
 
+/// The most that activations and their gradients take of a link in an iteration.
+double busiest_link_s(const timed_plan& t) {
+  std::vector<double> used(t.times.links, 0.0);
+  const double m = t.shape.microbatches;
+  for (const auto& w : t.times.ways) {
+    used[w.forward.link] += m * w.forward.alone_s;
+    used[w.backward.link] += m * w.backward.alone_s;
+  }
+  return used.empty() ? 0 : *std::ranges::max_element(used);
+}
+
+/// When all stages are through with their sums and updates, the last backward of each having ended
+/// then: a link's sums follow each other in the order in which stages begin them.
+double end_of_sums_s(const timed_plan& t, const std::vector<double>& last_backward_s) {
+  const auto& shape = t.shape;
+  std::vector<double> free_s(t.times.links, 0.0);
+  double end = 0;
+  for (auto s = shape.stages; s-- > 0;)
+    for (auto i = std::size_t{s}; i < t.times.stages.size(); i += shape.stages) {
+      const auto& k = t.times.stages[i];
+      const double begin_s = last_backward_s[s] + k.gradients;
+      double summed_s = begin_s + k.exchange;
+      if (!t.times.ways.empty()) {
+        const auto& ways = t.times.ways[i];
+        const double tied_s = k.exchange - peers_s(ways);
+        for (const auto& to : ways.peers) {
+          auto& f = free_s[to.way.link];
+          f = std::max(f, begin_s) + 2 * static_cast<double>(to.pipelines.size()) * to.way.alone_s;
+          summed_s = std::max(summed_s, f + 2 * to.way.latency_s + tied_s);
+        }
+      }
+      end = std::max(end, summed_s + k.update - k.gradients);
+    }
+  return end;
+}
+
 /// What no order of 1F1B undercuts, stage by stage: the first forward arrives, the stage does all
 /// of its work and waits for the first gradient meanwhile, and the last gradient goes back to stage
-/// 0.
+/// 0. Nor does one undercut what its tensors take of a link that they share.
 double closed_form_s(const timed_plan& t) {
   const auto& shape = t.shape;
   const double m = shape.microbatches;
   const auto send_s = [&](std::uint32_t s) {
-    return shape.is_wan(s) ? t.times.wan[s] + t.times.wan_latency : t.times.lan;
+    return shape.is_wan(s) ? t.times.wan[s] + t.times.wan_latency : t.times.lan[s];
   };
   double behind = 0;  // a micro-batch's way from behind the stage to the end and back
   for (std::uint32_t s = 1; s < shape.stages; ++s)
     behind += shape.at(s).forward + shape.at(s).backward + 2 * send_s(s - 1);
-  double before = 0, longest = 0, backwards = 0, end = 0;
+  double before = 0, longest = busiest_link_s(t), backwards = 0;
   for (std::uint32_t s = 0; s < shape.stages; ++s) {
     const auto k = shape.at(s);
     // Until the first gradient comes, 1F1B does as many forwards as there are stages from here on.
@@ -203,11 +229,12 @@ double closed_form_s(const timed_plan& t) {
     behind -= shape.at(s + 1).forward + shape.at(s + 1).backward + 2 * send_s(s);
   }
   // The last backward of a stage ends before those of the stages before it begin.
+  std::vector<double> last_backward_s;
   for (std::uint32_t s = 0; s < shape.stages; ++s) {
-    end = std::max(end, longest - backwards + shape.after(s));
+    last_backward_s.push_back(longest - backwards);
     backwards += shape.at(s).backward + (s + 1 < shape.stages ? send_s(s) : 0);
   }
-  return end;
+  return end_of_sums_s(t, last_backward_s);
 }
 
 template <class Choose>

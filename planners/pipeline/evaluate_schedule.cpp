@@ -1,9 +1,14 @@
 #include "planners/pipeline/evaluate_schedule.hpp"
 
-#include "messages/time.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <set>
+#include <tuple>
+
+#include "messages/flow_share.hpp"
+#include "messages/time.hpp"
 
 namespace troupe::planners {
 
@@ -16,21 +21,25 @@ class execution {
         times_{t},
         shared_{s.shares_wan},
         cell_{s.shares_wan ? s.shape.pipelines_per_cell() : 1},
+        carried_out_{carried_out(s.shape, t.iterations)},
         orders_{stage_orders(s)},
         stages_(orders_.size()),
-        activation_(orders_.size() * s.shape.microbatches, never),
+        ends_(carried_out_, 0.0),
+        activation_(orders_.size() * s.shape.microbatches * carried_out_, never),
         gradient_(activation_.size(), never),
-        hops_((s.shape.pipelines / cell_ + 1) * s.shape.stages * 2) {
+        hops_((s.shape.pipelines / cell_ + 1) * s.shape.stages * 2),
+        links_(t.links),
+        exchanges_(t.ways.size() * carried_out_) {
+    const auto each = carried_out_ * shape_.microbatches;
     for (std::uint32_t i = 0; i < stages_.size(); ++i)
-      if (i % shape_.stages == 0)
-        std::fill_n(activation_.begin() + i * shape_.microbatches, shape_.microbatches, 0.0);
+      if (i % shape_.stages == 0) std::fill_n(activation_.begin() + i * each, each, 0.0);
   }
 
   double run() {
     std::size_t left = 0;
     for (std::uint32_t i = 0; i < stages_.size(); ++i) {
-      left += orders_[i].size();
-      happen(0, {kind::look, i});
+      left += orders_[i].size() * carried_out_;
+      happen(0, kind::look, i);
     }
     while (!due_.empty()) {
       now_ = due_.front().at;
@@ -41,16 +50,42 @@ class execution {
         due_.pop_back();
         if (e.what == kind::step) left -= end(e.where);
         if (e.what == kind::hop) hops_[e.where].busy = false, asked_.push_back(e.where);
-        if (e.what != kind::hop) look(e.where);
+        if (e.what == kind::link) wake(e.where, e.at);
+        if (e.what == kind::there) arrived(transfers_[e.where]);
+        if (e.what == kind::gradients) begin_exchange(e.where);
+        if (e.what == kind::through) stages_[e.where].busy = false;
+        if (e.what == kind::summed) set_summed(e.where);
+        if (e.what == kind::look || e.what == kind::step || e.what == kind::through) look(e.where);
       }
       for (const auto h : asked_) choose(h);
       asked_.clear();
     }
-    return left == 0 ? length_ : never;
+    return left == 0 ? mean() : never;
   }
 
  private:
-  enum class kind { look, step, hop };  // at a stage, its step's end, a hop is free
+  /// More are not carried out: those between take as long as the later ones of these.
+  static std::uint32_t carried_out(const pipeline_shape& s, std::uint64_t iterations) {
+    constexpr std::uint64_t most = 8, most_steps = 200'000;
+    const auto steps = std::uint64_t{s.stages} * s.pipelines * s.microbatches;
+    const auto few =
+        std::clamp<std::uint64_t>(most_steps / std::max<std::uint64_t>(1, steps), 2, most);
+    return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(iterations, 1, few));
+  }
+
+  double mean() const {
+    const auto n = std::max<std::uint64_t>(1, times_.iterations);
+    const auto left = static_cast<double>(n - carried_out_);
+    if (left == 0) return ends_.back() / static_cast<double>(n);
+    // The last one is quicker: none follows it.
+    const auto last = std::max(1U, carried_out_ - 2), first = last - std::max(1U, last / 2);
+    const double each = (ends_[last] - ends_[first]) / (last - first);
+    return (ends_.back() + left * each) / static_cast<double>(n);
+  }
+
+  // At a stage; its step's end; a hop is free; a transfer leaves a link; it is there; a stage's
+  // gradients are at hand; its devices have summed them; it is through with an iteration.
+  enum class kind : std::uint8_t { look, step, hop, link, there, gradients, summed, through };
   struct event {
     double at = 0;
     std::uint64_t sequence = 0;
@@ -65,29 +100,65 @@ class execution {
     bool busy = false;
   };
   struct transfer {
-    std::uint32_t turn = 0, stage = 0, microbatch = 0;
+    std::uint32_t iteration = 0, turn = 0, stage = 0, microbatch = 0;
     bool operator<(const transfer& o) const {
-      return turn != o.turn ? turn < o.turn : stage < o.stage;
+      return std::tie(iteration, turn, stage) < std::tie(o.iteration, o.turn, o.stage);
     }
   };
   struct hop {
     bool busy = false;
     std::set<transfer> waiting;
   };
+  /// Inside a datacentre. To several peers: chunks that are as long as each other are one.
+  struct lan_transfer {
+    enum class kind : std::uint8_t { activation, gradient, part, sum, tied_part, tied_sum };
+    kind what = kind::activation;
+    std::uint32_t from = 0;        // stage
+    std::uint32_t microbatch = 0;  // or, of gradients, the iteration
+    const std::vector<std::uint32_t>* pipelines = nullptr;
+    double latency_s = 0;
+  };
+  /// From a stage to the next, to the one before, to the other one with an embedding; from 3 on, to
+  /// peers.
+  using flow = std::pair<std::uint32_t, std::uint32_t>;
+  static constexpr std::uint32_t forward_flow = 0, backward_flow = 1, tied_flow = 2, peer_flow = 3;
+  struct link {
+    flow_share<flow> share;
+    time_ns wakes_at = std::numeric_limits<time_ns>::max();
+  };
+  /// As actors/training/collectives/gradient_all_reduce.
+  struct exchange {
+    bool begun = false, given = false, added = false, summed = false, complete = false;
+    bool tied_here = false;
+    std::uint32_t parts = 0, sums = 0;  // of peers, that are here
+  };
 
-  void happen(double at, std::pair<kind, std::uint32_t> what) {
-    due_.push_back({at, ++sequence_, what.first, what.second});
+  void happen(double at, kind what, std::size_t where) {
+    due_.push_back({at, ++sequence_, what, static_cast<std::uint32_t>(where)});
     std::push_heap(due_.begin(), due_.end());
   }
   std::size_t at(std::uint32_t stage, std::uint32_t m) const {
-    return std::size_t{stage} * shape_.microbatches + m;
+    return std::size_t{stage} * shape_.microbatches * carried_out_ + m;
+  }
+  /// The stage's next step, and its micro-batch's number in all iterations.
+  const stage_step& step_of(std::uint32_t stage) const {
+    return orders_[stage][stages_[stage].next % orders_[stage].size()];
+  }
+  std::uint32_t iteration_of(std::uint32_t stage) const {
+    return static_cast<std::uint32_t>(stages_[stage].next / orders_[stage].size());
+  }
+  std::uint32_t microbatch_of(std::uint32_t stage) const {
+    return iteration_of(stage) * shape_.microbatches + step_of(stage).microbatch;
+  }
+  exchange& exchange_of(std::uint32_t stage, std::uint32_t iteration) {
+    return exchanges_[std::size_t{stage} * carried_out_ + iteration];
   }
 
   void look(std::uint32_t stage) {
     auto& x = stages_[stage];
-    if (x.busy || x.next == orders_[stage].size()) return;
-    const auto& step = orders_[stage][x.next];
-    const auto m = at(stage, step.microbatch);
+    if (x.busy || x.next == orders_[stage].size() * carried_out_) return;
+    const auto& step = step_of(stage);
+    const auto m = at(stage, microbatch_of(stage));
     if (step.what == stage_task::kind::forward && activation_[m] > now_ + tiny) return;
     if (step.what == stage_task::kind::backward && gradient_[m] > now_ + tiny) return;
     const auto& t = times_.stages[stage];
@@ -95,31 +166,31 @@ class execution {
     happen(now_ + (step.what == stage_task::kind::forward     ? t.forward
                    : step.what == stage_task::kind::recompute ? t.recompute
                                                               : t.backward),
-           {kind::step, stage});
+           kind::step, stage);
   }
 
   /// The stage's step has ended. Gives 1.
   std::size_t end(std::uint32_t stage) {
     auto& x = stages_[stage];
-    x.busy = false;
-    const auto step = orders_[stage][x.next++];
+    const auto step = step_of(stage);
+    const auto m = microbatch_of(stage), iteration = iteration_of(stage);
+    x.busy = ++x.next % orders_[stage].size() == 0;
+    if (x.busy) end_steps(stage, iteration);
     if (step.what == stage_task::kind::recompute) return 1;
     const bool back = step.what == stage_task::kind::backward;
-    const auto& t = times_.stages[stage];
-    if (back) length_ = std::max(length_, now_ + t.update + t.exchange);
     const auto s = stage % shape_.stages;
     if (back && s == 0) return 1;
     if (!back && s + 1 == shape_.stages) {
-      gradient_[at(stage, step.microbatch)] = now_;
+      gradient_[at(stage, m)] = now_;
       return 1;
     }
     const auto after = back ? s - 1 : s;
     if (!shape_.is_wan(after)) {
-      arrive(back ? stage - 1 : stage + 1, step.microbatch, back, now_ + times_.lan);
+      send_inside(stage, after, m, back);
       return 1;
     }
     const auto h = (stage / shape_.stages / cell_ * shape_.stages + after) * 2 + (back ? 1 : 0);
-    hops_[h].waiting.insert({step.turn, stage, step.microbatch});
+    hops_[h].waiting.insert({iteration, step.turn, stage, m});
     asked_.push_back(h);
     return 1;
   }
@@ -134,27 +205,159 @@ class execution {
     const auto first = t.stage / shape_.stages / cell_ * cell_;
     const auto sharing = shared_ ? std::min(cell_, shape_.pipelines - first) : 1;
     const double left = now_ + times_.wan[h / 2 % shape_.stages] / sharing;
-    happen(left, {kind::hop, h});
+    happen(left, kind::hop, h);
     arrive(back ? t.stage - 1 : t.stage + 1, t.microbatch, back, left + times_.wan_latency);
   }
 
   void arrive(std::uint32_t stage, std::uint32_t m, bool back, double when) {
     (back ? gradient_ : activation_)[at(stage, m)] = when;
-    happen(when, {kind::look, stage});
+    happen(when, kind::look, stage);
+  }
+
+  // ---- inside a datacentre
+
+  void send_inside(std::uint32_t stage, std::uint32_t after, std::uint32_t m, bool back) {
+    if (times_.ways.empty())
+      return arrive(back ? stage - 1 : stage + 1, m, back, now_ + times_.lan[after]);
+    const auto& ways = times_.ways[stage];
+    using what = lan_transfer::kind;
+    send(back ? ways.backward : ways.forward,
+         {back ? what::gradient : what::activation, stage, m, nullptr, 0},
+         back ? backward_flow : forward_flow);
+  }
+
+  void send(const timed_way& way, lan_transfer t, std::uint32_t to) {
+    t.latency_s = way.latency_s;
+    const auto at = std::llround(now_ * 1e9);
+    links_[way.link].share.start(at, {t.from, to}, std::round(way.alone_s * 1e9), transfers_.size(),
+                                 t.pipelines ? t.pipelines->size() : 1);
+    transfers_.push_back(t);
+    wait_for(way.link);
+  }
+
+  void wait_for(std::uint32_t l) {
+    auto& x = links_[l];
+    const auto end = x.share.next_end();
+    if (!end || *end >= x.wakes_at) return;
+    x.wakes_at = *end;
+    happen(static_cast<double>(*end) * 1e-9, kind::link, l);
+  }
+
+  void wake(std::uint32_t l, double at_s) {
+    auto& x = links_[l];
+    const auto at = std::llround(at_s * 1e9);
+    if (at >= x.wakes_at) x.wakes_at = std::numeric_limits<time_ns>::max();
+    while (const auto ended = x.share.take_ended(at))
+      happen(at_s + transfers_[*ended].latency_s, kind::there, *ended);
+    wait_for(l);
+  }
+
+  void arrived(lan_transfer t) {
+    const auto stages = shape_.stages, s = t.from % stages;
+    switch (t.what) {
+      case lan_transfer::kind::activation:
+        return arrive(t.from + 1, t.microbatch, false, now_);
+      case lan_transfer::kind::gradient:
+        return arrive(t.from - 1, t.microbatch, true, now_);
+      case lan_transfer::kind::tied_part:
+      case lan_transfer::kind::tied_sum: {
+        const auto other = s == 0 ? t.from + stages - 1 : t.from - (stages - 1);
+        exchange_of(other, t.microbatch).tied_here = true;
+        return look_at_exchange(other, t.microbatch);
+      }
+      default:
+        for (const auto p : *t.pipelines) {
+          auto& x = exchange_of(p * stages + s, t.microbatch);
+          ++(t.what == lan_transfer::kind::part ? x.parts : x.sums);
+          look_at_exchange(p * stages + s, t.microbatch);
+        }
+    }
+  }
+
+  // ---- a stage's last backward has ended
+
+  void end_steps(std::uint32_t stage, std::uint32_t iteration) {
+    const auto& t = times_.stages[stage];
+    if (times_.ways.empty()) return update(stage, iteration, t.update + t.exchange);
+    if (!times_.ways[stage].sums) return update(stage, iteration, t.update - t.gradients);
+    happen(now_ + t.gradients, kind::gradients, stage);
+  }
+
+  void update(std::uint32_t stage, std::uint32_t iteration, double takes_s) {
+    ends_[iteration] = std::max(ends_[iteration], now_ + takes_s);
+    happen(now_ + takes_s, kind::through, stage);
+  }
+
+  bool takes_tied(std::uint32_t stage) const {
+    return times_.ways[stage].tied && stage % shape_.stages == 0;
+  }
+  bool gives_tied(std::uint32_t stage) const {
+    return times_.ways[stage].tied && stage % shape_.stages > 0;
+  }
+
+  /// Of the iteration whose steps it has ended.
+  void begin_exchange(std::uint32_t stage) {
+    const auto i = iteration_of(stage) - 1;
+    exchange_of(stage, i).begun = true;
+    if (gives_tied(stage))
+      send(times_.ways[stage].tied_way, {lan_transfer::kind::tied_part, stage, i, nullptr, 0},
+           tied_flow);
+    look_at_exchange(stage, i);
+  }
+
+  void look_at_exchange(std::uint32_t stage, std::uint32_t i) {
+    auto& x = exchange_of(stage, i);
+    if (!x.begun || x.complete) return;
+    const auto& ways = times_.ways[stage];
+    const auto others = shape_.pipelines - 1;
+    if (!x.given) {
+      if (takes_tied(stage) && !x.tied_here) return;
+      x.given = true;
+      if (ways.peers.empty()) happen(now_ + ways.sum_s, kind::summed, stage);
+      send_chunks(stage, i, lan_transfer::kind::part);
+    }
+    if (!x.added && !ways.peers.empty() && x.parts == others) {
+      x.added = true;
+      send_chunks(stage, i, lan_transfer::kind::sum);
+    }
+    if (!x.summed && x.added && x.sums == others) return set_summed(stage);
+    x.complete = x.summed && (!gives_tied(stage) || x.tied_here);
+    const auto& t = times_.stages[stage];
+    if (x.complete) update(stage, i, t.update - t.gradients);
+  }
+
+  void set_summed(std::uint32_t stage) {
+    const auto i = iteration_of(stage) - 1;
+    exchange_of(stage, i).summed = true;
+    if (takes_tied(stage))
+      send(times_.ways[stage].tied_way, {lan_transfer::kind::tied_sum, stage, i, nullptr, 0},
+           tied_flow);
+    look_at_exchange(stage, i);
+  }
+
+  void send_chunks(std::uint32_t stage, std::uint32_t iteration, lan_transfer::kind what) {
+    auto to = peer_flow;
+    for (const auto& group : times_.ways[stage].peers)
+      send(group.way, {what, stage, iteration, &group.pipelines, 0}, to++);
   }
 
   const pipeline_shape& shape_;
   const measured_times& times_;
   const bool shared_;
   const std::uint32_t cell_;
+  const std::uint32_t carried_out_;  // iterations
   std::vector<std::vector<stage_step>> orders_;
   std::vector<place> stages_;
+  std::vector<double> ends_;                   // of iterations
   std::vector<double> activation_, gradient_;  // when they are there; by stage, then micro-batch
   std::vector<hop> hops_;                      // (cell, hop, direction)
+  std::vector<link> links_;                    // inside datacentres
+  std::vector<lan_transfer> transfers_;        // over these
+  std::vector<exchange> exchanges_;            // by stage
   std::vector<std::uint32_t> asked_;
   std::vector<event> due_;  // a heap
   std::uint64_t sequence_ = 0;
-  double now_ = 0, length_ = 0;
+  double now_ = 0;
   static constexpr double tiny = 1e-9;
 };
 

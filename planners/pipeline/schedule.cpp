@@ -102,7 +102,7 @@ double worth_s(const pipeline_schedule& made) {
       t.stages.push_back({k.forward, k.recompute, k.backward, 0, s.after(i)});
     }
   t.wan.assign(s.stages, s.costs.wan);
-  t.lan = s.costs.lan;
+  t.lan.assign(s.stages, s.costs.lan);
   t.wan_latency = s.costs.wan_latency;
   return carried_out_s(made, t);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <utility>
 
 #include "messages/codec.hpp"
@@ -9,7 +10,8 @@
 namespace troupe::runtime {
 namespace {
 
-constexpr std::uint64_t wan_token = std::uint64_t{1} << 32;  // else the token is a flight
+// Else the token is a flight.
+constexpr std::uint64_t wan_token = std::uint64_t{1} << 32, card_token = std::uint64_t{1} << 33;
 
 double ns_per_byte(double gbps) {
   return 8 / gbps;
@@ -69,6 +71,7 @@ simulated_network::simulated_network(virtual_coordinator& time, const cluster& c
       wan_.push_back({.share = fair_share{gbps * 1e9 / 8, connection_gbps * 1e9 / 8}});
     }
   }
+  cards_.resize(c.nodes.size());
 }
 
 std::shared_ptr<transport> simulated_network::open(address a) {
@@ -171,28 +174,49 @@ std::uint32_t simulated_network::new_flight(frame f, std::uint32_t via) {
 void simulated_network::depart(std::uint32_t i) {
   const auto& f = flights_[i];
   const auto& c = connections_[f.via];
-  const auto bytes = f.content.size();
+  const auto bytes = static_cast<double>(f.content.size());
   if (c.wan >= 0) return join_wan(i, c, bytes);
-  if (c.free_tensors) {
+  if (c.of_node) {
     const auto e = peek(f.content.header.bytes());
-    if (e && e->type == type_id<tensor>) {
-      time_.at(time_.now() + f.extra, *this, i);
-      return;
-    }
+    if (e && e->type == type_id<tensor>) return depart_tensor(i, endpoints_[c.from].self, e->to);
   }
-  const auto wire = static_cast<time_ns>(static_cast<double>(bytes) * c.ns_per_byte + 0.5);
+  const auto wire = static_cast<time_ns>(bytes * c.ns_per_byte + 0.5);
   time_.at(time_.now() + c.latency + wire + f.extra, *this, i);
 }
 
-void simulated_network::join_wan(std::uint32_t i, const connection& c, std::uint64_t bytes) {
-  auto& w = wan_[static_cast<std::size_t>(c.wan)];
+/// It is charged where it leaves its node, however many hops it still has.
+void simulated_network::depart_tensor(std::uint32_t i, address from, address to) {
+  auto& f = flights_[i];
+  const bool inside =
+      is_node(cluster_, from) && is_node(cluster_, to) && site_of(from) == site_of(to);
+  if (!inside) {
+    time_.at(time_.now() + f.extra, *this, i);
+    return;
+  }
+  const auto m = decode(f.content.header.bytes());
+  const auto t =
+      m && std::holds_alternative<tensor>(m->second) ? std::get<tensor>(m->second) : tensor{};
+  const auto node = node_of(cluster_, from);
+  const auto way = way_between(cluster_, node, node_of(cluster_, to));
+  f.latency = to_ns(way.latency_s);
+  auto& card = cards_[node];
+  card.share.start(time_.now(),
+                   {t.from.lease, t.from.pipeline, t.from.stage, t.to_pipeline, t.to_stage},
+                   std::round(way.alone_s(static_cast<double>(t.bytes)) * 1e9), i);
+  schedule(card, card_token | node);
+}
+
+void simulated_network::join_wan(std::uint32_t i, const connection& c, double bytes) {
+  const auto direction_index = static_cast<std::uint32_t>(c.wan);
+  auto& w = wan_[direction_index];
   const auto now = time_.now();
+  flights_[i].latency = c.latency;
   const bool busy_alone = w.share.transfers() == 0 && now < w.alone_until;
   if (w.share.transfers() == 0 && !busy_alone) {
     w.alone = i;
     w.alone_bytes = bytes;
     w.alone_from = now;
-    w.alone_until = now + w.share.alone(static_cast<double>(bytes));
+    w.alone_until = now + w.share.alone(bytes);
     w.alone_delivery = time_.at(w.alone_until + c.latency + flights_[i].extra, *this, i);
     return;
   }
@@ -200,41 +224,43 @@ void simulated_network::join_wan(std::uint32_t i, const connection& c, std::uint
     time_.cancel(w.alone_delivery);
     const double share_left = static_cast<double>(w.alone_until - now) /
                               static_cast<double>(w.alone_until - w.alone_from);
-    w.share.start(now, static_cast<double>(w.alone_bytes) * share_left, w.alone);
+    w.share.start(now, w.alone_bytes * share_left, w.alone);
     w.alone_until = now;
   }
-  w.share.start(now, static_cast<double>(bytes), i);
-  schedule_wan(static_cast<std::uint32_t>(c.wan));
+  w.share.start(now, bytes, i);
+  schedule(w, wan_token | direction_index);
 }
 
 /// A transfer that starts makes all others end later: the event that waits for the first end may
 /// stay where it is and find, when it comes, that it is early.
-void simulated_network::schedule_wan(std::uint32_t d) {
-  auto& w = wan_[d];
-  const auto end = w.share.next_end();
-  if (!end || *end >= w.next_end_at) return;
-  if (w.next_end_at != never_ns) time_.cancel(w.next_end);
-  w.next_end_at = *end;
-  w.next_end = time_.at(*end, *this, wan_token | d);
+template <class Link>
+void simulated_network::schedule(Link& l, std::uint64_t token) {
+  const auto end = l.share.next_end();
+  if (!end || *end >= l.next_end_at) return;
+  if (l.next_end_at != never_ns) time_.cancel(l.next_end);
+  l.next_end_at = *end;
+  l.next_end = time_.at(*end, *this, token);
 }
 
-void simulated_network::wake_wan(std::uint32_t d) {
-  auto& w = wan_[d];
-  w.next_end_at = never_ns;
+template <class Link>
+void simulated_network::wake(Link& l, std::uint64_t token) {
+  l.next_end_at = never_ns;
   const auto now = time_.now();
-  while (const auto ended = w.share.take_ended(now)) {
+  while (const auto ended = l.share.take_ended(now)) {
     const auto i = static_cast<std::uint32_t>(*ended);
-    time_.at(now + connections_[flights_[i].via].latency + flights_[i].extra, *this, i);
+    time_.at(now + flights_[i].latency + flights_[i].extra, *this, i);
   }
-  schedule_wan(d);
+  schedule(l, token);
 }
 
 void simulated_network::fire(std::uint64_t token) {
-  if (token & wan_token) {
-    wake_wan(static_cast<std::uint32_t>(token));
-  } else {
-    arrive(static_cast<std::uint32_t>(token));
-  }
+  const auto index = static_cast<std::uint32_t>(token);
+  if (token & wan_token)
+    wake(wan_[index], token);
+  else if (token & card_token)
+    wake(cards_[index], token);
+  else
+    arrive(index);
 }
 
 void simulated_network::arrive(std::uint32_t i) {
@@ -336,7 +362,7 @@ void simulated_network::describe(connection& c) {
     const bool given = n && n->inter.gbps > 0;
     c.latency = to_ns(given ? n->inter.latency_us * 1e-6 : site_latency_s);
     c.ns_per_byte = ns_per_byte(given ? n->inter.gbps : site_gbps);
-    c.free_tensors = n != nullptr;
+    c.of_node = n != nullptr;
   }
 }
 

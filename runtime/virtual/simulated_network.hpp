@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -10,11 +11,13 @@
 #include <vector>
 
 #include "messages/cluster.hpp"
+#include "messages/fair_share.hpp"
 #include "messages/faults.hpp"
+#include "messages/flow_share.hpp"
 #include "messages/random.hpp"
+#include "messages/tensor_way.hpp"
 #include "runtime/host/fingerprint.hpp"
 #include "runtime/host/transport.hpp"
-#include "runtime/virtual/fair_share.hpp"
 #include "runtime/virtual/virtual_coordinator.hpp"
 
 namespace troupe::runtime {
@@ -41,12 +44,14 @@ struct network_counters {
 /// direction share `node_gbps`, and one frame gets at most `connection_gbps`. A short frame can
 /// overtake a long one, as on several connections.
 ///
-/// Gateways hold back by themselves what goes to other gateways, and tensors between their nodes:
-/// those take no time here.
+/// A tensor from one node to another of its datacentre takes its way (tensor_way.hpp) when it
+/// leaves the node, by the bytes that its header names, and shares the node's link with all other
+/// tensors that leave it. Those for other datacentres gateways hold back by themselves. Nothing
+/// else is charged for tensors between a node and its gateway, nor between gateways.
 class simulated_network final : private virtual_coordinator::listener {
  public:
-  static constexpr double site_latency_s = 50e-6;  // where the cluster gives none
-  static constexpr double site_gbps = 10;
+  static constexpr double site_latency_s = unlisted_lan_latency_us * 1e-6;
+  static constexpr double site_gbps = unlisted_lan_gbps;
   static constexpr double client_latency_s = 100e-6;
 
   /// `credit_frames`: how many frames that are not handled yet a host may have sent to the next
@@ -94,7 +99,7 @@ class simulated_network final : private virtual_coordinator::listener {
     double ns_per_byte = 0;
     std::int32_t wan = -1;        // shared link, or none
     std::uint32_t unhandled = 0;  // frames
-    bool free_tensors = false;    // they take no time: between a node and its gateway
+    bool of_node = false;         // tensors have rules of their own
   };
 
   /// One direction between two datacenters. While one transfer has it alone, which is the rule for
@@ -102,9 +107,16 @@ class simulated_network final : private virtual_coordinator::listener {
   struct wan_direction {
     fair_share share;
     std::uint32_t alone = 0;  // flight
-    std::uint64_t alone_bytes = 0;
+    double alone_bytes = 0;
     time_ns alone_from = 0, alone_until = 0;
     virtual_coordinator::event_id alone_delivery = {};
+    virtual_coordinator::event_id next_end = {};
+    time_ns next_end_at = never_ns;
+  };
+
+  /// What leaves a node for others of its datacentre: tensors, from each stage to each other.
+  struct network_card {
+    flow_share<std::array<std::uint64_t, 5>> share;
     virtual_coordinator::event_id next_end = {};
     time_ns next_end_at = never_ns;
   };
@@ -114,16 +126,20 @@ class simulated_network final : private virtual_coordinator::listener {
     frame content;
     std::uint32_t via = 0;  // connection
     std::uint64_t to_generation = 0;
-    time_ns extra = 0;  // reordering's
+    time_ns latency = 0;  // after a shared link
+    time_ns extra = 0;    // reordering's
   };
 
   void fire(std::uint64_t token) override;
   bool send(std::uint32_t endpoint_index, std::uint64_t generation, address to, frame f);
   void handled(std::uint32_t endpoint_index, std::uint64_t generation, const frame& f);
   void depart(std::uint32_t flight_index);
-  void join_wan(std::uint32_t flight_index, const connection& c, std::uint64_t bytes);
-  void wake_wan(std::uint32_t direction);
-  void schedule_wan(std::uint32_t direction);
+  void depart_tensor(std::uint32_t flight_index, address from, address to);
+  void join_wan(std::uint32_t flight_index, const connection& c, double bytes);
+  template <class Link>
+  void wake(Link& link, std::uint64_t token);
+  template <class Link>
+  void schedule(Link& link, std::uint64_t token);
   void arrive(std::uint32_t flight_index);
 
   std::uint32_t endpoint_of(address a);
@@ -151,6 +167,7 @@ class simulated_network final : private virtual_coordinator::listener {
   std::deque<endpoint> endpoints_;  // deques: a receiver may send, and meet new hosts
   std::deque<connection> connections_;
   std::vector<wan_direction> wan_;
+  std::vector<network_card> cards_;  // of nodes
   std::vector<flight> flights_;
   std::vector<std::uint32_t> free_flights_;
   // A host can end while it receives: its receiver lives until that call has returned.

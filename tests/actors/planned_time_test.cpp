@@ -1,12 +1,14 @@
 #include <catch2/catch.hpp>
 
+#include <cmath>
+
 #include "actors/worlds/training_simulation.hpp"
 #include "messages/random.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/pipeline/placement.hpp"
 
 // One answer to how long an iteration takes: what is estimated of a plan is what its trainer
-// expects.
+// expects, and what the training takes in virtual time.
 
 using namespace troupe;
 using namespace troupe::actors;
@@ -18,7 +20,12 @@ struct random_case {
   job_spec job;
 };
 
-/// A transformer in stages of all sizes, on nodes of one datacenter.
+troupe::link random_link(random_source& r, double least_gbps, double most_latency_us) {
+  return {"", least_gbps * std::exp2(4 * r.uniform()), most_latency_us * r.uniform()};
+}
+
+/// A transformer in stages of all sizes, on nodes of one datacentre. Stages and pipelines share
+/// nodes, and so their links.
 random_case draw(random_source& r) {
   random_case x;
   auto& c = *x.on;
@@ -30,8 +37,13 @@ random_case draw(random_source& r) {
   gpu.memory_gbytes_s = 1000;
   c.gpus = {gpu};
   c.datacenters = {{"here", ""}};
-  const troupe::link intra{"pcie4", 256, 1}, inter{"eth100", 100, 20};
-  for (int n = 0; n < 4; ++n) c.nodes.push_back({"n" + std::to_string(n), 0, 0, 4, intra, inter});
+  const auto each = 1u + static_cast<std::uint32_t>(r.below(8));
+  const auto intra = random_link(r, 64, 5);
+  const auto inter = random_link(r, 10, 50);
+  const bool alike = r.chance(0.5);
+  for (std::uint32_t n = 0; n * each < 16; ++n)
+    c.nodes.push_back({"n" + std::to_string(n), 0, 0, each, alike ? intra : random_link(r, 64, 5),
+                       alike ? inter : random_link(r, 10, 50)});
   auto& job = x.job;
   job.name = "random";
   auto& m = job.model;
@@ -41,12 +53,13 @@ random_case draw(random_source& r) {
   m.heads = 16;
   m.sequence = 1024;
   m.vocabulary = 50257;
+  m.tied_head = r.chance(0.5);
   const auto stages = 1 + static_cast<std::uint32_t>(r.below(4));
   job.pipeline.stages = stages;
-  job.pipeline.data_parallel = 1u << r.below(2);
+  job.pipeline.data_parallel = 1 + static_cast<std::uint32_t>(r.below(4));
   job.pipeline.recompute = r.below(2) == 0;
   job.global_batch = job.pipeline.data_parallel << (2 + r.below(3));
-  job.iterations = 1;
+  job.iterations = 1 + r.below(12);
   job.train.emplace();
   job.train->device = "sim";
   job.train->schedule = "megatron";
@@ -55,9 +68,15 @@ random_case draw(random_source& r) {
   return x;
 }
 
+double mean_s(const training_report& r) {
+  double sum = 0;
+  for (const auto& i : r.iterations) sum += i.end_s - i.begin_s;
+  return sum / static_cast<double>(r.iterations.size());
+}
+
 }  // namespace
 
-TEST_CASE("an estimate of a plan is what its trainer plans with, in 200 random cases") {
+TEST_CASE("a training takes in virtual time what its plan was estimated to, in 200 random cases") {
   random_source r{11};
   for (int i = 0; i < 200; ++i) {
     const auto x = draw(r);
@@ -73,5 +92,7 @@ TEST_CASE("an estimate of a plan is what its trainer plans with, in 200 random c
     const auto run = simulate_training(std::move(o));
     REQUIRE(run);
     CHECK(run->report.planned_s == Approx(estimate->iteration_s).epsilon(1e-9));
+    REQUIRE(run->report.iterations.size() == x.job.iterations);
+    CHECK(mean_s(run->report) == Approx(estimate->iteration_s).epsilon(0.01));
   }
 }

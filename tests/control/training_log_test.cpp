@@ -2,9 +2,18 @@
 
 #include <utility>
 
+#include <unistd.h>
 #include <catch2/catch.hpp>
 
 #include <algorithm>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "actors/training/curve_file.hpp"
+#include "actors/training/stage_backend.hpp"
+#include "messages/codec.hpp"
 
 using namespace troupe;
 using namespace troupe::actors;
@@ -40,6 +49,37 @@ TEST_CASE("the history of a long training is bounded, exact at its end and even 
   CHECK(widest <= 2 * all / training_history::exact_iterations);
   CHECK(log.reached(7, 2) == all);
   CHECK(log.took_s(7, 2) == 1);
+}
+
+TEST_CASE(
+    "a million iterations cost their followers bytes in proportion, and the controller none") {
+  training_history log;
+  training_report followed;
+  constexpr std::uint64_t all = 1'000'000, a_report = 250;
+  std::uint64_t position = 0;
+  std::size_t bytes = 0, largest = 0;
+  const auto size_of = [](training_report r) {
+    return encode(first_client_address, controller_address, training_reply{1, std::move(r), {}, 0})
+        .size();
+  };
+  for (std::uint64_t i = 1; i <= all; i += a_report) {
+    log.add(told(1, i, i, i + a_report - 1));
+    if (i % (4 * a_report) == 1) continue;  // it asks now and then
+    auto [newer, at] = *log.since(7, position);
+    position = at;
+    const auto size = size_of(newer);
+    bytes += size;
+    largest = std::max(largest, size);
+    append(followed, newer);
+  }
+  REQUIRE(followed.iterations.size() == all);
+  CHECK(followed.iterations.back().iteration == all);
+  CHECK(bytes < 100 * all);
+  CHECK(largest < 200'000);
+  // What it keeps, answers to one who has nothing, and writes when it compacts its journal.
+  CHECK(size_of(log.since(7, 0)->first) < 200'000);
+  REQUIRE(log.snapshot().size() == 1);
+  CHECK(size_of(log.snapshot()[0]) < 200'000);
 }
 
 TEST_CASE("a follower that says what it has is told only what is newer, and ends with everything") {
@@ -100,4 +140,45 @@ TEST_CASE("sentences are bounded, and trainings that ended long ago are forgotte
   }
   CHECK_FALSE(log.since(7, 0).has_value());
   CHECK(log.since(100, 0).has_value());
+}
+
+TEST_CASE("the whole curve of a training is on disk, and what is done again replaces its lines") {
+  namespace fs = std::filesystem;
+  const auto directory = fs::temp_directory_path() / ("troupe-curve-" + std::to_string(::getpid()));
+  fs::create_directories(directory);
+  const auto lines = [&] {
+    std::vector<std::string> all;
+    std::ifstream in{directory / "curve.csv"};
+    for (std::string line; std::getline(in, line);) all.push_back(line);
+    return all;
+  };
+  const auto add = [](curve_file& curve, std::uint64_t first, std::uint64_t last, double loss) {
+    for (auto i = first; i <= last; ++i) curve.add({i, loss, 0.5, double(i), double(i) + 2, 0});
+    return curve.write();
+  };
+  REQUIRE(open_checkpoints(directory.string(), 1));
+  curve_file first{directory.string(), 1};
+  REQUIRE(first.resume(0));
+  REQUIRE(add(first, 1, 700, 3));
+  REQUIRE(add(first, 701, 1000, 3));
+  REQUIRE(lines().size() == 1001);
+  CHECK(lines()[0] == "iteration,end_unix_s,seconds,loss,gradient_norm");
+  CHECK(lines()[1000] == "1000,1002.000000,2,3,0.5");
+  // Killed while it wrote.
+  std::ofstream{directory / "curve.csv", std::ios::app} << "1001,10";
+  REQUIRE(open_checkpoints(directory.string(), 2));
+  curve_file second{directory.string(), 2};
+  REQUIRE(second.resume(900));
+  REQUIRE(add(second, 901, 902, 2));
+  REQUIRE(lines().size() == 903);
+  CHECK(lines()[900] == "900,902.000000,2,3,0.5");
+  CHECK(lines()[901] == "901,903.000000,2,2,0.5");
+  // The first one was taken for lost, and is not: it may not write any more.
+  CHECK(add(first, 1001, 1001, 3).error().code == reason::kind::stale);
+  CHECK(add(first, 1002, 1002, 3));
+  CHECK(lines().size() == 903);
+  curve_file nowhere;
+  CHECK(nowhere.resume(0));
+  CHECK(add(nowhere, 1, 1, 1));
+  fs::remove_all(directory);
 }

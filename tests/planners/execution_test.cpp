@@ -21,7 +21,7 @@ measured_times as_planned(const pipeline_shape& s) {
   measured_times t;
   t.stages.assign(std::size_t{s.stages} * s.pipelines, {c.forward, c.recompute, c.backward});
   for (std::uint32_t i = 0; i < s.stages; ++i) t.wan.push_back(s.is_wan(i) ? c.wan : 0);
-  t.lan = c.lan;
+  t.lan.assign(s.stages, c.lan);
   t.wan_latency = c.wan_latency;
   return t;
 }

@@ -284,9 +284,9 @@ TEST_CASE("a stage's peers on GPUs of one node exchange gradients as was measure
     return time_plan(c, job, how, where)->times.stages[0].exchange;
   };
   const allocation near{{0, 2}}, apart{{0, 1}, {1, 1}};
-  const auto by_link = exchange_s(near);
-  CHECK(by_link > 0);
-  CHECK(exchange_s(apart) == by_link);
+  const auto by_link = exchange_s(apart);
+  CHECK(exchange_s(near) > 0);
+  CHECK(exchange_s(near) < by_link);  // PCIe, and a network
   c.gpus[0].profile = made_up();
   c.gpus[0].profile->models.clear();
   c.gpus[0].profile->copies.all_reduces = {{2, 300, 10}};

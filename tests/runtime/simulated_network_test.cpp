@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "runtime/virtual/fair_share.hpp"
+#include "messages/fair_share.hpp"
 #include "runtime/world_fixture.hpp"
 
 using namespace troupe;

@@ -9,7 +9,7 @@
 
 #include "messages/time.hpp"
 
-namespace troupe::runtime {
+namespace troupe {
 
 /// One direction of a link, shared by the transfers that are under way: each gets the same rate, an
 /// n-th of the capacity, but never more than one connection carries (max-min fairness on one link).
@@ -25,7 +25,7 @@ class fair_share {
         connection_bytes_ns_{connection_bytes_s > 0 ? connection_bytes_s * 1e-9
                                                     : capacity_bytes_ns_} {}
 
-  std::size_t transfers() const { return active_.size(); }
+  std::size_t transfers() const { return transfers_; }
 
   /// What each of n transfers gets, in bytes a nanosecond.
   double rate(std::size_t n) const {
@@ -36,9 +36,11 @@ class fair_share {
   /// How long a transfer takes that has the link for itself, rounded up.
   time_ns alone(double bytes) const { return static_cast<time_ns>(std::ceil(bytes / rate(1))); }
 
-  void start(time_ns now, double bytes, std::uint64_t token) {
+  /// `count` transfers at once, of so many bytes each: they end as one.
+  void start(time_ns now, double bytes, std::uint64_t token, std::size_t count = 1) {
     advance(now);
-    active_.push_back({served_ + bytes, ++sequence_, token});
+    active_.push_back({served_ + bytes, ++sequence_, token, count});
+    transfers_ += count;
     std::push_heap(active_.begin(), active_.end(), later);
   }
 
@@ -46,7 +48,7 @@ class fair_share {
   std::optional<time_ns> next_end() const {
     if (active_.empty()) return std::nullopt;
     const double left = std::max(0.0, active_.front().end - served_);
-    return at_ + static_cast<time_ns>(std::ceil(left / rate(active_.size()) - 1e-6));
+    return at_ + static_cast<time_ns>(std::ceil(left / rate(transfers_) - 1e-6));
   }
 
   /// Takes out a transfer that has ended by now; of several, the one that was the first to.
@@ -57,6 +59,7 @@ class fair_share {
     advance(now);
     served_ = std::max(served_, target);
     const auto token = active_.front().token;
+    transfers_ -= active_.front().count;
     std::pop_heap(active_.begin(), active_.end(), later);
     active_.pop_back();
     if (active_.empty()) served_ = 0;
@@ -67,13 +70,14 @@ class fair_share {
   struct transfer {
     double end = 0;  // of `served_`
     std::uint64_t sequence = 0, token = 0;
+    std::size_t count = 1;
   };
   static bool later(const transfer& a, const transfer& b) {
     return a.end > b.end || (a.end == b.end && a.sequence > b.sequence);
   }
 
   void advance(time_ns now) {
-    if (!active_.empty()) served_ += rate(active_.size()) * static_cast<double>(now - at_);
+    if (!active_.empty()) served_ += rate(transfers_) * static_cast<double>(now - at_);
     at_ = now;
   }
 
@@ -82,6 +86,7 @@ class fair_share {
   time_ns at_ = 0;     // when that was counted
   std::uint64_t sequence_ = 0;
   std::vector<transfer> active_;
+  std::size_t transfers_ = 0;  // that those are
 };
 
-}  // namespace troupe::runtime
+}  // namespace troupe

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <algorithm>
+
+#include "messages/cluster.hpp"
+
+namespace troupe {
+
+// A link inside a datacentre of which the cluster says nothing, to planners and networks alike.
+inline constexpr double unlisted_lan_gbps = 10;
+inline constexpr double unlisted_lan_latency_us = 50;
+
+/// What the way of a tensor takes: each byte so long of a link's time, and so long until it is
+/// there. All tensors that are on one link share its time equally (fair_share).
+struct tensor_way {
+  double s_per_byte = 0, latency_s = 0;
+
+  double alone_s(double bytes) const { return bytes * s_per_byte; }
+  bool operator==(const tensor_way&) const = default;
+};
+
+/// From a GPU of one node to one of another of its datacentre, or of the same node: the one model
+/// of what planners expect of a tensor and simulated networks do with it. Between nodes it goes
+/// over the sender's `inter`, which all GPUs of the node have together, as fast as the slower of
+/// the two nodes' lets it; inside a node over the sending GPUs' own `intra`.
+inline tensor_way way_between(const cluster& c, node_index from, node_index to) {
+  if (from == to) {
+    const auto& l = c.nodes[from].intra;
+    return l.gbps > 0 ? tensor_way{1 / l.bytes_s(), l.latency_us * 1e-6} : tensor_way{};
+  }
+  tensor_way w;
+  for (const auto end : {from, to}) {
+    const auto& given = c.nodes[end].inter;
+    const auto l = given.gbps > 0 ? given : link{"", unlisted_lan_gbps, unlisted_lan_latency_us};
+    w.s_per_byte = std::max(w.s_per_byte, 1 / l.bytes_s());
+    w.latency_s = std::max(w.latency_s, l.latency_us * 1e-6);
+  }
+  return w;
+}
+
+}  // namespace troupe
