@@ -85,8 +85,7 @@ void tensor_router::free(std::uint32_t token) {
   credit(held_[token]);
   const auto& h = held_[token];
   if (h.listed) {
-    const auto& way = is_mine(h.to) ? lan_[node_of(*cluster_, h.from)] : wan_[datacenter_of(h.to)];
-    crossing_[h.key] = now() + 2 * way.delay + request_slack;
+    crossing_[h.key] = now() + 2 * wan_[datacenter_of(h.to)].delay + request_slack;
   }
   held_[token] = {};
   free_.push_back(token);

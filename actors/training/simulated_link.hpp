@@ -36,8 +36,6 @@ class simulated_link {
   }
 
  private:
-
-
   /// A transfer that starts makes the others end later: the timer for the first end may find that
   /// it is early.
   void wait() {

@@ -73,7 +73,7 @@ void stage_state::simulate() {
       [after](double s, std::function<void()> what) { after(nanoseconds_of(s), std::move(what)); });
   beside_ = std::make_unique<simulated_link>(
       o_.beside, [this] { return std::llround(o_.via.now_s() * 1e9); },
-      [after](simulated_link::time_ns ns, std::function<void()> what) {
+      [after](time_ns ns, std::function<void()> what) {
         after(std::chrono::nanoseconds{ns}, std::move(what));
       });
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "messages/stage.hpp"
+#include "messages/statistics.hpp"
 
 namespace troupe::actors {
 
@@ -52,9 +53,7 @@ inline stage_costs median(const std::deque<stage_costs>& all) {
        {&stage_costs::forward_s, &stage_costs::recompute_s, &stage_costs::backward_s,
         &stage_costs::update_s, &stage_costs::gradients_s, &stage_costs::wan_s}) {
     for (std::size_t i = 0; i < n; ++i) values[i] = all[i].*field;
-    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(n / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    result.*field = *middle;
+    result.*field = statistics::median(values);
   }
   return result;
 }

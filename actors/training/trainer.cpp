@@ -301,7 +301,7 @@ void trainer_state::say_replanned(const std::string& what, double kept_s) {
 stage_costs trainer_state::slowest_of_stage(std::uint32_t stage) const {
   stage_costs result;
   for (std::uint32_t p = 0; p < plan_.shape.pipelines; ++p) {
-    const auto m = median_of(stages_[p * plan_.shape.stages + stage].measured);
+    const auto m = median(stages_[p * plan_.shape.stages + stage].measured);
     result.forward_s = std::max(result.forward_s, m.forward_s);
     result.recompute_s = std::max(result.recompute_s, m.recompute_s);
     result.backward_s = std::max(result.backward_s, m.backward_s);
@@ -389,7 +389,7 @@ void trainer_state::report() {
   r.planned_s = plan_.iteration_s;
   std::vector<stage_costs> measured;
   if (real(plan_))
-    for (const auto& s : stages_) measured.push_back(median_of(s.measured));
+    for (const auto& s : stages_) measured.push_back(median(s.measured));
   r.lower_bound_s = lower_bound_s(plan_, std::move(measured));
   for (std::uint32_t s = 0; s < plan_.shape.stages && !stages_.empty(); ++s) {
     std::uint32_t most = 0;

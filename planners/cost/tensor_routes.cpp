@@ -66,7 +66,7 @@ timed_way tensor_routes::tied_way(std::uint32_t p, std::uint32_t from, std::uint
   const auto bytes = static_cast<double>(costs(p, from).tied_bytes);
   if (!is_wan(from, to)) return way(p, from, p, to, bytes);
   const auto wan = link_between(c_, layout_.datacenter_of(from), layout_.datacenter_of(to),
-                               job_.pipeline.connections);
+                                job_.pipeline.connections);
   return {links_++, bytes / wan.bytes_s(), wan.latency_us * 1e-6};
 }
 

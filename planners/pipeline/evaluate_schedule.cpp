@@ -1,6 +1,5 @@
 #include "planners/pipeline/evaluate_schedule.hpp"
 
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
