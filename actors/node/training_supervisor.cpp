@@ -192,6 +192,10 @@ void training_supervisor::set_up(address trainer, stage_setup s) {
   o.came_s = host_.clock->now_s();
   const auto me = node_of(*cluster_, host_.self);
   o.beside = way_between(*cluster_, me, me);
+  for (node_index n = 0; n < cluster_->nodes.size(); ++n)
+    if (n != me && cluster_->nodes[n].datacenter == cluster_->nodes[me].datacenter)
+      o.slowest_lan = std::max(o.slowest_lan, way_between(*cluster_, n, me),
+                               [](auto& a, auto& b) { return a.s_per_byte < b.s_per_byte; });
   const bool computes = s.backend != "sim";
   if (computes) {
     o.make = [s] { return make_backend(s); };

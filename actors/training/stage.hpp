@@ -47,8 +47,9 @@ struct stage_options {
   std::shared_ptr<gpu::stage_device> device;
   std::function<double()> slowdown;
   double start_s = 0;
-  tensor_way beside;  // from its GPUs to others of their node, if it is simulated
-  token_feed tokens;  // of a real device's first and last stage
+  tensor_way beside;       // from its GPUs to others of their node, if it is simulated
+  tensor_way slowest_lan;  // from another node of the datacenter, likewise
+  token_feed tokens;       // of a real device's first and last stage
 };
 
 /// One pipeline stage: executes its order on its device, one step at a time, each as soon as its

@@ -12,6 +12,7 @@ namespace troupe::actors {
 namespace {
 
 constexpr double usual_bytes_s = 125e6;  // of a link that nothing is known of
+constexpr double queued_tensors = 8;     // that may be on a link before one
 constexpr double rounding_s = 1e-6;
 constexpr double no_request_s = 3600;  // nobody else has what is missing
 
@@ -39,8 +40,11 @@ double stage_state::request_after_s(tensor::kind k) const {
   const auto bytes = one_microbatch ? costs.activation_bytes
                      : of_peers     ? costs.gradient_bytes
                                     : costs.tied_bytes;
-  const double expected_s = static_cast<double>(bytes) / usual_bytes_s;
-  return timeout_.after_s(k, simulated_ ? costs.wan_s : std::max(costs.wan_s, expected_s));
+  // A simulated link is as slow as the cluster file says, and others' tensors may be on it.
+  const double expected_s =
+      simulated_ ? queued_tensors * o_.slowest_lan.alone_s(static_cast<double>(bytes))
+                 : static_cast<double>(bytes) / usual_bytes_s;
+  return timeout_.after_s(k, std::max(costs.wan_s, expected_s));
 }
 
 /// It can go on only when something comes: from now on it looks whether that has been lost.

@@ -129,20 +129,13 @@ TEST_CASE("A simulated tensor takes exactly its slots, over a WAN and inside a d
   CHECK(w.times(a1) == std::vector<double>{3.5});
 }
 
-TEST_CASE("A tensor that is sent again while the first is on its way crosses once") {
+TEST_CASE("A tensor that is sent again while the first is on its way crosses the WAN once") {
   world_of_gates w;
-  w.world.at(1, [&] {
-    REQUIRE(w.send(a0, b0, activation(0, 0, alone)));
-    REQUIRE(w.send(a0, a1, activation(1, 0, alone)));
-  });
-  w.world.at(1.4, [&] {
-    REQUIRE(w.send(a0, b0, activation(0, 0, alone)));
-    REQUIRE(w.send(a0, a1, activation(1, 0, alone)));
-  });
+  w.world.at(1, [&] { REQUIRE(w.send(a0, b0, activation(0, 0, alone))); });
+  w.world.at(1.4, [&] { REQUIRE(w.send(a0, b0, activation(0, 0, alone))); });
   w.world.at(3, [&] { REQUIRE(w.send(a0, b0, activation(0, 0, alone))); });
   w.world.run_until(10);
   CHECK(w.times(b0) == std::vector<double>{2, 4});
-  CHECK(w.times(a1) == std::vector<double>{1.5});
 }
 
 TEST_CASE("One pair's tensors follow each other; connections and latency count") {
