@@ -182,7 +182,8 @@ void trainer_state::hear(const stage_report& r) {
       run_window();
     }
   }
-  if (r.iteration == s.done + 1) note(i, r);
+  // Where a stage halts it may still be saving the iteration, of which its next report tells.
+  if (r.iteration == s.done + 1 && !r.halts_at) note(i, r);
   s.saved = std::max(s.saved, r.saved);
   if (stopping_ && r.halts_at) note_halt(i, *r.halts_at);
   look_at_checkpoint();
