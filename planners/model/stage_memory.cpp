@@ -76,10 +76,4 @@ double bytes_beside_inputs(const stage_part& p, const stage_load& load) {
   return parts.total();
 }
 
-double bytes_of_stage(const std::vector<stage_part>& parts, const stage_load& load) {
-  double most = 0;
-  for (const auto& p : parts) most = std::max(most, memory_of(p, load).total());
-  return most;
-}
-
 }  // namespace troupe::planners

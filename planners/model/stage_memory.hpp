@@ -83,7 +83,5 @@ memory_parts memory_of(const stage_part& p, const stage_load& load);
 /// In two parts: what grows with a stage's pieces, and what is the same for every stage.
 double bytes_beside_inputs(const stage_part& p, const stage_load& load);
 double input_bytes(const stage_part& p, const stage_load& load);
-/// Of the stage that needs most.
-double bytes_of_stage(const std::vector<stage_part>& parts, const stage_load& load);
 
 }  // namespace troupe::planners

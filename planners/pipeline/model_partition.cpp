@@ -214,7 +214,7 @@ expected<void> can_split(const model& m, std::uint32_t stages) {
   if (stages <= pieces_of(m)) return {};
   if (!m.operators.empty())
     return refuse(reason::kind::infeasible,
-                  fmt::format("{} stages need at least as many operators; '{}' has {}", stages,
+                  fmt::format("{0} stages need at least {0} operators; '{1}' has {2}", stages,
                               m.name, m.operators.size()));
   return refuse(reason::kind::infeasible,
                 fmt::format("{} stages need at least half as many layers (each splits into "

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -12,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/time.hpp"
 #include "planners/core/bounds.hpp"
 #include "planners/core/fits.hpp"
 #include "planners/cost/batch_split.hpp"
@@ -22,8 +22,6 @@
 
 namespace troupe::planners {
 namespace {
-
-constexpr double never = std::numeric_limits<double>::infinity();
 
 /// Stages of one type of GPU that a shape's pipelines could have.
 struct offer {
@@ -196,8 +194,7 @@ class search {
       for (; i < counts.size() && counts[i] == shapes_[shape].offers[i].stages; ++i) counts[i] = 0;
       if (i == counts.size() || queue_.size() >= max_sets || !budget_.spend(1)) return;
       ++counts[i];
-      std::uint32_t stages = 0;
-      for (const auto n : counts) stages += n;
+      const auto stages = std::accumulate(counts.begin(), counts.end(), 0U);
       if (stages <= pieces) offer_set(shape, counts, stages);
     }
   }
@@ -256,15 +253,10 @@ class search {
     const auto& s = shapes_[x.shape];
     auto job = job_;
     job.pipeline.tensor_parallel = s.tensor;
-    std::vector<stage_kind> kinds;
-    std::uint32_t stages = 0;
-    for (const auto n : x.counts) {
-      kinds.push_back({n});
-      stages += n;
-    }
+    const auto stages = std::accumulate(x.counts.begin(), x.counts.end(), 0U);
     auto& table = table_of(x.shape, job, split_batch(job, stages, s.pipelines));
     const auto cut =
-        cut_for(kinds, pieces_of(job.model),
+        cut_for(x.counts, pieces_of(job.model),
                 [&](std::size_t kind, std::uint32_t first, std::uint32_t count,
                     std::uint32_t behind) { return table.seconds(kind, first, count, behind); });
     if (cut.stages.empty()) return;

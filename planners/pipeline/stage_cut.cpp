@@ -29,20 +29,20 @@ std::uint32_t longest(const range_cost& cost, std::size_t kind, std::uint32_t fi
 /// Sets of used stages are numbered in mixed radix.
 class trial {
  public:
-  trial(const std::vector<stage_kind>& kinds, std::uint32_t pieces, const range_cost& cost)
-      : kinds_{kinds}, pieces_{pieces}, cost_{cost} {
+  trial(const std::vector<std::uint32_t>& counts, std::uint32_t pieces, const range_cost& cost)
+      : counts_{counts}, pieces_{pieces}, cost_{cost} {
     std::size_t sets = 1;
-    for (const auto& k : kinds) {
+    for (const auto n : counts) {
       weights_.push_back(sets);
-      sets *= k.count + 1;
-      stages_ += k.count;
+      sets *= n + 1;
+      stages_ += n;
     }
     reached_.resize(sets);
     used_.resize(sets);
     for (std::size_t set = 1; set < sets; ++set)
-      for (std::size_t k = 0; k < kinds.size(); ++k) used_[set] += count(set, k);
-    for (std::size_t k = 0; k < kinds.size(); ++k)
-      for (std::uint32_t i = 0; i < pieces && kinds[k].count > 0; ++i)
+      for (std::size_t k = 0; k < counts.size(); ++k) used_[set] += used_of(set, k);
+    for (std::size_t k = 0; k < counts.size(); ++k)
+      for (std::uint32_t i = 0; i < pieces && counts[k] > 0; ++i)
         for (std::uint32_t b = 0; b < stages_; ++b)
           dearest_piece_s_ = std::max(dearest_piece_s_, cost(k, i, 1, b));
   }
@@ -73,8 +73,8 @@ class trial {
   }
 
  private:
-  std::uint32_t count(std::size_t set, std::size_t kind) const {
-    return static_cast<std::uint32_t>(set / weights_[kind] % (kinds_[kind].count + 1));
+  std::uint32_t used_of(std::size_t set, std::size_t kind) const {
+    return static_cast<std::uint32_t>(set / weights_[kind] % (counts_[kind] + 1));
   }
   std::uint32_t behind(std::size_t set) const { return stages_ - used_[set]; }
 
@@ -88,8 +88,8 @@ class trial {
   void extend(std::size_t set, bool most_alone) {
     auto& to = reached_[set];
     to.clear();
-    for (std::size_t k = 0; k < kinds_.size(); ++k) {
-      if (count(set, k) == 0) continue;
+    for (std::size_t k = 0; k < counts_.size(); ++k) {
+      if (used_of(set, k) == 0) continue;
       for (const auto from : reached_[set - weights_[k]])
         for (auto n = furthest(set, k, from); n > from; n = most_alone ? from : n - 1)
           to.push_back(n);
@@ -101,15 +101,15 @@ class trial {
 
   /// The kind of a set's last stage, and what was done before it.
   std::pair<std::size_t, std::uint32_t> last_stage(std::size_t set, std::uint32_t done) const {
-    for (std::size_t k = 0; k < kinds_.size(); ++k) {
-      if (count(set, k) == 0) continue;
+    for (std::size_t k = 0; k < counts_.size(); ++k) {
+      if (used_of(set, k) == 0) continue;
       for (const auto from : reached_[set - weights_[k]])
         if (from < done && done <= furthest(set, k, from)) return {k, from};
     }
     return {};  // not of a set that has been reached
   }
 
-  const std::vector<stage_kind>& kinds_;
+  const std::vector<std::uint32_t>& counts_;
   std::uint32_t pieces_, stages_ = 0;
   const range_cost& cost_;
   double limit_ = 0, dearest_piece_s_ = 0;
@@ -132,10 +132,10 @@ stage_cut with_slowest(std::vector<cut_stage> stages, const range_cost& cost) {
 
 }  // namespace
 
-stage_cut cut_for(const std::vector<stage_kind>& kinds, std::uint32_t pieces,
+stage_cut cut_for(const std::vector<std::uint32_t>& counts, std::uint32_t pieces,
                   const range_cost& cost) {
   constexpr double accuracy = 1e-6;
-  trial t{kinds, pieces, cost};
+  trial t{counts, pieces, cost};
   if (t.stages() == 0 || t.stages() > pieces) return {};
   if (!t.within(std::numeric_limits<double>::max())) return {};
   auto best = with_slowest(t.stages_of(), cost);
@@ -147,20 +147,6 @@ stage_cut cut_for(const std::vector<stage_kind>& kinds, std::uint32_t pieces,
       low = middle;
   }
   return best;
-}
-
-stage_cut cut_in_order(const std::vector<std::size_t>& order, std::uint32_t pieces,
-                       const range_cost& cost) {
-  // Each stage is a kind of its own that may only be used when those before it are.
-  const std::vector<stage_kind> one{{static_cast<std::uint32_t>(order.size())}};
-  const auto stages = static_cast<std::uint32_t>(order.size());
-  const range_cost by_place = [&](std::size_t, std::uint32_t first, std::uint32_t count,
-                                  std::uint32_t behind) {
-    return cost(order[stages - 1 - behind], first, count, behind);
-  };
-  auto cut = cut_for(one, pieces, by_place);
-  for (std::size_t s = 0; s < cut.stages.size(); ++s) cut.stages[s].kind = order[s];
-  return cut;
 }
 
 }  // namespace troupe::planners

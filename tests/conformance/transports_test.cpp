@@ -49,7 +49,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("Nodes of one datacenter talk through its gateway, and no other host") {
+TEST_CASE("Nodes of one datacenter exchange frames through its gateway and through no other host") {
   const auto n = any_network();
   start_all(*n);
   const auto sent = numbered(a0, a1, 7, pattern(1000));

@@ -53,7 +53,7 @@ TEST_CASE("a crashed host is silent: its timers are gone, its old transport send
   CHECK(f.numbers(controller) == std::vector<std::uint64_t>{1, 1, 1, 2, 2});
 }
 
-TEST_CASE("timed crashes happen to the hosts that are named, and datacenters name all theirs") {
+TEST_CASE("a timed crash hits the named host, and a datacenter's name means all of its hosts") {
   fixture f{{.faults = plan_with([](fault_plan& p) {
                p.crashes = {{"west", 1, 2}, {"n0", 1.5, 0.1}};
              })}};

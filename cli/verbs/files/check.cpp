@@ -217,10 +217,9 @@ class check_verb final : public verb {
   expected<std::string> load_cluster(const std::string& file) {
     const auto* catalogue = catalogue_of(file);
     if (!catalogue)
-      return refuse(
-          reason::kind::invalid,
-          fmt::format("{}: not checked: its GPU catalogue is {}, which is not a GPU catalogue",
-                      file, formats::catalogue_for(file).string()));
+      return refuse(reason::kind::invalid,
+                    fmt::format("{}: not checked, because {} is not a valid GPU catalogue", file,
+                                formats::catalogue_for(file).string()));
     return summary(formats::load_cluster(file, *catalogue), say_cluster);
   }
 

@@ -32,7 +32,8 @@ class logs_verb final : public verb {
     app.add_flag("--all", all_,
                  "All nodes and attempts, each line prefixed with attempt and rank; limited by "
                  "--attempt or --rank");
-    app.add_option("--tail", tail_, "Only the last N lines of each log, and what follows");
+    app.add_option("--tail", tail_,
+                   "Show only the last N lines of each log, and with -f what is added");
     remote_.options(app);
     app.footer(
         "With --json, one document; with --json and -f, one document per line of the log: "

@@ -45,7 +45,7 @@ class demo_verb final : public verb {
     const auto training = demo_training(out, configs, out_directory_);
     if (!training) return out.no(training.error());
     out.line(
-        "\nFiles: {0}/training.html (an iteration under each schedule), {0}/philly-day/usage.html, "
+        "\nFiles: {0}/training.html (one iteration of each schedule), {0}/philly-day/usage.html, "
         "{0}/philly-day/result.json,\n{0}/training-atlas.json (for Perfetto), {0}/logs/, "
         "{0}/cluster/output/",
         out_directory_);
