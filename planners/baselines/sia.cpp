@@ -50,58 +50,17 @@ std::vector<grant> grants_of(const sia_problem& problem, const sia_answer& answe
   return out;
 }
 
-// The GPUs that a round may hand out, by node.
-class room {
- public:
-  room(const snapshot& s) : free_(s.cluster.nodes.size()) {
-    for (node_index n = 0; n < free_.size(); ++n) free_[n] = s.idle.idle(n);
-    for (const auto& [id, j] : s.running) {
-      if (j.training) continue;
-      for (const auto& share : j.where) free_[share.node] += share.gpus;
-    }
-  }
-
-  bool has(const allocation& where) const {
-    return std::ranges::all_of(where, [&](const node_share& n) { return free_[n.node] >= n.gpus; });
-  }
-  void take(const allocation& where) {
-    for (const auto& share : where) free_[share.node] -= share.gpus;
-  }
-
-  // Within the node that fits best, or whole nodes; where the job is already, if it can be. May be
-  // empty.
-  allocation find(const sia_pool& p, const grant& g) const {
-    const auto gpus = g.choice->how.gpus();
-    if (total_gpus(g.job->where) == gpus && in(p, g.job->where) && has(g.job->where))
-      return g.job->where;
-    allocation where;
-    if (gpus < p.node_gpus) {
-      const node_index* best = nullptr;
-      for (const auto& n : p.nodes) {
-        if (free_[n] >= gpus && (best == nullptr || free_[n] < free_[*best])) best = &n;
-      }
-      if (best != nullptr) where.push_back({*best, gpus});
-      return where;
-    }
-    for (const auto n : p.nodes) {
-      if (free_[n] != p.node_gpus) continue;
-      where.push_back({n, p.node_gpus});
-      if (where.size() * p.node_gpus == gpus) return where;
-    }
-    return {};
-  }
-
- private:
-  static bool in(const sia_pool& p, const allocation& where) {
-    return std::ranges::all_of(
-        where, [&](const node_share& n) { return std::ranges::binary_search(p.nodes, n.node); });
-  }
-  std::vector<std::uint32_t> free_;
-};
+// The GPUs that a round may hand out: idle ones, and those of running programs.
+free_gpus room_of(const snapshot& s) {
+  free_gpus room{s.cluster, s.idle};
+  for (const auto& [id, j] : s.running)
+    if (!j.training) room.give_back(j.where);
+  return room;
+}
 
 // Places a pool's grants, the largest first; those that go on as they are keep their GPUs if
 // `keep`. Returns how many found no room.
-std::size_t place(const sia_pool& p, std::vector<grant*>& grants, room& free, bool keep) {
+std::size_t place(const sia_pool& p, std::vector<grant*>& grants, free_gpus& free, bool keep) {
   std::size_t failed = 0;
   for (auto* g : grants) {
     g->where.clear();
@@ -109,7 +68,7 @@ std::size_t place(const sia_pool& p, std::vector<grant*>& grants, room& free, bo
   }
   for (auto* g : grants) {
     if (!g->where.empty()) continue;
-    g->where = free.find(p, *g);
+    g->where = free.find(p, g->choice->how.gpus(), g->job->where);
     free.take(g->where);
     failed += g->where.empty();
   }
@@ -121,11 +80,11 @@ std::size_t place(const sia_pool& p, std::vector<grant*>& grants, room& free, bo
 void place_all(const snapshot& s, const sia_problem& problem, std::vector<grant>& grants) {
   std::vector<std::vector<grant*>> by_pool(problem.pools.size());
   for (auto& g : grants) by_pool[g.choice->pool].push_back(&g);
-  room all(s);
+  auto all = room_of(s);
   for (std::size_t p = 0; p < by_pool.size(); ++p) {
-    room first = all;
+    auto first = all;
     if (const auto failed = place(problem.pools[p], by_pool[p], first, true); failed > 0) {
-      room second = all;
+      auto second = all;
       if (place(problem.pools[p], by_pool[p], second, false) < failed) {
         all = second;
         continue;

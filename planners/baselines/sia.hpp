@@ -5,6 +5,7 @@
 
 #include "messages/cluster.hpp"
 #include "messages/plan.hpp"
+#include "planners/core/gpu_pools.hpp"
 #include "planners/core/snapshot.hpp"
 
 // Sia (Jayaram Subramanya et al., SOSP 2023) as a baseline: docs/planners/baselines.md. A round is
@@ -22,13 +23,9 @@ struct sia_options {
   int max_nodes = 50;               // of the branch and bound; it ends by count, never by time
 };
 
-/// GPUs that are alike: one type, in nodes of one size, of one datacenter.
-struct sia_pool {
-  gpu_index gpu = 0;
-  std::uint32_t datacenter = 0;
-  std::uint32_t node_gpus = 0;
-  std::uint32_t capacity = 0;     // idle, or held by a running job
-  std::vector<node_index> nodes;  // by index
+/// A pool, and how many of its GPUs are idle or held by a running program.
+struct sia_pool : gpu_pool {
+  std::uint32_t capacity = 0;
 };
 
 /// So many GPUs of a pool: within a node, or whole nodes.

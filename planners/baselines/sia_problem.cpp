@@ -15,39 +15,14 @@
 namespace troupe::planners {
 namespace {
 
-std::vector<sia_pool> pools_of(const snapshot& s) {
+std::vector<sia_pool> idle_pools(const snapshot& s) {
   std::vector<sia_pool> pools;
-  for (node_index n = 0; n < s.cluster.nodes.size(); ++n) {
-    const auto& node = s.cluster.nodes[n];
-    if (node.gpus == 0) continue;
-    auto at = std::ranges::find_if(pools, [&](const sia_pool& p) {
-      return p.gpu == node.gpu && p.node_gpus == node.gpus && p.datacenter == node.datacenter;
-    });
-    if (at == pools.end()) at = pools.insert(at, {node.gpu, node.datacenter, node.gpus, 0, {}});
-    at->nodes.push_back(n);
-    at->capacity += s.idle.idle(n);
+  for (auto& p : pools_of(s.cluster)) {
+    auto& pool = pools.emplace_back();
+    static_cast<gpu_pool&>(pool) = std::move(p);
+    for (const auto n : pool.nodes) pool.capacity += s.idle.idle(n);
   }
   return pools;
-}
-
-// Counts of a pool: 1, 2, 4, ... within a node; whole nodes: 1 to 8 of them, then doubling.
-std::vector<std::uint32_t> counts_of(const sia_pool& p) {
-  std::vector<std::uint32_t> counts;
-  for (std::uint32_t n = 1; n < p.node_gpus; n *= 2) counts.push_back(n);
-  for (std::size_t k = 1; k <= p.nodes.size(); k += k < 8 ? 1 : k) {
-    counts.push_back(static_cast<std::uint32_t>(k) * p.node_gpus);
-  }
-  return counts;
-}
-
-allocation placed_in(const sia_pool& p, std::uint32_t gpus) {
-  allocation where;
-  for (std::size_t i = 0; gpus > 0; ++i) {
-    const auto take = std::min(gpus, p.node_gpus);
-    where.push_back({p.nodes[i], take});
-    gpus -= take;
-  }
-  return where;
 }
 
 // Every configuration that can hold the job, whatever is idle; cost holds normalised goodput for
@@ -76,7 +51,7 @@ void add_pool(const cluster& c, const job_spec& job, const sia_pool& pool, std::
       x.how.gpu_types = {pool.gpu};
       x.how.bytes_per_gpu = program_bytes(job, x.how.data_parallel, t, c.settings.memory_headroom);
       if (!(x.how.bytes_per_gpu < memory) || x.how.bytes_per_gpu <= bytes_floor) continue;
-      const auto e = estimate_iteration(c, job, x.how, placed_in(pool, gpus));
+      const auto e = estimate_iteration(c, job, x.how, pack(pool, gpus));
       if (!(e.samples_per_s > 0)) continue;
       x.how.samples_per_s = x.cost = e.samples_per_s;
       x.how.cost_per_hour = e.cost_per_hour;
@@ -129,11 +104,7 @@ std::size_t present_choice(const shape_table& t, const std::vector<sia_pool>& po
     const auto& p = pools[x.pool];
     if (x.how.gpus() != total_gpus(j.where) || x.how.tensor_parallel != j.how.tensor_parallel)
       continue;
-    if (std::ranges::all_of(j.where, [&](const node_share& n) {
-          return std::ranges::binary_search(p.nodes, n.node);
-        })) {
-      return i;
-    }
+    if (p.contains(j.where)) return i;
   }
   return sia_group::none;
 }
@@ -158,7 +129,7 @@ void prune(sia_group& g, const sia_options& o) {
 
 class writer {
  public:
-  writer(const snapshot& s, const sia_options& o) : s_(s), o_(o) { out_.pools = pools_of(s); }
+  writer(const snapshot& s, const sia_options& o) : s_(s), o_(o) { out_.pools = idle_pools(s); }
 
   sia_problem write() && {
     for (const auto& [id, j] : s_.running) {
