@@ -47,7 +47,7 @@ class policy {
   virtual reason why_waiting(const snapshot& s, job_id job) const = 0;
 };
 
-/// A policy by its name (frenzy, fcfs, opportunistic, sia), or null.
+/// A policy by its name (frenzy, fcfs, ...), or null.
 std::unique_ptr<policy> make_policy(std::string_view name);
 
 /// The names that make_policy knows.

@@ -7,6 +7,7 @@
 #include "cli/common/policy_option.hpp"
 #include "cli/common/profile_option.hpp"
 #include "cli/common/table.hpp"
+#include "cli/verbs/studies/provision.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
 #include "formats/parse/reader.hpp"
@@ -188,6 +189,7 @@ class plan_verb final : public verb {
     if (!objective_.empty()) job->objective = objective_;
     if (auto ok = use_profile(profile_, *job, *c); !ok) return out.bad(ok.error());
 
+    if ((*policy)->name() == "espresso") return show_provision(out, *c, *job);
     const auto a = ask(*c, *job, **policy);
     const std::string name{(*policy)->name()};
     out.document(document(*c, *job, name, a));

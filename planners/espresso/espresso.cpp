@@ -1,0 +1,92 @@
+// Espresso as a policy (docs/planners/espresso.md): simulated work with a time to meet or a budget
+// gets the cheapest idle GPUs that meet them; everything else runs as under frenzy.
+
+#include <fmt/format.h>
+
+#include "planners/core/policy.hpp"
+#include "planners/core/queue_order.hpp"
+#include "planners/espresso/cost_tree.hpp"
+
+namespace troupe::planners {
+namespace {
+
+/// Whether its stages are ours to plan: nobody's program or trainer has its own.
+bool is_provisioned(const job_view& j) {
+  const auto& s = *j.spec;
+  return (s.slo_s || s.budget) && s.command.empty() && !s.train && !s.slots && !s.memory;
+}
+
+class espresso : public policy {
+ public:
+  std::string_view name() const override { return "espresso"; }
+
+  std::vector<decision> decide(const snapshot& s, random_source& random) const override {
+    std::vector<decision> out;
+    std::vector<const job_view*> provisioned;
+    job_views others;
+    for (const auto& [id, j] : s.waiting) {
+      if (is_provisioned(j))
+        provisioned.push_back(&j);
+      else
+        others.emplace(id, j);
+    }
+    if (provisioned.empty()) return frenzy_->decide(s, random);
+    by_priority(provisioned);
+    idle_index idle = s.idle;
+    planning_budget budget{planning_budget::units_a_decision};
+    for (const auto* j : provisioned) {
+      // Half of what is left for each, so that one that is slow to plan leaves some for others.
+      planning_budget own{budget.left() / 2};
+      auto d = place(s, idle, *j, own);
+      budget.spend(budget.left() / 2 - own.left());
+      if (!d) continue;
+      if (d->what == decision::kind::start) take(idle, d->where);
+      out.push_back(std::move(*d));
+    }
+    const snapshot rest{s.now_s, s.cluster, idle, others, s.running, s.moving};
+    for (auto& d : frenzy_->decide(rest, random)) out.push_back(std::move(d));
+    return out;
+  }
+
+  reason why_waiting(const snapshot& s, job_id job) const override {
+    const auto it = s.waiting.find(job);
+    if (it == s.waiting.end() || !is_provisioned(it->second)) return frenzy_->why_waiting(s, job);
+    planning_budget budget{planning_budget::units_a_decision};
+    const auto p = cheapest_plan(s.cluster, s.idle, left_of(it->second), budget);
+    if (p.plan) return {reason::kind::insufficient, "jobs ahead of it come first"};
+    return {reason::kind::insufficient,
+            fmt::format("on the {} idle GPUs: {}", s.idle.total_idle(), p.why.text)};
+  }
+
+ private:
+  /// The job with the iterations that it still has to do.
+  static job_spec left_of(const job_view& j) {
+    auto job = *j.spec;
+    job.iterations -= std::min(job.iterations - 1, j.iterations_done);
+    return job;
+  }
+
+  /// A start; a refusal, if not even an empty cluster would do; none: it waits.
+  static std::optional<decision> place(const snapshot& s, const idle_index& idle, const job_view& j,
+                                       planning_budget& budget) {
+    const auto job = left_of(j);
+    auto p = cheapest_plan(s.cluster, idle, job, budget);
+    if (p.plan)
+      return decision{
+          decision::kind::start, j.id, std::move(p.plan->how), std::move(p.plan->where), {}};
+    if (budget.exhausted()) return {};
+    const auto ever = cheapest_plan(s.cluster, idle_index{s.cluster}, job, budget);
+    if (ever.plan || budget.exhausted()) return {};
+    return decision{decision::kind::give_up, j.id, {}, {}, ever.why};
+  }
+
+  std::unique_ptr<policy> frenzy_ = make_policy("frenzy");
+};
+
+}  // namespace
+
+std::unique_ptr<policy> make_espresso() {
+  return std::make_unique<espresso>();
+}
+
+}  // namespace troupe::planners
