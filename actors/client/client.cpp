@@ -1,7 +1,7 @@
 #include "actors/client/client.hpp"
 
 #include "actors/protocol/actor_failure.hpp"
-#include "actors/protocol/post.hpp"
+#include "actors/protocol/messenger.hpp"
 
 namespace troupe::actors {
 
@@ -45,7 +45,7 @@ caf::result<answer> client_state::on_ask(const ask& a) {
   auto promise = self_->make_response_promise<answer>();
   auto request = a.request;
   if (number_of(request) == 0) set_number(request, host_.random.next() | 1);
-  post(host_, controller_address, request);
+  send_message(host_, controller_address, request);
   pending_[number_of(request)] = {std::move(request), host_.clock->now_s() + a.patience_s, promise};
   if (!std::exchange(ticking_, true)) self_->delayed_send(client_actor{self_}, retry_after, tick{});
   return promise;
@@ -70,7 +70,7 @@ void client_state::on_tick() {
       it = pending_.erase(it);
       continue;
     }
-    post(host_, controller_address, p.request);
+    send_message(host_, controller_address, p.request);
     ++it;
   }
   if (pending_.empty()) return;

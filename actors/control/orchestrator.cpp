@@ -8,8 +8,8 @@
 
 #include "actors/control/desired_work.hpp"
 #include "actors/protocol/actor_failure.hpp"
+#include "actors/protocol/messenger.hpp"
 #include "actors/protocol/permissions.hpp"
-#include "actors/protocol/post.hpp"
 #include "actors/protocol/timing.hpp"
 #include "messages/admission.hpp"
 #include "planners/core/bounds.hpp"

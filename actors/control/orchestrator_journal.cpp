@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "actors/control/orchestrator.hpp"
-#include "actors/protocol/post.hpp"
+#include "actors/protocol/messenger.hpp"
 #include "runtime/host/log.hpp"
 
 // How the orchestrator writes down what it does, and acts on it when that is durable.
@@ -115,7 +115,7 @@ std::shared_ptr<const cluster_state> orchestrator_state::state() {
 }
 
 void orchestrator_state::reply(address to, message m) {
-  batch_.when_durable([this, to, m = std::move(m)] { post(host_, to, m); });
+  batch_.when_durable([this, to, m = std::move(m)] { send_message(host_, to, m); });
 }
 
 void orchestrator_state::on_subscribe(const subscribe& m) {

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "actors/protocol/actor_failure.hpp"
-#include "actors/protocol/post.hpp"
+#include "actors/protocol/messenger.hpp"
 #include "actors/protocol/timing.hpp"
 #include "planners/core/move.hpp"
 #include "planners/pipeline/placement.hpp"
@@ -279,8 +279,10 @@ bool scheduler_state::start_pending() {
 
 void scheduler_state::on_move_wanted(const move_wanted& w) {
   if (const auto done = std::ranges::find(moves_answered_, w.move.request, &move_reply::request);
-      done != moves_answered_.end())
-    return post(host_, w.from, *done);
+      done != moves_answered_.end()) {
+    send_message(host_, w.from, *done);
+    return;
+  }
   const auto same = [&](const move_wanted& other) { return other.move.request == w.move.request; };
   if (std::ranges::any_of(moves_wanted_, same)) return;
   if (const auto at = moves_proposed_.find(w.move.job);
@@ -301,7 +303,7 @@ void scheduler_state::reply_to_move(const move_wanted& w, expected<planners::dec
   }
   moves_answered_.push_back(said);
   if (moves_answered_.size() > kept) moves_answered_.pop_front();
-  post(host_, w.from, said);
+  send_message(host_, w.from, said);
 }
 
 reason scheduler_state::why_immovable(job_id job) const {
@@ -394,14 +396,14 @@ void scheduler_state::on_query_jobs(address from, const query_jobs& q) {
   reply.request = q.request;
   reply.now_s = now_s;
   if (const auto* j = book().job(q.job)) reply.jobs.push_back(explain.status_of(*j));
-  post(host_, from, reply);
+  send_message(host_, from, reply);
 }
 
 void scheduler_state::on_explain_job(address from, const explain_job& q) {
   if (!state_) return unanswered_.push_back([=, this] { on_explain_job(from, q); });
   auto reply = explainer().explain(q.job, policy_snapshot());
   reply.request = q.request;
-  post(host_, from, reply);
+  send_message(host_, from, reply);
 }
 
 scheduler_actor::behavior_type scheduler(scheduler_actor::stateful_pointer<scheduler_state> self,

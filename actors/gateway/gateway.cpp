@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "actors/protocol/actor_failure.hpp"
-#include "actors/protocol/post.hpp"
+#include "actors/protocol/messenger.hpp"
 #include "actors/protocol/timing.hpp"
 
 namespace troupe::actors {
@@ -65,14 +65,14 @@ void gateway_state::take(address from, const message& m) {
     gathered_[h->node] = *h;
   } else if (const auto* all = std::get_if<lease_renewals>(&m)) {
     for (const auto& r : all->renewals)
-      if (is_mine(r.node)) post(host_, node_address(*cluster_, r.node), r);
+      if (is_mine(r.node)) send_message(host_, node_address(*cluster_, r.node), r);
   }
 }
 
 void gateway_state::report() {
   gateway_report r{host_.incarnation, ++reports_, {}};
   for (const auto& [n, heartbeat] : std::exchange(gathered_, {})) r.heartbeats.push_back(heartbeat);
-  post(host_, controller_address, r);
+  send_message(host_, controller_address, r);
 }
 
 void gateway_state::report_heartbeats() {

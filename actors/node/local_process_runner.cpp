@@ -71,7 +71,7 @@ class local_process_runner final : public process_runner {
     o.output = files_.log(w.lease);
     auto started = keepers_->run(o, until_s_);
     if (!started) {
-      note(w.lease, "troupe: " + started.error().text);
+      append_log(w.lease, "troupe: " + started.error().text);
       return tl::unexpected<reason>(started.error());
     }
     if (watch_) watch_->add((*started)->events());
@@ -111,14 +111,14 @@ class local_process_runner final : public process_runner {
         r.look_s = now_s + look_every_s;
         runtime::limit_disk_use(files_.log(lease), log_bytes);
       }
-      if (end && end->what == kept_end::how::not_started) note(lease, "troupe: " + end->why);
+      if (end && end->what == kept_end::how::not_started) append_log(lease, "troupe: " + end->why);
       result.push_back(report_on(lease, r, end));
       it = end ? running_.erase(it) : std::next(it);
     }
     return result;
   }
 
-  void note(lease_id lease, const std::string& line) override {
+  void append_log(lease_id lease, const std::string& line) override {
     if (!files_.make(lease)) (void)runtime::append_to(files_.log(lease), line + '\n');
   }
 

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "actors/protocol/actor_failure.hpp"
-#include "actors/protocol/post.hpp"
+#include "actors/protocol/messenger.hpp"
 #include "actors/protocol/timing.hpp"
 #include "actors/training/stage_backend.hpp"
 #include "runtime/host/log.hpp"
@@ -15,8 +15,7 @@ namespace troupe::actors {
 
 namespace {
 
-// How often programs are looked at, whether or not one has said something; simulated work has
-// timers of its own.
+// Some program ends come without an event. Simulated work has its own timers.
 constexpr double poll_s = 0.5;
 
 bool is_over(const part_report& r) {
@@ -65,7 +64,8 @@ void node_state::on_node_orders(const node_orders& o) {
   orders_ = o.sequence;
   renew(o.heard);
   for (auto& [id, p] : parts_) p.wanted = false;
-  const bool may_begin = now() <= lease_until_s_;  // else what is new may be another's by now
+  // After the lease has expired, new work may already be another node's.
+  const bool may_begin = now() <= lease_until_s_;
   followed_ = orders_;
   std::vector<const work_order*> fresh;
   for (const auto& w : o.want) {
@@ -73,11 +73,11 @@ void node_state::on_node_orders(const node_orders& o) {
       it->second.wanted = true;
       if (w.stop_within_s > 0) training_.stop_gracefully(w.lease);
     } else if (w.stop_within_s > 0)
-      continue;  // what is to stop does not begin
+      continue;
     else if (w.incarnation == host_.incarnation && may_begin)
       fresh.push_back(&w);
     else if (w.incarnation == host_.incarnation)
-      followed_ = 0;  // not all of it: the orders are to come again
+      followed_ = 0;  // request the orders again
   }
   for (auto& [id, p] : parts_)
     if (!p.wanted && !is_over(p.report)) stop(p, false);
@@ -94,29 +94,31 @@ void node_state::on_lease_renewal(const lease_renewal& r) {
   forget_ended();
 }
 
-/// Of parts that the controller wants no more, and of which it has heard how they ended.
+/// Forgets parts that are no longer ordered and whose end the controller has acknowledged.
 void node_state::forget_ended() {
   for (auto it = parts_.begin(); it != parts_.end();) {
     const auto& p = it->second;
-    const bool done = !p.wanted && is_over(p.report) && p.said != 0 && p.said <= heard_;
-    if (done && p.training) training_.retire(it->first);
+    const bool done =
+        !p.wanted && is_over(p.report) && p.end_report != 0 && p.end_report <= acknowledged_;
+    if (done && p.training) training_.release(it->first);
     it = done ? parts_.erase(it) : std::next(it);
   }
 }
 
-/// The controller has heard what this node had sent as number `heard`.
-void node_state::renew(std::uint64_t heard) {
-  heard_ = std::max(heard_, heard);
-  while (!sent_.empty() && sent_.front().first <= heard) {
+/// The controller has received this node's statements up to that sequence number: the lease counts
+/// from when that one was sent.
+void node_state::renew(std::uint64_t acknowledged) {
+  acknowledged_ = std::max(acknowledged_, acknowledged);
+  while (!sent_.empty() && sent_.front().first <= acknowledged) {
     lease_until_s_ = sent_.front().second + settings().lease_s;
     sent_.pop_front();
   }
   if (options_.process_runner) options_.process_runner->renew(lease_until_s_);
 }
 
-/// The controller has another journal, which knows nothing of what was done for the old one. False:
-/// the work of the old one is being stopped; until it is gone the node goes on to say that it has
-/// the old journal, and gets no work. True: nothing is left of it.
+/// The controller has another journal, which does not know the work of the old one. False: that
+/// work is still being stopped; until it has ended the node keeps reporting the old journal and
+/// gets no new work. True: nothing is left of it.
 bool node_state::change_journal(std::uint64_t journal) {
   bool gone = true;
   for (auto& [id, p] : parts_) {
@@ -180,10 +182,10 @@ void node_state::on_work_done(const work_done& w) {
 void node_state::on_training_over(training_over over) {
   if (is_lost_device(over) && lost_.empty()) {
     lost_ = over.detail;
-    changed_ = true;  // nothing more is to be begun here
+    changed_ = true;
   }
   auto it = parts_.find(over.lease);
-  if (it == parts_.end() || is_over(it->second.report) || !training_.ended(over)) return;
+  if (it == parts_.end() || is_over(it->second.report) || !training_.on_training_over(over)) return;
   auto& p = it->second;
   p.report.now = over.how;
   p.report.iterations = p.order.iterations;
@@ -195,7 +197,7 @@ void node_state::on_training_over(training_over over) {
 
 void node_state::on_training_said(const training_said& said) {
   if (options_.process_runner && parts_.contains(said.lease))
-    options_.process_runner->note(said.lease, said.sentence);
+    options_.process_runner->append_log(said.lease, said.sentence);
 }
 
 std::uint64_t node_state::iterations_by_now(const part& p) const {
@@ -221,7 +223,7 @@ void node_state::poll_programs() {
     auto it = parts_.find(r.lease);
     if (it == parts_.end() || is_over(it->second.report)) continue;
     if (is_over(r)) changed_ = true;
-    // Why this node stopped it, if it did, says more than how it went down.
+    // The reason for which this node stopped it says more than its exit status.
     if (r.detail.empty()) r.detail = std::move(it->second.report.detail);
     it->second.report = std::move(r);
   }
@@ -234,9 +236,9 @@ void node_state::on_programs_changed() {
 
 void node_state::on_tick() {
   poll_programs();
-  training_.tidy();
+  training_.remove_released();
   if (now() > lease_until_s_) {
-    // Nobody may know that we are still at it: what we do, another node may have been told to do.
+    // The controller may have granted this work to another node.
     for (auto& [id, p] : parts_) {
       if (is_over(p.report)) continue;
       p.report.detail = lease_expired;
@@ -249,7 +251,7 @@ void node_state::on_tick() {
   self_->delayed_send(node_actor{self_}, nanoseconds_of(wait_s), tick{});
 }
 
-/// What is to be said now, but for its number.
+/// The present state, without a sequence number.
 node_report node_state::make_report() {
   node_report r;
   r.incarnation = host_.incarnation;
@@ -265,32 +267,33 @@ node_report node_state::make_report() {
   return r;
 }
 
-/// The number of what is being sent to the controller.
+/// The sequence number of the statement that is being sent to the controller.
 std::uint64_t node_state::next_sequence() {
-  constexpr std::size_t remembered = 64;  // on their way; older ones renew nothing
+  constexpr std::size_t max_unacknowledged = 64;
   sent_.emplace_back(++sequence_, now());
-  if (sent_.size() > remembered) sent_.pop_front();
+  if (sent_.size() > max_unacknowledged) sent_.pop_front();
   changed_ = false;
-  // A timer may come a rounding error early.
+  // A timer may fire a rounding error early.
   report_due_s_ = now() + settings().heartbeat_s * 0.999;
   return sequence_;
 }
 
-/// A heartbeat, if the controller has heard a report that says what one would say now.
+/// Sends a heartbeat if the state is unchanged since the last report and the controller has that.
 void node_state::report() {
   auto r = make_report();
   r.sequence = last_report_.sequence;
-  if (r != last_report_ || r.sequence == 0 || heard_ < r.sequence) return send_report(std::move(r));
-  post(host_, my_gateway(),
-       node_heartbeat{index(), host_.incarnation, next_sequence(), r.sequence});
+  if (r != last_report_ || r.sequence == 0 || acknowledged_ < r.sequence)
+    return send_report(std::move(r));
+  send_message(host_, my_gateway(),
+               node_heartbeat{index(), host_.incarnation, next_sequence(), r.sequence});
 }
 
 void node_state::send_report(node_report r) {
   r.sequence = next_sequence();
   for (auto& [id, p] : parts_)
-    if (is_over(p.report) && p.said == 0) p.said = r.sequence;
+    if (is_over(p.report) && p.end_report == 0) p.end_report = r.sequence;
   last_report_ = std::move(r);
-  post(host_, controller_address, last_report_);
+  send_message(host_, controller_address, last_report_);
 }
 
 void node_state::on_read_log(address from, const read_log& r) {
@@ -308,7 +311,7 @@ void node_state::on_read_log(address from, const read_log& r) {
     reply.ended = !running;
     reply.why = read.error();
   }
-  post(host_, from, reply, std::move(bytes));
+  send_message(host_, from, reply, std::move(bytes));
 }
 
 node_actor::behavior_type node(node_actor::stateful_pointer<node_state> self, runtime::host h,

@@ -21,19 +21,27 @@ struct node_options {
   std::shared_ptr<const troupe::cluster> cluster;
   /// Null: all work is simulated, whether it has a command or not.
   std::shared_ptr<actors::process_runner> process_runner;
-  /// Its state directory is new: it does not know processes of an earlier start.
+  /// Its state directory is new: processes of an earlier start are unknown.
   bool new_state = false;
   /// Device kind for the built-in trainer: sim, cpu, cuda.
   std::string backend = "sim";
   /// Slowdown factor of simulated work that starts now; null: none.
   std::function<double()> slowdown;
-  /// Called when simulated work begins (null) and with how it ended, for tests.
+  /// For tests: called when simulated work begins (null) and when it ends.
   std::function<void(const work_order&, const part_report* ended)> on_work;
 };
 
-/// The node agent. It executes the latest orders and nothing else, and stops everything by itself
-/// when it has not heard from the controller for the duration of a lease: others may have its work
-/// by then.
+/// The node agent. It executes the latest orders and nothing else. Without contact to the
+/// controller for the duration of a lease it stops all work, which the controller may then grant
+/// to other nodes.
+///
+/// A part of a lease on this node, identified by its lease:
+///
+///   unknown -> running   ordered for this incarnation, while the node's lease is valid
+///   running -> ended     by itself; or stopped, because it is no longer ordered, the node's lease
+///                        has expired, or the controller has another journal
+///   ended -> forgotten   no longer ordered, and the controller has acknowledged a report of the
+///   end
 class node_state {
  public:
   node_state() = default;
@@ -54,14 +62,14 @@ class node_state {
     double slowdown = 1;
     bool wanted = true;
     double started_s = 0;
-    std::uint64_t start = 0;  // tells its timer from an earlier one's
-    std::uint64_t said = 0;   // the first report that told its end; 0: not yet told
+    std::uint64_t start = 0;       // distinguishes its timer from an earlier part's
+    std::uint64_t end_report = 0;  // the first report of its end; 0: none yet
   };
 
   void on_node_orders(const node_orders& o);
   void on_lease_renewal(const lease_renewal& r);
   void on_read_log(address from, const read_log& r);
-  void renew(std::uint64_t heard);
+  void renew(std::uint64_t acknowledged);
   void forget_ended();
   bool change_journal(std::uint64_t journal);
   void begin(const work_order& w);
@@ -85,17 +93,17 @@ class node_state {
   std::map<lease_id, part> parts_;
   training_supervisor training_;
   frame_guard guard_;
-  std::uint64_t journal_ = 0;             // of the orders that it follows; 0: it has heard none
-  std::uint64_t epoch_ = 0, orders_ = 0;  // the last orders that it has heard
-  std::uint64_t followed_ = 0;            // the same if it has followed all of them, else 0
+  std::uint64_t journal_ = 0;             // of its orders; 0: there are none yet
+  std::uint64_t epoch_ = 0, orders_ = 0;  // of the latest orders
+  std::uint64_t followed_ = 0;            // orders_ once they have been followed completely, else 0
   std::uint64_t starts_ = 0;
-  std::uint64_t sequence_ = 0;  // of the last report or heartbeat,
-  std::uint64_t heard_ = 0;     // and of the last that the controller has answered
+  std::uint64_t sequence_ = 0;      // of the last report or heartbeat,
+  std::uint64_t acknowledged_ = 0;  // and of the last that the controller has acknowledged
   node_report last_report_;
-  std::deque<std::pair<std::uint64_t, double>> sent_;  // not yet answered, and when they left
+  std::deque<std::pair<std::uint64_t, double>> sent_;  // not yet acknowledged: sequence, time
   double lease_until_s_ = 0;
   double report_due_s_ = 0;
-  std::string lost_;  // why nothing more can be begun here; empty: it can
+  std::string lost_;  // a device is lost, so nothing more is started: the reason
   bool changed_ = false;
 };
 

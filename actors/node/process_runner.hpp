@@ -16,7 +16,7 @@ namespace troupe::actors {
 inline constexpr const char* lease_expired = "no contact with the controller for more than a lease";
 
 struct log_piece {
-  std::uint64_t offset = 0;  // where it is: later than asked for, if what was there is dropped
+  std::uint64_t offset = 0;  // later than the requested one if the log's beginning was dropped
   payload bytes;
 };
 
@@ -36,15 +36,15 @@ class process_runner {
   /// Terminates the group with a grace period; `at_once`: without one.
   virtual void stop(lease_id lease, bool at_once) = 0;
 
-  /// Calls `on_event`, from any thread, when poll() may have news; from now on and as long as this
-  /// lives. Some ends come without an event: poll from a timer, too.
+  /// Calls `on_event`, from any thread, when poll() may have changes, as long as this object lives.
+  /// Some ends come without an event: poll from a timer, too.
   virtual void watch(std::function<void()> on_event) = 0;
 
-  /// How every program is doing that has been started and not yet been reported as ended.
+  /// The state of every program that has been started and not yet been reported as ended.
   virtual std::vector<part_report> poll() = 0;
 
-  /// Adds a line to a lease's output: what the built-in trainer says.
-  virtual void note(lease_id lease, const std::string& line) = 0;
+  /// Appends a line, an event of the built-in trainer, to a lease's output.
+  virtual void append_log(lease_id lease, const std::string& line) = 0;
 
   /// Up to 64 KiB of a lease's output from `offset` on.
   virtual expected<log_piece> read_log(lease_id lease, std::uint64_t offset) const = 0;

@@ -12,19 +12,19 @@ namespace troupe::actors {
 
 namespace {
 
-/// The others have what its last tensors were for, or have given up, after that time.
-constexpr double retired_stay_s = 60;
+/// How long the stages of a part that is over remain, to resend their last tensors.
+constexpr double linger_s = 60;
 
-/// What says from whom a stage's tensors may come, and not its order and model.
-stage_setup place_of(const stage_setup& s) {
-  stage_setup place;
-  place.name = s.name;
-  place.stages = s.stages;
-  place.pipelines = s.pipelines;
-  place.microbatches = s.microbatches;
-  place.neighbours = s.neighbours;
-  place.peers = s.peers;
-  return place;
+/// The fields of a setup that say which hosts may send its tensors, without order and model.
+stage_setup topology_of(const stage_setup& s) {
+  stage_setup t;
+  t.name = s.name;
+  t.stages = s.stages;
+  t.pipelines = s.pipelines;
+  t.microbatches = s.microbatches;
+  t.neighbours = s.neighbours;
+  t.peers = s.peers;
+  return t;
 }
 
 }  // namespace
@@ -48,12 +48,12 @@ void training_supervisor::begin(const work_order& w, std::function<double()> slo
   o.lease = w.lease;
   o.job = w.job;
   o.order = *w.train;
-  o.incarnation = ++trainers_;  // a lease is of one incarnation of its first node
+  o.incarnation = ++trainers_;  // a lease does not outlive its first node's incarnation
   o.backend = backend_;
-  o.via = courier{host_, node_actor{self_}};
+  o.messenger = messenger{host_, node_actor{self_}};
   if (backend_ == "sim")
     p.trainer = self_->spawn<caf::linked>(trainer, std::move(o));
-  else  // it plans, for seconds
+  else  // planning takes seconds
     p.trainer = self_->spawn<caf::linked + caf::detached>(trainer, std::move(o));
 }
 
@@ -70,7 +70,7 @@ void training_supervisor::stop(lease_id lease) {
   parts_.erase(it);
 }
 
-void training_supervisor::retire(lease_id lease) {
+void training_supervisor::release(lease_id lease) {
   auto* p = part_of(lease);
   if (!p) return;
   for (auto& [name, s] : p->stages) caf::anon_send(s.actor, release_device{});
@@ -78,13 +78,13 @@ void training_supervisor::retire(lease_id lease) {
     self_->unlink_from(p->trainer->address());
     caf::anon_send_exit(std::exchange(p->trainer, {}), caf::exit_reason::kill);
   }
-  p->retired_s = host_.clock->now_s();
+  p->released_s = host_.clock->now_s();
 }
 
-void training_supervisor::tidy() {
+void training_supervisor::remove_released() {
   std::vector<lease_id> old;
   for (const auto& [lease, p] : parts_)
-    if (p.retired_s && host_.clock->now_s() - *p.retired_s > retired_stay_s) old.push_back(lease);
+    if (p.released_s && host_.clock->now_s() - *p.released_s > linger_s) old.push_back(lease);
   for (const auto lease : old) stop(lease);
 }
 
@@ -97,7 +97,7 @@ training_supervisor::part* training_supervisor::part_of(lease_id lease) {
   return it == parts_.end() ? nullptr : &it->second;
 }
 
-/// Does the message come from whoever may send it in its lease? Others are not answered.
+/// Is this a host that may send this message in its lease? Messages from others are dropped.
 bool training_supervisor::may_send(address from, const message& m) {
   const auto order = [this](lease_id lease) -> const work_order* {
     const auto* p = part_of(lease);
@@ -115,19 +115,19 @@ bool training_supervisor::may_send(address from, const message& m) {
     const auto* o = order(r->name.lease);
     return o && is_lease_node(*cluster_, *o, from);
   }
-  const auto place = [this](lease_id lease, std::uint32_t pipeline,
-                            std::uint32_t stage) -> const stage_setup* {
+  const auto topology = [this](lease_id lease, std::uint32_t pipeline,
+                               std::uint32_t stage) -> const stage_setup* {
     auto* p = part_of(lease);
     if (!p) return nullptr;
     const auto at = p->stages.find({lease, pipeline, stage});
-    return at == p->stages.end() ? nullptr : &at->second.place;
+    return at == p->stages.end() ? nullptr : &at->second.topology;
   };
   if (const auto* t = std::get_if<tensor>(&m)) {
-    const auto* to = place(t->from.lease, t->to_pipeline, t->to_stage);
+    const auto* to = topology(t->from.lease, t->to_pipeline, t->to_stage);
     return to && comes_from_its_stage(*to, *t, from);
   }
   if (const auto* r = std::get_if<tensor_request>(&m)) {
-    const auto* to = place(r->from.lease, r->to_pipeline, r->to_stage);
+    const auto* to = topology(r->from.lease, r->to_pipeline, r->to_stage);
     return to && is_asked_by_its_stage(*to, *r, from);
   }
   return true;
@@ -146,9 +146,9 @@ bool training_supervisor::receive(address from, message& m, const payload& body)
   } else if (auto* report = std::get_if<stage_report>(&m)) {
     if (auto* p = part_of(report->name.lease); p && p->trainer)
       caf::anon_send(p->trainer, inbound<stage_report>{from, std::move(*report), {}, {}});
-  } else if (auto* heard = std::get_if<training_report_ack>(&m)) {
-    if (auto* p = part_of(heard->lease); p && p->trainer)
-      caf::anon_send(p->trainer, inbound<training_report_ack>{from, *heard, {}, {}});
+  } else if (auto* ack = std::get_if<training_report_ack>(&m)) {
+    if (auto* p = part_of(ack->lease); p && p->trainer)
+      caf::anon_send(p->trainer, inbound<training_report_ack>{from, *ack, {}, {}});
   } else {
     return false;
   }
@@ -165,14 +165,14 @@ void training_supervisor::to_stage(const stage_name& who, address from, T& m, co
 
 void training_supervisor::set_up(address trainer, stage_setup s) {
   auto* p = part_of(s.name.lease);
-  if (!p || p->retired_s) return;
-  if (auto ok = check_setup(s, p->order); !ok) return refuse_stage(trainer, s, ok.error());
+  if (!p || p->released_s) return;
+  if (auto ok = check_setup(s, p->order); !ok) return report_failure(trainer, s, ok.error());
   auto [it, fresh] = p->stages.try_emplace(s.name);
   auto& e = it->second;
   if (!fresh && s.incarnation <= e.incarnation) {
     if (!e.actor || s.incarnation < e.incarnation) return;
-    if (e.made && !*e.made) return say_starting(trainer, s);
-    // It was asked for again: it says again that it is there.
+    if (e.created && !*e.created) return report_starting(trainer, s);
+    // The setup was repeated: have the stage repeat its report.
     caf::anon_send(e.actor, inbound<stage_run>{trainer, {s.name, 0, 0, {}, {}, {}}, {}, {}});
     return;
   }
@@ -183,23 +183,23 @@ void training_supervisor::set_up(address trainer, stage_setup s) {
   e = {};
   e.incarnation = s.incarnation;
   e.devices = s.devices.size();
-  e.place = place_of(s);
+  e.topology = topology_of(s);
   stage_options o;
   o.trainer = trainer;
-  o.via = courier{host_, node_actor{self_}};
+  o.messenger = messenger{host_, node_actor{self_}};
   o.slowdown = p->slowdown;
   o.start_s = p->order.start_s;
-  o.came_s = host_.clock->now_s();
+  o.received_s = host_.clock->now_s();
   const auto me = node_of(*cluster_, host_.self);
-  o.beside = way_between(*cluster_, me, me);
+  o.same_node = way_between(*cluster_, me, me);
   for (node_index n = 0; n < cluster_->nodes.size(); ++n)
     if (n != me && cluster_->nodes[n].datacenter == cluster_->nodes[me].datacenter)
       o.slowest_lan = std::max(o.slowest_lan, way_between(*cluster_, n, me),
                                [](auto& a, auto& b) { return a.s_per_byte < b.s_per_byte; });
   const bool computes = s.backend != "sim";
   if (computes) {
-    o.make = [s] { return make_backend(s); };
-    o.made = e.made = std::make_shared<std::atomic<bool>>(false);
+    o.create = [s] { return make_backend(s); };
+    o.created = e.created = std::make_shared<std::atomic<bool>>(false);
   }
   o.setup = std::move(s);
   if (computes)
@@ -208,23 +208,23 @@ void training_supervisor::set_up(address trainer, stage_setup s) {
     e.actor = self_->spawn<caf::linked>(stage, std::move(o));
 }
 
-void training_supervisor::say_starting(address trainer, const stage_setup& s) {
+void training_supervisor::report_starting(address trainer, const stage_setup& s) {
   stage_report r;
   r.name = s.name;
   r.incarnation = s.incarnation;
   r.starting = true;
-  courier{host_, node_actor{self_}}.send(trainer, r);
+  messenger{host_, node_actor{self_}}.send(trainer, r);
 }
 
-void training_supervisor::refuse_stage(address trainer, const stage_setup& s, const reason& why) {
+void training_supervisor::report_failure(address trainer, const stage_setup& s, const reason& why) {
   stage_report r;
   r.name = s.name;
   r.incarnation = s.incarnation;
   r.why = why;
-  courier{host_, node_actor{self_}}.send(trainer, r);
+  messenger{host_, node_actor{self_}}.send(trainer, r);
 }
 
-bool training_supervisor::ended(training_over& over) {
+bool training_supervisor::on_training_over(training_over& over) {
   auto* p = part_of(over.lease);
   if (!p) return false;
   if (is_lost_device(over)) return true;
@@ -234,7 +234,7 @@ bool training_supervisor::ended(training_over& over) {
   } else if (const auto it = p->stages.find(over.who); it != p->stages.end()) {
     it->second.over = true;
   }
-  // Every device of the part is a stage's.
+  // Every device of a part belongs to one stage.
   std::size_t over_devices = 0;
   for (const auto& [name, s] : p->stages)
     if (s.over) over_devices += s.devices;

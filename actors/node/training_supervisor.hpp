@@ -18,7 +18,7 @@
 namespace troupe::actors {
 
 /// The node's side of a training: spawns its stages and trainer and dispatches messages to them.
-/// Owned by the node actor; it dies with it.
+/// Owned by the node actor.
 class training_supervisor {
  public:
   /// `backend`: kind of this node's devices: sim, cpu, cuda.
@@ -26,24 +26,24 @@ class training_supervisor {
              std::string backend);
 
   /// Starts a part of a training; on the first part's node, its trainer as well. `slowdown`: factor
-  /// for simulated devices. Whatever computes has its own thread: the node must keep reporting.
+  /// for simulated devices. Real stages have their own threads, so that the node keeps reporting.
   void begin(const work_order& w, std::function<double()> slowdown);
 
   /// Ends everything of this lease on this node.
   void stop(lease_id lease);
-  /// The part is over and nobody asks for it any more. Its stages leave their devices, but stay for
-  /// a while: what they sent last may be lost on the way.
-  void retire(lease_id lease);
-  /// Now and then: ends those that have stayed long enough.
-  void tidy();
-  /// If its trainer is here: it finishes the iteration, saves and ends. May be said again.
+  /// The part is over and the controller knows it. Its stages release their devices, but remain for
+  /// a minute to resend their last tensors.
+  void release(lease_id lease);
+  /// Ends the stages of parts that were released long enough ago. Call periodically.
+  void remove_released();
+  /// If its trainer is here: it finishes the iteration, saves and ends. May be repeated.
   void stop_gracefully(lease_id lease);
 
-  /// A message for a stage or a trainer. False: it is for neither.
+  /// Handles a message for a stage or a trainer. False: it is for neither.
   bool receive(address from, message& m, const payload& body);
 
-  /// A stage or the trainer is through. True: so is the whole part, as `over` then says.
-  bool ended(training_over& over);
+  /// A stage or the trainer has ended. True: the whole part has, and `over` is its result.
+  bool on_training_over(training_over& over);
 
  private:
   struct part {
@@ -53,20 +53,20 @@ class training_supervisor {
     struct entry {
       stage_actor actor;
       std::uint64_t incarnation = 0;
-      std::size_t devices = 0;                  // that share it
-      std::shared_ptr<std::atomic<bool>> made;  // its device; null: it is simulated
-      stage_setup place;                        // its neighbours and peers
+      std::size_t devices = 0;                     // of its tensor group
+      std::shared_ptr<std::atomic<bool>> created;  // its device; null: it is simulated
+      stage_setup topology;                        // its neighbors and peers
       bool over = false;
     };
     std::map<stage_name, entry> stages;
     bool trainer_over = false;
-    std::optional<double> retired_s;  // when, by this host's clock
+    std::optional<double> released_s;  // when, on this host's clock
   };
 
   bool may_send(address from, const message& m);
   void set_up(address trainer, stage_setup s);
-  void refuse_stage(address trainer, const stage_setup& s, const reason& why);
-  void say_starting(address trainer, const stage_setup& s);
+  void report_failure(address trainer, const stage_setup& s, const reason& why);
+  void report_starting(address trainer, const stage_setup& s);
   template <class T>
   void to_stage(const stage_name& who, address from, T& m, const payload& body);
   part* part_of(lease_id lease);

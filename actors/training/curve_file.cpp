@@ -32,14 +32,14 @@ expected<void> fenced(const std::string& directory, lease_id lease,
   return {};
 }
 
-/// Of a line; 0: it is none of an iteration.
+/// The iteration of a line; 0: the line is not an iteration's.
 std::uint64_t iteration_of(const std::string& line) {
   std::uint64_t n = 0;
   std::from_chars(line.data(), line.data() + line.size(), n);
   return n;
 }
 
-/// One that was killed while it wrote leaves a line without an end.
+/// A trainer that was killed while writing leaves an incomplete last line, which is dropped.
 void copy_lines(std::istream& from, std::ostream& to, std::uint64_t iterations) {
   std::string line;
   while (std::getline(from, line) && !from.eof())

@@ -8,26 +8,26 @@
 #include "messages/reason.hpp"
 #include "messages/stage.hpp"
 
-// The whole curve of a training that has a checkpoint directory: `curve.csv` in it, a line an
-// iteration. The controller remembers the newest iterations only.
+// The learning curve of a training that has a checkpoint directory: `curve.csv` in it, one line per
+// iteration. The controller keeps only the newest iterations.
 
 namespace troupe::actors {
 
 class curve_file {
  public:
-  /// Of no directory: nothing is written.
+  /// Without a directory: nothing is written.
   curve_file() = default;
   curve_file(std::string directory, lease_id lease)
       : directory_{std::move(directory)}, lease_{lease} {}
 
-  /// The training goes on after so many iterations: the lines of later ones are dropped, since they
-  /// are done again. Refuses (stale) where a newer lease has the directory.
+  /// The training resumes after that many iterations: drops the lines of later ones, which will be
+  /// repeated. Fails (stale) if a newer lease has opened the directory.
   expected<void> resume(std::uint64_t iterations);
 
   void add(const iteration_record& i) {
     if (!directory_.empty()) unwritten_.push_back(i);
   }
-  /// Appends what was added. Refuses as resume, once: after that nothing more is written.
+  /// Appends what was added. Fails as resume does, once: after that nothing more is written.
   expected<void> write();
 
  private:

@@ -13,11 +13,11 @@ bool is_to(const tensor& t, const stage_name& who) {
   return t.to_pipeline == who.pipeline && t.to_stage == who.stage;
 }
 
-/// Whoever sends the one has the other.
-bool follows(const tensor& answer, const tensor& t) {
-  switch (answer.what) {
+/// Can a stage send `later` only after it has received `t`?
+bool shows_receipt(const tensor& later, const tensor& t) {
+  switch (later.what) {
     case kind::gradient:
-      return t.what == kind::activation && t.microbatch == answer.microbatch;
+      return t.what == kind::activation && t.microbatch == later.microbatch;
     case kind::sum:
       return t.what == kind::part;
     case kind::tied_sum:
@@ -27,8 +27,8 @@ bool follows(const tensor& answer, const tensor& t) {
   }
 }
 
-/// Its micro-batches are in order.
-bool asks_for(const tensor_request& r, const tensor& t) {
+/// The request's micro-batches are sorted.
+bool requests(const tensor_request& r, const tensor& t) {
   if (t.what != r.what || t.iteration != r.iteration || !is_to(t, r.from)) return false;
   if (t.what != kind::activation && t.what != kind::gradient) return true;
   return std::binary_search(r.microbatches.begin(), r.microbatches.end(), t.microbatch);
@@ -54,33 +54,33 @@ void sent_tensors::keep(const tensor& t, payload body, double now_s, bool lost) 
   }
 }
 
-void sent_tensors::came(const tensor& t) {
+void sent_tensors::on_received(const tensor& t) {
   erase_if([&](const kept& k) {
-    if (!is_to(k.what, t.from)) return false;
-    return k.what.iteration < t.iteration ||
-           (k.what.iteration == t.iteration && follows(t, k.what));
+    if (!is_to(k.header, t.from)) return false;
+    return k.header.iteration < t.iteration ||
+           (k.header.iteration == t.iteration && shows_receipt(t, k.header));
   });
 }
 
 void sent_tensors::begin_iteration(std::uint64_t iteration) {
-  erase_if([&](const kept& k) { return k.what.iteration + 1 < iteration; });
+  erase_if([&](const kept& k) { return k.header.iteration + 1 < iteration; });
 }
 
-std::vector<sent_tensors::again> sent_tensors::due(tensor_request r, double now_s) {
-  std::vector<again> result;
+std::vector<sent_tensors::resent> sent_tensors::take_due(tensor_request r, double now_s) {
+  std::vector<resent> result;
   std::sort(r.microbatches.begin(), r.microbatches.end());
-  const double limit_s = std::max(shortest_s, r.older_than_s);
+  const double limit_s = std::max(min_resend_s, r.older_than_s);
   for (auto& k : kept_) {
-    if (!asks_for(r, k.what) || (!k.lost && now_s - k.sent_s < limit_s * k.factor)) continue;
-    k.factor = std::min(2 * k.factor, longest_factor);
+    if (!requests(r, k.header) || (!k.lost && now_s - k.sent_s < limit_s * k.factor)) continue;
+    k.factor = std::min(2 * k.factor, max_factor);
     k.lost = false;
     k.sent_s = now_s;
-    result.push_back({k.what, k.body});
+    result.push_back({k.header, k.body});
   }
   return result;
 }
 
-void request_timeout::came(tensor::kind k, double took_s) {
+void request_timeout::add_sample(tensor::kind k, double took_s) {
   auto& longest_s = now_[static_cast<std::size_t>(k)];
   longest_s = std::max(longest_s, took_s);
 }
@@ -92,7 +92,7 @@ void request_timeout::next_iteration() {
 double request_timeout::after_s(tensor::kind k, double expected_s) const {
   const auto i = static_cast<std::size_t>(k);
   const double longest_s = std::max(now_[i], before_[i]);
-  return shortest_s + 1.5 * (longest_s > 0 ? longest_s : expected_s);
+  return min_s + 1.5 * (longest_s > 0 ? longest_s : expected_s);
 }
 
 }  // namespace troupe::actors

@@ -10,61 +10,62 @@
 
 namespace troupe::actors {
 
-/// What a stage has sent to other stages and may have to send again: each tensor until something
-/// came from its receiver that shows that it has it. An activation until its gradient came, a part
-/// until its sum, the others until the receiver's next iteration.
+/// The tensors that a stage has sent and may have to resend. Nothing is acknowledged: a tensor is
+/// dropped when a later one from its receiver shows that it arrived. For an activation that is its
+/// gradient, for a chunk of gradients its sum, for others any tensor of the receiver's next
+/// iteration.
 class sent_tensors {
  public:
-  /// In bytes of bodies. Beyond that the oldest are given up: if one of those is lost, the training
-  /// goes on from its checkpoint.
+  /// In bytes of bodies. Beyond that the oldest are dropped: if one of those is lost, the training
+  /// resumes from its checkpoint.
   static constexpr std::uint64_t max_bytes = std::uint64_t{4} << 30;
-  /// No tensor is sent again sooner than that after it left, whatever a request says,
-  static constexpr double shortest_s = 0.5;
-  /// and each time after twice as long, up to so many times: it may only be slow.
-  static constexpr double longest_factor = 4;
+  /// Minimum time before a tensor is resent, whatever a request says.
+  static constexpr double min_resend_s = 0.5;
+  /// The time doubles with every resend, up to this factor: the tensor may only be slow.
+  static constexpr double max_factor = 4;
 
-  /// One leaves now, or has been lost already for want of room.
+  /// A tensor is sent now. `lost`: the transport has dropped it for lack of credit.
   void keep(const tensor& t, payload body, double now_s, bool lost);
 
-  /// One came from another stage, of this iteration or the next.
-  void came(const tensor& t);
+  /// A tensor arrived from another stage, of this iteration or the next.
+  void on_received(const tensor& t);
 
-  /// Nobody asks for what is older than the iteration before this one.
+  /// Drops tensors older than the iteration before this one: no stage requests them.
   void begin_iteration(std::uint64_t iteration);
 
-  struct again {
-    tensor what;
+  struct resent {
+    tensor header;
     payload body;
   };
-  /// What a request asks for and has left long enough ago. It counts as sent now.
-  std::vector<again> due(tensor_request r, double now_s);
+  /// The requested tensors that were sent long enough ago. They count as sent now.
+  std::vector<resent> take_due(tensor_request r, double now_s);
 
   std::size_t size() const { return kept_.size(); }
 
  private:
   struct kept {
-    tensor what;
+    tensor header;
     payload body;
     double sent_s = 0;  // last
     double factor = 1;
-    bool lost = false;  // known to be
+    bool lost = false;
   };
   template <class Predicate>
   void erase_if(Predicate p);
 
-  std::vector<kept> kept_;  // in the order in which they were sent first
+  std::vector<kept> kept_;  // oldest first
   std::uint64_t bytes_ = 0;
 };
 
-/// How long a stage waits for a tensor until it asks for it again: somewhat longer than the slowest
-/// of its kind took to come in this iteration and the last.
+/// How long a stage waits for a tensor before it requests it: somewhat longer than the slowest
+/// tensor of its kind took in this iteration and the last.
 class request_timeout {
  public:
-  static constexpr double shortest_s = 0.5;
+  static constexpr double min_s = 0.5;
 
-  void came(tensor::kind k, double took_s);
+  void add_sample(tensor::kind k, double took_s);
   void next_iteration();
-  /// `expected_s`: what such a tensor should take, until one has come.
+  /// `expected_s`: the estimate that counts until there is a sample.
   double after_s(tensor::kind k, double expected_s) const;
 
  private:

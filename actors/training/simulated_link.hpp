@@ -12,57 +12,56 @@
 
 namespace troupe::actors {
 
-/// What a simulated stage's GPUs send to others of their node: what goes to different stages at
-/// once shares the link. (What leaves the node shares the network's; runtime/virtual.)
+/// The link from a simulated stage's GPUs to others of their node. Concurrent tensors to different
+/// stages share its bandwidth. (runtime/virtual simulates the network between nodes.)
 class simulated_link {
  public:
   using event = std::function<void()>;
   using clock = std::function<time_ns()>;
-  /// Calls a function so many nanoseconds from now.
+  /// Calls a function after a number of nanoseconds.
   using timer = std::function<void(time_ns, event)>;
 
   simulated_link(tensor_way way, clock now, timer after)
       : way_{way}, now_{std::move(now)}, after_{std::move(after)} {}
-  simulated_link(const simulated_link&) = delete;  // timers know where it is
+  simulated_link(const simulated_link&) = delete;  // timers hold its address
   simulated_link& operator=(const simulated_link&) = delete;
 
   using to_stage = std::pair<std::uint32_t, std::uint32_t>;  // of a pipeline
 
-  /// Calls `there` when the bytes have come.
-  void carry(const to_stage& to, std::uint64_t bytes, event there) {
+  /// Calls `delivered` when the bytes have arrived.
+  void send(const to_stage& to, std::uint64_t bytes, event delivered) {
     share_.start(now_(), to, std::round(way_.alone_s(static_cast<double>(bytes)) * 1e9), ++last_);
-    under_way_.emplace(last_, std::move(there));
-    wait();
+    in_flight_.emplace(last_, std::move(delivered));
+    set_timer();
   }
 
  private:
-  /// A transfer that starts makes the others end later: the timer for the first end may find that
-  /// it is early.
-  void wait() {
+  /// A new transfer delays the others' ends, so the timer may fire before the first of them.
+  void set_timer() {
     const auto end = share_.next_end();
-    if (!end || *end >= looks_at_) return;
-    looks_at_ = *end;
-    after_(*end - now_(), [this] { look(); });
+    if (!end || *end >= timer_at_) return;
+    timer_at_ = *end;
+    after_(*end - now_(), [this] { on_timer(); });
   }
 
-  void look() {
+  void on_timer() {
     const auto now = now_();
-    if (now >= looks_at_) looks_at_ = never_ns;
+    if (now >= timer_at_) timer_at_ = never_ns;
     while (const auto ended = share_.take_ended(now)) {
-      const auto at = under_way_.find(*ended);
+      const auto at = in_flight_.find(*ended);
       after_(std::llround(way_.latency_s * 1e9), std::move(at->second));
-      under_way_.erase(at);
+      in_flight_.erase(at);
     }
-    wait();
+    set_timer();
   }
 
   tensor_way way_;
   clock now_;
   timer after_;
   flow_share<to_stage> share_;
-  std::map<std::uint64_t, event> under_way_;
+  std::map<std::uint64_t, event> in_flight_;
   std::uint64_t last_ = 0;
-  time_ns looks_at_ = never_ns;
+  time_ns timer_at_ = never_ns;
 };
 
 }  // namespace troupe::actors

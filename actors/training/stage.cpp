@@ -34,9 +34,9 @@ void stage_state::start(stage_actor::pointer self, stage_options o) {
   self_ = self;
   o_ = std::move(o);
   iteration_ = saved_ = o_.setup.first_iteration;
-  told_s_ = o_.setup.sent_s;
-  came_s_ = o_.came_s;
-  if (!make_device()) return;
+  run_sent_s_ = o_.setup.sent_s;
+  run_received_s_ = o_.received_s;
+  if (!create_device()) return;
   simulated_ = o_.device == nullptr;
   if (simulated_) simulate();
   tied_bytes_ = o_.setup.costs.tied_bytes;
@@ -46,17 +46,17 @@ void stage_state::start(stage_actor::pointer self, stage_options o) {
   load();
 }
 
-bool stage_state::make_device() {
-  if (!o_.make) return true;
+bool stage_state::create_device() {
+  if (!o_.create) return true;
   expected<stage_backend> result = refuse(reason::kind::unavailable, "");
   try {
-    result = std::exchange(o_.make, nullptr)();
+    result = std::exchange(o_.create, nullptr)();
   } catch (const std::exception& e) {
     result = refuse(reason::kind::unavailable, fmt::format("setup failed: {}", e.what()));
   }
-  if (o_.made) *o_.made = true;
+  if (o_.created) *o_.created = true;
   if (!result) {
-    give_up(result.error());
+    fail(result.error());
     return false;
   }
   o_.device = std::move(result->device);
@@ -71,8 +71,8 @@ void stage_state::simulate() {
   o_.device = std::make_shared<gpu::simulated_device>(
       o_.setup.costs, o_.slowdown,
       [after](double s, std::function<void()> what) { after(nanoseconds_of(s), std::move(what)); });
-  beside_ = std::make_unique<simulated_link>(
-      o_.beside, [this] { return std::llround(o_.via.now_s() * 1e9); },
+  node_link_ = std::make_unique<simulated_link>(
+      o_.same_node, [this] { return std::llround(o_.messenger.now_s() * 1e9); },
       [after](time_ns ns, std::function<void()> what) {
         after(std::chrono::nanoseconds{ns}, std::move(what));
       });
@@ -82,9 +82,9 @@ void stage_state::clear(inbox& box, std::uint64_t iteration) {
   box.iteration = iteration;
   box.activation.assign(o_.setup.microbatches, {});
   box.gradient.assign(o_.setup.microbatches, {});
-  box.sum = gradient_all_reduce{o_.setup};
-  box.among_devices = device_all_reduce{o_.setup};
-  box.ways = {};
+  box.host_sum = gradient_all_reduce{o_.setup};
+  box.device_sum = device_all_reduce{o_.setup};
+  box.hops = {};
 }
 
 void stage_state::load() {
@@ -92,33 +92,34 @@ void stage_state::load() {
     busy_ = true;
     self_->delayed_send(stage_actor{self_},
                         nanoseconds_of(o_.start_s * (o_.slowdown ? o_.slowdown() : 1)),
-                        call_now{[this] { finished(gpu::outcome{}); }});
+                        call_now{[this] { on_device_done(gpu::outcome{}); }});
     return;
   }
-  if (iteration_ == 0 || simulated_) return meet();
+  if (iteration_ == 0 || simulated_) return request_group_id();
   gpu::operation o;
   o.what = operation_kind::load;
   o.path = checkpoint_path(o_.setup.how.checkpoint, iteration_);
   submit(std::move(o));
 }
 
-// -- what the trainer and the other stages say
+// -- messages
 
-void stage_state::run(const stage_run& r) {
+void stage_state::on_stage_run(const stage_run& r) {
   if (r.incarnation != 0 && r.incarnation != o_.setup.incarnation) return;
-  if (r.sent_s > told_s_) {
-    told_s_ = r.sent_s;
-    came_s_ = o_.via.now_s();
-    ahead_s_ = r.ahead_s;
+  if (r.sent_s > run_sent_s_) {
+    run_sent_s_ = r.sent_s;
+    run_received_s_ = o_.messenger.now_s();
+    clock_ahead_s_ = r.ahead_s;
   }
-  heard_ = std::max(heard_, r.heard);
-  while (!unheard_.empty() && unheard_.front().iteration < heard_) unheard_.pop_front();
-  // The trainer asks again when it misses something; what is on its way comes twice then.
-  for (auto& report : unheard_) send_report(report);
-  if (broken_ || retired_) return;
+  acknowledged_ = std::max(acknowledged_, r.heard);
+  while (!unacknowledged_.empty() && unacknowledged_.front().iteration < acknowledged_)
+    unacknowledged_.pop_front();
+  // The trainer repeats its message when it misses a report; it ignores duplicates.
+  for (auto& report : unacknowledged_) send_report(report);
+  if (failed_ || device_released_) return;
   if (r.halt) return halt(r);
-  if (halted_) return;  // of before it was told to halt
-  if (auto ok = check_order(r.order, o_.setup.microbatches); !ok) return give_up(ok.error());
+  if (halted_) return;  // this message is older than the halt
+  if (auto ok = check_order(r.order, o_.setup.microbatches); !ok) return fail(ok.error());
   if (!r.order.empty() && r.until > until_ && iteration_ == until_ && !busy_) {
     o_.setup.order = r.order;
     o_.setup.forward = r.forward;
@@ -127,21 +128,21 @@ void stage_state::run(const stage_run& r) {
   }
   until_ = std::max(until_, r.until);
   const bool fresh = phase_ == phase::steps && iteration_ == o_.setup.first_iteration && next_ == 0;
-  if (!r.group_id.empty() && fresh && !joined_ && !busy_ && !broken_) return join(r);
+  if (!r.group_id.empty() && fresh && !joined_ && !busy_ && !failed_) return join_group(r);
   advance();
 }
 
-/// No iteration begins after the one that is under way, until the trainer says which is the last.
+/// Completes the iteration that has begun and begins no other until the trainer names the last one.
 void stage_state::halt(const stage_run& r) {
   const bool under_way = busy_ || next_ > 0 || phase_ != phase::steps;
   if (!std::exchange(halted_, true)) until_ = iteration_ + (under_way ? 1 : 0);
   if (r.save > 0) until_ = save_at_ = r.save;
   if (r.save > 0 && !under_way && iteration_ == r.save && saved_ < r.save) return save();
-  say_halted();
+  report_halted();
   advance();
 }
 
-void stage_state::say_halted() {
+void stage_state::report_halted() {
   stage_report r;
   r.name = o_.setup.name;
   r.incarnation = o_.setup.incarnation;
@@ -151,21 +152,22 @@ void stage_state::say_halted() {
   send_report(r);
 }
 
-void stage_state::receive(const tensor& t, const payload& body) {
+void stage_state::on_tensor(const tensor& t, const payload& body) {
   const double handling_s = simulated_ && t.share.pairs > 0 ? o_.setup.costs.handling_s : 0;
-  if (handling_s <= 0) return arrived(t, body);
+  if (handling_s <= 0) return accept(t, body);
   self_->delayed_send(stage_actor{self_}, nanoseconds_of(handling_s),
-                      call_now{[this, t, body] { arrived(t, body); }});
+                      call_now{[this, t, body] { accept(t, body); }});
 }
 
-void stage_state::arrived(const tensor& t, const payload& body) {
-  if (broken_ || retired_ || t.iteration < iteration_ || t.iteration > iteration_ + 1) return;
+void stage_state::accept(const tensor& t, const payload& body) {
+  if (failed_ || device_released_ || t.iteration < iteration_ || t.iteration > iteration_ + 1)
+    return;
   auto& box = inbox_of(t.iteration);
-  if (box.iteration != t.iteration || came_before(box, t)) return;
-  sent_.came(t);
-  // Before the first run its clock is not known against the training's.
-  if (until_ > o_.setup.first_iteration) timeout_.came(t.what, time() - t.sent_s);
-  if (t.share.pairs > 0) box.ways.came(t, time(), o_.setup.trace);
+  if (box.iteration != t.iteration || is_duplicate(box, t)) return;
+  sent_.on_received(t);
+  // The clock offset is unknown before the first run.
+  if (until_ > o_.setup.first_iteration) timeout_.add_sample(t.what, training_time_s() - t.sent_s);
+  if (t.share.pairs > 0) box.hops.received(t, training_time_s(), o_.setup.trace);
   switch (t.what) {
     case tensor::kind::activation:
       if (t.microbatch < box.activation.size()) box.activation[t.microbatch] = body;
@@ -179,17 +181,17 @@ void stage_state::arrived(const tensor& t, const payload& body) {
     case tensor::kind::tied_part:
     case tensor::kind::tied_sum:
       if (joined_)
-        box.among_devices.take(body);
+        box.device_sum.receive(body);
       else
-        send_parcels(box.sum.take(t, body));
-      if (phase_ == phase::exchange) look_at_exchange();
+        send_all(box.host_sum.receive(t, body));
+      if (phase_ == phase::exchange) advance_exchange();
       return;
   }
   advance();
 }
 
-/// It was asked for again, and not lost.
-bool stage_state::came_before(const inbox& box, const tensor& t) const {
+/// Was it requested again although it was not lost?
+bool stage_state::is_duplicate(const inbox& box, const tensor& t) const {
   const auto has = [&](const auto& all) { return t.microbatch < all.size() && all[t.microbatch]; };
   return (t.what == tensor::kind::activation && has(box.activation)) ||
          (t.what == tensor::kind::gradient && has(box.gradient));
@@ -201,8 +203,8 @@ void stage_state::begin_iteration() {
   next_ = 0;
   loss_sum_ = 0;
   times_ = {};
-  doing_ = {};
-  held_ = 0;
+  iteration_report_ = {};
+  in_flight_ = 0;
   recomputes_.assign(o_.setup.microbatches, false);
   for (const auto& s : o_.setup.order)
     if (s.what == step_kind::recompute && s.microbatch < recomputes_.size())
@@ -217,20 +219,20 @@ bool stage_state::ready(const stage_step& s) const {
 }
 
 void stage_state::advance() {
-  if (busy_ || broken_ || phase_ != phase::steps || iteration_ >= until_) return;
+  if (busy_ || failed_ || phase_ != phase::steps || iteration_ >= until_) return;
   const auto& order = o_.setup.order;
   if (next_ == order.size()) return begin_gradients();
   ready(order[next_]) ? begin_step(order[next_]) : await_tensors();
 }
 
 void stage_state::begin_step(const stage_step& s) {
-  asked_s_ = o_.via.now_s();
+  submitted_s_ = o_.messenger.now_s();
   gpu::operation o;
   o.what = operation_of(s.what);
   o.microbatch = s.microbatch;
   auto& box = current();
   if (s.what == step_kind::forward) {
-    doing_.max_in_flight = std::max(doing_.max_in_flight, ++held_);
+    iteration_report_.max_in_flight = std::max(iteration_report_.max_in_flight, ++in_flight_);
     if (!simulated_) {
       o.keep = !recomputes_[s.microbatch];
       std::pair<payload, payload> tokens;
@@ -245,7 +247,7 @@ void stage_state::begin_step(const stage_step& s) {
                                                 return later.what == step_kind::backward;
                                               });
   }
-  if (next_ == 0) doing_.begin_s = asked_s_ - ahead_s_;
+  if (next_ == 0) iteration_report_.begin_s = submitted_s_ - clock_ahead_s_;
   submit(std::move(o));
 }
 
@@ -267,7 +269,7 @@ void stage_state::end_step(const stage_step& s, gpu::outcome o) {
            bytes, share);
     }
   } else if (s.what == step_kind::backward) {
-    --held_;
+    --in_flight_;
     if (!first()) {
       auto share = o_.setup.backward;
       share.turn = s.turn;
@@ -280,21 +282,20 @@ void stage_state::end_step(const stage_step& s, gpu::outcome o) {
 // -- the end of an iteration
 
 void stage_state::end_iteration(const gpu::outcome& o) {
-  auto& r = doing_;
+  auto& r = iteration_report_;
   r.iteration = iteration_ + 1;
   r.loss = last() ? loss_sum_ / o_.setup.microbatches : 0;
   r.squared_norm = o.squared_norm;
-  r.end_s = time();
+  r.end_s = training_time_s();
   auto& k = r.measured;
   times_.write(k);
-  // Clocks of hosts are known to half a round trip: no hop takes less than nothing, or all of the
-  // time.
-  k.wan_s = std::clamp(current().ways.hop_s(), 0.0, std::max(0.0, r.end_s - r.begin_s));
+  // Clock offsets are exact to half a round trip: the difference may be negative or too long.
+  k.wan_s = std::clamp(current().hops.hop_s(), 0.0, std::max(0.0, r.end_s - r.begin_s));
   k.activation_bytes = activation_bytes_;
   k.gradient_bytes = own_bytes_ + tied_bytes_;
   k.tied_bytes = tied_bytes_;
-  const auto& ways = current().ways.tasks();
-  r.tasks.insert(r.tasks.end(), ways.begin(), ways.end());
+  const auto& transfers = current().hops.tasks();
+  r.tasks.insert(r.tasks.end(), transfers.begin(), transfers.end());
   clear(current(), iteration_ + 2);
   ++iteration_;
   sent_.begin_iteration(iteration_);
@@ -311,8 +312,7 @@ void stage_state::save() {
     if (simulated_) saved_ = iteration_;
     return saved();
   }
-  if (const auto ok = may_save(how.checkpoint, o_.setup.name.lease); !ok)
-    return give_up(ok.error());
+  if (const auto ok = may_save(how.checkpoint, o_.setup.name.lease); !ok) return fail(ok.error());
   phase_ = phase::saving;
   gpu::operation save;
   save.what = operation_kind::save;
@@ -322,145 +322,147 @@ void stage_state::save() {
 
 void stage_state::saved() {
   phase_ = phase::steps;
-  if (doing_.iteration != iteration_) return say_halted();  // saved after the iteration was told of
-  doing_.saved = saved_;
-  say(std::exchange(doing_, {}));
+  if (iteration_report_.iteration != iteration_) return report_halted();  // reported before saving
+  iteration_report_.saved = saved_;
+  report(std::exchange(iteration_report_, {}));
   begin_iteration();
   advance();
 }
 
-// -- devices, messages, reports
+// -- device operations, tensors, reports
 
 void stage_state::submit(gpu::operation o) {
   busy_ = true;
-  if (phase_ != phase::steps) asked_s_ = o_.via.now_s();
+  if (phase_ != phase::steps) submitted_s_ = o_.messenger.now_s();
   if (simulated_)
     return o_.device->submit(std::move(o),
-                             [this](expected<gpu::outcome> r) { finished(std::move(r)); });
+                             [this](expected<gpu::outcome> r) { on_device_done(std::move(r)); });
   o_.device->submit(std::move(o), [me = stage_actor{self_}](expected<gpu::outcome> r) {
     caf::anon_send(me, device_done{std::move(r)});
   });
 }
 
-void stage_state::finished(expected<gpu::outcome> r) {
+void stage_state::on_device_done(expected<gpu::outcome> r) {
   busy_ = false;
   if (!r && phase_ == phase::group_id) {
     stage_report ready;
     ready.fallback_reason = r.error();
-    return say_ready(std::move(ready));
+    return report_ready(std::move(ready));
   }
-  if (!r) return give_up(r.error());
+  if (!r) return fail(r.error());
   auto& o = *r;
-  const double took_s = o_.via.now_s() - asked_s_;
+  const double took_s = o_.messenger.now_s() - submitted_s_;
   switch (phase_) {
     case phase::loading:
-      return meet();
+      return request_group_id();
     case phase::group_id: {
       stage_report ready;
       const auto bytes = o.out.empty() ? std::span<const std::byte>{} : o.out[0].bytes();
       for (const auto b : bytes) ready.group_id.push_back(std::to_integer<std::uint8_t>(b));
-      return say_ready(std::move(ready));
+      return report_ready(std::move(ready));
     }
     case phase::joining:
       phase_ = phase::steps;
       return advance();
     case phase::steps: {
       const auto step = o_.setup.order[next_];
-      times_.took(static_cast<operation_times::operation>(step.what), took_s);
-      doing_.busy_s += o.end_s - o.begin_s;
-      note(static_cast<std::uint8_t>(step.what), step.microbatch, took_s);
+      times_.add(static_cast<operation_times::operation>(step.what), took_s);
+      iteration_report_.busy_s += o.end_s - o.begin_s;
+      record_task(static_cast<std::uint8_t>(step.what), step.microbatch, took_s);
       end_step(step, std::move(o));
       return advance();
     }
     case phase::gradients:
-      times_.took(operation_times::gradients, took_s);
-      return exchange(std::move(o));
+      times_.add(operation_times::gradients, took_s);
+      return begin_exchange(std::move(o));
     case phase::exchange:
-      send_parcels(current().among_devices.summed(std::move(o.out)));
-      return look_at_exchange();
+      send_all(current().device_sum.finish_sum(std::move(o.out)));
+      return advance_exchange();
     case phase::update:
-      times_.took(operation_times::update, took_s);
-      note(update_task, 0, took_s);
+      times_.add(operation_times::update, took_s);
+      record_task(update_task, 0, took_s);
       return end_iteration(o);
     case phase::saving:
-      note(checkpoint_task, 0, took_s);
+      record_task(checkpoint_task, 0, took_s);
       saved_ = iteration_;
       return saved();
   }
 }
 
-/// Just now something ended that took so long.
-void stage_state::note(std::uint8_t what, std::uint32_t microbatch, double took_s) {
+/// For the timeline: a task that ended now and took `took_s`.
+void stage_state::record_task(std::uint8_t what, std::uint32_t microbatch, double took_s) {
   if (!o_.setup.trace) return;
-  const double now = time();
-  doing_.tasks.push_back({what, microbatch, now - took_s, now});
+  const double now = training_time_s();
+  iteration_report_.tasks.push_back({what, microbatch, now - took_s, now});
 }
 
 void stage_state::send(tensor::kind what, std::uint32_t to_pipeline, std::uint32_t to_stage,
                        std::uint32_t microbatch, payload body, std::uint64_t bytes,
                        const wan_share& share) {
-  if (share.pairs > 0) doing_.sent_bytes += bytes;
+  if (share.pairs > 0) iteration_report_.sent_bytes += bytes;
   const auto& s = o_.setup;
   if (body.bytes().size() > runtime::largest_tensor_bytes)
-    return give_up({reason::kind::infeasible,
-                    fmt::format("a tensor of {} bytes exceeds the network's limit of {}: give the "
-                                "job more pipelines or more stages",
-                                body.bytes().size(), runtime::largest_tensor_bytes)});
-  const auto to = place_of(to_pipeline, to_stage);
-  const tensor t{what, s.name, to_pipeline, to_stage, iteration_, microbatch, bytes, time(), share};
-  if (simulated_ && to == o_.via.self())
-    return beside_->carry({to_pipeline, to_stage}, bytes, [this, to, t] { o_.via.send(to, t); });
-  const bool sent = o_.via.send(to, t, body);
-  if (to != o_.via.self()) sent_.keep(t, std::move(body), o_.via.now_s(), !sent);
+    return fail({reason::kind::infeasible,
+                 fmt::format("a tensor of {} bytes exceeds the network's limit of {}: give the "
+                             "job more pipelines or more stages",
+                             body.bytes().size(), runtime::largest_tensor_bytes)});
+  const auto to = address_of(to_pipeline, to_stage);
+  const tensor t{what,       s.name, to_pipeline,       to_stage, iteration_,
+                 microbatch, bytes,  training_time_s(), share};
+  if (simulated_ && to == o_.messenger.self())
+    return node_link_->send({to_pipeline, to_stage}, bytes,
+                            [this, to, t] { o_.messenger.send(to, t); });
+  const bool sent = o_.messenger.send(to, t, body);
+  if (to != o_.messenger.self()) sent_.keep(t, std::move(body), o_.messenger.now_s(), !sent);
 }
 
-void stage_state::say_ready(stage_report ready) {
+void stage_state::report_ready(stage_report ready) {
   phase_ = phase::steps;
   begin_iteration();
   ready.iteration = iteration_;
   ready.saved = saved_;
-  say(std::move(ready));
+  report(std::move(ready));
   advance();
 }
 
-void stage_state::say(stage_report r) {
+void stage_state::report(stage_report r) {
   r.name = o_.setup.name;
   r.incarnation = o_.setup.incarnation;
   send_report(r);
-  unheard_.push_back(std::move(r));
-  if (!broken_ && iteration_ == o_.setup.iterations)
+  unacknowledged_.push_back(std::move(r));
+  if (!failed_ && iteration_ == o_.setup.iterations)
     caf::anon_send(
-        o_.via.node(),
+        o_.messenger.node(),
         training_over{
             o_.setup.name.lease, o_.setup.name, false, part_report::state::succeeded, 0, {}});
 }
 
 void stage_state::send_report(stage_report& r) {
-  r.asked_s = told_s_;
-  r.came_s = came_s_;
-  r.left_s = o_.via.now_s();
-  o_.via.send(o_.trainer, r);
+  r.asked_s = run_sent_s_;
+  r.came_s = run_received_s_;
+  r.left_s = o_.messenger.now_s();
+  o_.messenger.send(o_.trainer, r);
 }
 
-void stage_state::give_up(const reason& why) {
-  broken_ = true;
+void stage_state::fail(const reason& why) {
+  failed_ = true;
   stage_report r;
   r.iteration = iteration_;
   r.why = why;
-  say(std::move(r));
+  report(std::move(r));
   if (why.code == reason::kind::device_lost)
-    caf::anon_send(o_.via.node(), lost_device(o_.setup, why));
+    caf::anon_send(o_.messenger.node(), lost_device(o_.setup, why));
 }
 
 stage_actor::behavior_type stage(stage_actor::stateful_pointer<stage_state> self, stage_options o) {
   auto& s = self->state;
   begin_actor(self, "stage", [&] { s.start(self, std::move(o)); });
   return {
-      [&s](const inbound<stage_run>& m) { s.run(m.body); },
-      [&s](const inbound<tensor>& m) { s.receive(m.body, m.raw); },
-      [&s](const inbound<tensor_request>& m) { s.send_again(m.body); },
-      [&s](const release_device&) { s.retire(); },
-      [&s](const device_done& d) { s.finished(d.what); },
+      [&s](const inbound<stage_run>& m) { s.on_stage_run(m.body); },
+      [&s](const inbound<tensor>& m) { s.on_tensor(m.body, m.raw); },
+      [&s](const inbound<tensor_request>& m) { s.on_tensor_request(m.body); },
+      [&s](const release_device&) { s.on_release_device(); },
+      [&s](const device_done& d) { s.on_device_done(d.what); },
       [](const call_now& c) { c.what(); },
   };
 }

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "actors/protocol/courier.hpp"
+#include "actors/protocol/messenger.hpp"
 #include "actors/protocol/protocol.hpp"
 #include "actors/training/collectives/device_all_reduce.hpp"
 #include "actors/training/collectives/gradient_all_reduce.hpp"
@@ -23,7 +23,7 @@
 
 namespace troupe::actors {
 
-/// The tokens of a micro-batch and their targets: a pure function of its arguments.
+/// Returns the tokens of a micro-batch and their targets: a pure function of its arguments.
 using token_feed =
     std::function<std::pair<payload, payload>(std::uint64_t iteration, std::uint32_t microbatch)>;
 
@@ -35,132 +35,168 @@ struct stage_backend {
 
 struct stage_options {
   stage_setup setup;
-  double came_s = 0;  // the setup, by this host's monotonic clock
+  double received_s = 0;  // when the setup arrived, on this host's monotonic clock
   address trainer = 0;
-  courier via;
+  actors::messenger messenger;
   /// Creates the device, which may take minutes: the stage then has its own thread.
-  std::function<expected<stage_backend>()> make;
+  std::function<expected<stage_backend>()> create;
   /// Set once it is created; may be null.
-  std::shared_ptr<std::atomic<bool>> made;
-  /// If neither created nor given: a simulated device, `slowdown` times slower than its costs
-  /// (null: as given), ready after start_s.
+  std::shared_ptr<std::atomic<bool>> created;
+  /// Without `create` and `device` the stage has a simulated device, `slowdown` times slower than
+  /// its costs (null: as given), ready after start_s.
   std::shared_ptr<gpu::stage_device> device;
   std::function<double()> slowdown;
   double start_s = 0;
-  tensor_way beside;       // from its GPUs to others of their node, if it is simulated
-  tensor_way slowest_lan;  // from another node of the datacenter, likewise
-  token_feed tokens;       // of a real device's first and last stage
+  tensor_way same_node;    // simulated device: the link to other GPUs of this node,
+  tensor_way slowest_lan;  // and the slowest one to another node of the datacenter
+  token_feed tokens;       // real device: of the first and the last stage
 };
 
-/// One pipeline stage: executes its order on its device, one step at a time, each as soon as its
-/// inputs are available; then all-reduces its gradients with its peers, updates, and starts the
-/// next iteration.
+/// One pipeline stage. It executes its order on its device, one step at a time, each as soon as its
+/// inputs are available; then it all-reduces its gradients with its peers, updates the parameters,
+/// and starts the next iteration. It needs the trainer only to be given more iterations.
+///
+/// Phases; every transition without an event below is the completion of the device's operation:
+///
+///   loading    the device is created, and loads the checkpoint that the training resumes from
+///     -> group_id, of a CUDA device that has peers or tensor-parallel ranks; else -> steps
+///   group_id   the device creates an id for a collective communicator, or says why it cannot
+///     -> steps; reports "ready", with the id or the reason
+///   joining    the device joins the communicator
+///     -> steps
+///   steps      runs the order: waits for a step's input, or the device executes it
+///     -> joining, on a stage_run with a group id, before the first step
+///     -> gradients, after the last step, if the hosts all-reduce
+///     -> exchange, after the last step, if the devices all-reduce
+///     -> update, after the last step, if there is nobody to sum with
+///   gradients  the device copies its gradients to the host
+///     -> exchange
+///   exchange   reduce-scatter and all-gather by tensors, or an all-reduce of the devices
+///     -> update, when the sums are complete
+///   update     the optimizer step
+///     -> saving, if a checkpoint is due; else reports the iteration -> steps
+///   saving     the device writes its part of the checkpoint
+///     -> reports the iteration -> steps
+///
+/// Two flags end it from any phase. `failed_` (an error): it has reported why, and from then on
+/// only repeats unacknowledged reports. `device_released_` (release_device): its part of the lease
+/// is over; it only answers tensor requests. `halted_` (stage_run::halt) limits the iterations: it
+/// completes the one that it has begun, and goes on only to the one that the trainer names.
+///
+/// Preconditions, checked by stage_checks.hpp: setup, orders, tensors and requests have valid
+/// indices and come from the hosts that may send them. Tensors may be lost, repeated and late, but
+/// peers are at most one iteration ahead, since each iteration ends with their gradients.
+///
+/// Sources: stage.cpp (phases, steps, reports), stage_gradients.cpp (group_id, joining, gradients,
+/// exchange, update), stage_requests.cpp (lost tensors).
 class stage_state {
  public:
   stage_state() = default;
   void start(stage_actor::pointer self, stage_options o);
-  void run(const stage_run& r);
-  void receive(const tensor& t, const payload& body);
-  void send_again(const tensor_request& r);
-  void retire();
-  void finished(expected<gpu::outcome> r);
-  void arrived(const tensor& t, const payload& body);
+  void on_stage_run(const stage_run& r);
+  void on_tensor(const tensor& t, const payload& body);
+  void on_tensor_request(const tensor_request& r);
+  void on_release_device();
+  void on_device_done(expected<gpu::outcome> r);
 
  private:
   enum class phase { loading, group_id, joining, steps, gradients, exchange, update, saving };
-  /// Tensors received for one iteration; peers are at most one iteration ahead.
+  /// Tensors received for one iteration.
   struct inbox {
     std::uint64_t iteration = 0;
     std::vector<std::optional<payload>> activation, gradient;  // by micro-batch
-    gradient_all_reduce sum;
-    device_all_reduce among_devices;
-    tensor_ways ways;
+    gradient_all_reduce host_sum;
+    device_all_reduce device_sum;
+    hop_times hops;
   };
 
-  bool make_device();
+  bool create_device();
   void simulate();
   void load();
-  void meet();
-  void join(const stage_run& r);
+  void request_group_id();
+  void join_group(const stage_run& r);
   void advance();
+  void accept(const tensor& t, const payload& body);
   void begin_iteration();
   bool ready(const stage_step& s) const;
   void begin_step(const stage_step& s);
   void end_step(const stage_step& s, gpu::outcome o);
   void begin_gradients();
-  void exchange(gpu::outcome o);
-  void look_at_exchange();
-  void look_at_devices();
+  void begin_exchange(gpu::outcome o);
+  void advance_exchange();
+  void advance_device_exchange();
   void update(payload own, payload tied);
   void end_iteration(const gpu::outcome& o);
   void save();
   void saved();
   void halt(const stage_run& r);
-  void say_halted();
-  void say_ready(stage_report ready = {});
-  void say(stage_report r);
+  void report_halted();
+  void report_ready(stage_report ready = {});
+  void report(stage_report r);
   void send_report(stage_report& r);
-  void give_up(const reason& why);
+  void fail(const reason& why);
 
   void submit(gpu::operation o);
   void send(tensor::kind what, std::uint32_t to_pipeline, std::uint32_t to_stage,
             std::uint32_t microbatch, payload body, std::uint64_t bytes, const wan_share& share);
-  void send_parcels(std::vector<gradient_all_reduce::parcel> parcels);
-  address place_of(std::uint32_t pipeline, std::uint32_t stage) const {
+  void send_all(std::vector<gradient_all_reduce::outgoing> tensors);
+  address address_of(std::uint32_t pipeline, std::uint32_t stage) const {
     const auto& s = o_.setup;
     return pipeline == s.name.pipeline ? s.neighbours[stage] : s.peers[pipeline];
   }
-  bool came_before(const inbox& box, const tensor& t) const;
+  bool is_duplicate(const inbox& box, const tensor& t) const;
   bool waits_for_neighbour() const;
   double request_after_s(tensor::kind k) const;
   void await_tensors();
-  void look_for_missing_at(double at_s);
-  void look_for_missing();
-  std::vector<tensor_request> missing() const;
-  void note(std::uint8_t what, std::uint32_t microbatch, double took_s);
+  void check_missing_at(double at_s);
+  void request_missing();
+  std::vector<tensor_request> missing_tensors() const;
+  void record_task(std::uint8_t what, std::uint32_t microbatch, double took_s);
   inbox& inbox_of(std::uint64_t iteration) { return inboxes_[iteration % 2]; }
   inbox& current() { return inbox_of(iteration_); }
   const inbox& current() const { return inboxes_[iteration_ % 2]; }
   void clear(inbox& box, std::uint64_t iteration);
   bool first() const { return o_.setup.name.stage == 0; }
-  /// By the training's clock.
-  double time() const { return o_.via.now_s() - ahead_s_; }
   bool last() const { return o_.setup.name.stage + 1 == o_.setup.stages; }
+  /// On the trainer's clock.
+  double training_time_s() const { return o_.messenger.now_s() - clock_ahead_s_; }
 
   stage_actor::pointer self_ = nullptr;
   stage_options o_;
   bool simulated_ = false;
-  std::unique_ptr<simulated_link> beside_;  // if it is
+  std::unique_ptr<simulated_link> node_link_;  // of a simulated device
   phase phase_ = phase::loading;
-  bool busy_ = false;
-  bool broken_ = false;
-  bool joined_ = false;          // its device and its peers' sum among themselves
-  std::uint64_t iteration_ = 0;  // done
-  std::uint64_t until_ = 0, heard_ = 0, saved_ = 0;
-  bool halted_ = false;           // it was told to: only a run that names the last iteration counts
+  bool busy_ = false;  // the device executes an operation
+  bool failed_ = false;
+  bool joined_ = false;           // the devices of the stage and its peers all-reduce
+  bool device_released_ = false;  // its part of the lease is over
+  std::uint64_t iteration_ = 0;   // completed
+  std::uint64_t until_ = 0;       // the last iteration that it may run
+  std::uint64_t acknowledged_ = 0, saved_ = 0;
+  bool halted_ = false;           // only a run that names the last iteration counts
   std::uint64_t save_at_ = 0;     // the last iteration, after which it saves; 0: not yet known
   std::size_t next_ = 0;          // of the order
   std::vector<bool> recomputes_;  // by micro-batch
-  std::array<inbox, 2> inboxes_;  // this iteration's and the next one's
+  std::array<inbox, 2> inboxes_;  // of this iteration and the next one
   sent_tensors sent_;
   request_timeout timeout_;
-  // The iteration and step that wait for a tensor, since when, when that is asked for, and when
-  // the timer looks.
+  // The iteration and step that wait for a tensor, since when, when the tensor is requested, and
+  // when the timer fires.
   static constexpr double never_s = std::numeric_limits<double>::infinity();
   std::pair<std::uint64_t, std::size_t> awaited_{~std::uint64_t{0}, 0};
-  double waits_since_s_ = 0, ask_at_s_ = 0, look_at_s_ = never_s;
-  bool retired_ = false;  // its part is over
-  std::uint64_t own_bytes_ = 0, tied_bytes_ = 0;
-  std::uint64_t activation_bytes_ = 0, input_bytes_ = 0;  // what it hands on, and what it gets
+  double waiting_since_s_ = 0, request_at_s_ = 0, timer_at_s_ = never_s;
+  std::uint64_t own_bytes_ = 0, tied_bytes_ = 0;          // of gradients
+  std::uint64_t activation_bytes_ = 0, input_bytes_ = 0;  // sent to and received from neighbors
   double exchange_began_s_ = 0;
-  stage_report doing_;  // the present iteration
+  stage_report iteration_report_;  // of the present iteration
   operation_times times_;
-  double asked_s_ = 0;  // when the device was last given something, by this host's clock
-  // How far that is ahead of the training's; what the trainer said last, and when that came.
-  double ahead_s_ = 0, told_s_ = 0, came_s_ = 0;
+  double submitted_s_ = 0;  // when the device was last given an operation, on this host's clock
+  // How far this host's clock is ahead of the trainer's; when the trainer sent the last message, on
+  // its clock, and when that arrived, on this one.
+  double clock_ahead_s_ = 0, run_sent_s_ = 0, run_received_s_ = 0;
   double loss_sum_ = 0;
-  std::uint32_t held_ = 0;
-  std::deque<stage_report> unheard_;
+  std::uint32_t in_flight_ = 0;  // micro-batches between their forward and backward
+  std::deque<stage_report> unacknowledged_;
 };
 
 stage_actor::behavior_type stage(stage_actor::stateful_pointer<stage_state> self, stage_options o);

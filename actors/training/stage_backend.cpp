@@ -13,7 +13,7 @@ namespace troupe::actors {
 
 namespace {
 
-/// The order of an iteration, for a device that wants to know what it will be asked.
+/// The order of an iteration, from which a device derives its memory needs.
 std::vector<gpu::stage_spec::pass> passes_of(const std::vector<stage_step>& order) {
   using kind = stage_step::kind;
   using pass = gpu::stage_spec::pass::kind;
@@ -50,8 +50,8 @@ gpu::stage_spec spec_of(const stage_setup& s) {
 expected<std::unique_ptr<gpu::stage_device>> make_device(const stage_setup& s,
                                                          const gpu::stage_spec& spec) {
   if (s.devices.empty()) return refuse(reason::kind::invalid, "a stage needs a device");
-  const auto shares = static_cast<std::uint32_t>(s.devices.size());
-  if (s.backend == "cpu") return gpu::make_shared_cpu_device(spec, shares);
+  const auto ranks = static_cast<std::uint32_t>(s.devices.size());
+  if (s.backend == "cpu") return gpu::make_shared_cpu_device(spec, ranks);
   if (s.backend == "cuda")
     return gpu::make_shared_cuda_device(spec, {s.devices.begin(), s.devices.end()});
   return refuse(reason::kind::infeasible,

@@ -8,10 +8,10 @@ namespace troupe::actors {
 
 namespace {
 
-// Each costs a stage some bytes of its inbox, which is made before anything has come.
+// A stage allocates its inbox for these before any tensor arrives.
 constexpr std::uint32_t max_microbatches = 1U << 20;
 constexpr std::uint32_t max_hosts = 1U << 20;
-constexpr std::size_t steps_each = 3;  // forward, recompute, backward
+constexpr std::size_t steps_per_microbatch = 3;  // forward, recompute, backward
 
 template <class... T>
 tl::unexpected<reason> bad(fmt::format_string<T...> text, T&&... values) {
@@ -55,7 +55,7 @@ expected<void> check_setup(const stage_setup& s, const work_order& part) {
 }
 
 expected<void> check_order(const std::vector<stage_step>& order, std::uint32_t microbatches) {
-  if (order.size() > steps_each * microbatches)
+  if (order.size() > steps_per_microbatch * microbatches)
     return bad("{} steps for {} micro-batches", order.size(), microbatches);
   for (const auto& s : order)
     if (s.microbatch >= microbatches)

@@ -1,5 +1,5 @@
-// A stage's gradients at the end of an iteration: summed with its peers', by the hosts or by their
-// devices, and its update.
+// The end of an iteration at a stage: the all-reduce of its gradients with its peers, by the hosts
+// or by the devices, and the optimizer step.
 #include <span>
 #include <utility>
 #include <vector>
@@ -14,11 +14,11 @@ using operation_kind = gpu::operation::kind;
 
 }  // namespace
 
-/// GPUs of several pipelines may sum their gradients among themselves: the trainer hears if this
-/// one can, and tells all of a stage's peers what they meet by if all can.
-void stage_state::meet() {
+/// GPUs of several pipelines may all-reduce their gradients directly. The stage reports whether its
+/// device can; if all peers' devices can, the trainer sends them pipeline 0's group id.
+void stage_state::request_group_id() {
   const bool alone = o_.setup.pipelines == 1 && o_.setup.devices.size() <= 1;
-  if (simulated_ || o_.setup.backend != "cuda" || alone) return say_ready();
+  if (simulated_ || o_.setup.backend != "cuda" || alone) return report_ready();
   phase_ = phase::group_id;
   gpu::operation o;
   o.what = operation_kind::meet;
@@ -27,7 +27,7 @@ void stage_state::meet() {
   submit(std::move(o));
 }
 
-void stage_state::join(const stage_run& r) {
+void stage_state::join_group(const stage_run& r) {
   phase_ = phase::joining;
   joined_ = true;
   gpu::operation o;
@@ -44,8 +44,8 @@ void stage_state::begin_gradients() {
   if (alone || (simulated_ && o_.setup.costs.gradient_bytes == 0)) return update({}, {});
   if (joined_) {
     phase_ = phase::exchange;
-    exchange_began_s_ = o_.via.now_s();
-    return look_at_exchange();
+    exchange_began_s_ = o_.messenger.now_s();
+    return advance_exchange();
   }
   phase_ = phase::gradients;
   gpu::operation o;
@@ -53,40 +53,40 @@ void stage_state::begin_gradients() {
   submit(std::move(o));
 }
 
-void stage_state::exchange(gpu::outcome o) {
+void stage_state::begin_exchange(gpu::outcome o) {
   phase_ = phase::exchange;
-  exchange_began_s_ = o_.via.now_s();
+  exchange_began_s_ = o_.messenger.now_s();
   payload own, tied;
   if (!simulated_) {
     own = std::move(o.out[0]), tied = std::move(o.out[1]);
     own_bytes_ = own.bytes().size(), tied_bytes_ = tied.bytes().size();
   }
-  send_parcels(current().sum.begin(std::move(own), own_bytes_, std::move(tied), tied_bytes_));
-  look_at_exchange();
+  send_all(current().host_sum.begin(std::move(own), own_bytes_, std::move(tied), tied_bytes_));
+  advance_exchange();
 }
 
-void stage_state::look_at_exchange() {
-  if (joined_) return look_at_devices();
-  if (broken_) return;
-  if (const auto& mistake = current().sum.mistake(); !mistake.empty())
-    return give_up({reason::kind::malformed, mistake});
-  if (!current().sum.complete()) return await_tensors();
-  note(reduce_task, 0, o_.via.now_s() - exchange_began_s_);
-  auto [own, tied] = current().sum.result();
+void stage_state::advance_exchange() {
+  if (joined_) return advance_device_exchange();
+  if (failed_) return;
+  if (const auto& error = current().host_sum.error(); !error.empty())
+    return fail({reason::kind::malformed, error});
+  if (!current().host_sum.complete()) return await_tensors();
+  record_task(reduce_task, 0, o_.messenger.now_s() - exchange_began_s_);
+  auto [own, tied] = current().host_sum.result();
   update(std::move(own), std::move(tied));
 }
 
-void stage_state::look_at_devices() {
-  if (busy_ || broken_) return;
-  auto& sum = current().among_devices;
-  if (sum.may_sum()) {
+void stage_state::advance_device_exchange() {
+  if (busy_ || failed_) return;
+  auto& sum = current().device_sum;
+  if (sum.can_start()) {
     gpu::operation o;
     o.what = operation_kind::sum;
-    o.in = sum.in();
+    o.in = sum.start();
     return submit(std::move(o));
   }
   if (!sum.complete()) return await_tensors();
-  note(reduce_task, 0, o_.via.now_s() - exchange_began_s_);
+  record_task(reduce_task, 0, o_.messenger.now_s() - exchange_began_s_);
   update({}, sum.result());
 }
 
@@ -99,12 +99,12 @@ void stage_state::update(payload own, payload tied) {
   submit(std::move(o));
 }
 
-void stage_state::send_parcels(std::vector<gradient_all_reduce::parcel> parcels) {
+void stage_state::send_all(std::vector<gradient_all_reduce::outgoing> tensors) {
   wan_share inside;
   inside.pairs = 0;
-  for (auto& p : parcels) {
-    const bool to_peer = p.to_stage == o_.setup.name.stage;
-    send(p.what, p.to_pipeline, p.to_stage, 0, std::move(p.body), p.bytes,
+  for (auto& t : tensors) {
+    const bool to_peer = t.to_stage == o_.setup.name.stage;
+    send(t.what, t.to_pipeline, t.to_stage, 0, std::move(t.body), t.bytes,
          to_peer ? inside : o_.setup.tied);
   }
 }

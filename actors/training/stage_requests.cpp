@@ -1,5 +1,5 @@
-// What a stage does about tensors that do not come: it asks for them again, and sends again what
-// others ask it for.
+// How a stage recovers lost tensors: it requests those that are overdue, and resends those that
+// other stages request.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -11,10 +11,10 @@ namespace troupe::actors {
 
 namespace {
 
-constexpr double usual_bytes_s = 125e6;  // of a link that nothing is known of
-constexpr double queued_tensors = 8;     // that may be on a link before one
+constexpr double default_bytes_s = 125e6;  // of a link that has not been measured
+constexpr double queued_tensors = 8;       // ahead of one on a link
 constexpr double rounding_s = 1e-6;
-constexpr double no_request_s = 3600;  // nobody else has what is missing
+constexpr double no_request_s = 3600;  // no other stage has what is missing
 
 template <class T>
 std::vector<std::uint32_t> missing_of(const std::vector<std::optional<T>>& box) {
@@ -28,75 +28,76 @@ std::vector<std::uint32_t> missing_of(const std::vector<std::optional<T>>& box) 
 
 /// Does it wait for a neighbour's activation or gradient?
 bool stage_state::waits_for_neighbour() const {
-  return phase_ == phase::steps && !busy_ && !broken_ && iteration_ < until_ &&
+  return phase_ == phase::steps && !busy_ && !failed_ && iteration_ < until_ &&
          next_ < o_.setup.order.size() && !ready(o_.setup.order[next_]);
 }
 
-/// After so long a tensor that has not come is asked for.
+/// How long to wait for a tensor before requesting it.
 double stage_state::request_after_s(tensor::kind k) const {
   const auto& costs = o_.setup.costs;
   const bool one_microbatch = k == tensor::kind::activation || k == tensor::kind::gradient;
-  const bool of_peers = k == tensor::kind::part || k == tensor::kind::sum;
-  const auto bytes = one_microbatch ? costs.activation_bytes
-                     : of_peers     ? costs.gradient_bytes
-                                    : costs.tied_bytes;
-  // A simulated link is as slow as the cluster file says, and others' tensors may be on it.
+  const bool between_peers = k == tensor::kind::part || k == tensor::kind::sum;
+  const auto bytes = one_microbatch  ? costs.activation_bytes
+                     : between_peers ? costs.gradient_bytes
+                                     : costs.tied_bytes;
+  // A simulated link has the cluster file's bandwidth, and shares it with other tensors.
   const double expected_s =
       simulated_ ? queued_tensors * o_.slowest_lan.alone_s(static_cast<double>(bytes))
-                 : static_cast<double>(bytes) / usual_bytes_s;
+                 : static_cast<double>(bytes) / default_bytes_s;
   return timeout_.after_s(k, std::max(costs.wan_s, expected_s));
 }
 
-/// It can go on only when something comes: from now on it looks whether that has been lost.
+/// Called when the stage cannot continue without a tensor: starts the timer after which that is
+/// requested.
 void stage_state::await_tensors() {
   const std::pair place{iteration_, phase_ == phase::steps ? next_ : o_.setup.order.size()};
   if (place == awaited_) return;
   awaited_ = place;
-  waits_since_s_ = o_.via.now_s();
+  waiting_since_s_ = o_.messenger.now_s();
   double after_s = no_request_s;
   if (phase_ == phase::steps)
     after_s = request_after_s(o_.setup.order[next_].what == stage_step::kind::forward
                                   ? tensor::kind::activation
                                   : tensor::kind::gradient);
   else
-    for (const auto& r : missing()) after_s = std::min(after_s, r.older_than_s);
-  look_for_missing_at(waits_since_s_ + after_s);
+    for (const auto& r : missing_tensors()) after_s = std::min(after_s, r.older_than_s);
+  check_missing_at(waiting_since_s_ + after_s);
 }
 
-/// Of several times the earliest counts, and looks at the others then.
-void stage_state::look_for_missing_at(double at_s) {
-  ask_at_s_ = at_s;
-  if (look_at_s_ <= at_s) return;
-  look_at_s_ = at_s;
-  self_->delayed_send(stage_actor{self_}, nanoseconds_of(at_s - o_.via.now_s()),
+/// There is one timer, for the earliest time; when it fires, it is set for the next one.
+void stage_state::check_missing_at(double at_s) {
+  request_at_s_ = at_s;
+  if (timer_at_s_ <= at_s) return;
+  timer_at_s_ = at_s;
+  self_->delayed_send(stage_actor{self_}, nanoseconds_of(at_s - o_.messenger.now_s()),
                       call_now{[this, at_s] {
-                        if (look_at_s_ != at_s) return;
-                        look_at_s_ = never_s;
-                        look_for_missing();
+                        if (timer_at_s_ != at_s) return;
+                        timer_at_s_ = never_s;
+                        request_missing();
                       }});
 }
 
-void stage_state::look_for_missing() {
-  const auto requests = missing();
+void stage_state::request_missing() {
+  const auto requests = missing_tensors();
   if (requests.empty()) return;
-  const double now_s = o_.via.now_s();
-  if (now_s + rounding_s < ask_at_s_) return look_for_missing_at(ask_at_s_);
-  double again_s = no_request_s;
+  const double now_s = o_.messenger.now_s();
+  if (now_s + rounding_s < request_at_s_) return check_missing_at(request_at_s_);
+  double retry_s = no_request_s;
   for (const auto& r : requests) {
-    o_.via.send(place_of(r.to_pipeline, r.to_stage), r);
-    again_s = std::min(again_s, r.older_than_s / 2);
+    o_.messenger.send(address_of(r.to_pipeline, r.to_stage), r);
+    retry_s = std::min(retry_s, r.older_than_s / 2);
   }
-  // Who has waited for long waits for a slow stage, as a rule, and not for what was lost.
-  look_for_missing_at(now_s + std::max(again_s, (now_s - waits_since_s_) / 8));
+  // After a long wait the cause is usually a slow stage, not a lost tensor: request less often.
+  check_missing_at(now_s + std::max(retry_s, (now_s - waiting_since_s_) / 8));
 }
 
-/// A request to each stage on another host that has something which this one waits for.
-std::vector<tensor_request> stage_state::missing() const {
+/// A request to each stage on another host that has tensors which this one waits for.
+std::vector<tensor_request> stage_state::missing_tensors() const {
   std::vector<tensor_request> result;
   const auto& me = o_.setup.name;
   const auto add = [&](tensor::kind what, std::uint32_t pipeline, std::uint32_t stage,
                        std::vector<std::uint32_t> microbatches) {
-    if (place_of(pipeline, stage) == o_.via.self()) return;
+    if (address_of(pipeline, stage) == o_.messenger.self()) return;
     result.push_back(
         {what, me, pipeline, stage, iteration_, std::move(microbatches), request_after_s(what)});
   };
@@ -106,26 +107,25 @@ std::vector<tensor_request> stage_state::missing() const {
       add(tensor::kind::activation, me.pipeline, me.stage - 1, std::move(all));
     if (auto all = missing_of(box.gradient); !last() && !all.empty())
       add(tensor::kind::gradient, me.pipeline, me.stage + 1, std::move(all));
-  } else if (phase_ == phase::exchange && !busy_ && !broken_) {
-    for (const auto& m : joined_ ? box.among_devices.missing() : box.sum.missing())
+  } else if (phase_ == phase::exchange && !busy_ && !failed_) {
+    for (const auto& m : joined_ ? box.device_sum.missing() : box.host_sum.missing())
       add(m.what, m.from_pipeline, m.from_stage, {});
   }
   return result;
 }
 
-/// Another stage has waited too long.
-void stage_state::send_again(const tensor_request& r) {
-  for (auto& again : sent_.due(r, o_.via.now_s())) {
-    auto& t = again.what;
-    t.sent_s = time();
-    if (t.share.pairs > 0) doing_.sent_bytes += t.bytes;
-    o_.via.send(place_of(t.to_pipeline, t.to_stage), t, std::move(again.body));
+void stage_state::on_tensor_request(const tensor_request& r) {
+  for (auto& resent : sent_.take_due(r, o_.messenger.now_s())) {
+    auto& t = resent.header;
+    t.sent_s = training_time_s();
+    if (t.share.pairs > 0) iteration_report_.sent_bytes += t.bytes;
+    o_.messenger.send(address_of(t.to_pipeline, t.to_stage), t, std::move(resent.body));
   }
 }
 
-/// Its last tensors may be lost on the way: it stays, without its device.
-void stage_state::retire() {
-  retired_ = true;
+/// The actor remains, without its device, to resend its last tensors should they be lost.
+void stage_state::on_release_device() {
+  device_released_ = true;
   o_.device = nullptr;
 }
 

@@ -22,9 +22,9 @@ class operation_times {
  public:
   enum operation : std::uint8_t { forward, recompute, backward, update, gradients };
 
-  void took(operation what, double s) {
-    took_[what].first += s;
-    ++took_[what].second;
+  void add(operation what, double s) {
+    sums_[what].first += s;
+    ++sums_[what].second;
   }
   void write(stage_costs& to) const {
     to.forward_s = mean(forward);
@@ -36,13 +36,13 @@ class operation_times {
 
  private:
   double mean(operation what) const {
-    const auto& [sum_s, count] = took_[what];
+    const auto& [sum_s, count] = sums_[what];
     return count == 0 ? 0 : sum_s / count;
   }
-  std::array<std::pair<double, std::uint32_t>, 5> took_{};
+  std::array<std::pair<double, std::uint32_t>, 5> sums_{};
 };
 
-/// Field by field: one slow iteration does not spoil it.
+/// Field by field.
 inline stage_costs median(const std::deque<stage_costs>& all) {
   stage_costs result;
   const auto n = all.size();
@@ -58,26 +58,26 @@ inline stage_costs median(const std::deque<stage_costs>& all) {
   return result;
 }
 
-/// How long tensors from other datacenters take over a hop. A tied embedding's gradient crosses
-/// none: it goes between the first stage and the last.
-class tensor_ways {
+/// Transfer times of tensors from other datacenters over the hops to this stage, in one iteration.
+/// A tied embedding's gradient does not count: no hop joins the first stage and the last.
+class hop_times {
  public:
-  /// One has come just now, by the training's clock; `trace`: keep it.
-  void came(const tensor& t, double now_s, bool trace) {
+  /// A tensor has arrived; `now_s` is on the trainer's clock. `trace`: record it as a task.
+  void received(const tensor& t, double now_s, bool trace) {
     if (t.what != tensor::kind::activation && t.what != tensor::kind::gradient) return;
     const double took_s = std::max(0.0, now_s - t.sent_s);
     const bool forward = t.what == tensor::kind::activation;
-    auto& quickest = quickest_s_[forward ? 0 : 1];
-    quickest = quickest > 0 ? std::min(quickest, took_s) : took_s;
+    auto& fastest = fastest_s_[forward ? 0 : 1];
+    fastest = fastest > 0 ? std::min(fastest, took_s) : took_s;
     if (trace)
       tasks_.push_back({forward ? activation_way : gradient_way, t.microbatch, t.sent_s, now_s});
   }
-  /// The slower of the quickest activation and the quickest gradient; 0: none came.
-  double hop_s() const { return std::max(quickest_s_[0], quickest_s_[1]); }
+  /// The slower of the fastest activation and the fastest gradient; 0: none arrived.
+  double hop_s() const { return std::max(fastest_s_[0], fastest_s_[1]); }
   const std::vector<timed_task>& tasks() const { return tasks_; }
 
  private:
-  std::array<double, 2> quickest_s_{};
+  std::array<double, 2> fastest_s_{};
   std::vector<timed_task> tasks_;
 };
 

@@ -19,7 +19,7 @@ constexpr std::string_view colours[] = {"good",      "yellow",       "thread_sta
 constexpr std::uint8_t first_way = 6;
 constexpr std::uint32_t links = 1'000'000;  // the WAN's own process
 
-/// Names come from people's files.
+/// Names come from users' files.
 std::string json_string(std::string_view text) {
   std::string out = "\"";
   for (const char c : text)
@@ -30,12 +30,12 @@ std::string json_string(std::string_view text) {
   return out + '"';
 }
 
-/// A track and who is on it: a stage's GPU, or a hop's one direction.
+/// A track: a stage's GPU, or one direction of a hop.
 struct track {
   std::uint32_t process = 0;
   std::int64_t id = 0;
   std::string name;
-  std::string who;  // JSON, without its braces
+  std::string args;  // JSON, without its braces
 };
 
 class writer {
@@ -49,7 +49,7 @@ class writer {
   void begin(const track& t) {
     line(fmt::format(
         R"({{"ph":"M","pid":{},"tid":{},"name":"thread_name","args":{{"name":{},{}}}}})", t.process,
-        t.id, json_string(t.name), t.who));
+        t.id, json_string(t.name), t.args));
     line(fmt::format(
         R"({{"ph":"M","pid":{},"tid":{},"name":"thread_sort_index","args":{{"sort_index":{}}}}})",
         t.process, t.id, sort_index_++));
@@ -76,22 +76,22 @@ class writer {
   int sort_index_ = 0;
 };
 
-/// A link: its hop, whether against the pipeline's direction, and which cell or pipeline has it.
+/// A link: its hop and direction, and the DP-cell or pipeline that uses it.
 struct link_key {
   std::uint32_t hop = 0;
-  bool back = false;
-  std::uint32_t share = 0;
+  bool backward = false;
+  std::uint32_t cell = 0;
   auto operator<=>(const link_key&) const = default;
 };
-struct crossing {
+struct transfer {
   timed_task task;
   std::uint32_t pipeline = 0;
 };
-using crossings = std::map<link_key, std::vector<crossing>>;
+using transfers = std::map<link_key, std::vector<transfer>>;
 
-/// Who waits for a link is not on it yet.
-void take_turns(std::vector<crossing>& all) {
-  std::ranges::stable_sort(all, {}, [](const crossing& x) { return x.task.end_s; });
+/// Removes the time that transfers waited for the link.
+void trim_waiting(std::vector<transfer>& all) {
+  std::ranges::stable_sort(all, {}, [](const transfer& x) { return x.task.end_s; });
   for (std::size_t i = 1; i < all.size(); ++i)
     all[i].task.begin_s = std::max(all[i].task.begin_s, all[i - 1].task.end_s);
 }
@@ -121,14 +121,14 @@ expected<void> timeline::write(const std::string& file, const cluster& c, const 
     return refuse(reason::kind::invalid, fmt::format("{}: the timeline cannot be written", file));
   double zero_s = std::numeric_limits<double>::max();
   for (const auto& [who, r] : reports_) zero_s = std::min(zero_s, r.begin_s);
-  const auto share = plan.schedule.shares_wan ? plan.shape.pipelines_per_cell() : 1;
+  const auto cell_size = plan.schedule.shares_wan ? plan.shape.pipelines_per_cell() : 1;
   const auto node_of_stage = [&](std::uint32_t pipeline, std::uint32_t stage) {
     return node_of(c, plan.stages[pipeline * plan.shape.stages + stage].neighbours[stage]);
   };
   writer w{out};
   for (std::uint32_t d = 0; d < c.datacenters.size(); ++d) w.process(d, c.datacenters[d].name);
   w.process(links, "WAN");
-  crossings over;
+  transfers over_wan;
   for (const auto& [who, r] : reports_) {
     const auto [pipeline, stage] = who;
     const auto n = node_of_stage(pipeline, stage);
@@ -142,26 +142,29 @@ expected<void> timeline::write(const std::string& file, const cluster& c, const 
         w.span(gpu, pipeline, t, zero_s);
         continue;
       }
-      const bool back = t.what != first_way;
-      if (back ? stage + 1 >= plan.shape.stages : stage == 0) continue;  // no hop leads here so
-      over[{back ? stage : stage - 1, back, pipeline / share}].push_back({t, pipeline});
+      const bool backward = t.what != first_way;
+      if (backward ? stage + 1 >= plan.shape.stages : stage == 0) continue;  // there is no such hop
+      over_wan[{backward ? stage : stage - 1, backward, pipeline / cell_size}].push_back(
+          {t, pipeline});
     }
   }
-  for (auto& [key, all] : over) {
-    take_turns(all);
+  for (auto& [key, all] : over_wan) {
+    trim_waiting(all);
     const auto near = c.nodes[node_of_stage(0, key.hop)].datacenter;
     const auto far = c.nodes[node_of_stage(0, key.hop + 1)].datacenter;
-    const auto first = key.share * share, last = std::min(first + share, plan.shape.pipelines) - 1;
-    const track way{links, (std::int64_t{key.hop} * 2 + key.back) * 10'000 + key.share,
-                    fmt::format("{} to {}, hop {}, {}", c.datacenters[key.back ? far : near].name,
-                                c.datacenters[key.back ? near : far].name, key.hop,
-                                first == last ? fmt::format("pipeline {}", first)
-                                              : fmt::format("pipelines {} to {}", first, last)),
-                    fmt::format(R"("hop":{},"backward":{},"pipelines":[{},{}])", key.hop, key.back,
-                                first, last)};
-    w.begin(way);
+    const auto first = key.cell * cell_size;
+    const auto last = std::min(first + cell_size, plan.shape.pipelines) - 1;
+    const track hop{
+        links, (std::int64_t{key.hop} * 2 + key.backward) * 10'000 + key.cell,
+        fmt::format("{} to {}, hop {}, {}", c.datacenters[key.backward ? far : near].name,
+                    c.datacenters[key.backward ? near : far].name, key.hop,
+                    first == last ? fmt::format("pipeline {}", first)
+                                  : fmt::format("pipelines {} to {}", first, last)),
+        fmt::format(R"("hop":{},"backward":{},"pipelines":[{},{}])", key.hop, key.backward, first,
+                    last)};
+    w.begin(hop);
     for (const auto& x : all)
-      if (x.task.end_s > x.task.begin_s) w.span(way, x.pipeline, x.task, zero_s);
+      if (x.task.end_s > x.task.begin_s) w.span(hop, x.pipeline, x.task, zero_s);
   }
   w.end(about(plan, job, iteration_));
   return {};

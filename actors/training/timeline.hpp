@@ -12,16 +12,16 @@
 
 namespace troupe::actors {
 
-/// What every stage of one iteration did when, and what crossed the WAN: for Perfetto.
+/// The tasks of all stages in one iteration and their WAN transfers, written for Perfetto.
 class timeline {
  public:
-  /// Keeps the newest iteration that any stage tells of.
+  /// Keeps only the newest iteration.
   void add(const stage_report& r);
 
-  /// Chrome trace events: a process a datacenter, a track a GPU; and a track for each link that is
-  /// shared in time, which is a hop, direction and DP-cell, or a pipeline's own share of it.
-  /// Nothing overlaps on a track (Perfetto would drop it): a transfer begins when the one before is
-  /// there. Times begin with the iteration. "otherData" says what was trained how.
+  /// Writes Chrome trace events: one process per datacenter and one track per GPU; and one track
+  /// per link, which is a hop and direction, of a DP-cell or of a single pipeline. Spans of a track
+  /// must not overlap (Perfetto would drop them): a transfer begins when the one before has ended.
+  /// Times are relative to the iteration's begin. "otherData" has the job, schedule and layout.
   expected<void> write(const std::string& file, const cluster& c, const training_plan& plan,
                        const job_spec& job) const;
 

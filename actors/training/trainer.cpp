@@ -15,21 +15,21 @@ namespace troupe::actors {
 
 namespace {
 
-constexpr double look_every_s = 1;
-constexpr double stalled_s = 20;         // and as many of the longest iterations
-constexpr double stuck_s = 600;          // the same, while no iteration says how long one takes
-constexpr double setting_up_s = 3600;    // the same, while a stage says that it is being set up
-constexpr double tell_starting_s = 10;   // then people are told
-constexpr std::uint64_t window = 100;    // iterations that stages run by themselves
-constexpr std::size_t max_untold = 256;  // iterations in one report
-constexpr std::size_t remembered = 64;   // iterations whose costs make up a profile
-constexpr double replan_news_every_s = 60;
+constexpr double tick_s = 1;
+constexpr double silence_limit_s = 20;       // plus that many times the longest iteration
+constexpr double no_progress_limit_s = 600;  // before the first iteration is complete,
+constexpr double setup_limit_s = 3600;       // and while a stage is being set up
+constexpr double starting_event_after_s = 10;
+constexpr std::uint64_t window = 100;  // iterations that stages run on their own
+constexpr std::size_t max_report_iterations = 256;
+constexpr std::size_t profile_iterations = 64;  // whose median costs are the profile
+constexpr double replan_event_every_s = 60;
 
-bool real(const training_plan& p) {
+bool uses_real_devices(const training_plan& p) {
   return !p.stages.empty() && p.stages.front().backend != "sim";
 }
 
-/// A newer lease has the job: this one's end says nothing about it.
+/// If a newer lease has the job, this one's end says nothing about the job.
 part_report::state fenced(const reason& why) {
   return why.code == reason::kind::stale ? part_report::state::stopped : part_report::state::failed;
 }
@@ -54,9 +54,9 @@ stage_costs trainer_state::means::mean() const {
 void trainer_state::start(trainer_actor::pointer self, trainer_options o) {
   self_ = self;
   o_ = std::move(o);
-  wall_ahead_s_ = o_.via.wall_s() - o_.via.now_s();
+  wall_ahead_s_ = o_.messenger.wall_s() - o_.messenger.now_s();
   prepare();
-  self_->delayed_send(trainer_actor{self_}, nanoseconds_of(look_every_s), tick{});
+  self_->delayed_send(trainer_actor{self_}, nanoseconds_of(tick_s), tick{});
 }
 
 void trainer_state::prepare() {
@@ -65,7 +65,7 @@ void trainer_state::prepare() {
   plan_ = std::move(*made);
   stages_.resize(plan_.stages.size());
   first_ = o_.order.iterations_done;
-  if (real(plan_)) {
+  if (uses_real_devices(plan_)) {
     const auto& directory = o_.order.spec.train->checkpoint;
     if (!directory.empty())
       if (const auto ok = open_checkpoints(directory, o_.lease); !ok)
@@ -81,13 +81,13 @@ void trainer_state::prepare() {
     s.incarnation = o_.incarnation;
   }
   for (auto& s : stages_) s.done = s.saved = first_;
-  heard_s_ = moved_s_ = o_.via.now_s();
-  if (first_ > 0 || o_.order.reached > 0) say_what_it_costs();
-  set_up_missing();
+  last_report_s_ = last_progress_s_ = o_.messenger.now_s();
+  if (first_ > 0 || o_.order.reached > 0) report_resume();
+  send_setups();
 }
 
-/// The job goes on elsewhere, or otherwise.
-void trainer_state::say_what_it_costs() {
+/// The event of a training that resumes: how many iterations are lost, and the new iteration time.
+void trainer_state::report_resume() {
   auto sentence =
       fmt::format("resumed after iteration {} of {}, with {} stages in {} pipelines on {} GPUs",
                   first_, total(), plan_.shape.stages, plan_.shape.pipelines,
@@ -99,32 +99,33 @@ void trainer_state::say_what_it_costs() {
                     static_cast<double>(o_.order.reached - first_) * took_s);
   sentence += fmt::format("; planned iteration time {:.4g} s", plan_.iteration_s);
   if (took_s > 0) sentence += fmt::format(", {:.4g} s before", took_s);
-  news(sentence);
+  add_event(sentence);
 }
 
-void trainer_state::set_up_missing() {
+void trainer_state::send_setups() {
   for (std::size_t i = 0; i < stages_.size(); ++i)
     if (!stages_[i].ready) {
       auto& s = plan_.stages[i];
-      s.sent_s = o_.via.now_s();
-      o_.via.send(s.neighbours[s.name.stage], s);
+      s.sent_s = o_.messenger.now_s();
+      o_.messenger.send(s.neighbours[s.name.stage], s);
     }
 }
 
 // -- running
 
-/// Where all peers of a stage can sum among themselves, they are told what they meet by.
-void trainer_state::introduce_devices() {
+/// Stages whose peers' devices can all all-reduce directly get pipeline 0's group id.
+void trainer_state::distribute_group_ids() {
   group_ids_.assign(plan_.shape.stages, {});
-  bool said = false;
+  bool reported = false;
   for (std::uint32_t s = 0; s < plan_.shape.stages; ++s) {
     const reason* fallback_reason = nullptr;
     for (auto p = plan_.shape.pipelines; p-- > 0;)
       if (const auto& x = stages_[p * plan_.shape.stages + s]; !x.fallback_reason.text.empty())
         fallback_reason = &x.fallback_reason;
     if (!fallback_reason) group_ids_[s] = stages_[s].group_id;
-    if (fallback_reason && !std::exchange(said, true))
-      news(fmt::format("stage {}: falling back to host all-reduce: {}", s, fallback_reason->text));
+    if (fallback_reason && !std::exchange(reported, true))
+      add_event(
+          fmt::format("stage {}: falling back to host all-reduce: {}", s, fallback_reason->text));
   }
 }
 
@@ -144,26 +145,26 @@ void trainer_state::run(std::size_t i) {
               {},
               group_ids_[s.name.stage],
               o_.incarnation,
-              o_.via.now_s(),
+              o_.messenger.now_s(),
               stages_[i].clock.ahead_s()};
   r.halt = stopping_;
   r.save = last_.value_or(0);
-  // Also when it is asked again: it may not have heard the first time.
+  // Also when the message is repeated: the first one may be lost.
   if (replanned_) r.order = s.order, r.forward = s.forward, r.backward = s.backward;
-  o_.via.send(s.neighbours[s.name.stage], r);
+  o_.messenger.send(s.neighbours[s.name.stage], r);
 }
 
-void trainer_state::hear(const stage_report& r) {
+void trainer_state::on_stage_report(const stage_report& r) {
   if (ended_ || r.incarnation != o_.incarnation || r.name.pipeline >= plan_.shape.pipelines ||
       r.name.stage >= plan_.shape.stages)
     return;
-  heard_s_ = o_.via.now_s();
-  if (r.starting) return hear_starting(r);
+  last_report_s_ = o_.messenger.now_s();
+  if (r.starting) return on_starting(r);
   const auto i = index(r.name);
-  if (r.asked_s > 0) stages_[i].clock.sample(r.asked_s, r.came_s, r.left_s, heard_s_);
+  if (r.asked_s > 0) stages_[i].clock.sample(r.asked_s, r.came_s, r.left_s, last_report_s_);
   if (!r.why.text.empty()) {
-    // What cannot be reached may be there again: worth another attempt, if this one got further
-    // than any before. A lost device is not given out again, as a lost node.
+    // Another attempt makes sense if a newer lease has the job, if the lost device will not be
+    // granted again, or if peers may come back; the latter only while attempts make progress.
     const bool again =
         r.why.code == reason::kind::stale || r.why.code == reason::kind::device_lost ||
         (r.why.code == reason::kind::unavailable && done_ > std::max(first_, o_.order.reached));
@@ -172,38 +173,37 @@ void trainer_state::hear(const stage_report& r) {
         fmt::format("stage {} of pipeline {}: {}", r.name.stage, r.name.pipeline, r.why.text));
   }
   auto& s = stages_[i];
-  if (!s.ready || r.iteration > s.done) moved_s_ = heard_s_;
+  if (!s.ready || r.iteration > s.done) last_progress_s_ = last_report_s_;
   if (!s.ready) {
     s.ready = true;
     s.group_id = r.group_id;
     s.fallback_reason = r.fallback_reason;
     if (++ready_ == stages_.size()) {
-      introduce_devices();
+      distribute_group_ids();
       run_window();
     }
   }
-  // Where a stage halts it may still be saving the iteration, of which its next report tells.
-  if (r.iteration == s.done + 1 && !r.halts_at) note(i, r);
+  // A stage that halts may still be saving this iteration, and report it afterwards.
+  if (r.iteration == s.done + 1 && !r.halts_at) add_report(i, r);
   s.saved = std::max(s.saved, r.saved);
-  if (stopping_ && r.halts_at) note_halt(i, *r.halts_at);
-  look_at_checkpoint();
+  if (stopping_ && r.halts_at) record_halt(i, *r.halts_at);
+  update_checkpoint();
   end_if_over();
 }
 
-/// The job is to stop with nothing lost: no stage begins another iteration but those that one of
-/// them has begun.
-void trainer_state::stop() {
+/// Stops without losing an iteration: stages complete those that any of them has begun, and save.
+void trainer_state::on_stop_training() {
   if (ended_ || std::exchange(stopping_, true)) return;
   if (ready_ < stages_.size())
     return fail(part_report::state::stopped, "stopped before its first iteration");
-  if (real(plan_) && o_.order.spec.train->checkpoint.empty())
+  if (uses_real_devices(plan_) && o_.order.spec.train->checkpoint.empty())
     return fail(
         part_report::state::stopped,
         fmt::format("stopped; the job has no checkpoint, so {} iterations are lost", done_));
   for (std::size_t i = 0; i < stages_.size(); ++i) run(i);
 }
 
-void trainer_state::note_halt(std::size_t i, std::uint64_t at) {
+void trainer_state::record_halt(std::size_t i, std::uint64_t at) {
   if (last_) return;
   stages_[i].halts_at = at;
   std::uint64_t furthest = 0;
@@ -215,22 +215,25 @@ void trainer_state::note_halt(std::size_t i, std::uint64_t at) {
   for (std::size_t k = 0; k < stages_.size(); ++k) run(k);
 }
 
-void trainer_state::hear_starting(const stage_report& r) {
-  starting_s_ = heard_s_;
-  if (starting_s_ - moved_s_ < tell_starting_s || std::exchange(said_starting_, true)) return;
+void trainer_state::on_starting(const stage_report& r) {
+  last_starting_s_ = last_report_s_;
+  if (last_starting_s_ - last_progress_s_ < starting_event_after_s ||
+      std::exchange(starting_reported_, true))
+    return;
   const auto& s = plan_.stages[index(r.name)];
-  news(fmt::format("stage {} of pipeline {} is still being set up on node {}, after {:.3g} s",
-                   r.name.stage, r.name.pipeline,
-                   o_.cluster->nodes[node_of(*o_.cluster, s.neighbours[r.name.stage])].name,
-                   starting_s_ - moved_s_));
+  add_event(fmt::format("stage {} of pipeline {} is still being set up on node {}, after {:.3g} s",
+                        r.name.stage, r.name.pipeline,
+                        o_.cluster->nodes[node_of(*o_.cluster, s.neighbours[r.name.stage])].name,
+                        last_starting_s_ - last_progress_s_));
 }
 
-void trainer_state::note(std::size_t i, const stage_report& r) {
+void trainer_state::add_report(std::size_t i, const stage_report& r) {
   auto& s = stages_[i];
   s.done = r.iteration;
   s.saved = std::max(s.saved, r.saved);
   s.measured.push_back(r.measured);
-  if (s.measured.size() > (real(plan_) ? remembered : 1)) s.measured.pop_front();
+  if (s.measured.size() > (uses_real_devices(plan_) ? profile_iterations : 1))
+    s.measured.pop_front();
   s.window.add(r.measured);
   s.max_in_flight = std::max(s.max_in_flight, r.max_in_flight);
   wan_bytes_ += r.sent_bytes;
@@ -253,52 +256,53 @@ void trainer_state::note(std::size_t i, const stage_report& r) {
 void trainer_state::complete(const iteration_record& r) {
   done_ = r.iteration;
   longest_s_ = std::max(longest_s_, r.end_s - r.begin_s);
-  untold_.push_back(r);
-  auto& told = untold_.back();
-  // Stages that are through begin the next iteration: that counts from where this one ends. A study
-  // in slots is of single ones.
+  unacknowledged_.push_back(r);
+  auto& record = unacknowledged_.back();
+  // Consecutive iterations overlap: each counts from the end of the one before, except for slot
+  // jobs, which study single iterations.
   const double begin_s = std::clamp(last_end_s_, r.begin_s, r.end_s);
-  if (!o_.order.spec.slots) told.begin_s = begin_s;
-  worked_s_ += r.end_s - begin_s;
+  if (!o_.order.spec.slots) record.begin_s = begin_s;
+  iterations_s_ += r.end_s - begin_s;
   last_end_s_ = r.end_s;
-  told.begin_s += wall_ahead_s_;
-  told.end_s += wall_ahead_s_;
-  curve_.add(told);
-  // Not for every further one while the controller has not answered.
-  if (untold_.size() % max_untold == 0) report();
+  record.begin_s += wall_ahead_s_;
+  record.end_s += wall_ahead_s_;
+  curve_.add(record);
+  // Every max_report_iterations, not for each further one while the controller does not answer.
+  if (unacknowledged_.size() % max_report_iterations == 0) report();
   if (stopping_ || done_ < until_ || done_ == total()) return;
   replan_if_drifted();
   run_window();
 }
 
-/// Looked at between windows, when no stage runs.
+/// Between windows, when no stage runs.
 void trainer_state::replan_if_drifted() {
   replanned_ = false;
   if (!o_.order.spec.train || o_.order.spec.train->replan_every == 0) return;
   std::vector<stage_costs> measured;
   for (auto& s : stages_) measured.push_back(std::exchange(s.window, {}).mean());
   const auto drifted = drift_of(plan_, measured);
-  if (drifted.share <= o_.order.spec.train->replan_drift) return;
+  if (drifted.relative <= o_.order.spec.train->replan_drift) return;
   auto made = replan_training(std::move(plan_), measured);
   plan_ = std::move(made.plan);
   replanned_ = made.changed;
-  if (made.changed) say_replanned(drifted.what, made.kept_s);
+  if (made.changed) report_replan(drifted.what, made.kept_s);
 }
 
-/// Costs that drift change little by little: people need not hear of every step.
-void trainer_state::say_replanned(const std::string& what, double kept_s) {
-  ++replans_unsaid_;
-  if (replan_said_s_ && o_.via.now_s() - *replan_said_s_ < replan_news_every_s) return;
-  replan_said_s_ = o_.via.now_s();
-  const auto others = std::exchange(replans_unsaid_, 0) - 1;
-  news(fmt::format(
+/// At most one event per replan_event_every_s.
+void trainer_state::report_replan(const std::string& what, double kept_s) {
+  ++unreported_replans_;
+  if (last_replan_event_s_ && o_.messenger.now_s() - *last_replan_event_s_ < replan_event_every_s)
+    return;
+  last_replan_event_s_ = o_.messenger.now_s();
+  const auto others = std::exchange(unreported_replans_, 0) - 1;
+  add_event(fmt::format(
       "re-planned from iteration {} on: {} as long as planned; expected iteration time {:.4g} s, "
       "{:.4g} s with the old order{}",
       done_ + 1, what, plan_.iteration_s, kept_s,
       others > 0 ? fmt::format(" ({} such changes since the last message)", others + 1) : ""));
 }
 
-/// Over the pipelines.
+/// The maximum of each time over the pipelines.
 stage_costs trainer_state::slowest_of_stage(std::uint32_t stage) const {
   stage_costs result;
   for (std::uint32_t p = 0; p < plan_.shape.pipelines; ++p) {
@@ -316,57 +320,60 @@ stage_costs trainer_state::slowest_of_stage(std::uint32_t stage) const {
   return result;
 }
 
-void trainer_state::look_at_checkpoint() {
-  std::uint64_t whole = total();
-  for (std::uint32_t s = 0; s < plan_.shape.stages; ++s) whole = std::min(whole, stages_[s].saved);
-  if (whole <= saved_) return;
-  saved_ = whole;
+void trainer_state::update_checkpoint() {
+  std::uint64_t complete_iterations = total();
+  for (std::uint32_t s = 0; s < plan_.shape.stages; ++s)
+    complete_iterations = std::min(complete_iterations, stages_[s].saved);
+  if (complete_iterations <= saved_) return;
+  saved_ = complete_iterations;
   write_curve();
-  if (!real(plan_) || o_.order.spec.train->checkpoint.empty()) return;
+  if (!uses_real_devices(plan_) || o_.order.spec.train->checkpoint.empty()) return;
   if (auto ok = complete_checkpoint(plan_.stages, saved_); !ok)
     fail(fenced(ok.error()), ok.error().text);
 }
 
-/// Iterations that are done and in no checkpoint. A checkpoint needs the stages of one pipeline,
-/// and may be whole before the others have told of its last iteration.
+/// Completed iterations that are in no checkpoint. A checkpoint needs the stages of one pipeline
+/// only, and may be complete before the others have reported its last iteration.
 std::uint64_t trainer_state::unsaved() const {
   return done_ - std::min(done_, saved_);
 }
 
-// -- telling
+// -- ticks and reports to the controller
 
 void trainer_state::on_tick() {
   if (!ended_) {
-    if (ready_ < stages_.size()) set_up_missing();
-    const double silent_s = o_.via.now_s() - heard_s_;
-    if (ready_ == stages_.size() && silent_s > look_every_s)
+    if (ready_ < stages_.size()) send_setups();
+    const double silent_s = o_.messenger.now_s() - last_report_s_;
+    if (ready_ == stages_.size() && silent_s > tick_s)
       for (std::size_t i = 0; i < stages_.size(); ++i)
         if (stopping_ || stages_[i].done < until_) run(i);
     if (ready_ == stages_.size())
       for (std::size_t i = 0; i < stages_.size(); ++i)
-        if (stages_[i].clock.due(o_.via.now_s())) run(i);
-    // Until all are there they may be starting still, a straggler more slowly.
+        if (stages_[i].clock.due(o_.messenger.now_s())) run(i);
+    // Stages that are not ready may still be starting, stragglers more slowly.
     const double start_s = ready_ < stages_.size() ? 4 * o_.cluster->settings.restart_s : 0;
-    if (silent_s > stalled_s + start_s + stalled_s * longest_s_ + plan_.iteration_s * 2)
+    if (silent_s > silence_limit_s + start_s + silence_limit_s * longest_s_ + plan_.iteration_s * 2)
       fail(part_report::state::stopped, fmt::format("no report from any stage for {:.3g} s; {} "
                                                     "iterations since the last checkpoint are lost",
                                                     silent_s, unsaved()));
-    // They answer, but get no further, although they request again what was lost.
-    const double still_s = o_.via.now_s() - moved_s_,
-                 unknown_s = starting_s_ + stalled_s > o_.via.now_s() ? setting_up_s : stuck_s,
-                 known_s = longest_s_ > 0 ? 3 * stalled_s : unknown_s;
-    if (still_s > start_s + known_s + stalled_s * std::max(longest_s_, plan_.iteration_s))
+    // Stages answer but make no progress, although they request lost tensors.
+    const double still_s = o_.messenger.now_s() - last_progress_s_,
+                 unknown_s = last_starting_s_ + silence_limit_s > o_.messenger.now_s()
+                                 ? setup_limit_s
+                                 : no_progress_limit_s,
+                 known_s = longest_s_ > 0 ? 3 * silence_limit_s : unknown_s;
+    if (still_s > start_s + known_s + silence_limit_s * std::max(longest_s_, plan_.iteration_s))
       fail(part_report::state::stopped, fmt::format("no stage made progress for {:.3g} s; {} "
                                                     "iterations since the last checkpoint are lost",
                                                     still_s, unsaved()));
   }
-  if (!told_all_) report();
-  self_->delayed_send(trainer_actor{self_}, nanoseconds_of(look_every_s), tick{});
+  if (!lease_ended_) report();
+  self_->delayed_send(trainer_actor{self_}, nanoseconds_of(tick_s), tick{});
 }
 
-/// Little by little, and before a checkpoint is whole, with which the job may go on.
+/// With every report, and before a checkpoint from which the job may resume is complete.
 void trainer_state::write_curve() {
-  if (const auto ok = curve_.write(); !ok) news(ok.error().text);
+  if (const auto ok = curve_.write(); !ok) add_event(ok.error().text);
 }
 
 void trainer_state::report() {
@@ -383,70 +390,76 @@ void trainer_state::report() {
   r.tensor_parallel = std::max(1U, o_.order.spec.pipeline.tensor_parallel);
   r.tokens_per_s = tokens_per_s();
   r.wan_bytes = wan_bytes_;
-  r.wan_utilization = plan_.wan_gbps > 0 && worked_s_ > 0
-                          ? static_cast<double>(wan_bytes_) * 8e-9 / (plan_.wan_gbps * worked_s_)
-                          : 0;
+  r.wan_utilization =
+      plan_.wan_gbps > 0 && iterations_s_ > 0
+          ? static_cast<double>(wan_bytes_) * 8e-9 / (plan_.wan_gbps * iterations_s_)
+          : 0;
   r.saved = saved_;
   r.planned_s = plan_.iteration_s;
   std::vector<stage_costs> measured;
-  if (real(plan_))
+  if (uses_real_devices(plan_))
     for (const auto& s : stages_) measured.push_back(median(s.measured));
   r.lower_bound_s = lower_bound_s(plan_, std::move(measured));
   for (std::uint32_t s = 0; s < plan_.shape.stages && !stages_.empty(); ++s) {
-    std::uint32_t most = 0;
+    std::uint32_t max_in_flight = 0;
     for (std::uint32_t p = 0; p < plan_.shape.pipelines; ++p)
-      most = std::max(most, stages_[p * plan_.shape.stages + s].max_in_flight);
-    r.max_in_flight.push_back(most);
+      max_in_flight = std::max(max_in_flight, stages_[p * plan_.shape.stages + s].max_in_flight);
+    r.max_in_flight.push_back(max_in_flight);
     r.measured.push_back(slowest_of_stage(s));
     auto& m = r.measured.back();
     m.handling_s = handling_s(plan_, s, m);
   }
-  const auto told = std::min(untold_.size(), max_untold);
-  r.iterations.assign(untold_.begin(), untold_.begin() + static_cast<std::ptrdiff_t>(told));
-  r.news = untold_news_;
-  on_the_way_.emplace_back(r.sequence, std::pair{told, untold_news_.size()});
-  o_.via.send(controller_address, r);
+  const auto count = std::min(unacknowledged_.size(), max_report_iterations);
+  r.iterations.assign(unacknowledged_.begin(),
+                      unacknowledged_.begin() + static_cast<std::ptrdiff_t>(count));
+  r.news = unacknowledged_events_;
+  reports_in_flight_.emplace_back(r.sequence, std::pair{count, unacknowledged_events_.size()});
+  o_.messenger.send(controller_address, r);
 }
 
-/// The controller has a report: what it held need not be said again.
-void trainer_state::heard(const training_report_ack& h) {
-  while (!on_the_way_.empty() && on_the_way_.front().first < h.sequence) on_the_way_.pop_front();
-  if (on_the_way_.empty() || on_the_way_.front().first != h.sequence) return;
-  const auto [iterations, sentences] = on_the_way_.front().second;
-  untold_.erase(untold_.begin(), untold_.begin() + static_cast<std::ptrdiff_t>(iterations));
-  untold_news_.erase(untold_news_.begin(),
-                     untold_news_.begin() + static_cast<std::ptrdiff_t>(sentences));
-  on_the_way_.clear();  // later ones held these too, and would count them twice
-  if (ended_ && untold_.empty() && untold_news_.empty()) return told_all();
-  if (untold_.size() >= max_untold || (ended_ && !untold_.empty())) report();
+void trainer_state::on_training_report_ack(const training_report_ack& h) {
+  while (!reports_in_flight_.empty() && reports_in_flight_.front().first < h.sequence)
+    reports_in_flight_.pop_front();
+  if (reports_in_flight_.empty() || reports_in_flight_.front().first != h.sequence) return;
+  const auto [iterations, sentences] = reports_in_flight_.front().second;
+  unacknowledged_.erase(unacknowledged_.begin(),
+                        unacknowledged_.begin() + static_cast<std::ptrdiff_t>(iterations));
+  unacknowledged_events_.erase(
+      unacknowledged_events_.begin(),
+      unacknowledged_events_.begin() + static_cast<std::ptrdiff_t>(sentences));
+  reports_in_flight_.clear();  // later ones have the same iterations: they would be counted twice
+  if (ended_ && unacknowledged_.empty() && unacknowledged_events_.empty()) return end_lease();
+  if (unacknowledged_.size() >= max_report_iterations || (ended_ && !unacknowledged_.empty()))
+    report();
 }
 
 double trainer_state::tokens_per_s() const {
   const auto& job = o_.order.spec;
   const double tokens = static_cast<double>(job.global_batch) * job.model.sequence;
-  return worked_s_ > 0 ? tokens * static_cast<double>(done_ - first_) / worked_s_ : 0;
+  return iterations_s_ > 0 ? tokens * static_cast<double>(done_ - first_) / iterations_s_ : 0;
 }
 
 // -- the end
 
 void trainer_state::end_if_over() {
-  // A stage that is not set up has no end to tell of, though nothing is left to do.
+  // Also when no iteration is left to do: the node waits for every stage to report its end.
   if (ended_ || ready_ < stages_.size()) return;
   if (last_ && *last_ < total() && done_ >= *last_ && saved_ >= *last_)
     return fail(
         part_report::state::stopped,
         fmt::format("stopped after iteration {} of {}; no iteration is lost", *last_, total()));
   if (done_ < total()) return;
-  const bool keeps = real(plan_) && !o_.order.spec.train->checkpoint.empty();
+  const bool keeps = uses_real_devices(plan_) && !o_.order.spec.train->checkpoint.empty();
   if (keeps && saved_ < total()) return;
   if (const auto& file = o_.order.spec.train ? o_.order.spec.train->timeline : std::string{};
       !file.empty())
-    if (auto ok = trace_.write(file, *o_.cluster, plan_, o_.order.spec); !ok) news(ok.error().text);
+    if (auto ok = trace_.write(file, *o_.cluster, plan_, o_.order.spec); !ok)
+      add_event(ok.error().text);
   finish(part_report::state::succeeded, {});
 }
 
 void trainer_state::fail(part_report::state how, const std::string& why) {
-  news(why);
+  add_event(why);
   finish(how, why);
 }
 
@@ -457,17 +470,17 @@ void trainer_state::finish(part_report::state how, const std::string& why) {
   report();
 }
 
-/// The lease ends only when the controller knows all: after that nobody can ask us.
-void trainer_state::told_all() {
-  if (std::exchange(told_all_, true)) return;
+/// Only after the controller has acknowledged everything: the trainer does not outlive the lease.
+void trainer_state::end_lease() {
+  if (std::exchange(lease_ended_, true)) return;
   training_over over{o_.lease, {}, true, how_, saved_ - std::min(saved_, first_), why_};
   if (how_ == part_report::state::succeeded) over.iterations = done_ - first_;
-  caf::anon_send(o_.via.node(), over);
+  caf::anon_send(o_.messenger.node(), over);
 }
 
-void trainer_state::news(const std::string& sentence) {
-  untold_news_.push_back(sentence);
-  caf::anon_send(o_.via.node(), training_said{o_.lease, sentence});
+void trainer_state::add_event(const std::string& sentence) {
+  unacknowledged_events_.push_back(sentence);
+  caf::anon_send(o_.messenger.node(), training_said{o_.lease, sentence});
 }
 
 trainer_actor::behavior_type trainer(trainer_actor::stateful_pointer<trainer_state> self,
@@ -475,9 +488,9 @@ trainer_actor::behavior_type trainer(trainer_actor::stateful_pointer<trainer_sta
   auto& s = self->state;
   begin_actor(self, "trainer", [&] { s.start(self, std::move(o)); });
   return {
-      [&s](const inbound<stage_report>& m) { s.hear(m.body); },
-      [&s](const inbound<training_report_ack>& m) { s.heard(m.body); },
-      [&s](const stop_training&) { s.stop(); },
+      [&s](const inbound<stage_report>& m) { s.on_stage_report(m.body); },
+      [&s](const inbound<training_report_ack>& m) { s.on_training_report_ack(m.body); },
+      [&s](const stop_training&) { s.on_stop_training(); },
       [&s](const tick&) { s.on_tick(); },
   };
 }

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "actors/protocol/courier.hpp"
+#include "actors/protocol/messenger.hpp"
 #include "actors/protocol/protocol.hpp"
 #include "actors/training/clock_offset.hpp"
 #include "actors/training/curve_file.hpp"
@@ -25,21 +25,44 @@ struct trainer_options {
   job_id job = 0;
   train_order order;
   std::uint64_t incarnation = 0;  // larger than any earlier trainer's of this lease
-  std::string backend;            // of a job that does not say: sim, cpu, cuda
-  courier via;
+  std::string backend;            // of jobs without `device`: sim, cpu, cuda
+  actors::messenger messenger;
 };
 
 /// Runs one training job: plans the pipeline, sets up the stages, and collects their reports.
-/// Stages run on their own; the trainer is involved again only when a stage reaches the end of the
-/// iterations it was given.
+/// Stages run a window of iterations on their own; the trainer gives them the next window when all
+/// have completed the iteration before.
+///
+/// States, with the members that tell them apart:
+///
+///   planning    prepare(): plans, opens the checkpoint directory, finds where to resume
+///     -> setting up; -> ended, on an error
+///   setting up  (ready_ < stages) sends every stage its setup, again on every tick
+///     -> running, on the last stage's first report: sends group ids and the first window
+///   running     (until_) adds up reports; repeats stage_run to stages that are silent
+///     -> running, when all stages have completed the window: re-plans if measured times have
+///        drifted, and sends the next window
+///     -> stopping, on stop_training
+///     -> ended, when the last iteration is complete, and saved if there is a checkpoint
+///   stopping    (stopping_) every stage halts and names the iteration that it has begun; then all
+///               go on to the furthest of these (last_) and save
+///     -> ended, when that iteration is complete and saved
+///   ended       (ended_) repeats its report until the controller has acknowledged all of it
+///     -> lease_ended_: tells the node how the training ended
+///
+/// From any state but the last it ends when a stage reports an error or a limit of on_tick() is
+/// exceeded: as `stopped` if another attempt may succeed, otherwise as `failed`.
+///
+/// Preconditions, checked by the node (stage_checks.hpp): reports come from a node of the lease.
+/// They may be lost and repeated; a report counts only if it is the stage's next one.
 class trainer_state {
  public:
   trainer_state() = default;
   void start(trainer_actor::pointer self, trainer_options o);
-  void hear(const stage_report& r);
-  void heard(const training_report_ack& h);
+  void on_stage_report(const stage_report& r);
+  void on_training_report_ack(const training_report_ack& h);
   void on_tick();
-  void stop();
+  void on_stop_training();
 
  private:
   struct means {
@@ -53,9 +76,9 @@ class trainer_state {
     clock_offset clock;  // of its host
     std::uint64_t done = 0, saved = 0;
     std::deque<stage_costs> measured;  // in its latest iterations
-    means window;                      // since the last look
+    means window;                      // since the window began
     std::uint32_t max_in_flight = 0;
-    std::vector<std::uint8_t> group_id;  // stage_report's
+    std::vector<std::uint8_t> group_id;  // of its stage_report, as the next one
     reason fallback_reason;
     std::optional<std::uint64_t> halts_at;
   };
@@ -65,28 +88,28 @@ class trainer_state {
   };
 
   void prepare();
-  void say_what_it_costs();
-  void set_up_missing();
-  void introduce_devices();
+  void report_resume();
+  void send_setups();
+  void distribute_group_ids();
   void run_window();
   void run(std::size_t i);
-  void hear_starting(const stage_report& r);
-  void note(std::size_t i, const stage_report& r);
+  void on_starting(const stage_report& r);
+  void add_report(std::size_t i, const stage_report& r);
   void complete(const iteration_record& r);
-  void look_at_checkpoint();
+  void update_checkpoint();
   std::uint64_t unsaved() const;
   void replan_if_drifted();
-  void say_replanned(const std::string& what, double kept_s);
+  void report_replan(const std::string& what, double kept_s);
   stage_costs slowest_of_stage(std::uint32_t stage) const;
   double tokens_per_s() const;
   void report();
   void write_curve();
-  void note_halt(std::size_t i, std::uint64_t at);
+  void record_halt(std::size_t i, std::uint64_t at);
   void end_if_over();
   void fail(part_report::state how, const std::string& why);
   void finish(part_report::state how, const std::string& why);
-  void told_all();
-  void news(const std::string& sentence);
+  void end_lease();
+  void add_event(const std::string& sentence);
   std::uint64_t total() const { return o_.order.spec.iterations; }
   std::size_t index(const stage_name& n) const { return n.pipeline * plan_.shape.stages + n.stage; }
 
@@ -94,33 +117,34 @@ class trainer_state {
   trainer_options o_;
   training_plan plan_;
   std::vector<progress> stages_;                      // pipeline * stages + stage
-  std::vector<std::vector<std::uint8_t>> group_ids_;  // by stage: what peers' devices meet by
+  std::vector<std::vector<std::uint8_t>> group_ids_;  // by stage; empty: hosts all-reduce
   std::map<std::uint64_t, pending> pending_;
   std::uint64_t first_ = 0, done_ = 0, until_ = 0, saved_ = 0;
   std::uint32_t ready_ = 0;
   std::uint64_t wan_bytes_ = 0;
-  double heard_s_ = 0, moved_s_ = 0;  // when a stage last spoke, and last got further,
-  double starting_s_ = 0;             // and last said that it is being set up
-  bool said_starting_ = false;
-  double longest_s_ = 0, worked_s_ = 0;  // the longest iteration; all of them
+  // The time of the last report of any stage, of the last that showed progress, and of the last
+  // that said that the stage is still being set up.
+  double last_report_s_ = 0, last_progress_s_ = 0, last_starting_s_ = 0;
+  bool starting_reported_ = false;
+  double longest_s_ = 0, iterations_s_ = 0;  // of an iteration; the sum of all
   double last_end_s_ = 0;
   curve_file curve_;
-  double wall_ahead_s_ = 0;  // of the monotonic clock; one value, so that durations stay exact
+  double wall_ahead_s_ = 0;  // of the monotonic clock; read once, so that durations stay exact
   bool replanned_ = false;
-  // Stopping: first every stage halts, then all go on to the iteration that the furthest has begun.
   bool stopping_ = false;
   std::optional<std::uint64_t> last_;
-  std::optional<double> replan_said_s_;  // when people last heard of one
-  std::uint64_t replans_unsaid_ = 0;
+  std::optional<double> last_replan_event_s_;
+  std::uint64_t unreported_replans_ = 0;
   timeline trace_;
-  // What the controller has not confirmed: iterations and news, and by report how many it held.
-  std::vector<iteration_record> untold_;
-  std::vector<std::string> untold_news_;
-  std::deque<std::pair<std::uint64_t, std::pair<std::size_t, std::size_t>>> on_the_way_;
+  // What the controller has not acknowledged: iterations, events, and how many of these each report
+  // that was sent had.
+  std::vector<iteration_record> unacknowledged_;
+  std::vector<std::string> unacknowledged_events_;
+  std::deque<std::pair<std::uint64_t, std::pair<std::size_t, std::size_t>>> reports_in_flight_;
   std::uint64_t sequence_ = 0;
   part_report::state how_ = part_report::state::running;
   std::string why_;
-  bool ended_ = false, told_all_ = false;
+  bool ended_ = false, lease_ended_ = false;
 };
 
 trainer_actor::behavior_type trainer(trainer_actor::stateful_pointer<trainer_state> self,

@@ -13,16 +13,16 @@ namespace troupe::actors {
 
 namespace {
 
-/// The stages of a plan that is timed, less their orders.
-class maker {
+/// Makes a training plan without orders from a timed plan.
+class plan_builder {
  public:
-  maker(const cluster& c, lease_id lease, job_spec job, planners::timed_plan timed)
+  plan_builder(const cluster& c, lease_id lease, job_spec job, planners::timed_plan timed)
       : c_{c}, lease_{lease}, job_{std::move(job)}, timed_{std::move(timed)} {
     if (job_.slots)
       for (auto& k : timed_.costs) k.activation_bytes = slot_bytes;
   }
 
-  expected<training_plan> make() {
+  expected<training_plan> build() {
     if (auto ok = tensors_fit(); !ok) return tl::unexpected<reason>(ok.error());
     training_plan plan;
     plan.shape = timed_.shape;
@@ -48,8 +48,8 @@ class maker {
     return timed_.costs[std::size_t{pipeline} * layout().stages + stage];
   }
 
-  /// No frame may be larger than connections for tensors take. GPUs that sum among themselves send
-  /// no gradients: whether they can, only the stages find out, which refuse then themselves.
+  /// Checks the limit for tensors. Gradients of GPUs are not checked: only the stages find out
+  /// whether their devices all-reduce directly, and fail themselves if a tensor is too large.
   expected<void> tensors_fit() const {
     if (job_.train->device == "sim") return {};
     for (std::uint32_t s = 0; s < layout().stages; ++s) {
@@ -59,7 +59,7 @@ class maker {
             !ok)
           return ok;
       if (layout().pipelines > 1 && job_.train->device == "cpu")
-        if (auto ok = fits("a pipeline's share of the gradients", s,
+        if (auto ok = fits("a pipeline's chunk of the gradients", s,
                            k.gradient_bytes / layout().pipelines, "more pipelines or more stages");
             !ok)
           return ok;
@@ -83,8 +83,8 @@ class maker {
     return planners::link_between(c_, datacenter_of(stage), datacenter_of(stage + 1),
                                   job_.pipeline.connections);
   }
-  /// A micro-batch's tensor between this stage and the next; 0: inside a datacentre.
-  double way_s(std::uint32_t stage) const {
+  /// WAN transfer time of a micro-batch's tensor to the next stage; 0: inside a datacenter.
+  double transfer_s(std::uint32_t stage) const {
     if (datacenter_of(stage) == datacenter_of(stage + 1)) return 0;
     const auto l = hop(stage);
     return static_cast<double>(costs(0, stage).activation_bytes) / l.bytes_s() +
@@ -95,7 +95,7 @@ class maker {
     w.pairs = 0;
     return w;
   }
-  /// A pipeline's own node pair; whether it is shared in time, the schedule decides.
+  /// Over the pipeline's own node pair; adopt() replaces this if the schedule shares the link.
   wan_share across(std::uint32_t pipeline, std::uint32_t from, std::uint32_t to) const {
     wan_share w;
     w.first_pair = pipeline;
@@ -128,7 +128,8 @@ class maker {
     x.backward = s > 0 && shape.is_wan(s - 1) ? across(p, s, s - 1) : inside();
     x.tied = datacenter_of(0) != datacenter_of(last) ? across(p, 0, last) : inside();
     x.costs = costs(p, s);
-    x.costs.wan_s = std::max({x.costs.wan_s, s > 0 ? way_s(s - 1) : 0, s < last ? way_s(s) : 0});
+    x.costs.wan_s =
+        std::max({x.costs.wan_s, s > 0 ? transfer_s(s - 1) : 0, s < last ? transfer_s(s) : 0});
     x.trace = !x.how.timeline.empty();
     x.emulate_speed = c_.nodes[node_of(p, s)].emulate_speed;
     return x;
@@ -136,12 +137,11 @@ class maker {
 
   const cluster& c_;
   lease_id lease_;
-  job_spec job_;  // with what the device is
+  job_spec job_;  // with its device kind
   planners::timed_plan timed_;
 };
 
-/// What the slowest stage and the slowest hop take: a plan for them is right for all that wait for
-/// them.
+/// The times of the slowest stage and the slowest hop: all others wait for these.
 planners::pipeline_costs slowest(const planners::measured_times& t) {
   planners::pipeline_costs c{0, 0, 0, 0, 0, t.wan_latency};
   for (const auto& k : t.stages) {
@@ -154,7 +154,7 @@ planners::pipeline_costs slowest(const planners::measured_times& t) {
   return c;
 }
 
-/// No schedule is shorter, whichever of the pipelines and hops are slow.
+/// Holds for any schedule, whichever pipelines and hops are slow.
 double lower_bound(const training_plan& plan) {
   auto shape = plan.shape;
   shape.by_stage = planners::fastest_peers(plan.shape, plan.times);
@@ -165,45 +165,47 @@ double lower_bound(const training_plan& plan) {
   return planners::pipeline_lower_bound(shape);
 }
 
-/// As slowest(), with the stage in the middle, if most are alike and few are slow.
-planners::pipeline_costs usual(const planners::measured_times& t) {
+/// As slowest(), with the median stage: better if most stages are alike and few are slow.
+planners::pipeline_costs with_median_stage(const planners::measured_times& t) {
   auto c = slowest(t);
-  const auto middle = [&](double planners::stage_times::*what) {
+  const auto median_of = [&](double planners::stage_times::*what) {
     std::vector<double> all;
     for (const auto& k : t.stages) all.push_back(k.*what);
     return statistics::median(std::move(all));
   };
-  c.forward = middle(&planners::stage_times::forward);
-  c.recompute = middle(&planners::stage_times::recompute);
-  c.backward = middle(&planners::stage_times::backward);
+  c.forward = median_of(&planners::stage_times::forward);
+  c.recompute = median_of(&planners::stage_times::recompute);
+  c.backward = median_of(&planners::stage_times::backward);
   return c;
 }
 
-/// What was measured in place of what a plan says; what was not, stays.
-planners::measured_times with(const training_plan& plan, const std::vector<stage_costs>& measured) {
+/// The plan's times, replaced by measured ones where there are any.
+planners::measured_times with_measured(const training_plan& plan,
+                                       const std::vector<stage_costs>& measured) {
   auto t = plan.times;
-  const auto note = [](double& known, double now) {
+  const auto replace = [](double& known, double now) {
     if (now > 0) known = now;
   };
   for (std::size_t i = 0; i < measured.size() && i < t.stages.size(); ++i) {
-    note(t.stages[i].forward, measured[i].forward_s);
-    note(t.stages[i].recompute, measured[i].recompute_s);
-    note(t.stages[i].backward, measured[i].backward_s);
-    note(t.stages[i].update, measured[i].update_s + measured[i].gradients_s);
-    note(t.stages[i].gradients, measured[i].gradients_s);
+    replace(t.stages[i].forward, measured[i].forward_s);
+    replace(t.stages[i].recompute, measured[i].recompute_s);
+    replace(t.stages[i].backward, measured[i].backward_s);
+    replace(t.stages[i].update, measured[i].update_s + measured[i].gradients_s);
+    replace(t.stages[i].gradients, measured[i].gradients_s);
   }
-  // A tensor's way is the latency, and its bytes over the shares of all that take turns. A stage
-  // knows the slower of the ways on its two sides: the quicker end of a hop knows the hop.
-  const double shares = plan.schedule.shares_wan ? plan.shape.pipelines_per_cell() : 1;
+  // A transfer takes the latency and its bytes over the bandwidth of all pairs of its DP-cell. A
+  // stage measures the slower of its two hops, so the smaller value of a hop's two ends is the
+  // hop's.
+  const double pairs = plan.schedule.shares_wan ? plan.shape.pipelines_per_cell() : 1;
   const auto stages = plan.shape.stages;
   for (std::uint32_t hop = 0; hop + 1 < stages; ++hop) {
     if (!plan.shape.is_wan(hop)) continue;
-    double way_s[2] = {0, 0};
+    double end_s[2] = {0, 0};
     for (std::size_t i = hop; i + 1 < measured.size(); i += stages)
       for (std::size_t end = 0; end < 2; ++end)
-        way_s[end] = std::max(way_s[end], measured[i + end].wan_s);
-    const double s = std::min(way_s[0], way_s[1]);
-    if (s > t.wan_latency) t.wan[hop] = (s - t.wan_latency) * shares;
+        end_s[end] = std::max(end_s[end], measured[i + end].wan_s);
+    const double s = std::min(end_s[0], end_s[1]);
+    if (s > t.wan_latency) t.wan[hop] = (s - t.wan_latency) * pairs;
   }
   return t;
 }
@@ -232,7 +234,7 @@ expected<training_plan> plan_training(const cluster& c, lease_id lease, const tr
   auto job = planners::with_device(order.spec, backend);
   auto timed = planners::time_plan(c, job, order.how, order.parts);
   if (!timed) return tl::unexpected<reason>(timed.error());
-  auto plan = maker{c, lease, std::move(job), std::move(*timed)}.make();
+  auto plan = plan_builder{c, lease, std::move(job), std::move(*timed)}.build();
   if (!plan) return plan;
   auto made = planners::schedule_pipeline(plan->shape, plan->schedule_name);
   if (!made) return tl::unexpected<reason>(made.error());
@@ -243,14 +245,14 @@ expected<training_plan> plan_training(const cluster& c, lease_id lease, const tr
 }
 
 replanned replan_training(training_plan plan, const std::vector<stage_costs>& measured) {
-  constexpr double worth = 0.995;  // of its length: else the orders stay
-  plan.times = with(plan, measured);
+  constexpr double min_gain = 0.995;  // of the iteration time: else the orders stay
+  plan.times = with_measured(plan, measured);
   replanned result;
   result.kept_s = plan.iteration_s = planners::carried_out_s(plan.schedule, plan.times);
   std::vector<planners::pipeline_shape> shapes(3, plan.shape);
   for (auto& shape : shapes) shape.tail = planners::longest_tails(plan.shape, plan.times);
   shapes[0].costs = shapes[1].costs = slowest(plan.times);
-  shapes[2].costs = usual(plan.times);
+  shapes[2].costs = with_median_stage(plan.times);
   shapes[0].by_stage = planners::slowest_peers(plan.shape, plan.times);
   shapes[1].by_stage = shapes[2].by_stage = {};
   for (auto& shape : shapes) {
@@ -258,7 +260,7 @@ replanned replan_training(training_plan plan, const std::vector<stage_costs>& me
     auto made = planners::schedule_pipeline(shape, plan.schedule_name);
     if (!made) continue;
     const double s = planners::carried_out_s(*made, plan.times);
-    if (s >= worth * plan.iteration_s) continue;
+    if (s >= min_gain * plan.iteration_s) continue;
     plan.shape = shape;
     plan.iteration_s = s;
     adopt(plan, std::move(*made));
@@ -270,41 +272,42 @@ replanned replan_training(training_plan plan, const std::vector<stage_costs>& me
 }
 
 drift drift_of(const training_plan& plan, const std::vector<stage_costs>& measured) {
-  const auto now = with(plan, measured);
-  const auto& then = plan.times;
-  drift most;
-  const auto compare = [&](double is, double was, auto&& say) {
-    const double share = is > 0 && was > 0 ? std::abs(is / was - 1) : 0;
-    if (share > most.share) most = {share, fmt::format("{} {:.3g} times", say(), is / was)};
+  const auto now = with_measured(plan, measured);
+  const auto& planned = plan.times;
+  drift largest;
+  const auto compare = [&](double is, double was, auto&& text) {
+    const double relative = is > 0 && was > 0 ? std::abs(is / was - 1) : 0;
+    if (relative > largest.relative)
+      largest = {relative, fmt::format("{} {:.3g} times", text(), is / was)};
   };
-  for (std::size_t i = 0; i < then.stages.size(); ++i) {
-    const auto say = [&](const char* what) {
+  for (std::size_t i = 0; i < planned.stages.size(); ++i) {
+    const auto text = [&](const char* what) {
       return [&plan, i, what] {
         return fmt::format("a {} of stage {} of pipeline {} takes", what, i % plan.shape.stages,
                            i / plan.shape.stages);
       };
     };
-    compare(now.stages[i].forward, then.stages[i].forward, say("forward"));
-    compare(now.stages[i].backward, then.stages[i].backward, say("backward"));
+    compare(now.stages[i].forward, planned.stages[i].forward, text("forward"));
+    compare(now.stages[i].backward, planned.stages[i].backward, text("backward"));
   }
-  for (std::uint32_t s = 0; s < then.wan.size(); ++s)
-    compare(now.wan[s], then.wan[s], [s] {
+  for (std::uint32_t s = 0; s < planned.wan.size(); ++s)
+    compare(now.wan[s], planned.wan[s], [s] {
       return fmt::format("a transfer over the WAN between stages {} and {} takes", s, s + 1);
     });
-  return most;
+  return largest;
 }
 
 double handling_s(const training_plan& plan, std::uint32_t stage, const stage_costs& measured) {
-  double link_s = 0;  // of the slower hop, as what was measured is
-  const auto look = [&](std::uint32_t hop, const wan_share& share) {
+  double link_s = 0;  // of the slower hop, as measured.wan_s
+  const auto consider = [&](std::uint32_t hop, const wan_share& share) {
     if (!plan.shape.is_wan(hop)) return;
     const auto& l = plan.hops[hop];
     const double bytes = static_cast<double>(measured.activation_bytes);
     link_s =
         std::max(link_s, bytes / l.bytes_s() / std::max(1U, share.pairs) + l.latency_us * 1e-6);
   };
-  if (stage > 0) look(stage - 1, plan.stages[stage - 1].forward);
-  if (stage + 1 < plan.shape.stages) look(stage, plan.stages[stage + 1].backward);
+  if (stage > 0) consider(stage - 1, plan.stages[stage - 1].forward);
+  if (stage + 1 < plan.shape.stages) consider(stage, plan.stages[stage + 1].backward);
   return std::max(0.0, measured.wan_s - link_s);
 }
 
@@ -313,12 +316,12 @@ double lower_bound_s(const training_plan& plan, std::vector<stage_costs> measure
     return plan.lower_bound_s;
   for (auto& k : measured) {
     if (k.forward_s <= 0 || k.backward_s <= 0) return 0;
-    k.wan_s = 0;  // the link's own time, without waiting for one's turn
+    k.wan_s = 0;  // the planned link time counts: the measured one includes waiting
   }
   training_plan known;
   known.shape = plan.shape;
   known.times = plan.times;
-  known.times = with(known, measured);
+  known.times = with_measured(known, measured);
   return lower_bound(known);
 }
 

@@ -12,51 +12,50 @@
 
 namespace troupe::actors {
 
-/// A slot job's tensor: one Gbit.
+/// The size of a slot job's tensors: one Gbit.
 inline constexpr std::uint64_t slot_bytes = 125'000'000;
 
-/// What a trainer tells every stage, and the shape that it planned.
+/// The setups of all stages, the schedule, and the times that it was made for.
 struct training_plan {
   planners::pipeline_shape shape;
   planners::pipeline_schedule schedule;
-  planners::measured_times times;  // what everything is taken to take
-  double iteration_s = 0;          // then, up to the last backward
+  planners::measured_times times;
+  double iteration_s = 0;  // with these times, up to the last backward
   std::string schedule_name;
   double lower_bound_s = 0;         // of an iteration; 0: not asked for
   std::vector<stage_setup> stages;  // pipeline * stages + stage
-  std::vector<link> hops;           // by stage, to the next; empty rate: not over the WAN
-  double wan_gbps = 0;              // of all hops and both directions together
+  std::vector<link> hops;           // by stage, to the next; rate 0: not over the WAN
+  double wan_gbps = 0;              // sum of all hops and both directions
 };
 
-/// Turns the devices that a lease was given into stages, and the job's schedule into their orders.
-/// `backend`: what the devices are where the job does not say. Refuses what cannot be: more stages
-/// than layers, a schedule that needs more memory than allowed, a model that the backend cannot
-/// run.
+/// Maps a lease's devices to stages, and the job's schedule to their orders. `backend`: the device
+/// kind of jobs without `device`. Fails for more stages than layers, for a schedule that needs more
+/// memory than allowed, and for a model that the backend cannot run.
 expected<training_plan> plan_training(const cluster& c, lease_id lease, const train_order& order,
                                       const std::string& backend);
 
-/// What differs most from what the plan took it for, by what share, in words.
+/// The largest relative difference between a measured time and the planned one.
 struct drift {
-  double share = 0;  // 0: nothing was measured
-  std::string what;
+  double relative = 0;  // 0: nothing was measured
+  std::string what;     // for the event
 };
 drift drift_of(const training_plan& plan, const std::vector<stage_costs>& measured);
 
-/// What is measured is by pipeline * stages + stage, as the stages are.
 struct replanned {
   training_plan plan;
-  double kept_s = 0;     // an iteration's length if the orders stay as they are
-  bool changed = false;  // there are shorter ones, and the plan has them
+  double kept_s = 0;     // iteration time if the orders stay as they are
+  bool changed = false;  // the plan has new, faster orders
 };
-/// The same stages in the same places, with what was measured in place of what they were taken for,
-/// and the shortest of the orders that there are and of those that the schedule's rules make now.
+/// Makes new orders for the same stages from measured times (by pipeline * stages + stage), and
+/// returns the fastest of these and the present ones.
 replanned replan_training(training_plan plan, const std::vector<stage_costs>& measured);
 
-/// What hosts and gateways took of the quickest tensor's way to a stage, besides the link itself.
+/// The part of the fastest tensor's transfer time to a stage that hosts and gateways took, not the
+/// link.
 double handling_s(const training_plan& plan, std::uint32_t stage, const stage_costs& measured);
 
-/// What no schedule undercuts: on simulated devices with what the plan took them for, else with
-/// what was measured. 0: not asked for, or not measured yet.
+/// Lower bound of the iteration time of any schedule, from planned times on simulated devices and
+/// from measured ones on others. 0: not requested, or not measured yet.
 /// `measured` is by pipeline * stages + stage.
 double lower_bound_s(const training_plan& plan, std::vector<stage_costs> measured);
 

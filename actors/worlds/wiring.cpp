@@ -7,8 +7,8 @@
 #include "actors/gateway/gateway.hpp"
 #include "actors/node/node.hpp"
 #include "actors/protocol/actor_failure.hpp"
+#include "actors/protocol/messenger.hpp"
 #include "actors/protocol/permissions.hpp"
-#include "actors/protocol/post.hpp"
 
 namespace troupe::actors {
 
@@ -56,12 +56,12 @@ class frame_dispatcher {
   void refuse_submission(address from, const frame& f) const {
     const auto request = peek_request(f.header.bytes());
     if (!request) return;
-    post(host_, from,
-         submit_reply{
-             *request,
-             0,
-             {reason::kind::invalid, fmt::format("the job has {} bytes; the controller accepts {}",
-                                                 f.size(), largest_submission_bytes)}});
+    send_message(host_, from,
+                 submit_reply{*request,
+                              0,
+                              {reason::kind::invalid,
+                               fmt::format("the job has {} bytes; the controller accepts {}",
+                                           f.size(), largest_submission_bytes)}});
   }
 
   template <class T>

@@ -175,7 +175,7 @@ class world {
     h.self = 1000;  // nobody's: all messages take the network
     h.clock = std::make_shared<still_clock>();
     h.net = net_;
-    x.via = courier{h, {}};
+    x.messenger = messenger{h, {}};
     gpu::stage_spec spec;
     spec.model = model_;
     spec.first_sublayer = s.first_sublayer;

@@ -56,13 +56,13 @@ class group {
         const auto at = random_.below(way_.size());
         const auto next = way_[at];
         if (!random_.chance(0.1)) way_.erase(way_.begin() + static_cast<std::ptrdiff_t>(at));
-        post(next.to, members_[next.to].take(next.header, next.body));
+        post(next.to, members_[next.to].receive(next.header, next.body));
       }
     }
   }
 
-  void post(std::uint32_t from, std::vector<host_all_reduce::parcel> parcels) {
-    for (auto& p : parcels) {
+  void post(std::uint32_t from, std::vector<host_all_reduce::outgoing> tensors) {
+    for (auto& p : tensors) {
       tensor header;
       header.what = p.what;
       header.from = {1, from, 0};
@@ -118,12 +118,12 @@ TEST_CASE("gradients of another size are not summed: the mistake says whose they
   for (const bool late : {false, true}) {
     host_all_reduce part{2, 0}, sum{2, 0};
     if (late) part.begin(payload_of(ten), 40), sum.begin(payload_of(ten), 40);
-    part.take(from(1, tensor::kind::part), payload_of(four));
-    sum.take(from(1, tensor::kind::part), payload_of(five));
-    sum.take(from(1, tensor::kind::sum), payload_of(nine));
+    part.receive(from(1, tensor::kind::part), payload_of(four));
+    sum.receive(from(1, tensor::kind::part), payload_of(five));
+    sum.receive(from(1, tensor::kind::sum), payload_of(nine));
     if (!late) part.begin(payload_of(ten), 40), sum.begin(payload_of(ten), 40);
-    CHECK(part.mistake() == "pipeline 1 sent a part of gradients with 16 bytes, expected 20");
-    CHECK(sum.mistake() == "pipeline 1 sent a sum of gradients with 36 bytes, expected 20");
+    CHECK(part.error() == "pipeline 1 sent a part of gradients with 16 bytes, expected 20");
+    CHECK(sum.error() == "pipeline 1 sent a sum of gradients with 36 bytes, expected 20");
     CHECK_FALSE(part.complete());
     CHECK_FALSE(sum.complete());
   }
@@ -137,15 +137,15 @@ TEST_CASE("a tied embedding's gradients of another size are not summed either") 
   t.what = tensor::kind::tied_part;
   t.from = {1, 0, 1};
   gradient_all_reduce first{s};
-  first.take(t, payload_of({1, 2, 3}));
+  first.receive(t, payload_of({1, 2, 3}));
   first.begin(payload_of({1}), 4, payload_of({1, 2}), 8);
-  CHECK(first.mistake() == "a tied embedding's gradients have 12 bytes, expected 8");
+  CHECK(first.error() == "a tied embedding's gradients have 12 bytes, expected 8");
   CHECK_FALSE(first.complete());
   s.name.stage = 1;
   t.what = tensor::kind::tied_sum;
   gradient_all_reduce last{s};
   last.begin(payload_of({1}), 4, payload_of({1, 2}), 8);
-  last.take(t, {});
-  CHECK(last.mistake() == "a tied embedding's gradients have 0 bytes, expected 8");
+  last.receive(t, {});
+  CHECK(last.error() == "a tied embedding's gradients have 0 bytes, expected 8");
   CHECK_FALSE(last.complete());
 }

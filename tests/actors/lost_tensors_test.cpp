@@ -110,25 +110,25 @@ TEST_CASE("what a stage sent is sent again when it is asked for, not too soon an
   s.keep(sent(kind::activation, 5, 1, 2), bytes(8), 10, false);
   s.keep(sent(kind::gradient, 5, 1, 0), bytes(8), 10, false);
   auto r = request_for(kind::activation, 2, {1, 7});
-  CHECK(s.due(r, 10.4).empty());  // whoever asks may say 0
-  const auto again = s.due(r, 10.6);
+  CHECK(s.take_due(r, 10.4).empty());  // whoever asks may say 0
+  const auto again = s.take_due(r, 10.6);
   REQUIRE(again.size() == 1);
-  CHECK(again[0].what == sent(kind::activation, 5, 1, 2));
+  CHECK(again[0].header == sent(kind::activation, 5, 1, 2));
   CHECK(again[0].body.bytes().size() == 8);
-  CHECK(s.due(r, 11.5).empty());  // twice as long now
-  CHECK(s.due(r, 11.7).size() == 1);
+  CHECK(s.take_due(r, 11.5).empty());  // twice as long now
+  CHECK(s.take_due(r, 11.7).size() == 1);
   r.older_than_s = 3;
-  CHECK(s.due(r, 20).empty());
-  CHECK(s.due(r, 24).size() == 1);
-  CHECK(s.due(request_for(kind::gradient, 2, {1}), 24).empty());  // that one goes to stage 0
-  CHECK(s.due(request_for(kind::gradient, 0, {1}), 24).size() == 1);
+  CHECK(s.take_due(r, 20).empty());
+  CHECK(s.take_due(r, 24).size() == 1);
+  CHECK(s.take_due(request_for(kind::gradient, 2, {1}), 24).empty());  // that one goes to stage 0
+  CHECK(s.take_due(request_for(kind::gradient, 0, {1}), 24).size() == 1);
 }
 
 TEST_CASE("what is known to be lost is sent again at once") {
   sent_tensors s;
   s.keep(sent(kind::activation, 5, 0, 2), bytes(8), 10, true);
-  CHECK(s.due(request_for(kind::activation, 2, {0}), 10).size() == 1);
-  CHECK(s.due(request_for(kind::activation, 2, {0}), 10.1).empty());
+  CHECK(s.take_due(request_for(kind::activation, 2, {0}), 10).size() == 1);
+  CHECK(s.take_due(request_for(kind::activation, 2, {0}), 10.1).empty());
 }
 
 TEST_CASE("a stage keeps what it sent until it knows that it came") {
@@ -137,12 +137,12 @@ TEST_CASE("a stage keeps what it sent until it knows that it came") {
   s.keep(sent(kind::activation, 5, 1, 2), {}, 0, false);
   s.keep(sent(kind::gradient, 5, 0, 0), {}, 0, false);
   s.keep(sent(kind::gradient, 5, 1, 0), {}, 0, false);
-  s.came(from_stage(kind::gradient, 5, 1, 2));
-  CHECK(s.due(request_for(kind::activation, 2, {0, 1}), 9).size() == 1);
+  s.on_received(from_stage(kind::gradient, 5, 1, 2));
+  CHECK(s.take_due(request_for(kind::activation, 2, {0, 1}), 9).size() == 1);
   s.begin_iteration(6);  // the stage before may be one iteration behind
-  CHECK(s.due(request_for(kind::gradient, 0, {0, 1}), 9).size() == 2);
-  s.came(from_stage(kind::activation, 6, 0, 0));  // and is not any more
-  CHECK(s.due(request_for(kind::gradient, 0, {0, 1}), 99).empty());
+  CHECK(s.take_due(request_for(kind::gradient, 0, {0, 1}), 9).size() == 2);
+  s.on_received(from_stage(kind::activation, 6, 0, 0));  // and is not any more
+  CHECK(s.take_due(request_for(kind::gradient, 0, {0, 1}), 99).empty());
   CHECK(s.size() == 1);
   s.begin_iteration(7);
   CHECK(s.size() == 0);
@@ -156,13 +156,13 @@ TEST_CASE("parts are kept until their sum came, sums until the next iteration's 
   s.keep(sum, {}, 0, false);
   tensor theirs = part;
   theirs.from.pipeline = 1, theirs.to_pipeline = 0;
-  s.came(theirs);
+  s.on_received(theirs);
   CHECK(s.size() == 2);
   theirs.what = kind::sum;
-  s.came(theirs);
+  s.on_received(theirs);
   CHECK(s.size() == 1);
   theirs.what = kind::part, theirs.iteration = 6;
-  s.came(theirs);
+  s.on_received(theirs);
   CHECK(s.size() == 0);
 }
 
@@ -170,9 +170,9 @@ TEST_CASE("a tensor is waited for somewhat longer than the slowest of its kind t
   request_timeout t;
   CHECK(t.after_s(kind::activation, 0) == 0.5);
   CHECK(t.after_s(kind::activation, 1) == 2);
-  t.came(kind::activation, 0.2);
-  t.came(kind::activation, 0.1);
-  t.came(kind::activation, -7);  // clocks
+  t.add_sample(kind::activation, 0.2);
+  t.add_sample(kind::activation, 0.1);
+  t.add_sample(kind::activation, -7);  // clocks
   CHECK(t.after_s(kind::activation, 1) == Approx(0.8));
   CHECK(t.after_s(kind::gradient, 0) == 0.5);
   t.next_iteration();

@@ -5,28 +5,29 @@ namespace troupe::actors {
 device_all_reduce::device_all_reduce(const stage_setup& s)
     : pipeline_{s.name.pipeline},
       last_stage_{s.stages - 1},
-      gives_tied_{tied_to_another(s) && s.name.stage > 0},
-      takes_tied_{tied_to_another(s) && s.name.stage == 0} {}
+      sends_tied_{tied_to_another(s) && s.name.stage > 0},
+      adds_tied_{tied_to_another(s) && s.name.stage == 0} {}
 
 std::vector<gradient_all_reduce::missing_tensor> device_all_reduce::missing() const {
-  if (others_) return {};
-  if (takes_tied_) return {{tensor::kind::tied_part, pipeline_, last_stage_}};
-  if (gives_tied_ && summed_) return {{tensor::kind::tied_sum, pipeline_, 0}};
+  if (received_tied_) return {};
+  if (adds_tied_) return {{tensor::kind::tied_part, pipeline_, last_stage_}};
+  if (sends_tied_ && summed_) return {{tensor::kind::tied_sum, pipeline_, 0}};
   return {};
 }
 
-std::vector<payload> device_all_reduce::in() {
-  asked_ = true;
-  if (!takes_tied_) return {};
-  return {std::move(*others_)};
+std::vector<payload> device_all_reduce::start() {
+  started_ = true;
+  if (!adds_tied_) return {};
+  return {std::move(*received_tied_)};
 }
 
-std::vector<gradient_all_reduce::parcel> device_all_reduce::summed(std::vector<payload> tied) {
+std::vector<gradient_all_reduce::outgoing> device_all_reduce::finish_sum(
+    std::vector<payload> tied) {
   summed_ = true;
-  if (!(gives_tied_ || takes_tied_) || tied.empty()) return {};
+  if (!(sends_tied_ || adds_tied_) || tied.empty()) return {};
   const auto bytes = tied[0].bytes().size();
-  const auto what = gives_tied_ ? tensor::kind::tied_part : tensor::kind::tied_sum;
-  return {{what, pipeline_, gives_tied_ ? 0 : last_stage_, std::move(tied[0]), bytes}};
+  const auto what = sends_tied_ ? tensor::kind::tied_part : tensor::kind::tied_sum;
+  return {{what, pipeline_, sends_tied_ ? 0 : last_stage_, std::move(tied[0]), bytes}};
 }
 
 }  // namespace troupe::actors

@@ -17,90 +17,96 @@ gradient_all_reduce::gradient_all_reduce(const stage_setup& s)
       pipeline_{s.name.pipeline},
       stages_{s.stages},
       stage_{s.name.stage},
-      gives_tied_{tied_to_another(s) && s.name.stage > 0},
-      takes_tied_{tied_to_another(s) && s.name.stage == 0},
-      exchange_{s.pipelines, s.name.pipeline} {}
+      sends_tied_{tied_to_another(s) && s.name.stage > 0},
+      adds_tied_{tied_to_another(s) && s.name.stage == 0},
+      peers_sum_{s.pipelines, s.name.pipeline} {}
 
-gradient_all_reduce::parcels gradient_all_reduce::begin(payload own, std::uint64_t own_bytes,
-                                                        payload tied, std::uint64_t tied_bytes) {
+gradient_all_reduce::outgoing_tensors gradient_all_reduce::begin(payload own,
+                                                                 std::uint64_t own_bytes,
+                                                                 payload tied,
+                                                                 std::uint64_t tied_bytes) {
   own_ = std::move(own), own_bytes_ = own_bytes;
   tied_ = std::move(tied), tied_bytes_ = tied_bytes;
-  begun_ = true;
-  parcels out;
-  if (gives_tied_) add_tied(out, tensor::kind::tied_part, 0);
-  look(out);
+  started_ = true;
+  outgoing_tensors out;
+  if (sends_tied_) add_tied(out, tensor::kind::tied_part, 0);
+  advance(out);
   return out;
 }
 
-gradient_all_reduce::parcels gradient_all_reduce::take(const tensor& t, payload body) {
-  parcels out;
+gradient_all_reduce::outgoing_tensors gradient_all_reduce::receive(const tensor& t, payload body) {
+  outgoing_tensors out;
   if (t.what == tensor::kind::tied_part || t.what == tensor::kind::tied_sum) {
-    if (others_) return out;  // it came twice
-    others_ = std::move(body);
+    if (received_tied_) return out;  // a duplicate
+    received_tied_ = std::move(body);
   } else {
-    add(out, exchange_.take(t, std::move(body)));
+    add(out, peers_sum_.receive(t, std::move(body)));
   }
-  if (begun_ && !complete_) look(out);
+  if (started_ && !complete_) advance(out);
   return out;
 }
 
 std::vector<gradient_all_reduce::missing_tensor> gradient_all_reduce::missing() const {
   std::vector<missing_tensor> result;
-  if (!begun_ || complete_) return result;
-  for (const auto& [what, from] : exchange_.missing()) result.push_back({what, from, stage_});
-  if (takes_tied_ && !others_) result.push_back({tensor::kind::tied_part, pipeline_, stages_ - 1});
-  if (gives_tied_ && !others_) result.push_back({tensor::kind::tied_sum, pipeline_, 0});
+  if (!started_ || complete_) return result;
+  for (const auto& [what, from] : peers_sum_.missing()) result.push_back({what, from, stage_});
+  if (adds_tied_ && !received_tied_)
+    result.push_back({tensor::kind::tied_part, pipeline_, stages_ - 1});
+  if (sends_tied_ && !received_tied_) result.push_back({tensor::kind::tied_sum, pipeline_, 0});
   return result;
 }
 
-void gradient_all_reduce::look(parcels& out) {
-  if (!given_ && !give_part(out)) return;
-  if (!summed_ && !take_sum(out)) return;
-  if (gives_tied_) {
-    if (!others_ || !tied_fits()) return;
-    tied_ = *others_;
+void gradient_all_reduce::advance(outgoing_tensors& out) {
+  if (!peers_sum_started_ && !start_peers_sum(out)) return;
+  if (!summed_ && !finish_peers_sum(out)) return;
+  if (sends_tied_) {
+    if (!received_tied_ || !check_tied_size()) return;
+    tied_ = *received_tied_;
   }
   complete_ = true;
 }
 
-/// The other stage's part of the embedding, or its sum, is as large as this one's.
-bool gradient_all_reduce::tied_fits() {
-  const auto wanted = tied_.bytes().size(), came = others_->bytes().size();
-  if (came != wanted && mistake_.empty())
-    mistake_ = fmt::format("a tied embedding's gradients have {} bytes, expected {}", came, wanted);
+/// Is the received gradient as large as this stage's?
+bool gradient_all_reduce::check_tied_size() {
+  const auto wanted = tied_.bytes().size(), came = received_tied_->bytes().size();
+  if (came != wanted && error_.empty())
+    error_ = fmt::format("a tied embedding's gradients have {} bytes, expected {}", came, wanted);
   return came == wanted;
 }
 
-/// Gives this pipeline's part to the peers, once it is whole.
-bool gradient_all_reduce::give_part(parcels& out) {
-  if (takes_tied_) {
-    if (!others_ || !tied_fits()) return false;
-    tied_ = sum_of(tied_, *others_);
+/// Starts the all-reduce between the pipelines, in the first stage once it has both gradients of
+/// the tied embedding.
+bool gradient_all_reduce::start_peers_sum(outgoing_tensors& out) {
+  if (adds_tied_) {
+    if (!received_tied_ || !check_tied_size()) return false;
+    tied_ = sum_of(tied_, *received_tied_);
   }
   if (pipelines_ > 1)
-    add(out, exchange_.begin(gives_tied_ ? own_ : joined(own_, tied_),
-                             own_bytes_ + (gives_tied_ ? 0 : tied_bytes_)));
-  return given_ = true;
+    add(out, peers_sum_.begin(sends_tied_ ? own_ : joined(own_, tied_),
+                              own_bytes_ + (sends_tied_ ? 0 : tied_bytes_)));
+  return peers_sum_started_ = true;
 }
 
-bool gradient_all_reduce::take_sum(parcels& out) {
+bool gradient_all_reduce::finish_peers_sum(outgoing_tensors& out) {
   if (pipelines_ > 1) {
-    if (!exchange_.complete()) return false;
-    const auto sum = exchange_.result();
+    if (!peers_sum_.complete()) return false;
+    const auto sum = peers_sum_.result();
     if (const auto size = sum.bytes().size(); size > 0) {
       own_ = slice(sum, 0, own_bytes_);
-      if (!gives_tied_) tied_ = slice(sum, own_bytes_, size - own_bytes_);
+      if (!sends_tied_) tied_ = slice(sum, own_bytes_, size - own_bytes_);
     }
   }
-  if (takes_tied_) add_tied(out, tensor::kind::tied_sum, stages_ - 1);
+  if (adds_tied_) add_tied(out, tensor::kind::tied_sum, stages_ - 1);
   return summed_ = true;
 }
 
-void gradient_all_reduce::add(parcels& out, std::vector<host_all_reduce::parcel> more) const {
+void gradient_all_reduce::add(outgoing_tensors& out,
+                              std::vector<host_all_reduce::outgoing> more) const {
   for (auto& p : more) out.push_back({p.what, p.to_pipeline, stage_, std::move(p.body), p.bytes});
 }
 
-void gradient_all_reduce::add_tied(parcels& out, tensor::kind what, std::uint32_t to_stage) const {
+void gradient_all_reduce::add_tied(outgoing_tensors& out, tensor::kind what,
+                                   std::uint32_t to_stage) const {
   out.push_back({what, pipeline_, to_stage, tied_, tied_bytes_});
 }
 

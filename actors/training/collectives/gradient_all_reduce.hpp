@@ -24,8 +24,8 @@ bool tied_to_another(const stage_setup& s);
 /// With empty payloads (a simulation) it counts bytes.
 class gradient_all_reduce {
  public:
-  /// Something to send to a peer, or to another stage of this pipeline.
-  struct parcel {
+  /// A tensor to send to a peer, or to another stage of this pipeline.
+  struct outgoing {
     tensor::kind what = tensor::kind::part;
     std::uint32_t to_pipeline = 0, to_stage = 0;
     payload body;
@@ -35,49 +35,47 @@ class gradient_all_reduce {
   gradient_all_reduce() = default;
   explicit gradient_all_reduce(const stage_setup& s);
 
-  /// Is there anybody to sum with?
+  /// Does this stage have peers or a tied embedding in another stage?
   static bool needed(const stage_setup& s);
 
-  /// This stage's own gradients: those of its own parameters and those of a tied embedding. Gives
-  /// what to send.
-  std::vector<parcel> begin(payload own, std::uint64_t own_bytes, payload tied,
-                            std::uint64_t tied_bytes);
+  /// Starts with this stage's gradients, those of a tied embedding apart. Returns what to send.
+  std::vector<outgoing> begin(payload own, std::uint64_t own_bytes, payload tied,
+                              std::uint64_t tied_bytes);
 
-  /// What came from another stage; it may come before begin. Gives what to send.
-  std::vector<parcel> take(const tensor& t, payload body);
+  /// Takes a tensor from another stage; it may arrive before begin. Returns what to send.
+  std::vector<outgoing> receive(const tensor& t, payload body);
 
-  /// What this stage waits for, once it has begun.
+  /// The tensors that this stage waits for, once it has begun.
   struct missing_tensor {
     tensor::kind what = tensor::kind::part;
     std::uint32_t from_pipeline = 0, from_stage = 0;
   };
   std::vector<missing_tensor> missing() const;
 
-  /// What came and has another size than it must have; empty: all is well.
-  const std::string& mistake() const { return mistake_.empty() ? exchange_.mistake() : mistake_; }
+  /// A received tensor has the wrong size; empty: none has.
+  const std::string& error() const { return error_.empty() ? peers_sum_.error() : error_; }
 
-  /// Are the whole sums here?
   bool complete() const { return complete_; }
-  /// The sums of what begin was given.
+  /// The sums of the gradients that begin was given.
   std::pair<payload, payload> result() { return {std::move(own_), std::move(tied_)}; }
 
  private:
-  using parcels = std::vector<parcel>;
-  void look(parcels& out);
-  bool tied_fits();
-  bool give_part(parcels& out);
-  bool take_sum(parcels& out);
-  void add(parcels& out, std::vector<host_all_reduce::parcel> more) const;
-  void add_tied(parcels& out, tensor::kind what, std::uint32_t to_stage) const;
+  using outgoing_tensors = std::vector<outgoing>;
+  void advance(outgoing_tensors& out);
+  bool check_tied_size();
+  bool start_peers_sum(outgoing_tensors& out);
+  bool finish_peers_sum(outgoing_tensors& out);
+  void add(outgoing_tensors& out, std::vector<host_all_reduce::outgoing> more) const;
+  void add_tied(outgoing_tensors& out, tensor::kind what, std::uint32_t to_stage) const;
 
   std::uint32_t pipelines_ = 1, pipeline_ = 0, stages_ = 1, stage_ = 0;
-  bool gives_tied_ = false, takes_tied_ = false;  // the last stage, the first one
-  host_all_reduce exchange_;
+  bool sends_tied_ = false, adds_tied_ = false;  // the last stage, the first one
+  host_all_reduce peers_sum_;
   payload own_, tied_;
   std::uint64_t own_bytes_ = 0, tied_bytes_ = 0;
-  std::optional<payload> others_;  // the other stage's part, or the whole sum, of the embedding
-  std::string mistake_;
-  bool begun_ = false, given_ = false, summed_ = false, complete_ = false;
+  std::optional<payload> received_tied_;  // first stage: the last stage's; last stage: the sum
+  std::string error_;
+  bool started_ = false, peers_sum_started_ = false, summed_ = false, complete_ = false;
 };
 
 }  // namespace troupe::actors

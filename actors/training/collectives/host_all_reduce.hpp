@@ -19,7 +19,7 @@ namespace troupe::actors {
 class host_all_reduce {
  public:
   /// A message to another member.
-  struct parcel {
+  struct outgoing {
     std::uint32_t to_pipeline = 0;
     tensor::kind what = tensor::kind::part;
     payload body;
@@ -30,21 +30,19 @@ class host_all_reduce {
   host_all_reduce(std::uint32_t members, std::uint32_t self);
 
   /// Contributes this member's gradients, `bytes` long; 32-bit floats. Returns what to send.
-  std::vector<parcel> begin(payload gradients, std::uint64_t bytes);
+  std::vector<outgoing> begin(payload gradients, std::uint64_t bytes);
 
   /// Handles data from another member; it may arrive before begin. Returns what to send.
-  std::vector<parcel> take(const tensor& what, payload body);
+  std::vector<outgoing> receive(const tensor& what, payload body);
 
-  /// What came and has another size than it must have: then nothing more is summed. Empty: all is
-  /// well.
-  const std::string& mistake() const { return mistake_; }
+  /// A received tensor has the wrong size: nothing more is summed then. Empty: none has.
+  const std::string& error() const { return error_; }
 
-  /// What this member waits for, and from which pipeline.
+  /// The tensors that this member waits for: their kind and pipeline.
   std::vector<std::pair<tensor::kind, std::uint32_t>> missing() const;
 
-  /// Is the whole sum here?
-  bool complete() const { return begun_ && sums_ == members_ && mistake_.empty(); }
-  /// The sum, once. The exchange is then as new.
+  bool complete() const { return started_ && reduced_count_ == size_ && error_.empty(); }
+  /// Returns the sum, and resets this object for another all-reduce.
   payload result();
 
  private:
@@ -52,25 +50,25 @@ class host_all_reduce {
     std::uint64_t first = 0, size = 0;  // bytes
   };
   range chunk(std::uint32_t member) const;
-  std::vector<parcel> sum_if_all_here();
+  std::vector<outgoing> reduce_if_complete();
   void check(const char* what, std::uint32_t from, const payload& body, std::uint64_t bytes);
 
-  std::uint32_t members_ = 1, self_ = 0;
-  bool begun_ = false, summed_ = false;
+  std::uint32_t size_ = 1, rank_ = 0;
+  bool started_ = false, summed_ = false;
   std::uint64_t bytes_ = 0;
-  payload mine_;
-  std::vector<payload> parts_;  // of my chunk, by member
-  std::vector<bool> has_part_, has_sum_;
-  std::uint32_t parts_here_ = 0;  // my own included once begun
-  std::vector<payload> chunks_;   // summed, by member
-  std::uint32_t sums_ = 0;
-  std::string mistake_;
+  payload own_;
+  std::vector<payload> unreduced_;  // of my chunk, by member
+  std::vector<bool> has_unreduced_, has_reduced_;
+  std::uint32_t unreduced_count_ = 0;  // my own included once begun
+  std::vector<payload> reduced_;       // summed, by member
+  std::uint32_t reduced_count_ = 0;
+  std::string error_;
 };
 
 /// a + b, element by element; 32-bit floats. Of equal size, or a is empty.
 payload sum_of(const payload& a, const payload& b);
 
-/// A part of a payload, which shares its bytes; and two payloads as one.
+/// A range of a payload, without a copy; and the concatenation of two payloads.
 payload slice(const payload& whole, std::uint64_t first, std::uint64_t size);
 payload joined(const payload& a, const payload& b);
 

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <utility>
+
+#include "actors/protocol/protocol.hpp"
+#include "messages/codec.hpp"
+#include "runtime/host/host.hpp"
+
+namespace troupe::actors {
+
+/// Encodes and sends a message to another host. False: the network accepts no more at the moment
+/// and the message is lost, as on any network; senders that need delivery repeat it.
+inline bool send_message(const runtime::host& h, address to, const message& m, payload body = {}) {
+  return h.net->send(to, encode(h.net->self(), to, m, std::move(body)), runtime::lane_of(m));
+}
+
+/// What the trainer and the stages of a node need of their host: they send messages to other hosts,
+/// and through the node actor to their own, in the same form.
+class messenger {
+ public:
+  messenger() = default;
+  messenger(runtime::host h, node_actor node) : host_{std::move(h)}, node_{std::move(node)} {}
+
+  /// As send_message; a message to this host is never lost.
+  bool send(address to, const message& m, payload body = {}) const {
+    if (to != host_.self) return send_message(host_, to, m, std::move(body));
+    caf::anon_send(node_, passed{encode(host_.self, to, m, std::move(body))});
+    return true;
+  }
+
+  const node_actor& node() const { return node_; }
+  address self() const { return host_.self; }
+  double now_s() const { return host_.clock->now_s(); }
+  double wall_s() const { return host_.clock->wall_s(); }
+
+ private:
+  runtime::host host_;
+  node_actor node_;
+};
+
+}  // namespace troupe::actors
