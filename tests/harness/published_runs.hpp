@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "messages/cluster.hpp"
+#include "messages/job.hpp"
+#include "messages/reason.hpp"
+
+// Training times that others have published (tests/planners/published_runs.csv names each source),
+// and what the cost model says of the same runs.
+
+namespace troupe::harness {
+
+struct published_run {
+  std::string source;
+  std::string set;  // fit: constants were chosen by it; held: not; ratio: between GPU types alone
+  std::string gpu;
+  std::uint32_t gpus_per_node = 1, nodes = 1;
+  link intra, inter;
+  troupe::model model;
+  std::string precision;      // fp32, tf32, mixed
+  std::string checkpointing;  // none, selective, full
+  std::string kernels;        // eager, fused, flash
+  std::uint32_t zero = 0;
+  std::uint32_t data = 1, tensor = 1, pipeline = 1;
+  std::uint32_t virtual_stages = 1;  // parts of the model that each stage of a pipeline has
+  std::uint32_t microbatches = 1, rows = 1;
+  double iteration_s = 0;  // as published
+  std::string note;
+};
+
+/// Refuses a file that is not exactly right.
+expected<std::vector<published_run>> load_published_runs(const std::filesystem::path& file);
+
+/// The same as a job, and on a cluster of its own.
+job_spec job_of(const published_run& run);
+cluster cluster_of(const published_run& run, const gpu_type& gpu);
+
+/// What the cost model says an iteration takes. Refuses a GPU that the catalogue does not have.
+expected<double> predicted_s(const published_run& run, std::span<const gpu_type> catalogue);
+
+/// The middle one, and the largest, of absolute errors.
+struct error_summary {
+  std::size_t runs = 0;
+  double median = 0, worst = 0;
+};
+error_summary summary_of(std::vector<double> errors);
+
+}  // namespace troupe::harness
