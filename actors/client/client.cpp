@@ -14,7 +14,7 @@ concept numbered = requires(T m) {
   m.request;
 };
 
-/// The number of a request or of a reply; 0 for messages that have none.
+/// The number of a request or reply; 0 for other messages.
 std::uint64_t number_of(const message& m) {
   return std::visit(
       []<class T>(const T& x) -> std::uint64_t {
@@ -55,7 +55,7 @@ void client_state::on_frame(const frame& f) {
   auto decoded = decode(f.header.bytes());
   if (!decoded) return;
   auto it = pending_.find(number_of(decoded->second));
-  if (it == pending_.end()) return;  // a second answer to a repeated question
+  if (it == pending_.end()) return;  // a second reply to a repeated request
   it->second.promise.deliver(answer{std::pair{std::move(decoded->second), f.body}});
   pending_.erase(it);
 }

@@ -8,7 +8,7 @@
 namespace troupe::actors {
 
 /// The client side of every request: numbers it, sends it, and retries until it is answered or the
-/// caller's patience is exhausted.
+/// timeout has passed.
 class client_state {
  public:
   client_state() = default;

@@ -8,14 +8,14 @@
 
 namespace troupe::actors {
 
-/// All that is known of the cluster at one moment: what the journal holds, who is there and what is
-/// idle. The orchestrator alone makes one; everybody else reads what it has published, which never
-/// changes.
+/// The state of the cluster at one moment: the ledger, the hosts that are present, and the idle
+/// GPUs. Only the orchestrator creates these; other actors read the published ones, which are
+/// immutable.
 struct cluster_state {
   ledger book;
   shared_value<std::vector<bool>> nodes_present;     // by node
   shared_value<std::vector<bool>> gateways_present;  // by datacenter
-  /// GPUs that no lease holds, of nodes that are present.
+  /// GPUs of present nodes that no lease holds.
   std::shared_ptr<const planners::idle_index> idle;
 };
 

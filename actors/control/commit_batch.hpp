@@ -16,8 +16,8 @@ class commit_batch {
 
   void add(journal_entry e) { entries_.push_back(std::move(e)); }
 
-  /// Runs `what` immediately if no entry is pending, otherwise once the pending ones are durable,
-  /// in this order.
+  /// Runs `what` immediately if no entry is pending, otherwise after the pending ones are durable,
+  /// in order.
   template <class F>
   void when_durable(F&& what) {
     if (empty())
@@ -26,8 +26,8 @@ class commit_batch {
       actions_.emplace_back(std::forward<F>(what));
   }
 
-  /// Writes the entries, then runs the deferred actions. On error nothing was run, and nothing may
-  /// be run any more.
+  /// Writes the entries, then runs the deferred actions. On error none was run, and none may be run
+  /// any more.
   expected<void> commit(runtime::journal& to) {
     if (auto ok = to.append(entries_); !ok) return ok;
     entries_.clear();

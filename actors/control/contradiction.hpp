@@ -7,7 +7,7 @@
 
 namespace troupe::actors {
 
-/// Why an entry cannot follow those before it.
+/// Why an entry contradicts the ledger.
 inline auto contradiction(std::string text) {
   return refuse(reason::kind::invalid, std::move(text));
 }

@@ -16,8 +16,8 @@ std::uint32_t part_on(const lease_record& l, node_index n);
 work_order work_of(const cluster& c, const ledger& book, const training_history& training,
                    const lease_record& l, std::uint32_t part, bool local);
 
-/// Iterations that simulated work keeps when a part is lost, given its last report: those of the
-/// last checkpoint before it.
+/// Iterations that simulated work keeps when a part is lost, given its last report: those up to the
+/// last checkpoint.
 std::uint64_t kept_iterations(const cluster& c, const ledger& book, const lease_record& l,
                               std::uint64_t reached);
 

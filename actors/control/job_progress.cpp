@@ -17,7 +17,7 @@ job_progress progress_of(const training_report& r, double now_s) {
 
 job_progress progress_of(const lease_record& l, std::uint64_t before, const part_report& r,
                          double now_s) {
-  // Starting the program counts as part of its first iterations: it is all that can be seen here.
+  // The program's start counts as part of its first iterations: it is not visible here.
   const double iteration_s = (now_s - l.granted.at_s) / static_cast<double>(r.iterations);
   return {l.granted.job, l.granted.lease, before + r.iterations, now_s, iteration_s, {}, {}};
 }
@@ -26,7 +26,7 @@ void add_progress(job_status& s, const job_record& j, const lease_record* lease,
                   const job_progress* known, double now_s) {
   s.iterations = j.spec->iterations;
   s.iteration = j.iterations_done;
-  // A job that waits goes on from what was kept.
+  // A waiting job will resume from what was saved.
   if (known && j.state != job_state::waiting) {
     s.iteration = std::max(s.iteration, known->iteration);
     s.loss = known->loss;
@@ -38,7 +38,7 @@ void add_progress(job_status& s, const job_record& j, const lease_record* lease,
   if (known && known->lease == lease->granted.lease && known->iteration_s > 0)
     s.eta_s = std::max(0.0, known->at_s + left * known->iteration_s - now_s);
   else if (const auto& g = lease->granted; j.spec->command.empty() && !is_training(*j.spec)) {
-    // Simulated work takes the time that it was expected to.
+    // Simulated work takes its expected time.
     const double worked_s = now_s - g.at_s - g.start_s;
     if (worked_s > 0 && g.iteration_s > 0)
       s.iteration += static_cast<std::uint64_t>(std::min(left, worked_s / g.iteration_s));

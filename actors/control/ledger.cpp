@@ -12,14 +12,14 @@ namespace troupe::actors {
 namespace {
 
 constexpr std::size_t max_epochs = 4096;
-constexpr std::size_t max_suspensions = 64;  // requests that are remembered of a job
+constexpr std::size_t max_suspensions = 64;  // remembered requests per job
 
-/// Bad news in the order in which it decides a lease's outcome when several parts differ.
+/// Severity of outcomes: which one counts if several parts differ.
 bool is_bad(lease_outcome o) {
   return o != lease_outcome::succeeded;
 }
 
-/// Leases that end so put their job back into the queue.
+/// Do leases with this outcome put their job back into the queue?
 bool goes_on(lease_outcome o) {
   return o == lease_outcome::preempted || o == lease_outcome::lost ||
          o == lease_outcome::out_of_memory;
@@ -57,7 +57,7 @@ std::vector<std::uint16_t> ledger::take_lowest(node_index n, std::uint32_t count
 }
 
 bool ledger::knows_epoch(std::uint64_t e) const {
-  // What is older than the oldest that is kept began before any copy was made, or long ago.
+  // Epochs older than the oldest known one cannot be checked.
   return epochs_->empty() || e <= epochs_->front() ||
          std::binary_search(epochs_->begin(), epochs_->end(), e);
 }
@@ -143,7 +143,8 @@ expected<void> ledger::check_parts(const lease_granted& g) const {
 void ledger::give(const lease_part& part, lease_id to) {
   auto node = nodes_.at(part.node);
   for (auto d : part.devices) {
-    TROUPE_INVARIANT((node.holders[d] == 0) != (to == 0));  // never from one lease to another
+    TROUPE_INVARIANT((node.holders[d] == 0) !=
+                     (to == 0));  // never directly from one lease to another
     node.holders[d] = to;
   }
   node.idle = static_cast<std::uint32_t>(std::ranges::count(node.holders, lease_id{0}));
@@ -163,7 +164,7 @@ expected<void> ledger::on(const lease_revoked& e) {
     l.outcome = e.why;
     l.detail = e.detail;
   }
-  // A user's wish to end the job outranks what else goes wrong with it.
+  // A user's request to end the job takes precedence over failures.
   if (e.why == lease_outcome::cancelled) l.outcome = e.why;
   l.revoked = true;
   auto j = jobs_.at(l.granted.job);
@@ -196,8 +197,8 @@ expected<void> ledger::on(const part_ended& e) {
     leases_.set(e.lease, std::move(l));
     return {};
   }
-  // What has succeeded in spite of being told to stop, or while its node was taken for lost, need
-  // not be done again.
+  // Parts that succeeded although they were told to stop, or while their node was considered lost,
+  // need not be repeated.
   const bool whole = std::find(l.succeeded.begin(), l.succeeded.end(), false) == l.succeeded.end();
   if (whole && goes_on(l.outcome)) l.outcome = lease_outcome::succeeded, l.detail.clear();
   close(l);
@@ -205,8 +206,8 @@ expected<void> ledger::on(const part_ended& e) {
   return {};
 }
 
-/// A GPU of `memory` was too small for what was predicted to fit it: every prediction for this job
-/// is too small by at least their ratio. Where nothing was predicted to fit, only that much is
+/// The job ran out of memory on a GPU of `memory`: predictions for it are too small by at least the
+/// ratio of `memory` to the prediction that fit. If none was predicted to fit, only this ratio is
 /// known.
 void ledger::raise_memory(job_record& j, const lease_granted& g) const {
   double memory = nodes_.at(g.parts.front().node).memory_bytes;
@@ -224,7 +225,7 @@ void ledger::close(lease_record& l) {
   j.peak_bytes = l.peak_bytes;
   j.exit_code = l.exit_code;
   j.detail = l.detail;
-  // What was predicted against what was seen, for every attempt that says something about it.
+  // Predictions and measurements of every attempt that has both.
   if (ran_out || l.peak_bytes > 0)
     j.memory.push_back({l.granted.how, l.granted.predicted_bytes, l.peak_bytes, ran_out});
   if (ran_out) {
@@ -246,7 +247,7 @@ void ledger::close(lease_record& l) {
       }
       return jobs_.set(j.id, std::move(j));
     }
-    // Perhaps it is the job that takes its nodes down: the next one would go the same way.
+    // The job itself may be what takes its nodes down.
     j.detail = fmt::format(
         "lost its node in {} consecutive attempts without progress (max_restarts {}); most "
         "recently: {}",

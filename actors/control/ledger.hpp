@@ -15,7 +15,7 @@
 
 namespace troupe::actors {
 
-/// State of a job. Follows entirely from the journal.
+/// State of a job; a function of the journal.
 struct job_record {
   job_id id = 0;
   std::uint64_t request = 0;
@@ -23,12 +23,12 @@ struct job_record {
   job_state state = job_state::waiting;
   double submitted_s = 0, started_s = 0, ended_s = 0;
   std::uint32_t attempts = 0, out_of_memory = 0;
-  std::uint32_t losses = 0;  // attempts in a row that ended with a lost node and made no progress
-  double memory_factor = 1;  // it needs at least so many times what is predicted for it
-  double bytes_floor = 0;    // nothing that needs no more than this will do
+  std::uint32_t losses = 0;  // attempts in a row that lost a node without progress
+  double memory_factor = 1;  // it needs at least this multiple of the predicted memory
+  double bytes_floor = 0;    // plans that need at most this do not suffice
   std::uint64_t iterations_done = 0;
-  lease_id lease = 0;  // the present one, or the last
-  // Of a lease that was lost, while the job waits: its parts, and which of them had succeeded.
+  lease_id lease = 0;  // the present or last one
+  // Of a lost lease, while the job waits: its parts, and which of them had succeeded.
   std::vector<lease_part> lost_parts;
   std::vector<bool> lost_succeeded;
   plan how;
@@ -36,11 +36,12 @@ struct job_record {
   double predicted_bytes = 0, peak_bytes = 0;
   std::vector<memory_record> memory;
   std::string detail;
-  std::vector<attempt_record> tries;       // every attempt, the first one first
-  std::string owner;                       // the name of the key that submitted it
-  std::optional<std::int32_t> exit_code;   // of the command that ended last
-  bool suspended = false;                  // it is given nothing
-  std::vector<std::uint64_t> suspensions;  // the latest requests that said so, or no longer
+  std::vector<attempt_record> tries;      // all attempts, oldest first
+  std::string owner;                      // name of the key that submitted it
+  std::optional<std::int32_t> exit_code;  // of the last command that ended
+  bool suspended = false;                 // it gets no GPUs
+  std::vector<std::uint64_t>
+      suspensions;  // request numbers of the latest suspensions and resumptions
 
   bool operator==(const job_record&) const = default;
 };
@@ -49,12 +50,12 @@ struct job_record {
 struct lease_record {
   lease_granted granted;
   bool revoked = false;
-  lease_outcome outcome = lease_outcome::succeeded;  // so far; the first bad news counts
+  lease_outcome outcome = lease_outcome::succeeded;  // so far; the first failure counts
   std::string detail;
-  std::vector<bool> ended, succeeded;  // a flag a part
-  std::uint64_t iterations = 0;        // the least of any part that has ended
+  std::vector<bool> ended, succeeded;  // by part
+  std::uint64_t iterations = 0;        // the minimum over the parts that have ended
   double peak_bytes = 0;
-  std::optional<std::int32_t> exit_code;  // the first that is not 0, if any part's is not
+  std::optional<std::int32_t> exit_code;  // the first nonzero one, if there is any
 
   bool operator==(const lease_record&) const = default;
 };
@@ -69,11 +70,11 @@ class ledger {
   /// twice, a part that ends twice, a job that ends again.
   expected<void> apply(const journal_entry& e);
 
-  /// The present one; 0: none has begun.
+  /// The present epoch; 0: none has begun.
   std::uint64_t epoch() const { return epochs_->empty() ? 0 : epochs_->back(); }
-  /// It began in this history, or before everything that could tell.
+  /// Did the epoch begin in this journal's history, or before everything that could tell?
   bool knows_epoch(std::uint64_t e) const;
-  /// The id that the journal had when the epoch began; 0: no epoch has begun.
+  /// The journal's id when the epoch began; 0: no epoch has begun.
   std::uint64_t journal() const { return journal_; }
   job_id next_job() const { return next_job_; }
   lease_id next_lease() const { return next_lease_; }
@@ -81,27 +82,27 @@ class ledger {
   const persistent_map<lease_id, lease_record>& leases() const { return leases_; }
   const job_record* job(job_id id) const { return jobs_.find(id); }
   const lease_record* lease(lease_id id) const { return leases_.find(id); }
-  /// The job that waits because this lease, its last one, was lost; or null.
+  /// The waiting job whose last lease was this one and was lost; or null.
   const job_record* job_of_lost_lease(lease_id id) const;
-  /// The job that a client's request made, or null.
+  /// The job that a client's request created, or null.
   const job_record* job_of_request(std::uint64_t request) const;
 
   /// GPUs of a node that no lease holds.
   std::uint32_t idle(node_index n) const { return nodes_.at(n).idle; }
   /// The lease that holds a GPU, or 0.
   lease_id holder(node_index n, std::uint16_t device) const { return nodes_.at(n).holders[device]; }
-  /// The lowest `count` GPUs of a node that nobody holds; there must be as many.
+  /// The lowest `count` free GPUs of a node; there must be enough.
   std::vector<std::uint16_t> take_lowest(node_index n, std::uint32_t count) const;
   std::size_t unfinished() const { return unfinished_; }
 
-  /// An entry that must follow, given what is recorded: the end of a job whose last lease has ended
-  /// for good. Null if nothing must.
+  /// An entry that must follow from the present state: the end of a job whose last lease has ended
+  /// finally. Null if none must.
   std::unique_ptr<job_ended> due(job_id id, double now_s) const;
 
-  /// The ended jobs but for the `keep` that ended last, as an entry that drops them.
+  /// An entry that drops all ended jobs except the `keep` most recent ones.
   jobs_forgotten long_ended(std::size_t keep) const;
 
-  /// Entries that make this ledger of an empty one: what a journal holds after compaction.
+  /// Entries that recreate this ledger from an empty one: the journal's contents after compaction.
   std::vector<journal_entry> snapshot() const;
 
   bool operator==(const ledger& other) const = default;
@@ -113,7 +114,7 @@ class ledger {
   expected<void> on(const lease_revoked& e);
   expected<void> on(const part_ended& e);
   expected<void> on(const job_ended& e);
-  expected<void> on(const training_told&) { return {}; }  // moves no GPU, job or lease
+  expected<void> on(const training_told&) { return {}; }  // does not change GPUs, jobs or leases
   expected<void> on(const jobs_forgotten& e);
   expected<void> on(const snapshot_begun& e);
   expected<void> on(const job_kept& e);
@@ -133,16 +134,16 @@ class ledger {
   };
   void give(const lease_part& part, lease_id to);
 
-  shared_value<std::vector<std::uint64_t>> epochs_;  // under the present id, ascending: the newest
+  shared_value<std::vector<std::uint64_t>> epochs_;  // under the present id, ascending
   std::uint64_t journal_ = 0;
   job_id next_job_ = 1;
   lease_id next_lease_ = 1;
   persistent_map<job_id, job_record> jobs_;
   persistent_map<lease_id, lease_record> leases_;
   persistent_map<std::uint64_t, job_id> requests_;
-  persistent_map<lease_id, job_id> lost_;  // leases of jobs that wait since
+  persistent_map<lease_id, job_id> lost_;  // leases of jobs that have been waiting since
   persistent_map<job_id, lease_outcome>
-      closed_;  // jobs whose last lease ended for good, awaiting job_ended
+      closed_;  // jobs whose last lease ended finally, awaiting job_ended
   persistent_map<node_index, node_gpus> nodes_;
   std::size_t unfinished_ = 0;
 };

@@ -6,7 +6,7 @@
 #include "actors/control/contradiction.hpp"
 #include "actors/control/ledger.hpp"
 
-// How a ledger is kept in few entries, and made of them again.
+// Conversion of a ledger to snapshot entries and back.
 
 namespace troupe::actors {
 
@@ -19,7 +19,7 @@ std::vector<std::uint32_t> indices_of(const std::vector<bool>& flags) {
   return result;
 }
 
-/// Refuses an index beyond the parts.
+/// Fails for an index beyond the parts.
 expected<std::vector<bool>> flags_of(const std::vector<std::uint32_t>& parts, std::size_t size) {
   std::vector<bool> result(size, false);
   for (const auto part : parts) {
@@ -113,7 +113,7 @@ expected<void> ledger::on(const jobs_forgotten& e) {
     if (const auto* j = job(id); !j || !is_final(j->state))
       return contradiction(fmt::format("job {} is forgotten, but has not ended", id));
   for (const auto id : e.jobs) {
-    // A client's number may have come again, for a later job.
+    // A client's request number may have been reused for a later job.
     const auto request = jobs_.at(id).request;
     if (const auto* of = requests_.find(request); of && *of == id) requests_.erase(request);
     jobs_.erase(id);
@@ -180,7 +180,7 @@ expected<void> ledger::on(const lease_kept& e) {
                  e.iterations,
                  e.peak_bytes,
                  e.exit_code};
-  // Parts that have ended hold nothing: others may have their GPUs.
+  // Parts that have ended hold no GPUs: other leases may have them.
   auto held = g;
   for (std::size_t i = g.parts.size(); i-- > 0;)
     if (l.ended[i]) held.parts.erase(held.parts.begin() + static_cast<std::ptrdiff_t>(i));

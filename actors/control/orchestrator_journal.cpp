@@ -9,22 +9,22 @@
 #include "actors/protocol/messenger.hpp"
 #include "runtime/host/log.hpp"
 
-// How the orchestrator writes down what it does, and acts on it when that is durable.
+// How the orchestrator records entries, and acts on them once they are durable.
 
 namespace troupe::actors {
 
 void orchestrator_state::begin_epoch() {
   const auto before = ledger_->journal(), id = host_.journal->id();
-  // Epochs are taken from the wall clock, so that those of two histories of one journal (the disk
-  // was put back to an older state) differ: see check_history. So are the leases of a new journal,
-  // because their numbers are fencing tokens: they must not come again.
+  // Epochs are derived from the wall clock, so that they differ between two histories of one
+  // journal (after a restored disk): see check_history. So are the leases of a new journal, since
+  // their numbers are fencing tokens and must not repeat.
   const auto epoch = std::max(ledger_->epoch() + 1, wall_ms());
   record(epoch_begun{
       epoch, wall(), id,
       before == id ? ledger_->next_lease() : std::max<lease_id>(ledger_->next_lease(), wall_ms())});
   if (before == 0 || before == id) return;
-  // An older copy was accepted under a new id: nodes stop all work of the old one, so no lease of
-  // it is running any more, or will be soon.
+  // An older copy was accepted under a new id: nodes stop all work of the old one, so none of its
+  // leases is running, or will be soon.
   std::vector<std::pair<lease_id, std::uint32_t>> parts;
   for (const auto& [lease, l] : ledger_->leases())
     for (std::uint32_t part = 0; part < l.ended.size(); ++part)
@@ -43,13 +43,13 @@ bool orchestrator_state::record(const journal_entry& e) {
   if (const auto* over = std::get_if<job_ended>(&e)) training_.ended(over->job);
   if (const auto* in = std::get_if<job_accepted>(&e)) remember_deadline(*ledger_->job(in->job));
   batch_.add(e);
-  if (std::holds_alternative<training_told>(e)) return true;  // no news to the ledger
+  if (std::holds_alternative<training_told>(e)) return true;  // does not change the ledger
   changed_jobs_.insert(changed_jobs_.end(), jobs.begin(), jobs.end());
   state_has_changed();
   return true;
 }
 
-/// Those that an entry is about, which has not been applied yet.
+/// The jobs that an entry changes; it has not been applied yet.
 std::vector<job_id> orchestrator_state::jobs_of(const journal_entry& e) const {
   const auto holder = [this](lease_id id) -> std::vector<job_id> {
     const auto* l = ledger_->lease(id);
@@ -75,7 +75,7 @@ void orchestrator_state::commit_soon() {
 void orchestrator_state::on_commit_now() {
   commit_asked_ = false;
   if (batch_.empty()) return;
-  // Ends this actor, and with it the controller: what is not written down must not be acted on.
+  // Ends this actor, and with it the controller: it must not act on entries that are not durable.
   if (auto ok = batch_.commit(*host_.journal); !ok) throw std::runtime_error(ok.error().text);
 }
 
@@ -95,7 +95,7 @@ void orchestrator_state::compact() {
                {{"entries_before", before}, {"entries", entries.size()}});
 }
 
-/// It is published once it is durable; changes until then are published together.
+/// Published once it is durable, together with later changes until then.
 void orchestrator_state::state_has_changed() {
   if (!std::exchange(publish_asked_, true)) batch_.when_durable([this] { publish(); });
 }
@@ -119,7 +119,7 @@ void orchestrator_state::reply(address to, message m) {
 }
 
 void orchestrator_state::on_subscribe(const subscribe& m) {
-  on_commit_now();  // the state that it is sent is durable
+  on_commit_now();  // makes the subscriber's first state durable
   self_->send(m.who, state_changed{state(), {}});
   subscribers_.push_back(m.who);
 }
@@ -130,9 +130,9 @@ void orchestrator_state::on_begin_scheduling(const begin_scheduling& m) {
   for (const auto& [id, j] : ledger_->jobs()) report_progress(id);
 }
 
-/// Nodes are witnesses of what the journal has held. One that has followed orders of an epoch that
-/// this journal does not know, though it is this journal's, or has a lease that was never granted,
-/// knows that the journal's end was lost.
+/// Nodes know what the journal has contained. A node that has followed orders of an epoch that is
+/// unknown to this journal, though the id is the same, or that has a lease that was never granted,
+/// proves that the journal has lost its end.
 void orchestrator_state::check_history(node_index n, const node_report& r) const {
   if (r.journal == 0) return;
   const bool known = ledger_->knows_epoch(r.epoch);

@@ -11,8 +11,8 @@
 
 namespace troupe::actors {
 
-/// Decided starts that wait for GPUs being freed. Their GPUs are reserved. Kept in memory only: a
-/// restarted controller decides again.
+/// Starts that were decided and wait for GPUs to be released. Their GPUs are reserved. Kept in
+/// memory only: after a restart the policy decides again.
 class pending_starts {
  public:
   void add(planners::decision start) {
@@ -23,13 +23,13 @@ class pending_starts {
   const planners::decision* find(job_id job) const;
   bool empty() const { return starts_.empty(); }
 
-  /// Those whose GPUs are idle now.
+  /// The starts whose GPUs are idle now.
   std::vector<planners::decision> possible(const cluster& c,
                                            const planners::idle_index& idle) const;
-  /// Those waiting for GPUs that are neither idle nor, by node, being freed.
+  /// The starts that wait for GPUs that are neither idle nor, by node, being released.
   std::vector<job_id> hopeless(const planners::idle_index& idle,
                                const std::vector<std::uint32_t>& freed) const;
-  /// The idle GPUs that are not reserved; stored in `room` if they differ from `idle`.
+  /// The idle GPUs without the reserved ones; stored in `room` if they differ from `idle`.
   const planners::idle_index& rest(const planners::idle_index& idle,
                                    std::optional<planners::idle_index>& room) const;
 

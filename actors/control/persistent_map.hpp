@@ -11,10 +11,10 @@
 
 namespace troupe::actors {
 
-/// An ordered map whose copies share all that they have in common: a copy costs as much as one of a
-/// pointer, and a change as much as the nodes between the root and what changes (a B-tree that
-/// copies paths). A copy may be read in another thread while the original changes. Pointers and
-/// iterators into a map are valid until it changes, or as long as a copy made before lives.
+/// An ordered map whose copies share structure: copying costs as much as copying a pointer, and a
+/// change as much as the path from the root (a path-copying B-tree). A copy may be read in another
+/// thread while the original changes. Pointers and iterators are valid until the map changes, or
+/// while an earlier copy exists.
 template <class K, class V>
 class persistent_map {
   static constexpr std::size_t width = 16;
@@ -60,7 +60,7 @@ class persistent_map {
   iterator begin() const { return {this, root_ ? first_leaf(root_.get(), height_) : nullptr}; }
   iterator end() const { return {this, nullptr}; }
 
-  /// Or null.
+  /// Null if there is none.
   const V* find(const K& key) const {
     if (!root_) return nullptr;
     const node* n = root_.get();
@@ -70,13 +70,13 @@ class persistent_map {
     return holds(*n, at, key) ? as_leaf(*n).slots[at].get() : nullptr;
   }
   bool contains(const K& key) const { return find(key) != nullptr; }
-  /// The key must be there.
+  /// The key must exist.
   const V& at(const K& key) const {
     const auto* value = find(key);
     TROUPE_INVARIANT(value != nullptr);
     return *value;
   }
-  /// The largest key; there must be one.
+  /// The largest key; the map must not be empty.
   const K& last_key() const {
     TROUPE_INVARIANT(!empty());
     const node* n = root_.get();
@@ -84,7 +84,7 @@ class persistent_map {
     return n->keys[n->size - 1];
   }
 
-  /// Whatever the key had before.
+  /// Inserts or replaces.
   void set(const K& key, V value) {
     auto shared = std::make_shared<const V>(std::move(value));
     if (!root_) root_ = std::make_shared<const leaf>();
@@ -100,7 +100,7 @@ class persistent_map {
     ++height_;
   }
 
-  /// False: there was none.
+  /// False: there was no such key.
   bool erase(const K& key) {
     bool erased = false;
     if (root_) root_ = without(root_, height_, key, erased);
@@ -130,7 +130,7 @@ class persistent_map {
   static bool holds(const node& n, std::size_t at, const K& key) {
     return at < n.size && n.keys[at] == key;
   }
-  /// The last child that begins with no larger key, or the first one.
+  /// The last child whose smallest key is not larger, or the first one.
   static std::size_t child_of(const node& n, const K& key) {
     const auto at = place_of(n, key);
     return holds(n, at, key) || at == 0 ? at : at - 1;
@@ -140,7 +140,7 @@ class persistent_map {
     return &as_leaf(*n);
   }
 
-  /// The leaf that follows the one with this key, its largest.
+  /// The leaf after the one whose largest key this is.
   const leaf* leaf_above(const K& key) const {
     const leaf* above = nullptr;
     const node* n = root_.get();
@@ -177,7 +177,7 @@ class persistent_map {
       put(*first, at, key, std::move(slot));
       return {std::move(first), nullptr};
     }
-    // A key above all others begins the second one: ascending keys leave full nodes behind.
+    // If the key is the largest, the new node starts with it: ascending keys leave full nodes.
     const auto kept = at == width ? width : width / 2;
     auto second = std::make_shared<Node>();
     for (auto i = kept; i < width; ++i)
@@ -210,7 +210,7 @@ class persistent_map {
     return with_slot(*copy, at + 1, second->keys[0], second);
   }
 
-  /// Null: nothing is left.
+  /// Null: the subtree is empty.
   static link without(const link& n, std::size_t height, const K& key, bool& erased) {
     if (height == 0) {
       const auto at = place_of(*n, key);

@@ -5,7 +5,7 @@
 
 namespace troupe::actors {
 
-/// A value that copies share and nobody changes; two are equal if their values are.
+/// An immutable value shared by copies; compares by value.
 template <class T>
 class shared_value {
  public:

@@ -12,7 +12,7 @@ bool comes_after(const training_report& r, const training_report& known) {
   return std::pair{r.lease, r.sequence} > std::pair{known.lease, known.sequence};
 }
 
-/// Numbers of each stage are left out: they are many, and come again with the next report.
+/// Without the numbers of single stages: there are many, and the next report repeats them.
 training_report without_stages(training_report r) {
   r.measured.clear();
   r.max_in_flight.clear();
@@ -22,7 +22,7 @@ training_report without_stages(training_report r) {
 }  // namespace
 
 void append(training_report& known, const training_report& newer) {
-  // They are in order: only the last ones can be done again.
+  // They are ordered: only the last ones can be repeated.
   if (!newer.iterations.empty())
     while (!known.iterations.empty() &&
            known.iterations.back().iteration >= newer.iterations.front().iteration)
@@ -97,7 +97,7 @@ std::optional<std::pair<training_report, std::uint64_t>> training_history::since
     job_id job, std::uint64_t after) const {
   const auto* h = of(job);
   if (!h) return {};
-  if (after > h->position) after = 0;  // a position of a controller before this one
+  if (after > h->position) after = 0;  // a position given by an earlier controller
   std::pair<training_report, std::uint64_t> result{h->newest, h->position};
   auto& iterations = result.first.iterations;
   for (const auto& i : h->older)

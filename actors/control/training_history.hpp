@@ -25,9 +25,8 @@ class training_history {
  public:
   static constexpr std::size_t exact_iterations = 1000, kept_news = 200, kept_ended = 100;
 
-  /// What of a report must outlive the controller, if it has iterations, a checkpoint or a sentence
-  /// that nobody has told before. Numbers of each stage are left out: they are many, and come again
-  /// with the next report.
+  /// The part of a report that must be durable, if it has new iterations, a new checkpoint or a new
+  /// event. Without the numbers of single stages: there are many, and the next report repeats them.
   std::optional<training_report> to_keep(const training_report& r) const;
   /// A duplicate or late report changes nothing.
   void add(const training_report& r);
@@ -35,36 +34,36 @@ class training_history {
   void ended(job_id job);
 
   void forget(job_id job) { jobs_.erase(job); }
-  /// Reports that make this log of an empty one, without each stage's numbers: one a job.
+  /// Reports that recreate this history from an empty one, one per job, without the numbers of
+  /// single stages.
   std::vector<training_report> snapshot() const;
 
-  /// The newest report, with the iterations and news after a position that was answered before (0:
-  /// all that is kept), and the newest position; nothing: nobody has told of this job, or what was
-  /// told is forgotten.
+  /// The newest report, with the iterations and events after an earlier position (0: all that are
+  /// kept), and the newest position. Nothing: there is no report of this job, or it was dropped.
   std::optional<std::pair<training_report, std::uint64_t>> since(job_id job,
                                                                  std::uint64_t after) const;
 
-  /// The newest report with the last few iterations and no news, for what goes by their pace.
+  /// The newest report with the last few iterations and no events, for estimates of speed.
   std::optional<training_report> recent(job_id job) const;
 
-  /// How many iterations the leases before this one have come to, and how long one took in the
-  /// middle. 0: nothing is known, or this lease's trainer has told of itself already.
+  /// The iterations that earlier leases have reached, and their median time. 0: unknown, or this
+  /// lease's trainer has already reported.
   std::uint64_t reached(job_id job, lease_id lease) const;
   double took_s(job_id job, lease_id lease) const;
 
-  /// Iterations in the newest whole checkpoint that a lease's trainer has told of.
+  /// Iterations in the newest complete checkpoint that a lease's trainer has reported.
   std::uint64_t saved(job_id job, lease_id lease) const;
 
  private:
-  // Positions number all that was ever told of a job, so that a follower can say what it has.
+  // Positions number everything ever reported of a job, so that a client can continue from one.
   struct numbered_iteration {
     std::uint64_t position = 0;
     iteration_record what;
   };
   struct history {
-    training_report newest;  // without iterations and news
+    training_report newest;  // without iterations and events
     std::uint64_t position = 0;
-    std::vector<numbered_iteration> older;  // iterations that `stride` divides, and the first one
+    std::vector<numbered_iteration> older;  // every `stride`-th iteration, and the first one
     std::deque<numbered_iteration> exact;
     std::uint64_t stride = 1;
     std::deque<std::pair<std::uint64_t, std::string>> news;
@@ -74,7 +73,7 @@ class training_history {
     bool empty() const { return older.empty() && exact.empty(); }
   };
   const history* of(job_id job) const;
-  /// The history that leases before this one have left, or null.
+  /// The history of earlier leases, or null.
   const history* before(job_id job, lease_id lease) const;
 
   std::map<job_id, history> jobs_;

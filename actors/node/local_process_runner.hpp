@@ -10,15 +10,15 @@
 namespace troupe::actors {
 
 /// Starts programs as process groups of this machine, each under a keeper
-/// (runtime/process/keeper.hpp). Logs are STATE/logs/LEASE-INCARNATION/output.log. Whatever
-/// programs an earlier incarnation of this node left running are killed first. Call it before this
-/// process has threads. `lock`: of the state directory; programs' keepers hold it, too.
+/// (runtime/process/keeper.hpp). Logs are STATE/logs/LEASE-INCARNATION/output.log. Programs that an
+/// earlier incarnation of this node left running are killed first. Call it before this process has
+/// threads. `lock`: of the state directory; keepers inherit it.
 expected<std::shared_ptr<process_runner>> make_process_launcher(const std::string& state_directory,
                                                                 std::uint64_t incarnation,
                                                                 int lock = -1);
 
-/// Is this the end of a program that ran out of GPU memory? True for the agreed exit status
-/// (launch.hpp), and for a failed one whose last output says so in the words of PyTorch or CUDA.
+/// Did the program run out of GPU memory? True for the agreed exit status (launch_environment.hpp),
+/// and for a failed one whose last output is PyTorch's or CUDA's out-of-memory error.
 bool ran_out_of_memory(int exit_code, std::string_view last_output);
 
 }  // namespace troupe::actors

@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t report_bytes = 4096;
-constexpr double most = 1e15;  // iterations or bytes: nothing real is more, and a double has it
+constexpr double most = 1e15;  // larger values are implausible; a double is exact up to here
 
 std::string_view trimmed(std::string_view s) {
   const auto first = s.find_first_not_of(" \t\r");
@@ -47,7 +47,7 @@ program_report read_program_report(const std::string& path) {
   const auto tail = runtime::read_tail(path, report_bytes);
   if (!tail) return {};
   std::string_view text{tail->bytes};
-  // The first line may be the end of one.
+  // The first line may be incomplete.
   if (tail->offset > 0) text.remove_prefix(std::min(text.size(), text.find('\n')));
   return parse_program_report(text);
 }

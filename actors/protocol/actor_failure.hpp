@@ -11,8 +11,7 @@
 
 namespace troupe::actors {
 
-/// An actor has thrown: logs why, and gives the reason with which it ends. Whoever watches the
-/// actor finds the sentence in it.
+/// An actor has thrown: logs the exception, and returns the error with which the actor ends.
 inline caf::error actor_failure(std::string_view who, const std::exception_ptr& thrown) {
   std::string text = "unknown exception";
   try {
@@ -25,15 +24,14 @@ inline caf::error actor_failure(std::string_view who, const std::exception_ptr& 
   return caf::make_error(caf::sec::runtime_error, fmt::format("{}: {}", who, text));
 }
 
-/// The sentence of an actor that ended like that; for others what CAF calls it.
+/// The text of such an error; of other errors CAF's description.
 inline std::string sentence_of(const caf::error& why) {
   if (const auto& words = why.context(); words.match_elements<std::string>())
     return words.get_as<std::string>(0);
   return caf::to_string(why);
 }
 
-/// The first thing that an actor does: what it throws from now on, in `start` or in any handler,
-/// ends it with last words.
+/// Call first in an actor: exceptions in `start` and in all handlers end it with actor_failure().
 template <class Self, class F>
 void begin_actor(Self* self, std::string_view who, F&& start) {
   self->set_exception_handler(

@@ -5,8 +5,8 @@
 
 namespace troupe::actors {
 
-/// The threads on which a real host's actors run. CAF's policy "sharing" waits without polling (a
-/// host is idle for most of its life) and on a mutex, which a thread sanitizer understands.
+/// The threads of a real host's actors. CAF's policy "sharing" waits without polling (a host is
+/// mostly idle) and on a mutex, which thread sanitizers understand.
 struct host_threads : caf::actor_system_config {
   host_threads() {
     set("scheduler.max-threads", std::size_t{2});

@@ -17,8 +17,8 @@ std::vector<std::string> launch_environment(const cluster& c, const job_spec& sp
   const auto& first = c.nodes[lease.parts.front().node];
   const auto& reached_at = first.address.empty() ? first.name : first.address;
   const std::string master = local ? "127.0.0.1" : reached_at;
-  // Leases follow one another on a node; a port of its own keeps a late straggler of the last one
-  // out.
+  // Consecutive leases on a node get different ports, so that a late process of the previous one
+  // cannot join.
   const auto port = 20000 + lease.lease % 20000;
   std::vector<std::string> env;
   auto set = [&](std::string_view key, const auto& value) {

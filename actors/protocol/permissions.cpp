@@ -20,7 +20,7 @@ constexpr permission row(const char* name, std::uint8_t from, std::uint8_t to,
   return {type_id<T>, name, from, to, also};
 }
 
-// Greetings and credit end in the transport and are never passed on.
+// Greetings and credit are handled by the transport and never forwarded.
 constexpr std::array table{
     row<hello>("hello", nobody, nobody),
     row<welcome>("welcome", nobody, nobody),
@@ -38,7 +38,7 @@ constexpr std::array table{
     row<query_reply>("query_reply", controller, client),
     row<explain_job>("explain_job", client, controller),
     row<explanation>("explanation", controller, client),
-    // To a node it comes from the controller's own hands, in the client's name: see may_arrive.
+    // To a node it is sent by the controller itself, in the client's name: see may_arrive.
     row<read_log>("read_log", client, controller | node, condition::owner),
     row<log_chunk>("log_chunk", controller | node, client),
     row<node_report>("node_report", node, controller),
@@ -90,8 +90,8 @@ expected<void> may_arrive(const cluster& c, address self, const envelope& e) {
   const auto* p = row_of(e.type);
   const auto from = role_of(c, e.from), to = role_of(c, e.to);
   const bool allowed = p != nullptr && from && to && p->allows(*from, *to);
-  // The controller looks at whose job it is before it asks a node for a log: a client's frame for a
-  // node would go past that.
+  // The controller checks the job's owner before it requests a log from a node: a client's frame
+  // sent to a node directly would bypass that.
   const bool way_around = self == controller_address && e.to != self && from == role::client;
   if (allowed && !way_around) return {};
   return refuse(

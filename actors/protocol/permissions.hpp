@@ -13,16 +13,16 @@
 #include "runtime/host/host.hpp"
 #include "runtime/host/log_limiter.hpp"
 
-// Who may send what to whom. Every host asks here about every frame that arrives, by its envelope,
-// before the message is decoded or passed on; docs/security.md shows the same table. The transport
-// has already seen that the envelope's sender belongs behind the connection.
+// Which host may send which message to which. Every host checks the envelope of every frame on
+// arrival, before the message is decoded or forwarded; docs/security.md has the same table. The
+// transport has already checked that the sender belongs to the connection.
 
 namespace troupe::actors {
 
-/// What a host is. Values are bits: a permission names several.
+/// Kinds of hosts, as bits: a permission has sets of them.
 enum class role : std::uint8_t { client = 1, node = 2, gateway = 4, controller = 8 };
 
-/// What is asked beyond the roles, once the message is decoded.
+/// Checks beyond the roles, after decoding.
 enum class condition : std::uint8_t {
   none,
   owner,       // the job is the sender's, or the sender is an operator
@@ -48,17 +48,17 @@ std::span<const permission> permissions();
 /// The role of an address; nothing: no host of this cluster has it.
 std::optional<role> role_of(const cluster& c, address a);
 
-/// May `self` take this frame in, or pass it on? The reason names both sides and the type.
+/// May `self` accept or forward this frame? The reason names both hosts and the type.
 expected<void> may_arrive(const cluster& c, address self, const envelope& e);
 
 /// May this client act on a job of that owner?
 bool may_act_on(const runtime::caller& who, const std::string& owner);
-/// The sentence for one who may not; `what`: "cancel it", ...
+/// The error for a client that may not; `what`: "cancel it", ...
 reason not_theirs(const runtime::caller& who, job_id job, const std::string& owner,
                   const char* what);
 
-/// The check of every frame that a host receives: refused frames are counted, and logged once a
-/// minute for each sender. For one thread at a time.
+/// Checks every frame that a host receives: refused frames are counted, and logged once a minute
+/// per sender. Not thread-safe.
 class frame_guard {
  public:
   frame_guard() = default;

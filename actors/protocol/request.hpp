@@ -5,12 +5,12 @@
 #include "messages/frame.hpp"
 #include "messages/message.hpp"
 
-// What a program asks a controller, without the headers of the actor library: the command line
-// needs no more than this.
+// Requests to the controller, without the headers of the actor library: all that the command line
+// needs.
 
 namespace troupe::actors {
 
-/// A client's request. The client actor repeats it until it is answered or patience_s is over.
+/// A client's request. The client actor repeats it until it is answered or patience_s has passed.
 struct ask {
   message request;
   double patience_s = 0;

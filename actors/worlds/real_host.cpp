@@ -24,20 +24,20 @@ namespace troupe::actors {
 
 namespace {
 
-/// SIGINT and SIGTERM are taken by run(), in no other thread. Before any thread is there.
+/// Blocks SIGINT and SIGTERM, which only run() accepts. Call before starting threads.
 void hold_signals() {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGINT);
   sigaddset(&set, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  std::signal(SIGPIPE, SIG_IGN);  // a reader that has died is an error of write()
+  std::signal(SIGPIPE, SIG_IGN);  // writing to a closed pipe is an error of write()
 }
 
-/// A node's tensors take another connection than its heartbeats.
+/// A node sends tensors and heartbeats over different connections.
 constexpr std::uint32_t tensor_connections = 1;
 
-/// As many as fill the link between two datacenters, if the cluster file says what one carries.
+/// As many as fill the link, if the cluster file gives the rate of one connection.
 std::uint32_t wan_connections(const cluster& c, std::uint32_t a, std::uint32_t b) {
   constexpr double most = 16;
   const auto* w = wan_between(c, a, b);
@@ -46,8 +46,8 @@ std::uint32_t wan_connections(const cluster& c, std::uint32_t a, std::uint32_t b
       std::clamp(std::ceil(w->node_gbps / w->connection_gbps), 1.0, most));
 }
 
-/// Those of the other gateways that this one greets, as far as it knows where they are: one
-/// connection for what is small, and enough for tensors.
+/// The gateways that this one connects to, if their endpoints are known: one connection for small
+/// frames, and enough for tensors.
 std::vector<runtime::zeromq_link> links_of(const real_host_options& options, address self) {
   std::vector<runtime::zeromq_link> links;
   const auto& c = *options.cluster;
@@ -72,7 +72,7 @@ std::vector<runtime::zeromq_link> links_of(const real_host_options& options, add
 struct real_host::impl {
   real_host_options options;
   std::unique_ptr<runtime::state_directory> state;
-  std::shared_ptr<process_runner> programs;  // a node's
+  std::shared_ptr<process_runner> programs;  // of a node
   host_threads config;
   std::unique_ptr<caf::actor_system> system;
   runtime::host host;
@@ -81,8 +81,7 @@ struct real_host::impl {
   client_actor client;
   failure_watch failures;
 
-  /// The state directory, what this start is called, and a node's programs: before any thread is
-  /// there.
+  /// The state directory, the incarnation, and a node's programs. Call before starting threads.
   expected<void> take_state(const real_host_options& o, address self) {
     host.incarnation = runtime::make_incarnation();
     if (o.state.empty()) return {};
@@ -99,7 +98,7 @@ struct real_host::impl {
     return {};
   }
 
-  /// An actor that ends has failed: they all live as long as the process.
+  /// Actors live as long as the process: one that ends has failed.
   void watch() {
     for (const auto& a : actors) failures.add(a);
   }
@@ -209,8 +208,8 @@ expected<void> real_host::run() {
   const timespec look_every{0, 100'000'000};
   while (sigtimedwait(&set, nullptr, &look_every) < 0) {
     if (const auto why = impl_->failures.why()) return refuse(reason::kind::unavailable, *why);
-    // A newer start of this host has its place. Any other refusal may be mended at the other side:
-    // the transport logs it and asks again, and what runs here goes on as long as its lease does.
+    // A newer instance of this host is connected. Any other refusal may be resolved at the other
+    // side: the transport logs it and retries, and work continues until its lease expires.
     if (auto why = impl_->net->refused(); why && why->code == reason::kind::stale)
       return tl::unexpected<reason>(*why);
   }

@@ -21,20 +21,19 @@ struct real_host_options {
   std::shared_ptr<const troupe::cluster> cluster;
   std::string listen;    // controller, gateways: tcp://address:port or ipc://path
   std::string upstream;  // gateways, clients: the controller; nodes: their gateway
-  std::string keys;      // directory; empty: none
+  std::string keys;      // directory; empty: no encryption
   std::string state;     // directory for the journal, logs and process records
-  /// Controller: takes its journal though it may have lost its end
-  /// (runtime/journal/sqlite_journal.hpp).
+  /// Controller: accepts a journal that may have lost its end (runtime/journal/sqlite_journal.hpp).
   bool accept_older_journal = false;
-  /// Gateways: to each of the others, for tensors; 0: as many as fill the link by the cluster file.
+  /// Gateways: connections to each other gateway, for tensors; 0: as many as fill the link.
   std::uint32_t connections = 0;
-  /// Gateways: where others listen, by datacenter; those not here as the cluster file says.
+  /// Gateways: other gateways' endpoints, by datacenter; others as in the cluster file.
   std::map<std::uint32_t, std::string> gateways;
-  /// Clients: the name of their key in `keys`; empty: "client", or the only one there.
+  /// Clients: the name of their key in `keys`; empty: "client", or the only one.
   std::string client_key = {};
 };
 
-/// A process's actors over the real world: CAF's scheduler, ZeroMQ, SQLite, the machine's clock.
+/// A process's actors in the real world: CAF's scheduler, ZeroMQ, SQLite, the machine's clock.
 class real_host {
  public:
   static expected<std::unique_ptr<real_host>> controller(
@@ -46,14 +45,14 @@ class real_host {
   static expected<std::unique_ptr<real_host>> client(real_host_options options, double patience_s);
   ~real_host();
 
-  /// Where it listens, with the real port.
+  /// Its endpoint, with the actual port.
   std::string endpoint() const;
 
-  /// Runs until SIGINT or SIGTERM, or until one of its actors has failed; then what that actor
-  /// said.
+  /// Runs until SIGINT or SIGTERM, or until one of its actors has failed; returns that actor's
+  /// error.
   expected<void> run();
 
-  /// A client's request and its answer.
+  /// Sends a client's request and waits for its reply.
   answer ask(message request, double patience_s);
 
  private:

@@ -33,13 +33,13 @@ struct simulated_training {
 };
 
 /// Runs one training job through all actors in virtual time, on simulated devices, until it has
-/// ended. Rejects a job that cannot run, fails, or does not terminate.
+/// ended. Fails if the job cannot run, fails, or does not terminate.
 expected<simulated_training> simulate_training(training_simulation_options options);
-/// Under a policy of the caller's own; options.policy is not read.
+/// Under the caller's own policy; options.policy is ignored.
 expected<simulated_training> simulate_training(training_simulation_options options,
                                                std::shared_ptr<const planners::policy> policy);
 
-/// A cluster in which a slots job's costs are exact: one node per stage, one second per slot.
+/// A cluster in which a slot job's costs are exact: one node per stage, one second per slot.
 troupe::cluster cluster_of_slots(const job_spec& job);
 
 }  // namespace troupe::actors

@@ -12,11 +12,11 @@
 
 namespace troupe::actors {
 
-/// For simulations: keeps a policy's first failure, with which the run is to end, and decides
-/// nothing from then on. In the graph it would be a controller's failure, which comes up again.
+/// For simulations: records a policy's first failure, which ends the run, and decides nothing from
+/// then on. (In a controller the failure would end the actor and recur after the restart.)
 class watched_policy final : public planners::policy {
  public:
-  /// Refuses one that cannot even say its name and round_s.
+  /// Fails if the policy cannot even return its name and round_s.
   static expected<std::shared_ptr<const watched_policy>> watch(
       std::shared_ptr<const planners::policy> inner) {
     try {

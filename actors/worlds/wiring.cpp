@@ -14,7 +14,7 @@ namespace troupe::actors {
 
 namespace {
 
-/// Of a job's description, as it comes over the network.
+/// Of a job's description on the network.
 constexpr std::size_t largest_submission_bytes = std::size_t{1} << 20;
 
 template <class Handle>
@@ -24,8 +24,8 @@ std::vector<caf::actor> listen(const runtime::host& h, const Handle& first) {
   return {receiver};
 }
 
-/// Hands each message to the controller's actor that it is for, and passes on what is not the
-/// controller's own (a node's answer to a client).
+/// Dispatches messages to the controller's actors, and forwards frames for other hosts (such as a
+/// node's reply to a client).
 class frame_dispatcher {
  public:
   frame_dispatcher(runtime::host h, std::shared_ptr<const troupe::cluster> c, orchestrator_actor o,
@@ -52,7 +52,7 @@ class frame_dispatcher {
   }
 
  private:
-  /// Not even decoded: what is accepted is kept for good.
+  /// Rejected before decoding: accepted jobs are stored permanently.
   void refuse_submission(address from, const frame& f) const {
     const auto request = peek_request(f.header.bytes());
     if (!request) return;
@@ -79,11 +79,11 @@ class frame_dispatcher {
                        std::is_same_v<T, read_log> || std::is_same_v<T, training_report> ||
                        std::is_same_v<T, query_training>)
       to_actor(orchestrator_);
-    // Anything else is an answer, and the controller asks nothing.
+    // Other messages are replies, and the controller sends no requests.
   }
 
   runtime::host host_;
-  std::shared_ptr<frame_guard> guard_;  // shared by copies of this, of which one is used
+  std::shared_ptr<frame_guard> guard_;  // shared by copies; only one is used
   orchestrator_actor orchestrator_;
   scheduler_actor scheduler_;
 };

@@ -13,7 +13,7 @@
 
 namespace troupe::actors {
 
-// -- the record
+// -- job records
 // ----------------------------------------------------------------------------------------
 
 void workload_record::take(const journal_entry& e) {
@@ -64,7 +64,7 @@ void workload_record::on(const part_ended& e) {
   if (--l.parts_left > 0) return;
   j.held_s += e.at_s - l.granted.at_s;
   j.out_of_memory += l.out_of_memory ? 1 : 0;
-  // Either the job's end follows at once, or it is back in the queue.
+  // Either the job's end follows at once, or it is queued again.
   waits_[j.job] = true;
   note(e.at_s, 0, 1);
   leases_.erase(e.lease);
@@ -79,7 +79,7 @@ void workload_record::on(const job_ended& e) {
   if (std::exchange(waits_[e.job], false)) note(e.at_s, 0, -1);
 }
 
-// -- the table
+// -- summary table
 // -----------------------------------------------------------------------------------------
 
 namespace {
@@ -112,18 +112,18 @@ void summarise(policy_result& r, const workload_record& record, const troupe::cl
   r.restarts_per_job = r.jobs > 0 ? restarts / static_cast<double>(r.jobs) : 0;
 }
 
-// Ten years: a run that has not ended by then has lost a job, or its policy has.
+// Ten years: the limit of a run that does not terminate.
 constexpr double run_limit_s = 10 * 365 * 86400.0;
 
-/// Nothing fails in a run without faults, so no heartbeat is due before the run's limit: its cost
-/// follows the number of jobs, not nodes times virtual time. Nodes still report what changes.
+/// Without faults no heartbeat is due before the run's limit, so that the simulation's cost depends
+/// on the number of jobs, not on nodes times virtual time. Nodes still report changes.
 troupe::cluster without_heartbeats(troupe::cluster c) {
   c.settings.heartbeat_s = std::max(c.settings.heartbeat_s, 2 * run_limit_s);
   c.settings.lease_s = std::max(c.settings.lease_s, 2 * c.settings.heartbeat_s);
   return c;
 }
 
-/// How often a policy has decided something since any job got on.
+/// Number of decisions since any job made progress.
 class idle_decisions {
  public:
   static constexpr std::size_t most = 10'000;

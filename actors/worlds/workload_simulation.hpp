@@ -22,7 +22,7 @@ struct job_outcome {
   std::string name;
   job_state state = job_state::waiting;
   double submitted_s = 0, started_s = 0, ended_s = 0;
-  double held_s = 0;  // with GPUs
+  double held_s = 0;  // with GPUs allocated
   double gpu_seconds = 0;
   std::uint32_t attempts = 0, out_of_memory = 0;
   double samples = 0;
@@ -48,7 +48,7 @@ class workload_record {
   const std::map<job_id, job_outcome>& jobs() const { return jobs_; }
   const std::vector<usage_point>& usage() const { return usage_; }
   std::size_t ended() const { return ended_; }
-  /// Grows with every arrival, every attempt that did iterations, and every end.
+  /// Increases with every arrival, every attempt that did iterations, and every end.
   std::uint64_t progress() const { return progress_; }
 
  private:
@@ -59,7 +59,7 @@ class workload_record {
   void on(const part_ended& e);
   void on(const job_ended& e);
   void on(const training_told&) {}
-  // A run begins with an empty journal: what it keeps of a job is heard of when it happens.
+  // A run begins with an empty journal: entries of compaction do not occur.
   void on(const jobs_forgotten&) {}
   void on(const snapshot_begun&) {}
   void on(const job_kept&) {}
@@ -81,7 +81,7 @@ class workload_record {
 };
 
 /// One policy's row of the table. Times in s; throughput in samples/s, the mean over jobs of their
-/// samples per second with GPUs; utilisation is the share of GPU time held until the last job
+/// rates while they held GPUs; utilization is the fraction of GPU time held until the last job
 /// ended.
 struct policy_result {
   std::string policy;
@@ -101,17 +101,17 @@ struct simulation_options {
   std::string policy;
   std::uint64_t seed = 1;
   fault_plan faults;
-  /// Called now and then: jobs ended, jobs in all, virtual time.
+  /// Called from time to time: ended jobs, all jobs, virtual time.
   std::function<void(std::size_t, std::size_t, double)> progress;
-  /// Shown each entry of the controller's journal: all grants, revocations and ends, in order.
+  /// Called for each entry of the controller's journal.
   std::function<void(const journal_entry&)> on_entry{};
 };
 
-/// Runs a workload through all actors in virtual time until every job has ended. Rejects an unknown
-/// policy, and a run that does not terminate: a job has not ended after ten years, or the policy
-/// decides 10,000 times in a row without progress of any job.
+/// Runs a workload through all actors in virtual time until every job has ended. Fails for an
+/// unknown policy, and for a run that does not terminate: a job has not ended after ten years, or
+/// the policy decides 10,000 times in a row without progress of any job.
 expected<policy_result> simulate(const simulation_options& options, std::vector<arrival> workload);
-/// Under a policy of the caller's own; options.policy is not read.
+/// Under the caller's own policy; options.policy is ignored.
 expected<policy_result> simulate(const simulation_options& options, std::vector<arrival> workload,
                                  std::shared_ptr<const planners::policy> policy);
 

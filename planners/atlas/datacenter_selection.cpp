@@ -27,7 +27,7 @@ std::optional<std::size_t> best_of(const std::vector<selection_row>& rows, batch
   return best;
 }
 
-/// The table of one pool of GPUs: Algorithm 1.
+/// Algorithm 1's table for one pool of GPUs.
 expected<selection> table_of(const selection_table& t, const job_spec& job,
                              const selection_options& o) {
   selection s;
@@ -73,7 +73,7 @@ double rtt_of(const cluster& c, const std::vector<datacenter_offer>& order,
   return sum;
 }
 
-/// Orders to try: of up to `most` datacenters all, else the default.
+/// The orders to try: all, of up to `most` datacenters; otherwise the default one.
 std::vector<std::vector<std::uint32_t>> orders_of(const selection_table& t, std::size_t most) {
   std::vector<std::uint32_t> first;
   for (const auto& offer : t.offers()) first.push_back(offer.datacenter);
@@ -95,9 +95,9 @@ struct placement {
   double flops_s = 0;
 };
 
-/// Is `a` better, the fastest being as fast as `fastest`?
+/// Is `a` better, given the fastest time?
 bool better(const placement& a, const placement& b, const std::string& objective, double fastest) {
-  // Nearly as fast: what is within this share of the fastest.
+  // Times within this fraction of the fastest count as equal.
   constexpr double nearly = 0.98;
   const auto cost = [](const placement& x) { return x.row.cost_per_hour / x.row.samples_per_s; };
   if (objective == "cheapest" && cost(a) != cost(b)) return cost(a) < cost(b);
@@ -111,7 +111,7 @@ bool better(const placement& a, const placement& b, const std::string& objective
   return a.row.gpus < b.row.gpus;
 }
 
-/// Every depth, cell and number of cells on one table.
+/// Every depth, cell size and number of cells of one table.
 void all_placements(const selection_table& t, const job_spec& job, bool as_wished,
                     std::vector<placement>& out) {
   const auto gpus = t.total_gpus();
@@ -166,7 +166,7 @@ std::vector<order_outcome> what_if_orders(const cluster& c, const idle_index& id
     const auto& row = *made->chosen();
     const double worth = o.batch == batch_rule::each ? row.throughput : row.samples_per_s;
     out.push_back({{}, row, row.cost_per_hour / 3600 / worth, rtt_of(c, made->datacenters, row)});
-    // Datacenters that get nothing are no part of the outcome.
+    // Datacenters without stages do not count for the outcome.
     auto& last = out.back();
     last.row.partitions.clear();
     for (std::size_t i = 0; i < row.partitions.size(); ++i) {
@@ -190,7 +190,7 @@ std::vector<order_outcome> what_if_orders(const cluster& c, const idle_index& id
 
 namespace {
 
-/// Of a whole cluster it is the total that matters, and a job can never run; of what is idle, now.
+/// On the whole cluster the job is infeasible; on idle GPUs it has to wait.
 reason nothing_fits(const cluster& c, const idle_index& idle, const job_spec& job, bool as_wished) {
   std::uint64_t all = 0;
   for (const auto& n : c.nodes)

@@ -18,7 +18,7 @@ std::pair<std::uint32_t, std::uint64_t> key_of(std::uint32_t stages, const batch
   return {stages, std::uint64_t{split.microbatches} << 32 | split.rows};
 }
 
-/// Cutting a model takes some hundred looks at each of its pieces.
+/// Cutting a model takes some hundred steps per piece.
 std::uint64_t units_of_work(std::uint32_t stages, const job_spec& job) {
   return job.slots ? stages : stages + std::uint64_t{200} * pieces_of(job.model);
 }
@@ -46,7 +46,7 @@ double speed_of(const cluster& c, node_index node, const job_spec& job) {
 
 std::vector<double> speeds_of(const cluster& c, const idle_index& idle, const job_spec& job) {
   std::vector<double> speeds;
-  std::vector<std::pair<gpu_index, double>> kinds;  // types, and how fast their nodes are emulated
+  std::vector<std::pair<gpu_index, double>> kinds;  // types, and the emulated speed of their nodes
   for (node_index n = 0; n < c.nodes.size(); ++n) {
     if (idle.idle(n) == 0 || !can_train(job, c.gpu_of(n))) continue;
     const std::pair kind{c.nodes[n].gpu, emulated_speed(c, n, job)};
@@ -86,7 +86,7 @@ selection_table::selection_table(const cluster& c, const idle_index& idle, const
   double slowest_flops_s = never;
   for (node_index n = 0; n < c.nodes.size(); ++n) {
     const auto& node = c.nodes[n];
-    const auto gpus = idle.idle(n) / together;  // places of so many GPUs
+    const auto gpus = idle.idle(n) / together;  // places of that many GPUs
     const double speed = speed_of(c, n, job);
     if (gpus == 0 || speed < min_flops_s) continue;
     const auto device = device_of(job, c.gpus[node.gpu]);
@@ -144,7 +144,7 @@ std::uint32_t selection_table::max_stages() const {
 }
 
 std::string_view selection_table::schedule() const {
-  // What best nearly always comes to, and is made in no time.
+  // Usually the result of `best`, and cheap to make.
   constexpr std::string_view usual = "atlas-least-progress";
   if (!job_.train || job_.train->schedule.empty() || job_.train->schedule == "best") return usual;
   return job_.train->schedule;
@@ -197,7 +197,7 @@ expected<std::uint32_t> selection_table::stages_for(const selection_options& o) 
   double bytes = 0;
   bool divides = false;
   for (auto p = asked ? asked : 1; p <= (asked ? asked : most); ++p) {
-    // Of `whole`, the memory of one pipeline: the table looks at each row's own.
+    // Of `whole`, the memory of one pipeline: the table checks each row's own.
     const auto split = split_of(p, 1, o.batch);
     if (split.microbatches == 0) continue;
     divides = true;
@@ -305,12 +305,12 @@ selection_row selection_table::row(std::uint32_t stages, std::uint32_t cell, std
   r.bytes_per_gpu = w.bytes;
   r.max_bytes = max_bytes();
   if (!(w.bytes < slowest_.memory_bytes())) return r;
-  // 4 * parameters * (N - 1) / (N * rate): every gradient, in half precision, there and back.
+  // 4 * parameters * (N - 1) / (N * rate): all gradients in half precision, in both directions.
   const double n = r.data_parallel;
   r.allreduce_s =
       2 * static_cast<double>(w.slowest.gradient_bytes) * (n - 1) / n / reduce_bytes_s(r);
   r.update_s = n > 1 ? w.exchanged_s : w.update_s;
-  // A tied embedding's sum goes from the last stage to the first, and back.
+  // A tied embedding's gradient goes from the last stage to the first, and its sum back.
   if (r.update_s > 0 && stages > 1)
     r.update_s += 2 * static_cast<double>(w.slowest.tied_bytes) / reduce_bytes_s(r);
   finish(r, pipeline_lower_bound(shape_of_row(stages, cell, r)));

@@ -1,5 +1,5 @@
-// First come, first served (docs/planners/baselines.md): the user's own count and type, in order; a
-// job that cannot start now holds back all that follow.
+// First come, first served (docs/planners/baselines.md): the user's number and type of GPUs, in
+// order; a job that cannot start blocks all jobs after it.
 
 #include <fmt/format.h>
 
@@ -14,7 +14,7 @@ namespace {
 
 using kind = reason::kind;
 
-// What a request may be served with. Fixed for a cluster, so made once a pass.
+// Constant for a cluster: computed once per pass.
 struct supply {
   std::vector<gpu_index> types;                // fastest first
   std::vector<std::uint64_t> gpus;             // of each type, idle or not
@@ -28,8 +28,8 @@ struct supply {
   }
 };
 
-// The types that could ever hold all of this job: of the one it names, or of all. None: only
-// several types together could. A reason if the request can never be met.
+// The types that could hold all of this job: of the one that it names, or of all. Empty: only
+// several types together could. Fails if the request can never be met.
 expected<std::vector<gpu_index>> types_for(const cluster& c, const supply& all, const job_view& j) {
   const auto& job = *j.spec;
   if (job.gpus == 0) return refuse(kind::invalid, "requests no GPU");
@@ -65,7 +65,7 @@ std::optional<decision> start(const cluster& c, const idle_index& idle, const su
     return where ? std::optional(on(*where)) : std::nullopt;
   }
   std::optional<decision> blind;
-  bool one_could = false;  // hold the job in its memory, idle or not
+  bool one_could = false;  // some type has the memory, idle or not
   for (const auto g : types) {
     if (const auto where =
             idle.idle_of(g) >= job.gpus ? fastest_idle(idle, job.gpus, {g}) : std::nullopt) {
@@ -77,7 +77,7 @@ std::optional<decision> start(const cluster& c, const idle_index& idle, const su
           split_for(c, job, pack(c, all.nodes[g], job.gpus), 0, all.max_tensor).bytes_per_gpu > 0;
     }
   }
-  // No type could ever hold it: the user's word counts, and the job will run out of memory.
+  // No type has the memory: the user's request counts, and the job will run out of memory.
   return one_could ? std::nullopt : blind;
 }
 
@@ -100,7 +100,7 @@ class fcfs : public policy {
         continue;
       }
       auto d = start(s.cluster, *idle, all, *j, *types);
-      if (!d) break;  // the head of the line blocks
+      if (!d) break;  // the first job blocks the queue
       if (!rest) idle = &rest.emplace(s.idle);
       take(*rest, d->where);
       out.push_back(std::move(*d));

@@ -1,6 +1,6 @@
-// Opportunistic (docs/planners/baselines.md): in order of arrival, the user's count on the fastest
-// idle GPUs; who runs out of memory comes back with twice as many. What Frenzy's paper compares
-// with as trial and error.
+// Opportunistic (docs/planners/baselines.md): in order of arrival, the user's number of the fastest
+// idle GPUs; a job that runs out of memory is retried with twice as many. The trial-and-error
+// baseline of Frenzy's paper.
 
 #include <fmt/format.h>
 
@@ -21,7 +21,7 @@ std::uint64_t all_gpus(const cluster& c) {
   return sum;
 }
 
-// The GPUs that the job may have, of those that the cluster has.
+// The cluster's GPUs that the job may use.
 std::uint64_t max_for(const cluster& c, const job_spec& job, std::uint64_t all) {
   if (!job.required_gpu_type.empty()) {
     all = 0;
@@ -31,7 +31,7 @@ std::uint64_t max_for(const cluster& c, const job_spec& job, std::uint64_t all) 
   return std::min<std::uint64_t>(all, job.max_gpus.value_or(std::uint32_t(-1)));
 }
 
-// The user's count, doubled for every time that it ran out of memory, up to what it may have.
+// The user's number, doubled for every out-of-memory attempt, up to the maximum.
 std::uint32_t count_of(const job_view& j, std::uint64_t most) {
   const auto doublings = std::min(j.out_of_memory, 31u);
   return static_cast<std::uint32_t>(std::min(std::uint64_t{j.spec->gpus} << doublings, most));
@@ -43,7 +43,7 @@ std::vector<gpu_index> allowed_types(const cluster& c, const job_view& j,
   return types;
 }
 
-// Why no trial is left, if so.
+// Why no attempt remains; empty: one does.
 std::optional<reason> hopeless(const job_view& j, std::uint64_t all) {
   if (j.spec->gpus == 0) return reason{kind::invalid, "requests no GPU"};
   if (j.spec->gpus > all) {

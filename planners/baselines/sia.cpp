@@ -1,5 +1,5 @@
-// Sia (docs/planners/baselines.md): every 60 s an integer program over all jobs, then counts become
-// nodes.
+// Sia (docs/planners/baselines.md): every 60 s an integer program over all jobs, then a placement
+// of the resulting counts.
 
 #include "planners/baselines/sia.hpp"
 
@@ -17,15 +17,16 @@ namespace {
 
 using kind = reason::kind;
 
-// What the program gave a job, and where that ends up.
+// A job's result of the program and its placement.
 struct grant {
   const job_view* job = nullptr;
   const sia_choice* choice = nullptr;
-  bool present = false;  // the configuration that it runs with already
-  allocation where;      // empty: found no room
+  bool present = false;  // its present configuration
+  allocation where;      // empty: not placed
 };
 
-// Who gets what: in a group, the present configuration goes to the oldest, then the cheapest ones.
+// Assigns a group's result to its jobs: present configurations to the oldest, then the cheapest
+// ones.
 std::vector<grant> grants_of(const sia_problem& problem, const sia_answer& answer) {
   std::vector<grant> out;
   for (std::size_t g = 0; g < problem.groups.size(); ++g) {
@@ -50,7 +51,7 @@ std::vector<grant> grants_of(const sia_problem& problem, const sia_answer& answe
   return out;
 }
 
-// The GPUs that a round may hand out: idle ones, and those of running programs.
+// The GPUs that a round may assign: idle ones, and those of running programs.
 free_gpus room_of(const snapshot& s) {
   free_gpus room{s.cluster, s.idle};
   for (const auto& [id, j] : s.running)
@@ -58,8 +59,8 @@ free_gpus room_of(const snapshot& s) {
   return room;
 }
 
-// Places a pool's grants, the largest first; those that go on as they are keep their GPUs if
-// `keep`. Returns how many found no room.
+// Places a pool's grants, largest first; with `keep`, unchanged jobs keep their GPUs. Returns how
+// many could not be placed.
 std::size_t place(const sia_pool& p, std::vector<grant*>& grants, free_gpus& free, bool keep) {
   std::size_t failed = 0;
   for (auto* g : grants) {
@@ -75,8 +76,8 @@ std::size_t place(const sia_pool& p, std::vector<grant*>& grants, free_gpus& fre
   return failed;
 }
 
-// Counts become nodes, pool by pool. Only where the free GPUs are too scattered is a pool packed
-// anew.
+// Places counts on nodes, pool by pool. A pool is repacked only if its free GPUs are too
+// fragmented.
 void place_all(const snapshot& s, const sia_problem& problem, std::vector<grant>& grants) {
   std::vector<std::vector<grant*>> by_pool(problem.pools.size());
   for (auto& g : grants) by_pool[g.choice->pool].push_back(&g);
@@ -94,7 +95,7 @@ void place_all(const snapshot& s, const sia_problem& problem, std::vector<grant>
     }
     all = first;
   }
-  // A job that was to change and found no room goes on as it was, if nobody has its GPUs.
+  // A job that was to change and could not be placed keeps its GPUs, if they are still free.
   for (auto& g : grants) {
     if (g.where.empty() && !g.job->where.empty() && all.has(g.job->where)) {
       all.take(g.where = g.job->where);

@@ -13,12 +13,13 @@
 namespace troupe::planners {
 namespace {
 
-// Columns are choices; rows are the groups, then the pools. Whole, or what is left of it to decide.
+// Columns are choices; rows are the groups, then the pools. The whole program, or its undecided
+// part.
 struct program {
   struct column {
     std::size_t group, choice;
     double gpus;
-    double gain;  // over getting nothing
+    double gain;  // compared to no GPUs
   };
   const sia_problem& problem;
   std::vector<column> columns;
@@ -61,7 +62,7 @@ struct program {
     for (int i = 0; i < n; ++i) solver.setInteger(i);
   }
 
-  // A whole solution near `x`: its floor, then what still fits, by gain a GPU.
+  // Rounds `x` to an integral solution: its floor, then greedily by gain per GPU.
   std::vector<double> rounded(const std::vector<double>& x) const {
     std::vector<double> out(columns.size());
     auto room_left = room, jobs_left = jobs;
@@ -91,7 +92,7 @@ struct program {
     return sum;
   }
 
-  // Without the columns whose value is known: their jobs and GPUs are taken.
+  // Without the columns whose value is fixed: their jobs and GPUs are subtracted.
   program without(const std::vector<bool>& known, const std::vector<double>& x) const {
     program rest = *this;
     rest.columns.clear();
@@ -130,8 +131,8 @@ struct relaxation {
   }
 };
 
-// Columns that no solution better than `best` by more than `slack` has at another value (reduced
-// costs).
+// Fixes columns by their reduced costs: those that have this value in every solution better than
+// `best` by more than `slack`.
 std::vector<bool> decided(const program& p, const relaxation& lp, double best, double slack) {
   const double* reduced = lp.solver.getReducedCost();
   std::vector<bool> known(p.columns.size());
@@ -162,10 +163,10 @@ std::vector<double> solve(const program& p, double constant, const sia_options& 
   const relaxation lp(p);
   if (whole(lp.x)) return lp.x;
   auto best = p.rounded(lp.x);
-  const double gap = o.gap * std::abs(constant + lp.bound);  // of what all jobs cost together
+  const double gap = o.gap * std::abs(constant + lp.bound);  // relative to the total cost
   if (p.objective(best) - lp.bound <= gap) return best;
 
-  // Most columns are decided by their reduced costs: search over the others.
+  // Reduced costs fix most columns: search over the others.
   const auto known = decided(p, lp, p.objective(best), 0);
   const auto rest = p.without(known, lp.x);
   std::vector<double> start;

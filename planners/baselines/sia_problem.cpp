@@ -25,14 +25,13 @@ std::vector<sia_pool> idle_pools(const snapshot& s) {
   return pools;
 }
 
-// Every configuration that can hold the job, whatever is idle; cost holds normalised goodput for
-// now.
+// Every configuration that can hold the job, idle or not; `cost` is the normalized goodput for now.
 struct shape_table {
   std::vector<sia_choice> choices;
 };
 
-// Of one pool: the job's tensor-parallel unit there is replicated 1, 2, 3, ... times. The unit is
-// the one that is most efficient at the least number of replicas that fits.
+// For one pool: the job's tensor-parallel unit replicated 1, 2, 3, ... times. The unit is the most
+// efficient one at the minimum number of replicas that fits.
 void add_pool(const cluster& c, const job_spec& job, const sia_pool& pool, std::uint32_t pool_index,
               std::uint32_t largest_node, double bytes_floor, std::vector<sia_choice>& out) {
   const double memory = c.gpus[pool.gpu].memory_bytes();
@@ -87,14 +86,14 @@ shape_table table_of(const cluster& c, const job_spec& job, const std::vector<si
   return table;
 }
 
-// How much a change of configuration discounts a running job's goodput (Sia, section 3.4).
+// The discount of a running job's goodput for a change of configuration (Sia, section 3.4).
 double restart_factor(const snapshot& s, const job_view& j, const sia_options& o) {
   const double age = s.now_s - j.submitted_s, restart = s.cluster.settings.restart_s;
   if (s.now_s - j.started_s < restart && j.attempts <= 1) return 1;
   const double restarts = j.attempts > 0 ? j.attempts - 1 : 0;
   const double r = std::max(age - restarts * restart, 0.0) / (age + restart);
   return std::max(o.min_restart_factor,
-                  std::round(r * 50) / 50);  // in steps, so that jobs are alike
+                  std::round(r * 50) / 50);  // in steps, so that more jobs are equal
 }
 
 std::size_t present_choice(const shape_table& t, const std::vector<sia_pool>& pools,
@@ -109,8 +108,8 @@ std::size_t present_choice(const shape_table& t, const std::vector<sia_pool>& po
   return sia_group::none;
 }
 
-// Takes out what no solution needs: what costs more than nothing at all, and what needs more GPUs
-// of a pool than another choice and is no better.
+// Removes choices that no solution needs: those that cost more than none, and those that need more
+// GPUs of a pool than another without being better.
 void prune(sia_group& g, const sia_options& o) {
   auto& xs = g.choices;
   std::vector<sia_choice> kept;
@@ -152,7 +151,7 @@ class writer {
   }
 
  private:
-  // A row of the program is made once for jobs that differ in nothing that it knows.
+  // Jobs that are equal to the program share a row.
   struct row_key {
     const void* shape;
     double bytes_floor, factor;
@@ -197,7 +196,7 @@ class writer {
       auto x = t.choices[i];
       const bool smallest = x.pool != last_pool;
       last_pool = x.pool;
-      // At most doubling a round; a pool's smallest count is always allowed.
+      // At most doubling per round; a pool's smallest count is always allowed.
       if (!smallest && x.how.gpus() > 2 * total_gpus(j.where)) continue;
       if (x.how.gpus() > out_.pools[x.pool].capacity) continue;
       if (i == present) {
@@ -211,7 +210,7 @@ class writer {
     prune(g, o_);
   }
 
-  // A job starts at the smallest count of a pool. The oldest comes first where all else is equal.
+  // A job starts at the smallest count of a pool. The oldest comes first among equals.
   bool add_waiting(const job_view& j, std::uint32_t position) {
     const auto& t = table(j);
     if (t.choices.empty()) {
@@ -239,7 +238,7 @@ class writer {
   const snapshot& s_;
   const sia_options& o_;
   sia_problem out_;
-  // Keyed by addresses, and only looked up: their order reaches no output.
+  // Keyed by addresses, and never iterated: their order reaches no output.
   std::map<std::pair<const void*, double>, shape_table> tables_;
   std::map<row_key, std::size_t> rows_;
 };

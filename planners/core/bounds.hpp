@@ -8,8 +8,8 @@
 #include "messages/reason.hpp"
 #include "planners/core/idle_index.hpp"
 
-// What a job file bounds, under every policy: how many GPUs (max_gpus) and of which type
-// (required_gpu_type); how long the work may take (slo_s, deadline_s) and what it may cost
+// Limits that a job file sets, under every policy: how many GPUs (max_gpus) of which type
+// (required_gpu_type), how long the work may take (slo_s, deadline_s) and what it may cost
 // (budget).
 
 namespace troupe::planners {
@@ -19,15 +19,15 @@ inline bool allows(const job_spec& job, const gpu_type& gpu) {
   return job.required_gpu_type.empty() || job.required_gpu_type == gpu.name;
 }
 
-/// The idle GPUs that the job may run on: all of `idle`, or what is put into `restricted`.
+/// The idle GPUs that the job may use: `idle` itself, or `restricted`, which is then filled.
 const idle_index& allowed_idle(const cluster& c, const idle_index& idle, const job_spec& job,
                                std::optional<idle_index>& restricted);
 
-/// Refuses an allocation of more GPUs than max_gpus or of another type than required_gpu_type.
+/// Rejects an allocation with more GPUs than max_gpus or of another type than required_gpu_type.
 expected<void> within_bounds(const cluster& c, const job_spec& job, const allocation& where);
 
-/// Refuses, naming the limit and the figure, if work that takes `run_s` at best and costs `price`
-/// at best breaks slo_s, deadline_s or budget.
+/// Rejects, with the limit and the figure, work that takes at least `run_s` and costs at least
+/// `price` if that violates slo_s, deadline_s or budget.
 expected<void> within_limits(const job_spec& job, double run_s, double price);
 
 }  // namespace troupe::planners

@@ -10,7 +10,7 @@ namespace troupe::planners {
 
 namespace {
 
-/// Calls it; what it throws becomes a policy_failure. One that is a policy_failure has its words.
+/// Calls the policy and converts its exceptions to policy_failure.
 template <class F>
 auto guarded(const std::string& who, F&& call) {
   try {
@@ -24,7 +24,7 @@ auto guarded(const std::string& who, F&& call) {
   }
 }
 
-/// Why the graph could not even look at this plan; empty: it can.
+/// Why the plan cannot be checked by fits() at all; empty: it can.
 std::string objection_to(const cluster& c, const plan& how) {
   if (how.data_parallel == 0 || how.tensor_parallel == 0 || how.pipeline_parallel == 0)
     return "with a plan without parts";

@@ -8,24 +8,24 @@
 
 namespace troupe::planners {
 
-/// What a policy has done wrong, as a sentence.
+/// A fault of a policy, as a sentence.
 class policy_failure : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// A policy that may be wrong, such as a plug-in's. Whatever it throws, and a decision about a job,
-/// a node or a GPU type that is not there, comes out of decide() as a policy_failure whose sentence
-/// begins with `who` ("the policy 'mine'"). Whether a start fits is not asked here: fits() decides.
+/// Wraps a policy that may be faulty, such as a plug-in. Exceptions, and decisions about a job,
+/// node or GPU type that does not exist, make decide() throw policy_failure with a sentence that
+/// begins with `who` ("the policy 'mine'"). Whether a start fits is left to fits().
 class checked_policy final : public policy {
  public:
-  /// Asks for its name and round_s, once. Throws policy_failure.
+  /// Reads its name and round_s, once. Throws policy_failure.
   checked_policy(std::shared_ptr<const policy> inner, std::string who);
 
   std::string_view name() const override { return name_; }
   double round_s() const override { return round_s_; }
   std::vector<decision> decide(const snapshot& s, random_source& random) const override;
-  /// What it throws is the answer: a person's question ends nothing.
+  /// An exception becomes the answer: explaining must not fail.
   reason why_waiting(const snapshot& s, job_id job) const override;
 
  private:

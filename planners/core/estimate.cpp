@@ -17,7 +17,7 @@ start_estimate estimate_start(const cluster& c, const job_spec& job, const plan&
   e.bytes_per_gpu = pipelines || how.bytes_per_gpu > 0
                         ? how.bytes_per_gpu
                         : program_bytes(job, how.data_parallel, how.tensor_parallel, 0);
-  // Simulated work runs out of memory when the formula says so: nobody measured better.
+  // Simulated work runs out of memory if the formula predicts it.
   e.out_of_memory = std::ranges::any_of(where, [&](const node_share& share) {
     return e.bytes_per_gpu >= c.gpu_of(share.node).memory_bytes();
   });

@@ -6,11 +6,11 @@
 
 namespace troupe::planners {
 
-/// What is expected of a job that starts so.
+/// The expected result of a start.
 struct start_estimate {
   double iteration_s = 0;
   double bytes_per_gpu = 0;
-  bool out_of_memory = false;  // simulated work will be: the formula says so
+  bool out_of_memory = false;  // simulated work: the formula predicts it
 
   bool operator==(const start_estimate&) const = default;
 };

@@ -10,7 +10,7 @@ namespace troupe::planners {
 
 namespace {
 
-/// Takes a stage's GPUs for every pipeline from the first nodes that have them.
+/// Takes each pipeline's GPUs for a stage from the first nodes that have them.
 expected<void> take_gpus(const cluster& c, const plan_stage& stage, std::uint32_t pipelines,
                          std::vector<std::uint32_t>& left, allocation& where) {
   std::uint32_t missing = pipelines;

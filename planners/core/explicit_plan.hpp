@@ -11,7 +11,7 @@
 
 namespace troupe::planners {
 
-/// A stage that somebody asks for.
+/// A stage that a user requests.
 struct stage_request {
   gpu_index gpu = 0;
   std::uint32_t pieces = 0;  // of the model
@@ -23,10 +23,10 @@ struct placed_plan {
   allocation where;
 };
 
-/// A plan of exactly these stages for so many pipelines, on the first idle GPUs of each stage's
-/// type. Its batch goes as the job says (split_batch). Refuses stages that are not the whole model,
-/// a batch that cannot be divided so, and types of which too few GPUs are idle. Whether they have
-/// the memory, fits() says.
+/// A plan of exactly these stages, in that many pipelines, on the first idle GPUs of each stage's
+/// type. The batch is split as the job says (split_batch). Fails if the stages are not the whole
+/// model, the batch cannot be split, or too few GPUs of a type are idle. Does not check memory:
+/// fits() does.
 expected<placed_plan> plan_of_stages(const cluster& c, const idle_index& idle, const job_spec& job,
                                      const std::vector<stage_request>& stages,
                                      std::uint32_t pipelines);

@@ -18,7 +18,7 @@ expected<void> holds(const cluster& c, node_index n, double bytes) {
                             bytes / bytes_per_gb, gpu.name, c.nodes[n].name, gpu.memory_gb));
 }
 
-/// Every GPU what the plan needs of it; of a plan with stages, what its stage does.
+/// Memory: every GPU needs the plan's bytes_per_gpu, or in a plan with stages its stage's.
 expected<void> memory_fits(const cluster& c, const plan& how, const allocation& where) {
   if (how.stages.empty()) {
     for (const auto& share : where)

@@ -58,7 +58,7 @@ void idle_index::set_idle(node_index n, std::uint32_t idle) {
   if (old > 0) trees_[g].erase(place(n, old));
   if (idle > 0) trees_[g].insert(place(n, idle));
   idle_[n] = idle;
-  idle_of_type_[g] += idle - old;  // unsigned: wraps and comes back
+  idle_of_type_[g] += idle - old;  // unsigned wrap-around cancels out
   total_ += idle - old;
   TROUPE_INVARIANT(total_ ==
                    std::accumulate(idle_of_type_.begin(), idle_of_type_.end(), std::uint32_t{0}));

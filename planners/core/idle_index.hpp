@@ -17,7 +17,7 @@ class idle_index {
  public:
   explicit idle_index(const cluster& c);
 
-  /// More than the node has is treated as all of it.
+  /// Counts above the node's size are clamped to it.
   void set_idle(node_index n, std::uint32_t idle);
   std::uint32_t idle(node_index n) const { return idle_[n]; }
   std::uint32_t idle_of(gpu_index g) const { return idle_of_type_[g]; }
@@ -31,11 +31,11 @@ class idle_index {
   /// The tail of types_by_memory whose memory is more than `bytes`.
   std::span<const gpu_index> types_above(double bytes) const;
   double memory_bytes(gpu_index g) const { return fixed_->memory_bytes[g]; }
-  /// A node's place when all nodes are sorted by name.
+  /// A node's position among all nodes sorted by name.
   std::uint32_t name_rank(node_index n) const { return fixed_->name_rank[n]; }
 
-  // The nodes of a type that have idle GPUs, by idle count ascending, then by name. A position is a
-  // place in that order; it stays true until the node's idle count changes.
+  // The nodes of a type that have idle GPUs, by idle count ascending, then by name. A position is
+  // an index in that order, valid until the node's idle count changes.
   using position = std::size_t;
   static constexpr position none = bit_tree::none;
   /// The first node with at least `least` idle GPUs (least > 0), or none.

@@ -26,7 +26,7 @@ expected<void> check_names(const cluster& c, const move_wish& wish) {
   return {};
 }
 
-/// Idle, or the job's own, on the nodes that are wanted.
+/// The requested nodes' GPUs that are idle or the job's own.
 idle_index room_for(const cluster& c, const idle_index& idle, const job_view& job,
                     const move_wish& wish) {
   auto room = idle;
@@ -49,7 +49,7 @@ job_spec wished(const job_view& job, const move_wish& wish) {
   return spec;
 }
 
-/// Its shape, and its GPUs are where they are wanted.
+/// Does the job already have the requested shape and place?
 bool has_already(const cluster& c, const job_view& job, const move_wish& wish, const plan& to) {
   const auto is_wanted = [&](const node_share& share) {
     return (wish.gpu_type.empty() || c.gpu_of(share.node).name == wish.gpu_type) &&
@@ -80,7 +80,7 @@ expected<pipeline_placement> plan_move(const cluster& c, const idle_index& idle,
   if (!spec.slots)
     if (auto ok = can_split(spec.model, spec.pipeline.stages); !ok)
       return tl::unexpected<reason>(ok.error());
-  // What sizes the search is bounded as in a job that is submitted.
+  // The sizes that bound the search are limited as for a submitted job.
   if (const auto bad = admission::objection_to(spec))
     return refuse(kind::invalid, fmt::format("{}: {}", bad->key, bad->problem));
   planning_budget budget{planning_budget::units_a_decision};

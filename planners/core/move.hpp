@@ -13,22 +13,22 @@
 
 namespace troupe::planners {
 
-/// The shape and place that somebody wants a running training to have. What is 0 or empty stays.
+/// The requested shape and place of a running training. Fields that are 0 or empty stay as they
+/// are.
 struct move_wish {
   std::uint32_t stages = 0, data_parallel = 0, tensor_parallel = 0;
   std::string gpu_type{};
-  std::vector<std::string> nodes{};  // on these and no others
+  std::vector<std::string> nodes{};  // exactly these
 };
 
-/// Where a running training goes: on GPUs that are idle or its own. With as many rows a micro-batch
-/// as before, if the batch can be divided so, so that what it learns does not change by more than
-/// the order of its sums. Refuses what does not fit, what needs more than the job may have, and
-/// what the job has already.
+/// Where to move a running training: to GPUs that are idle or its own. Keeps the micro-batch size
+/// if the batch can be split that way, so that its results change only by the order of summation.
+/// Fails if nothing fits, if the job's limits are exceeded, or if the job already runs that way.
 expected<pipeline_placement> plan_move(const cluster& c, const idle_index& idle,
                                        const job_view& job, const move_wish& wish);
 
-/// The job as it is to be planned again after an attempt with so many rows a micro-batch (0: there
-/// was none): with the same rows, unless it says itself.
+/// The job with which to plan another attempt after one with micro-batches of `rows` samples (0:
+/// there was none): with the same micro-batch size, unless the job sets it.
 job_spec with_rows(job_spec job, std::uint32_t rows);
 
 }  // namespace troupe::planners

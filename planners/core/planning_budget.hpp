@@ -9,9 +9,9 @@
 
 namespace troupe::planners {
 
-/// Limit on the cost of planning one job, so that no job keeps a controller from the others.
-/// Counted in units of work, not seconds: the same job gets the same plans everywhere, and a
-/// virtual run can be reproduced. A real controller adds a time limit.
+/// Limit on the cost of planning one job, so that no job blocks the controller. Counted in units of
+/// work, not seconds: the same job gets the same plans everywhere, and a virtual run is
+/// reproducible. A real controller adds a time limit.
 class planning_budget {
  public:
   /// One unit is roughly the work for one stage or one piece of a model: some 10 ns.
@@ -44,7 +44,7 @@ class planning_budget {
   }
 
  private:
-  // Asking the time costs more than a unit.
+  // Reading the clock costs more than a unit.
   bool timed_out() {
     if (!out_of_time_ || ++calls_ % 16 != 0) return false;
     late_ = late_ || out_of_time_();

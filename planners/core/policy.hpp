@@ -13,19 +13,18 @@
 
 namespace troupe::planners {
 
-/// One decision. A stopped job returns to the queue with the progress it has made. A moved job is
-/// also stopped, and its new GPUs are reserved until it has started there; stopping and starting it
-/// in the same list is equivalent. A start whose GPUs are still being freed waits for them, and
-/// they are reserved.
+/// One decision. A stopped job returns to the queue with its progress. A moved job is also stopped,
+/// and its new GPUs are reserved until it has started there; stopping and starting it in the same
+/// list is equivalent. A start whose GPUs are still being released waits, and they are reserved.
 struct decision {
   enum class kind { start, stop, give_up, move };
   kind what = kind::start;
   job_id job = 0;
-  plan how;  // start, move; bytes_per_gpu 0: nobody predicted the memory, the user's word counts
+  plan how;                         // start, move; bytes_per_gpu 0: memory not predicted
   allocation where;                 // start, move
-  reason why;                       // give_up: no way to run this job is left
-  std::optional<double> grace_s{};  // move: how long it may take to save; none: the cluster's
-  /// start, move: what is expected of it; none: what estimate_start() says.
+  reason why;                       // give_up: why no plan can ever run
+  std::optional<double> grace_s{};  // move: time to save; none: the cluster's
+  /// start, move: the expected result; none: estimate_start()'s.
   std::optional<start_estimate> expected{};
 };
 

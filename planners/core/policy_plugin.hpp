@@ -10,13 +10,13 @@
 //
 //     TROUPE_POLICY_PLUGIN(my_namespace::my_policy)
 //
-// The object is linked with no library of Troupe: what it calls of messages/ and planners/ is the
-// program's, which exports it.
+// The object links no library of Troupe: the program exports the symbols of messages/ and
+// planners/.
 
 namespace troupe::planners {
 
-/// What a plug-in says of itself. It is C as far as `abi`, and nothing behind a field that differs
-/// from the program's own is used.
+/// Description of a plug-in. Plain C up to `abi`; the fields after one that differs from the
+/// program's own value are not used.
 struct policy_plugin {
   std::uint32_t format;  // of this struct
   const char* abi;       // plugin_abi, of the headers that it was compiled with
@@ -25,10 +25,10 @@ struct policy_plugin {
 
 inline constexpr std::uint32_t policy_plugin_format = 1;
 
-/// The one symbol that is looked for: a `const policy_plugin* troupe_policy_plugin()`.
+/// The one symbol that the program looks up: `const policy_plugin* troupe_policy_plugin()`.
 inline constexpr const char* policy_plugin_symbol = "troupe_policy_plugin";
 
-// The standard library's checked containers have other layouts.
+// The standard library's debug containers have a different layout.
 #ifdef _GLIBCXX_DEBUG
 inline constexpr const char* plugin_abi = TROUPE_PLUGIN_ABI "-checked";
 #else

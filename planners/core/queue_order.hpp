@@ -10,11 +10,11 @@ namespace troupe::planners {
 /// Larger priority first, order of arrival within one priority.
 inline void by_priority(std::vector<const job_view*>& jobs) {
   const auto priority = [](const job_view* j) { return j->spec->priority; };
-  if (std::ranges::is_sorted(jobs, std::greater{}, priority)) return;  // nearly always
+  if (std::ranges::is_sorted(jobs, std::greater{}, priority)) return;  // the usual case
   std::ranges::stable_sort(jobs, std::greater{}, priority);
 }
 
-/// The waiting programs, or trainings, in the order in which every policy here serves them.
+/// The waiting programs, or trainings, in queue order.
 inline std::vector<const job_view*> in_order(const job_views& waiting, bool trainings = false) {
   std::vector<const job_view*> jobs;
   jobs.reserve(trainings ? 0 : waiting.size());
@@ -24,7 +24,7 @@ inline std::vector<const job_view*> in_order(const job_views& waiting, bool trai
   return jobs;
 }
 
-/// Why a job for which there are no plans can never run here.
+/// Why a job without plans can never run on this cluster.
 inline reason why_none(const job_view& j) {
   reason why = j.why.text.empty() ? reason{reason::kind::infeasible, "no plan fits it"} : j.why;
   if (j.out_of_memory > 0)
@@ -32,7 +32,7 @@ inline reason why_none(const job_view& j) {
   return why;
 }
 
-/// Takes an allocation out of what is idle.
+/// Removes an allocation from the idle GPUs.
 inline void take(idle_index& idle, const allocation& where) {
   for (const auto& share : where) idle.set_idle(share.node, idle.idle(share.node) - share.gpus);
 }

@@ -14,7 +14,7 @@
 
 namespace troupe::planners {
 
-/// A job as a policy sees it. Plain values; constant while a policy decides.
+/// A job as a policy sees it: plain values.
 struct job_view {
   job_id id = 0;
   bool training = false;  // runs as pipelines that are planned here (runs_as_pipelines)
@@ -25,28 +25,28 @@ struct job_view {
   reason why;  // if there are none
   std::uint64_t iterations_done = 0;
   std::uint32_t attempts = 0;       // leases so far
-  std::uint32_t out_of_memory = 0;  // of which ended so
-  double bytes_floor = 0;           // plans that need no more than this have run out of memory
-  // While it runs:
+  std::uint32_t out_of_memory = 0;  // of these, the number that ran out of memory
+  double bytes_floor = 0;           // plans that need at most this have run out of memory
+  // While it is running:
   double started_s = 0;
   plan how;
   allocation where;
-  double iteration_s = 0;  // expected of the present attempt
-  std::uint32_t rows = 0;  // samples of a micro-batch in its last attempt; 0: it had none
+  double iteration_s = 0;  // expected, of the present attempt
+  std::uint32_t rows = 0;  // micro-batch size of its last attempt; 0: none
 };
 
 using job_views = std::map<job_id, job_view>;
 inline const job_views no_jobs;
 
-/// Input of a policy: true at `now_s`, and constant while it decides.
+/// Input of a policy: the state at `now_s`.
 struct snapshot {
   double now_s = 0;
   const troupe::cluster& cluster;
   const idle_index& idle;
   const job_views& waiting;  // programs and trainings, in order of arrival
-  const job_views& running;  // those being stopped are in neither
-  /// Jobs about to start: their GPUs (`how`, `where`) are not idle here, and they are in neither of
-  /// the above. Another decision about one of them cancels the pending start.
+  const job_views& running;  // jobs that are being stopped are in neither
+  /// Jobs about to start: their GPUs (`how`, `where`) do not count as idle, and they are in neither
+  /// list above. Another decision about one of them cancels the pending start.
   const job_views& moving = no_jobs;
 };
 

@@ -14,54 +14,53 @@
 #include "planners/pipeline/layout.hpp"
 #include "planners/pipeline/schedule.hpp"
 
-// How long an iteration of a plan takes on the GPUs that it was given: what policies rank by, what
-// people are shown, and what the trainer expects (docs/planners/cost_model.md). A plan without
-// stages is a program's, of which the cost model knows the model and the split; one with stages is
-// the built-in trainer's, whose schedule is known.
+// The time of an iteration of a plan on its allocation: what policies rank by, what users see, and
+// what the trainer expects (docs/planners/cost_model.md). A plan without stages is a program's, of
+// which only the model and the split are known; one with stages is the built-in trainer's, whose
+// schedule is known.
 
 namespace troupe::planners {
 
-/// A plan's stages where they lie, and what each step of theirs takes.
+/// A plan's stages in their places, with the times of their steps.
 struct timed_plan {
   pipeline_layout layout;
   batch_split batch;
   std::vector<stage_costs> costs;  // pipeline * stages + stage
-  pipeline_shape shape;            // of the slowest peers, updates and sums included
-  measured_times times;            // of every stage by itself
+  pipeline_shape shape;            // of the slowest peers, with updates and all-reduces
+  measured_times times;            // of every single stage
 };
 
-/// Of a plan with stages. Refuses one that its GPUs or the job's batch contradict.
+/// For a plan with stages. Fails if they do not match the GPUs or the job's batch.
 expected<timed_plan> time_plan(const cluster& c, const job_spec& job, const plan& how,
                                const std::vector<lease_part>& parts);
 expected<timed_plan> time_plan(const cluster& c, const job_spec& job, const plan& how,
                                const allocation& where);
 
-/// Each stage's steps as its slowest or its fastest peer takes them; empty if some are not known.
+/// Each stage's step times, of its slowest or its fastest peer; empty if some are unknown.
 std::vector<step_costs> slowest_peers(const pipeline_shape& shape, const measured_times& times);
 std::vector<step_costs> fastest_peers(const pipeline_shape& shape, const measured_times& times);
-/// The longest update and exchange of each stage's peers.
+/// The longest update and all-reduce among each stage's peers.
 std::vector<double> longest_tails(const pipeline_shape& shape, const measured_times& times);
 
 enum class fidelity : std::uint8_t {
-  /// 1F1B's by the slowest of its stages, each with its wait for the first gradient; then what the
-  /// backwards of earlier stages do not hide of sums and updates. No schedule is made.
+  /// Closed form of 1F1B by its slowest stage, with the wait for the first gradient; plus the
+  /// all-reduces and updates that backwards of earlier stages do not hide. Makes no schedule.
   closed,
-  /// The job's schedule is made and carried out, step by step: what the trainer expects.
+  /// Makes the job's schedule and simulates it step by step: what the trainer expects.
   simulated
 };
 
-/// Of a plan with stages. Refuses a schedule that cannot be made.
+/// For a plan with stages. Fails if the schedule cannot be made.
 expected<iteration_estimate> evaluate(const cluster& c, const job_spec& job,
                                       const timed_plan& timed, fidelity f);
-/// Of any plan; without stages there is the closed form alone.
+/// For any plan; without stages only the closed form exists.
 expected<iteration_estimate> evaluate(const cluster& c, const job_spec& job, const plan& how,
                                       const allocation& where, fidelity f);
 
-/// The schedule that the job asks for, or `best`.
+/// The job's schedule, or `best`.
 std::string schedule_name(const job_spec& job);
 
-/// The job with what computes its stages named: as it says, else simulated devices for a study in
-/// slots, else `device`.
+/// The job with its device kind: its own, else simulated for slot jobs, else `device`.
 job_spec with_device(job_spec job, const std::string& device);
 
 }  // namespace troupe::planners

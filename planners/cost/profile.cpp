@@ -21,7 +21,7 @@ bool same_sizes(const model_profile& p, const model& m) {
          p.tied_head == m.tied_head;
 }
 
-/// The measured points of one sequence, by rows, and what to take of which two.
+/// The measured points of one sequence length, by micro-batch size, and the weights of two of them.
 class line {
  public:
   line(const model_profile& sizes, std::uint32_t sequence, std::uint32_t rows)
@@ -63,13 +63,13 @@ const device_profile* own_profile(const job_spec& job) {
   return job.train && !job.train->profile.empty() ? &job.train->profile.front() : nullptr;
 }
 
-/// Is it of what the job computes on?
+/// Was it measured on the kind of device that the job uses?
 bool is_used(const device_profile& p, const job_spec& job) {
   const auto device = job.train ? job.train->device : std::string{};
   return !job.slots && (device.empty() || device == "sim" || device == p.kind);
 }
 
-/// What each of t devices sends in a ring, in its tensor's bytes; and in how many steps.
+/// A ring of t devices: the bytes that each sends, in tensor sizes, and the number of steps.
 double ring_share(double t) {
   return 2 * (t - 1) / t;
 }
@@ -77,7 +77,7 @@ double ring_steps(double t) {
   return 2 * (t - 1);
 }
 
-/// What t devices take, by what was measured among fewer and more.
+/// Interpolates between the measured numbers of devices.
 template <class Took>
 double among(const std::vector<all_reduce_rate>& all, double t, double (*ring)(double), Took took) {
   const auto high = std::ranges::find_if(all, [&](const auto& r) { return r.devices >= t; });
@@ -160,7 +160,7 @@ double sum_s(const std::vector<all_reduce_rate>& measured, const link& inside,
   const double small = small_sum_bytes, large = large_sum_bytes;
   const auto first_s = [](const all_reduce_rate& r) { return r.small_us * 1e-6; };
   const auto a_byte_s = [&](const all_reduce_rate& r) {
-    // Noise is no reason for more bytes to take less.
+    // Because of noise more bytes may have measured faster.
     return std::max(0.0, large / (r.gbytes_s * 1e9) - first_s(r)) / (large - small);
   };
   return among(measured, t, ring_steps, first_s) +
@@ -180,7 +180,7 @@ double profiled_flops_s(const device_profile& p, const model& m) {
 
 namespace {
 
-/// Of GPUs that share a stage.
+/// For GPUs that share a stage.
 std::string source_of_sums(const job_spec& job, const gpu_type& gpu, bool profiled) {
   const auto t = job.pipeline.tensor_parallel;
   if (t <= 1) return "";

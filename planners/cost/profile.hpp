@@ -9,57 +9,55 @@
 #include "messages/profile.hpp"
 #include "messages/reason.hpp"
 
-// Stages put together from what was measured of their parts (docs/profiles.md). A profile is a part
-// of the cluster or the job that a decision is about: nothing is read here.
+// Stage times composed from the measured times of their parts (docs/profiles.md). A profile belongs
+// to the cluster or the job: nothing is read here.
 
 namespace troupe::planners {
 
-/// What a stage is made of.
+/// The parts of a stage.
 struct stage_make {
   std::uint32_t attentions = 0, mlps = 0;
   bool has_embedding = false, has_head = false;
-  bool keeps = false;  // all that backward needs; the last stage does in any case
+  bool keeps = false;  // keeps activations for backward; the last stage always does
 };
 
 struct profiled_stage {
   double forward_s = 0, recompute_s = 0, backward_s = 0, update_s = 0, gradients_s = 0;
-  bool extrapolated = false;  // the micro-batch is smaller or larger than all that were measured
+  bool extrapolated = false;  // the micro-batch is outside the measured range
 };
 
-/// What of a profile is about a model: refused with a sentence if nothing is, or nothing of its
-/// sequence. Layers do not matter.
+/// The profile's entries for a model. Fails if there are none, or none of its sequence length. The
+/// number of layers does not matter.
 expected<const model_profile*> sizes_of(const device_profile& p, const model& m);
 
-/// Sums of the parts' times. Between two numbers of rows that were measured each is interpolated
-/// linearly; beyond them it goes on in a line through the nearest two, never below 0, or with one
-/// number alone in proportion, and is marked so; but updates and gradients, which do not depend on
-/// rows, are as they are at the nearest. Where a forward keeps what it makes it takes as long as a
-/// recompute elsewhere.
+/// Sums of the parts' times, interpolated linearly between two measured micro-batch sizes. Outside
+/// the range they are extrapolated through the nearest two (not below 0), or with a single size in
+/// proportion, and marked as such; updates and gradients, which do not depend on the micro-batch
+/// size, are those of the nearest. A forward that keeps activations takes as long as a recompute.
 profiled_stage put_together(const model_profile& sizes, std::uint32_t sequence,
                             const stage_make& stage, std::uint32_t rows);
 
-/// The profile that a job's estimates on this type are from: the job's own, else the type's, if it
-/// is of the kind of device that computes and knows the model; null: none.
+/// The profile for a job's estimates on this type: the job's own, else the type's, if it is of the
+/// kind of device that computes and has the model; null: none.
 const device_profile* profile_of(const job_spec& job, const gpu_type& gpu);
 
-/// The one that says how GPUs of one node sum among themselves, whatever the model: the job's own,
-/// else the type's, if it is of the kind of device that computes and has such sums; null: none.
+/// The profile for all-reduces inside a node, whatever the model: the job's own, else the type's,
+/// if it is of the kind of device that computes and has any; null: none.
 const device_profile* sums_profile_of(const job_spec& job, const gpu_type& gpu);
 
-/// What a sum takes, in seconds, of so many bytes that each of `devices` GPUs of a node has. As
-/// `measured` by number of devices: what a small tensor took, and for each byte more what the large
-/// one took longer. Between two numbers of devices both lie on a line, by a ring's 2 (t-1) steps
-/// and 2 (t-1) / t of the bytes; beyond them they grow in that proportion. If nothing was measured:
-/// a ring over `inside`, or 0 without it.
+/// Seconds of an all-reduce of `bytes` on `devices` GPUs of a node. From `measured`, by number of
+/// devices: the small tensor's time plus, per byte, the large one's difference. Between two numbers
+/// of devices both are interpolated by a ring's 2 (t-1) steps and 2 (t-1) / t bytes; outside the
+/// range they grow in that proportion. Not measured: a ring over `inside`, or 0 without it.
 double sum_s(const std::vector<all_reduce_rate>& measured, const link& inside,
              std::uint32_t devices, double bytes);
 
-/// Of the whole model on one device, operations (the cost model's, forward and backward) a second.
+/// Operations per second (the cost model's, forward and backward) of the whole model on one device.
 double profiled_flops_s(const device_profile& p, const model& m);
 
-/// Where estimates of a job on this type are from, for people: "the cost model", or the profile's
-/// device and date, and whether for so many rows it goes beyond what was measured; and where sums
-/// are from among GPUs that share a stage.
+/// The source of a job's estimates on this type, for display: "the cost model", or the profile's
+/// device and date, and whether this micro-batch size is outside the measured range; and the source
+/// of the all-reduce times of GPUs that share a stage.
 std::string source_of(const job_spec& job, const gpu_type& gpu, std::uint32_t rows);
 
 }  // namespace troupe::planners

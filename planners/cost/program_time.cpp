@@ -23,14 +23,14 @@ struct channel {
 
 // The slowest links that an allocation makes a job use.
 struct topology {
-  double flops_s = std::numeric_limits<double>::infinity();  // of its slowest GPU without profile
-  double profiled_s = 0;  // an iteration's work on its slowest GPU with one, alone
+  double flops_s = std::numeric_limits<double>::infinity();  // of the slowest GPU without a profile
+  double profiled_s = 0;  // an iteration's work on the slowest profiled GPU
   double cost_per_hour = 0;
   std::uint32_t largest_share = 0;
   bool one_node = true, one_datacenter = true;
-  channel intra, inter;      // inter: between nodes, whatever lies between them
+  channel intra, inter;      // inter: between nodes
   channel inter_datacenter;  // between nodes of one datacenter
-  // How each node's GPUs sum among themselves; empty: not all of them were measured.
+  // All-reduce rates of each node's GPUs; empty: not all of them were measured.
   std::vector<const std::vector<all_reduce_rate>*> sums;
 
   const channel& between(bool same_node, bool same_datacenter) const {
@@ -51,7 +51,7 @@ void limit_by_wan(topology& t, const cluster& c, std::uint32_t a, std::uint32_t 
   }
 }
 
-/// How the fullest replica's samples are cut.
+/// How the samples of the largest replica are split.
 struct replica {
   double microbatches = 1, rows = 1;
 };
@@ -105,7 +105,7 @@ group_span span_of_groups(const cluster& c, const allocation& where, std::uint32
   return {in_nodes >= groups, in_datacenters >= groups};
 }
 
-/// Of groups whose GPUs are all in one node: as measured on the slowest of the nodes, else a ring.
+/// For groups inside one node: as measured on the slowest node, else a ring.
 double sum_in_node_s(double bytes, double members, const topology& t) {
   if (t.sums.empty()) return ring_s(bytes, members, t.intra.bytes_s, t.intra.latency_s);
   double slowest = 0;
@@ -120,7 +120,7 @@ iteration_estimate estimate_iteration(const cluster& c, const job_spec& job, con
                                       const allocation& where, const cost_constants& k) {
   const auto shape = shape_of(job.model);
   const double data = how.data_parallel, tensor = how.tensor_parallel;
-  const double samples = std::ceil(job.global_batch / data);  // of the fullest replica
+  const double samples = std::ceil(job.global_batch / data);  // of the largest replica
   const double m =
       std::clamp(double{1} * job.microbatches.value_or(1), 1.0, std::max(samples, 1.0));
   const double b = samples / m;
@@ -143,9 +143,9 @@ iteration_estimate estimate_iteration(const cluster& c, const job_spec& job, con
     e.tensor_s = 2 * shape.reduces * m * one_s;  // forward and backward
   }
   if (how.data_parallel > 1) {
-    // Each position of the tensor group has a ring of its own; those of one node share its way out.
+    // Each rank of the tensor groups has its own ring; those of one node share its outgoing link.
     const double rings = t.one_node ? 1 : std::min(how.tensor_parallel, t.largest_share);
-    // ZeRO-3 gathers the weights twice and scatters the gradients: half as much again.
+    // ZeRO-3 gathers the weights twice and scatters the gradients: 1.5 times the bytes.
     const bool gathers = job.memory && job.memory->zero == 3;
     const double trained = job.memory ? trained_parameters(job) : shape.parameters;
     const double bytes =

@@ -9,7 +9,7 @@ namespace troupe::planners {
 
 namespace {
 
-/// The whole of the model in one stage, or a stage's part of it.
+/// The profile's parts of a stage, or of the whole model as one stage.
 stage_make make_of(const job_spec& job, const stage_part& p, bool first, bool last) {
   stage_make made;
   made.attentions = (p.first + p.count + 1) / 2 - (p.first + 1) / 2;
@@ -20,7 +20,7 @@ stage_make make_of(const job_spec& job, const stage_part& p, bool first, bool la
   return made;
 }
 
-/// As measured, in place of the cost model's. GPUs that share a stage have equal parts of its work.
+/// Measured times instead of the cost model's. GPUs that share a stage have equal work.
 void set_times(stage_costs& c, const device_profile& profile, const job_spec& job,
                const std::vector<stage_part>& parts, std::uint32_t stage, std::uint32_t rows) {
   const auto& m = job.model;
@@ -34,9 +34,9 @@ void set_times(stage_costs& c, const device_profile& profile, const job_spec& jo
   c.gradients_s = share * s.gradients_s;
 }
 
-/// GPUs that share a stage sum once in every sublayer's forward, and once in its backward: as was
-/// measured, or as a ring. The forward's sums are as wide as what travels; a GPU's gradients are in
-/// half precision.
+/// GPUs that share a stage all-reduce once in every sublayer's forward and once in its backward: as
+/// measured, or as a ring. The forward's all-reduces have the transferred precision; a GPU's
+/// gradients are in half precision.
 void add_sums(stage_costs& c, const job_spec& job, const gpu_type& gpu, const stage_part& p,
               std::uint32_t rows, double width, const link& inside) {
   const auto t = p.tensor_parallel;
@@ -116,7 +116,7 @@ stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu,
   if (gpu.memory_gbytes_s > 0) c.update_s = 28 * p.parameters / (gpu.memory_gbytes_s * 1e9);
   const auto* profile = profile_of(job, gpu);
   if (profile) set_times(c, *profile, job, parts, stage, rows);
-  // Half precision travels; between stages that really train, single.
+  // Transfers are in half precision; between stages of the built-in trainer in single precision.
   const bool real =
       profile || (job.train && (job.train->device == "cpu" || job.train->device == "cuda"));
   const double width = real ? 2 : 1;

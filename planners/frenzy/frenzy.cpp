@@ -1,4 +1,4 @@
-// Frenzy (docs/planners/has.md): MARP's plans, placed by HAS, for every waiting job in turn.
+// Frenzy (docs/planners/has.md): MARP's plans, placed by HAS, for every waiting job in order.
 
 #include <fmt/format.h>
 
@@ -12,8 +12,8 @@
 namespace troupe::planners {
 namespace {
 
-// Lists of plans by what is known of them in this pass. Only ever asked, never walked: the order of
-// pointers reaches no output.
+// Results of this pass by list of plans. Never iterated: the order of pointers must not reach an
+// output.
 class verdicts {
  public:
   enum verdict : std::uint8_t { unknown, servable, refused };
@@ -65,13 +65,13 @@ class frenzy : public policy {
     if (s.idle.total_idle() == 0) return out;
     by_priority(jobs);
     const idle_index* idle = &s.idle;
-    // A copy, made when a second job asks what the first left: an arrival by itself needs none.
+    // A copy, made only when a second job is placed after the first.
     std::optional<idle_index> rest;
-    auto taken = out.size();  // the decisions whose GPUs `idle` knows to be gone
+    auto taken = out.size();  // the decisions that `idle` already reflects
     for (const auto* j : jobs) {
       auto& verdict = known.of(j->plans.get());
       const bool alike = j->bytes_floor == 0 && j->spec->required_gpu_type.empty();
-      if (alike && verdict == verdicts::refused) continue;  // idle only shrinks
+      if (alike && verdict == verdicts::refused) continue;  // the idle GPUs only decrease
       if (taken < out.size()) {
         if (!rest) idle = &rest.emplace(s.idle);
         take(*rest, out.back().where);
@@ -115,9 +115,9 @@ class frenzy : public policy {
     return place(s, allowed_idle(s.cluster, idle, *j.spec, allowed), j);
   }
 
-  // HAS, but it passes over a plan whose GPUs would lie too far apart: a tensor group torn over
-  // nodes (unless the cluster cannot keep it whole), or less than `min_share` of the speed by
-  // which the plan was ranked. Where nothing runs there is nothing better to wait for.
+  // HAS, but skips a placement whose GPUs are too far apart: a tensor group over several nodes
+  // (unless the cluster cannot keep it in one), or less than `min_share` of the speed that the plan
+  // was ranked by. If nothing runs, there is nothing to wait for.
   static std::optional<decision> place(const snapshot& s, const idle_index& idle,
                                        const job_view& j) {
     constexpr double min_share = 0.5;
@@ -136,9 +136,8 @@ class frenzy : public policy {
     return {};
   }
 
-  // The jobs that the idle GPUs could serve, if each were alone, in order of arrival; gives up on
-  // those that no plan is left for. Most of a long queue is turned away here, by one look at a
-  // pointer.
+  // The jobs that the idle GPUs could serve, each on its own, in order of arrival; gives up on
+  // those without any plan. Most of a long queue is rejected here by comparing pointers.
   static std::vector<const job_view*> worth_a_look(const snapshot& s, verdicts& known,
                                                    std::vector<decision>& out) {
     std::vector<const job_view*> jobs;

@@ -7,7 +7,7 @@
 namespace troupe::planners {
 namespace {
 
-// The paper's order over nodes that qualify: idle GPUs, then memory, then name.
+// The paper's order of qualifying nodes: idle GPUs, then memory, then name.
 struct candidate {
   gpu_index type = 0;
   idle_index::position at = idle_index::none;
@@ -44,7 +44,7 @@ allocation best_fit(const idle_index& idle, std::uint32_t gpus, double bytes) {
 allocation best_fit(const idle_index& idle, std::uint32_t gpus, std::span<const gpu_index> types,
                     std::uint32_t group) {
   allocation where;
-  // Of each type, nodes from this position on are taken: always the ones with the most idle GPUs.
+  // The nodes of each type from this position on are taken: those with the most idle GPUs.
   std::vector<idle_index::position> end(types.size(), idle_index::none);
   while (gpus > 0) {
     candidate best;

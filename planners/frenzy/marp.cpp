@@ -14,7 +14,7 @@ namespace {
 
 using kind = reason::kind;
 
-// What is asked of a GPU type many times.
+// Cached properties of a GPU type.
 struct type_facts {
   std::vector<node_index> nodes;  // largest first
   std::uint64_t gpus = 0;
@@ -22,7 +22,7 @@ struct type_facts {
 
 struct candidate {
   plan how;
-  double slowest_iteration_s = 0;  // over the types that could serve it
+  double slowest_iteration_s = 0;  // over the feasible types
   double dearest_run = 0;          // likewise
   double score = 0;                // larger is better
 };
@@ -56,7 +56,7 @@ expected<void> check(const cluster& c, const job_spec& job) {
   return {};
 }
 
-// Fills in speed and price of a plan on each type that could serve it, and its score.
+// Computes speed and price of a plan on each feasible type, and its score.
 void estimate(const cluster& c, const job_spec& job, const std::vector<type_facts>& types,
               candidate& x) {
   auto& how = x.how;
@@ -87,7 +87,7 @@ bool better(const candidate& a, const candidate& b) {
   return a.how.tensor_parallel < b.how.tensor_parallel;
 }
 
-// What the limits of time and money leave. Refuses if that is nothing.
+// Applies the limits of time and cost. Fails if no plan remains.
 expected<void> drop(const job_spec& job, std::vector<candidate>& all) {
   const auto run_s = [&](const candidate& x) {
     return x.slowest_iteration_s * static_cast<double>(job.iterations);
@@ -105,7 +105,7 @@ expected<void> drop(const job_spec& job, std::vector<candidate>& all) {
   return {};
 }
 
-// Why no plan is left of any size, as far as memory and GPUs go.
+// Why no plan of any size is feasible, by memory and number of GPUs.
 reason none_fits(const cluster& c, const job_spec& job, const std::string& too_many, double least) {
   if (!too_many.empty()) return {kind::infeasible, too_many};
   double largest = 0;
@@ -136,7 +136,7 @@ expected<std::vector<plan>> marp(const cluster& c, const job_spec& job, planning
 
   std::vector<candidate> all;
   double least = std::numeric_limits<double>::infinity();
-  std::string too_many;  // about the first plan that fits the memory but not the number
+  std::string too_many;  // about the first plan that fits the memory but needs too many GPUs
   const auto units = 200 * (1 + job.model.operators.size()) * (1 + types.size());
   for (std::uint32_t t = 1; t <= node_gpus; t *= 2) {
     if (job.model.operators.empty() && job.model.heads % t != 0) break;

@@ -11,9 +11,9 @@
 namespace troupe::planners {
 
 /// Memory-Aware Resource Predictor (Frenzy, section IV.A): every (data, tensor) split of the job
-/// that some GPU type of the cluster can hold, best first by job.objective. Refuses with a reason
-/// when there is none ("needs at least 41.2 GB per GPU; the largest here has 40 GB"), or when none
-/// was found within the budget.
+/// that some GPU type of the cluster can hold, best first by job.objective. Fails if there is none
+/// ("needs at least 41.2 GB per GPU; the largest here has 40 GB"), or none was found within the
+/// budget.
 expected<std::vector<plan>> marp(const cluster& c, const job_spec& job, planning_budget& budget);
 inline expected<std::vector<plan>> marp(const cluster& c, const job_spec& job) {
   planning_budget budget;

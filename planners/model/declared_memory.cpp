@@ -9,8 +9,7 @@ namespace {
 
 // CUDA's context with the libraries' kernels and workspaces, and NCCL's channels.
 constexpr double context_bytes = 1e9;
-// DistributedDataParallel and DeepSpeed send gradients from buckets: two, of 25 MiB each, by
-// default.
+// DistributedDataParallel and DeepSpeed send gradients from two buckets of 25 MiB by default.
 constexpr double bucket_bytes = 2 * 25.0 * 1024 * 1024;
 
 state_bytes states_of(const memory_options& o) {
@@ -26,7 +25,7 @@ state_bytes states_of(const memory_options& o) {
   return each;
 }
 
-/// LoRA's two factors beside each matrix [in, out] have rank * (in + out) parameters.
+/// LoRA's two factors for each matrix [in, out] have rank * (in + out) parameters.
 double adapter_parameters(const model& m, const memory_options& o) {
   const double h = m.hidden, i = m.intermediate == 0 ? 4 * h : m.intermediate;
   const double kv = h * (m.kv_heads == 0 ? 1.0 : m.kv_heads / std::max<double>(m.heads, 1));
@@ -35,14 +34,14 @@ double adapter_parameters(const model& m, const memory_options& o) {
   return o.lora_rank * m.layers * sides;
 }
 
-/// Samples that a GPU has activations of.
+/// Samples in flight on a GPU.
 double samples_in_flight(const job_spec& job, std::uint32_t data) {
   const double mine = (std::uint64_t{job.global_batch} + data - 1) / data;
   if (job.memory->micro_batch > 0) return std::min<double>(job.memory->micro_batch, mine);
   return std::max(1.0, mine / job.microbatches.value_or(1));
 }
 
-/// Of all layers, for one sample; `t` GPUs share a layer.
+/// Of all layers, for one sample, divided among `t` GPUs.
 double activation_bytes(const model& m, const memory_options& o, double t) {
   if (!m.operators.empty()) {
     double sum = 0, largest = 0;
@@ -53,21 +52,22 @@ double activation_bytes(const model& m, const memory_options& o, double t) {
     return o.checkpointing == "full" ? std::min(sum, 2 * largest) : sum;
   }
   const double s = m.sequence, h = m.hidden, a = m.heads, l = m.layers;
-  const double matrices = 5 * a * s * s / t;  // of attention: what FlashAttention never stores
+  const double matrices =
+      5 * a * s * s / t;  // attention matrices, which FlashAttention does not store
   const double layer = s * h * (10 + 24 / t);
   if (o.checkpointing == "full") return l * 2 * s * h + layer + matrices;
   if (o.checkpointing == "selective") return l * layer + matrices;
   return l * (layer + matrices);
 }
 
-/// The last norm's and the head's inputs, and logits in single precision with their gradient.
+/// The inputs of the last norm and the head, and logits in single precision with their gradient.
 double end_bytes(const model& m, double t) {
   if (!m.operators.empty()) return 0;
   const double s = m.sequence;
   return s * (4.0 * m.hidden + 2 * 4.0 * m.vocabulary / t);
 }
 
-/// ZeRO-3 gathers a layer's weights before it runs, and the next layer's meanwhile.
+/// ZeRO-3 gathers a layer's weights before it runs, and prefetches the next layer's.
 double gathered_bytes(const model& m, const state_bytes& each, double parameters, double t) {
   const double layers = m.operators.empty() ? m.layers : m.operators.size();
   return 2 * each.weight * parameters / std::max(layers, 1.0) / t;
@@ -94,7 +94,7 @@ memory_parts program_memory(const job_spec& job, std::uint32_t data, std::uint32
   const auto each = states_of(o);
   const auto shard = [&](std::uint32_t stage) { return o.zero >= stage ? d : 1; };
   const double samples = samples_in_flight(job, data);
-  const double number = o.precision == "fp32" ? 2 : 1;  // the formulas are of half precision
+  const double number = o.precision == "fp32" ? 2 : 1;  // the formulas are for half precision
 
   memory_parts parts;
   const double frozen = o.lora_rank > 0 ? all : 0;

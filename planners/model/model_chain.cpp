@@ -8,15 +8,15 @@ namespace troupe::planners {
 namespace {
 
 constexpr double half = 2;                    // bytes of a number in half precision
-constexpr double patch_inputs = 3 * 16 * 16;  // ViT: what one patch of 16 x 16 pixels feeds
+constexpr double patch_inputs = 3 * 16 * 16;  // ViT: inputs of one patch of 16 x 16 pixels
 
-// The four kinds of operator that a transformer is made of.
+// The four kinds of operators of a transformer.
 struct parts {
   model_operator embedding, attention, mlp, head;
 };
 
-// Parameters are counted as the reference implementations have them: GPT-2 (learned positions,
-// biases), Llama (RMS norm, no bias, gated MLP, grouped-query attention), BertForPreTraining,
+// Parameter counts follow the reference implementations: GPT-2 (learned positions, biases), Llama
+// (RMS norm, no bias, gated MLP, grouped-query attention), BertForPreTraining,
 // ViTForImageClassification.
 parts parts_of(const model& m) {
   const double h = m.hidden, s = m.sequence, v = m.vocabulary;
@@ -35,7 +35,7 @@ parts parts_of(const model& m) {
   p.attention = {"attention", 2 * s * attention_matrices + 4 * s * s * h,
                  attention_matrices + attention_rest, stream};
   p.mlp = {"mlp", 2 * s * mlp_matrices, mlp_matrices + mlp_rest, stream};
-  if (vit) {  // patches, class token, positions; the class token alone reaches the head
+  if (vit) {  // patches, class token, positions; only the class token reaches the head
     p.embedding = {"embedding", 2 * s * patch_inputs * h, patch_inputs * h + h + h + s * h, stream};
     p.head = {"head", 2 * h * v, 2 * h + h * v + v, half * v};
     return p;
@@ -105,14 +105,14 @@ divisible& divisible::operator-=(const divisible& other) {
 
 namespace {
 
-/// What a sublayer keeps for its backward (Korthikanti et al., sections 4.1 and 4.2.1, with the
-/// layer norm before it): 34 s h + 5 a s^2 a layer, of which all but 10 s h is divided.
+/// Activations that a sublayer keeps for its backward (Korthikanti et al., sections 4.1 and 4.2.1,
+/// with the preceding layer norm): 34 s h + 5 a s^2 per layer, of which all but 10 s h is divided.
 divisible kept_bytes(const model& m, bool attention) {
   const double s = m.sequence, h = m.hidden, a = m.heads;
   return {attention ? 8 * s * h + 5 * a * s * s : 16 * s * h, 5 * s * h};
 }
 
-/// A sublayer's matrices are divided; its norm and last bias are not.
+/// A sublayer's matrices are divided; its norm and last bias are replicated.
 divisible sublayer_parameters(const model& m, double all) {
   const double whole = 3 * double{1} * m.hidden;
   return {all - whole, whole};

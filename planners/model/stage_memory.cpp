@@ -45,14 +45,14 @@ double marp_bytes(const model& m, std::uint32_t global_batch, std::uint32_t data
 
 memory_parts megatron_memory(const model& m, double samples, std::uint32_t tensor) {
   const double h = m.hidden, l = m.layers, s = m.sequence, a = m.heads, t = tensor;
-  // The vocabulary is padded to a multiple of 128 in each member of the tensor group.
+  // The vocabulary is padded to a multiple of 128 per rank of the tensor group.
   const double vocabulary = 128.0 * ((m.vocabulary + 128 * tensor - 1) / (128 * tensor));
-  // Divided: QKV, attention's output, both matrices of the MLP, and the biases of the columns.
-  // Whole in each member: the biases of the rows, both norms; and the position embedding.
+  // Divided: QKV, attention output, both matrices of the MLP, and the column-parallel biases.
+  // Replicated: the row-parallel biases, both norms, and the position embedding.
   const double layer = (12 * h * h + 7 * h) / t + 6 * h;
   auto parts = states(megatron_states, vocabulary * h + s * h + l * layer + 2 * h);
-  // Korthikanti et al., eq. 2, and what that leaves out beside the layers: the mask of the
-  // embedding's dropout, the inputs of the last norm and of the head, and the fp32 logits.
+  // Korthikanti et al., eq. 2, plus what it omits outside the layers: the dropout mask of the
+  // embedding, the inputs of the last norm and of the head, and the fp32 logits.
   parts.activations = s * samples * h * l * (10 + 24 / t + 5 * a * s / (h * t));
   parts.ends = s * samples * (h + 2 * h + 2 * h + 4 * vocabulary);
   return parts;

@@ -9,21 +9,21 @@ namespace troupe::planners {
 
 namespace {
 
-/// A node's GPUs that no stage has yet.
+/// A node's GPUs that are not yet assigned.
 struct stock {
   node_index node = 0;
   std::vector<std::uint16_t> left;  // in the lease's order
 };
 
-/// A datacenter's, in the lease's order, and the stages that lie there.
+/// A datacenter's nodes, in the lease's order, and the stages assigned to it.
 struct site {
   std::uint32_t datacenter = 0;
   std::vector<stock> stocks;
   std::uint32_t gpus = 0;
   std::uint32_t first = 0, stages = 0;
-  std::size_t open = 0;  // stocks before this one are used up
+  std::size_t open = 0;  // nodes before this one are used up
 
-  /// The first node's that has a stage's GPUs left, or null.
+  /// The first node with enough GPUs for a stage, or null.
   stock* find(const cluster& c, const plan_stage& stage) {
     while (open < stocks.size() && stocks[open].left.empty()) ++open;
     for (auto i = open; i < stocks.size(); ++i)
@@ -48,7 +48,7 @@ expected<std::vector<site>> sites_of(const cluster& c, const std::vector<lease_p
   return sites;
 }
 
-/// Each takes the stages that follow, while its GPUs hold them for all pipelines.
+/// Assigns consecutive stages to each datacenter while its GPUs suffice for all pipelines.
 expected<void> deal_stages(const cluster& c, const plan& how, std::vector<site>& sites) {
   std::uint32_t next = 0;
   for (auto& s : sites) {
@@ -86,8 +86,8 @@ expected<pipeline_layout> place(const cluster& c, const std::vector<lease_part>&
     if (site.stages == 0) continue;
     layout.datacenters.push_back(site.datacenter);
     layout.stages_of_datacenter.push_back(site.stages);
-    // A pipeline's stages are neighbours on a node; peers of a stage are then on different ones,
-    // and each has a share of the WAN of its own.
+    // A pipeline's consecutive stages share a node; the peers of a stage are then on different
+    // nodes, each with its own part of the WAN.
     for (std::uint32_t p = 0; p < layout.pipelines; ++p)
       for (auto s = site.first; s < site.first + site.stages; ++s) {
         const auto& stage = how.stages[s];

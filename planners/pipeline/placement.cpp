@@ -20,11 +20,11 @@ namespace troupe::planners {
 
 namespace {
 
-// A search comes near its best plan early.
+// The search finds nearly the best plan early.
 constexpr std::uint64_t searched_units = 50'000'000;
-constexpr std::size_t searched_plans = 4;  // that a job is given
+constexpr std::size_t searched_plans = 4;  // per job
 
-/// The GPUs of a selection's chosen row: in each datacenter the nodes with most idle GPUs first.
+/// The GPUs of a selected row: in each datacenter from the nodes with the most idle GPUs.
 allocation gpus_of(const cluster& c, const idle_index& idle, const job_spec& job,
                    const selection& s, std::vector<gpu_index>& types) {
   allocation where;
@@ -69,8 +69,8 @@ namespace {
 
 expected<pipeline_placement> place(const snapshot& s, const idle_index& all, const job_view& j,
                                    const job_spec& spec, planning_budget& budget) {
-  // A job that leaves the number of GPUs open starts with this share of the speed that it could
-  // have, and not with the one GPU that another job has just let go.
+  // A job without a fixed number of GPUs starts at this fraction of its best speed, rather than on
+  // the one GPU that another job has just released.
   constexpr double min_share = 0.5;
   std::optional<idle_index> allowed;
   const auto& idle = allowed_idle(s.cluster, all, spec, allowed);
@@ -96,7 +96,7 @@ expected<pipeline_placement> place(const snapshot& s, const idle_index& all, con
     if (idle.total_idle() < wanted) return wait(wanted);
     return place_pipelines(s.cluster, idle, spec, true, budget);
   }
-  // Few idle GPUs are not worth a look at all that could be done with them.
+  // Too few idle GPUs are not worth a full search.
   const bool enough = 2 * std::uint64_t{idle.total_idle()} >= best.gpus();
   if (!settled && !enough) return wait(best.gpus());
   auto placed = place_pipelines(s.cluster, idle, spec, true, budget);
@@ -109,7 +109,7 @@ expected<pipeline_placement> place(const snapshot& s, const idle_index& all, con
   return placed;
 }
 
-/// The first of the job's plans whose stages find GPUs of their types idle.
+/// The first of the job's plans whose stages have idle GPUs of their types.
 std::optional<pipeline_placement> place_planned(const snapshot& s, const idle_index& idle,
                                                 const job_view& j) {
   for (const auto& how : *j.plans) {
@@ -123,8 +123,8 @@ std::optional<pipeline_placement> place_planned(const snapshot& s, const idle_in
   return {};
 }
 
-/// If none of its plans can be placed now: what a search over the idle GPUs finds, unless that is
-/// much worse than the best of the whole cluster.
+/// If no plan can be placed now: searches over the idle GPUs, and accepts the result unless it is
+/// much worse than the best plan on the whole cluster.
 expected<pipeline_placement> place_searched(const snapshot& s, const idle_index& all,
                                             const job_view& j, planning_budget& budget) {
   constexpr double max_score = 2;  // of the best plan's
@@ -150,7 +150,7 @@ expected<pipeline_placement> place_searched(const snapshot& s, const idle_index&
 expected<pipeline_placement> place(const snapshot& s, const idle_index& all, const job_view& j,
                                    planning_budget& budget) {
   if (!is_pipeline_job(*j.spec)) return place_searched(s, all, j, budget);
-  // With other rows it would learn something else than before.
+  // Another micro-batch size would change the training's results.
   auto placed = place(s, all, j, with_rows(*j.spec, j.rows), budget);
   if (!placed && j.rows > 0 && placed.error().code != reason::kind::insufficient)
     placed = place(s, all, j, *j.spec, budget);
@@ -194,8 +194,8 @@ expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job,
                                       planning_budget& budget) {
   if (!is_pipeline_job(job)) {
     auto plans = marp(c, job, budget);
-    // A program makes its own stages, if any. Simulated work with a limit of time or money is asked
-    // what would meet it, and may have its stages planned.
+    // A program makes its own stages, if any. For simulated work with a limit of time or cost,
+    // stages that meet the limit are planned.
     const bool open = job.command.empty() && !job.memory && (job.slo_s || job.budget);
     if (plans || !open || plans.error().code != reason::kind::infeasible) return plans;
     planning_budget own{std::min(budget.left(), searched_units)};
@@ -251,7 +251,8 @@ snapshot start_trainings(const snapshot& s, std::vector<decision>& out,
       out.push_back({decision::kind::give_up, j->id, {}, {}, why_none(*j)});
       continue;
     }
-    // Half of what is left for each, so that a job which is slow to plan leaves some for others.
+    // Half of the remaining budget for each, so that a job that is slow to plan leaves some for
+    // others.
     planning_budget own{budget.left() / 2};
     auto placed = place(s, rest, *j, own);
     budget.spend(budget.left() / 2 - own.left());

@@ -19,8 +19,8 @@ namespace troupe::planners {
 
 /// Does the job say `train`, `slots` or `pipeline`?
 bool is_pipeline_job(const job_spec& job);
-/// Whether it runs as pipelines of stages that are planned here: such a job, or simulated work that
-/// no single stage can hold.
+/// Does it run as pipelines of planned stages? Such a job does, and simulated work that no single
+/// stage can hold.
 bool runs_as_pipelines(const job_spec& job, const std::vector<plan>* plans);
 
 /// A plan and its GPUs, which satisfy fits(): datacenters in the pipeline's order,
@@ -30,14 +30,13 @@ struct pipeline_placement {
   allocation where;
 };
 
-/// The stages of a plan that says how many there are, and how the batch goes through them: cut as
-/// split_model cuts the job's model for GPUs of `max_bytes`; each needs `headroom` more than the
-/// memory model says, as a share.
+/// The stages of a plan with a given number of stages and batch split: cut by split_model for GPUs
+/// of `max_bytes`; each needs `headroom` (a fraction) more than the memory model says.
 std::vector<plan_stage> stages_of(const job_spec& job, const plan& how, double max_bytes,
                                   double headroom);
 
-/// On those idle GPUs that the job may run on, by select_placement. `as_wished`: exactly the stages
-/// and pipelines that the job asks for; else at most as many.
+/// Places the job on idle GPUs that it may use, by select_placement. `as_wished`: with exactly the
+/// stages and pipelines that the job requests; otherwise with at most as many.
 expected<pipeline_placement> place_pipelines(const cluster& c, const idle_index& idle,
                                              const job_spec& job, bool as_wished,
                                              planning_budget& budget);
@@ -47,9 +46,9 @@ inline expected<pipeline_placement> place_pipelines(const cluster& c, const idle
   return place_pipelines(c, idle, job, as_wished, budget);
 }
 
-/// The plans of any job on the whole cluster, best first: MARP's; of a pipeline job the one that it
-/// wishes for, or if the cluster is too small for that, the best with fewer GPUs. Refuses what no
-/// GPUs of this cluster can run within the job's bounds and limits (bounds.hpp).
+/// The plans of any job on the whole cluster, best first: MARP's; of a pipeline job the requested
+/// one, or the best with fewer GPUs if the cluster is too small. Fails if no GPUs of this cluster
+/// can run it within the job's limits (bounds.hpp).
 expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job,
                                       planning_budget& budget);
 inline expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job) {
@@ -57,16 +56,16 @@ inline expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& j
   return plans_for(c, job, budget);
 }
 
-/// A sentence if the job's bounds (max_gpus, required_gpu_type) cost it its best plan, of which
-/// `plans` are those within the bounds; else empty.
+/// A sentence if the job's limits (max_gpus, required_gpu_type) exclude its best plan; `plans` are
+/// those within the limits. Empty otherwise.
 std::string bound_warning(const cluster& c, const job_spec& job, const std::vector<plan>& plans);
 
-/// What policies begin with that have no better way to place trainings: they are placed first, in
-/// the queue's order, by Algorithm 1, and run to their end. One that asks for stages and pipelines
-/// waits for them, and takes fewer only when the GPUs that are there could never suffice; one that
-/// leaves them open waits for GPUs that reach half of the speed that it would have on all. A job's
-/// first attempt gives nodes `lease_s` to appear. Appends to `out`; gives the snapshot less the
-/// GPUs that they take, which `room` holds.
+/// For policies without their own placement of trainings: these are placed first, in queue order,
+/// by Algorithm 1, and run to their end. A training that requests stages and pipelines waits for
+/// them, and takes fewer only if the present GPUs could never suffice; one that does not waits for
+/// GPUs that give half of the speed that it would have on all. A job's first attempt gives nodes
+/// `lease_s` to appear. Appends to `out`; returns the snapshot without the GPUs that they take,
+/// stored in `room`.
 snapshot start_trainings(const snapshot& s, std::vector<decision>& out,
                          std::optional<idle_index>& room);
 /// Why a training waits under such a policy.

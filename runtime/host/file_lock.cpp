@@ -24,7 +24,7 @@ std::optional<pid_t> number_in(int fd) {
   return number;
 }
 
-/// holder() has the lock for an instant while it looks: that must not cost anybody a start.
+/// Retries for 100 ms: holder() takes the lock briefly, which must not make a start fail.
 bool lock_soon(int fd) {
   for (int i = 0; i < 20; ++i) {
     if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return true;
@@ -66,7 +66,7 @@ std::optional<pid_t> file_lock::holder(const std::string& path) {
 
 file_lock::~file_lock() {
   if (fd_ < 0) return;
-  // So that nobody ever takes an old number for that of a living holder.
+  // So that holder() never returns a stale process id.
   [[maybe_unused]] const auto emptied = ::ftruncate(fd_, 0);
   ::close(fd_);
 }

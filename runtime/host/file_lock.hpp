@@ -11,15 +11,15 @@
 
 namespace troupe::runtime {
 
-/// A file locked by this process for as long as the object lives; the kernel unlocks it when the
-/// process dies, however. The file stays, and holds the number of the process that locked it last.
+/// A file locked by this process for as long as the object lives; the kernel releases the lock when
+/// the process dies. The file remains and holds the id of the last owner's process.
 class file_lock {
  public:
-  /// Makes the file (its directory must exist) and locks it. Refuses, with a sentence that begins
-  /// with `what` and names the process, if another has it: "what is in use by process 4711".
+  /// Creates the file (its directory must exist) and locks it. If another process has it, fails
+  /// with "WHAT is in use by process 4711".
   static expected<file_lock> take(const std::string& path, std::string_view what);
 
-  /// The process that has the lock; nothing if nobody has it, or no such file.
+  /// The process that holds the lock; nothing if none does or there is no such file.
   static std::optional<pid_t> holder(const std::string& path);
 
   file_lock(file_lock&& other) noexcept : fd_{std::exchange(other.fd_, -1)} {}

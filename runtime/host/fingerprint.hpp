@@ -7,7 +7,7 @@
 
 namespace troupe::runtime {
 
-/// A running 64-bit hash (XXH3) of everything that was added, in order.
+/// An incremental 64-bit hash (XXH3) of everything that was added, in order.
 class fingerprint {
  public:
   fingerprint();

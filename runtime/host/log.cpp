@@ -27,8 +27,9 @@ std::string timestamp() {
                      utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec, ms % 1000);
 }
 
-/// Bytes of the character that begins `s`, if it is one in UTF-8 that a terminal shows; else 0.
-/// Controls are none: those below space, DEL, and U+0080 to U+009F, which some terminals obey.
+/// Bytes of the printable UTF-8 character at the beginning of `s`; 0 if there is none. Control
+/// characters do not count: those below space, DEL, and U+0080 to U+009F, which some terminals
+/// obey.
 std::size_t shown_character(std::string_view s) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(s[i]); };
   if (byte(0) < 0x80) return byte(0) >= ' ' && byte(0) != 127 ? 1 : 0;
@@ -44,7 +45,7 @@ std::size_t shown_character(std::string_view s) {
   return code >= smallest[size] && code <= 0x10ffff && !surrogate ? size : 0;
 }
 
-/// What a stranger wrote, so that it stays on its line, is valid UTF-8 and moves no cursor.
+/// Escapes text from untrusted peers: one line of valid UTF-8 without terminal controls.
 std::string escaped(std::string_view s, std::string_view also) {
   std::string out;
   while (!s.empty()) {

@@ -7,15 +7,15 @@
 
 namespace troupe::runtime {
 
-/// Lets one line a minute pass about each subject (an address, a key), and counts those between, so
-/// that a stranger cannot fill a disk with log lines. Time is whatever the caller counts in.
+/// Passes one line per minute and subject (an address, a key) and counts the others, so that an
+/// untrusted peer cannot fill the disk with log lines. Times are in any unit of the caller.
 class log_limiter {
  public:
-  /// How many lines this one stands for, itself included; 0: it must not be written now.
+  /// Returns how many lines this one stands for, itself included; 0: do not write it.
   std::uint64_t pass(const std::string& subject, double now_s) {
     if (subjects_.size() >= max_subjects)
       std::erase_if(subjects_, [&](const auto& s) { return now_s - s.second.since_s >= every_s; });
-    // Where there are too many subjects those that are new share one.
+    // Beyond the limit, new subjects share one entry.
     const bool room = subjects_.size() < max_subjects || subjects_.contains(subject);
     auto [at, first] = subjects_.try_emplace(room ? subject : "", entry{now_s, 0});
     auto& e = at->second;
@@ -30,7 +30,7 @@ class log_limiter {
   static constexpr std::size_t max_subjects = 1000;
   struct entry {
     double since_s = 0;
-    std::uint64_t lines = 0;  // since the last that passed
+    std::uint64_t lines = 0;  // since the last one that was written
   };
 
   std::map<std::string, entry> subjects_;

@@ -6,17 +6,15 @@
 
 namespace troupe::runtime {
 
-/// Makes a directory (and those above it) that its owner alone can look into, or takes one that is
-/// there and closes it to others. Refuses one that belongs to another user: they could put anything
-/// in the place of what is written there.
+/// Creates a directory (and its parents) with mode 0700, or restricts an existing one to its owner.
+/// Fails if it belongs to another user, who could replace what is written there.
 expected<void> prepare_private_directory(const std::string& path);
 
-/// From now on all files that this process makes are its owner's alone. Programs that it starts
-/// have the umask that it had before.
+/// Sets the umask to 077 for this process. Programs that it starts get the previous umask.
 void make_files_private();
 unsigned umask_of_programs();
 
-/// What a file in a state directory is made with: its owner alone may read and write it.
+/// The mode of files in a state directory: readable and writable for their owner only.
 inline constexpr unsigned private_file_mode = 0600;
 
 }  // namespace troupe::runtime

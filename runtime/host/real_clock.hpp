@@ -6,8 +6,8 @@
 
 namespace troupe::runtime {
 
-/// The machine's clocks. The monotonic one also counts the time that the machine is suspended, in
-/// which leases run out as well.
+/// The machine's clocks. The monotonic one includes the time in which the machine is suspended:
+/// leases expire then, too.
 class real_clock final : public clock {
  public:
   double now_s() const override { return read(CLOCK_BOOTTIME); }

@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 constexpr int random_bits = 36;
 
 std::uint64_t minutes_since_1970() {
-  constexpr double year_2225 = 1ull << 27;  // a clock that says more is broken
+  constexpr double year_2225 = 1ull << 27;  // a later clock is broken
   return static_cast<std::uint64_t>(std::clamp(real_clock{}.wall_s() / 60, 0.0, year_2225));
 }
 
@@ -115,7 +115,8 @@ expected<std::uint64_t> state_directory::next_incarnation() {
   std::uint64_t last = 0;
   std::ifstream{file} >> last;
   new_ = last == 0;
-  // The clock helps where the file was lost; where there is one, it counts on whatever the clock.
+  // The clock is the minimum in case the file was lost; otherwise the count increases whatever the
+  // clock says.
   const auto count = std::max(last + 1, minutes_since_1970());
   if (auto ok = replace(file, fmt::format("{}\n", count)); !ok)
     return tl::unexpected<reason>(ok.error());

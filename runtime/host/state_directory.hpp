@@ -8,28 +8,29 @@
 
 namespace troupe::runtime {
 
-/// The number of a host's start. In its high bits a count: the larger one is the later start. The
-/// low ones are random: nobody can guess it. `count` 0: the count is from the wall clock.
+/// Makes an incarnation, the number of a host's start. Its high bits are a count, so later starts
+/// have larger numbers; its low bits are random, so that nobody can guess it. `count` 0: minutes
+/// since 1970.
 std::uint64_t make_incarnation(std::uint64_t count = 0);
 
-/// Where a host keeps what outlives it. One process has it at a time, with what that process's
-/// keepers still hold.
+/// A host's persistent state. It is locked by one process at a time, together with that process's
+/// keepers.
 class state_directory {
  public:
-  /// Makes it if it is not there. Refuses at once if another process has it; if that has died, and
-  /// only its keepers are at work, waits `limit_s` for them.
+  /// Creates the directory if needed. Fails at once if another process has it; if that process has
+  /// died and only its keepers remain, waits up to `limit_s` for them.
   static expected<std::unique_ptr<state_directory>> open(const std::string& path,
                                                          double limit_s = 10);
   ~state_directory();
   state_directory(const state_directory&) = delete;
 
   const std::string& path() const { return path_; }
-  /// Holds the lock; for keepers.
+  /// The descriptor that holds the lock; for keepers.
   int lock() const { return lock_; }
 
-  /// Larger than any that this directory has given, whatever the clock says, and on disk.
+  /// Returns a larger number than ever before, whatever the clock says, and makes it durable.
   expected<std::uint64_t> next_incarnation();
-  /// Nothing had ever started here before next_incarnation() was called.
+  /// Nothing had ever been started here before next_incarnation() was called.
   bool is_new() const { return new_; }
 
  private:

@@ -4,7 +4,7 @@
 
 namespace troupe::runtime {
 
-/// Real time that passed, in any world: for reporting what a decision cost, never for deciding.
+/// Real time, in any world: for reporting the cost of a decision, never for deciding.
 class stopwatch {
  public:
   double us() const {

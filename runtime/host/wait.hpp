@@ -6,7 +6,7 @@
 
 namespace troupe::runtime {
 
-/// Asks until it is so, or until `limit_s` has passed; false then. Blocks the caller: not for
+/// Polls until the condition holds, or returns false after `limit_s`. Blocks the caller: not for
 /// actors.
 inline bool wait_until(const std::function<bool()>& so, double limit_s, double every_s = 0.002) {
   using steady = std::chrono::steady_clock;

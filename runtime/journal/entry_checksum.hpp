@@ -8,7 +8,7 @@
 
 namespace troupe::runtime {
 
-/// Of an entry with its number: a row in another's place does not pass.
+/// The checksum covers an entry and its sequence number, so that swapped rows are detected.
 inline std::uint64_t entry_checksum(std::uint64_t sequence, std::span<const std::byte> entry) {
   return XXH3_64bits_withSeed(entry.data(), entry.size(), sequence);
 }

@@ -29,7 +29,7 @@ std::string slot_of(const journal_witness::record& r) {
   return text + '\n';
 }
 
-/// Null: not a slot, to the last byte.
+/// Null: not a valid slot.
 std::optional<journal_witness::record> read_slot(const std::string& text) {
   journal_witness::record r;
   unsigned long long journal = 0, sequence = 0;
@@ -61,7 +61,7 @@ expected<std::unique_ptr<journal_witness>> journal_witness::open(const std::stri
       continue;
     const auto r = read_slot(text);
     if (!r) continue;
-    // The older slot, or the damaged one, is the next to be written.
+    // The next write goes to the older or damaged slot.
     if (w->found_.empty() || r->sequence >= w->found_.front().sequence) w->next_slot_ = 1 - i;
     w->found_.push_back(*r);
   }
@@ -79,8 +79,8 @@ expected<void> journal_witness::failure(const char* what) const {
 
 expected<void> journal_witness::write(const record& r) {
   const auto text = slot_of(r);
-  // The first record goes into both, so that the file has its full size from then on: a full disk
-  // cannot keep a slot from being written.
+  // The first record is written to both slots, so that the file has its full size from then on and
+  // a full disk cannot prevent later writes.
   for (unsigned i = 0; i < (new_ ? slots : 1); ++i) {
     const auto at = static_cast<off_t>(next_slot_ * slot_bytes);
     if (::pwrite(fd_, text.data(), text.size(), at) != static_cast<ssize_t>(text.size()))

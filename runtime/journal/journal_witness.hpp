@@ -9,16 +9,16 @@
 
 namespace troupe::runtime {
 
-/// A small file beside a journal that knows what the journal must at least hold: its id, and the
-/// sequence of an entry that was durable. It is text, in two slots of 512 bytes that are written in
-/// turn, each with a checksum.
+/// A small file next to a journal that records what the journal must at least contain: its id and
+/// the sequence number of a durable entry. It is text, in two slots of 512 bytes that are written
+/// alternately, each with a checksum.
 ///
-/// Order: the journal's commit is synced first, then a slot is written, and it is not synced at
-/// once (a second sync would halve the commits a second) but by sync(), every heartbeat. So the
-/// witness is never ahead of the journal: a journal that ends before its witness has lost entries.
-/// After a crash of the process it is behind by one commit at most, after a power cut by what was
-/// committed since the last sync(); a journal that goes on behind its witness is whole. A slot that
-/// a power cut tore fails its checksum, and the other one counts.
+/// Order of writes: the journal's commit is synced first, then a slot is written; the slot is
+/// synced by sync(), once per heartbeat, since a second sync per commit would halve the commit
+/// rate. So the witness is never ahead of the journal: a journal that ends before its witness has
+/// lost entries. After a crash of the process it is behind by at most one commit, after a power
+/// failure by the commits since the last sync(); both are normal. If a power failure tears a slot,
+/// its checksum fails and the other slot counts.
 class journal_witness {
  public:
   struct record {
@@ -27,15 +27,15 @@ class journal_witness {
     bool operator==(const record&) const = default;
   };
 
-  /// Opens the file or makes an empty one, without changing what it holds.
+  /// Opens the file or creates an empty one, without changing its contents.
   static expected<std::unique_ptr<journal_witness>> open(const std::string& path);
   ~journal_witness();
   journal_witness(const journal_witness&) = delete;
   journal_witness& operator=(const journal_witness&) = delete;
 
-  /// The slots that can be believed, when it was opened: none to two.
+  /// The valid slots when it was opened: none to two.
   const std::vector<record>& found() const { return found_; }
-  /// It has never been written to: then nothing was found, and nothing is damaged.
+  /// It has never been written: no slot is valid, and nothing is damaged.
   bool is_new() const { return new_; }
 
   expected<void> write(const record& r);

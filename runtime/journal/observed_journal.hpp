@@ -8,8 +8,7 @@
 
 namespace troupe::runtime {
 
-/// A journal that shows somebody every entry once it is durable, before who has appended it goes
-/// on.
+/// A journal that calls an observer for every entry once it is durable, before append returns.
 class observed_journal final : public journal {
  public:
   using observer = std::function<void(const journal_entry&)>;

@@ -18,29 +18,29 @@ struct sqlite3_stmt;
 
 namespace troupe::runtime {
 
-/// Of the tables and entries that this program writes. Older ones are upgraded at open; newer ones
-/// are refused.
+/// Of the tables and entries that this program writes. Older versions are upgraded at open, newer
+/// ones are rejected.
 inline constexpr long long journal_schema_version = 2;
 
-/// The journal in a file: SQLite in WAL mode, one row an entry, each with a checksum, and a witness
-/// beside it that knows what the file must hold. Any SQLite program can read it while no controller
-/// runs.
+/// The journal in a file: SQLite in WAL mode, one row per entry, each with a checksum, and a
+/// witness next to it that records what the file must contain. Any SQLite program can read it while
+/// no controller runs.
 class sqlite_journal final : public journal {
  public:
   using journal::append;
 
   struct options {
-    /// Entries are on the disk when append returns. Only tests may do without.
+    /// append returns when entries are on the disk. Only tests may disable this.
     bool durable = true;
-    /// Take the journal as it is, though it may have lost its end, and give it a new id, so that
-    /// nodes drop the work that it may no longer know of.
+    /// Accept a journal that may have lost its last entries, and give it a new id, so that nodes
+    /// drop work that it may no longer know.
     bool accept_older = false;
   };
 
-  /// Opens the file or makes it. Refuses, having changed nothing of it: another process has it, it
-  /// is no journal, it was written by a newer version, it cannot be read or written; it or its WAL
-  /// is damaged, cut short, missing or another than its witness knows. The kernel gives the lock
-  /// back however this process ends.
+  /// Opens or creates the file. Fails without changing it if another process has it; if it is not a
+  /// journal, was written by a newer version, or cannot be read or written; if it or its WAL is
+  /// damaged, truncated, missing or does not match its witness. The lock is released by the kernel
+  /// when the process ends.
   static expected<std::shared_ptr<sqlite_journal>> open(const std::string& path, options o);
   static expected<std::shared_ptr<sqlite_journal>> open(const std::string& path) {
     return open(path, options{});
@@ -49,7 +49,7 @@ class sqlite_journal final : public journal {
 
   std::uint64_t id() const override { return id_; }
   [[nodiscard]] expected<void> append(std::span<const journal_entry> batch) override;
-  /// Refuses an entry that is not understood, with its number; damage was looked for at open.
+  /// Rejects an entry that cannot be decoded, with its number; open() has checked for damage.
   expected<void> replay(const std::function<void(const journal_entry&)>& each) const override;
   [[nodiscard]] expected<void> compact(std::span<const journal_entry> snapshot) override;
   std::uint64_t size() const override { return static_cast<std::uint64_t>(last_ - first_ + 1); }
@@ -98,8 +98,8 @@ class sqlite_journal final : public journal {
   std::uint64_t id_ = 0;
   long long first_ = 1, last_ = 0;              // sequences; first > last: no entry
   std::size_t in_wal_ = 0;                      // entries since the last checkpoint
-  long long version_ = journal_schema_version;  // that the file had when it was opened
-  bool fresh_ = false;                          // there was none before this open
+  long long version_ = journal_schema_version;  // of the file when it was opened
+  bool fresh_ = false;                          // the file did not exist
   bool broken_ = false;
   mutable std::mutex mutex_;
 };

@@ -15,7 +15,7 @@ namespace troupe::runtime {
 namespace {
 
 constexpr std::size_t header_bytes = 32, frame_header_bytes = 24;
-constexpr std::uint32_t magic = 0x377f0682;  // the last bit: checksums are of big-endian words
+constexpr std::uint32_t magic = 0x377f0682;  // lowest bit: checksums are of big-endian words
 
 using bytes_view = std::span<const std::uint8_t>;
 using checksums = std::array<std::uint32_t, 2>;
@@ -40,7 +40,7 @@ class wal_file {
   std::size_t frames() const {
     return (bytes_.size() - header_bytes) / (frame_header_bytes + page_bytes_);
   }
-  /// Its checksum goes on from that of the frame before it, as that one has it.
+  /// A frame's checksum continues that of the frame before it.
   bool genuine(std::size_t i) const {
     const auto f = frame(i);
     if (std::memcmp(f.data() + 8, bytes_.data() + 16, 8) != 0) return false;  // the salts
@@ -80,7 +80,7 @@ class wal_file {
 expected<void> check_wal(const std::string& path) {
   std::ifstream in{path, std::ios::binary};
   std::vector<std::uint8_t> bytes{std::istreambuf_iterator<char>{in}, {}};
-  if (bytes.size() <= header_bytes) return {};  // no frame was ever in it, or the witness knows
+  if (bytes.size() <= header_bytes) return {};  // it never had a frame, or the witness knows
   const wal_file wal{std::move(bytes)};
   if (!wal.good_header())
     return refuse(reason::kind::malformed, fmt::format("{} has a damaged header", path));

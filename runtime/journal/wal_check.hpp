@@ -6,13 +6,13 @@
 
 namespace troupe::runtime {
 
-/// Looks whether a write-ahead log of SQLite is whole. SQLite itself stops reading at the first
-/// frame whose checksum is wrong, without a word, and takes what came before it for everything.
+/// Checks that a SQLite write-ahead log is complete. SQLite itself silently stops reading at the
+/// first frame with a wrong checksum and drops everything after it.
 ///
-/// Refuses a damaged header with frames behind it, and a damaged frame with frames behind it that a
-/// later transaction wrote: the damaged one had been synced before those. A damaged or cut last
-/// transaction is let pass, since a crash in the middle of a write looks the same; whether it had
-/// been durable, the journal's witness knows. A file that is not there is whole.
+/// Rejects a damaged header followed by frames, and a damaged frame followed by frames of a later
+/// transaction: the damaged one had been synced before those. A damaged or truncated last
+/// transaction is accepted, since a crash during a write looks the same; whether it had been
+/// durable is known to the journal's witness. A missing file is accepted.
 expected<void> check_wal(const std::string& path);
 
 }  // namespace troupe::runtime

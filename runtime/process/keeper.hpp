@@ -9,46 +9,46 @@
 #include "runtime/process/process_group.hpp"
 #include "runtime/process/program.hpp"
 
-// Programs that must not outlive a lease, nor the process that started them, nor leave anything
-// behind. Each has a keeper: a small process that is its parent and the subreaper of all that it
-// starts (a daemon, too, cannot get away from it), and that kills them all when it is told to, when
-// the lease runs out by the machine's monotonic clock, or when the process that started it has
-// died. So two attempts of one job do not run at a time, also when a node is killed or stopped.
+// Runs programs so that they outlive neither their lease nor the process that started them, and
+// leave no processes behind. Each has a keeper: a small process that is its parent and the
+// subreaper of all its descendants (daemons cannot escape). The keeper kills them all when it is
+// ordered to, when the lease expires on the machine's monotonic clock, or when the process that
+// started it has died. So two attempts of one job never run at the same time, even if a node is
+// killed or stopped.
 
 namespace troupe::runtime {
 
-/// How a kept program came to its end.
+/// How a program under a keeper ended.
 struct kept_end {
   enum class how {
     exited,         // by itself, or killed as asked: `status`
     not_started,    // `why`
-    lease_expired,  // killed: nobody had renewed its lease
-    lost,           // its keeper was killed, and it with it
+    lease_expired,  // killed, because its lease was not renewed
+    lost,           // the keeper was killed, and the program with it
   };
   how what = how::exited;
-  int status = 0;  // exit status; 128 + n: a signal n ended it
+  int status = 0;  // exit status; 128 + n: ended by signal n
   std::string why;
 };
 
-/// A program and its keeper. Nothing here blocks, but for the destructor. Not for use from two
-/// threads at once.
+/// A program and its keeper. Only the destructor blocks. Not thread-safe.
 class kept_program {
  public:
-  /// Kills the program and all that it has started, and waits for that, some seconds at most.
+  /// Kills the program and all its descendants, and waits for their end, for a few seconds at most.
   ~kept_program();
   kept_program(const kept_program&) = delete;
 
-  /// It may go on until then, in seconds of the monotonic clock (clock.hpp).
+  /// The program may run until then, in seconds of the monotonic clock (clock.hpp).
   void renew(double until_s);
   /// SIGTERM to its group; after `grace_s`, SIGKILL to all.
   void terminate(double grace_s);
-  /// SIGKILL to all that it has started.
+  /// SIGKILL to all its descendants.
   void kill();
 
-  /// Its end, once nothing that it has started is alive. Never blocks; ask when events() is
-  /// readable, and from a timer: that of a keeper that was killed comes without an event.
+  /// How it ended, once none of its descendants is alive. Never blocks; call it when events() is
+  /// readable, and from a timer: if the keeper itself was killed there is no event.
   std::optional<kept_end> poll();
-  /// A descriptor that is readable when the keeper has said something. It stays this object's.
+  /// A descriptor that is readable when the keeper has sent an event. Owned by this object.
   int events() const { return control_; }
 
  private:
@@ -62,17 +62,17 @@ class kept_program {
   bool keeper_gone_ = false;
 };
 
-/// Starts keepers: a process that was forked when this program was small and had one thread, and
-/// that lives as long as this program.
+/// Starts keepers, from a process that was forked while this program was small and had a single
+/// thread, and that lives as long as this program.
 class keeper_server {
  public:
-  /// `records`: a directory that names running groups, for reap_orphans. `lock`: a descriptor, or
-  /// -1; it stays open, and what it locks stays locked, until the last keeper has ended.
+  /// `records`: directory of files that describe running groups, for reap_orphans. `lock`: a
+  /// descriptor, or -1; keepers inherit it, so its lock is held until the last of them has ended.
   static expected<std::unique_ptr<keeper_server>> start(std::string records, int lock = -1);
   ~keeper_server();
   keeper_server(const keeper_server&) = delete;
 
-  /// That the program could not be started is its end.
+  /// If the program cannot be started, end() reports that.
   expected<std::unique_ptr<kept_program>> run(const process_options& o, double until_s);
 
  private:

@@ -19,8 +19,8 @@
 namespace troupe::runtime {
 namespace {
 
-// The kernel kills the child when the *thread* that started it ends. So all are started by one
-// thread that never does.
+// The parent-death signal is sent when the *thread* that forked the child ends. So all children are
+// forked by one thread that never ends.
 class spawner {
  public:
   static pid_t run(std::function<pid_t()> f) {
@@ -36,7 +36,7 @@ class spawner {
   }
 
  private:
-  // Threads do not come along through a fork.
+  // A fork copies only the calling thread.
   static spawner* of_this_process() {
     static std::mutex mutex;
     static spawner* only = nullptr;
@@ -93,7 +93,7 @@ expected<void> process::launch(const process_options& o) {
     return child < 0 ? -errno : child;
   });
   if (pid < 0) return cannot(-pid);
-  ::setpgid(pid, pid);  // the child does the same; whoever is first
+  ::setpgid(pid, pid);  // the child does the same: whichever is first
   group_ = describe_group(pid, token).value_or(process_group{pid, 0, "", token});
   go.close(0);
   report.close(1);
@@ -107,7 +107,7 @@ expected<void> process::launch(const process_options& o) {
 
 std::optional<int> process::poll() {
   if (status_) return status_;
-  // The leader is collected last: until then its number, and so the group's, cannot be used again.
+  // The leader is reaped last: until then its id, and so the group's, cannot be reused.
   siginfo_t info{};
   if (::waitid(P_PID, static_cast<id_t>(group_.leader), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
       info.si_pid == 0)

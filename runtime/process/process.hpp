@@ -9,25 +9,24 @@
 
 namespace troupe::runtime {
 
-/// An external program in a process group of its own. It does not outlive this program: the kernel
-/// kills it if this program dies, but not what it has started itself; see keeper.hpp for that. Not
-/// for use from two threads at once.
+/// An external program in its own process group. The kernel kills it when this program dies, but
+/// not its descendants; see keeper.hpp for these. Not thread-safe.
 class process {
  public:
-  /// Starts it. Refuses what cannot run: no such program, directory or output file.
+  /// Starts it. Fails if the program, directory or output file cannot be opened.
   static expected<std::unique_ptr<process>> start(const process_options& o);
 
-  /// Kills the group if it is still there, and waits for that.
+  /// Kills the group if it still exists, and waits for its end.
   ~process();
   process(const process&) = delete;
 
   pid_t id() const { return group_.leader; }
 
-  /// The exit status, 128+n if signal n ended it, once it has ended and nothing of its group is
-  /// alive: what the program leaves behind is killed. Never blocks; ask from a timer.
+  /// The exit status, or 128 + n for signal n, once the program has ended and its group is empty:
+  /// remaining processes are killed. Never blocks; call it from a timer.
   std::optional<int> poll();
 
-  /// Asks the group to end (SIGTERM), and makes it end (SIGKILL). Neither waits.
+  /// Sends SIGTERM or SIGKILL to the group. Neither waits.
   void terminate();
   void kill();
 

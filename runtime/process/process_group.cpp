@@ -39,7 +39,7 @@ std::string contents(const std::string& path) {
   return {std::istreambuf_iterator<char>{in}, {}};
 }
 
-// proc(5): the name is in parentheses and may hold anything, so fields count from the last one.
+// proc(5): the name is in parentheses and may contain anything, so fields count from the last one.
 std::optional<process_state> state_of(pid_t pid) {
   const auto text = contents(fmt::format("/proc/{}/stat", pid));
   const auto end_of_name = text.rfind(')');
@@ -76,7 +76,7 @@ std::vector<pid_t> all_processes() {
   return found;
 }
 
-// The descriptor means this very process; its start is looked at again once it is held.
+// A pidfd refers to one process; its start time is checked again once the pidfd is open.
 bool kill_exactly(pid_t pid, std::uint64_t started) {
   const auto fd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
   if (fd < 0) return false;
@@ -120,7 +120,7 @@ std::string fresh_group_token() {
 
 std::size_t kill_members(const process_group& g) {
   if (g.boot != this_boot()) return 0;
-  // As long as the leader is there, even dead and not collected, its number is nobody else's.
+  // While the leader exists, even as a zombie, its id is not reused.
   const auto leader = state_of(g.leader);
   const bool is_ours = leader && leader->started == g.started && leader->group == g.leader;
   std::size_t killed = 0;
@@ -135,7 +135,7 @@ std::size_t kill_members(const process_group& g) {
 }
 
 std::size_t kill_descendants() {
-  std::multimap<pid_t, std::pair<pid_t, std::uint64_t>> children;  // of each: which, and its start
+  std::multimap<pid_t, std::pair<pid_t, std::uint64_t>> children;  // by parent: id and start time
   for (const auto pid : all_processes())
     if (const auto s = state_of(pid)) children.emplace(s->parent, std::pair{pid, s->started});
   std::size_t killed = 0;

@@ -70,18 +70,18 @@ program_plan::program_plan(const process_options& o, const std::string& token)
   environment_.push_back(nullptr);
 }
 
-// Only calls that signal-safety(7) allows.
+// Only calls that are async-signal-safe (signal-safety(7)).
 void program_plan::become(int go, int report) const {
   using step = start_failure::step;
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent_) ::_exit(127);  // died before the line above
+  if (::getppid() != parent_) ::_exit(127);  // the parent died before prctl
   if (::setpgid(0, 0) != 0) give_up(report, step::group);
   for (int s = 1; s < NSIG; ++s) ::signal(s, SIG_DFL);
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   char byte = 0;
-  if (::read(go, &byte, 1) != 1) ::_exit(127);  // not until the group is on record
+  if (::read(go, &byte, 1) != 1) ::_exit(127);  // wait until the group is recorded
   const int in = ::open("/dev/null", O_RDONLY);
   const int out = ::open(output_.c_str(), O_WRONLY | O_CREAT | O_APPEND, private_file_mode);
   if (in < 0 || out < 0) give_up(report, step::output);

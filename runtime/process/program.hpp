@@ -6,16 +6,16 @@
 #include <utility>
 #include <vector>
 
-// How a forked child becomes an external program: what `process` and `keeper` share.
+// How a forked child becomes an external program: shared by `process` and `keeper`.
 
 namespace troupe::runtime {
 
-/// What to start.
+/// A program to start.
 struct process_options {
-  std::vector<std::string> command;  // the first is looked up in PATH unless it has a slash
-  /// Set, or set again, on top of this process's own environment.
+  std::vector<std::string> command;  // the first element is searched in PATH unless it has a slash
+  /// Added to this process's environment, or replaced in it.
   std::vector<std::pair<std::string, std::string>> environment{};
-  std::string directory{};  // where it runs; empty: here
+  std::string directory{};  // working directory; empty: this process's
   std::string output{};     // standard output and error are appended to this file; empty: discarded
 };
 
@@ -28,17 +28,17 @@ struct start_failure {
 
 std::string describe(const start_failure& f, const process_options& o);
 
-/// Everything that the child needs, made before there is a child: between fork and exec of a
-/// process that has threads it may not allocate.
+/// Everything that the child needs, prepared before the fork: a child of a multi-threaded process
+/// must not allocate between fork and exec.
 class program_plan {
  public:
-  /// `token`: its group's, as in process_group.hpp.
+  /// `token`: the group's, see process_group.hpp.
   program_plan(const process_options& o, const std::string& token);
   program_plan(const program_plan&) = delete;
 
-  /// In the child: becomes the program, in a process group of its own, once a byte has come from
-  /// `go`. Writes a start_failure to `report` if it cannot, and closes it if it can. The kernel
-  /// kills the program when the thread that forked it ends.
+  /// In the child: execs the program, in its own process group, after a byte has arrived on `go`.
+  /// On failure writes a start_failure to `report`; on success that is closed. The kernel kills the
+  /// program when the thread that forked it ends.
   [[noreturn]] void become(int go, int report) const;
 
  private:
@@ -49,7 +49,7 @@ class program_plan {
   unsigned umask_ = 0;
 };
 
-/// From ends[1] to ends[0], closed at exec and with this.
+/// A pipe from ends[1] to ends[0], closed at exec and by the destructor.
 struct pipe_ends {
   int ends[2] = {-1, -1};
 
@@ -60,7 +60,7 @@ struct pipe_ends {
     close(1);
   }
   bool open();
-  /// A byte; false if nobody can read it any more, and no SIGPIPE.
+  /// Writes a byte; false if there is no reader. Never raises SIGPIPE.
   bool write_one();
   void close(int i);
 };

@@ -5,17 +5,17 @@
 
 namespace troupe::runtime {
 
-/// Calls a function, on a thread of its own, soon after one of its descriptors became readable or
-/// was closed by the other end: once for each time that this happens, so whoever is called reads
-/// all there is. For many descriptors that seldom have something.
+/// Calls a function, on its own thread, soon after one of its descriptors became readable or was
+/// closed by the other end. Edge-triggered: the function must read everything. For many descriptors
+/// with little traffic.
 class readable_watch {
  public:
   explicit readable_watch(std::function<void()> on_readable);
-  /// No call is made after this.
+  /// No call is made after this returns.
   ~readable_watch();
   readable_watch(const readable_watch&) = delete;
 
-  /// Closing the descriptor takes it out again.
+  /// Closing the descriptor removes it.
   void add(int descriptor);
 
  private:

@@ -82,7 +82,7 @@ expected<void> append_to(const std::string& path, const std::string& text) {
 }
 
 bool limit_disk_use(const std::string& path, std::uint64_t most) {
-  constexpr std::uint64_t page = 64 * 1024;  // parts of a block are only filled with zeros
+  constexpr std::uint64_t page = 64 * 1024;  // the kernel zeroes partial blocks only
   const auto f = regular_file::open(path, O_WRONLY);
   if (!f || f->disk_bytes() <= most) return true;
   const auto drop = (f->size() - std::min(f->size(), most / 2)) / page * page;

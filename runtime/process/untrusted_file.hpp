@@ -6,8 +6,8 @@
 
 #include "messages/reason.hpp"
 
-// Files in a place where programs of others may write: what has a file's name there may be a fifo,
-// a device, a link or very large. Nothing here waits for anybody, and nothing follows a link.
+// Access to files in directories where untrusted programs may write: a name may be a fifo, a
+// device, a link or a very large file. Nothing here blocks, and no link is followed.
 
 namespace troupe::runtime {
 
@@ -16,18 +16,18 @@ struct file_piece {
   std::string bytes;
 };
 
-/// Up to `most` bytes from `offset` on, or from where there is something again if that was dropped.
-/// Refuses what is not a regular file: `unknown` if there is nothing, else `invalid`.
+/// Up to `most` bytes from `offset` on, or from the next data if the file has a hole there. Fails
+/// if it is not a regular file: `unknown` if it does not exist, else `invalid`.
 expected<file_piece> read_piece(const std::string& path, std::uint64_t offset, std::size_t most);
 
 /// The last `most` bytes.
 expected<file_piece> read_tail(const std::string& path, std::size_t most);
 
-/// Adds to a regular file, which is made if there is none.
+/// Appends to a regular file, which is created if needed.
 expected<void> append_to(const std::string& path, const std::string& text);
 
-/// If a regular file takes more than `most` bytes of the disk, its older half is dropped; all else
-/// stays at its offset, also for whoever is appending. False: the file system cannot do that.
+/// If a regular file uses more than `most` bytes of disk, punches out its older half; the rest
+/// keeps its offsets, also for concurrent appends. False: the file system does not support it.
 bool limit_disk_use(const std::string& path, std::uint64_t most);
 
 }  // namespace troupe::runtime

@@ -7,8 +7,8 @@
 
 namespace troupe::runtime {
 
-/// A heap of (time, sequence) with four children a parent: half as deep as a binary one, and a
-/// parent's children lie beside each other. Sequences only grow, so the order is total.
+/// A 4-ary heap of (time, sequence): half as deep as a binary one, and siblings are adjacent in
+/// memory. Sequence numbers increase, so the order is total.
 class event_heap {
  public:
   struct entry {
@@ -16,12 +16,12 @@ class event_heap {
     std::uint64_t sequence = 0;
     std::uint32_t slot = 0;
 
-    /// One comparison without branches: which of two events is earlier cannot be predicted.
+    /// A single comparison without branches: the result is unpredictable.
     bool before(const entry& o) const { return key() < o.key(); }
 
    private:
     __extension__ using wide = unsigned __int128;
-    wide key() const {  // the flipped sign puts negative times before the others
+    wide key() const {  // the flipped sign sorts negative times first
       constexpr auto sign = std::uint64_t{1} << 63;
       return wide{static_cast<std::uint64_t>(time) ^ sign} << 64 | sequence;
     }
@@ -34,14 +34,14 @@ class event_heap {
   void push(std::int64_t time, std::uint64_t sequence, std::uint32_t slot) {
     std::size_t at = entries_.size();
     entries_.emplace_back();
-    // The new one has the largest sequence: it comes after all others of its time.
+    // The new entry has the largest sequence: it comes after all others of its time.
     while (at > 0) {
       const std::size_t parent = (at - 1) / 4;
       if (time >= entries_[parent].time) break;
       entries_[at] = entries_[parent];
       at = parent;
     }
-    // Field by field: a copy of a whole entry would wait for the stores of its parts.
+    // Field by field: copying a whole entry would stall on the stores of its fields.
     auto& e = entries_[at];
     e.time = time;
     e.sequence = sequence;

@@ -11,7 +11,7 @@
 
 namespace troupe::runtime {
 
-/// Names one event of a queue. Never used again for another.
+/// Identifies an event of a queue; never reused.
 struct event_id {
   std::uint32_t slot = 0;
   std::uint64_t sequence = 0;
@@ -19,7 +19,7 @@ struct event_id {
 
 enum class timer : std::uint8_t { none, ordinary, multi, request };
 
-/// What an actor names when it cancels: a timer's type (ordinary) or number (the others).
+/// The key by which an actor cancels: a timer's type (ordinary) or number (the others).
 struct timer_key {
   std::uint64_t actor = 0;
   std::uint64_t value = 0;
@@ -28,14 +28,14 @@ struct timer_key {
   bool operator==(const timer_key&) const = default;
 };
 
-/// Content: its move leaves nothing behind that holds anything. Events by (time, order of adding),
-/// and an index for cancellation. What a cancelled event holds is destroyed at once; its heap entry
-/// is known by its sequence to be stale, and is dropped when it comes up, or by compaction when
-/// such entries are the majority.
+/// Events by (time, order of adding), with an index for cancellation. The content of a cancelled
+/// event is destroyed at once; its heap entry is stale, which its sequence number shows, and is
+/// removed when it reaches the top, or by compaction when stale entries are the majority. Content:
+/// a moved-from object must hold no resources.
 template <class Content>
 class event_queue {
  public:
-  /// `key`: how the event's actor can cancel it. Another event of the same key is replaced.
+  /// `key`: how the event's actor can cancel it. It replaces an event of the same key.
   event_id add(std::int64_t time, Content&& content, const timer_key& key = {}) {
     if (free_.empty()) {
       free_.push_back(static_cast<std::uint32_t>(slots_.size()));
@@ -51,7 +51,7 @@ class event_queue {
     return id;
   }
 
-  /// False: there is no such event any more.
+  /// False: there is no such event.
   bool cancel(event_id id) {
     if (id.sequence == 0 || slots_[id.slot].sequence != id.sequence) return false;
     drop(id.slot);
@@ -66,7 +66,7 @@ class event_queue {
     compact();
   }
 
-  /// All events of an actor that were added with a key.
+  /// Removes all events of an actor that were added with a key.
   void cancel_all_of(std::uint64_t actor) {
     for (auto f = by_actor_.find(actor); f != by_actor_.end(); f = by_actor_.find(actor))
       drop(f->second);
@@ -92,7 +92,7 @@ class event_queue {
     return nullptr;
   }
 
-  /// Takes the earliest event out. Only after next() was not null.
+  /// Removes the earliest event. Only after next() was not null.
   Content take() {
     const auto at = heap_.top().slot;
     heap_.pop();
@@ -107,7 +107,7 @@ class event_queue {
   struct slot {
     std::uint64_t sequence = 0;  // of the event that is in it; 0: free
     Content content;
-    timer_key key;  // kind none: is not in the index
+    timer_key key;  // kind none: not in the index
     std::uint32_t next_of_actor = no_slot, previous_of_actor = no_slot;
   };
 
@@ -142,12 +142,12 @@ class event_queue {
     auto& s = slots_[at];
     s.sequence = 0;
     if (s.key.kind != timer::none) unindex(at);
-    Content content = std::move(s.content);  // nothing is left in it that is worth destroying
+    Content content = std::move(s.content);  // a moved-from content needs no destruction
     free_.push_back(at);
     return content;
   }
 
-  /// Destroying the content can run an actor's last words, which may add and cancel: it comes last.
+  /// Destroying the content may run an actor's exit handlers, which may add and cancel: do it last.
   void drop(std::uint32_t at) {
     ++stale_;
     const Content content = release(at);
@@ -171,7 +171,7 @@ class event_queue {
   event_heap heap_;
   std::vector<slot> slots_;
   std::vector<std::uint32_t> free_;
-  // Looked up, never iterated.
+  // Never iterated: the order is not deterministic.
   std::unordered_map<timer_key, std::uint32_t, key_hash> by_key_;
   std::unordered_map<std::uint64_t, std::uint32_t> by_actor_;
   std::uint64_t sequence_ = 0;

@@ -12,12 +12,12 @@
 
 #include "runtime/virtual/event_queue.hpp"
 
-// All that touches the inside of CAF is in this file.
+// The only file that uses CAF's internals.
 
 namespace troupe::runtime {
 namespace {
 
-/// What happens when an event's time has come: an actor gets a message, or somebody is called.
+/// What an event does: deliver a message to an actor, or call a function.
 struct happening {
   caf::strong_actor_ptr actor;
   caf::mailbox_element_ptr content;
@@ -30,7 +30,7 @@ using happenings = event_queue<happening>;
 
 class coordinator;
 
-/// CAF's clock, as actors see it.
+/// The clock that CAF gives to actors.
 class virtual_clock final : public caf::actor_clock {
  public:
   explicit virtual_clock(coordinator& owner) : owner_{owner} {}
@@ -54,7 +54,7 @@ class virtual_clock final : public caf::actor_clock {
   coordinator& owner_;
 };
 
-/// Where actors that become ready while an actor runs are queued: the same queue as all others.
+/// Queues actors that become ready while an actor runs, in the same queue as all others.
 class virtual_worker final : public caf::execution_unit {
  public:
   virtual_worker(caf::actor_system& system, std::deque<caf::resumable*>& ready)
@@ -65,7 +65,7 @@ class virtual_worker final : public caf::execution_unit {
   std::deque<caf::resumable*>& ready_;
 };
 
-/// What aout(self) talks to; CAF's own would be a thread.
+/// The actor behind aout(self); CAF's own would be a thread.
 caf::behavior console(caf::event_based_actor* self) {
   self->set_default_handler(caf::drop);
   return {[](caf::add_atom, caf::actor_id, const std::string& text) { std::cout << text; },
@@ -88,8 +88,8 @@ class coordinator final : public caf::scheduler::abstract_coordinator, public vi
     utility_actors_[printer_id] = system_.spawn<caf::hidden + caf::lazy_init>(console);
   }
 
-  /// Nothing new may begin: what is scheduled is dropped, whoever is ready is killed before it
-  /// handles another message, and so is whoever becomes ready by that.
+  /// Ends everything: scheduled events are dropped, and all ready actors, including those that
+  /// become ready by this, are killed before they handle another message.
   void stop() override {
     stopping_ = true;
     utility_actors_[printer_id] = nullptr;
@@ -158,7 +158,7 @@ class coordinator final : public caf::scheduler::abstract_coordinator, public vi
   std::uint64_t resumes() const override { return resumes_; }
   std::size_t pending() const override { return queue_.size(); }
 
-  // -- for the clock --
+  // -- used by the clock --
 
   void send_at(caf::actor_clock::time_point t, caf::strong_actor_ptr receiver,
                caf::mailbox_element_ptr content, const timer_key& key = {}) {
@@ -170,13 +170,13 @@ class coordinator final : public caf::scheduler::abstract_coordinator, public vi
   happenings& queue() { return queue_; }
 
  private:
-  /// A callback or a handler that runs the world from inside would reorder it.
+  /// Running the world from inside a handler or callback would reorder events.
   class running {
    public:
     explicit running(coordinator& owner) : owner_{owner} {
       if (owner.running_) throw std::logic_error("virtual time was advanced from within an event");
       owner.running_ = true;
-      // CAF's own logger would note under a lock, by hash, which actor runs: a tenth of the cost.
+      // CAF's logger would record the running actor in a locked hash map: a tenth of the run time.
       if (!std::exchange(owner.ran_, true)) caf::logger::set_current_actor_system(nullptr);
     }
     ~running() { owner_.running_ = false; }
@@ -187,7 +187,7 @@ class coordinator final : public caf::scheduler::abstract_coordinator, public vi
     coordinator& owner_;
   };
 
-  /// Lets the actor handle one message, and keeps it or lets it go as it asks.
+  /// Lets the actor handle one message, then keeps or releases it as it requests.
   void resume(caf::resumable* job) {
     switch (job->resume(&worker_, 1)) {
       case caf::resumable::resume_later:
@@ -219,8 +219,8 @@ class coordinator final : public caf::scheduler::abstract_coordinator, public vi
     }
   }
 
-  /// Nobody is ready now. What an idle actor sent itself, a timer as a rule, it handles at once:
-  /// the way through its mailbox would end here too, at twice the cost.
+  /// No actor is ready. A message that an idle actor sent to itself, usually a timer, is handled
+  /// directly: its mailbox would give the same result at twice the cost.
   void deliver(caf::actor_control_block& to, caf::mailbox_element_ptr content) {
     if (content->sender.get() == &to && !to.get()->getf(caf::abstract_actor::is_blocking_flag)) {
       auto& self = *static_cast<caf::scheduled_actor*>(to.get());
@@ -254,7 +254,7 @@ class coordinator final : public caf::scheduler::abstract_coordinator, public vi
       caf::intrusive_ptr_release(job);
       return;
     }
-    // An exit message overtakes all others, and ends the actor the way that destroys its state.
+    // An exit message overtakes all others and ends the actor in the way that destroys its state.
     auto* actor = static_cast<caf::scheduled_actor*>(job);
     actor->eq_impl(caf::make_message_id(caf::message_priority::high), nullptr, &worker_,
                    caf::exit_msg{actor->address(), caf::exit_reason::kill});

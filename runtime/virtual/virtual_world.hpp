@@ -24,26 +24,25 @@ namespace troupe::runtime {
 struct virtual_options {
   std::uint64_t seed = 1;
   fault_plan faults = {};
-  /// Frames that a host may have sent to the next one and that are not handled yet; 0: any number.
-  /// The default is what the ZeroMQ transport lets be on the way and wait.
+  /// Maximum number of frames that a host has sent to the next hop and that are not handled yet; 0:
+  /// unlimited. The default is the ZeroMQ transport's credit and queue.
   std::uint32_t credit_frames = 1024 + 16384;
-  /// What becomes of the controller's next write to its journal, now; null: it is kept. Asked
-  /// before the fault plan is.
+  /// The outcome of the controller's next journal write; null: it succeeds. Called before the fault
+  /// plan is.
   std::function<append_fate(double now_s)> on_append = {};
-  /// Told of every host that dies, as it does: not of the world's own end.
+  /// Called for every host that dies, but not at the end of the world.
   std::function<void(address)> on_crash = {};
-  /// Is this frame lost on its way to the next host? Null: only by the fault plan.
+  /// Drops this frame on its way to the next host? Null: only the fault plan drops frames.
   std::function<bool(address from, address to, const frame&)> loses = {};
-  /// For whoever needs more from CAF than its defaults.
+  /// Changes CAF's configuration.
   std::function<void(caf::actor_system_config&)> configure = {};
 };
 
-/// A whole cluster in one process, one thread and virtual time: hosts, the network between them,
-/// their disks, and what goes wrong. A run is a function of the cluster, the options and what the
-/// caller does.
+/// A whole cluster in one process, one thread and virtual time: hosts, network, disks and faults. A
+/// run is a function of the cluster, the options and the caller's calls.
 class virtual_world {
  public:
-  /// Spawns a host's actors and lets `net->listen` post frames to one of them. Called at every
+  /// Spawns a host's actors and makes `net->listen` deliver frames to one of them. Called at every
   /// start. All returned actors are killed when the host crashes.
   using start_function = std::function<std::vector<caf::actor>(const host&)>;
 
@@ -54,42 +53,42 @@ class virtual_world {
 
   caf::actor_system& system();
 
-  /// Adds a host, starts it now, and lets the fault plan's crashes happen to it. Each address once.
-  /// A host one of whose actors fails goes down, and starts again after the fault plan's time down.
+  /// Adds a host, starts it, and schedules the fault plan's crashes of it. Each address once. If
+  /// one of its actors fails, the host goes down and restarts after the fault plan's down time.
   void add_host(address a, start_function start);
 
-  /// Kills the host's actors and forgets their timers; frames on the way to them are lost, as is
-  /// what they still try to send or write. Nothing happens to a host that is down or not known.
+  /// Kills the host's actors and removes their timers; frames in flight to them are lost, and so is
+  /// everything that they still send or write. No effect on a host that is down or unknown.
   void crash(address a);
   /// The same, and the host starts again `down_s` later.
   void crash(address a, double down_s);
 
-  /// Starts a crashed host as its next incarnation, with the same disk. Nothing happens if it is
-  /// up.
+  /// Starts a crashed host as its next incarnation, with the same disk. No effect if it is up.
   void restart(address a);
 
-  /// Sets the wall clock of a host so far ahead of virtual time (behind it, if negative). It stays
-  /// so when the host starts again. Nothing happens to a host that is not known.
+  /// Sets how far a host's wall clock is ahead of virtual time (behind, if negative), also across
+  /// restarts. No effect on an unknown host.
   void set_wall_clock(address a, double ahead_s);
 
-  /// The host's disk, to be damaged while it is down; null: it has none.
+  /// The host's disk, for damaging it while the host is down; null: it has none.
   std::shared_ptr<memory_disk> disk(address a) const;
 
   bool is_up(address a) const;
   std::uint64_t incarnation(address a) const;
 
-  /// How many times as long work on this host takes now, by the fault plan; 1 is normal.
+  /// The present slowdown of work on this host, by the fault plan; 1: none.
   double slowdown(address a) const;
   /// Likewise for tensors between two datacenters.
   double link_slowdown(std::uint32_t a, std::uint32_t b) const;
 
-  /// Calls `what` at a time, in one order with all else.
+  /// Calls `what` at a time, in order with all other events.
   void at(double time_s, std::function<void()> what);
 
-  /// Everything up to and at `time_s`, which is then the present.
+  /// Runs everything up to and at `time_s`, which is the present then.
   void run_until(double time_s);
 
-  /// Until `done()` holds, asked after every event, or `limit_s` has come. Gives done().
+  /// Runs until `done()` holds, which is called after every event, or until `limit_s`. Returns
+  /// done().
   template <class Predicate>
   requires std::is_invocable_r_v<bool, Predicate>
   bool run_until(Predicate done, double limit_s) {
@@ -99,13 +98,13 @@ class virtual_world {
     return true;
   }
 
-  /// One event and what it leads to at once. False: none is due up to `limit_s`, which is now the
-  /// present (unless it is for ever).
+  /// Runs one event and the handlers that it wakes. False: there is none up to `limit_s`, which is
+  /// the present then (unless it is infinite).
   bool step(double limit_s);
 
   double now_s() const;
 
-  /// A hash of every delivered frame (when, between whom, its bytes) and of the random generators'
+  /// A hash of every delivered frame (time, sender, receiver, bytes) and of the random generators'
   /// states. Equal for equal runs.
   std::uint64_t fingerprint() const;
 
@@ -113,9 +112,9 @@ class virtual_world {
     network_counters network;
     std::uint64_t delivered = 0, dropped = 0;  // frames
     std::uint64_t events = 0;                  // timers, deliveries, callbacks
-    std::uint64_t handlers = 0;                // messages that actors handled, and their starts
+    std::uint64_t handlers = 0;                // messages handled by actors, and actor starts
     std::uint64_t crashes = 0, torn_appends = 0;
-    std::uint64_t failures = 0;  // hosts that went down because one of their actors had failed
+    std::uint64_t failures = 0;  // hosts that went down because an actor failed
   };
   counters count() const;
 
