@@ -7,13 +7,14 @@
 
 namespace troupe {
 
-/// A host's number on the wire. The cluster file gives them, so that both sides of a connection
-/// agree after a greeting has compared the cluster's fingerprint: 0 the controller, then gateways,
-/// then nodes, in the file's order. Clients are numbered by the controller when they greet it.
+/// A host's number on the wire, derived from the cluster file, so that both ends of a connection
+/// agree once the greeting has compared the cluster's fingerprint: 0 is the controller, then come
+/// the gateways, then the nodes, in the file's order. The controller assigns numbers to clients
+/// when it welcomes them.
 using address = std::uint32_t;
 
 inline constexpr address controller_address = 0;
-/// Numbers from here on belong to clients; the first one is nobody yet (a client before its
+/// Clients have this number or a larger one; the first is a client without a number (before its
 /// welcome).
 inline constexpr address first_client_address = 0x80000000;
 
@@ -32,7 +33,7 @@ inline bool is_node(const cluster& c, address a) {
 inline bool is_client(address a) {
   return a >= first_client_address;
 }
-/// The node behind an address for which is_node holds.
+/// The node with this address; is_node must hold.
 inline node_index node_of(const cluster& c, address a) {
   return static_cast<node_index>(a - 1 - c.datacenters.size());
 }
@@ -59,7 +60,7 @@ inline address next_hop(const cluster& c, address self, address to) {
   return !is_door || is_gateway(c, to) ? to : controller_address;
 }
 
-/// Of two gateways the one that connects; the other listens.
+/// Of two gateways, the one that connects; the other listens.
 inline bool greets(address gateway, address other) {
   return gateway > other;
 }

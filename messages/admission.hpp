@@ -10,14 +10,14 @@
 #include "messages/job.hpp"
 #include "messages/reason.hpp"
 
-// What a job may ask for. The reader of job files applies it to say what is wrong in which line;
-// the controller applies it to every submission before it is written to the journal, since a client
-// need not be ours. Whatever sizes work or memory of the controller has a bound here.
+// Limits of job specifications. The reader of job files uses them for errors with line numbers; the
+// controller checks every submission before it is written to the journal, since clients may be
+// other programs. Everything that determines the controller's work or memory is limited.
 
 namespace troupe::admission {
 
 inline constexpr std::uint32_t max_layers = 2000;
-inline constexpr std::size_t max_operators = 4000;  // as many as max_layers has sublayers
+inline constexpr std::size_t max_operators = 4000;  // as many as the sublayers of max_layers
 inline constexpr std::uint32_t max_hidden = 1'000'000;
 inline constexpr std::uint32_t max_heads = 100'000;
 inline constexpr std::uint32_t max_intermediate = 10'000'000;
@@ -25,40 +25,40 @@ inline constexpr std::uint32_t max_sequence = 100'000'000;
 inline constexpr std::uint32_t max_vocabulary = 100'000'000;
 inline constexpr std::uint32_t max_batch = 100'000'000;  // sequences, and micro-batches
 inline constexpr std::uint64_t max_iterations = 1'000'000'000'000;
-inline constexpr std::int32_t max_priority = 1'000'000;  // either way
+inline constexpr std::int32_t max_priority = 1'000'000;  // absolute value
 inline constexpr std::uint32_t max_gpus = 1'000'000;
-inline constexpr std::uint32_t max_stages = 100'000;  // of a pipeline study
+inline constexpr std::uint32_t max_stages = 100'000;  // of a slot job's pipeline
 inline constexpr std::uint32_t max_pipelines = 100'000;
 inline constexpr std::uint32_t max_pipeline_microbatches = 100'000;
-/// Stages x pipelines x micro-batches: what one iteration's schedule is made of.
+/// Stages x pipelines x micro-batches: the size of an iteration's schedule.
 inline constexpr std::uint64_t max_schedule_steps = 10'000'000;
 inline constexpr std::uint32_t max_tensor_parallel = 64;
 inline constexpr std::uint32_t max_lora_rank = 65'536;
 inline constexpr std::uint32_t max_connections = 4096;
 inline constexpr std::uint32_t max_restarts = 1000;
-inline constexpr double max_seconds = 1e15;       // slo_s, deadline_s; budget too
+inline constexpr double max_seconds = 1e15;       // slo_s, deadline_s; also the limit of budget
 inline constexpr std::size_t max_words = 65'536;  // of the command line
 inline constexpr std::size_t max_spec_bytes = std::size_t{1} << 20;  // of all text together
 
-/// Letters, digits, '.', '_' and '-', 64 at most and not first '-' or '.': what may name a host or
-/// a job.
+/// Valid names of hosts and jobs: letters, digits, '.', '_' and '-', at most 64, not beginning with
+/// '-' or '.'.
 bool is_name(std::string_view name);
-/// A word that a shell takes as a variable's name, 256 bytes at most.
+/// A valid name of an environment variable, at most 256 bytes.
 bool is_variable(std::string_view name);
-/// Text as it may be shown on a terminal: control characters escaped, and cut after 60 bytes.
+/// Text made safe for terminals: control characters escaped, truncated after 60 bytes.
 std::string shown(std::string_view text);
 
-/// What is wrong with a job.
+/// An invalid field of a job.
 struct objection {
-  std::string key;      // the job file's key at the top level that says so
+  std::string key;      // the top-level key of the job file
   std::string problem;  // a sentence without the key, e.g. "found 0, expected ..."
 };
 
-/// How the sizes of a transformer contradict each other; heads must not be 0.
+/// A contradiction between the sizes of a transformer; heads must not be 0.
 std::optional<objection> objection_to(const model& m);
 
-/// The first thing that is wrong with it, or nothing. Looks at the job alone: whether some cluster
-/// could ever run it is the planners' question.
+/// The first problem of a job, or nothing. Checks the job alone: whether a cluster can run it is up
+/// to the planners.
 std::optional<objection> objection_to(const job_spec& job);
 
 /// The same, as a reason: "layers: found 4000, expected a whole number from 1 to 2000".

@@ -11,9 +11,9 @@
 #include "messages/reason.hpp"
 #include "messages/units.hpp"
 
-// Between a client (the command line, or anyone who reads docs/wire.md) and the controller. A
-// client repeats a request until it is answered; `request` is its own random number and makes that
-// harmless.
+// Between a client (the command line, or any program that follows docs/wire.md) and the controller.
+// A client repeats a request until it is answered; `request` is a random number of its own that
+// makes repetition harmless.
 
 namespace troupe {
 
@@ -27,7 +27,7 @@ struct submit_job {
 
 struct submit_reply {
   std::uint64_t request = 0;
-  job_id job = 0;  // 0: refused
+  job_id job = 0;  // 0: rejected
   reason why;
 
   static constexpr auto fields() {
@@ -56,12 +56,12 @@ struct cancel_reply {
   bool operator==(const cancel_reply&) const = default;
 };
 
-/// A job that is suspended waits and is given nothing until it is resumed. A training finishes its
-/// iteration, saves and ends; a program is told to end; nothing that was saved is lost.
+/// A suspended job waits and gets no GPUs until it is resumed. A training finishes its iteration,
+/// saves and exits; a program gets SIGTERM; saved work is kept.
 struct suspend_job {
   std::uint64_t request = 0;
   job_id job = 0;
-  bool suspended = true;  // false: it may go on
+  bool suspended = true;  // false: resume
 
   static constexpr auto fields() {
     return std::tuple{&suspend_job::request, &suspend_job::job, &suspend_job::suspended};
@@ -80,15 +80,15 @@ struct suspend_reply {
   bool operator==(const suspend_reply&) const = default;
 };
 
-/// A running training goes on in another shape or in another place: it finishes its iteration,
-/// saves, and starts there from what it saved. What is 0 or empty stays as it is.
+/// Moves a running training to another shape or place: it finishes its iteration, saves, and
+/// resumes there from its checkpoint. Fields that are 0 or empty stay as they are.
 struct move_job {
   std::uint64_t request = 0;
   job_id job = 0;
   std::uint32_t stages = 0, data_parallel = 0, tensor_parallel = 0;
   std::string gpu_type;
-  std::vector<std::string> nodes;  // on these and no others
-  std::optional<double> grace_s;   // to save; none: settings.preempt_grace_s
+  std::vector<std::string> nodes;  // exactly these
+  std::optional<double> grace_s;   // time to save; none: settings.preempt_grace_s
 
   static constexpr auto fields() {
     using t = move_job;
@@ -100,7 +100,7 @@ struct move_job {
 
 struct move_reply {
   std::uint64_t request = 0;
-  bool done = false;  // it is being stopped, and its new GPUs are kept for it
+  bool done = false;  // it is being stopped, and its new GPUs are reserved
   reason why;
   plan how;
   allocation where;
@@ -123,16 +123,16 @@ struct job_status {
   allocation where;
   std::uint64_t iterations_done = 0;
   double predicted_bytes = 0, peak_bytes = 0;  // a GPU; 0 unknown
-  std::string detail;                          // why it failed, where it was lost, ...
+  std::string detail;                          // why it failed, on which node it was lost, ...
   std::string owner;                           // the name of the key that submitted it
-  std::string waiting_reason;                  // a few words; empty: it does not wait
-  std::string model;                           // its name; empty: a job that gives costs in slots
+  std::string waiting_reason;                  // short; empty: it is not waiting
+  std::string model;                           // its name; empty: a slot job
   std::vector<std::string> command;
   std::int32_t priority = 0;
-  std::optional<std::int32_t> exit_code;  // of the command that ended last; 128 + n for signal n
-  // Iterations that have run, as last reported: of these `iterations_done` survive a failure.
+  std::optional<std::int32_t> exit_code;  // of the last command that ended; 128 + n for signal n
+  // Completed iterations, as last reported; `iterations_done` of these survive a failure.
   std::uint64_t iteration = 0, iterations = 0;
-  std::optional<double> loss, tokens_per_s;  // of the newest iteration that was reported
+  std::optional<double> loss, tokens_per_s;  // of the newest reported iteration
   std::optional<double> eta_s;               // seconds from now to the expected end
 
   static constexpr auto fields() {
@@ -167,7 +167,7 @@ struct job_status {
 
 struct query_jobs {
   std::uint64_t request = 0;
-  job_id job = 0;  // 0: all that have not ended, and the last hundred that have
+  job_id job = 0;  // 0: all active ones and the last hundred that have ended
 
   static constexpr auto fields() { return std::tuple{&query_jobs::request, &query_jobs::job}; }
   bool operator==(const query_jobs&) const = default;
@@ -209,12 +209,12 @@ struct explain_job {
   bool operator==(const explain_job&) const = default;
 };
 
-/// A plan that MARP made, and what became of it.
+/// A plan of MARP, and why it was or was not chosen.
 struct considered_plan {
   plan what;
   bool chosen = false;
   std::string verdict;  // a sentence
-  double metric = 0;    // what it was ranked by: explanation::metric, larger is better
+  double metric = 0;    // rank by explanation::metric, larger is better
 
   static constexpr auto fields() {
     using t = considered_plan;
@@ -223,7 +223,7 @@ struct considered_plan {
   bool operator==(const considered_plan&) const = default;
 };
 
-/// A prediction and what was seen, for one attempt that really ran.
+/// Predicted and measured values of one attempt that really ran.
 struct memory_record {
   plan what;
   double predicted_bytes = 0;
@@ -240,11 +240,11 @@ struct memory_record {
 struct explanation {
   std::uint64_t request = 0;
   job_status job;       // job.job == 0: no such job
-  std::string summary;  // one sentence: why it waits, or why it runs where it does
+  std::string summary;  // why it waits, or why it runs where it does
   std::vector<considered_plan> plans;
   std::vector<memory_record> memory;
-  std::string metric;                  // the name and unit of what plans are ranked by
-  std::vector<std::string> placement;  // sentences: why these nodes, and why not the others
+  std::string metric;                  // name and unit of the plans' metric
+  std::vector<std::string> placement;  // why these nodes, and why not the others
 
   static constexpr auto fields() {
     using t = explanation;
@@ -254,12 +254,12 @@ struct explanation {
   bool operator==(const explanation&) const = default;
 };
 
-/// Client to controller, which passes it on to the node of the job's rank 0 (or `part`) with
-/// `client` set, so that the node's chunk finds its way back.
+/// Client to controller, which forwards it with `client` set to the node with rank 0 of the job (or
+/// `part`), so that the node's chunk is routed back.
 struct read_log {
   std::uint64_t request = 0;
   job_id job = 0;
-  lease_id lease = 0;  // 0: the job's latest; the controller fills it in
+  lease_id lease = 0;  // 0: the job's latest; set by the controller
   std::uint32_t part = 0;
   std::uint64_t offset = 0;  // bytes
 
@@ -270,13 +270,13 @@ struct read_log {
   bool operator==(const read_log&) const = default;
 };
 
-/// A piece of a log; the bytes are the frame's raw payload. `ended`: nothing will ever follow.
+/// A piece of a log, in the frame's body. `ended`: no more will follow.
 struct log_chunk {
   std::uint64_t request = 0;
   lease_id lease = 0;
   std::uint64_t offset = 0;
   bool ended = false;
-  reason why;  // with an empty payload: why there is no log
+  reason why;  // with an empty body: why there is no log
 
   static constexpr auto fields() {
     using t = log_chunk;

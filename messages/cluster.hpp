@@ -11,19 +11,20 @@
 
 namespace troupe {
 
-/// One type of GPU, as the catalogue describes it.
+/// A type of GPU, from the catalogue.
 struct gpu_type {
   std::string name;
-  double memory_gb = 0;    // decimal, the marketing size
-  double fp16_tflops = 0;  // dense tensor-core peak; fp32 where the device has none
+  double memory_gb = 0;    // decimal, as marketed
+  double fp16_tflops = 0;  // dense tensor-core peak; fp32 if it has none
   double fp32_tflops = 0;
   double memory_gbytes_s = 0;
-  double efficiency = 0.45;  // share of the peak that training reaches
+  double efficiency = 0.45;  // fraction of the peak that training reaches
   double price_per_hour = 0;
-  std::string source;       // where the figures are from
-  std::uint32_t quota = 0;  // most GPUs of this type that one job may be given; 0: no limit
-  std::optional<device_profile> profile{};  // of one of them: estimates are from it where it knows
-  // CUDA's, as 8.6; 0: it has no CUDA; nothing: not known.
+  std::string source;       // of these figures
+  std::uint32_t quota = 0;  // maximum number of GPUs of this type per job; 0: no limit
+  std::optional<device_profile>
+      profile{};  // measured on one of them; replaces estimates where available
+  // CUDA compute capability, such as 8.6; 0: no CUDA; nothing: unknown.
   std::optional<double> compute_capability{};
 
   double memory_bytes() const { return memory_gb * bytes_per_gb; }
@@ -55,15 +56,15 @@ struct link {
   bool operator==(const link&) const = default;
 };
 
-/// One machine: some GPUs of one type.
+/// A machine with GPUs of one type.
 struct node {
   std::string name;
   std::uint32_t datacenter = 0;  // index into cluster::datacenters
   gpu_index gpu = 0;
   std::uint32_t gpus = 0;
   link intra, inter;
-  std::string address{};  // a host name or IP at which programs reach it; empty: its name is one
-  // Its CPU devices make each operation last 1 / emulate_speed times as long, at most 1.
+  std::string address{};  // host name or IP for programs; empty: the node's name
+  // Its CPU devices take 1 / emulate_speed times as long; at most 1.
   double emulate_speed = 1;
   static constexpr std::size_t required = 7;
 
@@ -83,14 +84,14 @@ struct datacenter {
   bool operator==(const datacenter&) const = default;
 };
 
-/// The WAN between two datacenters, both directions alike.
+/// The WAN between two datacenters, the same in both directions.
 struct wan_link {
   std::uint32_t a = 0, b = 0;  // datacenters
   double rtt_ms = 0;
   double node_gbps = 0;        // one pair of nodes with enough connections
   double connection_gbps = 0;  // one connection; 0: as much as the pair
-  double jitter_ms = 0;        // emulated: up to so much later, each time anew
-  bool emulate = false;        // in real runs too: the gateways hold tensors back as it would
+  double jitter_ms = 0;        // emulated: maximum extra delay, random per transfer
+  bool emulate = false;        // in real runs, too: the gateways delay tensors accordingly
 
   static constexpr auto fields() {
     using t = wan_link;
@@ -100,14 +101,15 @@ struct wan_link {
   bool operator==(const wan_link&) const = default;
 };
 
-/// How the controllers behave; every key may be set in the cluster file under `settings:`.
+/// Settings of a cluster; keys of `settings:` in the cluster file.
 struct cluster_settings {
-  double heartbeat_s = 1;      // a node reports at least this often
-  double lease_s = 30;         // unheard for this long, a node stops its work and is taken for lost
-  double memory_headroom = 0;  // share added to every memory prediction; 0 is the paper's MARP
-  double restart_s = 30;       // simulated: what starting or restarting a job costs
-  double checkpoint_s = 600;   // simulated: work since the last checkpoint is lost with a node
-  double preempt_grace_s = 60;  // what a training that is to stop may take to save
+  double heartbeat_s = 1;  // minimum rate of a node's reports
+  double lease_s =
+      30;  // without contact for this long, a node stops its work and is considered lost
+  double memory_headroom = 0;   // fraction added to memory predictions; 0: the paper's MARP
+  double restart_s = 30;        // simulated: time to start or restart a job
+  double checkpoint_s = 600;    // simulated: work since the last checkpoint is lost with a node
+  double preempt_grace_s = 60;  // time for a training to save before it is stopped
 
   static constexpr auto fields() {
     using t = cluster_settings;
@@ -117,11 +119,11 @@ struct cluster_settings {
   bool operator==(const cluster_settings&) const = default;
 };
 
-/// Everything that is fixed about a cluster. Nodes keep the order of the file; groups are expanded.
+/// The static description of a cluster. Nodes are in the file's order; groups are expanded.
 struct cluster {
   std::string name;
   std::string controller;      // where the controller listens; empty: chosen by `troupe up`
-  std::vector<gpu_type> gpus;  // only the types that the nodes use, in order of first use
+  std::vector<gpu_type> gpus;  // used types only, in order of first use
   std::vector<datacenter> datacenters;
   std::vector<node> nodes;
   std::vector<wan_link> wan;
@@ -136,11 +138,11 @@ struct cluster {
   bool operator==(const cluster&) const = default;
 };
 
-// A WAN between two datacenters for which the cluster names none, to planners and networks alike.
+// Defaults for WAN links that the cluster file does not list, for planners and networks.
 inline constexpr double unlisted_wan_rtt_ms = 50;
 inline constexpr double unlisted_wan_gbps = 1;
 
-/// The link between two datacenters, if the cluster has one.
+/// The link between two datacenters; null: not in the cluster file.
 inline const wan_link* wan_between(const cluster& c, std::uint32_t a, std::uint32_t b) {
   for (const auto& w : c.wan)
     if ((w.a == a && w.b == b) || (w.a == b && w.b == a)) return &w;

@@ -6,8 +6,8 @@
 
 namespace troupe {
 
-/// Variables that Troupe sets itself for every program it starts, beside those that begin with
-/// TROUPE_: a job cannot have values of its own for them.
+/// Variables that Troupe sets for every program, besides those that begin with TROUPE_: a job
+/// cannot set them.
 inline constexpr std::array<std::string_view, 14> launch_variables{
     "MASTER_ADDR",     "MASTER_PORT",      "WORLD_SIZE",
     "NNODES",          "NODE_RANK",        "RANK",

@@ -6,12 +6,12 @@
 
 namespace troupe {
 
-// Hosts are named as host_name() in address.hpp has them: "controller", "dc1/gateway", a node's
-// name; a datacenter's name stands for its gateway and all its nodes. Times are the run's, from its
-// start.
+// Hosts are named as by host_name() in address.hpp: "controller", "dc1/gateway", a node's name; a
+// datacenter's name means its gateway and all its nodes. Times are relative to the start of the
+// run.
 
-/// Nothing passes between the hosts of `a` and those of `b`, either way. `b` empty: all other
-/// hosts.
+/// No frame passes between the hosts of `a` and those of `b`, in both directions. `b` empty: all
+/// other hosts.
 struct timed_partition {
   std::vector<std::string> a, b;
   double from_s = 0, until_s = 0;
@@ -23,7 +23,7 @@ struct timed_partition {
   bool operator==(const timed_partition&) const = default;
 };
 
-/// The host dies at `at_s`, with all that it had not written, and starts again `down_s` later.
+/// The host crashes at `at_s`, losing everything that is not durable, and restarts `down_s` later.
 struct timed_crash {
   std::string host;
   double at_s = 0, down_s = 0;
@@ -47,7 +47,7 @@ struct slow_node {
   bool operator==(const slow_node&) const = default;
 };
 
-/// Tensors take `factor` times as long between two datacenters, both ways.
+/// Tensors between two datacenters take `factor` times as long, in both directions.
 struct slow_link {
   std::string a, b;
   double factor = 1;
@@ -60,27 +60,26 @@ struct slow_link {
   bool operator==(const slow_link&) const = default;
 };
 
-/// What goes wrong in a virtual run. The random faults (all but the timed ones) happen from
-/// `from_s` until `until_s` only, so that a run can heal and be checked at its end.
+/// Faults of a virtual run. Random faults (all but the timed ones) happen only from `from_s` until
+/// `until_s`, so that a run can recover and be checked at its end.
 struct fault_plan {
   std::string name;
   double from_s = 0;
   double until_s = 0;  // 0: to the end of the run
-  // Probabilities for each frame that a link carries, and how much later a reordered frame comes at
-  // most.
+  // Probabilities per frame and link, and the maximum delay of a reordered frame.
   double loss = 0, duplication = 0, reordering = 0;
   double reorder_delay_s = 0;
-  // Crashes a host-hour (exponential), and the mean time down (exponential).
+  // Crashes per host and hour (exponential), and the mean down time (exponential).
   double node_crashes_per_hour = 0, gateway_crashes_per_hour = 0, controller_crashes_per_hour = 0;
   double mean_down_s = 0;
-  double torn_append = 0;  // probability that a journal append kills the controller half-way
+  double torn_append = 0;  // probability that a journal append crashes the controller half-way
   std::vector<timed_partition> partitions;
   std::vector<timed_crash> crashes;
   std::vector<slow_node> slow_nodes;
   std::vector<slow_link> slow_links;
-  // Each host's wall clock is wrong by up to `wall_skew_s`, either way, and is set anew so often,
-  // to be wrong by another such time. Its monotonic clock runs faster or slower by up to the share
-  // `clock_drift`, in the whole run, and started at a moment of its own.
+  // Each host's wall clock is wrong by up to `wall_skew_s` in either direction, and changes to
+  // another such offset at this interval. Its monotonic clock runs faster or slower by up to the
+  // fraction `clock_drift` for the whole run, and has a random origin.
   double wall_skew_s = 0, wall_steps_per_hour = 0;
   double clock_drift = 0;
 

@@ -10,12 +10,12 @@
 
 namespace troupe {
 
-/// A link's time, shared equally by the flows that have something under way; the transfers of one
-/// flow follow each other, as on a connection. Sizes are nanoseconds that a transfer takes alone.
+/// A link shared equally by flows; the transfers of one flow follow one another, as on a
+/// connection. Sizes are nanoseconds of an otherwise idle link.
 template <class Flow>
 class flow_share {
  public:
-  /// `count`: as many flows that do the same.
+  /// `count`: number of identical flows.
   void start(time_ns now, const Flow& flow, double alone_ns, std::uint64_t token,
              std::size_t count = 1) {
     auto& waiting = flows_[flow];

@@ -11,8 +11,8 @@
 
 namespace troupe {
 
-/// Bytes that are owned by whoever holds the last reference: a vector, or a socket library's
-/// buffer. Copying a payload copies a pointer.
+/// Reference-counted bytes: a vector's, or a socket library's buffer. Copying a payload copies a
+/// pointer.
 class payload {
  public:
   payload() = default;
@@ -33,7 +33,8 @@ class payload {
   std::span<const std::byte> view_;
 };
 
-/// What travels: a MessagePack header (envelope and message) and raw bytes that nobody copies.
+/// A frame: a MessagePack header (envelope and message) and a body of raw bytes, which is never
+/// copied.
 struct frame {
   payload header;
   payload body;
@@ -41,7 +42,7 @@ struct frame {
   std::size_t size() const { return header.bytes().size() + body.bytes().size(); }
 };
 
-/// The part of a header that is read without decoding the message.
+/// The part of a header that is decoded without the message.
 struct envelope {
   std::uint16_t type = 0;
   address from = 0;

@@ -1,7 +1,7 @@
 #pragma once
 
-/// What the code around it keeps true whatever comes from outside. Checked in debug and sanitizer
-/// builds (TROUPE_INVARIANTS); others do not evaluate it.
+/// A condition that the surrounding code guarantees whatever its input. Checked in debug and
+/// sanitizer builds (TROUPE_INVARIANTS); not evaluated in others.
 #ifdef TROUPE_INVARIANTS
 #undef NDEBUG
 #include <cassert>

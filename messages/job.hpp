@@ -14,20 +14,20 @@
 
 namespace troupe {
 
-/// What a user hands in. Nobody has to name a GPU. `gpus` and `gpu_type` are what a trace's user
-/// asked for, and what the baselines go by; `max_gpus` and `required_gpu_type` are bounds that a
-/// job file sets and every policy obeys.
+/// A job as submitted. Nobody has to name a GPU. `gpus` and `gpu_type` are requests of a trace's
+/// user, used by the baselines; `max_gpus` and `required_gpu_type` are limits that a job file sets
+/// and every policy obeys.
 struct job_spec {
   std::string name;
   troupe::model model;
-  std::uint32_t global_batch = 1;  // sequences a step
+  std::uint32_t global_batch = 1;  // sequences per step
   std::uint64_t iterations = 1;
   std::optional<std::uint32_t> microbatches;
   std::optional<double> slo_s;
   std::optional<double> deadline_s;       // after submission
   std::optional<double> budget;           // in the catalogue's currency
   std::int32_t priority = 0;              // larger first
-  std::uint32_t gpus = 1;                 // the user's own guess, for policies that need one
+  std::uint32_t gpus = 1;                 // the user's estimate, for policies that need one
   std::string gpu_type;                   // likewise; empty: any
   std::vector<std::string> dataset_card;  // keywords
   bool merge = true;
@@ -38,10 +38,11 @@ struct job_spec {
   std::optional<training> train;        // the built-in trainer, in place of a command
   std::optional<slot_costs> slots;      // a pipeline study in virtual time, without a model
   pipeline_wish pipeline;
-  std::optional<std::uint32_t> max_gpus;  // it is given no more; nothing: no bound
-  std::string required_gpu_type;          // it runs on no other; empty: any
-  std::uint32_t max_restarts = 5;  // attempts in a row that lose a node without progress; then fail
-  std::optional<memory_options> memory;  // what it declares of its training
+  std::optional<std::uint32_t> max_gpus;  // limit; nothing: none
+  std::string required_gpu_type;          // it runs only on this type; empty: any
+  std::uint32_t max_restarts =
+      5;  // consecutive attempts that lose a node without progress; then it fails
+  std::optional<memory_options> memory;  // declared properties of its training
   static constexpr std::size_t required = 20;
 
   static constexpr auto fields() {
@@ -67,7 +68,7 @@ inline bool is_training(const job_spec& s) {
   return s.command.empty() && (s.train || s.slots);
 }
 
-/// A job and when its user hands it in, in seconds since the start.
+/// A job and its submission time in seconds since the start.
 struct arrival {
   double at_s = 0;
   job_spec spec;

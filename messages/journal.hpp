@@ -13,16 +13,16 @@
 #include "messages/stage.hpp"
 #include "messages/units.hpp"
 
-// What the controller writes down before it acts. Replayed in order, the entries are the ledger.
+// The controller's journal entries. Applied in order, they yield the ledger.
 
 namespace troupe {
 
-/// A controller took charge of the journal.
+/// A controller's start.
 struct epoch_begun {
   std::uint64_t epoch = 0;
   double at_s = 0;
   std::uint64_t journal = 0;  // the journal's id
-  lease_id first_lease = 0;   // leases of this epoch have this number or a larger one
+  lease_id first_lease = 0;   // leases of this epoch are numbered from here
   static constexpr std::size_t required = 2;
 
   static constexpr auto fields() {
@@ -34,10 +34,10 @@ struct epoch_begun {
 
 struct job_accepted {
   job_id job = 0;
-  std::uint64_t request = 0;  // the client's, so that a repeated submission finds the same job
+  std::uint64_t request = 0;  // the client's, which identifies repeated submissions
   double at_s = 0;
   job_spec spec;
-  std::string owner;  // the name of the key that submitted it
+  std::string owner;  // name of the key that submitted it
   static constexpr std::size_t required = 4;
 
   static constexpr auto fields() {
@@ -47,7 +47,7 @@ struct job_accepted {
   bool operator==(const job_accepted&) const = default;
 };
 
-/// The job holds these GPUs from now on.
+/// The job holds these GPUs from here on.
 struct lease_granted {
   lease_id lease = 0;
   job_id job = 0;
@@ -56,7 +56,7 @@ struct lease_granted {
   double predicted_bytes = 0;
   double iteration_s = 0;      // expected
   double start_s = 0;          // simulated work: what starting costs
-  bool out_of_memory = false;  // simulated work: will not fit
+  bool out_of_memory = false;  // simulated work: will run out of memory
   std::vector<lease_part> parts;
 
   static constexpr auto fields() {
@@ -68,7 +68,7 @@ struct lease_granted {
   bool operator==(const lease_granted&) const = default;
 };
 
-/// Why a lease is to end, or ended.
+/// Why a lease is revoked or has ended.
 enum class lease_outcome : std::uint8_t {
   succeeded,
   failed,
@@ -84,13 +84,13 @@ constexpr const char* to_string(lease_outcome o) {
   return names[static_cast<std::size_t>(o)];
 }
 
-/// Nothing of this lease may go on; its GPUs are free once each part is known to be gone.
+/// The lease must end; its GPUs are free once each part is known to have ended.
 struct lease_revoked {
   lease_id lease = 0;
   double at_s = 0;
   lease_outcome why = lease_outcome::preempted;
   std::string detail;
-  double grace_s = 0;  // a training may take so long to finish its iteration and save; then killed
+  double grace_s = 0;  // time for a training to finish its iteration and save before it is killed
   static constexpr std::size_t required = 4;
 
   static constexpr auto fields() {
@@ -100,7 +100,7 @@ struct lease_revoked {
   bool operator==(const lease_revoked&) const = default;
 };
 
-/// One part is gone; its GPUs are free. `iterations` is what the part had done.
+/// A part has ended; its GPUs are free. `iterations`: those of the part.
 struct part_ended {
   lease_id lease = 0;
   std::uint32_t part = 0;
@@ -120,7 +120,7 @@ struct part_ended {
   bool operator==(const part_ended&) const = default;
 };
 
-/// The job has come to its end. Never written twice for a job.
+/// The job has ended. At most one per job.
 struct job_ended {
   job_id job = 0;
   double at_s = 0;
@@ -134,7 +134,7 @@ struct job_ended {
   bool operator==(const job_ended&) const = default;
 };
 
-/// A trainer has told of iterations that are done, of a checkpoint, or of something for people.
+/// A trainer has reported iterations, a checkpoint or an event.
 struct training_told {
   training_report report;
 
@@ -142,7 +142,7 @@ struct training_told {
   bool operator==(const training_told&) const = default;
 };
 
-/// These jobs ended so long ago that nothing is kept of them.
+/// These jobs ended long ago and are dropped.
 struct jobs_forgotten {
   std::vector<job_id> jobs;
 
@@ -150,11 +150,10 @@ struct jobs_forgotten {
   bool operator==(const jobs_forgotten&) const = default;
 };
 
-// A snapshot stands for all entries before it, which are deleted when it is written: one
-// snapshot_begun, then a job_kept for each job, a lease_kept for each lease that still holds GPUs,
-// a training_told for each training.
+// A snapshot replaces all entries before it, which are deleted: one snapshot_begun, then a job_kept
+// for each job, a lease_kept for each lease that holds GPUs, and a training_told for each training.
 
-/// A snapshot begins. Only the first entry of a journal may be one.
+/// Only the first entry of a journal may be one.
 struct snapshot_begun {
   std::vector<std::uint64_t> epochs;  // that began under the journal's present id, ascending
   std::uint64_t journal = 0;          // the id that the journal had in the last epoch
@@ -168,7 +167,7 @@ struct snapshot_begun {
   bool operator==(const snapshot_begun&) const = default;
 };
 
-/// A lease that a job has or had, and its nodes by rank: where its logs are.
+/// A present or past lease of a job, and its nodes by rank: where its logs are.
 struct attempt_record {
   lease_id lease = 0;
   std::vector<node_index> nodes;
@@ -179,7 +178,7 @@ struct attempt_record {
   bool operator==(const attempt_record&) const = default;
 };
 
-/// A job, as the entries before the snapshot had made it.
+/// A job at the time of the snapshot.
 struct job_kept {
   job_id job = 0;
   std::uint64_t request = 0;
@@ -195,13 +194,14 @@ struct job_kept {
   double predicted_bytes = 0, peak_bytes = 0;
   std::vector<memory_record> memory;
   std::string detail;
-  std::optional<lease_outcome> closed;  // its last lease ended for good, job_ended is yet to come
+  std::optional<lease_outcome>
+      closed;  // its last lease ended finally, but job_ended is not recorded yet
   std::string owner;
-  std::uint32_t losses = 0;  // attempts in a row that ended with a lost node and made no progress
+  std::uint32_t losses = 0;            // consecutive attempts that lost a node without progress
   std::vector<lease_part> lost_parts;  // of the last lease, if it was lost and the job waits,
-  std::vector<std::uint32_t> lost_succeeded;  // and those of them that had succeeded
-  std::optional<std::int32_t> exit_code;      // of the command that ended last
-  std::vector<attempt_record> tries;          // every attempt, the first one first
+  std::vector<std::uint32_t> lost_succeeded;  // and the indices of those that had succeeded
+  std::optional<std::int32_t> exit_code;      // of the last command that ended
+  std::vector<attempt_record> tries;          // all attempts, oldest first
   bool suspended = false;
   std::vector<std::uint64_t> suspensions;  // the latest requests to suspend or resume it
   static constexpr std::size_t required = 26;
@@ -219,17 +219,17 @@ struct job_kept {
   bool operator==(const job_kept&) const = default;
 };
 
-/// A lease that still holds GPUs, likewise.
+/// A lease that holds GPUs, at the time of the snapshot.
 struct lease_kept {
   lease_granted granted;
   bool revoked = false;
   lease_outcome outcome = lease_outcome::succeeded;
   std::string detail;
-  std::vector<std::uint32_t> ended;  // parts that have ended
+  std::vector<std::uint32_t> ended;  // indices of ended parts
   std::uint64_t iterations = 0;
   double peak_bytes = 0;
-  std::vector<std::uint32_t> succeeded;   // parts that have
-  std::optional<std::int32_t> exit_code;  // the first that is not 0, if any part's is not
+  std::vector<std::uint32_t> succeeded;   // indices of successful parts
+  std::optional<std::int32_t> exit_code;  // the first nonzero one, if there is any
 
   static constexpr auto fields() {
     using t = lease_kept;
@@ -239,13 +239,13 @@ struct lease_kept {
   bool operator==(const lease_kept&) const = default;
 };
 
-/// From now on the job is given nothing, or again what it needs.
+/// The job gets no GPUs from now on, or may get them again.
 struct job_suspended {
   job_id job = 0;
   double at_s = 0;
   bool suspended = true;
-  std::string by;             // the name of the key of whoever asked for it,
-  std::uint64_t request = 0;  // and the number of that: when it comes again it changes nothing
+  std::string by;             // name of the key that requested it,
+  std::uint64_t request = 0;  // and the request's number, which identifies repetitions
 
   static constexpr auto fields() {
     using t = job_suspended;
@@ -254,7 +254,7 @@ struct job_suspended {
   bool operator==(const job_suspended&) const = default;
 };
 
-/// Order is the wire's: new entries go to the end.
+/// In the order of the wire: new entries are added at the end.
 using journal_entry = std::variant<epoch_begun, job_accepted, lease_granted, lease_revoked,
                                    part_ended, job_ended, training_told, jobs_forgotten,
                                    snapshot_begun, job_kept, lease_kept, job_suspended>;

@@ -7,16 +7,16 @@
 
 namespace troupe {
 
-// The words of the keys below.
+// Valid values of the keys below.
 inline const std::array<std::string, 5> optimizers{"adam", "adamw", "adam8bit", "momentum", "sgd"};
 inline const std::array<std::string, 3> precisions{"mixed", "bf16", "fp32"};
 inline const std::array<std::string, 3> checkpointings{"none", "selective", "full"};
 inline const std::array<std::string, 2> lora_target_names{"attention", "all"};
 
-/// What a job says about its own training, as far as memory depends on it; planners/model/
-/// declared_memory.hpp counts it. A job that says none of it is counted by the paper's formula.
+/// What a job declares about the memory of its training; planners/model/declared_memory.hpp uses
+/// it. For a job that declares nothing the paper's formula is used.
 struct memory_options {
-  double gb = 0;                  // a GPU's need, known to the user; 0: to be predicted
+  double gb = 0;                  // per GPU, known to the user; 0: predicted
   std::string optimizer;          // adam, adamw, adam8bit, momentum, sgd; empty: adamw
   std::string precision;          // mixed, bf16, fp32; empty: mixed
   std::uint32_t zero = 0;         // ZeRO stage: what is sharded over the data-parallel ranks

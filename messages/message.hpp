@@ -10,10 +10,10 @@
 
 namespace troupe {
 
-/// Raised when a header or a body changes its meaning; peers of another version are refused.
+/// Increased when a header or a body changes its meaning; peers of other versions are rejected.
 inline constexpr std::uint8_t protocol_version = 1;
 
-/// A message's number on the wire. Numbers are never used again for something else.
+/// Message types on the wire. Numbers are never reused.
 template <class T>
 inline constexpr std::uint16_t type_id = 0;
 
@@ -86,7 +86,7 @@ inline constexpr std::uint16_t type_id<training_report_ack> = 48;
 template <>
 inline constexpr std::uint16_t type_id<tensor_request> = 49;
 
-/// Any message of the graph.
+/// Any message.
 using message =
     std::variant<hello, welcome, refusal, credit, submit_job, submit_reply, cancel_job,
                  cancel_reply, query_jobs, query_reply, explain_job, explanation, read_log,

@@ -7,12 +7,12 @@
 
 namespace troupe {
 
-/// One operator of a model that is not a plain transformer (or of an expanded one).
+/// An operator of a model that is not a plain transformer (or of an expanded transformer).
 struct model_operator {
   std::string name;
   double flops = 0;  // forward, one sample
   double parameters = 0;
-  double output_bytes = 0;  // activation handed to the next operator, one sample, half precision
+  double output_bytes = 0;  // activation for the next operator, one sample, half precision
 
   static constexpr auto fields() {
     using t = model_operator;
@@ -21,8 +21,8 @@ struct model_operator {
   bool operator==(const model_operator&) const = default;
 };
 
-/// A model, as a file or a Hugging Face config.json describes it.
-/// family: gpt, llama, bert, vit are transformers; wide-resnet and moe come as `operators`.
+/// A model, from a file or a Hugging Face config.json. family: gpt, llama, bert, vit are
+/// transformers; wide-resnet and moe are given as `operators`.
 struct model {
   std::string name;
   std::string family = "gpt";

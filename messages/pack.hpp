@@ -11,15 +11,14 @@
 
 #include "messages/shape.hpp"
 
-// Any value of the messages as MessagePack: records are arrays of their fields, in the fields'
-// order.
+// Encodes any value of the messages as MessagePack: records are arrays of their fields.
 
 namespace troupe::shape {
 
-/// Where the packer writes: one buffer that is used again and again, so that it soon never grows.
+/// The packer's output buffer, which is reused and so rarely grows.
 class sink {
  public:
-  // Inlined, so that the copies of a few bytes that MessagePack makes are moves of known size.
+  // Inlined, so that MessagePack's copies of a few bytes have constant sizes.
   [[gnu::always_inline]] void write(const char* bytes, std::size_t size) {
     if (size > buffer_.size() - used_) [[unlikely]]
       grow(size);
@@ -29,7 +28,7 @@ class sink {
   const std::byte* data() const { return buffer_.data(); }
   std::size_t size() const { return used_; }
 
-  /// Empties it; what an unusually large message took is given back.
+  /// Empties it, and frees the memory of an unusually large message.
   void clear() {
     used_ = 0;
     if (buffer_.size() > kept_bytes) std::vector<std::byte>(kept_bytes).swap(buffer_);
@@ -86,7 +85,7 @@ class packer {
   }
 
  private:
-  /// Fields that grown records do not use cost nothing: trailing nils are left out.
+  /// Trailing nils are omitted: added fields that are not used cost nothing.
   template <record T, std::size_t I = field_count<T>>
   static std::size_t written_fields(const T& value) {
     if constexpr (I > required_fields<T>) {
@@ -96,8 +95,8 @@ class packer {
     return I;
   }
 
-  // msgpack-c would write 3.0 as the integer 3 and lose the sign of -0.0; on the wire a double is
-  // always float 64, so every bit of it arrives.
+  // msgpack-c would encode 3.0 as the integer 3 and lose the sign of -0.0; on the wire a double is
+  // always a float 64, bit for bit.
   void pack_double(double value) {
     const auto bits = std::bit_cast<std::uint64_t>(value);
     char bytes[9] = {static_cast<char>(0xcb)};

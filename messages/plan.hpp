@@ -9,11 +9,11 @@
 
 namespace troupe {
 
-/// One stage of each of a plan's pipelines. Every peer of a stage has GPUs of one node.
+/// A stage of each of a plan's pipelines. The GPUs of a stage are in one node.
 struct plan_stage {
   std::uint32_t first = 0, count = 0;  // pieces of the model (docs/planners/cost_model.md)
   std::uint32_t tensor_parallel = 1;   // GPUs of a node that share it
-  std::optional<gpu_index> gpu;        // their type; empty: any whose memory suffices
+  std::optional<gpu_index> gpu;        // GPU type; empty: any with enough memory
   double bytes_per_gpu = 0;
 
   static constexpr auto fields() {
@@ -23,8 +23,8 @@ struct plan_stage {
   bool operator==(const plan_stage&) const = default;
 };
 
-/// One way to run a job: how it is split, what a GPU must hold, and how fast it is expected to be.
-/// A plan names the smallest memory it needs, not a GPU type; `gpu_types` are those that would do.
+/// One way to run a job: its split, the memory per GPU, and the expected speed. A plan names the
+/// minimum memory instead of a GPU type; `gpu_types` are the types that have it.
 struct plan {
   std::uint32_t data_parallel = 1;
   std::uint32_t tensor_parallel = 1;
@@ -33,8 +33,8 @@ struct plan {
   double samples_per_s = 0;  // on the slowest of gpu_types
   double cost_per_hour = 0;  // on the cheapest of gpu_types
   std::vector<gpu_index> gpu_types;
-  bool tensor_in_node = true;  // the cluster has nodes enough to keep each tensor group in one
-  // Of a job that is trained as pipelines; empty: its program makes its own stages.
+  bool tensor_in_node = true;  // the cluster has enough nodes to keep each tensor group in one
+  // For pipelines of planned stages; empty: the program makes its own stages.
   std::uint32_t microbatches = 0, rows = 0;  // of a pipeline; samples of a micro-batch
   std::vector<plan_stage> stages{};          // as many as pipeline_parallel
   static constexpr std::size_t required = 8;
@@ -55,7 +55,7 @@ struct plan {
   bool operator==(const plan&) const = default;
 };
 
-/// So many GPUs of one node.
+/// A number of GPUs of one node.
 struct node_share {
   node_index node = 0;
   std::uint32_t gpus = 0;
@@ -64,7 +64,7 @@ struct node_share {
   bool operator==(const node_share&) const = default;
 };
 
-/// Where a job runs: the first entry's node is rank 0. A plan's stages take the GPUs in this order
+/// Where a job runs: the first entry's node has rank 0. A plan's stages take the GPUs in this order
 /// (planners/pipeline/layout.hpp).
 using allocation = std::vector<node_share>;
 
@@ -74,7 +74,7 @@ inline std::uint32_t total_gpus(const allocation& a) {
   return n;
 }
 
-/// GPUs of one node, named one by one, and the node's incarnation that they were taken from.
+/// Specific GPUs of one node, and the node's incarnation at that time.
 struct lease_part {
   node_index node = 0;
   std::uint64_t incarnation = 0;

@@ -5,21 +5,21 @@
 #include <tuple>
 #include <vector>
 
-// What one device was measured to take (docs/profiles.md): what `troupe profile` writes, and what
-// estimates are made from where a cluster or a job names one.
+// Measured times of one device (docs/profiles.md): written by `troupe profile`, and used for
+// estimates where a cluster or a job refers to it.
 
 namespace troupe {
 
-/// A part of a stage: what its steps take, as a stage sees it, in seconds.
+/// Step times of a part of a stage, as the stage measures them, in seconds.
 struct part_times {
-  double forward_s = 0;    // of one micro-batch, nothing kept
-  double recompute_s = 0;  // the same, and all is kept that backward needs
+  double forward_s = 0;    // of one micro-batch, without keeping activations
+  double recompute_s = 0;  // the same, with keeping activations
   double backward_s = 0;
-  double update_s = 0;  // once an iteration, with the device's own sums
-  double gradients_s =
-      0;              // handing out sums of gradients, and what an update with others' is longer
-  double spread = 0;  // of forward and backward: between the quartiles, in medians
-  std::uint64_t peak_bytes = 0;  // the device's memory, one micro-batch held; 0: it does not say
+  double update_s = 0;     // once per iteration, with the device's own gradients
+  double gradients_s = 0;  // copying gradients to the host, and the extra time of an update with
+                           // gradients from there
+  double spread = 0;       // of forward and backward: interquartile range relative to the median
+  std::uint64_t peak_bytes = 0;  // memory with one micro-batch in flight; 0: unknown
 
   static constexpr auto fields() {
     using t = part_times;
@@ -29,15 +29,15 @@ struct part_times {
   bool operator==(const part_times&) const = default;
 };
 
-/// One size of micro-batch. A stage takes the sum of its parts: its attentions and MLPs, and one of
-/// `plain`, `embedding`, `head` and `ends` for all that is not those.
+/// The times for one micro-batch size. A stage takes the sum of its parts: its attentions and MLPs,
+/// and one of `plain`, `embedding`, `head` and `ends` for everything else.
 struct profile_point {
   std::uint32_t sequence = 0, rows = 0;
   part_times attention, mlp;
   part_times plain;      // neither embedding nor head
   part_times embedding;  // the first stage's
   part_times head;       // the last one's
-  part_times ends;       // both: the only stage's
+  part_times ends;       // both, of a single stage
 
   static constexpr auto fields() {
     using t = profile_point;
@@ -47,12 +47,12 @@ struct profile_point {
   bool operator==(const profile_point&) const = default;
 };
 
-/// Of all models that differ in their number of layers alone.
+/// Valid for models that differ only in their number of layers.
 struct model_profile {
   std::string name;
   std::uint32_t hidden = 0, heads = 0, intermediate = 0, vocabulary = 0;
   bool tied_head = true;
-  std::vector<profile_point> points;  // by sequence, then rows
+  std::vector<profile_point> points;  // by sequence length, then micro-batch size
 
   static constexpr auto fields() {
     using t = model_profile;
@@ -62,7 +62,7 @@ struct model_profile {
   bool operator==(const model_profile&) const = default;
 };
 
-/// 0: not known.
+/// 0: unknown.
 struct device_clocks {
   double core_mhz = 0, core_max_mhz = 0;
   double memory_mhz = 0, memory_max_mhz = 0;
@@ -74,12 +74,12 @@ struct device_clocks {
   bool operator==(const device_clocks&) const = default;
 };
 
-/// How some devices of one machine sum what each of them has: a tensor of `large_sum_bytes`, and
-/// one of `small_sum_bytes`, of 32-bit floats.
+/// All-reduce times of several devices of one machine: for tensors of `large_sum_bytes` and of
+/// `small_sum_bytes`, of 32-bit floats.
 struct all_reduce_rate {
   std::uint32_t devices = 0;
-  double gbytes_s = 0;  // of the large one, in 10^9 bytes a second of one device's tensor
-  double small_us = 0;  // of the small one, among others in a row
+  double gbytes_s = 0;  // of the large one: 10^9 bytes of the tensor per second
+  double small_us = 0;  // of the small one, in a sequence
 
   static constexpr auto fields() {
     using t = all_reduce_rate;
@@ -92,9 +92,9 @@ constexpr std::uint64_t large_sum_bytes = std::uint64_t{256} << 20, small_sum_by
 /// In 10^9 bytes a second. 0: not measured.
 struct copy_rates {
   double to_device_gbytes_s = 0, from_device_gbytes_s = 0;
-  double on_device_gbytes_s = 0;             // bytes that are copied, not read and written
+  double on_device_gbytes_s = 0;             // copied bytes (not read plus written)
   std::vector<all_reduce_rate> all_reduces;  // by number of devices
-  std::string all_reduce;                    // how, or why they were not measured
+  std::string all_reduce;                    // how, or why not, they were measured
 
   static constexpr auto fields() {
     using t = copy_rates;
@@ -109,10 +109,10 @@ struct device_profile {
   std::string kind;                        // cpu, cuda
   std::string driver, runtime, libraries;  // versions
   std::string date;                        // UTC, as 2026-11-21T18:00:00Z
-  std::uint32_t busy = 1;                  // devices that computed at once while it was measured
+  std::uint32_t busy = 1;  // devices that computed concurrently during the measurement
   device_clocks clocks;
   std::uint64_t total_bytes = 0;
-  std::uint64_t free_bytes = 0;  // before there was a stage; of a GPU, with its context there
+  std::uint64_t free_bytes = 0;  // before a stage was created; of a GPU, with its context
   copy_rates copies;
   std::vector<model_profile> models;
 

@@ -5,13 +5,12 @@
 
 namespace troupe {
 
-/// The one random generator (xoshiro256**): seeded, portable, and its state can be hashed into a
-/// run's fingerprint. No other engine is used anywhere; distributions are here so that they are
-/// portable too.
+/// The only random generator (xoshiro256**): seeded and portable, and its state can be hashed into
+/// a run's fingerprint. The distributions are implemented here, so that they are portable, too.
 class random_source {
  public:
   explicit constexpr random_source(std::uint64_t seed) {
-    for (auto& word : state_) {  // splitmix64, as the generator's authors advise
+    for (auto& word : state_) {  // splitmix64, as recommended by the generator's authors
       seed += 0x9e3779b97f4a7c15ULL;
       std::uint64_t z = seed;
       z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
@@ -42,7 +41,8 @@ class random_source {
   /// True with probability p.
   constexpr bool chance(double p) { return uniform() < p; }
 
-  /// An independent generator for one user of randomness, so that adding a user disturbs no other.
+  /// An independent generator for one user, so that adding a user does not change the draws of
+  /// others.
   constexpr random_source split(std::uint64_t stream) {
     return random_source{next() ^ (stream * 0xd1342543de82ef95ULL)};
   }

@@ -8,19 +8,18 @@
 
 namespace troupe {
 
-/// Why something was refused or must wait. `text` is a sentence for a person; `code` is for
-/// programs.
+/// An error: `code` is for programs, `text` is a sentence for people.
 struct reason {
   enum class kind : std::uint8_t {
-    invalid,       // the request makes no sense
-    infeasible,    // no GPU of this cluster could ever serve it
-    insufficient,  // not now: too few idle GPUs
-    stale,         // decided on a snapshot that is no longer true
+    invalid,       // the request is invalid
+    infeasible,    // no GPU of this cluster can ever serve it
+    insufficient,  // too few idle GPUs at present
+    stale,         // decided on an outdated snapshot
     unknown,       // no such job, node, ...
     refused,       // not allowed: wrong key, wrong cluster, second controller
     malformed,     // bytes that do not decode
     unavailable,   // the other side cannot be reached
-    device_lost,   // a device can do nothing more until its node is started again
+    device_lost,   // a device is unusable until its node is restarted
   };
   kind code = kind::invalid;
   std::string text;
@@ -33,9 +32,13 @@ struct reason {
 template <class T>
 using expected = tl::expected<T, reason>;
 
-/// For returning a reason from a function that gives expected<T>.
+/// Returns a reason from a function that returns expected<T>.
 inline tl::unexpected<reason> refuse(reason::kind code, std::string text) {
   return tl::unexpected<reason>(reason{code, std::move(text)});
+}
+/// The same with the reason of another call that failed.
+inline tl::unexpected<reason> refuse(reason why) {
+  return tl::unexpected<reason>(std::move(why));
 }
 
 }  // namespace troupe

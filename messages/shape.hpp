@@ -16,13 +16,12 @@
 #include "messages/stage.hpp"
 #include "messages/work.hpp"
 
-// What kinds of fields there are. The packer, the unpacker and their tests are written once, over
-// these.
+// The kinds of fields. Packer, unpacker and their tests are generic over these.
 
 namespace troupe::shape {
 
-/// How many enumerators an enum has; they are numbered from 0 without gaps. An enum that travels
-/// and is not here does not compile.
+/// The number of enumerators of an enum, which are numbered from 0 without gaps. An enum that is
+/// sent must be listed here.
 template <class E>
 inline constexpr std::uint64_t enum_count = 0;
 template <>
@@ -65,9 +64,9 @@ inline constexpr bool is_integer = std::is_integral_v<T> && !std::is_same_v<T, b
 template <record T>
 inline constexpr std::size_t field_count = std::tuple_size_v<decltype(T::fields())>;
 
-/// How many fields a reader insists on. Fields are only ever added at a record's end; a record that
-/// has grown since the first release says with `required` how many it had, and what an older writer
-/// has left out has its default.
+/// The number of fields that a reader requires. Fields are only added at a record's end: a record
+/// that has grown since the first release declares with `required` how many it had then; missing
+/// fields get their defaults.
 template <record T>
 inline constexpr std::size_t required_fields = [] {
   if constexpr (requires { T::required; })
@@ -79,7 +78,7 @@ inline constexpr std::size_t required_fields = [] {
 template <record T, std::size_t I>
 using field_type = std::remove_cvref_t<decltype(std::declval<T&>().*std::get<I>(T::fields()))>;
 
-/// Calls f with each field of `value` in the wire's order, until one call gives false. True if none
+/// Calls f with each field of `value` in the wire's order until a call returns false. True if none
 /// did.
 template <record T, class F>
 constexpr bool all_fields(T& value, F&& f) {
@@ -87,8 +86,8 @@ constexpr bool all_fields(T& value, F&& f) {
                     std::remove_const_t<T>::fields());
 }
 
-/// The fewest bytes that any value of T takes on the wire: a claimed count of elements that could
-/// not fit into the bytes that are left is a lie, and is found out before anything is reserved.
+/// The minimum encoded size of a T: an array length that cannot fit into the remaining bytes is
+/// rejected before memory is reserved.
 template <class T>
 constexpr std::size_t min_bytes() {
   if constexpr (std::is_same_v<T, double>) {

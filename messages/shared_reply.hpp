@@ -10,11 +10,11 @@
 
 namespace troupe {
 
-/// A query_reply that many clients are answered with: jobs and nodes, which are nearly all of its
-/// bytes, are encoded once.
+/// A query_reply for many clients: jobs and nodes, which are nearly all of its bytes, are encoded
+/// once.
 class shared_reply {
  public:
-  /// Takes the reply's request and time for those of nobody.
+  /// Ignores the reply's request number and time.
   explicit shared_reply(const query_reply& r);
 
   /// The same bytes as encode(from, to, r) with this request and time. Never fails.

@@ -11,7 +11,7 @@
 #include "messages/training.hpp"
 #include "messages/units.hpp"
 
-// What a trainer, its stages and the gateways between them say.
+// Messages between a trainer, its stages, and the gateways between them.
 
 namespace troupe {
 
@@ -26,13 +26,13 @@ struct stage_name {
   auto operator<=>(const stage_name&) const = default;
 };
 
-/// How a tensor crosses the WAN (ATLAS, section 4.3).
+/// The path of a tensor over the WAN (ATLAS, section 4.3).
 struct wan_share {
-  std::uint32_t first_pair = 0;   // of the node pairs over whose shares it is scattered,
-  std::uint32_t pairs = 1;        // and how many: those of its rank in the DP-cell
+  std::uint32_t first_pair = 0;   // the first of the node pairs that carry it,
+  std::uint32_t pairs = 1;        // and their number: those of its stage in the DP-cell
   std::uint32_t connections = 1;  // of each pair
-  bool in_turn = false;           // one transfer at a time on its cell's hop and direction
-  std::uint32_t turn = 0;         // among those that wait the smallest goes first
+  bool in_turn = false;           // one transfer at a time per hop and direction of the DP-cell
+  std::uint32_t turn = 0;         // its rank: the smallest waiting one goes first
 
   static constexpr auto fields() {
     using t = wan_share;
@@ -41,16 +41,16 @@ struct wan_share {
   bool operator==(const wan_share&) const = default;
 };
 
-/// The header of a tensor between two stages. The frame's body has its bytes; in a simulation the
-/// body is empty and takes as long as `bytes` would.
+/// The header of a tensor between two stages; the frame's body is its data. In a simulation the
+/// body is empty, and the transfer takes as long as `bytes` would.
 struct tensor {
   enum class kind : std::uint8_t {
     activation,  // to the next stage
     gradient,    // to the stage before
-    part,        // data parallel: my gradients of the chunk that you sum
-    sum,         // data parallel: the chunk that I summed
-    tied_part,   // the head's sum of a tied embedding's gradient, to the first stage
-    tied_sum     // and both stages' sum back
+    part,        // data parallel: the sender's gradients of the receiver's chunk
+    sum,         // data parallel: the sender's chunk, summed over all pipelines
+    tied_part,   // the last stage's gradient of a tied embedding, to the first
+    tied_sum     // the sum of both, back to the last
   };
   kind what = kind::activation;
   stage_name from;
@@ -58,7 +58,7 @@ struct tensor {
   std::uint64_t iteration = 0;
   std::uint32_t microbatch = 0;
   std::uint64_t bytes = 0;
-  double sent_s = 0;  // by the training's clock
+  double sent_s = 0;  // on the trainer's clock
   wan_share share;
 
   static constexpr auto fields() {
@@ -69,15 +69,15 @@ struct tensor {
   bool operator==(const tensor&) const = default;
 };
 
-/// Stage to stage: what has not come of an iteration's tensors. Whoever sent them sends those again
-/// that left long enough ago to have been lost; what it has not sent yet comes in its time.
+/// Stage to stage: the missing tensors of an iteration. The receiver resends those that it sent
+/// long enough ago to be lost; those that it has not sent yet will follow.
 struct tensor_request {
   tensor::kind what = tensor::kind::activation;
   stage_name from;  // the stage that waits
   std::uint32_t to_pipeline = 0, to_stage = 0;
   std::uint64_t iteration = 0;
   std::vector<std::uint32_t> microbatches;  // of activations and gradients
-  double older_than_s = 0;                  // since it left; at the least half a second is meant
+  double older_than_s = 0;  // minimum time since it was sent; at least half a second
 
   static constexpr auto fields() {
     using t = tensor_request;
@@ -87,15 +87,15 @@ struct tensor_request {
   bool operator==(const tensor_request&) const = default;
 };
 
-/// Gateway to gateway: a part of a tensor's frame, over one of a node pair's connections. The body
-/// is bytes [offset, offset + the body's size) of the tensor's. A flow is: from one stage to one
-/// other.
+/// Gateway to gateway: a part of a tensor, over one connection of a node pair. The body is the
+/// bytes [offset, offset + size of the body) of the tensor. A flow is identified by its sending and
+/// receiving stage.
 struct stripe {
-  std::uint64_t epoch = 0;     // of the flow at the sending gateway; another one begins anew
-  std::uint64_t transfer = 0;  // the tensor's number in that, from 0
+  std::uint64_t epoch = 0;  // of the flow at the sending gateway; a new one restarts the numbering
+  std::uint64_t transfer = 0;  // the tensor's number in the epoch, from 0
   std::uint32_t index = 0, count = 1;
   std::uint64_t offset = 0;
-  address from = 0, to = 0;  // the tensor's own: two nodes
+  address from = 0, to = 0;  // the tensor's sending and receiving node
   tensor what;
 
   static constexpr auto fields() {
@@ -111,7 +111,7 @@ struct stage_step {
   enum class kind : std::uint8_t { forward, recompute, backward };
   kind what = kind::forward;
   std::uint32_t microbatch = 0;
-  std::uint32_t turn = 0;  // of the tensor that it sends
+  std::uint32_t turn = 0;  // rank of the tensor that it sends
 
   static constexpr auto fields() {
     return std::tuple{&stage_step::what, &stage_step::microbatch, &stage_step::turn};
@@ -119,28 +119,28 @@ struct stage_step {
   bool operator==(const stage_step&) const = default;
 };
 
-/// Trainer to node: be this stage. Sent again until it is answered; a stage that is there answers
-/// again.
+/// Trainer to node: run this stage. Repeated until it is answered; an existing stage repeats its
+/// answer.
 struct stage_setup {
   stage_name name;
-  std::uint64_t incarnation = 0;       // of the trainer; a newer one replaces the stage
-  std::vector<std::uint16_t> devices;  // of the node; several share the stage: tensor parallel
+  std::uint64_t incarnation = 0;       // of the trainer; a larger one replaces the stage
+  std::vector<std::uint16_t> devices;  // of the node; several: tensor parallel
   std::string backend;                 // sim, cpu, cuda
   troupe::model model;
   training how;
-  std::uint32_t first_sublayer = 0, sublayers = 0;  // attention, then MLP: two a layer
+  std::uint32_t first_sublayer = 0, sublayers = 0;  // two per layer: attention, then MLP
   std::uint32_t stages = 1, pipelines = 1, microbatches = 1;
-  std::uint32_t rows = 1;             // sequences a micro-batch
+  std::uint32_t rows = 1;             // sequences per micro-batch
   std::vector<stage_step> order;      // of one iteration
-  std::vector<address> neighbours;    // of this pipeline, by stage; this stage's own too
-  std::vector<address> peers;         // of this stage, by pipeline
-  wan_share forward, backward, tied;  // how its tensors cross the WAN; no pairs: they do not
-  std::uint64_t first_iteration = 0;  // larger than 0: load the checkpoint of that many
-  std::uint64_t iterations = 0;       // when it is through
+  std::vector<address> neighbours;    // nodes of this pipeline's stages, by stage
+  std::vector<address> peers;         // nodes of this stage, by pipeline
+  wan_share forward, backward, tied;  // paths of its tensors; no pairs: not over the WAN
+  std::uint64_t first_iteration = 0;  // above 0: load the checkpoint after that many
+  std::uint64_t iterations = 0;       // the job's
   stage_costs costs;
-  bool trace = false;        // report every task's times
-  double sent_s = 0;         // by the trainer's clock
-  double emulate_speed = 1;  // of its node's CPU devices
+  bool trace = false;        // report the times of all tasks
+  double sent_s = 0;         // on the trainer's clock
+  double emulate_speed = 1;  // of its node, if that is emulated as slower
 
   static constexpr auto fields() {
     using t = stage_setup;
@@ -154,23 +154,23 @@ struct stage_setup {
   bool operator==(const stage_setup&) const = default;
 };
 
-/// Trainer to stage: go on until that many iterations are done, and write a checkpoint after those
-/// that the job says. `heard`: iterations whose reports the trainer has; later ones are said again.
+/// Trainer to stage: continue until that many iterations are done, and write the checkpoints that
+/// the job requests. `heard`: iterations whose reports the trainer has; later ones are resent.
 struct stage_run {
   stage_name name;
   std::uint64_t until = 0;
   std::uint64_t heard = 0;
-  // From here on; empty: as before. Only when nothing runs.
+  // The new order from now on; empty: unchanged. Only sent when no iteration is running.
   std::vector<stage_step> order;
-  wan_share forward, backward;  // with an order: how its tensors cross
-  // What its peers' devices meet by, so that they sum their gradients among themselves, before the
-  // first iteration; empty: hosts sum them.
+  wan_share forward, backward;  // with an order: the paths of its tensors
+  // The id of the collective communicator that the devices of this stage and its peers join before
+  // the first iteration; empty: hosts all-reduce.
   std::vector<std::uint8_t> group_id{};
-  std::uint64_t incarnation = 0;  // of the trainer; a stage of another one ignores it. 0: any
-  double sent_s = 0;              // by the trainer's clock, which is the clock of the training:
-  double ahead_s = 0;             // so far ahead of it is the clock of the stage's host
-  bool halt = false;       // begin no more iterations until `save` says which is the last one,
-  std::uint64_t save = 0;  // and to save after it; 0: it says nothing
+  std::uint64_t incarnation = 0;  // of the trainer; stages of another one ignore it. 0: any
+  double sent_s = 0;              // on the trainer's clock
+  double ahead_s = 0;             // how far the stage's host's clock is ahead of that
+  bool halt = false;              // begin no more iterations until `save` names the last one
+  std::uint64_t save = 0;         // the last iteration, to be saved; 0: not yet known
 
   static constexpr auto fields() {
     using t = stage_run;
@@ -181,7 +181,7 @@ struct stage_run {
   bool operator==(const stage_run&) const = default;
 };
 
-/// When a stage did something, by the training's clock.
+/// A task of a stage, with times on the trainer's clock.
 struct timed_task {
   std::uint8_t what = 0;  // stage_step::kind, or 3 reduce, 4 update, 5 checkpoint,
                           // 6 an activation's way here, 7 a gradient's: over the WAN
@@ -195,31 +195,31 @@ struct timed_task {
   bool operator==(const timed_task&) const = default;
 };
 
-/// Stage to trainer: it is there (iteration 0 of its life), or has done one more iteration, or
-/// cannot go on.
+/// Stage to trainer: it is ready (iteration is that of the setup), or has completed another
+/// iteration, or has failed.
 struct stage_report {
   stage_name name;
   std::uint64_t incarnation = 0;    // of the setup
-  std::uint64_t iteration = 0;      // done so far, from the job's beginning
-  double loss = 0;                  // the last stage: mean over its micro-batches
-  double squared_norm = 0;          // of the reduced gradients that this stage alone has
-  double begin_s = 0, end_s = 0;    // first task to last, the update included
+  std::uint64_t iteration = 0;      // completed, from the job's beginning
+  double loss = 0;                  // last stage: mean over its micro-batches
+  double squared_norm = 0;          // of the reduced gradients that only this stage has
+  double begin_s = 0, end_s = 0;    // from the first task to the end of the update
   double busy_s = 0;                // forward, recompute and backward
   stage_costs measured;             // means of this iteration
   std::uint32_t max_in_flight = 0;  // activations
   std::uint64_t sent_bytes = 0;     // to other datacenters
   std::uint64_t saved = 0;          // iterations in the newest checkpoint of this stage
-  reason why;                       // empty text: all is well
-  std::vector<timed_task> tasks;    // if it was asked to trace
-  // When it is there, of devices that can sum among themselves: what pipeline 0's made for them to
-  // meet by; or why this one cannot.
+  reason why;                       // empty text: no error
+  std::vector<timed_task> tasks;    // if requested by `trace`
+  // When it is ready, of devices that can all-reduce directly: the id of a communicator, created by
+  // pipeline 0's; or why this device cannot.
   std::vector<std::uint8_t> group_id;
   reason fallback_reason;
-  bool starting = false;  // it is being set up still: nothing else here counts
-  // The sent_s of the latest setup or run that it has; when that came, and when this left, by its
-  // host's clock. What is between the two is not on the way, and so no part of a round trip.
+  bool starting = false;  // still being set up: no other field counts
+  // The sent_s of the latest setup or run that it received; when that arrived and when this report
+  // left, on its host's clock. The time in between is not part of the round trip.
   double asked_s = 0, came_s = 0, left_s = 0;
-  std::optional<std::uint64_t> halts_at;  // once it was told to halt: iterations done by then
+  std::optional<std::uint64_t> halts_at;  // after a halt: the iteration after which it halts
 
   static constexpr auto fields() {
     using t = stage_report;
@@ -233,12 +233,14 @@ struct stage_report {
   bool operator==(const stage_report&) const = default;
 };
 
-/// One iteration of a whole job.
+/// One iteration of a job.
 struct iteration_record {
   std::uint64_t iteration = 0;  // from 1
   double loss = 0, gradient_norm = 0;
-  double begin_s = 0, end_s = 0;  // the first forward's begin, the last update's end
-  double busy_s = 0;              // of all stages
+  // begin_s: where the iteration before ends, if a stage begins this one earlier; else where its
+  // first forward begins. end_s: where its last update ends.
+  double begin_s = 0, end_s = 0;
+  double busy_s = 0;  // of all stages
 
   static constexpr auto fields() {
     using t = iteration_record;
@@ -248,8 +250,8 @@ struct iteration_record {
   bool operator==(const iteration_record&) const = default;
 };
 
-/// Trainer to controller, now and then and at the end: how the training goes. The controller keeps
-/// the newest of a lease and every iteration.
+/// Trainer to controller, periodically and at the end. The controller keeps the newest report of a
+/// lease, and its history.
 struct training_report {
   lease_id lease = 0;
   job_id job = 0;
@@ -260,12 +262,12 @@ struct training_report {
   double tokens_per_s = 0;
   std::vector<std::uint32_t> max_in_flight;  // by stage
   std::uint64_t wan_bytes = 0;
-  double wan_utilization = 0;         // of the hops' rate, while iterations ran
-  std::uint64_t saved = 0;            // iterations in the newest whole checkpoint
+  double wan_utilization = 0;         // of the hops' bandwidth, during iterations
+  std::uint64_t saved = 0;            // iterations in the newest complete checkpoint
   std::vector<stage_costs> measured;  // by stage; medians over the latest iterations
-  double planned_s = 0;               // of an iteration
-  double lower_bound_s = 0;           // of an iteration; 0: not asked for, or not measured yet
-  std::vector<std::string> news;      // sentences for people: resumed, re-planned, what that costs
+  double planned_s = 0;               // time of an iteration
+  double lower_bound_s = 0;           // of an iteration; 0: not requested, or not measured yet
+  std::vector<std::string> news;      // events, as sentences: resumed, re-planned, ...
   std::vector<iteration_record> iterations;  // the newest
 
   static constexpr auto fields() {
@@ -279,7 +281,7 @@ struct training_report {
   bool operator==(const training_report&) const = default;
 };
 
-/// Controller to trainer: it has that report, and all before.
+/// Controller to trainer: it has that report and all earlier ones.
 struct training_report_ack {
   lease_id lease = 0;
   std::uint64_t sequence = 0;
@@ -290,11 +292,11 @@ struct training_report_ack {
   bool operator==(const training_report_ack&) const = default;
 };
 
-/// Client to controller: how does a job's training go?
+/// Client to controller: requests the state of a job's training.
 struct query_training {
   std::uint64_t request = 0;
   job_id job = 0;
-  std::uint64_t after = 0;  // a training_reply's position: only what is newer; 0: all that is kept
+  std::uint64_t after = 0;  // position of an earlier training_reply; 0: the whole history
 
   static constexpr auto fields() {
     return std::tuple{&query_training::request, &query_training::job, &query_training::after};
@@ -302,15 +304,15 @@ struct query_training {
   bool operator==(const query_training&) const = default;
 };
 
-/// The newest report, with the iterations and news of every lease that are newer than the query's
-/// `after`. The controller's history is bounded: of long trainings the older iterations are
-/// thinned out evenly. An iteration that is not larger than one known before replaces that one
-/// and all after it: the job has gone on from a checkpoint.
+/// The newest report, with the iterations and events of every lease after the query's `after`. The
+/// controller's history is bounded: older iterations of long trainings are thinned out evenly. An
+/// iteration that is not larger than an earlier one replaces that and all after it: the job has
+/// resumed from a checkpoint.
 struct training_reply {
   std::uint64_t request = 0;
   training_report report;
-  reason why;                  // there is none
-  std::uint64_t position = 0;  // of the newest iteration or sentence: the next query's `after`
+  reason why;                  // there is no report
+  std::uint64_t position = 0;  // of the newest iteration or event: the next query's `after`
 
   static constexpr auto fields() {
     using t = training_reply;

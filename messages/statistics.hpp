@@ -6,11 +6,11 @@
 #include <numeric>
 #include <vector>
 
-// The few statistics that the whole project reports, so that each means the same everywhere.
+// The statistics of the whole project, so that each has one definition.
 
 namespace troupe::statistics {
 
-/// The value in the middle; of an even number, the upper of the two. 0 of none.
+/// The median; of an even number, the upper of the two. 0 if there are none.
 inline double median(std::vector<double> values) {
   if (values.empty()) return 0;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -18,7 +18,8 @@ inline double median(std::vector<double> values) {
   return *middle;
 }
 
-/// The smallest value that a share of all do not exceed (nearest rank). 0 of none.
+/// The smallest value that at least this fraction does not exceed (nearest rank). 0 if there are
+/// none.
 inline double quantile(std::vector<double> values, double share) {
   if (values.empty()) return 0;
   const auto rank = std::ceil(share * static_cast<double>(values.size()));
@@ -28,7 +29,7 @@ inline double quantile(std::vector<double> values, double share) {
   return values[at];
 }
 
-/// 0 of none.
+/// 0 if there are none.
 inline double mean(const std::vector<double>& values) {
   if (values.empty()) return 0;
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());

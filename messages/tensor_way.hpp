@@ -6,12 +6,13 @@
 
 namespace troupe {
 
-// A link inside a datacentre of which the cluster says nothing, to planners and networks alike.
+// Defaults for links inside a datacenter that the cluster file does not list, for planners and
+// networks.
 inline constexpr double unlisted_lan_gbps = 10;
 inline constexpr double unlisted_lan_latency_us = 50;
 
-/// What the way of a tensor takes: each byte so long of a link's time, and so long until it is
-/// there. All tensors that are on one link share its time equally (fair_share).
+/// The cost of a tensor's path: link time per byte, and latency. Concurrent tensors on a link share
+/// its time equally (fair_share).
 struct tensor_way {
   double s_per_byte = 0, latency_s = 0;
 
@@ -19,10 +20,10 @@ struct tensor_way {
   bool operator==(const tensor_way&) const = default;
 };
 
-/// From a GPU of one node to one of another of its datacentre, or of the same node: the one model
-/// of what planners expect of a tensor and simulated networks do with it. Between nodes it goes
-/// over the sender's `inter`, which all GPUs of the node have together, as fast as the slower of
-/// the two nodes' lets it; inside a node over the sending GPUs' own `intra`.
+/// The path from a GPU of one node to one of another node of its datacenter, or of the same node:
+/// the one model for planners and simulated networks. Between nodes a tensor uses the sender's
+/// `inter`, which all GPUs of the node share, at the speed of the slower node; inside a node the
+/// sending GPU's own `intra`.
 inline tensor_way way_between(const cluster& c, node_index from, node_index to) {
   if (from == to) {
     const auto& l = c.nodes[from].intra;

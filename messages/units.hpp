@@ -4,9 +4,9 @@
 
 namespace troupe {
 
-/// A job's number, given by the controller when it accepts the job; from 1.
+/// A job's number, assigned by the controller; from 1.
 using job_id = std::uint64_t;
-/// A lease's number: one attempt of one job to run; from 1, never used twice.
+/// A lease's number: one attempt of one job; from 1, never reused.
 using lease_id = std::uint64_t;
 /// An index into cluster::nodes.
 using node_index = std::uint32_t;

@@ -10,15 +10,14 @@
 
 #include "messages/shape.hpp"
 
-// The way back. A bounded cursor and not msgpack-c's visitor: a visitor is not told how many bytes
-// are left, so it cannot see that a length lies before it reserves; and bench/codec measures that
-// this reads whole structs in 0.4 to 0.9 of the time of a visitor that does nothing.
+// The decoder. A bounded cursor instead of msgpack-c's visitor, which does not know the number of
+// remaining bytes and so cannot reject invalid lengths before it reserves memory; bench/codec
+// measures that this decodes whole structs in 0.4 to 0.9 of the time of an empty visitor.
 
 namespace troupe::shape {
 
-/// Reads MessagePack that a stranger may have made. Every read gives false once something is wrong,
-/// and then `mistake` says what, and `position` where. Recursion is as deep as the types, not as
-/// the bytes.
+/// Decodes untrusted MessagePack. After an error every read returns false; `mistake` describes it,
+/// and `position` is its offset. Recursion is limited by the types, not by the data.
 class unpacker {
  public:
   explicit unpacker(std::span<const std::byte> bytes)
@@ -38,14 +37,14 @@ class unpacker {
     return at_ == end_ || fail("bytes are left over");
   }
 
-  /// An array of exactly `size` elements follows.
+  /// Reads the header of an array of exactly `size` elements.
   bool array(std::size_t size) {
     std::size_t found = 0;
     return count(found, array_family) &&
            (found == size || fail("the array has another number of fields than it must have"));
   }
 
-  /// An array of any size follows.
+  /// Reads the header of an array of any size.
   bool any_array() {
     std::size_t size = 0;
     return count(size, array_family);
@@ -78,11 +77,10 @@ class unpacker {
   }
 
  private:
-  /// A family of formats that begin with a length: in the first byte, or in the 1, 2 or 4 that
-  /// follow.
+  /// A family of formats with a length: in the first byte, or in the following 1, 2 or 4.
   struct family {
-    std::uint8_t fixed, fixed_mask;  // 0x80, 0x0f: 0x80 to 0x8f hold a length of up to 15
-    std::uint8_t one, two, four;     // first bytes; 0: there is no such form
+    std::uint8_t fixed, fixed_mask;  // 0x80, 0x0f: 0x80 to 0x8f contain a length of up to 15
+    std::uint8_t one, two, four;     // first bytes; 0: no such form
     const char* otherwise;
   };
   static constexpr family array_family{0x90, 0x0f, 0, 0xdc, 0xdd, "an array belongs here"};
@@ -130,7 +128,7 @@ class unpacker {
     return fail(f.otherwise);
   }
 
-  /// `size` elements of at least `each` bytes follow, or so it is said.
+  /// Reads the header of `size` elements of at least `each` bytes.
   bool believable(std::size_t size, std::size_t each) {
     return size <= left() / each ||
            fail("a length says more than the bytes that are left could hold");
@@ -268,7 +266,7 @@ class unpacker {
   }
 
   const std::uint8_t *first_, *at_, *end_;
-  const std::uint8_t* token_ = first_;  // where the value that is being read began
+  const std::uint8_t* token_ = first_;  // start of the value being read
   const char* mistake_ = nullptr;
 };
 

@@ -12,19 +12,19 @@
 
 namespace troupe {
 
-/// A part of a training job: its node starts the stages that the trainer asks for. The first part's
-/// node is also the trainer's, and is told everything.
+/// A part of a training job: its node runs the stages that the trainer sets up. The first part's
+/// node also runs the trainer, and gets all fields.
 struct train_order {
   std::uint32_t part = 0;
-  job_spec spec;  // the first part's, as is all that follows
+  job_spec spec;  // of the first part, as all that follows
   plan how;
   std::vector<lease_part> parts;
   std::uint64_t iterations_done = 0;
-  // What earlier leases came to, as far as the controller knows: iterations, and the seconds that
-  // one took in the middle; 0: nothing.
+  // The iterations that earlier leases have reached, and their median time, as far as the
+  // controller knows; 0: none.
   std::uint64_t reached = 0;
   double took_s = 0;
-  node_index trainer = 0;  // whose node alone may set up and run this part's stages; every part's
+  node_index trainer = 0;  // set for every part: only this node's trainer may set up and run stages
 
   static constexpr auto fields() {
     using t = train_order;
@@ -34,24 +34,23 @@ struct train_order {
   bool operator==(const train_order&) const = default;
 };
 
-/// What a lease's part should do on its node. With a command: run it, one process group. With
-/// `train`: train. Without either: be simulated work that takes `start_s + iterations *
-/// iteration_s` of the world's time.
+/// The desired work of a part. With a command: run it, in one process group. With `train`: train.
+/// Otherwise simulate work that takes `start_s + iterations * iteration_s`.
 struct work_order {
   lease_id lease = 0;
   job_id job = 0;
-  std::uint64_t incarnation = 0;  // of the node that this part was given to; another ignores it
+  std::uint64_t incarnation = 0;       // of the node that it was assigned to; others ignore it
   std::vector<std::uint16_t> devices;  // GPUs of the node
   std::vector<std::string> command;
-  std::vector<std::string> environment;  // KEY=value, complete but for the node's own
+  std::vector<std::string> environment;  // KEY=value; the node adds its own
   std::string working_directory;
-  std::uint64_t iterations = 0;  // still to do
+  std::uint64_t iterations = 0;  // remaining
   double iteration_s = 0;
   double start_s = 0;
-  bool out_of_memory = false;  // simulated: ends so after start_s
+  bool out_of_memory = false;  // simulated: runs out of memory after start_s
   std::optional<train_order> train;
-  /// Larger than 0: a training's first part finishes its iteration, saves and ends; whoever is not
-  /// through after so many seconds is ordered no more, and killed.
+  /// Above 0: a training's first part finishes its iteration, saves and exits; after this many
+  /// seconds the lease is no longer ordered, and its processes are killed.
   double stop_within_s = 0;
 
   static constexpr auto fields() {
@@ -64,22 +63,21 @@ struct work_order {
   bool operator==(const work_order&) const = default;
 };
 
-/// Controller to node, sent on every change and until the node has followed them: all that it
-/// should be doing. A part the node has and this does not name is stopped, and forgotten once gone;
-/// a part this names and the node has never had is started. Saying it all each time is what makes
-/// loss, duplication and reordering harmless: an older statement (by epoch, then sequence) is
-/// ignored.
+/// Controller to node: the complete desired work. Sent on every change, and until the node has
+/// followed it. The node stops and forgets parts that are not listed, and starts those that it has
+/// never had. Because orders are complete, loss, duplication and reordering are harmless: older
+/// ones (by epoch, then sequence) are ignored.
 struct node_orders {
-  std::uint64_t epoch = 0;        // the controller's start, counted by the journal
-  std::uint64_t sequence = 0;     // of this statement, for this node
-  std::uint64_t incarnation = 0;  // of the node as the controller knows it
-  std::uint64_t heard = 0;        // the last report's or heartbeat's sequence: renews the lease
+  std::uint64_t epoch = 0;        // the controller's start, from the journal
+  std::uint64_t sequence = 0;     // of these orders, per node
+  std::uint64_t incarnation = 0;  // the node's, as known to the controller
+  std::uint64_t heard = 0;        // sequence of the last report or heartbeat: renews the lease
   std::vector<work_order> want;
-  /// The controller's journal. A node that works for another one stops that work and begins anew:
-  /// epochs, sequences and leases of two journals cannot be compared.
+  /// The controller's journal. A node with work of another journal stops that first: epochs,
+  /// sequences and leases of two journals cannot be compared.
   std::uint64_t journal = 0;
-  /// Say at once that these orders were followed, though they change nothing: a lease was revoked
-  /// that the node may never have heard of, and its GPUs are free when it has not begun it.
+  /// Report at once, even if these orders change nothing: a lease was revoked of which the node may
+  /// never have received an order, and its GPUs are free if it has not started it.
   bool answer = false;
 
   static constexpr auto fields() {
@@ -90,15 +88,15 @@ struct node_orders {
   bool operator==(const node_orders&) const = default;
 };
 
-/// How a part of a lease is doing on its node.
+/// The state of a part of a lease on its node.
 struct part_report {
   enum class state : std::uint8_t { running, succeeded, failed, out_of_memory, stopped };
   lease_id lease = 0;
   state now = state::running;
-  std::int32_t exit_code = 0;    // 128 + n for a signal n, as a shell has it
-  std::uint64_t iterations = 0;  // done in this lease, as far as known
-  double peak_bytes = 0;         // a GPU's, 0 unknown
-  std::string detail;            // why it could not start, ...
+  std::int32_t exit_code = 0;    // 128 + n for signal n
+  std::uint64_t iterations = 0;  // in this lease, as far as known
+  double peak_bytes = 0;         // per GPU; 0: unknown
+  std::string detail;            // why it failed, ...
 
   static constexpr auto fields() {
     using t = part_report;
@@ -108,18 +106,18 @@ struct part_report {
   bool operator==(const part_report&) const = default;
 };
 
-/// Node to controller: everything the node is doing. Sent on every change, and with every heartbeat
-/// until the controller has heard it; after that a node_heartbeat says that it still holds.
+/// Node to controller: its complete state. Sent on every change, and with every heartbeat until the
+/// controller has received it; after that a node_heartbeat refers to it.
 struct node_report {
-  std::uint64_t incarnation = 0;   // larger after every start of the node's process
+  std::uint64_t incarnation = 0;   // larger after every start of the node
   std::uint64_t sequence = 0;      // of this report, within the incarnation
   std::uint64_t epoch = 0;         // of the last orders that the node has followed,
-  std::uint64_t orders = 0;        // and their sequence: what they left out is gone
-  std::vector<part_report> parts;  // until the controller's orders no longer name them
-  std::vector<double> free_bytes;  // a real device's; empty: as catalogued
-  std::uint64_t journal = 0;       // of the last orders; 0: it has followed none
-  std::string lost;  // why nothing more can be begun here until the next incarnation; empty: it can
-  bool new_state = false;  // its state directory is new: it cannot end its predecessor's programs
+  std::uint64_t orders = 0;        // and their sequence: parts that they did not list have ended
+  std::vector<part_report> parts;  // until the controller no longer orders them
+  std::vector<double> free_bytes;  // of real devices; empty: as in the catalog
+  std::uint64_t journal = 0;       // of the last orders; 0: none yet
+  std::string lost;        // a device is lost and nothing can be started until a restart: why
+  bool new_state = false;  // new state directory: an earlier process's programs are unknown
 
   static constexpr auto fields() {
     using t = node_report;
@@ -129,13 +127,13 @@ struct node_report {
   bool operator==(const node_report&) const = default;
 };
 
-/// Node to its gateway, every heartbeat: what the node's last report said still holds, and the
-/// orders that it had followed are still the last. Counted by the same sequence as reports.
+/// Node to its gateway, every heartbeat: the last report still holds, and the orders that it
+/// followed are still the last. Uses the sequence numbers of reports.
 struct node_heartbeat {
   node_index node = 0;
   std::uint64_t incarnation = 0;
   std::uint64_t sequence = 0;
-  std::uint64_t report = 0;  // the sequence of the report that holds
+  std::uint64_t report = 0;  // sequence of that report
 
   static constexpr auto fields() {
     using t = node_heartbeat;
@@ -157,16 +155,16 @@ struct gateway_report {
   bool operator==(const gateway_report&) const = default;
 };
 
-/// Gateway to node, the answer to a heartbeat or a report that leaves the orders as they are. It
-/// renews the node's lease if the node has followed those orders. `heard` 0: the controller does
-/// not have the report that a heartbeat named, and the node reports in full.
+/// Gateway to node: the answer to a heartbeat or a report that does not change the orders. Renews
+/// the node's lease if it has followed those orders. `heard` 0: the controller does not have the
+/// report that a heartbeat referred to, so the node sends it again.
 struct lease_renewal {
   node_index node = 0;
   std::uint64_t incarnation = 0;  // of the node
-  std::uint64_t journal = 0;      // the controller's,
+  std::uint64_t journal = 0;      // of the controller,
   std::uint64_t epoch = 0;        // its start
   std::uint64_t orders = 0;       // and the sequence of its last orders for the node
-  std::uint64_t heard = 0;        // the last report's or heartbeat's sequence, or 0
+  std::uint64_t heard = 0;        // sequence of the last report or heartbeat, or 0
 
   static constexpr auto fields() {
     using t = lease_renewal;
@@ -175,7 +173,7 @@ struct lease_renewal {
   bool operator==(const lease_renewal&) const = default;
 };
 
-/// Controller to gateway: what its nodes are to be told.
+/// Controller to gateway: the renewals for its nodes.
 struct lease_renewals {
   std::vector<lease_renewal> renewals;
 
