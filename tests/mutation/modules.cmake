@@ -39,6 +39,7 @@ function(troupe_mutated module)
   set(programs)
   foreach(tests ${ARGN})
     get_target_property(libraries ${tests}_tests LINK_LIBRARIES)
+    list(REMOVE_ITEM libraries troupe::${module})
     set(program ${tests}_mutants)
     add_executable(${program} EXCLUDE_FROM_ALL $<TARGET_OBJECTS:${tests}_tests>
       ${PROJECT_SOURCE_DIR}/tests/mutation/coverage_listener.cpp)

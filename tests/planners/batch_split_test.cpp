@@ -1,0 +1,111 @@
+#include <catch2/catch.hpp>
+
+#include "planners/cost/batch_split.hpp"
+#include "planners/cost/stage_time.hpp"
+#include "planners/sample.hpp"
+
+using namespace troupe;
+using namespace troupe::planners;
+
+namespace {
+
+job_spec batch_of(std::uint32_t samples) {
+  return sample::job(sample::gpt2_small, samples);
+}
+
+bool is(const batch_split& made, std::uint32_t microbatches, std::uint32_t rows) {
+  return made.microbatches == microbatches && made.rows == rows;
+}
+
+/// Two datacenters with a link of 5 Gb/s, 0.293 a connection; a third without.
+cluster far_apart() {
+  cluster c;
+  c.datacenters = {{"a", ""}, {"b", ""}, {"c", ""}};
+  c.wan.push_back({0, 1, 80, 5, 0.293});
+  return c;
+}
+
+}  // namespace
+
+TEST_CASE("a batch is split into as many micro-batches as the job says, if that divides it") {
+  auto job = batch_of(24);
+  CHECK(is(split_batch(job, 2, 2), 6, 2));  // at most four for each stage, and a divisor of 12
+  CHECK(is(split_batch(job, 1, 2), 4, 3));
+  CHECK(is(split_batch(job, 8, 2), 12, 1));
+  CHECK(is(split_batch(job, 2, 5), 0, 0));
+  CHECK(is(split_batch(job, 2, 0), 0, 0));
+  job.microbatches = 3;
+  CHECK(is(split_batch(job, 2, 2), 3, 4));
+  job.pipeline.microbatches = 4;  // of the training, before those of the program
+  CHECK(is(split_batch(job, 2, 2), 4, 3));
+  job.pipeline.microbatches = 5;
+  CHECK(is(split_batch(job, 2, 2), 0, 0));
+  job.pipeline.rows = 6;
+  CHECK(is(split_batch(job, 2, 2), 2, 6));
+  job.pipeline.rows = 5;
+  CHECK(is(split_batch(job, 2, 2), 0, 0));
+  job.slots = slot_costs{};
+  job.pipeline.microbatches = 7;
+  CHECK(is(split_batch(job, 2, 2), 7, 1));
+  job.pipeline.microbatches = 0;
+  CHECK(is(split_batch(job, 2, 2), 1, 1));
+}
+
+TEST_CASE(
+    "a stage holds all micro-batches, its limit, or under Megatron one more than are behind") {
+  auto job = batch_of(24);
+  const batch_split split{8, 3};
+  CHECK(in_flight(job, split, 2) == 8);
+  job.pipeline.max_in_flight = 5;
+  CHECK(in_flight(job, split, 2) == 5);
+  job.train.emplace();
+  job.train->schedule = "megatron";
+  CHECK(in_flight(job, split, 2) == 3);
+  CHECK(in_flight(job, split, 6) == 5);
+  job.pipeline.recompute = false;
+  const auto load = load_of(job, split, 2, 1e9);
+  CHECK(load.rows == 3);
+  CHECK(load.held == 3);
+  CHECK(load.max_bytes == 1e9);
+  CHECK_FALSE(load.recompute);
+}
+
+TEST_CASE("each stage's bytes have the headroom, and those in front hold more under Megatron") {
+  auto job = batch_of(24);
+  job.train.emplace();
+  job.train->schedule = "megatron";
+  const std::vector<stage_part> parts(3, {0, 2, 1, 0, 100, 1000, 10});
+  const auto bytes = bytes_by_stage(job, {8, 2}, parts, 0.5);
+  REQUIRE(bytes.size() == 3);
+  for (std::uint32_t i = 0; i < 3; ++i)
+    CHECK(bytes[i] == 1.5 * (100 * 20 + 2 * 1000 + 2 * (3 - i) * 10));
+}
+
+TEST_CASE("datacenters are joined by as many connections as fill their link, or as wanted") {
+  const auto c = far_apart();
+  CHECK(connections_between(c, 0, 1, 0) == 18);
+  CHECK(connections_between(c, 1, 0, 3) == 3);
+  CHECK(connections_between(c, 0, 2, 0) == 1);
+  CHECK(link_between(c, 0, 1, 0).gbps == 5);
+  CHECK(link_between(c, 0, 1, 3).gbps == 3 * 0.293);
+  CHECK(link_between(c, 0, 1, 0).latency_us == 40'000);
+  auto full = c;
+  full.wan[0].connection_gbps = 0;  // one does
+  CHECK(connections_between(full, 0, 1, 0) == 1);
+  CHECK(link_between(full, 0, 1, 0).gbps == 5);
+  const cost_constants k;
+  CHECK(link_between(c, 0, 2, 0).gbps == k.wan_gbps);
+  CHECK(link_between(c, 0, 2, 0).latency_us == k.wan_latency_us);
+}
+
+TEST_CASE("a study's slots are its costs, and recomputing costs nothing where nothing is") {
+  auto job = batch_of(1);
+  job.slots = slot_costs{1, 2, 3, 4, 5};
+  const pipeline_costs all{1, 2, 3, 4, 5, 0};
+  CHECK(costs_in_slots(job) == all);
+  job.pipeline.recompute = false;
+  const pipeline_costs kept{1, 0, 3, 4, 5, 0};
+  CHECK(costs_in_slots(job) == kept);
+  CHECK(communication_to_compute(all) == 5);
+  CHECK(communication_to_compute({0, 0, 0, 0, 5, 0}) == 0);
+}
