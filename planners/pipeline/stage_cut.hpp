@@ -1,39 +1,81 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <vector>
 
-// The order of stages that differ in speed and memory, and where a chain of pieces is cut among
-// them.
+#include "messages/tensor_way.hpp"
+#include "planners/pipeline/stage_table.hpp"
+
+// The order of stages that differ in speed and memory, and where a model is cut among them, so that
+// an iteration is the shortest by the closed form of 1F1B (docs/planners/plan_search.md).
 
 namespace troupe::planners {
 
-/// Seconds that a stage of kind `kind` takes for a micro-batch of the pieces [first, first +
-/// count); infinite if it cannot hold them. `behind`: stages after it. A kind is a type of GPU, and
-/// how many of them share a stage. Never less for a range that contains another.
-using range_cost = std::function<double(std::size_t kind, std::uint32_t first, std::uint32_t count,
-                                        std::uint32_t behind)>;
+/// A set of stages, and all that an iteration depends on but their order and the cut.
+struct cut_problem {
+  const stage_table* table = nullptr;
+  std::vector<std::uint32_t> counts;  // stages, by the table's types
+  std::vector<double> bytes;          // of a GPU of each type; a stage needs less
+  std::uint32_t microbatches = 1, pipelines = 1;
+  std::vector<std::uint32_t> held;  // micro-batches in flight, by the number of stages behind
+  // From a stage of a type to the next one, from * types + to; of one type, also to its peers.
+  std::vector<tensor_way> ways;
+  // What a stage sends to either side goes over one link that no other stage uses.
+  bool own_links = true;
+  bool tied = false;  // the first and the last stage sum an embedding that both have
+
+  std::size_t types() const { return counts.size(); }
+  std::uint32_t stages() const;
+};
 
 /// A stage of a cut.
 struct cut_stage {
-  std::size_t kind = 0;
+  std::size_t type = 0;
   std::uint32_t pieces = 0;
 
   bool operator==(const cut_stage&) const = default;
 };
 
 struct stage_cut {
-  double slowest_s = std::numeric_limits<double>::infinity();  // what the slowest stage takes
-  std::vector<cut_stage> stages;                               // empty: nothing fits
+  double iteration_s = std::numeric_limits<double>::infinity();
+  std::vector<cut_stage> stages;  // empty: nothing within the limit
 };
 
-/// The order and the cut of exactly counts[kind] stages of each kind whose slowest stage takes the
-/// least; exact, up to a relative 1e-6 of that time. Each stage has at least one piece. Some 20
-/// trials, each of O(kinds * product of (count + 1) * log(pieces)); times pieces^2 where a single
-/// piece can be too much for a stage.
-stage_cut cut_for(const std::vector<std::uint32_t>& counts, std::uint32_t pieces,
-                  const range_cost& cost);
+/// What no order and no cut of a set of stages undercuts, in a pipeline of `stages` stages.
+class iteration_bound {
+ public:
+  /// `send_s`: what a send from one stage to the next takes at least.
+  iteration_bound(const stage_table& table, std::uint32_t microbatches, std::uint32_t stages,
+                  double send_s);
+
+  /// Of so many stages of each type, at least one. O(types).
+  double of(const std::vector<std::uint32_t>& counts) const;
+
+  // An iteration takes S, all that a micro-batch takes on its way to the last stage and back, and
+  // what the slowest stage does beyond that.
+  double work() const { return work_; }        // forward FLOPs of a sample
+  double sends_s() const { return sends_s_; }  // of S
+  /// Of S, for each of a sample's FLOPs on a stage of that type.
+  double through_s(std::size_t type) const { return through_s_[type]; }
+  /// FLOPs that a stage of that type may have for each second beyond S; the last stage of a
+  /// pipeline, which recomputes nothing, may have so many more.
+  double rate(std::size_t type) const { return rate_[type]; }
+  double last_rate(std::size_t type) const { return last_rate_[type]; }
+  /// Types, the least through_s() first.
+  const std::vector<std::size_t>& fastest() const { return fastest_; }
+
+ private:
+  double work_ = 0, sends_s_ = 0;
+  std::vector<double> through_s_, rate_, last_rate_;
+  std::vector<std::size_t> fastest_;
+};
+
+/// The shortest iteration of all orders and cuts of exactly the problem's stages, each with at
+/// least one piece (the last one of a transformer may have its head alone); none if that is longer
+/// than `limit_s`. `steps` grows with the work that it was. Exact for evaluate's closed form where
+/// the problem is: where `ways` hold for every stage of a type, own_links is true, and no embedding
+/// is tied.
+stage_cut cut_for(const cut_problem& problem, double limit_s, std::uint64_t& steps);
 
 }  // namespace troupe::planners

@@ -3,77 +3,18 @@
 #include <algorithm>
 #include <functional>
 
-#include "messages/random.hpp"
 #include "messages/time.hpp"
 #include "planners/core/fits.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/pipeline/model_partition.hpp"
 #include "planners/pipeline/plan_search.hpp"
-#include "planners/pipeline/stage_cut.hpp"
 
-// Cuts against every order and every cut; searched plans against every plan.
+// Searched plans against every plan.
 
 using namespace troupe;
 using namespace troupe::planners;
 
 namespace {
-
-/// Stages that differ in speed and in how much they hold, over pieces of unequal work.
-struct chain_case {
-  std::vector<std::uint32_t> kinds;
-  std::vector<double> speed, room, work, size;
-
-  explicit chain_case(random_source& r) {
-    const auto n = 1 + r.below(3);
-    for (std::size_t k = 0; k < n; ++k) {
-      kinds.push_back(static_cast<std::uint32_t>(r.below(3)));
-      speed.push_back(0.2 + r.uniform());
-      room.push_back(2 + 10 * r.uniform());
-    }
-    kinds[0] += 1;
-    const auto pieces = 4 + r.below(6);
-    for (std::size_t i = 0; i < pieces; ++i) {
-      work.push_back(0.2 + r.uniform());
-      size.push_back(0.2 + r.uniform());
-    }
-  }
-
-  std::uint32_t pieces() const { return static_cast<std::uint32_t>(work.size()); }
-  range_cost cost() const {
-    return
-        [this](std::size_t kind, std::uint32_t first, std::uint32_t count, std::uint32_t behind) {
-          double all = 0, bytes = 0;
-          for (auto i = first; i < first + count; ++i) all += work[i], bytes += size[i];
-          return bytes * (1 + 0.2 * behind) < room[kind] ? all / speed[kind] : never;
-        };
-  }
-
-  /// By trying everything.
-  double least_slowest() const {
-    double best = never;
-    std::vector<std::uint32_t> left;
-    std::uint32_t stages = 0;
-    for (const auto k : kinds) left.push_back(k), stages += k;
-    const std::function<void(std::uint32_t, std::uint32_t, double)> go =
-        [&](std::uint32_t first, std::uint32_t behind, double slowest) {
-          for (std::size_t k = 0; k < left.size(); ++k) {
-            if (left[k] == 0) continue;
-            --left[k];
-            for (std::uint32_t n = 1; first + n + behind <= pieces(); ++n) {
-              if (behind == 0 && first + n < pieces()) continue;
-              const double now = std::max(slowest, cost()(k, first, n, behind));
-              if (behind == 0)
-                best = std::min(best, now);
-              else
-                go(first + n, behind - 1, now);
-            }
-            ++left[k];
-          }
-        };
-    if (stages <= pieces()) go(0, stages - 1, 0);
-    return best;
-  }
-};
 
 /// Two types of GPU in nodes of one and of two.
 cluster mixed() {
@@ -134,27 +75,6 @@ double best_of_all(const cluster& c, const job_spec& job) {
 }
 
 }  // namespace
-
-TEST_CASE("a cut among unequal stages has the least slowest stage of all orders and cuts") {
-  random_source random{20261122};
-  int possible = 0;
-  for (int i = 0; i < 300; ++i) {
-    const chain_case x{random};
-    const auto cut = cut_for(x.kinds, x.pieces(), x.cost());
-    const double least = x.least_slowest();
-    INFO(i);
-    REQUIRE(cut.stages.empty() == (least == never));
-    if (least == never) continue;
-    ++possible;
-    CHECK(cut.slowest_s == Approx(least).epsilon(1e-5));
-    std::uint32_t pieces = 0;
-    std::vector<std::uint32_t> used(x.kinds.size());
-    for (const auto& s : cut.stages) pieces += s.pieces, ++used[s.kind];
-    CHECK(pieces == x.pieces());
-    for (std::size_t k = 0; k < used.size(); ++k) CHECK(used[k] == x.kinds[k]);
-  }
-  CHECK(possible > 100);
-}
 
 TEST_CASE(
     "a searched plan is within 5 % of the best of all plans, and its bound skips nothing better") {

@@ -1,0 +1,178 @@
+#include "planners/pipeline/stage_placer.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "messages/time.hpp"
+#include "planners/core/fits.hpp"
+#include "planners/cost/stage_time.hpp"
+#include "planners/model/stage_memory.hpp"
+#include "planners/pipeline/model_partition.hpp"
+
+namespace troupe::planners {
+
+namespace {
+
+/// Nodes of a type that hold a stage, those that others reach the fastest first.
+std::vector<node_index> nodes_for(const cluster& c, const idle_index& idle, gpu_index g,
+                                  std::uint32_t tensor) {
+  std::vector<node_index> nodes;
+  for (node_index n = 0; n < c.nodes.size(); ++n)
+    if (c.nodes[n].gpu == g && idle.idle(n) >= tensor) nodes.push_back(n);
+  std::ranges::stable_sort(nodes, std::greater{}, [&](auto n) { return c.nodes[n].inter.gbps; });
+  return nodes;
+}
+
+/// Do all of them hold one stage, and reach others alike?
+bool same_nodes(const cluster& c, const idle_index& idle, const job_spec& job,
+                const std::vector<node_index>& nodes, std::uint32_t tensor) {
+  return std::ranges::all_of(nodes, [&](auto n) {
+    const auto& a = c.nodes[n];
+    const auto& b = c.nodes[nodes.front()];
+    return idle.idle(n) < 2 * tensor && a.inter == b.inter && a.intra == b.intra &&
+           a.datacenter == b.datacenter && emulated_speed(c, n, job) == 1;
+  });
+}
+
+}  // namespace
+
+stage_placer::stage_placer(const cluster& c, const idle_index& idle, const job_spec& job)
+    : c_{c}, idle_{idle}, job_{job} {
+  if (!job_.train) job_.train.emplace();
+  job_.train->schedule = "megatron";
+  job_.train->costs.clear();  // of another cut
+  least_bytes_ =
+      marp_states.total() * shape_of(job.model).parameters * (1 + c.settings.memory_headroom);
+  std::uint32_t largest = 0;
+  for (const auto& n : c.nodes) largest = std::max(largest, n.gpus);
+  for (std::uint32_t t = 1; t <= largest; t *= 2) {
+    if (job.model.operators.empty() && job.model.heads % t != 0) break;
+    add_divisions(t);
+  }
+}
+
+void stage_placer::add_divisions(std::uint32_t tensor) {
+  auto r = routes_of(tensor);
+  if (r.types.empty()) return;
+  std::vector<std::uint32_t> groups;
+  for (const auto& t : r.types) {
+    std::uint32_t n = 0;
+    for (const auto node : nodes_for(c_, idle_, t.gpu, tensor)) n += idle_.idle(node) / tensor;
+    const auto quota = c_.gpus[t.gpu].quota;
+    groups.push_back(quota > 0 ? std::min(n, quota / tensor) : n);
+  }
+  const auto most = std::min(job_.global_batch, std::ranges::max(groups));
+  for (std::uint32_t d = 1; d <= most; ++d) {
+    if (job_.global_batch % d != 0) continue;
+    division one{d, tensor, {}};
+    for (std::size_t t = 0; t < r.types.size(); ++t) {
+      const auto& gpu = c_.gpus[r.types[t].gpu];
+      one.types.push_back(
+          {r.types[t].gpu, groups[t] / d, gpu.memory_bytes(), d * tensor * gpu.price_per_hour});
+    }
+    divisions_.push_back(std::move(one));
+  }
+  routes_.emplace(tensor, std::move(r));
+}
+
+stage_placer::routes stage_placer::routes_of(std::uint32_t tensor) const {
+  routes r;
+  std::vector<std::vector<node_index>> nodes;
+  for (gpu_index g = 0; g < c_.gpus.size(); ++g) {
+    auto all = nodes_for(c_, idle_, g, tensor);
+    if (all.empty()) continue;
+    r.types.push_back({g, c_.nodes[all.front()].intra});
+    r.alike = r.alike && same_nodes(c_, idle_, job_, all, tensor);
+    if (!nodes.empty())
+      r.alike =
+          r.alike && c_.nodes[nodes.front().front()].datacenter == c_.nodes[all.front()].datacenter;
+    nodes.push_back(std::move(all));
+  }
+  for (std::size_t a = 0; a < nodes.size(); ++a)
+    for (std::size_t b = 0; b < nodes.size(); ++b) {
+      const auto& from = nodes[a];
+      const auto& to = nodes[b];
+      auto w = way_between(c_, from.front(), a == b ? from[from.size() > 1 ? 1 : 0] : to.front());
+      if (!r.alike) {
+        for (const auto n : from) {
+          if (a != b || idle_.idle(n) < 2 * tensor) continue;
+          const auto inside = way_between(c_, n, n);
+          w.s_per_byte = std::min(w.s_per_byte, inside.s_per_byte);
+        }
+        w.latency_s = 0;
+      }
+      r.ways.push_back(w);
+    }
+  return r;
+}
+
+std::uint32_t stage_placer::most_stages() const {
+  return pieces_of(job_.model);
+}
+
+const stage_table& stage_placer::table_of(std::uint32_t tensor, std::uint32_t rows) {
+  auto& table = tables_[{tensor, rows}];
+  if (!table) {
+    table = std::make_unique<stage_table>(c_, job_, tensor, rows, routes_.at(tensor).types);
+    const std::uint64_t firsts = table->homogeneous() ? 4 : table->size();
+    units_ += 50 * firsts * table->size() * table->types();
+  }
+  return *table;
+}
+
+stage_placer::shape& stage_placer::shape_for(std::size_t division, std::uint32_t stages) {
+  const auto [at, fresh] = shapes_.try_emplace({division, stages});
+  auto& s = at->second;
+  if (!fresh) return s;
+  const auto& d = divisions_[division];
+  s.batch = split_batch(job_, stages, d.pipelines);
+  if (s.batch.microbatches == 0) return s;
+  s.table = &table_of(d.tensor, s.batch.rows);
+  double send_s = never;
+  for (const auto& w : routes_.at(d.tensor).ways)
+    send_s = std::min(send_s, w.alone_s(s.table->least_activation_bytes()) + w.latency_s);
+  s.bound.emplace(*s.table, s.batch.microbatches, stages, send_s);
+  return s;
+}
+
+const iteration_bound* stage_placer::bound(std::size_t division, std::uint32_t stages) {
+  auto& s = shape_for(division, stages);
+  return s.bound ? &*s.bound : nullptr;
+}
+
+set_plan stage_placer::place(std::size_t division, const stage_counts& counts, double limit_s) {
+  const auto& d = divisions_[division];
+  cut_problem p;
+  std::uint32_t stages = 0;
+  for (const auto n : counts) stages += n;
+  auto& s = shape_for(division, stages);
+  set_plan out;
+  if (!s.bound) return out;
+  const auto& r = routes_.at(d.tensor);
+  p.table = s.table;
+  p.counts = counts;
+  for (const auto& t : d.types) p.bytes.push_back(t.bytes);
+  p.microbatches = s.batch.microbatches;
+  p.pipelines = d.pipelines;
+  for (std::uint32_t behind = 0; behind < stages; ++behind)
+    p.held.push_back(in_flight(job_, s.batch, behind));
+  p.ways = r.ways;
+  p.own_links = r.alike;
+  p.tied = job_.model.tied_head && stages > 1;
+  const auto cut = cut_for(p, limit_s, units_);
+  if (cut.stages.empty()) return out;
+  std::vector<stage_request> wanted;
+  for (const auto& one : cut.stages)
+    wanted.push_back({d.types[one.type].gpu, one.pieces, d.tensor});
+  auto job = job_;
+  job.pipeline.tensor_parallel = d.tensor;
+  units_ += 20 * std::uint64_t{stages} * d.pipelines + c_.nodes.size();
+  auto placed = plan_of_stages(c_, idle_, job, wanted, d.pipelines);
+  if (!placed || !fits(c_, idle_, placed->how, placed->where)) return out;
+  out.iteration_s = job_.global_batch / placed->how.samples_per_s;
+  out.bound_s = r.alike ? out.iteration_s : std::min(cut.iteration_s, out.iteration_s);
+  out.plan = std::move(*placed);
+  return out;
+}
+
+}  // namespace troupe::planners

@@ -1,0 +1,102 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "messages/cluster.hpp"
+#include "messages/job.hpp"
+#include "planners/core/explicit_plan.hpp"
+#include "planners/core/idle_index.hpp"
+#include "planners/cost/batch_split.hpp"
+#include "planners/pipeline/stage_cut.hpp"
+
+// Pipelines over GPUs that may differ: how GPUs and the batch can be divided, and the best plan of
+// a given set of stages. What searches over sets (plan_search.hpp, Espresso's cost tree) are made
+// of.
+
+namespace troupe::planners {
+
+/// Stages of one type of GPU that pipelines could have; perhaps none.
+struct stage_type {
+  gpu_index gpu = 0;
+  std::uint32_t stages = 0;   // of each pipeline, at most
+  double bytes = 0;           // of one GPU
+  double price_per_hour = 0;  // of such a stage of all pipelines
+};
+
+/// How the GPUs and the batch are divided, whatever the set of stages is.
+struct division {
+  std::uint32_t pipelines = 1, tensor = 1;
+  std::vector<stage_type> types;
+
+  std::uint32_t gpus(std::uint32_t stages) const { return stages * tensor * pipelines; }
+};
+
+/// Of a set: so many stages of each of a division's types.
+using stage_counts = std::vector<std::uint32_t>;
+
+/// The best plan of a set of stages.
+struct set_plan {
+  std::optional<placed_plan> plan;  // none within the limit
+  double iteration_s = std::numeric_limits<double>::infinity();
+  /// No plan of the set undercuts this: iteration_s itself, where the closed form of a set depends
+  /// on nothing but order and cut; else (stages that share a node, nodes of a type that differ)
+  /// less.
+  double bound_s = std::numeric_limits<double>::infinity();
+};
+
+/// Plans simulated work on the idle GPUs, in 1F1B's order.
+class stage_placer {
+ public:
+  /// The job as its stages run it: with the schedule megatron. `idle`: what it may use.
+  stage_placer(const cluster& c, const idle_index& idle, const job_spec& job);
+
+  const job_spec& job() const { return job_; }
+  /// Every number of pipelines that divides the batch, with every number of GPUs that can share a
+  /// stage; types within quotas.
+  const std::vector<division>& divisions() const { return divisions_; }
+  /// Stages that a pipeline can have.
+  std::uint32_t most_stages() const;
+  /// Of all GPUs of a pipeline together: less cannot hold the states of the job's parameters.
+  double least_bytes() const { return least_bytes_; }
+
+  /// For pipelines of so many stages. Null: the batch cannot be divided so.
+  const iteration_bound* bound(std::size_t division, std::uint32_t stages);
+  /// The plan of the shortest iteration, if that is at most `limit_s`.
+  set_plan place(std::size_t division, const stage_counts& counts, double limit_s);
+  /// Work done so far, in a planning_budget's units.
+  std::uint64_t units() const { return units_; }
+
+ private:
+  struct shape {  // what pipelines of a division have in common that are of so many stages
+    batch_split batch;
+    const stage_table* table = nullptr;
+    std::optional<iteration_bound> bound;
+  };
+  /// How stages of GPUs of a tensor group's size reach each other, if nothing is in their way.
+  struct routes {
+    std::vector<stage_table::gpus_of_stage> types;
+    std::vector<tensor_way> ways;  // from * types + to
+    bool alike = true;             // every stage has a node for itself, as all of its type are
+  };
+  routes routes_of(std::uint32_t tensor) const;
+  void add_divisions(std::uint32_t tensor);
+  shape& shape_for(std::size_t division, std::uint32_t stages);
+  const stage_table& table_of(std::uint32_t tensor, std::uint32_t rows);
+
+  const cluster& c_;
+  const idle_index& idle_;
+  job_spec job_;
+  double least_bytes_ = 0;
+  std::vector<division> divisions_;
+  std::map<std::uint32_t, routes> routes_;                         // by tensor
+  std::map<std::pair<std::size_t, std::uint32_t>, shape> shapes_;  // by division and stages
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::unique_ptr<stage_table>>
+      tables_;  // by tensor, rows
+  std::uint64_t units_ = 0;
+};
+
+}  // namespace troupe::planners
