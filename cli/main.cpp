@@ -1,4 +1,4 @@
-// troupe: the program. Its verbs are in files of their own, listed in verbs.def.
+// troupe: the program. Its verbs are in separate files, listed in verbs.def.
 #include <algorithm>
 #include <csignal>
 #include <string>
@@ -9,7 +9,7 @@
 #include "cli/verbs/verb.hpp"
 #include "formats/parse/reader.hpp"
 
-extern const char* const troupe_build_commit;  // in a file that the build writes
+extern const char* const troupe_build_commit;  // in a generated file
 
 namespace troupe::cli {
 
@@ -30,7 +30,7 @@ std::vector<entry> all_verbs() {
   return verbs;
 }
 
-/// A first word that is no verb deserves a better answer than "unexpected argument".
+/// A better error for an unknown verb than "unexpected argument".
 bool is_unknown_verb(const std::string& word, const std::vector<entry>& verbs) {
   return !word.starts_with('-') &&
          std::none_of(verbs.begin(), verbs.end(), [&](const entry& e) { return e.name == word; });
@@ -42,7 +42,7 @@ std::string unknown_verb(const std::string& word, const std::vector<entry>& verb
   return fmt::format("unknown verb '{}'{}", word, formats::hint(word, names));
 }
 
-/// The parser would take -1 for the largest number that there is.
+/// The parser would convert -1 to the largest number.
 void refuse_negative(CLI::App& app) {
   const CLI::Validator whole{[](std::string& word) {
                                return word.starts_with('-')
@@ -56,7 +56,7 @@ void refuse_negative(CLI::App& app) {
   for (auto* nested : app.get_subcommands({})) refuse_negative(*nested);
 }
 
-/// `help`, `help VERB`, `-V` and `--version` in the words of verbs and their options.
+/// `help`, `help VERB`, `-V` and `--version`, converted to options.
 std::vector<std::string> normalised(std::vector<std::string> words) {
   if (words.empty()) return words;
   if (words[0] == "-V" || words[0] == "--version") words[0] = "version";
@@ -67,7 +67,7 @@ std::vector<std::string> normalised(std::vector<std::string> words) {
   return words;
 }
 
-/// What stands behind a `--`, which is a command and not the parser's to read.
+/// The words after `--`: a command that the parser must not read.
 std::vector<std::string> split_command(std::vector<std::string>& words) {
   const auto at = std::find(words.begin(), words.end(), "--");
   std::vector<std::string> command;
@@ -79,7 +79,7 @@ std::vector<std::string> split_command(std::vector<std::string>& words) {
 int run(std::vector<std::string> words) {
   words = normalised(std::move(words));
   const auto command = split_command(words);
-  // Known before the parser is: its complaints must reach a program as a document, too.
+  // Needed before parsing: with --json, parse errors are JSON documents, too.
   output out{std::find(words.begin(), words.end(), "--json") != words.end()};
 
   auto verbs = all_verbs();
@@ -98,12 +98,13 @@ int run(std::vector<std::string> words) {
     e.app->add_flag("--json", json_flag, "Print one JSON document on standard output");
     e.does->options(*e.app);
     refuse_negative(*e.app);
-    const auto own = e.app->get_footer();  // what the verb itself has to say at the end
+    const auto own = e.app->get_footer();  // the verb's own footer
     e.app->footer(own.empty() ? examples_of(e.name) : own + "\n\n" + examples_of(e.name));
     for (auto* nested : e.app->get_subcommands({})) nested->fallthrough();
   }
   try {
-    app.parse(std::vector<std::string>{words.rbegin(), words.rend()});  // it takes the last first
+    app.parse(std::vector<std::string>{words.rbegin(),
+                                       words.rend()});  // CLI11 takes the words in reverse order
   } catch (const CLI::Success& e) {
     return app.exit(e);  // --help
   } catch (const CLI::ParseError& e) {

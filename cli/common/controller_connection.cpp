@@ -27,7 +27,7 @@ std::string variable(const char* name) {
   return value ? value : "";
 }
 
-/// Empty, or what is wrong with a controller's address.
+/// What is wrong with a controller's address; empty: nothing.
 std::string check_address(const std::string& a) {
   const bool ipc = a.starts_with("ipc://") && a.size() > 6;
   const auto colon = a.rfind(':');
@@ -69,11 +69,11 @@ expected<void> remote::find_controller() {
     controller_ = chosen;
     return {};
   }
-  // A cluster that is just being started writes the file soon.
+  // A cluster that is being started will write the file soon.
   const auto file = address_file(state_);
   const auto there = [&] {
     std::ifstream in{file};
-    return std::getline(in, controller_) && !in.eof();  // with the end of its line
+    return std::getline(in, controller_) && !in.eof();  // with its newline: complete
   };
   if (runtime::wait_until(there, patience_s_, 0.05)) return {};
   controller_.clear();
@@ -85,7 +85,7 @@ expected<void> remote::find_controller() {
 
 expected<void> remote::connect() {
   if (host_) return {};
-  // What the transport warns of while it tries is in the sentence, if it comes to nothing.
+  // The transport's warnings during the attempt become part of the error.
   runtime::set_log_level(runtime::log_level::error);
   const runtime::stopwatch waited;
   if (auto ok = find_controller(); !ok) return ok;

@@ -10,20 +10,20 @@
 
 namespace troupe::cli {
 
-/// Where `troupe up` and its clients meet if nobody says otherwise: $TROUPE_STATE, or troupe-state
-/// here.
+/// The default state directory of `troupe up` and its clients: $TROUPE_STATE, or troupe-state in
+/// the current directory.
 std::string default_state_directory();
-/// The file of a state directory that names the controller's address.
+/// The file of a state directory that has the controller's address.
 std::string address_file(const std::string& state);
 
-/// The options and the connection of every verb that talks to a controller.
+/// The options and the connection of every verb that uses a controller.
 class remote {
  public:
   void options(CLI::App& app);
-  /// The controller is there, whatever the options say.
+  /// Connects to this controller, whatever the options say.
   void meet(std::string controller) { controller_ = std::move(controller); }
 
-  /// Connects and asks. The reply must be a Reply; a controller that does not answer is a reason.
+  /// Sends a request. The reply must be a Reply; fails if the controller does not answer.
   template <class Reply>
   expected<Reply> ask(message request) {
     auto reply = ask_any(std::move(request));
@@ -35,7 +35,7 @@ class remote {
     return refuse(reason::kind::malformed, "unexpected answer from the controller");
   }
 
-  /// The bytes beside the last reply.
+  /// The body of the last reply's frame.
   const payload& raw() const { return raw_; }
 
  private:
@@ -50,14 +50,14 @@ class remote {
   payload raw_;
 };
 
-/// A job's row as JSON; node names come from the same reply. What is not known is null.
+/// A job's row as JSON; node names come from the same reply. Unknown values are null.
 json job_document(const job_status& j, const std::vector<node_status>& nodes);
-/// Whether its GPUs are those that it has, or had at its end; a job that waits holds none.
+/// Does it have GPUs, or had it at its end? A waiting job has none.
 bool is_placed(const job_status& j);
 /// "2 of n1, 4 of e1"; empty for a job that has not run.
 std::string where_text(const job_status& j, const std::vector<node_status>& nodes);
 json plan_document(const plan& p);
-/// A whole number; 0, unknown: null.
+/// An integer; 0 (unknown): null.
 json bytes_document(double bytes);
 
 }  // namespace troupe::cli

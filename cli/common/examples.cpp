@@ -8,7 +8,7 @@ namespace troupe::cli {
 
 namespace {
 
-/// As typed in the checkout. Verbs that show some of their own are not here.
+/// Commands as typed in a checkout. Some verbs have their own examples.
 const std::map<std::string_view, std::string_view>& examples() {
   static const std::map<std::string_view, std::string_view> all = {
       {"demo", "troupe demo --out /tmp/demo"},

@@ -5,7 +5,7 @@
 
 namespace troupe::cli {
 
-/// What ends a verb's --help: commands to try, and where its files are described.
+/// The end of a verb's --help: example commands, and where its files are documented.
 std::string examples_of(std::string_view verb);
 
 }  // namespace troupe::cli

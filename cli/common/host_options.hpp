@@ -10,7 +10,7 @@
 
 namespace troupe::cli {
 
-/// What the verbs that are one process of a cluster share.
+/// Shared by the verbs that run one process of a cluster.
 struct host_options {
   std::string cluster_file, state, keys, listen, upstream;
   std::shared_ptr<const troupe::cluster> cluster;
@@ -29,8 +29,7 @@ struct host_options {
   }
 };
 
-/// Says that the host is there, runs it until it is told to stop, and says why if that was not
-/// asked for.
+/// Announces the host, runs it until it is stopped, and reports why if it failed.
 int run_host(output& out, const std::string& name,
              expected<std::unique_ptr<actors::real_host>> host);
 

@@ -10,7 +10,7 @@ namespace troupe::cli {
 
 namespace {
 
-/// Three figures, and no more digits than the number has: "3.21", "32.1", "321", "3".
+/// Three significant digits: "3.21", "32.1", "321", "3".
 std::string three_figures(double x) {
   auto text = fmt::format("{:.{}f}", x, x < 9.995 ? 2 : x < 99.95 ? 1 : 0);
   if (text.find('.') != std::string::npos) {
@@ -20,7 +20,7 @@ std::string three_figures(double x) {
   return text;
 }
 
-/// How many bytes the UTF-8 character at the front has; 0: it is none.
+/// Length of the UTF-8 character at the front; 0: invalid.
 std::size_t character(std::string_view text) {
   const auto lead = static_cast<unsigned char>(text[0]);
   const std::size_t n = lead < 0x80 ? 1 : lead < 0xc2 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;

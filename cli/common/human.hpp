@@ -7,7 +7,7 @@
 
 namespace troupe::cli {
 
-// Numbers as people read them. JSON has seconds and bytes.
+// Numbers for people. JSON has seconds and bytes.
 
 /// "850 us", "12.5 ms", "3.21 s", "48 s", "2m 05s", "1h 02m", "4d 05h"; of seconds, 0 or more.
 std::string duration_text(double s);
@@ -21,11 +21,11 @@ std::string counted(std::uint64_t n, std::string_view noun);
 /// `unknown` where there is no value.
 std::string duration_or(const std::optional<double>& s, std::string_view unknown = "-");
 
-/// "2026-03-01 14:05:09", by this machine's time zone; of seconds since 1970.
+/// "2026-03-01 14:05:09" in the local time zone, from seconds since 1970.
 std::string time_text(double since_1970_s);
 
-/// Without what could drive a terminal: control characters, and bytes that are no UTF-8, come out
-/// as \x1b. Newlines too, unless they are kept.
+/// Makes text safe for terminals: control characters and invalid UTF-8 are escaped as \x1b,
+/// newlines too unless they are kept.
 std::string printable(std::string_view text, bool keep_newlines = false);
 
 }  // namespace troupe::cli

@@ -4,8 +4,8 @@
 
 namespace troupe::cli {
 
-/// While it lives, Ctrl-C (SIGINT) and SIGTERM do not end the program, but are seen by arrived().
-/// To be made before any thread is there.
+/// While it exists, SIGINT and SIGTERM do not end the program; arrived() reports them. Create it
+/// before starting threads.
 class interrupt {
  public:
   interrupt();
@@ -13,7 +13,7 @@ class interrupt {
   interrupt(const interrupt&) = delete;
   interrupt& operator=(const interrupt&) = delete;
 
-  /// Has a signal come? Once it has, always.
+  /// Has a signal arrived? Stays true.
   bool arrived();
 
  private:

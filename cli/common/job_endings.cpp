@@ -16,7 +16,7 @@ expected<void> wait_for_jobs(remote& cluster, const std::vector<job_id>& jobs,
       const auto reply = cluster.ask<query_reply>(query_jobs{0, id});
       if (!reply) return tl::unexpected<reason>(reply.error());
       if (reply->jobs.empty()) {
-        // A controller that has just been restarted does not know its jobs yet.
+        // A controller that has just restarted does not know its jobs yet.
         if (seen.contains(id)) continue;
         return refuse(reason::kind::unknown, fmt::format("no job {}", id));
       }

@@ -7,14 +7,14 @@
 
 namespace troupe::cli {
 
-/// Waits until all these jobs have ended; `each` is called for each of them, in the order in which
-/// they end. Refuses a job that is not there, and a controller that is silent for longer than the
-/// client's patience.
+/// Waits until all these jobs have ended; `each` is called for each of them, in the order of their
+/// ends. Fails if a job does not exist, or if the controller does not answer within the client's
+/// timeout.
 expected<void> wait_for_jobs(remote& cluster, const std::vector<job_id>& jobs,
                              const std::function<void(const job_status&)>& each);
 
-/// What a shell is told of a job that has ended: 0 finished; the exit status of a program that
-/// failed (128 + n for a signal n), 1 for every other end.
+/// The exit status for a job that has ended: 0 finished; a failed program's exit status (128 + n
+/// for signal n); 1 otherwise.
 int exit_status_of(const job_status& j);
 
 /// "job 3 (hello) has failed: exit status 3"

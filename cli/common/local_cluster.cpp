@@ -25,16 +25,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A name as a part of a path.
+/// A name as a path component.
 std::string flat(std::string name) {
   std::replace(name.begin(), name.end(), '/', '-');
   return name;
 }
 
 constexpr const char* lock_name = "up.lock";
-constexpr double ending_s = 3;  // what a process gets to end of itself
+constexpr double ending_s = 3;  // between SIGTERM and SIGKILL
 
-/// "n1, n2 are absent"; empty: nobody is.
+/// "n1, n2 are absent"; empty: all are present.
 std::string absentees(const query_reply& r) {
   std::vector<std::string> names;
   for (const auto& d : r.gateways_absent) names.push_back("the gateway of " + d);
@@ -97,7 +97,7 @@ expected<void> local_cluster::prepare(const troupe::cluster& c) {
 }
 
 local_cluster::~local_cluster() {
-  if (!lock_) return;  // another's
+  if (!lock_) return;  // it is another process's
   std::error_code ignored;
   fs::remove(address_file(options_.state), ignored);
   for (auto& [name, p] : running_) p.process->terminate();
@@ -135,7 +135,7 @@ void local_cluster::describe(const troupe::cluster& c, const std::string& socket
   endpoints_["controller"] = endpoint("controller");
   add("controller", "controller",
       {"--local", "--policy", options_.policy, "--listen", endpoints_["controller"]});
-  std::vector<std::string> others;  // each gateway greets those before it
+  std::vector<std::string> others;  // each gateway connects to those before it
   for (const auto& d : c.datacenters) {
     const auto name = d.name + "/gateway";
     endpoints_[name] = endpoint(name);
@@ -185,7 +185,7 @@ expected<void> local_cluster::launch(const std::string& name) {
 void local_cluster::kill(const std::string& name) {
   auto it = running_.find(name);
   if (it == running_.end()) return;
-  // The process alone: what it had started must fend for itself.
+  // Kills the process only: its children must end by themselves.
   ::kill(it->second.process->id(), SIGKILL);
   running_.erase(it);
 }
@@ -234,7 +234,7 @@ expected<void> local_cluster::wait_until_ready(double patience_s,
         missing = fmt::format("the controller does not answer: {}", connected.error().text);
       continue;
     }
-    constexpr job_id none = ~job_id{0};  // the nodes alone are of interest
+    constexpr job_id none = ~job_id{0};  // only the nodes are needed
     auto reply = client->ask(query_jobs{0, none}, 1).reply;
     if (const auto* r = reply ? std::get_if<query_reply>(&reply->first) : nullptr) {
       missing = absentees(*r);

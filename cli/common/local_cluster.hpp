@@ -20,36 +20,37 @@ namespace troupe::cli {
 
 struct local_cluster_options {
   std::string cluster_file;
-  std::string state;  // a directory; each process has one of its own in it
+  std::string state;  // a directory with one subdirectory per process
   std::string policy = "frenzy";
   std::string keys;
   std::string program;  // empty: this one
   int port = 0;         // first of as many tcp ports as there are listeners; 0: ipc
 };
 
-/// A process of a cluster that has ended of itself.
+/// A process of a cluster that has ended by itself.
 struct ended_process {
   std::string name;
   int status = 0;        // 128 + n for a signal n
-  std::string sentence;  // that says so, with the last lines of its log
+  std::string sentence;  // error with the last lines of its log
 };
 
-/// A cluster on this machine: a process for the controller, each gateway and each node, every one
-/// the same program with another verb. They end with this object.
+/// A cluster on this machine: one process for the controller, each gateway and each node, all
+/// running this program. They end with this object.
 class local_cluster {
  public:
-  /// Locks the state directory and the ports, or says who has them, and starts the processes.
+  /// Locks the state directory and the ports, and starts the processes; fails with the present
+  /// owner of a lock.
   static expected<std::unique_ptr<local_cluster>> start(local_cluster_options options);
-  /// Asks every process to end, and makes it end.
+  /// Sends SIGTERM, then SIGKILL, to every process.
   ~local_cluster();
   local_cluster(const local_cluster&) = delete;
 
-  /// The process that runs a cluster on this state directory; nothing if none does.
+  /// The process that runs a cluster with this state directory; nothing if there is none.
   static std::optional<pid_t> holder(const std::string& state);
 
-  /// Waits until the controller answers, all gateways are heard and all nodes are present. Refuses
-  /// with the reason if a process ends, if that takes longer than `patience_s`, or if `interrupted`
-  /// says so.
+  /// Waits until the controller answers and all gateways and nodes are present. Fails with the
+  /// reason if a process ends, if it takes longer than `patience_s`, or if `interrupted` returns
+  /// true.
   expected<void> wait_until_ready(double patience_s, const std::function<bool()>& interrupted = {});
 
   /// Host names in the order of start: the controller, gateways, nodes.
@@ -57,17 +58,17 @@ class local_cluster {
   const std::string& controller_address() const { return endpoints_.at("controller"); }
   pid_t id(const std::string& name) const { return running_.at(name).process->id(); }
 
-  /// SIGKILL, as a machine that loses power; and its start again.
+  /// SIGKILL, like a power failure; and a restart.
   void kill(const std::string& name);
   expected<void> restart(const std::string& name);
 
-  /// The processes that have ended of themselves since the last call.
+  /// The processes that have ended by themselves since the last call.
   std::vector<ended_process> ended();
 
  private:
   struct host_process {
     std::unique_ptr<runtime::process> process;
-    std::uintmax_t log_from = 0;  // where in its log this start of it begins, bytes
+    std::uintmax_t log_from = 0;  // offset in its log where this start begins
   };
 
   local_cluster() = default;

@@ -4,14 +4,14 @@ namespace troupe::cli {
 
 namespace {
 
-constexpr std::size_t longest_line = 1 << 20;  // longer ones come as several
+constexpr std::size_t longest_line = 1 << 20;  // longer ones are split
 
 std::string escaped_text(std::string_view text) {
   const auto quoted = json(text).dump(-1, ' ', false, json::error_handler_t::replace);
   return quoted.substr(1, quoted.size() - 2);
 }
 
-/// How many bytes at the end are the beginning of a UTF-8 character whose rest has not come.
+/// Length of an incomplete UTF-8 character at the end.
 std::size_t unfinished_character(std::string_view text) {
   for (std::size_t n = 1; n <= 3 && n <= text.size(); ++n) {
     const auto c = static_cast<unsigned char>(text[text.size() - n]);

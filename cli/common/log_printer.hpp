@@ -9,13 +9,13 @@
 
 namespace troupe::cli {
 
-/// One log of a job: an attempt's, of its nodes the one with this rank.
+/// The log of one attempt of a job on the node with this rank.
 struct log_name {
   std::uint32_t attempt = 0, rank = 0;
   lease_id lease = 0;
 };
 
-/// Prints one log as it comes in pieces, and keeps no more of it than an unfinished line.
+/// Prints a log piece by piece, keeping only an incomplete line.
 class log_printer {
  public:
   enum class form {
@@ -28,7 +28,7 @@ class log_printer {
       : out_{out}, form_{f}, job_{job}, which_{which} {}
 
   void print(std::string_view piece);
-  /// No more will come: what is unfinished is printed.
+  /// The log is complete: prints an incomplete last line.
   void end();
 
  private:
@@ -38,7 +38,7 @@ class log_printer {
   form form_;
   job_id job_;
   log_name which_;
-  std::string held_;  // of an unfinished line, or of an unfinished character
+  std::string held_;  // an incomplete line or character
 };
 
 }  // namespace troupe::cli

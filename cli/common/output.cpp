@@ -18,9 +18,9 @@ constexpr const char* name_of(reason::kind k) {
   return names[static_cast<std::size_t>(k)];
 }
 
-/// Where a complaint about a file begins: "FILE:LINE: ..." or "FILE: ...".
+/// The beginning of an error about a file: "FILE:LINE: ..." or "FILE: ...".
 struct file_place {
-  std::string file;  // empty: it is not about a file
+  std::string file;  // empty: not about a file
   int line = 0;      // 0: the whole file
 };
 
@@ -33,12 +33,12 @@ file_place place_in(const std::string& sentence) {
       name.find_first_not_of("0123456789", colon + 1) == std::string::npos)
     return {name.substr(0, colon), std::stoi(name.substr(colon + 1))};
   std::error_code error;
-  // Without a line there is only the word itself: a file's, if it is one or has been looked for.
+  // Without a line number, the first word counts if it is a file or looks like one.
   const bool missing = sentence.compare(end + 2, 12, "no such file") == 0;
   return missing || std::filesystem::exists(name, error) ? file_place{name, 0} : file_place{};
 }
 
-/// What a file has where something else was expected, as the sentence says it; empty: it does not.
+/// What the file contains where something else was expected, from the sentence; empty: unknown.
 std::string found_in(const std::string& sentence) {
   constexpr std::string_view before = "found ", after = ", expected ";
   const auto from = sentence.find(before);
@@ -50,7 +50,7 @@ std::string found_in(const std::string& sentence) {
 }  // namespace
 
 void output::document(const json& d) const {
-  // A name with bytes that are not UTF-8 must not cost the reader the whole document.
+  // Invalid UTF-8 in a name must not invalidate the whole document.
   if (json_) write(stdout, d.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
   documented_ = true;
 }

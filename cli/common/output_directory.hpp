@@ -7,17 +7,17 @@
 
 namespace troupe::cli {
 
-/// A directory that a verb makes, fills, and empties when it runs again. It bears a mark, and what
-/// does not is never emptied: it is not this program's.
+/// A directory that a verb creates and fills, and empties when it runs again. It has a marker file;
+/// a directory without one is never emptied.
 class output_directory {
  public:
-  /// Makes the directory, or empties the one that an earlier run has made. Refuses one that holds
-  /// files and has no mark, and one that another process is filling.
+  /// Creates the directory, or empties that of an earlier run. Fails if it has files and no marker,
+  /// or if another process is using it.
   static expected<output_directory> claim(const std::string& path);
 
  private:
   explicit output_directory(runtime::file_lock lock) : lock_{std::move(lock)} {}
-  runtime::file_lock lock_;  // of the mark
+  runtime::file_lock lock_;  // on the marker
 };
 
 }  // namespace troupe::cli

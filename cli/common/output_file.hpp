@@ -6,13 +6,14 @@
 
 namespace troupe::cli {
 
-/// Whether a file can be written there, found out before any work is done for it. What is there
-/// stays as it is.
+/// Checks whether a file can be written, before any work is done for it. An existing file is not
+/// changed.
 expected<void> can_write(const std::string& file);
-/// The same of files in a directory, which is made.
+/// The same for files in a directory, which is created.
 expected<void> can_write_into(const std::string& directory);
 
-/// A directory of this process's own, made when it is first needed, gone with the object.
+/// A temporary directory of this process, created when it is first needed and removed with the
+/// object.
 class temporary_directory {
  public:
   temporary_directory() = default;
@@ -20,7 +21,7 @@ class temporary_directory {
   temporary_directory(const temporary_directory&) = delete;
   temporary_directory& operator=(const temporary_directory&) = delete;
 
-  /// A path in it; empty: the directory could not be made.
+  /// A path in it; empty: the directory could not be created.
   std::string file(const std::string& name);
 
  private:

@@ -21,7 +21,7 @@ tl::unexpected<reason> bad_plugin(const std::string& file, const std::string& wh
   return refuse(reason::kind::invalid, fmt::format("{}: {}", file, what));
 }
 
-/// Results are shown under it, and files are called after it.
+/// The name appears in results and file names.
 bool is_policy_name(std::string_view name) {
   constexpr std::size_t longest = 64;
   return !name.empty() && name.size() <= longest && std::ranges::all_of(name, [](char c) {
@@ -29,7 +29,7 @@ bool is_policy_name(std::string_view name) {
   });
 }
 
-/// What a loaded object says of itself, if it was made for this program.
+/// A loaded object's description, if it was built for this program.
 expected<const policy_plugin*> read_plugin(const std::string& file, void* library) {
   auto* const entry =
       reinterpret_cast<const policy_plugin* (*)()>(dlsym(library, planners::policy_plugin_symbol));
@@ -50,12 +50,14 @@ expected<const policy_plugin*> read_plugin(const std::string& file, void* librar
 expected<const policy_plugin*> open(const std::string& file) {
   std::error_code error;
   if (!fs::exists(file, error)) return bad_plugin(file, "no such file");
-  const auto path = fs::absolute(file).string();  // without a slash the system's folders count
-  // Nothing closes it: its code is what the policy is made of.
+  const auto path =
+      fs::absolute(file)
+          .string();  // a name without a slash would be searched in system directories
+  // Never closed: the policy's code is in it.
   if (void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL))
     return read_plugin(file, library);
   const std::string why = dlerror();
-  // It may want functions that other headers have; then these are what to tell of.
+  // It may need functions of other headers; the error names them.
   if (void* const library = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL))
     if (const auto plugin = read_plugin(file, library); !plugin)
       return tl::unexpected<reason>(plugin.error());

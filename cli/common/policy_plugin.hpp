@@ -8,12 +8,12 @@
 
 namespace troupe::cli {
 
-/// Does the word name a plug-in's file, and not a policy? It has a slash in it, or ends in ".so".
+/// Is it a plug-in file rather than a policy's name? It contains a slash or ends in ".so".
 bool is_plugin(const std::string& word);
 
 /// The policy of a plug-in (planners/core/policy_plugin.hpp). Its code runs with this program's
-/// rights, and stays loaded. What it throws later, and decisions that make no sense, come as
-/// planners::policy_failure; every sentence, here and there, begins with the file.
+/// rights and stays loaded. Its exceptions and invalid decisions become planners::policy_failure;
+/// every error begins with the file.
 expected<std::shared_ptr<const planners::policy>> load_policy_plugin(const std::string& file);
 
 }  // namespace troupe::cli

@@ -9,17 +9,17 @@
 
 namespace troupe::cli {
 
-/// Whether a file is a JSON document, as `troupe train --json` prints.
+/// Is the file a JSON document, as `troupe train --json` prints?
 bool is_document(const std::string& file);
 
-/// A profile that knows the job's model and its sequence; else the sentence that says what it
-/// knows.
+/// A profile that has the job's model and sequence length; otherwise an error that says what it
+/// has.
 expected<device_profile> load_profile_for(const std::string& file, const job_spec& job);
 
 /// The same for all GPUs of a cluster. An empty name changes nothing.
 expected<void> use_profile(const std::string& file, const job_spec& job, cluster& c);
 
-/// Where a plan's estimate is from: planners::source_of, of the GPUs of the allocation's first
+/// The source of a plan's estimate: planners::source_of for the GPUs of the allocation's first
 /// node.
 std::string source_of(const cluster& c, const job_spec& job, const plan& how, node_index first);
 

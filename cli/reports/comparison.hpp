@@ -18,7 +18,7 @@ struct comparison {
   std::vector<actors::policy_result> results;
 };
 
-/// Replays it under each policy, with a progress line where there are eyes to see it.
+/// Simulates it under each policy, with a progress line on terminals.
 expected<void> replay(comparison& c, const policy_list& policies, const fault_plan& faults);
 
 json document_of(const comparison& c);

@@ -10,7 +10,7 @@ namespace troupe::cli {
 
 namespace {
 
-/// What a user gets who does not wait for the end.
+/// The error of an interrupted wait.
 reason interrupted(const training_report& known, const job_status& j) {
   const auto reached = progress_text(j);
   return {
@@ -29,7 +29,7 @@ expected<training_report> follow_training(remote& cluster, const job_spec& job,
   const auto accepted = cluster.ask<submit_reply>(submit_job{0, job});
   if (!accepted) return tl::unexpected<reason>(accepted.error());
   if (accepted->job == 0) return tl::unexpected<reason>(accepted->why);
-  training_report known;  // all iterations that were heard of: the controller thins its history
+  training_report known;  // all iterations seen so far: the controller thins its history
   std::uint64_t position = 0;
   for (;;) {
     const auto jobs = cluster.ask<query_reply>(query_jobs{0, accepted->job});
@@ -39,7 +39,7 @@ expected<training_report> follow_training(remote& cluster, const job_spec& job,
                     fmt::format("the controller no longer knows job {}", accepted->job));
     const auto& j = jobs->jobs.front();
     if (progress) progress(j);
-    // Asked for after the state: what is known once the job has ended is known of all of it.
+    // Queried after the state: if the job has ended, this has everything.
     const auto how = cluster.ask<training_reply>(query_training{0, j.job, position});
     if (!how) return tl::unexpected<reason>(how.error());
     if (how->why.text.empty() && how->report.sequence > 0) {

@@ -9,9 +9,9 @@
 
 namespace troupe::cli {
 
-/// Hands a training in and follows it until it has ended; `progress` hears of it from time to time.
-/// Refuses what the cluster refuses, a job that did not finish, with what it said, and to go on
-/// after a signal, with what was reached (reason::kind::unavailable).
+/// Submits a training and follows it until it has ended; `progress` is called from time to time.
+/// Fails if the cluster rejects it, if the job does not finish (with its output), and after a
+/// signal (reason::kind::unavailable, with the progress so far).
 expected<training_report> follow_training(
     remote& cluster, const job_spec& job,
     const std::function<void(const job_status&)>& progress = {}, interrupt* stop = nullptr);

@@ -10,7 +10,7 @@ namespace troupe::cli {
 namespace {
 
 constexpr double left = 280, width = 900, row_height = 20, bar_height = 16, top = 46;
-constexpr std::size_t max_boxes = 6000;  // with a number and a tip each; more: only their colours
+constexpr std::size_t max_boxes = 6000;  // with numbers and tooltips; beyond it only colors
 
 constexpr const char* classes[] = {"f", "r", "b", "t", "p", "o"};
 
@@ -44,7 +44,7 @@ bool works(const picture_span& s) {
   return s.what <= picture_span::kind::backward;
 }
 
-/// A distance between ticks that people like: 1, 2 or 5 times a power of ten, about ten ticks.
+/// A round distance between ticks: 1, 2 or 5 times a power of ten, for about ten ticks.
 double tick_of(double length) {
   const double rough = length / 10, power = std::pow(10, std::floor(std::log10(rough)));
   for (const double step : {1.0, 2.0, 5.0})
@@ -129,7 +129,7 @@ class panel {
         "<rect class='{}{}' x='{:.2f}' y='{:.0f}' width='{:.2f}' height='{}'/>",
         escaped(s.name), s.pipeline, s.begin, s.end, classes[static_cast<int>(s.what)],
         transfer && s.pipeline % 2 == 1 ? " odd" : "", x, y, std::max(w, 0.3), bar_height);
-    // A task's micro-batch; the all-reduce and the update have none, but a name.
+    // A task's micro-batch; the all-reduce and the update have a name instead.
     const auto label = s.what == picture_span::kind::other ? s.name.substr(0, s.name.find(' '))
                                                            : fmt::format("{}", s.microbatch);
     if (w > 6.5 * static_cast<double>(label.size()) && s.what != picture_span::kind::prefill)

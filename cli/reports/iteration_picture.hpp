@@ -8,7 +8,7 @@
 
 namespace troupe::cli {
 
-/// What happened on one GPU or link.
+/// A task on a GPU or link.
 struct picture_span {
   enum class kind : std::uint8_t { forward, recompute, backward, transfer, prefill, other };
   kind what = kind::other;
@@ -30,18 +30,16 @@ struct picture_of_iteration {
   std::string unit = "s";         // or slot
   std::vector<picture_row> rows;  // GPUs by pipeline and stage, then links
 
-  double length() const;  // until the last GPU has ended
-  double utilization()
-      const;  // the share of the GPUs' time that forward, recompute and backward take
+  double length() const;       // until the last GPU has ended
+  double utilization() const;  // utilization: forward, recompute and backward
 };
 
-/// A timeline that a training wrote. Refuses what is not one, with the file's name.
+/// Reads a training's timeline file. Errors begin with the file's name.
 expected<picture_of_iteration> load_timeline(const std::string& file);
 
-/// A self-contained HTML page like Figure 6 of the ATLAS paper: the iterations beside each other
-/// (or one below the other where the window is narrow) to one scale of time. No scripts, nothing
-/// from elsewhere. Of more than max_picture_rows GPUs only the first are drawn, and the page says
-/// so.
+/// A self-contained HTML page like Figure 6 of the ATLAS paper: iterations side by side (or one
+/// below the other in narrow windows) with the same time scale. No scripts or external resources.
+/// Only the first max_picture_rows GPUs are drawn, and the page says so.
 std::string iteration_picture(const std::vector<picture_of_iteration>& iterations);
 
 /// The page of these timelines, as a file.

@@ -37,7 +37,7 @@ std::string link_name(const json& args) {
                         : fmt::format(", pipelines {} to {}", first, last));
 }
 
-/// The metadata events: who the tracks are, in the order in which they come.
+/// The metadata events: names of the tracks, in order.
 void read_names(const json& events, tracks& t) {
   for (const auto& e : events) {
     if (e.at("ph") != "M") continue;

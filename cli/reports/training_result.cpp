@@ -12,7 +12,7 @@ namespace troupe::cli {
 
 namespace {
 
-/// Clocks tick in nanoseconds; what a difference of two large times has beyond them is rounding.
+/// Clocks have nanosecond resolution; smaller differences are rounding.
 double whole_nanoseconds(double s) {
   return std::round(s * 1e9) / 1e9;
 }
@@ -118,7 +118,7 @@ std::string text_of(const training_result& t) {
                         r.device == "sim" ? "" : "from measured times, ", time(r.lower_bound_s));
   text += fmt::format("devices busy {:.1f} % of the time", 100 * utilization(r));
   if (slots)
-    text += "\n";  // bytes and rates are made up, so that a transfer takes its slots
+    text += "\n";  // bytes and rates of slot jobs are artificial
   else
     text += fmt::format("; {} sent over the WAN, {:.1f} % of its capacity\n",
                         size_text(static_cast<double>(r.wan_bytes)), 100 * r.wan_utilization);

@@ -9,7 +9,7 @@
 
 namespace troupe::cli {
 
-/// How a training went, for programs (cli.md's keys) and for people.
+/// The result of a training, as JSON and as text.
 struct training_result {
   std::string world;
   job_spec job;
@@ -24,7 +24,7 @@ std::string text_of(const training_result& r);
 /// The mean time from an iteration's first forward to its last update.
 double mean_iteration_s(const training_report& r);
 
-/// The stages' costs in the document of an earlier run.
+/// The stages' costs from the document of an earlier run.
 expected<std::vector<stage_costs>> load_costs(const std::string& file);
 
 }  // namespace troupe::cli

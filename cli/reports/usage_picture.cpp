@@ -9,12 +9,12 @@ namespace troupe::cli {
 
 namespace {
 
-// In the picture's own units; margins have room for the larger type of narrow windows.
+// In the picture's units; margins leave room for larger type in narrow windows.
 constexpr int chart_left = 110, chart_right = 110, chart_width = 820, chart_height = 170,
               chart_top = 44, chart_bottom = 66;
 constexpr int chart_columns = 410, hover_columns = 82;
 
-/// Usage over time in equal steps: GPUs as the mean over a step, waiting jobs as the most in it.
+/// Usage over time in equal steps: mean GPUs and maximum waiting jobs per step.
 struct series {
   std::vector<double> gpus = std::vector<double>(chart_columns, 0.0);
   std::vector<double> waiting = std::vector<double>(chart_columns, 0.0);
@@ -49,7 +49,7 @@ double round_up(double x) {
   return 10 * power;
 }
 
-/// The one unit of a page's times, and the distance between ticks in it.
+/// The unit of a page's times, and the distance between ticks.
 struct time_axis {
   const char* unit = "s";
   double unit_s = 1, step = 1, span_s = 1;
@@ -81,7 +81,7 @@ std::string path_of(const std::vector<double>& values, double most, bool closed)
   return d;
 }
 
-/// What both axes have at a height: 0, a half, all.
+/// Labels of both axes at three heights: 0, half, maximum.
 std::string value_axes(double gpus, double max_waiting) {
   std::string svg;
   for (const double share : {0.0, 0.5, 1.0}) {
@@ -121,7 +121,7 @@ std::string legend() {
       chart_left, chart_left + 28, chart_left + 220, chart_left + 248);
 }
 
-/// What a pointer over the picture reads.
+/// Tooltips.
 std::string hover(const series& s, double gpus, const time_axis& axis) {
   std::string svg;
   constexpr int each = chart_columns / hover_columns;
@@ -173,7 +173,7 @@ constexpr const char* usage_style =
     ".waiting{fill:none;stroke:var(--wait);stroke-width:1.6}"
     ".gpu-axis{text-anchor:end;fill:var(--gpu-text)}.wait-axis{fill:var(--wait)}"
     ".time,.side{text-anchor:middle}.gpus-name{fill:var(--gpu-text)}.waiting-name{fill:var(--wait)}"
-    // A phone shows the picture at less than half its size.
+    // On a phone the picture is less than half as wide.
     "@media(max-width:700px){text{font-size:25px}}";
 
 }  // namespace

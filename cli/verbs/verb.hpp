@@ -19,7 +19,7 @@ class verb {
   /// Declares the options. `--json` is already declared.
   virtual void options(CLI::App& app) = 0;
 
-  /// Takes the words after a `--` on the command line; false: this verb takes no command.
+  /// Takes the words after `--` on the command line; false: this verb has no command.
   virtual bool take_command(const std::vector<std::string>&) { return false; }
 
   /// Runs the verb and returns the exit status.

@@ -21,7 +21,7 @@ std::vector<std::string> names_of(std::span<const T> things) {
   return names;
 }
 
-/// One cluster file on its way to a cluster.
+/// State of reading one cluster file.
 class cluster_loader {
  public:
   cluster_loader(findings& found, std::span<const gpu_type> catalogue,
@@ -115,7 +115,8 @@ class cluster_loader {
     }
   }
 
-  /// Where programs reach a group's nodes: one text for one node, a list of as many for several.
+  /// Addresses of a group's nodes: a string for one node, a list with one entry per node for
+  /// several.
   std::vector<std::string> read_addresses(map_reader& map, std::uint32_t count) {
     std::vector<std::string> all;
     const auto* v = map.find("address");
@@ -247,8 +248,9 @@ class cluster_loader {
   findings& found_;
   std::span<const gpu_type> catalogue_;
   std::vector<std::string> gpu_names_;
-  std::filesystem::path directory_;           // the file's
-  std::map<std::string, std::string> names_;  // of hosts and datacenters, and where each is
+  std::filesystem::path directory_;  // the file's
+  std::map<std::string, std::string>
+      names_;  // of hosts and datacenters, and their places in the file
   cluster out_;
 };
 

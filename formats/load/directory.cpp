@@ -31,7 +31,7 @@ fs::path configs_directory() {
 fs::path catalogue_for(const fs::path& cluster_file) {
   std::error_code error;
   auto directory = fs::absolute(cluster_file, error).lexically_normal().parent_path();
-  // configs/clusters/mine/x.yaml is as deep as anybody puts one.
+  // Deep enough for configs/clusters/mine/x.yaml.
   for (int up = 0; up < 4 && !error; ++up) {
     if (has_catalogue(directory)) return directory / "gpus.yaml";
     if (!directory.has_relative_path()) break;

@@ -10,7 +10,7 @@ namespace troupe::formats {
 
 namespace {
 
-/// What each family calls its sizes. Keys that we do not ask for are none of our business here.
+/// Each family's names of the sizes. Other keys are ignored.
 struct key_names {
   const char *hidden, *layers, *heads, *intermediate, *sequence;
 };
@@ -18,7 +18,7 @@ constexpr key_names gpt2_keys{"n_embd", "n_layer", "n_head", "n_inner", "n_posit
 constexpr key_names common_keys{"hidden_size", "num_hidden_layers", "num_attention_heads",
                                 "intermediate_size", "max_position_embeddings"};
 
-/// A key whose null means the same as its absence.
+/// A key whose null means that it is absent.
 bool given(const value& v, std::string_view key) {
   for (std::size_t i = 0; i < v.keys.size(); ++i)
     if (v.keys[i] == key) return v.items[i].what != value::kind::nothing;
@@ -33,7 +33,7 @@ void read_sizes(map_reader& map, const value& v, const key_names& keys, model& m
     map.read_whole<std::uint32_t>(keys.intermediate, m.intermediate, 1, 10'000'000);
 }
 
-/// Patches and the class token; classes instead of words.
+/// Patches and the class token; classes instead of a vocabulary.
 void read_vit(map_reader& map, const value& v, model& m) {
   std::uint32_t image = 224, patch = 16;
   map.read_whole<std::uint32_t>("image_size", image, 1, 65'536);
@@ -50,8 +50,7 @@ void read_vit(map_reader& map, const value& v, model& m) {
   m.tied_head = false;
 }
 
-/// The architecture, if it is one of ours. No nearest name is offered: mixtral is another
-/// architecture than mistral.
+/// The architecture, if it is supported. No similar name is suggested: mixtral is not mistral.
 bool read_type(map_reader& map, std::string& type) {
   static const std::vector<std::string> types{"gpt2", "llama", "mistral", "qwen2", "bert", "vit"};
   if (!map.read("model_type", type, need::required)) return false;
@@ -61,7 +60,7 @@ bool read_type(map_reader& map, std::string& type) {
   return false;
 }
 
-/// config.json says little about itself: its folder, or the file's own name, tells models apart.
+/// config.json has no name: the folder or the file's own name is used.
 std::string name_of(const std::string& file, const std::string& type) {
   std::error_code error;
   const auto path = std::filesystem::absolute(file, error).lexically_normal();

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// The models that are shipped, by name.
+/// Shipped models by name.
 std::vector<std::string> shipped_models() {
   std::vector<std::string> names;
   std::error_code error;
@@ -28,8 +28,8 @@ std::vector<std::string> shipped_models() {
   return names;
 }
 
-/// A model by path: from the job's directory, the current one, the shipped files' tree; or a
-/// shipped model's bare name.
+/// A model by path, relative to the job's directory, the current one, or the shipped files; or a
+/// shipped model's name.
 model read_named_model(map_reader& map, const fs::path& directory) {
   std::string named;
   if (!map.read("model", named)) return {};
@@ -82,7 +82,7 @@ void read_environment(map_reader& map, job_spec& job) {
   }
 }
 
-/// What the file says against the catalogue, and what a controller would refuse too.
+/// Checks against the catalog, and the controller's own checks.
 void check(map_reader& map, job_spec& job, std::span<const gpu_type> catalogue) {
   if (!map.found().good()) return;
   const bool known = std::any_of(catalogue.begin(), catalogue.end(),
@@ -93,12 +93,12 @@ void check(map_reader& map, job_spec& job, std::span<const gpu_type> catalogue) 
     map.fail("gpu_type",
              fmt::format("unknown GPU '{}'{}", shown(job.gpu_type), hint(job.gpu_type, names)));
   }
-  // Of a study, `train` says no more than the schedule, for the trainer's verb; a file has one.
+  // In a slot job, `train` only selects the schedule.
   if (job.train && job.slots) map.fail("slots", "slots and train exclude each other");
   if (const auto bad = admission::objection_to(job)) map.fail(bad->key, bad->problem);
 }
 
-/// A pipeline's micro-batches may be said in either place.
+/// The number of micro-batches may be given in either place.
 void say_microbatches_twice(job_spec& job) {
   if (!job.train && !job.slots && job.pipeline == pipeline_wish{}) return;
   if (job.microbatches && !job.pipeline.microbatches)
@@ -107,7 +107,7 @@ void say_microbatches_twice(job_spec& job) {
     job.microbatches = job.pipeline.microbatches;
 }
 
-/// A file of another kind is told from a job by the keys that only that kind has.
+/// Files of other kinds are recognized by keys that only these have.
 void refuse_other_kinds(findings& found, const value& tree) {
   const auto has = [&](const char* key) {
     return std::find(tree.keys.begin(), tree.keys.end(), key) != tree.keys.end();
@@ -126,7 +126,7 @@ expected<job_spec> read_job(const value& tree, const fs::path& file,
   map_reader map{found, tree, ""};
   job_spec job;
   map.read_name("name", job.name, need::required);
-  // A pipeline study has no model, and its batch is its micro-batches.
+  // A slot job has no model, and its batch is its micro-batches.
   const auto unless_slots = map.find("slots") ? need::optional : need::required;
   if (const auto* v = map.find("model", unless_slots))
     job.model = v->what == value::kind::map ? read_model(found, *v, "model", file.parent_path())
@@ -144,7 +144,8 @@ expected<job_spec> read_job(const value& tree, const fs::path& file,
   map.read("budget", job.budget, positive);
   map.read_whole<std::int32_t>("priority", job.priority, -admission::max_priority,
                                admission::max_priority);
-  // What a file says is a bound for every policy, and what those go by that need a number.
+  // The file's values are limits for every policy, and the number of GPUs for policies that need
+  // one.
   if (map.read_whole<std::uint32_t>("gpus", job.gpus, 1, admission::max_gpus))
     job.max_gpus = job.gpus;
   if (map.read("gpu_type", job.gpu_type)) job.required_gpu_type = job.gpu_type;
@@ -163,7 +164,7 @@ expected<job_spec> read_job(const value& tree, const fs::path& file,
   return job;
 }
 
-/// A text that is in no file has no lines.
+/// Text without a file has no line numbers.
 void forget_lines(value& v) {
   v.line = 0;
   std::fill(v.key_lines.begin(), v.key_lines.end(), 0);

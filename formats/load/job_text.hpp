@@ -7,8 +7,8 @@
 
 namespace troupe::formats {
 
-/// A job that no file has: its keys and values as JSON. `name` stands for a file's in complaints,
-/// and its paths are seen from the current directory.
+/// A job without a file: keys and values as JSON. `name` takes the file's place in errors; paths
+/// are relative to the current directory.
 expected<job_spec> parse_job(const std::string& name, const std::string& json);
 
 }  // namespace troupe::formats

@@ -5,9 +5,9 @@
 namespace troupe::formats {
 
 std::span<const link> known_links() {
-  // One direction, a GPU's or a machine's share, nominal: no protocol overhead is taken off.
-  // Latency is one way for a small message between two GPUs, as a collective step sees it: orders
-  // of magnitude that NCCL tests and MPI benchmarks report, not a datasheet's figure.
+  // Rates are per direction and per GPU or machine, nominal, without protocol overhead. Latencies
+  // are one-way for a small message between two GPUs in a collective step: typical results of NCCL
+  // tests and MPI benchmarks, not datasheet figures.
   static const std::array<link, 11> table{{
       {"nvlink", 2400,
        3},  // NVLink 3, A100: 12 links of 25 GB/s each way (A100 datasheet: 600 GB/s both)

@@ -12,24 +12,23 @@
 #include "messages/profile.hpp"
 #include "messages/reason.hpp"
 
-// Readers of all of Troupe's files; docs/files.md documents them. A file that is not exactly right
-// is rejected with one sentence: FILE:LINE: key: what was found, what was expected, and the closest
-// known name. Nothing here throws.
+// Readers of all files (docs/files.md). An invalid file is rejected with one sentence: FILE:LINE:
+// key: what was found, what was expected, and the most similar known name. Nothing here throws.
 
 namespace troupe::formats {
 
-/// Where the shipped files are: $TROUPE_CONFIGS, else share/troupe/configs or configs/ near the
-/// program, else the source tree that it was built from.
+/// Directory of the shipped files: $TROUPE_CONFIGS, else share/troupe/configs or configs/ near the
+/// program, else in the source tree that it was built from.
 std::filesystem::path configs_directory();
 
 /// GPU types by name, in the file's order.
 expected<std::vector<gpu_type>> load_catalogue(const std::filesystem::path& file);
 
-/// The gpus.yaml for a cluster file: in its directory or the nearest one above it, else the shipped
-/// one.
+/// The gpus.yaml for a cluster file: in its directory or the nearest parent directory, else the
+/// shipped one.
 std::filesystem::path catalogue_for(const std::filesystem::path& cluster_file);
 
-/// A cluster whose GPUs are all in the catalogue; node groups come out expanded.
+/// A cluster whose GPUs are all in the catalog; node groups are expanded.
 expected<cluster> load_cluster(const std::filesystem::path& file,
                                std::span<const gpu_type> catalogue);
 /// The same with the catalogue of catalogue_for().
@@ -45,12 +44,12 @@ expected<job_spec> load_job(const std::filesystem::path& file,
 
 /// A fault plan for a virtual run; check_faults compares its hosts with the cluster.
 expected<fault_plan> load_faults(const std::filesystem::path& file);
-/// Whether every host that the plan names is one of the cluster's; `file` is for the sentence.
+/// Does every host of the plan exist in the cluster? `file` is for the error.
 expected<void> check_faults(const fault_plan& plan, const cluster& c, const std::string& file);
 
 /// A profile written by `troupe profile`.
 expected<device_profile> load_profile(const std::filesystem::path& file);
-/// The text of such a file.
+/// The contents of such a file.
 std::string profile_text(const device_profile& p);
 
 /// The built-in links by name: nvlink, nvlink4, pcie3, ...

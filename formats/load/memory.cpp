@@ -9,7 +9,7 @@
 namespace troupe::formats {
 namespace {
 
-/// PyTorch's names of what FSDP shards, in the order of the ZeRO stages that do the same.
+/// PyTorch's names of FSDP's sharding strategies, in the order of the equivalent ZeRO stages.
 void read_sharding(map_reader& map, memory_options& o) {
   static const std::vector<std::string> strategies{"no_shard", "shard_grad_op", "full_shard"};
   constexpr std::array<std::uint32_t, 3> same_as{0, 2, 3};

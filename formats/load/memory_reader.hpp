@@ -5,8 +5,8 @@
 
 namespace troupe::formats {
 
-/// What a job declares about memory: memory_gb, optimizer, precision, zero or fsdp, lora,
-/// activation_checkpointing and micro_batch (docs/files.md). None of these keys: job.memory stays
+/// A job's declarations about memory: memory_gb, optimizer, precision, zero or fsdp, lora,
+/// activation_checkpointing and micro_batch (docs/files.md). If it has none, job.memory stays
 /// empty.
 void read_memory(map_reader& map, job_spec& job);
 

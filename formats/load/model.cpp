@@ -55,7 +55,7 @@ void read_sizes(map_reader& map, model& m, need n) {
   map.read("tied_head", m.tied_head);
 }
 
-/// {huggingface: path}, and what may be said over it.
+/// {huggingface: path}, and keys that override it.
 model read_reference(map_reader& map, const fs::path& directory) {
   std::string named;
   model m;

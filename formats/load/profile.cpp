@@ -135,7 +135,7 @@ void read_rest(map_reader& map, device_profile& p) {
   }
 }
 
-/// Text as YAML has it in quotes, whatever is in it.
+/// Quotes any text for YAML.
 std::string quoted(const std::string& text) {
   std::string out = "\"";
   for (const char c : text) {
@@ -148,7 +148,7 @@ std::string quoted(const std::string& text) {
   return out + "\"";
 }
 
-/// "{a: 1, b: 2}" of those that are not 0.
+/// "{a: 1, b: 2}" without those that are 0.
 std::string known(const std::vector<std::pair<const char*, double>>& all) {
   std::string out;
   for (const auto& [name, v] : all)

@@ -8,8 +8,8 @@
 
 namespace troupe::formats {
 
-/// The profile in the file that a map's key `profile` names, from this directory or the current
-/// one; without the key, `out` stays as it is.
+/// Reads the profile named by the map's key `profile`, relative to this directory or the current
+/// one; without the key, `out` is unchanged.
 void read_named_profile(map_reader& map, const std::filesystem::path& directory,
                         std::optional<device_profile>& out);
 

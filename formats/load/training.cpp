@@ -24,7 +24,7 @@ fs::path absolute_in(const fs::path& named, const fs::path& directory) {
   return (error ? directory / named : whole).lexically_normal();
 }
 
-/// Where a file that the trainer reads is.
+/// Resolves the path of a file that the trainer reads.
 std::string found_path(const std::string& named, const fs::path& directory) {
   if (named.empty()) return named;
   std::error_code error;
@@ -76,8 +76,8 @@ slot_costs read_slots(map_reader& map, const value& v) {
   return c;
 }
 
-/// Layers of each stage, or operators, as pieces. A layer may be halved: a stage with x.5 layers
-/// ends with an attention or begins with an MLP.
+/// Converts layers or operators of each stage to pieces. A layer may be split: a stage with x.5
+/// layers ends with an attention or begins with an MLP.
 void read_cut(map_reader& pipeline, const model& m, pipeline_wish& w) {
   const auto* list = pipeline.list("cut", 1);
   if (!list) return;
@@ -101,7 +101,7 @@ pipeline_wish read_pipeline(map_reader& map, const value& v, const job_spec& job
   const bool slots = job.slots.has_value();
   map_reader pipeline{map.found(), v, "pipeline"};
   pipeline_wish w;
-  // Without a model nothing says how deep a pipeline is, or how long.
+  // Without a model the depth and length of a pipeline must be given.
   const auto must = slots ? need::required : need::optional;
   pipeline.read_whole<std::uint32_t>("stages", w.stages, 1, admission::max_stages, must);
   pipeline.read_whole<std::uint32_t>("data_parallel", w.data_parallel, 1, admission::max_pipelines);

@@ -9,23 +9,23 @@
 
 namespace troupe::formats {
 
-/// A CSV file with a header line, read strictly: every row has every column, no quotes, '#' begins
-/// a comment line. Rows are views into the text, which must live as long.
+/// A strict reader of CSV files with a header line: every row has every column, no quotes, '#'
+/// begins a comment line. Rows are views into the text, which must outlive them.
 class csv_reader {
  public:
   csv_reader(findings& found, std::string_view text);
 
-  /// Complains about a required column that is absent, or one that is in neither list.
+  /// Fails if a required column is missing, or a column is in neither list.
   void expect(const std::vector<std::string>& required, const std::vector<std::string>& optional);
   bool has(std::string_view column) const { return index(column) < columns_.size(); }
 
-  /// The next row; false at the end or after a complaint.
+  /// The next row; false at the end or after an error.
   bool next();
   /// A field of this row; empty if the column is absent.
   std::string_view field(std::string_view column) const;
-  /// A number within r; a complaint and 0 otherwise.
+  /// A number within r; on error 0.
   double number(std::string_view column, range r);
-  /// A whole number within r.
+  /// An integer within r.
   double whole(std::string_view column, range r);
   void fail(std::string_view column, std::string_view problem);
   int line() const { return line_; }

@@ -7,8 +7,8 @@ namespace troupe::formats {
 
 namespace {
 
-/// Where the parser is. It looks one character ahead after a number, so a line counts only from its
-/// first character that is not a space.
+/// The parser's position. After a number it has read one character ahead, so a line counts only
+/// from its first character that is not a space.
 struct position {
   int line = 1, solid_line = 1;
 };

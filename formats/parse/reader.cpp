@@ -14,8 +14,7 @@ char lower(char c) {
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
-/// Edits between two short words, letters of either case alike; two neighbours that have changed
-/// places are one.
+/// Case-insensitive edit distance of two short words; a transposition of neighbors counts once.
 std::size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before(b.size() + 1), row(b.size() + 1), next(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -63,7 +62,7 @@ std::string expected_number(range r, std::string_view what) {
 std::optional<std::string> nearest_name(std::string_view found,
                                         std::span<const std::string> known) {
   if (found.empty() || found.size() > 64) return std::nullopt;
-  // One letter in four may be wrong: further words are more likely to mean something else.
+  // One letter in four may differ: words that differ more probably mean something else.
   std::size_t best = 1 + std::max<std::size_t>(1, (found.size() + 1) / 4);
   best = std::min(best, found.size());
   std::optional<std::string> name;
@@ -75,7 +74,7 @@ std::optional<std::string> nearest_name(std::string_view found,
     }
   }
   if (name) return name;
-  // A beginning counts too: A100 for A100-40GB.
+  // A prefix counts too: A100 for A100-40GB.
   for (const auto& k : known)
     if (found.size() >= 3 && k.size() > found.size() &&
         distance(found, std::string_view{k}.substr(0, found.size())) == 0)
@@ -166,8 +165,7 @@ const value* map_reader::find(std::string_view key, need n) {
 }
 
 void map_reader::complain_missing(std::string_view key) {
-  // It may be there, misspelt; that line is then the place to look at. Keys that were asked for are
-  // what they say.
+  // The missing key may be misspelled: report that line. Keys that were read are not misspelled.
   std::vector<std::string> unasked;
   for (const auto& k : value_.keys)
     if (std::find(known_.begin(), known_.end(), k) == known_.end()) unasked.push_back(k);

@@ -10,19 +10,18 @@
 
 #include "formats/parse/value.hpp"
 
-// Reading a tree of values into structs. A loader asks for each key that it knows; the first thing
-// that is wrong is kept and everything after it is skipped, so a loader reads straight down.
+// Reads a tree of values into structs. A loader reads each key that it knows; the first error is
+// kept and later reads are skipped, so that a loader needs no error handling in between.
 
 namespace troupe::formats {
 
-/// The one of `known` that `found` was probably meant to be: few letters away, or only in another
-/// case.
+/// The one of `known` that was probably meant by `found`: a few letters differ, or only the case.
 std::optional<std::string> nearest_name(std::string_view found, std::span<const std::string> known);
 
 /// "; did you mean 'x'?", or "; known: a, b, c" if they are few, or nothing.
 std::string hint(std::string_view found, std::span<const std::string> known);
 
-/// What is wrong with a file: the first complaint.
+/// The first error of a file.
 class findings {
  public:
   explicit findings(std::string file) : file_(std::move(file)) {}
@@ -45,7 +44,7 @@ class findings {
 
 enum class need { optional, required };
 
-/// The numbers that make sense for a key, ends included; `above_low`: the low end not.
+/// The valid range of a key, including its ends; `above_low`: excluding the low end.
 struct range {
   double low = 0;
   double high = 1e15;
@@ -54,12 +53,12 @@ struct range {
 inline constexpr range positive{0, 1e15, true};
 inline constexpr range share{0, 1};
 
-/// "intra.gbps": a key's place in the file.
+/// "intra.gbps": the path of a key in the file.
 std::string inside(std::string_view place, std::string_view key);
 /// "nodes[3]"
 std::string inside(std::string_view place, std::size_t index);
 
-/// One map of a file. Each read() leaves `out` alone if the key is absent or wrong.
+/// One map of a file. Each read() leaves `out` unchanged if the key is missing or invalid.
 class map_reader {
  public:
   map_reader(findings& found, const value& v, std::string place);
@@ -71,7 +70,7 @@ class map_reader {
   bool read(std::string_view key, std::vector<std::string>& out);
   bool read(std::string_view key, std::optional<double>& out, range r);
 
-  /// A whole number from low to high.
+  /// An integer from low to high.
   template <class T>
   bool read_whole(std::string_view key, T& out, T low, T high, need n = need::optional) {
     std::int64_t whole = 0;
@@ -82,15 +81,15 @@ class map_reader {
     return true;
   }
 
-  /// A word of letters, digits, '.', '_' and '-', 64 at most: what may name a host or a job.
+  /// A valid name of a host or job: letters, digits, '.', '_' and '-', at most 64.
   bool read_name(std::string_view key, std::string& out, need n = need::optional);
   /// One of `known`.
   bool read_choice(std::string_view key, std::string& out, std::span<const std::string> known,
                    need n = need::optional);
-  /// A list, `least` items or more; null if absent or wrong.
+  /// A list with at least `least` items; null if missing or invalid.
   const value* list(std::string_view key, std::size_t least = 0, need n = need::optional);
 
-  /// Complains about the first key that nobody asked for. Call it last.
+  /// Reports the first unknown key. Call it last.
   void finish();
 
   void fail(std::string_view key, std::string_view problem);
@@ -109,14 +108,14 @@ class map_reader {
   std::vector<std::string> known_;
 };
 
-/// A scalar's text, or a complaint that says what was found instead.
+/// A scalar's text, or an error that says what was found instead.
 bool read_text_value(findings& found, const value& v, std::string_view place, std::string& out);
 /// A finite number within r.
 bool read_number(findings& found, const value& v, std::string_view place, double& out, range r);
-using admission::is_name;  // whether a name is one that read_name takes
+using admission::is_name;  // whether read_name accepts it
 /// "a list", "text 'abc'", ...
 std::string describe(const value& v);
-/// A finite decimal number and nothing else.
+/// A finite decimal number without anything else.
 std::optional<double> parse_number(std::string_view text);
 
 }  // namespace troupe::formats

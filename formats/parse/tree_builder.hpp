@@ -10,8 +10,8 @@
 
 namespace troupe::formats {
 
-/// Builds a value from a parser's events. Each call returns false on the first event that is
-/// refused; `problem` and `line` then say why. Calls after that change nothing.
+/// Builds a value from a parser's events. Each call returns false on the first invalid event;
+/// `problem` and `line` then describe it. Later calls have no effect.
 class tree_builder {
  public:
   std::string problem;
@@ -34,7 +34,7 @@ class tree_builder {
     return add(std::move(v));
   }
 
-  /// A scalar or nothing: a map's next key, or a value.
+  /// Adds a scalar or null: a map's next key, or a value.
   bool leaf(value::kind what, std::string text, bool quoted, int at) {
     if (!open_.empty() && open_.back().v.what == value::kind::map && !open_.back().has_key) {
       if (what != value::kind::scalar) return refuse(at, "map keys must be scalars");

@@ -21,7 +21,7 @@ reason complaint(std::string_view file, int line, std::string_view place,
 
 namespace {
 
-/// Line of the first byte that has no place in a text file, or 0.
+/// Line of the first byte that is invalid in a text file, or 0.
 int binary_line(std::string_view text) {
   int line = 1;
   for (const char c : text) {
@@ -60,7 +60,7 @@ bool is_standard_input(const fs::path& file) {
   return file == "-" || file == "/dev/stdin";
 }
 
-/// What standard input says, as far as any file may go; it can be read more than once.
+/// Standard input, up to the size limit; it can be read more than once.
 std::FILE* standard_input() {
   static std::FILE* copy = [] {
     std::FILE* kept = std::tmpfile();
@@ -73,7 +73,7 @@ std::FILE* standard_input() {
   return copy;
 }
 
-/// A file that can be read, or what it is that cannot.
+/// Opens a readable regular file, or says what it is instead.
 expected<std::FILE*> open_file(const fs::path& file) {
   const auto no = [&](std::string_view problem) {
     return tl::unexpected<reason>(complaint(file.string(), 0, "", problem));

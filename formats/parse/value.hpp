@@ -8,20 +8,20 @@
 #include "messages/admission.hpp"
 #include "messages/reason.hpp"
 
-// A file as a tree of values that know their lines: what is between a parser and the loaders.
+// A file as a tree of values with their line numbers: the result of a parser, read by the loaders.
 
 namespace troupe::formats {
 
-/// The largest YAML or JSON file that is read at all.
+/// The maximum size of a YAML or JSON file.
 inline constexpr std::size_t file_limit_bytes = 16u << 20;
-/// The deepest nesting, and the most values, of a file.
+/// The maximum nesting, and the maximum number of values, of a file.
 inline constexpr std::size_t depth_limit = 32, value_limit = 1'000'000;
 
-/// One value. A map keeps the file's order; `keys[i]` names `items[i]`.
+/// One value. A map has the file's order; `keys[i]` names `items[i]`.
 struct value {
   enum class kind { nothing, scalar, list, map };
   kind what = kind::nothing;
-  bool quoted = false;  // a scalar in quotes is text, whatever it looks like
+  bool quoted = false;  // a quoted scalar is text, whatever it looks like
   int line = 1;
   std::string text;
   std::vector<std::string> keys;
@@ -29,19 +29,19 @@ struct value {
   std::vector<value> items;
 };
 
-/// The whole file. Refuses, by name: what is missing, no regular file, larger than `limit_bytes`,
+/// Reads a whole file. Fails if it is missing, not a regular file, larger than `limit_bytes`,
 /// empty, or not text.
 expected<std::string> read_text(const std::filesystem::path& file,
                                 std::size_t limit_bytes = file_limit_bytes);
 
-/// One YAML document. Refuses syntax errors, duplicate keys, anchors and aliases, tags, several
-/// documents, and what is too deep or too large. `file` is for the sentences.
+/// Parses one YAML document. Rejects syntax errors, duplicate keys, anchors and aliases, tags,
+/// several documents, too deep nesting and too many values. `file` is for the errors.
 expected<value> parse_yaml(const std::string& file, const std::string& text);
 
 /// The same for JSON.
 expected<value> parse_json(const std::string& file, const std::string& text);
 
-/// read_text, then the parser that the name's ending asks for (.json, else YAML).
+/// read_text, then the parser for the name's extension (.json, else YAML).
 expected<value> load_value(const std::filesystem::path& file);
 
 /// "FILE:LINE: PLACE: PROBLEM", without the line if it is 0 and the place if it is empty.

@@ -10,7 +10,7 @@ namespace troupe::formats {
 
 namespace {
 
-/// Ends a parse early; never leaves this file.
+/// Stops the parser; never leaves this file.
 struct stop_parsing {};
 
 class handler final : public YAML::EventHandler {
@@ -50,7 +50,7 @@ class handler final : public YAML::EventHandler {
   void OnMapEnd() override { check(tree.end()); }
 
  private:
-  // A mark may be "nowhere" (line -1) for what the file leaves out.
+  // A mark may be invalid (line -1) for values that the file omits.
   static int line(const YAML::Mark& m) { return std::max(m.line, 0) + 1; }
 
   static void check(bool good) {

@@ -27,7 +27,7 @@ std::int64_t days_since_1970(std::int64_t year, unsigned month, unsigned day) {
   return era * 146'097 + day_of_era - 719'468;
 }
 
-/// Digits at a place, or -1.
+/// Digits at a position, or -1.
 int digits(std::string_view text, std::size_t at, std::size_t count) {
   int n = 0;
   for (std::size_t i = at; i < at + count; ++i) {
@@ -37,8 +37,8 @@ int digits(std::string_view text, std::size_t at, std::size_t count) {
   return n;
 }
 
-/// Keeps what is inside the window and moves its times to the window's start. Times of rows are
-/// absolute before; `dated`: they are since 1970, and `from` may be a date.
+/// Keeps the rows inside the window, with times relative to its start. Before, times are absolute;
+/// `dated`: since 1970, and `from` may be a date.
 template <class Row>
 void cut(findings& found, std::vector<Row>& rows, double Row::*when, const trace_window& w,
          bool dated) {
@@ -46,7 +46,7 @@ void cut(findings& found, std::vector<Row>& rows, double Row::*when, const trace
   std::stable_sort(rows.begin(), rows.end(), [&](auto& a, auto& b) { return a.*when < b.*when; });
   if (rows.empty()) return found.add(0, "", "no rows");
   double from = rows.front().*when;
-  // Days count from the midnight of a dated trace's first day.
+  // Days count from midnight of a dated trace's first day.
   if (!w.from.empty()) {
     const auto days = parse_number(w.from);
     const auto date = dated ? parse_timestamp(w.from) : std::nullopt;

@@ -63,7 +63,7 @@ std::string commented(const std::string& comment) {
   return out;
 }
 
-/// Numbers as short as they can be without losing anything.
+/// The shortest text that reads back as the same number.
 std::string shortest(double x) {
   return fmt::format("{}", x);
 }
@@ -149,7 +149,7 @@ expected<void> save_text(const fs::path& file, const std::string& text) {
   const auto no = [&](const std::string& problem) {
     return tl::unexpected<reason>(complaint(file.string(), 0, "", problem));
   };
-  // A device or a pipe is written to as it is; a file appears whole or not at all.
+  // A device or a pipe is written directly; a file is replaced atomically.
   std::error_code error;
   const bool special = fs::exists(file, error) && !fs::is_regular_file(file, error);
   const auto partial = special ? file.string() : file.string() + ".part";

@@ -13,7 +13,7 @@
 
 namespace troupe::formats {
 
-/// One job of a trace. What a trace does not say is empty; a workload rule fills it in.
+/// One job of a trace. Fields that the trace lacks are empty; a workload rule fills them in.
 struct trace_row {
   std::string job_id;
   double submit_s = 0;  // since the trace's start
@@ -38,7 +38,7 @@ struct inference_row {
   bool operator==(const inference_row&) const = default;
 };
 
-/// The part of a published trace to take. Times of what is taken start at the window's start.
+/// The window of a published trace to import. Times are relative to the window's start.
 struct trace_window {
   std::string from;  // "2017-12-21", "2017-12-21 08:00:00", or days after the first row; empty: the
                      // first row
@@ -46,10 +46,9 @@ struct trace_window {
   std::string group;  // Philly: one virtual cluster; empty: all
 };
 
-/// Troupe's own CSV, by submission (the file's order among equals). '#' begins a comment line.
+/// Troupe's own CSV, ordered by submission (file order among equals). '#' begins a comment line.
 expected<std::vector<trace_row>> load_trace(const std::filesystem::path& file);
-/// The same as text, with only the columns that some row uses; `comment` is put first, as '#'
-/// lines.
+/// The same as text, with only the columns that some row uses; `comment` comes first, as '#' lines.
 std::string to_csv(std::span<const trace_row> rows, const std::string& comment = {});
 
 expected<std::vector<inference_row>> load_inference_trace(const std::filesystem::path& file);
@@ -65,11 +64,11 @@ expected<std::vector<trace_row>> import_itp(const std::filesystem::path& file,
 expected<std::vector<inference_row>> import_azure_llm(const std::filesystem::path& file,
                                                       const trace_window& window = {});
 
-/// Writes the text to the file, whole or not at all (a new file, renamed).
+/// Writes a file atomically (a new file, renamed).
 expected<void> save_text(const std::filesystem::path& file, const std::string& text);
 
-/// "2017-10-09 07:01:55[.fraction]" or a date alone as seconds since 1970, taken as it is: no time
-/// zone and no summer time, like the traces themselves.
+/// "2017-10-09 07:01:55[.fraction]" or a date as seconds since 1970, without time zone or daylight
+/// saving time, like the traces.
 std::optional<double> parse_timestamp(std::string_view text);
 
 }  // namespace troupe::formats

@@ -14,11 +14,11 @@ namespace troupe::formats {
 
 namespace {
 
-/// What a user knows about memory: Adam in mixed precision takes 16 bytes a parameter.
+/// The assumed user's estimate of memory: Adam in mixed precision takes 16 bytes per parameter.
 constexpr double bytes_a_parameter = 16;
-/// And that something must be left for activations: the share of memory that the user fills.
+/// The fraction of memory that the assumed user fills; the rest is for activations.
 constexpr double filled_share = 0.6;
-/// A user takes one of so many largest models of the ladder that come out as fitting.
+/// The assumed user takes one of this many largest models that appear to fit.
 constexpr std::size_t wish_list = 4;
 
 struct ladder_model {
@@ -42,7 +42,7 @@ std::uint32_t power_of_two_below(std::uint64_t n) {
   return p;
 }
 
-/// A job's own generator: which other rows the trace has changes nothing for it.
+/// Seeded per job, so that other rows of the trace do not affect it.
 random_source generator(std::uint64_t seed, std::string_view name) {
   std::uint64_t hash = 0xcbf29ce484222325ULL;  // FNV-1a
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
@@ -63,9 +63,9 @@ T weighted(random_source& random, std::span<const std::pair<T, double>> choices)
 
 struct rule {
   std::vector<const char*> models;
-  /// GPUs of a row whose trace says one, if the rule draws them (Crius, TITAN).
+  /// GPUs of a row, if the rule draws them instead of using the trace's (Crius, TITAN).
   std::vector<std::pair<std::uint32_t, double>> gpus;
-  /// The batch: so many samples a GPU, or in all.
+  /// The batch: samples per GPU, or in total.
   std::vector<std::pair<std::uint32_t, double>> batches;
   bool batch_a_gpu = false;
   double min_s = 0, max_s = 1e9;
@@ -126,8 +126,8 @@ class assigner {
     return row.gpus > 1 ? power_of_two_below(row.gpus) : drawn;
   }
 
-  /// The GPU type that the user has in mind: each GPU of the cluster is as likely, but types with
-  /// too few come last.
+  /// The GPU type that the user requests: every GPU of the cluster is equally likely, but types
+  /// with too few come last.
   expected<gpu_index> wanted_type(const trace_row& row, std::uint32_t wanted,
                                   random_source& random) {
     for (std::size_t i = 0; i < cluster_.gpus.size(); ++i)
@@ -144,7 +144,7 @@ class assigner {
       if (count > gpus_[most]) most = type;
     }
     const double draw_anyway =
-        random.uniform();  // the same number of draws whatever the cluster has
+        random.uniform();  // the number of draws must not depend on the cluster
     if (choices.empty()) return most;
     double sum = 0;
     for (const auto& c : choices) sum += c.second;
@@ -156,7 +156,7 @@ class assigner {
     return choices.back().first;
   }
 
-  /// A model that the user believes to fit: see the constants above.
+  /// A model that appears to fit; see the constants above.
   model wish(const job_spec& job, gpu_index type, random_source& random) const {
     const double room = filled_share * job.gpus * cluster_.gpus[type].memory_bytes();
     std::size_t fitting = 0;
@@ -187,7 +187,7 @@ class assigner {
     return std::isfinite(s) && s > 0 ? s : 0;
   }
 
-  /// The row's own words first; then a smaller batch and smaller models until the cluster has a
+  /// First with the row's own values; then with smaller batches and models until the cluster has a
   /// plan.
   expected<arrival> fill_in(const trace_row& row, job_spec job) {
     if (!row.model.empty()) {

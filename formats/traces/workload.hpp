@@ -11,20 +11,18 @@
 #include "messages/cluster.hpp"
 #include "messages/job.hpp"
 
-// Large-model work for traces that name none: the rules are in docs/traces.md.
+// Large-model jobs for traces without models: docs/traces.md has the rules.
 
 namespace troupe::formats {
 
-/// Seconds that one iteration of the job takes on so many GPUs of the type that its user has in
-/// mind
-/// (`job.gpu_type`), whether or not it would fit their memory. Infinity or NaN: this cluster has no
-/// plan for the job at all, and the rule must choose a smaller one.
+/// Seconds per iteration of the job on that many GPUs of the type that its user requested
+/// (`job.gpu_type`), whether or not it fits their memory. Infinity or NaN: this cluster has no plan
+/// for the job, and the rule must choose a smaller one.
 using iteration_time = std::function<double(const job_spec& job, std::uint32_t gpus)>;
 
-/// Jobs for the rows of a trace, in its order: "frenzy", "crius" or "titan". A function of its
-/// arguments and the shipped models alone. A row that names a model, a batch or iterations keeps
-/// them. Refuses: an unknown workload, a model that is not there, a row that nothing small enough
-/// serves.
+/// Jobs for the rows of a trace, in order: "frenzy", "crius" or "titan". A function of its
+/// arguments and the shipped models. Rows keep a model, batch or iterations that they have. Fails
+/// for an unknown workload, an unknown model, and a row for which no job is small enough.
 expected<std::vector<arrival>> assign(std::span<const trace_row> rows, std::string_view workload,
                                       std::uint64_t seed, const cluster& c,
                                       const iteration_time& seconds,

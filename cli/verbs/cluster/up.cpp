@@ -16,7 +16,7 @@ namespace troupe::cli {
 
 namespace {
 
-/// Is SIGINT or SIGTERM pending, which this thread has blocked? Waits for it that long.
+/// Waits that long for SIGINT or SIGTERM, which this thread has blocked; true: one is pending.
 bool told_to_end(long wait_ms) {
   sigset_t set;
   sigemptyset(&set);
@@ -52,7 +52,7 @@ class up_verb final : public verb {
 
  private:
   int run_here(output& out) {
-    (void)told_to_end(0);  // from here on they wait until they are asked for
+    (void)told_to_end(0);  // from here on they are only polled
     auto started = local_cluster::start(o_);
     if (!started)
       return is_bad_file(started.error()) ? out.bad(started.error()) : out.no(started.error());
@@ -64,7 +64,7 @@ class up_verb final : public verb {
     while (!told_to_end(200))
       for (const auto& gone : cluster->ended()) {
         out.note("troupe: {}", gone.sentence);
-        if (gone.name == "controller") return exit_no;  // nothing is left to run the others for
+        if (gone.name == "controller") return exit_no;  // without it the others are useless
       }
     return exit_done;
   }
@@ -84,8 +84,8 @@ class up_verb final : public verb {
     std::fflush(stdout);
   }
 
-  /// A process of its own runs the cluster; this one waits until it says that all is there. Before
-  /// any thread is: a fork takes none along.
+  /// A child process runs the cluster; this one waits until it reports that the cluster is ready.
+  /// Call before starting threads, which a fork does not copy.
   int run_detached(output& out) {
     int ready[2];
     if (::pipe2(ready, O_CLOEXEC) != 0) return out.no("cannot create a pipe");
@@ -109,7 +109,7 @@ class up_verb final : public verb {
     return WIFEXITED(status) ? WEXITSTATUS(status) : exit_no;
   }
 
-  /// The cluster is ready: nothing ties this process to a terminal or to its parent any more.
+  /// The cluster is ready: detach from the terminal and the parent.
   void let_go() const {
     ::prctl(PR_SET_PDEATHSIG, 0);
     const auto log = (std::filesystem::path{o_.state} / "output" / "up.log").string();
@@ -125,7 +125,7 @@ class up_verb final : public verb {
   local_cluster_options o_;
   bool detach_ = false;
   double patience_s_ = 60;
-  int ready_ = -1;  // in the background: where to say that the cluster is ready
+  int ready_ = -1;  // background: descriptor for reporting readiness
 };
 
 }  // namespace

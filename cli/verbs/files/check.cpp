@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A kind of file, and the keys by which it is known.
+/// A kind of file, and the keys that identify it.
 struct file_kind {
   const char* name;
   const char* folder;
@@ -55,14 +55,14 @@ std::size_t common(const std::vector<std::string>& keys, const std::vector<std::
   }));
 }
 
-/// How much the tree looks like a kind: keys in common, twice, and one for where it lies.
+/// Similarity of the tree to a kind: two points per common key, one for its directory.
 std::size_t likeness(const file_kind& kind, const formats::value& v, const fs::path& file) {
   const auto& keys =
       std::string{"catalogue"} == kind.name && !v.items.empty() ? v.items[0].keys : v.keys;
   return 2 * common(keys, kind.keys) + (file.parent_path().filename() == kind.folder ? 1 : 0);
 }
 
-/// The kind of a file, or why it has none.
+/// The kind of a file, or why it is unknown.
 expected<std::string> kind_of(const fs::path& file) {
   if (file.extension() == ".csv") return "trace";
   const auto v = formats::load_value(file);
@@ -124,7 +124,7 @@ std::string say_faults(const fault_plan& f) {
       counted(f.slow_links.size(), "slow link"));
 }
 
-/// A trace of jobs, or else of inference requests; the complaint is about the one of jobs.
+/// A trace of jobs or of inference requests; errors are those for jobs.
 expected<std::string> load_trace(const fs::path& file) {
   const auto jobs = formats::load_trace(file);
   if (jobs) return fmt::format("of {}", counted(jobs->size(), "job"));
@@ -201,8 +201,7 @@ class check_verb final : public verb {
     });
   }
 
-  /// The catalogue of a file's folder; one that cannot be read is complained about once, not for
-  /// each file there.
+  /// The catalog of a file's folder; if it is invalid, that is reported once, not for each file.
   const std::vector<gpu_type>* catalogue_of(const std::string& file) {
     const auto path = formats::catalogue_for(file).string();
     if (bad_catalogues_.contains(path)) return nullptr;
@@ -223,7 +222,7 @@ class check_verb final : public verb {
     return summary(formats::load_cluster(file, *catalogue), say_cluster);
   }
 
-  /// A job need name no GPU: it is checked without a catalogue too.
+  /// A job need not name a GPU: it is checked without a catalog, too.
   expected<job_spec> load_job(const std::string& file) {
     auto job = formats::load_job(file);
     if (!job) return job;
@@ -253,7 +252,7 @@ class check_verb final : public verb {
   }
 
   std::map<std::string, std::vector<gpu_type>> catalogues_;
-  std::map<std::string, std::string> bad_catalogues_;  // and why
+  std::map<std::string, std::string> bad_catalogues_;  // with their errors
   std::vector<std::string> warnings_;                  // of the present file
   std::vector<std::string> files_;
   std::string as_, cluster_;

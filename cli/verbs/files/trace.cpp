@@ -11,8 +11,8 @@ namespace {
 struct imported {
   std::string csv;
   std::size_t rows = 0;
-  double last_s = 0;      // when its last row begins
-  double gpu_hours = -1;  // of a trace of jobs
+  double last_s = 0;      // start of its last row
+  double gpu_hours = -1;  // of job traces
 };
 
 class trace_verb final : public verb {
@@ -57,7 +57,7 @@ class trace_verb final : public verb {
   }
 
  private:
-  /// What the CSV says of itself.
+  /// The CSV's header comment.
   std::string comment() const {
     const auto name = file_.substr(file_.rfind('/') + 1);
     std::string text = fmt::format("troupe trace import {} {}", format_, name);

@@ -50,7 +50,7 @@ class explain_verb final : public verb {
     return plans.text(terminal_columns());
   }
 
-  /// What a job that failed printed last; nothing if its log cannot be had.
+  /// The last output of a failed job; nothing if its log is not available.
   std::vector<std::string> last_lines(const job_status& j) {
     if (j.state != job_state::failed || j.attempts == 0) return {};
     constexpr std::size_t max_lines = 5;

@@ -11,7 +11,7 @@ namespace troupe::cli {
 
 namespace {
 
-/// A column of the table of jobs; one that has nothing to say of any job is left out.
+/// A column of the table of jobs; empty columns are left out.
 struct column {
   const char* title;
   std::function<std::string(const job_status&)> cell;
@@ -23,7 +23,7 @@ std::string iteration_text(const job_status& j) {
   return fmt::format("{}/{}", grouped(j.iteration), grouped(j.iterations));
 }
 
-/// Why it waits, or how it ended or was lost.
+/// Why it is waiting, or how it ended.
 std::string reason_text(const job_status& j) {
   if (j.waiting_reason.empty() || j.detail.empty())
     return j.waiting_reason.empty() && j.detail.empty() ? "-" : j.waiting_reason + j.detail;

@@ -14,7 +14,7 @@ namespace troupe::cli {
 
 namespace {
 
-/// A log on its way: where it has been read to, and what prints it.
+/// A log that is being read: its position and its printer.
 struct open_log {
   log_name which;
   std::uint64_t offset = 0;  // bytes
@@ -44,7 +44,7 @@ class logs_verb final : public verb {
     as_json_ = out.as_json();
     if (auto ok = look(); !ok) return out.no(ok.error());
     if (const auto ok = read_all(out); !ok) {
-      // A training without news has no log: how far it has come is what there is to say.
+      // A training without events has no log: its progress is shown.
       if (reached_.empty() || follow_ || out.as_json()) return out.no(ok.error());
       out.line("{}", reached_);
     }
@@ -52,12 +52,12 @@ class logs_verb final : public verb {
   }
 
  private:
-  /// Asks how far the job is.
+  /// Queries the job's progress.
   expected<void> look() {
     const auto reply = remote_.ask<query_reply>(query_jobs{0, job_});
     if (!reply) return tl::unexpected<reason>(reply.error());
     if (reply->jobs.empty()) {
-      if (seen_) return {};  // a controller that has just been restarted does not know it yet
+      if (seen_) return {};  // a controller that has just restarted does not know it yet
       return refuse(reason::kind::unknown, fmt::format("no job {}", job_));
     }
     seen_ = true;
@@ -68,7 +68,7 @@ class logs_verb final : public verb {
     return {};
   }
 
-  /// Trainings print nothing of themselves: a line every few seconds, and one at the end.
+  /// Trainings print nothing: a line every few seconds, and one at the end.
   void show_progress(const job_status& j) {
     constexpr double every_s = 3;
     if (!j.command.empty() || j.iteration == shown_ ||
@@ -95,8 +95,7 @@ class logs_verb final : public verb {
     return all_ ? log_printer::form::prefixed : log_printer::form::plain;
   }
 
-  /// Attempt by attempt, from the first one that is wanted. The last of them is followed, if any
-  /// is.
+  /// Attempt by attempt, from the first requested one. With --follow, the last one is followed.
   expected<void> read_all(const output& out) {
     while (made_ == 0 && follow_ && !ended_) {
       runtime::pause(poll_s);
@@ -107,7 +106,7 @@ class logs_verb final : public verb {
     for (auto attempt = attempt_ > 0 ? attempt_ : all_ ? 1 : made_;; ++attempt) {
       auto logs = open_logs(out, attempt);
       if (!logs) return tl::unexpected<reason>(logs.error());
-      if (out.as_json()) out.documented();  // what goes wrong from here on is no document any more
+      if (out.as_json()) out.documented();  // later errors are not documents
       if (document && all_ && !separate) out.raw(fmt::format("{{\"job\": {}, \"logs\": [", job_));
       if (auto ok = read_attempt(out, *logs, separate); !ok) return ok;
       separate = true;
@@ -118,7 +117,7 @@ class logs_verb final : public verb {
     return {};
   }
 
-  /// An attempt's log of one rank or of all. Attempt 0, of a job that has made none, is refused.
+  /// An attempt's log of one rank or of all. Attempt 0 (the job has none) is an error.
   expected<std::vector<open_log>> open_logs(const output& out, std::uint32_t attempt) {
     std::vector<open_log> logs;
     const bool every = all_ && !rank_;
@@ -150,7 +149,7 @@ class logs_verb final : public verb {
       if (document) out.raw(all_ ? "\"}" : "\"}\n");
     }
     while (follow_) {
-      // Once it is known that no more can come, all that there is is read.
+      // Only after the end is known: reads the rest.
       if (auto ok = look(); !ok) return ok;
       const bool over = ended_ || made_ > logs.front().which.attempt;
       for (auto& l : logs)
@@ -170,7 +169,7 @@ class logs_verb final : public verb {
         job_, which.lease, which.attempt, which.rank, which.rank));
   }
 
-  /// Prints all that there is, from where the log has been read to.
+  /// Prints everything from the present position.
   expected<void> drain(const output& out, open_log& l) {
     for (;;) {
       const auto chunk = read(l.which.attempt, l.which.rank, l.offset);
@@ -185,7 +184,7 @@ class logs_verb final : public verb {
     }
   }
 
-  /// Where the last tail_ lines of a log begin: read backwards, piece by piece.
+  /// The offset of the last tail_ lines: read backwards, piece by piece.
   expected<std::uint64_t> start_of_tail(const log_name& which, std::uint64_t size) {
     constexpr std::uint64_t piece_bytes = 64 * 1024;
     if (*tail_ == 0) return size;
@@ -194,7 +193,7 @@ class logs_verb final : public verb {
       const auto begin = end - std::min(end, piece_bytes);
       const auto chunk = read(which.attempt, which.rank, begin);
       if (!chunk) return tl::unexpected<reason>(chunk.error());
-      if (chunk->offset >= end) return end;  // what was before it is no longer kept
+      if (chunk->offset >= end) return end;  // earlier text was dropped
       const auto piece = bytes().substr(0, end - chunk->offset);
       for (auto i = piece.size(); i > 0; --i) {
         const auto after = chunk->offset + i;  // the byte behind this one
@@ -206,7 +205,7 @@ class logs_verb final : public verb {
   }
 
   static constexpr double poll_s = 0.2;
-  static constexpr std::uint64_t end_of_log = std::uint64_t{1} << 62;  // no log is so long
+  static constexpr std::uint64_t end_of_log = std::uint64_t{1} << 62;  // larger than any log
 
   job_id job_ = 0;
   bool follow_ = false, all_ = false, seen_ = false, ended_ = false;
@@ -216,7 +215,7 @@ class logs_verb final : public verb {
   std::string reached_;  // by a training
   bool as_json_ = false;
   std::uint64_t shown_ = 0;   // the iteration of the last line about it
-  runtime::stopwatch since_;  // that line
+  runtime::stopwatch since_;  // time of that line
   remote remote_;
 };
 

@@ -9,7 +9,7 @@ namespace troupe::cli {
 
 namespace {
 
-/// Waits until the job has done an iteration in its new place, and says what the move cost.
+/// Waits until the job has done an iteration in its new place, and reports the cost of the move.
 class move_verb final : public verb {
  public:
   void options(CLI::App& app) override {
@@ -45,9 +45,9 @@ class move_verb final : public verb {
  private:
   int follow(output& out, const job_status& before, const move_reply& reply) {
     constexpr double look_every_s = 0.02;
-    auto reached = before.iteration;       // in its old place
-    std::optional<std::uint64_t> resumed;  // after so many iterations in its new one
-    runtime::stopwatch still;              // since the last iteration that was seen
+    auto reached = before.iteration;       // before the move
+    std::optional<std::uint64_t> resumed;  // iterations at its new start
+    runtime::stopwatch still;              // time since the last new iteration
     for (;; runtime::pause(look_every_s)) {
       const auto now = status_of(remote_, wish_.job);
       if (!now) return out.no(now.error());

@@ -10,7 +10,7 @@ namespace troupe::cli {
 
 namespace {
 
-/// A name of a job for a command: its program's, in the letters that a name may have.
+/// A job name for a command: its program's name, limited to valid characters.
 std::string name_for(const std::string& program) {
   auto name = std::filesystem::path{program}.filename().string().substr(0, 64);
   for (auto& c : name)
@@ -86,7 +86,7 @@ class submit_verb final : public verb {
       if (!job) return tl::unexpected<reason>(job.error());
       jobs.push_back(std::move(*job));
     }
-    // A relative directory is the user's, and the node runs elsewhere.
+    // A relative directory is relative to the user's directory, not to the node's.
     for (auto& job : jobs)
       if (!job.command.empty())
         job.working_directory =
@@ -94,7 +94,7 @@ class submit_verb final : public verb {
     return jobs;
   }
 
-  /// The job of the command, as a file would have it.
+  /// The job of the command, as from a file.
   json description() const {
     json d{{"name", name_.empty() ? name_for(command_.front()) : name_},
            {"model", model_},
@@ -120,7 +120,7 @@ class submit_verb final : public verb {
   }
 
   std::vector<std::string> files_, command_;
-  std::vector<CLI::Option*> given_;  // those that describe a command
+  std::vector<CLI::Option*> given_;  // options that describe a command
   std::string model_ = "gpt2-124m", name_;
   std::uint64_t batch_ = 1;
   std::optional<std::uint64_t> gpus_, iterations_;

@@ -8,7 +8,7 @@ namespace troupe::cli {
 
 namespace {
 
-/// Waits until the job holds nothing any more, and says what that cost.
+/// Waits until the job holds no GPUs, and reports the cost.
 class suspend_verb final : public verb {
  public:
   void options(CLI::App& app) override {

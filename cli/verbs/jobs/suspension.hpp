@@ -5,11 +5,11 @@
 #include "cli/common/controller_connection.hpp"
 #include "cli/common/output.hpp"
 
-// What `suspend`, `resume` and `move` have in common.
+// Shared by `suspend`, `resume` and `move`.
 
 namespace troupe::cli {
 
-/// As the controller sees the job now.
+/// The controller's view of the job.
 inline expected<job_status> status_of(remote& r, job_id job) {
   const auto reply = r.ask<query_reply>(query_jobs{0, job});
   if (!reply) return tl::unexpected<reason>(reply.error());

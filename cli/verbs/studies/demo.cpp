@@ -22,9 +22,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double ready_s = 60;      // patience with the cluster's start
-constexpr double answer_s = 10;     // with the controller
-constexpr double jobs_end_s = 90;   // patience with all jobs
+constexpr double ready_s = 60;      // timeout of the cluster's start
+constexpr double answer_s = 10;     // timeout of requests
+constexpr double jobs_end_s = 90;   // timeout of all jobs
 constexpr double kill_after_s = 2;  // into the victim's run
 
 /// A cluster of processes, six jobs, a node that dies; then a day of a real trace; then a training
@@ -111,7 +111,7 @@ class demo_verb final : public verb {
     std::fflush(stdout);
   }
 
-  /// Prints every change of every job, and kills the node of the first one on the way.
+  /// Prints every state change of every job, and kills the node of the first one.
   expected<void> watch(output& out) {
     std::map<job_id, std::pair<job_state, std::uint32_t>> seen;
     const runtime::stopwatch waited;
@@ -121,7 +121,7 @@ class demo_verb final : public verb {
       std::size_t ended = 0;
       for (const auto& j : reply->jobs) {
         ended += is_final(j.state) ? 1 : 0;
-        if (j.state == job_state::stopping) continue;  // between two states that say more
+        if (j.state == job_state::stopping) continue;  // only a transition
         if (seen[j.job] != std::pair{j.state, j.attempts} && (j.attempts > 0 || is_final(j.state)))
           say(out, j.job, news(j, reply->nodes));
         seen[j.job] = {j.state, j.attempts};
@@ -136,7 +136,7 @@ class demo_verb final : public verb {
     return refuse(reason::kind::unavailable, "the jobs did not end in time; see " + out_directory_);
   }
 
-  /// Did each job end as it should?
+  /// Did each job end as expected?
   expected<void> check(const query_reply& reply) const {
     for (const auto& j : reply.jobs) {
       const auto due = j.name == "fails" ? job_state::failed : job_state::finished;

@@ -23,7 +23,7 @@ double median_s(const training_report& r) {
   return statistics::median(std::move(all));
 }
 
-/// Of the stages' time, what they compute.
+/// Fraction of the stages' time in which they compute.
 double busy_share(const training_report& r) {
   double busy_s = 0, all_s = 0;
   for (const auto& i : r.iterations) {

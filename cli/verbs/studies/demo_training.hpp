@@ -6,9 +6,9 @@
 
 namespace troupe::cli {
 
-/// The demo's last part: a small GPT learns from real text over three datacenters, a process a node
-/// and gateway, under Varuna and under ATLAS. Writes training.html to `directory`; gives what it
-/// measured. Refuses where the two do not learn the same.
+/// The demo's last part: trains a small GPT on real text over three datacenters, with one process
+/// per node and gateway, under Varuna and under ATLAS. Writes training.html to `directory`; returns
+/// the measurements. Fails if the two losses differ.
 expected<json> demo_training(const output& out, const std::filesystem::path& configs,
                              const std::filesystem::path& directory);
 

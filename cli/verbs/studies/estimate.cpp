@@ -17,8 +17,8 @@ namespace troupe::cli {
 
 namespace {
 
-/// What a plan's iteration takes: its schedule carried out, and the closed form that planners rank
-/// by.
+/// The time of a plan's iteration: by simulation of its schedule, and by the closed form that
+/// planners rank by.
 struct estimated_plan {
   planners::placed_plan plan;
   planners::timed_plan timed;

@@ -25,15 +25,15 @@ namespace {
 constexpr job_id the_job = 1;
 constexpr std::size_t rows_for_people = 12;
 
-/// What a policy would do with one job on an empty cluster.
+/// A policy's decision for one job on an empty cluster.
 struct answer {
   std::vector<plan> plans;            // MARP's, best first
-  std::optional<std::size_t> chosen;  // of them; a baseline may run none of these
+  std::optional<std::size_t> chosen;  // index; a baseline may choose none of these
   plan how;
-  allocation where;  // empty: nowhere
+  allocation where;  // empty: not placed
   planners::iteration_estimate estimate;
-  std::optional<reason> why;  // not
-  std::string warning;        // the job's bounds cost it its best plan
+  std::optional<reason> why;  // why not
+  std::string warning;        // the job's limits exclude its best plan
 };
 
 std::string gpu_names(const cluster& c, const std::vector<gpu_index>& types) {
@@ -42,7 +42,7 @@ std::string gpu_names(const cluster& c, const std::vector<gpu_index>& types) {
   return out;
 }
 
-/// A plan on smaller GPUs than it needs would end when it starts.
+/// A plan on GPUs with too little memory would fail at the start.
 std::optional<reason> too_large(const cluster& c, const job_spec& job, const answer& a) {
   const double bytes =
       planners::runs_as_pipelines(job, &a.plans) || a.how.bytes_per_gpu > 0

@@ -48,7 +48,7 @@ json document_of(const std::vector<all_reduce_rate>& all) {
   return out;
 }
 
-/// What is not known is null.
+/// Unknown values are null.
 json known(double x) {
   return x > 0 ? json(x) : json();
 }
@@ -153,7 +153,7 @@ class profile_verb final : public verb {
   }
 
  private:
-  /// On a machine that does something else, times scatter, and are longer than they need be.
+  /// On a busy machine the times vary, and are too long.
   static void warn_of_spread(const output& out, const device_profile& p) {
     constexpr double quiet = 0.1;
     double most = 0;

@@ -94,7 +94,7 @@ class train_verb final : public verb {
   }
 
  private:
-  /// What the command line says in place of the job's file.
+  /// Options that override the job's file.
   expected<void> adjust(job_spec& job) {
     if (!job.train) job.train.emplace();
     auto& t = *job.train;
@@ -125,7 +125,7 @@ class train_verb final : public verb {
     return {};
   }
 
-  /// To run one after the other: what the job says, and what to compare it with.
+  /// Jobs to run one after the other: the given one, and those to compare it with.
   std::vector<std::string> schedules(const job_spec& job) const {
     std::vector<std::string> all{job.train->schedule};
     if (!against_.empty()) all.push_back(against_);
@@ -173,7 +173,7 @@ class train_verb final : public verb {
     o.seed = seed_;
     auto done = actors::simulate_training(std::move(o), decides_);
     if (!done) {
-      bad_file_ = is_bad_file(done.error());  // a plug-in's, which has failed
+      bad_file_ = is_bad_file(done.error());  // a plug-in failed
       return tl::unexpected<reason>(done.error());
     }
     r.report = std::move(done->report);
@@ -224,7 +224,7 @@ class train_verb final : public verb {
   std::shared_ptr<const planners::policy> decides_;  // what policy_ names
   bool bad_file_ = false;
   std::optional<interrupt> stop_;
-  temporary_directory own_timelines_;  // those that only the picture needs
+  temporary_directory own_timelines_;  // of timelines that only the picture needs
   remote remote_;
 };
 

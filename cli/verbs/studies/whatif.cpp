@@ -18,7 +18,7 @@ using planners::selection_row;
 
 constexpr std::size_t rows_for_people = 20, orders_for_people = 6;
 
-/// Algorithm 1's answer, and what other orders of datacenters come to.
+/// Algorithm 1's result, and those of other orders of datacenters.
 struct answer {
   selection table;
   std::vector<planners::order_outcome> orders;
@@ -103,7 +103,7 @@ std::string table_text(const cluster& c, const selection& s, bool slots) {
   else
     heads.insert(heads.end(), {"iteration", "all-reduce", "throughput/s", "cost/h"});
   table t{heads};
-  // Of a long table, the rows about the best.
+  // Of a long table, the rows around the best.
   const auto first = *s.best < rows_for_people / 2 ? 0 : *s.best - rows_for_people / 2;
   const auto end = std::min(s.rows.size(), first + rows_for_people);
   for (auto i = end == s.rows.size() && end > rows_for_people ? end - rows_for_people : first;
@@ -132,7 +132,7 @@ std::string table_text(const cluster& c, const selection& s, bool slots) {
   return t.text(terminal_columns());
 }
 
-/// Orders that come to the same are one row.
+/// Orders with equal results share a row.
 std::string orders_text(const cluster& c, const answer& a, bool slots) {
   std::vector<std::pair<const planners::order_outcome*, std::size_t>> distinct;
   const auto figures = [](const planners::order_outcome& o) {
