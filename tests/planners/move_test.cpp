@@ -90,3 +90,52 @@ TEST_CASE("a move to the present placement or to one that does not fit is refuse
   CHECK_FALSE(t.to({.stages = 5}));                   // ten GPUs of eight
   CHECK_FALSE(t.to({.nodes = {t.c.nodes[0].name}}));  // four GPUs of two
 }
+
+TEST_CASE("only a training whose stages are known can be moved, and only within the job's limits") {
+  running_training t;
+  const auto text = [&](const move_wish& w) {
+    const auto p = t.to(w);
+    REQUIRE_FALSE(p);
+    return p.error().text;
+  };
+  CHECK(text({.gpu_type = t.c.gpus[0].name}) == "it already runs this way");
+  auto spec = *t.job.spec;
+  spec.max_gpus = 4;
+  t.job.spec = std::make_shared<const job_spec>(spec);
+  CHECK_FALSE(t.to({.stages = 4}));
+  CHECK(t.to({.stages = 4, .data_parallel = 1}));
+  t.job.how.stages.clear();
+  CHECK(text({.stages = 4}) == "it is not a training; only trainings can be moved");
+}
+
+TEST_CASE("a move to as many stages keeps the job's own cut") {
+  running_training t;
+  auto spec = *t.job.spec;
+  spec.pipeline.cut = {10, 6};
+  t.job.spec = std::make_shared<const job_spec>(spec);
+  const auto wider = t.to({.data_parallel = 4});
+  REQUIRE(wider);
+  REQUIRE(wider->how.stages.size() == 2);
+  CHECK(wider->how.stages[0].count == 10);
+  const auto deeper = t.to({.stages = 4});
+  REQUIRE(deeper);
+  CHECK(deeper->how.stages.size() == 4);
+}
+
+TEST_CASE(
+    "another attempt has micro-batches of the size of the one before, unless the job sets it") {
+  auto job = sample::job(sample::gpt2_small, 16);
+  job.microbatches = 4;
+  job.pipeline.microbatches = 8;
+  const auto again = with_rows(job, 3);
+  CHECK(again.pipeline.rows == 3);
+  CHECK(again.pipeline.microbatches == 0);
+  CHECK_FALSE(again.microbatches);
+  CHECK(with_rows(job, 0) == job);
+  auto set = job;
+  set.pipeline.rows = 2;
+  CHECK(with_rows(set, 3) == set);
+  auto study = job;
+  study.slots = slot_costs{};
+  CHECK(with_rows(study, 3) == study);
+}

@@ -1,0 +1,162 @@
+#include <catch2/catch.hpp>
+
+#include "planners/core/bounds.hpp"
+#include "planners/core/user_request.hpp"
+#include "planners/cost/program_time.hpp"
+#include "planners/model/declared_memory.hpp"
+#include "planners/pipeline/model_partition.hpp"
+#include "planners/sample.hpp"
+
+using namespace troupe;
+using namespace troupe::planners;
+
+namespace {
+
+/// Three nodes of four fast GPUs with 40 GB, two of two slow ones with 80 GB.
+cluster two_types() {
+  cluster c;
+  sample::add_nodes(c, sample::a100_40, 3, 4);
+  sample::add_nodes(c, sample::gpu("slow", 80, 50), 2, 2);
+  return c;
+}
+
+/// First piece, pieces, GPUs that share the stage.
+struct cut {
+  std::uint32_t first, count, tensor_parallel = 1;
+};
+std::vector<plan_stage> stages_of_plan(const std::vector<cut>& cuts) {
+  std::vector<plan_stage> stages;
+  for (const auto& c : cuts) stages.push_back({c.first, c.count, c.tensor_parallel, {}, 0});
+  return stages;
+}
+
+std::string refusal(const expected<void>& made) {
+  return made ? "" : made.error().text;
+}
+
+}  // namespace
+
+TEST_CASE("a user's number of GPUs is taken of one type if that has enough, else fastest first") {
+  const auto c = two_types();
+  CHECK(largest_node(c) == 4);
+  CHECK(largest_node(cluster{}) == 1);
+  const auto types = fastest_first(c);
+  CHECK(types == std::vector<gpu_index>{0, 1});
+  idle_index idle{c};
+  CHECK_FALSE(fastest_idle(idle, 0, types));
+  CHECK(fastest_idle(idle, 4, types) == allocation{{0, 4}});
+  CHECK(total_gpus(*fastest_idle(idle, 16, types)) == 16);
+  CHECK_FALSE(fastest_idle(idle, 17, types));
+  for (node_index n : {0, 1}) idle.set_idle(n, 0);
+  idle.set_idle(2, 3);
+  const auto slow = fastest_idle(idle, 4, types);  // but of one type
+  REQUIRE(slow);
+  CHECK(total_gpus(*slow) == 4);
+  for (const auto& share : *slow) CHECK(c.nodes[share.node].gpu == 1);
+  CHECK(fastest_idle(idle, 3, types) == allocation{{2, 3}});
+  CHECK(fastest_idle(idle, 5, types) == allocation{{2, 3}, {3, 2}});
+  CHECK(total_gpus(*fastest_idle(idle, 7, types)) == 7);
+  CHECK_FALSE(fastest_idle(idle, 8, types));
+}
+
+TEST_CASE("the split of given GPUs is the fastest that their smallest memory holds") {
+  const auto c = two_types();
+  const auto job = sample::job(sample::gpt2_7b, 2);
+  const auto bytes = [&](std::uint32_t d, std::uint32_t t) {
+    return program_bytes(job, d, t, c.settings.memory_headroom);
+  };
+  const allocation large{{3, 2}, {4, 2}};  // of 80 GB each
+  const auto made = split_for(c, job, large);
+  CHECK(made.gpus() == 4);
+  CHECK(made.gpu_types == std::vector<gpu_index>{1});
+  CHECK(made.bytes_per_gpu == bytes(made.data_parallel, made.tensor_parallel));
+  CHECK(made.bytes_per_gpu < 80e9);
+  for (std::uint32_t t = 1; t <= 4; t *= 2) {
+    plan other;
+    other.data_parallel = 4 / t;
+    other.tensor_parallel = t;
+    if (bytes(other.data_parallel, t) < 80e9)
+      CHECK(made.samples_per_s >= estimate_iteration(c, job, other, large).samples_per_s);
+  }
+  CHECK(made.cost_per_hour == 4);
+  // A pair that needs no more than the floor is skipped.
+  const auto next = split_for(c, job, large, made.bytes_per_gpu);
+  CHECK((next.bytes_per_gpu == 0 || next.bytes_per_gpu > made.bytes_per_gpu));
+  // With one of 40 GB it is that one that counts, and where none fits the smallest is the guess.
+  const auto mixed = split_for(c, job, {{0, 1}, {3, 1}});
+  CHECK(mixed.gpu_types == std::vector<gpu_index>{0, 1});
+  CHECK(mixed.bytes_per_gpu == 0);
+  CHECK(mixed.tensor_parallel == 2);
+  CHECK(split_for(c, job, {{3, 2}}, 0, 1).tensor_parallel == 1);
+  auto odd = job;
+  odd.model.heads = 2;  // a tensor group cannot have more
+  CHECK(split_for(c, odd, large).tensor_parallel <= 2);
+}
+
+TEST_CASE("an allocation keeps to the job's number of GPUs and to its type") {
+  const auto c = two_types();
+  auto job = sample::job(sample::gpt2_small, 8);
+  CHECK(refusal(within_bounds(c, job, {{0, 4}, {3, 2}})).empty());
+  job.max_gpus = 4;
+  CHECK(refusal(within_bounds(c, job, {{0, 4}})).empty());
+  CHECK(refusal(within_bounds(c, job, {{0, 4}, {1, 1}})) == "uses 5 GPUs; the job allows 4 (gpus)");
+  job.required_gpu_type = "slow";
+  CHECK(refusal(within_bounds(c, job, {{3, 2}, {4, 2}})).empty());
+  CHECK(refusal(within_bounds(c, job, {{3, 2}, {0, 1}})) ==
+        "uses A100-40GB of n0; the job allows slow only (gpu_type)");
+  std::optional<idle_index> restricted;
+  const idle_index idle{c};
+  const auto& allowed = allowed_idle(c, idle, job, restricted);
+  CHECK(allowed.idle(0) == 0);
+  CHECK(allowed.idle(3) == 2);
+  job.required_gpu_type.clear();
+  CHECK(&allowed_idle(c, idle, job, restricted) == &idle);
+}
+
+TEST_CASE("a run that takes exactly its limit or costs exactly its budget is within them") {
+  auto job = sample::job(sample::gpt2_small, 8);
+  CHECK(refusal(within_limits(job, 1e9, 1e9)).empty());
+  job.deadline_s = 100;
+  CHECK(refusal(within_limits(job, 100, 1e9)).empty());
+  CHECK(refusal(within_limits(job, 101, 0)) ==
+        "no plan meets deadline_s (100 s); the fastest takes 101 s");
+  job.budget = 7;
+  CHECK(refusal(within_limits(job, 100, 7)).empty());
+  CHECK(refusal(within_limits(job, 100, 8)) ==
+        "no plan stays within the budget of 7; the cheapest that is fast enough costs 8");
+  job.deadline_s.reset();
+  CHECK(refusal(within_limits(job, 100, 8)) ==
+        "no plan stays within the budget of 7; the cheapest costs 8");
+  job.slo_s = 50;
+  CHECK(refusal(within_limits(job, 50, 8)) ==
+        "no plan stays within the budget of 7; the cheapest that is fast enough costs 8");
+  CHECK(refusal(within_limits(job, 60, 0)) == "no plan meets slo_s (50 s); the fastest takes 60 s");
+}
+
+TEST_CASE("a plan's stages cover the model's pieces in order, without a gap or an empty one") {
+  const auto job = sample::job(sample::gpt("m", 64, 3, 4, 32, 1000), 4);  // six pieces
+  const auto wrong = [&](const std::vector<cut>& cuts) {
+    const auto made = parts_of(job, stages_of_plan(cuts));
+    return made ? "" : made.error().text;
+  };
+  CHECK(wrong({{0, 2}, {2, 4}}) == "");
+  CHECK(wrong({{0, 6}, {6, 0}}) == "");  // a head alone
+  CHECK(wrong({{0, 2}, {3, 3}}) ==
+        "stage 1 of the plan has 3 pieces starting at 3; 'm' has 6, and the stages before it cover "
+        "2");
+  CHECK(wrong({{0, 2}, {2, 5}}) ==
+        "stage 1 of the plan has 5 pieces starting at 2; 'm' has 6, and the stages before it cover "
+        "2");
+  CHECK(wrong({{0, 0}, {0, 6}}) ==
+        "stage 0 of the plan has 0 pieces starting at 0; 'm' has 6, and the stages before it cover "
+        "0");
+  CHECK(wrong({{0, 2}, {2, 3}}) == "the plan's 2 stages cover 5 of the 6 pieces of 'm'");
+  const auto parts = *parts_of(job, stages_of_plan({{0, 2, 2}, {2, 4, 0}}));
+  CHECK(parts[0].tensor_parallel == 2);
+  CHECK(parts[1].tensor_parallel == 1);
+  auto study = job;
+  study.slots = slot_costs{};
+  CHECK(*parts_of(study, stages_of_plan({{0, 1}, {9, 9}})) == std::vector<stage_part>(2));
+  CHECK(split_model(study, 3) == std::vector<stage_part>(3));
+  CHECK(split_model(job, 0).empty());
+}
