@@ -67,7 +67,8 @@ void attention<T>::backward_head(const T* gradient_out, const T* qkv, const T* o
   const auto& k = kernels_for<T>();
   const auto stride = 3 * hidden_;
   const auto tiles = (sequence_ + tile_ - 1) / tile_;
-  for (auto tile = tiles; tile-- > 0;) {  // the last tile sees all keys, and sets their gradients
+  for (auto tile = tiles;
+       tile-- > 0;) {  // the last tile sees all keys, and initializes their gradients
     const auto first = tile * tile_, queries = std::min(tile_, sequence_ - first);
     const auto seen = first + queries;
     const auto sum = tile + 1 == tiles ? into::set : into::add;

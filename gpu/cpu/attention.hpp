@@ -6,9 +6,9 @@
 
 namespace troupe::gpu::cpu {
 
-/// Causal attention over `rows` sequences. Probabilities are never kept: forward leaves one number
-/// a token and head from which backward remakes them (FlashAttention's way), so that memory grows
-/// with the sequence and not with its square.
+/// Causal attention over `rows` sequences. Probabilities are not stored: forward keeps one number
+/// per token and head from which backward recomputes them (FlashAttention), so that memory is
+/// linear in the sequence length.
 template <class T>
 class attention {
  public:

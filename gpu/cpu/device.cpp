@@ -44,7 +44,7 @@ void device::time(const operation& o, const done& tell) {
   const auto begin = now_s(), worked = thread_cpu_s();
   auto result = run_all_the_same(o);
   if (spec_.emulate_speed < 1) {
-    // By the work that was done: waiting for a processor is no work of a slower machine's.
+    // By CPU time: waiting for a processor is not part of a slower machine's work.
     const double lasts_s = (thread_cpu_s() - worked) / spec_.emulate_speed;
     std::this_thread::sleep_for(std::chrono::duration<double>{begin + lasts_s - now_s()});
   }
@@ -58,7 +58,7 @@ void device::time(const operation& o, const done& tell) {
 expected<outcome> device::run_all_the_same(const operation& o) {
   try {
     return run(o);
-  } catch (const std::runtime_error& e) {  // those that share the stage cannot go on
+  } catch (const std::runtime_error& e) {  // other members of the tensor group have failed
     return refuse(reason::kind::unavailable, e.what());
   }
 }

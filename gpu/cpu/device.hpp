@@ -9,7 +9,7 @@
 
 namespace troupe::gpu::cpu {
 
-/// One stage on one thread of its own.
+/// One stage on its own thread.
 class device final : public stage_device {
  public:
   explicit device(const stage_spec& s, std::shared_ptr<group> tensor_group = nullptr);

@@ -2,7 +2,7 @@
 
 #include "gpu/cpu/kernels.hpp"
 
-// The kernels as they were compiled for each instruction set.
+// The kernels compiled for each instruction set.
 
 namespace troupe::gpu::cpu {
 

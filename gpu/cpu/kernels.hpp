@@ -5,17 +5,16 @@
 
 namespace troupe::gpu::cpu {
 
-/// How AdamW moves parameters.
+/// AdamW's parameters.
 struct adamw_step {
   double scale = 1;  // of the gradients
   double learning_rate = 0, beta1 = 0, beta2 = 0, epsilon = 0, decay = 0;
   double correction1 = 1, correction2 = 1;  // 1 - beta^steps
 };
 
-/// Everything but matrix products, for one type of value. Rows lie one behind another, n values
-/// each, unless a stride is given. Vectorised by the compiler, for several instruction sets; every
-/// sum is in an order that depends on the shape alone, if rows begin at multiples of 64 bytes
-/// from run to run alike.
+/// Everything except matrix products, for one value type. Rows are contiguous, n values each,
+/// unless a stride is given. Vectorized by the compiler for several instruction sets; the order of
+/// every sum depends only on the shape, provided that rows are aligned to 64 bytes consistently.
 template <class T>
 struct kernels {
   const char* name;  // of the instruction set
@@ -44,12 +43,12 @@ struct kernels {
   /// gradient *= gelu'(before); bias_sum += the sum of its rows.
   void (*gelu_backward)(T* gradient, const T* before, std::size_t rows, std::size_t n, T* bias_sum);
 
-  /// Softmax of scale x scores[i][0 .. first + i], and 0 for what comes later, up to n; keeps the
+  /// Softmax of scale x scores[i][0 .. first + i], and 0 for later keys, up to n; keeps the
   /// logarithm of each row's sum of exponentials.
   void (*causal_softmax)(T* scores, std::size_t rows, std::size_t n, std::size_t first, T scale,
                          T* log_sums);
-  /// scores: to those probabilities once more, from the logarithms kept. gradient: of the
-  /// probabilities, to that of the scores before scaling; dots: sum of gradient x probability.
+  /// scores: recomputes those probabilities from the logarithms. gradient: from that of the
+  /// probabilities to that of the scores before scaling; dots: sums of gradient x probability.
   void (*causal_softmax_backward)(T* scores, T* gradient, std::size_t rows, std::size_t n,
                                   std::size_t first, T scale, const T* log_sums, const T* dots);
   /// out[i] = dot product of the rows i.
@@ -61,14 +60,14 @@ struct kernels {
                           T scale);
 
   void (*add)(T* to, const T* what, std::size_t n);
-  /// One step; the gradients' squared norm, scaled.
+  /// One update; returns the squared norm of the scaled gradients.
   double (*adamw)(T* values, T* first_moments, T* second_moments, const T* gradients, std::size_t n,
                   const adamw_step& how);
 };
 
-/// The fastest that this processor has.
+/// The fastest set that this processor supports.
 const kernels<float>& float_kernels();
-/// A reference for tests, not made for speed.
+/// A reference for tests.
 const kernels<double>& double_kernels();
 
 template <class T>

@@ -1,8 +1,8 @@
 #pragma once
 
-// The kernels' source, compiled once for each instruction set: kernels_*.cpp define
-// TROUPE_KERNELS. Nothing here may call an inline function of a library, since the linker would
-// keep any one of its copies, and that one's instructions may be missing from the processor.
+// The kernels' source, compiled once for each instruction set: kernels_*.cpp define TROUPE_KERNELS.
+// It must not call inline functions of libraries: the linker keeps one of their copies, which may
+// use instructions that the processor lacks.
 
 #include "gpu/cpu/kernels.hpp"
 
@@ -16,9 +16,9 @@ namespace {
 using std::size_t;
 using std::uint32_t;
 
-/// e^x within 2e-7 of it, relatively, between -87 and 88; 0 or the ends' values beyond.
+/// e^x with a relative error below 2e-7 between -87 and 88; beyond, 0 or the values at the ends.
 TROUPE_INLINE float exponential(float x) {
-  const float magic = 12582912.0f;  // 1.5 x 2^23: adding it rounds to a whole number
+  const float magic = 12582912.0f;  // 1.5 x 2^23: adding it rounds to an integer
   x = x < -87.0f ? -87.0f : x;
   x = x > 88.0f ? 88.0f : x;
   const float shifted = x * 1.44269504f + magic;
@@ -248,7 +248,7 @@ double adamw(T* __restrict values, T* __restrict first_moments, T* __restrict se
           rate = static_cast<T>(how.learning_rate / how.correction1),
           correct = static_cast<T>(1 / how.correction2),
           shrink = static_cast<T>(1 - how.learning_rate * how.decay);
-  constexpr size_t run = 4096;  // as many are summed in T
+  constexpr size_t run = 4096;  // values per partial sum of type T
   double norm = 0;
   for (size_t begin = 0; begin < n; begin += run) {
     const size_t end = begin + run < n ? begin + run : n;

@@ -5,8 +5,8 @@
 
 namespace troupe::gpu::cpu {
 
-/// A view of rows x columns values, `stride` values from one row to the next in memory. Turned: of
-/// the transpose of what lies there.
+/// A view of rows x columns values, `stride` values apart in memory. Turned: of the transpose of
+/// the stored matrix.
 template <class T>
 struct matrix {
   T* at = nullptr;
@@ -32,18 +32,17 @@ struct matrix {
 template <class T>
 matrix(T*, std::size_t, std::size_t) -> matrix<T>;
 
-/// c = a b, or c += a b. c is not turned. One thread; safe from several at once. The same shapes
-/// give the same bits on the same machine.
+/// c = a b, or c += a b. c must not be turned. Single-threaded and reentrant. Equal shapes give
+/// bitwise equal results on the same machine.
 enum class into : bool { set, add };
 void multiply(matrix<const float> a, matrix<const float> b, matrix<float> c, into how = into::set);
 void multiply(matrix<const double> a, matrix<const double> b, matrix<double> c,
               into how = into::set);
 
-/// The library that multiplies, and its version.
+/// The matrix library, and its version.
 std::string products_library();
 
-/// What the calling thread needs before it calculates: no threads of the library's own, denormals
-/// are zero.
+/// Prepares the calling thread: no threads of the library, denormals are zero.
 void prepare_thread();
 
 }  // namespace troupe::gpu::cpu

@@ -13,15 +13,15 @@
 
 namespace troupe::gpu::cpu {
 
-/// Values that are owned by whoever holds the last reference.
+/// Reference-counted values.
 template <class T>
 using buffer = std::shared_ptr<T>;
 
-/// Memory at multiples of 64 bytes that is used again: fresh pages cost more than what is done with
-/// them. Buffers may outlive the pool and may be let go on any thread.
+/// Reusable memory aligned to 64 bytes: page faults of fresh memory cost more than using it.
+/// Buffers may outlive the pool and may be released on any thread.
 class pool {
  public:
-  /// n values that nobody has set.
+  /// n uninitialized values.
   template <class T>
   buffer<T> take(std::size_t n) {
     const auto bytes = take_bytes(n * sizeof(T));
@@ -46,14 +46,14 @@ class pool {
   std::shared_ptr<free_list> free_ = std::make_shared<free_list>();
 };
 
-/// A buffer's n values as a payload; nothing is copied.
+/// A buffer's n values as a payload, without a copy.
 template <class T>
 payload as_payload(const buffer<T>& b, std::size_t n) {
   return payload{b, std::as_bytes(std::span<const T>{b.get(), n})};
 }
 
-/// A payload's values; copied only if they do not lie at a multiple of 64 bytes, on which the order
-/// of sums may depend.
+/// A payload's values; copied only if they are not aligned to 64 bytes, on which the order of sums
+/// may depend.
 template <class T>
 buffer<const T> values_of(const payload& p, pool& memory) {
   const auto bytes = p.bytes();

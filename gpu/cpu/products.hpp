@@ -2,7 +2,7 @@
 
 #include "gpu/cpu/matrix.hpp"
 
-// Products of matrices by Eigen, compiled for each instruction set, for builds without oneDNN.
+// Eigen's matrix product compiled for each instruction set, for builds without oneDNN.
 
 namespace troupe::gpu::cpu {
 

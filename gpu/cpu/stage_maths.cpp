@@ -74,7 +74,7 @@ typename stage_maths<T>::result stage_maths<T>::forward(const stage_input<T>& in
     if (kept) kept->sublayers.push_back(std::move(m));
   }
   if (!spec_.has_head) {
-    if (!out) out = std::const_pointer_cast<T>(current);  // a stage that only embeds
+    if (!out) out = std::const_pointer_cast<T>(current);  // a stage with only the embedding
     return {out, 0};
   }
   stage_memory<T> passing;
@@ -172,7 +172,7 @@ double stage_maths<T>::update(double scale) {
     const auto squares =
         k_.adamw(weights_.get() + at, first_moments_.get() + at, second_moments_.get() + at,
                  gradients_.get() + at, p.values(), how);
-    // What other devices have too counts on one of them.
+    // Replicated parameters are counted on one device.
     if ((!p.tied || spec_.has_embedding) && (p.runs > 0 || p.share == 0)) norm += squares;
   }
   clear_gradients();

@@ -29,7 +29,7 @@ void sublayer_maths<T>::sum_with_fellows(T* values) {
   }
 }
 
-/// in + bias + a b. Of devices that share it one adds what is no sum.
+/// in + bias + a b. In a tensor group, one member adds the terms that are not summed.
 template <class T>
 buffer<T> sublayer_maths<T>::partial_sum(const T* in, const T* bias, matrix<const T> a,
                                          matrix<const T> b) {

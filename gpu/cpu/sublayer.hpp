@@ -11,7 +11,7 @@
 
 namespace troupe::gpu::cpu {
 
-/// Where a parameter's values lie: its weights, or the sums of their gradients.
+/// A parameter's values: its weights, or its accumulated gradients.
 template <class T>
 struct weight_and_bias {
   T *weight = nullptr, *bias = nullptr;
@@ -23,13 +23,13 @@ struct sublayer_values {
   weight_and_bias<T> norm, wide, back;
 };
 
-/// Layer norm's two numbers a token, and its result.
+/// Layer norm's two numbers per token, and its result.
 template <class T>
 struct normed {
   buffer<T> out, means, inverses;
 };
 
-/// What a sublayer's forward leaves for its backward.
+/// A sublayer's forward results for its backward.
 template <class T>
 struct sublayer_memory {
   buffer<const T> in;
@@ -38,18 +38,17 @@ struct sublayer_memory {
   buffer<T> before, after;            // the MLP's, of gelu
 };
 
-/// The arithmetic of attention and MLP, each with the layer norm before it and the residual sum
-/// behind it, and the scratch memory that all sublayers of a stage use in turn.
+/// Attention and MLP, each with the layer norm before it and the residual sum after it, and the
+/// scratch memory shared by all sublayers of a stage.
 template <class T>
 class sublayer_maths {
  public:
-  /// `fellows`: with whom it shares every sublayer; null: with nobody. It throws
-  /// std::runtime_error if they cannot go on.
+  /// `fellows`: the tensor group; null: none. Throws std::runtime_error if it fails.
   sublayer_maths(const stage_spec& s, pool& memory, std::shared_ptr<group> tensor_group);
 
-  /// m.in is there; the rest is set. The output.
+  /// m.in must be set; sets the rest. Returns the output.
   buffer<T> forward(sublayer what, const sublayer_values<T>& weights, sublayer_memory<T>& m);
-  /// gradient: of the output; becomes that of the input. `sums` grow.
+  /// gradient: of the output, replaced by that of the input. Accumulates into `sums`.
   void backward(sublayer what, const sublayer_values<T>& weights, const sublayer_memory<T>& m,
                 const sublayer_values<T>& sums, T* gradient);
 
@@ -71,7 +70,7 @@ class sublayer_maths {
   pool& memory_;
   const kernels<T>& k_;
   std::shared_ptr<group> tensor_group_;
-  std::size_t tokens_, hidden_, own_hidden_, inner_;  // own_hidden_, inner_: its share
+  std::size_t tokens_, hidden_, own_hidden_, inner_;  // own_hidden_, inner_: this rank's slice
   attention<T> attention_;
   buffer<T> wide_, narrow_;
 };

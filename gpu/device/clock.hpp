@@ -6,12 +6,12 @@
 
 namespace troupe::gpu {
 
-/// Seconds of a clock that only goes forward: what devices are timed by.
+/// Seconds of a monotonic clock, by which devices are timed.
 inline double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// Seconds that the calling thread has had a processor.
+/// CPU time of the calling thread, in seconds.
 inline double thread_cpu_s() {
   timespec t{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);

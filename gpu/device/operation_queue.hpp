@@ -11,26 +11,26 @@
 
 namespace troupe::gpu {
 
-/// A device's thread, which takes one operation after another. Whatever `run` uses outlives it: it
-/// is its owner's last member, or is joined before the others go.
+/// A device's thread, which executes one operation after another. Everything that `run` uses must
+/// outlive it: make it the owner's last member, or close it first.
 class operation_queue {
  public:
   using done = stage_device::done;
 
-  /// `run`: does an operation, and tells now or later what came of it. `prepare`: what the thread
-  /// does before all others.
+  /// `run`: executes an operation, and delivers its result now or later. `prepare`: called first,
+  /// on the thread.
   explicit operation_queue(
       std::function<void(const operation&, done)> run, std::function<void()> prepare = [] {});
-  /// Joins, and refuses what has not had its turn.
+  /// Closes, and fails all operations that have not begun.
   ~operation_queue();
   operation_queue(const operation_queue&) = delete;
   operation_queue& operator=(const operation_queue&) = delete;
 
   /// Never blocks. `d` may be empty.
   void submit(operation o, done d);
-  /// From now on no operation begins. Does not wait for one that has begun.
+  /// No operation begins after this. Does not wait for one that has begun.
   void close();
-  /// Closes, and waits for one that has begun.
+  /// Closes, and waits for the operation that has begun.
   void join();
 
  private:

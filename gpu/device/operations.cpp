@@ -56,7 +56,7 @@ reason check_backward(const stage_spec& s, const operation& o) {
 reason check_update(const stage_spec& s, const operation& o, bool summed) {
   const auto size = size_of(s);
   if (o.in.empty()) {
-    // Once pipelines have summed, the stage that embeds has the whole sum.
+    // After the all-reduce the first stage has the whole sum.
     if (size.tied_parameters > 0 && !(s.has_embedding && (s.has_head || summed)))
       return no("a tied embedding split over two stages must be updated with the summed gradient");
     return {};

@@ -8,13 +8,13 @@
 
 namespace troupe::gpu {
 
-/// How far each micro-batch has come.
+/// The progress of each micro-batch.
 class microbatch_progress {
  public:
-  /// Whether it is a micro-batch's turn for forward, recompute or backward.
+  /// Is forward, recompute or backward valid for this micro-batch now?
   reason check(const operation& o) const;
 
-  /// kept: it may go backward next.
+  /// The activations are kept: its backward may follow.
   void went_forward(std::uint32_t microbatch, bool kept) { kept_[microbatch] = kept; }
   bool kept(std::uint32_t microbatch) const { return kept_.at(microbatch); }
   void forget(std::uint32_t microbatch) { kept_.erase(microbatch); }
@@ -24,8 +24,8 @@ class microbatch_progress {
   std::map<std::uint32_t, bool> kept_;
 };
 
-/// Whether the payloads of forward, backward, sum and update are what the stage takes. `summed`:
-/// the device's own sums are those over all pipelines.
+/// Do the payloads of forward, backward, sum and update have the stage's sizes? `summed`: the
+/// device's gradients are those summed over all pipelines.
 reason check_payloads(const stage_spec& s, const operation& o, bool summed = false);
 
 }  // namespace troupe::gpu

@@ -8,14 +8,14 @@
 
 namespace troupe::gpu {
 
-/// A device that computes nothing and takes the time that it is told, by a world's own clock. One
-/// operation after another: whoever submits waits for `done` before the next.
+/// A device that computes nothing and takes a given time on the world's clock. It executes one
+/// operation at a time: the caller waits for `done` before the next.
 class simulated_device final : public stage_device {
  public:
-  /// Calls a function so many seconds from now.
+  /// Calls a function after a number of seconds.
   using timer = std::function<void(double, std::function<void()>)>;
 
-  /// `slowdown`: how many times longer everything takes that begins now; null: no longer.
+  /// `slowdown`: the present factor for an operation's time; null: 1.
   simulated_device(const stage_costs& costs, std::function<double()> slowdown, timer after)
       : costs_{costs}, slowdown_{std::move(slowdown)}, after_{std::move(after)} {}
 

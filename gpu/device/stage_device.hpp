@@ -15,56 +15,56 @@
 
 namespace troupe::gpu {
 
-/// The part of the model that a stage owns, and its training parameters.
+/// A stage's part of the model, and its training parameters.
 struct stage_spec {
   troupe::model model;  // GPT-2's layout
   // Sublayers [first_sublayer, first_sublayer + sublayers): 2i is the attention of layer i, 2i + 1
-  // its MLP, each with the norm before it and the residual sum behind it.
+  // its MLP, each with the norm before it and the residual sum after it.
   std::uint32_t first_sublayer = 0;
   std::uint32_t sublayers = 0;
   bool has_embedding = false;  // the first stage: token and position embeddings
-  bool has_head = false;       // the last: final layer norm, head and loss
-  std::uint32_t rows = 1;      // sequences a micro-batch
-  // Of the heads and of the MLP's columns: this part of so many (tensor parallel).
+  bool has_head = false;       // last stage: final layer norm, head and loss
+  std::uint32_t rows = 1;      // sequences per micro-batch
+  // Tensor parallel: this rank's part of the heads and of the MLP's columns, of that many.
   std::uint32_t share = 0, shares = 1;
-  // What an iteration will ask for, so that a device that sums with others has done it once before
-  // it begins to. Empty: one micro-batch forward and backward.
+  // The passes of an iteration, which a device with collectives executes once before the first
+  // all-reduce. Empty: one micro-batch forward and backward.
   struct pass {
     enum class kind : std::uint8_t { forward, forward_kept, recompute, backward };
     kind what = kind::forward;
     std::uint32_t microbatch = 0;
   };
   std::vector<pass> iteration{};
-  std::uint64_t seed = 1;    // a parameter's initial value depends on it and its name alone
-  std::uint64_t lease = 0;   // in the names of its files, which no other lease overwrites
-  double emulate_speed = 1;  // of a CPU device: an operation lasts 1 / that times as long
+  std::uint64_t seed = 1;    // initial values depend only on it and the parameter's name
+  std::uint64_t lease = 0;   // part of file names: leases do not overwrite each other's files
+  double emulate_speed = 1;  // CPU devices: operations take 1 / this times as long
   double learning_rate = 3e-4, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
 };
 
-/// An operation submitted to a device. Tensors are rows x sequence x hidden 32-bit floats, token
-/// lists rows x sequence 32-bit integers, both as bytes that are never copied.
+/// An operation for a device. Tensors are rows x sequence x hidden 32-bit floats, token lists rows
+/// x sequence 32-bit integers, both as bytes that are never copied.
 struct operation {
   enum class kind : std::uint8_t {
-    forward,    // in: {tokens or activation[, targets]}; out: {activation} or, predicts, {}; loss
-    recompute,  // everything forward made that backward needs; nothing if it was kept
-    backward,   // in: {gradient of the activation} or, predicts, {}; out: {gradient of the input}
+    forward,    // in: {tokens or activation[, targets]}; out: {activation}, last stage {}; loss
+    recompute,  // restores everything that backward needs; no effect if it was kept
+    backward,   // in: {gradient of the activation}, last stage {}; out: {gradient of the input}
     gradients,  // out: {own, tied}: the sums over all micro-batches since the last update
     update,     // in: {own, tied}, or {} for the device's own sums; AdamW with scale x gradients
-    // For devices that sum among themselves what peers in other pipelines have (rank, size):
-    meet,  // out: {what all of them meet by}, made by rank 0's; of others {}
-    join,  // in: {that}; waits until all are there
-    sum,   // in: {} or {tied, to be added first}; the device's own sums become those over all
-           // members; so do the tied ones if it embeds. out: {tied} if another stage has the rest
-    save,  // path: a directory; writes the stage's file of the checkpoint
-    load,  // path: a directory with a checkpoint of any number of stages
+    // All-reduce by devices with their peers in other pipelines (rank, size):
+    meet,  // creates a group: rank 0 returns out: {group id}, others {}
+    join,  // in: {group id}; joins the group, waiting for all members
+    sum,  // in: {} or {tied, to be added first}; own gradients become the sums over all members, in
+          // the first stage the tied ones, too. out: {tied} if another stage has the rest
+    save,     // path: a directory; writes the stage's file of the checkpoint
+    load,     // path: a directory with a checkpoint of any number of stages
     weights,  // out: {own, tied}: for tests
     values    // out: {weights, first moments, second moments}, each own and then tied; steps
   };
   kind what = kind::forward;
   std::uint32_t microbatch = 0;
-  bool keep = false;  // forward: no recompute will come before this micro-batch's backward
-  // backward: no other comes before the sum. A device that can begins to sum what it has meanwhile,
-  // and then refuses all that needs gradients until it was asked for the sum. Its peers need not.
+  bool keep = false;  // forward: keep the activations, since no recompute will follow
+  // backward: the last one before the sum. A device may start its all-reduce during it, and then
+  // rejects operations on gradients until the sum was requested. Peers need not do the same.
   bool last_backward = false;
   std::vector<payload> in{};
   double scale = 1;                  // update: of the gradients (1 / number of micro-batches)
@@ -78,11 +78,11 @@ struct outcome {
   double loss = 0;                // forward on the last stage: mean over the micro-batch's tokens
   std::uint64_t steps = 0;        // values: updates done
   double squared_norm = 0;        // update: of the scaled gradients, each parameter counted once
-  double begin_s = 0, end_s = 0;  // by the device's own clock
+  double begin_s = 0, end_s = 0;  // on the device's own clock
 };
 
-/// After `sum`, update's payloads may be empty, each meaning the device's own. A device without
-/// collectives rejects `meet`, and the hosts all-reduce instead.
+/// After `sum`, update's payloads may be empty, meaning the device's own gradients. A device
+/// without collectives rejects `meet`, and hosts all-reduce instead.
 ///
 /// A model with a tied head has its token embedding in the first and in the last stage; each
 /// accumulates its own gradient ("tied" above). The caller adds the two, the first stage's first,
@@ -94,12 +94,12 @@ class stage_device {
 
   virtual ~stage_device() = default;
 
-  /// Never blocks. Operations happen in this order, one at a time. `d` is called once for each, on
-  /// a thread of the device's; it must only post a message.
+  /// Never blocks. Operations are executed in this order, one at a time. `d` is called once for
+  /// each, on a thread of the device; it must only post a message.
   virtual void submit(operation o, done d) = 0;
 };
 
-/// Sizes of a stage, for planning and for sending its gradients.
+/// Sizes of a stage, for planning and for sending gradients.
 struct stage_size {
   std::uint64_t own_parameters = 0;    // not counting a tied embedding
   std::uint64_t tied_parameters = 0;   // 0 if not tied, or neither first nor last
@@ -108,23 +108,23 @@ struct stage_size {
 };
 stage_size size_of(const stage_spec& s);
 
-/// fp32, one thread. Refuses a model that is not GPT-2's layout (family gpt), heads that do not
-/// divide, more sublayers than there are.
+/// fp32, one thread. Fails for a model that does not have GPT-2's layout (family gpt), for heads
+/// that do not divide the hidden size, and for sublayers that do not exist.
 expected<std::unique_ptr<stage_device>> make_cpu_device(const stage_spec& s);
 
-/// Several CPU threads of this host that share a stage, as one device. Rejects head counts and MLP
-/// widths that they do not divide.
+/// Several CPU threads of this host that share a stage, as one device. Fails if head count or MLP
+/// width is not divisible by their number.
 expected<std::unique_ptr<stage_device>> make_shared_cpu_device(const stage_spec& s,
                                                                std::uint32_t shares);
 
-/// 16-bit factors and 32-bit sums, weights and activations, on the GPU with this number. Refuses
-/// what the CPU's device refuses, heads whose width 8 does not divide or that are wider than 128,
-/// and with a sentence that says which if the program was built without CUDA, if its libraries
-/// cannot be loaded, or if there is no such GPU.
+/// Mixed precision: 16-bit factors and 32-bit sums, weights and residual stream, on the GPU with
+/// this number. Fails like the CPU device; for head widths that are not a multiple of 8 or above
+/// 128; and, saying which, if the program was built without CUDA, if CUDA's libraries cannot be
+/// loaded, or if there is no such GPU.
 expected<std::unique_ptr<stage_device>> make_cuda_device(const stage_spec& s, int index = 0);
 
-/// GPUs of this host that share a stage, as one device: NCCL all-reduces between them, or, without
-/// NCCL, the host, which is slow.
+/// GPUs of this host that share a stage, as one device: they all-reduce by NCCL, or without it
+/// through the host, which is slow.
 expected<std::unique_ptr<stage_device>> make_shared_cuda_device(const stage_spec& s,
                                                                 const std::vector<int>& indices);
 

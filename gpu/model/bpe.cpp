@@ -23,8 +23,8 @@ reason malformed(const std::filesystem::path& file, const std::string& text) {
   return {reason::kind::malformed, fmt::format("{} {}", file.string(), text)};
 }
 
-/// The files write every byte as a printable character: those that are one already as themselves,
-/// the others as U+0100 and so on.
+/// The files encode every byte as a printable character: printable bytes as themselves, the others
+/// from U+0100 on.
 std::array<std::uint32_t, 256> characters_of_bytes() {
   std::array<std::uint32_t, 256> characters{};
   std::uint32_t next = 256;
@@ -35,7 +35,7 @@ std::array<std::uint32_t, 256> characters_of_bytes() {
   return characters;
 }
 
-/// The bytes that a token's characters stand for.
+/// The bytes encoded by a token's characters.
 std::optional<std::string> bytes_of(std::string_view characters) {
   static const auto bytes = [] {
     std::map<std::uint32_t, char> m;
@@ -74,7 +74,7 @@ expected<bpe> bpe::open(const std::filesystem::path& directory) {
                     PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF, &wrong, &where, nullptr);
   if (code == nullptr)
     return refuse(reason::kind::unavailable, "PCRE2 was built without Unicode support");
-  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // works without, too
+  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // optional
   b.pattern_ = std::shared_ptr<const void>{code, [code](const void*) { pcre2_code_free(code); }};
   return b;
 }

@@ -19,9 +19,9 @@ class bpe {
  public:
   static expected<bpe> open(const std::filesystem::path& directory);
 
-  /// Any bytes. "<|endoftext|>" is one token if the vocabulary has it.
+  /// Encodes any bytes. "<|endoftext|>" is one token if the vocabulary has it.
   std::vector<std::uint32_t> encode(std::string_view text) const;
-  /// Numbers that the vocabulary does not have are left out.
+  /// Decodes; numbers that are not in the vocabulary are skipped.
   std::string decode(std::span<const std::uint32_t> tokens) const;
   /// One more than the largest number in the vocabulary.
   std::uint32_t size() const { return size_; }
@@ -39,7 +39,7 @@ class bpe {
   std::vector<std::uint32_t> encode_word(std::string_view word) const;
 
   std::map<std::string, std::uint32_t> numbers_;           // of tokens as bytes
-  std::unordered_map<std::uint32_t, std::string> tokens_;  // the same, the other way
+  std::unordered_map<std::uint32_t, std::string> tokens_;  // the inverse
   std::vector<std::uint32_t> bytes_;                       // numbers of single bytes
   std::unordered_map<std::uint64_t, merge> merges_;        // of first << 32 | second
   std::shared_ptr<const void> pattern_;                    // splits text into words

@@ -31,7 +31,7 @@ reason malformed(std::string text) {
   return {reason::kind::malformed, std::move(text)};
 }
 
-/// The files of a checkpoint: those that its index names, or all.
+/// The files of a checkpoint: those in its index, or all.
 expected<std::vector<fs::path>> files_of(const fs::path& path) {
   std::error_code error;
   if (!fs::is_directory(path, error)) return std::vector{path};
@@ -224,7 +224,7 @@ expected<std::uint64_t> load_values(const fs::path& path, const stage_spec& s,
     const std::array to{values.weights.subspan(at, n), values.first_moments.subspan(at, n),
                         values.second_moments.subspan(at, n)};
     auto read = to;
-    std::array<std::vector<float>, 3> all;  // of which this device has a share
+    std::array<std::vector<float>, 3> all;  // of which this device has a slice
     for (std::size_t j = 0; p.runs > 0 && j < 3; ++j) {
       all[j].resize(in_files[i].values());
       read[j] = all[j];

@@ -18,9 +18,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double patience_s = 10;  // for the lock: whoever has it writes a small file
+constexpr double patience_s = 10;  // for the lock, whose holder writes only a small file
 
-/// The fence, locked.
+/// The locked fence file.
 class fence {
  public:
   explicit fence(const fs::path& root) : file_{root / "fence"} {}
@@ -53,7 +53,7 @@ class fence {
                         file_.parent_path().string(), lease)};
   }
 
-  /// One write of as many bytes each time: never half of it.
+  /// A single write of constant size, so that it is atomic.
   reason set(std::uint64_t lease) {
     if (lease == newest_) return {};
     const auto text = fmt::format("{:020}\n", lease);

@@ -6,9 +6,10 @@
 
 #include "messages/reason.hpp"
 
-// Which lease may write into a checkpoint's directory: the newest that has opened it. An attempt
-// that was taken for lost and is not (its process was stopped, its network cut) is kept out by its
-// older number. The file `fence` in the directory has the newest; it changes under its own lock.
+// Determines which lease may write to a checkpoint directory: the newest that has opened it. An
+// attempt that was wrongly considered lost (its process was stopped, its network cut) has an older
+// number and is excluded. The file `fence` in the directory has the newest number, and is changed
+// under its own lock.
 
 namespace troupe::gpu {
 
@@ -16,11 +17,10 @@ namespace troupe::gpu {
 /// a newer lease has taken it. Empty text: done.
 reason take_fence(const std::filesystem::path& root, std::uint64_t lease);
 
-/// Whether this lease may still write.
+/// May this lease still write?
 reason check_fence(const std::filesystem::path& root, std::uint64_t lease);
 
-/// Does what makes a checkpoint whole, if this lease may: no newer one can take the directory in
-/// the meantime.
+/// Completes a checkpoint if this lease may: no newer lease can open the directory meanwhile.
 reason write_fenced(const std::filesystem::path& root, std::uint64_t lease,
                     const std::function<reason()>& write);
 

@@ -14,7 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 using json = nlohmann::ordered_json;
 
-/// The model that an index says its checkpoint is of; nothing: it does not, or not in full.
+/// The model according to a checkpoint's index; nothing: it is missing or incomplete.
 std::optional<troupe::model> model_of_checkpoint(const fs::path& directory) {
   std::ifstream in{directory / "model.safetensors.index.json"};
   const auto index = json::parse(in, nullptr, false);
@@ -43,7 +43,7 @@ reason write_json(const fs::path& file, const json& d) {
   return write_whole(file, {std::as_bytes(std::span{text})});
 }
 
-/// What Hugging Face calls the sizes of a GPT-2.
+/// Hugging Face's names of GPT-2's sizes.
 json config_of(const troupe::model& m) {
   json d{{"architectures", {"GPT2LMHeadModel"}},
          {"model_type", "gpt2"},
@@ -58,7 +58,7 @@ json config_of(const troupe::model& m) {
          {"activation_function", "gelu_new"},
          {"layer_norm_epsilon", 1e-5},
          {"torch_dtype", "float32"}};
-  // GPT-2's vocabulary begins and ends a text with its last token; a smaller one has none for it.
+  // GPT-2's last token begins and ends a text; a smaller vocabulary does not have it.
   constexpr std::uint32_t gpt2_vocabulary = 50257;
   const bool has_end = m.vocabulary >= gpt2_vocabulary;
   d["bos_token_id"] = d["eos_token_id"] = has_end ? json(gpt2_vocabulary - 1) : json();

@@ -10,9 +10,10 @@
 namespace troupe::gpu {
 
 struct export_wish {
-  std::filesystem::path checkpoint;    // a checkpoint's directory, or one of several: the newest
-  std::filesystem::path to;            // a directory that holds no model yet
-  std::optional<troupe::model> model;  // for a checkpoint that does not say what model it is of
+  std::filesystem::path
+      checkpoint;            // a checkpoint directory, or a directory of several: the newest
+  std::filesystem::path to;  // a directory without a model
+  std::optional<troupe::model> model;  // for a checkpoint without the model's description
   std::filesystem::path tokenizer;     // a directory with vocab.json and merges.txt; empty: none
 };
 
@@ -22,8 +23,8 @@ struct exported {
   std::uint64_t parameters = 0;
 };
 
-/// Makes a folder that Hugging Face's from_pretrained reads as a GPT-2: config.json, the weights
-/// alone in model.safetensors, and the tokenizer's files if there is one.
+/// Creates a folder that Hugging Face's from_pretrained reads as a GPT-2: config.json, the weights
+/// in model.safetensors, and the tokenizer's files if there are any.
 expected<exported> export_model(const export_wish& w);
 
 }  // namespace troupe::gpu

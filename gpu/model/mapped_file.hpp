@@ -8,7 +8,7 @@
 
 namespace troupe::gpu {
 
-/// A file's bytes, mapped until the last owner lets go.
+/// A memory-mapped file, unmapped by its last owner.
 struct mapped_file {
   std::shared_ptr<const std::byte> bytes;
   std::size_t size = 0;

@@ -35,14 +35,15 @@ class list {
     vector(name + ".weight", n, start::one);
     vector(name + ".bias", n, start::zero);
   }
-  /// `blocks` of output columns, of each of which a device has its share: queries, keys and values.
+  /// Column-parallel: `blocks` of output columns, of each of which a device has its slice: queries,
+  /// keys and values.
   void widening(const std::string& name, std::uint64_t in, std::uint64_t out, std::uint64_t blocks,
                 double deviation) {
     matrix(name + ".weight", in, out / shares_, deviation, false, split() ? in * blocks : 0);
     vector(name + ".bias", out / shares_, start::zero, split() ? blocks : 0);
   }
-  /// A device has the rows of its columns of the product before; what they make is summed, and the
-  /// bias added once.
+  /// Row-parallel: a device has the rows that match its columns of the product before; the results
+  /// are summed, and the bias is added once.
   void coming_back(const std::string& name, std::uint64_t in, std::uint64_t out, double deviation) {
     matrix(name + ".weight", in / shares_, out, deviation, false, split() ? 1 : 0);
     vector(name + ".bias", out, start::zero);
@@ -91,7 +92,7 @@ sublayer_names names_of(std::uint32_t i) {
 std::vector<parameter> parameters_of(const stage_spec& s) {
   const auto& m = s.model;
   const std::uint64_t c = m.hidden, inner = inner_width(m);
-  // A residual sum of 2 x layers branches keeps its size (GPT-2, section 2.3).
+  // Scaled so that the residual sum of 2 x layers branches keeps its size (GPT-2, section 2.3).
   const double residual = usual / std::sqrt(2.0 * m.layers);
   list l{s};
   if (s.has_embedding) {

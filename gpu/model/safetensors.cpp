@@ -17,7 +17,7 @@ namespace {
 
 using json = nlohmann::ordered_json;
 using type = stored_tensor::type;
-constexpr std::uint64_t prefix = 8;  // bytes of the header's length
+constexpr std::uint64_t prefix = 8;  // the header's length
 
 std::uint64_t bytes_a_value(type t) {
   return t == type::f32 ? 4 : 2;
@@ -25,7 +25,7 @@ std::uint64_t bytes_a_value(type t) {
 
 float from_half(std::uint16_t h) {
   const std::uint32_t sign = (h & 0x8000u) << 16, exponent = h >> 10 & 31, fraction = h & 1023u;
-  if (exponent == 0) {  // zero, or a denormal: fraction x 2^-24
+  if (exponent == 0) {  // zero or a denormal: fraction x 2^-24
     const float value = static_cast<float>(fraction) * 0x1p-24f;
     return sign ? -value : value;
   }
@@ -130,7 +130,7 @@ reason write_safetensors(const std::filesystem::path& file,
     at = end;
   }
   auto text = header.dump();
-  text.resize((text.size() + 7) / 8 * 8, ' ');  // so that values lie at multiples of 8
+  text.resize((text.size() + 7) / 8 * 8, ' ');  // aligns values to multiples of 8
   const std::uint64_t length = text.size();
   std::vector<std::span<const std::byte>> parts{std::as_bytes(std::span{&length, 1}),
                                                 std::as_bytes(std::span{text})};
@@ -166,7 +166,7 @@ reason write_whole(const std::filesystem::path& file,
   }
   const int folder = ::open(file.parent_path().empty() ? "." : file.parent_path().c_str(),
                             O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder >= 0) {  // the new name, too
+  if (folder >= 0) {  // makes the new name durable
     ::fsync(folder);
     ::close(folder);
   }

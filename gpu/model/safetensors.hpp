@@ -10,8 +10,8 @@
 
 #include "messages/reason.hpp"
 
-// The safetensors format: the length of a header in eight bytes, little end first; the header, JSON
-// that names tensors and where their bytes lie; the bytes.
+// The safetensors format: the length of the header in eight bytes, little-endian; the header, JSON
+// with the names and offsets of tensors; the data.
 
 namespace troupe::gpu {
 
@@ -21,11 +21,10 @@ struct stored_tensor {
   std::string name;
   type values = type::f32;
   std::vector<std::uint64_t> shape;
-  std::uint64_t begin = 0, end = 0;  // of its bytes, behind the header
+  std::uint64_t begin = 0, end = 0;  // its bytes, relative to the end of the header
 };
 
-/// A file that was opened, checked and mapped into memory. Tensors of other types than those above
-/// are left out.
+/// An opened, checked and memory-mapped file. Tensors of other types than the above are skipped.
 class safetensors {
  public:
   static expected<safetensors> open(const std::filesystem::path& file);
@@ -34,17 +33,17 @@ class safetensors {
   const stored_tensor* find(const std::string& name) const;
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const std::filesystem::path& file() const { return file_; }
-  /// The first values of a tensor of this file, as many as `out` takes and not more than it has.
+  /// Copies a tensor's first values, as many as fit into `out`.
   void read(const stored_tensor& t, std::span<float> out) const;
 
  private:
   std::filesystem::path file_;
   std::map<std::string, stored_tensor> tensors_;
   std::map<std::string, std::string> metadata_;
-  std::shared_ptr<const std::byte> data_;  // behind the header
+  std::shared_ptr<const std::byte> data_;  // after the header
 };
 
-/// What is written of a tensor.
+/// A tensor to write.
 struct tensor_to_store {
   std::string name;
   std::vector<std::uint64_t> shape;

@@ -37,7 +37,7 @@ expected<token_data> token_data::open(const std::filesystem::path& file,
   d.sequence_ = m.sequence;
   d.bytes_ = mapped->bytes;
   auto size = mapped->size;
-  std::uint64_t words = 256;  // the model must have, at least
+  std::uint64_t words = 256;  // minimum vocabulary of the model
   if (const auto kind = file.extension(); kind == ".bin" || kind == ".u32") {
     d.width_ = kind == ".bin" ? 2 : 4;
     words = 1;
@@ -70,7 +70,7 @@ expected<token_data> token_data::open(const std::filesystem::path& file,
 
 std::uint32_t token_data::operator[](std::uint64_t i) const {
   std::uint32_t token = 0;
-  std::memcpy(&token, bytes_.get() + i * width_, width_);  // the little end is first
+  std::memcpy(&token, bytes_.get() + i * width_, width_);  // little-endian
   return token;
 }
 

@@ -31,7 +31,7 @@ constexpr double part_times::*steps[] = {&part_times::forward_s, &part_times::re
 
 struct answer {
   expected<outcome> what;
-  double took_s = 0;  // from the asking to the knowing
+  double took_s = 0;  // from the request to its completion
 };
 
 answer ask(stage_device& d, operation o) {
@@ -55,7 +55,7 @@ payload filled(std::size_t n, Make make) {
   return payload{std::shared_ptr<const void>{values, values->data()}, bytes};
 }
 
-/// What a stage's steps are given: the same each time.
+/// The inputs of a stage's steps: the same every time.
 struct inputs {
   payload tokens, targets, activation, gradient;
 
@@ -76,7 +76,7 @@ struct inputs {
   }
 };
 
-/// One stage on a device of its own, and what it took.
+/// A stage on its own device, and its measured times.
 class bench {
  public:
   static expected<std::unique_ptr<bench>> make(const stage_spec& s, const inputs& in,
@@ -86,7 +86,7 @@ class bench {
     return std::unique_ptr<bench>{new bench{s, in, std::move(*d)}};
   }
 
-  /// Every step once, or the reason why not. Not `counts`: to warm up.
+  /// Executes every step once; returns an error. Without `counts`: to warm up.
   reason round(bool counts) {
     counts_ = counts;
     why_ = {};
@@ -124,7 +124,7 @@ class bench {
   bench(const stage_spec& s, const inputs& in, std::unique_ptr<stage_device> d)
       : spec_{s}, in_{in}, device_{std::move(d)} {}
 
-  /// Its embedding is another stage's head or the other way round: it updates with others' sums.
+  /// Its embedding is another stage's head or vice versa: it updates with gradients from the host.
   bool halved() const { return spec_.model.tied_head && spec_.has_embedding != spec_.has_head; }
 
   operation forward(bool keep) const {
@@ -164,7 +164,7 @@ class bench {
   std::vector<double> forward_s_, recompute_s_, backward_s_, gradients_s_, given_s_, update_s_;
 };
 
-/// Other devices that compute for as long as this lives.
+/// Other devices that compute as long as this object exists.
 class company {
  public:
   static expected<std::unique_ptr<company>> make(std::uint32_t others, const stage_spec& s,
@@ -193,7 +193,7 @@ class company {
 
 enum place : std::size_t { attention, mlp, one, three, embedding, head, whole, places };
 
-/// The stages from whose times a point is made. Only their sizes matter, not which layers they are.
+/// The stages from whose times a point is computed. Only their sizes matter, not their layers.
 std::array<stage_spec, places> stages_of(troupe::model m, std::uint32_t sequence,
                                          std::uint32_t rows) {
   m.sequence = sequence;
@@ -213,7 +213,7 @@ std::array<stage_spec, places> stages_of(troupe::model m, std::uint32_t sequence
   have(three, 2, 2 * few_layers);
   have(embedding, 0, 0);
   have(head, 2 * m.layers, 0);
-  have(whole, 0, 2);  // no stage has both ends and no layer
+  have(whole, 0, 2);  // no stage has both ends without a layer
   all[whole].model.layers = 1;
   all[embedding].has_embedding = all[whole].has_embedding = true;
   all[head].has_head = all[whole].has_head = true;
@@ -239,7 +239,7 @@ class point_maker {
     }
     const auto others = company::make(w_.busy - 1, specs[three], in, make_);
     if (!others) return tl::unexpected(others.error());
-    // In turn, so that what changes with time changes all of them.
+    // In turn, so that changes over time affect all of them.
     for (std::uint32_t r = 0; r < std::max(w_.rounds, 3u); ++r)
       for (auto& b : all)
         if (auto why = b->round(true); !why.text.empty()) return tl::unexpected(std::move(why));
@@ -310,7 +310,7 @@ sublayer_times take_apart(const measured_stages& m) {
   const auto part = [&](double part_times::*what) {
     const double one = m.one_layer.*what, three = m.three_layers.*what;
     double layer = (three - one) / (few_layers - 1);
-    // Below a tenth of the mean there is nothing but noise.
+    // Below a tenth of the mean, differences are noise.
     if (layer < three / few_layers / 10) layer = three / few_layers;
     const double plain = std::max(0.0, one - layer);
     const double a = std::max(m.attention_alone.*what - plain, 0.0),

@@ -10,54 +10,54 @@
 #include "gpu/device/stage_device.hpp"
 #include "messages/profile.hpp"
 
-// Measures what a device takes for the parts of stages, through the seam that stages use:
-// docs/profiles.md.
+// Measures a device's times for the parts of stages, through the device interface
+// (docs/profiles.md).
 
 namespace troupe::gpu {
 
 struct profile_wish {
   std::string device = "cpu";  // or cuda
-  int index = 0;               // of several GPUs
+  int index = 0;               // number of the GPU
   std::vector<troupe::model> models;
-  std::vector<std::uint32_t> rows{1};    // sequences a micro-batch
-  std::vector<std::uint32_t> sequences;  // tokens a sequence; empty: each model's own
-  std::uint32_t busy = 1;    // so many devices compute at once, of which one is measured
-  std::uint32_t rounds = 9;  // at least 3; each does everything once
-  std::function<void(const std::string&)> say;  // what is measured next, and what could not be
+  std::vector<std::uint32_t> rows{1};    // sequences per micro-batch
+  std::vector<std::uint32_t> sequences;  // tokens per sequence; empty: each model's own
+  std::uint32_t busy = 1;    // number of devices that compute concurrently; one is measured
+  std::uint32_t rounds = 9;  // at least 3; each runs everything once
+  std::function<void(const std::string&)> say;  // progress, and what could not be measured
 };
 
-/// Refuses a device that is not there and a model that it cannot train, in make_cpu_device's and
-/// make_cuda_device's words. A size for which there is no memory is said, and left out; all of
-/// them: refused.
+/// Fails like make_cpu_device and make_cuda_device if the device or model is not possible. A size
+/// without enough memory is reported and skipped; it fails if all are.
 expected<device_profile> measure_device(const profile_wish& w);
 
-/// One part of it: name, versions, clocks, memory and copy rates, of the device as it is now.
+/// Name, versions, clocks, memory and copy rates of the device at present.
 expected<device_profile> describe_device(const std::string& device, int index);
 
 namespace cuda {
 class machine;
 }
-/// The same of a machine, with copies of so many bytes, and without sums. Throws what the machine
-/// throws.
+/// The same for a machine, with copies of that many bytes and without all-reduces. Throws the
+/// machine's exceptions.
 device_profile describe_machine(cuda::machine& m, std::size_t bytes);
 
-/// A device of this machine by its number.
+/// Opens a device of this machine by its number.
 using machine_opener = std::function<expected<std::shared_ptr<cuda::machine>>(int)>;
 struct sums_wish {
-  int first = 0;  // a group's first device; the others come after it
+  int first = 0;  // a group's first device; the others follow
   int devices = 1;
-  std::size_t bytes = large_sum_bytes;  // of the large tensor
-  double patience_s = 60;               // for a group to come together, and for a round of sums
+  std::size_t bytes = large_sum_bytes;  // size of the large tensor
+  double patience_s = 60;  // timeout for joining a group, and for a round of all-reduces
 };
-/// How long 2, 4, 8, ... and all devices of this machine take to sum among themselves, a thread
-/// each. Whatever goes wrong is said in `into.all_reduce`; nothing waits for longer than said.
+/// Measures all-reduces of 2, 4, 8, ... and all devices of this machine, with a thread each. Errors
+/// are stored in `into.all_reduce`; nothing waits longer than the timeout.
 void measure_sums(const sums_wish& w, const machine_opener& open, copy_rates& into);
 
-/// Of a GPU, with a context on it.
+/// Of a GPU with a context.
 expected<std::uint64_t> free_memory(int index);
 
-/// What a part takes, from stages that have it, by docs/profiles.md's rule: `alone` are stages of
-/// an attention and of an MLP, `one` and `three` of so many layers. Nothing comes out below 0.
+/// Computes a part's times from stages that contain it, by docs/profiles.md's formulas: `alone` are
+/// stages of an attention and of an MLP, `one` and `three` of that many layers. Results are not
+/// negative.
 struct measured_stages {
   part_times attention_alone, mlp_alone, one_layer, three_layers;
 };
@@ -66,7 +66,7 @@ struct sublayer_times {
 };
 sublayer_times take_apart(const measured_stages& m);
 
-/// Of a stage that embeds and predicts, all but its layers. `whole`: of one layer and both ends.
+/// Of a stage with embedding and head: everything but its layers. `whole`: one layer and both ends.
 struct measured_ends {
   part_times embedding, head, whole, one_layer;
 };

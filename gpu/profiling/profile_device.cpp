@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t copied_bytes = std::size_t{256} << 20;
 constexpr int copies = 5;
 
-/// The first value of a file of lines "key : value" whose key is this.
+/// The first value with this key in a file of lines "key : value".
 std::string line_of(const char* file, std::string_view key) {
   std::ifstream in{file};
   for (std::string line; std::getline(in, line);) {
@@ -46,9 +46,9 @@ std::string utc_now() {
   return text;
 }
 
-/// 10^9 bytes a second of the quickest of a few; `copy` has done it when it returns.
+/// 10^9 bytes per second of the fastest of several copies; `copy` is synchronous.
 double rate_of(std::size_t bytes, const std::function<void()>& copy) {
-  copy();  // memory that nobody has touched is slower
+  copy();  // untouched memory is slower
   double quickest_s = 1e9;
   for (int i = 0; i < copies; ++i) {
     const double begin_s = now_s();

@@ -17,7 +17,7 @@
 #include "gpu/device/clock.hpp"
 #include "gpu/profiling/profile.hpp"
 
-// What GPUs of one machine take to sum among themselves, by the communicator that stages use.
+// Times of all-reduces between GPUs of one machine, with the communicator that stages use.
 
 namespace troupe::gpu {
 
@@ -27,23 +27,23 @@ using cuda::communicator;
 using machines = std::vector<std::shared_ptr<cuda::machine>>;
 
 constexpr std::size_t rounds = 5, warm_up = 2;
-// One after another, so that what beginning together costs is shared out.
+// Several in a row, so that the cost of the start is divided among them.
 constexpr std::size_t large_in_a_row = 4, small_in_a_row = 20;
-// NCCL sums in the order of a stream, and a wait that naps would be as long as a small sum.
+// NCCL orders all-reduces by the stream; a wait with sleeps would take as long as a small one.
 constexpr std::size_t looks_between_questions = 64;
 
-/// When a member began a round, and when all its sums were there.
+/// When a member began a round, and when all its all-reduces were complete.
 struct span {
   double begin_s = 0, end_s = 0;
 };
 
-/// What the threads of a group share.
+/// State shared by the threads of a group.
 class group_id {
  public:
   explicit group_id(std::size_t size)
       : size_{size}, large{size, std::vector<span>(rounds)}, small{large} {}
 
-  /// Until all are here, or one of them cannot go on: false. Nobody sleeps.
+  /// A spinning barrier; false: a member has failed.
   bool together() {
     const auto all = (came_.fetch_add(1) / size_ + 1) * size_;
     while (came_.load() < all) {
@@ -53,7 +53,7 @@ class group_id {
     return true;
   }
   bool over() const { return over_; }
-  /// The first one's reason is the one to tell.
+  /// The first error counts.
   void fail(const std::string& why) {
     std::lock_guard lock{guard_};
     if (why_.empty()) why_ = why;
@@ -75,7 +75,7 @@ class group_id {
   std::vector<std::vector<span>> large, small;  // by member
 };
 
-/// The quickest round's sums, each, all members timed together.
+/// The fastest round: time per all-reduce, over all members.
 double quickest_s(const std::vector<std::vector<span>>& all, std::size_t in_a_row) {
   double quickest = 1e9;
   for (std::size_t r = 0; r < rounds; ++r) {
@@ -99,7 +99,7 @@ class member {
     const auto small = std::min<std::size_t>(small_sum_bytes, bytes_);
     rounds_of(values, bytes_, large_in_a_row, all_.large[rank]);
     rounds_of(values, small, small_in_a_row, all_.small[rank]);
-    // Nobody leaves while another may still be at the last sum.
+    // No member may leave while another may still be in the last all-reduce.
     all_.together();
   }
 
@@ -116,7 +116,7 @@ class member {
     }
   }
 
-  /// Until the sums are there. Throws if they will never be.
+  /// Waits for the all-reduces. Throws if they will never complete.
   void wait() {
     auto* mark = machine_.record_event();
     const double until_s = now_s() + patience_s_;
@@ -125,7 +125,7 @@ class member {
       if (looks % looks_between_questions == 0) why = trouble(until_s);
       std::this_thread::yield();
     }
-    if (why.empty()) why = sums_.trouble();  // it may have come to an end without a sum
+    if (why.empty()) why = sums_.trouble();  // it may have ended without a result
     if (!why.empty()) sums_.abort(why);
     machine_.wait(mark);
     if (!why.empty()) throw std::runtime_error(why);
@@ -145,7 +145,7 @@ class member {
   const std::size_t bytes_;
 };
 
-/// The first `size` of them: what they take, or why they cannot.
+/// Measures a group of `size` devices, or returns why it cannot.
 expected<all_reduce_rate> measure_group(const machines& all, std::size_t size,
                                         const cuda::collectives& with, const sums_wish& w) {
   group_id group{size};
@@ -217,7 +217,7 @@ void measure_sums(const sums_wish& w, const machine_opener& open, copy_rates& in
     const auto rate = measure_group(all, size, *with, w);
     if (!rate) {
       why = fmt::format("over {} of the machine's devices: {}", size, rate.error().text);
-      break;  // more of them would wait as long, for the same
+      break;  // larger groups would time out as well
     }
     into.all_reduces.push_back(*rate);
     measured.push_back(rate->devices);

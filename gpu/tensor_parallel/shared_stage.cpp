@@ -58,7 +58,7 @@ shared_stage::shared_stage(const stage_spec& whole, devices members,
 
 shared_stage::~shared_stage() {
   queue_.close();
-  close_("the device was closed");  // whoever waits in a sum, so that the queue can end
+  close_("the device was closed");  // ends waits in a sum, so that the queue can end
 }
 
 void shared_stage::submit(operation o, done d) {
@@ -76,7 +76,7 @@ expected<outcome> shared_stage::run(const operation& o) {
   return whole_of(o, std::move(parts));
 }
 
-/// The first that cannot go on is the first in the list: the others only hear of it.
+/// The first error in the list is the cause: the others follow from it.
 std::vector<expected<outcome>> shared_stage::on_all(const std::vector<operation>& all) {
   struct gathering {
     std::mutex guard;
@@ -88,7 +88,7 @@ std::vector<expected<outcome>> shared_stage::on_all(const std::vector<operation>
   gathering g;
   g.results.resize(all.size(), refuse(reason::kind::unavailable, ""));
   g.missing = all.size();
-  // What is refused changes nothing, and all refuse alike: nobody is in the middle of a sum then.
+  // A rejected operation changes nothing, and all members reject it: none waits in a sum then.
   const bool sums = all[0].what == kind::forward || all[0].what == kind::recompute ||
                     all[0].what == kind::backward;
   for (std::size_t m = 0; m < all.size(); ++m)
@@ -139,7 +139,7 @@ std::vector<float> shared_stage::joined(const std::vector<std::vector<float>>& f
     const auto own = from[m].size() - tied_;
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       const auto &whole = parameters_[i], &p = of_member_[m][i];
-      if (m > 0 && p.runs == 0) continue;  // all have the same
+      if (m > 0 && p.runs == 0) continue;  // replicated
       put_share(p, std::span{from[m]}.subspan(p.tied ? own : p.offset, p.values()),
                 std::span{all}.subspan(p.tied ? own_ : whole.offset, whole.values()));
     }

@@ -11,14 +11,14 @@ namespace troupe::gpu {
 
 namespace {
 
-/// Where the members meet. A sum takes two meetings: all have brought their values; all have
-/// summed their share of them, for everybody.
+/// The barrier of the members. A sum takes two barriers: after all have contributed their values,
+/// and after all have summed their slices for everybody.
 class table {
  public:
   table(std::uint32_t size, double patience_s) : values_(size), patience_s_{patience_s} {}
 
   reason sum(std::uint32_t rank, std::span<float> values) {
-    values_[rank] = values;  // nobody reads it before all have met
+    values_[rank] = values;  // read by others only after the barrier
     if (auto why = meet(rank); !why.text.empty()) return why;
     for (const auto& other : values_)
       if (other.size() != values.size())
@@ -61,7 +61,7 @@ class table {
             fmt::format("member {} of a group of {} devices failed: {}", rank, size(), ended_)};
   }
 
-  /// This member's share of all values, over all members in the order of their ranks.
+  /// Sums this member's slice over all members, in the order of their ranks.
   void add_share(std::uint32_t rank) {
     const auto n = values_[0].size();
     const auto first = n * rank / size(), end = n * (rank + 1) / size();

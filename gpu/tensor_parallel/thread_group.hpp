@@ -10,8 +10,8 @@
 
 namespace troupe::gpu {
 
-/// Devices that share a stage, as one of them sees it: the threads of one program. Every member
-/// asks for the same sums in the same order.
+/// A tensor-parallel group of threads of one program, from the view of one member. Every member
+/// must request the same sums in the same order.
 class group {
  public:
   virtual ~group() = default;
@@ -19,12 +19,12 @@ class group {
   virtual std::uint32_t rank() const = 0;
   virtual std::uint32_t size() const = 0;
 
-  /// values become the sums over all members', added in the order of their ranks: the same bits
-  /// for every member, and in every run. Blocks until all have asked; a reason with a text if one
-  /// does not in time, or has left.
+  /// Replaces `values` by the sums over all members, added in the order of their ranks: bitwise
+  /// equal for every member and in every run. Blocks until all members have called it; fails with a
+  /// text if one does not in time, or has left.
   virtual reason sum(std::span<float> values) = 0;
 
-  /// Whoever waits, or asks later, is told why. From any thread.
+  /// Fails all present and later waits with this reason. From any thread.
   virtual void abort(const std::string& why) = 0;
   virtual double patience_s() const = 0;
 };

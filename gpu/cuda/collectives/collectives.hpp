@@ -2,27 +2,27 @@
 
 #include <cstddef>
 
-// Sums over GPUs that are members of a group: NCCL's, without its headers.
+// All-reduces over a group of GPUs: NCCL's functions, without its headers.
 
 namespace troupe::gpu::cuda {
 
-/// What is used of NCCL. The shared object fills the table from libnccl, tests fill it with their
-/// own. Every function gives NCCL's result: 0 if all is well, 7 if it is under way. None blocks.
+/// The used functions of NCCL. The shared object fills the table from libnccl, tests with their
+/// own. Every function returns NCCL's result: 0 success, 7 in progress. None blocks.
 struct collectives {
   static constexpr int well = 0, under_way = 7;
   static constexpr std::size_t id_bytes = 128;
 
   int (*make_id)(void* id) = nullptr;
   int (*join)(void** member, int size, const void* id, int rank) = nullptr;
-  /// How what this member was asked for last is going.
+  /// The state of this member's last call.
   int (*state)(void* member, int* now) = nullptr;
-  /// In place, of 32-bit or 16-bit values; in the order of the stream.
+  /// In place, of 32-bit or 16-bit values; ordered by the stream.
   int (*sum)(void* member, void* values, std::size_t count, bool narrow, void* stream) = nullptr;
-  /// The healthy end: finalize, then state until it is no longer under way, then destroy. Peers
-  /// that are slower still get what this member's sums owe them.
+  /// A normal end: finalize, then state until it is no longer in progress, then destroy. Slower
+  /// peers still get this member's data.
   int (*finalize)(void* member) = nullptr;
   int (*destroy)(void* member) = nullptr;
-  /// Ends the member and whatever it is at; kernels that wait for others come to an end.
+  /// Aborts the member's operations; kernels that wait for other members end.
   int (*abort)(void* member) = nullptr;
   const char* (*says)(int result) = nullptr;
 };

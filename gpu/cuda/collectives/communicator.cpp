@@ -14,13 +14,13 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 
-// A sum is in the stream within microseconds, and a nap would cost more; members that are not there
-// yet may take seconds.
+// An all-reduce is enqueued within microseconds, so sleeping would cost more; members that have not
+// joined may take seconds.
 constexpr auto no_naps = std::chrono::microseconds{300},
                between_looks = std::chrono::microseconds{100};
 
-/// Members that are leaving. Peers in this program leave at the same time, so nobody who lets go of
-/// one waits here for it.
+/// Members that are being destroyed, in background threads: peers in this program end at the same
+/// time and need each other.
 class leaving_members {
  public:
   static leaving_members& of_program() {
@@ -92,7 +92,7 @@ std::string communicator::sentence(int result) const {
                      with_.says(result));
 }
 
-/// The member's state, or that it has ended.
+/// The member's state, or an error if it has ended.
 int communicator::state() {
   std::lock_guard lock{guard_};
   if (!member_) throw std::runtime_error(ended_);
@@ -101,7 +101,7 @@ int communicator::state() {
   return result == collectives::well ? now : result;
 }
 
-/// Waits until what was asked for is no longer under way.
+/// Waits until the call is no longer in progress.
 int communicator::settled(double patience_s, const char* what) {
   const auto began = clock::now();
   const auto until = began + std::chrono::duration<double>(patience_s);
@@ -130,7 +130,7 @@ void communicator::sum(void* values, std::size_t count, bool narrow, void* strea
     if (!member_) throw std::runtime_error(ended_);
     result = with_.sum(member_, values, count, narrow, stream);
   }
-  // It is in the stream only when it is no longer under way.
+  // It is in the stream only when it is no longer in progress.
   if (result == collectives::under_way) result = settled(patience_.sum_s, "start an all-reduce");
   if (result == collectives::well) return;
   abort(sentence(result));

@@ -14,38 +14,39 @@
 
 namespace troupe::gpu::cuda {
 
-/// How long the others are waited for.
+/// Timeouts for other members.
 struct group_patience {
-  double join_s = 60;  // until all are there
-  double sum_s = 600;  // until a sum is done; one that is slow is no error
-  double leave_s = 5;  // until peers have what they need of a member that leaves
+  double join_s = 60;  // until all have joined
+  double sum_s = 600;  // until an all-reduce is complete; slow ones are not errors
+  double leave_s = 5;  // until peers have this member's data at the end
 };
 
-/// What all members of a group are told, so that they find each other. Throws std::runtime_error.
+/// Creates a group id, which all members need to join. Throws std::runtime_error.
 std::vector<std::byte> make_group_id(const collectives& with);
 
-/// One member. Its sums are asked for on one thread; any thread may look for trouble, or end it.
+/// One member. One thread requests its all-reduces; any thread may check for errors or end it.
 class communicator {
  public:
-  /// Waits until all are there. Throws std::runtime_error with a sentence if they are not in time,
-  /// or if `stop` says that nobody wants them any more.
+  /// Waits until all have joined. Throws std::runtime_error if they do not in time, or if `stop`
+  /// returns true.
   communicator(const collectives& with, std::span<const std::byte> id, std::uint32_t rank,
                std::uint32_t size, group_patience patience, std::function<bool()> stop);
   ~communicator();
 
-  /// Asked for and not waited for. Throws std::runtime_error.
+  /// Asynchronous. Throws std::runtime_error.
   void sum(float* values, std::size_t count, void* stream) { sum(values, count, false, stream); }
   void sum(bf16* values, std::size_t count, void* stream) { sum(values, count, true, stream); }
 
-  /// Why sums that are under way will never be done; empty: they may.
+  /// Why pending all-reduces will never complete; empty: they may.
   std::string trouble();
-  /// Ends it. What was asked for ends too, with nothing to rely on.
+  /// Aborts it; the results of pending all-reduces are invalid.
   void abort(const std::string& why);
-  /// Nobody wants its sums any more: from now on that is its trouble. What is done stays done.
+  /// Its results are no longer needed: trouble() returns that from now on. Completed ones stay
+  /// valid.
   void close(const std::string& why);
-  /// The end, on a thread of its own, which is joined at the program's end at the latest: as NCCL
-  /// wants it if all is well, so that slower peers get all of their sums; else, or if that takes
-  /// too long, an abort. `keeps`: what has to be there until then.
+  /// Ends it on a background thread, which is joined at the program's end at the latest: normally,
+  /// so that slower peers get all their data, or by an abort after an error or a timeout. `keeps`:
+  /// objects that must live until then.
   void leave(std::shared_ptr<const void> keeps);
 
   const group_patience& patience() const { return patience_; }
@@ -64,7 +65,7 @@ class communicator {
   std::mutex guard_;
   void* member_ = nullptr;  // null: ended
   std::string ended_;       // why
-  std::string closing_;     // why, if its sums are not wanted any more
+  std::string closing_;     // why, if its results are no longer needed
 };
 
 }  // namespace troupe::gpu::cuda

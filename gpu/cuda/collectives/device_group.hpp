@@ -9,30 +9,29 @@
 
 namespace troupe::gpu::cuda {
 
-/// NCCL's functions as a machine has them; null and why not, also if TROUPE_COLLECTIVES=hosts is in
-/// the environment.
+/// A machine's NCCL functions; null and why not, also if TROUPE_COLLECTIVES=hosts is set.
 const collectives* collectives_of(machine& m, std::string& why);
 
-/// GPUs that sum what each of them has, as one of them sees it. Sums are in the order of its
-/// kernels, and throw std::runtime_error with a sentence if they cannot be asked for.
+/// A group of GPUs that all-reduce, from the view of one member. All-reduces are ordered with its
+/// kernels, and throw std::runtime_error if they cannot be enqueued.
 class device_group {
  public:
   virtual ~device_group() = default;
   virtual void sum(float* values, std::size_t count) = 0;
   virtual void sum(bf16* values, std::size_t count) = 0;
-  /// May go on beside the kernels that are asked for later, until machine::join_beside.
+  /// May run concurrently with kernels that are launched later, until machine::join_beside.
   virtual void sum_beside(float* values, std::size_t count) { sum(values, count); }
 
-  /// From any thread. Why what was asked for will never be done; empty: it may.
+  /// From any thread. Why pending all-reduces will never complete; empty: they may.
   virtual std::string trouble() { return {}; }
   virtual void abort(const std::string& why) = 0;
-  /// Nobody wants its sums any more: what is under way ends with `why`, what is done stays done.
+  /// Results are no longer needed: pending all-reduces end with `why`, completed ones stay valid.
   virtual void close(const std::string& why) { abort(why); }
-  /// How long a sum may take.
+  /// Timeout of an all-reduce.
   virtual double patience_s() const = 0;
 };
 
-/// NCCL's.
+/// By NCCL.
 class gpu_team final : public device_group {
  public:
   gpu_team(std::shared_ptr<machine> m, std::unique_ptr<communicator> c)
@@ -58,8 +57,8 @@ class gpu_team final : public device_group {
   std::unique_ptr<communicator> communicator_;
 };
 
-/// By way of the host, where there is no NCCL: the sums of a group of the host's threads, whose
-/// order is fixed. Waits for the GPU each time.
+/// Through the host, without NCCL: by a thread group, with a fixed order of additions. Synchronizes
+/// with the GPU each time.
 class host_team final : public device_group {
  public:
   host_team(std::shared_ptr<machine> m, std::shared_ptr<group> members);

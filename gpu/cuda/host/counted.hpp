@@ -7,13 +7,12 @@
 
 namespace troupe::gpu::cuda {
 
-/// Bytes that a stage asks of a GPU. Pools never give back what they took, so that is also the
-/// peak.
+/// The memory that a stage allocates on a GPU. Pools never free memory, so it is also the peak.
 struct taken_memory {
   std::atomic<std::uint64_t> bytes{0}, blocks{0}, host_bytes{0};
 };
 
-/// A machine that counts the memory that goes through it.
+/// A machine that counts allocated memory.
 class counting_machine final : public kernel_interceptor {
  public:
   counting_machine(std::shared_ptr<machine> behind, std::shared_ptr<taken_memory> count)

@@ -1,4 +1,4 @@
-// A device and its peers in other pipelines: how they meet, and when they sum.
+// A device and its peers in other pipelines: joining the group, and the all-reduce.
 #include <cstdlib>
 #include <stdexcept>
 #include <string_view>
@@ -30,10 +30,10 @@ void device::join(const operation& o) {
   peers_ = std::move(joined);
 }
 
-/// Does for nothing, and with nobody, what an iteration will do. So all memory is there, all
-/// kernels are loaded and all products planned before GPUs wait for each other's sums: CUDA may let
-/// any of these wait for what other GPUs of the program are at, and if that is a sum that waits for
-/// this GPU, neither goes on. Weights stay as they are.
+/// Executes an iteration's operations without effect and without peers. So all memory is allocated,
+/// all kernels are loaded and all products planned before GPUs wait for each other's all-reduces:
+/// CUDA may make any of these wait for other GPUs of the program, and if one of those is in an
+/// all-reduce that waits for this GPU, both deadlock. Weights do not change.
 void device::rehearse() {
   if (went_back_ || !held_.empty()) return;
   using pass = stage_spec::pass::kind;
@@ -48,7 +48,7 @@ void device::rehearse() {
                                      progress_.clear();
                                    }};
   stage_.alone = true;
-  std::deque<pending> answered;  // results that are not sent yet have host memory
+  std::deque<pending> answered;  // unsent results hold host memory
   constexpr std::size_t unsent = 4;
   for (const auto& one : passes) {
     operation o{.microbatch = one.microbatch, .keep = one.what == pass::forward_kept};
@@ -61,14 +61,14 @@ void device::rehearse() {
       o.in = {spec_.has_embedding ? words : values};
       if (spec_.has_head) o.in.push_back(words);
     }
-    if (!progress_.check(o).text.empty()) continue;  // it will be refused when it is asked for
+    if (!progress_.check(o).text.empty()) continue;  // it will be rejected when it is requested
     auto& p = answered.emplace_back();
     perform(o, p);
     machine_->wait(machine_->record_event());
     p.held.clear();
     if (answered.size() > unsent) answered.pop_front();
   }
-  // What an update and the sums' ends need besides.
+  // Memory for an update and the end of the all-reduce.
   const auto norm = stage_.copied().take<double>(1), norm_here = stage_.host().take<double>(1);
   const auto tied = stage_.copied().take<float>(stage_.tied()),
              others = stage_.copied().take<float>(stage_.tied()),
@@ -90,9 +90,9 @@ void device::sum(const operation& o, pending& p) {
   sums_begun_ = false;
 }
 
-/// With whom backward's gradients are summed while it is at work; null: only later. Devices that
-/// share a stage sum in the middle of it with each other: two communicators at work at once on one
-/// GPU is what NCCL advises against. TROUPE_CUDA_OVERLAP=0 switches it off; peers need not agree.
+/// The group with which gradients are all-reduced during backward; null: only afterwards. Devices
+/// of a tensor group all-reduce within the backward pass, and NCCL advises against using two
+/// communicators concurrently on one GPU. TROUPE_CUDA_OVERLAP=0 disables it; peers need not agree.
 std::shared_ptr<device_group> device::beside_backward() {
   const auto* wish = std::getenv("TROUPE_CUDA_OVERLAP");
   const bool off = tensor_group_ || (wish && std::string_view{wish} == "0");
@@ -101,7 +101,7 @@ std::shared_ptr<device_group> device::beside_backward() {
   return with;
 }
 
-/// Some gradients are sums over all members, some are not: only `sum` knows what to do with them.
+/// Some gradients are already summed over all members, others are not: only `sum` can continue.
 reason device::check_sums(const operation& o) const {
   using kind = operation::kind;
   const bool other = o.what == kind::backward || o.what == kind::gradients ||
@@ -110,7 +110,7 @@ reason device::check_sums(const operation& o) const {
   return {reason::kind::invalid, "gradient all-reduce already started; expected sum or load"};
 }
 
-/// Whoever waits for a sum of its peers' waits no longer. They are met anew.
+/// Waits for peers' all-reduces end with an error. The group must be joined anew.
 void device::end_group(const std::string& why) {
   const auto with = peers();
   if (!with) return;

@@ -9,8 +9,8 @@ namespace troupe::gpu::cuda {
 
 namespace {
 
-constexpr std::size_t fewest_calls = 4;  // for which a graph is worth its start
-constexpr std::size_t max_known = 128;   // micro-batches in flight have memory of their own each
+constexpr std::size_t fewest_calls = 4;  // minimum for which a graph is worth its launch
+constexpr std::size_t max_known = 128;   // each micro-batch in flight has its own memory
 
 }  // namespace
 
@@ -75,7 +75,7 @@ void pass_graphs::make(known& k) {
     do_all();
   } catch (const std::runtime_error&) {
     if (auto* half = behind().end_graph()) behind().drop_graph(half);
-    possible_ = false;  // from now on as they come; whoever refused says so again then
+    possible_ = false;  // launch kernels one by one from now on; a persistent error will recur
     return;
   }
   k.graph = behind().end_graph();

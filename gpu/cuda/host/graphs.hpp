@@ -8,10 +8,10 @@
 
 namespace troupe::gpu::cuda {
 
-/// A machine that keeps the kernels of a pass until it ends. What was asked for in the same order
-/// with the same numbers in the same memory before is then one graph of the GPU's, which starts
-/// quicker than its kernels do one by one; anything else is asked for as it came, and kept as a
-/// graph when it comes a second time. Results are the same either way, bit for bit.
+/// A machine that records the kernels of a pass until its end. A sequence that was recorded before,
+/// with the same arguments in the same memory, is launched as one CUDA graph, which starts faster
+/// than its kernels one by one; others are launched one by one, and become a graph when they recur.
+/// Results are bitwise equal either way.
 class pass_graphs final : public kernel_interceptor {
  public:
   explicit pass_graphs(std::shared_ptr<machine> behind) : kernel_interceptor{std::move(behind)} {}
@@ -20,7 +20,7 @@ class pass_graphs final : public kernel_interceptor {
   void begin_pass() override { in_pass_ = true; }
   void end_pass() override;
   void drop_pass() noexcept override;
-  /// Whoever adds to the stream finds there what was asked for before.
+  /// Before other work is added to the stream: launches the recorded kernels.
   void* stream() override {
     flush();
     return kernel_interceptor::stream();
@@ -30,9 +30,9 @@ class pass_graphs final : public kernel_interceptor {
     return kernel_interceptor::side_stream();
   }
 
-  /// From the next pass on kernels are asked for one by one, as if there were no graphs.
+  /// From the next pass on, kernels are launched one by one.
   void stop() { possible_ = false; }
-  /// How often a graph was made, and run.
+  /// The numbers of created and launched graphs.
   struct counts {
     std::size_t made = 0, run = 0;
   };
@@ -60,7 +60,7 @@ class pass_graphs final : public kernel_interceptor {
   counts counts_;
 };
 
-/// As TROUPE_CUDA_GRAPHS says: with graphs, unless it is 0.
+/// Graphs are used unless TROUPE_CUDA_GRAPHS is 0.
 std::shared_ptr<machine> with_graphs(std::shared_ptr<machine> m);
 
 }  // namespace troupe::gpu::cuda

@@ -10,19 +10,19 @@
 
 namespace troupe::gpu::cuda {
 
-/// Memory that is used again. Buffers may outlive the pool, and hold the machine while they do.
+/// A pool of reusable memory. Buffers may outlive the pool, and keep the machine alive.
 ///
-/// A kernel may still be at work in a buffer that was let go: whoever takes it next asks for its
-/// kernels later, and they come later. That does not hold for copies from and to the host, which
-/// go on beside the kernels: what those touch comes from a pool whose buffers are let go only after
-/// the machine has reached a mark behind them.
+/// A kernel may still use a released buffer: the next owner's kernels are launched later in the
+/// same stream and so run after it. That does not hold for copies from and to the host, which run
+/// concurrently with kernels: their memory comes from a separate pool, whose buffers are released
+/// only after the machine has reached an event behind the copy.
 class block_pool {
  public:
-  enum class where { gpu, copied, host };  // copied: of the GPU, from and to the host
+  enum class where { gpu, copied, host };  // copied: GPU memory for copies from and to the host
   block_pool(std::shared_ptr<machine> m, where w)
       : blocks_{std::make_shared<blocks>(std::move(m), w)} {}
 
-  /// n values that nobody has set.
+  /// n uninitialized values.
   template <class T>
   std::shared_ptr<T> take(std::size_t n) {
     const auto bytes = (n * sizeof(T) + 255) / 256 * 256;
@@ -56,8 +56,8 @@ class block_pool {
     std::shared_ptr<machine> from;
     where place;
     std::mutex guard;
-    // By size. The lowest address is taken first, so that a pass which takes and lets go of as
-    // much as the one before has the same memory.
+    // By size. The lowest address is used first, so that a pass with the same allocations as the
+    // one before has the same memory.
     std::map<std::size_t, std::set<void*, std::less<>>> free;
   };
 

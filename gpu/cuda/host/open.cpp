@@ -7,8 +7,8 @@
 #include "gpu/cuda/host/graphs.hpp"
 #include "gpu/tensor_parallel/shared_stage.hpp"
 
-// The CUDA libraries are needed by a shared object alone, libtroupe_cuda.so, which is loaded when a
-// CUDA device is asked for: the program starts and trains on machines that have none of them.
+// Only the shared object libtroupe_cuda.so, which is loaded when a CUDA device is requested, needs
+// the CUDA libraries: the program itself runs on machines without them.
 
 namespace troupe::gpu {
 
@@ -22,7 +22,7 @@ tl::unexpected<reason> none(std::string why) {
 
 namespace fs = std::filesystem;
 
-/// Beside the program, in lib/ beside its folder, or where the system's loader looks.
+/// Next to the program, in lib/ next to its folder, or in the system loader's path.
 expected<void*> load() {
   const std::string name = "libtroupe_cuda.so";
   std::error_code error;
@@ -37,7 +37,7 @@ expected<void*> load() {
 }
 
 expected<std::shared_ptr<cuda::machine>> open(int index) {
-  static const auto library = load();  // once; it stays
+  static const auto library = load();  // loaded once, never unloaded
   if (!library) return tl::unexpected(library.error());
   const auto* version = static_cast<const int*>(dlsym(*library, cuda::machine_version_name));
   auto* make = reinterpret_cast<cuda::open_machine*>(dlsym(*library, cuda::open_machine_name));

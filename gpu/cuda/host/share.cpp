@@ -10,7 +10,7 @@ namespace {
 using teams = std::vector<std::shared_ptr<device_group>>;
 using machines = std::vector<std::shared_ptr<machine>>;
 
-/// All join at once: none of them is there before all are.
+/// All members join concurrently, since joining waits for all.
 teams join(const machines& all, const collectives& with, group_patience patience) {
   const auto size = static_cast<std::uint32_t>(all.size());
   all[0]->enter();

@@ -31,7 +31,7 @@ stage::stage(const stage_spec& s, std::shared_ptr<machine> m,
       hidden_{s.model.hidden},
       own_hidden_{own_hidden(s)},
       inner_{own_inner(s)} {
-  machine_->enter();  // whoever makes a stage need not be the thread that runs it
+  machine_->enter();  // the creating thread need not be the one that runs the stage
   const auto size = size_of(s);
   own_ = size.own_parameters;
   tied_ = size.tied_parameters;
@@ -49,13 +49,13 @@ stage::stage(const stage_spec& s, std::shared_ptr<machine> m,
   if (s.has_head) losses_ = memory_.take<float>(tokens_);
 }
 
-/// Where each parameter's copy of 16 bits lies, and which block of AdamW's moves which values.
+/// The places of the parameters' 16-bit copies, and the values of each of AdamW's blocks.
 void stage::plan_runs() {
   std::vector<adamw_run> runs;
   for (const auto& p : parameters_) {
     narrow_at_.push_back(narrow_values_);
     const auto at = p.tied ? own_ : p.offset;
-    // What other devices have too counts on one of them.
+    // Replicated parameters are counted on one device.
     const bool counts = (!p.tied || spec_.has_embedding) && (p.runs > 0 || p.share == 0);
     for (std::size_t i = 0; i < p.values(); i += values_a_run)
       runs.push_back({at + i, narrow_values_ + i,
@@ -80,7 +80,7 @@ void stage::reset() {
   v.weights.resize(own_ + tied_);
   v.first_moments.resize(v.weights.size());
   v.second_moments.resize(v.weights.size());
-  // Each parameter's values are a function of its name: any thread may make them.
+  // Each parameter's initial values depend only on its name: any thread may compute them.
   std::atomic<std::size_t> next{0};
   const auto make = [&] {
     for (std::size_t i; (i = next++) < parameters_.size();) {
@@ -98,9 +98,9 @@ void stage::reset() {
   write(v);
 }
 
-/// To or from the GPU in pieces; waits for each.
+/// Copies to or from the GPU in pieces, synchronously.
 void stage::move(void* to, const void* from, std::size_t bytes, bool in) {
-  machine_->wait(machine_->record_event());  // no kernel is at work there
+  machine_->wait(machine_->record_event());  // no kernel uses it any more
   const auto piece = std::min(bytes, staging_bytes);
   const auto staging = host_.take<std::byte>(piece);
   for (std::size_t at = 0; at < bytes; at += piece) {
@@ -200,7 +200,7 @@ void stage::mlp_forward(const sublayer_names& names, sublayer_memory& m, float* 
   come_back(names.back, {m.after.get(), t, inner_}, m.in.get(), out);
 }
 
-/// in + bias + what they make. Of devices that share it one adds what is no sum.
+/// in + bias + the product. In a tensor group, one member adds the terms that are not summed.
 void stage::come_back(const std::string& name, operand made, const float* in, float* out) {
   const auto back = both(weights_.get(), name);
   const bool adds = spec_.share == 0;
@@ -265,7 +265,7 @@ void stage::norm_backward(const std::string& name, const float* in, const norm_m
                                 scratch_.get());
 }
 
-/// The weight's sum, and the gradient of the input, times gelu' of something if it is there.
+/// The weight's gradient, and the input's gradient, optionally times gelu'.
 void stage::linear_backward(const std::string& name, const bf16* gradient, const bf16* in,
                             std::size_t wide_in, std::size_t wide_out, bf16* gradient_in,
                             const bf16* slope_at) {
@@ -311,7 +311,7 @@ void stage::predict_backward(const stage_memory& m) {
                       .narrow = slim_.get(),
                       .stride = hidden_});
   auto* sum = tied_head_ ? tied_head_.get() : find(gradients_.get(), head()).wide;
-  const operand known{m.logits.get(), tokens_, words, width};  // without what fills the rows
+  const operand known{m.logits.get(), tokens_, words, width};  // without the padding of the rows
   machine_->multiply({.a = known.transposed(),
                       .b = {m.final.out.get(), tokens_, hidden_},
                       .wide = sum,

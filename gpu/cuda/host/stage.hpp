@@ -12,14 +12,14 @@ namespace troupe::gpu::cuda {
 template <class T>
 using buffer = std::shared_ptr<T>;
 
-/// What goes into a stage, on the GPU; of tokens also where each word occurs.
+/// Inputs of a stage on the GPU; for tokens also the positions of each word.
 struct stage_input {
   buffer<std::uint32_t> tokens, occur, begins, places, targets;
   std::size_t words_that_occur = 0;
   buffer<float> activation;
 };
 
-/// What forward leaves for backward. The residual stream is in 32 bits, factors of products in 16.
+/// Forward's results for backward. The residual stream is in 32 bits, factors of products in 16.
 struct norm_memory {
   buffer<bf16> out;
   buffer<float> means, inverses;
@@ -38,88 +38,87 @@ struct stage_memory {
   buffer<bf16> logits;  // their gradient
 };
 
-/// Gradients are summed with other pipelines' in pieces, each as soon as backward has made it. The
-/// start of a sum costs the same whatever its size, and a ring reaches its speed at some MiB: a
-/// piece has so many at least, as PyTorch's buckets have. Each cuts backward's graph once more: a
-/// stage has so many at most.
+/// Gradients are all-reduced with other pipelines in buckets, each as soon as backward has computed
+/// it. An all-reduce has a constant start-up cost, and a ring reaches its bandwidth at some MiB:
+/// this is the minimum bucket size, as in PyTorch. Each bucket splits backward's graph: this is the
+/// maximum number.
 constexpr std::size_t min_piece_bytes = 25 << 20, max_pieces = 16;
 
 /// A stage's weights, gradients and optimizer on a GPU, and the passes over them: the same
-/// operations in the same order as cpu::stage_maths. Everything is asked for and nothing waited
-/// for, if not said otherwise.
+/// operations in the same order as cpu::stage_maths. Asynchronous unless stated otherwise.
 class stage {
  public:
-  /// Weights have their initial values once `reset` is done.
-  /// `fellows`: with whom it shares every sublayer; null: with nobody.
+  /// Weights have their initial values after `reset`.
+  /// `fellows`: the tensor group; null: none.
   stage(const stage_spec& s, std::shared_ptr<machine> m,
         std::shared_ptr<device_group> tensor_group = nullptr,
         std::size_t piece_bytes = min_piece_bytes);
 
-  /// Blocks. Sets weights to their first values.
+  /// Blocks. Sets weights to their initial values.
   void reset();
 
   struct result {
-    buffer<float> activation;  // null if the stage predicts; from the pool for copies
-    buffer<double> loss;       // null unless it does
+    buffer<float> activation;  // null in the last stage; from the pool for copies
+    buffer<double> loss;       // null except in the last stage
   };
-  /// kept: null if a later call will make everything again.
+  /// kept: null if a later call will recompute.
   result forward(const stage_input& in, stage_memory* kept);
-  /// gradient: of the activation, from the pool for copies, is changed; null if the stage predicts.
-  /// That of the input, or of the embeddings' sum, from the pool for copies.
-  /// `with`: not null if no other comes before sum_gradients; own sums that are complete become
-  /// those over all members meanwhile.
+  /// gradient: of the activation, from the pool for copies, overwritten; null in the last stage.
+  /// Returns that of the input, or of the embeddings' sum, from the pool for copies. `with`: not
+  /// null in the last backward before sum_gradients; completed gradients are then all-reduced
+  /// meanwhile.
   buffer<float> backward(const stage_input& in, const stage_memory& kept, buffer<float> gradient,
                          device_group* with = nullptr);
 
-  /// Own and tied sums, or weights, as they are now: in a buffer from the pool for copies.
+  /// Own and tied gradients, or weights, at present: in a buffer from the pool for copies.
   buffer<float> gradients();
   buffer<float> weights();
-  /// Sums from elsewhere instead; null: those that are there.
+  /// Replaces the gradients by sums from the host; null: keeps them.
   void replace_gradients(const float* own, const float* tied);
-  /// The sums over all members instead, of the tied embedding too if this stage embeds. `tied`:
-  /// another stage's part of that, added first, or null. Gives the tied sum if this stage has a
-  /// part of it: in a buffer from the pool for copies.
-  /// The sums are the same ones in the same order, wherever backward began with them.
+  /// Replaces the gradients by the sums over all members, in the first stage the tied ones, too.
+  /// `tied`: another stage's gradient of the tied embedding, added first, or null. Returns the tied
+  /// sum if this stage has a part of it: in a buffer from the pool for copies. The result does not
+  /// depend on what backward has already summed.
   buffer<float> sum_gradients(device_group& with, const float* tied);
-  /// What backward has begun is done with, before anything that comes now; the sums are of no use.
+  /// Ends all-reduces that backward has started; the gradients are invalid then.
   void forget_sums();
   void clear_gradients();
-  /// One step; clears the sums. The squared norm, once the GPU has come to it.
+  /// An update; clears the gradients. The squared norm is available when the GPU has computed it.
   buffer<double> update(double scale);
 
   const std::vector<parameter>& parameters() const { return parameters_; }
   std::size_t own() const { return own_; }
   std::size_t tied() const { return tied_; }
-  /// Blocks. All values to host memory, own and then tied; and from there.
+  /// Blocks. Copies all values to host memory, own and then tied; and back.
   struct host_values {
     std::vector<float> weights, first_moments, second_moments;
   };
   host_values read();
   void write(const host_values& v);
 
-  std::uint64_t steps = 0;  // updates done
-  bool alone = false;       // what fellows would add is left out
+  std::uint64_t steps = 0;  // number of updates
+  bool alone = false;       // leaves out the tensor group's sums
   /// For what copies touch; host memory.
   block_pool& copied() { return copied_; }
   block_pool& host() { return host_; }
 
  private:
   struct weight {
-    float* wide;  // master, or its gradient's sum
+    float* wide;  // master weights, or their accumulated gradient
     bf16* narrow;
   };
   struct linear {
     weight w, b;
   };
   weight find(float* values, const std::string& name) const;
-  /// Of one of its own parameters, in all of them.
+  /// Offset of an own parameter in all of them.
   std::size_t offset_of(const std::string& name) const {
     return static_cast<std::size_t>(find(weights_.get(), name).wide - weights_.get());
   }
   linear both(float* values, const std::string& name) const;
   float* bias_sum(const std::string& name) const;
   std::string head() const { return spec_.model.tied_head ? "wte.weight" : "lm_head.weight"; }
-  /// The vocabulary, rounded up so that products with the head are quick.
+  /// The vocabulary, padded for fast products with the head.
   std::size_t head_width() const;
   void plan_runs();
   void plan_pieces(std::size_t piece_bytes);
@@ -149,23 +148,23 @@ class stage {
   std::shared_ptr<device_group> tensor_group_;
   block_pool memory_, copied_, host_;
   std::vector<parameter> parameters_;
-  std::vector<std::size_t> narrow_at_;  // of each parameter, in the copies of 16 bits
+  std::vector<std::size_t> narrow_at_;  // of each parameter, in the 16-bit copies
   std::size_t own_ = 0, tied_ = 0, tokens_, hidden_, own_hidden_, inner_, narrow_values_ = 0,
               run_count_ = 0;
-  /// Own gradients, in the order in which backward makes them: each once all from `first` on is
-  /// made.
+  /// Buckets of own gradients in the order in which backward computes them: a bucket is complete
+  /// once all gradients from `first` on are.
   struct sum_piece {
     std::size_t first, values;
   };
   std::vector<sum_piece> pieces_;
-  std::size_t begun_ = 0;  // so many are being summed already
+  std::size_t begun_ = 0;  // buckets whose all-reduce has started
   buffer<float> weights_, gradients_, first_moments_, second_moments_;
-  buffer<float> tied_head_;  // the head's sum, if the embedding is here too
+  buffer<float> tied_head_;  // the head's gradient, if the embedding is here too
   buffer<bf16> narrow_;
   buffer<adamw_run> runs_;
   buffer<double> norms_;
 
-  // What all sublayers use in turn.
+  // Scratch memory shared by all sublayers.
   buffer<float> scratch_, dots_, losses_, gradient_;  // gradient_: of the residual stream, now
   buffer<bf16> rounded_, wide_, slim_;                // rounded_: gradient_
 };

@@ -1,4 +1,4 @@
-// What becomes of a stage's gradients: sums over pipelines, and the optimizer's step.
+// A stage's gradients: all-reduce over pipelines, and the update.
 #include <algorithm>
 #include <cmath>
 
@@ -20,11 +20,11 @@ void stage::replace_gradients(const float* own, const float* tied) {
   if (tied_head_) machine_->zero(tied_head_.get(), tied_ * sizeof(float));
 }
 
-/// Backward makes the last parameters' gradients first. Whatever the sizes are, all members of a
-/// group cut them alike.
+/// Backward computes the last parameters' gradients first. All members of a group have the same
+/// buckets.
 void stage::plan_pieces(std::size_t piece_bytes) {
   const auto least = std::max(piece_bytes / sizeof(float), (own_ + max_pieces - 1) / max_pieces);
-  std::vector<std::size_t> begins;  // of what backward makes at once
+  std::vector<std::size_t> begins;  // of gradients that backward computes together
   if (spec_.has_head) begins.push_back(offset_of("ln_f.weight"));
   for (auto n = spec_.sublayers; n-- > 0;)
     begins.push_back(offset_of(names_of(spec_.first_sublayer + n).norm + ".weight"));
@@ -37,7 +37,7 @@ void stage::plan_pieces(std::size_t piece_bytes) {
   if (end > 0) pieces_.push_back({0, end});
 }
 
-/// Gradients from `first` on are made. with: null if backward will come again.
+/// Gradients from `first` on are complete. with: null if more backwards follow.
 void stage::sum_from(std::size_t first, device_group* with) {
   if (!with) return;
   for (; begun_ < pieces_.size() && pieces_[begun_].first >= first; ++begun_)

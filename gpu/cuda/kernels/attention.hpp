@@ -2,22 +2,22 @@
 
 #include "gpu/cuda/kernels/portable.hpp"
 
-// Causal attention without its matrix of probabilities in memory, on tensor cores (Dao et al.,
-// FlashAttention 2). Forward keeps the logarithm of each row's sum of exponentials; backward
-// remakes the probabilities from it, in two kernels, one by keys and one by queries, so that every
-// sum is one thread's and in one order.
+// Causal attention without storing the probabilities, on tensor cores (Dao et al., FlashAttention
+// 2). Forward keeps the logarithm of each row's sum of exponentials; backward recomputes the
+// probabilities from it, in two kernels, one by keys and one by queries, so that every sum is
+// computed by one thread in a fixed order.
 
 namespace troupe::gpu::cuda {
 
-/// What all of them take. qkv: tokens x 3 hidden, queries, keys and values side by side.
+/// Common arguments. qkv: tokens x 3 hidden, queries, keys and values side by side.
 struct attention_shape {
   std::uint32_t sequence, heads, width;  // width: of a head, a multiple of 8
 
   TROUPE_DEVICE std::size_t hidden() const { return static_cast<std::size_t>(heads) * width; }
 };
 
-/// Which tile of which head a block works on. A head's tiles are neighbours, so that its keys and
-/// values stay in the cache; all are in one direction of the grid, since the other ends at 65,535.
+/// The tile and head of a block. A head's tiles are adjacent, so that its keys and values stay in
+/// the cache; all are in the grid's x direction, since y is limited to 65,535.
 struct attention_place {
   std::size_t head, sequence, row;  // row: of log_sums and dots, one a sequence and head
   int tile;
@@ -29,15 +29,15 @@ struct attention_place {
   }
 };
 
-/// Tiles of `rows` x Width values in shared memory, and what a warp takes from there. Width: the
-/// head's, rounded up; what is beyond is 0. Rows are 16 bytes further apart than they are long: no
-/// two lanes of ldmatrix meet in a bank.
+/// Tiles of `rows` x Width values in shared memory, and a warp's loads from them. Width: the
+/// head's, rounded up and padded with 0. Rows are padded by 16 bytes, so that ldmatrix has no bank
+/// conflicts.
 template <int Width>
 struct tile_of {
   static constexpr int stride = Width + 8;
 
-  /// rows [first, first + rows) of a matrix whose rows begin `step` values apart; 0 beyond `end`.
-  /// They are there after await_copies() and a barrier.
+  /// Loads rows [first, first + rows) of a matrix with row stride `step`; 0 beyond `end`. Available
+  /// after await_copies() and a barrier.
   template <int threads>
   TROUPE_DEVICE static void load(bf16* to, const bf16* from, std::size_t step, int first, int rows,
                                  int end, int width) {
@@ -56,13 +56,14 @@ struct tile_of {
     const int lane = thread_id() % lanes;
     load_matrices(to, tile + (row + lane % 16) * stride + column + lane / 16 * 8);
   }
-  /// Two right factors, of which the tile has the transpose: rows are columns of the product.
+  /// Two right factors from the transposed tile: its rows are columns of the product.
   TROUPE_DEVICE static void right_turned(std::uint32_t (&to)[4], const bf16* tile, int row,
                                          int column) {
     const int lane = thread_id() % lanes;
     load_matrices(to, tile + (row + lane / 16 * 8 + lane % 8) * stride + column + lane / 8 % 2 * 8);
   }
-  /// Two right factors as they lie: rows are summed over, columns are columns of the product.
+  /// Two right factors from the tile: its rows are summed over, its columns are columns of the
+  /// product.
   TROUPE_DEVICE static void right(std::uint32_t (&to)[4], const bf16* tile, int row, int column) {
     const int lane = thread_id() % lanes;
     load_matrices_turned(
@@ -102,7 +103,7 @@ struct tile_of {
       }
     }
   }
-  /// A product's two rows of this lane, `row` and `row + 8`, each times its factor, to memory.
+  /// Stores a product's two rows of this lane, `row` and `row + 8`, each times its factor.
   TROUPE_DEVICE static void write(bf16* to, std::size_t step, const float (&values)[Width / 8][4],
                                   int row, int end, int width, float upper, float lower) {
     const int column = thread_id() % 4 * 2;
@@ -126,7 +127,7 @@ TROUPE_DEVICE void clear(float (&values)[n][4]) {
   for (int j = 0; j < 4; ++j) values[i][j] = 0;
 }
 
-/// Of the four lanes that have a row of a product.
+/// A reduction over the four lanes that share a row of a product.
 TROUPE_DEVICE float quad_largest(float v) {
   v = larger(v, shuffle_xor(v, 1));
   return larger(v, shuffle_xor(v, 2));
@@ -136,7 +137,7 @@ TROUPE_DEVICE float quad_sum(float v) {
   return v + shuffle_xor(v, 2);
 }
 
-/// A block: 16 queries a warp, of one head of one sequence. Grid: tiles x rows x heads.
+/// A block has 16 queries per warp, of one head of one sequence. Grid: tiles x rows x heads.
 template <int Width, int Warps, int Keys>
 struct attention_kernel {
   using tile = tile_of<Width>;
@@ -154,11 +155,11 @@ struct attention_kernel {
     const int tiles = (end + queries - 1) / queries;
     const attention_place place{shape, tiles};
     const auto head = place.head, sequence = place.sequence;
-    const int first = (tiles - 1 - place.tile) * queries;  // those with most to do begin first
+    const int first = (tiles - 1 - place.tile) * queries;  // the longest first
     const auto step = 3 * shape.hidden();
     const bf16* base = qkv + sequence * shape.sequence * step + head * shape.width;
     auto* q = reinterpret_cast<bf16*>(shared_memory());
-    auto* kv = q + queries * tile::stride;  // two tiles of keys and values, in turn
+    auto* kv = q + queries * tile::stride;  // double buffering of keys and values
     const auto load = [&](int key) {
       auto* k = kv + key / Keys % 2 * 2 * Keys * tile::stride;
       tile::template load<threads>(k, base + shape.hidden(), step, key, Keys, end, width);
@@ -176,7 +177,7 @@ struct attention_kernel {
     const int last = first + queries < end ? first + queries : end;
     for (int key = 0; key < last; key += Keys) {
       await_copies();
-      sync_threads();  // this tile is there, and nobody reads the one before any more
+      sync_threads();  // this tile is loaded, and the previous one is no longer read
       if (key + Keys < last) load(key + Keys);
       const bf16 *k = kv + key / Keys % 2 * 2 * Keys * tile::stride, *v = k + Keys * tile::stride;
       float scores[Keys / 8][4];
@@ -197,7 +198,7 @@ struct attention_kernel {
                 shape.hidden(), sums, row, end, width, 1.0f / total[0], 1.0f / total[1]);
   }
 
-  /// Scores to exponentials less the largest so far; what was summed is corrected for it.
+  /// Online softmax: rescales earlier sums to the new maximum.
   TROUPE_DEVICE void softmax(float (&scores)[Keys / 8][4], float (&sums)[Width / 8][4],
                              float (&most)[2], float (&total)[2], int row, int key, int end) const {
     const float factor = scale * log2_e;
@@ -233,13 +234,13 @@ struct attention_kernel {
   }
 };
 
-/// A warp a token and head: the dot product of output and its gradient.
+/// A warp per token and head: the dot product of output and its gradient.
 struct attention_dots_kernel {
   static constexpr int threads = 256;
   attention_shape shape;
   std::size_t count;  // tokens x heads
   const bf16 *out, *gradient_out;
-  float* dots;  // [sequence, head, token], as the logarithms
+  float* dots;  // [sequence, head, token], like the logarithms
 
   TROUPE_DEVICE void operator()() const {
     const auto i = static_cast<std::size_t>(block_id()) * (threads / lanes) +
@@ -257,7 +258,7 @@ struct attention_dots_kernel {
   }
 };
 
-/// What both backward kernels take.
+/// Common arguments of the backward kernels.
 struct attention_backward_arguments {
   attention_shape shape;
   float scale;
@@ -266,7 +267,7 @@ struct attention_backward_arguments {
   bf16* gradient_qkv;
 };
 
-/// Gradients of queries. A block: 16 queries a warp.
+/// Gradients of queries. A block has 16 queries per warp.
 template <int Width, int Warps, int Keys>
 struct attention_queries_backward_kernel : attention_backward_arguments {
   using tile = tile_of<Width>;
@@ -310,7 +311,7 @@ struct attention_queries_backward_kernel : attention_backward_arguments {
     const int last = first + queries < end ? first + queries : end;
     for (int key = 0; key < last; key += Keys) {
       await_copies();
-      sync_threads();  // this tile is there, and nobody reads the one before any more
+      sync_threads();  // this tile is loaded, and the previous one is no longer read
       if (key + Keys < last) load(key + Keys);
       const bf16 *k = kv + key / Keys % 2 * 2 * Keys * tile::stride, *v = k + Keys * tile::stride;
       float p[Keys / 8][4], d[Keys / 8][4];
@@ -332,7 +333,8 @@ struct attention_queries_backward_kernel : attention_backward_arguments {
   }
 };
 
-/// Gradients of keys and values. A block: 16 keys a warp; it goes over the queries that see them.
+/// Gradients of keys and values. A block has 16 keys per warp and loops over the queries that see
+/// them.
 template <int Width, int Warps, int Queries>
 struct attention_keys_backward_kernel : attention_backward_arguments {
   using tile = tile_of<Width>;
@@ -378,7 +380,7 @@ struct attention_keys_backward_kernel : attention_backward_arguments {
     load(start);
     for (int query = start; query < end; query += Queries) {
       await_copies();
-      sync_threads();  // this tile is there, and nobody reads the one before any more
+      sync_threads();  // this tile is loaded, and the previous one is no longer read
       if (query + Queries < end) load(query + Queries);
       const int turn = query / Queries % 2;
       const bf16 *q = qg + turn * 2 * Queries * tile::stride, *g = q + Queries * tile::stride;

@@ -2,15 +2,15 @@
 
 #include "gpu/cuda/kernels/portable.hpp"
 
-// Kernels that work on each value, or on each row, alone. A kernel is its arguments and a function
-// that each thread calls. `n`: values a row, a multiple of 8.
+// Kernels that treat each value, or each row, independently. A kernel is its arguments and a
+// function that each thread calls. `n`: values per row, a multiple of 8.
 
 namespace troupe::gpu::cuda {
 
-/// What a thread does in elementwise kernels: four values.
+/// The work of a thread in elementwise kernels: four values.
 struct each_four {
   static constexpr int threads = 256;
-  std::size_t count = 0;  // of fours
+  std::size_t count = 0;  // in groups of four
 
   TROUPE_DEVICE std::size_t index() const {
     return static_cast<std::size_t>(block_id()) * threads + static_cast<std::size_t>(thread_id());
@@ -54,12 +54,12 @@ struct embed_positions_backward_kernel : each_four {
   }
 };
 
-/// Those of the words: a block for each word that occurs, whose places come in their order.
+/// Gradients of the token embeddings: a block per occurring word, summing its positions in order.
 struct embed_words_backward_kernel {
   static constexpr int threads = 128;
   const std::uint32_t* words_that_occur;
-  const std::uint32_t* begins;  // of each in `places`; one more at the end
-  const std::uint32_t* places;  // token numbers, by word
+  const std::uint32_t* begins;  // of each word in `places`; one more at the end
+  const std::uint32_t* places;  // token positions, by word
   std::size_t n;
   const float* gradient;
   float* words;
@@ -80,7 +80,7 @@ struct embed_words_backward_kernel {
   }
 };
 
-/// to += bias, by row. T: of the values; the bias has the same.
+/// to += bias, by row. T: type of the values and the bias.
 template <class T>
 struct add_bias_kernel : each_four {
   T* to;
@@ -148,7 +148,7 @@ struct narrow_kernel : each_four {
   }
 };
 
-/// to += what, of any number of values.
+/// to += what, for any number of values.
 struct add_kernel : each_four {
   float* to;
   const float* what;

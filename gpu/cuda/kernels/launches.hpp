@@ -8,11 +8,11 @@
 
 namespace troupe::gpu::cuda {
 
-/// What a block's shared memory may be without being asked for, and at most (sm_90; the kernels
-/// here need far less than sm_80's 163 KiB).
+/// The default and the maximum shared memory of a block (sm_90; the kernels here need far less than
+/// sm_80's 163 KiB).
 constexpr std::size_t plain_shared_bytes = 48 << 10, max_shared_bytes = 227 << 10;
 
-/// What a block of a kernel shares.
+/// Shared memory of a kernel's block.
 template <class Kernel, class = void>
 constexpr std::size_t shared_bytes_of = 0;
 template <class Kernel>
@@ -151,8 +151,8 @@ class launches : public machine {
       });
   }
 
-  /// What comes after a plain product, for a machine whose products cannot do it at once: they
-  /// write to `before` if that is there, and leave out bias and gelu.
+  /// The epilogue of a plain product, for a machine whose products do not have one: the product is
+  /// written to `before` if that is set, without bias and gelu.
   void finish(const product& p) {
     const auto rows = p.a.rows, n = p.b.columns;
     if (p.bias) fours(add_bias_kernel<float>{{rows * n / 4}, p.wide, p.bias, n});

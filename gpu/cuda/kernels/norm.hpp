@@ -2,11 +2,11 @@
 
 #include "gpu/cuda/kernels/portable.hpp"
 
-// Layer norm, and sums over rows, whose order depends on the shape alone.
+// Layer norm, and sums over rows in an order that depends only on the shape.
 
 namespace troupe::gpu::cuda {
 
-/// A warp a row.
+/// One warp per row.
 struct each_row {
   static constexpr int threads = 256, rows_a_block = threads / lanes;
   std::size_t rows = 0, n = 0;
@@ -57,7 +57,7 @@ struct layer_norm_kernel : each_row {
   }
 };
 
-/// gradient (of the input, in both precisions) = ..., or += ... if it adds.
+/// gradient (of the input, in both precisions) = ..., or += ... if it accumulates.
 struct layer_norm_backward_kernel : each_row {
   const bf16* gradient_out;
   const float *in, *weight, *means, *inverses;
@@ -96,13 +96,13 @@ struct layer_norm_backward_kernel : each_row {
   }
 };
 
-/// Sums over rows are made in two steps: a block sums `rows_a_part` rows of `columns` columns, and
-/// then one thread a column adds the parts in their order.
+/// Sums over rows take two steps: a block sums `rows_a_part` rows of `columns` columns, then one
+/// thread per column adds the partial sums in order.
 struct each_part {
   static constexpr int threads = 256, groups = threads / lanes, columns = 4 * lanes;
   static constexpr int shared_bytes = groups * columns * static_cast<int>(sizeof(float));
   std::size_t rows = 0, n = 0, rows_a_part = 0;
-  float* parts = nullptr;  // one row of n a part
+  float* parts = nullptr;  // one row of n per partial sum
 
   TROUPE_DEVICE std::size_t column() const {
     return static_cast<std::size_t>(block_id()) * columns +
@@ -113,7 +113,7 @@ struct each_part {
     const auto e = (part() + 1) * rows_a_part;
     return e < rows ? e : rows;
   }
-  /// Adds what the groups of a block have, in their order.
+  /// Adds the partial sums of a block's groups in order.
   TROUPE_DEVICE void finish(const four<float>& sum, float* to) const {
     auto* shared = reinterpret_cast<float*>(shared_memory());
     const int group = thread_id() / lanes, lane = thread_id() % lanes;

@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 
-// What a kernel's source needs of its compiler. nvcc makes code for GPUs of it; any other compiler
-// makes plain functions, whose threads the tests run as fibers (tests/gpu/emulation.cpp defines
-// what is only declared here), so that a kernel's every line is tested where there is no GPU.
+// The compiler-dependent part of kernels. nvcc compiles them for GPUs; other compilers make plain
+// functions whose threads the tests run as fibers (tests/gpu/emulation.cpp defines what is only
+// declared here), so that kernels are tested without a GPU.
 
 #ifdef __CUDACC__
 #define TROUPE_DEVICE __device__ __forceinline__
@@ -24,8 +24,7 @@ struct bf16 {
 };
 static_assert(sizeof(bf16) == 2);
 
-/// Four values that are read and written at once; an array of them begins at a multiple of their
-/// size.
+/// Four values that are read and written together, with the alignment of their size.
 template <class T>
 struct alignas(4 * sizeof(T)) four {
   T at[4];
@@ -49,7 +48,8 @@ TROUPE_DEVICE int block_id_y() {
 TROUPE_DEVICE void sync_threads() {
   __syncthreads();
 }
-/// What the lane has whose number differs in `mask`. All lanes of a warp call it.
+/// The value of the lane whose number differs in the bits of `mask`. All lanes of a warp must call
+/// it.
 TROUPE_DEVICE float shuffle_xor(float v, int mask) {
   return __shfl_xor_sync(0xffffffffu, v, mask);
 }
@@ -73,23 +73,23 @@ TROUPE_DEVICE float reciprocal_root(float x) {
 TROUPE_DEVICE float root(float x) {
   return sqrtf(x);
 }
-/// Memory that a block's threads share, as much as the launch asked for.
+/// The block's dynamic shared memory.
 TROUPE_DEVICE unsigned char* shared_memory() {
   extern __shared__ __align__(16) unsigned char troupe_shared[];
   return troupe_shared;
 }
-/// 16 bytes to shared memory, or 0 if not `there`, on their way while the thread goes on.
+/// Asynchronous copy of 16 bytes to shared memory; 0 if not `there`.
 TROUPE_DEVICE void copy_ahead(eight* to, const eight* from, bool there) {
   const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(to));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from),
                "r"(there ? 16 : 0)
                : "memory");
 }
-/// Until the thread's copies have come; others see them after a barrier.
+/// Waits for the thread's copies; other threads see them after a barrier.
 TROUPE_DEVICE void await_copies() {
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
-/// Two values in one word, the first below, each rounded to the nearest.
+/// Two values in one word, the first in the lower half, each rounded to nearest.
 TROUPE_DEVICE std::uint32_t pack(float low, float high) {
   std::uint32_t packed;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
@@ -102,8 +102,8 @@ TROUPE_DEVICE bf16 to_bf16(float v) {
   return {static_cast<std::uint16_t>(pack(v, 0.0f) & 0xffffu)};
 }
 
-/// Four 8 x 8 matrices from shared memory. Lane i names where row i % 8 of matrix i / 8 begins, at
-/// a multiple of 16 bytes; it receives of each matrix the values (i / 4, 2 (i % 4)) and the next.
+/// Loads four 8 x 8 matrices from shared memory. Lane i gives the address of row i % 8 of matrix i
+/// / 8, aligned to 16 bytes; it gets the values (i / 4, 2 (i % 4)) and the next of each matrix.
 TROUPE_DEVICE void load_matrices(std::uint32_t (&to)[4], const bf16* row) {
   const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -111,7 +111,7 @@ TROUPE_DEVICE void load_matrices(std::uint32_t (&to)[4], const bf16* row) {
                : "r"(at)
                : "memory");
 }
-/// The same of their transposes.
+/// The same, transposed.
 TROUPE_DEVICE void load_matrices_turned(std::uint32_t (&to)[4], const bf16* row) {
   const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -119,7 +119,7 @@ TROUPE_DEVICE void load_matrices_turned(std::uint32_t (&to)[4], const bf16* row)
                : "r"(at)
                : "memory");
 }
-/// c (16 x 8, floats) += a (16 x 16) b (16 x 8) by a warp, laid out as PTX's m16n8k16 has them.
+/// c (16 x 8, floats) += a (16 x 16) b (16 x 8) by a warp, in the layout of PTX's m16n8k16.
 TROUPE_DEVICE void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
                                 std::uint32_t b1) {
   asm volatile(
@@ -162,7 +162,7 @@ inline float root(float x) {
 inline float to_float(bf16 v) {
   return __builtin_bit_cast(float, static_cast<std::uint32_t>(v.bits) << 16);
 }
-inline bf16 to_bf16(float v) {  // to the nearest, ties to even
+inline bf16 to_bf16(float v) {  // round to nearest even
   const auto bits = __builtin_bit_cast(std::uint32_t, v);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return {0x7fff};
   return {static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
@@ -183,7 +183,7 @@ TROUPE_DEVICE void store(bf16* to, float v) {
   *to = to_bf16(v);
 }
 
-/// Four values in 32 bits each, from and to either type.
+/// Four values converted from and to either type.
 TROUPE_DEVICE four<float> load_four(const float* from) {
   return *reinterpret_cast<const four<float>*>(from);
 }
@@ -203,7 +203,7 @@ TROUPE_DEVICE void store_four(bf16* to, const four<float>& v) {
 
 constexpr int lanes = 32;
 
-/// The sum over a warp's lanes, the same in all of them.
+/// The sum over a warp's lanes, returned to all of them.
 template <class T>
 TROUPE_DEVICE T warp_sum(T v) {
   TROUPE_UNROLL

@@ -31,8 +31,8 @@ struct block_of {
   }
 };
 
-/// A block a row: -log softmax(logits)[target]; logits become scale x its gradient. A row has
-/// `width` values, of which the first n are words; the others become 0.
+/// A block per row: -log softmax(logits)[target]; logits are replaced by scale x their gradient. A
+/// row has `width` values, of which the first n are words; the padding becomes 0.
 struct cross_entropy_kernel {
   static constexpr int threads = 256, shared_bytes = 256;
   using block = block_of<threads / lanes>;
@@ -47,7 +47,7 @@ struct cross_entropy_kernel {
     bf16* row = logits + r * width;
     const auto first = static_cast<std::size_t>(thread_id()) * 4;
     constexpr float least = -3e38f;
-    float most = least, sum = 0;  // sum of exponentials, less the largest so far
+    float most = least, sum = 0;  // online: sum of exponentials relative to the maximum so far
     for (auto c = first; c < n; c += threads * 4) {
       auto v = load_four(row + c);
       TROUPE_UNROLL
@@ -63,7 +63,7 @@ struct cross_entropy_kernel {
     sum = block::sum(sum * exponential2((most - top) * log2_e));
     const auto target = targets[r];
     const float wanted = to_float(row[target]);
-    sync_threads();  // all have read it before it is written
+    sync_threads();  // all threads have read it
     const float factor = scale / sum;
     for (auto c = first; c < width; c += threads * 4) {
       auto v = load_four(row + c);
@@ -97,22 +97,22 @@ struct total_kernel {
   }
 };
 
-/// A run of one parameter's values that a block of AdamW moves.
+/// A run of a parameter's values that a block of AdamW updates.
 struct adamw_run {
-  std::uint64_t at, narrow_at;          // in the masters; in the copies of 16 bits
+  std::uint64_t at, narrow_at;          // offsets in the masters and in the 16-bit copies
   std::uint32_t count, decays, counts;  // ... in the norm
   std::uint32_t unused = 0;
 };
 
-/// Of a parameter; its last run may have fewer.
+/// Length of a parameter's runs; the last one may be shorter.
 constexpr std::size_t values_a_run = 8192;
 
 struct adamw_numbers {
   float scale, beta1, beta2, keep1, keep2, epsilon, rate, correct, shrink;
 };
 
-/// A block a run: one step of the masters, their copies, and the squared norm of scale x gradients.
-/// The gradients become 0.
+/// A block per run: updates the masters and their 16-bit copies, computes the squared norm of scale
+/// x gradients, and clears the gradients.
 struct adamw_kernel {
   static constexpr int threads = 256, shared_bytes = 256;
   const adamw_run* runs;
@@ -143,7 +143,7 @@ struct adamw_kernel {
   }
 };
 
-/// The copies of 16 bits from the masters, after they were set.
+/// The 16-bit copies of masters that were set.
 struct narrow_weights_kernel {
   static constexpr int threads = 256;
   const adamw_run* runs;

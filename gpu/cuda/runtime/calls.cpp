@@ -118,7 +118,8 @@ void kernel_interceptor::embed_words_backward(const std::uint32_t* occur,
                                               const std::uint32_t* places,
                                               std::size_t words_that_occur, std::size_t n,
                                               const float* gradient, float* words_at) {
-  // How often each occurs is known to the GPU alone: of the gradient, one row a word is counted.
+  // The number of occurring words is known only on the GPU: one row of the gradient per word is
+  // counted.
   perform({.name = "words' gradient",
            .rows = words_that_occur,
            .columns = n,
@@ -217,7 +218,8 @@ void kernel_interceptor::attention_backward(attention_shape shape, std::size_t r
            .rows = tokens,
            .columns = shape.hidden(),
            .bytes = times(16, tokens * shape.hidden()) + times(8, tokens * shape.heads),
-           .flops = 10 * pairs(shape, rows) * shape.width,  // five products; two more are done
+           .flops = 10 * pairs(shape, rows) *
+                    shape.width,  // five products; two recomputed ones do not count
            .arguments = all(shape, rows, qkv, out, gradient_out, log_sums, dots, gradient_qkv)},
           [=](machine& m) {
             m.attention_backward(shape, rows, qkv, out, gradient_out, log_sums, dots, gradient_qkv);
@@ -238,7 +240,7 @@ void kernel_interceptor::cross_entropy(bf16* logits, const std::uint32_t* target
 void kernel_interceptor::adamw(const adamw_run* runs, std::size_t count, float* values,
                                float* first_moments, float* second_moments, float* gradients,
                                bf16* narrowed, adamw_numbers how, double* norms, double* norm) {
-  // A run is counted as full; a parameter's last one may be shorter.
+  // Counted as full runs; a parameter's last one may be shorter.
   perform({.name = "AdamW",
            .rows = count,
            .columns = values_a_run,

@@ -7,19 +7,20 @@
 
 namespace troupe::gpu::cuda {
 
-/// One thing that a machine was asked for.
+/// A recorded call of a machine.
 struct call {
   const char* name;
-  std::size_t rows = 0, columns = 0, inner = 0;  // a product's; of others rows x columns values
-  /// What it has to read and write, each value once, and a product's or attention's operations: two
-  /// for each multiplication and its addition, those that the causal mask leaves out not counted.
+  std::size_t rows = 0, columns = 0, inner = 0;  // of a product; of others rows x columns values
+  /// Minimum memory traffic, each value counted once, and the operations of a product or attention:
+  /// two per multiply-add, without those that the causal mask excludes.
   double bytes = 0, flops = 0;
-  /// Its numbers change from step to step: to keep it for another step is of no use.
+  /// Its arguments change in every step: it cannot be reused.
   bool changes = false;
   std::vector<std::uint64_t> arguments;  // all of them; equal calls do the same in the same memory
 };
 
-/// A machine before another. Kernels and products come to `perform`; all else goes through.
+/// A decorator of a machine. Kernels and products are passed to `perform`; everything else is
+/// forwarded.
 class kernel_interceptor : public machine {
  public:
   explicit kernel_interceptor(std::shared_ptr<machine> behind) : behind_{std::move(behind)} {}
@@ -92,7 +93,7 @@ class kernel_interceptor : public machine {
                       bf16* narrowed) override;
 
  protected:
-  /// how(m): asks m for it.
+  /// how(m): makes the call on m.
   virtual void perform(call what, std::function<void(machine&)> how) = 0;
 
   machine& behind() { return *behind_; }

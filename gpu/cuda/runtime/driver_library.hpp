@@ -10,9 +10,8 @@
 
 namespace troupe::gpu::cuda {
 
-/// What the driver's management library says of a GPU, if it is there: CUDA does not know the
-/// clocks that it has now. nvml.h is not a part of every toolkit, so its few functions are named
-/// here.
+/// Properties from the driver's management library (NVML), if it is installed: CUDA does not report
+/// the present clocks. nvml.h is not part of every toolkit, so its functions are declared here.
 class driver_library {
  public:
   explicit driver_library(int index)
@@ -61,7 +60,7 @@ inline std::string version_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
-/// What CUDA, cuBLASLt and the driver say of a GPU; what they do not say is left empty.
+/// Properties of a GPU from CUDA, cuBLASLt and the driver; unknown ones stay empty.
 inline machine_facts facts_of(int index) {
   machine_facts f;
   const driver_library driver{index};

@@ -13,7 +13,7 @@ namespace troupe::gpu::cuda {
 static_assert(sizeof(ncclUniqueId) == collectives::id_bytes);
 static_assert(ncclSuccess == collectives::well && ncclInProgress == collectives::under_way);
 
-/// libnccl's functions. The library is loaded when a group is first asked for.
+/// libnccl's functions. The library is loaded when a group is first requested.
 struct nccl_library {
   decltype(&ncclGetVersion) version = nullptr;
   decltype(&ncclGetUniqueId) make_id = nullptr;
@@ -24,7 +24,7 @@ struct nccl_library {
   decltype(&ncclCommDestroy) destroy = nullptr;
   decltype(&ncclCommAbort) abort = nullptr;
   decltype(&ncclGetErrorString) says = nullptr;
-  std::string why;  // it cannot be used
+  std::string why;  // why it cannot be used
   collectives as;
 
   static nccl_library& loaded() {

@@ -16,15 +16,15 @@
 #include "gpu/cuda/runtime/nccl_library.hpp"
 #endif
 
-// The machine that is a GPU: libtroupe_cuda.so. Kernels are launched, products are cuBLASLt's. It
-// uses nothing of the program's but headers.
+// The machine of a real GPU, in libtroupe_cuda.so: launches kernels; products use cuBLASLt. It uses
+// only headers of the program.
 
 namespace troupe::gpu::cuda {
 
 namespace {
 
-/// Errors after which no call of this process succeeds on that GPU: CUDA's manual says of each that
-/// the process has to end.
+/// Errors after which no call of this process on that GPU succeeds: according to CUDA's manual the
+/// process has to be restarted.
 bool loses_gpu(cudaError_t e) {
   switch (e) {
     case cudaErrorECCUncorrectable:
@@ -50,7 +50,7 @@ bool loses_gpu(cudaError_t e) {
 
 void check(cudaError_t e, const char* function) {
   if (e == cudaSuccess) return;
-  cudaGetLastError();  // it is told here, and not as whatever is asked for next
+  cudaGetLastError();  // clears the error, so that it is not reported by the next call
   const auto text = std::string{"the GPU refused "} + function + ": " + cudaGetErrorString(e);
   if (!loses_gpu(e)) throw std::runtime_error(text);
   throw gpu_lost(text + "; this GPU is lost until the process is restarted");
@@ -60,10 +60,10 @@ void check(cublasStatus_t s, const char* function) {
   throw std::runtime_error(std::string{"cuBLASLt failed in "} + function + ": " +
                            cublasLtGetStatusName(s));
 }
-// Says in an error which function refused.
+// Adds the failed function's name to the error.
 #define CALL(function, ...) check(function(__VA_ARGS__), #function)
 
-/// Another device for as long as it is there; whose thread it is does not matter.
+/// Selects another device for its scope, on any thread.
 class on_device {
  public:
   explicit on_device(int index) {
@@ -72,7 +72,7 @@ class on_device {
   }
   ~on_device() {
     cudaSetDevice(before_);
-    cudaGetLastError();  // whoever gives something back hears of no error
+    cudaGetLastError();  // errors of releasing are ignored
   }
   on_device(const on_device&) = delete;
 
@@ -85,12 +85,12 @@ __global__ void __launch_bounds__(Kernel::threads) run(const __grid_constant__ K
   kernel();
 }
 
-/// What cuBLASLt is told of a product, once for each shape and kind.
+/// cuBLASLt's description of a product, cached by shape and kind.
 struct plan {
   cublasLtMatmulDesc_t how = nullptr;
   cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
   cublasLtMatmulAlgo_t algorithm{};
-  bool found = false;  // cuBLASLt can do it with what comes after it
+  bool found = false;  // cuBLASLt supports it with its epilogue
 };
 
 enum class after : int { nothing, bias, gelu, slope };
@@ -101,8 +101,8 @@ after after_of(const product& p) {
   return p.bias || p.narrow_bias ? after::bias : after::nothing;
 }
 
-/// Largest power of two, up to 16, that divides an address. No kernel wants more, and which
-/// algorithm cuBLASLt chooses must not depend on where a split puts a parameter.
+/// Largest power of two, up to 16, that divides an address. No kernel needs more, and cuBLASLt's
+/// choice of algorithm must not depend on the place of a parameter.
 std::uint32_t alignment_of(const void* p) {
   const auto at = reinterpret_cast<std::uintptr_t>(p) | 16u;
   return static_cast<std::uint32_t>(at & (~at + 1));
@@ -121,7 +121,7 @@ class gpu_machine final : public launches<gpu_machine> {
     name_ = about.name;
     for (auto* s : {&compute_, &in_, &out_})
       CALL(cudaStreamCreateWithFlags, s, cudaStreamNonBlocking);
-    // A sum's few blocks need not wait until all blocks of a large product have begun.
+    // An all-reduce's few blocks must not wait for all blocks of a large product.
     int least = 0, first = 0;
     CALL(cudaDeviceGetStreamPriorityRange, &least, &first);
     CALL(cudaStreamCreateWithPriority, &beside_, cudaStreamNonBlocking, first);
@@ -192,7 +192,7 @@ class gpu_machine final : public launches<gpu_machine> {
     auto m = std::make_unique<two_events>(two_events{event(), event()});
     CALL(cudaEventRecord, (*m)[0], compute_);
     CALL(cudaEventRecord, (*m)[1], out_);
-    return m.release();  // to wait()
+    return m.release();  // released by wait()
   }
   void wait(void* event) override {
     const std::unique_ptr<two_events> m{static_cast<two_events*>(event)};
@@ -205,7 +205,7 @@ class gpu_machine final : public launches<gpu_machine> {
     for (auto e : *static_cast<two_events*>(event)) {
       const auto now = cudaEventQuery(e);
       if (now == cudaErrorNotReady) {
-        cudaGetLastError();  // no error, but kept as one
+        cudaGetLastError();  // not an error, but recorded as one
         return false;
       }
       check(now, "cudaEventQuery");
@@ -252,7 +252,7 @@ class gpu_machine final : public launches<gpu_machine> {
     cudaGraphExec_t ready = nullptr;
     if (cudaStreamEndCapture(compute_, &kept) != cudaSuccess ||
         cudaGraphInstantiate(&ready, kept, 0) != cudaSuccess) {
-      cudaGetLastError();  // the kernels are asked for one by one then
+      cudaGetLastError();  // kernels are launched one by one then
       ready = nullptr;
     }
     if (kept != nullptr) cudaGraphDestroy(kept);
@@ -263,7 +263,7 @@ class gpu_machine final : public launches<gpu_machine> {
   }
   void drop_graph(void* graph) noexcept override {
     const on_device mine{index_};
-    cudaStreamSynchronize(compute_);  // it may be at work
+    cudaStreamSynchronize(compute_);  // it may be running
     cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph));
   }
 
@@ -287,7 +287,7 @@ class gpu_machine final : public launches<gpu_machine> {
     const auto what = after_of(p);
     auto& fused = plan_of(p, what);
     if (fused.found) return multiply(p, fused, what);
-    // cuBLASLt has nothing for all of it at once: the product alone, and the project's kernels.
+    // cuBLASLt does not support the epilogue: plain product, then the project's kernels.
     auto bare = p;
     if (p.before) bare.narrow = p.before;
     auto& alone = plan_of(bare, after::nothing);
@@ -304,7 +304,7 @@ class gpu_machine final : public launches<gpu_machine> {
       CALL(cudaFuncSetAttribute, run<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize,
            static_cast<int>(shared));
     cudaFuncAttributes about{};
-    CALL(cudaFuncGetAttributes, &about, run<Kernel>);  // which loads it
+    CALL(cudaFuncGetAttributes, &about, run<Kernel>);  // loads the kernel
   }
   template <class Kernel>
   void launch(const Kernel& k, std::size_t blocks, std::size_t blocks_y, std::size_t shared) {
@@ -337,8 +337,8 @@ class gpu_machine final : public launches<gpu_machine> {
     return e;
   }
 
-  // cuBLASLt goes by columns: a row-major c = a b is c' = b' a' by columns, so its first factor is
-  // our second. A matrix that lies row by row is, by columns, its transpose.
+  // cuBLASLt is column-major: a row-major c = a b is c' = b' a' there, so its first factor is our
+  // second one. A row-major matrix is the transpose in column-major order.
   using shape = std::tuple<std::size_t, std::size_t, std::size_t, std::size_t, std::size_t,
                            std::size_t, bool, bool, bool, bool, int, std::uint32_t>;
 
@@ -373,7 +373,7 @@ class gpu_machine final : public launches<gpu_machine> {
     CALL(cublasLtMatmulDescSetAttribute, how, what, &value, sizeof value);
   }
 
-  /// Pointers of what comes after a product change from call to call.
+  /// An epilogue's pointers change from call to call.
   static void set_pointers(cublasLtMatmulDesc_t how, const product& p, after what) {
     const void* bias = p.wide ? static_cast<const void*>(p.bias) : p.narrow_bias;
     if (what == after::bias || what == after::gelu)
@@ -406,7 +406,7 @@ class gpu_machine final : public launches<gpu_machine> {
     return made;
   }
 
-  /// The algorithm that cuBLASLt thinks quickest, of those whose sums have one order.
+  /// cuBLASLt's fastest algorithm among those with a deterministic order of additions.
   void choose(plan& made, std::uint32_t aligned) {
     cublasLtMatmulPreference_t wish = nullptr;
     CALL(cublasLtMatmulPreferenceCreate, &wish);
