@@ -39,7 +39,7 @@ double seconds(F&& call) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// The median of so many runs, or of fewer where they take more than a second.
+/// The median of that many runs, or of fewer if they take more than a second.
 template <class F>
 double median_s(int runs, F&& call) {
   std::vector<double> each;
@@ -48,7 +48,7 @@ double median_s(int runs, F&& call) {
   return median(std::move(each));
 }
 
-std::size_t sink = 0;  // what was decided: so that nothing is left out
+std::size_t sink = 0;  // results, so that the compiler keeps the computation
 
 double has_s(const timing_event& m) {
   return median_s(101,
@@ -89,7 +89,8 @@ std::optional<double> sia_s(const timing_event& m, unsigned limit_s) {
     alarm(limit_s);
     std::vector<double> each;
     double sum = 0;
-    while (each.size() < 5 && sum * 2 < limit_s) {  // another may take as long as those before
+    while (each.size() < 5 &&
+           sum * 2 < limit_s) {  // another run may take as long as the previous ones
       sia_options whole;
       whole.max_waiting = static_cast<std::uint32_t>(m.waiting.size());
       sum += each.emplace_back(seconds(

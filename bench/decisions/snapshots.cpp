@@ -44,7 +44,7 @@ expected<cluster> make_cluster(std::uint32_t gpus) {
   return c;
 }
 
-/// Jobs as the scheduler would show them, without end; those that are alike share their plans.
+/// An endless sequence of jobs as the scheduler shows them; equal jobs share their plans.
 class stream {
  public:
   stream(const cluster& c, std::uint64_t seed) : cluster_{c}, random_{seed} {}

@@ -1,4 +1,5 @@
-// bench_events [EVENTS]: what an event costs in virtual time, beside SimGrid and a bare queue.
+// bench_events [EVENTS]: the cost of an event in virtual time, compared to SimGrid and a bare
+// queue.
 //
 // Every figure is of a process of its own (SimGrid wants that), the best of three, nanoseconds
 // of processor time an event from the first to the last of EVENTS (a million), without setting up.
@@ -38,7 +39,7 @@ double queue_timers_s(std::uint32_t actors, std::uint64_t events, bool random) {
   struct event {
     std::int64_t time;
     std::uint64_t sequence;
-    std::function<void()> call;  // what it captures fits: nothing is allocated
+    std::function<void()> call;  // its captures fit without allocation
     bool operator<(const event& o) const {
       return time > o.time || (time == o.time && sequence > o.sequence);
     }

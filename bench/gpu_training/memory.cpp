@@ -9,7 +9,7 @@
 #include "gpu_training/parts.hpp"
 #include "planners/model/stage_memory.hpp"
 
-// MARP's prediction beside what trainings really take: this engine's, and PyTorch's.
+// MARP's prediction compared to the memory of real trainings: this engine's and PyTorch's.
 
 namespace troupe::bench {
 
@@ -32,7 +32,7 @@ std::uint64_t asked_for(const gpu::stage_spec& spec) {
   return count->bytes + gpu::cuda::workspace_bytes;
 }
 
-/// The same on the GPU, by its driver: what is used more than before, and in all.
+/// The same on the GPU, by its driver: the increase, and the total.
 json really(const gpu::stage_spec& spec) {
   auto& gpu = *the_gpu().machine;
   const auto before = gpu.memory();

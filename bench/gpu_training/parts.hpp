@@ -33,7 +33,7 @@ gpu::stage_spec spec_of(const size& s, std::uint32_t rows);
 /// Tokens and targets, the same each time.
 std::vector<payload> random_batch(const gpu::stage_spec& s);
 
-/// `steps` steps of one micro-batch and its update, two of which are under way at any time.
+/// `steps` steps of one micro-batch and its update, with two in flight at any time.
 /// Seconds, and the last one's loss; or why it could not go on.
 struct trained {
   double seconds = 0, loss = 0;
@@ -47,7 +47,7 @@ struct opened_gpu {
 };
 const opened_gpu& the_gpu();
 
-/// What the catalogue says of a GPU with that name and memory; nothing if it has none like it.
+/// The catalog's entry for a GPU with that name and memory; nothing if there is none.
 struct catalogue_entry {
   std::string name;
   double tflops = 0, gbytes_s = 0;

@@ -10,7 +10,7 @@
 #include "gpu/cuda/host/graphs.hpp"
 #include "gpu_training/parts.hpp"
 
-// Tokens a second, share of the arithmetic peak, memory; beside PyTorch.
+// Tokens per second, fraction of the arithmetic peak, and memory, compared to PyTorch.
 
 namespace troupe::bench {
 

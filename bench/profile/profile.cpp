@@ -69,7 +69,7 @@ double spread_of(const json& profile) {
   return most;
 }
 
-/// Of a core, while so many compute at once.
+/// Of a core, while that many compute.
 std::string profile(const scratch& in, int busy) {
   const auto name = fmt::format("profile-{}.yaml", busy);
   const auto words = fmt::format("profile --model '{}' --rows 2,4 --busy {} --rounds 5 --out {}",
@@ -118,7 +118,7 @@ int main(int argc, char** argv) {
   const auto cluster = in.write("near.yaml", cluster_text);
   std::vector<outcome> all(trainings.size());
   for (int r = 0; r < rounds; ++r) {
-    // The machine's own speed may change from minute to minute: just before those that it is for.
+    // The machine's speed may change over minutes: measured just before those that need it.
     std::string profiled;
     int busy = 0;
     for (std::size_t i = 0; i < trainings.size(); ++i) {

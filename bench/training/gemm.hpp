@@ -5,7 +5,7 @@
 
 namespace troupe::bench {
 
-/// GFLOP/s of independent fused multiply-adds in registers: what one core can do at most.
+/// GFLOP/s of independent fused multiply-adds in registers: the peak of one core.
 double multiply_add_peak();
 
 struct product_speed {

@@ -60,7 +60,8 @@ pipeline::pipeline(const model& m, std::uint32_t rows, const std::vector<std::ui
   }
 }
 
-/// One iteration on its way. Devices post what is done; the caller's thread hands out what follows.
+/// State of one iteration. Devices post completions; the caller's thread submits the next
+/// operations.
 struct pipeline::running {
   struct stage {
     std::vector<std::pair<step, std::uint32_t>> order;

@@ -49,22 +49,22 @@ sockaddr* any(sockaddr_in& a) {
 bool connect(const emulated_link& link, std::uint32_t n, sockets& from, sockets& to) {
   auto at = place(1, 0);
   socklen_t size = sizeof at;
-  int door = -1;
+  int listener = -1;
   link.inside(1, [&] {
-    door = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    ::bind(door, any(at), sizeof at);
-    ::listen(door, static_cast<int>(n));
-    ::getsockname(door, any(at), &size);
+    listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ::bind(listener, any(at), sizeof at);
+    ::listen(listener, static_cast<int>(n));
+    ::getsockname(listener, any(at), &size);
   });
   sockets listening;
-  listening.all.push_back({door, POLLIN, 0});
+  listening.all.push_back({listener, POLLIN, 0});
   bool all = true;
   link.inside(0, [&] {
     for (std::uint32_t i = 0; i < n && all; ++i) {
       const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
       all = ::connect(fd, any(at), sizeof at) == 0;
       from.add(fd, POLLOUT);
-      const int other = all ? ::accept(door, nullptr, nullptr) : -1;
+      const int other = all ? ::accept(listener, nullptr, nullptr) : -1;
       if (other >= 0) to.add(other, POLLIN);
     }
   });

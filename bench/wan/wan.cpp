@@ -1,5 +1,5 @@
-// bench_wan [connections|training]: how many connections of gateways scale beside plain TCP over
-// the same emulated link, and ATLAS beside Varuna over gateways' emulated WAN. Prints ratios.
+// bench_wan [connections|training]: how gateways' connections scale compared to plain TCP over the
+// same emulated link, and ATLAS compared to Varuna over the emulated WAN. Prints ratios.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ tensor numbered(std::uint32_t number, std::size_t bytes, std::uint32_t connectio
   return t;
 }
 
-/// What two gateways' tensors carry, payload alone, after they have run for a while.
+/// The payload rate of two gateways' tensors in the steady state.
 double gateways_gbps(harness::gateway_pair_options o, std::uint32_t connections,
                      std::size_t window_bytes) {
   o.lanes = connections;

@@ -24,7 +24,7 @@ void figure6() {
        "not in the paper: the order alone; and another tie-break"});
 }
 
-/// Figure 9 without a model: C = 3, as section 4.2 says, and nothing but the pipeline.
+/// Figure 9 without a model: C = 3, as in section 4.2, and only the pipeline.
 void figure9_in_slots() {
   fmt::print("\nFigure 9 in slots: 3 pipelines of 4 stages (2, 1, 1), C = 3\n\n");
   ranges least, searched;

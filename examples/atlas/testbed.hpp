@@ -13,8 +13,8 @@
 #include "formats/load/load.hpp"
 #include "planners/atlas/datacenter_selection.hpp"
 
-// What the figures share: the paper's testbed and its models, through the whole actor graph in
-// virtual time; its large clusters, through Algorithm 1.
+// Shared by the figures: the paper's testbed and its models, simulated with all actors in virtual
+// time; its large clusters, planned by Algorithm 1.
 
 using namespace troupe;  // an example's own header
 
@@ -65,7 +65,7 @@ inline std::shared_ptr<const cluster> testbed(double latency_ms) {
   return std::make_shared<const cluster>(std::move(c));
 }
 
-/// `connections`: 1, or 0 for as many as help.
+/// `connections`: 1, or 0 for as many as increase the rate.
 inline job_spec training_of(const std::string& model, std::uint32_t layers_a_stage,
                             std::uint32_t microbatches, std::uint32_t connections) {
   job_spec job;
@@ -88,7 +88,7 @@ struct range {
 
 using ranges = std::map<std::string, range>;
 
-/// One setting: every baseline's time over ATLAS's, and the ablation beside it.
+/// One setting: the time of every baseline relative to ATLAS's, and the ablation.
 inline void compare(const std::string& model, std::uint32_t layers, std::uint32_t m,
                     double latency_ms, std::uint32_t connections, ranges& strict, ranges& least,
                     range& used) {
@@ -120,7 +120,7 @@ inline void heads() {
       "model", "M", "ms", "gpipe", "megatron", "varuna", "V. f.first", "ATLAS", "ATLAS lp", "best");
 }
 
-/// Datacenters of so many GPUs, and 60 stages and micro-batches over them, C slots a transfer.
+/// Datacenters of that many GPUs, with 60 stages and micro-batches, C slots per transfer.
 inline planners::selection select(const std::vector<std::uint32_t>& gpus, double c,
                                   const std::string& schedule) {
   cluster all;

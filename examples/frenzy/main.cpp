@@ -1,4 +1,5 @@
-// The Frenzy paper's Figures 4, 5 and 6: README.md. On stdout only what virtual time says.
+// The Frenzy paper's Figures 4, 5 and 6: README.md. Standard output has only results in virtual
+// time.
 #include <array>
 #include <cmath>
 

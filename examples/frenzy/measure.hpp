@@ -116,7 +116,7 @@ inline std::vector<formats::trace_row> new_workload(int tasks, double gap_s, std
   return rows;
 }
 
-/// Figure 5b: five ways to schedule a trace.
+/// Figure 5b: five policies for a trace.
 inline void figure5b(const std::string& trace, const std::string& cluster,
                      const std::vector<formats::trace_row>& rows, std::uint64_t seeds) {
   const std::initializer_list<const char*> policies{"frenzy", "fastest", "sia", "opportunistic",

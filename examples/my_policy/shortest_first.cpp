@@ -30,7 +30,7 @@ expected<has_choice> place(const snapshot& s, const idle_index& idle, const job_
 
 std::vector<decision> shortest_first::decide(const snapshot& all, random_source&) const {
   std::vector<decision> out;
-  std::optional<idle_index> left;  // idle GPUs less those of `out`
+  std::optional<idle_index> left;  // the idle GPUs after the decisions in `out`
   const auto s = start_trainings(all, out, left);
   auto idle = s.idle;  // a copy
 

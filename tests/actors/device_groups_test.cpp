@@ -49,7 +49,7 @@ class switchboard final : public runtime::transport {
   void listen(receiver) override {}
   void handled(const frame&) override {}
 
-  /// Reports that satisfy something, once there are so many.
+  /// The first `n` reports that satisfy a condition.
   std::vector<stage_report> wait_for(std::size_t n,
                                      std::function<bool(const stage_report&)> wanted) {
     std::unique_lock lock{guard_};
@@ -73,7 +73,7 @@ class switchboard final : public runtime::transport {
   std::vector<stage_report> reports_;
 };
 
-/// Counts the sums that go on beside kernels.
+/// Counts the all-reduces that run concurrently with kernels.
 class counting_sums final : public gpu::cuda::kernel_interceptor {
  public:
   counting_sums(std::shared_ptr<gpu::cuda::machine> m, std::shared_ptr<std::atomic<int>> count)
@@ -172,7 +172,7 @@ class world {
     x.setup = s;
     x.trainer = trainer_address;
     runtime::host h;
-    h.self = 1000;  // nobody's: all messages take the network
+    h.self = 1000;  // no stage's address: all messages use the network
     h.clock = std::make_shared<still_clock>();
     h.net = net_;
     x.messenger = messenger{h, {}};
@@ -230,7 +230,7 @@ TEST_CASE("stages whose GPUs sum among themselves learn what they learn through 
   REQUIRE(group_ids.size() == stages);
   hosts.run(3, {});
   gpus.run(3, group_ids);
-  gpus.run(3, group_ids);                    // the trainer asks again when it hears nothing
+  gpus.run(3, group_ids);                    // the trainer repeats its message after a timeout
   CHECK(hosts.learnt(3) == gpus.learnt(3));  // of two pipelines, whose sums have one order
   CHECK(hosts.parts() > 0);
   CHECK(gpus.parts() == 0);

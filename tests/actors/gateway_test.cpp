@@ -287,7 +287,7 @@ TEST_CASE("On a network that loses, doubles and delays, what arrives is whole, o
       misplaced += r.what.microbatch < last ? 1 : 0;
       last = r.what.microbatch;
     }
-    // On the way between a node and its gateway, where there are no stripes.
+    // Between a node and its gateway, where there are no stripes.
     CHECK(misplaced <= 12);
   }
 }

@@ -127,7 +127,7 @@ TEST_CASE("wall clocks that step back and forth cost no lease") {
 TEST_CASE("what a node finished while it was taken for lost is not done again") {
   auto o = options();
   auto one = std::make_shared<cluster>(*small_cluster());
-  one->nodes.resize(1);  // nobody else can have the job
+  one->nodes.resize(1);  // no other node can run the job
   o.cluster = one;
   o.faults.partitions = {{{"a-0"}, {}, 2, 15}};
   virtual_cluster v{std::move(o)};
@@ -152,7 +152,7 @@ TEST_CASE("a controller that restarts goes on where its journal ends") {
   for (job_id id : {1, 2}) {
     const auto s = status(v, id);
     CHECK(s.state == job_state::running);
-    CHECK(s.attempts == 1);  // it ran on while nobody watched
+    CHECK(s.attempts == 1);  // it continued while no test code was polling
   }
   v.world().run_until(20'000.0);
   for (job_id id : {1, 2}) CHECK(status(v, id).state == job_state::finished);

@@ -10,7 +10,7 @@
 #include "messages/codec.hpp"
 #include "messages/random.hpp"
 
-// Tensors that are lost on the way: what is kept to be sent again, and what a loss costs.
+// Lost tensors: which ones are kept for resending, and what a loss costs.
 
 using namespace troupe;
 using namespace troupe::actors;
@@ -110,7 +110,7 @@ TEST_CASE("what a stage sent is sent again when it is asked for, not too soon an
   s.keep(sent(kind::activation, 5, 1, 2), bytes(8), 10, false);
   s.keep(sent(kind::gradient, 5, 1, 0), bytes(8), 10, false);
   auto r = request_for(kind::activation, 2, {1, 7});
-  CHECK(s.take_due(r, 10.4).empty());  // whoever asks may say 0
+  CHECK(s.take_due(r, 10.4).empty());  // a request may say 0
   const auto again = s.take_due(r, 10.6);
   REQUIRE(again.size() == 1);
   CHECK(again[0].header == sent(kind::activation, 5, 1, 2));

@@ -122,7 +122,7 @@ TEST_CASE("Emulated and in turn: the transfers of a cell cross one at a time") {
 
 namespace {
 
-/// Megabits a second over so many connections of a link that lets a window pass each round trip.
+/// Megabits per second over that many connections of a link that limits the window per round trip.
 double goodput_mbps(const emulated_link& link, std::uint32_t connections) {
   gateway_pair_options o;
   o.wan = {0, 1, 20, 0, 0};

@@ -91,7 +91,7 @@ TEST_CASE("A link that drops to a tenth: the plan adapts, says why, and is never
       CHECK(o.planned_anew_s <= o.kept_s * 1.0001);
       CHECK(o.planned_anew_s <= o.expected_s * 1.02);
       changed += o.news.empty() ? 0 : 1;
-      if (o.news.empty()) continue;  // no other order was shorter: there is nothing to say
+      if (o.news.empty()) continue;  // no other order was faster: no event
       CHECK(says(o.news, "a transfer over the WAN between stages 1 and 2 takes"));
       CHECK(says(o.news, "expected iteration time"));
     }
@@ -172,7 +172,7 @@ TEST_CASE("A datacenter goes away: training goes on with what is left and says w
     INFO(dc.name << ": " << news_of(r));
     REQUIRE(r.iterations.size() == 60);
     CHECK(r.iterations.back().iteration == 60);
-    if (r.news.empty()) continue;  // it was not there
+    if (r.news.empty()) continue;  // the event was not there
     ++moved;
     CHECK(says(news_of(r), "resumed after iteration 28 of 60"));
     CHECK(says(news_of(r), "iterations since are repeated"));

@@ -115,7 +115,7 @@ TEST_CASE("a controller whose disk is full goes down, and goes on with every acc
   const auto before = v.accepted().size();
   v.world().run_until(59.0);
   CHECK(v.world().count().failures > 3);  // it comes back, and fails again
-  CHECK(v.accepted().size() == before);   // and nobody is told anything meanwhile
+  CHECK(v.accepted().size() == before);   // and no client gets a reply meanwhile
   CHECK(errors.has("the disk is full"));
   REQUIRE(v.world().run_until(
       [&] { return live && live->jobs().size() == 30 && live->unfinished() == 0; }, 20'000.0));

@@ -17,7 +17,7 @@ namespace troupe::runtime::conformance {
 
 inline constexpr address controller = 0, dc1 = 1, dc2 = 2, a0 = 3, a1 = 4, b0 = 5;
 inline constexpr address a_client = first_client_address + 1;
-/// Frames that may be on the way or wait between two hosts: small, so that tests reach it.
+/// Maximum number of frames in flight or waiting between two hosts: small, so that tests reach it.
 inline constexpr std::uint32_t credit_frames = 128;
 /// Between two gateways, where connections can be counted.
 inline constexpr std::uint32_t gateway_connections = 4;

@@ -59,7 +59,7 @@ TEST_CASE("hostile jobs are refused with a reason and are in no journal; an hone
       CHECK(admission::admit(a->spec));
     }
   CHECK(journalled == accepted + 1);
-  // A refusal is remembered by nobody: the corrected job may come with the same number.
+  // A rejection is not stored: the corrected job may have the same request number.
   CHECK(submitted(*v, 101, harness::small_job("corrected")).job == accepted + 2);
 }
 

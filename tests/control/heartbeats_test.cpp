@@ -37,7 +37,7 @@ class spoken_world {
     REQUIRE(nets_[over]->send(to, encode(from, to, m)));
     world.run_until(world.now_s() + 0.01);
   }
-  /// All messages of a type that `a` has heard and not yet taken, for whomever they are.
+  /// All messages of a type that `a` has received and not yet taken, for any host.
   template <class T>
   std::vector<T> take(address a) {
     std::vector<T> found;
@@ -129,7 +129,7 @@ TEST_CASE("a heartbeat for a report that the controller does not have asks for i
   const auto other = c.only_renewal();
   CHECK(other.incarnation == 8);
   CHECK(other.heard == 0);
-  // It was not heard: report 3 still counts.
+  // It was not received: report 3 still counts.
   auto late = r;
   late.sequence = 3;
   c.report(late);
@@ -194,7 +194,7 @@ TEST_CASE("a node with a new state directory is not heard while its predecessor'
   }
   const auto& s = c.cluster_->settings;
   CHECK(c.world.now_s() - heard_s >= s.lease_s);
-  // One whose state directory has seen its predecessor is heard at once.
+  // A node whose state directory knows its predecessor is accepted at once.
   fresh.incarnation = 9, fresh.sequence = 1, fresh.new_state = false;
   c.report(fresh);
   CHECK_FALSE(c.take<node_orders>(dc1).empty());

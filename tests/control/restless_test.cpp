@@ -13,7 +13,7 @@ using planners::decision;
 
 namespace {
 
-/// A plan is so many GPUs of a node.
+/// A plan for that many GPUs of a node.
 struct one_gpu : planners::policy {
   std::string_view name() const override { return "restless"; }
   reason why_waiting(const planners::snapshot&, job_id) const override { return {}; }

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Published traces, if somebody has put them beside the checkout.
+/// Published traces, if they are next to the checkout.
 const fs::path published = fs::path{TROUPE_SOURCE_DIR} / "../shared/traces";
 
 bool absent(const char* file) {

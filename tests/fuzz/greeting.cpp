@@ -33,9 +33,9 @@ cluster one_node() {
   return c;
 }
 
-class door {
+class endpoint {
  public:
-  door() {
+  endpoint() {
     set_log_level(log_level::none);
     zeromq_options o;
     o.name = "controller";
@@ -96,7 +96,7 @@ class door {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static door d;
+  static endpoint d;
   bool more = false;
   for (std::size_t at = 0; at + 2 <= size;) {
     const std::size_t word = data[at] | data[at + 1] << 8, wanted = word & 0x7FFF;

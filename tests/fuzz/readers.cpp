@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// The directory of this process, with what readers need beside the fuzzed file.
+/// The directory of this process, with the files that readers need in addition to the fuzzed one.
 const fs::path& place() {
   static const fs::path made = [] {
     auto p = fs::temp_directory_path() / ("troupe-fuzz-" + std::to_string(getpid()));

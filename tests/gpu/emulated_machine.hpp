@@ -21,14 +21,14 @@ namespace troupe::test {
 std::unique_ptr<gpu::cuda::machine> emulated_machine(const gpu::cuda::collectives* sums = nullptr,
                                                      std::uint64_t seed = 1);
 
-/// What stands for a GPU's stream in `collectives`: whoever is asked first is done first.
+/// The emulated stream of a GPU for `collectives`: first in, first out.
 class emulated_stream {
  public:
   virtual ~emulated_stream() = default;
   virtual void ask(std::function<void()> what) = 0;
 };
 
-/// So many emulated GPUs more, or less, wait for each other.
+/// Adds to the number of emulated GPUs that wait for each other.
 void members_wait(int more);
 
 }  // namespace troupe::test

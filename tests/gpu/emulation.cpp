@@ -77,7 +77,7 @@ struct context {
 #endif
 };
 
-/// Where several threads meet: all of a warp, or of a block.
+/// A barrier of several threads: all of a warp, or of a block.
 struct meeting {
   int arrived = 0;
   std::uint64_t round = 0;
@@ -115,7 +115,7 @@ class block {
     all_ = {};
     warps_.assign(static_cast<std::size_t>(threads / lanes), {});
     shared_.reset(new (std::align_val_t{64}) std::byte[shared_bytes]);
-    std::memset(shared_.get(), 0xff, shared_bytes);  // not a number: nobody has set it
+    std::memset(shared_.get(), 0xff, shared_bytes);  // NaN: uninitialized
     fibers_.resize(static_cast<std::size_t>(threads));
     done_.assign(fibers_.size(), false);
     copies_.assign(fibers_.size(), {});

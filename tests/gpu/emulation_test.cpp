@@ -40,7 +40,7 @@ struct copying_kernel {
   }
 };
 
-/// A block leaves its number for whoever comes later.
+/// A block leaves its number for a later one.
 struct racing_kernel {
   static constexpr int threads = lanes;
   int* last;

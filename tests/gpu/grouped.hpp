@@ -30,7 +30,7 @@ std::unique_ptr<gpu::stage_device> grouped_device(const gpu::stage_spec& s,
 std::vector<expected<gpu::outcome>> on_all(
     const grouped_devices& all, const std::function<gpu::operation(std::uint32_t)>& make);
 
-/// They meet and join. A refusal fails the test.
+/// Creates and joins the group. A refusal fails the test.
 void meet(const grouped_devices& all);
 
 gpu::operation forward(const lesson& l, std::uint32_t microbatch = 0);

@@ -225,7 +225,7 @@ TEST_CASE("an error that NCCL finds while GPUs sum ends their sums with its word
           "member 1 of a group of 2 GPUs failed, NCCL reports: unhandled system error");
     CHECK(ended[1].error().code == reason::kind::unavailable);
   }
-  // Nobody knows what the sums are now; a checkpoint and a new group make all well.
+  // The sums are undefined now; a checkpoint and a new group recover.
   CHECK(refusal(*p.all[1], {.what = step::update})
             .starts_with("device state is invalid; load a checkpoint first: member"));
   for (auto& d : p.all) run(*d, {.what = step::load, .path = directory});

@@ -19,7 +19,7 @@ expected<std::shared_ptr<cuda::machine>> open(int) {
   return troupe::test::emulated_machine(&troupe::test::emulated_nccl());
 }
 
-constexpr double never = 1e6;  // a wait of so long is ended by the time that a test may take
+constexpr double never = 1e6;  // longer than a test may take
 
 copy_rates measured(sums_wish w, const machine_opener& opener = open) {
   copy_rates c;

@@ -24,7 +24,7 @@ namespace {
 const device_kind cpu{"cpu", gpu::make_cpu_device};
 
 /// Distance of gradients as a share of their norm, and of losses as a share of the loss. Sums of
-/// the same 32-bit values in another order; on emulated GPUs factors of 16 bits besides.
+/// the same 32-bit values in another order; on emulated GPUs also 16-bit factors.
 struct tolerance {
   double gradients, losses;
 };

@@ -29,7 +29,7 @@ struct gateway_pair_options {
   std::function<void(std::uint32_t side, const std::function<void()>&)> inside;
 };
 
-/// Two datacenters' gateways as they really are, and beside each a node that the caller speaks for.
+/// Real gateways of two datacenters, each with a node played by the caller.
 /// Throws std::runtime_error where something cannot be opened.
 class gateway_pair {
  public:

@@ -22,7 +22,7 @@ std::unique_ptr<actors::real_host> new_client(const fixture& f) {
   return connected ? std::move(*connected) : nullptr;
 }
 
-/// Runs `what(thread)` in so many threads at once.
+/// Runs `what(thread)` in that many threads.
 template <class F>
 void in_threads(int count, F what) {
   std::vector<std::thread> threads;

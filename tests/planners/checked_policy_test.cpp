@@ -102,7 +102,7 @@ TEST_CASE(
         "the policy decides about job 1 with a stage on GPU type 8 of 1");
   CHECK(with([](decision& d) { d.how.stages.resize(1), d.how.stages[0].tensor_parallel = 0; }) ==
         "the policy decides about job 1 with a stage on no GPU");
-  // Whoever only ends jobs names no GPUs.
+  // A policy that only ends jobs names no GPUs.
   CHECK(with([](decision& d) { d.what = kind::give_up, d.where = {{77, 1}}; }) == "");
 }
 

@@ -11,7 +11,7 @@ using namespace troupe::planners;
 
 namespace {
 
-/// Datacenters of so many nodes of so many GPUs each.
+/// Datacenters with that many nodes and GPUs per node.
 cluster with_datacenters(const std::vector<std::pair<std::uint32_t, std::uint32_t>>& sizes) {
   cluster c;
   for (std::uint32_t dc = 0; dc < sizes.size(); ++dc) {

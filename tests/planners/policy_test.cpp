@@ -145,7 +145,7 @@ TEST_CASE(
   auto d = p->decide(s.view(), r);
   REQUIRE(d.size() == 1);
   CHECK(d[0].where == allocation{{1, 2}});
-  CHECK(d[0].how.bytes_per_gpu == 0);  // nobody said that it fits
+  CHECK(d[0].how.bytes_per_gpu == 0);  // no prediction says that it fits
   j.out_of_memory = 1;
   d = p->decide(s.view(), r);
   REQUIRE(d.size() == 1);

@@ -79,7 +79,7 @@ inline job_spec job(const model& m, std::uint32_t batch, std::uint32_t gpus = 1)
   return j;
 }
 
-/// A plan of so many stages and pipelines, cut as split_model cuts.
+/// A plan of that many stages and pipelines, cut by split_model.
 inline plan staged(const job_spec& j, std::uint32_t stages, std::uint32_t pipelines) {
   plan how;
   how.data_parallel = pipelines;

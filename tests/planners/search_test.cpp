@@ -66,8 +66,8 @@ class crew {
       std::uint32_t gpu = 0;
       for (std::uint32_t g = 0; g < o_.size(); ++g)
         if (const auto t = could_begin(g); t < at) at = t, gpu = g;
-      door* d = nullptr;
-      for (auto& [key, x] : doors_)
+      shared_hop* d = nullptr;
+      for (auto& [key, x] : hops_)
         if (const auto t = x.could_begin(); t < at - tiny) at = t, d = &x;
       if (at == 1e300) return left == 0 ? length_ : 0;
       if (d)
@@ -83,7 +83,7 @@ class crew {
     std::uint32_t turn = 0, to = 0, microbatch = 0;
     bool back = false;
   };
-  struct door {
+  struct shared_hop {
     double free = 0;
     std::vector<tensor> waiting;
     double could_begin() const {
@@ -122,10 +122,10 @@ class crew {
       return;
     }
     const auto share = gpu / s_.stages / (shared_ ? s_.pipelines_per_cell() : 1);
-    doors_[{share, after, back}].waiting.push_back({end, x.turn, to, x.microbatch, back});
+    hops_[{share, after, back}].waiting.push_back({end, x.turn, to, x.microbatch, back});
   }
 
-  void cross(door& d, double at) {
+  void cross(shared_hop& d, double at) {
     auto first = d.waiting.end();
     for (auto t = d.waiting.begin(); t != d.waiting.end(); ++t)
       if (t->ready <= at + tiny && (first == d.waiting.end() || t->turn < first->turn)) first = t;
@@ -141,8 +141,8 @@ class crew {
   bool shared_;
   std::vector<std::size_t> next_;
   std::vector<double> free_;
-  std::map<what, double> arrives_;  // at a GPU, by micro-batch and direction
-  std::map<what, door> doors_;      // by share, hop and direction
+  std::map<what, double> arrives_;   // at a GPU, by micro-batch and direction
+  std::map<what, shared_hop> hops_;  // by cell, hop and direction
   double length_ = 0;
 };
 

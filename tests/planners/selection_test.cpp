@@ -17,7 +17,7 @@ using namespace troupe::planners;
 
 namespace {
 
-/// Datacenters of so many single-GPU nodes each, joined at 40 ms as in the paper.
+/// Datacenters of that many single-GPU nodes each, with 40 ms between them as in the paper.
 cluster datacenters(const std::vector<std::uint32_t>& gpus) {
   cluster c;
   for (std::uint32_t dc = 0; dc < gpus.size(); ++dc) {

@@ -13,7 +13,7 @@ TEST_CASE("real processes: hostile jobs are refused, costly ones keep nobody wai
   for (const auto& h : harness::hostile_specs()) {
     INFO(h.what);
     auto reply = f.client->ask(submit_job{0, harness::hostile_job(h)}, 5).reply;
-    // A frame that is too large for the controller may be answered by nobody.
+    // A frame that is too large for the controller may get no reply.
     if (!reply) continue;
     const auto& said = std::get<submit_reply>(reply->first);
     CHECK((said.job == 0) == h.refused);

@@ -31,7 +31,7 @@ std::string words_in(const fs::path& file) {
   return {std::istreambuf_iterator<char>{in}, {}};
 }
 
-/// A port that nobody has, and so many after it.
+/// The first of several consecutive free ports.
 int free_ports(int how_many) {
   for (int first = 21000 + getpid() % 5000;; first += how_many) {
     REQUIRE(first < 60000);

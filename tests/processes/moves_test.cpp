@@ -19,7 +19,7 @@ result move(const fixture& f, job_id job, std::vector<std::string> to) {
   return ::troupe::test::troupe(words);
 }
 
-/// It saves when it is told to stop, or not at all.
+/// It saves when it gets SIGTERM, or never.
 job_spec training_to_move(const fixture& f, std::uint64_t iterations) {
   auto job = two_stages(f, iterations);
   job.train->checkpoint_every = 1000;
@@ -148,7 +148,7 @@ void check_killed_in_move(std::uint64_t seed, const training_report& undisturbed
   // A tensor that a gateway takes with it is missed only after a minute.
   REQUIRE((f.wait_until(done) || f.wait_until(done)));
   CHECK(f.jobs().jobs.back().state == job_state::finished);
-  // The trainer's node may die after an iteration was saved and before its report is heard.
+  // The trainer's node may die after an iteration was saved and before its report is received.
   const auto told = how(f, id).iterations;
   CHECK(told.size() + 1 >= undisturbed.iterations.size());
   CHECK(told.back().iteration + 1 >= undisturbed.iterations.size());

@@ -62,7 +62,7 @@ class lone_controller {
   std::unique_ptr<runtime::process> process_;
 };
 
-/// A file system of so many bytes; it is gone afterwards, and so is the directory it was made in.
+/// A file system of that many bytes, removed at the end with its directory.
 class small_disk {
  public:
   explicit small_disk(fs::path at) : at_{std::move(at)} {
@@ -236,7 +236,7 @@ TEST_CASE("a restored backup is refused by its witness, else by the nodes, and c
   CHECK(again.said().find("has lost its latest entries") != std::string::npos);
 
   again.start({"--accept-older-journal"});
-  CHECK(gone(pid));  // nobody knows of that job any more
+  CHECK(gone(pid));  // no trace of that job is left
   REQUIRE(f.wait_until([](const query_reply& r) {
     return r.jobs.size() == 1 && r.jobs.front().state == job_state::running &&
            r.jobs.front().attempts == 2;

@@ -134,7 +134,7 @@ TEST_CASE("a stage whose set-up takes longer than a lease costs no lease") {
   job.train->vocabulary = (f.state / "vocabulary").string();
   fs::create_directories(job.train->vocabulary);
   const auto fifo = fs::path{job.train->vocabulary} / "vocab.json";
-  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);  // reading it takes as long as nobody writes
+  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);  // reading it blocks until a writer opens it
   const auto id = f.submit(job);
   REQUIRE(f.wait_until([&](const query_reply& r) {
     return r.jobs.back().job == id && r.jobs.back().state == job_state::running;

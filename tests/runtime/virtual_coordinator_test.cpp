@@ -214,7 +214,7 @@ TEST_CASE("a request that is not answered times out, and one that is does not") 
   });
   v.time.run();
   CHECK(seen == "42 timeout@2");
-  // It holds the promise and the promise holds it; nobody else would end it.
+  // The promise and the continuation refer to each other, so it must be ended explicitly.
   caf::anon_send_exit(slow, caf::exit_reason::kill);
 }
 

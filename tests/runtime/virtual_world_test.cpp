@@ -109,7 +109,8 @@ job_ended ended(job_id n) {
   return e;
 }
 
-/// A controller that journals what it is told and, if `early`, acts before it has journalled.
+/// A controller that journals the numbers it receives and, if `early`, acts before they are
+/// durable.
 struct writer {
   explicit writer(fault_plan faults, bool early = false)
       : f{{.seed = 3, .faults = std::move(faults)}} {
@@ -175,7 +176,7 @@ TEST_CASE("a torn append keeps nothing, tells nobody, and kills the host at once
   CHECK(w.not_durable == n_torn);
   CHECK(w.replayed.size() == 1 + n_torn);
   CHECK(w.f.world.is_up(controller));
-  // Whatever the gateway was told is on the disk, and the other way round.
+  // Everything sent to the gateway is on the disk, and vice versa.
   CHECK(w.on_disk() == w.f.numbers(east));
 }
 

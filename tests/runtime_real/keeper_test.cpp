@@ -73,7 +73,7 @@ TEST_CASE(
   for (int i = 0; i < 50; ++i) {
     auto p = w.run(shell("exit 7"));
     std::optional<kept_end> end;
-    // Told things until it is gone, and only then listened to.
+    // Sent commands until it has ended, and only then read.
     for (pollfd keeper{p->events(), 0, 0}; (keeper.revents & POLLHUP) == 0; ::poll(&keeper, 1, 0))
       p->renew(seconds_from_now(no_limit_s));
     REQUIRE(eventually([&] { return (end = p->poll()).has_value(); }));

@@ -25,7 +25,7 @@ inline process_options shell(const std::string& script) {
   return {.command = {"sh", "-c", script}};
 }
 
-/// Dead, or dead and not collected by whoever adopted it.
+/// Dead, or a zombie that has not been reaped.
 inline bool gone(pid_t pid) {
   const auto stat = contents("/proc/" + std::to_string(pid) + "/stat");
   const auto end = stat.rfind(')');

@@ -3,7 +3,7 @@
 #include "runtime/zeromq/lane.hpp"
 #include "runtime_real/world.hpp"
 
-// Another program at the controller's door: honest, clumsy or hostile.
+// Another program that connects to the controller: honest, faulty or hostile.
 
 using namespace troupe;
 using namespace troupe::runtime;

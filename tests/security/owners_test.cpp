@@ -194,7 +194,7 @@ TEST_CASE("a client reaches no node, and speaks in no other client's name") {
         if (type_of(m) <= type_id<credit> || (from == me && to == controller_address)) return;
         REQUIRE(eventually([&] { return alice->send(0, encode(from, to, m)); }));
       });
-  // After all of that its own question is answered, and the gateway has heard none of it.
+  // After all of that its own request is answered, and the gateway has received none of the others.
   alice->send(0, encode(me, 0, query_jobs{77, 0}));
   REQUIRE(eventually([&] {
     for (const auto& f : at_alice.take())

@@ -111,7 +111,7 @@ class trouble {
     if (random_.chance(0.02)) crash_soon(controller_address);
     if (granted && random_.chance(0.03))
       crash_soon(node_address(*harness::small_cluster(), granted->parts.front().node));
-    // Orders of the controller's predecessor are still on the way when the job is cancelled.
+    // Orders of the previous controller are still in flight when the job is cancelled.
     if (granted && random_.chance(0.1)) {
       crash_soon(controller_address, 0.3);
       if (random_.chance(0.3))
@@ -145,7 +145,7 @@ class trouble {
     });
   }
 
-  /// For a while: a second wish follows when the first one was heard.
+  /// For a while: a second request follows once the first one was received.
   void suspend_soon(job_id id, double after_s) {
     const double for_s = spread(random_, 0.1, 100);
     const auto suspend = random_.next() | 1, resume = random_.next() | 1;
@@ -243,7 +243,8 @@ std::string run_fault_seed(std::uint64_t seed) {
   o.on_entry = [&](const journal_entry& e) {
     if (disk.is_damaged() && wrong.empty())
       wrong = fmt::format("at {:.9g} s: a controller goes on with a damaged journal", now_s());
-    // What was durable when the controller died, and nobody had heard of, its successor acts on.
+    // Entries that were durable when the controller died, and that no host knew, are acted on by
+    // its successor.
     if (std::holds_alternative<epoch_begun>(e) && cluster) {
       const auto all = cluster->journal();
       for (; entries < all.size() && all[entries] != e; ++entries)

@@ -271,7 +271,7 @@ void oracle::ends(node_index n, const work_order& w, const part_report& r) {
   const auto& j = jobs_.at(w.job);
   if (p->training && p->succeeded && l.granted.parts.front().node == n &&
       std::max(j.told, j.saved) < j.spec.iterations)
-    // A checkpoint may hold iterations whose trainer died before it told of them.
+    // A checkpoint may have iterations whose trainer died before it reported them.
     fail("training lease {} is done, and {} iterations were told of", w.lease, j.told);
   if (std::none_of(l.parts.begin(), l.parts.end(), [](const part_view& x) { return x.running; }))
     running_.erase(w.lease);

@@ -24,7 +24,7 @@ namespace troupe::simulation {
 /// - A lease asks for the iterations that are still to be done: what earlier leases are credited
 ///   with, and not more than was done there. A job finishes by work that was done to its end.
 /// - A part that ends badly has its partners revoked before anything else is written.
-/// - A job of which a client was told that it is cancelled ends so.
+/// - A job that a client was told is cancelled ends cancelled.
 class oracle {
  public:
   /// `slowdown`: how many times as long work that begins now takes on a node.

@@ -17,7 +17,7 @@ std::uint64_t wanted(const char* variable, std::uint64_t usual) {
 }
 
 void expect_good_seeds(std::uint64_t usual) {
-  // Controllers die as they are told to.
+  // Controllers crash when a test requests it.
   troupe::runtime::set_log_level(troupe::runtime::log_level::none);
   const auto first = wanted("TROUPE_FIRST_SEED", 1), count = wanted("TROUPE_SEEDS", usual);
   const auto bad = run_seeds(first, first + count - 1, 10, run_fault_seed);

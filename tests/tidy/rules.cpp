@@ -52,7 +52,7 @@ const std::vector<std::string> systems = {"planners/frenzy/",    "planners/atlas
 
 struct library {
   const char* pattern;  // of the included name
-  names modules;        // that may include it, besides tests and bench
+  names modules;        // that may include it, apart from tests and bench
 };
 
 const std::vector<library> libraries = {
@@ -90,7 +90,7 @@ const std::vector<forbidden> forbidden_code = {
      "random numbers come from messages/random.hpp only"},
 };
 
-// In these modules order reaches an output, so that an exception needs its reason beside it.
+// In these modules order reaches an output: an exception needs a reason next to it.
 const char* const order_excuse = "// order never reaches an output";
 const std::vector<forbidden> forbidden_order = {
     {R"(\bunordered_\w+)", {}, "an unordered container's order is not the same everywhere"},

@@ -17,7 +17,7 @@ struct finding {
   std::string text() const { return path + ":" + std::to_string(line) + ": " + sentence; }
 };
 
-/// What of the checkout a rule may ask about besides the file that it reads.
+/// The facts about the checkout that a rule may use apart from the file that it reads.
 struct checkout {
   std::function<bool(const std::string& path)> exists;
   std::vector<std::string> dev_commands;  // that ./dev knows

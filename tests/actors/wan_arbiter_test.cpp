@@ -44,7 +44,7 @@ struct seen {
   bool operator==(const seen&) const = default;
 };
 
-/// Runs the door alone until a time, or until nothing is left.
+/// Runs the arbiter alone until a time, or until no transfer is left.
 std::vector<seen> run(wan_arbiter& d, time_ns from, time_ns until = never_ns) {
   std::vector<seen> all;
   for (auto now = from;;) {
@@ -141,7 +141,7 @@ TEST_CASE("Parts are there one after the other, the last when the whole is") {
 
 TEST_CASE("In turn: one transfer of a cell at a time, the smallest turn of those that wait first") {
   wan_arbiter d;
-  REQUIRE(d.offer(0, in_turn(0, 9), rate(slot_gbps), 0));  // nobody else is there: it goes
+  REQUIRE(d.offer(0, in_turn(0, 9), rate(slot_gbps), 0));  // the link is idle
   REQUIRE(d.offer(1, in_turn(1, 7), rate(slot_gbps), 1));
   REQUIRE(d.offer(2, in_turn(2, 5), rate(slot_gbps), 2));
   REQUIRE(d.offer(3, in_turn(3, 6), rate(slot_gbps), 3));

@@ -6,7 +6,7 @@
 using namespace troupe;
 using namespace troupe::test;
 
-// A real gateway between hosts that say anything, over encrypted connections.
+// A real gateway between hosts that send anything, over encrypted connections.
 
 namespace {
 
@@ -57,7 +57,7 @@ class gateway_world {
         if (claimed == to || type_of(m) <= type_id<credit>) return;
         REQUIRE(eventually([&] { return send(over, encode(claimed, to, m)); }));
       });
-    // What it may say comes after what it may not, in the same connection.
+    // Valid messages follow invalid ones on the same connection.
     ++sentinel_;
     const bool upstream = honest == controller_address;
     const address to = upstream ? a0 : is_node(two_datacenters(), honest) ? controller_address : a0;
@@ -145,7 +145,7 @@ TEST_CASE(
         bool wanted =
             type > type_id<credit> && comes_over_one &&
             expected_in_table(name_of(type), *actors::role_of(c, from), *actors::role_of(c, to));
-        // To the controller this gateway is the way for its own nodes alone.
+        // To the controller this gateway forwards only its own nodes' frames.
         if (to == controller_address && from != a0 && from != a1) wanted = false;
         INFO(name_of(type) << " from " << host_name(c, from) << " to " << host_name(c, to));
         REQUIRE(eventually([&] {

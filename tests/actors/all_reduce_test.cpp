@@ -31,7 +31,7 @@ struct on_the_way {
   payload body;
 };
 
-/// All members exchange, and what is on the way arrives in any order, some of it twice.
+/// All members exchange; tensors arrive in any order, some of them twice.
 class group {
  public:
   group(std::uint32_t members, std::size_t values, std::uint64_t seed) : random_{seed} {
