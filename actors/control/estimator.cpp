@@ -12,7 +12,8 @@ namespace troupe::actors {
 
 namespace {
 
-/// Jobs with the same key have the same plans: the specification less what only names a job.
+/// Jobs with the same key have the same plans: the specification without fields that only identify
+/// a job.
 std::string key_of(job_spec spec) {
   spec.name.clear();
   spec.command.clear();
@@ -22,13 +23,13 @@ std::string key_of(job_spec spec) {
   spec.priority = 0;
   spec.gpus = 0;
   spec.gpu_type.clear();
-  // Only a deadline or a budget makes the plans depend on how much there is to do.
+  // Only with a deadline or budget do the plans depend on the amount of work.
   if (!spec.deadline_s && !spec.budget && !spec.slo_s) spec.iterations = 0;
   const auto bytes = encode(journal_entry{job_accepted{0, 0, 0, std::move(spec), {}}});
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// How much looking at a job's plans may take, roughly: only the order of jobs follows from it.
+/// A rough cost of planning the job; it only determines the order of jobs.
 std::uint64_t effort_of(const job_spec& spec) {
   const auto& m = spec.model;
   const std::uint64_t parts = m.operators.empty() ? m.layers : m.operators.size();
@@ -38,7 +39,7 @@ std::uint64_t effort_of(const job_spec& spec) {
 
 }  // namespace
 
-void estimator_state::on_plans_wanted(const plans_wanted& w) {
+void estimator_state::on_plans_request(const plans_request& w) {
   queue_.emplace(std::pair{effort_of(*w.spec), ++arrivals_}, w);
   if (queue_.size() == 1) self_->send(estimator_actor{self_}, tick{});
 }
@@ -49,13 +50,13 @@ void estimator_state::on_tick() {
   if (!queue_.empty()) self_->send(estimator_actor{self_}, tick{});
 }
 
-plans_made estimator_state::plans_for(const plans_wanted& w) {
+plans_reply estimator_state::plans_for(const plans_request& w) {
   constexpr std::size_t max_known = 20'000;
   if (known_.size() >= max_known) known_.clear();
   auto [it, is_new] = known_.try_emplace(fmt::format("{} {}", w.memory_factor, key_of(*w.spec)));
   bool late = false;
   if (is_new) {
-    // A job that ran out of memory is planned with as much more headroom as it has shown to need.
+    // A job that ran out of memory gets the headroom that it is known to need.
     auto c = *options_.cluster;
     c.settings.memory_headroom = (1 + c.settings.memory_headroom) * w.memory_factor - 1;
     it->second.memory_factor = w.memory_factor;
@@ -76,7 +77,7 @@ plans_made estimator_state::plans_for(const plans_wanted& w) {
   }
   auto result = it->second;
   result.job = w.job;
-  if (late) known_.erase(it);  // another try may come sooner to its end
+  if (late) known_.erase(it);  // an attempt with less load may finish in time
   return result;
 }
 
@@ -85,7 +86,7 @@ estimator_actor::behavior_type estimator(estimator_actor::stateful_pointer<estim
   auto& s = self->state;
   begin_actor(self, "estimator", [&] { s.start(self, std::move(options)); });
   return {
-      [&s](const plans_wanted& w) { s.on_plans_wanted(w); },
+      [&s](const plans_request& w) { s.on_plans_request(w); },
       [&s](const tick&) { s.on_tick(); },
   };
 }

@@ -28,17 +28,17 @@ class estimator_state {
     self_ = self;
     options_ = std::move(options);
   }
-  void on_plans_wanted(const plans_wanted& w);
+  void on_plans_request(const plans_request& w);
   void on_tick();
 
  private:
-  plans_made plans_for(const plans_wanted& w);
+  plans_reply plans_for(const plans_request& w);
 
   estimator_actor::pointer self_ = nullptr;
   estimator_options options_;
-  std::map<std::string, plans_made> known_;  // by what the plans follow from
-  // What is wanted, by what it may cost and then in order of arrival.
-  std::map<std::pair<std::uint64_t, std::uint64_t>, plans_wanted> queue_;
+  std::map<std::string, plans_reply> known_;  // by key_of
+  // Requested plans, by cost, then by order of arrival.
+  std::map<std::pair<std::uint64_t, std::uint64_t>, plans_request> queue_;
   std::uint64_t arrivals_ = 0;
 };
 

@@ -19,7 +19,7 @@ std::string name_of(const cluster& c, node_index n) {
   return fmt::format("{} ({})", c.nodes[n].name, c.gpu_of(n).name);
 }
 
-/// Why a node is out of the question, or nothing.
+/// Why a node cannot be used; nothing if it can.
 std::string obstacle(const cluster& c, const job_spec& job, const plan& how, node_index n,
                      const placement_note& then) {
   const auto& gpu = c.gpu_of(n);
@@ -33,7 +33,7 @@ std::string obstacle(const cluster& c, const job_spec& job, const plan& how, nod
   return {};
 }
 
-/// HAS takes the node with the fewest idle GPUs that suffice, then the least memory, then the first
+/// HAS prefers the node with the fewest sufficient idle GPUs, then the least memory, then the first
 /// name.
 std::string tie_break(const cluster& c, node_index chosen, node_index other,
                       const placement_note& then) {
@@ -48,7 +48,7 @@ std::string tie_break(const cluster& c, node_index chosen, node_index other,
   return "was equally good: the first name was taken";
 }
 
-/// What plans are ranked by under the job's objective, larger is better; and its name.
+/// The metric by which plans are ranked under the job's objective (larger is better), and its name.
 double metric_of(const job_spec& job, const plan& p) {
   if (job.objective == "fastest") return p.samples_per_s;
   if (job.objective == "cheapest")
@@ -62,8 +62,8 @@ std::string_view metric_name(const job_spec& job) {
   return "samples/s per GPU";
 }
 
-/// Sentences: why these nodes, and of each other node why not. `has_rule`: they were found by HAS,
-/// whose rule of ties decides; else only what rules a node out is known.
+/// Sentences: why these nodes, and why not each other node. `has_rule`: they were placed by HAS,
+/// whose rule can be explained; else only why a node cannot be used is known.
 std::vector<std::string> explain_nodes(const cluster& c, const job_spec& job, const plan& how,
                                        const allocation& where, const placement_note& then,
                                        bool has_rule) {
@@ -121,7 +121,7 @@ job_status job_explainer::status_of(const job_record& j) {
   s.ended_s = j.ended_s;
   s.attempts = j.attempts;
   s.how = j.how;
-  // A job that waits holds nothing, whatever it held before.
+  // A waiting job holds no GPUs, whatever it held before.
   if (j.state == job_state::waiting)
     s.waiting_reason = waiting_reason(j);
   else
@@ -141,8 +141,8 @@ job_status job_explainer::status_of(const job_record& j) {
   return s;
 }
 
-/// Null: they are being made, perhaps anew.
-const plans_made* job_explainer::plans_of(const job_record& j) const {
+/// Null: they are being computed.
+const plans_reply* job_explainer::plans_of(const job_record& j) const {
   const auto made = s_.plans.find(j.id);
   return made == s_.plans.end() || made->second.memory_factor != j.memory_factor ? nullptr
                                                                                  : &made->second;

@@ -14,37 +14,36 @@
 
 namespace troupe::actors {
 
-/// What a job's plan and nodes were chosen from: GPUs that were idle then, by node, those of absent
-/// nodes not among them.
+/// The inputs of a placement decision: the idle GPUs at that time, by node, of present nodes only.
 struct placement_note {
   std::vector<std::uint32_t> idle;
   std::vector<bool> present;
 };
 
-/// What people are told about jobs and nodes: where they stand, and in sentences why. It decides
-/// nothing, and lives while one reply is made.
+/// Describes jobs and nodes to users: their state, and why. Decides nothing; lives while one reply
+/// is made.
 class job_explainer {
  public:
-  /// What the scheduler knows.
+  /// The scheduler's state.
   struct sources {
     const troupe::cluster& cluster;
     const planners::policy& policy;
     const cluster_state& state;
-    const std::map<job_id, plans_made>& plans;
+    const std::map<job_id, plans_reply>& plans;
     const std::map<job_id, job_progress>& progress;
-    const std::map<job_id, placement_note>& notes;  // of jobs that run
+    const std::map<job_id, placement_note>& notes;  // of running jobs
     bool starting = false;                          // nodes may not have reported yet
-    double now_s = 0;                               // by the wall clock, as the journal's times
+    double now_s = 0;                               // on the wall clock, like the journal's times
   };
   explicit job_explainer(sources s) : s_{std::move(s)} {}
 
   query_reply nodes() const;
   job_status status_of(const job_record& j);
-  /// `now` is what the policy would be asked about.
+  /// `now` is the policy's input.
   explanation explain(job_id id, const planners::snapshot& now);
 
  private:
-  const plans_made* plans_of(const job_record& j) const;
+  const plans_reply* plans_of(const job_record& j) const;
   std::string waiting_reason(const job_record& j);
   std::string absent_nodes() const;
   std::string summary_of(const job_record& j, const planners::snapshot& now) const;
@@ -53,7 +52,8 @@ class job_explainer {
   std::vector<std::string> placement_of(const job_record& j) const;
 
   sources s_;
-  std::map<const std::vector<plan>*, bool> servable_;  // lists of which idle GPUs serve a plan
+  std::map<const std::vector<plan>*, bool>
+      servable_;  // by list of plans: can the idle GPUs serve one?
 };
 
 }  // namespace troupe::actors

@@ -29,7 +29,7 @@ lease_outcome outcome_of(part_report::state s) {
     case part_report::state::out_of_memory:
       return lease_outcome::out_of_memory;
     default:
-      return lease_outcome::lost;  // the node stopped it of its own accord: its lease had run out
+      return lease_outcome::lost;  // the node stopped it by itself: its lease had expired
   }
 }
 
@@ -50,19 +50,19 @@ void orchestrator_state::start(orchestrator_actor::pointer self, runtime::host h
   auto replayed = host_.journal->replay([this](const journal_entry& e) {
     if (auto ok = ledger_->apply(e); !ok)
       throw std::runtime_error("the journal contradicts itself: " + ok.error().text);
-    if (const auto* told = std::get_if<training_told>(&e)) training_.add(told->report);
+    if (const auto* progress = std::get_if<training_told>(&e)) training_.add(progress->report);
     if (const auto* over = std::get_if<job_ended>(&e)) training_.ended(over->job);
   });
   if (!replayed) throw std::runtime_error(replayed.error().text);
   for (node_index n = 0; n < nodes_.size(); ++n) {
-    nodes_[n].heard_s = now();  // silence counts from here, not from the epoch before
+    nodes_[n].last_report_s = now();  // silence counts from here, not from the previous epoch
     idle_->set_idle(n, 0);
   }
   for (const auto& [id, l] : ledger_->leases())
     for (std::size_t i = 0; i < l.ended.size(); ++i) {
       const auto& part = l.granted.parts[i];
       auto& node = nodes_[part.node];
-      // A late report of that node's predecessor says nothing about it.
+      // A late report of the node's previous incarnation.
       node.incarnation = std::max(node.incarnation, part.incarnation);
       if (!l.ended[i]) node.leases.insert(id);
     }
@@ -77,13 +77,13 @@ void orchestrator_state::start(orchestrator_actor::pointer self, runtime::host h
   for (auto id : ids) {
     const auto& j = *ledger_->job(id);
     remember_deadline(j);
-    if (is_final(j.state)) training_.ended(id);  // of those in a snapshot no job_ended is left
+    if (is_final(j.state)) training_.ended(id);  // a snapshot has no job_ended entries
   }
   on_commit_now();
   self_->delayed_send(orchestrator_actor{self_}, nanoseconds_of(c.settings.heartbeat_s), tick{});
 }
 
-// -- what clients want
+// -- clients' requests
 // ---------------------------------------------------------------------------------
 
 void orchestrator_state::on_submit_job(address from, const runtime::caller& who,
@@ -92,7 +92,8 @@ void orchestrator_state::on_submit_job(address from, const runtime::caller& who,
     reply(from, submit_reply{s.request, known->id, {}});
     return;
   }
-  // A client need not be ours: what would size the planners' work is checked before it is durable.
+  // Any client may send this: the sizes that determine the planners' work are checked before the
+  // entry is durable.
   if (auto ok = admission::admit(s.spec); !ok) {
     reply(from, submit_reply{s.request, 0, ok.error()});
     return;
@@ -104,51 +105,51 @@ void orchestrator_state::on_submit_job(address from, const runtime::caller& who,
 
 void orchestrator_state::on_cancel_job(address from, const runtime::caller& who,
                                        const cancel_job& c) {
-  cancel_reply said{c.request, false, {}};
+  cancel_reply result{c.request, false, {}};
   const auto* j = ledger_->job(c.job);
   if (!j) {
-    said.why = {reason::kind::unknown, fmt::format("no job {}", c.job)};
+    result.why = {reason::kind::unknown, fmt::format("no job {}", c.job)};
   } else if (!may_act_on(who, j->owner)) {
-    said.why = not_theirs(who, j->id, j->owner, "cancel it");
+    result.why = not_theirs(who, j->id, j->owner, "cancel it");
   } else if (is_final(j->state)) {
-    said.done = j->state == job_state::cancelled;
-    said.why = {reason::kind::invalid,
-                fmt::format("job {} already {}", c.job, to_string(j->state))};
+    result.done = j->state == job_state::cancelled;
+    result.why = {reason::kind::invalid,
+                  fmt::format("job {} already {}", c.job, to_string(j->state))};
   } else {
-    said.done = true;
+    result.done = true;
     if (ledger_->lease(j->lease))
       revoke(j->lease, lease_outcome::cancelled, "cancelled by a client");
     else if (j->state == job_state::waiting)
       record(job_ended{c.job, wall(), job_state::cancelled, "cancelled by a client"});
   }
-  reply(from, said);
+  reply(from, result);
 }
 
 void orchestrator_state::on_suspend_job(address from, const runtime::caller& who,
                                         const suspend_job& s) {
-  suspend_reply said{s.request, false, {}};
+  suspend_reply result{s.request, false, {}};
   const auto* j = ledger_->job(s.job);
   const auto* verb = s.suspended ? "suspend it" : "resume it";
   if (!j) {
-    said.why = {reason::kind::unknown, fmt::format("no job {}", s.job)};
+    result.why = {reason::kind::unknown, fmt::format("no job {}", s.job)};
   } else if (!may_act_on(who, j->owner)) {
-    said.why = not_theirs(who, j->id, j->owner, verb);
+    result.why = not_theirs(who, j->id, j->owner, verb);
   } else if (is_final(j->state)) {
-    said.why = {reason::kind::invalid,
-                fmt::format("job {} already {}", s.job, to_string(j->state))};
+    result.why = {reason::kind::invalid,
+                  fmt::format("job {} already {}", s.job, to_string(j->state))};
   } else if (std::ranges::find(j->suspensions, s.request) != j->suspensions.end()) {
-    said.done = true;  // it came again, perhaps after another one
+    result.done = true;  // a repeated request, perhaps after a later one
   } else if (!s.suspended && !j->suspended) {
-    said.why = {reason::kind::invalid, fmt::format("job {} is not suspended", s.job)};
+    result.why = {reason::kind::invalid, fmt::format("job {} is not suspended", s.job)};
   } else {
-    said.done = true;
+    result.done = true;
     record(job_suspended{s.job, wall(), s.suspended, who.name, s.request});
     if (s.suspended) preempt(s.job, fmt::format("suspended by {}", who.name));
   }
-  reply(from, said);
+  reply(from, result);
 }
 
-/// Where to, the scheduler says.
+/// The scheduler determines where.
 void orchestrator_state::on_move_job(address from, const runtime::caller& who, const move_job& m) {
   const auto refuse_it = [&](reason why) {
     reply(from, move_reply{m.request, false, std::move(why), {}, {}});
@@ -156,7 +157,7 @@ void orchestrator_state::on_move_job(address from, const runtime::caller& who, c
   const auto* j = ledger_->job(m.job);
   if (!j) return refuse_it({reason::kind::unknown, fmt::format("no job {}", m.job)});
   if (!may_act_on(who, j->owner)) return refuse_it(not_theirs(who, j->id, j->owner, "move it"));
-  if (scheduler_) self_->send(scheduler_, move_wanted{from, m});
+  if (scheduler_) self_->send(scheduler_, move_request{from, m});
 }
 
 void orchestrator_state::on_read_log(address from, const runtime::caller& who, const read_log& r) {
@@ -195,8 +196,7 @@ void orchestrator_state::on_read_log(address from, const runtime::caller& who, c
   host_.net->send(to, encode(from, to, forwarded));
 }
 
-/// "Deadline" is the user's word for "of no use after that": a job that is late is ended, whatever
-/// it does.
+/// A job that is late is ended: after its deadline it is of no use.
 void orchestrator_state::remember_deadline(const job_record& j) {
   if (j.spec->deadline_s && !is_final(j.state))
     deadlines_.emplace(j.submitted_s + *j.spec->deadline_s, j.id);
@@ -223,11 +223,11 @@ void orchestrator_state::end_overdue() {
   }
 }
 
-// -- what the policy wants
+// -- the policy's decisions
 // -----------------------------------------------------------------------------
 
 void orchestrator_state::on_proposal(const proposal& p) {
-  settled result{p.number, {}};
+  proposal_result result{p.number, {}};
   for (const auto& d : p.decisions) {
     const auto* j = ledger_->job(d.job);
     if (d.what == planners::decision::kind::start) {
@@ -274,7 +274,7 @@ expected<void> orchestrator_state::grant(const planners::decision& d) {
   return {};
 }
 
-/// The job waits again; a training is given the time to save.
+/// The job is queued again; a training gets time to save.
 void orchestrator_state::preempt(job_id id, const std::string& detail,
                                  std::optional<double> grace_s) {
   const auto* j = ledger_->job(id);
@@ -295,7 +295,7 @@ void orchestrator_state::revoke(lease_id id, lease_outcome why, const std::strin
     if (nodes_[part.node].leases.contains(id)) send_orders(part.node);
 }
 
-// -- what nodes do
+// -- reports of nodes
 // -------------------------------------------------------------------------------------
 
 void orchestrator_state::on_part_report(node_index n, lease_id id, const node_report& r) {
@@ -315,7 +315,7 @@ void orchestrator_state::on_part_report(node_index n, lease_id id, const node_re
     return;
   }
   if (it->now == part_report::state::running) return report_progress(*l, *it);
-  // A part that was told to stop ends as the lease does, however it went down.
+  // A part that was ordered to stop has the lease's outcome, whatever its exit status.
   const auto outcome =
       l->revoked && it->now != part_report::state::succeeded ? l->outcome : outcome_of(it->now);
   const bool program = !ledger_->job(l->granted.job)->spec->command.empty();
@@ -337,8 +337,8 @@ void orchestrator_state::report_progress(job_id job) {
     self_->send(scheduler_, progress_of(*recent, wall()));
 }
 
-/// A part of a lease that was taken for lost had succeeded: if all of it has, and nobody has begun
-/// it anew, the job is done.
+/// A part of a lost lease had succeeded. If all its parts have, and no new attempt has begun, the
+/// job has succeeded.
 void orchestrator_state::on_late_success(node_index n, const part_report& p,
                                          std::uint64_t incarnation) {
   std::erase_if(late_, [this](const auto& l) { return !ledger_->job_of_lost_lease(l.first); });
@@ -364,7 +364,7 @@ void orchestrator_state::end_part(lease_id id, std::uint32_t part, lease_outcome
   const auto n = l->granted.parts[part].node;
   if (const auto* j = ledger_->job(job);
       is_training(*j->spec) && outcome != lease_outcome::succeeded) {
-    // What its last checkpoint holds, and of that what this lease has added.
+    // The iterations of the last checkpoint, without those of earlier leases.
     const auto saved = training_.saved(job, id);
     iterations = saved - std::min(saved, j->iterations_done);
   }
@@ -376,12 +376,12 @@ void orchestrator_state::end_part(lease_id id, std::uint32_t part, lease_outcome
   refresh_idle(n);
   to_order_.insert(n);
   if (ledger_->lease(id) && outcome != lease_outcome::succeeded && !ledger_->lease(id)->revoked)
-    revoke(id, outcome, detail);  // the others have nothing to do without it
+    revoke(id, outcome, detail);  // the other parts cannot continue without it
   end_grace(id);
   settle(job);
 }
 
-/// What is still ordered of a revoked lease is ordered no more.
+/// Removes a revoked lease from the orders.
 void orchestrator_state::end_grace(lease_id id) {
   if (grace_until_s_.erase(id) == 0) return;
   if (const auto* l = ledger_->lease(id))
@@ -408,7 +408,7 @@ void orchestrator_state::settle(job_id id) {
 }
 
 void orchestrator_state::on_training_report(address from, const training_report& r) {
-  // Only the trainer speaks for the job's last lease. Its last report may come after the lease's
+  // Only the trainer of the job's last lease counts. Its last report may arrive after the lease's
   // end.
   const auto* j = ledger_->job(r.job);
   if (!j || j->lease != r.lease || j->where.empty() ||
@@ -421,14 +421,14 @@ void orchestrator_state::on_training_report(address from, const training_report&
 }
 
 void orchestrator_state::on_query_training(address from, const query_training& q) {
-  training_reply said{q.request, {}, {}, 0};
+  training_reply result{q.request, {}, {}, 0};
   if (auto known = training_.since(q.job, q.after))
-    std::tie(said.report, said.position) = std::move(*known);
+    std::tie(result.report, result.position) = std::move(*known);
   else
-    said.why = {reason::kind::unknown,
-                fmt::format("no training reports for job {}, or it ended before the last {}", q.job,
-                            training_history::kept_ended)};
-  reply(from, said);
+    result.why = {reason::kind::unknown,
+                  fmt::format("no training reports for job {}, or it ended before the last {}",
+                              q.job, training_history::kept_ended)};
+  reply(from, result);
 }
 
 orchestrator_actor::behavior_type orchestrator(

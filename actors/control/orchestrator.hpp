@@ -20,7 +20,7 @@ namespace troupe::actors {
 
 /// When the journal is compacted, and how much history is kept.
 struct journal_limits {
-  std::uint64_t compact_after = 10'000;  // entries, beyond twice those of a snapshot
+  std::uint64_t compact_after = 10'000;  // entries more than twice those of a snapshot
   std::size_t keep_ended = 10'000;       // ended jobs; older ones are forgotten
 };
 
@@ -63,15 +63,15 @@ class orchestrator_state {
   struct node_state {
     std::uint64_t incarnation = 0;
     std::uint64_t sequence = 0;  // of its last report or heartbeat
-    std::uint64_t report = 0;    // the sequence of the last report; 0: it is to report in full
-    std::uint64_t followed = 0;  // orders of this epoch that it had followed then
-    std::uint64_t orders = 0;    // the last ones' sequence
-    double heard_s = 0;
+    std::uint64_t report = 0;    // sequence of the last report; 0: a full report is needed
+    std::uint64_t followed = 0;  // orders of this epoch that it had followed by then
+    std::uint64_t orders = 0;    // sequence of the last orders
+    double last_report_s = 0;
     std::set<lease_id> leases;  // with a part here that has not ended
   };
   struct gateway_state {
     std::uint64_t incarnation = 0, report = 0;
-    double heard_s = 0;
+    double last_report_s = 0;
   };
 
   void begin_epoch();
@@ -130,12 +130,12 @@ class orchestrator_state {
   std::map<lease_id, std::vector<bool>> late_;
   std::set<node_index> to_order_;  // nodes whose orders changed in this handler
   training_history training_;
-  std::set<std::pair<double, job_id>> deadlines_;  // wall clock; of jobs that may not have ended
+  std::set<std::pair<double, job_id>> deadlines_;  // wall clock; may include ended jobs
   scheduler_actor scheduler_;
   std::vector<state_subscriber> subscribers_;
   std::vector<job_id> changed_jobs_;  // since the state was published
   bool publish_asked_ = false;
-  std::shared_ptr<const planners::idle_index> published_idle_;  // null: it has changed since
+  std::shared_ptr<const planners::idle_index> published_idle_;  // null: changed since
   shared_value<std::vector<bool>> nodes_present_, gateways_present_;
   commit_batch batch_;
   bool commit_asked_ = false;

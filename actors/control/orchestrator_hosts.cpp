@@ -8,14 +8,13 @@
 #include "actors/control/desired_work.hpp"
 #include "actors/control/orchestrator.hpp"
 
-// How the orchestrator and the other hosts keep each other informed: reports, heartbeats, orders
-// and silence.
+// The orchestrator's exchange with other hosts: reports, heartbeats, orders and timeouts.
 
 namespace troupe::actors {
 
 namespace {
 
-/// False: it is so already.
+/// False: it is unchanged.
 bool set_flag(shared_value<std::vector<bool>>& flags, std::size_t i, bool flag) {
   if ((*flags)[i] == flag) return false;
   auto changed = *flags;
@@ -27,8 +26,8 @@ bool set_flag(shared_value<std::vector<bool>>& flags, std::size_t i, bool flag) 
 }  // namespace
 
 double orchestrator_state::silence_limit_s() const {
-  // A node stops its own work lease_s after the last report that was answered; only later is it
-  // lost.
+  // A node stops its own work lease_s after the last acknowledged report; it is considered lost
+  // only later.
   return options_.cluster->settings.lease_s + 2 * options_.cluster->settings.heartbeat_s;
 }
 
@@ -43,7 +42,7 @@ void orchestrator_state::on_node_report(address from, const node_report& r) {
   node.incarnation = r.incarnation;
   node.report = 0;
   if (r.journal != 0 && r.journal != host_.journal->id()) {
-    // It works for another journal, and begins anew when it hears of this one.
+    // It works for another journal, and will start over when it receives this one's orders.
     set_present(n, false);
     return send_orders(n);
   }
@@ -56,12 +55,12 @@ void orchestrator_state::on_node_report(address from, const node_report& r) {
     if (node.leases.contains(p.lease)) reached_[{p.lease, n}] = p.iterations;
     if (p.now == part_report::state::succeeded) on_late_success(n, p, r.incarnation);
   }
-  // Work that the ledger no longer knows may still hold GPUs: the node is of no use until that is
+  // Work that the ledger does not know may still hold GPUs: the node is unusable until that is
   // gone.
   const bool clean = std::none_of(r.parts.begin(), r.parts.end(), [&](const part_report& p) {
     return p.now == part_report::state::running && !node.leases.contains(p.lease);
   });
-  // Nor is one of which a GPU refuses every call until it is started again: work there goes on.
+  // A node with a lost device gets no new work; its present work continues.
   if (!r.lost.empty())
     set_present(n, false);
   else if (clean)
@@ -74,14 +73,14 @@ void orchestrator_state::on_node_report(address from, const node_report& r) {
 
 void orchestrator_state::renew_contact(node_state& node, std::uint64_t sequence) {
   node.sequence = sequence;
-  node.heard_s = now();
+  node.last_report_s = now();
 }
 
-/// Whoever starts with a new state directory cannot end the programs of an earlier process of the
-/// same name. Their own leases do: until then it is not listened to.
+/// A host with a new state directory cannot kill the programs of an earlier process of the same
+/// name. These end when their leases expire: until then its reports are ignored.
 bool orchestrator_state::may_have_predecessor(const node_state& node, const node_report& r) const {
   return r.new_state && r.incarnation != node.incarnation && !node.leases.empty() &&
-         now() - node.heard_s <= silence_limit_s();
+         now() - node.last_report_s <= silence_limit_s();
 }
 
 lease_renewal orchestrator_state::renewal_of(node_index n) const {
@@ -94,7 +93,7 @@ lease_renewal orchestrator_state::renewal_of(node_index n) const {
           node.report == 0 ? 0 : node.sequence};
 }
 
-/// None: it was heard of before, or is answered with orders.
+/// No renewal: its report is unknown, or it is answered with orders.
 std::optional<lease_renewal> orchestrator_state::on_heartbeat(const node_heartbeat& h) {
   auto& node = nodes_[h.node];
   if (std::pair{h.incarnation, h.sequence} <= std::pair{node.incarnation, node.sequence}) return {};
@@ -117,14 +116,14 @@ void orchestrator_state::on_gateway_report(address from, const gateway_report& r
   if (std::pair{r.incarnation, r.sequence} <= std::pair{g.incarnation, g.report}) return;
   g.incarnation = r.incarnation;
   g.report = r.sequence;
-  g.heard_s = now();
+  g.last_report_s = now();
   set_gateway_present(from - 1, true);
-  lease_renewals said;
+  lease_renewals result;
   for (const auto& h : r.heartbeats) {
     if (h.node >= nodes_.size() || gateway_address(c.nodes[h.node].datacenter) != from) continue;
-    if (auto renewal = on_heartbeat(h)) said.renewals.push_back(*renewal);
+    if (auto renewal = on_heartbeat(h)) result.renewals.push_back(*renewal);
   }
-  if (!said.renewals.empty()) reply(from, std::move(said));
+  if (!result.renewals.empty()) reply(from, std::move(result));
   for (auto n : std::exchange(to_order_, {})) send_orders(n);
 }
 
@@ -150,7 +149,7 @@ void orchestrator_state::on_tick() {
   if (auto ok = host_.journal->check(); !ok) throw std::runtime_error(ok.error().text);
   for (node_index n = 0; n < nodes_.size(); ++n) {
     auto& node = nodes_[n];
-    if (now() - node.heard_s <= silence_limit_s()) continue;
+    if (now() - node.last_report_s <= silence_limit_s()) continue;
     set_present(n, false);
     node.report = 0;
     const std::vector<lease_id> here{node.leases.begin(), node.leases.end()};
@@ -162,7 +161,7 @@ void orchestrator_state::on_tick() {
   }
   for (address a = 1; a <= gateways_.size(); ++a) {
     auto& g = gateways_[a - 1];
-    if (now() - g.heard_s > silence_limit_s()) set_gateway_present(a - 1, false);
+    if (now() - g.last_report_s > silence_limit_s()) set_gateway_present(a - 1, false);
   }
   end_overdue();
   end_graces();
@@ -173,14 +172,14 @@ void orchestrator_state::on_tick() {
 
 void orchestrator_state::send_orders(node_index n) {
   auto& node = nodes_[n];
-  if (node.incarnation == 0) return;  // never heard of: nobody to tell
+  if (node.incarnation == 0) return;  // it has never reported
   node_orders orders{ledger_->epoch(),   ++node.orders, node.incarnation, node.sequence, {},
                      host_.journal->id()};
   for (auto id : node.leases) {
     const auto& l = *ledger_->lease(id);
     const auto part = part_on(l, n);
     const auto grace = grace_until_s_.find(id);
-    // From these orders on a node that has nothing of it begins nothing of it.
+    // A node that has followed these orders and does not have the lease will not start it.
     if (l.revoked) left_out_.emplace(std::pair{id, n}, node.orders);
     if (l.revoked && !reached_.contains({id, n})) orders.answer = true;
     if (l.revoked && grace == grace_until_s_.end()) continue;

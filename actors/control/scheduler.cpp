@@ -39,8 +39,8 @@ void scheduler_state::on_state_changed(const state_changed& m) {
     for (const auto id : m.jobs) on_job_changed(id, before->book.job(id));
   } else {
     for (const auto& [id, j] : book().jobs())
-      if (!is_final(j.state)) update_views(j);  // of those that have ended no plan is made again
-    for (const auto& answer_now : std::exchange(unanswered_, {})) answer_now();
+      if (!is_final(j.state)) update_views(j);  // ended jobs get no plans
+    for (const auto& answer_now : std::exchange(waiting_queries_, {})) answer_now();
     begin_placing();
   }
   if (before && before->nodes_present == state_->nodes_present) return;
@@ -49,7 +49,7 @@ void scheduler_state::on_state_changed(const state_changed& m) {
   something_changed();
 }
 
-/// `before`: as it was in the state before this one; null: it was not there.
+/// `before`: the job in the previous state; null: it is new.
 void scheduler_state::on_job_changed(job_id id, const job_record* before) {
   const auto* j = book().job(id);
   if (!j || is_final(j->state)) {
@@ -61,16 +61,16 @@ void scheduler_state::on_job_changed(job_id id, const job_record* before) {
     progress_.erase(id);
     return;
   }
-  // Of a new job no policy knows before its plans are made.
+  // Policies do not see a new job before its plans are known.
   if (!before && j->state == job_state::waiting && !j->suspended) return want_plans(*j);
   const bool granted = before && before->lease != j->lease;
   if (granted) pending_.remove(id);
   update_views(*j);
-  // Between the two states it has given other GPUs back.
+  // In between it has released other GPUs.
   if (granted && before->state != job_state::waiting) something_changed();
 }
 
-void scheduler_state::on_plans_made(const plans_made& p) {
+void scheduler_state::on_plans_reply(const plans_reply& p) {
   reply_stale_ = true;
   const auto* j = book().job(p.job);
   if (!j || is_final(j->state) || p.memory_factor != j->memory_factor) return;
@@ -79,7 +79,7 @@ void scheduler_state::on_plans_made(const plans_made& p) {
   update_views(*j);
 }
 
-/// Only the first report of an iteration counts: its time is when it was done.
+/// Only the first report of an iteration counts: its time is that of completion.
 void scheduler_state::on_job_progress(const job_progress& p) {
   auto& known = progress_[p.job];
   if (p.lease > known.lease || (p.lease == known.lease && p.iteration > known.iteration))
@@ -89,7 +89,7 @@ void scheduler_state::on_job_progress(const job_progress& p) {
 void scheduler_state::want_plans(const job_record& j) {
   if (auto it = wanted_.find(j.id); it != wanted_.end() && it->second == j.memory_factor) return;
   wanted_[j.id] = j.memory_factor;
-  self_->send(estimator_, plans_wanted{j.id, j.spec, j.memory_factor, scheduler_actor{self_}});
+  self_->send(estimator_, plans_request{j.id, j.spec, j.memory_factor, scheduler_actor{self_}});
 }
 
 planners::job_view scheduler_state::view_of(const job_record& j) const {
@@ -116,9 +116,9 @@ planners::job_view scheduler_state::view_of(const job_record& j) const {
   return v;
 }
 
-/// Puts a job where its state says: among those that wait, those that run, or neither.
+/// Updates the job's entry in the lists of waiting and running jobs.
 void scheduler_state::update_views(const job_record& j) {
-  // Before its plans are made, no policy sees it.
+  // Policies do not see a job without plans.
   const auto plans = plans_.find(j.id);
   const bool known = plans != plans_.end() && plans->second.memory_factor == j.memory_factor;
   if (!known && !is_final(j.state)) want_plans(j);
@@ -145,11 +145,11 @@ void scheduler_state::update_views(const job_record& j) {
   if (j.state != job_state::running) something_changed();
 }
 
-// -- deciding
+// -- decisions
 // ------------------------------------------------------------------------------------------
 
 planners::snapshot scheduler_state::policy_snapshot() {
-  // By the wall clock, as the times of the journal that it is compared with.
+  // On the wall clock, like the journal's times.
   return {host_.clock->wall_s(),
           *options_.cluster,
           pending_.rest(*state_->idle, not_kept_),
@@ -181,7 +181,7 @@ void scheduler_state::on_decide_now() {
   asked_ = false;
   if (in_flight_ || !placing() || !std::exchange(changed_, false)) return;
   withdraw_hopeless();
-  if (start_pending() || make_moves()) return something_changed();  // and then once more
+  if (start_pending() || make_moves()) return something_changed();  // then decide again
   if (options_.policy->round_s() == 0) begin_round();
 }
 
@@ -211,7 +211,7 @@ void scheduler_state::propose(std::vector<planners::decision> decisions) {
   placement_note now{{}, *state_->nodes_present};
   for (node_index n = 0; n < now.present.size(); ++n) now.idle.push_back(state_->idle->idle(n));
   for (auto& d : decisions) {
-    if (pending_.find(d.job)) withdraw(d.job);  // whatever was decided before
+    if (pending_.find(d.job)) withdraw(d.job);  // replaces the earlier decision
     if (d.what != planners::decision::kind::start && d.what != planners::decision::kind::move)
       continue;
     if (const auto* j = book().job(d.job); j && !d.expected)
@@ -226,17 +226,17 @@ void scheduler_state::propose(std::vector<planners::decision> decisions) {
   self_->send(orchestrator_, std::move(p));
 }
 
-void scheduler_state::on_settled(const settled& s) {
+void scheduler_state::on_proposal_result(const proposal_result& s) {
   in_flight_ = false;
   using kind = planners::decision::kind;
   for (auto& [job, d] : std::exchange(proposed_, {})) {
     const auto refused = std::ranges::find(s.refused, job, &std::pair<job_id, reason>::first);
     const bool moves = d.what == kind::move;
-    if (const auto asked = moves_proposed_.extract(job); asked && moves)
+    if (const auto asked = proposed_moves_.extract(job); asked && moves)
       reply_to_move(asked.mapped(), refused == s.refused.end()
                                         ? expected<planners::decision>{d}
                                         : tl::unexpected<reason>(refused->second));
-    // A move's start is next; a start that was refused may only have come too soon.
+    // A rejected start may only have come too early.
     if (moves == (refused != s.refused.end())) continue;
     auto start = d;
     start.what = kind::start;
@@ -261,7 +261,7 @@ void scheduler_state::withdraw_hopeless() {
   for (const auto id : pending_.hopeless(*state_->idle, freed)) withdraw(id);
 }
 
-/// Those whose GPUs have become idle; false: none.
+/// Starts whose GPUs have become idle; false: there are none.
 bool scheduler_state::start_pending() {
   if (pending_.empty()) return false;
   auto starts = pending_.possible(*options_.cluster, *state_->idle);
@@ -274,36 +274,36 @@ bool scheduler_state::start_pending() {
   return true;
 }
 
-// -- moves that people ask for
+// -- moves requested by users
 // ----------------------------------------------------------------------------
 
-void scheduler_state::on_move_wanted(const move_wanted& w) {
-  if (const auto done = std::ranges::find(moves_answered_, w.move.request, &move_reply::request);
-      done != moves_answered_.end()) {
+void scheduler_state::on_move_request(const move_request& w) {
+  if (const auto done = std::ranges::find(move_replies_, w.move.request, &move_reply::request);
+      done != move_replies_.end()) {
     send_message(host_, w.from, *done);
     return;
   }
-  const auto same = [&](const move_wanted& other) { return other.move.request == w.move.request; };
-  if (std::ranges::any_of(moves_wanted_, same)) return;
-  if (const auto at = moves_proposed_.find(w.move.job);
-      at != moves_proposed_.end() && same(at->second))
+  const auto same = [&](const move_request& other) { return other.move.request == w.move.request; };
+  if (std::ranges::any_of(move_requests_, same)) return;
+  if (const auto at = proposed_moves_.find(w.move.job);
+      at != proposed_moves_.end() && same(at->second))
     return;
-  moves_wanted_.push_back(w);
+  move_requests_.push_back(w);
   something_changed();
 }
 
-void scheduler_state::reply_to_move(const move_wanted& w, expected<planners::decision> made) {
+void scheduler_state::reply_to_move(const move_request& w, expected<planners::decision> made) {
   constexpr std::size_t kept = 64;
-  move_reply said{w.move.request, made.has_value(), {}, {}, {}};
+  move_reply result{w.move.request, made.has_value(), {}, {}, {}};
   if (made) {
-    said.how = made->how;
-    said.where = made->where;
+    result.how = made->how;
+    result.where = made->where;
   } else {
-    said.why = made.error();
+    result.why = made.error();
   }
-  moves_answered_.push_back(said);
-  if (moves_answered_.size() > kept) moves_answered_.pop_front();
-  send_message(host_, w.from, said);
+  move_replies_.push_back(result);
+  if (move_replies_.size() > kept) move_replies_.pop_front();
+  send_message(host_, w.from, result);
 }
 
 reason scheduler_state::why_immovable(job_id job) const {
@@ -318,14 +318,14 @@ reason scheduler_state::why_immovable(job_id job) const {
           fmt::format("job {} is not running: it is {}", job, to_string(j->state))};
 }
 
-/// Proposes what was asked for; false: nothing can be done, or was asked for.
+/// Proposes the requested moves; false: there is none to propose.
 bool scheduler_state::make_moves() {
   std::vector<planners::decision> moves;
   auto rest = pending_.rest(*state_->idle, not_kept_);
-  for (auto& w : std::exchange(moves_wanted_, {})) {
+  for (auto& w : std::exchange(move_requests_, {})) {
     const auto& m = w.move;
     const auto running = running_.find(m.job);
-    if (running == running_.end() || !running->second.training || moves_proposed_.contains(m.job)) {
+    if (running == running_.end() || !running->second.training || proposed_moves_.contains(m.job)) {
       reply_to_move(w, tl::unexpected<reason>(why_immovable(m.job)));
       continue;
     }
@@ -345,14 +345,14 @@ bool scheduler_state::make_moves() {
                      std::move(to->where),
                      {},
                      m.grace_s});
-    moves_proposed_.emplace(m.job, std::move(w));
+    proposed_moves_.emplace(m.job, std::move(w));
   }
   const bool any = !moves.empty();
   propose(std::move(moves));
   return any;
 }
 
-// -- what people ask
+// -- queries
 // ------------------------------------------------------------------------------------------
 
 job_explainer scheduler_state::explainer() const {
@@ -362,11 +362,11 @@ job_explainer scheduler_state::explainer() const {
 
 const shared_reply& scheduler_state::reply_to_all() {
   constexpr std::size_t shown_ended = 100, few_jobs = 1000;
-  constexpr double s_a_job = 10e-6;  // so that of many jobs no more than a tenth of a thread goes
+  constexpr double s_a_job = 10e-6;  // limits the time for many jobs to a tenth of a thread
   const auto many = book().unfinished() > few_jobs;
   const double now_s = host_.clock->now_s();
   const double due_s = reply_s_ + (many ? s_a_job * double(book().unfinished()) : 0);
-  // Progress, and the time that is left, change without any event.
+  // Progress and remaining time change without any event.
   const double keeps_s = many ? 1 : 0.2;
   const bool stale = reply_stale_ || now_s >= reply_s_ + keeps_s;
   if (reply_ && (!stale || now_s < due_s)) return *reply_;
@@ -383,8 +383,8 @@ const shared_reply& scheduler_state::reply_to_all() {
 }
 
 void scheduler_state::on_query_jobs(address from, const query_jobs& q) {
-  if (!state_) return unanswered_.push_back([=, this] { on_query_jobs(from, q); });
-  // What people read is by the wall clock, as the journal's times are.
+  if (!state_) return waiting_queries_.push_back([=, this] { on_query_jobs(from, q); });
+  // Replies have times of the wall clock, like the journal.
   const double now_s = host_.clock->wall_s();
   if (q.job == 0) {
     host_.net->send(from, reply_to_all().encode_for(host_.net->self(), from, q.request, now_s),
@@ -400,7 +400,7 @@ void scheduler_state::on_query_jobs(address from, const query_jobs& q) {
 }
 
 void scheduler_state::on_explain_job(address from, const explain_job& q) {
-  if (!state_) return unanswered_.push_back([=, this] { on_explain_job(from, q); });
+  if (!state_) return waiting_queries_.push_back([=, this] { on_explain_job(from, q); });
   auto reply = explainer().explain(q.job, policy_snapshot());
   reply.request = q.request;
   send_message(host_, from, reply);
@@ -417,11 +417,11 @@ scheduler_actor::behavior_type scheduler(scheduler_actor::stateful_pointer<sched
   return {
       [&s](const state_changed& m) { s.on_state_changed(m); },
       [&s](const startup_over&) { s.on_startup_over(); },
-      [&s](const plans_made& m) { s.on_plans_made(m); },
+      [&s](const plans_reply& m) { s.on_plans_reply(m); },
       [&s](const decide_now&) { s.on_decide_now(); },
-      [&s](const settled& m) { s.on_settled(m); },
+      [&s](const proposal_result& m) { s.on_proposal_result(m); },
       [&s](const job_progress& m) { s.on_job_progress(m); },
-      [&s](const move_wanted& m) { s.on_move_wanted(m); },
+      [&s](const move_request& m) { s.on_move_request(m); },
       [&s](const tick&) { s.on_tick(); },
       [&s](const inbound<query_jobs>& m) { s.on_query_jobs(m.from, m.body); },
       [&s](const inbound<explain_job>& m) { s.on_explain_job(m.from, m.body); },

@@ -28,8 +28,8 @@ struct scheduler_options {
   std::function<void(double, std::size_t)> on_decision;
 };
 
-/// Shows the policy what the orchestrator has published whenever something changed, and proposes
-/// what it decides. It holds no policy of its own, and changes nothing: the orchestrator does.
+/// Shows the policy the published state whenever something changed, and proposes its decisions. It
+/// makes no decisions and changes nothing itself: the orchestrator does.
 class scheduler_state {
  public:
   scheduler_state() = default;
@@ -37,10 +37,10 @@ class scheduler_state {
              orchestrator_actor orchestrator, estimator_actor estimator);
 
   void on_state_changed(const state_changed& m);
-  void on_plans_made(const plans_made& m);
-  void on_settled(const settled& m);
+  void on_plans_reply(const plans_reply& m);
+  void on_proposal_result(const proposal_result& m);
   void on_job_progress(const job_progress& m);
-  void on_move_wanted(const move_wanted& m);
+  void on_move_request(const move_request& m);
   void on_startup_over();
   void on_decide_now();
   void on_tick();
@@ -62,7 +62,7 @@ class scheduler_state {
   bool start_pending();
   bool make_moves();
   reason why_immovable(job_id job) const;
-  void reply_to_move(const move_wanted& w, expected<planners::decision> made);
+  void reply_to_move(const move_request& w, expected<planners::decision> made);
   planners::snapshot policy_snapshot();
   bool placing() const { return state_ && !starting_; }
   const shared_reply& reply_to_all();
@@ -73,31 +73,32 @@ class scheduler_state {
   scheduler_options options_;
   orchestrator_actor orchestrator_;
   estimator_actor estimator_;
-  // The newest that was published. Before it has come nothing is known, and nobody is answered.
+  // The latest published state. Before the first one, queries wait.
   std::shared_ptr<const cluster_state> state_;
-  std::vector<std::function<void()>> unanswered_;
-  std::optional<planners::idle_index> not_kept_;  // of what is idle, while GPUs are kept for some
+  std::vector<std::function<void()>> waiting_queries_;
+  std::optional<planners::idle_index>
+      not_kept_;  // idle GPUs without reserved ones, if any are reserved
   planners::job_views waiting_, running_;
-  std::map<job_id, plans_made> plans_;  // by job; those of ended jobs are for explaining
+  std::map<job_id, plans_reply> plans_;  // by job; those of ended jobs are kept for explanations
   std::map<job_id, job_progress> progress_;
-  std::map<job_id, double> wanted_;  // plans being made: for which memory factor
+  std::map<job_id, double> wanted_;  // plans being computed: their memory factor
   pending_starts pending_;
   planners::job_views moving_;                     // those jobs
-  std::set<job_id> stopping_;                      // jobs whose GPUs are being freed
+  std::set<job_id> stopping_;                      // jobs whose GPUs are being released
   std::map<job_id, planners::decision> proposed_;  // starts and moves of the proposal in flight
-  std::vector<move_wanted> moves_wanted_;          // by people
-  std::map<job_id, move_wanted> moves_proposed_;   // of those
-  std::deque<move_reply> moves_answered_;          // the latest, for who asks again
-  std::map<job_id, placement_note> notes_;         // of jobs that run, for explaining
-  // For two or three heartbeats after its start the controller may not have heard from every node:
-  // a job that were placed then would keep a bad place for all its life.
+  std::vector<move_request> move_requests_;        // requested by users
+  std::map<job_id, move_request> proposed_moves_;  // of those
+  std::deque<move_reply> move_replies_;            // the latest, for repeated requests
+  std::map<job_id, placement_note> notes_;         // of running jobs, for explanations
+  // For two or three heartbeats after its start the controller may not know every node: a job that
+  // is placed then would keep a bad placement.
   bool starting_ = true, round_skipped_ = false;
-  std::optional<shared_reply> reply_;  // what everybody who asks for all jobs is told
+  std::optional<shared_reply> reply_;  // the reply to queries for all jobs
   double reply_s_ = 0;                 // when it was made
   bool reply_stale_ = true;
   std::uint64_t proposals_ = 0;
-  bool in_flight_ = false;  // a proposal is not settled yet: what it took is not in the snapshot
-  bool asked_ = false;      // a decide_now is on its way
+  bool in_flight_ = false;  // a proposal is being processed: the snapshot does not reflect it yet
+  bool asked_ = false;      // a decide_now has been sent
   bool changed_ = false;
 };
 

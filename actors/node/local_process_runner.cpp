@@ -25,12 +25,12 @@ namespace fs = std::filesystem;
 using runtime::kept_end;
 
 constexpr std::size_t chunk_bytes = 64 * 1024;
-constexpr double grace_s = 5;                      // between asking a program to end and making it
-constexpr double look_every_s = 1;                 // at the files of a program that runs
-constexpr std::uint64_t log_bytes = 256ull << 20;  // of a lease; then the older half is dropped
+constexpr double grace_s = 5;                      // between SIGTERM and SIGKILL
+constexpr double file_poll_s = 1;                  // of a running program's files
+constexpr std::uint64_t log_bytes = 256ull << 20;  // per lease; beyond it the older half is dropped
 
-/// The signal that a status of 128 + n stands for, in brackets: shells and keepers say so of a
-/// program that one has ended.
+/// The signal of an exit status of 128 + n, in brackets: shells and keepers report the end by a
+/// signal that way.
 std::string signal_of(int status) {
   const char* name = status > 128 ? ::sigabbrev_np(status - 128) : nullptr;
   return name ? fmt::format(" (SIG{})", name) : std::string{};
@@ -106,9 +106,9 @@ class local_process_runner final : public process_runner {
     for (auto it = running_.begin(); it != running_.end();) {
       auto& [lease, r] = *it;
       const auto end = r.program->poll();
-      if (end || now_s >= r.look_s) {
-        r.said = read_program_report(files_.report(lease));
-        r.look_s = now_s + look_every_s;
+      if (end || now_s >= r.next_poll_s) {
+        r.reported = read_program_report(files_.report(lease));
+        r.next_poll_s = now_s + file_poll_s;
         runtime::limit_disk_use(files_.log(lease), log_bytes);
       }
       if (end && end->what == kept_end::how::not_started) append_log(lease, "troupe: " + end->why);
@@ -138,17 +138,17 @@ class local_process_runner final : public process_runner {
  private:
   struct running {
     std::unique_ptr<runtime::kept_program> program;
-    bool stopping = false;  // somebody asked it to stop
-    double look_s = 0;      // when its files are looked at next
-    program_report said;
+    bool stopping = false;   // it was ordered to stop
+    double next_poll_s = 0;  // next poll of its files
+    program_report reported;
   };
 
   part_report report_on(lease_id lease, const running& r,
                         const std::optional<kept_end>& end) const {
     part_report p;
     p.lease = lease;
-    p.iterations = r.said.iterations;
-    p.peak_bytes = r.said.peak_bytes;
+    p.iterations = r.reported.iterations;
+    p.peak_bytes = r.reported.peak_bytes;
     if (!end) return p;
     p.exit_code = end->status;
     using state = part_report::state;
@@ -191,10 +191,10 @@ class local_process_runner final : public process_runner {
 bool ran_out_of_memory(int exit_code, std::string_view last_output) {
   if (exit_code == out_of_memory_exit) return true;
   if (exit_code == 0) return false;
-  for (std::string_view words :
+  for (std::string_view text :
        {"CUDA out of memory", "OutOfMemoryError", "CUDA_ERROR_OUT_OF_MEMORY",
         "cudaErrorMemoryAllocation", "HIP out of memory"})
-    if (last_output.find(words) != std::string_view::npos) return true;
+    if (last_output.find(text) != std::string_view::npos) return true;
   return false;
 }
 

@@ -63,14 +63,14 @@ void node_state::on_node_orders(const node_orders& o) {
   epoch_ = o.epoch;
   orders_ = o.sequence;
   renew(o.heard);
-  for (auto& [id, p] : parts_) p.wanted = false;
+  for (auto& [id, p] : parts_) p.ordered = false;
   // After the lease has expired, new work may already be another node's.
   const bool may_begin = now() <= lease_until_s_;
   followed_ = orders_;
   std::vector<const work_order*> fresh;
   for (const auto& w : o.want) {
     if (auto it = parts_.find(w.lease); it != parts_.end()) {
-      it->second.wanted = true;
+      it->second.ordered = true;
       if (w.stop_within_s > 0) training_.stop_gracefully(w.lease);
     } else if (w.stop_within_s > 0)
       continue;
@@ -80,7 +80,7 @@ void node_state::on_node_orders(const node_orders& o) {
       followed_ = 0;  // request the orders again
   }
   for (auto& [id, p] : parts_)
-    if (!p.wanted && !is_over(p.report)) stop(p, false);
+    if (!p.ordered && !is_over(p.report)) stop(p, false);
   forget_ended();
   for (const auto* w : fresh) begin(*w);
   if (changed_ || o.answer) report();
@@ -99,7 +99,7 @@ void node_state::forget_ended() {
   for (auto it = parts_.begin(); it != parts_.end();) {
     const auto& p = it->second;
     const bool done =
-        !p.wanted && is_over(p.report) && p.end_report != 0 && p.end_report <= acknowledged_;
+        !p.ordered && is_over(p.report) && p.end_report != 0 && p.end_report <= acknowledged_;
     if (done && p.training) training_.release(it->first);
     it = done ? parts_.erase(it) : std::next(it);
   }
@@ -195,7 +195,7 @@ void node_state::on_training_over(training_over over) {
   report();
 }
 
-void node_state::on_training_said(const training_said& said) {
+void node_state::on_training_event(const training_event& said) {
   if (options_.process_runner && parts_.contains(said.lease))
     options_.process_runner->append_log(said.lease, said.sentence);
 }
@@ -324,11 +324,11 @@ node_actor::behavior_type node(node_actor::stateful_pointer<node_state> self, ru
         s.on_frame(a.what);
         net->handled(a.what);
       },
-      [&s](const passed& p) { s.on_frame(p.what); },
+      [&s](const local_frame& p) { s.on_frame(p.what); },
       [&s](const programs_changed&) { s.on_programs_changed(); },
       [&s](const work_done& w) { s.on_work_done(w); },
       [&s](const training_over& over) { s.on_training_over(over); },
-      [&s](const training_said& said) { s.on_training_said(said); },
+      [&s](const training_event& said) { s.on_training_event(said); },
       [&s](const tick&) { s.on_tick(); },
   };
 }

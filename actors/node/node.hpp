@@ -49,7 +49,7 @@ class node_state {
   void on_frame(const frame& f);
   void on_work_done(const work_done& w);
   void on_training_over(training_over over);
-  void on_training_said(const training_said& said);
+  void on_training_event(const training_event& said);
   void on_programs_changed();
   void on_tick();
 
@@ -60,7 +60,7 @@ class node_state {
     bool simulated = false;
     bool training = false;
     double slowdown = 1;
-    bool wanted = true;
+    bool ordered = true;
     double started_s = 0;
     std::uint64_t start = 0;       // distinguishes its timer from an earlier part's
     std::uint64_t end_report = 0;  // the first report of its end; 0: none yet

@@ -141,8 +141,8 @@ bool training_supervisor::receive(address from, message& m, const payload& body)
     to_stage(r->name, from, *r, body);
   } else if (auto* t = std::get_if<tensor>(&m)) {
     to_stage({t->from.lease, t->to_pipeline, t->to_stage}, from, *t, body);
-  } else if (auto* wanted = std::get_if<tensor_request>(&m)) {
-    to_stage({wanted->from.lease, wanted->to_pipeline, wanted->to_stage}, from, *wanted, body);
+  } else if (auto* request = std::get_if<tensor_request>(&m)) {
+    to_stage({request->from.lease, request->to_pipeline, request->to_stage}, from, *request, body);
   } else if (auto* report = std::get_if<stage_report>(&m)) {
     if (auto* p = part_of(report->name.lease); p && p->trainer)
       caf::anon_send(p->trainer, inbound<stage_report>{from, std::move(*report), {}, {}});

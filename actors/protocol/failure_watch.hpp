@@ -11,31 +11,31 @@
 
 namespace troupe::actors {
 
-/// Learns when the first of some actors ends, and why. CAF calls a functor that is attached to an
-/// actor when it ends, or at once if it has ended. (A watching actor would not do: CAF collects one
-/// that nobody refers to, and monitors are no references.)
+/// Reports when the first of several actors ends, and why. CAF calls an attached functor when the
+/// actor ends, or at once if it has ended. (A monitoring actor would be garbage-collected, since
+/// monitors are not references.)
 class failure_watch {
  public:
   void add(const caf::actor& a) {
     caf::actor_cast<caf::abstract_actor*>(a)->attach_functor(
-        [verdict = verdict_](const caf::error& why) {
-          const std::lock_guard guard{verdict->mutex};
-          if (!verdict->why) verdict->why = sentence_of(why);
+        [failure = first_](const caf::error& why) {
+          const std::lock_guard guard{failure->mutex};
+          if (!failure->why) failure->why = sentence_of(why);
         });
   }
 
-  /// Null: all of them live.
+  /// Nothing: all of them are alive.
   std::optional<std::string> why() const {
-    const std::lock_guard guard{verdict_->mutex};
-    return verdict_->why;
+    const std::lock_guard guard{first_->mutex};
+    return first_->why;
   }
 
  private:
-  struct verdict {
+  struct failure {
     std::mutex mutex;
     std::optional<std::string> why;
   };
-  std::shared_ptr<verdict> verdict_ = std::make_shared<verdict>();
+  std::shared_ptr<failure> first_ = std::make_shared<failure>();
 };
 
 }  // namespace troupe::actors

@@ -24,7 +24,7 @@ class messenger {
   /// As send_message; a message to this host is never lost.
   bool send(address to, const message& m, payload body = {}) const {
     if (to != host_.self) return send_message(host_, to, m, std::move(body));
-    caf::anon_send(node_, passed{encode(host_.self, to, m, std::move(body))});
+    caf::anon_send(node_, local_frame{encode(host_.self, to, m, std::move(body))});
     return true;
   }
 

@@ -18,15 +18,15 @@
 #include "planners/core/policy.hpp"
 #include "runtime/host/transport.hpp"
 
-// The typed interfaces of the graph. What crosses hosts arrives as inbound<T>; the rest stays
-// inside one.
+// The typed interfaces of the actors. Messages from other hosts arrive as inbound<T>; all others
+// are sent inside one host.
 
 namespace troupe::actors {
 
 struct cluster_state;
 
-/// A message from another host. While it lives, it holds one credit of its connection; the sender
-/// gets it back when the handler is done, so that no mailbox grows without bound.
+/// A message from another host. It holds one credit of its connection, which the sender gets back
+/// when the handler is done, so that no mailbox grows without bound.
 template <class T>
 struct inbound {
   address from = 0;
@@ -42,33 +42,33 @@ struct arrived {
 };
 
 /// A frame from an actor of the same host.
-struct passed {
+struct local_frame {
   frame what;
 };
 
 /// Periodic tick (heartbeats, liveness, retries).
 struct tick {};
 
-/// Nodes have had time to report since the controller's start.
+/// Since the controller's start nodes have had enough time to report.
 struct startup_over {};
 
-/// The policy's round, or its next look at a changed queue.
+/// Time to call the policy: for its periodic round, or because something changed.
 struct decide_now {};
 
-/// What the orchestrator publishes whenever something has become durable, or a host has come or
-/// gone: all that is known now, and the jobs that have changed since the message before.
+/// Published by the orchestrator whenever entries have become durable, or a host has come or gone:
+/// the present state, and the jobs that have changed since the last one.
 struct state_changed {
   std::shared_ptr<const cluster_state> now;
   std::vector<job_id> jobs;
 };
 
-/// A job's plans, ranked by MARP; with a reason if there are none.
-struct plans_made {
+/// A job's plans, best first; with a reason if there are none.
+struct plans_reply {
   job_id job = 0;
   std::shared_ptr<const std::vector<plan>> plans;
   reason why;
   double memory_factor = 1;
-  std::string warning{};  // the job's bounds cost it its best plan
+  std::string warning{};  // the job's limits exclude its best plan
 };
 
 /// A policy's decisions, to be committed, and their expected results.
@@ -77,8 +77,8 @@ struct proposal {
   std::vector<planners::decision> decisions;
 };
 
-/// The orchestrator has processed a proposal; what it rejected, and why.
-struct settled {
+/// The orchestrator has processed a proposal: what it rejected, and why.
+struct proposal_result {
   std::uint64_t number = 0;
   std::vector<std::pair<job_id, reason>> refused;
 };
@@ -86,23 +86,23 @@ struct settled {
 /// A program of this node has started or ended.
 struct programs_changed {};
 
-/// Simulated work has reached the end of what it does in this lease.
+/// The timer of simulated work: it has ended.
 struct work_done {
   lease_id lease = 0;
-  std::uint64_t start = 0;  // tells a work from an earlier one of the same lease
+  std::uint64_t start = 0;  // distinguishes it from an earlier work of the same lease
 };
 
-/// A device has done what a stage had submitted.
+/// A device has completed an operation of a stage.
 struct device_done {
   expected<gpu::outcome> what;
 };
 
-/// A callback to run on the actor's own thread: a simulated device's time has come.
+/// A callback to run on the actor's own thread.
 struct call_now {
   std::function<void()> what;
 };
 
-/// A stage or the trainer of a lease has finished its work on this node, or cannot continue.
+/// A stage or the trainer of a lease has ended, or cannot continue.
 struct training_over {
   lease_id lease = 0;
   stage_name who;  // a stage; of the trainer only the lease counts
@@ -115,27 +115,27 @@ struct training_over {
 /// To a trainer: finish the iteration, save and exit.
 struct stop_training {};
 
-/// To a stage: its part is over, and its device another's. It stays to send again what others miss.
+/// To a stage: its part is over. It releases its device, and remains to resend lost tensors.
 struct release_device {};
 
-/// What a training's trainer says to people.
-struct training_said {
+/// An event of a trainer, for the lease's log.
+struct training_event {
   lease_id lease = 0;
   std::string sentence;
 };
 
 /// An authorized request to move a running job.
-struct move_wanted {
+struct move_request {
   address from = 0;
   move_job move;
 };
 
 using scheduler_actor =
     caf::typed_actor<caf::reacts_to<state_changed>, caf::reacts_to<startup_over>,
-                     caf::reacts_to<plans_made>, caf::reacts_to<decide_now>,
-                     caf::reacts_to<settled>, caf::reacts_to<tick>,
+                     caf::reacts_to<plans_reply>, caf::reacts_to<decide_now>,
+                     caf::reacts_to<proposal_result>, caf::reacts_to<tick>,
                      caf::reacts_to<inbound<query_jobs>>, caf::reacts_to<inbound<explain_job>>,
-                     caf::reacts_to<move_wanted>, caf::reacts_to<job_progress>>;
+                     caf::reacts_to<move_request>, caf::reacts_to<job_progress>>;
 
 /// To the orchestrator: send the state as it is, and from now on each one that is published.
 using state_subscriber = caf::typed_actor<caf::reacts_to<state_changed>>;
@@ -143,8 +143,8 @@ struct subscribe {
   state_subscriber who;
 };
 
-/// The same for the scheduler, which also hears what becomes of its proposals, how far jobs have
-/// come and what people want moved.
+/// The same for the scheduler, which also gets the results of its proposals, the progress of jobs,
+/// and users' requests to move jobs.
 struct begin_scheduling {
   scheduler_actor scheduler;
 };
@@ -161,20 +161,19 @@ using orchestrator_actor =
                      caf::reacts_to<inbound<query_training>>, caf::reacts_to<begin_scheduling>,
                      caf::reacts_to<subscribe>, caf::reacts_to<commit_now>, caf::reacts_to<tick>>;
 
-/// "What plans are there for this job?"
-struct plans_wanted {
+struct plans_request {
   job_id job = 0;
   std::shared_ptr<const job_spec> spec;
-  double memory_factor = 1;  // how much more memory it needs than MARP predicts
+  double memory_factor = 1;  // the memory that it needs, relative to the prediction
   scheduler_actor reply_to;
 };
 
-using estimator_actor = caf::typed_actor<caf::reacts_to<plans_wanted>, caf::reacts_to<tick>>;
+using estimator_actor = caf::typed_actor<caf::reacts_to<plans_request>, caf::reacts_to<tick>>;
 
 /// Receives the frames of a host's transport.
 using frame_receiver = caf::typed_actor<caf::reacts_to<arrived>>;
 
-/// A tensor may cross now, or has arrived. Only the timer that was set last counts.
+/// Timer of the WAN arbiter. Only the last one counts.
 struct crossing_due {
   std::uint64_t number = 0;
 };
@@ -185,9 +184,9 @@ struct heartbeats_due {};
 using gateway_actor = caf::typed_actor<caf::reacts_to<arrived>, caf::reacts_to<crossing_due>,
                                        caf::reacts_to<heartbeats_due>, caf::reacts_to<tick>>;
 
-using node_actor = caf::typed_actor<caf::reacts_to<arrived>, caf::reacts_to<passed>,
+using node_actor = caf::typed_actor<caf::reacts_to<arrived>, caf::reacts_to<local_frame>,
                                     caf::reacts_to<programs_changed>, caf::reacts_to<work_done>,
-                                    caf::reacts_to<training_over>, caf::reacts_to<training_said>,
+                                    caf::reacts_to<training_over>, caf::reacts_to<training_event>,
                                     caf::reacts_to<tick>>;
 
 using stage_actor =
@@ -209,7 +208,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::submit_job>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::cancel_job>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::suspend_job>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::move_job>)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::move_wanted)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::move_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::stop_training)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::gateway_report>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::read_log>)
@@ -218,7 +217,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::explain_job>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::arrived)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::crossing_due)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::heartbeats_due)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::passed)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::local_frame)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::stage_run>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::stage_report>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::tensor>)
@@ -230,7 +229,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::training_report_ac
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::device_done)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::call_now)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::training_over)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::training_said)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::training_event)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::tick)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::decide_now)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::state_changed)
@@ -238,11 +237,11 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::subscribe)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::commit_now)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::startup_over)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::job_progress)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::plans_wanted)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::plans_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::begin_scheduling)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::plans_made)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::plans_reply)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::proposal)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::settled)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::proposal_result)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::programs_changed)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::work_done)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::ask)

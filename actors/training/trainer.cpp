@@ -480,7 +480,7 @@ void trainer_state::end_lease() {
 
 void trainer_state::add_event(const std::string& sentence) {
   unacknowledged_events_.push_back(sentence);
-  caf::anon_send(o_.messenger.node(), training_said{o_.lease, sentence});
+  caf::anon_send(o_.messenger.node(), training_event{o_.lease, sentence});
 }
 
 trainer_actor::behavior_type trainer(trainer_actor::stateful_pointer<trainer_state> self,

@@ -239,7 +239,7 @@ expected<training_plan> plan_training(const cluster& c, lease_id lease, const tr
   auto made = planners::schedule_pipeline(plan->shape, plan->schedule_name);
   if (!made) return tl::unexpected<reason>(made.error());
   adopt(*plan, std::move(*made));
-  plan->iteration_s = planners::carried_out_s(plan->schedule, plan->times);
+  plan->iteration_s = planners::simulated_iteration_s(plan->schedule, plan->times);
   if (plan->schedule_name == "best") plan->lower_bound_s = lower_bound(*plan);
   return plan;
 }
@@ -248,7 +248,7 @@ replanned replan_training(training_plan plan, const std::vector<stage_costs>& me
   constexpr double min_gain = 0.995;  // of the iteration time: else the orders stay
   plan.times = with_measured(plan, measured);
   replanned result;
-  result.kept_s = plan.iteration_s = planners::carried_out_s(plan.schedule, plan.times);
+  result.kept_s = plan.iteration_s = planners::simulated_iteration_s(plan.schedule, plan.times);
   std::vector<planners::pipeline_shape> shapes(3, plan.shape);
   for (auto& shape : shapes) shape.tail = planners::longest_tails(plan.shape, plan.times);
   shapes[0].costs = shapes[1].costs = slowest(plan.times);
@@ -259,7 +259,7 @@ replanned replan_training(training_plan plan, const std::vector<stage_costs>& me
     shape.cell = planners::cell_of(shape.costs, shape.pipelines);
     auto made = planners::schedule_pipeline(shape, plan.schedule_name);
     if (!made) continue;
-    const double s = planners::carried_out_s(*made, plan.times);
+    const double s = planners::simulated_iteration_s(*made, plan.times);
     if (s >= min_gain * plan.iteration_s) continue;
     plan.shape = shape;
     plan.iteration_s = s;

@@ -26,7 +26,7 @@ troupe::cluster cluster_of_slots(const job_spec& job) {
   c.gpus[0].name = "slot";
   c.gpus[0].memory_gb = 1e6;
   c.settings.restart_s = 0;
-  // A slot is no second: nodes need not be asked every one how they are.
+  // A slot is long: heartbeats once per second would dominate the simulation.
   c.settings.heartbeat_s = 10;
   for (std::uint32_t s = 0; s < stages; ++s) {
     const auto d = s / each;
@@ -65,10 +65,10 @@ expected<simulated_training> simulate_training(training_simulation_options optio
   o.faults = options.faults;
   o.loses = options.loses;
   std::optional<job_ended> over;
-  training_report all;  // every iteration: the controller thins its history
+  training_report all;  // all iterations: the controller thins its history
   o.on_entry = [&](const journal_entry& e) {
     if (const auto* ended = std::get_if<job_ended>(&e)) over = *ended;
-    if (const auto* told = std::get_if<training_told>(&e)) append(all, told->report);
+    if (const auto* progress = std::get_if<training_told>(&e)) append(all, progress->report);
   };
   const runtime::stopwatch watch;
   virtual_cluster v{o};
@@ -78,8 +78,8 @@ expected<simulated_training> simulate_training(training_simulation_options optio
   if (v.refusal()) return tl::unexpected<reason>(*v.refusal());
   if (!over) {
     const auto id = v.accepted().empty() ? 1 : v.accepted().front();
-    const auto asked = v.ask(explain_job{0, id});
-    const auto* e = asked.reply ? std::get_if<explanation>(&asked.reply->first) : nullptr;
+    const auto answered = v.ask(explain_job{0, id});
+    const auto* e = answered.reply ? std::get_if<explanation>(&answered.reply->first) : nullptr;
     return refuse(reason::kind::infeasible,
                   fmt::format("{} did not end within {:g} s{}{}", options.job.name, options.limit_s,
                               e ? ": " : "", e ? e->summary : ""));

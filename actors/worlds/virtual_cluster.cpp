@@ -8,7 +8,7 @@
 
 namespace troupe::actors {
 
-struct virtual_cluster::told {
+struct virtual_cluster::submissions {
   std::vector<job_id> accepted;
   std::optional<reason> refusal;
   std::shared_ptr<const runtime::journal> journal;
@@ -19,7 +19,7 @@ namespace {
 constexpr address client_address = first_client_address + 1;
 constexpr double forever_s = 1e12;
 
-/// Asks on behalf of somebody outside the actor system, and hands the answer to a function.
+/// Sends a request from outside the actor system, and passes the reply to a function.
 void ask_through(caf::actor_system& system, const client_actor& client, message request,
                  double patience_s, std::function<void(const answer&)> done) {
   system.spawn([client, request = std::move(request), patience_s,
@@ -39,13 +39,13 @@ state_subscriber::behavior_type state_watcher(state_subscriber::pointer,
 
 virtual_cluster::virtual_cluster(virtual_cluster_options options)
     : options_{std::move(options)},
-      told_{std::make_shared<told>()},
+      submissions_{std::make_shared<submissions>()},
       requests_{options_.seed ^ 0x5eedULL},
       world_{*options_.cluster, options_of_world()} {
   const auto c = options_.cluster;
   auto& system = world_.system();
   world_.add_host(controller_address, [this, c, &system](const runtime::host& h) {
-    told_->journal = h.journal;
+    submissions_->journal = h.journal;
     auto host = h;
     if (options_.on_entry)
       host.journal = std::make_shared<runtime::observed_journal>(h.journal, options_.on_entry);
@@ -99,16 +99,16 @@ runtime::virtual_options virtual_cluster::options_of_world() const {
 void virtual_cluster::submit(std::vector<arrival> workload) {
   for (auto& a : workload) {
     auto request = std::make_shared<message>(submit_job{requests_.next() | 1, std::move(a.spec)});
-    world_.at(a.at_s, [this, request, told = told_] {
+    world_.at(a.at_s, [this, request, submissions = submissions_] {
       ask_through(world_.system(), client_, std::move(*request), forever_s,
-                  [told](const answer& reply) {
+                  [submissions](const answer& reply) {
                     if (!reply.reply) return;
-                    const auto* heard = std::get_if<submit_reply>(&reply.reply->first);
-                    if (!heard) return;
-                    if (heard->job != 0)
-                      told->accepted.push_back(heard->job);
-                    else if (!told->refusal)
-                      told->refusal = heard->why;
+                    const auto* reply_to_submit = std::get_if<submit_reply>(&reply.reply->first);
+                    if (!reply_to_submit) return;
+                    if (reply_to_submit->job != 0)
+                      submissions->accepted.push_back(reply_to_submit->job);
+                    else if (!submissions->refusal)
+                      submissions->refusal = reply_to_submit->why;
                   });
     });
   }
@@ -128,16 +128,16 @@ answer virtual_cluster::ask(message request, double limit_s) {
 }
 
 const std::vector<job_id>& virtual_cluster::accepted() const {
-  return told_->accepted;
+  return submissions_->accepted;
 }
 
 const std::optional<reason>& virtual_cluster::refusal() const {
-  return told_->refusal;
+  return submissions_->refusal;
 }
 
 std::vector<journal_entry> virtual_cluster::journal() const {
   std::vector<journal_entry> entries;
-  auto ok = told_->journal->replay([&](const journal_entry& e) { entries.push_back(e); });
+  auto ok = submissions_->journal->replay([&](const journal_entry& e) { entries.push_back(e); });
   if (!ok) throw std::runtime_error(ok.error().text);
   return entries;
 }

@@ -18,17 +18,17 @@ struct virtual_cluster_options {
   std::shared_ptr<const planners::policy> policy;
   std::uint64_t seed = 1;
   fault_plan faults;
-  /// Shown every entry of the controller's journal once it is durable.
+  /// Called for every entry of the controller's journal once it is durable.
   std::function<void(const journal_entry&)> on_entry;
   std::function<void(double us, std::size_t n)> on_decision;
-  /// Shown every state that the controller publishes.
+  /// Called for every state that the controller publishes.
   std::function<void(const cluster_state&)> on_state;
-  /// Told when a node begins work (no report), when it ends it, and when it dies (no order).
+  /// Called when a node starts work (no report), when that ends, and when the node dies (no order).
   std::function<void(node_index, const work_order*, const part_report* ended)> on_work;
   journal_limits limits;
-  /// What becomes of the controller's writes; null: they are kept.
+  /// The outcome of the controller's journal writes; null: they succeed.
   std::function<runtime::append_fate(double now_s)> on_append;
-  /// Is this frame lost between these two hosts? Null: none is.
+  /// Drops this frame between these two hosts? Null: none.
   std::function<bool(address from, address to, const frame&)> loses;
 };
 
@@ -42,32 +42,32 @@ class virtual_cluster {
   /// Submits the jobs at their times.
   void submit(std::vector<arrival> workload);
 
-  /// Sends one request, repeats it until it is answered or `patience_s` have passed, and hands the
-  /// answer to `done`.
+  /// Sends one request, repeats it until it is answered or `patience_s` has passed, and passes the
+  /// reply to `done`.
   void send(message request, double patience_s, std::function<void(const answer&)> done);
 
-  /// Sends one request and runs the world until it is answered or `limit_s` of its time have
+  /// Sends one request and runs the world until it is answered or `limit_s` of virtual time has
   /// passed.
   answer ask(message request, double limit_s = 60);
 
-  /// The numbers of the jobs that the client was told of, in the order in which it heard.
+  /// The accepted jobs, in the order in which the client received the replies.
   const std::vector<job_id>& accepted() const;
 
-  /// Why the controller did not accept a job of the workload; the first, if there were several.
+  /// Why the controller rejected a job of the workload; of several, the first.
   const std::optional<reason>& refusal() const;
 
-  /// All that the controller has written down.
+  /// All entries of the controller's journal.
   std::vector<journal_entry> journal() const;
 
   runtime::virtual_world& world() { return world_; }
 
  private:
-  struct told;
+  struct submissions;
   runtime::virtual_options options_of_world() const;
 
   virtual_cluster_options options_;
-  std::shared_ptr<told> told_;
-  random_source requests_;  // numbers of requests: one that comes again is the same submission
+  std::shared_ptr<submissions> submissions_;
+  random_source requests_;  // request numbers: a repeated one is the same submission
   runtime::virtual_world world_;
   client_actor client_;
 };

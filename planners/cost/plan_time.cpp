@@ -11,7 +11,7 @@ namespace troupe::planners {
 
 namespace {
 
-/// How the batch goes, as the plan has it; of a plan that says nothing, as the job does.
+/// The batch split of the plan, or of the job if the plan has none.
 expected<batch_split> batch_of(const job_spec& job, const plan& how) {
   const auto split = how.microbatches > 0
                          ? batch_split{how.microbatches, how.rows}
@@ -47,7 +47,7 @@ class timer {
   const stage_costs& costs(std::uint32_t pipeline, std::uint32_t stage) const {
     return out_.costs[std::size_t{pipeline} * at().stages + stage];
   }
-  /// Peers mostly have the same kind of node.
+  /// The fastest path: peers usually have the same kind of node.
   stage_costs costs_at(std::uint32_t p, std::uint32_t s) const {
     const auto node = at().at(p, s).node;
     if (p > 0) {
@@ -100,13 +100,13 @@ class timer {
     if (job_.slots) return;
     tensor_routes routes{c_, job_, at(), out_.costs};
     for (std::uint32_t p = 0; p < at().pipelines; ++p)
-      for (std::uint32_t s = 0; s < at().stages; ++s) t.ways.push_back(routes.of(p, s));
+      for (std::uint32_t s = 0; s < at().stages; ++s) t.routes.push_back(routes.of(p, s));
     for (std::uint32_t s = 0; s < at().stages; ++s) t.lan[s] = routes.hop_s(s);
     t.links = routes.links();
   }
   void set_times() {
     auto& t = out_.times;
-    // The trainer looks at what was measured after so many.
+    // The trainer checks for drift after that many iterations.
     constexpr std::uint64_t window = 100;
     const std::uint64_t every = job_.train ? job_.train->replan_every : 0;
     if (!job_.slots) t.iterations = std::min(job_.iterations, every > 0 ? every : window);
@@ -114,9 +114,9 @@ class timer {
     for (std::uint32_t p = 0; p < at().pipelines; ++p)
       for (std::uint32_t s = 0; s < at().stages; ++s) {
         const auto& k = costs(p, s);
-        const auto* ways = t.ways.empty() ? nullptr : &t.ways[t.stages.size()];
-        // Devices that sum among themselves hand out nothing.
-        const double gradients = ways && ways->sums && ways->sum_s == 0 ? k.gradients_s : 0;
+        const auto* routes = t.routes.empty() ? nullptr : &t.routes[t.stages.size()];
+        // Devices that all-reduce directly copy no gradients to the host.
+        const double gradients = routes && routes->sums && routes->sum_s == 0 ? k.gradients_s : 0;
         t.stages.push_back({k.forward_s, k.recompute_s, k.backward_s, k.update_s + gradients,
                             exchange[s], gradients});
       }
@@ -131,18 +131,19 @@ class timer {
     return static_cast<double>(costs(0, stage).activation_bytes) / wan.bytes_s();
   }
 
-  /// What it takes stages to sum their gradients with their peers', and a tied embedding's with the
-  /// other stage that has it, if nobody else uses their links: from the last backward to where the
-  /// update can begin, without what handing them out takes.
+  /// Time for stages to all-reduce their gradients with their peers, and a tied embedding's with
+  /// the other stage that has it, on otherwise idle links: from the last backward to the begin of
+  /// the update, without copying gradients to the host.
   std::vector<double> exchanges() const {
     std::vector<double> out(at().stages, 0.0);
-    const auto& ways = out_.times.ways;
-    for (std::size_t i = 0; i < ways.size(); ++i)
-      out[i % at().stages] = std::max(out[i % at().stages], peers_s(ways[i]));
+    const auto& routes = out_.times.routes;
+    for (std::size_t i = 0; i < routes.size(); ++i)
+      out[i % at().stages] = std::max(out[i % at().stages], peers_s(routes[i]));
     const auto last = at().stages - 1;
-    if (ways.empty() || !ways[0].tied) return out;
-    // The last stage's part comes to the first, and the sum goes back.
-    const double there_s = ways[last].tied_way.total_s(), back_s = ways[0].tied_way.total_s();
+    if (routes.empty() || !routes[0].tied) return out;
+    // The last stage's gradient goes to the first, and the sum back.
+    const double there_s = routes[last].tied_route.total_s(),
+                 back_s = routes[0].tied_route.total_s();
     const double whole_s = there_s + out[0] + back_s;
     out[0] += there_s + std::max(0.0, costs(0, last).update_s - costs(0, 0).update_s);
     out[last] = std::max(out[last], whole_s);
@@ -162,24 +163,24 @@ expected<timed_plan> time_layout(const cluster& c, const job_spec& job, const pl
   return timer{c, job, std::move(*layout), *batch}.time();
 }
 
-/// A stage's work for a micro-batch that is neither the first nor the last.
+/// The time of one micro-batch in a stage, neither the first nor the last one.
 double step_s(const step_costs& k) {
   return k.forward + k.recompute + k.backward;
 }
 
-/// The most that activations and their gradients take of a link in an iteration.
+/// The maximum time of a link that activations and their gradients use in an iteration.
 double busiest_link_s(const timed_plan& t) {
   std::vector<double> used(t.times.links, 0.0);
   const double m = t.shape.microbatches;
-  for (const auto& w : t.times.ways) {
+  for (const auto& w : t.times.routes) {
     used[w.forward.link] += m * w.forward.alone_s;
     used[w.backward.link] += m * w.backward.alone_s;
   }
   return used.empty() ? 0 : *std::ranges::max_element(used);
 }
 
-/// When all stages are through with their sums and updates, the last backward of each having ended
-/// then: a link's sums follow each other in the order in which stages begin them.
+/// When all stages have finished their all-reduces and updates, given the end of each stage's last
+/// backward: all-reduces on the same link run one after the other.
 double end_of_sums_s(const timed_plan& t, const std::vector<double>& last_backward_s) {
   const auto& shape = t.shape;
   std::vector<double> free_s(t.times.links, 0.0);
@@ -189,13 +190,14 @@ double end_of_sums_s(const timed_plan& t, const std::vector<double>& last_backwa
       const auto& k = t.times.stages[i];
       const double begin_s = last_backward_s[s] + k.gradients;
       double summed_s = begin_s + k.exchange;
-      if (!t.times.ways.empty()) {
-        const auto& ways = t.times.ways[i];
-        const double tied_s = k.exchange - peers_s(ways);
-        for (const auto& to : ways.peers) {
-          auto& f = free_s[to.way.link];
-          f = std::max(f, begin_s) + 2 * static_cast<double>(to.pipelines.size()) * to.way.alone_s;
-          summed_s = std::max(summed_s, f + 2 * to.way.latency_s + tied_s);
+      if (!t.times.routes.empty()) {
+        const auto& routes = t.times.routes[i];
+        const double tied_s = k.exchange - peers_s(routes);
+        for (const auto& to : routes.peers) {
+          auto& f = free_s[to.route.link];
+          f = std::max(f, begin_s) +
+              2 * static_cast<double>(to.pipelines.size()) * to.route.alone_s;
+          summed_s = std::max(summed_s, f + 2 * to.route.latency_s + tied_s);
         }
       }
       end = std::max(end, summed_s + k.update - k.gradients);
@@ -203,22 +205,22 @@ double end_of_sums_s(const timed_plan& t, const std::vector<double>& last_backwa
   return end;
 }
 
-/// What no order of 1F1B undercuts, stage by stage: the first forward arrives, the stage does all
-/// of its work and waits for the first gradient meanwhile, and the last gradient goes back to stage
-/// 0. Nor does one undercut what its tensors take of a link that they share.
+/// Lower bound for any 1F1B order, per stage: the first forward arrives, the stage does all of its
+/// work and waits for the first gradient meanwhile, and the last gradient returns to stage 0.
+/// Neither is the iteration shorter than the busiest shared link.
 double closed_form_s(const timed_plan& t) {
   const auto& shape = t.shape;
   const double m = shape.microbatches;
   const auto send_s = [&](std::uint32_t s) {
     return shape.is_wan(s) ? t.times.wan[s] + t.times.wan_latency : t.times.lan[s];
   };
-  double behind = 0;  // a micro-batch's way from behind the stage to the end and back
+  double behind = 0;  // a micro-batch's path to the last stage and back
   for (std::uint32_t s = 1; s < shape.stages; ++s)
     behind += shape.at(s).forward + shape.at(s).backward + 2 * send_s(s - 1);
   double before = 0, longest = busiest_link_s(t), backwards = 0;
   for (std::uint32_t s = 0; s < shape.stages; ++s) {
     const auto k = shape.at(s);
-    // Until the first gradient comes, 1F1B does as many forwards as there are stages from here on.
+    // Before the first gradient arrives, 1F1B does one forward for each stage from this one on.
     const double warm_up = std::min<double>(m, shape.stages - s) * k.forward;
     const double idle = std::max(0.0, k.forward + behind - warm_up);
     const double hop = shape.is_wan(s) ? t.times.wan[s] : 0;
@@ -228,7 +230,7 @@ double closed_form_s(const timed_plan& t) {
     before += k.forward + k.backward + 2 * send_s(s);
     behind -= shape.at(s + 1).forward + shape.at(s + 1).backward + 2 * send_s(s);
   }
-  // The last backward of a stage ends before those of the stages before it begin.
+  // A stage's last backward ends before those of earlier stages begin.
   std::vector<double> last_backward_s;
   for (std::uint32_t s = 0; s < shape.stages; ++s) {
     last_backward_s.push_back(longest - backwards);
@@ -307,7 +309,7 @@ expected<iteration_estimate> evaluate(const cluster& c, const job_spec& job,
   } else {
     const auto made = schedule_pipeline(shape, schedule_name(job));
     if (!made) return tl::unexpected<reason>(made.error());
-    e.iteration_s = carried_out_s(*made, timed.times);
+    e.iteration_s = simulated_iteration_s(*made, timed.times);
   }
   for (std::uint32_t s = 0; s < shape.stages; ++s)
     e.compute_s = std::max(e.compute_s, shape.microbatches * step_s(shape.at(s)));

@@ -8,7 +8,7 @@
 
 namespace troupe::planners {
 
-/// Each stage has a link of its own, and each node one.
+/// Links are numbered: one per stage's GPUs, and one per node.
 tensor_routes::tensor_routes(const cluster& c, const job_spec& job, const pipeline_layout& layout,
                              const std::vector<stage_costs>& costs)
     : c_{c}, job_{job}, layout_{layout}, costs_{costs} {
@@ -21,16 +21,16 @@ tensor_routes::tensor_routes(const cluster& c, const job_spec& job, const pipeli
   }
 }
 
-stage_ways tensor_routes::of(std::uint32_t p, std::uint32_t s) {
+stage_routes tensor_routes::of(std::uint32_t p, std::uint32_t s) {
   const auto last = layout_.stages - 1;
-  stage_ways w;
+  stage_routes w;
   if (s < last && !is_wan(s, s + 1))
-    w.forward = way(p, s, p, s + 1, static_cast<double>(costs(p, s).activation_bytes));
+    w.forward = route(p, s, p, s + 1, static_cast<double>(costs(p, s).activation_bytes));
   if (s > 0 && !is_wan(s, s - 1))
-    w.backward = way(p, s, p, s - 1, static_cast<double>(costs(p, s - 1).activation_bytes));
+    w.backward = route(p, s, p, s - 1, static_cast<double>(costs(p, s - 1).activation_bytes));
   w.tied = job_.model.tied_head && last > 0 && (s == 0 || s == last);
   w.sums = (layout_.pipelines > 1 || w.tied) && costs(p, s).gradient_bytes > 0;
-  if (w.tied) w.tied_way = tied_way(p, s, s == 0 ? last : 0);
+  if (w.tied) w.tied_route = tied_route(p, s, s == 0 ? last : 0);
   if (const auto* sums = sums_of_devices(s))
     w.sum_s = sum_s(*sums, {}, layout_.pipelines, static_cast<double>(summed_bytes(p, s)));
   else
@@ -44,7 +44,7 @@ double tensor_routes::hop_s(std::uint32_t s) const {
   for (std::uint32_t p = 0; p < layout_.pipelines; ++p) {
     const auto bytes = static_cast<double>(costs(p, s).activation_bytes);
     longest = std::max(
-        {longest, way(p, s, p, s + 1, bytes).total_s(), way(p, s + 1, p, s, bytes).total_s()});
+        {longest, route(p, s, p, s + 1, bytes).total_s(), route(p, s + 1, p, s, bytes).total_s()});
   }
   return longest;
 }
@@ -54,45 +54,45 @@ std::uint32_t tensor_routes::link_of(std::uint32_t p, std::uint32_t s, node_inde
   return place(p, s).node == to ? i : cards_[i];
 }
 
-timed_way tensor_routes::way(std::uint32_t p, std::uint32_t from, std::uint32_t to_pipeline,
-                             std::uint32_t to, double bytes) const {
+lan_route tensor_routes::route(std::uint32_t p, std::uint32_t from, std::uint32_t to_pipeline,
+                               std::uint32_t to, double bytes) const {
   const auto there = place(to_pipeline, to).node;
   const auto w = way_between(c_, place(p, from).node, there);
   return {link_of(p, from, there), w.alone_s(bytes), w.latency_s};
 }
 
-/// Over the WAN it shares its pair of nodes with nobody.
-timed_way tensor_routes::tied_way(std::uint32_t p, std::uint32_t from, std::uint32_t to) {
+/// Over the WAN each pipeline has its own pair of nodes.
+lan_route tensor_routes::tied_route(std::uint32_t p, std::uint32_t from, std::uint32_t to) {
   const auto bytes = static_cast<double>(costs(p, from).tied_bytes);
-  if (!is_wan(from, to)) return way(p, from, p, to, bytes);
+  if (!is_wan(from, to)) return route(p, from, p, to, bytes);
   const auto wan = link_between(c_, layout_.datacenter_of(from), layout_.datacenter_of(to),
                                 job_.pipeline.connections);
   return {links_++, bytes / wan.bytes_s(), wan.latency_us * 1e-6};
 }
 
-/// The first stage sums a tied embedding's gradients for both.
+/// The first stage sums a tied embedding's gradients of both.
 std::uint64_t tensor_routes::summed_bytes(std::uint32_t p, std::uint32_t s) const {
   const auto& k = costs(p, s);
   const bool copy = s > 0 && s + 1 == layout_.stages;
   return k.gradient_bytes - (copy ? std::min(k.gradient_bytes, k.tied_bytes) : 0);
 }
 
-/// Every member sums a chunk: its parts come, and its sum goes.
-std::vector<way_to_peers> tensor_routes::peers(std::uint32_t p, std::uint32_t s) const {
+/// Every member sums a chunk: it receives the chunk from all peers and sends them the sum.
+std::vector<peer_route> tensor_routes::peers(std::uint32_t p, std::uint32_t s) const {
   const double chunk = static_cast<double>(summed_bytes(p, s)) / layout_.pipelines;
-  std::vector<way_to_peers> all;
+  std::vector<peer_route> all;
   for (std::uint32_t peer = 0; peer < layout_.pipelines; ++peer) {
     if (peer == p) continue;
-    const auto w = way(p, s, peer, s, chunk);
-    auto at = std::ranges::find(all, w, &way_to_peers::way);
+    const auto w = route(p, s, peer, s, chunk);
+    auto at = std::ranges::find(all, w, &peer_route::route);
     if (at == all.end()) at = all.insert(at, {w, {}});
     at->pipelines.push_back(peer);
   }
   return all;
 }
 
-/// Where all peers of a stage are GPUs of one node that sum among themselves: how they do, as
-/// measured. Null: they are not, or nobody measured it, or hosts sum.
+/// If all peers of a stage are GPUs of one node that all-reduce directly: their measured rates.
+/// Null: they are not, there are none, or hosts all-reduce.
 const std::vector<all_reduce_rate>* tensor_routes::sums_of_devices(std::uint32_t s) const {
   if (!job_.train || job_.train->device != "cuda" || layout_.pipelines == 1) return nullptr;
   const auto node = place(0, s).node;
@@ -102,11 +102,11 @@ const std::vector<all_reduce_rate>* tensor_routes::sums_of_devices(std::uint32_t
   return sums.empty() ? nullptr : &sums;
 }
 
-double peers_s(const stage_ways& w) {
+double peers_s(const stage_routes& w) {
   double longest = 0;
   for (const auto& to : w.peers)
     longest = std::max(
-        longest, static_cast<double>(to.pipelines.size()) * to.way.alone_s + to.way.latency_s);
+        longest, static_cast<double>(to.pipelines.size()) * to.route.alone_s + to.route.latency_s);
   return w.sum_s + 2 * longest;
 }
 

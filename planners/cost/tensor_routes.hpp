@@ -9,8 +9,8 @@
 #include "planners/pipeline/evaluate_schedule.hpp"
 #include "planners/pipeline/layout.hpp"
 
-// Which links the tensors of a plan's stages take inside datacentres, and how long each of them has
-// such a link for itself (docs/planners/cost_model.md, "Links").
+// The links inside datacenters that the tensors of a plan's stages use, and how long each tensor
+// takes on an idle link (docs/planners/cost_model.md, "Links").
 
 namespace troupe::planners {
 
@@ -20,13 +20,13 @@ class tensor_routes {
   tensor_routes(const cluster& c, const job_spec& job, const pipeline_layout& layout,
                 const std::vector<stage_costs>& costs);
 
-  /// One stage's. A hop's way is meaningless where it is a WAN hop.
-  stage_ways of(std::uint32_t pipeline, std::uint32_t stage);
-  /// So many links have been named.
+  /// One stage's routes. Those of WAN hops are meaningless.
+  stage_routes of(std::uint32_t pipeline, std::uint32_t stage);
+  /// Number of links.
   std::uint32_t links() const { return links_; }
 
-  /// The longest way of an activation or its gradient over the hop after a stage, if it is inside a
-  /// datacentre.
+  /// The longest path of an activation or its gradient over the hop after a stage, if that is
+  /// inside a datacenter.
   double hop_s(std::uint32_t stage) const;
 
  private:
@@ -40,23 +40,23 @@ class tensor_routes {
     return layout_.datacenter_of(from) != layout_.datacenter_of(to);
   }
   std::uint32_t link_of(std::uint32_t pipeline, std::uint32_t stage, node_index to) const;
-  timed_way way(std::uint32_t pipeline, std::uint32_t from, std::uint32_t to_pipeline,
-                std::uint32_t to, double bytes) const;
-  timed_way tied_way(std::uint32_t pipeline, std::uint32_t from, std::uint32_t to);
+  lan_route route(std::uint32_t pipeline, std::uint32_t from, std::uint32_t to_pipeline,
+                  std::uint32_t to, double bytes) const;
+  lan_route tied_route(std::uint32_t pipeline, std::uint32_t from, std::uint32_t to);
   std::uint64_t summed_bytes(std::uint32_t pipeline, std::uint32_t stage) const;
-  std::vector<way_to_peers> peers(std::uint32_t pipeline, std::uint32_t stage) const;
+  std::vector<peer_route> peers(std::uint32_t pipeline, std::uint32_t stage) const;
   const std::vector<all_reduce_rate>* sums_of_devices(std::uint32_t stage) const;
 
   const cluster& c_;
   const job_spec& job_;
   const pipeline_layout& layout_;
   const std::vector<stage_costs>& costs_;
-  std::vector<std::uint32_t> cards_;  // each stage's node's link to others, as `costs`
+  std::vector<std::uint32_t> cards_;  // by `costs`: each stage's node's link to others
   std::uint32_t links_ = 0;
 };
 
-/// Until all of a stage's gradients are summed, if nobody else uses its links; a tied embedding's
-/// not counted.
-double peers_s(const stage_ways& ways);
+/// Time until all of a stage's gradients are summed on otherwise idle links, without a tied
+/// embedding's.
+double peers_s(const stage_routes& routes);
 
 }  // namespace troupe::planners

@@ -20,16 +20,16 @@ class execution {
         times_{t},
         shared_{s.shares_wan},
         cell_{s.shares_wan ? s.shape.pipelines_per_cell() : 1},
-        carried_out_{carried_out(s.shape, t.iterations)},
+        simulated_{iterations_to_simulate(s.shape, t.iterations)},
         orders_{stage_orders(s)},
         stages_(orders_.size()),
-        ends_(carried_out_, 0.0),
-        activation_(orders_.size() * s.shape.microbatches * carried_out_, never),
+        ends_(simulated_, 0.0),
+        activation_(orders_.size() * s.shape.microbatches * simulated_, never),
         gradient_(activation_.size(), never),
         hops_((s.shape.pipelines / cell_ + 1) * s.shape.stages * 2),
         links_(t.links),
-        exchanges_(t.ways.size() * carried_out_) {
-    const auto each = carried_out_ * shape_.microbatches;
+        exchanges_(t.routes.size() * simulated_) {
+    const auto each = simulated_ * shape_.microbatches;
     for (std::uint32_t i = 0; i < stages_.size(); ++i)
       if (i % shape_.stages == 0) std::fill_n(activation_.begin() + i * each, each, 0.0);
   }
@@ -37,12 +37,12 @@ class execution {
   double run() {
     std::size_t left = 0;
     for (std::uint32_t i = 0; i < stages_.size(); ++i) {
-      left += orders_[i].size() * carried_out_;
-      happen(0, kind::look, i);
+      left += orders_[i].size() * simulated_;
+      happen(0, kind::ready, i);
     }
     while (!due_.empty()) {
       now_ = due_.front().at;
-      // All that comes at one instant takes part in a hop's choice.
+      // All events of one instant are handled before a hop chooses its next transfer.
       while (!due_.empty() && due_.front().at <= now_ + tiny) {
         std::pop_heap(due_.begin(), due_.end());
         const auto e = due_.back();
@@ -50,11 +50,12 @@ class execution {
         if (e.what == kind::step) left -= end(e.where);
         if (e.what == kind::hop) hops_[e.where].busy = false, asked_.push_back(e.where);
         if (e.what == kind::link) wake(e.where, e.at);
-        if (e.what == kind::there) arrived(transfers_[e.where]);
+        if (e.what == kind::delivered) arrived(transfers_[e.where]);
         if (e.what == kind::gradients) begin_exchange(e.where);
-        if (e.what == kind::through) stages_[e.where].busy = false;
+        if (e.what == kind::finished) stages_[e.where].busy = false;
         if (e.what == kind::summed) set_summed(e.where);
-        if (e.what == kind::look || e.what == kind::step || e.what == kind::through) look(e.where);
+        if (e.what == kind::ready || e.what == kind::step || e.what == kind::finished)
+          look(e.where);
       }
       for (const auto h : asked_) choose(h);
       asked_.clear();
@@ -63,8 +64,8 @@ class execution {
   }
 
  private:
-  /// More are not carried out: those between take as long as the later ones of these.
-  static std::uint32_t carried_out(const pipeline_shape& s, std::uint64_t iterations) {
+  /// Iterations that are simulated; further ones are extrapolated from the last of these.
+  static std::uint32_t iterations_to_simulate(const pipeline_shape& s, std::uint64_t iterations) {
     constexpr std::uint64_t most = 8, most_steps = 200'000;
     const auto steps = std::uint64_t{s.stages} * s.pipelines * s.microbatches;
     const auto few =
@@ -74,21 +75,22 @@ class execution {
 
   double mean() const {
     const auto n = std::max<std::uint64_t>(1, times_.iterations);
-    const auto left = static_cast<double>(n - carried_out_);
+    const auto left = static_cast<double>(n - simulated_);
     if (left == 0) return ends_.back() / static_cast<double>(n);
-    // The last one is quicker: none follows it.
-    const auto last = std::max(1U, carried_out_ - 2), first = last - std::max(1U, last / 2);
+    // The last iteration is shorter: none follows it.
+    const auto last = std::max(1U, simulated_ - 2), first = last - std::max(1U, last / 2);
     const double each = (ends_[last] - ends_[first]) / (last - first);
     return (ends_.back() + left * each) / static_cast<double>(n);
   }
 
-  // At a stage; its step's end; a hop is free; a transfer leaves a link; it is there; a stage's
-  // gradients are at hand; its devices have summed them; it is through with an iteration.
-  enum class kind : std::uint8_t { look, step, hop, link, there, gradients, summed, through };
+  // Kinds of events: a step can begin; a step ends; a hop is idle; a transfer has left its link; it
+  // has arrived; a stage's gradients are on the host; its devices have all-reduced; the iteration
+  // ends.
+  enum class kind : std::uint8_t { ready, step, hop, link, delivered, gradients, summed, finished };
   struct event {
     double at = 0;
     std::uint64_t sequence = 0;
-    kind what = kind::look;
+    kind what = kind::ready;
     std::uint32_t where = 0;
     bool operator<(const event& o) const {  // later
       return at != o.at ? at > o.at : sequence > o.sequence;
@@ -108,28 +110,28 @@ class execution {
     bool busy = false;
     std::set<transfer> waiting;
   };
-  /// Inside a datacentre. To several peers: chunks that are as long as each other are one.
+  /// A transfer inside a datacenter. Equal chunks to several peers are one entry.
   struct lan_transfer {
     enum class kind : std::uint8_t { activation, gradient, part, sum, tied_part, tied_sum };
     kind what = kind::activation;
     std::uint32_t from = 0;        // stage
-    std::uint32_t microbatch = 0;  // or, of gradients, the iteration
+    std::uint32_t microbatch = 0;  // of gradients: the iteration
     const std::vector<std::uint32_t>* pipelines = nullptr;
     double latency_s = 0;
   };
-  /// From a stage to the next, to the one before, to the other one with an embedding; from 3 on, to
-  /// peers.
+  /// Flows from a stage: to the next, to the one before, to the other stage with the tied
+  /// embedding; from 3 on, to peers.
   using flow = std::pair<std::uint32_t, std::uint32_t>;
   static constexpr std::uint32_t forward_flow = 0, backward_flow = 1, tied_flow = 2, peer_flow = 3;
   struct link {
     flow_share<flow> share;
     time_ns wakes_at = std::numeric_limits<time_ns>::max();
   };
-  /// As actors/training/collectives/gradient_all_reduce.
+  /// State of actors/training/collectives/gradient_all_reduce.
   struct exchange {
     bool begun = false, given = false, added = false, summed = false, complete = false;
     bool tied_here = false;
-    std::uint32_t parts = 0, sums = 0;  // of peers, that are here
+    std::uint32_t parts = 0, sums = 0;  // received from peers
   };
 
   void happen(double at, kind what, std::size_t where) {
@@ -137,9 +139,9 @@ class execution {
     std::push_heap(due_.begin(), due_.end());
   }
   std::size_t at(std::uint32_t stage, std::uint32_t m) const {
-    return std::size_t{stage} * shape_.microbatches * carried_out_ + m;
+    return std::size_t{stage} * shape_.microbatches * simulated_ + m;
   }
-  /// The stage's next step, and its micro-batch's number in all iterations.
+  /// The stage's next step; micro-batches are numbered across iterations.
   const stage_step& step_of(std::uint32_t stage) const {
     return orders_[stage][stages_[stage].next % orders_[stage].size()];
   }
@@ -150,12 +152,12 @@ class execution {
     return iteration_of(stage) * shape_.microbatches + step_of(stage).microbatch;
   }
   exchange& exchange_of(std::uint32_t stage, std::uint32_t iteration) {
-    return exchanges_[std::size_t{stage} * carried_out_ + iteration];
+    return exchanges_[std::size_t{stage} * simulated_ + iteration];
   }
 
   void look(std::uint32_t stage) {
     auto& x = stages_[stage];
-    if (x.busy || x.next == orders_[stage].size() * carried_out_) return;
+    if (x.busy || x.next == orders_[stage].size() * simulated_) return;
     const auto& step = step_of(stage);
     const auto m = at(stage, microbatch_of(stage));
     if (step.what == stage_task::kind::forward && activation_[m] > now_ + tiny) return;
@@ -168,7 +170,7 @@ class execution {
            kind::step, stage);
   }
 
-  /// The stage's step has ended. Gives 1.
+  /// The stage's step has ended. Returns 1.
   std::size_t end(std::uint32_t stage) {
     auto& x = stages_[stage];
     const auto step = step_of(stage);
@@ -195,11 +197,11 @@ class execution {
   }
 
   void choose(std::uint32_t h) {
-    auto& way = hops_[h];
-    if (way.busy || way.waiting.empty()) return;
-    const auto t = *way.waiting.begin();
-    way.waiting.erase(way.waiting.begin());
-    way.busy = true;
+    auto& wan = hops_[h];
+    if (wan.busy || wan.waiting.empty()) return;
+    const auto t = *wan.waiting.begin();
+    wan.waiting.erase(wan.waiting.begin());
+    wan.busy = true;
     const bool back = h % 2 == 1;
     const auto first = t.stage / shape_.stages / cell_ * cell_;
     const auto sharing = shared_ ? std::min(cell_, shape_.pipelines - first) : 1;
@@ -210,28 +212,28 @@ class execution {
 
   void arrive(std::uint32_t stage, std::uint32_t m, bool back, double when) {
     (back ? gradient_ : activation_)[at(stage, m)] = when;
-    happen(when, kind::look, stage);
+    happen(when, kind::ready, stage);
   }
 
-  // ---- inside a datacentre
+  // ---- transfers inside a datacenter
 
   void send_inside(std::uint32_t stage, std::uint32_t after, std::uint32_t m, bool back) {
-    if (times_.ways.empty())
+    if (times_.routes.empty())
       return arrive(back ? stage - 1 : stage + 1, m, back, now_ + times_.lan[after]);
-    const auto& ways = times_.ways[stage];
+    const auto& routes = times_.routes[stage];
     using what = lan_transfer::kind;
-    send(back ? ways.backward : ways.forward,
+    send(back ? routes.backward : routes.forward,
          {back ? what::gradient : what::activation, stage, m, nullptr, 0},
          back ? backward_flow : forward_flow);
   }
 
-  void send(const timed_way& way, lan_transfer t, std::uint32_t to) {
-    t.latency_s = way.latency_s;
+  void send(const lan_route& route, lan_transfer t, std::uint32_t to) {
+    t.latency_s = route.latency_s;
     const auto at = std::llround(now_ * 1e9);
-    links_[way.link].share.start(at, {t.from, to}, std::round(way.alone_s * 1e9), transfers_.size(),
-                                 t.pipelines ? t.pipelines->size() : 1);
+    links_[route.link].share.start(at, {t.from, to}, std::round(route.alone_s * 1e9),
+                                   transfers_.size(), t.pipelines ? t.pipelines->size() : 1);
     transfers_.push_back(t);
-    wait_for(way.link);
+    wait_for(route.link);
   }
 
   void wait_for(std::uint32_t l) {
@@ -247,7 +249,7 @@ class execution {
     const auto at = std::llround(at_s * 1e9);
     if (at >= x.wakes_at) x.wakes_at = std::numeric_limits<time_ns>::max();
     while (const auto ended = x.share.take_ended(at))
-      happen(at_s + transfers_[*ended].latency_s, kind::there, *ended);
+      happen(at_s + transfers_[*ended].latency_s, kind::delivered, *ended);
     wait_for(l);
   }
 
@@ -273,33 +275,33 @@ class execution {
     }
   }
 
-  // ---- a stage's last backward has ended
+  // ---- after a stage's last backward
 
   void end_steps(std::uint32_t stage, std::uint32_t iteration) {
     const auto& t = times_.stages[stage];
-    if (times_.ways.empty()) return update(stage, iteration, t.update + t.exchange);
-    if (!times_.ways[stage].sums) return update(stage, iteration, t.update - t.gradients);
+    if (times_.routes.empty()) return update(stage, iteration, t.update + t.exchange);
+    if (!times_.routes[stage].sums) return update(stage, iteration, t.update - t.gradients);
     happen(now_ + t.gradients, kind::gradients, stage);
   }
 
   void update(std::uint32_t stage, std::uint32_t iteration, double takes_s) {
     ends_[iteration] = std::max(ends_[iteration], now_ + takes_s);
-    happen(now_ + takes_s, kind::through, stage);
+    happen(now_ + takes_s, kind::finished, stage);
   }
 
   bool takes_tied(std::uint32_t stage) const {
-    return times_.ways[stage].tied && stage % shape_.stages == 0;
+    return times_.routes[stage].tied && stage % shape_.stages == 0;
   }
   bool gives_tied(std::uint32_t stage) const {
-    return times_.ways[stage].tied && stage % shape_.stages > 0;
+    return times_.routes[stage].tied && stage % shape_.stages > 0;
   }
 
-  /// Of the iteration whose steps it has ended.
+  /// Of the iteration whose steps have ended.
   void begin_exchange(std::uint32_t stage) {
     const auto i = iteration_of(stage) - 1;
     exchange_of(stage, i).begun = true;
     if (gives_tied(stage))
-      send(times_.ways[stage].tied_way, {lan_transfer::kind::tied_part, stage, i, nullptr, 0},
+      send(times_.routes[stage].tied_route, {lan_transfer::kind::tied_part, stage, i, nullptr, 0},
            tied_flow);
     look_at_exchange(stage, i);
   }
@@ -307,15 +309,15 @@ class execution {
   void look_at_exchange(std::uint32_t stage, std::uint32_t i) {
     auto& x = exchange_of(stage, i);
     if (!x.begun || x.complete) return;
-    const auto& ways = times_.ways[stage];
+    const auto& routes = times_.routes[stage];
     const auto others = shape_.pipelines - 1;
     if (!x.given) {
       if (takes_tied(stage) && !x.tied_here) return;
       x.given = true;
-      if (ways.peers.empty()) happen(now_ + ways.sum_s, kind::summed, stage);
+      if (routes.peers.empty()) happen(now_ + routes.sum_s, kind::summed, stage);
       send_chunks(stage, i, lan_transfer::kind::part);
     }
-    if (!x.added && !ways.peers.empty() && x.parts == others) {
+    if (!x.added && !routes.peers.empty() && x.parts == others) {
       x.added = true;
       send_chunks(stage, i, lan_transfer::kind::sum);
     }
@@ -329,26 +331,26 @@ class execution {
     const auto i = iteration_of(stage) - 1;
     exchange_of(stage, i).summed = true;
     if (takes_tied(stage))
-      send(times_.ways[stage].tied_way, {lan_transfer::kind::tied_sum, stage, i, nullptr, 0},
+      send(times_.routes[stage].tied_route, {lan_transfer::kind::tied_sum, stage, i, nullptr, 0},
            tied_flow);
     look_at_exchange(stage, i);
   }
 
   void send_chunks(std::uint32_t stage, std::uint32_t iteration, lan_transfer::kind what) {
     auto to = peer_flow;
-    for (const auto& group : times_.ways[stage].peers)
-      send(group.way, {what, stage, iteration, &group.pipelines, 0}, to++);
+    for (const auto& group : times_.routes[stage].peers)
+      send(group.route, {what, stage, iteration, &group.pipelines, 0}, to++);
   }
 
   const pipeline_shape& shape_;
   const measured_times& times_;
   const bool shared_;
   const std::uint32_t cell_;
-  const std::uint32_t carried_out_;  // iterations
+  const std::uint32_t simulated_;  // iterations
   std::vector<std::vector<stage_step>> orders_;
   std::vector<place> stages_;
   std::vector<double> ends_;                   // of iterations
-  std::vector<double> activation_, gradient_;  // when they are there; by stage, then micro-batch
+  std::vector<double> activation_, gradient_;  // arrival times, by stage, then micro-batch
   std::vector<hop> hops_;                      // (cell, hop, direction)
   std::vector<link> links_;                    // inside datacentres
   std::vector<lan_transfer> transfers_;        // over these
@@ -362,7 +364,7 @@ class execution {
 
 }  // namespace
 
-double carried_out_s(const pipeline_schedule& schedule, const measured_times& times) {
+double simulated_iteration_s(const pipeline_schedule& schedule, const measured_times& times) {
   return execution{schedule, times}.run();
 }
 

@@ -7,63 +7,63 @@
 
 namespace troupe::planners {
 
-/// What one stage's steps take where it is.
+/// Step times of one stage.
 struct stage_times {
   double forward = 0, recompute = 0, backward = 0;
-  // When its last backward has ended: handing out gradients and the update; summing with others, if
-  // nobody else used its links.
+  // After its last backward: copying gradients to the host and the update; the all-reduce on
+  // otherwise idle links.
   double update = 0, exchange = 0;
-  double gradients = 0;  // of `update`: what comes before the sums, if there are any
+  double gradients = 0;  // the part of `update` before the all-reduce, if there is one
 };
 
-/// A tensor's way inside a datacentre: it has its share of a link's time, with all others that are
-/// on it, until it has had `alone_s`; `latency_s` later it is there.
-struct timed_way {
+/// The path of a tensor inside a datacenter: it gets its fair share of the link until it has used
+/// `alone_s` of link time, and arrives `latency_s` later.
+struct lan_route {
   std::uint32_t link = 0;
   double alone_s = 0, latency_s = 0;
 
   double total_s() const { return alone_s + latency_s; }
-  bool operator==(const timed_way&) const = default;
+  bool operator==(const lan_route&) const = default;
 };
 
-/// Chunks of gradients, as long as each other, to these peers of a stage.
-struct way_to_peers {
-  timed_way way;
+/// Chunks of gradients of equal size, to these peers of a stage.
+struct peer_route {
+  lan_route route;
   std::vector<std::uint32_t> pipelines;
 };
 
-/// Where a stage's tensors go.
-struct stage_ways {
-  timed_way forward, backward;      // activations and their gradients; not where that is a WAN hop
-  bool sums = false;                // it has gradients that others want
-  bool tied = false;                // the first and the last stage, of an embedding that both have
-  timed_way tied_way;               // from one of these to the other
-  std::vector<way_to_peers> peers;  // empty though it has some: their devices sum, in `sum_s`
+/// The paths of a stage's tensors.
+struct stage_routes {
+  lan_route forward, backward;    // activations and their gradients; unused for WAN hops
+  bool sums = false;              // it has gradients to all-reduce
+  bool tied = false;              // first or last stage with a tied embedding
+  lan_route tied_route;           // between the two
+  std::vector<peer_route> peers;  // empty with peers: their devices all-reduce, in `sum_s`
   double sum_s = 0;
 };
 
-/// What everything really takes. Unlike pipeline_costs, stages and hops may differ.
+/// Actual times. Unlike in pipeline_costs, stages and hops may differ.
 struct measured_times {
   std::vector<stage_times> stages;  // pipeline * stages + stage
-  /// By hop: one transfer over one node's share of the WAN; that of others does not matter.
+  /// By hop: a transfer over one node's part of the WAN; unused for other hops.
   std::vector<double> wan;
-  /// By hop: one transfer inside a datacentre, if nobody else uses its link.
+  /// By hop: a transfer inside a datacenter over an idle link.
   std::vector<double> lan;
   double wan_latency = 0;
-  /// As `stages`. Empty: hops take `lan` and sums `exchange`, whoever else is sending.
-  std::vector<stage_ways> ways;
-  std::uint32_t links = 0;  // that these name
-  /// So many follow each other before all stages wait for each other.
+  /// As `stages`. Empty: hops take `lan` and all-reduces `exchange`, without contention.
+  std::vector<stage_routes> routes;
+  std::uint32_t links = 0;  // number of links in `routes`
+  /// Iterations between synchronizations of all stages.
   std::uint64_t iterations = 1;
 };
 
-/// How long an iteration takes when stage actors carry out the schedule's orders, whatever they
-/// were made for: a stage begins each step as soon as it is free and what it needs is there; of
-/// the transfers that wait for a cell's hop and direction the one with the smallest turn goes
-/// first, and none waits for one that has not come; those that are on a link inside a datacentre
-/// share it. It ends when every stage is through, sums of gradients and updates included. A stage
-/// that is begins the next iteration meanwhile: of several it is the mean, without what they
-/// overlap. Infinite if the orders wait for each other.
-double carried_out_s(const pipeline_schedule& schedule, const measured_times& times);
+/// The time of an iteration when stage actors execute the schedule's orders, whatever times these
+/// were made for. A stage begins each step as soon as it is free and the input has arrived; of the
+/// transfers that wait for a cell's hop and direction, the one with the smallest rank goes first,
+/// and the link is never held for one that has not arrived; transfers on a link inside a datacenter
+/// share its bandwidth. An iteration ends when every stage has done its all-reduce and update.
+/// Stages that are done begin the next iteration: with several iterations the result is their mean,
+/// without the overlap. Infinite if the orders deadlock.
+double simulated_iteration_s(const pipeline_schedule& schedule, const measured_times& times);
 
 }  // namespace troupe::planners

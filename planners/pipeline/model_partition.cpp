@@ -13,21 +13,21 @@ namespace troupe::planners {
 
 namespace {
 
-constexpr double hair = 1e-12;  // for sums that were added up in another order
-// Beyond so many steps the cut with the least sum of squares is not looked for.
+constexpr double rounding = 1e-12;  // sums may have been added in another order
+// Above this number of steps the search for the least sum of squares is skipped.
 constexpr std::uint64_t max_cut_steps = 4'000'000;
 
 using links = std::vector<chain_link>;
 
-/// What the ranges are cut by.
+/// Parameters of a cut.
 struct cutting {
   std::uint32_t parts = 1;
   double max_size = never, last_share = 1;
 };
 
-/// Whether so many ranges can do: from the front, each as long as it may be.
+/// Are that many ranges enough? Greedy from the front, each range as long as possible.
 bool suffice(const links& chain, const cutting& by, double most) {
-  const auto last_from = by.parts - 1;  // links before the last range, at least
+  const auto last_from = by.parts - 1;  // index from which the last range may begin
   std::uint32_t used = 1;
   chain_link sum;
   for (std::size_t i = 0; i < chain.size(); ++i) {
@@ -46,26 +46,26 @@ bool suffice(const links& chain, const cutting& by, double most) {
   return true;
 }
 
-/// The least that the largest of so many ranges can sum to; infinite if their sizes do not fit.
+/// The least possible maximum of the ranges' sums; infinite if the sizes do not fit.
 double least_largest(const links& chain, const cutting& by) {
   double low = 0, high = 0;
   for (const auto& l : chain) high += l.weight;
-  high *= 1 + hair;
+  high *= 1 + rounding;
   if (!suffice(chain, by, high)) return never;
   if (suffice(chain, by, low)) return low;
-  for (;;) {  // until no number lies between
+  for (;;) {  // bisection, until no number lies between
     const double middle = low + (high - low) / 2;
     if (middle <= low || middle >= high) return high;
     (suffice(chain, by, middle) ? high : low) = middle;
   }
 }
 
-/// From the front, each range as long as it may be, and none empty.
+/// Greedy from the front: each range as long as possible, and none empty.
 std::vector<std::uint32_t> cut_from_front(const links& chain, const cutting& by, double most) {
   std::vector<std::uint32_t> cut;
   std::size_t at = 0;
   for (std::uint32_t ranges = by.parts; ranges > 1; --ranges) {
-    const auto last = chain.size() - (ranges - 1);  // the others need a link each
+    const auto last = chain.size() - (ranges - 1);  // the other ranges need a link each
     chain_link sum;
     const auto first = at;
     for (; at < last; ++at) {
@@ -79,10 +79,10 @@ std::vector<std::uint32_t> cut_from_front(const links& chain, const cutting& by,
   return cut;
 }
 
-/// The links at which a cut into ranges of at most `most` can have so many ranges left: what is
-/// before and what is behind must fit their ranges.
+/// The links at which a range may begin, by number of remaining ranges, if no range's sum exceeds
+/// `most`: the links before and after must fit their ranges.
 struct window {
-  std::vector<double> before;  // weight of the links before each, and of all
+  std::vector<double> before;  // prefix sums of the weights
   double most, last_share;
   std::uint32_t parts;
 
@@ -108,12 +108,12 @@ struct window {
 
 std::vector<std::uint32_t> cut_evenly(const links& chain, std::uint32_t parts, double max_size,
                                       double last_share) {
-  const cutting by{parts, max_size * (1 + hair), last_share};
-  const double most = least_largest(chain, by) * (1 + hair);
+  const cutting by{parts, max_size * (1 + rounding), last_share};
+  const double most = least_largest(chain, by) * (1 + rounding);
   if (most == never) return {};
   const auto n = chain.size();
-  // For so many ranges from each link to the end: the least sum of squares, and the first one's
-  // count.
+  // By number of ranges and first link: the least sum of squares to the end, and the first range's
+  // length.
   std::vector<double> squares(n + 1, never), next(n + 1);
   std::vector<std::vector<std::uint32_t>> counts(parts + 1, std::vector<std::uint32_t>(n));
   squares[n] = 0;
@@ -131,7 +131,7 @@ std::vector<std::uint32_t> cut_evenly(const links& chain, std::uint32_t parts, d
         const double weight = sum.weight * (ranges == 1 ? last_share : 1);
         if (weight > most || sum.size > by.max_size) break;
         const double all = weight * weight + squares[end];
-        if (all == never || all > next[i] * (1 + hair)) continue;  // the longest of equals
+        if (all == never || all > next[i] * (1 + rounding)) continue;  // the longest among equals
         next[i] = all;
         counts[ranges][i] = static_cast<std::uint32_t>(end - i);
       }
@@ -149,7 +149,7 @@ std::vector<std::uint32_t> cut_evenly(const links& chain, std::uint32_t parts, d
 
 namespace {
 
-/// A GPU's share of a range of the chain; `tensor` of them have it.
+/// A GPU's part of a range of the chain, divided among `tensor` GPUs.
 stage_part part_of(const model_chain& chain, std::uint32_t first, std::uint32_t count,
                    std::uint32_t pieces, std::uint32_t tensor) {
   const auto r = chain.range(first, count);
@@ -162,7 +162,7 @@ stage_part part_of(const model_chain& chain, std::uint32_t first, std::uint32_t 
           r.output_bytes};
 }
 
-/// Pieces of each stage, and how many GPUs share it.
+/// Pieces of each stage, and the GPUs that share it.
 struct piece_count {
   std::uint32_t pieces = 0, tensor = 1;
 };

@@ -10,13 +10,13 @@ namespace {
 
 using task_kind = stage_task::kind;
 
-/// One DP-cell, or where pipelines do not share the WAN a single one.
+/// One DP-cell, or a single pipeline if the WAN is not shared.
 class player {
  public:
   player(const pipeline_shape& shape, std::uint32_t pipelines, const pipeline_rules& rules)
       : shape_{shape}, rules_{rules}, pipelines_{pipelines}, stages_{shape.stages} {
     const auto& c = shape.costs;
-    // Times are sums of the same few costs in different orders: closer than this is the same time.
+    // Times are sums of the same costs in different orders: smaller differences are rounding.
     same_ = 1e-9 * std::max(c.forward, c.backward);
     hop_length_ = rules.share_wan_in_time ? c.wan / pipelines : c.wan;
     result_.tasks.resize(std::size_t{pipelines_} * stages_);
@@ -59,7 +59,7 @@ class player {
   };
   struct hop {
     double free_at = 0;
-    std::vector<std::uint32_t> waiting;  // pipelines whose task rule 3 holds back
+    std::vector<std::uint32_t> waiting;  // pipelines whose task is delayed by rule 3
   };
   struct wake_up {
     double at;
@@ -82,7 +82,7 @@ class player {
     std::push_heap(wakes_.begin(), wakes_.end());
   }
 
-  /// Stage by stage, and in each the pipelines in the order that the rules give.
+  /// Stage by stage, and in each stage the pipelines in the rules' order.
   void look_at(const std::vector<std::uint64_t>& due, double now) {
     for (std::size_t i = 0; i < due.size();) {
       const auto s = static_cast<std::uint32_t>(due[i] >> 32);
@@ -115,7 +115,7 @@ class player {
       if (!x.recomputed && may_forward(x, p, s, now)) try_forward(p, s, now);
       return;
     }
-    if (x.recomputed) return;  // rule 4: its backward follows a recompute
+    if (x.recomputed) return;  // rule 4: the backward follows its recompute
     const bool recompute = needs_recompute && recompute_is_due(x, p, s, now);
     const bool forward = rules_.forward_first && may_forward(x, p, s, now);
     if (forward && try_forward(p, s, now)) return;
@@ -158,8 +158,7 @@ class player {
                                        : c.backward;
   }
 
-  /// Rule 3. Where the transfer's hop is taken, the stage looks again when it could be free in
-  /// time.
+  /// Rule 3. If the transfer's hop is busy, the stage tries again when it could be free in time.
   bool transfer_could_start(std::uint32_t p, std::uint32_t s, task_kind k, double now) {
     if (!rules_.share_wan_in_time) return true;
     const bool back = k == task_kind::backward;
@@ -207,7 +206,7 @@ class player {
 
   void send(std::uint32_t p, std::uint32_t s, std::uint32_t m, bool back, double ready) {
     if (!back && s + 1 == stages_) {
-      gradient(p, s)[m] = ready;  // the loss is here
+      gradient(p, s)[m] = ready;  // the loss is local
       return;
     }
     if (back && s == 0) return;
@@ -225,7 +224,7 @@ class player {
     }
     (back ? gradient(p, to) : activation(p, to))[m] = arrives;
     wake(p, to, arrives);
-    // The receiver recomputes while the gradient is still being made or on its way.
+    // The receiver recomputes while the gradient is computed or transferred.
     if (back && shape_.recomputes(to)) wake(p, to, arrives - shape_.at(to).recompute);
   }
 
@@ -244,7 +243,7 @@ class player {
   double now_ = 0;
 };
 
-/// The same once more, `pipelines` further on.
+/// A copy for the pipelines from `pipelines` on.
 void append(pipeline_schedule& to, const pipeline_schedule& cell, std::uint32_t pipelines) {
   to.tasks.insert(to.tasks.end(), cell.tasks.begin(), cell.tasks.end());
   for (auto t : cell.transfers) {
@@ -271,8 +270,8 @@ pipeline_schedule repeat(const pipeline_schedule& cell, const pipeline_shape& sh
   return result;
 }
 
-pipeline_schedule play(const pipeline_shape& shape, const pipeline_rules& rules) {
-  // Cells do not meet on the WAN, and those of the same size are alike.
+pipeline_schedule simulate_rules(const pipeline_shape& shape, const pipeline_rules& rules) {
+  // Cells do not share WAN links, and cells of the same size have the same schedule.
   const auto cell = rules.share_wan_in_time ? shape.pipelines_per_cell() : 1;
   pipeline_schedule result;
   result.tasks.reserve(std::size_t{shape.pipelines} * shape.stages);

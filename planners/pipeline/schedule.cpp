@@ -14,8 +14,8 @@ namespace troupe::planners {
 
 namespace {
 
-/// All forwards, then all backwards; the first micro-batch first, as in every other schedule, so
-/// that sums of gradients come out the same.
+/// All forwards, then all backwards, both in the order of the micro-batches, as in every other
+/// schedule, so that sums of gradients are equal.
 std::vector<std::vector<std::int32_t>> gpipe_order(const pipeline_shape& s) {
   std::vector<std::int32_t> order;
   const auto m = static_cast<std::int32_t>(s.microbatches);
@@ -24,7 +24,7 @@ std::vector<std::vector<std::int32_t>> gpipe_order(const pipeline_shape& s) {
   return {s.stages, order};
 }
 
-/// One forward, one backward (Megatron-LM), after as many forwards as there are stages behind.
+/// One forward, one backward (Megatron-LM), after one forward for each later stage.
 std::vector<std::vector<std::int32_t>> megatron_order(const pipeline_shape& s) {
   std::vector<std::vector<std::int32_t>> result;
   const auto m = static_cast<std::int32_t>(s.microbatches);
@@ -69,7 +69,7 @@ expected<void> check(const pipeline_shape& s) {
   return {};
 }
 
-/// Why a fixed order cannot keep the memory limit, if so.
+/// Why a fixed order exceeds the memory limit; empty: it does not.
 expected<void> keeps_limit(const pipeline_shape& s, const pipeline_schedule& made,
                            std::string_view name) {
   if (!s.max_in_flight || made.max_in_flight <= *s.max_in_flight) return {};
@@ -92,8 +92,8 @@ std::vector<named_rules> all_rules(const pipeline_shape& s) {
           {"atlas-least-progress", {true, true, true, {}}}};
 }
 
-/// How long an iteration takes when its orders are carried out and everything is as the shape says.
-double worth_s(const pipeline_schedule& made) {
+/// The time of an iteration that executes these orders with the shape's costs.
+double simulated_s(const pipeline_schedule& made) {
   const auto& s = made.shape;
   measured_times t;
   for (std::uint32_t p = 0; p < s.pipelines; ++p)
@@ -104,15 +104,15 @@ double worth_s(const pipeline_schedule& made) {
   t.wan.assign(s.stages, s.costs.wan);
   t.lan.assign(s.stages, s.costs.lan);
   t.wan_latency = s.costs.wan_latency;
-  return carried_out_s(made, t);
+  return simulated_iteration_s(made, t);
 }
 
-/// A portfolio of every rule by name and the orders that they leave out (recompute first on a
-/// shared WAN), then bounded search from the best that shares the WAN in time and the best that
-/// does not. Whatever is through first when it is carried out, and keeps the limit; the one that is
-/// planned to be, and then the first, among equals.
+/// Tries every rule by name and the combinations that the names leave out (recompute first on a
+/// shared WAN), then local search from the best that shares the WAN in time and from the best that
+/// does not. The winner has the shortest simulated time within the memory limit; among equals the
+/// shortest planned time, then the first.
 expected<pipeline_schedule> best_of(const pipeline_shape& s) {
-  constexpr std::uint64_t steps = 1'000'000;  // under 0.1 s; more found no more
+  constexpr std::uint64_t steps = 1'000'000;  // under 0.1 s; more steps found no better ones
   struct candidate {
     pipeline_schedule made;
     double worth = 0;
@@ -120,7 +120,7 @@ expected<pipeline_schedule> best_of(const pipeline_shape& s) {
   std::optional<candidate> best[2];
   const auto look = [&](pipeline_schedule made) {
     auto& of_kind = best[made.shares_wan ? 1 : 0];
-    const double worth = worth_s(made);
+    const double worth = simulated_s(made);
     if (of_kind && std::pair{worth, made.length} >= std::pair{of_kind->worth, of_kind->made.length})
       return;
     of_kind = candidate{std::move(made), worth};
@@ -129,7 +129,7 @@ expected<pipeline_schedule> best_of(const pipeline_shape& s) {
   candidates.push_back({"recompute first, shared", {false, true, false, {}}});
   candidates.push_back({"recompute first, shared, least progress", {false, true, true, {}}});
   for (const auto& c : candidates) {
-    auto made = play(s, c.rules);
+    auto made = simulate_rules(s, c.rules);
     if (!keeps_limit(s, made, c.name)) continue;
     made.made_by = c.name;
     look(std::move(made));
@@ -137,7 +137,7 @@ expected<pipeline_schedule> best_of(const pipeline_shape& s) {
   if (!best[0] && !best[1])
     return refuse(reason::kind::infeasible, "no schedule stays within the memory limit");
   for (const auto& b : best)
-    if (b) look(improve(b->made, steps));
+    if (b) look(local_search(b->made, steps));
   const bool shares = !best[0] || (best[1] && best[1]->worth < best[0]->worth);
   return std::move(best[shares ? 1 : 0]->made);
 }
@@ -156,7 +156,7 @@ expected<pipeline_schedule> schedule_pipeline(const pipeline_shape& shape, std::
   if (name == "best") return best_of(shape);
   for (const auto& candidate : all_rules(shape)) {
     if (candidate.name != name) continue;
-    auto made = play(shape, candidate.rules);
+    auto made = simulate_rules(shape, candidate.rules);
     made.made_by = name;
     if (auto ok = keeps_limit(shape, made, name); !ok) return tl::unexpected<reason>(ok.error());
     return made;
@@ -174,7 +174,7 @@ std::vector<std::vector<stage_step>> stage_orders(const pipeline_schedule& sched
   const auto& shape = schedule.shape;
   const auto hops = std::size_t{shape.stages} * 2;
   const auto share = schedule.shares_wan ? shape.pipelines_per_cell() : 1;
-  // Where each micro-batch's forward and backward are in their stage's order.
+  // The positions of each micro-batch's forward and backward in their stage's order.
   std::vector<std::uint32_t> turn(schedule.tasks.size() * shape.microbatches * 2);
   std::vector<std::uint32_t> next((shape.pipelines / share + 1) * hops);
   const auto place = [&](std::size_t stage, std::uint32_t m, bool back) {

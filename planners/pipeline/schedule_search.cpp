@@ -14,8 +14,8 @@ namespace {
 constexpr std::uint32_t none = ~0u;
 constexpr std::uint64_t max_tries = 2000;
 
-/// The orders of one cell, and the earliest times that they allow. A step is a forward, or a
-/// backward with its recompute; it has a number: (pipeline, stage, micro-batch, direction).
+/// The orders of one cell, and the earliest times that they allow. Steps are numbered by (pipeline,
+/// stage, micro-batch, direction): a forward, or a backward with its recompute.
 class orders {
  public:
   orders(const pipeline_schedule& from, std::uint32_t pipelines)
@@ -23,11 +23,11 @@ class orders {
         shared_{from.shares_wan},
         hop_s_{from.shares_wan ? from.shape.costs.wan / pipelines : from.shape.costs.wan},
         order_(std::size_t{pipelines} * from.shape.stages),
-        turns_(std::size_t{from.shape.stages} * 2),
+        ranked_(std::size_t{from.shape.stages} * 2),
         steps_(order_.size() * from.shape.microbatches * 2),
-        turn_of_(steps_.size()),
-        went_(turns_.size()),
-        doors_(turns_.size()),
+        rank_of_(steps_.size()),
+        served_(ranked_.size()),
+        hops_(ranked_.size()),
         tiny_{1e-9 * (from.shape.costs.forward + from.shape.costs.backward)} {
     for (std::uint32_t s = 0; s < shape_->stages; ++s) wan_.push_back(shape_->is_wan(s));
     for (std::uint32_t stage = 0; stage < order_.size(); ++stage)
@@ -37,35 +37,35 @@ class orders {
               number(stage, t.microbatch, t.what == stage_task::kind::backward));
     for (const auto& t : from.transfers)
       if (shared_ && t.pipeline < pipelines)
-        turns_[t.stage * 2 + (t.backward ? 1 : 0)].push_back(
+        ranked_[t.stage * 2 + (t.backward ? 1 : 0)].push_back(
             number(t.pipeline * shape_->stages + t.stage + (t.backward ? 1 : 0), t.microbatch,
                    t.backward));
-    for (const auto& list : turns_)
-      for (std::uint32_t i = 0; i < list.size(); ++i) turn_of_[list[i]] = i;
+    for (const auto& list : ranked_)
+      for (std::uint32_t i = 0; i < list.size(); ++i) rank_of_[list[i]] = i;
   }
 
   std::size_t size() const { return steps_.size(); }
 
-  /// Times every step; infinite if the orders wait for each other.
+  /// Computes the times of every step; infinite if the orders deadlock.
   double time() {
     next_.assign(order_.size(), 0);
-    for (auto& w : went_) w.clear();
+    for (auto& w : served_) w.clear();
     for (auto& x : steps_) x = {};
     for (std::uint32_t stage = 0; stage < order_.size(); ++stage)
       if (stage % shape_->stages == 0)
         for (std::uint32_t m = 0; m < shape_->microbatches; ++m)
           steps_[number(stage, m, false)].arrives = 0;
-    for (auto& d : doors_) d = {};
+    for (auto& d : hops_) d = {};
     timed_ = 0;
     length_ = 0;
     last_ = none;
     awake_.clear();
-    moments_.clear();
+    events_.clear();
     for (std::uint32_t stage = 0; stage < order_.size(); ++stage) awake_.push_back(stage);
     run_awake();
-    while (!moments_.empty()) {
-      const double now = moments_.front().at;
-      while (!moments_.empty() && moments_.front().at <= now + tiny_) come(pop_moment());
+    while (!events_.empty()) {
+      const double now = events_.front().at;
+      while (!events_.empty() && events_.front().at <= now + tiny_) on_event(pop_event());
       for (const auto list : asked_) choose(list, now);
       asked_.clear();
       run_awake();
@@ -73,23 +73,23 @@ class orders {
     return timed_ == steps_.size() ? length_ : never;
   }
 
-  /// Takes the order in which transfers went for their turns: the same times come of it, as none
-  /// of them waits for one that has not come.
+  /// Adopts the order in which transfers went as their ranks: the times stay the same, since no
+  /// transfer waits for one that has not arrived.
   void settle() {
-    for (std::size_t list = 0; list < went_.size(); ++list) {
-      if (turns_[list].empty()) continue;
-      turns_[list] = went_[list];
-      for (std::uint32_t i = 0; i < turns_[list].size(); ++i) turn_of_[turns_[list][i]] = i;
+    for (std::size_t list = 0; list < served_.size(); ++list) {
+      if (ranked_[list].empty()) continue;
+      ranked_[list] = served_[list];
+      for (std::uint32_t i = 0; i < ranked_[list].size(); ++i) rank_of_[ranked_[list][i]] = i;
     }
   }
 
-  /// A swap of neighbours: of a stage's order or, if `hop`, of the turns of a hop and direction.
+  /// A swap of neighbors: in a stage's order or, if `hop`, in the ranks of a hop and direction.
   struct swap {
     bool hop = false;
-    std::uint32_t where = 0, second = 0;  // the list, and the later one's place in it
+    std::uint32_t where = 0, second = 0;  // the list, and the index of the later one
   };
 
-  /// What could make the schedule shorter: after time().
+  /// The swaps that could shorten the schedule; call after time().
   void find_swaps(std::vector<swap>& out) const {
     out.clear();
     auto step = last_;
@@ -103,25 +103,25 @@ class orders {
         continue;
       }
       step = sender_of(step);
-      // Back over the transfers that it had to wait for.
-      while (step != none && steps_[step].turn_waited) {
-        const auto turn = steps_[step].turn;
-        const auto before = shared_ ? went_[list_of(step)][turn - 1] : last_sent(step);
-        // It could have gone first only if it had come by then.
+      // Go back over the transfers that it had to wait for.
+      while (step != none && steps_[step].transfer_waited) {
+        const auto rank = steps_[step].turn;
+        const auto before = shared_ ? served_[list_of(step)][rank - 1] : last_sent(step);
+        // It could have gone first only if it had arrived by then.
         if (stage_of(before) != stage_of(step) && steps_[step].end <= steps_[before].sent + tiny_)
-          out.push_back({true, list_of(step), turn});
+          out.push_back({true, list_of(step), rank});
         step = before;
       }
     }
   }
 
   void apply(const swap& s) {
-    auto& list = s.hop ? turns_[s.where] : order_[s.where];
+    auto& list = s.hop ? ranked_[s.where] : order_[s.where];
     std::swap(list[s.second - 1], list[s.second]);
-    if (s.hop) std::swap(turn_of_[list[s.second - 1]], turn_of_[list[s.second]]);
+    if (s.hop) std::swap(rank_of_[list[s.second - 1]], rank_of_[list[s.second]]);
   }
 
-  /// Activations that a stage holds at most, by its order.
+  /// The maximum of in-flight activations of a stage, by its order.
   std::uint32_t held(std::uint32_t stage) const {
     std::uint32_t now = 0, most = 0;
     for (const auto step : order_[stage]) {
@@ -136,7 +136,7 @@ class orders {
     return s.hop || !shape_->max_in_flight || held(s.where) <= *shape_->max_in_flight;
   }
 
-  /// The times of the last time().
+  /// The times computed by the last time().
   pipeline_schedule schedule() const {
     pipeline_schedule out;
     out.tasks.resize(order_.size());
@@ -169,11 +169,11 @@ class orders {
 
  private:
   struct step_times {
-    double arrives = never;  // what it needs from elsewhere
+    double arrives = never;  // when its input arrives from another stage
     double begin = 0, end = 0, sent = 0;
     std::uint32_t place = 0, turn = 0;
-    bool after_previous = false;  // it waited for its stage, not for what it needs
-    bool turn_waited = false;     // its transfer waited for the one before
+    bool after_previous = false;   // it waited for its stage, not for its input
+    bool transfer_waited = false;  // its transfer waited for the one before
   };
 
   std::uint32_t number(std::uint32_t stage, std::uint32_t m, bool back) const {
@@ -186,7 +186,7 @@ class orders {
     return wan_hop(step) * 2 + (backward(step) ? 1 : 0);
   }
 
-  /// The hop that the step's tensor crosses, if that is WAN.
+  /// The hop of the step's tensor, if that is a WAN hop.
   std::uint32_t wan_hop(std::uint32_t step) const {
     const auto s = stage_of(step) % shape_->stages;
     if (backward(step)) return s > 0 && wan_[s - 1] ? s - 1 : none;
@@ -229,15 +229,15 @@ class orders {
     if (to == none) return;
     const auto hop = wan_hop(step);
     if (hop == none) {
-      // The loss of the last stage is where it is needed.
+      // The last stage's loss is local.
       const bool stays = stage_of(to) == stage_of(step);
       return deliver(to, steps_[step].end + (stays ? 0 : shape_->costs.lan));
     }
     if (!shared_) return cross(step, last_sent(step));  // in the order of its stage's steps
-    push_moment({steps_[step].end, list_of(step), step});
+    push_event({steps_[step].end, list_of(step), step});
   }
 
-  /// The step of this stage and direction whose tensor went before this one's.
+  /// The step of this stage and direction whose tensor was sent before this one's.
   std::uint32_t last_sent(std::uint32_t step) const {
     return microbatch(step) > 0 ? step - 2 : none;
   }
@@ -245,7 +245,7 @@ class orders {
   void cross(std::uint32_t step, std::uint32_t before) {
     auto& x = steps_[step];
     const double free_at = before == none ? 0 : steps_[before].sent + hop_s_;
-    x.turn_waited = before != none && free_at > x.end + tiny_;
+    x.transfer_waited = before != none && free_at > x.end + tiny_;
     x.sent = std::max(x.end, free_at);
     deliver(receiver_of(step), x.sent + hop_s_ + shape_->costs.wan_latency);
   }
@@ -268,53 +268,53 @@ class orders {
     }
   }
 
-  /// A tensor comes to a shared hop and direction, or that is free again.
-  struct moment {
+  /// A tensor arrives at a shared hop and direction, or that becomes idle.
+  struct event {
     double at = 0;
     std::uint32_t list = 0, step = none;
-    bool operator<(const moment& o) const { return at > o.at; }
+    bool operator<(const event& o) const { return at > o.at; }
   };
-  struct door {
+  struct shared_hop {
     bool busy = false, asked = false;
-    std::vector<std::uint32_t> waiting;  // their turns; few
+    std::vector<std::uint32_t> waiting;  // their ranks; few
   };
 
-  void push_moment(const moment& m) {
-    moments_.push_back(m);
-    std::push_heap(moments_.begin(), moments_.end());
+  void push_event(const event& m) {
+    events_.push_back(m);
+    std::push_heap(events_.begin(), events_.end());
   }
-  moment pop_moment() {
-    const auto m = moments_.front();
-    std::pop_heap(moments_.begin(), moments_.end());
-    moments_.pop_back();
+  event pop_event() {
+    const auto m = events_.front();
+    std::pop_heap(events_.begin(), events_.end());
+    events_.pop_back();
     return m;
   }
 
-  void come(const moment& m) {
-    auto& d = doors_[m.list];
+  void on_event(const event& m) {
+    auto& d = hops_[m.list];
     if (m.step == none)
       d.busy = false;
     else
-      d.waiting.push_back(turn_of_[m.step]);
+      d.waiting.push_back(rank_of_[m.step]);
     if (!d.asked) asked_.push_back(m.list);
     d.asked = true;
   }
 
-  /// Of those that wait the smallest turn goes first, as at a gateway's door.
+  /// Of the waiting transfers the smallest rank goes first, as at a gateway.
   void choose(std::uint32_t list, double now) {
-    auto& d = doors_[list];
+    auto& d = hops_[list];
     d.asked = false;
     if (d.busy || d.waiting.empty()) return;
     const auto first = std::min_element(d.waiting.begin(), d.waiting.end());
-    const auto step = turns_[list][*first];
+    const auto step = ranked_[list][*first];
     *first = d.waiting.back();
     d.waiting.pop_back();
     d.busy = true;
-    auto& went = went_[list];
-    steps_[step].turn = static_cast<std::uint32_t>(went.size());
-    cross(step, went.empty() ? none : went.back());
-    went.push_back(step);
-    push_moment({std::max(now, steps_[step].sent + hop_s_), list, none});
+    auto& served = served_[list];
+    steps_[step].turn = static_cast<std::uint32_t>(served.size());
+    cross(step, served.empty() ? none : served.back());
+    served.push_back(step);
+    push_event({std::max(now, steps_[step].sent + hop_s_), list, none});
   }
 
   const pipeline_shape* shape_;
@@ -322,19 +322,20 @@ class orders {
   double hop_s_;
   std::vector<bool> wan_;
   std::vector<std::vector<std::uint32_t>> order_;  // by pipeline * stages + stage
-  std::vector<std::vector<std::uint32_t>> turns_;  // by hop * 2 + direction
+  std::vector<std::vector<std::uint32_t>>
+      ranked_;  // by hop * 2 + direction: transfers in the order of their ranks
   std::vector<step_times> steps_;
-  std::vector<std::uint32_t> turn_of_;            // by step
-  std::vector<std::vector<std::uint32_t>> went_;  // as turns_, in the last time()
-  std::vector<door> doors_;                       // likewise
-  std::vector<moment> moments_;                   // a heap
+  std::vector<std::uint32_t> rank_of_;              // by step
+  std::vector<std::vector<std::uint32_t>> served_;  // as ranks_, the order in the last time()
+  std::vector<shared_hop> hops_;                    // likewise
+  std::vector<event> events_;                       // a heap
   std::vector<std::uint32_t> next_, awake_, asked_;
   std::size_t timed_ = 0;
   double tiny_ = 0, length_ = 0;
   std::uint32_t last_ = none;
 };
 
-/// Threshold accepting: a swap that makes it a little longer is taken too, ever less so.
+/// Threshold accepting: also takes swaps that make it slightly longer, with a decreasing threshold.
 std::optional<pipeline_schedule> search(const pipeline_schedule& from, std::uint32_t pipelines,
                                         double goal, std::uint64_t steps) {
   orders now{from, pipelines};
@@ -374,10 +375,10 @@ std::optional<pipeline_schedule> search(const pipeline_schedule& from, std::uint
 
 }  // namespace
 
-pipeline_schedule improve(pipeline_schedule from, std::uint64_t steps) {
+pipeline_schedule local_search(pipeline_schedule from, std::uint64_t steps) {
   const auto& shape = from.shape;
   const auto cell = from.shares_wan ? shape.pipelines_per_cell() : 1;
-  // A smaller cell at the end has fewer shares: it is the slowest, or does not matter.
+  // A smaller cell at the end has less bandwidth: it determines the time, or does not matter.
   if (shape.pipelines % cell != 0) return from;
   auto made = search(from, cell, pipeline_lower_bound(shape), steps);
   if (!made) return from;

@@ -6,12 +6,12 @@
 
 namespace troupe::planners {
 
-/// A shorter schedule than `from`, if bounded local search finds one, else `from` itself. It swaps
-/// neighbours on the critical path: a forward and a backward of a stage, or two transfers that take
-/// turns. Memory limit and rule 4 are kept; rule 3 (a transfer begins when its task ends) is not
-/// asked for. No transfer waits for one that has not come, as at a gateway's door: who carries out
-/// the orders comes to the same times. `steps`: most tasks that are timed in all; the same steps
-/// give the same answer. Of several DP-cells one is searched and copied.
-pipeline_schedule improve(pipeline_schedule from, std::uint64_t steps);
+/// Returns a shorter schedule than `from` if bounded local search finds one, else `from`. It swaps
+/// neighbors on the critical path: a forward and a backward of a stage, or two transfers on a
+/// shared hop. It keeps the memory limit and rule 4, but not rule 3 (a transfer begins when its
+/// task ends). No link is held for a transfer that has not arrived, as at a gateway, so executing
+/// the orders gives the same times. `steps`: maximum number of tasks that are timed in total; the
+/// result depends on nothing else. If there are several DP-cells, one is searched and copied.
+pipeline_schedule local_search(pipeline_schedule from, std::uint64_t steps);
 
 }  // namespace troupe::planners

@@ -29,7 +29,7 @@ expected<void> memory_journal::compact(std::span<const journal_entry> snapshot) 
 
 expected<void> memory_journal::write(std::span<const journal_entry> entries, bool instead_of_all) {
   const auto fate = dead_ || !fate_ ? append_fate::kept : fate_();
-  const bool arrives = !dead_ && (fate == append_fate::kept || fate == append_fate::unheard);
+  const bool arrives = !dead_ && (fate == append_fate::kept || fate == append_fate::unreported);
   dead_ = dead_ || fate != append_fate::kept;
   if (arrives) {
     auto next = disk_->first + disk_->rows.size();

@@ -11,8 +11,8 @@
 
 namespace troupe::runtime {
 
-/// What a simulated host has written. It outlives the host's incarnations, and may be damaged while
-/// the host is down, as a file may be.
+/// A simulated host's disk. It survives crashes of the host, and tests can damage it while the host
+/// is down.
 struct memory_disk {
   struct row {
     std::vector<std::byte> bytes;
@@ -21,20 +21,21 @@ struct memory_disk {
   std::uint64_t id = 1;
   std::uint64_t first = 1;  // the first row's sequence
   std::vector<row> rows;
-  std::uint64_t witnessed = 0;  // the last durable sequence, as the witness outside the rows has it
+  std::uint64_t witnessed = 0;  // the last durable sequence number according to the witness
 
-  /// One bit of one row changes; nothing happens to an empty disk.
+  /// Flips one bit of one row, if there is one.
   void flip_bit(random_source& random);
-  /// The newest rows are gone, and the witness does not know.
+  /// Removes the newest rows; the witness still counts them.
   void lose_tail(std::size_t count);
 };
 
-/// What becomes of an append or a compaction.
+/// The outcome of an append or a compaction.
 enum class append_fate : std::uint8_t {
   kept,
-  lost,     // the host dies in the middle of the write: nothing of the batch is there later
-  unheard,  // the host dies right after the write: the batch is there, but nobody was told
-  full      // no space is left: nothing is there, and the host lives to hear of it
+  lost,        // the host dies during the write: none of the batch is stored
+  unreported,  // the host dies right after the write: the batch is stored, but append did not
+               // return
+  full         // the disk is full: append returns an error
 };
 
 /// A journal on a simulated disk, for one incarnation of a host.
@@ -42,7 +43,8 @@ class memory_journal final : public journal {
  public:
   using journal::append;
 
-  /// `fate` is asked before each write. A host that is to die must be ended by whoever answers.
+  /// `fate` is called before each write. If it returns lost or unreported, the caller must end the
+  /// host.
   explicit memory_journal(std::shared_ptr<memory_disk> disk, std::function<append_fate()> fate = {})
       : disk_{std::move(disk)}, fate_{std::move(fate)} {}
 
@@ -52,7 +54,7 @@ class memory_journal final : public journal {
   [[nodiscard]] expected<void> compact(std::span<const journal_entry> snapshot) override;
   std::uint64_t size() const override { return disk_->rows.size(); }
 
-  /// The incarnation is over: nothing that it still does reaches the disk.
+  /// The incarnation has ended: its later writes are ignored.
   void kill() { dead_ = true; }
 
  private:

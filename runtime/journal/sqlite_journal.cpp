@@ -26,7 +26,7 @@ namespace {
 
 constexpr long long application_id = 0x54525550;  // "TRUP"
 constexpr long long schema_version = journal_schema_version;
-// A short WAL is quickly checked at open, and little is lost with it.
+// A short WAL is checked quickly at open, and little is lost with it.
 constexpr std::size_t checkpoint_entries = 500;
 
 struct statement {
@@ -65,7 +65,7 @@ expected<std::shared_ptr<sqlite_journal>> sqlite_journal::open(const std::string
 
 sqlite_journal::~sqlite_journal() {
   sqlite3_finalize(insert_);
-  // A journal that was in use and is whole is left as one file.
+  // On a normal exit the journal becomes a single file.
   if (!broken_ && !places_.empty() && !checkpoint())
     log(log_level::warn, "journal", "the WAL could not be truncated", {{"file", path_}});
   sqlite3_close(db_);
@@ -74,7 +74,7 @@ sqlite_journal::~sqlite_journal() {
   if (lock_fd_ >= 0) ::close(lock_fd_);  // after the database: the lock covers its last write
 }
 
-// On a file of its own: SQLite opens and closes the database's file as it likes.
+// On a separate file, because SQLite opens and closes the database file itself.
 expected<void> sqlite_journal::lock() {
   const auto name = path_ + ".lock";
   lock_fd_ = ::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, private_file_mode);
@@ -89,7 +89,7 @@ expected<void> sqlite_journal::lock() {
                               size > 0 ? fmt::format(" (process {})", holder) : "", path_));
   }
   ::fchmod(lock_fd_, private_file_mode);
-  // For people; on a full disk the lock holds without it.
+  // Information for users; the lock holds without it.
   const auto self = std::to_string(::getpid());
   if (::ftruncate(lock_fd_, 0) != 0 || ::pwrite(lock_fd_, self.data(), self.size(), 0) < 0)
     log(log_level::warn, "journal", "cannot write its process into the lock",
@@ -105,7 +105,7 @@ tl::unexpected<reason> sqlite_journal::failure(const std::string& what) const {
                 fmt::format("cannot {} the journal {}: {}", what, path_, why));
 }
 
-/// What was found, and what will do.
+/// Appends what users can do about it.
 tl::unexpected<reason> sqlite_journal::damaged(const std::string& what) const {
   return refuse(reason::kind::malformed,
                 fmt::format("{}. Nothing was changed. Restore the newest intact copy, or start "
@@ -130,13 +130,13 @@ expected<std::string> sqlite_journal::text(const char* sql) const {
   statement s;
   if (sqlite3_prepare_v2(db_, sql, -1, &s.handle, nullptr) != SQLITE_OK) return failure("read");
   if (sqlite3_step(s.handle) != SQLITE_ROW) return failure("read");
-  const auto* said = sqlite3_column_text(s.handle, 0);
-  return std::string{said == nullptr ? "" : reinterpret_cast<const char*>(said)};
+  const auto* result = sqlite3_column_text(s.handle, 0);
+  return std::string{result == nullptr ? "" : reinterpret_cast<const char*>(result)};
 }
 
 // -- opening
 
-/// Before SQLite sees the files, which would mend what it can without a word.
+/// Before SQLite opens the files, since it repairs some damage silently.
 expected<void> sqlite_journal::look_at_files() {
   const auto size = size_of(path_), wal = size_of(path_ + "-wal");
   if (size <= 0) {
@@ -157,7 +157,7 @@ expected<void> sqlite_journal::prepare() {
   if (!witness) return tl::unexpected{witness.error()};
   witness_ = std::move(*witness);
   if (auto ok = look_at_files(); !ok) return ok;
-  // SQLite gives the WAL the mode that the database has.
+  // SQLite creates the WAL with the database's mode.
   const int fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, private_file_mode);
   if (fd < 0)
     return refuse(reason::kind::unavailable,
@@ -167,9 +167,9 @@ expected<void> sqlite_journal::prepare() {
   ::chmod((path_ + "-wal").c_str(), private_file_mode);
   if (sqlite3_open_v2(path_.c_str(), &db_, SQLITE_OPEN_READWRITE, nullptr) != SQLITE_OK)
     return failure("open");
-  // What is refused is left as it is.
+  // A file that is rejected stays unchanged.
   sqlite3_db_config(db_, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
-  // EXCLUSIVE also keeps others' programs out, and needs no shared memory beside the file.
+  // EXCLUSIVE also excludes other programs, and needs no shared-memory file.
   if (auto ok = run("PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL;"
                     "PRAGMA wal_autocheckpoint = 0;");
       !ok)
@@ -190,7 +190,7 @@ expected<void> sqlite_journal::check_version() {
   const auto tables = number("SELECT count(*) FROM sqlite_master");
   if (!app || !version || !tables)
     return tl::unexpected{(!app ? app : !version ? version : tables).error()};
-  // A controller may also die between making the file and making its tables.
+  // A controller may have died between creating the file and creating its tables.
   fresh_ = fresh_ || (witness_->is_new() && *tables == 0 && *app == 0 && *version == 0);
   if (fresh_) return make_tables();
   if (*app != application_id)
@@ -228,9 +228,9 @@ expected<void> sqlite_journal::set_identity(std::uint64_t id, long long first) {
 }
 
 expected<void> sqlite_journal::check_rows() {
-  const auto said = text("PRAGMA integrity_check(1)");
-  if (!said) return damaged(said.error().text);
-  if (*said != "ok") return damaged(fmt::format("the journal {} is damaged: {}", path_, *said));
+  const auto result = text("PRAGMA integrity_check(1)");
+  if (!result) return damaged(result.error().text);
+  if (*result != "ok") return damaged(fmt::format("the journal {} is damaged: {}", path_, *result));
   if (version_ == 1) {
     id_ = fresh_id();  // see upgrade()
     return count_rows(1);
@@ -258,7 +258,7 @@ expected<void> sqlite_journal::count_rows(long long first) {
 
 expected<void> sqlite_journal::check_witness() {
   if (options_.accept_older) return {};
-  // A controller may die between making the journal and making its witness; version 1 had none.
+  // A controller may have died between creating the journal and its witness; version 1 had none.
   if (witness_->is_new() && ((last_ < first_ && first_ == 1) || version_ == 1)) return {};
   const auto& found = witness_->found();
   if (found.empty())
@@ -278,7 +278,7 @@ expected<void> sqlite_journal::check_witness() {
   return {};
 }
 
-/// Version 1 (the first release) had neither an id nor a witness. Its entries are read as they are:
+/// Version 1 (the first release) had neither an id nor a witness. Its entries are readable, because
 /// records have only grown at their ends.
 expected<void> sqlite_journal::upgrade() {
   if (version_ == schema_version) return {};
@@ -288,7 +288,7 @@ expected<void> sqlite_journal::upgrade() {
       fmt::format("BEGIN; {} PRAGMA user_version = {}; COMMIT;", make_identity(), schema_version));
 }
 
-/// All is well: from here on the files may change.
+/// All checks have passed: from here on the files may change.
 expected<void> sqlite_journal::begin() {
   if (auto ok = upgrade(); !ok) return ok;
   if (options_.accept_older) {
@@ -298,7 +298,7 @@ expected<void> sqlite_journal::begin() {
         {{"file", path_}, {"entries", size()}});
   }
   if (auto ok = checkpoint(); !ok) return ok;
-  // Both slots: no older id stays behind.
+  // Both slots, so that no older id remains.
   for (int slot = 0; slot < 2; ++slot)
     if (auto ok = witness_->write({id_, static_cast<std::uint64_t>(last_)}); !ok) return ok;
   if (auto ok = witness_->sync(); !ok) return ok;
@@ -314,7 +314,7 @@ expected<void> sqlite_journal::begin() {
 }
 
 expected<void> sqlite_journal::checkpoint() {
-  // Not more than that nobody reads can be in the way, and nobody does.
+  // Only a concurrent reader could prevent this, and the lock excludes readers.
   if (sqlite3_wal_checkpoint_v2(db_, nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr) !=
       SQLITE_OK)
     return failure("check-point");
@@ -410,7 +410,7 @@ expected<void> sqlite_journal::after_commit() {
   return {};
 }
 
-/// False once, false for ever: what follows a hole is worth nothing.
+/// Once false, always false: entries after a gap are useless.
 expected<void> sqlite_journal::give_up(const reason& why) {
   broken_ = true;
   sqlite3_exec(db_, "ROLLBACK", nullptr, nullptr, nullptr);

@@ -17,13 +17,13 @@ namespace troupe::runtime {
 
 namespace {
 
-constexpr double farewell_s = 5;  // what the destructor waits at most
+constexpr double shutdown_wait_s = 5;  // limit for the destructor
 
 auto cannot(const char* what) {
   return refuse(reason::kind::unavailable, fmt::format("{}: {}", what, std::strerror(errno)));
 }
 
-/// Hands two descriptors over.
+/// Passes two descriptors over a Unix socket.
 bool send_two(int control, int first, int second) {
   const int two[2] = {first, second};
   char byte = 0;
@@ -38,7 +38,7 @@ bool send_two(int control, int first, int second) {
   return ::sendmsg(control, &m, MSG_NOSIGNAL | MSG_DONTWAIT) == 1;
 }
 
-void tell(int control, keeper_command::kind what, double value) {
+void send_command(int control, keeper_command::kind what, double value) {
   const keeper_command c{what, value};
   ::send(control, &c, sizeof c, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
@@ -94,21 +94,21 @@ kept_program::kept_program(int control, process_options o, std::string token)
 kept_program::~kept_program() {
   if (!end_) {
     kill();
-    wait_until([this] { return poll().has_value(); }, farewell_s);
+    wait_until([this] { return poll().has_value(); }, shutdown_wait_s);
   }
   ::close(control_);
 }
 
 void kept_program::renew(double until_s) {
-  tell(control_, keeper_command::renew, until_s);
+  send_command(control_, keeper_command::renew, until_s);
 }
 
 void kept_program::terminate(double grace_s) {
-  tell(control_, keeper_command::terminate, grace_s);
+  send_command(control_, keeper_command::terminate, grace_s);
 }
 
 void kept_program::kill() {
-  tell(control_, keeper_command::kill, 0);
+  send_command(control_, keeper_command::kill, 0);
 }
 
 std::optional<kept_end> kept_program::poll() {
@@ -116,7 +116,7 @@ std::optional<kept_end> kept_program::poll() {
   while (!end_ && !keeper_gone_) {
     const auto n = ::recv(control_, &e, sizeof e, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) break;
-    // It has ended with something unread that it was told: what it has said itself comes next.
+    // The keeper ended with unread commands from us; its own last event can still be received.
     if (n < 0 && errno == ECONNRESET) continue;
     if (n != static_cast<ssize_t>(sizeof e)) {
       keeper_gone_ = true;
@@ -131,7 +131,7 @@ std::optional<kept_end> kept_program::poll() {
               {}};
     }
   }
-  // Its child died with it; what that had started is found by its token.
+  // The keeper's child died with it; that child's descendants are found by their token.
   if (keeper_gone_ && !end_ && kill_members(group_) == 0)
     end_ = {kept_end::how::lost, 128 + 9, "the program's keeper was killed"};
   return end_;

@@ -24,7 +24,7 @@ namespace {
 
 constexpr double forever = std::numeric_limits<double>::infinity();
 
-/// The parent of one program, and the reaper of all that it starts.
+/// The parent of one program and the subreaper of its descendants.
 class keeper {
  public:
   keeper(int control, keeper_request r) : control_{control}, request_{std::move(r)} {
@@ -42,7 +42,7 @@ class keeper {
     while (true) {
       look_at_limits();
       if (!reap()) break;
-      if (killing_) kill_descendants();  // reads all of /proc: most programs leave nobody behind
+      if (killing_) kill_descendants();  // reads all of /proc, so only when needed
       wait();
     }
     if (report_.ends[0] >= 0) hear_program();
@@ -53,7 +53,7 @@ class keeper {
                         : keeper_event::exited;
     e.status = status_;
     e.failure = failure_;
-    tell(e);
+    send_event(e);
   }
 
  private:
@@ -71,10 +71,10 @@ class keeper {
     if (child < 0) return false;
     report_.close(1);
     go.close(0);
-    ::setpgid(child, child);  // the child does the same; whoever is first
+    ::setpgid(child, child);  // the child does the same: whichever is first
     group_ = describe_group(child, request_.token)
                  .value_or(process_group{child, 0, this_boot(), request_.token});
-    // Without a record nobody would find what this process leaves, should it be killed.
+    // Without a record, the program's processes could not be found if this keeper were killed.
     if (!record_group(request_.records, group_)) {
       failure_ = {start_failure::step::group, errno};
       failed_ = killing_ = true;
@@ -83,7 +83,7 @@ class keeper {
     keeper_event e;
     e.leader = group_.leader;
     e.leader_ticks = group_.started;
-    tell(e);
+    send_event(e);
     go.write_one();
     return true;
   }
@@ -94,20 +94,20 @@ class keeper {
     if (now_s >= kill_at_s_) killing_ = true;
   }
 
-  /// False: there is no child any more, and so no descendant.
+  /// False: there is no child, and so no descendant.
   bool reap() {
     int status = 0;
     for (pid_t pid = 0; (pid = ::waitpid(-1, &status, WNOHANG)) != 0;) {
       if (pid < 0) return errno != ECHILD;
       if (pid != group_.leader) continue;
       status_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-      over_ = killing_ = true;  // what it leaves behind goes, too
+      over_ = killing_ = true;  // kill the remaining descendants, too
     }
     return true;
   }
 
   void wait() {
-    // Timers stand still while a machine is suspended, and leases do not: a second at most.
+    // Timers stop while the machine is suspended, but leases do not: wait at most a second.
     double wait_s = std::min({1.0, request_.until_s - clock_.now_s(), kill_at_s_ - clock_.now_s()});
     if (killing_) wait_s = again_s_ = std::min(0.5, 2 * again_s_);
     pollfd of[] = {{children_, POLLIN, 0}, {control_, POLLIN, 0}, {report_.ends[0], POLLIN, 0}};
@@ -129,7 +129,7 @@ class keeper {
       if (!over_) ::kill(-group_.leader, SIGTERM);
     }
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    // The owner has died, or let go of us.
+    // The owner has died or closed the connection.
     killing_ = true;
     ::close(std::exchange(control_, -1));
   }
@@ -145,10 +145,10 @@ class keeper {
     keeper_event e;
     e.what = keeper_event::not_started;
     e.failure = failure_;
-    tell(e);
+    send_event(e);
   }
 
-  void tell(const keeper_event& e) const { ::send(control_, &e, sizeof e, MSG_NOSIGNAL); }
+  void send_event(const keeper_event& e) const { ::send(control_, &e, sizeof e, MSG_NOSIGNAL); }
 
   int control_;
   keeper_request request_;
@@ -162,8 +162,8 @@ class keeper {
   bool failed_ = false, expired_ = false, killing_ = false, over_ = false;
 };
 
-/// The environment that others see of this process is that of its start. It is no member of its
-/// owner's group, with which it would be killed: it has to live longer.
+/// Clears the visible environment, and leaves the owner's process group: this process must survive
+/// a kill of that group.
 void leave_group() {
   const auto name = std::string{group_token_variable} + '=';
   for (char** e = environ; *e != nullptr; ++e)
@@ -188,7 +188,7 @@ bool take(std::string_view& from, std::string& to) {
   return true;
 }
 
-/// Two descriptors; false: the owner has died.
+/// Receives two descriptors; false: the owner has died.
 bool receive(int control, int (&two)[2]) {
   char byte = 0;
   iovec data{&byte, 1};

@@ -9,7 +9,7 @@
 namespace troupe::runtime {
 namespace {
 
-// Streams of randomness, one a user, so that one user's draws do not change another's.
+// Streams of random numbers, one per user, so that one user's draws do not change another's.
 enum stream : std::uint64_t {
   network_stream = 1,
   torn_stream = 2,
@@ -19,7 +19,7 @@ enum stream : std::uint64_t {
   host_stream = 1u << 20
 };
 
-/// One host's clocks. Both are virtual time, unless a fault or somebody has it otherwise.
+/// One host's clocks. Both are virtual time, unless a fault or set_wall_clock changes them.
 class virtual_clock final : public clock {
  public:
   explicit virtual_clock(const virtual_coordinator& time) : time_{time} {}
@@ -53,7 +53,7 @@ struct virtual_world::impl {
     address self = 0;
     start_function start;
     std::shared_ptr<virtual_clock> clock;
-    std::shared_ptr<memory_disk> disk;  // the controller's
+    std::shared_ptr<memory_disk> disk;  // of the controller
     std::shared_ptr<memory_journal> written;
     std::vector<caf::actor> actors;
     random_source random{0};
@@ -83,8 +83,8 @@ struct virtual_world::impl {
       m.actors.clear();
       m.start = nullptr;
     }
-    // Ends every actor. The machines, the network and the clocks must still be there: actors hold
-    // them, and what go_down_with attached looks at its machine.
+    // Ends every actor. Machines, network and clocks must still exist: actors hold them, and the
+    // functors of go_down_with use their machine.
     system.reset();
   }
 
@@ -95,7 +95,7 @@ struct virtual_world::impl {
     m.self = a;
     m.start = std::move(f);
     m.clock = std::make_shared<virtual_clock>(time);
-    // By address, not by order of arrival.
+    // Ordered by address, not by arrival.
     m.random = random_source{host_seeds}.split(host_stream + a);
     spoil_clock(m, random_source{m.random}.split(clock_stream));
     if (a == controller_address) {
@@ -127,7 +127,7 @@ struct virtual_world::impl {
     for (const auto& a : m.actors) go_down_with(m, a);
   }
 
-  /// As in the real world, where such a host's process ends.
+  /// As in the real world, where the host's process ends.
   void go_down_with(machine& m, const caf::actor& a) {
     caf::actor_cast<caf::abstract_actor*>(a)->attach_functor(
         [this, &m, which = m.incarnation](const caf::error& why) {
@@ -138,7 +138,7 @@ struct virtual_world::impl {
         });
   }
 
-  /// The host is gone once the handler that now runs returns.
+  /// The host ends once the running handler has returned.
   void fall_after_handler(machine& m) {
     time.after_handler([this, &m, which = m.incarnation] {
       if (m.up && m.incarnation == which) go_down(m, down_s(downs));
@@ -189,11 +189,11 @@ struct virtual_world::impl {
     });
   }
 
-  /// A host that dies in a write: from here on nobody hears of it.
+  /// A host that dies during a write: none of its later messages is delivered.
   append_fate fate_of_write(machine& m) {
     auto fate = options.on_append ? options.on_append(now_s()) : append_fate::kept;
     if (fate == append_fate::kept && is_torn()) fate = append_fate::lost;
-    if (fate == append_fate::lost || fate == append_fate::unheard) {
+    if (fate == append_fate::lost || fate == append_fate::unreported) {
       ++torn_appends;
       net.close(m.self);
       fall_after_handler(m);
@@ -201,7 +201,7 @@ struct virtual_world::impl {
     return fate;
   }
 
-  /// Draws what the plan's faults make of a host's clocks.
+  /// Draws the clock faults of a host.
   void spoil_clock(machine& m, random_source random) {
     const auto& f = options.faults;
     constexpr double longest_up_s = 1e6;

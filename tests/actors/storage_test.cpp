@@ -131,7 +131,7 @@ TEST_CASE("a write that reached the disk and nobody heard of makes no job twice"
     o.seed = seed;
     random_source random{seed};
     o.on_append = [random](double now_s) mutable {
-      return now_s > 1 && now_s < 200 && random.chance(0.1) ? append_fate::unheard
+      return now_s > 1 && now_s < 200 && random.chance(0.1) ? append_fate::unreported
                                                             : append_fate::kept;
     };
     std::optional<ledger> live;

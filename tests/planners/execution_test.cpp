@@ -29,7 +29,7 @@ measured_times as_planned(const pipeline_shape& s) {
 double carried_out(const pipeline_shape& s, const char* name, const measured_times& t) {
   const auto made = schedule_pipeline(s, name);
   REQUIRE(made);
-  return carried_out_s(*made, t);
+  return simulated_iteration_s(*made, t);
 }
 
 }  // namespace
@@ -56,7 +56,7 @@ TEST_CASE("Whatever the shape, without turns on the WAN orders take no longer th
       const auto made = schedule_pipeline(s, name);
       if (!made) continue;
       INFO(name << ": " << s.stages << " stages, " << s.pipelines << " pipelines, run " << i);
-      CHECK(carried_out_s(*made, as_planned(s)) <= made->length + 1e-6);
+      CHECK(simulated_iteration_s(*made, as_planned(s)) <= made->length + 1e-6);
     }
   }
 }
@@ -85,7 +85,7 @@ TEST_CASE("best is through with an iteration first, sums of gradients and update
         const auto k = s.at(stage % s.stages);
         t.stages[stage] = {k.forward, k.recompute, k.backward, s.tail[stage % s.stages], 0};
       }
-      return carried_out_s(made, t);
+      return simulated_iteration_s(made, t);
     };
     const auto best = schedule_pipeline(s, "best");
     if (!best) continue;
@@ -130,5 +130,5 @@ TEST_CASE("Orders that wait for each other never end") {
   auto& first = made->tasks[0];
   std::stable_sort(first.begin(), first.end(),
                    [](const auto& a, const auto& b) { return a.microbatch < b.microbatch; });
-  CHECK(std::isinf(carried_out_s(*made, as_planned(s))));
+  CHECK(std::isinf(simulated_iteration_s(*made, as_planned(s))));
 }

@@ -188,7 +188,7 @@ class disk_trouble {
 
   runtime::append_fate fate_of_write(double now_s) {
     if (now_s >= full_from_s_ && now_s < full_until_s_) return runtime::append_fate::full;
-    return now_s < heal_s && random_.chance(0.005) ? runtime::append_fate::unheard
+    return now_s < heal_s && random_.chance(0.005) ? runtime::append_fate::unreported
                                                    : runtime::append_fate::kept;
   }
 
