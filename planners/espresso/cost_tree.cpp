@@ -1,32 +1,318 @@
 #include "planners/espresso/cost_tree.hpp"
 
+#include <algorithm>
+#include <numeric>
+#include <queue>
+#include <string>
+#include <tuple>
 #include <utility>
+#include <vector>
 
+#include <fmt/format.h>
+
+#include "messages/time.hpp"
+#include "planners/core/bounds.hpp"
+#include "planners/espresso/completion_bound.hpp"
 #include "planners/pipeline/plan_search.hpp"
+#include "planners/pipeline/stage_placer.hpp"
 
 namespace troupe::planners {
+namespace {
+
+/// A path from the root of the tree of a division and a number of stages: so many stages of each of
+/// the first types.
+struct tree_node {
+  double least_cost = 0;  // of any completion
+  std::uint64_t number = 0;
+  std::size_t division = 0;
+  std::uint32_t stages = 0;  // of a pipeline, when it is complete
+  std::size_t types = 0;     // decided
+  stage_counts counts;
+
+  /// The queue's order: the least cost first, then the oldest.
+  bool operator<(const tree_node& other) const {
+    return std::tie(other.least_cost, other.number) < std::tie(least_cost, number);
+  }
+};
+
+class cost_trees {
+ public:
+  cost_trees(const cluster& c, const idle_index& idle, const job_spec& job, planning_budget& budget,
+             const provision_options& options)
+      : job_{job}, budget_{budget}, options_{options}, placer_{c, idle, job} {}
+
+  provision search() {
+    if (options_.exhaustive)
+      list_all();
+    else
+      plant_all();
+    if (out_.plan && out_.complete) out_.bound = std::min(out_.cost, loose_bound_);
+    return std::move(out_);
+  }
+
+ private:
+  double iterations() const { return static_cast<double>(job_.iterations); }
+  double cost_of(double iteration_s, double price_per_hour) const {
+    return iteration_s * iterations() * price_per_hour / 3600;
+  }
+
+  /// The roots: every division with every number of stages, but those without enough GPUs or
+  /// memory (the paper's boundary pruning).
+  void plant_all() {
+    for (std::size_t d = 0; d < placer_.divisions().size(); ++d) {
+      const auto& types = placer_.divisions()[d].types;
+      std::uint32_t most = 0;
+      for (const auto& t : types) most += t.stages;
+      for (std::uint32_t k = 1; k <= std::min(most, placer_.most_stages()); ++k) {
+        const bool wide = job_.max_gpus && placer_.divisions()[d].gpus(k) > *job_.max_gpus;
+        const bool small = most_bytes(d, stage_counts(types.size()), 0, k) < placer_.least_bytes();
+        if (wide || !placer_.bound(d, k) || (small && options_.pruning))
+          ++out_.search.pruned_boundary;
+        else
+          offer({0, 0, d, k, 0, stage_counts(types.size())}, k);
+      }
+    }
+    grow();
+  }
+
+  void grow() {
+    while (!queue_.empty()) {
+      if (options_.pruning && out_.plan && queue_.top().least_cost >= out_.cost) {
+        out_.search.pruned_cost += queue_.size();
+        break;
+      }
+      if (!budget_.spend(units())) {
+        out_.bound =
+            std::min({queue_.top().least_cost, loose_bound_, out_.plan ? out_.cost : never});
+        return;
+      }
+      const auto node = queue_.top();
+      queue_.pop();
+      ++out_.search.opened;
+      const auto used = std::accumulate(node.counts.begin(), node.counts.end(), 0U);
+      if (used == node.stages)
+        place(node.division, node.counts, node.least_cost);
+      else
+        extend(node, node.stages - used);
+    }
+    out_.complete = true;
+  }
+
+  void extend(const tree_node& node, std::uint32_t missing) {
+    const auto& types = placer_.divisions()[node.division].types;
+    std::uint32_t others = 0;  // of the types after this one
+    for (auto t = node.types + 1; t < types.size(); ++t) others += types[t].stages;
+    const auto least = missing - std::min(missing, others);
+    for (auto n = least; n <= std::min(missing, types[node.types].stages); ++n) {
+      auto child = node;
+      child.types = node.types + 1;
+      child.counts[node.types] = n;
+      offer(std::move(child), missing - n);
+    }
+  }
+
+  /// Queues a node, unless no completion of it can be the answer.
+  void offer(tree_node node, std::uint32_t missing) {
+    work_ += 10 * node.counts.size();
+    const auto& d = placer_.divisions()[node.division];
+    const auto least = least_completion(d, *placer_.bound(node.division, node.stages), node.counts,
+                                        node.types, missing);
+    // Rounding must not drop what is as cheap as the best.
+    constexpr double slack = 1 - 1e-12;
+    node.least_cost = least.seconds_times_price * iterations() / 3600 * slack;
+    node.number = ++numbered_;
+    if (options_.pruning) {
+      const double run_s = least.seconds * iterations() * slack;
+      if (run_s > std::min(job_.slo_s.value_or(never), job_.deadline_s.value_or(never))) {
+        ++out_.search.pruned_time;
+        return;
+      }
+      if (most_bytes(node.division, node.counts, node.types, missing) < placer_.least_bytes()) {
+        ++out_.search.pruned_capacity;
+        return;
+      }
+      if (node.least_cost > job_.budget.value_or(never) ||
+          (out_.plan && node.least_cost >= out_.cost)) {
+        ++out_.search.pruned_cost;
+        return;
+      }
+    }
+    queue_.push(std::move(node));
+  }
+
+  /// Of all GPUs of a pipeline, if the missing stages are of the types with the most memory.
+  double most_bytes(std::size_t division, const stage_counts& counts, std::size_t decided,
+                    std::uint32_t missing) const {
+    const auto& d = placer_.divisions()[division];
+    double bytes = 0;
+    for (std::size_t t = 0; t < counts.size(); ++t) bytes += counts[t] * d.types[t].bytes;
+    std::vector<const stage_type*> left;
+    for (auto t = decided; t < d.types.size(); ++t) left.push_back(&d.types[t]);
+    std::ranges::sort(left, std::greater{}, [](const auto* t) { return t->bytes; });
+    for (const auto* t : left) {
+      const auto n = std::min(missing, t->stages);
+      bytes += n * t->bytes;
+      missing -= n;
+    }
+    return bytes * d.tensor;
+  }
+
+  void list_all() {
+    for (std::size_t d = 0; d < placer_.divisions().size(); ++d) {
+      const auto& types = placer_.divisions()[d].types;
+      stage_counts counts(types.size());
+      for (;;) {
+        std::size_t t = 0;
+        for (; t < counts.size() && counts[t] == types[t].stages; ++t) counts[t] = 0;
+        if (t == counts.size()) break;
+        ++counts[t];
+        const auto stages = std::accumulate(counts.begin(), counts.end(), 0U);
+        const auto gpus = placer_.divisions()[d].gpus(stages);
+        if (stages > placer_.most_stages() || !placer_.bound(d, stages)) continue;
+        if (job_.max_gpus && gpus > *job_.max_gpus) continue;
+        if (!budget_.spend(units())) return;
+        ++out_.search.opened;
+        place(d, counts, 0);
+      }
+    }
+    out_.complete = true;
+  }
+
+  void place(std::size_t division, const stage_counts& counts, double least_cost) {
+    ++out_.search.placed;
+    double price = 0;
+    for (std::size_t t = 0; t < counts.size(); ++t)
+      price += counts[t] * placer_.divisions()[division].types[t].price_per_hour;
+    auto p = placer_.place(division, counts, limit_s(price));
+    if (!p.plan) return;
+    loose_bound_ = std::min(loose_bound_, cost_of(p.bound_s, price));
+    const double all_s = p.iteration_s * iterations(), cost = cost_of(p.iteration_s, price);
+    if (!within_limits(job_, all_s, cost) || (out_.plan && cost >= out_.cost)) return;
+    out_.plan = std::move(p.plan);
+    out_.iteration_s = p.iteration_s;
+    out_.total_s = all_s;
+    out_.cost = cost;
+    out_.search.bound_at_pop = least_cost;
+  }
+
+  /// The longest iteration with which GPUs of this price can be the answer.
+  double limit_s(double price_per_hour) const {
+    if (!options_.pruning || options_.exhaustive) return never;
+    double all_s = std::min(job_.slo_s.value_or(never), job_.deadline_s.value_or(never));
+    const double most = std::min(job_.budget.value_or(never), out_.plan ? out_.cost : never);
+    if (price_per_hour > 0) all_s = std::min(all_s, most * 3600 / price_per_hour);
+    return all_s / iterations() * (1 + 1e-12);
+  }
+
+  /// Spent since the last time.
+  std::uint64_t units() {
+    const auto all = work_ + placer_.units();
+    return all - std::exchange(spent_, all);
+  }
+
+  job_spec job_;
+  planning_budget& budget_;
+  provision_options options_;
+  stage_placer placer_;
+  std::priority_queue<tree_node> queue_;
+  std::uint64_t numbered_ = 0, work_ = 0, spent_ = 0;
+  double loose_bound_ = never;  // of sets whose plan may not be their best
+  provision out_;
+};
+
+void add(tree_counts& all, const tree_counts& more) {
+  all.opened += more.opened;
+  all.placed += more.placed;
+  all.pruned_boundary += more.pruned_boundary;
+  all.pruned_cost += more.pruned_cost;
+  all.pruned_time += more.pruned_time;
+  all.pruned_capacity += more.pruned_capacity;
+}
+
+idle_index in_datacenter(const cluster& c, const idle_index& idle, std::uint32_t datacenter) {
+  auto here = idle;
+  for (node_index n = 0; n < c.nodes.size(); ++n)
+    if (c.nodes[n].datacenter != datacenter) here.set_idle(n, 0);
+  return here;
+}
+
+/// In the datacentre where it costs the least.
+provision search_trees(const cluster& c, const idle_index& all, const job_spec& job,
+                       planning_budget& budget, const provision_options& options) {
+  std::optional<idle_index> restricted;
+  const auto& idle = allowed_idle(c, all, job, restricted);
+  provision best;
+  best.complete = true;
+  best.bound = never;
+  auto bounded = job;
+  for (std::uint32_t dc = 0; dc < c.datacenters.size(); ++dc) {
+    const auto here = in_datacenter(c, idle, dc);
+    if (here.total_idle() == 0) continue;
+    auto p = cost_trees{c, here, bounded, budget, options}.search();
+    add(p.search, best.search);
+    const bool complete = best.complete && p.complete;
+    const double bound = std::min(best.bound, p.plan || !p.complete ? p.bound : never);
+    if (!p.plan || (best.plan && best.cost <= p.cost)) {
+      p.search.bound_at_pop = best.search.bound_at_pop;
+      best.search = p.search;
+    } else {
+      best = std::move(p);
+      if (options.pruning) bounded.budget = best.cost;
+    }
+    best.complete = complete;
+    best.bound = bound;
+  }
+  return best;
+}
+
+/// What would do: other limits, or larger quotas. `job` has no plan.
+reason why_none(const cluster& c, const idle_index& all, const job_spec& job) {
+  constexpr std::uint64_t units = 20'000'000;  // an explanation is worth less than an answer
+  planning_budget budget{units};
+  auto timed = job;
+  timed.budget.reset();
+  if (job.budget)
+    if (const auto p = search_trees(c, all, timed, budget, {}); p.plan)
+      return within_limits(job, p.total_s, p.cost).error();
+  auto free = timed;
+  free.slo_s = free.deadline_s = {};
+  free.objective = "fastest";
+  const auto found = search_plans(c, all, free, 1, budget);
+  if (!found) return found.error();
+  const double run_s = job.global_batch / found->plans.front().how.samples_per_s *
+                       static_cast<double>(job.iterations);
+  const auto ok = within_limits(timed, run_s, 0);
+  return ok ? reason{reason::kind::infeasible, "no datacentre alone has the GPUs of a plan"}
+            : ok.error();
+}
+
+/// "; a quota of 20 A30 would do", if it would.
+std::string larger_quotas(const cluster& c, const idle_index& all, const job_spec& job) {
+  auto free = c;
+  bool any = false;
+  for (auto& g : free.gpus) any = std::exchange(g.quota, 0) > 0 || any;
+  if (!any) return {};
+  planning_budget budget{20'000'000};
+  const auto p = search_trees(free, all, job, budget, {});
+  if (!p.plan) return {};
+  std::vector<std::uint32_t> used(c.gpus.size());
+  for (const auto& share : p.plan->where) used[c.nodes[share.node].gpu] += share.gpus;
+  std::string quotas;
+  for (std::size_t g = 0; g < used.size(); ++g)
+    if (c.gpus[g].quota > 0 && used[g] > c.gpus[g].quota)
+      quotas += fmt::format("{}{} {}", quotas.empty() ? "" : " and ", used[g], c.gpus[g].name);
+  return quotas.empty() ? quotas : "; a quota of " + quotas + " would do";
+}
+
+}  // namespace
 
 provision cheapest_plan(const cluster& c, const idle_index& idle, const job_spec& job,
-                        planning_budget& budget) {
-  auto cheapest = job;
-  cheapest.objective = "cheapest";
-  provision out;
-  auto found = search_plans(c, idle, cheapest, 1, budget);
-  if (!found) {
-    out.why = found.error();
-    return out;
-  }
-  auto& p = out.plan.emplace(std::move(found->plans.front()));
-  const double hours = static_cast<double>(job.iterations) / 3600;
-  out.iteration_s = job.global_batch / p.how.samples_per_s;
-  out.total_s = out.iteration_s * static_cast<double>(job.iterations);
-  out.cost = out.total_s / 3600 * p.how.cost_per_hour;
-  out.search.opened = out.search.placed = found->placed;
-  out.search.pruned_cost = found->candidates - found->placed;
-  out.complete = !budget.exhausted();
-  out.bound = found->bound * hours;
-  if (out.complete || out.bound > out.cost) out.bound = out.cost;
-  return out;
+                        planning_budget& budget, const provision_options& options) {
+  auto found = search_trees(c, idle, job, budget, options);
+  if (found.plan) return found;
+  found.why = found.complete ? why_none(c, idle, job) : budget.none_found();
+  if (found.complete) found.why.text += larger_quotas(c, idle, job);
+  return found;
 }
 
 }  // namespace troupe::planners

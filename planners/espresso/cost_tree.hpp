@@ -15,12 +15,18 @@
 
 namespace troupe::planners {
 
+struct provision_options {
+  bool pruning = true;      // else every node of every tree is opened, and every set placed
+  bool exhaustive = false;  // no trees: every set is listed and placed
+};
+
 /// Nodes of the cost trees, and what became of them.
 struct tree_counts {
-  std::uint64_t opened = 0;           // popped, and extended or placed
+  std::uint64_t opened = 0;           // taken from the queue, and extended or placed
   std::uint64_t placed = 0;           // of which complete: their stages were ordered and cut
   std::uint64_t pruned_boundary = 0;  // trees, by the numbers of pipelines and stages
   std::uint64_t pruned_cost = 0, pruned_time = 0, pruned_capacity = 0;
+  double bound_at_pop = 0;  // of the plan's set, when it was taken from the queue
 };
 
 struct provision {
@@ -29,15 +35,16 @@ struct provision {
   double iteration_s = 0;  // by the closed form
   double total_s = 0, cost = 0;
   tree_counts search;
-  bool complete = false;  // every plan was looked at, or is known to cost more
+  bool complete = false;  // no plan that was not looked at can cost less than `bound`
   double bound = 0;       // no plan costs less
   /// By how much a plan could be cheaper, as a share of the cost.
-  double gap() const { return cost > 0 ? 1 - bound / cost : 0; }
+  double gap() const { return cost > 0 && bound < cost ? 1 - bound / cost : 0; }
 };
 
-/// The plan of least cost on the idle GPUs that the job may use that breaks none of its limits
-/// (bounds.hpp): cost is what all iterations take, times the price of the GPUs.
+/// The plan of least cost on the idle GPUs that the job may use, in one datacentre, that breaks
+/// none of its limits (bounds.hpp): cost is what all iterations take, times the price of the GPUs.
+/// If there is none, says what would do.
 provision cheapest_plan(const cluster& c, const idle_index& idle, const job_spec& job,
-                        planning_budget& budget);
+                        planning_budget& budget, const provision_options& options = {});
 
 }  // namespace troupe::planners

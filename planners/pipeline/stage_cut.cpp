@@ -22,9 +22,18 @@ std::uint32_t cut_problem::stages() const {
 /// at least S + (m - min(m, p)) f + (m - 1) (r + b), and for the last stage S + (m - 1) (f + b):
 /// the closed form, less what depends on the stage's place.
 iteration_bound::iteration_bound(const stage_table& table, std::uint32_t microbatches,
-                                 std::uint32_t stages, double send_s)
-    : work_{table.work_from(0)}, sends_s_{2.0 * (stages - 1) * send_s} {
+                                 std::uint32_t stages, const transfers& x)
+    : work_{table.work_from(0)}, sends_s_{2.0 * (stages - 1) * x.least_send_s} {
   const double m = microbatches, warm = std::min(microbatches, stages);
+  // Stage s has sums_s of its own left when all backwards have ended, less the backwards and sends
+  // of the stages before it. The most of these is at least their mean; and a backward takes no more
+  // than own_s / (m - 1).
+  if (m > 1) {
+    tail_slope_ = (stages - 1) / 2.0 / (m - 1);
+    const double shown_s = x.sums_s / stages - (stages - 1) / 2.0 * x.most_send_s;
+    if (stages > 1 && shown_s > 0) hidden_below_s_ = shown_s / tail_slope_;
+    if (stages == 1) sends_s_ += x.sums_s;
+  }
   for (std::size_t t = 0; t < table.types(); ++t) {
     const auto& k = table.middle_floor(t);
     const auto& z = table.last_floor(t);
@@ -43,26 +52,39 @@ iteration_bound::iteration_bound(const stage_table& table, std::uint32_t microba
   }
   fastest_.resize(table.types());
   std::iota(fastest_.begin(), fastest_.end(), std::size_t{0});
-  std::ranges::sort(fastest_, {}, [&](std::size_t t) { return through_s_[t]; });
+  std::ranges::sort(fastest_, {}, [&](std::size_t t) { return std::pair{through_s_[t], t}; });
+  for (std::size_t i = 1; i < fastest_.size(); ++i)
+    ordered_ = ordered_ && rate_[fastest_[i - 1]] >= rate_[fastest_[i]];
+}
+
+double iteration_bound::of(const std::vector<std::uint32_t>& counts) const {
+  double last = 0;
+  for (std::size_t t = 0; t < counts.size(); ++t)
+    if (counts[t] > 0) last = std::max(last, last_rate_[t]);
+  return of(counts, last);
 }
 
 /// With u the most that a stage's own work takes, the work that stages can have is u times the sum
 /// of their rates, and goes to the fastest of them first. What that makes of S + u is linear
-/// between two numbers of full stages.
-double iteration_bound::of(const std::vector<std::uint32_t>& counts) const {
-  double rates = 0, least = never;
-  for (std::size_t t = 0; t < counts.size(); ++t)
-    if (counts[t] > 0) rates = std::max(rates, last_rate_[t]);
+/// between two numbers of full stages, as is the tail but where it ends: the least is at one of
+/// these.
+double iteration_bound::of(const std::vector<std::uint32_t>& counts, double last_rate) const {
+  double rates = last_rate, least = never;
   double through = 0;  // S for each second of u
   bool first = true;
   for (const auto t : fastest_) {
     if (counts[t] == 0) continue;
     if (first) through = rates * through_s_[t];
     const auto at = [&](double n) {
-      least = std::min(
-          least, work_ / (rates + n * rate_[t]) * (1 + through + n * rate_[t] * through_s_[t]));
+      const double u = work_ / (rates + n * rate_[t]);
+      least = std::min(least, u * (1 + through + n * rate_[t] * through_s_[t]) + tail_s(u));
     };
     if (first) at(1);
+    const double fewest = work_ / (rates + (first ? 1 : 0) * rate_[t]),
+                 most = work_ / (rates + counts[t] * rate_[t]);
+    // The rest of the work is on stages of this type, which are not full.
+    if (const double u = hidden_below_s_; most < u && u < fewest)
+      least = std::min(least, u * (1 + through) + (work_ - u * rates) * through_s_[t]);
     at(counts[t]);
     first = false;
     rates += counts[t] * rate_[t];
@@ -76,10 +98,7 @@ namespace {
 class cut_search {
  public:
   explicit cut_search(const cut_problem& p)
-      : p_{p},
-        stages_{p.stages()},
-        m_{static_cast<double>(p.microbatches)},
-        bound_{*p.table, p.microbatches, stages_, least_send_s(p)} {
+      : p_{p}, stages_{p.stages()}, m_{static_cast<double>(p.microbatches)}, bound_{*p.bound} {
     std::size_t sets = 1;
     for (const auto n : p.counts) {
       weights_.push_back(sets);
@@ -135,17 +154,6 @@ class cut_search {
     double rate = 0;
     std::uint32_t most_pieces = 0;  // that these can have within the limit; the head counts as one
   };
-
-  static double least_send_s(const cut_problem& p) {
-    double least = never;
-    for (std::size_t from = 0; from < p.types(); ++from)
-      for (std::size_t to = 0; to < p.types(); ++to)
-        if (p.counts[from] > 0 && p.counts[to] > 0) {
-          const auto& w = p.ways[from * p.types() + to];
-          least = std::min(least, w.alone_s(p.table->least_activation_bytes()) + w.latency_s);
-        }
-    return least;
-  }
 
   std::uint32_t used_of(std::size_t set, std::size_t type) const {
     return static_cast<std::uint32_t>(set / weights_[type] % (p_.counts[type] + 1));
@@ -376,7 +384,7 @@ class cut_search {
   const cut_problem& p_;
   std::uint32_t stages_;
   double m_;
-  iteration_bound bound_;
+  const iteration_bound& bound_;
   bool alike_ = true;                 // sends between all types
   std::vector<std::size_t> weights_;  // sets of used stages are numbered in mixed radix
   std::vector<rest> sets_;

@@ -128,10 +128,22 @@ stage_placer::shape& stage_placer::shape_for(std::size_t division, std::uint32_t
   s.batch = split_batch(job_, stages, d.pipelines);
   if (s.batch.microbatches == 0) return s;
   s.table = &table_of(d.tensor, s.batch.rows);
-  double send_s = never;
-  for (const auto& w : routes_.at(d.tensor).ways)
-    send_s = std::min(send_s, w.alone_s(s.table->least_activation_bytes()) + w.latency_s);
-  s.bound.emplace(*s.table, s.batch.microbatches, stages, send_s);
+  const auto& r = routes_.at(d.tensor);
+  iteration_bound::transfers x{never, 0, never};
+  for (const auto& w : r.ways) {
+    x.least_send_s =
+        std::min(x.least_send_s, w.alone_s(s.table->least_activation_bytes()) + w.latency_s);
+    x.most_send_s =
+        std::max(x.most_send_s, w.alone_s(s.table->most_activation_bytes()) + w.latency_s);
+  }
+  if (!r.alike) x.most_send_s = never;
+  for (std::size_t t = 0; t < d.types.size(); ++t) {
+    // Rounded stage by stage.
+    const double bytes = s.table->last(t, 0).gradient_bytes - stages;
+    const auto& w = r.ways[t * (d.types.size() + 1)];
+    x.sums_s = std::min(x.sums_s, 2.0 * (d.pipelines - 1) * w.alone_s(bytes / d.pipelines));
+  }
+  s.bound.emplace(*s.table, s.batch.microbatches, stages, x);
   return s;
 }
 
@@ -150,6 +162,7 @@ set_plan stage_placer::place(std::size_t division, const stage_counts& counts, d
   if (!s.bound) return out;
   const auto& r = routes_.at(d.tensor);
   p.table = s.table;
+  p.bound = &*s.bound;
   p.counts = counts;
   for (const auto& t : d.types) p.bytes.push_back(t.bytes);
   p.microbatches = s.batch.microbatches;

@@ -48,6 +48,7 @@ stage_table::stage_table(const cluster& c, const job_spec& job, std::uint32_t te
         k = ask(c, job, types[t], f, n, false);
         lower(middle_floors_[t], k, work_from_[f] - work_from_[f + n]);
         least_activation_bytes_ = std::min(least_activation_bytes_, k.activation_bytes);
+        most_activation_bytes_ = std::max(most_activation_bytes_, k.activation_bytes);
       }
     if (size_ == 1) middle_floors_[t] = last_floors_[t];
   }

@@ -60,3 +60,74 @@ TEST_CASE("a set's plan is the shortest of all its orders and cuts, and no bound
   CHECK(sets > 1000);
   CHECK(possible > 300);
 }
+
+namespace {
+
+/// What every plan of an instance takes and costs.
+struct all_plans {
+  std::vector<std::pair<double, double>> plans;
+  double fastest_s = never;
+
+  explicit all_plans(const instance& x) {
+    x.each_plan([&](const placed_plan& p) {
+      plans.emplace_back(x.run_s(p), x.cost(p));
+      fastest_s = std::min(fastest_s, plans.back().first);
+    });
+  }
+  double cheapest(double slo_s, double budget) const {
+    double least = never;
+    for (const auto& [run_s, cost] : plans)
+      if (run_s <= slo_s && cost <= budget) least = std::min(least, cost);
+    return least;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("the cheapest plan is that of every plan there is, pruned, unpruned or listed") {
+  random_source random{7};
+  std::size_t feasible = 0, infeasible = 0;
+  tree_counts all;
+  for (int i = 0; i < 500; ++i) {
+    CAPTURE(i);
+    instance x{random, static_cast<std::uint32_t>(2 + random.below(5))};
+    const all_plans every{x};
+    if (every.fastest_s < never && random.chance(0.8))
+      x.job.slo_s = every.fastest_s * (0.9 + 1.5 * random.uniform());
+    if (every.fastest_s < never && random.chance(0.2))
+      x.job.budget = every.cheapest(never, never) * (0.9 + 0.5 * random.uniform());
+    const double known = every.cheapest(x.job.slo_s.value_or(never), x.job.budget.value_or(never));
+    const idle_index idle{x.c};
+    planning_budget budget{1'000'000'000};
+    const auto found = cheapest_plan(x.c, idle, x.job, budget);
+    const auto open = cheapest_plan(x.c, idle, x.job, budget, {false, false});
+    const auto listed = cheapest_plan(x.c, idle, x.job, budget, {true, true});
+    REQUIRE(found.plan.has_value() == (known < never));
+    REQUIRE(open.plan.has_value() == found.plan.has_value());
+    REQUIRE(listed.plan.has_value() == found.plan.has_value());
+    if (!found.plan) {
+      ++infeasible;
+      CHECK_FALSE(found.why.text.empty());
+      continue;
+    }
+    ++feasible;
+    REQUIRE(found.complete);
+    REQUIRE(found.cost == Approx(known).epsilon(1e-9));
+    REQUIRE(open.cost == Approx(known).epsilon(1e-9));
+    REQUIRE(listed.cost == Approx(known).epsilon(1e-9));
+    REQUIRE(found.bound <= known * (1 + 1e-9));
+    REQUIRE(found.search.bound_at_pop <= known * (1 + 1e-9));
+    REQUIRE(fits(x.c, idle, found.plan->how, found.plan->where));
+    REQUIRE(found.search.opened <= open.search.opened);
+    all.pruned_boundary += found.search.pruned_boundary;
+    all.pruned_cost += found.search.pruned_cost;
+    all.pruned_time += found.search.pruned_time;
+    all.pruned_capacity += found.search.pruned_capacity;
+  }
+  CHECK(feasible > 250);
+  CHECK(infeasible > 40);
+  CHECK(all.pruned_boundary > 0);
+  CHECK(all.pruned_cost > 0);
+  CHECK(all.pruned_time > 0);
+  CHECK(all.pruned_capacity > 0);
+}

@@ -36,7 +36,7 @@ struct instance {
     for (std::size_t t = 0; t < types; ++t) {
       gpu_type g;
       g.name = std::string(1, static_cast<char>('a' + t));
-      g.memory_gb = need_gb * (0.15 + 0.8 * r.uniform()) + 1;
+      g.memory_gb = need_gb * (0.15 + 1.2 * r.uniform()) + 0.1;
       g.fp16_tflops = 20 + 200 * r.uniform();
       g.efficiency = 0.5;
       g.memory_gbytes_s = 300 + 700 * r.uniform();

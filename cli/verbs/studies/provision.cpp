@@ -88,6 +88,7 @@ json document(const cluster& c, const job_spec& job, const timed_provision& t) {
             {"pruned_capacity", f.search.pruned_capacity},
             {"complete", f.complete},
             {"bound", known(f.bound)},
+            {"bound_at_pop", known(f.search.bound_at_pop)},
             {"gap", known(f.gap())},
             {"seconds", t.seconds}}},
           {"reason", f.plan ? json() : json(f.why.text)}};
