@@ -59,46 +59,18 @@ free_gpus room_of(const snapshot& s) {
   return room;
 }
 
-// Places a pool's grants, largest first; with `keep`, unchanged jobs keep their GPUs. Returns how
-// many could not be placed.
-std::size_t place(const sia_pool& p, std::vector<grant*>& grants, free_gpus& free, bool keep) {
-  std::size_t failed = 0;
-  for (auto* g : grants) {
-    g->where.clear();
-    if (keep && g->present) free.take(g->where = g->job->where);
-  }
-  for (auto* g : grants) {
-    if (!g->where.empty()) continue;
-    g->where = free.find(p, g->choice->how.gpus(), g->job->where);
-    free.take(g->where);
-    failed += g->where.empty();
-  }
-  return failed;
-}
-
-// Places counts on nodes, pool by pool. A pool is repacked only if its free GPUs are too
-// fragmented.
+// Places counts on nodes, the largest first.
 void place_all(const snapshot& s, const sia_problem& problem, std::vector<grant>& grants) {
-  std::vector<std::vector<grant*>> by_pool(problem.pools.size());
-  for (auto& g : grants) by_pool[g.choice->pool].push_back(&g);
-  auto all = room_of(s);
-  for (std::size_t p = 0; p < by_pool.size(); ++p) {
-    auto first = all;
-    if (const auto failed = place(problem.pools[p], by_pool[p], first, true); failed > 0) {
-      auto second = all;
-      if (place(problem.pools[p], by_pool[p], second, false) < failed) {
-        all = second;
-        continue;
-      }
-      first = all;
-      place(problem.pools[p], by_pool[p], first, true);
-    }
-    all = first;
-  }
+  std::vector<count_grant> counts;
+  for (const auto& g : grants)
+    counts.push_back({g.choice->pool, g.choice->how.gpus(), &g.job->where, g.present});
+  auto room = room_of(s);
+  place_counts(problem.pools, counts, room);
+  for (std::size_t i = 0; i < grants.size(); ++i) grants[i].where = std::move(counts[i].where);
   // A job that was to change and could not be placed keeps its GPUs, if they are still free.
   for (auto& g : grants) {
-    if (g.where.empty() && !g.job->where.empty() && all.has(g.job->where)) {
-      all.take(g.where = g.job->where);
+    if (g.where.empty() && !g.job->where.empty() && room.has(g.job->where)) {
+      room.take(g.where = g.job->where);
       g.present = true;
     }
   }

@@ -23,11 +23,6 @@ struct sia_options {
   int max_nodes = 50;  // branch-and-bound limit, so that it never depends on time
 };
 
-/// A pool, and the number of its GPUs that are idle or held by a running program.
-struct sia_pool : gpu_pool {
-  std::uint32_t capacity = 0;
-};
-
 /// A number of GPUs of a pool: within a node, or whole nodes.
 struct sia_choice {
   std::uint32_t pool = 0;
@@ -47,7 +42,7 @@ struct sia_group {
 };
 
 struct sia_problem {
-  std::vector<sia_pool> pools;
+  std::vector<gpu_pool> pools;  // capacity: idle, or held by a running program
   std::vector<sia_group> groups;
   std::vector<const job_view*> hopeless;  // no configuration of this cluster can hold them
 };

@@ -15,16 +15,6 @@
 namespace troupe::planners {
 namespace {
 
-std::vector<sia_pool> idle_pools(const snapshot& s) {
-  std::vector<sia_pool> pools;
-  for (auto& p : pools_of(s.cluster)) {
-    auto& pool = pools.emplace_back();
-    static_cast<gpu_pool&>(pool) = std::move(p);
-    for (const auto n : pool.nodes) pool.capacity += s.idle.idle(n);
-  }
-  return pools;
-}
-
 // Every configuration that can hold the job, idle or not; `cost` is the normalized goodput for now.
 struct shape_table {
   std::vector<sia_choice> choices;
@@ -32,7 +22,7 @@ struct shape_table {
 
 // For one pool: the job's tensor-parallel unit replicated 1, 2, 3, ... times. The unit is the most
 // efficient one at the minimum number of replicas that fits.
-void add_pool(const cluster& c, const job_spec& job, const sia_pool& pool, std::uint32_t pool_index,
+void add_pool(const cluster& c, const job_spec& job, const gpu_pool& pool, std::uint32_t pool_index,
               std::uint32_t largest_node, double bytes_floor, std::vector<sia_choice>& out) {
   const double memory = c.gpus[pool.gpu].memory_bytes();
   std::vector<sia_choice> best;
@@ -66,7 +56,7 @@ void add_pool(const cluster& c, const job_spec& job, const sia_pool& pool, std::
   out.insert(out.end(), best.begin(), best.end());
 }
 
-shape_table table_of(const cluster& c, const job_spec& job, const std::vector<sia_pool>& pools,
+shape_table table_of(const cluster& c, const job_spec& job, const std::vector<gpu_pool>& pools,
                      double bytes_floor) {
   std::uint32_t largest_node = 1;
   for (const auto& p : pools) largest_node = std::max(largest_node, p.node_gpus);
@@ -96,7 +86,7 @@ double restart_factor(const snapshot& s, const job_view& j, const sia_options& o
                   std::round(r * 50) / 50);  // in steps, so that more jobs are equal
 }
 
-std::size_t present_choice(const shape_table& t, const std::vector<sia_pool>& pools,
+std::size_t present_choice(const shape_table& t, const std::vector<gpu_pool>& pools,
                            const job_view& j) {
   for (std::size_t i = 0; i < t.choices.size(); ++i) {
     const auto& x = t.choices[i];
@@ -128,7 +118,9 @@ void prune(sia_group& g, const sia_options& o) {
 
 class writer {
  public:
-  writer(const snapshot& s, const sia_options& o) : s_(s), o_(o) { out_.pools = idle_pools(s); }
+  writer(const snapshot& s, const sia_options& o) : s_(s), o_(o) {
+    out_.pools = pools_of(s.cluster, s.idle);
+  }
 
   sia_problem write() && {
     for (const auto& [id, j] : s_.running) {

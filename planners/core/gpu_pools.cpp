@@ -9,7 +9,7 @@ bool gpu_pool::contains(const allocation& where) const {
       where, [&](const node_share& n) { return std::ranges::binary_search(nodes, n.node); });
 }
 
-std::vector<gpu_pool> pools_of(const cluster& c) {
+std::vector<gpu_pool> pools_of(const cluster& c, const idle_index& idle) {
   std::vector<gpu_pool> pools;
   for (node_index n = 0; n < c.nodes.size(); ++n) {
     const auto& node = c.nodes[n];
@@ -17,8 +17,9 @@ std::vector<gpu_pool> pools_of(const cluster& c) {
     auto at = std::ranges::find_if(pools, [&](const gpu_pool& p) {
       return p.gpu == node.gpu && p.node_gpus == node.gpus && p.datacenter == node.datacenter;
     });
-    if (at == pools.end()) at = pools.insert(at, {node.gpu, node.datacenter, node.gpus, {}});
+    if (at == pools.end()) at = pools.insert(at, {node.gpu, node.datacenter, node.gpus, 0, {}});
     at->nodes.push_back(n);
+    at->capacity += idle.idle(n);
   }
   return pools;
 }
@@ -75,6 +76,46 @@ allocation free_gpus::find(const gpu_pool& p, std::uint32_t gpus, const allocati
     if (where.size() * p.node_gpus == gpus) return where;
   }
   return {};
+}
+
+namespace {
+
+// Returns how many found no room.
+std::size_t place(const gpu_pool& p, const std::vector<count_grant*>& grants, free_gpus& free,
+                  bool keep) {
+  std::size_t failed = 0;
+  for (auto* g : grants) {
+    g->where.clear();
+    if (keep && g->unchanged && free.has(*g->present)) free.take(g->where = *g->present);
+  }
+  for (auto* g : grants) {
+    if (!g->where.empty()) continue;
+    g->where = free.find(p, g->gpus, g->present ? *g->present : allocation{});
+    free.take(g->where);
+    failed += g->where.empty();
+  }
+  return failed;
+}
+
+}  // namespace
+
+void place_counts(const std::vector<gpu_pool>& pools, std::vector<count_grant>& grants,
+                  free_gpus& free) {
+  std::vector<std::vector<count_grant*>> by_pool(pools.size());
+  for (auto& g : grants) by_pool[g.pool].push_back(&g);
+  for (std::size_t p = 0; p < by_pool.size(); ++p) {
+    auto kept = free;
+    if (const auto failed = place(pools[p], by_pool[p], kept, true); failed > 0) {
+      auto packed = free;
+      if (place(pools[p], by_pool[p], packed, false) < failed) {
+        free = std::move(packed);
+        continue;
+      }
+      kept = free;
+      place(pools[p], by_pool[p], kept, true);
+    }
+    free = std::move(kept);
+  }
 }
 
 }  // namespace troupe::planners

@@ -16,14 +16,15 @@ struct gpu_pool {
   gpu_index gpu = 0;
   std::uint32_t datacenter = 0;
   std::uint32_t node_gpus = 0;
+  std::uint32_t capacity = 0;     // GPUs that can be handed out
   std::vector<node_index> nodes;  // by index
 
   /// Whether all GPUs of an allocation are of this pool.
   bool contains(const allocation& where) const;
 };
 
-/// Every GPU of the cluster is in one pool. In the order of their first nodes.
-std::vector<gpu_pool> pools_of(const cluster& c);
+/// Every GPU of the cluster is in one pool. In the order of their first nodes; capacity: idle GPUs.
+std::vector<gpu_pool> pools_of(const cluster& c, const idle_index& idle);
 
 /// Counts of GPUs to choose from: 1, 2, 4, ... within a node; whole nodes: 1 to 8 of them, then
 /// doubling.
@@ -49,5 +50,20 @@ class free_gpus {
  private:
   std::vector<std::uint32_t> free_;
 };
+
+/// So many GPUs of a pool for one job.
+struct count_grant {
+  std::uint32_t pool = 0;
+  std::uint32_t gpus = 0;
+  const allocation* present = nullptr;  // where it runs
+  bool unchanged = false;               // it goes on as it is, if its GPUs are free
+  allocation where{};                   // the answer; empty: there was no room
+};
+
+/// Finds nodes for all grants, pool by pool, the grants of one pool in the given order (the largest
+/// first leaves the fewest holes). A grant that is unchanged keeps its GPUs, unless the free ones
+/// are too scattered for the others: then the pool is packed anew. Takes them from `free`.
+void place_counts(const std::vector<gpu_pool>& pools, std::vector<count_grant>& grants,
+                  free_gpus& free);
 
 }  // namespace troupe::planners

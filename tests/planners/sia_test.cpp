@@ -40,7 +40,7 @@ sia_problem random_problem(random_source& r) {
   sia_problem p;
   const auto pools = 1 + r.below(3);
   for (std::uint64_t i = 0; i < pools; ++i) {
-    p.pools.push_back({{0, 0, 4, {}}, std::uint32_t(1 + r.below(9))});
+    p.pools.push_back({0, 0, 4, std::uint32_t(1 + r.below(9)), {}});
   }
   const auto groups = 1 + r.below(4);
   for (std::uint64_t g = 0; g < groups; ++g) {

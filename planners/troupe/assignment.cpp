@@ -1,0 +1,264 @@
+#include "planners/troupe/assignment.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <queue>
+#include <tuple>
+#include <unordered_set>
+
+#include "planners/frenzy/has.hpp"
+#include "planners/troupe/pool_capacity.hpp"
+
+namespace troupe::planners {
+
+namespace {
+
+constexpr double infinite = std::numeric_limits<double>::infinity();
+
+bool runs(const contender& x) {
+  return !x.job->where.empty();
+}
+
+class assigner {
+ public:
+  assigner(const cluster& c, const std::vector<gpu_pool>& pools, const free_gpus& free,
+           double now_s, const troupe_options& o)
+      : c_{c}, pools_{pools}, free_{free}, now_s_{now_s}, o_{o}, speeds_{relative_speeds(c)} {
+    for (const auto& p : pools_) room_.emplace_back(p, free_);
+    for (node_index n = 0; n < c_.nodes.size(); ++n)
+      total_weight_ += free_.of(n) * speeds_[c_.nodes[n].gpu];
+  }
+
+  std::vector<assigned> assign(const std::vector<contender>& contenders) && {
+    auto queue = in_order(contenders);
+    while (!queue.empty() && !is_full()) {
+      std::pop_heap(queue.begin(), queue.end());
+      const auto& next = *queue.back().who;
+      queue.pop_back();
+      const double behind = static_cast<double>(queue.size());
+      serve(next, total_weight_ > 0 ? o_.price_factor * behind / total_weight_ : 0);
+    }
+    for (const auto& left : queue)
+      if (runs(*left.who)) out_.push_back({left.who, {}, {}, {}});
+    grow();
+    return std::move(out_);
+  }
+
+ private:
+  // Its time to the end with an option.
+  double time_left(const contender& x, std::size_t option) const {
+    const auto& how = x.options()[option].how;
+    return x.samples_left / how.samples_per_s + start_s(x, option == x.present);
+  }
+  double start_s(const contender& x, bool unchanged) const {
+    if (runs(x) && unchanged) return x.start_left_s;
+    return c_.settings.restart_s * (runs(x) ? o_.stop_cost : 1);
+  }
+
+  bool is_settling(const contender& x) const {
+    return runs(x) && now_s_ - x.job->started_s < o_.settle_s;
+  }
+
+  // In the order in which they are served, the last first: a heap, since of a long queue only the
+  // front is ever looked at.
+  struct ranked {
+    bool settling = false;
+    std::int32_t priority = 0;
+    double work = 0;  // seconds of a GPU of the fastest type
+    const contender* who = nullptr;
+
+    bool operator<(const ranked& b) const {
+      return std::tuple(settling, priority, b.work, b.who->job->id) <
+             std::tuple(b.settling, b.priority, work, who->job->id);
+    }
+  };
+  std::vector<ranked> in_order(const std::vector<contender>& contenders) const {
+    std::vector<ranked> all;
+    all.reserve(contenders.size());
+    for (const auto& x : contenders)
+      all.push_back(
+          {is_settling(x), x.job->spec->priority, x.samples_left * x.table->sample_cost, &x});
+    std::make_heap(all.begin(), all.end());
+    return all;
+  }
+
+  bool is_full() const {
+    return std::ranges::all_of(room_, [](const pool_capacity& p) { return p.free() == 0; });
+  }
+
+  // `price`: what all jobs behind it wait longer, together, for a second of a GPU of the fastest
+  // type.
+  void serve(const contender& x, double price) {
+    if (!runs(x) && refused_.contains(x.table)) return;  // room only shrinks
+    auto& a = out_.emplace_back(assigned{&x, {}, {}, {}});
+    if (is_settling(x) && x.present) return take(a, *x.present);
+    double best = infinite;
+    if (runs(x) && !x.present) {
+      if (is_settling(x)) return void(stay_mixed(a));
+      best = x.samples_left / x.job->spec->global_batch * x.job->iteration_s *
+             (1 + price * weight_of(x.job->where));
+    }
+    std::optional<std::size_t> chosen;
+    for (std::size_t i = 0; i < x.options().size(); ++i) {
+      const auto& o = x.options()[i];
+      const double cost = time_left(x, i) * (1 + price * o.weight);
+      if (cost < best && room_[o.pool].fits(o.how.gpus())) {
+        best = cost;
+        chosen = i;
+      }
+    }
+    if (!chosen && runs(x) && stay_mixed(a)) return;
+    if (chosen)
+      take(a, *chosen);
+    else if (x.options().empty())
+      start_mixed(a);
+    else
+      refused_.insert(x.table);
+  }
+
+  void take(assigned& a, std::size_t option) {
+    const auto& o = a.who->options()[option];
+    room_[o.pool].take(o.how.gpus());
+    a.option = option;
+  }
+
+  // -- on GPUs of several pools
+
+  // Goes on where it is, if nobody before it has these GPUs.
+  bool stay_mixed(assigned& a) {
+    const auto& j = *a.who->job;
+    if (a.who->present || !reserve(j.where)) return false;
+    a.mixed = j.how;
+    a.mixed_where = j.where;
+    return true;
+  }
+
+  // By MARP's plans, for a job that no single pool can hold.
+  void start_mixed(assigned& a) {
+    const auto& j = *a.who->job;
+    if (!j.plans) return;
+    const auto idle = idle_beside();
+    for (const auto& how : *j.plans) {
+      if (how.bytes_per_gpu <= j.bytes_floor || idle.idle_above(how.bytes_per_gpu) < how.gpus())
+        continue;
+      auto where = best_fit(idle, how.gpus(), idle.types_above(how.bytes_per_gpu),
+                            how.tensor_in_node ? how.tensor_parallel : 1);
+      if (where.empty() || !reserve(where)) continue;
+      a.mixed = how;
+      a.mixed_where = std::move(where);
+      return;
+    }
+  }
+
+  // Takes these very GPUs, if what was assigned before can be placed beside them.
+  bool reserve(const allocation& where) {
+    if (!free_.has(where)) return false;
+    free_.take(where);
+    update_rooms();
+    if (std::ranges::all_of(room_, &pool_capacity::is_valid)) return true;
+    free_.give_back(where);
+    update_rooms();
+    return false;
+  }
+  void update_rooms() {
+    for (std::size_t p = 0; p < pools_.size(); ++p) room_[p].update(pools_[p], free_);
+  }
+
+  double weight_of(const allocation& where) const {
+    double w = 0;
+    for (const auto& n : where) w += n.gpus * speeds_[c_.nodes[n.node].gpu];
+    return w;
+  }
+
+  // What is idle when all that was assigned is placed.
+  idle_index idle_beside() const {
+    std::vector<count_grant> grants;
+    for (const auto& a : out_) {
+      if (!a.option) continue;
+      const auto& o = a.who->options()[*a.option];
+      grants.push_back(
+          {o.pool, o.how.gpus(), &a.who->job->where, runs(*a.who) && a.option == a.who->present});
+    }
+    std::ranges::stable_sort(grants, std::greater{}, &count_grant::gpus);
+    auto free = free_;
+    place_counts(pools_, grants, free);
+    idle_index idle{c_};
+    for (node_index n = 0; n < c_.nodes.size(); ++n) idle.set_idle(n, free.of(n));
+    return idle;
+  }
+
+  // -- GPUs that are left over
+
+  struct change {
+    double saving = 0;  // seconds of the job for a GPU more of the fastest type's speed
+    std::size_t who = 0, option = 0;
+    bool operator<(const change& b) const {
+      return std::tuple(saving, b.who, b.option) < std::tuple(b.saving, who, option);
+    }
+  };
+
+  std::optional<change> best_change(std::size_t who) const {
+    const auto& a = out_[who];
+    if (!a.option || is_settling(*a.who)) return {};
+    const auto& options = a.who->options();
+    const auto& present = options[*a.option];
+    const double now = time_left(*a.who, *a.option);
+    std::optional<change> best;
+    for (std::size_t i = 0; i < options.size(); ++i) {
+      const double saved = now - time_left(*a.who, i);
+      if (i == *a.option || saved <= o_.least_saving * now) continue;
+      const double more = std::max(options[i].weight - present.weight, 1e-3);
+      if (best && saved / more <= best->saving) continue;
+      if (fits_instead(present, options[i])) best = change{saved / more, who, i};
+    }
+    return best;
+  }
+
+  bool fits_instead(const configuration& present, const configuration& next) const {
+    if (present.pool != next.pool) return room_[next.pool].fits(next.how.gpus());
+    auto& room = room_[next.pool];
+    room.give_back(present.how.gpus());
+    const bool fits = room.fits(next.how.gpus());
+    room.take(present.how.gpus());
+    return fits;
+  }
+
+  void grow() {
+    std::priority_queue<change> changes;
+    for (std::size_t i = 0; i < out_.size(); ++i)
+      if (const auto x = best_change(i)) changes.push(*x);
+    while (!changes.empty()) {
+      const auto top = changes.top();
+      changes.pop();
+      auto& a = out_[top.who];
+      const auto& present = a.who->options()[*a.option];
+      const auto& next = a.who->options()[top.option];
+      if (fits_instead(present, next)) {
+        room_[present.pool].give_back(present.how.gpus());
+        take(a, top.option);
+      }
+      if (const auto x = best_change(top.who)) changes.push(*x);
+    }
+  }
+
+  const cluster& c_;
+  const std::vector<gpu_pool>& pools_;
+  free_gpus free_;
+  double now_s_;
+  const troupe_options& o_;
+  std::vector<double> speeds_;
+  double total_weight_ = 0;
+  mutable std::vector<pool_capacity> room_;
+  std::unordered_set<const configuration_table*> refused_;  // there is no room for such a job
+  std::vector<assigned> out_;
+};
+
+}  // namespace
+
+std::vector<assigned> assign(const cluster& c, const std::vector<gpu_pool>& pools,
+                             const std::vector<contender>& contenders, const free_gpus& free,
+                             double now_s, const troupe_options& o) {
+  return assigner{c, pools, free, now_s, o}.assign(contenders);
+}
+
+}  // namespace troupe::planners

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "messages/cluster.hpp"
+#include "planners/core/gpu_pools.hpp"
+#include "planners/core/snapshot.hpp"
+#include "planners/troupe/configurations.hpp"
+
+// Who gets how many GPUs of which pool (docs/planners/troupe.md). Nodes are chosen afterwards.
+
+namespace troupe::planners {
+
+struct troupe_options {
+  double price_factor = 4;     // of a GPU-second, for each job that waits behind
+  double least_saving = 0.05;  // of the time left, for a change that only uses idle GPUs
+  double stop_cost = 2;        // restarts that a change of a running job is counted as
+  double settle_s = 60;        // a job that began less than this ago is left alone
+};
+
+/// A program that waits, or that runs and can be stopped.
+struct contender {
+  const job_view* job = nullptr;
+  const configuration_table* table = nullptr;
+  double samples_left = 0;
+  double start_left_s = 0;             // of its present start
+  std::optional<std::size_t> present;  // the option that it runs with, if it runs with one
+
+  const std::vector<configuration>& options() const { return table->options; }
+};
+
+/// What a contender gets.
+struct assigned {
+  const contender* who = nullptr;
+  std::optional<std::size_t> option;  // none: nothing, or `mixed`
+  plan mixed;                         // on GPUs of several pools, where no single pool can hold it
+  allocation mixed_where;
+};
+
+/// `free`: idle GPUs and those of all contenders. Of each contender that runs, and of those waiting
+/// that were looked at before the GPUs were gone.
+std::vector<assigned> assign(const cluster& c, const std::vector<gpu_pool>& pools,
+                             const std::vector<contender>& contenders, const free_gpus& free,
+                             double now_s, const troupe_options& o = {});
+
+}  // namespace troupe::planners

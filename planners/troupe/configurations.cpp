@@ -1,0 +1,83 @@
+#include "planners/troupe/configurations.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "planners/core/bounds.hpp"
+#include "planners/core/user_request.hpp"
+#include "planners/cost/stage_time.hpp"
+
+namespace troupe::planners {
+
+namespace {
+
+constexpr double least_gain = 1.005;         // of a larger count over a smaller one
+constexpr std::size_t largest_cache = 4096;  // lists
+
+}  // namespace
+
+std::vector<double> relative_speeds(const cluster& c) {
+  double fastest = 0;
+  for (const auto& n : c.nodes) fastest = std::max(fastest, flops_s(c.gpus[n.gpu]));
+  std::vector<double> speeds;
+  for (const auto& g : c.gpus) speeds.push_back(fastest > 0 ? flops_s(g) / fastest : 1);
+  return speeds;
+}
+
+std::vector<configuration> configurations_of(const cluster& c, const std::vector<gpu_pool>& pools,
+                                             const job_view& j) {
+  const auto& job = *j.spec;
+  const auto speeds = relative_speeds(c);
+  const auto max_tensor = largest_node(c);
+  std::vector<configuration> out;
+  for (std::uint32_t p = 0; p < pools.size(); ++p) {
+    if (!allows(job, c.gpus[pools[p].gpu])) continue;
+    double best = 0;
+    for (const auto gpus : counts_of(pools[p])) {
+      if (job.max_gpus && gpus > *job.max_gpus) break;
+      auto how = split_for(c, job, pack(pools[p], gpus), j.bytes_floor, max_tensor);
+      if (how.bytes_per_gpu == 0 || how.data_parallel > job.global_batch ||
+          !(how.samples_per_s >= best * least_gain))
+        continue;
+      best = how.samples_per_s;
+      out.push_back({p, std::move(how), speeds[pools[p].gpu] * gpus});
+    }
+  }
+  return out;
+}
+
+namespace {
+
+double sample_cost(const std::vector<configuration>& options, const job_view& j) {
+  double least = std::numeric_limits<double>::infinity();
+  for (const auto& o : options) least = std::min(least, o.weight / o.how.samples_per_s);
+  if (options.empty())
+    for (const auto& p : *j.plans) least = std::min(least, p.gpus() / p.samples_per_s);
+  return least;
+}
+
+}  // namespace
+
+void configuration_cache::prepare(const cluster& c) {
+  if (!(cluster_ == c)) {
+    entries_.clear();
+    cluster_ = c;
+  }
+  if (entries_.size() > largest_cache)
+    std::erase_if(entries_, [](const auto& e) { return e.second->plans.use_count() == 1; });
+}
+
+const configuration_table& configuration_cache::of(const cluster& c,
+                                                   const std::vector<gpu_pool>& pools,
+                                                   const job_view& j) {
+  auto& e = entries_[{j.plans.get(), j.bytes_floor}];
+  if (!e) {
+    e = std::make_unique<entry>();
+    e->plans = j.plans;
+    e->table.options = configurations_of(c, pools, j);
+    e->table.sample_cost = sample_cost(e->table.options, j);
+  }
+  return e->table;
+}
+
+}  // namespace troupe::planners

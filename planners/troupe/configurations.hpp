@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "messages/cluster.hpp"
+#include "planners/core/gpu_pools.hpp"
+#include "planners/core/snapshot.hpp"
+
+namespace troupe::planners {
+
+/// One way to run a program: so many GPUs of one pool, split as is fastest there.
+struct configuration {
+  std::uint32_t pool = 0;  // index into pools_of()
+  plan how;                // bytes_per_gpu: what it needs; samples_per_s: on GPUs packed tightly
+  double weight = 0;       // of its GPUs: each one's speed over that of the cluster's fastest type
+};
+
+/// Speed of each GPU type over that of the cluster's fastest.
+std::vector<double> relative_speeds(const cluster& c);
+
+/// Every configuration that the job's memory and bounds allow on the whole cluster, pool by pool,
+/// the fewest GPUs first. A count that is not at least 0.5 % faster than a smaller one of the same
+/// pool is left out.
+std::vector<configuration> configurations_of(const cluster& c, const std::vector<gpu_pool>& pools,
+                                             const job_view& j);
+
+/// What alike jobs can run with.
+struct configuration_table {
+  std::vector<configuration> options;  // configurations_of()
+  /// Seconds of a GPU of the fastest type that a sample costs at best; of a job without options by
+  /// the plans it has.
+  double sample_cost = 0;
+};
+
+/// Remembers the tables of jobs whose plans are one list, which are alike. Nothing that it answers
+/// depends on what it was asked before.
+class configuration_cache {
+ public:
+  /// To be called before a decision: forgets the tables of another cluster, and of jobs that are
+  /// gone.
+  void prepare(const cluster& c);
+  /// Stays true until prepare().
+  const configuration_table& of(const cluster& c, const std::vector<gpu_pool>& pools,
+                                const job_view& j);
+
+ private:
+  struct key {
+    const std::vector<plan>* plans = nullptr;
+    double bytes_floor = 0;
+    bool operator==(const key&) const = default;
+  };
+  struct hash {
+    std::size_t operator()(const key& k) const {
+      return std::hash<const void*>{}(k.plans) ^ std::hash<double>{}(k.bytes_floor);
+    }
+  };
+  struct entry {
+    std::shared_ptr<const std::vector<plan>> plans;  // held, so that its address stays its own
+    configuration_table table;
+  };
+
+  cluster cluster_;
+  std::unordered_map<key, std::unique_ptr<entry>, hash> entries_;  // never walked for an answer
+};
+
+}  // namespace troupe::planners

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "planners/core/gpu_pools.hpp"
+
+namespace troupe::planners {
+
+/// Whether a set of counts (counts_of()) can be placed on a pool's free GPUs, whatever node each
+/// of them is on in the end. Exact where node sizes are powers of two, since then each count
+/// divides the next larger one; else it may promise too much.
+class pool_capacity {
+ public:
+  pool_capacity(const gpu_pool& p, const free_gpus& free);
+
+  bool fits(std::uint32_t gpus) const;
+  void take(std::uint32_t gpus) { add(gpus, 1); }
+  void give_back(std::uint32_t gpus) { add(gpus, -1); }
+  std::uint32_t free() const { return static_cast<std::uint32_t>(left_.front()); }
+  /// No more is taken than there is.
+  bool is_valid() const;
+  /// The GPUs of the nodes have changed for another reason; what was taken stays taken.
+  void update(const gpu_pool& p, const free_gpus& free);
+
+ private:
+  void add(std::uint32_t gpus, int sign);
+  std::size_t classes_for(std::uint32_t gpus) const;
+
+  // A class a size: 1, 2, 4, ... GPUs within a node, and a whole node. left_: how many blocks of
+  // that size are left for counts that are at least as large.
+  std::vector<std::uint32_t> size_;
+  std::vector<std::int64_t> left_, taken_;
+};
+
+}  // namespace troupe::planners

@@ -1,0 +1,176 @@
+// Troupe's own policy, the default (docs/planners/troupe.md): the shortest work first, each job on
+// as many GPUs as are worth what the jobs behind it lose by them.
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "planners/core/bounds.hpp"
+#include "planners/core/policy.hpp"
+#include "planners/core/queue_order.hpp"
+#include "planners/pipeline/placement.hpp"
+#include "planners/troupe/assignment.hpp"
+
+namespace troupe::planners {
+namespace {
+
+using kind = reason::kind;
+
+// A program of the user's own is not stopped for another job: nobody knows whether it would go on
+// where it was.
+bool can_be_stopped(const job_view& j) {
+  return !j.training && j.spec->command.empty();
+}
+
+double samples_left(const job_view& j, double now_s, double restart_s) {
+  double done = static_cast<double>(j.iterations_done);
+  if (!j.where.empty() && j.iteration_s > 0)
+    done += std::max(0.0, now_s - j.started_s - restart_s) / j.iteration_s;
+  const double left = std::max(1.0, static_cast<double>(j.spec->iterations) - done);
+  return left * j.spec->global_batch;
+}
+
+std::optional<std::size_t> present_option(const std::vector<configuration>& options,
+                                          const std::vector<gpu_pool>& pools, const job_view& j) {
+  for (std::size_t i = 0; i < options.size(); ++i) {
+    const auto& how = options[i].how;
+    if (how.gpus() == total_gpus(j.where) && how.tensor_parallel == j.how.tensor_parallel &&
+        pools[options[i].pool].contains(j.where))
+      return i;
+  }
+  return {};
+}
+
+// Nothing of this job can be decided here: it has no plan, or runs out of memory with each of them.
+bool is_hopeless(const job_view& j) {
+  return !j.plans || std::ranges::none_of(
+                         *j.plans, [&](const plan& p) { return p.bytes_per_gpu > j.bytes_floor; });
+}
+
+reason why_hopeless(const job_view& j) {
+  if (!j.plans || j.plans->empty()) return why_none(j);
+  return {kind::infeasible,
+          fmt::format("ran out of memory at {:.1f} GB per GPU, and no plan provides more",
+                      j.bytes_floor / bytes_per_gb)};
+}
+
+bool same_nodes(allocation a, allocation b) {
+  std::ranges::sort(a, {}, &node_share::node);
+  std::ranges::sort(b, {}, &node_share::node);
+  return a == b;
+}
+
+class troupe_policy : public policy {
+ public:
+  std::string_view name() const override { return "troupe"; }
+
+  std::vector<decision> decide(const snapshot& all_jobs, random_source&) const override {
+    std::vector<decision> out;
+    std::optional<idle_index> rest;
+    const auto s = start_trainings(all_jobs, out, rest);
+    const auto pools = pools_of(s.cluster, s.idle);
+    const auto contenders = contenders_of(s, pools, out);
+    if (contenders.empty()) return out;
+    free_gpus free{s.cluster, s.idle};
+    for (const auto& x : contenders) free.give_back(x.job->where);
+    auto all = assign(s.cluster, pools, contenders, free, s.now_s, options_);
+    place(pools, std::move(all), std::move(free), out);
+    return out;
+  }
+
+  reason why_waiting(const snapshot& s, job_id job) const override {
+    const auto it = s.waiting.find(job);
+    if (it == s.waiting.end()) return {kind::unknown, fmt::format("job {} is not waiting", job)};
+    const auto& j = it->second;
+    if (j.training) return why_training_waits(s, j);
+    if (is_hopeless(j)) return why_hopeless(j);
+    std::size_t ahead = 0;
+    const auto before = [&](const job_view& a) {
+      return a.spec->priority > j.spec->priority ||
+             (a.spec->priority == j.spec->priority && a.id != j.id);
+    };
+    for (const auto& [id, r] : s.running) ahead += before(r);
+    return {
+        kind::insufficient,
+        fmt::format("{} jobs run that have less work left or a higher priority; {} GPUs are idle",
+                    ahead, s.idle.total_idle())};
+  }
+
+ private:
+  std::vector<contender> contenders_of(const snapshot& s, const std::vector<gpu_pool>& pools,
+                                       std::vector<decision>& out) const {
+    std::vector<const job_view*> jobs;
+    for (const auto& [id, j] : s.running)
+      if (can_be_stopped(j)) jobs.push_back(&j);
+    for (const auto& [id, j] : s.waiting) {
+      if (j.training) continue;
+      if (is_hopeless(j))
+        out.push_back({decision::kind::give_up, id, {}, {}, why_hopeless(j)});
+      else
+        jobs.push_back(&j);
+    }
+    cache_.prepare(s.cluster);
+    const double restart_s = s.cluster.settings.restart_s;
+    std::vector<contender> contenders;
+    contenders.reserve(jobs.size());
+    for (const auto* job : jobs) {
+      const auto& j = *job;
+      auto& x = contenders.emplace_back();
+      x.job = job;
+      x.table = &cache_.of(s.cluster, pools, j);
+      x.samples_left = samples_left(j, s.now_s, restart_s);
+      if (j.where.empty()) continue;
+      x.start_left_s = std::max(0.0, j.started_s + restart_s - s.now_s);
+      x.present = present_option(x.options(), pools, j);
+    }
+    return contenders;
+  }
+
+  // Counts become nodes, the largest first, and what differs from the present becomes decisions.
+  static void place(const std::vector<gpu_pool>& pools, std::vector<assigned> all, free_gpus free,
+                    std::vector<decision>& out) {
+    std::ranges::stable_sort(all, std::greater{}, [](const assigned& a) {
+      return a.option ? a.who->options()[*a.option].how.gpus() : 0;
+    });
+    std::vector<count_grant> grants;
+    for (const auto& a : all) {
+      free.take(a.mixed_where);
+      if (!a.option) continue;
+      const auto& o = a.who->options()[*a.option];
+      grants.push_back({o.pool, o.how.gpus(), &a.who->job->where, a.option == a.who->present});
+    }
+    place_counts(pools, grants, free);
+
+    std::vector<decision> starts;
+    std::size_t next = 0;
+    for (auto& a : all) {
+      const auto& j = *a.who->job;
+      auto where = a.option ? std::move(grants[next++].where) : std::move(a.mixed_where);
+      const bool runs = !j.where.empty();
+      const bool stays =
+          runs && same_nodes(where, j.where) && (!a.option || a.option == a.who->present);
+      if (stays) continue;
+      if (where.empty() && runs && free.has(j.where)) {
+        free.take(j.where);  // no room for its change, and nobody else has its GPUs
+        continue;
+      }
+      if (runs) out.push_back({decision::kind::stop, j.id, {}, {}, {}});
+      if (where.empty()) continue;
+      auto how = a.option ? a.who->options()[*a.option].how : std::move(a.mixed);
+      starts.push_back({decision::kind::start, j.id, std::move(how), std::move(where), {}});
+    }
+    std::ranges::move(starts, std::back_inserter(out));
+  }
+
+  troupe_options options_;
+  mutable configuration_cache cache_;  // of a pure function
+};
+
+}  // namespace
+
+std::unique_ptr<policy> make_troupe() {
+  return std::make_unique<troupe_policy>();
+}
+
+}  // namespace troupe::planners

@@ -1,0 +1,175 @@
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <map>
+
+#include "planners/sample.hpp"
+#include "planners/scene.hpp"
+#include "planners/troupe/assignment.hpp"
+#include "planners/troupe/pool_capacity.hpp"
+
+using namespace troupe;
+using namespace troupe::planners;
+using scene_of_policies::carry_out;
+using scene_of_policies::same;
+using scene_of_policies::scene;
+
+namespace {
+
+job_spec long_job(std::uint64_t iterations, std::uint32_t batch = 32) {
+  auto spec = sample::job(sample::gpt2_350m, batch);
+  spec.iterations = iterations;
+  return spec;
+}
+
+std::map<job_id, std::vector<decision>> by_job(const std::vector<decision>& all) {
+  std::map<job_id, std::vector<decision>> out;
+  for (const auto& d : all) out[d.job].push_back(d);
+  return out;
+}
+
+// As the scheduler would tell it: running for so long, at the speed that its plan expects.
+void has_run(scene& s, job_id id, double seconds) {
+  auto& j = s.running.at(id);
+  j.started_s = s.now_s - seconds;
+  j.iteration_s = j.spec->global_batch / j.how.samples_per_s;
+}
+
+std::vector<decision> decide(const policy& p, const scene& s) {
+  random_source r(1);
+  return p.decide(s.view(), r);
+}
+
+}  // namespace
+
+TEST_CASE("a pool's capacity admits exactly the counts that can be placed on its nodes") {
+  std::size_t yes = 0, no = 0;
+  for (std::uint64_t seed = 1; seed <= 2000; ++seed) {
+    CAPTURE(seed);
+    random_source r(seed);
+    cluster c;
+    sample::add_nodes(c, sample::a100_80, 1 + std::uint32_t(r.below(5)), 1u << r.below(4));
+    idle_index idle{c};
+    for (node_index n = 0; n < c.nodes.size(); ++n)
+      idle.set_idle(n, std::uint32_t(r.below(c.nodes[n].gpus + 1)));
+    const auto pools = pools_of(c, idle);
+    REQUIRE(pools.size() == 1);
+    const free_gpus free{c, idle};
+    pool_capacity room{pools[0], free};
+    const auto counts = counts_of(pools[0]);
+    std::vector<std::uint32_t> taken;
+    for (int i = 0; i < 8; ++i) {
+      const auto next = counts[r.below(counts.size())];
+      auto with = taken;
+      with.push_back(next);
+      // Sizes that divide each other: the largest first is best.
+      std::ranges::sort(with, std::greater{});
+      auto left = free;
+      const bool possible = std::ranges::all_of(with, [&](std::uint32_t gpus) {
+        const auto where = left.find(pools[0], gpus, {});
+        left.take(where);
+        return !where.empty();
+      });
+      REQUIRE(room.fits(next) == possible);
+      (possible ? yes : no) += 1;
+      if (!possible) continue;
+      room.take(next);
+      REQUIRE(room.is_valid());
+      taken = std::move(with);
+      if (r.chance(0.3)) {
+        room.give_back(taken.back());
+        taken.pop_back();
+      }
+    }
+  }
+  CHECK(yes > 1000);
+  CHECK(no > 1000);
+}
+
+TEST_CASE("Troupe's policy gives a job that is alone the GPUs that make it fastest") {
+  cluster c;
+  sample::add_nodes(c, sample::a100_80, 2, 8);
+  scene s(c);
+  auto& j = s.add(1, long_job(100'000, 64));
+  const auto p = make_policy("troupe");
+  const auto d = decide(*p, s);
+  REQUIRE(d.size() == 1);
+  const auto options = configurations_of(s.cluster, pools_of(s.cluster, s.idle), j);
+  const auto best = std::ranges::max_element(
+      options, {}, [](const configuration& o) { return o.how.samples_per_s; });
+  CHECK(d[0].how.gpus() == best->how.gpus());
+  CHECK(d[0].how.samples_per_s == best->how.samples_per_s);
+}
+
+TEST_CASE("Troupe's policy lets a short job in at once where a long one holds all GPUs") {
+  cluster c;
+  sample::add_nodes(c, sample::a100_80, 1, 8);
+  scene s(c);
+  s.add(1, long_job(1'000'000, 64));
+  const auto p = make_policy("troupe");
+  carry_out(s, decide(*p, s));
+  REQUIRE(s.running.at(1).how.gpus() == 8);
+  s.add(2, long_job(200, 64));
+
+  // Not within a minute of its start: a start costs too much to be thrown away.
+  s.now_s += 30;
+  has_run(s, 1, 30);
+  CHECK(decide(*p, s).empty());
+
+  s.now_s += 600;
+  has_run(s, 1, 630);
+  const auto d = by_job(decide(*p, s));
+  REQUIRE(d.contains(2));
+  CHECK(d.at(2).back().what == decision::kind::start);
+  REQUIRE(d.contains(1));
+  CHECK(d.at(1).front().what == decision::kind::stop);
+}
+
+TEST_CASE("Troupe's policy never stops a program of the user's own") {
+  cluster c;
+  sample::add_nodes(c, sample::a100_80, 1, 8);
+  scene s(c);
+  auto command = long_job(1'000'000, 64);
+  command.command = {"train"};
+  s.add(1, command);
+  const auto p = make_policy("troupe");
+  carry_out(s, decide(*p, s));
+  s.now_s += 6000;
+  has_run(s, 1, 6000);
+  for (job_id id = 2; id < 12; ++id) {
+    auto urgent = long_job(10, 64);
+    urgent.priority = 9;
+    s.add(id, urgent);
+  }
+  CHECK(!by_job(decide(*p, s)).contains(1));
+}
+
+TEST_CASE("a job of a higher priority comes first under Troupe's policy, however long it is") {
+  cluster c;
+  sample::add_nodes(c, sample::a100_80, 1, 1);
+  scene s(c);
+  s.add(1, long_job(10, 4));
+  auto urgent = long_job(1'000'000, 4);
+  urgent.priority = 1;
+  s.add(2, urgent);
+  const auto d = decide(*make_policy("troupe"), s);
+  REQUIRE(d.size() == 1);
+  CHECK(d[0].job == 2);
+}
+
+TEST_CASE("what Troupe's policy remembers changes no decision") {
+  const auto used = make_policy("troupe");
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    CAPTURE(seed);
+    random_source r(seed);
+    scene s(sample::random_cluster(r));
+    for (job_id id = 1; id <= 12; ++id) {
+      auto& j = s.add(id, long_job(1 + r.below(10'000), 1u << r.below(6)));
+      if (r.chance(0.2)) j.bytes_floor = 8e9;
+    }
+    REQUIRE(same(decide(*used, s), decide(*make_policy("troupe"), s)));
+    carry_out(s, decide(*used, s));
+    for (auto& [id, j] : s.running) has_run(s, id, 100);
+    REQUIRE(same(decide(*used, s), decide(*make_policy("troupe"), s)));
+  }
+}
