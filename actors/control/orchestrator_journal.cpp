@@ -66,8 +66,8 @@ std::vector<job_id> orchestrator_state::jobs_of(const journal_entry& e) const {
 }
 
 void orchestrator_state::commit_soon() {
-  constexpr std::size_t most = 1000;
-  if (batch_.size() >= most) return on_commit_now();
+  constexpr std::size_t max_batch = 1000;
+  if (batch_.size() >= max_batch) return on_commit_now();
   if (!batch_.empty() && !std::exchange(commit_asked_, true))
     self_->send(orchestrator_actor{self_}, commit_now{});
 }

@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t report_bytes = 4096;
-constexpr double most = 1e15;  // larger values are implausible; a double is exact up to here
+constexpr double max_value = 1e15;  // larger values are implausible; a double is exact up to here
 
 std::string_view trimmed(std::string_view s) {
   const auto first = s.find_first_not_of(" \t\r");
@@ -36,7 +36,7 @@ program_report parse_program_report(std::string_view text) {
     double n = 0;
     const auto [end, wrong] = std::from_chars(value.data(), value.data() + value.size(), n);
     const bool whole = wrong == std::errc{} && end == value.data() + value.size();
-    if (!whole || !std::isfinite(n) || n < 0 || n > most) continue;
+    if (!whole || !std::isfinite(n) || n < 0 || n > max_value) continue;
     if (key == "iterations") result.iterations = static_cast<std::uint64_t>(n);
     if (key == "peak_bytes") result.peak_bytes = n;
   }

@@ -39,11 +39,11 @@ constexpr std::uint32_t tensor_connections = 1;
 
 /// As many as fill the link, if the cluster file gives the rate of one connection.
 std::uint32_t wan_connections(const cluster& c, std::uint32_t a, std::uint32_t b) {
-  constexpr double most = 16;
+  constexpr double max_connections = 16;
   const auto* w = wan_between(c, a, b);
   if (w == nullptr || w->connection_gbps <= 0) return 1;
   return static_cast<std::uint32_t>(
-      std::clamp(std::ceil(w->node_gbps / w->connection_gbps), 1.0, most));
+      std::clamp(std::ceil(w->node_gbps / w->connection_gbps), 1.0, max_connections));
 }
 
 /// The gateways that this one connects to, if their endpoints are known: one connection for small

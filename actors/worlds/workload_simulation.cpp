@@ -126,13 +126,13 @@ troupe::cluster without_heartbeats(troupe::cluster c) {
 /// Number of decisions since any job made progress.
 class idle_decisions {
  public:
-  static constexpr std::size_t most = 10'000;
+  static constexpr std::size_t max_decisions = 10'000;
 
   void note(std::size_t made, std::uint64_t progress) {
     if (std::exchange(progress_, progress) != progress) count_ = 0;
     count_ += made > 0 ? 1 : 0;
   }
-  bool too_many() const { return count_ >= most; }
+  bool too_many() const { return count_ >= max_decisions; }
 
  private:
   std::uint64_t progress_ = 0;
@@ -200,7 +200,7 @@ expected<policy_result> simulate(const simulation_options& options, std::vector<
     return refuse(reason::kind::invalid,
                   fmt::format("policy {} started, stopped or moved jobs {} times in a row without "
                               "completing an iteration: it would never end",
-                              policy->name(), idle_decisions::most));
+                              policy->name(), idle_decisions::max_decisions));
   policy_result r;
   r.policy = policy->name();
   summarise(r, *record, *options.cluster);

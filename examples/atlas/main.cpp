@@ -53,7 +53,8 @@ void figure9_in_slots() {
                       "not in the paper"});
 }
 
-void tell(const std::string& figure, const char* const (&paper)[3], ranges& strict, ranges& least) {
+void print_ratios(const std::string& figure, const char* const (&paper)[3], ranges& strict,
+                  ranges& least) {
   for (std::size_t i = 0; i < 3; ++i)
     compared.push_back({fmt::format("{}: {} / ATLAS, at most", figure, baselines[i]), paper[i],
                         fmt::format("{:.2f}; strict rank {:.2f}", least[baselines[i]].most,
@@ -81,8 +82,8 @@ void figures8and9() {
     for (const auto* model : {"gpt-a", "gpt-b"})
       for (const auto m : {4u, 16u}) compare(model, layers, m, 40, 0, strict9, least9, used9);
   figure9_in_slots();
-  tell("8", {"17", "13", "12"}, strict8, least8);
-  tell("9", {"1.82", "1.72", "1.52"}, strict9, least9);
+  print_ratios("8", {"17", "13", "12"}, strict8, least8);
+  print_ratios("9", {"1.82", "1.72", "1.52"}, strict9, least9);
   compared.push_back({"9: GPU utilization under ATLAS, %", "near 45", used9.text(),
                       "least: GPT-A, M = 4; most: GPT-B, M = 16, two layers per stage"});
 }

@@ -262,13 +262,14 @@ bool map_reader::read_choice(std::string_view key, std::string& out,
   return true;
 }
 
-const value* map_reader::list(std::string_view key, std::size_t least, need n) {
+const value* map_reader::list(std::string_view key, std::size_t min_items, need n) {
   const auto* v = find(key, n);
   if (!v) return nullptr;
   if (v->what != value::kind::list)
     fail(key, fmt::format("found {}, expected a list", describe(*v)));
-  else if (v->items.size() < least)
-    fail(key, fmt::format("found a list of {}, expected at least {}", v->items.size(), least));
+  else if (v->items.size() < min_items)
+    fail(key,
+         fmt::format("found a list of {}, expected at min_items {}", v->items.size(), min_items));
   else
     return v;
   return nullptr;

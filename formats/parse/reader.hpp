@@ -86,8 +86,8 @@ class map_reader {
   /// One of `known`.
   bool read_choice(std::string_view key, std::string& out, std::span<const std::string> known,
                    need n = need::optional);
-  /// A list with at least `least` items; null if missing or invalid.
-  const value* list(std::string_view key, std::size_t least = 0, need n = need::optional);
+  /// A list with at least `min_items` items; null if missing or invalid.
+  const value* list(std::string_view key, std::size_t min_items = 0, need n = need::optional);
 
   /// Reports the first unknown key. Call it last.
   void finish();

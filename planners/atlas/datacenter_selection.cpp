@@ -38,9 +38,9 @@ expected<selection> table_of(const selection_table& t, const job_spec& job,
   s.stages = *stages;
   const auto gpus = t.total_gpus();
   s.communication_to_compute = t.communication_to_compute(s.stages);
-  const auto most = std::max(gpus / s.stages, 1u);
+  const auto max_cell = std::max(gpus / s.stages, 1u);
   const auto wanted = static_cast<std::uint32_t>(
-      std::clamp(std::ceil(s.communication_to_compute - 1e-9), 1.0, double(most)));
+      std::clamp(std::ceil(s.communication_to_compute - 1e-9), 1.0, double(max_cell)));
   for (s.cell = o.cell ? o.cell : wanted; s.cell > 0; --s.cell) {
     s.rows.clear();
     for (std::uint32_t d = 1; std::uint64_t{d} * s.cell * s.stages <= gpus; ++d)
@@ -73,11 +73,12 @@ double rtt_of(const cluster& c, const std::vector<datacenter_offer>& order,
   return sum;
 }
 
-/// The orders to try: all, of up to `most` datacenters; otherwise the default one.
-std::vector<std::vector<std::uint32_t>> orders_of(const selection_table& t, std::size_t most) {
+/// The orders to try: all, of up to `max_permuted` datacenters; otherwise the default one.
+std::vector<std::vector<std::uint32_t>> orders_of(const selection_table& t,
+                                                  std::size_t max_permuted) {
   std::vector<std::uint32_t> first;
   for (const auto& offer : t.offers()) first.push_back(offer.datacenter);
-  if (first.size() > most) return {first};
+  if (first.size() > max_permuted) return {first};
   std::vector<std::vector<std::uint32_t>> all;
   auto order = first;
   std::sort(order.begin(), order.end());

@@ -32,9 +32,9 @@ std::uint64_t max_for(const cluster& c, const job_spec& job, std::uint64_t all) 
 }
 
 // The user's number, doubled for every out-of-memory attempt, up to the maximum.
-std::uint32_t count_of(const job_view& j, std::uint64_t most) {
+std::uint32_t count_of(const job_view& j, std::uint64_t max_gpus) {
   const auto doublings = std::min(j.out_of_memory, 31u);
-  return static_cast<std::uint32_t>(std::min(std::uint64_t{j.spec->gpus} << doublings, most));
+  return static_cast<std::uint32_t>(std::min(std::uint64_t{j.spec->gpus} << doublings, max_gpus));
 }
 
 std::vector<gpu_index> allowed_types(const cluster& c, const job_view& j,
@@ -77,12 +77,12 @@ class opportunistic : public policy {
     const idle_index* idle = &s.idle;
     for (const auto* j : in_order(s.waiting)) {
       if (idle->total_idle() == 0) break;
-      const auto most = max_for(s.cluster, *j->spec, all);
-      if (auto why = hopeless(*j, most)) {
+      const auto max_gpus = max_for(s.cluster, *j->spec, all);
+      if (auto why = hopeless(*j, max_gpus)) {
         out.push_back({decision::kind::give_up, j->id, {}, {}, std::move(*why)});
         continue;
       }
-      auto where = fastest_idle(*idle, count_of(*j, most), allowed_types(s.cluster, *j, types));
+      auto where = fastest_idle(*idle, count_of(*j, max_gpus), allowed_types(s.cluster, *j, types));
       if (!where) continue;  // a smaller job behind it may go first
       if (!rest) idle = &rest.emplace(s.idle);
       take(*rest, *where);

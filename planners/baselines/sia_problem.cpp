@@ -65,14 +65,14 @@ shape_table table_of(const cluster& c, const job_spec& job, const std::vector<gp
     if (!allows(job, c.gpus[pools[i].gpu])) continue;
     add_pool(c, job, pools[i], i, largest_node, bytes_floor, table.choices);
   }
-  double least = std::numeric_limits<double>::infinity();
+  double min_cost = std::numeric_limits<double>::infinity();
   std::uint32_t fewest = std::numeric_limits<std::uint32_t>::max();
   for (const auto& x : table.choices) {
-    least = std::min(least, x.cost);
+    min_cost = std::min(min_cost, x.cost);
     fewest = std::min(fewest, x.how.gpus());
   }
   for (auto& x : table.choices)
-    x.cost *= fewest / least;  // the row's minimum becomes its least count
+    x.cost *= fewest / min_cost;  // the row's minimum becomes its min_cost count
   return table;
 }
 

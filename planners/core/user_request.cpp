@@ -11,9 +11,9 @@
 namespace troupe::planners {
 
 std::uint32_t largest_node(const cluster& c) {
-  std::uint32_t most = 1;
-  for (const auto& n : c.nodes) most = std::max(most, n.gpus);
-  return most;
+  std::uint32_t largest = 1;
+  for (const auto& n : c.nodes) largest = std::max(largest, n.gpus);
+  return largest;
 }
 
 plan split_for(const cluster& c, const job_spec& job, const allocation& where, double bytes_floor,

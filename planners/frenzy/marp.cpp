@@ -106,7 +106,8 @@ expected<void> drop(const job_spec& job, std::vector<candidate>& all) {
 }
 
 // Why no plan of any size is feasible, by memory and number of GPUs.
-reason none_fits(const cluster& c, const job_spec& job, const std::string& too_many, double least) {
+reason none_fits(const cluster& c, const job_spec& job, const std::string& too_many,
+                 double min_bytes) {
   if (!too_many.empty()) return {kind::infeasible, too_many};
   double largest = 0;
   for (const auto& n : c.nodes)
@@ -117,7 +118,7 @@ reason none_fits(const cluster& c, const job_spec& job, const std::string& too_m
             fmt::format("the cluster has no {} (gpu_type)", job.required_gpu_type)};
   return {kind::infeasible,
           fmt::format("needs at least {:.1f} GB per GPU; the largest here has {:g} GB",
-                      least / bytes_per_gb, largest)};
+                      min_bytes / bytes_per_gb, largest)};
 }
 
 }  // namespace
@@ -135,7 +136,7 @@ expected<std::vector<plan>> marp(const cluster& c, const job_spec& job, planning
   }
 
   std::vector<candidate> all;
-  double least = std::numeric_limits<double>::infinity();
+  double min_bytes = std::numeric_limits<double>::infinity();
   std::string too_many;  // about the first plan that fits the memory but needs too many GPUs
   const auto units = 200 * (1 + job.model.operators.size()) * (1 + types.size());
   for (std::uint32_t t = 1; t <= node_gpus; t *= 2) {
@@ -146,7 +147,7 @@ expected<std::vector<plan>> marp(const cluster& c, const job_spec& job, planning
       x.how.data_parallel = d;
       x.how.tensor_parallel = t;
       x.how.bytes_per_gpu = program_bytes(job, d, t, c.settings.memory_headroom);
-      least = std::min(least, x.how.bytes_per_gpu);
+      min_bytes = std::min(min_bytes, x.how.bytes_per_gpu);
       std::uint64_t gpus = 0, groups = 0;
       for (gpu_index g = 0; g < types.size(); ++g) {
         if (types[g].gpus == 0 || !(c.gpus[g].memory_bytes() > x.how.bytes_per_gpu)) continue;
@@ -171,7 +172,7 @@ expected<std::vector<plan>> marp(const cluster& c, const job_spec& job, planning
     }
   }
   if (all.empty() && budget.exhausted()) return tl::unexpected(budget.none_found());
-  if (all.empty()) return tl::unexpected(none_fits(c, job, too_many, least));
+  if (all.empty()) return tl::unexpected(none_fits(c, job, too_many, min_bytes));
   if (auto ok = drop(job, all); !ok) return tl::unexpected(ok.error());
   std::ranges::stable_sort(all, better);
   std::vector<plan> plans;

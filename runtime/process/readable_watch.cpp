@@ -43,10 +43,10 @@ void readable_watch::add(int descriptor) {
 }
 
 void readable_watch::run() const {
-  constexpr int most = 16;
-  epoll_event events[most];
+  constexpr int max_events = 16;
+  epoll_event events[max_events];
   for (;;) {
-    const int n = ::epoll_wait(poll_, events, most, -1);
+    const int n = ::epoll_wait(poll_, events, max_events, -1);
     if (n < 0 && errno != EINTR) return;
     for (int i = 0; i < n; ++i)
       if (events[i].data.fd == stop_) return;

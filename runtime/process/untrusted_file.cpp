@@ -43,10 +43,10 @@ class regular_file {
   std::uint64_t size() const { return size_; }
   std::uint64_t disk_bytes() const { return disk_bytes_; }
 
-  expected<file_piece> read(std::uint64_t offset, std::size_t most) const {
+  expected<file_piece> read(std::uint64_t offset, std::size_t max_bytes) const {
     const auto data = offset < size_ ? ::lseek(fd_, static_cast<off_t>(offset), SEEK_DATA) : -1;
     file_piece p{data < 0 ? std::min(offset, size_) : static_cast<std::uint64_t>(data), {}};
-    p.bytes.resize(std::min<std::uint64_t>(most, size_ - p.offset));
+    p.bytes.resize(std::min<std::uint64_t>(max_bytes, size_ - p.offset));
     const auto n = ::pread(fd_, p.bytes.data(), p.bytes.size(), static_cast<off_t>(p.offset));
     if (n < 0) return refuse(reason::kind::unavailable, std::strerror(errno));
     p.bytes.resize(static_cast<std::size_t>(n));
@@ -61,16 +61,17 @@ class regular_file {
 
 }  // namespace
 
-expected<file_piece> read_piece(const std::string& path, std::uint64_t offset, std::size_t most) {
+expected<file_piece> read_piece(const std::string& path, std::uint64_t offset,
+                                std::size_t max_bytes) {
   const auto f = regular_file::open(path, O_RDONLY);
   if (!f) return tl::unexpected<reason>(f.error());
-  return f->read(offset, most);
+  return f->read(offset, max_bytes);
 }
 
-expected<file_piece> read_tail(const std::string& path, std::size_t most) {
+expected<file_piece> read_tail(const std::string& path, std::size_t max_bytes) {
   const auto f = regular_file::open(path, O_RDONLY);
   if (!f) return tl::unexpected<reason>(f.error());
-  return f->read(f->size() - std::min<std::uint64_t>(most, f->size()), most);
+  return f->read(f->size() - std::min<std::uint64_t>(max_bytes, f->size()), max_bytes);
 }
 
 expected<void> append_to(const std::string& path, const std::string& text) {
@@ -81,11 +82,11 @@ expected<void> append_to(const std::string& path, const std::string& text) {
   return {};
 }
 
-bool limit_disk_use(const std::string& path, std::uint64_t most) {
+bool limit_disk_use(const std::string& path, std::uint64_t max_bytes) {
   constexpr std::uint64_t page = 64 * 1024;  // the kernel zeroes partial blocks only
   const auto f = regular_file::open(path, O_WRONLY);
-  if (!f || f->disk_bytes() <= most) return true;
-  const auto drop = (f->size() - std::min(f->size(), most / 2)) / page * page;
+  if (!f || f->disk_bytes() <= max_bytes) return true;
+  const auto drop = (f->size() - std::min(f->size(), max_bytes / 2)) / page * page;
   return drop == 0 || ::fallocate(f->fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
                                   static_cast<off_t>(drop)) == 0;
 }

@@ -24,7 +24,7 @@ TEST_CASE("a suspended training saves a checkpoint and loses no iterations") {
   CHECK(stopped.waiting_reason == "suspended");
   CHECK(stopped.iterations_done > 0);
   CHECK(stopped.iterations_done < 2000);
-  CHECK(told(v).iterations.back().iteration == stopped.iterations_done);
+  CHECK(newest_report(v).iterations.back().iteration == stopped.iterations_done);
   v.world().run_until(v.world().now_s() + 500);
   CHECK(seen(v).attempts == 1);
   REQUIRE(set(v, 1, false).done);
@@ -52,7 +52,7 @@ TEST_CASE("a training that has no time to save goes on from its last checkpoint"
   const auto stopped = seen(v);
   CHECK(stopped.iterations_done > 0);
   CHECK(stopped.iterations_done % 7 == 0);
-  CHECK(stopped.iterations_done < told(v).iterations.back().iteration);
+  CHECK(stopped.iterations_done < newest_report(v).iterations.back().iteration);
   REQUIRE(set(v, 1, false).done);
   run_to_end(v);
 }
@@ -77,7 +77,7 @@ TEST_CASE("a training is suspended and resumed under message loss and host crash
     CHECK(stopped.waiting_reason == "suspended");
     REQUIRE(set(v, 1, false).done);
     run_to_end(v);
-    const auto all = told(v).iterations;
+    const auto all = newest_report(v).iterations;
     REQUIRE(all.size() == 2000);
   }
 }

@@ -20,8 +20,8 @@ using namespace troupe::actors;
 
 namespace {
 
-training_report told(lease_id lease, std::uint64_t sequence, std::uint64_t first,
-                     std::uint64_t last, double loss = 1) {
+training_report report_of(lease_id lease, std::uint64_t sequence, std::uint64_t first,
+                          std::uint64_t last, double loss = 1) {
   training_report r;
   r.lease = lease;
   r.job = 7;
@@ -36,7 +36,7 @@ training_report told(lease_id lease, std::uint64_t sequence, std::uint64_t first
 TEST_CASE("the history of a long training is bounded, exact at its end and even before") {
   training_history log;
   constexpr std::uint64_t all = 100'000;
-  for (std::uint64_t i = 1; i <= all; i += 10) log.add(told(1, i, i, i + 9));
+  for (std::uint64_t i = 1; i <= all; i += 10) log.add(report_of(1, i, i, i + 9));
   const auto kept = log.since(7, 0)->first.iterations;
   CHECK(kept.size() <= 2 * training_history::exact_iterations);
   CHECK(kept.size() > training_history::exact_iterations + training_history::exact_iterations / 3);
@@ -63,7 +63,7 @@ TEST_CASE(
         .size();
   };
   for (std::uint64_t i = 1; i <= all; i += a_report) {
-    log.add(told(1, i, i, i + a_report - 1));
+    log.add(report_of(1, i, i, i + a_report - 1));
     if (i % (4 * a_report) == 1) continue;  // it asks now and then
     auto [newer, at] = *log.since(7, position);
     position = at;
@@ -87,7 +87,7 @@ TEST_CASE("a follower that says what it has is told only what is newer, and ends
   training_report followed;
   std::uint64_t position = 0;
   for (std::uint64_t i = 1; i <= 5000; i += 5) {
-    auto r = told(1, i, i, i + 4);
+    auto r = report_of(1, i, i, i + 4);
     if (i % 500 == 1) r.news.push_back("at " + std::to_string(i));
     log.add(r);
     const auto [newer, at] = *log.since(7, position);
@@ -104,10 +104,10 @@ TEST_CASE("a follower that says what it has is told only what is newer, and ends
 TEST_CASE("iterations that are done again after a checkpoint replace the earlier ones") {
   training_history log;
   training_report followed;
-  log.add(told(1, 1, 1, 3000));
+  log.add(report_of(1, 1, 1, 3000));
   auto [first, position] = *log.since(7, 0);
   append(followed, first);
-  log.add(told(2, 1, 1501, 1600, 2));
+  log.add(report_of(2, 1, 1501, 1600, 2));
   const auto [second, at] = *log.since(7, position);
   CHECK(second.iterations.size() == 100);
   append(followed, second);
@@ -122,7 +122,7 @@ TEST_CASE("iterations that are done again after a checkpoint replace the earlier
 TEST_CASE("sentences are bounded, and trainings that ended long ago are forgotten") {
   training_history log;
   for (std::uint64_t i = 1; i <= 1000; ++i) {
-    auto r = told(1, i, i, i);
+    auto r = report_of(1, i, i, i);
     r.news.push_back(std::to_string(i));
     log.add(r);
   }
@@ -133,7 +133,7 @@ TEST_CASE("sentences are bounded, and trainings that ended long ago are forgotte
   log.ended(7);
   for (job_id job = 100; job < 100 + training_history::kept_ended; ++job) {
     CHECK(log.since(7, 0).has_value());
-    auto r = told(1, 1, 1, 1);
+    auto r = report_of(1, 1, 1, 1);
     r.job = job;
     log.add(r);
     log.ended(job);

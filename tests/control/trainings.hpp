@@ -52,7 +52,7 @@ inline job_status seen(virtual_cluster& v, job_id id = 1) {
   return asked<query_reply>(v, query_jobs{0, id}).jobs.front();
 }
 
-inline training_report told(virtual_cluster& v) {
+inline training_report newest_report(virtual_cluster& v) {
   return asked<training_reply>(v, query_training{0, 1}).report;
 }
 
@@ -74,7 +74,7 @@ inline void run_to_end(virtual_cluster& v, job_id id = 1) {
 
 /// Every iteration once, in order, whatever happened.
 inline void check_iterations(virtual_cluster& v, std::uint64_t count) {
-  const auto all = told(v).iterations;
+  const auto all = newest_report(v).iterations;
   REQUIRE(all.size() == count);
   for (std::size_t i = 0; i < all.size(); ++i) CHECK(all[i].iteration == i + 1);
 }

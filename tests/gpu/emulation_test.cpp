@@ -156,10 +156,10 @@ TEST_CASE("a GPU that is lost is reported as that, and not as one that is busy o
            std::make_shared<lost_machine>(std::shared_ptr{emulated_machine()}, lost)};
   run(d, {.what = gpu::operation::kind::weights});
   lost = true;
-  std::promise<expected<gpu::outcome>> told;
+  std::promise<expected<gpu::outcome>> result;
   d.submit({.what = gpu::operation::kind::weights},
-           [&](expected<gpu::outcome> r) { told.set_value(std::move(r)); });
-  const auto why = told.get_future().get();
+           [&](expected<gpu::outcome> r) { result.set_value(std::move(r)); });
+  const auto why = result.get_future().get();
   REQUIRE_FALSE(why);
   CHECK(why.error().code == reason::kind::device_lost);
 }

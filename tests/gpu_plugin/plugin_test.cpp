@@ -46,9 +46,9 @@ gpu::stage_spec whole() {
 }
 
 expected<gpu::outcome> asked(gpu::stage_device& d, gpu::operation o) {
-  std::promise<expected<gpu::outcome>> told;
-  d.submit(std::move(o), [&](expected<gpu::outcome> r) { told.set_value(std::move(r)); });
-  return told.get_future().get();
+  std::promise<expected<gpu::outcome>> result;
+  d.submit(std::move(o), [&](expected<gpu::outcome> r) { result.set_value(std::move(r)); });
+  return result.get_future().get();
 }
 
 /// A step of training. Numbers are none: nothing is calculated.

@@ -149,10 +149,10 @@ void check_killed_in_move(std::uint64_t seed, const training_report& undisturbed
   REQUIRE((f.wait_until(done) || f.wait_until(done)));
   CHECK(f.jobs().jobs.back().state == job_state::finished);
   // The trainer's node may die after an iteration was saved and before its report is received.
-  const auto told = how(f, id).iterations;
-  CHECK(told.size() + 1 >= undisturbed.iterations.size());
-  CHECK(told.back().iteration + 1 >= undisturbed.iterations.size());
-  for (const auto& k : told) {
+  const auto reported = how(f, id).iterations;
+  CHECK(reported.size() + 1 >= undisturbed.iterations.size());
+  CHECK(reported.back().iteration + 1 >= undisturbed.iterations.size());
+  for (const auto& k : reported) {
     INFO("iteration " << k.iteration);
     const auto& same = undisturbed.iterations.at(k.iteration - 1);
     CHECK(k.loss == same.loss);

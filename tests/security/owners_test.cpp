@@ -154,7 +154,7 @@ TEST_CASE(
   const auto [trainer, lease] = *leased;
   const address bystander = trainer == a0 ? a1 : a0;
 
-  const auto told = [&] {
+  const auto schedule_shown = [&] {
     return ask<training_reply>(*root, query_training{0, job}).report.schedule;
   };
   training_report t;
@@ -167,10 +167,10 @@ TEST_CASE(
   // Whatever a host sends in any name, it submits and cancels nothing.
   for (const address from : {a0, a1, b0, dc1, dc2, client_1, first_client_address})
     for (const message& m : {message{a_job()}, message{cancel_job{9, job}}}) say(from, m);
-  CHECK(told().empty());
+  CHECK(schedule_shown().empty());
   t.schedule = "true", t.news = {"true"};
   say(trainer, t);
-  CHECK(eventually([&] { return told() == "true"; }));
+  CHECK(eventually([&] { return schedule_shown() == "true"; }));
   const auto all = ask<query_reply>(*root, query_jobs{});
   REQUIRE(all.jobs.size() == 1);
   CHECK(all.jobs[0].state == job_state::running);

@@ -191,7 +191,7 @@ void oracle::on(const training_told& e) {
   const auto it = jobs_.find(e.report.job);
   if (it == jobs_.end()) return fail("a training tells of job {}", e.report.job);
   for (const auto& i : e.report.iterations)
-    it->second.told = std::max(it->second.told, i.iteration);
+    it->second.reported = std::max(it->second.reported, i.iteration);
   it->second.saved = std::max(it->second.saved, e.report.saved);
 }
 
@@ -212,8 +212,8 @@ void oracle::check_credit(const part_ended& e, const lease_view& l, const part_v
     fail("lease {} is credited with {} iterations on node {}, which did {} ({})", e.lease,
          e.iterations, p.node, p.done, e.detail);
   // What a node did and lived to tell is not forgotten.
-  const bool told = (p.stopped || p.succeeded) && e.outcome != lease_outcome::lost;
-  if (told && !l.granted.out_of_memory && by_any_clock(e.iterations, l.granted) < p.done)
+  const bool reported = (p.stopped || p.succeeded) && e.outcome != lease_outcome::lost;
+  if (reported && !l.granted.out_of_memory && by_any_clock(e.iterations, l.granted) < p.done)
     fail("lease {} is credited with {} iterations only, and node {} did {} ({})", e.lease,
          e.iterations, p.node, p.done, e.detail);
 }
@@ -270,9 +270,9 @@ void oracle::ends(node_index n, const work_order& w, const part_report& r) {
     fail("node {} calls lease {} done after {} of {} iterations", n, w.lease, p->done, p->asked);
   const auto& j = jobs_.at(w.job);
   if (p->training && p->succeeded && l.granted.parts.front().node == n &&
-      std::max(j.told, j.saved) < j.spec.iterations)
+      std::max(j.reported, j.saved) < j.spec.iterations)
     // A checkpoint may have iterations whose trainer died before it reported them.
-    fail("training lease {} is done, and {} iterations were told of", w.lease, j.told);
+    fail("training lease {} is done, and {} iterations were reported", w.lease, j.reported);
   if (std::none_of(l.parts.begin(), l.parts.end(), [](const part_view& x) { return x.running; }))
     running_.erase(w.lease);
 }
@@ -321,7 +321,7 @@ void oracle::check_end(const std::set<std::string>& jobs, const std::vector<job_
     if (!is_final(j->state)) fail("job {} has not ended: it is {}", id, to_string(j->state));
     found.insert(j->spec->name);
   }
-  if (found != jobs) fail("{} submissions were told of {} jobs", jobs.size(), found.size());
+  if (found != jobs) fail("the replies to {} submissions name {} jobs", jobs.size(), found.size());
   for (auto id : told_cancelled_)
     if (const auto* j = replayed->job(id); !j || j->state != job_state::cancelled)
       fail("a client was told that job {} is cancelled, and it is {}", id,

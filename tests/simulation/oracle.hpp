@@ -47,9 +47,9 @@ class oracle {
 
   struct job_view {
     job_spec spec;
-    std::uint64_t done = 0;             // iterations that ended leases are credited with
-    std::uint64_t told = 0, saved = 0;  // iterations, by a training's reports
-    lease_id lease = 0;                 // the latest
+    std::uint64_t done = 0;                 // iterations that ended leases are credited with
+    std::uint64_t reported = 0, saved = 0;  // iterations, by a training's reports
+    lease_id lease = 0;                     // the latest
     bool ended = false;
     job_state final_state = job_state::waiting;
   };
