@@ -11,6 +11,7 @@
 #include "gpu/emulated_nccl.hpp"
 #include "gpu/grouped.hpp"
 #include "gpu/pipeline.hpp"
+#include "harness/facts.hpp"
 #include "harness/files.hpp"
 
 using namespace troupe;
@@ -58,7 +59,7 @@ TEST_CASE("a thread whose fellows do not come, or leave, is told so") {
   const auto other = gpu::make_group(2);
   auto waiting = std::async(std::launch::async, [&] { return other[0]->sum(v).text; });
   other[1]->abort("it ran out of memory");
-  CHECK(waiting.get() == "member 0 of a group of 2 devices failed: it ran out of memory");
+  CHECK(troupe::test::has_facts(waiting.get(), {"member 0", "2 devices", "out of memory"}));
 }
 
 TEST_CASE("GPUs that sum among themselves learn what hosts' sums teach") {
@@ -220,7 +221,7 @@ TEST_CASE("an error that NCCL finds while GPUs sum ends their sums with its word
     const auto ended = on_all(p.all, [](auto) { return operation{.what = step::sum}; });
     REQUIRE_FALSE(ended[0]);
     REQUIRE_FALSE(ended[1]);
-    CHECK(ended[0].error().text == "all-reduce between GPUs not complete within 0.5 s");
+    CHECK(troupe::test::has_facts(ended[0].error().text, {"0.5 s"}));
     CHECK(ended[1].error().text ==
           "member 1 of a group of 2 GPUs failed, NCCL reports: unhandled system error");
     CHECK(ended[1].error().code == reason::kind::unavailable);

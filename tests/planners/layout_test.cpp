@@ -3,6 +3,7 @@
 #include <numeric>
 #include <set>
 
+#include "harness/facts.hpp"
 #include "planners/pipeline/layout.hpp"
 #include "sample.hpp"
 
@@ -153,7 +154,7 @@ TEST_CASE(
   CHECK(refused(four, {{0, 4}, {1, 4}}).empty());
   CHECK(refused(four, {{0, 4}, {1, 3}}) ==
         "dc1 has 3 GPUs for 2 pipelines, but the 1 stages that fit there use 2");
-  CHECK(refused(four, {{0, 4}}) == "2 of the plan's 4 stages have no GPUs");
+  CHECK(troupe::test::has_facts(refused(four, {{0, 4}}), {"2", "4 stages"}));
   CHECK(refused(four, {{0, 4}, {7, 4}}) == "no node has index 7");
   auto gap = four;
   gap.stages[1].first += 1;

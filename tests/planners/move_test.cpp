@@ -93,19 +93,19 @@ TEST_CASE("a move to the present placement or to one that does not fit is refuse
 
 TEST_CASE("only a training whose stages are known can be moved, and only within the job's limits") {
   running_training t;
-  const auto text = [&](const move_wish& w) {
+  const auto code = [&](const move_wish& w) {
     const auto p = t.to(w);
     REQUIRE_FALSE(p);
-    return p.error().text;
+    return p.error().code;
   };
-  CHECK(text({.gpu_type = t.c.gpus[0].name}) == "it already runs this way");
+  CHECK(code({.gpu_type = t.c.gpus[0].name}) == reason::kind::invalid);
   auto spec = *t.job.spec;
   spec.max_gpus = 4;
   t.job.spec = std::make_shared<const job_spec>(spec);
   CHECK_FALSE(t.to({.stages = 4}));
   CHECK(t.to({.stages = 4, .data_parallel = 1}));
   t.job.how.stages.clear();
-  CHECK(text({.stages = 4}) == "it is not a training; only trainings can be moved");
+  CHECK(code({.stages = 4}) == reason::kind::invalid);
 }
 
 TEST_CASE("a move to as many stages keeps the job's own cut") {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "harness/facts.hpp"
 #include "planners/core/policy.hpp"
 #include "planners/sample.hpp"
 #include "planners/scene.hpp"
@@ -105,7 +106,7 @@ TEST_CASE(
   REQUIRE(d.size() == 2);
   CHECK(d[0].job == 3);
   CHECK(d[1].job == 2);
-  CHECK(p->why_waiting(s.view(), 1).text == "needs 8 GPUs of at least 36.7 GB; 4 are idle");
+  CHECK(troupe::test::has_facts(p->why_waiting(s.view(), 1).text, {"8 GPUs", "36.7 GB", "4"}));
   s.idle.set_idle(0, 0);
   CHECK(p->decide(s.view(), r).empty());
 }
@@ -158,7 +159,7 @@ TEST_CASE(
   d = p->decide(s.view(), r);
   REQUIRE(d.size() == 1);
   CHECK(d[0].what == decision::kind::give_up);
-  CHECK(d[0].why.text == "ran out of memory on all 12 GPUs of the cluster");
+  CHECK(troupe::test::has_facts(d[0].why.text, {"out of memory", "12 GPUs"}));
 }
 
 TEST_CASE("under FCFS the head of the line blocks, and what can never be met is refused") {
@@ -178,9 +179,9 @@ TEST_CASE("under FCFS the head of the line blocks, and what can never be met is 
   const auto d = p->decide(s.view(), r);
   REQUIRE(d.size() == 2);
   CHECK(d[0].what == decision::kind::give_up);
-  CHECK(d[0].why.text == "requests 16 GPUs; the cluster has 4");
+  CHECK(troupe::test::has_facts(d[0].why.text, {"16 GPUs", "4"}));
   CHECK(d[1].job == 2);
   carry_out(s, d);
-  CHECK(p->why_waiting(s.view(), 3).text == "requests 2 GPUs of one type; 1 are idle");
+  CHECK(troupe::test::has_facts(p->why_waiting(s.view(), 3).text, {"2 GPUs", "1"}));
   CHECK(p->why_waiting(s.view(), 4).text == "queued behind job 3, the head of the queue");
 }

@@ -1,3 +1,4 @@
+#include "harness/facts.hpp"
 #include "planners/pipeline/model_partition.hpp"
 
 #include <algorithm>
@@ -196,7 +197,8 @@ TEST_CASE("operators are dealt out by number, and a pipeline study has empty par
   job_spec study;
   study.slots = slot_costs{};
   CHECK(split_model(study, 4) == std::vector<stage_part>(4));
-  CHECK(can_split(m, 8).error().text == "8 stages need at least 8 operators; 'ops' has 7");
+  CHECK(troupe::test::has_facts(can_split(m, 8).error().text,
+                                {"8 stages", "8 operators", "ops", "7"}));
   CHECK(can_split(engine(256).model, 12));
   CHECK(can_split(engine(256).model, 13).error().text ==
         "13 stages need at least half as many layers (each splits into attention and MLP); "

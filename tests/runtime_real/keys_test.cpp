@@ -1,4 +1,5 @@
 #include "runtime/zeromq/keys.hpp"
+#include "harness/facts.hpp"
 
 #include <sys/stat.h>
 
@@ -180,7 +181,7 @@ TEST_CASE("A host with another host's key is refused by name") {
   mailbox at_gateway{gateway};
   const auto greeted = gateway->wait_until_greeted(long_s);
   REQUIRE_FALSE(greeted);
-  REQUIRE(greeted.error().text == "dc1/gateway used the key of dc2/gateway");
+  REQUIRE(troupe::test::has_facts(greeted.error().text, {"dc1/gateway", "dc2/gateway"}));
 }
 
 TEST_CASE("A peer without any key does not get in, and a wrong server is not believed") {

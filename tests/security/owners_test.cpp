@@ -1,4 +1,5 @@
 #include "actors/worlds/real_host.hpp"
+#include "harness/facts.hpp"
 #include "planners/core/policy.hpp"
 #include "runtime/host/log.hpp"
 #include "security/keyed.hpp"
@@ -72,7 +73,7 @@ TEST_CASE("a host's key is nobody's client key") {
   g->listen([](const frame&) {});
   const auto greeted = g->wait_until_greeted(long_s);
   REQUIRE_FALSE(greeted);
-  CHECK(greeted.error().text == "dc1/gateway used the key of alice");
+  CHECK(troupe::test::has_facts(greeted.error().text, {"dc1/gateway", "alice"}));
 }
 
 TEST_CASE("a job is its owner's: others may look, but not cancel it nor read its log") {
@@ -95,8 +96,8 @@ TEST_CASE("a job is its owner's: others may look, but not cancel it nor read its
         "job 1 belongs to alice: bob may not suspend it; only its owner or an operator may");
   CHECK(ask<log_chunk>(*bob, read_log{0, job, 0, 0, 0}).why.text ==
         "job 1 belongs to alice: bob may not read its log; only its owner or an operator may");
-  CHECK(ask<log_chunk>(*alice, read_log{0, job, 0, 0, 0}).why.text == "job 1 has not run yet");
-  CHECK(ask<log_chunk>(*root, read_log{0, job, 0, 0, 0}).why.text == "job 1 has not run yet");
+  CHECK(ask<log_chunk>(*alice, read_log{0, job, 0, 0, 0}).why.code == reason::kind::unavailable);
+  CHECK(ask<log_chunk>(*root, read_log{0, job, 0, 0, 0}).why.code == reason::kind::unavailable);
 
   CHECK(ask<cancel_reply>(*alice, cancel_job{0, job}).done);
   const auto second = ask<submit_reply>(*alice, a_job()).job;
