@@ -174,7 +174,7 @@ class instrumenter {
     if (is_logical(i)) {
       if (in_a_chain(i)) number(i, t == "&&" ? "||" : "&&");
     } else if (binary.contains(t) && between_spaces(i)) {
-      if (in_for_[i] && lower.contains(t)) return;
+      if (lower.contains(t) && (in_for_[i] || is(i + 1, "{"))) return;  // a list is no operand
       replace(i, t + " ::mutation::site<" + number(i, binary.at(t)) + ">{} " + t);
     } else if (t == "!" && is_prefix(i)) {
       replace(i, "::mutation::negation<" + number(i, "") + ">{} ->* !");
