@@ -23,7 +23,7 @@ constexpr std::array<std::string_view, 4> devices{"", "sim", "cpu", "cuda"};
 
 using problem = std::optional<std::string>;
 
-/// Calls f with every string and number of a value, whatever it is made of.
+/// Calls f with every string and number of a value, recursively.
 template <class T, class F>
 void for_each_leaf(const T& value, F&& f) {
   if constexpr (shape::is_vector<T>) {
@@ -39,7 +39,7 @@ void for_each_leaf(const T& value, F&& f) {
   }
 }
 
-/// What holds of every text and number, wherever it is.
+/// General limits of every string and number.
 problem check_leaves(const job_spec& job) {
   std::size_t bytes = 0;
   bool finite = true, nul = false;
@@ -88,7 +88,7 @@ problem inside(std::string_view place, problem p) {
   return p;
 }
 
-/// The first of several problems, asked for one after the other.
+/// The first of several problems, evaluated in order.
 template <class... F>
 auto first_of(F&&... ask) {
   std::common_type_t<std::invoke_result_t<F>...> found;
@@ -212,7 +212,7 @@ problem check_wish(const pipeline_wish& w, bool slots) {
       max_schedule_steps);
 }
 
-/// What a model says about a pipeline and its trainer.
+/// Limits of a pipeline and its training that depend on the model.
 std::optional<objection> check_model_of(const job_spec& job) {
   const auto& m = job.model;
   const auto parts = m.operators.empty() ? 2 * std::size_t{m.layers} : m.operators.size();
@@ -271,7 +271,7 @@ std::optional<objection> check_model_of(const job_spec& job) {
   return {};
 }
 
-/// What the keys of a job that is a pipeline say about each other.
+/// Consistency of a pipeline job's keys.
 std::optional<objection> check_pipeline(const job_spec& job) {
   if (!(job.train || job.slots || job.pipeline != pipeline_wish{})) return {};
   if (!job.command.empty())
@@ -392,7 +392,7 @@ std::string shown(std::string_view text) {
     else
       out += c;
   }
-  // A cut must not leave half a character behind.
+  // Do not cut a UTF-8 character.
   if (text.size() > longest) {
     while (!out.empty() && (static_cast<unsigned char>(out.back()) & 0xc0) == 0x80) out.pop_back();
     if (!out.empty() && static_cast<unsigned char>(out.back()) >= 0xc0) out.pop_back();

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t header_fields = 5;  // version, type, from, to, the message
 
-/// Packs with `write` into this thread's buffer; what it returns is good until the next call.
+/// Packs with `write` into this thread's buffer; the result is valid until the next call.
 template <class F>
 const shape::sink& packed(F&& write) {
   thread_local shape::sink buffer;
@@ -55,7 +55,7 @@ expected<envelope> read_envelope(shape::unpacker& in) {
   return e;
 }
 
-/// Reads the body of a message of type T, if `type` is T's; else false.
+/// Decodes the body if `type` is T's; else returns false.
 template <class T>
 bool read_if(std::uint16_t type, shape::unpacker& in, message& m) {
   static_assert(type_id<T> != 0, "give it a number in message.hpp");
@@ -88,7 +88,7 @@ expected<journal_entry> read_entry(std::span<const std::byte> bytes) {
   return result;
 }
 
-// What is read is at most a small multiple of the bytes that came, but memory can still be short.
+// Decoding allocates at most a small multiple of the input, but memory may still run out.
 template <class F>
 auto without_exceptions(F&& read) -> decltype(read()) {
   try {

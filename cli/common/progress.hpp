@@ -6,19 +6,19 @@
 
 namespace troupe::cli {
 
-/// "iteration 120 of 3,000 (4 %), loss 3.2140, 17,994 tokens/s, 2m 05s left": what is known of it;
+/// "iteration 120 of 3,000 (4 %), loss 3.2140, 17,994 tokens/s, 2m 05s left", as far as known;
 /// empty before the first iteration.
 std::string progress_text(const job_status& j);
 
-/// What was predicted of an attempt's memory, and what became of it.
+/// The predicted and the measured memory of an attempt.
 std::string memory_text(const memory_record& m);
 
-/// One line on standard error that is written over: on a terminal; nothing elsewhere.
+/// A line on standard error that is overwritten: on a terminal; otherwise nothing is shown.
 class progress_line {
  public:
   ~progress_line() { clear(); }
   void show(const std::string& text);
-  /// The line is gone; what comes next begins where it was.
+  /// Erases the line; later output begins in its place.
   void clear();
 
  private:

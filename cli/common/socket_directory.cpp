@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Whether a path is a directory, and no link to one, that this user alone may use.
+/// Is the path a directory (not a link to one) that only this user may use?
 expected<void> check_private(const fs::path& directory) {
   struct stat info {};
   if (::lstat(directory.c_str(), &info) != 0)
@@ -44,7 +44,7 @@ fs::path recorded(const fs::path& state) {
   return line;
 }
 
-/// $XDG_RUNTIME_DIR is this user's own by its definition; /tmp is everybody's.
+/// $XDG_RUNTIME_DIR belongs to this user by definition; /tmp is shared.
 expected<fs::path> make_elsewhere() {
   const char* own = std::getenv("XDG_RUNTIME_DIR");
   const fs::path parent = own && check_private(own) ? fs::path{own} : fs::temp_directory_path();

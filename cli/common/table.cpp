@@ -10,8 +10,7 @@ namespace troupe::cli {
 
 namespace {
 
-/// A cell that is read by comparing digits: "12", "-", "36.74", "85 %", "" but not "A100"; a
-/// duration or a size counts, too.
+/// A numeric cell: "12", "-", "36.74", "85 %", "", a duration or a size, but not "A100".
 bool is_number(const std::string& cell) {
   if (cell.empty() || cell == "-") return true;
   const auto digit = cell.find_first_of("0123456789");
@@ -23,13 +22,13 @@ bool is_continuation(char c) {
   return (c & 0xC0) == 0x80;
 }
 
-/// Columns, not bytes: a UTF-8 continuation byte is none.
+/// Columns, not bytes: UTF-8 continuation bytes do not count.
 std::size_t display_width(const std::string& s) {
   return static_cast<std::size_t>(
       std::count_if(s.begin(), s.end(), [](char c) { return !is_continuation(c); }));
 }
 
-/// Pieces of at most `columns`, broken at spaces where there are any.
+/// Splits text into pieces of at most `columns`, at spaces if possible.
 std::vector<std::string> wrapped(std::string text, std::size_t columns) {
   std::vector<std::string> lines;
   while (display_width(text) > columns) {
@@ -78,7 +77,7 @@ std::string table::text(std::size_t max_columns) const {
       line += (right[i] ? pad + cells[i] : cells[i] + pad) + "  ";
     }
     for (const auto& piece : wrapped(cells.back(), last)) {
-      if (line.empty()) line.assign(before_last, ' ');  // below the line that the cell began in
+      if (line.empty()) line.assign(before_last, ' ');  // below the cell's first line
       const auto missing = right.back() && !narrow ? last - display_width(piece) : 0;
       line += std::string(missing, ' ') + piece;
       line.erase(line.find_last_not_of(' ') + 1);

@@ -4,7 +4,7 @@
 
 namespace troupe::cli {
 
-/// The commit that this program was built from. main() says it once; "unknown" until then.
+/// The commit that this program was built from, set by main(); "unknown" until then.
 void set_build_commit(std::string commit);
 
 }  // namespace troupe::cli

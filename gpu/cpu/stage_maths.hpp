@@ -29,8 +29,8 @@ struct stage_memory {
 template <class T>
 class stage_maths {
  public:
-  /// `s` must be valid. Weights have their initial values. `fellows`: the tensor group; passes
-  /// throw std::runtime_error if it fails.
+  /// `s` must be valid. Weights have their initial values. `tensor_group`: null: the stage is not
+  /// shared; passes throw std::runtime_error if it fails.
   explicit stage_maths(const stage_spec& s, std::shared_ptr<group> tensor_group = nullptr);
 
   struct result {

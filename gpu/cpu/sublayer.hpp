@@ -43,7 +43,7 @@ struct sublayer_memory {
 template <class T>
 class sublayer_maths {
  public:
-  /// `fellows`: the tensor group; null: none. Throws std::runtime_error if it fails.
+  /// `tensor_group`: null: the stage is not shared. Throws std::runtime_error if it fails.
   sublayer_maths(const stage_spec& s, pool& memory, std::shared_ptr<group> tensor_group);
 
   /// m.in must be set; sets the rest. Returns the output.

@@ -33,9 +33,8 @@ class counting_machine final : public kernel_interceptor {
   std::shared_ptr<taken_memory> count_;
 };
 
-/// A machine that does nothing: memory has addresses alone, results are whatever they are. With a
-/// counting machine before it, what a stage asks for is known without a GPU, and without the
-/// memory.
+/// A machine that does nothing: memory has only addresses, results are undefined. Behind a counting
+/// machine it determines a stage's memory without a GPU and without allocating it.
 class idle_machine final : public kernel_interceptor {
  public:
   idle_machine() : kernel_interceptor{nullptr} {}

@@ -66,7 +66,7 @@ device::~device() {
   }
   wake_.notify_one();
   answerer_.join();
-  if (sums_begun_) end_group("the device was closed");  // beside the kernels: no mark waited for it
+  if (sums_begun_) end_group("the device was closed");  // on the side stream: no event waits for it
 }
 
 void device::submit(operation o, done d) {
@@ -103,7 +103,7 @@ void device::answer() {
       p.result = refuse(code_of(e), e.what());
     }
     if (p.result) {
-      p.result->begin_s = std::max(p.begin_s, before_s);  // it waited for the one before
+      p.result->begin_s = std::max(p.begin_s, before_s);  // it waited for the previous one
       p.result->end_s = before_s = now_s();
       if (p.loss) p.result->loss = *p.loss;
       if (p.norm) p.result->squared_norm = *p.norm;
@@ -113,7 +113,7 @@ void device::answer() {
   }
 }
 
-/// Until the GPU has come to it. Where it waits for others' GPUs, one of them may be gone.
+/// Waits for the GPU. An all-reduce may wait for GPUs of other hosts, which may be gone.
 void device::wait_for(const pending& p) {
   if (!p.with) return machine_->wait(p.event);
   const double until_s = now_s() + p.with->patience_s();
@@ -125,7 +125,7 @@ void device::wait_for(const pending& p) {
           fmt::format("all-reduce between GPUs not complete within {:.3g} s", p.with->patience_s());
     if (why.empty()) std::this_thread::sleep_for(std::chrono::microseconds{50});
   }
-  if (why.empty()) why = p.with->trouble();  // it may have come to an end without a sum
+  if (why.empty()) why = p.with->trouble();  // it may have ended without a result
   if (!why.empty()) {
     p.with->abort(why);
     broke(why);
@@ -161,10 +161,10 @@ void device::start(const operation& o, pending& p) {
   } catch (const std::runtime_error& e) {
     using kind = operation::kind;
     if (o.what == kind::sum || (o.what == kind::backward && sums_begun_)) end_group(e.what());
-    // What was asked for before is done before its memory is used again.
+    // Earlier work must be complete before its memory is reused.
     try {
       machine_->wait(machine_->record_event());
-    } catch (const std::runtime_error&) {  // the first reason is the one to tell
+    } catch (const std::runtime_error&) {  // report the first error
     }
     if (o.what == kind::backward || o.what == kind::sum || o.what == kind::update ||
         o.what == kind::load)
@@ -204,7 +204,7 @@ void device::perform(const operation& o, pending& p) {
   p.result = refuse(reason::kind::invalid, "unsupported operation");
 }
 
-/// Values to the GPU, by way of memory that it can copy from.
+/// Copies values to the GPU through pinned memory.
 template <class T>
 buffer<T> device::bring(std::span<const T> values, pending& p) {
   const auto staging = stage_.host().take<T>(values.size());
@@ -217,7 +217,7 @@ buffer<T> device::bring(std::span<const T> values, pending& p) {
 }
 
 buffer<float> device::bring_floats(const payload& from, pending& p) {
-  const auto* first = reinterpret_cast<const float*>(from.bytes().data());  // only copied from
+  const auto* first = reinterpret_cast<const float*>(from.bytes().data());  // only read by memcpy
   return bring(std::span{first, from.bytes().size() / sizeof(float)}, p);
 }
 
@@ -242,8 +242,8 @@ void device::take_out_both(const buffer<float>& values, pending& p) {
                    take_out(buffer<float>{values, values.get() + own}, stage_.tied(), p)};
 }
 
-/// The tokens, and for their gradients the places of each word that occurs; in one copy, whose size
-/// does not depend on them.
+/// The tokens, and the positions of each occurring word for their gradients, in one copy of
+/// constant size.
 void device::bring_tokens(const payload& tokens, stage_input& in, pending& p) {
   const auto n = static_cast<std::size_t>(tokens_of(spec_));
   auto all = values_of<std::uint32_t>(tokens);
@@ -266,11 +266,11 @@ void device::bring_tokens(const payload& tokens, stage_input& in, pending& p) {
   in.begins = {in.tokens, in.tokens.get() + 3 * n};
 }
 
-/// Asks for the kernels of one pass; what `ask` gives.
+/// Launches the kernels of one pass, as a graph if possible; returns the result of `ask`.
 template <class Ask>
 auto device::in_one_pass(Ask ask, pending& p) {
   p.with = tensor_group_;
-  if (tensor_group_) return ask();  // sums with others are between the kernels, and are no graph's
+  if (tensor_group_) return ask();  // all-reduces inside a pass cannot be part of a graph
   machine_->begin_pass();
   try {
     auto made = ask();
@@ -330,7 +330,7 @@ void device::backward(const operation& o, pending& p) {
   p.held.push_back(made);
   if (!spec_.has_embedding)
     p.result->out = {take_out(made, tokens_of(spec_) * spec_.model.hidden, p)};
-  m->kept = {};  // its memory serves the kernels that come later
+  m->kept = {};  // its memory can be reused by later kernels
   held_.erase(o.microbatch);
   progress_.forget(o.microbatch);
   went_back_ = true;

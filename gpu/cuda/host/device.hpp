@@ -14,31 +14,30 @@
 
 namespace troupe::gpu::cuda {
 
-/// Why the CUDA device could not be this stage, beyond what check() says: its kernels work on eight
-/// values at a time.
+/// Requirements of the CUDA device beyond check(): its kernels work on eight values at a time.
 reason check_shape(const stage_spec& s);
 
-/// device_lost for gpu_lost, `other` for any other error of a machine.
+/// device_lost for gpu_lost, `other` for any other exception of a machine.
 reason::kind code_of(const std::runtime_error& e, reason::kind other = reason::kind::unavailable);
 
-/// The GPU with this number, or why there is none: make_cuda_device's words.
+/// The GPU with this number, or the error of make_cuda_device.
 expected<std::shared_ptr<machine>> open_machine_here(int index);
 
-/// A stage that machines share, as one device: with NCCL's sums if the first machine has them, or
-/// the host's. `s` was checked. Throws std::runtime_error if they cannot.
+/// A stage shared by several machines, as one device: with NCCL's all-reduces if the first machine
+/// has them, or the host's. `s` must be valid. Throws std::runtime_error on failure.
 std::unique_ptr<stage_device> share_stage(const stage_spec& s,
                                           std::vector<std::shared_ptr<machine>> machines,
                                           group_patience patience = {});
 
-/// A stage on a machine. One thread asks the GPU for the operations, ahead of what it has done;
-/// another waits for each in turn and tells whoever asked.
+/// A stage on a machine. One thread launches operations ahead of the GPU; another waits for each in
+/// order and delivers its result.
 class device final : public stage_device {
  public:
-  /// Whether weights have their first values, or whatever the memory has: for measuring memory.
+  /// Do weights get their initial values, or stay uninitialized (for measuring memory)?
   enum class first_values { set, none };
-  /// Throws std::runtime_error if the machine has not enough memory. `patience`: with peers in
-  /// other pipelines. `fellows`: with whom it shares the stage. `piece_bytes`: how large the
-  /// pieces are at least in which it sums with peers, the same for all of them.
+  /// Throws std::runtime_error if the machine has too little memory. `patience`: timeouts for peers
+  /// in other pipelines. `tensor_group`: the ranks with which it shares the stage. `piece_bytes`:
+  /// minimum size of the buckets of its all-reduce with peers, equal for all of them.
   device(const stage_spec& s, std::shared_ptr<machine> m, first_values first = first_values::set,
          group_patience patience = {}, std::shared_ptr<device_group> tensor_group = nullptr,
          std::size_t piece_bytes = min_piece_bytes);
@@ -51,14 +50,14 @@ class device final : public stage_device {
     stage_input in;
     stage_memory kept;
   };
-  /// An operation that the GPU was asked for.
+  /// An operation that was launched on the GPU.
   struct pending {
     expected<outcome> result = outcome{};
     done tell{};
     double begin_s = 0;
     void* event = nullptr;
-    std::shared_ptr<device_group> with{};             // null: it sums nothing with others
-    const double *loss = nullptr, *norm = nullptr;    // on the host, once the mark is reached
+    std::shared_ptr<device_group> with{};             // null: no all-reduce
+    const double *loss = nullptr, *norm = nullptr;    // on the host, valid after the event
     std::vector<std::shared_ptr<const void>> held{};  // until then
   };
 
@@ -102,19 +101,18 @@ class device final : public stage_device {
   stage stage_;
   const group_patience patience_;
   microbatch_progress progress_;
-  bool summed_ = false;      // the gradients' sums are those over all members
-  bool sums_begun_ = false;  // some of them are, or will be soon
+  bool summed_ = false;      // gradients are the sums over all members
+  bool sums_begun_ = false;  // some of them are, or are being all-reduced
   bool went_back_ = false;   // gradients are not 0
   std::map<std::uint32_t, std::shared_ptr<microbatch>> held_;
   std::atomic<bool> leaving_ = false;
 
   std::mutex guard_;
   std::shared_ptr<device_group> peers_;  // null: none joined
-  std::string
-      broken_;  // why sums and weights can no longer be relied on; until something is loaded
+  std::string broken_;  // why gradients and weights are invalid, until a checkpoint is loaded
   std::condition_variable wake_;
   std::deque<pending> asked_;
-  bool closed_ = false;  // nothing more will be asked for
+  bool closed_ = false;  // no operation is accepted
   std::thread answerer_;
   operation_queue asker_;
 };

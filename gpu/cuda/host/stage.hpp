@@ -49,7 +49,7 @@ constexpr std::size_t min_piece_bytes = 25 << 20, max_pieces = 16;
 class stage {
  public:
   /// Weights have their initial values after `reset`.
-  /// `fellows`: the tensor group; null: none.
+  /// `tensor_group`: null: the stage is not shared.
   stage(const stage_spec& s, std::shared_ptr<machine> m,
         std::shared_ptr<device_group> tensor_group = nullptr,
         std::size_t piece_bytes = min_piece_bytes);
