@@ -107,6 +107,7 @@ expected<void> ledger::on(const lease_granted& e) {
   j.lost_parts.clear();
   j.lost_succeeded.clear();
   j.lease = e.lease;
+  j.detail.clear();
   j.how = e.how;
   j.predicted_bytes = e.predicted_bytes;
   ++j.attempts;
@@ -294,12 +295,23 @@ expected<void> ledger::on(const job_ended& e) {
   return {};
 }
 
+/// That it was suspended explains nothing of a job that is resumed.
+void ledger::forget_preemption(job_record& j) {
+  if (j.suspended && j.state == job_state::waiting) j.detail.clear();
+  const auto* held = lease(j.lease);
+  if (!held || held->outcome != lease_outcome::preempted) return;
+  auto l = *held;
+  l.detail.clear();
+  leases_.set(j.lease, std::move(l));
+}
+
 expected<void> ledger::on(const job_suspended& e) {
   const auto* known = job(e.job);
   if (!known || is_final(known->state))
     return contradiction(
         fmt::format("job {} is suspended, but does not exist or has ended", e.job));
   auto j = *known;
+  if (!e.suspended) forget_preemption(j);
   j.suspended = e.suspended;
   if (j.suspensions.size() >= max_suspensions) j.suspensions.erase(j.suspensions.begin());
   j.suspensions.push_back(e.request);

@@ -123,6 +123,7 @@ class ledger {
   expected<void> check_parts(const lease_granted& g) const;
   void hold_parts(const lease_granted& g, const std::vector<bool>& ended);
   void close(lease_record& lease);
+  void forget_preemption(job_record& j);
   void raise_memory(job_record& j, const lease_granted& g) const;
 
   struct node_gpus {

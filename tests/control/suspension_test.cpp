@@ -22,15 +22,42 @@ TEST_CASE("a suspended training saves a checkpoint and loses no iterations") {
   CHECK(until(v, job_state::waiting) < 20);
   const auto stopped = seen(v);
   CHECK(stopped.waiting_reason == "suspended");
+  CHECK(stopped.detail.starts_with("suspended by"));
   CHECK(stopped.iterations_done > 0);
   CHECK(stopped.iterations_done < 2000);
   CHECK(newest_report(v).iterations.back().iteration == stopped.iterations_done);
   v.world().run_until(v.world().now_s() + 500);
   CHECK(seen(v).attempts == 1);
   REQUIRE(set(v, 1, false).done);
+  CHECK(seen(v).detail.empty());
+  until(v, job_state::running);
+  CHECK(seen(v).detail.empty());
   run_to_end(v);
   CHECK(seen(v).attempts == 2);
   check_iterations(v, 2000);
+}
+
+TEST_CASE("a training that is resumed before it has stopped does not say that it is suspended") {
+  virtual_cluster v{training_options()};
+  auto job = long_training();
+  job.model = harness::gpt2(24, 1024, 16);
+  job.global_batch = 256;  // an iteration takes a while
+  job.pipeline.microbatches = 64;
+  job.iterations = 60;
+  v.submit({{1, job}});
+  v.world().run_until(60.0);
+  REQUIRE(set(v, 1, true).done);
+  const auto summary = [&] { return asked<explanation>(v, explain_job{0, 1}).summary; };
+  REQUIRE(seen(v).state == job_state::stopping);
+  CHECK(summary().find("suspended by") != std::string::npos);
+  REQUIRE(set(v, 1, false).done);
+  CHECK(summary().find("suspended") == std::string::npos);
+  while (seen(v).attempts < 2) {
+    CHECK(seen(v).detail.empty());
+    v.world().run_until(v.world().now_s() + 1);
+    REQUIRE(v.world().now_s() < 1000);
+  }
+  run_to_end(v);
 }
 
 TEST_CASE("a training that has no time to save goes on from its last checkpoint") {
