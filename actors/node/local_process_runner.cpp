@@ -67,6 +67,7 @@ class local_process_runner final : public process_runner {
       if (const auto equals = pair.find('='); equals != std::string::npos)
         o.environment.emplace_back(pair.substr(0, equals), pair.substr(equals + 1));
     o.environment.emplace_back("TROUPE_REPORT", fs::absolute(files_.report(w.lease)).string());
+    o.environment.emplace_back("TROUPE_GRACE_S", fmt::format("{:g}", grace_s));
     o.directory = w.working_directory;
     o.output = files_.log(w.lease);
     auto started = keepers_->run(o, until_s_);

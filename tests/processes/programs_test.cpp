@@ -92,6 +92,39 @@ TEST_CASE("SIGSTOP of a node ends its programs with its lease, before another no
   CHECK(f.wait_for_nodes());  // it is of use again
 }
 
+TEST_CASE(
+    "a program that is to stop has the seconds to save that its environment says, and no more") {
+  fixture f{"grace"};
+  REQUIRE(f.wait_for_nodes());
+  const auto in_state = [&](const char* script) {
+    return fmt::format("cd {}; {}", f.state.string(), script);
+  };
+  // Saving takes it almost all of the time; the other one does not end by itself.
+  const auto saves = f.submit(
+      "saves", in_state("trap 'sleep $((TROUPE_GRACE_S - 2)); echo x > saved; exit 0' TERM; "
+                        "touch a; while :; do sleep 0.05; done"));
+  const auto ignores =
+      f.submit("ignores", in_state("trap 'echo x > asked' TERM; touch b; "
+                                   "echo $TROUPE_GRACE_S > grace; "
+                                   "while :; do echo x >> alive; sleep 0.05; done"));
+  REQUIRE(f.wait_until([&](const auto&) {
+    return fs::exists(f.state / "a") && fs::exists(f.state / "b") &&
+           lines_of(f.state / "grace") == 1;
+  }));
+  double grace_s = 0;
+  std::ifstream{f.state / "grace"} >> grace_s;
+  REQUIRE(grace_s > 2);
+  const runtime::stopwatch waited;
+  for (const auto id : {saves, ignores}) REQUIRE(f.client->ask(cancel_job{0, id}, long_s).reply);
+  REQUIRE(f.wait_until(all_final));
+  CHECK(waited.s() >= grace_s);
+  CHECK(lines_of(f.state / "saved") == 1);
+  CHECK(lines_of(f.state / "asked") == 1);
+  const auto lines = lines_of(f.state / "alive");
+  runtime::pause(0.3);
+  CHECK(lines_of(f.state / "alive") == lines);
+}
+
 TEST_CASE("a report that is huge, a fifo or a device costs nobody anything") {
   fixture f{"reports"};
   REQUIRE(f.wait_for_nodes());
