@@ -74,7 +74,10 @@ void trainer_state::prepare() {
     curve_ = {directory, o_.lease};
   }
   first_ = done_ = saved_ = std::min(first_, total());
-  if (const auto ok = curve_.resume(first_); !ok) return fail(fenced(ok.error()), ok.error().text);
+  const auto unreported = curve_.resume(first_, o_.order.reached);
+  if (!unreported) return fail(fenced(unreported.error()), unreported.error().text);
+  // An earlier lease's trainer may have been killed after it saved and before it reported.
+  if (o_.order.reached > 0) unacknowledged_ = *unreported;
   for (auto& s : plan_.stages) {
     s.first_iteration = first_;
     s.iterations = total();
@@ -321,7 +324,9 @@ stage_costs trainer_state::slowest_of_stage(std::uint32_t stage) const {
 }
 
 void trainer_state::update_checkpoint() {
-  std::uint64_t complete_iterations = total();
+  // A checkpoint needs the stages of one pipeline only. The others may not have reported its last
+  // iteration yet, which the curve must have by then.
+  std::uint64_t complete_iterations = done_;
   for (std::uint32_t s = 0; s < plan_.shape.stages; ++s)
     complete_iterations = std::min(complete_iterations, stages_[s].saved);
   if (complete_iterations <= saved_) return;
@@ -330,12 +335,6 @@ void trainer_state::update_checkpoint() {
   if (!uses_real_devices(plan_) || o_.order.spec.train->checkpoint.empty()) return;
   if (auto ok = complete_checkpoint(plan_.stages, saved_); !ok)
     fail(fenced(ok.error()), ok.error().text);
-}
-
-/// Completed iterations that are in no checkpoint. A checkpoint needs the stages of one pipeline
-/// only, and may be complete before the others have reported its last iteration.
-std::uint64_t trainer_state::unsaved() const {
-  return done_ - std::min(done_, saved_);
 }
 
 // -- ticks and reports to the controller
@@ -355,7 +354,7 @@ void trainer_state::on_tick() {
     if (silent_s > silence_limit_s + start_s + silence_limit_s * longest_s_ + plan_.iteration_s * 2)
       fail(part_report::state::stopped, fmt::format("no report from any stage for {:.3g} s; {} "
                                                     "iterations since the last checkpoint are lost",
-                                                    silent_s, unsaved()));
+                                                    silent_s, done_ - saved_));
     // Stages answer but make no progress, although they request lost tensors.
     const double still_s = o_.messenger.now_s() - last_progress_s_,
                  unknown_s = last_starting_s_ + silence_limit_s > o_.messenger.now_s()
@@ -365,7 +364,7 @@ void trainer_state::on_tick() {
     if (still_s > start_s + known_s + silence_limit_s * std::max(longest_s_, plan_.iteration_s))
       fail(part_report::state::stopped, fmt::format("no stage made progress for {:.3g} s; {} "
                                                     "iterations since the last checkpoint are lost",
-                                                    still_s, unsaved()));
+                                                    still_s, done_ - saved_));
   }
   if (!lease_ended_) report();
   self_->delayed_send(trainer_actor{self_}, nanoseconds_of(tick_s), tick{});

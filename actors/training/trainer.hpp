@@ -97,7 +97,6 @@ class trainer_state {
   void add_report(std::size_t i, const stage_report& r);
   void complete(const iteration_record& r);
   void update_checkpoint();
-  std::uint64_t unsaved() const;
   void replan_if_drifted();
   void report_replan(const std::string& what, double kept_s);
   stage_costs slowest_of_stage(std::uint32_t stage) const;

@@ -153,32 +153,37 @@ TEST_CASE("the whole curve of a training is on disk, and what is done again repl
     return all;
   };
   const auto add = [](curve_file& curve, std::uint64_t first, std::uint64_t last, double loss) {
-    for (auto i = first; i <= last; ++i) curve.add({i, loss, 0.5, double(i), double(i) + 2, 0});
+    for (auto i = first; i <= last; ++i) curve.add({i, loss, 0.5, double(i), double(i) + 2, 0.25});
     return curve.write();
   };
   REQUIRE(open_checkpoints(directory.string(), 1));
   curve_file first{directory.string(), 1};
-  REQUIRE(first.resume(0));
-  REQUIRE(add(first, 1, 700, 3));
+  REQUIRE(first.resume(0, 0));
+  constexpr double third = 1.0 / 3;  // its digits do not end
+  REQUIRE(add(first, 1, 700, third));
   REQUIRE(add(first, 701, 1000, 3));
   REQUIRE(lines().size() == 1001);
-  CHECK(lines()[0] == "iteration,end_unix_s,seconds,loss,gradient_norm");
-  CHECK(lines()[1000] == "1000,1002.000000,2,3,0.5");
+  CHECK(lines()[0] == "iteration,end_unix_s,seconds,loss,gradient_norm,busy_s");
+  CHECK(lines()[1000] == "1000,1002.000000,2,3,0.5,0.25");
   // Killed while it wrote.
   std::ofstream{directory / "curve.csv", std::ios::app} << "1001,10";
   REQUIRE(open_checkpoints(directory.string(), 2));
   curve_file second{directory.string(), 2};
-  REQUIRE(second.resume(900));
+  const auto unknown = second.resume(900, 698);
+  REQUIRE(unknown);
+  REQUIRE(unknown->size() == 202);
+  CHECK(unknown->at(0) == iteration_record{699, third, 0.5, 699, 701, 0.25});
+  CHECK(unknown->back().iteration == 900);
   REQUIRE(add(second, 901, 902, 2));
   REQUIRE(lines().size() == 903);
-  CHECK(lines()[900] == "900,902.000000,2,3,0.5");
-  CHECK(lines()[901] == "901,903.000000,2,2,0.5");
+  CHECK(lines()[900] == "900,902.000000,2,3,0.5,0.25");
+  CHECK(lines()[901] == "901,903.000000,2,2,0.5,0.25");
   // The first one was taken for lost, and is not: it may not write any more.
   CHECK(add(first, 1001, 1001, 3).error().code == reason::kind::stale);
   CHECK(add(first, 1002, 1002, 3));
   CHECK(lines().size() == 903);
   curve_file nowhere;
-  CHECK(nowhere.resume(0));
+  CHECK(nowhere.resume(0, 0).value().empty());
   CHECK(add(nowhere, 1, 1, 1));
   fs::remove_all(directory);
 }

@@ -1,9 +1,6 @@
 #include <fstream>
-#include <map>
 
-#include "actors/control/ledger.hpp"
-#include "processes/fixture.hpp"
-#include "runtime/journal/sqlite_journal.hpp"
+#include "processes/journal_ends.hpp"
 #include "runtime/process/process.hpp"
 
 // Real processes, real sockets, real signals. Every wait is for a condition, with a generous limit.
@@ -37,18 +34,7 @@ TEST_CASE(
   }
 
   // The journal tells the same story: each job ended once.
-  f.cluster->kill("controller");
-  auto journal =
-      runtime::sqlite_journal::open((f.state / "controller" / "journal.sqlite").string());
-  REQUIRE(journal);
-  const auto c = formats::load_cluster(shipped("clusters/demo.yaml"));
-  actors::ledger replayed{*c};
-  std::map<job_id, int> ends;
-  REQUIRE((*journal)->replay([&](const journal_entry& e) {
-    CHECK(replayed.apply(e));
-    if (const auto* ended = std::get_if<job_ended>(&e)) ++ends[ended->job];
-  }));
-  CHECK(replayed.unfinished() == 0);
+  const auto ends = ends_in_journal(f);
   CHECK(ends.size() == 7);
   for (const auto& [id, times] : ends) CHECK(times == 1);
 }

@@ -29,11 +29,12 @@ inline fs::path shipped(const char* file) {
 /// A cluster of its own directory, and a client of it.
 class fixture {
  public:
-  explicit fixture(const char* name, const char* cluster_file = "clusters/demo.yaml")
-      : state{fs::temp_directory_path() / fmt::format("troupe-{}-{}", name, getpid())} {
+  explicit fixture(const char* name, const char* shipped_cluster = "clusters/demo.yaml")
+      : cluster_file{shipped(shipped_cluster)},
+        state{fs::temp_directory_path() / fmt::format("troupe-{}-{}", name, getpid())} {
     fs::remove_all(state);
     cli::local_cluster_options o;
-    o.cluster_file = shipped(cluster_file).string();
+    o.cluster_file = cluster_file.string();
     o.state = state.string();
     o.program = TROUPE_PROGRAM;
     auto started = cli::local_cluster::start(o);
@@ -92,7 +93,7 @@ class fixture {
     return said.job;
   }
 
-  fs::path state;
+  fs::path cluster_file, state;
   std::unique_ptr<cli::local_cluster> cluster;
   std::unique_ptr<actors::real_host> client;
 };
