@@ -2,6 +2,10 @@
 
 #include <catch2/catch.hpp>
 
+#include <cmath>
+#include <map>
+#include <set>
+
 #include "runtime/journal/memory_journal.hpp"
 #include "runtime/world_fixture.hpp"
 
@@ -75,19 +79,75 @@ TEST_CASE("a timed crash hits the named host, and a datacenter's name means all 
 
 TEST_CASE("random crashes come at their rate, in their window, and end") {
   fixture f{{.seed = 11, .faults = plan_with([](fault_plan& p) {
-                           p.until_s = 360'000;
-                           p.node_crashes_per_hour = 1;
+                           p.until_s = 180'000;
+                           p.node_crashes_per_hour = 2;
                            p.mean_down_s = 60;
                          })}};
   for (address a : {controller, east, n0, n1}) f.add(a);
   f.world.run_until(400'000);
-  const auto crashes = f.world.count().crashes;  // two nodes, a hundred hours
+  const auto crashes = f.world.count().crashes;  // two nodes, fifty hours
   CHECK(crashes > 150);
   CHECK(crashes < 250);
   CHECK(f.world.incarnation(controller) == 1);
   CHECK(f.world.incarnation(n0) + f.world.incarnation(n1) == 2 + crashes);
   CHECK(f.world.is_up(n0));
   CHECK(f.world.is_up(n1));
+}
+
+TEST_CASE("clocks drift by up to the plan's fraction, each from an origin of its own") {
+  fixture f{{.seed = 5, .faults = plan_with([](fault_plan& p) { p.clock_drift = 0.1; })}};
+  const std::vector<address> all = {controller, east, west, n0, n1, n2};
+  for (const auto a : all) f.add(a);
+  std::map<address, double> begin_s;
+  for (const auto a : all) begin_s[a] = f.hosts[a].clock->now_s();
+  f.world.run_until(100);
+  std::set<double> rates;
+  bool slow = false, fast = false;
+  for (const auto a : all) {
+    const double rate = (f.hosts[a].clock->now_s() - begin_s[a]) / 100;
+    rates.insert(rate);
+    slow |= rate < 1;
+    fast |= rate > 1;
+    CHECK(rate >= 0.9);
+    CHECK(rate <= 1.1);
+    CHECK(f.hosts[a].clock->wall_s() == Approx(100));  // only the monotonic one drifts
+  }
+  CHECK(rates.size() == all.size());
+  CHECK(slow);
+  CHECK(fast);
+}
+
+TEST_CASE(
+    "wall clocks are wrong by up to the plan's seconds either way, and change in its window") {
+  fixture f{{.seed = 5, .faults = plan_with([](fault_plan& p) {
+                          p.wall_skew_s = 50;
+                          p.wall_steps_per_hour = 60;
+                          p.from_s = 1000;
+                          p.until_s = 4600;
+                        })}};
+  const std::vector<address> all = {controller, east, west, n0, n1, n2};
+  for (const auto a : all) f.add(a);
+  const auto ahead_s = [&](address a) { return f.hosts[a].clock->wall_s() - f.world.now_s(); };
+  bool behind = false, before = false;
+  for (const auto a : all) {
+    behind |= ahead_s(a) < 0;
+    before |= ahead_s(a) > 0;
+  }
+  CHECK(behind);
+  CHECK(before);
+  double seen_s = ahead_s(n0);
+  std::size_t steps = 0, early = 0, late = 0;
+  for (double t = 1; t < 6000; ++t) {
+    f.world.run_until(t);
+    CHECK(std::abs(ahead_s(n0)) <= 50.001);
+    if (std::abs(ahead_s(n0) - seen_s) < 1e-6) continue;
+    seen_s = ahead_s(n0);
+    ++(t < 1000 ? early : t > 4600 ? late : steps);
+  }
+  CHECK(early == 0);
+  CHECK(late == 0);
+  CHECK(steps > 40);  // of sixty that are expected
+  CHECK(steps < 80);
 }
 
 TEST_CASE("a slow node is slow while the plan says so") {

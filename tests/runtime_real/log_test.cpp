@@ -1,5 +1,7 @@
 #include "runtime/host/log.hpp"
 
+#include <ctime>
+
 #include "runtime/host/log_limiter.hpp"
 #include "runtime_real/world.hpp"
 
@@ -18,6 +20,13 @@ TEST_CASE("A line says when, how bad, who and what, and a stranger's words stay 
   REQUIRE(lines.size() == 1);
   REQUIRE(lines[0].size() > 24);
   REQUIRE(lines[0][23] == 'Z');
+  std::time_t now = std::time(nullptr);
+  char day[] = "2000-01-01";
+  std::strftime(day, sizeof day, "%Y-%m-%d", std::gmtime(&now));
+  CHECK(lines[0].substr(0, 10) <= day);  // it may be past midnight by now
+  now -= 60;
+  std::strftime(day, sizeof day, "%Y-%m-%d", std::gmtime(&now));
+  CHECK(lines[0].substr(0, 10) >= day);
   REQUIRE(lines[0].substr(25) ==
           R"(warn test: refused a peer name="a b\x0a\"c\"" port=7 plain=tcp://x:1)");
   REQUIRE(log_level_from("debug") == log_level::debug);

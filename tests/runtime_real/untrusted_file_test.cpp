@@ -1,0 +1,74 @@
+#include "runtime/process/untrusted_file.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "runtime_real/world.hpp"
+
+using namespace troupe;
+using namespace troupe::runtime;
+using troupe::runtime::test::scratch;
+
+TEST_CASE("a piece of a file is what is there from its offset on, and empty beyond the end") {
+  const scratch room;
+  const auto file = room.write("log", "0123456789");
+  const auto piece = [&](std::uint64_t offset, std::size_t max_bytes) {
+    const auto p = read_piece(file, offset, max_bytes);
+    REQUIRE(p);
+    return std::pair{p->offset, p->bytes};
+  };
+  CHECK(piece(0, 100) == std::pair<std::uint64_t, std::string>{0, "0123456789"});
+  CHECK(piece(3, 4) == std::pair<std::uint64_t, std::string>{3, "3456"});
+  CHECK(piece(8, 4) == std::pair<std::uint64_t, std::string>{8, "89"});
+  CHECK(piece(10, 4) == std::pair<std::uint64_t, std::string>{10, ""});
+  CHECK(piece(20, 4) == std::pair<std::uint64_t, std::string>{10, ""});
+  const auto tail = read_tail(file, 4);
+  REQUIRE(tail);
+  CHECK(tail->offset == 6);
+  CHECK(tail->bytes == "6789");
+  CHECK(read_tail(file, 100)->bytes == "0123456789");
+  CHECK(append_to(file, "ab"));
+  CHECK(read_tail(file, 3)->bytes == "9ab");
+  CHECK(append_to(room / "new", "first"));
+  CHECK(read_tail(room / "new", 100)->bytes == "first");
+}
+
+TEST_CASE("what is no regular file is neither read nor written, and holds nobody up") {
+  const scratch room;
+  const auto file = room.write("file", "secret");
+  REQUIRE(::mkfifo((room / "fifo").c_str(), 0600) == 0);
+  REQUIRE(::symlink(file.c_str(), (room / "link").c_str()) == 0);
+  for (const char* name : {"fifo", "link", "."}) {
+    INFO(name);
+    const auto read = read_piece(room / name, 0, 10);
+    REQUIRE_FALSE(read);
+    CHECK(read.error().code == reason::kind::invalid);
+    CHECK_FALSE(read_tail(room / name, 10));
+    CHECK_FALSE(append_to(room / name, "x"));
+  }
+  CHECK(read_tail(file, 10)->bytes == "secret");
+  const auto none = read_piece(room / "none", 0, 10);
+  REQUIRE_FALSE(none);
+  CHECK(none.error().code == reason::kind::unknown);
+}
+
+TEST_CASE(
+    "a file that uses too much disk loses its older half, and its newer one keeps its place") {
+  const scratch room;
+  constexpr std::size_t size = 4 << 20;
+  const auto file = room.write("log", std::string(size - 3, 'x') + "end");
+  REQUIRE(limit_disk_use(file, size * 2));
+  CHECK(read_piece(file, 0, 1)->offset == 0);  // it is within its limit
+  if (!limit_disk_use(file, 1 << 20)) return;  // this file system has no holes
+  CHECK(std::filesystem::file_size(file) == size);
+  const auto first = read_piece(file, 0, 1 << 20);
+  REQUIRE(first);
+  CHECK(first->offset == size - (1 << 19));  // half of the limit is left
+  CHECK(first->bytes.size() == 1 << 19);
+  CHECK(read_tail(file, 3)->bytes == "end");
+  struct stat s {};
+  REQUIRE(::stat(file.c_str(), &s) == 0);
+  CHECK(s.st_blocks * 512 <= 1 << 20);
+}
