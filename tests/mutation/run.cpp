@@ -89,7 +89,8 @@ coverage cover(const run_options& o) {
   constexpr double limit_s = 1800;
   coverage c;
   for (std::size_t i = 0; i < o.programs.size(); ++i) {
-    const auto executed = o.folder / "executed", covered = o.folder / "covered";
+    const auto executed = o.folder / (o.module + "-executed"),
+               covered = o.folder / (o.module + "-covered");
     fs::remove(executed);
     std::fprintf(stderr, "%s without a mutant\n", o.programs[i].c_str());
     if (run_alone({o.programs[i]},
