@@ -47,8 +47,9 @@ inline std::string host_name(const cluster& c, address a) {
                       : "unknown-" + std::to_string(a);
 }
 
-/// The next host on the way: nodes talk through their datacenter's gateway, gateways to each other,
-/// all others to the controller. A host never sends to itself.
+/// The next host of a frame's route: nodes send to their datacenter's gateway, gateways to each
+/// other, all others to the controller. A host never sends to itself. (Tensors inside a datacenter
+/// have a second, direct route: are_local_nodes.)
 inline address next_hop(const cluster& c, address self, address to) {
   if (is_node(c, self)) return gateway_address(c.nodes[node_of(c, self)].datacenter);
   const bool is_door = is_gateway(c, self);
@@ -58,6 +59,12 @@ inline address next_hop(const cluster& c, address self, address to) {
     return door == self ? to : door;
   }
   return !is_door || is_gateway(c, to) ? to : controller_address;
+}
+
+/// Two nodes of one datacenter, which exchange tensors directly.
+inline bool are_local_nodes(const cluster& c, address a, address b) {
+  return a != b && is_node(c, a) && is_node(c, b) &&
+         c.nodes[node_of(c, a)].datacenter == c.nodes[node_of(c, b)].datacenter;
 }
 
 /// Of two gateways, the one that connects; the other listens.

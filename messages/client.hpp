@@ -10,6 +10,7 @@
 #include "messages/plan.hpp"
 #include "messages/reason.hpp"
 #include "messages/units.hpp"
+#include "messages/work.hpp"
 
 // Between a client (the command line, or any program that follows docs/wire.md) and the controller.
 // A client repeats a request until it is answered; `request` is a random number of its own that
@@ -186,6 +187,16 @@ struct node_status {
   bool operator==(const node_status&) const = default;
 };
 
+struct gateway_status {
+  std::string datacenter;
+  gateway_traffic traffic;  // as last reported
+
+  static constexpr auto fields() {
+    return std::tuple{&gateway_status::datacenter, &gateway_status::traffic};
+  }
+  bool operator==(const gateway_status&) const = default;
+};
+
 struct query_reply {
   std::uint64_t request = 0;
   std::string policy;
@@ -193,10 +204,13 @@ struct query_reply {
   std::vector<job_status> jobs;
   std::vector<node_status> nodes;
   std::vector<std::string> gateways_absent;
+  std::vector<gateway_status> gateways{};
+  static constexpr std::size_t required = 6;
 
   static constexpr auto fields() {
     using t = query_reply;
-    return std::tuple{&t::request, &t::policy, &t::now_s, &t::jobs, &t::nodes, &t::gateways_absent};
+    return std::tuple{&t::request, &t::policy,          &t::now_s,   &t::jobs,
+                      &t::nodes,   &t::gateways_absent, &t::gateways};
   }
   bool operator==(const query_reply&) const = default;
 };

@@ -26,6 +26,10 @@ inline constexpr std::uint16_t type_id<refusal> = 3;
 template <>
 inline constexpr std::uint16_t type_id<credit> = 4;
 template <>
+inline constexpr std::uint16_t type_id<find_node> = 5;
+template <>
+inline constexpr std::uint16_t type_id<node_endpoint> = 6;
+template <>
 inline constexpr std::uint16_t type_id<submit_job> = 10;
 template <>
 inline constexpr std::uint16_t type_id<submit_reply> = 11;
@@ -86,13 +90,16 @@ inline constexpr std::uint16_t type_id<training_report_ack> = 48;
 template <>
 inline constexpr std::uint16_t type_id<tensor_request> = 49;
 
+/// Messages up to this type are about one connection: transports exchange them, and nobody
+/// forwards them.
+inline constexpr std::uint16_t last_session_type = type_id<node_endpoint>;
+
 /// Any message.
-using message =
-    std::variant<hello, welcome, refusal, credit, submit_job, submit_reply, cancel_job,
-                 cancel_reply, query_jobs, query_reply, explain_job, explanation, read_log,
-                 log_chunk, suspend_job, suspend_reply, move_job, move_reply, node_report,
-                 node_orders, gateway_report, node_heartbeat, lease_renewals, lease_renewal,
-                 stage_setup, stage_run, stage_report, tensor, stripe, training_report,
-                 query_training, training_reply, training_report_ack, tensor_request>;
+using message = std::variant<
+    hello, welcome, refusal, credit, submit_job, submit_reply, cancel_job, cancel_reply, query_jobs,
+    query_reply, explain_job, explanation, read_log, log_chunk, suspend_job, suspend_reply,
+    move_job, move_reply, node_report, node_orders, gateway_report, node_heartbeat, lease_renewals,
+    lease_renewal, stage_setup, stage_run, stage_report, tensor, stripe, training_report,
+    query_training, training_reply, training_report_ack, tensor_request, find_node, node_endpoint>;
 
 }  // namespace troupe

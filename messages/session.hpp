@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <tuple>
 
@@ -15,9 +16,13 @@ struct hello {
   std::string name;
   std::uint64_t cluster_fingerprint = 0;
   std::uint64_t incarnation = 0;
+  /// A node's: where the nodes of its datacenter connect to it for tensors.
+  std::optional<std::string> endpoint{};
+  static constexpr std::size_t required = 3;
 
   static constexpr auto fields() {
-    return std::tuple{&hello::name, &hello::cluster_fingerprint, &hello::incarnation};
+    using t = hello;
+    return std::tuple{&t::name, &t::cluster_fingerprint, &t::incarnation, &t::endpoint};
   }
   bool operator==(const hello&) const = default;
 };
@@ -45,6 +50,25 @@ struct credit {
 
   static constexpr auto fields() { return std::tuple{&credit::frames}; }
   bool operator==(const credit&) const = default;
+};
+
+/// Node to its gateway: where does this node of their datacenter listen for tensors?
+struct find_node {
+  address node = 0;
+
+  static constexpr auto fields() { return std::tuple{&find_node::node}; }
+  bool operator==(const find_node&) const = default;
+};
+
+/// The answer, once that node is connected. Empty: it listens nowhere.
+struct node_endpoint {
+  address node = 0;
+  std::string endpoint;
+
+  static constexpr auto fields() {
+    return std::tuple{&node_endpoint::node, &node_endpoint::endpoint};
+  }
+  bool operator==(const node_endpoint&) const = default;
 };
 
 }  // namespace troupe

@@ -11,7 +11,7 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t header_fields = 5;  // version, type, from, to, the message
-static_assert(shape::field_count<query_reply> == 6, "pack the new field in its place below");
+static_assert(shape::field_count<query_reply> == 7, "pack the new field in its place below");
 
 }  // namespace
 
@@ -21,6 +21,7 @@ shared_reply::shared_reply(const query_reply& r) : policy_{r.policy} {
   out.pack(r.jobs);
   out.pack(r.nodes);
   out.pack(r.gateways_absent);
+  out.pack(r.gateways);
   rest_.assign(bytes.data(), bytes.data() + bytes.size());
 }
 

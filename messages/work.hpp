@@ -142,15 +142,29 @@ struct node_heartbeat {
   bool operator==(const node_heartbeat&) const = default;
 };
 
+/// Bytes of tensors that a gateway has forwarded since it started.
+struct gateway_traffic {
+  std::uint64_t wan_sent_bytes = 0, wan_received_bytes = 0;  // to and from other datacenters
+  std::uint64_t relayed_bytes = 0;  // between nodes of its own, which could not do so directly
+
+  static constexpr auto fields() {
+    using t = gateway_traffic;
+    return std::tuple{&t::wan_sent_bytes, &t::wan_received_bytes, &t::relayed_bytes};
+  }
+  bool operator==(const gateway_traffic&) const = default;
+};
+
 /// Gateway to controller, every heartbeat and soon after its nodes': it is there, and so are they.
 struct gateway_report {
   std::uint64_t incarnation = 0;
   std::uint64_t sequence = 0;
-  std::vector<node_heartbeat> heartbeats;  // that it has gathered since its last report
+  std::vector<node_heartbeat> heartbeats;    // that it has gathered since its last report
+  std::optional<gateway_traffic> traffic{};  // none: there was none yet
+  static constexpr std::size_t required = 3;
 
   static constexpr auto fields() {
     using t = gateway_report;
-    return std::tuple{&t::incarnation, &t::sequence, &t::heartbeats};
+    return std::tuple{&t::incarnation, &t::sequence, &t::heartbeats, &t::traffic};
   }
   bool operator==(const gateway_report&) const = default;
 };

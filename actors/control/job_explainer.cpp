@@ -106,8 +106,13 @@ query_reply job_explainer::nodes() const {
     reply.nodes.push_back({n, node.name, c.gpu_of(n).name, (*s_.state.nodes_present)[n], node.gpus,
                            s_.state.idle->idle(n)});
   }
-  for (std::uint32_t d = 0; d < c.datacenters.size(); ++d)
-    if (!(*s_.state.gateways_present)[d]) reply.gateways_absent.push_back(c.datacenters[d].name);
+  for (std::uint32_t d = 0; d < c.datacenters.size(); ++d) {
+    const auto& name = c.datacenters[d].name;
+    if (!(*s_.state.gateways_present)[d]) reply.gateways_absent.push_back(name);
+    const auto traffic = s_.traffic.find(d);
+    reply.gateways.push_back(
+        {name, traffic == s_.traffic.end() ? gateway_traffic{} : traffic->second});
+  }
   return reply;
 }
 

@@ -31,9 +31,10 @@ class job_explainer {
     const cluster_state& state;
     const std::map<job_id, plans_reply>& plans;
     const std::map<job_id, job_progress>& progress;
-    const std::map<job_id, placement_note>& notes;  // of running jobs
-    bool starting = false;                          // nodes may not have reported yet
-    double now_s = 0;                               // on the wall clock, like the journal's times
+    const std::map<job_id, placement_note>& notes;            // of running jobs
+    const std::map<std::uint32_t, gateway_traffic>& traffic;  // by datacenter
+    bool starting = false;                                    // nodes may not have reported yet
+    double now_s = 0;  // on the wall clock, like the journal's times
   };
   explicit job_explainer(sources s) : s_{std::move(s)} {}
 

@@ -72,6 +72,7 @@ class orchestrator_state {
   struct gateway_state {
     std::uint64_t incarnation = 0, report = 0;
     double last_report_s = 0;
+    gateway_traffic traffic;
   };
 
   void begin_epoch();
@@ -101,6 +102,7 @@ class orchestrator_state {
   void on_late_success(node_index n, const part_report& p, std::uint64_t incarnation);
   void set_present(node_index n, bool present);
   void set_gateway_present(std::uint32_t datacenter, bool present);
+  void report_traffic(std::uint32_t datacenter, const gateway_traffic& now);
   void settle(job_id id);
   void remember_deadline(const job_record& j);
   void end_overdue();

@@ -118,6 +118,7 @@ void orchestrator_state::on_gateway_report(address from, const gateway_report& r
   g.report = r.sequence;
   g.last_report_s = now();
   set_gateway_present(from - 1, true);
+  report_traffic(from - 1, r.traffic.value_or(gateway_traffic{}));
   lease_renewals result;
   for (const auto& h : r.heartbeats) {
     if (h.node >= nodes_.size() || gateway_address(c.nodes[h.node].datacenter) != from) continue;
@@ -125,6 +126,13 @@ void orchestrator_state::on_gateway_report(address from, const gateway_report& r
   }
   if (!result.renewals.empty()) reply(from, std::move(result));
   for (auto n : std::exchange(to_order_, {})) send_orders(n);
+}
+
+void orchestrator_state::report_traffic(std::uint32_t datacenter, const gateway_traffic& now) {
+  auto& known = gateways_[datacenter].traffic;
+  if (known == now) return;
+  known = now;
+  if (scheduler_) self_->send(scheduler_, gateway_traffic_changed{datacenter, now});
 }
 
 void orchestrator_state::set_present(node_index n, bool present) {

@@ -86,6 +86,11 @@ void scheduler_state::on_job_progress(const job_progress& p) {
     known = p, reply_stale_ = true;
 }
 
+void scheduler_state::on_gateway_traffic(const gateway_traffic_changed& m) {
+  traffic_[m.datacenter] = m.traffic;
+  reply_stale_ = true;
+}
+
 void scheduler_state::want_plans(const job_record& j) {
   if (auto it = wanted_.find(j.id); it != wanted_.end() && it->second == j.memory_factor) return;
   wanted_[j.id] = j.memory_factor;
@@ -357,7 +362,7 @@ bool scheduler_state::make_moves() {
 
 job_explainer scheduler_state::explainer() const {
   return job_explainer{{*options_.cluster, *options_.policy, *state_, plans_, progress_, notes_,
-                        starting_, host_.clock->wall_s()}};
+                        traffic_, starting_, host_.clock->wall_s()}};
 }
 
 const shared_reply& scheduler_state::reply_to_all() {
@@ -421,6 +426,7 @@ scheduler_actor::behavior_type scheduler(scheduler_actor::stateful_pointer<sched
       [&s](const decide_now&) { s.on_decide_now(); },
       [&s](const proposal_result& m) { s.on_proposal_result(m); },
       [&s](const job_progress& m) { s.on_job_progress(m); },
+      [&s](const gateway_traffic_changed& m) { s.on_gateway_traffic(m); },
       [&s](const move_request& m) { s.on_move_request(m); },
       [&s](const tick&) { s.on_tick(); },
       [&s](const inbound<query_jobs>& m) { s.on_query_jobs(m.from, m.body); },

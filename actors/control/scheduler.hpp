@@ -40,6 +40,7 @@ class scheduler_state {
   void on_plans_reply(const plans_reply& m);
   void on_proposal_result(const proposal_result& m);
   void on_job_progress(const job_progress& m);
+  void on_gateway_traffic(const gateway_traffic_changed& m);
   void on_move_request(const move_request& m);
   void on_startup_over();
   void on_decide_now();
@@ -81,7 +82,8 @@ class scheduler_state {
   planners::job_views waiting_, running_;
   std::map<job_id, plans_reply> plans_;  // by job; those of ended jobs are kept for explanations
   std::map<job_id, job_progress> progress_;
-  std::map<job_id, double> wanted_;  // plans being computed: their memory factor
+  std::map<std::uint32_t, gateway_traffic> traffic_;  // by datacenter
+  std::map<job_id, double> wanted_;                   // plans being computed: their memory factor
   pending_starts pending_;
   planners::job_views moving_;                     // those jobs
   std::set<job_id> stopping_;                      // jobs whose GPUs are being released

@@ -71,6 +71,7 @@ void gateway_state::take(address from, const message& m) {
 
 void gateway_state::report() {
   gateway_report r{host_.incarnation, ++reports_, {}};
+  if (gate_.traffic() != gateway_traffic{}) r.traffic = gate_.traffic();
   for (const auto& [n, heartbeat] : std::exchange(gathered_, {})) r.heartbeats.push_back(heartbeat);
   send_message(host_, controller_address, r);
 }

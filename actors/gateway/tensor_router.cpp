@@ -28,6 +28,14 @@ link_rates rates_of(const wan_link* w, bool virtual_time) {
   return r;
 }
 
+/// A simulated one has no body, and its size in its header.
+std::uint64_t tensor_bytes(const frame& f) {
+  if (!f.body.empty()) return f.body.bytes().size();
+  const auto m = decode(f.header.bytes());
+  const auto* t = m ? std::get_if<tensor>(&m->second) : nullptr;
+  return t == nullptr ? 0 : t->bytes;
+}
+
 }  // namespace
 
 tensor_router::tensor_router(runtime::host h, std::shared_ptr<const troupe::cluster> c,
@@ -156,6 +164,7 @@ void tensor_router::crosses(const envelope& e, const frame& f, tensor t) {
   }
   if (!door_.offer(now(), t, rates_to(datacenter_of(e.to)), token, h.parts))
     return ++dropped_, free(token);
+  traffic_.wan_sent_bytes += t.bytes;
 }
 
 /// Anything but a tensor, for another datacenter's node: it takes the way's time.
@@ -172,6 +181,7 @@ void tensor_router::small(const envelope& e, const frame& f) {
 
 /// A whole tensor for one of my nodes.
 void tensor_router::deliver(const envelope& e, const frame& f) {
+  (is_mine(e.from) ? traffic_.relayed_bytes : traffic_.wan_received_bytes) += tensor_bytes(f);
   if (retry_queue_.empty() && host_.net->send(e.to, f, runtime::tensor_lane))
     return host_.net->handled(f);
   const auto token = hold(kind::delivery, f, e.from, e.to);
@@ -188,9 +198,11 @@ void tensor_router::gather(const envelope& e, const frame& f) {
       !is_mine(s->to))
     return drop(f);
   const auto node = s->to;
-  if (auto t = gatherer_.add(now(), e.from, *s, f.body))
+  if (auto t = gatherer_.add(now(), e.from, *s, f.body)) {
+    traffic_.wan_received_bytes += t->what.bytes;
     retry_queue_.send(now(), t->to, encode(t->from, t->to, t->what, std::move(t->body)),
                       runtime::tensor_lane, no_tag);
+  }
   if (retry_queue_.bytes_to(node) < slow_node_bytes) return host_.net->handled(f);
   slow_[node].push_back(f);
 }

@@ -10,6 +10,7 @@
 #include "actors/gateway/stripe_reassembler.hpp"
 #include "actors/gateway/wan_arbiter.hpp"
 #include "messages/cluster.hpp"
+#include "messages/work.hpp"
 #include "runtime/host/host.hpp"
 
 namespace troupe::actors {
@@ -48,6 +49,8 @@ class tensor_router {
   /// Periodic cleanup: drops what nobody can still want.
   void tidy();
 
+  /// Of tensors, since the start.
+  const gateway_traffic& traffic() const { return traffic_; }
   const stripe_reassembler::counts& gathered() const { return gatherer_.count(); }
   std::uint64_t dropped() const { return dropped_; }
 
@@ -113,6 +116,7 @@ class tensor_router {
   std::map<transfer_key, time_ns> crossing_;
   std::map<address, std::vector<frame>> slow_;  // stripes that are not handled, by receiving node
   std::uint64_t dropped_ = 0;
+  gateway_traffic traffic_;
 };
 
 }  // namespace troupe::actors

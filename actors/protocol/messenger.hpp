@@ -28,6 +28,13 @@ class messenger {
     return true;
   }
 
+  /// A tensor to a stage of another host once more, and not over the direct connection between the
+  /// two nodes, which may have lost it.
+  bool resend(address to, const tensor& t, payload body) const {
+    return host_.net->send(to, encode(host_.self, to, t, std::move(body)),
+                           runtime::relayed_tensor_lane);
+  }
+
   const node_actor& node() const { return node_; }
   address self() const { return host_.self; }
   double now_s() const { return host_.clock->now_s(); }

@@ -26,6 +26,8 @@ constexpr std::array table{
     row<welcome>("welcome", nobody, nobody),
     row<refusal>("refusal", nobody, nobody),
     row<credit>("credit", nobody, nobody),
+    row<find_node>("find_node", nobody, nobody),
+    row<node_endpoint>("node_endpoint", nobody, nobody),
     row<submit_job>("submit_job", client, controller),
     row<submit_reply>("submit_reply", controller, client),
     row<cancel_job>("cancel_job", client, controller, condition::owner),

@@ -124,6 +124,12 @@ struct training_event {
   std::string sentence;
 };
 
+/// Orchestrator to scheduler, for status: what a gateway reported last.
+struct gateway_traffic_changed {
+  std::uint32_t datacenter = 0;
+  gateway_traffic traffic;
+};
+
 /// An authorized request to move a running job.
 struct move_request {
   address from = 0;
@@ -135,7 +141,8 @@ using scheduler_actor =
                      caf::reacts_to<plans_reply>, caf::reacts_to<decide_now>,
                      caf::reacts_to<proposal_result>, caf::reacts_to<tick>,
                      caf::reacts_to<inbound<query_jobs>>, caf::reacts_to<inbound<explain_job>>,
-                     caf::reacts_to<move_request>, caf::reacts_to<job_progress>>;
+                     caf::reacts_to<move_request>, caf::reacts_to<job_progress>,
+                     caf::reacts_to<gateway_traffic_changed>>;
 
 /// To the orchestrator: send the state as it is, and from now on each one that is published.
 using state_subscriber = caf::typed_actor<caf::reacts_to<state_changed>>;
@@ -237,6 +244,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::subscribe)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::commit_now)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::startup_over)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::job_progress)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::gateway_traffic_changed)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::plans_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::begin_scheduling)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::plans_reply)

@@ -119,7 +119,7 @@ void stage_state::on_tensor_request(const tensor_request& r) {
     auto& t = resent.header;
     t.sent_s = training_time_s();
     if (t.share.pairs > 0) iteration_report_.sent_bytes += t.bytes;
-    o_.messenger.send(address_of(t.to_pipeline, t.to_stage), t, std::move(resent.body));
+    o_.messenger.resend(address_of(t.to_pipeline, t.to_stage), t, std::move(resent.body));
   }
 }
 

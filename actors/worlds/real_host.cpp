@@ -69,6 +69,11 @@ std::vector<runtime::zeromq_link> links_of(const real_host_options& options, add
 
 }  // namespace
 
+std::string listen_of_node(const std::string& gateway, bool has_keys) {
+  if (gateway.starts_with("tcp://127.")) return "tcp://127.0.0.1:*";
+  return gateway.starts_with("tcp://") && has_keys ? "tcp://*:*" : "";
+}
+
 struct real_host::impl {
   real_host_options options;
   std::unique_ptr<runtime::state_directory> state;
@@ -174,6 +179,8 @@ expected<std::unique_ptr<real_host>> real_host::gateway(real_host_options option
 
 expected<std::unique_ptr<real_host>> real_host::node(real_host_options options, node_index n) {
   const auto self = node_address(*options.cluster, n);
+  if (options.listen.empty())
+    options.listen = listen_of_node(options.upstream, !options.keys.empty());
   auto i = open(std::move(options), host_name(*options.cluster, self), self);
   if (!i) return tl::unexpected<reason>(i.error());
   node_options how;

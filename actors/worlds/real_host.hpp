@@ -19,7 +19,7 @@ namespace troupe::actors {
 /// One process of a real cluster.
 struct real_host_options {
   std::shared_ptr<const troupe::cluster> cluster;
-  std::string listen;    // controller, gateways: tcp://address:port or ipc://path
+  std::string listen;    // tcp://address:port or ipc://path; nodes: by default listen_of_node
   std::string upstream;  // gateways, clients: the controller; nodes: their gateway
   std::string keys;      // directory; empty: no encryption
   std::string state;     // directory for the journal, logs and process records
@@ -32,6 +32,11 @@ struct real_host_options {
   /// Clients: the name of their key in `keys`; empty: "client", or the only one.
   std::string client_key = {};
 };
+
+/// Where a node listens for tensors of its datacenter's nodes, if nobody says otherwise: over TCP
+/// if that is how it reaches its gateway, on loopback if the gateway is there; with keys, else only
+/// on loopback. Empty: nowhere.
+std::string listen_of_node(const std::string& gateway, bool has_keys);
 
 /// A process's actors in the real world: CAF's scheduler, ZeroMQ, SQLite, the machine's clock.
 class real_host {

@@ -47,6 +47,7 @@ std::string absentees(const query_reply& r) {
 std::size_t longest_socket_name(const troupe::cluster& c) {
   std::size_t longest = std::string{"controller"}.size();
   for (const auto& d : c.datacenters) longest = std::max(longest, (d.name + "-gateway").size());
+  for (const auto& n : c.nodes) longest = std::max(longest, n.name.size());
   return longest;
 }
 
@@ -145,9 +146,12 @@ void local_cluster::describe(const troupe::cluster& c, const std::string& socket
     add(name, "gateway", rest);
     others.insert(others.end(), {"--gateway", d.name + "=" + endpoints_[name]});
   }
-  for (const auto& n : c.nodes)
-    add(n.name, "node",
-        {"--name", n.name, "--gateway", endpoints_[c.datacenters[n.datacenter].name + "/gateway"]});
+  for (const auto& n : c.nodes) {
+    std::vector<std::string> rest{"--name", n.name, "--gateway",
+                                  endpoints_[c.datacenters[n.datacenter].name + "/gateway"]};
+    if (options_.port == 0) rest.insert(rest.end(), {"--listen", endpoint(n.name)});
+    add(n.name, "node", rest);
+  }
 }
 
 std::string local_cluster::log_of(const std::string& name) const {

@@ -9,8 +9,13 @@
 
 namespace troupe::runtime {
 
-/// The first lane for large frames. Between a node and its gateway it is the only one.
+/// The first lane for large frames. From a node to another of its datacenter it leads directly
+/// there, as soon as and as long as the two can connect; else through the gateway.
 inline constexpr std::uint32_t tensor_lane = 1;
+
+/// From a node: through the gateway in any case, for tensors that the direct connection may have
+/// lost.
+inline constexpr std::uint32_t relayed_tensor_lane = 2;
 
 /// Maximum size of a tensor: the largest frame part that a tensor connection accepts. Gateways
 /// stripe tensors between datacenters, but not inside one.

@@ -31,8 +31,8 @@ class simulated_network::door final : public transport {
       : net_{net}, endpoint_{endpoint_index}, self_{self}, generation_{generation} {}
 
   address self() const override { return self_; }
-  bool send(address to, frame f, std::uint32_t) override {
-    return net_.send(endpoint_, generation_, to, std::move(f));
+  bool send(address to, frame f, std::uint32_t lane) override {
+    return net_.send(endpoint_, generation_, to, std::move(f), lane);
   }
   void listen(receiver r) override {
     auto& e = net_.endpoints_[endpoint_];
@@ -93,11 +93,12 @@ void simulated_network::close(address a) {
     if (c.from == i || c.to == i) c.unhandled = 0;
 }
 
-bool simulated_network::send(std::uint32_t from, std::uint64_t generation, address to, frame f) {
+bool simulated_network::send(std::uint32_t from, std::uint64_t generation, address to, frame f,
+                             std::uint32_t lane) {
   const auto& e = endpoints_[from];
   if (e.generation != generation || to == e.self) return false;
   ++counters_.sent;
-  const auto via = connect(from, next_hop(cluster_, e.self, to));
+  const auto via = route(from, to, lane);
   auto& c = connections_[via];
   if (credit_frames_ > 0 && c.unhandled >= credit_frames_) {
     ++counters_.refused;
@@ -140,11 +141,29 @@ bool simulated_network::send(std::uint32_t from, std::uint64_t generation, addre
   return true;
 }
 
+/// Tensors go directly to nodes of the same datacenter that can be reached, all else to the next
+/// hop.
+std::uint32_t simulated_network::route(std::uint32_t from, address to, std::uint32_t lane) {
+  const auto self = endpoints_[from].self;
+  if (lane == tensor_lane && are_local_nodes(cluster_, self, to)) {
+    const auto direct = connect(from, to);
+    const auto& c = connections_[direct];
+    if (endpoints_[c.to].generation % 2 == 1 && !cut(c)) return direct;
+  }
+  return connect(from, next_hop(cluster_, self, to));
+}
+
 void simulated_network::handled(std::uint32_t at, std::uint64_t generation, const frame& f) {
   auto& e = endpoints_[at];
   if (credit_frames_ == 0 || e.generation != generation) return;
   const auto who = peek(f.header.bytes());
   if (!who) return;
+  if (who->type == type_id<tensor> && are_local_nodes(cluster_, e.self, who->from)) {
+    // A frame does not know its route. One of the two connections has it unhandled, and which of
+    // them gets its credit back first makes no difference to their sum.
+    auto& direct = connections_[connect(endpoint_of(who->from), e.self)];
+    if (direct.unhandled > 0) return void(--direct.unhandled);
+  }
   const auto sender = next_hop(cluster_, e.self, who->from);
   if (sender != e.last_from) {
     e.last_in = connect(endpoint_of(sender), e.self);

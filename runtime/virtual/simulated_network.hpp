@@ -36,7 +36,8 @@ struct network_counters {
   std::uint64_t dropped() const { return lost + cut + unreachable + refused; }
 };
 
-/// The links between the hosts of a virtual run. A frame goes to the next hop only (address.hpp).
+/// The links between the hosts of a virtual run. A frame goes to the next hop only (address.hpp); a
+/// tensor for a node of the same datacenter directly there, unless a partition is between the two.
 ///
 /// Latency: within a datacenter a node's `inter`, or 50 us; half the round trip between
 /// datacenters; 0.1 ms between a client and the controller, which is in the first datacenter.
@@ -44,10 +45,11 @@ struct network_counters {
 /// direction share `node_gbps`, and one frame gets at most `connection_gbps`. A short frame can
 /// overtake a long one, as on several connections.
 ///
-/// A tensor from one node to another of its datacentre takes its way (tensor_way.hpp) when it
-/// leaves the node, by the bytes that its header names, and shares the node's link with all other
-/// tensors that leave it. Those for other datacentres gateways hold back by themselves. Nothing
-/// else is charged for tensors between a node and its gateway, nor between gateways.
+/// A tensor from one node to another of its datacenter takes its time (tensor_way.hpp) when it
+/// leaves the node, by the bytes that its header names, directly or not, and shares the node's link
+/// with all other tensors that leave it. Those for other datacenters gateways hold back by
+/// themselves. Nothing else is charged for tensors between a node and its gateway, nor between
+/// gateways.
 class simulated_network final : private virtual_coordinator::listener {
  public:
   static constexpr double site_latency_s = unlisted_lan_latency_us * 1e-6;
@@ -131,7 +133,9 @@ class simulated_network final : private virtual_coordinator::listener {
   };
 
   void fire(std::uint64_t token) override;
-  bool send(std::uint32_t endpoint_index, std::uint64_t generation, address to, frame f);
+  bool send(std::uint32_t endpoint_index, std::uint64_t generation, address to, frame f,
+            std::uint32_t lane);
+  std::uint32_t route(std::uint32_t from, address to, std::uint32_t lane);
   void handled(std::uint32_t endpoint_index, std::uint64_t generation, const frame& f);
   void depart(std::uint32_t flight_index);
   void depart_tensor(std::uint32_t flight_index, address from, address to);

@@ -43,7 +43,6 @@ std::size_t choose(std::uint32_t lane, std::size_t connections) {
 // ---- called from any thread
 
 bool zeromq_transport::engine::send(address to, frame f, std::uint32_t lane) {
-  const auto bytes = f.size();
   const address me = self_;
   if (to == me || me == first_client_address) {
     add(no_route);
@@ -51,20 +50,31 @@ bool zeromq_transport::engine::send(address to, frame f, std::uint32_t lane) {
   }
   const auto hop = next_hop(options_.cluster, me, to);
   const std::lock_guard guard{mutex_};
+  if (lane == tensor_lane)
+    if (const auto direct = direct_lane(to)) return enqueue(direct, std::move(f));
+  return enqueue(hop, std::move(f), lane);
+}
+
+// Under the lock.
+bool zeromq_transport::engine::enqueue(address hop, frame f, std::uint32_t lane) {
   const auto found = peers_.find(hop);
   if (found == peers_.end()) {
     add(no_route);
     return false;
   }
   const auto& lanes = found->second.lanes;
-  const auto& l = lanes[choose(lane, lanes.size())];
+  return enqueue(lanes[choose(lane, lanes.size())], std::move(f));
+}
+
+bool zeromq_transport::engine::enqueue(const std::shared_ptr<lane>& l, frame f) {
+  const auto bytes = f.size();
   if (!room_for(*l, bytes)) {
     add(full);
     return false;
   }
   l->queued_frames += 1;
   l->queued_bytes += bytes;
-  if (is_client(hop)) clients_queued_bytes_ += bytes;
+  if (is_client(l->peer)) clients_queued_bytes_ += bytes;
   l->fresh.push_back(std::move(f));
   if (!l->dirty) {
     l->dirty = true;
@@ -134,6 +144,7 @@ void zeromq_transport::engine::run() {
     flush_held();
     trim_memory();
     cut_pending();
+    look_at_direct_links();
     watch();
     greet_when_due();
     more = router_ && drain_router();
@@ -167,12 +178,14 @@ void zeromq_transport::engine::watch() {
 // read until nothing was left, and that was the last use of it; so what comes now wakes the thread.
 void zeromq_transport::engine::wait_for_work() {
   using std::chrono::milliseconds;
+  auto idle = until_greeting();
   {
     const std::lock_guard guard{mutex_};
     if (!dirty_.empty() || !grants_.empty() || stopping_) return;
+    idle = std::min(idle, until_direct_links());
     sleeping_ = true;
   }
-  auto wait = std::chrono::ceil<milliseconds>(until_greeting()).count();
+  auto wait = std::chrono::ceil<milliseconds>(idle).count();
   if (!held_.empty()) wait = std::min<decltype(wait)>(wait, look_at_held_ms);
   if (trim_due_) wait = std::min<decltype(wait)>(wait, 1000);
   if (!pending_.empty()) wait = std::min<decltype(wait)>(wait, pending_.look_every_ms);
@@ -338,7 +351,9 @@ bool zeromq_transport::engine::drain_router() {
       discard(*l, malformed, header.size() + body.size());
     } else if (e->type == type_id<credit>) {
       credit_arrived(*l, header);
-    } else if (!may_come_from(*l, e->from)) {
+    } else if (e->type == type_id<find_node>) {
+      on_find_node(*l, header);
+    } else if (!may_come_over(*l, *e)) {
       discard(*l, strangers, header.size() + body.size());
     } else {
       deliver(*l, received_frame(std::move(header), std::move(body), l->in));
@@ -371,7 +386,10 @@ bool zeromq_transport::engine::drain_dealer(dealer& d) {
       credit_arrived(*d.over, header);
     } else if (!d.over->in) {
       add(strangers);
-    } else if (!may_come_from(*d.over, e->from)) {
+    } else if (e->type == type_id<node_endpoint>) {
+      const auto m = decode(view(header));
+      if (m && d.over->peer == upstream_) on_node_endpoint(std::get<node_endpoint>(m->second));
+    } else if (!may_come_over(*d.over, *e)) {
       discard(*d.over, strangers, header.size() + body.size());
     } else {
       deliver(*d.over, received_frame(std::move(header), std::move(body), d.over->in));
@@ -385,9 +403,9 @@ void zeromq_transport::engine::unpack(lane& l, zmq::message_t body) {
   if (!frames) return add(malformed);
   for (auto& f : *frames) {
     const auto e = peek(f.header.bytes());
-    if (!e || e->type <= type_id<credit>) {  // greetings and credit travel alone
+    if (!e || e->type <= last_session_type) {  // greetings and credit travel alone
       discard(l, malformed, f.size());
-    } else if (!may_come_from(l, e->from)) {
+    } else if (!may_come_over(l, *e)) {
       discard(l, strangers, f.size());
     } else {
       deliver(l, std::move(f));
@@ -396,9 +414,11 @@ void zeromq_transport::engine::unpack(lane& l, zmq::message_t body) {
 }
 
 // Over a connection come the frames of hosts behind it and no others': from a node those of the
-// node, from a gateway those of its datacenter, from a client its own.
-bool zeromq_transport::engine::may_come_from(const lane& l, address from) const {
-  return next_hop(options_.cluster, self_, from) == l.peer;
+// node, from a gateway those of its datacenter, from a client its own; between nodes only tensors
+// of the one for the other.
+bool zeromq_transport::engine::may_come_over(const lane& l, const envelope& e) const {
+  if (l.direct) return e.type == type_id<tensor> && e.from == l.peer && e.to == self_;
+  return next_hop(options_.cluster, self_, e.from) == l.peer;
 }
 
 void zeromq_transport::engine::deliver(lane& l, frame f) {

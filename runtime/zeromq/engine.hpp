@@ -24,10 +24,14 @@
 #include "runtime/zeromq/transport.hpp"
 #include "runtime/zeromq/zap.hpp"
 
-// The sockets and the thread behind zeromq_transport. zeromq_engine.cpp moves frames,
-// zeromq_greeting.cpp decides who they are from.
+// The sockets and the thread behind zeromq_transport. engine.cpp moves frames, greeting.cpp decides
+// who they are from, direct_links.cpp connects nodes of one datacenter.
 
 namespace troupe::runtime {
+
+/// Where others reach a node that listens at `endpoint`: if that names no address, at the one from
+/// which its connection came. Empty: it cannot be used.
+std::string reachable_endpoint(const std::string& endpoint, std::string_view peer_address);
 
 class zeromq_transport::engine {
  public:
@@ -43,6 +47,7 @@ class zeromq_transport::engine {
   address self() const { return self_; }
   const std::string& endpoint() const { return endpoint_; }
   bool greeted() const;
+  bool upstream_open() const;
   expected<void> wait_until_greeted(double seconds) const;
   std::optional<reason> refused() const;
   zeromq_counts counts() const;
@@ -70,6 +75,18 @@ class zeromq_transport::engine {
     std::uint64_t incarnation = 0;
     std::uint64_t last_heard = 0;
     std::vector<std::shared_ptr<lane>> lanes;
+    std::string endpoint;  // a node's, at its gateway: where it listens for tensors
+  };
+  /// A connection for tensors to another node of the datacenter (direct_links.cpp).
+  struct direct_link {
+    enum class state : std::uint8_t { finding, greeting, open, unusable };
+    state is = state::finding;
+    bool waits = true;            // tensors wait until it is open: it has never failed
+    steady::time_point until{};   // finding, greeting: then it fails; unusable: then once more
+    steady::time_point ask_at{};  // finding: the gateway, again
+    steady::duration pause{};     // after a failure; doubles with each
+    std::string endpoint;         // finding: the gateway's answer
+    std::shared_ptr<lane> over{};
   };
   struct grant {
     std::shared_ptr<inbox> in;
@@ -92,7 +109,10 @@ class zeromq_transport::engine {
   expected<void> open_router();
   expected<void> open_dealers();
   expected<void> open_link(const zeromq_link& l);
-  void set_up(zmq::socket_t& socket, bool tensors) const;
+  void set_up(zmq::socket_t& socket, bool tensors, bool direct) const;
+  expected<dealer> make_dealer(std::shared_ptr<lane> over, const std::string& endpoint,
+                               std::uint32_t connection, std::uint32_t connections);
+  void list_poll_items();
   zmq::socket_t watch(zmq::socket_t& socket, const std::string& name);
   bool encrypts(const std::string& endpoint) const;
   std::string routing_id_of(std::uint32_t connection, std::uint32_t connections) const;
@@ -111,15 +131,32 @@ class zeromq_transport::engine {
   void flush_held();
   void trim_memory();
   void cut_pending();
+  bool enqueue(address hop, frame f, std::uint32_t lane);
+  bool enqueue(const std::shared_ptr<lane>& l, frame f);
   bool room_for(const lane& l, std::size_t bytes) const;
   void give_grants();
   bool drain_router();
   bool drain_dealer(dealer& d);
   void unpack(lane& l, zmq::message_t body);
-  bool may_come_from(const lane& l, address from) const;
+  bool may_come_over(const lane& l, const envelope& e) const;
   void deliver(lane& l, frame f);
   void discard(lane& l, count why, std::size_t bytes);
   void credit_arrived(lane& l, const zmq::message_t& header);
+
+  // Direct links between nodes.
+  std::shared_ptr<lane> direct_lane(address to);
+  void look_at_direct_links();
+  direct_link* link_of(const lane& l);
+  lane* upstream_lane();
+  void on_node_endpoint(const node_endpoint& m);
+  void connect(direct_link& d);
+  void direct_welcomed(const lane& l);
+  void direct_failed(const lane& l, std::string_view why);
+  void give_up(direct_link& d, std::string_view why);
+  void close_direct_sockets();
+  steady::duration until_direct_links() const;
+  void remember_endpoint(address who, const hello& h, std::string_view peer_address);
+  void on_find_node(lane& l, const zmq::message_t& header);
 
   // Greetings, on the thread.
   void from_stranger(const zmq::message_t& id, const zmq::message_t& header);
@@ -165,6 +202,7 @@ class zeromq_transport::engine {
   std::vector<dealer> dealers_;
   int wake_fd_ = -1;
   std::vector<pollfd> items_;  // the wake-up, what watch() looks at in its order, the rest
+  unsigned monitors_ = 0;      // sockets that were ever watched
   unsigned rounds_ = 0;
 
   // The thread's own.
@@ -188,6 +226,8 @@ class zeromq_transport::engine {
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   std::unordered_map<address, peer> peers_;
+  std::map<address, direct_link> direct_;
+  steady::time_point look_at_direct_ = steady::time_point::max();
   std::vector<std::shared_ptr<lane>> dirty_;
   std::vector<grant> grants_;
   std::optional<reason> refused_;

@@ -82,7 +82,8 @@ constexpr int handshake_failures = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
 void zeromq_transport::engine::greet(dealer& d) {
   d.next_hello = steady::now() + std::chrono::duration_cast<steady::duration>(
                                      std::chrono::duration<double>(options_.greeting_s));
-  const hello h{options_.name, options_.client ? 0 : fingerprint_, options_.incarnation};
+  hello h{options_.name, options_.client ? 0 : fingerprint_, options_.incarnation, {}};
+  if (is_node(options_.cluster, self_) && router_ && !d.over->direct) h.endpoint = endpoint_;
   const auto f = encode(self_, d.over->peer, h);
   auto header = outgoing_message(f.header, d.over->unsent, false);
   // Lets the socket see a connection that has just come: sending alone may look only a millisecond
@@ -136,6 +137,7 @@ void zeromq_transport::engine::answered(dealer& d, const message& m) {
       refused_.reset();
       changed_.notify_all();
     }
+    if (d.over->direct) direct_welcomed(*d.over);
     log(log_level::debug, "transport", "welcomed",
         {{"by", host_name(options_.cluster, d.over->peer)},
          {"as", host_name(options_.cluster, self_)}});
@@ -151,6 +153,7 @@ void zeromq_transport::engine::answered(dealer& d, const message& m) {
 
 void zeromq_transport::engine::not_wanted(dealer& d, reason why) {
   d.over->open = false;
+  if (d.over->direct) return direct_failed(*d.over, why.text);
   // A person waits for the answer, and a newer start of this host has its place for good. Any other
   // refusal may be mended at the other side: a list of keys, a cluster's file.
   d.refused = options_.client || why.code == reason::kind::stale;
@@ -175,6 +178,7 @@ void zeromq_transport::engine::not_wanted(dealer& d, reason why) {
 // A handshake that was cut short says nothing about keys: a listener that went away, a proxy. Only
 // the other side's answer does.
 void zeromq_transport::engine::handshake_failed(dealer& d, bool for_good) {
+  if (d.over->direct) return direct_failed(*d.over, "the handshake failed");
   auto text = encrypts(d.endpoint)
                   ? fmt::format("{} does not accept the key of {}", d.endpoint, keys_->name)
                   : fmt::format("this cluster has keys: --keys DIR{}",
@@ -202,6 +206,7 @@ void zeromq_transport::engine::watch_dealer(dealer& d) {
     } else if (event == ZMQ_EVENT_DISCONNECTED) {
       d.over->open = false;
       d.refused = false;  // who comes next may think otherwise
+      if (d.over->direct) direct_failed(*d.over, "disconnected");
       reconnect_within(patience);
     } else if ((event & handshake_failures) == 0) {
       d.reconnect_at = steady::time_point::max();  // ZeroMQ is connecting
@@ -274,6 +279,8 @@ void zeromq_transport::engine::greeted_by(const zmq::message_t& id_part, zmq::me
           {{"address", at}, {"name", shown(h->name)}, {"why", l.error().text}, {"times", lines}});
     return reply(id, m->first.from, refusal{l.error()});
   }
+  const auto* from = zmq_msg_gets(header.handle(), "Peer-Address");
+  remember_endpoint(*who, *h, from == nullptr ? "" : from);
   (*l)->who = caller_with(key_name);
   pending_.welcomed(zmq_msg_get(header.handle(), ZMQ_SRCFD));
   (*l)->restart(fresh_inbox(*l));
@@ -315,7 +322,10 @@ expected<address> zeromq_transport::engine::admit(const hello& h, std::string_vi
   const auto who = find_host(c, h.name);
   if (!who)
     return refuse(refused, fmt::format("no host '{}' in cluster {}", shown(h.name), c.name));
-  if (*who == controller_address || *who == self_ || next_hop(c, self_, *who) != *who ||
+  // To a node come nodes of its datacenter with tensors, and nobody else: not its gateway either.
+  const bool connects =
+      is_node(c, self_) ? are_local_nodes(c, self_, *who) : next_hop(c, self_, *who) == *who;
+  if (*who == controller_address || *who == self_ || !connects ||
       (is_gateway(c, *who) && is_gateway(c, self_) && !greets(*who, self_)))
     return refuse(refused, fmt::format("{} must not connect to {}", h.name, options_.name));
   if (has_key && (!is_host_key || key_name != h.name))
@@ -369,6 +379,7 @@ expected<std::shared_ptr<lane>> zeromq_transport::engine::place(address who,
     while (p.lanes.size() < of) {
       p.lanes.push_back(std::make_shared<lane>());
       p.lanes.back()->peer = who;
+      p.lanes.back()->direct = are_local_nodes(options_.cluster, self_, who);
       if (!is_client(who)) {
         p.lanes.back()->batches = true;  // a client may be another program
       } else {

@@ -88,6 +88,7 @@ struct lane {
   std::size_t dealer = 0;  // which upstream socket, if routing_id is empty
   std::string routing_id;  // the peer's, if it connected here
   bool batches = false;    // the peer understands many frames in one
+  bool direct = false;     // between two nodes of a datacenter: for tensors, in one direction
   std::shared_ptr<unsent_bytes> unsent = std::make_shared<unsent_bytes>();
 
   std::atomic<bool> open{false};  // both sides have greeted

@@ -81,6 +81,12 @@ expected<void> zeromq_transport::engine::open() {
   }
   if (auto ok = open_router(); !ok) return ok;
   if (auto ok = open_dealers(); !ok) return ok;
+  list_poll_items();
+  return {};
+}
+
+void zeromq_transport::engine::list_poll_items() {
+  items_.clear();
   const auto poll = [this](int fd) { items_.push_back({fd, POLLIN, POLLIN}); };
   const auto poll_socket = [&](zmq::socket_t& s) { poll(s.get(zmq::sockopt::fd)); };
   poll(wake_fd_);
@@ -89,7 +95,6 @@ expected<void> zeromq_transport::engine::open() {
   for (auto& d : dealers_) poll_socket(d.monitor);
   if (router_) poll_socket(*router_);
   for (auto& d : dealers_) poll_socket(d.socket);
-  return {};
 }
 
 expected<void> zeromq_transport::engine::find_self() {
@@ -110,7 +115,7 @@ bool zeromq_transport::engine::encrypts(const std::string& endpoint) const {
   return keys_ && !is_ipc(endpoint);
 }
 
-void zeromq_transport::engine::set_up(zmq::socket_t& socket, bool tensors) const {
+void zeromq_transport::engine::set_up(zmq::socket_t& socket, bool tensors, bool direct) const {
   using namespace zmq;
   socket.set(sockopt::linger, 500);
   socket.set(sockopt::sndhwm, 0);  // credit is the limit
@@ -118,8 +123,9 @@ void zeromq_transport::engine::set_up(zmq::socket_t& socket, bool tensors) const
   socket.set(sockopt::maxmsgsize, tensors ? largest_tensor_part_bytes : largest_small_part_bytes);
   socket.set(sockopt::handshake_ivl, handshake_ms);
   socket.set(sockopt::heartbeat_ivl, 3000);
-  socket.set(sockopt::heartbeat_timeout, 10000);
-  socket.set(sockopt::heartbeat_ttl, 15000);
+  // A large tensor delays the answer to a heartbeat: between nodes a minute, 1 GiB at 18 MB/s.
+  socket.set(sockopt::heartbeat_timeout, direct ? 60'000 : 10'000);
+  socket.set(sockopt::heartbeat_ttl, direct ? 60'000 : 15'000);
   socket.set(sockopt::reconnect_ivl, 100);
   socket.set(sockopt::reconnect_ivl_max, 1000);
 }
@@ -143,7 +149,7 @@ zmq::socket_t zeromq_transport::engine::watch(zmq::socket_t& socket, const std::
 expected<void> zeromq_transport::engine::open_router() try {
   if (options_.listen.empty()) return {};
   router_.emplace(context_, zmq::socket_type::router);
-  set_up(*router_, self_ != controller_address);
+  set_up(*router_, self_ != controller_address, is_node(options_.cluster, self_));
   // A peer that claims credit and reads nothing: the last bound, beyond that of its credit.
   router_->set(zmq::sockopt::sndhwm, static_cast<int>(5 * options_.window_frames));
   router_->set(zmq::sockopt::router_mandatory, true);
@@ -190,48 +196,67 @@ expected<void> zeromq_transport::engine::open_dealers() {
   return {};
 }
 
-expected<void> zeromq_transport::engine::open_link(const zeromq_link& l) try {
+expected<void> zeromq_transport::engine::open_link(const zeromq_link& l) {
   if (l.connections < 1 || l.connections > max_connections)
     return refuse(reason::kind::invalid,
                   fmt::format("{} connections: expected 1 to {}", l.connections, max_connections));
-  const auto name = host_name(options_.cluster, l.to);
   auto& p = peers_[l.to];
   for (std::uint32_t n = 0; n < l.connections; ++n) {
-    zmq::socket_t socket{context_, zmq::socket_type::dealer};
-    set_up(socket, l.to != controller_address);
-    socket.set(zmq::sockopt::immediate, true);
-    socket.set(zmq::sockopt::routing_id, routing_id_of(n, l.connections));
-    if (encrypts(l.endpoint)) {
-      const auto server = keys_->key_of(name);
-      if (server.empty())
-        return refuse(reason::kind::unknown,
-                      fmt::format("no public key of {} in {}/authorized", name, options_.keys));
-      socket.set(zmq::sockopt::curve_serverkey, server);
-      socket.set(zmq::sockopt::curve_publickey, keys_->public_key);
-      socket.set(zmq::sockopt::curve_secretkey, keys_->secret_key);
-    }
-    auto monitor = watch(socket, std::to_string(dealers_.size()));
-    socket.connect(l.endpoint);
     auto over = std::make_shared<lane>();
     over->peer = l.to;
     over->dealer = dealers_.size();
     over->batches = true;
-    p.lanes.push_back(over);
-    auto& d = dealers_.emplace_back(std::move(socket), std::move(monitor));
-    d.over = std::move(over);
-    d.endpoint = l.endpoint;
+    auto made = make_dealer(over, l.endpoint, n, l.connections);
+    if (!made) return tl::unexpected{made.error()};
+    p.lanes.push_back(std::move(over));
+    dealers_.push_back(std::move(*made));
   }
   return {};
+}
+
+/// A socket that connects, over which one lane goes.
+auto zeromq_transport::engine::make_dealer(std::shared_ptr<lane> over, const std::string& endpoint,
+                                           std::uint32_t connection, std::uint32_t connections)
+    -> expected<dealer> try {
+  zmq::socket_t socket{context_, zmq::socket_type::dealer};
+  set_up(socket, over->peer != controller_address, over->direct);
+  socket.set(zmq::sockopt::immediate, true);
+  socket.set(zmq::sockopt::routing_id, routing_id_of(connection, connections));
+  if (encrypts(endpoint)) {
+    const auto name = host_name(options_.cluster, over->peer);
+    const auto server = keys_->key_of(name);
+    if (server.empty())
+      return refuse(reason::kind::unknown,
+                    fmt::format("no public key of {} in {}/authorized", name, options_.keys));
+    socket.set(zmq::sockopt::curve_serverkey, server);
+    socket.set(zmq::sockopt::curve_publickey, keys_->public_key);
+    socket.set(zmq::sockopt::curve_secretkey, keys_->secret_key);
+  }
+  auto monitor = watch(socket, std::to_string(monitors_++));
+  socket.connect(endpoint);
+  dealer d{std::move(socket), std::move(monitor)};
+  d.over = std::move(over);
+  d.endpoint = endpoint;
+  return d;
 } catch (const zmq::error_t& e) {
   return refuse(reason::kind::unavailable,
-                fmt::format("cannot connect to {}: {}", l.endpoint, e.what()));
+                fmt::format("cannot connect to {}: {}", endpoint, e.what()));
 }
 
 // ---- what others ask
 
 bool zeromq_transport::engine::greeted() const {
-  return std::all_of(dealers_.begin(), dealers_.end(),
-                     [this](const dealer& d) { return d.over->peer != upstream_ || d.over->open; });
+  const std::lock_guard guard{mutex_};
+  return upstream_open();
+}
+
+// Under the lock.
+bool zeromq_transport::engine::upstream_open() const {
+  if (options_.upstream.empty()) return true;
+  const auto upstream = peers_.find(upstream_);
+  return upstream != peers_.end() &&
+         std::all_of(upstream->second.lanes.begin(), upstream->second.lanes.end(),
+                     [](const auto& l) { return l->open.load(); });
 }
 
 std::optional<reason> zeromq_transport::engine::refused() const {
@@ -242,8 +267,8 @@ std::optional<reason> zeromq_transport::engine::refused() const {
 expected<void> zeromq_transport::engine::wait_until_greeted(double seconds) const {
   std::unique_lock guard{mutex_};
   changed_.wait_for(guard, std::chrono::duration<double>(seconds),
-                    [this] { return greeted() || refused_; });
-  if (greeted()) return {};
+                    [this] { return upstream_open() || refused_; });
+  if (upstream_open()) return {};
   if (refused_) return tl::unexpected{*refused_};
   return refuse(reason::kind::unavailable,
                 fmt::format("no answer from {} at {} within {:.1f} s{}",

@@ -28,8 +28,9 @@ struct zeromq_options {
   troupe::cluster cluster;
   /// Larger after every start; a client takes a random number.
   std::uint64_t incarnation = 0;
-  /// Where others greet this host (controller and gateways): tcp://address:port or ipc://path; a
-  /// port may be `*`. Empty: nowhere.
+  /// Where others greet this host: tcp://address:port or ipc://path; a port may be `*`. Empty:
+  /// nowhere. At a node these are nodes of its datacenter, with tensors, which otherwise come
+  /// through the gateway; the address `*` stands for the one that its gateway sees.
   std::string listen;
   /// Whom this host greets: a node its gateway, a gateway and a client the controller. Empty:
   /// nobody.
@@ -70,8 +71,9 @@ struct zeromq_counts {
   std::uint64_t over_credit = 0;  // came from one who ignored its credit
 };
 
-/// The transport over ZeroMQ sockets: a ROUTER where others connect, DEALERs to the upstream and
-/// to other gateways, and one thread that owns them all. docs/wire.md describes what they say.
+/// The transport over ZeroMQ sockets: a ROUTER where others connect, DEALERs to the upstream, to
+/// other gateways and to nodes of the same datacenter, and one thread that owns them all.
+/// docs/wire.md describes what they say.
 class zeromq_transport final : public transport {
  public:
   /// Binds and connects. Refuses an unknown name, an endpoint that cannot be used, bad keys.

@@ -209,6 +209,40 @@ TEST_CASE("a tensor of any kind that is lost on any hop costs under two seconds 
       }
 }
 
+TEST_CASE("tensors inside a datacenter go past its gateway, and by it when they are sent again") {
+  for (const bool loses_one : {false, true}) {
+    INFO("loses one: " << loses_one);
+    auto o = two_pipelines();
+    const auto c = o.cluster;
+    bool lost = false;
+    int direct = 0, relayed = 0;
+    o.loses = [&](address from, address to, const frame& f) {
+      const auto e = peek(f.header.bytes());
+      if (!e || e->type != type_id<tensor> || !are_local_nodes(*c, e->from, e->to)) return false;
+      ++(is_gateway(*c, from) || is_gateway(*c, to) ? relayed : direct);
+      return loses_one && !std::exchange(lost, true);
+    };
+    check_undisturbed(run(o).report, 6);
+    CHECK(direct > 20);
+    CHECK(relayed == (loses_one ? 2 : 0));  // hops
+  }
+}
+
+TEST_CASE("a training goes on though two of its nodes cannot reach each other") {
+  const auto undisturbed = run(two_pipelines());
+  const double begin_s = undisturbed.report.iterations.front().begin_s;
+  auto o = two_pipelines();
+  const auto& nodes = o.cluster->nodes;
+  // From the middle on, for good: gateways can reach both.
+  o.faults.partitions = {{{nodes[0].name},
+                          {nodes[1].name},
+                          begin_s + length_s(undisturbed.report) / 2,
+                          begin_s + 100 * length_s(undisturbed.report)}};
+  const auto after = run(o);
+  check_undisturbed(after.report, 6);
+  CHECK(length_s(after.report) < length_s(undisturbed.report) + 2);
+}
+
 TEST_CASE("a training goes on though every tenth tensor and request is lost") {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     INFO("seed " << seed);

@@ -51,13 +51,13 @@ class zeromq final : public network {
     o.incarnation = ++incarnations_[a];
     o.window_frames = credit_frames / 2;
     o.queue_frames = credit_frames / 2;
-    if (a == controller || is_gateway(o.cluster, a)) o.listen = place_of(a);
+    if (!o.client) o.listen = place_of(a);
     if (a != controller) o.upstream = endpoints_.at(next_hop(o.cluster, a, controller));
     for (const auto& [other, at] : endpoints_)
       if (is_gateway(o.cluster, a) && is_gateway(o.cluster, other) && greets(a, other))
         o.links.push_back({other, at, gateway_connections});
     auto t = test::must_open(o);
-    endpoints_[a] = t->endpoint();
+    if (!is_node(o.cluster, a)) endpoints_[a] = t->endpoint();
     listen(a, t, handles);
     if (a == controller) return;
     REQUIRE(t->wait_until_greeted(long_s));

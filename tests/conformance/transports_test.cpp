@@ -49,16 +49,93 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("Nodes of one datacenter exchange frames through its gateway and through no other host") {
+namespace {
+
+frame a_tensor(address from, address to, std::uint64_t iteration, payload body) {
+  tensor t;
+  t.from = {1, 0, 0};
+  t.to_stage = 1;
+  t.iteration = iteration;
+  t.bytes = body.bytes().size();
+  return encode(from, to, t, std::move(body));
+}
+
+std::uint64_t iteration_of(const frame& f) {
+  const auto m = decode(f.header.bytes());
+  REQUIRE(m);
+  return std::get<tensor>(m->second).iteration;
+}
+
+}  // namespace
+
+TEST_CASE("Nodes of one datacenter exchange tensors directly, and all else through its gateway") {
   const auto n = any_network();
   start_all(*n);
-  const auto sent = numbered(a0, a1, 7, pattern(1000));
-  for (const auto& [here, next] : {std::pair{a0, dc1}, {dc1, a1}}) {
-    REQUIRE(n->net(here).send(a1, sent, tensor_lane));
-    REQUIRE(n->arrives(next, 1));
-    REQUIRE(same(n->take(next)[0].body, sent.body));
+  constexpr std::uint64_t tensors = 50;
+  for (const auto& [from, to] : {std::pair{a0, a1}, {a1, a0}}) {
+    for (std::uint64_t i = 0; i < tensors; ++i)
+      REQUIRE(n->eventually([&, from = from, to = to] {
+        return n->net(from).send(to, a_tensor(from, to, i, pattern(100'000 + i)), tensor_lane);
+      }));
+    REQUIRE(n->arrives(to, tensors));
+    const auto got = n->take(to);
+    REQUIRE(got.size() == tensors);
+    for (std::uint64_t i = 0; i < tensors; ++i) {
+      REQUIRE(iteration_of(got[i]) == i);
+      REQUIRE(same(got[i].body, pattern(100'000 + i)));
+    }
   }
-  for (const auto other : {controller, dc2, a0, b0}) REQUIRE(n->received(other) == 0);
+  for (const auto other : {controller, dc1, dc2, b0}) REQUIRE(n->received(other) == 0);
+
+  REQUIRE(n->net(a0).send(a1, numbered(a0, a1, 7)));
+  REQUIRE(n->net(a0).send(a1, a_tensor(a0, a1, 8, pattern(10)), relayed_tensor_lane));
+  REQUIRE(n->arrives(dc1, 2));
+  REQUIRE(n->received(a1) == 0);
+}
+
+TEST_CASE("Tensors for a node that died go through the gateway, and directly once it is back") {
+  const auto n = any_network();
+  start_all(*n);
+  const auto send = [&] { n->net(a0).send(a1, a_tensor(a0, a1, 1, pattern(1000)), tensor_lane); };
+  send();
+  REQUIRE(n->arrives(a1, 1));
+  n->stop(a1);
+  REQUIRE(n->eventually([&] {
+    send();
+    return n->received(dc1) > 0;
+  }));
+  n->start(a1);
+  REQUIRE(n->eventually([&] {
+    send();
+    return n->received(a1) > 0;
+  }));
+}
+
+TEST_CASE("A node that does not handle tensors is sent no more than its credit, and all of that") {
+  const auto n = any_network();
+  for (const auto a : {controller, dc1, a0}) n->start(a);
+  n->start(a1, false);
+  std::uint64_t accepted = 0;
+  const auto fill = [&] {
+    while (accepted < 10 * credit_frames &&
+           n->net(a0).send(a1, a_tensor(a0, a1, accepted, pattern(10)), tensor_lane))
+      ++accepted;
+    return accepted >= credit_frames;
+  };
+  REQUIRE(n->eventually(fill));
+  REQUIRE_FALSE(n->net(a0).send(a1, a_tensor(a0, a1, 0, pattern(10)), tensor_lane));
+  REQUIRE(accepted == credit_frames);
+  std::uint64_t seen = 0;
+  REQUIRE(n->eventually([&] {
+    for (const auto& f : n->take(a1)) {
+      REQUIRE(iteration_of(f) == seen++);
+      n->net(a1).handled(f);
+    }
+    return seen == accepted;
+  }));
+  REQUIRE(n->received(dc1) == 0);
+  REQUIRE(n->eventually(
+      [&] { return n->net(a0).send(a1, a_tensor(a0, a1, seen, pattern(10)), tensor_lane); }));
 }
 
 TEST_CASE("Between gateways each lane is in order, in both directions, and all of it arrives") {

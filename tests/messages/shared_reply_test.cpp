@@ -21,6 +21,7 @@ TEST_CASE("A reply that is encoded once for many has the bytes of one that is en
   }
   r.nodes.push_back({0, "a", "A40", true, 4, 2});
   r.gateways_absent = {"north"};
+  r.gateways = {{"south", {1, 2, 3}}};
   const shared_reply shared{r};
   for (const std::uint64_t request : {1ULL, 200ULL, 0x0123456789abcdefULL}) {
     r.request = request;

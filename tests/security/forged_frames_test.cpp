@@ -54,7 +54,7 @@ class gateway_world {
   void say_everything(zeromq_transport& over, address claimed, address honest) {
     for (const address to : {controller_address, a0, a1})
       for_each_message([&](const message& m) {
-        if (claimed == to || type_of(m) <= type_id<credit>) return;
+        if (claimed == to || type_of(m) <= last_session_type) return;
         REQUIRE(eventually([&] { return send(over, encode(claimed, to, m)); }));
       });
     // Valid messages follow invalid ones on the same connection.
@@ -143,7 +143,7 @@ TEST_CASE(
             std::any_of(std::begin(connections), std::end(connections),
                         [&](const connection& x) { return x.behind.contains(from); });
         bool wanted =
-            type > type_id<credit> && comes_over_one &&
+            type > last_session_type && comes_over_one &&
             expected_in_table(name_of(type), *actors::role_of(c, from), *actors::role_of(c, to));
         // To the controller this gateway forwards only its own nodes' frames.
         if (to == controller_address && from != a0 && from != a1) wanted = false;

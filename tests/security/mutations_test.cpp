@@ -46,7 +46,7 @@ frame spoiled(testing::filler& fill, address from, address to) {
 frame nearly_right(testing::filler& fill, address from, address to) {
   for (;;) {
     auto f = spoiled(fill, from, to);
-    if (const auto e = peek(f.header.bytes()); !e || e->type > type_id<credit>) return f;
+    if (const auto e = peek(f.header.bytes()); !e || e->type > last_session_type) return f;
   }
 }
 

@@ -13,6 +13,10 @@ class node_verb final : public verb {
     host_.options(app);
     app.add_option("--name", name_, "Name of this node in the cluster file")->required();
     app.add_option("--gateway", host_.upstream, "Gateway address (default: from the cluster file)");
+    app.add_option("--listen", host_.listen,
+                   "Where nodes of the datacenter send tensors to this one (default: any port, if "
+                   "there are keys or the gateway is on this machine; else tensors go through the "
+                   "gateway)");
   }
 
   int run(output& out) override {

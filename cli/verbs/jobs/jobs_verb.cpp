@@ -131,6 +131,12 @@ class jobs_verb final : public verb {
                                    {"idle", n.idle},
                                    {"present", n.present}});
     document["gateways_absent"] = reply.gateways_absent;
+    document["gateways"] = json::array();
+    for (const auto& g : reply.gateways)
+      document["gateways"].push_back({{"datacenter", g.datacenter},
+                                      {"wan_sent_bytes", g.traffic.wan_sent_bytes},
+                                      {"wan_received_bytes", g.traffic.wan_received_bytes},
+                                      {"relayed_bytes", g.traffic.relayed_bytes}});
   }
 
   static void show_nodes(const output& out, const query_reply& reply) {
@@ -139,6 +145,12 @@ class jobs_verb final : public verb {
       nodes.row({n.name, n.gpu_type, fmt::to_string(n.gpus), fmt::to_string(n.idle),
                  n.present ? "present" : "absent"});
     out.text("\n" + nodes.text());
+    table gateways{{"gateway", "WAN sent", "WAN received", "relayed inside"}};
+    for (const auto& g : reply.gateways)
+      if (g.traffic != gateway_traffic{})
+        gateways.row({g.datacenter, size_text(g.traffic.wan_sent_bytes),
+                      size_text(g.traffic.wan_received_bytes), size_text(g.traffic.relayed_bytes)});
+    if (!gateways.empty()) out.text("\n" + gateways.text());
     for (const auto& g : reply.gateways_absent) out.line("The gateway of {} is not reachable.", g);
   }
 
