@@ -4,11 +4,11 @@
 #include <deque>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 
 #include <fmt/format.h>
 
 #include "gpu/model/checkpoint_fence.hpp"
+#include "messages/whole_file.hpp"
 
 namespace troupe::actors {
 
@@ -21,17 +21,6 @@ constexpr std::size_t max_given = 1000;  // as many as the controller keeps
 
 fs::path curve_in(const std::string& directory) {
   return fs::path{directory} / "curve.csv";
-}
-
-reason failed(const fs::path& file) {
-  return {reason::kind::unavailable, fmt::format("cannot write {}", file.string())};
-}
-
-expected<void> fenced(const std::string& directory, lease_id lease,
-                      const std::function<reason()>& write) {
-  auto why = gpu::write_fenced(directory, lease, write);
-  if (!why.text.empty()) return tl::unexpected<reason>(std::move(why));
-  return {};
 }
 
 /// Loss and norm as they were, bit for bit. A curve of an earlier release has no busy_s.
@@ -56,20 +45,24 @@ iteration_record record_of(const std::string& line) {
   return i;
 }
 
-/// A trainer that was killed while writing leaves an incomplete last line, which is dropped.
-/// Returns the records after iteration `known`.
-std::vector<iteration_record> copy_lines(std::istream& from, std::ostream& to,
-                                         std::uint64_t iterations, std::uint64_t known) {
+/// A curve up to an iteration, and its records after another.
+struct kept_curve {
+  std::string text = header;
   std::deque<iteration_record> unknown;
+};
+
+/// A trainer that was killed while writing leaves an incomplete last line, which is dropped.
+kept_curve keep_lines(std::istream& from, std::uint64_t iterations, std::uint64_t known) {
+  kept_curve kept;
   std::string line;
   while (std::getline(from, line) && !from.eof()) {
     const auto i = record_of(line);
     if (i.iteration == 0 || i.iteration > iterations) continue;
-    to << line << '\n';
-    if (i.iteration > known) unknown.push_back(i);
-    if (unknown.size() > max_given) unknown.pop_front();
+    kept.text += line + '\n';
+    if (i.iteration > known) kept.unknown.push_back(i);
+    if (kept.unknown.size() > max_given) kept.unknown.pop_front();
   }
-  return {unknown.begin(), unknown.end()};
+  return kept;
 }
 
 }  // namespace
@@ -78,20 +71,12 @@ expected<std::vector<iteration_record>> curve_file::resume(std::uint64_t iterati
                                                            std::uint64_t known) {
   std::vector<iteration_record> unknown;
   if (directory_.empty()) return unknown;
-  const auto ok = fenced(directory_, lease_, [&]() -> reason {
+  const auto ok = gpu::write_fenced(directory_, lease_, [&] {
     const auto file = curve_in(directory_);
-    auto fresh = file;
-    fresh += ".new";
-    {
-      std::ofstream to{fresh, std::ios::binary | std::ios::trunc};
-      to << header;
-      std::ifstream from{file, std::ios::binary};
-      unknown = copy_lines(from, to, iterations, known);
-      if (!to.flush()) return failed(fresh);
-    }
-    std::error_code wrong;
-    fs::rename(fresh, file, wrong);
-    return wrong ? failed(file) : reason{};
+    std::ifstream from{file, std::ios::binary};
+    const auto kept = keep_lines(from, iterations, known);
+    unknown.assign(kept.unknown.begin(), kept.unknown.end());
+    return write_whole_file(file.string(), kept.text);
   });
   if (!ok) return tl::unexpected<reason>(ok.error());
   return unknown;
@@ -99,11 +84,12 @@ expected<std::vector<iteration_record>> curve_file::resume(std::uint64_t iterati
 
 expected<void> curve_file::write() {
   if (unwritten_.empty()) return {};
-  auto ok = fenced(directory_, lease_, [&]() -> reason {
+  auto ok = gpu::write_fenced(directory_, lease_, [&]() -> expected<void> {
     const auto file = curve_in(directory_);
     std::ofstream to{file, std::ios::binary | std::ios::app};
     for (const auto& i : unwritten_) to << line_of(i);
-    return to.flush() ? reason{} : failed(file);
+    if (to.flush()) return {};
+    return refuse(reason::kind::unavailable, fmt::format("cannot write {}", file.string()));
   });
   unwritten_.clear();
   if (!ok) directory_.clear();

@@ -80,15 +80,11 @@ expected<stage_backend> make_backend(const stage_setup& s) {
 }
 
 expected<void> open_checkpoints(const std::string& directory, lease_id lease) {
-  auto why = gpu::take_fence(directory, lease);
-  if (!why.text.empty()) return tl::unexpected<reason>(std::move(why));
-  return {};
+  return gpu::take_fence(directory, lease);
 }
 
 expected<void> may_save(const std::string& directory, lease_id lease) {
-  auto why = gpu::check_fence(directory, lease);
-  if (!why.text.empty()) return tl::unexpected<reason>(std::move(why));
-  return {};
+  return gpu::check_fence(directory, lease);
 }
 
 std::uint64_t newest_saved(const std::string& directory) {
@@ -106,12 +102,10 @@ expected<void> complete_checkpoint(const std::vector<stage_setup>& stages,
   std::vector<std::string> files;
   for (const auto& s : stages)
     if (s.name.pipeline == 0) files.push_back(gpu::stage_file(spec_of(s)));
-  const auto ok = gpu::write_fenced(first.how.checkpoint, first.name.lease, [&] {
+  return gpu::write_fenced(first.how.checkpoint, first.name.lease, [&] {
     return gpu::write_index(gpu::checkpoint_directory(first.how.checkpoint, iteration), first.model,
                             iteration, files);
   });
-  if (!ok.text.empty()) return tl::unexpected<reason>(ok);
-  return {};
 }
 
 }  // namespace troupe::actors

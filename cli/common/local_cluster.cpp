@@ -14,6 +14,7 @@
 #include "cli/common/policy_plugin.hpp"
 #include "cli/common/socket_directory.hpp"
 #include "formats/load/load.hpp"
+#include "messages/whole_file.hpp"
 #include "runtime/host/pause.hpp"
 #include "runtime/host/private_files.hpp"
 #include "runtime/host/stopwatch.hpp"
@@ -91,10 +92,7 @@ expected<void> local_cluster::prepare(const troupe::cluster& c) {
     sockets = directory->string();
   }
   describe(c, sockets);
-  if (!(std::ofstream{address_file(options_.state)} << controller_address() << '\n').flush())
-    return refuse(reason::kind::unavailable,
-                  fmt::format("{}: cannot be written", address_file(options_.state)));
-  return {};
+  return write_whole_file(address_file(options_.state), controller_address() + '\n');
 }
 
 local_cluster::~local_cluster() {

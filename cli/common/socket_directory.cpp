@@ -11,6 +11,8 @@
 
 #include <fmt/format.h>
 
+#include "messages/whole_file.hpp"
+
 namespace troupe::cli {
 
 namespace {
@@ -71,9 +73,8 @@ expected<fs::path> socket_directory(const fs::path& state, std::size_t longest_n
   if (const auto old = recorded(state); !old.empty() && check_private(old)) return old;
   auto fresh = make_elsewhere();
   if (!fresh) return fresh;
-  if (!(std::ofstream{record_of(state)} << fresh->string() << '\n').flush())
-    return refuse(reason::kind::unavailable,
-                  fmt::format("{}: cannot be written", record_of(state).string()));
+  if (auto ok = write_whole_file(record_of(state).string(), fresh->string() + '\n'); !ok)
+    return tl::unexpected<reason>(ok.error());
   return fresh;
 }
 

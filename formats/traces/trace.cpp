@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "formats/parse/csv.hpp"
+#include "messages/whole_file.hpp"
 
 namespace troupe::formats {
 
@@ -151,18 +152,13 @@ expected<void> save_text(const fs::path& file, const std::string& text) {
   };
   // A device or a pipe is written directly; a file is replaced atomically.
   std::error_code error;
-  const bool special = fs::exists(file, error) && !fs::is_regular_file(file, error);
-  const auto partial = special ? file.string() : file.string() + ".part";
-  std::FILE* out = std::fopen(partial.c_str(), "wb");
+  if (!fs::exists(file, error) || fs::is_regular_file(file, error))
+    return write_whole_file(file.string(), text);
+  std::FILE* out = std::fopen(file.c_str(), "wb");
   if (!out) return no(fmt::format("cannot be written: {}", std::strerror(errno)));
   const bool written = std::fwrite(text.data(), 1, text.size(), out) == text.size();
-  const bool closed = std::fclose(out) == 0;
-  const int why = errno;
-  if (written && closed && !special) fs::rename(partial, file, error);
-  if (!written || !closed || error) {
-    if (!special) fs::remove(partial, error);
-    return no(fmt::format("write error: {}", std::strerror(why)));
-  }
+  if (std::fclose(out) != 0 || !written)
+    return no(fmt::format("write error: {}", std::strerror(errno)));
   return {};
 }
 

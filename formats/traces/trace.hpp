@@ -64,7 +64,7 @@ expected<std::vector<trace_row>> import_itp(const std::filesystem::path& file,
 expected<std::vector<inference_row>> import_azure_llm(const std::filesystem::path& file,
                                                       const trace_window& window = {});
 
-/// Writes a file atomically (a new file, renamed).
+/// Replaces a file with write_whole_file(); writes to a device or a pipe directly.
 expected<void> save_text(const std::filesystem::path& file, const std::string& text);
 
 /// "2017-10-09 07:01:55[.fraction]" or a date as seconds since 1970, without time zone or daylight

@@ -11,15 +11,14 @@
 namespace troupe::gpu {
 
 expected<std::unique_ptr<stage_device>> make_cpu_device(const stage_spec& s) {
-  if (auto why = check(s); !why.text.empty()) return tl::unexpected(std::move(why));
+  if (auto ok = check(s); !ok) return tl::unexpected(ok.error());
   return std::make_unique<cpu::device>(s);
 }
 
 expected<std::unique_ptr<stage_device>> make_shared_cpu_device(const stage_spec& s,
                                                                std::uint32_t shares) {
   if (shares == 1) return make_cpu_device(s);
-  if (auto why = check(share_of(s, 0, shares)); !why.text.empty())
-    return tl::unexpected(std::move(why));
+  if (auto ok = check(share_of(s, 0, shares)); !ok) return tl::unexpected(ok.error());
   const auto tensor_group = make_group(shares);
   shared_stage::devices members;
   for (std::uint32_t m = 0; m < shares; ++m)
@@ -65,8 +64,8 @@ expected<outcome> device::run_all_the_same(const operation& o) {
 
 expected<outcome> device::run(const operation& o) {
   using kind = operation::kind;
-  if (auto why = progress_.check(o); !why.text.empty()) return tl::unexpected(std::move(why));
-  if (auto why = check_payloads(spec_, o); !why.text.empty()) return tl::unexpected(std::move(why));
+  if (auto ok = progress_.check(o); !ok) return tl::unexpected(ok.error());
+  if (auto ok = check_payloads(spec_, o); !ok) return tl::unexpected(ok.error());
   switch (o.what) {
     case kind::forward:
       return forward(o);
@@ -178,8 +177,8 @@ stage_values device::values() {
 }
 
 expected<outcome> device::save(const operation& o) {
-  if (auto why = save_values(o.path, spec_, maths_.steps, values()); !why.text.empty())
-    return tl::unexpected(std::move(why));
+  if (auto ok = save_values(o.path, spec_, maths_.steps, values()); !ok)
+    return tl::unexpected(ok.error());
   return outcome{};
 }
 

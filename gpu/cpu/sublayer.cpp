@@ -24,8 +24,8 @@ template <class T>
 void sublayer_maths<T>::sum_with_fellows(T* values) {
   if (!tensor_group_) return;
   if constexpr (std::is_same_v<T, float>) {
-    const auto why = tensor_group_->sum(std::span{values, tokens_ * hidden_});
-    if (!why.text.empty()) throw std::runtime_error(why.text);
+    const auto ok = tensor_group_->sum(std::span{values, tokens_ * hidden_});
+    if (!ok) throw std::runtime_error(ok.error().text);
   }
 }
 

@@ -12,15 +12,15 @@ namespace {
 
 using kind = operation::kind;
 
-reason no(std::string text) {
-  return {reason::kind::invalid, std::move(text)};
+auto no(std::string text) {
+  return refuse(reason::kind::invalid, std::move(text));
 }
 
 std::uint64_t activation_bytes(const stage_spec& s) {
   return tokens_of(s) * s.model.hidden * sizeof(float);
 }
 
-reason check_tokens(const stage_spec& s, const payload& p) {
+expected<void> check_tokens(const stage_spec& s, const payload& p) {
   const auto count = tokens_of(s);
   const auto bytes = p.bytes();
   if (bytes.size() != count * sizeof(std::uint32_t))
@@ -35,25 +35,25 @@ reason check_tokens(const stage_spec& s, const payload& p) {
   return {};
 }
 
-reason check_forward(const stage_spec& s, const operation& o) {
+expected<void> check_forward(const stage_spec& s, const operation& o) {
   const std::size_t wanted = s.has_head ? 2 : 1;
   if (o.in.size() != wanted)
     return no(fmt::format("forward on this stage takes {} payloads, got {}", wanted, o.in.size()));
   if (s.has_embedding) {
-    if (auto why = check_tokens(s, o.in[0]); !why.text.empty()) return why;
+    if (auto ok = check_tokens(s, o.in[0]); !ok) return ok;
   } else if (o.in[0].bytes().size() != activation_bytes(s)) {
     return no(fmt::format("an activation has {} bytes; got {}", activation_bytes(s),
                           o.in[0].bytes().size()));
   }
-  return s.has_head ? check_tokens(s, o.in[1]) : reason{};
+  return s.has_head ? check_tokens(s, o.in[1]) : expected<void>{};
 }
 
-reason check_backward(const stage_spec& s, const operation& o) {
+expected<void> check_backward(const stage_spec& s, const operation& o) {
   if (s.has_head || (o.in.size() == 1 && o.in[0].bytes().size() == activation_bytes(s))) return {};
   return no(fmt::format("backward takes one payload, a gradient of {} bytes", activation_bytes(s)));
 }
 
-reason check_update(const stage_spec& s, const operation& o, bool summed) {
+expected<void> check_update(const stage_spec& s, const operation& o, bool summed) {
   const auto size = size_of(s);
   if (o.in.empty()) {
     // After the all-reduce the first stage has the whole sum.
@@ -71,7 +71,7 @@ reason check_update(const stage_spec& s, const operation& o, bool summed) {
   return {};
 }
 
-reason check_sum(const stage_spec& s, const operation& o) {
+expected<void> check_sum(const stage_spec& s, const operation& o) {
   const auto tied = size_of(s).tied_parameters;
   if (o.in.empty() ||
       (o.in.size() == 1 && s.has_embedding && o.in[0].bytes().size() == tied * sizeof(float)))
@@ -84,7 +84,7 @@ reason check_sum(const stage_spec& s, const operation& o) {
 
 }  // namespace
 
-reason microbatch_progress::check(const operation& o) const {
+expected<void> microbatch_progress::check(const operation& o) const {
   const auto found = kept_.find(o.microbatch);
   const bool held = found != kept_.end();
   if (o.what == kind::forward && held)
@@ -98,7 +98,7 @@ reason microbatch_progress::check(const operation& o) const {
   return {};
 }
 
-reason check_payloads(const stage_spec& s, const operation& o, bool summed) {
+expected<void> check_payloads(const stage_spec& s, const operation& o, bool summed) {
   if (o.what == kind::forward) return check_forward(s, o);
   if (o.what == kind::backward) return check_backward(s, o);
   if (o.what == kind::update) return check_update(s, o, summed);

@@ -4,7 +4,7 @@
 
 #include "gpu/device/stage_device.hpp"
 
-// What every device refuses, in the same words. A reason with empty text: nothing is wrong.
+// What every device refuses, in the same words.
 
 namespace troupe::gpu {
 
@@ -12,7 +12,7 @@ namespace troupe::gpu {
 class microbatch_progress {
  public:
   /// Is forward, recompute or backward valid for this micro-batch now?
-  reason check(const operation& o) const;
+  expected<void> check(const operation& o) const;
 
   /// The activations are kept: its backward may follow.
   void went_forward(std::uint32_t microbatch, bool kept) { kept_[microbatch] = kept; }
@@ -26,6 +26,6 @@ class microbatch_progress {
 
 /// Do the payloads of forward, backward, sum and update have the stage's sizes? `summed`: the
 /// device's gradients are those summed over all pipelines.
-reason check_payloads(const stage_spec& s, const operation& o, bool summed = false);
+expected<void> check_payloads(const stage_spec& s, const operation& o, bool summed = false);
 
 }  // namespace troupe::gpu

@@ -19,8 +19,8 @@ constexpr char word_pattern[] =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 constexpr std::string_view end_of_text = "<|endoftext|>";
 
-reason malformed(const std::filesystem::path& file, const std::string& text) {
-  return {reason::kind::malformed, fmt::format("{} {}", file.string(), text)};
+auto malformed(const std::filesystem::path& file, const std::string& text) {
+  return refuse(reason::kind::malformed, fmt::format("{} {}", file.string(), text));
 }
 
 /// The files encode every byte as a printable character: printable bytes as themselves, the others
@@ -63,10 +63,8 @@ std::uint64_t pair_of(std::uint32_t first, std::uint32_t second) {
 
 expected<bpe> bpe::open(const std::filesystem::path& directory) {
   bpe b;
-  if (auto why = b.read_vocabulary(directory / "vocab.json"); !why.text.empty())
-    return tl::unexpected(std::move(why));
-  if (auto why = b.read_merges(directory / "merges.txt"); !why.text.empty())
-    return tl::unexpected(std::move(why));
+  if (auto ok = b.read_vocabulary(directory / "vocab.json"); !ok) return tl::unexpected(ok.error());
+  if (auto ok = b.read_merges(directory / "merges.txt"); !ok) return tl::unexpected(ok.error());
   int wrong = 0;
   PCRE2_SIZE where = 0;
   auto* code =
@@ -79,9 +77,10 @@ expected<bpe> bpe::open(const std::filesystem::path& directory) {
   return b;
 }
 
-reason bpe::read_vocabulary(const std::filesystem::path& file) {
+expected<void> bpe::read_vocabulary(const std::filesystem::path& file) {
   std::ifstream in{file};
-  if (!in) return {reason::kind::unavailable, fmt::format("{} cannot be read", file.string())};
+  if (!in)
+    return refuse(reason::kind::unavailable, fmt::format("{} cannot be read", file.string()));
   const auto all = nlohmann::json::parse(in, nullptr, false);
   if (!all.is_object()) return malformed(file, "is not a JSON object of tokens");
   for (const auto& [token, number] : all.items()) {
@@ -103,9 +102,10 @@ reason bpe::read_vocabulary(const std::filesystem::path& file) {
   return {};
 }
 
-reason bpe::read_merges(const std::filesystem::path& file) {
+expected<void> bpe::read_merges(const std::filesystem::path& file) {
   std::ifstream in{file};
-  if (!in) return {reason::kind::unavailable, fmt::format("{} cannot be read", file.string())};
+  if (!in)
+    return refuse(reason::kind::unavailable, fmt::format("{} cannot be read", file.string()));
   std::string line;
   for (std::uint32_t at = 1, rank = 0; std::getline(in, line); ++at) {
     if (line.ends_with('\r')) line.pop_back();

@@ -32,8 +32,8 @@ class bpe {
   };
   using word_cache = std::unordered_map<std::string, std::vector<std::uint32_t>>;
 
-  reason read_vocabulary(const std::filesystem::path& file);
-  reason read_merges(const std::filesystem::path& file);
+  expected<void> read_vocabulary(const std::filesystem::path& file);
+  expected<void> read_merges(const std::filesystem::path& file);
   void encode_plain(std::string_view text, word_cache& known,
                     std::vector<std::uint32_t>& out) const;
   std::vector<std::uint32_t> encode_word(std::string_view word) const;

@@ -9,6 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "messages/whole_file.hpp"
+
 namespace troupe::gpu {
 
 namespace {
@@ -27,8 +29,8 @@ std::optional<std::uint64_t> number(std::string_view text) {
   return n;
 }
 
-reason malformed(std::string text) {
-  return {reason::kind::malformed, std::move(text)};
+auto malformed(std::string text) {
+  return refuse(reason::kind::malformed, std::move(text));
 }
 
 /// The files of a checkpoint: those in its index, or all.
@@ -39,13 +41,12 @@ expected<std::vector<fs::path>> files_of(const fs::path& path) {
   if (std::ifstream in{path / index_name}; in) {
     const auto index = json::parse(in, nullptr, false);
     if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
-      return tl::unexpected(
-          malformed(fmt::format("{} has no weight_map", (path / index_name).string())));
+      return malformed(fmt::format("{} has no weight_map", (path / index_name).string()));
     for (const auto& [name, file] : index["weight_map"].items()) {
       const auto plain = file.is_string() ? fs::path{file.get<std::string>()} : fs::path{};
       if (plain.empty() || plain != plain.filename())
-        return tl::unexpected(malformed(fmt::format("{} names no file next to it for '{}'",
-                                                    (path / index_name).string(), name)));
+        return malformed(fmt::format("{} names no file next to it for '{}'",
+                                     (path / index_name).string(), name));
       files.insert(path / plain);
     }
   } else {
@@ -82,13 +83,13 @@ std::string stage_file(const stage_spec& s) {
                      s.lease > 0 ? fmt::format("-lease-{}", s.lease) : std::string{});
 }
 
-reason save_stage(const fs::path& directory, const stage_spec& s, std::uint64_t iteration,
-                  const std::vector<saved_values>& all) {
+expected<void> save_stage(const fs::path& directory, const stage_spec& s, std::uint64_t iteration,
+                          const std::vector<saved_values>& all) {
   std::error_code error;
   fs::create_directories(directory, error);
   if (error)
-    return {reason::kind::unavailable,
-            fmt::format("{} cannot be created: {}", directory.string(), error.message())};
+    return refuse(reason::kind::unavailable,
+                  fmt::format("{} cannot be created: {}", directory.string(), error.message()));
   std::vector<tensor_to_store> tensors;
   for (const auto& one : all) {
     tensors.push_back({one.what->name, one.what->shape(), one.weights});
@@ -99,13 +100,13 @@ reason save_stage(const fs::path& directory, const stage_spec& s, std::uint64_t 
                            {{"format", "pt"}, {"iteration", std::to_string(iteration)}});
 }
 
-reason write_index(const fs::path& directory, const troupe::model& m, std::uint64_t iteration,
-                   const std::vector<std::string>& files) {
+expected<void> write_index(const fs::path& directory, const troupe::model& m,
+                           std::uint64_t iteration, const std::vector<std::string>& files) {
   json map = json::object();
   std::uint64_t bytes = 0;
   for (const auto& name : files) {
     const auto file = safetensors::open(directory / name);
-    if (!file) return file.error();
+    if (!file) return tl::unexpected(file.error());
     const auto said = file->metadata().find("iteration");
     if (said == file->metadata().end() || said->second != std::to_string(iteration))
       return malformed(fmt::format("{} is not of iteration {}", file->file().string(), iteration));
@@ -122,7 +123,7 @@ reason write_index(const fs::path& directory, const troupe::model& m, std::uint6
   index["metadata"] = {{"total_size", bytes}, {"iteration", iteration}, {"model", to_json(m)}};
   index["weight_map"] = std::move(map);
   const auto text = index.dump(2) + "\n";
-  return write_whole(directory / index_name, {std::as_bytes(std::span{text})});
+  return write_whole_file((directory / index_name).string(), text);
 }
 
 std::optional<found_checkpoint> newest_checkpoint(const fs::path& root) {
@@ -150,14 +151,13 @@ expected<checkpoint> checkpoint::open(const fs::path& path) {
     const auto iteration = file->metadata().find("iteration");
     const auto word = iteration == file->metadata().end() ? std::string{"0"} : iteration->second;
     if (said.value_or(word) != word)
-      return tl::unexpected(malformed(fmt::format(
-          "the files in {} are of different iterations: {} and {}", path.string(), *said, word)));
+      return malformed(fmt::format("the files in {} are of different iterations: {} and {}",
+                                   path.string(), *said, word));
     said = word;
     c.files_.push_back(std::move(*file));
   }
   const auto n = number(said.value_or("0"));
-  if (!n)
-    return tl::unexpected(malformed(fmt::format("{} is of iteration '{}'", path.string(), *said)));
+  if (!n) return malformed(fmt::format("{} is of iteration '{}'", path.string(), *said));
   c.iteration_ = *n;
   return c;
 }
@@ -168,39 +168,42 @@ checkpoint::place checkpoint::find(const std::string& name) const {
   return {};
 }
 
-reason checkpoint::read_one(const place& from, const parameter& p, std::span<float> out) const {
+expected<void> checkpoint::read_one(const place& from, const parameter& p,
+                                    std::span<float> out) const {
   auto shape = from.tensor->shape;
   const auto wanted = p.shape();
   if (p.name == "wpe.weight" && shape.size() == 2 && shape[0] > wanted[0]) shape[0] = wanted[0];
   if (shape != wanted)
-    return {reason::kind::invalid, fmt::format("'{}' is {} in {}, but {} in the model",
-                                               from.tensor->name, shape_text(from.tensor->shape),
-                                               from.file->file().string(), shape_text(wanted))};
+    return refuse(reason::kind::invalid,
+                  fmt::format("'{}' is {} in {}, but {} in the model", from.tensor->name,
+                              shape_text(from.tensor->shape), from.file->file().string(),
+                              shape_text(wanted)));
   from.file->read(*from.tensor, out);
   return {};
 }
 
-reason checkpoint::read(const parameter& p, std::span<float> weights,
-                        std::span<float> first_moments, std::span<float> second_moments) const {
+expected<void> checkpoint::read(const parameter& p, std::span<float> weights,
+                                std::span<float> first_moments,
+                                std::span<float> second_moments) const {
   auto from = find(p.name);
   if (!from.tensor) from = find("transformer." + p.name);
   if (!from.tensor)
-    return {reason::kind::unknown, fmt::format("'{}' is not in {}", p.name, path_.string())};
-  if (auto why = read_one(from, p, weights); !why.text.empty()) return why;
+    return refuse(reason::kind::unknown, fmt::format("'{}' is not in {}", p.name, path_.string()));
+  if (auto ok = read_one(from, p, weights); !ok) return ok;
   for (const auto& [prefix, out] :
        {std::pair{&first_moment, first_moments}, std::pair{&second_moment, second_moments}}) {
     const auto moment = find(*prefix + p.name);
     if (!moment.tensor) {
       std::fill(out.begin(), out.end(), 0.0f);
-    } else if (auto why = read_one(moment, p, out); !why.text.empty()) {
-      return why;
+    } else if (auto ok = read_one(moment, p, out); !ok) {
+      return ok;
     }
   }
   return {};
 }
 
-reason save_values(const fs::path& directory, const stage_spec& s, std::uint64_t iteration,
-                   const stage_values& values) {
+expected<void> save_values(const fs::path& directory, const stage_spec& s, std::uint64_t iteration,
+                           const stage_values& values) {
   std::vector<saved_values> all;
   for (const auto& p : values.parameters) {
     if (p.tied && !s.has_embedding) continue;
@@ -229,17 +232,17 @@ expected<std::uint64_t> load_values(const fs::path& path, const stage_spec& s,
       all[j].resize(in_files[i].values());
       read[j] = all[j];
     }
-    auto why = from->read(in_files[i], read[0], read[1], read[2]);
-    if (!why.text.empty()) return tl::unexpected(std::move(why));
+    if (auto ok = from->read(in_files[i], read[0], read[1], read[2]); !ok)
+      return tl::unexpected(ok.error());
     for (std::size_t j = 0; p.runs > 0 && j < 3; ++j) take_share(p, all[j], to[j]);
   }
   return from->iteration();
 }
 
-reason export_weights(const fs::path& checkpoint_path, const troupe::model& m,
-                      const fs::path& file) {
+expected<void> export_weights(const fs::path& checkpoint_path, const troupe::model& m,
+                              const fs::path& file) {
   const auto from = checkpoint::open(checkpoint_path);
-  if (!from) return from.error();
+  if (!from) return tl::unexpected(from.error());
   const auto parameters = parameters_of(m);
   const auto saved_name = [](const std::string& name) {
     return name.starts_with("lm_head.") ? name : "transformer." + name;
@@ -249,7 +252,7 @@ reason export_weights(const fs::path& checkpoint_path, const troupe::model& m,
   for (const auto& p : parameters) {
     auto& v = values.emplace_back(p.values());
     std::vector<float> moments(p.values());
-    if (auto why = from->read(p, v, moments, moments); !why.text.empty()) return why;
+    if (auto ok = from->read(p, v, moments, moments); !ok) return ok;
     tensors.push_back({saved_name(p.name), p.shape(), v});
   }
   return write_safetensors(file, tensors, {{"format", "pt"}});

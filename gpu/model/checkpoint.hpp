@@ -28,15 +28,15 @@ struct saved_values {
   std::span<const float> weights, first_moments, second_moments;
 };
 
-/// Writes a stage's file; makes the directory. `iteration`: updates done. Empty text: done.
-reason save_stage(const std::filesystem::path& directory, const stage_spec& s,
-                  std::uint64_t iteration, const std::vector<saved_values>& all);
+/// Writes a stage's file; makes the directory. `iteration`: updates done.
+expected<void> save_stage(const std::filesystem::path& directory, const stage_spec& s,
+                          std::uint64_t iteration, const std::vector<saved_values>& all);
 
 /// Called when all stages have saved: checks that `files` (names in the directory) contain every
 /// parameter of the model, and writes model.safetensors.index.json. Only then does
 /// newest_checkpoint find it.
-reason write_index(const std::filesystem::path& directory, const troupe::model& m,
-                   std::uint64_t iteration, const std::vector<std::string>& files);
+expected<void> write_index(const std::filesystem::path& directory, const troupe::model& m,
+                           std::uint64_t iteration, const std::vector<std::string>& files);
 
 struct found_checkpoint {
   std::uint64_t iteration = 0;
@@ -54,8 +54,8 @@ class checkpoint {
   /// Number of updates; 0 if the files do not say.
   std::uint64_t iteration() const { return iteration_; }
   /// Missing moments are 0. Position embeddings may be longer than needed.
-  reason read(const parameter& p, std::span<float> weights, std::span<float> first_moments,
-              std::span<float> second_moments) const;
+  expected<void> read(const parameter& p, std::span<float> weights, std::span<float> first_moments,
+                      std::span<float> second_moments) const;
 
  private:
   struct place {
@@ -63,7 +63,7 @@ class checkpoint {
     const stored_tensor* tensor = nullptr;
   };
   place find(const std::string& name) const;
-  reason read_one(const place& from, const parameter& p, std::span<float> out) const;
+  expected<void> read_one(const place& from, const parameter& p, std::span<float> out) const;
 
   std::filesystem::path path_;
   std::vector<safetensors> files_;
@@ -79,14 +79,14 @@ struct stage_values {
   std::uint64_t position(const parameter& p) const { return p.tied ? own : p.offset; }
 };
 /// save_stage for these values; the first stage saves a tied embedding.
-reason save_values(const std::filesystem::path& directory, const stage_spec& s,
-                   std::uint64_t iteration, const stage_values& values);
+expected<void> save_values(const std::filesystem::path& directory, const stage_spec& s,
+                           std::uint64_t iteration, const stage_values& values);
 /// Reads all values, of a shared stage this device's slice; returns the number of updates.
 expected<std::uint64_t> load_values(const std::filesystem::path& path, const stage_spec& s,
                                     const stage_values& values);
 
 /// Only the weights of a checkpoint of that model, in one file as Hugging Face has them.
-reason export_weights(const std::filesystem::path& checkpoint_path, const troupe::model& m,
-                      const std::filesystem::path& file);
+expected<void> export_weights(const std::filesystem::path& checkpoint_path, const troupe::model& m,
+                              const std::filesystem::path& file);
 
 }  // namespace troupe::gpu

@@ -29,15 +29,15 @@ class fence {
   }
   fence(const fence&) = delete;
 
-  reason open() {
+  expected<void> open() {
     fd_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (fd_ < 0) return no("opened");
     const double until_s = now_s() + patience_s;
     while (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK && errno != EINTR) return no("locked");
       if (now_s() > until_s)
-        return {reason::kind::unavailable,
-                fmt::format("{} is locked by another process", file_.string())};
+        return refuse(reason::kind::unavailable,
+                      fmt::format("{} is locked by another process", file_.string()));
       ::usleep(10'000);
     }
     char text[24] = {};
@@ -46,15 +46,15 @@ class fence {
     return {};
   }
 
-  reason allows(std::uint64_t lease) const {
+  expected<void> allows(std::uint64_t lease) const {
     if (lease >= newest_) return {};
-    return {reason::kind::stale,
-            fmt::format("lease {} has taken over {}: lease {} may no longer write", newest_,
-                        file_.parent_path().string(), lease)};
+    return refuse(reason::kind::stale,
+                  fmt::format("lease {} has taken over {}: lease {} may no longer write", newest_,
+                              file_.parent_path().string(), lease));
   }
 
   /// A single write of constant size, so that it is atomic.
-  reason set(std::uint64_t lease) {
+  expected<void> set(std::uint64_t lease) {
     if (lease == newest_) return {};
     const auto text = fmt::format("{:020}\n", lease);
     if (::pwrite(fd_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
@@ -64,9 +64,9 @@ class fence {
   }
 
  private:
-  reason no(const char* what) const {
-    return {reason::kind::unavailable,
-            fmt::format("{} cannot be {}: {}", file_.string(), what, std::strerror(errno))};
+  tl::unexpected<reason> no(const char* what) const {
+    return refuse(reason::kind::unavailable,
+                  fmt::format("{} cannot be {}: {}", file_.string(), what, std::strerror(errno)));
   }
 
   fs::path file_;
@@ -76,27 +76,27 @@ class fence {
 
 }  // namespace
 
-reason take_fence(const fs::path& root, std::uint64_t lease) {
+expected<void> take_fence(const fs::path& root, std::uint64_t lease) {
   std::error_code failed;
   fs::create_directories(root, failed);
   if (failed)
-    return {reason::kind::unavailable,
-            fmt::format("{} cannot be created: {}", root.string(), failed.message())};
+    return refuse(reason::kind::unavailable,
+                  fmt::format("{} cannot be created: {}", root.string(), failed.message()));
   fence f{root};
-  if (auto why = f.open(); !why.text.empty()) return why;
-  if (auto why = f.allows(lease); !why.text.empty()) return why;
+  if (auto ok = f.open(); !ok) return ok;
+  if (auto ok = f.allows(lease); !ok) return ok;
   return f.set(lease);
 }
 
-reason check_fence(const fs::path& root, std::uint64_t lease) {
-  return write_fenced(root, lease, [] { return reason{}; });
+expected<void> check_fence(const fs::path& root, std::uint64_t lease) {
+  return write_fenced(root, lease, [] { return expected<void>{}; });
 }
 
-reason write_fenced(const fs::path& root, std::uint64_t lease,
-                    const std::function<reason()>& write) {
+expected<void> write_fenced(const fs::path& root, std::uint64_t lease,
+                            const std::function<expected<void>()>& write) {
   fence f{root};
-  if (auto why = f.open(); !why.text.empty()) return why;
-  if (auto why = f.allows(lease); !why.text.empty()) return why;
+  if (auto ok = f.open(); !ok) return ok;
+  if (auto ok = f.allows(lease); !ok) return ok;
   return write();
 }
 

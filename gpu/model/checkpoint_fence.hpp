@@ -14,14 +14,14 @@
 namespace troupe::gpu {
 
 /// From now on older leases are kept out; makes the directory if there is none. Refuses (stale) if
-/// a newer lease has taken it. Empty text: done.
-reason take_fence(const std::filesystem::path& root, std::uint64_t lease);
+/// a newer lease has taken it.
+expected<void> take_fence(const std::filesystem::path& root, std::uint64_t lease);
 
 /// May this lease still write?
-reason check_fence(const std::filesystem::path& root, std::uint64_t lease);
+expected<void> check_fence(const std::filesystem::path& root, std::uint64_t lease);
 
 /// Completes a checkpoint if this lease may: no newer lease can open the directory meanwhile.
-reason write_fenced(const std::filesystem::path& root, std::uint64_t lease,
-                    const std::function<reason()>& write);
+expected<void> write_fenced(const std::filesystem::path& root, std::uint64_t lease,
+                            const std::function<expected<void>()>& write);
 
 }  // namespace troupe::gpu

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gpu/model/checkpoint.hpp"
+#include "messages/whole_file.hpp"
 
 namespace troupe::gpu {
 
@@ -38,9 +39,8 @@ std::optional<troupe::model> model_of_checkpoint(const fs::path& directory) {
   }
 }
 
-reason write_json(const fs::path& file, const json& d) {
-  const auto text = d.dump(2) + "\n";
-  return write_whole(file, {std::as_bytes(std::span{text})});
+expected<void> write_json(const fs::path& file, const json& d) {
+  return write_whole_file(file.string(), d.dump(2) + "\n");
 }
 
 /// Hugging Face's names of GPT-2's sizes.
@@ -65,30 +65,30 @@ json config_of(const troupe::model& m) {
   return d;
 }
 
-reason copy_tokenizer(const export_wish& w, const troupe::model& m) {
+expected<void> copy_tokenizer(const export_wish& w, const troupe::model& m) {
   if (w.tokenizer.empty()) return {};
   for (const auto* name : {"vocab.json", "merges.txt"}) {
     std::error_code error;
     fs::copy_file(w.tokenizer / name, w.to / name, fs::copy_options::overwrite_existing, error);
     if (error)
-      return {
+      return refuse(
           reason::kind::unavailable,
-          fmt::format("{}: cannot be copied: {}", (w.tokenizer / name).string(), error.message())};
+          fmt::format("{}: cannot be copied: {}", (w.tokenizer / name).string(), error.message()));
   }
   return write_json(w.to / "tokenizer_config.json",
                     {{"tokenizer_class", "GPT2Tokenizer"}, {"model_max_length", m.sequence}});
 }
 
-reason make_target(const fs::path& to) {
+expected<void> make_target(const fs::path& to) {
   std::error_code error;
   for (const auto* name : {"config.json", "model.safetensors"})
     if (fs::exists(to / name, error))
-      return {reason::kind::refused,
-              fmt::format("{}: already exists; use another directory", (to / name).string())};
+      return refuse(reason::kind::refused,
+                    fmt::format("{}: already exists; use another directory", (to / name).string()));
   fs::create_directories(to, error);
   if (error)
-    return {reason::kind::invalid,
-            fmt::format("{}: cannot be made: {}", to.string(), error.message())};
+    return refuse(reason::kind::invalid,
+                  fmt::format("{}: cannot be made: {}", to.string(), error.message()));
   return {};
 }
 
@@ -104,11 +104,11 @@ expected<exported> export_model(const export_wish& w) {
     return refuse(
         reason::kind::unknown,
         fmt::format("{} does not record its model; give its job with --job", from.string()));
-  if (auto why = make_target(w.to); !why.text.empty()) return tl::unexpected(std::move(why));
-  auto why = export_weights(from, *model, w.to / "model.safetensors");
-  if (why.text.empty()) why = copy_tokenizer(w, *model);
-  if (why.text.empty()) why = write_json(w.to / "config.json", config_of(*model));
-  if (!why.text.empty()) return tl::unexpected(std::move(why));
+  auto ok = make_target(w.to);
+  if (ok) ok = export_weights(from, *model, w.to / "model.safetensors");
+  if (ok) ok = copy_tokenizer(w, *model);
+  if (ok) ok = write_json(w.to / "config.json", config_of(*model));
+  if (!ok) return tl::unexpected(ok.error());
   exported done{from, read->iteration(), 0};
   for (const auto& p : parameters_of(*model)) done.parameters += p.values();
   return done;

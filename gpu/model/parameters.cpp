@@ -167,9 +167,9 @@ void initialise(const parameter& p, std::uint64_t seed, std::span<float> values)
   }
 }
 
-reason check(const stage_spec& s) {
+expected<void> check(const stage_spec& s) {
   const auto& m = s.model;
-  const auto no = [](std::string text) { return reason{reason::kind::invalid, std::move(text)}; };
+  const auto no = [](std::string text) { return refuse(reason::kind::invalid, std::move(text)); };
   if (m.family != "gpt" || !m.operators.empty())
     return no(
         fmt::format("the built-in trainer supports models of family gpt, not '{}'", m.family));

@@ -44,8 +44,8 @@ void put_share(const parameter& p, std::span<const float> part, std::span<float>
 /// Initial values: a function of the seed, the name and the index in the whole tensor.
 void initialise(const parameter& p, std::uint64_t seed, std::span<float> values);
 
-/// Why no device could be this stage; a reason with empty text: it could.
-reason check(const stage_spec& s);
+/// Refuses what no device could be.
+expected<void> check(const stage_spec& s);
 
 enum class sublayer : std::uint8_t { attention, mlp };
 inline sublayer sublayer_kind(std::uint32_t i) {

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gpu/model/mapped_file.hpp"
+#include "messages/whole_file.hpp"
 
 namespace troupe::gpu {
 
@@ -118,9 +119,9 @@ void safetensors::read(const stored_tensor& t, std::span<float> out) const {
   }
 }
 
-reason write_safetensors(const std::filesystem::path& file,
-                         const std::vector<tensor_to_store>& tensors,
-                         const std::map<std::string, std::string>& metadata) {
+expected<void> write_safetensors(const std::filesystem::path& file,
+                                 const std::vector<tensor_to_store>& tensors,
+                                 const std::map<std::string, std::string>& metadata) {
   json header = json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
   std::uint64_t at = 0;
@@ -135,42 +136,7 @@ reason write_safetensors(const std::filesystem::path& file,
   std::vector<std::span<const std::byte>> parts{std::as_bytes(std::span{&length, 1}),
                                                 std::as_bytes(std::span{text})};
   for (const auto& t : tensors) parts.push_back(std::as_bytes(t.values));
-  return write_whole(file, parts);
-}
-
-reason write_whole(const std::filesystem::path& file,
-                   const std::vector<std::span<const std::byte>>& parts) {
-  const auto no = [&](const char* what) {
-    return reason{reason::kind::unavailable,
-                  fmt::format("{} cannot be {}: {}", file.string(), what, std::strerror(errno))};
-  };
-  const auto passing = file.string() + ".writing";
-  const int descriptor = ::open(passing.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (descriptor < 0) return no("created");
-  bool good = true;
-  for (auto part : parts)
-    while (good && !part.empty()) {
-      const auto n = ::write(descriptor, part.data(), part.size());
-      if (n < 0 && errno == EINTR) continue;
-      good = n > 0;
-      if (good) part = part.subspan(static_cast<std::size_t>(n));
-    }
-  good = good && ::fsync(descriptor) == 0;
-  const int wrong = errno;
-  ::close(descriptor);
-  errno = wrong;
-  if (!good || ::rename(passing.c_str(), file.c_str()) != 0) {
-    auto why = no("written");
-    ::unlink(passing.c_str());
-    return why;
-  }
-  const int folder = ::open(file.parent_path().empty() ? "." : file.parent_path().c_str(),
-                            O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder >= 0) {  // makes the new name durable
-    ::fsync(folder);
-    ::close(folder);
-  }
-  return {};
+  return write_whole_file(file.string(), parts);
 }
 
 }  // namespace troupe::gpu

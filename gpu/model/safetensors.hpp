@@ -50,14 +50,9 @@ struct tensor_to_store {
   std::span<const float> values;
 };
 
-/// Writes to a temporary name beside it, waits until the disk has it, and renames. Empty text:
-/// done.
-reason write_safetensors(const std::filesystem::path& file,
-                         const std::vector<tensor_to_store>& tensors,
-                         const std::map<std::string, std::string>& metadata);
-
-/// The same for any bytes.
-reason write_whole(const std::filesystem::path& file,
-                   const std::vector<std::span<const std::byte>>& parts);
+/// Replaces the file as write_whole_file() does.
+expected<void> write_safetensors(const std::filesystem::path& file,
+                                 const std::vector<tensor_to_store>& tensors,
+                                 const std::map<std::string, std::string>& metadata);
 
 }  // namespace troupe::gpu

@@ -87,9 +87,9 @@ class bench {
   }
 
   /// Executes every step once; returns an error. Without `counts`: to warm up.
-  reason round(bool counts) {
+  expected<void> round(bool counts) {
     counts_ = counts;
-    why_ = {};
+    result_ = {};
     take(forward(false), nullptr);
     take({.what = kind::recompute}, nullptr);
     take(backward(), nullptr);
@@ -99,10 +99,10 @@ class bench {
     take(forward(true), &recompute_s_);
     take(backward(), &backward_s_);
     auto sums = take({.what = kind::gradients}, &gradients_s_);
-    if (!why_.text.empty()) return why_;
+    if (!result_) return result_;
     take({.what = kind::update, .in = std::move(sums.out)}, &given_s_);
     if (!halved()) take({.what = kind::update}, &update_s_);
-    return why_;
+    return result_;
   }
 
   part_times times() const {
@@ -140,10 +140,10 @@ class bench {
   }
 
   outcome take(operation o, std::vector<double>* into) {
-    if (!why_.text.empty()) return {};
+    if (!result_) return {};
     auto said = ask(*device_, std::move(o));
     if (!said.what) {
-      why_ = said.what.error();
+      result_ = tl::unexpected(said.what.error());
       return {};
     }
     if (into != nullptr && counts_) into->push_back(said.took_s);
@@ -160,7 +160,7 @@ class bench {
   const inputs& in_;
   std::unique_ptr<stage_device> device_;
   bool counts_ = false;
-  reason why_;
+  expected<void> result_;  // of this round so far
   std::vector<double> forward_s_, recompute_s_, backward_s_, gradients_s_, given_s_, update_s_;
 };
 
@@ -175,7 +175,7 @@ class company {
       auto b = bench::make(s, in, make_device);
       if (!b) return tl::unexpected(b.error());
       c->threads_.emplace_back([c = c.get(), mine = std::shared_ptr<bench>{std::move(*b)}] {
-        while (!c->over_ && mine->round(false).text.empty()) continue;
+        while (!c->over_ && mine->round(false)) continue;
       });
     }
     return c;
@@ -233,7 +233,7 @@ class point_maker {
       auto b = bench::make(specs[i], in, make_);
       if (!b) return tl::unexpected(b.error());
       all[i] = std::move(*b);
-      if (auto why = all[i]->round(false); !why.text.empty()) return tl::unexpected(std::move(why));
+      if (auto ok = all[i]->round(false); !ok) return tl::unexpected(ok.error());
       const auto after = free_bytes();
       if (before > after) all[i]->peak_bytes = before - after;
     }
@@ -242,7 +242,7 @@ class point_maker {
     // In turn, so that changes over time affect all of them.
     for (std::uint32_t r = 0; r < std::max(w_.rounds, 3u); ++r)
       for (auto& b : all)
-        if (auto why = b->round(true); !why.text.empty()) return tl::unexpected(std::move(why));
+        if (auto ok = b->round(true); !ok) return tl::unexpected(ok.error());
     profile_point p;
     p.sequence = sequence;
     p.rows = rows;

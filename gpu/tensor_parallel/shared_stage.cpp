@@ -154,9 +154,9 @@ expected<outcome> shared_stage::save(const operation& o, const std::vector<outco
     for (const auto& p : parts) of_members.push_back(floats_of(p.out[what]));
     values.push_back(joined(of_members));
   }
-  auto why = save_values(o.path, whole_, parts[0].steps,
-                         {parameters_, own_, values[0], values[1], values[2]});
-  if (!why.text.empty()) return tl::unexpected(std::move(why));
+  const auto ok = save_values(o.path, whole_, parts[0].steps,
+                              {parameters_, own_, values[0], values[1], values[2]});
+  if (!ok) return tl::unexpected(ok.error());
   return outcome{};
 }
 

@@ -17,13 +17,14 @@ class table {
  public:
   table(std::uint32_t size, double patience_s) : values_(size), patience_s_{patience_s} {}
 
-  reason sum(std::uint32_t rank, std::span<float> values) {
+  expected<void> sum(std::uint32_t rank, std::span<float> values) {
     values_[rank] = values;  // read by others only after the barrier
-    if (auto why = meet(rank); !why.text.empty()) return why;
+    if (auto ok = meet(rank); !ok) return ok;
     for (const auto& other : values_)
       if (other.size() != values.size())
-        return {reason::kind::invalid, fmt::format("members of a group submitted {} values and {}",
-                                                   other.size(), values.size())};
+        return refuse(reason::kind::invalid,
+                      fmt::format("members of a group submitted {} values and {}", other.size(),
+                                  values.size()));
     add_share(rank);
     return meet(rank);
   }
@@ -40,7 +41,7 @@ class table {
   double patience_s() const { return patience_s_; }
 
  private:
-  reason meet(std::uint32_t rank) {
+  expected<void> meet(std::uint32_t rank) {
     std::unique_lock lock{guard_};
     const auto round = round_;
     if (ended_.empty() && ++arrived_ == size()) {
@@ -57,8 +58,9 @@ class table {
                            arrived_, size(), patience_s_);
       wake_.notify_all();
     }
-    return {reason::kind::unavailable,
-            fmt::format("member {} of a group of {} devices failed: {}", rank, size(), ended_)};
+    return refuse(
+        reason::kind::unavailable,
+        fmt::format("member {} of a group of {} devices failed: {}", rank, size(), ended_));
   }
 
   /// Sums this member's slice over all members, in the order of their ranks.
@@ -89,8 +91,8 @@ class member final : public group {
 
   std::uint32_t rank() const override { return rank_; }
   std::uint32_t size() const override { return table_->size(); }
-  reason sum(std::span<float> values) override {
-    return size() == 1 ? reason{} : table_->sum(rank_, values);
+  expected<void> sum(std::span<float> values) override {
+    return size() == 1 ? expected<void>{} : table_->sum(rank_, values);
   }
   void abort(const std::string& why) override { table_->abort(why); }
   double patience_s() const override { return table_->patience_s(); }

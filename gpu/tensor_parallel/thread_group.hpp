@@ -22,7 +22,7 @@ class group {
   /// Replaces `values` by the sums over all members, added in the order of their ranks: bitwise
   /// equal for every member and in every run. Blocks until all members have called it; fails with a
   /// text if one does not in time, or has left.
-  virtual reason sum(std::span<float> values) = 0;
+  virtual expected<void> sum(std::span<float> values) = 0;
 
   /// Fails all present and later waits with this reason. From any thread.
   virtual void abort(const std::string& why) = 0;

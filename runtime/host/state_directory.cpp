@@ -14,6 +14,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/whole_file.hpp"
 #include "runtime/host/private_files.hpp"
 #include "runtime/host/real_clock.hpp"
 #include "runtime/host/wait.hpp"
@@ -45,25 +46,6 @@ pid_t holder(const std::string& file) {
   if (!(in >> pid >> started)) return 0;
   const auto now = describe_group(pid, {});
   return now && now->started == started ? pid : 0;
-}
-
-/// Old or new, never half: also after a power cut.
-expected<void> replace(const std::string& path, const std::string& text) {
-  const auto fresh = path + ".new";
-  const int fd = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  const bool written = fd >= 0 &&
-                       ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
-                       ::fsync(fd) == 0;
-  const int why = errno;
-  if (fd >= 0) ::close(fd);
-  errno = why;
-  if (!written || ::rename(fresh.c_str(), path.c_str()) != 0) return cannot(path, "written");
-  const int directory = ::open(fs::path{path}.parent_path().c_str(), O_RDONLY | O_CLOEXEC);
-  if (directory >= 0) {
-    ::fsync(directory);
-    ::close(directory);
-  }
-  return {};
 }
 
 }  // namespace
@@ -118,7 +100,7 @@ expected<std::uint64_t> state_directory::next_incarnation() {
   // The clock is the minimum in case the file was lost; otherwise the count increases whatever the
   // clock says.
   const auto count = std::max(last + 1, minutes_since_1970());
-  if (auto ok = replace(file, fmt::format("{}\n", count)); !ok)
+  if (auto ok = write_whole_file(file, fmt::format("{}\n", count), private_file_mode); !ok)
     return tl::unexpected<reason>(ok.error());
   return make_incarnation(count);
 }

@@ -15,6 +15,8 @@
 #include <fmt/format.h>
 
 #include "messages/address.hpp"
+#include "messages/whole_file.hpp"
+#include "runtime/host/private_files.hpp"
 #include "runtime/host/transport.hpp"
 
 namespace troupe::runtime {
@@ -47,25 +49,6 @@ bool is_usable_name(const std::string& name) {
     if (part.empty() || part.front() == '.') return false;
   return std::none_of(name.begin(), name.end(),
                       [](unsigned char ch) { return ch <= ' ' || ch == 127; });
-}
-
-// Written beside and renamed, so that a reader sees the old file or the new one.
-expected<void> write_file(const std::string& path, const std::string& text, mode_t mode) {
-  const auto beside = path + ".new";
-  const int fd =
-      ::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode);
-  if (fd < 0)
-    return refuse(reason::kind::unavailable,
-                  fmt::format("cannot write {}: {}", path, std::strerror(errno)));
-  bool ok = ::fchmod(fd, mode) == 0;
-  ok = ok && ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  ok = ok && ::fsync(fd) == 0;
-  ok = (::close(fd) == 0) && ok;
-  ok = ok && ::rename(beside.c_str(), path.c_str()) == 0;
-  if (!ok)
-    return refuse(reason::kind::unavailable,
-                  fmt::format("cannot write {}: {}", path, std::strerror(errno)));
-  return {};
 }
 
 // "client" had no role in its line before roles were written.
@@ -142,8 +125,8 @@ expected<std::string> make_pair(const std::string& path) {
   if (failed)
     return refuse(reason::kind::unavailable,
                   fmt::format("cannot create the directory of {}: {}", path, failed.message()));
-  auto written =
-      write_file(path, fmt::format("public {}\nsecret {}\n", public_key, secret_key), 0600);
+  auto written = write_whole_file(
+      path, fmt::format("public {}\nsecret {}\n", public_key, secret_key), private_file_mode);
   if (!written) return tl::unexpected{written.error()};
   return std::string{public_key};
 }
@@ -237,7 +220,7 @@ expected<std::size_t> make_keys(const std::string& directory, const std::vector<
       "host.\n";
   for (const auto& k : list)
     text += fmt::format("{} {}{}\n", k.name, k.public_key, word_of(k.role));
-  auto written = write_file(list_path(directory), text, 0644);
+  auto written = write_whole_file(list_path(directory), text, 0644);
   if (!written) return tl::unexpected{written.error()};
   return made;
 }

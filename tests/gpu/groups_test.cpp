@@ -38,26 +38,26 @@ TEST_CASE("threads of a group have the sums in the order of their ranks") {
       values[m][i] = 1.0f / static_cast<float>(1 + m * 11 + i);
       sum[i] = m == 0 ? values[m][i] : sum[i] + values[m][i];
     }
-  std::vector<std::future<reason>> done;
+  std::vector<std::future<expected<void>>> done;
   for (std::uint32_t m = 0; m < size; ++m)
     done.push_back(std::async(std::launch::async, [&, m] {
-      auto why = group[m]->sum(values[m]);
+      auto ok = group[m]->sum(values[m]);
       std::vector<float> more(m == 0 ? 3 : 3, static_cast<float>(m));
-      if (why.text.empty()) why = group[m]->sum(more);
-      return why;
+      if (ok) ok = group[m]->sum(more);
+      return ok;
     }));
-  for (auto& d : done) CHECK(d.get().text.empty());
+  for (auto& d : done) CHECK(d.get());
   for (std::uint32_t m = 0; m < size; ++m) CHECK(values[m] == sum);
 }
 
 TEST_CASE("a thread whose fellows do not come, or leave, is told so") {
   const auto group = gpu::make_group(3, 0.05);
   std::vector<float> v(4);
-  CHECK(group[1]->sum(v).text ==
+  CHECK(group[1]->sum(v).error().text ==
         "member 1 of a group of 3 devices failed: 1 of a group of 3 devices reached the all-reduce "
         "within 0.05 s");
   const auto other = gpu::make_group(2);
-  auto waiting = std::async(std::launch::async, [&] { return other[0]->sum(v).text; });
+  auto waiting = std::async(std::launch::async, [&] { return other[0]->sum(v).error().text; });
   other[1]->abort("it ran out of memory");
   CHECK(troupe::test::has_facts(waiting.get(), {"member 0", "2 devices", "out of memory"}));
 }

@@ -1,12 +1,11 @@
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "cli/common/output_file.hpp"
 #include "cli/common/table.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
+#include "formats/traces/trace.hpp"
 #include "gpu/profiling/profile.hpp"
 
 namespace troupe::cli {
@@ -145,7 +144,8 @@ class profile_verb final : public verb {
     };
     const auto profile = gpu::measure_device(wish_);
     if (!profile) return out.no(profile.error());
-    if (const auto why = write(*profile); !why.empty()) return out.no(why);
+    if (const auto ok = formats::save_text(out_, formats::profile_text(*profile)); !ok)
+      return out.no(ok.error());
     out.document(document_of(*profile, out_));
     show(out, *profile);
     warn_of_spread(out, *profile);
@@ -171,13 +171,6 @@ class profile_verb final : public verb {
           "troupe: {} of {} parts varied by more than {:.0f} % between rounds (at most {:.0f} %): "
           "the device was probably busy; measure again when it is idle, or with more --rounds",
           wide, parts, 100 * quiet, 100 * most);
-  }
-
-  std::string write(const device_profile& p) const {
-    std::ofstream to{out_};
-    to << formats::profile_text(p);
-    to.close();
-    return to ? "" : fmt::format("{}: cannot be written", out_);
   }
 
   void show(const output& out, const device_profile& p) const {

@@ -23,7 +23,7 @@ void host_team::by_way_of_host(T* values, std::size_t count) {
   machine_->wait(machine_->record_event());
   wide_.resize(count);
   for (std::size_t i = 0; i < count; ++i) wide_[i] = static_cast<float>(to_float(staging.get()[i]));
-  if (const auto why = members_->sum(wide_); !why.text.empty()) throw std::runtime_error(why.text);
+  if (const auto ok = members_->sum(wide_); !ok) throw std::runtime_error(ok.error().text);
   for (std::size_t i = 0; i < count; ++i) {
     if constexpr (std::is_same_v<T, bf16>)
       staging.get()[i] = to_bf16(wide_[i]);

@@ -27,8 +27,8 @@ reason::kind code_of(const std::runtime_error& e, reason::kind other) {
   return dynamic_cast<const gpu_lost*>(&e) ? reason::kind::device_lost : other;
 }
 
-reason check_shape(const stage_spec& s) {
-  const auto no = [](std::string text) { return reason{reason::kind::invalid, std::move(text)}; };
+expected<void> check_shape(const stage_spec& s) {
+  const auto no = [](std::string text) { return refuse(reason::kind::invalid, std::move(text)); };
   const auto width = s.model.hidden / s.model.heads;
   const auto inner = own_inner(s);
   if (width % 8 != 0 || width > widest_head)
@@ -145,14 +145,14 @@ void device::broke(const std::string& why) {
 }
 
 void device::start(const operation& o, pending& p) {
-  auto why = progress_.check(o);
-  if (why.text.empty()) why = check_payloads(spec_, o, summed_);
-  if (why.text.empty()) why = check_sums(o);
+  auto ok = progress_.check(o);
+  if (ok) ok = check_payloads(spec_, o, summed_);
+  if (ok) ok = check_sums(o);
   if (std::lock_guard lock{guard_}; !broken_.empty() && o.what != operation::kind::load)
-    why = {reason::kind::unavailable,
-           fmt::format("device state is invalid; load a checkpoint first: {}", broken_)};
-  if (!why.text.empty()) {
-    p.result = tl::unexpected(std::move(why));
+    ok = refuse(reason::kind::unavailable,
+                fmt::format("device state is invalid; load a checkpoint first: {}", broken_));
+  if (!ok) {
+    p.result = tl::unexpected(ok.error());
     return;
   }
   try {
@@ -348,10 +348,10 @@ void device::update(const operation& o, pending& p) {
 
 void device::save(const operation& o, pending& p) {
   auto v = stage_.read();
-  auto why = save_values(
+  const auto ok = save_values(
       o.path, spec_, stage_.steps,
       {stage_.parameters(), stage_.own(), v.weights, v.first_moments, v.second_moments});
-  if (!why.text.empty()) p.result = tl::unexpected(std::move(why));
+  if (!ok) p.result = tl::unexpected(ok.error());
 }
 
 void device::values(pending& p) {

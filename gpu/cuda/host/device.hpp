@@ -15,7 +15,7 @@
 namespace troupe::gpu::cuda {
 
 /// Requirements of the CUDA device beyond check(): its kernels work on eight values at a time.
-reason check_shape(const stage_spec& s);
+expected<void> check_shape(const stage_spec& s);
 
 /// device_lost for gpu_lost, `other` for any other exception of a machine.
 reason::kind code_of(const std::runtime_error& e, reason::kind other = reason::kind::unavailable);
@@ -82,7 +82,7 @@ class device final : public stage_device {
   void rehearse();
   std::shared_ptr<device_group> peers();
   std::shared_ptr<device_group> beside_backward();
-  reason check_sums(const operation& o) const;
+  expected<void> check_sums(const operation& o) const;
   void end_group(const std::string& why);
   void broke(const std::string& why);
 

@@ -61,7 +61,7 @@ void device::rehearse() {
       o.in = {spec_.has_embedding ? words : values};
       if (spec_.has_head) o.in.push_back(words);
     }
-    if (!progress_.check(o).text.empty()) continue;  // it will be rejected when it is requested
+    if (!progress_.check(o)) continue;  // it will be rejected when it is requested
     auto& p = answered.emplace_back();
     perform(o, p);
     machine_->wait(machine_->record_event());
@@ -102,12 +102,12 @@ std::shared_ptr<device_group> device::beside_backward() {
 }
 
 /// Some gradients are already summed over all members, others are not: only `sum` can continue.
-reason device::check_sums(const operation& o) const {
+expected<void> device::check_sums(const operation& o) const {
   using kind = operation::kind;
   const bool other = o.what == kind::backward || o.what == kind::gradients ||
                      o.what == kind::update || o.what == kind::join;
   if (!sums_begun_ || !other) return {};
-  return {reason::kind::invalid, "gradient all-reduce already started; expected sum or load"};
+  return refuse(reason::kind::invalid, "gradient all-reduce already started; expected sum or load");
 }
 
 /// Waits for peers' all-reduces end with an error. The group must be joined anew.

@@ -65,9 +65,9 @@ expected<std::shared_ptr<cuda::machine>> cuda::open_machine_here(int index) {
 }
 
 expected<std::unique_ptr<stage_device>> make_cuda_device(const stage_spec& s, int index) {
-  auto why = check(s);
-  if (why.text.empty()) why = cuda::check_shape(s);
-  if (!why.text.empty()) return tl::unexpected(std::move(why));
+  auto ok = check(s);
+  if (ok) ok = cuda::check_shape(s);
+  if (!ok) return tl::unexpected(ok.error());
   auto m = open(index);
   if (!m) return tl::unexpected(m.error());
   try {
@@ -82,9 +82,9 @@ expected<std::unique_ptr<stage_device>> make_shared_cuda_device(const stage_spec
   const auto shares = static_cast<std::uint32_t>(indices.size());
   if (shares == 1) return make_cuda_device(s, indices[0]);
   const auto one = share_of(s, 0, shares);
-  auto why = check(one);
-  if (why.text.empty()) why = cuda::check_shape(one);
-  if (!why.text.empty()) return tl::unexpected(std::move(why));
+  auto ok = check(one);
+  if (ok) ok = cuda::check_shape(one);
+  if (!ok) return tl::unexpected(ok.error());
   std::vector<std::shared_ptr<cuda::machine>> machines;
   for (const auto index : indices) {
     auto m = open(index);
