@@ -9,6 +9,7 @@
 #include "actors/protocol/actor_failure.hpp"
 #include "actors/protocol/messenger.hpp"
 #include "actors/protocol/permissions.hpp"
+#include "planners/core/checked_policy.hpp"
 
 namespace troupe::actors {
 
@@ -103,8 +104,11 @@ controller_actors start_controller(caf::actor_system& system, const runtime::hos
       options.virtual_time
           ? system.spawn(estimator, estimator_options{options.cluster, nullptr})
           : system.spawn<caf::detached>(estimator, estimator_options{options.cluster, h.clock});
-  auto s = system.spawn(
-      scheduler, h, scheduler_options{options.cluster, options.policy, options.on_decision}, o, e);
+  // Whatever the world: a policy that breaks its contract ends the controller with a sentence.
+  const auto policy = std::make_shared<const planners::checked_policy>(
+      options.policy, fmt::format("the policy '{}'", options.policy->name()));
+  auto s = system.spawn(scheduler, h,
+                        scheduler_options{options.cluster, policy, options.on_decision}, o, e);
   auto d = system.spawn(controller_frames, frame_dispatcher{h, options.cluster, o, s});
   controller_actors result{listen(h, d), o};
   result.all.push_back(caf::actor_cast<caf::actor>(o));

@@ -6,6 +6,7 @@
 #include "actors/protocol/failure_watch.hpp"
 #include "actors/protocol/host_threads.hpp"
 #include "actors/worlds/virtual_cluster.hpp"
+#include "harness/said_errors.hpp"
 #include "harness/small_cluster.hpp"
 #include "runtime/host/log.hpp"
 #include "runtime/host/wait.hpp"
@@ -16,6 +17,7 @@
 
 using namespace troupe;
 using namespace troupe::actors;
+using harness::said_errors;
 using harness::small_cluster;
 using harness::small_job;
 using runtime::append_fate;
@@ -50,22 +52,6 @@ ledger replay_of(const cluster& c, const std::vector<journal_entry>& entries) {
   }
   return l;
 }
-
-/// Keeps errors that are logged while it lives, and everything else out of the test's output.
-class said_errors {
- public:
-  said_errors() {
-    runtime::set_log_sink([this](runtime::log_level level, std::string_view line) {
-      if (level == runtime::log_level::error) lines_ += std::string{line} + '\n';
-    });
-  }
-  ~said_errors() { runtime::set_log_sink({}); }
-  bool has(const std::string& words) const { return lines_.find(words) != std::string::npos; }
-  const std::string& all() const { return lines_; }
-
- private:
-  std::string lines_;
-};
 
 }  // namespace
 

@@ -1,7 +1,9 @@
 #include <catch2/catch.hpp>
 #include <utility>
 
+#include "actors/worlds/virtual_cluster.hpp"
 #include "actors/worlds/workload_simulation.hpp"
+#include "harness/said_errors.hpp"
 #include "harness/small_cluster.hpp"
 
 // Policies that stop and move jobs at every event: those of today do not, and nothing else may
@@ -72,6 +74,14 @@ struct stops_what_moves : one_gpu {
   }
 };
 
+/// Starts a job that nobody has submitted.
+struct starts_the_unknown : one_gpu {
+  std::vector<decision> decide(const planners::snapshot& s, random_source&) const override {
+    if (s.waiting.empty()) return {};
+    return {start(99, 0)};
+  }
+};
+
 simulation_options small() {
   simulation_options o;
   o.cluster = harness::small_cluster();
@@ -107,4 +117,17 @@ TEST_CASE("a job that is stopped in a move waits as any other and starts again")
   REQUIRE(r);
   CHECK(policy->stopped);
   CHECK(r->finished == 3);
+}
+
+TEST_CASE("a policy that decides about no job ends the controller of a cluster with a sentence") {
+  const harness::said_errors errors;
+  virtual_cluster_options o;
+  o.cluster = harness::small_cluster();
+  o.policy = std::make_shared<const starts_the_unknown>();
+  virtual_cluster v{o};
+  v.submit({{1, harness::small_job("job", 10)}});
+  v.world().run_until(20.0);
+  CHECK(v.world().count().failures > 0);
+  INFO(errors.all());
+  CHECK(errors.has("the policy 'restless' decides about job 99 which is neither waiting nor"));
 }
