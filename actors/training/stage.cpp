@@ -366,34 +366,34 @@ void stage_state::on_device_done(expected<gpu::outcome> r) {
       return advance();
     case phase::steps: {
       const auto step = o_.setup.order[next_];
-      times_.add(static_cast<operation_times::operation>(step.what), took_s);
+      times_.add(kind_of(step.what), took_s);
       iteration_report_.busy_s += o.end_s - o.begin_s;
-      record_task(static_cast<std::uint8_t>(step.what), step.microbatch, took_s);
+      record_task(kind_of(step.what), step.microbatch, took_s);
       end_step(step, std::move(o));
       return advance();
     }
     case phase::gradients:
-      times_.add(operation_times::gradients, took_s);
+      times_.add(task_kind::reduce, took_s);
       return begin_exchange(std::move(o));
     case phase::exchange:
       send_all(current().device_sum.finish_sum(std::move(o.out)));
       return advance_exchange();
     case phase::update:
-      times_.add(operation_times::update, took_s);
-      record_task(update_task, 0, took_s);
+      times_.add(task_kind::update, took_s);
+      record_task(task_kind::update, 0, took_s);
       return end_iteration(o);
     case phase::saving:
-      record_task(checkpoint_task, 0, took_s);
+      record_task(task_kind::checkpoint, 0, took_s);
       saved_ = iteration_;
       return saved();
   }
 }
 
 /// For the timeline: a task that ended now and took `took_s`.
-void stage_state::record_task(std::uint8_t what, std::uint32_t microbatch, double took_s) {
+void stage_state::record_task(task_kind what, std::uint32_t microbatch, double took_s) {
   if (!o_.setup.trace) return;
   const double now = training_time_s();
-  iteration_report_.tasks.push_back({what, microbatch, now - took_s, now});
+  iteration_report_.tasks.push_back(task_of(what, microbatch, now - took_s, now));
 }
 
 void stage_state::send(tensor::kind what, std::uint32_t to_pipeline, std::uint32_t to_stage,

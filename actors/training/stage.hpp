@@ -151,7 +151,7 @@ class stage_state {
   void check_missing_at(double at_s);
   void request_missing();
   std::vector<tensor_request> missing_tensors() const;
-  void record_task(std::uint8_t what, std::uint32_t microbatch, double took_s);
+  void record_task(task_kind what, std::uint32_t microbatch, double took_s);
   inbox& inbox_of(std::uint64_t iteration) { return inboxes_[iteration % 2]; }
   inbox& current() { return inbox_of(iteration_); }
   const inbox& current() const { return inboxes_[iteration_ % 2]; }

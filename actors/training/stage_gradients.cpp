@@ -71,7 +71,7 @@ void stage_state::advance_exchange() {
   if (const auto& error = current().host_sum.error(); !error.empty())
     return fail({reason::kind::malformed, error});
   if (!current().host_sum.complete()) return await_tensors();
-  record_task(reduce_task, 0, o_.messenger.now_s() - exchange_began_s_);
+  record_task(task_kind::reduce, 0, o_.messenger.now_s() - exchange_began_s_);
   auto [own, tied] = current().host_sum.result();
   update(std::move(own), std::move(tied));
 }
@@ -86,7 +86,7 @@ void stage_state::advance_device_exchange() {
     return submit(std::move(o));
   }
   if (!sum.complete()) return await_tensors();
-  record_task(reduce_task, 0, o_.messenger.now_s() - exchange_began_s_);
+  record_task(task_kind::reduce, 0, o_.messenger.now_s() - exchange_began_s_);
   update({}, sum.result());
 }
 

@@ -8,38 +8,35 @@
 #include <utility>
 #include <vector>
 
+#include "actors/training/task_kind.hpp"
 #include "messages/stage.hpp"
 #include "messages/statistics.hpp"
 
 namespace troupe::actors {
 
-/// What a timed_task of a stage is, beside a step.
-constexpr std::uint8_t reduce_task = 3, update_task = 4, checkpoint_task = 5, activation_way = 6,
-                       gradient_way = 7;
-
 /// How long a stage's operations take: means over one iteration.
 class operation_times {
  public:
-  enum operation : std::uint8_t { forward, recompute, backward, update, gradients };
-
-  void add(operation what, double s) {
-    sums_[what].first += s;
-    ++sums_[what].second;
+  /// `reduce`: until the device has handed out its gradients.
+  void add(task_kind what, double s) {
+    auto& [sum_s, count] = sums_[index_of(what)];
+    sum_s += s;
+    ++count;
   }
   void write(stage_costs& to) const {
-    to.forward_s = mean(forward);
-    to.recompute_s = mean(recompute);
-    to.backward_s = mean(backward);
-    to.update_s = mean(update);
-    to.gradients_s = mean(gradients);
+    to.forward_s = mean(task_kind::forward);
+    to.recompute_s = mean(task_kind::recompute);
+    to.backward_s = mean(task_kind::backward);
+    to.update_s = mean(task_kind::update);
+    to.gradients_s = mean(task_kind::reduce);
   }
 
  private:
-  double mean(operation what) const {
-    const auto& [sum_s, count] = sums_[what];
+  double mean(task_kind what) const {
+    const auto& [sum_s, count] = sums_[index_of(what)];
     return count == 0 ? 0 : sum_s / count;
   }
-  std::array<std::pair<double, std::uint32_t>, 5> sums_{};
+  std::array<std::pair<double, std::uint32_t>, task_styles.size()> sums_{};
 };
 
 /// Field by field.
@@ -70,7 +67,9 @@ class hop_times {
     auto& fastest = fastest_s_[forward ? 0 : 1];
     fastest = fastest > 0 ? std::min(fastest, took_s) : took_s;
     if (trace)
-      tasks_.push_back({forward ? activation_way : gradient_way, t.microbatch, t.sent_s, now_s});
+      tasks_.push_back(
+          task_of(forward ? task_kind::activation_transfer : task_kind::gradient_transfer,
+                  t.microbatch, t.sent_s, now_s));
   }
   /// The slower of the fastest activation and the fastest gradient; 0: none arrived.
   double hop_s() const { return std::max(fastest_s_[0], fastest_s_[1]); }

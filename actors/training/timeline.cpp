@@ -7,16 +7,12 @@
 
 #include <fmt/format.h>
 
+#include "actors/training/task_kind.hpp"
+
 namespace troupe::actors {
 
 namespace {
 
-constexpr std::string_view names[] = {"forward", "recompute",  "backward",   "reduce",
-                                      "update",  "checkpoint", "activation", "gradient"};
-constexpr std::string_view colours[] = {"good",      "yellow",       "thread_state_running",
-                                        "olive",     "grey",         "black",
-                                        "rail_load", "rail_response"};
-constexpr std::uint8_t first_way = 6;
 constexpr std::uint32_t links = 1'000'000;  // the WAN's own process
 
 /// Names come from users' files.
@@ -56,10 +52,11 @@ class writer {
   }
   /// Perfetto colours by the name without its digits, chrome://tracing by cname.
   void span(const track& on, std::uint32_t pipeline, const timed_task& t, double zero_s) {
+    const auto& style = task_styles[t.what];
     line(fmt::format(
         R"({{"ph":"X","pid":{},"tid":{},"name":"{} {}","cat":"{}","cname":"{}","ts":{:.3f},)"
         R"("dur":{:.3f},"args":{{"pipeline":{},"microbatch":{}}}}})",
-        on.process, on.id, names[t.what], t.microbatch, names[t.what], colours[t.what],
+        on.process, on.id, style.name, t.microbatch, style.name, style.colour,
         (t.begin_s - zero_s) * 1e6, (t.end_s - t.begin_s) * 1e6, pipeline, t.microbatch));
   }
   void end(const std::string& about) {
@@ -138,11 +135,13 @@ expected<void> timeline::write(const std::string& file, const cluster& c, const 
                     fmt::format(R"("pipeline":{},"stage":{})", pipeline, stage)};
     w.begin(gpu);
     for (const auto& t : r.tasks) {
-      if (t.what < first_way) {
+      if (t.what >= task_styles.size()) continue;  // what a stage reports is not checked
+      const auto what = static_cast<task_kind>(t.what);
+      if (what < task_kind::activation_transfer) {
         w.span(gpu, pipeline, t, zero_s);
         continue;
       }
-      const bool backward = t.what != first_way;
+      const bool backward = what == task_kind::gradient_transfer;
       if (backward ? stage + 1 >= plan.shape.stages : stage == 0) continue;  // there is no such hop
       over_wan[{backward ? stage : stage - 1, backward, pipeline / cell_size}].push_back(
           {t, pipeline});
