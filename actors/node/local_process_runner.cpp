@@ -52,7 +52,7 @@ class local_process_runner final : public process_runner {
       runtime::log(runtime::log_level::warn, "node", "killed programs of an earlier process",
                    {{"groups", killed.size()}});
     auto started = runtime::keeper_server::start(records_.string(), lock);
-    if (!started) return tl::unexpected<reason>(started.error());
+    if (!started) return refuse(started.error());
     keepers_ = std::move(*started);
     return {};
   }
@@ -73,7 +73,7 @@ class local_process_runner final : public process_runner {
     auto started = keepers_->run(o, until_s_);
     if (!started) {
       append_log(w.lease, "troupe: " + started.error().text);
-      return tl::unexpected<reason>(started.error());
+      return refuse(started.error());
     }
     if (watch_) watch_->add((*started)->events());
     running_[w.lease].program = std::move(*started);
@@ -129,9 +129,7 @@ class local_process_runner final : public process_runner {
     const auto file = files_.newest_log(lease);
     if (file.empty()) return none;
     auto piece = runtime::read_piece(file, offset, chunk_bytes);
-    if (!piece)
-      return piece.error().code == reason::kind::unknown ? none
-                                                         : tl::unexpected<reason>(piece.error());
+    if (!piece) return piece.error().code == reason::kind::unknown ? none : refuse(piece.error());
     const auto bytes = std::as_bytes(std::span{piece->bytes});
     return log_piece{piece->offset, payload{std::vector<std::byte>{bytes.begin(), bytes.end()}}};
   }
@@ -203,7 +201,7 @@ expected<std::shared_ptr<process_runner>> make_process_launcher(const std::strin
                                                                 std::uint64_t incarnation,
                                                                 int lock) {
   auto result = std::make_shared<local_process_runner>(state_directory, incarnation);
-  if (auto ok = result->prepare(lock); !ok) return tl::unexpected<reason>(ok.error());
+  if (auto ok = result->prepare(lock); !ok) return refuse(ok.error());
   return result;
 }
 

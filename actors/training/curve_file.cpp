@@ -78,7 +78,7 @@ expected<std::vector<iteration_record>> curve_file::resume(std::uint64_t iterati
     unknown.assign(kept.unknown.begin(), kept.unknown.end());
     return write_whole_file(file.string(), kept.text);
   });
-  if (!ok) return tl::unexpected<reason>(ok.error());
+  if (!ok) return refuse(ok.error());
   return unknown;
 }
 

@@ -63,12 +63,12 @@ expected<std::unique_ptr<gpu::stage_device>> make_device(const stage_setup& s,
 expected<stage_backend> make_backend(const stage_setup& s) {
   const auto spec = spec_of(s);
   auto device = make_device(s, spec);
-  if (!device) return tl::unexpected<reason>(device.error());
+  if (!device) return refuse(device.error());
   stage_backend result;
   result.device = std::move(*device);
   if (!spec.has_embedding && !spec.has_head) return result;
   auto opened = gpu::token_data::open(s.how.data, s.how.vocabulary, s.model);
-  if (!opened) return tl::unexpected<reason>(opened.error());
+  if (!opened) return refuse(opened.error());
   const auto data = std::make_shared<const gpu::token_data>(std::move(*opened));
   result.tokens = [data, seed = s.how.seed, rows = s.rows,
                    before = std::uint64_t{s.name.pipeline} * s.microbatches](

@@ -56,7 +56,7 @@ std::size_t longest_socket_name(const troupe::cluster& c) {
 
 expected<std::unique_ptr<local_cluster>> local_cluster::start(local_cluster_options options) {
   auto c = formats::load_cluster(options.cluster_file);
-  if (!c) return tl::unexpected<reason>(c.error());
+  if (!c) return refuse(c.error());
   auto result = std::unique_ptr<local_cluster>{new local_cluster};
   options.state = fs::absolute(options.state).lexically_normal().string();
   options.cluster_file = fs::absolute(options.cluster_file).lexically_normal().string();
@@ -64,9 +64,9 @@ expected<std::unique_ptr<local_cluster>> local_cluster::start(local_cluster_opti
   runtime::make_files_private();
   if (!options.keys.empty()) options.keys = fs::absolute(options.keys).lexically_normal().string();
   result->options_ = std::move(options);
-  if (auto ok = result->prepare(*c); !ok) return tl::unexpected<reason>(ok.error());
+  if (auto ok = result->prepare(*c); !ok) return refuse(ok.error());
   for (const auto& name : result->names_)
-    if (auto ok = result->launch(name); !ok) return tl::unexpected<reason>(ok.error());
+    if (auto ok = result->launch(name); !ok) return refuse(ok.error());
   return result;
 }
 
@@ -76,7 +76,7 @@ expected<void> local_cluster::prepare(const troupe::cluster& c) {
     if (auto ok = runtime::prepare_private_directory(directory.string()); !ok) return ok;
   auto lock = runtime::file_lock::take((state / lock_name).string(),
                                        fmt::format("the state directory {}", options_.state));
-  if (!lock) return tl::unexpected<reason>(lock.error());
+  if (!lock) return refuse(lock.error());
   lock_ = std::move(*lock);
   std::error_code ignored;
   fs::remove(address_file(options_.state), ignored);  // clients wait for the new one
@@ -84,11 +84,11 @@ expected<void> local_cluster::prepare(const troupe::cluster& c) {
   if (options_.port > 0) {
     auto ports =
         runtime::port_claim::take(options_.port, 1 + static_cast<int>(c.datacenters.size()));
-    if (!ports) return tl::unexpected<reason>(ports.error());
+    if (!ports) return refuse(ports.error());
     ports_ = std::move(*ports);
   } else {
     auto directory = socket_directory(state, longest_socket_name(c));
-    if (!directory) return tl::unexpected<reason>(directory.error());
+    if (!directory) return refuse(directory.error());
     sockets = directory->string();
   }
   describe(c, sockets);
@@ -179,7 +179,7 @@ expected<void> local_cluster::launch(const std::string& name) {
   std::error_code none_yet;
   const auto size = fs::file_size(o.output, none_yet);
   auto started = runtime::process::start(o);
-  if (!started) return tl::unexpected<reason>(started.error());
+  if (!started) return refuse(started.error());
   running_[name] = {std::move(*started), none_yet ? 0 : size};
   return {};
 }

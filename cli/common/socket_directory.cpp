@@ -67,14 +67,14 @@ expected<fs::path> socket_directory(const fs::path& state, std::size_t longest_n
     if (::mkdir(here.c_str(), 0700) != 0 && errno != EEXIST)
       return refuse(reason::kind::invalid,
                     fmt::format("{}: cannot be created: {}", here.string(), std::strerror(errno)));
-    if (auto ok = check_private(here); !ok) return tl::unexpected<reason>(ok.error());
+    if (auto ok = check_private(here); !ok) return refuse(ok.error());
     return here;
   }
   if (const auto old = recorded(state); !old.empty() && check_private(old)) return old;
   auto fresh = make_elsewhere();
   if (!fresh) return fresh;
   if (auto ok = write_whole_file(record_of(state).string(), fresh->string() + '\n'); !ok)
-    return tl::unexpected<reason>(ok.error());
+    return refuse(ok.error());
   return fresh;
 }
 

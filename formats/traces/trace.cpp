@@ -73,7 +73,7 @@ std::string shortest(double x) {
 
 expected<std::vector<trace_row>> load_trace(const fs::path& file) {
   const auto text = read_text(file, trace_limit_bytes);
-  if (!text) return tl::unexpected<reason>(text.error());
+  if (!text) return refuse(text.error());
   findings found{file.string()};
   csv_reader csv{found, *text};
   csv.expect({"job_id", "submit_s", "duration_s", "gpus"},
@@ -123,7 +123,7 @@ std::string to_csv(std::span<const trace_row> rows, const std::string& comment) 
 
 expected<std::vector<inference_row>> load_inference_trace(const fs::path& file) {
   const auto text = read_text(file, trace_limit_bytes);
-  if (!text) return tl::unexpected<reason>(text.error());
+  if (!text) return refuse(text.error());
   findings found{file.string()};
   csv_reader csv{found, *text};
   csv.expect({"arrival_s", "prompt_tokens", "generated_tokens"}, {});
@@ -148,7 +148,7 @@ std::string to_csv(std::span<const inference_row> rows, const std::string& comme
 
 expected<void> save_text(const fs::path& file, const std::string& text) {
   const auto no = [&](const std::string& problem) {
-    return tl::unexpected<reason>(complaint(file.string(), 0, "", problem));
+    return refuse(complaint(file.string(), 0, "", problem));
   };
   // A device or a pipe is written directly; a file is replaced atomically.
   std::error_code error;

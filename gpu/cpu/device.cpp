@@ -11,14 +11,14 @@
 namespace troupe::gpu {
 
 expected<std::unique_ptr<stage_device>> make_cpu_device(const stage_spec& s) {
-  if (auto ok = check(s); !ok) return tl::unexpected(ok.error());
+  if (auto ok = check(s); !ok) return refuse(ok.error());
   return std::make_unique<cpu::device>(s);
 }
 
 expected<std::unique_ptr<stage_device>> make_shared_cpu_device(const stage_spec& s,
                                                                std::uint32_t shares) {
   if (shares == 1) return make_cpu_device(s);
-  if (auto ok = check(share_of(s, 0, shares)); !ok) return tl::unexpected(ok.error());
+  if (auto ok = check(share_of(s, 0, shares)); !ok) return refuse(ok.error());
   const auto tensor_group = make_group(shares);
   shared_stage::devices members;
   for (std::uint32_t m = 0; m < shares; ++m)
@@ -64,8 +64,8 @@ expected<outcome> device::run_all_the_same(const operation& o) {
 
 expected<outcome> device::run(const operation& o) {
   using kind = operation::kind;
-  if (auto ok = progress_.check(o); !ok) return tl::unexpected(ok.error());
-  if (auto ok = check_payloads(spec_, o); !ok) return tl::unexpected(ok.error());
+  if (auto ok = progress_.check(o); !ok) return refuse(ok.error());
+  if (auto ok = check_payloads(spec_, o); !ok) return refuse(ok.error());
   switch (o.what) {
     case kind::forward:
       return forward(o);
@@ -177,14 +177,13 @@ stage_values device::values() {
 }
 
 expected<outcome> device::save(const operation& o) {
-  if (auto ok = save_values(o.path, spec_, maths_.steps, values()); !ok)
-    return tl::unexpected(ok.error());
+  if (auto ok = save_values(o.path, spec_, maths_.steps, values()); !ok) return refuse(ok.error());
   return outcome{};
 }
 
 expected<outcome> device::load(const operation& o) {
   const auto steps = load_values(o.path, spec_, values());
-  if (!steps) return tl::unexpected(steps.error());
+  if (!steps) return refuse(steps.error());
   maths_.steps = *steps;
   held_.clear();
   progress_.clear();

@@ -63,8 +63,8 @@ std::uint64_t pair_of(std::uint32_t first, std::uint32_t second) {
 
 expected<bpe> bpe::open(const std::filesystem::path& directory) {
   bpe b;
-  if (auto ok = b.read_vocabulary(directory / "vocab.json"); !ok) return tl::unexpected(ok.error());
-  if (auto ok = b.read_merges(directory / "merges.txt"); !ok) return tl::unexpected(ok.error());
+  if (auto ok = b.read_vocabulary(directory / "vocab.json"); !ok) return refuse(ok.error());
+  if (auto ok = b.read_merges(directory / "merges.txt"); !ok) return refuse(ok.error());
   int wrong = 0;
   PCRE2_SIZE where = 0;
   auto* code =

@@ -106,7 +106,7 @@ expected<void> write_index(const fs::path& directory, const troupe::model& m,
   std::uint64_t bytes = 0;
   for (const auto& name : files) {
     const auto file = safetensors::open(directory / name);
-    if (!file) return tl::unexpected(file.error());
+    if (!file) return refuse(file.error());
     const auto said = file->metadata().find("iteration");
     if (said == file->metadata().end() || said->second != std::to_string(iteration))
       return malformed(fmt::format("{} is not of iteration {}", file->file().string(), iteration));
@@ -141,13 +141,13 @@ std::optional<found_checkpoint> newest_checkpoint(const fs::path& root) {
 
 expected<checkpoint> checkpoint::open(const fs::path& path) {
   const auto files = files_of(path);
-  if (!files) return tl::unexpected(files.error());
+  if (!files) return refuse(files.error());
   checkpoint c;
   c.path_ = path;
   std::optional<std::string> said;
   for (const auto& name : *files) {
     auto file = safetensors::open(name);
-    if (!file) return tl::unexpected(file.error());
+    if (!file) return refuse(file.error());
     const auto iteration = file->metadata().find("iteration");
     const auto word = iteration == file->metadata().end() ? std::string{"0"} : iteration->second;
     if (said.value_or(word) != word)
@@ -217,7 +217,7 @@ expected<void> save_values(const fs::path& directory, const stage_spec& s, std::
 expected<std::uint64_t> load_values(const fs::path& path, const stage_spec& s,
                                     const stage_values& values) {
   const auto from = checkpoint::open(path);
-  if (!from) return tl::unexpected(from.error());
+  if (!from) return refuse(from.error());
   auto whole = s;
   whole.share = 0, whole.shares = 1;
   const auto in_files = parameters_of(whole);
@@ -233,7 +233,7 @@ expected<std::uint64_t> load_values(const fs::path& path, const stage_spec& s,
       read[j] = all[j];
     }
     if (auto ok = from->read(in_files[i], read[0], read[1], read[2]); !ok)
-      return tl::unexpected(ok.error());
+      return refuse(ok.error());
     for (std::size_t j = 0; p.runs > 0 && j < 3; ++j) take_share(p, all[j], to[j]);
   }
   return from->iteration();
@@ -242,7 +242,7 @@ expected<std::uint64_t> load_values(const fs::path& path, const stage_spec& s,
 expected<void> export_weights(const fs::path& checkpoint_path, const troupe::model& m,
                               const fs::path& file) {
   const auto from = checkpoint::open(checkpoint_path);
-  if (!from) return tl::unexpected(from.error());
+  if (!from) return refuse(from.error());
   const auto parameters = parameters_of(m);
   const auto saved_name = [](const std::string& name) {
     return name.starts_with("lm_head.") ? name : "transformer." + name;

@@ -98,7 +98,7 @@ expected<exported> export_model(const export_wish& w) {
   const auto newest = newest_checkpoint(w.checkpoint);
   const auto from = newest ? newest->directory : w.checkpoint;
   const auto read = checkpoint::open(from);
-  if (!read) return tl::unexpected(read.error());
+  if (!read) return refuse(read.error());
   const auto model = w.model ? w.model : model_of_checkpoint(from);
   if (!model)
     return refuse(
@@ -108,7 +108,7 @@ expected<exported> export_model(const export_wish& w) {
   if (ok) ok = export_weights(from, *model, w.to / "model.safetensors");
   if (ok) ok = copy_tokenizer(w, *model);
   if (ok) ok = write_json(w.to / "config.json", config_of(*model));
-  if (!ok) return tl::unexpected(ok.error());
+  if (!ok) return refuse(ok.error());
   exported done{from, read->iteration(), 0};
   for (const auto& p : parameters_of(*model)) done.parameters += p.values();
   return done;

@@ -73,7 +73,7 @@ std::string read_tensor(const std::string& name, const json& j, std::uint64_t by
 
 expected<safetensors> safetensors::open(const std::filesystem::path& file) {
   auto mapped = map_file(file);
-  if (!mapped) return tl::unexpected(mapped.error());
+  if (!mapped) return refuse(mapped.error());
   const auto no = [&](const std::string& text) {
     return refuse(reason::kind::malformed, fmt::format("{} {}", file.string(), text));
   };

@@ -82,7 +82,7 @@ class bench {
   static expected<std::unique_ptr<bench>> make(const stage_spec& s, const inputs& in,
                                                const device_maker& make_device) {
     auto d = make_device(s);
-    if (!d) return tl::unexpected(d.error());
+    if (!d) return refuse(d.error());
     return std::unique_ptr<bench>{new bench{s, in, std::move(*d)}};
   }
 
@@ -143,7 +143,7 @@ class bench {
     if (!result_) return {};
     auto said = ask(*device_, std::move(o));
     if (!said.what) {
-      result_ = tl::unexpected(said.what.error());
+      result_ = refuse(said.what.error());
       return {};
     }
     if (into != nullptr && counts_) into->push_back(said.took_s);
@@ -173,7 +173,7 @@ class company {
     std::unique_ptr<company> c{new company};
     for (std::uint32_t i = 0; i < others; ++i) {
       auto b = bench::make(s, in, make_device);
-      if (!b) return tl::unexpected(b.error());
+      if (!b) return refuse(b.error());
       c->threads_.emplace_back([c = c.get(), mine = std::shared_ptr<bench>{std::move(*b)}] {
         while (!c->over_ && mine->round(false)) continue;
       });
@@ -231,18 +231,18 @@ class point_maker {
     for (std::size_t i = 0; i < places; ++i) {
       const auto before = free_bytes();
       auto b = bench::make(specs[i], in, make_);
-      if (!b) return tl::unexpected(b.error());
+      if (!b) return refuse(b.error());
       all[i] = std::move(*b);
-      if (auto ok = all[i]->round(false); !ok) return tl::unexpected(ok.error());
+      if (auto ok = all[i]->round(false); !ok) return refuse(ok.error());
       const auto after = free_bytes();
       if (before > after) all[i]->peak_bytes = before - after;
     }
     const auto others = company::make(w_.busy - 1, specs[three], in, make_);
-    if (!others) return tl::unexpected(others.error());
+    if (!others) return refuse(others.error());
     // In turn, so that changes over time affect all of them.
     for (std::uint32_t r = 0; r < std::max(w_.rounds, 3u); ++r)
       for (auto& b : all)
-        if (auto ok = b->round(true); !ok) return tl::unexpected(ok.error());
+        if (auto ok = b->round(true); !ok) return refuse(ok.error());
     profile_point p;
     p.sequence = sequence;
     p.rows = rows;
@@ -283,9 +283,9 @@ expected<model_profile> measure_model(const profile_wish& w, const troupe::model
       why = p.error();
       say(fmt::format("{}: {} rows of {} tokens were not measured: {}", m.name, rows, sequence,
                       why.text));
-      if (why.code == reason::kind::invalid) return tl::unexpected(std::move(why));
+      if (why.code == reason::kind::invalid) return refuse(std::move(why));
     }
-  if (out.points.empty()) return tl::unexpected(std::move(why));
+  if (out.points.empty()) return refuse(std::move(why));
   return out;
 }
 
@@ -342,7 +342,7 @@ expected<device_profile> measure_device(const profile_wish& w) {
   profile->busy = w.busy;
   for (const auto& m : w.models) {
     auto one = measure_model(w, m, make);
-    if (!one) return tl::unexpected(one.error());
+    if (!one) return refuse(one.error());
     profile->models.push_back(std::move(*one));
   }
   return profile;

@@ -71,7 +71,7 @@ expected<outcome> shared_stage::run(const operation& o) {
   std::vector<outcome> parts;
   auto results = on_all(asked);
   for (std::size_t m = 0; m < results.size(); ++m)
-    if (!results[m]) return tl::unexpected(results[m].error());
+    if (!results[m]) return refuse(results[m].error());
   for (auto& r : results) parts.push_back(std::move(*r));
   return whole_of(o, std::move(parts));
 }
@@ -105,7 +105,7 @@ std::vector<expected<outcome>> shared_stage::on_all(const std::vector<operation>
     });
   std::unique_lock lock{g.guard};
   g.done.wait(lock, [&] { return g.missing == 0; });
-  if (g.first) g.results[0] = tl::unexpected(*g.first);
+  if (g.first) g.results[0] = refuse(*g.first);
   return std::move(g.results);
 }
 
@@ -156,7 +156,7 @@ expected<outcome> shared_stage::save(const operation& o, const std::vector<outco
   }
   const auto ok = save_values(o.path, whole_, parts[0].steps,
                               {parameters_, own_, values[0], values[1], values[2]});
-  if (!ok) return tl::unexpected(ok.error());
+  if (!ok) return refuse(ok.error());
   return outcome{};
 }
 

@@ -59,9 +59,9 @@ std::uint64_t make_incarnation(std::uint64_t count) {
 
 expected<std::unique_ptr<state_directory>> state_directory::open(const std::string& path,
                                                                  double limit_s) {
-  if (auto ok = prepare_private_directory(path); !ok) return tl::unexpected<reason>(ok.error());
+  if (auto ok = prepare_private_directory(path); !ok) return refuse(ok.error());
   std::unique_ptr<state_directory> d{new state_directory{path}};
-  if (auto ok = d->take(limit_s); !ok) return tl::unexpected<reason>(ok.error());
+  if (auto ok = d->take(limit_s); !ok) return refuse(ok.error());
   return d;
 }
 
@@ -101,7 +101,7 @@ expected<std::uint64_t> state_directory::next_incarnation() {
   // clock says.
   const auto count = std::max(last + 1, minutes_since_1970());
   if (auto ok = write_whole_file(file, fmt::format("{}\n", count), private_file_mode); !ok)
-    return tl::unexpected<reason>(ok.error());
+    return refuse(ok.error());
   return make_incarnation(count);
 }
 

@@ -127,7 +127,7 @@ expected<std::string> make_pair(const std::string& path) {
                   fmt::format("cannot create the directory of {}: {}", path, failed.message()));
   auto written = write_whole_file(
       path, fmt::format("public {}\nsecret {}\n", public_key, secret_key), private_file_mode);
-  if (!written) return tl::unexpected{written.error()};
+  if (!written) return refuse(written.error());
   return std::string{public_key};
 }
 
@@ -169,7 +169,7 @@ expected<std::string> public_key_of(const std::string& directory, const std::str
   const auto path = secret_path(directory, name);
   if (fs::exists(path)) {
     auto pair = read_pair(path);
-    if (!pair) return tl::unexpected{pair.error()};
+    if (!pair) return refuse(pair.error());
     return pair->first;
   }
   if (listed) return std::string{};
@@ -184,7 +184,7 @@ expected<std::size_t> make_keys(const std::string& directory, const std::vector<
   key_list list;
   if (fs::exists(list_path(directory))) {
     auto old = read_list(list_path(directory));
-    if (!old) return tl::unexpected{old.error()};
+    if (!old) return refuse(old.error());
     list = std::move(*old);
   }
   std::vector<std::string> all = names;
@@ -210,7 +210,7 @@ expected<std::size_t> make_keys(const std::string& directory, const std::vector<
                     fmt::format("'{}' is not a valid name for a key file", name));
     auto at = std::find_if(list.begin(), list.end(), [&](const auto& k) { return k.name == name; });
     auto key = public_key_of(directory, name, at != list.end(), made);
-    if (!key) return tl::unexpected{key.error()};
+    if (!key) return refuse(key.error());
     if (at == list.end()) at = list.insert(at, listed_key{name, "", role_without_word(name)});
     if (!key->empty()) at->public_key = *key;
     if (const auto role = people.find(name); role != people.end()) at->role = role->second;
@@ -221,7 +221,7 @@ expected<std::size_t> make_keys(const std::string& directory, const std::vector<
   for (const auto& k : list)
     text += fmt::format("{} {}{}\n", k.name, k.public_key, word_of(k.role));
   auto written = write_whole_file(list_path(directory), text, 0644);
-  if (!written) return tl::unexpected{written.error()};
+  if (!written) return refuse(written.error());
   return made;
 }
 
@@ -230,9 +230,9 @@ expected<key_ring> load_keys(const std::string& directory, const std::string& na
     return refuse(reason::kind::invalid,
                   fmt::format("'{}' is not a valid name for a key file", name));
   auto pair = read_pair(secret_path(directory, name));
-  if (!pair) return tl::unexpected{pair.error()};
+  if (!pair) return refuse(pair.error());
   auto list = read_list(list_path(directory));
-  if (!list) return tl::unexpected{list.error()};
+  if (!list) return refuse(list.error());
   return key_ring{name, pair->first, pair->second, std::move(*list)};
 }
 

@@ -17,7 +17,7 @@ constexpr double gradients_off = 0.01, losses_off = 0.001;  // in 16 bits
 expected<std::unique_ptr<gpu::stage_device>> make_emulated(const gpu::stage_spec& s) {
   auto ok = gpu::check(s);
   if (ok) ok = gpu::cuda::check_shape(s);
-  if (!ok) return tl::unexpected(ok.error());
+  if (!ok) return refuse(ok.error());
   return std::make_unique<gpu::cuda::device>(s, emulated_machine());
 }
 

@@ -41,7 +41,7 @@ device_kind shared_gpu(std::uint32_t shares, bool nccl) {
             const auto one = gpu::share_of(s, 0, shares);
             auto ok = gpu::check(one);
             if (ok) ok = gpu::cuda::check_shape(one);
-            if (!ok) return tl::unexpected(ok.error());
+            if (!ok) return refuse(ok.error());
             std::vector<std::shared_ptr<gpu::cuda::machine>> machines;
             for (std::uint32_t m = 0; m < shares; ++m)
               machines.push_back(emulated_machine(nccl ? &emulated_nccl() : nullptr));

@@ -152,7 +152,7 @@ void device::start(const operation& o, pending& p) {
     ok = refuse(reason::kind::unavailable,
                 fmt::format("device state is invalid; load a checkpoint first: {}", broken_));
   if (!ok) {
-    p.result = tl::unexpected(ok.error());
+    p.result = refuse(ok.error());
     return;
   }
   try {
@@ -351,7 +351,7 @@ void device::save(const operation& o, pending& p) {
   const auto ok = save_values(
       o.path, spec_, stage_.steps,
       {stage_.parameters(), stage_.own(), v.weights, v.first_moments, v.second_moments});
-  if (!ok) p.result = tl::unexpected(ok.error());
+  if (!ok) p.result = refuse(ok.error());
 }
 
 void device::values(pending& p) {
@@ -370,7 +370,7 @@ void device::load(const operation& o, pending& p) {
       o.path, spec_,
       {stage_.parameters(), stage_.own(), v.weights, v.first_moments, v.second_moments});
   if (!steps) {
-    p.result = tl::unexpected(steps.error());
+    p.result = refuse(steps.error());
     return;
   }
   if (sums_begun_) {

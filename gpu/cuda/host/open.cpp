@@ -38,7 +38,7 @@ expected<void*> load() {
 
 expected<std::shared_ptr<cuda::machine>> open(int index) {
   static const auto library = load();  // loaded once, never unloaded
-  if (!library) return tl::unexpected(library.error());
+  if (!library) return refuse(library.error());
   const auto* version = static_cast<const int*>(dlsym(*library, cuda::machine_version_name));
   auto* make = reinterpret_cast<cuda::open_machine*>(dlsym(*library, cuda::open_machine_name));
   if (version == nullptr || make == nullptr || *version != cuda::machine_version)
@@ -67,9 +67,9 @@ expected<std::shared_ptr<cuda::machine>> cuda::open_machine_here(int index) {
 expected<std::unique_ptr<stage_device>> make_cuda_device(const stage_spec& s, int index) {
   auto ok = check(s);
   if (ok) ok = cuda::check_shape(s);
-  if (!ok) return tl::unexpected(ok.error());
+  if (!ok) return refuse(ok.error());
   auto m = open(index);
-  if (!m) return tl::unexpected(m.error());
+  if (!m) return refuse(m.error());
   try {
     return std::make_unique<cuda::device>(s, cuda::with_graphs(std::move(*m)));
   } catch (const std::runtime_error& e) {
@@ -84,11 +84,11 @@ expected<std::unique_ptr<stage_device>> make_shared_cuda_device(const stage_spec
   const auto one = share_of(s, 0, shares);
   auto ok = check(one);
   if (ok) ok = cuda::check_shape(one);
-  if (!ok) return tl::unexpected(ok.error());
+  if (!ok) return refuse(ok.error());
   std::vector<std::shared_ptr<cuda::machine>> machines;
   for (const auto index : indices) {
     auto m = open(index);
-    if (!m) return tl::unexpected(m.error());
+    if (!m) return refuse(m.error());
     machines.push_back(std::move(*m));
   }
   try {
