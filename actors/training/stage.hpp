@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +19,7 @@
 #include "actors/training/simulated_link.hpp"
 #include "actors/training/stage_times.hpp"
 #include "gpu/device/stage_device.hpp"
+#include "messages/time.hpp"
 
 namespace troupe::actors {
 
@@ -182,9 +182,8 @@ class stage_state {
   request_timeout timeout_;
   // The iteration and step that wait for a tensor, since when, when the tensor is requested, and
   // when the timer fires.
-  static constexpr double never_s = std::numeric_limits<double>::infinity();
   std::pair<std::uint64_t, std::size_t> awaited_{~std::uint64_t{0}, 0};
-  double waiting_since_s_ = 0, request_at_s_ = 0, timer_at_s_ = never_s;
+  double waiting_since_s_ = 0, request_at_s_ = 0, timer_at_s_ = never;
   std::uint64_t own_bytes_ = 0, tied_bytes_ = 0;          // of gradients
   std::uint64_t activation_bytes_ = 0, input_bytes_ = 0;  // sent to and received from neighbors
   double exchange_began_s_ = 0;

@@ -72,7 +72,7 @@ void stage_state::check_missing_at(double at_s) {
   self_->delayed_send(stage_actor{self_}, nanoseconds_of(at_s - o_.messenger.now_s()),
                       call_now{[this, at_s] {
                         if (timer_at_s_ != at_s) return;
-                        timer_at_s_ = never_s;
+                        timer_at_s_ = never;
                         request_missing();
                       }});
 }

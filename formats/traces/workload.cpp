@@ -8,6 +8,7 @@
 
 #include "formats/load/load.hpp"
 #include "formats/parse/reader.hpp"
+#include "messages/name_hash.hpp"
 #include "messages/random.hpp"
 
 namespace troupe::formats {
@@ -44,9 +45,7 @@ std::uint32_t power_of_two_below(std::uint64_t n) {
 
 /// Seeded per job, so that other rows of the trace do not affect it.
 random_source generator(std::uint64_t seed, std::string_view name) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL;  // FNV-1a
-  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  return random_source{seed ^ hash};
+  return random_source{seed ^ hash_of_name(name)};
 }
 
 template <class T>

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "messages/name_hash.hpp"
 #include "messages/random.hpp"
 
 namespace troupe::gpu {
@@ -66,12 +67,6 @@ class list {
   std::vector<parameter> all_;
   std::uint64_t end_ = 0;
 };
-
-std::uint64_t hash_of(std::string_view name) {  // FNV-1a
-  std::uint64_t h = 0xcbf29ce484222325ull;
-  for (const unsigned char c : name) h = (h ^ c) * 0x100000001b3ull;
-  return h;
-}
 
 constexpr double usual = 0.02;  // GPT-2's
 
@@ -158,7 +153,7 @@ void initialise(const parameter& p, std::uint64_t seed, std::span<float> values)
     take_share(p, whole, values);
     return;
   }
-  random_source random{seed ^ hash_of(p.name)};
+  random_source random{seed ^ hash_of_name(p.name)};
   for (std::size_t i = 0; i < values.size(); i += 2) {  // Box and Muller
     const double radius = p.deviation * std::sqrt(-2 * std::log(1 - random.uniform()));
     const double angle = 2 * std::numbers::pi * random.uniform();

@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "messages/time.hpp"
 #include "runtime/host/real_clock.hpp"
 #include "runtime/process/process_group.hpp"
 
@@ -21,8 +22,6 @@ extern char** environ;
 namespace troupe::runtime {
 
 namespace {
-
-constexpr double forever = std::numeric_limits<double>::infinity();
 
 /// The parent of one program and the subreaper of its descendants.
 class keeper {
@@ -124,7 +123,7 @@ class keeper {
     while ((n = ::recv(control_, &c, sizeof c, MSG_DONTWAIT)) == static_cast<ssize_t>(sizeof c)) {
       if (c.what == keeper_command::renew) request_.until_s = c.value;
       if (c.what == keeper_command::kill) killing_ = true;
-      if (c.what != keeper_command::terminate || kill_at_s_ != forever) continue;
+      if (c.what != keeper_command::terminate || kill_at_s_ != never) continue;
       kill_at_s_ = clock_.now_s() + c.value;
       if (!over_) ::kill(-group_.leader, SIGTERM);
     }
@@ -158,7 +157,7 @@ class keeper {
   process_group group_;
   start_failure failure_;
   int status_ = 0;
-  double kill_at_s_ = forever, again_s_ = 0.005;
+  double kill_at_s_ = never, again_s_ = 0.005;
   bool failed_ = false, expired_ = false, killing_ = false, over_ = false;
 };
 

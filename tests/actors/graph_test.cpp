@@ -60,7 +60,8 @@ TEST_CASE("a job that waits is explained with what it needs and what is idle") {
   INFO(e.summary);
   CHECK(e.job.job == 1);
   CHECK_FALSE(e.summary.empty());
-  if (e.job.state == job_state::waiting) CHECK(e.summary.find("needs") != std::string::npos);
+  REQUIRE(e.job.state == job_state::waiting);
+  CHECK(e.summary.find("needs") != std::string::npos);
 }
 
 TEST_CASE("a job is cancelled while it runs, and its GPUs are free again") {
