@@ -108,7 +108,6 @@ struct training_over {
   stage_name who;  // a stage; of the trainer only the lease counts
   bool trainer = false;
   part_report::state how = part_report::state::succeeded;
-  std::uint64_t iterations = 0;
   std::string detail;
 };
 

@@ -434,7 +434,7 @@ void stage_state::report(stage_report r) {
     caf::anon_send(
         o_.messenger.node(),
         training_over{
-            o_.setup.name.lease, o_.setup.name, false, part_report::state::succeeded, 0, {}});
+            o_.setup.name.lease, o_.setup.name, false, part_report::state::succeeded, {}});
 }
 
 void stage_state::send_report(stage_report& r) {

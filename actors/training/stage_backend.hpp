@@ -18,7 +18,7 @@ expected<stage_backend> make_backend(const stage_setup& s);
 
 /// Tells the node that a device of the stage is unusable until the node is restarted.
 inline training_over lost_device(const stage_setup& s, const reason& why) {
-  return {s.name.lease, s.name, false, part_report::state::stopped, 0, why.text};
+  return {s.name.lease, s.name, false, part_report::state::stopped, why.text};
 }
 inline bool is_lost_device(const training_over& over) {
   return !over.trainer && over.how == part_report::state::stopped;

@@ -472,9 +472,7 @@ void trainer_state::finish(part_report::state how, const std::string& why) {
 /// Only after the controller has acknowledged everything: the trainer does not outlive the lease.
 void trainer_state::end_lease() {
   if (std::exchange(lease_ended_, true)) return;
-  training_over over{o_.lease, {}, true, how_, saved_ - std::min(saved_, first_), why_};
-  if (how_ == part_report::state::succeeded) over.iterations = done_ - first_;
-  caf::anon_send(o_.messenger.node(), over);
+  caf::anon_send(o_.messenger.node(), training_over{o_.lease, {}, true, how_, why_});
 }
 
 void trainer_state::add_event(const std::string& sentence) {
