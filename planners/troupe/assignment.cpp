@@ -249,7 +249,7 @@ class assigner {
   std::vector<double> speeds_;
   double total_weight_ = 0;
   mutable std::vector<pool_capacity> room_;
-  std::unordered_set<const configuration_table*> refused_;  // there is no room for such a job
+  std::unordered_set<const configuration_table*> refused_;  // order never reaches an output
   std::vector<assigned> out_;
 };
 

@@ -64,7 +64,7 @@ class configuration_cache {
   };
 
   cluster cluster_;
-  std::unordered_map<key, std::unique_ptr<entry>, hash> entries_;  // never walked for an answer
+  std::unordered_map<key, std::unique_ptr<entry>, hash> entries_;  // order never reaches an output
 };
 
 }  // namespace troupe::planners
