@@ -1,30 +1,62 @@
 #include "planners/core/bounds.hpp"
 
+#include <algorithm>
+#include <cstdint>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
 namespace troupe::planners {
 
+namespace {
+
+/// Leaves as many idle GPUs of a type as its quota allows, on the nodes that have most.
+void keep_quota(idle_index& idle, gpu_index g, std::uint32_t quota) {
+  std::vector<node_index> nodes;
+  for (auto p = idle.before(g, idle_index::none); p != idle_index::none; p = idle.before(g, p))
+    nodes.push_back(idle.node_at(g, p));
+  for (const auto n : nodes) {
+    const auto keep = std::min(quota, idle.idle(n));
+    idle.set_idle(n, keep);
+    quota -= keep;
+  }
+}
+
+}  // namespace
+
 const idle_index& allowed_idle(const cluster& c, const idle_index& idle, const job_spec& job,
                                std::optional<idle_index>& restricted) {
-  if (job.required_gpu_type.empty()) return idle;
-  restricted.emplace(idle);
-  for (node_index n = 0; n < c.nodes.size(); ++n)
-    if (!allows(job, c.gpu_of(n))) restricted->set_idle(n, 0);
-  return *restricted;
+  if (!job.required_gpu_type.empty()) {
+    restricted.emplace(idle);
+    for (node_index n = 0; n < c.nodes.size(); ++n)
+      if (!allows(job, c.gpu_of(n))) restricted->set_idle(n, 0);
+  }
+  for (gpu_index g = 0; g < c.gpus.size(); ++g) {
+    const auto quota = c.gpus[g].quota;
+    if (quota == 0 || idle.idle_of(g) <= quota || !allows(job, c.gpus[g])) continue;
+    if (!restricted) restricted.emplace(idle);
+    keep_quota(*restricted, g, quota);
+  }
+  return restricted ? *restricted : idle;
 }
 
 expected<void> within_bounds(const cluster& c, const job_spec& job, const allocation& where) {
   if (job.max_gpus && total_gpus(where) > *job.max_gpus)
     return refuse(reason::kind::invalid, fmt::format("uses {} GPUs; the job allows {} (gpus)",
                                                      total_gpus(where), *job.max_gpus));
-  for (const auto& share : where)
-    if (!allows(job, c.gpu_of(share.node)))
-      return refuse(
-          reason::kind::invalid,
-          fmt::format("uses {} of {}; the job allows {} only (gpu_type)", c.gpu_of(share.node).name,
-                      c.nodes[share.node].name, job.required_gpu_type));
+  std::vector<std::uint32_t> used(c.gpus.size());
+  for (const auto& share : where) {
+    const auto& gpu = c.gpu_of(share.node);
+    if (!allows(job, gpu))
+      return refuse(reason::kind::invalid,
+                    fmt::format("uses {} of {}; the job allows {} only (gpu_type)", gpu.name,
+                                c.nodes[share.node].name, job.required_gpu_type));
+    const auto n = used[c.nodes[share.node].gpu] += share.gpus;
+    if (gpu.quota > 0 && n > gpu.quota)
+      return refuse(reason::kind::invalid,
+                    fmt::format("uses {} {}; a job may have {} (quota)", n, gpu.name, gpu.quota));
+  }
   return {};
 }
 

@@ -19,11 +19,13 @@ inline bool allows(const job_spec& job, const gpu_type& gpu) {
   return job.required_gpu_type.empty() || job.required_gpu_type == gpu.name;
 }
 
-/// The idle GPUs that the job may use: `idle` itself, or `restricted`, which is then filled.
+/// The idle GPUs that the job may use, of no type more than its quota: `idle` itself, or
+/// `restricted`, which is then filled.
 const idle_index& allowed_idle(const cluster& c, const idle_index& idle, const job_spec& job,
                                std::optional<idle_index>& restricted);
 
-/// Rejects an allocation with more GPUs than max_gpus or of another type than required_gpu_type.
+/// Rejects an allocation with more GPUs than max_gpus or a type's quota, or of another type than
+/// required_gpu_type.
 expected<void> within_bounds(const cluster& c, const job_spec& job, const allocation& where);
 
 /// Rejects, with the limit and the figure, work that takes at least `run_s` and costs at least

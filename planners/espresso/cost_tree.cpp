@@ -39,7 +39,7 @@ class cost_trees {
  public:
   cost_trees(const cluster& c, const idle_index& idle, const job_spec& job, planning_budget& budget,
              const provision_options& options)
-      : job_{job}, budget_{budget}, options_{options}, placer_{c, idle, job} {}
+      : cluster_{c}, job_{job}, budget_{budget}, options_{options}, placer_{c, idle, job} {}
 
   provision search() {
     if (options_.exhaustive)
@@ -183,9 +183,9 @@ class cost_trees {
     double price = 0;
     for (std::size_t t = 0; t < counts.size(); ++t)
       price += counts[t] * placer_.divisions()[division].types[t].price_per_hour;
-    auto p = placer_.place(division, counts, limit_s(price));
+    auto p = place_with(options_.placer, placer_, cluster_, division, counts, limit_s(price));
     if (!p.plan) return;
-    loose_bound_ = std::min(loose_bound_, cost_of(p.bound_s, price));
+    if (p.bound_s < p.iteration_s) loose_bound_ = std::min(loose_bound_, cost_of(p.bound_s, price));
     const double all_s = p.iteration_s * iterations(), cost = cost_of(p.iteration_s, price);
     if (!within_limits(job_, all_s, cost) || (out_.plan && cost >= out_.cost)) return;
     out_.plan = std::move(p.plan);
@@ -210,6 +210,7 @@ class cost_trees {
     return all - std::exchange(spent_, all);
   }
 
+  const cluster& cluster_;
   job_spec job_;
   planning_budget& budget_;
   provision_options options_;
@@ -310,6 +311,13 @@ provision cheapest_plan(const cluster& c, const idle_index& idle, const job_spec
                         planning_budget& budget, const provision_options& options) {
   auto found = search_trees(c, idle, job, budget, options);
   if (found.plan) return found;
+  if (found.complete && options.placer != provision_placer::exact) {
+    const bool sia = options.placer == provision_placer::sia;
+    found.why = {reason::kind::infeasible,
+                 sia ? "no 2^n GPUs of one type within its quota meet the job's limits"
+                     : "none of this placer's plans is within the job's limits"};
+    return found;
+  }
   found.why = found.complete ? why_none(c, idle, job) : budget.none_found();
   if (found.complete) found.why.text += larger_quotas(c, idle, job);
   return found;

@@ -9,6 +9,7 @@
 #include "planners/core/explicit_plan.hpp"
 #include "planners/core/idle_index.hpp"
 #include "planners/core/planning_budget.hpp"
+#include "planners/espresso/provision_baselines.hpp"
 
 // The cheapest GPUs that train a job within its time and its budget (Espresso, Algorithm 1;
 // docs/planners/espresso.md).
@@ -18,6 +19,7 @@ namespace troupe::planners {
 struct provision_options {
   bool pruning = true;      // else every node of every tree is opened, and every set placed
   bool exhaustive = false;  // no trees: every set is listed and placed
+  provision_placer placer = provision_placer::exact;
 };
 
 /// Nodes of the cost trees, and what became of them.
@@ -41,9 +43,9 @@ struct provision {
   double gap() const { return cost > 0 && bound < cost ? 1 - bound / cost : 0; }
 };
 
-/// The plan of least cost on the idle GPUs that the job may use, in one datacentre, that breaks
-/// none of its limits (bounds.hpp): cost is what all iterations take, times the price of the GPUs.
-/// If there is none, says what would do.
+/// The plan of least cost that the placer makes on the idle GPUs that the job may use, in one
+/// datacentre, that breaks none of its limits (bounds.hpp): cost is what all iterations take, times
+/// the price of the GPUs. If there is none, says what would do.
 provision cheapest_plan(const cluster& c, const idle_index& idle, const job_spec& job,
                         planning_budget& budget, const provision_options& options = {});
 

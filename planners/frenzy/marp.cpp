@@ -132,6 +132,8 @@ expected<std::vector<plan>> marp(const cluster& c, const job_spec& job, planning
     types[g].nodes = nodes_of_type(c, g);
     if (types[g].nodes.empty()) continue;
     for (const auto n : types[g].nodes) types[g].gpus += c.nodes[n].gpus;
+    if (c.gpus[g].quota > 0)
+      types[g].gpus = std::min<std::uint64_t>(types[g].gpus, c.gpus[g].quota);
     node_gpus = std::max(node_gpus, c.nodes[types[g].nodes[0]].gpus);
   }
 

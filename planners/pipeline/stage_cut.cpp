@@ -261,6 +261,7 @@ class cut_search {
     const auto behind = stages_ - sets_[set].used - 1;  // of the stage that is added
     for (std::size_t type = 0; type < p_.types(); ++type) {
       if (used_of(set, type) == p_.counts[type]) continue;
+      if (!p_.order.empty() && p_.order[sets_[set].used] != type) continue;
       const auto next = set + weights_[type];
       const auto done = labels_[set][index].done;
       if (behind == 0) {

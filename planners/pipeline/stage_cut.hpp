@@ -68,7 +68,8 @@ struct cut_problem {
   std::vector<tensor_way> ways;
   // What a stage sends to either side goes over one link that no other stage uses.
   bool own_links = true;
-  bool tied = false;  // the first and the last stage sum an embedding that both have
+  bool tied = false;               // the first and the last stage sum an embedding that both have
+  std::vector<std::size_t> order;  // the stages' types, where only the cut is asked for; else empty
 
   std::size_t types() const { return counts.size(); }
   std::uint32_t stages() const;

@@ -152,18 +152,17 @@ const iteration_bound* stage_placer::bound(std::size_t division, std::uint32_t s
   return s.bound ? &*s.bound : nullptr;
 }
 
-set_plan stage_placer::place(std::size_t division, const stage_counts& counts, double limit_s) {
+std::optional<cut_problem> stage_placer::problem_of(std::size_t division,
+                                                    const stage_counts& counts) {
   const auto& d = divisions_[division];
   cut_problem p;
-  std::uint32_t stages = 0;
-  for (const auto n : counts) stages += n;
+  p.counts = counts;
+  const auto stages = p.stages();
   auto& s = shape_for(division, stages);
-  set_plan out;
-  if (!s.bound) return out;
+  if (!s.bound) return {};
   const auto& r = routes_.at(d.tensor);
   p.table = s.table;
   p.bound = &*s.bound;
-  p.counts = counts;
   for (const auto& t : d.types) p.bytes.push_back(t.bytes);
   p.microbatches = s.batch.microbatches;
   p.pipelines = d.pipelines;
@@ -172,18 +171,33 @@ set_plan stage_placer::place(std::size_t division, const stage_counts& counts, d
   p.ways = r.ways;
   p.own_links = r.alike;
   p.tied = job_.model.tied_head && stages > 1;
-  const auto cut = cut_for(p, limit_s, units_);
-  if (cut.stages.empty()) return out;
+  return p;
+}
+
+set_plan stage_placer::place(std::size_t division, const stage_counts& counts, double limit_s,
+                             const std::vector<std::size_t>& order) {
+  auto p = problem_of(division, counts);
+  if (!p) return {};
+  p->order = order;
+  const auto cut = cut_for(*p, limit_s, units_);
+  if (cut.stages.empty()) return {};
+  auto out = plan_of(division, cut.stages);
+  if (!routes_.at(divisions_[division].tensor).alike)
+    out.bound_s = std::min(cut.iteration_s, out.iteration_s);
+  return out;
+}
+
+set_plan stage_placer::plan_of(std::size_t division, const std::vector<cut_stage>& stages) {
+  const auto& d = divisions_[division];
   std::vector<stage_request> wanted;
-  for (const auto& one : cut.stages)
-    wanted.push_back({d.types[one.type].gpu, one.pieces, d.tensor});
+  for (const auto& one : stages) wanted.push_back({d.types[one.type].gpu, one.pieces, d.tensor});
   auto job = job_;
   job.pipeline.tensor_parallel = d.tensor;
-  units_ += 20 * std::uint64_t{stages} * d.pipelines + c_.nodes.size();
+  units_ += 20 * std::uint64_t{stages.size()} * d.pipelines + c_.nodes.size();
+  set_plan out;
   auto placed = plan_of_stages(c_, idle_, job, wanted, d.pipelines);
   if (!placed || !fits(c_, idle_, placed->how, placed->where)) return out;
-  out.iteration_s = job_.global_batch / placed->how.samples_per_s;
-  out.bound_s = r.alike ? out.iteration_s : std::min(cut.iteration_s, out.iteration_s);
+  out.bound_s = out.iteration_s = job_.global_batch / placed->how.samples_per_s;
   out.plan = std::move(*placed);
   return out;
 }

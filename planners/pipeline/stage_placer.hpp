@@ -65,8 +65,14 @@ class stage_placer {
 
   /// For pipelines of so many stages. Null: the batch cannot be divided so.
   const iteration_bound* bound(std::size_t division, std::uint32_t stages);
-  /// The plan of the shortest iteration, if that is at most `limit_s`.
-  set_plan place(std::size_t division, const stage_counts& counts, double limit_s);
+  /// The plan of the shortest iteration, if that is at most `limit_s`. `order`: the types of its
+  /// stages, if that is given; any without.
+  set_plan place(std::size_t division, const stage_counts& counts, double limit_s,
+                 const std::vector<std::size_t>& order = {});
+  /// What its order and cut depend on; none: the batch cannot be divided so.
+  std::optional<cut_problem> problem_of(std::size_t division, const stage_counts& counts);
+  /// The plan of these stages, if their GPUs can hold them; bound_s is iteration_s.
+  set_plan plan_of(std::size_t division, const std::vector<cut_stage>& stages);
   /// Work done so far, in a planning_budget's units.
   std::uint64_t units() const { return units_; }
 

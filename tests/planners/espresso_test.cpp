@@ -3,6 +3,7 @@
 #include <map>
 
 #include "messages/time.hpp"
+#include "planners/espresso/cmr_placer.hpp"
 #include "planners/espresso/cost_tree.hpp"
 #include "planners/instances.hpp"
 #include "planners/pipeline/stage_placer.hpp"
@@ -130,4 +131,38 @@ TEST_CASE("the cheapest plan is that of every plan there is, pruned, unpruned or
   CHECK(all.pruned_cost > 0);
   CHECK(all.pruned_time > 0);
   CHECK(all.pruned_capacity > 0);
+}
+
+TEST_CASE("compute-memory ratios are those of the paper's Figure 9") {
+  // ViT on an RTX3090, an A6000 and an A4000; stage 0 has 22 layers.
+  CHECK(compute_memory_ratio(142, 24, 26, 22) == Approx(6.99).margin(0.01));
+  CHECK(compute_memory_ratio(154.8, 48, 54, 22) == Approx(7.91).margin(0.01));
+  CHECK(compute_memory_ratio(76, 16, 13, 22) == Approx(4.75).margin(0.01));
+}
+
+TEST_CASE("no baseline and no greedy placement is cheaper than the exact one") {
+  random_source random{11};
+  std::map<std::string, int> plans;
+  for (int i = 0; i < 60; ++i) {
+    CAPTURE(i);
+    const instance x{random, static_cast<std::uint32_t>(2 + random.below(5))};
+    const idle_index idle{x.c};
+    planning_budget budget{1'000'000'000};
+    const auto exact = cheapest_plan(x.c, idle, x.job, budget);
+    for (const std::string name : {"greedy", "sia", "whale", "hph"}) {
+      const auto placer = provision_placer_named(name);
+      REQUIRE(placer);
+      const auto p = cheapest_plan(x.c, idle, x.job, budget, {true, false, *placer});
+      if (!p.plan) continue;
+      ++plans[name];
+      REQUIRE(exact.plan);
+      CHECK(exact.cost <= p.cost * (1 + 1e-9));
+      CHECK(fits(x.c, idle, p.plan->how, p.plan->where));
+    }
+  }
+  for (const auto& [name, n] : plans) {
+    CAPTURE(name);
+    CHECK(n > 20);
+  }
+  CHECK(plans.size() == 4);
 }

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 
 #include "messages/time.hpp"
+#include "planners/core/bounds.hpp"
 #include "planners/core/fits.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/pipeline/model_partition.hpp"
@@ -121,4 +123,18 @@ TEST_CASE("a search keeps quotas, limits and bounds, and says what breaks them")
   const auto too_large = search_plans(c, idle_index{c}, job, 1, budget);
   REQUIRE_FALSE(too_large);
   CHECK(too_large.error().text.find("memory") != std::string::npos);
+}
+
+TEST_CASE("no job is allowed more idle GPUs of a type than its quota") {
+  auto c = mixed();
+  c.gpus[1].quota = 1;
+  const idle_index idle{c};
+  std::optional<idle_index> restricted;
+  const auto& allowed = allowed_idle(c, idle, small_model(), restricted);
+  CHECK(allowed.idle_of(0) == 2);
+  CHECK(allowed.idle_of(1) == 1);
+  CHECK(within_bounds(c, small_model(), {{2, 1}}));
+  const auto refused = within_bounds(c, small_model(), {{2, 2}});
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().text == "uses 2 slow; a job may have 1 (quota)");
 }

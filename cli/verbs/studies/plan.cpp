@@ -12,6 +12,7 @@
 #include "formats/load/load.hpp"
 #include "formats/parse/reader.hpp"
 #include "planners/atlas/selection_table.hpp"
+#include "planners/core/bounds.hpp"
 #include "planners/core/plan_text.hpp"
 #include "planners/core/policy.hpp"
 #include "planners/cost/plan_time.hpp"
@@ -88,6 +89,7 @@ answer ask(const cluster& c, const job_spec& job, const planners::policy& p) {
                                       planners::fidelity::simulated);
     if (e) a.estimate = *e;
     a.why = e ? too_large(c, job, a) : e.error();
+    if (auto ok = planners::within_bounds(c, job, d.where); !ok) a.why = ok.error();
     if (const auto at = std::find(a.plans.begin(), a.plans.end(), d.how); at != a.plans.end())
       a.chosen = static_cast<std::size_t>(at - a.plans.begin());
   }
@@ -175,6 +177,17 @@ class plan_verb final : public verb {
     app.add_option("--profile", profile_,
                    "Profile of the GPUs (troupe profile), instead of the cost model");
     app.add_flag("--all", all_, "Show all plans, not just the first dozen");
+    app.add_option("--placer", placer_,
+                   "espresso: how a set of GPUs is placed: exact, greedy (the paper's), or as sia, "
+                   "whale and hph choose and place")
+        ->check(CLI::IsMember({"exact", "greedy", "sia", "whale", "hph"}))
+        ->capture_default_str();
+    app.add_flag("--no-pruning", no_pruning_, "espresso: open every node of the cost trees");
+    app.add_flag("--exhaustive", exhaustive_, "espresso: place every set of GPUs, without trees");
+    app.add_option("--time-limit", limit_s_,
+                   "espresso: seconds after which the best plan so far is given (0: none)")
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
   }
 
   int run(output& out) override {
@@ -189,7 +202,7 @@ class plan_verb final : public verb {
     if (!objective_.empty()) job->objective = objective_;
     if (auto ok = use_profile(profile_, *job, *c); !ok) return out.bad(ok.error());
 
-    if ((*policy)->name() == "espresso") return show_provision(out, *c, *job);
+    if ((*policy)->name() == "espresso") return provision(out, *c, *job);
     const auto a = ask(*c, *job, **policy);
     const std::string name{(*policy)->name()};
     out.document(document(*c, *job, name, a));
@@ -198,6 +211,12 @@ class plan_verb final : public verb {
   }
 
  private:
+  int provision(const output& out, const cluster& c, const job_spec& job) const {
+    const planners::provision_options options{!no_pruning_, exhaustive_,
+                                              *planners::provision_placer_named(placer_)};
+    return show_provision(out, c, job, options, limit_s_);
+  }
+
   void show(const output& out, const cluster& c, const job_spec& job, const std::string& policy,
             const answer& a) const {
     if (a.plans.empty() && a.where.empty()) return;  // the reason says it all
@@ -222,8 +241,9 @@ class plan_verb final : public verb {
       out.line("Estimated from {}.", from);
   }
 
-  std::string job_, cluster_, policy_ = "frenzy", objective_, profile_;
-  bool all_ = false;
+  std::string job_, cluster_, policy_ = "frenzy", objective_, profile_, placer_ = "exact";
+  bool all_ = false, no_pruning_ = false, exhaustive_ = false;
+  double limit_s_ = 60;
 };
 
 }  // namespace

@@ -1,12 +1,15 @@
 #include "cli/verbs/studies/provision.hpp"
 
 #include <cmath>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <optional>
 
 #include "cli/common/human.hpp"
 #include "cli/common/table.hpp"
 #include "planners/core/plan_text.hpp"
 #include "planners/cost/plan_time.hpp"
-#include "planners/espresso/cost_tree.hpp"
 #include "runtime/host/stopwatch.hpp"
 
 namespace troupe::cli {
@@ -121,12 +124,15 @@ void show(const output& out, const cluster& c, const job_spec& job, const timed_
 
 }  // namespace
 
-int show_provision(const output& out, const cluster& c, const job_spec& asked) {
+int show_provision(const output& out, const cluster& c, const job_spec& asked,
+                   const planners::provision_options& options, double limit_s) {
   const auto job = trained(asked);
-  planners::planning_budget budget;
   const runtime::stopwatch watch;
+  std::function<bool()> out_of_time;
+  if (limit_s > 0) out_of_time = [&] { return watch.s() > limit_s; };
+  planners::planning_budget budget{std::numeric_limits<std::uint64_t>::max(), out_of_time};
   timed_provision t;
-  t.found = planners::cheapest_plan(c, planners::idle_index{c}, job, budget);
+  t.found = planners::cheapest_plan(c, planners::idle_index{c}, job, budget, options);
   t.seconds = watch.s();
   if (const auto& p = t.found.plan) {
     auto timed = planners::time_plan(c, job, p->how, p->where);

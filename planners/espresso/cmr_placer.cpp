@@ -1,0 +1,147 @@
+#include "planners/espresso/cmr_placer.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "planners/cost/stage_time.hpp"
+
+namespace troupe::planners {
+
+double compute_memory_ratio(double tflops, double memory_gb, double most_in_memory,
+                            double most_hidden) {
+  return tflops / memory_gb * std::max(most_in_memory, most_hidden) / most_hidden;
+}
+
+namespace {
+
+class ratio_placer {
+ public:
+  ratio_placer(const cluster& c, const division& d, const cut_problem& p)
+      : c_{c}, d_{d}, p_{p}, stages_{p.stages()} {
+    double all = 0;
+    for (std::size_t t = 0; t < p.types(); ++t) all += p.counts[t] * flops_s(gpu(t));
+    for (std::size_t t = 0; t < p.types(); ++t)
+      share_.push_back(std::max(1.0, std::round(p.table->pieces() * flops_s(gpu(t)) / all)));
+  }
+
+  /// Stage 0 with so many pieces; empty: no GPU holds it, or the others do not hold the rest.
+  std::vector<cut_stage> with_first(std::uint32_t pieces) const {
+    auto left = p_.counts;
+    std::vector<cut_stage> out;
+    std::uint32_t done = 0;
+    double hidden_s = 0;  // of a stage's sums
+    for (std::uint32_t s = 0; s < stages_; ++s) {
+      const auto behind = stages_ - s - 1;
+      if (done + behind >= p_.table->pieces()) return {};
+      const auto room = p_.table->pieces() - done - behind;
+      std::size_t best = p_.types();
+      double least = std::numeric_limits<double>::infinity();
+      std::uint32_t most_of_best = 0;
+      for (std::size_t t = 0; t < p_.types(); ++t) {
+        const auto most = left[t] > 0 ? most_in_memory(t, done, room, behind) : 0;
+        if (most < (s == 0 ? pieces : 1)) continue;
+        const double l_c = s == 0 ? pieces : most_hidden(t, done, room, hidden_s);
+        const double ratio = compute_memory_ratio(gpu(t).fp16_tflops, gpu(t).memory_gb, most, l_c);
+        if (ratio < least) least = ratio, best = t, most_of_best = most;
+      }
+      if (best == p_.types()) return {};
+      const auto size =
+          s == 0 ? pieces
+                 : std::min({most_of_best, room, static_cast<std::uint32_t>(share_[best])});
+      if (behind > 0) {
+        const auto& k = p_.table->middle(best, done, size);
+        const auto& w = p_.ways[best * p_.types() + best];
+        if (s == 0) hidden_s = sums_s(k, best);
+        hidden_s += k.backward_s + w.alone_s(k.activation_bytes) + w.latency_s;
+      }
+      out.push_back({best, size});
+      --left[best];
+      done += size;
+    }
+    return cover_all(std::move(out), done);
+  }
+
+ private:
+  const gpu_type& gpu(std::size_t t) const { return c_.gpus[d_.types[t].gpu]; }
+
+  bool holds(std::size_t t, std::uint32_t first, std::uint32_t count, std::uint32_t behind) const {
+    if (first + count > p_.table->pieces()) return false;
+    const auto& k = behind == 0 ? p_.table->last(t, first) : p_.table->middle(t, first, count);
+    return k.bytes + p_.held[behind] * k.bytes_each < p_.bytes[t];
+  }
+  /// Of the last stage, as if others were behind it: that it must take what is left is seen later.
+  std::uint32_t most_in_memory(std::size_t t, std::uint32_t first, std::uint32_t room,
+                               std::uint32_t behind) const {
+    std::uint32_t most = 0;
+    for (std::uint32_t n = 1; n <= room; ++n) {
+      const bool last = first + n >= p_.table->size();
+      const auto& k = last ? p_.table->last(t, first) : p_.table->middle(t, first, n);
+      if (k.bytes + p_.held[behind] * k.bytes_each < p_.bytes[t]) most = n;
+    }
+    return most;
+  }
+  double sums_s(const range_costs& k, std::size_t t) const {
+    const auto& w = p_.ways[t * p_.types() + t];
+    return 2 * (p_.pipelines - 1.0) * w.alone_s(k.gradient_bytes / p_.pipelines);
+  }
+  double most_hidden(std::size_t t, std::uint32_t first, std::uint32_t room,
+                     double hidden_s) const {
+    std::uint32_t most = 1;
+    for (std::uint32_t n = 1; n <= room && first + n < p_.table->size(); ++n)
+      if (sums_s(p_.table->middle(t, first, n), t) <= hidden_s) most = n;
+    return most;
+  }
+
+  /// What no stage has yet goes to the stages after the first, one piece each by turns.
+  std::vector<cut_stage> cover_all(std::vector<cut_stage> out, std::uint32_t done) const {
+    while (done < p_.table->pieces()) {
+      const auto before = done;
+      for (std::size_t s = std::min<std::size_t>(1, out.size() - 1);
+           s < out.size() && done < p_.table->pieces(); ++s) {
+        ++out[s].pieces;
+        if (all_held(out))
+          ++done;
+        else
+          --out[s].pieces;
+      }
+      if (done == before) return {};
+    }
+    return out;
+  }
+  bool all_held(const std::vector<cut_stage>& stages) const {
+    std::uint32_t first = 0;
+    for (std::size_t s = 0; s < stages.size(); ++s) {
+      const auto behind = static_cast<std::uint32_t>(stages.size() - s - 1);
+      if (first + stages[s].pieces > p_.table->pieces()) return false;
+      if (behind > 0 && !holds(stages[s].type, first, stages[s].pieces, behind)) return false;
+      first += stages[s].pieces;
+    }
+    return true;
+  }
+
+  const cluster& c_;
+  const division& d_;
+  const cut_problem& p_;
+  std::uint32_t stages_;
+  std::vector<double> share_;
+};
+
+}  // namespace
+
+set_plan place_by_ratio(stage_placer& placer, const cluster& c, std::size_t division,
+                        const stage_counts& counts) {
+  set_plan best;
+  const auto p = placer.problem_of(division, counts);
+  if (!p || p->stages() > p->table->pieces()) return best;
+  const ratio_placer ratios{c, placer.divisions()[division], *p};
+  for (std::uint32_t first = 1; first <= p->table->pieces(); ++first) {
+    const auto stages = ratios.with_first(first);
+    if (stages.empty()) continue;
+    auto plan = placer.plan_of(division, stages);
+    if (plan.plan && plan.iteration_s < best.iteration_s) best = std::move(plan);
+  }
+  return best;
+}
+
+}  // namespace troupe::planners
