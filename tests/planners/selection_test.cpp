@@ -246,6 +246,7 @@ TEST_CASE("the order of datacenters is a question of price and distance too") {
       CHECK(orders[i].cost_per_batch >= orders[i - 1].cost_per_batch);
   for (const auto& x : orders) {
     CHECK(x.order.size() == x.row.partitions.size());
+    CHECK(x.cost_per_batch == Approx(x.row.cost_per_hour / 3600 / x.row.throughput));
     CHECK(std::accumulate(x.row.partitions.begin(), x.row.partitions.end(), 0u) == 60);
   }
   selection_options o;

@@ -217,6 +217,22 @@ TEST_CASE("a partition without a second side cuts from all others") {
   CHECK(f.numbers(east) == std::vector<std::uint64_t>{2});
 }
 
+TEST_CASE("who sends to a host that is down or cut off is not told: the frame counts as sent") {
+  fixture f{{.faults = plan_with([](fault_plan& p) {
+               p.partitions = {{{"west"}, {"controller"}, 0, 1}};
+             })}};
+  for (address a : {controller, east, west}) f.add(a);
+  f.world.run_until(0.5);
+  CHECK(f.send(controller, west, 1));
+  CHECK(f.world.count().network.cut == 1);
+  f.world.crash(east);
+  CHECK(f.send(controller, east, 2));
+  CHECK(f.world.count().network.unreachable == 1);
+  f.world.run_until(2);
+  CHECK(f.got(west).empty());
+  CHECK(f.got(east).empty());
+}
+
 TEST_CASE("credit: who is not answered for his frames may not send for ever") {
   fixture f{{.credit_frames = 10}};
   f.add(east);
