@@ -324,12 +324,12 @@ stage_costs trainer_state::slowest_of_stage(std::uint32_t stage) const {
 }
 
 void trainer_state::update_checkpoint() {
-  // A checkpoint needs the stages of one pipeline only. The others may not have reported its last
-  // iteration yet, which the curve must have by then.
-  std::uint64_t complete_iterations = done_;
+  std::uint64_t complete_iterations = total();
   for (std::uint32_t s = 0; s < plan_.shape.stages; ++s)
     complete_iterations = std::min(complete_iterations, stages_[s].saved);
-  if (complete_iterations <= saved_) return;
+  // A checkpoint needs the stages of one pipeline only, and reports are lost and repeated: its last
+  // iteration may not have been reported by all stages yet, and the curve must have it by then.
+  if (complete_iterations <= saved_ || complete_iterations > done_) return;
   saved_ = complete_iterations;
   write_curve();
   if (!uses_real_devices(plan_) || o_.order.spec.train->checkpoint.empty()) return;

@@ -121,6 +121,9 @@ class trained_by_hand {
     }
     return all;
   }
+  /// Lets the trainer report.
+  void wait() { world_.run_until(world_.now_s() + 1.5); }
+  const std::vector<message>& sent() const { return net_->sent; }
   const std::optional<training_over>& over() const { return node_.over; }
 
  private:
@@ -196,4 +199,31 @@ TEST_CASE("a trainer tells of saved iterations that its predecessor did not get 
   CHECK(told[0].loss == 1.0 / 4);
   CHECK(told[1].loss == 1.0 / 5);
   CHECK(told[2].loss == 0.5);
+}
+
+TEST_CASE("a checkpoint whose iteration a stage has not reported yet is complete when it has") {
+  trained_by_hand t{two_stages(100)};
+  const auto saved = [&] {
+    std::uint64_t newest = 0;
+    for (const auto& m : t.sent())
+      if (const auto* r = std::get_if<training_report>(&m)) newest = r->saved;
+    return newest;
+  };
+  for (const auto s : {0u, 1u}) t.hear(t.report_of(s, 0));
+  // The first stage's reports of iterations 1 and 2 are lost, and come later.
+  for (const std::uint64_t i : {1, 2}) {
+    auto r = t.report_of(1, i);
+    if (i == 2) r.saved = 2;
+    t.hear(r);
+  }
+  auto later = t.report_of(0, 2);
+  later.saved = 2;
+  t.hear(later);
+  for (const std::uint64_t i : {1, 2}) {
+    t.wait();
+    CHECK(saved() == 0);
+    t.hear(t.report_of(0, i));
+  }
+  t.wait();
+  CHECK(saved() == 2);
 }
