@@ -27,6 +27,7 @@ void keep_quota(idle_index& idle, gpu_index g, std::uint32_t quota) {
 
 const idle_index& allowed_idle(const cluster& c, const idle_index& idle, const job_spec& job,
                                std::optional<idle_index>& restricted) {
+  restricted.reset();
   if (!job.required_gpu_type.empty()) {
     restricted.emplace(idle);
     for (node_index n = 0; n < c.nodes.size(); ++n)
