@@ -200,7 +200,8 @@ problem check_wish(const pipeline_wish& w, bool slots) {
                         size("max_in_flight", w.max_in_flight, 0, max_pipeline_microbatches),
                         size("connections", w.connections, 0, max_connections),
                         size("tensor_parallel", w.tensor_parallel, 0, max_tensor_parallel),
-                        size("rows", w.rows, 0, max_batch)))
+                        size("rows", w.rows, 0, max_batch),
+                        size("virtual_stages", w.virtual_stages, 0, 1000)))
     return p;
   if (w.cut.size() > max_operators) return "cut has more stages than any model has pieces";
   const auto steps = std::uint64_t{std::max(w.stages, 1u)} * std::max(w.data_parallel, 1u) *
@@ -360,6 +361,10 @@ std::optional<objection> check_keys(const job_spec& job) {
       [&] { return key("gpus", out_of_range(job.max_gpus.value_or(1), 1, max_gpus)); },
       [&] { return key("max_restarts", out_of_range(job.max_restarts, 0, max_restarts)); },
       [&] { return key("objective", not_one_of(job.objective, objectives)); },
+      [&] {
+        return key("kernels",
+                   job.kernels.empty() ? problem{} : not_one_of(job.kernels, kernel_kinds));
+      },
       [&] { return key("train", job.train ? check_train(*job.train) : std::nullopt); },
       [&] { return key("slots", job.slots ? check_slots(*job.slots) : std::nullopt); },
       [&] { return key("pipeline", check_wish(job.pipeline, job.slots.has_value())); });

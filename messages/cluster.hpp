@@ -11,6 +11,9 @@
 
 namespace troupe {
 
+/// Of GPUs whose catalogue says nothing else (docs/planners/cost_model.md).
+inline constexpr double default_kernel_us = 50;
+
 /// A type of GPU, from the catalogue.
 struct gpu_type {
   std::string name;
@@ -18,7 +21,7 @@ struct gpu_type {
   double fp16_tflops = 0;  // dense tensor-core peak; fp32 if it has none
   double fp32_tflops = 0;
   double memory_gbytes_s = 0;
-  double efficiency = 0.45;  // fraction of the peak that training reaches
+  double efficiency = 0.45;  // share of the peak that large matrix products reach
   double price_per_hour = 0;
   std::string source;       // of these figures
   std::uint32_t quota = 0;  // maximum number of GPUs of this type per job; 0: no limit
@@ -26,6 +29,12 @@ struct gpu_type {
       profile{};  // measured on one of them; replaces estimates where available
   // CUDA compute capability, such as 8.6; 0: no CUDA; nothing: unknown.
   std::optional<double> compute_capability{};
+  double tf32_tflops = 0;         // dense; 0: it has no TF32
+  double fp32_efficiency = 0.75;  // as efficiency, in single precision and TF32
+  // What a matrix product loses, whatever its size: its work is half of the peak's where it takes
+  // as long as this. 0: estimates are FLOPs over efficiency alone, without bytes and floors.
+  double kernel_us = 0;
+  static constexpr std::size_t required = 11;
 
   double memory_bytes() const { return memory_gb * bytes_per_gb; }
   static constexpr auto fields() {
@@ -40,7 +49,10 @@ struct gpu_type {
                       &t::source,
                       &t::quota,
                       &t::profile,
-                      &t::compute_capability};
+                      &t::compute_capability,
+                      &t::tf32_tflops,
+                      &t::fp32_efficiency,
+                      &t::kernel_us};
   }
   bool operator==(const gpu_type&) const = default;
 };
@@ -101,6 +113,22 @@ struct wan_link {
   bool operator==(const wan_link&) const = default;
 };
 
+/// What GPUs of a type cost in a datacenter, instead of what the catalogue says.
+struct gpu_price {
+  gpu_index gpu = 0;
+  std::optional<std::uint32_t> datacenter{};  // none: in all
+  double per_hour = 0;                        // of one GPU, on demand
+  double spot_per_hour = 0;                   // 0: there are no spot instances
+  double interruptions_per_hour = 0;          // of one node of spot instances
+
+  static constexpr auto fields() {
+    using t = gpu_price;
+    return std::tuple{&t::gpu, &t::datacenter, &t::per_hour, &t::spot_per_hour,
+                      &t::interruptions_per_hour};
+  }
+  bool operator==(const gpu_price&) const = default;
+};
+
 /// Settings of a cluster; keys of `settings:` in the cluster file.
 struct cluster_settings {
   double heartbeat_s = 1;  // minimum rate of a node's reports
@@ -128,15 +156,31 @@ struct cluster {
   std::vector<node> nodes;
   std::vector<wan_link> wan;
   cluster_settings settings;
+  std::vector<gpu_price> prices{};
+  static constexpr std::size_t required = 7;
 
   const gpu_type& gpu_of(node_index n) const { return gpus[nodes[n].gpu]; }
   static constexpr auto fields() {
     using t = cluster;
-    return std::tuple{&t::name,  &t::controller, &t::gpus,    &t::datacenters,
-                      &t::nodes, &t::wan,        &t::settings};
+    return std::tuple{&t::name,  &t::controller, &t::gpus,     &t::datacenters,
+                      &t::nodes, &t::wan,        &t::settings, &t::prices};
   }
   bool operator==(const cluster&) const = default;
 };
+
+/// Of GPUs of a type in a datacenter; null: what the catalogue says.
+inline const gpu_price* price_at(const cluster& c, gpu_index gpu, std::uint32_t datacenter) {
+  const gpu_price* found = nullptr;
+  for (const auto& p : c.prices)
+    if (p.gpu == gpu && (p.datacenter ? *p.datacenter == datacenter : !found)) found = &p;
+  return found;
+}
+
+/// Of one GPU of a node, on demand.
+inline double price_per_hour(const cluster& c, node_index n) {
+  const auto* p = price_at(c, c.nodes[n].gpu, c.nodes[n].datacenter);
+  return p ? p->per_hour : c.gpu_of(n).price_per_hour;
+}
 
 // Defaults for WAN links that the cluster file does not list, for planners and networks.
 inline constexpr double unlisted_wan_rtt_ms = 50;

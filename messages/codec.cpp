@@ -72,7 +72,7 @@ bool read_body(std::uint16_t type, shape::unpacker& in, std::variant<T...>& m) {
 expected<std::pair<envelope, message>> read_message(std::span<const std::byte> header) {
   shape::unpacker in{header};
   const auto e = read_envelope(in);
-  if (!e) return tl::unexpected{e.error()};
+  if (!e) return refuse(e.error());
   expected<std::pair<envelope, message>> result{tl::in_place, *e, message{}};
   if (!read_body(e->type, in, result->second))
     return refuse(reason::kind::unknown,
@@ -127,7 +127,7 @@ expected<envelope> peek(std::span<const std::byte> header) {
 expected<std::uint64_t> peek_request(std::span<const std::byte> header) {
   return without_exceptions([&]() -> expected<std::uint64_t> {
     shape::unpacker in{header};
-    if (const auto e = read_envelope(in); !e) return tl::unexpected{e.error()};
+    if (const auto e = read_envelope(in); !e) return refuse(e.error());
     std::uint64_t request = 0;
     if (!in.any_array() || !in.unpack(request)) return malformed(in, "A request");
     return request;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -13,6 +14,10 @@
 #include "messages/units.hpp"
 
 namespace troupe {
+
+/// What a training's kernels are: one for each operation; with elementwise operations fused into
+/// fewer; and with attention that never writes its matrix.
+inline const std::array<std::string, 3> kernel_kinds{"eager", "fused", "flash"};
 
 /// A job as submitted. Nobody has to name a GPU. `gpus` and `gpu_type` are requests of a trace's
 /// user, used by the baselines; `max_gpus` and `required_gpu_type` are limits that a job file sets
@@ -43,6 +48,7 @@ struct job_spec {
   std::uint32_t max_restarts =
       5;  // consecutive attempts that lose a node without progress; then it fails
   std::optional<memory_options> memory;  // declared properties of its training
+  std::string kernels;                   // one of kernel_kinds; empty: fused
   static constexpr std::size_t required = 20;
 
   static constexpr auto fields() {
@@ -58,7 +64,8 @@ struct job_spec {
                       &t::objective,    &t::train,
                       &t::slots,        &t::pipeline,
                       &t::max_gpus,     &t::required_gpu_type,
-                      &t::max_restarts, &t::memory};
+                      &t::max_restarts, &t::memory,
+                      &t::kernels};
   }
   bool operator==(const job_spec&) const = default;
 };

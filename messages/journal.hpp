@@ -135,11 +135,11 @@ struct job_ended {
 };
 
 /// A trainer has reported iterations, a checkpoint or an event.
-struct training_told {
+struct training_progress {
   training_report report;
 
-  static constexpr auto fields() { return std::tuple{&training_told::report}; }
-  bool operator==(const training_told&) const = default;
+  static constexpr auto fields() { return std::tuple{&training_progress::report}; }
+  bool operator==(const training_progress&) const = default;
 };
 
 /// These jobs ended long ago and are dropped.
@@ -151,7 +151,8 @@ struct jobs_forgotten {
 };
 
 // A snapshot replaces all entries before it, which are deleted: one snapshot_begun, then a job_kept
-// for each job, a lease_kept for each lease that holds GPUs, and a training_told for each training.
+// for each job, a lease_kept for each lease that holds GPUs, and a training_progress for each
+// training.
 
 /// Only the first entry of a journal may be one.
 struct snapshot_begun {
@@ -256,7 +257,7 @@ struct job_suspended {
 
 /// In the order of the wire: new entries are added at the end.
 using journal_entry = std::variant<epoch_begun, job_accepted, lease_granted, lease_revoked,
-                                   part_ended, job_ended, training_told, jobs_forgotten,
+                                   part_ended, job_ended, training_progress, jobs_forgotten,
                                    snapshot_begun, job_kept, lease_kept, job_suspended>;
 
 }  // namespace troupe

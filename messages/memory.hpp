@@ -9,7 +9,7 @@ namespace troupe {
 
 // Valid values of the keys below.
 inline const std::array<std::string, 5> optimizers{"adam", "adamw", "adam8bit", "momentum", "sgd"};
-inline const std::array<std::string, 3> precisions{"mixed", "bf16", "fp32"};
+inline const std::array<std::string, 4> precisions{"mixed", "bf16", "fp32", "tf32"};
 inline const std::array<std::string, 3> checkpointings{"none", "selective", "full"};
 inline const std::array<std::string, 2> lora_target_names{"attention", "all"};
 
@@ -18,7 +18,7 @@ inline const std::array<std::string, 2> lora_target_names{"attention", "all"};
 struct memory_options {
   double gb = 0;                  // per GPU, known to the user; 0: predicted
   std::string optimizer;          // adam, adamw, adam8bit, momentum, sgd; empty: adamw
-  std::string precision;          // mixed, bf16, fp32; empty: mixed
+  std::string precision;          // mixed, bf16, fp32, tf32; empty: mixed
   std::uint32_t zero = 0;         // ZeRO stage: what is sharded over the data-parallel ranks
   std::string checkpointing;      // of activations: none, selective, full; empty: none
   std::uint32_t lora_rank = 0;    // 0: all parameters are trained
@@ -32,5 +32,10 @@ struct memory_options {
   }
   bool operator==(const memory_options&) const = default;
 };
+
+/// Does every number have four bytes?
+inline bool is_single(const memory_options& o) {
+  return o.precision == "fp32" || o.precision == "tf32";
+}
 
 }  // namespace troupe

@@ -26,31 +26,33 @@ struct stage_name {
   auto operator<=>(const stage_name&) const = default;
 };
 
-/// The path of a tensor over the WAN (ATLAS, section 4.3).
-struct wan_share {
-  std::uint32_t first_pair = 0;   // the first of the node pairs that carry it,
-  std::uint32_t pairs = 1;        // and their number: those of its stage in the DP-cell
+/// The path of a tensor over the WAN (ATLAS, section 4.3): the node pairs `first_pair` to
+/// `first_pair + pairs - 1`, one for each pipeline of the sender's DP-cell. No pairs: it does not
+/// cross the WAN.
+struct wan_path {
+  std::uint32_t first_pair = 0;
+  std::uint32_t pairs = 1;
   std::uint32_t connections = 1;  // of each pair
-  bool in_turn = false;           // one transfer at a time per hop and direction of the DP-cell
-  std::uint32_t turn = 0;         // its rank: the smallest waiting one goes first
+  bool serialized = false;        // one transfer at a time per hop and direction of the DP-cell
+  std::uint32_t rank = 0;         // if serialized: the smallest waiting one goes first
 
   static constexpr auto fields() {
-    using t = wan_share;
-    return std::tuple{&t::first_pair, &t::pairs, &t::connections, &t::in_turn, &t::turn};
+    using t = wan_path;
+    return std::tuple{&t::first_pair, &t::pairs, &t::connections, &t::serialized, &t::rank};
   }
-  bool operator==(const wan_share&) const = default;
+  bool operator==(const wan_path&) const = default;
 };
 
 /// The header of a tensor between two stages; the frame's body is its data. In a simulation the
 /// body is empty, and the transfer takes as long as `bytes` would.
 struct tensor {
   enum class kind : std::uint8_t {
-    activation,  // to the next stage
-    gradient,    // to the stage before
-    part,        // data parallel: the sender's gradients of the receiver's chunk
-    sum,         // data parallel: the sender's chunk, summed over all pipelines
-    tied_part,   // the last stage's gradient of a tied embedding, to the first
-    tied_sum     // the sum of both, back to the last
+    activation,    // to the next stage
+    gradient,      // to the stage before
+    partial,       // data parallel: the sender's gradients of the receiver's chunk
+    sum,           // data parallel: the sender's chunk, summed over all pipelines
+    tied_partial,  // the last stage's gradient of a tied embedding, to the first
+    tied_sum       // the sum of both, back to the last
   };
   kind what = kind::activation;
   stage_name from;
@@ -59,12 +61,12 @@ struct tensor {
   std::uint32_t microbatch = 0;
   std::uint64_t bytes = 0;
   double sent_s = 0;  // on the trainer's clock
-  wan_share share;
+  wan_path path;
 
   static constexpr auto fields() {
     using t = tensor;
     return std::tuple{&t::what,       &t::from,  &t::to_pipeline, &t::to_stage, &t::iteration,
-                      &t::microbatch, &t::bytes, &t::sent_s,      &t::share};
+                      &t::microbatch, &t::bytes, &t::sent_s,      &t::path};
   }
   bool operator==(const tensor&) const = default;
 };
@@ -111,10 +113,10 @@ struct stage_step {
   enum class kind : std::uint8_t { forward, recompute, backward };
   kind what = kind::forward;
   std::uint32_t microbatch = 0;
-  std::uint32_t turn = 0;  // rank of the tensor that it sends
+  std::uint32_t rank = 0;  // rank of the tensor that it sends
 
   static constexpr auto fields() {
-    return std::tuple{&stage_step::what, &stage_step::microbatch, &stage_step::turn};
+    return std::tuple{&stage_step::what, &stage_step::microbatch, &stage_step::rank};
   }
   bool operator==(const stage_step&) const = default;
 };
@@ -134,7 +136,7 @@ struct stage_setup {
   std::vector<stage_step> order;      // of one iteration
   std::vector<address> neighbours;    // nodes of this pipeline's stages, by stage
   std::vector<address> peers;         // nodes of this stage, by pipeline
-  wan_share forward, backward, tied;  // paths of its tensors; no pairs: not over the WAN
+  wan_path forward, backward, tied;   // paths of its tensors
   std::uint64_t first_iteration = 0;  // above 0: load the checkpoint after that many
   std::uint64_t iterations = 0;       // the job's
   stage_costs costs;
@@ -155,14 +157,15 @@ struct stage_setup {
 };
 
 /// Trainer to stage: continue until that many iterations are done, and write the checkpoints that
-/// the job requests. `heard`: iterations whose reports the trainer has; later ones are resent.
+/// the job requests. `acknowledged`: iterations whose reports the trainer has; later ones are
+/// resent.
 struct stage_run {
   stage_name name;
   std::uint64_t until = 0;
-  std::uint64_t heard = 0;
+  std::uint64_t acknowledged = 0;
   // The new order from now on; empty: unchanged. Only sent when no iteration is running.
   std::vector<stage_step> order;
-  wan_share forward, backward;  // with an order: the paths of its tensors
+  wan_path forward, backward;  // with an order: the paths of its tensors
   // The id of the collective communicator that the devices of this stage and its peers join before
   // the first iteration; empty: hosts all-reduce.
   std::vector<std::uint8_t> group_id{};
@@ -174,9 +177,9 @@ struct stage_run {
 
   static constexpr auto fields() {
     using t = stage_run;
-    return std::tuple{&t::name,    &t::until,    &t::heard,    &t::order,
-                      &t::forward, &t::backward, &t::group_id, &t::incarnation,
-                      &t::sent_s,  &t::ahead_s,  &t::halt,     &t::save};
+    return std::tuple{&t::name,    &t::until,    &t::acknowledged, &t::order,
+                      &t::forward, &t::backward, &t::group_id,     &t::incarnation,
+                      &t::sent_s,  &t::ahead_s,  &t::halt,         &t::save};
   }
   bool operator==(const stage_run&) const = default;
 };
@@ -184,7 +187,7 @@ struct stage_run {
 /// A task of a stage, with times on the trainer's clock.
 struct timed_task {
   std::uint8_t what = 0;  // stage_step::kind, or 3 reduce, 4 update, 5 checkpoint,
-                          // 6 an activation's way here, 7 a gradient's: over the WAN
+                          // 6 an activation's transfer to this stage over the WAN, 7 a gradient's
   std::uint32_t microbatch = 0;
   double begin_s = 0, end_s = 0;
 
@@ -218,16 +221,16 @@ struct stage_report {
   bool starting = false;  // still being set up: no other field counts
   // The sent_s of the latest setup or run that it received; when that arrived and when this report
   // left, on its host's clock. The time in between is not part of the round trip.
-  double asked_s = 0, came_s = 0, left_s = 0;
+  double request_sent_s = 0, received_s = 0, replied_s = 0;
   std::optional<std::uint64_t> halts_at;  // after a halt: the iteration after which it halts
 
   static constexpr auto fields() {
     using t = stage_report;
-    return std::tuple{&t::name,         &t::incarnation,   &t::iteration,  &t::loss,
-                      &t::squared_norm, &t::begin_s,       &t::end_s,      &t::busy_s,
-                      &t::measured,     &t::max_in_flight, &t::sent_bytes, &t::saved,
-                      &t::why,          &t::tasks,         &t::group_id,   &t::fallback_reason,
-                      &t::starting,     &t::asked_s,       &t::came_s,     &t::left_s,
+    return std::tuple{&t::name,         &t::incarnation,    &t::iteration,  &t::loss,
+                      &t::squared_norm, &t::begin_s,        &t::end_s,      &t::busy_s,
+                      &t::measured,     &t::max_in_flight,  &t::sent_bytes, &t::saved,
+                      &t::why,          &t::tasks,          &t::group_id,   &t::fallback_reason,
+                      &t::starting,     &t::request_sent_s, &t::received_s, &t::replied_s,
                       &t::halts_at};
   }
   bool operator==(const stage_report&) const = default;
@@ -267,7 +270,7 @@ struct training_report {
   std::vector<stage_costs> measured;  // by stage; medians over the latest iterations
   double planned_s = 0;               // time of an iteration
   double lower_bound_s = 0;           // of an iteration; 0: not requested, or not measured yet
-  std::vector<std::string> news;      // events, as sentences: resumed, re-planned, ...
+  std::vector<std::string> events;    // sentences: resumed, re-planned, ...
   std::vector<iteration_record> iterations;  // the newest
 
   static constexpr auto fields() {
@@ -276,7 +279,7 @@ struct training_report {
                       &t::device,          &t::stages,       &t::pipelines,     &t::microbatches,
                       &t::tensor_parallel, &t::tokens_per_s, &t::max_in_flight, &t::wan_bytes,
                       &t::wan_utilization, &t::saved,        &t::measured,      &t::planned_s,
-                      &t::lower_bound_s,   &t::news,         &t::iterations};
+                      &t::lower_bound_s,   &t::events,       &t::iterations};
   }
   bool operator==(const training_report&) const = default;
 };

@@ -20,9 +20,9 @@ inline double median(std::vector<double> values) {
 
 /// The smallest value that at least this fraction does not exceed (nearest rank). 0 if there are
 /// none.
-inline double quantile(std::vector<double> values, double share) {
+inline double quantile(std::vector<double> values, double fraction) {
   if (values.empty()) return 0;
-  const auto rank = std::ceil(share * static_cast<double>(values.size()));
+  const auto rank = std::ceil(fraction * static_cast<double>(values.size()));
   const auto last = static_cast<double>(values.size());
   const auto at = static_cast<std::size_t>(std::clamp(rank, 1.0, last)) - 1;
   std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(at), values.end());

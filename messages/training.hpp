@@ -91,20 +91,17 @@ struct pipeline_wish {
   bool recompute = true;
   std::uint32_t rows = 0;            // samples per micro-batch, instead of microbatches
   std::vector<std::uint32_t> cut{};  // pieces of each stage; empty: cut by the planner
+  // Parts of the model per stage, interleaved (Narayanan et al., section 2.2); 0: one. For
+  // estimates: the built-in trainer's stages have one.
+  std::uint32_t virtual_stages = 0;
   static constexpr std::size_t required = 8;
 
   static constexpr auto fields() {
     using t = pipeline_wish;
-    return std::tuple{&t::stages,
-                      &t::data_parallel,
-                      &t::microbatches,
-                      &t::stages_per_datacenter,
-                      &t::max_in_flight,
-                      &t::connections,
-                      &t::tensor_parallel,
-                      &t::recompute,
-                      &t::rows,
-                      &t::cut};
+    return std::tuple{
+        &t::stages,        &t::data_parallel, &t::microbatches,    &t::stages_per_datacenter,
+        &t::max_in_flight, &t::connections,   &t::tensor_parallel, &t::recompute,
+        &t::rows,          &t::cut,           &t::virtual_stages};
   }
   bool operator==(const pipeline_wish&) const = default;
 };

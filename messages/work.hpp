@@ -23,13 +23,19 @@ struct train_order {
   // The iterations that earlier leases have reached, and their median time, as far as the
   // controller knows; 0: none.
   std::uint64_t reached = 0;
-  double took_s = 0;
+  double median_iteration_s = 0;
   node_index trainer = 0;  // set for every part: only this node's trainer may set up and run stages
 
   static constexpr auto fields() {
     using t = train_order;
-    return std::tuple{&t::part,    &t::spec,   &t::how,    &t::parts, &t::iterations_done,
-                      &t::reached, &t::took_s, &t::trainer};
+    return std::tuple{&t::part,
+                      &t::spec,
+                      &t::how,
+                      &t::parts,
+                      &t::iterations_done,
+                      &t::reached,
+                      &t::median_iteration_s,
+                      &t::trainer};
   }
   bool operator==(const train_order&) const = default;
 };
@@ -68,11 +74,11 @@ struct work_order {
 /// never had. Because orders are complete, loss, duplication and reordering are harmless: older
 /// ones (by epoch, then sequence) are ignored.
 struct node_orders {
-  std::uint64_t epoch = 0;        // the controller's start, from the journal
-  std::uint64_t sequence = 0;     // of these orders, per node
-  std::uint64_t incarnation = 0;  // the node's, as known to the controller
-  std::uint64_t heard = 0;        // sequence of the last report or heartbeat: renews the lease
-  std::vector<work_order> want;
+  std::uint64_t epoch = 0;         // the controller's start, from the journal
+  std::uint64_t sequence = 0;      // of these orders, per node
+  std::uint64_t incarnation = 0;   // the node's, as known to the controller
+  std::uint64_t acknowledged = 0;  // sequence of the last report or heartbeat: renews the lease
+  std::vector<work_order> work;
   /// The controller's journal. A node with work of another journal stops that first: epochs,
   /// sequences and leases of two journals cannot be compared.
   std::uint64_t journal = 0;
@@ -82,8 +88,8 @@ struct node_orders {
 
   static constexpr auto fields() {
     using t = node_orders;
-    return std::tuple{&t::epoch, &t::sequence, &t::incarnation, &t::heard,
-                      &t::want,  &t::journal,  &t::answer};
+    return std::tuple{&t::epoch, &t::sequence, &t::incarnation, &t::acknowledged,
+                      &t::work,  &t::journal,  &t::answer};
   }
   bool operator==(const node_orders&) const = default;
 };
@@ -114,7 +120,7 @@ struct node_report {
   std::uint64_t epoch = 0;         // of the last orders that the node has followed,
   std::uint64_t orders = 0;        // and their sequence: parts that they did not list have ended
   std::vector<part_report> parts;  // until the controller no longer orders them
-  std::vector<double> free_bytes;  // of real devices; empty: as in the catalog
+  std::vector<double> reserved;    // unused: a record's fields keep their places on the wire
   std::uint64_t journal = 0;       // of the last orders; 0: none yet
   std::string lost;        // a device is lost and nothing can be started until a restart: why
   bool new_state = false;  // new state directory: an earlier process's programs are unknown
@@ -122,7 +128,7 @@ struct node_report {
   static constexpr auto fields() {
     using t = node_report;
     return std::tuple{&t::incarnation, &t::sequence, &t::epoch, &t::orders,   &t::parts,
-                      &t::free_bytes,  &t::journal,  &t::lost,  &t::new_state};
+                      &t::reserved,    &t::journal,  &t::lost,  &t::new_state};
   }
   bool operator==(const node_report&) const = default;
 };
@@ -170,19 +176,20 @@ struct gateway_report {
 };
 
 /// Gateway to node: the answer to a heartbeat or a report that does not change the orders. Renews
-/// the node's lease if it has followed those orders. `heard` 0: the controller does not have the
-/// report that a heartbeat referred to, so the node sends it again.
+/// the node's lease if it has followed those orders. `acknowledged` 0: the controller does not have
+/// the report that a heartbeat referred to, so the node sends it again.
 struct lease_renewal {
   node_index node = 0;
-  std::uint64_t incarnation = 0;  // of the node
-  std::uint64_t journal = 0;      // of the controller,
-  std::uint64_t epoch = 0;        // its start
-  std::uint64_t orders = 0;       // and the sequence of its last orders for the node
-  std::uint64_t heard = 0;        // sequence of the last report or heartbeat, or 0
+  std::uint64_t incarnation = 0;   // of the node
+  std::uint64_t journal = 0;       // of the controller,
+  std::uint64_t epoch = 0;         // its start
+  std::uint64_t orders = 0;        // and the sequence of its last orders for the node
+  std::uint64_t acknowledged = 0;  // sequence of the last report or heartbeat, or 0
 
   static constexpr auto fields() {
     using t = lease_renewal;
-    return std::tuple{&t::node, &t::incarnation, &t::journal, &t::epoch, &t::orders, &t::heard};
+    return std::tuple{&t::node,  &t::incarnation, &t::journal,
+                      &t::epoch, &t::orders,      &t::acknowledged};
   }
   bool operator==(const lease_renewal&) const = default;
 };

@@ -41,7 +41,7 @@ work_order work_of(const cluster& c, const ledger& book, const training_history&
                             g.parts,
                             done,
                             training.reached(g.job, g.lease),
-                            training.took_s(g.job, g.lease)};
+                            training.median_iteration_s(g.job, g.lease)};
     w.train->part = part;
     w.train->trainer = g.parts.front().node;
   }

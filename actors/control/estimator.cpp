@@ -14,15 +14,14 @@ namespace {
 
 /// Jobs with the same key have the same plans: the specification without fields that only identify
 /// a job.
-std::string key_of(job_spec spec) {
+std::string key_of(job_spec spec, bool by_request) {
   spec.name.clear();
-  spec.command.clear();
+  if (!spec.command.empty()) spec.command = {"a program"};  // which one does not matter
   spec.environment.clear();
   spec.working_directory.clear();
   spec.dataset_card.clear();
   spec.priority = 0;
-  spec.gpus = 0;
-  spec.gpu_type.clear();
+  if (!by_request) spec.gpus = 0, spec.gpu_type.clear();
   // Only with a deadline or budget do the plans depend on the amount of work.
   if (!spec.deadline_s && !spec.budget && !spec.slo_s) spec.iterations = 0;
   const auto bytes = encode(journal_entry{job_accepted{0, 0, 0, std::move(spec), {}}});
@@ -53,7 +52,8 @@ void estimator_state::on_tick() {
 plans_reply estimator_state::plans_for(const plans_request& w) {
   constexpr std::size_t max_known = 20'000;
   if (known_.size() >= max_known) known_.clear();
-  auto [it, is_new] = known_.try_emplace(fmt::format("{} {}", w.memory_factor, key_of(*w.spec)));
+  auto [it, is_new] = known_.try_emplace(
+      fmt::format("{} {}", w.memory_factor, key_of(*w.spec, options_.policy->plans_by_request())));
   bool late = false;
   if (is_new) {
     // A job that ran out of memory gets the headroom that it is known to need.
@@ -68,10 +68,10 @@ plans_reply estimator_state::plans_for(const plans_request& w) {
       };
     planners::planning_budget budget{planners::planning_budget::units_a_plan,
                                      std::move(out_of_time)};
-    auto plans = planners::plans_for(c, *w.spec, budget);
+    auto plans = options_.policy->plans_of(c, *w.spec, budget);
     late = budget.late();
     if (!plans) it->second.why = plans.error();
-    if (plans) it->second.warning = planners::bound_warning(c, *w.spec, *plans);
+    if (plans) it->second.warning = planners::bound_warning(c, *w.spec, *plans, *options_.policy);
     it->second.plans =
         std::make_shared<const std::vector<plan>>(plans ? std::move(*plans) : std::vector<plan>{});
   }

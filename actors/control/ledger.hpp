@@ -114,7 +114,9 @@ class ledger {
   expected<void> on(const lease_revoked& e);
   expected<void> on(const part_ended& e);
   expected<void> on(const job_ended& e);
-  expected<void> on(const training_told&) { return {}; }  // does not change GPUs, jobs or leases
+  expected<void> on(const training_progress&) {
+    return {};
+  }  // does not change GPUs, jobs or leases
   expected<void> on(const jobs_forgotten& e);
   expected<void> on(const snapshot_begun& e);
   expected<void> on(const job_kept& e);

@@ -153,7 +153,7 @@ expected<void> ledger::on(const job_kept& e) {
     return contradiction(fmt::format("job {} of a snapshot already exists, or is invalid", e.job));
   auto j = restored(e);
   auto succeeded = flags_of(e.lost_succeeded, e.lost_parts.size());
-  if (!succeeded) return tl::unexpected<reason>(succeeded.error());
+  if (!succeeded) return refuse(succeeded.error());
   j.lost_succeeded = std::move(*succeeded);
   if (!j.lost_parts.empty()) lost_.set(j.lease, j.id);
   jobs_.set(e.job, std::move(j));
@@ -170,7 +170,7 @@ expected<void> ledger::on(const lease_kept& e) {
         fmt::format("lease {} of a snapshot belongs to no job, or is invalid", g.lease));
   auto ended = flags_of(e.ended, g.parts.size());
   auto succeeded = flags_of(e.succeeded, g.parts.size());
-  if (!ended || !succeeded) return tl::unexpected<reason>((ended ? succeeded : ended).error());
+  if (!ended || !succeeded) return refuse((ended ? succeeded : ended).error());
   lease_record l{g,
                  e.revoked,
                  e.outcome,

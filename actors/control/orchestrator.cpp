@@ -50,7 +50,7 @@ void orchestrator_state::start(orchestrator_actor::pointer self, runtime::host h
   auto replayed = host_.journal->replay([this](const journal_entry& e) {
     if (auto ok = ledger_->apply(e); !ok)
       throw std::runtime_error("the journal contradicts itself: " + ok.error().text);
-    if (const auto* progress = std::get_if<training_told>(&e)) training_.add(progress->report);
+    if (const auto* progress = std::get_if<training_progress>(&e)) training_.add(progress->report);
     if (const auto* over = std::get_if<job_ended>(&e)) training_.ended(over->job);
   });
   if (!replayed) throw std::runtime_error(replayed.error().text);
@@ -414,7 +414,7 @@ void orchestrator_state::on_training_report(address from, const training_report&
   if (!j || j->lease != r.lease || j->where.empty() ||
       from != node_address(*options_.cluster, j->where.front().node))
     return;
-  if (auto kept = training_.to_keep(r)) record(training_told{std::move(*kept)});
+  if (auto kept = training_.to_keep(r)) record(training_progress{std::move(*kept)});
   training_.add(r);
   report_progress(r.job);
   reply(from, training_report_ack{r.lease, r.sequence});

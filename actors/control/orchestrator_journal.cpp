@@ -43,7 +43,7 @@ bool orchestrator_state::record(const journal_entry& e) {
   if (const auto* over = std::get_if<job_ended>(&e)) training_.ended(over->job);
   if (const auto* in = std::get_if<job_accepted>(&e)) remember_deadline(*ledger_->job(in->job));
   batch_.add(e);
-  if (std::holds_alternative<training_told>(e)) return true;  // does not change the ledger
+  if (std::holds_alternative<training_progress>(e)) return true;  // does not change the ledger
   changed_jobs_.insert(changed_jobs_.end(), jobs.begin(), jobs.end());
   state_has_changed();
   return true;
@@ -88,7 +88,7 @@ void orchestrator_state::compact() {
   }
   on_commit_now();
   auto entries = ledger_->snapshot();
-  for (auto& r : training_.snapshot()) entries.emplace_back(training_told{std::move(r)});
+  for (auto& r : training_.snapshot()) entries.emplace_back(training_progress{std::move(r)});
   const auto before = host_.journal->size();
   if (auto ok = host_.journal->compact(entries); !ok) throw std::runtime_error(ok.error().text);
   runtime::log(runtime::log_level::info, "orchestrator", "compacted the journal",

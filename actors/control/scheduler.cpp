@@ -86,7 +86,7 @@ void scheduler_state::on_job_progress(const job_progress& p) {
     known = p, reply_stale_ = true;
 }
 
-void scheduler_state::on_gateway_traffic(const gateway_traffic_changed& m) {
+void scheduler_state::on_gateway_traffic_changed(const gateway_traffic_changed& m) {
   traffic_[m.datacenter] = m.traffic;
   reply_stale_ = true;
 }
@@ -111,7 +111,10 @@ planners::job_view scheduler_state::view_of(const job_record& j) const {
   v.attempts = j.attempts;
   v.out_of_memory = j.out_of_memory;
   v.bytes_floor = j.bytes_floor;
-  v.rows = j.attempts > 0 ? j.how.rows : 0;
+  if (j.attempts > 0) {
+    v.rows = j.how.rows;
+    v.data_parallel = j.how.data_parallel;
+  }
   if (const auto* l = book().lease(j.lease)) {
     v.started_s = l->granted.at_s;
     v.how = j.how;
@@ -238,11 +241,14 @@ void scheduler_state::on_proposal_result(const proposal_result& s) {
     const auto refused = std::ranges::find(s.refused, job, &std::pair<job_id, reason>::first);
     const bool moves = d.what == kind::move;
     if (const auto asked = proposed_moves_.extract(job); asked && moves)
-      reply_to_move(asked.mapped(), refused == s.refused.end()
-                                        ? expected<planners::decision>{d}
-                                        : tl::unexpected<reason>(refused->second));
-    // A rejected start may only have come too early.
+      reply_to_move(asked.mapped(), refused == s.refused.end() ? expected<planners::decision>{d}
+                                                               : refuse(refused->second));
     if (moves == (refused != s.refused.end())) continue;
+    // A start that came too early waits for its GPUs. One that breaks a limit would be refused
+    // again at once, and for ever.
+    if (!moves && refused->second.code != reason::kind::insufficient &&
+        refused->second.code != reason::kind::stale)
+      continue;
     auto start = d;
     start.what = kind::start;
     pending_.add(std::move(start));
@@ -331,14 +337,14 @@ bool scheduler_state::make_moves() {
     const auto& m = w.move;
     const auto running = running_.find(m.job);
     if (running == running_.end() || !running->second.training || proposed_moves_.contains(m.job)) {
-      reply_to_move(w, tl::unexpected<reason>(why_immovable(m.job)));
+      reply_to_move(w, refuse(why_immovable(m.job)));
       continue;
     }
     auto to =
         planners::plan_move(*options_.cluster, rest, running->second,
                             {m.stages, m.data_parallel, m.tensor_parallel, m.gpu_type, m.nodes});
     if (!to) {
-      reply_to_move(w, tl::unexpected<reason>(to.error()));
+      reply_to_move(w, refuse(to.error()));
       continue;
     }
     for (const auto& share : to->where)
@@ -426,7 +432,7 @@ scheduler_actor::behavior_type scheduler(scheduler_actor::stateful_pointer<sched
       [&s](const decide_now&) { s.on_decide_now(); },
       [&s](const proposal_result& m) { s.on_proposal_result(m); },
       [&s](const job_progress& m) { s.on_job_progress(m); },
-      [&s](const gateway_traffic_changed& m) { s.on_gateway_traffic(m); },
+      [&s](const gateway_traffic_changed& m) { s.on_gateway_traffic_changed(m); },
       [&s](const move_request& m) { s.on_move_request(m); },
       [&s](const tick&) { s.on_tick(); },
       [&s](const inbound<query_jobs>& m) { s.on_query_jobs(m.from, m.body); },

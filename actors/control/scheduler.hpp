@@ -40,7 +40,7 @@ class scheduler_state {
   void on_plans_reply(const plans_reply& m);
   void on_proposal_result(const proposal_result& m);
   void on_job_progress(const job_progress& m);
-  void on_gateway_traffic(const gateway_traffic_changed& m);
+  void on_gateway_traffic_changed(const gateway_traffic_changed& m);
   void on_move_request(const move_request& m);
   void on_startup_over();
   void on_decide_now();

@@ -28,12 +28,12 @@ void append(training_report& known, const training_report& newer) {
            known.iterations.back().iteration >= newer.iterations.front().iteration)
       known.iterations.pop_back();
   auto iterations = std::move(known.iterations);
-  auto news = std::move(known.news);
+  auto events = std::move(known.events);
   iterations.insert(iterations.end(), newer.iterations.begin(), newer.iterations.end());
-  news.insert(news.end(), newer.news.begin(), newer.news.end());
+  events.insert(events.end(), newer.events.begin(), newer.events.end());
   known = newer;
   known.iterations = std::move(iterations);
-  known.news = std::move(news);
+  known.events = std::move(events);
 }
 
 void training_history::history::forget_from(std::uint64_t iteration) {
@@ -62,7 +62,7 @@ void training_history::history::add(const iteration_record& i) {
 std::optional<training_report> training_history::to_keep(const training_report& r) const {
   const auto* known = of(r.job);
   const bool says_more =
-      !r.iterations.empty() || !r.news.empty() || r.saved > saved(r.job, r.lease);
+      !r.iterations.empty() || !r.events.empty() || r.saved > saved(r.job, r.lease);
   if (!says_more || (known && !comes_after(r, known->newest))) return {};
   return without_stages(r);
 }
@@ -78,11 +78,11 @@ void training_history::add(const training_report& r) {
   if (!comes_after(r, h.newest)) return;
   h.newest = r;
   h.newest.iterations.clear();
-  h.newest.news.clear();
+  h.newest.events.clear();
   if (!r.iterations.empty()) h.forget_from(r.iterations.front().iteration);
   for (const auto& i : r.iterations) h.add(i);
-  for (const auto& sentence : r.news) h.news.emplace_back(++h.position, sentence);
-  while (h.news.size() > kept_news) h.news.pop_front();
+  for (const auto& sentence : r.events) h.events.emplace_back(++h.position, sentence);
+  while (h.events.size() > max_events) h.events.pop_front();
 }
 
 void training_history::ended(job_id job) {
@@ -104,8 +104,8 @@ std::optional<std::pair<training_report, std::uint64_t>> training_history::since
     if (i.position > after) iterations.push_back(i.what);
   for (const auto& i : h->exact)
     if (i.position > after) iterations.push_back(i.what);
-  for (const auto& [position, sentence] : h->news)
-    if (position > after) result.first.news.push_back(sentence);
+  for (const auto& [position, sentence] : h->events)
+    if (position > after) result.first.events.push_back(sentence);
   return result;
 }
 
@@ -136,7 +136,7 @@ std::uint64_t training_history::reached(job_id job, lease_id lease) const {
   return h->exact.empty() ? h->older.back().what.iteration : h->exact.back().what.iteration;
 }
 
-double training_history::took_s(job_id job, lease_id lease) const {
+double training_history::median_iteration_s(job_id job, lease_id lease) const {
   const auto* h = before(job, lease);
   if (!h) return 0;
   std::vector<double> all;

@@ -19,11 +19,11 @@ namespace troupe::actors {
 void append(training_report& known, const training_report& newer);
 
 /// Training reports by job, in bounded memory: for each training the newest `exact_iterations`, at
-/// most as many older ones (every n-th, with n doubling as they grow), and the newest `kept_news`
+/// most as many older ones (every n-th, with n doubling as they grow), and the newest `max_events`
 /// events; for ended trainings only the last `kept_ended`.
 class training_history {
  public:
-  static constexpr std::size_t exact_iterations = 1000, kept_news = 200, kept_ended = 100;
+  static constexpr std::size_t exact_iterations = 1000, max_events = 200, kept_ended = 100;
 
   /// The part of a report that must be durable, if it has new iterations, a new checkpoint or a new
   /// event. Without the numbers of single stages: there are many, and the next report repeats them.
@@ -49,7 +49,7 @@ class training_history {
   /// The iterations that earlier leases have reached, and their median time. 0: unknown, or this
   /// lease's trainer has already reported.
   std::uint64_t reached(job_id job, lease_id lease) const;
-  double took_s(job_id job, lease_id lease) const;
+  double median_iteration_s(job_id job, lease_id lease) const;
 
   /// Iterations in the newest complete checkpoint that a lease's trainer has reported.
   std::uint64_t saved(job_id job, lease_id lease) const;
@@ -66,7 +66,7 @@ class training_history {
     std::vector<numbered_iteration> older;  // every `stride`-th iteration, and the first one
     std::deque<numbered_iteration> exact;
     std::uint64_t stride = 1;
-    std::deque<std::pair<std::uint64_t, std::string>> news;
+    std::deque<std::pair<std::uint64_t, std::string>> events;
 
     void forget_from(std::uint64_t iteration);
     void add(const iteration_record& i);

@@ -10,38 +10,48 @@
 
 namespace troupe::actors {
 
-/// The only entry to a datacenter: forwards frames between its nodes, the controller and the other
-/// gateways. Batches its nodes' heartbeats for the controller and distributes the replies.
+/// The gateway actor: a datacenter's connection to the controller and to other datacenters.
+///
+/// - Frames for other hosts go to the tensor_router, which forwards them and schedules tensors on
+///   the WAN. The frame_guard drops those that their sender's role may not send.
+/// - Heartbeats of its nodes are collected for a tenth of a heartbeat and sent to the controller in
+///   one gateway_report; the lease_renewals that answer it are distributed to the nodes.
+/// - It reports every heartbeat, also without any from nodes, so that the controller knows that it
+///   is up.
+///
+/// It has no durable state: after a restart nodes and stages resend what was lost.
 class gateway_state {
  public:
   gateway_state() = default;
   void start(gateway_actor::pointer self, runtime::host h, std::shared_ptr<const troupe::cluster> c,
-             bool virtual_time, link_slowdown slow_links);
-  void pass_on(const frame& f);
+             wan_options wan);
+  void on_frame(const frame& f);
+  void on_crossing_due(const crossing_due& m);
+  void on_heartbeats_due();
   void on_tick();
-  void report_heartbeats();
-  void look(std::uint64_t number);
 
  private:
-  void arm();
+  void set_timer();
   void report();
-  void take(address from, const message& m);
-  bool is_mine(node_index n) const;
+  void on_message(address from, const message& m);
+  void on_node_heartbeat(address from, const node_heartbeat& h);
+  void on_lease_renewals(const lease_renewals& all);
+  bool is_local(node_index n) const;
 
   gateway_actor::pointer self_ = nullptr;
   runtime::host host_;
   std::shared_ptr<const troupe::cluster> cluster_;
-  std::map<node_index, node_heartbeat> gathered_;  // since the last report
-  std::uint64_t reports_ = 0;
-  tensor_router gate_;
+  std::map<node_index, node_heartbeat> heartbeats_;  // the newest of each node since the report
+  std::uint64_t reports_ = 0;                        // sent, to number them
+  tensor_router router_;
   frame_guard guard_;
-  // The one timer that counts; those before it are ignored.
-  time_ns armed_at_ = never_ns;
-  std::uint64_t armed_ = 0;
+  // The timer of the router's next event; earlier ones are ignored by their number.
+  time_ns timer_at_ = never_ns;
+  std::uint64_t timer_number_ = 0;
 };
 
 gateway_actor::behavior_type gateway(gateway_actor::stateful_pointer<gateway_state> self,
                                      runtime::host h, std::shared_ptr<const troupe::cluster> c,
-                                     bool virtual_time, link_slowdown slow_links);
+                                     wan_options wan);
 
 }  // namespace troupe::actors

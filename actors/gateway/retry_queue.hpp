@@ -6,14 +6,15 @@
 #include <memory>
 #include <utility>
 
-#include "actors/gateway/wan_arbiter.hpp"
 #include "messages/invariant.hpp"
+#include "messages/time.hpp"
 #include "runtime/host/transport.hpp"
 
 namespace troupe::actors {
 
-/// Frames that must not be lost although the transport is saturated: they are queued, in order for
-/// each lane, until it accepts them or nobody can still want them.
+/// Frames that the transport did not accept for lack of credit, queued until it does. Frames to one
+/// host on one lane stay in order; a full lane does not block the others. The queue is bounded in
+/// bytes and frames, and frames expire: their receiver has requested them again by then.
 class retry_queue {
  public:
   static constexpr std::uint64_t max_bytes = std::uint64_t{4} << 30;
@@ -21,8 +22,8 @@ class retry_queue {
 
   explicit retry_queue(std::shared_ptr<runtime::transport> net = {}) : net_{std::move(net)} {}
 
-  /// True: sent. False: queued, and retry() will report the outcome for `tag`; or the queue is
-  /// full, and the frame was dropped.
+  /// sent: the transport has accepted it. waits: queued; retry() calls `gone` with its tag. lost:
+  /// the queue is full, and the frame was dropped.
   enum class fate { sent, waits, lost };
   fate send(time_ns now, address to, frame f, std::uint32_t lane, std::uint32_t tag) {
     const auto at = queues_.empty() ? queues_.end() : queues_.find({to, lane});
@@ -35,8 +36,8 @@ class retry_queue {
     return fate::waits;
   }
 
-  /// Retries; drops frames queued before a given time. Calls `gone(tag)` for each frame that leaves
-  /// the queue.
+  /// Offers queued frames to the transport again, and drops those queued before `too_old`. Calls
+  /// `gone(tag)` for each frame that leaves the queue, for either reason.
   template <class F>
   void retry(time_ns too_old, F&& gone) {
     for (auto at = queues_.begin(); at != queues_.end();) {

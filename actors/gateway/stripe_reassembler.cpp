@@ -9,11 +9,6 @@
 
 namespace troupe::actors {
 
-payload cut_body::piece(const payload& whole, std::uint32_t i) const {
-  const auto from = begin(i);
-  return {whole.owner(), whole.bytes().subspan(from, begin(i + 1) - from)};
-}
-
 std::optional<stripe_reassembler::whole> stripe_reassembler::add(time_ns now, address gateway,
                                                                  const stripe& s, payload body) {
   ++counts_.stripes;
@@ -31,9 +26,9 @@ std::optional<stripe_reassembler::whole> stripe_reassembler::add(time_ns now, ad
   if (!accept(now, x, s, std::move(body))) {
     ++counts_.refused;
   } else if (x.pieces.size() == x.count) {
-    out = put_together(x);
+    out = assemble(x);
     ++(out ? counts_.tensors : counts_.refused);
-    let_go(x);
+    forget_pieces(x);
     x.pieces.clear();
   }
   if (x.pieces.empty()) f.erase(at);
@@ -52,12 +47,13 @@ bool stripe_reassembler::accept(time_ns now, transfer& t, const stripe& s, paylo
   if (!t.pieces.try_emplace(s.index, piece{s.offset, std::move(body)}).second) return false;
   held_bytes_ += size;
   ++held_stripes_;
-  t.since = now;
+  t.last_stripe_at = now;
   return true;
 }
 
-/// All stripes are there; nothing: they are not the tensor's bytes, each once.
-std::optional<stripe_reassembler::whole> stripe_reassembler::put_together(const transfer& t) {
+/// Puts the stripes together once all have arrived. Nothing: they do not cover the tensor's bytes
+/// exactly once.
+std::optional<stripe_reassembler::whole> stripe_reassembler::assemble(const transfer& t) {
   std::uint64_t end = 0;
   for (const auto& [index, p] : t.pieces) {
     if (p.offset != end) return {};
@@ -73,20 +69,20 @@ std::optional<stripe_reassembler::whole> stripe_reassembler::put_together(const 
                payload{std::shared_ptr<const void>{bytes, bytes.get()}, {bytes.get(), end}}};
 }
 
-/// Its pieces are no longer held.
-void stripe_reassembler::let_go(const transfer& t) {
+/// Takes its pieces off the totals.
+void stripe_reassembler::forget_pieces(const transfer& t) {
   TROUPE_INVARIANT(held_stripes_ >= t.pieces.size());
   for (const auto& [index, p] : t.pieces) held_bytes_ -= p.body.bytes().size();
   held_stripes_ -= static_cast<std::uint32_t>(t.pieces.size());
 }
 
-void stripe_reassembler::look(time_ns now) {
+void stripe_reassembler::on_tick(time_ns now) {
   for (auto& [key, f] : flows_)
     std::erase_if(f, [&](const auto& numbered) {
       const auto& t = numbered.second;
-      if (now - t.since < limits_.patience) return false;
-      let_go(t);
-      ++counts_.lost;
+      if (now - t.last_stripe_at < limits_.patience) return false;
+      forget_pieces(t);
+      ++counts_.expired;
       return true;
     });
   std::erase_if(flows_, [](const auto& f) { return f.second.empty(); });

@@ -7,34 +7,31 @@
 #include <utility>
 #include <vector>
 
-#include "actors/gateway/wan_arbiter.hpp"
 #include "messages/frame.hpp"
 #include "messages/stage.hpp"
+#include "messages/time.hpp"
 
 namespace troupe::actors {
 
-/// A tensor's body, split: stripe i of n has bytes [size i / n, size (i + 1) / n).
-struct cut_body {
-  std::uint64_t size = 0;
-  std::uint32_t count = 1;
-
-  std::uint64_t begin(std::uint32_t i) const { return size / count * i + size % count * i / count; }
-  /// Shares the bytes (no copy).
-  payload piece(const payload& whole, std::uint32_t i) const;
-};
-
-/// Puts tensors together from stripes that came from other gateways, and hands each on when it is
-/// whole: one that lacks a stripe holds nothing back. What is torn, contradicts itself or gets no
-/// further for some time is dropped; whoever waits for it asks for it again. Memory is bounded by
-/// what really came, and that by limits.
+/// The reassembly buffer of a receiving gateway: collects the stripes of tensors from other
+/// gateways and returns each tensor when its last stripe has arrived. Stripes may arrive in any
+/// order, and an incomplete tensor delays no other.
+///
+///   absent -> incomplete    its first stripe
+///   incomplete -> complete  its last stripe: add() returns it
+///   incomplete -> dropped   no stripe for `patience`, or the stripes do not cover it exactly once
+///
+/// A dropped tensor is not requested here: the receiving stage does that. Memory is bounded by the
+/// bytes that have really arrived (no buffer is allocated for an announced size), and those by
+/// `limits`.
 class stripe_reassembler {
  public:
   struct limits {
-    std::uint64_t bytes = std::uint64_t{2} << 30;  // of stripes that wait for others
+    std::uint64_t bytes = std::uint64_t{2} << 30;  // of all incomplete tensors' stripes
     std::uint32_t stripes = 1U << 17;
-    std::uint32_t transfers = 4096;  // of a flow (from one stage to one other), that wait
+    std::uint32_t transfers = 4096;  // incomplete ones of a flow (from one stage to another)
     std::uint32_t flows = 1U << 14;
-    time_ns patience = 5'000'000'000;  // with a transfer of which nothing more comes
+    time_ns patience = 5'000'000'000;  // since the last stripe of an incomplete tensor
   };
   struct whole {
     address from = 0, to = 0;
@@ -42,17 +39,18 @@ class stripe_reassembler {
     payload body;
   };
   struct counts {
-    std::uint64_t stripes = 0, tensors = 0, refused = 0, lost = 0;
+    std::uint64_t stripes = 0, tensors = 0, refused = 0, expired = 0;
   };
 
   stripe_reassembler() = default;
   explicit stripe_reassembler(limits l) : limits_{l} {}
 
-  /// A stripe from a gateway. Gives the tensor that it was the last stripe of.
+  /// A stripe from a gateway. Returns the tensor that it completes. An invalid or duplicate stripe,
+  /// or one beyond the limits, is counted as refused and has no effect.
   std::optional<whole> add(time_ns now, address gateway, const stripe& s, payload body);
 
-  /// Time has passed: gives up transfers of which nothing has come for too long.
-  void look(time_ns now);
+  /// Drops tensors of which no stripe has arrived for too long.
+  void on_tick(time_ns now);
 
   std::uint64_t held_bytes() const { return held_bytes_; }
   const counts& count() const { return counts_; }
@@ -69,14 +67,14 @@ class stripe_reassembler {
     tensor what;
     std::uint32_t count = 0;
     std::map<std::uint32_t, piece> pieces;
-    time_ns since = 0;  // the last one came
+    time_ns last_stripe_at = 0;
   };
-  /// By epoch and number.
+  /// Incomplete ones, by epoch and number.
   using flow = std::map<std::pair<std::uint64_t, std::uint64_t>, transfer>;
 
   bool accept(time_ns now, transfer& t, const stripe& s, payload body);
-  std::optional<whole> put_together(const transfer& t);
-  void let_go(const transfer& t);
+  std::optional<whole> assemble(const transfer& t);
+  void forget_pieces(const transfer& t);
 
   limits limits_;
   std::map<flow_key, flow> flows_;

@@ -9,47 +9,33 @@ namespace troupe::actors {
 
 namespace {
 
-constexpr std::uint32_t no_tag = ~0U;
-constexpr std::uint32_t rounds_of_an_instant = 3;
-constexpr time_ns request_slack = 10'000'000;  // for hosts to answer, beside the round trip
+constexpr std::uint32_t no_token = ~0U;
+constexpr time_ns request_slack = 10'000'000;  // hosts' part of a request's round trip
 
-time_ns in_ns(double s) {
-  return std::llround(std::clamp(s, 0.0, 1e6) * 1e9);
+std::optional<tensor> tensor_in(const frame& f) {
+  auto m = decode(f.header.bytes());
+  if (!m || !std::holds_alternative<tensor>(m->second)) return {};
+  return std::get<tensor>(m->second);
 }
 
-link_rates rates_of(const wan_link* w, bool virtual_time) {
-  link_rates r;
-  r.open_ended = !virtual_time && !(w != nullptr && w->emulate);
-  if (r.open_ended) return r;
-  r.node_gbps = w != nullptr ? w->node_gbps : unlisted_wan_gbps;
-  r.connection_gbps = w != nullptr ? w->connection_gbps : 0;
-  r.delay = in_ns((w != nullptr ? w->rtt_ms : unlisted_wan_rtt_ms) * 1e-3 / 2);
-  r.jitter = in_ns(w != nullptr ? w->jitter_ms * 1e-3 : 0);
-  return r;
-}
-
-/// A simulated one has no body, and its size in its header.
+/// A simulated tensor has no body; its header has the size.
 std::uint64_t tensor_bytes(const frame& f) {
   if (!f.body.empty()) return f.body.bytes().size();
-  const auto m = decode(f.header.bytes());
-  const auto* t = m ? std::get_if<tensor>(&m->second) : nullptr;
-  return t == nullptr ? 0 : t->bytes;
+  const auto t = tensor_in(f);
+  return t ? t->bytes : 0;
 }
 
 }  // namespace
 
 tensor_router::tensor_router(runtime::host h, std::shared_ptr<const troupe::cluster> c,
-                             bool virtual_time, link_slowdown slow_links)
+                             wan_options wan)
     : host_{std::move(h)},
       cluster_{std::move(c)},
-      slow_links_{std::move(slow_links)},
-      site_{host_.self - 1},
-      door_{virtual_time ? rounds_of_an_instant : 0, host_.random},
+      datacenter_{host_.self - 1},
+      pacing_{std::move(wan.pacing)},
+      arbiter_{wan.rounds},
       retry_queue_{host_.net},
-      held_of_(cluster_->nodes.size()) {
-  for (std::uint32_t d = 0; d < cluster_->datacenters.size(); ++d)
-    wan_.push_back(rates_of(wan_between(*cluster_, site_, d), virtual_time));
-}
+      unhandled_(cluster_->nodes.size()) {}
 
 time_ns tensor_router::now() const {
   return std::llround(host_.clock->now_s() * 1e9);
@@ -59,265 +45,267 @@ std::uint32_t tensor_router::datacenter_of(address node) const {
   return cluster_->nodes[node_of(*cluster_, node)].datacenter;
 }
 
-link_rates tensor_router::rates_to(std::uint32_t datacenter) const {
-  auto r = wan_[datacenter];
-  if (!slow_links_) return r;
-  const double factor = slow_links_(datacenter);
-  r.node_gbps /= factor;
-  r.connection_gbps /= factor;
-  return r;
+bool tensor_router::is_local(address node) const {
+  return is_node(*cluster_, node) && datacenter_of(node) == datacenter_;
 }
 
-bool tensor_router::is_mine(address node) const {
-  return is_node(*cluster_, node) && datacenter_of(node) == site_;
-}
+// ---- transfers
 
-std::uint32_t tensor_router::hold(kind is, const frame& f, address from, address to) {
-  if (free_.empty()) {
-    free_.push_back(static_cast<std::uint32_t>(held_.size()));
-    held_.emplace_back();
-  }
-  const auto token = free_.back();
-  free_.pop_back();
-  auto& h = held_[token];
-  h.f = f;
-  h.is = is;
-  h.from = from;
-  h.to = to;
-  if (is_mine(from) && held_of_[node_of(*cluster_, from)]++ >= max_in_flight) credit(h);
+std::uint32_t tensor_router::hold(transfer t) {
+  const auto token = transfers_.add(std::move(t));
+  auto& held = transfers_[token];
+  if (is_local(held.from) && unhandled_[node_of(*cluster_, held.from)]++ >= max_in_flight)
+    give_credit(held);
   return token;
 }
 
-/// The transfer is through: its place is free.
-void tensor_router::free(std::uint32_t token) {
-  credit(held_[token]);
-  const auto& h = held_[token];
-  if (h.listed) {
-    crossing_[h.key] = now() + 2 * wan_[datacenter_of(h.to)].delay + request_slack;
+void tensor_router::release(std::uint32_t token, bool dropped) {
+  auto& t = transfers_[token];
+  give_credit(t);
+  if (t.listed) {
+    const auto& h = t.header;
+    crossing_[{h.from, h.to_pipeline, h.to_stage, h.what, h.iteration, h.microbatch}] =
+        now() + 2 * pacing_->delay_ns(datacenter_of(t.to)) + request_slack;
   }
-  held_[token] = {};
-  free_.push_back(token);
+  t.state.end(dropped);
+  transfers_.erase(token);
 }
 
-/// False: the same tensor is crossing already, or has just crossed and the request was under way.
-bool tensor_router::list(std::uint32_t token, const tensor& t) {
-  auto& h = held_[token];
-  h.key = {t.from, t.to_pipeline, t.to_stage, t.what, t.iteration, t.microbatch};
-  const auto [at, fresh] = crossing_.try_emplace(h.key, never_ns);
+void tensor_router::give_credit(transfer& t) {
+  if (!t.state.take_credit()) return;
+  if (is_local(t.from)) {
+    auto& unhandled = unhandled_[node_of(*cluster_, t.from)];
+    TROUPE_INVARIANT(unhandled > 0);
+    --unhandled;
+  }
+  host_.net->handled(t.f);
+}
+
+/// False: a resend of a tensor that is crossing, or that left so recently that its request was sent
+/// before it arrived.
+bool tensor_router::list_crossing(transfer& t) {
+  const auto& h = t.header;
+  const tensor_key key{h.from, h.to_pipeline, h.to_stage, h.what, h.iteration, h.microbatch};
+  const auto [at, fresh] = crossing_.try_emplace(key, never_ns);
   if (!fresh && at->second > now()) return false;
   at->second = never_ns;
-  return h.listed = true;
+  return t.listed = true;
 }
 
-void tensor_router::credit(held& h) {
-  if (h.credited) return;
-  h.credited = true;
-  if (is_mine(h.from)) --held_of_[node_of(*cluster_, h.from)];
-  host_.net->handled(h.f);
+// ---- routes
+
+void tensor_router::on_frame(const envelope& e, const frame& f) {
+  if (e.type == type_id<stripe>) return on_stripe(e, f);
+  if (!is_node(*cluster_, e.to)) return forward(e.to, f);  // controller, or client
+  const bool from_local = is_local(e.from), to_local = is_local(e.to);
+  if (!to_local && !from_local && e.from != controller_address) return host_.net->handled(f);
+  if (e.type == type_id<tensor>) return to_local ? deliver(e, f) : send_over_wan(e, f);
+  to_local ? forward(e.to, f) : send_small(e, f);
 }
 
-void tensor_router::drop(const frame& f) {
-  ++dropped_;
+void tensor_router::forward(address to, const frame& f) {
+  host_.net->send(to, f);
   host_.net->handled(f);
 }
 
-// ---- what comes
-
-void tensor_router::arrived(const envelope& e, const frame& f) {
-  if (e.type == type_id<stripe>) return gather(e, f);
-  if (!is_node(*cluster_, e.to)) {  // the controller's, or a client's by way of it
-    host_.net->send(e.to, f);
-    return host_.net->handled(f);
-  }
-  const bool from_mine = is_mine(e.from), to_mine = is_mine(e.to);
-  if (!to_mine && !from_mine && e.from != controller_address) return drop(f);  // not my way
-  if (e.type == type_id<tensor>) return from_mine ? leaves(e, f) : deliver(e, f);
-  if (!to_mine) return small(e, f);
-  host_.net->send(e.to, f);
-  host_.net->handled(f);
-}
-
-/// A tensor of one of my nodes.
-void tensor_router::leaves(const envelope& e, const frame& f) {
-  if (is_mine(e.to)) return deliver(e, f);
-  auto m = decode(f.header.bytes());
-  auto* t = m ? std::get_if<tensor>(&m->second) : nullptr;
-  if (t == nullptr || held_.size() - free_.size() >= max_transfers) return drop(f);
-  crosses(e, f, *t);
-}
-
-void tensor_router::crosses(const envelope& e, const frame& f, tensor t) {
-  const bool simulated = f.body.empty() && t.bytes > 0;
-  if (!simulated && t.bytes != f.body.bytes().size()) return drop(f);
-  const auto token = hold(simulated ? kind::simulated : kind::striped, f, e.from, e.to);
-  if (!list(token, t)) return free(token);
-  auto& h = held_[token];
-  if (!simulated) h.what = t;
-  if (t.share.pairs == 0) t.share.first_pair = t.from.pipeline, t.share.pairs = 1;
-  if (!simulated) {
-    h.first_lane = runtime::tensor_lane + t.share.first_pair * t.share.connections;
-    const auto lanes = std::uint64_t{t.share.pairs} * std::max(1U, t.share.connections);
-    h.lanes = static_cast<std::uint32_t>(std::clamp(
-        lanes, std::uint64_t{1}, std::clamp<std::uint64_t>(t.bytes / min_stripe_bytes, 1, 1024)));
-    h.parts = static_cast<std::uint32_t>(
-        std::clamp<std::uint64_t>(t.bytes / (h.lanes * stripe_bytes), 1, wan_arbiter::max_parts));
-  }
-  if (!door_.offer(now(), t, rates_to(datacenter_of(e.to)), token, h.parts))
-    return ++dropped_, free(token);
-  traffic_.wan_sent_bytes += t.bytes;
-}
-
-/// Anything but a tensor, for another datacenter's node: it takes the way's time.
-void tensor_router::small(const envelope& e, const frame& f) {
-  const auto& r = wan_[datacenter_of(e.to)];
-  if (r.open_ended || r.delay == 0 || held_.size() - free_.size() >= max_transfers) {
-    host_.net->send(e.to, f);
-    return host_.net->handled(f);
-  }
-  const auto token = hold(kind::small, f, e.from, e.to);
-  credit(held_[token]);
-  door_.pass(now(), r.delay, token);
-}
-
-/// A whole tensor for one of my nodes.
+/// A complete tensor for a local node.
 void tensor_router::deliver(const envelope& e, const frame& f) {
-  (is_mine(e.from) ? traffic_.relayed_bytes : traffic_.wan_received_bytes) += tensor_bytes(f);
+  (is_local(e.from) ? traffic_.relayed_bytes : traffic_.wan_received_bytes) += tensor_bytes(f);
   if (retry_queue_.empty() && host_.net->send(e.to, f, runtime::tensor_lane))
     return host_.net->handled(f);
-  const auto token = hold(kind::delivery, f, e.from, e.to);
-  held_[token].unsent = 1;
-  if (retry_queue_.send(now(), e.to, f, runtime::tensor_lane, token) != retry_queue::fate::waits)
-    gone(token);
+  const auto token = hold({transfer::kind::delivery, f, e.from, e.to, {1, false}, {}, {}, {}});
+  auto& state = transfers_[token].state;
+  state.part_begins(0);
+  const auto fate = retry_queue_.send(now(), e.to, f, runtime::tensor_lane, token);
+  if (fate == retry_queue::fate::waits) state.frame_queued();
+  state.part_ends();
+  release_if_over(token);
 }
 
-void tensor_router::gather(const envelope& e, const frame& f) {
+/// Anything but a tensor, for another datacenter's node: delayed by the link's latency.
+void tensor_router::send_small(const envelope& e, const frame& f) {
+  const auto datacenter = datacenter_of(e.to);
+  if (pacing_->delay_ns(datacenter) == 0 || is_full()) return forward(e.to, f);
+  const auto token = hold({transfer::kind::small, f, e.from, e.to, {1, true}, {}, {}, {}});
+  give_credit(transfers_[token]);
+  pacing_->start_small(now(), token, datacenter);
+}
+
+void tensor_router::send_over_wan(const envelope& e, const frame& f) {
+  auto t = tensor_in(f);
+  if (!t || is_full()) return host_.net->handled(f);
+  const bool simulated = f.body.empty() && t->bytes > 0;
+  if (!simulated && t->bytes != f.body.bytes().size()) return host_.net->handled(f);
+  transfer x{simulated ? transfer::kind::simulated : transfer::kind::striped,
+             f,
+             e.from,
+             e.to,
+             {},
+             *t,
+             {},
+             {}};
+  if (t->path.pairs == 0) t->path.first_pair = t->from.pipeline, t->path.pairs = 1;
+  if (!simulated) x.layout = layout_of(*t, max_parts);
+  x.state = {x.layout.parts, true};
+  const auto bytes = t->bytes;
+  const auto token = hold(std::move(x));
+  if (!list_crossing(transfers_[token])) return release(token, true);
+  if (!arbiter_.offer(now(), *t, token)) return release(token, true);
+  traffic_.wan_sent_bytes += bytes;
+  start_transfers();
+}
+
+void tensor_router::on_stripe(const envelope& e, const frame& f) {
   auto m = decode(f.header.bytes());
   const auto* s = m ? std::get_if<stripe>(&m->second) : nullptr;
   if (s == nullptr || e.to != host_.self || !is_gateway(*cluster_, e.from) ||
       !is_node(*cluster_, s->from) || gateway_address(datacenter_of(s->from)) != e.from ||
-      !is_mine(s->to))
-    return drop(f);
+      !is_local(s->to))
+    return host_.net->handled(f);
   const auto node = s->to;
-  if (auto t = gatherer_.add(now(), e.from, *s, f.body)) {
+  if (auto t = reassembler_.add(now(), e.from, *s, f.body)) {
     traffic_.wan_received_bytes += t->what.bytes;
     retry_queue_.send(now(), t->to, encode(t->from, t->to, t->what, std::move(t->body)),
-                      runtime::tensor_lane, no_tag);
+                      runtime::tensor_lane, no_token);
   }
   if (retry_queue_.bytes_to(node) < slow_node_bytes) return host_.net->handled(f);
-  slow_[node].push_back(f);
+  held_back_[node].push_back(f);
 }
 
-// ---- what is due
+// ---- crossing the WAN
 
-time_ns tensor_router::next() const {
-  const auto at = now();
-  const auto door = door_.next(at);
-  return retry_queue_.empty() ? door : std::min(door, at + retry_every);
+void tensor_router::start_transfers() {
+  while (const auto token = arbiter_.take_started()) start(*token);
 }
 
-void tensor_router::look() {
-  const auto at = now();
-  door_.look(at);
-  while (const auto e = door_.take(at)) happen(*e);
-  if (!retry_queue_.empty()) retry(0);
-}
-
-void tensor_router::happen(const wan_arbiter::event& e) {
-  auto& h = held_[e.token];
-  if (e.left) credit(h);
-  if (e.last) h.through = true;
-  if (!e.there) return;
-  switch (h.is) {
-    case kind::simulated:
-      send_simulated(h);
-      break;
-    case kind::small:
-      host_.net->send(h.to, std::move(h.f));
-      break;
-    default:
-      send_stripes(e.token, e.part);
+/// The arbiter has started it. On a link that is not paced all parts are sent at once.
+void tensor_router::start(std::uint32_t token) {
+  auto& t = transfers_[token];
+  const auto datacenter = datacenter_of(t.to);
+  if (!pacing_->paces(datacenter)) {
+    for (std::uint32_t part = 0; part < t.layout.parts; ++part) send_part(token, part);
+    return release_if_over(token);
   }
-  settle(e.token);
+  const auto& h = t.header;
+  const auto& path = h.path;
+  const bool own_pair = path.pairs == 0;
+  const runtime::link_pacing::transfer on_link{datacenter,
+                                               h.from.lease,
+                                               h.from.stage,
+                                               h.to_stage,
+                                               own_pair ? h.from.pipeline : path.first_pair,
+                                               own_pair ? 1 : path.pairs,
+                                               std::max(1U, path.connections),
+                                               static_cast<double>(h.bytes),
+                                               t.layout.parts};
+  if (pacing_->start(now(), token, on_link)) return;
+  arbiter_.on_left(token);
+  arbiter_.on_finished(token);
+  release(token, true);
 }
 
-void tensor_router::send_simulated(held& h) {
-  // Once it has left, its credit is given back and the frame is free to go.
-  credit(h);
-  retry_queue_.send(now(), h.to, std::move(h.f), runtime::tensor_lane, no_tag);
+time_ns tensor_router::next_event_at() const {
+  const auto at = now();
+  if (arbiter_.is_choosing()) return at;
+  const auto due = pacing_->next_event_at();
+  return retry_queue_.empty() ? due : std::min(due, at + retry_every);
+}
+
+void tensor_router::on_event_due() {
+  const auto at = now();
+  arbiter_.poll();
+  start_transfers();
+  while (const auto e = pacing_->take_event(at)) on_link_event(*e);
+  if (!retry_queue_.empty()) retry(0);
+  start_transfers();
+}
+
+void tensor_router::on_link_event(const runtime::link_pacing::event& e) {
+  auto& t = transfers_[e.token];
+  const bool in_order = t.is != transfer::kind::small;  // of the arbiter's transfers
+  if (e.left) give_credit(t);
+  if (e.left && in_order) {
+    arbiter_.on_left(e.token);
+    start_transfers();
+  }
+  if (e.arrived) send_part(e.token, e.part);
+  if (!e.last) return;
+  if (in_order) arbiter_.on_finished(e.token);
+  transfers_[e.token].state.link_ended();
+  release_if_over(e.token);
+}
+
+/// A part has crossed the link, or the link is not paced.
+void tensor_router::send_part(std::uint32_t token, std::uint32_t part) {
+  auto& t = transfers_[token];
+  t.state.part_begins(part);
+  if (t.is == transfer::kind::striped) {
+    send_stripes(token, part);
+  } else if (t.is == transfer::kind::small) {
+    host_.net->send(t.to, t.f);
+  } else {
+    give_credit(t);
+    retry_queue_.send(now(), t.to, std::move(t.f), runtime::tensor_lane, no_token);
+  }
+  t.state.part_ends();
 }
 
 void tensor_router::send_stripes(std::uint32_t token, std::uint32_t part) {
-  auto& h = held_[token];
-  number(h);
-  const auto gateway = gateway_address(datacenter_of(h.to));
-  const cut_body cut{h.what.bytes, h.lanes * h.parts};
-  stripe s;
-  s.epoch = h.epoch;
-  s.transfer = h.number;
-  s.count = cut.count;
-  s.from = h.from;
-  s.to = h.to;
-  s.what = h.what;
-  for (std::uint32_t lane = 0; lane < h.lanes; ++lane) {
-    s.index = part * h.lanes + lane;
+  auto& t = transfers_[token];
+  if (part == 0) t.number = numbers_.next(now(), t.header);
+  const auto gateway = gateway_address(datacenter_of(t.to));
+  const auto& l = t.layout;
+  const cut_body cut{t.header.bytes, l.lanes * l.parts};
+  stripe s{t.number.epoch, t.number.transfer, 0, cut.count, 0, t.from, t.to, t.header};
+  for (std::uint32_t lane = 0; lane < l.lanes; ++lane) {
+    s.index = part * l.lanes + lane;
     s.offset = cut.begin(s.index);
-    auto f = encode(host_.self, gateway, s, cut.piece(h.f.body, s.index));
-    const auto fate = retry_queue_.send(now(), gateway, std::move(f), h.first_lane + lane, token);
-    if (fate == retry_queue::fate::waits) ++h.unsent;
-    if (fate == retry_queue::fate::lost) ++dropped_;
+    auto f = encode(host_.self, gateway, s, cut.piece(t.f.body, s.index));
+    const auto fate = retry_queue_.send(now(), gateway, std::move(f), l.first_lane + lane, token);
+    if (fate == retry_queue::fate::waits) t.state.frame_queued();
   }
-  if (part + 1 == h.parts) h.left = true;
 }
 
-/// Its place in the order of its flow, when it begins to cross.
-void tensor_router::number(held& h) {
-  if (h.numbered) return;
-  const auto& t = h.what;
-  auto& n = numbers_[{t.from.lease, t.from.pipeline, t.from.stage, t.to_pipeline, t.to_stage}];
-  n.last_used = now();
-  if (n.epoch == 0) n.epoch = static_cast<std::uint64_t>(n.last_used) + 1;
-  h.epoch = n.epoch;
-  h.number = n.next++;
-  h.numbered = true;
+/// A queued frame of this transfer was accepted by the transport, or has expired.
+void tensor_router::on_frame_gone(std::uint32_t token) {
+  if (token == no_token) return;
+  transfers_[token].state.frame_gone();
+  release_if_over(token);
 }
 
-/// A frame of this transfer waits no longer.
-void tensor_router::gone(std::uint32_t token) {
-  if (token == no_tag) return;
-  auto& h = held_[token];
-  --h.unsent;
-  if (h.is == kind::delivery && h.unsent == 0) return free(token);
-  settle(token);
-}
-
-/// Frees what has crossed and whose every stripe the transport has taken.
-void tensor_router::settle(std::uint32_t token) {
-  auto& h = held_[token];
-  if (h.unsent > 0) return;
-  if (h.is == kind::striped && h.left && !h.through && wan_[datacenter_of(h.to)].open_ended) {
-    door_.ended(now(), token);
-    h.through = true;
+/// Releases a transfer that the transport has accepted and that no longer occupies the link. A link
+/// that is not paced is free as soon as the transport has accepted the transfer.
+void tensor_router::release_if_over(std::uint32_t token) {
+  auto& t = transfers_[token];
+  if (!t.state.all_accepted()) return;
+  const bool crosses = t.is == transfer::kind::striped || t.is == transfer::kind::simulated;
+  if (!t.state.is_link_through() && crosses && !pacing_->paces(datacenter_of(t.to))) {
+    t.state.link_ended();
+    arbiter_.on_left(token);
+    arbiter_.on_finished(token);
   }
-  if (h.through) free(token);
+  if (t.state.is_link_through()) release(token);
 }
 
 void tensor_router::retry(time_ns too_old) {
-  retry_queue_.retry(too_old, [this](std::uint32_t token) { gone(token); });
-  std::erase_if(slow_, [this](auto& waiting) {
+  retry_queue_.retry(too_old, [this](std::uint32_t token) { on_frame_gone(token); });
+  std::erase_if(held_back_, [this](auto& waiting) {
     if (retry_queue_.bytes_to(waiting.first) >= slow_node_bytes) return false;
     for (const auto& f : waiting.second) host_.net->handled(f);
     return true;
   });
 }
 
-void tensor_router::tidy() {
-  const auto at = now();
-  gatherer_.look(at);
-  std::erase_if(crossing_, [&](const auto& c) { return c.second <= at; });
-  retry(at - in_ns(cluster_->settings.lease_s));
+void tensor_router::on_tick() {
   constexpr time_ns hour = 3'600'000'000'000;
-  door_.forget(at - hour);
-  std::erase_if(numbers_, [&](const auto& n) { return n.second.last_used < at - 24 * hour; });
+  const auto at = now();
+  reassembler_.on_tick(at);
+  std::erase_if(crossing_, [&](const auto& c) { return c.second <= at; });
+  retry(at - std::llround(std::min(cluster_->settings.lease_s, 1e6) * 1e9));
+  start_transfers();
+  arbiter_.forget(at - hour);
+  pacing_->forget(at - hour);
+  numbers_.forget(at - 24 * hour);
 }
 
 }  // namespace troupe::actors

@@ -8,114 +8,132 @@
 
 #include "actors/gateway/retry_queue.hpp"
 #include "actors/gateway/stripe_reassembler.hpp"
+#include "actors/gateway/striping.hpp"
+#include "actors/gateway/transfer.hpp"
 #include "actors/gateway/wan_arbiter.hpp"
 #include "messages/cluster.hpp"
 #include "messages/work.hpp"
 #include "runtime/host/host.hpp"
+#include "runtime/host/link_pacing.hpp"
 
 namespace troupe::actors {
 
-/// Tensor routing at a gateway: when tensors may cross (wan_arbiter), striping and reassembly
-/// (stripe_reassembler), and back-pressure towards the senders.
+/// The WAN's properties in a gateway's world (real or virtual).
+struct wan_options {
+  /// Transfer times of the links that are paced.
+  std::shared_ptr<runtime::link_pacing> pacing;
+  /// Polls at one instant until the arbiter chooses a transfer (wan_arbiter).
+  std::uint32_t rounds = 0;
+};
+
+/// The data plane of a gateway: forwards the frames of its datacenter's nodes and transfers their
+/// tensors over the WAN.
 ///
-/// - A tensor with a body crosses as stripes, over as many lanes as its share has connections. A
-///   simulated tensor without a body takes the time of its `bytes` and then crosses unchanged.
-/// - The link's rates and delay apply in virtual time, and where the cluster file says `emulate`;
-///   otherwise a transfer has left when the transport has accepted its last stripe.
-/// - What a stage resends while the first copy is still here, or has just left, is dropped.
-/// - A node's frame is acknowledged, and the node may send another, when its transfer has left; a
-///   node has at most max_in_flight unacknowledged frames here. Heartbeats are not delayed: they
-///   use another connection.
+///   frame of a local node, for another datacenter:
+///     route -> wan_arbiter (order) -> link_pacing (time; unpaced: none) -> stripes
+///           -> retry_queue (back-pressure) -> transport
+///   stripe from another gateway:
+///     stripe_reassembler -> retry_queue -> transport -> local node
+///   tensor between local nodes that cannot reach each other directly:
+///     retry_queue -> transport -> local node
+///   anything else: forwarded at once; to another datacenter after the link's delay, if paced
+///
+/// Each part has a class of its own; this one connects them and owns the frames (transfer_table).
+/// transfer_state has the states of a frame.
+///
+/// - A tensor with a body crosses as stripes, over the lanes of its path. A simulated tensor
+/// without
+///   a body takes the time of its `bytes` and is then forwarded unchanged.
+/// - On a link that is not paced a transfer has left when the transport has accepted its last
+/// stripe.
+/// - A tensor that a stage resends while the first copy is still here, or may still arrive (twice
+///   the link's delay), is dropped.
+/// - Flow control: a node's frame is acknowledged, which is its credit to send another, when its
+///   transfer has left; at most max_in_flight frames of a node are unacknowledged here. Stripes for
+///   a slow node are not acknowledged to the other gateway until its queue is short again.
+///   Heartbeats are not delayed by either: they use another connection.
+/// - A tensor that is dropped for any reason is requested again by the receiving stage.
+///
+/// Precondition of all calls: the time of the host's clock does not decrease.
 class tensor_router {
  public:
   static constexpr std::uint32_t max_in_flight = 512;         // of a node's frames
   static constexpr std::uint32_t max_transfers = 1U << 16;    // in all
-  static constexpr std::uint64_t stripe_bytes = 512 << 10;    // no more than about that
-  static constexpr std::uint64_t min_stripe_bytes = 4096;     // nor less
-  static constexpr std::uint64_t slow_node_bytes = 64 << 20;  // waiting: more stripes must wait
+  static constexpr std::uint32_t max_parts = 4096;            // of a transfer
+  static constexpr std::uint64_t slow_node_bytes = 64 << 20;  // queued: stripes are held back
   static constexpr time_ns retry_every = 2'000'000;
 
   tensor_router() = default;
-  tensor_router(runtime::host h, std::shared_ptr<const troupe::cluster> c, bool virtual_time,
-                link_slowdown slow_links = {});
+  tensor_router(runtime::host h, std::shared_ptr<const troupe::cluster> c, wan_options wan);
 
-  /// A frame that arrived for another host. The router notifies the transport when it is handled.
-  void arrived(const envelope& e, const frame& f);
+  /// A frame for another host, or a stripe for this one. The router calls the transport's
+  /// handled() for it, at once or later.
+  void on_frame(const envelope& e, const frame& f);
 
-  /// Time of the next event; never: none before another frame.
-  time_ns next() const;
-  void look();
+  /// When on_event_due() has something to do; never_ns: not before another frame arrives.
+  time_ns next_event_at() const;
+  void on_event_due();
 
-  /// Periodic cleanup: drops what nobody can still want.
-  void tidy();
+  /// Every heartbeat: drops expired frames and forgets idle flows and links.
+  void on_tick();
 
-  /// Of tensors, since the start.
+  /// Bytes of tensors since the start.
   const gateway_traffic& traffic() const { return traffic_; }
-  const stripe_reassembler::counts& gathered() const { return gatherer_.count(); }
-  std::uint64_t dropped() const { return dropped_; }
 
  private:
-  using transfer_key = std::tuple<stage_name, std::uint32_t, std::uint32_t, tensor::kind,
-                                  std::uint64_t, std::uint32_t>;
-  enum class kind : std::uint8_t { none, simulated, striped, small, delivery };
-  struct held {
+  using tensor_key = std::tuple<stage_name, std::uint32_t, std::uint32_t, tensor::kind,
+                                std::uint64_t, std::uint32_t>;
+  struct transfer {
+    /// A tensor over the WAN, without a body or as stripes; another frame over the WAN; a tensor to
+    /// a local node.
+    enum class kind : std::uint8_t { simulated, striped, small, delivery };
+    kind is = kind::delivery;
     frame f;
-    tensor what;  // striped
-    kind is = kind::none;
-    bool credited = false, left = false, through = false;
     address from = 0, to = 0;
-    std::uint32_t first_lane = 1, lanes = 1, parts = 1, unsent = 0;
-    std::uint64_t epoch = 0, number = 0;
-    bool numbered = false;
-    transfer_key key{};  // simulated and striped
-    bool listed = false;
+    transfer_state state;
+    tensor header;  // of tensors over the WAN
+    stripe_layout layout;
+    stripe_numbers::number number;
+    bool listed = false;  // in crossing_: resends are dropped
   };
-  struct numbering {
-    std::uint64_t epoch = 0, next = 0;
-    time_ns last_used = 0;
-  };
-  using flow_key = std::tuple<lease_id, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>;
 
   time_ns now() const;
   std::uint32_t datacenter_of(address node) const;
-  link_rates rates_to(std::uint32_t datacenter) const;
-  bool is_mine(address node) const;
-  std::uint32_t hold(kind is, const frame& f, address from, address to);
-  void free(std::uint32_t token);
-  void credit(held& h);
-  bool list(std::uint32_t token, const tensor& t);
-  void drop(const frame& f);
+  bool is_local(address node) const;
+  bool is_full() const { return transfers_.size() >= max_transfers; }
+  std::uint32_t hold(transfer t);
+  void release(std::uint32_t token, bool dropped = false);
+  void give_credit(transfer& t);
+  bool list_crossing(transfer& t);
 
-  void leaves(const envelope& e, const frame& f);
-  void crosses(const envelope& e, const frame& f, tensor t);
-  void small(const envelope& e, const frame& f);
+  void forward(address to, const frame& f);
   void deliver(const envelope& e, const frame& f);
-  void gather(const envelope& e, const frame& f);
+  void send_small(const envelope& e, const frame& f);
+  void send_over_wan(const envelope& e, const frame& f);
+  void on_stripe(const envelope& e, const frame& f);
 
-  void happen(const wan_arbiter::event& e);
-  void send_simulated(held& h);
+  void start_transfers();
+  void start(std::uint32_t token);
+  void on_link_event(const runtime::link_pacing::event& e);
+  void send_part(std::uint32_t token, std::uint32_t part);
   void send_stripes(std::uint32_t token, std::uint32_t part);
-  void number(held& h);
-  void gone(std::uint32_t token);
-  void settle(std::uint32_t token);
+  void on_frame_gone(std::uint32_t token);
+  void release_if_over(std::uint32_t token);
   void retry(time_ns too_old);
 
   runtime::host host_;
   std::shared_ptr<const troupe::cluster> cluster_;
-  link_slowdown slow_links_;
-  std::uint32_t site_ = 0;
-  std::vector<link_rates> wan_;  // to each datacenter
-  wan_arbiter door_;
+  std::uint32_t datacenter_ = 0;
+  std::shared_ptr<runtime::link_pacing> pacing_;
+  wan_arbiter arbiter_;
   retry_queue retry_queue_;
-  stripe_reassembler gatherer_;
-  std::vector<held> held_;
-  std::vector<std::uint32_t> free_;
-  std::vector<std::uint32_t> held_of_;  // a node each: its frames that are not handled yet
-  std::map<flow_key, numbering> numbers_;
-  /// Tensors that are here, or left no longer ago than a request takes: until when.
-  std::map<transfer_key, time_ns> crossing_;
-  std::map<address, std::vector<frame>> slow_;  // stripes that are not handled, by receiving node
-  std::uint64_t dropped_ = 0;
+  stripe_reassembler reassembler_;
+  stripe_numbers numbers_;
+  transfer_table<transfer> transfers_;
+  std::vector<std::uint32_t> unhandled_;  // unacknowledged frames, by node
+  /// Tensors whose resends are dropped, until that time; never_ns: while they are here.
+  std::map<tensor_key, time_ns> crossing_;
+  std::map<address, std::vector<frame>> held_back_;  // unacknowledged stripes, by slow node
   gateway_traffic traffic_;
 };
 

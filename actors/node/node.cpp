@@ -53,7 +53,7 @@ void node_state::on_frame(const frame& f) {
   else if (const auto* log = std::get_if<read_log>(&m))
     on_read_log(envelope.from, *log);
   else
-    training_.receive(envelope.from, m, f.body);
+    training_.on_message(envelope.from, m, f.body);
 }
 
 void node_state::on_node_orders(const node_orders& o) {
@@ -62,13 +62,13 @@ void node_state::on_node_orders(const node_orders& o) {
   if (std::pair{o.epoch, o.sequence} <= std::pair{epoch_, orders_}) return;
   epoch_ = o.epoch;
   orders_ = o.sequence;
-  renew(o.heard);
+  renew(o.acknowledged);
   for (auto& [id, p] : parts_) p.ordered = false;
   // After the lease has expired, new work may already be another node's.
   const bool may_begin = now() <= lease_until_s_;
   followed_ = orders_;
   std::vector<const work_order*> fresh;
-  for (const auto& w : o.want) {
+  for (const auto& w : o.work) {
     if (auto it = parts_.find(w.lease); it != parts_.end()) {
       it->second.ordered = true;
       if (w.stop_within_s > 0) training_.stop_gracefully(w.lease);
@@ -88,9 +88,9 @@ void node_state::on_node_orders(const node_orders& o) {
 
 void node_state::on_lease_renewal(const lease_renewal& r) {
   if (r.incarnation != host_.incarnation) return;
-  if (r.heard == 0) return send_report(make_report());
+  if (r.acknowledged == 0) return send_report(make_report());
   if (r.journal != journal_ || r.epoch != epoch_ || r.orders != followed_) return;
-  renew(r.heard);
+  renew(r.acknowledged);
   forget_ended();
 }
 
@@ -151,11 +151,10 @@ void node_state::begin(const work_order& w) {
   p.simulated = !p.training && (w.command.empty() || !options_.process_runner);
   if (options_.slowdown) p.slowdown = options_.slowdown();
   changed_ = true;
+  if (options_.observer) options_.observer->on_begin(w);
   if (p.training) {
-    if (options_.on_work) options_.on_work(w, nullptr);
     training_.begin(w, options_.slowdown);
   } else if (p.simulated) {
-    if (options_.on_work) options_.on_work(w, nullptr);
     const double work_s = w.out_of_memory ? 0 : static_cast<double>(w.iterations) * w.iteration_s;
     self_->delayed_send(node_actor{self_}, nanoseconds_of((w.start_s + work_s) * p.slowdown),
                         work_done{w.lease, p.start});
@@ -163,7 +162,12 @@ void node_state::begin(const work_order& w) {
     p.report.now = part_report::state::failed;
     p.report.exit_code = 127;
     p.report.detail = ok.error().text;
+    notify_end(p);
   }
+}
+
+void node_state::notify_end(const part& p) const {
+  if (options_.observer) options_.observer->on_end(p.order, p.report);
 }
 
 void node_state::on_work_done(const work_done& w) {
@@ -175,7 +179,7 @@ void node_state::on_work_done(const work_done& w) {
   p.report.iterations = p.order.out_of_memory ? 0 : p.order.iterations;
   if (p.order.out_of_memory)
     p.report.detail = "out of memory (simulated: the memory formula says so)";
-  if (options_.on_work) options_.on_work(p.order, &p.report);
+  notify_end(p);
   report();
 }
 
@@ -191,13 +195,13 @@ void node_state::on_training_over(training_over over) {
   p.report.iterations = p.order.iterations;
   p.report.detail = over.detail;
   if (over.how != part_report::state::succeeded) training_.stop(over.lease);
-  if (options_.on_work) options_.on_work(p.order, &p.report);
+  notify_end(p);
   report();
 }
 
-void node_state::on_training_event(const training_event& said) {
-  if (options_.process_runner && parts_.contains(said.lease))
-    options_.process_runner->append_log(said.lease, said.sentence);
+void node_state::on_training_event(const training_event& e) {
+  if (options_.process_runner && parts_.contains(e.lease))
+    options_.process_runner->append_log(e.lease, e.sentence);
 }
 
 std::uint64_t node_state::iterations_by_now(const part& p) const {
@@ -213,7 +217,7 @@ void node_state::stop(part& p, bool at_once) {
   if (p.training) training_.stop(p.order.lease);
   p.report.now = part_report::state::stopped;
   p.report.iterations = p.training ? 0 : iterations_by_now(p);
-  if (options_.on_work) options_.on_work(p.order, &p.report);
+  notify_end(p);
   changed_ = true;
 }
 
@@ -222,10 +226,12 @@ void node_state::poll_programs() {
   for (auto& r : options_.process_runner->poll()) {
     auto it = parts_.find(r.lease);
     if (it == parts_.end() || is_over(it->second.report)) continue;
-    if (is_over(r)) changed_ = true;
     // The reason for which this node stopped it says more than its exit status.
     if (r.detail.empty()) r.detail = std::move(it->second.report.detail);
     it->second.report = std::move(r);
+    if (!is_over(it->second.report)) continue;
+    changed_ = true;
+    notify_end(it->second);
   }
 }
 
@@ -328,7 +334,7 @@ node_actor::behavior_type node(node_actor::stateful_pointer<node_state> self, ru
       [&s](const programs_changed&) { s.on_programs_changed(); },
       [&s](const work_done& w) { s.on_work_done(w); },
       [&s](const training_over& over) { s.on_training_over(over); },
-      [&s](const training_event& said) { s.on_training_event(said); },
+      [&s](const training_event& e) { s.on_training_event(e); },
       [&s](const tick&) { s.on_tick(); },
   };
 }

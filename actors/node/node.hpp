@@ -11,6 +11,7 @@
 
 #include "actors/node/process_runner.hpp"
 #include "actors/node/training_supervisor.hpp"
+#include "actors/node/work_observer.hpp"
 #include "actors/protocol/permissions.hpp"
 #include "actors/protocol/protocol.hpp"
 #include "runtime/host/host.hpp"
@@ -27,8 +28,7 @@ struct node_options {
   std::string backend = "sim";
   /// Slowdown factor of simulated work that starts now; null: none.
   std::function<double()> slowdown;
-  /// For tests: called when simulated work begins (null) and when it ends.
-  std::function<void(const work_order&, const part_report* ended)> on_work;
+  std::shared_ptr<work_observer> observer;  // null: none
 };
 
 /// The node agent. It executes the latest orders and nothing else. Without contact to the
@@ -49,7 +49,7 @@ class node_state {
   void on_frame(const frame& f);
   void on_work_done(const work_done& w);
   void on_training_over(training_over over);
-  void on_training_event(const training_event& said);
+  void on_training_event(const training_event& e);
   void on_programs_changed();
   void on_tick();
 
@@ -74,6 +74,7 @@ class node_state {
   bool change_journal(std::uint64_t journal);
   void begin(const work_order& w);
   void stop(part& p, bool at_once);
+  void notify_end(const part& p) const;
   void poll_programs();
   node_report make_report();
   std::uint64_t next_sequence();

@@ -133,10 +133,10 @@ bool training_supervisor::may_send(address from, const message& m) {
   return true;
 }
 
-bool training_supervisor::receive(address from, message& m, const payload& body) {
-  if (!may_send(from, m)) return true;
+void training_supervisor::on_message(address from, message& m, const payload& body) {
+  if (!may_send(from, m)) return;
   if (auto* s = std::get_if<stage_setup>(&m)) {
-    set_up(from, std::move(*s));
+    on_stage_setup(from, std::move(*s));
   } else if (auto* r = std::get_if<stage_run>(&m)) {
     to_stage(r->name, from, *r, body);
   } else if (auto* t = std::get_if<tensor>(&m)) {
@@ -149,10 +149,7 @@ bool training_supervisor::receive(address from, message& m, const payload& body)
   } else if (auto* ack = std::get_if<training_report_ack>(&m)) {
     if (auto* p = part_of(ack->lease); p && p->trainer)
       caf::anon_send(p->trainer, inbound<training_report_ack>{from, *ack, {}, {}});
-  } else {
-    return false;
   }
-  return true;
 }
 
 template <class T>
@@ -163,7 +160,7 @@ void training_supervisor::to_stage(const stage_name& who, address from, T& m, co
     caf::anon_send(it->second.actor, inbound<T>{from, std::move(m), body, {}});
 }
 
-void training_supervisor::set_up(address trainer, stage_setup s) {
+void training_supervisor::on_stage_setup(address trainer, stage_setup s) {
   auto* p = part_of(s.name.lease);
   if (!p || p->released_s) return;
   if (auto ok = check_setup(s, p->order); !ok) return report_failure(trainer, s, ok.error());
@@ -191,10 +188,10 @@ void training_supervisor::set_up(address trainer, stage_setup s) {
   o.start_s = p->order.start_s;
   o.received_s = host_.clock->now_s();
   const auto me = node_of(*cluster_, host_.self);
-  o.same_node = way_between(*cluster_, me, me);
+  o.same_node = link_cost_between(*cluster_, me, me);
   for (node_index n = 0; n < cluster_->nodes.size(); ++n)
     if (n != me && cluster_->nodes[n].datacenter == cluster_->nodes[me].datacenter)
-      o.slowest_lan = std::max(o.slowest_lan, way_between(*cluster_, n, me),
+      o.slowest_lan = std::max(o.slowest_lan, link_cost_between(*cluster_, n, me),
                                [](auto& a, auto& b) { return a.s_per_byte < b.s_per_byte; });
   const bool computes = s.backend != "sim";
   if (computes) {

@@ -39,8 +39,8 @@ class training_supervisor {
   /// If its trainer is here: it finishes the iteration, saves and ends. May be repeated.
   void stop_gracefully(lease_id lease);
 
-  /// Handles a message for a stage or a trainer. False: it is for neither.
-  bool receive(address from, message& m, const payload& body);
+  /// Handles messages for stages and trainers, and ignores others.
+  void on_message(address from, message& m, const payload& body);
 
   /// A stage or the trainer has ended. True: the whole part has, and `over` is its result.
   bool on_training_over(training_over& over);
@@ -64,7 +64,7 @@ class training_supervisor {
   };
 
   bool may_send(address from, const message& m);
-  void set_up(address trainer, stage_setup s);
+  void on_stage_setup(address trainer, stage_setup s);
   void report_failure(address trainer, const stage_setup& s, const reason& why);
   void report_starting(address trainer, const stage_setup& s);
   template <class T>

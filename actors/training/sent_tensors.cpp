@@ -19,9 +19,9 @@ bool shows_receipt(const tensor& later, const tensor& t) {
     case kind::gradient:
       return t.what == kind::activation && t.microbatch == later.microbatch;
     case kind::sum:
-      return t.what == kind::part;
+      return t.what == kind::partial;
     case kind::tied_sum:
-      return t.what == kind::tied_part;
+      return t.what == kind::tied_partial;
     default:
       return false;
   }

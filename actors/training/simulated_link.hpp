@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "messages/flow_share.hpp"
-#include "messages/tensor_way.hpp"
+#include "messages/link_cost.hpp"
 
 namespace troupe::actors {
 
@@ -21,8 +21,8 @@ class simulated_link {
   /// Calls a function after a number of nanoseconds.
   using timer = std::function<void(time_ns, event)>;
 
-  simulated_link(tensor_way way, clock now, timer after)
-      : way_{way}, now_{std::move(now)}, after_{std::move(after)} {}
+  simulated_link(link_cost link, clock now, timer after)
+      : link_{link}, now_{std::move(now)}, after_{std::move(after)} {}
   simulated_link(const simulated_link&) = delete;  // timers hold its address
   simulated_link& operator=(const simulated_link&) = delete;
 
@@ -30,7 +30,7 @@ class simulated_link {
 
   /// Calls `delivered` when the bytes have arrived.
   void send(const to_stage& to, std::uint64_t bytes, event delivered) {
-    share_.start(now_(), to, std::round(way_.alone_s(static_cast<double>(bytes)) * 1e9), ++last_);
+    flows_.start(now_(), to, std::round(link_.alone_s(static_cast<double>(bytes)) * 1e9), ++last_);
     in_flight_.emplace(last_, std::move(delivered));
     set_timer();
   }
@@ -38,7 +38,7 @@ class simulated_link {
  private:
   /// A new transfer delays the others' ends, so the timer may fire before the first of them.
   void set_timer() {
-    const auto end = share_.next_end();
+    const auto end = flows_.next_end();
     if (!end || *end >= timer_at_) return;
     timer_at_ = *end;
     after_(*end - now_(), [this] { on_timer(); });
@@ -47,18 +47,18 @@ class simulated_link {
   void on_timer() {
     const auto now = now_();
     if (now >= timer_at_) timer_at_ = never_ns;
-    while (const auto ended = share_.take_ended(now)) {
+    while (const auto ended = flows_.take_ended(now)) {
       const auto at = in_flight_.find(*ended);
-      after_(std::llround(way_.latency_s * 1e9), std::move(at->second));
+      after_(std::llround(link_.latency_s * 1e9), std::move(at->second));
       in_flight_.erase(at);
     }
     set_timer();
   }
 
-  tensor_way way_;
+  link_cost link_;
   clock now_;
   timer after_;
-  flow_share<to_stage> share_;
+  flow_share<to_stage> flows_;
   std::map<std::uint64_t, event> in_flight_;
   std::uint64_t last_ = 0;
   time_ns timer_at_ = never_ns;

@@ -111,7 +111,7 @@ void stage_state::on_stage_run(const stage_run& r) {
     run_received_s_ = o_.messenger.now_s();
     clock_ahead_s_ = r.ahead_s;
   }
-  acknowledged_ = std::max(acknowledged_, r.heard);
+  acknowledged_ = std::max(acknowledged_, r.acknowledged);
   while (!unacknowledged_.empty() && unacknowledged_.front().iteration < acknowledged_)
     unacknowledged_.pop_front();
   // The trainer repeats its message when it misses a report; it ignores duplicates.
@@ -153,7 +153,7 @@ void stage_state::report_halted() {
 }
 
 void stage_state::on_tensor(const tensor& t, const payload& body) {
-  const double handling_s = simulated_ && t.share.pairs > 0 ? o_.setup.costs.handling_s : 0;
+  const double handling_s = simulated_ && t.path.pairs > 0 ? o_.setup.costs.handling_s : 0;
   if (handling_s <= 0) return accept(t, body);
   self_->delayed_send(stage_actor{self_}, nanoseconds_of(handling_s),
                       call_now{[this, t, body] { accept(t, body); }});
@@ -167,7 +167,7 @@ void stage_state::accept(const tensor& t, const payload& body) {
   sent_.on_received(t);
   // The clock offset is unknown before the first run.
   if (until_ > o_.setup.first_iteration) timeout_.add_sample(t.what, training_time_s() - t.sent_s);
-  if (t.share.pairs > 0) box.hops.received(t, training_time_s(), o_.setup.trace);
+  if (t.path.pairs > 0) box.hops.received(t, training_time_s(), o_.setup.trace);
   switch (t.what) {
     case tensor::kind::activation:
       if (t.microbatch < box.activation.size()) box.activation[t.microbatch] = body;
@@ -176,9 +176,9 @@ void stage_state::accept(const tensor& t, const payload& body) {
     case tensor::kind::gradient:
       if (t.microbatch < box.gradient.size()) box.gradient[t.microbatch] = body;
       break;
-    case tensor::kind::part:
+    case tensor::kind::partial:
     case tensor::kind::sum:
-    case tensor::kind::tied_part:
+    case tensor::kind::tied_partial:
     case tensor::kind::tied_sum:
       if (joined_)
         box.device_sum.receive(body);
@@ -263,18 +263,18 @@ void stage_state::end_step(const stage_step& s, gpu::outcome o) {
   if (s.what == step_kind::forward) {
     loss_sum_ += o.loss;
     if (!last()) {
-      auto share = o_.setup.forward;
-      share.turn = s.turn;
+      auto path = o_.setup.forward;
+      path.rank = s.rank;
       send(tensor::kind::activation, me.pipeline, me.stage + 1, s.microbatch, std::move(body),
-           bytes, share);
+           bytes, path);
     }
   } else if (s.what == step_kind::backward) {
     --in_flight_;
     if (!first()) {
-      auto share = o_.setup.backward;
-      share.turn = s.turn;
+      auto path = o_.setup.backward;
+      path.rank = s.rank;
       send(tensor::kind::gradient, me.pipeline, me.stage - 1, s.microbatch, std::move(body), bytes,
-           share);
+           path);
     }
   }
 }
@@ -398,8 +398,8 @@ void stage_state::record_task(task_kind what, std::uint32_t microbatch, double t
 
 void stage_state::send(tensor::kind what, std::uint32_t to_pipeline, std::uint32_t to_stage,
                        std::uint32_t microbatch, payload body, std::uint64_t bytes,
-                       const wan_share& share) {
-  if (share.pairs > 0) iteration_report_.sent_bytes += bytes;
+                       const wan_path& path) {
+  if (path.pairs > 0) iteration_report_.sent_bytes += bytes;
   const auto& s = o_.setup;
   if (body.bytes().size() > runtime::largest_tensor_bytes)
     return fail({reason::kind::infeasible,
@@ -408,7 +408,7 @@ void stage_state::send(tensor::kind what, std::uint32_t to_pipeline, std::uint32
                              body.bytes().size(), runtime::largest_tensor_bytes)});
   const auto to = address_of(to_pipeline, to_stage);
   const tensor t{what,       s.name, to_pipeline,       to_stage, iteration_,
-                 microbatch, bytes,  training_time_s(), share};
+                 microbatch, bytes,  training_time_s(), path};
   if (simulated_ && to == o_.messenger.self())
     return node_link_->send({to_pipeline, to_stage}, bytes,
                             [this, to, t] { o_.messenger.send(to, t); });
@@ -438,9 +438,9 @@ void stage_state::report(stage_report r) {
 }
 
 void stage_state::send_report(stage_report& r) {
-  r.asked_s = run_sent_s_;
-  r.came_s = run_received_s_;
-  r.left_s = o_.messenger.now_s();
+  r.request_sent_s = run_sent_s_;
+  r.received_s = run_received_s_;
+  r.replied_s = o_.messenger.now_s();
   o_.messenger.send(o_.trainer, r);
 }
 

@@ -47,9 +47,9 @@ struct stage_options {
   std::shared_ptr<gpu::stage_device> device;
   std::function<double()> slowdown;
   double start_s = 0;
-  tensor_way same_node;    // simulated device: the link to other GPUs of this node,
-  tensor_way slowest_lan;  // and the slowest one to another node of the datacenter
-  token_feed tokens;       // real device: of the first and the last stage
+  link_cost same_node;    // simulated device: the link to other GPUs of this node,
+  link_cost slowest_lan;  // and the slowest one to another node of the datacenter
+  token_feed tokens;      // real device: of the first and the last stage
 };
 
 /// One pipeline stage. It executes its order on its device, one step at a time, each as soon as its
@@ -138,7 +138,7 @@ class stage_state {
 
   void submit(gpu::operation o);
   void send(tensor::kind what, std::uint32_t to_pipeline, std::uint32_t to_stage,
-            std::uint32_t microbatch, payload body, std::uint64_t bytes, const wan_share& share);
+            std::uint32_t microbatch, payload body, std::uint64_t bytes, const wan_path& path);
   void send_all(std::vector<gradient_all_reduce::outgoing> tensors);
   address address_of(std::uint32_t pipeline, std::uint32_t stage) const {
     const auto& s = o_.setup;

@@ -72,10 +72,10 @@ bool comes_from_its_stage(const stage_setup& to, const tensor& t, address from) 
       return of_this_pipeline && stage + 1 == me && from == to.neighbours[stage];
     case tensor::kind::gradient:
       return of_this_pipeline && stage == me + 1 && from == to.neighbours[stage];
-    case tensor::kind::part:
+    case tensor::kind::partial:
     case tensor::kind::sum:
       return stage == me && !of_this_pipeline && from == to.peers[t.from.pipeline];
-    case tensor::kind::tied_part:
+    case tensor::kind::tied_partial:
       return of_this_pipeline && me == 0 && stage + 1 == to.stages && from == to.neighbours[stage];
     case tensor::kind::tied_sum:
       return of_this_pipeline && stage == 0 && me + 1 == to.stages && from == to.neighbours[stage];
@@ -95,10 +95,10 @@ bool is_asked_by_its_stage(const stage_setup& me, const tensor_request& r, addre
       return from_neighbour && stage == mine + 1;
     case tensor::kind::gradient:
       return from_neighbour && stage + 1 == mine;
-    case tensor::kind::part:
+    case tensor::kind::partial:
     case tensor::kind::sum:
       return stage == mine && !of_this_pipeline && from == me.peers[r.from.pipeline];
-    case tensor::kind::tied_part:
+    case tensor::kind::tied_partial:
       return of_both_ends && stage == 0 && mine + 1 == me.stages;
     case tensor::kind::tied_sum:
       return of_both_ends && mine == 0 && stage + 1 == me.stages;

@@ -21,7 +21,7 @@ void stage_state::request_group_id() {
   if (simulated_ || o_.setup.backend != "cuda" || alone) return report_ready();
   phase_ = phase::group_id;
   gpu::operation o;
-  o.what = operation_kind::meet;
+  o.what = operation_kind::make_group_id;
   o.rank = o_.setup.name.pipeline;
   o.size = o_.setup.pipelines;
   submit(std::move(o));
@@ -31,7 +31,7 @@ void stage_state::join_group(const stage_run& r) {
   phase_ = phase::joining;
   joined_ = true;
   gpu::operation o;
-  o.what = operation_kind::join;
+  o.what = operation_kind::join_group;
   o.rank = o_.setup.name.pipeline;
   o.size = o_.setup.pipelines;
   const auto bytes = std::as_bytes(std::span{r.group_id});
@@ -100,7 +100,7 @@ void stage_state::update(payload own, payload tied) {
 }
 
 void stage_state::send_all(std::vector<gradient_all_reduce::outgoing> tensors) {
-  wan_share inside;
+  wan_path inside;
   inside.pairs = 0;
   for (auto& t : tensors) {
     const bool to_peer = t.to_stage == o_.setup.name.stage;

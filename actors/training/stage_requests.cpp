@@ -36,7 +36,7 @@ bool stage_state::waits_for_neighbour() const {
 double stage_state::request_after_s(tensor::kind k) const {
   const auto& costs = o_.setup.costs;
   const bool one_microbatch = k == tensor::kind::activation || k == tensor::kind::gradient;
-  const bool between_peers = k == tensor::kind::part || k == tensor::kind::sum;
+  const bool between_peers = k == tensor::kind::partial || k == tensor::kind::sum;
   const auto bytes = one_microbatch  ? costs.activation_bytes
                      : between_peers ? costs.gradient_bytes
                                      : costs.tied_bytes;
@@ -118,7 +118,7 @@ void stage_state::on_tensor_request(const tensor_request& r) {
   for (auto& resent : sent_.take_due(r, o_.messenger.now_s())) {
     auto& t = resent.header;
     t.sent_s = training_time_s();
-    if (t.share.pairs > 0) iteration_report_.sent_bytes += t.bytes;
+    if (t.path.pairs > 0) iteration_report_.sent_bytes += t.bytes;
     o_.messenger.resend(address_of(t.to_pipeline, t.to_stage), t, std::move(resent.body));
   }
 }

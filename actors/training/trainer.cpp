@@ -95,13 +95,13 @@ void trainer_state::report_resume() {
       fmt::format("resumed after iteration {} of {}, with {} stages in {} pipelines on {} GPUs",
                   first_, total(), plan_.shape.stages, plan_.shape.pipelines,
                   plan_.stages.size() * std::max(1U, o_.order.spec.pipeline.tensor_parallel));
-  const auto took_s = o_.order.took_s;
+  const auto earlier_s = o_.order.median_iteration_s;
   if (o_.order.reached > first_)
     sentence +=
         fmt::format("; {} iterations since are repeated ({:.4g} s lost)", o_.order.reached - first_,
-                    static_cast<double>(o_.order.reached - first_) * took_s);
+                    static_cast<double>(o_.order.reached - first_) * earlier_s);
   sentence += fmt::format("; planned iteration time {:.4g} s", plan_.iteration_s);
-  if (took_s > 0) sentence += fmt::format(", {:.4g} s before", took_s);
+  if (earlier_s > 0) sentence += fmt::format(", {:.4g} s before", earlier_s);
   add_event(sentence);
 }
 
@@ -164,7 +164,8 @@ void trainer_state::on_stage_report(const stage_report& r) {
   last_report_s_ = o_.messenger.now_s();
   if (r.starting) return on_starting(r);
   const auto i = index(r.name);
-  if (r.asked_s > 0) stages_[i].clock.sample(r.asked_s, r.came_s, r.left_s, last_report_s_);
+  if (r.request_sent_s > 0)
+    stages_[i].clock.sample(r.request_sent_s, r.received_s, r.replied_s, last_report_s_);
   if (!r.why.text.empty()) {
     // Another attempt makes sense if a newer lease has the job, if the lost device will not be
     // granted again, or if peers may come back; the latter only while attempts make progress.
@@ -411,7 +412,7 @@ void trainer_state::report() {
   const auto count = std::min(unacknowledged_.size(), max_report_iterations);
   r.iterations.assign(unacknowledged_.begin(),
                       unacknowledged_.begin() + static_cast<std::ptrdiff_t>(count));
-  r.news = unacknowledged_events_;
+  r.events = unacknowledged_events_;
   reports_in_flight_.emplace_back(r.sequence, std::pair{count, unacknowledged_events_.size()});
   o_.messenger.send(controller_address, r);
 }
@@ -448,8 +449,8 @@ void trainer_state::end_if_over() {
         part_report::state::stopped,
         fmt::format("stopped after iteration {} of {}; no iteration is lost", *last_, total()));
   if (done_ < total()) return;
-  const bool keeps = uses_real_devices(plan_) && !o_.order.spec.train->checkpoint.empty();
-  if (keeps && saved_ < total()) return;
+  const bool saves = uses_real_devices(plan_) && !o_.order.spec.train->checkpoint.empty();
+  if (saves && saved_ < total()) return;
   if (const auto& file = o_.order.spec.train ? o_.order.spec.train->timeline : std::string{};
       !file.empty())
     if (auto ok = trace_.write(file, *o_.cluster, plan_, o_.order.spec); !ok)

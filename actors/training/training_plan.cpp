@@ -23,7 +23,7 @@ class plan_builder {
   }
 
   expected<training_plan> build() {
-    if (auto ok = tensors_fit(); !ok) return tl::unexpected<reason>(ok.error());
+    if (auto ok = tensors_fit(); !ok) return refuse(ok.error());
     training_plan plan;
     plan.shape = timed_.shape;
     plan.times = timed_.times;
@@ -90,14 +90,14 @@ class plan_builder {
     return static_cast<double>(costs(0, stage).activation_bytes) / l.bytes_s() +
            l.latency_us * 1e-6;
   }
-  wan_share inside() const {
-    wan_share w;
+  wan_path inside() const {
+    wan_path w;
     w.pairs = 0;
     return w;
   }
   /// Over the pipeline's own node pair; adopt() replaces this if the schedule shares the link.
-  wan_share across(std::uint32_t pipeline, std::uint32_t from, std::uint32_t to) const {
-    wan_share w;
+  wan_path across(std::uint32_t pipeline, std::uint32_t from, std::uint32_t to) const {
+    wan_path w;
     w.first_pair = pipeline;
     w.connections = planners::connections_between(c_, datacenter_of(from), datacenter_of(to),
                                                   job_.pipeline.connections);
@@ -217,12 +217,12 @@ void adopt(training_plan& plan, planners::pipeline_schedule schedule) {
   for (std::size_t i = 0; i < plan.stages.size(); ++i) {
     auto& s = plan.stages[i];
     s.order = std::move(orders[i]);
-    for (auto* share : {&s.forward, &s.backward}) {
-      if (share->pairs == 0) continue;
+    for (auto* path : {&s.forward, &s.backward}) {
+      if (path->pairs == 0) continue;
       const auto first = s.name.pipeline / cell * cell;
-      share->in_turn = plan.schedule.shares_wan;
-      share->first_pair = plan.schedule.shares_wan ? first : s.name.pipeline;
-      share->pairs = plan.schedule.shares_wan ? std::min(cell, plan.shape.pipelines - first) : 1;
+      path->serialized = plan.schedule.shares_wan;
+      path->first_pair = plan.schedule.shares_wan ? first : s.name.pipeline;
+      path->pairs = plan.schedule.shares_wan ? std::min(cell, plan.shape.pipelines - first) : 1;
     }
   }
 }
@@ -233,11 +233,11 @@ expected<training_plan> plan_training(const cluster& c, lease_id lease, const tr
                                       const std::string& backend) {
   auto job = planners::with_device(order.spec, backend);
   auto timed = planners::time_plan(c, job, order.how, order.parts);
-  if (!timed) return tl::unexpected<reason>(timed.error());
+  if (!timed) return refuse(timed.error());
   auto plan = plan_builder{c, lease, std::move(job), std::move(*timed)}.build();
   if (!plan) return plan;
   auto made = planners::schedule_pipeline(plan->shape, plan->schedule_name);
-  if (!made) return tl::unexpected<reason>(made.error());
+  if (!made) return refuse(made.error());
   adopt(*plan, std::move(*made));
   plan->iteration_s = planners::simulated_iteration_s(plan->schedule, plan->times);
   if (plan->schedule_name == "best") plan->lower_bound_s = lower_bound(*plan);
@@ -299,12 +299,11 @@ drift drift_of(const training_plan& plan, const std::vector<stage_costs>& measur
 
 double handling_s(const training_plan& plan, std::uint32_t stage, const stage_costs& measured) {
   double link_s = 0;  // of the slower hop, as measured.wan_s
-  const auto consider = [&](std::uint32_t hop, const wan_share& share) {
+  const auto consider = [&](std::uint32_t hop, const wan_path& path) {
     if (!plan.shape.is_wan(hop)) return;
     const auto& l = plan.hops[hop];
     const double bytes = static_cast<double>(measured.activation_bytes);
-    link_s =
-        std::max(link_s, bytes / l.bytes_s() / std::max(1U, share.pairs) + l.latency_us * 1e-6);
+    link_s = std::max(link_s, bytes / l.bytes_s() / std::max(1U, path.pairs) + l.latency_us * 1e-6);
   };
   if (stage > 0) consider(stage - 1, plan.stages[stage - 1].forward);
   if (stage + 1 < plan.shape.stages) consider(stage, plan.stages[stage + 1].backward);

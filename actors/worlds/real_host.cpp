@@ -91,14 +91,14 @@ struct real_host::impl {
     host.incarnation = runtime::make_incarnation();
     if (o.state.empty()) return {};
     auto taken = runtime::state_directory::open(o.state);
-    if (!taken) return tl::unexpected<reason>(taken.error());
+    if (!taken) return refuse(taken.error());
     state = std::move(*taken);
     const auto next = state->next_incarnation();
-    if (!next) return tl::unexpected<reason>(next.error());
+    if (!next) return refuse(next.error());
     host.incarnation = *next;
     if (!is_node(*o.cluster, self)) return {};
     auto made = make_process_launcher(o.state, host.incarnation, state->lock());
-    if (!made) return tl::unexpected<reason>(made.error());
+    if (!made) return refuse(made.error());
     programs = std::move(*made);
     return {};
   }
@@ -125,7 +125,7 @@ expected<std::unique_ptr<real_host::impl>> real_host::open(real_host_options opt
   }
   auto i = std::make_unique<impl>();
   i->host.clock = std::make_shared<runtime::real_clock>();
-  if (auto ok = i->take_state(options, self); !ok) return tl::unexpected<reason>(ok.error());
+  if (auto ok = i->take_state(options, self); !ok) return refuse(ok.error());
   i->host.random = random_source{i->host.incarnation ^ (std::uint64_t{self} << 40)};
   i->host.self = self;
   runtime::zeromq_options z;
@@ -140,7 +140,7 @@ expected<std::unique_ptr<real_host::impl>> real_host::open(real_host_options opt
   if (options.cluster && is_node(*options.cluster, self)) z.connections = 1 + tensor_connections;
   if (options.cluster && is_gateway(*options.cluster, self)) z.links = links_of(options, self);
   auto net = runtime::zeromq_transport::open(std::move(z));
-  if (!net) return tl::unexpected<reason>(net.error());
+  if (!net) return refuse(net.error());
   i->net = *net;
   i->host.net = *net;
   i->options = std::move(options);
@@ -153,10 +153,10 @@ expected<std::unique_ptr<real_host>> real_host::controller(
   const auto file = (std::filesystem::path{options.state} / "journal.sqlite").string();
   auto i =
       open(std::move(options), host_name(*options.cluster, controller_address), controller_address);
-  if (!i) return tl::unexpected<reason>(i.error());
+  if (!i) return refuse(i.error());
   auto journal =
       runtime::sqlite_journal::open(file, {.accept_older = (*i)->options.accept_older_journal});
-  if (!journal) return tl::unexpected<reason>(journal.error());
+  if (!journal) return refuse(journal.error());
   (*i)->host.journal = *journal;
   controller_options c;
   c.cluster = (*i)->options.cluster;
@@ -171,7 +171,7 @@ expected<std::unique_ptr<real_host>> real_host::gateway(real_host_options option
                                                         std::uint32_t datacenter) {
   const auto self = gateway_address(datacenter);
   auto i = open(std::move(options), host_name(*options.cluster, self), self);
-  if (!i) return tl::unexpected<reason>(i.error());
+  if (!i) return refuse(i.error());
   (*i)->actors = start_gateway(*(*i)->system, (*i)->host, (*i)->options.cluster, false);
   (*i)->watch();
   return std::unique_ptr<real_host>{new real_host{std::move(*i)}};
@@ -182,12 +182,13 @@ expected<std::unique_ptr<real_host>> real_host::node(real_host_options options, 
   if (options.listen.empty())
     options.listen = listen_of_node(options.upstream, !options.keys.empty());
   auto i = open(std::move(options), host_name(*options.cluster, self), self);
-  if (!i) return tl::unexpected<reason>(i.error());
+  if (!i) return refuse(i.error());
   node_options how;
   how.cluster = (*i)->options.cluster;
   how.process_runner = (*i)->programs;
   how.new_state = (*i)->state && (*i)->state->is_new();
   how.backend = "cpu";
+  how.observer = std::make_shared<work_log>();
   (*i)->actors = start_node(*(*i)->system, (*i)->host, std::move(how));
   (*i)->watch();
   return std::unique_ptr<real_host>{new real_host{std::move(*i)}};
@@ -196,10 +197,9 @@ expected<std::unique_ptr<real_host>> real_host::node(real_host_options options, 
 expected<std::unique_ptr<real_host>> real_host::client(real_host_options options,
                                                        double patience_s) {
   auto i = open(std::move(options), "client", first_client_address);
-  if (!i) return tl::unexpected<reason>(i.error());
+  if (!i) return refuse(i.error());
   (*i)->client = start_client(*(*i)->system, (*i)->host);
-  if (auto ok = (*i)->net->wait_until_greeted(patience_s); !ok)
-    return tl::unexpected<reason>(ok.error());
+  if (auto ok = (*i)->net->wait_until_greeted(patience_s); !ok) return refuse(ok.error());
   return std::unique_ptr<real_host>{new real_host{std::move(*i)}};
 }
 
@@ -218,7 +218,7 @@ expected<void> real_host::run() {
     // A newer instance of this host is connected. Any other refusal may be resolved at the other
     // side: the transport logs it and retries, and work continues until its lease expires.
     if (auto why = impl_->net->refused(); why && why->code == reason::kind::stale)
-      return tl::unexpected<reason>(*why);
+      return refuse(*why);
   }
   return {};
 }

@@ -56,7 +56,7 @@ expected<simulated_training> simulate_training(training_simulation_options optio
 expected<simulated_training> simulate_training(training_simulation_options options,
                                                std::shared_ptr<const planners::policy> policy) {
   const auto watched = watched_policy::watch(std::move(policy));
-  if (!watched) return tl::unexpected<reason>(watched.error());
+  if (!watched) return refuse(watched.error());
   const auto& failure = (*watched)->failure();
   virtual_cluster_options o;
   o.cluster = options.cluster;
@@ -68,14 +68,14 @@ expected<simulated_training> simulate_training(training_simulation_options optio
   training_report all;  // all iterations: the controller thins its history
   o.on_entry = [&](const journal_entry& e) {
     if (const auto* ended = std::get_if<job_ended>(&e)) over = *ended;
-    if (const auto* progress = std::get_if<training_told>(&e)) append(all, progress->report);
+    if (const auto* progress = std::get_if<training_progress>(&e)) append(all, progress->report);
   };
   const runtime::stopwatch watch;
   virtual_cluster v{o};
   v.submit({{0, options.job}});
   v.world().run_until([&] { return over || failure || v.refusal(); }, options.limit_s);
-  if (failure) return tl::unexpected<reason>(*failure);
-  if (v.refusal()) return tl::unexpected<reason>(*v.refusal());
+  if (failure) return refuse(*failure);
+  if (v.refusal()) return refuse(*v.refusal());
   if (!over) {
     const auto id = v.accepted().empty() ? 1 : v.accepted().front();
     const auto answered = v.ask(explain_job{0, id});
@@ -91,12 +91,12 @@ expected<simulated_training> simulate_training(training_simulation_options optio
   if (over->final_state != job_state::finished)
     return refuse(reason::kind::infeasible, over->detail);
   const auto reply = v.ask(query_training{0, over->job});
-  if (!reply.reply) return tl::unexpected<reason>(reply.reply.error());
+  if (!reply.reply) return refuse(reply.reply.error());
   if (const auto* r = std::get_if<training_reply>(&reply.reply->first)) {
-    if (!r->why.text.empty()) return tl::unexpected<reason>(r->why);
+    if (!r->why.text.empty()) return refuse(r->why);
     result.report = r->report;
     result.report.iterations = std::move(all.iterations);
-    result.report.news = std::move(all.news);
+    result.report.events = std::move(all.events);
   }
   return result;
 }

@@ -35,6 +35,20 @@ state_subscriber::behavior_type state_watcher(state_subscriber::pointer,
   return {[on_state = std::move(on_state)](const state_changed& m) { on_state(*m.now); }};
 }
 
+class watched_work final : public work_observer {
+ public:
+  using watcher = decltype(virtual_cluster_options::on_work);
+  watched_work(node_index node, watcher w) : node_{node}, watcher_{std::move(w)} {}
+  void on_begin(const work_order& w) override { watcher_(node_, &w, nullptr); }
+  void on_end(const work_order& w, const part_report& ended) override {
+    watcher_(node_, &w, &ended);
+  }
+
+ private:
+  node_index node_;
+  watcher watcher_;
+};
+
 }  // namespace
 
 virtual_cluster::virtual_cluster(virtual_cluster_options options)
@@ -69,10 +83,7 @@ virtual_cluster::virtual_cluster(virtual_cluster_options options)
       node_options how;
       how.cluster = c;
       how.slowdown = [this, a = h.self] { return world_.slowdown(a); };
-      if (const auto& watcher = options_.on_work)
-        how.on_work = [watcher, n](const work_order& w, const part_report* ended) {
-          watcher(n, &w, ended);
-        };
+      if (options_.on_work) how.observer = std::make_shared<watched_work>(n, options_.on_work);
       return start_node(system, h, std::move(how));
     });
   world_.add_host(client_address, [this, &system](const runtime::host& h) {

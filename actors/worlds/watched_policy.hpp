@@ -29,6 +29,10 @@ class watched_policy final : public planners::policy {
 
   std::string_view name() const override { return inner_.name(); }
   double round_s() const override { return inner_.round_s(); }
+  expected<std::vector<plan>> plans_of(const troupe::cluster& c, const job_spec& job,
+                                       planners::planning_budget& budget) const override {
+    return inner_.plans_of(c, job, budget);
+  }
   std::vector<planners::decision> decide(const planners::snapshot& s,
                                          random_source& random) const override {
     if (failure_) return {};
@@ -39,6 +43,7 @@ class watched_policy final : public planners::policy {
       return {};
     }
   }
+  bool plans_by_request() const override { return inner_.plans_by_request(); }
   reason why_waiting(const planners::snapshot& s, job_id job) const override {
     return inner_.why_waiting(s, job);
   }

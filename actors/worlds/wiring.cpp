@@ -100,13 +100,13 @@ controller_actors start_controller(caf::actor_system& system, const runtime::hos
                                    const controller_options& options) {
   auto o = system.spawn(orchestrator, h,
                         orchestrator_options{options.cluster, options.local, options.limits});
-  auto e =
-      options.virtual_time
-          ? system.spawn(estimator, estimator_options{options.cluster, nullptr})
-          : system.spawn<caf::detached>(estimator, estimator_options{options.cluster, h.clock});
   // Whatever the world: a policy that breaks its contract ends the controller with a sentence.
   const auto policy = std::make_shared<const planners::checked_policy>(
       options.policy, fmt::format("the policy '{}'", options.policy->name()));
+  auto e = options.virtual_time
+               ? system.spawn(estimator, estimator_options{options.cluster, policy, nullptr})
+               : system.spawn<caf::detached>(estimator,
+                                             estimator_options{options.cluster, policy, h.clock});
   auto s = system.spawn(scheduler, h,
                         scheduler_options{options.cluster, policy, options.on_decision}, o, e);
   auto d = system.spawn(controller_frames, frame_dispatcher{h, options.cluster, o, s});
@@ -119,8 +119,15 @@ controller_actors start_controller(caf::actor_system& system, const runtime::hos
 
 std::vector<caf::actor> start_gateway(caf::actor_system& system, const runtime::host& h,
                                       std::shared_ptr<const troupe::cluster> c, bool virtual_time,
-                                      link_slowdown slow_links) {
-  return listen(h, system.spawn(gateway, h, std::move(c), virtual_time, std::move(slow_links)));
+                                      runtime::link_slowdown slow_links) {
+  // In virtual time transfers that arrive at one instant compete.
+  constexpr std::uint32_t rounds_of_an_instant = 3;
+  wan_options wan;
+  wan.pacing = std::make_shared<runtime::paced_links>(
+      runtime::rates_from(*c, h.self - gateway_address(0), !virtual_time), h.random,
+      std::move(slow_links));
+  wan.rounds = virtual_time ? rounds_of_an_instant : 0;
+  return listen(h, system.spawn(gateway, h, std::move(c), std::move(wan)));
 }
 
 std::vector<caf::actor> start_node(caf::actor_system& system, const runtime::host& h,

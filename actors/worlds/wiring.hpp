@@ -8,12 +8,12 @@
 #include <caf/actor_system.hpp>
 
 #include "actors/control/orchestrator.hpp"
-#include "actors/gateway/wan_arbiter.hpp"
 #include "actors/node/node.hpp"
 #include "actors/protocol/protocol.hpp"
 #include "messages/cluster.hpp"
 #include "planners/core/policy.hpp"
 #include "runtime/host/host.hpp"
+#include "runtime/virtual/paced_links.hpp"
 
 // Connects the actors to a host of some world. Only the host knows which world it is.
 
@@ -40,7 +40,7 @@ controller_actors start_controller(caf::actor_system& system, const runtime::hos
 /// `slow_links`: in virtual time, the present slowdown of tensors to a datacenter; null: none.
 std::vector<caf::actor> start_gateway(caf::actor_system& system, const runtime::host& h,
                                       std::shared_ptr<const troupe::cluster> c, bool virtual_time,
-                                      link_slowdown slow_links = {});
+                                      runtime::link_slowdown slow_links = {});
 std::vector<caf::actor> start_node(caf::actor_system& system, const runtime::host& h,
                                    node_options options);
 client_actor start_client(caf::actor_system& system, const runtime::host& h);

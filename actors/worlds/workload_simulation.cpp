@@ -20,11 +20,12 @@ void workload_record::take(const journal_entry& e) {
   std::visit([this](const auto& entry) { on(entry); }, e);
 }
 
-void workload_record::note(double at_s, int gpus, int waiting) {
+void workload_record::note(double at_s, int gpus, int waiting, double samples_per_s) {
   usage_point p = usage_.empty() ? usage_point{} : usage_.back();
   p.at_s = at_s;
   p.gpus_held = static_cast<std::uint32_t>(static_cast<int>(p.gpus_held) + gpus);
   p.jobs_waiting = static_cast<std::uint32_t>(static_cast<int>(p.jobs_waiting) + waiting);
+  p.samples_per_s = p.gpus_held == 0 ? 0 : p.samples_per_s + samples_per_s;
   if (!usage_.empty() && usage_.back().at_s == at_s)
     usage_.back() = p;
   else
@@ -38,6 +39,8 @@ void workload_record::on(const job_accepted& e) {
   j.name = e.spec.name;
   j.submitted_s = e.at_s;
   j.samples = static_cast<double>(e.spec.global_batch) * static_cast<double>(e.spec.iterations);
+  j.deadline_s = e.spec.deadline_s;
+  batches_[e.job] = e.spec.global_batch;
   waits_[e.job] = true;
   note(e.at_s, 0, 1);
 }
@@ -49,8 +52,27 @@ void workload_record::on(const lease_granted& e) {
   j.nodes.clear();
   for (const auto& part : e.parts) j.nodes.push_back(part.node);
   waits_[e.job] = false;
-  leases_[e.lease] = {e, e.parts.size(), false};
-  note(e.at_s, static_cast<int>(e.how.gpus()), -1);
+  note_move(j, e);
+  auto& l = leases_[e.lease] = {e, e.parts.size()};
+  if (e.iteration_s > 0 && !e.out_of_memory) l.samples_per_s = batches_[e.job] / e.iteration_s;
+  note(e.at_s, static_cast<int>(e.how.gpus()), -1, l.samples_per_s);
+}
+
+void workload_record::note_move(job_outcome& j, const lease_granted& e) {
+  const auto before = preempted_.extract(e.job);
+  if (!before) return;
+  const auto& was = before.mapped();
+  if (e.at_s - was.at_s > std::max(1.0, e.start_s))
+    ++j.suspended;
+  else
+    ++j.moves;
+  j.scale_ups += e.how.gpus() > was.gpus ? 1 : 0;
+  j.scale_downs += e.how.gpus() < was.gpus ? 1 : 0;
+}
+
+void workload_record::on(const lease_revoked& e) {
+  if (auto l = leases_.find(e.lease); l != leases_.end())
+    l->second.preempted = e.why == lease_outcome::preempted;
 }
 
 void workload_record::on(const part_ended& e) {
@@ -61,8 +83,17 @@ void workload_record::on(const part_ended& e) {
   j.gpu_seconds += static_cast<double>(gpus) * (e.at_s - l.granted.at_s);
   l.out_of_memory |= e.outcome == lease_outcome::out_of_memory;
   note(e.at_s, -static_cast<int>(gpus), 0);
+  l.iterations = std::max(l.iterations, e.iterations);
   if (--l.parts_left > 0) return;
+  note(e.at_s, 0, 0, -l.samples_per_s);
   j.held_s += e.at_s - l.granted.at_s;
+  if (l.preempted && e.outcome != lease_outcome::succeeded) {
+    preempted_[j.job] = {e.at_s, l.granted.how.gpus()};
+    const double worked_s = e.at_s - l.granted.at_s - l.granted.start_s;
+    const auto done = static_cast<std::uint64_t>(
+        l.granted.iteration_s > 0 ? std::max(0.0, worked_s / l.granted.iteration_s) : 0);
+    j.lost_iterations += done - std::min(done, l.iterations);
+  }
   j.out_of_memory += l.out_of_memory ? 1 : 0;
   // Either the job's end follows at once, or it is queued again.
   waits_[j.job] = true;
@@ -83,6 +114,29 @@ void workload_record::on(const job_ended& e) {
 // -----------------------------------------------------------------------------------------
 
 namespace {
+
+/// Samples a second of all jobs together, from the first submission to the last end.
+void summarise_throughput(policy_result& r, const workload_record& record) {
+  double samples = 0;
+  const auto& usage = record.usage();
+  for (std::size_t i = 0; i < usage.size(); ++i) {
+    r.cluster_throughput_peak = std::max(r.cluster_throughput_peak, usage[i].samples_per_s);
+    if (i + 1 < usage.size())
+      samples += usage[i].samples_per_s * (usage[i + 1].at_s - usage[i].at_s);
+  }
+  if (r.makespan_s > 0) r.cluster_throughput_avg = samples / r.makespan_s;
+  for (const auto& [id, j] : record.jobs()) {
+    r.moves += j.moves;
+    r.scale_ups += j.scale_ups;
+    r.scale_downs += j.scale_downs;
+    r.suspended += j.suspended;
+    r.lost_iterations += j.lost_iterations;
+    r.dropped += j.state == job_state::failed && j.attempts == 0 ? 1 : 0;
+    if (!j.deadline_s) continue;
+    ++r.with_deadline;
+    r.met_deadline += j.state == job_state::finished && j.completion_s() <= *j.deadline_s ? 1 : 0;
+  }
+}
 
 void summarise(policy_result& r, const workload_record& record, const troupe::cluster& c) {
   std::vector<double> jct, queue, throughput;
@@ -109,6 +163,7 @@ void summarise(policy_result& r, const workload_record& record, const troupe::cl
   r.average_queue_s = statistics::mean(queue);
   r.average_throughput = statistics::mean(throughput);
   r.gpu_utilization = r.makespan_s > 0 ? gpu_seconds / (gpus * r.makespan_s) : 0;
+  summarise_throughput(r, record);
   r.restarts_per_job = r.jobs > 0 ? restarts / static_cast<double>(r.jobs) : 0;
 }
 
@@ -157,7 +212,7 @@ expected<policy_result> simulate(const simulation_options& options, std::vector<
 expected<policy_result> simulate(const simulation_options& options, std::vector<arrival> workload,
                                  std::shared_ptr<const planners::policy> policy) {
   const auto watched = watched_policy::watch(policy);
-  if (!watched) return tl::unexpected<reason>(watched.error());
+  if (!watched) return refuse(watched.error());
   const auto& failure = (*watched)->failure();
   const runtime::stopwatch watch;
   const auto jobs = workload.size();
@@ -194,8 +249,8 @@ expected<policy_result> simulate(const simulation_options& options, std::vector<
     cluster.world().run_until(all_ended, until_s);
     if (options.progress) options.progress(record->ended(), jobs, cluster.world().now_s());
   }
-  if (failure) return tl::unexpected<reason>(*failure);
-  if (cluster.refusal()) return tl::unexpected<reason>(*cluster.refusal());
+  if (failure) return refuse(*failure);
+  if (cluster.refusal()) return refuse(*cluster.refusal());
   if (idle.too_many())
     return refuse(reason::kind::invalid,
                   fmt::format("policy {} started, stopped or moved jobs {} times in a row without "

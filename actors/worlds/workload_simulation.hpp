@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,11 @@ struct job_outcome {
   double held_s = 0;  // with GPUs allocated
   double gpu_seconds = 0;
   std::uint32_t attempts = 0, out_of_memory = 0;
+  // Of attempts that the policy ended: those that went on elsewhere, on how many GPUs; and those
+  // that did not for longer than restarting takes.
+  std::uint32_t moves = 0, scale_ups = 0, scale_downs = 0, suspended = 0;
+  std::uint64_t lost_iterations = 0;
+  std::optional<double> deadline_s;  // after submission
   double samples = 0;
   plan how;  // of the last attempt
   std::vector<node_index> nodes;
@@ -38,6 +44,7 @@ struct usage_point {
   double at_s = 0;
   std::uint32_t gpus_held = 0;
   std::uint32_t jobs_waiting = 0;
+  double samples_per_s = 0;  // of all jobs that run
 };
 
 /// Consumes journal entries and keeps the data for tables and pictures.
@@ -55,33 +62,43 @@ class workload_record {
   void on(const epoch_begun&) {}
   void on(const job_accepted& e);
   void on(const lease_granted& e);
-  void on(const lease_revoked&) {}
+  void on(const lease_revoked& e);
   void on(const part_ended& e);
   void on(const job_ended& e);
-  void on(const training_told&) {}
+  void on(const training_progress&) {}
   // A run begins with an empty journal: entries of compaction do not occur.
   void on(const jobs_forgotten&) {}
   void on(const snapshot_begun&) {}
   void on(const job_kept&) {}
   void on(const lease_kept&) {}
   void on(const job_suspended&) {}
-  void note(double at_s, int gpus, int waiting);
+  void note(double at_s, int gpus, int waiting, double samples_per_s = 0);
+  void note_move(job_outcome& j, const lease_granted& e);
 
   struct held {
     lease_granted granted;
     std::size_t parts_left = 0;
-    bool out_of_memory = false;
+    bool out_of_memory = false, preempted = false;
+    double samples_per_s = 0;
+    std::uint64_t iterations = 0;  // that are kept
+  };
+  struct preemption {
+    double at_s = 0;
+    std::uint32_t gpus = 0;
   };
   std::map<job_id, job_outcome> jobs_;
   std::map<job_id, bool> waits_;
   std::map<lease_id, held> leases_;
+  std::map<job_id, preemption> preempted_;  // until they have GPUs again
+  std::map<job_id, std::uint32_t> batches_;
   std::vector<usage_point> usage_;
   std::size_t ended_ = 0;
   std::uint64_t progress_ = 0;
 };
 
 /// One policy's row of the table. Times in s; throughput in samples/s, the mean over jobs of their
-/// rates while they held GPUs; utilization is the fraction of GPU time held until the last job
+/// rates while they held GPUs; a cluster's is that of all jobs that run at a time, from the first
+/// submission to the last end; utilization is the fraction of GPU time held until the last job
 /// ended.
 struct policy_result {
   std::string policy;
@@ -90,6 +107,11 @@ struct policy_result {
   double average_queue_s = 0, makespan_s = 0, average_throughput = 0, gpu_utilization = 0;
   double restarts_per_job = 0;
   std::size_t oom_failures = 0;
+  double cluster_throughput_avg = 0, cluster_throughput_peak = 0;
+  std::size_t with_deadline = 0, met_deadline = 0;
+  std::size_t dropped = 0;  // failed without ever having GPUs
+  std::size_t moves = 0, scale_ups = 0, scale_downs = 0, suspended = 0;
+  std::uint64_t lost_iterations = 0;
   double decision_mean_us = 0, decision_p99_us = 0, decision_max_us = 0;
   std::uint64_t fingerprint = 0;
   double wall_s = 0;

@@ -77,7 +77,7 @@ int main() {
   order.lease = 42, order.job = 40, order.devices = {0, 1, 2, 3};
   order.command = {"python3", "train.py"}, order.iterations = 9000, order.iteration_s = 0.25;
   node_orders orders;
-  orders.want = {order};
+  orders.work = {order};
   measure("node_orders", orders);
   gateway_report gathered{1, 2, {}};
   for (node_index n = 0; n < 100; ++n) gathered.heartbeats.push_back({n, 3, 70'000, 69'000});

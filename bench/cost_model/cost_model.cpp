@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <map>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "formats/load/load.hpp"
@@ -79,13 +78,6 @@ void print_runs(const std::vector<compared>& all) {
   }
 }
 
-/// What two runs on different GPUs have in common.
-auto sameness(const published_run& r) {
-  const auto& m = r.model;
-  return std::tuple{r.source, m.layers, m.hidden,   m.sequence,     r.precision == "mixed",
-                    r.rows,   r.data,   r.pipeline, r.microbatches, r.gpus_per_node * r.nodes};
-}
-
 void print_ratios(const std::vector<compared>& all) {
   std::vector<double> errors;
   fmt::print(
@@ -94,7 +86,7 @@ void print_ratios(const std::vector<compared>& all) {
   for (std::size_t i = 0; i < all.size(); ++i)
     for (std::size_t j = i + 1; j < all.size(); ++j) {
       const auto &a = all[i], &b = all[j];
-      if (a.run.gpu == b.run.gpu || sameness(a.run) != sameness(b.run)) continue;
+      if (!harness::differ_in_gpu_alone(a.run, b.run)) continue;
       const double published = b.run.iteration_s / a.run.iteration_s;
       const double predicted = b.predicted_s / a.predicted_s;
       errors.push_back(predicted / published - 1);

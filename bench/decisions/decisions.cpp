@@ -101,10 +101,10 @@ std::optional<double> sia_s(const timing_event& m, unsigned limit_s) {
   }
   close(ends[1]);
   double s = 0;
-  const bool told = read(ends[0], &s, sizeof s) == sizeof s;
+  const bool complete = read(ends[0], &s, sizeof s) == sizeof s;
   close(ends[0]);
   waitpid(child, nullptr, 0);
-  return told ? std::optional{s} : std::nullopt;
+  return complete ? std::optional{s} : std::nullopt;
 }
 
 struct row {

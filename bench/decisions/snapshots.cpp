@@ -22,7 +22,7 @@ using namespace planners;
 
 expected<cluster> make_cluster(std::uint32_t gpus) {
   const auto catalogue = formats::load_catalogue(formats::configs_directory() / "gpus.yaml");
-  if (!catalogue) return tl::unexpected<reason>(catalogue.error());
+  if (!catalogue) return refuse(catalogue.error());
   cluster c;
   c.name = fmt::format("{} GPUs", gpus);
   c.datacenters.push_back({"dc", ""});
@@ -59,7 +59,7 @@ class stream {
     }
     const auto seconds = [this](const job_spec& j, std::uint32_t g) { return reference_s(j, g); };
     auto jobs = formats::assign(rows, "frenzy", 1, cluster_, seconds);
-    if (!jobs) return tl::unexpected<reason>(jobs.error());
+    if (!jobs) return refuse(jobs.error());
     for (auto& j : *jobs) {
       job_view v;
       v.id = std::stoull(j.spec.name);
@@ -121,13 +121,13 @@ bool start_some(timing_event& m, const policy& frenzy, random_source& random) {
 expected<std::unique_ptr<timing_event>> make_moment(std::uint32_t gpus, std::uint32_t queue,
                                                     std::uint64_t seed) {
   auto c = make_cluster(gpus);
-  if (!c) return tl::unexpected<reason>(c.error());
+  if (!c) return refuse(c.error());
   auto m = std::make_unique<timing_event>(std::move(*c));
   stream jobs{m->cluster, seed};
   const auto frenzy = make_policy("frenzy");
   do {
     m->waiting.clear();
-    if (auto ok = jobs.draw(queue, m->waiting); !ok) return tl::unexpected<reason>(ok.error());
+    if (auto ok = jobs.draw(queue, m->waiting); !ok) return refuse(ok.error());
   } while (start_some(*m, *frenzy, jobs.random()));
   std::erase_if(m->running, [&](const auto& job) {
     if (!jobs.random().chance(0.2)) return false;
@@ -136,7 +136,7 @@ expected<std::unique_ptr<timing_event>> make_moment(std::uint32_t gpus, std::uin
     return true;
   });
   m->waiting.clear();
-  if (auto ok = jobs.draw(queue, m->waiting); !ok) return tl::unexpected<reason>(ok.error());
+  if (auto ok = jobs.draw(queue, m->waiting); !ok) return refuse(ok.error());
   return m;
 }
 

@@ -124,7 +124,7 @@ node_report report(std::uint64_t incarnation, std::uint64_t n) {
   r.sequence = n;
   r.parts.resize(2);
   r.parts[0].lease = r.parts[1].lease = 1'000'000 + n;
-  r.free_bytes = {40e9, 40e9, 40e9, 40e9};
+  r.reserved = {40e9, 40e9, 40e9, 40e9};
   return r;
 }
 
@@ -146,7 +146,7 @@ double frames_s(std::uint32_t pairs, std::uint64_t events, bool codec) {
       auto a = world.system().spawn(
           [&handled, h, peer, each, pairs, codec](caf::event_based_actor* self) -> caf::behavior {
             if (h.self > peer) self->send(self, tick::value);  // the node begins
-            const auto say = [h, peer](std::uint64_t n) {
+            const auto send = [h, peer](std::uint64_t n) {
               h.net->send(peer, encode(h.self, peer, report(h.incarnation, n)));
             };
             const auto ready = encode(h.self, peer, report(h.incarnation, 1));
@@ -160,9 +160,9 @@ double frames_s(std::uint32_t pairs, std::uint64_t events, bool codec) {
                       h.net->handled(f);
                       ++handled;
                       const auto n = std::get<node_report>(m->second).sequence;
-                      if (n < each) say(n + 1);
+                      if (n < each) send(n + 1);
                     },
-                    [say](tick) { say(1); }};
+                    [send](tick) { send(1); }};
           });
       h.net->listen([a](frame f) { caf::anon_send(a, std::move(f)); });
       return std::vector<caf::actor>{a};
@@ -188,8 +188,8 @@ double best_ns(const std::function<double()>& run_s, std::uint64_t events) {
     const auto child = fork();
     if (child == 0) {
       const double s = run_s();
-      const bool told = write(ends[1], &s, sizeof s) == sizeof s;
-      _exit(told ? 0 : 1);
+      const bool written = write(ends[1], &s, sizeof s) == sizeof s;
+      _exit(written ? 0 : 1);
     }
     close(ends[1]);
     double s = 0;
@@ -213,13 +213,13 @@ void timers_row(std::uint32_t actors, std::uint64_t events, bool random) {
   fmt::print("\n");
 }
 
-enum class way { actors, frames, coded_frames };
+enum class path { actors, frames, coded_frames };
 
-void messages_row(std::uint32_t pairs, std::uint64_t events, way by) {
-  const bool frames = by != way::actors;
+void messages_row(std::uint32_t pairs, std::uint64_t events, path by) {
+  const bool frames = by != path::actors;
   const double here = best_ns(
       [=] {
-        return frames ? frames_s(pairs, events, by == way::coded_frames)
+        return frames ? frames_s(pairs, events, by == path::coded_frames)
                       : messages_s(pairs, events);
       },
       events);
@@ -256,13 +256,13 @@ int main(int argc, char** argv) {
       timers_row(actors, std::max<std::uint64_t>(events, 10ull * actors), random);
   }
   fmt::print("\nmessages between actors of one host\n   pairs     troupe{}\n", more);
-  for (const std::uint32_t pairs : {1u, 100u, 5'000u}) messages_row(pairs, events, way::actors);
+  for (const std::uint32_t pairs : {1u, 100u, 5'000u}) messages_row(pairs, events, path::actors);
   const auto bytes = troupe::encode(0, 1, report(1, 1'000'000)).size();
   fmt::print("\nframes of {} bytes between hosts 50 us apart\n   pairs     troupe{}\n", bytes,
              more);
-  for (const std::uint32_t pairs : {1u, 100u, 5'000u}) messages_row(pairs, events, way::frames);
+  for (const std::uint32_t pairs : {1u, 100u, 5'000u}) messages_row(pairs, events, path::frames);
   fmt::print("\nthe same, and each is encoded and decoded (SimGrid: a pointer)\n");
   fmt::print("   pairs     troupe{}\n", more);
   for (const std::uint32_t pairs : {1u, 100u, 5'000u})
-    messages_row(pairs, events, way::coded_frames);
+    messages_row(pairs, events, path::coded_frames);
 }

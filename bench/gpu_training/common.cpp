@@ -62,26 +62,26 @@ expected<trained> train(gpu::stage_device& d, const std::vector<payload>& batch,
     int left = 0;
   } now;
   now.left = steps;
-  const auto heard = [&now](const expected<gpu::outcome>& r) {
+  const auto completed = [&now](const expected<gpu::outcome>& r) {
     if (!r && !now.wrong) now.wrong = r.error();
   };
   const auto begin = std::chrono::steady_clock::now();
   for (int i = 0; i < steps; ++i) {
     now.room.acquire();
-    d.submit({.what = step::forward, .keep = true, .in = batch}, [&now, heard](const auto& r) {
-      heard(r);
+    d.submit({.what = step::forward, .keep = true, .in = batch}, [&now, completed](const auto& r) {
+      completed(r);
       if (r) now.loss = r->loss;
     });
-    d.submit({.what = step::backward}, heard);
-    d.submit({.what = step::update}, [&now, heard](const auto& r) {
-      heard(r);
+    d.submit({.what = step::backward}, completed);
+    d.submit({.what = step::update}, [&now, completed](const auto& r) {
+      completed(r);
       const bool last = --now.left == 0;
       now.room.release();
       if (last) now.over.set_value();
     });
   }
   now.over.get_future().wait();
-  if (now.wrong) return tl::unexpected(*now.wrong);
+  if (now.wrong) return refuse(*now.wrong);
   return trained{std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(),
                  now.loss};
 }
@@ -143,8 +143,8 @@ nlohmann::json pytorch(const std::string& arguments, int seconds) {
                                      python, script().string(), arguments);
     const auto [status, text] = printed_by(command);
     if (status == -1) break;
-    auto said = nlohmann::json::parse(text, nullptr, false);
-    if (said.is_object()) return said;
+    auto reply = nlohmann::json::parse(text, nullptr, false);
+    if (reply.is_object()) return reply;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 124)
       return {{"why", fmt::format("PyTorch took longer than {} s", seconds)}};
     if (std::system(fmt::format("{} -c 'import torch' >/dev/null 2>&1", python).c_str()) == 0)

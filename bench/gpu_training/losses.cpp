@@ -50,7 +50,7 @@ using batches = std::vector<std::vector<payload>>;
 expected<batches> batches_of(const gpu::stage_spec& s) {
   const auto text = formats::configs_directory() / "data" / "founding.txt";
   const auto data = gpu::token_data::open(text, {}, s.model);
-  if (!data) return tl::unexpected(data.error());
+  if (!data) return refuse(data.error());
   batches all;
   for (std::uint64_t i = 0; i < steps; ++i) {
     const auto b = data->sample(1, i, 0, s.rows);

@@ -139,12 +139,12 @@ nlohmann::json measure_memory(const options& o) {
       row["engine"] = gpu ? really(spec) : json{{"asked_bytes", asked_for(spec)}};
       for (const std::string kind : {"plain", "fused"}) {
         if (!no_peer.empty()) break;
-        const auto said =
+        const auto reply =
             pytorch(fmt::format("train {} --steps 1 --rounds 1 --warm 2 --compile 0 --attention {}",
                                 pytorch_shape(spec, spec.model.vocabulary), kind),
                     peak_seconds);
-        if (!said.contains("version")) no_peer = said.value("why", "PyTorch is not there");
-        row["pytorch_" + kind] = said;
+        if (!reply.contains("version")) no_peer = reply.value("why", "PyTorch is not there");
+        row["pytorch_" + kind] = reply;
       }
       result["rows"].push_back(row);
     }

@@ -29,8 +29,8 @@ std::optional<nlohmann::json> try_troupe(const scratch& in, const std::string& w
   const auto complaints = in.path("complaints");
   const auto [status, text] = printed_by(fmt::format("cd '{}' && '{}' {} --json 2>'{}'", in.path(),
                                                      TROUPE_PROGRAM, words, complaints));
-  auto said = nlohmann::json::parse(text, nullptr, false);
-  if (status == 0 && said.is_object()) return said;
+  auto reply = nlohmann::json::parse(text, nullptr, false);
+  if (status == 0 && reply.is_object()) return reply;
   std::ifstream lines{complaints};
   for (std::string line; std::getline(lines, line);) fmt::print(stderr, "{}\n", line);
   fmt::print(stderr, "`troupe {}` has ended with status {}\n", words, status);
@@ -38,9 +38,9 @@ std::optional<nlohmann::json> try_troupe(const scratch& in, const std::string& w
 }
 
 nlohmann::json troupe_says(const scratch& in, const std::string& words) {
-  auto said = try_troupe(in, words);
-  if (!said) std::exit(2);
-  return std::move(*said);
+  auto reply = try_troupe(in, words);
+  if (!reply) std::exit(2);
+  return std::move(*reply);
 }
 
 }  // namespace troupe::bench

@@ -53,10 +53,10 @@ std::optional<double> pytorch(const model& m, std::string& version) {
                                         : "",
       TROUPE_BENCH_PYTORCH, m.layers, m.hidden, m.heads, m.sequence, rows, m.vocabulary,
       steps_a_round);
-  const auto said = nlohmann::json::parse(printed_by(command).text, nullptr, false);
-  if (!said.is_object() || !said.contains("tokens_per_s")) return std::nullopt;
-  version = said["version"].get<std::string>();
-  return said["tokens_per_s"].get<double>();
+  const auto reply = nlohmann::json::parse(printed_by(command).text, nullptr, false);
+  if (!reply.is_object() || !reply.contains("tokens_per_s")) return std::nullopt;
+  version = reply["version"].get<std::string>();
+  return reply["tokens_per_s"].get<double>();
 }
 
 void print_products(const model& m) {

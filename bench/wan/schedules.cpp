@@ -17,7 +17,7 @@ namespace {
 constexpr const char* cluster_file = "clusters/three-sites-tenth.yaml";
 
 struct result {
-  double median_s = 0, planned_s = 0, wan_share = 0;
+  double median_s = 0, planned_s = 0, wan_fraction = 0;
   std::vector<double> losses;
 };
 
@@ -25,11 +25,11 @@ struct result {
 result train(const std::string& job_file, const std::string& schedule) {
   const std::filesystem::path configs = TROUPE_BENCH_CONFIGS;
   const scratch in;
-  const auto said = try_troupe(
+  const auto reply = try_troupe(
       in, fmt::format("train '{}' --cluster '{}' --world local --schedule {}",
                       (configs / job_file).string(), (configs / cluster_file).string(), schedule));
-  if (!said || !said->contains("losses")) return {};
-  const auto& s = *said;
+  if (!reply || !reply->contains("losses")) return {};
+  const auto& s = *reply;
   return {s["iteration_s"]["p50"].get<double>(), s["planned_iteration_s"].get<double>(),
           s["wan_utilization"].get<double>(), s["losses"].get<std::vector<double>>()};
 }
@@ -55,7 +55,7 @@ void print_job(const std::string& job_file) {
     if (losses.empty()) losses = r.losses;
     same = same && r.losses == losses;
     fmt::print("| {} | {:.3f} | {:.3f} | {:.0f} % | {:.2f} | {:.6f} |\n", schedule, r.median_s,
-               r.planned_s, r.wan_share * 100, varuna_s / r.median_s, r.losses.back());
+               r.planned_s, r.wan_fraction * 100, varuna_s / r.median_s, r.losses.back());
     std::fflush(stdout);
   }
   fmt::print("\nThe losses of all iterations are {} under every schedule.\n",

@@ -29,7 +29,7 @@ tensor numbered(std::uint32_t number, std::size_t bytes, std::uint32_t connectio
   t.to_stage = 1;
   t.microbatch = number;
   t.bytes = bytes;
-  t.share = {0, 1, connections};
+  t.path = {0, 1, connections};
   return t;
 }
 
@@ -37,7 +37,7 @@ tensor numbered(std::uint32_t number, std::size_t bytes, std::uint32_t connectio
 double gateways_gbps(harness::gateway_pair_options o, std::uint32_t connections,
                      std::size_t window_bytes) {
   o.lanes = connections;
-  gateway_pair gates{std::move(o)};
+  gateway_pair gateways{std::move(o)};
   const std::size_t bytes = std::max<std::size_t>(window_bytes * connections / 4, 1 << 16);
   const payload body{std::vector<std::byte>(bytes)};
   const runtime::stopwatch watch;
@@ -45,8 +45,8 @@ double gateways_gbps(harness::gateway_pair_options o, std::uint32_t connections,
   constexpr std::uint32_t ahead = 12;  // tensors: three windows
   std::vector<double> at_s;
   while (watch.s() < warm_up_s + measure_s) {
-    for (const auto& a : gates.take()) at_s.push_back(a.at_s);
-    while (sent < at_s.size() + ahead && gates.send(numbered(sent, bytes, connections), body))
+    for (const auto& a : gateways.take()) at_s.push_back(a.at_s);
+    while (sent < at_s.size() + ahead && gateways.send(numbered(sent, bytes, connections), body))
       ++sent;
     std::this_thread::sleep_for(std::chrono::milliseconds{1});
   }
@@ -82,13 +82,13 @@ void print_connections() {
   for (std::uint32_t side = 0; side < 2; ++side)
     g.listen[side] = "tcp://" + emulated_link::address(side) + ":*";
   g.inside = [&](std::uint32_t side, const auto& what) { (*link)->inside(side, what); };
-  double tcp_one = 0, gates_one = 0;
+  double tcp_one = 0, gateways_one = 0;
   for (const std::uint32_t n : {1u, 4u, 8u, 16u, 32u}) {
     const double tcp = plain_tcp_gbps(**link, n, measure_s);
-    const double gates = gateways_gbps(g, n, o.window_bytes());
-    if (n == 1) tcp_one = tcp, gates_one = gates;
+    const double gateways = gateways_gbps(g, n, o.window_bytes());
+    if (n == 1) tcp_one = tcp, gateways_one = gateways;
     fmt::print("| {} | {:.1f} | {:.2f} | {:.1f} | {:.2f} | {:.2f} |\n", n, tcp * 1e3, tcp / tcp_one,
-               gates * 1e3, gates / gates_one, gates / tcp);
+               gateways * 1e3, gateways / gateways_one, gateways / tcp);
     std::fflush(stdout);
   }
   const auto dropped = (*link)->sent(0).dropped + (*link)->sent(1).dropped;

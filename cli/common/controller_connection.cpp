@@ -102,7 +102,7 @@ expected<void> remote::connect() {
 }
 
 expected<std::pair<message, payload>> remote::ask_any(message request) {
-  if (auto ok = connect(); !ok) return tl::unexpected<reason>(ok.error());
+  if (auto ok = connect(); !ok) return refuse(ok.error());
   return host_->ask(std::move(request), patience_s_).reply;
 }
 

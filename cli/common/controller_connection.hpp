@@ -21,13 +21,13 @@ class remote {
  public:
   void options(CLI::App& app);
   /// Connects to this controller, whatever the options say.
-  void meet(std::string controller) { controller_ = std::move(controller); }
+  void set_controller(std::string controller) { controller_ = std::move(controller); }
 
   /// Sends a request. The reply must be a Reply; fails if the controller does not answer.
   template <class Reply>
   expected<Reply> ask(message request) {
     auto reply = ask_any(std::move(request));
-    if (!reply) return tl::unexpected<reason>(reply.error());
+    if (!reply) return refuse(reply.error());
     if (auto* r = std::get_if<Reply>(&reply->first)) {
       raw_ = std::move(reply->second);
       return std::move(*r);

@@ -13,7 +13,7 @@ void host_options::options(CLI::App& app) {
 
 expected<void> host_options::load() {
   auto c = formats::load_cluster(cluster_file);
-  if (!c) return tl::unexpected<reason>(c.error());
+  if (!c) return refuse(c.error());
   cluster = std::make_shared<const troupe::cluster>(std::move(*c));
   return {};
 }

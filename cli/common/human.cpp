@@ -106,4 +106,25 @@ std::string printable(std::string_view text, bool keep_newlines) {
   return out;
 }
 
+std::string html_text(std::string_view text) {
+  std::string out;
+  for (const char c : text) switch (c) {
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '&':
+        out += "&amp;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      default:
+        out += c;
+    }
+  return out;
+}
+
 }  // namespace troupe::cli

@@ -28,4 +28,7 @@ std::string time_text(double since_1970_s);
 /// newlines too unless they are kept.
 std::string printable(std::string_view text, bool keep_newlines = false);
 
+/// Text of an HTML page, or of an attribute in single quotes: markup is escaped.
+std::string html_text(std::string_view text);
+
 }  // namespace troupe::cli

@@ -14,7 +14,7 @@ expected<void> wait_for_jobs(remote& cluster, const std::vector<job_id>& jobs,
   for (;;) {
     for (const auto id : std::vector<job_id>{left.begin(), left.end()}) {
       const auto reply = cluster.ask<query_reply>(query_jobs{0, id});
-      if (!reply) return tl::unexpected<reason>(reply.error());
+      if (!reply) return refuse(reply.error());
       if (reply->jobs.empty()) {
         // A controller that has just restarted does not know its jobs yet.
         if (seen.contains(id)) continue;

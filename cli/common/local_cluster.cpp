@@ -203,12 +203,12 @@ std::vector<ended_process> local_cluster::ended() {
     auto& [name, p] = *it;
     const auto status = p.process->poll();
     if (status) {
-      const auto said = last_lines(name, p.log_from);
+      const auto lines = last_lines(name, p.log_from);
       result.push_back(
           {name, *status,
            fmt::format("{} (process {}) exited with status {}; {}{}", name, p.process->id(),
-                       *status, said.empty() ? "it wrote nothing to " : "last lines of ",
-                       log_of(name) + (said.empty() ? "" : ":" + said))});
+                       *status, lines.empty() ? "it wrote nothing to " : "last lines of ",
+                       log_of(name) + (lines.empty() ? "" : ":" + lines))});
     }
     it = status ? running_.erase(it) : std::next(it);
   }

@@ -29,7 +29,7 @@ expected<output_directory> output_directory::claim(const std::string& path) {
                               path, mark));
   auto lock =
       runtime::file_lock::take((directory / mark).string(), fmt::format("the directory {}", path));
-  if (!lock) return tl::unexpected<reason>(lock.error());
+  if (!lock) return refuse(lock.error());
   for (const auto& entry : fs::directory_iterator{directory, failed})
     if (entry.path().filename() != mark) fs::remove_all(entry.path(), failed);
   if (failed)

@@ -37,7 +37,7 @@ std::string known_policies() {
 expected<std::shared_ptr<const planners::policy>> find_policy(const std::string& word) {
   if (is_plugin(word)) return load_policy_plugin(word);
   std::shared_ptr<const planners::policy> policy = planners::make_policy(word);
-  if (!policy) return tl::unexpected<reason>(unknown_policy(word));
+  if (!policy) return refuse(unknown_policy(word));
   return policy;
 }
 
@@ -46,7 +46,7 @@ expected<policy_list> find_policies(const std::vector<std::string>& words) {
   std::map<std::string, std::string> word_of;  // by the policy's name
   for (const auto& word : words) {
     auto policy = find_policy(word);
-    if (!policy) return tl::unexpected<reason>(policy.error());
+    if (!policy) return refuse(policy.error());
     const auto [same, first] = word_of.emplace((*policy)->name(), word);
     if (!first && same->second != word)
       return refuse(reason::kind::invalid,

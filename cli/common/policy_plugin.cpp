@@ -59,8 +59,7 @@ expected<const policy_plugin*> open(const std::string& file) {
   const std::string why = dlerror();
   // It may need functions of other headers; the error names them.
   if (void* const library = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL))
-    if (const auto plugin = read_plugin(file, library); !plugin)
-      return tl::unexpected<reason>(plugin.error());
+    if (const auto plugin = read_plugin(file, library); !plugin) return refuse(plugin.error());
   return bad_plugin(file, "cannot be loaded: " + why);
 }
 
@@ -72,7 +71,7 @@ bool is_plugin(const std::string& word) {
 
 expected<std::shared_ptr<const planners::policy>> load_policy_plugin(const std::string& file) {
   const auto plugin = open(file);
-  if (!plugin) return tl::unexpected<reason>(plugin.error());
+  if (!plugin) return refuse(plugin.error());
   try {
     const std::shared_ptr<const planners::policy> made{(*plugin)->make()};
     if (!made) return bad_plugin(file, "returns no policy");

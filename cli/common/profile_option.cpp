@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <fstream>
 
+#include <fmt/format.h>
+
 #include "formats/load/load.hpp"
 #include "planners/cost/profile.hpp"
 
@@ -25,7 +27,7 @@ expected<device_profile> load_profile_for(const std::string& file, const job_spe
 expected<void> use_profile(const std::string& file, const job_spec& job, cluster& c) {
   if (file.empty()) return {};
   const auto p = load_profile_for(file, job);
-  if (!p) return tl::unexpected<reason>(p.error());
+  if (!p) return refuse(p.error());
   for (auto& gpu : c.gpus) gpu.profile = *p;
   return {};
 }

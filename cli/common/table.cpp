@@ -64,11 +64,11 @@ std::string table::text(std::size_t max_columns) const {
     }
     if (i + 1 < heads_.size()) before_last += widths[i] + 2;
   }
-  constexpr std::size_t least_last = 20;
+  constexpr std::size_t min_last = 20;
   const bool narrow = max_columns > 0 && before_last + widths.back() > max_columns;
   const std::size_t last =
       !narrow ? widths.back()
-              : std::max(least_last, max_columns - std::min(max_columns, before_last));
+              : std::max(min_last, max_columns - std::min(max_columns, before_last));
   std::string out;
   const auto add = [&](const std::vector<std::string>& cells) {
     std::string line;

@@ -7,6 +7,7 @@
 #include "cli/reports/usage_picture.hpp"
 #include "formats/traces/trace.hpp"
 #include "formats/traces/workload.hpp"
+#include "messages/time.hpp"
 #include "planners/core/trace_duration.hpp"
 
 namespace troupe::cli {
@@ -15,7 +16,23 @@ namespace {
 
 using actors::policy_result;
 
-json row_of(const policy_result& r) {
+/// Work that was finished, in seconds of what the trace's users asked for, a second: how many jobs
+/// ran at their own speed at a time.
+double normalized_throughput(const comparison& c, const policy_result& r) {
+  double work_s = 0;
+  auto at = c.workload.begin();
+  for (const auto& [id, j] : r.record->jobs()) {
+    // Jobs are numbered in the order of their arrival.
+    if (at == c.workload.end()) break;
+    const auto& spec = (at++)->spec;
+    if (j.state != job_state::finished) continue;
+    const double each_s = planners::reference_iteration_s(c.on, spec, spec.gpus);
+    if (each_s < never) work_s += each_s * static_cast<double>(spec.iterations);
+  }
+  return r.makespan_s > 0 ? work_s / r.makespan_s : 0;
+}
+
+json row_of(const comparison& c, const policy_result& r) {
   return {{"policy", r.policy},
           {"finished", r.finished},
           {"failed", r.failed},
@@ -28,6 +45,18 @@ json row_of(const policy_result& r) {
           {"gpu_utilization", r.gpu_utilization},
           {"restarts_per_job", r.restarts_per_job},
           {"oom_failures", r.oom_failures},
+          {"cluster_throughput_avg", r.cluster_throughput_avg},
+          {"cluster_throughput_peak", r.cluster_throughput_peak},
+          {"normalized_throughput_avg", normalized_throughput(c, r)},
+          {"deadline_ratio", r.with_deadline > 0 ? json(static_cast<double>(r.met_deadline) /
+                                                        static_cast<double>(r.with_deadline))
+                                                 : json()},
+          {"dropped", r.dropped},
+          {"moves", r.moves},
+          {"scale_ups", r.scale_ups},
+          {"scale_downs", r.scale_downs},
+          {"suspended", r.suspended},
+          {"lost_iterations", r.lost_iterations},
           {"decision_us",
            {{"mean", r.decision_mean_us}, {"p99", r.decision_p99_us}, {"max", r.decision_max_us}}},
           {"fingerprint", fmt::format("{:016x}", r.fingerprint)},
@@ -74,7 +103,7 @@ expected<void> replay(comparison& c, const policy_list& policies, const fault_pl
       };
     auto r = actors::simulate(o, c.workload, p);
     if (on_terminal()) fmt::print(stderr, "\r\033[K");
-    if (!r) return tl::unexpected<reason>(r.error());
+    if (!r) return refuse(r.error());
     c.results.push_back(std::move(*r));
   }
   return {};
@@ -86,7 +115,7 @@ json document_of(const comparison& c) {
                 {"workload", c.workload_name},
                 {"seed", c.seed},
                 {"policies", json::array()}};
-  for (const auto& r : c.results) document["policies"].push_back(row_of(r));
+  for (const auto& r : c.results) document["policies"].push_back(row_of(c, r));
   return document;
 }
 
@@ -124,7 +153,7 @@ expected<void> save(const comparison& c, const std::string& directory) {
 expected<std::vector<arrival>> load_workload(const std::string& trace, const std::string& workload,
                                              std::uint64_t seed, const cluster& c) {
   const auto rows = formats::load_trace(trace);
-  if (!rows) return tl::unexpected<reason>(rows.error());
+  if (!rows) return refuse(rows.error());
   return formats::assign(*rows, workload, seed, c, [&](const job_spec& job, std::uint32_t gpus) {
     return planners::reference_iteration_s(c, job, gpus);
   });

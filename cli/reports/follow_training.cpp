@@ -27,13 +27,13 @@ expected<training_report> follow_training(remote& cluster, const job_spec& job,
                                           const std::function<void(const job_status&)>& progress,
                                           interrupt* stop) {
   const auto accepted = cluster.ask<submit_reply>(submit_job{0, job});
-  if (!accepted) return tl::unexpected<reason>(accepted.error());
-  if (accepted->job == 0) return tl::unexpected<reason>(accepted->why);
+  if (!accepted) return refuse(accepted.error());
+  if (accepted->job == 0) return refuse(accepted->why);
   training_report known;  // all iterations seen so far: the controller thins its history
   std::uint64_t position = 0;
   for (;;) {
     const auto jobs = cluster.ask<query_reply>(query_jobs{0, accepted->job});
-    if (!jobs) return tl::unexpected<reason>(jobs.error());
+    if (!jobs) return refuse(jobs.error());
     if (jobs->jobs.empty())
       return refuse(reason::kind::unknown,
                     fmt::format("the controller no longer knows job {}", accepted->job));
@@ -41,7 +41,7 @@ expected<training_report> follow_training(remote& cluster, const job_spec& job,
     if (progress) progress(j);
     // Queried after the state: if the job has ended, this has everything.
     const auto how = cluster.ask<training_reply>(query_training{0, j.job, position});
-    if (!how) return tl::unexpected<reason>(how.error());
+    if (!how) return refuse(how.error());
     if (how->why.text.empty() && how->report.sequence > 0) {
       actors::append(known, how->report);
       position = how->position;
@@ -50,7 +50,7 @@ expected<training_report> follow_training(remote& cluster, const job_spec& job,
     if (is_final(j.state))
       return refuse(reason::kind::invalid,
                     fmt::format("job {} {}: {}", j.job, to_string(j.state), j.detail));
-    if (stop && stop->arrived()) return tl::unexpected<reason>(interrupted(known, j));
+    if (stop && stop->arrived()) return refuse(interrupted(known, j));
     runtime::pause(0.2);
   }
 }

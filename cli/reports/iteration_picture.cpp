@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "cli/common/human.hpp"
+
 namespace troupe::cli {
 
 namespace {
@@ -13,27 +15,6 @@ constexpr double left = 280, width = 900, row_height = 20, bar_height = 16, top 
 constexpr std::size_t max_boxes = 6000;  // with numbers and tooltips; beyond it only colors
 
 constexpr const char* classes[] = {"f", "r", "b", "t", "p", "o"};
-
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) switch (c) {
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '&':
-        out += "&amp;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      default:
-        out += c;
-    }
-  return out;
-}
 
 std::string amount(double value, const std::string& unit) {
   if (unit == "slot") return fmt::format("{:.6g} slot{}", value, value == 1 ? "" : "s");
@@ -66,7 +47,7 @@ class panel {
     }
     detailed_ = boxes <= max_boxes;
     out_ = fmt::format("<section><h2>({}) {}: {}, GPUs busy {:.1f} %</h2>\n", letter,
-                       escaped(p.schedule), amount(p.length(), p.unit), 100 * p.utilization());
+                       html_text(p.schedule), amount(p.length(), p.unit), 100 * p.utilization());
     if (static_cast<std::size_t>(gpus) > max_picture_rows)
       out_ += fmt::format("<p>The first {} of {} GPUs.</p>\n", max_picture_rows, gpus);
   }
@@ -78,7 +59,7 @@ class panel {
       if (row.group != group) group = row.group, ++groups;
     const double height = top + static_cast<double>(rows_.size()) * row_height + groups * 8;
     out_ += fmt::format("<svg viewBox='0 0 {} {:.0f}' role='img' aria-label='{}'>\n",
-                        left + width + 12, height + 6, escaped(p_.schedule));
+                        left + width + 12, height + 6, html_text(p_.schedule));
     axis(height);
     double y = top;
     group.clear();
@@ -86,7 +67,8 @@ class panel {
       if (row.group != group) {
         y += group.empty() ? 0 : 8;
         group = row.group;
-        out_ += fmt::format("<text class='g' x='4' y='{:.0f}'>{}</text>\n", y + 13, escaped(group));
+        out_ +=
+            fmt::format("<text class='g' x='4' y='{:.0f}'>{}</text>\n", y + 13, html_text(group));
       }
       draw(row, y);
       y += row_height;
@@ -110,8 +92,8 @@ class panel {
 
   void draw(const picture_row& row, double y) {
     const auto name = row.name.size() > 32 ? row.name.substr(0, 31) + "\u2026" : row.name;
-    out_ +=
-        fmt::format("<text class='l' x='{}' y='{:.0f}'>{}</text>", left - 8, y + 13, escaped(name));
+    out_ += fmt::format("<text class='l' x='{}' y='{:.0f}'>{}</text>", left - 8, y + 13,
+                        html_text(name));
     out_ += fmt::format("<rect class='{}' x='{}' y='{:.0f}' width='{:.2f}' height='{}'/>",
                         row.link ? "way" : "idle", left, y, p_.length() * per_, bar_height);
     if (detailed_)
@@ -127,14 +109,14 @@ class panel {
     out_ += fmt::format(
         "<g><title>{}, pipeline {}: {:.6g} to {:.6g}</title>"
         "<rect class='{}{}' x='{:.2f}' y='{:.0f}' width='{:.2f}' height='{}'/>",
-        escaped(s.name), s.pipeline, s.begin, s.end, classes[static_cast<int>(s.what)],
+        html_text(s.name), s.pipeline, s.begin, s.end, classes[static_cast<int>(s.what)],
         transfer && s.pipeline % 2 == 1 ? " odd" : "", x, y, std::max(w, 0.3), bar_height);
     // A task's micro-batch; the all-reduce and the update have a name instead.
     const auto label = s.what == picture_span::kind::other ? s.name.substr(0, s.name.find(' '))
                                                            : fmt::format("{}", s.microbatch);
     if (w > 6.5 * static_cast<double>(label.size()) && s.what != picture_span::kind::prefill)
       out_ += fmt::format("<text class='m' x='{:.2f}' y='{:.0f}'>{}</text>", x + w / 2, y + 12,
-                          escaped(label));
+                          html_text(label));
     out_ += "</g>";
   }
 
@@ -226,9 +208,9 @@ std::string iteration_picture(const std::vector<picture_of_iteration>& iteration
       "<style>{2}</style></head><body>\n<h1>One iteration of {0}</h1>\n"
       "<p>{3}. One row per GPU and per link direction; numbers are micro-batches, counted from 0 "
       "like stages and pipelines; all on the same time scale.</p>\n",
-      escaped(job), escaped(names), style,
+      html_text(job), html_text(names), style,
       devices == "sim" ? "Simulated, in virtual time"
-                       : fmt::format("Measured, on devices '{}'", escaped(devices)));
+                       : fmt::format("Measured, on devices '{}'", html_text(devices)));
   page += key() + "<main>\n";
   char letter = 'a';
   for (const auto& p : iterations) page += panel{p, length, letter++}.html();

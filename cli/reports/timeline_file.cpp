@@ -112,7 +112,7 @@ expected<void> draw_iterations(const std::vector<std::string>& timelines, const 
   std::vector<picture_of_iteration> drawn;
   for (const auto& file : timelines) {
     auto loaded = load_timeline(file);
-    if (!loaded) return tl::unexpected<reason>(loaded.error());
+    if (!loaded) return refuse(loaded.error());
     drawn.push_back(std::move(*loaded));
   }
   return formats::save_text(page, iteration_picture(drawn));

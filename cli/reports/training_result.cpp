@@ -88,7 +88,7 @@ json document_of(const training_result& t) {
   d["wan_utilization"] = r.wan_utilization;
   d["peak_activation_microbatches"] = r.max_in_flight;
   d["stages"] = stages;
-  d["news"] = r.news;
+  d["events"] = r.events;
   d["fingerprint"] = t.fingerprint ? json(fmt::format("{:016x}", t.fingerprint)) : json();
   d["wall_s"] = t.wall_s;
   return d;
@@ -126,7 +126,7 @@ std::string text_of(const training_result& t) {
   if (r.device != "sim" && n > 0)
     text += fmt::format("loss {:.4f} at first, {:.4f} at the end\n", r.iterations.front().loss,
                         r.iterations.back().loss);
-  for (const auto& sentence : r.news) text += printable(sentence) + "\n";
+  for (const auto& sentence : r.events) text += printable(sentence) + "\n";
   return text;
 }
 

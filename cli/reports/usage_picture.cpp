@@ -84,13 +84,13 @@ std::string path_of(const std::vector<double>& values, double most, bool closed)
 /// Labels of both axes at three heights: 0, half, maximum.
 std::string value_axes(double gpus, double max_waiting) {
   std::string svg;
-  for (const double share : {0.0, 0.5, 1.0}) {
-    const double y = chart_top + chart_height * (1 - share);
+  for (const double fraction : {0.0, 0.5, 1.0}) {
+    const double y = chart_top + chart_height * (1 - fraction);
     svg += fmt::format(
         "<path class='tick' d='M{0} {1:.0f}H{2}'/><text class='gpu-axis' x='{3}' "
         "y='{4:.0f}'>{5:g}</text><text class='wait-axis' x='{6}' y='{4:.0f}'>{7:g}</text>",
-        chart_left, y, chart_left + chart_width, chart_left - 8, y + 5, gpus * share,
-        chart_left + chart_width + 8, max_waiting * share);
+        chart_left, y, chart_left + chart_width, chart_left - 8, y + 5, gpus * fraction,
+        chart_left + chart_width + 8, max_waiting * fraction);
   }
   const int middle = chart_top + chart_height / 2, right = chart_left + chart_width + 84;
   return svg + fmt::format(

@@ -20,7 +20,7 @@ bool looks_like_catalogue(const value& v) {
 
 expected<std::vector<gpu_type>> load_catalogue(const std::filesystem::path& file) {
   const auto tree = load_value(file);
-  if (!tree) return tl::unexpected<reason>(tree.error());
+  if (!tree) return refuse(tree.error());
   findings found{file.string()};
   if (tree->what != value::kind::map)
     found.add(tree->line, "",
@@ -39,6 +39,10 @@ expected<std::vector<gpu_type>> load_catalogue(const std::filesystem::path& file
     map.read("efficiency", t.efficiency, {0, 1, true});
     map.read("price_per_hour", t.price_per_hour, {0, 1e6});
     map.read("compute_capability", t.compute_capability, {0, 100});
+    map.read("tf32_tflops", t.tf32_tflops, {0, 1e6});
+    map.read("fp32_efficiency", t.fp32_efficiency, {0, 1, true});
+    t.kernel_us = default_kernel_us;
+    map.read("kernel_us", t.kernel_us, {0, 1e6});
     map.read("source", t.source);
     read_named_profile(map, file.parent_path(), t.profile);
     map.finish();

@@ -43,6 +43,9 @@ class cluster_loader {
         read_wan(list->items[i], inside("wan", i));
     if (const auto* v = map.find("settings")) read_settings(*v);
     if (const auto* v = map.find("gpus")) read_overrides(*v);
+    if (const auto* list = map.list("prices"))
+      for (std::size_t i = 0; i < list->items.size() && found_.good(); ++i)
+        read_price(list->items[i], inside("prices", i));
     map.finish();
     return std::move(out_);
   }
@@ -184,8 +187,8 @@ class cluster_loader {
     if (ends.size() != 2)
       return map.fail("between",
                       fmt::format("found {} names, expected two datacenters", ends.size()));
-    w.a = datacenter_of(map, ends[0]);
-    w.b = datacenter_of(map, ends[1]);
+    w.a = datacenter_of(map, "between", ends[0]);
+    w.b = datacenter_of(map, "between", ends[1]);
     if (!found_.good()) return;
     if (w.a == w.b)
       return map.fail("between", fmt::format("'{}' twice, expected two datacenters", ends[0]));
@@ -200,12 +203,11 @@ class cluster_loader {
     out_.wan.push_back(w);
   }
 
-  std::uint32_t datacenter_of(map_reader& map, const std::string& name) {
+  std::uint32_t datacenter_of(map_reader& map, std::string_view key, const std::string& name) {
     for (std::size_t i = 0; i < out_.datacenters.size(); ++i)
       if (out_.datacenters[i].name == name) return static_cast<std::uint32_t>(i);
-    map.fail("between",
-             fmt::format("unknown datacenter '{}'{}", shown(name),
-                         hint(name, names_of(std::span<const datacenter>{out_.datacenters}))));
+    map.fail(key, fmt::format("unknown datacenter '{}'{}", shown(name),
+                              hint(name, names_of(std::span<const datacenter>{out_.datacenters}))));
     return 0;
   }
 
@@ -226,23 +228,53 @@ class cluster_loader {
 
   void read_overrides(const value& v) {
     map_reader map{found_, v, "gpus"};
-    const auto used = names_of(std::span<const gpu_type>{out_.gpus});
     for (std::size_t i = 0; i < v.keys.size() && found_.good(); ++i) {
-      const auto at = std::find(used.begin(), used.end(), v.keys[i]);
-      if (at == used.end()) {
-        found_.add(v.key_lines[i], "gpus",
-                   fmt::format("no node of this cluster has GPU '{}'{}", shown(v.keys[i]),
-                               hint(v.keys[i], used)));
-        return;
-      }
-      auto& type = out_.gpus[static_cast<std::size_t>(at - used.begin())];
+      const auto gpu = used_gpu(v.keys[i]);
+      if (!gpu) return found_.add(v.key_lines[i], "gpus", gpu.error().text);
+      auto& type = out_.gpus[*gpu];
       map_reader one{found_, v.items[i], inside("gpus", v.keys[i])};
       one.read("efficiency", type.efficiency, {0, 1, true});
+      one.read("fp32_efficiency", type.fp32_efficiency, {0, 1, true});
+      one.read("kernel_us", type.kernel_us, {0, 1e6});
       one.read("price_per_hour", type.price_per_hour, {0, 1e6});
       one.read_whole<std::uint32_t>("quota", type.quota, 1, 1'000'000);
       read_named_profile(one, directory_, type.profile);
       one.finish();
     }
+  }
+
+  /// Of a type that some node has.
+  expected<gpu_index> used_gpu(const std::string& name) const {
+    const auto used = names_of(std::span<const gpu_type>{out_.gpus});
+    if (const auto at = std::ranges::find(used, name); at != used.end())
+      return static_cast<gpu_index>(at - used.begin());
+    return refuse(reason::kind::invalid, fmt::format("no node of this cluster has GPU '{}'{}",
+                                                     shown(name), hint(name, used)));
+  }
+
+  void read_price(const value& v, const std::string& place) {
+    map_reader map{found_, v, place};
+    gpu_price p;
+    std::string gpu, datacenter;
+    map.read("gpu", gpu, need::required);
+    const bool everywhere = !map.read("datacenter", datacenter);
+    map.read("per_hour", p.per_hour, {0, 1e6}, need::required);
+    if (const auto* spot = map.find("spot")) {
+      map_reader one{found_, *spot, inside(place, "spot")};
+      one.read("per_hour", p.spot_per_hour, {0, 1e6, true}, need::required);
+      one.read("interruptions_per_hour", p.interruptions_per_hour, {0, 3600}, need::required);
+      one.finish();
+    }
+    map.finish();
+    if (!found_.good()) return;
+    const auto type = used_gpu(gpu);
+    if (!type) return map.fail("gpu", type.error().text);
+    p.gpu = *type;
+    if (!everywhere) p.datacenter = datacenter_of(map, "datacenter", datacenter);
+    for (const auto& other : out_.prices)
+      if (other.gpu == p.gpu && other.datacenter == p.datacenter)
+        return map.fail("gpu", fmt::format("duplicate price of '{}'", shown(gpu)));
+    out_.prices.push_back(p);
   }
 
   findings& found_;
@@ -259,7 +291,7 @@ class cluster_loader {
 expected<cluster> load_cluster(const std::filesystem::path& file,
                                std::span<const gpu_type> catalogue) {
   const auto tree = load_value(file);
-  if (!tree) return tl::unexpected<reason>(tree.error());
+  if (!tree) return refuse(tree.error());
   findings found{file.string()};
   auto c = cluster_loader{found, catalogue, file.parent_path()}.load(*tree);
   if (!found.good()) return found.result();

@@ -10,10 +10,10 @@ namespace troupe::formats {
 
 namespace {
 
-constexpr range moment{0, 1e9};
+constexpr range fault_time{0, 1e9};
 
 void read_window(map_reader& map, double& from_s, double& until_s, need n) {
-  map.read("from_s", from_s, moment, n);
+  map.read("from_s", from_s, fault_time, n);
   map.read("until_s", until_s, {0, 1e9, true}, n);
   if (map.found().good() && until_s > 0 && until_s <= from_s)
     map.fail("until_s",
@@ -35,7 +35,7 @@ void read_crash(findings& found, const value& v, const std::string& place, fault
   map_reader map{found, v, place};
   timed_crash c;
   map.read("host", c.host, need::required);
-  map.read("at_s", c.at_s, moment, need::required);
+  map.read("at_s", c.at_s, fault_time, need::required);
   map.read("down_s", c.down_s, {0, 1e9, true}, need::required);
   map.finish();
   plan.crashes.push_back(std::move(c));
@@ -90,23 +90,23 @@ void check_random(map_reader& map, const fault_plan& p) {
 
 expected<fault_plan> load_faults(const std::filesystem::path& file) {
   const auto tree = load_value(file);
-  if (!tree) return tl::unexpected<reason>(tree.error());
+  if (!tree) return refuse(tree.error());
   findings found{file.string()};
   map_reader map{found, *tree, ""};
   fault_plan p;
   map.read_name("name", p.name, need::required);
   read_window(map, p.from_s, p.until_s, need::optional);
-  map.read("loss", p.loss, share);
-  map.read("duplication", p.duplication, share);
-  map.read("reordering", p.reordering, share);
+  map.read("loss", p.loss, zero_to_one);
+  map.read("duplication", p.duplication, zero_to_one);
+  map.read("reordering", p.reordering, zero_to_one);
   map.read("reorder_delay_s", p.reorder_delay_s, {0, 3600});
   constexpr range rate{0, 3600};
   map.read("node_crashes_per_hour", p.node_crashes_per_hour, rate);
   map.read("gateway_crashes_per_hour", p.gateway_crashes_per_hour, rate);
   map.read("controller_crashes_per_hour", p.controller_crashes_per_hour, rate);
-  map.read("mean_down_s", p.mean_down_s, moment);
-  map.read("torn_append", p.torn_append, share);
-  map.read("wall_skew_s", p.wall_skew_s, moment);
+  map.read("mean_down_s", p.mean_down_s, fault_time);
+  map.read("torn_append", p.torn_append, zero_to_one);
+  map.read("wall_skew_s", p.wall_skew_s, fault_time);
   map.read("wall_steps_per_hour", p.wall_steps_per_hour, rate);
   map.read("clock_drift", p.clock_drift, {0, 0.5});
   read_entries(map, "partitions", p, read_partition);

@@ -113,7 +113,7 @@ void refuse_other_kinds(findings& found, const value& tree) {
     return std::find(tree.keys.begin(), tree.keys.end(), key) != tree.keys.end();
   };
   if (has("datacenters"))
-    found.add(0, "", "this this is a cluster, expected a job (`troupe up` runs a cluster)");
+    found.add(0, "", "this is a cluster, expected a job (`troupe up` runs a cluster)");
   else if (has("layers") && has("hidden"))
     found.add(0, "", "this is a model, expected a job (whose `model:` may name this file)");
 }
@@ -155,6 +155,7 @@ expected<job_spec> read_job(const value& tree, const fs::path& file,
   read_environment(map, job);
   map.read("working_directory", job.working_directory);
   map.read_choice("objective", job.objective, objectives);
+  map.read_choice("kernels", job.kernels, kernel_kinds);
   read_training(map, job, file.parent_path());
   read_memory(map, job);
   map.finish();
@@ -175,13 +176,13 @@ void forget_lines(value& v) {
 
 expected<job_spec> load_job(const fs::path& file, std::span<const gpu_type> catalogue) {
   const auto tree = load_value(file);
-  if (!tree) return tl::unexpected<reason>(tree.error());
+  if (!tree) return refuse(tree.error());
   return read_job(*tree, file, catalogue);
 }
 
 expected<job_spec> parse_job(const std::string& name, const std::string& json) {
   auto tree = parse_json(name, json);
-  if (!tree) return tl::unexpected<reason>(tree.error());
+  if (!tree) return refuse(tree.error());
   forget_lines(*tree);
   return read_job(*tree, name, {});
 }

@@ -144,7 +144,7 @@ model read_model(findings& found, const value& v, const std::string& place,
 
 expected<model> load_model(const fs::path& file) {
   const auto tree = load_value(file);
-  if (!tree) return tl::unexpected<reason>(tree.error());
+  if (!tree) return refuse(tree.error());
   findings found{file.string()};
   auto m = file.extension() == ".json" ? read_huggingface(found, *tree)
                                        : read_model(found, *tree, "", file.parent_path());

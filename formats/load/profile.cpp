@@ -180,7 +180,7 @@ std::string text_of(const model_profile& m) {
 
 expected<device_profile> load_profile(const fs::path& file) {
   const auto tree = load_value(file);
-  if (!tree) return tl::unexpected<reason>(tree.error());
+  if (!tree) return refuse(tree.error());
   findings found{file.string()};
   map_reader map{found, *tree, ""};
   static const std::vector<std::string> kinds{"cpu", "cuda"};

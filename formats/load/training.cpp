@@ -44,7 +44,7 @@ training read_train(map_reader& map, const value& v, const fs::path& directory) 
   train.read("vocabulary", t.vocabulary);
   train.read_whole<std::uint64_t>("seed", t.seed, 0, 1'000'000'000'000);
   train.read("learning_rate", t.learning_rate, range{0, 100, true});
-  train.read("weight_decay", t.weight_decay, share);
+  train.read("weight_decay", t.weight_decay, zero_to_one);
   train.read_choice("schedule", t.schedule, schedules);
   train.read("checkpoint", t.checkpoint);
   train.read_whole<std::uint32_t>("checkpoint_every", t.checkpoint_every, 1, 1'000'000'000);
@@ -116,6 +116,7 @@ pipeline_wish read_pipeline(map_reader& map, const value& v, const job_spec& job
                                      admission::max_tensor_parallel);
   pipeline.read("recompute", w.recompute);
   pipeline.read_whole<std::uint32_t>("rows", w.rows, 1, admission::max_batch);
+  pipeline.read_whole<std::uint32_t>("virtual_stages", w.virtual_stages, 1, 1000);
   read_cut(pipeline, job.model, w);
   pipeline.finish();
   return w;

@@ -81,7 +81,7 @@ expected<value> parse_json(const std::string& file, const std::string& text) {
   position where;
   handler h{where};
   const auto no = [&](int line, const std::string& problem) {
-    return tl::unexpected<reason>(complaint(file, line, "", problem));
+    return refuse(complaint(file, line, "", problem));
   };
   try {
     const char* first = text.data();

@@ -268,8 +268,7 @@ const value* map_reader::list(std::string_view key, std::size_t min_items, need 
   if (v->what != value::kind::list)
     fail(key, fmt::format("found {}, expected a list", describe(*v)));
   else if (v->items.size() < min_items)
-    fail(key,
-         fmt::format("found a list of {}, expected at min_items {}", v->items.size(), min_items));
+    fail(key, fmt::format("found a list of {}, expected at least {}", v->items.size(), min_items));
   else
     return v;
   return nullptr;

@@ -35,7 +35,7 @@ class findings {
   }
   const std::string& file() const { return file_; }
   /// Only if not good().
-  tl::unexpected<reason> result() const { return tl::unexpected<reason>(*first_); }
+  tl::unexpected<reason> result() const { return refuse(*first_); }
 
  private:
   std::string file_;
@@ -51,7 +51,7 @@ struct range {
   bool above_low = false;
 };
 inline constexpr range positive{0, 1e15, true};
-inline constexpr range share{0, 1};
+inline constexpr range zero_to_one{0, 1};
 
 /// "intra.gbps": the path of a key in the file.
 std::string inside(std::string_view place, std::string_view key);

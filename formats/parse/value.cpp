@@ -76,7 +76,7 @@ std::FILE* standard_input() {
 /// Opens a readable regular file, or says what it is instead.
 expected<std::FILE*> open_file(const fs::path& file) {
   const auto no = [&](std::string_view problem) {
-    return tl::unexpected<reason>(complaint(file.string(), 0, "", problem));
+    return refuse(complaint(file.string(), 0, "", problem));
   };
   if (is_standard_input(file)) {
     auto* in = standard_input();
@@ -99,11 +99,9 @@ expected<std::FILE*> open_file(const fs::path& file) {
 
 expected<std::string> read_text(const fs::path& file, std::size_t limit_bytes) {
   const auto name = file.string();
-  const auto no = [&](std::string_view problem) {
-    return tl::unexpected<reason>(complaint(name, 0, "", problem));
-  };
+  const auto no = [&](std::string_view problem) { return refuse(complaint(name, 0, "", problem)); };
   const auto opened = open_file(file);
-  if (!opened) return tl::unexpected<reason>(opened.error());
+  if (!opened) return refuse(opened.error());
   std::FILE* in = *opened;
   std::string text;
   char part[65536];
@@ -119,7 +117,7 @@ expected<std::string> read_text(const fs::path& file, std::size_t limit_bytes) {
     return no(fmt::format("larger than {} MB; not read", limit_bytes >> 20));
   if (text.find_first_not_of(" \t\r\n") == std::string::npos) return no("the file is empty");
   if (const int line = binary_line(text); line > 0 || !valid_utf8(text))
-    return tl::unexpected<reason>(
+    return refuse(
         complaint(name, line, "", "is not a text file (binary bytes); expected UTF-8 text"));
   return text;
 }

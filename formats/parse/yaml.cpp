@@ -70,7 +70,7 @@ class handler final : public YAML::EventHandler {
 expected<value> parse_yaml(const std::string& file, const std::string& text) {
   handler h;
   const auto no = [&](int line, const std::string& problem) {
-    return tl::unexpected<reason>(complaint(file, line, "", problem));
+    return refuse(complaint(file, line, "", problem));
   };
   try {
     std::istringstream in{text};

@@ -102,7 +102,7 @@ std::optional<double> parse_timestamp(std::string_view t) {
 
 expected<std::vector<trace_row>> import_philly(const fs::path& file, const trace_window& window) {
   const auto text = read_text(file, trace_limit_bytes);
-  if (!text) return tl::unexpected<reason>(text.error());
+  if (!text) return refuse(text.error());
   findings found{file.string()};
   csv_reader csv{found, *text};
   csv.expect({"timestamp", "duration", "num_gpus", "cluster"}, {"gpu_time"});
@@ -124,7 +124,7 @@ expected<std::vector<trace_row>> import_philly(const fs::path& file, const trace
 
 expected<std::vector<trace_row>> import_itp(const fs::path& file, const trace_window& window) {
   const auto text = read_text(file, trace_limit_bytes);
-  if (!text) return tl::unexpected<reason>(text.error());
+  if (!text) return refuse(text.error());
   findings found{file.string()};
   csv_reader csv{found, *text};
   csv.expect({"job_id", "submission_time", "duration", "num_gpu"}, {});
@@ -148,7 +148,7 @@ expected<std::vector<trace_row>> import_itp(const fs::path& file, const trace_wi
 expected<std::vector<inference_row>> import_azure_llm(const fs::path& file,
                                                       const trace_window& window) {
   const auto text = read_text(file, trace_limit_bytes);
-  if (!text) return tl::unexpected<reason>(text.error());
+  if (!text) return refuse(text.error());
   findings found{file.string()};
   csv_reader csv{found, *text};
   csv.expect({"TIMESTAMP", "ContextTokens", "GeneratedTokens"}, {});

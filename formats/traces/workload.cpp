@@ -69,6 +69,7 @@ struct rule {
   bool batch_a_gpu = false;
   double min_s = 0, max_s = 1e9;
   bool cards = false;
+  bool deadlines = false;  // a row without one has one of 0.5 to 1.5 times its duration
 };
 
 const rule* find_rule(std::string_view name) {
@@ -83,6 +84,12 @@ const rule* find_rule(std::string_view name) {
                            "moe-0.69b", "moe-1.3b", "moe-2.4b", "moe-10b", "moe-27b"},
                           {{1, 6}, {2, 4}, {4, 4}, {8, 3}, {16, 2}, {32, 1}},
                           {{256, 1}, {512, 1}, {1024, 1}}};
+  static const rule crius_deadlines = [] {
+    auto r = crius;
+    r.deadlines = true;
+    return r;
+  }();
+  if (name == "crius-deadlines") return &crius_deadlines;
   static const rule titan{{"bert-large", "vit-large-16"},
                           {{1, 8}, {2, 5}, {4, 5}, {8, 2}},
                           {{64, 1}, {128, 1}, {256, 1}, {512, 1}},
@@ -109,13 +116,15 @@ class assigner {
     job.dataset_card = row.dataset_card;
     const auto wanted = wanted_gpus(row, random);
     const auto type = wanted_type(row, wanted, random);
-    if (!type) return tl::unexpected<reason>(type.error());
+    if (!type) return refuse(type.error());
     job.gpu_type = cluster_.gpus[*type].name;
     job.gpus = std::min(wanted, power_of_two_below(gpus_[*type]));
     job.model = wish(job, *type, random);
     const auto batch = weighted<std::uint32_t>(random, rule_.batches);
     job.global_batch = rule_.batch_a_gpu ? batch * job.gpus : std::max(batch, job.gpus);
     if (rule_.cards) describe_data(job, random);
+    if (rule_.deadlines && !row.deadline_s)
+      job.deadline_s = row.duration_s * (0.5 + random.uniform());
     return fill_in(row, std::move(job));
   }
 
@@ -191,7 +200,7 @@ class assigner {
   expected<arrival> fill_in(const trace_row& row, job_spec job) {
     if (!row.model.empty()) {
       const auto m = named(row.model);
-      if (!m) return tl::unexpected<reason>(m.error());
+      if (!m) return refuse(m.error());
       job.model = *m;
     }
     if (row.global_batch) job.global_batch = *row.global_batch;
@@ -231,7 +240,7 @@ class assigner {
                                       fmt::format("'{}' is not a model name", shown(name)));
       if (!m) {
         named_.erase(at);
-        return tl::unexpected<reason>(m.error());
+        return refuse(m.error());
       }
       at->second = std::move(*m);
     }
@@ -253,7 +262,7 @@ expected<std::vector<arrival>> assign(std::span<const trace_row> rows, std::stri
                                       std::uint64_t seed, const cluster& c,
                                       const iteration_time& seconds,
                                       const std::filesystem::path& models) {
-  const std::vector<std::string> names{"frenzy", "crius", "titan"};
+  const std::vector<std::string> names{"frenzy", "crius", "crius-deadlines", "titan"};
   const auto* r = find_rule(workload);
   if (!r)
     return refuse(reason::kind::invalid,
@@ -263,7 +272,7 @@ expected<std::vector<arrival>> assign(std::span<const trace_row> rows, std::stri
   const auto directory = models.empty() ? configs_directory() / "models" : models;
   for (const char* name : r->models) {
     auto m = load_model(directory / (std::string{name} + ".yaml"));
-    if (!m) return tl::unexpected<reason>(m.error());
+    if (!m) return refuse(m.error());
     const double parameters = parameters_of(*m);
     ladder.push_back({std::move(*m), parameters});
   }
@@ -273,7 +282,7 @@ expected<std::vector<arrival>> assign(std::span<const trace_row> rows, std::stri
   std::vector<arrival> jobs;
   for (const auto& row : rows) {
     auto job = a.assign(row);
-    if (!job) return tl::unexpected<reason>(job.error());
+    if (!job) return refuse(job.error());
     jobs.push_back(std::move(*job));
   }
   return jobs;

@@ -20,9 +20,10 @@ namespace troupe::formats {
 /// for the job, and the rule must choose a smaller one.
 using iteration_time = std::function<double(const job_spec& job, std::uint32_t gpus)>;
 
-/// Jobs for the rows of a trace, in order: "frenzy", "crius" or "titan". A function of its
-/// arguments and the shipped models. Rows keep a model, batch or iterations that they have. Fails
-/// for an unknown workload, an unknown model, and a row for which no job is small enough.
+/// Jobs for the rows of a trace, in order: "frenzy", "crius", "crius-deadlines" or "titan". A
+/// function of its arguments and the shipped models. Rows keep a model, batch or iterations that
+/// they have. Fails for an unknown workload, an unknown model, and a row for which no job is small
+/// enough.
 expected<std::vector<arrival>> assign(std::span<const trace_row> rows, std::string_view workload,
                                       std::uint64_t seed, const cluster& c,
                                       const iteration_time& seconds,

@@ -16,13 +16,13 @@ expected<std::unique_ptr<stage_device>> make_cpu_device(const stage_spec& s) {
 }
 
 expected<std::unique_ptr<stage_device>> make_shared_cpu_device(const stage_spec& s,
-                                                               std::uint32_t shares) {
-  if (shares == 1) return make_cpu_device(s);
-  if (auto ok = check(share_of(s, 0, shares)); !ok) return refuse(ok.error());
-  const auto tensor_group = make_group(shares);
+                                                               std::uint32_t shards) {
+  if (shards == 1) return make_cpu_device(s);
+  if (auto ok = check(shard_of(s, 0, shards)); !ok) return refuse(ok.error());
+  const auto tensor_group = make_group(shards);
   shared_stage::devices members;
-  for (std::uint32_t m = 0; m < shares; ++m)
-    members.push_back(std::make_unique<cpu::device>(share_of(s, m, shares), tensor_group[m]));
+  for (std::uint32_t m = 0; m < shards; ++m)
+    members.push_back(std::make_unique<cpu::device>(shard_of(s, m, shards), tensor_group[m]));
   return std::make_unique<shared_stage>(
       s, std::move(members),
       [tensor_group](const std::string& why) { tensor_group[0]->abort(why); });
@@ -33,13 +33,14 @@ namespace cpu {
 device::device(const stage_spec& s, std::shared_ptr<group> tensor_group)
     : spec_{s},
       maths_{s, std::move(tensor_group)},
-      queue_{[this](const operation& o, const done& tell) { time(o, tell); }, prepare_thread} {}
+      queue_{[this](const operation& o, const done& completed) { time(o, completed); },
+             prepare_thread} {}
 
 void device::submit(operation o, done d) {
   queue_.submit(std::move(o), std::move(d));
 }
 
-void device::time(const operation& o, const done& tell) {
+void device::time(const operation& o, const done& completed) {
   const auto begin = now_s(), worked = thread_cpu_s();
   auto result = run_all_the_same(o);
   if (spec_.emulate_speed < 1) {
@@ -51,7 +52,7 @@ void device::time(const operation& o, const done& tell) {
     result->begin_s = begin;
     result->end_s = now_s();
   }
-  tell(std::move(result));
+  completed(std::move(result));
 }
 
 expected<outcome> device::run_all_the_same(const operation& o) {
@@ -100,8 +101,8 @@ expected<outcome> device::run(const operation& o) {
       out.steps = maths_.steps;
       return out;
     }
-    case kind::meet:
-    case kind::join:
+    case kind::make_group_id:
+    case kind::join_group:
     case kind::sum:
       return refuse(reason::kind::unavailable,
                     "the CPU device has no collectives; use host all-reduce");

@@ -22,7 +22,7 @@ class device final : public stage_device {
     stage_memory<float> kept;
   };
 
-  void time(const operation& o, const done& tell);
+  void time(const operation& o, const done& completed);
   expected<outcome> run_all_the_same(const operation& o);
   expected<outcome> run(const operation& o);
   outcome forward(const operation& o);

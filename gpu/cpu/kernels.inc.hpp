@@ -136,7 +136,7 @@ void layer_norm_backward(const T* gradient_out, const T* in, const T* weight, co
 constexpr double gelu_factor = 2 * 0.79788456080286535588, gelu_cube = 0.044715;
 
 template <class T>
-TROUPE_INLINE T gelu_share(T x) {  // of x that remains
+TROUPE_INLINE T gelu_cdf(T x) {  // of x that remains
   const T twice = static_cast<T>(gelu_factor) * x * (T{1} + static_cast<T>(gelu_cube) * x * x);
   return T{1} / (T{1} + exponential(-twice));
 }
@@ -147,7 +147,7 @@ void bias_gelu(T* __restrict before, const T* bias, size_t rows, size_t n, T* __
     TROUPE_SIMD for (size_t j = 0; j < n; ++j) {
       const T x = before[j] + bias[j];
       before[j] = x;
-      after[j] = x * gelu_share(x);
+      after[j] = x * gelu_cdf(x);
     }
   }
 }
@@ -157,9 +157,9 @@ void gelu_backward(T* __restrict gradient, const T* before, size_t rows, size_t 
                    T* __restrict bias_sum) {
   for (size_t i = 0; i < rows; ++i, gradient += n, before += n) {
     TROUPE_SIMD for (size_t j = 0; j < n; ++j) {
-      const T x = before[j], share = gelu_share(x);
+      const T x = before[j], cdf = gelu_cdf(x);
       const T slope = static_cast<T>(gelu_factor) * (T{1} + static_cast<T>(3 * gelu_cube) * x * x);
-      const T g = gradient[j] * (share + x * share * (T{1} - share) * slope);
+      const T g = gradient[j] * (cdf + x * cdf * (T{1} - cdf) * slope);
       gradient[j] = g;
       bias_sum[j] += g;
     }

@@ -173,7 +173,7 @@ double stage_maths<T>::update(double scale) {
         k_.adamw(weights_.get() + at, first_moments_.get() + at, second_moments_.get() + at,
                  gradients_.get() + at, p.values(), how);
     // Replicated parameters are counted on one device.
-    if ((!p.tied || spec_.has_embedding) && (p.runs > 0 || p.share == 0)) norm += squares;
+    if ((!p.tied || spec_.has_embedding) && (p.runs > 0 || p.shard == 0)) norm += squares;
   }
   clear_gradients();
   return norm;

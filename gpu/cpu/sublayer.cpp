@@ -21,7 +21,7 @@ sublayer_maths<T>::sublayer_maths(const stage_spec& s, pool& memory,
       narrow_{memory.take<T>(tokens_ * hidden_)} {}
 
 template <class T>
-void sublayer_maths<T>::sum_with_fellows(T* values) {
+void sublayer_maths<T>::sum_over_tensor_group(T* values) {
   if (!tensor_group_) return;
   if constexpr (std::is_same_v<T, float>) {
     const auto ok = tensor_group_->sum(std::span{values, tokens_ * hidden_});
@@ -37,7 +37,7 @@ buffer<T> sublayer_maths<T>::partial_sum(const T* in, const T* bias, matrix<cons
   const bool adds = !tensor_group_ || tensor_group_->rank() == 0;
   if (adds) k_.add_bias(in, bias, tokens_, hidden_, out.get());
   multiply(a, b, matrix{out.get(), tokens_, hidden_}, adds ? into::add : into::set);
-  sum_with_fellows(out.get());
+  sum_over_tensor_group(out.get());
   return out;
 }
 
@@ -126,7 +126,7 @@ void sublayer_maths<T>::backward(sublayer what, const sublayer_values<T>& w,
     attention_backward(w, m, sums, gradient);
   else
     mlp_backward(w, m, sums, gradient);
-  sum_with_fellows(narrow_.get());
+  sum_over_tensor_group(narrow_.get());
   k_.layer_norm_backward(narrow_.get(), m.in.get(), w.norm.weight, m.norm.means.get(),
                          m.norm.inverses.get(), tokens_, hidden_, gradient, sums.norm.weight,
                          sums.norm.bias);

@@ -65,7 +65,7 @@ class sublayer_maths {
                     const sublayer_values<T>& sums, T* gradient);
 
   buffer<T> partial_sum(const T* in, const T* bias, matrix<const T> a, matrix<const T> b);
-  void sum_with_fellows(T* values);
+  void sum_over_tensor_group(T* values);
 
   pool& memory_;
   const kernels<T>& k_;

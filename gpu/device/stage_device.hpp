@@ -26,7 +26,7 @@ struct stage_spec {
   bool has_head = false;       // last stage: final layer norm, head and loss
   std::uint32_t rows = 1;      // sequences per micro-batch
   // Tensor parallel: this rank's part of the heads and of the MLP's columns, of that many.
-  std::uint32_t share = 0, shares = 1;
+  std::uint32_t shard = 0, shards = 1;
   // The passes of an iteration, which a device with collectives executes once before the first
   // all-reduce. Empty: one micro-batch forward and backward.
   struct pass {
@@ -51,8 +51,8 @@ struct operation {
     gradients,  // out: {own, tied}: the sums over all micro-batches since the last update
     update,     // in: {own, tied}, or {} for the device's own sums; AdamW with scale x gradients
     // All-reduce by devices with their peers in other pipelines (rank, size):
-    meet,  // creates a group: rank 0 returns out: {group id}, others {}
-    join,  // in: {group id}; joins the group, waiting for all members
+    make_group_id,  // creates a group: rank 0 returns out: {group id}, others {}
+    join_group,     // in: {group id}; joins the group, waiting for all members
     sum,  // in: {} or {tied, to be added first}; own gradients become the sums over all members, in
           // the first stage the tied ones, too. out: {tied} if another stage has the rest
     save,     // path: a directory; writes the stage's file of the checkpoint
@@ -68,7 +68,7 @@ struct operation {
   bool last_backward = false;
   std::vector<payload> in{};
   double scale = 1;                  // update: of the gradients (1 / number of micro-batches)
-  std::uint32_t rank = 0, size = 1;  // meet, join
+  std::uint32_t rank = 0, size = 1;  // make_group_id, join_group
   std::string path{};
 };
 
@@ -82,7 +82,7 @@ struct outcome {
 };
 
 /// After `sum`, update's payloads may be empty, meaning the device's own gradients. A device
-/// without collectives rejects `meet`, and hosts all-reduce instead.
+/// without collectives rejects `make_group_id`, and hosts all-reduce instead.
 ///
 /// A model with a tied head has its token embedding in the first and in the last stage; each
 /// accumulates its own gradient ("tied" above). The caller adds the two, the first stage's first,
@@ -115,7 +115,7 @@ expected<std::unique_ptr<stage_device>> make_cpu_device(const stage_spec& s);
 /// Several CPU threads of this host that share a stage, as one device. Fails if head count or MLP
 /// width is not divisible by their number.
 expected<std::unique_ptr<stage_device>> make_shared_cpu_device(const stage_spec& s,
-                                                               std::uint32_t shares);
+                                                               std::uint32_t shards);
 
 /// Mixed precision: 16-bit factors and 32-bit sums, weights and residual stream, on the GPU with
 /// this number. Fails like the CPU device; for head widths that are not a multiple of 8 or above

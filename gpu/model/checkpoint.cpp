@@ -107,8 +107,8 @@ expected<void> write_index(const fs::path& directory, const troupe::model& m,
   for (const auto& name : files) {
     const auto file = safetensors::open(directory / name);
     if (!file) return refuse(file.error());
-    const auto said = file->metadata().find("iteration");
-    if (said == file->metadata().end() || said->second != std::to_string(iteration))
+    const auto found = file->metadata().find("iteration");
+    if (found == file->metadata().end() || found->second != std::to_string(iteration))
       return malformed(fmt::format("{} is not of iteration {}", file->file().string(), iteration));
     for (const auto& [tensor, about] : file->tensors()) {
       if (tensor.starts_with(first_moment) || tensor.starts_with(second_moment)) continue;
@@ -144,20 +144,20 @@ expected<checkpoint> checkpoint::open(const fs::path& path) {
   if (!files) return refuse(files.error());
   checkpoint c;
   c.path_ = path;
-  std::optional<std::string> said;
+  std::optional<std::string> iteration_text;
   for (const auto& name : *files) {
     auto file = safetensors::open(name);
     if (!file) return refuse(file.error());
     const auto iteration = file->metadata().find("iteration");
     const auto word = iteration == file->metadata().end() ? std::string{"0"} : iteration->second;
-    if (said.value_or(word) != word)
+    if (iteration_text.value_or(word) != word)
       return malformed(fmt::format("the files in {} are of different iterations: {} and {}",
-                                   path.string(), *said, word));
-    said = word;
+                                   path.string(), *iteration_text, word));
+    iteration_text = word;
     c.files_.push_back(std::move(*file));
   }
-  const auto n = number(said.value_or("0"));
-  if (!n) return malformed(fmt::format("{} is of iteration '{}'", path.string(), *said));
+  const auto n = number(iteration_text.value_or("0"));
+  if (!n) return malformed(fmt::format("{} is of iteration '{}'", path.string(), *iteration_text));
   c.iteration_ = *n;
   return c;
 }
@@ -219,7 +219,7 @@ expected<std::uint64_t> load_values(const fs::path& path, const stage_spec& s,
   const auto from = checkpoint::open(path);
   if (!from) return refuse(from.error());
   auto whole = s;
-  whole.share = 0, whole.shares = 1;
+  whole.shard = 0, whole.shards = 1;
   const auto in_files = parameters_of(whole);
   for (std::size_t i = 0; i < in_files.size(); ++i) {
     const auto& p = values.parameters[i];

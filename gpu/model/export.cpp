@@ -22,17 +22,17 @@ std::optional<troupe::model> model_of_checkpoint(const fs::path& directory) {
   if (!index.is_object() || !index.contains("metadata") || !index["metadata"].contains("model"))
     return {};
   try {
-    const auto& said = index["metadata"]["model"];
+    const auto& shape = index["metadata"]["model"];
     troupe::model m;
-    m.name = said.at("name").get<std::string>();
-    m.family = said.at("family").get<std::string>();
-    m.hidden = said.at("hidden").get<std::uint32_t>();
-    m.layers = said.at("layers").get<std::uint32_t>();
-    m.heads = said.at("heads").get<std::uint32_t>();
-    m.intermediate = said.at("intermediate").get<std::uint32_t>();
-    m.sequence = said.at("sequence").get<std::uint32_t>();
-    m.vocabulary = said.at("vocabulary").get<std::uint32_t>();
-    m.tied_head = said.at("tied_head").get<bool>();
+    m.name = shape.at("name").get<std::string>();
+    m.family = shape.at("family").get<std::string>();
+    m.hidden = shape.at("hidden").get<std::uint32_t>();
+    m.layers = shape.at("layers").get<std::uint32_t>();
+    m.heads = shape.at("heads").get<std::uint32_t>();
+    m.intermediate = shape.at("intermediate").get<std::uint32_t>();
+    m.sequence = shape.at("sequence").get<std::uint32_t>();
+    m.vocabulary = shape.at("vocabulary").get<std::uint32_t>();
+    m.tied_head = shape.at("tied_head").get<bool>();
     return m;
   } catch (const json::exception&) {
     return {};

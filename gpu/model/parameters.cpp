@@ -17,7 +17,7 @@ using start = parameter::start;
 
 class list {
  public:
-  explicit list(const stage_spec& s) : share_{s.share}, shares_{s.shares} {}
+  explicit list(const stage_spec& s) : shard_{s.shard}, shards_{s.shards} {}
 
   void vector(std::string name, std::uint64_t n, start initial, std::uint64_t runs = 0) {
     add({.name = std::move(name), .columns = n, .initial = initial, .runs = runs});
@@ -40,22 +40,22 @@ class list {
   /// keys and values.
   void widening(const std::string& name, std::uint64_t in, std::uint64_t out, std::uint64_t blocks,
                 double deviation) {
-    matrix(name + ".weight", in, out / shares_, deviation, false, split() ? in * blocks : 0);
-    vector(name + ".bias", out / shares_, start::zero, split() ? blocks : 0);
+    matrix(name + ".weight", in, out / shards_, deviation, false, split() ? in * blocks : 0);
+    vector(name + ".bias", out / shards_, start::zero, split() ? blocks : 0);
   }
   /// Row-parallel: a device has the rows that match its columns of the product before; the results
   /// are summed, and the bias is added once.
   void coming_back(const std::string& name, std::uint64_t in, std::uint64_t out, double deviation) {
-    matrix(name + ".weight", in / shares_, out, deviation, false, split() ? 1 : 0);
+    matrix(name + ".weight", in / shards_, out, deviation, false, split() ? 1 : 0);
     vector(name + ".bias", out, start::zero);
   }
   std::vector<parameter> take() { return std::move(all_); }
 
  private:
-  bool split() const { return shares_ > 1; }
+  bool split() const { return shards_ > 1; }
   void add(parameter p) {
-    p.share = share_;
-    p.shares = shares_;
+    p.shard = shard_;
+    p.shards = shards_;
     if (!p.tied) {
       p.offset = end_;
       end_ += p.values();
@@ -63,7 +63,7 @@ class list {
     all_.push_back(std::move(p));
   }
 
-  std::uint32_t share_, shares_;
+  std::uint32_t shard_, shards_;
   std::vector<parameter> all_;
   std::uint64_t end_ = 0;
 };
@@ -125,7 +125,7 @@ void take_share(const parameter& p, std::span<const float> whole, std::span<floa
   }
   const auto run = part.size() / p.runs;
   for (std::uint64_t r = 0; r < p.runs; ++r)
-    std::copy_n(whole.begin() + static_cast<std::ptrdiff_t>((r * p.shares + p.share) * run), run,
+    std::copy_n(whole.begin() + static_cast<std::ptrdiff_t>((r * p.shards + p.shard) * run), run,
                 part.begin() + static_cast<std::ptrdiff_t>(r * run));
 }
 
@@ -137,7 +137,7 @@ void put_share(const parameter& p, std::span<const float> part, std::span<float>
   const auto run = part.size() / p.runs;
   for (std::uint64_t r = 0; r < p.runs; ++r)
     std::copy_n(part.begin() + static_cast<std::ptrdiff_t>(r * run), run,
-                whole.begin() + static_cast<std::ptrdiff_t>((r * p.shares + p.share) * run));
+                whole.begin() + static_cast<std::ptrdiff_t>((r * p.shards + p.shard) * run));
 }
 
 void initialise(const parameter& p, std::uint64_t seed, std::span<float> values) {
@@ -175,13 +175,13 @@ expected<void> check(const stage_spec& s) {
     return no("a model needs hidden, heads, layers, sequence and vocabulary, all larger than 0");
   if (m.hidden % m.heads != 0)
     return no(fmt::format("{} heads do not divide a hidden size of {}", m.heads, m.hidden));
-  if (s.shares == 0 || s.share >= s.shares)
-    return no(fmt::format("share {} of {} does not exist", s.share, s.shares));
-  if (m.heads % s.shares != 0 || inner_width(m) % s.shares != 0)
+  if (s.shards == 0 || s.shard >= s.shards)
+    return no(fmt::format("shard {} of {} does not exist", s.shard, s.shards));
+  if (m.heads % s.shards != 0 || inner_width(m) % s.shards != 0)
     return no(
         fmt::format("{} devices cannot share a stage: they must divide both the head count ({}) "
                     "and the MLP width ({})",
-                    s.shares, m.heads, inner_width(m)));
+                    s.shards, m.heads, inner_width(m)));
   if (s.rows == 0) return no("a micro-batch needs at least one sequence");
   const auto first = 1ull * s.first_sublayer, end = first + s.sublayers, all = 2ull * m.layers;
   if (end > all)
@@ -209,7 +209,7 @@ stage_size size_of(const stage_spec& s) {
   const double attention = 8 * t * c * c + 4 * t * m.sequence * c;
   const double mlp = 4 * t * c * static_cast<double>(inner_width(m));
   for (auto i = s.first_sublayer; i < s.first_sublayer + s.sublayers; ++i)
-    size.forward_flops += (sublayer_kind(i) == sublayer::attention ? attention : mlp) / s.shares;
+    size.forward_flops += (sublayer_kind(i) == sublayer::attention ? attention : mlp) / s.shards;
   if (s.has_head) size.forward_flops += 2 * t * c * m.vocabulary;
   return size;
 }

@@ -22,11 +22,11 @@ struct parameter {
   // If several devices share it: the whole tensor consists of `runs` of equal length, and each
   // device has its slice of every run, rows x columns in all. 0: replicated.
   std::uint64_t runs = 0;
-  std::uint32_t share = 0, shares = 1;
+  std::uint32_t shard = 0, shards = 1;
   std::uint64_t offset = 0;  // of its first value in the stage's own parameters; 0 if tied
 
   std::uint64_t values() const { return rows * columns; }
-  std::uint64_t whole_values() const { return values() * (runs > 0 ? shares : 1); }
+  std::uint64_t whole_values() const { return values() * (runs > 0 ? shards : 1); }
   std::vector<std::uint64_t> shape() const;
 };
 
@@ -65,14 +65,14 @@ inline std::uint64_t inner_width(const troupe::model& m) {
 
 /// A device's part of them: all, or its slice.
 inline std::uint64_t own_heads(const stage_spec& s) {
-  return s.model.heads / s.shares;
+  return s.model.heads / s.shards;
 }
 inline std::uint64_t own_inner(const stage_spec& s) {
-  return inner_width(s.model) / s.shares;
+  return inner_width(s.model) / s.shards;
 }
 /// Total width of its heads.
 inline std::uint64_t own_hidden(const stage_spec& s) {
-  return s.model.hidden / s.shares;
+  return s.model.hidden / s.shards;
 }
 
 /// Tokens per micro-batch.

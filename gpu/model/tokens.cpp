@@ -32,7 +32,7 @@ expected<token_data> token_data::open(const std::filesystem::path& file,
                                       const troupe::model& m) {
   const auto no = [](std::string text) { return refuse(reason::kind::invalid, std::move(text)); };
   const auto mapped = map_file(file);
-  if (!mapped) return tl::unexpected(mapped.error());
+  if (!mapped) return refuse(mapped.error());
   token_data d;
   d.sequence_ = m.sequence;
   d.bytes_ = mapped->bytes;
@@ -49,7 +49,7 @@ expected<token_data> token_data::open(const std::filesystem::path& file,
     }
   } else if (!vocabulary.empty()) {
     const auto encoder = bpe::open(vocabulary);
-    if (!encoder) return tl::unexpected(encoder.error());
+    if (!encoder) return refuse(encoder.error());
     auto tokens = std::make_shared<std::vector<std::uint32_t>>(
         encoder->encode({reinterpret_cast<const char*>(mapped->bytes.get()), size}));
     d.width_ = 4;

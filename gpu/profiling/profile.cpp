@@ -35,11 +35,11 @@ struct answer {
 };
 
 answer ask(stage_device& d, operation o) {
-  std::promise<expected<outcome>> said;
-  auto heard = said.get_future();
+  std::promise<expected<outcome>> result;
+  auto completed = result.get_future();
   const double begin_s = now_s();
-  d.submit(std::move(o), [&said](expected<outcome> r) { said.set_value(std::move(r)); });
-  auto what = heard.get();
+  d.submit(std::move(o), [&result](expected<outcome> r) { result.set_value(std::move(r)); });
+  auto what = completed.get();
   return {std::move(what), now_s() - begin_s};
 }
 
@@ -141,13 +141,13 @@ class bench {
 
   outcome take(operation o, std::vector<double>* into) {
     if (!result_) return {};
-    auto said = ask(*device_, std::move(o));
-    if (!said.what) {
-      result_ = refuse(said.what.error());
+    auto reply = ask(*device_, std::move(o));
+    if (!reply.what) {
+      result_ = refuse(reply.what.error());
       return {};
     }
-    if (into != nullptr && counts_) into->push_back(said.took_s);
-    return std::move(*said.what);
+    if (into != nullptr && counts_) into->push_back(reply.took_s);
+    return std::move(*reply.what);
   }
 
   static double spread(const std::vector<double>& v) {
@@ -269,20 +269,20 @@ expected<model_profile> measure_model(const profile_wish& w, const troupe::model
   model_profile out{m.name,       m.hidden,    m.heads, static_cast<std::uint32_t>(inner_width(m)),
                     m.vocabulary, m.tied_head, {}};
   reason why;
-  const auto say = [&](const std::string& text) {
-    if (w.say) w.say(text);
+  const auto report = [&](const std::string& text) {
+    if (w.progress) w.progress(text);
   };
   for (const auto sequence : w.sequences.empty() ? std::vector{m.sequence} : w.sequences)
     for (const auto rows : w.rows) {
-      say(fmt::format("{}: {} rows of {} tokens", m.name, rows, sequence));
+      report(fmt::format("{}: {} rows of {} tokens", m.name, rows, sequence));
       auto p = point_maker{w, make_device}.make(m, sequence, rows);
       if (p) {
         out.points.push_back(std::move(*p));
         continue;
       }
       why = p.error();
-      say(fmt::format("{}: {} rows of {} tokens were not measured: {}", m.name, rows, sequence,
-                      why.text));
+      report(fmt::format("{}: {} rows of {} tokens were not measured: {}", m.name, rows, sequence,
+                         why.text));
       if (why.code == reason::kind::invalid) return refuse(std::move(why));
     }
   if (out.points.empty()) return refuse(std::move(why));
@@ -315,9 +315,9 @@ sublayer_times take_apart(const measured_stages& m) {
     const double plain = std::max(0.0, one - layer);
     const double a = std::max(m.attention_alone.*what - plain, 0.0),
                  b = std::max(m.mlp_alone.*what - plain, 0.0);
-    const double share = a + b > 0 ? a / (a + b) : 0.5;
-    out.attention.*what = share * layer;
-    out.mlp.*what = (1 - share) * layer;
+    const double fraction = a + b > 0 ? a / (a + b) : 0.5;
+    out.attention.*what = fraction * layer;
+    out.mlp.*what = (1 - fraction) * layer;
     out.plain.*what = plain;
   };
   for (const auto what : steps) part(what);

@@ -23,7 +23,7 @@ struct profile_wish {
   std::vector<std::uint32_t> sequences;  // tokens per sequence; empty: each model's own
   std::uint32_t busy = 1;    // number of devices that compute concurrently; one is measured
   std::uint32_t rounds = 9;  // at least 3; each runs everything once
-  std::function<void(const std::string&)> say;  // progress, and what could not be measured
+  std::function<void(const std::string&)> progress;  // progress, and what could not be measured
 };
 
 /// Fails like make_cpu_device and make_cuda_device if the device or model is not possible. A size

@@ -99,7 +99,7 @@ copy_rates rates_of(cuda::machine& m, std::size_t bytes) {
 
 expected<device_profile> describe_cuda(int index) {
   auto opened = cuda::open_machine_here(index);
-  if (!opened) return tl::unexpected(opened.error());
+  if (!opened) return refuse(opened.error());
   try {
     auto p = describe_machine(**opened, copied_bytes);
     const int devices = (*opened)->facts().devices;
@@ -138,7 +138,7 @@ expected<device_profile> describe_device(const std::string& device, int index) {
 
 expected<std::uint64_t> free_memory(int index) {
   const auto opened = cuda::open_machine_here(index);
-  if (!opened) return tl::unexpected(opened.error());
+  if (!opened) return refuse(opened.error());
   try {
     (*opened)->enter();
     return (*opened)->memory().free_bytes;

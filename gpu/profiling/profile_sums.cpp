@@ -118,16 +118,16 @@ class member {
 
   /// Waits for the all-reduces. Throws if they will never complete.
   void wait() {
-    auto* mark = machine_.record_event();
+    auto* event = machine_.record_event();
     const double until_s = now_s() + patience_s_;
     std::string why;
-    for (std::size_t looks = 1; why.empty() && !machine_.reached(mark); ++looks) {
+    for (std::size_t looks = 1; why.empty() && !machine_.reached(event); ++looks) {
       if (looks % looks_between_questions == 0) why = trouble(until_s);
       std::this_thread::yield();
     }
     if (why.empty()) why = sums_.trouble();  // it may have ended without a result
     if (!why.empty()) sums_.abort(why);
-    machine_.wait(mark);
+    machine_.wait(event);
     if (!why.empty()) throw std::runtime_error(why);
   }
   std::string trouble(double until_s) {

@@ -32,10 +32,10 @@ payload part(const payload& whole, std::size_t which, std::size_t parts) {
 
 }  // namespace
 
-stage_spec share_of(const stage_spec& whole, std::uint32_t share, std::uint32_t shares) {
+stage_spec shard_of(const stage_spec& whole, std::uint32_t shard, std::uint32_t shards) {
   auto s = whole;
-  s.share = share;
-  s.shares = shares;
+  s.shard = shard;
+  s.shards = shards;
   return s;
 }
 
@@ -47,13 +47,13 @@ shared_stage::shared_stage(const stage_spec& whole, devices members,
       members_{std::move(members)},
       abort_{std::move(abort)},
       close_{close ? std::move(close) : abort_},
-      queue_{[this](const operation& o, const done& tell) { tell(run(o)); }} {
+      queue_{[this](const operation& o, const done& completed) { completed(run(o)); }} {
   const auto size = size_of(whole);
   own_ = size.own_parameters;
   tied_ = size.tied_parameters;
-  const auto shares = static_cast<std::uint32_t>(members_.size());
-  for (std::uint32_t m = 0; m < shares; ++m)
-    of_member_.push_back(parameters_of(share_of(whole, m, shares)));
+  const auto shards = static_cast<std::uint32_t>(members_.size());
+  for (std::uint32_t m = 0; m < shards; ++m)
+    of_member_.push_back(parameters_of(shard_of(whole, m, shards)));
 }
 
 shared_stage::~shared_stage() {
@@ -112,7 +112,8 @@ std::vector<expected<outcome>> shared_stage::on_all(const std::vector<operation>
 operation shared_stage::part_of(const operation& o, std::uint32_t member) const {
   auto mine = o;
   if (o.what == kind::save) mine.what = kind::values;
-  if (o.what == kind::join && !o.in.empty()) mine.in = {part(o.in[0], member, members_.size())};
+  if (o.what == kind::join_group && !o.in.empty())
+    mine.in = {part(o.in[0], member, members_.size())};
   const bool whole_gradients =
       o.what == kind::update && o.in.size() == 2 && o.in[0].bytes().size() == own_ * sizeof(float);
   if (whole_gradients) mine.in[0] = own_part(o.in[0], member);
@@ -168,7 +169,7 @@ expected<outcome> shared_stage::whole_of(const operation& o, std::vector<outcome
     result.begin_s = std::min(result.begin_s, parts[m].begin_s);
     result.end_s = std::max(result.end_s, parts[m].end_s);
   }
-  if (o.what == kind::meet) {
+  if (o.what == kind::make_group_id) {
     std::vector<std::byte> all;
     for (const auto& p : parts)
       all.insert(all.end(), p.out[0].bytes().begin(), p.out[0].bytes().end());

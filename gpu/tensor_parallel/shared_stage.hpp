@@ -12,7 +12,7 @@ namespace troupe::gpu {
 class shared_stage final : public stage_device {
  public:
   using devices = std::vector<std::unique_ptr<stage_device>>;
-  /// `members`: by rank, each created for share_of(whole, ...). `abort`: called with the reason
+  /// `members`: by rank, each created for shard_of(whole, ...). `abort`: called with the reason
   /// when one of them fails, so that the others stop waiting for it. `close`: called at the end; if
   /// empty, `abort` is.
   shared_stage(const stage_spec& whole, devices members,
@@ -42,6 +42,6 @@ class shared_stage final : public stage_device {
 };
 
 /// A rank's part of a shared stage.
-stage_spec share_of(const stage_spec& whole, std::uint32_t share, std::uint32_t shares);
+stage_spec shard_of(const stage_spec& whole, std::uint32_t shard, std::uint32_t shards);
 
 }  // namespace troupe::gpu

@@ -19,14 +19,14 @@ class table {
 
   expected<void> sum(std::uint32_t rank, std::span<float> values) {
     values_[rank] = values;  // read by others only after the barrier
-    if (auto ok = meet(rank); !ok) return ok;
+    if (auto ok = barrier(rank); !ok) return ok;
     for (const auto& other : values_)
       if (other.size() != values.size())
         return refuse(reason::kind::invalid,
                       fmt::format("members of a group submitted {} values and {}", other.size(),
                                   values.size()));
     add_share(rank);
-    return meet(rank);
+    return barrier(rank);
   }
 
   void abort(const std::string& why) {
@@ -41,7 +41,7 @@ class table {
   double patience_s() const { return patience_s_; }
 
  private:
-  expected<void> meet(std::uint32_t rank) {
+  expected<void> barrier(std::uint32_t rank) {
     std::unique_lock lock{guard_};
     const auto round = round_;
     if (ended_.empty() && ++arrived_ == size()) {

@@ -34,7 +34,7 @@ expected<selection> table_of(const selection_table& t, const job_spec& job,
   s.datacenters = t.offers();
   s.min_flops_s = t.flops_s();
   auto stages = t.stages_for(o);
-  if (!stages) return tl::unexpected<reason>(stages.error());
+  if (!stages) return refuse(stages.error());
   s.stages = *stages;
   const auto gpus = t.total_gpus();
   s.communication_to_compute = t.communication_to_compute(s.stages);
@@ -215,16 +215,15 @@ expected<selection> select_placement(const cluster& c, const idle_index& idle, c
                                      bool as_wished, planning_budget& budget) {
   constexpr std::size_t max_datacenters = 4;
   if (!job.slots && as_wished)
-    if (auto ok = can_split(job.model, job.pipeline.stages); !ok)
-      return tl::unexpected<reason>(ok.error());
+    if (auto ok = can_split(job.model, job.pipeline.stages); !ok) return refuse(ok.error());
   std::vector<placement> all;
   for (const double speed : speeds_of(c, idle, job)) {
     const selection_table first{c, idle, job, speed, {}, &budget};
     for (const auto& order : orders_of(first, max_datacenters))
       all_placements(selection_table{c, idle, first, order}, job, as_wished, all);
   }
-  if (all.empty() && budget.exhausted()) return tl::unexpected<reason>(budget.none_found());
-  if (all.empty()) return tl::unexpected<reason>(nothing_fits(c, idle, job, as_wished));
+  if (all.empty() && budget.exhausted()) return refuse(budget.none_found());
+  if (all.empty()) return refuse(nothing_fits(c, idle, job, as_wished));
   double fastest = 0;
   for (const auto& x : all) fastest = std::max(fastest, x.row.samples_per_s);
   const placement* best = &all[0];

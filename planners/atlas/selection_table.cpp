@@ -105,7 +105,7 @@ selection_table::selection_table(const cluster& c, const idle_index& idle, const
     s.nodes += 1;
     inside_.gbps = std::min(inside_.gbps, node.intra.gbps);
     inside_.latency_us = std::max(inside_.latency_us, node.intra.latency_us);
-    s.price += gpus * together * c.gpus[node.gpu].price_per_hour;
+    s.price += gpus * together * price_per_hour(c, n);
     s.inter = std::min(s.inter, node.inter.bytes_s());
     s.intra = std::min(s.intra, node.intra.bytes_s());
     s.latency = std::max(s.latency, node.inter.latency_us * 1e-6);
@@ -193,7 +193,7 @@ expected<std::uint32_t> selection_table::stages_for(const selection_options& o) 
   const auto asked = o.stages ? o.stages : job_.pipeline.stages;
   const auto most = max_stages();
   if (!job_.slots)
-    if (auto ok = can_split(job_.model, asked); !ok) return tl::unexpected<reason>(ok.error());
+    if (auto ok = can_split(job_.model, asked); !ok) return refuse(ok.error());
   double bytes = 0;
   bool divides = false;
   for (auto p = asked ? asked : 1; p <= (asked ? asked : most); ++p) {
@@ -226,7 +226,7 @@ double selection_table::communication_to_compute(std::uint32_t stages) const {
   for (std::size_t i = 0; i + 1 < offers_.size(); ++i)
     wan_s =
         std::max(wan_s, static_cast<double>(w.slowest.activation_bytes) / wan_[i][i + 1].bytes_s());
-  return stages > 1 && w.slowest.forward_s > 0 ? wan_s / w.slowest.forward_s : 0;
+  return w.slowest.forward_s > 0 ? wan_s / w.slowest.forward_s : 0;
 }
 
 pipeline_shape selection_table::shape_of_row(std::uint32_t stages, std::uint32_t cell,

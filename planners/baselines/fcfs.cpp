@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "planners/core/bounds.hpp"
 #include "planners/core/policy.hpp"
 #include "planners/core/queue_order.hpp"
 #include "planners/core/user_request.hpp"
@@ -14,24 +15,39 @@ namespace {
 
 using kind = reason::kind;
 
+// What the user asks for, within what the job may use.
+struct request {
+  std::uint32_t gpus = 0;
+  std::string type;  // empty: any
+};
+
+request request_of(const job_spec& job) {
+  return {std::min(job.gpus, job.max_gpus.value_or(job.gpus)),
+          job.required_gpu_type.empty() ? job.gpu_type : job.required_gpu_type};
+}
+
 // Constant for a cluster: computed once per pass.
 struct supply {
   std::vector<gpu_index> types;                // fastest first
-  std::vector<std::uint64_t> gpus;             // of each type, idle or not
+  std::vector<std::uint64_t> gpus;             // of each type, idle or not, within its quota
   std::vector<std::vector<node_index>> nodes;  // of each type, largest first
   std::uint32_t max_tensor = 1;
 
   explicit supply(const cluster& c)
       : types(fastest_first(c)), gpus(c.gpus.size()), max_tensor(largest_node(c)) {
     for (const auto& n : c.nodes) gpus[n.gpu] += n.gpus;
-    for (gpu_index g = 0; g < c.gpus.size(); ++g) nodes.push_back(nodes_of_type(c, g));
+    for (gpu_index g = 0; g < c.gpus.size(); ++g) {
+      nodes.push_back(nodes_of_type(c, g));
+      if (const auto quota = c.gpus[g].quota; quota > 0)
+        gpus[g] = std::min<std::uint64_t>(gpus[g], quota);
+    }
   }
 };
 
 // The types that could hold all of this job: of the one that it names, or of all. Empty: only
 // several types together could. Fails if the request can never be met.
 expected<std::vector<gpu_index>> types_for(const cluster& c, const supply& all, const job_view& j) {
-  const auto& job = *j.spec;
+  const auto job = request_of(*j.spec);
   if (job.gpus == 0) return refuse(kind::invalid, "requests no GPU");
   if (j.out_of_memory > 0) {
     return refuse(kind::infeasible,
@@ -40,41 +56,43 @@ expected<std::vector<gpu_index>> types_for(const cluster& c, const supply& all, 
   std::vector<gpu_index> out;
   std::uint64_t sum = 0;
   for (const auto g : all.types) {
-    if (!job.gpu_type.empty() && c.gpus[g].name != job.gpu_type) continue;
+    if (!job.type.empty() && c.gpus[g].name != job.type) continue;
     sum += all.gpus[g];
     if (all.gpus[g] >= job.gpus) out.push_back(g);
   }
   if (sum < job.gpus) {
     return refuse(kind::infeasible,
                   fmt::format("requests {} {}; the cluster has {}", job.gpus,
-                              job.gpu_type.empty() ? std::string("GPUs") : job.gpu_type, sum));
+                              job.type.empty() ? std::string("GPUs") : job.type, sum));
   }
   return out;
 }
 
-std::optional<decision> start(const cluster& c, const idle_index& idle, const supply& all,
+std::optional<decision> start(const cluster& c, const idle_index& all_idle, const supply& all,
                               const job_view& j, const std::vector<gpu_index>& types) {
   const auto& job = *j.spec;
-  if (idle.total_idle() < job.gpus) return {};
+  const auto gpus = request_of(job).gpus;
+  std::optional<idle_index> restricted;
+  const auto& idle = allowed_idle(c, all_idle, job, restricted);
+  if (idle.total_idle() < gpus) return {};
   const auto on = [&](const allocation& where) {
     return decision{
         decision::kind::start, j.id, split_for(c, job, where, 0, all.max_tensor), where, {}};
   };
   if (types.empty()) {
-    const auto where = fastest_idle(idle, job.gpus, all.types);
+    const auto where = fastest_idle(idle, gpus, all.types);
     return where ? std::optional(on(*where)) : std::nullopt;
   }
   std::optional<decision> blind;
   bool one_could = false;  // some type has the memory, idle or not
   for (const auto g : types) {
-    if (const auto where =
-            idle.idle_of(g) >= job.gpus ? fastest_idle(idle, job.gpus, {g}) : std::nullopt) {
+    if (const auto where = idle.idle_of(g) >= gpus ? fastest_idle(idle, gpus, {g}) : std::nullopt) {
       auto d = on(*where);
       if (d.how.bytes_per_gpu > 0) return d;
       if (!blind) blind = std::move(d);
     } else {
       one_could |=
-          split_for(c, job, pack(c, all.nodes[g], job.gpus), 0, all.max_tensor).bytes_per_gpu > 0;
+          split_for(c, job, pack(c, all.nodes[g], gpus), 0, all.max_tensor).bytes_per_gpu > 0;
     }
   }
   // No type has the memory: the user's request counts, and the job will run out of memory.
@@ -122,10 +140,10 @@ class fcfs : public policy {
     if (!types) return types.error();
     std::uint32_t idle = types->empty() ? s.idle.total_idle() : 0;
     for (const auto g : *types) idle = std::max(idle, s.idle.idle_of(g));
-    const auto& spec = *it->second.spec;
+    const auto wish = request_of(*it->second.spec);
     return {kind::insufficient,
-            fmt::format("requests {} {}; {} are idle", spec.gpus,
-                        spec.gpu_type.empty() ? "GPUs of one type" : spec.gpu_type, idle)};
+            fmt::format("requests {} {}; {} are idle", wish.gpus,
+                        wish.type.empty() ? "GPUs of one type" : wish.type, idle)};
   }
 };
 

@@ -15,32 +15,20 @@ namespace {
 
 using kind = reason::kind;
 
-std::uint64_t all_gpus(const cluster& c) {
-  std::uint64_t sum = 0;
-  for (const auto& n : c.nodes) sum += n.gpus;
-  return sum;
-}
-
 // The cluster's GPUs that the job may use.
-std::uint64_t max_for(const cluster& c, const job_spec& job, std::uint64_t all) {
-  if (!job.required_gpu_type.empty()) {
-    all = 0;
-    for (const auto& n : c.nodes)
-      if (allows(job, c.gpus[n.gpu])) all += n.gpus;
-  }
-  return std::min<std::uint64_t>(all, job.max_gpus.value_or(std::uint32_t(-1)));
+std::uint64_t max_for(const cluster& c, const job_spec& job) {
+  std::vector<std::uint64_t> gpus(c.gpus.size());
+  for (const auto& n : c.nodes) gpus[n.gpu] += n.gpus;
+  std::uint64_t sum = 0;
+  for (gpu_index g = 0; g < gpus.size(); ++g)
+    sum += std::min<std::uint64_t>(gpus[g], most_of_type(c, job, g));
+  return std::min<std::uint64_t>(sum, job.max_gpus.value_or(std::uint32_t(-1)));
 }
 
 // The user's number, doubled for every out-of-memory attempt, up to the maximum.
 std::uint32_t count_of(const job_view& j, std::uint64_t max_gpus) {
   const auto doublings = std::min(j.out_of_memory, 31u);
   return static_cast<std::uint32_t>(std::min(std::uint64_t{j.spec->gpus} << doublings, max_gpus));
-}
-
-std::vector<gpu_index> allowed_types(const cluster& c, const job_view& j,
-                                     std::vector<gpu_index> types) {
-  std::erase_if(types, [&](gpu_index g) { return !allows(*j.spec, c.gpus[g]); });
-  return types;
 }
 
 // Why no attempt remains; empty: one does.
@@ -70,19 +58,20 @@ class opportunistic : public policy {
     std::optional<idle_index> room;
     const auto s = start_trainings(all_jobs, out, room);
     if (s.waiting.empty() || s.idle.total_idle() == 0) return out;
-    const auto all = all_gpus(s.cluster);
     const auto types = fastest_first(s.cluster);
     const auto max_tensor = largest_node(s.cluster);
     std::optional<idle_index> rest;
     const idle_index* idle = &s.idle;
     for (const auto* j : in_order(s.waiting)) {
       if (idle->total_idle() == 0) break;
-      const auto max_gpus = max_for(s.cluster, *j->spec, all);
+      const auto max_gpus = max_for(s.cluster, *j->spec);
       if (auto why = hopeless(*j, max_gpus)) {
         out.push_back({decision::kind::give_up, j->id, {}, {}, std::move(*why)});
         continue;
       }
-      auto where = fastest_idle(*idle, count_of(*j, max_gpus), allowed_types(s.cluster, *j, types));
+      std::optional<idle_index> restricted;
+      const auto& allowed = allowed_idle(s.cluster, *idle, *j->spec, restricted);
+      auto where = fastest_idle(allowed, count_of(*j, max_gpus), types);
       if (!where) continue;  // a smaller job behind it may go first
       if (!rest) idle = &rest.emplace(s.idle);
       take(*rest, *where);
@@ -97,7 +86,7 @@ class opportunistic : public policy {
     if (it == s.waiting.end()) return {kind::unknown, fmt::format("job {} is not waiting", job)};
     const auto& j = it->second;
     if (j.training) return why_training_waits(s, j);
-    const auto all = max_for(s.cluster, *j.spec, all_gpus(s.cluster));
+    const auto all = max_for(s.cluster, *j.spec);
     if (auto why = hopeless(j, all)) return *why;
     const auto doubled = j.out_of_memory == 0 ? std::string()
                                               : fmt::format(" ({} requested, doubled {} times)",

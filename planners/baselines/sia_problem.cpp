@@ -25,6 +25,7 @@ struct shape_table {
 void add_pool(const cluster& c, const job_spec& job, const gpu_pool& pool, std::uint32_t pool_index,
               std::uint32_t largest_node, double bytes_floor, std::vector<sia_choice>& out) {
   const double memory = c.gpus[pool.gpu].memory_bytes();
+  const auto most = most_of_type(c, job, pool.gpu);
   std::vector<sia_choice> best;
   double best_rate = 0;
   for (std::uint32_t t = 1; t <= largest_node; t *= 2) {
@@ -32,7 +33,7 @@ void add_pool(const cluster& c, const job_spec& job, const gpu_pool& pool, std::
     std::vector<sia_choice> mine;
     for (const auto gpus : counts_of(pool)) {
       if (gpus % t != 0 || gpus / t > job.global_batch) continue;
-      if (job.max_gpus && gpus > *job.max_gpus) break;
+      if (gpus > most) break;
       sia_choice x;
       x.pool = pool_index;
       x.how.data_parallel = gpus / t;
@@ -61,10 +62,8 @@ shape_table table_of(const cluster& c, const job_spec& job, const std::vector<gp
   std::uint32_t largest_node = 1;
   for (const auto& p : pools) largest_node = std::max(largest_node, p.node_gpus);
   shape_table table;
-  for (std::uint32_t i = 0; i < pools.size(); ++i) {
-    if (!allows(job, c.gpus[pools[i].gpu])) continue;
+  for (std::uint32_t i = 0; i < pools.size(); ++i)
     add_pool(c, job, pools[i], i, largest_node, bytes_floor, table.choices);
-  }
   double min_cost = std::numeric_limits<double>::infinity();
   std::uint32_t fewest = std::numeric_limits<std::uint32_t>::max();
   for (const auto& x : table.choices) {
@@ -80,7 +79,7 @@ shape_table table_of(const cluster& c, const job_spec& job, const std::vector<gp
 double restart_factor(const snapshot& s, const job_view& j, const sia_options& o) {
   const double age = s.now_s - j.submitted_s, restart = s.cluster.settings.restart_s;
   if (s.now_s - j.started_s < restart && j.attempts <= 1) return 1;
-  const double restarts = j.attempts > 0 ? j.attempts - 1 : 0;
+  const double restarts = j.attempts - 1.0;
   const double r = std::max(age - restarts * restart, 0.0) / (age + restart);
   return std::max(o.min_restart_factor,
                   std::round(r * 50) / 50);  // in steps, so that more jobs are equal

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -40,6 +41,13 @@ const idle_index& allowed_idle(const cluster& c, const idle_index& idle, const j
     keep_quota(*restricted, g, quota);
   }
   return restricted ? *restricted : idle;
+}
+
+std::uint32_t most_of_type(const cluster& c, const job_spec& job, gpu_index g) {
+  if (!allows(job, c.gpus[g])) return 0;
+  constexpr auto any = std::numeric_limits<std::uint32_t>::max();
+  const auto quota = c.gpus[g].quota;
+  return std::min(quota > 0 ? quota : any, job.max_gpus.value_or(any));
 }
 
 expected<void> within_bounds(const cluster& c, const job_spec& job, const allocation& where) {

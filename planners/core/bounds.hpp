@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
 #include "messages/cluster.hpp"
@@ -18,6 +19,9 @@ namespace troupe::planners {
 inline bool allows(const job_spec& job, const gpu_type& gpu) {
   return job.required_gpu_type.empty() || job.required_gpu_type == gpu.name;
 }
+
+/// How many GPUs of a type the job may have, were there as many; 0: it may not run on it.
+std::uint32_t most_of_type(const cluster& c, const job_spec& job, gpu_index g);
 
 /// The idle GPUs that the job may use, of no type more than its quota: `idle` itself, or
 /// `restricted`, which is then filled.

@@ -61,6 +61,16 @@ checked_policy::checked_policy(std::shared_ptr<const policy> inner, std::string 
     throw policy_failure(fmt::format("{} has an invalid round_s of {} seconds", who_, round_s_));
 }
 
+expected<std::vector<plan>> checked_policy::plans_of(const cluster& c, const job_spec& job,
+                                                     planning_budget& budget) const {
+  auto plans = guarded(who_, [&] { return inner_->plans_of(c, job, budget); });
+  if (!plans) return plans;
+  for (const auto& p : *plans)
+    if (const auto why = objection_to(c, p); !why.empty())
+      throw policy_failure(fmt::format("{} plans job '{}' {}", who_, job.name, why));
+  return plans;
+}
+
 std::vector<decision> checked_policy::decide(const snapshot& s, random_source& random) const {
   auto decisions = guarded(who_, [&] { return inner_->decide(s, random); });
   for (const auto& d : decisions)

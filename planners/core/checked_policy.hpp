@@ -24,6 +24,9 @@ class checked_policy final : public policy {
 
   std::string_view name() const override { return name_; }
   double round_s() const override { return round_s_; }
+  expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
+                                       planning_budget& budget) const override;
+  bool plans_by_request() const override { return inner_->plans_by_request(); }
   std::vector<decision> decide(const snapshot& s, random_source& random) const override;
   /// An exception becomes the answer: explaining must not fail.
   reason why_waiting(const snapshot& s, job_id job) const override;

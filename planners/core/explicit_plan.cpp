@@ -52,7 +52,7 @@ expected<placed_plan> plan_of_stages(const cluster& c, const idle_index& idle, c
     first += s.pieces;
   }
   const auto parts = parts_of(job, how.stages);
-  if (!parts) return tl::unexpected<reason>(parts.error());
+  if (!parts) return refuse(parts.error());
   const auto batch = split_batch(job, how.pipeline_parallel, pipelines);
   if (batch.microbatches == 0)
     return refuse(reason::kind::invalid,
@@ -67,11 +67,10 @@ expected<placed_plan> plan_of_stages(const cluster& c, const idle_index& idle, c
     auto& stage = how.stages[s];
     stage.bytes_per_gpu = bytes[s];
     how.bytes_per_gpu = std::max(how.bytes_per_gpu, stage.bytes_per_gpu);
-    if (auto ok = take_gpus(c, stage, pipelines, left, out.where); !ok)
-      return tl::unexpected<reason>(ok.error());
+    if (auto ok = take_gpus(c, stage, pipelines, left, out.where); !ok) return refuse(ok.error());
   }
   const auto e = evaluate(c, job, how, out.where, fidelity::closed);
-  if (!e) return tl::unexpected<reason>(e.error());
+  if (!e) return refuse(e.error());
   how.samples_per_s = e->samples_per_s;
   how.cost_per_hour = e->cost_per_hour;
   return out;

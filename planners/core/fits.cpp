@@ -26,7 +26,7 @@ expected<void> memory_fits(const cluster& c, const plan& how, const allocation& 
     return {};
   }
   const auto nodes = nodes_of_stages(c, where, how);
-  if (!nodes) return tl::unexpected<reason>(nodes.error());
+  if (!nodes) return refuse(nodes.error());
   for (std::size_t i = 0; i < nodes->size(); ++i)
     if (auto ok = holds(c, (*nodes)[i], how.stages[i % how.stages.size()].bytes_per_gpu); !ok)
       return ok;

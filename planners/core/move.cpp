@@ -72,14 +72,13 @@ job_spec with_rows(job_spec job, std::uint32_t rows) {
 
 expected<pipeline_placement> plan_move(const cluster& c, const idle_index& idle,
                                        const job_view& job, const move_wish& wish) {
-  if (auto ok = check_names(c, wish); !ok) return tl::unexpected<reason>(ok.error());
+  if (auto ok = check_names(c, wish); !ok) return refuse(ok.error());
   if (!is_pipeline_job(*job.spec) || job.how.stages.empty())
     return refuse(kind::invalid, "it is not a training; only trainings can be moved");
   const auto room = room_for(c, idle, job, wish);
   const auto spec = wished(job, wish);
   if (!spec.slots)
-    if (auto ok = can_split(spec.model, spec.pipeline.stages); !ok)
-      return tl::unexpected<reason>(ok.error());
+    if (auto ok = can_split(spec.model, spec.pipeline.stages); !ok) return refuse(ok.error());
   // The sizes that bound the search are limited as for a submitted job.
   if (const auto bad = admission::objection_to(spec))
     return refuse(kind::invalid, fmt::format("{}: {}", bad->key, bad->problem));
@@ -87,8 +86,7 @@ expected<pipeline_placement> plan_move(const cluster& c, const idle_index& idle,
   auto to = place_pipelines(c, room, with_rows(spec, job.rows), true, budget);
   if (!to) to = place_pipelines(c, room, spec, true, budget);
   if (!to) return to;
-  if (auto ok = within_bounds(c, *job.spec, to->where); !ok)
-    return tl::unexpected<reason>(ok.error());
+  if (auto ok = within_bounds(c, *job.spec, to->where); !ok) return refuse(ok.error());
   if (has_already(c, job, wish, to->how)) return refuse(kind::invalid, "it already runs this way");
   return to;
 }

@@ -9,6 +9,7 @@
 #include "messages/random.hpp"
 #include "messages/reason.hpp"
 #include "planners/core/estimate.hpp"
+#include "planners/core/planning_budget.hpp"
 #include "planners/core/snapshot.hpp"
 
 namespace troupe::planners {
@@ -28,6 +29,10 @@ struct decision {
   std::optional<start_estimate> expected{};
 };
 
+/// pipeline/placement.hpp
+expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job,
+                                      planning_budget& budget);
+
 /// Decides what runs where. A policy keeps no state between calls and reads no clock or file: the
 /// same snapshot and random numbers give the same decisions.
 class policy {
@@ -38,6 +43,15 @@ class policy {
 
   /// 0: called on every arrival and departure. Otherwise: called once per this many seconds.
   virtual double round_s() const { return 0; }
+
+  /// The plans that it chooses from for a job, on the whole cluster: what job_view::plans holds
+  /// under this policy. Unless it says otherwise, plans_for's (pipeline/placement.hpp).
+  virtual expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
+                                               planning_budget& budget) const {
+    return plans_for(c, job, budget);
+  }
+  /// Whether they depend on how many GPUs the job asks for, and of which type.
+  virtual bool plans_by_request() const { return false; }
 
   /// Decisions, in order. Each start must satisfy fits() after those before it.
   virtual std::vector<decision> decide(const snapshot& s, random_source& random) const = 0;

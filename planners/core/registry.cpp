@@ -1,5 +1,7 @@
 #include "planners/core/policy.hpp"
 
+#include <algorithm>
+
 namespace troupe::planners {
 
 #define TROUPE_POLICY(name) std::unique_ptr<policy> make_##name();
@@ -9,20 +11,27 @@ namespace troupe::planners {
 namespace {
 
 struct entry {
-  std::string_view name;
+  std::string name;
   std::unique_ptr<policy> (*make)();
 };
 
-constexpr entry entries[] = {
+const std::vector<entry>& entries() {
+  static const auto all = [] {
+    std::vector<entry> made{
 #define TROUPE_POLICY(name) {#name, make_##name},
 #include "planners/core/policies.def"
 #undef TROUPE_POLICY
-};
+    };
+    for (auto& e : made) std::ranges::replace(e.name, '_', '-');
+    return made;
+  }();
+  return all;
+}
 
 }  // namespace
 
 std::unique_ptr<policy> make_policy(std::string_view name) {
-  for (const auto& e : entries) {
+  for (const auto& e : entries()) {
     if (e.name == name) return e.make();
   }
   return nullptr;
@@ -30,7 +39,7 @@ std::unique_ptr<policy> make_policy(std::string_view name) {
 
 std::vector<std::string_view> policy_names() {
   std::vector<std::string_view> names;
-  for (const auto& e : entries) names.push_back(e.name);
+  for (const auto& e : entries()) names.push_back(e.name);
   return names;
 }
 

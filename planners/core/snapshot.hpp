@@ -20,7 +20,8 @@ struct job_view {
   bool training = false;  // runs as pipelines that are planned here (runs_as_pipelines)
   std::shared_ptr<const job_spec> spec;
   double submitted_s = 0;
-  /// MARP's plans for it, best first. Identical jobs share one list (compare the pointers).
+  /// The policy's plans for it (policy::plans_of), best first. Identical jobs share one list
+  /// (compare the pointers).
   std::shared_ptr<const std::vector<plan>> plans;
   reason why;  // if there are none
   std::uint64_t iterations_done = 0;
@@ -32,7 +33,9 @@ struct job_view {
   plan how;
   allocation where;
   double iteration_s = 0;  // expected, of the present attempt
-  std::uint32_t rows = 0;  // micro-batch size of its last attempt; 0: none
+  // Of its last attempt; 0: none.
+  std::uint32_t rows = 0;  // of a micro-batch
+  std::uint32_t data_parallel = 0;
 };
 
 using job_views = std::map<job_id, job_view>;

@@ -157,9 +157,9 @@ class timer {
 
 expected<timed_plan> time_layout(const cluster& c, const job_spec& job, const plan& how,
                                  expected<pipeline_layout> layout) {
-  if (!layout) return tl::unexpected<reason>(layout.error());
+  if (!layout) return refuse(layout.error());
   const auto batch = batch_of(job, how);
-  if (!batch) return tl::unexpected<reason>(batch.error());
+  if (!batch) return refuse(batch.error());
   return timer{c, job, std::move(*layout), *batch}.time();
 }
 
@@ -207,34 +207,38 @@ double end_of_sums_s(const timed_plan& t, const std::vector<double>& last_backwa
 
 /// Lower bound for any 1F1B order, per stage: the first forward arrives, the stage does all of its
 /// work and waits for the first gradient meanwhile, and the last gradient returns to stage 0.
-/// Neither is the iteration shorter than the busiest shared link.
-double closed_form_s(const timed_plan& t) {
+/// Neither is the iteration shorter than the busiest shared link. A stage with `v` parts of the
+/// model begins and ends with one of them, and sends v times as often (Narayanan et al., section
+/// 2.2).
+double closed_form_s(const timed_plan& t, double v) {
   const auto& shape = t.shape;
   const double m = shape.microbatches;
   const auto send_s = [&](std::uint32_t s) {
     return shape.is_wan(s) ? t.times.wan[s] + t.times.wan_latency : t.times.lan[s];
   };
+  const auto way_s = [&](std::uint32_t s) {
+    return (shape.at(s).forward + shape.at(s).backward) / v;
+  };
   double behind = 0;  // a micro-batch's path to the last stage and back
-  for (std::uint32_t s = 1; s < shape.stages; ++s)
-    behind += shape.at(s).forward + shape.at(s).backward + 2 * send_s(s - 1);
-  double before = 0, longest = busiest_link_s(t), backwards = 0;
+  for (std::uint32_t s = 1; s < shape.stages; ++s) behind += way_s(s) + 2 * send_s(s - 1);
+  double before = 0, longest = v * busiest_link_s(t), backwards = 0;
   for (std::uint32_t s = 0; s < shape.stages; ++s) {
     const auto k = shape.at(s);
     // Before the first gradient arrives, 1F1B does one forward for each stage from this one on.
-    const double warm_up = std::min<double>(m, shape.stages - s) * k.forward;
-    const double idle = std::max(0.0, k.forward + behind - warm_up);
-    const double hop = shape.is_wan(s) ? t.times.wan[s] : 0;
+    const double warm_up = std::min<double>(m, shape.stages - s) * k.forward / v;
+    const double idle = std::max(0.0, k.forward / v + behind - warm_up);
+    const double hop = shape.is_wan(s) ? v * t.times.wan[s] : 0;
     longest = std::max(
-        longest, before + std::max(m * step_s(k), m * hop) + std::max(0.0, idle - k.recompute));
+        longest, before + std::max(m * step_s(k), m * hop) + std::max(0.0, idle - k.recompute / v));
     if (s + 1 == shape.stages) break;
-    before += k.forward + k.backward + 2 * send_s(s);
-    behind -= shape.at(s + 1).forward + shape.at(s + 1).backward + 2 * send_s(s);
+    before += way_s(s) + 2 * send_s(s);
+    behind -= way_s(s + 1) + 2 * send_s(s);
   }
   // A stage's last backward ends before those of earlier stages begin.
   std::vector<double> last_backward_s;
   for (std::uint32_t s = 0; s < shape.stages; ++s) {
     last_backward_s.push_back(longest - backwards);
-    backwards += shape.at(s).backward + (s + 1 < shape.stages ? send_s(s) : 0);
+    backwards += shape.at(s).backward / v + (s + 1 < shape.stages ? send_s(s) : 0);
   }
   return end_of_sums_s(t, last_backward_s);
 }
@@ -305,10 +309,14 @@ expected<iteration_estimate> evaluate(const cluster& c, const job_spec& job,
   iteration_estimate e;
   const auto& shape = timed.shape;
   if (f == fidelity::closed) {
-    e.iteration_s = closed_form_s(timed);
+    e.iteration_s = closed_form_s(timed, std::max(1U, job.pipeline.virtual_stages));
   } else {
+    if (job.pipeline.virtual_stages > 1)
+      return refuse(reason::kind::invalid,
+                    "virtual_stages is for estimates: a stage of the built-in trainer has one part "
+                    "of the model");
     const auto made = schedule_pipeline(shape, schedule_name(job));
-    if (!made) return tl::unexpected<reason>(made.error());
+    if (!made) return refuse(made.error());
     e.iteration_s = simulated_iteration_s(*made, timed.times);
   }
   for (std::uint32_t s = 0; s < shape.stages; ++s)
@@ -317,7 +325,7 @@ expected<iteration_estimate> evaluate(const cluster& c, const job_spec& job,
   e.pipeline_s = e.iteration_s - e.compute_s;
   if (e.iteration_s > 0) e.samples_per_s = job.global_batch / e.iteration_s;
   for (const auto& p : timed.layout.places)
-    e.cost_per_hour += static_cast<double>(p.devices.size()) * c.gpu_of(p.node).price_per_hour;
+    e.cost_per_hour += static_cast<double>(p.devices.size()) * price_per_hour(c, p.node);
   return e;
 }
 
@@ -325,7 +333,7 @@ expected<iteration_estimate> evaluate(const cluster& c, const job_spec& job, con
                                       const allocation& where, fidelity f) {
   if (how.stages.empty()) return estimate_iteration(c, job, how, where);
   const auto timed = time_plan(c, job, how, where);
-  if (!timed) return tl::unexpected<reason>(timed.error());
+  if (!timed) return refuse(timed.error());
   return evaluate(c, job, *timed, f);
 }
 

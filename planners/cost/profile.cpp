@@ -86,8 +86,8 @@ double among(const std::vector<all_reduce_rate>& all, double t, double (*ring)(d
   if (high == all.begin() || high == all.end() || nearest->devices == t)
     return took(*nearest) * ring(t) / at;
   const auto low = high - 1;
-  const double from = ring(low->devices), share = (ring(t) - from) / (at - from);
-  return took(*low) + share * (took(*high) - took(*low));
+  const double from = ring(low->devices), fraction = (ring(t) - from) / (at - from);
+  return took(*low) + fraction * (took(*high) - took(*low));
 }
 
 }  // namespace
@@ -125,10 +125,10 @@ profiled_stage put_together(const model_profile& sizes, std::uint32_t sequence,
   const auto both = [&](auto take, double part_times::*what) { return sum(take, what, what); };
   using t = part_times;
   profiled_stage s;
-  const bool keeps = stage.keeps || stage.has_head;
-  const auto forward = keeps ? &t::recompute_s : &t::forward_s;
+  const bool kept = stage.keeps_activations || stage.has_head;
+  const auto forward = kept ? &t::recompute_s : &t::forward_s;
   s.forward_s = both(&line::of_rows, forward);
-  s.recompute_s = keeps ? 0 : both(&line::of_rows, &t::recompute_s);
+  s.recompute_s = kept ? 0 : both(&line::of_rows, &t::recompute_s);
   s.backward_s = both(&line::of_rows, &t::backward_s);
   s.update_s = both(&line::once, &t::update_s);
   s.gradients_s = both(&line::once, &t::gradients_s);

@@ -18,7 +18,7 @@ namespace troupe::planners {
 struct stage_make {
   std::uint32_t attentions = 0, mlps = 0;
   bool has_embedding = false, has_head = false;
-  bool keeps = false;  // keeps activations for backward; the last stage always does
+  bool keeps_activations = false;  // for backward; the last stage always does
 };
 
 struct profiled_stage {

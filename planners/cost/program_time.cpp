@@ -23,8 +23,8 @@ struct channel {
 
 // The slowest links that an allocation makes a job use.
 struct topology {
-  double flops_s = std::numeric_limits<double>::infinity();  // of the slowest GPU without a profile
-  double profiled_s = 0;  // an iteration's work on the slowest profiled GPU
+  kernel_times kernels;   // the slowest of its GPUs without profile
+  double profiled_s = 0;  // an iteration's work on its slowest GPU with one, alone
   double cost_per_hour = 0;
   std::uint32_t largest_share = 0;
   bool one_node = true, one_datacenter = true;
@@ -51,10 +51,18 @@ void limit_by_wan(topology& t, const cluster& c, std::uint32_t a, std::uint32_t 
   }
 }
 
-/// How the samples of the largest replica are split.
+/// How the fullest replica's samples are cut, and what that asks of a GPU.
 struct replica {
   double microbatches = 1, rows = 1;
+  gpu_work work;
+  double backward = 2;
 };
+
+void slow_to(kernel_times& slowest, const kernel_times& t) {
+  slowest.forward_s = std::max(slowest.forward_s, t.forward_s);
+  slowest.backward_s = std::max(slowest.backward_s, t.backward_s);
+  slowest.update_s = std::max(slowest.update_s, t.update_s);
+}
 
 topology topology_of(const cluster& c, const job_spec& job, const replica& r,
                      const allocation& where, const cost_constants& k) {
@@ -66,11 +74,11 @@ topology topology_of(const cluster& c, const job_spec& job, const replica& r,
     if (const double alone_s = profiled_iteration_s(job, gpu, r.microbatches, r.rows); alone_s > 0)
       t.profiled_s = std::max(t.profiled_s, alone_s);
     else
-      t.flops_s = std::min(t.flops_s, flops_s(gpu));
-    t.cost_per_hour += share.gpus * gpu.price_per_hour;
+      slow_to(t.kernels, time_kernels(job, gpu, r.work, r.backward));
+    t.cost_per_hour += share.gpus * price_per_hour(c, share.node);
     t.largest_share = std::max(t.largest_share, share.gpus);
     if (const auto* p = sums_profile_of(job, gpu)) t.sums.push_back(&p->copies.all_reduces);
-    t.intra.limit(n.intra.gbps, n.intra.latency_us);
+    t.intra.limit(n.intra.gbps * ring_share(gpu), n.intra.latency_us);
     t.inter_datacenter.limit(n.inter.gbps, n.inter.latency_us);
     if (std::ranges::find(datacenters, n.datacenter) == datacenters.end()) {
       datacenters.push_back(n.datacenter);
@@ -114,25 +122,39 @@ double sum_in_node_s(double bytes, double members, const topology& t) {
   return slowest;
 }
 
+/// Of the fullest replica.
+replica replica_of(const job_spec& job, const plan& how, const model_shape& shape,
+                   const cost_constants& k) {
+  const double tensor = how.tensor_parallel;
+  const double samples = std::ceil(double{1} * job.global_batch / how.data_parallel);
+  replica r;
+  r.microbatches =
+      std::clamp(double{1} * job.microbatches.value_or(1), 1.0, std::max(samples, 1.0));
+  r.rows = samples / r.microbatches;
+  r.backward = backward_forwards(job, k.backward);
+  const double trained = job.memory ? trained_parameters(job) : shape.parameters;
+  const double shards = job.memory && job.memory->zero > 0 ? how.data_parallel : 1;
+  r.work = {shape.forward_flops / tensor, trained / tensor / shards, tensor, r.rows, shape.kernels};
+  r.work.kernels.logits /= tensor;
+  return r;
+}
+
 }  // namespace
 
 iteration_estimate estimate_iteration(const cluster& c, const job_spec& job, const plan& how,
                                       const allocation& where, const cost_constants& k) {
   const auto shape = shape_of(job.model);
   const double data = how.data_parallel, tensor = how.tensor_parallel;
-  const double samples = std::ceil(job.global_batch / data);  // of the largest replica
-  const double m =
-      std::clamp(double{1} * job.microbatches.value_or(1), 1.0, std::max(samples, 1.0));
-  const double b = samples / m;
-  const auto t = topology_of(c, job, {m, b}, where, k);
+  const auto r = replica_of(job, how, shape, k);
+  const double m = r.microbatches, b = r.rows;
+  const auto t = topology_of(c, job, r, where, k);
 
   iteration_estimate e;
-  double forward_s = shape.forward_flops * samples / (tensor * t.flops_s);
-  const double backward = backward_forwards(job, k.backward);
-  e.compute_s = (1 + backward) * forward_s;
+  double backward_s = t.kernels.backward_s;  // of the last micro-batch
+  e.compute_s = m * (t.kernels.forward_s + backward_s) + t.kernels.update_s;
   if (const double measured_s = t.profiled_s / tensor; measured_s > e.compute_s) {
     e.compute_s = measured_s;
-    forward_s = measured_s / (1 + backward);
+    backward_s = measured_s * r.backward / (1 + r.backward) / m;
   }
   if (how.tensor_parallel > 1) {
     const auto span = span_of_groups(c, where, how.tensor_parallel, how.data_parallel);
@@ -140,7 +162,9 @@ iteration_estimate estimate_iteration(const cluster& c, const job_spec& job, con
     const double each = b * shape.reduced_bytes / std::max(shape.reduces, 1.0);
     const double one_s = span.in_node ? sum_in_node_s(each, tensor, t)
                                       : ring_s(each, tensor, over.bytes_s, over.latency_s);
-    e.tensor_s = 2 * shape.reduces * m * one_s;  // forward and backward
+    // Forward, again where it is recomputed, and backward.
+    const bool again = job.memory && job.memory->checkpointing == "full";
+    e.tensor_s = (again ? 3 : 2) * shape.reduces * m * one_s;
   }
   if (how.data_parallel > 1) {
     // Each rank of the tensor groups has its own ring; those of one node share its outgoing link.
@@ -153,7 +177,7 @@ iteration_estimate estimate_iteration(const cluster& c, const job_spec& job, con
     const auto& over = t.between(false, t.one_datacenter);
     const double whole = t.one_node ? sum_in_node_s(bytes, data, t)
                                     : ring_s(bytes, data, over.bytes_s, over.latency_s, rings);
-    e.data_s = std::max(0.0, whole - k.overlap * backward * forward_s / m);
+    e.data_s = std::max(0.0, whole - k.overlap * backward_s);
   }
   e.iteration_s = e.compute_s + e.tensor_s + e.data_s;
   e.samples_per_s = e.iteration_s > 0 ? job.global_batch / e.iteration_s : 0;

@@ -15,7 +15,7 @@ namespace troupe::planners {
 
 /// The time of an iteration, by component.
 struct iteration_estimate {
-  double compute_s = 0;    // forward and backward; of pipelines, the slowest stage's
+  double compute_s = 0;    // forward, backward, update; of pipelines, the slowest stage's
   double tensor_s = 0;     // tensor-parallel all-reduces; of pipelines in compute_s
   double data_s = 0;       // the part of the gradients' all-reduce that is not hidden
   double pipeline_s = 0;   // everything else of a pipeline: waits, transfers, updates

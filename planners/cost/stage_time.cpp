@@ -16,7 +16,7 @@ stage_make make_of(const job_spec& job, const stage_part& p, bool first, bool la
   made.mlps = p.count - made.attentions;
   made.has_embedding = first;
   made.has_head = last;
-  made.keeps = !job.pipeline.recompute;
+  made.keeps_activations = !job.pipeline.recompute;
   return made;
 }
 
@@ -24,14 +24,14 @@ stage_make make_of(const job_spec& job, const stage_part& p, bool first, bool la
 void set_times(stage_costs& c, const device_profile& profile, const job_spec& job,
                const std::vector<stage_part>& parts, std::uint32_t stage, std::uint32_t rows) {
   const auto& m = job.model;
-  const double share = 1.0 / parts[stage].tensor_parallel;
+  const double fraction = 1.0 / parts[stage].tensor_parallel;
   const auto made = make_of(job, parts[stage], stage == 0, stage + 1 == parts.size());
   const auto s = put_together(**sizes_of(profile, m), m.sequence, made, rows);
-  c.forward_s = share * s.forward_s;
-  c.recompute_s = share * s.recompute_s;
-  c.backward_s = share * s.backward_s;
-  c.update_s = share * s.update_s;
-  c.gradients_s = share * s.gradients_s;
+  c.forward_s = fraction * s.forward_s;
+  c.recompute_s = fraction * s.recompute_s;
+  c.backward_s = fraction * s.backward_s;
+  c.update_s = fraction * s.update_s;
+  c.gradients_s = fraction * s.gradients_s;
 }
 
 /// GPUs that share a stage all-reduce once in every sublayer's forward and once in its backward: as
@@ -41,8 +41,10 @@ void add_sums(stage_costs& c, const job_spec& job, const gpu_type& gpu, const st
               std::uint32_t rows, double width, const link& inside) {
   const auto t = p.tensor_parallel;
   if (t <= 1) return;
+  auto reached = inside;
+  reached.gbps *= ring_share(gpu);
   const auto sums_s = [&](double each) {
-    return p.count * sum_s(measured_sums(job, gpu), inside, t, rows * p.output_bytes * each);
+    return p.count * sum_s(measured_sums(job, gpu), reached, t, rows * p.output_bytes * each);
   };
   const bool cpu = job.train && job.train->device == "cpu";
   c.forward_s += sums_s(width);
@@ -52,10 +54,6 @@ void add_sums(stage_costs& c, const job_spec& job, const gpu_type& gpu, const st
 
 }  // namespace
 
-double flops_s(const gpu_type& gpu) {
-  return (gpu.fp16_tflops > 0 ? gpu.fp16_tflops : gpu.fp32_tflops) * 1e12 * gpu.efficiency;
-}
-
 double emulated_speed(const cluster& c, node_index node, const job_spec& job) {
   return job.train && job.train->device == "cpu" ? c.nodes[node].emulate_speed : 1;
 }
@@ -63,7 +61,7 @@ double emulated_speed(const cluster& c, node_index node, const job_spec& job) {
 double flops_s(const cluster& c, node_index node, const job_spec& job) {
   const auto& gpu = c.gpu_of(node);
   const auto* p = profile_of(job, gpu);
-  return (p ? profiled_flops_s(*p, job.model) : flops_s(device_of(job, gpu))) *
+  return (p ? profiled_flops_s(*p, job.model) : flops_s(job, device_of(job, gpu))) *
          emulated_speed(c, node, job);
 }
 
@@ -74,6 +72,7 @@ gpu_type device_of(const job_spec& job, const gpu_type& gpu) {
   core.fp16_tflops = core.fp32_tflops = 0.1;
   core.memory_gbytes_s = 10;
   core.efficiency = 0.5;
+  core.kernel_us = 0;
   return core;
 }
 
@@ -109,11 +108,13 @@ stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu,
   const cost_constants k;
   const auto& p = parts[stage];
   stage_costs c;
-  c.forward_s = rows * p.flops / flops_s(gpu);
+  const gpu_work work{p.flops, p.parameters, double{1} * p.tensor_parallel, double{1} * rows,
+                      p.kernels};
+  const auto times = time_kernels(job, gpu, work, k.backward);
+  c.forward_s = times.forward_s;
   c.recompute_s = recomputes ? c.forward_s : 0;
-  c.backward_s = k.backward * c.forward_s;
-  // AdamW reads weight, gradient and two moments in fp32 and writes all but the gradient.
-  if (gpu.memory_gbytes_s > 0) c.update_s = 28 * p.parameters / (gpu.memory_gbytes_s * 1e9);
+  c.backward_s = times.backward_s;
+  c.update_s = times.update_s;
   const auto* profile = profile_of(job, gpu);
   if (profile) set_times(c, *profile, job, parts, stage, rows);
   // Transfers are in half precision; between stages of the built-in trainer in single precision.

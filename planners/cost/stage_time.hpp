@@ -6,10 +6,11 @@
 #include "messages/cluster.hpp"
 #include "messages/job.hpp"
 #include "messages/training.hpp"
+#include "planners/cost/kernel_time.hpp"
 #include "planners/model/stage_memory.hpp"
 
 // Step times of a stage on its GPUs: from a profile if one was measured, else from the cost model
-// (docs/planners/cost_model.md). The only place that converts FLOPs to seconds.
+// (kernel_time.hpp).
 
 namespace troupe::planners {
 
@@ -22,9 +23,8 @@ struct cost_constants {
   double wan_latency_us = unlisted_wan_rtt_ms * 1e3 / 2;
 };
 
-/// Attainable training speed of a GPU of this type, FLOP/s.
-double flops_s(const gpu_type& gpu);
-/// The job's speed on a node's GPUs: as profiled, else the above; on a CPU, a core's.
+/// What the job's matrix products reach on a node's GPUs, FLOP/s: all of the model's work as
+/// profiled, else as kernel_time.hpp says; on a CPU, a core's.
 double flops_s(const cluster& c, node_index node, const job_spec& job);
 /// The emulated speed of its node: 1 except for jobs on CPUs.
 double emulated_speed(const cluster& c, node_index node, const job_spec& job);

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "messages/tensor_way.hpp"
+#include "messages/link_cost.hpp"
 #include "planners/cost/profile.hpp"
 
 namespace troupe::planners {
@@ -57,7 +57,7 @@ std::uint32_t tensor_routes::link_of(std::uint32_t p, std::uint32_t s, node_inde
 lan_route tensor_routes::route(std::uint32_t p, std::uint32_t from, std::uint32_t to_pipeline,
                                std::uint32_t to, double bytes) const {
   const auto there = place(to_pipeline, to).node;
-  const auto w = way_between(c_, place(p, from).node, there);
+  const auto w = link_cost_between(c_, place(p, from).node, there);
   return {link_of(p, from, there), w.alone_s(bytes), w.latency_s};
 }
 
@@ -73,7 +73,7 @@ lan_route tensor_routes::tied_route(std::uint32_t p, std::uint32_t from, std::ui
 /// The first stage sums a tied embedding's gradients of both.
 std::uint64_t tensor_routes::summed_bytes(std::uint32_t p, std::uint32_t s) const {
   const auto& k = costs(p, s);
-  const bool copy = s > 0 && s + 1 == layout_.stages;
+  const bool copy = s + 1 == layout_.stages;
   return k.gradient_bytes - (copy ? std::min(k.gradient_bytes, k.tied_bytes) : 0);
 }
 

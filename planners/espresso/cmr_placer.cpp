@@ -1,6 +1,7 @@
 #include "planners/espresso/cmr_placer.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <numeric>
 
@@ -8,9 +9,9 @@
 
 namespace troupe::planners {
 
-double compute_memory_ratio(double tflops, double memory_gb, double most_in_memory,
-                            double most_hidden) {
-  return tflops / memory_gb * std::max(most_in_memory, most_hidden) / most_hidden;
+double compute_memory_ratio(double tflops, double memory_gb, double max_in_memory,
+                            double max_hidden) {
+  return tflops / memory_gb * std::max(max_in_memory, max_hidden) / max_hidden;
 }
 
 namespace {
@@ -26,7 +27,9 @@ class ratio_placer {
   }
 
   /// Stage 0 with so many pieces; empty: no GPU holds it, or the others do not hold the rest.
-  std::vector<cut_stage> with_first(std::uint32_t pieces) const {
+  /// `account`: of every GPU that was looked at, if it is wanted.
+  std::vector<cut_stage> with_first(std::uint32_t pieces,
+                                    std::vector<ratio_candidate>* account = nullptr) const {
     auto left = p_.counts;
     std::vector<cut_stage> out;
     std::uint32_t done = 0;
@@ -37,21 +40,24 @@ class ratio_placer {
       const auto room = p_.table->pieces() - done - behind;
       std::size_t best = p_.types();
       double least = std::numeric_limits<double>::infinity();
-      std::uint32_t most_of_best = 0;
+      std::uint32_t max_of_best = 0;
       for (std::size_t t = 0; t < p_.types(); ++t) {
-        const auto most = left[t] > 0 ? most_in_memory(t, done, room, behind) : 0;
+        const auto most = left[t] > 0 ? max_in_memory(t, done, room, behind) : 0;
         if (most < (s == 0 ? pieces : 1)) continue;
-        const double l_c = s == 0 ? pieces : most_hidden(t, done, room, hidden_s);
+        const double l_c = s == 0 ? pieces : max_hidden(t, done, room, hidden_s);
         const double ratio = compute_memory_ratio(gpu(t).fp16_tflops, gpu(t).memory_gb, most, l_c);
-        if (ratio < least) least = ratio, best = t, most_of_best = most;
+        if (account) account->push_back({s, d_.types[t].gpu, 1.0 * most, l_c, ratio, false});
+        if (ratio < least) least = ratio, best = t, max_of_best = most;
       }
       if (best == p_.types()) return {};
+      if (account)
+        for (auto& x : *account)
+          if (x.stage == s && x.gpu == d_.types[best].gpu) x.taken = true;
       const auto size =
-          s == 0 ? pieces
-                 : std::min({most_of_best, room, static_cast<std::uint32_t>(share_[best])});
+          s == 0 ? pieces : std::min({max_of_best, room, static_cast<std::uint32_t>(share_[best])});
       if (behind > 0) {
         const auto& k = p_.table->middle(best, done, size);
-        const auto& w = p_.ways[best * p_.types() + best];
+        const auto& w = p_.links[best * p_.types() + best];
         if (s == 0) hidden_s = sums_s(k, best);
         hidden_s += k.backward_s + w.alone_s(k.activation_bytes) + w.latency_s;
       }
@@ -71,8 +77,8 @@ class ratio_placer {
     return k.bytes + p_.held[behind] * k.bytes_each < p_.bytes[t];
   }
   /// Of the last stage, as if others were behind it: that it must take what is left is seen later.
-  std::uint32_t most_in_memory(std::size_t t, std::uint32_t first, std::uint32_t room,
-                               std::uint32_t behind) const {
+  std::uint32_t max_in_memory(std::size_t t, std::uint32_t first, std::uint32_t room,
+                              std::uint32_t behind) const {
     std::uint32_t most = 0;
     for (std::uint32_t n = 1; n <= room; ++n) {
       const bool last = first + n >= p_.table->size();
@@ -82,11 +88,10 @@ class ratio_placer {
     return most;
   }
   double sums_s(const range_costs& k, std::size_t t) const {
-    const auto& w = p_.ways[t * p_.types() + t];
+    const auto& w = p_.links[t * p_.types() + t];
     return 2 * (p_.pipelines - 1.0) * w.alone_s(k.gradient_bytes / p_.pipelines);
   }
-  double most_hidden(std::size_t t, std::uint32_t first, std::uint32_t room,
-                     double hidden_s) const {
+  double max_hidden(std::size_t t, std::uint32_t first, std::uint32_t room, double hidden_s) const {
     std::uint32_t most = 1;
     for (std::uint32_t n = 1; n <= room && first + n < p_.table->size(); ++n)
       if (sums_s(p_.table->middle(t, first, n), t) <= hidden_s) most = n;
@@ -142,6 +147,41 @@ set_plan place_by_ratio(stage_placer& placer, const cluster& c, std::size_t divi
     if (plan.plan && plan.iteration_s < best.iteration_s) best = std::move(plan);
   }
   return best;
+}
+
+std::vector<ratio_candidate> explain_ratios(const cluster& c, const job_spec& job,
+                                            const placed_plan& made,
+                                            const std::map<gpu_index, double>& max_in_memory) {
+  const auto datacenter = c.nodes[made.where.front().node].datacenter;
+  idle_index idle{c};
+  for (node_index n = 0; n < c.nodes.size(); ++n)
+    if (c.nodes[n].datacenter != datacenter) idle.set_idle(n, 0);
+  stage_placer placer{c, idle, job};
+  const auto division = std::ranges::find_if(placer.divisions(), [&](const auto& d) {
+    return d.pipelines == made.how.data_parallel &&
+           d.tensor == made.how.stages.front().tensor_parallel;
+  });
+  assert(division != placer.divisions().end());
+  stage_counts counts;
+  for (const auto& t : division->types)
+    counts.push_back(static_cast<std::uint32_t>(
+        std::ranges::count(made.how.stages, t.gpu, [](const auto& s) { return *s.gpu; })));
+
+  std::vector<ratio_candidate> all;
+  const auto p =
+      placer.problem_of(static_cast<std::size_t>(division - placer.divisions().begin()), counts);
+  if (!p) return all;
+  ratio_placer{c, *division, *p}.with_first(made.how.stages.front().count, &all);
+  const double pieces_a_layer = job.model.operators.empty() ? 2 : 1;
+  for (auto& x : all) {
+    const auto& gpu = c.gpus[x.gpu];
+    const auto given = max_in_memory.find(x.gpu);
+    x.max_in_memory =
+        given != max_in_memory.end() ? given->second : x.max_in_memory / pieces_a_layer;
+    x.max_hidden /= pieces_a_layer;
+    x.ratio = compute_memory_ratio(gpu.fp16_tflops, gpu.memory_gb, x.max_in_memory, x.max_hidden);
+  }
+  return all;
 }
 
 }  // namespace troupe::planners

@@ -43,9 +43,9 @@ double rate_of(const iteration_bound& bound, const stage_counts& counts, double 
 
 }  // namespace
 
-least_plan least_completion(const division& d, const iteration_bound& bound,
-                            const stage_counts& counts, std::size_t decided,
-                            std::uint32_t missing) {
+completion_bound min_completion(const division& d, const iteration_bound& bound,
+                                const stage_counts& counts, std::size_t decided,
+                                std::uint32_t missing) {
   open_stages open{d, decided, missing};
   double price = 0, rate = 0, last = 0, through_s = never;
   const auto see = [&](std::size_t t) {
@@ -64,14 +64,14 @@ least_plan least_completion(const division& d, const iteration_bound& bound,
   auto fastest = counts;
   open.fill([&](std::size_t t) { return -bound.rate(t); },
             [&](std::size_t t, std::uint32_t n) { fastest[t] += n; });
-  least_plan out;
+  completion_bound out;
   out.seconds = bound.ordered() ? bound.of(fastest, last)
                                 : bound.work() * through_s + bound.sends_s() +
                                       bound.work() / rate_of(bound, fastest, last);
-  double least_price = price;
+  double min_price = price;
   open.fill([&](std::size_t t) { return d.types[t].price_per_hour; },
-            [&](std::size_t t, std::uint32_t n) { least_price += n * d.types[t].price_per_hour; });
-  out.seconds_times_price = out.seconds * least_price;
+            [&](std::size_t t, std::uint32_t n) { min_price += n * d.types[t].price_per_hour; });
+  out.seconds_times_price = out.seconds * min_price;
   if (missing == 0) return out;
 
   double ratio = never;
@@ -85,8 +85,8 @@ least_plan least_completion(const division& d, const iteration_bound& bound,
               });
     if (p / r >= ratio * (1 - 1e-12)) {
       const double beyond_s = bound.work() * through_s + bound.sends_s();
-      out.seconds_times_price = std::max(
-          out.seconds_times_price, (1 - 1e-9) * bound.work() * ratio + least_price * beyond_s);
+      out.seconds_times_price = std::max(out.seconds_times_price,
+                                         (1 - 1e-9) * bound.work() * ratio + min_price * beyond_s);
       break;
     }
     ratio = p / r;

@@ -5,7 +5,7 @@
 namespace troupe::planners {
 
 /// What no pipelines undercut that have certain stages and some that are open.
-struct least_plan {
+struct completion_bound {
   double seconds = 0;              // of an iteration
   double seconds_times_price = 0;  // seconds of an iteration, times the price of an hour
 };
@@ -17,7 +17,8 @@ struct least_plan {
 /// time at the least price; and, as an iteration takes W / R and more, with W the work and R the
 /// stages' rates, at least W times the least price of any completion for its rate, which is found
 /// by Dinkelbach's method: that least ratio is q where no completion has a price below q R.
-least_plan least_completion(const division& d, const iteration_bound& bound,
-                            const stage_counts& counts, std::size_t decided, std::uint32_t missing);
+completion_bound min_completion(const division& d, const iteration_bound& bound,
+                                const stage_counts& counts, std::size_t decided,
+                                std::uint32_t missing);
 
 }  // namespace troupe::planners

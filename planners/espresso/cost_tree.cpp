@@ -22,7 +22,7 @@ namespace {
 /// A path from the root of the tree of a division and a number of stages: so many stages of each of
 /// the first types.
 struct tree_node {
-  double least_cost = 0;  // of any completion
+  double min_cost = 0;  // of any completion
   std::uint64_t number = 0;
   std::size_t division = 0;
   std::uint32_t stages = 0;  // of a pipeline, when it is complete
@@ -31,15 +31,41 @@ struct tree_node {
 
   /// The queue's order: the least cost first, then the oldest.
   bool operator<(const tree_node& other) const {
-    return std::tie(other.least_cost, other.number) < std::tie(least_cost, number);
+    return std::tie(other.min_cost, other.number) < std::tie(min_cost, number);
   }
 };
 
+/// A cluster with the prices of one of its datacentres in its GPU types.
+struct market {
+  cluster priced;
+  std::vector<double> interruptions_per_hour;  // of a node, by GPU type; empty: none
+};
+
+market market_of(const cluster& c, std::uint32_t datacenter, bool spot) {
+  market m{c, {}};
+  m.priced.prices.clear();
+  for (gpu_index g = 0; g < c.gpus.size(); ++g) {
+    const auto* p = price_at(c, g, datacenter);
+    if (!p) continue;
+    const bool interruptible = spot && p->spot_per_hour > 0;
+    m.priced.gpus[g].price_per_hour = interruptible ? p->spot_per_hour : p->per_hour;
+    if (!interruptible) continue;
+    m.interruptions_per_hour.resize(c.gpus.size());
+    m.interruptions_per_hour[g] = p->interruptions_per_hour;
+  }
+  return m;
+}
+
 class cost_trees {
  public:
-  cost_trees(const cluster& c, const idle_index& idle, const job_spec& job, planning_budget& budget,
+  cost_trees(const market& m, const idle_index& idle, const job_spec& job, planning_budget& budget,
              const provision_options& options)
-      : cluster_{c}, job_{job}, budget_{budget}, options_{options}, placer_{c, idle, job} {}
+      : cluster_{m.priced},
+        interruptions_per_hour_{m.interruptions_per_hour},
+        job_{job},
+        budget_{budget},
+        options_{options},
+        placer_{m.priced, idle, job} {}
 
   provision search() {
     if (options_.exhaustive)
@@ -63,9 +89,9 @@ class cost_trees {
       const auto& types = placer_.divisions()[d].types;
       std::uint32_t most = 0;
       for (const auto& t : types) most += t.stages;
-      for (std::uint32_t k = 1; k <= std::min(most, placer_.most_stages()); ++k) {
+      for (std::uint32_t k = 1; k <= std::min(most, placer_.max_stages()); ++k) {
         const bool wide = job_.max_gpus && placer_.divisions()[d].gpus(k) > *job_.max_gpus;
-        const bool small = most_bytes(d, stage_counts(types.size()), 0, k) < placer_.least_bytes();
+        const bool small = max_bytes(d, stage_counts(types.size()), 0, k) < placer_.min_bytes();
         if (wide || !placer_.bound(d, k) || (small && options_.pruning))
           ++out_.search.pruned_boundary;
         else
@@ -77,13 +103,12 @@ class cost_trees {
 
   void grow() {
     while (!queue_.empty()) {
-      if (options_.pruning && out_.plan && queue_.top().least_cost >= out_.cost) {
+      if (options_.pruning && out_.plan && queue_.top().min_cost >= out_.cost) {
         out_.search.pruned_cost += queue_.size();
         break;
       }
       if (!budget_.spend(units())) {
-        out_.bound =
-            std::min({queue_.top().least_cost, loose_bound_, out_.plan ? out_.cost : never});
+        out_.bound = std::min({queue_.top().min_cost, loose_bound_, out_.plan ? out_.cost : never});
         return;
       }
       const auto node = queue_.top();
@@ -91,7 +116,7 @@ class cost_trees {
       ++out_.search.opened;
       const auto used = std::accumulate(node.counts.begin(), node.counts.end(), 0U);
       if (used == node.stages)
-        place(node.division, node.counts, node.least_cost);
+        place(node.division, node.counts, node.min_cost);
       else
         extend(node, node.stages - used);
     }
@@ -115,11 +140,11 @@ class cost_trees {
   void offer(tree_node node, std::uint32_t missing) {
     work_ += 10 * node.counts.size();
     const auto& d = placer_.divisions()[node.division];
-    const auto least = least_completion(d, *placer_.bound(node.division, node.stages), node.counts,
-                                        node.types, missing);
+    const auto least = min_completion(d, *placer_.bound(node.division, node.stages), node.counts,
+                                      node.types, missing);
     // Rounding must not drop what is as cheap as the best.
     constexpr double slack = 1 - 1e-12;
-    node.least_cost = least.seconds_times_price * iterations() / 3600 * slack;
+    node.min_cost = least.seconds_times_price * iterations() / 3600 * slack;
     node.number = ++numbered_;
     if (options_.pruning) {
       const double run_s = least.seconds * iterations() * slack;
@@ -127,12 +152,12 @@ class cost_trees {
         ++out_.search.pruned_time;
         return;
       }
-      if (most_bytes(node.division, node.counts, node.types, missing) < placer_.least_bytes()) {
+      if (max_bytes(node.division, node.counts, node.types, missing) < placer_.min_bytes()) {
         ++out_.search.pruned_capacity;
         return;
       }
-      if (node.least_cost > job_.budget.value_or(never) ||
-          (out_.plan && node.least_cost >= out_.cost)) {
+      if (node.min_cost > job_.budget.value_or(never) ||
+          (out_.plan && node.min_cost >= out_.cost)) {
         ++out_.search.pruned_cost;
         return;
       }
@@ -141,8 +166,8 @@ class cost_trees {
   }
 
   /// Of all GPUs of a pipeline, if the missing stages are of the types with the most memory.
-  double most_bytes(std::size_t division, const stage_counts& counts, std::size_t decided,
-                    std::uint32_t missing) const {
+  double max_bytes(std::size_t division, const stage_counts& counts, std::size_t decided,
+                   std::uint32_t missing) const {
     const auto& d = placer_.divisions()[division];
     double bytes = 0;
     for (std::size_t t = 0; t < counts.size(); ++t) bytes += counts[t] * d.types[t].bytes;
@@ -168,7 +193,7 @@ class cost_trees {
         ++counts[t];
         const auto stages = std::accumulate(counts.begin(), counts.end(), 0U);
         const auto gpus = placer_.divisions()[d].gpus(stages);
-        if (stages > placer_.most_stages() || !placer_.bound(d, stages)) continue;
+        if (stages > placer_.max_stages() || !placer_.bound(d, stages)) continue;
         if (job_.max_gpus && gpus > *job_.max_gpus) continue;
         if (!budget_.spend(units())) return;
         ++out_.search.opened;
@@ -178,7 +203,7 @@ class cost_trees {
     out_.complete = true;
   }
 
-  void place(std::size_t division, const stage_counts& counts, double least_cost) {
+  void place(std::size_t division, const stage_counts& counts, double min_cost) {
     ++out_.search.placed;
     double price = 0;
     for (std::size_t t = 0; t < counts.size(); ++t)
@@ -186,14 +211,28 @@ class cost_trees {
     auto p = place_with(options_.placer, placer_, cluster_, division, counts, limit_s(price));
     if (!p.plan) return;
     if (p.bound_s < p.iteration_s) loose_bound_ = std::min(loose_bound_, cost_of(p.bound_s, price));
-    const double all_s = p.iteration_s * iterations(), cost = cost_of(p.iteration_s, price);
+    const double work_s = p.iteration_s * iterations();
+    const double interruptions = interruptions_per_s(p.plan->where) * work_s;
+    const double all_s = work_s + interruptions * lost_s();
+    const double cost = all_s * price / 3600;
     if (!within_limits(job_, all_s, cost) || (out_.plan && cost >= out_.cost)) return;
     out_.plan = std::move(p.plan);
     out_.iteration_s = p.iteration_s;
     out_.total_s = all_s;
     out_.cost = cost;
-    out_.search.bound_at_pop = least_cost;
+    out_.interruptions = interruptions;
+    out_.search.bound_at_pop = min_cost;
   }
+
+  double interruptions_per_s(const allocation& where) const {
+    double per_hour = 0;
+    if (!interruptions_per_hour_.empty())
+      for (const auto& share : where)
+        per_hour += interruptions_per_hour_[cluster_.nodes[share.node].gpu];
+    return per_hour / 3600;
+  }
+  /// By an interruption.
+  double lost_s() const { return cluster_.settings.restart_s + cluster_.settings.checkpoint_s / 2; }
 
   /// The longest iteration with which GPUs of this price can be the answer.
   double limit_s(double price_per_hour) const {
@@ -211,6 +250,7 @@ class cost_trees {
   }
 
   const cluster& cluster_;
+  const std::vector<double>& interruptions_per_hour_;
   job_spec job_;
   planning_budget& budget_;
   provision_options options_;
@@ -249,7 +289,8 @@ provision search_trees(const cluster& c, const idle_index& all, const job_spec& 
   for (std::uint32_t dc = 0; dc < c.datacenters.size(); ++dc) {
     const auto here = in_datacenter(c, idle, dc);
     if (here.total_idle() == 0) continue;
-    auto p = cost_trees{c, here, bounded, budget, options}.search();
+    const auto m = market_of(c, dc, options.spot);
+    auto p = cost_trees{m, here, bounded, budget, options}.search();
     add(p.search, best.search);
     const bool complete = best.complete && p.complete;
     const double bound = std::min(best.bound, p.plan || !p.complete ? p.bound : never);
@@ -267,13 +308,13 @@ provision search_trees(const cluster& c, const idle_index& all, const job_spec& 
 }
 
 /// What would do: other limits, or larger quotas. `job` has no plan.
-reason why_none(const cluster& c, const idle_index& all, const job_spec& job) {
+reason why_none(const cluster& c, const idle_index& all, const job_spec& job, bool spot) {
   constexpr std::uint64_t units = 20'000'000;  // an explanation is worth less than an answer
   planning_budget budget{units};
   auto timed = job;
   timed.budget.reset();
   if (job.budget)
-    if (const auto p = search_trees(c, all, timed, budget, {}); p.plan)
+    if (const auto p = search_trees(c, all, timed, budget, {.spot = spot}); p.plan)
       return within_limits(job, p.total_s, p.cost).error();
   auto free = timed;
   free.slo_s = free.deadline_s = {};
@@ -283,18 +324,18 @@ reason why_none(const cluster& c, const idle_index& all, const job_spec& job) {
   const double run_s = job.global_batch / found->plans.front().how.samples_per_s *
                        static_cast<double>(job.iterations);
   const auto ok = within_limits(timed, run_s, 0);
-  return ok ? reason{reason::kind::infeasible, "no datacentre alone has the GPUs of a plan"}
+  return ok ? reason{reason::kind::infeasible, "no datacenter alone has the GPUs of a plan"}
             : ok.error();
 }
 
 /// "; a quota of 20 A30 would do", if it would.
-std::string larger_quotas(const cluster& c, const idle_index& all, const job_spec& job) {
+std::string larger_quotas(const cluster& c, const idle_index& all, const job_spec& job, bool spot) {
   auto free = c;
   bool any = false;
   for (auto& g : free.gpus) any = std::exchange(g.quota, 0) > 0 || any;
   if (!any) return {};
   planning_budget budget{20'000'000};
-  const auto p = search_trees(free, all, job, budget, {});
+  const auto p = search_trees(free, all, job, budget, {.spot = spot});
   if (!p.plan) return {};
   std::vector<std::uint32_t> used(c.gpus.size());
   for (const auto& share : p.plan->where) used[c.nodes[share.node].gpu] += share.gpus;
@@ -318,8 +359,8 @@ provision cheapest_plan(const cluster& c, const idle_index& idle, const job_spec
                      : "none of this placer's plans is within the job's limits"};
     return found;
   }
-  found.why = found.complete ? why_none(c, idle, job) : budget.none_found();
-  if (found.complete) found.why.text += larger_quotas(c, idle, job);
+  found.why = found.complete ? why_none(c, idle, job, options.spot) : budget.none_found();
+  if (found.complete) found.why.text += larger_quotas(c, idle, job, options.spot);
   return found;
 }
 

@@ -20,6 +20,7 @@ struct provision_options {
   bool pruning = true;      // else every node of every tree is opened, and every set placed
   bool exhaustive = false;  // no trees: every set is listed and placed
   provision_placer placer = provision_placer::exact;
+  bool spot = false;  // instances that the provider may take back, where the cluster has such
 };
 
 /// Nodes of the cost trees, and what became of them.
@@ -36,6 +37,7 @@ struct provision {
   reason why;
   double iteration_s = 0;  // by the closed form
   double total_s = 0, cost = 0;
+  double interruptions = 0;  // of spot instances, expected; in total_s and cost
   tree_counts search;
   bool complete = false;  // no plan that was not looked at can cost less than `bound`
   double bound = 0;       // no plan costs less
@@ -45,7 +47,8 @@ struct provision {
 
 /// The plan of least cost that the placer makes on the idle GPUs that the job may use, in one
 /// datacentre, that breaks none of its limits (bounds.hpp): cost is what all iterations take, times
-/// the price of the GPUs. If there is none, says what would do.
+/// the price of the GPUs. With spot instances, each interruption adds a restart and half of the
+/// time between checkpoints (cluster_settings). If there is no plan, says what would do.
 provision cheapest_plan(const cluster& c, const idle_index& idle, const job_spec& job,
                         planning_budget& budget, const provision_options& options = {});
 

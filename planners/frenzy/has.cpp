@@ -68,10 +68,10 @@ allocation best_fit(const idle_index& idle, std::uint32_t gpus, std::span<const 
         of = i;
       }
     }
-    const auto share = best.found() ? best.idle / group * group : 0;
-    if (share == 0) return {};
-    where.push_back({best.node, share});
-    gpus -= share;
+    const auto taken = best.found() ? best.idle / group * group : 0;
+    if (taken == 0) return {};
+    where.push_back({best.node, taken});
+    gpus -= taken;
     end[of] = best.at;
   }
   return where;

@@ -61,20 +61,18 @@ void estimate(const cluster& c, const job_spec& job, const std::vector<type_fact
               candidate& x) {
   auto& how = x.how;
   how.samples_per_s = how.cost_per_hour = std::numeric_limits<double>::infinity();
-  double dearest_sample = 0;
   for (const auto g : how.gpu_types) {
     const auto e = estimate_iteration(c, job, how, pack(c, types[g].nodes, how.gpus()));
     how.samples_per_s = std::min(how.samples_per_s, e.samples_per_s);
     how.cost_per_hour = std::min(how.cost_per_hour, e.cost_per_hour);
     x.slowest_iteration_s = std::max(x.slowest_iteration_s, e.iteration_s);
     const double run = e.cost_per_hour * e.iteration_s / 3600;
-    dearest_sample = std::max(dearest_sample, run / job.global_batch);
     x.dearest_run = std::max(x.dearest_run, run * static_cast<double>(job.iterations));
   }
   if (job.objective == "fastest") {
     x.score = how.samples_per_s;
   } else if (job.objective == "cheapest") {
-    x.score = -dearest_sample;
+    x.score = -x.dearest_run;
   } else {
     x.score = how.samples_per_s / how.gpus();
   }
@@ -124,7 +122,7 @@ reason none_fits(const cluster& c, const job_spec& job, const std::string& too_m
 }  // namespace
 
 expected<std::vector<plan>> marp(const cluster& c, const job_spec& job, planning_budget& budget) {
-  if (auto ok = check(c, job); !ok) return tl::unexpected(ok.error());
+  if (auto ok = check(c, job); !ok) return refuse(ok.error());
   std::vector<type_facts> types(c.gpus.size());
   std::uint32_t node_gpus = 0;
   for (gpu_index g = 0; g < types.size(); ++g) {
@@ -173,9 +171,9 @@ expected<std::vector<plan>> marp(const cluster& c, const job_spec& job, planning
       all.push_back(std::move(x));
     }
   }
-  if (all.empty() && budget.exhausted()) return tl::unexpected(budget.none_found());
-  if (all.empty()) return tl::unexpected(none_fits(c, job, too_many, min_bytes));
-  if (auto ok = drop(job, all); !ok) return tl::unexpected(ok.error());
+  if (all.empty() && budget.exhausted()) return refuse(budget.none_found());
+  if (all.empty()) return refuse(none_fits(c, job, too_many, min_bytes));
+  if (auto ok = drop(job, all); !ok) return refuse(ok.error());
   std::ranges::stable_sort(all, better);
   std::vector<plan> plans;
   for (auto& x : all) plans.push_back(std::move(x.how));

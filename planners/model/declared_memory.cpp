@@ -13,7 +13,7 @@ constexpr double context_bytes = 1e9;
 constexpr double bucket_bytes = 2 * 25.0 * 1024 * 1024;
 
 state_bytes states_of(const memory_options& o) {
-  const bool full = o.precision == "fp32", half = o.precision == "bf16";
+  const bool full = is_single(o), half = o.precision == "bf16";
   state_bytes each{full ? 4.0 : 2.0, full ? 4.0 : 2.0, full || half ? 0.0 : 4.0};
   const double number = half ? 2 : 4;
   if (o.optimizer == "adam8bit")
@@ -94,7 +94,7 @@ memory_parts program_memory(const job_spec& job, std::uint32_t data, std::uint32
   const auto each = states_of(o);
   const auto shard = [&](std::uint32_t stage) { return o.zero >= stage ? d : 1; };
   const double samples = samples_in_flight(job, data);
-  const double number = o.precision == "fp32" ? 2 : 1;  // the formulas are for half precision
+  const double number = is_single(o) ? 2 : 1;  // the formulas are of half precision
 
   memory_parts parts;
   const double frozen = o.lora_rank > 0 ? all : 0;

@@ -54,7 +54,36 @@ parts parts_of(const model& m) {
   return p;
 }
 
+/// Of a sublayer; a gated MLP has a product more, and attention its four and the two of its matrix.
+kernel_counts sublayer_kernels(const model& m, bool attention) {
+  const double s = m.sequence, h = m.hidden;
+  kernel_counts k{m.family == "llama" ? 3.0 : 2.0, s * h, 0, 0, 0};
+  if (attention) k = {4, s * h, m.heads * s * s, 4 * s * s * h, 0};
+  return k;
+}
+
+kernel_counts head_kernels(const model& m) {
+  const double rows = m.family == "vit" ? 1 : m.sequence;
+  return {1, 0, 0, 0, rows * m.vocabulary};
+}
+
+kernel_counts operator_kernels(const model_operator& op) {
+  return {1, op.output_bytes / half, 0, 0, 0};
+}
+
 }  // namespace
+
+kernel_counts& kernel_counts::operator+=(const kernel_counts& other) {
+  products += other.products, stream += other.stream, matrices += other.matrices;
+  attention_flops += other.attention_flops, logits += other.logits;
+  return *this;
+}
+
+kernel_counts& kernel_counts::operator-=(const kernel_counts& other) {
+  products -= other.products, stream -= other.stream, matrices -= other.matrices;
+  attention_flops -= other.attention_flops, logits -= other.logits;
+  return *this;
+}
 
 model_shape shape_of(const model& m) {
   model_shape out;
@@ -64,6 +93,7 @@ model_shape shape_of(const model& m) {
       out.forward_flops += op.flops;
       out.reduces += 1;
       out.reduced_bytes += op.output_bytes;
+      out.kernels += operator_kernels(op);
     }
     return out;
   }
@@ -74,6 +104,9 @@ model_shape shape_of(const model& m) {
   out.forward_flops = p.embedding.flops + l * (p.attention.flops + p.mlp.flops) + p.head.flops;
   out.reduces = 2 * l;
   out.reduced_bytes = l * (p.attention.output_bytes + p.mlp.output_bytes);
+  const auto a = sublayer_kernels(m, true), b = sublayer_kernels(m, false), c = head_kernels(m);
+  out.kernels = {l * (a.products + b.products) + c.products, l * (a.stream + b.stream),
+                 l * a.matrices, l * a.attention_flops, c.logits};
   return out;
 }
 
@@ -123,7 +156,11 @@ divisible sublayer_parameters(const model& m, double all) {
 model_chain::model_chain(const model& m) : before_(1) {
   if (!m.operators.empty()) {
     for (const auto& op : m.operators)
-      add({{0, op.flops}, {0, op.parameters}, {0, op.output_bytes}, op.output_bytes});
+      add({{op.flops, 0},
+           {op.parameters, 0},
+           {0, op.output_bytes},
+           op.output_bytes,
+           operator_kernels(op)});
     return;
   }
   const auto p = parts_of(m);
@@ -132,14 +169,15 @@ model_chain::model_chain(const model& m) : before_(1) {
     chain_range piece{{op.flops, 0},
                       sublayer_parameters(m, op.parameters),
                       kept_bytes(m, i % 2 == 0),
-                      op.output_bytes};
+                      op.output_bytes,
+                      sublayer_kernels(m, i % 2 == 0)};
     if (i == 0) {
       piece.flops.whole += p.embedding.flops;
       piece.parameters.whole += p.embedding.parameters;
     }
     add(piece);
   }
-  add({{0, p.head.flops}, {0, p.head.parameters}, {}, p.mlp.output_bytes});
+  add({{0, p.head.flops}, {0, p.head.parameters}, {}, p.mlp.output_bytes, head_kernels(m)});
   auto untied = m;
   untied.tied_head = false;
   tied_parameters_ = parts_of(untied).head.parameters - p.head.parameters;
@@ -151,6 +189,7 @@ void model_chain::add(const chain_range& piece) {
   sum.parameters += piece.parameters;
   sum.kept_bytes += piece.kept_bytes;
   sum.output_bytes = piece.output_bytes;
+  sum.kernels += piece.kernels;
   before_.push_back(sum);
 }
 
@@ -159,6 +198,7 @@ chain_range model_chain::range(std::uint32_t first, std::uint32_t count) const {
   sum.flops -= before_[first].flops;
   sum.parameters -= before_[first].parameters;
   sum.kept_bytes -= before_[first].kept_bytes;
+  sum.kernels -= before_[first].kernels;
   return sum;
 }
 

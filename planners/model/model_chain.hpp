@@ -10,12 +10,26 @@
 
 namespace troupe::planners {
 
+/// What the kernels of a forward do beside FLOPs, for one sample, whoever shares it.
+struct kernel_counts {
+  double products = 0;         // matrix products
+  double stream = 0;           // numbers that pieces hand on
+  double matrices = 0;         // numbers of attention matrices
+  double attention_flops = 0;  // of the products that make and use these
+  double logits = 0;           // numbers
+
+  kernel_counts& operator+=(const kernel_counts& other);
+  kernel_counts& operator-=(const kernel_counts& other);
+  bool operator==(const kernel_counts&) const = default;
+};
+
 /// Totals over a model, for one sample (a sequence, an image).
 struct model_shape {
   double parameters = 0;     // exact, biases, norms and head included
   double forward_flops = 0;  // matrix products only
   double reduces = 0;        // tensor-parallel all-reduces of one forward pass
   double reduced_bytes = 0;  // their total bytes, half precision
+  kernel_counts kernels;
 };
 
 /// O(1) for transformers, O(operators) for models given as operators.
@@ -37,6 +51,7 @@ struct chain_range {
   divisible parameters;
   divisible kept_bytes;     // activations kept from its forward to its backward, half precision
   double output_bytes = 0;  // of the last piece, half precision
+  kernel_counts kernels;
 };
 
 /// A model as the pieces that stages own. Of a transformer: its sublayers (attention with its

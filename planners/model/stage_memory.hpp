@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "messages/model.hpp"
+#include "planners/model/model_chain.hpp"
 
 // The memory of training on a GPU, and the formulas for it. The only place that counts memory.
 
@@ -65,6 +66,7 @@ struct stage_part {
   double flops = 0, parameters = 0;
   double activation_bytes = 0;  // kept from its forward to its backward
   double output_bytes = 0;
+  kernel_counts kernels{};  // of all of the stage
 
   bool operator==(const stage_part&) const = default;
 };

@@ -66,10 +66,10 @@ class execution {
  private:
   /// Iterations that are simulated; further ones are extrapolated from the last of these.
   static std::uint32_t iterations_to_simulate(const pipeline_shape& s, std::uint64_t iterations) {
-    constexpr std::uint64_t most = 8, most_steps = 200'000;
+    constexpr std::uint64_t most = 8, max_steps = 200'000;
     const auto steps = std::uint64_t{s.stages} * s.pipelines * s.microbatches;
     const auto few =
-        std::clamp<std::uint64_t>(most_steps / std::max<std::uint64_t>(1, steps), 2, most);
+        std::clamp<std::uint64_t>(max_steps / std::max<std::uint64_t>(1, steps), 2, most);
     return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(iterations, 1, few));
   }
 
@@ -101,9 +101,9 @@ class execution {
     bool busy = false;
   };
   struct transfer {
-    std::uint32_t iteration = 0, turn = 0, stage = 0, microbatch = 0;
+    std::uint32_t iteration = 0, rank = 0, stage = 0, microbatch = 0;
     bool operator<(const transfer& o) const {
-      return std::tie(iteration, turn, stage) < std::tie(o.iteration, o.turn, o.stage);
+      return std::tie(iteration, rank, stage) < std::tie(o.iteration, o.rank, o.stage);
     }
   };
   struct hop {
@@ -112,7 +112,7 @@ class execution {
   };
   /// A transfer inside a datacenter. Equal chunks to several peers are one entry.
   struct lan_transfer {
-    enum class kind : std::uint8_t { activation, gradient, part, sum, tied_part, tied_sum };
+    enum class kind : std::uint8_t { activation, gradient, partial, sum, tied_partial, tied_sum };
     kind what = kind::activation;
     std::uint32_t from = 0;        // stage
     std::uint32_t microbatch = 0;  // of gradients: the iteration
@@ -191,7 +191,7 @@ class execution {
       return 1;
     }
     const auto h = (stage / shape_.stages / cell_ * shape_.stages + after) * 2 + (back ? 1 : 0);
-    hops_[h].waiting.insert({iteration, step.turn, stage, m});
+    hops_[h].waiting.insert({iteration, step.rank, stage, m});
     asked_.push_back(h);
     return 1;
   }
@@ -260,17 +260,17 @@ class execution {
         return arrive(t.from + 1, t.microbatch, false, now_);
       case lan_transfer::kind::gradient:
         return arrive(t.from - 1, t.microbatch, true, now_);
-      case lan_transfer::kind::tied_part:
+      case lan_transfer::kind::tied_partial:
       case lan_transfer::kind::tied_sum: {
         const auto other = s == 0 ? t.from + stages - 1 : t.from - (stages - 1);
         exchange_of(other, t.microbatch).tied_here = true;
-        return look_at_exchange(other, t.microbatch);
+        return check_exchange(other, t.microbatch);
       }
       default:
         for (const auto p : *t.pipelines) {
           auto& x = exchange_of(p * stages + s, t.microbatch);
-          ++(t.what == lan_transfer::kind::part ? x.parts : x.sums);
-          look_at_exchange(p * stages + s, t.microbatch);
+          ++(t.what == lan_transfer::kind::partial ? x.parts : x.sums);
+          check_exchange(p * stages + s, t.microbatch);
         }
     }
   }
@@ -280,7 +280,7 @@ class execution {
   void end_steps(std::uint32_t stage, std::uint32_t iteration) {
     const auto& t = times_.stages[stage];
     if (times_.routes.empty()) return update(stage, iteration, t.update + t.exchange);
-    if (!times_.routes[stage].sums) return update(stage, iteration, t.update - t.gradients);
+    if (!times_.routes[stage].sums) return update(stage, iteration, t.update);
     happen(now_ + t.gradients, kind::gradients, stage);
   }
 
@@ -301,12 +301,12 @@ class execution {
     const auto i = iteration_of(stage) - 1;
     exchange_of(stage, i).begun = true;
     if (gives_tied(stage))
-      send(times_.routes[stage].tied_route, {lan_transfer::kind::tied_part, stage, i, nullptr, 0},
-           tied_flow);
-    look_at_exchange(stage, i);
+      send(times_.routes[stage].tied_route,
+           {lan_transfer::kind::tied_partial, stage, i, nullptr, 0}, tied_flow);
+    check_exchange(stage, i);
   }
 
-  void look_at_exchange(std::uint32_t stage, std::uint32_t i) {
+  void check_exchange(std::uint32_t stage, std::uint32_t i) {
     auto& x = exchange_of(stage, i);
     if (!x.begun || x.complete) return;
     const auto& routes = times_.routes[stage];
@@ -315,7 +315,7 @@ class execution {
       if (takes_tied(stage) && !x.tied_here) return;
       x.given = true;
       if (routes.peers.empty()) happen(now_ + routes.sum_s, kind::summed, stage);
-      send_chunks(stage, i, lan_transfer::kind::part);
+      send_chunks(stage, i, lan_transfer::kind::partial);
     }
     if (!x.added && !routes.peers.empty() && x.parts == others) {
       x.added = true;
@@ -333,7 +333,7 @@ class execution {
     if (takes_tied(stage))
       send(times_.routes[stage].tied_route, {lan_transfer::kind::tied_sum, stage, i, nullptr, 0},
            tied_flow);
-    look_at_exchange(stage, i);
+    check_exchange(stage, i);
   }
 
   void send_chunks(std::uint32_t stage, std::uint32_t iteration, lan_transfer::kind what) {

@@ -76,8 +76,8 @@ expected<pipeline_layout> place(const cluster& c, const std::vector<lease_part>&
   if (how.stages.empty() || how.data_parallel == 0)
     return refuse(reason::kind::invalid, "the plan has no stages, or no pipelines");
   auto sites = sites_of(c, parts);
-  if (!sites) return tl::unexpected<reason>(sites.error());
-  if (auto ok = deal_stages(c, how, *sites); !ok) return tl::unexpected<reason>(ok.error());
+  if (!sites) return refuse(sites.error());
+  if (auto ok = deal_stages(c, how, *sites); !ok) return refuse(ok.error());
   pipeline_layout layout;
   layout.stages = static_cast<std::uint32_t>(how.stages.size());
   layout.pipelines = how.data_parallel;
@@ -141,7 +141,7 @@ expected<pipeline_layout> lay_out_pipelines(const cluster& c, const std::vector<
   auto layout = place(c, parts, how);
   if (!layout) return layout;
   auto split = parts_of(job, how.stages);
-  if (!split) return tl::unexpected<reason>(split.error());
+  if (!split) return refuse(split.error());
   layout->parts = std::move(*split);
   return layout;
 }
@@ -154,7 +154,7 @@ expected<pipeline_layout> lay_out_pipelines(const cluster& c, const allocation& 
 expected<std::vector<node_index>> nodes_of_stages(const cluster& c, const allocation& where,
                                                   const plan& how) {
   const auto layout = place(c, numbered(where), how);
-  if (!layout) return tl::unexpected<reason>(layout.error());
+  if (!layout) return refuse(layout.error());
   std::vector<node_index> nodes;
   for (const auto& p : layout->places) nodes.push_back(p.node);
   return nodes;

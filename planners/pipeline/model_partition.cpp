@@ -47,7 +47,7 @@ bool suffice(const links& chain, const cutting& by, double most) {
 }
 
 /// The least possible maximum of the ranges' sums; infinite if the sizes do not fit.
-double least_largest(const links& chain, const cutting& by) {
+double min_largest(const links& chain, const cutting& by) {
   double low = 0, high = 0;
   for (const auto& l : chain) high += l.weight;
   high *= 1 + rounding;
@@ -109,7 +109,7 @@ struct window {
 std::vector<std::uint32_t> cut_evenly(const links& chain, std::uint32_t parts, double max_size,
                                       double last_share) {
   const cutting by{parts, max_size * (1 + rounding), last_share};
-  const double most = least_largest(chain, by) * (1 + rounding);
+  const double most = min_largest(chain, by) * (1 + rounding);
   if (most == never) return {};
   const auto n = chain.size();
   // By number of ranges and first link: the least sum of squares to the end, and the first range's
@@ -159,7 +159,8 @@ stage_part part_of(const model_chain& chain, std::uint32_t first, std::uint32_t 
           r.flops.for_one_of(tensor),
           r.parameters.for_one_of(tensor),
           r.kept_bytes.for_one_of(tensor),
-          r.output_bytes};
+          r.output_bytes,
+          r.kernels};
 }
 
 /// Pieces of each stage, and the GPUs that share it.

@@ -151,10 +151,18 @@ expected<pipeline_placement> place(const snapshot& s, const idle_index& all, con
                                    planning_budget& budget) {
   if (!is_pipeline_job(*j.spec)) return place_searched(s, all, j, budget);
   // Another micro-batch size would change the training's results.
-  auto placed = place(s, all, j, with_rows(*j.spec, j.rows), budget);
+  const auto same_rows = with_rows(*j.spec, j.rows);
+  auto placed = place(s, all, j, same_rows, budget);
   if (!placed && j.rows > 0 && placed.error().code != reason::kind::insufficient)
-    placed = place(s, all, j, *j.spec, budget);
-  return placed;
+    return place(s, all, j, *j.spec, budget);
+  // And another number of pipelines its last digits: to be worth that, it must be much faster.
+  constexpr double min_gain = 1.25;
+  if (!placed || j.data_parallel == 0 || placed->how.data_parallel == j.data_parallel)
+    return placed;
+  auto same_sums = same_rows;
+  same_sums.pipeline.data_parallel = j.data_parallel;
+  auto same = place(s, all, j, same_sums, budget);
+  return same && placed->how.samples_per_s < min_gain * same->how.samples_per_s ? same : placed;
 }
 
 }  // namespace
@@ -173,7 +181,7 @@ expected<pipeline_placement> place_pipelines(const cluster& c, const idle_index&
   std::optional<idle_index> allowed;
   const auto& idle = allowed_idle(c, all, job, allowed);
   const auto s = select_placement(c, idle, job, as_wished, budget);
-  if (!s) return tl::unexpected<reason>(s.error());
+  if (!s) return refuse(s.error());
   const auto& row = *s->chosen();
   pipeline_placement p;
   p.how.data_parallel = row.data_parallel;
@@ -186,7 +194,7 @@ expected<pipeline_placement> place_pipelines(const cluster& c, const idle_index&
   p.how.stages = stages_of(job, p.how, row.max_bytes, c.settings.memory_headroom);
   p.where = gpus_of(c, idle, job, *s, p.how.gpu_types);
   for (const auto& share : p.where)
-    p.how.cost_per_hour += share.gpus * c.gpu_of(share.node).price_per_hour;
+    p.how.cost_per_hour += share.gpus * price_per_hour(c, share.node);
   return p;
 }
 
@@ -209,24 +217,26 @@ expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job,
   auto placed = place_pipelines(c, whole, job, true, budget);
   if (!placed) {
     auto fewer = place_pipelines(c, whole, job, false, budget);
-    if (!fewer) return tl::unexpected<reason>(placed.error());
+    if (!fewer) return refuse(placed.error());
     placed = std::move(fewer);
   }
   const auto& how = placed->how;
   if (!job.slots && how.samples_per_s > 0) {
     const double run_s = job.global_batch / how.samples_per_s * static_cast<double>(job.iterations);
     if (auto ok = within_limits(job, run_s, how.cost_per_hour * run_s / 3600); !ok)
-      return tl::unexpected<reason>(ok.error());
+      return refuse(ok.error());
   }
   return std::vector<plan>{std::move(placed->how)};
 }
 
-std::string bound_warning(const cluster& c, const job_spec& job, const std::vector<plan>& plans) {
+std::string bound_warning(const cluster& c, const job_spec& job, const std::vector<plan>& plans,
+                          const policy& by) {
   if (plans.empty() || (!job.max_gpus && job.required_gpu_type.empty())) return {};
   auto free = job;
   free.max_gpus.reset();
   free.required_gpu_type.clear();
-  const auto best = plans_for(c, free);
+  planning_budget budget;
+  const auto best = by.plans_of(c, free, budget);
   if (!best || best->front() == plans.front()) return {};
   const auto& b = best->front();
   const auto& p = plans.front();

@@ -56,9 +56,10 @@ inline expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& j
   return plans_for(c, job, budget);
 }
 
-/// A sentence if the job's limits (max_gpus, required_gpu_type) exclude its best plan; `plans` are
-/// those within the limits. Empty otherwise.
-std::string bound_warning(const cluster& c, const job_spec& job, const std::vector<plan>& plans);
+/// A sentence if the job's limits (max_gpus, required_gpu_type) exclude its best plan under a
+/// policy; `plans` are those within the limits. Empty otherwise.
+std::string bound_warning(const cluster& c, const job_spec& job, const std::vector<plan>& plans,
+                          const policy& by);
 
 /// For policies without their own placement of trainings: these are placed first, in queue order,
 /// by Algorithm 1, and run to their end. A training that requests stages and pipelines waits for

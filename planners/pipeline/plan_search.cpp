@@ -48,7 +48,7 @@ class search {
       place(x);
       if (!budget_.spend(placer_.units() - before)) break;
     }
-    if (result_.plans.empty()) return tl::unexpected<reason>(why_none());
+    if (result_.plans.empty()) return refuse(why_none());
     return std::move(result_);
   }
 
@@ -64,7 +64,7 @@ class search {
       if (i == counts.size() || queue_.size() >= max_sets || !budget_.spend(1)) return;
       ++counts[i];
       const auto stages = std::accumulate(counts.begin(), counts.end(), 0U);
-      if (stages <= placer_.most_stages()) offer_set(division, counts, stages);
+      if (stages <= placer_.max_stages()) offer_set(division, counts, stages);
     }
   }
 
@@ -79,10 +79,10 @@ class search {
       price += counts[i] * d.types[i].price_per_hour;
       bytes += counts[i] * d.tensor * d.types[i].bytes;
     }
-    if (bytes < placer_.least_bytes()) return;
-    const double least_s = bound->of(counts);
-    if (!allowed(least_s, price)) return;
-    queue_.push_back({division, counts, price, gpus, score(least_s, gpus, price)});
+    if (bytes < placer_.min_bytes()) return;
+    const double min_s = bound->of(counts);
+    if (!allowed(min_s, price)) return;
+    queue_.push_back({division, counts, price, gpus, score(min_s, gpus, price)});
   }
 
   void place(const candidate& x) {

@@ -46,7 +46,7 @@ class player {
       }
       std::sort(due.begin(), due.end());
       due.erase(std::unique(due.begin(), due.end()), due.end());
-      look_at(due, now);
+      serve(due, now);
     }
     return std::move(result_);
   }
@@ -74,8 +74,8 @@ class player {
   double* activation(std::uint32_t p, std::uint32_t s) { return activation_.data() + offset(p, s); }
   double* gradient(std::uint32_t p, std::uint32_t s) { return gradient_.data() + offset(p, s); }
   hop& hop_of(std::uint32_t p, std::uint32_t after, bool backward) {
-    const auto share = rules_.share_wan_in_time ? 0 : p;
-    return hops_[(std::size_t{share} * stages_ + after) * 2 + (backward ? 1 : 0)];
+    const auto link = rules_.share_wan_in_time ? 0 : p;
+    return hops_[(std::size_t{link} * stages_ + after) * 2 + (backward ? 1 : 0)];
   }
   void wake(std::uint32_t p, std::uint32_t s, double when) {
     wakes_.push_back({std::max(when, now_), std::uint64_t{s} << 32 | p});
@@ -83,7 +83,7 @@ class player {
   }
 
   /// Stage by stage, and in each stage the pipelines in the rules' order.
-  void look_at(const std::vector<std::uint64_t>& due, double now) {
+  void serve(const std::vector<std::uint64_t>& due, double now) {
     for (std::size_t i = 0; i < due.size();) {
       const auto s = static_cast<std::uint32_t>(due[i] >> 32);
       asking_.clear();

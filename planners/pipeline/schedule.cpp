@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/invariant.hpp"
 #include "messages/schedules.hpp"
 #include "planners/pipeline/evaluate_schedule.hpp"
 #include "planners/pipeline/rule_schedules.hpp"
@@ -115,15 +116,16 @@ expected<pipeline_schedule> best_of(const pipeline_shape& s) {
   constexpr std::uint64_t steps = 1'000'000;  // under 0.1 s; more steps found no better ones
   struct candidate {
     pipeline_schedule made;
-    double worth = 0;
+    double makespan_s = 0;
   };
   std::optional<candidate> best[2];
-  const auto look = [&](pipeline_schedule made) {
+  const auto consider = [&](pipeline_schedule made) {
     auto& of_kind = best[made.shares_wan ? 1 : 0];
-    const double worth = simulated_s(made);
-    if (of_kind && std::pair{worth, made.length} >= std::pair{of_kind->worth, of_kind->made.length})
+    const double makespan_s = simulated_s(made);
+    if (of_kind &&
+        std::pair{makespan_s, made.length} >= std::pair{of_kind->makespan_s, of_kind->made.length})
       return;
-    of_kind = candidate{std::move(made), worth};
+    of_kind = candidate{std::move(made), makespan_s};
   };
   auto candidates = all_rules(s);
   candidates.push_back({"recompute first, shared", {false, true, false, {}}});
@@ -132,13 +134,12 @@ expected<pipeline_schedule> best_of(const pipeline_shape& s) {
     auto made = simulate_rules(s, c.rules);
     if (!keeps_limit(s, made, c.name)) continue;
     made.made_by = c.name;
-    look(std::move(made));
+    consider(std::move(made));
   }
-  if (!best[0] && !best[1])
-    return refuse(reason::kind::infeasible, "no schedule stays within the memory limit");
+  TROUPE_INVARIANT(best[0]);  // Varuna's rules keep any limit
   for (const auto& b : best)
-    if (b) look(local_search(b->made, steps));
-  const bool shares = !best[0] || (best[1] && best[1]->worth < best[0]->worth);
+    if (b) consider(local_search(b->made, steps));
+  const bool shares = best[1] && best[1]->makespan_s < best[0]->makespan_s;
   return std::move(best[shares ? 1 : 0]->made);
 }
 
@@ -152,13 +153,13 @@ double pipeline_schedule::utilization() const {
 }
 
 expected<pipeline_schedule> schedule_pipeline(const pipeline_shape& shape, std::string_view name) {
-  if (auto ok = check(shape); !ok) return tl::unexpected<reason>(ok.error());
+  if (auto ok = check(shape); !ok) return refuse(ok.error());
   if (name == "best") return best_of(shape);
   for (const auto& candidate : all_rules(shape)) {
     if (candidate.name != name) continue;
     auto made = simulate_rules(shape, candidate.rules);
     made.made_by = name;
-    if (auto ok = keeps_limit(shape, made, name); !ok) return tl::unexpected<reason>(ok.error());
+    if (auto ok = keeps_limit(shape, made, name); !ok) return refuse(ok.error());
     return made;
   }
   return refuse(reason::kind::unknown, fmt::format("unknown schedule '{}'", name));
@@ -173,17 +174,17 @@ std::vector<std::uint32_t> split_evenly(std::uint32_t stages, std::uint32_t each
 std::vector<std::vector<stage_step>> stage_orders(const pipeline_schedule& schedule) {
   const auto& shape = schedule.shape;
   const auto hops = std::size_t{shape.stages} * 2;
-  const auto share = schedule.shares_wan ? shape.pipelines_per_cell() : 1;
+  const auto per_cell = schedule.shares_wan ? shape.pipelines_per_cell() : 1;
   // The positions of each micro-batch's forward and backward in their stage's order.
-  std::vector<std::uint32_t> turn(schedule.tasks.size() * shape.microbatches * 2);
-  std::vector<std::uint32_t> next((shape.pipelines / share + 1) * hops);
+  std::vector<std::uint32_t> rank(schedule.tasks.size() * shape.microbatches * 2);
+  std::vector<std::uint32_t> next((shape.pipelines / per_cell + 1) * hops);
   const auto place = [&](std::size_t stage, std::uint32_t m, bool back) {
     return (stage * shape.microbatches + m) * 2 + (back ? 1 : 0);
   };
   for (const auto& t : schedule.transfers) {
     const auto sender = std::size_t{t.pipeline} * shape.stages + t.stage + (t.backward ? 1 : 0);
-    turn[place(sender, t.microbatch, t.backward)] =
-        next[t.pipeline / share * hops + t.stage * 2 + (t.backward ? 1 : 0)]++;
+    rank[place(sender, t.microbatch, t.backward)] =
+        next[t.pipeline / per_cell * hops + t.stage * 2 + (t.backward ? 1 : 0)]++;
   }
   std::vector<std::vector<stage_step>> result(schedule.tasks.size());
   for (std::size_t stage = 0; stage < result.size(); ++stage) {
@@ -192,7 +193,7 @@ std::vector<std::vector<stage_step>> stage_orders(const pipeline_schedule& sched
       const bool sends = t.what != stage_task::kind::recompute;
       const bool back = t.what == stage_task::kind::backward;
       result[stage].push_back(
-          {t.what, t.microbatch, sends ? turn[place(stage, t.microbatch, back)] : 0});
+          {t.what, t.microbatch, sends ? rank[place(stage, t.microbatch, back)] : 0});
     }
   }
   return result;

@@ -105,7 +105,7 @@ class orders {
       step = sender_of(step);
       // Go back over the transfers that it had to wait for.
       while (step != none && steps_[step].transfer_waited) {
-        const auto rank = steps_[step].turn;
+        const auto rank = steps_[step].rank;
         const auto before = shared_ ? served_[list_of(step)][rank - 1] : last_sent(step);
         // It could have gone first only if it had arrived by then.
         if (stage_of(before) != stage_of(step) && steps_[step].end <= steps_[before].sent + tiny_)
@@ -171,7 +171,7 @@ class orders {
   struct step_times {
     double arrives = never;  // when its input arrives from another stage
     double begin = 0, end = 0, sent = 0;
-    std::uint32_t place = 0, turn = 0;
+    std::uint32_t place = 0, rank = 0;
     bool after_previous = false;   // it waited for its stage, not for its input
     bool transfer_waited = false;  // its transfer waited for the one before
   };
@@ -311,7 +311,7 @@ class orders {
     d.waiting.pop_back();
     d.busy = true;
     auto& served = served_[list];
-    steps_[step].turn = static_cast<std::uint32_t>(served.size());
+    steps_[step].rank = static_cast<std::uint32_t>(served.size());
     cross(step, served.empty() ? none : served.back());
     served.push_back(step);
     push_event({std::max(now, steps_[step].sent + hop_s_), list, none});

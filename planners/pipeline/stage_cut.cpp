@@ -23,14 +23,14 @@ std::uint32_t cut_problem::stages() const {
 /// the closed form, less what depends on the stage's place.
 iteration_bound::iteration_bound(const stage_table& table, std::uint32_t microbatches,
                                  std::uint32_t stages, const transfers& x)
-    : work_{table.work_from(0)}, sends_s_{2.0 * (stages - 1) * x.least_send_s} {
+    : work_{table.work_from(0)}, sends_s_{2.0 * (stages - 1) * x.min_send_s} {
   const double m = microbatches, warm = std::min(microbatches, stages);
   // Stage s has sums_s of its own left when all backwards have ended, less the backwards and sends
   // of the stages before it. The most of these is at least their mean; and a backward takes no more
   // than own_s / (m - 1).
   if (m > 1) {
     tail_slope_ = (stages - 1) / 2.0 / (m - 1);
-    const double shown_s = x.sums_s / stages - (stages - 1) / 2.0 * x.most_send_s;
+    const double shown_s = x.sums_s / stages - (stages - 1) / 2.0 * x.max_send_s;
     if (stages > 1 && shown_s > 0) hidden_below_s_ = shown_s / tail_slope_;
     if (stages == 1) sends_s_ += x.sums_s;
   }
@@ -104,7 +104,7 @@ class cut_search {
       weights_.push_back(sets);
       sets *= n + 1;
     }
-    alike_ = std::ranges::all_of(p.ways, [&](const auto& w) { return w == p.ways[0]; });
+    alike_ = std::ranges::all_of(p.links, [&](const auto& w) { return w == p.links[0]; });
     for (std::size_t t = 1; t < p.types() && p.table->size() > 1; ++t)
       alike_ = alike_ && p.table->middle(t, 0, 1).activation_bytes ==
                              p.table->middle(0, 0, 1).activation_bytes;
@@ -127,9 +127,9 @@ class cut_search {
       for (std::size_t i = 0; i < labels_[set].size(); ++i) extend(set, i);
     }
     const auto& all = labels_.back();
-    const auto best = std::ranges::min_element(all, {}, [](const label& l) { return l.least_s; });
+    const auto best = std::ranges::min_element(all, {}, [](const label& l) { return l.min_s; });
     if (best == all.end()) return {};
-    return {best->least_s, stages_of(*best)};
+    return {best->min_s, stages_of(*best)};
   }
 
  private:
@@ -141,7 +141,7 @@ class cut_search {
     double tail = 0;       // what is left of sums and updates when all backwards have ended
     double sent = 0;       // the last stage's send to the one before it, on a link for itself
     double activation_bytes = 0;
-    double least_s = 0;  // of an iteration
+    double min_s = 0;  // of an iteration
     // Of the first stage, if the last one has its embedding, too:
     double first_gradients = 0, first_sums = 0, first_update = 0;
     std::uint32_t parent = 0, done = 0;
@@ -152,7 +152,7 @@ class cut_search {
     std::uint32_t used = 0;
     double through_s = never;  // the least, of a FLOP
     double rate = 0;
-    std::uint32_t most_pieces = 0;  // that these can have within the limit; the head counts as one
+    std::uint32_t max_pieces = 0;  // that these can have within the limit; the head counts as one
   };
 
   std::uint32_t used_of(std::size_t set, std::size_t type) const {
@@ -185,7 +185,7 @@ class cut_search {
   double sums_s(double bytes, std::size_t type) const {
     if (p_.pipelines == 1) return 0;
     const double others = p_.pipelines - 1;
-    const auto& w = p_.ways[type * (p_.types() + 1)];
+    const auto& w = p_.links[type * (p_.types() + 1)];
     return 2 * (others * w.alone_s(bytes / p_.pipelines) + w.latency_s);
   }
   /// Handing out gradients, if others want them.
@@ -198,7 +198,7 @@ class cut_search {
   /// What the ends of a pipeline do after their last backwards: the last one's part of a tied
   /// embedding's gradients comes to the first, and the sum goes back.
   void end_tied(label& l, const range_costs& k, std::size_t type) const {
-    const auto& w = p_.ways[type * p_.types() + l.first_type];
+    const auto& w = p_.links[type * p_.types() + l.first_type];
     const double there_s = w.alone_s(k.tied_bytes) + w.latency_s;
     const double sum_s = sums_s(k.gradient_bytes - std::min(k.gradient_bytes, k.tied_bytes), type);
     const double first_s = l.first_gradients + there_s + l.first_sums;
@@ -210,9 +210,9 @@ class cut_search {
   /// How many pieces stages can have within the limit, wherever they are. False: too few.
   bool set_most_pieces() {
     const auto& t = *p_.table;
-    const double least_s = t.work_from(0) * sets_[0].through_s + bound_.sends_s();  // of S
+    const double min_s = t.work_from(0) * sets_[0].through_s + bound_.sends_s();  // of S
     std::vector<std::uint32_t> middle(p_.types(), 0), last(p_.types(), 0);
-    most_after_s_ = 0;
+    max_after_s_ = 0;
     for (std::size_t k = 0; k < p_.types(); ++k) {
       if (p_.counts[k] == 0) continue;
       if (!t.homogeneous()) {
@@ -222,7 +222,7 @@ class cut_search {
       }
       const auto good = [&](const range_costs& x, std::uint32_t behind) {
         ++steps_;
-        if (!fits(x, k, behind == 0 ? 0 : 1) || least_s + own_s(x, behind) > limit_) return false;
+        if (!fits(x, k, behind == 0 ? 0 : 1) || min_s + own_s(x, behind) > limit_) return false;
         note_after(x, k);
         return true;
       };
@@ -240,9 +240,9 @@ class cut_search {
         most += left * middle[k];
         if (left > 0 && last[k] > middle[k]) more = std::max(more, last[k] - middle[k]);
       }
-      sets_[set].most_pieces = most + more;
+      sets_[set].max_pieces = most + more;
     }
-    return sets_[0].most_pieces >= t.size();
+    return sets_[0].max_pieces >= t.size();
   }
 
   /// Twice, where the last stage may wait for the first one's sums.
@@ -250,11 +250,11 @@ class cut_search {
     double after = after_s(k, type, p_.tied);
     if (p_.tied)
       for (std::size_t first = 0; first < p_.types(); ++first) {
-        const auto& w = p_.ways[type * p_.types() + first];
+        const auto& w = p_.links[type * p_.types() + first];
         after =
             std::max(after, 2 * (after_s(k, type, true) + w.alone_s(k.tied_bytes) + w.latency_s));
       }
-    most_after_s_ = std::max(most_after_s_, after);
+    max_after_s_ = std::max(max_after_s_, after);
   }
 
   void extend(std::size_t set, std::size_t index) {
@@ -270,7 +270,7 @@ class cut_search {
         continue;
       }
       const auto most = p_.table->size() - behind;  // each of the others needs something
-      const auto missing = p_.table->size() - std::min(p_.table->size(), sets_[next].most_pieces);
+      const auto missing = p_.table->size() - std::min(p_.table->size(), sets_[next].max_pieces);
       for (auto end = std::max(done + 1, missing); end <= most; ++end) {
         const auto& k = p_.table->middle(type, done, end - done);
         const bool held = fits(k, type, behind);
@@ -293,7 +293,7 @@ class cut_search {
     l.done = from.done + pieces;
     l.activation_bytes = k.activation_bytes;
     if (!first) {
-      const auto& w = p_.ways[from.type * p_.types() + type];
+      const auto& w = p_.links[from.type * p_.types() + type];
       l.sent = w.alone_s(from.activation_bytes);
       l.before += 2 * (l.sent + w.latency_s);
       l.backwards += l.sent + w.latency_s;
@@ -316,7 +316,7 @@ class cut_search {
     l.before += k.forward_s + k.backward_s;
     l.backwards += k.backward_s;
     if (behind == 0) {
-      l.least_s = std::max(l.arrived, l.before + l.own) + l.tail;
+      l.min_s = std::max(l.arrived, l.before + l.own) + l.tail;
     } else {
       const auto& r = sets_[next];
       const double work = p_.table->work_from(l.done);
@@ -325,9 +325,9 @@ class cut_search {
       const double through_s = std::min(r.through_s, bound_.through_s(type));
       if (std::max(l.arrived, before + work * through_s + l.own) + l.tail > limit_) return false;
       const double all_s = before + work * r.through_s + std::max(l.own, work / r.rate);
-      l.least_s = std::max(l.arrived, all_s) + l.tail;
+      l.min_s = std::max(l.arrived, all_s) + l.tail;
     }
-    if (l.least_s <= limit_) labels_[next].push_back(l);
+    if (l.min_s <= limit_) labels_[next].push_back(l);
     return true;
   }
   double link_s(double backward_s, double forward_s) const {
@@ -335,9 +335,9 @@ class cut_search {
   }
   /// Is whatever follows `a` no longer than the same after `b`? Both have done the same pieces.
   bool better(const label& a, const label& b) const {
-    return a.before <= b.before && a.arrived <= std::max(b.arrived, b.least_s - b.tail) &&
+    return a.before <= b.before && a.arrived <= std::max(b.arrived, b.min_s - b.tail) &&
            a.before + a.own <= b.before + b.own && a.tail <= b.tail && a.sent <= b.sent &&
-           (a.backwards >= b.backwards || most_after_s_ - a.backwards <= a.tail) &&
+           (a.backwards >= b.backwards || max_after_s_ - a.backwards <= a.tail) &&
            (!p_.tied || (a.first_gradients + a.first_sums <= b.first_gradients + b.first_sums &&
                          a.first_sums <= b.first_sums && a.first_update <= b.first_update));
   }
@@ -351,7 +351,7 @@ class cut_search {
     std::ranges::sort(all, [&](const label& a, const label& b) {
       const auto ga = group(a), gb = group(b);
       const auto key = [](const label& l) {
-        return std::tuple{l.before, l.least_s, l.type, l.parent, l.pieces};
+        return std::tuple{l.before, l.min_s, l.type, l.parent, l.pieces};
       };
       return ga != gb ? ga < gb : key(a) < key(b);
     });
@@ -390,7 +390,7 @@ class cut_search {
   std::vector<std::size_t> weights_;  // sets of used stages are numbered in mixed radix
   std::vector<rest> sets_;
   std::vector<std::vector<label>> labels_;  // by set
-  double limit_ = 0, most_after_s_ = 0;
+  double limit_ = 0, max_after_s_ = 0;
   std::uint64_t steps_ = 0;
 };
 
@@ -398,7 +398,7 @@ class cut_search {
 
 stage_cut cut_for(const cut_problem& problem, double limit_s, std::uint64_t& steps) {
   const auto stages = problem.stages();
-  if (stages == 0 || stages > problem.table->size()) return {};
+  if (stages > problem.table->size()) return {};
   cut_search search{problem};
   stage_cut best;
   double raise = 0.01;

@@ -4,7 +4,7 @@
 #include <limits>
 #include <vector>
 
-#include "messages/tensor_way.hpp"
+#include "messages/link_cost.hpp"
 #include "planners/pipeline/stage_table.hpp"
 
 // The order of stages that differ in speed and memory, and where a model is cut among them, so that
@@ -17,7 +17,7 @@ class iteration_bound {
  public:
   /// Between stages, and among the peers of all stages of a pipeline together.
   struct transfers {
-    double least_send_s = 0, most_send_s = 0;
+    double min_send_s = 0, max_send_s = 0;
     double sums_s = 0;  // of gradients, at least
   };
   iteration_bound(const stage_table& table, std::uint32_t microbatches, std::uint32_t stages,
@@ -65,7 +65,7 @@ struct cut_problem {
   std::uint32_t microbatches = 1, pipelines = 1;
   std::vector<std::uint32_t> held;  // micro-batches in flight, by the number of stages behind
   // From a stage of a type to the next one, from * types + to; of one type, also to its peers.
-  std::vector<tensor_way> ways;
+  std::vector<link_cost> links;
   // What a stage sends to either side goes over one link that no other stage uses.
   bool own_links = true;
   bool tied = false;               // the first and the last stage sum an embedding that both have
@@ -91,8 +91,8 @@ struct stage_cut {
 /// The shortest iteration of all orders and cuts of exactly the problem's stages, each with at
 /// least one piece (the last one of a transformer may have its head alone); none if that is longer
 /// than `limit_s`. `steps` grows with the work that it was. Exact for evaluate's closed form where
-/// the problem is: where `ways` hold for every stage of a type, own_links is true, and no embedding
-/// is tied.
+/// the problem is: where `links` hold for every stage of a type, own_links is true, and no
+/// embedding is tied.
 stage_cut cut_for(const cut_problem& problem, double limit_s, std::uint64_t& steps);
 
 }  // namespace troupe::planners

@@ -41,7 +41,7 @@ stage_placer::stage_placer(const cluster& c, const idle_index& idle, const job_s
   if (!job_.train) job_.train.emplace();
   job_.train->schedule = "megatron";
   job_.train->costs.clear();  // of another cut
-  least_bytes_ =
+  min_bytes_ =
       marp_states.total() * shape_of(job.model).parameters * (1 + c.settings.memory_headroom);
   std::uint32_t largest = 0;
   for (const auto& n : c.nodes) largest = std::max(largest, n.gpus);
@@ -55,9 +55,14 @@ void stage_placer::add_divisions(std::uint32_t tensor) {
   auto r = routes_of(tensor);
   if (r.types.empty()) return;
   std::vector<std::uint32_t> groups;
+  std::vector<double> prices;  // where the type costs the least
   for (const auto& t : r.types) {
     std::uint32_t n = 0;
-    for (const auto node : nodes_for(c_, idle_, t.gpu, tensor)) n += idle_.idle(node) / tensor;
+    prices.push_back(never);
+    for (const auto node : nodes_for(c_, idle_, t.gpu, tensor)) {
+      n += idle_.idle(node) / tensor;
+      prices.back() = std::min(prices.back(), price_per_hour(c_, node));
+    }
     const auto quota = c_.gpus[t.gpu].quota;
     groups.push_back(quota > 0 ? std::min(n, quota / tensor) : n);
   }
@@ -68,7 +73,7 @@ void stage_placer::add_divisions(std::uint32_t tensor) {
     for (std::size_t t = 0; t < r.types.size(); ++t) {
       const auto& gpu = c_.gpus[r.types[t].gpu];
       one.types.push_back(
-          {r.types[t].gpu, groups[t] / d, gpu.memory_bytes(), d * tensor * gpu.price_per_hour});
+          {r.types[t].gpu, groups[t] / d, gpu.memory_bytes(), d * tensor * prices[t]});
     }
     divisions_.push_back(std::move(one));
   }
@@ -92,21 +97,22 @@ stage_placer::routes stage_placer::routes_of(std::uint32_t tensor) const {
     for (std::size_t b = 0; b < nodes.size(); ++b) {
       const auto& from = nodes[a];
       const auto& to = nodes[b];
-      auto w = way_between(c_, from.front(), a == b ? from[from.size() > 1 ? 1 : 0] : to.front());
+      auto w =
+          link_cost_between(c_, from.front(), a == b ? from[from.size() > 1 ? 1 : 0] : to.front());
       if (!r.alike) {
         for (const auto n : from) {
           if (a != b || idle_.idle(n) < 2 * tensor) continue;
-          const auto inside = way_between(c_, n, n);
+          const auto inside = link_cost_between(c_, n, n);
           w.s_per_byte = std::min(w.s_per_byte, inside.s_per_byte);
         }
         w.latency_s = 0;
       }
-      r.ways.push_back(w);
+      r.links.push_back(w);
     }
   return r;
 }
 
-std::uint32_t stage_placer::most_stages() const {
+std::uint32_t stage_placer::max_stages() const {
   return pieces_of(job_.model);
 }
 
@@ -130,17 +136,15 @@ stage_placer::shape& stage_placer::shape_for(std::size_t division, std::uint32_t
   s.table = &table_of(d.tensor, s.batch.rows);
   const auto& r = routes_.at(d.tensor);
   iteration_bound::transfers x{never, 0, never};
-  for (const auto& w : r.ways) {
-    x.least_send_s =
-        std::min(x.least_send_s, w.alone_s(s.table->least_activation_bytes()) + w.latency_s);
-    x.most_send_s =
-        std::max(x.most_send_s, w.alone_s(s.table->most_activation_bytes()) + w.latency_s);
+  for (const auto& w : r.links) {
+    x.min_send_s = std::min(x.min_send_s, w.alone_s(s.table->min_activation_bytes()) + w.latency_s);
+    x.max_send_s = std::max(x.max_send_s, w.alone_s(s.table->max_activation_bytes()) + w.latency_s);
   }
-  if (!r.alike) x.most_send_s = never;
+  if (!r.alike) x.max_send_s = never;
   for (std::size_t t = 0; t < d.types.size(); ++t) {
     // Rounded stage by stage.
     const double bytes = s.table->last(t, 0).gradient_bytes - stages;
-    const auto& w = r.ways[t * (d.types.size() + 1)];
+    const auto& w = r.links[t * (d.types.size() + 1)];
     x.sums_s = std::min(x.sums_s, 2.0 * (d.pipelines - 1) * w.alone_s(bytes / d.pipelines));
   }
   s.bound.emplace(*s.table, s.batch.microbatches, stages, x);
@@ -168,7 +172,7 @@ std::optional<cut_problem> stage_placer::problem_of(std::size_t division,
   p.pipelines = d.pipelines;
   for (std::uint32_t behind = 0; behind < stages; ++behind)
     p.held.push_back(in_flight(job_, s.batch, behind));
-  p.ways = r.ways;
+  p.links = r.links;
   p.own_links = r.alike;
   p.tied = job_.model.tied_head && stages > 1;
   return p;

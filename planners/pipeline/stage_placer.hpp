@@ -59,9 +59,9 @@ class stage_placer {
   /// stage; types within quotas.
   const std::vector<division>& divisions() const { return divisions_; }
   /// Stages that a pipeline can have.
-  std::uint32_t most_stages() const;
+  std::uint32_t max_stages() const;
   /// Of all GPUs of a pipeline together: less cannot hold the states of the job's parameters.
-  double least_bytes() const { return least_bytes_; }
+  double min_bytes() const { return min_bytes_; }
 
   /// For pipelines of so many stages. Null: the batch cannot be divided so.
   const iteration_bound* bound(std::size_t division, std::uint32_t stages);
@@ -85,7 +85,7 @@ class stage_placer {
   /// How stages of GPUs of a tensor group's size reach each other, if nothing is in their way.
   struct routes {
     std::vector<stage_table::gpus_of_stage> types;
-    std::vector<tensor_way> ways;  // from * types + to
+    std::vector<link_cost> links;  // from * types + to
     bool alike = true;             // every stage has a node for itself, as all of its type are
   };
   routes routes_of(std::uint32_t tensor) const;
@@ -96,7 +96,7 @@ class stage_placer {
   const cluster& c_;
   const idle_index& idle_;
   job_spec job_;
-  double least_bytes_ = 0;
+  double min_bytes_ = 0;
   std::vector<division> divisions_;
   std::map<std::uint32_t, routes> routes_;                         // by tensor
   std::map<std::pair<std::size_t, std::uint32_t>, shape> shapes_;  // by division and stages

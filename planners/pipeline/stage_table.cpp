@@ -33,7 +33,7 @@ stage_table::stage_table(const cluster& c, const job_spec& job, std::uint32_t te
       work_from_(size_ + 1),
       middle_floors_(types.size(), {never, never, never}),
       last_floors_(types.size(), {never, 0, never}),
-      least_activation_bytes_{never} {
+      min_activation_bytes_{never} {
   for (std::uint32_t i = 0; i < size_; ++i)
     work_from_[i] = chain_.range(i, size_ - i).flops.for_one_of(1);
   for (std::size_t t = 0; t < types.size(); ++t) {
@@ -47,12 +47,12 @@ stage_table::stage_table(const cluster& c, const job_spec& job, std::uint32_t te
         auto& k = middle_[(t * firsts_ + f) * size_ + n];
         k = ask(c, job, types[t], f, n, false);
         lower(middle_floors_[t], k, work_from_[f] - work_from_[f + n]);
-        least_activation_bytes_ = std::min(least_activation_bytes_, k.activation_bytes);
-        most_activation_bytes_ = std::max(most_activation_bytes_, k.activation_bytes);
+        min_activation_bytes_ = std::min(min_activation_bytes_, k.activation_bytes);
+        max_activation_bytes_ = std::max(max_activation_bytes_, k.activation_bytes);
       }
     if (size_ == 1) middle_floors_[t] = last_floors_[t];
   }
-  if (least_activation_bytes_ == never) least_activation_bytes_ = 0;
+  if (min_activation_bytes_ == never) min_activation_bytes_ = 0;
 }
 
 range_costs stage_table::ask(const cluster& c, const job_spec& job, const gpus_of_stage& t,

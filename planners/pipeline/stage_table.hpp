@@ -61,9 +61,9 @@ class stage_table {
   const cost_floor& middle_floor(std::size_t type) const { return middle_floors_[type]; }
   const cost_floor& last_floor(std::size_t type) const { return last_floors_[type]; }
   /// The least that a stage hands to the next one.
-  double least_activation_bytes() const { return least_activation_bytes_; }
+  double min_activation_bytes() const { return min_activation_bytes_; }
   /// The most.
-  double most_activation_bytes() const { return most_activation_bytes_; }
+  double max_activation_bytes() const { return max_activation_bytes_; }
 
  private:
   /// Ranges of a transformer that begin with the same kind of piece cost the same.
@@ -80,7 +80,7 @@ class stage_table {
   std::vector<range_costs> middle_, last_;
   std::vector<double> work_from_;
   std::vector<cost_floor> middle_floors_, last_floors_;
-  double least_activation_bytes_ = 0, most_activation_bytes_ = 0;
+  double min_activation_bytes_ = 0, max_activation_bytes_ = 0;
 };
 
 }  // namespace troupe::planners

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <unordered_set>
 
+#include "planners/core/bounds.hpp"
 #include "planners/frenzy/has.hpp"
 #include "planners/troupe/pool_capacity.hpp"
 
@@ -137,7 +138,9 @@ class assigner {
   void start_mixed(assigned& a) {
     const auto& j = *a.who->job;
     if (!j.plans) return;
-    const auto idle = idle_beside();
+    std::optional<idle_index> restricted;
+    const auto beside = idle_beside();
+    const auto& idle = allowed_idle(c_, beside, *j.spec, restricted);
     for (const auto& how : *j.plans) {
       if (how.bytes_per_gpu <= j.bytes_floor || idle.idle_above(how.bytes_per_gpu) < how.gpus())
         continue;
@@ -206,7 +209,7 @@ class assigner {
     std::optional<change> best;
     for (std::size_t i = 0; i < options.size(); ++i) {
       const double saved = now - time_left(*a.who, i);
-      if (i == *a.option || saved <= o_.least_saving * now) continue;
+      if (i == *a.option || saved <= o_.min_saving * now) continue;
       const double more = std::max(options[i].weight - present.weight, 1e-3);
       if (best && saved / more <= best->saving) continue;
       if (fits_instead(present, options[i])) best = change{saved / more, who, i};

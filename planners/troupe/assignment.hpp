@@ -14,10 +14,10 @@
 namespace troupe::planners {
 
 struct troupe_options {
-  double price_factor = 4;     // of a GPU-second, for each job that waits behind
-  double least_saving = 0.05;  // of the time left, for a change that only uses idle GPUs
-  double stop_cost = 2;        // restarts that a change of a running job is counted as
-  double settle_s = 60;        // a job that began less than this ago is left alone
+  double price_factor = 4;   // of a GPU-second, for each job that waits behind
+  double min_saving = 0.05;  // of the time left, for a change that only uses idle GPUs
+  double stop_cost = 2;      // restarts that a change of a running job is counted as
+  double settle_s = 60;      // a job that began less than this ago is left alone
 };
 
 /// A program that waits, or that runs and can be stopped.

@@ -11,7 +11,7 @@ namespace troupe::planners {
 
 namespace {
 
-constexpr double least_gain = 1.005;         // of a larger count over a smaller one
+constexpr double min_gain = 1.005;           // of a larger count over a smaller one
 constexpr std::size_t largest_cache = 4096;  // lists
 
 }  // namespace
@@ -31,13 +31,13 @@ std::vector<configuration> configurations_of(const cluster& c, const std::vector
   const auto max_tensor = largest_node(c);
   std::vector<configuration> out;
   for (std::uint32_t p = 0; p < pools.size(); ++p) {
-    if (!allows(job, c.gpus[pools[p].gpu])) continue;
+    const auto most = most_of_type(c, job, pools[p].gpu);
     double best = 0;
     for (const auto gpus : counts_of(pools[p])) {
-      if (job.max_gpus && gpus > *job.max_gpus) break;
+      if (gpus > most) break;
       auto how = split_for(c, job, pack(pools[p], gpus), j.bytes_floor, max_tensor);
       if (how.bytes_per_gpu == 0 || how.data_parallel > job.global_batch ||
-          !(how.samples_per_s >= best * least_gain))
+          !(how.samples_per_s >= best * min_gain))
         continue;
       best = how.samples_per_s;
       out.push_back({p, std::move(how), speeds[pools[p].gpu] * gpus});

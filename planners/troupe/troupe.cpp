@@ -86,10 +86,7 @@ class troupe_policy : public policy {
     if (j.training) return why_training_waits(s, j);
     if (is_hopeless(j)) return why_hopeless(j);
     std::size_t ahead = 0;
-    const auto before = [&](const job_view& a) {
-      return a.spec->priority > j.spec->priority ||
-             (a.spec->priority == j.spec->priority && a.id != j.id);
-    };
+    const auto before = [&](const job_view& a) { return a.spec->priority >= j.spec->priority; };
     for (const auto& [id, r] : s.running) ahead += before(r);
     return {
         kind::insufficient,

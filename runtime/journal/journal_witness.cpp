@@ -52,7 +52,7 @@ expected<std::unique_ptr<journal_witness>> journal_witness::open(const std::stri
   std::unique_ptr<journal_witness> w{new journal_witness{fd}};
   ::fchmod(fd, private_file_mode);
   struct stat s {};
-  if (::fstat(fd, &s) != 0) return tl::unexpected{w->failure("read").error()};
+  if (::fstat(fd, &s) != 0) return refuse(w->failure("read").error());
   w->new_ = s.st_size == 0;
   for (unsigned i = 0; i < slots; ++i) {
     std::string text(slot_bytes, '\0');

@@ -62,7 +62,7 @@ expected<void> memory_journal::replay(const std::function<void(const journal_ent
       return refuse(reason::kind::malformed,
                     fmt::format("entry {} of the journal is damaged", sequence));
     const auto e = decode_entry(r.bytes);
-    if (!e) return tl::unexpected{e.error()};
+    if (!e) return refuse(e.error());
     each(*e);
     ++sequence;
   }

@@ -58,8 +58,8 @@ expected<std::shared_ptr<sqlite_journal>> sqlite_journal::open(const std::string
   const std::shared_ptr<sqlite_journal> j{new sqlite_journal};
   j->path_ = path;
   j->options_ = o;
-  if (auto ok = j->lock(); !ok) return tl::unexpected{ok.error()};
-  if (auto ok = j->prepare(); !ok) return tl::unexpected{ok.error()};
+  if (auto ok = j->lock(); !ok) return refuse(ok.error());
+  if (auto ok = j->prepare(); !ok) return refuse(ok.error());
   return j;
 }
 
@@ -137,7 +137,7 @@ expected<std::string> sqlite_journal::text(const char* sql) const {
 // -- opening
 
 /// Before SQLite opens the files, since it repairs some damage silently.
-expected<void> sqlite_journal::look_at_files() {
+expected<void> sqlite_journal::check_files() {
   const auto size = size_of(path_), wal = size_of(path_ + "-wal");
   if (size <= 0) {
     if (wal > 0 || !witness_->is_new())
@@ -154,9 +154,9 @@ expected<void> sqlite_journal::look_at_files() {
 
 expected<void> sqlite_journal::prepare() {
   auto witness = journal_witness::open(path_ + ".witness");
-  if (!witness) return tl::unexpected{witness.error()};
+  if (!witness) return refuse(witness.error());
   witness_ = std::move(*witness);
-  if (auto ok = look_at_files(); !ok) return ok;
+  if (auto ok = check_files(); !ok) return ok;
   // SQLite creates the WAL with the database's mode.
   const int fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, private_file_mode);
   if (fd < 0)
@@ -189,7 +189,7 @@ expected<void> sqlite_journal::check_version() {
   const auto version = number("PRAGMA user_version");
   const auto tables = number("SELECT count(*) FROM sqlite_master");
   if (!app || !version || !tables)
-    return tl::unexpected{(!app ? app : !version ? version : tables).error()};
+    return refuse((!app ? app : !version ? version : tables).error());
   // A controller may have died between creating the file and creating its tables.
   fresh_ = fresh_ || (witness_->is_new() && *tables == 0 && *app == 0 && *version == 0);
   if (fresh_) return make_tables();
@@ -394,7 +394,7 @@ expected<void> sqlite_journal::insert(std::span<const journal_entry> entries) {
     sqlite3_bind_int64(insert_, 2, static_cast<long long>(sum));
     sqlite3_bind_blob64(insert_, 3, bytes.data(), bytes.size(), SQLITE_STATIC);
     const bool done = sqlite3_step(insert_) == SQLITE_DONE;
-    auto failed = done ? tl::unexpected{reason{}} : failure("write");
+    auto failed = done ? refuse(reason{}) : failure("write");
     sqlite3_reset(insert_);
     sqlite3_clear_bindings(insert_);
     if (!done) return failed;

@@ -65,7 +65,7 @@ class sqlite_journal final : public journal {
 
   sqlite_journal() = default;
   expected<void> lock();
-  expected<void> look_at_files();
+  expected<void> check_files();
   expected<void> prepare();
   expected<void> check_version();
   expected<void> check_rows();

@@ -70,7 +70,7 @@ class spawner {
 expected<std::unique_ptr<process>> process::start(const process_options& o) {
   if (o.command.empty()) return refuse(reason::kind::invalid, "an empty command cannot be run");
   std::unique_ptr<process> p{new process};
-  if (auto ok = p->launch(o); !ok) return tl::unexpected{ok.error()};
+  if (auto ok = p->launch(o); !ok) return refuse(ok.error());
   return p;
 }
 

@@ -64,19 +64,19 @@ class regular_file {
 expected<file_piece> read_piece(const std::string& path, std::uint64_t offset,
                                 std::size_t max_bytes) {
   const auto f = regular_file::open(path, O_RDONLY);
-  if (!f) return tl::unexpected<reason>(f.error());
+  if (!f) return refuse(f.error());
   return f->read(offset, max_bytes);
 }
 
 expected<file_piece> read_tail(const std::string& path, std::size_t max_bytes) {
   const auto f = regular_file::open(path, O_RDONLY);
-  if (!f) return tl::unexpected<reason>(f.error());
+  if (!f) return refuse(f.error());
   return f->read(f->size() - std::min<std::uint64_t>(max_bytes, f->size()), max_bytes);
 }
 
 expected<void> append_to(const std::string& path, const std::string& text) {
   const auto f = regular_file::open(path, O_WRONLY | O_APPEND | O_CREAT);
-  if (!f) return tl::unexpected<reason>(f.error());
+  if (!f) return refuse(f.error());
   if (::write(f->fd(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
     return refuse(reason::kind::unavailable, fmt::format("{}: {}", path, std::strerror(errno)));
   return {};

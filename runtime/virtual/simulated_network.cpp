@@ -61,7 +61,7 @@ simulated_network::simulated_network(virtual_coordinator& time, const cluster& c
     : time_{time}, cluster_{c}, faults_{faults}, random_{random}, credit_frames_{credit_frames} {
   random_faults_ = faults.loss > 0 || faults.duplication > 0 || faults.reordering > 0;
   const auto n = static_cast<std::uint32_t>(c.datacenters.size());
-  by_number_.assign(1 + n + c.nodes.size(), unmet);
+  by_number_.assign(1 + n + c.nodes.size(), unknown_host);
   wan_.reserve(std::size_t{n} * n);
   for (std::uint32_t a = 0; a < n; ++a) {
     for (std::uint32_t b = 0; b < n; ++b) {
@@ -216,12 +216,12 @@ void simulated_network::depart_tensor(std::uint32_t i, address from, address to)
   const auto t =
       m && std::holds_alternative<tensor>(m->second) ? std::get<tensor>(m->second) : tensor{};
   const auto node = node_of(cluster_, from);
-  const auto way = way_between(cluster_, node, node_of(cluster_, to));
-  f.latency = to_ns(way.latency_s);
+  const auto link = link_cost_between(cluster_, node, node_of(cluster_, to));
+  f.latency = to_ns(link.latency_s);
   auto& card = cards_[node];
   card.share.start(time_.now(),
                    {t.from.lease, t.from.pipeline, t.from.stage, t.to_pipeline, t.to_stage},
-                   std::round(way.alone_s(static_cast<double>(t.bytes)) * 1e9), i);
+                   std::round(link.alone_s(static_cast<double>(t.bytes)) * 1e9), i);
   schedule(card, card_token | node);
 }
 
@@ -319,13 +319,13 @@ void simulated_network::retire(endpoint& e) {
 }
 
 std::uint32_t simulated_network::endpoint_of(address a) {
-  if (a >= by_number_.size()) return meet(a);
+  if (a >= by_number_.size()) return add_endpoint(a);
   auto& known = by_number_[a];
-  if (known == unmet) known = meet(a);
+  if (known == unknown_host) known = add_endpoint(a);
   return known;
 }
 
-std::uint32_t simulated_network::meet(address a) {
+std::uint32_t simulated_network::add_endpoint(address a) {
   const auto [found, fresh] =
       by_address_.try_emplace(a, static_cast<std::uint32_t>(endpoints_.size()));
   if (fresh) {

@@ -14,8 +14,8 @@
 #include "messages/fair_share.hpp"
 #include "messages/faults.hpp"
 #include "messages/flow_share.hpp"
+#include "messages/link_cost.hpp"
 #include "messages/random.hpp"
-#include "messages/tensor_way.hpp"
 #include "runtime/host/fingerprint.hpp"
 #include "runtime/host/transport.hpp"
 #include "runtime/virtual/virtual_coordinator.hpp"
@@ -45,7 +45,7 @@ struct network_counters {
 /// direction share `node_gbps`, and one frame gets at most `connection_gbps`. A short frame can
 /// overtake a long one, as on several connections.
 ///
-/// A tensor from one node to another of its datacenter takes its time (tensor_way.hpp) when it
+/// A tensor from one node to another of its datacenter takes its time (link_cost.hpp) when it
 /// leaves the node, by the bytes that its header names, directly or not, and shares the node's link
 /// with all other tensors that leave it. Those for other datacenters gateways hold back by
 /// themselves. Nothing else is charged for tensors between a node and its gateway, nor between
@@ -80,7 +80,7 @@ class simulated_network final : private virtual_coordinator::listener {
   class door;
 
   static constexpr address nobody = ~address{0};
-  static constexpr std::uint32_t unmet = ~std::uint32_t{0};
+  static constexpr std::uint32_t unknown_host = ~std::uint32_t{0};
 
   struct endpoint {
     address self = 0;
@@ -147,7 +147,7 @@ class simulated_network final : private virtual_coordinator::listener {
   void arrive(std::uint32_t flight_index);
 
   std::uint32_t endpoint_of(address a);
-  std::uint32_t meet(address a);
+  std::uint32_t add_endpoint(address a);
   std::uint32_t connect_first(std::uint32_t from, address to);
   void retire(endpoint& e);
   std::uint32_t connect(std::uint32_t from, address to);
@@ -166,9 +166,9 @@ class simulated_network final : private virtual_coordinator::listener {
   random_source random_;
   std::uint32_t credit_frames_;
   bool random_faults_ = false;
-  std::vector<std::uint32_t> by_number_;  // endpoints of the cluster's own hosts, or unmet
+  std::vector<std::uint32_t> by_number_;  // endpoints of the cluster's own hosts, or unknown_host
   std::unordered_map<address, std::uint32_t> by_address_;  // and all others'; never iterated
-  std::deque<endpoint> endpoints_;  // deques: a receiver may send, and meet new hosts
+  std::deque<endpoint> endpoints_;  // deques: a receiver may send, and add new ones
   std::deque<connection> connections_;
   std::vector<wan_direction> wan_;
   std::vector<network_card> cards_;  // of nodes

@@ -62,7 +62,7 @@ std::shared_ptr<lane> zeromq_transport::engine::direct_lane(address to) {
     d.over = std::make_shared<lane>();
     d.over->peer = to;
     d.over->direct = true;
-    look_at_direct_ = {};
+    direct_update_at_ = {};
     if (sleeping_) wake();
   }
   return d.is == open || (d.is != unusable && d.waits) ? d.over : nullptr;
@@ -71,27 +71,27 @@ std::shared_ptr<lane> zeromq_transport::engine::direct_lane(address to) {
 // ---- the thread
 
 /// Carries the links' states forward; closes the sockets of those that are unusable.
-void zeromq_transport::engine::look_at_direct_links() {
+void zeromq_transport::engine::update_direct_links() {
   if (!is_node(options_.cluster, self_)) return;
   const auto now = steady::now();
   std::vector<address> to_find;
   {
     const std::lock_guard guard{mutex_};
-    if (now < look_at_direct_) return;
-    look_at_direct_ = steady::time_point::max();
+    if (now < direct_update_at_) return;
+    direct_update_at_ = steady::time_point::max();
     using enum direct_link::state;
     for (auto& [to, d] : direct_) {
       if (d.is != finding && d.is != greeting) continue;
       if (now >= d.until) {
-        give_up(d, d.is == finding ? "it is not known where" : "no answer");
+        mark_unusable(d, d.is == finding ? "it is not known where" : "no answer");
       } else if (d.is == finding && !d.endpoint.empty()) {
         connect(d);
       } else if (d.is == finding && now >= d.ask_at) {
         d.ask_at = now + ask_every;
         to_find.push_back(to);
       }
-      if (d.is == finding) look_at_direct_ = std::min(look_at_direct_, d.ask_at);
-      if (d.is != unusable) look_at_direct_ = std::min(look_at_direct_, d.until);
+      if (d.is == finding) direct_update_at_ = std::min(direct_update_at_, d.ask_at);
+      if (d.is != unusable) direct_update_at_ = std::min(direct_update_at_, d.until);
     }
   }
   for (const auto to : to_find)
@@ -116,9 +116,9 @@ void zeromq_transport::engine::on_node_endpoint(const node_endpoint& m) {
   const std::lock_guard guard{mutex_};
   const auto at = direct_.find(m.node);
   if (at == direct_.end() || at->second.is != direct_link::state::finding) return;
-  if (m.endpoint.empty()) return give_up(at->second, "it does not listen");
+  if (m.endpoint.empty()) return mark_unusable(at->second, "it does not listen");
   at->second.endpoint = m.endpoint;
-  look_at_direct_ = {};
+  direct_update_at_ = {};
 }
 
 /// Under the lock.
@@ -126,16 +126,16 @@ void zeromq_transport::engine::connect(direct_link& d) {
   const auto endpoint = std::exchange(d.endpoint, {});
   // Never less protected than the connection to the gateway: ipc is not encrypted.
   if (endpoint.size() > longest_endpoint || scheme_of(endpoint) != scheme_of(options_.upstream))
-    return give_up(d, "the endpoint cannot be used");
+    return mark_unusable(d, "the endpoint cannot be used");
   auto made = make_dealer(d.over, endpoint, 0, 1);
-  if (!made) return give_up(d, made.error().text);
+  if (!made) return mark_unusable(d, made.error().text);
   d.is = direct_link::state::greeting;
   d.over->dealer = dealers_.size();
   dealers_.push_back(std::move(*made));
   list_poll_items();
 }
 
-void zeromq_transport::engine::direct_welcomed(const lane& l) {
+void zeromq_transport::engine::on_direct_welcome(const lane& l) {
   const std::lock_guard guard{mutex_};
   auto* d = link_of(l);
   if (d == nullptr || d->is != direct_link::state::greeting) return;
@@ -146,15 +146,15 @@ void zeromq_transport::engine::direct_welcomed(const lane& l) {
       {{"with", host_name(options_.cluster, l.peer)}});
 }
 
-void zeromq_transport::engine::direct_failed(const lane& l, std::string_view why) {
+void zeromq_transport::engine::on_direct_failure(const lane& l, std::string_view why) {
   const std::lock_guard guard{mutex_};
   auto* d = link_of(l);
-  if (d != nullptr && d->is != direct_link::state::unusable) give_up(*d, why);
+  if (d != nullptr && d->is != direct_link::state::unusable) mark_unusable(*d, why);
 }
 
 /// Under the lock. What waits goes through the gateway; what is on the way may be lost, and is
 /// asked for again by its receiver.
-void zeromq_transport::engine::give_up(direct_link& d, std::string_view why) {
+void zeromq_transport::engine::mark_unusable(direct_link& d, std::string_view why) {
   TROUPE_INVARIANT(d.is != direct_link::state::unusable);
   const auto name = host_name(options_.cluster, d.over->peer);
   if (const auto lines = refusals_.pass(fmt::format("{}: {}", name, why), now_s()); lines > 0)
@@ -164,7 +164,7 @@ void zeromq_transport::engine::give_up(direct_link& d, std::string_view why) {
   d.waits = false;
   d.pause = std::clamp<steady::duration>(2 * d.pause, shortest_pause, longest_pause);
   d.until = steady::now() + d.pause;
-  look_at_direct_ = {};
+  direct_update_at_ = {};
   auto& l = *d.over;
   l.open = false;
   auto waiting = std::exchange(l.waiting, {});
@@ -188,8 +188,8 @@ void zeromq_transport::engine::close_direct_sockets() {
 
 /// How long the thread may sleep as far as these links go. Under the lock.
 zeromq_transport::engine::steady::duration zeromq_transport::engine::until_direct_links() const {
-  if (look_at_direct_ == steady::time_point::max()) return std::chrono::hours{1};
-  return std::max(look_at_direct_ - steady::now(), steady::duration{});
+  if (direct_update_at_ == steady::time_point::max()) return std::chrono::hours{1};
+  return std::max(direct_update_at_ - steady::now(), steady::duration{});
 }
 
 // ---- a gateway

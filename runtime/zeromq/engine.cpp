@@ -14,14 +14,10 @@
 namespace troupe::runtime {
 namespace {
 
-// ZeroMQ does not say when it takes frames again.
-constexpr int look_at_held_ms = 10;
-// How much is read before what waits to be written gets its turn.
+// ZeroMQ does not notify when a full queue has room again.
+constexpr int retry_blocked_ms = 10;
+// Frames read from one socket before queued frames are written again.
 constexpr int frames_a_round = 1024;
-
-std::span<const std::byte> view(const zmq::message_t& m) {
-  return {static_cast<const std::byte*>(m.data()), m.size()};
-}
 
 // Reads the rest of a multipart message: a header, a body, and nothing else.
 bool receive_rest(zmq::socket_t& socket, zmq::message_t& header, zmq::message_t& body) {
@@ -84,9 +80,10 @@ bool zeromq_transport::engine::enqueue(const std::shared_ptr<lane>& l, frame f) 
   return true;
 }
 
-// Under the lock. A frame may be larger than what is left: bytes only close the queue for the next.
+// Under the lock. A frame may exceed the bytes that are left: they only close the queue for the
+// next.
 bool zeromq_transport::engine::room_for(const lane& l, std::size_t bytes) const {
-  // While nobody answers, only a window's worth is kept for later.
+  // While the peer is not connected, only a window's worth is queued.
   const std::size_t most = l.open ? options_.queue_frames : options_.window_frames;
   if (l.queued_frames >= most) return false;
   if (!is_client(l.peer)) return l.queued_bytes < options_.queue_bytes;
@@ -100,11 +97,11 @@ void zeromq_transport::engine::handled(const frame& f) {
   const auto frames = (*in)->handled(f.size());
   if (frames == 0) return;
   const std::lock_guard guard{mutex_};
-  grants_.push_back({*in, frames});
+  credits_.push_back({*in, frames});
   if (sleeping_) wake();
 }
 
-// Under the lock: one system call for all that is sent until the thread looks again.
+// Under the lock: one system call for all frames queued before the thread runs again.
 void zeromq_transport::engine::wake() {
   sleeping_ = false;
   const std::uint64_t one = 1;
@@ -138,14 +135,14 @@ zeromq_transport::engine::~engine() {
 void zeromq_transport::engine::run() {
   bool more = false, go_on = true;
   while (go_on) {
-    go_on = take_fresh();
-    give_grants();
+    go_on = take_queued();
+    send_credits();
     drop_broken();
-    flush_held();
+    flush_blocked();
     trim_memory();
-    cut_pending();
-    look_at_direct_links();
-    watch();
+    drop_pending();
+    update_direct_links();
+    poll_monitors();
     greet_when_due();
     more = router_ && drain_router();
     for (auto& d : dealers_) more = drain_dealer(d) || more;
@@ -153,9 +150,9 @@ void zeromq_transport::engine::run() {
   }
 }
 
-// What seldom happens is looked at when its descriptor says so, and now and then while the thread
-// has no time to ask: a look at an idle socket is a system call.
-void zeromq_transport::engine::watch() {
+// Rare events are checked when their descriptor is ready, and every 64 rounds while the thread is
+// too busy to poll: checking an idle socket is a system call.
+void zeromq_transport::engine::poll_monitors() {
   constexpr unsigned rounds_between_looks = 64;
   const bool look = ++rounds_ % rounds_between_looks == 0;
   std::size_t item = 1;
@@ -174,19 +171,19 @@ void zeromq_transport::engine::watch() {
   }
 }
 
-// A socket's descriptor tells only of changes since the socket was last used. Each has just been
-// read until nothing was left, and that was the last use of it; so what comes now wakes the thread.
+// A ZeroMQ descriptor is edge-triggered: it signals only changes since the socket was last used.
+// Each socket has just been read until it was empty, so new frames wake the thread.
 void zeromq_transport::engine::wait_for_work() {
   using std::chrono::milliseconds;
   auto idle = until_greeting();
   {
     const std::lock_guard guard{mutex_};
-    if (!dirty_.empty() || !grants_.empty() || stopping_) return;
+    if (!dirty_.empty() || !credits_.empty() || stopping_) return;
     idle = std::min(idle, until_direct_links());
     sleeping_ = true;
   }
   auto wait = std::chrono::ceil<milliseconds>(idle).count();
-  if (!held_.empty()) wait = std::min<decltype(wait)>(wait, look_at_held_ms);
+  if (!blocked_.empty()) wait = std::min<decltype(wait)>(wait, retry_blocked_ms);
   if (trim_due_) wait = std::min<decltype(wait)>(wait, 1000);
   if (!pending_.empty()) wait = std::min<decltype(wait)>(wait, pending_.look_every_ms);
   ::poll(items_.data(), items_.size(), static_cast<int>(wait));
@@ -201,24 +198,24 @@ void zeromq_transport::engine::wait_for_work() {
 }
 
 // False: it is time to stop.
-bool zeromq_transport::engine::take_fresh() {
+bool zeromq_transport::engine::take_queued() {
   bool go_on = true;
   {
     const std::lock_guard guard{mutex_};
     go_on = !stopping_;
-    dirty_now_.swap(dirty_);
-    for (auto& l : dirty_now_) {
+    lanes_to_flush_.swap(dirty_);
+    for (auto& l : lanes_to_flush_) {
       l->taken.swap(l->fresh);
       l->dirty = false;
     }
-    grants_now_.swap(grants_);
+    credits_to_send_.swap(credits_);
   }
-  for (auto& l : dirty_now_) {
+  for (auto& l : lanes_to_flush_) {
     for (auto& f : l->taken) l->waiting.push_back(std::move(f));
     l->taken.clear();
     flush(*l);
   }
-  dirty_now_.clear();
+  lanes_to_flush_.clear();
   return go_on;
 }
 
@@ -227,7 +224,7 @@ void zeromq_transport::engine::flush(lane& l) {
   while (!l.waiting.empty() && l.open &&
          l.may_send(options_.window_frames, options_.window_bytes)) {
     if (!may_write(l)) {
-      hold(l);
+      mark_blocked(l);
       break;
     }
     const auto credit_left = options_.window_frames - l.uncredited.size();
@@ -254,24 +251,25 @@ void zeromq_transport::engine::flush(lane& l) {
 }
 
 bool zeromq_transport::engine::may_write(const lane& l) const {
-  // A host that keeps to its credit is always below that.
+  // A host that respects its credit is always below that.
   const auto most = is_client(l.peer) ? options_.client_unsent_bytes : 4 * options_.window_bytes;
   return l.unsent->now() < most;
 }
 
-void zeromq_transport::engine::hold(const lane& l) {
-  if (!l.routing_id.empty() && std::find(held_.begin(), held_.end(), l.routing_id) == held_.end())
-    held_.push_back(l.routing_id);
+void zeromq_transport::engine::mark_blocked(const lane& l) {
+  if (!l.routing_id.empty() &&
+      std::find(blocked_.begin(), blocked_.end(), l.routing_id) == blocked_.end())
+    blocked_.push_back(l.routing_id);
 }
 
-void zeromq_transport::engine::flush_held() {
-  if (held_.empty()) return;
-  const auto held = std::exchange(held_, {});
+void zeromq_transport::engine::flush_blocked() {
+  if (blocked_.empty()) return;
+  const auto held = std::exchange(blocked_, {});
   for (const auto& id : held)
     if (const auto found = by_id_.find(id); found != by_id_.end()) flush(*found->second);
 }
 
-// What peers that are gone had made this host allocate goes back to the kernel.
+// Returns memory allocated for peers that have left to the kernel.
 void zeromq_transport::engine::trim_memory() {
   if (!trim_due_ || steady::now() - trimmed_ < std::chrono::seconds{1}) return;
   ::malloc_trim(0);
@@ -279,9 +277,9 @@ void zeromq_transport::engine::trim_memory() {
   trim_due_ = false;
 }
 
-void zeromq_transport::engine::cut_pending() {
-  if (pending_.empty() || steady::now() < look_at_pending_) return;
-  look_at_pending_ = steady::now() + std::chrono::milliseconds{pending_.look_every_ms};
+void zeromq_transport::engine::drop_pending() {
+  if (pending_.empty() || steady::now() < pending_check_at_) return;
+  pending_check_at_ = steady::now() + std::chrono::milliseconds{pending_.look_every_ms};
   const auto cuts = pending_.cut();
   if (cuts == 0) return;
   trim_due_ = true;
@@ -296,7 +294,7 @@ bool zeromq_transport::engine::write(lane& l, const frame& f) {
                outgoing_message(f.body, l.unsent, all));
 }
 
-// False: the connection is gone, or takes no more just now.
+// False: the connection is gone, or its queue is full.
 bool zeromq_transport::engine::write(lane& l, zmq::message_t header, zmq::message_t body) {
   using zmq::send_flags;
   const auto more = send_flags::dontwait | send_flags::sndmore;
@@ -304,7 +302,7 @@ bool zeromq_transport::engine::write(lane& l, zmq::message_t header, zmq::messag
   auto& socket = routed ? *router_ : dealers_[l.dealer].socket;
   try {
     if (routed && !socket.send(zmq::buffer(l.routing_id), more)) {
-      hold(l);
+      mark_blocked(l);
       return false;
     }
     if (socket.send(header, more)) {
@@ -319,13 +317,13 @@ bool zeromq_transport::engine::write(lane& l, zmq::message_t header, zmq::messag
   return false;
 }
 
-void zeromq_transport::engine::give_grants() {
-  for (const auto& g : grants_now_) {
+void zeromq_transport::engine::send_credits() {
+  for (const auto& g : credits_to_send_) {
     const auto l = g.in->over().lock();
     if (!l || l->in != g.in || !l->open) continue;
     write(*l, encode(self_, l->peer, credit{g.frames}));
   }
-  grants_now_.clear();
+  credits_to_send_.clear();
 }
 
 bool zeromq_transport::engine::drain_router() {
@@ -339,21 +337,21 @@ bool zeromq_transport::engine::drain_router() {
     auto* l = lane_of(id);
     if (l != nullptr && !has_its_key(*l, header)) l = nullptr;
     if (l != nullptr && is_batch(header)) {
-      unpack(*l, std::move(body));
+      on_batch(*l, std::move(body));
       continue;
     }
-    const auto e = peek(view(header));
+    const auto e = peek(bytes_of(header));
     if (e && e->type == type_id<hello>) {
-      greeted_by(id, header);
+      on_hello(id, header);
     } else if (l == nullptr) {
-      from_stranger(id, header);
+      on_unknown_sender(id, header);
     } else if (!e) {
       discard(*l, malformed, header.size() + body.size());
     } else if (e->type == type_id<credit>) {
-      credit_arrived(*l, header);
+      on_credit(*l, header);
     } else if (e->type == type_id<find_node>) {
       on_find_node(*l, header);
-    } else if (!may_come_over(*l, *e)) {
+    } else if (!is_valid_source(*l, *e)) {
       discard(*l, strangers, header.size() + body.size());
     } else {
       deliver(*l, received_frame(std::move(header), std::move(body), l->in));
@@ -373,23 +371,23 @@ bool zeromq_transport::engine::drain_dealer(dealer& d) {
       continue;
     }
     if (d.over->in && is_batch(header)) {
-      unpack(*d.over, std::move(body));
+      on_batch(*d.over, std::move(body));
       continue;
     }
-    const auto e = peek(view(header));
+    const auto e = peek(bytes_of(header));
     if (!e) {
       add(malformed);
-      if (!d.over->open) not_wanted(d, e.error());  // perhaps it speaks another version
+      if (!d.over->open) on_refusal(d, e.error());  // perhaps it speaks another version
     } else if (e->type == type_id<welcome> || e->type == type_id<refusal>) {
-      if (const auto m = decode(view(header))) answered(d, m->second);
+      if (const auto m = decode(bytes_of(header))) on_greeting_reply(d, m->second);
     } else if (e->type == type_id<credit>) {
-      credit_arrived(*d.over, header);
+      on_credit(*d.over, header);
     } else if (!d.over->in) {
       add(strangers);
     } else if (e->type == type_id<node_endpoint>) {
-      const auto m = decode(view(header));
+      const auto m = decode(bytes_of(header));
       if (m && d.over->peer == upstream_) on_node_endpoint(std::get<node_endpoint>(m->second));
-    } else if (!may_come_over(*d.over, *e)) {
+    } else if (!is_valid_source(*d.over, *e)) {
       discard(*d.over, strangers, header.size() + body.size());
     } else {
       deliver(*d.over, received_frame(std::move(header), std::move(body), d.over->in));
@@ -398,14 +396,14 @@ bool zeromq_transport::engine::drain_dealer(dealer& d) {
   return true;
 }
 
-void zeromq_transport::engine::unpack(lane& l, zmq::message_t body) {
+void zeromq_transport::engine::on_batch(lane& l, zmq::message_t body) {
   auto frames = frames_of(std::move(body), l.in);
   if (!frames) return add(malformed);
   for (auto& f : *frames) {
     const auto e = peek(f.header.bytes());
     if (!e || e->type <= last_session_type) {  // greetings and credit travel alone
       discard(l, malformed, f.size());
-    } else if (!may_come_over(l, *e)) {
+    } else if (!is_valid_source(l, *e)) {
       discard(l, strangers, f.size());
     } else {
       deliver(l, std::move(f));
@@ -413,24 +411,24 @@ void zeromq_transport::engine::unpack(lane& l, zmq::message_t body) {
   }
 }
 
-// Over a connection come the frames of hosts behind it and no others': from a node those of the
-// node, from a gateway those of its datacenter, from a client its own; between nodes only tensors
-// of the one for the other.
-bool zeromq_transport::engine::may_come_over(const lane& l, const envelope& e) const {
+// A connection may carry only frames of hosts behind it: a node's those of the node, a gateway's
+// those of its datacenter, a client's its own; a direct link only tensors of the one node for the
+// other.
+bool zeromq_transport::engine::is_valid_source(const lane& l, const envelope& e) const {
   if (l.direct) return e.type == type_id<tensor> && e.from == l.peer && e.to == self_;
   return next_hop(options_.cluster, self_, e.from) == l.peer;
 }
 
 void zeromq_transport::engine::deliver(lane& l, frame f) {
-  // Credits cross a new greeting, so an honest peer can be over by a window; a multiple is
-  // dishonest.
+  // Credit in flight during a new greeting lets an honest peer exceed its window once; a multiple
+  // is a violation.
   if (l.in->uncredited() > 5 * std::uint64_t{options_.window_frames}) return add(over_credit);
   l.in->arrived();
   add(received);
   receiver_(std::move(f));
 }
 
-// Dropped, but it took credit that must come back.
+// Drops a frame and returns the credit that it took.
 void zeromq_transport::engine::discard(lane& l, count why, std::size_t bytes) {
   add(why);
   l.in->arrived();
@@ -438,8 +436,8 @@ void zeromq_transport::engine::discard(lane& l, count why, std::size_t bytes) {
   if (frames > 0) write(l, encode(self_, l.peer, credit{frames}));
 }
 
-void zeromq_transport::engine::credit_arrived(lane& l, const zmq::message_t& header) {
-  const auto m = decode(view(header));
+void zeromq_transport::engine::on_credit(lane& l, const zmq::message_t& header) {
+  const auto m = decode(bytes_of(header));
   const auto* c = m ? std::get_if<credit>(&m->second) : nullptr;
   if (c == nullptr) return add(malformed);
   l.credited(c->frames);

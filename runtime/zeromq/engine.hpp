@@ -24,8 +24,26 @@
 #include "runtime/zeromq/transport.hpp"
 #include "runtime/zeromq/zap.hpp"
 
-// The sockets and the thread behind zeromq_transport. engine.cpp moves frames, greeting.cpp decides
-// who they are from, direct_links.cpp connects nodes of one datacenter.
+// The sockets and the thread behind zeromq_transport. engine.cpp moves frames, greeting.cpp
+// authenticates peers and handles reconnection, direct_links.cpp connects nodes of one datacenter.
+//
+// Two kinds of threads:
+//
+//   any thread     send() appends to a lane's queue, handled() returns credit; both under mutex_
+//   the engine's   all sockets and everything else: it takes the queues, writes what credit allows,
+//                  reads frames, and passes them to the receiver
+//
+// A lane is one connection to a peer, in both directions:
+//
+//   connected (hello sent or awaited) -> open (welcome) -> broken
+//        ^                                                   |
+//        +------------- ZeroMQ reconnects, greet again ------+
+//
+// A host that listens has one ROUTER socket for all who connect to it, and a DEALER socket for each
+// connection that it opens itself. A frame waits in its lane until the lane is open and the peer
+// has granted credit: at most window_frames and window_bytes are uncredited, and the queue before
+// that is bounded too (send() then returns false). What ZeroMQ has not written to the network is
+// counted separately (unsent_bytes), as a peer may grant credit that it does not read.
 
 namespace troupe::runtime {
 
@@ -56,7 +74,7 @@ class zeromq_transport::engine {
   using steady = std::chrono::steady_clock;
   static constexpr std::uint32_t max_connections = 64;  // between two hosts
 
-  /// A socket to the upstream or another gateway, and what ZeroMQ tells about its connection.
+  /// A socket to the upstream, another gateway or another node, and ZeroMQ's events about it.
   struct dealer {
     dealer(zmq::socket_t s, zmq::socket_t m) : socket{std::move(s)}, monitor{std::move(m)} {}
 
@@ -65,15 +83,15 @@ class zeromq_transport::engine {
     std::string endpoint;
     steady::time_point next_hello{};
     steady::duration backoff{};  // after a refusal; doubles with each
-    // When to connect again if ZeroMQ does not: it gives up for good after an error of protocol,
-    // which a refused key is to it. The end of time: it is at it.
+    // When to connect again ourselves: ZeroMQ stops reconnecting after a protocol error, which
+    // includes a refused key. max(): ZeroMQ reconnects.
     steady::time_point reconnect_at = steady::time_point::max();
-    bool refused = false;  // for good, as far as this connection goes
+    bool refused = false;  // permanently
   };
-  /// Who is, or was, connected under an address.
+  /// The host that is, or was, connected under an address.
   struct peer {
     std::uint64_t incarnation = 0;
-    std::uint64_t last_heard = 0;
+    std::uint64_t last_greeting = 0;  // by greetings_
     std::vector<std::shared_ptr<lane>> lanes;
     std::string endpoint;  // a node's, at its gateway: where it listens for tensors
   };
@@ -81,14 +99,15 @@ class zeromq_transport::engine {
   struct direct_link {
     enum class state : std::uint8_t { finding, greeting, open, unusable };
     state is = state::finding;
-    bool waits = true;            // tensors wait until it is open: it has never failed
-    steady::time_point until{};   // finding, greeting: then it fails; unusable: then once more
-    steady::time_point ask_at{};  // finding: the gateway, again
+    bool waits = true;            // tensors are queued until it is open: it has never failed
+    steady::time_point until{};   // finding, greeting: timeout; unusable: the next attempt
+    steady::time_point ask_at{};  // finding: the next query to the gateway
     steady::duration pause{};     // after a failure; doubles with each
     std::string endpoint;         // finding: the gateway's answer
     std::shared_ptr<lane> over{};
   };
-  struct grant {
+  /// Frames handled since the last credit message.
+  struct credit_grant {
     std::shared_ptr<inbox> in;
     std::uint32_t frames = 0;
   };
@@ -119,63 +138,63 @@ class zeromq_transport::engine {
 
   // The thread.
   void run();
-  void watch();
+  void poll_monitors();
   void wait_for_work();
   void wake();
-  bool take_fresh();
+  bool take_queued();
   void flush(lane& l);
   bool write(lane& l, const frame& f);
   bool write(lane& l, zmq::message_t header, zmq::message_t body);
   bool may_write(const lane& l) const;
-  void hold(const lane& l);
-  void flush_held();
+  void mark_blocked(const lane& l);
+  void flush_blocked();
   void trim_memory();
-  void cut_pending();
+  void drop_pending();
   bool enqueue(address hop, frame f, std::uint32_t lane);
   bool enqueue(const std::shared_ptr<lane>& l, frame f);
   bool room_for(const lane& l, std::size_t bytes) const;
-  void give_grants();
+  void send_credits();
   bool drain_router();
   bool drain_dealer(dealer& d);
-  void unpack(lane& l, zmq::message_t body);
-  bool may_come_over(const lane& l, const envelope& e) const;
+  void on_batch(lane& l, zmq::message_t body);
+  bool is_valid_source(const lane& l, const envelope& e) const;
   void deliver(lane& l, frame f);
   void discard(lane& l, count why, std::size_t bytes);
-  void credit_arrived(lane& l, const zmq::message_t& header);
+  void on_credit(lane& l, const zmq::message_t& header);
 
   // Direct links between nodes.
   std::shared_ptr<lane> direct_lane(address to);
-  void look_at_direct_links();
+  void update_direct_links();
   direct_link* link_of(const lane& l);
   lane* upstream_lane();
   void on_node_endpoint(const node_endpoint& m);
   void connect(direct_link& d);
-  void direct_welcomed(const lane& l);
-  void direct_failed(const lane& l, std::string_view why);
-  void give_up(direct_link& d, std::string_view why);
+  void on_direct_welcome(const lane& l);
+  void on_direct_failure(const lane& l, std::string_view why);
+  void mark_unusable(direct_link& d, std::string_view why);
   void close_direct_sockets();
   steady::duration until_direct_links() const;
   void remember_endpoint(address who, const hello& h, std::string_view peer_address);
   void on_find_node(lane& l, const zmq::message_t& header);
 
   // Greetings, on the thread.
-  void from_stranger(const zmq::message_t& id, const zmq::message_t& header);
+  void on_unknown_sender(const zmq::message_t& id, const zmq::message_t& header);
   void greet(dealer& d);
   void greet_when_due();
   void reconnect(dealer& d);
   steady::duration until_greeting() const;
-  void greeted_by(const zmq::message_t& id, zmq::message_t& header);
+  void on_hello(const zmq::message_t& id, zmq::message_t& header);
   expected<address> admit(const hello& h, std::string_view key_name, const std::string& id);
   caller caller_with(std::string_view key_name) const;
   bool has_its_key(const lane& l, zmq::message_t& header) const;
   expected<address> admit_client(const std::string& id, std::string_view key_name);
-  expected<std::shared_ptr<lane>> place(address who, std::uint64_t incarnation,
-                                        const std::string& id);
-  void answered(dealer& d, const message& m);
-  void not_wanted(dealer& d, reason why);
-  void handshake_failed(dealer& d, bool for_good);
+  expected<std::shared_ptr<lane>> assign_lane(address who, std::uint64_t incarnation,
+                                              const std::string& id);
+  void on_greeting_reply(dealer& d, const message& m);
+  void on_refusal(dealer& d, reason why);
+  void on_handshake_failure(dealer& d, bool for_good);
   void drop_broken();
-  void give_up(const std::shared_ptr<lane>& l);
+  void reset(const std::shared_ptr<lane>& l);
   void watch_dealer(dealer& d);
   void watch_router();
   void reply(const std::string& id, address to, const message& m);
@@ -188,7 +207,7 @@ class zeromq_transport::engine {
 
   const zeromq_options options_;
   std::uint64_t fingerprint_ = 0;
-  std::uint64_t token_ = 0;  // nobody can guess it, and so take over a connection by its routing id
+  std::uint64_t token_ = 0;  // secret: part of routing ids, so that nobody can guess another's
   std::atomic<address> self_{first_client_address};
   address upstream_ = controller_address;
   std::string endpoint_;
@@ -201,37 +220,37 @@ class zeromq_transport::engine {
   std::optional<zmq::socket_t> router_, router_monitor_;
   std::vector<dealer> dealers_;
   int wake_fd_ = -1;
-  std::vector<pollfd> items_;  // the wake-up, what watch() looks at in its order, the rest
-  unsigned monitors_ = 0;      // sockets that were ever watched
+  std::vector<pollfd> items_;  // wake_fd_, those that poll_monitors() checks in its order, the rest
+  unsigned monitors_ = 0;      // monitor sockets created so far
   unsigned rounds_ = 0;
 
-  // The thread's own.
+  // Used by the engine's thread only.
   std::unordered_map<std::string, std::shared_ptr<lane>> by_id_;
   std::map<address, std::uint64_t> newest_;  // incarnations of hosts that have greeted
   std::string last_id_;
   lane* last_lane_ = nullptr;
-  std::uint64_t heard_ = 0;
+  std::uint64_t greetings_ = 0;
   address next_client_ = first_client_address + 1;
   std::size_t clients_ = 0;
-  std::vector<std::shared_ptr<lane>> dirty_now_;
-  std::vector<grant> grants_now_;
-  std::vector<std::string> broken_;  // routing ids that ZeroMQ no longer knows
-  std::vector<std::string> held_;    // routing ids of those that ZeroMQ takes no more for just now
+  std::vector<std::shared_ptr<lane>> lanes_to_flush_;
+  std::vector<credit_grant> credits_to_send_;
+  std::vector<std::string> broken_;   // routing ids that ZeroMQ no longer knows
+  std::vector<std::string> blocked_;  // routing ids whose ZeroMQ queue is full
   std::shared_ptr<unsent_bytes> clients_unsent_ = std::make_shared<unsent_bytes>();
   pending_connections pending_;
   log_limiter refusals_;
   bool trim_due_ = false;
-  steady::time_point trimmed_{}, look_at_pending_{};
+  steady::time_point trimmed_{}, pending_check_at_{};
 
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   std::unordered_map<address, peer> peers_;
   std::map<address, direct_link> direct_;
-  steady::time_point look_at_direct_ = steady::time_point::max();
+  steady::time_point direct_update_at_ = steady::time_point::max();
   std::vector<std::shared_ptr<lane>> dirty_;
-  std::vector<grant> grants_;
+  std::vector<credit_grant> credits_;
   std::optional<reason> refused_;
-  std::string trouble_;                   // the last handshake that failed
+  std::string trouble_;                   // why the last handshake failed
   std::size_t clients_queued_bytes_ = 0;  // of all clients
   bool sleeping_ = false;
   bool stopping_ = false;

@@ -5,12 +5,13 @@
 #include "runtime/host/log.hpp"
 #include "runtime/zeromq/engine.hpp"
 
-// Who is at the other end of a connection, and what happens when that changes.
+// Authentication of peers and reconnection: who is at the other end of a connection, and what
+// happens when that changes.
 //
 // A connection starts with hello from the side that connected and welcome from the other. Credit
 // starts from nothing at every greeting, so that frames lost with a connection are not waited for.
-// A router that hears from somebody whom it does not know (it was restarted) refuses with
-// "unknown": greet again.
+// A router that receives a frame of an unknown peer (the router was restarted) refuses it with
+// "unknown", which makes the peer greet again.
 
 namespace troupe::runtime {
 namespace {
@@ -18,10 +19,6 @@ namespace {
 constexpr std::size_t max_clients = 4096;
 constexpr std::size_t routing_id_bytes =
     19;  // 'T', hash of the name, incarnation, number, of how many
-
-std::span<const std::byte> view(const zmq::message_t& m) {
-  return {static_cast<const std::byte*>(m.data()), m.size()};
-}
 
 // Which of how many connections a routing id stands for. Other programs may use any id: the only
 // one.
@@ -65,7 +62,7 @@ std::string_view key_of(zmq::message_t& m) {
   return name == nullptr ? "" : name;
 }
 
-/// A stranger's name, for a sentence.
+/// An untrusted name, shortened for messages.
 std::string shown(const std::string& name) {
   constexpr std::size_t longest = 64;
   return name.size() <= longest ? name : name.substr(0, longest) + "...";
@@ -127,7 +124,7 @@ zeromq_transport::engine::steady::duration zeromq_transport::engine::until_greet
   return wait;
 }
 
-void zeromq_transport::engine::answered(dealer& d, const message& m) {
+void zeromq_transport::engine::on_greeting_reply(dealer& d, const message& m) {
   if (const auto* yes = std::get_if<welcome>(&m)) {
     if (options_.client) self_ = yes->you;
     d.over->restart(fresh_inbox(d.over));
@@ -137,7 +134,7 @@ void zeromq_transport::engine::answered(dealer& d, const message& m) {
       refused_.reset();
       changed_.notify_all();
     }
-    if (d.over->direct) direct_welcomed(*d.over);
+    if (d.over->direct) on_direct_welcome(*d.over);
     log(log_level::debug, "transport", "welcomed",
         {{"by", host_name(options_.cluster, d.over->peer)},
          {"as", host_name(options_.cluster, self_)}});
@@ -145,22 +142,23 @@ void zeromq_transport::engine::answered(dealer& d, const message& m) {
   }
   const auto* no = std::get_if<refusal>(&m);
   if (no == nullptr) return;
-  if (no->why.code != reason::kind::unknown) return not_wanted(d, no->why);
-  // It was restarted and does not know us; frames that were on the way each bring this answer.
+  if (no->why.code != reason::kind::unknown) return on_refusal(d, no->why);
+  // The peer was restarted and does not know us; each frame in flight causes this reply.
   const bool first = d.over->open.exchange(false);
   if (first) greet(d);
 }
 
-void zeromq_transport::engine::not_wanted(dealer& d, reason why) {
+void zeromq_transport::engine::on_refusal(dealer& d, reason why) {
   d.over->open = false;
-  if (d.over->direct) return direct_failed(*d.over, why.text);
-  // A person waits for the answer, and a newer start of this host has its place for good. Any other
-  // refusal may be mended at the other side: a list of keys, a cluster's file.
+  if (d.over->direct) return on_direct_failure(*d.over, why.text);
+  // Permanent for a client, whose user waits for the answer, and if a newer instance of this host
+  // has taken over. Other refusals may be fixed at the other side: its list of keys, its cluster
+  // file.
   d.refused = options_.client || why.code == reason::kind::stale;
   using std::chrono::seconds;
   d.backoff = std::clamp<steady::duration>(2 * d.backoff, seconds{1}, seconds{30});
   d.next_hello = steady::now() + d.backoff;
-  // A client's verb says it to the person.
+  // A client's verb prints it.
   if (const auto lines = options_.client ? 0 : refusals_.pass(d.endpoint + why.text, now_s());
       lines > 0)
     log(log_level::error, "transport", d.refused ? "refused" : "rejected; retrying",
@@ -168,22 +166,22 @@ void zeromq_transport::engine::not_wanted(dealer& d, reason why) {
          {"at", d.endpoint},
          {"why", why.text},
          {"times", lines}});
-  // A host without its upstream is of no use; without another gateway it still is.
+  // A host cannot work without its upstream, but it can without another gateway.
   if (d.over->peer != upstream_) return;
   const std::lock_guard guard{mutex_};
   refused_ = std::move(why);
   changed_.notify_all();
 }
 
-// A handshake that was cut short says nothing about keys: a listener that went away, a proxy. Only
-// the other side's answer does.
-void zeromq_transport::engine::handshake_failed(dealer& d, bool for_good) {
-  if (d.over->direct) return direct_failed(*d.over, "the handshake failed");
+// An interrupted handshake does not mean a wrong key: the listener may have ended, or it is a
+// proxy. Only the other side's refusal does.
+void zeromq_transport::engine::on_handshake_failure(dealer& d, bool for_good) {
+  if (d.over->direct) return on_direct_failure(*d.over, "the handshake failed");
   auto text = encrypts(d.endpoint)
                   ? fmt::format("{} does not accept the key of {}", d.endpoint, keys_->name)
                   : fmt::format("this cluster has keys: --keys DIR{}",
                                 options_.client ? " or TROUPE_KEYS" : "");
-  if (for_good) return not_wanted(d, {reason::kind::refused, std::move(text)});
+  if (for_good) return on_refusal(d, {reason::kind::refused, std::move(text)});
   text = fmt::format(
       "the handshake with {} was interrupted; the host may be starting, or its key differs from "
       "the list",
@@ -206,7 +204,7 @@ void zeromq_transport::engine::watch_dealer(dealer& d) {
     } else if (event == ZMQ_EVENT_DISCONNECTED) {
       d.over->open = false;
       d.refused = false;  // who comes next may think otherwise
-      if (d.over->direct) direct_failed(*d.over, "disconnected");
+      if (d.over->direct) on_direct_failure(*d.over, "disconnected");
       reconnect_within(patience);
     } else if ((event & handshake_failures) == 0) {
       d.reconnect_at = steady::time_point::max();  // ZeroMQ is connecting
@@ -215,7 +213,7 @@ void zeromq_transport::engine::watch_dealer(dealer& d) {
       // too.
       const bool answer = event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH ||
                           (options_.client && event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL);
-      handshake_failed(d, answer);
+      on_handshake_failure(d, answer);
       reconnect_within(answer ? d.backoff : steady::duration{patience});
     }
   }
@@ -246,10 +244,10 @@ void zeromq_transport::engine::reply(const std::string& id, address to, const me
   write(once, encode(self_, to, m));
 }
 
-void zeromq_transport::engine::from_stranger(const zmq::message_t& id,
-                                             const zmq::message_t& header) {
+void zeromq_transport::engine::on_unknown_sender(const zmq::message_t& id,
+                                                 const zmq::message_t& header) {
   add(strangers);
-  const auto e = peek(view(header));
+  const auto e = peek(bytes_of(header));
   if (!e && !is_batch(header))
     return reply(id.to_string(), first_client_address, refusal{e.error()});
   if (e && (e->type == type_id<refusal> || e->type == type_id<welcome>))
@@ -258,9 +256,9 @@ void zeromq_transport::engine::from_stranger(const zmq::message_t& id,
         refusal{{reason::kind::unknown, "greet first"}});
 }
 
-void zeromq_transport::engine::greeted_by(const zmq::message_t& id_part, zmq::message_t& header) {
+void zeromq_transport::engine::on_hello(const zmq::message_t& id_part, zmq::message_t& header) {
   const auto id = id_part.to_string();
-  const auto m = decode(view(header));
+  const auto m = decode(bytes_of(header));
   const auto* h = m ? std::get_if<hello>(&m->second) : nullptr;
   if (h == nullptr) {
     add(malformed);
@@ -269,7 +267,7 @@ void zeromq_transport::engine::greeted_by(const zmq::message_t& id_part, zmq::me
   }
   const auto key_name = key_of(header);
   const auto who = admit(*h, key_name, id);
-  auto l = who ? place(*who, h->incarnation, id)
+  auto l = who ? assign_lane(*who, h->incarnation, id)
                : expected<std::shared_ptr<lane>>{tl::unexpect, who.error()};
   if (!l) {
     const auto* from = zmq_msg_gets(header.handle(), "Peer-Address");
@@ -295,7 +293,7 @@ caller zeromq_transport::engine::caller_with(std::string_view key_name) const {
   return {std::string{key_name}, keys_->role_of(key_name) == key_role::operator_};
 }
 
-// A routing id alone proves nothing: ZeroMQ gives it to whoever asks for it last.
+// A routing id is no proof of identity: ZeroMQ gives it to the latest connection that asks for it.
 bool zeromq_transport::engine::has_its_key(const lane& l, zmq::message_t& header) const {
   if (!encrypts(options_.listen)) return true;
   const auto name = key_of(header);
@@ -322,7 +320,7 @@ expected<address> zeromq_transport::engine::admit(const hello& h, std::string_vi
   const auto who = find_host(c, h.name);
   if (!who)
     return refuse(refused, fmt::format("no host '{}' in cluster {}", shown(h.name), c.name));
-  // To a node come nodes of its datacenter with tensors, and nobody else: not its gateway either.
+  // Only nodes of its datacenter connect to a node, for tensors; not even its gateway does.
   const bool connects =
       is_node(c, self_) ? are_local_nodes(c, self_, *who) : next_hop(c, self_, *who) == *who;
   if (*who == controller_address || *who == self_ || !connects ||
@@ -346,20 +344,20 @@ expected<address> zeromq_transport::engine::admit_client(const std::string& id,
   auto oldest = peers_.end();
   for (auto p = peers_.begin(); p != peers_.end(); ++p)
     if (is_client(p->first) &&
-        (oldest == peers_.end() || p->second.last_heard < oldest->second.last_heard))
+        (oldest == peers_.end() || p->second.last_greeting < oldest->second.last_greeting))
       oldest = p;
   if (oldest != peers_.end()) {
-    for (const auto& l : oldest->second.lanes) give_up(l);
+    for (const auto& l : oldest->second.lanes) reset(l);
     peers_.erase(oldest);
     --clients_;
   }
   return next_client_++;
 }
 
-// A place for the connection among its host's. A newer incarnation takes all of them.
-expected<std::shared_ptr<lane>> zeromq_transport::engine::place(address who,
-                                                                std::uint64_t incarnation,
-                                                                const std::string& id) {
+// The lane for a connection of a host. A newer incarnation of the host replaces all of its lanes.
+expected<std::shared_ptr<lane>> zeromq_transport::engine::assign_lane(address who,
+                                                                      std::uint64_t incarnation,
+                                                                      const std::string& id) {
   if (!is_client(who)) {
     auto& newest = newest_[who];
     if (incarnation < newest)
@@ -371,9 +369,9 @@ expected<std::shared_ptr<lane>> zeromq_transport::engine::place(address who,
   const std::lock_guard guard{mutex_};
   if (is_client(who) && !peers_.contains(who)) ++clients_;
   auto& p = peers_[who];
-  p.last_heard = ++heard_;
+  p.last_greeting = ++greetings_;
   if (p.incarnation != incarnation || p.lanes.size() != of) {
-    for (const auto& l : p.lanes) give_up(l);
+    for (const auto& l : p.lanes) reset(l);
     p.incarnation = incarnation;
     p.lanes.clear();
     while (p.lanes.size() < of) {
@@ -389,9 +387,9 @@ expected<std::shared_ptr<lane>> zeromq_transport::engine::place(address who,
   }
   const auto& l = p.lanes[number];
   if (l->routing_id != id) {
-    // Whoever had this routing id has lost its connection to the one that greets now.
+    // The new connection takes this routing id from the one that had it.
     if (const auto other = by_id_.find(id); other != by_id_.end())
-      give_up(std::shared_ptr{other->second});
+      reset(std::shared_ptr{other->second});
     by_id_.erase(l->routing_id);
     last_lane_ = nullptr;
     l->routing_id = id;
@@ -400,9 +398,9 @@ expected<std::shared_ptr<lane>> zeromq_transport::engine::place(address who,
   return l;
 }
 
-// Under the lock. Whatever waits for this connection is lost; the next one of the same peer may
-// have the same routing id, and finds the lane as new.
-void zeromq_transport::engine::give_up(const std::shared_ptr<lane>& l) {
+// Under the lock. Drops the frames queued for this connection. The peer's next connection may have
+// the same routing id, and finds the lane empty.
+void zeromq_transport::engine::reset(const std::shared_ptr<lane>& l) {
   add(lost, l->waiting.size() + l->fresh.size() + l->taken.size());
   if (is_client(l->peer)) clients_queued_bytes_ -= l->queued_bytes;
   l->open = false;
@@ -421,7 +419,7 @@ void zeromq_transport::engine::drop_broken() {
     const auto over = found->second;
     const auto who = over->peer;
     const std::lock_guard guard{mutex_};
-    give_up(over);
+    reset(over);
     const auto p = peers_.find(who);
     if (p == peers_.end()) continue;
     const auto& lanes = p->second.lanes;

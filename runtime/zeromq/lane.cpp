@@ -29,18 +29,14 @@ std::shared_ptr<const void> own(received_messages m) {
   return {something, std::move(m)};
 }
 
-std::span<const std::byte> view(const zmq::message_t& m) {
-  return {static_cast<const std::byte*>(m.data()), m.size()};
-}
-
 }  // namespace
 
 frame received_frame(zmq::message_t header, zmq::message_t body, std::shared_ptr<inbox> from) {
   const auto owner = own({std::move(header), std::move(body), std::move(from)});
   // Looked at where they stay: short messages hold their bytes inside.
   const auto* all = std::get_deleter<received_messages>(owner);
-  return frame{payload{owner, view(all->header)},
-               all->body.size() == 0 ? payload{} : payload{owner, view(all->body)}};
+  return frame{payload{owner, bytes_of(all->header)},
+               all->body.size() == 0 ? payload{} : payload{owner, bytes_of(all->body)}};
 }
 
 std::size_t batchable(const std::deque<frame>& waiting, std::size_t most) {
@@ -76,7 +72,7 @@ bool is_batch(const zmq::message_t& header) {
 
 std::optional<std::vector<frame>> frames_of(zmq::message_t body, std::shared_ptr<inbox> from) {
   const auto owner = own({zmq::message_t{}, std::move(body), std::move(from)});
-  auto rest = view(std::get_deleter<received_messages>(owner)->body);
+  auto rest = bytes_of(std::get_deleter<received_messages>(owner)->body);
   std::vector<frame> frames;
   while (!rest.empty()) {
     if (rest.size() < length_bytes) return {};

@@ -5,6 +5,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,13 +15,14 @@
 #include "messages/frame.hpp"
 #include "runtime/host/transport.hpp"
 
-// One connection as the transport's thread sees it: credit, and what waits for it.
+// One connection: its queues and its credit (engine.hpp has the overview).
 
 namespace troupe::runtime {
 
 struct lane;
 
-/// What arrived over a lane since a greeting and is not handled, or handled and not yet credited.
+/// The receiving side of a lane since its last greeting: counts frames that have arrived, have been
+/// handled, and have been credited to the sender.
 class inbox {
  public:
   inbox(std::weak_ptr<lane> over, caller from, std::uint32_t grant_frames, std::size_t grant_bytes)
@@ -35,7 +37,7 @@ class inbox {
   /// On the transport's thread, which alone receives.
   void arrived() { ++arrived_; }
 
-  /// Frames that came and are not credited yet; they may be handled.
+  /// Frames that have arrived and are not credited yet, handled or not.
   std::uint64_t uncredited() const { return arrived_ - granted_.load(std::memory_order_relaxed); }
 
   /// Counts a frame as handled, from any thread. Gives how many frames to credit now; mostly 0,
@@ -61,8 +63,9 @@ class inbox {
   alignas(64) std::atomic<std::uint64_t> done_{0};  // by other threads, for every frame
 };
 
-/// Counts bytes that ZeroMQ holds for a connection and has not written to the network yet: what a
-/// peer that does not read costs, whatever credit it claims. Counted in a larger sum too.
+/// Counts the bytes that ZeroMQ holds for a connection and has not written to the network yet,
+/// which bounds the memory that a peer which does not read can use. Optionally adds them to a
+/// total, too.
 class unsent_bytes {
  public:
   explicit unsent_bytes(std::shared_ptr<unsent_bytes> whole = {}) : whole_{std::move(whole)} {}
@@ -99,13 +102,13 @@ struct lane {
   bool dirty = false;  // listed as having fresh ones
 
   // The transport's thread alone.
-  std::vector<frame> taken;  // fresh ones on their way to waiting
+  std::vector<frame> taken;  // fresh ones, swapped out under the lock
   std::deque<frame> waiting;
   std::deque<std::size_t> uncredited;  // sizes of frames sent and not credited yet
   std::size_t uncredited_bytes = 0;
   std::shared_ptr<inbox> in;
 
-  // A frame may be larger than the whole window: bytes only close it for the next one.
+  // A frame may be larger than the window: bytes only close the window for the next frame.
   bool may_send(std::uint32_t window_frames, std::size_t window_bytes) const {
     return uncredited.size() < window_frames && uncredited_bytes < window_bytes;
   }
@@ -122,7 +125,7 @@ struct lane {
     }
   }
 
-  /// Both sides start counting from nothing: after every greeting.
+  /// After every greeting: both sides count from zero.
   void restart(std::shared_ptr<inbox> fresh_inbox) {
     uncredited.clear();
     uncredited_bytes = 0;
@@ -134,19 +137,23 @@ struct lane {
 /// A received frame whose payloads own ZeroMQ's messages, and which remembers its lane.
 frame received_frame(zmq::message_t header, zmq::message_t body, std::shared_ptr<inbox> from);
 
-/// Many small frames at once: one message whose header no frame has, and whose body is their
-/// headers, each after its length (32 bits, little end first). ZeroMQ costs as much for it as for
-/// one of them.
+/// Several small frames as one ZeroMQ message, which costs as much as one of them: its header is a
+/// byte that no frame starts with, its body the frames' headers, each after its length (32 bits,
+/// little-endian).
 struct batch {
   zmq::message_t header, body;
 };
+
+inline std::span<const std::byte> bytes_of(const zmq::message_t& m) {
+  return {static_cast<const std::byte*>(m.data()), m.size()};
+}
 
 /// How many frames from the front may travel as one batch, at most `most`; 1: none.
 std::size_t batchable(const std::deque<frame>& waiting, std::size_t most);
 batch make_batch(const std::deque<frame>& waiting, std::size_t frames);
 bool is_batch(const zmq::message_t& header);
 
-/// The frames of a batch; they share its bytes. Nothing if its lengths lie.
+/// The frames of a batch; they share its bytes. Nothing if its lengths are inconsistent.
 std::optional<std::vector<frame>> frames_of(zmq::message_t body, std::shared_ptr<inbox> from);
 
 /// The inbox that a frame came through, as long as the frame is there; null if it came from

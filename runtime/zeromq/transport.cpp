@@ -76,7 +76,7 @@ expected<void> zeromq_transport::engine::open() {
               "{} has no client.key and not exactly one other user key: say which one to use",
               options_.keys));
     auto ring = load_keys(options_.keys, secret_name);
-    if (!ring) return tl::unexpected{ring.error()};
+    if (!ring) return refuse(ring.error());
     keys_ = std::move(*ring);
   }
   if (auto ok = open_router(); !ok) return ok;
@@ -207,7 +207,7 @@ expected<void> zeromq_transport::engine::open_link(const zeromq_link& l) {
     over->dealer = dealers_.size();
     over->batches = true;
     auto made = make_dealer(over, l.endpoint, n, l.connections);
-    if (!made) return tl::unexpected{made.error()};
+    if (!made) return refuse(made.error());
     p.lanes.push_back(std::move(over));
     dealers_.push_back(std::move(*made));
   }
@@ -269,7 +269,7 @@ expected<void> zeromq_transport::engine::wait_until_greeted(double seconds) cons
   changed_.wait_for(guard, std::chrono::duration<double>(seconds),
                     [this] { return upstream_open() || refused_; });
   if (upstream_open()) return {};
-  if (refused_) return tl::unexpected{*refused_};
+  if (refused_) return refuse(*refused_);
   return refuse(reason::kind::unavailable,
                 fmt::format("no answer from {} at {} within {:.1f} s{}",
                             host_name(options_.cluster, upstream_), options_.upstream, seconds,
@@ -283,7 +283,7 @@ zeromq_transport::~zeromq_transport() = default;
 
 expected<std::shared_ptr<zeromq_transport>> zeromq_transport::open(zeromq_options options) {
   auto e = std::make_unique<engine>(std::move(options));
-  if (auto ok = e->open(); !ok) return tl::unexpected{ok.error()};
+  if (auto ok = e->open(); !ok) return refuse(ok.error());
   return std::shared_ptr<zeromq_transport>{new zeromq_transport{std::move(e)}};
 }
 

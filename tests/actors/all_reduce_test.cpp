@@ -119,8 +119,8 @@ TEST_CASE("gradients of another size are not summed: the mistake says whose they
   for (const bool late : {false, true}) {
     host_all_reduce part{2, 0}, sum{2, 0};
     if (late) part.begin(payload_of(ten), 40), sum.begin(payload_of(ten), 40);
-    part.receive(from(1, tensor::kind::part), payload_of(four));
-    sum.receive(from(1, tensor::kind::part), payload_of(five));
+    part.receive(from(1, tensor::kind::partial), payload_of(four));
+    sum.receive(from(1, tensor::kind::partial), payload_of(five));
     sum.receive(from(1, tensor::kind::sum), payload_of(nine));
     if (!late) part.begin(payload_of(ten), 40), sum.begin(payload_of(ten), 40);
     CHECK(troupe::test::has_facts(part.error(), {"pipeline 1", "16 bytes", "20"}));
@@ -135,7 +135,7 @@ TEST_CASE("a tied embedding's gradients of another size are not summed either") 
   s.stages = 2;
   s.model.tied_head = true;
   tensor t;
-  t.what = tensor::kind::tied_part;
+  t.what = tensor::kind::tied_partial;
   t.from = {1, 0, 1};
   gradient_all_reduce first{s};
   first.receive(t, payload_of({1, 2, 3}));

@@ -11,8 +11,8 @@ constexpr double theirs_s = 86'400;  // the other host has been up for a day lon
 /// A question at `at_s`, with these ways there and back; the other takes a second to answer.
 void exchange(clock_offset& c, double at_s, double there_s, double back_s,
               double ahead_s = theirs_s) {
-  const double came_s = at_s + there_s + ahead_s;
-  c.sample(at_s, came_s, came_s + 1, at_s + there_s + 1 + back_s);
+  const double received_s = at_s + there_s + ahead_s;
+  c.sample(at_s, received_s, received_s + 1, at_s + there_s + 1 + back_s);
 }
 
 }  // namespace

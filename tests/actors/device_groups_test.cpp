@@ -42,7 +42,7 @@ class switchboard final : public runtime::transport {
       reports_.push_back(std::get<stage_report>(m));
       came_.notify_all();
     } else if (auto* t = std::get_if<tensor>(&m)) {
-      if (t->what == tensor::kind::part || t->what == tensor::kind::sum) ++parts;
+      if (t->what == tensor::kind::partial || t->what == tensor::kind::sum) ++parts;
       caf::anon_send(stages.at(to), inbound<tensor>{0, *t, f.body, {}});
     }
     return true;
@@ -165,7 +165,7 @@ class world {
       for (std::uint32_t m = 0; m < 2; ++m) x.order.push_back({what, m, 0});
     for (std::uint32_t other = 0; other < o_.stages; ++other) x.neighbours.push_back(at(p, other));
     for (std::uint32_t peer = 0; peer < o_.pipelines; ++peer) x.peers.push_back(at(peer, s));
-    for (auto* share : {&x.forward, &x.backward, &x.tied}) share->pairs = 0;
+    for (auto* path : {&x.forward, &x.backward, &x.tied}) path->pairs = 0;
     return x;
   }
   stage_options options(const stage_setup& s) {
@@ -226,7 +226,8 @@ TEST_CASE("stages whose GPUs sum among themselves learn what they learn through 
   const bool tied = GENERATE(true, false);
   CAPTURE(stages, tied);
   world hosts{{stages, 2, tied}}, gpus{{stages, 2, tied, &test::emulated_nccl()}};
-  for (const auto& r : hosts.ready()) CHECK(r.fallback_reason.text == "this machine has no NCCL");
+  for (const auto& r : hosts.ready())
+    CHECK(troupe::test::has_facts(r.fallback_reason.text, {"NCCL"}));
   const auto group_ids = meetings_of(gpus.ready());
   REQUIRE(group_ids.size() == stages);
   hosts.run(3, {});
@@ -255,11 +256,10 @@ TEST_CASE("of three pipelines the sums of GPUs differ from those of hosts in the
 TEST_CASE("a stage whose peer is gone says so, and does not hang") {
   world gpus{{1, 2, true, &test::emulated_nccl(), {.join_s = 0.2, .sum_s = 0.3}}};
   const auto group_ids = meetings_of(gpus.ready());
-  SECTION("before they meet") {
+  SECTION("before they join the group") {
     gpus.kill(1, 0);
     gpus.run(1, group_ids);
-    CHECK(gpus.broken(1)[0].why.text ==
-          "a group of 2 GPUs did not form within 0.2 s (this is its member 0)");
+    CHECK(troupe::test::has_facts(gpus.broken(1)[0].why.text, {"2 GPUs", "0.2 s", "member 0"}));
   }
   SECTION("later") {
     gpus.run(1, group_ids);
@@ -281,8 +281,8 @@ TEST_CASE("an error of NCCL's is a stage's reason to give up") {
     CHECK(r.iteration == 1);
     CHECK(r.why.code == reason::kind::unavailable);
     if (r.name.pipeline == 0)
-      CHECK(r.why.text ==
-            "member 0 of a group of 2 GPUs failed, NCCL reports: unhandled system error");
+      CHECK(troupe::test::has_facts(r.why.text,
+                                    {"member 0", "2 GPUs", "NCCL", "unhandled system error"}));
   }
 }
 

@@ -86,13 +86,13 @@ struct world_of_gates {
   runtime::virtual_world world;
 };
 
-tensor activation(std::uint32_t pipeline, std::uint32_t microbatch, wan_share share) {
+tensor activation(std::uint32_t pipeline, std::uint32_t microbatch, wan_path path) {
   tensor t;
   t.from = {1, pipeline, 0};
   t.to_pipeline = pipeline, t.to_stage = 1;
   t.microbatch = microbatch;
   t.bytes = tensor_bytes;
-  t.share = share;
+  t.path = path;
   return t;
 }
 
@@ -111,7 +111,7 @@ payload cut_piece(const payload& whole, random_source& random) {
   return payload{whole.owner(), whole.bytes().subspan(1000 * from, 1000 * (3 - from))};
 }
 
-const wan_share alone{0, 1, 1, false, 0};
+const wan_path alone{0, 1, 1, false, 0};
 
 }  // namespace
 
@@ -149,7 +149,7 @@ TEST_CASE("One pair's tensors follow each other; connections and latency count")
   CHECK_THAT(w.times(b0), Catch::Approx(std::vector<double>{3.25, 5.25, 7.25}));
 }
 
-TEST_CASE("In turn: of those that come at one instant the smallest turn goes first") {
+TEST_CASE("Serialized: of those that come at one instant the smallest rank goes first") {
   for (const bool swapped : {false, true}) {
     world_of_gates w;
     w.world.at(2, [&, swapped] {
@@ -170,7 +170,7 @@ TEST_CASE("Tensors that leave a node at once share its link, whatever they are")
   w.world.at(0, [&] {
     for (std::uint32_t i = 0; i < 2; ++i) {
       auto t = activation(0, i, {0, 0, 1, false, 0});
-      if (i == 1) t.what = tensor::kind::part;
+      if (i == 1) t.what = tensor::kind::partial;
       t.to_stage = 0, t.to_pipeline = 1 + i;
       REQUIRE(w.send(a0, a1, t));
     }
@@ -235,7 +235,7 @@ TEST_CASE("Of one node's frames a bounded number is held, so that it can still b
   CHECK(w.got[b0].size() == 1000);
 }
 
-TEST_CASE("Bodies are the same after they were cut and put together, of any size and share") {
+TEST_CASE("Bodies are the same after they were cut and put together, of any size and path") {
   auto c = slots();
   c->wan[0] = {0, 1, 40, 5, 0.5};
   world_of_gates w{c};
@@ -243,10 +243,10 @@ TEST_CASE("Bodies are the same after they were cut and put together, of any size
   std::uint32_t microbatch = 0;
   w.world.at(0, [&] {
     for (const auto size : sizes)
-      for (const auto& share : {wan_share{0, 1, 1}, {0, 2, 16}, {3, 5, 7, true, 1}}) {
-        auto t = activation(0, microbatch++, share);
+      for (const auto& path : {wan_path{0, 1, 1}, {0, 2, 16}, {3, 5, 7, true, 1}}) {
+        auto t = activation(0, microbatch++, path);
         t.bytes = size;
-        t.to_pipeline = share.connections;  // each share its own flow: three queues
+        t.to_pipeline = path.connections;  // each path its own flow: three queues
         REQUIRE(w.send(a0, b0, t, pattern(size)));
       }
   });

@@ -69,7 +69,7 @@ double length_s(const training_report& r) {
 void check_undisturbed(const training_report& r, std::uint64_t count) {
   REQUIRE(r.iterations.size() == count);
   for (std::size_t i = 0; i < count; ++i) CHECK(r.iterations[i].iteration == i + 1);
-  for (const auto& n : r.news) CHECK(n.find("goes on after iteration") == std::string::npos);
+  for (const auto& n : r.events) CHECK(n.find("goes on after iteration") == std::string::npos);
 }
 
 tensor sent(kind what, std::uint64_t iteration, std::uint32_t microbatch, std::uint32_t to_stage) {
@@ -150,7 +150,7 @@ TEST_CASE("a stage keeps what it sent until it knows that it came") {
 
 TEST_CASE("parts are kept until their sum came, sums until the next iteration's part") {
   sent_tensors s;
-  tensor part = sent(kind::part, 5, 0, 1), sum = sent(kind::sum, 5, 0, 1);
+  tensor part = sent(kind::partial, 5, 0, 1), sum = sent(kind::sum, 5, 0, 1);
   part.to_pipeline = sum.to_pipeline = 1;
   s.keep(part, {}, 0, false);
   s.keep(sum, {}, 0, false);
@@ -161,7 +161,7 @@ TEST_CASE("parts are kept until their sum came, sums until the next iteration's 
   theirs.what = kind::sum;
   s.on_received(theirs);
   CHECK(s.size() == 1);
-  theirs.what = kind::part, theirs.iteration = 6;
+  theirs.what = kind::partial, theirs.iteration = 6;
   s.on_received(theirs);
   CHECK(s.size() == 0);
 }
@@ -184,8 +184,8 @@ TEST_CASE("a tensor is waited for somewhat longer than the slowest of its kind t
 TEST_CASE("a tensor of any kind that is lost on any hop costs under two seconds and no restart") {
   const auto undisturbed = run(two_pipelines());
   check_undisturbed(undisturbed.report, 6);
-  for (const auto what :
-       {kind::activation, kind::gradient, kind::part, kind::sum, kind::tied_part, kind::tied_sum})
+  for (const auto what : {kind::activation, kind::gradient, kind::partial, kind::sum,
+                          kind::tied_partial, kind::tied_sum})
     for (const std::uint64_t iteration : {0U, 2U, 5U})
       for (std::uint32_t hop = 0; hop < wan_hops; ++hop) {
         INFO("kind " << int(what) << ", iteration " << iteration << ", hop " << hop);
@@ -201,7 +201,7 @@ TEST_CASE("a tensor of any kind that is lost on any hop costs under two seconds 
           return lost = t && t->what == what && t->iteration == iteration;
         };
         const auto after = run(o);
-        const bool inside = what == kind::part || what == kind::sum;
+        const bool inside = what == kind::partial || what == kind::sum;
         CHECK(lost == !(inside && hop == 1));
         check_undisturbed(after.report, 6);
         CHECK(length_s(after.report) < length_s(undisturbed.report) + 2);

@@ -20,8 +20,8 @@ struct random_case {
   job_spec job;
 };
 
-troupe::link random_link(random_source& r, double least_gbps, double most_latency_us) {
-  return {"", least_gbps * std::exp2(4 * r.uniform()), most_latency_us * r.uniform()};
+troupe::link random_link(random_source& r, double min_gbps, double max_latency_us) {
+  return {"", min_gbps * std::exp2(4 * r.uniform()), max_latency_us * r.uniform()};
 }
 
 /// A transformer in stages of all sizes, on nodes of one datacentre. Stages and pipelines share

@@ -70,7 +70,7 @@ TEST_CASE("files of a lease belong to one start of the node, and the newest log 
   CHECK(now.newest_log(7) == now.log(7));
 }
 
-TEST_CASE("a log that is too large loses its older half, and stays where it is") {
+TEST_CASE("a log above its size limit drops its older half, and its path stays the same") {
   const test::scratch dir;
   const auto file = dir / "log";
   const std::string line(1024, 'x');
@@ -87,4 +87,12 @@ TEST_CASE("a log that is too large loses its older half, and stays where it is")
   REQUIRE(last);
   CHECK(last->offset == 1024 * 1024);
   CHECK(last->bytes == "end");
+}
+
+TEST_CASE("of a program's report the last line about a thing counts, also if it says nought") {
+  const auto r =
+      parse_program_report("iterations: 5\npeak_bytes: 7\niterations: 0\npeak_bytes: 0\n");
+  CHECK(r.iterations == 0);
+  CHECK(r.peak_bytes == 0);
+  CHECK(parse_program_report("iterations: 5\niterations: -1\n").iterations == 5);
 }

@@ -30,13 +30,13 @@ gateway_pair_options over(const wan_link& w) {
 struct two_gateways {
   explicit two_gateways(gateway_pair_options o) : gates{std::move(o)} {}
 
-  static tensor head(std::uint32_t flow, std::uint32_t number, std::size_t size, wan_share share) {
+  static tensor head(std::uint32_t flow, std::uint32_t number, std::size_t size, wan_path path) {
     tensor t;
     t.from = {1, flow, 0};
     t.to_pipeline = flow, t.to_stage = 1;
     t.microbatch = number;
     t.bytes = size;
-    t.share = share;
+    t.path = path;
     return t;
   }
 
@@ -72,7 +72,7 @@ TEST_CASE("From 1 byte to 64 MB a tensor is the same after its way over real con
   REQUIRE(all.size() == sizes.size());
   std::ranges::sort(all, {}, &tensor::microbatch);  // a small one may overtake a large one
   for (std::uint32_t i = 0; i < all.size(); ++i) CHECK(all[i].microbatch == i);
-  CHECK(all[3].share == wan_share{0, 2, 4});
+  CHECK(all[3].path == wan_path{0, 2, 4});
 }
 
 TEST_CASE("Hundreds of tensors of several flows are all there, each once") {
@@ -107,7 +107,7 @@ TEST_CASE("An emulated link is no faster than it says: rate, connections and del
   CHECK(takes(2, 8) >= 3 * 0.010 + 0.050);  // the pair's cap
 }
 
-TEST_CASE("Emulated and in turn: the transfers of a cell cross one at a time") {
+TEST_CASE("Emulated and serialized: the transfers of a cell cross one at a time") {
   wan_link slow{0, 1, 0, 0.1, 0};
   slow.emulate = true;
   two_gateways w{over(slow)};

@@ -50,22 +50,22 @@ double settled_s(const training_report& r) {
   return (r.iterations.back().end_s - r.iterations[iterations - 9].end_s) / 8;
 }
 
-std::string news_of(const training_report& r) {
+std::string events_of(const training_report& r) {
   std::string all;
-  for (const auto& n : r.news) all += n + "\n";
+  for (const auto& n : r.events) all += n + "\n";
   return all;
 }
 
 struct outcome {
   double kept_s = 0, planned_anew_s = 0, expected_s = 0;
-  std::string news;
+  std::string events;
 };
 
 outcome compare(const job_spec& job, const fault_plan& faults, const std::string& schedule) {
   constexpr double never = 100, usual = 0.25;
   const auto kept = run(job, faults, schedule, never), anew = run(job, faults, schedule, usual);
-  CHECK(kept.news.empty());
-  return {settled_s(kept), settled_s(anew), anew.planned_s, news_of(anew)};
+  CHECK(kept.events.empty());
+  return {settled_s(kept), settled_s(anew), anew.planned_s, events_of(anew)};
 }
 
 fault_plan slow_link_fault() {
@@ -74,8 +74,8 @@ fault_plan slow_link_fault() {
   return f;
 }
 
-bool says(const std::string& news, const std::string& what) {
-  return news.find(what) != std::string::npos;
+bool says(const std::string& events, const std::string& what) {
+  return events.find(what) != std::string::npos;
 }
 
 }  // namespace
@@ -87,13 +87,13 @@ TEST_CASE("A link that drops to a tenth: the plan adapts, says why, and is never
       INFO(schedule << ", " << pipelines << " pipelines");
       const auto o = compare(figure6(pipelines, 4), slow_link_fault(), schedule);
       CAPTURE(o.kept_s, o.planned_anew_s, o.expected_s);
-      INFO(o.news);
+      INFO(o.events);
       CHECK(o.planned_anew_s <= o.kept_s * 1.0001);
       CHECK(o.planned_anew_s <= o.expected_s * 1.02);
-      changed += o.news.empty() ? 0 : 1;
-      if (o.news.empty()) continue;  // no other order was faster: no event
-      CHECK(says(o.news, "a transfer over the WAN between stages 1 and 2 takes"));
-      CHECK(says(o.news, "expected iteration time"));
+      changed += o.events.empty() ? 0 : 1;
+      if (o.events.empty()) continue;  // no other order was faster: no event
+      CHECK(says(o.events, "a transfer over the WAN between stages 1 and 2 takes"));
+      CHECK(says(o.events, "expected iteration time"));
     }
   CHECK(changed > 0);
 }
@@ -109,9 +109,9 @@ TEST_CASE("Of new orders people hear once a minute at most, and of an old order 
     INFO(schedule);
     const auto r = run(job, f, schedule, 0.05);
     const double took_s = r.iterations.back().end_s - r.iterations.front().begin_s;
-    INFO(news_of(r) << took_s << " s");
-    CHECK(static_cast<double>(r.news.size()) <= 1 + took_s / 60);
-    for (const auto& n : r.news) CHECK(says(n, "re-planned from iteration"));
+    INFO(events_of(r) << took_s << " s");
+    CHECK(static_cast<double>(r.events.size()) <= 1 + took_s / 60);
+    for (const auto& n : r.events) CHECK(says(n, "re-planned from iteration"));
   }
   // One stage has one order, whatever its steps take.
   job = figure6(1, 4);
@@ -119,12 +119,12 @@ TEST_CASE("Of new orders people hear once a minute at most, and of an old order 
   job.pipeline.stages_per_datacenter = 1;
   f = {};
   f.slow_nodes = {{"p0-s0", 3, 50, 1e9}};
-  CHECK(run(job, f, "atlas", 0.05).news.empty());
+  CHECK(run(job, f, "atlas", 0.05).events.empty());
 }
 
 TEST_CASE("With four pipelines a slow link is worth sharing among all, and best does") {
   const auto o = compare(figure6(4, 4), slow_link_fault(), "best");
-  INFO(o.news);
+  INFO(o.events);
   CHECK(o.planned_anew_s < 0.95 * o.kept_s);
 }
 
@@ -135,16 +135,17 @@ TEST_CASE("A straggling node: the plan adapts, says which stage, and is never wo
     INFO(schedule);
     const auto o = compare(figure6(2, 4), f, schedule);
     CAPTURE(o.kept_s, o.planned_anew_s, o.expected_s);
-    INFO(o.news);
+    INFO(o.events);
     CHECK(o.planned_anew_s <= o.kept_s * 1.0001);
     CHECK(o.planned_anew_s <= o.expected_s * 1.02);
-    if (!o.news.empty()) CHECK(says(o.news, "times as long as planned; expected iteration time"));
+    if (!o.events.empty())
+      CHECK(says(o.events, "times as long as planned; expected iteration time"));
   }
 }
 
 TEST_CASE("While everything takes what it was taken for, nothing is planned anew") {
   const auto r = run(figure6(2, 4), {}, "atlas", 0.25);
-  CHECK(r.news.empty());
+  CHECK(r.events.empty());
   CHECK(settled_s(r) <= 36.1);
 }
 
@@ -169,14 +170,14 @@ TEST_CASE("A datacenter goes away: training goes on with what is left and says w
     const auto done = simulate_training(f);
     if (!done) FAIL(done.error().text);
     const auto& r = done->report;
-    INFO(dc.name << ": " << news_of(r));
+    INFO(dc.name << ": " << events_of(r));
     REQUIRE(r.iterations.size() == 60);
     CHECK(r.iterations.back().iteration == 60);
-    if (r.news.empty()) continue;  // the event was not there
+    if (r.events.empty()) continue;  // the event was not there
     ++moved;
-    CHECK(says(news_of(r), "resumed after iteration 28 of 60"));
-    CHECK(says(news_of(r), "iterations since are repeated"));
-    CHECK(says(news_of(r), "planned iteration time"));
+    CHECK(says(events_of(r), "resumed after iteration 28 of 60"));
+    CHECK(says(events_of(r), "iterations since are repeated"));
+    CHECK(says(events_of(r), "planned iteration time"));
   }
   CHECK(moved > 0);
 }

@@ -54,7 +54,7 @@ TEST_CASE("a stage is asked for what it sent by the stage that takes it, and by 
   const auto s = middle_stage();
   CHECK(is_asked_by_its_stage(s, asking(kind::activation, 0, 2), at_b0));
   CHECK(is_asked_by_its_stage(s, asking(kind::gradient, 0, 0), at_a0));
-  CHECK(is_asked_by_its_stage(s, asking(kind::part, 1, 1), at_b0));
+  CHECK(is_asked_by_its_stage(s, asking(kind::partial, 1, 1), at_b0));
   CHECK(is_asked_by_its_stage(s, asking(kind::sum, 1, 1), at_b0));
   // Another node, another stage, another pipeline, no stage at all, too many micro-batches.
   CHECK_FALSE(is_asked_by_its_stage(s, asking(kind::activation, 0, 2), at_a0));
@@ -62,10 +62,10 @@ TEST_CASE("a stage is asked for what it sent by the stage that takes it, and by 
   CHECK_FALSE(is_asked_by_its_stage(s, asking(kind::activation, 1, 2), at_b0));
   CHECK_FALSE(is_asked_by_its_stage(s, asking(kind::gradient, 0, 2), at_b0));
   CHECK_FALSE(is_asked_by_its_stage(s, asking(kind::gradient, 0, ~0U), at_a0));
-  CHECK_FALSE(is_asked_by_its_stage(s, asking(kind::part, 1, 1), at_a1));
-  CHECK_FALSE(is_asked_by_its_stage(s, asking(kind::part, ~0U, 1), at_b0));
+  CHECK_FALSE(is_asked_by_its_stage(s, asking(kind::partial, 1, 1), at_a1));
+  CHECK_FALSE(is_asked_by_its_stage(s, asking(kind::partial, ~0U, 1), at_b0));
   CHECK_FALSE(is_asked_by_its_stage(s, asking(kind::sum, 0, 1), at_a1));
-  CHECK_FALSE(is_asked_by_its_stage(s, asking(kind::tied_part, 0, 0), at_a0));
+  CHECK_FALSE(is_asked_by_its_stage(s, asking(kind::tied_partial, 0, 0), at_a0));
   CHECK_FALSE(is_asked_by_its_stage(s, asking(kind::tied_sum, 0, 2), at_b0));
   auto many = asking(kind::activation, 0, 2);
   many.microbatches.assign(s.microbatches + 1, 0);
@@ -75,7 +75,7 @@ TEST_CASE("a stage is asked for what it sent by the stage that takes it, and by 
   CHECK(is_asked_by_its_stage(first, asking(kind::tied_sum, 0, 2), at_b0));
   auto last = s;
   last.name.stage = 2, last.peers = {at_b0, at_b0};
-  CHECK(is_asked_by_its_stage(last, asking(kind::tied_part, 0, 0), at_a0));
+  CHECK(is_asked_by_its_stage(last, asking(kind::tied_partial, 0, 0), at_a0));
   auto alone = first;
   alone.stages = 1;
   CHECK_FALSE(is_asked_by_its_stage(alone, asking(kind::tied_sum, 0, 0), at_a0));
@@ -131,7 +131,7 @@ TEST_CASE(
   const auto s = middle_stage();
   CHECK(comes_from_its_stage(s, from(kind::activation, 0, 0), at_a0));
   CHECK(comes_from_its_stage(s, from(kind::gradient, 0, 2), at_b0));
-  CHECK(comes_from_its_stage(s, from(kind::part, 1, 1), at_b0));
+  CHECK(comes_from_its_stage(s, from(kind::partial, 1, 1), at_b0));
   CHECK(comes_from_its_stage(s, from(kind::sum, 1, 1), at_b0));
   // Another node, another stage, another pipeline, no stage at all.
   CHECK_FALSE(comes_from_its_stage(s, from(kind::activation, 0, 0), at_b0));
@@ -139,15 +139,108 @@ TEST_CASE(
   CHECK_FALSE(comes_from_its_stage(s, from(kind::activation, 1, 0), at_a0));
   CHECK_FALSE(comes_from_its_stage(s, from(kind::gradient, 0, 0), at_a0));
   CHECK_FALSE(comes_from_its_stage(s, from(kind::gradient, 0, ~0U), at_a0));
-  CHECK_FALSE(comes_from_its_stage(s, from(kind::part, 1, 1), at_a1));
-  CHECK_FALSE(comes_from_its_stage(s, from(kind::part, ~0U, 1), at_b0));
-  CHECK_FALSE(comes_from_its_stage(s, from(kind::part, 0, 1), at_a1));
-  CHECK_FALSE(comes_from_its_stage(s, from(kind::tied_part, 0, 2), at_b0));
+  CHECK_FALSE(comes_from_its_stage(s, from(kind::partial, 1, 1), at_a1));
+  CHECK_FALSE(comes_from_its_stage(s, from(kind::partial, ~0U, 1), at_b0));
+  CHECK_FALSE(comes_from_its_stage(s, from(kind::partial, 0, 1), at_a1));
+  CHECK_FALSE(comes_from_its_stage(s, from(kind::tied_partial, 0, 2), at_b0));
   CHECK_FALSE(comes_from_its_stage(s, from(kind::tied_sum, 0, 0), at_a0));
   auto first = s;
   first.name.stage = 0, first.peers = {at_a0, at_b0};
-  CHECK(comes_from_its_stage(first, from(kind::tied_part, 0, 2), at_b0));
+  CHECK(comes_from_its_stage(first, from(kind::tied_partial, 0, 2), at_b0));
   auto last = s;
   last.name.stage = 2, last.peers = {at_b0, at_b0};
   CHECK(comes_from_its_stage(last, from(kind::tied_sum, 0, 0), at_a0));
+}
+
+namespace {
+
+/// Every stage of every pipeline, and some that there are not, each on a node of its own.
+struct all_stages {
+  std::uint32_t stages, pipelines;
+
+  address node_of(std::uint32_t pipeline, std::uint32_t stage) const {
+    return 100 + 10 * pipeline + stage;
+  }
+  stage_setup setup_of(std::uint32_t pipeline, std::uint32_t stage) const {
+    stage_setup s;
+    s.name = {7, pipeline, stage};
+    s.stages = stages, s.pipelines = pipelines, s.microbatches = 2;
+    for (std::uint32_t k = 0; k < stages; ++k) s.neighbours.push_back(node_of(pipeline, k));
+    for (std::uint32_t p = 0; p < pipelines; ++p) s.peers.push_back(node_of(p, stage));
+    return s;
+  }
+  /// Whether a stage sends such tensors to another.
+  bool sends(tensor::kind what, std::uint32_t from_p, std::uint32_t from, std::uint32_t to_p,
+             std::uint32_t to) const {
+    const bool same = from_p == to_p;
+    switch (what) {
+      case tensor::kind::activation:
+        return same && to == from + 1;
+      case tensor::kind::gradient:
+        return same && from == to + 1;
+      case tensor::kind::partial:
+      case tensor::kind::sum:
+        return !same && from == to;
+      case tensor::kind::tied_partial:
+        return same && from + 1 == stages && to == 0;
+      case tensor::kind::tied_sum:
+        return same && from == 0 && to + 1 == stages;
+    }
+    return false;
+  }
+};
+
+}  // namespace
+
+TEST_CASE(
+    "of all stages and nodes only the sender sends a tensor, and only the receiver asks for it") {
+  using kind = tensor::kind;
+  int sent = 0;
+  for (const std::uint32_t stages : {2, 3, 4})
+    for (const std::uint32_t pipelines : {1, 2, 3}) {
+      const all_stages all{stages, pipelines};
+      for (std::uint32_t p = 0; p < pipelines; ++p)
+        for (std::uint32_t s = 0; s < stages; ++s) {
+          const auto me = all.setup_of(p, s);
+          for (const auto what : {kind::activation, kind::gradient, kind::partial, kind::sum,
+                                  kind::tied_partial, kind::tied_sum})
+            for (std::uint32_t q = 0; q <= pipelines; ++q)
+              for (std::uint32_t k = 0; k <= stages; ++k) {
+                const bool there = q < pipelines && k < stages;
+                const bool to_me = there && all.sends(what, q, k, p, s);
+                const bool from_me = there && all.sends(what, p, s, q, k);
+                const auto node = all.node_of(q, k);
+                sent += to_me;
+                CHECK(comes_from_its_stage(me, from(what, q, k), node) == to_me);
+                CHECK_FALSE(comes_from_its_stage(me, from(what, q, k), node + 1));
+                CHECK(is_asked_by_its_stage(me, asking(what, q, k), node) == from_me);
+                CHECK_FALSE(is_asked_by_its_stage(me, asking(what, q, k), node + 1));
+                auto some = asking(what, q, k);
+                some.microbatches.assign(me.microbatches, 0);
+                CHECK(is_asked_by_its_stage(me, some, node) == from_me);
+                some.microbatches.push_back(0);
+                CHECK_FALSE(is_asked_by_its_stage(me, some, node));
+              }
+        }
+    }
+  CHECK(sent > 100);
+}
+
+TEST_CASE("the sizes of a setup have limits, which it may reach") {
+  const auto ok = [](auto&& change) {
+    auto s = middle_stage();
+    change(s);
+    return check_setup(s, a_part()).has_value();
+  };
+  CHECK(ok([](stage_setup& s) { s.emulate_speed = 1; }));
+  CHECK(ok([](stage_setup& s) { s.emulate_speed = 0.01; }));
+  CHECK_FALSE(ok([](stage_setup& s) { s.emulate_speed = 0; }));
+  CHECK_FALSE(ok([](stage_setup& s) { s.emulate_speed = 1.01; }));
+  CHECK_FALSE(ok([](stage_setup& s) { s.emulate_speed = -1; }));
+  CHECK(ok([](stage_setup& s) { s.order.resize(6); }));
+  CHECK_FALSE(ok([](stage_setup& s) { s.order.resize(7); }));
+  CHECK(ok([](stage_setup& s) { s.order.clear(); }));
+  CHECK(ok([](stage_setup& s) { s.devices = {2}; }));
+  CHECK_FALSE(ok([](stage_setup& s) { s.pipelines = 0; }));
+  CHECK_FALSE(ok([](stage_setup& s) { s.neighbours.push_back(at_a0); }));
 }

@@ -1,4 +1,5 @@
 #include "actors/gateway/stripe_reassembler.hpp"
+#include "actors/gateway/striping.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -99,11 +100,11 @@ TEST_CASE("A tensor that lacks a stripe holds nothing back, and is given up when
   torn.bodies.pop_back();
   CHECK(add_all(g, torn, 0).empty());
   CHECK(add_all(g, cut(1, bytes_of(2, 900), 3), second).size() == 1);
-  g.look(4 * second);
+  g.on_tick(4 * second);
   CHECK(g.held_bytes() == 600);
-  g.look(6 * second);
+  g.on_tick(6 * second);
   CHECK(g.held_bytes() == 0);
-  CHECK(g.count().lost == 1);
+  CHECK(g.count().expired == 1);
   CHECK_FALSE(g.add(7 * second, a_gateway, stripe, body));  // too late
 }
 
@@ -113,7 +114,7 @@ TEST_CASE("A tensor whose stripes come slowly is waited for as long as they come
   const auto slow = cut(0, body, 10);
   for (std::size_t i = 0; i < 10; ++i) {
     const auto now = static_cast<time_ns>(i) * 3 * second;
-    g.look(now);
+    g.on_tick(now);
     const auto out = g.add(now, a_gateway, slow.stripes[i], slow.bodies[i]);
     REQUIRE(out.has_value() == (i == 9));
     if (out) CHECK(same(out->body, body));
@@ -152,7 +153,7 @@ TEST_CASE("Stripes that lie are refused") {
     spoil(c);
     stripe_reassembler g;
     CHECK(add_all(g, c).empty());
-    g.look(100 * second);
+    g.on_tick(100 * second);
     CHECK(g.held_bytes() == 0);
   };
   refused([](cut_tensor& c) { c.stripes[1].offset = 49; });                      // overlaps
@@ -197,9 +198,9 @@ TEST_CASE("Whatever comes, memory stays within the limits and everything is give
       if (random.chance(0.05)) s.what.bytes = random.next();
       if (const auto w = g.add(now, a_gateway, s, c.bodies[which])) CHECK(same(w->body, body));
       CHECK(g.held_bytes() <= l.bytes + 5000);
-      if (i % 100 == 0) g.look(now);
+      if (i % 100 == 0) g.on_tick(now);
     }
-    g.look(now + 20 * second);
+    g.on_tick(now + 20 * second);
     CHECK(g.held_bytes() == 0);
     CHECK(g.count().tensors > 0);
   }

@@ -69,7 +69,7 @@ TEST_CASE("a training that takes long to start is not taken for a stalled one") 
   const auto d = trained({shipped("jobs/atlas-gpt-a.yaml"), "--cluster",
                           shipped("clusters/atlas-testbed.yaml"), "--schedule", "varuna"});
   CHECK(d["iterations"] == 10);
-  CHECK(d["news"].empty());
+  CHECK(d["events"].empty());
   const auto atlas = trained({shipped("jobs/atlas-gpt-a.yaml"), "--cluster",
                               shipped("clusters/atlas-testbed.yaml"), "--schedule", "best"});
   CHECK(atlas["iteration_s"]["mean"] < d["iteration_s"]["mean"]);

@@ -55,7 +55,7 @@ std::vector<journal_entry> one_of_each() {
   training_report t;
   t.job = 1;
   t.lease = 3;
-  t.news = {"re-planned"};
+  t.events = {"re-planned"};
   t.iterations = {{.iteration = 1, .loss = 5.5, .gradient_norm = -0.0}};
   return {
       epoch_begun{.epoch = 1, .at_s = 0.1},
@@ -70,7 +70,7 @@ std::vector<journal_entry> one_of_each() {
                  .peak_bytes = 1e300,
                  .detail = std::string(100'000, 'x')},
       job_ended{.job = 1, .at_s = 4, .final_state = job_state::finished, .detail = {}},
-      training_told{t},
+      training_progress{t},
       jobs_forgotten{{1, 2}}};
 }
 

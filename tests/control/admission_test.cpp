@@ -79,7 +79,7 @@ TEST_CASE("a job's bounds on GPUs are obeyed by every policy") {
     training.name = "training";
     harness::train_it(training);
     const auto second = submitted(*v, 2, training).job;
-    v->world().run_until(200.0);
+    v->world().run_until(200.0 + planners::make_policy(name)->round_s());
     for (const auto j : {id, second}) {
       const auto s = explained(*v, j).job;
       INFO(s.detail);

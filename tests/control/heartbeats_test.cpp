@@ -107,6 +107,16 @@ struct controller_alone : spoken_world {
   std::uint64_t reports = 0;
 };
 
+class end_flag final : public work_observer {
+ public:
+  explicit end_flag(bool& ended) : ended_{ended} {}
+  void on_begin(const work_order&) override { ended_ = false; }
+  void on_end(const work_order&, const part_report&) override { ended_ = true; }
+
+ private:
+  bool& ended_;
+};
+
 }  // namespace
 
 TEST_CASE("a heartbeat that names a known report renews the lease without new orders") {
@@ -124,16 +134,16 @@ TEST_CASE("a heartbeat for a report that the controller does not have asks for i
   controller_alone c;
   const auto r = c.settled();
   c.heartbeat(4, 3);
-  CHECK(c.only_renewal().heard == 0);
+  CHECK(c.only_renewal().acknowledged == 0);
   c.say(dc1, dc1, controller_address, gateway_report{1, 50, {{0, 8, 1, 1}}});  // a newer start
   const auto other = c.only_renewal();
   CHECK(other.incarnation == 8);
-  CHECK(other.heard == 0);
+  CHECK(other.acknowledged == 0);
   // It was not received: report 3 still counts.
   auto late = r;
   late.sequence = 3;
   c.report(late);
-  CHECK(c.only_renewal().heard == 3);
+  CHECK(c.only_renewal().acknowledged == 3);
 }
 
 TEST_CASE("orders that a node has not followed come again with every heartbeat") {
@@ -142,12 +152,12 @@ TEST_CASE("orders that a node has not followed come again with every heartbeat")
   c.submit();
   const auto first = c.take<node_orders>(dc1);
   REQUIRE_FALSE(first.empty());
-  REQUIRE(first.back().want.size() == 1);
+  REQUIRE(first.back().work.size() == 1);
   for (std::uint64_t n = 3; n < 6; ++n) {
     c.heartbeat(n, 2);
     const auto again = c.only_orders();
-    CHECK(again.want == first.back().want);
-    CHECK(again.heard == n);
+    CHECK(again.work == first.back().work);
+    CHECK(again.acknowledged == n);
   }
   CHECK(c.take<lease_renewals>(dc1).empty());
 }
@@ -157,7 +167,7 @@ TEST_CASE("a node that was silent too long reports in full before it is there ag
   c.settled();
   c.world.run_until(c.world.now_s() + 20);
   c.heartbeat(3, 2);
-  CHECK(c.only_renewal().heard == 0);
+  CHECK(c.only_renewal().acknowledged == 0);
 }
 
 TEST_CASE("a gateway speaks for the nodes of its own datacenter alone") {
@@ -180,7 +190,7 @@ TEST_CASE("a node with a new state directory is not heard while its predecessor'
   controller_alone c;
   const auto r = c.settled();
   c.submit();
-  REQUIRE(c.take<node_orders>(dc1).back().want.size() == 1);
+  REQUIRE(c.take<node_orders>(dc1).back().work.size() == 1);
   c.heartbeat(3, 2);
   c.take<node_orders>(dc1);
   node_report fresh;
@@ -240,7 +250,7 @@ TEST_CASE(
   REQUIRE(reports.size() == 3);
   node_orders orders;
   orders.epoch = 5, orders.sequence = 1, orders.journal = 6;
-  orders.incarnation = reports.back().incarnation, orders.heard = reports.back().sequence;
+  orders.incarnation = reports.back().incarnation, orders.acknowledged = reports.back().sequence;
   w.say(dc1, controller_address, a0, orders);
   w.world.run_until(w.world.now_s() + 1);
   reports = w.take<node_report>(dc1);  // the node has followed orders: that is new
@@ -253,11 +263,11 @@ TEST_CASE(
     const auto beats = w.take<node_heartbeat>(dc1);
     REQUIRE(beats.size() == 1);
     CHECK(beats[0].report == reports[0].sequence);
-    renewal.heard = beats[0].sequence;
+    renewal.acknowledged = beats[0].sequence;
   }
   CHECK(w.take<node_report>(dc1).empty());
   // Who does not have the report gets it at once; the same words of another gateway are no answer.
-  renewal.heard = 0;
+  renewal.acknowledged = 0;
   w.say(dc1, dc2, a0, renewal);
   CHECK(w.take<node_report>(dc1).empty());
   w.say(dc1, dc1, a0, renewal);
@@ -270,7 +280,7 @@ TEST_CASE("renewals of orders that a node has not followed do not keep its work 
   w.world.add_host(a0, [&](const runtime::host& h) {
     node_options o;
     o.cluster = w.cluster_;
-    o.on_work = [&](const work_order&, const part_report* over) { ended = over != nullptr; };
+    o.observer = std::make_shared<end_flag>(ended);
     return start_node(w.world.system(), h, std::move(o));
   });
   w.speak_for(dc1);
@@ -278,10 +288,10 @@ TEST_CASE("renewals of orders that a node has not followed do not keep its work 
   const auto report = w.take<node_report>(dc1).back();
   node_orders orders;
   orders.epoch = 5, orders.sequence = 1, orders.journal = 6;
-  orders.incarnation = report.incarnation, orders.heard = report.sequence;
-  orders.want.resize(1);
-  orders.want[0].lease = 3, orders.want[0].incarnation = report.incarnation;
-  orders.want[0].iterations = 1'000'000, orders.want[0].iteration_s = 1;
+  orders.incarnation = report.incarnation, orders.acknowledged = report.sequence;
+  orders.work.resize(1);
+  orders.work[0].lease = 3, orders.work[0].incarnation = report.incarnation;
+  orders.work[0].iterations = 1'000'000, orders.work[0].iteration_s = 1;
   w.say(dc1, controller_address, a0, orders);
   const auto renew_for = [&](double seconds, std::uint64_t sequence) {
     for (const double until = w.world.now_s() + seconds; w.world.now_s() < until;) {

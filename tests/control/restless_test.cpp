@@ -88,6 +88,16 @@ simulation_options small() {
   return o;
 }
 
+/// Starts the first job on more GPUs than it may have, and all others as they may be.
+struct breaks_a_limit : one_gpu {
+  std::vector<decision> decide(const planners::snapshot& s, random_source&) const override {
+    std::vector<decision> out;
+    for (const auto& [id, j] : s.waiting)
+      if (s.idle.idle(0) >= 2) out.push_back(start(id, 0, id == 1 ? 2 : 1));
+    return out;
+  }
+};
+
 }  // namespace
 
 TEST_CASE("a lease that is revoked before its node has heard of it ends at once") {
@@ -130,4 +140,21 @@ TEST_CASE("a policy that decides about no job ends the controller of a cluster w
   CHECK(v.world().count().failures > 0);
   INFO(errors.all());
   CHECK(errors.has("the policy 'restless' decides about job 99 which is neither waiting nor"));
+}
+
+TEST_CASE("a start that breaks a job's limit is refused once an event, and holds nobody up") {
+  virtual_cluster_options o;
+  o.cluster = harness::small_cluster();
+  o.policy = std::make_shared<breaks_a_limit>();
+  virtual_cluster v{o};
+  auto limited = harness::small_job("limited", 10);
+  limited.max_gpus = 1;
+  v.submit({{1, limited}, {2, harness::small_job("other", 10)}});
+  v.world().run_until(200);
+  const auto a = v.ask(query_jobs{1, 0});
+  REQUIRE(a.reply);
+  const auto& jobs = std::get<query_reply>(a.reply->first).jobs;
+  REQUIRE(jobs.size() == 2);
+  CHECK(jobs[0].state == job_state::waiting);
+  CHECK(jobs[1].state == job_state::finished);
 }

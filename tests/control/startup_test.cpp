@@ -1,6 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include "actors/worlds/virtual_cluster.hpp"
+#include "harness/facts.hpp"
 #include "harness/small_cluster.hpp"
 
 // What a controller says and does right after its start, and when nodes keep dying.
@@ -36,8 +37,7 @@ TEST_CASE("before all nodes have reported nothing is placed, for three heartbeat
   const auto waiting = asked_about(v, 1);
   CHECK(waiting.job.state == job_state::waiting);
   CHECK(waiting.job.waiting_reason == "nodes to report");
-  CHECK(waiting.summary ==
-        "the controller has just started and waits for reports from nodes a-1, b-0");
+  CHECK(troupe::test::has_facts(waiting.summary, {"a-1, b-0"}));
   v.world().run_until(4.0);
   CHECK(asked_about(v, 1).job.state == job_state::running);
 }

@@ -48,7 +48,7 @@ TEST_CASE("the history of a long training is bounded, exact at its end and even 
     widest = std::max(widest, kept[i].iteration - kept[i - 1].iteration);
   CHECK(widest <= 2 * all / training_history::exact_iterations);
   CHECK(log.reached(7, 2) == all);
-  CHECK(log.took_s(7, 2) == 1);
+  CHECK(log.median_iteration_s(7, 2) == 1);
 }
 
 TEST_CASE(
@@ -88,7 +88,7 @@ TEST_CASE("a follower that says what it has is told only what is newer, and ends
   std::uint64_t position = 0;
   for (std::uint64_t i = 1; i <= 5000; i += 5) {
     auto r = report_of(1, i, i, i + 4);
-    if (i % 500 == 1) r.news.push_back("at " + std::to_string(i));
+    if (i % 500 == 1) r.events.push_back("at " + std::to_string(i));
     log.add(r);
     const auto [newer, at] = *log.since(7, position);
     REQUIRE(newer.iterations.size() == 5);
@@ -98,7 +98,7 @@ TEST_CASE("a follower that says what it has is told only what is newer, and ends
   CHECK(log.since(7, position)->first.iterations.empty());
   REQUIRE(followed.iterations.size() == 5000);
   for (std::uint64_t i = 0; i < 5000; ++i) REQUIRE(followed.iterations[i].iteration == i + 1);
-  CHECK(followed.news.size() == 10);
+  CHECK(followed.events.size() == 10);
 }
 
 TEST_CASE("iterations that are done again after a checkpoint replace the earlier ones") {
@@ -123,12 +123,12 @@ TEST_CASE("sentences are bounded, and trainings that ended long ago are forgotte
   training_history log;
   for (std::uint64_t i = 1; i <= 1000; ++i) {
     auto r = report_of(1, i, i, i);
-    r.news.push_back(std::to_string(i));
+    r.events.push_back(std::to_string(i));
     log.add(r);
   }
-  const auto news = log.since(7, 0)->first.news;
-  REQUIRE(news.size() == training_history::kept_news);
-  CHECK(news.back() == "1000");
+  const auto events = log.since(7, 0)->first.events;
+  REQUIRE(events.size() == training_history::max_events);
+  CHECK(events.back() == "1000");
   log.ended(7);
   log.ended(7);
   for (job_id job = 100; job < 100 + training_history::kept_ended; ++job) {

@@ -220,7 +220,27 @@ TEST_CASE("the catalogue nearest to the cluster file wins over the shipped one")
       temporary("tree/clusters/deep/c.yaml",
                 "{name: c, datacenters: [{name: d, nodes: [{name: n, gpu: Mine, gpus: 1, "
                 "intra: pcie3, inter: eth10}]}]}");
-  CHECK(loaded(formats::load_cluster(file)).gpus[0].efficiency == 0.45);
+  const auto mine = loaded(formats::load_cluster(file)).gpus[0];
+  CHECK(mine.efficiency == 0.45);
+  CHECK(mine.fp32_efficiency == 0.75);
+  CHECK(mine.tf32_tflops == 0);
+  CHECK(mine.kernel_us == default_kernel_us);
+}
+
+TEST_CASE("a job says what its program's kernels are like, and a type what they lose") {
+  const auto job = temporary("kernels.yaml",
+                             "name: j\nmodel: gpt2-124m\nglobal_batch: 8\niterations: 1\n"
+                             "kernels: flash\nprecision: tf32\n");
+  const auto j = loaded(formats::load_job(job));
+  CHECK(j.kernels == "flash");
+  CHECK(j.memory->precision == "tf32");
+  const auto gpus = temporary("kernel-gpus.yaml",
+                              "X: {memory_gb: 1, fp16_tflops: 4, fp32_tflops: 1, tf32_tflops: 2, "
+                              "memory_gbytes_s: 1, fp32_efficiency: 0.5, kernel_us: 0}");
+  const auto x = loaded(formats::load_catalogue(gpus))[0];
+  CHECK(x.tf32_tflops == 2);
+  CHECK(x.fp32_efficiency == 0.5);
+  CHECK(x.kernel_us == 0);
 }
 
 TEST_CASE("a fault scenario comes out as written, and unknown hosts are named") {

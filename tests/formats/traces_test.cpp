@@ -8,6 +8,7 @@
 #include "formats/load/load.hpp"
 #include "formats/traces/trace.hpp"
 #include "formats/traces/workload.hpp"
+#include "harness/facts.hpp"
 #include "harness/files.hpp"
 
 using namespace troupe;
@@ -209,7 +210,7 @@ TEST_CASE("what a row names is kept, and what the cluster or the shipped models 
   CHECK_FALSE(formats::assign(rows, "frenzy", 1, c, seconds));
   const auto unknown = formats::assign(rows, "frenzi", 1, c, seconds);
   REQUIRE_FALSE(unknown);
-  CHECK(unknown.error().text == "unknown workload 'frenzi'; did you mean 'frenzy'?");
+  CHECK(troupe::test::has_facts(unknown.error().text, {"'frenzi'", "'frenzy'"}));
 }
 
 TEST_CASE("the TITAN workload describes data and lets a tenth opt out of merging") {

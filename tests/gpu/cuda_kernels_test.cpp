@@ -98,7 +98,7 @@ halves narrow(values& v) {
   return h;
 }
 
-/// Largest difference, as a share of the largest value.
+/// Largest difference, as a fraction of the largest value.
 template <class T>
 double distance(array<T>& a, const values& b) {
   REQUIRE(a.size() == b.size());

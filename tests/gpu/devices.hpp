@@ -13,8 +13,8 @@ struct device_kind {
   std::string name;
   std::function<expected<std::unique_ptr<gpu::stage_device>>(const gpu::stage_spec&)> make;
   double tolerance = 0;  // of one backend with itself, in another split; 0: bit for bit
-  // From the CPU's: of gradients as a share of their norm, of losses as a share of the loss. A
-  // factor in 16 bits is off by 1/512 at most; sums of many such are off by less, and a gradient
+  // From the CPU's: of gradients as a fraction of their norm, of losses as a fraction of the loss.
+  // A factor in 16 bits is off by 1/512 at most; sums of many such are off by less, and a gradient
   // has come through a dozen of them.
   double gradients_off = 0, losses_off = 0;
 };

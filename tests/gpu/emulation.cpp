@@ -78,7 +78,7 @@ struct context {
 };
 
 /// A barrier of several threads: all of a warp, or of a block.
-struct meeting {
+struct barrier_state {
   int arrived = 0;
   std::uint64_t round = 0;
 };
@@ -99,7 +99,7 @@ using threads_of = kernel_schedule::threads;
 using blocks_of = kernel_schedule::blocks;
 
 struct warp {
-  meeting together;
+  barrier_state together;
   std::array<std::array<slot, lanes>, 2> slots;  // of this round and of the next
 };
 
@@ -126,7 +126,7 @@ class block {
     context::change(main_, fiber(current_));
   }
 
-  void meet(meeting& m, int participants) {
+  void barrier(barrier_state& m, int participants) {
     ++progress_;
     if (++m.arrived == participants) {
       m.arrived = 0;
@@ -144,7 +144,7 @@ class block {
       next();
     }
   }
-  void meet_all() { meet(all_, count_); }
+  void barrier_all() { barrier(all_, count_); }
   /// What all lanes gave, once all are here.
   template <class T>
   const std::array<slot, lanes>& exchange(const T& mine) {
@@ -152,7 +152,7 @@ class block {
     auto& w = warps_[static_cast<std::size_t>(current_ / lanes)];
     auto& slots = w.slots[w.together.round % 2];
     std::memcpy(slots[static_cast<std::size_t>(current_ % lanes)].bytes.data(), &mine, sizeof(T));
-    meet(w.together, lanes);
+    barrier(w.together, lanes);
     return slots;
   }
 
@@ -202,7 +202,7 @@ class block {
   const void* argument_ = nullptr;
   int x_ = 0, y_ = 0, count_ = 0, live_ = 0, current_ = 0;
   std::uint64_t progress_ = 0;
-  meeting all_;
+  barrier_state all_;
   std::vector<warp> warps_;
   std::unique_ptr<std::byte, free_shared> shared_;
   std::vector<context> fibers_;
@@ -286,7 +286,7 @@ int block_id_y() {
   return here().y();
 }
 void sync_threads() {
-  here().meet_all();
+  here().barrier_all();
 }
 float shuffle_xor(float v, int mask) {
   return shuffled(v, mask);

@@ -127,7 +127,7 @@ TEST_CASE("sums that go on while backward is at work are, bit for bit, those tha
       return made.back();
     };
   pipelines side_stream{count, m, how};
-  after.meet(), side_stream.meet();
+  after.join_group(), side_stream.join_group();
   const auto a = learn(after, m, false), b = learn(side_stream, m, true);
   CHECK(a == b);
   for (std::size_t i = 1; i < count; ++i) CHECK(b.weights[i] == b.weights[0]);
@@ -138,7 +138,7 @@ TEST_CASE("sums that go on while backward is at work are, bit for bit, those tha
   }
   if (count > 2) return;
   pipelines at_once{count, m};  // two numbers have one sum, however they are cut
-  at_once.meet();
+  at_once.join_group();
   CHECK(learn(at_once, m, true) == a);
 }
 
@@ -150,7 +150,7 @@ TEST_CASE("sums are asked for before backward's last kernel, and only in the las
   pipelines p{2, m, {.piece_bytes = small_pieces, .before = [&](std::size_t i, auto behind) {
                        return std::make_shared<order_noting_machine>(std::move(behind), notes[i]);
                      }}};
-  p.meet();
+  p.join_group();
   const auto l = lessons(m, 2, 2, 1);
   auto& mine = notes[0];
   const auto go = [&](operation o) {
@@ -210,7 +210,7 @@ TEST_CASE("backward waits for no peer, and its gradient is the same") {
   for (std::size_t i = 0; i < 2; ++i)
     all.push_back(grouped_device(middle, {.piece_bytes = small_pieces}));
   for (auto& d : all) run(*d, {.what = step::weights});  // memory for them is there from now on
-  meet(all);
+  join_group(all);
   for (auto& d : all) {  // one behind the other
     run(*d, go);
     CHECK(floats(run(*d, back).out[0]) == expected_gradient);
@@ -225,7 +225,7 @@ TEST_CASE("backward waits for no peer, and its gradient is the same") {
 TEST_CASE("what goes wrong with sums while backward is at work is said when the sum is asked for") {
   const auto number = GENERATE(0, 2);
   pipelines p{2, two_layers(), {.patience = {.sum_s = 0.5}, .piece_bytes = small_pieces}};
-  p.meet();
+  p.join_group();
   const auto l = lessons(two_layers(), 2, 2, 1);
   const nccl_fault fault{1, number};
   for (std::size_t i = 0; i < 2; ++i) {
@@ -236,8 +236,8 @@ TEST_CASE("what goes wrong with sums while backward is at work is said when the 
   REQUIRE_FALSE(ended[0]);
   REQUIRE_FALSE(ended[1]);
   CHECK(troupe::test::has_facts(ended[0].error().text, {"0.5 s"}));
-  CHECK(ended[1].error().text ==
-        "member 1 of a group of 2 GPUs failed, NCCL reports: unhandled system error");
+  CHECK(troupe::test::has_facts(ended[1].error().text,
+                                {"member 1", "2 GPUs", "NCCL", "unhandled system error"}));
   CHECK(refusal(*p.all[0], {.what = step::update}).starts_with("device state is invalid"));
 }
 
@@ -252,7 +252,7 @@ TEST_CASE("a device that fails after it began to sum ends its part in the group"
          if (i == 0) return m;
          return std::make_shared<failing_machine>(std::move(m), fails_at);
        }}};
-  p.meet();
+  p.join_group();
   const auto directory = fresh_path("overlap-failed").string();
   run(*p.all[1], {.what = step::save, .path = directory});
   const auto l = lessons(two_layers(), 2, 2, 1);
@@ -262,10 +262,9 @@ TEST_CASE("a device that fails after it began to sum ends its part in the group"
   fails_at = -1;
   CHECK(refusal(*p.all[1], {.what = step::sum}).ends_with("the GPU refused a kernel"));
   run(*p.all[0], last_backward());
-  CHECK(refusal(*p.all[0], {.what = step::sum}) ==
-        "all-reduce between GPUs not complete within 0.3 s");
+  CHECK(troupe::test::has_facts(refusal(*p.all[0], {.what = step::sum}), {"0.3 s"}));
   for (auto& d : p.all) run(*d, {.what = step::load, .path = directory});
-  p.meet();
+  p.join_group();
   for (std::size_t i = 0; i < 2; ++i) {
     run(*p.all[i], forward(l[i]));
     run(*p.all[i], last_backward());
@@ -287,7 +286,7 @@ TEST_CASE("a device that fails in the middle of its sum does not wait for what i
         first, {.piece_bytes = small_pieces, .before = [&](std::size_t, auto behind) {
                   return std::make_shared<failing_machine>(std::move(behind), fails_at);
                 }}));
-  meet(all);
+  join_group(all);
   const auto l = lessons(first.model, 2, 1, 1);
   auto back = last_backward();
   back.in = run(*all[0], {.what = step::forward, .keep = true, .in = {l[0].input}}).out;
@@ -299,7 +298,7 @@ TEST_CASE("a device that fails in the middle of its sum does not wait for what i
 TEST_CASE("gradients that are half summed are good for the sum alone, until something is loaded") {
   const auto m = two_layers();
   pipelines p{2, m, {.piece_bytes = small_pieces}}, fresh{2, m};
-  p.meet(), fresh.meet();
+  p.join_group(), fresh.join_group();
   const auto directory = fresh_path("overlap-half").string();
   run(*p.all[0], {.what = step::save, .path = directory});
   const auto l = lessons(m, 2, 2, 1);
@@ -309,7 +308,7 @@ TEST_CASE("gradients that are half summed are good for the sum alone, until some
   CHECK(refusal(d, {.what = step::backward, .microbatch = 1}) == half_summed);
   CHECK(refusal(d, {.what = step::gradients}) == half_summed);
   CHECK(refusal(d, {.what = step::update}) == half_summed);
-  CHECK(refusal(d, {.what = step::join, .size = 2}) == half_summed);
+  CHECK(refusal(d, {.what = step::join_group, .size = 2}) == half_summed);
   CHECK_FALSE(refusal(d, {.what = step::load, .path = "/nowhere"}).empty());
   CHECK(refusal(d, {.what = step::gradients}) == half_summed);  // it is as before
   SECTION("and then all is well") {
@@ -324,14 +323,14 @@ TEST_CASE("gradients that are half summed are good for the sum alone, until some
     for (auto& one : p.all) run(*one, {.what = step::load, .path = directory});
     CHECK(floats(run(d, {.what = step::gradients}).out[0]) ==
           std::vector<float>(floats(run(d, {.what = step::weights}).out[0]).size()));
-    p.meet();
+    p.join_group();
     CHECK(learn(p, m, true) == learn(fresh, m, false));
   }
 }
 
 TEST_CASE("a device can be closed while its sums wait for a peer") {
   pipelines p{2, two_layers(), {.piece_bytes = small_pieces}};
-  p.meet();
+  p.join_group();
   const auto l = lessons(two_layers(), 2, 1, 1);
   run(*p.all[0], forward(l[0]));
   run(*p.all[0], last_backward());

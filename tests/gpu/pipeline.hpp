@@ -18,7 +18,7 @@ gpu::outcome run(gpu::stage_device& d, gpu::operation o);
 std::string refusal(gpu::stage_device& d, gpu::operation o);
 
 std::vector<float> floats(const payload& p);
-/// Of two lists of values, as a share of the first's norm if that has one.
+/// Of two lists of values, as a fraction of the first's norm if that has one.
 double distance(const std::vector<float>& a, const std::vector<float>& b);
 payload tokens(const std::vector<std::uint32_t>& t);
 

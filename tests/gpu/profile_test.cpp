@@ -27,7 +27,7 @@ TEST_CASE("a profile of the processor has what was asked for, and its date, memo
   w.sequences = {8, 16};
   w.busy = 2;
   std::vector<std::string> said;
-  w.say = [&](const std::string& text) { said.push_back(text); };
+  w.progress = [&](const std::string& text) { said.push_back(text); };
   const auto p = measure_device(w);
   REQUIRE(p);
   CHECK(p->kind == "cpu");

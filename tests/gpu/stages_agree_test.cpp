@@ -1,5 +1,6 @@
 // The same model in any number of stages learns the same, bit for bit.
 #include <catch2/catch.hpp>
+#include <cmath>
 
 #include "gpu/pipeline.hpp"
 
@@ -44,7 +45,7 @@ void same_learning(const device_kind& kind, pipeline& one, pipeline& several, co
       for (std::size_t j = 0; j < a.losses.size(); ++j)
         CHECK(a.losses[j] == Approx(b.losses[j]).epsilon(kind.tolerance));
     same(kind, joined(a), joined(b));
-    // Stages sum their shares of the norm in double precision, one after another.
+    // Stages sum their parts of the norm in double precision, one after another.
     CHECK(a.squared_norm == Approx(b.squared_norm).epsilon(std::max(1e-12, kind.tolerance)));
     CHECK(a.squared_norm > 0);
   }

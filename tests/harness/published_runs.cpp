@@ -4,6 +4,7 @@
 #include <cmath>
 #include <fstream>
 #include <sstream>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -61,7 +62,7 @@ expected<double> predicted_pipeline_s(const published_run& r, const cluster& c) 
   const auto job = job_of(r);
   const auto placed =
       planners::plan_of_stages(c, planners::idle_index{c}, job, stages_of(r), r.data);
-  if (!placed) return tl::unexpected<reason>(placed.error());
+  if (!placed) return refuse(placed.error());
   return job.global_batch / placed->how.samples_per_s;
 }
 
@@ -87,14 +88,19 @@ job_spec job_of(const published_run& r) {
   job.global_batch = r.data * r.microbatches * r.rows;
   job.microbatches = r.microbatches;
   job.memory.emplace();
-  job.memory->precision = r.precision == "mixed" ? "mixed" : "fp32";
+  job.kernels = r.kernels;
+  job.memory->precision = r.precision;
   job.memory->checkpointing = r.checkpointing;
   job.memory->zero = r.zero;
   if (r.pipeline == 1) return job;
+  // Megatron-LM divides the vocabulary among GPUs that share a stage; Troupe's stages have it
+  // whole.
+  job.model.vocabulary /= r.tensor;
   job.train.emplace();
   job.train->device = "sim";
   job.train->schedule = "megatron";
   job.pipeline.rows = r.rows;
+  job.pipeline.virtual_stages = r.virtual_stages;
   job.pipeline.recompute = r.checkpointing == "full";
   return job;
 }
@@ -120,6 +126,16 @@ expected<double> predicted_s(const published_run& r, std::span<const gpu_type> c
   allocation where;
   for (node_index n = 0; n < c.nodes.size(); ++n) where.push_back({n, r.gpus_per_node});
   return planners::estimate_iteration(c, job_of(r), how, where).iteration_s;
+}
+
+bool differ_in_gpu_alone(const published_run& a, const published_run& b) {
+  const auto key = [](const published_run& r) {
+    const auto& m = r.model;
+    return std::tuple{r.source, m.layers,  m.hidden,       m.sequence, r.precision == "mixed",
+                      r.rows,   r.data,    r.microbatches, r.tensor,   r.pipeline,
+                      r.nodes,  r.kernels, r.checkpointing};
+  };
+  return a.gpu != b.gpu && key(a) == key(b);
 }
 
 error_summary summary_of(std::vector<double> errors) {

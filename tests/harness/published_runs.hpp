@@ -43,6 +43,9 @@ cluster cluster_of(const published_run& run, const gpu_type& gpu);
 /// What the cost model says an iteration takes. Refuses a GPU that the catalogue does not have.
 expected<double> predicted_s(const published_run& run, std::span<const gpu_type> catalogue);
 
+/// Do two runs differ in nothing but their GPUs and links?
+bool differ_in_gpu_alone(const published_run& a, const published_run& b);
+
 /// The middle one, and the largest, of absolute errors.
 struct error_summary {
   std::size_t runs = 0;

@@ -158,7 +158,7 @@ TEST_CASE(
   query_reply names;
   names.gateways_absent.resize(many);  // one byte each on the wire
   node_orders orders;
-  orders.want.resize(many / 10);
+  orders.work.resize(many / 10);
   submit_job job;
   for (std::size_t i = 0; i < many; ++i) {  // keys as short as distinct keys can be
     std::string key;

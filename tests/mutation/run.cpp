@@ -159,6 +159,7 @@ int run(const run_options& o) {
   if (mutants.size() > o.mutants) mutants.resize(o.mutants);
 
   std::map<std::string, std::size_t> counts;
+  std::size_t done = 0;
   for (const auto& m : mutants) {
     const auto tests = covered.tests.find(m.id);
     std::string result = "is not executed";
@@ -168,21 +169,20 @@ int run(const run_options& o) {
     }
     if (result != "killed" && equivalent.contains(m.known_as())) result = "is equivalent";
     ++counts[result];
+    if (++done % 10 == 0) std::fprintf(stderr, "%zu of %zu\n", done, mutants.size());
     if (result != "killed" || o.mutants == 1)
       std::printf("%s:%s: %s: %s\n", m.place.c_str(), m.line.c_str(), result.c_str(),
                   m.text.c_str());
     std::fflush(stdout);
   }
-  const auto killed = counts["killed"];
+  const auto killed = counts["killed"], counted = mutants.size() - counts["is equivalent"];
   std::printf(
-      "%s: %zu of %zu mutants (seed %zu, of %zu in all): %zu killed (%.1f %%), %zu listed as "
-      "equivalent, "
-      "%zu survive, %zu are not executed\n",
-      o.module.c_str(), mutants.size(), o.mutants, static_cast<std::size_t>(o.seed), all, killed,
-      100.0 * static_cast<double>(killed) /
-          static_cast<double>(std::max<std::size_t>(mutants.size(), 1)),
-      counts["is equivalent"], counts["survives"], counts["is not executed"]);
-  return killed * 10 >= mutants.size() * 9 ? 0 : 1;
+      "%s: %zu mutants (seed %zu, of %zu in all): %zu killed, %zu survive, %zu are not executed; "
+      "%zu more are listed as equivalent. Killed: %.1f %%\n",
+      o.module.c_str(), counted, static_cast<std::size_t>(o.seed), all, killed, counts["survives"],
+      counts["is not executed"], counts["is equivalent"],
+      100.0 * static_cast<double>(killed) / static_cast<double>(std::max<std::size_t>(counted, 1)));
+  return killed * 10 >= counted * 9 ? 0 : 1;
 }
 
 }  // namespace troupe::mutation_test

@@ -3,6 +3,7 @@
 #include <limits>
 #include <stdexcept>
 
+#include "harness/facts.hpp"
 #include "planners/core/checked_policy.hpp"
 #include "planners/scene.hpp"
 
@@ -68,14 +69,17 @@ TEST_CASE("a checked policy's good decisions pass as they are") {
 
 TEST_CASE(
     "what a checked policy throws comes out as one sentence, and people's questions end nothing") {
-  CHECK(failure_of(one_that([](auto&) -> std::vector<decision> {
-          throw std::out_of_range("map::at");
-        })) == "the policy threw: map::at");
-  CHECK(failure_of(one_that([](auto&) -> std::vector<decision> { throw 42; })) ==
-        "the policy threw an unknown exception");
+  CHECK(troupe::test::has_facts(failure_of(one_that([](auto&) -> std::vector<decision> {
+                                  throw std::out_of_range("map::at");
+                                })),
+                                {"the policy", "map::at"}));
+  CHECK(troupe::test::has_facts(
+      failure_of(one_that([](auto&) -> std::vector<decision> { throw 42; })),
+      {"the policy", "exception"}));
   const auto s = small_scene();
-  CHECK(checked_policy{one_that({}), "the policy"}.why_waiting(s.view(), 1).text ==
-        "the policy threw: no idea");
+  CHECK(troupe::test::has_facts(
+      checked_policy{one_that({}), "the policy"}.why_waiting(s.view(), 1).text,
+      {"the policy", "no idea"}));
 }
 
 TEST_CASE(
@@ -89,19 +93,21 @@ TEST_CASE(
     }));
   };
   CHECK(with([](decision&) {}) == "");
-  CHECK(with([](decision& d) { d.job = 9; }) ==
-        "the policy decides about job 9 which is neither waiting nor running");
-  CHECK(with([](decision& d) {
-          d.where = {{77, 1}};
-        }) == "the policy decides about job 1 on node 77 of 5");
-  CHECK(with([](decision& d) { d.how.data_parallel = 0; }) ==
-        "the policy decides about job 1 with a plan without parts");
-  CHECK(with([](decision& d) { d.how.gpu_types = {8}; }) ==
-        "the policy decides about job 1 with a plan for GPU type 8 of 1");
-  CHECK(with([](decision& d) { d.how.stages.resize(1), d.how.stages[0].gpu = 8; }) ==
-        "the policy decides about job 1 with a stage on GPU type 8 of 1");
-  CHECK(with([](decision& d) { d.how.stages.resize(1), d.how.stages[0].tensor_parallel = 0; }) ==
-        "the policy decides about job 1 with a stage on no GPU");
+  CHECK(troupe::test::has_facts(with([](decision& d) { d.job = 9; }), {"the policy", "job 9"}));
+  CHECK(troupe::test::has_facts(with([](decision& d) {
+                                  d.where = {{77, 1}};
+                                }),
+                                {"job 1", "node 77", "5"}));
+  CHECK(troupe::test::has_facts(with([](decision& d) { d.how.data_parallel = 0; }),
+                                {"job 1", "plan"}));
+  CHECK(troupe::test::has_facts(with([](decision& d) { d.how.gpu_types = {8}; }),
+                                {"job 1", "plan", "GPU type 8"}));
+  CHECK(troupe::test::has_facts(
+      with([](decision& d) { d.how.stages.resize(1), d.how.stages[0].gpu = 8; }),
+      {"job 1", "stage", "GPU type 8"}));
+  CHECK(troupe::test::has_facts(
+      with([](decision& d) { d.how.stages.resize(1), d.how.stages[0].tensor_parallel = 0; }),
+      {"job 1", "stage", "no GPU"}));
   // A policy that only ends jobs names no GPUs.
   CHECK(with([](decision& d) { d.what = kind::give_up, d.where = {{77, 1}}; }) == "");
 }

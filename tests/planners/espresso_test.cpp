@@ -5,6 +5,7 @@
 #include "messages/time.hpp"
 #include "planners/espresso/cmr_placer.hpp"
 #include "planners/espresso/cost_tree.hpp"
+#include "planners/espresso/pareto.hpp"
 #include "planners/instances.hpp"
 #include "planners/pipeline/stage_placer.hpp"
 
@@ -44,7 +45,7 @@ TEST_CASE("a set's plan is the shortest of all its orders and cuts, and no bound
         std::uint32_t stages = 0;
         for (std::size_t k = 0; k < counts.size(); ++k)
           key[1 + types[k].gpu] = counts[k], stages += counts[k];
-        if (stages > placer.most_stages()) continue;
+        if (stages > placer.max_stages()) continue;
         ++sets;
         const auto found = placer.place(d, counts, never);
         const auto known = least.find(key);
@@ -165,4 +166,104 @@ TEST_CASE("no baseline and no greedy placement is cheaper than the exact one") {
     CHECK(n > 20);
   }
   CHECK(plans.size() == 4);
+}
+
+TEST_CASE("the Pareto front has the cheapest plan for every time, to within its step") {
+  random_source random{23};
+  std::size_t longest = 0;
+  for (int i = 0; i < 120; ++i) {
+    CAPTURE(i);
+    instance x{random, static_cast<std::uint32_t>(2 + random.below(5))};
+    x.job.slo_s = 1e-3;  // not applied
+    const all_plans every{x};
+    const idle_index idle{x.c};
+    planning_budget budget{1'000'000'000};
+    const double step = 0.05;
+    const auto front = cheapest_by_time(x.c, idle, x.job, budget, {}, step);
+    REQUIRE(front.plans.empty() == every.plans.empty());
+    if (front.plans.empty()) continue;
+    REQUIRE(front.complete);
+    longest = std::max(longest, front.plans.size());
+    for (std::size_t k = 0; k < front.plans.size(); ++k) {
+      const auto& p = front.plans[k];
+      if (k > 0) CHECK(p.cost > front.plans[k - 1].cost);
+      if (k > 0) CHECK(p.total_s < front.plans[k - 1].total_s);
+      CHECK(p.cost == Approx(every.cheapest(p.total_s * (1 + 1e-9), never)).epsilon(1e-9));
+    }
+    for (const auto& [run_s, cost] : every.plans) {
+      const bool beaten = std::ranges::any_of(front.plans, [&, r = run_s, k = cost](const auto& p) {
+        return p.total_s * (1 - step) <= r * (1 + 1e-9) && p.cost <= k * (1 + 1e-9);
+      });
+      REQUIRE(beaten);
+    }
+  }
+  CHECK(longest > 3);
+}
+
+TEST_CASE("spot instances are the cheapest by their price and the work that interruptions lose") {
+  random_source random{29};
+  int cheaper = 0, on_demand = 0;
+  for (int i = 0; i < 150; ++i) {
+    CAPTURE(i);
+    instance x{random, static_cast<std::uint32_t>(2 + random.below(4))};
+    x.c.settings.restart_s = 100, x.c.settings.checkpoint_s = 1000;
+    for (gpu_index g = 0; g < x.c.gpus.size(); ++g)
+      if (random.chance(0.7))
+        x.c.prices.push_back({g, 0U, x.c.gpus[g].price_per_hour,
+                              x.c.gpus[g].price_per_hour * (0.2 + 0.7 * random.uniform()),
+                              40 * random.uniform() * random.uniform()});
+    double known = never;
+    x.each_plan([&](const placed_plan& p) {
+      double price = 0, interruptions_per_s = 0;
+      for (const auto& share : p.where) {
+        const auto* at = price_at(x.c, x.c.nodes[share.node].gpu, 0);
+        price += share.gpus * (at ? at->spot_per_hour : x.c.gpu_of(share.node).price_per_hour);
+        if (at) interruptions_per_s += at->interruptions_per_hour / 3600;
+      }
+      const double run_s = x.run_s(p) * (1 + interruptions_per_s * (100 + 1000 / 2.0));
+      known = std::min(known, price * run_s / 3600);
+    });
+    const idle_index idle{x.c};
+    planning_budget budget{1'000'000'000};
+    const auto spot = cheapest_plan(x.c, idle, x.job, budget, {.spot = true});
+    const auto firm = cheapest_plan(x.c, idle, x.job, budget);
+    REQUIRE(spot.plan.has_value() == (known < never));
+    if (!spot.plan) continue;
+    REQUIRE(spot.cost == Approx(known).epsilon(1e-9));
+    REQUIRE(firm.interruptions == 0);
+    (spot.cost < firm.cost ? cheaper : on_demand) += 1;
+  }
+  CHECK(cheaper > 40);
+  CHECK(on_demand > 5);  // where interruptions lose more than the price saves
+}
+
+TEST_CASE("the greedy placer's choices are explained, with the memory that is given") {
+  random_source random{31};
+  int explained = 0;
+  for (int i = 0; i < 40; ++i) {
+    CAPTURE(i);
+    const instance x{random, 5};
+    const idle_index idle{x.c};
+    planning_budget budget{1'000'000'000};
+    const auto p = cheapest_plan(x.c, idle, x.job, budget, {.placer = provision_placer::greedy});
+    if (!p.plan) continue;
+    ++explained;
+    const auto rows = explain_ratios(x.c, x.job, *p.plan);
+    const auto& stages = p.plan->how.stages;
+    for (std::uint32_t s = 0; s < stages.size(); ++s) {
+      double least = never;
+      gpu_index taken = 99;
+      for (const auto& row : rows) {
+        if (row.stage != s) continue;
+        least = std::min(least, row.ratio);
+        if (row.taken) taken = row.gpu;
+      }
+      REQUIRE(taken == *stages[s].gpu);
+      for (const auto& row : rows)
+        if (row.stage == s && row.taken) CHECK(row.ratio == Approx(least));
+    }
+    const auto known = explain_ratios(x.c, x.job, *p.plan, {{rows.front().gpu, 1e6}});
+    CHECK(known.front().ratio > rows.front().ratio);
+  }
+  CHECK(explained > 15);
 }

@@ -41,7 +41,7 @@ TEST_CASE("Orders that are carried out as planned take as long as planned") {
   CHECK(carried_out(s, "atlas-least-progress", as_planned(s)) == Approx(34));
 }
 
-TEST_CASE("Whatever the shape, without turns on the WAN orders take no longer than planned") {
+TEST_CASE("Whatever the shape, without ranks on the WAN orders take no longer than planned") {
   random_source random{7};
   for (int i = 0; i < 60; ++i) {
     pipeline_shape s;

@@ -74,6 +74,7 @@ TEST_CASE("a training on CUDA is given no GPU that its kernels cannot run on, an
 
 TEST_CASE("under every policy a training is placed as it wishes, datacenter by datacenter") {
   for (const auto name : policy_names()) {
+    if (make_policy(name)->plans_by_request()) continue;  // places trainings itself
     INFO(name);
     scene s(small_datacenters({4, 4, 4}));
     auto job = wishing(6, 2);
@@ -114,8 +115,8 @@ TEST_CASE("a training waits for what it wishes while others hold it, and says wh
   carry_out(s, decided(s));
   s.add(2, wishing(4, 2));
   CHECK(decided(s).empty());
-  CHECK(make_policy("frenzy")->why_waiting(s.view(), 2).text ==
-        "needs 8 GPUs for 2 pipelines of 4 stages; 4 are idle");
+  CHECK(troupe::test::has_facts(make_policy("frenzy")->why_waiting(s.view(), 2).text,
+                                {"8 GPUs", "2 pipelines", "4 stages", "4"}));
   // The first ends.
   for (const auto& share : s.running[1].where) s.idle.set_idle(share.node, 1);
   s.running.clear();
@@ -164,6 +165,7 @@ TEST_CASE("a wish larger than the cluster is cut to it; one that cannot be is gi
 
 TEST_CASE("beside trainings all other jobs are decided on as if the rest were all there is") {
   for (const auto name : policy_names()) {
+    if (make_policy(name)->plans_by_request()) continue;  // places trainings itself
     random_source r{23};
     for (int i = 0; i < 20; ++i) {
       scene mixed(sample::random_cluster(r)), alone(mixed.cluster);
@@ -195,6 +197,7 @@ TEST_CASE("on random snapshots trainings keep to fits() under every policy") {
     for (std::uint64_t seed = 1; seed <= 40; ++seed) {
       random_source r{seed};
       scene s(sample::random_cluster(r, 4));
+      s.by = p.get();
       const auto datacenters = 1 + r.below(3);
       s.cluster.datacenters.assign(datacenters, {"d", ""});
       for (auto& n : s.cluster.nodes) n.datacenter = std::uint32_t(r.below(datacenters));

@@ -144,3 +144,34 @@ TEST_CASE("stages that somebody asks for are refused where they cannot be") {
   CHECK(code({{0, 4, 2}, {0, 4, 2}}, 2) == reason::kind::insufficient);
   CHECK(code({{0, 4, 3}, {0, 4, 1}}, 1) == reason::kind::insufficient);
 }
+
+TEST_CASE("peers' times are known once every stage has a forward and a backward") {
+  pipeline_shape shape;
+  shape.stages = 2, shape.pipelines = 2;
+  measured_times t;
+  t.stages = {{1, 0, 2, 3, 4}, {5, 1, 6, 0, 1}, {2, 1, 1, 1, 1}, {3, 0, 7, 5, 5}};
+  const auto slow = slowest_peers(shape, t), fast = fastest_peers(shape, t);
+  CHECK(slow == std::vector<step_costs>{{2, 1, 2}, {5, 1, 7}});
+  CHECK(fast == std::vector<step_costs>{{1, 0, 1}, {3, 0, 6}});
+  CHECK(longest_tails(shape, t) == std::vector<double>{7, 10});
+  for (const auto i : {0, 1}) {
+    auto unknown = t;
+    unknown.stages[i].forward = unknown.stages[i + 2].forward = 0;
+    CHECK(slowest_peers(shape, unknown).empty());
+    unknown = t;
+    unknown.stages[i].backward = 0;
+    CHECK(slowest_peers(shape, unknown).size() == 2);
+    CHECK(fastest_peers(shape, unknown).empty());
+  }
+}
+
+TEST_CASE("a batch of nothing is no batch") {
+  cluster c;
+  c.datacenters.push_back({"here", ""});
+  sample::add_nodes(c, sample::gpu("G", 80, 100, 2.0), 1, 1);
+  auto job = trained(sample::gpt("m", 64, 4, 4, 64, 100), 0);
+  job.pipeline.rows = 1;
+  auto how = sample::staged(trained(job.model, 1), 1, 1);
+  how.microbatches = how.rows = 0;
+  CHECK_FALSE(time_plan(c, job, how, allocation{{0, 1}}));
+}

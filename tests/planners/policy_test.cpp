@@ -39,6 +39,7 @@ TEST_CASE(
         CAPTURE(seed);
         random_source r(seed);
         scene s(sample::random_cluster(r));
+        s.by = p.get();
         job_id next = 1;
         for (int step = 0; step < 8; ++step) {
           const auto arrivals = r.below(6);
@@ -183,5 +184,5 @@ TEST_CASE("under FCFS the head of the line blocks, and what can never be met is 
   CHECK(d[1].job == 2);
   carry_out(s, d);
   CHECK(troupe::test::has_facts(p->why_waiting(s.view(), 3).text, {"2 GPUs", "1"}));
-  CHECK(p->why_waiting(s.view(), 4).text == "queued behind job 3, the head of the queue");
+  CHECK(troupe::test::has_facts(p->why_waiting(s.view(), 4).text, {"job 3"}));
 }

@@ -85,6 +85,9 @@ TEST_CASE("between rows that were measured a line joins them; beyond them it is 
   const auto below = put_together(m, 1024, one, 1);
   CHECK(below.forward_s == Approx(1e-6));
   CHECK(below.extrapolated);
+  const auto unknown = put_together(m, 17, one, 2);  // no such sequence
+  CHECK(unknown.forward_s == 0);
+  CHECK_FALSE(unknown.extrapolated);
   auto alone = m;
   alone.points.resize(1);
   CHECK(put_together(alone, 1024, one, 2).extrapolated == false);

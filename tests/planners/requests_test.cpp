@@ -103,8 +103,8 @@ TEST_CASE("an allocation keeps to the job's number of GPUs and to its type") {
   CHECK(troupe::test::has_facts(refusal(within_bounds(c, job, {{0, 4}, {1, 1}})), {"5 GPUs", "4"}));
   job.required_gpu_type = "slow";
   CHECK(refusal(within_bounds(c, job, {{3, 2}, {4, 2}})).empty());
-  CHECK(refusal(within_bounds(c, job, {{3, 2}, {0, 1}})) ==
-        "uses A100-40GB of n0; the job allows slow only (gpu_type)");
+  CHECK(troupe::test::has_facts(refusal(within_bounds(c, job, {{3, 2}, {0, 1}})),
+                                {"A100-40GB", "n0", "slow", "gpu_type"}));
   std::optional<idle_index> restricted;
   const idle_index idle{c};
   const auto& allowed = allowed_idle(c, idle, job, restricted);
@@ -119,18 +119,17 @@ TEST_CASE("a run that takes exactly its limit or costs exactly its budget is wit
   CHECK(refusal(within_limits(job, 1e9, 1e9)).empty());
   job.deadline_s = 100;
   CHECK(refusal(within_limits(job, 100, 1e9)).empty());
-  CHECK(refusal(within_limits(job, 101, 0)) ==
-        "no plan meets deadline_s (100 s); the fastest takes 101 s");
+  CHECK(troupe::test::has_facts(refusal(within_limits(job, 101, 0)),
+                                {"deadline_s", "100 s", "101 s"}));
   job.budget = 7;
   CHECK(refusal(within_limits(job, 100, 7)).empty());
-  CHECK(refusal(within_limits(job, 100, 8)) ==
-        "no plan stays within the budget of 7; the cheapest that is fast enough costs 8");
+  CHECK(troupe::test::has_facts(refusal(within_limits(job, 100, 8)),
+                                {"budget", "7", "fast enough", "8"}));
   job.deadline_s.reset();
-  CHECK(refusal(within_limits(job, 100, 8)) ==
-        "no plan stays within the budget of 7; the cheapest costs 8");
+  CHECK(troupe::test::has_facts(refusal(within_limits(job, 100, 8)), {"budget", "7", "8"}));
   job.slo_s = 50;
-  CHECK(refusal(within_limits(job, 50, 8)) ==
-        "no plan stays within the budget of 7; the cheapest that is fast enough costs 8");
+  CHECK(troupe::test::has_facts(refusal(within_limits(job, 50, 8)),
+                                {"budget", "7", "fast enough", "8"}));
   CHECK(troupe::test::has_facts(refusal(within_limits(job, 60, 0)),
                                 {"slo_s", "50 s", "fastest", "60 s"}));
 }
@@ -143,15 +142,9 @@ TEST_CASE("a plan's stages cover the model's pieces in order, without a gap or a
   };
   CHECK(wrong({{0, 2}, {2, 4}}) == "");
   CHECK(wrong({{0, 6}, {6, 0}}) == "");  // a head alone
-  CHECK(wrong({{0, 2}, {3, 3}}) ==
-        "stage 1 of the plan has 3 pieces starting at 3; 'm' has 6, and the stages before it cover "
-        "2");
-  CHECK(wrong({{0, 2}, {2, 5}}) ==
-        "stage 1 of the plan has 5 pieces starting at 2; 'm' has 6, and the stages before it cover "
-        "2");
-  CHECK(wrong({{0, 0}, {0, 6}}) ==
-        "stage 0 of the plan has 0 pieces starting at 0; 'm' has 6, and the stages before it cover "
-        "0");
+  CHECK(troupe::test::has_facts(wrong({{0, 2}, {3, 3}}), {"stage 1", "3 pieces", "6", "2"}));
+  CHECK(troupe::test::has_facts(wrong({{0, 2}, {2, 5}}), {"stage 1", "5 pieces", "6", "2"}));
+  CHECK(troupe::test::has_facts(wrong({{0, 0}, {0, 6}}), {"stage 0", "0 pieces", "6"}));
   CHECK(troupe::test::has_facts(wrong({{0, 2}, {2, 3}}), {"2 stages", "5", "6 pieces", "m"}));
   const auto parts = *parts_of(job, stages_of_plan({{0, 2, 2}, {2, 4, 0}}));
   CHECK(parts[0].tensor_parallel == 2);

@@ -7,6 +7,7 @@
 #include <set>
 #include <vector>
 
+#include "planners/core/bounds.hpp"
 #include "planners/core/fits.hpp"
 #include "planners/core/policy.hpp"
 #include "planners/pipeline/placement.hpp"
@@ -23,6 +24,7 @@ struct scene {
   idle_index idle;
   job_views waiting, running;  // pipelines too
   double now_s = 5000;
+  const policy* by = nullptr;  // whose plans jobs have; null: plans_for's
 
   explicit scene(troupe::cluster c) : cluster(std::move(c)), idle(cluster) {}
   snapshot view() const { return {now_s, cluster, idle, waiting, running}; }
@@ -33,7 +35,8 @@ struct scene {
     j.training = is_pipeline_job(spec);
     j.spec = std::make_shared<job_spec>(spec);
     j.submitted_s = double(id);
-    if (auto plans = plans_for(cluster, spec))
+    planning_budget budget;
+    if (auto plans = by ? by->plans_of(cluster, spec, budget) : plans_for(cluster, spec))
       j.plans = std::make_shared<std::vector<plan>>(*plans);
     else
       j.plans = std::make_shared<std::vector<plan>>(), j.why = plans.error();
@@ -41,11 +44,23 @@ struct scene {
   }
 };
 
+// A move is a stop, which comes before whatever needs its GPUs, and a start.
+inline std::vector<decision> as_stops_and_starts(const std::vector<decision>& decisions) {
+  std::vector<decision> steps;
+  for (const auto& d : decisions)
+    if (d.what == decision::kind::move) steps.push_back({decision::kind::stop, d.job, {}, {}, {}});
+  for (auto d : decisions) {
+    if (d.what == decision::kind::move) d.what = decision::kind::start;
+    steps.push_back(std::move(d));
+  }
+  return steps;
+}
+
 // Carries out decisions as the world would, and requires that each may be.
 inline void carry_out(scene& s, const std::vector<decision>& decisions) {
   std::set<job_id> started, ended;
   job_views stopped;
-  for (const auto& d : decisions) {
+  for (const auto& d : as_stops_and_starts(decisions)) {
     INFO("job " << d.job);
     if (d.what == decision::kind::stop) {
       REQUIRE(s.running.contains(d.job));
@@ -61,6 +76,9 @@ inline void carry_out(scene& s, const std::vector<decision>& decisions) {
       REQUIRE(waits);
       const auto ok = fits(s.cluster, s.idle, d.how, d.where);
       if (!ok) FAIL(ok.error().text);
+      const auto spec = (s.waiting.contains(d.job) ? s.waiting : stopped).at(d.job).spec;
+      if (const auto within = within_bounds(s.cluster, *spec, d.where); !within)
+        FAIL(within.error().text);
       for (const auto& share : d.where) {
         s.idle.set_idle(share.node, s.idle.idle(share.node) - share.gpus);
       }
@@ -86,5 +104,32 @@ inline bool same(const std::vector<decision>& a, const std::vector<decision>& b)
            x.why == y.why;
   });
 }
+
+// A policy over a scene, whose decisions are carried out.
+struct played_policy {
+  scene s;
+  std::unique_ptr<policy> by;
+
+  played_policy(cluster c, std::string_view name) : s{std::move(c)}, by{make_policy(name)} {
+    s.by = by.get();
+  }
+  std::vector<decision> decide() {
+    random_source r{1};
+    return by->decide(s.view(), r);
+  }
+  void settle() { carry_out(s, decide()); }
+  void end(job_id id) {
+    for (const auto& share : s.running.at(id).where)
+      s.idle.set_idle(share.node, s.idle.idle(share.node) + share.gpus);
+    s.running.erase(id);
+  }
+  std::uint32_t gpus(job_id id) const {
+    const auto at = s.running.find(id);
+    return at == s.running.end() ? 0 : total_gpus(at->second.where);
+  }
+  std::string type(job_id id) const {
+    return s.cluster.gpu_of(s.running.at(id).where.at(0).node).name;
+  }
+};
 
 }  // namespace scene_of_policies

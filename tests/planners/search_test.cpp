@@ -47,7 +47,7 @@ double length_of(const pipeline_shape& s, std::string_view name) {
 }
 
 /// Carries orders out: each GPU its steps one after the other, each as soon as it can; and at each
-/// shared hop and direction, of the tensors that wait, the smallest turn first.
+/// shared hop and direction, of the tensors that wait, the smallest rank first.
 class crew {
  public:
   crew(const pipeline_shape& s, const orders& o, bool shared) : s_{s}, o_{o}, shared_{shared} {
@@ -80,7 +80,7 @@ class crew {
  private:
   struct tensor {
     double ready = 0;
-    std::uint32_t turn = 0, to = 0, microbatch = 0;
+    std::uint32_t rank = 0, to = 0, microbatch = 0;
     bool back = false;
   };
   struct shared_hop {
@@ -122,13 +122,13 @@ class crew {
       return;
     }
     const auto share = gpu / s_.stages / (shared_ ? s_.pipelines_per_cell() : 1);
-    hops_[{share, after, back}].waiting.push_back({end, x.turn, to, x.microbatch, back});
+    hops_[{share, after, back}].waiting.push_back({end, x.rank, to, x.microbatch, back});
   }
 
   void cross(shared_hop& d, double at) {
     auto first = d.waiting.end();
     for (auto t = d.waiting.begin(); t != d.waiting.end(); ++t)
-      if (t->ready <= at + tiny && (first == d.waiting.end() || t->turn < first->turn)) first = t;
+      if (t->ready <= at + tiny && (first == d.waiting.end() || t->rank < first->rank)) first = t;
     const auto t = *first;
     d.waiting.erase(first);
     d.free = at + s_.costs.wan / (shared_ ? s_.pipelines_per_cell() : 1);
@@ -238,15 +238,15 @@ void each_order(std::uint32_t microbatches, bool keeps, std::vector<stage_step> 
   }
 }
 
-/// The shortest of all orders and all turns, by trying them.
+/// The shortest of all orders and all ranks, by trying them.
 class all_orders {
  public:
   all_orders(const pipeline_shape& s, bool shared) : s_{s}, shared_{shared} {
     orders_.resize(std::size_t{s.pipelines} * s.stages);
-    std::vector<bool> turn;  // whose turn, of two pipelines
-    for (std::uint32_t i = 0; i < 2 * s.microbatches; ++i) turn.push_back(i >= s.microbatches);
-    do turns_.push_back(turn);
-    while (shared && s.pipelines == 2 && std::next_permutation(turn.begin(), turn.end()));
+    std::vector<bool> sequence;  // who sends, of two pipelines
+    for (std::uint32_t i = 0; i < 2 * s.microbatches; ++i) sequence.push_back(i >= s.microbatches);
+    do sequences_.push_back(sequence);
+    while (shared && s.pipelines == 2 && std::next_permutation(sequence.begin(), sequence.end()));
   }
 
   double shortest() {
@@ -279,25 +279,25 @@ class all_orders {
     const auto after = which / 2;
     const bool back = which % 2 == 1;
     if (!s_.is_wan(after)) return hop(which + 1);
-    for (const auto& turn : turns_) {
+    for (const auto& sequence : sequences_) {
       for (std::uint32_t p = 0; p < s_.pipelines; ++p)
         for (auto& x : orders_[p * s_.stages + after + (back ? 1 : 0)])
           if (x.what == (back ? stage_step::kind::backward : stage_step::kind::forward))
-            x.turn = place(turn, p == 1, x.microbatch);
+            x.rank = place(sequence, p == 1, x.microbatch);
       hop(which + 1);
     }
   }
 
-  static std::uint32_t place(const std::vector<bool>& turn, bool who, std::uint32_t m) {
+  static std::uint32_t place(const std::vector<bool>& sequence, bool who, std::uint32_t m) {
     std::uint32_t i = 0;
     for (;; ++i)
-      if (turn[i] == who && m-- == 0) return i;
+      if (sequence[i] == who && m-- == 0) return i;
   }
 
   const pipeline_shape& s_;
   bool shared_;
   orders orders_;
-  std::vector<std::vector<bool>> turns_;
+  std::vector<std::vector<bool>> sequences_;
   double shortest_ = 1e300;
 };
 

@@ -173,3 +173,19 @@ TEST_CASE("what Troupe's policy remembers changes no decision") {
     REQUIRE(same(decide(*used, s), decide(*make_policy("troupe"), s)));
   }
 }
+
+TEST_CASE("Troupe's policy forgets what it remembers once the cluster is another") {
+  const auto used = make_policy("troupe");
+  cluster c;
+  sample::add_nodes(c, sample::a100_80, 2, 4);
+  sample::add_nodes(c, sample::rtx2080ti, 2, 4);
+  scene s(c);
+  for (job_id id = 1; id <= 6; ++id) s.add(id, long_job(1000, 16));
+  const auto before = decide(*used, s);
+  for (auto& g : s.cluster.gpus)
+    g.memory_gb /= 2, g.fp16_tflops *= g.name == "A100-80GB" ? 0.01 : 1;
+  s.idle = idle_index{s.cluster};
+  const auto after = decide(*used, s);
+  CHECK_FALSE(same(before, after));
+  CHECK(same(after, decide(*make_policy("troupe"), s)));
+}

@@ -75,6 +75,30 @@ TEST_CASE("a training of free size does not start on few GPUs until it has waite
   CHECK(all.starts());
 }
 
+TEST_CASE("a training that resumes keeps its pipelines unless others are much faster") {
+  int kept = 0, left = 0;
+  for (const std::uint32_t before : {1U, 2U}) {
+    CAPTURE(before);
+    const auto placed = [&](std::uint32_t pipelines, std::uint32_t last) {
+      waiting_training t{training_of(2, pipelines), 6};
+      t.job().attempts = 1;
+      t.job().data_parallel = last;
+      std::vector<decision> out;
+      std::optional<idle_index> room;
+      start_trainings(t.s.view(), out, room);
+      REQUIRE(out.size() == 1);
+      return out[0].how;
+    };
+    const auto free = placed(0, 0), same = placed(before, 0), again = placed(0, before);
+    REQUIRE(same.data_parallel == before);
+    const bool keeps = free.samples_per_s < 1.25 * same.samples_per_s;
+    CHECK(again.data_parallel == (keeps ? before : free.data_parallel));
+    (keeps ? kept : left) += 1;
+  }
+  CHECK(kept > 0);
+  CHECK(left > 0);
+}
+
 TEST_CASE("a training without a plan is given up, with the reason") {
   auto job = training_of(2, 1);
   job.required_gpu_type = "H100";
@@ -96,7 +120,7 @@ TEST_CASE("a job's bounds are warned of where its best plan without them is anot
   const auto warned = [&](const job_spec& job) {
     const auto plans = plans_for(c, job);
     REQUIRE(plans);
-    return bound_warning(c, job, *plans);
+    return bound_warning(c, job, *plans, *make_policy("frenzy"));
   };
   auto job = sample::job(sample::gpt2_350m, 8);
   job.objective = "fastest";
@@ -112,7 +136,7 @@ TEST_CASE("a job's bounds are warned of where its best plan without them is anot
   job.max_gpus.reset();
   CHECK(has_facts(warned(job), {"gpu_type: slow", "1 GPU at"}));
   CHECK_FALSE(has_facts(warned(job), {"gpus:"}));
-  CHECK(bound_warning(c, job, {}).empty());
+  CHECK(bound_warning(c, job, {}, *make_policy("frenzy")).empty());
 }
 
 TEST_CASE("a training must meet its limits of time and cost, which a study's slots do not have") {
@@ -126,4 +150,55 @@ TEST_CASE("a training must meet its limits of time and cost, which a study's slo
   CHECK(has_facts(late.error().text, {"deadline_s"}));
   job.slots = slot_costs{};
   CHECK(plans_for(c, job));
+}
+
+TEST_CASE("a job of which no plans are known is given up, with a reason, by who goes by plans") {
+  for (const auto name : {"frenzy", "espresso", "troupe"}) {
+    CAPTURE(name);
+    scene_of_policies::scene s{single_gpus()};
+    s.add(1, sample::job(sample::gpt2_small, 4)).plans = nullptr;
+    s.add(2, sample::job(sample::gpt2_small, 4));
+    random_source r{1};
+    std::size_t given_up = 0, started = 0;
+    for (const auto& d : make_policy(name)->decide(s.view(), r)) {
+      given_up += d.what == decision::kind::give_up && d.job == 1 && !d.why.text.empty();
+      started += d.what == decision::kind::start && d.job == 2;
+    }
+    CHECK(given_up == 1);
+    CHECK(started == 1);
+    CHECK_FALSE(make_policy(name)->why_waiting(s.view(), 1).text.empty());
+  }
+}
+
+TEST_CASE("a queue of jobs that are all different is served like one of equal jobs") {
+  cluster c;
+  sample::add_nodes(c, sample::a100_80, 40, 8);
+  scene_of_policies::scene s{c};
+  for (job_id id = 1; id <= 300; ++id) s.add(id, sample::job(sample::gpt2_small, 1));
+  random_source r{1};
+  const auto d = make_policy("frenzy")->decide(s.view(), r);
+  CHECK(d.size() == 300);
+  scene_of_policies::carry_out(s, d);
+}
+
+TEST_CASE("a training whose stages are shared waits for the GPUs of all who share them") {
+  cluster c;
+  sample::add_nodes(c, sample::a100_80, 3, 2);
+  auto job = training_of(2, 1);
+  job.train->device = "sim";
+  job.pipeline.tensor_parallel = 2;
+  scene_of_policies::scene s{c};
+  auto& j = s.add(1, job);
+  s.now_s = j.submitted_s;
+  s.idle.set_idle(1, 1), s.idle.set_idle(2, 0);
+  std::vector<decision> out;
+  std::optional<idle_index> room;
+  start_trainings(s.view(), out, room);
+  CHECK(out.empty());
+  CHECK(
+      has_facts(why_training_waits(s.view(), j).text, {"4 GPUs", "1 pipelines", "2 stages", "3"}));
+  s.idle.set_idle(1, 2);
+  start_trainings(s.view(), out, room);
+  REQUIRE(out.size() == 1);
+  CHECK(total_gpus(out[0].where) == 4);
 }

@@ -186,7 +186,7 @@ int exchange(address me, address other, const std::string& directory, const payl
     tensor t;
     t.from = {1, me - node_a, 0};
     t.to_pipeline = other - node_a;
-    t.what = tensor::kind::part;
+    t.what = tensor::kind::partial;
     t.iteration = n;
     t.bytes = bytes;
     const auto f = encode(me, other, t, sent);

@@ -29,7 +29,7 @@ TEST_CASE("SIGKILL of a stage's process: training goes on from the checkpoint, o
   CHECK(f.jobs().jobs.back().state == job_state::finished);
   CHECK(f.jobs().jobs.back().attempts == 2);
   check_same_curve(undisturbed, after);
-  CHECK(std::any_of(after.news.begin(), after.news.end(), [](const auto& n) {
+  CHECK(std::any_of(after.events.begin(), after.events.end(), [](const auto& n) {
     return n.find("resumed after iteration") != std::string::npos;
   }));
 }
@@ -150,8 +150,8 @@ TEST_CASE("a stage whose set-up takes longer than a lease costs no lease") {
     REQUIRE(now.jobs.back().attempts == 1);
     runtime::pause(0.2);
   }
-  const auto news = how(f, id).news;
-  CHECK(std::any_of(news.begin(), news.end(), [](const auto& n) {
+  const auto events = how(f, id).events;
+  CHECK(std::any_of(events.begin(), events.end(), [](const auto& n) {
     return n.find("is still being set up on node") != std::string::npos;
   }));
   std::ofstream{fifo} << "no vocabulary";

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include <catch2/catch.hpp>
+#include <vector>
 
 #include "harness/scratch.hpp"
 

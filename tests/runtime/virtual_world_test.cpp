@@ -334,3 +334,27 @@ TEST_CASE(
   f.world.restart(n0);
   CHECK(at[n0].clock->wall_s() == 7 - 3600);
 }
+
+TEST_CASE("a simulated disk that has lost its newest entries, or a bit of any, is refused") {
+  const auto disk = std::make_shared<memory_disk>();
+  for (int run = 0; run < 2; ++run) {
+    memory_journal j{disk};
+    for (job_id n = 1; n <= 3; ++n) REQUIRE(j.append(ended(n)));
+  }
+  const auto replayed = [&] { return memory_journal{disk}.replay([](const journal_entry&) {}); };
+  CHECK(replayed());
+  for (std::size_t n = 1; n <= 7; ++n) {
+    const auto whole = *disk;
+    disk->lose_tail(n);
+    CHECK_FALSE(replayed());
+    *disk = whole;
+  }
+  random_source random{5};
+  for (int i = 0; i < 20; ++i) {
+    const auto whole = *disk;
+    disk->flip_bit(random);
+    CHECK_FALSE(replayed());
+    *disk = whole;
+  }
+  CHECK(replayed());
+}

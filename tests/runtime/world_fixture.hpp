@@ -59,7 +59,8 @@ inline payload zeros(std::size_t n) {
 }
 
 struct fixture {
-  explicit fixture(virtual_options options = {}) : world{two_sites(), std::move(options)} {}
+  explicit fixture(virtual_options options = {}, cluster c = two_sites())
+      : world{std::move(c), std::move(options)} {}
 
   /// Adds a host whose frames are noted in inboxes[a].
   void add(address a) {

@@ -76,10 +76,10 @@ class crashed_journal {
 expected<std::vector<journal_entry>> entries_after_open(const std::string& path,
                                                         bool accept_older = false) {
   auto j = sqlite_journal::open(path, {.durable = false, .accept_older = accept_older});
-  if (!j) return tl::unexpected{j.error()};
+  if (!j) return refuse(j.error());
   std::vector<journal_entry> found;
   auto ok = (*j)->replay([&](const journal_entry& e) { found.push_back(e); });
-  if (!ok) return tl::unexpected{ok.error()};
+  if (!ok) return refuse(ok.error());
   return found;
 }
 

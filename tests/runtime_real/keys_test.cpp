@@ -80,6 +80,47 @@ TEST_CASE("Bad names and bad key files are refused with the reason") {
           std::string::npos);
 }
 
+TEST_CASE("a line of the list, and a key file, are whole or refused") {
+  scratch dir;
+  REQUIRE(make_keys(dir.path(), {"controller"}, {{"alice", key_role::client}}));
+  CHECK(has_keys(dir.path()));
+  CHECK_FALSE(has_keys(""));
+  CHECK_FALSE(has_keys(scratch{}.path()));
+  const auto ring = load_keys(dir.path(), "controller");
+  REQUIRE(ring);
+  const auto key = ring->public_key;
+  std::string list;
+  std::getline(std::ifstream{dir / "authorized"}, list, '\0');
+  const auto code_with = [&](const std::string& line) {
+    std::ofstream{dir / "authorized"} << list << line << '\n';
+    const auto loaded = load_keys(dir.path(), "controller");
+    return loaded ? std::optional<reason::kind>{} : loaded.error().code;
+  };
+  CHECK_FALSE(code_with(""));
+  CHECK_FALSE(code_with("# a comment"));
+  CHECK_FALSE(code_with("b-0 " + key));
+  CHECK_FALSE(code_with("bob " + key + " operator"));
+  CHECK(code_with("b-0") == reason::kind::malformed);
+  CHECK(code_with("b-0 " + key.substr(1)) == reason::kind::malformed);
+  CHECK(code_with("bob " + key + " king") == reason::kind::malformed);
+  CHECK(code_with("bob " + key + " client now") == reason::kind::malformed);
+  CHECK_FALSE(code_with(""));
+  const auto code_of = [&](const std::string& text) {
+    std::ofstream{dir / "controller.key"} << text;
+    const auto loaded = load_keys(dir.path(), "controller");
+    return loaded ? std::optional<reason::kind>{} : loaded.error().code;
+  };
+  const auto& secret = ring->secret_key;
+  const auto other = load_keys(dir.path(), "alice");
+  REQUIRE(other);
+  CHECK_FALSE(code_of("public " + key + "\nsecret " + secret + "\n"));
+  CHECK(code_of("pubic " + key + "\nsecret " + secret) == reason::kind::malformed);
+  CHECK(code_of("public " + key + "\nsecrets " + secret) == reason::kind::malformed);
+  CHECK(code_of("public " + key.substr(1) + "\nsecret " + secret) == reason::kind::malformed);
+  CHECK(code_of("public " + key + "\nsecret " + secret.substr(1)) == reason::kind::malformed);
+  CHECK(code_of("public " + other->public_key + "\nsecret " + secret) == reason::kind::malformed);
+}
+
 TEST_CASE("People's keys have roles, which the list says; a host's name is no person's") {
   scratch dir;
   const auto names = key_names(two_datacenters());

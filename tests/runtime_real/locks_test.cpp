@@ -1,9 +1,15 @@
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
 
+#include <fstream>
+#include <optional>
+
+#include "harness/facts.hpp"
 #include "harness/scratch.hpp"
 #include "runtime/host/file_lock.hpp"
 #include "runtime/zeromq/port_claim.hpp"
@@ -27,7 +33,7 @@ TEST_CASE("a locked file is refused to others by the holder's number, until its 
   CHECK(took == 'y');
   const auto other = file_lock::take(path, "the directory d");
   REQUIRE_FALSE(other);
-  CHECK(other.error().text == "the directory d is in use by process " + std::to_string(child));
+  CHECK(troupe::test::has_facts(other.error().text, {"the directory d", std::to_string(child)}));
   CHECK(file_lock::holder(path) == child);
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
@@ -52,9 +58,53 @@ TEST_CASE("claimed ports are refused to others, and are free with the end of the
     REQUIRE(claim);
     const auto other = port_claim::take(first + 2, 3);
     REQUIRE_FALSE(other);
-    CHECK(other.error().text ==
-          "port 28302 of 127.0.0.1 is in use by process " + std::to_string(::getpid()));
+    CHECK(troupe::test::has_facts(other.error().text,
+                                  {"28302", "127.0.0.1", std::to_string(::getpid())}));
   }
   CHECK(port_claim::take(first + 2, 3));
-  CHECK_FALSE(port_claim::take(65535, 2));
+  const auto code = [](int first_port, int count) {
+    const auto made = port_claim::take(first_port, count);
+    return made ? std::optional<reason::kind>{} : made.error().code;
+  };
+  CHECK(code(65535, 2) == reason::kind::invalid);
+  CHECK(code(0, 1) == reason::kind::invalid);
+  CHECK(code(1, 1) != reason::kind::invalid);  // though not everybody may listen there
+  CHECK(code(65535, 1) != reason::kind::invalid);
+}
+
+TEST_CASE("a lock file that says nonsense names nobody") {
+  const troupe::test::scratch where;
+  const auto path = where / "lock";
+  const auto lock = file_lock::take(path, "it");
+  REQUIRE(lock);
+  for (const auto* text : {"", "x", "-5", "0"}) {
+    std::ofstream{path} << text;
+    CAPTURE(text);
+    CHECK_FALSE(file_lock::holder(path));
+    const auto other = file_lock::take(path, "it");
+    REQUIRE_FALSE(other);
+    CHECK(other.error().text == "it is in use by another process");
+  }
+  std::ofstream{path} << "4194303\n";
+  CHECK(file_lock::holder(path) == 4194303);
+  CHECK_FALSE(file_lock::holder(where / "none"));
+}
+
+TEST_CASE(
+    "a port that another program already listens on is refused, and the error names the program") {
+  constexpr int port = 28310;
+  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in a{};
+  a.sin_family = AF_INET;
+  a.sin_port = htons(port);
+  a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  REQUIRE(::bind(fd, reinterpret_cast<const sockaddr*>(&a), sizeof a) == 0);
+  REQUIRE(::listen(fd, 1) == 0);
+  const auto claim = port_claim::take(port - 1, 3);
+  REQUIRE_FALSE(claim);
+  CHECK(claim.error().code == reason::kind::refused);
+  CHECK(claim.error().text.find("port 28310") != std::string::npos);
+  CHECK(claim.error().text.find("process " + std::to_string(::getpid())) != std::string::npos);
+  ::close(fd);
+  CHECK(port_claim::take(port - 1, 3));
 }

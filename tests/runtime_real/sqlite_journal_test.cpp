@@ -9,6 +9,8 @@
 #include <csignal>
 #include <fstream>
 
+#include <fmt/format.h>
+
 #include "harness/first_release.hpp"
 #include "runtime/journal/entry_checksum.hpp"
 #include "runtime_real/world.hpp"
@@ -34,7 +36,7 @@ journal_entry numbered_entry(std::uint64_t n) {
 expected<std::vector<journal_entry>> all_of(const sqlite_journal& j) {
   std::vector<journal_entry> found;
   auto ok = j.replay([&](const journal_entry& e) { found.push_back(e); });
-  if (!ok) return tl::unexpected{ok.error()};
+  if (!ok) return refuse(ok.error());
   return found;
 }
 

@@ -1,6 +1,13 @@
 #include "runtime/host/state_directory.hpp"
+#include "harness/facts.hpp"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <chrono>
 #include <fstream>
+#include <thread>
 
 #include "runtime_real/processes.hpp"
 
@@ -41,11 +48,29 @@ TEST_CASE("A state directory has one process at a time, and says which") {
   REQUIRE(mine);
   const auto refused = state_directory::open(path);
   REQUIRE_FALSE(refused);
-  CHECK(refused.error().text == path + ": in use by another process (" +
-                                    std::to_string(::getpid()) + "): there can be only one");
+  CHECK(refused.error().code == reason::kind::invalid);
+  CHECK(troupe::test::has_facts(refused.error().text, {path, std::to_string(::getpid())}));
   mine->reset();
   CHECK(state_directory::open(path));
   const auto file = dir / "file";
   std::ofstream{file} << "x";
   CHECK_FALSE(state_directory::open(file));
+}
+
+TEST_CASE("A state directory whose programs are still being killed is waited for") {
+  scratch dir;
+  const auto path = dir / "state";
+  REQUIRE(state_directory::open(path));
+  const int fd = ::open((path + "/lock").c_str(), O_RDWR);
+  REQUIRE(::ftruncate(fd, 0) == 0);
+  REQUIRE(::flock(fd, LOCK_EX) == 0);  // as keepers hold it, who are nobody's host
+  const auto refused = state_directory::open(path, 0.05);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().text.find("still being killed") != std::string::npos);
+  std::thread later{[fd] {
+    std::this_thread::sleep_for(std::chrono::milliseconds{100});
+    ::close(fd);
+  }};
+  CHECK(state_directory::open(path, long_s));
+  later.join();
 }

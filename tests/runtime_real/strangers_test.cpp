@@ -117,3 +117,39 @@ TEST_CASE("A peer that ignores its credit loses frames, and the mailbox stays bo
   REQUIRE(eventually([&] { return controller->counts().over_credit > 800; }));
   REQUIRE(at_controller.size() < 100);
 }
+
+TEST_CASE("Credit does not travel in a batch, and what does is heard") {
+  auto controller = a_controller();
+  mailbox at_controller{controller};
+  stranger s{controller->endpoint()};
+  const auto me = s.greet();
+  s.send_batch({encode(me, 0, credit{1}), numbered(me, 0, 4)});
+  REQUIRE(at_controller.has(1));
+  CHECK(number_of(at_controller.at(0)) == 4);
+  CHECK(controller->counts().malformed == 1);
+}
+
+TEST_CASE("Nobody answers a stranger's answer") {
+  auto controller = a_controller();
+  mailbox at_controller{controller};
+  stranger s{controller->endpoint()};
+  s.send(encode(first_client_address, 0, welcome{7}));
+  s.send(encode(first_client_address, 0, refusal{{reason::kind::unknown, "no"}}));
+  REQUIRE(s.greet() == first_client_address + 1);  // the first answer that comes
+  CHECK(controller->counts().strangers == 2);
+}
+
+TEST_CASE("What comes in another's name takes credit that comes back") {
+  auto controller = a_controller(16);
+  mailbox at_controller{controller};
+  stranger s{controller->endpoint()};
+  const auto me = s.greet();
+  for (std::uint64_t n = 0; n < 200; ++n) {
+    s.send(numbered(me + 1, 0, n));
+    if (n % 4 == 3) CHECK(std::get<credit>(s.receive()).frames == 4);
+  }
+  s.send(numbered(me, 0, 7));
+  REQUIRE(at_controller.has(1));
+  CHECK(number_of(at_controller.at(0)) == 7);
+  CHECK(controller->counts().strangers == 200);
+}

@@ -55,7 +55,8 @@ TEST_CASE("what is no regular file is neither read nor written, and holds nobody
 }
 
 TEST_CASE(
-    "a file that uses too much disk loses its older half, and its newer one keeps its place") {
+    "a file above its disk limit drops its older half, and offsets into the newer half stay "
+    "valid") {
   const scratch room;
   constexpr std::size_t size = 4 << 20;
   const auto file = room.write("log", std::string(size - 3, 'x') + "end");
@@ -67,6 +68,14 @@ TEST_CASE(
   REQUIRE(first);
   CHECK(first->offset == size - (1 << 19));  // half of the limit is left
   CHECK(first->bytes.size() == 1 << 19);
+  const auto inside = read_piece(file, size - 10, 1 << 20);
+  REQUIRE(inside);
+  CHECK(inside->offset == size - 10);
+  CHECK(inside->bytes.size() == 10);
+  const auto behind = read_piece(file, size - (1 << 19) - 5, 3);  // in the hole, just before data
+  REQUIRE(behind);
+  CHECK(behind->offset == size - (1 << 19));
+  CHECK(behind->bytes == "xxx");
   CHECK(read_tail(file, 3)->bytes == "end");
   struct stat s {};
   REQUIRE(::stat(file.c_str(), &s) == 0);

@@ -1,7 +1,9 @@
 #include "runtime/zeromq/transport.hpp"
 
 #include <atomic>
+#include <optional>
 
+#include "runtime/host/log.hpp"
 #include "runtime_real/world.hpp"
 
 using namespace troupe;
@@ -304,4 +306,37 @@ TEST_CASE(
     REQUIRE(eventually([&] { return controller->send(dc1, numbered(0, dc1, c.incarnation)); }));
     REQUIRE(at_gateway.has(c.incarnation));
   }
+}
+
+TEST_CASE("A host has from 1 to 64 connections to its upstream") {
+  auto controller = must_open(controller_options());
+  const auto opens = [&](std::uint32_t connections) {
+    auto o = host_options("dc1/gateway", controller->endpoint());
+    o.connections = connections;
+    const auto made = zeromq_transport::open(o);
+    return made ? std::optional<reason::kind>{} : made.error().code;
+  };
+  CHECK(opens(0) == reason::kind::invalid);
+  CHECK_FALSE(opens(1));
+  CHECK_FALSE(opens(64));
+  CHECK(opens(65) == reason::kind::invalid);
+}
+
+TEST_CASE("Who listens to other machines without keys is warned, and nobody else") {
+  int warned = 0;
+  set_log_sink([&](log_level, std::string_view line) {
+    warned += line.find("listening without keys") != std::string_view::npos;
+  });
+  const auto warns = [&](const std::string& at) {
+    warned = 0;
+    auto o = controller_options();
+    o.listen = at;
+    REQUIRE(zeromq_transport::open(o));
+    return warned > 0;
+  };
+  const scratch dir;
+  CHECK_FALSE(warns("tcp://127.0.0.1:*"));
+  CHECK_FALSE(warns("ipc://" + dir / "controller"));
+  CHECK(warns("tcp://0.0.0.0:*"));
+  set_log_sink({});
 }

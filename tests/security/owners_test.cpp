@@ -88,14 +88,12 @@ TEST_CASE("a job is its owner's: others may look, but not cancel it nor read its
   const auto no = ask<cancel_reply>(*bob, cancel_job{0, job});
   CHECK_FALSE(no.done);
   CHECK(no.why.code == reason::kind::refused);
-  CHECK(no.why.text ==
-        "job 1 belongs to alice: bob may not cancel it; only its owner or an operator may");
+  CHECK(troupe::test::has_facts(no.why.text, {"job 1", "alice", "bob", "cancel"}));
   const auto still_no = ask<suspend_reply>(*bob, suspend_job{0, job, true});
   CHECK_FALSE(still_no.done);
-  CHECK(still_no.why.text ==
-        "job 1 belongs to alice: bob may not suspend it; only its owner or an operator may");
-  CHECK(ask<log_chunk>(*bob, read_log{0, job, 0, 0, 0}).why.text ==
-        "job 1 belongs to alice: bob may not read its log; only its owner or an operator may");
+  CHECK(troupe::test::has_facts(still_no.why.text, {"job 1", "alice", "bob", "suspend"}));
+  CHECK(troupe::test::has_facts(ask<log_chunk>(*bob, read_log{0, job, 0, 0, 0}).why.text,
+                                {"job 1", "alice", "bob", "log"}));
   CHECK(ask<log_chunk>(*alice, read_log{0, job, 0, 0, 0}).why.code == reason::kind::unavailable);
   CHECK(ask<log_chunk>(*root, read_log{0, job, 0, 0, 0}).why.code == reason::kind::unavailable);
 
@@ -147,8 +145,8 @@ TEST_CASE(
     for (const auto& f : at_gateway.take()) {
       const auto m = decode(f.header.bytes());
       const auto* orders = m ? std::get_if<node_orders>(&m->second) : nullptr;
-      if (orders && !orders->want.empty())
-        leased = std::pair{m->first.to, orders->want.front().lease};
+      if (orders && !orders->work.empty())
+        leased = std::pair{m->first.to, orders->work.front().lease};
     }
     return leased.has_value();
   }));
@@ -160,7 +158,7 @@ TEST_CASE(
   };
   training_report t;
   t.lease = lease, t.job = job, t.sequence = 1, t.schedule = "forged";
-  t.news = {"forged"};
+  t.events = {"forged"};
   for (const address from : {bystander, b0, dc1, client_1, controller_address}) say(from, t);
   auto of_another_lease = t;
   of_another_lease.lease = 1ULL << 63;
@@ -169,7 +167,7 @@ TEST_CASE(
   for (const address from : {a0, a1, b0, dc1, dc2, client_1, first_client_address})
     for (const message& m : {message{a_job()}, message{cancel_job{9, job}}}) say(from, m);
   CHECK(schedule_shown().empty());
-  t.schedule = "true", t.news = {"true"};
+  t.schedule = "true", t.events = {"true"};
   say(trainer, t);
   CHECK(eventually([&] { return schedule_shown() == "true"; }));
   const auto all = ask<query_reply>(*root, query_jobs{});
@@ -244,7 +242,7 @@ TEST_CASE("a node follows its controller's orders, and nobody else's") {
     work.devices = {0};
     work.command = {"touch", state.path(file)};
     work.working_directory = state.path();
-    orders.want = {work};
+    orders.work = {work};
     REQUIRE(eventually([&] { return gateway->send(a0, encode(from, a0, orders)); }));
   };
   for (const address from : {client_1, a1, b0, dc1, dc2}) order(from, "forged");

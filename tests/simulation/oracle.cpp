@@ -44,8 +44,8 @@ constexpr const char* name_of(const part_ended&) {
 constexpr const char* name_of(const job_ended&) {
   return "ended";
 }
-constexpr const char* name_of(const training_told&) {
-  return "training told";
+constexpr const char* name_of(const training_progress&) {
+  return "training progress";
 }
 
 }  // namespace
@@ -64,7 +64,7 @@ void oracle::print(const Entry& e) const {
       fmt::print(stderr, "    node {}, incarnation {}, {} GPUs, job {}\n", p.node, p.incarnation,
                  p.devices.size(), e.job);
   if constexpr (requires { e.report; })
-    for (const auto& line : e.report.news) fmt::print(stderr, "    {}\n", line);
+    for (const auto& line : e.report.events) fmt::print(stderr, "    {}\n", line);
 }
 
 template <class... T>
@@ -187,7 +187,7 @@ void oracle::on(const job_ended& e) {
     fail("job {} finishes with {} of {} iterations", e.job, j.done, j.spec.iterations);
 }
 
-void oracle::on(const training_told& e) {
+void oracle::on(const training_progress& e) {
   const auto it = jobs_.find(e.report.job);
   if (it == jobs_.end()) return fail("a training tells of job {}", e.report.job);
   for (const auto& i : e.report.iterations)

@@ -80,7 +80,7 @@ class oracle {
   void on(const lease_revoked& e);
   void on(const part_ended& e);
   void on(const job_ended& e);
-  void on(const training_told& e);
+  void on(const training_progress& e);
   void begins(node_index n, const work_order& w);
   void ends(node_index n, const work_order& w, const part_report& r);
   void dies(node_index n);

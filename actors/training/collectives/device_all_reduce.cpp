@@ -10,7 +10,7 @@ device_all_reduce::device_all_reduce(const stage_setup& s)
 
 std::vector<gradient_all_reduce::missing_tensor> device_all_reduce::missing() const {
   if (received_tied_) return {};
-  if (adds_tied_) return {{tensor::kind::tied_part, pipeline_, last_stage_}};
+  if (adds_tied_) return {{tensor::kind::tied_partial, pipeline_, last_stage_}};
   if (sends_tied_ && summed_) return {{tensor::kind::tied_sum, pipeline_, 0}};
   return {};
 }
@@ -26,7 +26,7 @@ std::vector<gradient_all_reduce::outgoing> device_all_reduce::finish_sum(
   summed_ = true;
   if (!(sends_tied_ || adds_tied_) || tied.empty()) return {};
   const auto bytes = tied[0].bytes().size();
-  const auto what = sends_tied_ ? tensor::kind::tied_part : tensor::kind::tied_sum;
+  const auto what = sends_tied_ ? tensor::kind::tied_partial : tensor::kind::tied_sum;
   return {{what, pipeline_, sends_tied_ ? 0 : last_stage_, std::move(tied[0]), bytes}};
 }
 

@@ -29,14 +29,14 @@ gradient_all_reduce::outgoing_tensors gradient_all_reduce::begin(payload own,
   tied_ = std::move(tied), tied_bytes_ = tied_bytes;
   started_ = true;
   outgoing_tensors out;
-  if (sends_tied_) add_tied(out, tensor::kind::tied_part, 0);
+  if (sends_tied_) add_tied(out, tensor::kind::tied_partial, 0);
   advance(out);
   return out;
 }
 
 gradient_all_reduce::outgoing_tensors gradient_all_reduce::receive(const tensor& t, payload body) {
   outgoing_tensors out;
-  if (t.what == tensor::kind::tied_part || t.what == tensor::kind::tied_sum) {
+  if (t.what == tensor::kind::tied_partial || t.what == tensor::kind::tied_sum) {
     if (received_tied_) return out;  // a duplicate
     received_tied_ = std::move(body);
   } else {
@@ -51,7 +51,7 @@ std::vector<gradient_all_reduce::missing_tensor> gradient_all_reduce::missing() 
   if (!started_ || complete_) return result;
   for (const auto& [what, from] : peers_sum_.missing()) result.push_back({what, from, stage_});
   if (adds_tied_ && !received_tied_)
-    result.push_back({tensor::kind::tied_part, pipeline_, stages_ - 1});
+    result.push_back({tensor::kind::tied_partial, pipeline_, stages_ - 1});
   if (sends_tied_ && !received_tied_) result.push_back({tensor::kind::tied_sum, pipeline_, 0});
   return result;
 }

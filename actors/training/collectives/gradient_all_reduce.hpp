@@ -26,7 +26,7 @@ class gradient_all_reduce {
  public:
   /// A tensor to send to a peer, or to another stage of this pipeline.
   struct outgoing {
-    tensor::kind what = tensor::kind::part;
+    tensor::kind what = tensor::kind::partial;
     std::uint32_t to_pipeline = 0, to_stage = 0;
     payload body;
     std::uint64_t bytes = 0;
@@ -47,7 +47,7 @@ class gradient_all_reduce {
 
   /// The tensors that this stage waits for, once it has begun.
   struct missing_tensor {
-    tensor::kind what = tensor::kind::part;
+    tensor::kind what = tensor::kind::partial;
     std::uint32_t from_pipeline = 0, from_stage = 0;
   };
   std::vector<missing_tensor> missing() const;

@@ -79,7 +79,7 @@ std::vector<host_all_reduce::outgoing> host_all_reduce::begin(payload gradients,
       unreduced_[m] = std::move(part);
       ++unreduced_count_;
     } else {
-      result.push_back({m, tensor::kind::part, std::move(part), c.size});
+      result.push_back({m, tensor::kind::partial, std::move(part), c.size});
     }
   }
   for (std::uint32_t m = 0; m < size_; ++m)
@@ -92,7 +92,7 @@ std::vector<host_all_reduce::outgoing> host_all_reduce::begin(payload gradients,
 std::vector<host_all_reduce::outgoing> host_all_reduce::receive(const tensor& what, payload body) {
   const auto from = what.from.pipeline;
   if (from >= size_ || from == rank_) return {};
-  if (what.what == tensor::kind::part) {
+  if (what.what == tensor::kind::partial) {
     if (has_unreduced_[from]) return {};  // a duplicate
     has_unreduced_[from] = true;
     unreduced_[from] = std::move(body);
@@ -111,7 +111,7 @@ std::vector<std::pair<tensor::kind, std::uint32_t>> host_all_reduce::missing() c
   std::vector<std::pair<tensor::kind, std::uint32_t>> result;
   for (std::uint32_t m = 0; m < size_ && started_; ++m) {
     if (m == rank_) continue;
-    if (!has_unreduced_[m]) result.emplace_back(tensor::kind::part, m);
+    if (!has_unreduced_[m]) result.emplace_back(tensor::kind::partial, m);
     if (!has_reduced_[m]) result.emplace_back(tensor::kind::sum, m);
   }
   return result;

@@ -21,7 +21,7 @@ class host_all_reduce {
   /// A message to another member.
   struct outgoing {
     std::uint32_t to_pipeline = 0;
-    tensor::kind what = tensor::kind::part;
+    tensor::kind what = tensor::kind::partial;
     payload body;
     std::uint64_t bytes = 0;
   };

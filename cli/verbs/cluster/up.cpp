@@ -17,7 +17,7 @@ namespace troupe::cli {
 namespace {
 
 /// Waits that long for SIGINT or SIGTERM, which this thread has blocked; true: one is pending.
-bool told_to_end(long wait_ms) {
+bool stop_requested(long wait_ms) {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGINT);
@@ -52,16 +52,16 @@ class up_verb final : public verb {
 
  private:
   int run_here(output& out) {
-    (void)told_to_end(0);  // from here on they are only polled
+    (void)stop_requested(0);  // from here on they are only polled
     auto started = local_cluster::start(o_);
     if (!started)
       return is_bad_file(started.error()) ? out.bad(started.error()) : out.no(started.error());
     const auto cluster = std::move(*started);
-    const auto ready = cluster->wait_until_ready(patience_s_, [] { return told_to_end(0); });
+    const auto ready = cluster->wait_until_ready(patience_s_, [] { return stop_requested(0); });
     if (!ready) return out.no(ready.error());
     say_ready(out, *cluster);
     if (detach_) let_go();
-    while (!told_to_end(200))
+    while (!stop_requested(200))
       for (const auto& gone : cluster->ended()) {
         out.note("troupe: {}", gone.sentence);
         if (gone.name == "controller") return exit_no;  // without it the others are useless
@@ -118,7 +118,7 @@ class up_verb final : public verb {
     ::dup2(in, STDIN_FILENO);
     ::dup2(to >= 0 ? to : in, STDOUT_FILENO);
     ::dup2(to >= 0 ? to : in, STDERR_FILENO);
-    [[maybe_unused]] const auto told = ::write(ready_, "r", 1);
+    [[maybe_unused]] const auto written = ::write(ready_, "r", 1);
     ::close(ready_);
   }
 

@@ -66,7 +66,7 @@ std::size_t likeness(const file_kind& kind, const formats::value& v, const fs::p
 expected<std::string> kind_of(const fs::path& file) {
   if (file.extension() == ".csv") return "trace";
   const auto v = formats::load_value(file);
-  if (!v) return tl::unexpected(v.error());
+  if (!v) return refuse(v.error());
   const file_kind* best = nullptr;
   std::size_t most = 0;
   for (const auto& kind : kinds())
@@ -75,7 +75,7 @@ expected<std::string> kind_of(const fs::path& file) {
       best = &kind;
     }
   if (best) return best->name;
-  return tl::unexpected(formats::complaint(
+  return refuse(formats::complaint(
       file.string(), v->line, "",
       fmt::format("{} is of unknown kind; expected the keys of a cluster (datacenters), a job "
                   "(model, global_batch), a model (hidden, layers), faults (loss, crashes) or a "
@@ -83,10 +83,10 @@ expected<std::string> kind_of(const fs::path& file) {
                   formats::describe(*v))));
 }
 
-template <class T, class Say>
-expected<std::string> summary(const expected<T>& loaded, Say say) {
-  if (!loaded) return tl::unexpected(loaded.error());
-  return say(*loaded);
+template <class T, class Describe>
+expected<std::string> summary(const expected<T>& loaded, Describe describe) {
+  if (!loaded) return refuse(loaded.error());
+  return describe(*loaded);
 }
 
 std::string say_cluster(const cluster& c) {
@@ -130,7 +130,7 @@ expected<std::string> load_trace(const fs::path& file) {
   if (jobs) return fmt::format("of {}", counted(jobs->size(), "job"));
   if (const auto requests = formats::load_inference_trace(file))
     return fmt::format("of {}", counted(requests->size(), "inference request"));
-  return tl::unexpected(jobs.error());
+  return refuse(jobs.error());
 }
 
 class check_verb final : public verb {
@@ -158,8 +158,7 @@ class check_verb final : public verb {
         warnings_.emplace_back(
             "a file with this name is used as the GPU catalogue of all cluster files in and below "
             "its folder (docs/files.md); rename it");
-      const auto what =
-          kind ? load(*kind, file) : expected<std::string>{tl::unexpected(kind.error())};
+      const auto what = kind ? load(*kind, file) : expected<std::string>{refuse(kind.error())};
       files.push_back({{"file", file},
                        {"kind", kind ? json(*kind) : json()},
                        {"valid", what.has_value()},
@@ -245,9 +244,9 @@ class check_verb final : public verb {
     auto plan = formats::load_faults(file);
     if (!plan || cluster_.empty()) return plan;
     const auto c = formats::load_cluster(cluster_);
-    if (!c) return tl::unexpected(c.error());
+    if (!c) return refuse(c.error());
     if (const auto known = formats::check_faults(*plan, *c, file); !known)
-      return tl::unexpected(known.error());
+      return refuse(known.error());
     return plan;
   }
 

@@ -72,14 +72,14 @@ class trace_verb final : public verb {
   expected<imported> import() const {
     if (format_ == "azure-llm") {
       const auto rows = formats::import_azure_llm(file_, window_);
-      if (!rows) return tl::unexpected(rows.error());
+      if (!rows) return refuse(rows.error());
       imported i{formats::to_csv(*rows, comment()), rows->size()};
       for (const auto& r : *rows) i.last_s = std::max(i.last_s, r.arrival_s);
       return i;
     }
     const auto rows = format_ == "philly" ? formats::import_philly(file_, window_)
                                           : formats::import_itp(file_, window_);
-    if (!rows) return tl::unexpected(rows.error());
+    if (!rows) return refuse(rows.error());
     imported i{formats::to_csv(*rows, comment()), rows->size(), 0, 0};
     for (const auto& r : *rows) {
       i.last_s = std::max(i.last_s, r.submit_s);

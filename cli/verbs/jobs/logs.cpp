@@ -55,7 +55,7 @@ class logs_verb final : public verb {
   /// Queries the job's progress.
   expected<void> look() {
     const auto reply = remote_.ask<query_reply>(query_jobs{0, job_});
-    if (!reply) return tl::unexpected<reason>(reply.error());
+    if (!reply) return refuse(reply.error());
     if (reply->jobs.empty()) {
       if (seen_) return {};  // a controller that has just restarted does not know it yet
       return refuse(reason::kind::unknown, fmt::format("no job {}", job_));
@@ -105,7 +105,7 @@ class logs_verb final : public verb {
     bool separate = false;
     for (auto attempt = attempt_ > 0 ? attempt_ : all_ ? 1 : made_;; ++attempt) {
       auto logs = open_logs(out, attempt);
-      if (!logs) return tl::unexpected<reason>(logs.error());
+      if (!logs) return refuse(logs.error());
       if (out.as_json()) out.documented();  // later errors are not documents
       if (document && all_ && !separate) out.raw(fmt::format("{{\"job\": {}, \"logs\": [", job_));
       if (auto ok = read_attempt(out, *logs, separate); !ok) return ok;
@@ -123,16 +123,16 @@ class logs_verb final : public verb {
     const bool every = all_ && !rank_;
     for (auto rank = rank_.value_or(0);; ++rank) {
       const auto about = read(attempt, rank, end_of_log);
-      if (!about) return tl::unexpected<reason>(about.error());
+      if (!about) return refuse(about.error());
       if (every && rank > 0 && about->why.code == reason::kind::invalid && !about->why.text.empty())
         break;  // there is no such rank
       const bool none = about->lease == 0 || !(all_ || follow_);
-      if (none && !about->why.text.empty()) return tl::unexpected<reason>(about->why);
+      if (none && !about->why.text.empty()) return refuse(about->why);
       const log_name which{attempt, rank, about->lease};
       logs.push_back({which, 0, {out, form_for(out), job_, which}});
       if (tail_) {
         auto from = start_of_tail(which, about->why.text.empty() ? about->offset : 0);
-        if (!from) return tl::unexpected<reason>(from.error());
+        if (!from) return refuse(from.error());
         logs.back().offset = *from;
       }
       if (!every) break;
@@ -173,7 +173,7 @@ class logs_verb final : public verb {
   expected<void> drain(const output& out, open_log& l) {
     for (;;) {
       const auto chunk = read(l.which.attempt, l.which.rank, l.offset);
-      if (!chunk) return tl::unexpected<reason>(chunk.error());
+      if (!chunk) return refuse(chunk.error());
       const auto piece = bytes();
       if (piece.empty()) return {};
       if (chunk->offset > l.offset)
@@ -192,7 +192,7 @@ class logs_verb final : public verb {
     for (auto end = size; end > 0;) {
       const auto begin = end - std::min(end, piece_bytes);
       const auto chunk = read(which.attempt, which.rank, begin);
-      if (!chunk) return tl::unexpected<reason>(chunk.error());
+      if (!chunk) return refuse(chunk.error());
       if (chunk->offset >= end) return end;  // earlier text was dropped
       const auto piece = bytes().substr(0, end - chunk->offset);
       for (auto i = piece.size(); i > 0; --i) {

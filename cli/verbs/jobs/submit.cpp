@@ -78,12 +78,12 @@ class submit_verb final : public verb {
                                option->get_name()));
     for (const auto& file : files_) {
       auto job = formats::load_job(file);
-      if (!job) return tl::unexpected<reason>(job.error());
+      if (!job) return refuse(job.error());
       jobs.push_back(std::move(*job));
     }
     if (!command_.empty()) {
       auto job = formats::parse_job("the command line", description().dump());
-      if (!job) return tl::unexpected<reason>(job.error());
+      if (!job) return refuse(job.error());
       jobs.push_back(std::move(*job));
     }
     // A relative directory is relative to the user's directory, not to the node's.

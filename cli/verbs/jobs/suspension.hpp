@@ -12,7 +12,7 @@ namespace troupe::cli {
 /// The controller's view of the job.
 inline expected<job_status> status_of(remote& r, job_id job) {
   const auto reply = r.ask<query_reply>(query_jobs{0, job});
-  if (!reply) return tl::unexpected<reason>(reply.error());
+  if (!reply) return refuse(reply.error());
   if (reply->jobs.empty()) return refuse(reason::kind::unknown, fmt::format("no job {}", job));
   return reply->jobs.front();
 }

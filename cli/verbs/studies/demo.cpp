@@ -66,7 +66,7 @@ class demo_verb final : public verb {
     o.cluster_file = (configs / "clusters" / "demo.yaml").string();
     o.state = (fs::path{out_directory_} / "cluster").string();
     auto cluster = local_cluster::start(o);
-    if (!cluster) return tl::unexpected<reason>(cluster.error());
+    if (!cluster) return refuse(cluster.error());
     cluster_ = std::move(*cluster);
     if (auto ok = cluster_->wait_until_ready(ready_s); !ok) return ok;
     out.line(
@@ -76,7 +76,7 @@ class demo_verb final : public verb {
     actors::real_host_options client;
     client.upstream = cluster_->controller_address();
     auto connected = actors::real_host::client(client, answer_s);
-    if (!connected) return tl::unexpected<reason>(connected.error());
+    if (!connected) return refuse(connected.error());
     client_ = std::move(*connected);
     for (const auto* name :
          {"count", "seven-billion", "hello", "out-of-memory", "reports-peak", "fails"})
@@ -89,24 +89,24 @@ class demo_verb final : public verb {
   template <class Reply>
   expected<Reply> ask(message request) {
     auto reply = client_->ask(std::move(request), answer_s).reply;
-    if (!reply) return tl::unexpected<reason>(reply.error());
+    if (!reply) return refuse(reply.error());
     raw_ = reply->second;
     return std::get<Reply>(std::move(reply->first));
   }
 
   expected<void> submit(output& out, const fs::path& file) {
     auto job = formats::load_job(file);
-    if (!job) return tl::unexpected<reason>(job.error());
+    if (!job) return refuse(job.error());
     const auto reply = ask<submit_reply>(submit_job{0, *job});
-    if (!reply) return tl::unexpected<reason>(reply.error());
+    if (!reply) return refuse(reply.error());
     names_[reply->job] = job->name;
-    say(out, reply->job,
-        fmt::format("submitted: {}, batch {} (no GPU requested)", job->model.name,
-                    job->global_batch));
+    print(out, reply->job,
+          fmt::format("submitted: {}, batch {} (no GPU requested)", job->model.name,
+                      job->global_batch));
     return {};
   }
 
-  void say(output& out, job_id id, const std::string& what) const {
+  void print(output& out, job_id id, const std::string& what) const {
     out.line("{:5.1f} s  job {} {:<14} {}", since_.s(), id, names_.at(id), what);
     std::fflush(stdout);
   }
@@ -117,13 +117,13 @@ class demo_verb final : public verb {
     const runtime::stopwatch waited;
     while (waited.s() < jobs_end_s) {
       const auto reply = ask<query_reply>(query_jobs{0, 0});
-      if (!reply) return tl::unexpected<reason>(reply.error());
+      if (!reply) return refuse(reply.error());
       std::size_t ended = 0;
       for (const auto& j : reply->jobs) {
         ended += is_final(j.state) ? 1 : 0;
         if (j.state == job_state::stopping) continue;  // only a transition
         if (seen[j.job] != std::pair{j.state, j.attempts} && (j.attempts > 0 || is_final(j.state)))
-          say(out, j.job, news(j, reply->nodes));
+          print(out, j.job, event_of(j, reply->nodes));
         seen[j.job] = {j.state, j.attempts};
       }
       kill_a_node(out, *reply);
@@ -148,7 +148,7 @@ class demo_verb final : public verb {
     return {};
   }
 
-  static std::string news(const job_status& j, const std::vector<node_status>& nodes) {
+  static std::string event_of(const job_status& j, const std::vector<node_status>& nodes) {
     if (j.state == job_state::running)
       return fmt::format("running on {} (data {} x tensor {}, predicted {} per GPU){}",
                          where_text(j, nodes), j.how.data_parallel, j.how.tensor_parallel,
@@ -200,7 +200,7 @@ class demo_verb final : public verb {
     fs::create_directories(directory);
     for (const auto& [id, name] : names_) {
       const auto chunk = ask<log_chunk>(read_log{0, id, 0, 0, 0});
-      if (!chunk) return tl::unexpected<reason>(chunk.error());
+      if (!chunk) return refuse(chunk.error());
       const auto bytes = raw_.bytes();
       const std::string text{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
       const auto file = directory / fmt::format("{}-{}.log", id, name);
@@ -215,17 +215,17 @@ class demo_verb final : public verb {
 
   expected<void> replay_day(output& out, const fs::path& configs) {
     const auto c = formats::load_cluster(configs / "clusters" / "frenzy-testbed.yaml");
-    if (!c) return tl::unexpected<reason>(c.error());
+    if (!c) return refuse(c.error());
     auto workload =
         load_workload((configs / "traces" / "philly-day.csv").string(), "frenzy", 1, *c);
-    if (!workload) return tl::unexpected<reason>(workload.error());
+    if (!workload) return refuse(workload.error());
     comparison day{*c, std::move(*workload), "frenzy", 1, {}};
     out.line(
         "\nOne day of Microsoft's Philly trace ({} jobs) on the Frenzy paper's testbed, simulated "
         "in virtual time:\n",
         day.workload.size());
     const auto policies = find_policies({"frenzy", "opportunistic", "fcfs", "sia"});
-    if (!policies) return tl::unexpected<reason>(policies.error());
+    if (!policies) return refuse(policies.error());
     if (auto ok = replay(day, *policies, {}); !ok) return ok;
     out.text(table_of(day));
     simulation_ = document_of(day);

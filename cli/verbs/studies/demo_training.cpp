@@ -61,13 +61,13 @@ void print(const output& out, const training_report& varuna, const training_repo
 expected<json> demo_training(const output& out, const fs::path& configs,
                              const fs::path& directory) {
   auto job = formats::load_job(configs / "jobs" / "demo-training.yaml");
-  if (!job) return tl::unexpected<reason>(job.error());
+  if (!job) return refuse(job.error());
   local_cluster_options o;
   o.cluster_file = (configs / "clusters" / "demo-training.yaml").string();
   o.state = fs::absolute(directory / "training").string();
   auto cluster = local_cluster::start(o);
-  if (!cluster) return tl::unexpected<reason>(cluster.error());
-  if (auto ok = (*cluster)->wait_until_ready(60); !ok) return tl::unexpected<reason>(ok.error());
+  if (!cluster) return refuse(cluster.error());
+  if (auto ok = (*cluster)->wait_until_ready(60); !ok) return refuse(ok.error());
   out.line(
       "\nA small GPT trained on real text on the CPU: two pipelines of three stages, one stage in "
       "each of three\ndatacenters, {} processes, an emulated WAN with 40 ms round trips, under two "
@@ -75,7 +75,7 @@ expected<json> demo_training(const output& out, const fs::path& configs,
       (*cluster)->names().size());
   std::fflush(stdout);
   remote client;
-  client.meet((*cluster)->controller_address());
+  client.set_controller((*cluster)->controller_address());
   json measured;
   std::vector<training_report> reports;
   std::vector<std::string> timelines;
@@ -84,7 +84,7 @@ expected<json> demo_training(const output& out, const fs::path& configs,
     job->train->timeline = fs::absolute(directory / fmt::format("training-{}.json", schedule));
     timelines.push_back(job->train->timeline);
     auto report = follow_training(client, *job);
-    if (!report) return tl::unexpected<reason>(report.error());
+    if (!report) return refuse(report.error());
     measured[schedule] = document_of({"local", *job, *report, 0, 0});
     reports.push_back(std::move(*report));
   }
@@ -92,7 +92,7 @@ expected<json> demo_training(const output& out, const fs::path& configs,
     return refuse(reason::kind::invalid, "the two schedules computed different losses");
   print(out, reports[0], reports[1]);
   if (auto ok = draw_iterations(timelines, (directory / "training.html").string()); !ok)
-    return tl::unexpected<reason>(ok.error());
+    return refuse(ok.error());
   return measured;
 }
 

@@ -102,11 +102,11 @@ class estimate_verb final : public verb {
                                const std::vector<planners::stage_request>& stages) const {
     const planners::idle_index idle{c};
     auto made = planners::plan_of_stages(c, idle, job, stages, pipelines_);
-    if (!made) return tl::unexpected<reason>(made.error());
+    if (!made) return refuse(made.error());
     auto timed = planners::time_plan(c, job, made->how, made->where);
-    if (!timed) return tl::unexpected<reason>(timed.error());
+    if (!timed) return refuse(timed.error());
     const auto simulated = planners::evaluate(c, job, *timed, planners::fidelity::simulated);
-    if (!simulated) return tl::unexpected<reason>(simulated.error());
+    if (!simulated) return refuse(simulated.error());
     estimated_plan a;
     a.simulated = *simulated;
     a.closed = *planners::evaluate(c, job, *timed, planners::fidelity::closed);

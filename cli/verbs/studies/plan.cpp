@@ -4,9 +4,11 @@
 #include <optional>
 
 #include "cli/common/human.hpp"
+#include "cli/common/output_file.hpp"
 #include "cli/common/policy_option.hpp"
 #include "cli/common/profile_option.hpp"
 #include "cli/common/table.hpp"
+#include "cli/reports/cells.hpp"
 #include "cli/verbs/studies/provision.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
@@ -28,7 +30,7 @@ constexpr std::size_t rows_for_people = 12;
 
 /// A policy's decision for one job on an empty cluster.
 struct answer {
-  std::vector<plan> plans;            // MARP's, best first
+  std::vector<plan> plans;            // the policy's, best first
   std::optional<std::size_t> chosen;  // index; a baseline may choose none of these
   plan how;
   allocation where;  // empty: not placed
@@ -61,7 +63,8 @@ std::optional<reason> too_large(const cluster& c, const job_spec& job, const ans
 
 answer ask(const cluster& c, const job_spec& job, const planners::policy& p) {
   answer a;
-  auto plans = planners::plans_for(c, job);
+  planners::planning_budget budget;
+  auto plans = p.plans_of(c, job, budget);
   if (plans)
     a.plans = std::move(*plans);
   else
@@ -75,7 +78,7 @@ answer ask(const cluster& c, const job_spec& job, const planners::policy& p) {
   view.spec = std::make_shared<const job_spec>(job);
   view.plans = std::make_shared<const std::vector<plan>>(a.plans);
   if (a.why) view.why = *a.why;
-  a.warning = planners::bound_warning(c, job, a.plans);
+  a.warning = planners::bound_warning(c, job, a.plans, p);
   alone.emplace(the_job, std::move(view));
   const planners::snapshot s{0, c, idle, alone, planners::no_jobs};
 
@@ -151,6 +154,11 @@ json document(const cluster& c, const job_spec& job, const std::string& policy, 
           {"warnings", a.warning.empty() ? json::array() : json::array({a.warning})}};
 }
 
+/// A variant of Crius chooses from Cells.
+bool has_cells(const std::string& policy, const job_spec& job) {
+  return policy.starts_with("crius") && job.command.empty() && !job.slots;
+}
+
 std::string table_of(const cluster& c, const answer& a, std::size_t most) {
   table t{{"", "data", "tensor", "GPUs", "GB/GPU", "samples/s", "cost/h", "GPU types"}};
   for (std::size_t i = 0; i < a.plans.size(); ++i) {
@@ -188,6 +196,22 @@ class plan_verb final : public verb {
                    "espresso: seconds after which the best plan so far is given (0: none)")
         ->check(CLI::NonNegativeNumber)
         ->capture_default_str();
+    app.add_flag("--spot", spot_,
+                 "espresso: use spot instances where the cluster has their prices");
+    auto* pareto = app.add_option("--pareto", pareto_,
+                                  "espresso: write an HTML page of cost against time, with the "
+                                  "cheapest plan for every time");
+    app.add_option("--sweep-slo", sweep_s_,
+                   "espresso: compare all placers under each of these limits on the time, in "
+                   "seconds, such as 500,1000,2000")
+        ->delimiter(',')
+        ->check(CLI::PositiveNumber)
+        ->excludes(pareto);
+    auto* ratios = app.add_flag("--explain-cmr", explain_ratios_,
+                                "espresso: show the ratios that the greedy placer compares");
+    app.add_option("--layers-in-memory", max_in_memory_,
+                   "with --explain-cmr: l_m of a GPU type, such as A6000=54")
+        ->needs(ratios);
   }
 
   int run(output& out) override {
@@ -203,18 +227,58 @@ class plan_verb final : public verb {
     if (auto ok = use_profile(profile_, *job, *c); !ok) return out.bad(ok.error());
 
     if ((*policy)->name() == "espresso") return provision(out, *c, *job);
+    if (no_pruning_ || exhaustive_ || spot_ || explain_ratios_ || !pareto_.empty() ||
+        !sweep_s_.empty())
+      return out.bad(
+          "--no-pruning, --exhaustive, --spot, --pareto, --sweep-slo and --explain-cmr need "
+          "--policy espresso");
     const auto a = ask(*c, *job, **policy);
     const std::string name{(*policy)->name()};
-    out.document(document(*c, *job, name, a));
+    auto said = document(*c, *job, name, a);
+    if (has_cells(name, *job)) said.update(cells_document(*c, *job, a.how));
+    out.document(said);
     show(out, *c, *job, name, a);
     return a.why ? out.no(a.why->text) : exit_done;
   }
 
  private:
   int provision(const output& out, const cluster& c, const job_spec& job) const {
-    const planners::provision_options options{!no_pruning_, exhaustive_,
-                                              *planners::provision_placer_named(placer_)};
-    return show_provision(out, c, job, options, limit_s_);
+    const provision_request r{
+        c,
+        job,
+        {!no_pruning_, exhaustive_, *planners::provision_placer_named(placer_), spot_},
+        limit_s_};
+    if (!sweep_s_.empty()) return sweep_limits(out, r, sweep_s_);
+    if (!pareto_.empty()) {
+      if (auto ok = can_write(pareto_); !ok) return out.bad(ok.error());
+      return show_pareto(out, r, pareto_);
+    }
+    ratio_wish ratios{explain_ratios_, {}};
+    for (const auto& text : max_in_memory_)
+      if (auto ok = read_layers(c, text, ratios.max_in_memory); !ok) return out.bad(ok.error());
+    return show_provision(out, r, ratios);
+  }
+
+  /// GPU=LAYERS
+  static expected<void> read_layers(const cluster& c, const std::string& text,
+                                    std::map<gpu_index, double>& out) {
+    const auto equals = text.find('=');
+    const auto number = equals == text.npos
+                            ? std::nullopt
+                            : formats::parse_number(std::string_view{text}.substr(equals + 1));
+    if (!number || *number <= 0)
+      return refuse(reason::kind::invalid,
+                    fmt::format("--layers-in-memory: found '{}', expected a GPU type and its "
+                                "layers, such as A6000=54",
+                                text));
+    const auto name = text.substr(0, equals);
+    const auto gpu = std::ranges::find(c.gpus, name, &gpu_type::name);
+    if (gpu == c.gpus.end())
+      return refuse(
+          reason::kind::invalid,
+          fmt::format("--layers-in-memory: no node of cluster '{}' has GPU '{}'", c.name, name));
+    out[static_cast<gpu_index>(gpu - c.gpus.begin())] = *number;
+    return {};
   }
 
   void show(const output& out, const cluster& c, const job_spec& job, const std::string& policy,
@@ -223,6 +287,7 @@ class plan_verb final : public verb {
     out.line("{} ({}, batch {}) on {} under {}", job.name, job.model.name, job.global_batch, c.name,
              policy);
     const auto most = all_ ? a.plans.size() : rows_for_people;
+    if (has_cells(policy, job)) out.text("\n" + cells_table(c, job));
     if (!a.plans.empty()) out.text("\n" + table_of(c, a, most) + "\n");
     if (a.plans.size() > most)
       out.line("{} more plans (--all shows them)\n", a.plans.size() - most);
@@ -242,7 +307,11 @@ class plan_verb final : public verb {
   }
 
   std::string job_, cluster_, policy_ = "frenzy", objective_, profile_, placer_ = "exact";
-  bool all_ = false, no_pruning_ = false, exhaustive_ = false;
+  std::string pareto_;
+  std::vector<double> sweep_s_;
+  std::vector<std::string> max_in_memory_;
+  bool all_ = false, no_pruning_ = false, exhaustive_ = false, spot_ = false,
+       explain_ratios_ = false;
   double limit_s_ = 60;
 };
 

@@ -139,7 +139,7 @@ class profile_verb final : public verb {
     if (const fs::path file{out_}; file.has_parent_path())
       fs::create_directories(file.parent_path(), error);
     if (auto ok = can_write(out_); !ok) return out.bad(ok.error());
-    wish_.say = [&](const std::string& text) {
+    wish_.progress = [&](const std::string& text) {
       if (on_terminal() || text.find("not measured") != std::string::npos) out.note("{}", text);
     };
     const auto profile = gpu::measure_device(wish_);
@@ -197,7 +197,7 @@ class profile_verb final : public verb {
              out_, fs::path{out_}.filename().string());
   }
 
-  gpu::profile_wish wish_{.models = {}, .rows = {}, .sequences = {}, .say = {}};
+  gpu::profile_wish wish_{.models = {}, .rows = {}, .sequences = {}, .progress = {}};
   std::vector<std::string> models_;
   std::string out_ = "profile.yaml";
 };

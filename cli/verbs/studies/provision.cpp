@@ -8,8 +8,10 @@
 
 #include "cli/common/human.hpp"
 #include "cli/common/table.hpp"
+#include "planners/core/bounds.hpp"
 #include "planners/core/plan_text.hpp"
 #include "planners/cost/plan_time.hpp"
+#include "planners/espresso/cmr_placer.hpp"
 #include "runtime/host/stopwatch.hpp"
 
 namespace troupe::cli {
@@ -23,13 +25,6 @@ struct timed_provision {
   double simulated_s = 0;  // an iteration, its schedule carried out
   double seconds = 0;      // that the search took
 };
-
-/// Simulated work in 1F1B's order, which the closed form is about.
-job_spec trained(job_spec job) {
-  job = planners::with_device(std::move(job), "sim");
-  job.train->schedule = "megatron";
-  return job;
-}
 
 json stage_documents(const cluster& c, const job_spec& job, const timed_provision& t) {
   json all = json::array();
@@ -59,9 +54,24 @@ json stage_documents(const cluster& c, const job_spec& job, const timed_provisio
   return all;
 }
 
+/// The closed form, which plans are ranked by, knows nothing of waiting for gradients that slow
+/// links cause: its plan may miss a limit when the schedule is carried out. Empty: it does not.
+std::string missed_limit(const job_spec& job, const timed_provision& t) {
+  const auto& f = t.found;
+  if (!f.plan || f.iteration_s <= 0 || t.simulated_s <= f.iteration_s) return {};
+  const double longer = t.simulated_s / f.iteration_s;
+  const double total_s = f.total_s * longer, cost = f.cost * longer;
+  if (planners::within_limits(job, total_s, cost)) return {};
+  return fmt::format(
+      "with the schedule simulated step by step an iteration takes {}: all take {} and "
+      "cost {:.2f}, beyond the job's limits",
+      duration_text(t.simulated_s), duration_text(total_s), cost);
+}
+
 json document(const cluster& c, const job_spec& job, const timed_provision& t) {
   const auto& f = t.found;
   const auto known = [&](double x) { return f.plan ? json(x) : json(); };
+  const auto warning = missed_limit(job, t);
   json where = json::array();
   if (f.plan)
     for (const auto& share : f.plan->where)
@@ -73,6 +83,7 @@ json document(const cluster& c, const job_spec& job, const timed_provision& t) {
           {"cluster", c.name},
           {"feasible", f.plan.has_value()},
           {"cost", known(f.cost)},
+          {"interruptions", known(f.interruptions)},
           {"cost_per_hour", f.plan ? json(f.plan->how.cost_per_hour) : json()},
           {"iteration_s", known(f.iteration_s)},
           {"simulated_iteration_s", known(t.simulated_s)},
@@ -94,7 +105,8 @@ json document(const cluster& c, const job_spec& job, const timed_provision& t) {
             {"bound_at_pop", known(f.search.bound_at_pop)},
             {"gap", known(f.gap())},
             {"seconds", t.seconds}}},
-          {"reason", f.plan ? json() : json(f.why.text)}};
+          {"reason", f.plan ? json() : json(f.why.text)},
+          {"warnings", warning.empty() ? json::array() : json::array({warning})}};
 }
 
 void show(const output& out, const cluster& c, const job_spec& job, const timed_provision& t) {
@@ -120,19 +132,59 @@ void show(const output& out, const cluster& c, const job_spec& job, const timed_
   out.line("Searched {} plans in {}; {}.", f.search.opened, duration_text(t.seconds),
            f.complete ? "none costs less"
                       : fmt::format("none costs more than {:.2g} % less", 100 * f.gap()));
+  if (const auto warning = missed_limit(job, t); !warning.empty())
+    out.line("Warning: {}.", warning);
+  if (f.interruptions > 0)
+    out.line("Spot instances: {:.2g} interruptions are expected, and counted.", f.interruptions);
+}
+
+json ratio_documents(const cluster& c, const std::vector<planners::ratio_candidate>& all) {
+  json rows = json::array();
+  for (const auto& x : all)
+    rows.push_back({{"stage", x.stage},
+                    {"gpu", c.gpus[x.gpu].name},
+                    {"tflops", c.gpus[x.gpu].fp16_tflops},
+                    {"memory_gb", c.gpus[x.gpu].memory_gb},
+                    {"max_in_memory", x.max_in_memory},
+                    {"max_hidden", x.max_hidden},
+                    {"ratio", x.ratio},
+                    {"taken", x.taken}});
+  return rows;
+}
+
+void show_ratios(const output& out, const cluster& c,
+                 const std::vector<planners::ratio_candidate>& all) {
+  table rows{{"stage", "GPU", "TFLOPS", "GB", "l_m", "l_c", "CMR", ""}};
+  for (const auto& x : all) {
+    const auto& gpu = c.gpus[x.gpu];
+    rows.row({fmt::to_string(x.stage), gpu.name, fmt::format("{:g}", gpu.fp16_tflops),
+              fmt::format("{:g}", gpu.memory_gb), fmt::format("{:g}", x.max_in_memory),
+              fmt::format("{:g}", x.max_hidden), fmt::format("{:.2f}", x.ratio),
+              x.taken ? "taken" : ""});
+  }
+  out.line(
+      "\nCompute-memory ratios that the greedy placer compares (Espresso, equation "
+      "10):");
+  out.text("\n" + rows.text(terminal_columns()));
 }
 
 }  // namespace
 
-int show_provision(const output& out, const cluster& c, const job_spec& asked,
-                   const planners::provision_options& options, double limit_s) {
-  const auto job = trained(asked);
+job_spec provisioned_job(const job_spec& asked) {
+  auto job = planners::with_device(asked, "sim");
+  job.train->schedule = "megatron";
+  return job;
+}
+
+int show_provision(const output& out, const provision_request& r, const ratio_wish& ratios) {
+  const auto& c = r.c;
+  const auto job = provisioned_job(r.job);
   const runtime::stopwatch watch;
   std::function<bool()> out_of_time;
-  if (limit_s > 0) out_of_time = [&] { return watch.s() > limit_s; };
+  if (r.limit_s > 0) out_of_time = [&] { return watch.s() > r.limit_s; };
   planners::planning_budget budget{std::numeric_limits<std::uint64_t>::max(), out_of_time};
   timed_provision t;
-  t.found = planners::cheapest_plan(c, planners::idle_index{c}, job, budget, options);
+  t.found = planners::cheapest_plan(c, planners::idle_index{c}, job, budget, r.options);
   t.seconds = watch.s();
   if (const auto& p = t.found.plan) {
     auto timed = planners::time_plan(c, job, p->how, p->where);
@@ -142,9 +194,16 @@ int show_provision(const output& out, const cluster& c, const job_spec& asked,
     t.simulated_s = e->iteration_s;
     t.timed = std::move(*timed);
   }
-  out.document(document(c, job, t));
+  auto d = document(c, job, t);
+  std::vector<planners::ratio_candidate> candidates;
+  if (ratios.wanted && t.found.plan) {
+    candidates = planners::explain_ratios(c, job, *t.found.plan, ratios.max_in_memory);
+    d["ratios"] = ratio_documents(c, candidates);
+  }
+  out.document(d);
   if (!t.found.plan) return out.no(t.found.why);
   show(out, c, job, t);
+  if (ratios.wanted) show_ratios(out, c, candidates);
   return exit_done;
 }
 

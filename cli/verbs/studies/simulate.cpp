@@ -3,6 +3,8 @@
 #include "cli/reports/comparison.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
+#include "planners/baselines/adaptive_plan.hpp"
+#include "planners/crius/crius.hpp"
 
 namespace troupe::cli {
 
@@ -17,7 +19,15 @@ class simulate_verb final : public verb {
         ->delimiter(',')
         ->capture_default_str();
     app.add_option("--workload", workload_,
-                   "Rule that assigns models to the trace's jobs: frenzy, crius, titan")
+                   "Rule that assigns models to the trace's jobs: frenzy, crius, crius-deadlines, "
+                   "titan")
+        ->capture_default_str();
+    app.add_option("--parallelism", parallelism_,
+                   "Plans of simulated work: the policy's own, or the best on the GPUs that it "
+                   "grants (default: adaptive for the workloads of crius, else own)")
+        ->check(CLI::IsMember({"own", "adaptive"}));
+    app.add_option("--search-depth", search_depth_,
+                   "Most running jobs that crius changes in one scheduling choice")
         ->capture_default_str();
     app.add_option("--seed", seed_, "Random seed")->capture_default_str();
     app.add_option("--faults", faults_, "Fault file");
@@ -26,8 +36,9 @@ class simulate_verb final : public verb {
   }
 
   int run(output& out) override {
-    const auto policies = find_policies(policies_);
+    auto policies = find_policies(policies_);
     if (!policies) return out.bad(policies.error());
+    for (auto& p : *policies) p = adjusted(p);
     if (!out_.empty())
       if (auto ok = can_write_into(out_); !ok) return out.bad(ok.error());
     const auto c = formats::load_cluster(cluster_);
@@ -58,6 +69,20 @@ class simulate_verb final : public verb {
   }
 
  private:
+  /// With the depth asked for; a policy without parallelism of its own, with the best.
+  std::shared_ptr<const planners::policy> adjusted(
+      std::shared_ptr<const planners::policy> p) const {
+    if (auto crius = planners::crius_variant(p->name())) {
+      crius->search_depth = search_depth_;
+      return planners::make_crius(*crius);
+    }
+    const bool adaptive =
+        parallelism_.empty() ? workload_.starts_with("crius") : parallelism_ == "adaptive";
+    return adaptive ? planners::with_adaptive_parallelism(std::move(p)) : p;
+  }
+
+  std::string parallelism_;
+  std::uint32_t search_depth_ = planners::crius_options{}.search_depth;
   std::string cluster_, trace_, workload_ = "frenzy", faults_, out_;
   std::vector<std::string> policies_{"frenzy"};
   std::uint64_t seed_ = 1;

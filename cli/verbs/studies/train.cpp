@@ -115,12 +115,12 @@ class train_verb final : public verb {
   expected<void> read_profile(job_spec& job) const {
     if (is_document(profile_)) {
       auto costs = load_costs(profile_);
-      if (!costs) return tl::unexpected<reason>(costs.error());
+      if (!costs) return refuse(costs.error());
       job.train->costs = std::move(*costs);
       return {};
     }
     auto profile = load_profile_for(profile_, job);
-    if (!profile) return tl::unexpected<reason>(profile.error());
+    if (!profile) return refuse(profile.error());
     job.train->profile = {std::move(*profile)};
     return {};
   }
@@ -148,7 +148,7 @@ class train_verb final : public verb {
   template <class T>
   expected<void> refused(const expected<T>& file) {
     bad_file_ = true;
-    return tl::unexpected<reason>(file.error());
+    return refuse(file.error());
   }
 
   expected<void> in_virtual_time(training_result& r, output&) {
@@ -174,7 +174,7 @@ class train_verb final : public verb {
     auto done = actors::simulate_training(std::move(o), decides_);
     if (!done) {
       bad_file_ = is_bad_file(done.error());  // a plug-in failed
-      return tl::unexpected<reason>(done.error());
+      return refuse(done.error());
     }
     r.report = std::move(done->report);
     r.fingerprint = done->fingerprint;
@@ -190,11 +190,11 @@ class train_verb final : public verb {
     o.state = fs::absolute("out/train").string();
     o.policy = policy_;
     const auto fresh = output_directory::claim(o.state);
-    if (!fresh) return tl::unexpected<reason>(fresh.error());
+    if (!fresh) return refuse(fresh.error());
     auto cluster = local_cluster::start(o);
     if (!cluster) return refused(cluster);
     if (auto ok = (*cluster)->wait_until_ready(60); !ok) return ok;
-    remote_.meet((*cluster)->controller_address());
+    remote_.set_controller((*cluster)->controller_address());
     return on_the_cluster(r, out);
   }
 
@@ -212,7 +212,7 @@ class train_verb final : public verb {
     line.clear();
     if (!report && stop_->arrived() && world_ == "cluster" && job != 0)
       out.note("troupe: job {0} continues on the cluster; `troupe cancel {0}` stops it", job);
-    if (!report) return tl::unexpected<reason>(report.error());
+    if (!report) return refuse(report.error());
     r.report = std::move(*report);
     r.wall_s = watch.s();
     return {};

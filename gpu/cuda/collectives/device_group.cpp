@@ -13,11 +13,11 @@ const collectives* collectives_of(machine& m, std::string& why) {
   return nullptr;
 }
 
-host_team::host_team(std::shared_ptr<machine> m, std::shared_ptr<group> members)
+host_group::host_group(std::shared_ptr<machine> m, std::shared_ptr<group> members)
     : machine_{m}, members_{std::move(members)}, host_{std::move(m), block_pool::where::host} {}
 
 template <class T>
-void host_team::by_way_of_host(T* values, std::size_t count) {
+void host_group::through_host(T* values, std::size_t count) {
   const auto staging = host_.take<T>(count);
   machine_->copy_out(staging.get(), values, count * sizeof(T));
   machine_->wait(machine_->record_event());
@@ -34,12 +34,12 @@ void host_team::by_way_of_host(T* values, std::size_t count) {
   machine_->wait(machine_->record_event());
 }
 
-void host_team::sum(float* values, std::size_t count) {
-  by_way_of_host(values, count);
+void host_group::sum(float* values, std::size_t count) {
+  through_host(values, count);
 }
 
-void host_team::sum(bf16* values, std::size_t count) {
-  by_way_of_host(values, count);
+void host_group::sum(bf16* values, std::size_t count) {
+  through_host(values, count);
 }
 
 }  // namespace troupe::gpu::cuda

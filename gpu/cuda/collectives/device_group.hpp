@@ -32,11 +32,11 @@ class device_group {
 };
 
 /// By NCCL.
-class gpu_team final : public device_group {
+class nccl_group final : public device_group {
  public:
-  gpu_team(std::shared_ptr<machine> m, std::unique_ptr<communicator> c)
+  nccl_group(std::shared_ptr<machine> m, std::unique_ptr<communicator> c)
       : machine_{std::move(m)}, communicator_{std::move(c)} {}
-  ~gpu_team() override { communicator_->leave(machine_); }
+  ~nccl_group() override { communicator_->leave(machine_); }
 
   void sum(float* values, std::size_t count) override {
     communicator_->sum(values, count, machine_->stream());
@@ -59,9 +59,9 @@ class gpu_team final : public device_group {
 
 /// Through the host, without NCCL: by a thread group, with a fixed order of additions. Synchronizes
 /// with the GPU each time.
-class host_team final : public device_group {
+class host_group final : public device_group {
  public:
-  host_team(std::shared_ptr<machine> m, std::shared_ptr<group> members);
+  host_group(std::shared_ptr<machine> m, std::shared_ptr<group> members);
 
   void sum(float* values, std::size_t count) override;
   void sum(bf16* values, std::size_t count) override;
@@ -70,7 +70,7 @@ class host_team final : public device_group {
 
  private:
   template <class T>
-  void by_way_of_host(T* values, std::size_t count);
+  void through_host(T* values, std::size_t count);
 
   std::shared_ptr<machine> machine_;
   std::shared_ptr<group> members_;

@@ -47,36 +47,36 @@ device::device(const stage_spec& s, std::shared_ptr<machine> m, first_values fir
       tensor_group_{tensor_group},
       stage_{s, std::move(m), std::move(tensor_group), piece_bytes},
       patience_{patience},
-      asker_{[this](const operation& o, done tell) { ask(o, std::move(tell)); },
-             [this] { machine_->enter(); }} {
+      submitter_{[this](const operation& o, done completed) { enqueue(o, std::move(completed)); },
+                 [this] { machine_->enter(); }} {
   if (first == first_values::set) stage_.reset();
   if (tensor_group_) rehearse();
-  answerer_ = std::thread{[this] { answer(); }};
+  completer_ = std::thread{[this] { complete_operations(); }};
 }
 
 device::~device() {
-  asker_.close();
+  submitter_.close();
   leaving_ = true;
   for (const auto& with : {peers(), tensor_group_})
     if (with) with->close("the device was closed");
-  asker_.join();
+  submitter_.join();
   {
     std::lock_guard lock{guard_};
     closed_ = true;
   }
   wake_.notify_one();
-  answerer_.join();
+  completer_.join();
   if (sums_begun_) end_group("the device was closed");  // on the side stream: no event waits for it
 }
 
 void device::submit(operation o, done d) {
-  asker_.submit(std::move(o), std::move(d));
+  submitter_.submit(std::move(o), std::move(d));
 }
 
-void device::ask(const operation& o, done tell) {
+void device::enqueue(const operation& o, done completed) {
   pending p;
   p.begin_s = now_s();
-  p.tell = std::move(tell);
+  p.completed = std::move(completed);
   start(o, p);
   {
     std::lock_guard lock{guard_};
@@ -85,7 +85,7 @@ void device::ask(const operation& o, done tell) {
   wake_.notify_one();
 }
 
-void device::answer() {
+void device::complete_operations() {
   machine_->enter();
   double before_s = 0;
   for (;;) {
@@ -109,7 +109,7 @@ void device::answer() {
       if (p.norm) p.result->squared_norm = *p.norm;
     }
     p.held.clear();
-    p.tell(std::move(p.result));
+    p.completed(std::move(p.result));
   }
 }
 
@@ -186,10 +186,10 @@ void device::perform(const operation& o, pending& p) {
       return take_out_both(stage_.gradients(), p);
     case kind::update:
       return update(o, p);
-    case kind::meet:
-      return meet(o, p);
-    case kind::join:
-      return join(o);
+    case kind::make_group_id:
+      return create_group_id(o, p);
+    case kind::join_group:
+      return join_group(o);
     case kind::sum:
       return sum(o, p);
     case kind::save:

@@ -53,7 +53,7 @@ class device final : public stage_device {
   /// An operation that was launched on the GPU.
   struct pending {
     expected<outcome> result = outcome{};
-    done tell{};
+    done completed{};
     double begin_s = 0;
     void* event = nullptr;
     std::shared_ptr<device_group> with{};             // null: no all-reduce
@@ -61,8 +61,8 @@ class device final : public stage_device {
     std::vector<std::shared_ptr<const void>> held{};  // until then
   };
 
-  void ask(const operation& o, done tell);
-  void answer();
+  void enqueue(const operation& o, done completed);
+  void complete_operations();
   void wait_for(const pending& p);
   void start(const operation& o, pending& p);
   void perform(const operation& o, pending& p);
@@ -70,8 +70,8 @@ class device final : public stage_device {
   void recompute(const operation& o, pending& p);
   void backward(const operation& o, pending& p);
   void update(const operation& o, pending& p);
-  void meet(const operation& o, pending& p);
-  void join(const operation& o);
+  void create_group_id(const operation& o, pending& p);
+  void join_group(const operation& o);
   void values(pending& p);
   void sum(const operation& o, pending& p);
   void save(const operation& o, pending& p);
@@ -113,8 +113,8 @@ class device final : public stage_device {
   std::condition_variable wake_;
   std::deque<pending> asked_;
   bool closed_ = false;  // no operation is accepted
-  std::thread answerer_;
-  operation_queue asker_;
+  std::thread completer_;
+  operation_queue submitter_;
 };
 
 }  // namespace troupe::gpu::cuda

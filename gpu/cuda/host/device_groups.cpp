@@ -7,7 +7,7 @@
 
 namespace troupe::gpu::cuda {
 
-void device::meet(const operation& o, pending& p) {
+void device::create_group_id(const operation& o, pending& p) {
   std::string why;
   const auto* with = collectives_of(*machine_, why);
   if (!with)
@@ -16,7 +16,7 @@ void device::meet(const operation& o, pending& p) {
     p.result->out = {o.rank == 0 && o.size > 1 ? payload{make_group_id(*with)} : payload{}};
 }
 
-void device::join(const operation& o) {
+void device::join_group(const operation& o) {
   std::string why;
   const auto* with = collectives_of(*machine_, why);
   if (!with) throw std::runtime_error(why);
@@ -25,7 +25,7 @@ void device::join(const operation& o) {
   rehearse();
   auto member = std::make_unique<communicator>(*with, o.in[0].bytes(), o.rank, o.size, patience_,
                                                [this] { return leaving_.load(); });
-  auto joined = std::make_shared<gpu_team>(machine_, std::move(member));
+  auto joined = std::make_shared<nccl_group>(machine_, std::move(member));
   std::lock_guard lock{guard_};
   peers_ = std::move(joined);
 }
@@ -105,7 +105,7 @@ std::shared_ptr<device_group> device::beside_backward() {
 expected<void> device::check_sums(const operation& o) const {
   using kind = operation::kind;
   const bool other = o.what == kind::backward || o.what == kind::gradients ||
-                     o.what == kind::update || o.what == kind::join;
+                     o.what == kind::update || o.what == kind::join_group;
   if (!sums_begun_ || !other) return {};
   return refuse(reason::kind::invalid, "gradient all-reduce already started; expected sum or load");
 }

@@ -79,9 +79,9 @@ expected<std::unique_ptr<stage_device>> make_cuda_device(const stage_spec& s, in
 
 expected<std::unique_ptr<stage_device>> make_shared_cuda_device(const stage_spec& s,
                                                                 const std::vector<int>& indices) {
-  const auto shares = static_cast<std::uint32_t>(indices.size());
-  if (shares == 1) return make_cuda_device(s, indices[0]);
-  const auto one = share_of(s, 0, shares);
+  const auto shards = static_cast<std::uint32_t>(indices.size());
+  if (shards == 1) return make_cuda_device(s, indices[0]);
+  const auto one = shard_of(s, 0, shards);
   auto ok = check(one);
   if (ok) ok = cuda::check_shape(one);
   if (!ok) return refuse(ok.error());

@@ -56,7 +56,7 @@ void stage::plan_runs() {
     narrow_at_.push_back(narrow_values_);
     const auto at = p.tied ? own_ : p.offset;
     // Replicated parameters are counted on one device.
-    const bool counts = (!p.tied || spec_.has_embedding) && (p.runs > 0 || p.share == 0);
+    const bool counts = (!p.tied || spec_.has_embedding) && (p.runs > 0 || p.shard == 0);
     for (std::size_t i = 0; i < p.values(); i += values_a_run)
       runs.push_back({at + i, narrow_values_ + i,
                       static_cast<std::uint32_t>(std::min(values_a_run, p.values() - i)),
@@ -203,14 +203,14 @@ void stage::mlp_forward(const sublayer_names& names, sublayer_memory& m, float* 
 /// in + bias + the product. In a tensor group, one member adds the terms that are not summed.
 void stage::come_back(const std::string& name, operand made, const float* in, float* out) {
   const auto back = both(weights_.get(), name);
-  const bool adds = spec_.share == 0;
+  const bool adds = spec_.shard == 0;
   machine_->multiply({.a = made,
                       .b = {back.w.narrow, made.columns, hidden_},
                       .wide = out,
                       .stride = hidden_,
                       .plus = adds ? in : nullptr,
                       .bias = adds ? back.b.wide : nullptr});
-  sum_with_fellows(out, tokens_ * hidden_);
+  sum_over_tensor_group(out, tokens_ * hidden_);
 }
 
 stage::result stage::forward(const stage_input& in, stage_memory* kept) {
@@ -287,7 +287,7 @@ void stage::mlp_backward(const sublayer_names& names, const sublayer_memory& m) 
                   m.before.get());
   machine_->sum_rows(wide_.get(), t, inner_, bias_sum(names.wide), scratch_.get());
   linear_backward(names.wide, wide_.get(), m.norm.out.get(), c, inner_, slim_.get());
-  sum_with_fellows(slim_.get(), t * c);
+  sum_over_tensor_group(slim_.get(), t * c);
   norm_backward(names.norm, m.in.get(), m.norm, true);
 }
 
@@ -299,7 +299,7 @@ void stage::attention_backward(const sublayer_names& names, const sublayer_memor
                                m.log_sums.get(), dots_.get(), wide_.get());
   machine_->sum_rows(wide_.get(), t, 3 * d, bias_sum(names.wide), scratch_.get());
   linear_backward(names.wide, wide_.get(), m.norm.out.get(), c, 3 * d, slim_.get());
-  sum_with_fellows(slim_.get(), t * c);
+  sum_over_tensor_group(slim_.get(), t * c);
   norm_backward(names.norm, m.in.get(), m.norm, true);
 }
 

@@ -129,7 +129,7 @@ class stage {
   void attention_forward(const sublayer_names& names, sublayer_memory& m, float* out);
   void mlp_forward(const sublayer_names& names, sublayer_memory& m, float* out);
   template <class T>
-  void sum_with_fellows(T* values, std::size_t count) {
+  void sum_over_tensor_group(T* values, std::size_t count) {
     if (tensor_group_ && !alone) tensor_group_->sum(values, count);
   }
   void come_back(const std::string& name, operand made, const float* in, float* out);

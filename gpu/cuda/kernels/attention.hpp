@@ -324,8 +324,9 @@ struct attention_queries_backward_kernel : attention_backward_arguments {
       for (int j = 0; j < 4; ++j) {
         const int column = key + n * 8 + thread_id() % 4 * 2 + j % 2, query = row + j / 2 * 8;
         const bool seen = column <= query && query < end;
-        const float share = seen ? exponential2(p[n][j] * scale * log2_e - log_sum[j / 2]) : 0.0f;
-        d[n][j] = share * (d[n][j] - dot[j / 2]) * scale;
+        const float probability =
+            seen ? exponential2(p[n][j] * scale * log2_e - log_sum[j / 2]) : 0.0f;
+        d[n][j] = probability * (d[n][j] - dot[j / 2]) * scale;
       }
       tile::template multiply_rounded<Keys>(sums, d, k);
     }
@@ -356,12 +357,12 @@ struct attention_keys_backward_kernel : attention_backward_arguments {
     auto *v = k + keys * tile::stride, *qg = v + keys * tile::stride;
     auto* numbers = reinterpret_cast<float*>(qg + 4 * Queries * tile::stride);
     const auto load = [&](int query) {
-      const int turn = query / Queries % 2;
-      auto* q = qg + turn * 2 * Queries * tile::stride;
+      const int buffer = query / Queries % 2;
+      auto* q = qg + buffer * 2 * Queries * tile::stride;
       tile::template load<threads>(q, base, step, query, Queries, end, width);
       tile::template load<threads>(q + Queries * tile::stride, g_base, shape.hidden(), query,
                                    Queries, end, width);
-      auto* log_sum = numbers + turn * 2 * Queries;
+      auto* log_sum = numbers + buffer * 2 * Queries;
       for (int i = thread_id(); i < Queries; i += threads) {
         const auto at = place.row * shape.sequence + static_cast<std::size_t>(query + i);
         log_sum[i] = query + i < end ? log_sums[at] * log2_e : 0.0f;
@@ -382,9 +383,9 @@ struct attention_keys_backward_kernel : attention_backward_arguments {
       await_copies();
       sync_threads();  // this tile is loaded, and the previous one is no longer read
       if (query + Queries < end) load(query + Queries);
-      const int turn = query / Queries % 2;
-      const bf16 *q = qg + turn * 2 * Queries * tile::stride, *g = q + Queries * tile::stride;
-      const float *log_sum = numbers + turn * 2 * Queries, *dot = log_sum + Queries;
+      const int buffer = query / Queries % 2;
+      const bf16 *q = qg + buffer * 2 * Queries * tile::stride, *g = q + Queries * tile::stride;
+      const float *log_sum = numbers + buffer * 2 * Queries, *dot = log_sum + Queries;
       float p[Queries / 8][4], d[Queries / 8][4];
       clear(p);
       clear(d);
@@ -395,9 +396,10 @@ struct attention_keys_backward_kernel : attention_backward_arguments {
       for (int j = 0; j < 4; ++j) {
         const int column = n * 8 + thread_id() % 4 * 2 + j % 2, key = row + j / 2 * 8;
         const bool seen = key <= query + column && query + column < end;
-        const float share = seen ? exponential2(p[n][j] * scale * log2_e - log_sum[column]) : 0.0f;
-        p[n][j] = share;
-        d[n][j] = share * (d[n][j] - dot[column]) * scale;
+        const float probability =
+            seen ? exponential2(p[n][j] * scale * log2_e - log_sum[column]) : 0.0f;
+        p[n][j] = probability;
+        d[n][j] = probability * (d[n][j] - dot[column]) * scale;
       }
       tile::template multiply_rounded<Queries>(for_values, p, g);
       tile::template multiply_rounded<Queries>(for_keys, d, q);

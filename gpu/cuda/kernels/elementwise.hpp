@@ -114,7 +114,7 @@ struct bias_gelu_kernel : each_four {
     TROUPE_UNROLL
     for (int j = 0; j < 4; ++j) {
       v.at[j] += b.at[j];
-      a.at[j] = v.at[j] * gelu_share(v.at[j]);
+      a.at[j] = v.at[j] * gelu_cdf(v.at[j]);
     }
     store_four(before + 4 * i, v);
     store_four(after + 4 * i, a);

@@ -223,14 +223,14 @@ TROUPE_DEVICE float warp_largest(float v) {
 /// x^3).
 constexpr float gelu_factor = 1.5957691216f, gelu_cube = 0.044715f, log2_e = 1.44269504089f;
 
-TROUPE_DEVICE float gelu_share(float x) {
+TROUPE_DEVICE float gelu_cdf(float x) {
   const float twice = gelu_factor * x * (1.0f + gelu_cube * x * x);
   return reciprocal(1.0f + exponential2(-twice * log2_e));
 }
 TROUPE_DEVICE float gelu_slope(float x) {
-  const float share = gelu_share(x);
+  const float cdf = gelu_cdf(x);
   const float slope = gelu_factor * (1.0f + 3.0f * gelu_cube * x * x);
-  return share + x * share * (1.0f - share) * slope;
+  return cdf + x * cdf * (1.0f - cdf) * slope;
 }
 
 }  // namespace troupe::gpu::cuda

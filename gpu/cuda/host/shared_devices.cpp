@@ -7,11 +7,11 @@ namespace troupe::gpu::cuda {
 
 namespace {
 
-using teams = std::vector<std::shared_ptr<device_group>>;
+using device_groups = std::vector<std::shared_ptr<device_group>>;
 using machines = std::vector<std::shared_ptr<machine>>;
 
 /// All members join concurrently, since joining waits for all.
-teams join(const machines& all, const collectives& with, group_patience patience) {
+device_groups join_all(const machines& all, const collectives& with, group_patience patience) {
   const auto size = static_cast<std::uint32_t>(all.size());
   all[0]->enter();
   const auto id = make_group_id(with);
@@ -21,19 +21,19 @@ teams join(const machines& all, const collectives& with, group_patience patience
       all[rank]->enter();
       auto member =
           std::make_unique<communicator>(with, id, rank, size, patience, [] { return false; });
-      return std::make_shared<gpu_team>(all[rank], std::move(member));
+      return std::make_shared<nccl_group>(all[rank], std::move(member));
     }));
-  teams made;
-  for (auto& j : joining) made.push_back(j.get());
-  return made;
+  device_groups groups;
+  for (auto& j : joining) groups.push_back(j.get());
+  return groups;
 }
 
-teams by_host(const machines& all, group_patience patience) {
+device_groups by_host(const machines& all, group_patience patience) {
   const auto members = make_group(static_cast<std::uint32_t>(all.size()), patience.sum_s);
-  teams made;
+  device_groups groups;
   for (std::size_t rank = 0; rank < all.size(); ++rank)
-    made.push_back(std::make_shared<host_team>(all[rank], members[rank]));
-  return made;
+    groups.push_back(std::make_shared<host_group>(all[rank], members[rank]));
+  return groups;
 }
 
 }  // namespace
@@ -42,19 +42,19 @@ std::unique_ptr<stage_device> share_stage(const stage_spec& s, machines all,
                                           group_patience patience) {
   std::string why;
   const auto* with = collectives_of(*all[0], why);
-  const auto tensor_group = with ? join(all, *with, patience) : by_host(all, patience);
+  const auto tensor_group = with ? join_all(all, *with, patience) : by_host(all, patience);
   shared_stage::devices members;
   for (std::uint32_t m = 0; m < all.size(); ++m)
     members.push_back(
-        std::make_unique<device>(share_of(s, m, static_cast<std::uint32_t>(all.size())), all[m],
+        std::make_unique<device>(shard_of(s, m, static_cast<std::uint32_t>(all.size())), all[m],
                                  device::first_values::set, patience, tensor_group[m]));
-  const auto tell = [tensor_group](void (device_group::*what)(const std::string&)) {
+  const auto for_all = [tensor_group](void (device_group::*what)(const std::string&)) {
     return [tensor_group, what](const std::string& text) {
-      for (const auto& f : tensor_group) (*f.*what)(text);
+      for (const auto& member : tensor_group) (*member.*what)(text);
     };
   };
-  return std::make_unique<shared_stage>(s, std::move(members), tell(&device_group::abort),
-                                        tell(&device_group::close));
+  return std::make_unique<shared_stage>(s, std::move(members), for_all(&device_group::abort),
+                                        for_all(&device_group::close));
 }
 
 }  // namespace troupe::gpu::cuda

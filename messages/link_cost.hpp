@@ -11,25 +11,25 @@ namespace troupe {
 inline constexpr double unlisted_lan_gbps = 10;
 inline constexpr double unlisted_lan_latency_us = 50;
 
-/// The cost of a tensor's path: link time per byte, and latency. Concurrent tensors on a link share
-/// its time equally (fair_share).
-struct tensor_way {
+/// What a tensor costs on a link: time per byte and latency (the alpha-beta model). Concurrent
+/// tensors share the link's time equally (fair_share).
+struct link_cost {
   double s_per_byte = 0, latency_s = 0;
 
   double alone_s(double bytes) const { return bytes * s_per_byte; }
-  bool operator==(const tensor_way&) const = default;
+  bool operator==(const link_cost&) const = default;
 };
 
-/// The path from a GPU of one node to one of another node of its datacenter, or of the same node:
+/// The link from a GPU of one node to one of another node of its datacenter, or of the same node:
 /// the one model for planners and simulated networks. Between nodes a tensor uses the sender's
 /// `inter`, which all GPUs of the node share, at the speed of the slower node; inside a node the
 /// sending GPU's own `intra`.
-inline tensor_way way_between(const cluster& c, node_index from, node_index to) {
+inline link_cost link_cost_between(const cluster& c, node_index from, node_index to) {
   if (from == to) {
     const auto& l = c.nodes[from].intra;
-    return l.gbps > 0 ? tensor_way{1 / l.bytes_s(), l.latency_us * 1e-6} : tensor_way{};
+    return l.gbps > 0 ? link_cost{1 / l.bytes_s(), l.latency_us * 1e-6} : link_cost{};
   }
-  tensor_way w;
+  link_cost w;
   for (const auto end : {from, to}) {
     const auto& given = c.nodes[end].inter;
     const auto l = given.gbps > 0 ? given : link{"", unlisted_lan_gbps, unlisted_lan_latency_us};

@@ -1,0 +1,39 @@
+#include "actors/gateway/striping.hpp"
+
+#include <algorithm>
+
+#include "runtime/host/transport.hpp"
+
+namespace troupe::actors {
+
+payload cut_body::piece(const payload& whole, std::uint32_t i) const {
+  const auto from = begin(i);
+  return {whole.owner(), whole.bytes().subspan(from, begin(i + 1) - from)};
+}
+
+stripe_layout layout_of(const tensor& t, std::uint32_t max_parts) {
+  using u64 = std::uint64_t;
+  stripe_layout l;
+  l.first_lane = runtime::tensor_lane + t.path.first_pair * t.path.connections;
+  const auto most = std::clamp<u64>(t.bytes / l.min_stripe_bytes, 1, l.max_lanes);
+  const auto lanes = u64{t.path.pairs} * std::max(1U, t.path.connections);
+  l.lanes = static_cast<std::uint32_t>(std::clamp<u64>(lanes, 1, most));
+  l.parts = static_cast<std::uint32_t>(
+      std::clamp<u64>(t.bytes / (l.lanes * l.max_stripe_bytes), 1, max_parts));
+  return l;
+}
+
+stripe_numbers::number stripe_numbers::next(time_ns now, const tensor& t) {
+  auto& f = flows_[{t.from.lease, t.from.pipeline, t.from.stage, t.to_pipeline, t.to_stage}];
+  f.last_used = now;
+  if (f.next.epoch == 0) f.next.epoch = static_cast<std::uint64_t>(now) + 1;
+  const auto result = f.next;
+  ++f.next.transfer;
+  return result;
+}
+
+void stripe_numbers::forget(time_ns before) {
+  std::erase_if(flows_, [&](const auto& f) { return f.second.last_used < before; });
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,115 @@
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "messages/address.hpp"
+#include "messages/frame.hpp"
+#include "messages/invariant.hpp"
+#include "messages/stage.hpp"
+
+namespace troupe::actors {
+
+/// The state of a frame that a gateway holds until it has passed it on:
+///
+///             first part            last part              accepted, link through
+///   waiting ------------> sending ------------> draining ------------------------> over
+///
+///   waiting   until the arbiter starts it and its first part has crossed the (paced) link
+///   sending   its parts are passed to the transport, each when its bytes have crossed the link; a
+///             frame of one part passes through this state in one call
+///   draining  all parts passed on; the transport has queued frames of it, or the link is still
+///   busy over      released: the table may erase it
+///
+/// The sender's credit is returned exactly once: when its bytes have left the sender's node pairs,
+/// and at the latest when the transfer is over. Invariants check every transition.
+class transfer_state {
+ public:
+  enum class phase : std::uint8_t { waiting, sending, draining, over };
+
+  transfer_state() = default;
+  /// `crosses`: it is over only after link_ended(); else as soon as the transport has accepted it.
+  transfer_state(std::uint32_t parts, bool crosses)
+      : phase_{phase::waiting}, parts_{parts}, link_through_{!crosses} {
+    TROUPE_INVARIANT(parts > 0);
+  }
+
+  phase now() const { return phase_; }
+
+  /// The next part is passed to the transport, as frames of which some may be queued.
+  void part_begins(std::uint32_t part) {
+    TROUPE_INVARIANT(phase_ == phase::waiting || phase_ == phase::sending);
+    TROUPE_INVARIANT(part == parts_sent_ && part < parts_);
+    phase_ = phase::sending;
+  }
+  void frame_queued() {
+    TROUPE_INVARIANT(phase_ == phase::sending);
+    ++queued_;
+  }
+  void part_ends() {
+    TROUPE_INVARIANT(phase_ == phase::sending);
+    if (++parts_sent_ == parts_) phase_ = phase::draining;
+  }
+
+  /// The transport has accepted a queued frame, or it was dropped for its age.
+  void frame_gone() {
+    TROUPE_INVARIANT(queued_ > 0 && (phase_ == phase::sending || phase_ == phase::draining));
+    --queued_;
+  }
+  /// It no longer occupies the link.
+  void link_ended() {
+    TROUPE_INVARIANT(phase_ == phase::draining && !link_through_);
+    link_through_ = true;
+  }
+
+  bool all_accepted() const { return phase_ == phase::draining && queued_ == 0; }
+  bool is_link_through() const { return link_through_; }
+
+  /// True once: the sender's credit is to be returned now.
+  bool take_credit() { return !std::exchange(credited_, true); }
+
+  /// It is released: completely passed on, or dropped before any part was.
+  void end(bool dropped) {
+    TROUPE_INVARIANT(credited_);
+    TROUPE_INVARIANT(dropped ? phase_ == phase::waiting : all_accepted() && link_through_);
+    phase_ = phase::over;
+  }
+
+ private:
+  phase phase_ = phase::over;
+  std::uint32_t parts_ = 0, parts_sent_ = 0, queued_ = 0;
+  bool link_through_ = false, credited_ = false;
+};
+
+/// The frames that a gateway holds, by token. Tokens of erased transfers are reused.
+template <class Transfer>
+class transfer_table {
+ public:
+  std::uint32_t add(Transfer t) {
+    if (free_.empty()) {
+      free_.push_back(static_cast<std::uint32_t>(all_.size()));
+      all_.emplace_back();
+    }
+    const auto token = free_.back();
+    free_.pop_back();
+    all_[token] = std::move(t);
+    return token;
+  }
+  void erase(std::uint32_t token) {
+    TROUPE_INVARIANT(all_[token].state.now() == transfer_state::phase::over);
+    all_[token] = {};
+    free_.push_back(token);
+  }
+  Transfer& operator[](std::uint32_t token) {
+    TROUPE_INVARIANT(token < all_.size());
+    return all_[token];
+  }
+  std::size_t size() const { return all_.size() - free_.size(); }
+
+ private:
+  std::vector<Transfer> all_;
+  std::vector<std::uint32_t> free_;
+};
+
+}  // namespace troupe::actors

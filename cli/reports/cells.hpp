@@ -1,0 +1,20 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "cli/common/output.hpp"
+#include "messages/cluster.hpp"
+#include "messages/job.hpp"
+#include "messages/plan.hpp"
+
+namespace troupe::cli {
+
+/// What Crius chooses a job's plan from: keys `cells`, `chosen` (index of the Cell whose plan `how`
+/// is, or null), `not_executable`, `tuned` (of that Cell) and `seconds` of `troupe plan --policy
+/// crius --json`.
+json cells_document(const cluster& c, const job_spec& job, const plan& how);
+/// The Cells as a table, the quickest of each type and count.
+std::string cells_table(const cluster& c, const job_spec& job);
+
+}  // namespace troupe::cli

@@ -1,0 +1,79 @@
+#include "planners/baselines/data_parallel_options.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "planners/core/bounds.hpp"
+#include "planners/pipeline/placement.hpp"
+
+namespace troupe::planners {
+
+expected<std::vector<plan>> data_parallel_plans(const cluster& c, const job_spec& job,
+                                                std::vector<std::uint32_t> counts) {
+  const auto pools = pools_of(c, idle_index{c});
+  std::uint32_t largest = 0;
+  for (const auto& p : pools)
+    largest = std::max(largest, static_cast<std::uint32_t>(p.nodes.size()) * p.node_gpus);
+  std::vector<plan> out;
+  while (out.empty() && !counts.empty()) {
+    for (const auto& p : pools)
+      for (const auto n : counts) {
+        if (n > p.nodes.size() * p.node_gpus || !allows(job, c.gpus[p.gpu])) continue;
+        auto how = data_parallel_plan(c, p, job, n);
+        if (!how) how = adaptive_plan(c, p, job, n);
+        if (how) out.push_back(std::move(*how));
+      }
+    for (auto& n : counts) n *= 2;
+    std::erase_if(counts,
+                  [&](auto n) { return n > largest || (job.max_gpus && n > *job.max_gpus); });
+  }
+  if (out.empty())
+    return refuse(reason::kind::infeasible,
+                  fmt::format("no GPUs of a single type hold '{}'", job.model.name));
+  std::ranges::stable_sort(out, std::greater{}, &plan::samples_per_s);
+  return out;
+}
+
+std::vector<pool_option> options_on(const std::vector<gpu_pool>& pools, const job_view& j) {
+  std::vector<pool_option> out;
+  for (const auto& p : *j.plans)
+    for (std::uint32_t i = 0; i < pools.size(); ++i)
+      if (!p.gpu_types.empty() && p.gpu_types[0] == pools[i].gpu &&
+          p.tensor_parallel <= pools[i].node_gpus &&
+          p.gpus() <= pools[i].nodes.size() * pools[i].node_gpus)
+        out.push_back({i, &p});
+  return out;
+}
+
+std::uint32_t requested(const job_view& j) {
+  std::uint32_t best = 0, most = 0;
+  for (const auto& p : *j.plans) {
+    most = std::max(most, p.gpus());
+    if (p.gpus() >= j.spec->gpus && (best == 0 || p.gpus() < best)) best = p.gpus();
+  }
+  return best > 0 ? best : most;
+}
+
+std::uint32_t pool_of(const std::vector<gpu_pool>& pools, const allocation& where) {
+  std::uint32_t p = 0;
+  while (p < pools.size() && !pools[p].contains(where)) ++p;
+  return p;
+}
+
+double samples_left(const snapshot& s, const job_view& j) {
+  double done = static_cast<double>(j.iterations_done);
+  if (!j.where.empty() && j.iteration_s > 0)
+    done += std::max(0.0, s.now_s - j.started_s - s.cluster.settings.restart_s) / j.iteration_s;
+  return j.spec->global_batch *
+         std::max(1.0, static_cast<double>(j.spec->iterations) - std::floor(done));
+}
+
+bool may_be_moved(const job_view& j) {
+  const auto& job = *j.spec;
+  if (!job.command.empty() || job.slots || !j.plans || j.plans->empty()) return false;
+  return !job.train || !job.train->checkpoint.empty() || job.train->device == "sim";
+}
+
+}  // namespace troupe::planners

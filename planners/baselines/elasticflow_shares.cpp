@@ -1,0 +1,92 @@
+#include "planners/baselines/elasticflow.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "messages/time.hpp"
+
+namespace troupe::planners {
+
+namespace {
+
+/// GPUs that are left from each time on.
+class free_profile {
+ public:
+  explicit free_profile(std::uint32_t gpus) { free_[0] = gpus; }
+
+  /// When a job on `gpus` of them whenever as many are left, from now on, is done.
+  double end_of(const elastic_job& j, const scaling_point& p) const {
+    double work = j.work;
+    for (auto at = free_.begin(); at != free_.end(); ++at) {
+      if (at->second < p.gpus) continue;
+      const auto next = std::next(at);
+      const double end = at->first + work / p.rate;
+      if (next == free_.end() || end <= next->first) return end;
+      work -= (next->first - at->first) * p.rate;
+    }
+    return never;
+  }
+
+  void take(std::uint32_t gpus, double until_s) {
+    auto end = free_.lower_bound(until_s);
+    if (end == free_.end() || end->first != until_s)
+      end = free_.emplace_hint(end, until_s, std::prev(end)->second);
+    for (auto at = free_.begin(); at != end; ++at)
+      if (at->second >= gpus) at->second -= gpus;
+  }
+
+ private:
+  std::map<double, std::uint32_t> free_;  // by time
+};
+
+}  // namespace
+
+std::optional<std::vector<std::uint32_t>> minimum_shares(const std::vector<elastic_job>& jobs,
+                                                         std::uint32_t gpus) {
+  free_profile left{gpus};
+  std::vector<std::uint32_t> shares;
+  for (const auto& j : jobs) {
+    if (j.deadline_s == never) {
+      shares.push_back(0);
+      continue;
+    }
+    const auto enough = std::ranges::find_if(
+        j.curve, [&](const scaling_point& p) { return left.end_of(j, p) <= j.deadline_s; });
+    if (enough == j.curve.end()) return {};
+    shares.push_back(enough->gpus);
+    left.take(enough->gpus, left.end_of(j, *enough));
+  }
+  return shares;
+}
+
+std::vector<std::uint32_t> elastic_shares(const std::vector<elastic_job>& jobs,
+                                          std::vector<std::uint32_t> shares, std::uint32_t gpus) {
+  std::uint32_t left = gpus;
+  for (auto& n : shares) {  // those whose GPUs are not there yet wait for them
+    if (n > left) n = 0;
+    left -= n;
+  }
+  for (;;) {
+    std::size_t best = jobs.size();
+    std::uint32_t more = 0;
+    double most = 0;
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      const auto& curve = jobs[i].curve;
+      const auto now = std::ranges::find(curve, shares[i], &scaling_point::gpus);
+      const auto next = now == curve.end() ? curve.begin() : std::next(now);
+      if (next == curve.end() || next->gpus - shares[i] > left) continue;
+      const double rate = now == curve.end() ? 0 : now->rate;
+      const double gain =
+          (next->rate - rate) / curve.front().rate * curve.front().gpus / (next->gpus - shares[i]);
+      if (gain <= most) continue;
+      best = i;
+      more = next->gpus - shares[i];
+      most = gain;
+    }
+    if (best == jobs.size()) return shares;
+    shares[best] += more;
+    left -= more;
+  }
+}
+
+}  // namespace troupe::planners

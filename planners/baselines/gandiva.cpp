@@ -1,0 +1,142 @@
+// Gandiva (Xiao et al., OSDI 2018) as Crius' evaluation has it (docs/planners/baselines.md): the
+// user's own count on whatever type has room, growing on idle GPUs and shrinking when others wait.
+
+#include <algorithm>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "planners/baselines/data_parallel_options.hpp"
+#include "planners/core/policy.hpp"
+#include "planners/core/queue_order.hpp"
+#include "planners/pipeline/placement.hpp"
+
+namespace troupe::planners {
+namespace {
+
+/// One decision. Types are alike to it.
+class gandiva_round {
+ public:
+  gandiva_round(const snapshot& s, random_source& random)
+      : s_{s}, random_{random}, pools_{pools_of(s.cluster, s.idle)}, free_{s.cluster, s.idle} {}
+
+  std::vector<decision> decide() {
+    std::vector<const job_view*> queue;
+    for (const auto& [id, j] : s_.waiting)
+      if (!j.spec->slots) queue.push_back(&j);
+    by_priority(queue);
+    bool all = true;
+    for (const auto* j : queue) {
+      if (!j->plans || j->plans->empty()) {
+        out_.push_back({decision::kind::give_up, j->id, {}, {}, why_none(*j)});
+        continue;
+      }
+      if (!start(*j) && !shrink_for(*j)) all = false;
+    }
+    if (all) grow();
+    return std::move(out_);
+  }
+
+ private:
+  /// On a pool with room, each as likely as the others.
+  bool start(const job_view& j) {
+    std::vector<std::pair<const plan*, allocation>> rooms;
+    const auto wanted = requested(j);
+    for (const auto& o : options_on(pools_, j)) {
+      if (o.how->gpus() != wanted || o.how->bytes_per_gpu <= j.bytes_floor) continue;
+      auto where = free_.find(pools_[o.pool], wanted, {});
+      if (!where.empty()) rooms.emplace_back(o.how, std::move(where));
+    }
+    if (rooms.empty()) return false;
+    auto& [how, where] = rooms[random_.below(rooms.size())];
+    free_.take(where);
+    out_.push_back({decision::kind::start, j.id, *how, std::move(where), {}});
+    return true;
+  }
+
+  /// Jobs that have grown give back what they did not ask for, the latest first, if that is enough.
+  bool shrink_for(const job_view& j) {
+    const auto before = free_;
+    const auto decided = out_.size();
+    std::vector<const job_view*> grown;
+    for (const auto& [id, r] : s_.running)
+      if (may_be_moved(r) && total_gpus(r.where) > requested(r) && !is_changed(id))
+        grown.push_back(&r);
+    std::ranges::reverse(grown);
+    for (const auto* r : grown) {
+      if (!resize(*r, requested(*r))) continue;
+      if (start(j)) return true;
+    }
+    free_ = before;
+    out_.resize(decided);
+    return false;
+  }
+
+  void grow() {
+    for (const auto& [id, r] : s_.running)
+      if (may_be_moved(r) && total_gpus(r.where) == requested(r) && !is_changed(id))
+        resize(r, 2 * requested(r));
+  }
+
+  /// On its own pool.
+  bool resize(const job_view& r, std::uint32_t gpus) {
+    const auto pool = pool_of(pools_, r.where);
+    for (const auto& o : options_on(pools_, r)) {
+      if (o.pool != pool || o.how->gpus() != gpus) continue;
+      const auto before = free_;
+      free_.give_back(r.where);
+      auto where = free_.find(pools_[pool], gpus, {});
+      if (where.empty()) {
+        free_ = before;
+        return false;
+      }
+      free_.take(where);
+      out_.push_back({decision::kind::move, r.id, *o.how, std::move(where), {}});
+      return true;
+    }
+    return false;
+  }
+
+  bool is_changed(job_id id) const {
+    return std::ranges::find(out_, id, &decision::job) != out_.end();
+  }
+
+  const snapshot& s_;
+  random_source& random_;
+  std::vector<gpu_pool> pools_;
+  free_gpus free_;
+  std::vector<decision> out_;
+};
+
+class gandiva final : public policy {
+ public:
+  std::string_view name() const override { return "gandiva"; }
+  bool plans_by_request() const override { return true; }
+
+  expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
+                                       planning_budget& budget) const override {
+    if (is_pipeline_job(job) || !job.command.empty()) return policy::plans_of(c, job, budget);
+    return data_parallel_plans(c, job, {job.gpus, 2 * job.gpus});
+  }
+
+  std::vector<decision> decide(const snapshot& all, random_source& random) const override {
+    return gandiva_round{all, random}.decide();
+  }
+
+  reason why_waiting(const snapshot& s, job_id job) const override {
+    const auto it = s.waiting.find(job);
+    if (it == s.waiting.end())
+      return {reason::kind::unknown, fmt::format("job {} is not waiting", job)};
+    if (!it->second.plans || it->second.plans->empty()) return why_none(it->second);
+    return {reason::kind::insufficient, fmt::format("requests {} GPUs of one type; {} are idle",
+                                                    requested(it->second), s.idle.total_idle())};
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<policy> make_gandiva() {
+  return std::make_unique<gandiva>();
+}
+
+}  // namespace troupe::planners

@@ -1,0 +1,185 @@
+// Gavel (docs/planners/baselines.md): every 360 s a linear program over all jobs and types, then
+// jobs take turns by how far they are behind their share.
+
+#include "planners/baselines/gavel.hpp"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include "planners/baselines/data_parallel_options.hpp"
+#include "planners/core/policy.hpp"
+#include "planners/core/queue_order.hpp"
+#include "planners/pipeline/placement.hpp"
+
+namespace troupe::planners {
+namespace {
+
+/// A job, what it could have on each pool, and its share of time there.
+struct gavel_candidate {
+  const job_view* job = nullptr;
+  std::vector<const plan*> plans;  // by pool; null: it cannot run there
+  std::vector<double> share;
+  bool runs = false, settled = false;
+};
+
+class gavel_round {
+ public:
+  gavel_round(const snapshot& s, gavel_objective objective)
+      : s_{s},
+        pools_{pools_of(s.cluster, s.idle)},
+        free_{s.cluster, s.idle},
+        objective_{objective} {
+    for (const auto& [id, j] : s.running)
+      if (may_be_moved(j)) add(j, true);
+    for (const auto& [id, j] : s.waiting)
+      if (!j.spec->slots) add(j, false);
+  }
+
+  std::vector<decision> decide() {
+    share_time();
+    for (const auto& c : candidates_)
+      if (c.runs) free_.give_back(c.job->where);
+    for (const auto& [priority, i, pool] : turns()) take_turn(candidates_[i], pool);
+    for (const auto& c : candidates_)
+      if (c.runs && !c.settled)
+        out_.insert(out_.begin(), {decision::kind::stop, c.job->id, {}, {}, {}});
+    return std::move(out_);
+  }
+
+ private:
+  using turn = std::tuple<double, std::size_t, std::uint32_t>;  // the least first
+
+  void add(const job_view& j, bool runs) {
+    if (!j.plans || j.plans->empty()) {
+      out_.push_back({decision::kind::give_up, j.id, {}, {}, why_none(j)});
+      return;
+    }
+    gavel_candidate c{&j, std::vector<const plan*>(pools_.size()),
+                      std::vector<double>(pools_.size()), runs, false};
+    const auto wanted = requested(j);
+    for (const auto& o : options_on(pools_, j))
+      if (o.how->gpus() == wanted && o.how->bytes_per_gpu > j.bytes_floor && !c.plans[o.pool])
+        c.plans[o.pool] = o.how;
+    candidates_.push_back(std::move(c));
+  }
+
+  /// Jobs with the same throughputs are one row of the program.
+  void share_time() {
+    std::vector<double> capacity;
+    for (const auto& p : pools_) capacity.push_back(double{1} * p.nodes.size() * p.node_gpus);
+    std::map<std::vector<double>, std::size_t> row_of;
+    std::vector<gavel_job> rows;
+    std::vector<std::size_t> row(candidates_.size());
+    for (std::size_t i = 0; i < candidates_.size(); ++i) {
+      const auto& c = candidates_[i];
+      std::vector<double> key{double{1} * requested(*c.job)};
+      for (const auto* p : c.plans) key.push_back(p ? p->samples_per_s : 0);
+      if (*std::max_element(key.begin() + 1, key.end()) <= 0) continue;
+      const auto [at, fresh] = row_of.emplace(key, rows.size());
+      if (fresh) rows.push_back({key[0], 0, {key.begin() + 1, key.end()}});
+      rows[at->second].weight += 1;
+      row[i] = at->second + 1;
+    }
+    const auto x = gavel_allocation(rows, capacity, objective_);
+    for (std::size_t i = 0; i < candidates_.size(); ++i)
+      if (row[i] > 0) candidates_[i].share = x[row[i] - 1];
+  }
+
+  /// A job's share of a type over the share of time in which it has worked, since it was submitted:
+  /// those that are furthest behind first, and those that run before others that are as far.
+  std::vector<turn> turns() const {
+    std::vector<turn> all;
+    for (std::size_t i = 0; i < candidates_.size(); ++i) {
+      const auto& c = candidates_[i];
+      const auto& spec = *c.job->spec;
+      const double age_s = std::max(1.0, s_.now_s - c.job->submitted_s);
+      const double done = 1 - samples_left(s_, *c.job) / (double{1} * spec.global_batch *
+                                                          static_cast<double>(spec.iterations));
+      double rate = 0;  // of its share
+      for (std::size_t p = 0; p < pools_.size(); ++p)
+        if (c.plans[p]) rate += c.share[p] * c.plans[p]->samples_per_s;
+      const double whole_s = rate > 0 ? spec.global_batch * double(spec.iterations) / rate : 1;
+      const double received = done * whole_s / age_s;  // 1: as much as its share
+      for (std::uint32_t p = 0; p < pools_.size(); ++p) {
+        if (!c.plans[p] || c.share[p] <= 1e-9) continue;
+        const bool here = c.runs && pools_[p].contains(c.job->where);
+        const double priority = c.share[p] / (received + 0.01) * (here ? 1.25 : 1);
+        all.emplace_back(-priority, i, p);
+      }
+    }
+    std::ranges::sort(all);
+    return all;
+  }
+
+  void take_turn(gavel_candidate& c, std::uint32_t pool) {
+    if (c.settled) return;
+    const auto& how = *c.plans[pool];
+    const bool here = c.runs && pools_[pool].contains(c.job->where);
+    auto where = free_.find(pools_[pool], how.gpus(), here ? c.job->where : allocation{});
+    if (where.empty()) return;
+    free_.take(where);
+    c.settled = true;
+    if (c.runs && where == c.job->where) return;
+    const auto what = c.runs ? decision::kind::move : decision::kind::start;
+    out_.push_back({what, c.job->id, how, std::move(where), {}});
+  }
+
+  const snapshot& s_;
+  std::vector<gpu_pool> pools_;
+  free_gpus free_;
+  gavel_objective objective_;
+  std::vector<gavel_candidate> candidates_;
+  std::vector<decision> out_;
+};
+
+class gavel final : public policy {
+ public:
+  gavel(std::string name, gavel_objective objective)
+      : name_{std::move(name)}, objective_{objective} {}
+
+  std::string_view name() const override { return name_; }
+  double round_s() const override { return 360; }
+  bool plans_by_request() const override { return true; }
+
+  expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
+                                       planning_budget& budget) const override {
+    if (is_pipeline_job(job) || !job.command.empty()) return policy::plans_of(c, job, budget);
+    return data_parallel_plans(c, job, {job.gpus});
+  }
+
+  std::vector<decision> decide(const snapshot& s, random_source&) const override {
+    if (s.waiting.empty() && s.running.empty()) return {};
+    return gavel_round{s, objective_}.decide();
+  }
+
+  reason why_waiting(const snapshot& s, job_id job) const override {
+    const auto it = s.waiting.find(job);
+    if (it == s.waiting.end())
+      return {reason::kind::unknown, fmt::format("job {} is not waiting", job)};
+    if (!it->second.plans || it->second.plans->empty()) return why_none(it->second);
+    return {reason::kind::insufficient,
+            fmt::format("requests {} GPUs of one type; other jobs are further behind their share",
+                        requested(it->second))};
+  }
+
+ private:
+  std::string name_;
+  gavel_objective objective_;
+};
+
+}  // namespace
+
+std::unique_ptr<policy> make_gavel() {
+  return std::make_unique<gavel>("gavel", gavel_objective::max_sum);
+}
+
+std::unique_ptr<policy> make_gavel_fair() {
+  return std::make_unique<gavel>("gavel-fair", gavel_objective::max_min);
+}
+
+}  // namespace troupe::planners

@@ -1,0 +1,202 @@
+#include "planners/crius/cell.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <tuple>
+
+#include "planners/model/model_chain.hpp"
+#include "planners/pipeline/model_partition.hpp"
+
+namespace troupe::planners {
+
+namespace {
+
+constexpr double unreachable = std::numeric_limits<double>::infinity();
+
+/// Of a cut's prefix: what is compared, and the last stage of it.
+struct prefix_cut {
+  double bytes = unreachable, squares = unreachable;
+  std::uint32_t from = 0, gpus = 0;
+
+  bool better_than(const prefix_cut& other) const {
+    return std::tie(bytes, squares) < std::tie(other.bytes, other.squares);
+  }
+};
+
+/// Prefixes of the chain by (stages, GPUs, operators). Two passes over them: the least possible
+/// FLOPs per GPU, then the best cut within the limit that follows.
+class stage_determination {
+ public:
+  stage_determination(const std::vector<chain_operator>& chain, std::uint32_t gpus,
+                      std::uint32_t stages)
+      : chain_{chain}, gpus_{gpus}, stages_{stages}, before_(chain.size() + 1) {
+    for (std::size_t i = 0; i < chain.size(); ++i) before_[i + 1] = before_[i] + chain[i].flops;
+  }
+
+  cell_stages solve(double balance, std::uint32_t spread) {
+    double least = unreachable;
+    for (fewest_ = 1; fewest_ * stages_ <= gpus_; fewest_ *= 2) {
+      most_ = spread > 0 ? fewest_ * spread : gpus_;
+      least = std::min(least, least_slowest());
+      if (spread == 0) break;  // a stage of one GPU is among those that may be
+    }
+    if (least == unreachable) return {};
+    constexpr double rounding = 1e-12;  // of sums added up in another order
+    const double limit = least * (1 + balance) * (1 + rounding);
+    cell_stages best;
+    prefix_cut best_cut;
+    for (fewest_ = 1; fewest_ * stages_ <= gpus_; fewest_ *= 2) {
+      most_ = spread > 0 ? fewest_ * spread : gpus_;
+      fill_cuts(limit);
+      if (const auto& all = cuts_[index(stages_, gpus_, size())]; all.better_than(best_cut)) {
+        best_cut = all;
+        best = read_cut();
+      }
+      if (spread == 0) break;
+    }
+    return best;
+  }
+
+ private:
+  cell_stages read_cut() const {
+    cell_stages out;
+    auto at = static_cast<std::uint32_t>(chain_.size());
+    auto left = gpus_;
+    for (auto s = stages_; s > 0; --s) {
+      const auto& c = cuts_[index(s, left, at)];
+      out.stages.insert(out.stages.begin(), {c.from, at - c.from, c.gpus});
+      out.flops_a_gpu = std::max(out.flops_a_gpu, flops(c.from, at) / c.gpus);
+      at = c.from;
+      left -= c.gpus;
+    }
+    out.cut_bytes = cuts_[index(stages_, gpus_, size())].bytes;
+    out.cheapest_edges = out.cut_bytes <= cheapest_edges();
+    return out;
+  }
+
+  std::uint32_t size() const { return static_cast<std::uint32_t>(chain_.size()); }
+  double flops(std::uint32_t from, std::uint32_t to) const { return before_[to] - before_[from]; }
+  std::size_t index(std::uint32_t stage, std::uint32_t gpus, std::uint32_t end) const {
+    return (std::size_t{stage} * (gpus_ + 1) + gpus) * (size() + 1) + end;
+  }
+
+  /// Calls f(stage, GPUs used, end) for each prefix that leaves the other stages a GPU and an
+  /// operator each, in an order in which shorter ones come first.
+  template <class F>
+  void for_prefixes(F f) const {
+    for (std::uint32_t s = 1; s <= stages_; ++s) {
+      const auto rest = stages_ - s;
+      const auto first_gpus = s == stages_ ? gpus_ : s;
+      const auto first_end = s == stages_ ? size() : s;
+      for (auto g = first_gpus; g + rest <= gpus_; ++g)
+        for (auto end = first_end; end + rest <= size(); ++end) f(s, g, end);
+    }
+  }
+
+  double least_slowest() const {
+    std::vector<double> least((stages_ + 1) * std::size_t{gpus_ + 1} * (size() + 1), unreachable);
+    least[index(0, 0, 0)] = 0;
+    for_prefixes([&](std::uint32_t s, std::uint32_t g, std::uint32_t end) {
+      double best = unreachable;
+      for (auto n = fewest_; n <= std::min(g, most_); n *= 2)
+        for (auto from = end; from-- > s - 1;) {
+          const double mine = flops(from, end) / n;
+          if (mine >= best) break;  // and more for every earlier beginning
+          best = std::min(best, std::max(mine, least[index(s - 1, g - n, from)]));
+        }
+      least[index(s, g, end)] = best;
+    });
+    return least[index(stages_, gpus_, size())];
+  }
+
+  void fill_cuts(double limit) {
+    cuts_.assign((stages_ + 1) * std::size_t{gpus_ + 1} * (size() + 1), {});
+    cuts_[index(0, 0, 0)] = {0, 0, 0, 0};
+    for_prefixes([&](std::uint32_t s, std::uint32_t g, std::uint32_t end) {
+      auto& best = cuts_[index(s, g, end)];
+      for (auto n = fewest_; n <= std::min(g, most_); n *= 2)
+        for (auto from = end; from-- > s - 1;) {
+          const double work = flops(from, end);
+          if (work / n > limit) break;
+          const auto& before = cuts_[index(s - 1, g - n, from)];
+          const double edge = from == 0 ? 0 : chain_[from - 1].output_bytes;
+          const prefix_cut now{before.bytes + edge, before.squares + work * work / n, from, n};
+          if (now.better_than(best)) best = now;
+        }
+    });
+  }
+
+  double cheapest_edges() const {
+    std::vector<double> edges;
+    for (std::size_t i = 0; i + 1 < chain_.size(); ++i) edges.push_back(chain_[i].output_bytes);
+    std::ranges::sort(edges);
+    double sum = 0;
+    for (std::uint32_t i = 0; i + 1 < stages_; ++i) sum += edges[i];
+    return sum;
+  }
+
+  const std::vector<chain_operator>& chain_;
+  std::uint32_t gpus_, stages_;
+  std::uint32_t fewest_ = 1, most_ = 1;  // GPUs that a stage may have
+  std::vector<double> before_;
+  std::vector<prefix_cut> cuts_;
+};
+
+}  // namespace
+
+cell_stages determine_stages(const std::vector<chain_operator>& chain, std::uint32_t gpus,
+                             std::uint32_t stages, double balance, std::uint32_t spread) {
+  if (stages == 0 || stages > gpus || stages > chain.size()) return {};
+  return stage_determination{chain, gpus, stages}.solve(balance, spread);
+}
+
+std::vector<chain_operator> chain_of(const model& m) {
+  const model_chain chain{m};
+  std::vector<chain_operator> out;
+  const auto pieces = pieces_of(m);
+  for (std::uint32_t i = 0; i < pieces; ++i) {
+    const auto r = chain.range(i, i + 1 == pieces ? chain.size() - i : 1);
+    out.push_back({r.flops.divided + r.flops.whole, r.output_bytes});
+  }
+  return out;
+}
+
+std::uint32_t wanted_gpus(const job_spec& job) {
+  const auto& p = job.pipeline;
+  const auto said = std::max(1U, p.stages) * std::max(1U, p.data_parallel);
+  if (p.stages > 0 || p.data_parallel > 0) return said * std::max(1U, p.tensor_parallel);
+  return std::max(1U, job.gpus);
+}
+
+std::vector<std::uint32_t> cell_counts(const job_spec& job) {
+  const auto wanted = wanted_gpus(job);
+  std::vector<std::uint32_t> counts;
+  for (const auto n : {wanted / 2, wanted, 2 * wanted})
+    if (n > 0 && (!job.max_gpus || n <= *job.max_gpus)) counts.push_back(n);
+  if (counts.empty() && job.max_gpus && *job.max_gpus > 0) counts.push_back(*job.max_gpus);
+  return counts;
+}
+
+job_spec with_common_rows(job_spec job) {
+  if (!job.train || job.pipeline.rows > 0) return job;
+  const auto counts = cell_counts(job);
+  if (counts.empty()) return job;
+  constexpr std::uint32_t fewest_microbatches = 4;
+  const auto widest = counts.back();
+  if (job.global_batch % widest != 0) return job;
+  const auto each = job.global_batch / widest;
+  auto m = std::min(each, fewest_microbatches);
+  while (each % m != 0) --m;
+  job.pipeline.rows = each / m;
+  job.pipeline.microbatches = 0;
+  job.microbatches.reset();
+  return job;
+}
+
+std::vector<std::uint32_t> cell_depths(const job_spec& job, std::uint32_t gpus) {
+  std::vector<std::uint32_t> depths;
+  for (std::uint32_t n = 1; n <= std::min(gpus, pieces_of(job.model)); n *= 2) depths.push_back(n);
+  return depths;
+}
+
+}  // namespace troupe::planners

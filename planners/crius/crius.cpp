@@ -1,0 +1,163 @@
+#include "planners/crius/crius.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "messages/time.hpp"
+#include "planners/core/bounds.hpp"
+#include "planners/core/gpu_pools.hpp"
+#include "planners/core/queue_order.hpp"
+#include "planners/crius/cell_tuner.hpp"
+#include "planners/crius/crius_round.hpp"
+#include "planners/pipeline/placement.hpp"
+
+namespace troupe::planners {
+
+namespace {
+
+/// Beyond its own bounds on time: see planners/core/bounds.hpp.
+expected<void> check_limits(const job_spec& job, const std::vector<plan>& plans) {
+  double run_s = never, price = never;
+  for (const auto& p : plans) {
+    const double s = job.global_batch / p.samples_per_s * static_cast<double>(job.iterations);
+    run_s = std::min(run_s, s);
+    price = std::min(price, p.cost_per_hour * s / 3600);
+  }
+  return within_limits(job, run_s, price);
+}
+
+class crius final : public policy {
+ public:
+  explicit crius(crius_options o) : o_{std::move(o)} {}
+
+  std::string_view name() const override { return o_.name; }
+  /// A program over all jobs is not solved at every event.
+  double round_s() const override { return o_.solver ? 300 : 0; }
+
+  /// The best Cell's plan for each type and count.
+  expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
+                                       planning_budget& budget) const override {
+    if (job.slots) return policy::plans_of(c, job, budget);
+    const auto pools = pools_of(c, idle_index{c});
+    std::uint32_t largest = 0;
+    for (const auto& pool : pools)
+      largest = std::max(largest, static_cast<std::uint32_t>(pool.nodes.size()) * pool.node_gpus);
+    // Whoever asks for too few GPUs is taken to have asked for double as many.
+    auto asked = job;
+    auto plans = plans_at(c, pools, asked);
+    const bool open = !job.max_gpus && job.pipeline == pipeline_wish{};
+    while (plans.empty() && open && asked.gpus <= largest) {
+      asked.gpus = 2 * std::max(1U, asked.gpus);
+      plans = plans_at(c, pools, asked);
+    }
+    if (plans.empty())
+      return refuse(reason::kind::infeasible,
+                    fmt::format("no Cell of {} GPUs, half or double as many has enough memory for "
+                                "'{}'",
+                                wanted_gpus(asked), job.model.name));
+    std::ranges::stable_sort(plans, std::greater{}, &plan::samples_per_s);
+    // Pools of one type have the same Cells.
+    const auto same = [](const plan& a, const plan& b) {
+      return a.gpu_types == b.gpu_types && a.gpus() == b.gpus();
+    };
+    std::vector<plan> once;
+    for (auto& p : plans)
+      if (std::ranges::none_of(once, [&](const plan& q) { return same(p, q); }))
+        once.push_back(std::move(p));
+    if (auto ok = check_limits(job, once); !ok) return refuse(ok.error());
+    return once;
+  }
+
+  bool plans_by_request() const override { return true; }
+
+  std::vector<decision> decide(const snapshot& all, random_source&) const override {
+    std::vector<decision> out;
+    std::optional<idle_index> room;
+    const auto studies = only_studies(all.waiting);
+    auto s = start_trainings({all.now_s, all.cluster, all.idle, studies, all.running, all.moving},
+                             out, room);
+    const snapshot rest{s.now_s, s.cluster, s.idle, all.waiting, all.running, all.moving};
+    auto decided = o_.solver ? crius_round{rest, o_}.solve() : crius_round{rest, o_}.decide();
+    std::ranges::move(decided, std::back_inserter(out));
+    return out;
+  }
+
+  reason why_waiting(const snapshot& s, job_id job) const override {
+    const auto it = s.waiting.find(job);
+    if (it == s.waiting.end())
+      return {reason::kind::unknown, fmt::format("job {} is not waiting", job)};
+    if (it->second.spec->slots) return why_training_waits(s, it->second);
+    return crius_round{s, o_}.why_waiting(it->second);
+  }
+
+ private:
+  static std::vector<plan> plans_at(const cluster& c, const std::vector<gpu_pool>& pools,
+                                    const job_spec& job) {
+    std::vector<plan> plans;
+    if (job.command.empty()) {
+      for (auto& x : best_cells(c, pools, with_common_rows(job)))
+        plans.push_back(std::move(*x.tuned));
+      return plans;
+    }
+    for (const auto& pool : pools)
+      for (const auto n : cell_counts(job))
+        if (allows(job, c.gpus[pool.gpu]) && n <= pool.nodes.size() * pool.node_gpus)
+          if (auto p = program_plan(c, pool, job, n)) plans.push_back(std::move(*p));
+    return plans;
+  }
+
+  /// Pipelines in slots have no model that could have Cells.
+  static job_views only_studies(const job_views& waiting) {
+    job_views studies;
+    for (const auto& [id, j] : waiting)
+      if (j.spec->slots) studies.emplace(id, j);
+    return studies;
+  }
+
+  crius_options o_;
+};
+
+}  // namespace
+
+std::optional<crius_options> crius_variant(std::string_view name) {
+  crius_options o;
+  o.name = name;
+  if (name == "crius-na")
+    o.adaptivity = false;
+  else if (name == "crius-nh")
+    o.heterogeneity = false;
+  else if (name == "crius-ddl")
+    o.deadlines = true;
+  else if (name == "crius-solver")
+    o.solver = true;
+  else if (name != "crius")
+    return {};
+  return o;
+}
+
+std::unique_ptr<policy> make_crius(const crius_options& options) {
+  return std::make_unique<crius>(options);
+}
+
+std::unique_ptr<policy> make_crius() {
+  return make_crius(*crius_variant("crius"));
+}
+
+std::unique_ptr<policy> make_crius_na() {
+  return make_crius(*crius_variant("crius-na"));
+}
+
+std::unique_ptr<policy> make_crius_nh() {
+  return make_crius(*crius_variant("crius-nh"));
+}
+
+std::unique_ptr<policy> make_crius_ddl() {
+  return make_crius(*crius_variant("crius-ddl"));
+}
+
+std::unique_ptr<policy> make_crius_solver() {
+  return make_crius(*crius_variant("crius-solver"));
+}
+
+}  // namespace troupe::planners

@@ -1,0 +1,362 @@
+#include "planners/crius/crius_round.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "messages/time.hpp"
+#include "planners/core/bounds.hpp"
+#include "planners/core/queue_order.hpp"
+#include "planners/crius/cell.hpp"
+
+namespace troupe::planners {
+
+namespace {
+
+/// A job's plans that it could have now: those that need more than it has run out of memory with.
+bool is_roomy(const job_view& j, const plan& p) {
+  return p.bytes_per_gpu > j.bytes_floor || j.bytes_floor == 0;
+}
+
+std::uint32_t widest_group(const plan& p) {
+  std::uint32_t widest = p.stages.empty() ? p.tensor_parallel : 1;
+  for (const auto& s : p.stages) widest = std::max(widest, s.tensor_parallel);
+  return widest;
+}
+
+/// A program's progress is its own, and a training without checkpoints would start over.
+bool can_change(const job_spec& job) {
+  if (!job.command.empty() || job.slots) return false;
+  return !job.train || !job.train->checkpoint.empty() || job.train->device == "sim";
+}
+
+/// The GPUs that the job asked for, or the fewest that it can have.
+std::uint32_t own_gpus(const job_view& j) {
+  const auto wanted = wanted_gpus(*j.spec);
+  std::uint32_t fewest = 0;
+  for (const auto& p : *j.plans) {
+    if (p.gpus() == wanted) return wanted;
+    if (fewest == 0 || p.gpus() < fewest) fewest = p.gpus();
+  }
+  return fewest;
+}
+
+/// The most that so many do, of any type.
+double own_rate(const job_view& j) {
+  const auto own = own_gpus(j);
+  double most = 0;
+  for (const auto& p : *j.plans)
+    if (p.gpus() == own) most = std::max(most, p.samples_per_s);
+  return most;
+}
+
+}  // namespace
+
+crius_round::crius_round(const snapshot& s, const crius_options& options)
+    : s_{s},
+      o_{options},
+      pools_{pools_of(s.cluster, s.idle)},
+      free_{s.cluster, s.idle},
+      idle_(pools_.size()),
+      steps_{options.max_steps} {
+  for (std::size_t p = 0; p < pools_.size(); ++p)
+    for (const auto n : pools_[p].nodes) idle_[p] += s.idle.idle(n);
+  for (const auto& [id, j] : s.running) add_running(j);
+}
+
+void crius_round::add_running(const job_view& j) {
+  placed_job x;
+  x.job = &j;
+  x.where = j.where;
+  x.movable = can_change(*j.spec) && j.plans && !j.plans->empty();
+  for (std::uint32_t p = 0; p < pools_.size(); ++p)
+    if (pools_[p].contains(j.where)) x.present = {p, total_gpus(j.where), 0};
+  if (x.present.gpus == 0) x.movable = false;  // over several pools, by an earlier policy
+  if (x.movable) {
+    x.options = options_of(j);
+    x.present.value = j.how.samples_per_s / own_rate(j);
+  }
+  placed_.push_back(std::move(x));
+}
+
+double crius_round::remaining(const job_view& j) const {
+  const double all = static_cast<double>(j.spec->iterations);
+  double done = static_cast<double>(j.iterations_done);
+  if (!j.where.empty() && j.iteration_s > 0)
+    done += std::max(0.0, s_.now_s - j.started_s - s_.cluster.settings.restart_s) / j.iteration_s;
+  return std::max(1.0, all - std::floor(done));
+}
+
+bool crius_round::is_allowed(const job_view& j, const plan& p) const {
+  const auto& job = *j.spec;
+  if (!o_.adaptivity && p.gpus() != own_gpus(j)) return false;
+  if (o_.heterogeneity || p.gpu_types.empty()) return true;
+  const auto& own =
+      job.gpu_type.empty() ? s_.cluster.gpus[j.plans->front().gpu_types[0]].name : job.gpu_type;
+  return s_.cluster.gpus[p.gpu_types[0]].name == own;
+}
+
+bool crius_round::meets_deadline(const job_view& j, const option& o) const {
+  constexpr double margin_s = 5, margin = 0.002;  // orders and reports take their time
+  if (!o_.deadlines || !j.spec->deadline_s) return true;
+  return s_.now_s + o.run_s * (1 + margin) + margin_s <= j.submitted_s + *j.spec->deadline_s;
+}
+
+std::vector<crius_round::option> crius_round::options_of(const job_view& j) const {
+  std::vector<option> out;
+  const double own = own_rate(j), left = remaining(j);
+  for (const auto& p : *j.plans) {
+    if (!is_allowed(j, p) || !is_roomy(j, p)) continue;
+    for (std::uint32_t i = 0; i < pools_.size(); ++i) {
+      const auto& pool = pools_[i];
+      if (p.gpu_types.empty() || p.gpu_types[0] != pool.gpu) continue;
+      if (widest_group(p) > pool.node_gpus || p.gpus() > pool.nodes.size() * pool.node_gpus)
+        continue;
+      const double run_s = left * j.spec->global_batch / p.samples_per_s;
+      out.push_back({i, &p, p.samples_per_s / own, run_s + s_.cluster.settings.restart_s});
+    }
+  }
+  return out;
+}
+
+/// Counts and values for the search. What a change costs is part of its value: the restart, of what
+/// the job has left to do.
+crius_round::rescaling_search crius_round::prepare() const {
+  scheduling_problem p;
+  p.idle = idle_;
+  std::vector<std::vector<std::uint32_t>> options(placed_.size());
+  const double restart_s = s_.cluster.settings.restart_s;
+  for (std::size_t i = 0; i < placed_.size(); ++i) {
+    const auto& x = placed_[i];
+    auto& job = p.running.emplace_back();
+    job.present = x.present;
+    if (!x.movable) continue;
+    const bool runs = !x.job->where.empty();
+    for (std::uint32_t k = 0; k < x.options.size(); ++k) {
+      const auto& o = x.options[k];
+      if (o.pool == x.present.pool && o.how->gpus() == x.present.gpus) continue;
+      if (!meets_deadline(*x.job, o)) continue;
+      const double cost = runs ? o.value * restart_s / o.run_s + o_.change_cost : 0;
+      job.others.push_back({o.pool, o.how->gpus(), o.value - cost});
+      options[i].push_back(k);
+    }
+  }
+  return {std::move(options), scheduling_search{p, o_.search_depth}};
+}
+
+std::optional<scheduling_choice> crius_round::best_choice(const std::vector<option>& arrival) {
+  if (!prepared_) prepared_ = prepare();
+  std::vector<cell_choice> choices;
+  for (const auto& o : arrival) choices.push_back({o.pool, o.how->gpus(), o.value});
+  return prepared_->search.best(choices, steps_);
+}
+
+allocation crius_round::find(const option& o, const allocation& present) const {
+  const auto& pool = pools_[o.pool];
+  const auto gpus = o.how->gpus(), rest = gpus % pool.node_gpus;
+  if (gpus < pool.node_gpus || rest == 0) return free_.find(pool, gpus, present);
+  auto where = free_.find(pool, gpus - rest, {});
+  if (where.empty()) return {};
+  auto left = free_;
+  left.take(where);
+  const auto more = left.find(pool, rest, {});
+  if (more.empty()) return {};
+  where.insert(where.end(), more.begin(), more.end());
+  return where;
+}
+
+/// Counts become nodes, the largest first; false, and nothing has changed: there is no room.
+bool crius_round::allocate(const scheduling_choice& choice, const job_view* arrival,
+                           const std::vector<option>& options) {
+  struct wish {
+    std::size_t at;  // in placed_; its size: the arrival
+    const option* o;
+    allocation where;
+  };
+  std::vector<wish> wishes;
+  const auto before = free_;
+  for (const auto& r : choice.rescalings) {
+    const auto& x = placed_[r.job];
+    wishes.push_back({r.job, &x.options[prepared_->options[r.job][r.choice]], {}});
+    free_.give_back(x.where);
+  }
+  if (choice.arrival) wishes.push_back({placed_.size(), &options[*choice.arrival], {}});
+  std::ranges::stable_sort(wishes, std::greater{}, [](const wish& w) { return w.o->how->gpus(); });
+  for (auto& w : wishes) {
+    w.where = find(*w.o, w.at < placed_.size() ? placed_[w.at].where : allocation{});
+    if (w.where.empty()) {
+      free_ = before;
+      return false;
+    }
+    free_.take(w.where);
+  }
+  for (auto& w : wishes) {
+    if (w.at == placed_.size()) {
+      auto& x = placed_.emplace_back();
+      x.job = arrival;
+      x.options = options;
+      x.movable = can_change(*arrival->spec);
+    } else {
+      idle_[placed_[w.at].present.pool] += placed_[w.at].present.gpus;
+    }
+    auto& x = placed_[w.at];
+    x.present = {w.o->pool, w.o->how->gpus(), w.o->value};
+    idle_[x.present.pool] -= x.present.gpus;
+    x.how = w.o->how;
+    x.where = std::move(w.where);
+  }
+  prepared_.reset();
+  return true;
+}
+
+/// The best Cell and rescalings for a job; where GPUs are too scattered for it, the next best.
+bool crius_round::schedule(const job_view& j, std::vector<option> options) {
+  std::erase_if(options, [&](const option& o) { return !meets_deadline(j, o); });
+  while (!options.empty()) {
+    const auto best = best_choice(options);
+    if (!best) return false;
+    if (allocate(*best, &j, options)) return true;
+    options.erase(options.begin() + *best->arrival);
+  }
+  return false;
+}
+
+/// What is idle is given to jobs that run, if nobody waits.
+void crius_round::use_idle() {
+  constexpr int most = 8;
+  for (int i = 0; i < most; ++i) {
+    const auto best = best_choice({});
+    if (!best || !allocate(*best, nullptr, {})) return;
+  }
+}
+
+/// It came later, and began while the other waited.
+bool crius_round::could_suspend(const job_view& j, const placed_job& x) const {
+  const auto& other = *x.job;
+  if (other.where.empty() || !x.movable || x.how) return false;
+  if (o_.deadlines && other.spec->deadline_s) return false;  // that was promised
+  return other.submitted_s > j.submitted_s && other.started_s > j.submitted_s &&
+         other.spec->priority <= j.spec->priority;
+}
+
+/// Jobs that overtook this one are suspended as soon as their GPUs and the idle ones are enough for
+/// its smallest Cell.
+bool crius_round::suspend_for(const job_view& j, std::vector<option> options) {
+  auto reachable = idle_;
+  for (const auto& x : placed_)
+    if (could_suspend(j, x)) reachable[x.present.pool] += x.present.gpus;
+  std::ranges::stable_sort(options, {}, [](const option& o) { return o.how->gpus(); });
+  return std::ranges::any_of(options, [&](const option& o) {
+    return o.how->gpus() <= reachable[o.pool] && suspend_for(j, o, options);
+  });
+}
+
+bool crius_round::suspend_for(const job_view& j, const option& o,
+                              const std::vector<option>& options) {
+  std::vector<std::size_t> others;
+  for (std::size_t i = 0; i < placed_.size(); ++i)
+    if (placed_[i].present.pool == o.pool && could_suspend(j, placed_[i])) others.push_back(i);
+  std::ranges::stable_sort(others, std::greater{},
+                           [&](std::size_t i) { return placed_[i].job->submitted_s; });
+  const auto before = free_;
+  std::set<std::size_t> taken;
+  auto where = find(o, {});
+  for (const auto i : others) {
+    if (!where.empty()) break;
+    free_.give_back(placed_[i].where);
+    taken.insert(i);
+    where = find(o, {});
+  }
+  if (where.empty()) {
+    free_ = before;
+    return false;
+  }
+  free_.take(where);
+  placed_job x;
+  x.job = &j;
+  x.options = options;
+  x.movable = can_change(*j.spec);
+  x.present = {o.pool, o.how->gpus(), o.value};
+  x.how = o.how;
+  x.where = std::move(where);
+  idle_[o.pool] -= x.present.gpus;
+  for (const auto i : taken) {
+    idle_[placed_[i].present.pool] += placed_[i].present.gpus;
+    suspended_.push_back(placed_[i].job);
+  }
+  for (auto i = taken.rbegin(); i != taken.rend(); ++i)
+    placed_.erase(placed_.begin() + static_cast<std::ptrdiff_t>(*i));
+  placed_.push_back(std::move(x));
+  prepared_.reset();
+  return true;
+}
+
+void crius_round::schedule_waiting(std::vector<decision>& out) {
+  using kind = reason::kind;
+  bool all = true;
+  // Jobs with the same Cells have the same answer until something is allocated. Only looked up:
+  std::set<const void*> failed;  // order never reaches an output
+  std::vector<const job_view*> queue;
+  for (const auto& [id, j] : s_.waiting)
+    if (!j.spec->slots) queue.push_back(&j);
+  by_priority(queue);
+  for (const auto* j : queue) {
+    if (!j->plans || j->plans->empty()) {
+      out.push_back({decision::kind::give_up, j->id, {}, {}, why_none(*j)});
+      continue;
+    }
+    const bool known = !o_.deadlines && j->bytes_floor == 0 && failed.contains(j->plans.get());
+    if (known) {
+      all = false;
+      continue;
+    }
+    const auto options = options_of(*j);
+    const bool late = !options.empty() && std::ranges::none_of(options, [&](const option& o) {
+      return meets_deadline(*j, o);
+    });
+    if (options.empty() || late) {
+      const auto why =
+          late ? fmt::format("no Cell completes it by its deadline ({:g} s)", *j->spec->deadline_s)
+               : std::string{"none of its Cells has enough memory, or GPUs of its own type"};
+      out.push_back({decision::kind::give_up, j->id, {}, {}, {kind::infeasible, why}});
+      continue;
+    }
+    if (schedule(*j, options) || (!o_.deadlines && suspend_for(*j, options))) {
+      failed.clear();
+      continue;
+    }
+    all = false;
+    failed.insert(j->plans.get());
+  }
+  if (all && suspended_.empty()) use_idle();
+}
+
+std::vector<decision> crius_round::decide() && {
+  std::vector<decision> out;
+  schedule_waiting(out);
+  for (const auto* j : suspended_) out.push_back({decision::kind::stop, j->id, {}, {}, {}});
+  for (auto& x : placed_) {
+    if (x.how == nullptr || x.job->where.empty()) continue;
+    out.push_back({decision::kind::move, x.job->id, *x.how, std::move(x.where), {}});
+  }
+  for (auto& x : placed_) {
+    if (x.how == nullptr || !x.job->where.empty()) continue;
+    out.push_back({decision::kind::start, x.job->id, *x.how, std::move(x.where), {}});
+  }
+  return out;
+}
+
+reason crius_round::why_waiting(const job_view& j) {
+  if (!j.plans || j.plans->empty()) return why_none(j);
+  const auto options = options_of(j);
+  if (options.empty()) return why_none(j);
+  const auto fewest = std::ranges::min(options, {}, [](const option& o) { return o.how->gpus(); });
+  return {reason::kind::insufficient,
+          fmt::format("its smallest Cell needs {} GPUs; {} are idle, and no {} rescalings of "
+                      "running jobs make room at a gain",
+                      fewest.how->gpus(), s_.idle.total_idle(), o_.search_depth)};
+}
+
+}  // namespace troupe::planners

@@ -1,0 +1,120 @@
+// crius-solver: all jobs' Cells in one integer program, then counts become nodes.
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <tuple>
+
+#include "planners/core/queue_order.hpp"
+#include "planners/crius/crius_round.hpp"
+
+namespace troupe::planners {
+
+/// Waiting jobs are placed_ on no GPUs until they are given some.
+void crius_round::add_waiting(std::vector<decision>& out) {
+  constexpr std::size_t most = 256;  // of the queue, in order
+  std::vector<const job_view*> queue;
+  for (const auto& [id, j] : s_.waiting)
+    if (!j.spec->slots) queue.push_back(&j);
+  by_priority(queue);
+  std::size_t added = 0;
+  for (const auto* j : queue) {
+    if (!j->plans || j->plans->empty()) {
+      out.push_back({decision::kind::give_up, j->id, {}, {}, why_none(*j)});
+      continue;
+    }
+    if (++added > most) return;
+    auto& x = placed_.emplace_back();
+    x.job = j;
+    x.options = options_of(*j);
+  }
+}
+
+std::vector<crius_round::alike_jobs> crius_round::group_jobs() const {
+  using key =
+      std::tuple<std::vector<std::tuple<std::uint32_t, std::uint32_t, double>>, std::size_t>;
+  std::map<key, std::size_t> group_of;
+  std::vector<alike_jobs> groups;
+  for (std::size_t i = 0; i < placed_.size(); ++i) {
+    const auto& x = placed_[i];
+    if (!x.movable || x.options.empty()) continue;
+    const bool runs = !x.job->where.empty();
+    alike_jobs mine;
+    key k;
+    for (const auto& o : x.options) {
+      const auto gpus = o.how->gpus();
+      const bool here = runs && o.pool == x.present.pool && gpus == x.present.gpus;
+      if (here) mine.present = mine.choices.size();
+      // In steps, so that jobs are alike.
+      const double restart = std::ceil(50 * s_.cluster.settings.restart_s / o.run_s) / 50;
+      const double cost = runs && !here ? o.value * std::min(1.0, restart) + o_.change_cost : 0;
+      mine.choices.push_back({o.pool, gpus, std::max(0.0, o.value - cost)});
+      std::get<0>(k).emplace_back(o.pool, gpus, mine.choices.back().value);
+    }
+    std::get<1>(k) = mine.present;
+    const auto [at, fresh] = group_of.emplace(std::move(k), groups.size());
+    if (fresh) groups.push_back(std::move(mine));
+    groups[at->second].jobs.push_back(i);
+  }
+  return groups;
+}
+
+/// Jobs and their options, the largest first. A job that finds no room goes on as it was, if nobody
+/// has its GPUs.
+void crius_round::place(std::vector<std::pair<std::size_t, std::size_t>> wishes,
+                        std::vector<decision>& out) {
+  std::ranges::stable_sort(wishes, std::greater{}, [&](const auto& w) {
+    return placed_[w.first].options[w.second].how->gpus();
+  });
+  std::vector<decision> starts;
+  for (const auto& [i, k] : wishes) {
+    const auto& x = placed_[i];
+    const bool runs = !x.job->where.empty();
+    auto where = find(x.options[k], {});
+    if (where.empty() && runs && free_.has(x.job->where)) {
+      free_.take(x.job->where);
+      continue;
+    }
+    if (where.empty() && runs) out.push_back({decision::kind::stop, x.job->id, {}, {}, {}});
+    if (where.empty()) continue;
+    free_.take(where);
+    const auto what = runs ? decision::kind::move : decision::kind::start;
+    starts.push_back({what, x.job->id, *x.options[k].how, std::move(where), {}});
+  }
+  std::ranges::move(starts, std::back_inserter(out));
+}
+
+std::vector<decision> crius_round::solve() && {
+  std::vector<decision> out;
+  add_waiting(out);
+  const auto groups = group_jobs();
+  std::vector<std::vector<cell_choice>> choices;
+  std::vector<std::uint32_t> counts, capacity = idle_;
+  for (const auto& g : groups) {
+    choices.push_back(g.choices);
+    counts.push_back(static_cast<std::uint32_t>(g.jobs.size()));
+  }
+  for (const auto& x : placed_)
+    if (x.movable && !x.options.empty()) capacity[x.present.pool] += x.present.gpus;
+  const auto taken = solve_assignment(choices, counts, capacity);
+  std::vector<std::pair<std::size_t, std::size_t>> wishes;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    std::size_t next = groups[g].present == alike_jobs::none ? 0 : taken[g][groups[g].present];
+    for (std::size_t k = 0; k < taken[g].size(); ++k) {
+      if (k == groups[g].present) continue;
+      for (std::uint32_t n = 0; n < taken[g][k]; ++n)
+        wishes.emplace_back(groups[g].jobs[next++], k);
+    }
+    for (auto i = next; i < groups[g].jobs.size(); ++i) {  // they are given nothing
+      const auto& x = placed_[groups[g].jobs[i]];
+      if (x.job->where.empty()) continue;
+      free_.give_back(x.job->where);
+      out.push_back({decision::kind::stop, x.job->id, {}, {}, {}});
+    }
+  }
+  for (const auto& [i, k] : wishes) free_.give_back(placed_[i].job->where);
+  place(std::move(wishes), out);
+  return out;
+}
+
+}  // namespace troupe::planners

@@ -1,0 +1,31 @@
+#include "planners/espresso/pareto.hpp"
+
+#include <cassert>
+#include <utility>
+
+namespace troupe::planners {
+
+pareto_front cheapest_by_time(const cluster& c, const idle_index& idle, const job_spec& job,
+                              planning_budget& budget, const provision_options& options,
+                              double step) {
+  assert(step > 0 && step < 1);
+  auto bounded = job;
+  bounded.slo_s = bounded.deadline_s = bounded.budget = {};
+  pareto_front front;
+  for (;;) {
+    auto p = cheapest_plan(c, idle, bounded, budget, options);
+    front.complete = front.complete && p.complete;
+    if (!p.plan) {
+      if (front.plans.empty()) front.why = std::move(p.why);
+      return front;
+    }
+    bounded.slo_s = p.total_s * (1 - step);
+    if (!front.plans.empty() && p.cost <= front.plans.back().cost)
+      front.plans.back() = std::move(p);  // of equal cost, and faster
+    else
+      front.plans.push_back(std::move(p));
+    if (!front.complete) return front;
+  }
+}
+
+}  // namespace troupe::planners

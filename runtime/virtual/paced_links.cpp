@@ -1,0 +1,127 @@
+#include "runtime/virtual/paced_links.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "messages/invariant.hpp"
+
+namespace troupe::runtime {
+
+namespace {
+
+time_ns in_ns(double s) {
+  return std::llround(std::clamp(s, 0.0, 1e6) * 1e9);
+}
+
+}  // namespace
+
+time_ns link_rates::duration_ns(double bytes, std::uint32_t connections) const {
+  const double by_connections = connection_gbps * connections;
+  const double gbps = node_gbps <= 0        ? by_connections
+                      : by_connections <= 0 ? node_gbps
+                                            : std::min(node_gbps, by_connections);
+  if (gbps <= 0) return 0;
+  const double ns = bytes * 8 / gbps;  // a gigabit a second is a bit a nanosecond
+  constexpr auto longest = paced_links::longest_ns;
+  return ns < static_cast<double>(longest) ? std::llround(ns) : longest;
+}
+
+paced_links::rates rates_from(const cluster& c, std::uint32_t datacenter, bool only_emulated) {
+  paced_links::rates all(c.datacenters.size());
+  for (std::uint32_t d = 0; d < all.size(); ++d) {
+    const auto* w = wan_between(c, datacenter, d);
+    if (only_emulated && !(w != nullptr && w->emulate)) continue;
+    auto& r = all[d].emplace();
+    r.node_gbps = w != nullptr ? w->node_gbps : unlisted_wan_gbps;
+    r.connection_gbps = w != nullptr ? w->connection_gbps : 0;
+    r.delay_ns = in_ns((w != nullptr ? w->rtt_ms : unlisted_wan_rtt_ms) * 1e-3 / 2);
+    r.jitter_ns = in_ns(w != nullptr ? w->jitter_ms * 1e-3 : 0);
+  }
+  return all;
+}
+
+link_rates paced_links::rates_now(std::uint32_t datacenter) const {
+  TROUPE_INVARIANT(paces(datacenter));
+  auto r = *to_[datacenter];
+  if (!slow_) return r;
+  const double factor = slow_(datacenter);
+  r.node_gbps /= factor;
+  r.connection_gbps /= factor;
+  return r;
+}
+
+paced_links::running& paced_links::slot(std::uint32_t token) {
+  if (running_.size() <= token) running_.resize(token + 1);
+  return running_[token] = {};
+}
+
+bool paced_links::start(time_ns now, std::uint32_t token, const transfer& t) {
+  if (t.pairs == 0 || t.pairs > max_pairs || t.first_pair > max_pairs - t.pairs) return false;
+  if (t.parts == 0 || t.parts > max_parts) return false;
+  auto& over = hops_[{t.lease, t.from_stage, t.to_stage}];
+  over.last_used = now;
+  const auto end_pair = t.first_pair + t.pairs;
+  if (over.pairs.size() < end_pair) over.pairs.resize(end_pair);
+  if (over.pairs[t.first_pair].free_at - now > longest_ns) return false;
+  auto& x = slot(token);
+  const auto r = rates_now(t.datacenter);
+  x.over = &over;
+  x.parts = t.parts;
+  x.duration = r.duration_ns(t.bytes / t.pairs, t.connections);
+  x.start = now;
+  time_ns last_arrival = 0;
+  for (auto p = t.first_pair; p < end_pair; ++p) {
+    x.start = std::max(x.start, over.pairs[p].free_at);
+    last_arrival = std::max(last_arrival, over.pairs[p].last_arrival);
+  }
+  const auto end = x.start + x.duration;
+  x.lag = r.delay_ns;
+  if (r.jitter_ns > 0) {
+    x.lag += static_cast<time_ns>(random_.uniform() * static_cast<double>(r.jitter_ns));
+    x.lag = std::max(x.lag, last_arrival - end);
+  }
+  for (auto p = t.first_pair; p < end_pair; ++p) over.pairs[p] = {end, end + x.lag};
+  ++over.under_way;
+  schedule(x.start + x.duration / x.parts + x.lag, token, 0);
+  if (x.lag > 0) schedule(end, token, x.parts);
+  return true;
+}
+
+void paced_links::start_small(time_ns now, std::uint32_t token, std::uint32_t datacenter) {
+  slot(token);
+  schedule(now + delay_ns(datacenter), token, 0);
+}
+
+void paced_links::schedule(time_ns at, std::uint32_t token, std::uint32_t part) {
+  due_.push_back({at, ++sequence_, token, part});
+  std::push_heap(due_.begin(), due_.end(), later);
+}
+
+std::optional<link_pacing::event> paced_links::take_event(time_ns now) {
+  if (due_.empty() || due_.front().at > now) return std::nullopt;
+  const auto due = due_.front();
+  std::pop_heap(due_.begin(), due_.end(), later);
+  due_.pop_back();
+  const auto& x = running_[due.token];
+  TROUPE_INVARIANT(due.part <= x.parts);
+  if (due.part == x.parts) return event{due.token, due.part, false, true, false};
+  event e{due.token, due.part, true, false, false};
+  if (due.part + 1 < x.parts) {
+    schedule(x.start + x.duration * (due.part + 2) / x.parts + x.lag, due.token, due.part + 1);
+    return e;
+  }
+  e.last = true;
+  e.left = x.lag == 0;
+  if (x.over != nullptr) {
+    TROUPE_INVARIANT(x.over->under_way > 0);
+    --x.over->under_way;
+  }
+  return e;
+}
+
+void paced_links::forget(time_ns before) {
+  std::erase_if(
+      hops_, [&](const auto& h) { return h.second.under_way == 0 && h.second.last_used < before; });
+}
+
+}  // namespace troupe::runtime

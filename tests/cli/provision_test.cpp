@@ -1,0 +1,129 @@
+#include <catch2/catch.hpp>
+
+#include <fstream>
+#include <sstream>
+
+#include "cli/program.hpp"
+
+// `troupe plan --policy espresso` over several searches.
+
+using namespace troupe::test;
+using nlohmann::json;
+
+namespace {
+
+std::vector<std::string> provision(const std::string& job,
+                                   const std::vector<std::string>& more = {}) {
+  std::vector<std::string> all{"plan",      shipped("jobs/" + job),
+                               "--cluster", shipped("clusters/espresso.yaml"),
+                               "--policy",  "espresso",
+                               "--json"};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("--pareto gives cheaper and slower plans in one order, and writes a page of them") {
+  const scratch dir;
+  const auto page = dir / "cost.html";
+  const auto r = troupe::test::troupe(
+      provision("llama-1.3b-slo.yaml", {"--pareto", page, "--time-limit", "3"}));
+  REQUIRE(r.status == 0);
+  const auto d = r.document();
+  REQUIRE(d["pareto"].size() > 3);
+  bool within = false;
+  for (std::size_t i = 0; i < d["pareto"].size(); ++i) {
+    const auto& p = d["pareto"][i];
+    within = within || p["within_limits"] == true;
+    if (i == 0) continue;
+    CHECK(p["cost"] > d["pareto"][i - 1]["cost"]);
+    CHECK(p["total_s"] < d["pareto"][i - 1]["total_s"]);
+  }
+  CHECK(within);
+  std::stringstream text;
+  text << std::ifstream{page}.rdbuf();
+  const auto html = text.str();
+  CHECK(html.find("<svg") != std::string::npos);
+  CHECK(html.find("http") == std::string::npos);  // nothing from elsewhere
+}
+
+TEST_CASE("--sweep-slo compares the placers under each limit, and none is cheaper than the exact") {
+  const auto r = troupe::test::troupe(
+      provision("llama-1.3b-slo.yaml", {"--sweep-slo", "300,500,2000", "--time-limit", "20"}));
+  REQUIRE(r.status == 0);
+  const auto sweep = r.document()["sweep"];
+  REQUIRE(sweep.size() == 3);
+  int plans = 0;
+  for (const auto& one : sweep)
+    for (const auto* name : {"greedy", "sia", "whale", "hph"}) {
+      if (one[name].is_null()) continue;
+      ++plans;
+      CHECK(one["exact"]["cost"].get<double>() <= one[name]["cost"].get<double>() * (1 + 1e-9));
+      CHECK(one[name]["total_s"] <= one["slo_s"]);
+    }
+  CHECK(plans > 5);
+}
+
+TEST_CASE("--explain-cmr shows the ratios, with l_m as given") {
+  const auto r = troupe::test::troupe(provision(
+      "vit-slo.yaml", {"--placer", "greedy", "--explain-cmr", "--layers-in-memory", "A4000=13"}));
+  REQUIRE(r.status == 0);
+  const auto rows = r.document()["ratios"];
+  REQUIRE_FALSE(rows.empty());
+  for (const auto& x : rows) {
+    const double l_m = x["max_in_memory"], l_c = x["max_hidden"];
+    CHECK(x["ratio"].get<double>() ==
+          Approx(x["tflops"].get<double>() / x["memory_gb"].get<double>() * std::max(l_m, l_c) /
+                 l_c));
+    if (x["gpu"] == "A4000") CHECK(l_m == 13);
+  }
+  const auto bad = troupe::test::troupe(
+      provision("vit-slo.yaml", {"--explain-cmr", "--layers-in-memory", "H100-80GB=13"}));
+  CHECK(bad.status == 2);
+  CHECK(bad.err.find("H100-80GB") != std::string::npos);
+}
+
+TEST_CASE("spot prices make a plan cheaper by what the cluster says, interruptions counted") {
+  const scratch dir;
+  const auto cluster = [&](const std::string& name, const std::string& prices) {
+    return dir.write(name,
+                     "name: spot\ndatacenters:\n  - name: dc\n    nodes:\n      - {name: a, "
+                     "gpu: A30, gpus: 1, count: 8, intra: pcie4, inter: eth10}\n" +
+                         prices);
+  };
+  const auto cost = [&](const std::string& file, std::vector<std::string> more) {
+    std::vector<std::string> all{
+        "plan", shipped("jobs/vit-slo.yaml"), "--cluster", file, "--policy", "espresso", "--json"};
+    all.insert(all.end(), more.begin(), more.end());
+    const auto r = troupe::test::troupe(all);
+    REQUIRE(r.status == 0);
+    return r.document();
+  };
+  const auto calm = cluster("calm.yaml",
+                            "prices: [{gpu: A30, per_hour: 4, spot: {per_hour: 1, "
+                            "interruptions_per_hour: 0}}]\n");
+  const auto firm = cost(calm, {}), spot = cost(calm, {"--spot"});
+  CHECK(spot["cost"].get<double>() == Approx(firm["cost"].get<double>() / 4));
+  const auto wild = cluster("wild.yaml",
+                            "prices: [{gpu: A30, datacenter: dc, per_hour: 4, spot: {per_hour: 1, "
+                            "interruptions_per_hour: 0.5}}]\n");
+  const auto risky = cost(wild, {"--spot"});
+  CHECK(risky["interruptions"].get<double>() > 0);
+  CHECK(risky["cost"].get<double>() > spot["cost"].get<double>());
+  CHECK(risky["total_s"].get<double>() ==
+        Approx(risky["iteration_s"].get<double>() * 100 +
+               risky["interruptions"].get<double>() * (30 + 600 / 2.0)));
+}
+
+TEST_CASE("a plan that misses its limit when its schedule is simulated has a warning") {
+  for (const auto* job : {"llama-1.3b-slo.yaml", "vit-slo.yaml"}) {
+    CAPTURE(job);
+    const auto r = troupe::test::troupe(provision(job));
+    REQUIRE(r.status == 0);
+    const auto d = r.document();
+    const double slo_s = job[0] == 'l' ? 500 : 1200;
+    const bool misses = d["simulated_iteration_s"].get<double>() * 100 > slo_s;
+    CHECK(d["warnings"].size() == (misses ? 1 : 0));
+  }
+}

@@ -1,0 +1,242 @@
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <numeric>
+
+#include "messages/time.hpp"
+#include "planners/baselines/adaptive_plan.hpp"
+#include "planners/baselines/elasticflow.hpp"
+#include "planners/baselines/gavel.hpp"
+#include "planners/scene.hpp"
+
+// Gandiva, Gavel and ElasticFlow, as Crius' evaluation has them.
+
+using namespace troupe;
+using namespace troupe::planners;
+using scene_of_policies::carry_out;
+using scene_of_policies::played_policy;
+using scene_of_policies::scene;
+
+namespace {
+
+cluster two_kinds(std::uint32_t fast, std::uint32_t slow) {
+  cluster c;
+  c.name = "two kinds";
+  sample::add_nodes(c, sample::gpu("A", 40, 300), fast, 2);
+  sample::add_nodes(c, sample::gpu("B", 40, 100), slow, 2);
+  return c;
+}
+
+job_spec some_work(std::uint32_t gpus, const std::string& type = {}) {
+  auto j = sample::job(sample::gpt2_350m, 128, gpus);
+  j.iterations = 100'000;
+  j.gpu_type = type;
+  return j;
+}
+
+}  // namespace
+
+TEST_CASE("Gavel's allocation: the job that gains most from the fast type has it") {
+  // Two jobs, one GPU of each of two types. Together 4 + 1 is more than 2 + 2.
+  const std::vector<gavel_job> jobs{{1, 1, {4, 1}}, {1, 1, {2, 1}}};
+  const auto x = gavel_allocation(jobs, {1, 1}, gavel_objective::max_sum);
+  // Each over its own best: job 0 loses 3/4 on the slow type, job 1 half.
+  CHECK(x[0][0] == Approx(1));
+  CHECK(x[1][1] == Approx(1));
+  CHECK(x[0][1] == Approx(0).margin(1e-9));
+}
+
+TEST_CASE("Gavel's fair allocation: the least throughput over that of an equal share") {
+  const std::vector<gavel_job> jobs{{1, 1, {4, 1}}, {1, 1, {1, 1.1}}};
+  const auto x = gavel_allocation(jobs, {1, 1}, gavel_objective::max_min);
+  const auto rate = [&](std::size_t i) {
+    return (x[i][0] * jobs[i].rates[0] + x[i][1] * jobs[i].rates[1]) /
+           ((jobs[i].rates[0] + jobs[i].rates[1]) / 2);
+  };
+  // Both are better off than with half of each type; with less of it job 1 would be worse off.
+  CHECK(rate(0) > 1);
+  CHECK(rate(1) == Approx(1.1 / 1.05));
+  for (const auto& row : x) CHECK(row[0] + row[1] <= 1 + 1e-9);
+  // Three jobs for one GPU: a third of the time each, alike or not.
+  const auto y = gavel_allocation({{1, 1, {1}}, {1, 2, {5}}}, {1}, gavel_objective::max_min);
+  CHECK(y[0][0] == Approx(1.0 / 3));
+  CHECK(y[1][0] == Approx(1.0 / 3));
+}
+
+TEST_CASE("Gavel's shares keep to the types' GPUs, on random jobs") {
+  random_source r{5};
+  for (int i = 0; i < 50; ++i) {
+    std::vector<gavel_job> jobs(1 + r.below(8));
+    std::vector<double> capacity{1 + double(r.below(8)), 1 + double(r.below(8))};
+    for (auto& j : jobs) j = {double(1U << r.below(3)), 1, {0.1 + r.uniform(), r.uniform()}};
+    for (const auto objective : {gavel_objective::max_sum, gavel_objective::max_min}) {
+      const auto x = gavel_allocation(jobs, capacity, objective);
+      for (std::size_t t = 0; t < 2; ++t) {
+        double used = 0;
+        for (std::size_t j = 0; j < jobs.size(); ++j) used += x[j][t] * jobs[j].gpus;
+        CHECK(used <= capacity[t] + 1e-6);
+      }
+      for (const auto& row : x) CHECK(row[0] + row[1] <= 1 + 1e-6);
+    }
+  }
+}
+
+TEST_CASE("under Gavel jobs take turns when there are too many for the GPUs") {
+  played_policy g{two_kinds(1, 0), "gavel-fair"};
+  g.s.add(1, some_work(2)).submitted_s = g.s.now_s;
+  g.s.add(2, some_work(2)).submitted_s = g.s.now_s;
+  std::map<job_id, int> rounds;
+  for (int i = 0; i < 20; ++i) {
+    g.settle();
+    CHECK(g.gpus(1) + g.gpus(2) == 2);
+    for (auto& [id, j] : g.s.running) {
+      ++rounds[id];
+      j.iterations_done += 2000;
+    }
+    g.s.now_s += 360;
+  }
+  CHECK(rounds[1] >= 6);
+  CHECK(rounds[2] >= 6);
+}
+
+TEST_CASE("ElasticFlow's minimum share: the fewest GPUs that meet the deadline on what is left") {
+  // Section 4.1's case of a concave curve: 1 GPU does 1, 2 do 1.5, 4 do 2.
+  const std::vector<scaling_point> curve{{1, 1}, {2, 1.5}, {4, 2}};
+  CHECK(minimum_shares({{curve, 10, 10}}, 4) == std::vector<std::uint32_t>{1});
+  CHECK(minimum_shares({{curve, 10, 7}}, 4) == std::vector<std::uint32_t>{2});
+  CHECK(minimum_shares({{curve, 10, 5}}, 4) == std::vector<std::uint32_t>{4});
+  CHECK_FALSE(minimum_shares({{curve, 10, 4.9}}, 4).has_value());
+  // Beside a job that has one GPU until 3, another has four GPUs only after that.
+  CHECK(minimum_shares({{curve, 3, 3}, {curve, 10, 8.5}}, 4) == std::vector<std::uint32_t>{1, 2});
+  CHECK(minimum_shares({{curve, 3, 3}, {curve, 8, 4}, {curve, 6, 7.1}}, 4) == std::nullopt);
+  CHECK(minimum_shares({{curve, 3, 3}, {curve, 6, 7.1}}, 1) == std::nullopt);
+  CHECK(minimum_shares({{curve, 3, 3}, {curve, 4, 7.1}}, 1) == std::vector<std::uint32_t>{1, 1});
+}
+
+TEST_CASE("ElasticFlow gives what is left to the job that gains most a GPU") {
+  const std::vector<scaling_point> steep{{1, 1}, {2, 1.9}, {4, 3.6}},
+      flat{{1, 1}, {2, 1.2}, {4, 1.3}};
+  CHECK(elastic_shares({{steep, 1, never}, {flat, 1, never}}, {0, 0}, 6) ==
+        std::vector<std::uint32_t>{4, 2});
+  CHECK(elastic_shares({{steep, 1, never}, {flat, 1, never}}, {1, 4}, 6) ==
+        std::vector<std::uint32_t>{2, 4});
+  CHECK(elastic_shares({{steep, 1, never}, {flat, 1, never}}, {0, 0}, 1) ==
+        std::vector<std::uint32_t>{1, 0});
+}
+
+TEST_CASE("elasticflow-ls shrinks running jobs for one that comes, on its user's type") {
+  played_policy e{two_kinds(2, 2), "elasticflow-ls"};
+  e.s.add(1, some_work(2, "B"));
+  e.settle();
+  CHECK(e.type(1) == "B");
+  CHECK(e.gpus(1) == 4);
+  e.s.add(2, some_work(2, "B"));
+  e.settle();
+  CHECK(e.gpus(1) == 2);
+  CHECK(e.gpus(2) == 2);
+  CHECK(e.type(2) == "B");
+}
+
+TEST_CASE("elasticflow-ls packs its type anew where idle GPUs are too scattered, and then rests") {
+  cluster c;
+  c.name = "nodes of four";
+  sample::add_nodes(c, sample::gpu("A", 40, 300), 2, 4);
+  played_policy e{std::move(c), "elasticflow-ls"};
+  auto small = some_work(2, "A");
+  small.max_gpus = 2;
+  for (job_id id = 1; id <= 4; ++id) e.s.add(id, small);
+  e.settle();
+  for (job_id id = 1; id <= 4; ++id) REQUIRE(e.gpus(id) == 2);
+  const auto node = [&](job_id id) { return e.s.running.at(id).where.at(0).node; };
+  // One job of each node ends: four GPUs are idle, two on each.
+  const job_id other = node(2) == node(1) ? 2 : node(3) == node(1) ? 3 : 4;
+  const job_id last = other == 4 ? 3 : 4;
+  for (const auto id : {other, last}) {
+    for (const auto& share : e.s.running.at(id).where)
+      e.s.idle.set_idle(share.node, e.s.idle.idle(share.node) + share.gpus);
+    e.s.running.erase(id);
+  }
+  auto large = some_work(4, "A");
+  large.max_gpus = 4;
+  e.s.add(5, large);
+  e.settle();
+  CHECK(e.gpus(5) == 4);
+  std::uint32_t others = 0;
+  for (job_id id = 1; id <= 4; ++id) others += e.gpus(id);
+  CHECK(others == 4);
+  random_source r{1};
+  CHECK(e.by->decide(e.s.view(), r).empty());
+}
+
+TEST_CASE("elasticflow drops a job whose deadline cannot be met, and admits one whose can") {
+  played_policy e{two_kinds(1, 0), "elasticflow"};
+  auto job = some_work(2, "A");
+  job.deadline_s = 1;
+  e.s.add(1, job).submitted_s = e.s.now_s;
+  random_source r{1};
+  const auto d = e.by->decide(e.s.view(), r);
+  REQUIRE(d.size() == 1);
+  CHECK(d[0].what == decision::kind::give_up);
+  e.s.waiting.clear();
+  job.deadline_s = 1e9;
+  e.s.add(2, job).submitted_s = e.s.now_s;
+  e.settle();
+  CHECK(e.gpus(2) == 2);
+}
+
+TEST_CASE("gandiva goes by the user's count, grows on idle GPUs, and shrinks for the next job") {
+  played_policy g{two_kinds(4, 0), "gandiva"};
+  g.s.add(1, some_work(4));
+  g.settle();
+  CHECK(g.gpus(1) == 4);
+  g.settle();
+  CHECK(g.gpus(1) == 8);
+  g.s.add(2, some_work(4));
+  g.settle();
+  CHECK(g.gpus(1) == 4);
+  CHECK(g.gpus(2) == 4);
+}
+
+TEST_CASE("the adaptive plan is the best of all even shapes, and data parallelism alone is not") {
+  const auto c = two_kinds(4, 4);
+  const auto pools = pools_of(c, idle_index{c});
+  auto job = sample::job(sample::gpt("gpt2-2.7b", 2560, 32, 32), 128, 8);
+  const auto best = adaptive_plan(c, pools[0], job, 8);
+  REQUIRE(best);
+  CHECK(best->gpus() == 8);
+  int shapes = 0;
+  for (std::uint32_t d = 1; d <= 8; d *= 2)
+    for (std::uint32_t t = 1; d * t <= 8; t *= 2)
+      if (const auto p = even_plan(c, pools[0], job, {d, 8 / (d * t), t})) {
+        ++shapes;
+        CHECK(p->samples_per_s <= best->samples_per_s);
+      }
+  CHECK(shapes >= 3);
+  // On one GPU of each of four nodes no two can share a stage.
+  allocation scattered;
+  for (node_index n = 0; n < 4; ++n) scattered.push_back({n, 1});
+  const auto apart = adaptive_plan(c, pools[0], job, scattered);
+  REQUIRE(apart);
+  CHECK(apart->tensor_parallel == 1);
+  CHECK(fits(c, idle_index{c}, *apart, scattered));
+  const auto alone = data_parallel_plan(c, pools[0], job, 8);
+  REQUIRE(alone);
+  CHECK(alone->samples_per_s <= best->samples_per_s);
+  const auto unit = 8 / alone->data_parallel;
+  CHECK(unit > 1);  // one GPU does not hold it
+  CHECK_FALSE(adaptive_plan(c, pools[0], job, 1).has_value());
+}
+
+TEST_CASE("with adaptive parallelism a policy's starts keep their GPUs and are no slower") {
+  const std::shared_ptr<const policy> plain = make_policy("fcfs");
+  const auto adaptive = with_adaptive_parallelism(plain);
+  CHECK(adaptive->name() == "fcfs");
+  scene s{two_kinds(4, 0)};
+  s.add(1, some_work(4, "A"));
+  random_source r{1};
+  const auto a = plain->decide(s.view(), r), b = adaptive->decide(s.view(), r);
+  REQUIRE(a.size() == 1);
+  REQUIRE(b.size() == 1);
+  CHECK(a[0].where == b[0].where);
+  CHECK_FALSE(b[0].how.stages.empty());
+  CHECK(fits(s.cluster, s.idle, b[0].how, b[0].where));
+}

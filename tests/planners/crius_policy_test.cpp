@@ -1,0 +1,255 @@
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <functional>
+
+#include "planners/crius/crius.hpp"
+#include "planners/crius/crius_search.hpp"
+#include "planners/scene.hpp"
+
+// What Crius decides when jobs come and go.
+
+using namespace troupe;
+using namespace troupe::planners;
+using scene_of_policies::carry_out;
+using scene_of_policies::played_policy;
+using scene_of_policies::scene;
+
+namespace {
+
+cluster alike(std::uint32_t nodes, std::uint32_t gpus = 2) {
+  cluster c;
+  c.name = "alike";
+  sample::add_nodes(c, sample::gpu("A", 40, 300), nodes, gpus);
+  return c;
+}
+
+cluster fast_and_slow(std::uint32_t fast, std::uint32_t slow) {
+  auto c = alike(fast);
+  sample::add_nodes(c, sample::gpu("B", 40, 100), slow, 2);
+  return c;
+}
+
+job_spec work(std::uint32_t gpus, std::uint32_t iterations = 100'000) {
+  auto j = sample::job(sample::gpt2_350m, 128, gpus);
+  j.iterations = iterations;
+  return j;
+}
+
+const std::vector<std::string_view> adaptive{"crius", "crius-ddl", "crius-solver"};
+
+}  // namespace
+
+TEST_CASE("alone, a job grows to double what it asks for; beside another it has what it asks for") {
+  for (const auto name : adaptive) {
+    INFO(name);
+    played_policy p{alike(4), name};
+    p.s.add(1, work(4));
+    p.settle();
+    CHECK(p.gpus(1) == 8);
+    p.s.now_s += 1000;
+    p.s.add(2, work(4));
+    p.settle();
+    CHECK(p.gpus(1) == 4);
+    CHECK(p.gpus(2) == 4);
+    p.end(1);
+    p.settle();
+    CHECK(p.gpus(2) == 8);
+    CHECK(p.decide().empty());
+  }
+}
+
+TEST_CASE("a job that is nearly done is not moved for what it would not pay back") {
+  played_policy p{alike(4), "crius"};
+  p.s.add(1, work(4));
+  p.s.add(2, work(4));
+  p.settle();
+  CHECK(p.gpus(1) == 4);
+  p.s.running.at(2).iterations_done = p.s.running.at(2).spec->iterations - 1;
+  p.end(1);
+  CHECK(p.decide().empty());
+  p.s.running.at(2).iterations_done = 0;
+  CHECK(p.decide().size() == 1);
+}
+
+TEST_CASE("without adaptivity the count stays, without heterogeneity the type") {
+  played_policy na{fast_and_slow(4, 4), "crius-na"};
+  na.s.add(1, work(4));
+  na.settle();
+  CHECK(na.gpus(1) == 4);
+
+  played_policy nh{fast_and_slow(4, 4), "crius-nh"};
+  auto job = work(4);
+  job.gpu_type = "B";
+  nh.s.add(1, job);
+  nh.settle();
+  REQUIRE(nh.gpus(1) == 8);
+  for (const auto& share : nh.s.running.at(1).where)
+    CHECK(nh.s.cluster.gpu_of(share.node).name == "B");
+
+  played_policy both{fast_and_slow(4, 4), "crius"};
+  both.s.add(1, job);
+  both.settle();
+  for (const auto& share : both.s.running.at(1).where)
+    CHECK(both.s.cluster.gpu_of(share.node).name == "A");
+}
+
+TEST_CASE("a running job moves to the other type for one that can only have its own") {
+  played_policy p{fast_and_slow(2, 4), "crius"};
+  p.s.add(1, work(4));
+  p.settle();
+  REQUIRE(p.s.cluster.gpu_of(p.s.running.at(1).where[0].node).name == "A");
+  auto picky = work(4);
+  picky.required_gpu_type = "A";
+  picky.max_gpus = 4;
+  p.s.now_s += 1000;
+  p.s.add(2, picky);
+  p.settle();
+  REQUIRE(p.gpus(2) >= 2);
+  CHECK(p.s.cluster.gpu_of(p.s.running.at(2).where[0].node).name == "A");
+  CHECK(p.gpus(1) > 0);
+}
+
+TEST_CASE("later jobs that began while a large one waited are suspended for it") {
+  played_policy p{alike(4, 1), "crius"};
+  auto fixed = work(4);
+  // Whose smallest Cell is all of the cluster: it needs the memory of four.
+  fixed.model = sample::gpt("gpt2-5.6b", 4096, 28, 32);
+  fixed.global_batch = 16;
+  auto small = work(1);
+  small.global_batch = 4;
+  small.max_gpus = 1;
+  small.command = {"sleep"};  // a program, which is not changed
+  p.s.add(1, small);
+  p.settle();
+  REQUIRE(p.gpus(1) == 1);
+  p.s.add(2, fixed).submitted_s = p.s.now_s;
+  p.settle();
+  REQUIRE(p.gpus(2) == 0);
+  CHECK(p.by->why_waiting(p.s.view(), 2).text.find("its smallest Cell needs 4 GPUs") == 0);
+  small.command.clear();
+  for (job_id id = 3; id <= 5; ++id) {
+    p.s.now_s += 10;
+    p.s.add(id, small).submitted_s = p.s.now_s;
+    p.s.now_s += 1;
+    p.settle();
+    CHECK(p.gpus(id) == 1);
+  }
+  CHECK(p.decide().empty());  // the program has not ended
+  p.end(1);
+  p.s.now_s += 100;
+  const auto d = p.decide();
+  REQUIRE(d.size() == 4);
+  for (int i = 0; i < 3; ++i) CHECK(d[i].what == decision::kind::stop);
+  CHECK(d[3].job == 2);
+  carry_out(p.s, d);
+  CHECK(p.gpus(2) == 4);
+  CHECK(p.s.waiting.size() == 3);
+  CHECK(p.decide().empty());  // and nobody is suspended for those that came later
+}
+
+TEST_CASE("crius-ddl gives up what no Cell completes in time, and keeps what it has promised") {
+  played_policy p{alike(4), "crius-ddl"};
+  auto job = work(4);
+  played_policy probe{alike(4), "crius"};
+  probe.s.add(1, job);
+  probe.settle();
+  const double fastest_s =
+      job.global_batch / probe.s.running.at(1).how.samples_per_s * job.iterations;
+
+  job.deadline_s = 0.9 * fastest_s;
+  p.s.add(1, job).submitted_s = p.s.now_s;
+  auto d = p.decide();
+  REQUIRE(d.size() == 1);
+  CHECK(d[0].what == decision::kind::give_up);
+  p.s.waiting.clear();
+
+  job.deadline_s = 1.1 * fastest_s;  // on all GPUs alone
+  p.s.add(2, job).submitted_s = p.s.now_s;
+  p.settle();
+  REQUIRE(p.gpus(2) == 8);
+  p.s.now_s += 60;
+  p.s.running.at(2).iterations_done = 0;
+  p.s.add(3, work(4)).submitted_s = p.s.now_s;
+  p.settle();
+  CHECK(p.gpus(2) == 8);
+  CHECK(p.gpus(3) == 0);
+  // crius makes room.
+  played_policy q{alike(4), "crius"};
+  q.s = p.s;
+  q.s.by = q.by.get();
+  q.settle();
+  CHECK(q.gpus(3) == 4);
+}
+
+TEST_CASE("trainings without checkpoints and programs are not moved") {
+  for (const bool train : {true, false}) {
+    played_policy p{alike(4), "crius"};
+    auto job = work(4);
+    if (train)
+      job.train.emplace().device = "cuda";
+    else
+      job.command = {"train.py"}, job.global_batch = 16;
+    p.s.add(1, job);
+    p.settle();
+    const auto before = p.gpus(1);
+    REQUIRE(before > (train ? 7 : 0));
+    p.s.now_s += 1000;
+    p.s.add(2, work(4)).submitted_s = p.s.now_s;
+    p.settle();
+    CHECK(p.gpus(1) == before);
+    if (!train) continue;
+    CHECK(p.gpus(2) == 0);
+    job.train->checkpoint = "here";
+    p.s.running.at(1).spec = std::make_shared<job_spec>(job);
+    p.settle();
+    CHECK(p.gpus(1) == 4);
+    CHECK(p.s.running.at(1).how.rows == 4);  // as before: it learns the same
+    CHECK(p.gpus(2) == 4);
+  }
+}
+
+TEST_CASE("who asks for too few GPUs is given as many as hold the model") {
+  played_policy p{alike(8), "crius"};
+  auto job = work(1);
+  job.model = sample::gpt("gpt2-7b", 4096, 32, 32);
+  p.s.add(1, job);
+  p.settle();
+  CHECK(p.gpus(1) >= 4);
+}
+
+TEST_CASE("crius-solver's program is solved like trying all choices") {
+  random_source r{31};
+  for (int i = 0; i < 60; ++i) {
+    std::vector<std::vector<cell_choice>> jobs(1 + r.below(4));
+    std::vector<std::uint32_t> counts,
+        capacity{1 + std::uint32_t(r.below(8)), 1 + std::uint32_t(r.below(8))};
+    for (auto& choices : jobs) {
+      counts.push_back(1);
+      for (auto n = 1 + r.below(4); n > 0; --n)
+        choices.push_back({std::uint32_t(r.below(2)), 1U << r.below(3), 0.1 + r.uniform()});
+    }
+    double best = 0;
+    const std::function<void(std::size_t, double, std::int64_t, std::int64_t)> go =
+        [&](std::size_t j, double value, std::int64_t a, std::int64_t b) {
+          if (a < 0 || b < 0) return;
+          best = std::max(best, value);
+          if (j == jobs.size()) return;
+          go(j + 1, value, a, b);
+          for (const auto& x : jobs[j])
+            go(j + 1, value + x.value, a - (x.pool == 0 ? x.gpus : 0),
+               b - (x.pool == 1 ? x.gpus : 0));
+        };
+    go(0, 0, capacity[0], capacity[1]);
+    const auto taken = solve_assignment(jobs, counts, capacity);
+    double value = 0;
+    std::vector<std::uint32_t> used(2);
+    for (std::size_t j = 0; j < jobs.size(); ++j)
+      for (std::size_t k = 0; k < jobs[j].size(); ++k) {
+        value += taken[j][k] * jobs[j][k].value;
+        used[jobs[j][k].pool] += taken[j][k] * jobs[j][k].gpus;
+      }
+    CHECK(used[0] <= capacity[0]);
+    CHECK(used[1] <= capacity[1]);
+    CHECK(value >= best * (1 - 1.1e-3));
+  }
+}

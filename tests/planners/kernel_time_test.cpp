@@ -1,0 +1,222 @@
+#include <catch2/catch.hpp>
+
+#include "formats/load/load.hpp"
+#include "harness/published_runs.hpp"
+#include "planners/core/explicit_plan.hpp"
+#include "planners/cost/kernel_time.hpp"
+#include "planners/cost/plan_time.hpp"
+#include "sample.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <string>
+#include <vector>
+
+using namespace troupe;
+using namespace troupe::planners;
+
+namespace {
+
+/// 100 TFLOP/s, of which products reach half, and lose 20 us each.
+gpu_type kernel_gpu() {
+  auto g = sample::gpu("G", 40, 100);
+  g.efficiency = 0.5;
+  g.kernel_us = 20;
+  return g;
+}
+
+gpu_work products_of(double flops, double products, double rows = 1) {
+  gpu_work w;
+  w.flops = flops;
+  w.rows = rows;
+  w.kernels.products = products;
+  return w;
+}
+
+struct compared_run {
+  harness::published_run run;
+  double predicted_s = 0;
+};
+
+const std::vector<compared_run>& compared() {
+  static const auto all = [] {
+    const std::string root = TROUPE_SOURCE_DIR;
+    const auto runs = harness::load_published_runs(root + "/tests/planners/published_runs.csv");
+    const auto gpus = formats::load_catalogue(root + "/configs/gpus.yaml");
+    std::vector<compared_run> out;
+    if (!runs || !gpus) return out;
+    for (const auto& r : *runs)
+      if (const auto s = harness::predicted_s(r, *gpus)) out.push_back({r, *s});
+    return out;
+  }();
+  return all;
+}
+
+/// Of interleaved 1F1B, stage by stage and step by step (Narayanan et al., section 2.2): every
+/// stage does its warm-up, then a forward and a backward in turn, and then what is left.
+double interleaved_s(std::uint32_t stages, std::uint32_t v, std::uint32_t m, double f, double b) {
+  struct step {
+    bool backward;
+    std::uint32_t chunk, microbatch;
+  };
+  const auto order_of = [&](std::uint32_t s) {
+    const auto nth = [&](std::uint32_t i, bool backward) {
+      const auto chunk = i % (stages * v) / stages;
+      return step{backward, backward ? v - 1 - chunk : chunk,
+                  i / (stages * v) * stages + i % stages};
+    };
+    const auto all = m * v, after = stages - s - 1;
+    const auto warm = std::min(all, v == 1 ? after : 2 * after + (v - 1) * stages);
+    std::vector<step> order;
+    for (std::uint32_t i = 0; i < warm; ++i) order.push_back(nth(i, false));
+    for (std::uint32_t i = 0; warm + i < all; ++i) {
+      order.push_back(nth(warm + i, false));
+      order.push_back(nth(i, true));
+    }
+    for (auto i = all - warm; i < all; ++i) order.push_back(nth(i, true));
+    return order;
+  };
+  std::vector<std::vector<step>> orders;
+  for (std::uint32_t s = 0; s < stages; ++s) orders.push_back(order_of(s));
+  const auto parts = stages * v;
+  std::vector<double> done(std::size_t{2} * parts * m, -1), free_s(stages, 0);
+  const auto at = [&](bool backward, std::uint32_t part, std::uint32_t i) -> double& {
+    return done[(std::size_t{backward} * parts + part) * m + i];
+  };
+  std::vector<std::size_t> next(stages, 0);
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (std::uint32_t s = 0; s < stages; ++s)
+      while (next[s] < orders[s].size()) {
+        const auto x = orders[s][next[s]];
+        const auto part = x.chunk * stages + s;
+        const bool last = part + 1 == parts;
+        const double ready = !x.backward ? (part == 0 ? 0 : at(false, part - 1, x.microbatch))
+                             : last      ? at(false, part, x.microbatch)
+                                         : at(true, part + 1, x.microbatch);
+        if (ready < 0) break;
+        free_s[s] = std::max(free_s[s], ready) + (x.backward ? b : f) / v;
+        at(x.backward, part, x.microbatch) = free_s[s];
+        ++next[s];
+        moved = true;
+      }
+  }
+  for (std::uint32_t s = 0; s < stages; ++s) REQUIRE(next[s] == orders[s].size());
+  return *std::ranges::max_element(free_s);
+}
+
+}  // namespace
+
+TEST_CASE("a product is half as efficient where its work takes as long as it loses") {
+  const job_spec job;
+  const auto half = 50e12 * 20e-6;  // FLOPs
+  const auto t = time_kernels(job, kernel_gpu(), products_of(half, 1), 2);
+  CHECK(t.forward_s == Approx(70e-6));  // what launching it takes the host is longer
+  const auto large = time_kernels(job, kernel_gpu(), products_of(100 * half, 1), 2);
+  CHECK(large.forward_s == Approx(101 * 20e-6));
+  CHECK(large.backward_s == Approx(2 * large.forward_s));
+}
+
+TEST_CASE("an iteration lasts as long as its launches, however fast the GPU") {
+  job_spec job;
+  const auto few = products_of(1e6, 10);
+  CHECK(time_kernels(job, kernel_gpu(), few, 2).forward_s == Approx(10 * 70e-6));
+  job.kernels = "eager";
+  const auto t = time_kernels(job, kernel_gpu(), few, 2);
+  CHECK(t.forward_s == Approx(10 * 270e-6));
+  CHECK(t.backward_s == Approx(2 * t.forward_s));
+  CHECK(t.update_s == Approx(10 * 1250e-6));
+}
+
+TEST_CASE("elementwise operations take the bytes that they move, four a number in fp32") {
+  job_spec job;
+  auto gpu = kernel_gpu();
+  gpu.memory_gbytes_s = 1000;
+  auto w = products_of(1e12, 1);
+  w.kernels.stream = 1e8;
+  w.kernels.matrices = 1e9;
+  const double products = 1e12 / 50e12 + 20e-6;
+  const double mixed = 2 * (18 * 1e8 + 3 * 1e9) / 625e9;
+  CHECK(time_kernels(job, gpu, w, 2).forward_s == Approx(products + mixed));
+  job.memory.emplace();
+  job.memory->precision = "fp32";
+  gpu.fp32_tflops = 100, gpu.fp32_efficiency = 0.5;
+  CHECK(time_kernels(job, gpu, w, 2).forward_s == Approx(products + 2 * mixed));
+  job.memory.reset();
+  job.kernels = "flash";  // no matrix, and attention's forward once more in backward
+  w.kernels.attention_flops = 4e11;
+  const auto flash = time_kernels(job, gpu, w, 2);
+  CHECK(flash.forward_s == Approx(products + 2 * 0.3 * 18 * 1e8 / 625e9));
+  CHECK(flash.backward_s == Approx(2 * flash.forward_s + 0.5 * 4e11 / 50e12));
+}
+
+TEST_CASE("single precision has a peak of its own, and TF32 where the GPU has it") {
+  auto gpu = kernel_gpu();
+  gpu.fp32_tflops = 20, gpu.fp32_efficiency = 0.8;
+  job_spec job;
+  CHECK(flops_s(job, gpu) == 50e12);
+  job.memory.emplace();
+  job.memory->precision = "tf32";
+  CHECK(flops_s(job, gpu) == 16e12);
+  gpu.tf32_tflops = 40;
+  CHECK(flops_s(job, gpu) == 32e12);
+  job.memory->precision = "fp32";
+  CHECK(flops_s(job, gpu) == 16e12);
+}
+
+TEST_CASE("interleaved stages wait for so many parts less") {
+  cluster c;
+  sample::add_nodes(c, sample::gpu("G", 80, 100), 4, 1);
+  for (auto& n : c.nodes) n.inter = {"fast", 1e9, 0};
+  auto job = sample::job(sample::gpt("even", 1024, 16, 16, 512, 8), 32);
+  job.train.emplace();
+  job.train->device = "sim";
+  job.train->schedule = "megatron";
+  job.pipeline.microbatches = 32;
+  job.pipeline.recompute = false;
+  for (const std::uint32_t v : {1U, 2U, 4U}) {
+    INFO(v << " parts");
+    job.pipeline.virtual_stages = v;
+    const auto made =
+        plan_of_stages(c, idle_index{c}, job, std::vector<stage_request>(4, {0, 8, 1}), 1);
+    REQUIRE(made);
+    const auto t = time_plan(c, job, made->how, made->where);
+    REQUIRE(t);
+    const auto closed = evaluate(c, job, *t, fidelity::closed);
+    REQUIRE(closed);
+    const auto k = t->costs[1];
+    CHECK(closed->iteration_s ==
+          Approx(interleaved_s(4, v, 32, k.forward_s, k.backward_s)).epsilon(0.01));
+    CHECK(evaluate(c, job, *t, fidelity::simulated).has_value() == (v == 1));
+  }
+}
+
+TEST_CASE("published runs that chose no constant are within 30 %, half of them within 10 %") {
+  std::vector<double> errors;
+  std::set<std::string> types;
+  for (const auto& x : compared()) {
+    if (x.run.set != "held") continue;
+    errors.push_back(x.predicted_s / x.run.iteration_s - 1);
+    types.insert(x.run.gpu);
+    INFO(x.run.source << " on " << x.run.gpu << ", " << x.run.rows << " rows");
+    CHECK(std::abs(errors.back()) < 0.30);
+  }
+  CHECK(errors.size() >= 100);
+  CHECK(types.size() >= 9);
+  CHECK(harness::summary_of(errors).median < 0.10);
+}
+
+TEST_CASE("published ratios between GPU types are within 20 %, but for a few") {
+  std::vector<double> errors;
+  const auto& all = compared();
+  for (std::size_t i = 0; i < all.size(); ++i)
+    for (std::size_t j = i + 1; j < all.size(); ++j)
+      if (harness::differ_in_gpu_alone(all[i].run, all[j].run))
+        errors.push_back(all[j].predicted_s / all[i].predicted_s /
+                             (all[j].run.iteration_s / all[i].run.iteration_s) -
+                         1);
+  REQUIRE(errors.size() >= 35);
+  CHECK(harness::summary_of(errors).median < 0.10);
+  CHECK(std::ranges::count_if(errors, [](double e) { return std::abs(e) > 0.20; }) <= 4);
+}

@@ -1,0 +1,90 @@
+#include "runtime/journal/journal_witness.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <filesystem>
+#include <fstream>
+
+#include "harness/scratch.hpp"
+
+using namespace troupe;
+using namespace troupe::runtime;
+using record = journal_witness::record;
+
+namespace {
+
+struct witness_file {
+  troupe::test::scratch room;
+  std::string path = room / "witness";
+
+  std::unique_ptr<journal_witness> open() const {
+    auto w = journal_witness::open(path);
+    REQUIRE(w);
+    return std::move(*w);
+  }
+  /// What is found in either slot, in the file's order.
+  std::vector<std::uint64_t> sequences() const {
+    const auto w = open();
+    std::vector<std::uint64_t> all;
+    for (const auto& r : w->found()) all.push_back(r.sequence);
+    return all;
+  }
+  void damage(std::size_t slot) const {
+    std::fstream f{path, std::ios::in | std::ios::out | std::ios::binary};
+    f.seekp(static_cast<std::streamoff>(512 * slot + 30));
+    f << "xxxx";
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a witness that was never written is new, and its first record is in both slots") {
+  const witness_file f;
+  {
+    const auto w = f.open();
+    CHECK(w->is_new());
+    CHECK(w->found().empty());
+    REQUIRE(w->write({7, 1}));
+    CHECK_FALSE(w->is_new());
+    CHECK(w->sync());
+  }
+  CHECK(std::filesystem::file_size(f.path) == 1024);
+  const auto again = f.open();
+  CHECK_FALSE(again->is_new());
+  CHECK(again->found() == std::vector<record>{{7, 1}, {7, 1}});
+}
+
+TEST_CASE("the two newest records are there, whoever wrote them, and the older one is replaced") {
+  const witness_file f;
+  for (std::uint64_t n = 1; n <= 9; ++n) {
+    const auto w = f.open();  // a new process each time
+    REQUIRE(w->write({7, n}));
+  }
+  auto all = f.sequences();
+  std::ranges::sort(all);
+  CHECK(all == std::vector<std::uint64_t>{8, 9});
+  {
+    const auto w = f.open();
+    for (std::uint64_t n = 10; n <= 15; ++n) REQUIRE(w->write({7, n}));
+  }
+  all = f.sequences();
+  std::ranges::sort(all);
+  CHECK(all == std::vector<std::uint64_t>{14, 15});
+}
+
+TEST_CASE("a torn slot does not count, and the next record goes there") {
+  for (const std::size_t slot : {0, 1}) {
+    const witness_file f;
+    {
+      const auto w = f.open();
+      for (std::uint64_t n = 1; n <= 4; ++n) REQUIRE(w->write({7, n}));
+    }
+    f.damage(slot);
+    const auto left = f.sequences();
+    REQUIRE(left.size() == 1);
+    REQUIRE(f.open()->write({7, 9}));
+    auto all = f.sequences();
+    std::ranges::sort(all);
+    CHECK(all == std::vector<std::uint64_t>{left[0], 9});
+  }
+}

@@ -1,0 +1,36 @@
+#include "runtime/process/readable_watch.hpp"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <system_error>
+#include <thread>
+
+#include "runtime_real/world.hpp"
+
+using namespace troupe::runtime;
+using namespace troupe::runtime::test;
+
+TEST_CASE("Who watches a descriptor is told each time something comes, and of nothing else") {
+  int ends[2], others[2];
+  REQUIRE(::pipe(ends) == 0);
+  REQUIRE(::pipe(others) == 0);
+  std::atomic<int> told = 0;
+  {
+    readable_watch watch{[&] { ++told; }};
+    watch.add(ends[0]);
+    std::this_thread::sleep_for(std::chrono::milliseconds{20});
+    CHECK(told == 0);
+    for (int i = 1; i <= 3; ++i) {
+      REQUIRE(::write(ends[1], "x", 1) == 1);
+      CHECK(eventually([&] { return told == i; }));
+    }
+    watch.add(others[0]);
+    REQUIRE(::write(others[1], "x", 1) == 1);
+    CHECK(eventually([&] { return told == 4; }));
+    CHECK_THROWS_AS(watch.add(-1), std::system_error);
+  }
+  CHECK(told == 4);  // its end is no news
+  for (const int fd : {ends[0], ends[1], others[0], others[1]}) ::close(fd);
+}
