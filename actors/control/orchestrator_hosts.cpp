@@ -7,6 +7,7 @@
 
 #include "actors/control/desired_work.hpp"
 #include "actors/control/orchestrator.hpp"
+#include "actors/protocol/timing.hpp"
 
 // The orchestrator's exchange with other hosts: reports, heartbeats, orders and timeouts.
 
@@ -27,8 +28,10 @@ bool set_flag(shared_value<std::vector<bool>>& flags, std::size_t i, bool flag) 
 
 double orchestrator_state::silence_limit_s() const {
   // A node stops its own work lease_s after the last acknowledged report; it is considered lost
-  // only later.
-  return options_.cluster->settings.lease_s + 2 * options_.cluster->settings.heartbeat_s;
+  // only later, by at least the time that killing programs takes on a busy machine.
+  constexpr double kill_s = 1;
+  const auto& s = options_.cluster->settings;
+  return s.lease_s + std::max(2 * s.heartbeat_s, kill_s);
 }
 
 void orchestrator_state::on_node_report(address from, const node_report& r) {
@@ -100,7 +103,7 @@ std::optional<lease_renewal> orchestrator_state::on_heartbeat(const node_heartbe
   if (h.incarnation != node.incarnation || h.report != node.report || node.report == 0) {
     auto in_full = renewal_of(h.node);
     in_full.incarnation = h.incarnation;
-    in_full.heard = 0;
+    in_full.acknowledged = 0;
     return in_full;
   }
   renew_contact(node, h.sequence);
@@ -163,9 +166,9 @@ void orchestrator_state::on_tick() {
     const std::vector<lease_id> here{node.leases.begin(), node.leases.end()};
     for (auto id : here)
       if (const auto* l = ledger_->lease(id))
-        lose_part(id, part_on(*l, n),
-                  fmt::format("node {} was not heard from for {:.3g} s", c.nodes[n].name,
-                              silence_limit_s()));
+        lose_part(
+            id, part_on(*l, n),
+            fmt::format("node {} was silent for {:.3g} s", c.nodes[n].name, silence_limit_s()));
   }
   for (address a = 1; a <= gateways_.size(); ++a) {
     auto& g = gateways_[a - 1];
@@ -191,8 +194,8 @@ void orchestrator_state::send_orders(node_index n) {
     if (l.revoked) left_out_.emplace(std::pair{id, n}, node.orders);
     if (l.revoked && !reached_.contains({id, n})) orders.answer = true;
     if (l.revoked && grace == grace_until_s_.end()) continue;
-    orders.want.push_back(work_of(*options_.cluster, *ledger_, training_, l, part, options_.local));
-    if (l.revoked) orders.want.back().stop_within_s = std::max(1e-3, grace->second - now());
+    orders.work.push_back(work_of(*options_.cluster, *ledger_, training_, l, part, options_.local));
+    if (l.revoked) orders.work.back().stop_within_s = std::max(1e-3, grace->second - now());
   }
   reply(node_address(*options_.cluster, n), std::move(orders));
 }

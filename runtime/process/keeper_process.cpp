@@ -1,6 +1,7 @@
 #include "runtime/process/keeper_process.hpp"
 
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -34,28 +35,34 @@ class keeper {
     ::signal(SIGCHLD, SIG_DFL);
     ::sigprocmask(SIG_BLOCK, &set, nullptr);
     children_ = ::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    run_at_once();
   }
 
   void run() {
-    if (!launch()) return tell_failure();
+    // The owner may have been stopped between its decision and this process' start.
+    if (clock_.now_s() >= request_.until_s) return tell(keeper_event::lease_expired);
+    if (!launch()) return tell(keeper_event::not_started);
     while (true) {
-      look_at_limits();
+      check_limits();
       if (!reap()) break;
       if (killing_) kill_descendants();  // reads all of /proc, so only when needed
       wait();
     }
     if (report_.ends[0] >= 0) hear_program();
     forget_group(request_.records, group_);
-    keeper_event e;
-    e.what = failed_    ? keeper_event::not_started
-             : expired_ ? keeper_event::lease_expired
-                        : keeper_event::exited;
-    e.status = status_;
-    e.failure = failure_;
-    send_event(e);
+    tell(failed_    ? keeper_event::not_started
+         : expired_ ? keeper_event::lease_expired
+                    : keeper_event::exited);
   }
 
  private:
+  /// Real-time priority, if this user may have it: when a lease expires, another node may soon run
+  /// the job, however busy this machine is. The program itself starts with the usual priority.
+  static void run_at_once() {
+    const sched_param lowest{::sched_get_priority_min(SCHED_RR)};
+    ::sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &lowest);
+  }
+
   bool launch() {
     const program_plan plan{request_.program, request_.token};
     pipe_ends go;
@@ -87,7 +94,7 @@ class keeper {
     return true;
   }
 
-  void look_at_limits() {
+  void check_limits() {
     const double now_s = clock_.now_s();
     if (now_s >= request_.until_s && !killing_ && !over_) expired_ = killing_ = true;
     if (now_s >= kill_at_s_) killing_ = true;
@@ -140,9 +147,10 @@ class keeper {
     report_.close(0);
   }
 
-  void tell_failure() {
+  void tell(keeper_event::kind what) const {
     keeper_event e;
-    e.what = keeper_event::not_started;
+    e.what = what;
+    e.status = status_;
     e.failure = failure_;
     send_event(e);
   }

@@ -197,6 +197,7 @@ class Chaos:
     def __init__(self, cluster, seed):
         self.cluster, self.random = cluster, random.Random(seed)
         self.done = collections.Counter()
+        self.log = []  # (when, what was done to whom)
         self.by_itself = []
         self.later = []  # (when, what)
 
@@ -218,7 +219,10 @@ class Chaos:
             for host in self.cluster.hosts.values():
                 host.measure()
                 self.look_at(host)
+            asleep = time.monotonic()
             time.sleep(0.05)
+            if (late := time.monotonic() - asleep - 0.05) > 0.2:
+                self.log.append((asleep, f"the machine is busy: this process woke up {late:.2f} s late"))
 
     def at(self, after_s, what):
         self.later.append((time.monotonic() + after_s, what))
@@ -237,31 +241,40 @@ class Chaos:
         what = self.random.choices(("SIGKILL", "SIGSTOP", "clock"), (50, 35, 15 if self.cluster.shifted_clock else 0))[0]
         if what == "SIGKILL":
             host.kill()
-            self.at(3 * self.random.random(), lambda: host.up() or host.start())
+            self.at(3 * self.random.random(), lambda: self.heal(host))
         elif what == "SIGSTOP":
             host.stopped = True
             host.process.send_signal(signal.SIGSTOP)
             self.at(0.3 + 5 * self.random.random(), lambda: self.heal(host))
         else:
             host.set_clock(self.random.choice((-3600, -600, -5, 0, 5, 600, 3600)))
+        self.note(what, host)
         self.done[what, kind] += 1
+
+    def note(self, what, host):
+        self.log.append((time.monotonic(), f"{what} {host.name}"))
 
     def heal(self, host):
         if not host.up():
             host.start()
+            self.note("start", host)
         elif host.stopped:
             host.process.send_signal(signal.SIGCONT)
+            self.note("SIGCONT", host)
         host.stopped = False
 
 
-def overlaps(stamps):
-    """Attempts of one job that lived at a time, on whatever node, and GPUs that two leases used at a time."""
+def overlaps(stamps, log):
+    """Attempts of one job that lived at a time, on whatever node, and GPUs that two leases used at a time, each with
+    what was done shortly before."""
     spans = collections.defaultdict(dict)  # job -> lease -> [first, last]
     devices = collections.defaultdict(dict)  # (node, device) -> lease -> [first, last]
+    nodes = collections.defaultdict(set)  # lease -> names
     runs = 0
     for line in open(stamps):
         event, job, lease, node, gpus, _, at = line.split()
         runs += event == "begin"
+        nodes[int(lease)].add(node)
         for table in [spans[job]] + [devices[node, d] for d in gpus.split(",")]:
             span = table.setdefault(int(lease), [float(at), float(at)])
             span[1] = float(at)
@@ -271,7 +284,11 @@ def overlaps(stamps):
             in_order = sorted(leases.items(), key=lambda entry: entry[1])
             for (a, first), (b, second) in zip(in_order, in_order[1:]):
                 if first[1] > second[0] + OVERLAP_S:
-                    yield f"{what} {key}: lease {a} lived {first[1] - second[0]:.2f} s into lease {b}"
+                    yield (f"{what} {key}: lease {a} on {', '.join(nodes[a])} lived {first[1] - second[0]:.2f} s into "
+                           f"lease {b} on {', '.join(nodes[b])}; before that, in seconds since lease {b}:")
+                    for when, done in log:
+                        if second[0] - 8 < when < first[1]:
+                            yield f"  {when - second[0]:+6.2f} {done}"
 
     attempts = sum(len(leases) for leases in spans.values())
     return list(conflicts(spans, "job")), list(conflicts(devices, "GPU")), attempts, runs
@@ -370,7 +387,7 @@ def main():
     names = collections.Counter(entry[0] for entry in jobs.values())
     doubled = [f"{name}: {count} jobs of one submission" for name, count in names.items() if count > 1]
     uncancelled = [f"job {j} is {jobs[j][1]}" for j in workload.cancelled if j in jobs and jobs[j][1] != "cancelled"]
-    job_conflicts, gpu_conflicts, attempts, runs = overlaps(workload.stamps)
+    job_conflicts, gpu_conflicts, attempts, runs = overlaps(workload.stamps, chaos.log)
     grown = [f"{h.name}: {h.max_memory_mb:.0f} MB, {h.max_descriptors} descriptors" for h in cluster.hosts.values()
              if h.max_memory_mb > MOST_MEMORY_MB or h.max_descriptors > MOST_DESCRIPTORS]
 
@@ -394,8 +411,8 @@ def main():
                         ("processes that ended by themselves", chaos.by_itself), ("processes that grew", grown),
                         ("processes that did not stop when told to", slow),
                         ("jobs that did not end in time", [] if ended else ["see the queue"])):
-        print(f"  {len(found):4}  {what}")
-        for line in found[:10]:
+        print(f"  {sum(not line.startswith(' ') for line in found):4}  {what}")
+        for line in found[:30]:
             print(f"          {line}")
         bad = bad or bool(found)
     if not o.keep:

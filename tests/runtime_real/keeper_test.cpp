@@ -1,8 +1,11 @@
 #include "runtime/process/keeper.hpp"
+#include "harness/facts.hpp"
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/file.h>
+#include <unistd.h>
 
 #include "runtime/host/real_clock.hpp"
 #include "runtime_real/processes.hpp"
@@ -116,12 +119,12 @@ TEST_CASE("A kept program that cannot start says why") {
     return end.why;
   };
   CHECK_FALSE(w.server->run({.command = {}}, no_limit_s));
-  CHECK(why({.command = {"no-such-program"}}) ==
-        "cannot run no-such-program: No such file or directory");
-  CHECK(why({.command = {"true"}, .directory = "/no/such"}) ==
-        "cannot run in /no/such: No such file or directory");
-  CHECK(why({.command = {"true"}, .output = "/no/such/log"}) ==
-        "cannot write to /no/such/log: No such file or directory");
+  CHECK(troupe::test::has_facts(why({.command = {"no-such-program"}}),
+                                {"no-such-program", "No such file or directory"}));
+  CHECK(troupe::test::has_facts(why({.command = {"true"}, .directory = "/no/such"}),
+                                {"/no/such", "No such file or directory"}));
+  CHECK(troupe::test::has_facts(why({.command = {"true"}, .output = "/no/such/log"}),
+                                {"/no/such/log", "No such file or directory"}));
 }
 
 TEST_CASE("A kept program's daemons end with it") {
@@ -142,6 +145,21 @@ TEST_CASE("A kept program that ignores SIGTERM is killed when its grace is over"
   CHECK(end.what == kept_end::how::exited);
   CHECK(end.status == 128 + SIGKILL);
   CHECK(gone(daemon));
+}
+
+TEST_CASE(
+    "A kept program that is asked to end may do so by itself, long before its grace is over") {
+  kept_world w;
+  auto p = w.run(shell("trap 'exit 5' TERM; echo $$ > " + w.dir / "program" +
+                       "; while :; do sleep 0.01; done"));
+  written_pid(w.dir / "program");
+  CHECK_FALSE(p->poll());
+  p->terminate(1000);
+  CHECK(end_of(*p).status == 5);
+  auto plain = w.run(shell("echo $$ > " + w.dir / "other" + "; exec sleep 1000"));
+  written_pid(w.dir / "other");
+  plain->terminate(1000);
+  CHECK(end_of(*plain).status == 128 + SIGTERM);
 }
 
 TEST_CASE("A lease that nobody renews ends a kept program, and one that is renewed does not") {
@@ -255,4 +273,24 @@ TEST_CASE("What is left when keepers are killed with the process that started th
   CHECK(gone(child));
   CHECK(std::filesystem::is_empty(records));
   CHECK(reap_orphans(records).empty());
+}
+
+TEST_CASE("A program whose lease has expired before it starts is not started") {
+  kept_world w;
+  auto p = w.run(shell("touch " + w.dir / "started"), -0.1);
+  CHECK(end_of(*p).what == kept_end::how::lease_expired);
+  CHECK_FALSE(std::filesystem::exists(w.dir / "started"));
+}
+
+TEST_CASE("A keeper has real-time priority if its user may, and its program the usual one") {
+  kept_world w;
+  const auto file = w.dir / "pid";
+  auto p = w.run(shell("echo $$ > " + file + "; exec sleep 1000"));
+  REQUIRE(eventually([&] { return contents(file).ends_with('\n'); }));
+  const pid_t program = std::stoi(contents(file));
+  CHECK(::sched_getscheduler(program) == SCHED_OTHER);
+  CHECK(::sched_getscheduler(parent_of(program)) ==
+        (::geteuid() == 0 ? SCHED_RR | SCHED_RESET_ON_FORK : SCHED_OTHER));
+  p->kill();
+  end_of(*p);
 }
