@@ -12,7 +12,7 @@
 #include "planners/core/plan_text.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/espresso/cmr_placer.hpp"
-#include "planners/espresso/pareto.hpp"
+#include "planners/espresso/cost_tree.hpp"
 #include "planners/pipeline/placement.hpp"
 
 using namespace troupe;
@@ -20,7 +20,7 @@ using namespace troupe::planners;
 
 namespace {
 
-constexpr std::uint64_t steps = 30'000'000;  // of a search's planning budget
+constexpr std::uint64_t steps = 10'000'000;  // of a search's planning budget
 
 template <class T>
 T must(expected<T> x) {
@@ -58,7 +58,9 @@ provision search(const job_spec& job, const provision_options& options) {
 }
 
 std::string cost_text(const provision& p) {
-  return p.plan ? fmt::format("{:.3f}", p.cost) : p.complete ? "none" : "?";
+  return p.plan       ? fmt::format("{:.3f}{}", p.cost, p.complete ? "" : "?")
+         : p.complete ? "none"
+                      : "?";
 }
 
 std::string stages_text(const job_spec& job, const provision& p) {
@@ -75,16 +77,15 @@ void table4(const study& s) {
              stages_text(s.job, p));
 }
 
-/// Limits from just above the fastest plan's time to the cheapest plan's, in equal ratios.
+/// Limits from the cheapest plan's time down to 0.95 of it, in equal ratios.
 std::vector<double> limits(const job_spec& job) {
   constexpr int count = 12;
-  planning_budget budget{5 * steps};
-  const auto front =
-      cheapest_by_time(the_cluster(), idle_index{the_cluster()}, job, budget, {}, 0.1);
-  const double slowest = front.plans.front().total_s, fastest = front.plans.back().total_s;
+  auto free = job;
+  free.slo_s.reset();
+  const double slowest = search(free, {}).total_s;
   std::vector<double> all;
   for (int i = 0; i < count; ++i)
-    all.push_back(std::ceil(fastest * std::pow(slowest / fastest, (i + 0.5) / (count - 0.5))));
+    all.push_back(std::ceil(slowest * std::pow(0.95, 1 - i / (count - 1.0)) * 10) / 10);
   return all;
 }
 
@@ -115,7 +116,7 @@ void figure8(const study& s) {
                a = by(provision_placer::sia), w = by(provision_placer::whale),
                h = by(provision_placer::hph);
     greedy.add(exact, g), sia.add(exact, a), whale.add(exact, w), hph.add(exact, h);
-    fmt::print("  {:8.0f} {:>8} {:>8} {:>8} {:>8} {:>8}\n", slo_s, cost_text(exact), cost_text(g),
+    fmt::print("  {:8.1f} {:>8} {:>8} {:>8} {:>8} {:>8}\n", slo_s, cost_text(exact), cost_text(g),
                cost_text(a), cost_text(w), cost_text(h));
   }
   fmt::print("  greedy: {}\n  sia:    {}\n  whale:  {}\n  hph:    {}\n\n", greedy.text(),

@@ -206,10 +206,11 @@ double end_of_sums_s(const timed_plan& t, const std::vector<double>& last_backwa
 }
 
 /// Lower bound for any 1F1B order, per stage: the first forward arrives, the stage does all of its
-/// work and waits for the first gradient meanwhile, and the last gradient returns to stage 0.
-/// Neither is the iteration shorter than the busiest shared link. A stage with `v` parts of the
-/// model begins and ends with one of them, and sends v times as often (Narayanan et al., section
-/// 2.2).
+/// work and waits for the first gradient meanwhile, and the last gradient returns to stage 0; or,
+/// as a stage begins a micro-batch only when the one as many as it holds before has returned, these
+/// rounds follow each other. Neither is the iteration shorter than the busiest shared link. A stage
+/// with `v` parts of the model begins and ends with one of them, and sends v times as often
+/// (Narayanan et al., section 2.2); its rounds are not known.
 double closed_form_s(const timed_plan& t, double v) {
   const auto& shape = t.shape;
   const double m = shape.microbatches;
@@ -230,6 +231,10 @@ double closed_form_s(const timed_plan& t, double v) {
     const double hop = shape.is_wan(s) ? v * t.times.wan[s] : 0;
     longest = std::max(
         longest, before + std::max(m * step_s(k), m * hop) + std::max(0.0, idle - k.recompute / v));
+    const auto rounds = rounds_of(shape.microbatches, shape.stages - s);
+    if (v == 1)
+      longest =
+          std::max(longest, before + rounds.full * (way_s(s) + behind) + rounds.rest * k.forward);
     if (s + 1 == shape.stages) break;
     before += way_s(s) + 2 * send_s(s);
     behind -= way_s(s + 1) + 2 * send_s(s);

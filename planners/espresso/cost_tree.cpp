@@ -1,6 +1,7 @@
 #include "planners/espresso/cost_tree.hpp"
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
 #include <queue>
 #include <string>
@@ -12,6 +13,7 @@
 
 #include "messages/time.hpp"
 #include "planners/core/bounds.hpp"
+#include "planners/cost/plan_time.hpp"
 #include "planners/espresso/completion_bound.hpp"
 #include "planners/pipeline/plan_search.hpp"
 #include "planners/pipeline/stage_placer.hpp"
@@ -28,6 +30,10 @@ struct tree_node {
   std::uint32_t stages = 0;  // of a pipeline, when it is complete
   std::size_t types = 0;     // decided
   stage_counts counts;
+  // Of a complete one whose stages have been ordered and cut, and who did; its cost is then that of
+  // the closed form, below which no schedule is.
+  std::shared_ptr<const set_plan> placed = nullptr;
+  provision_placer placer = provision_placer::exact;
 
   /// The queue's order: the least cost first, then the oldest.
   bool operator<(const tree_node& other) const {
@@ -65,14 +71,24 @@ class cost_trees {
         job_{job},
         budget_{budget},
         options_{options},
-        placer_{m.priced, idle, job} {}
+        placer_{m.priced, idle, job} {
+    simulated_job_ = placer_.job();
+    simulated_job_.train->device = "sim";
+  }
 
-  provision search() {
+  /// `known`: a plan that the answer is not dearer than, if there is one.
+  provision search(provision known = {}) {
+    if (known.plan) {
+      out_ = std::move(known);
+      out_.search = {.bound_at_pop = out_.search.bound_at_pop};
+      out_.complete = false;
+    }
     if (options_.exhaustive)
       list_all();
     else
       plant_all();
     if (out_.plan && out_.complete) out_.bound = std::min(out_.cost, loose_bound_);
+    if (!out_.plan && loose_bound_ < never) out_.complete = false;
     return std::move(out_);
   }
 
@@ -113,10 +129,14 @@ class cost_trees {
       }
       const auto node = queue_.top();
       queue_.pop();
+      if (node.placed) {
+        simulate(node);
+        continue;
+      }
       ++out_.search.opened;
       const auto used = std::accumulate(node.counts.begin(), node.counts.end(), 0U);
       if (used == node.stages)
-        place(node.division, node.counts, node.min_cost);
+        place(node);
       else
         extend(node, node.stages - used);
     }
@@ -197,31 +217,83 @@ class cost_trees {
         if (job_.max_gpus && gpus > *job_.max_gpus) continue;
         if (!budget_.spend(units())) return;
         ++out_.search.opened;
-        place(d, counts, 0);
+        place({0, 0, d, stages, counts.size(), counts});
+        while (!queue_.empty()) {
+          const auto placed = queue_.top();
+          queue_.pop();
+          simulate(placed);
+        }
       }
     }
     out_.complete = true;
   }
 
-  void place(std::size_t division, const stage_counts& counts, double min_cost) {
-    ++out_.search.placed;
+  double price_per_hour(const tree_node& node) const {
+    const auto& types = placer_.divisions()[node.division].types;
     double price = 0;
-    for (std::size_t t = 0; t < counts.size(); ++t)
-      price += counts[t] * placer_.divisions()[division].types[t].price_per_hour;
-    auto p = place_with(options_.placer, placer_, cluster_, division, counts, limit_s(price));
-    if (!p.plan) return;
+    for (std::size_t t = 0; t < node.counts.size(); ++t)
+      price += node.counts[t] * types[t].price_per_hour;
+    return price;
+  }
+
+  void place(const tree_node& node) {
+    ++out_.search.placed;
+    place_by(options_.placer, node);
+  }
+
+  void place_by(provision_placer placer, tree_node node) {
+    const double price = price_per_hour(node);
+    auto p = place_with(placer, placer_, cluster_, node.division, node.counts, limit_s(price));
     if (p.bound_s < p.iteration_s) loose_bound_ = std::min(loose_bound_, cost_of(p.bound_s, price));
-    const double work_s = p.iteration_s * iterations();
+    if (!p.plan) return;
+    const double closed_s = p.iteration_s;
+    if (!options_.simulate) return keep_cheaper(node, p, closed_s, price);
+    node.min_cost = std::max(node.min_cost, cost_of(closed_s, price));
+    if (out_.plan && node.min_cost >= out_.cost) return;
+    node.number = ++numbered_;
+    node.placer = placer;
+    node.placed = std::make_shared<const set_plan>(std::move(p));
+    // What looks better than all before it is likely to be an upper bound for the rest.
+    if (node.min_cost >= best_closed_) return queue_.push(std::move(node));
+    best_closed_ = node.min_cost;
+    simulate(node);
+  }
+
+  /// Carries the plan's schedule out. Where each set gets the best order and cut, other placers'
+  /// may turn out to be better, and are tried once the set is worth it.
+  void simulate(const tree_node& node) {
+    const auto& p = *node.placed;
+    const auto timed = time_plan(cluster_, simulated_job_, p.plan->how, p.plan->where);
+    const auto e = timed ? evaluate(cluster_, simulated_job_, *timed, fidelity::simulated)
+                         : expected<iteration_estimate>{refuse(timed.error())};
+    if (!e) return;
+    ++out_.search.simulated;
+    // Another cut of these stages may be better.
+    if (node.placer == provision_placer::exact)
+      loose_bound_ = std::min(loose_bound_, cost_of(p.bound_s, price_per_hour(node)));
+    work_ += 100 * std::uint64_t{timed->shape.microbatches} * timed->costs.size();
+    keep_cheaper(node, p, std::max(p.iteration_s, e->iteration_s), price_per_hour(node));
+    if (options_.placer != provision_placer::exact || node.placer != provision_placer::exact)
+      return;
+    for (const auto other :
+         {provision_placer::greedy, provision_placer::whale, provision_placer::hph})
+      place_by(other, node);
+  }
+
+  void keep_cheaper(const tree_node& node, const set_plan& p, double iteration_s, double price) {
+    const double work_s = iteration_s * iterations();
     const double interruptions = interruptions_per_s(p.plan->where) * work_s;
     const double all_s = work_s + interruptions * lost_s();
     const double cost = all_s * price / 3600;
     if (!within_limits(job_, all_s, cost) || (out_.plan && cost >= out_.cost)) return;
-    out_.plan = std::move(p.plan);
-    out_.iteration_s = p.iteration_s;
+    out_.plan = p.plan;
+    out_.plan->how.samples_per_s = job_.global_batch / iteration_s;
+    out_.iteration_s = iteration_s;
+    out_.closed_form_s = p.iteration_s;
     out_.total_s = all_s;
     out_.cost = cost;
     out_.interruptions = interruptions;
-    out_.search.bound_at_pop = min_cost;
+    out_.search.bound_at_pop = node.min_cost;
   }
 
   double interruptions_per_s(const allocation& where) const {
@@ -251,12 +323,13 @@ class cost_trees {
 
   const cluster& cluster_;
   const std::vector<double>& interruptions_per_hour_;
-  job_spec job_;
+  job_spec job_, simulated_job_;
   planning_budget& budget_;
   provision_options options_;
   stage_placer placer_;
   std::priority_queue<tree_node> queue_;
   std::uint64_t numbered_ = 0, work_ = 0, spent_ = 0;
+  double best_closed_ = never;  // the least cost of a plan's closed form
   double loose_bound_ = never;  // of sets whose plan may not be their best
   provision out_;
 };
@@ -264,6 +337,7 @@ class cost_trees {
 void add(tree_counts& all, const tree_counts& more) {
   all.opened += more.opened;
   all.placed += more.placed;
+  all.simulated += more.simulated;
   all.pruned_boundary += more.pruned_boundary;
   all.pruned_cost += more.pruned_cost;
   all.pruned_time += more.pruned_time;
@@ -290,7 +364,16 @@ provision search_trees(const cluster& c, const idle_index& all, const job_spec& 
     const auto here = in_datacenter(c, idle, dc);
     if (here.total_idle() == 0) continue;
     const auto m = market_of(c, dc, options.spot);
-    auto p = cost_trees{m, here, bounded, budget, options}.search();
+    provision known;
+    if (options.placer == provision_placer::exact && options.pruning && !options.exhaustive &&
+        (bounded.slo_s || bounded.deadline_s)) {
+      // Where a limit is tight, the queue comes to the GPUs that meet it last. A placer that is
+      // quick has come there long before.
+      auto quick = options;
+      quick.placer = provision_placer::whale;
+      known = cost_trees{m, here, bounded, budget, quick}.search();
+    }
+    auto p = cost_trees{m, here, bounded, budget, options}.search(std::move(known));
     add(p.search, best.search);
     const bool complete = best.complete && p.complete;
     const double bound = std::min(best.bound, p.plan || !p.complete ? p.bound : never);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -116,6 +117,18 @@ std::vector<std::vector<stage_step>> stage_orders(const pipeline_schedule& sched
 
 /// The names that schedule_pipeline knows, `best` last.
 std::vector<std::string_view> pipeline_schedule_names();
+
+/// How often a stage with at most `held` micro-batches in flight (0 < held) waits for the first of
+/// them: before its last micro-batch it does `rest` forwards and sees `full - 1` micro-batches come
+/// back, one after the other; the last is the `full`th.
+struct round_trips {
+  double full = 1, rest = 0;
+};
+inline round_trips rounds_of(std::uint32_t microbatches, std::uint32_t held) {
+  const auto window = std::min(microbatches, held);
+  return {static_cast<double>((microbatches - 1) / window + 1),
+          static_cast<double>((microbatches - 1) % window)};
+}
 
 /// A lower bound for any schedule of this shape (planners/pipeline/lower_bound.cpp explains it).
 double pipeline_lower_bound(const pipeline_shape& shape);

@@ -2,15 +2,19 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <tuple>
 #include <utility>
 
 #include "messages/time.hpp"
+#include "planners/pipeline/schedule.hpp"
 
-// Stages are added from the first to the last. A label is a way to have used a set of stages for so
-// many pieces from the front. Of labels of one set, one last type and as many pieces only those are
-// kept that no other is better than in all that the rest depends on; and only those whose bound is
-// within a limit, which is raised until there is a result.
+// Stages are added from the last to the first, because what follows a stage decides how long a
+// micro-batch is away from it, and so how often it must wait. A label is a way to have used a set
+// of stages for the pieces from one on to the end. Of labels of one set, one front type and the
+// same pieces only those are kept that no other is better than in all that the rest depends on; and
+// only those whose bound is within a limit: what a first pass found that kept a few labels of each
+// set.
 
 namespace troupe::planners {
 
@@ -20,11 +24,13 @@ std::uint32_t cut_problem::stages() const {
 
 /// With f, r and b a stage's steps, S the sum of all f + b and sends both ways, an iteration takes
 /// at least S + (m - min(m, p)) f + (m - 1) (r + b), and for the last stage S + (m - 1) (f + b):
-/// the closed form, less what depends on the stage's place.
+/// the closed form, less what depends on the stage's place. Neither is it less than the first
+/// stage's rounds of S.
 iteration_bound::iteration_bound(const stage_table& table, std::uint32_t microbatches,
                                  std::uint32_t stages, const transfers& x)
     : work_{table.work_from(0)}, sends_s_{2.0 * (stages - 1) * x.min_send_s} {
   const double m = microbatches, warm = std::min(microbatches, stages);
+  if (stages > 1) rounds_ = rounds_of(microbatches, stages).full;
   // Stage s has sums_s of its own left when all backwards have ended, less the backwards and sends
   // of the stages before it. The most of these is at least their mean; and a backward takes no more
   // than own_s / (m - 1).
@@ -69,12 +75,16 @@ double iteration_bound::of(const std::vector<std::uint32_t>& counts) const {
 /// between two numbers of full stages, as is the tail but where it ends: the least is at one of
 /// these.
 double iteration_bound::of(const std::vector<std::uint32_t>& counts, double last_rate) const {
-  double rates = last_rate, least = never;
+  double rates = last_rate, least = never, rounds_s = 0;
   double through = 0;  // S for each second of u
   bool first = true;
   for (const auto t : fastest_) {
     if (counts[t] == 0) continue;
-    if (first) through = rates * through_s_[t];
+    if (first) {
+      through = rates * through_s_[t];
+      const double s = work_ * through_s_[t] + sends_s_;
+      rounds_s = rounds_ * s + (tail_slope_ <= 1 ? tail_s((rounds_ - 1) * s) : 0);
+    }
     const auto at = [&](double n) {
       const double u = work_ / (rates + n * rate_[t]);
       least = std::min(least, u * (1 + through + n * rate_[t] * through_s_[t]) + tail_s(u));
@@ -90,10 +100,12 @@ double iteration_bound::of(const std::vector<std::uint32_t>& counts, double last
     rates += counts[t] * rate_[t];
     through += counts[t] * rate_[t] * through_s_[t];
   }
-  return least + sends_s_;
+  return std::max(least + sends_s_, rounds_s);
 }
 
 namespace {
+
+constexpr auto never_steps = std::numeric_limits<std::uint64_t>::max();
 
 class cut_search {
  public:
@@ -105,9 +117,8 @@ class cut_search {
       sets *= n + 1;
     }
     alike_ = std::ranges::all_of(p.links, [&](const auto& w) { return w == p.links[0]; });
-    for (std::size_t t = 1; t < p.types() && p.table->size() > 1; ++t)
-      alike_ = alike_ && p.table->middle(t, 0, 1).activation_bytes ==
-                             p.table->middle(0, 0, 1).activation_bytes;
+    for (const auto& w : p.links)
+      max_send_s_ = std::max(max_send_s_, w.alone_s(p.table->max_activation_bytes()) + w.latency_s);
     sets_.resize(sets);
     labels_.resize(sets);
     for (std::size_t s = 0; s < sets; ++s) describe(s);
@@ -116,42 +127,47 @@ class cut_search {
   double bound_s() const { return bound_.of(p_.counts); }
   std::uint64_t steps() const { return steps_; }
 
-  /// The best within the limit.
-  stage_cut within(double limit_s) {
+  /// The best within the limit, if at most so many labels of a set are kept: those that promise
+  /// most. None: there is none. Gives up after `max_steps`.
+  std::optional<stage_cut> within(double limit_s, std::size_t max_labels, std::uint64_t max_steps) {
     limit_ = limit_s;
-    if (!set_most_pieces()) return {};
+    const auto until = steps_ + std::min(max_steps, never_steps - steps_);
+    if (!set_most_pieces()) return stage_cut{};
     for (auto& l : labels_) l.clear();
     labels_[0].push_back({});
+    labels_[0][0].begin = p_.table->size();
     for (std::size_t set = 0; set + 1 < labels_.size(); ++set) {
       keep_best(set);
+      keep_most_promising(labels_[set], max_labels);
       for (std::size_t i = 0; i < labels_[set].size(); ++i) extend(set, i);
+      if (steps_ > until) return {};
     }
     const auto& all = labels_.back();
     const auto best = std::ranges::min_element(all, {}, [](const label& l) { return l.min_s; });
-    if (best == all.end()) return {};
-    return {best->min_s, stages_of(*best)};
+    if (best == all.end()) return stage_cut{};
+    return stage_cut{best->min_s, stages_of(*best), best->min_s};
   }
 
  private:
   struct label {
-    double before = 0;     // S of the stages so far, but the send after the last of them
-    double backwards = 0;  // of one micro-batch, and the sends of their gradients
-    double arrived = 0;    // the closed form's terms that the rest does not change
-    double own = 0;        // and those that S is added to
-    double tail = 0;       // what is left of sums and updates when all backwards have ended
-    double sent = 0;       // the last stage's send to the one before it, on a link for itself
-    double activation_bytes = 0;
-    double min_s = 0;  // of an iteration
-    // Of the first stage, if the last one has its embedding, too:
-    double first_gradients = 0, first_sums = 0, first_update = 0;
-    std::uint32_t parent = 0, done = 0;
-    std::uint16_t type = 0, first_type = 0, pieces = 0;
+    double through = 0;            // S of these stages
+    double own = 0;                // the closed form's terms, less S of the whole pipeline
+    double links = 0;              // the most that a link is used in an iteration
+    double tail = 0;               // left of sums and updates after these stages' backwards
+    double sent = 0;               // from the front stage to the next one, on a link for itself
+    double span_s = 0, min_s = 0;  // at least, of an iteration: without the tail, with it
+    // If the first stage has the last one's embedding, too:
+    double backwards = 0;  // from the last stage's last backward to the front one's
+    double last_gradients = 0, last_sums = 0, last_update = 0, last_tied_bytes = 0;
+    std::uint32_t parent = 0, begin = 0;
+    std::uint16_t type = 0, last_type = 0, pieces = 0;
   };
   /// What is left when a set of stages is used.
   struct rest {
-    std::uint32_t used = 0;
-    double through_s = never;  // the least, of a FLOP
+    std::uint32_t stages = 0;
+    double through_s = never, forward_s = never, backward_s = never;  // the least, of a FLOP
     double rate = 0;
+    double sums_s = never;         // the least, of a byte of gradients
     std::uint32_t max_pieces = 0;  // that these can have within the limit; the head counts as one
   };
 
@@ -161,25 +177,48 @@ class cut_search {
 
   void describe(std::size_t set) {
     auto& r = sets_[set];
-    double last = 0;
     for (std::size_t t = 0; t < p_.types(); ++t) {
-      const auto used = used_of(set, t), left = p_.counts[t] - used;
-      r.used += used;
+      const auto left = p_.counts[t] - used_of(set, t);
+      r.stages += left;
       if (left == 0) continue;
       r.through_s = std::min(r.through_s, bound_.through_s(t));
+      r.forward_s = std::min(r.forward_s, p_.table->middle_floor(t).forward_s);
+      r.backward_s = std::min(r.backward_s, p_.table->middle_floor(t).backward_s);
       r.rate += left * bound_.rate(t);
-      last = std::max(last, bound_.last_rate(t));
+      r.sums_s = std::min(r.sums_s, 2.0 * (p_.pipelines - 1) / p_.pipelines *
+                                        p_.links[t * (p_.types() + 1)].s_per_byte);
     }
-    r.rate += last;
+  }
+
+  /// The sums of gradients of the stages in front, at least, that no backwards hide: on average.
+  /// Theirs take at most `own_s` / (m - 1) each.
+  struct mean_sums {
+    double shown_s = 0, hidden = 0;
+
+    double tail_s(double own_s) const { return std::max(0.0, shown_s - hidden * own_s); }
+  };
+  mean_sums sums_before(std::uint32_t begin, const rest& r) const {
+    const double earlier = (r.stages - 1) / 2.0, hidden = earlier / (m_ - 1);
+    if (p_.pipelines == 1 || !(hidden <= 1)) return {};
+    const double bytes = p_.table->last(0, 0).gradient_bytes -
+                         p_.table->last(0, begin).gradient_bytes -
+                         r.stages;  // rounded stage by stage
+    return {bytes * r.sums_s / r.stages - earlier * max_send_s_, hidden};
   }
 
   bool fits(const range_costs& k, std::size_t type, std::uint32_t behind) const {
     return k.bytes + p_.held[behind] * k.bytes_each < p_.bytes[type];
   }
-  /// The closed form's term for a stage, less S.
-  double own_s(const range_costs& k, std::uint32_t behind) const {
+  /// The closed form's term for a stage's own work, less S.
+  double work_s(const range_costs& k, std::uint32_t behind) const {
     const double warm = std::min<double>(m_, behind + 1);
     return m_ * k.step_s() - warm * k.forward_s - k.recompute_s - k.backward_s;
+  }
+  /// All terms for a stage, less S, of which it and those behind it have `through_s`.
+  double own_s(const range_costs& k, std::uint32_t behind, double through_s) const {
+    const auto r = rounds_of(p_.microbatches, behind + 1);
+    return std::max({work_s(k, behind), m_ * k.step_s() - through_s,
+                     (r.full - 1) * through_s + r.rest * k.forward_s});
   }
   /// Until a stage and its peers have summed so many bytes of gradients.
   double sums_s(double bytes, std::size_t type) const {
@@ -195,16 +234,23 @@ class cut_search {
   double after_s(const range_costs& k, std::size_t type, bool tied) const {
     return k.update_s + gradients_s(k, tied) + sums_s(k.gradient_bytes, type);
   }
+  void begin_tied(label& l, const range_costs& k, std::size_t type) const {
+    l.last_type = static_cast<std::uint16_t>(type);
+    l.last_gradients = gradients_s(k, true);
+    l.last_sums = sums_s(k.gradient_bytes - std::min(k.gradient_bytes, k.tied_bytes), type);
+    l.last_update = k.update_s;
+    l.last_tied_bytes = k.tied_bytes;
+  }
   /// What the ends of a pipeline do after their last backwards: the last one's part of a tied
   /// embedding's gradients comes to the first, and the sum goes back.
   void end_tied(label& l, const range_costs& k, std::size_t type) const {
-    const auto& w = p_.links[type * p_.types() + l.first_type];
-    const double there_s = w.alone_s(k.tied_bytes) + w.latency_s;
-    const double sum_s = sums_s(k.gradient_bytes - std::min(k.gradient_bytes, k.tied_bytes), type);
-    const double first_s = l.first_gradients + there_s + l.first_sums;
-    l.tail = std::max({l.tail, first_s + std::max(l.first_update, k.update_s),
-                       gradients_s(k, true) + std::max(sum_s, 2 * there_s + l.first_sums) +
-                           k.update_s - l.backwards});
+    const auto& w = p_.links[l.last_type * p_.types() + type];
+    const double there_s = w.alone_s(l.last_tied_bytes) + w.latency_s;
+    const double first_sums = sums_s(k.gradient_bytes, type);
+    l.tail = std::max(
+        {l.tail, gradients_s(k, true) + there_s + first_sums + std::max(k.update_s, l.last_update),
+         l.last_gradients + std::max(l.last_sums, 2 * there_s + first_sums) + l.last_update -
+             l.backwards});
   }
 
   /// How many pieces stages can have within the limit, wherever they are. False: too few.
@@ -212,19 +258,15 @@ class cut_search {
     const auto& t = *p_.table;
     const double min_s = t.work_from(0) * sets_[0].through_s + bound_.sends_s();  // of S
     std::vector<std::uint32_t> middle(p_.types(), 0), last(p_.types(), 0);
-    max_after_s_ = 0;
     for (std::size_t k = 0; k < p_.types(); ++k) {
       if (p_.counts[k] == 0) continue;
       if (!t.homogeneous()) {
         middle[k] = last[k] = t.size();
-        note_after(t.last(k, 0), k);
         continue;
       }
       const auto good = [&](const range_costs& x, std::uint32_t behind) {
         ++steps_;
-        if (!fits(x, k, behind == 0 ? 0 : 1) || min_s + own_s(x, behind) > limit_) return false;
-        note_after(x, k);
-        return true;
+        return fits(x, k, behind == 0 ? 0 : 1) && min_s + work_s(x, behind) <= limit_;
       };
       for (std::uint32_t first = 0; first < std::min(t.size(), 3U) && stages_ > 1; ++first)
         for (auto n = middle[k] + 1;
@@ -233,125 +275,134 @@ class cut_search {
       for (auto first = t.size(); first-- > 0 && good(t.last(k, first), 0);)
         last[k] = t.size() - first;
     }
+    std::uint32_t last_most = 0;  // the last stage's, beyond a middle one's
     for (std::size_t set = 0; set < sets_.size(); ++set) {
-      std::uint32_t most = 0, more = 0;
+      std::uint32_t most = 0;
       for (std::size_t k = 0; k < p_.types(); ++k) {
         const auto left = p_.counts[k] - used_of(set, k);
         most += left * middle[k];
-        if (left > 0 && last[k] > middle[k]) more = std::max(more, last[k] - middle[k]);
+        if (left > 0 && last[k] > middle[k]) last_most = std::max(last_most, last[k] - middle[k]);
       }
-      sets_[set].max_pieces = most + more;
+      sets_[set].max_pieces = most;
     }
-    return sets_[0].max_pieces >= t.size();
-  }
-
-  /// Twice, where the last stage may wait for the first one's sums.
-  void note_after(const range_costs& k, std::size_t type) {
-    double after = after_s(k, type, p_.tied);
-    if (p_.tied)
-      for (std::size_t first = 0; first < p_.types(); ++first) {
-        const auto& w = p_.links[type * p_.types() + first];
-        after =
-            std::max(after, 2 * (after_s(k, type, true) + w.alone_s(k.tied_bytes) + w.latency_s));
-      }
-    max_after_s_ = std::max(max_after_s_, after);
+    return sets_[0].max_pieces + last_most >= t.size();
   }
 
   void extend(std::size_t set, std::size_t index) {
-    const auto behind = stages_ - sets_[set].used - 1;  // of the stage that is added
+    const auto end = labels_[set][index].begin;
+    const auto& table = *p_.table;
     for (std::size_t type = 0; type < p_.types(); ++type) {
       if (used_of(set, type) == p_.counts[type]) continue;
-      if (!p_.order.empty() && p_.order[sets_[set].used] != type) continue;
-      const auto next = set + weights_[type];
-      const auto done = labels_[set][index].done;
-      if (behind == 0) {
-        const auto& k = p_.table->last(type, done);
-        if (fits(k, type, 0)) add(set, index, next, type, k, 0, p_.table->pieces() - done);
-        continue;
-      }
-      const auto most = p_.table->size() - behind;  // each of the others needs something
-      const auto missing = p_.table->size() - std::min(p_.table->size(), sets_[next].max_pieces);
-      for (auto end = std::max(done + 1, missing); end <= most; ++end) {
-        const auto& k = p_.table->middle(type, done, end - done);
+      if (!p_.order.empty() && p_.order[sets_[set].stages - 1] != type) continue;
+      const auto& left = sets_[set + weights_[type]];
+      const auto behind = stages_ - left.stages - 1;  // of the stage that is added
+      // Each stage before it needs something, and these can have so much.
+      for (auto begin = std::min(end - 1, left.max_pieces) + 1; begin-- > left.stages;) {
+        if (left.stages == 0 && begin > 0) continue;
+        const auto& k =
+            behind == 0 ? table.last(type, begin) : table.middle(type, begin, end - begin);
         const bool held = fits(k, type, behind);
-        if (!held && p_.table->homogeneous()) break;
-        if (held && !add(set, index, next, type, k, behind, end - done)) break;
+        if (!held && table.homogeneous()) break;
+        if (held && !add(set, index, type, k, begin)) break;
       }
     }
   }
 
   /// False: no larger range does either.
-  bool add(std::size_t set, std::size_t index, std::size_t next, std::size_t type,
-           const range_costs& k, std::uint32_t behind, std::uint32_t pieces) {
+  bool add(std::size_t set, std::size_t index, std::size_t type, const range_costs& k,
+           std::uint32_t begin) {
     ++steps_;
-    const auto from = labels_[set][index];
-    const bool first = behind + 1 == stages_;
+    const auto next = set + weights_[type];
+    const auto& r = sets_[next];
+    const auto behind = stages_ - r.stages - 1;
+    const bool first = r.stages == 0;
+    const auto& from = labels_[set][index];
     label l = from;
     l.parent = static_cast<std::uint32_t>(index);
     l.type = static_cast<std::uint16_t>(type);
-    l.pieces = static_cast<std::uint16_t>(pieces);
-    l.done = from.done + pieces;
-    l.activation_bytes = k.activation_bytes;
-    if (!first) {
-      const auto& w = p_.links[from.type * p_.types() + type];
-      l.sent = w.alone_s(from.activation_bytes);
-      l.before += 2 * (l.sent + w.latency_s);
-      l.backwards += l.sent + w.latency_s;
-      // The stage before sends forward what this one's gradients come back for.
-      l.arrived = std::max(l.arrived, m_ * link_s(from.sent, l.sent));
-    }
-    if (behind == 0) l.arrived = std::max(l.arrived, m_ * l.sent);
-    if (p_.tied && behind == 0)
-      end_tied(l, k, type);
-    else
-      l.tail = std::max(l.tail, after_s(k, type, p_.tied && first) - l.backwards);
-    if (p_.tied && first) {
-      l.first_type = l.type;
-      l.first_gradients = gradients_s(k, true);
-      l.first_sums = sums_s(k.gradient_bytes, type);
-      l.first_update = k.update_s;
-    }
-    l.arrived = std::max(l.arrived, l.before + m_ * k.step_s());
-    l.own = std::max(l.own, own_s(k, behind));
-    l.before += k.forward_s + k.backward_s;
-    l.backwards += k.backward_s;
+    l.pieces = static_cast<std::uint16_t>(std::min(from.begin, p_.table->pieces()) -
+                                          std::min(begin, p_.table->pieces()));
+    l.begin = begin;
+    l.through += k.forward_s + k.backward_s;
     if (behind == 0) {
-      l.min_s = std::max(l.arrived, l.before + l.own) + l.tail;
+      if (p_.tied) begin_tied(l, k, type);
     } else {
-      const auto& r = sets_[next];
-      const double work = p_.table->work_from(l.done);
-      const double before = l.before + bound_.sends_s() * behind / (stages_ - 1);
-      // With a larger range nothing of this becomes less, even if faster stages were behind.
-      const double through_s = std::min(r.through_s, bound_.through_s(type));
-      if (std::max(l.arrived, before + work * through_s + l.own) + l.tail > limit_) return false;
-      const double all_s = before + work * r.through_s + std::max(l.own, work / r.rate);
-      l.min_s = std::max(l.arrived, all_s) + l.tail;
+      const auto& w = p_.links[type * p_.types() + from.type];
+      l.sent = w.alone_s(k.activation_bytes);
+      const double send_s = l.sent + w.latency_s;
+      l.through += 2 * send_s;
+      l.backwards += k.backward_s + send_s;
+      l.tail -= k.backward_s + send_s;
+      // The next stage sends forward what this one's activations come for.
+      l.links = std::max(l.links, m_ * link_s(l.sent, from.sent));
+    }
+    if (first) l.links = std::max(l.links, m_ * l.sent);
+    if (behind > 0 || !p_.tied) l.tail = std::max(l.tail, after_s(k, type, p_.tied && first));
+    if (first && p_.tied && behind > 0) end_tied(l, k, type);
+    l.own = std::max(l.own, own_s(k, behind, l.through));
+    if (first) {
+      l.span_s = std::max(l.links, l.through + l.own);
+      l.min_s = l.span_s + l.tail;
+    } else {
+      const double work = p_.table->work_from(0) - p_.table->work_from(begin);
+      const double sends_s = bound_.sends_s() * r.stages / (stages_ - 1);
+      const double hidden_s = sends_s / 2 + work * r.forward_s;
+      // With a larger range nothing of this becomes less, even if faster stages were in front.
+      const double least_s = work * std::min(r.through_s, bound_.through_s(type)) + sends_s;
+      if (least_of(l, least_s, l.own, sends_s / 2, {}).with_tail > limit_) return false;
+      const auto least = least_of(l, work * r.through_s + sends_s, std::max(l.own, work / r.rate),
+                                  hidden_s, sums_before(begin, r));
+      l.span_s = least.span;
+      l.min_s = least.with_tail;
     }
     if (l.min_s <= limit_) labels_[next].push_back(l);
     return true;
   }
+
+  /// Of an iteration, if the stages in front take at least `front_s` of S, `ahead_s` of it for
+  /// forwards and their sends; and the mean of what these stages sum is `sums`.
+  struct least_times {
+    double span, with_tail;
+  };
+  least_times least_of(const label& l, double front_s, double own_s, double ahead_s,
+                       const mean_sums& sums) const {
+    const double all_s = l.through + front_s;
+    const double own = std::max(own_s, (rounds_of(p_.microbatches, stages_).full - 1) * all_s);
+    const double span = std::max(l.links, all_s + own);
+    // S grows by what the stages in front hide of the tail, and by their forwards.
+    return {span, std::max(span + sums.tail_s(own), l.through + own + l.tail + ahead_s)};
+  }
+  /// The terms of the rounds of the stages in front, if they have nothing but sends, less S.
+  double waits_before(const label& l, const rest& r) const {
+    const double both_ways_s = bound_.sends_s() / (stages_ - 1);
+    double own = 0;
+    for (std::uint32_t i = 1; i <= r.stages; ++i)
+      own = std::max(own, (rounds_of(p_.microbatches, stages_ - r.stages + i).full - 1) *
+                              (l.through + i * both_ways_s));
+    return own;
+  }
   double link_s(double backward_s, double forward_s) const {
     return p_.own_links ? backward_s + forward_s : std::max(backward_s, forward_s);
   }
-  /// Is whatever follows `a` no longer than the same after `b`? Both have done the same pieces.
+  /// Is whatever precedes `a` no longer than the same before `b`? Both begin with the same piece.
   bool better(const label& a, const label& b) const {
-    return a.before <= b.before && a.arrived <= std::max(b.arrived, b.min_s - b.tail) &&
-           a.before + a.own <= b.before + b.own && a.tail <= b.tail && a.sent <= b.sent &&
-           (a.backwards >= b.backwards || max_after_s_ - a.backwards <= a.tail) &&
-           (!p_.tied || (a.first_gradients + a.first_sums <= b.first_gradients + b.first_sums &&
-                         a.first_sums <= b.first_sums && a.first_update <= b.first_update));
+    return a.through <= b.through && a.through + a.own <= b.through + b.own && a.tail <= b.tail &&
+           a.links <= std::max(b.links, b.span_s) && a.sent <= b.sent &&
+           (!p_.tied || (a.backwards >= b.backwards && a.last_gradients <= b.last_gradients &&
+                         a.last_sums <= b.last_sums && a.last_update <= b.last_update &&
+                         a.last_tied_bytes <= b.last_tied_bytes));
   }
 
   void keep_best(std::size_t set) {
     auto& all = labels_[set];
     const auto group = [&](const label& l) {
-      return std::tuple{l.done, alike_ ? std::uint16_t{0} : l.type,
-                        alike_ ? std::uint16_t{0} : l.first_type};
+      return std::tuple{l.begin, alike_ ? std::uint16_t{0} : l.type,
+                        alike_ ? std::uint16_t{0} : l.last_type};
     };
     std::ranges::sort(all, [&](const label& a, const label& b) {
       const auto ga = group(a), gb = group(b);
       const auto key = [](const label& l) {
-        return std::tuple{l.before, l.min_s, l.type, l.parent, l.pieces};
+        return std::tuple{l.through, l.min_s, l.type, l.parent, l.pieces};
       };
       return ga != gb ? ga < gb : key(a) < key(b);
     });
@@ -369,6 +420,15 @@ class cut_search {
     all.resize(kept);
   }
 
+  static void keep_most_promising(std::vector<label>& all, std::size_t max_labels) {
+    if (all.size() <= max_labels) return;
+    std::ranges::nth_element(all, all.begin() + static_cast<std::ptrdiff_t>(max_labels), {},
+                             [](const label& l) {
+                               return std::pair{l.min_s, l.begin};
+                             });
+    all.resize(max_labels);
+  }
+
   std::vector<cut_stage> stages_of(label l) const {
     std::vector<cut_stage> out;
     auto set = labels_.size() - 1;
@@ -378,7 +438,6 @@ class cut_search {
       if (set == 0) break;
       l = labels_[set][l.parent];
     }
-    std::ranges::reverse(out);
     return out;
   }
 
@@ -390,26 +449,30 @@ class cut_search {
   std::vector<std::size_t> weights_;  // sets of used stages are numbered in mixed radix
   std::vector<rest> sets_;
   std::vector<std::vector<label>> labels_;  // by set
-  double limit_ = 0, max_after_s_ = 0;
+  double limit_ = 0, max_send_s_ = 0;
   std::uint64_t steps_ = 0;
 };
 
 }  // namespace
 
-stage_cut cut_for(const cut_problem& problem, double limit_s, std::uint64_t& steps) {
+stage_cut cut_for(const cut_problem& problem, double limit_s, std::uint64_t& steps,
+                  std::uint64_t max_steps) {
   const auto stages = problem.stages();
   if (stages > problem.table->size()) return {};
+  constexpr std::size_t few = 8, all = std::numeric_limits<std::size_t>::max();
+  constexpr double rounding = 1 + 1e-12;
   cut_search search{problem};
-  stage_cut best;
-  double raise = 0.01;
-  for (;;) {
-    const double within_s = std::min(limit_s, search.bound_s() * (1 + raise));
-    best = search.within(raise > 100 ? limit_s : within_s);
-    if (!best.stages.empty() || within_s >= limit_s || raise > 100) break;
-    raise *= 2;
+  // A tight limit leaves little to look at; else what a quick pass finds is one.
+  auto best = search.within(limit_s, all, max_steps / 4);
+  stage_cut first;
+  if (!best) {
+    first = *search.within(limit_s, few, never_steps);
+    best = search.within(std::min(limit_s, first.iteration_s * rounding), all, max_steps);
   }
   steps += search.steps();
-  return best;
+  if (best) return *best;
+  first.bound_s = search.bound_s();
+  return first;
 }
 
 }  // namespace troupe::planners

@@ -49,6 +49,7 @@ class iteration_bound {
   }
 
   double work_ = 0, sends_s_ = 0;
+  double rounds_ = 0;  // times S; 0 with a single stage
   // Sums that backwards do not hide: none from such an own_s of the slowest stage on.
   double hidden_below_s_ = 0, tail_slope_ = 0;
   std::vector<double> through_s_, rate_, last_rate_;
@@ -85,14 +86,17 @@ struct cut_stage {
 
 struct stage_cut {
   double iteration_s = std::numeric_limits<double>::infinity();
-  std::vector<cut_stage> stages;  // empty: nothing within the limit
+  std::vector<cut_stage> stages;  // empty: nothing within the limit was found
+  /// None is shorter: iteration_s itself, unless the search was cut short.
+  double bound_s = std::numeric_limits<double>::infinity();
 };
 
 /// The shortest iteration of all orders and cuts of exactly the problem's stages, each with at
 /// least one piece (the last one of a transformer may have its head alone); none if that is longer
-/// than `limit_s`. `steps` grows with the work that it was. Exact for evaluate's closed form where
-/// the problem is: where `links` hold for every stage of a type, own_links is true, and no
-/// embedding is tied.
-stage_cut cut_for(const cut_problem& problem, double limit_s, std::uint64_t& steps);
+/// than `limit_s`. Exact for evaluate's closed form where the problem is: where `links` hold for
+/// every stage of a type, own_links is true, and no embedding is tied. `steps` grows with the work
+/// that it was; beyond `max_steps` it is the best of those that promised most.
+stage_cut cut_for(const cut_problem& problem, double limit_s, std::uint64_t& steps,
+                  std::uint64_t max_steps = 100'000);
 
 }  // namespace troupe::planners

@@ -184,10 +184,10 @@ set_plan stage_placer::place(std::size_t division, const stage_counts& counts, d
   if (!p) return {};
   p->order = order;
   const auto cut = cut_for(*p, limit_s, units_);
-  if (cut.stages.empty()) return {};
-  auto out = plan_of(division, cut.stages);
-  if (!routes_.at(divisions_[division].tensor).alike)
-    out.bound_s = std::min(cut.iteration_s, out.iteration_s);
+  set_plan out;
+  if (!cut.stages.empty()) out = plan_of(division, cut.stages);
+  if (!routes_.at(divisions_[division].tensor).alike || cut.bound_s < cut.iteration_s)
+    out.bound_s = std::min(cut.bound_s, out.iteration_s);
   return out;
 }
 

@@ -43,8 +43,8 @@ struct set_plan {
   std::optional<placed_plan> plan;  // none within the limit
   double iteration_s = std::numeric_limits<double>::infinity();
   /// No plan of the set undercuts this: iteration_s itself, where the closed form of a set depends
-  /// on nothing but order and cut; else (stages that share a node, nodes of a type that differ)
-  /// less.
+  /// on nothing but order and cut; else (stages that share a node, nodes of a type that differ, a
+  /// search for the cut that was not through) less, perhaps without a plan.
   double bound_s = std::numeric_limits<double>::infinity();
 };
 

@@ -116,14 +116,15 @@ TEST_CASE("spot prices make a plan cheaper by what the cluster says, interruptio
                risky["interruptions"].get<double>() * (30 + 600 / 2.0)));
 }
 
-TEST_CASE("a plan that misses its limit when its schedule is simulated has a warning") {
-  for (const auto* job : {"llama-1.3b-slo.yaml", "vit-slo.yaml"}) {
-    CAPTURE(job);
-    const auto r = troupe::test::troupe(provision(job));
-    REQUIRE(r.status == 0);
-    const auto d = r.document();
-    const double slo_s = job[0] == 'l' ? 500 : 1200;
-    const bool misses = d["simulated_iteration_s"].get<double>() * 100 > slo_s;
-    CHECK(d["warnings"].size() == (misses ? 1 : 0));
-  }
+TEST_CASE("a plan keeps its limit when its schedule is simulated, and only then") {
+  auto arguments = provision("llama-3b-slo.yaml");
+  const auto simulated = troupe::test::troupe(arguments).document();
+  CHECK(simulated["iteration_s"].get<double>() > 1.02 * simulated["closed_form_s"].get<double>());
+  arguments.push_back("--closed-form");
+  const auto closed = troupe::test::troupe(arguments).document();
+  CHECK(closed["iteration_s"] == closed["closed_form_s"]);
+  CHECK(closed["search"]["simulated"] == 0);
+  CHECK(closed["cost"].get<double>() < simulated["cost"].get<double>());
+  CHECK(closed["search"]["gap"] == 0);
+  CHECK(simulated["search"]["bound"].get<double>() <= closed["cost"].get<double>() * (1 + 1e-9));
 }

@@ -192,6 +192,8 @@ class plan_verb final : public verb {
         ->capture_default_str();
     app.add_flag("--no-pruning", no_pruning_, "espresso: open every node of the cost trees");
     app.add_flag("--exhaustive", exhaustive_, "espresso: place every set of GPUs, without trees");
+    app.add_flag("--closed-form", closed_form_,
+                 "espresso: the optimum of the closed form, without simulating schedules");
     app.add_option("--time-limit", limit_s_,
                    "espresso: seconds after which the best plan so far is given (0: none)")
         ->check(CLI::NonNegativeNumber)
@@ -227,11 +229,11 @@ class plan_verb final : public verb {
     if (auto ok = use_profile(profile_, *job, *c); !ok) return out.bad(ok.error());
 
     if ((*policy)->name() == "espresso") return provision(out, *c, *job);
-    if (no_pruning_ || exhaustive_ || spot_ || explain_ratios_ || !pareto_.empty() ||
-        !sweep_s_.empty())
+    if (no_pruning_ || exhaustive_ || closed_form_ || spot_ || explain_ratios_ ||
+        !pareto_.empty() || !sweep_s_.empty())
       return out.bad(
-          "--no-pruning, --exhaustive, --spot, --pareto, --sweep-slo and --explain-cmr need "
-          "--policy espresso");
+          "--no-pruning, --exhaustive, --closed-form, --spot, --pareto, --sweep-slo and "
+          "--explain-cmr need --policy espresso");
     const auto a = ask(*c, *job, **policy);
     const std::string name{(*policy)->name()};
     auto said = document(*c, *job, name, a);
@@ -243,11 +245,11 @@ class plan_verb final : public verb {
 
  private:
   int provision(const output& out, const cluster& c, const job_spec& job) const {
-    const provision_request r{
-        c,
-        job,
-        {!no_pruning_, exhaustive_, *planners::provision_placer_named(placer_), spot_},
-        limit_s_};
+    const provision_request r{c,
+                              job,
+                              {!no_pruning_, exhaustive_,
+                               *planners::provision_placer_named(placer_), spot_, !closed_form_},
+                              limit_s_};
     if (!sweep_s_.empty()) return sweep_limits(out, r, sweep_s_);
     if (!pareto_.empty()) {
       if (auto ok = can_write(pareto_); !ok) return out.bad(ok.error());
@@ -310,7 +312,7 @@ class plan_verb final : public verb {
   std::string pareto_;
   std::vector<double> sweep_s_;
   std::vector<std::string> max_in_memory_;
-  bool all_ = false, no_pruning_ = false, exhaustive_ = false, spot_ = false,
+  bool all_ = false, no_pruning_ = false, exhaustive_ = false, closed_form_ = false, spot_ = false,
        explain_ratios_ = false;
   double limit_s_ = 60;
 };

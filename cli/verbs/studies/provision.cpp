@@ -22,8 +22,7 @@ namespace {
 struct timed_provision {
   planners::provision found;
   std::optional<planners::timed_plan> timed;
-  double simulated_s = 0;  // an iteration, its schedule carried out
-  double seconds = 0;      // that the search took
+  double seconds = 0;  // that the search took
 };
 
 json stage_documents(const cluster& c, const job_spec& job, const timed_provision& t) {
@@ -54,24 +53,9 @@ json stage_documents(const cluster& c, const job_spec& job, const timed_provisio
   return all;
 }
 
-/// The closed form, which plans are ranked by, knows nothing of waiting for gradients that slow
-/// links cause: its plan may miss a limit when the schedule is carried out. Empty: it does not.
-std::string missed_limit(const job_spec& job, const timed_provision& t) {
-  const auto& f = t.found;
-  if (!f.plan || f.iteration_s <= 0 || t.simulated_s <= f.iteration_s) return {};
-  const double longer = t.simulated_s / f.iteration_s;
-  const double total_s = f.total_s * longer, cost = f.cost * longer;
-  if (planners::within_limits(job, total_s, cost)) return {};
-  return fmt::format(
-      "with the schedule simulated step by step an iteration takes {}: all take {} and "
-      "cost {:.2f}, beyond the job's limits",
-      duration_text(t.simulated_s), duration_text(total_s), cost);
-}
-
 json document(const cluster& c, const job_spec& job, const timed_provision& t) {
   const auto& f = t.found;
   const auto known = [&](double x) { return f.plan ? json(x) : json(); };
-  const auto warning = missed_limit(job, t);
   json where = json::array();
   if (f.plan)
     for (const auto& share : f.plan->where)
@@ -86,7 +70,7 @@ json document(const cluster& c, const job_spec& job, const timed_provision& t) {
           {"interruptions", known(f.interruptions)},
           {"cost_per_hour", f.plan ? json(f.plan->how.cost_per_hour) : json()},
           {"iteration_s", known(f.iteration_s)},
-          {"simulated_iteration_s", known(t.simulated_s)},
+          {"closed_form_s", known(f.closed_form_s)},
           {"total_s", known(f.total_s)},
           {"data_parallel", f.plan ? json(f.plan->how.data_parallel) : json()},
           {"microbatches", f.plan ? json(f.plan->how.microbatches) : json()},
@@ -96,6 +80,7 @@ json document(const cluster& c, const job_spec& job, const timed_provision& t) {
           {"search",
            {{"opened", f.search.opened},
             {"placed", f.search.placed},
+            {"simulated", f.search.simulated},
             {"pruned_boundary", f.search.pruned_boundary},
             {"pruned_cost", f.search.pruned_cost},
             {"pruned_time", f.search.pruned_time},
@@ -105,8 +90,7 @@ json document(const cluster& c, const job_spec& job, const timed_provision& t) {
             {"bound_at_pop", known(f.search.bound_at_pop)},
             {"gap", known(f.gap())},
             {"seconds", t.seconds}}},
-          {"reason", f.plan ? json() : json(f.why.text)},
-          {"warnings", warning.empty() ? json::array() : json::array({warning})}};
+          {"reason", f.plan ? json() : json(f.why.text)}};
 }
 
 void show(const output& out, const cluster& c, const job_spec& job, const timed_provision& t) {
@@ -130,10 +114,8 @@ void show(const output& out, const cluster& c, const job_spec& job, const timed_
            planners::split_text(how), duration_text(f.iteration_s), duration_text(f.total_s),
            job.iterations, how.cost_per_hour, f.cost);
   out.line("Searched {} plans in {}; {}.", f.search.opened, duration_text(t.seconds),
-           f.complete ? "none costs less"
-                      : fmt::format("none costs more than {:.2g} % less", 100 * f.gap()));
-  if (const auto warning = missed_limit(job, t); !warning.empty())
-    out.line("Warning: {}.", warning);
+           f.gap() == 0 ? "none costs less"
+                        : fmt::format("none costs more than {:.2g} % less", 100 * f.gap()));
   if (f.interruptions > 0)
     out.line("Spot instances: {:.2g} interruptions are expected, and counted.", f.interruptions);
 }
@@ -189,9 +171,6 @@ int show_provision(const output& out, const provision_request& r, const ratio_wi
   if (const auto& p = t.found.plan) {
     auto timed = planners::time_plan(c, job, p->how, p->where);
     if (!timed) return out.no(timed.error());
-    const auto e = planners::evaluate(c, job, *timed, planners::fidelity::simulated);
-    if (!e) return out.no(e.error());
-    t.simulated_s = e->iteration_s;
     t.timed = std::move(*timed);
   }
   auto d = document(c, job, t);
