@@ -8,7 +8,9 @@
 #include "formats/traces/trace.hpp"
 #include "formats/traces/workload.hpp"
 #include "messages/time.hpp"
+#include "planners/baselines/adaptive_plan.hpp"
 #include "planners/core/trace_duration.hpp"
+#include "planners/crius/crius.hpp"
 
 namespace troupe::cli {
 
@@ -150,13 +152,33 @@ expected<void> save(const comparison& c, const std::string& directory) {
   return ok;
 }
 
+std::shared_ptr<const planners::policy> as_simulated(std::shared_ptr<const planners::policy> p,
+                                                     std::string_view workload,
+                                                     std::string_view parallelism,
+                                                     std::uint32_t search_depth) {
+  if (auto crius = planners::crius_variant(p->name())) {
+    crius->search_depth = search_depth;
+    return planners::make_crius(*crius);
+  }
+  if (p->name() == "troupe") return p;
+  const bool adaptive =
+      parallelism.empty() ? workload.starts_with("crius") : parallelism == "adaptive";
+  return adaptive ? planners::with_adaptive_parallelism(std::move(p)) : p;
+}
+
+expected<std::vector<arrival>> workload_of(std::span<const formats::trace_row> rows,
+                                           std::string_view workload, std::uint64_t seed,
+                                           const cluster& c) {
+  return formats::assign(rows, workload, seed, c, [&](const job_spec& job, std::uint32_t gpus) {
+    return planners::reference_iteration_s(c, job, gpus);
+  });
+}
+
 expected<std::vector<arrival>> load_workload(const std::string& trace, const std::string& workload,
                                              std::uint64_t seed, const cluster& c) {
   const auto rows = formats::load_trace(trace);
   if (!rows) return refuse(rows.error());
-  return formats::assign(*rows, workload, seed, c, [&](const job_spec& job, std::uint32_t gpus) {
-    return planners::reference_iteration_s(c, job, gpus);
-  });
+  return workload_of(*rows, workload, seed, c);
 }
 
 }  // namespace troupe::cli

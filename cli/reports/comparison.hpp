@@ -1,11 +1,16 @@
 #pragma once
 
+#include <cstdint>
+#include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "actors/worlds/workload_simulation.hpp"
 #include "cli/common/output.hpp"
 #include "cli/common/policy_option.hpp"
+#include "formats/traces/trace.hpp"
 
 namespace troupe::cli {
 
@@ -27,7 +32,18 @@ std::string table_of(const comparison& c);
 /// Writes result.json, usage.html, and for each policy jobs-POLICY.csv and usage-POLICY.csv.
 expected<void> save(const comparison& c, const std::string& directory);
 
-/// A shipped or a user's trace as a workload of the cluster, by the named rule.
+/// A policy as `simulate` runs it. `parallelism`: of simulated work, "own", "adaptive", or empty
+/// for what the workload's rule says. Policies that choose any parallelism themselves keep theirs.
+std::shared_ptr<const planners::policy> as_simulated(std::shared_ptr<const planners::policy> p,
+                                                     std::string_view workload,
+                                                     std::string_view parallelism,
+                                                     std::uint32_t search_depth);
+
+/// The rows of a trace as a workload of the cluster, by the named rule.
+expected<std::vector<arrival>> workload_of(std::span<const formats::trace_row> rows,
+                                           std::string_view workload, std::uint64_t seed,
+                                           const cluster& c);
+/// The same of a shipped or a user's trace.
 expected<std::vector<arrival>> load_workload(const std::string& trace, const std::string& workload,
                                              std::uint64_t seed, const cluster& c);
 

@@ -142,6 +142,7 @@ class assigner {
     const auto beside = idle_beside();
     const auto& idle = allowed_idle(c_, beside, *j.spec, restricted);
     for (const auto& how : *j.plans) {
+      if (!how.stages.empty()) continue;  // for one pool
       if (how.bytes_per_gpu <= j.bytes_floor || idle.idle_above(how.bytes_per_gpu) < how.gpus())
         continue;
       auto where = best_fit(idle, how.gpus(), idle.types_above(how.bytes_per_gpu),

@@ -6,12 +6,12 @@
 #include "planners/core/bounds.hpp"
 #include "planners/core/user_request.hpp"
 #include "planners/cost/stage_time.hpp"
+#include "planners/troupe/pipelined_plans.hpp"
 
 namespace troupe::planners {
 
 namespace {
 
-constexpr double min_gain = 1.005;           // of a larger count over a smaller one
 constexpr std::size_t largest_cache = 4096;  // lists
 
 }  // namespace
@@ -36,9 +36,10 @@ std::vector<configuration> configurations_of(const cluster& c, const std::vector
     for (const auto gpus : counts_of(pools[p])) {
       if (gpus > most) break;
       auto how = split_for(c, job, pack(pools[p], gpus), j.bytes_floor, max_tensor);
-      if (how.bytes_per_gpu == 0 || how.data_parallel > job.global_batch ||
-          !(how.samples_per_s >= best * min_gain))
-        continue;
+      const bool splits = how.bytes_per_gpu > 0 && how.data_parallel <= job.global_batch;
+      auto stages = fastest_pipelines(c, pools, p, gpus, job, *j.plans, j.bytes_floor);
+      if (stages && (!splits || stages->samples_per_s > how.samples_per_s)) how = *stages;
+      if ((!splits && !stages) || !(how.samples_per_s >= best * min_gain)) continue;
       best = how.samples_per_s;
       out.push_back({p, std::move(how), speeds[pools[p].gpu] * gpus});
     }

@@ -12,6 +12,8 @@
 
 namespace troupe::planners {
 
+inline constexpr double min_gain = 1.005;  // of a larger count of GPUs over a smaller one
+
 /// One way to run a program: so many GPUs of one pool, split as is fastest there.
 struct configuration {
   std::uint32_t pool = 0;  // index into pools_of()

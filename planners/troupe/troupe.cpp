@@ -2,7 +2,7 @@
 // as many GPUs as are worth what the jobs behind it lose by them.
 
 #include <algorithm>
-#include <set>
+#include <iterator>
 
 #include <fmt/format.h>
 
@@ -11,16 +11,22 @@
 #include "planners/core/queue_order.hpp"
 #include "planners/pipeline/placement.hpp"
 #include "planners/troupe/assignment.hpp"
+#include "planners/troupe/pipelined_plans.hpp"
 
 namespace troupe::planners {
 namespace {
 
 using kind = reason::kind;
 
+// What this policy places itself; pipelines of the built-in trainer are placed by Algorithm 1.
+bool is_training(const job_view& j) {
+  return is_pipeline_job(*j.spec);
+}
+
 // A program of the user's own is not stopped for another job: nobody knows whether it would go on
 // where it was.
 bool can_be_stopped(const job_view& j) {
-  return !j.training && j.spec->command.empty();
+  return !is_training(j) && j.spec->command.empty();
 }
 
 double samples_left(const job_view& j, double now_s, double restart_s) {
@@ -31,11 +37,16 @@ double samples_left(const job_view& j, double now_s, double restart_s) {
   return left * j.spec->global_batch;
 }
 
+bool same_shape(const plan& a, const plan& b) {
+  return a.data_parallel == b.data_parallel && a.tensor_parallel == b.tensor_parallel &&
+         a.pipeline_parallel == b.pipeline_parallel && a.stages.size() == b.stages.size();
+}
+
 std::optional<std::size_t> present_option(const std::vector<configuration>& options,
                                           const std::vector<gpu_pool>& pools, const job_view& j) {
   for (std::size_t i = 0; i < options.size(); ++i) {
     const auto& how = options[i].how;
-    if (how.gpus() == total_gpus(j.where) && how.tensor_parallel == j.how.tensor_parallel &&
+    if (how.gpus() == total_gpus(j.where) && same_shape(how, j.how) &&
         pools[options[i].pool].contains(j.where))
       return i;
   }
@@ -55,6 +66,15 @@ reason why_hopeless(const job_view& j) {
                       j.bytes_floor / bytes_per_gb)};
 }
 
+// Those that alone meet the job's limits of time and cost.
+std::vector<plan> within_limits_of(const job_spec& job, std::vector<plan> plans) {
+  std::erase_if(plans, [&](const plan& p) {
+    const double s = job.global_batch / p.samples_per_s * static_cast<double>(job.iterations);
+    return !within_limits(job, s, p.cost_per_hour * s / 3600);
+  });
+  return plans;
+}
+
 bool same_nodes(allocation a, allocation b) {
   std::ranges::sort(a, {}, &node_share::node);
   std::ranges::sort(b, {}, &node_share::node);
@@ -65,10 +85,29 @@ class troupe_policy : public policy {
  public:
   std::string_view name() const override { return "troupe"; }
 
+  /// MARP's plans, then for simulated work pipelines on every kind of pool.
+  expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
+                                       planning_budget& budget) const override {
+    auto plans = policy::plans_of(c, job, budget);
+    if (is_pipeline_job(job) || !job.command.empty() || job.memory) return plans;
+    auto stages = within_limits_of(job, pipelined_plans(c, pools_of(c, idle_index{c}), job));
+    if (stages.empty()) return plans;
+    if (!plans) return stages;
+    std::ranges::move(stages, std::back_inserter(*plans));
+    return plans;
+  }
+
   std::vector<decision> decide(const snapshot& all_jobs, random_source&) const override {
     std::vector<decision> out;
     std::optional<idle_index> rest;
-    const auto s = start_trainings(all_jobs, out, rest);
+    job_views trainings;
+    for (const auto& [id, j] : all_jobs.waiting)
+      if (is_training(j)) trainings.emplace(id, j);
+    const auto begun = start_trainings({all_jobs.now_s, all_jobs.cluster, all_jobs.idle, trainings,
+                                        all_jobs.running, all_jobs.moving},
+                                       out, rest);
+    const snapshot s{begun.now_s,      begun.cluster,    begun.idle,
+                     all_jobs.waiting, all_jobs.running, all_jobs.moving};
     const auto pools = pools_of(s.cluster, s.idle);
     const auto contenders = contenders_of(s, pools, out);
     if (contenders.empty()) return out;
@@ -83,7 +122,7 @@ class troupe_policy : public policy {
     const auto it = s.waiting.find(job);
     if (it == s.waiting.end()) return {kind::unknown, fmt::format("job {} is not waiting", job)};
     const auto& j = it->second;
-    if (j.training) return why_training_waits(s, j);
+    if (is_training(j)) return why_training_waits(s, j);
     if (is_hopeless(j)) return why_hopeless(j);
     std::size_t ahead = 0;
     const auto before = [&](const job_view& a) { return a.spec->priority >= j.spec->priority; };
@@ -101,7 +140,7 @@ class troupe_policy : public policy {
     for (const auto& [id, j] : s.running)
       if (can_be_stopped(j)) jobs.push_back(&j);
     for (const auto& [id, j] : s.waiting) {
-      if (j.training) continue;
+      if (is_training(j)) continue;
       if (is_hopeless(j))
         out.push_back({decision::kind::give_up, id, {}, {}, why_hopeless(j)});
       else

@@ -3,7 +3,6 @@
 #include "cli/reports/comparison.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
-#include "planners/baselines/adaptive_plan.hpp"
 #include "planners/crius/crius.hpp"
 
 namespace troupe::cli {
@@ -38,7 +37,7 @@ class simulate_verb final : public verb {
   int run(output& out) override {
     auto policies = find_policies(policies_);
     if (!policies) return out.bad(policies.error());
-    for (auto& p : *policies) p = adjusted(p);
+    for (auto& p : *policies) p = as_simulated(p, workload_, parallelism_, search_depth_);
     if (!out_.empty())
       if (auto ok = can_write_into(out_); !ok) return out.bad(ok.error());
     const auto c = formats::load_cluster(cluster_);
@@ -69,18 +68,6 @@ class simulate_verb final : public verb {
   }
 
  private:
-  /// With the depth asked for; a policy without parallelism of its own, with the best.
-  std::shared_ptr<const planners::policy> adjusted(
-      std::shared_ptr<const planners::policy> p) const {
-    if (auto crius = planners::crius_variant(p->name())) {
-      crius->search_depth = search_depth_;
-      return planners::make_crius(*crius);
-    }
-    const bool adaptive =
-        parallelism_.empty() ? workload_.starts_with("crius") : parallelism_ == "adaptive";
-    return adaptive ? planners::with_adaptive_parallelism(std::move(p)) : p;
-  }
-
   std::string parallelism_;
   std::uint32_t search_depth_ = planners::crius_options{}.search_depth;
   std::string cluster_, trace_, workload_ = "frenzy", faults_, out_;

@@ -1,0 +1,92 @@
+#include "policies/loads.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "formats/load/load.hpp"
+
+namespace troupe::bench {
+
+namespace fs = std::filesystem;
+using rows = std::vector<formats::trace_row>;
+
+namespace {
+
+struct pair {
+  const char *trace, *workload, *cluster;
+};
+constexpr pair shipped[] = {
+    {"philly-6h", "frenzy", "frenzy-sim"},
+    {"philly-day", "frenzy", "frenzy-sim"},
+    {"philly-6h", "frenzy", "frenzy-testbed"},
+    {"philly-day", "frenzy", "frenzy-testbed"},
+    {"philly-6h", "crius", "crius-testbed"},
+    {"philly-day", "crius", "crius-testbed"},
+    {"philly-6h", "crius-deadlines", "crius-testbed"},
+    {"philly-6h", "titan", "titan"},
+    {"philly-day", "titan", "titan"},
+    {"philly-6h", "titan", "frenzy-sim"},
+    {"philly-6h", "frenzy", "demo"},
+    {"philly-day", "frenzy", "philly"},
+    {"philly-6h", "crius", "crius-sim"},
+    {"philly-day", "crius", "crius-sim"},
+};
+
+/// The window with the most jobs, its times relative to its start.
+rows densest(rows all, double hours) {
+  std::size_t best = 0, most = 0, end = 0;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    while (end < all.size() && all[end].submit_s < all[i].submit_s + hours * 3600) ++end;
+    if (end - i > most) most = end - i, best = i;
+  }
+  rows out(all.begin() + static_cast<std::ptrdiff_t>(best),
+           all.begin() + static_cast<std::ptrdiff_t>(best + most));
+  const double start_s = out.empty() ? 0 : out.front().submit_s;
+  for (auto& r : out) r.submit_s -= start_s;
+  return out;
+}
+
+expected<rows> load_any(const fs::path& file) {
+  if (auto own = formats::load_trace(file)) return own;
+  if (auto philly = formats::import_philly(file)) return philly;
+  return formats::import_itp(file);
+}
+
+}  // namespace
+
+expected<std::vector<load>> shipped_loads() {
+  std::vector<load> out;
+  for (const auto& p : shipped) {
+    auto all = formats::load_trace(formats::configs_directory() / "traces" /
+                                   (std::string{p.trace} + ".csv"));
+    if (!all) return refuse(all.error());
+    out.push_back({p.trace, p.cluster, p.workload, std::move(*all)});
+  }
+  return out;
+}
+
+expected<std::vector<load>> loads_below(const fs::path& directory, double hours) {
+  std::vector<fs::path> files;
+  std::error_code failed;
+  for (const auto& entry : fs::recursive_directory_iterator{directory, failed})
+    if (entry.path().extension() == ".csv") files.push_back(entry.path());
+  if (failed)
+    return refuse(reason::kind::invalid,
+                  fmt::format("{}: {}", directory.string(), failed.message()));
+  std::ranges::sort(files);
+  std::vector<load> out;
+  for (const auto& file : files) {
+    auto all = load_any(file);
+    if (!all) continue;  // another kind of trace
+    const auto window = densest(std::move(*all), hours);
+    const auto name = fmt::format("{} ({:g} h)", file.stem().string(), hours);
+    out.push_back({name, "frenzy-sim", "frenzy", window});
+    out.push_back({name, "crius-testbed", "crius", window});
+    out.push_back({name, "titan", "titan", window});
+  }
+  return out;
+}
+
+}  // namespace troupe::bench

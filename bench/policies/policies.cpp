@@ -1,0 +1,149 @@
+// bench_policies: every policy on (trace, cluster) pairs, in virtual time as `troupe simulate` runs
+// them, and where `troupe` stands among them. Without arguments: the traces that ship.
+
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include "cli/common/human.hpp"
+#include "cli/common/policy_option.hpp"
+#include "cli/reports/comparison.hpp"
+#include "formats/load/load.hpp"
+#include "planners/crius/crius.hpp"
+#include "policies/loads.hpp"
+#include "policies/report.hpp"
+#include "runtime/host/stopwatch.hpp"
+
+namespace troupe::bench {
+namespace {
+
+struct options {
+  std::uint64_t seeds = 3;
+  double limit_s = 20;  // of one policy on one seed
+  double hours = 12;
+  std::string only, traces;
+  std::vector<std::string> policies;
+};
+
+/// Gives up every job once its decisions have taken too long together: the run ends soon, and does
+/// not count.
+class limited final : public planners::policy {
+ public:
+  limited(std::shared_ptr<const planners::policy> inner, double limit_s)
+      : inner_{std::move(inner)}, limit_s_{limit_s} {}
+
+  std::string_view name() const override { return inner_->name(); }
+  double round_s() const override { return inner_->round_s(); }
+  bool plans_by_request() const override { return inner_->plans_by_request(); }
+  expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
+                                       planners::planning_budget& budget) const override {
+    return inner_->plans_of(c, job, budget);
+  }
+  reason why_waiting(const planners::snapshot& s, job_id job) const override {
+    return inner_->why_waiting(s, job);
+  }
+  std::vector<planners::decision> decide(const planners::snapshot& s,
+                                         random_source& random) const override {
+    if (!is_late()) return inner_->decide(s, random);
+    std::vector<planners::decision> out;
+    for (const auto& [id, j] : s.waiting)
+      out.push_back(
+          {planners::decision::kind::give_up, id, {}, {}, {reason::kind::infeasible, "late"}});
+    return out;
+  }
+
+  bool is_late() const { return watch_.s() > limit_s_; }
+
+ private:
+  std::shared_ptr<const planners::policy> inner_;
+  double limit_s_;
+  runtime::stopwatch watch_;
+};
+
+/// Whether the load is of a kind that the policy can take.
+bool can_take(const std::string& policy, const load& l) {
+  const bool deadlines = l.workload == "crius-deadlines";
+  // Without deadlines these are their plain forms; espresso without limits is frenzy.
+  return policy != "espresso" && (deadlines || (policy != "crius-ddl" && policy != "elasticflow"));
+}
+
+expected<void> run_policy(const options& o, const load& l, const cluster& c,
+                          const std::string& name, contest& result) {
+  contestant x{name, {}};
+  for (std::uint64_t seed = 1; seed <= o.seeds; ++seed) {
+    const auto found = cli::find_policy(name);
+    if (!found) return refuse(found.error());
+    auto workload = cli::workload_of(l.rows, l.workload, seed, c);
+    if (!workload) return refuse(workload.error());
+    result.jobs = workload->size();
+    cli::comparison run{c, std::move(*workload), l.workload, seed, {}};
+    const auto policy = std::make_shared<limited>(
+        cli::as_simulated(*found, l.workload, {}, planners::crius_options{}.search_depth),
+        o.limit_s);
+    const auto ok = cli::replay(run, {policy}, {});
+    if (policy->is_late() || !ok) {
+      result.left_out.push_back(
+          ok ? fmt::format("{}: left out, seed {} takes more than {:g} s", name, seed, o.limit_s)
+             : fmt::format("{}: left out, seed {}: {}", name, seed, ok.error().text));
+      return {};
+    }
+    x.by_seed.push_back(std::move(run.results.front()));
+  }
+  result.contestants.push_back(std::move(x));
+  return {};
+}
+
+expected<void> run(const options& o) {
+  auto loads = shipped_loads();
+  if (loads && !o.traces.empty()) {
+    auto more = loads_below(o.traces, o.hours);
+    if (!more) return refuse(more.error());
+    std::ranges::move(*more, std::back_inserter(*loads));
+  }
+  if (!loads) return refuse(loads.error());
+  std::vector<contest> all;
+  for (const auto& l : *loads) {
+    if (l.name().find(o.only) == std::string::npos) continue;
+    const auto c =
+        formats::load_cluster(formats::configs_directory() / "clusters" / (l.cluster + ".yaml"));
+    if (!c) return refuse(c.error());
+    const runtime::stopwatch watch;
+    contest result{l.name(), 0, {}, {}};
+    for (const auto& name : o.policies)
+      if (can_take(name, l))
+        if (const auto ok = run_policy(o, l, *c, name, result); !ok) return ok;
+    fmt::print(stderr, "{}: {}\n", l.name(), cli::duration_text(watch.s()));
+    all.push_back(std::move(result));
+  }
+  fmt::print("{}", text_of(std::move(all)));
+  return {};
+}
+
+}  // namespace
+}  // namespace troupe::bench
+
+int main(int argc, char** argv) {
+  using namespace troupe;
+  bench::options o;
+  for (const auto name : planners::policy_names()) o.policies.emplace_back(name);
+  CLI::App app{"Every policy on (trace, cluster) pairs, in virtual time"};
+  app.add_option("--seeds", o.seeds, "Seeds of each pair")->capture_default_str();
+  app.add_option("--limit", o.limit_s, "A policy that takes longer for a seed is left out, s")
+      ->capture_default_str();
+  app.add_option("--only", o.only, "Pairs whose name contains this");
+  app.add_option("--policies", o.policies, "Policies to compare, separated by commas")
+      ->delimiter(',');
+  app.add_option("--traces", o.traces, "Directory of more traces: Troupe's, Philly, ITP");
+  app.add_option("--hours", o.hours, "Length of their densest window that is used")
+      ->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  if (const auto ok = bench::run(o); !ok) {
+    fmt::print(stderr, "{}\n", ok.error().text);
+    return 1;
+  }
+}

@@ -1,0 +1,172 @@
+#include "policies/report.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "cli/common/human.hpp"
+#include "cli/common/table.hpp"
+#include "messages/statistics.hpp"
+
+namespace troupe::bench {
+
+using actors::policy_result;
+using cli::duration_text;
+
+namespace {
+
+constexpr double max_p99 = 1.2;      // of the best
+constexpr double max_failed = 0.05;  // of the jobs; who fails more has less work to do
+
+bool finished(const policy_result& r, job_id job) {
+  const auto at = r.record->jobs().find(job);
+  return at != r.record->jobs().end() && at->second.state == job_state::finished;
+}
+
+std::vector<double> completions(const policy_result& r, const std::set<job_id>& of) {
+  std::vector<double> out;
+  for (const auto job : of) out.push_back(r.record->jobs().at(job).completion_s());
+  return out;
+}
+
+/// The jobs that all of these finish.
+std::set<job_id> common_jobs(const std::vector<const policy_result*>& all) {
+  std::set<job_id> out;
+  for (const auto& [id, j] : all.front()->record->jobs())
+    if (std::ranges::all_of(all, [&](const auto* r) { return finished(*r, id); })) out.insert(id);
+  return out;
+}
+
+std::string over(double ratio) {
+  return fmt::format("{:+.1f} %", 100 * (ratio - 1));
+}
+
+const contestant* find_troupe(const contest& c) {
+  const auto at = std::ranges::find(c.contestants, "troupe", &contestant::policy);
+  return at == c.contestants.end() ? nullptr : &*at;
+}
+
+/// The mean of the seeds.
+template <class F>
+double mean_of(const contestant& x, F value) {
+  std::vector<double> all;
+  for (const auto& r : x.by_seed) all.push_back(static_cast<double>(value(r)));
+  return statistics::mean(all);
+}
+
+double failed(const contestant& x) {
+  return mean_of(x, [](const policy_result& r) { return r.jobs - r.finished; });
+}
+bool sheds_load(const contest& c, const contestant& x) {
+  return failed(x) > max_failed * static_cast<double>(c.jobs);
+}
+
+/// The best of the others that do the whole work: below 1 and troupe is not first.
+struct margins {
+  double jct = 1e9, p99 = 1e9;
+  std::string jct_of, p99_of;
+};
+margins margins_of(const contest& c) {
+  margins m;
+  const auto* troupe = find_troupe(c);
+  for (const auto& x : c.contestants) {
+    if (troupe == nullptr || &x == troupe || sheds_load(c, x)) continue;
+    const auto s = beside(x, *troupe);
+    if (s.jct < m.jct) m.jct = s.jct, m.jct_of = x.policy;
+    if (s.p99 < m.p99) m.p99 = s.p99, m.p99_of = x.policy;
+  }
+  return m;
+}
+
+/// Who is faster on the jobs that it finishes, but fails many.
+std::string shedders_of(const contest& c) {
+  std::string out;
+  const auto* troupe = find_troupe(c);
+  for (const auto& x : c.contestants) {
+    if (troupe == nullptr || !sheds_load(c, x)) continue;
+    const auto s = beside(x, *troupe);
+    if (s.jct < 1)
+      out += fmt::format("{}{} {} ({:.0f} failed)", out.empty() ? "" : ", ", x.policy, over(s.jct),
+                         failed(x));
+  }
+  return out.empty() ? "-" : out;
+}
+
+std::vector<double> common_means(const contest& c, const contestant& x) {
+  std::vector<double> means;
+  for (std::size_t s = 0; s < x.by_seed.size(); ++s) {
+    std::vector<const policy_result*> of_seed;
+    for (const auto& y : c.contestants) of_seed.push_back(&y.by_seed[s]);
+    means.push_back(statistics::mean(completions(x.by_seed[s], common_jobs(of_seed))));
+  }
+  return means;
+}
+
+std::string table_of(const contest& c) {
+  cli::table t{{"policy", "JCT, common", "JCT", "against troupe", "p99", "against troupe", "failed",
+                "unfinished", "longest decision"}};
+  const auto* troupe = find_troupe(c);
+  std::vector<std::pair<double, const contestant*>> order;
+  for (const auto& x : c.contestants) order.emplace_back(troupe ? beside(x, *troupe).jct : 0, &x);
+  std::ranges::stable_sort(order, {}, [](const auto& x) { return x.first; });
+  for (const auto& [_, x] : order) {
+    const auto s = troupe ? beside(*x, *troupe) : standing{};
+    const double longest_us =
+        std::ranges::max(x->by_seed, {}, &policy_result::decision_max_us).decision_max_us;
+    t.row({x->policy, duration_text(statistics::mean(common_means(c, *x))),
+           duration_text(mean_of(*x, [](const auto& r) { return r.average_jct_s; })), over(s.jct),
+           duration_text(mean_of(*x, [](const auto& r) { return r.p99_jct_s; })), over(s.p99),
+           fmt::format("{:.3g}", mean_of(*x, [](const auto& r) { return r.failed; })),
+           fmt::format("{:.3g}",
+                       mean_of(*x, [](const auto& r) { return r.jobs - r.finished - r.failed; })),
+           duration_text(longest_us * 1e-6)});
+  }
+  auto text =
+      fmt::format("\n{}: {} jobs, {} seeds\n\n{}", c.name, c.jobs,
+                  c.contestants.empty() ? 0 : c.contestants.front().by_seed.size(), t.text());
+  for (const auto& sentence : c.left_out) text += sentence + "\n";
+  return text;
+}
+
+}  // namespace
+
+standing beside(const contestant& x, const contestant& troupe) {
+  double mine = 0, its = 0;
+  std::vector<double> tails;
+  for (std::size_t s = 0; s < x.by_seed.size(); ++s) {
+    const auto both = common_jobs({&x.by_seed[s], &troupe.by_seed[s]});
+    if (both.empty()) continue;
+    const auto a = completions(x.by_seed[s], both), b = completions(troupe.by_seed[s], both);
+    its += statistics::mean(a);
+    mine += statistics::mean(b);
+    tails.push_back(statistics::quantile(a, 0.99) / statistics::quantile(b, 0.99));
+  }
+  return {mine > 0 ? its / mine : 1, statistics::mean(tails)};
+}
+
+std::string text_of(std::vector<contest> all) {
+  std::ranges::stable_sort(all, {}, [](const contest& c) { return margins_of(c).jct; });
+  cli::table t{{"pair", "first", "next best JCT", "over troupe's", "best p99", "over troupe's",
+                "p99 in bounds", "ahead, with failed jobs"}};
+  std::size_t first = 0, in_bounds = 0;
+  for (const auto& c : all) {
+    const auto m = margins_of(c);
+    const bool is_first = m.jct >= 1, tail = m.p99 * max_p99 >= 1;
+    first += is_first;
+    in_bounds += tail;
+    t.row({c.name, is_first ? "troupe" : m.jct_of, m.jct_of, over(m.jct), m.p99_of, over(m.p99),
+           tail ? "yes" : "no", shedders_of(c)});
+  }
+  auto text = fmt::format(
+      "troupe has the lowest average JCT in {} of {} pairs, and a 99th percentile within {} of the "
+      "best in {}.\nEach comparison is over the jobs that both policies finish, with policies that "
+      "finish {:.0f} % of all or more.\n\"common\": over the jobs that all policies finish. Means "
+      "over seeds.\n\n{}",
+      first, all.size(), max_p99, in_bounds, 100 * (1 - max_failed), t.text());
+  for (const auto& c : all) text += table_of(c);
+  return text;
+}
+
+}  // namespace troupe::bench

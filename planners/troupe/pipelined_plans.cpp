@@ -1,0 +1,72 @@
+#include "planners/troupe/pipelined_plans.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "planners/baselines/adaptive_plan.hpp"
+#include "planners/core/bounds.hpp"
+#include "planners/cost/plan_time.hpp"
+#include "planners/troupe/configurations.hpp"
+
+namespace troupe::planners {
+
+namespace {
+
+bool are_alike(const gpu_pool& a, const gpu_pool& b) {
+  return a.gpu == b.gpu && a.node_gpus == b.node_gpus && a.nodes.size() <= b.nodes.size();
+}
+
+std::uint32_t widest_group(const plan& p) {
+  return std::ranges::max(p.stages, {}, &plan_stage::tensor_parallel).tensor_parallel;
+}
+
+}  // namespace
+
+std::vector<plan> pipelined_plans(const cluster& c, const std::vector<gpu_pool>& pools,
+                                  const job_spec& job) {
+  constexpr int most_useless = 4;
+  std::vector<plan> out;
+  for (std::size_t p = 0; p < pools.size(); ++p) {
+    const auto& pool = pools[p];
+    const auto same = [&](const gpu_pool& other) {
+      return &other != &pool && are_alike(pool, other) &&
+             (&other < &pool || !are_alike(other, pool));
+    };
+    if (std::ranges::any_of(pools, same)) continue;
+    const auto most = most_of_type(c, job, pool.gpu);
+    double best = 0;
+    int useless = 0;
+    for (const auto gpus : counts_of(pool)) {
+      if (gpus > most || useless >= most_useless) break;
+      auto how = adaptive_plan(c, pool, job, gpus);
+      const bool gains = how && how->samples_per_s >= best * min_gain;
+      useless = gains || best == 0 ? 0 : useless + 1;
+      if (!gains) continue;
+      best = how->samples_per_s;
+      out.push_back(std::move(*how));
+    }
+  }
+  return out;
+}
+
+std::optional<plan> fastest_pipelines(const cluster& c, const std::vector<gpu_pool>& pools,
+                                      std::uint32_t pool, std::uint32_t gpus, const job_spec& job,
+                                      const std::vector<plan>& plans, double bytes_floor) {
+  const auto gpu = pools[pool].gpu;
+  const bool only = std::ranges::count(pools, gpu, &gpu_pool::gpu) == 1;
+  std::optional<plan> best;
+  for (const auto& p : plans) {
+    if (p.stages.empty() || p.gpu_types.front() != gpu || p.gpus() != gpus) continue;
+    if (p.bytes_per_gpu <= bytes_floor || widest_group(p) > pools[pool].node_gpus) continue;
+    auto how = p;
+    if (!only) {
+      const auto e = evaluate(c, job, how, pack(pools[pool], gpus), fidelity::closed);
+      if (!e) continue;
+      how.samples_per_s = e->samples_per_s;
+    }
+    if (!best || how.samples_per_s > best->samples_per_s) best = std::move(how);
+  }
+  return best;
+}
+
+}  // namespace troupe::planners

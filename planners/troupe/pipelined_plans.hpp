@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "messages/cluster.hpp"
+#include "messages/job.hpp"
+#include "messages/plan.hpp"
+#include "planners/core/gpu_pools.hpp"
+
+namespace troupe::planners {
+
+/// The fastest even pipelines (planners/baselines/adaptive_plan.hpp) of simulated work on each kind
+/// of pool and count, the fewest GPUs first. A count that is not at least 0.5 % faster than a
+/// smaller one of the same pool is left out, and so is everything beyond four of these in a row.
+std::vector<plan> pipelined_plans(const cluster& c, const std::vector<gpu_pool>& pools,
+                                  const job_spec& job);
+
+/// Of these the fastest on so many GPUs of the pool, with its speed there, that needs more than
+/// `bytes_floor`.
+std::optional<plan> fastest_pipelines(const cluster& c, const std::vector<gpu_pool>& pools,
+                                      std::uint32_t pool, std::uint32_t gpus, const job_spec& job,
+                                      const std::vector<plan>& plans, double bytes_floor);
+
+}  // namespace troupe::planners
