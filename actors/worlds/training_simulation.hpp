@@ -17,7 +17,7 @@ namespace troupe::actors {
 struct training_simulation_options {
   std::shared_ptr<const troupe::cluster> cluster;
   job_spec job;
-  std::string policy = "frenzy";
+  std::string policy = "troupe";
   std::uint64_t seed = 1;
   fault_plan faults;
   double limit_s = 1e9;  // of virtual time

@@ -106,13 +106,15 @@ std::vector<double> common_means(const contest& c, const contestant& x) {
 
 std::string table_of(const contest& c) {
   cli::table t{{"policy", "JCT, common", "JCT", "against troupe", "p99", "against troupe", "failed",
-                "unfinished", "longest decision"}};
+                "unfinished", "decision p99", "longest"}};
   const auto* troupe = find_troupe(c);
   std::vector<std::pair<double, const contestant*>> order;
   for (const auto& x : c.contestants) order.emplace_back(troupe ? beside(x, *troupe).jct : 0, &x);
   std::ranges::stable_sort(order, {}, [](const auto& x) { return x.first; });
   for (const auto& [_, x] : order) {
     const auto s = troupe ? beside(*x, *troupe) : standing{};
+    const double p99_us =
+        std::ranges::max(x->by_seed, {}, &policy_result::decision_p99_us).decision_p99_us;
     const double longest_us =
         std::ranges::max(x->by_seed, {}, &policy_result::decision_max_us).decision_max_us;
     t.row({x->policy, duration_text(statistics::mean(common_means(c, *x))),
@@ -121,7 +123,7 @@ std::string table_of(const contest& c) {
            fmt::format("{:.3g}", mean_of(*x, [](const auto& r) { return r.failed; })),
            fmt::format("{:.3g}",
                        mean_of(*x, [](const auto& r) { return r.jobs - r.finished - r.failed; })),
-           duration_text(longest_us * 1e-6)});
+           duration_text(p99_us * 1e-6), duration_text(longest_us * 1e-6)});
   }
   auto text =
       fmt::format("\n{}: {} jobs, {} seeds\n\n{}", c.name, c.jobs,

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/common/policy_option.hpp"
 #include "messages/cluster.hpp"
 #include "messages/reason.hpp"
 #include "runtime/host/file_lock.hpp"
@@ -21,7 +22,7 @@ namespace troupe::cli {
 struct local_cluster_options {
   std::string cluster_file;
   std::string state;  // a directory with one subdirectory per process
-  std::string policy = "frenzy";
+  std::string policy = default_policy;
   std::string keys;
   std::string program;  // empty: this one
   int port = 0;         // first of as many tcp ports as there are listeners; 0: ipc

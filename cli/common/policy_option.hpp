@@ -9,6 +9,9 @@
 
 namespace troupe::cli {
 
+/// Of every verb that takes --policy.
+inline constexpr const char* default_policy = "troupe";
+
 /// "frenzy, opportunistic, ..., or a plug-in file": for help texts.
 std::string known_policies();
 

@@ -227,10 +227,15 @@ class assigner {
     return fits;
   }
 
-  void grow() {
+  std::priority_queue<change> best_changes() const {
     std::priority_queue<change> changes;
     for (std::size_t i = 0; i < out_.size(); ++i)
       if (const auto x = best_change(i)) changes.push(*x);
+    return changes;
+  }
+
+  void grow() {
+    auto changes = best_changes();
     while (!changes.empty()) {
       const auto top = changes.top();
       changes.pop();
@@ -240,6 +245,11 @@ class assigner {
       if (fits_instead(present, next)) {
         room_[present.pool].give_back(present.how.gpus());
         take(a, top.option);
+        // Where there is more room than before, others may have better changes now.
+        if (present.pool != next.pool || next.how.gpus() < present.how.gpus()) {
+          changes = best_changes();
+          continue;
+        }
       }
       if (const auto x = best_change(top.who)) changes.push(*x);
     }

@@ -1,7 +1,10 @@
 #include "planners/troupe/configurations.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
+#include <optional>
+#include <utility>
 
 #include "planners/core/bounds.hpp"
 #include "planners/core/user_request.hpp"
@@ -24,25 +27,56 @@ std::vector<double> relative_speeds(const cluster& c) {
   return speeds;
 }
 
+double worth(const job_spec& job, const plan& how) {
+  if (job.objective == "fastest") return how.samples_per_s;
+  if (job.objective == "cheapest")
+    return how.cost_per_hour > 0 ? how.samples_per_s / how.cost_per_hour : how.samples_per_s;
+  return how.samples_per_s / how.gpus();
+}
+
+namespace {
+
+/// The fastest split on so many GPUs of the pool.
+std::optional<plan> fastest_split(const cluster& c, const gpu_pool& pool, std::uint32_t gpus,
+                                  const job_view& j, std::uint32_t max_tensor) {
+  auto how = split_for(c, *j.spec, pack(pool, gpus), j.bytes_floor, max_tensor);
+  if (how.bytes_per_gpu == 0 || how.data_parallel > j.spec->global_batch) return {};
+  return how;
+}
+
+std::vector<configuration> configurations_in(const cluster& c, const std::vector<gpu_pool>& pools,
+                                             std::uint32_t p, const job_view& j, double speed,
+                                             std::uint32_t max_tensor) {
+  const auto& job = *j.spec;
+  const auto most = most_of_type(c, job, pools[p].gpu);
+  double best = 0;
+  std::vector<configuration> out;
+  for (const auto gpus : counts_of(pools[p])) {
+    if (gpus > most) break;
+    auto how = fastest_split(c, pools[p], gpus, j, max_tensor);
+    auto stages = fastest_pipelines(c, pools, p, gpus, job, *j.plans, j.bytes_floor);
+    if (stages && (!how || stages->samples_per_s > how->samples_per_s)) how = std::move(stages);
+    if (!how || !(how->samples_per_s >= best * min_gain)) continue;
+    best = how->samples_per_s;
+    out.push_back({p, std::move(*how), speed * gpus});
+  }
+  return out;
+}
+
+}  // namespace
+
 std::vector<configuration> configurations_of(const cluster& c, const std::vector<gpu_pool>& pools,
                                              const job_view& j) {
-  const auto& job = *j.spec;
   const auto speeds = relative_speeds(c);
   const auto max_tensor = largest_node(c);
   std::vector<configuration> out;
   for (std::uint32_t p = 0; p < pools.size(); ++p) {
-    const auto most = most_of_type(c, job, pools[p].gpu);
-    double best = 0;
-    for (const auto gpus : counts_of(pools[p])) {
-      if (gpus > most) break;
-      auto how = split_for(c, job, pack(pools[p], gpus), j.bytes_floor, max_tensor);
-      const bool splits = how.bytes_per_gpu > 0 && how.data_parallel <= job.global_batch;
-      auto stages = fastest_pipelines(c, pools, p, gpus, job, *j.plans, j.bytes_floor);
-      if (stages && (!splits || stages->samples_per_s > how.samples_per_s)) how = *stages;
-      if ((!splits && !stages) || !(how.samples_per_s >= best * min_gain)) continue;
-      best = how.samples_per_s;
-      out.push_back({p, std::move(how), speeds[pools[p].gpu] * gpus});
-    }
+    auto of_pool = configurations_in(c, pools, p, j, speeds[pools[p].gpu], max_tensor);
+    // It would keep what it gets to its end, whoever comes.
+    if (!j.spec->command.empty() && !of_pool.empty())
+      of_pool = {*std::ranges::max_element(
+          of_pool, {}, [&](const configuration& x) { return worth(*j.spec, x.how); })};
+    std::ranges::move(of_pool, std::back_inserter(out));
   }
   return out;
 }

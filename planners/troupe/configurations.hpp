@@ -24,9 +24,14 @@ struct configuration {
 /// Speed of each GPU type over that of the cluster's fastest.
 std::vector<double> relative_speeds(const cluster& c);
 
+/// What a job's objective counts: samples/s, a GPU of it, or for a unit of cost.
+double worth(const job_spec& job, const plan& how);
+
 /// Every configuration that the job's memory and bounds allow on the whole cluster, pool by pool,
-/// the fewest GPUs first. A count that is not at least 0.5 % faster than a smaller one of the same
-/// pool is left out.
+/// the fewest GPUs first: the faster of its data and tensor parallel split and the pipelines among
+/// `j.plans`. A count that is not at least 0.5 % faster than a smaller one of the same pool is left
+/// out. Of a program of the user's own, which is never stopped, only the one that its objective
+/// likes best in each pool.
 std::vector<configuration> configurations_of(const cluster& c, const std::vector<gpu_pool>& pools,
                                              const job_view& j);
 

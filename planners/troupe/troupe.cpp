@@ -18,17 +18,6 @@ namespace {
 
 using kind = reason::kind;
 
-// What this policy places itself; pipelines of the built-in trainer are placed by Algorithm 1.
-bool is_training(const job_view& j) {
-  return is_pipeline_job(*j.spec);
-}
-
-// A program of the user's own is not stopped for another job: nobody knows whether it would go on
-// where it was.
-bool can_be_stopped(const job_view& j) {
-  return !is_training(j) && j.spec->command.empty();
-}
-
 double samples_left(const job_view& j, double now_s, double restart_s) {
   double done = static_cast<double>(j.iterations_done);
   if (!j.where.empty() && j.iteration_s > 0)
@@ -66,11 +55,22 @@ reason why_hopeless(const job_view& j) {
                       j.bytes_floor / bytes_per_gb)};
 }
 
-// Those that alone meet the job's limits of time and cost.
-std::vector<plan> within_limits_of(const job_spec& job, std::vector<plan> plans) {
-  std::erase_if(plans, [&](const plan& p) {
+// Those within the job's limits of time and cost.
+std::vector<plan> configured_plans(const cluster& c, const job_spec& job) {
+  const auto pools = pools_of(c, idle_index{c});
+  job_view j;
+  j.spec = std::make_shared<const job_spec>(job);
+  const bool simulated = job.command.empty() && !job.memory;
+  j.plans = std::make_shared<const std::vector<plan>>(simulated ? pipelined_plans(c, pools, job)
+                                                                : std::vector<plan>{});
+  std::vector<plan> plans;
+  for (auto& o : configurations_of(c, pools, j)) {
+    const auto& p = o.how;
     const double s = job.global_batch / p.samples_per_s * static_cast<double>(job.iterations);
-    return !within_limits(job, s, p.cost_per_hour * s / 3600);
+    if (within_limits(job, s, p.cost_per_hour * s / 3600)) plans.push_back(std::move(o.how));
+  }
+  std::ranges::stable_sort(plans, std::greater{}, [&](const plan& p) {
+    return job.command.empty() ? p.samples_per_s : worth(job, p);
   });
   return plans;
 }
@@ -85,24 +85,30 @@ class troupe_policy : public policy {
  public:
   std::string_view name() const override { return "troupe"; }
 
-  /// MARP's plans, then for simulated work pipelines on every kind of pool.
+  /// Its configurations, best by its objective first, or fastest first if it can be stopped; then
+  /// those of MARP's plans that none of them has.
   expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                        planning_budget& budget) const override {
-    auto plans = policy::plans_of(c, job, budget);
-    if (is_pipeline_job(job) || !job.command.empty() || job.memory) return plans;
-    auto stages = within_limits_of(job, pipelined_plans(c, pools_of(c, idle_index{c}), job));
-    if (stages.empty()) return plans;
-    if (!plans) return stages;
-    std::ranges::move(stages, std::back_inserter(*plans));
+    auto others = policy::plans_of(c, job, budget);
+    if (is_pipeline_job(job)) return others;
+    if (!others && others.error().code != kind::infeasible) return others;
+    auto plans = configured_plans(c, job);
+    if (plans.empty()) return others;
+    if (!others) return plans;
+    for (auto& p : *others)
+      if (std::ranges::none_of(plans, [&](const plan& q) { return same_shape(p, q); }))
+        plans.push_back(std::move(p));
     return plans;
   }
 
   std::vector<decision> decide(const snapshot& all_jobs, random_source&) const override {
     std::vector<decision> out;
     std::optional<idle_index> rest;
+    cache_.prepare(all_jobs.cluster);
+    const auto all_pools = pools_of(all_jobs.cluster, all_jobs.idle);
     job_views trainings;
     for (const auto& [id, j] : all_jobs.waiting)
-      if (is_training(j)) trainings.emplace(id, j);
+      if (is_training(all_jobs.cluster, all_pools, j)) trainings.emplace(id, j);
     const auto begun = start_trainings({all_jobs.now_s, all_jobs.cluster, all_jobs.idle, trainings,
                                         all_jobs.running, all_jobs.moving},
                                        out, rest);
@@ -122,7 +128,8 @@ class troupe_policy : public policy {
     const auto it = s.waiting.find(job);
     if (it == s.waiting.end()) return {kind::unknown, fmt::format("job {} is not waiting", job)};
     const auto& j = it->second;
-    if (is_training(j)) return why_training_waits(s, j);
+    cache_.prepare(s.cluster);
+    if (is_training(s.cluster, pools_of(s.cluster, s.idle), j)) return why_training_waits(s, j);
     if (is_hopeless(j)) return why_hopeless(j);
     std::size_t ahead = 0;
     const auto before = [&](const job_view& a) { return a.spec->priority >= j.spec->priority; };
@@ -134,19 +141,25 @@ class troupe_policy : public policy {
   }
 
  private:
+  /// Pipelines of the built-in trainer, and of simulated work whose limits only stages of several
+  /// GPU types meet: start_trainings places them, and they run to their end. So do programs of the
+  /// user's own: nobody knows whether they would go on where they were.
+  bool is_training(const cluster& c, const std::vector<gpu_pool>& pools, const job_view& j) const {
+    return is_pipeline_job(*j.spec) || (j.training && cache_.of(c, pools, j).options.empty());
+  }
+
   std::vector<contender> contenders_of(const snapshot& s, const std::vector<gpu_pool>& pools,
                                        std::vector<decision>& out) const {
     std::vector<const job_view*> jobs;
     for (const auto& [id, j] : s.running)
-      if (can_be_stopped(j)) jobs.push_back(&j);
+      if (j.spec->command.empty() && !is_training(s.cluster, pools, j)) jobs.push_back(&j);
     for (const auto& [id, j] : s.waiting) {
-      if (is_training(j)) continue;
+      if (is_training(s.cluster, pools, j)) continue;
       if (is_hopeless(j))
         out.push_back({decision::kind::give_up, id, {}, {}, why_hopeless(j)});
       else
         jobs.push_back(&j);
     }
-    cache_.prepare(s.cluster);
     const double restart_s = s.cluster.settings.restart_s;
     std::vector<contender> contenders;
     contenders.reserve(jobs.size());

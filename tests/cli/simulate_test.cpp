@@ -47,7 +47,7 @@ TEST_CASE(
 TEST_CASE("simulate writes files for programs and a picture for people") {
   const scratch dir;
   simulated({"--trace", shipped("traces/philly-day.csv"), "--out", dir.path()});
-  for (const auto* file : {"result.json", "usage.html", "jobs-frenzy.csv", "usage-frenzy.csv"}) {
+  for (const auto* file : {"result.json", "usage.html", "jobs-troupe.csv", "usage-troupe.csv"}) {
     INFO(file);
     CHECK(fs::file_size(dir.path(file)) > 1000 * (std::string{file} != "result.json"));
   }

@@ -11,6 +11,7 @@
 using namespace troupe;
 using namespace troupe::planners;
 using scene_of_policies::carry_out;
+using scene_of_policies::played_policy;
 using scene_of_policies::same;
 using scene_of_policies::scene;
 
@@ -155,6 +156,67 @@ TEST_CASE("a job of a higher priority comes first under Troupe's policy, however
   const auto d = decide(*make_policy("troupe"), s);
   REQUIRE(d.size() == 1);
   CHECK(d[0].job == 2);
+}
+
+TEST_CASE("work that no split of any pool can hold runs as pipelines under Troupe's policy") {
+  cluster c;
+  sample::add_nodes(c, sample::rtx6000, 16, 2);
+  auto big = sample::job(sample::gpt2_7b, 64);
+  big.iterations = 1000;
+  REQUIRE_FALSE(plans_for(c, big));  // too large for tensor parallelism in a node of two
+  played_policy x{c, "troupe"};
+  const auto& j = x.s.add(1, big);
+  REQUIRE_FALSE(j.plans->empty());
+  CHECK(std::ranges::is_sorted(*j.plans, std::greater{}, &plan::samples_per_s));
+  x.s.waiting.at(1).training = runs_as_pipelines(big, j.plans.get());
+  x.settle();
+  REQUIRE(x.s.running.contains(1));
+  CHECK(x.s.running.at(1).how == j.plans->front());
+  CHECK(x.s.running.at(1).how.stages.size() > 1);
+  // And is resized: short work comes, and takes what it needs.
+  has_run(x.s, 1, 600);
+  x.s.now_s += 600;
+  const auto before = x.gpus(1);
+  x.s.add(2, long_job(10));
+  x.settle();
+  CHECK(x.gpus(2) > 0);
+  CHECK(x.gpus(1) <= before);
+}
+
+TEST_CASE("work whose limits only stages of several GPU types meet starts under Troupe's policy") {
+  cluster c;
+  sample::add_nodes(c, sample::a100_80, 1, 1);
+  sample::add_nodes(c, sample::rtx6000, 4, 1);
+  auto big = sample::job(sample::gpt2_7b, 4);
+  big.slo_s = 1e7;
+  played_policy x{c, "troupe"};
+  auto& j = x.s.add(1, big);
+  REQUIRE_FALSE(j.plans->empty());
+  REQUIRE(j.plans->front().gpu_types.size() > 1);
+  j.training = runs_as_pipelines(big, j.plans.get());
+  x.settle();
+  REQUIRE(x.s.running.contains(1));
+  x.s.now_s += 600;
+  has_run(x.s, 1, 600);
+  CHECK(x.decide().empty());
+}
+
+TEST_CASE("a program of the user's own gets what its objective asks for under Troupe's policy") {
+  cluster c;
+  sample::add_nodes(c, sample::a100_80, 2, 8);
+  auto program = long_job(10'000, 16);
+  program.command = {"train"};
+  const auto gpus_for = [&](std::string objective) {
+    program.objective = std::move(objective);
+    played_policy x{c, "troupe"};
+    x.s.add(1, program);
+    x.settle();
+    return x.gpus(1);
+  };
+  CHECK(gpus_for("efficient") == 1);
+  CHECK(gpus_for("fastest") > 1);
+  program.command.clear();
+  CHECK(gpus_for("efficient") > 1);  // it gives them back when others come
 }
 
 TEST_CASE("what Troupe's policy remembers changes no decision") {

@@ -35,7 +35,7 @@ class controller_verb final : public verb {
 
  private:
   host_options host_;
-  std::string policy_ = "frenzy";
+  std::string policy_ = default_policy;
   bool local_ = false, accept_older_ = false;
 };
 

@@ -224,7 +224,7 @@ class demo_verb final : public verb {
         "\nOne day of Microsoft's Philly trace ({} jobs) on the Frenzy paper's testbed, simulated "
         "in virtual time:\n",
         day.workload.size());
-    const auto policies = find_policies({"frenzy", "opportunistic", "fcfs", "sia"});
+    const auto policies = find_policies({"troupe", "frenzy", "opportunistic", "fcfs", "sia"});
     if (!policies) return refuse(policies.error());
     if (auto ok = replay(day, *policies, {}); !ok) return ok;
     out.text(table_of(day));

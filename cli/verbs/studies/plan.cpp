@@ -308,7 +308,7 @@ class plan_verb final : public verb {
       out.line("Estimated from {}.", from);
   }
 
-  std::string job_, cluster_, policy_ = "frenzy", objective_, profile_, placer_ = "exact";
+  std::string job_, cluster_, policy_ = default_policy, objective_, profile_, placer_ = "exact";
   std::string pareto_;
   std::vector<double> sweep_s_;
   std::vector<std::string> max_in_memory_;

@@ -71,7 +71,7 @@ class simulate_verb final : public verb {
   std::string parallelism_;
   std::uint32_t search_depth_ = planners::crius_options{}.search_depth;
   std::string cluster_, trace_, workload_ = "frenzy", faults_, out_;
-  std::vector<std::string> policies_{"frenzy"};
+  std::vector<std::string> policies_{default_policy};
   std::uint64_t seed_ = 1;
 };
 

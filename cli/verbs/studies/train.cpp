@@ -219,7 +219,7 @@ class train_verb final : public verb {
   }
 
   std::string file_, cluster_, world_ = "virtual", schedule_, device_, timeline_, picture_,
-                               against_, profile_, faults_, policy_ = "frenzy";
+                               against_, profile_, faults_, policy_ = default_policy;
   std::uint64_t iterations_ = 0, seed_ = 1;
   std::shared_ptr<const planners::policy> decides_;  // what policy_ names
   bool bad_file_ = false;

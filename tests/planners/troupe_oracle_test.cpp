@@ -1,0 +1,225 @@
+// docs/planners/troupe.md, evaluated on small cases by enumerating every assignment of
+// configurations: nothing here is shared with planners/troupe/assignment.cpp but its input.
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <optional>
+
+#include "planners/sample.hpp"
+#include "planners/troupe/assignment.hpp"
+
+using namespace troupe;
+using namespace troupe::planners;
+
+namespace {
+
+using choice = std::optional<std::size_t>;
+
+struct small_case {
+  troupe::cluster cluster;
+  std::vector<gpu_pool> pools;
+  double now_s = 10'000;
+  std::vector<job_view> jobs;
+  std::vector<configuration_table> tables;
+  std::vector<contender> contenders;
+};
+
+small_case random_case(std::uint64_t seed) {
+  random_source r(seed);
+  small_case x;
+  sample::add_nodes(x.cluster, sample::a100_80, 1 + std::uint32_t(r.below(3)), 1U << r.below(3));
+  if (r.chance(0.5))
+    sample::add_nodes(x.cluster, sample::rtx6000, 1 + std::uint32_t(r.below(2)), 1U << r.below(3));
+  x.cluster.settings.restart_s = 30;
+  const idle_index idle{x.cluster};
+  x.pools = pools_of(x.cluster, idle);
+  free_gpus free{x.cluster, idle};
+  const auto n = 1 + r.below(4);
+  x.jobs.resize(n);
+  x.tables.resize(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    auto& j = x.jobs[i];
+    auto spec = sample::job(sample::gpt2_350m, 8U << r.below(3));
+    spec.iterations = 1 + r.below(3000);
+    spec.priority = r.chance(0.2) ? 1 : 0;
+    j.id = i + 1;
+    j.spec = std::make_shared<job_spec>(spec);
+    j.plans = std::make_shared<std::vector<plan>>();
+    auto& t = x.tables[i];
+    t.options = configurations_of(x.cluster, x.pools, j);
+    t.sample_cost = 1e300;
+    for (const auto& o : t.options)
+      t.sample_cost = std::min(t.sample_cost, o.weight / o.how.samples_per_s);
+    contender c{&j, &t, double(spec.iterations) * spec.global_batch, 0, {}};
+    if (!t.options.empty() && r.chance(0.5)) {  // it runs
+      const auto k = r.below(t.options.size());
+      const auto& o = t.options[k];
+      auto where = free.find(x.pools[o.pool], o.how.gpus(), {});
+      free.take(where);
+      if (!where.empty()) {
+        c.present = k;
+        j.where = std::move(where);
+        j.how = o.how;
+        j.started_s = x.now_s - double(r.below(200));
+        c.start_left_s = std::max(0.0, j.started_s + 30 - x.now_s);
+      }
+    }
+    x.contenders.push_back(c);
+  }
+  return x;
+}
+
+class oracle {
+ public:
+  explicit oracle(const small_case& x) : x_{x} {
+    for (const auto& p : x.pools) all_weight_ += speed(p) * double(p.nodes.size() * p.node_gpus);
+    order_.resize(x.jobs.size());
+    std::iota(order_.begin(), order_.end(), 0U);
+    std::ranges::sort(order_, {}, [&](std::size_t i) {
+      const auto& c = x_.contenders[i];
+      return std::tuple(!settles(i), -c.job->spec->priority, work(i), c.job->id);
+    });
+  }
+
+  std::vector<choice> decided() {
+    // Of all assignments that can be placed: the first job's cost as low as it can be, then the
+    // second's, ... which is what serving them in order gives.
+    std::vector<choice> now(x_.jobs.size());
+    std::vector<double> best;
+    std::vector<choice> found;
+    enumerate(0, now, [&] {
+      std::vector<double> costs;
+      for (std::size_t at = 0; at < order_.size(); ++at) costs.push_back(cost(at, now));
+      if (best.empty() || costs < best) best = costs, found = now;
+    });
+    while (const auto next = best_change(found)) found = *next;
+    return found;
+  }
+
+ private:
+  double speed(const gpu_pool& p) const {
+    double fastest = 0;
+    for (const auto& n : x_.cluster.nodes)
+      fastest =
+          std::max(fastest, x_.cluster.gpus[n.gpu].fp16_tflops * x_.cluster.gpus[n.gpu].efficiency);
+    return x_.cluster.gpus[p.gpu].fp16_tflops * x_.cluster.gpus[p.gpu].efficiency / fastest;
+  }
+  double weight(const configuration& o) const { return speed(x_.pools[o.pool]) * o.how.gpus(); }
+  bool runs(std::size_t i) const { return !x_.jobs[i].where.empty(); }
+  bool settles(std::size_t i) const { return runs(i) && x_.now_s - x_.jobs[i].started_s < 60; }
+  double work(std::size_t i) const {
+    double least = 1e300;
+    for (const auto& o : x_.tables[i].options)
+      least = std::min(least, x_.contenders[i].samples_left / o.how.samples_per_s * weight(o));
+    return least;
+  }
+  double time(std::size_t i, std::size_t option) const {
+    const auto& c = x_.contenders[i];
+    const double start = c.present == option ? c.start_left_s : 30 * (runs(i) ? 2 : 1);
+    return c.samples_left / x_.tables[i].options[option].how.samples_per_s + start;
+  }
+  // Of the job at this place of the order; the cost of nothing is beyond all others.
+  double cost(std::size_t at, const std::vector<choice>& all) const {
+    const auto i = order_[at];
+    if (settles(i)) return all[i] == x_.contenders[i].present ? 0 : 1e300;
+    if (!all[i]) return 1e300;
+    const double price = 4 * double(order_.size() - 1 - at) / all_weight_;
+    return time(i, *all[i]) * (1 + price * weight(x_.tables[i].options[*all[i]]));
+  }
+
+  void enumerate(std::size_t i, std::vector<choice>& now,
+                 const std::function<void()>& visit) const {
+    if (i == now.size()) {
+      if (can_be_placed(now)) visit();
+      return;
+    }
+    now[i] = {};
+    enumerate(i + 1, now, visit);
+    for (std::size_t k = 0; k < x_.tables[i].options.size(); ++k) {
+      now[i] = k;
+      enumerate(i + 1, now, visit);
+    }
+    now[i] = {};
+  }
+
+  bool can_be_placed(const std::vector<choice>& all) const {
+    for (std::uint32_t p = 0; p < x_.pools.size(); ++p) {
+      std::vector<std::uint32_t> counts;
+      for (std::size_t i = 0; i < all.size(); ++i)
+        if (all[i] && x_.tables[i].options[*all[i]].pool == p)
+          counts.push_back(x_.tables[i].options[*all[i]].how.gpus());
+      std::vector<std::uint32_t> left(x_.pools[p].nodes.size(), x_.pools[p].node_gpus);
+      if (!place(counts, 0, left, x_.pools[p].node_gpus)) return false;
+    }
+    return true;
+  }
+  // Tries every node for each count; one that is larger than a node takes whole ones.
+  static bool place(const std::vector<std::uint32_t>& counts, std::size_t at,
+                    std::vector<std::uint32_t>& left, std::uint32_t node) {
+    if (at == counts.size()) return true;
+    const auto whole = [&](auto&& self, std::uint32_t missing, std::size_t from) -> bool {
+      if (missing == 0) return place(counts, at + 1, left, node);
+      for (auto n = from; n < left.size(); ++n) {
+        const auto take = std::min(missing, node);
+        if (left[n] < take) continue;
+        left[n] -= take;
+        if (self(self, missing - take, n + 1)) return true;
+        left[n] += take;
+      }
+      return false;
+    };
+    return whole(whole, counts[at], 0);
+  }
+
+  std::optional<std::vector<choice>> best_change(const std::vector<choice>& all) const {
+    std::optional<std::vector<choice>> best;
+    double most = 0;
+    for (const auto i : order_) {
+      if (!all[i] || settles(i)) continue;
+      const double now = time(i, *all[i]);
+      for (std::size_t k = 0; k < x_.tables[i].options.size(); ++k) {
+        const double saved = now - time(i, k);
+        if (saved <= 0.05 * now) continue;
+        const double more = weight(x_.tables[i].options[k]) - weight(x_.tables[i].options[*all[i]]);
+        const double value = saved / std::max(more, 1e-3);
+        if (value <= most) continue;
+        auto next = all;
+        next[i] = k;
+        if (can_be_placed(next)) most = value, best = next;
+      }
+    }
+    return best;
+  }
+
+  const small_case& x_;
+  double all_weight_ = 0;
+  std::vector<std::size_t> order_;
+};
+
+}  // namespace
+
+TEST_CASE("Troupe's policy decides as its page says, where every assignment can be enumerated") {
+  std::size_t grown = 0, stopped = 0, waiting = 0;
+  for (std::uint64_t seed = 1; seed <= 1500; ++seed) {
+    CAPTURE(seed);
+    const auto x = random_case(seed);
+    free_gpus free{x.cluster, idle_index{x.cluster}};
+    std::vector<choice> decided(x.jobs.size());
+    for (const auto& a : assign(x.cluster, x.pools, x.contenders, free, x.now_s))
+      decided[a.who->job->id - 1] = a.option;
+    REQUIRE(decided == oracle{x}.decided());
+    for (std::size_t i = 0; i < decided.size(); ++i) {
+      const auto present = x.contenders[i].present;
+      stopped += present && !decided[i];
+      waiting += !present && !decided[i];
+      grown += present && decided[i] && *decided[i] > *present;
+    }
+  }
+  CHECK(grown > 50);
+  CHECK(stopped > 50);
+  CHECK(waiting > 50);
+}
