@@ -22,12 +22,10 @@
 namespace troupe::runtime {
 namespace {
 
-using std::chrono::milliseconds;
-using std::chrono::seconds;
-
-constexpr milliseconds patience{1500};  // from the first tensor until the connection is open
-constexpr milliseconds ask_every{250};
-constexpr seconds shortest_pause{1}, longest_pause{30};  // between attempts
+// By the time between two greetings.
+constexpr double patience = 3;  // from the first tensor until the connection is open
+constexpr double ask_every = 0.5;
+constexpr double shortest_pause = 2, longest_pause = 60;  // between attempts
 constexpr std::size_t longest_endpoint = 256;
 
 std::string_view scheme_of(std::string_view endpoint) {
@@ -57,7 +55,7 @@ std::shared_ptr<lane> zeromq_transport::engine::direct_lane(address to) {
   using enum direct_link::state;
   if (fresh || (d.is == unusable && steady::now() >= d.until)) {
     d.is = finding;
-    d.until = steady::now() + patience;
+    d.until = steady::now() + greetings(patience);
     d.ask_at = {};
     d.over = std::make_shared<lane>();
     d.over->peer = to;
@@ -87,7 +85,7 @@ void zeromq_transport::engine::update_direct_links() {
       } else if (d.is == finding && !d.endpoint.empty()) {
         connect(d);
       } else if (d.is == finding && now >= d.ask_at) {
-        d.ask_at = now + ask_every;
+        d.ask_at = now + greetings(ask_every);
         to_find.push_back(to);
       }
       if (d.is == finding) direct_update_at_ = std::min(direct_update_at_, d.ask_at);
@@ -162,7 +160,7 @@ void zeromq_transport::engine::mark_unusable(direct_link& d, std::string_view wh
         {{"to", name}, {"why", why}, {"times", lines}});
   d.is = direct_link::state::unusable;
   d.waits = false;
-  d.pause = std::clamp<steady::duration>(2 * d.pause, shortest_pause, longest_pause);
+  d.pause = std::clamp(2 * d.pause, greetings(shortest_pause), greetings(longest_pause));
   d.until = steady::now() + d.pause;
   direct_update_at_ = {};
   auto& l = *d.over;

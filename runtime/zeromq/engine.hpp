@@ -198,6 +198,11 @@ class zeromq_transport::engine {
   void watch_dealer(dealer& d);
   void watch_router();
   void reply(const std::string& id, address to, const message& m);
+  /// So many times as long as between two greetings.
+  steady::duration greetings(double n) const {
+    return std::chrono::duration_cast<steady::duration>(
+        std::chrono::duration<double>(n * options_.greeting_s));
+  }
   double now_s() const {
     return std::chrono::duration<double>(steady::now().time_since_epoch()).count();
   }

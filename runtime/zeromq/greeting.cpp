@@ -16,7 +16,6 @@
 namespace troupe::runtime {
 namespace {
 
-constexpr std::size_t max_clients = 4096;
 constexpr std::size_t routing_id_bytes =
     19;  // 'T', hash of the name, incarnation, number, of how many
 
@@ -77,8 +76,7 @@ constexpr int handshake_failures = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
 // ---- the side that connected
 
 void zeromq_transport::engine::greet(dealer& d) {
-  d.next_hello = steady::now() + std::chrono::duration_cast<steady::duration>(
-                                     std::chrono::duration<double>(options_.greeting_s));
+  d.next_hello = steady::now() + greetings(1);
   hello h{options_.name, options_.client ? 0 : fingerprint_, options_.incarnation, {}};
   if (is_node(options_.cluster, self_) && router_ && !d.over->direct) h.endpoint = endpoint_;
   const auto f = encode(self_, d.over->peer, h);
@@ -110,7 +108,7 @@ void zeromq_transport::engine::reconnect(dealer& d) {
     d.socket.connect(d.endpoint);
   } catch (const zmq::error_t& e) {
     log(log_level::error, "transport", "cannot connect", {{"at", d.endpoint}, {"why", e.what()}});
-    d.reconnect_at = steady::now() + std::chrono::seconds{30};
+    d.reconnect_at = steady::now() + greetings(60);
   }
 }
 
@@ -155,8 +153,7 @@ void zeromq_transport::engine::on_refusal(dealer& d, reason why) {
   // has taken over. Other refusals may be fixed at the other side: its list of keys, its cluster
   // file.
   d.refused = options_.client || why.code == reason::kind::stale;
-  using std::chrono::seconds;
-  d.backoff = std::clamp<steady::duration>(2 * d.backoff, seconds{1}, seconds{30});
+  d.backoff = std::clamp(2 * d.backoff, greetings(2), greetings(60));
   d.next_hello = steady::now() + d.backoff;
   // A client's verb prints it.
   if (const auto lines = options_.client ? 0 : refusals_.pass(d.endpoint + why.text, now_s());
@@ -193,7 +190,7 @@ void zeromq_transport::engine::on_handshake_failure(dealer& d, bool for_good) {
 }
 
 void zeromq_transport::engine::watch_dealer(dealer& d) {
-  constexpr std::chrono::seconds patience{5};  // with ZeroMQ, which tries again every second
+  const auto patience = greetings(10);  // with ZeroMQ, which tries again every second
   const auto reconnect_within = [&d](steady::duration wait) {
     d.reconnect_at = std::min(d.reconnect_at, steady::now() + wait);
   };
@@ -214,7 +211,7 @@ void zeromq_transport::engine::watch_dealer(dealer& d) {
       const bool answer = event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH ||
                           (options_.client && event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL);
       on_handshake_failure(d, answer);
-      reconnect_within(answer ? d.backoff : steady::duration{patience});
+      reconnect_within(answer ? d.backoff : patience);
     }
   }
 }
@@ -339,7 +336,7 @@ expected<address> zeromq_transport::engine::admit_client(const std::string& id,
   if (const auto known = by_id_.find(id); known != by_id_.end() && is_client(known->second->peer) &&
                                           (key_name.empty() || known->second->who.name == key_name))
     return known->second->peer;
-  if (clients_ < max_clients) return next_client_++;
+  if (clients_ < options_.max_clients) return next_client_++;
   const std::lock_guard guard{mutex_};
   auto oldest = peers_.end();
   for (auto p = peers_.begin(); p != peers_.end(); ++p)
@@ -401,7 +398,7 @@ expected<std::shared_ptr<lane>> zeromq_transport::engine::assign_lane(address wh
 // Under the lock. Drops the frames queued for this connection. The peer's next connection may have
 // the same routing id, and finds the lane empty.
 void zeromq_transport::engine::reset(const std::shared_ptr<lane>& l) {
-  add(lost, l->waiting.size() + l->fresh.size() + l->taken.size());
+  add(lost, l->waiting.size() + l->fresh.size());
   if (is_client(l->peer)) clients_queued_bytes_ -= l->queued_bytes;
   l->open = false;
   l->waiting = {};

@@ -55,7 +55,12 @@ struct zeromq_options {
   /// What may wait for credit beyond that.
   std::size_t queue_frames = 16384;
   std::size_t queue_bytes = 256u << 20;
-  /// Seconds between greetings until one is answered.
+  /// Clients that are connected at once; one more takes the place of the one that greeted longest
+  /// ago.
+  std::size_t max_clients = 4096;
+  /// Seconds between greetings until one is answered. The other pauses are multiples of it: after a
+  /// refusal 2 (and twice as long after each other, up to 60), for a direct connection 3, until
+  /// ZeroMQ's own attempts to connect are given up 10.
   double greeting_s = 0.5;
 };
 

@@ -6,7 +6,7 @@
 #include "processes/fixture.hpp"
 #include "runtime/process/process.hpp"
 #include "runtime/zeromq/keys.hpp"
-#include "security/tcp.hpp"
+#include "runtime_real/tcp.hpp"
 
 // Strangers and hostile clients at real processes that have keys, and what they cost.
 

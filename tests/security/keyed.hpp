@@ -10,82 +10,19 @@
 #include <caf/all.hpp>
 
 #include "actors/protocol/permissions.hpp"
-#include "runtime/zeromq/keys.hpp"
-#include "runtime_real/world.hpp"
+#include "harness/all_messages.hpp"
+#include "runtime_real/keys.hpp"
 
 // A cluster whose connections are encrypted: every host and person has a key of its own, and
 // whoever holds one says what it likes over it.
 
 namespace troupe::test {
 
-using runtime::zeromq_options;
-using runtime::zeromq_transport;
-using runtime::test::eventually;
-using runtime::test::long_s;
-using runtime::test::mailbox;
-using runtime::test::must_open;
-using runtime::test::two_datacenters;
-
-inline constexpr address dc1 = 1, dc2 = 2, a0 = 3, a1 = 4, b0 = 5;
-inline constexpr address client_1 = first_client_address + 1;
-
-/// Keys of the hosts, of "client" and "operator", and of two more people.
-class key_directory {
- public:
-  key_directory() {
-    using runtime::key_role;
-    REQUIRE(runtime::make_keys(
-        directory_.path(), runtime::key_names(two_datacenters()),
-        {{"alice", key_role::client}, {"bob", key_role::client}, {"root", key_role::operator_}}));
-  }
-  std::string path() const { return directory_.path(); }
-
-  /// A host's options; it listens on a port of its own if it ever does.
-  zeromq_options host(const std::string& name, const std::string& upstream = {}) const {
-    zeromq_options o;
-    o.name = name;
-    o.cluster = two_datacenters();
-    o.incarnation = 1;
-    o.keys = path();
-    o.upstream = upstream;
-    if (name == "controller" || name.ends_with("/gateway")) o.listen = "tcp://127.0.0.1:*";
-    return o;
-  }
-  /// A client that comes with somebody's key.
-  zeromq_options client(const std::string& key, const std::string& controller) const {
-    zeromq_options o;
-    o.name = "client";
-    o.client = true;
-    o.incarnation = std::hash<std::string>{}(key);
-    o.keys = path();
-    o.client_key = key;
-    o.upstream = controller;
-    return o;
-  }
-
- private:
-  scratch directory_;
-};
-
-/// Calls `f` with a value of every type of message.
-template <class F, class... T>
-void for_each_message(F&& f, const std::variant<T...>*) {
-  (f(message{T{}}), ...);
-}
-template <class F>
-void for_each_message(F&& f) {
-  for_each_message(std::forward<F>(f), static_cast<const message*>(nullptr));
-}
-
 inline std::string name_of(std::uint16_t type) {
   for (const auto& p : actors::permissions())
     if (p.type == type) return p.name;
   return "?";
 }
-inline std::uint16_t type_of(const message& m) {
-  return std::visit([]<class T>(const T&) { return type_id<T>; }, m);
-}
-
 /// Who may send what to whom, as a reader of docs/security.md has it, written down once more.
 inline bool expected_in_table(const std::string& type, actors::role from, actors::role to) {
   using enum actors::role;

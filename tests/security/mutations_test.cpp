@@ -9,8 +9,8 @@
 #include "runtime/host/log.hpp"
 #include "runtime/host/pause.hpp"
 #include "runtime/host/stopwatch.hpp"
+#include "runtime_real/tcp.hpp"
 #include "security/keyed.hpp"
-#include "security/tcp.hpp"
 
 using namespace troupe;
 using namespace troupe::test;

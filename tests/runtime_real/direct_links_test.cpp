@@ -1,6 +1,8 @@
 #include "runtime/zeromq/transport.hpp"
-#include "security/keyed.hpp"
-#include "security/tcp.hpp"
+
+#include "harness/all_messages.hpp"
+#include "runtime_real/keys.hpp"
+#include "runtime_real/tcp.hpp"
 
 using namespace troupe;
 using namespace troupe::test;

@@ -5,8 +5,8 @@
 #include <fstream>
 
 #include "runtime/host/log.hpp"
-#include "security/keyed.hpp"
-#include "security/tcp.hpp"
+#include "runtime_real/keys.hpp"
+#include "runtime_real/tcp.hpp"
 
 using namespace troupe;
 using namespace troupe::test;

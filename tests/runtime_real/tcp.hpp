@@ -18,6 +18,7 @@
 #include <zmq.hpp>
 
 #include "messages/codec.hpp"
+#include "runtime/zeromq/keys.hpp"
 #include "runtime/zeromq/lane.hpp"
 #include "runtime_real/world.hpp"
 

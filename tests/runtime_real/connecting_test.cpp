@@ -1,0 +1,241 @@
+#include "harness/scratch.hpp"
+#include "runtime/host/stopwatch.hpp"
+#include "runtime_real/raw_peers.hpp"
+
+// A gateway that connects to a controller which does what it likes.
+
+using namespace troupe;
+using namespace troupe::runtime;
+using namespace troupe::runtime::test;
+
+namespace {
+
+constexpr address dc1_gateway = 1, dc2_gateway = 2;
+
+zeromq_options gateway_of(const raw_listener& controller, double greeting_s = 0.02) {
+  zeromq_options o;
+  o.name = "dc1/gateway";
+  o.cluster = two_datacenters();
+  o.incarnation = 7;
+  o.upstream = controller.endpoint();
+  o.greeting_s = greeting_s;
+  return o;
+}
+
+frame welcoming(address whom = dc1_gateway) {
+  return encode(controller_address, whom, welcome{whom});
+}
+frame refusing(reason::kind why, const std::string& text = "no") {
+  return encode(controller_address, dc1_gateway, refusal{{why, text}});
+}
+frame from_controller(std::uint64_t n, payload body = {}) {
+  return numbered(controller_address, dc1_gateway, n, std::move(body));
+}
+
+}  // namespace
+
+TEST_CASE("A host greets at its interval until it is welcomed, and then no more") {
+  raw_listener controller;
+  const auto net = must_open(gateway_of(controller));
+  mailbox at_gateway{net};
+  const auto first = controller.receive_a<hello>();
+  CHECK(first.name == "dc1/gateway");
+  CHECK(first.incarnation == 7);
+  CHECK_FALSE(first.endpoint);
+  const stopwatch since;
+  for (int i = 0; i < 5; ++i) controller.receive_a<hello>();
+  CHECK(since.s() > 3 * 0.02);
+  CHECK_FALSE(net->greeted());
+  controller.answer(welcoming());
+  REQUIRE(eventually([&] { return net->greeted(); }));
+  while (controller.receive_within(0)) {
+  }
+  CHECK_FALSE(controller.receive_within(0.1));
+}
+
+TEST_CASE("A host that connects counts what has the wrong shape, and hears the next frame") {
+  raw_listener controller;
+  const auto net = must_open(gateway_of(controller));
+  mailbox at_gateway{net};
+  controller.receive_a<hello>();
+  controller.answer(from_controller(1));  // before the welcome
+  REQUIRE(eventually([&] { return net->counts().strangers == 1; }));
+  controller.answer(welcoming());
+  constexpr std::uint64_t rounds = 20;
+  for (std::uint64_t n = 0; n < rounds; ++n) {
+    controller.answer({"one part"});
+    controller.answer(from_controller(10 * n));
+    controller.answer({"a", "b", "c", "d"});
+    controller.answer(from_controller(10 * n + 1));
+    controller.answer({"no header", ""});
+    controller.answer(
+        raw_listener::parts_of_batch({from_controller(10 * n + 2), from_controller(10 * n + 3)}));
+    controller.answer({"\xc1", "?"});
+    controller.answer(from_controller(10 * n + 4));
+  }
+  REQUIRE(at_gateway.has(5 * rounds));
+  for (std::uint64_t i = 0; i < 5 * rounds; ++i)
+    REQUIRE(number_of(at_gateway.at(i)) == i / 5 * 10 + i % 5);
+  CHECK(net->counts().malformed == 4 * rounds);
+  CHECK(net->counts().strangers == 1);
+  CHECK(net->counts().received == 5 * rounds);
+  CHECK(net->greeted());
+}
+
+TEST_CASE("An answer to a greeting that is no message is a refusal: another version") {
+  raw_listener controller;
+  const auto net = must_open(gateway_of(controller));
+  mailbox at_gateway{net};
+  controller.receive_a<hello>();
+  controller.answer(raw_listener::parts_of_batch({from_controller(1)}));
+  REQUIRE(eventually([&] { return net->refused().has_value(); }));
+  CHECK(net->refused()->code == reason::kind::malformed);
+  CHECK(net->counts().malformed == 1);
+  controller.receive_a<hello>();
+  controller.answer(welcoming());
+  REQUIRE(eventually([&] { return net->greeted(); }));
+  CHECK_FALSE(net->refused());
+}
+
+TEST_CASE("A host that is refused greets again after pauses that double, and works once welcome") {
+  constexpr double greeting_s = 0.03;
+  raw_listener controller;
+  const auto net = must_open(gateway_of(controller, greeting_s));
+  mailbox at_gateway{net};
+  controller.receive_a<hello>();
+  while (controller.receive_within(0)) {
+  }  // greetings that were on the way
+  for (const double pause : {2., 4., 8.}) {
+    controller.answer(refusing(reason::kind::refused, "not on the list"));
+    const stopwatch since;
+    controller.receive_a<hello>();
+    CHECK(since.s() > pause * greeting_s);
+    CHECK(net->refused()->text == "not on the list");
+  }
+  CHECK_FALSE(net->greeted());
+  CHECK(net->wait_until_greeted(long_s).error().text == "not on the list");
+  controller.answer(welcoming());
+  REQUIRE(eventually([&] { return net->greeted(); }));
+}
+
+TEST_CASE("A host that is superseded greets no more") {
+  raw_listener controller;
+  const auto net = must_open(gateway_of(controller));
+  mailbox at_gateway{net};
+  controller.receive_a<hello>();
+  controller.answer(refusing(reason::kind::stale));
+  REQUIRE(eventually([&] { return net->refused().has_value(); }));
+  while (controller.receive_within(0)) {
+  }
+  CHECK_FALSE(controller.receive_within(0.2));
+}
+
+TEST_CASE("A client that is refused is told why, and does not try again") {
+  raw_listener controller;
+  auto o = gateway_of(controller);
+  o.name = "somebody";
+  o.client = true;
+  const auto net = must_open(o);
+  mailbox at_client{net};
+  CHECK(controller.receive_a<hello>().cluster_fingerprint == 0);
+  controller.answer(refusing(reason::kind::refused, "no clients today"));
+  CHECK(net->wait_until_greeted(long_s).error().text == "no clients today");
+  while (controller.receive_within(0)) {
+  }
+  CHECK_FALSE(controller.receive_within(0.2));
+}
+
+TEST_CASE("Who is not known any more greets at once, and once for all that was on the way") {
+  raw_listener controller;
+  const auto net = must_open(gateway_of(controller, 60));
+  mailbox at_gateway{net};
+  controller.receive_a<hello>();
+  controller.answer(welcoming());
+  REQUIRE(eventually([&] { return net->greeted(); }));
+  for (int i = 0; i < 3; ++i) controller.answer(refusing(reason::kind::unknown));
+  controller.receive_a<hello>();
+  CHECK_FALSE(controller.receive_within(0.05));
+  CHECK_FALSE(net->greeted());
+  CHECK_FALSE(net->refused());
+  controller.answer(welcoming());
+  CHECK(eventually([&] { return net->greeted(); }));
+}
+
+TEST_CASE("A gateway that another one refuses works on, and tells that one nothing new") {
+  raw_listener controller, other;
+  auto o = gateway_of(controller);
+  o.name = "dc2/gateway";
+  o.links = {{dc1_gateway, other.endpoint(), 1}};
+  const auto net = must_open(o);
+  mailbox at_gateway{net};
+  controller.receive_a<hello>();
+  controller.answer(welcoming(dc2_gateway));
+  other.receive_a<hello>();
+  other.answer(encode(dc1_gateway, dc2_gateway, refusal{{reason::kind::refused, "not you"}}));
+  other.receive_a<hello>();
+  CHECK(net->greeted());
+  CHECK_FALSE(net->refused());
+  // What the other one tells of nodes is nobody's business.
+  other.answer(encode(dc1_gateway, dc2_gateway, welcome{dc2_gateway}));
+  other.answer(numbered(dc1_gateway, dc2_gateway, 3));
+  REQUIRE(at_gateway.has(1));
+}
+
+TEST_CASE("What is sent waits for credit: a window on the way and a queue behind it, no more") {
+  raw_listener controller;
+  auto o = gateway_of(controller);
+  o.window_frames = 8;
+  o.queue_frames = 12;
+  const auto net = must_open(o);
+  mailbox at_gateway{net};
+  std::uint64_t sent = 0;
+  const auto fill = [&] {
+    while (net->send(controller_address, numbered(dc1_gateway, 0, sent))) ++sent;
+  };
+  controller.receive_a<hello>();
+  fill();
+  CHECK(sent == 8);  // to a peer that has not answered: a window
+  CHECK(net->counts().full == 1);
+  controller.answer(welcoming());
+  const auto leave = [&](std::uint64_t frames) {
+    REQUIRE(eventually([&] { return net->counts().sent == frames; }));
+  };
+  leave(8);
+  fill();
+  CHECK(sent == 8 + 12);
+  controller.answer(encode(controller_address, dc1_gateway, credit{5}));
+  leave(13);
+  fill();
+  CHECK(sent == 25);
+  controller.answer(encode(controller_address, dc1_gateway, credit{100}));
+  leave(13 + 8);
+  // A new greeting starts from nothing, and what waits goes on.
+  controller.answer(refusing(reason::kind::unknown));
+  REQUIRE(eventually([&] { return !net->greeted(); }));
+  controller.answer(welcoming());
+  leave(25);
+}
+
+TEST_CASE("What comes in another's name is dropped, and its credit is given back by its bytes") {
+  raw_listener controller;
+  auto o = gateway_of(controller);
+  const auto forged = numbered(first_client_address, dc1_gateway, 1,
+                               payload{std::vector<std::byte>(10)});  // as if through us
+  o.window_frames = 1000;
+  const auto bad = numbered(3, dc1_gateway, 1, payload{std::vector<std::byte>(10)});
+  o.window_bytes = 4 * bad.size();
+  const auto net = must_open(o);
+  mailbox at_gateway{net, false};
+  controller.receive_a<hello>();
+  controller.answer(welcoming());
+  REQUIRE(eventually([&] { return net->greeted(); }));
+  while (controller.receive_within(0)) {
+  }
+  for (int i = 0; i < 3; ++i) {
+    controller.answer(bad);
+    CHECK(controller.receive_a<credit>().frames == 1);
+  }
+  CHECK(net->counts().strangers == 3);
+  controller.answer(forged);  // a client is behind the controller
+  CHECK(at_gateway.has(1));
+}

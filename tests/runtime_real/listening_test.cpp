@@ -1,0 +1,319 @@
+#include <set>
+
+#include "runtime_real/keys.hpp"
+#include "runtime_real/raw_peers.hpp"
+
+// Connections to a host that listens: which there are, whose they are, and when they change hands.
+
+using namespace troupe;
+using namespace troupe::runtime;
+using runtime::test::number_of;
+using runtime::test::numbered;
+using runtime::test::raw_connector;
+using troupe::test::eventually;
+using troupe::test::key_directory;
+using troupe::test::long_s;
+using troupe::test::mailbox;
+using troupe::test::must_open;
+using troupe::test::two_datacenters;
+
+namespace {
+
+constexpr address gateway = 1;
+
+zeromq_options listening() {
+  zeromq_options o;
+  o.name = "controller";
+  o.cluster = two_datacenters();
+  o.listen = "tcp://127.0.0.1:*";
+  return o;
+}
+
+/// As hosts of this project make them: for a host's connection so many of so many.
+std::string id_of(int number, int of, char begin = 'T', std::size_t size = 19) {
+  std::string id(size, 'x');
+  id[0] = begin;
+  id[17] = static_cast<char>(number);
+  id[18] = static_cast<char>(of);
+  return id;
+}
+
+message greet_as_gateway(raw_connector& c, std::uint64_t incarnation = 1,
+                         const std::string& name = "dc1/gateway") {
+  return c.greet(hello{name, fingerprint(two_datacenters()), incarnation, {}}, gateway);
+}
+
+bool welcomes(raw_connector& c, std::uint64_t incarnation = 1) {
+  return std::holds_alternative<welcome>(greet_as_gateway(c, incarnation));
+}
+
+/// Is it the connection that a lane's frames take?
+bool carries(mailbox& from, raw_connector& to, std::uint32_t lane) {
+  static std::uint64_t number = 0;
+  if (!from.net().send(gateway, numbered(0, gateway, ++number), lane)) return false;
+  const auto m = to.receive_within(2);
+  return m && std::get<query_jobs>(*m).request == number;
+}
+
+}  // namespace
+
+TEST_CASE("The first lane has the first connection, and the others share the rest in turn") {
+  const auto net = must_open(listening());
+  mailbox at{net};
+  raw_connector first{net->endpoint(), id_of(0, 3)}, second{net->endpoint(), id_of(1, 3)},
+      third{net->endpoint(), id_of(2, 3)};
+  for (auto* c : {&first, &second, &third}) REQUIRE(welcomes(*c));
+  for (const std::uint32_t lane : {1U, 3U, 5U}) CHECK(carries(at, second, lane));
+  for (const std::uint32_t lane : {2U, 4U, 6U}) CHECK(carries(at, third, lane));
+  CHECK(carries(at, first, 0));
+}
+
+TEST_CASE("Of one connection, or of two, lane 7 has the last") {
+  const auto net = must_open(listening());
+  mailbox at{net};
+  raw_connector only{net->endpoint(), id_of(0, 1)};
+  REQUIRE(welcomes(only));
+  CHECK(carries(at, only, 7));
+  raw_connector first{net->endpoint(), id_of(0, 2)}, second{net->endpoint(), id_of(1, 2)};
+  for (auto* c : {&first, &second}) REQUIRE(welcomes(*c));
+  CHECK(carries(at, second, 7));
+  CHECK(carries(at, first, 0));
+}
+
+TEST_CASE("A routing id that does not name one of up to 64 connections stands for the only one") {
+  const auto net = must_open(listening());
+  mailbox at{net};
+  {
+    raw_connector last{net->endpoint(), id_of(63, 64)};
+    REQUIRE(welcomes(last));
+    CHECK(carries(at, last, 63));
+  }
+  for (const auto& id : {id_of(2, 65), id_of(2, 2), id_of(1, 2, 'U'), id_of(1, 2, 'T', 20),
+                         std::string{"another program"}}) {
+    raw_connector c{net->endpoint(), id};
+    REQUIRE(welcomes(c, 2));
+    CHECK(carries(at, c, 0));
+  }
+}
+
+TEST_CASE("A start of a host replaces all connections of the one before, and what waited is lost") {
+  const auto net = must_open(listening());
+  mailbox at{net};
+  raw_connector old{net->endpoint(), id_of(0, 2)};
+  REQUIRE(welcomes(old));
+  // The other connection of two has not come: what is for it waits.
+  for (std::uint64_t n = 0; n < 5; ++n) CHECK(net->send(gateway, numbered(0, gateway, n), 1));
+  raw_connector fresh{net->endpoint(), id_of(0, 1)};
+  REQUIRE(welcomes(fresh, 2));
+  CHECK(net->counts().lost == 5);
+  CHECK(carries(at, fresh, 0));
+  old.send(numbered(gateway, 0, 1));
+  CHECK(old.receive_a<refusal>().why.code == reason::kind::unknown);
+  CHECK(std::get<refusal>(greet_as_gateway(old, 1)).why.code == reason::kind::stale);
+  CHECK(carries(at, fresh, 0));
+  fresh.send(numbered(gateway, 0, 9));
+  CHECK(at.has(1));
+}
+
+TEST_CASE("A connection that comes back under its routing id finds what waited for it") {
+  const auto net = must_open(listening());
+  mailbox at{net};
+  raw_connector one{net->endpoint(), id_of(0, 2)};
+  REQUIRE(welcomes(one));
+  for (std::uint64_t n = 0; n < 3; ++n) CHECK(net->send(gateway, numbered(0, gateway, n), 1));
+  raw_connector other{net->endpoint(), id_of(1, 2)};
+  other.send(encode(gateway, 0, hello{"dc1/gateway", fingerprint(two_datacenters()), 1, {}}));
+  other.receive_a<welcome>();
+  REQUIRE(eventually([&] { return net->counts().sent == 3; }));
+  CHECK(net->counts().lost == 0);
+}
+
+TEST_CASE("A host that is refused is told why, with its name, shortened if it is long") {
+  const auto net = must_open(listening());
+  mailbox at{net};
+  const auto why = [&](const std::string& name) {
+    raw_connector c{net->endpoint()};
+    return std::get<refusal>(greet_as_gateway(c, 1, name)).why.text;
+  };
+  const auto told = [](const std::string& name) {
+    return "no host '" + name + "' in cluster test";
+  };
+  CHECK(why("x") == told("x"));
+  CHECK(why(std::string(64, 'x')) == told(std::string(64, 'x')));
+  CHECK(why(std::string(65, 'x')) == told(std::string(64, 'x') + "..."));
+  CHECK(why("controller") == "controller must not connect to controller");
+  CHECK(why("a-0") == "a-0 must not connect to controller");
+  raw_connector malformed{net->endpoint()};
+  auto f = encode(gateway, 0, hello{"dc1/gateway", 1, 1, {}});
+  auto header = raw_connector::text(f.header);
+  header.resize(header.size() - 3);
+  malformed.send_parts({header, ""});
+  CHECK(malformed.receive_a<refusal>().why.code == reason::kind::malformed);
+  CHECK(net->counts().malformed == 1);
+}
+
+TEST_CASE("Of two gateways only the one that greets is welcome at the other") {
+  for (const bool first_listens : {true, false}) {
+    auto o = listening();
+    o.name = first_listens ? "dc1/gateway" : "dc2/gateway";
+    const auto net = must_open(o);
+    mailbox at{net};
+    raw_connector other{net->endpoint()};
+    const auto answer = greet_as_gateway(other, 1, first_listens ? "dc2/gateway" : "dc1/gateway");
+    CHECK(std::holds_alternative<welcome>(answer) == first_listens);
+    raw_connector itself{net->endpoint()};
+    CHECK(std::holds_alternative<refusal>(greet_as_gateway(itself, 1, o.name)));
+    raw_connector client{net->endpoint()};
+    CHECK(std::holds_alternative<refusal>(client.greet(hello{"somebody", 0, 1, {}})));
+  }
+}
+
+TEST_CASE("One client more than there may be takes the place of the one that greeted first") {
+  auto o = listening();
+  o.max_clients = 3;
+  const auto net = must_open(o);
+  mailbox at{net};
+  std::vector<std::unique_ptr<raw_connector>> clients;
+  std::vector<address> known;
+  const auto come = [&] {
+    clients.push_back(std::make_unique<raw_connector>(net->endpoint()));
+    known.push_back(clients.back()->greet());
+  };
+  const auto is_served = [&](std::size_t i) {
+    if (!net->send(known[i], numbered(0, known[i], i))) return false;
+    return clients[i]->receive_a<query_jobs>().request == i;
+  };
+  for (int i = 0; i < 3; ++i) come();
+  CHECK(std::set<address>(known.begin(), known.end()).size() == 3);
+  CHECK(clients[0]->greet() == known[0]);  // again: it keeps its address
+  come();
+  CHECK_FALSE(is_served(1));
+  for (const std::size_t i : {0, 2, 3}) CHECK(is_served(i));
+  clients[1]->send(numbered(known[1], 0, 1));
+  CHECK(clients[1]->receive_a<refusal>().why.code == reason::kind::unknown);
+  // Those that leave make room.
+  for (const std::size_t i : {2, 3}) {
+    clients[i].reset();
+    REQUIRE(eventually([&] { return !net->send(known[i], numbered(0, known[i], 1)); }));
+  }
+  for (int i = 0; i < 2; ++i) come();
+  for (const std::size_t i : {0, 4, 5}) CHECK(is_served(i));
+  come();
+  CHECK_FALSE(is_served(0));
+  for (const std::size_t i : {4, 5, 6}) CHECK(is_served(i));
+}
+
+TEST_CASE("What waits for clients is bounded for each, and for all of them together") {
+  auto o = listening();
+  o.window_frames = 1;
+  o.queue_frames = 1000;
+  const auto f = [](address to) {
+    return numbered(0, to, 1, payload{std::vector<std::byte>(1000)});
+  };
+  const auto size = f(first_client_address + 1).size();
+  o.client_queue_bytes = 4 * size;
+  o.clients_bytes = 7 * size;
+  const auto net = must_open(o);
+  mailbox at{net};
+  raw_connector first{net->endpoint()}, second{net->endpoint()};
+  const auto one = first.greet(), two = second.greet();
+  const auto fill = [&](address to) {
+    int n = 0;
+    while (net->send(to, f(to))) ++n;
+    return n;
+  };
+  // One goes out at once, and is not credited.
+  const auto goes = [&](raw_connector& c, address to) {
+    REQUIRE(net->send(to, f(to)));
+    c.receive_a<query_jobs>();
+  };
+  goes(first, one);
+  goes(second, two);
+  REQUIRE(eventually([&] { return net->counts().sent == 2; }));
+  CHECK(fill(one) == 4);
+  CHECK(fill(two) == 3);
+  CHECK(net->counts().full == 2);
+  first.send(encode(one, 0, credit{1}));
+  first.receive_a<query_jobs>();
+  REQUIRE(eventually([&] { return net->counts().sent == 3; }));
+  CHECK(eventually([&] { return net->send(two, f(two)); }));
+  CHECK(fill(one) == 0);
+  CHECK(fill(two) == 0);
+  // A client that comes again starts with what it had; one that goes gives its share back.
+  const auto lost = net->counts().lost;
+  for (int i = 0; i < 2; ++i) {
+    raw_connector next{net->endpoint(), "the same"};
+    next.greet();
+  }
+  CHECK(net->counts().lost == lost);
+}
+
+TEST_CASE("A peer may exceed its credit once over, after a new greeting, and not without bound") {
+  auto o = listening();
+  o.window_frames = 16;
+  const auto net = must_open(o);
+  mailbox at{net, false};
+  raw_connector c{net->endpoint()};
+  const auto me = c.greet();
+  for (std::uint64_t n = 0; n < 200; ++n) c.send(numbered(me, 0, n));
+  REQUIRE(eventually([&] { return net->counts().received + net->counts().over_credit == 200; }));
+  CHECK(net->counts().received == 5 * 16 + 1);
+}
+
+TEST_CASE("Credit comes back by frames or by bytes, for what is malformed and forged, too") {
+  auto o = listening();
+  const auto f = numbered(first_client_address + 9, 0, 1, payload{std::vector<std::byte>(20)});
+  o.window_bytes = 4 * f.size();
+  o.window_frames = 1000;
+  const auto net = must_open(o);
+  mailbox at{net, false};
+  raw_connector c{net->endpoint()};
+  c.greet();
+  for (int i = 0; i < 3; ++i) {
+    c.send(f);
+    CHECK(c.receive_a<credit>().frames == 1);
+    c.send_parts({std::string(f.size() - 10, '?'), std::string(10, '?')});
+    CHECK(c.receive_a<credit>().frames == 1);
+    const auto half = f.size() / 2;
+    c.send_parts({std::string(half, '?'), ""});
+    CHECK_FALSE(c.receive_within(0.01));
+    c.send_parts({std::string(f.size() - half, '?'), ""});
+    CHECK(c.receive_a<credit>().frames == 2);
+  }
+  CHECK(net->counts().strangers == 3);
+  CHECK(net->counts().malformed == 9);
+}
+
+TEST_CASE("A client that comes again keeps its address; another's key does not get it") {
+  const key_directory keys;
+  const auto net = must_open(keys.host("controller"));
+  mailbox at{net};
+  const auto ring = [&](const std::string& name) {
+    auto r = load_keys(keys.path(), name);
+    REQUIRE(r);
+    return *r;
+  };
+  const auto alice = ring("alice"), bob = ring("bob"), root = ring("root");
+  const auto id = "the same routing id";
+  raw_connector first{net->endpoint(), id, &alice};
+  const auto address_of_alice = first.greet();
+  CHECK(first.greet() == address_of_alice);
+  first.send(numbered(address_of_alice, 0, 1));
+  REQUIRE(at.has(1));
+  CHECK(net->caller_of(at.at(0)).name == "alice");
+  CHECK_FALSE(net->caller_of(at.at(0)).is_operator);
+  // ZeroMQ gives the routing id to the latest who asks for it.
+  raw_connector second{net->endpoint(), id, &bob};
+  second.send(numbered(address_of_alice, 0, 2));
+  CHECK(second.receive_a<refusal>().why.code == reason::kind::unknown);
+  const auto address_of_bob = second.greet();
+  CHECK(address_of_bob != address_of_alice);
+  second.send(numbered(address_of_bob, 0, 3));
+  REQUIRE(at.has(2));
+  CHECK(number_of(at.at(1)) == 3);
+  CHECK(net->caller_of(at.at(1)).name == "bob");
+  raw_connector third{net->endpoint(), "another", &root};
+  third.send(numbered(third.greet(), 0, 4));
+  REQUIRE(at.has(3));
+  CHECK(net->caller_of(at.at(2)).is_operator);
+}
