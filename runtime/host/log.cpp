@@ -1,6 +1,7 @@
 #include "runtime/host/log.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -15,7 +16,7 @@ std::atomic<log_level> least{log_level::info};
 std::mutex sink_mutex;
 std::function<void(log_level, std::string_view)> sink_in_use;
 
-constexpr std::string_view names[] = {"debug", "info", "warn", "error", "none"};
+constexpr std::array<std::string_view, 5> names{"debug", "info", "warn", "error", "none"};
 
 std::string timestamp() {
   using namespace std::chrono;
@@ -74,7 +75,7 @@ std::string quoted(std::string_view s) {
 }  // namespace
 
 log_level log_level_from(std::string_view name, log_level otherwise) {
-  for (std::size_t i = 0; i < std::size(names); ++i)
+  for (std::size_t i = 0; i < names.size(); ++i)
     if (names[i] == name) return static_cast<log_level>(i);
   return otherwise;
 }

@@ -142,8 +142,10 @@ class keeper {
 
   void hear_program() {
     start_failure f;
-    failed_ = ::read(report_.ends[0], &f, sizeof f) == static_cast<ssize_t>(sizeof f);
-    if (failed_) failure_ = f;
+    if (::read(report_.ends[0], &f, sizeof f) == static_cast<ssize_t>(sizeof f)) {
+      failed_ = true;
+      failure_ = f;
+    }
     report_.close(0);
   }
 

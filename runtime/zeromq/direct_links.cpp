@@ -138,7 +138,6 @@ void zeromq_transport::engine::on_direct_welcome(const lane& l) {
   auto* d = link_of(l);
   if (d == nullptr || d->is != direct_link::state::greeting) return;
   d->is = direct_link::state::open;
-  d->waits = true;
   d->pause = {};
   log(log_level::debug, "transport", "exchanges tensors directly",
       {{"with", host_name(options_.cluster, l.peer)}});

@@ -241,3 +241,25 @@ TEST_CASE("a compacted ledger keeps the jobs that ended last and every one that 
   CHECK(l.next_job() == 11);
   CHECK_FALSE(l.apply(jobs_forgotten{{1}}));
 }
+
+TEST_CASE("a ledger knows the epochs of its journal, and cannot deny those before the first") {
+  ledger l{two_nodes()};
+  CHECK(l.knows_epoch(7));  // of an empty one it knows nothing
+  for (const std::uint64_t e : {5, 9}) {
+    epoch_begun begun;
+    begun.epoch = e;
+    REQUIRE(l.apply(begun));
+  }
+  for (const std::uint64_t e : {1, 5, 9}) CHECK(l.knows_epoch(e));
+  for (const std::uint64_t e : {6, 10}) CHECK_FALSE(l.knows_epoch(e));
+}
+
+TEST_CASE("a job has never done more iterations than it has") {
+  ledger l{two_nodes()};
+  REQUIRE(l.apply(accepted(1)));
+  for (const lease_id lease : {1, 2}) {
+    REQUIRE(l.apply(granted(lease, 1, {{0, 1, {0}}})));
+    REQUIRE(l.apply(part_ended{lease, 0, 3, lease_outcome::lost, 70, 0, ""}));
+  }
+  CHECK(l.job(1)->iterations_done == 100);
+}

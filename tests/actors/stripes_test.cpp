@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "messages/random.hpp"
+#include "runtime/host/transport.hpp"
 
 using namespace troupe;
 using namespace troupe::actors;
@@ -204,4 +205,46 @@ TEST_CASE("Whatever comes, memory stays within the limits and everything is give
     CHECK(g.held_bytes() == 0);
     CHECK(g.count().tensors > 0);
   }
+}
+
+TEST_CASE("A tensor has a lane for each connection of its pairs, and stripes of a bounded size") {
+  const auto layout = [](std::uint64_t bytes, std::uint32_t first_pair, std::uint32_t pairs,
+                         std::uint32_t connections, std::uint32_t max_parts = 1000) {
+    tensor t;
+    t.bytes = bytes;
+    t.path.first_pair = first_pair;
+    t.path.pairs = pairs;
+    t.path.connections = connections;
+    const auto l = layout_of(t, max_parts);
+    return std::tuple{l.first_lane, l.lanes, l.parts};
+  };
+  using l = stripe_layout;
+  const auto first = runtime::tensor_lane;
+  CHECK(layout(64 << 20, 0, 1, 1) == std::tuple{first, 1U, 128U});
+  CHECK(layout(64 << 20, 3, 2, 4) == std::tuple{first + 12, 8U, 16U});
+  CHECK(layout(64 << 20, 3, 2, 4, 5) == std::tuple{first + 12, 8U, 5U});
+  CHECK(layout(64 << 20, 0, 1, 0) == std::tuple{first, 1U, 128U});
+  CHECK(layout(3 * l::min_stripe_bytes, 0, 2, 4) == std::tuple{first, 3U, 1U});
+  CHECK(layout(1, 0, 2, 4) == std::tuple{first, 1U, 1U});
+  CHECK(layout(std::uint64_t{1} << 40, 0, 4000, 1) == std::tuple{first, l::max_lanes, 1000U});
+  CHECK(layout(8 * l::max_stripe_bytes, 0, 4, 1) == std::tuple{first, 4U, 2U});
+}
+
+TEST_CASE("A flow's tensors are numbered one after the other, and from 0 in a later epoch") {
+  stripe_numbers numbers;
+  tensor t, other;
+  t.from = {1, 0, 0};
+  other.from = {1, 0, 1};
+  for (std::uint64_t n = 0; n < 3; ++n) {
+    const auto got = numbers.next(time_ns(100 + n), t);
+    CHECK(got.epoch == 101);
+    CHECK(got.transfer == n);
+  }
+  CHECK(numbers.next(200, other).transfer == 0);
+  numbers.forget(102);
+  CHECK(numbers.next(210, t).transfer == 3);
+  numbers.forget(205);
+  CHECK(numbers.next(300, t).transfer == 4);
+  CHECK(numbers.next(300, other).epoch == 301);
+  CHECK(numbers.next(300, other).transfer == 1);
 }

@@ -160,7 +160,7 @@ TEST_CASE("duplication delivers some frames twice") {
                           p.reorder_delay_s = 0.01;
                         })}};
   for (address a : {controller, east}) f.add(a);
-  for (std::uint64_t n = 0; n < 1000; ++n) f.send(east, controller, n);
+  for (std::uint64_t n = 0; n < 1000; ++n) CHECK(f.send(east, controller, n));
   f.world.run_until(1);
   const auto c = f.world.count().network;
   CHECK(c.duplicated > 400);
@@ -251,4 +251,101 @@ TEST_CASE("credit: who is not answered for his frames may not send for ever") {
   for (std::uint64_t n = 0; n < 3; ++n) CHECK(f.send(east, controller, n));
   CHECK_FALSE(f.send(east, controller, 12));
   CHECK(f.world.count().network.refused == 3);
+}
+
+namespace {
+
+/// Hosts that keep what they get until the test says that it is handled.
+struct keeping : fixture {
+  using fixture::fixture;
+  void keep(address a) {
+    world.add_host(a, [this, a](const host& h) {
+      nets[a] = h.net;
+      h.net->listen([this, a](frame x) { kept[a].push_back(std::move(x)); });
+      return std::vector<caf::actor>{};
+    });
+  }
+  /// How many more frames may be sent.
+  int credit(address from, address to) {
+    int n = 0;
+    while (n < 100 && send(from, to)) ++n;
+    return n;
+  }
+  std::map<address, std::vector<frame>> kept;
+};
+
+}  // namespace
+
+TEST_CASE("credit comes back for what is lost on the way to a partition") {
+  keeping f{{.faults = plan_with([](fault_plan& p) {
+               p.partitions = {{{"west"}, {"controller"}, 1, 2}};
+             }),
+             .credit_frames = 5}};
+  for (address a : {controller, west}) f.keep(a);
+  f.world.run_until(0.99);
+  CHECK(f.credit(west, controller) == 5);
+  f.world.run_until(3);
+  CHECK(f.kept[controller].empty());
+  CHECK(f.credit(west, controller) == 5);
+}
+
+TEST_CASE("credit starts anew when either host does, and is not given for what came before") {
+  keeping f{{.credit_frames = 5}};
+  for (address a : {controller, east, west}) f.keep(a);
+  CHECK(f.credit(west, controller) == 5);
+  CHECK(f.credit(east, controller) == 5);
+  f.world.run_until(1);
+  f.world.crash(west);
+  f.world.restart(west);
+  CHECK(f.credit(west, controller) == 5);
+  CHECK(f.credit(east, controller) == 0);
+  const auto old = f.nets[controller];
+  f.world.crash(controller);  // five frames of west's are on the way
+  f.world.restart(controller);
+  CHECK(f.credit(west, controller) == 5);
+  CHECK(f.credit(east, controller) == 5);
+  old->handled(f.kept[controller][0]);
+  CHECK(f.credit(west, controller) == 0);
+  f.world.run_until(2);
+  CHECK(f.credit(west, controller) == 0);
+  CHECK(f.credit(east, controller) == 0);
+}
+
+TEST_CASE("without a limit of credit nobody is held up") {
+  keeping f{{.credit_frames = 0}};
+  for (address a : {controller, east}) f.keep(a);
+  CHECK(f.credit(east, controller) == 100);
+  f.world.run_until(1);
+  for (const auto& x : f.kept[controller]) f.nets[controller]->handled(x);
+  CHECK(f.credit(east, controller) == 100);
+}
+
+TEST_CASE("what a test drops counts as sent and as lost, and nothing else does") {
+  fixture f{{.loses = [](address from, address to, const frame&) {
+    return from == east && to == controller;
+  }}};
+  for (address a : {controller, east, west}) f.add(a);
+  CHECK(f.send(east, controller, 1));
+  CHECK(f.send(west, controller, 2));
+  CHECK(f.send(controller, east, 3));
+  f.world.run_until(1);
+  CHECK(f.numbers(controller) == std::vector<std::uint64_t>{2});
+  CHECK(f.numbers(east) == std::vector<std::uint64_t>{3});
+  CHECK(f.world.count().network.lost == 1);
+}
+
+TEST_CASE("faults last from their first moment until just before their last") {
+  fixture f{{.faults = plan_with([](fault_plan& p) {
+               p.from_s = 3;
+               p.until_s = 4;
+               p.loss = 1;
+               p.partitions = {{{"east"}, {"controller"}, 1, 2}};
+             })}};
+  for (address a : {controller, east}) f.add(a);
+  for (const double t : {1.0, 2.0, 3.0, 4.0})
+    f.world.at(t, [&, t] { f.send(east, controller, static_cast<std::uint64_t>(t)); });
+  f.world.run_until(5);
+  CHECK(f.numbers(controller) == std::vector<std::uint64_t>{2, 4});
+  CHECK(f.world.count().network.cut == 1);
+  CHECK(f.world.count().network.lost == 1);
 }

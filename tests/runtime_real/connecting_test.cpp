@@ -1,4 +1,6 @@
-#include "harness/scratch.hpp"
+#include <atomic>
+
+#include "runtime/host/log.hpp"
 #include "runtime/host/stopwatch.hpp"
 #include "runtime_real/raw_peers.hpp"
 
@@ -64,6 +66,7 @@ TEST_CASE("A host that connects counts what has the wrong shape, and hears the n
   constexpr std::uint64_t rounds = 20;
   for (std::uint64_t n = 0; n < rounds; ++n) {
     controller.answer({"one part"});
+    controller.answer({raw_listener::text(from_controller(7).header)});
     controller.answer(from_controller(10 * n));
     controller.answer({"a", "b", "c", "d"});
     controller.answer(from_controller(10 * n + 1));
@@ -76,7 +79,7 @@ TEST_CASE("A host that connects counts what has the wrong shape, and hears the n
   REQUIRE(at_gateway.has(5 * rounds));
   for (std::uint64_t i = 0; i < 5 * rounds; ++i)
     REQUIRE(number_of(at_gateway.at(i)) == i / 5 * 10 + i % 5);
-  CHECK(net->counts().malformed == 4 * rounds);
+  CHECK(net->counts().malformed == 5 * rounds);
   CHECK(net->counts().strangers == 1);
   CHECK(net->counts().received == 5 * rounds);
   CHECK(net->greeted());
@@ -100,6 +103,10 @@ TEST_CASE("An answer to a greeting that is no message is a refusal: another vers
 TEST_CASE("A host that is refused greets again after pauses that double, and works once welcome") {
   constexpr double greeting_s = 0.03;
   raw_listener controller;
+  std::atomic<int> said{0};
+  set_log_sink([&](log_level, std::string_view line) {
+    said += line.find("not on the list") != std::string_view::npos;
+  });
   const auto net = must_open(gateway_of(controller, greeting_s));
   mailbox at_gateway{net};
   controller.receive_a<hello>();
@@ -112,6 +119,8 @@ TEST_CASE("A host that is refused greets again after pauses that double, and wor
     CHECK(since.s() > pause * greeting_s);
     CHECK(net->refused()->text == "not on the list");
   }
+  set_log_sink({});
+  CHECK(said == 1);
   CHECK_FALSE(net->greeted());
   CHECK(net->wait_until_greeted(long_s).error().text == "not on the list");
   controller.answer(welcoming());
@@ -220,9 +229,9 @@ TEST_CASE("What comes in another's name is dropped, and its credit is given back
   raw_listener controller;
   auto o = gateway_of(controller);
   const auto forged = numbered(first_client_address, dc1_gateway, 1,
-                               payload{std::vector<std::byte>(10)});  // as if through us
+                               payload{std::vector<std::byte>(3)});  // as if through us
   o.window_frames = 1000;
-  const auto bad = numbered(3, dc1_gateway, 1, payload{std::vector<std::byte>(10)});
+  const auto bad = numbered(3, dc1_gateway, 1, payload{std::vector<std::byte>(3)});
   o.window_bytes = 4 * bad.size();
   const auto net = must_open(o);
   mailbox at_gateway{net, false};
@@ -238,4 +247,27 @@ TEST_CASE("What comes in another's name is dropped, and its credit is given back
   CHECK(net->counts().strangers == 3);
   controller.answer(forged);  // a client is behind the controller
   CHECK(at_gateway.has(1));
+}
+
+TEST_CASE(
+    "A host takes parts of more than 64 MiB from hosts with tensors, and not from the controller") {
+  const payload large{std::vector<std::byte>((64 << 20) + 1)};
+  raw_listener controller, other;
+  auto o = gateway_of(controller);
+  o.name = "dc2/gateway";
+  o.links = {{dc1_gateway, other.endpoint(), 1}};
+  const auto net = must_open(o);
+  mailbox at_gateway{net};
+  other.receive_a<hello>();
+  other.answer(encode(dc1_gateway, dc2_gateway, welcome{dc2_gateway}));
+  other.answer(numbered(dc1_gateway, dc2_gateway, 3, large));
+  CHECK(at_gateway.has(1));
+  controller.receive_a<hello>();
+  controller.answer(welcoming(dc2_gateway));
+  REQUIRE(eventually([&] { return net->greeted(); }));
+  while (controller.receive_within(0.05)) {
+  }
+  controller.answer(numbered(0, dc2_gateway, 4, large));
+  controller.receive_a<hello>();  // it had to connect again
+  CHECK(at_gateway.size() == 1);
 }

@@ -1,6 +1,9 @@
 #include <sys/resource.h>
 #include <time.h>
 
+#include <atomic>
+
+#include "runtime/host/log.hpp"
 #include "runtime/host/stopwatch.hpp"
 #include "runtime/zeromq/engine.hpp"
 #include "runtime_real/raw_peers.hpp"
@@ -77,6 +80,10 @@ TEST_CASE("Where a node listens is told as its gateway can reach it") {
 }
 
 TEST_CASE("The first tensors wait while a node asks where another one is, and then go on") {
+  std::atomic<int> said{0};
+  set_log_sink([&](log_level, std::string_view line) {
+    said += line.find("tensors go through the gateway") != std::string_view::npos;
+  });
   a_node n;
   const stopwatch since;
   for (std::uint64_t i = 0; i < 3; ++i) CHECK(n.send_tensor(i));
@@ -103,6 +110,8 @@ TEST_CASE("The first tensors wait while a node asks where another one is, and th
     paused = since.s();
     REQUIRE(eventually([&] { return !n.gateway.receive_within(1.5 * greeting_s); }));
   }
+  set_log_sink({});
+  CHECK(said == 1);  // a minute
   CHECK(n.net().counts().lost == 0);
 }
 

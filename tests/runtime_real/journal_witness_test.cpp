@@ -5,7 +5,19 @@
 #include <filesystem>
 #include <fstream>
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include "harness/scratch.hpp"
+
+namespace {
+int syncs = 0;
+}
+/// In the place of the C library's.
+extern "C" int fdatasync(int fd) {
+  ++syncs;
+  return static_cast<int>(::syscall(SYS_fdatasync, fd));
+}
 
 using namespace troupe;
 using namespace troupe::runtime;
@@ -86,5 +98,21 @@ TEST_CASE("a torn slot does not count, and the next record goes there") {
     auto all = f.sequences();
     std::ranges::sort(all);
     CHECK(all == std::vector<std::uint64_t>{left[0], 9});
+  }
+}
+
+TEST_CASE("a witness is synced once after it was written, and not before it is again") {
+  witness_file f;
+  const auto w = f.open();
+  const auto syncs_now = [&] {
+    const int before = syncs;
+    CHECK(w->sync());
+    return syncs - before;
+  };
+  CHECK(syncs_now() == 0);
+  for (std::uint64_t n = 1; n <= 2; ++n) {
+    CHECK(w->write({1, n}));
+    CHECK(syncs_now() == 1);
+    CHECK(syncs_now() == 0);
   }
 }

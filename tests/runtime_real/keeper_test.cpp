@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "runtime/host/real_clock.hpp"
+#include "runtime/process/keeper_process.hpp"
 #include "runtime_real/processes.hpp"
 
 using namespace troupe;
@@ -225,7 +226,9 @@ TEST_CASE("A keeper that is killed takes its program with it, and that is told")
                        w.dir / "program" + "; wait"));
   const auto program = written_pid(w.dir / "program"), child = written_pid(w.dir / "child");
   ::kill(parent_of(program), SIGKILL);
-  CHECK(end_of(*p).what == kept_end::how::lost);
+  const auto end = end_of(*p);
+  CHECK(end.what == kept_end::how::lost);
+  CHECK(end.status == 128 + SIGKILL);
   CHECK(gone(program));
   CHECK(gone(child));
 }
@@ -293,4 +296,75 @@ TEST_CASE("A keeper has real-time priority if its user may, and its program the 
         (::geteuid() == 0 ? SCHED_RR | SCHED_RESET_ON_FORK : SCHED_OTHER));
   p->kill();
   end_of(*p);
+}
+
+TEST_CASE("What a keeper is asked arrives as it was, and what is cut off is refused") {
+  keeper_request asked;
+  asked.program.command = {"a", "", "c d"};
+  asked.program.directory = "/x";
+  asked.program.environment = {{"N", "v"}, {"E", ""}};
+  asked.token = "token";
+  asked.records = "records";
+  asked.until_s = 12.5;
+  const int whole = asked.write();
+  REQUIRE(whole >= 0);
+  keeper_request heard;
+  REQUIRE(keeper_request::read(whole, heard));
+  CHECK(heard.program.command == asked.program.command);
+  CHECK(heard.program.directory == "/x");
+  CHECK(heard.program.environment == asked.program.environment);
+  CHECK(heard.token == "token");
+  CHECK(heard.records == "records");
+  CHECK(heard.until_s == 12.5);
+  const auto size = ::lseek(whole, 0, SEEK_END);
+  const auto one_variable = 2 * 8 + 2;  // the first: with it, or without any, it is whole
+  for (auto less = size - 1; less >= 0; --less) {
+    REQUIRE(::ftruncate(whole, less) == 0);
+    keeper_request cut;
+    const bool complete = less == size - 17 || less == size - 17 - one_variable;
+    CAPTURE(less, size);
+    CHECK(keeper_request::read(whole, cut) == complete);
+  }
+  ::close(whole);
+}
+
+TEST_CASE("A program whose group cannot be recorded does not run") {
+  scratch dir;
+  std::ofstream{dir / "groups"} << "a file";
+  auto server = keeper_server::start(dir / "groups", -1);
+  REQUIRE(server);
+  auto p = (*server)->run(shell("touch " + dir / "ran"), no_limit_s);
+  REQUIRE(p);
+  CHECK(end_of(**p).what == kept_end::how::not_started);
+  CHECK_FALSE(std::filesystem::exists(dir / "ran"));
+}
+
+TEST_CASE("A program has ended when who held it lets go of it") {
+  kept_world w;
+  auto p = w.run(shell("echo $$ > " + w.dir / "program" + "; exec sleep 1000"));
+  const auto program = written_pid(w.dir / "program");
+  p.reset();
+  CHECK(gone(program));
+}
+
+TEST_CASE("A keeper sleeps while its program runs, and wakes when the lease ends") {
+  kept_world w;
+  double quickest_s = long_s;
+  for (int i = 0; i < 5 && quickest_s > 0.5; ++i) {
+    const auto begun_s = seconds_from_now(0);
+    auto p = w.run(shell("sleep 1000"), 0.1);
+    CHECK(end_of(*p).what == kept_end::how::lease_expired);
+    quickest_s = std::min(quickest_s, seconds_from_now(0) - begun_s);
+  }
+  CHECK(quickest_s < 0.5);
+  auto p = w.run(shell("echo $$ > " + w.dir / "program" + "; exec sleep 1000"));
+  const auto keeper = parent_of(written_pid(w.dir / "program"));
+  const auto times_asleep = [&] {
+    const auto status = contents("/proc/" + std::to_string(keeper) + "/status");
+    const std::string name = "\nvoluntary_ctxt_switches:";
+    return std::stol(status.substr(status.find(name) + name.size()));
+  };
+  const auto before = times_asleep();
+  ::usleep(200'000);
+  CHECK(times_asleep() - before < 20);
 }

@@ -1,7 +1,13 @@
+#include <sys/resource.h>
+
+#include <atomic>
 #include <set>
+
+#include "runtime/host/log.hpp"
 
 #include "runtime_real/keys.hpp"
 #include "runtime_real/raw_peers.hpp"
+#include "runtime_real/tcp.hpp"
 
 // Connections to a host that listens: which there are, whose they are, and when they change hands.
 
@@ -87,6 +93,8 @@ TEST_CASE("A routing id that does not name one of up to 64 connections stands fo
     raw_connector last{net->endpoint(), id_of(63, 64)};
     REQUIRE(welcomes(last));
     CHECK(carries(at, last, 63));
+    CHECK(net->send(gateway, numbered(0, gateway, 1), 0));
+    CHECK_FALSE(last.receive_within(0.02));
   }
   for (const auto& id : {id_of(2, 65), id_of(2, 2), id_of(1, 2, 'U'), id_of(1, 2, 'T', 20),
                          std::string{"another program"}}) {
@@ -163,6 +171,11 @@ TEST_CASE("Of two gateways only the one that greets is welcome at the other") {
     CHECK(std::holds_alternative<welcome>(answer) == first_listens);
     raw_connector itself{net->endpoint()};
     CHECK(std::holds_alternative<refusal>(greet_as_gateway(itself, 1, o.name)));
+    for (const auto* name : {"controller", "b-0"}) {
+      raw_connector c{net->endpoint()};
+      CHECK(std::holds_alternative<refusal>(greet_as_gateway(c, 1, name)) ==
+            (first_listens || name == std::string{"controller"}));
+    }
     raw_connector client{net->endpoint()};
     CHECK(std::holds_alternative<refusal>(client.greet(hello{"somebody", 0, 1, {}})));
   }
@@ -191,13 +204,17 @@ TEST_CASE("One client more than there may be takes the place of the one that gre
   for (const std::size_t i : {0, 2, 3}) CHECK(is_served(i));
   clients[1]->send(numbered(known[1], 0, 1));
   CHECK(clients[1]->receive_a<refusal>().why.code == reason::kind::unknown);
-  // Those that leave make room.
+  // Those that leave make room, and nobody is warned.
+  std::atomic<int> warned{0};
+  set_log_sink([&](log_level l, std::string_view) { warned += l == log_level::warn; });
   for (const std::size_t i : {2, 3}) {
     clients[i].reset();
     REQUIRE(eventually([&] { return !net->send(known[i], numbered(0, known[i], 1)); }));
   }
   for (int i = 0; i < 2; ++i) come();
   for (const std::size_t i : {0, 4, 5}) CHECK(is_served(i));
+  set_log_sink({});
+  CHECK(warned == 0);
   come();
   CHECK_FALSE(is_served(0));
   for (const std::size_t i : {4, 5, 6}) CHECK(is_served(i));
@@ -262,7 +279,7 @@ TEST_CASE("A peer may exceed its credit once over, after a new greeting, and not
 
 TEST_CASE("Credit comes back by frames or by bytes, for what is malformed and forged, too") {
   auto o = listening();
-  const auto f = numbered(first_client_address + 9, 0, 1, payload{std::vector<std::byte>(20)});
+  const auto f = numbered(first_client_address + 9, 0, 1, payload{std::vector<std::byte>(3)});
   o.window_bytes = 4 * f.size();
   o.window_frames = 1000;
   const auto net = must_open(o);
@@ -316,4 +333,104 @@ TEST_CASE("A client that comes again keeps its address; another's key does not g
   third.send(numbered(third.greet(), 0, 4));
   REQUIRE(at.has(3));
   CHECK(net->caller_of(at.at(2)).is_operator);
+}
+
+TEST_CASE("Credit for a client that has been replaced goes nowhere") {
+  auto o = listening();
+  o.max_clients = 1;
+  o.window_frames = 4;
+  const auto net = must_open(o);
+  mailbox at{net, false};
+  raw_connector first{net->endpoint()};
+  first.send(numbered(first.greet(), 0, 1));
+  REQUIRE(at.has(1));
+  raw_connector second{net->endpoint()};
+  const auto me = second.greet();
+  net->handled(at.at(0));
+  second.send(numbered(me, 0, 2));
+  CHECK(at.has(2));
+}
+
+TEST_CASE("Of connections that say nothing only so many are kept, and who cuts them says so once") {
+  rlimit files{};
+  ::getrlimit(RLIMIT_NOFILE, &files);
+  files.rlim_cur = std::min<rlim_t>(files.rlim_max, 4096);
+  ::setrlimit(RLIMIT_NOFILE, &files);
+  std::atomic<int> said{0};
+  set_log_sink([&](log_level, std::string_view line) {
+    said += line.find("closed connections that exceeded the limit") != std::string_view::npos;
+  });
+  const auto net = must_open(listening());
+  mailbox at{net};
+  std::vector<int> silent;
+  for (int i = 0; i < 515; ++i)
+    silent.push_back(troupe::test::connect_to(troupe::test::port_of(net->endpoint())));
+  const auto is_cut = [](int fd) {
+    char c[256];
+    for (;;) {
+      const auto n = ::recv(fd, c, sizeof c, MSG_DONTWAIT);
+      if (n <= 0) return n == 0;
+    }
+  };
+  CHECK(eventually([&] { return is_cut(silent[0]) && is_cut(silent[2]); }));
+  CHECK_FALSE(is_cut(silent[3]));
+  CHECK(eventually([&] { return said == 1; }));
+  raw_connector honest{net->endpoint()};
+  honest.greet();
+  for (const int fd : silent) ::close(fd);
+  set_log_sink({});
+}
+
+TEST_CASE("Parts of more than 64 MiB come over connections that carry tensors, and over no other") {
+  const payload large{std::vector<std::byte>((64 << 20) + 1)};
+  {
+    const auto net = must_open(listening());
+    mailbox at{net};
+    raw_connector c{net->endpoint()};
+    REQUIRE(welcomes(c));
+    c.send(numbered(gateway, 0, 1, large));
+    c.send(numbered(gateway, 0, 2));
+    CHECK(c.receive_a<refusal>().why.code == reason::kind::unknown);  // it had to connect again
+    CHECK(at.size() == 0);
+  }
+  auto o = listening();
+  o.name = "dc1/gateway";
+  const auto net = must_open(o);
+  mailbox at{net};
+  raw_connector c{net->endpoint()};
+  REQUIRE(std::holds_alternative<welcome>(greet_as_gateway(c, 1, "dc2/gateway")));
+  c.send(numbered(2, gateway, 1, large));
+  CHECK(at.has(1));
+}
+
+TEST_CASE("With keys, too, a connection is greeted as soon as it stands, whatever else it polls") {
+  const key_directory keys;
+  const auto controller = must_open(keys.host("controller"));
+  mailbox at{controller};
+  auto o = keys.host("dc1/gateway", controller->endpoint());
+  o.greeting_s = 3600;
+  const auto net = must_open(o);
+  mailbox at_gateway{net};
+  CHECK(net->wait_until_greeted(long_s));
+}
+
+TEST_CASE("Only a gateway has links, and only to gateways that it greets") {
+  const auto opens = [](const std::string& name, address to) {
+    auto o = listening();
+    o.name = name;
+    o.links = {{to, "tcp://127.0.0.1:1", 1}};
+    const auto made = zeromq_transport::open(o);
+    return made || made.error().code != reason::kind::invalid;
+  };
+  CHECK(opens("dc2/gateway", 1));
+  CHECK_FALSE(opens("dc1/gateway", 2));
+  CHECK_FALSE(opens("dc2/gateway", 2));
+  CHECK_FALSE(opens("dc2/gateway", 0));
+  CHECK_FALSE(opens("dc2/gateway", 5));
+  CHECK_FALSE(opens("controller", 1));
+  CHECK_FALSE(opens("b-0", 1));
+  auto o = listening();
+  o.name = "dc2/gateway";
+  o.links = {{1, "tcp://127.0.0.1:1", 0}};
+  CHECK_FALSE(zeromq_transport::open(o));
 }

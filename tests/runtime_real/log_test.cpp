@@ -47,6 +47,11 @@ TEST_CASE("What a stranger wrote stays valid UTF-8 and moves no cursor in a log"
   CHECK(value("\xc0\xaf") == "\"\\xc0\\xaf\"");                    // longer than need be
   CHECK(value("\xed\xa0\x80") == "\"\\xed\\xa0\\x80\"");           // a surrogate
   CHECK(value("\xf4\x90\x80\x80") == "\"\\xf4\\x90\\x80\\x80\"");  // beyond the last
+  CHECK(value("\xf4\x8f\xbf\xbf") == "\"\xf4\x8f\xbf\xbf\"");      // the last
+  CHECK(value("\xf0\x90\x80\x80") == "\"\xf0\x90\x80\x80\"");      // the first of four bytes
+  CHECK(value("a\\b") == "\"a\\\\b\"");
+  CHECK(value("a=b") == "\"a=b\"");
+  CHECK(value("\x7f") == "\"\\x7f\"");
   CHECK(value("\xc2\x9b"
               "31m") == "\"\\xc2\\x9b31m\"");  // a control of eight bits
   CHECK(value("\x1b]0;owned\x07") == "\"\\x1b]0;owned\\x07\"");

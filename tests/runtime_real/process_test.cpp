@@ -5,6 +5,7 @@
 
 #include <fstream>
 
+#include "runtime/process/process_group.hpp"
 #include "runtime_real/processes.hpp"
 
 using namespace troupe;
@@ -32,12 +33,14 @@ TEST_CASE(
     "A program runs where it should, with the environment it was given, and its output is in the "
     "file") {
   scratch dir;
-  auto o = shell("echo \"$COLOUR in $(pwd)\"; echo to-error >&2; exit 7");
+  auto o = shell("echo \"$SHADE $COLOUR in $(pwd)\"; echo to-error >&2; exit 7");
+  ::setenv("COLOUR", "red", 1);
+  ::setenv("SHADE", "dark", 1);
   o.environment = {{"COLOUR", "green"}};
   o.directory = dir.path();
   o.output = dir / "log";
   REQUIRE(exit_of(*must_start(o)) == 7);
-  REQUIRE(contents(o.output) == "green in " + dir.path() + "\nto-error\n");
+  REQUIRE(contents(o.output) == "dark green in " + dir.path() + "\nto-error\n");
 }
 
 TEST_CASE("The exit status of a program that a signal ends is 128 and the signal's number") {
@@ -64,6 +67,8 @@ TEST_CASE("What cannot be started is refused with the reason") {
   const auto text = [](const process_options& o) {
     const auto p = process::start(o);
     REQUIRE_FALSE(p);
+    // What is wrong with the job, and what with this machine.
+    CHECK((p.error().code == reason::kind::invalid) == (o.directory.empty() && o.output.empty()));
     return p.error().text;
   };
   REQUIRE(troupe::test::has_facts(text({.command = {}}), {"command"}));
@@ -112,4 +117,29 @@ TEST_CASE("Records that make no sense are removed and harm nobody") {
   REQUIRE(std::filesystem::exists(dir / "note.txt"));
   REQUIRE_FALSE(std::filesystem::exists(dir / "1.group"));
   REQUIRE(reap_orphans(dir / "no-such-directory").empty());
+}
+
+TEST_CASE("The members of a group are killed by its leader, whatever their environment") {
+  const auto child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    ::setpgid(0, 0);
+    char* const words[] = {const_cast<char*>("sleep"), const_cast<char*>("1000"), nullptr};
+    char* const nothing[] = {nullptr};
+    ::execve("/bin/sleep", words, nothing);
+    ::_exit(1);
+  }
+  ::setpgid(child, child);
+  const auto group = describe_group(child, "a token that nobody has");
+  REQUIRE(group);
+  auto later = *group;
+  ++later.started;
+  CHECK(kill_members(later) == 0);
+  CHECK_FALSE(gone(child));
+  CHECK(kill_members(*group) == 1);
+  REQUIRE(eventually([&] { return gone(child); }));
+  CHECK_FALSE(describe_group(child, ""));  // a zombie
+  CHECK(kill_members(*group) == 0);
+  ::waitpid(child, nullptr, 0);
+  CHECK_FALSE(describe_group(child, ""));
 }

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sqlite3.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -139,6 +140,7 @@ TEST_CASE("A file that is no journal, and one of another version, are refused an
   const auto no_database = sqlite_journal::open(dir / "text");
   REQUIRE_FALSE(no_database);
   REQUIRE(no_database.error().code == reason::kind::malformed);
+  REQUIRE(no_database.error().text.find("it is not a journal of Troupe") != std::string::npos);
   std::string line;
   std::getline(std::ifstream{dir / "text"}, line);
   REQUIRE(line + "\n" == text);
@@ -223,14 +225,84 @@ TEST_CASE("When the disk is full append says so, and goes on saying so") {
     const rlimit limit{200'000, 200'000};
     if (!j || ::setrlimit(RLIMIT_FSIZE, &limit) != 0) ::_exit(1);
     std::uint64_t n = 1;
-    while (n < 100'000 && (*j)->append(numbered_entry(n))) ++n;
+    auto written = (*j)->append(numbered_entry(n));
+    while (n < 100'000 && written) written = (*j)->append(numbered_entry(++n));
     if (n == 100'000) ::_exit(2);
+    if (written.error().code != reason::kind::unavailable) ::_exit(5);
     const rlimit more{RLIM_INFINITY, 200'000};
     ::setrlimit(RLIMIT_FSIZE, &more);
-    ::_exit((*j)->append(numbered_entry(n)) ? 3 : 0);
+    const auto full = (*j)->append(numbered_entry(n));
+    if (full || full.error().code != reason::kind::unavailable) ::_exit(3);
+    // A gap would make what follows useless: there is room for a short entry, or in the file now.
+    ::truncate((path + "-wal").c_str(), 0);
+    const auto after = (*j)->append(numbered_entry(0));
+    ::_exit(!after && after.error().text.find("an earlier write") != std::string::npos ? 0 : 4);
   }
   int status = 0;
   REQUIRE(::waitpid(child, &status, 0) == child);
   REQUIRE(WIFEXITED(status));
   REQUIRE(WEXITSTATUS(status) == 0);
+}
+
+TEST_CASE("A journal whose controller died before its first entry is taken for a new one") {
+  scratch dir;
+  const auto path = dir / "journal";
+  SECTION("before its tables") {
+    tamper(path, "PRAGMA journal_mode = WAL");
+  }
+  SECTION("before its first page") {
+    std::ofstream{path};
+    std::ofstream{path + "-wal"};
+  }
+  SECTION("before its witness") {
+    fill(path, 0);
+    std::filesystem::remove(path + ".witness");
+  }
+  fill(path, 2);
+  CHECK(all_of(*must_open_journal(path))->size() == 2);
+}
+
+TEST_CASE(
+    "An empty database that is another program's, and a journal without its witness, are "
+    "refused") {
+  scratch dir;
+  const auto path = dir / "journal";
+  SECTION("a program's") {
+    tamper(path, "PRAGMA application_id = 77");
+  }
+  SECTION("a version") {
+    tamper(path, "PRAGMA user_version = 1");
+  }
+  SECTION("one entry") {
+    fill(path, 1);
+    std::filesystem::remove(path + ".witness");
+  }
+  CHECK_FALSE(sqlite_journal::open(path));
+}
+
+TEST_CASE("A journal with two ids, or with one that was changed, is refused") {
+  scratch dir;
+  const auto path = dir / "journal";
+  const auto* change = GENERATE("INSERT INTO identity SELECT * FROM identity",
+                                "UPDATE identity SET checksum = checksum + 1",
+                                "UPDATE identity SET journal = journal + 1",
+                                "UPDATE identity SET first = 2", "DELETE FROM identity");
+  CAPTURE(change);
+  fill(path, 3);
+  tamper(path, change);
+  const auto refused = sqlite_journal::open(path);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().text.find("has no id") != std::string::npos);
+}
+
+TEST_CASE("The holder of a journal is named as far as its lock says who it is") {
+  scratch dir;
+  const auto path = dir / "journal";
+  const int other = ::open((path + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  REQUIRE(::flock(other, LOCK_EX) == 0);
+  const auto said = [&] { return sqlite_journal::open(path).error().text; };
+  CHECK(said().starts_with("another controller has the journal "));
+  REQUIRE(::write(other, std::string(60, '7').data(), 60) == 60);
+  CHECK(said().starts_with("another controller (process " + std::string(31, '7') + ") has "));
+  ::close(other);
 }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <ctime>
 #include <fstream>
 #include <thread>
 
@@ -64,6 +65,9 @@ TEST_CASE("A state directory whose programs are still being killed is waited for
   const int fd = ::open((path + "/lock").c_str(), O_RDWR);
   REQUIRE(::ftruncate(fd, 0) == 0);
   REQUIRE(::flock(fd, LOCK_EX) == 0);  // as keepers hold it, who are nobody's host
+  // Who took it last is dead, and another has its number.
+  const auto text = std::to_string(::getpid()) + " 1\n";
+  REQUIRE(::pwrite(fd, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()));
   const auto refused = state_directory::open(path, 0.05);
   REQUIRE_FALSE(refused);
   CHECK(refused.error().text.find("still being killed") != std::string::npos);
@@ -73,4 +77,26 @@ TEST_CASE("A state directory whose programs are still being killed is waited for
   }};
   CHECK(state_directory::open(path, long_s));
   later.join();
+}
+
+TEST_CASE("An incarnation is the minutes of a first start, and 36 random bits") {
+  scratch dir;
+  auto d = state_directory::open(dir / "state");
+  REQUIRE(d);
+  const auto minutes = [] { return static_cast<std::uint64_t>(std::time(nullptr)) / 60; };
+  const auto before = minutes();
+  const auto first = (*d)->next_incarnation();
+  REQUIRE(first);
+  CHECK(*first >> 36 >= before);
+  CHECK(*first >> 36 <= minutes());
+  std::uint64_t set = 0, unset = 0;
+  for (int i = 0; i < 100; ++i) {
+    const auto bits = make_incarnation(5);
+    CHECK(bits >> 36 == 5);
+    set |= bits;
+    unset |= ~bits;
+  }
+  constexpr auto random = (std::uint64_t{1} << 36) - 1;
+  CHECK((set & random) == random);
+  CHECK((unset & random) == random);
 }

@@ -43,10 +43,11 @@ class stranger {
     return std::get<welcome>(receive()).you;
   }
 
- private:
   static std::string text(const payload& p) {
     return {reinterpret_cast<const char*>(p.bytes().data()), p.bytes().size()};
   }
+
+ private:
   zmq::context_t context_;
   zmq::socket_t socket_{context_, zmq::socket_type::dealer};
 };
@@ -83,17 +84,19 @@ TEST_CASE("Messages of the wrong shape are counted, and the next one is heard") 
   stranger s{controller->endpoint()};
   const auto me = s.greet();
   s.send({"one part"});
+  s.send({s.text(numbered(me, 0, 3).header)});
   s.send({"a", "b", "c", "d", "e"});
   s.send({"no header at all", ""});
   s.send({"\xc1", std::string("\xff\xff\xff\xff", 4)});      // longer than there is
   s.send({"\xc1", std::string("\x00\x00\x00", 3)});          // not even a length
   s.send({"\xc1", std::string("\x01\x00\x00\x00\x93", 5)});  // a frame that is none
-  s.send_batch({encode(me, 0, hello{"stranger", 0, 1}), numbered(me, 0, 4)});
+  s.send_batch(
+      {encode(me, 0, hello{"stranger", 0, 1}), encode(me, 0, node_endpoint{}), numbered(me, 0, 4)});
   s.send(numbered(me, 0, 5));
   REQUIRE(at_controller.has(2));
   REQUIRE(number_of(at_controller.at(0)) == 4);
   REQUIRE(number_of(at_controller.at(1)) == 5);
-  REQUIRE(controller->counts().malformed == 7);
+  REQUIRE(controller->counts().malformed == 9);
 }
 
 TEST_CASE("A client's batch is taken apart; a client is never sent one") {

@@ -131,4 +131,5 @@ TEST_CASE("a damaged frame is refused by its number if a later transaction is in
   torn[header + frame + frame_header] = 'x';
   CHECK(said(torn) == "");
   CHECK(said(whole.substr(0, whole.size() - 100)) == "");
+  CHECK(said(whole.substr(0, whole.size() - 1)) == "");
 }

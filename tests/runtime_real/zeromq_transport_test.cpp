@@ -297,6 +297,7 @@ TEST_CASE(
   auto c = controller_options();
   c.listen = "ipc://" + dir / "controller";
   auto o = host_options("dc1/gateway", c.listen);
+  o.listen = "ipc://" + dir / "gateway";
   o.greeting_s = 3600;
   auto gateway = must_open(o);
   mailbox at_gateway{gateway};

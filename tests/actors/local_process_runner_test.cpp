@@ -1,0 +1,194 @@
+#include "actors/node/local_process_runner.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <atomic>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+#include "harness/facts.hpp"
+#include "harness/scratch.hpp"
+#include "runtime/host/pause.hpp"
+#include "runtime/host/real_clock.hpp"
+#include "runtime/host/wait.hpp"
+
+using namespace troupe;
+using namespace troupe::actors;
+using state = part_report::state;
+using troupe::test::has_facts;
+
+namespace {
+
+constexpr double long_s = 20;
+
+/// A node's state directory, and the programs of one start of the node.
+struct programs {
+  troupe::test::scratch room;
+  std::shared_ptr<process_runner> runner = make(1);
+
+  std::shared_ptr<process_runner> make(std::uint64_t incarnation) const {
+    auto made = make_process_launcher(room.path(), incarnation);
+    REQUIRE(made);
+    return *made;
+  }
+  void start(lease_id lease, const std::string& script) const {
+    work_order w;
+    w.lease = lease;
+    w.command = {"sh", "-c", script};
+    w.environment = {"COLOUR=green=blue", "NO_EQUALS"};
+    w.working_directory = room.path();
+    REQUIRE(runner->start(w));
+  }
+  /// What is said of a lease once it has ended.
+  part_report end_of(lease_id lease) const {
+    part_report last;
+    REQUIRE(runtime::wait_until(
+        [&] {
+          for (const auto& p : runner->poll())
+            if (p.lease == lease) last = p;
+          return last.lease == lease && last.now != state::running;
+        },
+        long_s));
+    return last;
+  }
+  std::string log(lease_id lease, std::uint64_t offset = 0) const {
+    const auto piece = runner->read_log(lease, offset);
+    if (!piece) return "none: " + piece.error().text;
+    const auto bytes = piece->bytes.bytes();
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  }
+  void wait_for_log(lease_id lease, const std::string& text) const {
+    REQUIRE(
+        runtime::wait_until([&] { return log(lease).find(text) != std::string::npos; }, long_s));
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a program has its environment, its directory and its log, and its numbers are read") {
+  const programs p;
+  p.start(7,
+          "echo $COLOUR in $(pwd), $TROUPE_GRACE_S s; echo 'iterations 12' >> \"$TROUPE_REPORT\"; "
+          "exit 0");
+  const auto end = p.end_of(7);
+  CHECK(end.now == state::succeeded);
+  CHECK(end.exit_code == 0);
+  CHECK(end.iterations == 12);
+  CHECK(end.detail.empty());
+  CHECK(p.log(7) == "green=blue in " + p.room.path() + ", 5 s\n");
+  CHECK(p.log(7, 6) == p.log(7).substr(6));
+  CHECK(p.log(8) == "none: no log of lease 8 on this node");
+  CHECK(p.runner->poll().empty());
+}
+
+TEST_CASE("how a program ended is told: its exit status, its signal, its memory, its absence") {
+  const programs p;
+  auto after = [&, lease = lease_id{0}](const std::string& script) mutable {
+    p.start(++lease, script);
+    return p.end_of(lease);
+  };
+  auto end = after("exit 3");
+  CHECK(end.now == state::failed);
+  CHECK(end.exit_code == 3);
+  CHECK(end.detail == "exit status 3");
+  CHECK(after("exit 128").detail == "exit status 128");
+  CHECK(after("kill -SEGV $$").detail == "exit status 139 (SIGSEGV)");
+  CHECK(after("exit 129").detail == "exit status 129 (SIGHUP)");
+  end = after("echo 'torch.OutOfMemoryError: CUDA out of memory'; exit 1");
+  CHECK(end.now == state::out_of_memory);
+  CHECK(end.detail == "out of memory (exit status 1)");
+  CHECK(after("echo 'CUDA out of memory, tried again'; exit 0").now == state::succeeded);
+
+  work_order missing;
+  missing.lease = 100;
+  missing.command = {"no-such-program"};
+  REQUIRE(p.runner->start(missing));
+  end = p.end_of(100);
+  CHECK(end.now == state::failed);
+  CHECK(end.exit_code == 127);
+  CHECK(has_facts(end.detail, {"no-such-program", "No such file"}));
+  CHECK(p.log(100) == "troupe: " + end.detail + "\n");
+  work_order empty;
+  empty.lease = 101;
+  CHECK_FALSE(p.runner->start(empty));
+  CHECK(p.log(101).starts_with("troupe: "));
+}
+
+TEST_CASE("memory has run out if the exit status says so, or an error of a failed program") {
+  CHECK(ran_out_of_memory(1, "RuntimeError: CUDA out of memory."));
+  CHECK(ran_out_of_memory(1, "x cudaErrorMemoryAllocation x"));
+  CHECK_FALSE(ran_out_of_memory(0, "CUDA out of memory"));
+  CHECK_FALSE(ran_out_of_memory(1, "out of patience"));
+  CHECK_FALSE(ran_out_of_memory(1, ""));
+}
+
+TEST_CASE("a program that is stopped is asked once to end, and killed if that is to be at once") {
+  const programs p;
+  p.start(1, "trap 'echo asked; exit 9' TERM; echo ready; while :; do sleep 0.01; done");
+  p.start(2, "trap 'echo asked' TERM; echo ready; while :; do sleep 0.01; done");
+  for (const lease_id l : {1, 2}) p.wait_for_log(l, "ready");
+  CHECK(p.runner->poll().size() == 2);
+  for (int i = 0; i < 3; ++i) p.runner->stop(1, false);
+  auto end = p.end_of(1);
+  CHECK(end.now == state::stopped);
+  CHECK(end.exit_code == 9);
+  CHECK(p.log(1) == "ready\nasked\n");
+  p.runner->stop(2, true);
+  end = p.end_of(2);
+  CHECK(end.now == state::stopped);
+  CHECK(end.exit_code == 128 + SIGKILL);
+  CHECK(p.log(2) == "ready\n");
+  p.runner->stop(77, true);  // unknown
+}
+
+TEST_CASE("programs end with the lease of their node, those that are started later too") {
+  const programs p;
+  const auto now_s = [] { return runtime::real_clock{}.now_s(); };
+  p.start(1, "sleep 1000");
+  p.runner->renew(now_s() + 0.3);
+  p.start(2, "sleep 1000");
+  for (const lease_id l : {1, 2}) {
+    const auto end = p.end_of(l);
+    CHECK(end.now == state::stopped);
+    CHECK(end.detail == lease_expired);
+  }
+}
+
+TEST_CASE("who watches is told that a program has ended, also of one that ran before") {
+  const programs p;
+  std::atomic<int> told{0};
+  p.start(1, "until [ -e go ]; do sleep 0.01; done");
+  p.runner->watch([&] { ++told; });
+  p.start(2, "until [ -e go2 ]; do sleep 0.01; done");
+  REQUIRE(runtime::wait_until([&] { return p.runner->poll().size() == 2; }, long_s));
+  for (const auto* go : {"go", "go2"}) {
+    runtime::pause(0.05);
+    const int before = told;
+    std::ofstream{p.room / go};
+    CHECK(runtime::wait_until([&] { return told > before; }, long_s));
+  }
+  for (const lease_id l : {1, 2}) p.end_of(l);
+}
+
+TEST_CASE("while a program runs its numbers are read about once a second") {
+  const programs p;
+  p.start(1, "echo 'iterations 1' >> \"$TROUPE_REPORT\"; echo ready; sleep 1000");
+  p.wait_for_log(1, "ready");
+  REQUIRE(runtime::wait_until(
+      [&] {
+        const auto all = p.runner->poll();
+        return all.size() == 1 && all[0].now == state::running && all[0].iterations == 1;
+      },
+      long_s));
+  p.runner->append_log(1, "a line of ours");
+  CHECK(p.log(1) == "ready\na line of ours\n");
+}
+
+TEST_CASE("a state directory that cannot be used is refused") {
+  const troupe::test::scratch room;
+  std::ofstream{room / "file"};
+  CHECK_FALSE(make_process_launcher(room / "file", 1));
+  std::ofstream{room / "processes"};
+  CHECK_FALSE(make_process_launcher(room.path(), 1));
+}

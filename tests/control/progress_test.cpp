@@ -1,0 +1,128 @@
+#include "actors/control/job_progress.hpp"
+
+#include <catch2/catch.hpp>
+
+using namespace troupe;
+using namespace troupe::actors;
+
+namespace {
+
+job_record job_of(job_state state, std::uint64_t iterations, std::uint64_t done) {
+  auto spec = std::make_shared<job_spec>();
+  spec->iterations = iterations;
+  spec->command = {"a program"};
+  job_record j;
+  j.id = 3;
+  j.state = state;
+  j.spec = spec;
+  j.iterations_done = done;
+  return j;
+}
+
+lease_record a_lease() {
+  lease_record l;
+  l.granted.lease = 5;
+  l.granted.job = 3;
+  l.granted.at_s = 100;
+  l.granted.start_s = 10;
+  l.granted.iteration_s = 2;
+  return l;
+}
+
+job_status status(const job_record& j, const lease_record* l, const job_progress* known,
+                  double now_s) {
+  job_status s;
+  add_progress(s, j, l, known, now_s);
+  return s;
+}
+
+}  // namespace
+
+TEST_CASE("a trainer's report tells the last iteration, and how long one takes on average") {
+  training_report r;
+  r.job = 3;
+  r.lease = 5;
+  r.device = "cpu";
+  r.tokens_per_s = 70;
+  r.iterations.resize(2);
+  r.iterations[0].iteration = 8, r.iterations[0].begin_s = 10, r.iterations[0].end_s = 13;
+  r.iterations[1].iteration = 9, r.iterations[1].begin_s = 14, r.iterations[1].end_s = 15;
+  r.iterations[1].loss = 0.5;
+  auto p = progress_of(r, 1000);
+  CHECK(p.job == 3);
+  CHECK(p.lease == 5);
+  CHECK(p.iteration == 9);
+  CHECK(p.at_s == 1000);
+  CHECK(p.iteration_s == 2);
+  CHECK(p.loss == 0.5);
+  CHECK(p.tokens_per_s == 70.0);
+  r.device = "sim";
+  r.tokens_per_s = 0;
+  p = progress_of(r, 1000);
+  CHECK_FALSE(p.loss);
+  CHECK_FALSE(p.tokens_per_s);
+}
+
+TEST_CASE("a program's report counts from where earlier leases ended, its time from the grant") {
+  part_report r;
+  r.iterations = 4;
+  const auto p = progress_of(a_lease(), 20, r, 108);
+  CHECK(p.job == 3);
+  CHECK(p.lease == 5);
+  CHECK(p.iteration == 24);
+  CHECK(p.iteration_s == 2);
+  CHECK(p.at_s == 108);
+}
+
+TEST_CASE("a running job's end is expected as its last report has it, and never in the past") {
+  const auto j = job_of(job_state::running, 100, 20);
+  const auto l = a_lease();
+  job_progress known{3, 5, 40, 200, 3, 0.25, 7.0};
+  auto s = status(j, &l, &known, 210);
+  CHECK(s.iterations == 100);
+  CHECK(s.iteration == 40);
+  CHECK(s.loss == 0.25);
+  CHECK(s.tokens_per_s == 7.0);
+  CHECK(s.eta_s == 200 + 60 * 3 - 210.0);
+  CHECK(status(j, &l, &known, 1000).eta_s == 0.0);
+  known.iteration = 10;  // an earlier one: what is saved counts
+  CHECK(status(j, &l, &known, 210).iteration == 20);
+  known.iteration = 1000;
+  CHECK(status(j, &l, &known, 210).iteration == 100);
+  known.iteration = 40;
+  known.iteration_s = 0;
+  CHECK_FALSE(status(j, &l, &known, 210).eta_s);
+  known.iteration_s = 3;
+  known.lease = 4;  // an earlier lease's
+  CHECK_FALSE(status(j, &l, &known, 210).eta_s);
+  CHECK_FALSE(status(j, nullptr, &known, 210).eta_s);
+  CHECK_FALSE(status(j, &l, nullptr, 210).eta_s);
+}
+
+TEST_CASE("a job that waits has what was saved, and one that has ended has no expected end") {
+  const job_progress known{3, 5, 40, 200, 3, 0.25, 7.0};
+  const auto l = a_lease();
+  auto s = status(job_of(job_state::waiting, 100, 20), nullptr, &known, 210);
+  CHECK(s.iteration == 20);
+  CHECK_FALSE(s.loss);
+  CHECK_FALSE(s.eta_s);
+  s = status(job_of(job_state::stopping, 100, 20), &l, &known, 210);
+  CHECK(s.iteration == 40);
+  CHECK_FALSE(s.eta_s);
+}
+
+TEST_CASE("simulated work has done what its time allows, after its start") {
+  auto j = job_of(job_state::running, 100, 20);
+  auto spec = *j.spec;
+  spec.command.clear();
+  j.spec = std::make_shared<job_spec>(spec);
+  auto l = a_lease();
+  CHECK(status(j, &l, nullptr, 105).iteration == 20);
+  CHECK(status(j, &l, nullptr, 105).eta_s == 165.0);
+  CHECK(status(j, &l, nullptr, 117).iteration == 23);
+  CHECK(status(j, &l, nullptr, 117).eta_s == 153.0);
+  CHECK(status(j, &l, nullptr, 1000).iteration == 100);
+  CHECK(status(j, &l, nullptr, 1000).eta_s == 0.0);
+  l.granted.iteration_s = 0;
+  CHECK(status(j, &l, nullptr, 1000).iteration == 20);
+}
