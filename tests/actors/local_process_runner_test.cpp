@@ -6,6 +6,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "harness/facts.hpp"
 #include "harness/scratch.hpp"
@@ -26,6 +27,7 @@ constexpr double long_s = 20;
 struct programs {
   troupe::test::scratch room;
   std::shared_ptr<process_runner> runner = make(1);
+  std::map<lease_id, part_report> ends;
 
   std::shared_ptr<process_runner> make(std::uint64_t incarnation) const {
     auto made = make_process_launcher(room.path(), incarnation);
@@ -40,17 +42,16 @@ struct programs {
     w.working_directory = room.path();
     REQUIRE(runner->start(w));
   }
-  /// What is said of a lease once it has ended.
-  part_report end_of(lease_id lease) const {
-    part_report last;
+  /// What is said of a lease once it has ended, which is said once.
+  part_report end_of(lease_id lease) {
     REQUIRE(runtime::wait_until(
         [&] {
           for (const auto& p : runner->poll())
-            if (p.lease == lease) last = p;
-          return last.lease == lease && last.now != state::running;
+            if (p.now != state::running) ends[p.lease] = p;
+          return ends.contains(lease);
         },
         long_s));
-    return last;
+    return ends[lease];
   }
   std::string log(lease_id lease, std::uint64_t offset = 0) const {
     const auto piece = runner->read_log(lease, offset);
@@ -67,9 +68,9 @@ struct programs {
 }  // namespace
 
 TEST_CASE("a program has its environment, its directory and its log, and its numbers are read") {
-  const programs p;
+  programs p;
   p.start(7,
-          "echo $COLOUR in $(pwd), $TROUPE_GRACE_S s; echo 'iterations 12' >> \"$TROUPE_REPORT\"; "
+          "echo $COLOUR in $(pwd), $TROUPE_GRACE_S s; echo 'iterations: 12' >> \"$TROUPE_REPORT\"; "
           "exit 0");
   const auto end = p.end_of(7);
   CHECK(end.now == state::succeeded);
@@ -83,7 +84,7 @@ TEST_CASE("a program has its environment, its directory and its log, and its num
 }
 
 TEST_CASE("how a program ended is told: its exit status, its signal, its memory, its absence") {
-  const programs p;
+  programs p;
   auto after = [&, lease = lease_id{0}](const std::string& script) mutable {
     p.start(++lease, script);
     return p.end_of(lease);
@@ -124,9 +125,9 @@ TEST_CASE("memory has run out if the exit status says so, or an error of a faile
 }
 
 TEST_CASE("a program that is stopped is asked once to end, and killed if that is to be at once") {
-  const programs p;
-  p.start(1, "trap 'echo asked; exit 9' TERM; echo ready; while :; do sleep 0.01; done");
-  p.start(2, "trap 'echo asked' TERM; echo ready; while :; do sleep 0.01; done");
+  programs p;
+  p.start(1, "trap 'echo asked; exit 9' TERM; echo ready; while :; do :; done");
+  p.start(2, "trap 'echo asked' TERM; echo ready; while :; do :; done");
   for (const lease_id l : {1, 2}) p.wait_for_log(l, "ready");
   CHECK(p.runner->poll().size() == 2);
   for (int i = 0; i < 3; ++i) p.runner->stop(1, false);
@@ -143,7 +144,7 @@ TEST_CASE("a program that is stopped is asked once to end, and killed if that is
 }
 
 TEST_CASE("programs end with the lease of their node, those that are started later too") {
-  const programs p;
+  programs p;
   const auto now_s = [] { return runtime::real_clock{}.now_s(); };
   p.start(1, "sleep 1000");
   p.runner->renew(now_s() + 0.3);
@@ -156,7 +157,7 @@ TEST_CASE("programs end with the lease of their node, those that are started lat
 }
 
 TEST_CASE("who watches is told that a program has ended, also of one that ran before") {
-  const programs p;
+  programs p;
   std::atomic<int> told{0};
   p.start(1, "until [ -e go ]; do sleep 0.01; done");
   p.runner->watch([&] { ++told; });
@@ -172,8 +173,8 @@ TEST_CASE("who watches is told that a program has ended, also of one that ran be
 }
 
 TEST_CASE("while a program runs its numbers are read about once a second") {
-  const programs p;
-  p.start(1, "echo 'iterations 1' >> \"$TROUPE_REPORT\"; echo ready; sleep 1000");
+  programs p;
+  p.start(1, "echo 'iterations: 1' >> \"$TROUPE_REPORT\"; echo ready; sleep 1000");
   p.wait_for_log(1, "ready");
   REQUIRE(runtime::wait_until(
       [&] {

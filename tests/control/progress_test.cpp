@@ -8,13 +8,13 @@ using namespace troupe::actors;
 namespace {
 
 job_record job_of(job_state state, std::uint64_t iterations, std::uint64_t done) {
-  auto spec = std::make_shared<job_spec>();
-  spec->iterations = iterations;
-  spec->command = {"a program"};
+  job_spec spec;
+  spec.iterations = iterations;
+  spec.command = {"a program"};
   job_record j;
   j.id = 3;
   j.state = state;
-  j.spec = spec;
+  j.spec = shared_value{spec};
   j.iterations_done = done;
   return j;
 }
@@ -115,7 +115,7 @@ TEST_CASE("simulated work has done what its time allows, after its start") {
   auto j = job_of(job_state::running, 100, 20);
   auto spec = *j.spec;
   spec.command.clear();
-  j.spec = std::make_shared<job_spec>(spec);
+  j.spec = shared_value{spec};
   auto l = a_lease();
   CHECK(status(j, &l, nullptr, 105).iteration == 20);
   CHECK(status(j, &l, nullptr, 105).eta_s == 165.0);
