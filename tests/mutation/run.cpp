@@ -4,8 +4,10 @@
 #include <cstdio>
 #include <fstream>
 #include <map>
+#include <mutex>
 #include <set>
 #include <sstream>
+#include <thread>
 
 #include "messages/random.hpp"
 #include "mutation/sandbox.hpp"
@@ -146,6 +148,15 @@ outcome run_mutant(const run_options& o, const std::vector<test_case>& tests, in
   return outcome::passed;
 }
 
+std::string result_of(const run_options& o, const listed& m, const coverage& covered,
+                      const std::set<std::string>& equivalent) {
+  const auto tests = covered.tests.find(m.id);
+  std::string result = "is not executed";
+  if (tests != covered.tests.end())
+    result = run_mutant(o, tests->second, m.id) == outcome::passed ? "survives" : "killed";
+  return result != "killed" && equivalent.contains(m.known_as()) ? "is equivalent" : result;
+}
+
 }  // namespace
 
 int run(const run_options& o) {
@@ -159,21 +170,27 @@ int run(const run_options& o) {
   if (mutants.size() > o.mutants) mutants.resize(o.mutants);
 
   std::map<std::string, std::size_t> counts;
-  std::size_t done = 0;
-  for (const auto& m : mutants) {
-    const auto tests = covered.tests.find(m.id);
-    std::string result = "is not executed";
-    if (tests != covered.tests.end()) {
-      const auto ended = run_mutant(o, tests->second, m.id);
-      result = ended == outcome::passed ? "survives" : "killed";
+  std::size_t next = 0, done = 0;
+  std::mutex mutex;
+  const auto take = [&] {
+    const std::lock_guard guard{mutex};
+    return next < mutants.size() ? &mutants[next++] : nullptr;
+  };
+  const auto work = [&] {
+    while (const auto* m = take()) {
+      const auto result = result_of(o, *m, covered, equivalent);
+      const std::lock_guard guard{mutex};
+      ++counts[result];
+      if (++done % 10 == 0) std::fprintf(stderr, "%zu of %zu\n", done, mutants.size());
+      if (result != "killed" || o.mutants == 1)
+        std::printf("%s:%s: %s: %s\n", m->place.c_str(), m->line.c_str(), result.c_str(),
+                    m->text.c_str());
+      std::fflush(stdout);
     }
-    if (result != "killed" && equivalent.contains(m.known_as())) result = "is equivalent";
-    ++counts[result];
-    if (++done % 10 == 0) std::fprintf(stderr, "%zu of %zu\n", done, mutants.size());
-    if (result != "killed" || o.mutants == 1)
-      std::printf("%s:%s: %s: %s\n", m.place.c_str(), m.line.c_str(), result.c_str(),
-                  m.text.c_str());
-    std::fflush(stdout);
+  };
+  {
+    std::vector<std::jthread> workers(std::max(1U, std::thread::hardware_concurrency()));
+    for (auto& w : workers) w = std::jthread{work};
   }
   const auto killed = counts["killed"], counted = mutants.size() - counts["is equivalent"];
   std::printf(

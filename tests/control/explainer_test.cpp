@@ -1,0 +1,282 @@
+#include "actors/control/job_explainer.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <fmt/format.h>
+
+using namespace troupe;
+using namespace troupe::actors;
+
+namespace {
+
+/// Three types of GPU; nodes a-0 and a-1 of 40 GB, b-0 of 80 GB and c-0 of 16 GB.
+cluster four_nodes() {
+  cluster c;
+  c.name = "four";
+  c.gpus.push_back({"A100-40GB", 40, 312, 19.5, 1555, 0.45, 3.67, ""});
+  c.gpus.push_back({"A100-80GB", 80, 312, 19.5, 1555, 0.45, 3.67, ""});
+  c.gpus.push_back({"V100-16GB", 16, 125, 15.7, 900, 0.45, 1.5, ""});
+  c.datacenters = {{"east", ""}, {"west", ""}};
+  for (const auto& [name, gpu] : {std::pair{"a-0", 0u}, {"a-1", 0u}, {"b-0", 1u}, {"c-0", 2u}}) {
+    troupe::node n;
+    n.name = name;
+    n.gpu = gpu;
+    n.gpus = 4;
+    c.nodes.push_back(n);
+  }
+  return c;
+}
+
+plan a_plan(std::uint32_t gpus, double gb, double samples_per_s, double cost = 2) {
+  plan p;
+  p.data_parallel = gpus;
+  p.bytes_per_gpu = gb * 1e9;
+  p.samples_per_s = samples_per_s;
+  p.cost_per_hour = cost;
+  return p;
+}
+
+/// What a scheduler knows, as each test has it.
+struct known_state {
+  cluster c = four_nodes();
+  std::unique_ptr<const planners::policy> policy = planners::make_policy("frenzy");
+  std::shared_ptr<planners::idle_index> idle = std::make_shared<planners::idle_index>(c);
+  cluster_state state{ledger{c}, shared_value{std::vector<bool>(4, true)},
+                      shared_value{std::vector<bool>(2, true)}, idle};
+  std::map<job_id, plans_reply> plans;
+  std::map<job_id, job_progress> progress;
+  std::map<job_id, placement_note> notes;
+  std::map<std::uint32_t, gateway_traffic> traffic;
+  bool starting = false;
+
+  known_state() {
+    for (node_index n = 0; n < 4; ++n) idle->set_idle(n, 4);
+  }
+  job_explainer explainer() const {
+    return job_explainer{{c, *policy, state, plans, progress, notes, traffic, starting, 1000}};
+  }
+  job_spec spec() const {
+    job_spec s;
+    s.name = "one";
+    s.iterations = 100;
+    s.command = {"a program"};
+    return s;
+  }
+  void submit(const job_spec& s) {
+    REQUIRE(state.book.apply(job_accepted{1, 7, 1, s, "somebody"}));
+  }
+  void grant(const plan& how, std::vector<lease_part> parts) {
+    lease_granted g;
+    g.lease = 1;
+    g.job = 1;
+    g.at_s = 2;
+    g.how = how;
+    g.predicted_bytes = 10e9;
+    g.parts = std::move(parts);
+    REQUIRE(state.book.apply(g));
+  }
+  void plan_for(std::vector<plan> all, double factor = 1) {
+    plans[1] = {1, std::make_shared<const std::vector<plan>>(std::move(all)), {}, factor, {}};
+  }
+  std::string waiting_reason() const {
+    return explainer().status_of(*state.book.job(1)).waiting_reason;
+  }
+  explanation explained() const {
+    return explainer().explain(1, {0, c, *idle, planners::no_jobs, planners::no_jobs});
+  }
+};
+
+}  // namespace
+
+TEST_CASE("nodes and gateways are listed with who is absent and what has crossed") {
+  known_state k;
+  k.state.nodes_present = shared_value{std::vector<bool>{true, false, true, true}};
+  k.state.gateways_present = shared_value{std::vector<bool>{false, true}};
+  k.idle->set_idle(2, 1);
+  k.traffic[1].wan_sent_bytes = 77;
+  const auto r = k.explainer().nodes();
+  CHECK(r.policy == "frenzy");
+  REQUIRE(r.nodes.size() == 4);
+  CHECK(r.nodes[1].name == "a-1");
+  CHECK_FALSE(r.nodes[1].present);
+  CHECK(r.nodes[2].present);
+  CHECK(r.nodes[2].idle == 1);
+  CHECK(r.gateways_absent == std::vector<std::string>{"east"});
+  REQUIRE(r.gateways.size() == 2);
+  CHECK(r.gateways[0].traffic.wan_sent_bytes == 0);
+  CHECK(r.gateways[1].traffic.wan_sent_bytes == 77);
+}
+
+TEST_CASE("a job waits for its plans, for nodes, for GPUs, or for its turn") {
+  known_state k;
+  k.submit(k.spec());
+  CHECK(k.waiting_reason() == "planning");
+  CHECK(k.explained().summary == "planning is in progress");
+  k.plan_for({a_plan(4, 30, 10)}, 2);  // for more memory than it is known to need
+  CHECK(k.waiting_reason() == "planning");
+  k.plan_for({a_plan(4, 30, 10)});
+  k.starting = true;
+  CHECK(k.waiting_reason() == "nodes to report");
+  k.state.nodes_present = shared_value{std::vector<bool>{true, false, true, false}};
+  CHECK(k.explained().summary ==
+        "the controller has just started and waits for reports from nodes a-1, c-0");
+  k.starting = false;
+  CHECK(k.waiting_reason() == "priority");
+  k.plan_for({a_plan(13, 30, 10), a_plan(12, 30, 10)});
+  CHECK(k.waiting_reason() == "priority");  // 12 GPUs have more
+  k.plan_for({a_plan(13, 30, 10)});
+  CHECK(k.waiting_reason() == "resources");
+  k.plan_for({});
+  CHECK(k.waiting_reason() == "no feasible plan");
+  REQUIRE(k.state.book.apply(job_suspended{1, 3, true, "somebody", 9}));
+  CHECK(k.waiting_reason() == "suspended");
+  CHECK(k.explained().summary ==
+        "suspended after iteration 0 of 100; `troupe resume 1` resumes it");
+}
+
+TEST_CASE("of many absent nodes the first ten are named") {
+  known_state k;
+  while (k.c.nodes.size() < 13) k.c.nodes.push_back(k.c.nodes[0]);
+  for (std::size_t n = 0; n < 13; ++n) k.c.nodes[n].name = fmt::format("n{}", n);
+  k.submit(k.spec());
+  k.plan_for({a_plan(4, 30, 10)});
+  k.starting = true;
+  std::vector<bool> present(13, false);
+  k.state.nodes_present = shared_value{present};
+  CHECK(k.explained().summary.ends_with("nodes n0, n1, n2, n3, n4, n5, n6, n7, n8, n9 and 3 more"));
+  present[0] = present[1] = present[2] = true;
+  k.state.nodes_present = shared_value{present};
+  CHECK(k.explained().summary.ends_with("n10, n11, n12"));
+}
+
+TEST_CASE("plans are ranked by what the job asks for, and why each was not taken is said") {
+  known_state k;
+  auto s = k.spec();
+  const auto chosen = a_plan(4, 30, 8, 4), larger = a_plan(6, 50, 24, 2), worse = a_plan(1, 30, 1),
+             none = a_plan(2, 20, 10, 0);
+  SECTION("GPUs") {
+    k.submit(s);
+    k.plan_for({larger, chosen, worse});
+    const auto e = k.explained();
+    CHECK(e.metric == "samples/s per GPU");
+    CHECK(e.plans[0].metric == 4);
+    CHECK(e.plans[0].verdict == "needs 6 GPUs with more than 50.00 GB; 4 are idle");
+    CHECK(e.plans[2].verdict == "needs 1 GPU with more than 30.00 GB; 12 are idle");
+    CHECK_FALSE(e.plans[1].chosen);
+  }
+  SECTION("time") {
+    s.objective = "fastest";
+    k.submit(s);
+    k.plan_for({larger});
+    CHECK(k.explained().metric == "samples/s");
+    CHECK(k.explained().plans[0].metric == 24);
+  }
+  SECTION("cost") {
+    s.objective = "cheapest";
+    k.submit(s);
+    k.plan_for({larger, none});
+    CHECK(k.explained().metric == "samples per unit of cost");
+    CHECK(k.explained().plans[0].metric == 24 * 3600 / 2.0);
+    CHECK(k.explained().plans[1].metric == 0);
+  }
+  SECTION("a running job's") {
+    k.submit(s);
+    k.grant(chosen, {{0, 4, {0, 1, 2, 3}}});
+    k.plan_for({larger, a_plan(1, 90, 30), chosen, worse});
+    const auto e = k.explained();
+    CHECK(e.plans[0].verdict ==
+          "ranks higher, but 6 GPUs with more than 50.00 GB were not idle, or too scattered");
+    CHECK(e.plans[1].verdict ==
+          "ranks higher, but 1 GPU with more than 90.00 GB were not idle, or too scattered");
+    CHECK(e.plans[2].chosen);
+    CHECK(e.plans[2].verdict ==
+          "chosen: best by samples/s per GPU among the plans that fit the idle GPUs");
+    CHECK(e.plans[3].verdict == "1 samples/s per GPU; the chosen plan has 2");
+    CHECK_FALSE(e.plans[3].chosen);
+  }
+}
+
+TEST_CASE("where a running job is, and why not elsewhere, is said node by node") {
+  known_state k;
+  k.submit(k.spec());
+  const auto how = a_plan(2, 30, 8);
+  k.plan_for({how});
+  k.grant(how, {{0, 2, {0, 1}}});
+  CHECK(k.explained().placement.empty());  // nobody has noted why
+  k.notes[1] = {{3, 4, 2, 4}, {true, true, true, true}};
+  auto said = k.explained().placement;
+  REQUIRE(said.size() == 4);
+  CHECK(said[0] == "a-0 (A100-40GB): 2 of 3 idle GPUs used");
+  CHECK(said[1] ==
+        "a-1 (A100-40GB): had 4 idle GPUs, a-0 had 3: best fit takes the node with the "
+        "fewest sufficient GPUs");
+  CHECK(said[2] ==
+        "b-0 (A100-80GB): had as many idle GPUs, but of 80 GB: the smallest sufficient "
+        "memory is preferred");
+  CHECK(said[3] == "c-0 (V100-16GB): has 16 GB per GPU, but the plan needs 30.00");
+  k.notes[1] = {{3, 3, 1, 0}, {true, true, true, false}};
+  k.plans[1].warning = "its limits exclude its best plan";
+  said = k.explained().placement;
+  REQUIRE(said.size() == 5);
+  CHECK(said[0] == "its limits exclude its best plan");
+  CHECK(said[2] == "a-1 (A100-40GB): was equally good: the first name was taken");
+  CHECK(said[3] == "b-0 (A100-80GB): had 1 idle, but the plan needs 2 in one node");
+  CHECK(said[4] == "c-0 (V100-16GB): had not reported, or was considered lost");
+  k.notes[1].idle[1] = 0;
+  CHECK(k.explained().placement[2] == "a-1 (A100-40GB): was full: 0 of 4 GPUs idle");
+  k.policy = planners::make_policy("fcfs");
+  k.notes[1].idle[1] = 3;
+  CHECK(k.explained().placement[2] == "a-1 (A100-40GB): had 3 suitable idle GPUs as well");
+}
+
+TEST_CASE("a job of several nodes is explained by the nodes with most idle GPUs") {
+  known_state k;
+  auto s = k.spec();
+  s.required_gpu_type = "A100-40GB";
+  k.submit(s);
+  const auto how = a_plan(6, 10, 8);
+  k.plan_for({how});
+  k.grant(how, {{0, 4, {0, 1, 2, 3}}, {1, 2, {0, 1}}});
+  k.notes[1] = {{4, 4, 2, 2}, {true, true, true, true}};
+  auto said = k.explained().placement;
+  REQUIRE(said.size() == 4);
+  CHECK(said[2] == "b-0 (A100-80GB): is not of type A100-40GB (gpu_type)");
+  CHECK(k.explained().summary.starts_with(
+      "running on GPUs 4 of a-0 (A100-40GB), 2 of a-1 (A100-40GB) with "));
+  CHECK(k.explained().summary.ends_with("predicted 10.00 GB per GPU"));
+}
+
+TEST_CASE("of many other nodes twenty are explained, and the rest are counted") {
+  known_state k;
+  while (k.c.nodes.size() < 24) {
+    k.c.nodes.push_back(k.c.nodes[0]);
+    k.c.nodes.back().name = fmt::format("n{}", k.c.nodes.size());
+  }
+  k.state.book = ledger{k.c};
+  k.submit(k.spec());
+  const auto how = a_plan(2, 30, 8);
+  k.plan_for({how});
+  k.grant(how, {{0, 2, {0, 1}}});
+  k.notes[1] = {std::vector<std::uint32_t>(24, 4), std::vector<bool>(24, true)};
+  auto said = k.explained().placement;
+  REQUIRE(said.size() == 22);
+  CHECK(said.back() == "and 3 more nodes");
+  k.c.nodes.resize(21);
+  CHECK(k.explained().placement.size() == 21);
+}
+
+TEST_CASE("a job that has ended, is stopping or is not there is described in a sentence") {
+  known_state k;
+  CHECK(k.explained().summary == "no job 1");
+  k.submit(k.spec());
+  k.plan_for({a_plan(2, 30, 8)});
+  k.grant(a_plan(2, 30, 8), {{0, 2, {0, 1}}});
+  SECTION("finished") {
+    REQUIRE(k.state.book.apply(part_ended{1, 0, 3, lease_outcome::succeeded, 100, 0, ""}));
+    REQUIRE(k.state.book.apply(*k.state.book.due(1, 11)));
+    CHECK(k.explained().summary.starts_with(
+        "finished after 10 s (1 attempt), last on GPUs 2 of a-0 (A100-40GB) with "));
+    k.notes[1] = {{4, 4, 4, 4}, {true, true, true, true}};
+    CHECK(k.explained().placement.empty());
+  }
+}
