@@ -83,13 +83,19 @@ TEST_CASE("a stage is asked for what it sent by the stage that takes it, and by 
 
 TEST_CASE("a setup that contradicts itself or the lease is refused before anything is made of it") {
   REQUIRE(check_setup(middle_stage(), a_part()));
-  const auto refused = [](auto&& spoil) {
+  const auto refused = [](auto&& spoil, const std::string& why = {}) {
     auto s = middle_stage();
     spoil(s);
-    CHECK_FALSE(check_setup(s, a_part()));
+    const auto ok = check_setup(s, a_part());
+    REQUIRE_FALSE(ok);
+    if (!why.empty()) CHECK(ok.error().text == why);
   };
-  refused([](stage_setup& s) { s.name.stage = 3; });
-  refused([](stage_setup& s) { s.name.pipeline = 2; });
+  const std::string there = ": there are 3 stages in 2 pipelines";
+  refused([](stage_setup& s) { s.name.stage = 3; }, "stage 3 of pipeline 0" + there);
+  refused([](stage_setup& s) { s.name.pipeline = 2; }, "stage 1 of pipeline 2" + there);
+  refused([](stage_setup& s) { s.pipelines = 0; }, "a training of 3 stages in 0 pipelines");
+  refused([](stage_setup& s) { s.emulate_speed = 0; }, "an invalid emulate_speed of 0");
+  refused([](stage_setup& s) { s.emulate_speed = 1.5; }, "an invalid emulate_speed of 1.5");
   refused([](stage_setup& s) { s.stages = 0; });
   refused([](stage_setup& s) { s.pipelines = ~0U; });
   refused([](stage_setup& s) { s.microbatches = 0; });

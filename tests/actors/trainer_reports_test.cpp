@@ -1,0 +1,382 @@
+#include "actors/trained_by_hand.hpp"
+
+using namespace troupe;
+using namespace troupe::actors;
+using namespace troupe::actors::tests;
+using Catch::Detail::Approx;
+
+namespace {
+
+std::size_t of_stage(const std::vector<stage_run>& all, std::uint32_t s) {
+  return static_cast<std::size_t>(
+      std::count_if(all.begin(), all.end(), [&](const auto& r) { return r.name.stage == s; }));
+}
+
+/// A stage's report with everything in it.
+stage_report full_report(const trained_by_hand& t, std::uint32_t s, std::uint64_t iteration,
+                         double begin_s, double end_s) {
+  auto r = t.report_of(s, iteration, s * 0.5);
+  r.begin_s = begin_s;
+  r.end_s = end_s;
+  r.busy_s = 1 + s;
+  r.squared_norm = 8 + s;
+  r.sent_bytes = 100;
+  r.max_in_flight = 3 - s;
+  r.measured.forward_s = 1 + s;
+  r.measured.recompute_s = 2;
+  r.measured.backward_s = 3;
+  r.measured.update_s = 4;
+  r.measured.gradients_s = 5;
+  r.measured.wan_s = 6;
+  r.measured.activation_bytes = 7;
+  r.measured.gradient_bytes = 8;
+  r.measured.tied_bytes = 9;
+  return r;
+}
+
+}  // namespace
+
+TEST_CASE("an iteration is what all its stages report of it") {
+  trained_by_hand t{two_stages(100)};
+  t.begin();
+  for (const auto s : {1u, 0u}) t.hear(full_report(t, s, 1, 10.5 - s, 12 + s));
+  for (const auto s : {0u, 1u}) t.hear(full_report(t, s, 2, 12.5 - s, 14 + s));
+  t.wait();
+  const auto all = t.take<training_report>();
+  REQUIRE_FALSE(all.empty());
+  const auto& r = all.back();
+  CHECK(r.lease == lease);
+  CHECK(r.job == 1);
+  CHECK(r.schedule == "varuna");
+  CHECK(r.device == "sim");
+  CHECK(r.stages == 2);
+  CHECK(r.pipelines == 1);
+  CHECK(r.microbatches == 2);
+  CHECK(r.tensor_parallel == 1);
+  CHECK(r.wan_bytes == 400);
+  CHECK(r.max_in_flight == std::vector<std::uint32_t>{3, 2});
+  CHECK(r.planned_s > 0);
+  REQUIRE(r.iterations.size() == 2);
+  const auto& first = r.iterations[0];
+  CHECK(first.iteration == 1);
+  CHECK(first.loss == 0.5);
+  CHECK(first.gradient_norm == Approx(std::sqrt(17.0)));
+  CHECK(first.busy_s == 3);
+  CHECK(first.end_s - first.begin_s == Approx(13 - 9.5));
+  // The second begins before the first has ended: it counts from there.
+  CHECK(r.iterations[1].begin_s == Approx(first.end_s));
+  CHECK(r.iterations[1].end_s - first.end_s == Approx(2));
+  // Two iterations of 4 x 1024 tokens in 5.5 s.
+  CHECK(r.tokens_per_s == Approx(2 * 4 * 1024 / 5.5));
+  REQUIRE(r.measured.size() == 2);
+  CHECK(r.measured[0].forward_s == 1);
+  CHECK(r.measured[1].forward_s == 2);
+  CHECK(r.measured[1].recompute_s == 2);
+  CHECK(r.measured[1].backward_s == 3);
+  CHECK(r.measured[1].update_s == 4);
+  CHECK(r.measured[1].gradients_s == 5);
+  CHECK(r.measured[1].wan_s == 6);
+  CHECK(r.measured[1].activation_bytes == 7);
+  CHECK(r.measured[1].gradient_bytes == 8);
+  CHECK(r.measured[1].tied_bytes == 9);
+}
+
+TEST_CASE("iterations of a job in slots count alone, even if they overlap") {
+  auto job = two_stages(100);
+  job.slots.emplace();
+  trained_by_hand t{job};
+  t.begin();
+  for (const auto s : {0u, 1u}) t.hear(full_report(t, s, 1, 10, 12));
+  for (const auto s : {0u, 1u}) t.hear(full_report(t, s, 2, 11, 14));
+  t.wait();
+  const auto all = t.take<training_report>();
+  REQUIRE_FALSE(all.empty());
+  REQUIRE(all.back().iterations.size() == 2);
+  CHECK(all.back().iterations[1].end_s - all.back().iterations[1].begin_s == Approx(3));
+}
+
+TEST_CASE("stages that are not ready are set up again each second, and run once all are") {
+  auto job = two_stages(100);
+  job.train->replan_every = 0;
+  trained_by_hand t{job};
+  CHECK(t.take<stage_setup>().size() == 2);
+  t.advance(1);
+  CHECK(t.take<stage_setup>().size() == 2);
+  t.hear(t.report_of(0, 0));
+  CHECK(t.take<stage_run>().empty());
+  t.advance(1);
+  CHECK(t.take<stage_setup>().size() == 1);
+  t.hear(t.report_of(1, 0));
+  const auto runs = t.take<stage_run>();
+  REQUIRE(runs.size() == 2);
+  for (const auto& r : runs) {
+    CHECK(r.until == 100);
+    CHECK(r.incarnation == incarnation);
+    CHECK_FALSE(r.halt);
+    CHECK(r.save == 0);
+    CHECK(r.order.empty());
+  }
+  t.hear(t.report_of(0, 0));  // again
+  CHECK(t.take<stage_run>().empty());
+  t.advance(3);
+  CHECK(t.take<stage_setup>().empty());
+}
+
+TEST_CASE("stages are told of a hundred iterations at a time, and the last of what there are") {
+  auto job = two_stages(150);
+  job.train->replan_every = 0;
+  trained_by_hand t{job};
+  t.begin();
+  REQUIRE(t.take<stage_run>().back().until == 100);
+  for (std::uint64_t i = 1; i < 100; ++i) t.both(i);
+  for (const auto& r : t.take<stage_run>()) CHECK(r.until == 100);
+  t.both(100);
+  auto runs = t.take<stage_run>();
+  REQUIRE(runs.size() >= 2);
+  CHECK(runs.back().until == 150);
+  CHECK(runs.back().acknowledged == 100);
+  for (std::uint64_t i = 101; i <= 150; ++i) t.both(i);
+  for (const auto& r : t.take<stage_run>()) CHECK(r.until == 150);
+  CHECK(t.reports_at_end().size() == 150);
+  REQUIRE(t.over());
+  CHECK(t.over()->how == part_report::state::succeeded);
+  CHECK(t.over()->trainer);
+  CHECK(t.over()->detail.empty());
+}
+
+TEST_CASE("a window may be shorter: as long as an order of the pipeline is looked at again") {
+  auto job = two_stages(150);
+  job.train->replan_every = 8;
+  trained_by_hand t{job};
+  t.begin();
+  CHECK(t.take<stage_run>().back().until == 8);
+  for (std::uint64_t i = 1; i <= 8; ++i) t.both(i);
+  CHECK(t.take<stage_run>().back().until == 16);
+}
+
+TEST_CASE("a stage that has not done its iterations is told again after a second of silence") {
+  trained_by_hand t{two_stages(2)};
+  t.begin();
+  t.hear(t.report_of(0, 1));
+  t.hear(t.report_of(0, 2));
+  t.take<stage_run>();
+  t.advance(2.5);
+  const auto runs = t.take<stage_run>();
+  CHECK(of_stage(runs, 1) > of_stage(runs, 0));  // which is only asked for the time
+  CHECK(runs.back().name.stage == 1);
+  CHECK(runs.back().acknowledged == 0);
+}
+
+TEST_CASE("what others say, of other starts or of stages that there are not, changes nothing") {
+  trained_by_hand t{two_stages(100)};
+  t.begin();
+  for (const int what : {0, 1, 2}) {
+    for (const auto s : {0u, 1u}) {
+      auto r = t.report_of(s, 1);
+      if (what == 0) r.incarnation = incarnation + 1;
+      if (what == 1) r.name.pipeline = 1;
+      if (what == 2) r.name.stage += 2;
+      r.why = {reason::kind::invalid, "a lie"};
+      t.hear(r);
+    }
+  }
+  for (const auto s : {0u, 1u}) t.hear(t.report_of(s, 2));  // an iteration is missing
+  t.both(1);
+  t.both(1);
+  t.wait();
+  const auto reports = t.take<training_report>();
+  REQUIRE_FALSE(reports.empty());
+  CHECK(reports.back().iterations.size() == 1);
+  CHECK(reports.back().events.empty());
+  CHECK_FALSE(t.over());
+}
+
+TEST_CASE("whether a stage's failure is the job's depends on whether another try can help") {
+  const auto after = [](reason::kind why, bool progress, std::uint64_t reached = 0) {
+    trained_by_hand t{two_stages(100), reached};
+    t.begin();
+    if (progress) t.both(1);
+    auto r = t.report_of(1, 1);
+    r.why = {why, "something is wrong"};
+    t.hear(r);
+    t.reports_at_end();
+    REQUIRE(t.over());
+    CHECK(t.over()->detail == "stage 1 of pipeline 0: something is wrong");
+    return t.over()->how;
+  };
+  using enum part_report::state;
+  CHECK(after(reason::kind::invalid, true) == failed);
+  CHECK(after(reason::kind::stale, false) == stopped);
+  CHECK(after(reason::kind::device_lost, false) == stopped);
+  CHECK(after(reason::kind::unavailable, false) == failed);
+  CHECK(after(reason::kind::unavailable, true) == stopped);
+  CHECK(after(reason::kind::unavailable, true, 3) == failed);  // an earlier try got further
+}
+
+TEST_CASE("a trainer that hears of no stage for long gives up, and says what is lost") {
+  trained_by_hand t{two_stages(100)};
+  t.begin();
+  for (const auto s : {0u, 1u}) t.hear(full_report(t, s, 1, 10, 12));
+  // 20 s, and 20 times the longest iteration, and two that were planned.
+  t.advance(58);
+  t.take<training_report>();
+  t.advance(1);
+  const auto planned = t.take<training_report>().back().planned_s;
+  REQUIRE(planned < 0.4);
+  CHECK(t.events().empty());
+  t.advance(3);
+  REQUIRE(t.events().size() == 1);
+  CHECK(t.events()[0].starts_with("no report from any stage for 6"));
+  CHECK(t.events()[0].ends_with("s; 1 iterations since the last checkpoint are lost"));
+  t.reports_at_end();
+  REQUIRE(t.over());
+  CHECK(t.over()->how == part_report::state::stopped);
+}
+
+TEST_CASE("stages that are not ready are waited for longer: they may be starting") {
+  trained_by_hand t{two_stages(100)};
+  t.hear(t.report_of(0, 0));
+  t.advance(27);  // 20 s, and 4 times what starting takes: 2 s
+  CHECK(t.events().empty());
+  t.advance(4);
+  REQUIRE(t.events().size() == 1);
+  CHECK(t.events()[0].starts_with("no report from any stage"));
+}
+
+TEST_CASE("stages that answer and get no further are given up, those in a set-up much later") {
+  const auto gives_up_after = [](bool progress, bool starting) {
+    trained_by_hand t{two_stages(100)};
+    if (!starting) t.begin();
+    if (progress)
+      for (const auto s : {0u, 1u}) t.hear(full_report(t, s, 1, 10, 11));
+    const double begun_s = t.now_s();
+    const auto gave_up = [&] {
+      return std::any_of(t.events().begin(), t.events().end(), [](const auto& e) {
+        return e.starts_with("no stage made progress for ");
+      });
+    };
+    while (!gave_up() && t.now_s() < begun_s + 5000) {
+      auto r = t.report_of(0, progress ? 1 : 0);
+      r.starting = starting;
+      t.hear(r);
+      t.advance(5);
+    }
+    return t.now_s() - begun_s;
+  };
+  const double running = gives_up_after(true, false), first = gives_up_after(false, false),
+               set_up = gives_up_after(false, true);
+  CHECK(running > 60 + 20);
+  CHECK(running < 60 + 20 + 15);
+  CHECK(first > 600);
+  CHECK(first < 630);
+  CHECK(set_up > 3600);
+  CHECK(set_up < 3650);
+}
+
+TEST_CASE("that a stage takes long to start is said once") {
+  trained_by_hand t{two_stages(100)};
+  auto r = t.report_of(1, 0);
+  r.starting = true;
+  const auto begun_s = t.now_s();
+  while (t.now_s() < begun_s + 9) {
+    t.hear(r);
+    t.advance(1);
+  }
+  CHECK(t.events().empty());
+  for (int i = 0; i < 5; ++i) {
+    t.hear(r);
+    t.advance(1);
+  }
+  REQUIRE(t.events().size() == 1);
+  CHECK(t.events()[0].starts_with("stage 1 of pipeline 0 is still being set up on node "));
+}
+
+TEST_CASE("a report is repeated until it is acknowledged, and what it had is not said again") {
+  trained_by_hand t{two_stages(100)};
+  t.begin();
+  t.both(1);
+  t.advance(2);
+  auto reports = t.take<training_report>();
+  REQUIRE(reports.size() >= 2);
+  CHECK(reports.back().iterations.size() == 1);
+  CHECK(reports.back().sequence > reports.front().sequence);
+  t.both(2);
+  t.acknowledge(reports.back().sequence);
+  t.advance(1);
+  reports = t.take<training_report>();
+  REQUIRE_FALSE(reports.empty());
+  REQUIRE(reports.back().iterations.size() == 1);
+  CHECK(reports.back().iterations[0].iteration == 2);
+  t.acknowledge(reports.back().sequence + 7);  // never sent
+  t.acknowledge(1);                            // long ago
+  t.advance(1);
+  CHECK(t.take<training_report>().back().iterations.size() == 1);
+}
+
+TEST_CASE("a report has 256 iterations at most, and the rest follow it") {
+  trained_by_hand t{two_stages(1000)};
+  t.begin();
+  for (std::uint64_t i = 1; i <= 300; ++i) t.both(i);
+  t.advance(1);
+  auto reports = t.take<training_report>();
+  REQUIRE_FALSE(reports.empty());
+  CHECK(reports.back().iterations.size() == 256);
+  CHECK(reports.back().iterations.front().iteration == 1);
+  t.acknowledge(reports.back().sequence);
+  t.advance(1);
+  reports = t.take<training_report>();
+  REQUIRE_FALSE(reports.empty());
+  CHECK(reports.back().iterations.front().iteration == 257);
+  CHECK(reports.back().iterations.size() == 44);
+}
+
+TEST_CASE("a training that is stopped before it runs, or that has no checkpoint, stops at once") {
+  {
+    trained_by_hand t{two_stages(100)};
+    t.hear(t.report_of(0, 0));
+    t.stop();
+    t.reports_at_end();
+    REQUIRE(t.over());
+    CHECK(t.over()->how == part_report::state::stopped);
+    CHECK(t.over()->detail == "stopped before its first iteration");
+  }
+  auto job = two_stages(100);
+  job.train->device = "cpu";
+  trained_by_hand t{job};
+  t.begin();
+  t.both(1);
+  t.stop();
+  t.stop();
+  t.reports_at_end();
+  REQUIRE(t.over());
+  CHECK(t.over()->detail == "stopped; the job has no checkpoint, so 1 iterations are lost");
+  CHECK(t.events().size() == 1);
+}
+
+TEST_CASE("of stages that halt the furthest names the last iteration, which all save") {
+  trained_by_hand t{two_stages(100)};
+  t.begin();
+  t.both(1);
+  t.take<stage_run>();
+  t.stop();
+  auto runs = t.take<stage_run>();
+  REQUIRE(runs.size() == 2);
+  for (const auto& r : runs) CHECK((r.halt && r.save == 0));
+  auto halted = t.report_of(0, 1);
+  halted.halts_at = 2;
+  t.hear(halted);
+  CHECK(t.take<stage_run>().empty());
+  halted = t.report_of(1, 1);
+  halted.halts_at = 3;
+  t.hear(halted);
+  runs = t.take<stage_run>();
+  REQUIRE(runs.size() == 2);
+  for (const auto& r : runs) {
+    CHECK(r.halt);
+    CHECK(r.save == 3);
+    CHECK(r.until == 3);
+  }
+  halted.halts_at = 9;  // too late
+  t.hear(halted);
+  CHECK(t.take<stage_run>().empty());
+}
