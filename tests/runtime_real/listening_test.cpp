@@ -247,9 +247,14 @@ TEST_CASE("What waits for clients is bounded for each, and for all of them toget
   goes(first, one);
   goes(second, two);
   REQUIRE(eventually([&] { return net->counts().sent == 2; }));
-  CHECK(fill(one) == 4);
-  CHECK(fill(two) == 3);
-  CHECK(net->counts().full == 2);
+  const auto accepts = [&](address to, int frames) {
+    int n = 0;
+    CHECK(eventually([&] { return (n += fill(to)) == frames; }));  // what has left may still count
+    CHECK(fill(to) == 0);
+  };
+  accepts(one, 4);
+  accepts(two, 3);
+  CHECK(net->counts().full >= 4);
   first.send(encode(one, 0, credit{1}));
   first.receive_a<query_jobs>();
   REQUIRE(eventually([&] { return net->counts().sent == 3; }));
