@@ -156,7 +156,14 @@ TEST_CASE("Stripes that lie are refused") {
     CHECK(add_all(g, c).empty());
     g.on_tick(100 * second);
     CHECK(g.held_bytes() == 0);
+    CHECK(g.count().tensors == 0);
+    CHECK(g.count().refused <= 2);
+    return g.count().refused;
   };
+  CHECK(refused([](cut_tensor& c) { c.stripes[1].to = 6; }) == 1);
+  CHECK(refused([](cut_tensor& c) {
+          for (auto& s : c.stripes) s.count = 0;
+        }) == 2);
   refused([](cut_tensor& c) { c.stripes[1].offset = 49; });                      // overlaps
   refused([](cut_tensor& c) { c.stripes[1].offset = 51; });                      // and beyond
   refused([](cut_tensor& c) { c.stripes[1].offset = ~std::uint64_t{0} - 10; });  // wraps

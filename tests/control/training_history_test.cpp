@@ -49,6 +49,10 @@ TEST_CASE("the history of a long training is bounded, exact at its end and even 
   CHECK(widest <= 2 * all / training_history::exact_iterations);
   CHECK(log.reached(7, 2) == all);
   CHECK(log.median_iteration_s(7, 2) == 1);
+  // What a lease's own trainer reported is not from before it.
+  CHECK(log.reached(7, 1) == 0);
+  CHECK(log.median_iteration_s(7, 1) == 0);
+  CHECK(log.reached(8, 2) == 0);
 }
 
 TEST_CASE(
