@@ -263,3 +263,14 @@ TEST_CASE("a job has never done more iterations than it has") {
   }
   CHECK(l.job(1)->iterations_done == 100);
 }
+
+TEST_CASE("a job that ran out of memory where nothing was predicted keeps its predictions") {
+  ledger l{two_nodes()};
+  REQUIRE(l.apply(accepted(1)));
+  auto g = granted(1, 1, {{0, 1, {0}}});
+  std::get<lease_granted>(g).predicted_bytes = 0;
+  REQUIRE(l.apply(g));
+  REQUIRE(l.apply(part_ended{1, 0, 3, lease_outcome::out_of_memory, 0, 0, ""}));
+  CHECK(l.job(1)->memory_factor == 1);
+  CHECK(l.job(1)->bytes_floor == 0);
+}

@@ -255,3 +255,34 @@ TEST_CASE("A flow's tensors are numbered one after the other, and from 0 in a la
   CHECK(numbers.next(300, other).epoch == 301);
   CHECK(numbers.next(300, other).transfer == 1);
 }
+
+TEST_CASE("What is held is bounded by its stripes and its bytes, and room comes back") {
+  for (const bool by_bytes : {false, true}) {
+    stripe_reassembler::limits l;
+    if (by_bytes)
+      l.bytes = 150;
+    else
+      l.stripes = 3;
+    stripe_reassembler g{l};
+    std::vector<cut_tensor> all;
+    for (std::uint64_t n = 0; n < 6; ++n) all.push_back(cut(n, bytes_of(n, 100), 2));
+    const auto add = [&](std::size_t tensor, std::size_t i) {
+      const auto before = g.count().refused;
+      const bool whole =
+          g.add(0, a_gateway, all[tensor].stripes[i], all[tensor].bodies[i]).has_value();
+      return std::pair{g.count().refused == before, whole};
+    };
+    for (std::size_t n = 0; n < 3; ++n) CHECK(add(n, 0) == std::pair{true, false});
+    CHECK(g.held_bytes() == 150);
+    CHECK(add(3, 0) == std::pair{false, false});
+    g.on_tick(10 * second);
+    CHECK(g.count().expired == 3);
+    CHECK(g.held_bytes() == 0);
+    for (std::size_t n = 3; n < 5; ++n) CHECK(add(n, 0) == std::pair{true, false});
+    CHECK(add(3, 1) == std::pair{true, true});
+    CHECK(g.held_bytes() == 50);
+    CHECK(add(5, 0) == std::pair{true, false});
+    CHECK(add(3, 0) == std::pair{true, false});  // it is not known any more
+    CHECK(add(5, 1) == std::pair{false, false});
+  }
+}
