@@ -202,6 +202,7 @@ std::vector<std::string> job_explainer::placement_of(const job_record& j) const 
   const auto note = s_.notes.find(j.id);
   const bool placed = !j.where.empty() && !is_final(j.state) && j.state != job_state::waiting;
   if (note == s_.notes.end() || !placed) return out;
+  if (!note->second.why.empty()) out.push_back(note->second.why);
   const bool has_rule = s_.policy.name() == "frenzy" && !planners::is_pipeline_job(*j.spec);
   auto why = explain_nodes(s_.cluster, *j.spec, j.how, j.where, note->second, has_rule);
   out.insert(out.end(), std::make_move_iterator(why.begin()), std::make_move_iterator(why.end()));

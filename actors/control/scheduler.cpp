@@ -226,6 +226,7 @@ void scheduler_state::propose(std::vector<planners::decision> decisions) {
       d.expected = planners::estimate_start(*options_.cluster, *j->spec, d.how, d.where);
     proposed_[d.job] = d;
     notes_[d.job] = now;
+    notes_[d.job].why = d.why.text;
     for (const auto& share : d.where)
       now.idle[share.node] -= std::min(now.idle[share.node], share.gpus);
   }

@@ -21,9 +21,9 @@ struct decision {
   enum class kind { start, stop, give_up, move };
   kind what = kind::start;
   job_id job = 0;
-  plan how;                         // start, move; bytes_per_gpu 0: memory not predicted
-  allocation where;                 // start, move
-  reason why;                       // give_up: why no plan can ever run
+  plan how;          // start, move; bytes_per_gpu 0: memory not predicted
+  allocation where;  // start, move
+  reason why;        // give_up: why no plan can ever run; start, move: why so, for people
   std::optional<double> grace_s{};  // move: time to save; none: the cluster's
   /// start, move: the expected result; none: estimate_start()'s.
   std::optional<start_estimate> expected{};

@@ -36,11 +36,10 @@ class assigner {
       std::pop_heap(queue.begin(), queue.end());
       const auto& next = *queue.back().who;
       queue.pop_back();
-      const double behind = static_cast<double>(queue.size());
-      serve(next, total_weight_ > 0 ? o_.price_factor * behind / total_weight_ : 0);
+      serve(next, queue.size());
     }
     for (const auto& left : queue)
-      if (runs(*left.who)) out_.push_back({left.who, {}, {}, {}});
+      if (runs(*left.who)) out_.push_back({left.who, {}, {}, {}, 0, 0});
     grow();
     return std::move(out_);
   }
@@ -87,11 +86,12 @@ class assigner {
     return std::ranges::all_of(room_, [](const pool_capacity& p) { return p.free() == 0; });
   }
 
-  // `price`: what all jobs behind it wait longer, together, for a second of a GPU of the fastest
-  // type.
-  void serve(const contender& x, double price) {
+  void serve(const contender& x, std::size_t behind) {
     if (!runs(x) && refused_.contains(x.table)) return;  // room only shrinks
-    auto& a = out_.emplace_back(assigned{&x, {}, {}, {}});
+    // What all jobs behind it wait longer, together, for a second of a GPU of the fastest type.
+    const double price =
+        total_weight_ > 0 ? o_.price_factor * static_cast<double>(behind) / total_weight_ : 0;
+    auto& a = out_.emplace_back(assigned{&x, {}, {}, {}, behind, price});
     if (is_settling(x) && x.present) return take(a, *x.present);
     double best = infinite;
     if (runs(x) && !x.present) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -37,6 +38,8 @@ struct assigned {
   std::optional<std::size_t> option;  // none: nothing, or `mixed`
   plan mixed;                         // on GPUs of several pools, where no single pool can hold it
   allocation mixed_where;
+  std::size_t behind = 0;  // jobs, when it was served
+  double price = 0;        // seconds that they wait for a GPU-second of the fastest type
 };
 
 /// `free`: idle GPUs and those of all contenders. Of each contender that runs, and of those waiting

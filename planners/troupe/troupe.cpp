@@ -12,6 +12,7 @@
 #include "planners/pipeline/placement.hpp"
 #include "planners/troupe/assignment.hpp"
 #include "planners/troupe/pipelined_plans.hpp"
+#include "planners/troupe/reasons.hpp"
 
 namespace troupe::planners {
 namespace {
@@ -120,7 +121,7 @@ class troupe_policy : public policy {
     free_gpus free{s.cluster, s.idle};
     for (const auto& x : contenders) free.give_back(x.job->where);
     auto all = assign(s.cluster, pools, contenders, free, s.now_s, options_);
-    place(pools, std::move(all), std::move(free), out);
+    place(s.cluster, pools, std::move(all), std::move(free), out);
     return out;
   }
 
@@ -131,13 +132,18 @@ class troupe_policy : public policy {
     cache_.prepare(s.cluster);
     if (is_training(s.cluster, pools_of(s.cluster, s.idle), j)) return why_training_waits(s, j);
     if (is_hopeless(j)) return why_hopeless(j);
-    std::size_t ahead = 0;
-    const auto before = [&](const job_view& a) { return a.spec->priority >= j.spec->priority; };
-    for (const auto& [id, r] : s.running) ahead += before(r);
-    return {
-        kind::insufficient,
-        fmt::format("{} jobs run that have less work left or a higher priority; {} GPUs are idle",
-                    ahead, s.idle.total_idle())};
+    const auto pools = pools_of(s.cluster, s.idle);
+    std::vector<decision> ignored;
+    const auto all = contenders_of(s, pools, ignored);
+    const auto mine = std::ranges::find(all, job, [](const contender& x) { return x.job->id; });
+    if (mine == all.end()) return {kind::insufficient, "waits for its turn"};
+    const auto rank = [](const contender& x) {
+      return std::pair(-x.job->spec->priority, x.samples_left * x.table->sample_cost);
+    };
+    const auto before = static_cast<std::size_t>(std::ranges::count_if(
+        all, [&](const auto& x) { return !x.job->where.empty() && rank(x) <= rank(*mine); }));
+    return {kind::insufficient,
+            why_behind(s.cluster, *mine, s.idle.total_idle(), before, s.running.size() - before)};
   }
 
  private:
@@ -177,8 +183,8 @@ class troupe_policy : public policy {
   }
 
   // Counts become nodes, the largest first, and what differs from the present becomes decisions.
-  static void place(const std::vector<gpu_pool>& pools, std::vector<assigned> all, free_gpus free,
-                    std::vector<decision>& out) {
+  void place(const cluster& c, const std::vector<gpu_pool>& pools, std::vector<assigned> all,
+             free_gpus free, std::vector<decision>& out) const {
     std::ranges::stable_sort(all, std::greater{}, [](const assigned& a) {
       return a.option ? a.who->options()[*a.option].how.gpus() : 0;
     });
@@ -206,8 +212,10 @@ class troupe_policy : public policy {
       }
       if (runs) out.push_back({decision::kind::stop, j.id, {}, {}, {}});
       if (where.empty()) continue;
+      if (!a.option) a.mixed_where = where;
+      const reason why{kind::unknown, why_assigned(c, a, options_)};
       auto how = a.option ? a.who->options()[*a.option].how : std::move(a.mixed);
-      starts.push_back({decision::kind::start, j.id, std::move(how), std::move(where), {}});
+      starts.push_back({decision::kind::start, j.id, std::move(how), std::move(where), why});
     }
     std::ranges::move(starts, std::back_inserter(out));
   }

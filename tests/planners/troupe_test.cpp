@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "harness/facts.hpp"
 #include "planners/sample.hpp"
 #include "planners/scene.hpp"
 #include "planners/troupe/assignment.hpp"
@@ -217,6 +218,36 @@ TEST_CASE("a program of the user's own gets what its objective asks for under Tr
   CHECK(gpus_for("fastest") > 1);
   program.command.clear();
   CHECK(gpus_for("efficient") > 1);  // it gives them back when others come
+}
+
+TEST_CASE("Troupe's policy says why a job starts, shrinks, grows and waits, with figures") {
+  cluster c;
+  sample::add_nodes(c, sample::a100_80, 1, 8);
+  played_policy x{c, "troupe"};
+  const auto why = [&](job_id id) {
+    const auto all = by_job(x.decide());
+    return all.contains(id) ? all.at(id).back().why.text : std::string{};
+  };
+  x.s.add(1, long_job(1'000'000, 64));
+  CHECK(troupe::test::has_facts(why(1), {"starts", "8 A100-80GB", "nobody is behind"}));
+  x.settle();
+  x.s.now_s += 600;
+  has_run(x.s, 1, 600);
+  // Four jobs of two nodes' work: the long one keeps a part, or waits.
+  for (job_id id = 2; id < 5; ++id) x.s.add(id, long_job(2'000, 8));
+  CHECK(troupe::test::has_facts(why(2), {"starts", "3 jobs are behind"}));
+  x.settle();
+  if (x.s.waiting.contains(1)) {
+    CHECK(troupe::test::has_facts(x.by->why_waiting(x.s.view(), 1).text,
+                                  {"needs", "GPUs are idle", "GPU-seconds of work"}));
+  }
+  for (job_id id = 3; id < 5; ++id)
+    if (x.s.running.contains(id)) x.end(id);
+  x.s.now_s += 600;
+  for (auto& [id, j] : x.s.running) has_run(x.s, id, 100);
+  for (const auto& d : x.decide())
+    if (d.what == decision::kind::start && x.s.running.contains(d.job))
+      CHECK(troupe::test::has_facts(d.why.text, {"grows", "from", "instead of"}));
 }
 
 TEST_CASE("what Troupe's policy remembers changes no decision") {

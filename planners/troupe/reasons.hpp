@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "planners/core/snapshot.hpp"
+#include "planners/troupe/assignment.hpp"
+
+// A sentence for people about each thing that Troupe's policy decides, with its figures.
+
+namespace troupe::planners {
+
+/// Why a job starts, grows, shrinks or moves as it was assigned.
+std::string why_assigned(const cluster& c, const assigned& a, const troupe_options& o);
+
+/// Why a job waits. `before`: running jobs that come before it; `fixed`: others that are not
+/// stopped for it.
+std::string why_behind(const cluster& c, const contender& x, std::uint32_t idle, std::size_t before,
+                       std::size_t fixed);
+
+}  // namespace troupe::planners
