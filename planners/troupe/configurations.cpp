@@ -8,6 +8,7 @@
 
 #include "planners/core/bounds.hpp"
 #include "planners/core/user_request.hpp"
+#include "planners/cost/program_time.hpp"
 #include "planners/cost/stage_time.hpp"
 #include "planners/troupe/pipelined_plans.hpp"
 
@@ -36,12 +37,30 @@ double worth(const job_spec& job, const plan& how) {
 
 namespace {
 
-/// The fastest split on so many GPUs of the pool.
+/// The fastest split on so many GPUs of the pool. By the job's plans, if it has any: they know how
+/// much memory it turned out to need.
 std::optional<plan> fastest_split(const cluster& c, const gpu_pool& pool, std::uint32_t gpus,
                                   const job_view& j, std::uint32_t max_tensor) {
-  auto how = split_for(c, *j.spec, pack(pool, gpus), j.bytes_floor, max_tensor);
-  if (how.bytes_per_gpu == 0 || how.data_parallel > j.spec->global_batch) return {};
-  return how;
+  const auto& job = *j.spec;
+  if (std::ranges::none_of(*j.plans, [](const plan& p) { return p.stages.empty(); })) {
+    auto how = split_for(c, job, pack(pool, gpus), j.bytes_floor, max_tensor);
+    if (how.bytes_per_gpu == 0 || how.data_parallel > job.global_batch) return {};
+    return how;
+  }
+  const double memory = c.gpus[pool.gpu].memory_bytes();
+  std::optional<plan> best;
+  for (const auto& p : *j.plans) {
+    if (!p.stages.empty() || p.gpus() != gpus || p.tensor_parallel > max_tensor) continue;
+    if (!(p.bytes_per_gpu < memory) || p.bytes_per_gpu <= j.bytes_floor) continue;
+    auto how = p;
+    how.gpu_types = {pool.gpu};
+    how.tensor_in_node = true;
+    const auto e = estimate_iteration(c, job, how, pack(pool, gpus));
+    how.samples_per_s = e.samples_per_s;
+    how.cost_per_hour = e.cost_per_hour;
+    if (!best || how.samples_per_s > best->samples_per_s) best = std::move(how);
+  }
+  return best;
 }
 
 std::vector<configuration> configurations_in(const cluster& c, const std::vector<gpu_pool>& pools,

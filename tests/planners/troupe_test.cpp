@@ -237,10 +237,6 @@ TEST_CASE("Troupe's policy says why a job starts, shrinks, grows and waits, with
   for (job_id id = 2; id < 5; ++id) x.s.add(id, long_job(2'000, 8));
   CHECK(troupe::test::has_facts(why(2), {"starts", "3 jobs are behind"}));
   x.settle();
-  if (x.s.waiting.contains(1)) {
-    CHECK(troupe::test::has_facts(x.by->why_waiting(x.s.view(), 1).text,
-                                  {"needs", "GPUs are idle", "GPU-seconds of work"}));
-  }
   for (job_id id = 3; id < 5; ++id)
     if (x.s.running.contains(id)) x.end(id);
   x.s.now_s += 600;
@@ -248,6 +244,45 @@ TEST_CASE("Troupe's policy says why a job starts, shrinks, grows and waits, with
   for (const auto& d : x.decide())
     if (d.what == decision::kind::start && x.s.running.contains(d.job))
       CHECK(troupe::test::has_facts(d.why.text, {"grows", "from", "instead of"}));
+}
+
+TEST_CASE("Troupe's policy says what a waiting job needs, and how many jobs come before it") {
+  cluster c;
+  sample::add_nodes(c, sample::a100_80, 1, 2);
+  played_policy x{c, "troupe"};
+  auto program = long_job(100, 8);
+  program.command = {"train"};
+  x.s.add(1, program);
+  x.s.add(2, long_job(100, 8));
+  x.settle();
+  x.s.add(3, long_job(100'000, 8));
+  REQUIRE(x.s.running.size() == 2);
+  CHECK(troupe::test::has_facts(
+      x.by->why_waiting(x.s.view(), 3).text,
+      {"needs 1 A100-80GB", "0 GPUs are idle", "1 running jobs", "1 others are not stopped"}));
+}
+
+TEST_CASE("a job that ran out of memory is placed by what it turned out to need, under Troupe") {
+  cluster c;
+  sample::add_nodes(c, sample::a100_80, 1, 4);
+  auto program = long_job(100, 4);
+  program.command = {"train"};
+  const auto p = make_policy("troupe");
+  // As the estimator plans it after a failure: with more headroom.
+  auto more = c;
+  more.settings.memory_headroom = 3 * (1 + c.settings.memory_headroom) - 1;
+  planning_budget budget;
+  const auto plans = p->plans_of(more, program, budget);
+  REQUIRE(plans);
+  scene s(c);
+  s.add(1, program).plans = std::make_shared<std::vector<plan>>(*plans);
+  const auto d = decide(*p, s);
+  REQUIRE(d.size() == 1);
+  CHECK(std::ranges::any_of(*plans, [&](const plan& x) {
+    return x.data_parallel == d[0].how.data_parallel &&
+           x.tensor_parallel == d[0].how.tensor_parallel &&
+           x.bytes_per_gpu == d[0].how.bytes_per_gpu;
+  }));
 }
 
 TEST_CASE("what Troupe's policy remembers changes no decision") {
