@@ -12,7 +12,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <sstream>
 
@@ -34,9 +33,17 @@ struct process_state {
   bool dead() const { return state == 'Z' || state == 'X'; }
 };
 
+/// What can be read of it. A process may end while its file is being read: a read then fails with
+/// ESRCH, for which std::ifstream's iterators throw.
 std::string contents(const std::string& path) {
-  std::ifstream in{path, std::ios::binary};
-  return {std::istreambuf_iterator<char>{in}, {}};
+  std::string all;
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return all;
+  char some[4096];
+  for (ssize_t n = 0; (n = ::read(fd, some, sizeof some)) > 0 || (n < 0 && errno == EINTR);)
+    if (n > 0) all.append(some, static_cast<std::size_t>(n));
+  ::close(fd);
+  return all;
 }
 
 // proc(5): the name is in parentheses and may contain anything, so fields count from the last one.

@@ -105,10 +105,10 @@ TEST_CASE("a direct connection that breaks with tensors on it costs under 2 s an
   }
   CHECK(broken >= 2);  // on a busy machine the training may end before the later ones
   REQUIRE(f.wait_until(all_final));
-  INFO(f.jobs().jobs.back().detail);
+  const auto after = how(f, id);
+  INFO(fmt::format("{}", fmt::join(after.events, "\n")));
   CHECK(f.jobs().jobs.back().state == job_state::finished);
   CHECK(f.jobs().jobs.back().attempts == 1);
-  const auto after = how(f, id);
   check_same_curve(undisturbed, after);
   const auto longest_s = [](const training_report& r) {
     double longest = 0;

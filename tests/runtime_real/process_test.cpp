@@ -2,8 +2,12 @@
 #include "harness/facts.hpp"
 
 #include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <fstream>
+#include <thread>
 
 #include "runtime/process/process_group.hpp"
 #include "runtime_real/processes.hpp"
@@ -142,4 +146,22 @@ TEST_CASE("The members of a group are killed by its leader, whatever their envir
   CHECK(kill_members(*group) == 0);
   ::waitpid(child, nullptr, 0);
   CHECK_FALSE(describe_group(child, ""));
+}
+
+TEST_CASE("Processes that end while they are looked at are no longer there, and nothing else") {
+  std::atomic<pid_t> last = 0;
+  std::atomic<bool> over = false;
+  std::thread looking{[&] {
+    while (!over)
+      if (const auto pid = last.load(); pid > 0) describe_group(pid, {});
+  }};
+  for (int i = 0; i < 3000; ++i) {
+    const auto child = ::fork();
+    if (child == 0) ::_exit(0);
+    last = child;
+    ::waitpid(child, nullptr, 0);
+    if (i % 100 == 0) CHECK_FALSE(describe_group(child, {}));
+  }
+  over = true;
+  looking.join();
 }
