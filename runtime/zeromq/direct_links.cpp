@@ -105,7 +105,7 @@ zeromq_transport::engine::direct_link* zeromq_transport::engine::link_of(const l
 
 lane* zeromq_transport::engine::upstream_lane() {
   for (const auto& d : dealers_)
-    if (d.over->peer == upstream_) return d.over.get();
+    if (d->over->peer == upstream_) return d->over.get();
   return nullptr;
 }
 
@@ -172,14 +172,14 @@ void zeromq_transport::engine::mark_unusable(direct_link& d, std::string_view wh
 }
 
 void zeromq_transport::engine::close_direct_sockets() {
-  const auto unused = [this](const dealer& d) {
-    if (!d.over->direct) return false;
+  const auto unused = [this](const std::unique_ptr<dealer>& d) {
+    if (!d->over->direct) return false;
     const std::lock_guard guard{mutex_};
-    const auto* link = link_of(*d.over);
+    const auto* link = link_of(*d->over);
     return link == nullptr || link->is == direct_link::state::unusable;
   };
   if (std::erase_if(dealers_, unused) == 0) return;
-  for (std::size_t i = 0; i < dealers_.size(); ++i) dealers_[i].over->dealer = i;
+  for (std::size_t i = 0; i < dealers_.size(); ++i) dealers_[i]->over->dealer = i;
   list_poll_items();
 }
 

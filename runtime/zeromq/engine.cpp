@@ -145,7 +145,7 @@ void zeromq_transport::engine::run() {
     poll_monitors();
     greet_when_due();
     more = router_ && drain_router();
-    for (auto& d : dealers_) more = drain_dealer(d) || more;
+    for (auto& d : dealers_) more = drain_dealer(*d) || more;
     if (!more && go_on) wait_for_work();
   }
 }
@@ -166,7 +166,7 @@ void zeromq_transport::engine::poll_monitors() {
     ++item;
   }
   for (auto& d : dealers_) {
-    if (due()) watch_dealer(d);
+    if (due()) watch_dealer(*d);
     ++item;
   }
 }
@@ -299,7 +299,7 @@ bool zeromq_transport::engine::write(lane& l, zmq::message_t header, zmq::messag
   using zmq::send_flags;
   const auto more = send_flags::dontwait | send_flags::sndmore;
   const bool routed = !l.routing_id.empty();
-  auto& socket = routed ? *router_ : dealers_[l.dealer].socket;
+  auto& socket = routed ? *router_ : dealers_[l.dealer]->socket;
   try {
     if (routed && !socket.send(zmq::buffer(l.routing_id), more)) {
       mark_blocked(l);

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -21,6 +22,7 @@
 #include "runtime/zeromq/keys.hpp"
 #include "runtime/zeromq/lane.hpp"
 #include "runtime/zeromq/pending.hpp"
+#include "runtime/zeromq/socket_monitor.hpp"
 #include "runtime/zeromq/transport.hpp"
 #include "runtime/zeromq/zap.hpp"
 
@@ -76,9 +78,8 @@ class zeromq_transport::engine {
 
   /// A socket to the upstream, another gateway or another node, and ZeroMQ's events about it.
   struct dealer {
-    dealer(zmq::socket_t s, zmq::socket_t m) : socket{std::move(s)}, monitor{std::move(m)} {}
-
-    zmq::socket_t socket, monitor;
+    zmq::socket_t socket;
+    std::unique_ptr<socket_monitor> monitor;
     std::shared_ptr<lane> over;
     std::string endpoint;
     steady::time_point next_hello{};
@@ -129,10 +130,10 @@ class zeromq_transport::engine {
   expected<void> open_dealers();
   expected<void> open_link(const zeromq_link& l);
   void set_up(zmq::socket_t& socket, bool tensors, bool direct) const;
-  expected<dealer> make_dealer(std::shared_ptr<lane> over, const std::string& endpoint,
+  expected<std::unique_ptr<dealer>> make_dealer(std::shared_ptr<lane> over, const std::string& endpoint,
                                std::uint32_t connection, std::uint32_t connections);
   void list_poll_items();
-  zmq::socket_t watch(zmq::socket_t& socket, const std::string& name);
+  std::unique_ptr<socket_monitor> watch(zmq::socket_t& socket, const std::string& name);
   bool encrypts(const std::string& endpoint) const;
   std::string routing_id_of(std::uint32_t connection, std::uint32_t connections) const;
 
@@ -222,8 +223,9 @@ class zeromq_transport::engine {
 
   zmq::context_t context_;
   std::optional<zap_handler> zap_;
-  std::optional<zmq::socket_t> router_, router_monitor_;
-  std::vector<dealer> dealers_;
+  std::optional<zmq::socket_t> router_;
+  std::unique_ptr<socket_monitor> router_monitor_;
+  std::vector<std::unique_ptr<dealer>> dealers_;
   int wake_fd_ = -1;
   std::vector<pollfd> items_;  // wake_fd_, those that poll_monitors() checks in its order, the rest
   unsigned monitors_ = 0;      // monitor sockets created so far

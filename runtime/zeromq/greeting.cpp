@@ -37,24 +37,6 @@ std::optional<address> find_host(const cluster& c, const std::string& name) {
   return {};
 }
 
-// What a monitor socket tells: the event's number, 0 if there is none; and its value, which for
-// events about one connection is the descriptor.
-struct monitor_event {
-  std::uint16_t number = 0;
-  std::int32_t value = 0;
-};
-monitor_event next_event(zmq::socket_t& monitor) {
-  zmq::message_t event, where;
-  monitor_event e;
-  if (!monitor.recv(event, zmq::recv_flags::dontwait)) return e;
-  if (event.more()) (void)monitor.recv(where, zmq::recv_flags::dontwait);
-  if (event.size() < sizeof e.number + sizeof e.value) return e;
-  const auto* bytes = static_cast<const char*>(event.data());
-  std::memcpy(&e.number, bytes, sizeof e.number);
-  std::memcpy(&e.value, bytes + sizeof e.number, sizeof e.value);
-  return e;
-}
-
 /// The name of the key that the connection was opened with; empty where it is not encrypted.
 std::string_view key_of(zmq::message_t& m) {
   const char* name = zmq_msg_gets(m.handle(), "User-Id");
@@ -92,9 +74,9 @@ void zeromq_transport::engine::greet(dealer& d) {
 void zeromq_transport::engine::greet_when_due() {
   const auto now = steady::now();
   for (auto& d : dealers_) {
-    if (d.over->open || d.refused) continue;
-    if (now >= d.reconnect_at) reconnect(d);
-    if (now >= d.next_hello) greet(d);
+    if (d->over->open || d->refused) continue;
+    if (now >= d->reconnect_at) reconnect(*d);
+    if (now >= d->next_hello) greet(*d);
   }
 }
 
@@ -116,9 +98,9 @@ zeromq_transport::engine::steady::duration zeromq_transport::engine::until_greet
   auto wait = steady::duration{std::chrono::hours{1}};
   const auto now = steady::now();
   for (const auto& d : dealers_)
-    if (!d.over->open && !d.refused)
+    if (!d->over->open && !d->refused)
       wait = std::min(wait,
-                      std::max(std::min(d.next_hello, d.reconnect_at) - now, steady::duration{}));
+                      std::max(std::min(d->next_hello, d->reconnect_at) - now, steady::duration{}));
   return wait;
 }
 
@@ -194,7 +176,7 @@ void zeromq_transport::engine::watch_dealer(dealer& d) {
   const auto reconnect_within = [&d](steady::duration wait) {
     d.reconnect_at = std::min(d.reconnect_at, steady::now() + wait);
   };
-  while (const auto event = next_event(d.monitor).number) {
+  while (const auto event = d.monitor->next().number) {
     if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
       d.reconnect_at = steady::time_point::max();
       if (!d.over->open) greet(d);
@@ -220,7 +202,7 @@ void zeromq_transport::engine::watch_dealer(dealer& d) {
 
 void zeromq_transport::engine::watch_router() {
   if (!router_monitor_) return;
-  for (auto e = next_event(*router_monitor_); e.number != 0; e = next_event(*router_monitor_)) {
+  for (auto e = router_monitor_->next(); e.number != 0; e = router_monitor_->next()) {
     if (e.number == ZMQ_EVENT_ACCEPTED) {
       pending_.accepted(e.value);
     } else if (e.number == ZMQ_EVENT_DISCONNECTED) {

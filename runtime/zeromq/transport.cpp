@@ -91,10 +91,10 @@ void zeromq_transport::engine::list_poll_items() {
   const auto poll_socket = [&](zmq::socket_t& s) { poll(s.get(zmq::sockopt::fd)); };
   poll(wake_fd_);
   if (zap_) poll_socket(zap_->socket());
-  if (router_monitor_) poll_socket(*router_monitor_);
-  for (auto& d : dealers_) poll_socket(d.monitor);
+  if (router_monitor_) poll(router_monitor_->descriptor());
+  for (auto& d : dealers_) poll(d->monitor->descriptor());
   if (router_) poll_socket(*router_);
-  for (auto& d : dealers_) poll_socket(d.socket);
+  for (auto& d : dealers_) poll_socket(d->socket);
 }
 
 expected<void> zeromq_transport::engine::find_self() {
@@ -130,8 +130,8 @@ void zeromq_transport::engine::set_up(zmq::socket_t& socket, bool tensors, bool 
   socket.set(sockopt::reconnect_ivl_max, 1000);
 }
 
-zmq::socket_t zeromq_transport::engine::watch(zmq::socket_t& socket, const std::string& name) {
-  const auto at = "inproc://monitor-" + name;
+std::unique_ptr<socket_monitor> zeromq_transport::engine::watch(zmq::socket_t& socket,
+                                                               const std::string& name) {
   int events = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
                ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
   events |= ZMQ_EVENT_DISCONNECTED;
@@ -139,11 +139,7 @@ zmq::socket_t zeromq_transport::engine::watch(zmq::socket_t& socket, const std::
   events |= connects ? ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_CONNECTED |
                            ZMQ_EVENT_CONNECT_DELAYED | ZMQ_EVENT_CONNECT_RETRIED
                      : ZMQ_EVENT_ACCEPTED;
-  zmq_socket_monitor(socket.handle(), at.c_str(), events);
-  zmq::socket_t monitor{context_, zmq::socket_type::pair};
-  monitor.set(zmq::sockopt::linger, 0);
-  monitor.connect(at);
-  return monitor;
+  return std::make_unique<socket_monitor>(context_, socket, name, events);
 }
 
 expected<void> zeromq_transport::engine::open_router() try {
@@ -217,7 +213,7 @@ expected<void> zeromq_transport::engine::open_link(const zeromq_link& l) {
 /// A socket that connects, over which one lane goes.
 auto zeromq_transport::engine::make_dealer(std::shared_ptr<lane> over, const std::string& endpoint,
                                            std::uint32_t connection, std::uint32_t connections)
-    -> expected<dealer> try {
+    -> expected<std::unique_ptr<dealer>> try {
   zmq::socket_t socket{context_, zmq::socket_type::dealer};
   set_up(socket, over->peer != controller_address, over->direct);
   socket.set(zmq::sockopt::immediate, true);
@@ -232,11 +228,12 @@ auto zeromq_transport::engine::make_dealer(std::shared_ptr<lane> over, const std
     socket.set(zmq::sockopt::curve_publickey, keys_->public_key);
     socket.set(zmq::sockopt::curve_secretkey, keys_->secret_key);
   }
-  auto monitor = watch(socket, std::to_string(monitors_++));
-  socket.connect(endpoint);
-  dealer d{std::move(socket), std::move(monitor)};
-  d.over = std::move(over);
-  d.endpoint = endpoint;
+  auto d = std::make_unique<dealer>();
+  d->socket = std::move(socket);
+  d->monitor = watch(d->socket, std::to_string(monitors_++));
+  d->socket.connect(endpoint);
+  d->over = std::move(over);
+  d->endpoint = endpoint;
   return d;
 } catch (const zmq::error_t& e) {
   return refuse(reason::kind::unavailable,

@@ -1,0 +1,138 @@
+#include "actors/worlds/real_host.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <csignal>
+#include <filesystem>
+#include <thread>
+
+#include "harness/scratch.hpp"
+#include "planners/core/policy.hpp"
+#include "runtime/host/wait.hpp"
+#include "runtime/zeromq/keys.hpp"
+#include "runtime_real/world.hpp"
+
+using namespace troupe;
+using namespace troupe::actors;
+using troupe::runtime::test::two_datacenters;
+
+namespace {
+
+constexpr double limit_s = 30;
+
+real_host_options client_of(const std::string& controller) {
+  real_host_options o;
+  o.upstream = controller;
+  return o;
+}
+
+/// The hosts of a small cluster in this process, over loopback.
+struct real_cluster {
+  troupe::test::scratch room;
+  std::shared_ptr<const cluster> what = [] {
+    auto c = two_datacenters();
+    c.settings.heartbeat_s = 0.1;
+    return std::make_shared<const cluster>(std::move(c));
+  }();
+  std::unique_ptr<real_host> controller, first, second, node, client;
+
+  real_host_options options(const std::string& name, const std::string& upstream = {}) const {
+    real_host_options o;
+    o.cluster = what;
+    o.upstream = upstream;
+    if (!name.starts_with("node")) o.listen = "tcp://127.0.0.1:*";
+    o.state = room / name;
+    return o;
+  }
+  static std::unique_ptr<real_host> must(expected<std::unique_ptr<real_host>> h) {
+    INFO((h ? std::string{} : h.error().text));
+    REQUIRE(h);
+    return std::move(*h);
+  }
+  real_cluster() {
+    controller =
+        must(real_host::controller(options("controller"), planners::make_policy("frenzy"), true));
+    first = must(real_host::gateway(options("first", controller->endpoint()), 0));
+    auto o = options("second", controller->endpoint());
+    o.gateways = {{0, first->endpoint()}};
+    second = must(real_host::gateway(o, 1));
+    node = must(real_host::node(options("node", first->endpoint()), 0));
+    client = must(real_host::client(client_of(controller->endpoint()), limit_s));
+  }
+  template <class Reply>
+  Reply ask(message m) const {
+    const auto a = client->ask(std::move(m), limit_s).reply;
+    INFO((a ? std::string{} : a.error().text));
+    REQUIRE(a);
+    REQUIRE(std::holds_alternative<Reply>(a->first));
+    return std::get<Reply>(a->first);
+  }
+};
+
+submit_job a_program(const std::string& script) {
+  submit_job s;
+  s.spec.name = "one";
+  s.spec.model.name = "bert-large";
+  s.spec.model.family = "bert";
+  s.spec.model.hidden = 1024;
+  s.spec.model.layers = 24;
+  s.spec.model.heads = 16;
+  s.spec.model.sequence = 512;
+  s.spec.model.vocabulary = 30522;
+  s.spec.global_batch = 4;
+  s.spec.command = {"sh", "-c", script};
+  return s;
+}
+
+}  // namespace
+
+TEST_CASE("a program runs on a cluster of real hosts, and its client reads its end and its log") {
+  const real_cluster c;
+  const auto job = c.ask<submit_reply>(a_program("echo hello; exit 0")).job;
+  REQUIRE(job != 0);
+  REQUIRE(runtime::wait_until(
+      [&] {
+        const auto all = c.ask<query_reply>(query_jobs{}).jobs;
+        return all.size() == 1 && is_final(all[0].state);
+      },
+      limit_s, 0.05));
+  CHECK(c.ask<query_reply>(query_jobs{}).jobs[0].state == job_state::finished);
+  const auto at_node = c.what->nodes[0].name;
+  CHECK(std::filesystem::exists(c.room / "controller/journal.sqlite"));
+  CHECK(std::filesystem::exists(c.room / "node/logs"));
+  CHECK_FALSE(std::filesystem::exists(c.room / "first/logs"));
+  // A node listens on loopback, as its gateway does; who comes without a cluster file is a client.
+  CHECK(c.node->endpoint().starts_with("tcp://127.0.0.1:"));
+}
+
+TEST_CASE("a host runs until it is asked to end, or a newer one takes its place") {
+  real_cluster c;
+  std::thread asks{[] {
+    runtime::wait_until([] { return false; }, 0.1);
+    ::kill(::getpid(), SIGTERM);
+  }};
+  CHECK(c.first->run());
+  asks.join();
+  auto o = c.options("another start", c.controller->endpoint());
+  const auto newer = real_cluster::must(real_host::gateway(o, 0));
+  const auto superseded = c.first->run();
+  REQUIRE_FALSE(superseded);
+  CHECK(superseded.error().code == reason::kind::stale);
+}
+
+TEST_CASE("a host whose state is in use, or whose controller does not answer, is not started") {
+  const real_cluster c;
+  CHECK_FALSE(
+      real_host::controller(c.options("controller"), planners::make_policy("frenzy"), true));
+  CHECK_FALSE(real_host::node(c.options("node", c.first->endpoint()), 0));
+  CHECK_FALSE(real_host::client(client_of("tcp://127.0.0.1:1"), 0.05));
+}
+
+TEST_CASE("a node listens where other nodes can reach it, and without keys on loopback alone") {
+  CHECK(listen_of_node("tcp://127.0.0.1:7", false) == "tcp://127.0.0.1:*");
+  CHECK(listen_of_node("tcp://127.0.0.1:7", true) == "tcp://127.0.0.1:*");
+  CHECK(listen_of_node("tcp://10.0.0.1:7", true) == "tcp://*:*");
+  CHECK(listen_of_node("tcp://10.0.0.1:7", false).empty());
+  CHECK(listen_of_node("ipc://x", true).empty());
+  CHECK(listen_of_node("ipc://x", false).empty());
+}
