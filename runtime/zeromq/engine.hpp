@@ -130,8 +130,10 @@ class zeromq_transport::engine {
   expected<void> open_dealers();
   expected<void> open_link(const zeromq_link& l);
   void set_up(zmq::socket_t& socket, bool tensors, bool direct) const;
-  expected<std::unique_ptr<dealer>> make_dealer(std::shared_ptr<lane> over, const std::string& endpoint,
-                               std::uint32_t connection, std::uint32_t connections);
+  expected<std::unique_ptr<dealer>> make_dealer(std::shared_ptr<lane> over,
+                                                const std::string& endpoint,
+                                                std::uint32_t connection,
+                                                std::uint32_t connections);
   void list_poll_items();
   std::unique_ptr<socket_monitor> watch(zmq::socket_t& socket, const std::string& name);
   bool encrypts(const std::string& endpoint) const;

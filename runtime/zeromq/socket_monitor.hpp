@@ -15,8 +15,8 @@ namespace troupe::runtime {
 /// must be destroyed before the socket.
 class socket_monitor {
  public:
-  /// Call before the socket binds or connects. `name` is unique in the context; `events`: ZMQ_EVENT_*.
-  /// Throws zmq::error_t.
+  /// Call before the socket binds or connects. `name` is unique in the context; `events`:
+  /// ZMQ_EVENT_*. Throws zmq::error_t.
   socket_monitor(zmq::context_t& context, zmq::socket_t& socket, const std::string& name,
                  int events);
   ~socket_monitor();

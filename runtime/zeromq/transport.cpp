@@ -131,7 +131,7 @@ void zeromq_transport::engine::set_up(zmq::socket_t& socket, bool tensors, bool 
 }
 
 std::unique_ptr<socket_monitor> zeromq_transport::engine::watch(zmq::socket_t& socket,
-                                                               const std::string& name) {
+                                                                const std::string& name) {
   int events = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
                ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
   events |= ZMQ_EVENT_DISCONNECTED;
