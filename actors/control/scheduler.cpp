@@ -84,6 +84,9 @@ void scheduler_state::on_job_progress(const job_progress& p) {
   auto& known = progress_[p.job];
   if (p.lease > known.lease || (p.lease == known.lease && p.iteration > known.iteration))
     known = p, reply_stale_ = true;
+  const auto view = running_.find(p.job);
+  if (const auto* j = book().job(p.job); j && view != running_.end())
+    view->second.reported = reported(*j, known);
 }
 
 void scheduler_state::on_gateway_traffic_changed(const gateway_traffic_changed& m) {
@@ -95,6 +98,12 @@ void scheduler_state::want_plans(const job_record& j) {
   if (auto it = wanted_.find(j.id); it != wanted_.end() && it->second == j.memory_factor) return;
   wanted_[j.id] = j.memory_factor;
   self_->send(estimator_, plans_request{j.id, j.spec, j.memory_factor, scheduler_actor{self_}});
+}
+
+std::optional<planners::reported_progress> scheduler_state::reported(const job_record& j,
+                                                                     const job_progress& p) {
+  if (p.lease != j.lease || !(p.iteration_s > 0)) return {};
+  return planners::reported_progress{p.iteration, p.at_s, p.iteration_s};
 }
 
 planners::job_view scheduler_state::view_of(const job_record& j) const {
@@ -120,6 +129,8 @@ planners::job_view scheduler_state::view_of(const job_record& j) const {
     v.how = j.how;
     v.where = j.where;
     v.iteration_s = l->granted.iteration_s;
+    if (const auto p = progress_.find(j.id); p != progress_.end())
+      v.reported = reported(j, p->second);
   }
   return v;
 }
@@ -204,12 +215,28 @@ void scheduler_state::begin_round() {
   const runtime::stopwatch watch;
   auto decisions = options_.policy->decide(s, host_.random);
   if (options_.on_decision) options_.on_decision(watch.us(), decisions.size());
+  if (options_.policy->round_s() == 0) decide_again_in(options_.policy->decide_again_s(s));
   propose(std::move(decisions));
 }
 
+void scheduler_state::decide_again_in(double seconds) {
+  if (seconds <= 0) return;
+  constexpr double min_s = 1e-3;  // longer than rounding makes the delay too short
+  seconds = std::max(seconds, min_s);
+  const double at_s = host_.clock->now_s() + seconds;
+  if (again_at_s_ && *again_at_s_ <= at_s) return;
+  again_at_s_ = at_s;
+  self_->delayed_send(scheduler_actor{self_}, nanoseconds_of(seconds), tick{});
+}
+
 void scheduler_state::on_tick() {
+  const double round_s = options_.policy->round_s();
+  if (round_s == 0) {
+    if (again_at_s_ && *again_at_s_ <= host_.clock->now_s()) again_at_s_.reset();
+    return something_changed();
+  }
   begin_round();
-  self_->delayed_send(scheduler_actor{self_}, nanoseconds_of(options_.policy->round_s()), tick{});
+  self_->delayed_send(scheduler_actor{self_}, nanoseconds_of(round_s), tick{});
 }
 
 void scheduler_state::propose(std::vector<planners::decision> decisions) {

@@ -51,12 +51,15 @@ class scheduler_state {
  private:
   const ledger& book() const { return state_->book; }
   void on_job_changed(job_id id, const job_record* before);
+  static std::optional<planners::reported_progress> reported(const job_record& j,
+                                                             const job_progress& p);
   planners::job_view view_of(const job_record& j) const;
   void update_views(const job_record& j);
   void want_plans(const job_record& j);
   void something_changed();
   void begin_placing();
   void begin_round();
+  void decide_again_in(double seconds);
   void propose(std::vector<planners::decision> decisions);
   void withdraw(job_id job);
   void withdraw_hopeless();
@@ -95,6 +98,7 @@ class scheduler_state {
   // For two or three heartbeats after its start the controller may not know every node: a job that
   // is placed then would keep a bad placement.
   bool starting_ = true, round_skipped_ = false;
+  std::optional<double> again_at_s_;   // the next call of an event-driven policy without an event
   std::optional<shared_reply> reply_;  // the reply to queries for all jobs
   double reply_s_ = 0;                 // when it was made
   bool reply_stale_ = true;

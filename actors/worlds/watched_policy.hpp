@@ -29,6 +29,15 @@ class watched_policy final : public planners::policy {
 
   std::string_view name() const override { return inner_.name(); }
   double round_s() const override { return inner_.round_s(); }
+  double decide_again_s(const planners::snapshot& s) const override {
+    if (failure_) return 0;
+    try {
+      return inner_.decide_again_s(s);
+    } catch (const planners::policy_failure& e) {
+      failure_ = {reason::kind::invalid, e.what()};
+      return 0;
+    }
+  }
   expected<std::vector<plan>> plans_of(const troupe::cluster& c, const job_spec& job,
                                        planners::planning_budget& budget) const override {
     return inner_.plans_of(c, job, budget);

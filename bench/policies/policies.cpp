@@ -39,6 +39,9 @@ class limited final : public planners::policy {
 
   std::string_view name() const override { return inner_->name(); }
   double round_s() const override { return inner_->round_s(); }
+  double decide_again_s(const planners::snapshot& s) const override {
+    return is_late() ? 0 : inner_->decide_again_s(s);
+  }
   bool plans_by_request() const override { return inner_->plans_by_request(); }
   expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                        planners::planning_budget& budget) const override {

@@ -117,6 +117,7 @@ class adaptive_parallelism final : public policy {
 
   std::string_view name() const override { return inner_->name(); }
   double round_s() const override { return inner_->round_s(); }
+  double decide_again_s(const snapshot& s) const override { return inner_->decide_again_s(s); }
   bool plans_by_request() const override { return inner_->plans_by_request(); }
   expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                        planning_budget& budget) const override {

@@ -1,11 +1,11 @@
 #include "planners/baselines/data_parallel_options.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include <fmt/format.h>
 
 #include "planners/core/bounds.hpp"
+#include "planners/core/progress.hpp"
 #include "planners/pipeline/placement.hpp"
 
 namespace troupe::planners {
@@ -62,18 +62,8 @@ std::uint32_t pool_of(const std::vector<gpu_pool>& pools, const allocation& wher
   return p;
 }
 
-double samples_left(const snapshot& s, const job_view& j) {
-  double done = static_cast<double>(j.iterations_done);
-  if (!j.where.empty() && j.iteration_s > 0)
-    done += std::max(0.0, s.now_s - j.started_s - s.cluster.settings.restart_s) / j.iteration_s;
-  return j.spec->global_batch *
-         std::max(1.0, static_cast<double>(j.spec->iterations) - std::floor(done));
-}
-
 bool may_be_moved(const job_view& j) {
-  const auto& job = *j.spec;
-  if (!job.command.empty() || job.slots || !j.plans || j.plans->empty()) return false;
-  return !job.train || !job.train->checkpoint.empty() || job.train->device == "sim";
+  return is_resumable(*j.spec) && j.plans && !j.plans->empty();
 }
 
 }  // namespace troupe::planners

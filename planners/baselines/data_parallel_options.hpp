@@ -27,10 +27,7 @@ std::uint32_t requested(const job_view& j);
 /// The pool that holds all of an allocation; pools.size(): none.
 std::uint32_t pool_of(const std::vector<gpu_pool>& pools, const allocation& where);
 
-/// What is left to do of a job, in samples.
-double samples_left(const snapshot& s, const job_view& j);
-
-/// A policy may stop it and start it elsewhere: simulated work, or a training that saves itself.
+/// Has it plans, and can it be stopped and started elsewhere?
 bool may_be_moved(const job_view& j);
 
 }  // namespace troupe::planners

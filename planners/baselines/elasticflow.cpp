@@ -4,6 +4,7 @@
 #include "planners/baselines/elasticflow.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <optional>
 #include <string>
@@ -14,6 +15,7 @@
 #include "messages/time.hpp"
 #include "planners/baselines/data_parallel_options.hpp"
 #include "planners/core/policy.hpp"
+#include "planners/core/progress.hpp"
 #include "planners/core/queue_order.hpp"
 #include "planners/pipeline/placement.hpp"
 
@@ -43,7 +45,7 @@ class elastic_pool {
     const auto same = [](const plan* a, const plan* b) { return a->gpus() == b->gpus(); };
     c.plans.erase(std::unique(c.plans.begin(), c.plans.end(), same), c.plans.end());
     for (const auto* p : c.plans) c.shape.curve.push_back({p->gpus(), p->samples_per_s});
-    c.shape.work = samples_left(s_, j);
+    c.shape.work = std::ceil(iterations_left(s_, j)) * j.spec->global_batch * measured_slowdown(j);
     constexpr double margin_s = 10;
     c.shape.deadline_s = deadlines_ && j.spec->deadline_s
                              ? j.submitted_s + *j.spec->deadline_s - s_.now_s - margin_s -

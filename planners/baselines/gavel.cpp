@@ -4,6 +4,7 @@
 #include "planners/baselines/gavel.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 
 #include "planners/baselines/data_parallel_options.hpp"
 #include "planners/core/policy.hpp"
+#include "planners/core/progress.hpp"
 #include "planners/core/queue_order.hpp"
 #include "planners/pipeline/placement.hpp"
 
@@ -98,8 +100,8 @@ class gavel_round {
       const auto& c = candidates_[i];
       const auto& spec = *c.job->spec;
       const double age_s = std::max(1.0, s_.now_s - c.job->submitted_s);
-      const double done = 1 - samples_left(s_, *c.job) / (double{1} * spec.global_batch *
-                                                          static_cast<double>(spec.iterations));
+      const double done =
+          1 - std::ceil(iterations_left(s_, *c.job)) / static_cast<double>(spec.iterations);
       double rate = 0;  // of its share
       for (std::size_t p = 0; p < pools_.size(); ++p)
         if (c.plans[p]) rate += c.share[p] * c.plans[p]->samples_per_s;

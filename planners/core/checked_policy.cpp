@@ -79,6 +79,13 @@ std::vector<decision> checked_policy::decide(const snapshot& s, random_source& r
   return decisions;
 }
 
+double checked_policy::decide_again_s(const snapshot& s) const {
+  const double again_s = guarded(who_, [&] { return inner_->decide_again_s(s); });
+  if (!std::isfinite(again_s) || again_s < 0)
+    throw policy_failure(fmt::format("{} asks to decide again in {} seconds", who_, again_s));
+  return again_s;
+}
+
 reason checked_policy::why_waiting(const snapshot& s, job_id job) const {
   try {
     return guarded(who_, [&] { return inner_->why_waiting(s, job); });

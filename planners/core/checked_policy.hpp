@@ -24,6 +24,7 @@ class checked_policy final : public policy {
 
   std::string_view name() const override { return name_; }
   double round_s() const override { return round_s_; }
+  double decide_again_s(const snapshot& s) const override;
   expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                        planning_budget& budget) const override;
   bool plans_by_request() const override { return inner_->plans_by_request(); }

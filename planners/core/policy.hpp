@@ -44,6 +44,10 @@ class policy {
   /// 0: called on every arrival and departure. Otherwise: called once per this many seconds.
   virtual double round_s() const { return 0; }
 
+  /// Of a policy that is called on arrivals and departures: seconds after which it is to be called
+  /// again even if nothing happens; 0: need not be.
+  virtual double decide_again_s(const snapshot&) const { return 0; }
+
   /// The plans that it chooses from for a job, on the whole cluster: what job_view::plans holds
   /// under this policy. Unless it says otherwise, plans_for's (pipeline/placement.hpp).
   virtual expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,13 @@
 #include "planners/core/idle_index.hpp"
 
 namespace troupe::planners {
+
+/// What a running job has reported last.
+struct reported_progress {
+  std::uint64_t iteration = 0;
+  double at_s = 0;
+  double iteration_s = 0;  // measured; greater than 0
+};
 
 /// A job as a policy sees it: plain values.
 struct job_view {
@@ -32,7 +40,8 @@ struct job_view {
   double started_s = 0;
   plan how;
   allocation where;
-  double iteration_s = 0;  // expected, of the present attempt
+  double iteration_s = 0;                       // expected, of the present attempt
+  std::optional<reported_progress> reported{};  // in the present attempt
   // Of its last attempt; 0: none.
   std::uint32_t rows = 0;  // of a micro-batch
   std::uint32_t data_parallel = 0;

@@ -8,6 +8,7 @@
 
 #include "messages/time.hpp"
 #include "planners/core/bounds.hpp"
+#include "planners/core/progress.hpp"
 #include "planners/core/queue_order.hpp"
 #include "planners/crius/cell.hpp"
 
@@ -24,12 +25,6 @@ std::uint32_t widest_group(const plan& p) {
   std::uint32_t widest = p.stages.empty() ? p.tensor_parallel : 1;
   for (const auto& s : p.stages) widest = std::max(widest, s.tensor_parallel);
   return widest;
-}
-
-/// A program's progress is its own, and a training without checkpoints would start over.
-bool can_change(const job_spec& job) {
-  if (!job.command.empty() || job.slots) return false;
-  return !job.train || !job.train->checkpoint.empty() || job.train->device == "sim";
 }
 
 /// The GPUs that the job asked for, or the fewest that it can have.
@@ -70,7 +65,7 @@ void crius_round::add_running(const job_view& j) {
   placed_job x;
   x.job = &j;
   x.where = j.where;
-  x.movable = can_change(*j.spec) && j.plans && !j.plans->empty();
+  x.movable = is_resumable(*j.spec) && j.plans && !j.plans->empty();
   for (std::uint32_t p = 0; p < pools_.size(); ++p)
     if (pools_[p].contains(j.where)) x.present = {p, total_gpus(j.where), 0};
   if (x.present.gpus == 0) x.movable = false;  // over several pools, by an earlier policy
@@ -82,11 +77,7 @@ void crius_round::add_running(const job_view& j) {
 }
 
 double crius_round::remaining(const job_view& j) const {
-  const double all = static_cast<double>(j.spec->iterations);
-  double done = static_cast<double>(j.iterations_done);
-  if (!j.where.empty() && j.iteration_s > 0)
-    done += std::max(0.0, s_.now_s - j.started_s - s_.cluster.settings.restart_s) / j.iteration_s;
-  return std::max(1.0, all - std::floor(done));
+  return std::ceil(iterations_left(s_, j)) * measured_slowdown(j);
 }
 
 bool crius_round::is_allowed(const job_view& j, const plan& p) const {
@@ -197,7 +188,7 @@ bool crius_round::allocate(const scheduling_choice& choice, const job_view* arri
       auto& x = placed_.emplace_back();
       x.job = arrival;
       x.options = options;
-      x.movable = can_change(*arrival->spec);
+      x.movable = is_resumable(*arrival->spec);
     } else {
       idle_[placed_[w.at].present.pool] += placed_[w.at].present.gpus;
     }
@@ -277,7 +268,7 @@ bool crius_round::suspend_for(const job_view& j, const option& o,
   placed_job x;
   x.job = &j;
   x.options = options;
-  x.movable = can_change(*j.spec);
+  x.movable = is_resumable(*j.spec);
   x.present = {o.pool, o.how->gpus(), o.value};
   x.how = o.how;
   x.where = std::move(where);

@@ -12,6 +12,7 @@
 #include "planners/core/move.hpp"
 #include "planners/core/queue_order.hpp"
 #include "planners/cost/batch_split.hpp"
+#include "planners/cost/plan_time.hpp"
 #include "planners/frenzy/marp.hpp"
 #include "planners/pipeline/model_partition.hpp"
 #include "planners/pipeline/plan_search.hpp"
@@ -195,6 +196,10 @@ expected<pipeline_placement> place_pipelines(const cluster& c, const idle_index&
   p.where = gpus_of(c, idle, job, *s, p.how.gpu_types);
   for (const auto& share : p.where)
     p.how.cost_per_hour += share.gpus * price_per_hour(c, share.node);
+  // The selection compares rows by fewer terms than the model of time has; slots have no model.
+  if (job.slots) return p;
+  if (const auto e = evaluate(c, job, p.how, p.where, fidelity::closed))
+    p.how.samples_per_s = e->samples_per_s;
   return p;
 }
 
@@ -251,11 +256,10 @@ std::string bound_warning(const cluster& c, const job_spec& job, const std::vect
 }
 
 snapshot start_trainings(const snapshot& s, std::vector<decision>& out,
-                         std::optional<idle_index>& room) {
+                         std::optional<idle_index>& room, planning_budget& budget) {
   const auto jobs = in_order(s.waiting, true);
   if (jobs.empty()) return s;
   auto& rest = room.emplace(s.idle);
-  planning_budget budget{planning_budget::units_a_decision};
   for (const auto* j : jobs) {
     if (!j->plans || j->plans->empty()) {
       out.push_back({decision::kind::give_up, j->id, {}, {}, why_none(*j)});

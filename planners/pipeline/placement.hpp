@@ -68,7 +68,12 @@ std::string bound_warning(const cluster& c, const job_spec& job, const std::vect
 /// `lease_s` to appear. Appends to `out`; returns the snapshot without the GPUs that they take,
 /// stored in `room`.
 snapshot start_trainings(const snapshot& s, std::vector<decision>& out,
-                         std::optional<idle_index>& room);
+                         std::optional<idle_index>& room, planning_budget& budget);
+inline snapshot start_trainings(const snapshot& s, std::vector<decision>& out,
+                                std::optional<idle_index>& room) {
+  planning_budget budget{planning_budget::units_a_decision};
+  return start_trainings(s, out, room, budget);
+}
 /// Why a training waits under such a policy.
 reason why_training_waits(const snapshot& s, const job_view& j);
 

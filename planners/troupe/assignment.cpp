@@ -55,9 +55,7 @@ class assigner {
     return c_.settings.restart_s * (runs(x) ? o_.stop_cost : 1);
   }
 
-  bool is_settling(const contender& x) const {
-    return runs(x) && now_s_ - x.job->started_s < o_.settle_s;
-  }
+  bool is_settling(const contender& x) const { return planners::is_settling(c_, x, now_s_, o_); }
 
   // In the order in which they are served, the last first: a heap, since of a long queue only the
   // front is ever looked at.
@@ -76,8 +74,7 @@ class assigner {
     std::vector<ranked> all;
     all.reserve(contenders.size());
     for (const auto& x : contenders)
-      all.push_back(
-          {is_settling(x), x.job->spec->priority, x.samples_left * x.table->sample_cost, &x});
+      all.push_back({is_settling(x), x.job->spec->priority, x.work(), &x});
     std::make_heap(all.begin(), all.end());
     return all;
   }
@@ -268,6 +265,14 @@ class assigner {
 };
 
 }  // namespace
+
+double settled_s(const cluster& c, const job_view& j, const troupe_options& o) {
+  return j.started_s + o.settle_starts * c.settings.restart_s;
+}
+
+bool is_settling(const cluster& c, const contender& x, double now_s, const troupe_options& o) {
+  return runs(x) && now_s < settled_s(c, *x.job, o);
+}
 
 std::vector<assigned> assign(const cluster& c, const std::vector<gpu_pool>& pools,
                              const std::vector<contender>& contenders, const free_gpus& free,

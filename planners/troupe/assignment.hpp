@@ -18,10 +18,10 @@ struct troupe_options {
   double price_factor = 4;   // of a GPU-second, for each job that waits behind
   double min_saving = 0.05;  // of the time left, for a change that only uses idle GPUs
   double stop_cost = 2;      // restarts that a change of a running job is counted as
-  double settle_s = 60;      // a job that began less than this ago is left alone
+  double settle_starts = 2;  // a job that began less than so many restarts ago is left alone
 };
 
-/// A program that waits, or that runs and can be stopped.
+/// A job that waits, or that runs and can be stopped.
 struct contender {
   const job_view* job = nullptr;
   const configuration_table* table = nullptr;
@@ -30,7 +30,13 @@ struct contender {
   std::optional<std::size_t> present;  // the option that it runs with, if it runs with one
 
   const std::vector<configuration>& options() const { return table->options; }
+  /// What is left of it, in seconds of a GPU of the fastest type.
+  double work() const { return samples_left * table->sample_cost; }
 };
+
+/// Until when a running job is not stopped or moved.
+double settled_s(const cluster& c, const job_view& j, const troupe_options& o);
+bool is_settling(const cluster& c, const contender& x, double now_s, const troupe_options& o);
 
 /// What a contender gets.
 struct assigned {

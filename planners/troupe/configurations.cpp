@@ -7,9 +7,11 @@
 #include <utility>
 
 #include "planners/core/bounds.hpp"
+#include "planners/core/progress.hpp"
 #include "planners/core/user_request.hpp"
 #include "planners/cost/program_time.hpp"
 #include "planners/cost/stage_time.hpp"
+#include "planners/pipeline/placement.hpp"
 #include "planners/troupe/pipelined_plans.hpp"
 
 namespace troupe::planners {
@@ -19,6 +21,14 @@ namespace {
 constexpr std::size_t largest_cache = 4096;  // lists
 
 }  // namespace
+
+bool is_elastic(const job_spec& job) {
+  const auto& w = job.pipeline;
+  const bool open = w.stages == 0 && w.data_parallel == 0 && w.tensor_parallel == 0 &&
+                    w.microbatches == 0 && w.rows == 0 && w.cut.empty() &&
+                    w.stages_per_datacenter == 0 && w.virtual_stages == 0;
+  return job.train && open && is_resumable(job);
+}
 
 std::vector<double> relative_speeds(const cluster& c) {
   double fastest = 0;
@@ -42,6 +52,7 @@ namespace {
 std::optional<plan> fastest_split(const cluster& c, const gpu_pool& pool, std::uint32_t gpus,
                                   const job_view& j, std::uint32_t max_tensor) {
   const auto& job = *j.spec;
+  if (is_pipeline_job(job)) return {};
   if (std::ranges::none_of(*j.plans, [](const plan& p) { return p.stages.empty(); })) {
     auto how = split_for(c, job, pack(pool, gpus), j.bytes_floor, max_tensor);
     if (how.bytes_per_gpu == 0 || how.data_parallel > job.global_batch) return {};

@@ -14,12 +14,16 @@ namespace troupe::planners {
 
 inline constexpr double min_gain = 1.005;  // of a larger count of GPUs over a smaller one
 
-/// One way to run a program: so many GPUs of one pool, split as is fastest there.
+/// One way to run a job: so many GPUs of one pool, split as is fastest there.
 struct configuration {
   std::uint32_t pool = 0;  // index into pools_of()
   plan how;                // bytes_per_gpu: what it needs; samples_per_s: on GPUs packed tightly
   double weight = 0;       // of its GPUs: each one's speed over that of the cluster's fastest type
 };
+
+/// A training whose user left its shape open, and which can continue on other GPUs: it gets
+/// configurations as simulated work does.
+bool is_elastic(const job_spec& job);
 
 /// Speed of each GPU type over that of the cluster's fastest.
 std::vector<double> relative_speeds(const cluster& c);

@@ -56,7 +56,7 @@ std::optional<plan> fastest_pipelines(const cluster& c, const std::vector<gpu_po
   const bool only = std::ranges::count(pools, gpu, &gpu_pool::gpu) == 1;
   std::optional<plan> best;
   for (const auto& p : plans) {
-    if (p.stages.empty() || p.gpu_types.size() != 1 || p.gpu_types[0] != gpu) continue;
+    if (p.stages.empty() || p.stages.front().gpu != gpu) continue;  // for this type alone
     if (p.gpus() != gpus) continue;
     if (p.bytes_per_gpu <= bytes_floor || widest_group(p) > pools[pool].node_gpus) continue;
     auto how = p;

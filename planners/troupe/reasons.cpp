@@ -65,10 +65,9 @@ std::string why_behind(const cluster& c, const contender& x, std::uint32_t idle,
       least = &p;
   return fmt::format(
       "needs {} at least, and {} GPUs are idle; {} running jobs have a higher priority or less "
-      "than "
-      "its {:.3g} GPU-seconds of work left, and {} others are not stopped for it",
-      least ? gpus_text(c, *least) : "more GPUs", idle, before,
-      x.samples_left * x.table->sample_cost, fixed);
+      "than its "
+      "{:.3g} GPU-seconds of work left, and {} others are not stopped for it",
+      least ? gpus_text(c, *least) : "more GPUs", idle, before, x.work(), fixed);
 }
 
 }  // namespace troupe::planners

@@ -8,9 +8,11 @@
 
 #include "planners/core/bounds.hpp"
 #include "planners/core/policy.hpp"
+#include "planners/core/progress.hpp"
 #include "planners/core/queue_order.hpp"
 #include "planners/pipeline/placement.hpp"
 #include "planners/troupe/assignment.hpp"
+#include "planners/troupe/fixed_trainings.hpp"
 #include "planners/troupe/pipelined_plans.hpp"
 #include "planners/troupe/reasons.hpp"
 
@@ -18,14 +20,6 @@ namespace troupe::planners {
 namespace {
 
 using kind = reason::kind;
-
-double samples_left(const job_view& j, double now_s, double restart_s) {
-  double done = static_cast<double>(j.iterations_done);
-  if (!j.where.empty() && j.iteration_s > 0)
-    done += std::max(0.0, now_s - j.started_s - restart_s) / j.iteration_s;
-  const double left = std::max(1.0, static_cast<double>(j.spec->iterations) - done);
-  return left * j.spec->global_batch;
-}
 
 bool same_shape(const plan& a, const plan& b) {
   return a.data_parallel == b.data_parallel && a.tensor_parallel == b.tensor_parallel &&
@@ -56,14 +50,26 @@ reason why_hopeless(const job_view& j) {
                       j.bytes_floor / bytes_per_gb)};
 }
 
+/// The micro-batch of the fastest configuration, kept by all: whatever the number of pipelines, the
+/// results of a training then change only by the order of summation.
+job_spec with_fastest_rows(const cluster& c, const std::vector<gpu_pool>& pools, job_spec job) {
+  const auto plans = pipelined_plans(c, pools, job);
+  if (plans.empty()) return job;
+  job.pipeline.rows = std::ranges::max(plans, {}, &plan::samples_per_s).rows;
+  return job;
+}
+
 // Those within the job's limits of time and cost.
 std::vector<plan> configured_plans(const cluster& c, const job_spec& job) {
   const auto pools = pools_of(c, idle_index{c});
   job_view j;
   j.spec = std::make_shared<const job_spec>(job);
-  const bool simulated = job.command.empty() && !job.memory;
-  j.plans = std::make_shared<const std::vector<plan>>(simulated ? pipelined_plans(c, pools, job)
-                                                                : std::vector<plan>{});
+  std::vector<plan> pipelined;
+  if (is_elastic(job))
+    pipelined = pipelined_plans(c, pools, with_fastest_rows(c, pools, job));
+  else if (job.command.empty() && !job.memory)
+    pipelined = pipelined_plans(c, pools, job);
+  j.plans = std::make_shared<const std::vector<plan>>(std::move(pipelined));
   std::vector<plan> plans;
   for (auto& o : configurations_of(c, pools, j)) {
     const auto& p = o.how;
@@ -74,6 +80,16 @@ std::vector<plan> configured_plans(const cluster& c, const job_spec& job) {
     return job.command.empty() ? p.samples_per_s : worth(job, p);
   });
   return plans;
+}
+
+/// Is Algorithm 1's pipeline, which may use every pool, so much faster than any one pool that the
+/// training is placed there to its end?
+bool is_faster_across_pools(const cluster& c, const job_spec& job, const plan& elastic,
+                            planning_budget& budget) {
+  constexpr double min_speedup = 1.25;
+  const auto across = place_pipelines(c, idle_index{c}, job, true, budget);
+  if (!across) return false;
+  return across->how.samples_per_s > min_speedup * elastic.samples_per_s;
 }
 
 bool same_nodes(allocation a, allocation b) {
@@ -87,11 +103,16 @@ class troupe_policy : public policy {
   std::string_view name() const override { return "troupe"; }
 
   /// Its configurations, best by its objective first, or fastest first if it can be stopped; then
-  /// those of MARP's plans that none of them has.
+  /// those of MARP's plans that none of them has. Of a training that is not elastic, or much faster
+  /// across pools, Algorithm 1's plan.
   expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                        planning_budget& budget) const override {
+    if (is_pipeline_job(job)) {
+      auto plans = is_elastic(job) ? configured_plans(c, job) : std::vector<plan>{};
+      if (!plans.empty() && !is_faster_across_pools(c, job, plans.front(), budget)) return plans;
+      return policy::plans_of(c, job, budget);
+    }
     auto others = policy::plans_of(c, job, budget);
-    if (is_pipeline_job(job)) return others;
     if (!others && others.error().code != kind::infeasible) return others;
     auto plans = configured_plans(c, job);
     if (plans.empty()) return others;
@@ -102,27 +123,34 @@ class troupe_policy : public policy {
     return plans;
   }
 
-  std::vector<decision> decide(const snapshot& all_jobs, random_source&) const override {
+  std::vector<decision> decide(const snapshot& s, random_source&) const override {
     std::vector<decision> out;
-    std::optional<idle_index> rest;
-    cache_.prepare(all_jobs.cluster);
-    const auto all_pools = pools_of(all_jobs.cluster, all_jobs.idle);
-    job_views trainings;
-    for (const auto& [id, j] : all_jobs.waiting)
-      if (is_training(all_jobs.cluster, all_pools, j)) trainings.emplace(id, j);
-    const auto begun = start_trainings({all_jobs.now_s, all_jobs.cluster, all_jobs.idle, trainings,
-                                        all_jobs.running, all_jobs.moving},
-                                       out, rest);
-    const snapshot s{begun.now_s,      begun.cluster,    begun.idle,
-                     all_jobs.waiting, all_jobs.running, all_jobs.moving};
+    cache_.prepare(s.cluster);
     const auto pools = pools_of(s.cluster, s.idle);
+    job_views trainings;
+    for (const auto& [id, j] : s.waiting)
+      if (is_fixed(s.cluster, pools, j)) trainings.emplace(id, j);
     const auto contenders = contenders_of(s, pools, out);
-    if (contenders.empty()) return out;
     free_gpus free{s.cluster, s.idle};
     for (const auto& x : contenders) free.give_back(x.job->where);
+    std::vector<decision> starts;
+    start_fixed_trainings(s, trainings, contenders, options_, free, starts);
     auto all = assign(s.cluster, pools, contenders, free, s.now_s, options_);
-    place(s.cluster, pools, std::move(all), std::move(free), out);
+    place(s.cluster, pools, std::move(all), std::move(free), out, starts);
+    std::ranges::move(starts, std::back_inserter(out));  // after the stops that make room
     return out;
+  }
+
+  /// When the next of the jobs that are left alone may be changed, if that could matter.
+  double decide_again_s(const snapshot& s) const override {
+    if (s.waiting.empty() && s.idle.total_idle() == 0) return 0;
+    double again_s = 0;
+    for (const auto& [id, j] : s.running) {
+      if (!is_resumable(*j.spec)) continue;
+      const double left_s = settled_s(s.cluster, j, options_) - s.now_s;
+      if (left_s > 0 && (again_s == 0 || left_s < again_s)) again_s = left_s;
+    }
+    return again_s;
   }
 
   reason why_waiting(const snapshot& s, job_id job) const override {
@@ -130,7 +158,7 @@ class troupe_policy : public policy {
     if (it == s.waiting.end()) return {kind::unknown, fmt::format("job {} is not waiting", job)};
     const auto& j = it->second;
     cache_.prepare(s.cluster);
-    if (is_training(s.cluster, pools_of(s.cluster, s.idle), j)) return why_training_waits(s, j);
+    if (is_fixed(s.cluster, pools_of(s.cluster, s.idle), j)) return why_training_waits(s, j);
     if (is_hopeless(j)) return why_hopeless(j);
     const auto pools = pools_of(s.cluster, s.idle);
     std::vector<decision> ignored;
@@ -138,7 +166,7 @@ class troupe_policy : public policy {
     const auto mine = std::ranges::find(all, job, [](const contender& x) { return x.job->id; });
     if (mine == all.end()) return {kind::insufficient, "waits for its turn"};
     const auto rank = [](const contender& x) {
-      return std::pair(-x.job->spec->priority, x.samples_left * x.table->sample_cost);
+      return std::pair(-x.job->spec->priority, x.work());
     };
     const auto before = static_cast<std::size_t>(std::ranges::count_if(
         all, [&](const auto& x) { return !x.job->where.empty() && rank(x) <= rank(*mine); }));
@@ -147,20 +175,21 @@ class troupe_policy : public policy {
   }
 
  private:
-  /// Pipelines of the built-in trainer, and of simulated work whose limits only stages of several
-  /// GPU types meet: start_trainings places them, and they run to their end. So do programs of the
-  /// user's own: nobody knows whether they would go on where they were.
-  bool is_training(const cluster& c, const std::vector<gpu_pool>& pools, const job_view& j) const {
-    return is_pipeline_job(*j.spec) || (j.training && cache_.of(c, pools, j).options.empty());
+  /// Trainings that are not elastic, and simulated work whose limits only stages of several GPU
+  /// types meet: start_fixed_trainings places them, and they run to their end. So do programs of
+  /// the user's own: nobody knows whether they would go on where they were.
+  bool is_fixed(const cluster& c, const std::vector<gpu_pool>& pools, const job_view& j) const {
+    if (is_pipeline_job(*j.spec) && !is_elastic(*j.spec)) return true;
+    return j.training && (!j.plans || cache_.of(c, pools, j).options.empty());
   }
 
   std::vector<contender> contenders_of(const snapshot& s, const std::vector<gpu_pool>& pools,
                                        std::vector<decision>& out) const {
     std::vector<const job_view*> jobs;
     for (const auto& [id, j] : s.running)
-      if (j.spec->command.empty() && !is_training(s.cluster, pools, j)) jobs.push_back(&j);
+      if (j.spec->command.empty() && !is_fixed(s.cluster, pools, j)) jobs.push_back(&j);
     for (const auto& [id, j] : s.waiting) {
-      if (is_training(s.cluster, pools, j)) continue;
+      if (is_fixed(s.cluster, pools, j)) continue;
       if (is_hopeless(j))
         out.push_back({decision::kind::give_up, id, {}, {}, why_hopeless(j)});
       else
@@ -174,7 +203,7 @@ class troupe_policy : public policy {
       auto& x = contenders.emplace_back();
       x.job = job;
       x.table = &cache_.of(s.cluster, pools, j);
-      x.samples_left = samples_left(j, s.now_s, restart_s);
+      x.samples_left = samples_left(s, j);
       if (j.where.empty()) continue;
       x.start_left_s = std::max(0.0, j.started_s + restart_s - s.now_s);
       x.present = present_option(x.options(), pools, j);
@@ -184,7 +213,7 @@ class troupe_policy : public policy {
 
   // Counts become nodes, the largest first, and what differs from the present becomes decisions.
   void place(const cluster& c, const std::vector<gpu_pool>& pools, std::vector<assigned> all,
-             free_gpus free, std::vector<decision>& out) const {
+             free_gpus free, std::vector<decision>& stops, std::vector<decision>& starts) const {
     std::ranges::stable_sort(all, std::greater{}, [](const assigned& a) {
       return a.option ? a.who->options()[*a.option].how.gpus() : 0;
     });
@@ -197,7 +226,6 @@ class troupe_policy : public policy {
     }
     place_counts(pools, grants, free);
 
-    std::vector<decision> starts;
     std::size_t next = 0;
     for (auto& a : all) {
       const auto& j = *a.who->job;
@@ -210,14 +238,13 @@ class troupe_policy : public policy {
         free.take(j.where);  // no room for its change, and nobody else has its GPUs
         continue;
       }
-      if (runs) out.push_back({decision::kind::stop, j.id, {}, {}, {}});
+      if (runs) stops.push_back({decision::kind::stop, j.id, {}, {}, {}});
       if (where.empty()) continue;
       if (!a.option) a.mixed_where = where;
       const reason why{kind::unknown, why_assigned(c, a, options_)};
       auto how = a.option ? a.who->options()[*a.option].how : std::move(a.mixed);
       starts.push_back({decision::kind::start, j.id, std::move(how), std::move(where), why});
     }
-    std::ranges::move(starts, std::back_inserter(out));
   }
 
   troupe_options options_;

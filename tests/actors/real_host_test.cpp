@@ -6,7 +6,9 @@
 #include <filesystem>
 
 #include "harness/scratch.hpp"
+#include "messages/whole_file.hpp"
 #include "planners/core/policy.hpp"
+#include "runtime/host/private_files.hpp"
 #include "runtime/host/wait.hpp"
 #include "runtime/zeromq/keys.hpp"
 #include "runtime_real/world.hpp"
@@ -110,6 +112,9 @@ TEST_CASE("a host runs until it is asked to end, or a newer one takes its place"
   REQUIRE(::pthread_kill(::pthread_self(), SIGTERM) == 0);
   CHECK(c.first->run());
   auto o = c.options("another start", c.controller->endpoint());
+  // More starts than the first: a directory without a count begins with the minute of the clock.
+  REQUIRE(runtime::prepare_private_directory(o.state));
+  REQUIRE(write_whole_file(o.state + "/starts", "100000000\n", 0600));
   const auto newer = real_cluster::must(real_host::gateway(o, 0));
   const auto superseded = c.first->run();
   REQUIRE_FALSE(superseded);

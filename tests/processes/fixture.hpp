@@ -30,12 +30,15 @@ inline fs::path shipped(const char* file) {
 class fixture {
  public:
   explicit fixture(const char* name, const char* shipped_cluster = "clusters/demo.yaml")
-      : cluster_file{shipped(shipped_cluster)},
+      : fixture{name, shipped(shipped_cluster), cli::default_policy} {}
+  fixture(const char* name, const fs::path& cluster_path, const char* policy)
+      : cluster_file{cluster_path},
         state{fs::temp_directory_path() / fmt::format("troupe-{}-{}", name, getpid())} {
     fs::remove_all(state);
     cli::local_cluster_options o;
     o.cluster_file = cluster_file.string();
     o.state = state.string();
+    o.policy = policy;
     o.program = TROUPE_PROGRAM;
     auto started = cli::local_cluster::start(o);
     REQUIRE(started);

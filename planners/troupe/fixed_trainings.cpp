@@ -1,0 +1,53 @@
+#include "planners/troupe/fixed_trainings.hpp"
+
+#include <algorithm>
+
+#include "planners/core/progress.hpp"
+#include "planners/core/queue_order.hpp"
+#include "planners/pipeline/placement.hpp"
+
+namespace troupe::planners {
+
+namespace {
+
+/// In seconds of a GPU of the cluster's fastest type, by its best plan.
+double work_of(const snapshot& s, const job_view& j) {
+  if (!j.plans || j.plans->empty()) return 0;
+  const auto speeds = relative_speeds(s.cluster);
+  const auto& how = j.plans->front();
+  double weight = 0;
+  for (const auto g : how.gpu_types) weight = std::max(weight, speeds[g]);
+  return samples_left(s, j) / how.samples_per_s * weight * how.gpus();
+}
+
+}  // namespace
+
+void start_fixed_trainings(const snapshot& s, const job_views& trainings,
+                           const std::vector<contender>& contenders, const troupe_options& o,
+                           free_gpus& free, std::vector<decision>& out) {
+  planning_budget budget{planning_budget::units_a_decision};
+  for (const auto* j : in_order(trainings, true)) {
+    const double work = work_of(s, *j);
+    const auto comes_after = [&](const contender& x) {
+      const auto a = j->spec->priority, b = x.job->spec->priority;
+      return (a > b || (a == b && work < x.work())) && !is_settling(s.cluster, x, s.now_s, o);
+    };
+    auto running = s.running;
+    std::vector<std::uint32_t> held(s.cluster.nodes.size());
+    for (const auto& x : contenders)
+      if (comes_after(x))
+        running.erase(x.job->id);
+      else
+        for (const auto& share : x.job->where) held[share.node] += share.gpus;
+    idle_index idle{s.idle};
+    for (node_index n = 0; n < held.size(); ++n)
+      idle.set_idle(n, free.of(n) - std::min(free.of(n), held[n]));
+    const job_views one{{j->id, *j}};
+    const auto before = out.size();
+    std::optional<idle_index> room;
+    start_trainings({s.now_s, s.cluster, idle, one, running, s.moving}, out, room, budget);
+    for (auto i = before; i < out.size(); ++i) free.take(out[i].where);
+  }
+}
+
+}  // namespace troupe::planners
