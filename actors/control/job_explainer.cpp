@@ -258,6 +258,9 @@ std::vector<considered_plan> job_explainer::plans_considered(const job_record& j
   };
   const bool placed = j.state != job_state::waiting && !j.where.empty();
   const auto unit = metric_name(spec);
+  // A policy that says why it chose a plan has a rule of its own; others take the first that fits.
+  const auto note = s_.notes.find(j.id);
+  const bool own_rule = note != s_.notes.end() && !note->second.why.empty();
   bool seen_chosen = false;
   for (const auto& p : *made->second.plans) {
     considered_plan considered{p, false, {}, metric_of(spec, p)};
@@ -265,8 +268,9 @@ std::vector<considered_plan> job_explainer::plans_considered(const job_record& j
     if (placed && is_chosen(p)) {
       considered.chosen = seen_chosen = true;
       considered.verdict =
-          fmt::format("chosen: best by {} among the plans that fit the idle GPUs", unit);
-    } else if (placed && seen_chosen) {
+          own_rule ? "chosen: " + note->second.why
+                   : fmt::format("chosen: best by {} among the plans that fit the idle GPUs", unit);
+    } else if (placed && (seen_chosen || (own_rule && p.bytes_per_gpu > j.bytes_floor))) {
       considered.verdict = fmt::format("{:.4g} {}; the chosen plan has {:.4g}", considered.metric,
                                        unit, metric_of(spec, j.how));
     } else if (placed && p.bytes_per_gpu <= j.bytes_floor) {

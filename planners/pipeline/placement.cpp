@@ -12,7 +12,6 @@
 #include "planners/core/move.hpp"
 #include "planners/core/queue_order.hpp"
 #include "planners/cost/batch_split.hpp"
-#include "planners/cost/plan_time.hpp"
 #include "planners/frenzy/marp.hpp"
 #include "planners/pipeline/model_partition.hpp"
 #include "planners/pipeline/plan_search.hpp"
@@ -196,10 +195,6 @@ expected<pipeline_placement> place_pipelines(const cluster& c, const idle_index&
   p.where = gpus_of(c, idle, job, *s, p.how.gpu_types);
   for (const auto& share : p.where)
     p.how.cost_per_hour += share.gpus * price_per_hour(c, share.node);
-  // The selection compares rows by fewer terms than the model of time has; slots have no model.
-  if (job.slots) return p;
-  if (const auto e = evaluate(c, job, p.how, p.where, fidelity::closed))
-    p.how.samples_per_s = e->samples_per_s;
   return p;
 }
 

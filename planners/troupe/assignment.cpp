@@ -62,19 +62,21 @@ class assigner {
   struct ranked {
     bool settling = false;
     std::int32_t priority = 0;
+    bool overdue = false;
     double work = 0;  // seconds of a GPU of the fastest type
     const contender* who = nullptr;
 
     bool operator<(const ranked& b) const {
-      return std::tuple(settling, priority, b.work, b.who->job->id) <
-             std::tuple(b.settling, b.priority, work, who->job->id);
+      return std::tuple(settling, priority, overdue, b.work, b.who->job->id) <
+             std::tuple(b.settling, b.priority, b.overdue, work, who->job->id);
     }
   };
   std::vector<ranked> in_order(const std::vector<contender>& contenders) const {
     std::vector<ranked> all;
     all.reserve(contenders.size());
     for (const auto& x : contenders)
-      all.push_back({is_settling(x), x.job->spec->priority, x.work(), &x});
+      all.push_back(
+          {is_settling(x), x.job->spec->priority, is_overdue(x, now_s_, o_), x.work(), &x});
     std::make_heap(all.begin(), all.end());
     return all;
   }
@@ -272,6 +274,13 @@ double settled_s(const cluster& c, const job_view& j, const troupe_options& o) {
 
 bool is_settling(const cluster& c, const contender& x, double now_s, const troupe_options& o) {
   return runs(x) && now_s < settled_s(c, *x.job, o);
+}
+
+bool is_overdue(const contender& x, double now_s, const troupe_options& o) {
+  const auto& spec = *x.job->spec;
+  const double shortest_s =
+      static_cast<double>(spec.iterations) * spec.global_batch / x.table->fastest_samples_per_s;
+  return now_s - x.job->submitted_s > o.overdue_s + o.overdue_times * shortest_s;
 }
 
 std::vector<assigned> assign(const cluster& c, const std::vector<gpu_pool>& pools,

@@ -15,10 +15,12 @@
 namespace troupe::planners {
 
 struct troupe_options {
-  double price_factor = 4;   // of a GPU-second, for each job that waits behind
-  double min_saving = 0.05;  // of the time left, for a change that only uses idle GPUs
-  double stop_cost = 2;      // restarts that a change of a running job is counted as
-  double settle_starts = 2;  // a job that began less than so many restarts ago is left alone
+  double price_factor = 4;    // of a GPU-second, for each job that waits behind
+  double min_saving = 0.05;   // of the time left, for a change that only uses idle GPUs
+  double stop_cost = 2;       // restarts that a change of a running job is counted as
+  double overdue_s = 86400;   // a job is overdue this long after it was submitted, and
+  double overdue_times = 10;  // so many times its shortest run
+  double settle_starts = 2;   // a job that began less than so many restarts ago is left alone
 };
 
 /// A job that waits, or that runs and can be stopped.
@@ -34,8 +36,12 @@ struct contender {
   double work() const { return samples_left * table->sample_cost; }
 };
 
+/// Whether a job comes before shorter ones, so that an endless stream of them cannot starve it.
+bool is_overdue(const contender& x, double now_s, const troupe_options& o);
+
 /// Until when a running job is not stopped or moved.
 double settled_s(const cluster& c, const job_view& j, const troupe_options& o);
+/// Whether a running job began too recently to be stopped or moved.
 bool is_settling(const cluster& c, const contender& x, double now_s, const troupe_options& o);
 
 /// What a contender gets.

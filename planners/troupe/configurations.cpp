@@ -121,6 +121,14 @@ double sample_cost(const std::vector<configuration>& options, const job_view& j)
   return least;
 }
 
+double fastest(const std::vector<configuration>& options, const job_view& j) {
+  double most = 0;
+  for (const auto& o : options) most = std::max(most, o.how.samples_per_s);
+  if (options.empty())
+    for (const auto& p : *j.plans) most = std::max(most, p.samples_per_s);
+  return most;
+}
+
 }  // namespace
 
 void configuration_cache::prepare(const cluster& c) {
@@ -141,6 +149,7 @@ const configuration_table& configuration_cache::of(const cluster& c,
     e->plans = j.plans;
     e->table.options = configurations_of(c, pools, j);
     e->table.sample_cost = sample_cost(e->table.options, j);
+    e->table.fastest_samples_per_s = fastest(e->table.options, j);
   }
   return e->table;
 }

@@ -45,6 +45,7 @@ struct configuration_table {
   /// Seconds of a GPU of the fastest type that a sample costs at best; of a job without options by
   /// the plans it has.
   double sample_cost = 0;
+  double fastest_samples_per_s = 0;  // likewise
 };
 
 /// Remembers the tables of jobs whose plans are one list, which are alike. Nothing that it answers

@@ -30,7 +30,8 @@ void start_fixed_trainings(const snapshot& s, const job_views& trainings,
     const double work = work_of(s, *j);
     const auto comes_after = [&](const contender& x) {
       const auto a = j->spec->priority, b = x.job->spec->priority;
-      return (a > b || (a == b && work < x.work())) && !is_settling(s.cluster, x, s.now_s, o);
+      if (is_settling(s.cluster, x, s.now_s, o)) return false;
+      return a > b || (a == b && work < x.work() && !is_overdue(x, s.now_s, o));
     };
     auto running = s.running;
     std::vector<std::uint32_t> held(s.cluster.nodes.size());

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -10,6 +11,7 @@
 #include "planners/core/policy.hpp"
 #include "planners/core/progress.hpp"
 #include "planners/core/queue_order.hpp"
+#include "planners/cost/plan_time.hpp"
 #include "planners/pipeline/placement.hpp"
 #include "planners/troupe/assignment.hpp"
 #include "planners/troupe/fixed_trainings.hpp"
@@ -89,7 +91,8 @@ bool is_faster_across_pools(const cluster& c, const job_spec& job, const plan& e
   constexpr double min_speedup = 1.25;
   const auto across = place_pipelines(c, idle_index{c}, job, true, budget);
   if (!across) return false;
-  return across->how.samples_per_s > min_speedup * elastic.samples_per_s;
+  const auto e = evaluate(c, job, across->how, across->where, fidelity::closed);
+  return e && e->samples_per_s > min_speedup * elastic.samples_per_s;
 }
 
 bool same_nodes(allocation a, allocation b) {
@@ -165,8 +168,8 @@ class troupe_policy : public policy {
     const auto all = contenders_of(s, pools, ignored);
     const auto mine = std::ranges::find(all, job, [](const contender& x) { return x.job->id; });
     if (mine == all.end()) return {kind::insufficient, "waits for its turn"};
-    const auto rank = [](const contender& x) {
-      return std::pair(-x.job->spec->priority, x.work());
+    const auto rank = [&](const contender& x) {
+      return std::tuple(-x.job->spec->priority, !is_overdue(x, s.now_s, options_), x.work());
     };
     const auto before = static_cast<std::size_t>(std::ranges::count_if(
         all, [&](const auto& x) { return !x.job->where.empty() && rank(x) <= rank(*mine); }));

@@ -194,6 +194,16 @@ TEST_CASE("plans are ranked by what the job asks for, and why each was not taken
     CHECK(e.plans[3].verdict == "1 samples/s per GPU; the chosen plan has 2");
     CHECK_FALSE(e.plans[3].chosen);
   }
+  SECTION("a running job's, of a policy that says why") {
+    k.submit(s);
+    k.grant(chosen, {{0, 4, {0, 1, 2, 3}}});
+    k.plan_for({larger, chosen, worse});
+    k.notes[1].why = "shrinks for another job";
+    const auto e = k.explained();
+    CHECK(e.plans[0].verdict == "4 samples/s per GPU; the chosen plan has 2");
+    CHECK(e.plans[1].verdict == "chosen: shrinks for another job");
+    CHECK(e.plans[2].verdict == "1 samples/s per GPU; the chosen plan has 2");
+  }
 }
 
 TEST_CASE("where a running job is, and why not elsewhere, is said node by node") {

@@ -52,8 +52,11 @@ small_case random_case(std::uint64_t seed) {
     auto& t = x.tables[i];
     t.options = configurations_of(x.cluster, x.pools, j);
     t.sample_cost = 1e300;
-    for (const auto& o : t.options)
+    for (const auto& o : t.options) {
       t.sample_cost = std::min(t.sample_cost, o.weight / o.how.samples_per_s);
+      t.fastest_samples_per_s = std::max(t.fastest_samples_per_s, o.how.samples_per_s);
+    }
+    if (r.chance(0.3)) j.submitted_s = x.now_s - double(r.below(4 * 86'400));
     contender c{&j, &t, double(spec.iterations) * spec.global_batch, 0, {}};
     if (!t.options.empty() && r.chance(0.5)) {  // it runs
       const auto k = r.below(t.options.size());
@@ -81,7 +84,7 @@ class oracle {
     std::iota(order_.begin(), order_.end(), 0U);
     std::ranges::sort(order_, {}, [&](std::size_t i) {
       const auto& c = x_.contenders[i];
-      return std::tuple(!settles(i), -c.job->spec->priority, work(i), c.job->id);
+      return std::tuple(!settles(i), -c.job->spec->priority, !overdue(i), work(i), c.job->id);
     });
   }
 
@@ -116,6 +119,14 @@ class oracle {
     for (const auto& o : x_.tables[i].options)
       least = std::min(least, x_.contenders[i].samples_left / o.how.samples_per_s * weight(o));
     return least;
+  }
+  bool overdue(std::size_t i) const {
+    const auto& j = x_.jobs[i];
+    double shortest = 1e300;
+    for (const auto& o : x_.tables[i].options)
+      shortest =
+          std::min(shortest, j.spec->iterations * (j.spec->global_batch / o.how.samples_per_s));
+    return x_.now_s - j.submitted_s > 86'400 + 10 * shortest;
   }
   double time(std::size_t i, std::size_t option) const {
     const auto& c = x_.contenders[i];

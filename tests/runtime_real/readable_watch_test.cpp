@@ -7,12 +7,13 @@
 #include <system_error>
 #include <thread>
 
+#include "runtime/host/pause.hpp"
 #include "runtime_real/world.hpp"
 
 using namespace troupe::runtime;
 using namespace troupe::runtime::test;
 
-TEST_CASE("Who watches a descriptor is told each time something comes, and of nothing else") {
+TEST_CASE("a watch on descriptors reports each time one becomes readable, and nothing else") {
   int ends[2], others[2];
   REQUIRE(::pipe(ends) == 0);
   REQUIRE(::pipe(others) == 0);
@@ -20,7 +21,7 @@ TEST_CASE("Who watches a descriptor is told each time something comes, and of no
   {
     readable_watch watch{[&] { ++told; }};
     watch.add(ends[0]);
-    std::this_thread::sleep_for(std::chrono::milliseconds{20});
+    pause(0.02);
     CHECK(told == 0);
     for (int i = 1; i <= 3; ++i) {
       REQUIRE(::write(ends[1], "x", 1) == 1);
@@ -31,6 +32,6 @@ TEST_CASE("Who watches a descriptor is told each time something comes, and of no
     CHECK(eventually([&] { return told == 4; }));
     CHECK_THROWS_AS(watch.add(-1), std::system_error);
   }
-  CHECK(told == 4);  // its end is no news
+  CHECK(told == 4);  // its destruction reports nothing
   for (const int fd : {ends[0], ends[1], others[0], others[1]}) ::close(fd);
 }

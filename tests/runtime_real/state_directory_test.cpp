@@ -10,6 +10,7 @@
 #include <fstream>
 #include <thread>
 
+#include "runtime/host/pause.hpp"
 #include "runtime_real/processes.hpp"
 
 using namespace troupe;
@@ -64,15 +65,15 @@ TEST_CASE("A state directory whose programs are still being killed is waited for
   REQUIRE(state_directory::open(path));
   const int fd = ::open((path + "/lock").c_str(), O_RDWR);
   REQUIRE(::ftruncate(fd, 0) == 0);
-  REQUIRE(::flock(fd, LOCK_EX) == 0);  // as keepers hold it, who are nobody's host
-  // Who took it last is dead, and another has its number.
+  REQUIRE(::flock(fd, LOCK_EX) == 0);  // as keepers of its programs hold it
+  // The last holder is dead, and another process has its number.
   const auto text = std::to_string(::getpid()) + " 1\n";
   REQUIRE(::pwrite(fd, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()));
   const auto refused = state_directory::open(path, 0.05);
   REQUIRE_FALSE(refused);
   CHECK(refused.error().text.find("still being killed") != std::string::npos);
   std::thread later{[fd] {
-    std::this_thread::sleep_for(std::chrono::milliseconds{100});
+    pause(0.1);
     ::close(fd);
   }};
   CHECK(state_directory::open(path, long_s));
