@@ -84,12 +84,11 @@ std::vector<journal_entry> all_of(const journal& j) {
 
 }  // namespace
 
-TEST_CASE("A new journal is empty") {
+TEST_CASE("a new journal is empty") {
   REQUIRE(all_of(*any_store()->open()).empty());
 }
 
-TEST_CASE(
-    "Every kind of entry comes back as it was, oldest first, in this incarnation and the next") {
+TEST_CASE("every kind of entry is read back in order, in this incarnation and the next") {
   const auto place = any_store();
   const auto written = one_of_each();
   {
@@ -106,7 +105,7 @@ TEST_CASE(
   REQUIRE(all_of(*j) == more);
 }
 
-TEST_CASE("A batch comes back in its order, and a snapshot stands for all before it") {
+TEST_CASE("a batch is read back in order, and a snapshot replaces all entries before it") {
   const auto place = any_store();
   const auto written = one_of_each();
   std::uint64_t id = 0;
@@ -127,7 +126,7 @@ TEST_CASE("A batch comes back in its order, and a snapshot stands for all before
         std::vector<journal_entry>{snapshot_begun{.epochs = {5}}, written[1], written[0]});
 }
 
-TEST_CASE("Many incarnations write one journal") {
+TEST_CASE("many incarnations append to one journal") {
   const auto place = any_store();
   for (std::uint64_t epoch = 1; epoch <= 20; ++epoch) {
     const auto j = place->open();

@@ -32,8 +32,7 @@ bool same(const payload& a, const payload& b) {
 
 }  // namespace
 
-TEST_CASE(
-    "A frame goes to the next hop, whomever it is addressed to, and its bytes do not change") {
+TEST_CASE("a frame goes unchanged to the next hop towards its address") {
   const auto n = any_network();
   start_all(*n);
   const auto sent = numbered(a0, b0, 7, pattern(1000));
@@ -68,7 +67,8 @@ std::uint64_t iteration_of(const frame& f) {
 
 }  // namespace
 
-TEST_CASE("Nodes of one datacenter exchange tensors directly, and all else through its gateway") {
+TEST_CASE(
+    "nodes of one datacenter exchange tensors directly, and other frames through their gateway") {
   const auto n = any_network();
   start_all(*n);
   constexpr std::uint64_t tensors = 50;
@@ -93,7 +93,7 @@ TEST_CASE("Nodes of one datacenter exchange tensors directly, and all else throu
   REQUIRE(n->received(a1) == 0);
 }
 
-TEST_CASE("Tensors for a node that died go through the gateway, and directly once it is back") {
+TEST_CASE("tensors for a node that died go through the gateway, and directly once it is back") {
   const auto n = any_network();
   start_all(*n);
   const auto send = [&] { n->net(a0).send(a1, a_tensor(a0, a1, 1, pattern(1000)), tensor_lane); };
@@ -111,7 +111,7 @@ TEST_CASE("Tensors for a node that died go through the gateway, and directly onc
   }));
 }
 
-TEST_CASE("A node that does not handle tensors is sent no more than its credit, and all of that") {
+TEST_CASE("a node that handles no tensors is sent exactly its credit") {
   const auto n = any_network();
   for (const auto a : {controller, dc1, a0}) n->start(a);
   n->start(a1, false);
@@ -138,7 +138,7 @@ TEST_CASE("A node that does not handle tensors is sent no more than its credit, 
       [&] { return n->net(a0).send(a1, a_tensor(a0, a1, seen, pattern(10)), tensor_lane); }));
 }
 
-TEST_CASE("Between gateways each lane is in order, in both directions, and all of it arrives") {
+TEST_CASE("between gateways, each lane's frames all arrive in order, in both directions") {
   const auto n = any_network();
   start_all(*n);
   constexpr std::uint64_t frames = 1000;
@@ -168,7 +168,7 @@ TEST_CASE("Between gateways each lane is in order, in both directions, and all o
   }
 }
 
-TEST_CASE("Either of two gateways can start again, and they hear each other") {
+TEST_CASE("either of two gateways can restart, and they reach each other again") {
   const auto n = any_network();
   start_all(*n);
   for (const auto which : {dc1, dc2, dc1}) {
@@ -184,7 +184,7 @@ TEST_CASE("Either of two gateways can start again, and they hear each other") {
   }
 }
 
-TEST_CASE("What arrived can be passed on as it is") {
+TEST_CASE("a received frame can be forwarded as it is") {
   const auto n = any_network();
   start_all(*n);
   REQUIRE(n->net(controller).send(a1, numbered(controller, a1, 1, pattern(100'000))));
@@ -194,7 +194,7 @@ TEST_CASE("What arrived can be passed on as it is") {
   REQUIRE(same(n->take(a1)[0].body, pattern(100'000)));
 }
 
-TEST_CASE("Frames of one size between two hosts arrive once each, in order") {
+TEST_CASE("frames of equal size between two hosts arrive once each, in order") {
   const auto n = any_network();
   start_all(*n);
   constexpr std::uint64_t frames = 2000;
@@ -214,7 +214,7 @@ TEST_CASE("Frames of one size between two hosts arrive once each, in order") {
   REQUIRE(std::ranges::is_sorted(seen));
 }
 
-TEST_CASE("An empty body is empty, and a large one arrives whole") {
+TEST_CASE("empty and large bodies arrive unchanged") {
   const auto n = any_network();
   start_all(*n);
   const auto size = GENERATE(std::size_t{0}, std::size_t{1}, std::size_t{8} << 20);
@@ -223,7 +223,7 @@ TEST_CASE("An empty body is empty, and a large one arrives whole") {
   REQUIRE(same(n->take(controller)[0].body, pattern(size)));
 }
 
-TEST_CASE("A frame to a host that is not there is dropped without harm") {
+TEST_CASE("a frame to an absent host is dropped without harm") {
   const auto n = any_network();
   n->start(controller);
   n->start(dc1);
@@ -234,8 +234,7 @@ TEST_CASE("A frame to a host that is not there is dropped without harm") {
   REQUIRE(number_of(n->take(controller)[0]) == 2);
 }
 
-TEST_CASE(
-    "A host that does not handle what it gets is sent no more than its credit, and all of that") {
+TEST_CASE("a host that handles no frames is sent exactly its credit") {
   const auto n = any_network();
   n->start(controller, false);
   n->start(dc1);
@@ -265,8 +264,7 @@ TEST_CASE(
   REQUIRE(n->eventually(handle));
 }
 
-TEST_CASE(
-    "A host that died and started again gets the frames, and its peers need not do anything") {
+TEST_CASE("a host that died and restarted gets frames again without any action of its peers") {
   const auto n = any_network();
   start_all(*n);
   const auto which = GENERATE(controller, dc1, a0);
@@ -284,7 +282,7 @@ TEST_CASE(
   REQUIRE(number_of(n->take(other)[0]) == 2);
 }
 
-TEST_CASE("A client talks to the controller, and is answered under the address that it was given") {
+TEST_CASE("a client exchanges frames with the controller under the address that it was given") {
   const auto n = any_network();
   n->start(controller);
   n->start(a_client);

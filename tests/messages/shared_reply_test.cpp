@@ -8,7 +8,7 @@
 
 using namespace troupe;
 
-TEST_CASE("A reply that is encoded once for many has the bytes of one that is encoded for each") {
+TEST_CASE("a reply encoded once for many clients has the bytes of one encoded for each") {
   query_reply r;
   r.policy = "frenzy";
   for (job_id id = 1; id <= 300; ++id) {

@@ -26,7 +26,7 @@ unsigned mode_of(const std::string& file) {
 
 }  // namespace
 
-TEST_CASE("A file is replaced as a whole, with the permissions asked for") {
+TEST_CASE("a file is replaced as a whole, with the given permissions") {
   const test::scratch dir;
   const auto file = dir / "file";
   REQUIRE(write_whole_file(file, "a longer first text", 0600));
@@ -43,7 +43,7 @@ TEST_CASE("A file is replaced as a whole, with the permissions asked for") {
   CHECK_FALSE(std::filesystem::exists(file + ".new"));
 }
 
-TEST_CASE("A file that cannot be written stays as it is, and the reason names it") {
+TEST_CASE("a file that cannot be replaced stays unchanged, and the error names it") {
   const test::scratch dir;
   const auto file = dir.write("file", "old");
   std::filesystem::create_directories(file + ".new/in the way");
@@ -57,7 +57,7 @@ TEST_CASE("A file that cannot be written stays as it is, and the reason names it
   CHECK_FALSE(std::filesystem::exists(dir / "directory.new"));
 }
 
-TEST_CASE("Another's link in the place of the new file is not followed") {
+TEST_CASE("a symbolic link in the place of the temporary file is not followed") {
   const test::scratch dir;
   const auto victim = dir.write("victim", "untouched");
   std::filesystem::create_symlink(victim, dir / "file.new");

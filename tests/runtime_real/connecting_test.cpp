@@ -4,7 +4,7 @@
 #include "runtime/host/stopwatch.hpp"
 #include "runtime_real/raw_peers.hpp"
 
-// A gateway that connects to a controller which does what it likes.
+// A gateway that connects to a controller that the test plays.
 
 using namespace troupe;
 using namespace troupe::runtime;
@@ -36,7 +36,7 @@ frame from_controller(std::uint64_t n, payload body = {}) {
 
 }  // namespace
 
-TEST_CASE("A host greets at its interval until it is welcomed, and then no more") {
+TEST_CASE("a host repeats its greeting at its interval until it is welcomed") {
   raw_listener controller;
   const auto net = must_open(gateway_of(controller));
   mailbox at_gateway{net};
@@ -55,7 +55,7 @@ TEST_CASE("A host greets at its interval until it is welcomed, and then no more"
   CHECK_FALSE(controller.receive_within(0.1));
 }
 
-TEST_CASE("A host that connects counts what has the wrong shape, and hears the next frame") {
+TEST_CASE("a connecting host counts malformed messages and receives the frame that follows") {
   raw_listener controller;
   const auto net = must_open(gateway_of(controller));
   mailbox at_gateway{net};
@@ -85,7 +85,7 @@ TEST_CASE("A host that connects counts what has the wrong shape, and hears the n
   CHECK(net->greeted());
 }
 
-TEST_CASE("An answer to a greeting that is no message is a refusal: another version") {
+TEST_CASE("a malformed answer to a greeting counts as a refusal, and the host keeps greeting") {
   raw_listener controller;
   const auto net = must_open(gateway_of(controller));
   mailbox at_gateway{net};
@@ -100,7 +100,7 @@ TEST_CASE("An answer to a greeting that is no message is a refusal: another vers
   CHECK_FALSE(net->refused());
 }
 
-TEST_CASE("A host that is refused greets again after pauses that double, and works once welcome") {
+TEST_CASE("a refused host greets again after pauses that double, and works once it is welcomed") {
   constexpr double greeting_s = 0.03;
   raw_listener controller;
   std::atomic<int> said{0};
@@ -127,7 +127,7 @@ TEST_CASE("A host that is refused greets again after pauses that double, and wor
   REQUIRE(eventually([&] { return net->greeted(); }));
 }
 
-TEST_CASE("A host that is superseded greets no more") {
+TEST_CASE("a superseded host stops greeting") {
   raw_listener controller;
   const auto net = must_open(gateway_of(controller));
   mailbox at_gateway{net};
@@ -139,7 +139,7 @@ TEST_CASE("A host that is superseded greets no more") {
   CHECK_FALSE(controller.receive_within(0.2));
 }
 
-TEST_CASE("A client that is refused is told why, and does not try again") {
+TEST_CASE("a refused client learns the reason and does not retry") {
   raw_listener controller;
   auto o = gateway_of(controller);
   o.name = "somebody";
@@ -154,7 +154,8 @@ TEST_CASE("A client that is refused is told why, and does not try again") {
   CHECK_FALSE(controller.receive_within(0.2));
 }
 
-TEST_CASE("Who is not known any more greets at once, and once for all that was on the way") {
+TEST_CASE(
+    "a host whose peer has forgotten it greets again at once, and once for several refusals") {
   raw_listener controller;
   const auto net = must_open(gateway_of(controller, 60));
   mailbox at_gateway{net};
@@ -170,7 +171,9 @@ TEST_CASE("Who is not known any more greets at once, and once for all that was o
   CHECK(eventually([&] { return net->greeted(); }));
 }
 
-TEST_CASE("A gateway that another one refuses works on, and tells that one nothing new") {
+TEST_CASE(
+    "a gateway refused by another gateway keeps its connection to the controller and greets "
+    "again") {
   raw_listener controller, other;
   auto o = gateway_of(controller);
   o.name = "dc2/gateway";
@@ -184,13 +187,13 @@ TEST_CASE("A gateway that another one refuses works on, and tells that one nothi
   other.receive_a<hello>();
   CHECK(net->greeted());
   CHECK_FALSE(net->refused());
-  // What the other one tells of nodes is nobody's business.
+  // Once the other gateway welcomes it, its frames are delivered.
   other.answer(encode(dc1_gateway, dc2_gateway, welcome{dc2_gateway}));
   other.answer(numbered(dc1_gateway, dc2_gateway, 3));
   REQUIRE(at_gateway.has(1));
 }
 
-TEST_CASE("What is sent waits for credit: a window on the way and a queue behind it, no more") {
+TEST_CASE("sending is bounded by the credit window and the send queue, also after a new greeting") {
   raw_listener controller;
   auto o = gateway_of(controller);
   o.window_frames = 8;
@@ -203,7 +206,7 @@ TEST_CASE("What is sent waits for credit: a window on the way and a queue behind
   };
   controller.receive_a<hello>();
   fill();
-  CHECK(sent == 8);  // to a peer that has not answered: a window
+  CHECK(sent == 8);  // before the welcome: one window
   CHECK(net->counts().full == 1);
   controller.answer(welcoming());
   const auto leave = [&](std::uint64_t frames) {
@@ -224,18 +227,18 @@ TEST_CASE("What is sent waits for credit: a window on the way and a queue behind
   CHECK(sent == 25);
   controller.answer(encode(controller_address, dc1_gateway, credit{100}));
   leave(13 + 8);
-  // A new greeting starts from nothing, and what waits goes on.
+  // A new greeting opens an empty window, and queued frames are sent.
   controller.answer(refusing(reason::kind::unknown));
   REQUIRE(eventually([&] { return !net->greeted(); }));
   controller.answer(welcoming());
   leave(25);
 }
 
-TEST_CASE("What comes in another's name is dropped, and its credit is given back by its bytes") {
+TEST_CASE("a frame with a forged sender is dropped, and its credit is returned by bytes") {
   raw_listener controller;
   auto o = gateway_of(controller);
   const auto forged = numbered(first_client_address, dc1_gateway, 1,
-                               payload{std::vector<std::byte>(3)});  // as if through us
+                               payload{std::vector<std::byte>(3)});  // its sender is a client
   o.window_frames = 1000;
   const auto bad = numbered(3, dc1_gateway, 1, payload{std::vector<std::byte>(3)});
   o.window_bytes = 4 * bad.size();
@@ -251,12 +254,13 @@ TEST_CASE("What comes in another's name is dropped, and its credit is given back
     CHECK(controller.receive_a<credit>().frames == 1);
   }
   CHECK(net->counts().strangers == 3);
-  controller.answer(forged);  // a client is behind the controller
+  controller.answer(forged);  // clients' frames do come from the controller
   CHECK(at_gateway.has(1));
 }
 
 TEST_CASE(
-    "A host takes parts of more than 64 MiB from hosts with tensors, and not from the controller") {
+    "message parts above 64 MiB are accepted from hosts that send tensors, not from the "
+    "controller") {
   const payload large{std::vector<std::byte>((64 << 20) + 1)};
   raw_listener controller, other;
   auto o = gateway_of(controller);

@@ -8,8 +8,7 @@
 #include "runtime/zeromq/engine.hpp"
 #include "runtime_real/raw_peers.hpp"
 
-// A node with tensors for another one of its datacenter, whose gateway and whose peer do what they
-// like.
+// A node with tensors for another node of its datacenter; the test plays its gateway and its peer.
 
 using namespace troupe;
 using namespace troupe::runtime;
@@ -69,7 +68,7 @@ struct a_node {
 
 }  // namespace
 
-TEST_CASE("Where a node listens is told as its gateway can reach it") {
+TEST_CASE("a node's endpoint is announced with an address that its gateway can reach") {
   CHECK(reachable_endpoint("tcp://0.0.0.0:77", "10.1.2.3") == "tcp://10.1.2.3:77");
   CHECK(reachable_endpoint("tcp://[::]:77", "fe80::1") == "tcp://[fe80::1]:77");
   CHECK(reachable_endpoint("tcp://[::]:77", "10.1.2.3") == "tcp://10.1.2.3:77");
@@ -80,7 +79,9 @@ TEST_CASE("Where a node listens is told as its gateway can reach it") {
   CHECK(reachable_endpoint(std::string(257, 'x'), "").empty());
 }
 
-TEST_CASE("The first tensors wait while a node asks where another one is, and then go on") {
+TEST_CASE(
+    "the first tensors wait while a node asks for its peer's endpoint, then go through the "
+    "gateway") {
   std::atomic<int> said{0};
   set_log_sink([&](log_level, std::string_view line) {
     said += line.find("tensors go through the gateway") != std::string_view::npos;
@@ -118,7 +119,7 @@ TEST_CASE("The first tensors wait while a node asks where another one is, and th
   CHECK(n.net().counts().lost == 0);
 }
 
-TEST_CASE("Tensors for a node that does not listen go through the gateway at once") {
+TEST_CASE("tensors for a node without a usable endpoint go through the gateway at once") {
   const auto useless = GENERATE(as<std::string>{}, "", "ipc:///tmp/not-encrypted", "tcp://nonsense",
                                 "tcp://" + std::string(300, '1'));
   CAPTURE(useless);
@@ -128,7 +129,7 @@ TEST_CASE("Tensors for a node that does not listen go through the gateway at onc
   CHECK(n.through_gateway() == std::pair{std::uint64_t{5}, 0});
 }
 
-TEST_CASE("Tensors for a node that refuses, or says nothing, go through the gateway") {
+TEST_CASE("tensors for a node that refuses or does not answer go through the gateway") {
   const bool refuses = GENERATE(true, false);
   a_node n{0.2};
   raw_listener other;
@@ -145,7 +146,7 @@ TEST_CASE("Tensors for a node that refuses, or says nothing, go through the gate
   CHECK_FALSE(n.net().refused());
 }
 
-TEST_CASE("Tensors go directly to a node that welcomes, and through the gateway once it is gone") {
+TEST_CASE("tensors go directly to a node that welcomes, and through the gateway once it is gone") {
   a_node n;
   auto other = std::make_unique<raw_listener>();
   const auto endpoint = other->endpoint();
@@ -188,7 +189,7 @@ TEST_CASE("Tensors go directly to a node that welcomes, and through the gateway 
   }));
 }
 
-TEST_CASE("A host at rest sleeps") {
+TEST_CASE("an idle host sleeps") {
   a_node n;
   raw_listener other;
   n.send_tensor(0);

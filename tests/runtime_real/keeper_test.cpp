@@ -71,13 +71,12 @@ bool lock_is_free(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE(
-    "The exit status of a program is received even if its keeper exits with unread commands") {
+TEST_CASE("a program's exit status is received even if its keeper exits with unread commands") {
   kept_world w;
   for (int i = 0; i < 50; ++i) {
     auto p = w.run(shell("exit 7"));
     std::optional<kept_end> end;
-    // Sent commands until it has ended, and only then read.
+    // Send commands until it has ended, and only then read.
     for (pollfd keeper{p->events(), 0, 0}; (keeper.revents & POLLHUP) == 0; ::poll(&keeper, 1, 0))
       p->renew(seconds_from_now(no_limit_s));
     REQUIRE(eventually([&] { return (end = p->poll()).has_value(); }));
@@ -86,7 +85,9 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("A kept program runs where it should, and how it ended is told once") {
+TEST_CASE(
+    "a kept program runs with its directory, environment and log, and its exit status is "
+    "reported") {
   kept_world w;
   auto o = shell("echo \"$COLOUR in $(pwd)\"; echo to-error >&2; exit 7");
   o.environment = {{"COLOUR", "green"}};
@@ -99,7 +100,7 @@ TEST_CASE("A kept program runs where it should, and how it ended is told once") 
   CHECK_FALSE(w.on_record());
 }
 
-TEST_CASE("A command and an environment of a megabyte reach a kept program") {
+TEST_CASE("a command and an environment of a megabyte reach a kept program") {
   kept_world w;
   auto o = shell("echo $#; echo ${#A1}");
   o.command.push_back("sh");
@@ -112,7 +113,7 @@ TEST_CASE("A command and an environment of a megabyte reach a kept program") {
   CHECK(contents(o.output) == "2000\n100000\n");
 }
 
-TEST_CASE("A kept program that cannot start says why") {
+TEST_CASE("a kept program that cannot be started reports why") {
   kept_world w;
   const auto why = [&](const process_options& o) {
     const auto end = end_of(*w.run(o));
@@ -128,7 +129,7 @@ TEST_CASE("A kept program that cannot start says why") {
                                 {"/no/such/log", "No such file or directory"}));
 }
 
-TEST_CASE("A kept program's daemons end with it") {
+TEST_CASE("a kept program's daemons end with it") {
   kept_world w;
   auto p = w.run(with_daemon(w.dir, "exit 3"));
   const auto daemon = written_pid(w.dir / "daemon");
@@ -136,7 +137,7 @@ TEST_CASE("A kept program's daemons end with it") {
   CHECK(gone(daemon));
 }
 
-TEST_CASE("A kept program that ignores SIGTERM is killed when its grace is over") {
+TEST_CASE("a kept program that ignores SIGTERM is killed when its grace period is over") {
   kept_world w;
   auto p = w.run(with_daemon(w.dir, "trap '' TERM; while :; do sleep 1000; done"));
   const auto daemon = written_pid(w.dir / "daemon");
@@ -148,8 +149,7 @@ TEST_CASE("A kept program that ignores SIGTERM is killed when its grace is over"
   CHECK(gone(daemon));
 }
 
-TEST_CASE(
-    "A kept program that is asked to end may do so by itself, long before its grace is over") {
+TEST_CASE("a kept program may end by itself after SIGTERM, before its grace period is over") {
   kept_world w;
   auto p = w.run(shell("trap 'exit 5' TERM; echo $$ > " + w.dir / "program" +
                        "; while :; do sleep 0.01; done"));
@@ -163,7 +163,8 @@ TEST_CASE(
   CHECK(end_of(*plain).status == 128 + SIGTERM);
 }
 
-TEST_CASE("A lease that nobody renews ends a kept program, and one that is renewed does not") {
+TEST_CASE(
+    "a kept program ends when its lease expires, and keeps running when the lease is renewed") {
   kept_world w;
   const scratch other;
   auto p = w.run(with_daemon(w.dir, "sleep 1000"), 0.5);
@@ -178,7 +179,7 @@ TEST_CASE("A lease that nobody renews ends a kept program, and one that is renew
   CHECK(end_of(*renewed).what == kept_end::how::exited);
 }
 
-TEST_CASE("A kept program and its daemons die with the process that started it") {
+TEST_CASE("a kept program and its daemons die with the process that started it") {
 #ifdef __SANITIZE_THREAD__
   WARN("skipped: this sanitizer allows no threads after a fork");
   return;
@@ -199,7 +200,7 @@ TEST_CASE("A kept program and its daemons die with the process that started it")
   CHECK(eventually([&] { return gone(program) && gone(daemon); }));
 }
 
-TEST_CASE("A kept program ends with its lease when the process that started it is stopped") {
+TEST_CASE("a kept program ends with its lease when the process that started it is stopped") {
 #ifdef __SANITIZE_THREAD__
   WARN("skipped: this sanitizer allows no threads after a fork");
   return;
@@ -220,7 +221,7 @@ TEST_CASE("A kept program ends with its lease when the process that started it i
   CHECK(eventually([&] { return gone(program) && gone(daemon); }));
 }
 
-TEST_CASE("A keeper that is killed takes its program with it, and that is told") {
+TEST_CASE("the program of a killed keeper dies with it, and is reported as lost") {
   kept_world w;
   auto p = w.run(shell("sh -c 'echo $$ > " + w.dir / "child" + "; sleep 1000' & echo $$ > " +
                        w.dir / "program" + "; wait"));
@@ -233,7 +234,7 @@ TEST_CASE("A keeper that is killed takes its program with it, and that is told")
   CHECK(gone(child));
 }
 
-TEST_CASE("A lock that keepers were given is held until the last of them has ended") {
+TEST_CASE("a lock that keepers inherit is held until the last of them has ended") {
   scratch dir;
   const auto file = dir / "lock";
   const int lock = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -251,7 +252,8 @@ TEST_CASE("A lock that keepers were given is held until the last of them has end
   CHECK(eventually([&] { return lock_is_free(file); }));
 }
 
-TEST_CASE("What is left when keepers are killed with the process that started them is reaped") {
+TEST_CASE(
+    "processes left when a keeper is killed together with its owner are reaped from the records") {
 #ifdef __SANITIZE_THREAD__
   WARN("skipped: this sanitizer allows no threads after a fork");
   return;
@@ -270,7 +272,7 @@ TEST_CASE("What is left when keepers are killed with the process that started th
   owner.signal(SIGSTOP);
   ::kill(keeper, SIGKILL);
   owner.kill();
-  REQUIRE(eventually([&] { return gone(program); }));  // the kernel's doing
+  REQUIRE(eventually([&] { return gone(program); }));  // killed by the kernel
   REQUIRE_FALSE(gone(child));
   CHECK(reap_orphans(records) == std::vector<pid_t>{program});
   CHECK(gone(child));
@@ -278,14 +280,14 @@ TEST_CASE("What is left when keepers are killed with the process that started th
   CHECK(reap_orphans(records).empty());
 }
 
-TEST_CASE("A program whose lease has expired before it starts is not started") {
+TEST_CASE("a program whose lease has expired before it starts is not started") {
   kept_world w;
   auto p = w.run(shell("touch " + w.dir / "started"), -0.1);
   CHECK(end_of(*p).what == kept_end::how::lease_expired);
   CHECK_FALSE(std::filesystem::exists(w.dir / "started"));
 }
 
-TEST_CASE("A keeper has real-time priority if its user may, and its program the usual one") {
+TEST_CASE("a keeper has real-time priority if its user may, and its program normal priority") {
   kept_world w;
   const auto file = w.dir / "pid";
   auto p = w.run(shell("echo $$ > " + file + "; exec sleep 1000"));
@@ -298,7 +300,7 @@ TEST_CASE("A keeper has real-time priority if its user may, and its program the 
   end_of(*p);
 }
 
-TEST_CASE("What a keeper is asked arrives as it was, and what is cut off is refused") {
+TEST_CASE("a keeper request is read as it was written, and a truncated one is refused") {
   keeper_request asked;
   asked.program.command = {"a", "", "c d"};
   asked.program.directory = "/x";
@@ -328,7 +330,7 @@ TEST_CASE("What a keeper is asked arrives as it was, and what is cut off is refu
   ::close(whole);
 }
 
-TEST_CASE("A program whose group cannot be recorded does not run") {
+TEST_CASE("a program whose process group cannot be recorded is not run") {
   scratch dir;
   std::ofstream{dir / "groups"} << "a file";
   auto server = keeper_server::start(dir / "groups", -1);
@@ -339,7 +341,7 @@ TEST_CASE("A program whose group cannot be recorded does not run") {
   CHECK_FALSE(std::filesystem::exists(dir / "ran"));
 }
 
-TEST_CASE("A program has ended when who held it lets go of it") {
+TEST_CASE("a kept program is killed when its handle is destroyed") {
   kept_world w;
   auto p = w.run(shell("echo $$ > " + w.dir / "program" + "; exec sleep 1000"));
   const auto program = written_pid(w.dir / "program");
@@ -347,7 +349,7 @@ TEST_CASE("A program has ended when who held it lets go of it") {
   CHECK(gone(program));
 }
 
-TEST_CASE("A keeper sleeps while its program runs, and wakes when the lease ends") {
+TEST_CASE("a keeper sleeps while its program runs, and wakes when the lease expires") {
   kept_world w;
   double quickest_s = long_s;
   for (int i = 0; i < 5 && quickest_s > 0.5; ++i) {

@@ -45,7 +45,7 @@ zeromq_options options(const std::string& name, const std::string& keys) {
 
 }  // namespace
 
-TEST_CASE("Keys are made once for every host, and a secret is its owner's alone") {
+TEST_CASE("keys are made once for every host, and only the owner can read a secret key") {
   scratch dir;
   const auto names = key_names(two_datacenters());
   REQUIRE(names == std::vector<std::string>{"controller", "client", "operator", "dc1/gateway",
@@ -67,7 +67,7 @@ TEST_CASE("Keys are made once for every host, and a secret is its owner's alone"
           std::string::npos);
 }
 
-TEST_CASE("Bad names and bad key files are refused with the reason") {
+TEST_CASE("bad names and bad key files are refused with the reason") {
   scratch dir;
   for (const auto* name : {"", "/etc/x", "../x", "a/../../x", "a b"})
     REQUIRE(make_keys(dir.path(), {name}).error().code == reason::kind::invalid);
@@ -80,7 +80,7 @@ TEST_CASE("Bad names and bad key files are refused with the reason") {
           std::string::npos);
 }
 
-TEST_CASE("a line of the list, and a key file, are whole or refused") {
+TEST_CASE("malformed lines of the key list and malformed key files are refused") {
   scratch dir;
   REQUIRE(make_keys(dir.path(), {"controller"}, {{"alice", key_role::client}}));
   CHECK(has_keys(dir.path()));
@@ -121,7 +121,7 @@ TEST_CASE("a line of the list, and a key file, are whole or refused") {
   CHECK(code_of("public " + other->public_key + "\nsecret " + secret) == reason::kind::malformed);
 }
 
-TEST_CASE("People's keys have roles, which the list says; a host's name is no person's") {
+TEST_CASE("users' keys have the roles that the key list gives; a user cannot have a host's name") {
   scratch dir;
   const auto names = key_names(two_datacenters());
   REQUIRE(make_keys(dir.path(), names,
@@ -147,7 +147,7 @@ TEST_CASE("People's keys have roles, which the list says; a host's name is no pe
         std::string::npos);
 }
 
-TEST_CASE("a client's key is `client`, or the only person's that is there") {
+TEST_CASE("a client's default key is `client`, or the only user's key in the directory") {
   scratch dir;
   REQUIRE(make_keys(dir.path(), key_names(two_datacenters()), {{"alice", key_role::client}}));
   CHECK(default_client_key(dir.path()) == "client");
@@ -157,7 +157,7 @@ TEST_CASE("a client's key is `client`, or the only person's that is there") {
   CHECK(default_client_key(dir.path()) == "alice");
 }
 
-TEST_CASE("Hosts with listed keys talk over an encrypted connection") {
+TEST_CASE("hosts with listed keys communicate over an encrypted connection") {
   scratch dir;
   REQUIRE(make_keys(dir.path(), key_names(two_datacenters())));
   auto o = options("controller", dir.path());
@@ -175,7 +175,7 @@ TEST_CASE("Hosts with listed keys talk over an encrypted connection") {
   REQUIRE(at_gateway.has(1));
 }
 
-TEST_CASE("A peer whose key is not in the list is refused and logged with its address") {
+TEST_CASE("a peer whose key is not in the list is refused and logged with its address") {
   scratch ours, theirs;
   const auto names = key_names(two_datacenters());
   REQUIRE(make_keys(ours.path(), names));
@@ -206,7 +206,7 @@ TEST_CASE("A peer whose key is not in the list is refused and logged with its ad
   REQUIRE(at_controller.size() == 0);
 }
 
-TEST_CASE("A host with another host's key is refused by name") {
+TEST_CASE("a host with another host's key is refused with both names") {
   scratch dir;
   REQUIRE(make_keys(dir.path(), key_names(two_datacenters())));
   std::filesystem::copy_file(dir / "dc2/gateway.key", dir / "dc1/gateway.key",
@@ -225,7 +225,7 @@ TEST_CASE("A host with another host's key is refused by name") {
   REQUIRE(troupe::test::has_facts(greeted.error().text, {"dc1/gateway", "dc2/gateway"}));
 }
 
-TEST_CASE("A peer without any key does not get in, and a wrong server is not believed") {
+TEST_CASE("a peer without a key is refused, and a server with an unknown key is not trusted") {
   scratch ours, theirs;
   const auto names = key_names(two_datacenters());
   REQUIRE(make_keys(ours.path(), names));

@@ -23,7 +23,7 @@ bool same(std::span<const std::byte> a, std::span<const std::byte> b) {
 }  // namespace
 
 TEST_CASE(
-    "Small frames travel together up to 16 KiB with their lengths, large ones and bodies alone") {
+    "small frames are batched up to 16 KiB; large frames and frames with bodies are sent alone") {
   const auto together = [](const std::vector<frame>& all, std::size_t most = 1'000'000) {
     return batchable({all.begin(), all.end()}, most);
   };
@@ -41,7 +41,7 @@ TEST_CASE(
   CHECK(together(mixed) == 1);
 }
 
-TEST_CASE("What a batch is made of comes out of it, and a batch that lies is none") {
+TEST_CASE("a batch is unpacked into the frames it was made of, and a truncated batch is refused") {
   std::deque<frame> all;
   for (std::size_t i = 0; i < 20; ++i) all.push_back(with_header(i * i * 2, char('a' + i)));
   auto b = make_batch(all, 15);
@@ -65,7 +65,9 @@ TEST_CASE("What a batch is made of comes out of it, and a batch that lies is non
   }
 }
 
-TEST_CASE("Many bytes are sent where they lie and count as unsent until they are, few are copied") {
+TEST_CASE(
+    "payloads of 1 KiB are sent without a copy and count as unsent until sent; smaller ones are "
+    "copied") {
   const auto whole = std::make_shared<unsent_bytes>();
   const auto unsent = std::make_shared<unsent_bytes>(whole);
   const auto shares = [&](const payload& p, bool all) {
@@ -86,7 +88,7 @@ TEST_CASE("Many bytes are sent where they lie and count as unsent until they are
   CHECK(whole->now() == 0);
 }
 
-TEST_CASE("A lane's window is closed by frames or bytes, and opens as credit comes back") {
+TEST_CASE("a lane's window closes by frames or bytes, and opens as credit is returned") {
   lane l;
   CHECK(l.may_send(2, 100));
   l.sent(10);

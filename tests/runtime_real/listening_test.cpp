@@ -9,7 +9,7 @@
 #include "runtime_real/raw_peers.hpp"
 #include "runtime_real/tcp.hpp"
 
-// Connections to a host that listens: which there are, whose they are, and when they change hands.
+// Connections to a host that listens: their lanes, their owners, and when they are replaced.
 
 using namespace troupe;
 using namespace troupe::runtime;
@@ -35,7 +35,7 @@ zeromq_options listening() {
   return o;
 }
 
-/// As hosts of this project make them: for a host's connection so many of so many.
+/// A routing id as Troupe's hosts make it: connection `number` of `of`.
 std::string id_of(int number, int of, char begin = 'T', std::size_t size = 19) {
   std::string id(size, 'x');
   id[0] = begin;
@@ -53,7 +53,7 @@ bool welcomes(raw_connector& c, std::uint64_t incarnation = 1) {
   return std::holds_alternative<welcome>(greet_as_gateway(c, incarnation));
 }
 
-/// Is it the connection that a lane's frames take?
+/// Do the lane's frames take this connection?
 bool carries(mailbox& from, raw_connector& to, std::uint32_t lane) {
   static std::uint64_t number = 0;
   if (!from.net().send(gateway, numbered(0, gateway, ++number), lane)) return false;
@@ -63,7 +63,7 @@ bool carries(mailbox& from, raw_connector& to, std::uint32_t lane) {
 
 }  // namespace
 
-TEST_CASE("The first lane has the first connection, and the others share the rest in turn") {
+TEST_CASE("lane 0 uses the first connection, and the other lanes share the rest in turn") {
   const auto net = must_open(listening());
   mailbox at{net};
   raw_connector first{net->endpoint(), id_of(0, 3)}, second{net->endpoint(), id_of(1, 3)},
@@ -74,7 +74,7 @@ TEST_CASE("The first lane has the first connection, and the others share the res
   CHECK(carries(at, first, 0));
 }
 
-TEST_CASE("Of one connection, or of two, lane 7 has the last") {
+TEST_CASE("with one or two connections, lane 7 uses the last one") {
   const auto net = must_open(listening());
   mailbox at{net};
   raw_connector only{net->endpoint(), id_of(0, 1)};
@@ -86,7 +86,8 @@ TEST_CASE("Of one connection, or of two, lane 7 has the last") {
   CHECK(carries(at, first, 0));
 }
 
-TEST_CASE("A routing id that does not name one of up to 64 connections stands for the only one") {
+TEST_CASE(
+    "a routing id that does not name one of at most 64 connections counts as the only connection") {
   const auto net = must_open(listening());
   mailbox at{net};
   {
@@ -104,12 +105,13 @@ TEST_CASE("A routing id that does not name one of up to 64 connections stands fo
   }
 }
 
-TEST_CASE("A start of a host replaces all connections of the one before, and what waited is lost") {
+TEST_CASE(
+    "a newer incarnation replaces all connections of the older one, and queued frames are lost") {
   const auto net = must_open(listening());
   mailbox at{net};
   raw_connector old{net->endpoint(), id_of(0, 2)};
   REQUIRE(welcomes(old));
-  // The other connection of two has not come: what is for it waits.
+  // The other connection of two is not up yet: frames for it wait.
   for (std::uint64_t n = 0; n < 5; ++n) CHECK(net->send(gateway, numbered(0, gateway, n), 1));
   raw_connector fresh{net->endpoint(), id_of(0, 1)};
   REQUIRE(welcomes(fresh, 2));
@@ -123,7 +125,7 @@ TEST_CASE("A start of a host replaces all connections of the one before, and wha
   CHECK(at.has(1));
 }
 
-TEST_CASE("A connection that comes back under its routing id finds what waited for it") {
+TEST_CASE("frames for a connection that is not up yet are queued, and sent once it is welcomed") {
   const auto net = must_open(listening());
   mailbox at{net};
   raw_connector one{net->endpoint(), id_of(0, 2)};
@@ -136,7 +138,7 @@ TEST_CASE("A connection that comes back under its routing id finds what waited f
   CHECK(net->counts().lost == 0);
 }
 
-TEST_CASE("A host that is refused is told why, with its name, shortened if it is long") {
+TEST_CASE("a refused host gets the reason with its name, truncated to 64 characters") {
   const auto net = must_open(listening());
   mailbox at{net};
   const auto why = [&](const std::string& name) {
@@ -160,7 +162,7 @@ TEST_CASE("A host that is refused is told why, with its name, shortened if it is
   CHECK(net->counts().malformed == 1);
 }
 
-TEST_CASE("Of two gateways only the one that greets is welcome at the other") {
+TEST_CASE("of two gateways, only the one that has to connect to the other is welcomed by it") {
   for (const bool first_listens : {true, false}) {
     auto o = listening();
     o.name = first_listens ? "dc1/gateway" : "dc2/gateway";
@@ -181,7 +183,7 @@ TEST_CASE("Of two gateways only the one that greets is welcome at the other") {
   }
 }
 
-TEST_CASE("One client more than there may be takes the place of the one that greeted first") {
+TEST_CASE("a client above the client limit replaces the client with the oldest greeting") {
   auto o = listening();
   o.max_clients = 3;
   const auto net = must_open(o);
@@ -204,7 +206,7 @@ TEST_CASE("One client more than there may be takes the place of the one that gre
   for (const std::size_t i : {0, 2, 3}) CHECK(is_served(i));
   clients[1]->send(numbered(known[1], 0, 1));
   CHECK(clients[1]->receive_a<refusal>().why.code == reason::kind::unknown);
-  // Those that leave make room, and nobody is warned.
+  // Clients that disconnect make room, and no warning is logged.
   std::atomic<int> warned{0};
   set_log_sink([&](log_level l, std::string_view) { warned += l == log_level::warn; });
   for (const std::size_t i : {2, 3}) {
@@ -220,7 +222,7 @@ TEST_CASE("One client more than there may be takes the place of the one that gre
   for (const std::size_t i : {4, 5, 6}) CHECK(is_served(i));
 }
 
-TEST_CASE("What waits for clients is bounded for each, and for all of them together") {
+TEST_CASE("the send queues for clients are bounded per client and in total") {
   auto o = listening();
   o.window_frames = 1;
   o.queue_frames = 1000;
@@ -239,7 +241,7 @@ TEST_CASE("What waits for clients is bounded for each, and for all of them toget
     while (net->send(to, f(to))) ++n;
     return n;
   };
-  // One goes out at once, and is not credited.
+  // The first frame is sent at once, and its credit is not returned.
   const auto goes = [&](raw_connector& c, address to) {
     REQUIRE(net->send(to, f(to)));
     c.receive_a<query_jobs>();
@@ -249,7 +251,7 @@ TEST_CASE("What waits for clients is bounded for each, and for all of them toget
   REQUIRE(eventually([&] { return net->counts().sent == 2; }));
   const auto accepts = [&](address to, int frames) {
     int n = 0;
-    CHECK(eventually([&] { return (n += fill(to)) == frames; }));  // what has left may still count
+    CHECK(eventually([&] { return (n += fill(to)) == frames; }));  // sent frames may still count
     CHECK(fill(to) == 0);
   };
   accepts(one, 4);
@@ -261,7 +263,7 @@ TEST_CASE("What waits for clients is bounded for each, and for all of them toget
   CHECK(eventually([&] { return net->send(two, f(two)); }));
   CHECK(fill(one) == 0);
   CHECK(fill(two) == 0);
-  // A client that comes again starts with what it had; one that goes gives its share back.
+  // A client that connects again under its routing id loses nothing.
   const auto lost = net->counts().lost;
   for (int i = 0; i < 2; ++i) {
     raw_connector next{net->endpoint(), "the same"};
@@ -270,7 +272,8 @@ TEST_CASE("What waits for clients is bounded for each, and for all of them toget
   CHECK(net->counts().lost == lost);
 }
 
-TEST_CASE("A peer may exceed its credit once over, after a new greeting, and not without bound") {
+TEST_CASE(
+    "frames beyond a peer's credit are accepted up to a bound that allows for a new greeting") {
   auto o = listening();
   o.window_frames = 16;
   const auto net = must_open(o);
@@ -282,7 +285,7 @@ TEST_CASE("A peer may exceed its credit once over, after a new greeting, and not
   CHECK(net->counts().received == 5 * 16 + 1);
 }
 
-TEST_CASE("Credit comes back by frames or by bytes, for what is malformed and forged, too") {
+TEST_CASE("credit is returned by frames or by bytes, also for malformed and forged frames") {
   auto o = listening();
   const auto f = numbered(first_client_address + 9, 0, 1, payload{std::vector<std::byte>(3)});
   o.window_bytes = 4 * f.size();
@@ -306,7 +309,8 @@ TEST_CASE("Credit comes back by frames or by bytes, for what is malformed and fo
   CHECK(net->counts().malformed == 9);
 }
 
-TEST_CASE("A client that comes again keeps its address; another's key does not get it") {
+TEST_CASE(
+    "a client that greets again keeps its address; a client with another key gets a new one") {
   const key_directory keys;
   const auto net = must_open(keys.host("controller"));
   mailbox at{net};
@@ -340,7 +344,7 @@ TEST_CASE("A client that comes again keeps its address; another's key does not g
   CHECK(net->caller_of(at.at(2)).is_operator);
 }
 
-TEST_CASE("Credit for a client that has been replaced goes nowhere") {
+TEST_CASE("credit for a replaced client is discarded") {
   auto o = listening();
   o.max_clients = 1;
   o.window_frames = 4;
@@ -356,7 +360,7 @@ TEST_CASE("Credit for a client that has been replaced goes nowhere") {
   CHECK(at.has(2));
 }
 
-TEST_CASE("Of connections that say nothing only so many are kept, and who cuts them says so once") {
+TEST_CASE("silent connections above the limit are closed, and this is logged once") {
   rlimit files{};
   ::getrlimit(RLIMIT_NOFILE, &files);
   files.rlim_cur = std::min<rlim_t>(files.rlim_max, 4096);
@@ -386,7 +390,7 @@ TEST_CASE("Of connections that say nothing only so many are kept, and who cuts t
   set_log_sink({});
 }
 
-TEST_CASE("Parts of more than 64 MiB come over connections that carry tensors, and over no other") {
+TEST_CASE("message parts above 64 MiB are accepted only on connections that carry tensors") {
   const payload large{std::vector<std::byte>((64 << 20) + 1)};
   {
     const auto net = must_open(listening());
@@ -408,7 +412,7 @@ TEST_CASE("Parts of more than 64 MiB come over connections that carry tensors, a
   CHECK(at.has(1));
 }
 
-TEST_CASE("With keys, too, a connection is greeted as soon as it stands, whatever else it polls") {
+TEST_CASE("with keys, a host greets as soon as its connection is up") {
   const key_directory keys;
   const auto controller = must_open(keys.host("controller"));
   mailbox at{controller};
@@ -419,7 +423,7 @@ TEST_CASE("With keys, too, a connection is greeted as soon as it stands, whateve
   CHECK(net->wait_until_greeted(long_s));
 }
 
-TEST_CASE("Only a gateway has links, and only to gateways that it greets") {
+TEST_CASE("only a gateway has links, and only to the gateways that it has to connect to") {
   const auto opens = [](const std::string& name, address to) {
     auto o = listening();
     o.name = name;

@@ -7,7 +7,7 @@
 
 using namespace troupe::runtime;
 
-TEST_CASE("A line says when, how bad, who and what, and a stranger's words stay on it, quoted") {
+TEST_CASE("a log line has time, level, component, text and fields, and quotes untrusted values") {
   std::vector<std::string> lines;
   set_log_sink([&](log_level, std::string_view line) { lines.emplace_back(line); });
   log(log_level::debug, "test", "below the level");
@@ -33,7 +33,7 @@ TEST_CASE("A line says when, how bad, who and what, and a stranger's words stay 
   REQUIRE(log_level_from("loud") == log_level::info);
 }
 
-TEST_CASE("What a stranger wrote stays valid UTF-8 and moves no cursor in a log") {
+TEST_CASE("untrusted text is escaped in the log: valid UTF-8 without control characters") {
   std::string line;
   set_log_sink([&](log_level, std::string_view l) { line = l; });
   const auto value = [&](const std::string& v) {
@@ -60,7 +60,8 @@ TEST_CASE("What a stranger wrote stays valid UTF-8 and moves no cursor in a log"
   set_log_sink({});
 }
 
-TEST_CASE("A line about one subject passes once a minute, with how many there were") {
+TEST_CASE(
+    "a log limiter passes one line a minute per subject, with the number of lines it stands for") {
   log_limiter limiter;
   CHECK(limiter.pass("a", 0) == 1);
   CHECK(limiter.pass("a", 1) == 0);

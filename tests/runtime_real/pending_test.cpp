@@ -55,7 +55,7 @@ void send_bytes(const tcp_connections::ends& e, std::size_t bytes) {
 
 }  // namespace
 
-TEST_CASE("Of more connections than may wait for their greeting the oldest are cut") {
+TEST_CASE("when too many connections wait for their greeting, the oldest are closed") {
   tcp_connections c;
   pending_connections p;
   const auto first = c.make(), second = c.make();
@@ -74,7 +74,7 @@ TEST_CASE("Of more connections than may wait for their greeting the oldest are c
   CHECK(p.cut() == 3);
 }
 
-TEST_CASE("A connection that sends more than a greeting takes before it is welcomed is cut") {
+TEST_CASE("a connection that sends more bytes than a greeting needs before its welcome is closed") {
   tcp_connections c;
   pending_connections p;
   const auto honest = c.make(), greedy = c.make();
@@ -91,7 +91,7 @@ TEST_CASE("A connection that sends more than a greeting takes before it is welco
   CHECK(p.cut() == 0);
 }
 
-TEST_CASE("A descriptor that has become another's, and what is no TCP connection, are let be") {
+TEST_CASE("a reused descriptor, and one that is not a TCP connection, are not closed") {
   tcp_connections c;
   pending_connections p;
   const auto old = c.make(), other = c.make();

@@ -34,8 +34,7 @@ int exit_of(process& p) {
 }  // namespace
 
 TEST_CASE(
-    "A program runs where it should, with the environment it was given, and its output is in the "
-    "file") {
+    "a program runs in its directory with its environment, and its output goes to its log file") {
   scratch dir;
   auto o = shell("echo \"$SHADE $COLOUR in $(pwd)\"; echo to-error >&2; exit 7");
   ::setenv("COLOUR", "red", 1);
@@ -47,7 +46,7 @@ TEST_CASE(
   REQUIRE(contents(o.output) == "dark green in " + dir.path() + "\nto-error\n");
 }
 
-TEST_CASE("The exit status of a program that a signal ends is 128 and the signal's number") {
+TEST_CASE("the exit status of a program that a signal kills is 128 plus the signal's number") {
   REQUIRE(exit_of(*must_start(shell("kill -SEGV $$"))) == 128 + SIGSEGV);
   auto p = must_start({.command = {"sleep", "1000"}});
   REQUIRE_FALSE(p->poll());
@@ -56,7 +55,7 @@ TEST_CASE("The exit status of a program that a signal ends is 128 and the signal
   REQUIRE(exit_of(*p) == 128 + SIGTERM);
 }
 
-TEST_CASE("A program that ignores SIGTERM is ended by SIGKILL") {
+TEST_CASE("a program that ignores SIGTERM is killed by SIGKILL") {
   scratch dir;
   auto o = shell("trap '' TERM; echo $$ > " + dir / "pid" + "; while :; do sleep 1000; done");
   auto p = must_start(o);
@@ -67,11 +66,11 @@ TEST_CASE("A program that ignores SIGTERM is ended by SIGKILL") {
   REQUIRE(exit_of(*p) == 128 + SIGKILL);
 }
 
-TEST_CASE("What cannot be started is refused with the reason") {
+TEST_CASE("a program that cannot be started is refused with the reason") {
   const auto text = [](const process_options& o) {
     const auto p = process::start(o);
     REQUIRE_FALSE(p);
-    // What is wrong with the job, and what with this machine.
+    // `invalid` is an error of the job; others are errors of this machine.
     CHECK((p.error().code == reason::kind::invalid) == (o.directory.empty() && o.output.empty()));
     return p.error().text;
   };
@@ -84,7 +83,7 @@ TEST_CASE("What cannot be started is refused with the reason") {
                                   {"/no/such/log", "No such file or directory"}));
 }
 
-TEST_CASE("A grandchild that outlives its parent is killed with the group, in it or not") {
+TEST_CASE("a grandchild that outlives its parent is killed, inside its process group or not") {
   scratch dir;
   const std::string with = GENERATE("", "setsid ");
   auto p = must_start(shell(with + "sh -c 'echo $$ > " + dir / "pid" +
@@ -95,7 +94,7 @@ TEST_CASE("A grandchild that outlives its parent is killed with the group, in it
   REQUIRE(gone(grandchild));
 }
 
-TEST_CASE("A process that only has an old group's number is left alone") {
+TEST_CASE("a process that reuses the pid of a recorded group is not killed") {
   scratch dir;
   auto innocent = must_start({.command = {"sleep", "1000"}});
   auto g = describe_group(innocent->id(), fresh_group_token());
@@ -112,7 +111,7 @@ TEST_CASE("A process that only has an old group's number is left alone") {
   REQUIRE(std::filesystem::is_empty(dir.path()));
 }
 
-TEST_CASE("Records that make no sense are removed and harm nobody") {
+TEST_CASE("invalid group records are removed, and other files are kept") {
   scratch dir;
   std::ofstream{dir / "1.group"} << "1 0 boot token";
   std::ofstream{dir / "x.group"} << "what is this";
@@ -123,7 +122,7 @@ TEST_CASE("Records that make no sense are removed and harm nobody") {
   REQUIRE(reap_orphans(dir / "no-such-directory").empty());
 }
 
-TEST_CASE("The members of a group are killed by its leader, whatever their environment") {
+TEST_CASE("the members of a process group are found by its leader, whatever their environment") {
   const auto child = ::fork();
   REQUIRE(child >= 0);
   if (child == 0) {
@@ -148,7 +147,7 @@ TEST_CASE("The members of a group are killed by its leader, whatever their envir
   CHECK_FALSE(describe_group(child, ""));
 }
 
-TEST_CASE("Processes that end while they are looked at are no longer there, and nothing else") {
+TEST_CASE("a process that exits while /proc is read counts as gone") {
   std::atomic<pid_t> last = 0;
   std::atomic<bool> over = false;
   std::thread looking{[&] {

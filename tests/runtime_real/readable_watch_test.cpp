@@ -13,7 +13,8 @@
 using namespace troupe::runtime;
 using namespace troupe::runtime::test;
 
-TEST_CASE("a watch on descriptors reports each time one becomes readable, and nothing else") {
+TEST_CASE(
+    "a watch calls back each time a watched descriptor becomes readable, and at no other time") {
   int ends[2], others[2];
   REQUIRE(::pipe(ends) == 0);
   REQUIRE(::pipe(others) == 0);
@@ -32,6 +33,6 @@ TEST_CASE("a watch on descriptors reports each time one becomes readable, and no
     CHECK(eventually([&] { return told == 4; }));
     CHECK_THROWS_AS(watch.add(-1), std::system_error);
   }
-  CHECK(told == 4);  // its destruction reports nothing
+  CHECK(told == 4);  // closing the watch calls nothing
   for (const int fd : {ends[0], ends[1], others[0], others[1]}) ::close(fd);
 }

@@ -63,7 +63,7 @@ std::vector<std::byte> bytes_of_hex(const std::string& hex) {
 
 }  // namespace
 
-TEST_CASE("What was appended is there, in order, after the file is opened again") {
+TEST_CASE("appended entries are there, in order, after the journal is opened again") {
   scratch dir;
   fill(dir / "journal", 100);
   fill(dir / "journal", 50);
@@ -73,7 +73,7 @@ TEST_CASE("What was appended is there, in order, after the file is opened again"
   for (std::uint64_t n = 0; n < 150; ++n) REQUIRE((*found)[n] == numbered_entry(n % 100 + 1));
 }
 
-TEST_CASE("A second controller on the same journal is refused in a sentence") {
+TEST_CASE("a second controller on the same journal is refused, with the holder's pid") {
   scratch dir;
   const auto first = must_open_journal(dir / "journal");
   const auto second = sqlite_journal::open(dir / "journal");
@@ -83,7 +83,7 @@ TEST_CASE("A second controller on the same journal is refused in a sentence") {
                                    ")") == 0);
 }
 
-TEST_CASE("SIGKILL loses no appended entry and gives the journal back") {
+TEST_CASE("SIGKILL loses no appended entry and releases the journal") {
   scratch dir;
   int ready[2];
   REQUIRE(::pipe(ready) == 0);
@@ -113,7 +113,7 @@ TEST_CASE("SIGKILL loses no appended entry and gives the journal back") {
   for (std::uint64_t n = 1; n <= found->size(); ++n) REQUIRE((*found)[n - 1] == numbered_entry(n));
 }
 
-TEST_CASE("A damaged, missing or exchanged row is refused with its number") {
+TEST_CASE("a damaged, missing or replaced row is refused with its number") {
   scratch dir;
   const auto path = dir / "journal";
   const auto [sql, text] = GENERATE(table<std::string, std::string>(
@@ -132,7 +132,7 @@ TEST_CASE("A damaged, missing or exchanged row is refused with its number") {
   REQUIRE(found.error().text.find(text) == 0);
 }
 
-TEST_CASE("A file that is no journal, and one of another version, are refused and left alone") {
+TEST_CASE("a file that is not a journal, or has another version, is refused and left unchanged") {
   scratch dir;
   const std::string text =
       "This is a text that somebody keeps, and not at all a database of any kind.\n";
@@ -159,7 +159,7 @@ TEST_CASE("A file that is no journal, and one of another version, are refused an
   REQUIRE_FALSE(sqlite_journal::open(dir / "no/such/directory/journal"));
 }
 
-TEST_CASE("A journal of the first release is upgraded with all its entries") {
+TEST_CASE("a journal of the first release is upgraded with all its entries") {
   scratch dir;
   const auto path = dir / "journal";
   const auto old = harness::first_release_journal();
@@ -201,7 +201,7 @@ TEST_CASE("A journal of the first release is upgraded with all its entries") {
   CHECK_FALSE(sqlite_journal::open(path));
 }
 
-TEST_CASE("A damaged page is an error with a reason, not an entry") {
+TEST_CASE("a journal with a damaged page is refused") {
   scratch dir;
   const auto path = dir / "journal";
   fill(path, 2000, false);
@@ -214,7 +214,7 @@ TEST_CASE("A damaged page is an error with a reason, not an entry") {
   REQUIRE_FALSE(sqlite_journal::open(path));
 }
 
-TEST_CASE("When the disk is full append says so, and goes on saying so") {
+TEST_CASE("append fails when the disk is full, and keeps failing afterwards") {
   scratch dir;
   const auto path = dir / "journal";
   const auto child = ::fork();
@@ -244,7 +244,7 @@ TEST_CASE("When the disk is full append says so, and goes on saying so") {
   REQUIRE(WEXITSTATUS(status) == 0);
 }
 
-TEST_CASE("A journal whose controller died before its first entry is taken for a new one") {
+TEST_CASE("a journal whose controller died before its first entry counts as new") {
   scratch dir;
   const auto path = dir / "journal";
   SECTION("before its tables") {
@@ -262,9 +262,7 @@ TEST_CASE("A journal whose controller died before its first entry is taken for a
   CHECK(all_of(*must_open_journal(path))->size() == 2);
 }
 
-TEST_CASE(
-    "An empty database that is another program's, and a journal without its witness, are "
-    "refused") {
+TEST_CASE("another program's empty database, and a journal without its witness, are refused") {
   scratch dir;
   const auto path = dir / "journal";
   SECTION("a program's") {
@@ -280,7 +278,7 @@ TEST_CASE(
   CHECK_FALSE(sqlite_journal::open(path));
 }
 
-TEST_CASE("A journal with two ids, or with one that was changed, is refused") {
+TEST_CASE("a journal with two ids, or with a changed id, is refused") {
   scratch dir;
   const auto path = dir / "journal";
   const auto* change = GENERATE("INSERT INTO identity SELECT * FROM identity",
@@ -295,7 +293,7 @@ TEST_CASE("A journal with two ids, or with one that was changed, is refused") {
   CHECK(refused.error().text.find("has no id") != std::string::npos);
 }
 
-TEST_CASE("The holder of a journal is named as far as its lock says who it is") {
+TEST_CASE("the error for a locked journal names its holder as far as the lock file does") {
   scratch dir;
   const auto path = dir / "journal";
   const int other = ::open((path + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);

@@ -17,7 +17,7 @@ using namespace troupe;
 using namespace troupe::runtime;
 using namespace troupe::runtime::test;
 
-TEST_CASE("A host that starts again is the newer one, also if its clock has been set back") {
+TEST_CASE("a restarted host has a larger incarnation, even if its clock has been set back") {
   scratch dir;
   const auto path = dir / "state";
   const auto next = [&] {
@@ -43,7 +43,7 @@ TEST_CASE("A host that starts again is the newer one, also if its clock has been
   CHECK(make_incarnation() != make_incarnation());
 }
 
-TEST_CASE("A state directory has one process at a time, and says which") {
+TEST_CASE("a state directory admits one process at a time, and the refusal names its pid") {
   scratch dir;
   const auto path = dir / "state";
   auto mine = state_directory::open(path);
@@ -59,14 +59,15 @@ TEST_CASE("A state directory has one process at a time, and says which") {
   CHECK_FALSE(state_directory::open(file));
 }
 
-TEST_CASE("A state directory whose programs are still being killed is waited for") {
+TEST_CASE(
+    "opening a state directory waits while programs of its last owner are still being killed") {
   scratch dir;
   const auto path = dir / "state";
   REQUIRE(state_directory::open(path));
   const int fd = ::open((path + "/lock").c_str(), O_RDWR);
   REQUIRE(::ftruncate(fd, 0) == 0);
-  REQUIRE(::flock(fd, LOCK_EX) == 0);  // as keepers of its programs hold it
-  // The last holder is dead, and another process has its number.
+  REQUIRE(::flock(fd, LOCK_EX) == 0);  // as keepers hold it after their host has died
+  // The last owner is dead, and another process has its pid.
   const auto text = std::to_string(::getpid()) + " 1\n";
   REQUIRE(::pwrite(fd, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()));
   const auto refused = state_directory::open(path, 0.05);
@@ -80,7 +81,7 @@ TEST_CASE("A state directory whose programs are still being killed is waited for
   later.join();
 }
 
-TEST_CASE("An incarnation is the minutes of a first start, and 36 random bits") {
+TEST_CASE("an incarnation is the minute of the first start and 36 random bits") {
   scratch dir;
   auto d = state_directory::open(dir / "state");
   REQUIRE(d);

@@ -63,7 +63,7 @@ std::shared_ptr<zeromq_transport> a_controller(std::uint32_t window_frames = 102
 
 }  // namespace
 
-TEST_CASE("Who has not greeted is asked to, whatever it says") {
+TEST_CASE("a peer that has not greeted is asked to greet, whatever it sends") {
   auto controller = a_controller();
   mailbox at_controller{controller};
   stranger s{controller->endpoint()};
@@ -78,7 +78,7 @@ TEST_CASE("Who has not greeted is asked to, whatever it says") {
   REQUIRE(at_controller.size() == 0);
 }
 
-TEST_CASE("Messages of the wrong shape are counted, and the next one is heard") {
+TEST_CASE("malformed messages are counted, and the next valid frame is delivered") {
   auto controller = a_controller();
   mailbox at_controller{controller};
   stranger s{controller->endpoint()};
@@ -87,9 +87,9 @@ TEST_CASE("Messages of the wrong shape are counted, and the next one is heard") 
   s.send({s.text(numbered(me, 0, 3).header)});
   s.send({"a", "b", "c", "d", "e"});
   s.send({"no header at all", ""});
-  s.send({"\xc1", std::string("\xff\xff\xff\xff", 4)});      // longer than there is
-  s.send({"\xc1", std::string("\x00\x00\x00", 3)});          // not even a length
-  s.send({"\xc1", std::string("\x01\x00\x00\x00\x93", 5)});  // a frame that is none
+  s.send({"\xc1", std::string("\xff\xff\xff\xff", 4)});      // a length beyond the end
+  s.send({"\xc1", std::string("\x00\x00\x00", 3)});          // a truncated length
+  s.send({"\xc1", std::string("\x01\x00\x00\x00\x93", 5)});  // not a frame
   s.send_batch(
       {encode(me, 0, hello{"stranger", 0, 1}), encode(me, 0, node_endpoint{}), numbered(me, 0, 4)});
   s.send(numbered(me, 0, 5));
@@ -99,7 +99,7 @@ TEST_CASE("Messages of the wrong shape are counted, and the next one is heard") 
   REQUIRE(controller->counts().malformed == 9);
 }
 
-TEST_CASE("A client's batch is taken apart; a client is never sent one") {
+TEST_CASE("a client's batch is unpacked, and a client is never sent a batch") {
   auto controller = a_controller();
   mailbox at_controller{controller};
   stranger s{controller->endpoint()};
@@ -111,7 +111,7 @@ TEST_CASE("A client's batch is taken apart; a client is never sent one") {
   for (std::uint64_t n = 0; n < 100; ++n) REQUIRE(std::get<query_jobs>(s.receive()).request == n);
 }
 
-TEST_CASE("A peer that ignores its credit loses frames, and the mailbox stays bounded") {
+TEST_CASE("a peer that ignores its credit loses frames, and the mailbox stays bounded") {
   auto controller = a_controller(16);
   mailbox at_controller{controller, false};
   stranger s{controller->endpoint()};
@@ -121,7 +121,7 @@ TEST_CASE("A peer that ignores its credit loses frames, and the mailbox stays bo
   REQUIRE(at_controller.size() < 100);
 }
 
-TEST_CASE("Credit does not travel in a batch, and what does is heard") {
+TEST_CASE("credit inside a batch is malformed, and the rest of the batch is delivered") {
   auto controller = a_controller();
   mailbox at_controller{controller};
   stranger s{controller->endpoint()};
@@ -132,17 +132,17 @@ TEST_CASE("Credit does not travel in a batch, and what does is heard") {
   CHECK(controller->counts().malformed == 1);
 }
 
-TEST_CASE("Nobody answers a stranger's answer") {
+TEST_CASE("a welcome or refusal from a peer that has not greeted is not answered") {
   auto controller = a_controller();
   mailbox at_controller{controller};
   stranger s{controller->endpoint()};
   s.send(encode(first_client_address, 0, welcome{7}));
   s.send(encode(first_client_address, 0, refusal{{reason::kind::unknown, "no"}}));
-  REQUIRE(s.greet() == first_client_address + 1);  // the first answer that comes
+  REQUIRE(s.greet() == first_client_address + 1);  // the first answer that is received
   CHECK(controller->counts().strangers == 2);
 }
 
-TEST_CASE("What comes in another's name takes credit that comes back") {
+TEST_CASE("a frame with a forged sender uses credit, which is returned") {
   auto controller = a_controller(16);
   mailbox at_controller{controller};
   stranger s{controller->endpoint()};

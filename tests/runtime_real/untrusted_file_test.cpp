@@ -12,7 +12,7 @@ using namespace troupe;
 using namespace troupe::runtime;
 using troupe::runtime::test::scratch;
 
-TEST_CASE("a piece of a file is what is there from its offset on, and empty beyond the end") {
+TEST_CASE("a file is read from an offset or from its tail, and is empty beyond its end") {
   const scratch room;
   const auto file = room.write("log", "0123456789");
   const auto piece = [&](std::uint64_t offset, std::size_t max_bytes) {
@@ -36,7 +36,8 @@ TEST_CASE("a piece of a file is what is there from its offset on, and empty beyo
   CHECK(read_tail(room / "new", 100)->bytes == "first");
 }
 
-TEST_CASE("what is no regular file is neither read nor written, and holds nobody up") {
+TEST_CASE(
+    "a FIFO, a symbolic link and a directory are neither read nor written, and do not block") {
   const scratch room;
   const auto file = room.write("file", "secret");
   REQUIRE(::mkfifo((room / "fifo").c_str(), 0600) == 0);

@@ -37,7 +37,7 @@ std::vector<std::byte> megabytes(std::size_t n) {
 
 }  // namespace
 
-TEST_CASE("A node's frame reaches the controller through its gateway, and the answer comes back") {
+TEST_CASE("a node's frame reaches the controller through its gateway, and the answer comes back") {
   auto controller = must_open(controller_options());
   auto gateway_o = host_options("dc1/gateway", controller->endpoint());
   gateway_o.listen = "tcp://127.0.0.1:*";
@@ -62,7 +62,7 @@ TEST_CASE("A node's frame reaches the controller through its gateway, and the an
   REQUIRE(number_of(at_node.at(0)) == 8);
 }
 
-TEST_CASE("A client learns its address from the welcome, and two clients have two") {
+TEST_CASE("a client learns its address from the welcome, and two clients get different addresses") {
   auto controller = must_open(controller_options());
   mailbox at_controller{controller};
   std::vector<std::shared_ptr<zeromq_transport>> clients;
@@ -83,7 +83,7 @@ TEST_CASE("A client learns its address from the welcome, and two clients have tw
 }
 
 TEST_CASE(
-    "A host with another cluster file, an unknown host and one in the wrong place are refused") {
+    "a host is refused if it is unknown, has another cluster file or connects to the wrong host") {
   auto controller = must_open(controller_options());
   mailbox at_controller{controller};
   auto other = host_options("dc1/gateway", controller->endpoint());
@@ -103,7 +103,7 @@ TEST_CASE(
   REQUIRE_FALSE(zeromq_transport::open(host_options("nobody", controller->endpoint())));
 }
 
-TEST_CASE("A controller that starts again is greeted again without anybody's help") {
+TEST_CASE("a gateway greets a restarted controller again by itself") {
   scratch dir;
   auto o = controller_options();
   o.listen = "ipc://" + dir / "controller";
@@ -122,7 +122,7 @@ TEST_CASE("A controller that starts again is greeted again without anybody's hel
   }
 }
 
-TEST_CASE("A newer incarnation takes the route, and the older one is told that its time is over") {
+TEST_CASE("a newer incarnation takes over the route, and the older one is refused as stale") {
   auto controller = must_open(controller_options());
   mailbox at_controller{controller};
   auto o = host_options("dc1/gateway", controller->endpoint());
@@ -142,7 +142,7 @@ TEST_CASE("A newer incarnation takes the route, and the older one is told that i
   REQUIRE(at_controller.size() == 0);
 }
 
-TEST_CASE("Frames for an address without a route are dropped and counted") {
+TEST_CASE("frames for an address without a route are dropped and counted") {
   auto controller = must_open(controller_options());
   mailbox at_controller{controller};
   REQUIRE_FALSE(controller->send(a0, numbered(0, a0, 1)));
@@ -152,7 +152,7 @@ TEST_CASE("Frames for an address without a route are dropped and counted") {
   REQUIRE(controller->counts().no_route == 3);
 }
 
-TEST_CASE("A peer that speaks in another's name is not heard") {
+TEST_CASE("a frame with a forged sender is dropped and counted") {
   auto controller = must_open(controller_options());
   mailbox at_controller{controller};
   auto gateway = must_open(host_options("dc1/gateway", controller->endpoint()));
@@ -166,7 +166,8 @@ TEST_CASE("A peer that speaks in another's name is not heard") {
 }
 
 TEST_CASE(
-    "A slow receiver holds the sender back: bounded, nothing lost below the bound, in order") {
+    "a slow receiver applies back-pressure: the send queue is bounded, accepted frames stay in "
+    "order") {
   auto controller = must_open(controller_options());
   mailbox at_controller{controller, false};
   auto o = host_options("dc1/gateway", controller->endpoint());
@@ -188,7 +189,7 @@ TEST_CASE(
   for (const auto& f : at_controller.take()) REQUIRE(number_of(f) == next++);
 }
 
-TEST_CASE("After the slow receiver has caught up every accepted frame has arrived, in order") {
+TEST_CASE("every accepted frame has arrived in order once a slow receiver has caught up") {
   auto small = controller_options();
   small.window_frames = 64;
   auto controller = must_open(small);
@@ -219,7 +220,9 @@ TEST_CASE("After the slow receiver has caught up every accepted frame has arrive
   REQUIRE(gateway->counts().full > 0);
 }
 
-TEST_CASE("Bytes are bounded too: large frames close the window before their number does") {
+TEST_CASE(
+    "the credit window is bounded by bytes too: large frames close it before the frame limit "
+    "does") {
   auto o = controller_options();
   o.window_bytes = 8u << 20;
   auto controller = must_open(o);
@@ -247,7 +250,7 @@ TEST_CASE("Bytes are bounded too: large frames close the window before their num
   }));
 }
 
-TEST_CASE("Several connections carry all frames, and those of one lane stay in order") {
+TEST_CASE("several connections carry all frames, and those of one lane stay in order") {
   auto controller = must_open(controller_options());
   mailbox at_controller{controller};
   auto o = host_options("dc1/gateway", controller->endpoint());
@@ -274,7 +277,7 @@ TEST_CASE("Several connections carry all frames, and those of one lane stay in o
   for (const auto& f : at_gateway.take()) REQUIRE(number_of(f) == expected_number++);
 }
 
-TEST_CASE("A body is sent and received without a copy of its own") {
+TEST_CASE("a body is sent and received without a copy") {
   auto controller = must_open(controller_options());
   mailbox at_controller{controller};
   auto gateway = must_open(host_options("dc1/gateway", controller->endpoint()));
@@ -290,9 +293,7 @@ TEST_CASE("A body is sent and received without a copy of its own") {
   REQUIRE(eventually([&] { return watched.use_count() == 1; }));  // ZeroMQ has let go
 }
 
-TEST_CASE(
-    "A connection is greeted as soon as it stands; the timer is only for greetings that were "
-    "lost") {
+TEST_CASE("a host greets as soon as its connection is up; the timer only repeats lost greetings") {
   scratch dir;
   auto c = controller_options();
   c.listen = "ipc://" + dir / "controller";
@@ -309,7 +310,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("A host has from 1 to 64 connections to its upstream") {
+TEST_CASE("a host has 1 to 64 connections to its upstream") {
   auto controller = must_open(controller_options());
   const auto opens = [&](std::uint32_t connections) {
     auto o = host_options("dc1/gateway", controller->endpoint());
@@ -323,7 +324,7 @@ TEST_CASE("A host has from 1 to 64 connections to its upstream") {
   CHECK(opens(65) == reason::kind::invalid);
 }
 
-TEST_CASE("Who listens to other machines without keys is warned, and nobody else") {
+TEST_CASE("a host that listens to other machines without keys logs a warning") {
   int warned = 0;
   set_log_sink([&](log_level, std::string_view line) {
     warned += line.find("listening without keys") != std::string_view::npos;
