@@ -90,7 +90,7 @@ class group {
 
 }  // namespace
 
-TEST_CASE("every member ends with the sum in the order of the pipelines, whoever was first") {
+TEST_CASE("every member ends with the sum in pipeline order, whoever is first") {
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     const auto members = static_cast<std::uint32_t>(2 + seed % 5);
     group g{members, seed % 7 == 0 ? 3 : 100 + seed, seed};
@@ -102,13 +102,13 @@ TEST_CASE("every member ends with the sum in the order of the pipelines, whoever
   }
 }
 
-TEST_CASE("an exchange sends as many bytes as a ring") {
+TEST_CASE("an all-reduce sends as many bytes as a ring") {
   group g{4, 1000, 1};
   g.run();
   CHECK(g.bytes_ == 2 * 3 * 1000 * 4);  // 2 (n - 1) / n of the gradients from each of n
 }
 
-TEST_CASE("gradients of another size are not summed: the mistake says whose they are") {
+TEST_CASE("gradients of another size are not summed, and the error names their pipeline") {
   const std::vector<float> ten(10, 1), nine(9, 1), five(5, 1), four(4, 1);
   const auto from = [](std::uint32_t pipeline, tensor::kind what) {
     tensor t;

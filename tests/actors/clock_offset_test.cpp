@@ -17,7 +17,7 @@ void exchange(clock_offset& c, double at_s, double there_s, double back_s,
 
 }  // namespace
 
-TEST_CASE("another host's clock is known to half of what the two ways differ in") {
+TEST_CASE("a clock offset is estimated to half the asymmetry of the fastest round trip") {
   clock_offset c;
   CHECK(c.due(0));
   exchange(c, 10, 0.050, 0.020);
@@ -29,7 +29,7 @@ TEST_CASE("another host's clock is known to half of what the two ways differ in"
   CHECK(c.ahead_s() == Approx(theirs_s).margin(1e-6));
 }
 
-TEST_CASE("a clock that drifts is followed") {
+TEST_CASE("the clock offset follows a drifting clock") {
   clock_offset c;
   exchange(c, 10, 0.010, 0.010);
   CHECK(c.due(100));
@@ -37,7 +37,7 @@ TEST_CASE("a clock that drifts is followed") {
   CHECK(c.ahead_s() == Approx(theirs_s + 0.009).margin(1e-6));
 }
 
-TEST_CASE("processes that share a clock are not ahead of each other, whatever the ways") {
+TEST_CASE("processes that share a clock have an offset of 0, whatever the latencies") {
   clock_offset c;
   exchange(c, 1e6, 0.5, 0.0, 0);
   CHECK(c.ahead_s() == 0);

@@ -221,7 +221,7 @@ std::map<std::uint32_t, std::vector<std::uint8_t>> meetings_of(
 
 }  // namespace
 
-TEST_CASE("stages whose GPUs sum among themselves learn what they learn through their hosts") {
+TEST_CASE("stages learn the same by device all-reduce as by host all-reduce") {
   const auto stages = GENERATE(1u, 2u);
   const bool tied = GENERATE(true, false);
   CAPTURE(stages, tied);
@@ -240,7 +240,7 @@ TEST_CASE("stages whose GPUs sum among themselves learn what they learn through 
   CHECK(gpus.overlapped_sums() >= 3 * 2 * 2 * static_cast<int>(stages));  // a sublayer's at least
 }
 
-TEST_CASE("of three pipelines the sums of GPUs differ from those of hosts in the last bits alone") {
+TEST_CASE("with three pipelines, device and host all-reduce differ only in the last bits") {
   world hosts{{1, 3, true}}, gpus{{1, 3, true, &test::emulated_nccl()}};
   hosts.ready();
   const auto group_ids = meetings_of(gpus.ready());
@@ -253,7 +253,7 @@ TEST_CASE("of three pipelines the sums of GPUs differ from those of hosts in the
   }
 }
 
-TEST_CASE("a stage whose peer is gone says so, and does not hang") {
+TEST_CASE("a stage whose peer has died reports an error instead of hanging") {
   world gpus{{1, 2, true, &test::emulated_nccl(), {.join_s = 0.2, .sum_s = 0.3}}};
   const auto group_ids = meetings_of(gpus.ready());
   SECTION("before they join the group") {
@@ -270,7 +270,7 @@ TEST_CASE("a stage whose peer is gone says so, and does not hang") {
   }
 }
 
-TEST_CASE("an error of NCCL's is a stage's reason to give up") {
+TEST_CASE("an NCCL error makes a stage give up with its reason") {
   world gpus{{1, 2, true, &test::emulated_nccl(), {.sum_s = 0.3}}};
   const auto group_ids = meetings_of(gpus.ready());
   gpus.run(1, group_ids);
@@ -286,7 +286,7 @@ TEST_CASE("an error of NCCL's is a stage's reason to give up") {
   }
 }
 
-TEST_CASE("what an earlier trainer said is not for this stage") {
+TEST_CASE("a group id of an earlier trainer is ignored") {
   world gpus{{1, 2, true, &test::emulated_nccl(), {.join_s = 0.2}}};
   gpus.ready();
   gpus.run(1, {{0, std::vector<std::uint8_t>(128)}}, 6);  // the number of no group

@@ -115,7 +115,7 @@ const wan_path alone{0, 1, 1, false, 0};
 
 }  // namespace
 
-TEST_CASE("A simulated tensor takes exactly its slots, over a WAN and inside a datacenter") {
+TEST_CASE("a simulated tensor takes exactly its slots, over the WAN and inside a datacenter") {
   world_of_gates w;
   w.world.at(3, [&] {
     REQUIRE(w.send(a0, b0, activation(0, 0, alone)));
@@ -129,7 +129,7 @@ TEST_CASE("A simulated tensor takes exactly its slots, over a WAN and inside a d
   CHECK(w.times(a1) == std::vector<double>{3.5});
 }
 
-TEST_CASE("A tensor that is sent again while the first is on its way crosses the WAN once") {
+TEST_CASE("a tensor resent while its first copy is in flight crosses the WAN once") {
   world_of_gates w;
   w.world.at(1, [&] { REQUIRE(w.send(a0, b0, activation(0, 0, alone))); });
   w.world.at(1.4, [&] { REQUIRE(w.send(a0, b0, activation(0, 0, alone))); });
@@ -138,7 +138,7 @@ TEST_CASE("A tensor that is sent again while the first is on its way crosses the
   CHECK(w.times(b0) == std::vector<double>{2, 4});
 }
 
-TEST_CASE("One pair's tensors follow each other; connections and latency count") {
+TEST_CASE("tensors of one pair cross one after the other; connections and latency count") {
   auto c = slots();
   c->wan[0] = {0, 1, 500, 0.008, 0.002};
   world_of_gates w{c};
@@ -149,7 +149,7 @@ TEST_CASE("One pair's tensors follow each other; connections and latency count")
   CHECK_THAT(w.times(b0), Catch::Approx(std::vector<double>{3.25, 5.25, 7.25}));
 }
 
-TEST_CASE("Serialized: of those that come at one instant the smallest rank goes first") {
+TEST_CASE("of serialized transfers that arrive at the same instant, the smallest rank goes first") {
   for (const bool swapped : {false, true}) {
     world_of_gates w;
     w.world.at(2, [&, swapped] {
@@ -165,7 +165,7 @@ TEST_CASE("Serialized: of those that come at one instant the smallest rank goes 
   }
 }
 
-TEST_CASE("Tensors that leave a node at once share its link, whatever they are") {
+TEST_CASE("tensors that leave a node at the same time share its link, whatever their kind") {
   world_of_gates w;
   w.world.at(0, [&] {
     for (std::uint32_t i = 0; i < 2; ++i) {
@@ -182,7 +182,7 @@ TEST_CASE("Tensors that leave a node at once share its link, whatever they are")
 }
 
 TEST_CASE(
-    "What is small takes half the round trip between gateways, and does not wait for tensors") {
+    "control messages take half the round trip between gateways, and do not wait for tensors") {
   auto c = slots();
   c->wan[0].rtt_ms = 500;
   world_of_gates w{c};
@@ -197,7 +197,7 @@ TEST_CASE(
   CHECK(w.got[b0].size() == 5);
 }
 
-TEST_CASE("A node may send again when its transfers have left, and no earlier") {
+TEST_CASE("a node's credit returns when its transfers have left, not earlier") {
   runtime::virtual_options o;
   o.credit_frames = 10;
   world_of_gates w{slots(), o};
@@ -217,7 +217,9 @@ TEST_CASE("A node may send again when its transfers have left, and no earlier") 
   for (std::uint32_t i = 0; i < 12; ++i) CHECK(w.got[b0][i].what.microbatch == i);
 }
 
-TEST_CASE("Of one node's frames a bounded number is held, so that it can still be heard") {
+TEST_CASE(
+    "a gateway holds a bounded number of a node's frames, so that its control messages get "
+    "through") {
   runtime::virtual_options o;
   o.credit_frames = 1000;
   world_of_gates w{slots(), o};
@@ -235,7 +237,7 @@ TEST_CASE("Of one node's frames a bounded number is held, so that it can still b
   CHECK(w.got[b0].size() == 1000);
 }
 
-TEST_CASE("Bodies are the same after they were cut and put together, of any size and path") {
+TEST_CASE("bodies of any size and path are unchanged after striping and reassembly") {
   auto c = slots();
   c->wan[0] = {0, 1, 40, 5, 0.5};
   world_of_gates w{c};
@@ -261,7 +263,7 @@ TEST_CASE("Bodies are the same after they were cut and put together, of any size
   }
 }
 
-TEST_CASE("On a network that loses, doubles and delays, what arrives is whole, once and in order") {
+TEST_CASE("tensors arrive intact on a network that loses, duplicates and reorders frames") {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     runtime::virtual_options o;
     o.seed = seed;
@@ -292,7 +294,7 @@ TEST_CASE("On a network that loses, doubles and delays, what arrives is whole, o
   }
 }
 
-TEST_CASE("A gateway that says nonsense does no harm, and the right tensors still arrive") {
+TEST_CASE("malformed stripes from a gateway do no harm, and valid tensors still arrive") {
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
     world_of_gates w{slots(), {}, false};
     random_source random{seed};
@@ -313,7 +315,7 @@ TEST_CASE("A gateway that says nonsense does no harm, and the right tensors stil
         if (random.chance(0.1)) s.count = static_cast<std::uint32_t>(random.next());
         if (random.chance(0.1)) s.what.bytes = random.next();
         auto f = encode(dc2, dc1, s, cut_piece(body, random));
-        if (random.chance(0.3)) {  // not even a stripe
+        if (random.chance(0.3)) {  // not a valid stripe at all
           std::vector<std::byte> bytes{f.header.bytes().begin(), f.header.bytes().end()};
           for (int n = 0; n < 3; ++n)
             bytes[5 + random.below(bytes.size() - 5)] = static_cast<std::byte>(random.next());

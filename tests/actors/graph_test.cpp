@@ -48,7 +48,7 @@ TEST_CASE("a submitted job is planned, placed, run and finished without naming a
   CHECK(done.iterations_done == 200);
 }
 
-TEST_CASE("a job that waits is explained with what it needs and what is idle") {
+TEST_CASE("a waiting job is explained with what it needs and what is idle") {
   virtual_cluster v{options()};
   auto big = small_job("big", 1000, 2);
   big.model = harness::gpt2(32, 4096, 32);
@@ -63,7 +63,7 @@ TEST_CASE("a job that waits is explained with what it needs and what is idle") {
   CHECK(e.summary.find("needs") != std::string::npos);
 }
 
-TEST_CASE("a job is cancelled while it runs, and its GPUs are free again") {
+TEST_CASE("a running job can be cancelled, and its GPUs become idle") {
   virtual_cluster v{options()};
   v.submit({{1, small_job("long", 1'000'000)}});
   v.world().run_until(5.0);
@@ -79,7 +79,7 @@ TEST_CASE("a job is cancelled while it runs, and its GPUs are free again") {
   CHECK(idle == 14);
 }
 
-TEST_CASE("a node that dies loses its job to another node") {
+TEST_CASE("the job of a node that dies moves to another node") {
   virtual_cluster v{options()};
   v.submit({{1, small_job("survivor", 20'000)}});
   v.world().run_until(100.0);
@@ -94,7 +94,7 @@ TEST_CASE("a node that dies loses its job to another node") {
   CHECK(after.iterations_done > 0);  // what the last checkpoint held
 }
 
-TEST_CASE("a node that restarts at once is known to have lost its work") {
+TEST_CASE("a node that restarts at once has lost its work, and the controller notices") {
   virtual_cluster v{options()};
   v.submit({{1, small_job("survivor", 20'000)}});
   v.world().run_until(10.0);
@@ -124,7 +124,7 @@ TEST_CASE("wall clocks that step back and forth cost no lease") {
   CHECK(after.attempts == 1);
 }
 
-TEST_CASE("what a node finished while it was taken for lost is not done again") {
+TEST_CASE("work that a node finished while it counted as lost is not repeated") {
   auto o = options();
   auto one = std::make_shared<cluster>(*small_cluster());
   one->nodes.resize(1);  // no other node can run the job
@@ -141,7 +141,7 @@ TEST_CASE("what a node finished while it was taken for lost is not done again") 
   CHECK(after.iterations_done == 1);
 }
 
-TEST_CASE("a controller that restarts goes on where its journal ends") {
+TEST_CASE("a restarted controller continues where its journal ends") {
   virtual_cluster v{options()};
   v.submit({{1, small_job("first", 20'000)}, {1, small_job("second", 20'000)}});
   v.world().run_until(20.0);
@@ -158,7 +158,7 @@ TEST_CASE("a controller that restarts goes on where its journal ends") {
   for (job_id id : {1, 2}) CHECK(status(v, id).state == job_state::finished);
 }
 
-TEST_CASE("a repeated submission finds the same job") {
+TEST_CASE("a repeated submission returns the same job") {
   virtual_cluster v{options()};
   const submit_job request{42, small_job("once")};
   auto first = v.ask(request), second = v.ask(request);
@@ -181,7 +181,7 @@ TEST_CASE("an out-of-memory exit moves the job to a larger plan and records the 
   CHECK(e.job.state == job_state::finished);
 }
 
-TEST_CASE("the same seed gives the same fingerprint, another seed another") {
+TEST_CASE("the same seed gives the same fingerprint, another seed another one") {
   auto run = [](std::uint64_t seed) {
     auto o = options();
     o.seed = seed;

@@ -9,7 +9,8 @@
 using namespace troupe;
 using namespace troupe::actors;
 
-TEST_CASE("a program on the second node of a lease finds its rank, its master and its GPUs") {
+TEST_CASE(
+    "a program on the second node of a lease gets its rank, its master address and its GPUs") {
   cluster c;
   c.gpus.push_back({"A100-40GB", 40, 312, 19.5, 1555, 0.45, 3.67, ""});
   c.datacenters.push_back({"dc1", ""});

@@ -50,7 +50,7 @@ TEST_CASE("a GPU is never given to two leases") {
   CHECK(l.holder(0, 2) == 0);
 }
 
-TEST_CASE("a lease is over when its last part is, and its job ends once") {
+TEST_CASE("a lease ends when its last part ends, and its job ends once") {
   ledger l{two_nodes()};
   REQUIRE(l.apply(accepted(1)));
   REQUIRE(l.apply(granted(1, 1, {{0, 1, {0}}, {1, 1, {0}}})));
@@ -67,8 +67,7 @@ TEST_CASE("a lease is over when its last part is, and its job ends once") {
   CHECK(l.idle(0) == 4);
 }
 
-TEST_CASE(
-    "a lost lease puts its job back into the queue with the progress that the slowest part kept") {
+TEST_CASE("a lost lease puts its job back into the queue with the progress of its slowest part") {
   ledger l{two_nodes()};
   REQUIRE(l.apply(accepted(1)));
   REQUIRE(l.apply(granted(1, 1, {{0, 1, {0}}, {1, 1, {0}}})));
@@ -80,7 +79,7 @@ TEST_CASE(
   CHECK(l.due(1, 5) == nullptr);
 }
 
-TEST_CASE("the exit status of a command is kept: of several parts, the first that is not 0") {
+TEST_CASE("a job's exit status is the first of its parts' that is not 0") {
   ledger l{two_nodes()};
   REQUIRE(l.apply(accepted(1)));
   REQUIRE(l.apply(granted(1, 1, {{0, 1, {0}}, {1, 1, {0}}})));
@@ -90,7 +89,7 @@ TEST_CASE("the exit status of a command is kept: of several parts, the first tha
   CHECK(l.job(1)->exit_code == 3);
 }
 
-TEST_CASE("running out of memory raises every prediction for the job and is remembered beside it") {
+TEST_CASE("running out of memory raises every memory prediction of the job and is recorded") {
   ledger l{two_nodes()};
   REQUIRE(l.apply(accepted(1)));
   REQUIRE(l.apply(granted(1, 1, {{0, 1, {0}}})));
@@ -98,13 +97,13 @@ TEST_CASE("running out of memory raises every prediction for the job and is reme
       l.apply(part_ended{1, 0, 3, lease_outcome::out_of_memory, 0, 41e9, "CUDA out of memory"}));
   const auto* j = l.job(1);
   CHECK(j->state == job_state::waiting);
-  CHECK(j->memory_factor == Approx(4).epsilon(0.001));  // 10 GB were predicted, 40 did not do
+  CHECK(j->memory_factor == Approx(4).epsilon(0.001));  // 10 GB were predicted, 40 were not enough
   REQUIRE(j->memory.size() == 1);
   CHECK(j->memory[0].out_of_memory);
   CHECK(j->memory[0].peak_bytes == 41e9);
 }
 
-TEST_CASE("a cancelled job ends as cancelled whatever else happened to it") {
+TEST_CASE("a cancelled job ends as cancelled, whatever else happened to it") {
   ledger l{two_nodes()};
   REQUIRE(l.apply(accepted(1)));
   REQUIRE(l.apply(granted(1, 1, {{0, 1, {0}}})));
@@ -118,7 +117,7 @@ TEST_CASE("a cancelled job ends as cancelled whatever else happened to it") {
 
 namespace {
 
-/// Something that may or may not fit the ledger as it is.
+/// An entry that the ledger may accept or refuse.
 journal_entry any_entry(random_source& random, const ledger& l) {
   const auto job = 1 + random.below(6);
   const auto lease =
@@ -164,13 +163,13 @@ ledger replay_of(const std::vector<journal_entry>& entries) {
 
 }  // namespace
 
-TEST_CASE("whatever a ledger accepts, its replay is the same ledger, compacted or not") {
+TEST_CASE("replaying a ledger's accepted entries gives the same ledger, compacted or not") {
   const auto c = two_nodes();
   std::uint64_t forgotten = 0, held = 0, closing = 0;
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     random_source random{seed};
     ledger l{c};
-    std::vector<journal_entry> written;  // what a journal that is compacted now and then holds
+    std::vector<journal_entry> written;  // as in a journal that is compacted now and then
     for (int step = 0; step < 80; ++step) {
       const auto e = any_entry(random, l);
       if (l.apply(e)) written.push_back(e);
@@ -190,7 +189,7 @@ TEST_CASE("whatever a ledger accepts, its replay is the same ledger, compacted o
       written = l.snapshot();
       const auto restored = replay_of(written);
       REQUIRE(restored == l);
-      // What follows is accepted or refused by both alike.
+      // Both accept or refuse the same further entries.
       l = restored;
     }
     REQUIRE(replay_of(written) == l);
@@ -215,7 +214,7 @@ TEST_CASE("ledgers that differ in one detail, or in where a job ran, are not equ
   CHECK_FALSE(l == after({1, 1, {0}}, "as it was"));
 }
 
-TEST_CASE("a copy of a ledger stays as it was when the ledger goes on") {
+TEST_CASE("a copy of a ledger does not change with the original") {
   ledger l{two_nodes()};
   REQUIRE(l.apply(accepted(1)));
   const auto before = l;
@@ -227,7 +226,7 @@ TEST_CASE("a copy of a ledger stays as it was when the ledger goes on") {
   CHECK(l.idle(0) == 2);
 }
 
-TEST_CASE("a compacted ledger keeps the jobs that ended last and every one that has not") {
+TEST_CASE("a compacted ledger keeps unfinished jobs and those that ended last") {
   ledger l{two_nodes()};
   for (job_id id = 1; id <= 10; ++id) REQUIRE(l.apply(accepted(id)));
   for (job_id id : {9, 2, 7, 4})
@@ -242,9 +241,9 @@ TEST_CASE("a compacted ledger keeps the jobs that ended last and every one that 
   CHECK_FALSE(l.apply(jobs_forgotten{{1}}));
 }
 
-TEST_CASE("a ledger knows the epochs of its journal, and cannot deny those before the first") {
+TEST_CASE("a ledger knows the epochs of its journal, and an empty ledger accepts any") {
   ledger l{two_nodes()};
-  CHECK(l.knows_epoch(7));  // of an empty one it knows nothing
+  CHECK(l.knows_epoch(7));  // an empty ledger denies no epoch
   for (const std::uint64_t e : {5, 9}) {
     epoch_begun begun;
     begun.epoch = e;
@@ -254,7 +253,7 @@ TEST_CASE("a ledger knows the epochs of its journal, and cannot deny those befor
   for (const std::uint64_t e : {6, 10}) CHECK_FALSE(l.knows_epoch(e));
 }
 
-TEST_CASE("a job has never done more iterations than it has") {
+TEST_CASE("a job's completed iterations never exceed its iterations") {
   ledger l{two_nodes()};
   REQUIRE(l.apply(accepted(1)));
   for (const lease_id lease : {1, 2}) {
@@ -264,7 +263,7 @@ TEST_CASE("a job has never done more iterations than it has") {
   CHECK(l.job(1)->iterations_done == 100);
 }
 
-TEST_CASE("a job that ran out of memory where nothing was predicted keeps its predictions") {
+TEST_CASE("running out of memory without a prediction leaves the job's predictions unchanged") {
   ledger l{two_nodes()};
   REQUIRE(l.apply(accepted(1)));
   auto g = granted(1, 1, {{0, 1, {0}}});

@@ -67,7 +67,7 @@ struct programs {
 
 }  // namespace
 
-TEST_CASE("a program has its environment, its directory and its log, and its numbers are read") {
+TEST_CASE("a program gets its environment, directory and log, and its report is read") {
   programs p;
   p.start(7,
           "echo $COLOUR in $(pwd), $TROUPE_GRACE_S s; echo 'iterations: 12' >> \"$TROUPE_REPORT\"; "
@@ -83,7 +83,8 @@ TEST_CASE("a program has its environment, its directory and its log, and its num
   CHECK(p.runner->poll().empty());
 }
 
-TEST_CASE("how a program ended is told: its exit status, its signal, its memory, its absence") {
+TEST_CASE(
+    "a program's end is reported with exit status, signal, out-of-memory or missing executable") {
   programs p;
   auto after = [&, lease = lease_id{0}](const std::string& script) mutable {
     p.start(++lease, script);
@@ -116,7 +117,7 @@ TEST_CASE("how a program ended is told: its exit status, its signal, its memory,
   CHECK(p.log(101).starts_with("troupe: "));
 }
 
-TEST_CASE("memory has run out if the exit status says so, or an error of a failed program") {
+TEST_CASE("a failed program ran out of memory if its output has a known error") {
   CHECK(ran_out_of_memory(1, "RuntimeError: CUDA out of memory."));
   CHECK(ran_out_of_memory(1, "x cudaErrorMemoryAllocation x"));
   CHECK_FALSE(ran_out_of_memory(0, "CUDA out of memory"));
@@ -124,7 +125,7 @@ TEST_CASE("memory has run out if the exit status says so, or an error of a faile
   CHECK_FALSE(ran_out_of_memory(1, ""));
 }
 
-TEST_CASE("a program that is stopped is asked once to end, and killed if that is to be at once") {
+TEST_CASE("stopping a program sends SIGTERM once, or SIGKILL if it must end at once") {
   programs p;
   p.start(1, "trap 'echo asked; exit 9' TERM; echo ready; while :; do :; done");
   p.start(2, "trap 'echo asked' TERM; echo ready; while :; do :; done");
@@ -143,7 +144,7 @@ TEST_CASE("a program that is stopped is asked once to end, and killed if that is
   p.runner->stop(77, true);  // unknown
 }
 
-TEST_CASE("programs end with the lease of their node, those that are started later too") {
+TEST_CASE("programs end with the lease of their node, those started later too") {
   programs p;
   const auto now_s = [] { return runtime::real_clock{}.now_s(); };
   p.start(1, "sleep 1000");
@@ -156,7 +157,7 @@ TEST_CASE("programs end with the lease of their node, those that are started lat
   }
 }
 
-TEST_CASE("who watches is told that a program has ended, also of one that ran before") {
+TEST_CASE("the watcher is called when a program ends, also for a program that ran before") {
   programs p;
   std::atomic<int> told{0};
   p.start(1, "until [ -e go ]; do sleep 0.01; done");
@@ -172,7 +173,7 @@ TEST_CASE("who watches is told that a program has ended, also of one that ran be
   for (const lease_id l : {1, 2}) p.end_of(l);
 }
 
-TEST_CASE("while a program runs its numbers are read about once a second") {
+TEST_CASE("the report of a running program is read about once a second") {
   programs p;
   p.start(1, "echo 'iterations: 1' >> \"$TROUPE_REPORT\"; echo ready; sleep 1000");
   p.wait_for_log(1, "ready");
@@ -186,7 +187,7 @@ TEST_CASE("while a program runs its numbers are read about once a second") {
   CHECK(p.log(1) == "ready\na line of ours\n");
 }
 
-TEST_CASE("a state directory that cannot be used is refused") {
+TEST_CASE("an unusable state directory is refused") {
   const troupe::test::scratch room;
   std::ofstream{room / "file"};
   CHECK_FALSE(make_process_launcher(room / "file", 1));

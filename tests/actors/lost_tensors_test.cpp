@@ -104,7 +104,7 @@ payload bytes(std::size_t n) {
 
 }  // namespace
 
-TEST_CASE("what a stage sent is sent again when it is asked for, not too soon and not too often") {
+TEST_CASE("a sent tensor is resent on request, but not too soon and not too often") {
   sent_tensors s;
   s.keep(sent(kind::activation, 5, 0, 2), bytes(8), 10, false);
   s.keep(sent(kind::activation, 5, 1, 2), bytes(8), 10, false);
@@ -124,14 +124,14 @@ TEST_CASE("what a stage sent is sent again when it is asked for, not too soon an
   CHECK(s.take_due(request_for(kind::gradient, 0, {1}), 24).size() == 1);
 }
 
-TEST_CASE("what is known to be lost is sent again at once") {
+TEST_CASE("a tensor known to be lost is resent at once") {
   sent_tensors s;
   s.keep(sent(kind::activation, 5, 0, 2), bytes(8), 10, true);
   CHECK(s.take_due(request_for(kind::activation, 2, {0}), 10).size() == 1);
   CHECK(s.take_due(request_for(kind::activation, 2, {0}), 10.1).empty());
 }
 
-TEST_CASE("a stage keeps what it sent until it knows that it came") {
+TEST_CASE("a stage keeps a sent tensor until it knows that it arrived") {
   sent_tensors s;
   s.keep(sent(kind::activation, 5, 0, 2), {}, 0, false);
   s.keep(sent(kind::activation, 5, 1, 2), {}, 0, false);
@@ -148,7 +148,8 @@ TEST_CASE("a stage keeps what it sent until it knows that it came") {
   CHECK(s.size() == 0);
 }
 
-TEST_CASE("parts are kept until their sum came, sums until the next iteration's part") {
+TEST_CASE(
+    "partials are kept until their sum has arrived, sums until the next iteration's partial") {
   sent_tensors s;
   tensor part = sent(kind::partial, 5, 0, 1), sum = sent(kind::sum, 5, 0, 1);
   part.to_pipeline = sum.to_pipeline = 1;
@@ -166,7 +167,7 @@ TEST_CASE("parts are kept until their sum came, sums until the next iteration's 
   CHECK(s.size() == 0);
 }
 
-TEST_CASE("a tensor is waited for somewhat longer than the slowest of its kind took of late") {
+TEST_CASE("the request timeout is somewhat longer than the slowest recent tensor of its kind") {
   request_timeout t;
   CHECK(t.after_s(kind::activation, 0) == 0.5);
   CHECK(t.after_s(kind::activation, 1) == 2);
@@ -181,7 +182,7 @@ TEST_CASE("a tensor is waited for somewhat longer than the slowest of its kind t
   CHECK(t.after_s(kind::activation, 1) == 2);
 }
 
-TEST_CASE("a tensor of any kind that is lost on any hop costs under two seconds and no restart") {
+TEST_CASE("a lost tensor of any kind, on any hop, costs under two seconds and no restart") {
   const auto undisturbed = run(two_pipelines());
   check_undisturbed(undisturbed.report, 6);
   for (const auto what : {kind::activation, kind::gradient, kind::partial, kind::sum,
@@ -209,7 +210,7 @@ TEST_CASE("a tensor of any kind that is lost on any hop costs under two seconds 
       }
 }
 
-TEST_CASE("tensors inside a datacenter go past its gateway, and by it when they are sent again") {
+TEST_CASE("tensors inside a datacenter bypass its gateway, and use it when they are resent") {
   for (const bool loses_one : {false, true}) {
     INFO("loses one: " << loses_one);
     auto o = two_pipelines();
@@ -228,7 +229,7 @@ TEST_CASE("tensors inside a datacenter go past its gateway, and by it when they 
   }
 }
 
-TEST_CASE("a training goes on though two of its nodes cannot reach each other") {
+TEST_CASE("a training continues when two of its nodes cannot reach each other") {
   const auto undisturbed = run(two_pipelines());
   const double begin_s = undisturbed.report.iterations.front().begin_s;
   auto o = two_pipelines();
@@ -243,7 +244,7 @@ TEST_CASE("a training goes on though two of its nodes cannot reach each other") 
   CHECK(length_s(after.report) < length_s(undisturbed.report) + 2);
 }
 
-TEST_CASE("a training goes on though every tenth tensor and request is lost") {
+TEST_CASE("a training continues when every tenth tensor and request is lost") {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     INFO("seed " << seed);
     auto o = two_pipelines(20);
@@ -262,7 +263,8 @@ TEST_CASE("a training goes on though every tenth tensor and request is lost") {
   }
 }
 
-TEST_CASE("a gateway that restarts in the middle of a training costs it a moment and no restart") {
+TEST_CASE(
+    "a gateway that restarts in mid-training delays it by under two seconds, without a restart") {
   const auto undisturbed = run(two_pipelines());
   const double begin_s = undisturbed.report.iterations.front().begin_s;
   for (int i = 1; i < 10; ++i) {
@@ -277,7 +279,7 @@ TEST_CASE("a gateway that restarts in the middle of a training costs it a moment
   }
 }
 
-TEST_CASE("tensors that are slow and not lost are sent once") {
+TEST_CASE("slow tensors that are not lost are sent once") {
   auto o = two_pipelines(3);
   auto c = *o.cluster;
   for (auto& w : c.wan) w.rtt_ms = 400, w.node_gbps = 0.01, w.connection_gbps = 0;

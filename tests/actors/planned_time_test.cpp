@@ -76,7 +76,7 @@ double mean_s(const training_report& r) {
 
 }  // namespace
 
-TEST_CASE("a training takes in virtual time what its plan was estimated to, in 200 random cases") {
+TEST_CASE("a training's virtual time agrees with its plan's estimate in 200 random cases") {
   random_source r{11};
   for (int i = 0; i < 200; ++i) {
     const auto x = draw(r);

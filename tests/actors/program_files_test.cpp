@@ -13,7 +13,7 @@
 using namespace troupe;
 using namespace troupe::actors;
 
-TEST_CASE("a program's report is its last numbers, and what is none is passed over") {
+TEST_CASE("the last valid numbers of a program's report count, and invalid lines are skipped") {
   const auto r =
       parse_program_report("iterations: 5\nnoise\niterations: 12\npeak_bytes: 1.5e9\r\n");
   CHECK(r.iterations == 12);
@@ -27,7 +27,8 @@ TEST_CASE("a program's report is its last numbers, and what is none is passed ov
   }
 }
 
-TEST_CASE("whatever stands where a report should be takes no time and no memory") {
+TEST_CASE(
+    "an oversized report file, or one that is not a regular file, costs no time and no memory") {
   const test::scratch dir;
   const auto file = dir / "report";
   std::uint64_t wanted = 0;
@@ -56,7 +57,7 @@ TEST_CASE("whatever stands where a report should be takes no time and no memory"
   CHECK(watch.s() < 1);
 }
 
-TEST_CASE("files of a lease belong to one start of the node, and the newest log is found") {
+TEST_CASE("a lease's files belong to one incarnation of the node, and its newest log is found") {
   const test::scratch dir;
   const program_files old{dir.path(), 5}, now{dir.path(), 12};
   CHECK(now.newest_log(7).empty());
@@ -77,7 +78,7 @@ TEST_CASE("a log above its size limit drops its older half, and its path stays t
   for (int i = 0; i < 1024; ++i) REQUIRE(runtime::append_to(file, line));
   REQUIRE(runtime::limit_disk_use(file, 2 << 20));
   CHECK(runtime::read_piece(file, 0, 10)->offset == 0);
-  if (!runtime::limit_disk_use(file, 512 * 1024)) return;  // this file system cannot
+  if (!runtime::limit_disk_use(file, 512 * 1024)) return;  // this file system has no hole punching
   const auto first = runtime::read_piece(file, 0, 10);
   REQUIRE(first);
   CHECK(first->offset == 768 * 1024);
@@ -89,7 +90,7 @@ TEST_CASE("a log above its size limit drops its older half, and its path stays t
   CHECK(last->bytes == "end");
 }
 
-TEST_CASE("of a program's report the last line about a thing counts, also if it says nought") {
+TEST_CASE("the last line for each key of a program's report counts, even if it is 0") {
   const auto r =
       parse_program_report("iterations: 5\npeak_bytes: 7\niterations: 0\npeak_bytes: 0\n");
   CHECK(r.iterations == 0);

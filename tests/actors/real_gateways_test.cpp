@@ -62,7 +62,7 @@ struct two_gateways {
 
 }  // namespace
 
-TEST_CASE("From 1 byte to 64 MB a tensor is the same after its way over real connections") {
+TEST_CASE("tensors of 1 byte to 64 MB arrive unchanged over real connections") {
   two_gateways w{over({0, 1, 40, 5, 0.5})};
   const std::vector<std::size_t> sizes{1,         2,         1000,       4097,
                                        1'000'000, 8'388'608, 33'333'333, 64'000'000};
@@ -75,7 +75,7 @@ TEST_CASE("From 1 byte to 64 MB a tensor is the same after its way over real con
   CHECK(all[3].path == wan_path{0, 2, 4});
 }
 
-TEST_CASE("Hundreds of tensors of several flows are all there, each once") {
+TEST_CASE("hundreds of tensors of several flows arrive exactly once each") {
   two_gateways w{over({0, 1, 40, 5, 0.5})};
   random_source random{5};
   constexpr std::uint32_t tensors = 600, flows = 4;
@@ -90,7 +90,7 @@ TEST_CASE("Hundreds of tensors of several flows are all there, each once") {
   CHECK(numbers.size() == tensors);
 }
 
-TEST_CASE("An emulated link is no faster than it says: rate, connections and delay") {
+TEST_CASE("an emulated link is no faster than its rate, connections and latency") {
   wan_link slow{0, 1, 100, 0.4, 0.1};
   slow.emulate = true;
   two_gateways w{over(slow)};
@@ -107,7 +107,7 @@ TEST_CASE("An emulated link is no faster than it says: rate, connections and del
   CHECK(takes(2, 8) >= 3 * 0.010 + 0.050);  // the pair's cap
 }
 
-TEST_CASE("Emulated and serialized: the transfers of a cell cross one at a time") {
+TEST_CASE("on an emulated link, the serialized transfers of a cell cross one at a time") {
   wan_link slow{0, 1, 0, 0.1, 0};
   slow.emulate = true;
   two_gateways w{over(slow)};
@@ -146,7 +146,8 @@ double goodput_mbps(const emulated_link& link, std::uint32_t connections) {
 
 }  // namespace
 
-TEST_CASE("Over a real link of limited windows tensors arrive whole, and connections add up") {
+TEST_CASE(
+    "over a real link with limited TCP windows, tensors arrive intact and connections add up") {
   emulated_link_options o;
   o.gbps = 0.3;
   o.delay_ms = 10;

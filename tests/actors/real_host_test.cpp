@@ -87,7 +87,7 @@ submit_job a_program(const std::string& script) {
 
 }  // namespace
 
-TEST_CASE("a program runs on a cluster of real hosts, and its client reads its end and its log") {
+TEST_CASE("a program runs on a cluster of real hosts, and a client sees it finish") {
   const real_cluster c;
   const auto job = c.ask<submit_reply>(a_program("echo hello; exit 0")).job;
   REQUIRE(job != 0);
@@ -106,7 +106,7 @@ TEST_CASE("a program runs on a cluster of real hosts, and its client reads its e
   CHECK(c.node->endpoint().starts_with("tcp://127.0.0.1:"));
 }
 
-TEST_CASE("a host runs until it is asked to end, or a newer one takes its place") {
+TEST_CASE("a host runs until SIGTERM, or until a newer incarnation supersedes it") {
   real_cluster c;
   // To this thread: one that an earlier test has left may not block the signal.
   REQUIRE(::pthread_kill(::pthread_self(), SIGTERM) == 0);
@@ -129,7 +129,7 @@ TEST_CASE("a host whose state is in use, or whose controller does not answer, is
   CHECK_FALSE(real_host::client(client_of("tcp://127.0.0.1:1"), 0.05));
 }
 
-TEST_CASE("a node listens where other nodes can reach it, and without keys on loopback alone") {
+TEST_CASE("a node listens on all interfaces with keys, and on loopback only without them") {
   CHECK(listen_of_node("tcp://127.0.0.1:7", false) == "tcp://127.0.0.1:*");
   CHECK(listen_of_node("tcp://127.0.0.1:7", true) == "tcp://127.0.0.1:*");
   CHECK(listen_of_node("tcp://10.0.0.1:7", true) == "tcp://*:*");

@@ -136,7 +136,7 @@ void some_requests(random_source& r, virtual_cluster& v, recording& all, double 
 
 }  // namespace
 
-TEST_CASE("a cluster does what was recorded, whatever is asked of it and whatever fails") {
+TEST_CASE("virtual clusters with random jobs, requests and faults behave as recorded") {
   constexpr double until_s = 900;
   recording all{"actors", "clusters"};
   for (std::uint64_t seed = 1; seed <= 25; ++seed) {
@@ -177,7 +177,7 @@ TEST_CASE("a cluster does what was recorded, whatever is asked of it and whateve
   all.check();
 }
 
-TEST_CASE("a simulated training reports what was recorded of its stages, its links and its time") {
+TEST_CASE("simulated trainings report the recorded stages, links and times") {
   recording all{"actors", "trainings"};
   const troupe::test::scratch room;
   random_source r{7};
@@ -205,7 +205,7 @@ TEST_CASE("a simulated training reports what was recorded of its stages, its lin
   all.check();
 }
 
-TEST_CASE("a simulated workload ends with the figures that were recorded") {
+TEST_CASE("simulated workloads end with the recorded figures") {
   recording all{"actors", "workloads"};
   for (std::uint64_t seed = 1; seed <= 12; ++seed) {
     all.begin(seed);

@@ -80,7 +80,7 @@ bool says(const std::string& events, const std::string& what) {
 
 }  // namespace
 
-TEST_CASE("A link that drops to a tenth: the plan adapts, says why, and is never worse") {
+TEST_CASE("when a link drops to a tenth, the plan adapts, says why, and is never worse") {
   int changed = 0;
   for (const auto* schedule : {"varuna", "atlas", "atlas-least-progress", "best"})
     for (const std::uint32_t pipelines : {2u, 4u}) {
@@ -98,7 +98,7 @@ TEST_CASE("A link that drops to a tenth: the plan adapts, says why, and is never
   CHECK(changed > 0);
 }
 
-TEST_CASE("Of new orders people hear once a minute at most, and of an old order nothing") {
+TEST_CASE("re-plan events come at most once a minute, and none for an unchanged schedule") {
   // Iterations of seconds, over a link that is slow and quick by turns.
   auto job = figure6(4, 4);
   job.slots = slot_costs{0.1, 0.1, 0.2, 0, 0.2};
@@ -122,13 +122,13 @@ TEST_CASE("Of new orders people hear once a minute at most, and of an old order 
   CHECK(run(job, f, "atlas", 0.05).events.empty());
 }
 
-TEST_CASE("With four pipelines a slow link is worth sharing among all, and best does") {
+TEST_CASE("with four pipelines, schedule best shares a slow link among all, and gains 5 %") {
   const auto o = compare(figure6(4, 4), slow_link_fault(), "best");
   INFO(o.events);
   CHECK(o.planned_anew_s < 0.95 * o.kept_s);
 }
 
-TEST_CASE("A straggling node: the plan adapts, says which stage, and is never worse") {
+TEST_CASE("when a node becomes slow, the plan adapts, names the stage, and is never worse") {
   fault_plan f;
   f.slow_nodes = {{"p1-s2", 3, fault_at_s, 1e9}};
   for (const auto* schedule : {"varuna", "atlas", "atlas-least-progress", "best"}) {
@@ -143,13 +143,13 @@ TEST_CASE("A straggling node: the plan adapts, says which stage, and is never wo
   }
 }
 
-TEST_CASE("While everything takes what it was taken for, nothing is planned anew") {
+TEST_CASE("the schedule is not re-planned while measured times match the plan") {
   const auto r = run(figure6(2, 4), {}, "atlas", 0.25);
   CHECK(r.events.empty());
   CHECK(settled_s(r) <= 36.1);
 }
 
-TEST_CASE("A datacenter goes away: training goes on with what is left and says what it costs") {
+TEST_CASE("when a datacenter fails, training continues on the rest and reports what that costs") {
   auto job = harness::small_job("survivor", 60, 512);
   job.train.emplace();
   job.train->checkpoint_every = 7;
@@ -173,7 +173,7 @@ TEST_CASE("A datacenter goes away: training goes on with what is left and says w
     INFO(dc.name << ": " << events_of(r));
     REQUIRE(r.iterations.size() == 60);
     CHECK(r.iterations.back().iteration == 60);
-    if (r.events.empty()) continue;  // the event was not there
+    if (r.events.empty()) continue;  // the failed datacenter was not used
     ++moved;
     CHECK(says(events_of(r), "resumed after iteration 28 of 60"));
     CHECK(says(events_of(r), "iterations since are repeated"));
@@ -181,10 +181,10 @@ TEST_CASE("A datacenter goes away: training goes on with what is left and says w
   }
   CHECK(moved > 0);
 }
-TEST_CASE("A new plan reaches every stage on a network that loses frames") {
+TEST_CASE("a new plan reaches every stage on a network that loses frames") {
   auto f = slow_link_fault();
   f.loss = 0.002;
-  f.from_s = fault_at_s + 200;  // when the link has been slow for some time
+  f.from_s = fault_at_s + 200;  // some time after the link became slow
   f.until_s = fault_at_s + 1200;
   auto job = figure6(2, 4);
   job.train->checkpoint_every = 2;

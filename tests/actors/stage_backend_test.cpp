@@ -53,7 +53,7 @@ TEST_CASE("a stage has a device of its kind, and data if it is the first or the 
   CHECK_FALSE(make_backend(a_stage(0, room / "none")));
 }
 
-TEST_CASE("a stage without a device, or with one of an unknown kind, is refused") {
+TEST_CASE("a stage without a device, or with a device of unknown kind, is refused") {
   auto s = a_stage(1);
   s.devices.clear();
   CHECK(make_backend(s).error().text == "a stage needs a device");
@@ -65,7 +65,7 @@ TEST_CASE("a stage without a device, or with one of an unknown kind, is refused"
   CHECK(troupe::test::has_facts(refused.error().text, {"cpu", "cuda", "abacus"}));
 }
 
-TEST_CASE("no two micro-batches of an iteration have the same sequences, in any pipeline") {
+TEST_CASE("all micro-batches of an iteration have different sequences, across pipelines") {
   const troupe::test::scratch room;
   std::string text;
   for (int i = 0; i < 20'000; ++i) text += static_cast<char>('a' + i * i % 7919 % 26);

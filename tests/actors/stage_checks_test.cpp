@@ -49,7 +49,7 @@ tensor_request asking(tensor::kind what, std::uint32_t pipeline, std::uint32_t s
 
 }  // namespace
 
-TEST_CASE("a stage is asked for what it sent by the stage that takes it, and by that one's node") {
+TEST_CASE("a stage accepts requests for a tensor only from its receiver, on the receiver's node") {
   using kind = tensor::kind;
   const auto s = middle_stage();
   CHECK(is_asked_by_its_stage(s, asking(kind::activation, 0, 2), at_b0));
@@ -81,7 +81,7 @@ TEST_CASE("a stage is asked for what it sent by the stage that takes it, and by 
   CHECK_FALSE(is_asked_by_its_stage(alone, asking(kind::tied_sum, 0, 0), at_a0));
 }
 
-TEST_CASE("a setup that contradicts itself or the lease is refused before anything is made of it") {
+TEST_CASE("a setup that contradicts itself or the lease is refused") {
   REQUIRE(check_setup(middle_stage(), a_part()));
   const auto refused = [](auto&& spoil, const std::string& why = {}) {
     auto s = middle_stage();
@@ -109,13 +109,13 @@ TEST_CASE("a setup that contradicts itself or the lease is refused before anythi
   refused([](stage_setup& s) { s.order.resize(7); });
 }
 
-TEST_CASE("steps for micro-batches that there are not are refused, also in a later order") {
+TEST_CASE("steps of micro-batches that do not exist are refused, also in a later order") {
   CHECK(check_order({}, 1));
   CHECK_FALSE(check_order({{stage_step::kind::forward, 1, 0}}, 1));
   CHECK_FALSE(check_order({{stage_step::kind::recompute, ~0U, 0}}, 4));
 }
 
-TEST_CASE("only the trainer's node sets stages up, and only nodes of the lease report") {
+TEST_CASE("only the trainer's node sets stages up, and only nodes of the lease send reports") {
   const auto c = runtime::test::two_datacenters();
   auto w = a_part();
   CHECK(is_trainer(c, w, at_a0));
@@ -132,7 +132,7 @@ TEST_CASE("only the trainer's node sets stages up, and only nodes of the lease r
 }
 
 TEST_CASE(
-    "a stage takes a tensor from the stage that sends such ones, and from that stage's node") {
+    "a stage accepts a tensor only from the stage that sends its kind, on that stage's node") {
   using kind = tensor::kind;
   const auto s = middle_stage();
   CHECK(comes_from_its_stage(s, from(kind::activation, 0, 0), at_a0));
@@ -199,7 +199,7 @@ struct all_stages {
 }  // namespace
 
 TEST_CASE(
-    "of all stages and nodes only the sender sends a tensor, and only the receiver asks for it") {
+    "among all stages and nodes, only a tensor's sender may send it and its receiver request it") {
   using kind = tensor::kind;
   int sent = 0;
   for (const std::uint32_t stages : {2, 3, 4})
@@ -232,7 +232,7 @@ TEST_CASE(
   CHECK(sent > 100);
 }
 
-TEST_CASE("the sizes of a setup have limits, which it may reach") {
+TEST_CASE("a setup's sizes are limited, and the limits themselves are allowed") {
   const auto ok = [](auto&& change) {
     auto s = middle_stage();
     change(s);

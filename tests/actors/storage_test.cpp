@@ -55,7 +55,8 @@ ledger replay_of(const cluster& c, const std::vector<journal_entry>& entries) {
 
 }  // namespace
 
-TEST_CASE("all messages that wait are one commit, and nothing is sent before it is durable") {
+TEST_CASE(
+    "waiting messages are journalled in one commit, and nothing is sent before it is durable") {
   constexpr int jobs = 50;
   std::vector<std::uint64_t> sent_before;  // by write: frames that had left the controller
   runtime::virtual_world* w = nullptr;
@@ -87,7 +88,8 @@ TEST_CASE("all messages that wait are one commit, and nothing is sent before it 
   CHECK(world.count().network.sent == jobs);
 }
 
-TEST_CASE("a controller whose disk is full goes down, and goes on with every accepted job after") {
+TEST_CASE(
+    "a controller with a full disk goes down, and continues with every accepted job afterwards") {
   said_errors errors;
   auto o = storage_options();
   o.on_append = [](double now_s) {
@@ -109,7 +111,7 @@ TEST_CASE("a controller whose disk is full goes down, and goes on with every acc
   CHECK(replay_of(*o.cluster, v.journal()) == *live);
 }
 
-TEST_CASE("a write that reached the disk and nobody heard of makes no job twice") {
+TEST_CASE("a write that reached the disk but was not confirmed creates no duplicate job") {
   said_errors errors;
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     INFO("seed " << seed);
@@ -136,7 +138,7 @@ TEST_CASE("a write that reached the disk and nobody heard of makes no job twice"
   }
 }
 
-TEST_CASE("a compacted journal is short, and a controller that starts from it carries on") {
+TEST_CASE("a compacted journal is short, and a controller that starts from it continues") {
   auto o = storage_options();
   o.limits = {.compact_after = 60, .keep_ended = 5};
   std::optional<ledger> live;
@@ -168,8 +170,7 @@ TEST_CASE("a compacted journal is short, and a controller that starts from it ca
     CHECK(j.attempts == 1);  // no restart cost a job its lease
 }
 
-TEST_CASE(
-    "a controller whose journal is damaged or cut short serves nobody until it is put right") {
+TEST_CASE("a controller with a damaged or truncated journal serves nobody until it is repaired") {
   const bool cut = GENERATE(false, true);
   said_errors errors;
   auto o = storage_options();
@@ -198,7 +199,7 @@ TEST_CASE(
   CHECK(live->jobs().size() == 10);
 }
 
-TEST_CASE("nodes drop the work of another journal and take that of a new one, with new leases") {
+TEST_CASE("nodes drop the work of another journal and accept that of a new one, with new leases") {
   auto o = storage_options();
   std::map<std::pair<node_index, lease_id>, int> works;  // 1: is on
   o.on_work = [&](node_index n, const work_order* w, const part_report* ended) {
@@ -231,7 +232,7 @@ TEST_CASE("nodes drop the work of another journal and take that of a new one, wi
   CHECK(v.world().count().failures == 0);
 }
 
-TEST_CASE("an older copy of the journal is found out by the nodes, and is safe to accept") {
+TEST_CASE("nodes detect an older copy of the journal, and it can be accepted safely") {
   const bool same_epoch = GENERATE(false, true);
   CAPTURE(same_epoch);
   said_errors errors;
@@ -257,7 +258,7 @@ TEST_CASE("an older copy of the journal is found out by the nodes, and is safe t
   CHECK(v.world().count().failures > 0);
   CHECK(errors.has("has lost its latest entries"));
   CHECK(errors.has("--accept-older-journal"));
-  // What that does: a new id.
+  // The effect of --accept-older-journal: a new id.
   v.world().crash(controller_address);
   disk->id = 4712;
   live.reset();
@@ -267,7 +268,7 @@ TEST_CASE("an older copy of the journal is found out by the nodes, and is safe t
   CHECK(replay_of(*o.cluster, v.journal()) == *live);
 }
 
-TEST_CASE("whoever watches actors learns what the first that failed has said") {
+TEST_CASE("a failure watch reports the error of the first actor that failed") {
   said_errors errors;
   host_threads config;
   caf::actor_system system{config};

@@ -59,8 +59,7 @@ std::vector<stripe_reassembler::whole> add_all(stripe_reassembler& g, const cut_
 
 }  // namespace
 
-TEST_CASE(
-    "A body of any size is cut without gaps and put together again, in any order of stripes") {
+TEST_CASE("a body of any size is cut without gaps and reassembled from its stripes in any order") {
   random_source random{3};
   for (const std::size_t size : {0UL, 1UL, 2UL, 7UL, 4096UL, 1'000'003UL})
     for (const std::uint32_t count : {1U, 2U, 3U, 16U, 100U}) {
@@ -80,7 +79,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("A tensor goes on as soon as it is whole, whatever came before it") {
+TEST_CASE("a tensor is passed on as soon as it is complete, in any order of tensors") {
   stripe_reassembler g;
   std::vector<cut_tensor> all;
   for (std::uint64_t n = 0; n < 4; ++n) all.push_back(cut(n, bytes_of(n, 1000), 3));
@@ -92,7 +91,7 @@ TEST_CASE("A tensor goes on as soon as it is whole, whatever came before it") {
   CHECK(g.held_bytes() == 0);
 }
 
-TEST_CASE("A tensor that lacks a stripe holds nothing back, and is given up when nothing comes") {
+TEST_CASE("an incomplete tensor blocks no other, and expires when no more stripes arrive") {
   stripe_reassembler g;
   auto torn = cut(0, bytes_of(1, 900), 3);
   const auto stripe = torn.stripes.back();
@@ -109,7 +108,7 @@ TEST_CASE("A tensor that lacks a stripe holds nothing back, and is given up when
   CHECK_FALSE(g.add(7 * second, a_gateway, stripe, body));  // too late
 }
 
-TEST_CASE("A tensor whose stripes come slowly is waited for as long as they come") {
+TEST_CASE("a tensor whose stripes arrive slowly does not expire") {
   stripe_reassembler g;
   const auto body = bytes_of(1, 1000);
   const auto slow = cut(0, body, 10);
@@ -122,7 +121,7 @@ TEST_CASE("A tensor whose stripes come slowly is waited for as long as they come
   }
 }
 
-TEST_CASE("A flow that begins anew goes on at once, whether its epoch is larger or smaller") {
+TEST_CASE("a restarted flow continues at once, with a larger or a smaller epoch") {
   stripe_reassembler g;
   auto torn = cut(0, bytes_of(1, 100), 2);
   torn.stripes.pop_back();
@@ -137,7 +136,7 @@ TEST_CASE("A flow that begins anew goes on at once, whether its epoch is larger 
   }
 }
 
-TEST_CASE("A gateway that starts in the middle of a flow carries it on, whatever its number is") {
+TEST_CASE("a gateway that starts in the middle of a flow accepts it at any transfer number") {
   for (const std::uint64_t at : {1ULL, 2047ULL, 5000ULL, 1'000'000ULL}) {
     INFO("from " << at);
     stripe_reassembler g;
@@ -147,7 +146,7 @@ TEST_CASE("A gateway that starts in the middle of a flow carries it on, whatever
   }
 }
 
-TEST_CASE("Stripes that lie are refused") {
+TEST_CASE("inconsistent stripes are refused") {
   const auto body = bytes_of(1, 100);
   const auto refused = [&](auto&& spoil) {
     auto c = cut(0, body, 2);
@@ -164,8 +163,8 @@ TEST_CASE("Stripes that lie are refused") {
   CHECK(refused([](cut_tensor& c) {
           for (auto& s : c.stripes) s.count = 0;
         }) == 2);
-  refused([](cut_tensor& c) { c.stripes[1].offset = 49; });                      // overlaps
-  refused([](cut_tensor& c) { c.stripes[1].offset = 51; });                      // and beyond
+  refused([](cut_tensor& c) { c.stripes[1].offset = 49; });  // overlaps the first
+  refused([](cut_tensor& c) { c.stripes[1].offset = 51; });  // ends beyond the body
   refused([](cut_tensor& c) { c.stripes[1].offset = ~std::uint64_t{0} - 10; });  // wraps
   refused([](cut_tensor& c) { c.stripes[1].index = 2; });
   refused([](cut_tensor& c) { c.stripes[1].count = 3; });
@@ -181,7 +180,7 @@ TEST_CASE("Stripes that lie are refused") {
   });
 }
 
-TEST_CASE("Whatever comes, memory stays within the limits and everything is given up in the end") {
+TEST_CASE("with random stripes, memory stays within its limits and incomplete tensors expire") {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     random_source random{seed};
     stripe_reassembler::limits l;
@@ -214,7 +213,7 @@ TEST_CASE("Whatever comes, memory stays within the limits and everything is give
   }
 }
 
-TEST_CASE("A tensor has a lane for each connection of its pairs, and stripes of a bounded size") {
+TEST_CASE("a tensor uses a lane for each connection of its pairs, and stripes of bounded size") {
   const auto layout = [](std::uint64_t bytes, std::uint32_t first_pair, std::uint32_t pairs,
                          std::uint32_t connections, std::uint32_t max_parts = 1000) {
     tensor t;
@@ -237,7 +236,7 @@ TEST_CASE("A tensor has a lane for each connection of its pairs, and stripes of 
   CHECK(layout(8 * l::max_stripe_bytes, 0, 4, 1) == std::tuple{first, 4U, 2U});
 }
 
-TEST_CASE("A flow's tensors are numbered one after the other, and from 0 in a later epoch") {
+TEST_CASE("a flow's tensors are numbered consecutively, and from 0 in a later epoch") {
   stripe_numbers numbers;
   tensor t, other;
   t.from = {1, 0, 0};
@@ -256,7 +255,7 @@ TEST_CASE("A flow's tensors are numbered one after the other, and from 0 in a la
   CHECK(numbers.next(300, other).transfer == 1);
 }
 
-TEST_CASE("What is held is bounded by its stripes and its bytes, and room comes back") {
+TEST_CASE("held stripes are bounded by number and by bytes, and expiry makes room") {
   for (const bool by_bytes : {false, true}) {
     stripe_reassembler::limits l;
     if (by_bytes)
@@ -282,7 +281,7 @@ TEST_CASE("What is held is bounded by its stripes and its bytes, and room comes 
     CHECK(add(3, 1) == std::pair{true, true});
     CHECK(g.held_bytes() == 50);
     CHECK(add(5, 0) == std::pair{true, false});
-    CHECK(add(3, 0) == std::pair{true, false});  // it is not known any more
+    CHECK(add(3, 0) == std::pair{true, false});  // it has been forgotten
     CHECK(add(5, 1) == std::pair{false, false});
   }
 }

@@ -36,7 +36,7 @@ stage_report full_report(const trained_by_hand& t, std::uint32_t s, std::uint64_
 
 }  // namespace
 
-TEST_CASE("an iteration is what all its stages report of it") {
+TEST_CASE("an iteration's figures combine the reports of all its stages") {
   trained_by_hand t{two_stages(100)};
   t.begin();
   for (const auto s : {1u, 0u}) t.hear(full_report(t, s, 1, 10.5 - s, 12 + s));
@@ -81,7 +81,7 @@ TEST_CASE("an iteration is what all its stages report of it") {
   CHECK(r.measured[1].tied_bytes == 9);
 }
 
-TEST_CASE("iterations of a job in slots count alone, even if they overlap") {
+TEST_CASE("iterations of a job in slots are timed one by one, even if they overlap") {
   auto job = two_stages(100);
   job.slots.emplace();
   trained_by_hand t{job};
@@ -95,7 +95,7 @@ TEST_CASE("iterations of a job in slots count alone, even if they overlap") {
   CHECK(all.back().iterations[1].end_s - all.back().iterations[1].begin_s == Approx(3));
 }
 
-TEST_CASE("stages that are not ready are set up again each second, and run once all are") {
+TEST_CASE("stages that are not ready are set up again each second, and run once all are ready") {
   auto job = two_stages(100);
   job.train->replan_every = 0;
   trained_by_hand t{job};
@@ -122,7 +122,7 @@ TEST_CASE("stages that are not ready are set up again each second, and run once 
   CHECK(t.take<stage_setup>().empty());
 }
 
-TEST_CASE("stages are told of a hundred iterations at a time, and the last of what there are") {
+TEST_CASE("stages are told to run 100 iterations at a time, at the end the remaining ones") {
   auto job = two_stages(150);
   job.train->replan_every = 0;
   trained_by_hand t{job};
@@ -144,7 +144,7 @@ TEST_CASE("stages are told of a hundred iterations at a time, and the last of wh
   CHECK(t.over()->detail.empty());
 }
 
-TEST_CASE("a window may be shorter: as long as an order of the pipeline is looked at again") {
+TEST_CASE("a window is as short as the re-planning interval") {
   auto job = two_stages(150);
   job.train->replan_every = 8;
   trained_by_hand t{job};
@@ -154,7 +154,7 @@ TEST_CASE("a window may be shorter: as long as an order of the pipeline is looke
   CHECK(t.take<stage_run>().back().until == 16);
 }
 
-TEST_CASE("a stage that has not done its iterations is told again after a second of silence") {
+TEST_CASE("a stage with iterations left is told again after a second of silence") {
   trained_by_hand t{two_stages(2)};
   t.begin();
   t.hear(t.report_of(0, 1));
@@ -162,12 +162,12 @@ TEST_CASE("a stage that has not done its iterations is told again after a second
   t.take<stage_run>();
   t.advance(2.5);
   const auto runs = t.take<stage_run>();
-  CHECK(of_stage(runs, 1) > of_stage(runs, 0));  // which is only asked for the time
+  CHECK(of_stage(runs, 1) > of_stage(runs, 0));  // which is only asked for its clock
   CHECK(runs.back().name.stage == 1);
   CHECK(runs.back().acknowledged == 0);
 }
 
-TEST_CASE("what others say, of other starts or of stages that there are not, changes nothing") {
+TEST_CASE("reports of other incarnations or of unknown stages change nothing") {
   trained_by_hand t{two_stages(100)};
   t.begin();
   for (const int what : {0, 1, 2}) {
@@ -191,7 +191,7 @@ TEST_CASE("what others say, of other starts or of stages that there are not, cha
   CHECK_FALSE(t.over());
 }
 
-TEST_CASE("whether a stage's failure is the job's depends on whether another try can help") {
+TEST_CASE("a stage's failure fails the job only if another attempt cannot help") {
   const auto after = [](reason::kind why, bool progress, std::uint64_t reached = 0) {
     trained_by_hand t{two_stages(100), reached};
     t.begin();
@@ -243,7 +243,7 @@ TEST_CASE("stages that are not ready are waited for longer: they may be starting
   CHECK(t.events()[0].starts_with("no report from any stage"));
 }
 
-TEST_CASE("stages that answer and get no further are given up, those in a set-up much later") {
+TEST_CASE("stages that answer without progress are given up, those being set up much later") {
   const auto gives_up_after = [](bool progress, bool starting) {
     trained_by_hand t{two_stages(100)};
     if (!starting) t.begin();
@@ -273,7 +273,7 @@ TEST_CASE("stages that answer and get no further are given up, those in a set-up
   CHECK(set_up < 3650);
 }
 
-TEST_CASE("that a stage takes long to start is said once") {
+TEST_CASE("a stage that takes long to start is announced once") {
   trained_by_hand t{two_stages(100)};
   auto r = t.report_of(1, 0);
   r.starting = true;
@@ -291,7 +291,7 @@ TEST_CASE("that a stage takes long to start is said once") {
   CHECK(t.events()[0].starts_with("stage 1 of pipeline 0 is still being set up on node "));
 }
 
-TEST_CASE("a report is repeated until it is acknowledged, and what it had is not said again") {
+TEST_CASE("a training report is repeated until it is acknowledged, then continues where it ended") {
   trained_by_hand t{two_stages(100)};
   t.begin();
   t.both(1);
@@ -313,7 +313,7 @@ TEST_CASE("a report is repeated until it is acknowledged, and what it had is not
   CHECK(t.take<training_report>().back().iterations.size() == 1);
 }
 
-TEST_CASE("a report has 256 iterations at most, and the rest follow it") {
+TEST_CASE("a training report has at most 256 iterations, and the rest follow in the next one") {
   trained_by_hand t{two_stages(1000)};
   t.begin();
   for (std::uint64_t i = 1; i <= 300; ++i) t.both(i);
@@ -330,7 +330,7 @@ TEST_CASE("a report has 256 iterations at most, and the rest follow it") {
   CHECK(reports.back().iterations.size() == 44);
 }
 
-TEST_CASE("a training that is stopped before it runs, or that has no checkpoint, stops at once") {
+TEST_CASE("a training without iterations, or without a checkpoint, stops at once") {
   {
     trained_by_hand t{two_stages(100)};
     t.hear(t.report_of(0, 0));
@@ -353,7 +353,7 @@ TEST_CASE("a training that is stopped before it runs, or that has no checkpoint,
   CHECK(t.events().size() == 1);
 }
 
-TEST_CASE("of stages that halt the furthest names the last iteration, which all save") {
+TEST_CASE("when stages halt, the furthest one sets the last iteration, which all save") {
   trained_by_hand t{two_stages(100)};
   t.begin();
   t.both(1);

@@ -4,7 +4,7 @@ using namespace troupe;
 using namespace troupe::actors;
 using namespace troupe::actors::tests;
 
-TEST_CASE("the loss of an iteration that a stage saves while it is told to halt is not lost") {
+TEST_CASE("an iteration that a stage saves while it is told to halt keeps its loss") {
   trained_by_hand t{two_stages(100)};
   for (const auto s : {0u, 1u}) t.hear(t.report_of(s, 0));
   for (const auto s : {0u, 1u}) t.hear(t.report_of(s, 1, s * 0.9));
@@ -33,7 +33,7 @@ TEST_CASE("the loss of an iteration that a stage saves while it is told to halt 
   CHECK(troupe::test::has_facts(t.over()->detail, {"iteration 3 of 100", "no iteration"}));
 }
 
-TEST_CASE("a trainer tells of saved iterations that its predecessor did not get to tell of") {
+TEST_CASE("a trainer reports the saved iterations that its predecessor could not report") {
   const test::scratch directory;
   auto job = two_stages(7);
   job.train->device = "cpu";
@@ -58,7 +58,7 @@ TEST_CASE("a trainer tells of saved iterations that its predecessor did not get 
   CHECK(reported[2].loss == 0.5);
 }
 
-TEST_CASE("a checkpoint whose iteration a stage has not reported yet is complete when it has") {
+TEST_CASE("a checkpoint is complete once its last stage has reported its iteration") {
   trained_by_hand t{two_stages(100)};
   const auto saved = [&] {
     std::uint64_t newest = 0;

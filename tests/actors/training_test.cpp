@@ -49,7 +49,7 @@ double slots(const job_spec& job, const std::string& schedule) {
 
 }  // namespace
 
-TEST_CASE("the graph runs the paper's Figure 6 in as many slots as the planners say") {
+TEST_CASE("the graph runs the paper's Figure 6 in the planned number of slots") {
   CHECK(slots(figure6(), "varuna") == Approx(38).epsilon(1e-9));
   CHECK(slots(figure6(), "atlas") == Approx(36).epsilon(1e-9));
   CHECK(slots(figure6(), "atlas-least-progress") == Approx(34).epsilon(1e-9));
@@ -71,7 +71,7 @@ TEST_CASE("sixty stages over five datacenters take the slots of an independent s
   CHECK(slots(sixty_stages(5, 3), "atlas-least-progress") == Approx(429).epsilon(1e-9));
 }
 
-TEST_CASE("the graph runs a searched schedule in as many slots as the search says") {
+TEST_CASE("the graph runs a searched schedule in as many slots as the search predicts") {
   int searched = 0;
   for (std::uint32_t i = 0; i < 12; ++i) {
     auto job = figure6();
@@ -94,7 +94,9 @@ TEST_CASE("the graph runs a searched schedule in as many slots as the search say
   CHECK(searched >= 4);
 }
 
-TEST_CASE("GPUs of a node that share a stage are quicker than one, by what their sums leave") {
+TEST_CASE(
+    "GPUs sharing a stage are faster than one over NVLink, and slower over PCIe if the model is "
+    "small") {
   auto job = harness::small_job("shared", 3, 8);
   job.train.emplace();
   job.train->schedule = "varuna";
@@ -118,7 +120,7 @@ TEST_CASE("GPUs of a node that share a stage are quicker than one, by what their
   const double one = of(1, 256), pcie = of(2, 256), nvlink = of(2, 4800);
   CHECK(nvlink < one);
   CHECK(nvlink > one / 2);
-  CHECK(pcie > one);  // a model so small is sooner done than its sums
+  CHECK(pcie > one);  // for so small a model the all-reduces take longer
 }
 
 TEST_CASE("a training run is a function of its seed") {
@@ -127,7 +129,7 @@ TEST_CASE("a training run is a function of its seed") {
   CHECK(one.report == two.report);
 }
 
-TEST_CASE("stages that take minutes to start are waited for, and the time is not an iteration's") {
+TEST_CASE("stages that take minutes to start are waited for, and iterations exclude that time") {
   auto job = figure6();
   job.train->schedule = "atlas";
   auto c = cluster_of_slots(job);
@@ -142,13 +144,14 @@ TEST_CASE("stages that take minutes to start are waited for, and the time is not
   CHECK(last.end_s - last.begin_s == Approx(36).epsilon(1e-9));
 }
 
-TEST_CASE("a pipeline's stages keep what the memory limit allows") {
+TEST_CASE("a pipeline's stages keep the activations that the memory limit allows") {
   auto job = figure6();
   job.pipeline.max_in_flight = 2;
   for (const auto held : run(job, "varuna").report.max_in_flight) CHECK(held <= 2);
 }
 
-TEST_CASE("a node that dies in mid-iteration costs what its last checkpoint did not hold") {
+TEST_CASE(
+    "a training whose nodes crash resumes from its checkpoints and reports every iteration once") {
   auto job = harness::small_job("survivor", 40, 8);
   job.train.emplace();
   job.train->checkpoint_every = 5;

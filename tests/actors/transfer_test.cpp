@@ -8,7 +8,8 @@ using namespace troupe;
 using namespace troupe::actors;
 using phase = transfer_state::phase;
 
-TEST_CASE("a transfer is over when its parts are handed over, accepted, and the link is through") {
+TEST_CASE(
+    "a transfer ends when its parts are handed over and accepted, and its link time has passed") {
   transfer_state t{2, true};
   CHECK(t.now() == phase::waiting);
   t.part_begins(0);
@@ -32,7 +33,7 @@ TEST_CASE("a transfer is over when its parts are handed over, accepted, and the 
   CHECK(t.now() == phase::over);
 }
 
-TEST_CASE("a delivery does not cross a link, and what is dropped has not begun") {
+TEST_CASE("a local delivery crosses no link, and a dropped transfer has not begun") {
   transfer_state delivery{1, false};
   CHECK(delivery.is_link_through());
   delivery.part_begins(0);

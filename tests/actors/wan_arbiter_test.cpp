@@ -118,7 +118,7 @@ using order = std::vector<std::pair<std::uint32_t, time_ns>>;
 
 }  // namespace
 
-TEST_CASE("A tensor takes its bytes over the pair's rate, to the nanosecond") {
+TEST_CASE("a tensor takes its bytes over the pair's rate, to the nanosecond") {
   paced_wan d;
   REQUIRE(d.offer(5 * slot, from_pipeline(0), 0));
   CHECK(run(d, 5 * slot) == std::vector<seen>{{6 * slot, 0, 0, true, true}});
@@ -129,7 +129,7 @@ TEST_CASE("A tensor takes its bytes over the pair's rate, to the nanosecond") {
   CHECK(r.duration_ns(96 << 20, 18) == 161'061'274);
 }
 
-TEST_CASE("Connections add up until the pair's cap") {
+TEST_CASE("connections add up to at most the pair's rate") {
   link_rates r = rate(4);
   r.connection_gbps = 0.5;
   const double bytes = 1e6;  // 8 Mbit: 2 ms at 4 Gbit/s
@@ -141,14 +141,14 @@ TEST_CASE("Connections add up until the pair's cap") {
   CHECK(rate(1e-300).duration_ns(1e18, 1) == paced_links::longest_ns);
 }
 
-TEST_CASE("A pair's tensors queue behind each other, another pair's do not") {
+TEST_CASE("tensors of one pair queue behind each other, those of another pair do not") {
   paced_wan d;
   for (std::uint32_t i = 0; i < 3; ++i) REQUIRE(d.offer(0, from_pipeline(0), i));
   REQUIRE(d.offer(0, from_pipeline(1), 3));
   CHECK(arrivals(run(d, 0)) == order{{0, slot}, {3, slot}, {1, 2 * slot}, {2, 3 * slot}});
 }
 
-TEST_CASE("Over the pairs of a cell a tensor takes its share of the time on each") {
+TEST_CASE("a tensor over several pairs of a cell takes its share of the time on each") {
   paced_wan d;
   for (const std::uint32_t pairs : {1U, 2U, 4U, 5U}) {
     auto t = from_pipeline(0);
@@ -159,7 +159,7 @@ TEST_CASE("Over the pairs of a cell a tensor takes its share of the time on each
   CHECK(arrivals(run(d, 0)) == order{{5, slot / 5}, {4, slot / 4}, {2, slot / 2}, {1, slot}});
 }
 
-TEST_CASE("A tensor over several pairs starts when all of them are free") {
+TEST_CASE("a tensor over several pairs starts when all of them are free") {
   paced_wan d;
   REQUIRE(d.offer(0, from_pipeline(1), 0));
   auto both = from_pipeline(0);
@@ -168,7 +168,7 @@ TEST_CASE("A tensor over several pairs starts when all of them are free") {
   CHECK(arrivals(run(d, slot / 4)) == order{{0, slot}, {1, 3 * slot / 2}});
 }
 
-TEST_CASE("The delay is added, and the pair is free before it has passed") {
+TEST_CASE("latency is added to a transfer, and its pair is free before it has passed") {
   paced_wan d{rate(slot_gbps, 10 * slot)};
   for (std::uint32_t i = 0; i < 2; ++i) REQUIRE(d.offer(0, from_pipeline(0), i));
   CHECK(run(d, 0) == std::vector<seen>{{slot, 0, 1, false, true},
@@ -177,7 +177,7 @@ TEST_CASE("The delay is added, and the pair is free before it has passed") {
                                        {12 * slot, 1, 0, true, false}});
 }
 
-TEST_CASE("Parts are there one after the other, the last when the whole is") {
+TEST_CASE("parts arrive one after the other, the last one when the transfer ends") {
   paced_wan d{rate(slot_gbps, 1000)};
   REQUIRE(d.offer(0, from_pipeline(0), 0, 4));
   order parts;
@@ -189,17 +189,16 @@ TEST_CASE("Parts are there one after the other, the last when the whole is") {
                        {3, slot + 1000}});
 }
 
-TEST_CASE(
-    "Serialized: one transfer of a cell at a time, the smallest rank of those that wait first") {
+TEST_CASE("serialized transfers of a cell cross one at a time, the smallest waiting rank first") {
   paced_wan d;
-  REQUIRE(d.offer(0, serialized(0, 9), 0));  // nobody else is there: it goes
+  REQUIRE(d.offer(0, serialized(0, 9), 0));  // no other is waiting: it starts
   REQUIRE(d.offer(1, serialized(1, 7), 1));
   REQUIRE(d.offer(2, serialized(2, 5), 2));
   REQUIRE(d.offer(3, serialized(3, 6), 3));
   CHECK(arrivals(run(d, 3)) == order{{0, slot / 2}, {2, slot}, {3, 3 * slot / 2}, {1, 2 * slot}});
 }
 
-TEST_CASE("Serialized: other cells, other hops and the other direction do not wait") {
+TEST_CASE("serialized transfers of other cells, hops and directions do not wait for each other") {
   paced_wan d;
   REQUIRE(d.offer(0, serialized(0, 1), 0));
   auto other_cell = serialized(2, 2);
@@ -214,7 +213,7 @@ TEST_CASE("Serialized: other cells, other hops and the other direction do not wa
   for (const auto& [token, at] : arrivals(run(d, 0))) CHECK(at == slot / 2);
 }
 
-TEST_CASE("Serialized: an earlier iteration goes before a later one, whatever the ranks") {
+TEST_CASE("of serialized transfers, an earlier iteration goes first, whatever the ranks") {
   paced_wan d;
   REQUIRE(d.offer(0, serialized(0, 0), 0));
   auto next = serialized(1, 0);
@@ -224,7 +223,7 @@ TEST_CASE("Serialized: an earlier iteration goes before a later one, whatever th
   CHECK(arrivals(run(d, 0)) == order{{0, slot / 2}, {2, slot}, {1, 3 * slot / 2}});
 }
 
-TEST_CASE("Serialized: a stage's own tensors stay in order, even if it numbers them backwards") {
+TEST_CASE("a stage's own serialized tensors stay in order, even if their ranks decrease") {
   paced_wan d;
   REQUIRE(d.offer(0, serialized(1, 0), 9));
   for (std::uint32_t i = 0; i < 4; ++i) REQUIRE(d.offer(0, serialized(0, 10 - i), i));
@@ -233,7 +232,7 @@ TEST_CASE("Serialized: a stage's own tensors stay in order, even if it numbers t
   CHECK(tokens == std::vector<std::uint32_t>{9, 0, 1, 2, 3});
 }
 
-TEST_CASE("Serialized: after it has started anew a training's ranks count again") {
+TEST_CASE("after a training restarts, the ranks of its transfers count again") {
   paced_wan d;
   auto late = serialized(0, 50);
   late.iteration = 7;
@@ -247,7 +246,7 @@ TEST_CASE("Serialized: after it has started anew a training's ranks count again"
   CHECK(all[1].first == 2);
 }
 
-TEST_CASE("With rounds, those that come at one instant are chosen from together") {
+TEST_CASE("with rounds, transfers that arrive at the same instant are ranked together") {
   paced_wan d{rate(slot_gbps), 3};
   const auto come = [&](time_ns at, std::uint32_t p, std::uint32_t rank, std::uint32_t token) {
     REQUIRE(d.offer(at, serialized(p, rank), token));
@@ -260,7 +259,8 @@ TEST_CASE("With rounds, those that come at one instant are chosen from together"
   CHECK(arrivals(run(d, 0)) == order{{1, slot / 2}, {0, slot}});
 }
 
-TEST_CASE("Serialized: how long a transfer takes is the caller's business") {
+TEST_CASE(
+    "the next serialized transfer starts when the caller reports that the last one has left") {
   wan_arbiter d;
   REQUIRE(d.offer(0, serialized(0, 1), 0));
   REQUIRE(d.offer(0, serialized(1, 2), 1));
@@ -271,7 +271,7 @@ TEST_CASE("Serialized: how long a transfer takes is the caller's business") {
   CHECK(d.take_started() == 1U);
 }
 
-TEST_CASE("Jitter delays by no more than its limit, and nothing overtakes on its pair") {
+TEST_CASE("jitter stays within its limit, and no transfer overtakes another on its pair") {
   auto r = rate(slot_gbps, 1000);
   r.jitter_ns = 5 * slot;
   paced_wan d{r};
@@ -289,7 +289,7 @@ TEST_CASE("Jitter delays by no more than its limit, and nothing overtakes on its
   CHECK(most > slot);
 }
 
-TEST_CASE("Shares that make no sense are refused, and nothing is kept of them") {
+TEST_CASE("invalid transfers are refused without a trace, and queues and hops are bounded") {
   paced_wan d{rate(1e-9)};
   auto t = from_pipeline(0);
   t.path.pairs = ~0U;
@@ -319,7 +319,7 @@ TEST_CASE("Shares that make no sense are refused, and nothing is kept of them") 
   CHECK(d.arbiter.hops() == wan_arbiter::max_hops);
 }
 
-TEST_CASE("What is no longer used is forgotten, what is under way is not") {
+TEST_CASE("unused hops are forgotten, hops with transfers in flight are not") {
   paced_wan d;
   REQUIRE(d.offer(0, from_pipeline(0), 0));
   auto other = from_pipeline(0, 1);
@@ -339,7 +339,7 @@ TEST_CASE("What is no longer used is forgotten, what is under way is not") {
   CHECK(d.links.hops() == 0);
 }
 
-TEST_CASE("Any load: every tensor is there once, in its flow's order, and no pair beats its rate") {
+TEST_CASE("under random load every tensor arrives once, in its flow's order") {
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
     random_source random{seed};
     paced_wan d{rate(slot_gbps, 1000), static_cast<std::uint32_t>(seed % 4)};
