@@ -34,7 +34,8 @@ explanation explained(virtual_cluster& v, job_id id) {
 
 }  // namespace
 
-TEST_CASE("hostile jobs are refused with a reason and are in no journal; an honest one runs") {
+TEST_CASE(
+    "hostile jobs are refused with a reason and never journalled, and a valid job still runs") {
   auto v = admission_cluster();
   v->world().run_until(5.0);
   const auto all = harness::hostile_specs();
@@ -64,7 +65,7 @@ TEST_CASE("hostile jobs are refused with a reason and are in no journal; an hone
   CHECK(submitted(*v, 101, harness::small_job("corrected")).job == accepted + 2);
 }
 
-TEST_CASE("a job's bounds on GPUs are obeyed by every policy") {
+TEST_CASE("every policy obeys a job's limits on GPUs") {
   for (const auto name : planners::policy_names()) {
     INFO(name);
     auto v = admission_cluster(name);
@@ -91,7 +92,7 @@ TEST_CASE("a job's bounds on GPUs are obeyed by every policy") {
   }
 }
 
-TEST_CASE("what can never run fails with the figures, though every GPU is taken") {
+TEST_CASE("a job that can never run fails with the figures, even while every GPU is taken") {
   auto v = admission_cluster();
   v->world().run_until(5.0);
   for (std::uint64_t i = 1; i <= 14; ++i) {
@@ -132,7 +133,7 @@ TEST_CASE("what can never run fails with the figures, though every GPU is taken"
   CHECK(reason_of(106, job).find("on the 14 GPUs") != std::string::npos);
 }
 
-TEST_CASE("a job whose deadline passes is ended, whether it waits or runs") {
+TEST_CASE("a running job whose deadline passes is ended") {
   auto v = admission_cluster();
   v->world().run_until(5.0);
   auto job = harness::small_job("late", 500, 1);
@@ -150,7 +151,7 @@ TEST_CASE("a job whose deadline passes is ended, whether it waits or runs") {
   CHECK(revoked == 1);
 }
 
-TEST_CASE("the placement, the ranking figure and the other nodes are explained") {
+TEST_CASE("explain shows a running job's placement, ranking figures and the other nodes") {
   auto v = admission_cluster();
   v->world().run_until(5.0);
   const auto id = submitted(*v, 1, harness::small_job("one", 1'000'000)).job;

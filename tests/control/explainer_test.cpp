@@ -88,7 +88,7 @@ struct known_state {
 
 }  // namespace
 
-TEST_CASE("nodes and gateways are listed with who is absent and what has crossed") {
+TEST_CASE("nodes and gateways are listed with their presence and traffic") {
   known_state k;
   k.state.nodes_present = shared_value{std::vector<bool>{true, false, true, true}};
   k.state.gateways_present = shared_value{std::vector<bool>{false, true}};
@@ -112,7 +112,7 @@ TEST_CASE("a job waits for its plans, for nodes, for GPUs, or for its turn") {
   k.submit(k.spec());
   CHECK(k.waiting_reason() == "planning");
   CHECK(k.explained().summary == "planning is in progress");
-  k.plan_for({a_plan(4, 30, 10)}, 2);  // for more memory than it is known to need
+  k.plan_for({a_plan(4, 30, 10)}, 2);  // plans for another memory factor
   CHECK(k.waiting_reason() == "planning");
   k.plan_for({a_plan(4, 30, 10)});
   k.starting = true;
@@ -134,7 +134,7 @@ TEST_CASE("a job waits for its plans, for nodes, for GPUs, or for its turn") {
         "suspended after iteration 0 of 100; `troupe resume 1` resumes it");
 }
 
-TEST_CASE("of many absent nodes the first ten are named") {
+TEST_CASE("of many absent nodes, the first ten are named") {
   known_state k;
   while (k.c.nodes.size() < 13) k.c.nodes.push_back(k.c.nodes[0]);
   for (std::size_t n = 0; n < 13; ++n) k.c.nodes[n].name = fmt::format("n{}", n);
@@ -149,7 +149,7 @@ TEST_CASE("of many absent nodes the first ten are named") {
   CHECK(k.explained().summary.ends_with("n10, n11, n12"));
 }
 
-TEST_CASE("plans are ranked by what the job asks for, and why each was not taken is said") {
+TEST_CASE("plans are ranked by the job's objective, each with the reason why it was not chosen") {
   known_state k;
   auto s = k.spec();
   const auto chosen = a_plan(4, 30, 8, 4), larger = a_plan(6, 50, 24, 2), worse = a_plan(1, 30, 1),
@@ -206,13 +206,13 @@ TEST_CASE("plans are ranked by what the job asks for, and why each was not taken
   }
 }
 
-TEST_CASE("where a running job is, and why not elsewhere, is said node by node") {
+TEST_CASE("a running job's placement is explained node by node") {
   known_state k;
   k.submit(k.spec());
   const auto how = a_plan(2, 30, 8);
   k.plan_for({how});
   k.grant(how, {{0, 2, {0, 1}}});
-  CHECK(k.explained().placement.empty());  // nobody has noted why
+  CHECK(k.explained().placement.empty());  // no note of the placement
   k.notes[1] = {{3, 4, 2, 4}, {true, true, true, true}};
   auto said = k.explained().placement;
   REQUIRE(said.size() == 4);
@@ -239,7 +239,7 @@ TEST_CASE("where a running job is, and why not elsewhere, is said node by node")
   CHECK(k.explained().placement[2] == "a-1 (A100-40GB): had 3 suitable idle GPUs as well");
 }
 
-TEST_CASE("a job of several nodes is explained by the nodes with most idle GPUs") {
+TEST_CASE("a job on several nodes is explained by the nodes with the most idle GPUs") {
   known_state k;
   auto s = k.spec();
   s.required_gpu_type = "A100-40GB";
@@ -275,7 +275,7 @@ TEST_CASE("of many other nodes twenty are explained, and the rest are counted") 
   CHECK(k.explained().placement.size() == 21);
 }
 
-TEST_CASE("a job that has ended, is stopping or is not there is described in a sentence") {
+TEST_CASE("a job that has ended, is stopping or is unknown is described in a sentence") {
   known_state k;
   CHECK(k.explained().summary == "no job 1");
   k.submit(k.spec());

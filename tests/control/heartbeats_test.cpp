@@ -80,7 +80,7 @@ TEST_CASE("a heartbeat that names a known report renews the lease without new or
   CHECK(c.waiting(dc1) == 0);
 }
 
-TEST_CASE("a heartbeat for a report that the controller does not have asks for it") {
+TEST_CASE("a heartbeat for a report that the controller does not have requests the report") {
   controller_alone c;
   const auto r = c.settled();
   c.heartbeat(4, 3);
@@ -96,7 +96,7 @@ TEST_CASE("a heartbeat for a report that the controller does not have asks for i
   CHECK(c.only_renewal().acknowledged == 3);
 }
 
-TEST_CASE("orders that a node has not followed come again with every heartbeat") {
+TEST_CASE("orders that a node has not followed are sent again with every heartbeat") {
   controller_alone c;
   c.settled();
   c.submit();
@@ -112,7 +112,7 @@ TEST_CASE("orders that a node has not followed come again with every heartbeat")
   CHECK(c.take<lease_renewals>(dc1).empty());
 }
 
-TEST_CASE("a node that was silent too long reports in full before it is there again") {
+TEST_CASE("a node that was silent too long counts as present only after a full report") {
   controller_alone c;
   c.settled();
   c.world.run_until(c.world.now_s() + 20);
@@ -120,7 +120,7 @@ TEST_CASE("a node that was silent too long reports in full before it is there ag
   CHECK(c.only_renewal().acknowledged == 0);
 }
 
-TEST_CASE("a gateway speaks for the nodes of its own datacenter alone") {
+TEST_CASE("a gateway's heartbeats count only for nodes of its own datacenter") {
   controller_alone c;
   c.settled();
   for (const node_index n : {2U, 4U, 5U, 1000U}) {
@@ -136,7 +136,8 @@ TEST_CASE("a gateway speaks for the nodes of its own datacenter alone") {
   CHECK(c.take<lease_renewals>(dc2).size() == 1);
 }
 
-TEST_CASE("a node with a new state directory is not heard while its predecessor's work may run") {
+TEST_CASE(
+    "a node with a new state directory is ignored while its predecessor's work may still run") {
   controller_alone c;
   const auto r = c.settled();
   c.submit();
@@ -160,7 +161,7 @@ TEST_CASE("a node with a new state directory is not heard while its predecessor'
   CHECK_FALSE(c.take<node_orders>(dc1).empty());
 }
 
-TEST_CASE("a gateway passes heartbeats on as one frame, and renewals to the nodes they are for") {
+TEST_CASE("a gateway forwards heartbeats as one frame, and renewals to their nodes") {
   spoken_world w;
   w.world.add_host(dc1, [&](const runtime::host& h) {
     return start_gateway(w.world.system(), h, w.cluster_, true);
@@ -171,7 +172,7 @@ TEST_CASE("a gateway passes heartbeats on as one frame, and renewals to the node
   w.say(a0, a0, dc1, node_heartbeat{0, 7, 3, 2});
   w.say(a1, a1, dc1, node_heartbeat{1, 9, 5, 4});
   w.say(a0, a0, dc1, node_heartbeat{0, 7, 4, 2});
-  w.say(a0, a0, dc1, node_heartbeat{1, 1000, 1, 1});  // another's name
+  w.say(a0, a0, dc1, node_heartbeat{1, 1000, 1, 1});  // a forged node
   w.say(a0, a0, dc1, node_heartbeat{99, 7, 3, 2});
   w.world.run_until(0.9);
   const auto gathered = w.take<gateway_report>(controller_address);
@@ -216,7 +217,7 @@ TEST_CASE(
     renewal.acknowledged = beats[0].sequence;
   }
   CHECK(w.take<node_report>(dc1).empty());
-  // Who does not have the report gets it at once; the same words of another gateway are no answer.
+  // Its own gateway gets a report that it lacks at once; another gateway's renewal is ignored.
   renewal.acknowledged = 0;
   w.say(dc1, dc2, a0, renewal);
   CHECK(w.take<node_report>(dc1).empty());
@@ -224,7 +225,7 @@ TEST_CASE(
   CHECK(w.take<node_report>(dc1).size() == 1);
 }
 
-TEST_CASE("renewals of orders that a node has not followed do not keep its work alive") {
+TEST_CASE("lease renewals for orders that a node has not followed do not keep its work alive") {
   spoken_world w;
   bool ended = false;
   w.world.add_host(a0, [&](const runtime::host& h) {

@@ -34,7 +34,7 @@ std::set<std::string> nodes_of(const allocation& where) {
 
 }  // namespace
 
-TEST_CASE("a training is moved to other stages and other nodes, and loses no iterations") {
+TEST_CASE("a training moves to other stages and nodes without losing iterations") {
   virtual_cluster v{training_options()};
   v.submit({{1, long_training()}});
   v.world().run_until(30.0);
@@ -73,7 +73,7 @@ TEST_CASE("a training is moved to other stages and other nodes, and loses no ite
   check_iterations(v, 2000);
 }
 
-TEST_CASE("a training keeps its rows when its pipelines become more or fewer") {
+TEST_CASE("a training keeps its rows when its number of pipelines changes") {
   virtual_cluster v{training_options()};
   v.submit({{1, long_training()}});  // two pipelines of two micro-batches of two rows
   v.world().run_until(30.0);
@@ -87,7 +87,7 @@ TEST_CASE("a training keeps its rows when its pipelines become more or fewer") {
   check_iterations(v, 2000);
 }
 
-TEST_CASE("what cannot be moved, and where it cannot go, is refused and runs on") {
+TEST_CASE("an impossible move is refused, and the job keeps running") {
   virtual_cluster v{training_options()};
   auto bounded = long_training();
   bounded.max_gpus = 4;
@@ -119,7 +119,7 @@ TEST_CASE("what cannot be moved, and where it cannot go, is refused and runs on"
   check_iterations(v, 2000);
 }
 
-TEST_CASE("a move of absurd size is refused at once, of a model and of slots") {
+TEST_CASE("moves of absurd size are refused at once, for models and for slots") {
   virtual_cluster v{training_options()};
   job_spec slots;
   slots.name = "slots";

@@ -108,7 +108,8 @@ struct told_node : spoken_world {
 
 }  // namespace
 
-TEST_CASE("a program is started once, its end is reported, and forgotten when that is heard") {
+TEST_CASE(
+    "a program is started once, and its end is reported until the controller acknowledges it") {
   told_node n;
   auto r = n.order({n.work(3)});
   REQUIRE(r.parts.size() == 1);
@@ -134,7 +135,7 @@ TEST_CASE("a program is started once, its end is reported, and forgotten when th
   CHECK(n.programs->stopped.empty());
 }
 
-TEST_CASE("an end that the controller has not heard of is kept, even if it is ordered no more") {
+TEST_CASE("an unacknowledged end is kept, even when the orders no longer list its lease") {
   told_node n;
   n.order({n.work(3)});
   n.programs->running[3].now = state::succeeded;
@@ -151,7 +152,7 @@ TEST_CASE("an end that the controller has not heard of is kept, even if it is or
   CHECK(n.report().parts.empty());
 }
 
-TEST_CASE("what is ordered no more is asked to end, what has no lease any more is killed") {
+TEST_CASE("work that is no longer ordered is asked to stop; work without a lease is killed") {
   told_node n;
   n.order({n.work(3), n.work(4)});
   n.order({n.work(4)});
@@ -171,7 +172,7 @@ TEST_CASE("what is ordered no more is asked to end, what has no lease any more i
   CHECK(found);
 }
 
-TEST_CASE("a lease counts from when the statement was sent that the controller has heard") {
+TEST_CASE("a lease counts from the sending of the statement that the controller acknowledged") {
   told_node n;
   const auto& s = n.cluster_->settings;
   n.order({n.work(3)});
@@ -185,7 +186,8 @@ TEST_CASE("a lease counts from when the statement was sent that the controller h
   CHECK(n.programs->renewed_s > n.world.now_s());
 }
 
-TEST_CASE("orders for another start, older ones, and work of another start are not followed") {
+TEST_CASE(
+    "older orders, orders for another incarnation and work of another incarnation are ignored") {
   told_node n;
   n.orders.incarnation += 1;
   CHECK(n.order({n.work(3)}).orders == 0);
@@ -209,7 +211,7 @@ TEST_CASE("orders for another start, older ones, and work of another start are n
   CHECK(n.programs->started == std::vector<lease_id>{7});
 }
 
-TEST_CASE("work is not begun after the lease has expired, but with the orders that follow") {
+TEST_CASE("after a lease has expired, only new orders start work") {
   told_node n;
   n.order({});
   n.acknowledge();
@@ -225,7 +227,7 @@ TEST_CASE("work is not begun after the lease has expired, but with the orders th
   CHECK(n.programs->started == std::vector<lease_id>{3});
 }
 
-TEST_CASE("work of another journal has ended before any of a new one begins") {
+TEST_CASE("work of another journal has ended before work of the new journal starts") {
   told_node n;
   n.order({n.work(3)});
   n.orders.journal = 8;
@@ -256,7 +258,7 @@ TEST_CASE("a program that cannot be started has failed, with the reason") {
   CHECK(r.parts[0].detail == "no room");
 }
 
-TEST_CASE("simulated work takes its start and its iterations, times how slow its node is") {
+TEST_CASE("simulated work takes its start time plus its iterations, times its node's slowdown") {
   for (const double slowdown : {1.0, 2.0}) {
     told_node n{false, slowdown};
     auto w = n.work(3, false);
@@ -275,7 +277,7 @@ TEST_CASE("simulated work takes its start and its iterations, times how slow its
   }
 }
 
-TEST_CASE("simulated work that is stopped has done what its time allowed") {
+TEST_CASE("stopped simulated work has done the iterations that its time allowed") {
   told_node n{false};
   const auto w = n.work(3, false);
   n.order({w, n.work(4, false)});
@@ -297,7 +299,7 @@ TEST_CASE("simulated work that is stopped has done what its time allowed") {
   for (const auto& p : n.report().parts) CHECK(p.now == state::stopped);
 }
 
-TEST_CASE("simulated work that does not fit ends after its start, having done nothing") {
+TEST_CASE("simulated work that runs out of memory ends after its start, without iterations") {
   told_node n{false};
   auto w = n.work(3, false);
   w.out_of_memory = true;
@@ -311,7 +313,7 @@ TEST_CASE("simulated work that does not fit ends after its start, having done no
   CHECK(end.detail.starts_with("out of memory"));
 }
 
-TEST_CASE("a log is read piece by piece, and ends once its program has") {
+TEST_CASE("a log is read piece by piece, and ends once its program has ended") {
   told_node n;
   n.order({n.work(3)});
   const auto client = first_client_address + 1;

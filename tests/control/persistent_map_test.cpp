@@ -27,7 +27,7 @@ bool same(const tested_map& tested, const reference_map& reference) {
 
 }  // namespace
 
-TEST_CASE("a persistent map holds what an ordinary map does, and its copies do not change") {
+TEST_CASE("a persistent map behaves like an ordinary map, and its copies do not change") {
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     random_source random{seed};
     const auto keys = 1 + random.below(2000);
@@ -61,7 +61,7 @@ TEST_CASE("a persistent map holds what an ordinary map does, and its copies do n
   }
 }
 
-TEST_CASE("persistent maps are equal when they hold the same, however they came to hold it") {
+TEST_CASE("persistent maps with equal content are equal, whatever their history") {
   tested_map up, down;
   for (std::uint64_t key = 0; key < 500; ++key) up.set(key, 1);
   for (std::uint64_t key = 500; key-- > 0;) down.set(key, 1);

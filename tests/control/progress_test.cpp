@@ -38,7 +38,8 @@ job_status status(const job_record& j, const lease_record* l, const job_progress
 
 }  // namespace
 
-TEST_CASE("a trainer's report tells the last iteration, and how long one takes on average") {
+TEST_CASE(
+    "progress from a trainer's report has the last iteration and the average iteration time") {
   training_report r;
   r.job = 3;
   r.lease = 5;
@@ -63,7 +64,7 @@ TEST_CASE("a trainer's report tells the last iteration, and how long one takes o
   CHECK_FALSE(p.tokens_per_s);
 }
 
-TEST_CASE("a program's report counts from where earlier leases ended, its time from the grant") {
+TEST_CASE("a program's iterations count from the end of earlier leases, its time from the grant") {
   part_report r;
   r.iterations = 4;
   const auto p = progress_of(a_lease(), 20, r, 108);
@@ -74,7 +75,7 @@ TEST_CASE("a program's report counts from where earlier leases ended, its time f
   CHECK(p.at_s == 108);
 }
 
-TEST_CASE("a running job's end is expected as its last report has it, and never in the past") {
+TEST_CASE("a running job's expected end follows its last report, and is never in the past") {
   const auto j = job_of(job_state::running, 100, 20);
   const auto l = a_lease();
   job_progress known{3, 5, 40, 200, 3, 0.25, 7.0};
@@ -99,7 +100,7 @@ TEST_CASE("a running job's end is expected as its last report has it, and never 
   CHECK_FALSE(status(j, &l, nullptr, 210).eta_s);
 }
 
-TEST_CASE("a job that waits has what was saved, and one that has ended has no expected end") {
+TEST_CASE("a waiting job shows its saved iterations, and a stopping job has no expected end") {
   const job_progress known{3, 5, 40, 200, 3, 0.25, 7.0};
   const auto l = a_lease();
   auto s = status(job_of(job_state::waiting, 100, 20), nullptr, &known, 210);

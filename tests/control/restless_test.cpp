@@ -100,10 +100,10 @@ struct breaks_a_limit : one_gpu {
 
 }  // namespace
 
-TEST_CASE("a lease that is revoked before its node has heard of it ends at once") {
+TEST_CASE("a lease revoked before its node has received it ends at once") {
   auto o = small();
   const auto first = harness::small_job("first", 400), second = harness::small_job("second", 1);
-  // The second comes while the first one's orders are still under way.
+  // The second arrives while the first one's orders are still in flight.
   const auto r =
       simulate(o, {{1.0, first}, {1.0001, second}}, std::make_shared<const stops_for_arrivals>());
   REQUIRE(r);
@@ -111,7 +111,7 @@ TEST_CASE("a lease that is revoked before its node has heard of it ends at once"
   CHECK(r->makespan_s < 200);
 }
 
-TEST_CASE("a policy that swaps two jobs without end ends the simulation with a sentence") {
+TEST_CASE("a policy that swaps two jobs forever ends the simulation with a sentence") {
   auto a = harness::small_job("a", 1'000'000), b = a;
   b.name = "b";
   const auto r = simulate(small(), {{1.0, a}, {1.1, b}}, std::make_shared<const swaps_always>());
@@ -120,7 +120,7 @@ TEST_CASE("a policy that swaps two jobs without end ends the simulation with a s
   CHECK_THAT(r.error().text, Catch::Contains("restless") && Catch::Contains("10000 times"));
 }
 
-TEST_CASE("a job that is stopped in a move waits as any other and starts again") {
+TEST_CASE("a job stopped during a move waits like any other job, and starts again") {
   const auto job = harness::small_job("job", 400), other = harness::small_job("other", 1);
   const auto policy = std::make_shared<const stops_what_moves>();
   const auto r = simulate(small(), {{1.0, job}, {5.0, other}, {5.0001, other}}, policy);
@@ -129,7 +129,7 @@ TEST_CASE("a job that is stopped in a move waits as any other and starts again")
   CHECK(r->finished == 3);
 }
 
-TEST_CASE("a policy that decides about no job ends the controller of a cluster with a sentence") {
+TEST_CASE("a decision about an unknown job ends the controller with a sentence") {
   const harness::said_errors errors;
   virtual_cluster_options o;
   o.cluster = harness::small_cluster();
@@ -142,7 +142,7 @@ TEST_CASE("a policy that decides about no job ends the controller of a cluster w
   CHECK(errors.has("the policy 'restless' decides about job 99 which is neither waiting nor"));
 }
 
-TEST_CASE("a start that breaks a job's limit is refused once an event, and holds nobody up") {
+TEST_CASE("a start that breaks a job's limit is refused, and other jobs still run") {
   virtual_cluster_options o;
   o.cluster = harness::small_cluster();
   o.policy = std::make_shared<breaks_a_limit>();

@@ -26,7 +26,7 @@ explanation asked_about(virtual_cluster& v, job_id id) {
 
 }  // namespace
 
-TEST_CASE("before all nodes have reported nothing is placed, for three heartbeats at most") {
+TEST_CASE("nothing is placed until all nodes have reported, for three heartbeats at most") {
   auto o = startup_options();
   virtual_cluster v{o};
   const auto late = node_address(*o.cluster, 1), never = node_address(*o.cluster, 2);
@@ -42,7 +42,7 @@ TEST_CASE("before all nodes have reported nothing is placed, for three heartbeat
   CHECK(asked_about(v, 1).job.state == job_state::running);
 }
 
-TEST_CASE("a cluster whose nodes have all reported does not wait for the start-up window") {
+TEST_CASE("the start-up window ends as soon as all nodes have reported") {
   auto o = startup_options();
   auto c = std::make_shared<cluster>(*o.cluster);
   c->settings.heartbeat_s = 1000;
@@ -54,7 +54,7 @@ TEST_CASE("a cluster whose nodes have all reported does not wait for the start-u
   CHECK(asked_about(v, 1).job.state == job_state::running);
 }
 
-TEST_CASE("a controller that starts again answers nobody before it knows its jobs") {
+TEST_CASE("a restarted controller answers nothing before it has replayed its jobs") {
   auto o = startup_options();
   virtual_cluster v{o};
   std::vector<arrival> many;
@@ -73,7 +73,7 @@ TEST_CASE("a controller that starts again answers nobody before it knows its job
   }
 }
 
-TEST_CASE("a job that takes node after node down fails after its restarts, with a sentence") {
+TEST_CASE("a job whose nodes keep dying fails after its restarts, with a sentence") {
   auto o = startup_options();
   virtual_cluster v{o};
   auto job = harness::small_job("poison", 100'000'000);
@@ -98,7 +98,7 @@ TEST_CASE("a job that takes node after node down fails after its restarts, with 
                            "2); most recently: "));
 }
 
-TEST_CASE("attempts that made progress do not count against a job's restarts") {
+TEST_CASE("attempts with progress do not count against a job's restarts") {
   auto o = startup_options();
   virtual_cluster v{o};
   auto job = harness::small_job("steady", 100'000'000);

@@ -37,7 +37,7 @@ TEST_CASE("a suspended training saves a checkpoint and loses no iterations") {
   check_iterations(v, 2000);
 }
 
-TEST_CASE("a training that is resumed before it has stopped does not say that it is suspended") {
+TEST_CASE("a training resumed before it has stopped is not described as suspended") {
   virtual_cluster v{training_options()};
   auto job = long_training();
   job.model = harness::gpt2(24, 1024, 16);
@@ -60,7 +60,7 @@ TEST_CASE("a training that is resumed before it has stopped does not say that it
   run_to_end(v);
 }
 
-TEST_CASE("a training that has no time to save goes on from its last checkpoint") {
+TEST_CASE("a training without time to save continues from its last checkpoint") {
   auto o = training_options();
   auto c = std::make_shared<cluster>(*o.cluster);
   c->settings.preempt_grace_s = 0.001;
@@ -109,7 +109,7 @@ TEST_CASE("a training is suspended and resumed under message loss and host crash
   }
 }
 
-TEST_CASE("a suspended job that waits is not placed, and simulated work keeps what it has done") {
+TEST_CASE("a suspended job is not placed, and suspended simulated work keeps its iterations") {
   virtual_cluster v{training_options()};
   v.submit({{1, harness::small_job("work", 100'000)}});
   v.world().run_until(30.0);
@@ -130,7 +130,7 @@ TEST_CASE("a suspended job that waits is not placed, and simulated work keeps wh
   CHECK(seen(v).state == job_state::running);
 }
 
-TEST_CASE("what cannot be suspended or resumed is refused with a sentence") {
+TEST_CASE("a job that cannot be suspended or resumed is refused with a sentence") {
   virtual_cluster v{training_options()};
   v.submit({{1, harness::small_job("work", 3000)}});
   v.world().run_until(10.0);

@@ -33,7 +33,7 @@ training_report report_of(lease_id lease, std::uint64_t sequence, std::uint64_t 
 
 }  // namespace
 
-TEST_CASE("the history of a long training is bounded, exact at its end and even before") {
+TEST_CASE("a long training's history is bounded, exact at its end and evenly thinned before") {
   training_history log;
   constexpr std::uint64_t all = 100'000;
   for (std::uint64_t i = 1; i <= all; i += 10) log.add(report_of(1, i, i, i + 9));
@@ -56,7 +56,8 @@ TEST_CASE("the history of a long training is bounded, exact at its end and even 
 }
 
 TEST_CASE(
-    "a million iterations cost their followers bytes in proportion, and the controller none") {
+    "over a million iterations, followers get proportional bytes and the kept history stays "
+    "small") {
   training_history log;
   training_report followed;
   constexpr std::uint64_t all = 1'000'000, a_report = 250;
@@ -68,7 +69,7 @@ TEST_CASE(
   };
   for (std::uint64_t i = 1; i <= all; i += a_report) {
     log.add(report_of(1, i, i, i + a_report - 1));
-    if (i % (4 * a_report) == 1) continue;  // it asks now and then
+    if (i % (4 * a_report) == 1) continue;  // it polls now and then
     auto [newer, at] = *log.since(7, position);
     position = at;
     const auto size = size_of(newer);
@@ -80,13 +81,13 @@ TEST_CASE(
   CHECK(followed.iterations.back().iteration == all);
   CHECK(bytes < 100 * all);
   CHECK(largest < 200'000);
-  // What it keeps, answers to one who has nothing, and writes when it compacts its journal.
+  // What it keeps, answers to a new follower, and writes when it compacts its journal.
   CHECK(size_of(log.since(7, 0)->first) < 200'000);
   REQUIRE(log.snapshot().size() == 1);
   CHECK(size_of(log.snapshot()[0]) < 200'000);
 }
 
-TEST_CASE("a follower that says what it has is told only what is newer, and ends with everything") {
+TEST_CASE("a follower that sends its position gets only newer iterations, and in the end all") {
   training_history log;
   training_report followed;
   std::uint64_t position = 0;
@@ -105,7 +106,7 @@ TEST_CASE("a follower that says what it has is told only what is newer, and ends
   CHECK(followed.events.size() == 10);
 }
 
-TEST_CASE("iterations that are done again after a checkpoint replace the earlier ones") {
+TEST_CASE("iterations repeated after a checkpoint replace the earlier ones") {
   training_history log;
   training_report followed;
   log.add(report_of(1, 1, 1, 3000));
@@ -123,7 +124,7 @@ TEST_CASE("iterations that are done again after a checkpoint replace the earlier
   }
 }
 
-TEST_CASE("sentences are bounded, and trainings that ended long ago are forgotten") {
+TEST_CASE("a training's events are bounded, and trainings that ended long ago are forgotten") {
   training_history log;
   for (std::uint64_t i = 1; i <= 1000; ++i) {
     auto r = report_of(1, i, i, i);
@@ -146,7 +147,7 @@ TEST_CASE("sentences are bounded, and trainings that ended long ago are forgotte
   CHECK(log.since(100, 0).has_value());
 }
 
-TEST_CASE("the whole curve of a training is on disk, and what is done again replaces its lines") {
+TEST_CASE("the whole curve of a training is on disk, and repeated iterations replace their lines") {
   namespace fs = std::filesystem;
   const auto directory = fs::temp_directory_path() / ("troupe-curve-" + std::to_string(::getpid()));
   fs::create_directories(directory);
@@ -182,7 +183,7 @@ TEST_CASE("the whole curve of a training is on disk, and what is done again repl
   REQUIRE(lines().size() == 903);
   CHECK(lines()[900] == "900,902.000000,2,3,0.5,0.25");
   CHECK(lines()[901] == "901,903.000000,2,2,0.5,0.25");
-  // The first one was taken for lost, and is not: it may not write any more.
+  // The first trainer counted as lost but is alive: it may no longer write.
   CHECK(add(first, 1001, 1001, 3).error().code == reason::kind::stale);
   CHECK(add(first, 1002, 1002, 3));
   CHECK(lines().size() == 903);

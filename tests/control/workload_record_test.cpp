@@ -56,7 +56,7 @@ struct told_record {
 
 }  // namespace
 
-TEST_CASE("a job's record has what it waited, held and did") {
+TEST_CASE("a job's record has its waiting time, its GPU time and its work") {
   told_record t;
   t.accepted(1, 10);
   t.granted(1, 1, 30, 4);
@@ -75,7 +75,7 @@ TEST_CASE("a job's record has what it waited, held and did") {
   CHECK(t.r.progress() == 3);
 }
 
-TEST_CASE("what the cluster holds, what waits and what it does are noted at every change") {
+TEST_CASE("GPUs held, jobs waiting and throughput are recorded at every change") {
   told_record t;
   t.accepted(1, 10);
   t.accepted(2, 10);
@@ -99,7 +99,7 @@ TEST_CASE("what the cluster holds, what waits and what it does are noted at ever
   is(u[4], 150, 0, 0, 0);
 }
 
-TEST_CASE("a job that goes on elsewhere has moved, one that waits longer was suspended") {
+TEST_CASE("a job that continues elsewhere at once has moved, one that waits longer was suspended") {
   told_record t;
   t.accepted(1, 0);
   t.granted(1, 1, 10, 4);
@@ -109,7 +109,7 @@ TEST_CASE("a job that goes on elsewhere has moved, one that waits longer was sus
   CHECK(t.job(1).moves == 1);
   CHECK(t.job(1).scale_ups == 1);
   CHECK(t.job(1).scale_downs == 0);
-  t.preempted(2, 75, 50);  // it kept more than it had worked for
+  t.preempted(2, 75, 50);  // it saved more than this lease had computed
   CHECK(t.job(1).lost_iterations == 5);
   t.granted(3, 1, 80.5, 2);
   CHECK(t.job(1).moves == 1);
@@ -129,7 +129,7 @@ TEST_CASE("a job that goes on elsewhere has moved, one that waits longer was sus
   CHECK(t.job(1).started_s == 10);
 }
 
-TEST_CASE("work that runs out of memory is counted, and does nothing meanwhile") {
+TEST_CASE("work that runs out of memory is counted, and has no throughput meanwhile") {
   told_record t;
   t.accepted(1, 0);
   lease_granted g;
@@ -150,7 +150,7 @@ TEST_CASE("work that runs out of memory is counted, and does nothing meanwhile")
   CHECK(t.r.progress() == 1);
 }
 
-TEST_CASE("a policy's row has the cluster's throughput and utilization, and who met a deadline") {
+TEST_CASE("a policy's row has the cluster's throughput, its utilization and the deadlines met") {
   simulation_options o;
   o.cluster = harness::small_cluster();
   o.policy = "fcfs";

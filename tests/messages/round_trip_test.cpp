@@ -17,7 +17,7 @@ std::vector<std::byte> bytes_of(const frame& f) {
 
 }  // namespace
 
-TEST_CASE("every type of message comes back as it was sent") {
+TEST_CASE("every type of message is decoded as it was encoded") {
   for (std::size_t type = 0; type < std::variant_size_v<message>; ++type) {
     for (std::uint64_t seed = 1; seed <= 1000; ++seed) {
       filler random{seed * 1000 + type, true};
@@ -38,7 +38,7 @@ TEST_CASE("every type of message comes back as it was sent") {
   }
 }
 
-TEST_CASE("every kind of journal entry comes back as it was written") {
+TEST_CASE("every kind of journal entry is decoded as it was encoded") {
   for (std::size_t kind = 0; kind < std::variant_size_v<journal_entry>; ++kind) {
     for (std::uint64_t seed = 1; seed <= 1000; ++seed) {
       filler random{seed * 1000 + kind, true};
@@ -52,7 +52,7 @@ TEST_CASE("every kind of journal entry comes back as it was written") {
   }
 }
 
-TEST_CASE("doubles arrive bit for bit, not-a-number with its payload and minus zero too") {
+TEST_CASE("doubles are encoded bit for bit, including NaN payloads and minus zero") {
   for (std::uint64_t seed = 1; seed <= 2000; ++seed) {
     filler random{seed};
     message sent;
@@ -72,7 +72,7 @@ TEST_CASE("doubles arrive bit for bit, not-a-number with its payload and minus z
   }
 }
 
-TEST_CASE("the payload travels beside the header and is not copied") {
+TEST_CASE("a frame's body is neither encoded into the header nor copied") {
   const payload body{std::vector<std::byte>(1000, std::byte{42})};
   const auto f = encode(1, 2, message{log_chunk{}}, body);
   CHECK(f.body.bytes().data() == body.bytes().data());

@@ -6,7 +6,7 @@
 using namespace troupe;
 using namespace troupe::testing;
 
-TEST_CASE("the bytes of messages are those that are written down") {
+TEST_CASE("messages are encoded to the golden bytes") {
   for (const auto& g : golden_frames()) {
     INFO(g.name);
     const auto f = encode(g.from, g.to, g.what);
@@ -19,7 +19,7 @@ TEST_CASE("the bytes of messages are those that are written down") {
   }
 }
 
-TEST_CASE("the bytes of journal entries are those that are written down") {
+TEST_CASE("journal entries are encoded to the golden bytes") {
   for (const auto& g : golden_entries()) {
     INFO(g.name);
     CHECK(to_hex(encode(g.what)) == g.hex);
@@ -29,7 +29,7 @@ TEST_CASE("the bytes of journal entries are those that are written down") {
   }
 }
 
-TEST_CASE("other programs may write integers and lengths longer than needed") {
+TEST_CASE("integers and lengths may be encoded longer than necessary") {
   // query_jobs{4242, 0}: array 16, uint 8, uint 16, uint 64, int 32, array 32, int 16 and int 64.
   const auto longer =
       decode(from_hex("dc 0005  cc 01  cd 000e  cf 0000000080000001  d2 00000000  dd 00000002  d1 "
@@ -45,7 +45,7 @@ TEST_CASE("other programs may write integers and lengths longer than needed") {
   }
 }
 
-TEST_CASE("a frame can be passed on without knowing its type") {
+TEST_CASE("a frame's envelope can be read without knowing the type of its message") {
   const auto e = peek(from_hex("95 01 cd 03e7 05 06 c1"));
   REQUIRE(e);
   CHECK(e->type == 999);
@@ -133,7 +133,7 @@ const refused_case refused_entries[] = {
 
 }  // namespace
 
-TEST_CASE("entries of the first release are read, with defaults for what came later") {
+TEST_CASE("entries of the first release are read, with defaults for later fields") {
   for (const auto& old : harness::first_release_journal()) {
     const auto e = decode_entry(from_hex(old.hex));
     INFO((e ? std::string{old.hex} : e.error().text));
@@ -143,7 +143,7 @@ TEST_CASE("entries of the first release are read, with defaults for what came la
   }
 }
 
-TEST_CASE("a record may end before fields that came later, and nowhere else") {
+TEST_CASE("a record may end before fields that were added later, and nowhere else") {
   for (const auto& old : harness::first_release_journal()) {
     auto bytes = from_hex(old.hex);
     auto& fields = bytes[2];  // of the entry: a short array
@@ -179,7 +179,7 @@ TEST_CASE("a malformed journal entry is refused with a reason that names the pla
   }
 }
 
-TEST_CASE("a map that has a key twice is refused") {
+TEST_CASE("a map with a duplicate key is refused") {
   const auto job = encode(1, 2, golden_frames().at(5).what);
   std::string hex = to_hex(job.header.bytes());
   const std::string one = "81 a4 53 45 45 44 a1 31";
@@ -191,7 +191,7 @@ TEST_CASE("a map that has a key twice is refused") {
   CHECK_THAT(m.error().text, Catch::Contains("a key comes twice"));
 }
 
-TEST_CASE("every beginning of a frame is refused, and so is every frame with one byte more") {
+TEST_CASE("every truncated frame is refused, and so is every frame with an extra byte") {
   for (const auto& g : golden_frames()) {
     auto whole = from_hex(g.hex);
     for (std::size_t size = 0; size < whole.size(); ++size) {

@@ -206,7 +206,7 @@ TEST_CASE("docs/wire.md shows the bytes that the code writes") {
   }
 }
 
-TEST_CASE("docs/wire.md speaks of the version that the code speaks") {
+TEST_CASE("docs/wire.md names the protocol version of the code") {
   CHECK(wire_page().text().find("version " + std::to_string(protocol_version)) !=
         std::string::npos);
 }

@@ -31,7 +31,7 @@ link_pacing::transfer megabyte(std::uint32_t pairs = 1, std::uint32_t parts = 1)
 
 }  // namespace
 
-TEST_CASE("bytes take as long as a pair's rate or its connections' together, the slower of them") {
+TEST_CASE("a transfer is paced by the pair's rate or its connections' total, whichever is slower") {
   const auto takes = [](double node, double connection, std::uint32_t connections) {
     link_rates r;
     r.node_gbps = node, r.connection_gbps = connection;
@@ -48,7 +48,7 @@ TEST_CASE("bytes take as long as a pair's rate or its connections' together, the
   CHECK(takes(1e-12, 0, 1) == paced_links::longest_ns);
 }
 
-TEST_CASE("what is unlisted has the usual rates, and only what is emulated is paced if so asked") {
+TEST_CASE("unlisted links have default rates; on request only emulated links are paced") {
   auto c = two_sites();
   c.datacenters.push_back({"north", ""});
   c.wan[0].jitter_ms = 3;
@@ -68,8 +68,7 @@ TEST_CASE("what is unlisted has the usual rates, and only what is emulated is pa
   CHECK_FALSE(rates_from(c, 1, true)[2]);
 }
 
-TEST_CASE(
-    "transfers of a pair follow each other, over several pairs each takes its part of the time") {
+TEST_CASE("transfers of a pair follow each other, and each of several pairs carries its share") {
   paced_links links{one_link(8, 0, 5 * ms)};
   REQUIRE(links.start(0, 0, megabyte()));
   REQUIRE(links.start(0, 1, megabyte()));
@@ -91,7 +90,7 @@ TEST_CASE(
   CHECK(seen == known);
 }
 
-TEST_CASE("what makes no sense is refused, and so is what would wait for ever") {
+TEST_CASE("invalid transfers are refused, and so is one that would wait for ever") {
   paced_links links{one_link(8)};
   const auto starts = [&](auto change) {
     auto t = megabyte();
@@ -113,7 +112,7 @@ TEST_CASE("what makes no sense is refused, and so is what would wait for ever") 
   CHECK_FALSE(links.start(0, 3, endless));
 }
 
-TEST_CASE("pairs are forgotten once nothing is under way and nobody has used them for a while") {
+TEST_CASE("pairs are forgotten once they are idle and have not been used for a while") {
   paced_links links{one_link(8)};
   REQUIRE(links.start(10, 0, megabyte()));
   links.forget(never_ns);
@@ -125,7 +124,7 @@ TEST_CASE("pairs are forgotten once nothing is under way and nobody has used the
   CHECK(links.hops() == 0);
 }
 
-TEST_CASE("with jitter nothing overtakes, and nothing is later than it may be") {
+TEST_CASE("with jitter no transfer overtakes another, and none exceeds the jitter limit") {
   auto rates = one_link(8, 0, 10 * ms);
   rates[0]->jitter_ns = 8 * ms;
   paced_links links{rates, random_source{3}};

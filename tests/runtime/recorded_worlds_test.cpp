@@ -64,7 +64,7 @@ frame some_tensor(random_source& r, address from, address to) {
 
 }  // namespace
 
-TEST_CASE("in a virtual world all happens when it was recorded to, whatever the faults") {
+TEST_CASE("virtual worlds with random faults behave as recorded") {
   recording all{"runtime", "worlds"};
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     all.begin(seed);
@@ -120,7 +120,7 @@ TEST_CASE("in a virtual world all happens when it was recorded to, whatever the 
   all.check();
 }
 
-TEST_CASE("tensors on paced links leave and arrive when it was recorded") {
+TEST_CASE("tensors on paced links leave and arrive as recorded") {
   recording all{"runtime", "paced_links"};
   for (std::uint64_t seed = 1; seed <= 100; ++seed) {
     all.begin(seed);

@@ -9,7 +9,7 @@ using namespace troupe;
 using namespace troupe::runtime;
 using namespace troupe::runtime::tests;
 
-TEST_CASE("transfers that share a link each get their part of it") {
+TEST_CASE("transfers that share a link each get an equal share") {
   fair_share link{100e9, 0};  // 100 bytes a nanosecond
   link.start(0, 1000, 1);     // alone until 5: 500 done
   link.start(5, 1000, 2);     // 50 each; the first ends at 5 + 500 / 50 = 15
@@ -21,7 +21,7 @@ TEST_CASE("transfers that share a link each get their part of it") {
   CHECK_FALSE(link.next_end());
 }
 
-TEST_CASE("no transfer gets more than one connection carries") {
+TEST_CASE("a transfer gets at most the rate of one connection") {
   fair_share link{100e9, 40e9};
   CHECK(link.alone(400) == 10);
   link.start(0, 400, 1);
@@ -34,7 +34,7 @@ TEST_CASE("no transfer gets more than one connection carries") {
   CHECK(link.next_end() == 16);  // the third got 200 of 400, and now 40 a nanosecond
 }
 
-TEST_CASE("a link that is shared by many carries no more and no less than it can") {
+TEST_CASE("a link shared by many transfers carries exactly its rate") {
   fair_share link{1e9, 0};
   random_source random{5};
   double total = 0;
@@ -54,7 +54,7 @@ TEST_CASE("a link that is shared by many carries no more and no less than it can
   CHECK(static_cast<double>(last) == Approx(total).epsilon(1e-3));
 }
 
-TEST_CASE("a frame arrives after the latency and the time its bytes take") {
+TEST_CASE("a frame arrives after the latency and the time of its bytes") {
   fixture f;
   for (address a : {controller, east, west, n0, n2, client}) f.add(a);
   SECTION("within a datacenter") {
@@ -88,7 +88,7 @@ TEST_CASE("a frame arrives after the latency and the time its bytes take") {
   }
 }
 
-TEST_CASE("concurrent transfers share the link between datacenters, and each direction by itself") {
+TEST_CASE("concurrent transfers share the link between datacenters, each direction separately") {
   fixture f;
   for (address a : {controller, west}) f.add(a);
   // 1 GB/s in all, at most 0.5 GB/s each. Three at once: 1/3 GB/s each, 10 MB take 30 ms.
@@ -102,7 +102,7 @@ TEST_CASE("concurrent transfers share the link between datacenters, and each dir
   CHECK(f.got(controller)[0].at_s == Approx(0.020 + bytes / 0.5e9).margin(1e-7));
 }
 
-TEST_CASE("a second transfer slows the first from when it comes, not before") {
+TEST_CASE("a second transfer slows the first only from its own start") {
   fixture f;
   for (address a : {controller, west}) f.add(a);
   const std::size_t body = 10'000'000;  // 20 ms alone
@@ -119,7 +119,7 @@ TEST_CASE("a second transfer slows the first from when it comes, not before") {
   CHECK(f.got(west)[3].at_s == Approx(0.020 + first_end + 5e6 / (1e9 / 3)).margin(1e-5));
 }
 
-TEST_CASE("frames that follow each other on a link keep their order when nothing goes wrong") {
+TEST_CASE("frames on a link keep their order without faults") {
   fixture f;
   for (address a : {controller, east, west}) f.add(a);
   std::vector<std::uint64_t> expected;
@@ -134,7 +134,7 @@ TEST_CASE("frames that follow each other on a link keep their order when nothing
   CHECK(f.world.count().delivered == 400);
 }
 
-TEST_CASE("loss loses about its share, within its window only") {
+TEST_CASE("loss drops about its share of frames, within its window only") {
   fixture f{{.seed = 5, .faults = plan_with([](fault_plan& p) {
                           p.from_s = 1;
                           p.until_s = 2;
@@ -168,7 +168,7 @@ TEST_CASE("duplication delivers some frames twice") {
   CHECK(f.got(controller).size() == 1000 + c.duplicated);
 }
 
-TEST_CASE("reordering lets frames overtake each other, by no more than its delay") {
+TEST_CASE("reordering lets frames overtake each other by no more than its delay") {
   fixture f{{.seed = 5, .faults = plan_with([](fault_plan& p) {
                           p.reordering = 0.5;
                           p.reorder_delay_s = 0.01;
@@ -187,7 +187,8 @@ TEST_CASE("reordering lets frames overtake each other, by no more than its delay
   }
 }
 
-TEST_CASE("a partition cuts its two sides apart, both ways, and no others, while it lasts") {
+TEST_CASE(
+    "a partition cuts its two sides apart in both directions while it lasts, and no other hosts") {
   fixture f{{.faults = plan_with([](fault_plan& p) {
                p.partitions = {{{"west"}, {"controller"}, 1, 2}};
              })}};
@@ -208,7 +209,7 @@ TEST_CASE("a partition cuts its two sides apart, both ways, and no others, while
   CHECK(f.world.count().network.cut == 4);
 }
 
-TEST_CASE("a partition without a second side cuts from all others") {
+TEST_CASE("a partition without a second side cuts its hosts off from all others") {
   fixture f{{.faults = plan_with([](fault_plan& p) { p.partitions = {{{"n0"}, {}, 0, 1}}; })}};
   for (address a : {controller, east, n0, n1}) f.add(a);
   f.send(n0, controller, 1);
@@ -217,7 +218,7 @@ TEST_CASE("a partition without a second side cuts from all others") {
   CHECK(f.numbers(east) == std::vector<std::uint64_t>{2});
 }
 
-TEST_CASE("who sends to a host that is down or cut off is not told: the frame counts as sent") {
+TEST_CASE("a frame to a host that is down or cut off counts as sent") {
   fixture f{{.faults = plan_with([](fault_plan& p) {
                p.partitions = {{{"west"}, {"controller"}, 0, 1}};
              })}};
@@ -233,7 +234,7 @@ TEST_CASE("who sends to a host that is down or cut off is not told: the frame co
   CHECK(f.got(east).empty());
 }
 
-TEST_CASE("credit: who is not answered for his frames may not send for ever") {
+TEST_CASE("a sender whose frames are not handled runs out of credit") {
   fixture f{{.credit_frames = 10}};
   f.add(east);
   std::vector<frame> kept;
@@ -276,7 +277,7 @@ struct keeping : fixture {
 
 }  // namespace
 
-TEST_CASE("credit comes back for what is lost on the way to a partition") {
+TEST_CASE("credit for frames lost in a partition is returned") {
   keeping f{{.faults = plan_with([](fault_plan& p) {
                p.partitions = {{{"west"}, {"controller"}, 1, 2}};
              }),
@@ -289,7 +290,7 @@ TEST_CASE("credit comes back for what is lost on the way to a partition") {
   CHECK(f.credit(west, controller) == 5);
 }
 
-TEST_CASE("credit starts anew when either host does, and is not given for what came before") {
+TEST_CASE("credit restarts with either host, and frames from before the restart return none") {
   keeping f{{.credit_frames = 5}};
   for (address a : {controller, east, west}) f.keep(a);
   CHECK(f.credit(west, controller) == 5);
@@ -311,7 +312,7 @@ TEST_CASE("credit starts anew when either host does, and is not given for what c
   CHECK(f.credit(east, controller) == 0);
 }
 
-TEST_CASE("without a limit of credit nobody is held up") {
+TEST_CASE("without a credit limit no sender is held back") {
   keeping f{{.credit_frames = 0}};
   for (address a : {controller, east}) f.keep(a);
   CHECK(f.credit(east, controller) == 100);
@@ -320,7 +321,7 @@ TEST_CASE("without a limit of credit nobody is held up") {
   CHECK(f.credit(east, controller) == 100);
 }
 
-TEST_CASE("what a test drops counts as sent and as lost, and nothing else does") {
+TEST_CASE("a frame dropped by the test counts as sent and lost, and no other frame does") {
   fixture f{{.loses = [](address from, address to, const frame&) {
     return from == east && to == controller;
   }}};
@@ -334,7 +335,7 @@ TEST_CASE("what a test drops counts as sent and as lost, and nothing else does")
   CHECK(f.world.count().network.lost == 1);
 }
 
-TEST_CASE("faults last from their first moment until just before their last") {
+TEST_CASE("a fault lasts from its first moment until just before its last") {
   fixture f{{.faults = plan_with([](fault_plan& p) {
                p.from_s = 3;
                p.until_s = 4;

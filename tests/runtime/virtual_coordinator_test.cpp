@@ -33,7 +33,7 @@ caf::behavior ticker(caf::event_based_actor* self, std::chrono::nanoseconds peri
 
 }  // namespace
 
-TEST_CASE("the heap orders by time, then by sequence, and survives removals") {
+TEST_CASE("the event heap orders by time, then by sequence, and survives removals") {
   event_heap heap;
   random_source random{7};
   std::uint64_t sequence = 0;
@@ -50,7 +50,7 @@ TEST_CASE("the heap orders by time, then by sequence, and survives removals") {
   CHECK(n == 5000 - 5000 / 3);
 }
 
-TEST_CASE("events happen by time, and at one time in the order in which they were scheduled") {
+TEST_CASE("events run in order of time, and at equal times in the order of their scheduling") {
   virtual_system v;
   std::string order;
   v.time.at(30, [&] { order += 'd'; });
@@ -66,7 +66,7 @@ TEST_CASE("events happen by time, and at one time in the order in which they wer
   CHECK(v.time.events() == 5);
 }
 
-TEST_CASE("all actors that an event woke run before the next event of the same time") {
+TEST_CASE("all actors woken by an event run before the next event of the same time") {
   virtual_system v;
   std::string order;
   auto second = v.system.spawn([&](caf::event_based_actor*) -> caf::behavior {
@@ -84,7 +84,7 @@ TEST_CASE("all actors that an event woke run before the next event of the same t
   CHECK(order == "a1 a2 b1 b2 ");
 }
 
-TEST_CASE("a delayed send and a callback of one time keep the order in which they were asked for") {
+TEST_CASE("a delayed send and a callback at the same time keep the order of their scheduling") {
   virtual_system v;
   std::string order;
   auto a = v.system.spawn([&](caf::event_based_actor* self) -> caf::behavior {
@@ -109,7 +109,7 @@ TEST_CASE("an actor's clock is the virtual one") {
   CHECK(seen == std::vector<std::int64_t>{3'000'000'000});
 }
 
-TEST_CASE("run_until stops at its time, which is then the present") {
+TEST_CASE("run_until stops at its time, which becomes the current time") {
   virtual_system v;
   int ticks = 0;
   v.system.spawn(ticker, 1s, &ticks);
@@ -122,7 +122,7 @@ TEST_CASE("run_until stops at its time, which is then the present") {
   CHECK(ticks == 11);
 }
 
-TEST_CASE("a system whose actors re-arm their timers for ever is destroyed at once") {
+TEST_CASE("a system whose actors re-arm their timers forever is destroyed at once") {
   int ticks = 0;
   {
     virtual_system v;
@@ -132,7 +132,7 @@ TEST_CASE("a system whose actors re-arm their timers for ever is destroyed at on
   CHECK(ticks == 1000);
 }
 
-TEST_CASE("a system whose actors talk for ever at one instant is destroyed at once") {
+TEST_CASE("a system whose actors exchange messages forever at one instant is destroyed at once") {
   virtual_system v;
   struct state {
     state() = default;
@@ -152,7 +152,7 @@ TEST_CASE("a system whose actors talk for ever at one instant is destroyed at on
   CHECK(alive.expired());
 }
 
-TEST_CASE("cancelled events do not happen, and make room") {
+TEST_CASE("cancelled events do not run, and free their memory") {
   virtual_system v;
   int happened = 0;
   struct counter : virtual_coordinator::listener {
@@ -171,7 +171,7 @@ TEST_CASE("cancelled events do not happen, and make room") {
   CHECK_FALSE(v.time.cancel(ids[0]));
 }
 
-TEST_CASE("a receive timeout is set anew by every message, and comes when none does") {
+TEST_CASE("every message restarts a receive timeout, which fires when no message comes") {
   virtual_system v;
   std::vector<double> timeouts;
   auto a = v.system.spawn([&](caf::event_based_actor* self) -> caf::behavior {
@@ -188,7 +188,7 @@ TEST_CASE("a receive timeout is set anew by every message, and comes when none d
   CHECK(v.time.pending() == 0);
 }
 
-TEST_CASE("a request that is not answered times out, and one that is does not") {
+TEST_CASE("an unanswered request times out, and an answered one does not") {
   virtual_system v;
   std::string seen;
   auto slow = v.system.spawn([](caf::event_based_actor* self) -> caf::behavior {
@@ -242,7 +242,7 @@ TEST_CASE("actors spawned and ended while time runs leave nothing behind") {
   CHECK(v.system.registry().running() == 0);
 }
 
-TEST_CASE("dropping an actor's events leaves the others'") {
+TEST_CASE("dropping one actor's events leaves those of other actors") {
   virtual_system v;
   int a_ticks = 0, b_ticks = 0;
   auto a = v.system.spawn(ticker, 1s, &a_ticks);
@@ -254,7 +254,7 @@ TEST_CASE("dropping an actor's events leaves the others'") {
   CHECK(b_ticks == 5);
 }
 
-TEST_CASE("what is to follow a handler follows that handler and no later one") {
+TEST_CASE("a callback that follows a handler runs after that handler and after no later one") {
   virtual_system v;
   std::string order;
   auto a = v.system.spawn([&](caf::event_based_actor*) -> caf::behavior {
@@ -268,14 +268,14 @@ TEST_CASE("what is to follow a handler follows that handler and no later one") {
   CHECK(order == "01!23");
 }
 
-TEST_CASE("running time from within time is refused") {
+TEST_CASE("running the time from inside an event is refused") {
   virtual_system v;
   v.time.at(1, [&] { v.time.run_until(5); });
   CHECK_THROWS_AS(v.time.run(), std::logic_error);
   CHECK_NOTHROW(v.time.run());
 }
 
-TEST_CASE("ten thousand actors tick in order, twice alike") {
+TEST_CASE("ten thousand actors tick in order, the same way in two runs") {
   auto trace = [] {
     virtual_system v;
     std::vector<std::uint32_t> order;

@@ -13,8 +13,7 @@ using namespace troupe;
 using namespace troupe::runtime;
 using namespace troupe::runtime::tests;
 
-TEST_CASE(
-    "what is on the way to a host that crashes is lost, also when it is back before it comes") {
+TEST_CASE("frames in flight to a crashing host are lost, even if it is back before they arrive") {
   fixture f;
   for (address a : {controller, west}) f.add(a);
   f.send(controller, west, 1);  // arrives at 20 ms
@@ -27,7 +26,7 @@ TEST_CASE(
   CHECK(f.world.count().network.unreachable == 1);
 }
 
-TEST_CASE("a crashed host is silent: its timers are gone, its old transport sends nothing") {
+TEST_CASE("a crashed host is silent: its timers are gone and its old transport sends nothing") {
   fixture f;
   f.add(controller);
   int ticks = 0;
@@ -57,7 +56,7 @@ TEST_CASE("a crashed host is silent: its timers are gone, its old transport send
   CHECK(f.numbers(controller) == std::vector<std::uint64_t>{1, 1, 1, 2, 2});
 }
 
-TEST_CASE("a timed crash hits the named host, and a datacenter's name means all of its hosts") {
+TEST_CASE("a timed crash hits the named host, or all hosts of the named datacenter") {
   fixture f{{.faults = plan_with([](fault_plan& p) {
                p.crashes = {{"west", 1, 2}, {"n0", 1.5, 0.1}};
              })}};
@@ -94,7 +93,7 @@ TEST_CASE("random crashes come at their rate, in their window, and end") {
   CHECK(f.world.is_up(n1));
 }
 
-TEST_CASE("clocks drift by up to the plan's fraction, each from an origin of its own") {
+TEST_CASE("clocks drift by at most the plan's fraction, each at its own rate") {
   fixture f{{.seed = 5, .faults = plan_with([](fault_plan& p) { p.clock_drift = 0.1; })}};
   const std::vector<address> all = {controller, east, west, n0, n1, n2};
   for (const auto a : all) f.add(a);
@@ -117,8 +116,7 @@ TEST_CASE("clocks drift by up to the plan's fraction, each from an origin of its
   CHECK(fast);
 }
 
-TEST_CASE(
-    "wall clocks are wrong by up to the plan's seconds either way, and change in its window") {
+TEST_CASE("wall clocks are off by at most the plan's seconds, and step only in its window") {
   fixture f{{.seed = 5, .faults = plan_with([](fault_plan& p) {
                           p.wall_skew_s = 50;
                           p.wall_steps_per_hour = 60;
@@ -150,7 +148,7 @@ TEST_CASE(
   CHECK(steps < 80);
 }
 
-TEST_CASE("a slow node is slow while the plan says so") {
+TEST_CASE("a slow node is slow in the plan's window only") {
   fixture f{{.faults = plan_with([](fault_plan& p) { p.slow_nodes = {{"n1", 3, 1, 2}}; })}};
   f.add(n1);
   CHECK(f.world.slowdown(n1) == 1);
@@ -226,7 +224,7 @@ TEST_CASE("a journal outlives its host's incarnations, and only the controller h
   CHECK(w.on_disk() == std::vector<std::uint64_t>{1, 2, 3});
 }
 
-TEST_CASE("a torn append keeps nothing, tells nobody, and kills the host at once") {
+TEST_CASE("a torn append keeps nothing, confirms nothing and kills the host at once") {
   writer w{torn};
   for (std::uint64_t n = 0; n < 200; ++n)
     w.f.world.at(static_cast<double>(n), [&, n] { w.f.send(east, controller, n); });
@@ -240,7 +238,7 @@ TEST_CASE("a torn append keeps nothing, tells nobody, and kills the host at once
   CHECK(w.on_disk() == w.f.numbers(east));
 }
 
-TEST_CASE("acting before journalling is found out by torn appends") {
+TEST_CASE("torn appends reveal an actor that acts before it journals") {
   writer w{torn, true};
   for (std::uint64_t n = 0; n < 200; ++n)
     w.f.world.at(static_cast<double>(n), [&, n] { w.f.send(east, controller, n); });
@@ -250,7 +248,7 @@ TEST_CASE("acting before journalling is found out by torn appends") {
 
 namespace {
 
-/// Everybody chats with everybody, with all faults at once.
+/// All hosts exchange frames, with all faults at once.
 std::uint64_t chat(std::uint64_t seed, double until_s = 30) {
   fixture f{{.seed = seed, .faults = plan_with([](fault_plan& p) {
                              p.loss = 0.02;
@@ -286,14 +284,14 @@ std::uint64_t chat(std::uint64_t seed, double until_s = 30) {
 
 }  // namespace
 
-TEST_CASE("the same seed gives the same fingerprint, another seed another") {
+TEST_CASE("the same seed gives the same fingerprint, another seed another one") {
   const auto first = chat(1);
   CHECK(first == chat(1));
   CHECK(first != chat(2));
   CHECK(first != chat(1, 29));
 }
 
-TEST_CASE("a world is destroyed while its hosts talk and its timers run") {
+TEST_CASE("a world is destroyed while its hosts exchange frames and its timers run") {
   auto f = std::make_unique<fixture>();
   for (address a : {controller, west})
     f->add(a, [](const host& me, const frame& x) {
@@ -305,7 +303,7 @@ TEST_CASE("a world is destroyed while its hosts talk and its timers run") {
   CHECK(f->world.count().delivered == 500);
 }
 
-TEST_CASE("running until something holds stops at the event that made it so") {
+TEST_CASE("running until a condition holds stops at the event that fulfils it") {
   fixture f;
   for (address a : {controller, west}) f.add(a);
   f.world.at(3, [&] { f.send(controller, west, 1); });
@@ -315,8 +313,7 @@ TEST_CASE("running until something holds stops at the event that made it so") {
   CHECK(f.world.now_s() == 10);
 }
 
-TEST_CASE(
-    "each host has a wall clock of its own, and setting it leaves its monotonic clock alone") {
+TEST_CASE("each host has its own wall clock, and setting it leaves the monotonic clock alone") {
   fixture f;
   std::map<address, host> at;
   for (address a : {n0, n1})
@@ -335,7 +332,7 @@ TEST_CASE(
   CHECK(at[n0].clock->wall_s() == 7 - 3600);
 }
 
-TEST_CASE("a simulated disk that has lost its newest entries, or a bit of any, is refused") {
+TEST_CASE("a simulated disk that has lost its newest entries, or has a flipped bit, is refused") {
   const auto disk = std::make_shared<memory_disk>();
   for (int run = 0; run < 2; ++run) {
     memory_journal j{disk};

@@ -19,7 +19,7 @@ frame numbered_from(address from, address to, std::uint64_t n) {
 
 }  // namespace
 
-TEST_CASE("one of two connections that breaks comes back, and carries frames again") {
+TEST_CASE("when one of two connections breaks, it is restored and carries frames again") {
   const key_directory keys;
   auto controller = must_open(keys.host("controller"));
   mailbox at_controller{controller};
@@ -33,7 +33,7 @@ TEST_CASE("one of two connections that breaks comes back, and carries frames aga
   const auto arrives = [&](std::uint64_t n, std::uint32_t lane) {
     for (const auto& f : at_gateway.take())
       if (runtime::test::number_of(f) == n && peek(f.header.bytes())->to == dc1) return true;
-    // What is lost is said again, as everything is.
+    // A lost frame is sent again.
     controller->send(dc1, numbered_from(0, dc1, n), lane);
     return false;
   };
@@ -63,7 +63,7 @@ TEST_CASE("one of two connections that breaks comes back, and carries frames aga
   CHECK_FALSE(gateway->refused());
 }
 
-TEST_CASE("a handshake that is cut short is tried again: it says nothing about keys") {
+TEST_CASE("an interrupted handshake is retried, and does not count as a key mismatch") {
   const key_directory keys;
   auto first = must_open(keys.host("controller"));
   const auto endpoint = first->endpoint();
@@ -85,7 +85,7 @@ TEST_CASE("a handshake that is cut short is tried again: it says nothing about k
   CHECK(gateway->wait_until_greeted(long_s));
 }
 
-TEST_CASE("a host that is refused asks again, and is let in once its key is in the list") {
+TEST_CASE("a refused host keeps asking, and is accepted once its key is in the list") {
   const key_directory keys;
   scratch copy;
   std::filesystem::copy(keys.path(), copy.path(), std::filesystem::copy_options::recursive);
@@ -118,7 +118,7 @@ TEST_CASE("a host that is refused asks again, and is let in once its key is in t
   CHECK_FALSE(gateway->refused());
 }
 
-TEST_CASE("nobody takes a host's place without its key, whatever incarnation it claims") {
+TEST_CASE("a host's place cannot be taken without its key, whatever the incarnation") {
   const key_directory keys;
   auto controller = must_open(keys.host("controller"));
   mailbox at_controller{controller};
@@ -147,7 +147,7 @@ TEST_CASE("nobody takes a host's place without its key, whatever incarnation it 
   CHECK_FALSE(gateway->refused());
 }
 
-TEST_CASE("a peer that reads nothing costs a bounded amount, whatever credit it claims") {
+TEST_CASE("a peer that does not read costs bounded memory, whatever credit it claims") {
   zeromq_options o;
   o.name = "controller";
   o.cluster = two_datacenters();
@@ -170,7 +170,7 @@ TEST_CASE("a peer that reads nothing costs a bounded amount, whatever credit it 
   const auto grown = resident_bytes() - std::min(before, resident_bytes());
   CHECK(grown < 96U << 20);
 
-  // Another one is served as ever, and what the first one held is given back when it leaves.
+  // Another client is still served.
   raw_dealer honest{controller->endpoint(), 2};
   const auto other = honest.greet();
   REQUIRE(controller->send(other, numbered_from(0, other, 7)));

@@ -88,7 +88,7 @@ TEST_CASE("nodes of one datacenter exchange tensors over an encrypted connection
   CHECK(d.gateway.size() == 0);
 }
 
-TEST_CASE("a node welcomes nobody but nodes of its datacenter, by their keys") {
+TEST_CASE("a node welcomes only nodes of its own datacenter, authenticated by their keys") {
   datacenter_of_two d;
   const auto at = datacenter_of_two::endpoint_of(d.second);
   const auto refused = [&](const std::string& key, address claimed, const std::string& name,
@@ -101,7 +101,7 @@ TEST_CASE("a node welcomes nobody but nodes of its datacenter, by their keys") {
     CHECK(std::holds_alternative<refusal>(p.receive()));
   };
   refused("b-0", b0, "b-0");                   // of another datacenter
-  refused("b-0", a0, "a-0");                   // in another's name
+  refused("b-0", a0, "a-0");                   // under another node's name
   refused("dc1/gateway", dc1, "dc1/gateway");  // over the node's own connection only
   refused("controller", controller_address, "controller");
   refused("alice", first_client_address, "alice", 0);
@@ -111,7 +111,7 @@ TEST_CASE("a node welcomes nobody but nodes of its datacenter, by their keys") {
   CHECK(d.second.size() == 0);
 }
 
-TEST_CASE("over a connection between nodes come tensors of the one for the other, nothing else") {
+TEST_CASE("a connection between two nodes accepts only tensors of the one for the other") {
   datacenter_of_two d;
   keyed_peer p{d.keys, "a-0", "a-1", datacenter_of_two::endpoint_of(d.second)};
   REQUIRE(std::holds_alternative<welcome>(p.greet(a0, a1, "a-0")));
@@ -127,11 +127,11 @@ TEST_CASE("over a connection between nodes come tensors of the one for the other
   CHECK(peek(d.second.at(0).header.bytes())->type == type_id<tensor>);
 }
 
-TEST_CASE("a gateway tells the nodes of its datacenter alone where its nodes listen") {
+TEST_CASE("a gateway gives its nodes' endpoints only to nodes of its own datacenter") {
   datacenter_of_two d;
   const auto at_gateway = datacenter_of_two::endpoint_of(d.gateway);
   keyed_peer node{d.keys, "a-0", "dc1/gateway", at_gateway};
-  // A newer start of a-0.
+  // A newer incarnation of a-0.
   node.send(encode(a0, dc1, hello{"a-0", fingerprint(two_datacenters()), 7, {}}));
   REQUIRE(std::holds_alternative<welcome>(node.receive()));
   node.send(encode(a0, dc1, find_node{a1}));
@@ -152,11 +152,11 @@ TEST_CASE("a gateway tells the nodes of its datacenter alone where its nodes lis
   CHECK(std::holds_alternative<refusal>(stranger.receive()));
 }
 
-TEST_CASE("tensors take no connection that is less protected than the one to the gateway") {
+TEST_CASE("tensors take no direct connection that is less protected than the gateway's") {
   datacenter_of_two d;
   scratch directory;
   const auto open = "ipc://" + (directory / "a-1");
-  // a-1 starts again, and says that it listens where nothing is encrypted.
+  // a-1 starts again, with an endpoint that is not encrypted.
   keyed_peer second{d.keys, "a-1", "dc1/gateway", datacenter_of_two::endpoint_of(d.gateway)};
   second.send(encode(a1, dc1, hello{"a-1", fingerprint(two_datacenters()), 7, open}));
   REQUIRE(std::holds_alternative<welcome>(second.receive()));

@@ -127,7 +127,7 @@ unsigned mode_of(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("damage anywhere in a journal's files is refused, or loses nothing") {
+TEST_CASE("damage anywhere in a journal's files is refused or loses nothing") {
   random_source random{20};
   std::size_t refused = 0, harmless = 0;
   for (const std::uint64_t compact_at : {0, 25}) {
@@ -151,7 +151,7 @@ TEST_CASE("damage anywhere in a journal's files is refused, or loses nothing") {
   CHECK(harmless > 10);  // unused bytes, the older slot of the witness
 }
 
-TEST_CASE("what is refused is left as it was, and is accepted once it is put right") {
+TEST_CASE("opening a damaged journal leaves it unchanged, and it is accepted once it is repaired") {
   crashed_journal j{30};
   const auto path = j.fresh_copy();
   const auto frame = fs::file_size(path + "-wal") / 2;
@@ -164,7 +164,8 @@ TEST_CASE("what is refused is left as it was, and is accepted once it is put rig
   CHECK(*found == j.written());
 }
 
-TEST_CASE("a journal that is missing, empty, older or another is refused in a sentence") {
+TEST_CASE(
+    "a journal that is missing, empty, another one, or without its WAL or witness is refused") {
   crashed_journal j{40}, other{40};
   j.keep("again");
   SECTION("missing") {
@@ -197,7 +198,7 @@ TEST_CASE("a journal that is missing, empty, older or another is refused in a se
   }
 }
 
-TEST_CASE("an older copy is refused, and accepted with a new id if that is asked for") {
+TEST_CASE("an older copy of the journal is refused, and accepted with a new id on request") {
   scratch dir;
   const auto path = dir / "journal";
   std::uint64_t id = 0;
@@ -226,7 +227,7 @@ TEST_CASE("an older copy is refused, and accepted with a new id if that is asked
   CHECK((*j)->size() == 10);
 }
 
-TEST_CASE("a last transaction that a power cut tore, which nobody was told of, is dropped") {
+TEST_CASE("an unconfirmed last transaction that a power cut has torn is dropped") {
   scratch dir;
   fs::create_directories(dir / "cut");
   const auto path = dir / "journal", cut = dir / "cut/journal";
@@ -244,8 +245,7 @@ TEST_CASE("a last transaction that a power cut tore, which nobody was told of, i
   CHECK(found->size() == 10);
 }
 
-TEST_CASE(
-    "a flipped bit in the middle of the WAL is refused even where the witness knows too little") {
+TEST_CASE("a flipped bit in the middle of the WAL is refused, even if the witness is much older") {
   scratch dir;
   fs::create_directories(dir / "cut");
   const auto path = dir / "journal", cut = dir / "cut/journal";
@@ -260,7 +260,7 @@ TEST_CASE(
   require_refused(entries_after_open(cut), "later ones are intact");
 }
 
-TEST_CASE("a batch is there as a whole or not at all, and a compacted journal goes on") {
+TEST_CASE("a batch is appended as a whole, and a compacted journal does not keep growing") {
   scratch dir;
   const auto path = dir / "journal";
   {
@@ -291,7 +291,8 @@ TEST_CASE("a batch is there as a whole or not at all, and a compacted journal go
   CHECK(fs::file_size(path) <= size + 200'000);  // the file does not grow for ever
 }
 
-TEST_CASE("a journal that is deleted or replaced under a running controller takes nothing more") {
+TEST_CASE(
+    "a journal whose file is deleted or replaced under its controller accepts no more entries") {
   scratch dir;
   const auto path = dir / "journal";
   const std::string file = GENERATE("", "-wal", ".witness", ".lock");
@@ -309,7 +310,7 @@ TEST_CASE("a journal that is deleted or replaced under a running controller take
   CHECK_FALSE((*j)->append(accepted_job(3)));
 }
 
-TEST_CASE("a journal's files are their owner's alone, also those that were open to all") {
+TEST_CASE("only the owner can access a journal's files, even if they were open to all before") {
   scratch dir;
   const auto path = dir / "journal";
   const auto all_private = [&] {
@@ -330,7 +331,7 @@ TEST_CASE("a journal's files are their owner's alone, also those that were open 
   all_private();
 }
 
-TEST_CASE("a state directory is closed to others, and refused if it is another user's") {
+TEST_CASE("a state directory is closed to other users, and refused if it is another user's") {
   scratch dir;
   REQUIRE(prepare_private_directory(dir / "new/state"));
   CHECK(mode_of(dir / "new/state") == 0700);

@@ -50,7 +50,7 @@ struct witness_file {
 
 }  // namespace
 
-TEST_CASE("a witness that was never written is new, and its first record is in both slots") {
+TEST_CASE("a witness that was never written is new, and its first record goes into both slots") {
   const witness_file f;
   {
     const auto w = f.open();
@@ -66,7 +66,7 @@ TEST_CASE("a witness that was never written is new, and its first record is in b
   CHECK(again->found() == std::vector<record>{{7, 1}, {7, 1}});
 }
 
-TEST_CASE("the two newest records are there, whoever wrote them, and the older one is replaced") {
+TEST_CASE("the two newest records are kept, and a new record replaces the older one") {
   const witness_file f;
   for (std::uint64_t n = 1; n <= 9; ++n) {
     const auto w = f.open();  // a new process each time
@@ -84,7 +84,7 @@ TEST_CASE("the two newest records are there, whoever wrote them, and the older o
   CHECK(all == std::vector<std::uint64_t>{14, 15});
 }
 
-TEST_CASE("a torn slot does not count, and the next record goes there") {
+TEST_CASE("a torn slot is ignored, and the next record replaces it") {
   for (const std::size_t slot : {0, 1}) {
     const witness_file f;
     {
@@ -101,7 +101,7 @@ TEST_CASE("a torn slot does not count, and the next record goes there") {
   }
 }
 
-TEST_CASE("a witness is synced once after it was written, and not before it is again") {
+TEST_CASE("a witness is synced once after each write") {
   witness_file f;
   const auto w = f.open();
   const auto syncs_now = [&] {

@@ -17,7 +17,7 @@
 using namespace troupe;
 using namespace troupe::runtime;
 
-TEST_CASE("a locked file is refused to others by the holder's number, until its process dies") {
+TEST_CASE("a locked file is refused with the holder's pid until its process dies") {
   const troupe::test::scratch where;
   const auto path = where / "lock";
   int ready[2];
@@ -43,7 +43,7 @@ TEST_CASE("a locked file is refused to others by the holder's number, until its 
   ::close(ready[1]);
 }
 
-TEST_CASE("a refused lock leaves the holder's number where it is") {
+TEST_CASE("a refused lock leaves the holder's pid in place") {
   const troupe::test::scratch where;
   const auto lock = file_lock::take(where / "lock", "it");
   REQUIRE(lock);
@@ -51,7 +51,7 @@ TEST_CASE("a refused lock leaves the holder's number where it is") {
   CHECK(file_lock::holder(where / "lock") == ::getpid());
 }
 
-TEST_CASE("claimed ports are refused to others, and are free with the end of the claim") {
+TEST_CASE("claimed ports are refused to others, and are free once the claim ends") {
   constexpr int first = 28300;
   {
     const auto claim = port_claim::take(first, 3);
@@ -72,7 +72,7 @@ TEST_CASE("claimed ports are refused to others, and are free with the end of the
   CHECK(code(65535, 1) != reason::kind::invalid);
 }
 
-TEST_CASE("a lock file that says nonsense names nobody") {
+TEST_CASE("a lock file with invalid content names no holder") {
   const troupe::test::scratch where;
   const auto path = where / "lock";
   const auto lock = file_lock::take(path, "it");
@@ -90,8 +90,7 @@ TEST_CASE("a lock file that says nonsense names nobody") {
   CHECK_FALSE(file_lock::holder(where / "none"));
 }
 
-TEST_CASE(
-    "a port that another program already listens on is refused, and the error names the program") {
+TEST_CASE("a port that another program listens on is refused, and the error names the program") {
   constexpr int port = 28310;
   const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in a{};

@@ -80,7 +80,7 @@ constexpr std::size_t header = 32, frame_header = 24;
 
 }  // namespace
 
-TEST_CASE("logs with numbers of either byte order and pages of every size are accepted") {
+TEST_CASE("write-ahead logs of either byte order and every page size are accepted") {
   for (const bool big : {false, true})
     for (const std::size_t page : {512, 1024, 4096, 65536})
       CHECK(said(of_transactions({2, 1, 3}, page, big).bytes) == "");
@@ -89,7 +89,7 @@ TEST_CASE("logs with numbers of either byte order and pages of every size are ac
   CHECK(check_wal("/nowhere/at/all"));
 }
 
-TEST_CASE("a header that is damaged in any of its parts is refused where frames follow") {
+TEST_CASE("a WAL with frames and a damaged header is refused") {
   const auto with = [](made_wal w) {
     w.frame(1, true);
     return said(w.bytes);
@@ -109,7 +109,7 @@ TEST_CASE("a header that is damaged in any of its parts is refused where frames 
   CHECK(said(std::string(header + 1, 'x')) != "");
 }
 
-TEST_CASE("a damaged frame is refused by its number if a later transaction is intact") {
+TEST_CASE("a damaged WAL frame is refused by its number if a later transaction is intact") {
   const auto whole = of_transactions({1, 2, 1}).bytes;
   constexpr std::size_t frame = frame_header + 512;
   for (std::size_t i = 0; i < 4; ++i)
