@@ -105,7 +105,7 @@ void must_refuse(const sample& s, const std::string& file,
 
 }  // namespace
 
-TEST_CASE("a bad job is refused with file, place and reason, whatever is wrong with it") {
+TEST_CASE("every kind of bad job file is refused with file, place and reason") {
   const scratch dir;
   for (const auto& s : bad_jobs) {
     const auto file = dir.write("bad.yaml", s.text);
@@ -114,7 +114,7 @@ TEST_CASE("a bad job is refused with file, place and reason, whatever is wrong w
   }
 }
 
-TEST_CASE("a bad cluster is refused with file, place and reason, whatever is wrong with it") {
+TEST_CASE("every kind of bad cluster file is refused with file, place and reason") {
   const scratch dir;
   for (const auto& s : bad_clusters) {
     const auto file = dir.write("bad.yaml", s.text);
@@ -123,7 +123,7 @@ TEST_CASE("a bad cluster is refused with file, place and reason, whatever is wro
   }
 }
 
-TEST_CASE("a file that is not there, or no file, is refused by its name") {
+TEST_CASE("a missing file, or one that is not a regular file, is refused by its name") {
   const scratch dir;
   const auto cluster = shipped("clusters/frenzy-testbed.yaml");
   for (const auto& file : {dir.path("gone.yaml"), dir.path()}) {
@@ -132,7 +132,7 @@ TEST_CASE("a file that is not there, or no file, is refused by its name") {
   }
 }
 
-TEST_CASE("a Hugging Face file that breaks off is refused with its place") {
+TEST_CASE("a truncated Hugging Face file is refused with its place") {
   const scratch dir;
   const auto file = dir.write("config.json", "{\"model_type\": \"gpt2\",\n \"n_embd\": 64,\n");
   must_refuse({"truncated JSON", "", ":", "JSON"}, file, {"check", file});
@@ -146,7 +146,7 @@ TEST_CASE("a bad catalogue is refused through the cluster that needs it") {
               {"plan", shipped("jobs/gpt2-7b.yaml"), "--cluster", cluster});
 }
 
-TEST_CASE("a file that tells not what it is is refused with what was expected") {
+TEST_CASE("a file of unrecognized kind is refused with what was expected") {
   const scratch dir;
   const auto file = dir.write("what.yaml", "colour: blue\n");
   must_refuse({"no kind", "", ":1", "cluster"}, file, {"check", file});

@@ -7,7 +7,7 @@
 using namespace troupe;
 using namespace troupe::cli;
 
-TEST_CASE("durations, sizes and counts are written as people read them") {
+TEST_CASE("durations, sizes and counts are formatted for people") {
   CHECK(duration_text(0) == "0 s");
   CHECK(duration_text(0.00085) == "850 us");
   CHECK(duration_text(0.0765964) == "76.6 ms");
@@ -27,7 +27,7 @@ TEST_CASE("durations, sizes and counts are written as people read them") {
   CHECK(counted(1000, "stage") == "1,000 stages");
 }
 
-TEST_CASE("text of strangers cannot drive a terminal") {
+TEST_CASE("untrusted text cannot control the terminal") {
   CHECK(printable("\x1b]0;owned\x07") == "\\x1b]0;owned\\x07");
   CHECK(printable("a\nb\tc") == "a\\x0ab\\x09c");
   CHECK(printable("a\nb", true) == "a\nb");
@@ -41,7 +41,7 @@ TEST_CASE("text of strangers cannot drive a terminal") {
   CHECK(t.text() == "name         n\n\\x1b[2J\\x0a  1\n");
 }
 
-TEST_CASE("a table goes on below itself where the terminal ends") {
+TEST_CASE("a table wraps its last column at the terminal's width") {
   table t{{"job", "reason"}};
   t.row({"1", "one two three four five six seven"});
   CHECK(t.text() == "job  reason\n  1  one two three four five six seven\n");
@@ -51,7 +51,7 @@ TEST_CASE("a table goes on below itself where the terminal ends") {
         "     five six seven\n");
 }
 
-TEST_CASE("a job that waits holds no GPUs, and what is not known is null") {
+TEST_CASE("a waiting job's document has no allocation, and unknown values are null") {
   job_status j;
   j.job = 5;
   j.where = {{0, 2}};  // of its last attempt

@@ -18,7 +18,7 @@ bool readable_by_others(const std::string& file) {
 
 }  // namespace
 
-TEST_CASE("keys make gives every host of a cluster a pair, which only its owner can read") {
+TEST_CASE("keys make gives every host of a cluster a key pair that only its owner can read") {
   const scratch dir;
   const auto r = troupe::test::troupe({"keys", "make", dir.path("keys"), "--cluster",
                                        shipped("clusters/frenzy-testbed.yaml"), "--json"});
@@ -31,7 +31,7 @@ TEST_CASE("keys make gives every host of a cluster a pair, which only its owner 
   CHECK(std::filesystem::exists(dir.path("keys/authorized")));
 }
 
-TEST_CASE("keys make keeps the pairs that are there") {
+TEST_CASE("keys make keeps existing key pairs") {
   const scratch dir;
   const std::vector<std::string> command{
       "keys",  "make", dir.path("keys"), "--cluster", shipped("clusters/frenzy-testbed.yaml"),
@@ -43,7 +43,7 @@ TEST_CASE("keys make keeps the pairs that are there") {
   CHECK(again.document()["kept"] == names.size());
 }
 
-TEST_CASE("keys that cannot be written are refused by their directory's name") {
+TEST_CASE("keys that cannot be written are refused with the directory's name") {
   const scratch dir;
   const auto file = dir.write("taken", "");
   const auto r = troupe::test::troupe(
@@ -54,7 +54,7 @@ TEST_CASE("keys that cannot be written are refused by their directory's name") {
   CHECK(troupe::test::troupe({"keys", "make", "--help"}).status == 0);
 }
 
-TEST_CASE("keys make gives people keys of their own, with a role that `authorized` says") {
+TEST_CASE("keys make creates keys for users, with their roles in `authorized`") {
   const scratch dir;
   const std::vector<std::string> base{
       "keys",  "make", dir.path("keys"), "--cluster", shipped("clusters/frenzy-testbed.yaml"),

@@ -80,7 +80,7 @@ trace traced(const std::string& schedule) {
 
 }  // namespace
 
-TEST_CASE("a picture has a box a task, the length and the utilization, and needs nothing else") {
+TEST_CASE("a picture has a box per task, the length and the utilization, and is self-contained") {
   const auto p = small();
   CHECK(p.length() == 10);
   CHECK(p.utilization() == Approx(7.0 / 20));
@@ -116,7 +116,7 @@ TEST_CASE("a picture of very many tasks stays small, and says what it leaves out
   CHECK(page.size() < 1'000'000);
 }
 
-TEST_CASE("train draws the iterations of two schedules beside each other") {
+TEST_CASE("train draws the iterations of two schedules side by side") {
   const scratch directory;
   const auto file = directory.path("figure6.html");
   const auto r =
@@ -145,7 +145,7 @@ TEST_CASE("train draws the iterations of two schedules beside each other") {
       2);
 }
 
-TEST_CASE("a timeline has a track a GPU and a track a link, and nothing overlaps on any") {
+TEST_CASE("a timeline has a track per GPU and per link, and the spans of a track do not overlap") {
   for (const auto& [schedule, links] : {std::pair{"varuna", 8}, {"atlas", 4}}) {
     INFO(schedule);
     auto t = traced(schedule);
@@ -163,7 +163,7 @@ TEST_CASE("a timeline has a track a GPU and a track a link, and nothing overlaps
   }
 }
 
-TEST_CASE("processes that train over an emulated WAN are drawn as simulated ones are") {
+TEST_CASE("a training of real processes over an emulated WAN is drawn like a simulated one") {
   const scratch directory;
   const auto file = directory.path("real.html");
   const auto r = troupe::test::troupe({"train", shipped("jobs/train-two-stages.yaml"), "--world",

@@ -59,7 +59,7 @@ TEST_CASE("plan gives the paper's eight GPUs for GPT2-7B at batch 2, and its byt
   CHECK(gpus == 8);
 }
 
-TEST_CASE("plan shows 40.23 GB for one data and four tensor ways where that fits") {
+TEST_CASE("plan gives 40.23 GB for 1-way data and 4-way tensor parallelism where that fits") {
   const auto r = troupe::test::troupe({"plan", shipped("jobs/gpt2-7b.yaml"), "--cluster",
                                        shipped("clusters/frenzy-testbed.yaml"), "--json"});
   REQUIRE(r.status == 0);
@@ -68,7 +68,7 @@ TEST_CASE("plan shows 40.23 GB for one data and four tensor ways where that fits
   CHECK(p["bytes_per_gpu"].get<double>() / 1e9 == Approx(40.23).margin(0.005));
 }
 
-TEST_CASE("plan says no, and why, to a job that no GPU of the cluster holds") {
+TEST_CASE("plan refuses a job that no GPU of the cluster can hold, with the reason") {
   const scratch dir;
   const auto cluster = dir.write("small.yaml", small_cluster);
   const auto job = shipped("jobs/gpt2-7b.yaml");
@@ -84,7 +84,7 @@ TEST_CASE("plan says no, and why, to a job that no GPU of the cluster holds") {
   CHECK(people.err == "troupe: " + d["reason"].get<std::string>() + "\n");
 }
 
-TEST_CASE("a baseline that would run out of memory is told so") {
+TEST_CASE("plan for a baseline warns that its choice would run out of memory") {
   const auto r =
       troupe::test::troupe({"plan", shipped("jobs/gpt2-7b.yaml"), "--cluster",
                             shipped("clusters/frenzy-testbed.yaml"), "--policy", "fcfs", "--json"});
@@ -93,7 +93,7 @@ TEST_CASE("a baseline that would run out of memory is told so") {
   CHECK(r.err.find("out of memory") != std::string::npos);
 }
 
-TEST_CASE("for people there is a table, and nothing on standard error") {
+TEST_CASE("without --json, plan prints a table, and nothing on standard error") {
   const auto r = troupe::test::troupe(
       {"plan", shipped("jobs/gpt2-7b.yaml"), "--cluster", shipped("clusters/frenzy-testbed.yaml")});
   CHECK(r.status == 0);
@@ -102,7 +102,7 @@ TEST_CASE("for people there is a table, and nothing on standard error") {
   CHECK(r.err.empty());
 }
 
-TEST_CASE("bad usage is 2, with the nearest known name") {
+TEST_CASE("bad usage has exit status 2 and names the closest known word") {
   const auto job = shipped("jobs/gpt2-7b.yaml");
   const auto cluster = shipped("clusters/frenzy-testbed.yaml");
   const auto verb = troupe::test::troupe({"plam"});
@@ -147,7 +147,7 @@ TEST_CASE("check names the kind of every shipped file") {
   for (const auto& f : files) CHECK(f["valid"] == true);
 }
 
-TEST_CASE("check goes on after a bad file and ends with 2") {
+TEST_CASE("check continues after a bad file and exits with 2") {
   const scratch dir;
   const auto bad = dir.write("bad.yaml", "name: x\nglobal_batch: 2\n");
   const auto r = troupe::test::troupe({"check", bad, shipped("jobs/gpt2-7b.yaml"), "--json"});

@@ -38,7 +38,8 @@ void check_refused(const result& r, const std::string& file, const std::string& 
 
 }  // namespace
 
-TEST_CASE("a plug-in's policy is simulated beside the built-in ones, and repeats its fingerprint") {
+TEST_CASE(
+    "a plug-in's policy is simulated beside the built-in ones with a reproducible fingerprint") {
   const auto both = std::string{MY_PLUGIN} + ",frenzy";
   const auto first = simulate(both, {"--json", "--faults", files + "faults.yaml"});
   INFO(first.err);
@@ -52,7 +53,7 @@ TEST_CASE("a plug-in's policy is simulated beside the built-in ones, and repeats
   CHECK(mine["fingerprint"] != first.document()["policies"][1]["fingerprint"]);
 }
 
-TEST_CASE("a plug-in's policy decides for plan, for train and in every verb's help") {
+TEST_CASE("a plug-in's policy works with plan and train, and every verb's help mentions plug-ins") {
   const auto r = plan(MY_PLUGIN);
   INFO(r.err);
   REQUIRE(r.status == 0);
@@ -66,7 +67,7 @@ TEST_CASE("a plug-in's policy decides for plan, for train and in every verb's he
     CHECK_THAT(troupe::test::troupe({verb, "--help"}).out, Contains("a plug-in's file"));
 }
 
-TEST_CASE("a plug-in that cannot be used is refused in a sentence that begins with its file") {
+TEST_CASE("an unusable plug-in is refused in a sentence that begins with its file") {
   check_refused(simulate("./nothing.so", {"--json"}), "./nothing.so", "no such file");
   check_refused(plan("nothing.so"), "nothing.so", "no such file");
   check_refused(simulate(files + "trace.csv", {"--json"}), files + "trace.csv", "cannot be loaded");
@@ -97,7 +98,7 @@ TEST_CASE("a plug-in that cannot be used is refused in a sentence that begins wi
   ::unsetenv("TROUPE_TEST_PLUGIN");
 }
 
-TEST_CASE("a plug-in whose decisions throw or make no sense ends the run with its words") {
+TEST_CASE("a plug-in that throws or decides nonsense ends the run with its error") {
   const struct {
     const char *wrong, *sentence;
   } cases[] = {{"throws", "cannot think"}, {"bad node", "node 1000"}};
@@ -113,7 +114,7 @@ TEST_CASE("a plug-in whose decisions throw or make no sense ends the run with it
   ::unsetenv("TROUPE_TEST_PLUGIN");
 }
 
-TEST_CASE("two files' policies of one name cannot be compared, whose results would be mixed up") {
+TEST_CASE("policies of the same name from two plug-ins cannot be compared") {
   const scratch where;
   std::filesystem::copy_file(MY_PLUGIN, where / "other.so");
   const auto r = simulate(std::string{MY_PLUGIN} + "," + where / "other.so", {"--json"});

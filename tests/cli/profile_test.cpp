@@ -34,7 +34,7 @@ result profiled(const scratch& in, std::vector<std::string> words = {}) {
 
 }  // namespace
 
-TEST_CASE("profile prints the contract's keys and writes what check, plan and train read") {
+TEST_CASE("profile prints the documented keys, and check, plan and train read its file") {
   const scratch in;
   in.write("tiny.yaml", tiny);
   const auto r = profiled(in);
@@ -86,7 +86,8 @@ TEST_CASE("profile prints the contract's keys and writes what check, plan and tr
   CHECK(named.document()["estimate"] == estimate);
 }
 
-TEST_CASE("a profile of another model is refused, and rows beyond those measured are marked") {
+TEST_CASE(
+    "a profile of another model is refused, and extrapolation beyond measured rows is marked") {
   const scratch in;
   in.write("tiny.yaml", tiny);
   in.write("c.yaml", cluster);
@@ -106,7 +107,7 @@ TEST_CASE("a profile of another model is refused, and rows beyond those measured
              Contains("extrapolated beyond the measured rows (5)"));
 }
 
-TEST_CASE("profile says no without the device, and refuses bad usage") {
+TEST_CASE("profile refuses a missing device with status 1, and bad usage with status 2") {
   const scratch in;
   in.write("tiny.yaml", tiny);
   const auto none = profiled(in, {"--device", "cuda", "--index", "999"});

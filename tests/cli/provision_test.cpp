@@ -24,7 +24,7 @@ std::vector<std::string> provision(const std::string& job,
 
 }  // namespace
 
-TEST_CASE("--pareto gives cheaper and slower plans in one order, and writes a page of them") {
+TEST_CASE("--pareto lists plans by rising cost and falling time, and writes a page of them") {
   const scratch dir;
   const auto page = dir / "cost.html";
   const auto r = troupe::test::troupe(
@@ -48,7 +48,8 @@ TEST_CASE("--pareto gives cheaper and slower plans in one order, and writes a pa
   CHECK(html.find("http") == std::string::npos);  // nothing from elsewhere
 }
 
-TEST_CASE("--sweep-slo compares the placers under each limit, and none is cheaper than the exact") {
+TEST_CASE(
+    "--sweep-slo compares the placers under each limit, and none is cheaper than the exact one") {
   const auto r = troupe::test::troupe(
       provision("llama-1.3b-slo.yaml", {"--sweep-slo", "300,500,2000", "--time-limit", "20"}));
   REQUIRE(r.status == 0);
@@ -65,7 +66,7 @@ TEST_CASE("--sweep-slo compares the placers under each limit, and none is cheape
   CHECK(plans > 5);
 }
 
-TEST_CASE("--explain-cmr shows the ratios, with l_m as given") {
+TEST_CASE("--explain-cmr shows the compute-memory ratios, with l_m as given") {
   const auto r = troupe::test::troupe(provision(
       "vit-slo.yaml", {"--placer", "greedy", "--explain-cmr", "--layers-in-memory", "A4000=13"}));
   REQUIRE(r.status == 0);
@@ -84,7 +85,7 @@ TEST_CASE("--explain-cmr shows the ratios, with l_m as given") {
   CHECK(bad.err.find("H100-80GB") != std::string::npos);
 }
 
-TEST_CASE("spot prices make a plan cheaper by what the cluster says, interruptions counted") {
+TEST_CASE("spot prices lower a plan's cost by the cluster's figures, with interruptions counted") {
   const scratch dir;
   const auto cluster = [&](const std::string& name, const std::string& prices) {
     return dir.write(name,
@@ -116,7 +117,7 @@ TEST_CASE("spot prices make a plan cheaper by what the cluster says, interruptio
                risky["interruptions"].get<double>() * (30 + 600 / 2.0)));
 }
 
-TEST_CASE("a plan keeps its limit when its schedule is simulated, and only then") {
+TEST_CASE("a plan's time is that of its simulated schedule, or of the closed form on request") {
   auto arguments = provision("llama-3b-slo.yaml");
   const auto simulated = troupe::test::troupe(arguments).document();
   CHECK(simulated["iteration_s"].get<double>() > 1.02 * simulated["closed_form_s"].get<double>());

@@ -22,8 +22,7 @@ json simulated(const std::vector<std::string>& more) {
 
 }  // namespace
 
-TEST_CASE(
-    "simulate prints the contract's keys, every job ends, and a seed repeats its fingerprint") {
+TEST_CASE("simulate prints the documented keys, all jobs end, and a seed repeats its fingerprint") {
   const std::vector<std::string> day{"--trace", shipped("traces/philly-day.csv"), "--policy",
                                      "frenzy,fcfs"};
   const auto first = simulated(day), second = simulated(day);
@@ -44,7 +43,7 @@ TEST_CASE(
   CHECK(first["policies"][0]["oom_failures"] == 0);
 }
 
-TEST_CASE("simulate writes files for programs and a picture for people") {
+TEST_CASE("simulate writes machine-readable files and a picture") {
   const scratch dir;
   simulated({"--trace", shipped("traces/philly-day.csv"), "--out", dir.path()});
   for (const auto* file : {"result.json", "usage.html", "jobs-troupe.csv", "usage-troupe.csv"}) {
@@ -86,7 +85,7 @@ TEST_CASE(
   CHECK(policies[0]["oom_failures"] == 0);
 }
 
-TEST_CASE("an unknown policy is bad usage, and no controller is a no with a reason") {
+TEST_CASE("an unknown policy is bad usage, and a missing controller is an error with its reason") {
   const auto bad =
       troupe::test::troupe({"simulate", "--cluster", shipped("clusters/frenzy-sim.yaml"), "--trace",
                             shipped("traces/philly-day.csv"), "--policy", "frenzzy"});

@@ -27,7 +27,7 @@ std::string text_of(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("a day of Philly is imported by its date, and check reads what came of it") {
+TEST_CASE("a day of the Philly trace is imported by its date, and check accepts the result") {
   const scratch dir;
   const auto file = dir.write("philly.csv", philly);
   const auto out = dir.path("day.csv");
@@ -47,7 +47,7 @@ TEST_CASE("a day of Philly is imported by its date, and check reads what came of
   CHECK(checked.out.find("trace of 2 jobs") != std::string::npos);
 }
 
-TEST_CASE("without --out the trace is on standard output and the summary on standard error") {
+TEST_CASE("without --out the trace goes to standard output and the summary to standard error") {
   const scratch dir;
   const auto r = troupe::test::troupe({"trace", "import", "itp", dir.write("c.csv", itp)});
   REQUIRE(r.status == 0);
@@ -59,7 +59,7 @@ TEST_CASE("without --out the trace is on standard output and the summary on stan
   CHECK(programs.document()["csv"] == r.out);
 }
 
-TEST_CASE("a window without rows and a bad line are refused with their place") {
+TEST_CASE("a window without rows, and a bad line, are refused with their place") {
   const scratch dir;
   const auto file = dir.write("philly.csv", philly);
   CHECK(troupe::test::troupe(

@@ -18,7 +18,7 @@ json trained(std::vector<std::string> words) {
 
 }  // namespace
 
-TEST_CASE("train prints the contract's keys and the slots of the paper's Figure 6") {
+TEST_CASE("train prints the documented keys and the slots of the paper's Figure 6") {
   const auto d = trained({shipped("jobs/figure6.yaml"), "--schedule", "atlas"});
   for (const auto* key : {"world", "schedule", "device", "iterations", "iteration_s", "slots",
                           "losses", "gpu_utilization", "bubble_fraction", "wan_bytes",
@@ -34,7 +34,7 @@ TEST_CASE("train prints the contract's keys and the slots of the paper's Figure 
   CHECK(best["slots"] <= d["slots"]);
 }
 
-TEST_CASE("two processes over an emulated WAN lose and learn as one does, bit for bit") {
+TEST_CASE("two processes over an emulated WAN have the losses and weights of one, bit for bit") {
   const auto two =
       trained({shipped("jobs/train-two-stages.yaml"), "--world", "local", "--iterations", "6"});
   const auto one =
@@ -48,7 +48,8 @@ TEST_CASE("two processes over an emulated WAN lose and learn as one does, bit fo
   CHECK(two["losses"].back() < two["losses"].front());
 }
 
-TEST_CASE("virtual time plays what a real run measured, and sends the same bytes") {
+TEST_CASE(
+    "a training in virtual time replays a real run's measured times and sends the same bytes") {
   const auto job = shipped("jobs/train-two-stages.yaml");
   const auto real = trained({job, "--world", "local", "--iterations", "4", "--schedule", "best"});
   for (const auto* key : {"forward_s", "backward_s", "update_s", "gradients_s", "handling_s"}) {
@@ -65,7 +66,7 @@ TEST_CASE("virtual time plays what a real run measured, and sends the same bytes
         Approx(real["stages"][0]["backward_s"].get<double>()).epsilon(1e-6));
 }
 
-TEST_CASE("a training that takes long to start is not taken for a stalled one") {
+TEST_CASE("a training that takes long to start does not count as stalled") {
   const auto d = trained({shipped("jobs/atlas-gpt-a.yaml"), "--cluster",
                           shipped("clusters/atlas-testbed.yaml"), "--schedule", "varuna"});
   CHECK(d["iterations"] == 10);

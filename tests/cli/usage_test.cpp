@@ -33,7 +33,7 @@ result shell(const std::string& line, const fs::path& directory = ".") {
 
 }  // namespace
 
-TEST_CASE("with --json every failure prints one document with its sentence and its code") {
+TEST_CASE("with --json every failure prints one document with its sentence and code") {
   const scratch where;
   const auto bad = where.write("bad.yaml", "name: x\nmodel: gpt2-124m\nglobal_batch: 4k\n");
   const auto nowhere = where / "state";
@@ -65,7 +65,7 @@ TEST_CASE("with --json every failure prints one document with its sentence and i
   }
 }
 
-TEST_CASE("with --json a bad file's document has its name, the line and what was found there") {
+TEST_CASE("with --json a bad file's document has its name, its line and the text found there") {
   const scratch where;
   const auto bad = where.write("bad.yaml", "name: x\nmodel: gpt2-124m\nglobal_batch: 4k\n");
   const auto d = troupe::test::troupe({"submit", bad, "--json"}).document();
@@ -78,7 +78,7 @@ TEST_CASE("with --json a bad file's document has its name, the line and what was
   CHECK_FALSE(missing.contains("line"));
 }
 
-TEST_CASE("the program says its version, commit, formats and devices") {
+TEST_CASE("version prints version, commit, formats and devices") {
   for (const auto* word : {"version", "--version", "-V"}) {
     const auto r = troupe::test::troupe({word});
     CHECK(r.status == 0);
@@ -95,7 +95,7 @@ TEST_CASE("the program says its version, commit, formats and devices") {
   CHECK((commit == "unknown" || commit.size() >= 12));
 }
 
-TEST_CASE("help and help VERB are --help") {
+TEST_CASE("`help` and `help VERB` are the same as --help") {
   CHECK(troupe::test::troupe({"help"}).out == troupe::test::troupe({"--help"}).out);
   CHECK(troupe::test::troupe({"help", "submit"}).out ==
         troupe::test::troupe({"submit", "--help"}).out);
@@ -111,7 +111,7 @@ TEST_CASE("a job and a cluster can come from standard input") {
   CHECK_THAT(bad.err, Catch::Contains("-:2: model:"));
 }
 
-TEST_CASE("a cluster's or a model's file that is submitted is called what it is") {
+TEST_CASE("submitting a cluster or model file is refused by its kind") {
   CHECK_THAT(troupe::test::troupe({"submit", shipped("clusters/demo.yaml")}).err,
              Catch::Contains("is a cluster, expected a job"));
   CHECK_THAT(troupe::test::troupe({"submit", shipped("models/gpt2-124m.yaml")}).err,
@@ -134,7 +134,7 @@ TEST_CASE("check and submit refuse a job's own value for a variable that Troupe 
   }
 }
 
-TEST_CASE("demo and train empty no directory that they have not made") {
+TEST_CASE("demo and train do not empty a directory that they have not created") {
   const scratch where;
   const auto precious = where.write("precious.txt", "mine");
   const auto demo = troupe::test::troupe({"demo", "--out", where.path()});

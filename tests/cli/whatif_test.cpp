@@ -30,7 +30,7 @@ TEST_CASE("whatif fills datacenters in order and names the best number of cells"
   CHECK(!d["orders"].empty());
 }
 
-TEST_CASE("whatif takes a model, an order, and a batch that all pipelines share") {
+TEST_CASE("whatif takes a model, an order of datacenters, and a batch shared by all pipelines") {
   const std::vector<std::string> base{"whatif", shipped("jobs/atlas-gpt-a.yaml"), "--cluster",
                                       shipped("clusters/atlas-testbed.yaml"), "--json"};
   const auto d = troupe::test::troupe(base).document();
@@ -50,8 +50,7 @@ TEST_CASE("whatif takes a model, an order, and a batch that all pipelines share"
             Approx(8));  // the job's global batch
 }
 
-TEST_CASE(
-    "whatif has a table for people, says no with a reason, and names the nearest datacenter") {
+TEST_CASE("whatif prints a table, refuses with a reason, and names the closest datacenter") {
   const auto cluster = shipped("clusters/atlas-testbed.yaml");
   const auto people =
       troupe::test::troupe({"whatif", shipped("jobs/figure6.yaml"), "--cluster", cluster});

@@ -23,7 +23,7 @@ std::vector<std::string> all_verbs_listed() {
 
 }  // namespace
 
-TEST_CASE("every verb's help ends with a command to try, and names the page of the files") {
+TEST_CASE("every verb's help ends with an example and names the page about the files") {
   for (const auto& verb : all_verbs_listed()) {
     const auto r = ::troupe::test::troupe({verb, "--help"});
     INFO(verb << ": " << r.out);
@@ -35,7 +35,8 @@ TEST_CASE("every verb's help ends with a command to try, and names the page of t
   }
 }
 
-TEST_CASE("negative numbers, unknown policies and unknown verbs are refused with what there is") {
+TEST_CASE(
+    "negative numbers, unknown policies and unknown verbs are refused with the valid choices") {
   const auto job = shipped("jobs/figure6.yaml");
   const auto seed = ::troupe::test::troupe({"train", job, "--seed", "-1"});
   CHECK(seed.status == 2);
@@ -55,7 +56,7 @@ TEST_CASE("negative numbers, unknown policies and unknown verbs are refused with
   CHECK(says(::troupe::test::troupe({"statsu"}).err, "did you mean 'status'"));
 }
 
-TEST_CASE("a picture that cannot be written is refused before any work, by its own name") {
+TEST_CASE("an output file that cannot be written is refused by its own name before any work") {
   const auto job = shipped("jobs/figure6.yaml");
   const scratch directory;
   for (const auto& path :
@@ -76,7 +77,7 @@ TEST_CASE("a picture that cannot be written is refused before any work, by its o
   CHECK(says(out.err, "cannot write /proc/day: "));
 }
 
-TEST_CASE("a file called gpus.yaml that is none is named once, and jobs are checked without it") {
+TEST_CASE("a gpus.yaml of another kind is reported once, and jobs are checked without it") {
   const scratch directory;
   directory.write("gpus.yaml", "name: gpus\nmodel: gpt2-124m\nglobal_batch: 2\niterations: 1\n");
   std::vector<std::string> words{"check"};
@@ -102,13 +103,13 @@ TEST_CASE("a file called gpus.yaml that is none is named once, and jobs are chec
   CHECK(told == 1);
 }
 
-TEST_CASE("check warns of sequences that nobody trains with") {
+TEST_CASE("check warns of unusually long sequences") {
   const auto r = ::troupe::test::troupe({"check", shipped("models/qwen2-0.5b.json"), "--json"});
   CHECK(r.status == 0);
   CHECK(says(r.document()["files"][0]["warnings"][0], "131,072"));
 }
 
-TEST_CASE("a study in slots prints slots, and orders that come to the same are one sentence") {
+TEST_CASE("a study in slots prints slots, and equivalent orders are one sentence") {
   const auto train =
       ::troupe::test::troupe({"train", shipped("jobs/figure6.yaml"), "--schedule", "varuna"});
   CHECK(train.status == 0);
@@ -122,7 +123,7 @@ TEST_CASE("a study in slots prints slots, and orders that come to the same are o
   CHECK_FALSE(says(whatif.out, "cost"));
 }
 
-TEST_CASE("a plan that does not fit prints nothing but the reason") {
+TEST_CASE("a plan that does not fit prints only the reason") {
   const auto r = ::troupe::test::troupe(
       {"plan", shipped("jobs/gpt2-7b.yaml"), "--cluster", shipped("clusters/laptop.yaml")});
   CHECK(r.status == 1);

@@ -325,14 +325,14 @@ TEST_CASE("every kind of bad file is refused with its name, the line and what is
   }
 }
 
-TEST_CASE("the texts that the bad files are made from load") {
+TEST_CASE("the valid texts that the bad files are derived from load") {
   CHECK(load(sort::cluster, temporary("good/c.yaml", cluster_with("", ""))) == "");
   CHECK(load(sort::model, temporary("good/m.yaml", good_model)) == "");
   CHECK(load(sort::job, temporary("good/j.yaml", job_with(""))) == "");
   CHECK(load(sort::catalogue, temporary("good/g.yaml", gpu + "}\n")) == "");
 }
 
-TEST_CASE("what is no file is refused by its name") {
+TEST_CASE("a path that is not a regular file is refused by its name") {
   const auto& folder = test::temporary_folder();
   CHECK(load(sort::job, folder / "none.yaml") ==
         (folder / "none.yaml").string() + ": no such file");
@@ -340,7 +340,7 @@ TEST_CASE("what is no file is refused by its name") {
   CHECK(load(sort::job, "/dev/null") == "/dev/null: is not a regular file");
 }
 
-TEST_CASE("a bad model is reported with the model's own file, not the job's") {
+TEST_CASE("an error in a model's own file is reported with that file, not the job's") {
   temporary("bad/models/m.yaml", model_with("heads: 4", "heads: 5"));
   const auto text =
       load(sort::job, temporary("bad/j.yaml", "name: j\nmodel: models/m.yaml\nglobal_batch: 1\n"));

@@ -32,7 +32,7 @@ TEST_CASE("Llama's config.json: grouped heads, its own MLP width, an untied head
   CHECK(m == model{"meta-llama/Llama-3", "llama", 4096, 32, 32, 8, 14336, 8192, 128256, false, {}});
 }
 
-TEST_CASE("Mistral's and Qwen2's config.json are of the Llama family") {
+TEST_CASE("Mistral's and Qwen2's config.json are read as Llama's family") {
   const auto mistral =
       from(R"({"model_type": "mistral", "hidden_size": 4096, "intermediate_size": 14336,
     "max_position_embeddings": 32768, "num_attention_heads": 32, "num_hidden_layers": 32,
@@ -45,7 +45,7 @@ TEST_CASE("Mistral's and Qwen2's config.json are of the Llama family") {
 
 TEST_CASE(
     "BERT's and ViT's config.json: patches and the class token are the sequence, labels the "
-    "words") {
+    "vocabulary") {
   const auto bert = from(R"({"model_type": "bert", "hidden_size": 1024, "intermediate_size": 4096,
     "max_position_embeddings": 512, "num_attention_heads": 16, "num_hidden_layers": 24,
     "vocab_size": 30522})");
@@ -57,7 +57,7 @@ TEST_CASE(
   CHECK(vit == model{"my-model", "vit", 1024, 24, 16, 0, 4096, 197, 3, false, {}});
 }
 
-TEST_CASE("a YAML model may refer to a config.json, or to its folder, and shorten the sequence") {
+TEST_CASE("a YAML model may refer to a config.json or its folder, and shorten the sequence") {
   temporary("hf/config.json", R"({"model_type": "gpt2", "n_embd": 8, "n_head": 2, "n_layer": 1,
     "n_positions": 1024, "vocab_size": 100})");
   const auto m = loaded(
@@ -68,7 +68,7 @@ TEST_CASE("a YAML model may refer to a config.json, or to its folder, and shorte
         1024);
 }
 
-TEST_CASE("a config.json that does not serve is refused with its own line") {
+TEST_CASE("an unsupported config.json is refused with its own line") {
   const std::pair<const char*, const char*> cases[] = {
       {"{\"model_type\": \"t5\"}", ":1: model_type: 't5' is not supported; supported: gpt2, llama"},
       {"{\n\"model_type\": \"mixtral\"\n}",
@@ -96,7 +96,7 @@ TEST_CASE("a config.json that does not serve is refused with its own line") {
   }
 }
 
-TEST_CASE("an id of the hub is told from a path, in a job and in a model's file") {
+TEST_CASE("a model id of the hub is distinguished from a path, in job and model files") {
   const auto job = formats::load_job(temporary(
       "job.yaml", "name: j\nmodel: meta-llama/Llama-3.1-8B\nglobal_batch: 1\niterations: 1\n"));
   const auto m = formats::load_model(temporary("m.yaml", "huggingface: meta-llama/Llama-3.1-8B"));

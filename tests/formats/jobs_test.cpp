@@ -12,7 +12,7 @@ const std::string tiny =
     "{name: tiny, family: gpt, hidden: 8, layers: 2, heads: 2, sequence: 4, vocabulary: 16}";
 }
 
-TEST_CASE("a job carries everything that its file says") {
+TEST_CASE("a job has everything that its file says") {
   temporary("jobs/models/tiny.yaml", tiny);
   const auto job = loaded(formats::load_job(temporary("jobs/all.yaml", R"(
 name: all
@@ -52,8 +52,7 @@ objective: cheapest
   CHECK(job.objective == "cheapest");
 }
 
-TEST_CASE(
-    "a job's model may be written out, a shipped model's name, or a path from the shipped tree") {
+TEST_CASE("a job's model may be inline, a shipped model's name, or a path in the shipped tree") {
   const std::string rest = "\nname: j\nglobal_batch: 2\niterations: 5\n";
   const auto with = [&](const std::string& m) {
     return loaded(formats::load_job(temporary("jobs/m.yaml", "model: " + m + rest))).model;
@@ -63,7 +62,7 @@ TEST_CASE(
   CHECK(with("configs/models/gpt2-7b.yaml") == with("gpt2-7b"));
 }
 
-TEST_CASE("what a program's memory depends on is read, and nonsense is refused with its key") {
+TEST_CASE("the keys for a program's memory are read, and invalid ones are refused by their key") {
   const std::string rest = "name: j\nmodel: " + tiny + "\nglobal_batch: 2\niterations: 5\n";
   const auto load = [&](const std::string& keys) {
     return formats::load_job(temporary("jobs/memory.yaml", rest + keys));
@@ -92,7 +91,7 @@ TEST_CASE("what a program's memory depends on is read, and nonsense is refused w
   CHECK_FALSE(load("zero: 1\npipeline: {stages: 2}\n"));
 }
 
-TEST_CASE("iterations may be left out only for a command") {
+TEST_CASE("only a job with a command may omit iterations") {
   const std::string rest = "\nname: j\nglobal_batch: 2\nmodel: " + tiny + "\n";
   CHECK(loaded(formats::load_job(temporary("jobs/i.yaml", "command: [true]" + rest))).iterations ==
         1);
@@ -101,7 +100,7 @@ TEST_CASE("iterations may be left out only for a command") {
   CHECK(none.error().text.ends_with("i.yaml:2: missing key 'iterations'"));
 }
 
-TEST_CASE("a training job carries everything, and its paths are absolute") {
+TEST_CASE("a training job has everything that its file says, with absolute paths") {
   const auto file =
       temporary("jobs/train.yaml", "name: j\nglobal_batch: 8\niterations: 5\nmodel: " + tiny + R"(
 train:
@@ -139,7 +138,7 @@ pipeline: {stages: 2, data_parallel: 2, microbatches: 4, stages_per_datacenter: 
   CHECK_FALSE(job.slots);
 }
 
-TEST_CASE("a cut is in layers, whole or halves, and says how many stages there are") {
+TEST_CASE("a cut is in layers or half layers, and sets the number of stages") {
   const auto job = loaded(formats::load_job(
       temporary("jobs/cut.yaml", "name: j\nglobal_batch: 8\niterations: 5\nmodel: " + tiny +
                                      "\npipeline: {cut: [0.5, 1.5]}\n")));
@@ -147,7 +146,7 @@ TEST_CASE("a cut is in layers, whole or halves, and says how many stages there a
   CHECK(job.pipeline.cut == std::vector<std::uint32_t>{1, 3});
 }
 
-TEST_CASE("data that is nowhere yet is looked for beside the job, and shipped data is found") {
+TEST_CASE("data is also looked for beside the job, and among the shipped data") {
   const auto with = [&](const std::string& data) {
     const auto file =
         temporary("jobs/data.yaml", "name: j\nglobal_batch: 8\niterations: 5\nmodel: " + tiny +
@@ -160,7 +159,7 @@ TEST_CASE("data that is nowhere yet is looked for beside the job, and shipped da
         (std::filesystem::path{TROUPE_SOURCE_DIR} / "configs/data/founding.txt").string());
 }
 
-TEST_CASE("a pipeline study in slots needs no model, and simulated devices no data") {
+TEST_CASE("a pipeline study in slots needs no model, and a simulated device no data") {
   const auto job = loaded(formats::load_job(temporary("jobs/slots.yaml", R"(
 name: study
 slots: {wan: 3, lan: 0.5}
@@ -175,7 +174,7 @@ pipeline: {stages: 6, microbatches: 4}
   CHECK(sim.train->data.empty());
 }
 
-TEST_CASE("a cluster file's links, settings and WAN come out in order") {
+TEST_CASE("a cluster file's links, settings and WAN are read completely") {
   const auto c = loaded(formats::load_cluster(temporary("c.yaml", R"(
 name: two
 controller: tcp://10.0.0.1:7000
@@ -213,7 +212,7 @@ gpus: {K80: {price_per_hour: 0.1}}
   CHECK(c.settings.restart_s == 30);
 }
 
-TEST_CASE("the catalogue nearest to the cluster file wins over the shipped one") {
+TEST_CASE("a catalogue near the cluster file overrides the shipped one") {
   temporary("tree/gpus.yaml",
             "Mine: {memory_gb: 1, fp16_tflops: 1, fp32_tflops: 1, memory_gbytes_s: 1}");
   const auto file =
@@ -227,7 +226,7 @@ TEST_CASE("the catalogue nearest to the cluster file wins over the shipped one")
   CHECK(mine.kernel_us == default_kernel_us);
 }
 
-TEST_CASE("a job says what its program's kernels are like, and a type what they lose") {
+TEST_CASE("a job may describe its program's kernels, and a GPU type its kernel losses") {
   const auto job = temporary("kernels.yaml",
                              "name: j\nmodel: gpt2-124m\nglobal_batch: 8\niterations: 1\n"
                              "kernels: flash\nprecision: tf32\n");
@@ -243,7 +242,7 @@ TEST_CASE("a job says what its program's kernels are like, and a type what they 
   CHECK(x.kernel_us == 0);
 }
 
-TEST_CASE("a fault scenario comes out as written, and unknown hosts are named") {
+TEST_CASE("a fault scenario is read completely, and unknown hosts are refused by name") {
   const auto plan = loaded(formats::load_faults(temporary("f.yaml", R"(
 name: f
 from_s: 10

@@ -67,7 +67,7 @@ void try_all(const fs::path& file) {
 
 }  // namespace
 
-TEST_CASE("twenty thousand mutated files load or are refused, and nothing is thrown") {
+TEST_CASE("twenty thousand mutated files are loaded or refused, without exceptions") {
   const std::pair<const char*, const char*> seeds[] = {
       {"clusters/demo.yaml", "m.yaml"},    {"jobs/hello.yaml", "m.yaml"},
       {"models/moe-0.69b.yaml", "m.yaml"}, {"faults/split.yaml", "m.yaml"},

@@ -54,7 +54,7 @@ std::string refused(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("a profile that was written is read as it was, to the last bit") {
+TEST_CASE("a profile is read as it was written, to the last bit") {
   const auto file = temporary("profile.yaml", formats::profile_text(measured()));
   CHECK(loaded(formats::load_profile(file)) == measured());
   device_profile bare;
@@ -62,7 +62,7 @@ TEST_CASE("a profile that was written is read as it was, to the last bit") {
   CHECK(loaded(formats::load_profile(temporary("bare.yaml", formats::profile_text(bare)))) == bare);
 }
 
-TEST_CASE("a profile that is not right is refused with file, line, key and what was expected") {
+TEST_CASE("a bad profile is refused with file, line, key and what was expected") {
   using Catch::Contains;
   CHECK_THAT(refused(with("profile: 1", "profile: 2")),
              Contains("bad-profile.yaml:2: profile: found ") && Contains("expected"));
@@ -91,7 +91,7 @@ TEST_CASE("a profile that is not right is refused with file, line, key and what 
              Contains(":16: copies: unknown key 'all_reduce_gbytes_s'"));
 }
 
-TEST_CASE("a catalogue, a cluster and a job name a profile beside them") {
+TEST_CASE("a catalogue, a cluster and a job may name a profile relative to their own file") {
   temporary("named/p.yaml", formats::profile_text(measured()));
   const std::string gpu = "{memory_gb: 40, fp16_tflops: 312, fp32_tflops: 19.5, memory_gbytes_s: 1";
   const auto catalogue =

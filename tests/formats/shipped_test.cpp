@@ -30,7 +30,7 @@ std::size_t gpus_of(const cluster& c) {
 
 }  // namespace
 
-TEST_CASE("the catalogue has every promised GPU, each with its source") {
+TEST_CASE("the catalogue has every promised GPU, each with the source of its figures") {
   const auto types = loaded(formats::load_catalogue(test::shipped / "gpus.yaml"));
   for (const char* name :
        {"V100-16GB", "V100-32GB",   "P100-16GB", "K80",        "T4",         "RTX2080Ti",
@@ -96,7 +96,7 @@ TEST_CASE("the papers' clusters have the papers' GPUs") {
   }
 }
 
-TEST_CASE("the catalogue says of every GPU what CUDA can do with it") {
+TEST_CASE("the catalogue has the CUDA compute capability of every GPU") {
   const auto all = loaded(formats::load_catalogue(test::shipped / "gpus.yaml"));
   const std::map<std::string, double> some{
       {"K80", 3.7},       {"T4", 7.5},          {"A100-40GB", 8.0}, {"RTX4090", 8.9},

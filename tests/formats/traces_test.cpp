@@ -35,7 +35,7 @@ double seconds(const job_spec& job, std::uint32_t gpus) {
 
 }  // namespace
 
-TEST_CASE("a trace that is written and read again is the same") {
+TEST_CASE("a trace is read as it was written") {
   trace_row a{"a", 0.5, 60, 1, "", "", {}, {}, {}, {}};
   trace_row b{"b-2", 7, 0.1, 64, "A40", "bert-large", 8, 1000, 3600.25, {"photo", "animals"}};
   const std::vector<trace_row> rows{a, b};
@@ -46,12 +46,12 @@ TEST_CASE("a trace that is written and read again is the same") {
   CHECK(formats::to_csv(plain) == "job_id,submit_s,duration_s,gpus\na,0.5,60,1\n");
 }
 
-TEST_CASE("an inference trace that is written and read again is the same") {
+TEST_CASE("an inference trace is read as it was written") {
   const std::vector<formats::inference_row> rows{{0, 100, 8}, {0.25, 4808, 10}};
   CHECK(loaded(formats::load_inference_trace(temporary("i.csv", formats::to_csv(rows)))) == rows);
 }
 
-TEST_CASE("rows come out by submission, equals in the file's order") {
+TEST_CASE("rows are ordered by submission time, equal times in the file's order") {
   const auto file = temporary("o.csv",
                               "job_id,submit_s,duration_s,gpus\nlate,9,1,1\nb,3,1,1\na,3,1,1\n\n"
                               "# a comment\nfirst,0,1,1\r\n");
@@ -92,7 +92,7 @@ TEST_CASE("a bad trace is refused with its line and column") {
   }
 }
 
-TEST_CASE("timestamps are read as they stand, leap days and fractions too") {
+TEST_CASE("timestamps are parsed exactly, including leap days and fractions") {
   CHECK(formats::parse_timestamp("1970-01-01") == 0.0);
   CHECK(formats::parse_timestamp("1970-01-02 00:00:01") == 86401.0);
   CHECK(formats::parse_timestamp("2017-12-21 00:00:00") == 1513814400.0);
@@ -105,7 +105,7 @@ TEST_CASE("timestamps are read as they stand, leap days and fractions too") {
   }
 }
 
-TEST_CASE("the Philly importer cuts a window and counts from its start") {
+TEST_CASE("the Philly importer cuts a window and counts time from its start") {
   const auto file = temporary("p.csv",
                               "timestamp,duration,num_gpus,gpu_time,cluster\n"
                               "2017-10-03 00:00:10,5.0,2,10.0,b\n"
@@ -132,7 +132,7 @@ TEST_CASE("the shipped day of Philly is 465 jobs of one day") {
   CHECK(loaded(formats::import_philly(published / "philly.csv", {"2017-12-21", 24, ""})) == rows);
 }
 
-TEST_CASE("every published trace imports whole") {
+TEST_CASE("every published trace is imported completely") {
   if (absent("philly.csv")) return;
   CHECK(loaded(formats::import_philly(published / "philly.csv")).size() == 82247);
   const std::size_t itp[] = {1595, 5778, 3011, 15802, 3629};
@@ -161,7 +161,7 @@ TEST_CASE("a workload is a function of the trace, the seed and the cluster, job 
   }
 }
 
-TEST_CASE("the Frenzy workload keeps the trace's counts, clipped, and its durations") {
+TEST_CASE("the Frenzy workload keeps the trace's GPU counts, clipped, and its durations") {
   const auto rows = loaded(formats::load_trace(test::shipped / "traces/philly-day.csv"));
   const auto c = loaded(formats::load_cluster(test::shipped / "clusters/frenzy-sim.yaml"));
   const auto jobs = loaded(formats::assign(rows, "frenzy", 7, c, seconds));
@@ -178,7 +178,7 @@ TEST_CASE("the Frenzy workload keeps the trace's counts, clipped, and its durati
   CHECK(models.size() >= 8);
 }
 
-TEST_CASE("a job for which the cluster has no plan becomes smaller until it has one") {
+TEST_CASE("a job without a plan on the cluster becomes smaller until it has one") {
   const std::vector<trace_row> rows{{"big", 0, 600, 8, "", "", {}, {}, {}, {}}};
   const auto c = loaded(formats::load_cluster(test::shipped / "clusters/frenzy-sim.yaml"));
   const auto small_only = [](const job_spec& job, std::uint32_t) {
@@ -194,7 +194,7 @@ TEST_CASE("a job for which the cluster has no plan becomes smaller until it has 
   CHECK(refused.error().text.find("job big: no plan of") != std::string::npos);
 }
 
-TEST_CASE("what a row names is kept, and what the cluster or the shipped models lack is refused") {
+TEST_CASE("a row's own names are kept, and unknown GPU types and models are refused") {
   const auto c = loaded(formats::load_cluster(test::shipped / "clusters/frenzy-sim.yaml"));
   std::vector<trace_row> rows{{"r", 0, 600, 2, "RTX6000", "llama-1.3b", 4, 77, 9000, {"photo"}}};
   const auto job = loaded(formats::assign(rows, "frenzy", 1, c, seconds))[0].spec;
@@ -213,7 +213,7 @@ TEST_CASE("what a row names is kept, and what the cluster or the shipped models 
   CHECK(troupe::test::has_facts(unknown.error().text, {"'frenzi'", "'frenzy'"}));
 }
 
-TEST_CASE("the TITAN workload describes data and lets a tenth opt out of merging") {
+TEST_CASE("the TITAN workload describes data, and a tenth of its jobs opts out of merging") {
   const auto rows = loaded(formats::load_trace(test::shipped / "traces/philly-day.csv"));
   const auto c = loaded(formats::load_cluster(test::shipped / "clusters/titan.yaml"));
   int out = 0;

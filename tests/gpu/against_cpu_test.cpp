@@ -28,7 +28,7 @@ TEST_CASE("every device has the CPU's losses, gradients and norms within its tol
   check_near(reference.learn(all), other.learn(all), kind.gradients_off, kind.losses_off);
 }
 
-TEST_CASE("every device's loss goes the way of the CPU's, step by step") {
+TEST_CASE("every device's loss follows the CPU's, step by step") {
   const auto kind = GENERATE(from_range(devices()));
   CAPTURE(kind.name);
   const auto m = small_model();

@@ -9,7 +9,7 @@
 using namespace troupe;
 using namespace troupe::gpu;
 
-TEST_CASE("a checkpoint directory is written by the newest lease that has opened it") {
+TEST_CASE("only the newest lease that has opened a checkpoint directory may write it") {
   const test::scratch dir;
   const std::filesystem::path root = dir / "checkpoint";
   CHECK(take_fence(root, 7));
@@ -33,7 +33,7 @@ TEST_CASE("a checkpoint directory is written by the newest lease that has opened
   CHECK(written == 1);
 }
 
-TEST_CASE("a checkpoint directory that cannot be, or is full of nonsense, is refused or taken") {
+TEST_CASE("an impossible checkpoint directory is refused, and an invalid fence file is replaced") {
   const test::scratch dir;
   std::ofstream{dir / "file"} << "x";
   CHECK(take_fence(dir / "file", 1).error().code == reason::kind::unavailable);
@@ -42,7 +42,7 @@ TEST_CASE("a checkpoint directory that cannot be, or is full of nonsense, is ref
   CHECK(check_fence(dir.path(), 2).error().code == reason::kind::stale);
 }
 
-TEST_CASE("stages of two leases never write one file") {
+TEST_CASE("stages of two leases never write the same file") {
   stage_spec s;
   s.sublayers = 4;
   auto later = s;

@@ -28,7 +28,7 @@ std::string text_of(const fs::path& file) {
 
 }  // namespace
 
-TEST_CASE("a checkpoint of p stages goes on with q stages as if nothing had been") {
+TEST_CASE("a checkpoint of p stages continues with q stages without any difference") {
   const auto kind = GENERATE(from_range(devices()));
   const bool tied = GENERATE(true, false);
   const auto from = GENERATE(sublayers{12}, sublayers{3, 4, 5}),
@@ -67,7 +67,7 @@ TEST_CASE("the newest checkpoint is the one with the largest number") {
   CHECK_FALSE(newest_checkpoint(root / "nowhere"));
 }
 
-TEST_CASE("an index is not written as long as a stage's file is missing") {
+TEST_CASE("an index is not written while a stage's file is missing") {
   const auto kind = devices()[0];
   const auto m = small_model();
   const auto directory = fresh_path("missing");
@@ -82,7 +82,7 @@ TEST_CASE("an index is not written as long as a stage's file is missing") {
              Catch::Contains("cannot be opened"));
 }
 
-TEST_CASE("GPT-2's names and shapes are those of Hugging Face, with or without their prefix") {
+TEST_CASE("GPT-2's tensor names and shapes are Hugging Face's, with or without prefix") {
   const auto kind = GENERATE(from_range(devices()));
   const auto m = small_model();
   const auto directory = fresh_path("named");
@@ -152,7 +152,7 @@ TEST_CASE("a checkpoint of another model is refused with a sentence") {
              Catch::Contains("no checkpoint"));
 }
 
-TEST_CASE("files of different iterations do not make a checkpoint") {
+TEST_CASE("files of different iterations are refused as a checkpoint") {
   const auto kind = devices()[0];
   const auto m = small_model();
   const auto directory = fresh_path("mixed");

@@ -128,7 +128,7 @@ auto in_any_order(F f) {
 
 }  // namespace
 
-TEST_CASE("16-bit floats round to the nearest, ties to even") {
+TEST_CASE("conversion to 16-bit floats rounds to nearest, ties to even") {
   CHECK(to_bf16(1.0f).bits == 0x3f80);
   CHECK(to_bf16(1.0f + 1.0f / 256).bits == 0x3f80);  // a tie
   CHECK(to_bf16(1.0f + 3.0f / 256).bits == 0x3f82);  // a tie
@@ -290,7 +290,7 @@ TEST_CASE("the CUDA kernels for embeddings agree with double precision") {
   CHECK(distance(gp_f, gp) < 1e-6);
 }
 
-TEST_CASE("the CUDA kernel for cross entropy agrees with double precision, and fills its rows") {
+TEST_CASE("the CUDA kernel for cross entropy agrees with double precision and fills its rows") {
   current = GENERATE(from_range(machines()));
   CAPTURE(current->name());
   const auto [n, width] =
@@ -413,7 +413,7 @@ TEST_CASE("the CUDA kernels for attention agree with double precision, forward a
   CHECK(distance(back, gx) < 2 * rounding);
 }
 
-TEST_CASE("attention on the CUDA device sees nothing that comes later") {
+TEST_CASE("attention on the CUDA device is causal") {
   current = GENERATE(from_range(machines()));
   CAPTURE(current->name());
   constexpr std::size_t sequence = 150, hidden = 64, changed = 77;

@@ -66,7 +66,7 @@ device_kind delayed(std::uint64_t seed) {
 
 }  // namespace
 
-TEST_CASE("a kernel that does not await its copies reads no numbers where they come late") {
+TEST_CASE("emulation with late copies exposes a kernel that does not wait for its copies") {
   using when = kernel_schedule::copies;
   CHECK(copied(true, when::at_once) == std::vector<float>(lanes, 1.5f));
   CHECK(copied(true, when::when_awaited) == std::vector<float>(lanes, 1.5f));
@@ -74,7 +74,7 @@ TEST_CASE("a kernel that does not await its copies reads no numbers where they c
   CHECK(std::isnan(copied(false, when::when_awaited)[0]));
 }
 
-TEST_CASE("blocks that depend on each other's order are found out by another one") {
+TEST_CASE("emulation with several block orders exposes blocks that depend on their order") {
   std::vector<int> seen;
   for (const auto& s : kernel_schedules()) {
     int last = -1;
@@ -88,7 +88,7 @@ TEST_CASE("blocks that depend on each other's order are found out by another one
   CHECK(seen[2] != seen[3]);
 }
 
-TEST_CASE("a machine refuses a thread that another one is current on") {
+TEST_CASE("a machine refuses a thread on which another device is current") {
   const auto a = emulated_machine(), b = emulated_machine();
   CHECK_THROWS_WITH(a->take(8), Contains("the GPU refused memory: this is device"));
   b->enter();
@@ -100,7 +100,7 @@ TEST_CASE("a machine refuses a thread that another one is current on") {
   a->give(memory);  // anybody may give back
 }
 
-TEST_CASE("a stage can be made on any thread, whichever device is current there") {
+TEST_CASE("a stage can be created on any thread, whichever device is current there") {
   const auto s = whole_model(small_model());
   const std::shared_ptr<machine> machines[] = {emulated_machine(), emulated_machine()};
   for (const auto& m : machines) m->enter();  // the last one is current, as after opening them
@@ -108,7 +108,7 @@ TEST_CASE("a stage can be made on any thread, whichever device is current there"
   std::thread{[&] { CHECK_NOTHROW(device{s, machines[0]}); }}.join();
 }
 
-TEST_CASE("what a stage learns does not depend on how late its copies and kernels come") {
+TEST_CASE("training results do not depend on how late copies and kernels run") {
   const auto m = small_model();
   const std::vector<std::uint32_t> split{5, 7};
   pipeline first{delayed(0), m, split};
@@ -125,7 +125,7 @@ TEST_CASE("what a stage learns does not depend on how late its copies and kernel
   }
 }
 
-TEST_CASE("heads of 128 values are launched on every machine of a program") {
+TEST_CASE("attention heads of 128 values run on every machine of a process") {
   for (int i = 0; i < 2; ++i) {
     const auto m = emulated_machine();
     m->enter();
@@ -137,7 +137,7 @@ TEST_CASE("heads of 128 values are launched on every machine of a program") {
   }
 }
 
-TEST_CASE("a GPU that is lost is reported as that, and not as one that is busy or away") {
+TEST_CASE("a lost GPU is reported as lost, not as busy or unavailable") {
   class lost_machine final : public kernel_interceptor {
    public:
     lost_machine(std::shared_ptr<machine> m, const std::atomic<bool>& lost)

@@ -63,7 +63,7 @@ TEST_CASE("an exported checkpoint is a Hugging Face folder with the same model a
   CHECK_THAT(export_model({root, to, {}, {}}).error().text, Catch::Contains("already exists"));
 }
 
-TEST_CASE("a checkpoint that does not say its model is exported with the job's, or not at all") {
+TEST_CASE("a checkpoint without its model is exported with the job's model, or refused") {
   const auto m = small_model();
   const auto root = fresh_path("unsaid");
   trained(root, m);

@@ -32,7 +32,7 @@ std::vector<std::function<std::shared_ptr<gpu::cuda::machine>()>> machines() {
 
 }  // namespace
 
-TEST_CASE("passes that are done again as graphs give the same as their kernels one by one") {
+TEST_CASE("passes replayed as graphs give the same results as separate kernels") {
   const auto make = GENERATE(from_range(machines()));
   const bool keep = GENERATE(true, false);
   const std::vector<std::uint32_t> split =
@@ -64,7 +64,7 @@ TEST_CASE("passes that are done again as graphs give the same as their kernels o
   }
 }
 
-TEST_CASE("a machine that cannot keep graphs does every pass as it comes") {
+TEST_CASE("a machine without graphs runs every pass kernel by kernel") {
   class without final : public gpu::cuda::kernel_interceptor {
    public:
     using kernel_interceptor::kernel_interceptor;

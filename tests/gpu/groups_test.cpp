@@ -28,7 +28,7 @@ std::vector<float> added(std::vector<float> a, const std::vector<float>& b) {
 
 }  // namespace
 
-TEST_CASE("threads of a group have the sums in the order of their ranks") {
+TEST_CASE("threads of a group sum in the order of their ranks") {
   const auto size = GENERATE(1u, 2u, 3u, 5u);
   const auto group = gpu::make_group(size);
   std::vector<std::vector<float>> values(size, std::vector<float>(11));
@@ -50,7 +50,7 @@ TEST_CASE("threads of a group have the sums in the order of their ranks") {
   for (std::uint32_t m = 0; m < size; ++m) CHECK(values[m] == sum);
 }
 
-TEST_CASE("a rank whose peers never join the group, or leave it, gets an error") {
+TEST_CASE("a rank whose peers never join, or leave the group, gets an error") {
   const auto group = gpu::make_group(3, 0.05);
   std::vector<float> v(4);
   CHECK(troupe::test::has_facts(group[1]->sum(v).error().text,
@@ -61,7 +61,7 @@ TEST_CASE("a rank whose peers never join the group, or leave it, gets an error")
   CHECK(troupe::test::has_facts(waiting.get(), {"member 0", "2 devices", "out of memory"}));
 }
 
-TEST_CASE("GPUs that sum among themselves learn what hosts' sums teach") {
+TEST_CASE("device all-reduce gives the same training as host all-reduce") {
   const auto count = GENERATE(2u, 3u);
   const bool tied = GENERATE(true, false);
   CAPTURE(count, tied);
@@ -108,7 +108,7 @@ TEST_CASE("GPUs that sum among themselves learn what hosts' sums teach") {
   }
 }
 
-TEST_CASE("GPUs that hold parts of a tied embedding hand its sum on") {
+TEST_CASE("GPUs with part of a tied embedding return its sum for the other stage") {
   auto m = tiny();
   m.layers = 2;
   gpu::stage_spec first;
@@ -141,7 +141,7 @@ TEST_CASE("GPUs that hold parts of a tied embedding hand its sum on") {
   CHECK(refusal(*d, {.what = step::update}).starts_with("a tied embedding split over two stages"));
 }
 
-TEST_CASE("a device that can sum with nobody says so") {
+TEST_CASE("a device without a collective says so") {
   gpu::stage_spec s;
   s.model = tiny();
   s.sublayers = 2;
@@ -154,7 +154,7 @@ TEST_CASE("a device that can sum with nobody says so") {
                                 {"CPU", "host"}));
 }
 
-TEST_CASE("GPUs whose sums are done leave their group, and none of them is cut off") {
+TEST_CASE("GPUs leave their group after their sums, without aborting each other") {
   const auto before = ends_so_far();
   {
     pipelines p{2, tiny()};
@@ -168,7 +168,7 @@ TEST_CASE("GPUs whose sums are done leave their group, and none of them is cut o
   CHECK(ends_so_far().aborted == before.aborted);
 }
 
-TEST_CASE("a GPU has all memory of its passes before it joins its peers") {
+TEST_CASE("a GPU allocates all memory of its passes before it joins its group") {
   auto s = whole_model(tiny(), 2);
   using pass = gpu::stage_spec::pass::kind;
   s.iteration = {{pass::forward_kept, 0}, {pass::forward_kept, 1}, {pass::forward_kept, 2},
@@ -200,7 +200,7 @@ TEST_CASE("a GPU has all memory of its passes before it joins its peers") {
   for (std::size_t i = 0; i < 2; ++i) CHECK(taken[i]->blocks == blocks[i]);
 }
 
-TEST_CASE("a GPU whose peers never come says so in time") {
+TEST_CASE("a GPU whose peers never join reports a timeout") {
   pipelines p{1, tiny(), {.patience = {.join_s = 0.1}}};
   const auto id = run(*p.all[0], {.what = step::make_group_id, .size = 2}).out[0];
   CHECK(
@@ -211,7 +211,7 @@ TEST_CASE("a GPU whose peers never come says so in time") {
       {"128 bytes", "4"}));
 }
 
-TEST_CASE("an error that NCCL finds while GPUs sum ends their sums with its words") {
+TEST_CASE("an NCCL error during an all-reduce ends it with NCCL's error text") {
   pipelines p{2, tiny(), {.patience = {.sum_s = 0.5}}};
   p.join_group();
   const auto directory = fresh_path("groups").string();
@@ -236,7 +236,7 @@ TEST_CASE("an error that NCCL finds while GPUs sum ends their sums with its word
   for (const auto& s : on_all(p.all, [](auto) { return operation{.what = step::sum}; })) CHECK(s);
 }
 
-TEST_CASE("a GPU that is gone keeps nobody for longer than said") {
+TEST_CASE("a GPU that is gone delays its peers no longer than the timeout") {
   pipelines p{3, tiny(), {.patience = {.sum_s = 0.3}}};
   p.join_group();
   p.go_through(1);
@@ -245,7 +245,7 @@ TEST_CASE("a GPU that is gone keeps nobody for longer than said") {
     CHECK_FALSE(s);
 }
 
-TEST_CASE("a device can be closed while it waits for its peers, or for their sums") {
+TEST_CASE("a device can be closed while it waits for its peers to join or to sum") {
   pipelines p{2, tiny()};
   SECTION("for them to come") {
     const auto id = run(*p.all[0], {.what = step::make_group_id, .size = 2}).out[0];

@@ -50,7 +50,7 @@ class noting_machine final : public kernel_interceptor {
 
 }  // namespace
 
-TEST_CASE("a stage asks for the bytes that its shape needs, and no more step by step") {
+TEST_CASE("a stage allocates the bytes that its shape needs, and no more in later steps") {
   const std::uint32_t rows = GENERATE(1u, 2u, 5u);
   const auto s = whole_model(small_model(), rows);
   const std::uint64_t t = 20 * rows, c = 24, heads = 3, words = 37, width = 128, l = 6;
@@ -78,7 +78,7 @@ TEST_CASE("a stage asks for the bytes that its shape needs, and no more step by 
   CHECK(bytes_over(std::shared_ptr{emulated_machine()}, s, 2) == two);
 }
 
-TEST_CASE("calls' bytes and operations are those of hand counts") {
+TEST_CASE("the bytes and operations of kernel calls match hand counts") {
   const auto s = whole_model(small_model(), 2);
   const double t = 40, c = 24, words = 37, width = 128;
   const auto noted = std::make_shared<noting_machine>(std::shared_ptr{emulated_machine()});

@@ -141,7 +141,7 @@ TEST_CASE("causal attention's gradients are those of finite differences") {
   check_gradient(qkv, gx, f);
 }
 
-TEST_CASE("attention sees nothing that comes later") {
+TEST_CASE("attention is causal") {
   constexpr std::size_t sequence = 200, hidden = 8;  // two tiles of queries
   pool memory;
   attention<float> a{1, sequence, hidden, 2, memory};
@@ -174,7 +174,7 @@ TEST_CASE("attention over several tiles agrees with double precision, forward an
   for (std::size_t i = 0; i < gx.size(); ++i) CHECK(gx_f[i] == Approx(gx[i]).margin(5e-6));
 }
 
-TEST_CASE("AdamW does what its paper says") {
+TEST_CASE("AdamW matches its paper") {
   const adamw_step how{.scale = 0.5,
                        .learning_rate = 0.01,
                        .beta1 = 0.9,
@@ -192,7 +192,7 @@ TEST_CASE("AdamW does what its paper says") {
   CHECK(w[0] == Approx(1.5 - 0.01 * (moved + 0.1 * 1.5)));
 }
 
-TEST_CASE("products of matrices, turned or not, are the same in single precision") {
+TEST_CASE("products of matrices, transposed or not, agree in single precision") {
   const bool turn_a = GENERATE(false, true), turn_b = GENERATE(false, true);
   const auto how = GENERATE(into::set, into::add);
   constexpr std::size_t m = 13, n = 17, p = 19;
@@ -250,7 +250,7 @@ TEST_CASE("every instruction set's kernels agree with double precision") {
   near(after_f, after, 2e-6);
 }
 
-TEST_CASE("exponentials far outside the range of floats do no harm") {
+TEST_CASE("exponentials outside the range of floats do no harm") {
   std::vector<float> logits{1000, -1000, 0, 500};
   const std::uint32_t target = 1;
   const double loss = float_kernels().cross_entropy(logits.data(), &target, 1, 4, 1.0f);

@@ -112,7 +112,7 @@ course learn(pipelines& p, const model& m, bool overlapped) {
 
 }  // namespace
 
-TEST_CASE("sums that go on while backward is at work are, bit for bit, those that come after it") {
+TEST_CASE("an all-reduce overlapped with backward gives the same bits as one after it") {
   const auto count = GENERATE(2u, 3u);
   const bool tied = GENERATE(true, false);
   const bool graphs = GENERATE(true, false);
@@ -142,7 +142,7 @@ TEST_CASE("sums that go on while backward is at work are, bit for bit, those tha
   CHECK(learn(at_once, m, true) == a);
 }
 
-TEST_CASE("sums are asked for before backward's last kernel, and only in the last backward") {
+TEST_CASE("overlapped sums start before backward's last kernel, and only in the last backward") {
   const bool tied = GENERATE(true, false);
   CAPTURE(tied);
   std::vector<std::vector<std::string>> notes(2);
@@ -188,7 +188,7 @@ TEST_CASE("sums are asked for before backward's last kernel, and only in the las
         both(run(*p.all[1], {.what = step::gradients})));
 }
 
-TEST_CASE("backward waits for no peer, and its gradient is the same") {
+TEST_CASE("backward does not wait for peers, and its gradient is unchanged") {
   gpu::stage_spec middle;
   middle.model = small_model();
   middle.first_sublayer = 3;
@@ -222,7 +222,7 @@ TEST_CASE("backward waits for no peer, and its gradient is the same") {
   CHECK(both(run(*all[1], {.what = step::gradients})) == twice);
 }
 
-TEST_CASE("what goes wrong with sums while backward is at work is said when the sum is asked for") {
+TEST_CASE("an error in an overlapped sum is reported when the sum is requested") {
   const auto number = GENERATE(0, 2);
   pipelines p{2, two_layers(), {.patience = {.sum_s = 0.5}, .piece_bytes = small_pieces}};
   p.join_group();
@@ -241,7 +241,7 @@ TEST_CASE("what goes wrong with sums while backward is at work is said when the 
   CHECK(refusal(*p.all[0], {.what = step::update}).starts_with("device state is invalid"));
 }
 
-TEST_CASE("a device that fails after it began to sum ends its part in the group") {
+TEST_CASE("a device that fails after its overlapped sums have begun leaves its group") {
   int fails_at = -1;
   pipelines p{
       2,
@@ -273,7 +273,7 @@ TEST_CASE("a device that fails after it began to sum ends its part in the group"
   CHECK(p.weights(0) == p.weights(1));
 }
 
-TEST_CASE("a device that fails in the middle of its sum does not wait for what it began") {
+TEST_CASE("a device that fails in the middle of a sum does not wait for its started sums") {
   int fails_at = -1;
   gpu::stage_spec first;
   first.model = two_layers();
@@ -295,7 +295,7 @@ TEST_CASE("a device that fails in the middle of its sum does not wait for what i
   CHECK(refusal(*all[0], {.what = step::sum}) == "the GPU refused a kernel");
 }
 
-TEST_CASE("gradients that are half summed are good for the sum alone, until something is loaded") {
+TEST_CASE("partly summed gradients allow only the sum, until a checkpoint is loaded") {
   const auto m = two_layers();
   pipelines p{2, m, {.piece_bytes = small_pieces}}, fresh{2, m};
   p.join_group(), fresh.join_group();
@@ -310,7 +310,7 @@ TEST_CASE("gradients that are half summed are good for the sum alone, until some
   CHECK(refusal(d, {.what = step::update}) == half_summed);
   CHECK(refusal(d, {.what = step::join_group, .size = 2}) == half_summed);
   CHECK_FALSE(refusal(d, {.what = step::load, .path = "/nowhere"}).empty());
-  CHECK(refusal(d, {.what = step::gradients}) == half_summed);  // it is as before
+  CHECK(refusal(d, {.what = step::gradients}) == half_summed);  // unchanged
   SECTION("and then all is well") {
     run(*p.all[1], forward(l[1]));
     run(*p.all[1], last_backward());
@@ -328,7 +328,7 @@ TEST_CASE("gradients that are half summed are good for the sum alone, until some
   }
 }
 
-TEST_CASE("a device can be closed while its sums wait for a peer") {
+TEST_CASE("a device can be closed while its overlapped sums wait for a peer") {
   pipelines p{2, two_layers(), {.piece_bytes = small_pieces}};
   p.join_group();
   const auto l = lessons(two_layers(), 2, 1, 1);

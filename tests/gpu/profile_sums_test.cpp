@@ -34,7 +34,8 @@ copy_rates measured(sums_wish w, const machine_opener& opener = open) {
 }  // namespace
 
 TEST_CASE(
-    "sums are measured among 2, 4, ... and all of a machine's GPUs, from the profiled one on") {
+    "all-reduces are measured among 2, 4, ... and all GPUs of a machine, from the profiled one "
+    "on") {
   std::vector<int> opened;
   const auto c = measured({.first = 3, .devices = 5}, [&](int index) {
     opened.push_back(index);
@@ -50,7 +51,7 @@ TEST_CASE(
   CHECK(troupe::test::has_facts(c.all_reduce, {"NCCL", "2, 4, 5", "3", "5 rounds"}));
 }
 
-TEST_CASE("why sums were not measured is a sentence") {
+TEST_CASE("a missing all-reduce measurement has its reason in a sentence") {
   CHECK(troupe::test::has_facts(measured({}).all_reduce, {"not measured", "one device"}));
   const auto without = [](int) -> expected<std::shared_ptr<cuda::machine>> {
     return troupe::test::emulated_machine();
@@ -69,7 +70,7 @@ TEST_CASE("why sums were not measured is a sentence") {
   ::unsetenv("TROUPE_COLLECTIVES");
 }
 
-TEST_CASE("an error that NCCL finds while sums are measured ends them with its words") {
+TEST_CASE("an NCCL error during the measurement ends it with NCCL's error text") {
   const auto sum = GENERATE(0, 20, 40);  // while warming up, in the large ones, in the small ones
   CAPTURE(sum);
   const troupe::test::nccl_fault fault{1, sum};
@@ -79,7 +80,7 @@ TEST_CASE("an error that NCCL finds while sums are measured ends them with its w
                                 {"not measured", "member 1", "2 GPUs", "unhandled system error"}));
 }
 
-TEST_CASE("a group that fails leaves what a smaller one was measured to take") {
+TEST_CASE("a group that fails keeps the measurements of smaller groups") {
   static auto table = troupe::test::emulated_nccl();
   table.join = [](void** to, int size, const void* id, int rank) {
     constexpr int invalid_usage = 5;
@@ -96,7 +97,7 @@ TEST_CASE("a group that fails leaves what a smaller one was measured to take") {
           Contains("NCCL reports: invalid usage"));
 }
 
-TEST_CASE("GPUs that never come together, or never sum, are waited for no longer than said") {
+TEST_CASE("GPUs that never join or never sum delay the measurement no longer than the timeout") {
   static bool joins = true;
   auto table = troupe::test::emulated_nccl();
   joins = GENERATE(true, false);
@@ -122,7 +123,7 @@ TEST_CASE("GPUs that never come together, or never sum, are waited for no longer
                                           : "did not form within 0.2 s"));
 }
 
-TEST_CASE("a GPU without memory for the sums is named, and the other members do not wait for it") {
+TEST_CASE("a GPU without memory for the sums ends the measurement, and no member waits for it") {
   copy_rates c;
   measure_sums({.devices = 2, .bytes = std::size_t{1} << 60, .patience_s = never}, open, c);
   CHECK(c.all_reduces.empty());

@@ -22,7 +22,7 @@ profile_wish wish() {
 
 }  // namespace
 
-TEST_CASE("a profile of the processor has what was asked for, and its date, memory and clocks") {
+TEST_CASE("a CPU profile has the requested points, its date, memory and clocks") {
   auto w = wish();
   w.sequences = {8, 16};
   w.busy = 2;
@@ -52,7 +52,7 @@ TEST_CASE("a profile of the processor has what was asked for, and its date, memo
     }
 }
 
-TEST_CASE("an untied head and a model of one layer are profiled too") {
+TEST_CASE("an untied head and a one-layer model are profiled too") {
   auto w = wish();
   w.rows = {1};
   w.models[0].tied_head = false;
@@ -74,7 +74,7 @@ TEST_CASE("a machine's copies are measured") {
   CHECK(p.copies.all_reduces.empty());
 }
 
-TEST_CASE("what cannot be measured is refused with the device's sentence") {
+TEST_CASE("a model that cannot be measured is refused with the device's sentence") {
   auto w = wish();
   w.models[0].family = "llama";
   auto p = measure_device(w);
@@ -88,7 +88,8 @@ TEST_CASE("what cannot be measured is refused with the device's sentence") {
   CHECK_THAT(p.error().text, Contains("CUDA"));
 }
 
-TEST_CASE("sublayers' times come from stages of one and three layers, and halves of one") {
+TEST_CASE(
+    "sublayer times are differences of stages with one and three layers, and of half layers") {
   const auto of = [](double s) { return part_times{s, s, s, s, s, 0, 0}; };
   // Plain 2; an attention 10, an MLP 30.
   const auto t = take_apart({of(12), of(32), of(42), of(122)});

@@ -48,7 +48,7 @@ TEST_CASE("a model that the device cannot train is refused with a sentence") {
              Contains("at least one sublayer"));
 }
 
-TEST_CASE("an operation that makes no sense is refused, and the device goes on") {
+TEST_CASE("an invalid operation is refused, and the device keeps working") {
   const auto kind = GENERATE(from_range(devices()));
   const auto s = whole();
   auto made = kind.make(s);
@@ -80,7 +80,7 @@ TEST_CASE("an operation that makes no sense is refused, and the device goes on")
              Contains("cannot be created"));
 }
 
-TEST_CASE("two copies of an embedding are not updated with half of its gradient") {
+TEST_CASE("a tied embedding on two stages is not updated with only its own gradient") {
   const auto kind = GENERATE(from_range(devices()));
   auto s = whole();
   s.has_head = false;
@@ -100,7 +100,7 @@ TEST_CASE("an activation of the wrong size is refused") {
              Contains("an activation has 1920 bytes; got 8"));
 }
 
-TEST_CASE("a device that is closed answers everything that it was asked") {
+TEST_CASE("a closed device answers every operation submitted before") {
   const auto kind = GENERATE(from_range(devices()));
   int answers = 0;
   {

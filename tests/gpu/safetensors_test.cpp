@@ -25,7 +25,7 @@ std::string refused(const std::string& bytes) {
 
 }  // namespace
 
-TEST_CASE("what was written to a safetensors file is read from it") {
+TEST_CASE("a safetensors file is read as it was written") {
   const auto file = test::temporary_folder() / "good.safetensors";
   const std::vector<float> a{1, 2, 3, 4, 5, 6}, b{-1};
   CHECK(write_safetensors(file, {{"a", {2, 3}, a}, {"b", {1}, b}}, {{"iteration", "7"}}));
@@ -42,7 +42,7 @@ TEST_CASE("what was written to a safetensors file is read from it") {
   CHECK_FALSE(std::filesystem::exists(file.string() + ".new"));
 }
 
-TEST_CASE("halves of both kinds become floats") {
+TEST_CASE("both kinds of 16-bit floats are converted to single precision") {
   const std::uint16_t halves[] = {0x3c00, 0xc000, 0x0001, 0x7c00}, brains[] = {0x3f80, 0xc000};
   std::string data(12, '\0');
   std::memcpy(data.data(), halves, 8);
@@ -59,7 +59,7 @@ TEST_CASE("halves of both kinds become floats") {
   CHECK(b == std::vector<float>{1, -2});
 }
 
-TEST_CASE("a file that is no safetensors file is refused with a sentence") {
+TEST_CASE("a file that is not a safetensors file is refused with a sentence") {
   using Catch::Contains;
   CHECK_THAT(refused(""), Contains("too short"));
   CHECK_THAT(refused("abc"), Contains("too short"));
@@ -82,7 +82,7 @@ TEST_CASE("a file that is no safetensors file is refused with a sentence") {
   CHECK_THAT(none.error().text, Contains("cannot be opened"));
 }
 
-TEST_CASE("a directory that is not there is a sentence, too") {
+TEST_CASE("a directory that does not exist is refused with a sentence") {
   const auto written = write_safetensors(test::temporary_folder() / "no" / "such", {}, {});
   REQUIRE_FALSE(written);
   CHECK_THAT(written.error().text, Catch::Contains("cannot be written"));

@@ -64,15 +64,14 @@ void check_near(const pipeline::iteration& a, const pipeline::iteration& b, tole
 
 }  // namespace
 
-TEST_CASE("devices that share a stage begin with one device's weights") {
+TEST_CASE("devices that share a stage start with one device's weights") {
   const auto m = sharable(2, GENERATE(true, false));
   const auto shards = GENERATE(1u, 2u, 4u);
   pipeline one{cpu, m, {4}}, shared{shared_cpu(shards), m, {4}};
   CHECK(one.weights() == shared.weights());
 }
 
-TEST_CASE(
-    "a stage that CPUs share has one CPU's losses, gradients and norms, and learns the same") {
+TEST_CASE("a stage shared by CPUs has the losses, gradients and norms of one CPU") {
   const bool tied = GENERATE(true, false), keep = GENERATE(true, false);
   const auto shards = GENERATE(2u, 4u);
   const auto sublayers = GENERATE(std::vector<std::uint32_t>{4}, std::vector<std::uint32_t>{2, 2},
@@ -94,7 +93,7 @@ TEST_CASE(
   CHECK(shared.weights() == again.weights());
 }
 
-TEST_CASE("a stage that GPUs share has the losses, gradients and norms of a CPU's, nearly") {
+TEST_CASE("a stage shared by GPUs has a CPU's losses, gradients and norms within its tolerance") {
   const bool tied = GENERATE(true, false), nccl = GENERATE(true, false);
   const auto shards = GENERATE(2u, 4u);
   CAPTURE(tied, nccl, shards);
@@ -104,7 +103,7 @@ TEST_CASE("a stage that GPUs share has the losses, gradients and norms of a CPU'
   check_near(one.learn(all), shared.learn(all), of_gpu);
 }
 
-TEST_CASE("a GPU that is given twice shares a stage with itself, by way of the host") {
+TEST_CASE("a GPU listed twice shares a stage with itself through the host") {
   if (!gpu::cuda::open_machine_here(0)) return;  // no GPU: devices() has said so
   ::setenv("TROUPE_COLLECTIVES", "hosts", 1);
   const device_kind twice{"cuda", [](const gpu::stage_spec& s) {
@@ -117,7 +116,7 @@ TEST_CASE("a GPU that is given twice shares a stage with itself, by way of the h
   ::unsetenv("TROUPE_COLLECTIVES");
 }
 
-TEST_CASE("a checkpoint does not show how many devices shared a stage") {
+TEST_CASE("a checkpoint does not depend on how many devices shared a stage") {
   const auto m = sharable(2, true);
   const auto from = GENERATE(1u, 2u, 4u), to = GENERATE(1u, 2u, 4u);
   CAPTURE(from, to);
@@ -146,7 +145,7 @@ TEST_CASE("GPUs that share a stage write and read the same checkpoints") {
   CHECK(reader.weights() == writer.weights());
 }
 
-TEST_CASE("gradients that hosts have summed reach every device that shares a stage") {
+TEST_CASE("gradients summed by hosts reach every device that shares a stage") {
   const auto m = sharable(1, true);
   pipeline one{cpu, m, {2}}, shared{shared_cpu(2), m, {2}};
   auto a = gpu::make_cpu_device(one.specs[0]);
@@ -165,7 +164,7 @@ TEST_CASE("gradients that hosts have summed reach every device that shares a sta
         floats(run(**b, {.what = step::weights}).out[0]));
 }
 
-TEST_CASE("GPUs of two pipelines that share their stages sum theirs with their likes") {
+TEST_CASE("in two pipelines with shared stages, each shard is summed with its counterpart") {
   const auto m = sharable(1, true);
   const auto kind = shared_gpu(2, true);
   const auto s = whole_model(m, 2);
@@ -197,7 +196,7 @@ TEST_CASE("GPUs of two pipelines that share their stages sum theirs with their l
     CHECK(floats(run(*d, {.what = step::gradients}).out[0]) == sum);
 }
 
-TEST_CASE("what does not divide among devices is refused with a sentence") {
+TEST_CASE("a model that cannot be divided among the devices is refused with a sentence") {
   auto s = whole_model(sharable(1, true));
   CHECK(troupe::test::has_facts(gpu::make_shared_cpu_device(s, 3).error().text,
                                 {"3 devices", "4", "128"}));
@@ -205,7 +204,7 @@ TEST_CASE("what does not divide among devices is refused with a sentence") {
   CHECK(troupe::test::has_facts(shared_gpu(4, true).make(s).error().text, {"8", "2"}));
 }
 
-TEST_CASE("devices that share a stage refuse what one device refuses, and go on") {
+TEST_CASE("devices that share a stage refuse what one device refuses, and keep working") {
   const auto kind = GENERATE(shared_cpu(2), shared_gpu(2, true));
   CAPTURE(kind.name);
   const auto s = whole_model(sharable(1, true), 2);

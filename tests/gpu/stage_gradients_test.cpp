@@ -73,7 +73,7 @@ TEST_CASE("a whole model's gradients are those of finite differences") {
     }
 }
 
-TEST_CASE("a stage in the middle has the gradient of its input, too") {
+TEST_CASE("a middle stage has the gradient of its input, too") {
   auto s = whole(true);
   s.has_embedding = s.has_head = false;
   // A layer, an MLP and the attention behind it, an attention alone.
@@ -112,7 +112,7 @@ TEST_CASE("a stage in the middle has the gradient of its input, too") {
   }
 }
 
-TEST_CASE("a model in single precision has the gradients of double precision") {
+TEST_CASE("gradients in single precision agree with those in double precision") {
   auto s = whole(true);
   s.model.sequence = 150;  // more than a tile of queries
   s.model.hidden = 32;

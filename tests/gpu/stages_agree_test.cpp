@@ -54,7 +54,7 @@ void same_learning(const device_kind& kind, pipeline& one, pipeline& several, co
 
 }  // namespace
 
-TEST_CASE("stages, even or not, cut between layers or inside them, learn what one stage learns") {
+TEST_CASE("any cut into stages, even inside layers, trains like one stage") {
   const auto kind = GENERATE(from_range(devices()));
   const bool tied = GENERATE(true, false);
   const auto split =
@@ -68,7 +68,7 @@ TEST_CASE("stages, even or not, cut between layers or inside them, learn what on
   same_learning(kind, one, several, m, 3);
 }
 
-TEST_CASE("recomputing gives the same as keeping") {
+TEST_CASE("recomputing activations gives the same results as keeping them") {
   const auto kind = GENERATE(from_range(devices()));
   const auto split = GENERATE(sublayers{12}, sublayers{4, 8}, sublayers{3, 4, 5});
   const auto m = small_model();
@@ -76,7 +76,7 @@ TEST_CASE("recomputing gives the same as keeping") {
   same_learning(kind, kept, recomputed, m, 2);
 }
 
-TEST_CASE("a run from the same seed is the same, another seed's is not") {
+TEST_CASE("the same seed gives the same run, and another seed another run") {
   const auto kind = GENERATE(from_range(devices()));
   const auto m = small_model();
   pipeline a{kind, m, {12}}, b{kind, m, {12}};
@@ -90,7 +90,7 @@ TEST_CASE("a run from the same seed is the same, another seed's is not") {
         floats(run(**kind.make(a.specs[0]), {.what = gpu::operation::kind::weights}).out[0]));
 }
 
-TEST_CASE("the loss goes down on a text that is seen again and again") {
+TEST_CASE("the loss falls on repeated text") {
   const auto kind = GENERATE(from_range(devices()));
   const auto m = small_model();
   pipeline p{kind, m, {6, 6}, {.learning_rate = 3e-3}};
@@ -102,7 +102,7 @@ TEST_CASE("the loss goes down on a text that is seen again and again") {
   CHECK(last < first / 2);
 }
 
-TEST_CASE("micro-batches may go forward together and come back in another order") {
+TEST_CASE("micro-batches may go forward together and back in another order") {
   const auto kind = GENERATE(from_range(devices()));
   const auto m = small_model();
   const auto all = lessons(m, 2, 2, 11);

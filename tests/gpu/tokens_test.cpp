@@ -49,7 +49,7 @@ std::filesystem::path small_vocabulary() {
 
 }  // namespace
 
-TEST_CASE("a text is its bytes, and targets are the bytes that follow") {
+TEST_CASE("a text's tokens are its bytes, and its targets are the bytes that follow") {
   const auto file = test::temporary("data.txt", "The quick brown fox jumps over the lazy dog.");
   const auto d = test::loaded(token_data::open(file, {}, reader(8)));
   CHECK(d.size() == 44);
@@ -62,7 +62,7 @@ TEST_CASE("a text is its bytes, and targets are the bytes that follow") {
     for (std::size_t i = 0; i + 1 < 8; ++i) CHECK(in[row * 8 + i + 1] == out[row * 8 + i]);
 }
 
-TEST_CASE("a sample is a function of seed, iteration and its index in the global batch alone") {
+TEST_CASE("a sample depends only on seed, iteration and its index in the global batch") {
   std::string text;
   for (int i = 0; i < 2000; ++i) text += std::to_string(i) + " ";
   const auto d =
@@ -83,14 +83,14 @@ TEST_CASE("a sample is a function of seed, iteration and its index in the global
   CHECK(one_by_one == by_threes);
 }
 
-TEST_CASE("every window of the shortest possible file is that file") {
+TEST_CASE("a file of minimal length has one window: all of it") {
   const auto d =
       test::loaded(token_data::open(test::temporary("short.txt", "abcdefghi"), {}, reader(8)));
   CHECK(numbers(d.sample(7, 7, 7, 1).tokens)[0] == 'a');
   CHECK(numbers(d.sample(7, 7, 7, 1).targets)[7] == 'i');
 }
 
-TEST_CASE("files of 16 and of 32 bits, and llm.c's, are read as tokens") {
+TEST_CASE("files of 16-bit and 32-bit tokens, and llm.c's, are read as tokens") {
   const std::uint16_t half[] = {1, 50000, 3, 4};
   const std::uint32_t full[] = {1, 70000, 3, 4};
   std::string with_header(1024, '\0');
@@ -106,7 +106,7 @@ TEST_CASE("files of 16 and of 32 bits, and llm.c's, are read as tokens") {
   CHECK(open("c.u32", {reinterpret_cast<const char*>(full), sizeof full})[1] == 70000);
 }
 
-TEST_CASE("data that cannot be learnt from is refused with a sentence") {
+TEST_CASE("data that cannot be used for training is refused with a sentence") {
   const auto no = [](const std::filesystem::path& file, const model& m,
                      const std::filesystem::path& vocabulary = {}) {
     const auto d = token_data::open(file, vocabulary, m);
@@ -135,7 +135,7 @@ TEST_CASE("byte pairs merge in the order of their rank") {
   CHECK(b.encode("  x") == tokens{' ', ' ', 'x'});
 }
 
-TEST_CASE("whatever was encoded decodes to the same bytes") {
+TEST_CASE("any encoded text decodes to the same bytes") {
   const auto b = test::loaded(bpe::open(small_vocabulary()));
   for (const auto& text : {std::string{"hello, w\xC3\xB6rld! 12 \xE2\x82\xAC\n\n  end "},
                            std::string{"\xff\xfe he\xffll \x80"}, std::string{"\0\1\2", 3},
@@ -151,7 +151,7 @@ TEST_CASE("a text with a vocabulary is read as its tokens") {
   CHECK(d.size() == 8);
 }
 
-TEST_CASE("a vocabulary with holes in it is refused") {
+TEST_CASE("an incomplete vocabulary is refused") {
   const auto no = [](const std::string& json, const std::string& merges) {
     test::temporary("bad/vocab.json", json);
     const auto b = bpe::open(test::temporary("bad/merges.txt", merges).parent_path());

@@ -65,7 +65,7 @@ void learn(gpu::stage_device& d) {
 
 }  // namespace
 
-TEST_CASE("every GPU of a process is used as its own, whichever thread opened it") {
+TEST_CASE("every GPU of a process is used as itself, whichever thread opened it") {
   const auto a = open(0), b = open(1);
   REQUIRE((a.m && b.m));
   CHECK(fake_cuda::current_device() == 1);
@@ -88,7 +88,7 @@ TEST_CASE("GPUs of a process share a stage") {
   ::unsetenv("TROUPE_COLLECTIVES");
 }
 
-TEST_CASE("wide heads and many rows are launched on every GPU") {
+TEST_CASE("wide attention heads and many rows are launched on every GPU") {
   for (int index = 0; index < fake_cuda::device_count; ++index) {
     CAPTURE(index);
     const auto o = open(index);
@@ -99,7 +99,7 @@ TEST_CASE("wide heads and many rows are launched on every GPU") {
   }
 }
 
-TEST_CASE("what one GPU is given back does not change which one a thread is at") {
+TEST_CASE("returning memory to one GPU does not change a thread's current GPU") {
   const auto a = open(0);
   auto *memory = a.m->take(100), *host = a.m->take_host(100);
   const auto b = open(1);
@@ -114,7 +114,7 @@ TEST_CASE("what one GPU is given back does not change which one a thread is at")
   CHECK_NOTHROW(b.m->narrow(nullptr, 4, nullptr));
 }
 
-TEST_CASE("a refusal names the function, and is not told again as another's") {
+TEST_CASE("a CUDA error names the failed function, and is not reported again by a later call") {
   const auto o = open(0);
   fake_cuda::refuse_once("cudaHostAlloc", cudaErrorMemoryAllocation);
   CHECK_THROWS_WITH(o.m->take_host(100), Contains("refused cudaHostAlloc of 100 bytes: "));
@@ -129,7 +129,7 @@ TEST_CASE("a refusal names the function, and is not told again as another's") {
   o.m->wait(event);
 }
 
-TEST_CASE("a GPU that refuses everything is lost, and no other is") {
+TEST_CASE("a GPU that fails every call is lost, and the others are not") {
   const auto a = open(0), b = open(1);
   device d{whole(), a.m};
   fake_cuda::lose(0, cudaErrorIllegalAddress);
@@ -146,7 +146,7 @@ TEST_CASE("a GPU that refuses everything is lost, and no other is") {
   fake_cuda::lose(0, cudaSuccess);
 }
 
-TEST_CASE("where a matrix lies does not change which algorithm multiplies it") {
+TEST_CASE("the alignment of a matrix does not change the multiplication algorithm") {
   const auto o = open(0);
   auto* memory = static_cast<std::byte*>(o.m->take(1 << 16));
   fake_cuda::seen() = {};
