@@ -27,7 +27,7 @@ cluster far_apart() {
 
 }  // namespace
 
-TEST_CASE("a batch is split into as many micro-batches as the job says, if that divides it") {
+TEST_CASE("a batch is split into the job's number of micro-batches, if that divides it") {
   auto job = batch_of(24);
   CHECK(is(split_batch(job, 2, 2), 6, 2));  // at most four for each stage, and a divisor of 12
   CHECK(is(split_batch(job, 1, 2), 4, 3));
@@ -52,7 +52,8 @@ TEST_CASE("a batch is split into as many micro-batches as the job says, if that 
 }
 
 TEST_CASE(
-    "a stage holds all micro-batches, its limit, or under Megatron one more than are behind") {
+    "a stage holds all micro-batches, its limit, or one more than the stages behind it under "
+    "Megatron") {
   auto job = batch_of(24);
   const batch_split split{8, 3};
   CHECK(in_flight(job, split, 2) == 8);
@@ -70,7 +71,7 @@ TEST_CASE(
   CHECK_FALSE(load.recompute);
 }
 
-TEST_CASE("each stage's bytes have the headroom, and those in front hold more under Megatron") {
+TEST_CASE("each stage's bytes include the headroom, and earlier stages hold more under Megatron") {
   auto job = batch_of(24);
   job.train.emplace();
   job.train->schedule = "megatron";
@@ -81,7 +82,8 @@ TEST_CASE("each stage's bytes have the headroom, and those in front hold more un
     CHECK(bytes[i] == 1.5 * (100 * 20 + 2 * 1000 + 2 * (3 - i) * 10));
 }
 
-TEST_CASE("datacenters are joined by as many connections as fill their link, or as wanted") {
+TEST_CASE(
+    "datacenters are joined by the connections that fill their link, or by the requested number") {
   const auto c = far_apart();
   CHECK(connections_between(c, 0, 1, 0) == 18);
   CHECK(connections_between(c, 1, 0, 3) == 3);
@@ -98,7 +100,7 @@ TEST_CASE("datacenters are joined by as many connections as fill their link, or 
   CHECK(link_between(c, 0, 2, 0).latency_us == k.wan_latency_us);
 }
 
-TEST_CASE("a study's slots are its costs, and recomputing costs nothing where nothing is") {
+TEST_CASE("a study's slots are its costs, and without recomputation recomputing costs nothing") {
   auto job = batch_of(1);
   job.slots = slot_costs{1, 2, 3, 4, 5};
   const pipeline_costs all{1, 2, 3, 4, 5, 0};

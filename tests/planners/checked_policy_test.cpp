@@ -56,7 +56,7 @@ std::string failure_of(const std::shared_ptr<scripted>& p) {
 
 }  // namespace
 
-TEST_CASE("a checked policy's good decisions pass as they are") {
+TEST_CASE("a checked policy's valid decisions pass unchanged") {
   const auto s = small_scene();
   random_source r1{1}, r2{1};
   const std::shared_ptr<const policy> frenzy = make_policy("frenzy");
@@ -68,7 +68,8 @@ TEST_CASE("a checked policy's good decisions pass as they are") {
 }
 
 TEST_CASE(
-    "what a checked policy throws comes out as one sentence, and people's questions end nothing") {
+    "an exception in a policy's decision ends the run in one sentence; in explaining, it does "
+    "not") {
   CHECK(troupe::test::has_facts(failure_of(one_that([](auto&) -> std::vector<decision> {
                                   throw std::out_of_range("map::at");
                                 })),
@@ -83,7 +84,7 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "a checked policy's decisions about what is not there are failures with the job's number") {
+    "a checked policy's decisions about unknown jobs, nodes or types fail with the job's number") {
   using kind = decision::kind;
   const auto with = [](auto change) {
     return failure_of(one_that([change](const snapshot& s) {
@@ -112,7 +113,7 @@ TEST_CASE(
   CHECK(with([](decision& d) { d.what = kind::give_up, d.where = {{77, 1}}; }) == "");
 }
 
-TEST_CASE("a policy that wants to be asked at no sensible times is refused") {
+TEST_CASE("a policy with an invalid decision interval is refused") {
   for (const double every_s :
        {-1.0, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
     auto p = one_that({});

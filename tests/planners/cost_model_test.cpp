@@ -25,7 +25,7 @@ model of_family(std::string family, std::uint32_t h, std::uint32_t l, std::uint3
 
 }  // namespace
 
-TEST_CASE("parameters are exactly those of the published models") {
+TEST_CASE("parameters match those of the published models exactly") {
   CHECK(shape_of(sample::gpt2_small).parameters == 124'439'808);  // gpt2
   auto llama = of_family("llama", 4096, 32, 32, 4096, 32000);
   llama.intermediate = 11008;
@@ -42,7 +42,7 @@ TEST_CASE("parameters are exactly those of the published models") {
         86'567'656);  // vit-base-patch16-224
 }
 
-TEST_CASE("a model's operators sum up to its totals") {
+TEST_CASE("a model's operators add up to its totals") {
   for (const auto& m :
        {sample::gpt2_7b, of_family("llama", 512, 4, 8, 256, 1000),
         of_family("bert", 768, 12, 12, 512, 30522), of_family("vit", 768, 12, 12, 197, 1000)}) {
@@ -63,7 +63,7 @@ TEST_CASE("a model's operators sum up to its totals") {
   }
 }
 
-TEST_CASE("the time of an iteration is what one computes by hand") {
+TEST_CASE("the time of an iteration matches a computation by hand") {
   // h 1000, l 2, s 100, V 500: a layer is 24*100*1e6 + 4*1e4*1000 = 2.44e9 FLOPs, the head 1e8.
   const auto m = sample::gpt("hand", 1000, 2, 10, 100, 500);
   const double forward = 2 * 2.44e9 + 2 * 100 * 1000.0 * 500;

@@ -35,7 +35,7 @@ job_spec some_work(std::uint32_t gpus, const std::string& type = {}) {
 
 }  // namespace
 
-TEST_CASE("Gavel's allocation: the job that gains most from the fast type has it") {
+TEST_CASE("Gavel's allocation gives the fast type to the job that gains most from it") {
   // Two jobs, one GPU of each of two types. Together 4 + 1 is more than 2 + 2.
   const std::vector<gavel_job> jobs{{1, 1, {4, 1}}, {1, 1, {2, 1}}};
   const auto x = gavel_allocation(jobs, {1, 1}, gavel_objective::max_sum);
@@ -45,7 +45,7 @@ TEST_CASE("Gavel's allocation: the job that gains most from the fast type has it
   CHECK(x[0][1] == Approx(0).margin(1e-9));
 }
 
-TEST_CASE("Gavel's fair allocation: the least throughput over that of an equal share") {
+TEST_CASE("Gavel's fair allocation maximizes the least throughput relative to an equal share") {
   const std::vector<gavel_job> jobs{{1, 1, {4, 1}}, {1, 1, {1, 1.1}}};
   const auto x = gavel_allocation(jobs, {1, 1}, gavel_objective::max_min);
   const auto rate = [&](std::size_t i) {
@@ -62,7 +62,7 @@ TEST_CASE("Gavel's fair allocation: the least throughput over that of an equal s
   CHECK(y[1][0] == Approx(1.0 / 3));
 }
 
-TEST_CASE("Gavel's shares keep to the types' GPUs, on random jobs") {
+TEST_CASE("Gavel's shares stay within the types' GPUs, on random jobs") {
   random_source r{5};
   for (int i = 0; i < 50; ++i) {
     std::vector<gavel_job> jobs(1 + r.below(8));
@@ -98,7 +98,8 @@ TEST_CASE("under Gavel jobs take turns when there are too many for the GPUs") {
   CHECK(rounds[2] >= 6);
 }
 
-TEST_CASE("ElasticFlow's minimum share: the fewest GPUs that meet the deadline on what is left") {
+TEST_CASE(
+    "ElasticFlow's minimum share is the fewest GPUs that meet the deadline, after earlier jobs") {
   // Section 4.1's case of a concave curve: 1 GPU does 1, 2 do 1.5, 4 do 2.
   const std::vector<scaling_point> curve{{1, 1}, {2, 1.5}, {4, 2}};
   CHECK(minimum_shares({{curve, 10, 10}}, 4) == std::vector<std::uint32_t>{1});
@@ -112,7 +113,7 @@ TEST_CASE("ElasticFlow's minimum share: the fewest GPUs that meet the deadline o
   CHECK(minimum_shares({{curve, 3, 3}, {curve, 4, 7.1}}, 1) == std::vector<std::uint32_t>{1, 1});
 }
 
-TEST_CASE("ElasticFlow gives what is left to the job that gains most a GPU") {
+TEST_CASE("ElasticFlow gives remaining GPUs to the job that gains most per GPU") {
   const std::vector<scaling_point> steep{{1, 1}, {2, 1.9}, {4, 3.6}},
       flat{{1, 1}, {2, 1.2}, {4, 1.3}};
   CHECK(elastic_shares({{steep, 1, never}, {flat, 1, never}}, {0, 0}, 6) ==
@@ -123,7 +124,7 @@ TEST_CASE("ElasticFlow gives what is left to the job that gains most a GPU") {
         std::vector<std::uint32_t>{1, 0});
 }
 
-TEST_CASE("elasticflow-ls shrinks running jobs for one that comes, on its user's type") {
+TEST_CASE("elasticflow-ls shrinks running jobs for an arriving one, on its user's type") {
   played_policy e{two_kinds(2, 2), "elasticflow-ls"};
   e.s.add(1, some_work(2, "B"));
   e.settle();
@@ -136,7 +137,8 @@ TEST_CASE("elasticflow-ls shrinks running jobs for one that comes, on its user's
   CHECK(e.type(2) == "B");
 }
 
-TEST_CASE("elasticflow-ls packs its type anew where idle GPUs are too scattered, and then rests") {
+TEST_CASE(
+    "elasticflow-ls repacks a type whose idle GPUs are too scattered, then changes nothing more") {
   cluster c;
   c.name = "nodes of four";
   sample::add_nodes(c, sample::gpu("A", 40, 300), 2, 4);
@@ -167,7 +169,7 @@ TEST_CASE("elasticflow-ls packs its type anew where idle GPUs are too scattered,
   CHECK(e.by->decide(e.s.view(), r).empty());
 }
 
-TEST_CASE("elasticflow drops a job whose deadline cannot be met, and admits one whose can") {
+TEST_CASE("elasticflow drops a job that cannot meet its deadline, and admits one that can") {
   played_policy e{two_kinds(1, 0), "elasticflow"};
   auto job = some_work(2, "A");
   job.deadline_s = 1;
@@ -183,7 +185,8 @@ TEST_CASE("elasticflow drops a job whose deadline cannot be met, and admits one 
   CHECK(e.gpus(2) == 2);
 }
 
-TEST_CASE("gandiva goes by the user's count, grows on idle GPUs, and shrinks for the next job") {
+TEST_CASE(
+    "gandiva starts with the user's count, grows on idle GPUs, and shrinks for the next job") {
   played_policy g{two_kinds(4, 0), "gandiva"};
   g.s.add(1, some_work(4));
   g.settle();
@@ -196,7 +199,8 @@ TEST_CASE("gandiva goes by the user's count, grows on idle GPUs, and shrinks for
   CHECK(g.gpus(2) == 4);
 }
 
-TEST_CASE("the adaptive plan is the best of all even shapes, and data parallelism alone is not") {
+TEST_CASE(
+    "the adaptive plan is the best of all even shapes, and at least as fast as data parallelism") {
   const auto c = two_kinds(4, 4);
   const auto pools = pools_of(c, idle_index{c});
   auto job = sample::job(sample::gpt("gpt2-2.7b", 2560, 32, 32), 128, 8);
@@ -226,7 +230,7 @@ TEST_CASE("the adaptive plan is the best of all even shapes, and data parallelis
   CHECK_FALSE(adaptive_plan(c, pools[0], job, 1).has_value());
 }
 
-TEST_CASE("with adaptive parallelism a policy's starts keep their GPUs and are no slower") {
+TEST_CASE("with adaptive parallelism a policy's starts keep their GPUs, as pipelines that fit") {
   const std::shared_ptr<const policy> plain = make_policy("fcfs");
   const auto adaptive = with_adaptive_parallelism(plain);
   CHECK(adaptive->name() == "fcfs");

@@ -123,7 +123,7 @@ cluster two_types() {
 
 }  // namespace
 
-TEST_CASE("a Cell's stages are the best of all cuts and powers of two") {
+TEST_CASE("a Cell's stages are the best of all cuts with powers of two") {
   random_source r{11};
   int found = 0, cheapest = 0;
   for (int i = 0; i < 400; ++i) {
@@ -165,7 +165,7 @@ TEST_CASE("a Cell's stages are the best of all cuts and powers of two") {
   CHECK(cheapest < found);
 }
 
-TEST_CASE("the stages of Figure 7: six operators, eight GPUs, four stages") {
+TEST_CASE("the stages of Figure 7 are found: six operators, eight GPUs, four stages") {
   // FLOPs in sixteenths of the model. The cheapest edges are those after operators 1, 3 and 5.
   const std::vector<chain_operator> chain{{4, 1}, {1, 9}, {3, 2}, {2, 8}, {2, 3}, {4, 0}};
   const auto cell = determine_stages(chain, 8, 4);
@@ -174,7 +174,7 @@ TEST_CASE("the stages of Figure 7: six operators, eight GPUs, four stages") {
   CHECK(cell.cheapest_edges);
 }
 
-TEST_CASE("the best assembly is the best of all products, on 2,000 random tables") {
+TEST_CASE("the best assembly is the best of all combinations, on 2,000 random tables") {
   random_source r{12};
   int impossible = 0;
   for (int i = 0; i < 2000; ++i) {
@@ -194,7 +194,7 @@ TEST_CASE("the best assembly is the best of all products, on 2,000 random tables
   CHECK(impossible < 1000);
 }
 
-TEST_CASE("the best assembly over all divisions is the best of all products") {
+TEST_CASE("the best assembly over all divisions is the best of all combinations") {
   random_source r{13};
   for (int i = 0; i < 300; ++i) {
     const auto space = random_space(r, 1 + r.below(5), 5);
@@ -205,7 +205,7 @@ TEST_CASE("the best assembly over all divisions is the best of all products") {
   }
 }
 
-TEST_CASE("an assembly takes what the paper's formula says, and its longest tail") {
+TEST_CASE("an assembly's time is the paper's formula plus its longest tail") {
   cell_space s;
   s.microbatches = 8;
   s.plans = {{{1, 1, 2.0, 1, 0, 0, 0.5, 0, true}}, {{1, 1, 3.0, 1, 0, 0, 0.25, 0, true}}};
@@ -216,7 +216,7 @@ TEST_CASE("an assembly takes what the paper's formula says, and its longest tail
   CHECK(a.bottleneck == 1);
 }
 
-TEST_CASE("the tuner keeps the half of a stage's plans that the estimate favoured") {
+TEST_CASE("the tuner keeps the half of a stage's plans that the estimate favours") {
   const auto kept = [](std::uint32_t gpus, bool data) {
     std::vector<std::uint32_t> out;
     for (std::uint32_t t = 1; t <= gpus; t *= 2)
@@ -234,7 +234,7 @@ TEST_CASE("the tuner keeps the half of a stage's plans that the estimate favoure
   CHECK(kept(16, false) == list{4, 8, 16});
 }
 
-TEST_CASE("tuning a Cell is no slower than its estimate, and no quicker than the exact best") {
+TEST_CASE("a tuned Cell is no slower than its estimate, and no faster than the exact best") {
   const auto c = two_types();
   const auto pools = pools_of(c, idle_index{c});
   int cells = 0, within = 0;
@@ -263,7 +263,7 @@ TEST_CASE("tuning a Cell is no slower than its estimate, and no quicker than the
   CHECK(measured < full);
 }
 
-TEST_CASE("the plans of the best Cells run where they say, and need what they say") {
+TEST_CASE("the plans of the best Cells fit their GPUs, and their times are near the estimate") {
   const auto c = two_types();
   const auto pools = pools_of(c, idle_index{c});
   const auto job = sample::job(sample::gpt("gpt", 2048, 24, 16), 128, 8);
@@ -282,7 +282,7 @@ TEST_CASE("the plans of the best Cells run where they say, and need what they sa
   }
 }
 
-TEST_CASE("Cells are made for half, all and double of the GPUs that a job asks for") {
+TEST_CASE("Cells are made for half, all and double the GPUs that a job requests") {
   auto job = sample::job(sample::gpt2_350m, 64, 4);
   CHECK(cell_counts(job) == std::vector<std::uint32_t>{2, 4, 8});
   job.gpus = 1;
@@ -298,7 +298,7 @@ TEST_CASE("Cells are made for half, all and double of the GPUs that a job asks f
   CHECK(cell_depths(job, 8) == std::vector<std::uint32_t>{1, 2, 4});
 }
 
-TEST_CASE("all Cells of a training divide its batch by the same rows") {
+TEST_CASE("all Cells of a training divide its batch into micro-batches of the same size") {
   auto job = sample::job(sample::gpt2_350m, 64, 4);
   CHECK(with_common_rows(job) == job);
   job.train.emplace();

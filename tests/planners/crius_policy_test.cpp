@@ -39,7 +39,7 @@ const std::vector<std::string_view> adaptive{"crius", "crius-ddl", "crius-solver
 
 }  // namespace
 
-TEST_CASE("alone, a job grows to double what it asks for; beside another it has what it asks for") {
+TEST_CASE("a job grows to double its request when alone, and has its request beside another job") {
   for (const auto name : adaptive) {
     INFO(name);
     played_policy p{alike(4), name};
@@ -58,7 +58,7 @@ TEST_CASE("alone, a job grows to double what it asks for; beside another it has 
   }
 }
 
-TEST_CASE("a job that is nearly done is not moved for what it would not pay back") {
+TEST_CASE("a nearly finished job is not moved when the move would not pay off") {
   played_policy p{alike(4), "crius"};
   p.s.add(1, work(4));
   p.s.add(2, work(4));
@@ -71,7 +71,7 @@ TEST_CASE("a job that is nearly done is not moved for what it would not pay back
   CHECK(p.decide().size() == 1);
 }
 
-TEST_CASE("without adaptivity the count stays, without heterogeneity the type") {
+TEST_CASE("without adaptivity the GPU count is fixed, without heterogeneity the type") {
   played_policy na{fast_and_slow(4, 4), "crius-na"};
   na.s.add(1, work(4));
   na.settle();
@@ -93,7 +93,7 @@ TEST_CASE("without adaptivity the count stays, without heterogeneity the type") 
     CHECK(both.s.cluster.gpu_of(share.node).name == "A");
 }
 
-TEST_CASE("a running job moves to the other type for one that can only have its own") {
+TEST_CASE("a running job moves to another type for a job that can only use its type") {
   played_policy p{fast_and_slow(2, 4), "crius"};
   p.s.add(1, work(4));
   p.settle();
@@ -109,7 +109,7 @@ TEST_CASE("a running job moves to the other type for one that can only have its 
   CHECK(p.gpus(1) > 0);
 }
 
-TEST_CASE("later jobs that began while a large one waited are suspended for it") {
+TEST_CASE("jobs that started while a large earlier job waited are suspended for it") {
   played_policy p{alike(4, 1), "crius"};
   auto fixed = work(4);
   // Whose smallest Cell is all of the cluster: it needs the memory of four.
@@ -147,7 +147,8 @@ TEST_CASE("later jobs that began while a large one waited are suspended for it")
   CHECK(p.decide().empty());  // and nobody is suspended for those that came later
 }
 
-TEST_CASE("crius-ddl gives up what no Cell completes in time, and keeps what it has promised") {
+TEST_CASE(
+    "crius-ddl drops a job that no Cell completes in time, and keeps its promises to others") {
   played_policy p{alike(4), "crius-ddl"};
   auto job = work(4);
   played_policy probe{alike(4), "crius"};
@@ -181,7 +182,7 @@ TEST_CASE("crius-ddl gives up what no Cell completes in time, and keeps what it 
   CHECK(q.gpus(3) == 4);
 }
 
-TEST_CASE("trainings without checkpoints and programs are not moved") {
+TEST_CASE("programs, and trainings without checkpoints, are not moved") {
   for (const bool train : {true, false}) {
     played_policy p{alike(4), "crius"};
     auto job = work(4);
@@ -208,7 +209,7 @@ TEST_CASE("trainings without checkpoints and programs are not moved") {
   }
 }
 
-TEST_CASE("who asks for too few GPUs is given as many as hold the model") {
+TEST_CASE("a job that requests too few GPUs gets as many as hold the model") {
   played_policy p{alike(8), "crius"};
   auto job = work(1);
   job.model = sample::gpt("gpt2-7b", 4096, 32, 32);
@@ -217,7 +218,7 @@ TEST_CASE("who asks for too few GPUs is given as many as hold the model") {
   CHECK(p.gpus(1) >= 4);
 }
 
-TEST_CASE("crius-solver's program is solved like trying all choices") {
+TEST_CASE("crius-solver's solution is as good as trying all choices") {
   random_source r{31};
   for (int i = 0; i < 60; ++i) {
     std::vector<std::vector<cell_choice>> jobs(1 + r.below(4));

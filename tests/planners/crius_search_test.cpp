@@ -102,7 +102,7 @@ std::optional<scheduling_choice> search(const search_case& p, std::uint32_t dept
 
 }  // namespace
 
-TEST_CASE("the search finds the best choice of all, at every depth") {
+TEST_CASE("the search finds the best choice at every depth") {
   random_source r{21};
   int found = 0, none = 0, deep = 0;
   for (int i = 0; i < 600; ++i) {
@@ -128,7 +128,7 @@ TEST_CASE("the search finds the best choice of all, at every depth") {
   CHECK(deep > 100);
 }
 
-TEST_CASE("what was searched for one arrival is right for every later one") {
+TEST_CASE("a search prepared for one arrival is right for every later arrival") {
   random_source r{23};
   int some = 0;
   for (int i = 0; i < 200; ++i) {
@@ -154,7 +154,7 @@ TEST_CASE("what was searched for one arrival is right for every later one") {
   CHECK(some > 500);
 }
 
-TEST_CASE("the search keeps to its effort, and gives the best so far") {
+TEST_CASE("the search stays within its effort, and returns the best choice so far") {
   random_source r{22};
   for (int i = 0; i < 50; ++i) {
     const auto p = random_problem(r);

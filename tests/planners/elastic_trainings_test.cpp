@@ -46,7 +46,7 @@ void has_run(job_view& j, double now_s, double seconds) {
 
 }  // namespace
 
-TEST_CASE("a training that leaves its shape open and saves itself is elastic under troupe") {
+TEST_CASE("a training with an open shape and checkpoints is elastic under troupe") {
   CHECK(is_elastic(training_of(10)));
   auto unsaved = training_of(10);
   unsaved.train->checkpoint.clear();
@@ -65,7 +65,7 @@ TEST_CASE("a training that leaves its shape open and saves itself is elastic und
   CHECK_FALSE(is_elastic(sample::job(sample::gpt2_350m, 64)));
 }
 
-TEST_CASE("all configurations of an elastic training have micro-batches of one size") {
+TEST_CASE("all configurations of an elastic training have micro-batches of the same size") {
   played_policy x{eight_gpus(), "troupe"};
   const auto& j = x.s.add(1, training_of(1000));
   REQUIRE(j.plans->size() >= 3);
@@ -80,7 +80,7 @@ TEST_CASE("all configurations of an elastic training have micro-batches of one s
   CHECK(gpus.contains(1));
 }
 
-TEST_CASE("a running training shrinks for a shorter one, and grows when that has ended") {
+TEST_CASE("a running training shrinks for a shorter one, and grows when that one has ended") {
   played_policy x{eight_gpus(), "troupe"};
   x.s.add(1, training_of(1'000'000));
   x.settle();
@@ -103,7 +103,7 @@ TEST_CASE("a running training shrinks for a shorter one, and grows when that has
   CHECK(x.s.running.at(1).how.gpus() == 8);
 }
 
-TEST_CASE("a training of a fixed shape takes the GPUs of a longer job, and not of a shorter one") {
+TEST_CASE("a training of fixed shape takes GPUs from a longer job, not from a shorter one") {
   for (const bool longer : {true, false}) {
     CAPTURE(longer);
     played_policy x{eight_gpus(), "troupe"};
@@ -121,7 +121,7 @@ TEST_CASE("a training of a fixed shape takes the GPUs of a longer job, and not o
   }
 }
 
-TEST_CASE("a training of a fixed shape does not stop a job that has just begun") {
+TEST_CASE("a training of fixed shape does not stop a job that has just started") {
   played_policy x{eight_gpus(), "troupe"};
   x.s.add(1, training_of(1'000'000));
   x.settle();
@@ -135,7 +135,7 @@ TEST_CASE("a training of a fixed shape does not stop a job that has just begun")
   CHECK(x.by->decide_again_s(x.s.view()) == 0);
 }
 
-TEST_CASE("a training is placed over several datacenters where no pool is nearly as fast") {
+TEST_CASE("a training spans several datacenters when no single pool is nearly as fast") {
   cluster c;
   for (int dc = 0; dc < 4; ++dc) {
     sample::add_nodes(c, sample::a100_80, 1, 8);
@@ -159,7 +159,7 @@ TEST_CASE("a training is placed over several datacenters where no pool is nearly
   CHECK(used.size() > 1);
 }
 
-TEST_CASE("what is left of a job counts by its last report, and by how slow it turned out to be") {
+TEST_CASE("a job's remaining work follows its last report and its measured slowdown") {
   scene_of_policies::scene s{eight_gpus()};
   auto& j = s.add(1, training_of(1000, 64));
   j.iterations_done = 100;

@@ -16,7 +16,7 @@ using namespace troupe;
 using namespace troupe::planners;
 using instances::instance;
 
-TEST_CASE("a set's plan is the shortest of all its orders and cuts, and no bound is above it") {
+TEST_CASE("a set's plan is the shortest of all its orders and cuts, and no bound exceeds it") {
   random_source random{20261122};
   std::size_t sets = 0, possible = 0;
   for (int i = 0; i < 400; ++i) {
@@ -89,7 +89,8 @@ struct all_plans {
 
 }  // namespace
 
-TEST_CASE("the cheapest plan is that of every plan there is, pruned, unpruned or listed") {
+TEST_CASE(
+    "the cheapest plan is the cheapest of all plans: with pruning, without it, and by listing") {
   random_source random{7};
   std::size_t feasible = 0, infeasible = 0;
   tree_counts all;
@@ -139,7 +140,7 @@ TEST_CASE("the cheapest plan is that of every plan there is, pruned, unpruned or
   CHECK(all.pruned_capacity > 0);
 }
 
-TEST_CASE("a plan costs what its simulated schedule takes, and keeps its limits then") {
+TEST_CASE("a plan's cost is that of its simulated schedule, which keeps its limits") {
   random_source random{37};
   std::size_t found_some = 0, missed = 0, longer = 0;
   double worst = 1, sum = 0;
@@ -193,7 +194,7 @@ TEST_CASE("a plan costs what its simulated schedule takes, and keeps its limits 
   CHECK(sum / static_cast<double>(found_some) < 0.001);
 }
 
-TEST_CASE("compute-memory ratios are those of the paper's Figure 9") {
+TEST_CASE("compute-memory ratios match the paper's Figure 9") {
   // ViT on an RTX3090, an A6000 and an A4000; stage 0 has 22 layers.
   CHECK(compute_memory_ratio(142, 24, 26, 22) == Approx(6.99).margin(0.01));
   CHECK(compute_memory_ratio(154.8, 48, 54, 22) == Approx(7.91).margin(0.01));
@@ -227,7 +228,7 @@ TEST_CASE("no baseline and no greedy placement is cheaper than the exact one") {
   CHECK(plans.size() == 4);
 }
 
-TEST_CASE("the Pareto front has the cheapest plan for every time, to within its step") {
+TEST_CASE("the Pareto front has the cheapest plan for every time, within its step") {
   random_source random{23};
   std::size_t longest = 0;
   for (int i = 0; i < 120; ++i) {
@@ -259,7 +260,7 @@ TEST_CASE("the Pareto front has the cheapest plan for every time, to within its 
   CHECK(longest > 3);
 }
 
-TEST_CASE("spot instances are the cheapest by their price and the work that interruptions lose") {
+TEST_CASE("the cheapest spot plan accounts for prices and for the work that interruptions lose") {
   random_source random{29};
   int cheaper = 0, on_demand = 0;
   for (int i = 0; i < 150; ++i) {
@@ -296,7 +297,7 @@ TEST_CASE("spot instances are the cheapest by their price and the work that inte
   CHECK(on_demand > 5);  // where interruptions lose more than the price saves
 }
 
-TEST_CASE("the greedy placer's choices are explained, with the memory that is given") {
+TEST_CASE("the greedy placer's choices are explained by ratios that reflect the given memory") {
   random_source random{31};
   int explained = 0;
   for (int i = 0; i < 40; ++i) {

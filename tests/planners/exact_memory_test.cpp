@@ -72,7 +72,7 @@ TEST_CASE("each ZeRO stage divides one more of the states among the replicas") {
   CHECK(program_memory(declared(of_outputs({1, 1}), 4), 1, 1).buffers == 0);
 }
 
-TEST_CASE("gradient buckets are two of 25 MiB, or all gradients if those are less") {
+TEST_CASE("gradient buckets are two of 25 MiB, or all gradients if those are smaller") {
   auto m = of_outputs({1});
   m.operators[0].parameters = 1e9;
   const auto parts = program_memory(declared(m, 2, trained_with("fp32", "sgd")), 2, 1);
@@ -93,7 +93,7 @@ TEST_CASE("a model of operators keeps all outputs, or twice the largest if it re
   CHECK(kept({10, 30, 20}, "selective") == 60);
 }
 
-TEST_CASE("as many samples are in flight as a replica's micro-batch has") {
+TEST_CASE("a replica has as many samples in flight as its micro-batch") {
   const auto in_flight = [](std::uint32_t batch, std::uint32_t data, std::uint32_t micro_batch,
                             std::uint32_t microbatches) {
     memory_options o;
@@ -109,7 +109,7 @@ TEST_CASE("as many samples are in flight as a replica's micro-batch has") {
   CHECK(in_flight(10, 3, 0, 8) == 1);
 }
 
-TEST_CASE("the ends of a transformer are its last norm's and head's inputs and its logits") {
+TEST_CASE("a transformer's end keeps the inputs of its last norm and head, and its logits") {
   const auto m = sample::gpt("m", 64, 3, 4, 32, 1000);
   const auto parts = program_memory(declared(m, 2), 1, 2);
   CHECK(parts.ends == 2 * 32 * (4.0 * 64 + 8.0 * 1000 / 2));
@@ -117,7 +117,7 @@ TEST_CASE("the ends of a transformer are its last norm's and head's inputs and i
         2 * 3 * (32 * 64 * (10 + 24 / 2) + 5.0 * 4 * 32 * 32 / 2));  // samples, layers, one layer
 }
 
-TEST_CASE("LoRA's adapters have a rank's rows and columns for each matrix that they adapt") {
+TEST_CASE("LoRA's adapters have rank rows and rank columns for each adapted matrix") {
   memory_options o;
   o.lora_rank = 2;
   o.lora_targets = "all";
@@ -132,7 +132,7 @@ TEST_CASE("LoRA's adapters have a rank's rows and columns for each matrix that t
   CHECK(trained_parameters(declared(m, 1)) == shape_of(m).parameters);
 }
 
-TEST_CASE("a backward takes a forward more if all is recomputed, and one less under LoRA") {
+TEST_CASE("a backward takes one forward more with full recomputation, and one less under LoRA") {
   memory_options o;
   const auto forwards = [&] { return backward_forwards(declared(sample::gpt2_small, 1, o), 2); };
   CHECK(forwards() == 2);
@@ -145,7 +145,7 @@ TEST_CASE("a backward takes a forward more if all is recomputed, and one less un
   CHECK(backward_forwards(sample::job(sample::gpt2_small, 1), 2) == 2);
 }
 
-TEST_CASE("headroom is added to what is computed, not to what is declared") {
+TEST_CASE("headroom is added to computed memory, not to declared memory") {
   auto job = declared(of_outputs({1}), 1);
   CHECK(program_bytes(job, 1, 1, 0.25) == 1.25 * program_memory(job, 1, 1).total());
   job.memory->gb = 30;
@@ -166,13 +166,14 @@ TEST_CASE("Megatron-LM pads the vocabulary to 128 per rank, and replicates norms
   CHECK(half.activations == 1024.0 * 3 * 768 * 12 * (22 + 5 * 12 * 1024 / (768.0 * 2)));
 }
 
-TEST_CASE("MARP counts the ends of no model, and the outputs of operators whole") {
+TEST_CASE("MARP counts no activations of the model's ends, and operators' outputs undivided") {
   const auto parts = marp_memory(of_outputs({10, 30}), 10, 3, 2);
   CHECK(parts.weights == 2 * 1000.0 / 2);
   CHECK(parts.activations == 4 * 40);
 }
 
-TEST_CASE("a stage that recomputes keeps the inputs of what it holds, and one micro-batch") {
+TEST_CASE(
+    "a stage that recomputes keeps the inputs of its micro-batches, and one micro-batch whole") {
   const stage_part p{0, 2, 1, 0, 100, 1000, 10};
   const stage_load load{3, 4};
   CHECK(input_bytes(p, load) == 3 * 4 * 10);
@@ -182,7 +183,7 @@ TEST_CASE("a stage that recomputes keeps the inputs of what it holds, and one mi
         100 * 20 + 3 * 4 * 1000);
 }
 
-TEST_CASE("forward FLOPs are two for each weight and sample, and those of the attention") {
+TEST_CASE("forward FLOPs are two per weight and sample, plus those of attention") {
   const double h = 64, s = 32, v = 1000, l = 3;
   auto m = sample::gpt("m", 64, 3, 4, 32, 1000);
   const double layers = l * (24 * s * h * h + 4 * s * s * h);
@@ -199,7 +200,7 @@ TEST_CASE("forward FLOPs are two for each weight and sample, and those of the at
         l * (2 * s * (2 * h * h + 2 * h * h / 2 + 3 * h * 100) + 4 * s * s * h) + 2 * s * h * v);
 }
 
-TEST_CASE("operators hand on half-precision activations, and reduce twice a layer") {
+TEST_CASE("operators pass on half-precision activations, and reduce twice per layer") {
   auto m = sample::gpt("m", 64, 3, 4, 32, 1000);
   CHECK(shape_of(m).reduces == 6);
   CHECK(shape_of(m).reduced_bytes == 6 * 2 * 32 * 64);

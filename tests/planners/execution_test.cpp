@@ -34,14 +34,14 @@ double carried_out(const pipeline_shape& s, const char* name, const measured_tim
 
 }  // namespace
 
-TEST_CASE("Orders that are carried out as planned take as long as planned") {
+TEST_CASE("orders executed with the planned times take the planned time") {
   const auto s = figure6();
   CHECK(carried_out(s, "varuna", as_planned(s)) == Approx(38));
   CHECK(carried_out(s, "atlas", as_planned(s)) == Approx(36));
   CHECK(carried_out(s, "atlas-least-progress", as_planned(s)) == Approx(34));
 }
 
-TEST_CASE("Whatever the shape, without ranks on the WAN orders take no longer than planned") {
+TEST_CASE("without WAN ranks, executing the orders of any shape takes no longer than planned") {
   random_source random{7};
   for (int i = 0; i < 60; ++i) {
     pipeline_shape s;
@@ -61,7 +61,7 @@ TEST_CASE("Whatever the shape, without ranks on the WAN orders take no longer th
   }
 }
 
-TEST_CASE("best is through with an iteration first, sums of gradients and updates included") {
+TEST_CASE("schedule best ends an iteration first, gradient sums and updates included") {
   random_source random{29};
   int tails_matter = 0;
   for (int i = 0; i < 300; ++i) {
@@ -105,7 +105,7 @@ TEST_CASE("best is through with an iteration first, sums of gradients and update
   CHECK(tails_matter > 0);
 }
 
-TEST_CASE("A stage that takes longer delays what waits for it") {
+TEST_CASE("a slow stage delays the stages that depend on it") {
   pipeline_shape s{2, 1, 1, {}, 0, {}, {1, 1, 2, 0, 0, 0}};
   auto t = as_planned(s);
   CHECK(carried_out(s, "varuna", t) == Approx(6));
@@ -113,7 +113,7 @@ TEST_CASE("A stage that takes longer delays what waits for it") {
   CHECK(carried_out(s, "varuna", t) == Approx(1 + 3 + 6 + 2));
 }
 
-TEST_CASE("A hop that takes longer delays its own transfers only") {
+TEST_CASE("a slow hop delays only its own transfers") {
   pipeline_shape s{3, 1, 1, {1, 1, 1}, 0, {}, {1, 1, 2, 0, 2, 0}};
   auto t = as_planned(s);
   const double before = carried_out(s, "varuna", t);
@@ -121,7 +121,7 @@ TEST_CASE("A hop that takes longer delays its own transfers only") {
   CHECK(carried_out(s, "varuna", t) == Approx(before + 2 * 18));
 }
 
-TEST_CASE("Orders that wait for each other never end") {
+TEST_CASE("orders that wait for each other take infinitely long") {
   pipeline_shape s{2, 1, 2, {}, 0, {}, {1, 1, 2, 0, 0, 0}};
   auto made = schedule_pipeline(s, "gpipe");
   REQUIRE(made);

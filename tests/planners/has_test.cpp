@@ -88,7 +88,7 @@ TEST_CASE("HAS gives Job(4, 35 GB) to Node(4, 40), not to four Node(1, 40)") {
   CHECK(choice->where == allocation{{4, 4}});
 }
 
-TEST_CASE("HAS settles for the second plan where nobody has the memory of the first") {
+TEST_CASE("HAS falls back to the second plan when no GPU has the memory of the first") {
   cluster c;
   sample::add_nodes(c, sample::a100_40, 2, 1);
   const auto choice = has(c, idle_index(c), std::vector{needs(1, 45), needs(2, 35)});
@@ -97,7 +97,7 @@ TEST_CASE("HAS settles for the second plan where nobody has the memory of the fi
   CHECK(choice->where == allocation{{1, 1}, {0, 1}});
 }
 
-TEST_CASE("HAS says what it lacks") {
+TEST_CASE("HAS says what is missing") {
   cluster c;
   sample::add_nodes(c, sample::a100_40, 2, 4);
   idle_index idle(c);
@@ -118,7 +118,7 @@ TEST_CASE("memory must be strictly more than a plan needs") {
   CHECK(has(c, idle_index(c), std::vector{needs(1, 39.999)}));
 }
 
-TEST_CASE("HAS does what Algorithm 1 does on 1,000 random cases") {
+TEST_CASE("HAS agrees with Algorithm 1 on 1,000 random cases") {
   random_source r(11);
   int served = 0;
   for (int i = 0; i < 1000; ++i) {
@@ -180,7 +180,7 @@ TEST_CASE("the idle index agrees with a plain count through 20,000 random change
   }
 }
 
-TEST_CASE("fits refuses every kind of wrong allocation, with a sentence") {
+TEST_CASE("fits refuses every kind of invalid allocation with a sentence") {
   cluster c;
   sample::add_nodes(c, sample::a100_40, 2, 4);
   sample::add_nodes(c, sample::rtx2080ti, 1, 8);

@@ -108,7 +108,7 @@ double interleaved_s(std::uint32_t stages, std::uint32_t v, std::uint32_t m, dou
 
 }  // namespace
 
-TEST_CASE("a product is half as efficient where its work takes as long as it loses") {
+TEST_CASE("a matrix product runs at half efficiency when its work takes as long as its overhead") {
   const job_spec job;
   const auto half = 50e12 * 20e-6;  // FLOPs
   const auto t = time_kernels(job, kernel_gpu(), products_of(half, 1), 2);
@@ -118,7 +118,7 @@ TEST_CASE("a product is half as efficient where its work takes as long as it los
   CHECK(large.backward_s == Approx(2 * large.forward_s));
 }
 
-TEST_CASE("an iteration lasts as long as its launches, however fast the GPU") {
+TEST_CASE("an iteration is no shorter than its kernel launches, however fast the GPU") {
   job_spec job;
   const auto few = products_of(1e6, 10);
   CHECK(time_kernels(job, kernel_gpu(), few, 2).forward_s == Approx(10 * 70e-6));
@@ -129,7 +129,7 @@ TEST_CASE("an iteration lasts as long as its launches, however fast the GPU") {
   CHECK(t.update_s == Approx(10 * 1250e-6));
 }
 
-TEST_CASE("elementwise operations take the bytes that they move, four a number in fp32") {
+TEST_CASE("elementwise operations take the time of the bytes they move, four per number in fp32") {
   job_spec job;
   auto gpu = kernel_gpu();
   gpu.memory_gbytes_s = 1000;
@@ -151,7 +151,7 @@ TEST_CASE("elementwise operations take the bytes that they move, four a number i
   CHECK(flash.backward_s == Approx(2 * flash.forward_s + 0.5 * 4e11 / 50e12));
 }
 
-TEST_CASE("single precision has a peak of its own, and TF32 where the GPU has it") {
+TEST_CASE("single precision has its own peak, and TF32 another where the GPU has it") {
   auto gpu = kernel_gpu();
   gpu.fp32_tflops = 20, gpu.fp32_efficiency = 0.8;
   job_spec job;
@@ -165,7 +165,7 @@ TEST_CASE("single precision has a peak of its own, and TF32 where the GPU has it
   CHECK(flops_s(job, gpu) == 16e12);
 }
 
-TEST_CASE("interleaved stages wait for so many parts less") {
+TEST_CASE("the waiting time of interleaved stages shrinks by the number of their parts") {
   cluster c;
   sample::add_nodes(c, sample::gpu("G", 80, 100), 4, 1);
   for (auto& n : c.nodes) n.inter = {"fast", 1e9, 0};
@@ -192,7 +192,7 @@ TEST_CASE("interleaved stages wait for so many parts less") {
   }
 }
 
-TEST_CASE("published runs that chose no constant are within 30 %, half of them within 10 %") {
+TEST_CASE("published runs not used for calibration are within 30 %, half of them within 10 %") {
   std::vector<double> errors;
   std::set<std::string> types;
   for (const auto& x : compared()) {
@@ -207,7 +207,7 @@ TEST_CASE("published runs that chose no constant are within 30 %, half of them w
   CHECK(harness::summary_of(errors).median < 0.10);
 }
 
-TEST_CASE("published ratios between GPU types are within 20 %, but for a few") {
+TEST_CASE("published ratios between GPU types are within 20 %, with few exceptions") {
   std::vector<double> errors;
   const auto& all = compared();
   for (std::size_t i = 0; i < all.size(); ++i)

@@ -74,7 +74,7 @@ expected<pipeline_layout> laid_out(const cluster& c, const std::vector<lease_par
 
 }  // namespace
 
-TEST_CASE("the paper's twelve GPUs hold two pipelines of six stages, two stages a datacenter") {
+TEST_CASE("the paper's twelve GPUs hold two pipelines of six stages, two stages per datacenter") {
   const auto c = with_datacenters({{4, 1}, {4, 1}, {4, 1}});
   const auto l = laid_out(c, all_of(c), layered(6), 6, 2);
   REQUIRE(l);
@@ -87,7 +87,7 @@ TEST_CASE("the paper's twelve GPUs hold two pipelines of six stages, two stages 
     CHECK((l->parts[s].first == 2 * s && l->parts[s].count == 2));
 }
 
-TEST_CASE("every GPU is used once, and a stage's peers are in one datacenter, as its order says") {
+TEST_CASE("every GPU is used once, and all peers of a stage are in its datacenter") {
   random_source random{5};
   int laid = 0;
   for (int i = 0; i < 500; ++i) {
@@ -117,7 +117,7 @@ TEST_CASE("every GPU is used once, and a stage's peers are in one datacenter, as
   CHECK(laid > 200);
 }
 
-TEST_CASE("GPUs that share a stage are of one node, and what is left of a node is nobody's") {
+TEST_CASE("GPUs that share a stage are on one node, and a node's remaining GPUs stay unused") {
   const auto c = with_datacenters({{2, 5}, {1, 2}});
   auto job = layered(6);
   job.pipeline.tensor_parallel = 2;
@@ -129,7 +129,8 @@ TEST_CASE("GPUs that share a stage are of one node, and what is left of a node i
   CHECK(l->parts == split_model(job, 2));
 }
 
-TEST_CASE("the lease's order of datacenters is the pipeline's, and stages a datacenter a wish") {
+TEST_CASE(
+    "pipelines follow the lease's order of datacenters and the requested stages per datacenter") {
   const auto c = with_datacenters({{1, 4}, {1, 4}});
   auto parts = all_of(c);
   std::swap(parts[0], parts[1]);
@@ -143,7 +144,8 @@ TEST_CASE("the lease's order of datacenters is the pipeline's, and stages a data
 }
 
 TEST_CASE(
-    "GPUs that a plan's stages do not use up, and stages that are not the model's, are refused") {
+    "an allocation that a plan's stages do not use up, or stages that miss the model, are "
+    "refused") {
   const auto c = with_datacenters({{1, 4}, {1, 4}});
   const auto job = layered(8);
   const auto refused = [&](const plan& how, const allocation& where) {
@@ -169,7 +171,7 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "a stage whose GPUs' type is named lies on that type, wherever its nodes are in the lease") {
+    "a stage with a named GPU type is placed on that type, wherever its nodes are in the lease") {
   cluster c;
   c.datacenters.push_back({"dc0", ""});
   sample::add_nodes(c, sample::a100_80, 2, 2);

@@ -27,7 +27,7 @@ double met_bound(const pipeline_shape& s) {
 
 }  // namespace
 
-TEST_CASE("a single micro-batch goes to the last stage and back, and the first stage updates") {
+TEST_CASE("one micro-batch passes all stages forward and back, and the first stage updates") {
   auto s = shape_of(4, 1, {2, 0, 4, 0.5, 3, 0.25});
   s.stages_of_datacenter = {2, 2};
   s.by_stage = {{1, 0, 2}, {1.5, 0, 2.5}, {2, 0, 3}, {1.25, 0, 4}};
@@ -39,14 +39,14 @@ TEST_CASE("a single micro-batch goes to the last stage and back, and the first s
   CHECK(met_bound(s) == Approx(1 + 1.5 + 2 + 1.25 + ways / 2 + 4 + 100));
 }
 
-TEST_CASE("where the WAN is the bottleneck its transfers follow each other") {
+TEST_CASE("with a WAN bottleneck the bound is the sum of its transfers") {
   auto s = shape_of(2, 10, {1, 0, 2, 0, 8, 1});
   s.stages_of_datacenter = {1, 1};
   // A forward, ten transfers, the way of the last one, both backwards, and a way back.
   CHECK(met_bound(s) == Approx(1 + 80 + 1 + 1 + 2 + 9 + 2));
 }
 
-TEST_CASE("one stage does all of its work, and a limit of one in flight makes round trips") {
+TEST_CASE("a single stage does all of its work, and one micro-batch in flight makes round trips") {
   auto one = shape_of(1, 8, {1, 0, 2, 0, 0, 0});
   one.tail = {3};
   CHECK(met_bound(one) == Approx(8 * 3 + 3));
@@ -63,7 +63,7 @@ TEST_CASE("the pipelines of a cell use its WAN one after the other") {
   CHECK(met_bound(s) == Approx(1 + 8 + 1 + 2 + 4 + 2));
 }
 
-TEST_CASE("only the first recompute hides behind the way of the first gradient") {
+TEST_CASE("only the first recompute overlaps with the first gradient's transfer") {
   auto s = shape_of(2, 2, {1, 3, 2, 10, 0, 0});
   s.recompute = true;
   CHECK(met_bound(s) == Approx(1 + 10 + 1 + 2 + 10 + 2 * 2 + 3));

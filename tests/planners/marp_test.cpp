@@ -23,8 +23,7 @@ double formula(const model& m, double B, double d, double t) {
 }  // namespace
 
 TEST_CASE(
-    "MARP finds the plans that plain enumeration finds, in the order of the objective, 1,000 "
-    "times") {
+    "MARP finds the plans of a plain enumeration in the objective's order, in 1,000 random cases") {
   random_source r(3);
   const model models[] = {sample::gpt2_7b, sample::gpt2_350m, sample::gpt2_small,
                           sample::gpt("2.7b", 2560, 32, 32), sample::gpt("odd", 1200, 10, 12, 512)};
@@ -114,7 +113,7 @@ TEST_CASE("MARP says why there is no plan") {
   CHECK(text() == "global_batch is 0");
 }
 
-TEST_CASE("a deadline leaves only plans that meet it on their slowest type") {
+TEST_CASE("a deadline keeps only plans that meet it on their slowest type") {
   cluster c;
   sample::add_nodes(c, sample::a100_40, 4, 8);
   auto job = sample::job(sample::gpt2_350m, 32);

@@ -11,7 +11,7 @@
 using namespace troupe;
 using namespace troupe::planners;
 
-TEST_CASE("MARP's bytes of GPT2-7B at batch 2 are those of the paper") {
+TEST_CASE("MARP's bytes of GPT2-7B at batch 2 match the paper") {
   const auto gb = [](std::uint32_t d, std::uint32_t t) {
     return marp_bytes(sample::gpt2_7b, 2, d, t) / bytes_per_gb;
   };
@@ -21,7 +21,7 @@ TEST_CASE("MARP's bytes of GPT2-7B at batch 2 are those of the paper") {
   CHECK(gb(2, 2) == Approx(72.14).margin(0.005));
 }
 
-TEST_CASE("on nodes of four A100-40GB, GPT2-7B at batch 2 takes eight GPUs as d 2 and t 4") {
+TEST_CASE("on nodes of four A100-40GB, GPT2-7B at batch 2 takes eight GPUs with d 2 and t 4") {
   cluster c;
   sample::add_nodes(c, sample::a100_40, 3, 4);
   const auto plans = marp(c, sample::job(sample::gpt2_7b, 2));
@@ -35,7 +35,7 @@ TEST_CASE("on nodes of four A100-40GB, GPT2-7B at batch 2 takes eight GPUs as d 
   CHECK(choice->where == allocation{{2, 4}, {0, 4}});
 }
 
-TEST_CASE("MARP's memory is the paper's formula to the last bit, whatever it is made of") {
+TEST_CASE("MARP's memory equals the paper's formula to the last bit, for random models") {
   random_source random{7};
   for (int i = 0; i < 1000; ++i) {
     model m;
@@ -58,7 +58,7 @@ TEST_CASE("MARP's memory is the paper's formula to the last bit, whatever it is 
   }
 }
 
-TEST_CASE("a range of the chain is the sum of its pieces, and all of it is the model") {
+TEST_CASE("a range of the chain is the sum of its pieces, and the whole chain is the model") {
   for (const auto* family : {"gpt", "llama", "bert", "vit"})
     for (const bool tied : {true, false}) {
       model m = sample::gpt2_small;
@@ -127,7 +127,7 @@ model llama_7b() {
 
 }  // namespace
 
-TEST_CASE("a ZeRO stage leaves the bytes of states that its paper prints") {
+TEST_CASE("each ZeRO stage leaves the bytes of states that its paper prints") {
   const double printed[] = {120, 31.4, 16.6, 1.9};
   for (std::uint32_t stage = 0; stage < 4; ++stage) {
     const auto m =
@@ -137,7 +137,7 @@ TEST_CASE("a ZeRO stage leaves the bytes of states that its paper prints") {
   }
 }
 
-TEST_CASE("LoRA trains the parameters that its adapters have, and holds no states of others") {
+TEST_CASE("LoRA trains only its adapters' parameters, and holds states for no others") {
   auto job = program(llama_7b(), 1, with([](auto& o) { o.lora_rank = 16; }));
   CHECK(trained_parameters(job) == 39'976'960);
   const auto m = program_memory(job, 1, 1);
@@ -148,7 +148,7 @@ TEST_CASE("LoRA trains the parameters that its adapters have, and holds no state
 }
 
 TEST_CASE(
-    "checkpointing, precision, optimizer and micro-batch change the parts that they are about") {
+    "checkpointing, precision, optimizer and micro-batch each change their part of the memory") {
   const auto of = [](const memory_options& o) {
     return program_memory(program(sample::gpt2_7b, 8, o), 2, 1);
   };
@@ -180,7 +180,7 @@ TEST_CASE(
         })).buffers > plain.buffers);
 }
 
-TEST_CASE("a job that knows its memory is given GPUs by that, under every split") {
+TEST_CASE("a job with declared memory gets GPUs by that, under every split") {
   cluster c;
   sample::add_nodes(c, sample::a100_40, 3, 4);
   c.settings.memory_headroom = 0.1;
@@ -192,7 +192,7 @@ TEST_CASE("a job that knows its memory is given GPUs by that, under every split"
   CHECK(none.error().code == reason::kind::infeasible);
 }
 
-TEST_CASE("a model that needs more than the largest GPU is planned once its states are sharded") {
+TEST_CASE("a model too large for one GPU needs no tensor parallelism once its states are sharded") {
   cluster c;
   sample::add_nodes(c, sample::a100_40, 2, 8);
   CHECK_FALSE(marp(c, program(llama_7b(), 16, with([](auto& o) {

@@ -47,7 +47,7 @@ struct running_training {
 
 }  // namespace
 
-TEST_CASE("a move keeps what it does not name, and uses the job's own GPUs") {
+TEST_CASE("a move keeps what it does not name, and may use the job's own GPUs") {
   const running_training t;
   const auto deeper = t.to({.stages = 4});
   REQUIRE(deeper);
@@ -63,7 +63,7 @@ TEST_CASE("a move keeps what it does not name, and uses the job's own GPUs") {
   CHECK(wider->how.microbatches == 2);
 }
 
-TEST_CASE("a move goes to the type and the nodes that are named") {
+TEST_CASE("a move goes to the named GPU type and nodes") {
   const running_training t;
   const auto type = t.to({.gpu_type = t.c.gpus[1].name});
   REQUIRE(type);
@@ -73,7 +73,7 @@ TEST_CASE("a move goes to the type and the nodes that are named") {
   for (const auto& share : nodes->where) CHECK((share.node == 1 || share.node == 2));
 }
 
-TEST_CASE("a move to the present placement or to one that does not fit is refused") {
+TEST_CASE("a move to the present placement, or to one that does not fit, is refused") {
   const running_training t;
   const auto code = [&](const move_wish& w) {
     const auto p = t.to(w);
@@ -91,7 +91,7 @@ TEST_CASE("a move to the present placement or to one that does not fit is refuse
   CHECK_FALSE(t.to({.nodes = {t.c.nodes[0].name}}));  // four GPUs of two
 }
 
-TEST_CASE("only a training whose stages are known can be moved, and only within the job's limits") {
+TEST_CASE("only a training with known stages can be moved, and only within the job's limits") {
   running_training t;
   const auto code = [&](const move_wish& w) {
     const auto p = t.to(w);
@@ -108,7 +108,7 @@ TEST_CASE("only a training whose stages are known can be moved, and only within 
   CHECK(code({.stages = 4}) == reason::kind::invalid);
 }
 
-TEST_CASE("a move to as many stages keeps the job's own cut") {
+TEST_CASE("a move to the same number of stages keeps the job's own cut") {
   running_training t;
   auto spec = *t.job.spec;
   spec.pipeline.cut = {10, 6};
@@ -122,8 +122,7 @@ TEST_CASE("a move to as many stages keeps the job's own cut") {
   CHECK(deeper->how.stages.size() == 4);
 }
 
-TEST_CASE(
-    "another attempt has micro-batches of the size of the one before, unless the job sets it") {
+TEST_CASE("a new attempt keeps the micro-batch size of the last one, unless the job sets it") {
   auto job = sample::job(sample::gpt2_small, 16);
   job.microbatches = 4;
   job.pipeline.microbatches = 8;

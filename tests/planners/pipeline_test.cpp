@@ -31,7 +31,7 @@ pipeline_shape sixty(std::uint32_t c, std::uint32_t stages_per_datacenter = 12) 
 
 }  // namespace
 
-TEST_CASE("the slots of ATLAS's Figure 6 come out exactly") {
+TEST_CASE("schedules reproduce the slots of ATLAS's Figure 6 exactly") {
   const auto varuna = made(figure_6(), "varuna"), atlas = made(figure_6(), "atlas");
   CHECK(varuna.length == 38);
   CHECK(varuna.utilization() == Approx(0.404).margin(0.0005));
@@ -56,8 +56,7 @@ TEST_CASE("the slots of ATLAS's Figure 6 come out exactly") {
   CHECK(crossings == std::vector<double>{7, 8, 9, 10});
 }
 
-TEST_CASE(
-    "sixty stages and sixty micro-batches take the slots that an independent simulation found") {
+TEST_CASE("sixty stages and sixty micro-batches take the slots of an independent simulation") {
   CHECK(made(sixty(2, 60), "varuna").length == 414);
   for (const auto& f : slots::sixty_over_five) {
     INFO(f.name);
@@ -66,7 +65,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("over two datacenters strict rank is longer than Varuna, and least progress is not") {
+TEST_CASE("over two datacenters strict rank is slower than Varuna, and least progress is not") {
   CHECK(made(sixty(3, 30), "varuna").length == 495);
   CHECK(made(sixty(3, 30), "varuna-forward-first").length == 422);
   CHECK(made(sixty(3, 30), "atlas").length == 538);
@@ -95,8 +94,7 @@ TEST_CASE("best is never longer than any other schedule and never shorter than t
 }
 
 TEST_CASE(
-    "in every schedule a stage does one thing at a time, each micro-batch once, and in the order "
-    "of its data") {
+    "in every schedule a stage runs each micro-batch once, one at a time, in order of the data") {
   random_source random{11};
   for (int i = 0; i < 200; ++i) {
     pipeline_shape s;
@@ -140,7 +138,7 @@ TEST_CASE(
   CHECK(troupe::test::has_facts(gpipe.error().text, {"gpipe", "4 micro-batches", "2"}));
 }
 
-TEST_CASE("datacenters may hold different numbers of stages, and an empty one is passed over") {
+TEST_CASE("datacenters may hold different numbers of stages, and empty ones are skipped") {
   pipeline_shape s;
   s.stages = 6;
   s.stages_of_datacenter = {1, 0, 3, 2, 0};
@@ -157,7 +155,7 @@ TEST_CASE("datacenters may hold different numbers of stages, and an empty one is
   CHECK(split_evenly(7, 0).empty());
 }
 
-TEST_CASE("DP-cells do not meet: each is scheduled as if it were alone") {
+TEST_CASE("each DP-cell is scheduled as if it were alone") {
   auto s = figure_6();
   s.pipelines = 5;
   s.cell = 2;
@@ -173,7 +171,7 @@ TEST_CASE("DP-cells do not meet: each is scheduled as if it were alone") {
   CHECK(five.transfers.size() == 5u * 2 * 2 * 4);
 }
 
-TEST_CASE("a stage's order says each tensor's rank among those of its cell, hop and direction") {
+TEST_CASE("a stage's order has each tensor's rank within its cell, hop and direction") {
   for (const auto name : pipeline_schedule_names()) {
     auto s = figure_6();
     s.pipelines = 4;
@@ -211,7 +209,8 @@ TEST_CASE("a stage's order says each tensor's rank among those of its cell, hop 
   }
 }
 
-TEST_CASE("under every schedule a stage's backwards go by micro-batch: gradients sum up alike") {
+TEST_CASE(
+    "every schedule orders a stage's backwards by micro-batch, so gradients sum up identically") {
   for (const auto name : pipeline_schedule_names()) {
     const auto plan = made(figure_6(), name);
     for (const auto& tasks : plan.tasks) {

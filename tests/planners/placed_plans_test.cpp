@@ -32,7 +32,7 @@ job_spec trained(std::uint32_t batch) {
 
 }  // namespace
 
-TEST_CASE("a trace's iteration is timed on the type that its user had, node after node") {
+TEST_CASE("a trace's iteration is timed on its user's GPU type, node after node") {
   const auto c = mixed();
   auto job = sample::job(sample::gpt2_350m, 8);
   const auto on = [&](const allocation& where, std::uint32_t data, std::uint32_t tensor) {
@@ -61,7 +61,7 @@ TEST_CASE("a trace's iteration is timed on the type that its user had, node afte
   CHECK(reference_iteration_s(c, job, 1) == never);
 }
 
-TEST_CASE("stages that are asked for take the first nodes with whole groups of their type") {
+TEST_CASE("requested stages take the first nodes with whole groups of their type") {
   const auto c = mixed();
   idle_index idle{c};
   const auto job = trained(16);
@@ -120,7 +120,7 @@ TEST_CASE("replicas in several datacenters exchange gradients over the slowest l
   expect({{0, 1}, {2, 1}}, k.wan_gbps, k.wan_latency_us * 2e-3);
 }
 
-TEST_CASE("a plan's price and speed are the least of the types that can have it") {
+TEST_CASE("a plan's price and speed are the lowest among the types that can run it") {
   const auto c = mixed();
   auto job = sample::job(sample::gpt2_350m, 8);
   job.objective = "fastest";
@@ -141,7 +141,7 @@ TEST_CASE("a plan's price and speed are the least of the types that can have it"
   CHECK(several);
 }
 
-TEST_CASE("an iteration's time is averaged over as many as the trainer looks at") {
+TEST_CASE("an iteration's time is averaged over the trainer's window") {
   const auto c = mixed();
   const auto iterations = [&](std::uint64_t all, std::uint32_t every) {
     auto job = trained(16);

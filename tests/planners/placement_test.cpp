@@ -46,7 +46,7 @@ std::vector<decision> decided(const scene& s, std::string_view name = "frenzy") 
 
 }  // namespace
 
-TEST_CASE("a training on CUDA is given no GPU that its kernels cannot run on, and told so") {
+TEST_CASE("a CUDA training gets no GPU that its kernels cannot run on, and is told the reason") {
   auto c = small_datacenters({4});
   auto old = c.gpus[0];
   old.name = "V100-32GB";
@@ -72,7 +72,7 @@ TEST_CASE("a training on CUDA is given no GPU that its kernels cannot run on, an
   CHECK(chosen()->where.size() > 1);
 }
 
-TEST_CASE("under every policy a training is placed as it wishes, datacenter by datacenter") {
+TEST_CASE("under every policy a training gets its requested placement, datacenter by datacenter") {
   for (const auto name : policy_names()) {
     if (make_policy(name)->plans_by_request()) continue;  // places trainings itself
     INFO(name);
@@ -109,7 +109,7 @@ TEST_CASE("a study in slots is placed without a model") {
   carry_out(s, d);
 }
 
-TEST_CASE("a training waits for what it wishes while others hold it, and says what it needs") {
+TEST_CASE("a training waits while others hold the GPUs that it requests, and says what it needs") {
   scene s(small_datacenters({4, 4}));
   s.add(1, wishing(2, 2));
   carry_out(s, decided(s));
@@ -123,7 +123,8 @@ TEST_CASE("a training waits for what it wishes while others hold it, and says wh
   CHECK(decided(s).size() == 1);
 }
 
-TEST_CASE("nodes that are not there yet are waited for, those that are lost are done without") {
+TEST_CASE(
+    "a first start waits for nodes that have not reported; a restart does without lost nodes") {
   scene s(small_datacenters({4, 2}));
   auto& j = s.add(1, wishing(3, 2));
   j.submitted_s = s.now_s;
@@ -145,7 +146,7 @@ TEST_CASE("nodes that are not there yet are waited for, those that are lost are 
   carry_out(s, d);
 }
 
-TEST_CASE("a wish larger than the cluster is cut to it; one that cannot be is given up") {
+TEST_CASE("a request larger than the cluster is reduced; an impossible one is given up") {
   scene s(small_datacenters({2, 2}));
   s.add(1, wishing(6, 2));
   const auto d = decided(s);
@@ -163,7 +164,7 @@ TEST_CASE("a wish larger than the cluster is cut to it; one that cannot be is gi
   CHECK(troupe::test::has_facts(no[0].why.text, {"3 stages", "2 GPUs"}));
 }
 
-TEST_CASE("beside trainings all other jobs are decided on as if the rest were all there is") {
+TEST_CASE("jobs beside trainings are placed as if the remaining GPUs were the whole cluster") {
   for (const auto name : policy_names()) {
     if (make_policy(name)->plans_by_request()) continue;  // places trainings itself
     random_source r{23};
@@ -190,7 +191,7 @@ TEST_CASE("beside trainings all other jobs are decided on as if the rest were al
   }
 }
 
-TEST_CASE("on random snapshots trainings keep to fits() under every policy") {
+TEST_CASE("on random snapshots the placements of trainings satisfy fits() under every policy") {
   for (const auto name : policy_names()) {
     const auto p = make_policy(name);
     std::size_t starts = 0;

@@ -82,7 +82,7 @@ double best_of_all(const cluster& c, const job_spec& job) {
 }  // namespace
 
 TEST_CASE(
-    "a searched plan is within 5 % of the best of all plans, and its bound skips nothing better") {
+    "a searched plan is within 5 % of the best plan, and the search's bound skips nothing better") {
   const auto c = mixed();
   for (const std::string objective : {"fastest", "cheapest", "efficient"}) {
     auto job = small_model();
@@ -103,7 +103,8 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a search keeps quotas, limits and bounds, and says what breaks them") {
+TEST_CASE(
+    "a search respects quotas, limits and bounds, and names the one that excludes all plans") {
   auto c = mixed();
   auto job = small_model();
   job.objective = "fastest";
@@ -128,7 +129,7 @@ TEST_CASE("a search keeps quotas, limits and bounds, and says what breaks them")
   CHECK(too_large.error().text.find("memory") != std::string::npos);
 }
 
-TEST_CASE("no job is allowed more idle GPUs of a type than its quota") {
+TEST_CASE("a job gets no more idle GPUs of a type than its quota") {
   auto c = mixed();
   c.gpus[1].quota = 1;
   const idle_index idle{c};
@@ -143,7 +144,7 @@ TEST_CASE("no job is allowed more idle GPUs of a type than its quota") {
 }
 
 TEST_CASE(
-    "with limits the search finds the best plan within them, or says what they would have to be") {
+    "with limits the search finds the best plan within them, or says the nearest feasible limit") {
   const auto c = mixed();
   const idle_index idle{c};
   auto job = small_model();

@@ -53,7 +53,7 @@ std::optional<random_case> draw(random_source& r) {
 
 }  // namespace
 
-TEST_CASE("an iteration of two unequal stages takes what one computes by hand") {
+TEST_CASE("an iteration of two unequal stages takes the time computed by hand") {
   cluster c;
   c.datacenters.push_back({"here", ""});
   sample::add_nodes(c, sample::gpu("fast", 40, 100, 2.0), 1, 1);
@@ -86,7 +86,8 @@ TEST_CASE("an iteration of two unequal stages takes what one computes by hand") 
   CHECK(simulated->iteration_s == Approx(busy + wait));
 }
 
-TEST_CASE("the closed form is near what the schedule takes, on stages of all sizes and speeds") {
+TEST_CASE(
+    "the closed form is close to the simulated schedule, for stages of all sizes and speeds") {
   random_source r{7};
   double sum = 0, worst = 0;
   int n = 0;
@@ -107,7 +108,7 @@ TEST_CASE("the closed form is near what the schedule takes, on stages of all siz
   CHECK(worst < 0.15);
 }
 
-TEST_CASE("a plan's GPUs hold each stage by itself") {
+TEST_CASE("a plan fits if each stage fits its own GPUs") {
   cluster c;
   c.datacenters.push_back({"here", ""});
   sample::add_nodes(c, sample::gpu("large", 80, 100, 2.0), 1, 1);
@@ -125,7 +126,7 @@ TEST_CASE("a plan's GPUs hold each stage by itself") {
   CHECK(no.error().code == reason::kind::infeasible);
 }
 
-TEST_CASE("stages that somebody asks for are refused where they cannot be") {
+TEST_CASE("requested stages that are impossible are refused") {
   cluster c;
   c.datacenters.push_back({"here", ""});
   sample::add_nodes(c, sample::gpu("G", 80, 100, 2.0), 2, 2);
@@ -145,7 +146,7 @@ TEST_CASE("stages that somebody asks for are refused where they cannot be") {
   CHECK(code({{0, 4, 3}, {0, 4, 1}}, 1) == reason::kind::insufficient);
 }
 
-TEST_CASE("peers' times are known once every stage has a forward and a backward") {
+TEST_CASE("peers' times are known once every stage has measured a forward and a backward") {
   pipeline_shape shape;
   shape.stages = 2, shape.pipelines = 2;
   measured_times t;
@@ -165,7 +166,7 @@ TEST_CASE("peers' times are known once every stage has a forward and a backward"
   }
 }
 
-TEST_CASE("a batch of nothing is no batch") {
+TEST_CASE("an empty batch is refused") {
   cluster c;
   c.datacenters.push_back({"here", ""});
   sample::add_nodes(c, sample::gpu("G", 80, 100, 2.0), 1, 1);

@@ -20,7 +20,7 @@ const model some_models[] = {sample::gpt2_7b, sample::gpt2_350m, sample::gpt2_sm
 
 }  // namespace
 
-TEST_CASE("the registry makes every policy that it names, and no other") {
+TEST_CASE("the registry makes every policy that it lists, and no other") {
   for (const auto name : policy_names()) {
     REQUIRE(make_policy(name));
     CHECK(make_policy(name)->name() == name);
@@ -30,7 +30,7 @@ TEST_CASE("the registry makes every policy that it names, and no other") {
 }
 
 TEST_CASE(
-    "every policy keeps to fits(), starts no job twice and repeats itself, on random snapshots") {
+    "every policy satisfies fits(), starts no job twice and is reproducible, on random snapshots") {
   for (const auto name : policy_names()) {
     const auto p = make_policy(name);
     DYNAMIC_SECTION(name) {
@@ -88,7 +88,7 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "Frenzy passes a job that must wait, serves priority first, and stops when nothing is idle") {
+    "Frenzy skips a job that must wait, serves priority first, and stops when nothing is idle") {
   cluster c;
   sample::add_nodes(c, sample::a100_40, 1, 4);
   scene s(c);
@@ -112,8 +112,7 @@ TEST_CASE(
   CHECK(p->decide(s.view(), r).empty());
 }
 
-TEST_CASE(
-    "after an out-of-memory Frenzy takes the next larger plan, and gives up when none is left") {
+TEST_CASE("after an out-of-memory Frenzy takes the next larger plan, and gives up after the last") {
   cluster c;
   sample::add_nodes(c, sample::a100_80, 1, 8);
   scene s(c);
@@ -135,8 +134,7 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "opportunistic takes the fastest GPUs, doubles after an out-of-memory, and ends at the "
-    "cluster") {
+    "opportunistic takes the fastest GPUs, and doubles after an out-of-memory up to the cluster") {
   cluster c;
   sample::add_nodes(c, sample::rtx2080ti, 1, 8);
   sample::add_nodes(c, sample::a100_40, 1, 4);
@@ -163,7 +161,7 @@ TEST_CASE(
   CHECK(troupe::test::has_facts(d[0].why.text, {"out of memory", "12 GPUs"}));
 }
 
-TEST_CASE("under FCFS the head of the line blocks, and what can never be met is refused") {
+TEST_CASE("under FCFS the head of the line blocks, and impossible requests are refused") {
   cluster c;
   sample::add_nodes(c, sample::a100_40, 1, 4);
   scene s(c);

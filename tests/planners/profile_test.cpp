@@ -46,7 +46,7 @@ job_spec training_job(std::uint32_t batch, std::uint32_t stages, std::uint32_t m
 
 }  // namespace
 
-TEST_CASE("a stage takes what its parts were measured to take") {
+TEST_CASE("a stage takes the sum of its parts' measured times") {
   const auto p = made_up();
   const auto& m = p.models[0];
   const auto middle = put_together(m, 1024, {3, 2, false, false}, 2);
@@ -70,7 +70,7 @@ TEST_CASE("a stage takes what its parts were measured to take") {
   CHECK(keeps.backward_s == middle.backward_s);
 }
 
-TEST_CASE("between rows that were measured a line joins them; beyond them it is marked") {
+TEST_CASE("between measured rows times are interpolated, and beyond them marked as extrapolated") {
   const auto p = made_up();
   const auto& m = p.models[0];
   const stage_make one{1, 0, false, false};
@@ -95,7 +95,7 @@ TEST_CASE("between rows that were measured a line joins them; beyond them it is 
   CHECK(put_together(alone, 1024, one, 6).extrapolated);
 }
 
-TEST_CASE("a profile says which models and sequences it does not know") {
+TEST_CASE("a profile names models and sequences that it does not cover") {
   const auto p = made_up();
   CHECK(sizes_of(p, sample::gpt2_small));
   auto deep = sample::gpt2_small;
@@ -108,7 +108,7 @@ TEST_CASE("a profile says which models and sequences it does not know") {
   CHECK_THAT(sizes_of(p, wide).error().text, Contains("not with sequences of 2048 tokens"));
 }
 
-TEST_CASE("a profile is used for the kind of device that it is of, and the job's own comes first") {
+TEST_CASE("a profile applies to its own kind of device, and the job's own profile comes first") {
   auto gpu = sample::a100_40;
   gpu.profile = made_up();
   auto job = training_job(8, 1, 4);
@@ -125,7 +125,7 @@ TEST_CASE("a profile is used for the kind of device that it is of, and the job's
   CHECK(source_of(sample::job(sample::gpt2_350m, 4), gpu, 1) == "the cost model");
 }
 
-TEST_CASE("stages of a pipeline take the profile's times, with the cost model's bytes") {
+TEST_CASE("a pipeline's stages take the profile's times and the cost model's bytes") {
   auto gpu = sample::a100_40;
   const auto job = training_job(8, 2, 4);
   const auto parts = split_model(job, 2);
@@ -139,7 +139,7 @@ TEST_CASE("stages of a pipeline take the profile's times, with the cost model's 
   CHECK(last.backward_s == Approx(4 * 2e-6 * (12 - attentions + 10 * (12 - mlps) + 1000)));
 }
 
-TEST_CASE("the estimator goes by a profile: pipelines and their updates, and other jobs") {
+TEST_CASE("the estimator uses a profile for pipelines, their updates and other jobs") {
   cluster c;
   sample::add_nodes(c, sample::a100_40, 2, 1);
   c.gpus[0].profile = made_up();
@@ -158,7 +158,7 @@ TEST_CASE("the estimator goes by a profile: pipelines and their updates, and oth
   CHECK(estimate_iteration(c, simple, how, {{0, 1}}).iteration_s < e.iteration_s);
 }
 
-TEST_CASE("a sum takes what was measured, and between two sizes or numbers of GPUs lies between") {
+TEST_CASE("an all-reduce takes its measured time, and is interpolated over sizes and GPU counts") {
   const std::vector<all_reduce_rate> all{{2, 200, 10}, {4, 150, 25}, {8, 160, 60}};
   const double large = large_sum_bytes, small = small_sum_bytes;
   for (const auto& r : all) {
@@ -188,7 +188,7 @@ TEST_CASE("a sum takes what was measured, and between two sizes or numbers of GP
   CHECK(sum_s({{2, 1e6, 1000}}, {}, 2, large) == Approx(1e-3));
 }
 
-TEST_CASE("sums that were not measured go round a ring over the node's link") {
+TEST_CASE("an all-reduce without measurements is a ring over the node's link") {
   const auto inside = troupe::link{"pcie", 200, 5};
   CHECK(sum_s({}, inside, 4, 1e9) == Approx(1.5 * 1e9 / 25e9 + 6 * 5e-6));
   CHECK(sum_s({}, {}, 4, 1e9) == 0);
@@ -202,8 +202,7 @@ TEST_CASE("sums that were not measured go round a ring over the node's link") {
           Approx(sum_s({}, inside, t, 30e6)).epsilon(1e-3));
 }
 
-TEST_CASE(
-    "GPUs that share a stage sum as the job's or the type's profile says, whatever its models") {
+TEST_CASE("tensor-parallel sums use the job's or the type's profile, whatever models it has") {
   auto gpu = sample::a100_40;
   auto job = training_job(8, 1, 4);
   job.pipeline.tensor_parallel = 2;
@@ -236,7 +235,7 @@ TEST_CASE(
   CHECK(sums_profile_of(job, gpu) == nullptr);
 }
 
-TEST_CASE("jobs that are not pipelines sum inside nodes as the slowest node was measured to") {
+TEST_CASE("jobs without pipelines sum inside nodes at the slowest node's measured rate") {
   cluster c;
   sample::add_nodes(c, sample::a100_40, 2, 2);
   sample::add_nodes(c, sample::a100_80, 1, 2);
@@ -276,7 +275,7 @@ TEST_CASE("jobs that are not pipelines sum inside nodes as the slowest node was 
   CHECK(gradients() > 2 * link_s);
 }
 
-TEST_CASE("a stage's peers on GPUs of one node exchange gradients as was measured, others do not") {
+TEST_CASE("peers on one node exchange gradients at the measured rate, others over their link") {
   cluster c;
   sample::add_nodes(c, sample::a100_40, 2, 2);
   auto job = training_job(8, 1, 4);

@@ -48,7 +48,7 @@ std::vector<stage_request> some_stages(random_source& r, const cluster& c, const
 
 }  // namespace
 
-TEST_CASE("a program takes the time and the memory that were recorded") {
+TEST_CASE("a program takes the recorded time and memory") {
   recording all{"planners", "programs"};
   random_source r{1};
   for (int i = 0; i < 500; ++i) {
@@ -76,7 +76,7 @@ TEST_CASE("a program takes the time and the memory that were recorded") {
   all.check();
 }
 
-TEST_CASE("a plan's stages take the time that was recorded, by the closed form and step by step") {
+TEST_CASE("a plan's stages take the recorded times, by the closed form and by simulation") {
   recording all{"planners", "stages"};
   random_source r{2};
   for (int i = 0; i < 2000; ++i) {

@@ -78,7 +78,7 @@ void go_on(scene& s, random_source& r) {
 
 }  // namespace
 
-TEST_CASE("a policy decides what was recorded, and says the same numbers of who waits") {
+TEST_CASE("a policy makes the recorded decisions, with the recorded figures for waiting jobs") {
   for (const char* name : {"frenzy", "opportunistic", "fcfs", "sia", "espresso", "troupe"}) {
     recording all{"planners", "policy_" + std::string{name}};
     const auto p = make_policy(name);
@@ -113,7 +113,7 @@ TEST_CASE("a policy decides what was recorded, and says the same numbers of who 
   }
 }
 
-TEST_CASE("the plans of every job are those that were recorded, best first") {
+TEST_CASE("every job's plans are the recorded ones, best first") {
   recording all{"planners", "plans"};
   random_source r{6};
   for (int i = 0; i < 200; ++i) {

@@ -45,7 +45,7 @@ void limit_nearby(random_source& r, job_spec& job, double run_s, double cost) {
 
 }  // namespace
 
-TEST_CASE("searches over GPUs that differ find what was recorded, with as much work") {
+TEST_CASE("searches over heterogeneous GPUs find the recorded plans with the recorded effort") {
   recording all{"planners", "searches"};
   random_source r{3};
   const char* objectives[] = {"efficient", "fastest", "cheapest"};
@@ -92,7 +92,7 @@ TEST_CASE("searches over GPUs that differ find what was recorded, with as much w
   all.check();
 }
 
-TEST_CASE("datacenters are selected, and trainings placed and moved, as was recorded") {
+TEST_CASE("datacenters are selected, and trainings placed and moved, as recorded") {
   recording all{"planners", "placements"};
   random_source r{4};
   for (int i = 0; i < 400; ++i) {
@@ -143,7 +143,7 @@ TEST_CASE("datacenters are selected, and trainings placed and moved, as was reco
   all.check();
 }
 
-TEST_CASE("schedules are as long as recorded, as planned and with the times that stages take") {
+TEST_CASE("schedules are as long as recorded, with planned and with measured times") {
   recording all{"planners", "schedules"};
   random_source r{5};
   for (int i = 0; i < 150; ++i) {

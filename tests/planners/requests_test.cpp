@@ -37,7 +37,7 @@ std::string refusal(const expected<void>& made) {
 
 }  // namespace
 
-TEST_CASE("a user's number of GPUs is taken of one type if that has enough, else fastest first") {
+TEST_CASE("a user's GPUs come from one type if it has enough, else from the fastest types first") {
   const auto c = two_types();
   CHECK(largest_node(c) == 4);
   CHECK(largest_node(cluster{}) == 1);
@@ -60,7 +60,7 @@ TEST_CASE("a user's number of GPUs is taken of one type if that has enough, else
   CHECK_FALSE(fastest_idle(idle, 8, types));
 }
 
-TEST_CASE("the split of given GPUs is the fastest that their smallest memory holds") {
+TEST_CASE("given GPUs are split in the fastest way that their smallest memory holds") {
   const auto c = two_types();
   const auto job = sample::job(sample::gpt2_7b, 2);
   const auto bytes = [&](std::uint32_t d, std::uint32_t t) {
@@ -94,7 +94,7 @@ TEST_CASE("the split of given GPUs is the fastest that their smallest memory hol
   CHECK(split_for(c, odd, large).tensor_parallel <= 2);
 }
 
-TEST_CASE("an allocation keeps to the job's number of GPUs and to its type") {
+TEST_CASE("an allocation must respect the job's number of GPUs and its type") {
   const auto c = two_types();
   auto job = sample::job(sample::gpt2_small, 8);
   CHECK(refusal(within_bounds(c, job, {{0, 4}, {3, 2}})).empty());
@@ -114,7 +114,7 @@ TEST_CASE("an allocation keeps to the job's number of GPUs and to its type") {
   CHECK(&allowed_idle(c, idle, job, restricted) == &idle);
 }
 
-TEST_CASE("a run that takes exactly its limit or costs exactly its budget is within them") {
+TEST_CASE("a run that takes exactly its limit, or costs exactly its budget, is within them") {
   auto job = sample::job(sample::gpt2_small, 8);
   CHECK(refusal(within_limits(job, 1e9, 1e9)).empty());
   job.deadline_s = 100;
@@ -134,7 +134,7 @@ TEST_CASE("a run that takes exactly its limit or costs exactly its budget is wit
                                 {"slo_s", "50 s", "fastest", "60 s"}));
 }
 
-TEST_CASE("a plan's stages cover the model's pieces in order, without a gap or an empty one") {
+TEST_CASE("a plan's stages cover the model's pieces in order, without gaps or empty stages") {
   const auto job = sample::job(sample::gpt("m", 64, 3, 4, 32, 1000), 4);  // six pieces
   const auto wrong = [&](const std::vector<cut>& cuts) {
     const auto made = parts_of(job, stages_of_plan(cuts));

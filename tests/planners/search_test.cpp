@@ -303,7 +303,7 @@ class all_orders {
 
 }  // namespace
 
-TEST_CASE("best keeps every rule, never loses, and no schedule is shorter than the bound") {
+TEST_CASE("schedule best is valid and never beaten, and no schedule is shorter than the bound") {
   random_source random{3};
   int searched = 0;
   for (int i = 0; i < 250; ++i) {
@@ -321,7 +321,7 @@ TEST_CASE("best keeps every rule, never loses, and no schedule is shorter than t
   CHECK(searched > 50);
 }
 
-TEST_CASE("who carries out the orders of a searched schedule comes to its length") {
+TEST_CASE("executing the orders of a searched schedule takes its length") {
   random_source random{5};
   int searched = 0;
   for (int i = 0; i < 300; ++i) {
@@ -337,7 +337,7 @@ TEST_CASE("who carries out the orders of a searched schedule comes to its length
   CHECK(searched > 30);
 }
 
-TEST_CASE("on tiny pipelines best is as short as the shortest of all orders, or nearly") {
+TEST_CASE("on tiny pipelines schedule best is as short as the shortest of all orders, or nearly") {
   random_source random{9};
   int same = 0, all = 0;
   for (int i = 0; i < 60; ++i) {
@@ -360,7 +360,7 @@ TEST_CASE("on tiny pipelines best is as short as the shortest of all orders, or 
   CHECK(same >= all - 3);
 }
 
-TEST_CASE("best is a function of its shape") {
+TEST_CASE("schedule best is a function of the pipeline's shape") {
   random_source random{13};
   for (int i = 0; i < 30; ++i) {
     const auto s = random_shape(random, 6, 3, 8);

@@ -49,7 +49,7 @@ selection selected(const cluster& c, const job_spec& job, const selection_option
 
 }  // namespace
 
-TEST_CASE("ATLAS's Figure 11: flat to 10 %, a plateau to 40 %, steps at 50, 70, 90 and 100 %") {
+TEST_CASE("ATLAS's Figure 11 is reproduced: a plateau to 40 %, steps at 50, 70, 90 and 100 %") {
   std::vector<double> gain;
   double one = 0;
   for (std::uint32_t tenths = 0; tenths <= 10; ++tenths) {
@@ -65,7 +65,7 @@ TEST_CASE("ATLAS's Figure 11: flat to 10 %, a plateau to 40 %, steps at 50, 70, 
   CHECK(std::ranges::is_sorted(gain));
 }
 
-TEST_CASE("a table follows Algorithm 1: partitions fill datacenters in their order") {
+TEST_CASE("the table follows Algorithm 1: partitions fill datacenters in their order") {
   const auto s = selected(datacenters({600, 300}), study(60, 60, 2));
   CHECK(s.cell == 2);
   CHECK(s.communication_to_compute == 2);
@@ -80,7 +80,7 @@ TEST_CASE("a table follows Algorithm 1: partitions fill datacenters in their ord
   CHECK(s.chosen()->throughput == Approx(s.chosen()->data_parallel / s.chosen()->iteration_s));
 }
 
-TEST_CASE("DP-cells have C pipelines, or a few more where a smaller cell would be left over") {
+TEST_CASE("DP-cells have C pipelines, or a few more to avoid a smaller remaining cell") {
   const auto cell = [](double c, std::uint32_t pipelines) {
     return cell_of({1, 1, 2, 0, c, 0}, pipelines);
   };
@@ -93,12 +93,12 @@ TEST_CASE("DP-cells have C pipelines, or a few more where a smaller cell would b
   CHECK(cell(0.1, 4) == 1);
 }
 
-TEST_CASE("a few GPUs far away are not worth the WAN") {
+TEST_CASE("a few distant GPUs are not worth the WAN") {
   const auto s = selected(datacenters({600, 10}), study(60, 60, 2));
   CHECK(s.chosen()->partitions == std::vector<std::uint32_t>{60, 0});
 }
 
-TEST_CASE("on small cases the best row is what trying every D and every division finds") {
+TEST_CASE("on small cases the best row is that of trying every D and every division") {
   random_source random{3};
   int feasible = 0;
   for (int i = 0; i < 300; ++i) {
@@ -144,8 +144,7 @@ TEST_CASE("on small cases the best row is what trying every D and every division
   CHECK(feasible > 100);
 }
 
-TEST_CASE(
-    "the paper's formulas: activations, all-reduce, and the ratio of one connection to many") {
+TEST_CASE("activations, all-reduce and the gain of many connections match the paper's formulas") {
   auto c = datacenters({6, 6});
   const auto gpt_b = sample::gpt("gpt-b", 8192, 6, 64, 6144);
   auto job = sample::job(gpt_b, 4);
@@ -171,8 +170,7 @@ TEST_CASE(
   CHECK(row.allreduce_s == Approx(4 * parameters * (n - 1) / (n * sample::ethernet.bytes_s())));
 }
 
-TEST_CASE(
-    "GPUs that share a stage have their parts of its work, and the time of their sums besides") {
+TEST_CASE("a stage's GPUs divide its work among them, and add the time of their sums") {
   auto job = sample::job(sample::gpt("m", 1024, 4, 16, 512), 8);
   const auto whole = split_model(job, 1)[0];
   job.pipeline.tensor_parallel = 4;
@@ -194,7 +192,7 @@ TEST_CASE(
   CHECK(x.backward_s - free.backward_s == Approx(8 * sum_s));
 }
 
-TEST_CASE("a job whose stages are shared is placed on as many GPUs of each node") {
+TEST_CASE("a job with shared stages needs nodes with as many GPUs as share a stage") {
   const auto c = datacenters({6, 6});
   auto job = sample::job(sample::gpt("m", 1024, 8, 16, 512), 8);
   job.train.emplace();
@@ -211,8 +209,7 @@ TEST_CASE("a job whose stages are shared is placed on as many GPUs of each node"
   CHECK_FALSE(on(2));
 }
 
-TEST_CASE(
-    "for shapes too large to simulate the bound is near: within 7 % of least progress first") {
+TEST_CASE("for shapes too large to simulate the bound is within 7 % of least progress first") {
   random_source random{17};
   double worst = 0;
   for (int i = 0; i < 60; ++i) {
@@ -229,7 +226,7 @@ TEST_CASE(
   CHECK(worst < 0.07);
 }
 
-TEST_CASE("the order of datacenters is a question of price and distance too") {
+TEST_CASE("the order of datacenters depends on price and distance too") {
   auto c = datacenters({120, 120, 120});
   c.gpus.push_back(sample::gpu("cheap", 80, 312, 1));
   for (auto& n : c.nodes)
@@ -257,7 +254,7 @@ TEST_CASE("the order of datacenters is a question of price and distance too") {
   CHECK(s.rows[0].cost_per_hour == 120);
 }
 
-TEST_CASE("a faster type is not held back by a slow one where it does better alone") {
+TEST_CASE("a slow type is left out when a faster one does better alone") {
   auto c = datacenters({8, 2});
   c.gpus.push_back(sample::gpu("slow", 80, 20, 1));
   for (auto& n : c.nodes)
@@ -269,7 +266,7 @@ TEST_CASE("a faster type is not held back by a slow one where it does better alo
   CHECK(s.min_flops_s == Approx(312e12 * 0.45));
 }
 
-TEST_CASE("a placement keeps the job's batch, and is as wished or says why not") {
+TEST_CASE("a placement keeps the job's batch, and follows the request or says why not") {
   const auto c = datacenters({4, 4, 4});
   idle_index idle{c};
   auto job = sample::job(sample::gpt("m", 1024, 12, 16, 512), 16);
@@ -294,7 +291,7 @@ TEST_CASE("a placement keeps the job's batch, and is as wished or says why not")
   CHECK(select_placement(c, idle, job, false)->chosen()->gpus == 1);
 }
 
-TEST_CASE("a placement takes the fastest, of those as fast the fewest GPUs, or the cheapest") {
+TEST_CASE("a placement takes the fastest rows, then the fewest GPUs, or the cheapest") {
   const auto c = datacenters({6, 3});
   const idle_index idle{c};
   auto job = sample::job(sample::gpt2_small, 24);
@@ -309,7 +306,7 @@ TEST_CASE("a placement takes the fastest, of those as fast the fewest GPUs, or t
         efficient.cost_per_hour / efficient.samples_per_s * (1 + 1e-9));
 }
 
-TEST_CASE("what no GPU holds and what no division makes is refused with a sentence") {
+TEST_CASE("a job that no GPU holds, or that no division fits, is refused with a sentence") {
   auto c = datacenters({4});
   c.gpus[0].memory_gb = 1;
   const auto text = [&](const job_spec& job) {

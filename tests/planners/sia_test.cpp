@@ -87,7 +87,7 @@ job_view waiting_job(job_id id, const job_spec& spec, double submitted_s = 0) {
 
 }  // namespace
 
-TEST_CASE("Sia's program costs what the best of all assignments costs, on 300 small cases") {
+TEST_CASE("Sia's program finds the best of all assignments, on 300 small cases") {
   sia_options exact;
   exact.gap = 0;
   exact.max_nodes = 100'000;
@@ -114,7 +114,7 @@ TEST_CASE("Sia's program costs what the best of all assignments costs, on 300 sm
   }
 }
 
-TEST_CASE("Sia starts a job at its smallest count and at most doubles it a round") {
+TEST_CASE("Sia starts a job at its smallest count and at most doubles it per round") {
   cluster c;
   sample::add_nodes(c, sample::a100_40, 2, 8);
   scene s(c);
@@ -146,9 +146,7 @@ TEST_CASE("Sia starts a job at its smallest count and at most doubles it a round
   CHECK(counts[2] == 8);
 }
 
-TEST_CASE(
-    "a running job's row: normalised by its minimum, discounted by the restart factor for a "
-    "change") {
+TEST_CASE("a running job's row is normalised by its minimum, and discounted for a restart") {
   cluster c;
   sample::add_nodes(c, sample::a100_40, 1, 8);
   c.settings.restart_s = 100;
@@ -171,7 +169,7 @@ TEST_CASE(
   for (const auto& x : g.choices) CHECK(x.how.gpus() <= 2);
 }
 
-TEST_CASE("Sia has nothing to do when every job has its best configuration and nobody waits") {
+TEST_CASE("Sia changes nothing when every job has its best configuration and none waits") {
   cluster c;
   sample::add_nodes(c, sample::a100_40, 1, 1);
   scene s(c);
@@ -183,7 +181,7 @@ TEST_CASE("Sia has nothing to do when every job has its best configuration and n
   CHECK(p->decide(s.view(), r).empty());
 }
 
-TEST_CASE("Sia packs a pool anew when the free GPUs are too scattered") {
+TEST_CASE("Sia repacks a pool whose free GPUs are too scattered") {
   cluster c;
   sample::add_nodes(c, sample::a100_80, 2, 4);
   scene s(c);

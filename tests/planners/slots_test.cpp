@@ -40,7 +40,7 @@ void check_same(const pipeline_schedule& plan, slots::machine& m) {
 
 }  // namespace
 
-TEST_CASE("a second simulation, slot by slot, comes to every number of ATLAS's pipelines") {
+TEST_CASE("an independent simulation, slot by slot, reproduces every number of ATLAS's pipelines") {
   const pipeline_shape figure_6{6, 2, 4, {2, 2, 2}, 0, {}, {}};
   const auto six = [&](std::string_view name) {
     return slots_of(figure_6, costs_for(figure_6, name, 2), name);
@@ -59,7 +59,7 @@ TEST_CASE("a second simulation, slot by slot, comes to every number of ATLAS's p
   }
 }
 
-TEST_CASE("on random pipelines the planner and the second simulation do the same at all times") {
+TEST_CASE("on random pipelines the planner and the independent simulation agree at all times") {
   random_source random{2411};
   const auto pick = [&](int from, int to) {
     return from + static_cast<int>(random.below(static_cast<std::uint64_t>(to - from + 1)));

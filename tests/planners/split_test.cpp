@@ -79,7 +79,7 @@ job_spec engine(std::uint32_t words) {
 }  // namespace
 
 TEST_CASE(
-    "no cut of a chain has a smaller largest part than the one that is made, or is more even") {
+    "the cut of a chain has the smallest possible largest part, and is the most even of those") {
   random_source random{23};
   int fitted = 0;
   for (int i = 0; i < 2000; ++i) {
@@ -110,13 +110,13 @@ TEST_CASE(
   CHECK(fitted < 2000);
 }
 
-TEST_CASE("equal pieces are dealt out evenly") {
+TEST_CASE("equal pieces are distributed evenly") {
   CHECK(cut_evenly(chain(6, {1, 0}), 3) == counts{2, 2, 2});
   CHECK(cut_evenly(chain(6, {1, 0}), 4) == counts{2, 2, 1, 1});
   CHECK(cut_evenly(chain(3, {0, 0}), 3) == counts{1, 1, 1});
 }
 
-TEST_CASE("two stages of the engine's model meet behind the fourth layer's attention") {
+TEST_CASE("two stages of the engine's model are cut after the fourth layer's attention") {
   const auto parts = split_model(keeping(engine(4096)), 2);
   CHECK(of(parts) == counts{7, 5});
   CHECK(parts[0].first == 0);
@@ -127,7 +127,7 @@ TEST_CASE("two stages of the engine's model meet behind the fourth layer's atten
   CHECK(of(split_model(engine(4096), 2)) == counts{6, 6});
 }
 
-TEST_CASE("a stage that never recomputes holds all activations of all micro-batches it holds") {
+TEST_CASE("a stage that never recomputes holds all activations of its micro-batches") {
   const auto parts = split_model(engine(4096), 2);
   const double weights = largest_bytes(parts, {0, 0}), one = largest_bytes(parts, {1, 1}),
                four = largest_bytes(parts, {1, 4});
@@ -137,14 +137,15 @@ TEST_CASE("a stage that never recomputes holds all activations of all micro-batc
   CHECK(keeps > four);
 }
 
-TEST_CASE("a head that is more work than a stage's share has a stage to itself") {
+TEST_CASE("a head with more work than a stage's share gets a stage to itself") {
   const auto parts = split_model(engine(50257), 3);
   CHECK(of(parts) == counts{6, 6, 0});
   CHECK(parts[2].first == 12);
   CHECK(parts[2].flops > parts[1].flops);
 }
 
-TEST_CASE("the parts of a model are the model, with a copy of a tied embedding in the last stage") {
+TEST_CASE(
+    "a model's parts add up to the model, plus a copy of a tied embedding in the last stage") {
   for (const bool tied : {true, false}) {
     auto job = engine(4096);
     auto& m = job.model;
@@ -171,7 +172,7 @@ TEST_CASE("the parts of a model are the model, with a copy of a tied embedding i
   }
 }
 
-TEST_CASE("where the even cut does not fit the memory, the most even one that does is made") {
+TEST_CASE("if the even cut does not fit the memory, the most even one that fits is taken") {
   const auto job = keeping(engine(4096));
   const auto even = split_model(job, 2);
   CHECK(of(even) == counts{7, 5});
@@ -183,7 +184,7 @@ TEST_CASE("where the even cut does not fit the memory, the most even one that do
   CHECK(split_model(job, 2, memory) == even);
 }
 
-TEST_CASE("operators are dealt out by number, and a pipeline study has empty parts") {
+TEST_CASE("operators are distributed by number, and a study in slots has empty parts") {
   job_spec job;
   auto& m = job.model;
   m.name = "ops";
@@ -204,7 +205,7 @@ TEST_CASE("operators are dealt out by number, and a pipeline study has empty par
                                 {"13 stages", "'engine'", "6"}));
 }
 
-TEST_CASE("a long chain is cut in little time, and no range exceeds the least that one must have") {
+TEST_CASE("a long chain is cut quickly, and no part exceeds the smallest possible maximum") {
   random_source random{29};
   chain links(3000);
   for (auto& l : links) l = {random.uniform() + 0.1, random.uniform()};
@@ -230,7 +231,7 @@ TEST_CASE("a long chain is cut in little time, and no range exceeds the least th
   }
 }
 
-TEST_CASE("a model is cut to fit the memory exactly if any cut of it does") {
+TEST_CASE("a model's cut fits the memory exactly when any cut does") {
   random_source random{31};
   int possible = 0, impossible = 0;
   for (int i = 0; i < 300; ++i) {

@@ -88,7 +88,7 @@ TEST_CASE("a pool's capacity admits exactly the counts that can be placed on its
   CHECK(no > 1000);
 }
 
-TEST_CASE("Troupe's policy gives a job that is alone the GPUs that make it fastest") {
+TEST_CASE("Troupe's policy gives a job without competitors the GPUs that make it fastest") {
   cluster c;
   sample::add_nodes(c, sample::a100_80, 2, 8);
   scene s(c);
@@ -103,7 +103,7 @@ TEST_CASE("Troupe's policy gives a job that is alone the GPUs that make it faste
   CHECK(d[0].how.samples_per_s == best->how.samples_per_s);
 }
 
-TEST_CASE("Troupe's policy lets a short job in at once where a long one holds all GPUs") {
+TEST_CASE("Troupe's policy admits a short job at once when a long one holds all GPUs") {
   cluster c;
   sample::add_nodes(c, sample::a100_80, 1, 8);
   scene s(c);
@@ -127,7 +127,7 @@ TEST_CASE("Troupe's policy lets a short job in at once where a long one holds al
   CHECK(d.at(1).front().what == decision::kind::stop);
 }
 
-TEST_CASE("Troupe's policy never stops a program of the user's own") {
+TEST_CASE("Troupe's policy never stops a user's own program") {
   cluster c;
   sample::add_nodes(c, sample::a100_80, 1, 8);
   scene s(c);
@@ -159,7 +159,7 @@ TEST_CASE("a job of a higher priority comes first under Troupe's policy, however
   CHECK(d[0].job == 2);
 }
 
-TEST_CASE("work that no split of any pool can hold runs as pipelines under Troupe's policy") {
+TEST_CASE("work that no split on any pool can hold runs as pipelines under Troupe's policy") {
   cluster c;
   sample::add_nodes(c, sample::rtx6000, 16, 2);
   auto big = sample::job(sample::gpt2_7b, 64);
@@ -202,7 +202,7 @@ TEST_CASE("work whose limits only stages of several GPU types meet starts under 
   CHECK(x.decide().empty());
 }
 
-TEST_CASE("a program of the user's own gets what its objective asks for under Troupe's policy") {
+TEST_CASE("a user's own program gets what its objective asks for under Troupe's policy") {
   cluster c;
   sample::add_nodes(c, sample::a100_80, 2, 8);
   auto program = long_job(10'000, 16);
@@ -220,7 +220,7 @@ TEST_CASE("a program of the user's own gets what its objective asks for under Tr
   CHECK(gpus_for("efficient") > 1);  // it gives them back when others come
 }
 
-TEST_CASE("Troupe's policy says why a job starts, shrinks, grows and waits, with figures") {
+TEST_CASE("Troupe's policy explains starts, shrinking, growth and waiting with figures") {
   cluster c;
   sample::add_nodes(c, sample::a100_80, 1, 8);
   played_policy x{c, "troupe"};
@@ -246,7 +246,7 @@ TEST_CASE("Troupe's policy says why a job starts, shrinks, grows and waits, with
       CHECK(troupe::test::has_facts(d.why.text, {"grows", "from", "instead of"}));
 }
 
-TEST_CASE("Troupe's policy says what a waiting job needs, and how many jobs come before it") {
+TEST_CASE("Troupe's policy says what a waiting job needs, and how many jobs are ahead of it") {
   cluster c;
   sample::add_nodes(c, sample::a100_80, 1, 2);
   played_policy x{c, "troupe"};
@@ -262,7 +262,7 @@ TEST_CASE("Troupe's policy says what a waiting job needs, and how many jobs come
       {"needs 1 A100-80GB", "0 GPUs are idle", "1 running jobs", "1 others are not stopped"}));
 }
 
-TEST_CASE("a job that ran out of memory is placed by what it turned out to need, under Troupe") {
+TEST_CASE("after an out-of-memory Troupe's policy places a job by its new plans") {
   cluster c;
   sample::add_nodes(c, sample::a100_80, 1, 4);
   auto program = long_job(100, 4);
@@ -285,7 +285,7 @@ TEST_CASE("a job that ran out of memory is placed by what it turned out to need,
   }));
 }
 
-TEST_CASE("what Troupe's policy remembers changes no decision") {
+TEST_CASE("the caches of Troupe's policy do not change its decisions") {
   const auto used = make_policy("troupe");
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     CAPTURE(seed);
@@ -302,7 +302,7 @@ TEST_CASE("what Troupe's policy remembers changes no decision") {
   }
 }
 
-TEST_CASE("Troupe's policy forgets what it remembers once the cluster is another") {
+TEST_CASE("Troupe's policy drops its caches when the cluster changes") {
   const auto used = make_policy("troupe");
   cluster c;
   sample::add_nodes(c, sample::a100_80, 2, 4);

@@ -47,7 +47,7 @@ struct waiting_training {
 
 }  // namespace
 
-TEST_CASE("a training with all sizes given waits for exactly so many GPUs") {
+TEST_CASE("a training with all sizes given waits for exactly that many GPUs") {
   waiting_training few{training_of(2, 2), 3};
   CHECK(has_facts(few.why(), {"4 GPUs", "2 pipelines", "2 stages", "3"}));
   CHECK_FALSE(few.starts());
@@ -58,7 +58,7 @@ TEST_CASE("a training with all sizes given waits for exactly so many GPUs") {
   CHECK(has_facts(none.why(), {"4 GPUs", "2 pipelines", "2 stages", "0"}));
 }
 
-TEST_CASE("a training of free size does not start on few GPUs until it has waited for a lease") {
+TEST_CASE("a training of free size starts on few GPUs only after waiting for the time of a lease") {
   waiting_training t{training_of(0, 0), 1};
   const auto best = t.job().plans->front().gpus();
   REQUIRE(best > 2);
@@ -75,7 +75,7 @@ TEST_CASE("a training of free size does not start on few GPUs until it has waite
   CHECK(all.starts());
 }
 
-TEST_CASE("a training that resumes keeps its pipelines unless others are much faster") {
+TEST_CASE("a resumed training keeps its number of pipelines unless another is much faster") {
   int kept = 0, left = 0;
   for (const std::uint32_t before : {1U, 2U}) {
     CAPTURE(before);
@@ -113,7 +113,7 @@ TEST_CASE("a training without a plan is given up, with the reason") {
   CHECK(out[0].why.text == t.job().why.text);
 }
 
-TEST_CASE("a job's bounds are warned of where its best plan without them is another") {
+TEST_CASE("a job is warned when its bounds exclude its best plan") {
   cluster c;
   sample::add_nodes(c, sample::a100_40, 2, 4);
   sample::add_nodes(c, sample::gpu("slow", 80, 50), 1, 1);
@@ -139,7 +139,7 @@ TEST_CASE("a job's bounds are warned of where its best plan without them is anot
   CHECK(bound_warning(c, job, {}, *make_policy("frenzy")).empty());
 }
 
-TEST_CASE("a training must meet its limits of time and cost, which a study's slots do not have") {
+TEST_CASE("a training must meet its time and cost limits; a study in slots has none") {
   const auto c = single_gpus();
   auto job = training_of(2, 1);
   CHECK(plans_for(c, job));
@@ -152,7 +152,7 @@ TEST_CASE("a training must meet its limits of time and cost, which a study's slo
   CHECK(plans_for(c, job));
 }
 
-TEST_CASE("a job of which no plans are known is given up, with a reason, by who goes by plans") {
+TEST_CASE("policies that use plans give up a job without plans, with a reason") {
   for (const auto name : {"frenzy", "espresso", "troupe"}) {
     CAPTURE(name);
     scene_of_policies::scene s{single_gpus()};
@@ -170,7 +170,7 @@ TEST_CASE("a job of which no plans are known is given up, with a reason, by who 
   }
 }
 
-TEST_CASE("a queue of jobs that are all different is served like one of equal jobs") {
+TEST_CASE("a queue of 300 jobs, each with its own plans, starts in one decision") {
   cluster c;
   sample::add_nodes(c, sample::a100_80, 40, 8);
   scene_of_policies::scene s{c};
@@ -181,7 +181,7 @@ TEST_CASE("a queue of jobs that are all different is served like one of equal jo
   scene_of_policies::carry_out(s, d);
 }
 
-TEST_CASE("a training whose stages are shared waits for the GPUs of all who share them") {
+TEST_CASE("a training with shared stages waits for all GPUs of its stages") {
   cluster c;
   sample::add_nodes(c, sample::a100_80, 3, 2);
   auto job = training_of(2, 1);
