@@ -67,7 +67,7 @@ std::set<std::string> lines(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("an installed header includes no header of Troupe that is not installed") {
+TEST_CASE("installed headers include only installed headers of Troupe") {
   const fs::path root = prefix() + "/include/troupe";
   static const std::regex include{"#include \"([^\"]+)\".*"};
   std::size_t includes = 0;
@@ -84,7 +84,7 @@ TEST_CASE("an installed header includes no header of Troupe that is not installe
   CHECK(includes > 200);
 }
 
-TEST_CASE("the program has every function of planners and messages, for plug-ins") {
+TEST_CASE("the program exports every function of planners and messages for plug-ins") {
   const std::string name_of = " | cut -c18- | grep '^[TW] ' | cut -c3- | sort -u";
   const auto needed = run("nm --defined-only " TROUPE_ARCHIVES " | grep ' T '" + name_of);
   const auto there = run("nm -D --defined-only " TROUPE_PROGRAM + name_of);
@@ -97,7 +97,7 @@ TEST_CASE("the program has every function of planners and messages, for plug-ins
 }
 
 TEST_CASE(
-    "a project elsewhere builds its policy with the installed library, tests it, and plugs it in") {
+    "an external project builds and tests its policy with the installed library, and loads it") {
   const auto source = fresh("my_policy"), build = fresh("build");
   fs::copy(fs::path{TROUPE_SOURCE_DIR} / "examples/my_policy", source);
   const auto made =
@@ -123,7 +123,7 @@ TEST_CASE(
   CHECK(simulated.said.find("\"finished\": 24") != std::string::npos);
 }
 
-TEST_CASE("the code that the page about the library shows is the example's") {
+TEST_CASE("the code on the library's page is that of the example") {
   const fs::path docs = TROUPE_SOURCE_DIR "/docs";
   static const std::regex link{".*\\]\\((\\.\\./examples/my_policy/[^)]+\\.(txt|[ch]pp))\\).*"};
   std::istringstream in{read(docs / "library.md")};
@@ -149,7 +149,7 @@ TEST_CASE("the code that the page about the library shows is the example's") {
   CHECK(blocks >= 7);
 }
 
-TEST_CASE("a plug-in needs the headers and a compiler, and no CMake") {
+TEST_CASE("a plug-in builds with the headers and a compiler, without CMake") {
   const scratch where;
   const std::string source = TROUPE_SOURCE_DIR "/examples/my_policy/";
   const auto made =

@@ -37,7 +37,7 @@ double quantile_of(std::vector<double> values, double share) {
 
 }  // namespace
 
-TEST_CASE("with 10,000 jobs in the queue and 50 clients that poll, a query takes under a second") {
+TEST_CASE("with 10,000 queued jobs and 50 polling clients, a query takes under a second") {
   fixture f{"load"};
   REQUIRE(f.wait_for_nodes());
   auto m = formats::load_model(shipped("models/bert-large.yaml"));

@@ -25,8 +25,7 @@ std::vector<std::vector<double>> results() {
 
 }  // namespace
 
-TEST_CASE(
-    "every mutant of the sample changes what it returns, and one that is not compiled is known") {
+TEST_CASE("every mutant of the sample changes its results, unless it does not compile") {
   const auto original = results();
   std::ifstream list{TROUPE_SAMPLE_MUTANTS};
   int mutants = 0, impossible = 0;
@@ -44,7 +43,7 @@ TEST_CASE(
   CHECK(impossible == 2);
 }
 
-TEST_CASE("comments, texts, macros, templates, constants and declarators have no mutants") {
+TEST_CASE("comments, literals, macros, templates, constants and declarators have no mutants") {
   CHECK(mutants_in("// a < b\n/* a < b */ auto x = \"a < b\" 'a';").empty());
   CHECK(mutants_in("#define A a < b \\\n  && c\n#if A && B\n#endif\n").empty());
   CHECK(mutants_in("template <class T, int N = 1 + 2>\nvoid f(T&& x, int* y) {}").empty());
@@ -55,7 +54,7 @@ TEST_CASE("comments, texts, macros, templates, constants and declarators have no
 }
 
 TEST_CASE(
-    "the instrumented text has the lines of the original, and no mutant where none is wanted") {
+    "instrumented code keeps the original's line numbers, and excluded lines have no mutants") {
   const std::string source = "bool f() {\n  return a &&\n         b < c;\n}\n";
   const auto made = instrument(source, 7, {});
   REQUIRE(made.mutants.size() == 2);

@@ -6,7 +6,7 @@
 using namespace troupe;
 using namespace troupe::test;
 
-TEST_CASE("real processes: hostile jobs are refused, costly ones keep nobody waiting") {
+TEST_CASE("a cluster of processes refuses hostile jobs, and expensive ones delay nobody") {
   fixture f{"hostile"};
   REQUIRE(f.wait_for_nodes());
   std::size_t accepted = 0;

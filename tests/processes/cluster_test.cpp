@@ -8,8 +8,7 @@
 using namespace troupe;
 using namespace troupe::test;
 
-TEST_CASE(
-    "SIGKILL of a node, of a gateway and of the controller, and a restart of each, lose nothing") {
+TEST_CASE("SIGKILL and restart of a node, a gateway and the controller lose no job") {
   fixture f{"kills"};
   REQUIRE(f.wait_for_nodes());
   for (int i = 0; i < 6; ++i)
@@ -39,7 +38,7 @@ TEST_CASE(
   for (const auto& [id, times] : ends) CHECK(times == 1);
 }
 
-TEST_CASE("a second controller on one journal refuses, and says that another has it") {
+TEST_CASE("a second controller on one journal refuses to start, and names the reason") {
   fixture f{"second"};
   runtime::process_options o;
   const auto output = f.state / "second.log";
@@ -62,7 +61,7 @@ TEST_CASE("a second controller on one journal refuses, and says that another has
   CHECK(f.wait_for_nodes());  // the first one goes on
 }
 
-TEST_CASE("a cancelled program is gone, with what it had started, and its log can be read") {
+TEST_CASE("a cancelled program ends, and its log can be read") {
   fixture f{"cancel"};
   REQUIRE(f.wait_for_nodes());
   const auto id = f.submit("long", "echo hello from $TROUPE_NODE; sleep 1000 & wait");
@@ -86,7 +85,7 @@ TEST_CASE("a cancelled program is gone, with what it had started, and its log ca
 }
 
 TEST_CASE(
-    "a program that runs out of memory is planned anew, and the failed prediction is recorded") {
+    "a program that runs out of memory gets a new plan, and the failed prediction is recorded") {
   fixture f{"oom"};
   REQUIRE(f.wait_for_nodes());
   // It fails once, whatever was predicted.

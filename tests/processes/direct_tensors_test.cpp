@@ -66,7 +66,8 @@ int break_connections_to(pid_t process, const std::string& socket_name) {
 
 }  // namespace
 
-TEST_CASE("stages in one datacenter exchange tensors past its gateway, over the WAN through it") {
+TEST_CASE(
+    "stages in one datacenter exchange tensors past its gateway, and over the WAN through it") {
   fixture f{"direct-tensors", "clusters/three-sites.yaml"};
   REQUIRE(f.wait_for_nodes());
   const auto report = trained(f, in_one_datacenter(f, 5));
@@ -254,11 +255,11 @@ constexpr std::uint64_t mib = 1 << 20;
 
 }  // namespace
 
-TEST_CASE("nodes of one datacenter exchange 256 MiB in bounded memory, none of it by the gateway") {
+TEST_CASE("nodes of one datacenter exchange 256 MiB in bounded memory, without their gateway") {
   check_exchange({16 * mib, 16, 256 * mib});
 }
 
-TEST_CASE("nodes of one datacenter exchange 2 GiB in bounded memory, none of it by the gateway",
+TEST_CASE("nodes of one datacenter exchange 2 GiB in bounded memory, without their gateway",
           "[.long]") {
   check_exchange({64 * mib, 32, 512 * mib});
   check_exchange({1024 * mib, 2, 3584 * mib});

@@ -81,10 +81,11 @@ void check_resized(const char* policy) {
 
 }  // namespace
 
-TEST_CASE("under troupe a training shrinks for one that arrives, and grows when that has ended") {
+TEST_CASE(
+    "under troupe a training shrinks for an arriving one, and grows when that one has ended") {
   check_resized("troupe");
 }
 
-TEST_CASE("under crius a training shrinks for one that arrives, and grows when that has ended") {
+TEST_CASE("under crius a training shrinks for an arriving one, and grows when that one has ended") {
   check_resized("crius");
 }

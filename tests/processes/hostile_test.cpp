@@ -105,7 +105,8 @@ std::size_t half_a_frame(std::uint16_t port, std::uint64_t size, std::size_t mos
 
 }  // namespace
 
-TEST_CASE("a controller stays small whatever strangers begin to send and clients do not read") {
+TEST_CASE(
+    "a controller's memory stays bounded under oversized frames and clients that do not read") {
   keyed_place place{"hostile"};
   const auto endpoint = fmt::format("tcp://127.0.0.1:{}", free_ports(1));
   runtime::process_options o;
@@ -162,7 +163,7 @@ TEST_CASE("a controller stays small whatever strangers begin to send and clients
   CHECK_FALSE((*controller)->poll());
 }
 
-TEST_CASE("handshakes that are cut short end no node: it comes back when its gateway does") {
+TEST_CASE("interrupted handshakes end no node: it reconnects when its gateway is back") {
   keyed_place place{"handshake"};
   cli::local_cluster_options o;
   o.cluster_file = place.cluster_file;

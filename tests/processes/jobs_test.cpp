@@ -20,7 +20,7 @@ std::string job_file(const scratch& where, const std::string& name, const std::s
 
 }  // namespace
 
-TEST_CASE("submit --wait has the program's exit status, and wait says who has finished") {
+TEST_CASE("submit --wait exits with the program's status, and wait lists the finished jobs") {
   detached cluster;
   REQUIRE(cluster.said.status == 0);
   const auto good = job_file(cluster.where, "good", "echo fine");
@@ -44,7 +44,7 @@ TEST_CASE("submit --wait has the program's exit status, and wait says who has fi
   CHECK(none.document().at("code") == "unknown");
 }
 
-TEST_CASE("wait waits for a job that runs, and has 1 for one that is cancelled meanwhile") {
+TEST_CASE("wait waits for a running job, and exits with 1 if it is cancelled") {
   detached cluster;
   REQUIRE(cluster.said.status == 0);
   REQUIRE(cluster.ask({"submit", job_file(cluster.where, "long", "sleep 1000")}).status == 0);
@@ -62,7 +62,8 @@ TEST_CASE("wait waits for a job that runs, and has 1 for one that is cancelled m
   CHECK(*status == 1);
 }
 
-TEST_CASE("a command behind -- is a job without a file, which runs where it was submitted") {
+TEST_CASE(
+    "a command after -- is a job without a file, and runs in the directory of its submission") {
   detached cluster;
   REQUIRE(cluster.said.status == 0);
   const auto said = cluster.where / "said";

@@ -19,7 +19,7 @@ std::string logging_job(const scratch& where, const std::string& name, const std
 
 }  // namespace
 
-TEST_CASE("logs --tail, --all and --attempt read what they say, of every attempt") {
+TEST_CASE("logs --tail, --all and --attempt select lines, ranks and attempts") {
   // Frenzy, because its second attempt, after the first one says that it ran out of memory, is on
   // two GPUs.
   const detached cluster{{"--policy", "frenzy"}};
@@ -50,7 +50,7 @@ TEST_CASE("logs --tail, --all and --attempt read what they say, of every attempt
   CHECK(all[0].at("lease") != all[1].at("lease"));
 }
 
-TEST_CASE("logs -f follows to the end; with --json a document a line, whatever bytes come") {
+TEST_CASE("logs -f follows to the end, with --json as a document per line, whatever the bytes") {
   detached cluster;
   REQUIRE(cluster.said.status == 0);
   const auto job =
@@ -76,7 +76,7 @@ TEST_CASE("logs -f follows to the end; with --json a document a line, whatever b
   CHECK(cluster.ask({"logs", "1", "-f"}).out == "one\n\xc3\xa4 \xff\ntwo");
 }
 
-TEST_CASE("a large log is printed whole, and the program that prints it stays small") {
+TEST_CASE("a large log is printed completely in bounded memory") {
   detached cluster;
   REQUIRE(cluster.said.status == 0);
   const auto job = logging_job(cluster.where, "loud",

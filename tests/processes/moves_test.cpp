@@ -57,7 +57,7 @@ void wait_for_iteration(fixture& f, job_id job, std::uint64_t n) {
 
 }  // namespace
 
-TEST_CASE("a training moved to other stages and nodes keeps its losses bit for bit") {
+TEST_CASE("a training moved to other stages and nodes keeps its losses, bit for bit") {
   fixture f{"moved", "clusters/three-sites.yaml"};
   REQUIRE(f.wait_for_nodes());
   auto job = training_to_move(f, 300);
@@ -104,7 +104,7 @@ TEST_CASE("a training moved to more pipelines keeps its losses within rounding")
 }
 
 TEST_CASE(
-    "a move that cannot be is refused with a sentence and status 1, and the training runs on") {
+    "an impossible move is refused with a sentence and status 1, and the training continues") {
   fixture f{"unmoved", "clusters/three-sites.yaml"};
   REQUIRE(f.wait_for_nodes());
   const auto id = f.submit(training_to_move(f, 300));
@@ -174,7 +174,8 @@ void check_kills(std::uint64_t first, std::uint64_t count) {
 
 }  // namespace
 
-TEST_CASE("SIGKILL of any process in a move: the training finishes on the same curve") {
+TEST_CASE(
+    "after SIGKILL of any process during a move, the training finishes with the same losses") {
   check_kills(1, 3);
 }
 

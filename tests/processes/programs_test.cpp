@@ -66,7 +66,7 @@ class preloaded_clock {
 
 }  // namespace
 
-TEST_CASE("SIGKILL of a node ends its programs' daemons before another node has the job") {
+TEST_CASE("SIGKILL of a node ends its programs' daemons before the job runs on another node") {
   fixture f{"daemon-killed"};
   REQUIRE(f.wait_for_nodes());
   const auto id = f.submit("daemon", one_at_a_time(f.state));
@@ -77,7 +77,8 @@ TEST_CASE("SIGKILL of a node ends its programs' daemons before another node has 
   CHECK(f.jobs().jobs.front().attempts == 2);
 }
 
-TEST_CASE("SIGSTOP of a node ends its programs with its lease, before another node has the job") {
+TEST_CASE(
+    "SIGSTOP of a node ends its programs with its lease, before the job runs on another node") {
   fixture f{"daemon-stopped"};
   REQUIRE(f.wait_for_nodes());
   const auto id = f.submit("daemon", one_at_a_time(f.state));
@@ -92,8 +93,7 @@ TEST_CASE("SIGSTOP of a node ends its programs with its lease, before another no
   CHECK(f.wait_for_nodes());  // it is of use again
 }
 
-TEST_CASE(
-    "a program that is to stop has the seconds to save that its environment says, and no more") {
+TEST_CASE("a stopped program gets the grace period of its environment to save, and no longer") {
   fixture f{"grace"};
   REQUIRE(f.wait_for_nodes());
   const auto in_state = [&](const char* script) {
@@ -125,7 +125,7 @@ TEST_CASE(
   CHECK(lines_of(f.state / "alive") == lines);
 }
 
-TEST_CASE("a report that is huge, a fifo or a device costs nobody anything") {
+TEST_CASE("a report that is huge, a FIFO or a device does no harm") {
   fixture f{"reports"};
   REQUIRE(f.wait_for_nodes());
   f.submit("huge",
@@ -145,7 +145,7 @@ TEST_CASE("a report that is huge, a fifo or a device costs nobody anything") {
   }
 }
 
-TEST_CASE("wall clocks that are set back and forth while a job runs lose nothing") {
+TEST_CASE("wall clocks that step back and forth while a job runs cost no lease") {
   if (harness::sanitized) {
     WARN("skipped: a sanitizer's library wants to be the first that is loaded");
     return;
@@ -183,7 +183,7 @@ TEST_CASE("wall clocks that are set back and forth while a job runs lose nothing
   CHECK(f.cluster->ended().empty());
 }
 
-TEST_CASE("a second process for a node's state directory is refused, and the job goes on") {
+TEST_CASE("a second process on a node's state directory is refused, and the job continues") {
   fixture f{"second-node"};
   REQUIRE(f.wait_for_nodes());
   const auto id = f.submit("steady", "sleep 3");
@@ -213,7 +213,7 @@ TEST_CASE("a second process for a node's state directory is refused, and the job
   CHECK(f.jobs().jobs.front().attempts == 1);
 }
 
-TEST_CASE("a job whose node process is displaced by another is queued again, and has not failed") {
+TEST_CASE("a job whose node process is superseded is queued again and does not fail") {
   fixture f{"displaced"};
   REQUIRE(f.wait_for_nodes());
   const auto id = f.submit(

@@ -91,7 +91,8 @@ class on_terminal {
 
 }  // namespace
 
-TEST_CASE("a running training shows iteration, loss, tokens/s and ETA wherever people look") {
+TEST_CASE(
+    "status, queue, explain and logs show a running training's iteration, loss, tokens/s and ETA") {
   fixture f{"seen-training"};
   REQUIRE(f.wait_for_nodes());
   const auto id = fmt::to_string(f.submit(long_training(4000)));
@@ -134,7 +135,8 @@ TEST_CASE("a running training shows iteration, loss, tokens/s and ETA wherever p
   while (!(*follower)->poll() && waited.s() < 2 * long_s) runtime::pause(0.1);
 }
 
-TEST_CASE("a program's own report gives iteration and ETA; its end, the exit status as a number") {
+TEST_CASE(
+    "status shows iteration and ETA from a program's report, and its exit status at the end") {
   fixture f{"seen-program"};
   REQUIRE(f.wait_for_nodes());
   auto job = long_training(100);
@@ -159,7 +161,7 @@ TEST_CASE("a program's own report gives iteration and ETA; its end, the exit sta
   CHECK(j["eta_s"].is_null());
 }
 
-TEST_CASE("words of others come out as text, and a failed job shows its last output") {
+TEST_CASE("untrusted text is printed escaped, and explain shows a failed job's last output") {
   fixture f{"seen-hostile"};
   REQUIRE(f.wait_for_nodes());
   auto job = long_training(1);
@@ -182,7 +184,8 @@ TEST_CASE("words of others come out as text, and a failed job shows its last out
   CHECK(contains(why.out, "the last words"));
 }
 
-TEST_CASE("train shows its progress in place on a terminal, and after Ctrl-C what was reached") {
+TEST_CASE(
+    "train shows its progress in place on a terminal, and the iteration reached after Ctrl-C") {
   const scratch directory;
   auto text = [&] {
     std::ifstream in{shipped("jobs/train-two-stages.yaml")};

@@ -122,7 +122,7 @@ bool gone(pid_t pid) {
 
 }  // namespace
 
-TEST_CASE("a full disk ends the controller within a second, and no accepted job is lost") {
+TEST_CASE("a full disk ends the controller within a second, without losing an accepted job") {
   const auto place = fs::temp_directory_path() / fmt::format("troupe-full-{}", getpid());
   fs::create_directories(place);
   small_disk disk{place / "state"};
@@ -167,7 +167,7 @@ TEST_CASE("a full disk ends the controller within a second, and no accepted job 
   controller.kill();
 }
 
-TEST_CASE("a controller whose journal is deleted under it ends, with the reason") {
+TEST_CASE("a controller ends with the reason when its journal is deleted") {
   fixture f{"deleted"};
   REQUIRE(f.wait_for_nodes());
   fs::remove(f.state / "controller" / "journal.sqlite");
@@ -185,7 +185,7 @@ TEST_CASE("a controller whose journal is deleted under it ends, with the reason"
   CHECK(said.find("was deleted while the controller was running") != std::string::npos);
 }
 
-TEST_CASE("a new journal under living nodes: they drop what they did, and new jobs run") {
+TEST_CASE("with a new journal, running nodes drop their work and new jobs run") {
   fixture f{"anew"};
   REQUIRE(f.wait_for_nodes());
   const auto file = f.state / "pid";
@@ -205,7 +205,7 @@ TEST_CASE("a new journal under living nodes: they drop what they did, and new jo
   CHECK(jobs.front().state == job_state::finished);
 }
 
-TEST_CASE("a restored backup is refused by its witness, else by the nodes, and can be accepted") {
+TEST_CASE("a restored backup is refused by its witness or by the nodes, and can be accepted") {
   fixture f{"backup"};
   const auto state = f.state / "controller";
   REQUIRE(f.wait_for_nodes());
@@ -244,7 +244,7 @@ TEST_CASE("a restored backup is refused by its witness, else by the nodes, and c
   again.kill();
 }
 
-TEST_CASE("what a cluster's processes write is their user's alone, and programs keep the umask") {
+TEST_CASE("only its user can access a cluster's files, and programs keep the user's umask") {
   fixture f{"private"};
   REQUIRE(f.wait_for_nodes());
   const auto made = f.state / "made";

@@ -11,7 +11,9 @@
 using namespace troupe;
 using namespace troupe::test;
 
-TEST_CASE("SIGKILL of a stage's process: training goes on from the checkpoint, on the same curve") {
+TEST_CASE(
+    "after SIGKILL of a stage's process, training resumes from the checkpoint with the same "
+    "losses") {
   fixture f{"stage-killed", "clusters/three-sites.yaml"};
   REQUIRE(f.wait_for_nodes());
   auto job = two_stages(f, 24);
@@ -34,7 +36,8 @@ TEST_CASE("SIGKILL of a stage's process: training goes on from the checkpoint, o
   }));
 }
 
-TEST_CASE("a gateway killed and started again in mid-training costs no lease and no iteration") {
+TEST_CASE(
+    "a gateway that is killed and restarted in mid-training costs no lease and no iteration") {
   fixture f{"gateway-restarted", "clusters/three-sites.yaml"};
   REQUIRE(f.wait_for_nodes());
   auto job = two_stages(f, 40);
@@ -63,7 +66,7 @@ TEST_CASE("a gateway killed and started again in mid-training costs no lease and
   CHECK(longest_s < usual_s + 2);
 }
 
-TEST_CASE("a suspended training saves, and goes on later on the same curve with nothing lost") {
+TEST_CASE("a suspended training saves a checkpoint and later resumes with the same losses") {
   fixture f{"suspended", "clusters/three-sites.yaml"};
   REQUIRE(f.wait_for_nodes());
   auto job = two_stages(f, 24);
@@ -93,7 +96,7 @@ TEST_CASE("a suspended training saves, and goes on later on the same curve with 
   check_same_curve(undisturbed, how(f, id));
 }
 
-TEST_CASE("SIGSTOP of a trainer's process: its lease may not write checkpoints any more") {
+TEST_CASE("after SIGSTOP of a trainer's process, its lease may no longer write checkpoints") {
   fixture f{"trainer-stopped", "clusters/three-sites.yaml"};
   REQUIRE(f.wait_for_nodes());
   auto job = two_stages(f, 40);
@@ -162,7 +165,7 @@ TEST_CASE("a stage whose set-up takes longer than a lease costs no lease") {
   CHECK(f.jobs().jobs.back().attempts == 1);
 }
 
-TEST_CASE("SIGKILL of the controller: the whole curve is still there, and goes on") {
+TEST_CASE("after SIGKILL of the controller the whole loss curve is still there and continues") {
   fixture f{"curve-kept"};
   REQUIRE(f.wait_for_nodes());
   const auto job = two_stages(f, 60);
@@ -181,7 +184,8 @@ TEST_CASE("SIGKILL of the controller: the whole curve is still there, and goes o
     CHECK(after.iterations[i] == before.iterations[i]);
 }
 
-TEST_CASE("a checkpoint of two stages goes on as three and as one, on the same curve") {
+TEST_CASE(
+    "a checkpoint of two stages continues with three stages and with one, with the same losses") {
   fixture f{"restaged", "clusters/three-sites.yaml"};
   REQUIRE(f.wait_for_nodes());
   auto job = two_stages(f, 15);
@@ -204,7 +208,7 @@ TEST_CASE("a checkpoint of two stages goes on as three and as one, on the same c
   }
 }
 
-TEST_CASE("two pipelines of three stages learn the same under every schedule, and as one stage") {
+TEST_CASE("two pipelines of three stages have the losses of one stage under every schedule") {
   fixture f{"schedules", "clusters/three-sites.yaml"};
   REQUIRE(f.wait_for_nodes());
   auto job = two_stages(f, 4);
@@ -229,7 +233,7 @@ TEST_CASE("two pipelines of three stages learn the same under every schedule, an
   }
 }
 
-TEST_CASE("stages that never recompute learn the same, and spend no time on it") {
+TEST_CASE("stages that never recompute have the same losses, and spend no time on it") {
   fixture f{"keeping"};
   REQUIRE(f.wait_for_nodes());
   auto job = two_stages(f, 6);
@@ -248,7 +252,7 @@ TEST_CASE("stages that never recompute learn the same, and spend no time on it")
 }
 
 TEST_CASE(
-    "stages that two threads share learn what one thread's do, from each other's checkpoints") {
+    "stages shared by two threads have the losses of one thread, and can read its checkpoints") {
   fixture f{"shared"};
   REQUIRE(f.wait_for_nodes());
   auto job = two_stages(f, 10);
@@ -275,8 +279,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE(
-    "stages of unequal layers on nodes of unequal speed learn what one stage does, bit for bit") {
+TEST_CASE("uneven stages on nodes of unequal speed have the losses of one stage, bit for bit") {
   fixture f{"uneven", "clusters/uneven.yaml"};
   REQUIRE(f.wait_for_nodes());
   auto job = formats::load_job(shipped("jobs/train-uneven.yaml").string());

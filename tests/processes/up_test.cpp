@@ -42,7 +42,7 @@ int status_of(runtime::process& p) {
 
 }  // namespace
 
-TEST_CASE("a second `up` on the same state says who has it, and the first one's job goes on") {
+TEST_CASE("a second `up` on the same state names its holder, and the first one's job continues") {
   detached first;
   INFO(first.said.err);
   REQUIRE(first.said.status == 0);
@@ -64,7 +64,7 @@ TEST_CASE("a second `up` on the same state says who has it, and the first one's 
   CHECK(jobs[0].at("attempts") == 1);
 }
 
-TEST_CASE("a second `up` on the same ports says who has them, and the first one goes on") {
+TEST_CASE("a second `up` on the same ports names their holder, and the first one continues") {
   constexpr int port = 27100;
   detached first{{"--port", std::to_string(port)}};
   INFO(first.said.err);
@@ -78,7 +78,7 @@ TEST_CASE("a second `up` on the same ports says who has them, and the first one 
   CHECK(first.ask({"status"}).status == 0);
 }
 
-TEST_CASE("`up` names the process that listens at one of its ports") {
+TEST_CASE("`up` names the process that listens on one of its ports") {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in a{};
   a.sin_family = AF_INET;
@@ -96,7 +96,7 @@ TEST_CASE("`up` names the process that listens at one of its ports") {
                          Catch::Contains(fmt::format("in use by process {}", ::getpid())));
 }
 
-TEST_CASE("`up` ends with the reason, not a folder's name, if its controller cannot start") {
+TEST_CASE("`up` ends with the reason if its controller cannot start") {
   const scratch where;
   fs::create_directories(where / "state/controller");
   where.write("state/controller/journal.sqlite", std::string(5000, 'x'));
@@ -107,7 +107,7 @@ TEST_CASE("`up` ends with the reason, not a folder's name, if its controller can
   CHECK(up.out.find("Ready") == std::string::npos);
 }
 
-TEST_CASE("`up --detach` returns when all is there; `down` ends it and everything of it") {
+TEST_CASE("`up --detach` returns once all nodes are present, and `down` ends the whole cluster") {
   detached cluster;
   INFO(cluster.said.err);
   REQUIRE(cluster.said.status == 0);
@@ -124,7 +124,7 @@ TEST_CASE("`up --detach` returns when all is there; `down` ends it and everythin
   CHECK(cluster.ask({"status", "--patience", "0.2"}).status == 1);
 }
 
-TEST_CASE("`up` ends when its controller ends, and says why") {
+TEST_CASE("`up` ends when its controller ends, with the reason") {
   const scratch where;
   const auto state = where / "state";
   const auto up = program({"up", laptop, "--state", state}, where / "up.log");
@@ -139,7 +139,8 @@ TEST_CASE("`up` ends when its controller ends, and says why") {
              Catch::Contains("controller (process") && Catch::Contains("exited with status 137"));
 }
 
-TEST_CASE("a second node process on one state directory ends at once, and the first one stays") {
+TEST_CASE(
+    "a second node process on one state directory ends at once, and the first one keeps running") {
   detached cluster;
   REQUIRE(cluster.said.status == 0);
   const auto nodes = cluster.ask({"status", "--json"}).document().at("nodes");
@@ -154,7 +155,7 @@ TEST_CASE("a second node process on one state directory ends at once, and the fi
   CHECK_THAT(log, !Catch::Contains("stopping on signal") && !Catch::Contains("superseded by"));
 }
 
-TEST_CASE("sockets lie in a directory of the user's own, also where the state lies deep") {
+TEST_CASE("sockets are in a private directory, even if the state directory's path is long") {
   const scratch where;
   const auto deep = where / std::string(60, 'd') + "/" + std::string(60, 'e');
   std::string sockets;
@@ -176,7 +177,7 @@ TEST_CASE("sockets lie in a directory of the user's own, also where the state li
   CHECK((info.st_mode & 0777) == 0700);
 }
 
-TEST_CASE("a link in the place of the sockets' directory is refused") {
+TEST_CASE("a symbolic link in the place of the sockets' directory is refused") {
   const scratch where;
   fs::create_directories(where / "state");
   fs::create_directories(where / "elsewhere");
@@ -186,7 +187,7 @@ TEST_CASE("a link in the place of the sockets' directory is refused") {
   CHECK_THAT(up.err, Catch::Contains("must be a directory that this user owns"));
 }
 
-TEST_CASE("a client that comes before the cluster waits for it") {
+TEST_CASE("a client started before its cluster waits for it") {
   const scratch where;
   const auto state = where / "state";
   const auto job = where.write(
@@ -200,7 +201,7 @@ TEST_CASE("a client that comes before the cluster waits for it") {
   CHECK(status == 0);
 }
 
-TEST_CASE("variables tell a client where its cluster is; an option counts more") {
+TEST_CASE("environment variables give a client its cluster, and options override them") {
   detached cluster;
   REQUIRE(cluster.said.status == 0);
   ::setenv("TROUPE_STATE", cluster.state.c_str(), 1);
@@ -217,7 +218,7 @@ TEST_CASE("variables tell a client where its cluster is; an option counts more")
   CHECK(test::troupe({"status", "--controller", "localhost:7000"}).status == 2);
 }
 
-TEST_CASE("a client without keys is told that the cluster has some, in one line") {
+TEST_CASE("a client without keys is told in one line that the cluster has keys") {
   const scratch where;
   REQUIRE(test::troupe({"keys", "make", where / "keys", "--cluster", laptop}).status == 0);
   detached cluster{{"--port", "27200", "--keys", where / "keys"}};
@@ -233,7 +234,7 @@ TEST_CASE("a client without keys is told that the cluster has some, in one line"
   ::unsetenv("TROUPE_KEYS");
 }
 
-TEST_CASE("a policy of a plug-in, named from where `up` was called, decides for its cluster") {
+TEST_CASE("`up --policy` finds a plug-in relative to its working directory and uses it") {
   const scratch where;
   fs::copy_file(MY_PLUGIN, where / "libmine.so");
   const auto state = where / "state";
@@ -248,7 +249,7 @@ TEST_CASE("a policy of a plug-in, named from where `up` was called, decides for 
   CHECK(test::troupe({"down", "--state", state}).status == 0);
 }
 
-TEST_CASE("a plug-in's policy that throws ends the controller, and `up` says its words") {
+TEST_CASE("a plug-in's policy that throws ends the controller, and `up` prints the error") {
   const scratch where;
   const auto state = where / "state";
   ::setenv("TROUPE_TEST_PLUGIN", "throws", 1);

@@ -93,7 +93,7 @@ struct ends_with_down {
 
 }  // namespace
 
-TEST_CASE("commands are found in indented and in fenced blocks, and their output is not one") {
+TEST_CASE("commands are found in indented and fenced blocks, and their output is skipped") {
   const auto found = command_blocks(
       "text build/release/troupe no\n\n    ./dev demo  # why\n    ./dev test\n\n"
       "    $ build/release/troupe plan x\n    some output\n\n```\nbuild/release/troupe up\n"
@@ -105,7 +105,7 @@ TEST_CASE("commands are found in indented and in fenced blocks, and their output
   CHECK(found[2].script == "build/release/troupe up\nbuild/release/troupe down \n");
 }
 
-TEST_CASE("every block of commands in the README works as it is pasted, with the present build") {
+TEST_CASE("every block of commands in the README works with the present build") {
   const scratch where;
   fs::create_directories(where / "build/release");
   fs::create_symlink(TROUPE_PROGRAM, where / "build/release/troupe");
@@ -123,7 +123,7 @@ TEST_CASE("every block of commands in the README works as it is pasted, with the
     CHECK(all.find("build/release/troupe " + std::string{verb} + " ") != std::string::npos);
 }
 
-TEST_CASE("in a fresh clone every block of the README works as it is pasted", "[.][fresh]") {
+TEST_CASE("every block of commands in the README works in a fresh clone", "[.][fresh]") {
   const scratch where;
   REQUIRE(paste("git clone -q '" TROUPE_SOURCE_DIR "' clone", where.path()) == "");
   const fs::path clone{where / "clone"};

@@ -116,8 +116,7 @@ class gateway_world {
 }  // namespace
 
 TEST_CASE(
-    "a gateway passes on what the table allows, from hosts that belong behind the connection, and "
-    "nothing else") {
+    "a gateway forwards only frames that the table allows, from hosts behind the connection") {
   gateway_world w;
   const auto c = two_datacenters();
   const std::vector<address> all{controller_address, dc1, dc2, a0, a1, b0, client_1};

@@ -84,7 +84,7 @@ double start_of(actors::real_host& client) {
 
 }  // namespace
 
-TEST_CASE("mutated frames in every role harm no host: each goes on doing its work") {
+TEST_CASE("mutated frames in every role harm no host: each keeps doing its work") {
   runtime::set_log_level(runtime::log_level::none);
   const key_directory keys;
   const scratch states;

@@ -55,7 +55,7 @@ Reply ask(actors::real_host& who, message m) {
 
 }  // namespace
 
-TEST_CASE("a host's key is nobody's client key") {
+TEST_CASE("a host's key cannot be used as a client's, nor a user's key as a host's") {
   controller_world w;
   for (const auto& name : runtime::key_names(two_datacenters())) {
     INFO(name);
@@ -76,7 +76,7 @@ TEST_CASE("a host's key is nobody's client key") {
   CHECK(troupe::test::has_facts(greeted.error().text, {"dc1/gateway", "alice"}));
 }
 
-TEST_CASE("a job is its owner's: others may look, but not cancel it nor read its log") {
+TEST_CASE("others may see a user's job, but not cancel it, suspend it or read its log") {
   controller_world w;
   auto alice = *w.client("alice"), bob = *w.client("bob"), root = *w.client("root");
   const auto job = ask<submit_reply>(*alice, a_job()).job;
@@ -102,7 +102,7 @@ TEST_CASE("a job is its owner's: others may look, but not cancel it nor read its
   CHECK(ask<cancel_reply>(*root, cancel_job{0, second}).done);
 }
 
-TEST_CASE("a description of more than a megabyte is refused in a sentence and not kept") {
+TEST_CASE("a job description of more than a megabyte is refused with a sentence and not stored") {
   controller_world w;
   auto alice = *w.client("alice");
   auto large = a_job();
@@ -118,7 +118,7 @@ TEST_CASE("a description of more than a megabyte is refused in a sentence and no
 }
 
 TEST_CASE(
-    "hosts hand in nothing, and forge no client's, no other datacenter's, no trainer's words") {
+    "hosts submit nothing, and cannot forge frames of clients, other datacenters or trainers") {
   controller_world w;
   auto root = *w.client("root");
   const auto job = ask<submit_reply>(*root, a_job()).job;
@@ -175,7 +175,7 @@ TEST_CASE(
   CHECK(all.jobs[0].state == job_state::running);
 }
 
-TEST_CASE("a client reaches no node, and speaks in no other client's name") {
+TEST_CASE("a client's frames reach no node, and cannot have another client's address") {
   controller_world w;
   auto root = *w.client("root");
   auto o = w.keys().host("dc1/gateway", w.endpoint());
@@ -212,7 +212,7 @@ TEST_CASE("a client reaches no node, and speaks in no other client's name") {
   CHECK(peek(came[0].header.bytes())->type == type_id<log_chunk>);
 }
 
-TEST_CASE("a node follows its controller's orders, and nobody else's") {
+TEST_CASE("a node follows only its controller's orders") {
   key_directory keys;
   auto g = keys.host("dc1/gateway");
   auto gateway = must_open(g);

@@ -37,7 +37,7 @@ const char* words_of(actors::condition c) {
 
 }  // namespace
 
-TEST_CASE("every type of message has a row, and may be sent by the roles that the page says") {
+TEST_CASE("every type of message has a row, and exactly the roles on the page may send it") {
   const auto c = two_datacenters();
   const std::pair<role, address> hosts[] = {
       {role::client, client_1}, {role::node, a0}, {role::gateway, dc1}, {role::controller, 0}};
@@ -57,7 +57,7 @@ TEST_CASE("every type of message has a row, and may be sent by the roles that th
   CHECK(allowed == 32);
 }
 
-TEST_CASE("unknown types and addresses are refused, and a client's frame for a node too") {
+TEST_CASE("frames with unknown types or addresses are refused, as is a client's frame for a node") {
   const auto c = two_datacenters();
   CHECK_FALSE(actors::may_arrive(c, 0, {999, client_1, 0}));
   CHECK_FALSE(actors::may_arrive(c, 0, {type_id<node_report>, 77, 0}));
@@ -66,7 +66,7 @@ TEST_CASE("unknown types and addresses are refused, and a client's frame for a n
   CHECK(actors::may_arrive(c, controller_address, {type_id<log_chunk>, a0, client_1}));
 }
 
-TEST_CASE("docs/security.md shows the table that the hosts go by") {
+TEST_CASE("docs/security.md shows the permissions that hosts enforce") {
   std::ifstream in{TROUPE_SOURCE_DIR "/docs/security.md"};
   std::stringstream text;
   text << in.rdbuf();

@@ -54,7 +54,7 @@ TEST_CASE("every planted bug is caught within two hundred fault seeds") {
   troupe::planted_bug = 0;
 }
 
-TEST_CASE("while no planted bug is switched on the oracle finds nothing wrong") {
+TEST_CASE("without a planted bug the oracle finds nothing wrong") {
   using namespace troupe::simulation;
   troupe::runtime::set_log_level(troupe::runtime::log_level::none);
   for (const auto& b : run_seeds(1, 20, 1, run_fault_seed))
