@@ -102,7 +102,7 @@ TEST_CASE("a program runs on a cluster of real hosts, and a client sees it finis
   CHECK(std::filesystem::exists(c.room / "controller/journal.sqlite"));
   CHECK(std::filesystem::exists(c.room / "node/logs"));
   CHECK_FALSE(std::filesystem::exists(c.room / "first/logs"));
-  // A node listens on loopback, as its gateway does; who comes without a cluster file is a client.
+  // A node listens on loopback, as its gateway does. A host without a cluster file is a client.
   CHECK(c.node->endpoint().starts_with("tcp://127.0.0.1:"));
 }
 

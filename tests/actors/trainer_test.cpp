@@ -10,7 +10,7 @@ TEST_CASE("an iteration that a stage saves while it is told to halt keeps its lo
   for (const auto s : {0u, 1u}) t.hear(t.report_of(s, 1, s * 0.9));
   t.hear(t.report_of(0, 2));
   t.stop();
-  // Both are through with iteration 2. The last stage is saving it, and has not reported it yet.
+  // Both have finished iteration 2. The last stage is saving it, and has not reported it yet.
   for (const auto s : {0u, 1u}) {
     auto halted = t.report_of(s, 2);
     halted.halts_at = 3 - s;

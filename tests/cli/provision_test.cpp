@@ -24,7 +24,7 @@ std::vector<std::string> provision(const std::string& job,
 
 }  // namespace
 
-TEST_CASE("--pareto lists plans by rising cost and falling time, and writes a page of them") {
+TEST_CASE("plan --pareto lists plans by rising cost and falling time, and writes a page of them") {
   const scratch dir;
   const auto page = dir / "cost.html";
   const auto r = troupe::test::troupe(
@@ -48,8 +48,7 @@ TEST_CASE("--pareto lists plans by rising cost and falling time, and writes a pa
   CHECK(html.find("http") == std::string::npos);  // nothing from elsewhere
 }
 
-TEST_CASE(
-    "--sweep-slo compares the placers under each limit, and none is cheaper than the exact one") {
+TEST_CASE("plan --sweep-slo compares the placers under each limit, and none beats the exact one") {
   const auto r = troupe::test::troupe(
       provision("llama-1.3b-slo.yaml", {"--sweep-slo", "300,500,2000", "--time-limit", "20"}));
   REQUIRE(r.status == 0);
@@ -66,7 +65,7 @@ TEST_CASE(
   CHECK(plans > 5);
 }
 
-TEST_CASE("--explain-cmr shows the compute-memory ratios, with l_m as given") {
+TEST_CASE("plan --explain-cmr shows the compute-memory ratios, with l_m as given") {
   const auto r = troupe::test::troupe(provision(
       "vit-slo.yaml", {"--placer", "greedy", "--explain-cmr", "--layers-in-memory", "A4000=13"}));
   REQUIRE(r.status == 0);

@@ -74,7 +74,7 @@ struct stops_what_moves : one_gpu {
   }
 };
 
-/// Starts a job that nobody has submitted.
+/// Starts a job that was never submitted.
 struct starts_the_unknown : one_gpu {
   std::vector<decision> decide(const planners::snapshot& s, random_source&) const override {
     if (s.waiting.empty()) return {};

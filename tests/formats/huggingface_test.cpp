@@ -16,14 +16,14 @@ model from(const std::string& json) {
 
 }  // namespace
 
-TEST_CASE("GPT-2's config.json: n_inner of null is four times hidden, the head is tied") {
+TEST_CASE("GPT-2's config.json is read: a null n_inner is four times hidden, the head is tied") {
   const auto m = from(R"({"model_type": "gpt2", "activation_function": "gelu_new", "n_ctx": 1024,
     "n_embd": 768, "n_head": 12, "n_inner": null, "n_layer": 12, "n_positions": 1024,
     "task_specific_params": {"text-generation": {"do_sample": true}}, "vocab_size": 50257})");
   CHECK(m == model{"my-model", "gpt", 768, 12, 12, 0, 0, 1024, 50257, true, {}});
 }
 
-TEST_CASE("Llama's config.json: grouped heads, its own MLP width, an untied head") {
+TEST_CASE("Llama's config.json is read: grouped heads, its own MLP width, an untied head") {
   const auto m =
       from(R"({"_name_or_path": "meta-llama/Llama-3", "model_type": "llama", "hidden_size": 4096,
     "intermediate_size": 14336, "max_position_embeddings": 8192, "num_attention_heads": 32,
@@ -44,7 +44,7 @@ TEST_CASE("Mistral's and Qwen2's config.json are read as Llama's family") {
 }
 
 TEST_CASE(
-    "BERT's and ViT's config.json: patches and the class token are the sequence, labels the "
+    "BERT's and ViT's config.json are read: patches and class token as sequence, labels as "
     "vocabulary") {
   const auto bert = from(R"({"model_type": "bert", "hidden_size": 1024, "intermediate_size": 4096,
     "max_position_embeddings": 512, "num_attention_heads": 16, "num_hidden_layers": 24,

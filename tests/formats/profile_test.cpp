@@ -86,7 +86,7 @@ TEST_CASE("a bad profile is refused with file, line, key and what was expected")
              Contains(":19: copies.all_reduces[1].small_us: found '0', expected a number above 0"));
   CHECK_THAT(refused(with("gbytes_s: 310.5, ", "")),
              Contains("copies.all_reduces[0]: missing key 'gbytes_s'"));
-  // What files of before had.
+  // A key of earlier versions.
   CHECK_THAT(refused(with("  all_reduce:", "  all_reduce_gbytes_s: 0\n  all_reduce:")),
              Contains(":16: copies: unknown key 'all_reduce_gbytes_s'"));
 }

@@ -1,4 +1,4 @@
-// For libFuzzer: what a stranger may send to a controller's port before it is somebody, and after.
+// For libFuzzer: what an untrusted peer may send to a controller, before its welcome and after.
 // An input is frames: a length of two bytes, little end first, whose top bit says that more parts
 // of the same message follow, and so many bytes. After each input an honest client must be
 // welcomed.

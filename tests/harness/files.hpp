@@ -37,7 +37,7 @@ inline const std::filesystem::path& temporary_folder() {
   return one.path;
 }
 
-/// A path in it where nothing lies.
+/// A path in it that does not exist.
 inline std::filesystem::path fresh_path(const std::string& name) {
   const auto path = temporary_folder() / name;
   std::filesystem::remove_all(path);

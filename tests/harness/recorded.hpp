@@ -36,7 +36,7 @@ inline std::string numbers_in(const std::string& text) {
 }
 
 /// What seeded cases give, as a fingerprint for each. Another one is a change of behaviour: a
-/// mistake, or meant; then TROUPE_RECORD=1 writes the file anew. TROUPE_RECORD_TEXT=FOLDER writes
+/// mistake, or meant; then TROUPE_RECORD=1 rewrites the file. TROUPE_RECORD_TEXT=FOLDER writes
 /// in full what the fingerprints are of, to compare two versions.
 class recording {
  public:

@@ -5,7 +5,7 @@
 
 #include "processes/fixture.hpp"
 
-// A real controller with a long queue, and many who look at it.
+// A real controller with a long queue, and many clients that poll it.
 
 using namespace troupe;
 using namespace troupe::test;

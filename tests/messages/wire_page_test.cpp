@@ -43,7 +43,7 @@ std::string page_name() {
   }
 }
 
-/// A journal entry's number; -1: T is none.
+/// A journal entry's number; -1: T is not an entry.
 template <class T, std::size_t I = 0>
 constexpr int entry_number() {
   if constexpr (I == std::variant_size_v<journal_entry>)

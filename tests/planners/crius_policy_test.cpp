@@ -144,7 +144,7 @@ TEST_CASE("jobs that started while a large earlier job waited are suspended for 
   carry_out(p.s, d);
   CHECK(p.gpus(2) == 4);
   CHECK(p.s.waiting.size() == 3);
-  CHECK(p.decide().empty());  // and nobody is suspended for those that came later
+  CHECK(p.decide().empty());  // and no job is suspended for later ones
 }
 
 TEST_CASE(

@@ -155,7 +155,7 @@ TEST_CASE("a plan's cost is that of its simulated schedule, which keeps its limi
     x.each_plan([&](const placed_plan& p) {
       const double s = evaluate(x.c, job, p.how, p.where, fidelity::simulated)->iteration_s;
       const double closed_s = x.job.global_batch / p.how.samples_per_s;
-      // In the mean of several iterations, one begins while another's sums are under way.
+      // Averaged over several iterations, one begins while the last one's sums are still running.
       const double ratio = std::max(1.0, s / closed_s);
       every.plans[n].first *= ratio, every.plans[n].second *= ratio;
       ++n;

@@ -184,7 +184,8 @@ TEST_CASE("work that no split on any pool can hold runs as pipelines under Troup
   CHECK(x.gpus(1) <= before);
 }
 
-TEST_CASE("work whose limits only stages of several GPU types meet starts under Troupe's policy") {
+TEST_CASE(
+    "work that only stages of several GPU types can do in time starts under Troupe's policy") {
   cluster c;
   sample::add_nodes(c, sample::a100_80, 1, 1);
   sample::add_nodes(c, sample::rtx6000, 4, 1);

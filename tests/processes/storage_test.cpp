@@ -9,7 +9,7 @@
 #include "runtime/host/private_files.hpp"
 #include "runtime/process/process.hpp"
 
-// The journal of a real controller: full disks, recovery under living nodes, who may read it.
+// The journal of a real controller: full disks, recovery with running nodes, file permissions.
 
 using namespace troupe;
 using namespace troupe::test;

@@ -202,7 +202,7 @@ TEST_CASE(
       f.send(n2, controller, n);  // to its gateway, on the same side
     });
   f.world.run_until(5);
-  // What was under way when the cable was cut (20 ms before) is lost too.
+  // Frames in flight when the link was cut (20 ms before) are lost too.
   CHECK(f.numbers(controller) == std::vector<std::uint64_t>{500, 2500});
   CHECK(f.numbers(east) == std::vector<std::uint64_t>{500, 985, 1500, 2500});
   CHECK(f.got(west).size() == 2 + 4);
@@ -301,7 +301,7 @@ TEST_CASE("credit restarts with either host, and frames from before the restart 
   CHECK(f.credit(west, controller) == 5);
   CHECK(f.credit(east, controller) == 0);
   const auto old = f.nets[controller];
-  f.world.crash(controller);  // five frames of west's are on the way
+  f.world.crash(controller);  // five frames of west are in flight
   f.world.restart(controller);
   CHECK(f.credit(west, controller) == 5);
   CHECK(f.credit(east, controller) == 5);

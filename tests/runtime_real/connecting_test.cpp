@@ -111,7 +111,7 @@ TEST_CASE("a refused host greets again after pauses that double, and works once 
   mailbox at_gateway{net};
   controller.receive_a<hello>();
   while (controller.receive_within(0)) {
-  }  // greetings that were on the way
+  }  // greetings in flight
   for (const double pause : {2., 4., 8.}) {
     controller.answer(refusing(reason::kind::refused, "not on the list"));
     const stopwatch since;

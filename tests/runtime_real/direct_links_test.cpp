@@ -11,7 +11,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// A ZeroMQ peer with somebody's key that says what it likes to one host.
+/// A ZeroMQ peer with a given key that sends arbitrary frames to one host.
 class keyed_peer {
  public:
   keyed_peer(const key_directory& keys, const std::string& key, const std::string& server,

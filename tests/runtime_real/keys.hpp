@@ -45,7 +45,7 @@ class key_directory {
     if (name == "controller" || name.ends_with("/gateway")) o.listen = "tcp://127.0.0.1:*";
     return o;
   }
-  /// A client that comes with somebody's key.
+  /// A client with the given user's key.
   zeromq_options client(const std::string& key, const std::string& controller) const {
     zeromq_options o;
     o.name = "client";

@@ -328,7 +328,7 @@ TEST_CASE(
   REQUIRE(at.has(1));
   CHECK(net->caller_of(at.at(0)).name == "alice");
   CHECK_FALSE(net->caller_of(at.at(0)).is_operator);
-  // ZeroMQ gives the routing id to the latest who asks for it.
+  // ZeroMQ gives the routing id to the latest peer that requests it.
   raw_connector second{net->endpoint(), id, &bob};
   second.send(numbered(address_of_alice, 0, 2));
   CHECK(second.receive_a<refusal>().why.code == reason::kind::unknown);

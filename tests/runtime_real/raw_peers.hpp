@@ -112,7 +112,7 @@ class raw_listener : public raw_socket {
   }
   std::string endpoint() const { return socket_.get(zmq::sockopt::last_endpoint); }
 
-  /// From whoever has something to say. What is sent goes to the one that was heard last.
+  /// From any peer. What is sent goes to the peer that was received from last.
   std::optional<message> receive_within(double seconds) {
     const auto parts = receive_parts(seconds);
     if (parts.empty()) return {};

@@ -55,7 +55,7 @@ TEST_CASE("connections work and end after their monitor has been destroyed") {
     CHECK(reports(*monitor, ZMQ_EVENT_DISCONNECTED));
 
     monitor.reset();
-    for (int i = 0; i < 5; ++i) {  // events that nobody reads
+    for (int i = 0; i < 5; ++i) {  // events that are never read
       auto next = connect(*context, endpoint);
       REQUIRE(arrives(next, router));
     }

@@ -120,7 +120,7 @@ TEST_CASE("a damaged WAL frame is refused by its number if a later transaction i
       auto& byte = damaged[header + i * frame + part];
       byte = static_cast<char>(byte ^ 4);
       const auto text = said(damaged);
-      // The last frame may have been torn: nobody was told of its transaction.
+      // The last frame may have been torn: its transaction was never confirmed.
       if (i == 3)
         CHECK(text == "");
       else if (part != 17 || i == 0)  // else the next frame's checksum does not follow either

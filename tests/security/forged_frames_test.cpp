@@ -49,7 +49,7 @@ class gateway_world {
     dc2_.reset();
   }
 
-  /// Sends all types from `from` to every host, over somebody's connection, and waits until the
+  /// Sends all types from `from` to every host, over a connection, and waits until the
   /// gateway has looked at them all.
   void say_everything(zeromq_transport& over, address claimed, address honest) {
     for (const address to : {controller_address, a0, a1})

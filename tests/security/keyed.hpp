@@ -13,8 +13,8 @@
 #include "harness/all_messages.hpp"
 #include "runtime_real/keys.hpp"
 
-// A cluster whose connections are encrypted: every host and person has a key of its own, and
-// whoever holds one says what it likes over it.
+// A cluster with encrypted connections: every host and user has its own key, and a holder of a key
+// may send arbitrary frames over its connection.
 
 namespace troupe::test {
 
@@ -23,7 +23,7 @@ inline std::string name_of(std::uint16_t type) {
     if (p.type == type) return p.name;
   return "?";
 }
-/// Who may send what to whom, as a reader of docs/security.md has it, written down once more.
+/// Which role may send which message to which, from docs/security.md, written a second time.
 inline bool expected_in_table(const std::string& type, actors::role from, actors::role to) {
   using enum actors::role;
   static const std::set<std::tuple<std::string, actors::role, actors::role>> all{

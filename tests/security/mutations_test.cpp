@@ -15,7 +15,7 @@
 using namespace troupe;
 using namespace troupe::test;
 
-// Frames that are nearly right, from everybody who can connect, to real hosts.
+// Almost valid frames, from every role that can connect, to real hosts.
 
 namespace {
 
@@ -140,7 +140,7 @@ TEST_CASE("mutated frames in every role harm no host: each keeps doing its work"
   auto asks = actors::real_host::client(o, long_s);
   REQUIRE(asks);
   start_of(**asks);  // after it the controller has waited for all nodes to report
-  // All hosts are in this process: none of them has more than it has.
+  // All hosts are in this process, so its memory bounds that of each.
   std::atomic<bool> through{false}, sent{true};
   std::thread mutating{[&] {
     testing::filler fill{20261122};

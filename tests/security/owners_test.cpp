@@ -7,7 +7,7 @@
 using namespace troupe;
 using namespace troupe::test;
 
-// A real controller, and everybody who has a key of its cluster.
+// A real controller, and all holders of a key of its cluster.
 
 namespace {
 
