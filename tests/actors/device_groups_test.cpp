@@ -1,5 +1,5 @@
-// Stages whose GPUs sum their gradients among themselves: real stage actors on emulated machines,
-// and the test is their network and their trainer.
+// Stages with device all-reduce: real stage actors on emulated machines; the test plays their
+// network and their trainer.
 #include <catch2/catch.hpp>
 
 #include <atomic>

@@ -10,7 +10,7 @@
 #include "messages/codec.hpp"
 #include "runtime/virtual/virtual_world.hpp"
 
-// Gateways between hosts that are the test itself, in virtual time.
+// Gateways in virtual time; the test plays all other hosts.
 
 using namespace troupe;
 

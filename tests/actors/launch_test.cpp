@@ -35,7 +35,7 @@ TEST_CASE(
     INFO(line);
     CHECK(has(line));
   }
-  // What it sets is what configs refuses in a job's own environment.
+  // These are exactly the variables that a job's own environment may not set.
   for (const auto& line : env) {
     const auto name = line.substr(0, line.find('='));
     INFO(name);

@@ -7,8 +7,8 @@
 #include "planners/cost/plan_time.hpp"
 #include "planners/pipeline/placement.hpp"
 
-// One answer to how long an iteration takes: what is estimated of a plan is what its trainer
-// expects, and what the training takes in virtual time.
+// One iteration time: a plan's estimate, its trainer's expectation and the training in virtual time
+// agree.
 
 using namespace troupe;
 using namespace troupe::actors;

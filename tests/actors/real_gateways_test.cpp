@@ -9,8 +9,8 @@
 #include "runtime/host/stopwatch.hpp"
 #include "runtime/host/wait.hpp"
 
-// Two gateways' actors over real connections, on loopback and over an emulated link; the nodes and
-// the controller are the test itself.
+// Two gateways' actors over real connections, on loopback and over an emulated link; the test plays
+// the nodes and the controller.
 
 using namespace troupe;
 using namespace troupe::runtime;

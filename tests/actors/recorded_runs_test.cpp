@@ -11,8 +11,8 @@
 #include "planners/pipeline/schedule.hpp"
 #include "planners/variety.hpp"
 
-// Whole clusters in virtual time: what the controller writes, nodes do, clients are told and
-// trainings report, with jobs of all kinds, requests and faults.
+// Whole clusters in virtual time, with jobs of all kinds, requests and faults: journals, nodes'
+// work, replies to clients and trainings' reports.
 
 using namespace troupe;
 using namespace troupe::actors;

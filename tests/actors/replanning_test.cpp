@@ -6,7 +6,7 @@
 #include "actors/worlds/training_simulation.hpp"
 #include "harness/small_cluster.hpp"
 
-// What was measured is not what was planned, and hosts go away: in virtual time, with faults.
+// Measured times that differ from planned ones, and lost hosts, in virtual time with faults.
 
 using namespace troupe;
 using namespace troupe::actors;

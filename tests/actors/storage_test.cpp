@@ -12,8 +12,7 @@
 #include "runtime/host/wait.hpp"
 #include "runtime/journal/observed_journal.hpp"
 
-// What the controller makes of its journal: commits in groups, snapshots, full and damaged disks,
-// other journals.
+// The controller and its journal: group commits, snapshots, full and damaged disks, other journals.
 
 using namespace troupe;
 using namespace troupe::actors;

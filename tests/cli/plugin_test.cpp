@@ -4,7 +4,7 @@
 
 #include "cli/program.hpp"
 
-// --policy with a policy in a shared object: examples/my_policy's, and what can be wrong with one.
+// --policy with a policy in a shared object: that of examples/my_policy, and faulty ones.
 
 using namespace troupe::test;
 using Catch::Contains;

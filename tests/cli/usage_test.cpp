@@ -11,7 +11,7 @@
 
 using namespace troupe::test;
 
-// What every verb owes a program that calls it, and what surrounds the verbs.
+// Rules for all verbs: JSON errors, help, version, standard input.
 
 namespace {
 

@@ -5,7 +5,7 @@
 
 using namespace troupe::test;
 
-// What the program says to words that it cannot take, and to paths that it cannot write.
+// Messages for invalid arguments and for paths that cannot be written.
 
 namespace {
 

@@ -1,8 +1,8 @@
 #include "actors/worlds/virtual_cluster.hpp"
 #include "control/spoken_world.hpp"
 
-// Who says what when nothing changes: nodes, their gateway and the controller, each between hosts
-// that are the test itself.
+// Heartbeats and lease renewals while nothing changes: a node, a gateway and the controller, each
+// alone; the test plays all other hosts.
 
 using namespace troupe;
 using namespace troupe::actors;

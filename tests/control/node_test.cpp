@@ -2,7 +2,7 @@
 
 #include "control/spoken_world.hpp"
 
-// A node whose controller, gateway and programs are the test itself.
+// A node; the test plays its controller, its gateway and its programs.
 
 using namespace troupe;
 using namespace troupe::actors;

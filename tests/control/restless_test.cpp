@@ -6,7 +6,7 @@
 #include "harness/said_errors.hpp"
 #include "harness/small_cluster.hpp"
 
-// Policies that stop and move jobs at every event: those of today do not, and nothing else may
+// Policies that stop and move jobs at every event. The built-in ones do not, but no other code may
 // depend on that.
 
 using namespace troupe;
@@ -29,7 +29,7 @@ struct one_gpu : planners::policy {
   }
 };
 
-/// Stops what runs for every job that comes, and lets it wait for the next event.
+/// Stops the running job for every arriving one, which waits for the next event.
 struct stops_for_arrivals : one_gpu {
   std::vector<decision> decide(const planners::snapshot& s, random_source&) const override {
     std::vector<decision> out;

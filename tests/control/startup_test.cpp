@@ -4,7 +4,7 @@
 #include "harness/facts.hpp"
 #include "harness/small_cluster.hpp"
 
-// What a controller says and does right after its start, and when nodes keep dying.
+// A controller right after its start, and when nodes keep dying.
 
 using namespace troupe;
 using namespace troupe::actors;

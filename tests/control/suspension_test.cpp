@@ -1,6 +1,6 @@
 #include "control/trainings.hpp"
 
-// Jobs that are suspended, and go on.
+// Jobs that are suspended and resumed.
 
 using namespace troupe;
 using namespace troupe::test;

@@ -7,7 +7,7 @@ using namespace troupe;
 using test::loaded;
 using test::temporary;
 
-// The files are cut down from what the libraries write; keys that do not concern us stay in.
+// The files are shortened from those that the libraries write; some irrelevant keys are kept.
 namespace {
 
 model from(const std::string& json) {

@@ -1,4 +1,4 @@
-// Every device learns what the CPU's learns, as nearly as its precision lets it.
+// Every device trains like the CPU device, within its precision.
 #include <catch2/catch.hpp>
 #include <cmath>
 

@@ -1,4 +1,4 @@
-// That the emulated machine shows what would go wrong on a GPU, and that nothing does.
+// The emulated machine exposes errors that a GPU would have, and the CUDA device has none of them.
 #include "gpu/emulation.hpp"
 
 #include <atomic>

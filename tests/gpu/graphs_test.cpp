@@ -1,4 +1,4 @@
-// A pass that is kept as a graph and done again gives what its kernels give one by one.
+// A pass replayed as a graph gives the results of its separate kernels.
 #include "gpu/cuda/host/graphs.hpp"
 
 #include <catch2/catch.hpp>

@@ -1,4 +1,4 @@
-// Members of a group: the host's threads, and GPUs that sum among themselves, on emulated machines.
+// Members of a group: threads of the host, and GPUs with device all-reduce on emulated machines.
 #include "gpu/tensor_parallel/thread_group.hpp"
 
 #include <catch2/catch.hpp>

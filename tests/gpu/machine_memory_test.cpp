@@ -1,4 +1,4 @@
-// What a stage asks of a GPU: bytes, and each kernel's bytes and operations, against hand counts.
+// A stage's memory on a GPU, and the bytes and operations of each kernel, against hand counts.
 #include <catch2/catch.hpp>
 #include <map>
 

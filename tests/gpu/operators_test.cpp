@@ -1,5 +1,5 @@
-// Every operator's gradient against finite differences in double precision, and what runs in single
-// precision against the same in double.
+// Every operator's gradient against finite differences in double precision, and single precision
+// against double.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <functional>

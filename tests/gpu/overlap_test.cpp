@@ -1,4 +1,4 @@
-// Sums of gradients among pipelines that go on while backward is at work, on emulated machines.
+// All-reduce of gradients among pipelines, overlapped with backward, on emulated machines.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdlib>

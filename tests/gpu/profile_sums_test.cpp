@@ -1,5 +1,5 @@
-// What GPUs take to sum among themselves, on emulated machines with an emulated NCCL: that it is
-// measured and never hangs. How long things take is the machine's affair.
+// The measurement of all-reduces among GPUs, on emulated machines with an emulated NCCL: that it is
+// complete and never hangs. The times themselves depend on the machine.
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cstdlib>

@@ -1,5 +1,4 @@
-// A real profile of a tiny model, for its shape alone: how long things take is the machine's
-// affair.
+// A real profile of a tiny model. Only its form is tested: the times depend on the machine.
 #include <catch2/catch.hpp>
 
 #include "gpu/emulated_machine.hpp"

@@ -1,4 +1,4 @@
-// What cannot be is refused with a sentence, and leaves the device as it was.
+// Impossible requests are refused with a sentence and leave the device unchanged.
 #include <catch2/catch.hpp>
 #include <limits>
 

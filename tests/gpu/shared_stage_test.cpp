@@ -1,4 +1,4 @@
-// A stage that several devices share learns what one device learns.
+// A stage shared by several devices trains like a stage on one device.
 #include "gpu/tensor_parallel/shared_stage.hpp"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// The same model in any number of stages learns the same, bit for bit.
+// A model trains identically in any number of stages, bit for bit.
 #include <catch2/catch.hpp>
 #include <cmath>
 

@@ -9,8 +9,7 @@
 #include "golden.hpp"
 #include "messages/shape.hpp"
 
-// docs/wire.md is the format for people who write another client: what it says is held against the
-// code.
+// docs/wire.md documents the format for authors of other clients; it is compared with the code.
 
 using namespace troupe;
 using namespace troupe::testing;

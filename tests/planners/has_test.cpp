@@ -21,7 +21,7 @@ plan needs(std::uint32_t gpus, double gb) {
   return p;
 }
 
-// Algorithm 1 as it is printed, with no index and no haste.
+// Algorithm 1 as printed, without an index.
 std::optional<has_choice> naive_has(const cluster& c, const idle_index& index,
                                     const std::vector<plan>& plans, double floor) {
   struct entry {

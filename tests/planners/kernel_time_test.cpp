@@ -53,8 +53,8 @@ const std::vector<compared_run>& compared() {
   return all;
 }
 
-/// Of interleaved 1F1B, stage by stage and step by step (Narayanan et al., section 2.2): every
-/// stage does its warm-up, then a forward and a backward in turn, and then what is left.
+/// The time of interleaved 1F1B, stage by stage and step by step (Narayanan et al., section 2.2):
+/// warm-up, then a forward and a backward in turn, then the remaining backwards.
 double interleaved_s(std::uint32_t stages, std::uint32_t v, std::uint32_t m, double f, double b) {
   struct step {
     bool backward;

@@ -13,7 +13,7 @@ using namespace troupe::planners;
 
 namespace {
 
-// The paper's inequality, written out once more.
+// The paper's inequality, written a second time.
 double formula(const model& m, double B, double d, double t) {
   const double V = m.vocabulary, h = m.hidden, l = m.layers, a = m.heads, s = m.sequence;
   const double W = V * h + l * (12 * h * h + 13 * h);

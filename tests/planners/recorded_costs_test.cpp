@@ -7,7 +7,7 @@
 #include "planners/model/declared_memory.hpp"
 #include "planners/variety.hpp"
 
-// What the cost model says of all kinds of jobs and clusters.
+// The cost model's figures for all kinds of jobs and clusters.
 
 using namespace troupe;
 using namespace troupe::planners;

@@ -5,7 +5,7 @@
 #include "planners/scene.hpp"
 #include "planners/variety.hpp"
 
-// What every policy decides, in clusters whose jobs come, run out of memory and end.
+// The decisions of every policy, in clusters whose jobs arrive, run out of memory and end.
 
 using namespace troupe;
 using namespace troupe::planners;

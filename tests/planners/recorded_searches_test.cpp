@@ -11,7 +11,7 @@
 #include "planners/pipeline/stage_placer.hpp"
 #include "planners/variety.hpp"
 
-// What searches find and how much work that is, and the schedules that are made.
+// The results and the effort of searches, and the schedules.
 
 using namespace troupe;
 using namespace troupe::planners;

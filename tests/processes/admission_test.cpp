@@ -1,7 +1,7 @@
 #include "harness/hostile_specs.hpp"
 #include "processes/fixture.hpp"
 
-// A real controller, and clients that are not ours.
+// A real controller, and clients of other authors.
 
 using namespace troupe;
 using namespace troupe::test;

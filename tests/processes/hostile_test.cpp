@@ -8,7 +8,7 @@
 #include "runtime/zeromq/keys.hpp"
 #include "runtime_real/tcp.hpp"
 
-// Strangers and hostile clients at real processes that have keys, and what they cost.
+// Unauthenticated peers and hostile clients of real processes with keys, and their cost.
 
 using namespace troupe;
 using namespace troupe::test;

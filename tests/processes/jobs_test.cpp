@@ -4,7 +4,7 @@
 #include "runtime/host/wait.hpp"
 #include "runtime/process/process.hpp"
 
-// What a script or a person does with jobs from the command line: submit, wait, read logs.
+// Jobs from the command line: submit, wait, read logs.
 
 using namespace troupe;
 using namespace troupe::test;

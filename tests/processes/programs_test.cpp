@@ -7,8 +7,8 @@
 #include "harness/sanitized.hpp"
 #include "processes/fixture.hpp"
 
-// Programs and the nodes that run them: what is killed, stopped, set wrong or hostile costs no
-// other job, and never do two attempts of a job run at a time.
+// Programs and their nodes: killed, stopped and hostile ones, and wrong clocks, cost no other job,
+// and two attempts of a job never run at the same time.
 
 using namespace troupe;
 using namespace troupe::test;

@@ -9,7 +9,7 @@
 #include "cli/program.hpp"
 #include "processes/fixture.hpp"
 
-// What people see of jobs that run: through the program itself, on a cluster of processes.
+// Running jobs as the command line shows them, on a cluster of processes.
 
 using namespace troupe;
 using namespace troupe::test;

@@ -6,7 +6,7 @@
 
 #include "processes/trainings.hpp"
 
-// Training in real processes, over an emulated WAN: what is killed, and what goes on.
+// Training in real processes over an emulated WAN, with killed and stopped processes.
 
 using namespace troupe;
 using namespace troupe::test;

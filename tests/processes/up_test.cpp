@@ -12,7 +12,7 @@
 #include "runtime/host/wait.hpp"
 #include "runtime/process/process.hpp"
 
-// `troupe up`, `down` and the single hosts as programs: what they lock, say and leave running.
+// `troupe up`, `down` and single hosts as programs: their locks, messages and remaining processes.
 
 using namespace troupe;
 using namespace troupe::test;

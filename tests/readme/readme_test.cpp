@@ -10,7 +10,7 @@
 
 #include "harness/scratch.hpp"
 
-// A command in the README is what a user pastes first. Each block is pasted here, in their order.
+// Users paste the README's commands first. Each block is run here, in order.
 
 using troupe::test::scratch;
 

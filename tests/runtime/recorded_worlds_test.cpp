@@ -2,7 +2,7 @@
 #include "runtime/virtual/paced_links.hpp"
 #include "runtime/world_fixture.hpp"
 
-// When every frame arrives, host dies and clock says what, under faults of all kinds, from seeds.
+// The times of all frames, crashes and clocks, under faults of all kinds, from seeds.
 
 using namespace troupe;
 using namespace troupe::runtime;

@@ -7,7 +7,7 @@
 using namespace troupe;
 using namespace troupe::test;
 
-// Nodes that listen for tensors of their datacenter's other nodes, and what else comes there.
+// Nodes that listen for tensors of their datacenter's other nodes, and other frames sent there.
 
 namespace {
 

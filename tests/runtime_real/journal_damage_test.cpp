@@ -11,7 +11,7 @@
 #include "runtime/journal/sqlite_journal.hpp"
 #include "runtime_real/world.hpp"
 
-// Real files, damaged as disks, people and crashes damage them.
+// Real files with the damage that disks, users and crashes cause.
 
 using namespace troupe;
 using namespace troupe::runtime;

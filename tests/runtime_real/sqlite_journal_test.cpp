@@ -233,7 +233,7 @@ TEST_CASE("append fails when the disk is full, and keeps failing afterwards") {
     ::setrlimit(RLIMIT_FSIZE, &more);
     const auto full = (*j)->append(numbered_entry(n));
     if (full || full.error().code != reason::kind::unavailable) ::_exit(3);
-    // A gap would make what follows useless: there is room for a short entry, or in the file now.
+    // Even with room again, no entry may follow a failed one: the journal would have a gap.
     ::truncate((path + "-wal").c_str(), 0);
     const auto after = (*j)->append(numbered_entry(0));
     ::_exit(!after && after.error().text.find("an earlier write") != std::string::npos ? 0 : 4);

@@ -9,7 +9,7 @@
 #include "harness/facts.hpp"
 #include "harness/scratch.hpp"
 
-// Write-ahead logs that are made here, by SQLite's page about their format.
+// Write-ahead logs generated here, after SQLite's description of their format.
 
 using namespace troupe;
 using namespace troupe::runtime;

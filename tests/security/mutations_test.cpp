@@ -42,7 +42,7 @@ frame spoiled(testing::filler& fill, address from, address to) {
   return {payload{std::move(bytes)}, std::move(body)};
 }
 
-/// No greeting and no credit: the connection that all others go over would not outlive those.
+/// Neither greetings nor credit: those would break the connection that all frames use.
 frame nearly_right(testing::filler& fill, address from, address to) {
   for (;;) {
     auto f = spoiled(fill, from, to);
