@@ -1,6 +1,7 @@
 #include "planners/crius/cell_estimate.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 
@@ -29,6 +30,7 @@ class cell_timer {
   cell_timer(const cluster& c, const gpu_pool& pool, const job_spec& job, const cell_stages& cell)
       : cluster_{c},
         node_{c.nodes[pool.nodes.front()]},
+        speed_{emulated_speed(c, pool.nodes.front(), job)},
         job_{as_scheduled(job)},
         stages_{cell.stages},
         chain_{job.model} {
@@ -70,11 +72,14 @@ class cell_timer {
     parts[at] = part;
     const auto& gpu = cluster_.gpus[node_.gpu];
     const auto& inside = tensor <= node_.gpus ? node_.intra : node_.inter;
-    const auto costs = costs_of_stage(job_, device_of(job_, gpu), parts, at, batch.rows, inside);
+    auto costs = costs_of_stage(job_, device_of(job_, gpu), parts, at, batch.rows, inside);
+    slow_down(costs, speed_);
     p.backward_s = costs.backward_s;
+    p.recompute_s = costs.recompute_s;
     p.work_s = costs.forward_s + costs.recompute_s + costs.backward_s;
     p.update_s = costs.update_s;
     p.sync_s = sync_s(p, static_cast<double>(costs.gradient_bytes));
+    if (data > 1 && !devices_sum(data)) p.update_s += costs.gradients_s;
     const auto behind = static_cast<std::uint32_t>(stages_.size() - 1 - i);
     p.bytes_per_gpu = memory_of(part, load_of(job_, batch, behind)).total() *
                       (1 + cluster_.settings.memory_headroom);
@@ -82,14 +87,20 @@ class cell_timer {
     return p;
   }
 
-  /// Replicas of a stage that are on one node, if every stage is divided among as many.
+  /// GPUs of a pipeline, if every stage is divided among as many.
+  double pipeline_gpus(std::uint32_t data) const { return double{1} * gpus_ / data; }
+  /// The replicas of a stage that are on one node then.
   double replicas_on_node(std::uint32_t data) const {
-    const double pipeline = double{1} * gpus_ / data;
-    return std::clamp(std::floor(node_.gpus / pipeline), 1.0, double{1} * data);
+    return std::clamp(std::floor(node_.gpus / pipeline_gpus(data)), 1.0, double{1} * data);
+  }
+
+  /// Whether GPUs of one node sum the gradients, and do not hand them to their hosts.
+  bool devices_sum(std::uint32_t data) const {
+    return replicas_on_node(data) >= data && !measured_sums(job_, cluster_.gpus[node_.gpu]).empty();
   }
 
   /// Each replica sums a part of the gradients, which the others send it and have back. Inside a
-  /// node as its GPUs were measured to; between nodes over the link that the node's stages share.
+  /// node as its GPUs were measured to; between nodes over an otherwise idle link.
   double sync_s(const stage_plan& p, double bytes) const {
     if (p.data <= 1) return 0;
     const double here = replicas_on_node(p.data);
@@ -97,17 +108,20 @@ class cell_timer {
       const auto& gpu = cluster_.gpus[node_.gpu];
       return sum_s(measured_sums(job_, gpu), node_.intra, p.data, bytes);
     }
-    const double pipeline = double{1} * gpus_ / p.data;
-    const double on_node = std::max(1.0, stages_.size() * std::min(1.0, node_.gpus / pipeline));
-    const double sent = 2 * bytes / p.data * (p.data - here) * here * on_node;
+    const double sent = 2 * bytes / p.data * (p.data - here) * here;
     return sent / node_.inter.bytes_s() + 2 * node_.inter.latency_us * 1e-6;
   }
 
+  /// A pipeline's, of the stages before this one.
+  double gpus_before(std::size_t i, std::uint32_t data) const {
+    double sum = 0;
+    for (std::size_t j = 0; j < i; ++j) sum += double{1} * stages_[j].gpus / data;
+    return sum;
+  }
   /// Between a pipeline's stages i - 1 and i, if all stages have so many replicas.
   const link& link_before(std::size_t i, std::uint32_t data) const {
     if (gpus_ <= node_.gpus) return node_.intra;
-    double first = 0;
-    for (std::size_t j = 0; j + 1 < i; ++j) first += double{1} * stages_[j].gpus / data;
+    const double first = gpus_before(i - 1, data);
     const double end = first + double{1} * (stages_[i - 1].gpus + stages_[i].gpus) / data;
     const double before = std::floor(first / node_.gpus);
     return end <= (before + 1) * node_.gpus ? node_.intra : node_.inter;
@@ -140,22 +154,36 @@ class cell_timer {
     return (p.tensor - 1) * (bytes / p.tensor / inside.bytes_s() + inside.latency_us * 1e-6);
   }
 
-  /// A stage's sums begin after its last backward, and those of the stages before it come later: at
-  /// least as long as the quickest of their plans takes.
+  /// A stage's sums begin after its last backward, and those of the stages before it come later. A
+  /// node's link is then shared by its stages' sums, and is through with them when those of the
+  /// earlier stages are done, which begin last.
   void add_tails() {
-    double hidden = 0;
-    for (auto& plans : space_.plans) {
-      double least = never;
-      for (auto& p : plans) {
-        p.tail_s = std::max(0.0, p.sync_s - hidden) + p.update_s;
-        if (p.fits) least = std::min(least, p.backward_s);
+    for (std::size_t i = 0; i < stages_.size(); ++i)
+      for (auto& p : space_.plans[i]) {
+        const bool shares = p.data > 1 && replicas_on_node(p.data) < p.data;
+        double sums = p.sync_s, hidden = 0;
+        for (std::size_t j = 0; j < i; ++j) {
+          const auto& before = plan_with(j, p.data);
+          if (shares && are_on_one_node(j, i, p.data)) sums += before.sync_s;
+          hidden += before.backward_s;
+        }
+        p.tail_s = std::max(0.0, sums - hidden) + p.update_s;
       }
-      if (least < never) hidden += least;
-    }
+  }
+  /// A stage's plan of so many replicas, or of as many as it can have.
+  const stage_plan& plan_with(std::size_t i, std::uint32_t data) const {
+    const auto tensor = std::max(1U, stages_[i].gpus / data);
+    return space_.plans[i][static_cast<std::size_t>(std::bit_width(tensor) - 1)];
+  }
+  bool are_on_one_node(std::size_t i, std::size_t j, std::uint32_t data) const {
+    if (pipeline_gpus(data) <= node_.gpus) return true;
+    return std::floor(gpus_before(i, data) / node_.gpus) ==
+           std::floor(gpus_before(j, data) / node_.gpus);
   }
 
   const cluster& cluster_;
   const node& node_;
+  double speed_;  // of its CPUs, if they are emulated as slower
   job_spec job_;
   const std::vector<cell_stage>& stages_;
   model_chain chain_;
@@ -163,7 +191,7 @@ class cell_timer {
   cell_space space_;
 };
 
-/// The least sum of work and sends of plans whose work and tail are within limits.
+/// The least sum of paths and sends of plans whose rest and tail are within limits.
 class limited_sum {
  public:
   explicit limited_sum(const cell_space& space) : space_{space}, from_(space.plans.size()) {
@@ -171,16 +199,17 @@ class limited_sum {
   }
 
   /// Infinite: some stage has no such plan.
-  double solve(double max_work_s, double max_tail_s) {
+  double solve(double max_rest_s, double max_tail_s) {
     std::vector<double> before{0}, now;
     for (std::size_t i = 0; i < space_.plans.size(); ++i) {
       const auto& plans = space_.plans[i];
       now.assign(plans.size(), never);
       for (std::size_t b = 0; b < plans.size(); ++b) {
         const auto& p = plans[b];
-        if (!p.fits || p.work_s > max_work_s || p.tail_s > max_tail_s) continue;
+        if (!p.fits || p.tail_s > max_tail_s) continue;
+        if (p.rest_s(space_.microbatches) > max_rest_s) continue;
         for (std::size_t a = 0; a < before.size(); ++a) {
-          const double sum = before[a] + space_.send(i, a, b) + p.work_s;
+          const double sum = before[a] + space_.send(i, a, b) + p.path_s();
           if (sum >= now[b]) continue;
           now[b] = sum;
           from_[i][b] = static_cast<std::uint32_t>(a);
@@ -209,11 +238,12 @@ class limited_sum {
   std::ptrdiff_t best_ = 0;
 };
 
-std::vector<double> values_of(const cell_space& space, double stage_plan::*what) {
+template <class Value>
+std::vector<double> values_of(const cell_space& space, Value value) {
   std::vector<double> values;
   for (const auto& plans : space.plans)
     for (const auto& p : plans)
-      if (p.fits) values.push_back(p.*what);
+      if (p.fits) values.push_back(value(p));
   std::ranges::sort(values);
   values.erase(std::unique(values.begin(), values.end()), values.end());
   return values;
@@ -228,16 +258,19 @@ job_spec as_scheduled(job_spec job) {
 
 assembly assembled(const cell_space& space, std::vector<std::uint32_t> chosen) {
   assembly a;
-  double slowest = 0, tail = 0;
+  double slowest = 0, rest = 0, tail = 0;
   for (std::size_t i = 0; i < chosen.size(); ++i) {
     const auto& p = space.plans[i][chosen[i]];
-    a.printed_s += p.work_s + space.send(i, i == 0 ? 0 : chosen[i - 1], chosen[i]);
+    const double send_s = space.send(i, i == 0 ? 0 : chosen[i - 1], chosen[i]);
+    a.printed_s += p.work_s + send_s;
+    a.estimate_s += p.path_s() + send_s;
     if (p.work_s > slowest) a.bottleneck = static_cast<std::uint32_t>(i);
     slowest = std::max(slowest, p.work_s);
+    rest = std::max(rest, p.rest_s(space.microbatches));
     tail = std::max(tail, p.tail_s);
   }
   a.printed_s += (space.microbatches - 1) * slowest;
-  a.estimate_s = a.printed_s + tail;
+  a.estimate_s += rest + tail;
   a.chosen = std::move(chosen);
   return a;
 }
@@ -247,15 +280,14 @@ std::optional<assembly> best_assembly(const cell_space& space) {
   const double least_sum = sums.solve(never, never);
   if (least_sum == never) return {};
   auto best = assembled(space, sums.chosen());
-  const auto works = values_of(space, &stage_plan::work_s);
-  const auto tails = values_of(space, &stage_plan::tail_s);
-  const double rest = space.microbatches - 1;
-  for (const double work : works) {
-    if (least_sum + rest * work + tails.front() >= best.estimate_s) break;
-    if (sums.solve(work, never) == never) continue;
+  const auto rests = values_of(space, [&](auto& p) { return p.rest_s(space.microbatches); });
+  const auto tails = values_of(space, [](auto& p) { return p.tail_s; });
+  for (const double rest : rests) {
+    if (least_sum + rest + tails.front() >= best.estimate_s) break;
+    if (sums.solve(rest, never) == never) continue;
     for (const double tail : tails) {
-      if (least_sum + rest * work + tail >= best.estimate_s) break;
-      if (sums.solve(work, tail) == never) continue;
+      if (least_sum + rest + tail >= best.estimate_s) break;
+      if (sums.solve(rest, tail) == never) continue;
       auto a = assembled(space, sums.chosen());
       if (a.estimate_s < best.estimate_s) best = std::move(a);
     }

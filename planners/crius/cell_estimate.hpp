@@ -25,6 +25,14 @@ struct stage_plan {
   double tail_s = 0;         // the part of sync_s that no other stage's backward hides; update_s
   double bytes_per_gpu = 0;  // headroom included
   bool fits = false;         // in the GPU's memory, and the batch and the model can be divided so
+  double recompute_s = 0;    // of work_s
+
+  /// What a micro-batch has to pass: recomputing is done while the next stages have it.
+  double path_s() const { return work_s - recompute_s; }
+  /// What the slowest stage does beyond that.
+  double rest_s(std::uint32_t microbatches) const {
+    return (microbatches - 1) * work_s + recompute_s;
+  }
 };
 
 /// All plans of a Cell that are considered.
@@ -44,7 +52,7 @@ struct cell_space {
 struct assembly {
   std::vector<std::uint32_t> chosen;  // index into cell_space::plans[stage]
   double printed_s = 0;               // sum of T_i + (B - 1) * max (T_i - comm_i)
-  double estimate_s = 0;              // and the longest tail
+  double estimate_s = 0;              // recomputing only in the slowest stage; the longest tail
   std::uint32_t bottleneck = 0;       // the stage whose T_i - comm_i is largest
 };
 

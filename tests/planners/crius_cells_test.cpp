@@ -83,6 +83,7 @@ cell_space random_space(random_source& r, std::size_t stages, std::size_t plans)
     for (auto& p : all) {
       p.work_s = 0.1 + r.uniform();
       p.tail_s = r.chance(0.5) ? 0 : 10 * r.uniform();
+      p.recompute_s = r.chance(0.5) ? 0 : 0.3 * p.work_s * r.uniform();
       p.fits = !r.chance(0.1);
     }
     auto& sends = s.send_s.emplace_back();
@@ -214,6 +215,55 @@ TEST_CASE("an assembly's time is the paper's formula plus its longest tail") {
   CHECK(a.printed_s == 2 + 3 + 0.125 + 7 * 3);  // what is sent is hidden but for the first time
   CHECK(a.estimate_s == a.printed_s + 0.5);
   CHECK(a.bottleneck == 1);
+  // Only the slowest stage's recomputing takes time that nothing else hides.
+  s.plans[0][0].recompute_s = 0.5;
+  s.plans[1][0].recompute_s = 0.75;
+  CHECK(assembled(s, {0, 0}).printed_s == a.printed_s);
+  CHECK(assembled(s, {0, 0}).estimate_s == a.estimate_s - 0.5);
+}
+
+TEST_CASE("a Cell's stages take as long as their node's emulated CPUs, and hand out gradients") {
+  auto c = two_types();
+  auto job = sample::job(sample::gpt2_350m, 64, 2);
+  job.train.emplace().device = "cpu";
+  job.train->costs.resize(1);
+  auto& costs = job.train->costs.front();
+  costs.forward_s = 2, costs.backward_s = 4, costs.update_s = 1, costs.gradients_s = 0.5;
+  const auto pools = pools_of(c, idle_index{c});
+  const auto stages = determine_stages(chain_of(job.model), 2, 1);
+  const auto plans = space_of(c, pools.front(), job, stages).plans.at(0);
+  REQUIRE(plans.size() == 2);
+  CHECK(plans[0].work_s == 6);
+  CHECK(plans[0].data == 2);
+  CHECK(plans[0].update_s == 1.5);
+  CHECK(plans[1].tensor == 2);
+  CHECK(plans[1].update_s == 1);
+  for (auto& n : c.nodes) n.emulate_speed = 0.25;
+  const auto slow = space_of(c, pools.front(), job, stages).plans.at(0);
+  CHECK(slow[0].work_s == 24);
+  CHECK(slow[0].backward_s == 16);
+  CHECK(slow[0].update_s == 6);
+}
+
+TEST_CASE("a node's link is shared by its stages' sums of gradients") {
+  const auto c = two_types();
+  const auto pools = pools_of(c, idle_index{c});
+  const auto job = sample::job(sample::gpt2_350m, 64, 8);
+  const cell_stages stages{{{0, 12, 2}, {12, 12, 2}, {24, 12, 2}, {36, 12, 2}}, 0, 0, false};
+  const auto plans = space_of(c, pools.front(), job, stages).plans;
+  REQUIRE(plans.size() == 4);
+  // Two pipelines, each on a node. The last stage's sums begin first, and the link is through when
+  // those of all have been sent.
+  const auto& last = plans[3][0];
+  REQUIRE(last.data == 2);
+  double sums = 0, hidden = 0;
+  for (std::size_t i = 0; i < 4; ++i) {
+    sums += plans[i][0].sync_s;
+    if (i < 3) hidden += plans[i][0].backward_s;
+  }
+  CHECK(sums > last.sync_s);
+  CHECK(last.tail_s == Approx(std::max(0.0, sums - hidden) + last.update_s));
+  CHECK(plans[0][0].tail_s == Approx(plans[0][0].sync_s + plans[0][0].update_s));
 }
 
 TEST_CASE("the tuner keeps the half of a stage's plans that the estimate favours") {
