@@ -2,20 +2,17 @@
 // emulated WAN, and in virtual time with the stages' times that a real run measured. Prints both
 // iteration times for each schedule; ends with 1 if any two differ by more than 5 %.
 #include <fmt/format.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "harness/clock.hpp"
+#include "harness/foreign_load.hpp"
 #include "harness/runs.hpp"
 
 using namespace troupe::bench;
@@ -29,42 +26,6 @@ constexpr double max_percent = 5;
 constexpr double max_foreign_percent = 3;  // of all processors: more, and a run is done again
 constexpr int max_tries = 4;
 const std::vector<std::string> schedules{"gpipe", "megatron", "varuna", "atlas"};
-
-/// What the processors did since it was made that was none of this program's runs' doing.
-class others {
- public:
-  others() : busy_s_{busy_s()}, own_s_{own_s()}, wall_s_{wall_s()} {}
-
-  double percent() const {
-    const double foreign_s = busy_s() - busy_s_ - (own_s() - own_s_);
-    const auto processors = static_cast<double>(::sysconf(_SC_NPROCESSORS_ONLN));
-    return 100 * foreign_s / ((wall_s() - wall_s_) * processors);
-  }
-
- private:
-  static double busy_s() {
-    std::ifstream in{"/proc/stat"};
-    std::string cpu;
-    double user = 0, nice = 0, system = 0, idle = 0, wait = 0, irq = 0, soft = 0, stolen = 0;
-    in >> cpu >> user >> nice >> system >> idle >> wait >> irq >> soft >> stolen;
-    return (user + nice + system + irq + soft + stolen) /
-           static_cast<double>(::sysconf(_SC_CLK_TCK));
-  }
-  /// Runs have ended, and all that they had started.
-  static double own_s() {
-    double s = 0;
-    for (const auto who : {RUSAGE_SELF, RUSAGE_CHILDREN}) {
-      rusage r{};
-      ::getrusage(who, &r);
-      for (const auto& t : {r.ru_utime, r.ru_stime})
-        s += static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
-    }
-    return s;
-  }
-  static double wall_s() { return clock_s(CLOCK_MONOTONIC); }
-
-  double busy_s_, own_s_, wall_s_;
-};
 
 /// What `troupe train` prints.
 json trained(const scratch& in, const std::string& arguments) {
@@ -89,9 +50,9 @@ both chain(const scratch& in, const std::string& job, const std::string& schedul
   const auto keep = [&](const char* name, const json& run) { return in.write(name, run.dump()); };
   const auto really = [&](const std::string& more, double& percent) {
     for (int tries = 1;; ++tries) {
-      const others foreign;
+      const foreign_load others;
       auto run = trained(in, how + more + " --world local");
-      percent = foreign.percent();
+      percent = others.percent();
       if (percent <= max_foreign_percent || tries == max_tries) return run;
     }
   };
