@@ -97,6 +97,25 @@ inline stage_setup one_of_three(std::uint32_t s) {
   return x;
 }
 
+/// A single stage of one pipeline, with one micro-batch.
+inline stage_setup alone() {
+  auto s = one_of_three(0);
+  s.stages = 1;
+  s.neighbours = {this_stage};
+  s.microbatches = 1;
+  s.order = {{stage_step::kind::forward, 0, 0}, {stage_step::kind::backward, 0, 0}};
+  return s;
+}
+
+inline gpu::outcome result_with(std::vector<payload> out, double loss = 0) {
+  gpu::outcome o;
+  o.out = std::move(out);
+  o.loss = loss;
+  o.begin_s = 1;
+  o.end_s = 1.5;
+  return o;
+}
+
 class stage_by_hand {
  public:
   struct how {
@@ -241,5 +260,10 @@ class stage_by_hand {
   runtime::virtual_world world_;
   stage_actor stage_;
 };
+
+/// The order of `alone` once, up to the end of the update.
+inline void iterate(stage_by_hand& s) {
+  for (int i = 0; i < 3; ++i) s.finish(result_with({}));
+}
 
 }  // namespace troupe::actors::tests
