@@ -1,0 +1,177 @@
+#include "actors/training/timeline.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <fstream>
+#include <sstream>
+
+#include "actors/training/task_kind.hpp"
+#include "harness/scratch.hpp"
+#include "harness/small_cluster.hpp"
+
+using namespace troupe;
+using namespace troupe::actors;
+
+namespace {
+
+/// Three pipelines of two stages, from the first datacenter to the second.
+training_plan three_pipelines(bool shares_wan) {
+  const auto c = harness::small_cluster();
+  training_plan plan;
+  plan.shape.stages = 2;
+  plan.shape.pipelines = 3;
+  plan.shape.microbatches = 4;
+  plan.shape.cell = 2;
+  plan.schedule.shares_wan = shares_wan;
+  plan.schedule_name = "atlas";
+  for (std::uint32_t p = 0; p < 3; ++p)
+    for (std::uint32_t s = 0; s < 2; ++s) {
+      stage_setup x;
+      x.name = {1, p, s};
+      x.backend = "sim";
+      x.devices = {static_cast<std::uint16_t>(p % 2)};
+      x.neighbours = {node_address(*c, p / 2), node_address(*c, 2 + p / 2)};
+      plan.stages.push_back(x);
+    }
+  return plan;
+}
+
+stage_report report_of(std::uint32_t p, std::uint32_t s, std::vector<timed_task> tasks,
+                       double begin_s = 10, std::uint64_t iteration = 5) {
+  stage_report r;
+  r.name = {1, p, s};
+  r.iteration = iteration;
+  r.begin_s = begin_s;
+  r.tasks = std::move(tasks);
+  return r;
+}
+
+timed_task task(task_kind k, std::uint32_t microbatch, double begin_s, double end_s) {
+  return task_of(k, microbatch, begin_s, end_s);
+}
+
+/// The lines that are not about what a track is.
+std::vector<std::string> written(const timeline& t, const training_plan& plan,
+                                 const job_spec& job = harness::small_job("a job")) {
+  const troupe::test::scratch room;
+  REQUIRE(t.write(room / "timeline.json", *harness::small_cluster(), plan, job));
+  std::ifstream in{room / "timeline.json"};
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+std::string about(const std::vector<std::string>& lines, const std::string& what) {
+  std::string all;
+  for (const auto& l : lines)
+    if (l.find(what) != std::string::npos) all += l + '\n';
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("a timeline is a list of events, of which each but the last is followed by a comma") {
+  timeline t;
+  t.add(report_of(0, 0, {task(task_kind::forward, 1, 10.5, 11.25)}));
+  auto job = harness::small_job("a \"job\" of \\ and\n");
+  const auto lines = written(t, three_pipelines(true), job);
+  const std::vector<std::string> wanted{
+      R"({"traceEvents":[)",
+      R"({"ph":"M","pid":0,"name":"process_name","args":{"name":"dc1"}},)",
+      R"({"ph":"M","pid":1,"name":"process_name","args":{"name":"dc2"}},)",
+      R"({"ph":"M","pid":2,"name":"process_name","args":{"name":"dc3"}},)",
+      R"({"ph":"M","pid":1000000,"name":"process_name","args":{"name":"WAN"}},)",
+      R"({"ph":"M","pid":0,"tid":0,"name":"thread_name","args":)"
+      R"x({"name":"pipeline 0 stage 0 (a-0)","pipeline":0,"stage":0}},)x",
+      R"({"ph":"M","pid":0,"tid":0,"name":"thread_sort_index","args":{"sort_index":0}},)x",
+      R"({"ph":"X","pid":0,"tid":0,"name":"forward 1","cat":"forward","cname":"good",)"
+      R"("ts":500000.000,"dur":750000.000,"args":{"pipeline":0,"microbatch":1}})",
+      R"(],"displayTimeUnit":"ms","otherData":{"job":"a \"job\" of \\ and ",)"
+      R"("schedule":"atlas","device":"sim","unit":"s","iteration":5,"stages":2,"pipelines":3,)"
+      R"("microbatches":4}})"};
+  CHECK(lines == wanted);
+  job.slots.emplace();
+  CHECK(about(written(t, three_pipelines(true), job), R"("unit":"slot")").size() > 0);
+}
+
+TEST_CASE("every stage has a track of its own, by its node and its device") {
+  timeline t;
+  for (std::uint32_t p = 0; p < 3; ++p)
+    for (std::uint32_t s = 0; s < 2; ++s)
+      t.add(report_of(p, s, {task(task_kind::update, 0, 11, 12)}, 9 + p));
+  const auto lines = written(t, three_pipelines(true));
+  const auto track = [&](const std::string& name, const std::string& ids) {
+    CHECK(about(lines, "\"name\":\"" + name + "\"").starts_with(R"({"ph":"M",)" + ids));
+  };
+  track("pipeline 0 stage 0 (a-0)", R"("pid":0,"tid":0,)");
+  track("pipeline 0 stage 1 (b-0)", R"("pid":1,"tid":2000,)");
+  track("pipeline 1 stage 0 (a-0)", R"("pid":0,"tid":1,)");
+  track("pipeline 1 stage 1 (b-0)", R"("pid":1,"tid":2001,)");
+  track("pipeline 2 stage 0 (a-1)", R"("pid":0,"tid":1000,)");
+  track("pipeline 2 stage 1 (b-1)", R"("pid":1,"tid":3000,)");
+  // Times count from where the first stage began.
+  CHECK(about(lines, R"("pid":1,"tid":3000,"name":"update 0")").find(R"("ts":2000000.000,)") !=
+        std::string::npos);
+  CHECK(about(lines, R"("sort_index":5)").find(R"("tid":3000)") != std::string::npos);
+}
+
+TEST_CASE(
+    "transfers of a cell are one track a direction, and begin when the one before has ended") {
+  using enum task_kind;
+  timeline t;
+  t.add(report_of(0, 0,
+                  {task(gradient_transfer, 0, 11, 12), task(gradient_transfer, 1, 11.5, 12.5),
+                   task(activation_transfer, 0, 10, 11)}));  // there is none to the first stage
+  t.add(report_of(0, 1,
+                  {task(activation_transfer, 0, 10.25, 10.5),
+                   task(gradient_transfer, 0, 10, 11)}));  // nor a gradient's to the last one
+  t.add(report_of(1, 1,
+                  {task(activation_transfer, 2, 10.25, 11), task(activation_transfer, 3, 10.75, 11),
+                   task(activation_transfer, 0, 10, 10.25)}));
+  auto unknown = task(forward, 0, 10, 11);
+  unknown.what = 8;
+  t.add(report_of(2, 1, {task(activation_transfer, 1, 10.5, 11), unknown}));
+  const auto lines = written(t, three_pipelines(true));
+  const auto wan = about(lines, R"("pid":1000000,)");
+  const std::string wanted =
+      R"({"ph":"M","pid":1000000,"name":"process_name","args":{"name":"WAN"}},
+{"ph":"M","pid":1000000,"tid":0,"name":"thread_name","args":{"name":"dc1 to dc2, hop 0, pipelines 0 to 1","hop":0,"backward":false,"pipelines":[0,1]}},
+{"ph":"M","pid":1000000,"tid":0,"name":"thread_sort_index","args":{"sort_index":4}},
+{"ph":"X","pid":1000000,"tid":0,"name":"activation 0","cat":"activation","cname":"rail_load","ts":0.000,"dur":250000.000,"args":{"pipeline":1,"microbatch":0}},
+{"ph":"X","pid":1000000,"tid":0,"name":"activation 0","cat":"activation","cname":"rail_load","ts":250000.000,"dur":250000.000,"args":{"pipeline":0,"microbatch":0}},
+{"ph":"X","pid":1000000,"tid":0,"name":"activation 2","cat":"activation","cname":"rail_load","ts":500000.000,"dur":500000.000,"args":{"pipeline":1,"microbatch":2}},
+{"ph":"M","pid":1000000,"tid":1,"name":"thread_name","args":{"name":"dc1 to dc2, hop 0, pipeline 2","hop":0,"backward":false,"pipelines":[2,2]}},
+{"ph":"M","pid":1000000,"tid":1,"name":"thread_sort_index","args":{"sort_index":5}},
+{"ph":"X","pid":1000000,"tid":1,"name":"activation 1","cat":"activation","cname":"rail_load","ts":500000.000,"dur":500000.000,"args":{"pipeline":2,"microbatch":1}},
+{"ph":"M","pid":1000000,"tid":10000,"name":"thread_name","args":{"name":"dc2 to dc1, hop 0, pipelines 0 to 1","hop":0,"backward":true,"pipelines":[0,1]}},
+{"ph":"M","pid":1000000,"tid":10000,"name":"thread_sort_index","args":{"sort_index":6}},
+{"ph":"X","pid":1000000,"tid":10000,"name":"gradient 0","cat":"gradient","cname":"rail_response","ts":1000000.000,"dur":1000000.000,"args":{"pipeline":0,"microbatch":0}},
+{"ph":"X","pid":1000000,"tid":10000,"name":"gradient 1","cat":"gradient","cname":"rail_response","ts":2000000.000,"dur":500000.000,"args":{"pipeline":0,"microbatch":1}}
+)";
+  CHECK(wan == wanted);
+  // Where the WAN is not shared every pipeline has its own.
+  const auto apart = about(written(t, three_pipelines(false)), R"("name":"thread_name")");
+  CHECK(apart.find(R"("name":"dc1 to dc2, hop 0, pipeline 1","hop":0)") != std::string::npos);
+  CHECK(apart.find("pipelines") == apart.find(R"(pipelines":[0,0])"));
+}
+
+TEST_CASE("only the newest iteration is written") {
+  timeline t;
+  t.add(report_of(0, 0, {task(task_kind::forward, 1, 10, 11)}, 10, 5));
+  t.add(report_of(0, 0, {task(task_kind::forward, 0, 10, 11)}, 10, 4));
+  t.add(report_of(1, 0, {task(task_kind::forward, 2, 10, 11)}, 10, 5));
+  auto spans = about(written(t, three_pipelines(true)), R"("ph":"X")");
+  CHECK(spans.find("forward 0") == std::string::npos);
+  CHECK(spans.find("forward 1") != std::string::npos);
+  CHECK(spans.find("forward 2") != std::string::npos);
+  t.add(report_of(1, 0, {task(task_kind::forward, 3, 10, 11)}, 10, 6));
+  spans = about(written(t, three_pipelines(true)), R"("ph":"X")");
+  CHECK(spans.find("forward 1") == std::string::npos);
+  CHECK(spans.find("forward 3") != std::string::npos);
+}
+
+TEST_CASE("a timeline that cannot be written is refused") {
+  const troupe::test::scratch room;
+  CHECK_FALSE(timeline{}.write(room / "missing/timeline.json", *harness::small_cluster(),
+                               three_pipelines(true), harness::small_job("a job")));
+}
