@@ -3,7 +3,8 @@
 #include <catch2/catch.hpp>
 
 #include <fstream>
-#include <sstream>
+
+#include <fmt/format.h>
 
 #include "actors/training/task_kind.hpp"
 #include "harness/scratch.hpp"
@@ -83,7 +84,7 @@ TEST_CASE("a timeline is a list of events, of which each but the last is followe
       R"({"ph":"M","pid":1000000,"name":"process_name","args":{"name":"WAN"}},)",
       R"({"ph":"M","pid":0,"tid":0,"name":"thread_name","args":)"
       R"x({"name":"pipeline 0 stage 0 (a-0)","pipeline":0,"stage":0}},)x",
-      R"({"ph":"M","pid":0,"tid":0,"name":"thread_sort_index","args":{"sort_index":0}},)x",
+      R"({"ph":"M","pid":0,"tid":0,"name":"thread_sort_index","args":{"sort_index":0}},)",
       R"({"ph":"X","pid":0,"tid":0,"name":"forward 1","cat":"forward","cname":"good",)"
       R"("ts":500000.000,"dur":750000.000,"args":{"pipeline":0,"microbatch":1}})",
       R"(],"displayTimeUnit":"ms","otherData":{"job":"a \"job\" of \\ and ",)"
@@ -128,31 +129,68 @@ TEST_CASE(
   t.add(report_of(1, 1,
                   {task(activation_transfer, 2, 10.25, 11), task(activation_transfer, 3, 10.75, 11),
                    task(activation_transfer, 0, 10, 10.25)}));
-  auto unknown = task(forward, 0, 10, 11);
+  auto unknown = task(forward, 0, 10, 10.25);
   unknown.what = 8;
   t.add(report_of(2, 1, {task(activation_transfer, 1, 10.5, 11), unknown}));
   const auto lines = written(t, three_pipelines(true));
   const auto wan = about(lines, R"("pid":1000000,)");
-  const std::string wanted =
-      R"({"ph":"M","pid":1000000,"name":"process_name","args":{"name":"WAN"}},
-{"ph":"M","pid":1000000,"tid":0,"name":"thread_name","args":{"name":"dc1 to dc2, hop 0, pipelines 0 to 1","hop":0,"backward":false,"pipelines":[0,1]}},
-{"ph":"M","pid":1000000,"tid":0,"name":"thread_sort_index","args":{"sort_index":4}},
-{"ph":"X","pid":1000000,"tid":0,"name":"activation 0","cat":"activation","cname":"rail_load","ts":0.000,"dur":250000.000,"args":{"pipeline":1,"microbatch":0}},
-{"ph":"X","pid":1000000,"tid":0,"name":"activation 0","cat":"activation","cname":"rail_load","ts":250000.000,"dur":250000.000,"args":{"pipeline":0,"microbatch":0}},
-{"ph":"X","pid":1000000,"tid":0,"name":"activation 2","cat":"activation","cname":"rail_load","ts":500000.000,"dur":500000.000,"args":{"pipeline":1,"microbatch":2}},
-{"ph":"M","pid":1000000,"tid":1,"name":"thread_name","args":{"name":"dc1 to dc2, hop 0, pipeline 2","hop":0,"backward":false,"pipelines":[2,2]}},
-{"ph":"M","pid":1000000,"tid":1,"name":"thread_sort_index","args":{"sort_index":5}},
-{"ph":"X","pid":1000000,"tid":1,"name":"activation 1","cat":"activation","cname":"rail_load","ts":500000.000,"dur":500000.000,"args":{"pipeline":2,"microbatch":1}},
-{"ph":"M","pid":1000000,"tid":10000,"name":"thread_name","args":{"name":"dc2 to dc1, hop 0, pipelines 0 to 1","hop":0,"backward":true,"pipelines":[0,1]}},
-{"ph":"M","pid":1000000,"tid":10000,"name":"thread_sort_index","args":{"sort_index":6}},
-{"ph":"X","pid":1000000,"tid":10000,"name":"gradient 0","cat":"gradient","cname":"rail_response","ts":1000000.000,"dur":1000000.000,"args":{"pipeline":0,"microbatch":0}},
-{"ph":"X","pid":1000000,"tid":10000,"name":"gradient 1","cat":"gradient","cname":"rail_response","ts":2000000.000,"dur":500000.000,"args":{"pipeline":0,"microbatch":1}}
-)";
+  const std::string wan_is = R"({"ph":"M","pid":1000000,)";
+  const auto track = [&](int tid, int index, const std::string& name, const std::string& args) {
+    return wan_is +
+           fmt::format(R"("tid":{},"name":"thread_name","args":{{"name":"{}",{}}}}},)", tid, name,
+                       args) +
+           '\n' + wan_is +
+           fmt::format(R"("tid":{},"name":"thread_sort_index","args":{{"sort_index":{}}}}},)", tid,
+                       index) +
+           '\n';
+  };
+  const auto span = [](int tid, const std::string& what, int microbatch, int from_ms, int for_ms,
+                       int pipeline) {
+    const bool forward = what == "activation";
+    return fmt::format(R"({{"ph":"X","pid":1000000,"tid":{},"name":"{} {}","cat":"{}",)", tid, what,
+                       microbatch, what) +
+           fmt::format(R"("cname":"{}","ts":{:.3f},"dur":{:.3f},)",
+                       forward ? "rail_load" : "rail_response", from_ms * 1e3, for_ms * 1e3) +
+           fmt::format(R"("args":{{"pipeline":{},"microbatch":{}}}}})", pipeline, microbatch);
+  };
+  const std::string wanted = wan_is + R"("name":"process_name","args":{"name":"WAN"}},)" + '\n' +
+                             track(0, 4, "dc1 to dc2, hop 0, pipelines 0 to 1",
+                                   R"("hop":0,"backward":false,"pipelines":[0,1])") +
+                             span(0, "activation", 0, 0, 250, 1) + ",\n" +
+                             span(0, "activation", 0, 250, 250, 0) + ",\n" +
+                             span(0, "activation", 2, 500, 500, 1) + ",\n" +
+                             track(1, 5, "dc1 to dc2, hop 0, pipeline 2",
+                                   R"("hop":0,"backward":false,"pipelines":[2,2])") +
+                             span(1, "activation", 1, 500, 500, 2) + ",\n" +
+                             track(10'000, 6, "dc2 to dc1, hop 0, pipelines 0 to 1",
+                                   R"("hop":0,"backward":true,"pipelines":[0,1])") +
+                             span(10'000, "gradient", 0, 1000, 1000, 0) + ",\n" +
+                             span(10'000, "gradient", 1, 2000, 500, 0) + '\n';
   CHECK(wan == wanted);
   // Where the WAN is not shared every pipeline has its own.
   const auto apart = about(written(t, three_pipelines(false)), R"("name":"thread_name")");
   CHECK(apart.find(R"("name":"dc1 to dc2, hop 0, pipeline 1","hop":0)") != std::string::npos);
   CHECK(apart.find("pipelines") == apart.find(R"(pipelines":[0,0])"));
+}
+
+TEST_CASE("every hop has its own tracks") {
+  const auto c = harness::small_cluster();
+  training_plan plan;
+  plan.shape.stages = 3;
+  for (std::uint32_t s = 0; s < 3; ++s) {
+    stage_setup x;
+    x.devices = {0};
+    x.neighbours = {node_address(*c, 0), node_address(*c, 2), node_address(*c, 4)};
+    plan.stages.push_back(x);
+  }
+  timeline t;
+  t.add(report_of(0, 1, {task(task_kind::gradient_transfer, 0, 10, 11)}));
+  t.add(report_of(0, 2, {task(task_kind::activation_transfer, 0, 10, 11)}));
+  const auto lines = written(t, plan);
+  CHECK(about(lines, "\"dc2 to dc3, hop 1, pipeline 0\"").find(R"("tid":20000,)") !=
+        std::string::npos);
+  CHECK(about(lines, "\"dc3 to dc2, hop 1, pipeline 0\"").find(R"("tid":30000,)") !=
+        std::string::npos);
 }
 
 TEST_CASE("only the newest iteration is written") {
