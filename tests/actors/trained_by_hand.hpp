@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <numeric>
 
 #include <caf/all.hpp>
@@ -60,8 +61,10 @@ struct node_of_test {
 /// One pipeline of two stages.
 class trained_by_hand {
  public:
-  explicit trained_by_hand(job_spec job, std::uint64_t reached = 0)
-      : world_{*harness::small_cluster()} {
+  explicit trained_by_hand(job_spec job, std::uint64_t reached = 0,
+                           const std::function<void(train_order&)>& change = {})
+      : world_{*harness::small_cluster(), wrong_wall_clocks()} {
+    world_.run_until(5);
     const auto c = harness::small_cluster();
     const auto placed = planners::place_pipelines(*c, planners::idle_index{*c}, job, true);
     REQUIRE(placed);
@@ -79,10 +82,12 @@ class trained_by_hand {
       std::iota(devices.begin(), devices.end(), std::uint16_t{0});
       o.order.parts.push_back({share.node, 1, devices});
     }
+    if (change) change(o.order);
     node_.sent = &net_->sent;
     world_.add_host(node_address(*c, 0), [this, o](const runtime::host& h) mutable {
       auto host = h;
       host.net = net_;
+      wall_ahead_s = h.clock->wall_s() - h.clock->now_s();
       const auto node =
           world_.system().spawn([this](node_actor::pointer) { return node_.behavior(); });
       o.messenger = actors::messenger{host, node};
@@ -154,7 +159,15 @@ class trained_by_hand {
     for (const auto s : {0u, 1u}) hear(report_of(s, iteration));
   }
 
+  /// Of the host's clocks.
+  double wall_ahead_s = 0;
+
  private:
+  static runtime::virtual_options wrong_wall_clocks() {
+    runtime::virtual_options o;
+    o.faults.wall_skew_s = 1e6;
+    return o;
+  }
   void settle() { world_.run_until(world_.now_s() + 0.01); }
 
   std::shared_ptr<recording_transport> net_ = std::make_shared<recording_transport>();

@@ -13,6 +13,9 @@ constexpr lease_id lease = 3;
 
 struct trained_node : spoken_world {
   trained_node() {
+    // The only other node of its datacenter has a slow link, one of another a slower one.
+    cluster_->nodes[1].inter.gbps = 10;
+    cluster_->nodes[2].inter.gbps = 0.1;
     world.add_host(a0, [this](const runtime::host& h) {
       node_options o;
       o.cluster = cluster_;
@@ -158,13 +161,11 @@ TEST_CASE("a part has succeeded when the stages of all its devices have done the
   trained_node n;
   n.order({n.work()});
   n.reports_after(n.setup(0, 0));
-  auto alone = n.setup(1, 1);
-  n.reports_after(alone);
-  n.say(dc1, a1, a0, n.run(0, 1));
+  n.reports_after(n.setup(1, 1));
+  n.say(dc1, a1, a0, n.run(0, 2));
   n.say(dc1, a1, a0, n.run(1, 1));
   n.advance(2);
-  CHECK(n.part().now == state::running);
-  n.say(dc1, a1, a0, n.run(0, 2));
+  CHECK(n.part().now == state::running);  // the second has an iteration left
   n.say(dc1, a1, a0, n.run(1, 2));
   n.advance(2);
   CHECK(n.part().now == state::succeeded);
@@ -202,4 +203,24 @@ TEST_CASE("work that is ordered no more takes its stages with it") {
   n.order({});
   CHECK(n.reports_after(n.run(0, 1)).empty());
   CHECK(n.reports_after(n.setup(0, 0)).empty());
+}
+
+TEST_CASE("a stage expects a tensor to take as long as over the slowest link of its datacenter") {
+  trained_node n;
+  n.order({n.work()});
+  auto second = n.setup(0, 0);
+  second.name.stage = 1;
+  second.stages = 2;
+  second.pipelines = 1;
+  second.neighbours = {a1, a0};
+  second.peers = {a0};
+  second.costs.activation_bytes = 1'250'000'000;  // 1 s at 10 Gbit/s, behind seven others
+  n.reports_after(second);
+  auto run = n.run(0, 1);
+  run.name.stage = 1;
+  n.say(dc1, a1, a0, run);
+  n.advance(12);
+  CHECK(n.take<tensor_request>(dc1).empty());
+  n.advance(1);
+  CHECK(n.take<tensor_request>(dc1).size() == 1);
 }

@@ -1,0 +1,298 @@
+#include <fstream>
+
+#include "actors/trained_by_hand.hpp"
+#include "planners/cost/batch_split.hpp"
+
+// A trainer that resumes, saves, falls back and ends.
+
+using namespace troupe;
+using namespace troupe::actors;
+using namespace troupe::actors::tests;
+using Catch::Detail::Approx;
+
+namespace {
+
+bool says(const std::string& sentence, const std::string& what) {
+  return sentence.find(what) != std::string::npos;
+}
+
+/// A report of an iteration that began and ended then.
+stage_report timed(const trained_by_hand& t, std::uint32_t s, std::uint64_t iteration,
+                   double begin_s, double end_s) {
+  auto r = t.report_of(s, iteration);
+  r.begin_s = begin_s;
+  r.end_s = end_s;
+  return r;
+}
+
+training_report newest(trained_by_hand& t) {
+  t.wait();
+  const auto all = t.take<training_report>();
+  REQUIRE_FALSE(all.empty());
+  return all.back();
+}
+
+job_spec saved_in(const troupe::test::scratch& directory, std::uint64_t count) {
+  auto job = two_stages(count);
+  job.train->device = "cpu";
+  job.train->checkpoint = directory.path();
+  return job;
+}
+
+}  // namespace
+
+TEST_CASE("a training that begins says nothing, one that resumes says what that costs") {
+  CHECK(trained_by_hand{two_stages(100)}.events().empty());
+  const trained_by_hand resumed{two_stages(100), 10, [](train_order& o) {
+                                  o.iterations_done = 7;
+                                  o.median_iteration_s = 2.5;
+                                }};
+  REQUIRE(resumed.events().size() == 1);
+  auto text = resumed.events()[0];
+  CHECK(
+      text.starts_with("resumed after iteration 7 of 100, with 2 stages in 1 pipelines on 2 GPUs; "
+                       "3 iterations since are repeated (7.5 s lost); planned iteration time "));
+  CHECK(text.ends_with(" s, 2.5 s before"));
+  const trained_by_hand nothing_lost{two_stages(100), 7,
+                                     [](train_order& o) { o.iterations_done = 7; }};
+  REQUIRE(nothing_lost.events().size() == 1);
+  text = nothing_lost.events()[0];
+  CHECK_FALSE(says(text, "repeated"));
+  CHECK_FALSE(says(text, "before"));
+  const trained_by_hand from_the_start{two_stages(100), 3};
+  REQUIRE(from_the_start.events().size() == 1);
+  CHECK(says(from_the_start.events()[0], "resumed after iteration 0 of 100"));
+}
+
+TEST_CASE("a training that resumes counts from there, its speed too") {
+  trained_by_hand t{two_stages(100), 0, [](train_order& o) { o.iterations_done = 50; }};
+  for (const auto& s : t.take<stage_setup>()) {
+    CHECK(s.first_iteration == 50);
+    CHECK(s.iterations == 100);
+    CHECK(s.incarnation == incarnation);
+  }
+  for (const auto s : {0u, 1u}) t.hear(t.report_of(s, 50));
+  for (const auto s : {0u, 1u}) t.hear(timed(t, s, 51, 10, 12));
+  const auto r = newest(t);
+  REQUIRE(r.iterations.size() == 1);
+  CHECK(r.iterations[0].iteration == 51);
+  CHECK(r.tokens_per_s == Approx(4 * 1024 / 2.0));
+  CHECK(r.saved == 50);
+}
+
+TEST_CASE("the times of iterations are on the wall clock") {
+  trained_by_hand t{two_stages(100)};
+  REQUIRE(std::abs(t.wall_ahead_s) > 1000);
+  t.begin();
+  for (const auto s : {0u, 1u}) t.hear(timed(t, s, 1, 10, 12));
+  const auto r = newest(t);
+  CHECK(r.iterations[0].begin_s == Approx(t.wall_ahead_s + 10).margin(0.001));
+  CHECK(r.iterations[0].end_s == Approx(t.wall_ahead_s + 12).margin(0.001));
+  CHECK(r.wan_utilization == 0);  // its stages are in one datacenter
+  CHECK(r.planned_s > 0);
+}
+
+TEST_CASE("before its first iteration a training has no speed and uses no link") {
+  trained_by_hand t{two_stages(100)};
+  t.begin();
+  const auto r = newest(t);
+  CHECK(r.tokens_per_s == 0);
+  CHECK(r.wan_utilization == 0);
+  CHECK(r.wan_bytes == 0);
+}
+
+TEST_CASE("of its links a training uses what its bytes are of what they carry in that time") {
+  auto job = two_stages(100);
+  job.pipeline.stages_per_datacenter = 1;
+  trained_by_hand t{job};
+  const auto setups = t.take<stage_setup>();
+  REQUIRE(setups.size() == 2);
+  const auto c = harness::small_cluster();
+  const auto site = [&](std::uint32_t s) {
+    return c->nodes[node_of(*c, setups[0].neighbours[s])].datacenter;
+  };
+  REQUIRE(site(0) != site(1));
+  t.begin();
+  for (const auto s : {0u, 1u}) {
+    auto r = timed(t, s, 1, 10, 12);
+    r.sent_bytes = 1'000'000;
+    t.hear(r);
+  }
+  const double gbps = 2 * planners::link_between(*c, site(0), site(1), 0).gbps;
+  CHECK(newest(t).wan_utilization == Approx(2'000'000 * 8e-9 / (gbps * 2)));
+}
+
+TEST_CASE("stages all-reduce through their hosts if the device of one of their peers cannot") {
+  trained_by_hand t{two_stages(100)};
+  for (const auto s : {0u, 1u}) {
+    auto r = t.report_of(s, 0);
+    r.group_id = {1, 2, static_cast<std::uint8_t>(s)};
+    if (s == 1) r.fallback_reason = {reason::kind::unavailable, "no library"};
+    t.hear(r);
+  }
+  const auto runs = t.take<stage_run>();
+  REQUIRE(runs.size() == 2);
+  for (const auto& r : runs)
+    CHECK(r.group_id ==
+          (r.name.stage == 0 ? std::vector<std::uint8_t>{1, 2, 0} : std::vector<std::uint8_t>{}));
+  CHECK(t.events() ==
+        std::vector<std::string>{"stage 1: falling back to host all-reduce: no library"});
+  trained_by_hand both{two_stages(100)};
+  for (const auto s : {0u, 1u}) {
+    auto r = both.report_of(s, 0);
+    r.fallback_reason = {reason::kind::unavailable, "no library"};
+    both.hear(r);
+  }
+  CHECK(both.events().size() == 1);  // one stage says it for all
+}
+
+TEST_CASE("how long a stage has been starting is said with its node") {
+  trained_by_hand t{two_stages(100)};
+  auto r = t.report_of(1, 0);
+  r.starting = true;
+  t.advance(12.5);
+  t.hear(r);
+  REQUIRE(t.events().size() == 1);
+  CHECK(says(t.events()[0], "is still being set up on node a-0, after 12.5 s"));
+}
+
+TEST_CASE("two hundred and fifty-six iterations are reported at once, and the next when heard") {
+  trained_by_hand t{two_stages(1000)};
+  t.begin();
+  for (std::uint64_t i = 1; i < 256; ++i) t.both(i);
+  t.advance(1.1);
+  t.take<training_report>();
+  t.both(256);
+  const auto full = t.take<training_report>();
+  REQUIRE(full.size() == 1);
+  CHECK(full[0].iterations.size() == 256);
+  for (std::uint64_t i = 257; i <= 600; ++i) t.both(i);
+  t.advance(1.1);
+  auto last = t.take<training_report>().back();
+  // More than a report's worth remains: the next one follows at once.
+  t.acknowledge(last.sequence);
+  auto next = t.take<training_report>();
+  REQUIRE(next.size() == 1);
+  CHECK(next[0].iterations.front().iteration == 257);
+  CHECK(next[0].iterations.size() == 256);
+  t.acknowledge(next[0].sequence);
+  CHECK(t.take<training_report>().empty());  // 88 remain: they may wait
+  t.acknowledge(next[0].sequence + 100);
+  CHECK(newest(t).iterations.size() == 88);
+}
+
+TEST_CASE("what a trainer lost since the last checkpoint is counted from there") {
+  trained_by_hand t{two_stages(100)};
+  t.begin();
+  for (const std::uint64_t i : {1, 2, 3})
+    for (const auto s : {0u, 1u}) {
+      auto r = t.report_of(s, i);
+      r.saved = i >= 2 ? 2 : 0;
+      t.hear(r);
+    }
+  CHECK(newest(t).saved == 2);
+  t.advance(40);
+  REQUIRE(t.events().size() == 1);
+  CHECK(says(t.events()[0], "; 1 iterations since the last checkpoint are lost"));
+}
+
+TEST_CASE("of a checkpoint the earliest stage counts") {
+  trained_by_hand t{two_stages(100)};
+  t.begin();
+  for (const std::uint64_t i : {1, 2, 3})
+    for (const auto s : {0u, 1u}) {
+      auto r = t.report_of(s, i);
+      r.saved = s == 0 ? i : i == 3 ? 2 : 0;
+      t.hear(r);
+      if (i < 3) CHECK(newest(t).saved == 0);
+    }
+  CHECK(newest(t).saved == 2);
+}
+
+TEST_CASE("a training on devices is not over before it is saved, and fails if a file is missing") {
+  const troupe::test::scratch directory;
+  trained_by_hand t{saved_in(directory, 2)};
+  t.begin();
+  for (const std::uint64_t i : {1, 2}) t.both(i);
+  t.reports_at_end();
+  CHECK_FALSE(t.over());
+  CHECK(std::filesystem::exists(directory.path("curve.csv")));
+  for (const auto s : {0u, 1u}) {
+    auto r = t.report_of(s, 2);
+    r.saved = 2;
+    t.hear(r);
+  }
+  t.reports_at_end();
+  REQUIRE(t.over());
+  CHECK(t.over()->how == part_report::state::failed);
+  CHECK(says(t.over()->detail, ".safetensors cannot be opened"));
+}
+
+TEST_CASE("a training that is over has written its timeline, or says why it could not") {
+  const troupe::test::scratch directory;
+  const auto end_with = [](const std::string& file) {
+    auto job = two_stages(1);
+    job.train->timeline = file;
+    trained_by_hand t{job};
+    t.begin();
+    for (const auto s : {0u, 1u}) {
+      auto r = t.report_of(s, 1);
+      if (s == 1) r.tasks = {{0, 0, 1, 2}};
+      t.hear(r);
+    }
+    t.reports_at_end();
+    REQUIRE(t.over());
+    CHECK(t.over()->how == part_report::state::succeeded);
+    return t.events();
+  };
+  CHECK(end_with(directory.path("timeline.json")).empty());
+  std::ifstream in{directory.path("timeline.json")};
+  const std::string all{std::istreambuf_iterator<char>{in}, {}};
+  CHECK(says(all, "\"pipeline 0 stage 1 (a-0)\""));
+  CHECK_FALSE(says(all, "\"pipeline 0 stage 0 (a-0)\""));  // it has reported no tasks
+  const auto events = end_with(directory.path("missing/timeline.json"));
+  REQUIRE(events.size() == 1);
+  CHECK(says(events[0], "the timeline cannot be written"));
+  CHECK(end_with({}).empty());
+}
+
+TEST_CASE("a trainer whose directory has a newer lease stops, and says nothing about the job") {
+  const troupe::test::scratch directory;
+  REQUIRE(open_checkpoints(directory.path(), lease + 1));
+  trained_by_hand t{saved_in(directory, 2)};
+  t.reports_at_end();
+  REQUIRE(t.over());
+  CHECK(t.over()->how == part_report::state::stopped);
+  CHECK(t.take<stage_setup>().empty());
+}
+
+TEST_CASE("a directory that cannot be used is the job's failure") {
+  const troupe::test::scratch directory;
+  std::ofstream{directory.path("file")} << "";
+  auto job = two_stages(2);
+  job.train->device = "cpu";
+  job.train->checkpoint = directory.path("file");
+  trained_by_hand t{job};
+  t.reports_at_end();
+  REQUIRE(t.over());
+  CHECK(t.over()->how == part_report::state::failed);
+}
+
+TEST_CASE("iterations that the controller has not asked after are not told again") {
+  const troupe::test::scratch directory;
+  {
+    curve_file curve{directory.path(), lease - 1};
+    REQUIRE(open_checkpoints(directory.path(), lease - 1));
+    REQUIRE(curve.resume(0, 0));
+    for (std::uint64_t i = 1; i <= 5; ++i) curve.add({i, 1, 0, 0, 1, 0});
+    REQUIRE(curve.write());
+    std::filesystem::create_directories(checkpoint_path(directory.path(), 5));
+    directory.write("iteration-000005/model.safetensors.index.json", "{}");
+  }
+  trained_by_hand t{saved_in(directory, 7)};  // the controller knows none
+  for (const auto s : {0u, 1u}) t.hear(t.report_of(s, 5));
+  for (const auto s : {0u, 1u}) t.hear(t.report_of(s, 6));
+  const auto reported = t.reports_at_end();
+  REQUIRE(reported.size() == 1);
+  CHECK(reported[0].iteration == 6);
+}
