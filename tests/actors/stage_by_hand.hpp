@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <optional>
 #include <utility>
@@ -122,6 +123,7 @@ class stage_by_hand {
     double start_s = 0, slowdown = 1;
     bool real = false;  // with a device_by_hand
     std::function<expected<stage_backend>()> create = nullptr;
+    std::shared_ptr<std::atomic<bool>> created = nullptr;
   };
 
   explicit stage_by_hand(stage_setup s) : stage_by_hand{std::move(s), how{}} {}
@@ -132,6 +134,7 @@ class stage_by_hand {
     o.start_s = it.start_s;
     if (it.slowdown != 1) o.slowdown = [f = it.slowdown] { return f; };
     o.create = std::move(it.create);
+    o.created = std::move(it.created);
     if (it.real) o.device = device;
     o.tokens = [](std::uint64_t iteration, std::uint32_t microbatch) {
       return std::pair{bytes(1 + iteration), bytes(100 + microbatch)};

@@ -269,3 +269,100 @@ TEST_CASE("what a tensor costs hosts is added when it comes from another datacen
   s.advance(0.15);
   CHECK(s.take<tensor>().size() == 1);
 }
+
+TEST_CASE("the gradients of a tied embedding are part of all, and count once") {
+  auto setup = one_of_three(1);
+  setup.costs.tied_bytes = 500;
+  stage_by_hand s{setup};
+  s.run(1);
+  s.complete(0);
+  const auto r = s.report();
+  CHECK(r.measured.gradient_bytes == 4000);
+  CHECK(r.measured.tied_bytes == 500);
+}
+
+TEST_CASE("a transfer takes no longer than its iteration, whatever clocks say") {
+  for (const double before_s : {-100.0, 100.0}) {
+    stage_by_hand s{one_of_three(1)};
+    s.run(1);
+    auto t = s.tensor_of(tensor_kind::activation, 0, 0);
+    t.path.pairs = 1;
+    t.sent_s -= before_s;
+    s.hear(t);
+    s.complete(0);
+    const auto r = s.report();
+    CHECK(r.measured.wan_s == Approx(before_s < 0 ? 0 : r.end_s - r.begin_s));
+  }
+}
+
+TEST_CASE("what a tensor took is not known before the trainer has told the clocks' difference") {
+  stage_by_hand s{one_of_three(1)};
+  auto t = s.tensor_of(tensor_kind::activation, 0, 1);
+  t.sent_s -= 100;
+  s.hear(t);
+  s.run(1);
+  s.advance(1);
+  CHECK_FALSE(s.take<tensor_request>().empty());  // and not after 150 s
+}
+
+TEST_CASE("a message that is repeated arrived when it came first") {
+  stage_by_hand s{one_of_three(1)};
+  auto run = s.run_until(1);
+  run.sent_s = 60;
+  s.say(run);
+  const auto first = s.report();
+  s.advance(5);
+  s.say(run);
+  const auto again = s.report();
+  CHECK(again.received_s == first.received_s);
+  CHECK(again.replied_s > first.replied_s + 4);
+}
+
+TEST_CASE("a stage is there once its device is created, and says so to its node") {
+  const auto created = std::make_shared<std::atomic<bool>>(false);
+  const auto device = std::make_shared<device_by_hand>();
+  auto setup = one_of_three(1);
+  setup.backend = "cpu";
+  stage_by_hand s{setup,
+                  {.create = [&]() -> expected<stage_backend> {
+                     CHECK_FALSE(*created);
+                     return stage_backend{device, {}};
+                   },
+                   .created = created}};
+  CHECK(*created);
+  CHECK(s.report().why.text.empty());
+  s.run(1);
+  s.activation(0, 0, s.bytes(10));
+  REQUIRE(device->current());
+  CHECK(device->current()->in.at(0).bytes().size() == 10);
+}
+
+TEST_CASE("a simulated stage writes no checkpoint, even if its job has a directory") {
+  auto setup = alone();
+  setup.how.checkpoint = "/nowhere/at/all";
+  setup.how.checkpoint_every = 1;
+  stage_by_hand s{setup};
+  s.run(1);
+  s.advance(1);
+  const auto r = s.report();
+  CHECK(r.why.text.empty());
+  CHECK(r.iteration == 1);
+  CHECK(r.saved == 1);
+}
+
+TEST_CASE("a group that is named after the first step is not joined") {
+  auto setup = one_of_three(1);
+  setup.backend = "cuda";
+  setup.pipelines = 2;
+  setup.peers = {this_stage, peer_of_stage};
+  stage_by_hand s{setup, {.real = true}};
+  s.finish(result_with({s.bytes(3)}));
+  s.run(1);
+  s.activation(0, 0, s.bytes(10));
+  s.finish(result_with({s.bytes(10)}));
+  REQUIRE(s.device->current() == nullptr);
+  auto late = s.run_until(1);
+  late.group_id = {0, 0, 0};
+  s.say(late);
+  CHECK(s.device->current() == nullptr);
+}

@@ -196,6 +196,21 @@ TEST_CASE("what a trainer lost since the last checkpoint is counted from there")
   CHECK(says(t.events()[0], "; 1 iterations since the last checkpoint are lost"));
 }
 
+TEST_CASE("a trainer waits for two planned iterations longer than twenty seconds") {
+  auto job = two_stages(100);
+  job.global_batch = 4096;
+  job.pipeline.microbatches = 1024;
+  trained_by_hand t{job};
+  t.begin();
+  const auto planned_s = newest(t).planned_s;
+  REQUIRE(planned_s > 5);
+  REQUIRE(planned_s < 200);
+  t.advance(20 + 2 * planned_s - 4);
+  CHECK(t.events().empty());
+  t.advance(6);
+  CHECK(t.events().size() == 1);
+}
+
 TEST_CASE("of a checkpoint the earliest stage counts") {
   trained_by_hand t{two_stages(100)};
   t.begin();

@@ -340,6 +340,13 @@ TEST_CASE("no schedule is faster than the bound, which follows the times that ar
   none = m;
   none[4].backward_s = 0;
   CHECK(lower_bound_s(p, none) == 0);
+  // The fastest hop counts: no order makes up for more.
+  REQUIRE(p.times.wan[0] < p.times.wan[1]);
+  auto alike = p;
+  alike.times.wan[1] = alike.times.wan[0];
+  CHECK(lower_bound_s(alike, m) == lower_bound_s(p, m));
+  for (auto& s : alike.times.wan) s *= 10;
+  CHECK(lower_bound_s(alike, m) > 1.1 * lower_bound_s(p, m));
   auto varuna = plan_of(c, pipelines());
   for (auto& x : varuna.stages) x.backend = "cpu";
   CHECK(lower_bound_s(varuna, m) == 0);
