@@ -249,4 +249,16 @@ TEST_CASE("a setup's sizes are limited, and the limits themselves are allowed") 
   CHECK(ok([](stage_setup& s) { s.devices = {2}; }));
   CHECK_FALSE(ok([](stage_setup& s) { s.pipelines = 0; }));
   CHECK_FALSE(ok([](stage_setup& s) { s.neighbours.push_back(at_a0); }));
+  constexpr std::uint32_t million = 1U << 20;
+  for (const auto n : {million, million + 1}) {
+    CHECK((n == million) == ok([n](stage_setup& s) { s.microbatches = n; }));
+    CHECK((n == million) == ok([n](stage_setup& s) {
+            s.stages = n;
+            s.neighbours.resize(n);
+          }));
+    CHECK((n == million) == ok([n](stage_setup& s) {
+            s.pipelines = n;
+            s.peers.resize(n);
+          }));
+  }
 }
