@@ -107,6 +107,26 @@ TEST_CASE("a stage says when each of its tasks began and ended, if it is to be t
   CHECK(r.measured.wan_s == Approx(0.25).margin(0.002));
 }
 
+TEST_CASE("a tensor that comes again is not traced again") {
+  auto setup = one_of_three(1);
+  setup.trace = true;
+  stage_by_hand s{setup};
+  s.run(1);
+  for (const auto what : {tensor_kind::activation, tensor_kind::gradient}) {
+    auto t = s.tensor_of(what, 0, 0);
+    t.path.pairs = 1;
+    for (int i = 0; i < 3; ++i) s.hear(t);
+  }
+  s.activation(0, 1);
+  s.gradient(0, 1);
+  s.advance(1.5);
+  const auto r = s.report();
+  REQUIRE(r.iteration == 1);
+  CHECK(std::count_if(r.tasks.begin(), r.tasks.end(), [](const auto& t) {
+          return t.what >= index_of(task_kind::activation_transfer);
+        }) == 2);
+}
+
 TEST_CASE("tensors of this iteration and the next are taken, once, and of no other") {
   stage_by_hand s{one_of_three(1)};
   s.run(2);

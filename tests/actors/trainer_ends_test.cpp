@@ -146,6 +146,55 @@ TEST_CASE("stages all-reduce through their hosts if the device of one of their p
   CHECK(both.events().size() == 1);  // one stage says it for all
 }
 
+TEST_CASE("of several pipelines the slowest stage counts, and the mean of their losses") {
+  auto job = two_stages(100);
+  job.pipeline.data_parallel = 2;
+  trained_by_hand t{job};
+  REQUIRE(t.take<stage_setup>().size() == 4);
+  const auto hear_all = [&](std::uint64_t iteration, const std::function<void(stage_report&)>& f) {
+    for (const auto p : {0u, 1u})
+      for (const auto s : {0u, 1u}) {
+        auto r = t.report_of(s, iteration);
+        r.name.pipeline = p;
+        f(r);
+        t.hear(r);
+      }
+  };
+  hear_all(0, [](stage_report& r) {
+    r.group_id = {static_cast<std::uint8_t>(10 * r.name.pipeline + r.name.stage)};
+    if (r.name == stage_name{lease, 1, 0})
+      r.fallback_reason = {reason::kind::unavailable, "no library"};
+  });
+  const auto runs = t.take<stage_run>();
+  REQUIRE(runs.size() == 4);
+  for (const auto& r : runs)
+    CHECK(r.group_id ==
+          (r.name.stage == 0 ? std::vector<std::uint8_t>{} : std::vector<std::uint8_t>{1}));
+  CHECK(t.events() ==
+        std::vector<std::string>{"stage 0: falling back to host all-reduce: no library"});
+  hear_all(1, [](stage_report& r) {
+    const auto p = r.name.pipeline, s = r.name.stage;
+    r.begin_s = 10;
+    r.end_s = 12;
+    r.loss = s == 1 ? 3 + 2 * p : 0;
+    r.squared_norm = p == 0 ? 8 : 1000;  // peers have the same gradients
+    r.max_in_flight = 1 + p + 2 * s;
+    r.measured.forward_s = 1 + p + 10 * s;
+    r.measured.backward_s = 5 - p + 10 * s;
+  });
+  const auto r = newest(t);
+  CHECK(r.pipelines == 2);
+  REQUIRE(r.iterations.size() == 1);
+  CHECK(r.iterations[0].loss == 4);
+  CHECK(r.iterations[0].gradient_norm == 4);
+  CHECK(r.max_in_flight == std::vector<std::uint32_t>{2, 4});
+  REQUIRE(r.measured.size() == 2);
+  CHECK(r.measured[0].forward_s == 2);
+  CHECK(r.measured[0].backward_s == 5);
+  CHECK(r.measured[1].forward_s == 12);
+  CHECK(r.measured[1].backward_s == 15);
+}
+
 TEST_CASE("how long a stage has been starting is said with its node") {
   trained_by_hand t{two_stages(100)};
   auto r = t.report_of(1, 0);
