@@ -198,7 +198,7 @@ TEST_CASE("plans are ranked by the job's objective, each with the reason why it 
     k.submit(s);
     k.grant(chosen, {{0, 4, {0, 1, 2, 3}}});
     k.plan_for({larger, chosen, worse});
-    k.notes[1].why = "shrinks for another job";
+    k.notes[1] = {{4, 4, 4, 4}, {true, true, true, true}, "shrinks for another job"};
     const auto e = k.explained();
     CHECK(e.plans[0].verdict == "4 samples/s per GPU; the chosen plan has 2");
     CHECK(e.plans[1].verdict == "chosen: shrinks for another job");
