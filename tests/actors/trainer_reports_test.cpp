@@ -167,6 +167,21 @@ TEST_CASE("a stage with iterations left is told again after a second of silence"
   CHECK(runs.back().acknowledged == 0);
 }
 
+TEST_CASE("a stage is not told again after exactly one second of silence") {
+  trained_by_hand t{two_stages(2)};
+  t.begin();
+  t.hear(t.report_of(0, 1));
+  t.advance(std::ceil(t.now_s()) - t.now_s());  // the trainer looks every second
+  t.hear(t.report_of(0, 2));
+  t.take<stage_run>();
+  t.advance(1.2);
+  auto runs = t.take<stage_run>();
+  CHECK(of_stage(runs, 1) == of_stage(runs, 0));
+  t.advance(1);
+  runs = t.take<stage_run>();
+  CHECK(of_stage(runs, 1) > of_stage(runs, 0));
+}
+
 TEST_CASE("reports of other incarnations or of unknown stages change nothing") {
   trained_by_hand t{two_stages(100)};
   t.begin();
