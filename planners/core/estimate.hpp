@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "messages/cluster.hpp"
 #include "messages/job.hpp"
 #include "messages/plan.hpp"
@@ -14,6 +16,16 @@ struct start_estimate {
 
   bool operator==(const start_estimate&) const = default;
 };
+
+/// GPUs of a placed plan that have too little memory for it.
+struct memory_shortage {
+  double needed_bytes = 0;
+  gpu_index gpu = 0;
+};
+/// The first such GPUs; none: all have enough. Stages that are planned for GPU types are compared
+/// with their own type; other plans need the same of every GPU.
+std::optional<memory_shortage> find_memory_shortage(const cluster& c, const job_spec& job,
+                                                    const plan& how, const allocation& where);
 
 start_estimate estimate_start(const cluster& c, const job_spec& job, const plan& how,
                               const allocation& where);

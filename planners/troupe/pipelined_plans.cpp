@@ -16,6 +16,11 @@ bool are_alike(const gpu_pool& a, const gpu_pool& b) {
   return a.gpu == b.gpu && a.node_gpus == b.node_gpus && a.nodes.size() <= b.nodes.size();
 }
 
+/// Whether all stages are planned for GPUs of this type.
+bool is_for(const plan& p, gpu_index gpu) {
+  return std::ranges::all_of(p.stages, [&](const plan_stage& s) { return s.gpu == gpu; });
+}
+
 std::uint32_t widest_group(const plan& p) {
   return std::ranges::max(p.stages, {}, &plan_stage::tensor_parallel).tensor_parallel;
 }
@@ -56,7 +61,7 @@ std::optional<plan> fastest_pipelines(const cluster& c, const std::vector<gpu_po
   const bool only = std::ranges::count(pools, gpu, &gpu_pool::gpu) == 1;
   std::optional<plan> best;
   for (const auto& p : plans) {
-    if (p.stages.empty() || p.stages.front().gpu != gpu) continue;  // for this type alone
+    if (p.stages.empty() || !is_for(p, gpu)) continue;
     if (p.gpus() != gpus) continue;
     if (p.bytes_per_gpu <= bytes_floor || widest_group(p) > pools[pool].node_gpus) continue;
     auto how = p;

@@ -157,3 +157,14 @@ TEST_CASE("check continues after a bad file and exits with 2") {
   CHECK(files[0]["error"].get<std::string>().find("bad.yaml") != std::string::npos);
   CHECK(files[1]["valid"] == true);
 }
+
+TEST_CASE("a plan of stages of several GPU types is feasible where each stage fits its own type") {
+  for (const char* policy : {"troupe", "frenzy"}) {
+    const auto r =
+        troupe::test::troupe({"plan", shipped("jobs/llama-7b-slo.yaml"), "--cluster",
+                              shipped("clusters/espresso.yaml"), "--policy", policy, "--json"});
+    INFO(policy << ": " << r.out << r.err);
+    CHECK(r.status == 0);
+    CHECK(r.document()["feasible"] == true);
+  }
+}

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <set>
 
+#include "planners/baselines/adaptive_plan.hpp"
 #include "planners/core/progress.hpp"
 #include "planners/sample.hpp"
 #include "planners/scene.hpp"
 #include "planners/troupe/configurations.hpp"
+#include "planners/troupe/pipelined_plans.hpp"
 
 // Trainings under the policy troupe (docs/planners/troupe.md).
 
@@ -78,6 +80,22 @@ TEST_CASE("all configurations of an elastic training have micro-batches of the s
   CHECK(rows.size() == 1);
   CHECK(gpus.contains(8));
   CHECK(gpus.contains(1));
+}
+
+TEST_CASE(
+    "only a plan whose stages are all of one GPU type is a configuration of that type's pool") {
+  cluster c = eight_gpus();
+  sample::add_nodes(c, sample::rtx6000, 1, 8);
+  const auto pools = pools_of(c, idle_index{c});
+  REQUIRE(pools.size() == 2);
+  const auto job = sample::job(sample::gpt2_350m, 64);
+  auto how = *even_plan(c, pools[0], job, {1, 2, 1});
+  const auto found = [&] { return fastest_pipelines(c, pools, 0, 2, job, {how}, 0); };
+  CHECK(found());
+  how.stages[1].gpu = pools[1].gpu;
+  CHECK_FALSE(found());
+  how.stages[1].gpu.reset();
+  CHECK_FALSE(found());
 }
 
 TEST_CASE("a running training shrinks for a shorter one, and grows when that one has ended") {

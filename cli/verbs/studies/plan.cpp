@@ -15,10 +15,10 @@
 #include "formats/parse/reader.hpp"
 #include "planners/atlas/selection_table.hpp"
 #include "planners/core/bounds.hpp"
+#include "planners/core/estimate.hpp"
 #include "planners/core/plan_text.hpp"
 #include "planners/core/policy.hpp"
 #include "planners/cost/plan_time.hpp"
-#include "planners/model/declared_memory.hpp"
 #include "planners/pipeline/placement.hpp"
 
 namespace troupe::cli {
@@ -47,18 +47,14 @@ std::string gpu_names(const cluster& c, const std::vector<gpu_index>& types) {
 
 /// A plan on GPUs with too little memory would fail at the start.
 std::optional<reason> too_large(const cluster& c, const job_spec& job, const answer& a) {
-  const double bytes =
-      planners::runs_as_pipelines(job, &a.plans) || a.how.bytes_per_gpu > 0
-          ? a.how.bytes_per_gpu
-          : planners::program_bytes(job, a.how.data_parallel, a.how.tensor_parallel, 0);
-  for (const auto& share : a.where)
-    if (const auto& gpu = c.gpu_of(share.node); bytes >= gpu.memory_bytes())
-      return reason{
-          reason::kind::infeasible,
-          fmt::format(
-              "it would run out of memory at startup: it needs {:.2f} GB per GPU, and {} has {:g}",
-              bytes / bytes_per_gb, gpu.name, gpu.memory_gb)};
-  return {};
+  const auto lack = planners::find_memory_shortage(c, job, a.how, a.where);
+  if (!lack) return {};
+  const auto& gpu = c.gpus[lack->gpu];
+  return reason{
+      reason::kind::infeasible,
+      fmt::format(
+          "it would run out of memory at startup: it needs {:.2f} GB per GPU, and {} has {:g}",
+          lack->needed_bytes / bytes_per_gb, gpu.name, gpu.memory_gb)};
 }
 
 answer ask(const cluster& c, const job_spec& job, const planners::policy& p) {
