@@ -232,7 +232,8 @@ void scheduler_state::decide_again_in(double seconds) {
 void scheduler_state::on_tick() {
   const double round_s = options_.policy->round_s();
   if (round_s == 0) {
-    if (again_at_s_ && *again_at_s_ <= host_.clock->now_s()) again_at_s_.reset();
+    constexpr double rounding_s = 1e-6;  // a timer may fire that much early
+    if (again_at_s_ && *again_at_s_ <= host_.clock->now_s() + rounding_s) again_at_s_.reset();
     return something_changed();
   }
   begin_round();
