@@ -37,15 +37,6 @@ void hold_signals() {
 /// A node sends tensors and heartbeats over different connections.
 constexpr std::uint32_t tensor_connections = 1;
 
-/// As many as fill the link, if the cluster file gives the rate of one connection.
-std::uint32_t wan_connections(const cluster& c, std::uint32_t a, std::uint32_t b) {
-  constexpr double max_connections = 16;
-  const auto* w = wan_between(c, a, b);
-  if (w == nullptr || w->connection_gbps <= 0) return 1;
-  return static_cast<std::uint32_t>(
-      std::clamp(std::ceil(w->node_gbps / w->connection_gbps), 1.0, max_connections));
-}
-
 /// The gateways that this one connects to, if their endpoints are known: one connection for small
 /// frames, and enough for tensors.
 std::vector<runtime::zeromq_link> links_of(const real_host_options& options, address self) {
@@ -72,6 +63,14 @@ std::vector<runtime::zeromq_link> links_of(const real_host_options& options, add
 std::string listen_of_node(const std::string& gateway, bool has_keys) {
   if (gateway.starts_with("tcp://127.")) return "tcp://127.0.0.1:*";
   return gateway.starts_with("tcp://") && has_keys ? "tcp://*:*" : "";
+}
+
+std::uint32_t wan_connections(const cluster& c, std::uint32_t a, std::uint32_t b) {
+  constexpr double max_connections = 16;
+  const auto* w = wan_between(c, a, b);
+  if (w == nullptr || w->connection_gbps <= 0) return 1;
+  return static_cast<std::uint32_t>(
+      std::clamp(std::ceil(w->node_gbps / w->connection_gbps), 1.0, max_connections));
 }
 
 struct real_host::impl {

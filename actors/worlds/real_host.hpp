@@ -38,6 +38,11 @@ struct real_host_options {
 /// on loopback. Empty: nowhere.
 std::string listen_of_node(const std::string& gateway, bool has_keys);
 
+/// Connections for tensors between the gateways of two datacenters, if nobody says otherwise: as
+/// many as fill the link, 16 at most; one, if the cluster file does not give the rate of a
+/// connection.
+std::uint32_t wan_connections(const cluster& c, std::uint32_t a, std::uint32_t b);
+
 /// A process's actors in the real world: CAF's scheduler, ZeroMQ, SQLite, the machine's clock.
 class real_host {
  public:

@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <filesystem>
+#include <span>
 
 #include "harness/scratch.hpp"
 #include "messages/whole_file.hpp"
@@ -19,7 +20,7 @@ using troupe::runtime::test::two_datacenters;
 
 namespace {
 
-constexpr double limit_s = 30;
+constexpr double limit_s = 30, hour_ms = 3.6e6;
 
 real_host_options client_of(const std::string& controller) {
   real_host_options o;
@@ -33,6 +34,8 @@ struct real_cluster {
   std::shared_ptr<const cluster> what = [] {
     auto c = two_datacenters();
     c.settings.heartbeat_s = 0.1;
+    // Only in virtual time, or emulated, does the rate of the cluster file delay tensors.
+    c.wan = {{.a = 0, .b = 1, .rtt_ms = hour_ms, .node_gbps = 10}};
     return std::make_shared<const cluster>(std::move(c));
   }();
   std::unique_ptr<real_host> controller, first, second, node, client;
@@ -104,6 +107,57 @@ TEST_CASE("a program runs on a cluster of real hosts, and a client sees it finis
   CHECK_FALSE(std::filesystem::exists(c.room / "first/logs"));
   // A node listens on loopback, as its gateway does. A host without a cluster file is a client.
   CHECK(c.node->endpoint().starts_with("tcp://127.0.0.1:"));
+}
+
+TEST_CASE(
+    "a real gateway sends tensors at once over a link that the cluster file does not emulate") {
+  const real_cluster c;
+  const auto open = [&](node_index n, const real_host& gateway) {
+    runtime::zeromq_options o;
+    o.name = c.what->nodes[n].name;
+    o.cluster = *c.what;
+    o.incarnation = 1;
+    o.upstream = gateway.endpoint();
+    o.connections = 2;
+    return runtime::test::must_open(std::move(o));
+  };
+  runtime::test::mailbox from{open(1, *c.first)}, to{open(2, *c.second)};
+  const auto a = node_address(*c.what, 1), b = node_address(*c.what, 2);
+  const auto came = [&] {
+    for (const auto& f : to.take())
+      if (const auto m = decode(f.header.bytes()); m && std::holds_alternative<tensor>(m->second))
+        return true;
+    return false;
+  };
+  const auto body = std::as_bytes(std::span{"tensor"});
+  std::uint32_t sent = 0;
+  CHECK(runtime::wait_until(
+      [&] {
+        tensor t;  // each another one: those before the connections are open are lost
+        t.from = {1, 0, 0};
+        t.to_stage = 1;
+        t.microbatch = sent++;
+        t.bytes = body.size();
+        t.path = {0, 1, 1};
+        from.net().send(b, encode(a, b, t, payload{std::vector(body.begin(), body.end())}),
+                        runtime::tensor_lane);
+        return came();
+      },
+      limit_s));
+}
+
+TEST_CASE("gateways open as many connections as fill their link, and one if its rate is unknown") {
+  auto c = two_datacenters();
+  CHECK(wan_connections(c, 0, 1) == 1);  // no such link
+  c.wan = {{.a = 0, .b = 1, .node_gbps = 10}};
+  CHECK(wan_connections(c, 0, 1) == 1);
+  for (const auto& [one_gbps, connections] :
+       {std::pair{2.5, 4u}, {3.0, 4u}, {10.0, 1u}, {40.0, 1u}, {0.625, 16u}, {0.1, 16u}}) {
+    c.wan[0].connection_gbps = one_gbps;
+    CAPTURE(one_gbps);
+    CHECK(wan_connections(c, 0, 1) == connections);
+    CHECK(wan_connections(c, 1, 0) == connections);
+  }
 }
 
 TEST_CASE("a host runs until SIGTERM, or until a newer incarnation supersedes it") {

@@ -19,7 +19,9 @@ struct trained_node : spoken_world {
     world.add_host(a0, [this](const runtime::host& h) {
       node_options o;
       o.cluster = cluster_;
-      return start_node(world.system(), h, std::move(o));
+      auto actors = start_node(world.system(), h, std::move(o));
+      actor = caf::actor_cast<node_actor>(actors.front());
+      return actors;
     });
     speak_for(dc1);
     world.run_until(0.5);
@@ -89,6 +91,13 @@ struct trained_node : spoken_world {
     return latest.parts[0];
   }
 
+  /// What a stage tells its node when its GPU is gone.
+  void lose_device(const std::string& detail) {
+    caf::anon_send(actor, training_over{lease, {lease, 0, 0}, false, state::stopped, detail});
+    advance(2);
+  }
+
+  node_actor actor;
   node_orders orders;
   node_report latest;
   std::uint64_t beat = 0;
@@ -170,6 +179,21 @@ TEST_CASE("a part has succeeded when the stages of all its devices have done the
   n.advance(2);
   CHECK(n.part().now == state::succeeded);
   CHECK(n.part().iterations == 2);
+}
+
+TEST_CASE(
+    "a GPU that fails after its part has succeeded is reported, and the part stays succeeded") {
+  trained_node n;
+  n.order({n.work()});
+  for (const auto p : {0u, 1u}) {
+    n.reports_after(n.setup(p, static_cast<std::uint16_t>(p)));
+    n.say(dc1, a1, a0, n.run(p, 2));
+  }
+  n.advance(2);
+  REQUIRE(n.part().now == state::succeeded);
+  n.lose_device("GPU 0 fell off the bus");
+  CHECK(n.part().now == state::succeeded);
+  CHECK(n.latest.lost == "GPU 0 fell off the bus");
 }
 
 TEST_CASE("stages of a part that is over stay for a minute, and take no new setup") {
