@@ -281,3 +281,14 @@ TEST_CASE(
   controller.receive_a<hello>();  // it had to connect again
   CHECK(at_gateway.size() == 1);
 }
+
+TEST_CASE("a host without an upstream waits for no greeting") {
+  zeromq_options o;
+  o.name = "controller";
+  o.cluster = two_datacenters();
+  o.listen = "tcp://127.0.0.1:*";
+  const auto net = must_open(o);
+  const mailbox at{net};
+  CHECK(net->greeted());
+  CHECK(net->wait_until_greeted(0));
+}

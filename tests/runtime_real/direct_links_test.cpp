@@ -152,6 +152,19 @@ TEST_CASE("a gateway gives its nodes' endpoints only to nodes of its own datacen
   CHECK(std::holds_alternative<refusal>(stranger.receive()));
 }
 
+TEST_CASE("a gateway ignores a truncated question for a node's endpoint, and answers the next") {
+  datacenter_of_two d;
+  keyed_peer node{d.keys, "a-0", "dc1/gateway", datacenter_of_two::endpoint_of(d.gateway)};
+  REQUIRE(std::holds_alternative<welcome>(node.greet(a0, dc1, "a-0")));
+  const auto whole = encode(a0, dc1, find_node{a1});
+  const auto bytes = whole.header.bytes();
+  node.send({payload{std::vector(bytes.begin(), bytes.end() - 1)}, {}});
+  node.send(whole);
+  const auto answer = node.receive();
+  REQUIRE(std::holds_alternative<node_endpoint>(answer));
+  CHECK(std::get<node_endpoint>(answer).node == a1);
+}
+
 TEST_CASE("tensors take no direct connection that is less protected than the gateway's") {
   datacenter_of_two d;
   scratch directory;

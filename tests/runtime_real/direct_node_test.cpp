@@ -129,6 +129,32 @@ TEST_CASE("tensors for a node without a usable endpoint go through the gateway a
   CHECK(n.through_gateway() == std::pair{std::uint64_t{5}, 0});
 }
 
+TEST_CASE("after a failed attempt to connect directly, no tensor waits for the next attempt") {
+  a_node n;
+  raw_listener other;
+  CHECK(n.send_tensor(0));
+  n.tell("");
+  CHECK(n.through_gateway() == std::pair{std::uint64_t{0}, 0});
+  bool asked = false;
+  const auto next_at_gateway = [&] {
+    for (;;) {
+      const auto m = n.gateway.receive_within(long_s);
+      REQUIRE(m);
+      if (const auto* t = std::get_if<tensor>(&*m)) return t->iteration;
+      if (std::exchange(asked, true)) continue;
+      // The next attempt succeeds at once.
+      n.gateway.answer(encode(of_gateway, of_a0, node_endpoint{of_a1, other.endpoint()}));
+      if (other.receive_within(1)) other.answer(encode(of_a1, of_a0, welcome{of_a0}));
+    }
+  };
+  std::uint64_t i = 0;
+  CHECK(eventually([&] {
+    CHECK(n.send_tensor(++i));
+    CHECK(next_at_gateway() == i);
+    return asked;
+  }));
+}
+
 TEST_CASE("tensors for a node that refuses or does not answer go through the gateway") {
   const bool refuses = GENERATE(true, false);
   a_node n{0.2};

@@ -28,6 +28,12 @@ class captured_log {
     const std::lock_guard guard{mutex_};
     return text_.find(words) != std::string::npos;
   }
+  std::size_t count(const std::string& words) const {
+    const std::lock_guard guard{mutex_};
+    std::size_t n = 0;
+    for (auto at = text_.find(words); at != std::string::npos; at = text_.find(words, at + 1)) ++n;
+    return n;
+  }
 
  private:
   mutable std::mutex mutex_;
@@ -249,4 +255,24 @@ TEST_CASE("a peer without a key is refused, and a server with an unknown key is 
   REQUIRE_FALSE(other->wait_until_greeted(1));
   REQUIRE_FALSE(without->greeted());
   REQUIRE(controller->counts().received == 0);
+}
+
+TEST_CASE("peers without a key are logged once a minute, however many come") {
+  scratch dir;
+  REQUIRE(make_keys(dir.path(), key_names(two_datacenters())));
+  captured_log captured;
+  auto o = options("controller", dir.path());
+  o.listen = "tcp://127.0.0.1:*";
+  const auto controller = must_open(o);
+  const mailbox at_controller{controller};
+  for (int i = 0; i < 3; ++i) {
+    auto without = options("client", "");
+    without.client = true;
+    without.upstream = controller->endpoint();
+    const auto client = must_open(without);
+    const mailbox at_client{client};
+    REQUIRE_FALSE(client->wait_until_greeted(long_s));
+  }
+  REQUIRE(eventually([&] { return captured.has("rejected a peer without a valid key"); }));
+  CHECK(captured.count("rejected a peer without a valid key") == 1);
 }

@@ -125,6 +125,26 @@ TEST_CASE(
   CHECK(at.has(1));
 }
 
+TEST_CASE("every accepted frame counts as sent or as lost when a newer incarnation greets") {
+  constexpr std::uint64_t restarts = 100;
+  const auto net = must_open(listening());
+  std::atomic<std::uint64_t> accepted = 0;
+  net->listen([&](const frame& f) {
+    net->handled(f);
+    accepted += net->send(gateway, numbered(0, gateway, 1)) ? 1 : 0;
+  });
+  raw_connector c{net->endpoint(), id_of(0, 1)};
+  REQUIRE(welcomes(c));
+  for (std::uint64_t i = 2; i < 2 + restarts; ++i) {
+    // The host may read both in one go: then what it replies to the first is still queued.
+    c.send(numbered(gateway, 0, i));
+    c.send(encode(gateway, 0, hello{"dc1/gateway", fingerprint(two_datacenters()), i, {}}));
+    while (!std::holds_alternative<welcome>(c.receive())) continue;
+  }
+  CHECK(accepted > 0);
+  CHECK(net->counts().sent + net->counts().lost == accepted);
+}
+
 TEST_CASE("frames for a connection that is not up yet are queued, and sent once it is welcomed") {
   const auto net = must_open(listening());
   mailbox at{net};
@@ -270,6 +290,39 @@ TEST_CASE("the send queues for clients are bounded per client and in total") {
     next.greet();
   }
   CHECK(net->counts().lost == lost);
+}
+
+TEST_CASE(
+    "a client that reads nothing is sent frames up to the limits of its connection and queue") {
+  constexpr std::size_t frame_bytes = 1 << 20, unsent_frames = 16, queued_frames = 4;
+  const troupe::test::scratch room;
+  auto o = listening();
+  o.listen = "ipc://" + (room / "controller");  // its buffers are small
+  o.window_bytes = 1 << 30;
+  o.client_unsent_bytes = unsent_frames * frame_bytes;
+  o.client_queue_bytes = queued_frames * frame_bytes;
+  const auto net = must_open(o);
+  mailbox at{net};
+  zmq::context_t context;
+  zmq::socket_t client{context, zmq::socket_type::dealer};
+  client.set(zmq::sockopt::linger, 0);
+  client.set(zmq::sockopt::rcvhwm, 1);
+  client.set(zmq::sockopt::rcvtimeo, static_cast<int>(1000 * long_s));
+  client.connect(net->endpoint());
+  const auto h = encode(first_client_address, 0, hello{"somebody", 0, 1, {}});
+  client.send(zmq::buffer(raw_connector::text(h.header)), zmq::send_flags::sndmore);
+  client.send(zmq::message_t{}, zmq::send_flags::none);
+  zmq::message_t header, body;
+  REQUIRE((client.recv(header) && client.recv(body)));
+  const auto m = decode({static_cast<const std::byte*>(header.data()), header.size()});
+  const auto to = std::get<welcome>(m->second).you;
+  const payload content{std::vector<std::byte>(frame_bytes)};
+  std::size_t accepted = 0;
+  CHECK(eventually([&] {
+    while (accepted < unsent_frames + queued_frames && net->send(to, numbered(0, to, 1, content)))
+      ++accepted;
+    return accepted == unsent_frames + queued_frames;
+  }));
 }
 
 TEST_CASE(

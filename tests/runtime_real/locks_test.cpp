@@ -72,6 +72,14 @@ TEST_CASE("claimed ports are refused to others, and are free once the claim ends
   CHECK(code(65535, 1) != reason::kind::invalid);
 }
 
+TEST_CASE("ports directly behind claimed ones can be claimed by another") {
+  constexpr int first = 28320;
+  const auto behind = port_claim::take(first + 2, 2);
+  REQUIRE(behind);
+  CHECK(port_claim::take(first, 2));
+  CHECK(port_claim::take(first + 4, 2));
+}
+
 TEST_CASE("a lock file with invalid content names no holder") {
   const troupe::test::scratch where;
   const auto path = where / "lock";

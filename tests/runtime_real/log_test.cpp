@@ -46,6 +46,8 @@ TEST_CASE("untrusted text is escaped in the log: valid UTF-8 without control cha
   CHECK(value("\xc3") == "\"\\xc3\"");                             // cut off
   CHECK(value("\xc0\xaf") == "\"\\xc0\\xaf\"");                    // longer than need be
   CHECK(value("\xed\xa0\x80") == "\"\\xed\\xa0\\x80\"");           // a surrogate
+  CHECK(value("\xed\xbf\xbf") == "\"\\xed\\xbf\\xbf\"");           // the last of these
+  CHECK(value("\xee\x80\x80") == "\"\xee\x80\x80\"");              // behind them
   CHECK(value("\xf4\x90\x80\x80") == "\"\\xf4\\x90\\x80\\x80\"");  // beyond the last
   CHECK(value("\xf4\x8f\xbf\xbf") == "\"\xf4\x8f\xbf\xbf\"");      // the last
   CHECK(value("\xf0\x90\x80\x80") == "\"\xf0\x90\x80\x80\"");      // the first of four bytes

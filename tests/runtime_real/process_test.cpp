@@ -147,6 +147,28 @@ TEST_CASE("the members of a process group are found by its leader, whatever thei
   CHECK_FALSE(describe_group(child, ""));
 }
 
+TEST_CASE("a process is described though an earlier system call was interrupted") {
+  errno = EINTR;
+  CHECK(describe_group(::getpid(), {}));
+}
+
+TEST_CASE("processes that exit while the members of another group are looked for do no harm") {
+  const process_group without_members{0, 0, this_boot(), fresh_group_token()};
+  std::atomic<bool> over = false;
+  std::thread starting{[&] {
+    while (!over) {
+      const auto child = ::fork();
+      if (child == 0) ::_exit(0);
+      ::waitpid(child, nullptr, 0);
+    }
+  }};
+  std::size_t killed = 0;
+  for (int i = 0; i < 200; ++i) killed += kill_members(without_members);
+  over = true;
+  starting.join();
+  CHECK(killed == 0);
+}
+
 TEST_CASE("a process that exits while /proc is read counts as gone") {
   std::atomic<pid_t> last = 0;
   std::atomic<bool> over = false;

@@ -86,6 +86,8 @@ TEST_CASE("malformed messages are counted, and the next valid frame is delivered
   s.send({"one part"});
   s.send({s.text(numbered(me, 0, 3).header)});
   s.send({"a", "b", "c", "d", "e"});
+  const auto whole = numbered(me, 0, 3);
+  s.send({s.text(whole.header), s.text(whole.body), "a third part"});
   s.send({"no header at all", ""});
   s.send({"\xc1", std::string("\xff\xff\xff\xff", 4)});      // a length beyond the end
   s.send({"\xc1", std::string("\x00\x00\x00", 3)});          // a truncated length
@@ -96,7 +98,7 @@ TEST_CASE("malformed messages are counted, and the next valid frame is delivered
   REQUIRE(at_controller.has(2));
   REQUIRE(number_of(at_controller.at(0)) == 4);
   REQUIRE(number_of(at_controller.at(1)) == 5);
-  REQUIRE(controller->counts().malformed == 9);
+  REQUIRE(controller->counts().malformed == 10);
 }
 
 TEST_CASE("a client's batch is unpacked, and a client is never sent a batch") {
