@@ -17,10 +17,10 @@ namespace troupe::planners {
 struct troupe_options {
   double price_factor = 4;    // of a GPU-second, for each job that waits behind
   double min_saving = 0.05;   // of the time left, for a change that only uses idle GPUs
-  double stop_cost = 2;       // restarts that a change of a running job is counted as
+  double stop_cost = 8;       // restarts that a change of a running job is counted as
   double overdue_s = 86400;   // a job is overdue this long after it was submitted, and
   double overdue_times = 10;  // so many times its shortest run
-  double settle_starts = 2;   // a job that began less than so many restarts ago is left alone
+  double settle_starts = 5;   // a job that began less than so many restarts ago is left alone
 };
 
 /// A job that waits, or that runs and can be stopped.

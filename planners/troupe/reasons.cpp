@@ -32,14 +32,13 @@ std::string behind_text(const assigned& a) {
 
 }  // namespace
 
-std::string why_assigned(const cluster& c, const assigned& a, const troupe_options& o) {
+std::string why_assigned(const cluster& c, const assigned& a) {
   const auto& x = *a.who;
   const bool runs = !x.job->where.empty();
   if (!a.option)
     return fmt::format("gets {}, because no GPUs of one kind hold it", of_nodes(c, a.mixed_where));
   const auto& how = x.options()[*a.option].how;
-  const double restart_s = c.settings.restart_s * (runs ? o.stop_cost : 1);
-  const double new_s = x.samples_left / how.samples_per_s + restart_s;
+  const double new_s = x.samples_left / how.samples_per_s + c.settings.restart_s;
   if (!runs)
     return fmt::format("starts on {}, the best of {} configurations: {:.0f} s to its end; {}",
                        gpus_text(c, how), x.options().size(), new_s, behind_text(a));

@@ -11,7 +11,7 @@
 namespace troupe::planners {
 
 /// Why a job starts, grows, shrinks or moves as it was assigned.
-std::string why_assigned(const cluster& c, const assigned& a, const troupe_options& o);
+std::string why_assigned(const cluster& c, const assigned& a);
 
 /// Why a job waits. `before`: running jobs that come before it; `fixed`: others that are not
 /// stopped for it.

@@ -244,7 +244,7 @@ class troupe_policy : public policy {
       if (runs) stops.push_back({decision::kind::stop, j.id, {}, {}, {}});
       if (where.empty()) continue;
       if (!a.option) a.mixed_where = where;
-      const reason why{kind::unknown, why_assigned(c, a, options_)};
+      const reason why{kind::unknown, why_assigned(c, a)};
       auto how = a.option ? a.who->options()[*a.option].how : std::move(a.mixed);
       starts.push_back({decision::kind::start, j.id, std::move(how), std::move(where), why});
     }

@@ -67,7 +67,7 @@ small_case random_case(std::uint64_t seed) {
         c.present = k;
         j.where = std::move(where);
         j.how = o.how;
-        j.started_s = x.now_s - double(r.below(200));
+        j.started_s = x.now_s - double(r.below(400));
         c.start_left_s = std::max(0.0, j.started_s + 30 - x.now_s);
       }
     }
@@ -113,7 +113,7 @@ class oracle {
   }
   double weight(const configuration& o) const { return speed(x_.pools[o.pool]) * o.how.gpus(); }
   bool runs(std::size_t i) const { return !x_.jobs[i].where.empty(); }
-  bool settles(std::size_t i) const { return runs(i) && x_.now_s - x_.jobs[i].started_s < 60; }
+  bool settles(std::size_t i) const { return runs(i) && x_.now_s - x_.jobs[i].started_s < 150; }
   double work(std::size_t i) const {
     double least = 1e300;
     for (const auto& o : x_.tables[i].options)
@@ -130,7 +130,7 @@ class oracle {
   }
   double time(std::size_t i, std::size_t option) const {
     const auto& c = x_.contenders[i];
-    const double start = c.present == option ? c.start_left_s : 30 * (runs(i) ? 2 : 1);
+    const double start = c.present == option ? c.start_left_s : 30 * (runs(i) ? 8 : 1);
     return c.samples_left / x_.tables[i].options[option].how.samples_per_s + start;
   }
   // Of the job at this place of the order; the cost of nothing is beyond all others.
