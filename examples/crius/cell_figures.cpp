@@ -127,17 +127,24 @@ void estimate(const setting& at, by_count& out, random_source& random) {
   if (least_s < never) out.of_chosen.add(chosen);
 }
 
-/// Figure 13: the Cell of the least estimate, against all plans on its GPUs.
+/// Figure 13: the tuned Cells, against all plans on their GPUs.
 void tune_best(const setting& at, const std::vector<cell>& all, by_count& out) {
   ++out.cases;
   if (at.cells.empty()) return;
-  const auto& best = **std::ranges::min_element(
-      at.cells, {}, [](const cell* x) { return x->estimated->estimate_s; });
-  const auto t = tune(best);
-  const auto whole = full_space(all, best);
-  out.tuning.add(1 - (t.favoured.estimate_s / whole.best_s - 1));
-  out.inside.add(1 - (t.favoured.estimate_s / t.exact.estimate_s - 1));
-  out.log_fewer.add(std::log(whole.plans / t.measured_plans));
+  auto cells = at.cells;
+  std::ranges::stable_sort(cells, {}, [](const cell* x) { return x->estimated->estimate_s; });
+  if (cells.size() > tuned_cells) cells.resize(tuned_cells);
+  double favoured_s = never, exact_s = never, measured_plans = 0;
+  for (const auto* x : cells) {
+    const auto t = tune(*x);
+    favoured_s = std::min(favoured_s, t.favoured.estimate_s);
+    exact_s = std::min(exact_s, t.exact.estimate_s);
+    measured_plans += t.measured_plans;
+  }
+  const auto whole = full_space(all, *cells.front());
+  out.tuning.add(1 - (favoured_s / whole.best_s - 1));
+  out.inside.add(1 - (favoured_s / exact_s - 1));
+  out.log_fewer.add(std::log(whole.plans / measured_plans));
 }
 
 by_count measure(const cluster& c, const extent& e, std::uint32_t gpus, random_source& random) {

@@ -158,10 +158,17 @@ std::vector<cell> best_cells(const cluster& c, const std::vector<gpu_pool>& pool
   };
   std::ranges::stable_sort(all, {}, key);
   std::vector<cell> best;
+  std::size_t tuned = 0;  // Cells of the same pool and count so far
   for (auto& x : all) {
-    if (!best.empty() && best.back().pool == x.pool && best.back().gpus == x.gpus) continue;
+    const bool another = !best.empty() && best.back().pool == x.pool && best.back().gpus == x.gpus;
+    if (another && tuned == tuned_cells) continue;
     x.tuned = runnable_plan(c, pools[x.pool], job, x);
-    if (x.tuned) best.push_back(std::move(x));
+    if (!x.tuned) continue;
+    tuned = another ? tuned + 1 : 1;
+    if (!another)
+      best.push_back(std::move(x));
+    else if (x.tuned->samples_per_s > best.back().tuned->samples_per_s)
+      best.back() = std::move(x);
   }
   return best;
 }

@@ -60,8 +60,12 @@ std::optional<plan> runnable_plan(const cluster& c, const gpu_pool& pool, const 
 std::optional<plan> program_plan(const cluster& c, const gpu_pool& pool, const job_spec& job,
                                  std::uint32_t gpus);
 
-/// The Cells that scheduling chooses from: for each pool and count the one with the least estimate
-/// that has a plan which can run, with that plan. By pool, then count.
+/// Of each pool and count so many Cells are tuned, those with the least estimates. Estimates know
+/// pure data and tensor parallelism only, so the best plan is often in the second Cell.
+inline constexpr std::size_t tuned_cells = 2;
+
+/// The Cells that scheduling chooses from: for each pool and count the one with the fastest plan,
+/// with that plan, of the tuned Cells that have one which can run. By pool, then count.
 std::vector<cell> best_cells(const cluster& c, const std::vector<gpu_pool>& pools,
                              const job_spec& job);
 
