@@ -14,7 +14,7 @@ namespace troupe::actors {
 
 /// For simulations: records a policy's first failure, which ends the run, and decides nothing from
 /// then on. (In a controller the failure would end the actor and recur after the restart.)
-class watched_policy final : public planners::policy {
+class watched_policy final : public planners::wrapped_policy {
  public:
   /// Fails if the policy cannot even return its name and round_s.
   static expected<std::shared_ptr<const watched_policy>> watch(
@@ -27,43 +27,32 @@ class watched_policy final : public planners::policy {
     }
   }
 
-  std::string_view name() const override { return inner_.name(); }
-  double round_s() const override { return inner_.round_s(); }
   double decide_again_s(const planners::snapshot& s) const override {
     if (failure_) return 0;
     try {
-      return inner_.decide_again_s(s);
+      return inner().decide_again_s(s);
     } catch (const planners::policy_failure& e) {
       failure_ = {reason::kind::invalid, e.what()};
       return 0;
     }
   }
-  expected<std::vector<plan>> plans_of(const troupe::cluster& c, const job_spec& job,
-                                       planners::planning_budget& budget) const override {
-    return inner_.plans_of(c, job, budget);
-  }
   std::vector<planners::decision> decide(const planners::snapshot& s,
                                          random_source& random) const override {
     if (failure_) return {};
     try {
-      return inner_.decide(s, random);
+      return inner().decide(s, random);
     } catch (const planners::policy_failure& e) {
       failure_ = {reason::kind::invalid, e.what()};
       return {};
     }
-  }
-  bool plans_by_request() const override { return inner_.plans_by_request(); }
-  reason why_waiting(const planners::snapshot& s, job_id job) const override {
-    return inner_.why_waiting(s, job);
   }
 
   const std::optional<reason>& failure() const { return failure_; }
 
  private:
   watched_policy(std::shared_ptr<const planners::policy> inner, const std::string& who)
-      : inner_{std::move(inner), who} {}
+      : wrapped_policy{std::make_shared<planners::checked_policy>(std::move(inner), who)} {}
 
-  planners::checked_policy inner_;
   mutable std::optional<reason> failure_;
 };
 

@@ -1,5 +1,6 @@
 // bench_cells [ROUNDS]: how long a Cell's plans are estimated to take, from a profile of one core,
-// against trainings as processes on this machine. A round is a profile and a run of each shape.
+// against trainings as processes on this machine. A round is a run of each shape, with a profile
+// before and after it: a virtual machine's speed changes from minute to minute.
 // Nodes are emulated at a quarter of a core's speed, so that two cores carry all of their devices.
 #include <fmt/format.h>
 
@@ -19,6 +20,7 @@
 
 using namespace troupe::bench;
 using namespace troupe::planners;
+using troupe::device_profile;
 
 namespace {
 
@@ -79,14 +81,15 @@ double spread_of(const json& profile) {
   return most;
 }
 
-std::string profile(const scratch& in) {
+device_profile profiled(const scratch& in) {
   const auto words = fmt::format("profile --model '{}' --rows {} --rounds 9 --out profile.yaml",
                                  in.write("small.yaml", model_text(4)), rows);
   for (int tries = 1;; ++tries) {
     const foreign_load others;
     const double spread = spread_of(troupe_says(in, words));
     const bool calm = spread <= max_spread && others.percent() <= max_foreign_percent;
-    if (calm || tries == max_tries) return in.path("profile.yaml");
+    if (calm || tries == max_tries)
+      return must(troupe::formats::load_profile(in.path("profile.yaml")));
   }
 }
 
@@ -96,9 +99,9 @@ struct estimate {
 };
 
 /// By the Cell of these stages, each divided as the shape says.
-estimate estimated(const scratch& in, const shape& s, const std::string& profiled) {
+estimate estimated(const scratch& in, const shape& s, const device_profile& p) {
   auto c = must(troupe::formats::load_cluster(in.write("near.yaml", cluster_text(s))));
-  for (auto& gpu : c.gpus) gpu.profile = must(troupe::formats::load_profile(profiled));
+  for (auto& gpu : c.gpus) gpu.profile = p;
   const auto job = must(troupe::formats::load_job(in.write("cell.yaml", job_text(s, {})), c.gpus));
   const auto pools = pools_of(c, idle_index{c});
   const auto stages = determine_stages(chain_of(job.model), s.stages * s.data * s.tensor, s.stages,
@@ -145,14 +148,20 @@ int main(int argc, char** argv) {
   std::vector<outcome> all(shapes.size());
   double profiles_s = 0, runs_s = 0;
   for (int r = 0; r < rounds; ++r) {
-    const double begin_s = foreign_load::own_s();
-    const auto profiled = profile(in);
-    profiles_s += foreign_load::own_s() - begin_s;
+    const auto timed_profile = [&] {
+      const double begin_s = foreign_load::own_s();
+      auto p = profiled(in);
+      profiles_s += foreign_load::own_s() - begin_s;
+      return p;
+    };
+    auto before = timed_profile();
     for (std::size_t i = 0; i < shapes.size(); ++i) {
-      const auto e = estimated(in, shapes[i], profiled);
-      const double before_s = foreign_load::own_s();
+      auto e = estimated(in, shapes[i], before);
+      const double begin_s = foreign_load::own_s();
       const auto m = measured(in, shapes[i], e.cut);
-      runs_s += foreign_load::own_s() - before_s;
+      runs_s += foreign_load::own_s() - begin_s;
+      before = timed_profile();
+      e.iteration_s = (e.iteration_s + estimated(in, shapes[i], before).iteration_s) / 2;
       all[i].cut = e.cut.substr(e.cut.find('['));
       all[i].estimated_ms.push_back(1e3 * e.iteration_s);
       all[i].measured_ms.push_back(1e3 * m.iteration_s);
@@ -163,7 +172,9 @@ int main(int argc, char** argv) {
     }
   }
   fmt::print(
-      "Medians of {} rounds, each a profile and then a training's median iteration of {}:\n\n"
+      "Medians of {} rounds: of the estimates from a profile before and one after a training, and "
+      "of "
+      "the training's median iteration of {}:\n\n"
       "| stages | DP | TP | layers | estimated ms | measured ms | accuracy | of the rounds "
       "| others' load |\n|---:|---:|---:|---|---:|---:|---:|---:|---:|\n",
       rounds, iterations);

@@ -14,6 +14,7 @@
 #include "cli/common/policy_option.hpp"
 #include "cli/reports/comparison.hpp"
 #include "formats/load/load.hpp"
+#include "planners/core/wrapped_policy.hpp"
 #include "planners/crius/crius.hpp"
 #include "policies/loads.hpp"
 #include "policies/report.hpp"
@@ -32,29 +33,19 @@ struct options {
 
 /// Gives up every job once its decisions have taken too long together: the run ends soon, and does
 /// not count.
-class limited final : public planners::policy {
+class limited final : public planners::wrapped_policy {
  public:
   limited(std::shared_ptr<const planners::policy> inner, double limit_s)
-      : inner_{std::move(inner)}, limit_s_{limit_s} {}
+      : wrapped_policy{std::move(inner)}, limit_s_{limit_s} {}
 
-  std::string_view name() const override { return inner_->name(); }
-  double round_s() const override { return inner_->round_s(); }
   double decide_again_s(const planners::snapshot& s) const override {
-    return is_late() ? 0 : inner_->decide_again_s(s);
-  }
-  bool plans_by_request() const override { return inner_->plans_by_request(); }
-  expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
-                                       planners::planning_budget& budget) const override {
-    return inner_->plans_of(c, job, budget);
-  }
-  reason why_waiting(const planners::snapshot& s, job_id job) const override {
-    return inner_->why_waiting(s, job);
+    return is_late() ? 0 : inner().decide_again_s(s);
   }
   std::vector<planners::decision> decide(const planners::snapshot& s,
                                          random_source& random) const override {
     if (!is_late()) {
       const runtime::stopwatch watch;
-      auto decisions = inner_->decide(s, random);
+      auto decisions = inner().decide(s, random);
       decided_s_ += watch.s();
       return decisions;
     }
@@ -68,7 +59,6 @@ class limited final : public planners::policy {
   bool is_late() const { return decided_s_ > limit_s_; }
 
  private:
-  std::shared_ptr<const planners::policy> inner_;
   double limit_s_;
   mutable double decided_s_ = 0;
 };

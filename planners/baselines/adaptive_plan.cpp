@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "messages/time.hpp"
+#include "planners/core/wrapped_policy.hpp"
 #include "planners/cost/batch_split.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/model/model_chain.hpp"
@@ -111,24 +112,13 @@ std::optional<plan> data_parallel_plan(const cluster& c, const gpu_pool& pool, c
 
 namespace {
 
-class adaptive_parallelism final : public policy {
+class adaptive_parallelism final : public wrapped_policy {
  public:
-  explicit adaptive_parallelism(std::shared_ptr<const policy> inner) : inner_{std::move(inner)} {}
-
-  std::string_view name() const override { return inner_->name(); }
-  double round_s() const override { return inner_->round_s(); }
-  double decide_again_s(const snapshot& s) const override { return inner_->decide_again_s(s); }
-  bool plans_by_request() const override { return inner_->plans_by_request(); }
-  expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
-                                       planning_budget& budget) const override {
-    return inner_->plans_of(c, job, budget);
-  }
-  reason why_waiting(const snapshot& s, job_id job) const override {
-    return inner_->why_waiting(s, job);
-  }
+  explicit adaptive_parallelism(std::shared_ptr<const policy> inner)
+      : wrapped_policy{std::move(inner)} {}
 
   std::vector<decision> decide(const snapshot& s, random_source& random) const override {
-    auto decisions = inner_->decide(s, random);
+    auto decisions = inner().decide(s, random);
     for (auto& d : decisions) {
       if (d.what != decision::kind::start && d.what != decision::kind::move) continue;
       const auto* j = view_of(s, d.job);
@@ -171,7 +161,6 @@ class adaptive_parallelism final : public policy {
   };
   static constexpr std::size_t max_known = 10'000;
 
-  std::shared_ptr<const policy> inner_;
   mutable std::map<question, std::optional<plan>> known_;
 };
 

@@ -52,10 +52,10 @@ std::string objection_to(const snapshot& s, const decision& d) {
 }  // namespace
 
 checked_policy::checked_policy(std::shared_ptr<const policy> inner, std::string who)
-    : inner_{std::move(inner)}, who_{std::move(who)} {
+    : wrapped_policy{std::move(inner)}, who_{std::move(who)} {
   guarded(who_, [this] {
-    name_ = inner_->name();
-    round_s_ = inner_->round_s();
+    name_ = this->inner().name();
+    round_s_ = this->inner().round_s();
   });
   if (!std::isfinite(round_s_) || round_s_ < 0)
     throw policy_failure(fmt::format("{} has an invalid round_s of {} seconds", who_, round_s_));
@@ -63,7 +63,7 @@ checked_policy::checked_policy(std::shared_ptr<const policy> inner, std::string 
 
 expected<std::vector<plan>> checked_policy::plans_of(const cluster& c, const job_spec& job,
                                                      planning_budget& budget) const {
-  auto plans = guarded(who_, [&] { return inner_->plans_of(c, job, budget); });
+  auto plans = guarded(who_, [&] { return inner().plans_of(c, job, budget); });
   if (!plans) return plans;
   for (const auto& p : *plans)
     if (const auto why = objection_to(c, p); !why.empty())
@@ -72,7 +72,7 @@ expected<std::vector<plan>> checked_policy::plans_of(const cluster& c, const job
 }
 
 std::vector<decision> checked_policy::decide(const snapshot& s, random_source& random) const {
-  auto decisions = guarded(who_, [&] { return inner_->decide(s, random); });
+  auto decisions = guarded(who_, [&] { return inner().decide(s, random); });
   for (const auto& d : decisions)
     if (const auto why = objection_to(s, d); !why.empty())
       throw policy_failure(fmt::format("{} decides about job {} {}", who_, d.job, why));
@@ -80,7 +80,7 @@ std::vector<decision> checked_policy::decide(const snapshot& s, random_source& r
 }
 
 double checked_policy::decide_again_s(const snapshot& s) const {
-  const double again_s = guarded(who_, [&] { return inner_->decide_again_s(s); });
+  const double again_s = guarded(who_, [&] { return inner().decide_again_s(s); });
   if (!std::isfinite(again_s) || again_s < 0)
     throw policy_failure(fmt::format("{} asks to decide again in {} seconds", who_, again_s));
   return again_s;
@@ -88,7 +88,7 @@ double checked_policy::decide_again_s(const snapshot& s) const {
 
 reason checked_policy::why_waiting(const snapshot& s, job_id job) const {
   try {
-    return guarded(who_, [&] { return inner_->why_waiting(s, job); });
+    return guarded(who_, [&] { return inner().why_waiting(s, job); });
   } catch (const policy_failure& e) {
     return {reason::kind::unknown, e.what()};
   }

@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "planners/core/policy.hpp"
+#include "planners/core/wrapped_policy.hpp"
 
 namespace troupe::planners {
 
@@ -17,7 +17,7 @@ class policy_failure : public std::runtime_error {
 /// Wraps a policy that may be faulty, such as a plug-in. Exceptions, and decisions about a job,
 /// node or GPU type that does not exist, make decide() throw policy_failure with a sentence that
 /// begins with `who` ("the policy 'mine'"). Whether a start fits is left to fits().
-class checked_policy final : public policy {
+class checked_policy final : public wrapped_policy {
  public:
   /// Reads its name and round_s, once. Throws policy_failure.
   checked_policy(std::shared_ptr<const policy> inner, std::string who);
@@ -27,13 +27,11 @@ class checked_policy final : public policy {
   double decide_again_s(const snapshot& s) const override;
   expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
                                        planning_budget& budget) const override;
-  bool plans_by_request() const override { return inner_->plans_by_request(); }
   std::vector<decision> decide(const snapshot& s, random_source& random) const override;
   /// An exception becomes the answer: explaining must not fail.
   reason why_waiting(const snapshot& s, job_id job) const override;
 
  private:
-  std::shared_ptr<const policy> inner_;
   std::string who_, name_;
   double round_s_ = 0;
 };
