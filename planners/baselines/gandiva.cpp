@@ -17,13 +17,13 @@ namespace {
 /// One decision. Types are alike to it.
 class gandiva_round {
  public:
-  gandiva_round(const snapshot& s, random_source& random)
-      : s_{s}, random_{random}, pools_{pools_of(s.cluster, s.idle)}, free_{s.cluster, s.idle} {}
+  gandiva_round(const snapshot& s, random_source& random, std::vector<decision>& out)
+      : s_{s}, random_{random}, out_{out}, pools_{pools_of(s.cluster, s.idle)}, free_{s.cluster, s.idle} {}
 
-  std::vector<decision> decide() {
+  void decide() {
     std::vector<const job_view*> queue;
     for (const auto& [id, j] : s_.waiting)
-      if (!j.spec->slots) queue.push_back(&j);
+      if (!j.training && !j.spec->slots) queue.push_back(&j);
     by_priority(queue);
     bool all = true;
     for (const auto* j : queue) {
@@ -34,7 +34,6 @@ class gandiva_round {
       if (!start(*j) && !shrink_for(*j)) all = false;
     }
     if (all) grow();
-    return std::move(out_);
   }
 
  private:
@@ -60,7 +59,7 @@ class gandiva_round {
     const auto decided = out_.size();
     std::vector<const job_view*> grown;
     for (const auto& [id, r] : s_.running)
-      if (may_be_moved(r) && total_gpus(r.where) > requested(r) && !is_changed(id))
+      if (is_resizable(r) && total_gpus(r.where) > requested(r) && !is_changed(id))
         grown.push_back(&r);
     std::ranges::reverse(grown);
     for (const auto* r : grown) {
@@ -74,7 +73,7 @@ class gandiva_round {
 
   void grow() {
     for (const auto& [id, r] : s_.running)
-      if (may_be_moved(r) && total_gpus(r.where) == requested(r) && !is_changed(id))
+      if (is_resizable(r) && total_gpus(r.where) == requested(r) && !is_changed(id))
         resize(r, 2 * requested(r));
   }
 
@@ -97,15 +96,17 @@ class gandiva_round {
     return false;
   }
 
+  static bool is_resizable(const job_view& j) { return !j.training && may_be_moved(j); }
+
   bool is_changed(job_id id) const {
     return std::ranges::find(out_, id, &decision::job) != out_.end();
   }
 
   const snapshot& s_;
   random_source& random_;
+  std::vector<decision>& out_;
   std::vector<gpu_pool> pools_;
   free_gpus free_;
-  std::vector<decision> out_;
 };
 
 class gandiva final : public policy {
@@ -120,13 +121,18 @@ class gandiva final : public policy {
   }
 
   std::vector<decision> decide(const snapshot& all, random_source& random) const override {
-    return gandiva_round{all, random}.decide();
+    std::vector<decision> out;
+    std::optional<idle_index> left;
+    const auto s = start_trainings(all, out, left);
+    gandiva_round{s, random, out}.decide();
+    return out;
   }
 
   reason why_waiting(const snapshot& s, job_id job) const override {
     const auto it = s.waiting.find(job);
     if (it == s.waiting.end())
       return {reason::kind::unknown, fmt::format("job {} is not waiting", job)};
+    if (it->second.training) return why_training_waits(s, it->second);
     if (!it->second.plans || it->second.plans->empty()) return why_none(it->second);
     return {reason::kind::insufficient, fmt::format("requests {} GPUs of one type; {} are idle",
                                                     requested(it->second), s.idle.total_idle())};

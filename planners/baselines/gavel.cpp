@@ -31,18 +31,19 @@ struct gavel_candidate {
 
 class gavel_round {
  public:
-  gavel_round(const snapshot& s, gavel_objective objective)
+  gavel_round(const snapshot& s, gavel_objective objective, std::vector<decision>& out)
       : s_{s},
+        out_{out},
         pools_{pools_of(s.cluster, s.idle)},
         free_{s.cluster, s.idle},
         objective_{objective} {
     for (const auto& [id, j] : s.running)
-      if (may_be_moved(j)) add(j, true);
+      if (!j.training && may_be_moved(j)) add(j, true);
     for (const auto& [id, j] : s.waiting)
-      if (!j.spec->slots) add(j, false);
+      if (!j.training && !j.spec->slots) add(j, false);
   }
 
-  std::vector<decision> decide() {
+  void decide() {
     share_time();
     for (const auto& c : candidates_)
       if (c.runs) free_.give_back(c.job->where);
@@ -50,7 +51,6 @@ class gavel_round {
     for (const auto& c : candidates_)
       if (c.runs && !c.settled)
         out_.insert(out_.begin(), {decision::kind::stop, c.job->id, {}, {}, {}});
-    return std::move(out_);
   }
 
  private:
@@ -132,11 +132,11 @@ class gavel_round {
   }
 
   const snapshot& s_;
+  std::vector<decision>& out_;
   std::vector<gpu_pool> pools_;
   free_gpus free_;
   gavel_objective objective_;
   std::vector<gavel_candidate> candidates_;
-  std::vector<decision> out_;
 };
 
 class gavel final : public policy {
@@ -154,15 +154,20 @@ class gavel final : public policy {
     return data_parallel_plans(c, job, {job.gpus});
   }
 
-  std::vector<decision> decide(const snapshot& s, random_source&) const override {
-    if (s.waiting.empty() && s.running.empty()) return {};
-    return gavel_round{s, objective_}.decide();
+  std::vector<decision> decide(const snapshot& all, random_source&) const override {
+    std::vector<decision> out;
+    if (all.waiting.empty() && all.running.empty()) return out;
+    std::optional<idle_index> left;
+    const auto s = start_trainings(all, out, left);
+    gavel_round{s, objective_, out}.decide();
+    return out;
   }
 
   reason why_waiting(const snapshot& s, job_id job) const override {
     const auto it = s.waiting.find(job);
     if (it == s.waiting.end())
       return {reason::kind::unknown, fmt::format("job {} is not waiting", job)};
+    if (it->second.training) return why_training_waits(s, it->second);
     if (!it->second.plans || it->second.plans->empty()) return why_none(it->second);
     return {reason::kind::insufficient,
             fmt::format("requests {} GPUs of one type; other jobs are further behind their share",

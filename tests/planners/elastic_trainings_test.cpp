@@ -194,3 +194,23 @@ TEST_CASE("a job's remaining work follows its last report and its measured slowd
   j.reported->iteration = 1000;
   CHECK(iterations_left(s.view(), j) == 1);
 }
+
+TEST_CASE("under a baseline a training across GPU types starts, and runs to its end there") {
+  for (const auto name : {"frenzy", "opportunistic", "fcfs", "sia", "gandiva", "gavel",
+                          "gavel-fair", "elasticflow", "elasticflow-ls"}) {
+    CAPTURE(name);
+    cluster c;
+    sample::add_nodes(c, sample::a100_80, 1, 1);
+    sample::add_nodes(c, sample::rtx6000, 1, 1);
+    played_policy x{c, name};
+    x.s.add(1, fixed_training(1'000, 1));
+    x.settle();
+    REQUIRE(x.s.running.contains(1));
+    CHECK(x.gpus(1) == 2);
+    x.s.now_s += 600;
+    has_run(x.s.running.at(1), x.s.now_s, 600);
+    x.s.add(2, fixed_training(10, 1));
+    CHECK(x.decide().empty());
+    CHECK(x.by->why_waiting(x.s.view(), 2).code == reason::kind::insufficient);
+  }
+}

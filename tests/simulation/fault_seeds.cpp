@@ -1,5 +1,6 @@
 #include "simulation/fault_seeds.hpp"
 
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <optional>
@@ -70,6 +71,10 @@ job_spec training_of(random_source& random, const std::string& name) {
   auto spec = harness::small_job(name, 3 + random.below(30), 8);
   spec.train.emplace();
   spec.train->checkpoint_every = 1 + random.below(6);
+  if (random.chance(0.5)) {
+    spec.train->checkpoint = name;  // its shape is the policy's to choose and to change
+    return spec;
+  }
   spec.pipeline.stages = static_cast<std::uint32_t>(1 + random.below(3));
   spec.pipeline.data_parallel = static_cast<std::uint32_t>(1 + random.below(2));
   spec.pipeline.microbatches = 4;
@@ -231,8 +236,9 @@ std::string run_fault_seed(std::uint64_t seed) {
                  return cluster->world().slowdown(node_address(*o.cluster, n));
                }};
   if (std::getenv("TROUPE_TRACE")) watch.trace();
-  const char* policies[] = {"frenzy", "opportunistic", "fcfs", "sia"};
-  o.policy = planners::make_policy(policies[random.below(4)]);
+  constexpr std::array policies{"frenzy", "opportunistic",  "fcfs",  "sia",   "troupe",
+                                "crius",  "elasticflow-ls", "gavel", "gandiva"};
+  o.policy = planners::make_policy(policies[random.below(policies.size())]);
   o.seed = seed;
   o.faults = faults_of(random.split(fault_stream));
   const auto now_s = [&] { return cluster ? cluster->world().now_s() : 0; };
@@ -276,7 +282,8 @@ std::string run_fault_seed(std::uint64_t seed) {
     for (const auto& a : workload) names.insert(a.spec.name);
     watch.check_end(names, v.accepted(), v.journal(), live ? &*live : nullptr);
   }
-  return wrong.empty() ? watch.wrong() : wrong;
+  if (wrong.empty()) wrong = watch.wrong();
+  return wrong.empty() ? wrong : fmt::format("policy {}: {}", o.policy->name(), wrong);
 }
 
 }  // namespace troupe::simulation
