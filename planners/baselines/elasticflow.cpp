@@ -179,7 +179,8 @@ class elasticflow final : public policy {
     std::vector<elastic_pool> all;
     for (const auto& p : pools) all.emplace_back(s, p, deadlines_);
     for (const auto& [id, j] : s.running)
-      if (const auto p = pool_of(pools, j.where); !j.training && may_be_moved(j) && p < pools.size())
+      if (const auto p = pool_of(pools, j.where);
+          !j.training && may_be_moved(j) && p < pools.size())
         all[p].add(j);
     std::vector<const job_view*> queue;
     for (const auto& [id, j] : s.waiting)

@@ -18,7 +18,11 @@ namespace {
 class gandiva_round {
  public:
   gandiva_round(const snapshot& s, random_source& random, std::vector<decision>& out)
-      : s_{s}, random_{random}, out_{out}, pools_{pools_of(s.cluster, s.idle)}, free_{s.cluster, s.idle} {}
+      : s_{s},
+        random_{random},
+        out_{out},
+        pools_{pools_of(s.cluster, s.idle)},
+        free_{s.cluster, s.idle} {}
 
   void decide() {
     std::vector<const job_view*> queue;

@@ -236,7 +236,7 @@ std::string run_fault_seed(std::uint64_t seed) {
                  return cluster->world().slowdown(node_address(*o.cluster, n));
                }};
   if (std::getenv("TROUPE_TRACE")) watch.trace();
-  constexpr std::array policies{"frenzy", "opportunistic",  "fcfs",  "sia",   "troupe",
+  constexpr std::array policies{"frenzy", "opportunistic",  "fcfs",  "sia",    "troupe",
                                 "crius",  "elasticflow-ls", "gavel", "gandiva"};
   o.policy = planners::make_policy(policies[random.below(policies.size())]);
   o.seed = seed;
