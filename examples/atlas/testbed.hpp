@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <memory>
 #include <string>
@@ -11,19 +10,13 @@
 
 #include "actors/worlds/training_simulation.hpp"
 #include "formats/load/load.hpp"
+#include "harness/must.hpp"
 #include "planners/atlas/datacenter_selection.hpp"
 
 // Shared by the figures: the paper's testbed and its models, simulated with all actors in virtual
 // time; its large clusters, planned by Algorithm 1.
 
 using namespace troupe;  // an example's own header
-
-template <class T>
-T must(expected<T> x) {
-  if (x) return std::move(*x);
-  fmt::print(stderr, "{}\n", x.error().text);
-  std::exit(1);
-}
 
 inline const std::vector<std::string> baselines{"gpipe", "megatron", "varuna"};
 inline const std::vector<std::string> ours{"varuna-forward-first", "atlas", "atlas-least-progress",

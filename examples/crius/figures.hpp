@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,18 +9,12 @@
 
 #include "formats/load/load.hpp"
 #include "formats/traces/trace.hpp"
+#include "harness/must.hpp"
 #include "messages/cluster.hpp"
 
 // What the figures share, and the figures.
 
 using namespace troupe;  // an example's own header
-
-template <class T>
-T must(expected<T> x) {
-  if (x) return std::move(*x);
-  fmt::print(stderr, "{}\n", x.error().text);
-  std::exit(1);
-}
 
 inline std::shared_ptr<const cluster> cluster_named(const std::string& name) {
   const auto file = formats::configs_directory() / "clusters" / (name + ".yaml");

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "formats/load/load.hpp"
+#include "harness/must.hpp"
 #include "planners/core/plan_text.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/espresso/cmr_placer.hpp"
@@ -21,13 +22,6 @@ using namespace troupe::planners;
 namespace {
 
 constexpr std::uint64_t steps = 10'000'000;  // of a search's planning budget
-
-template <class T>
-T must(expected<T> x) {
-  if (x) return std::move(*x);
-  fmt::print(stderr, "{}\n", x.error().text);
-  std::exit(1);
-}
 
 struct study {
   std::string name;

@@ -14,6 +14,7 @@
 #include "formats/load/load.hpp"
 #include "formats/traces/trace.hpp"
 #include "formats/traces/workload.hpp"
+#include "harness/must.hpp"
 #include "messages/random.hpp"
 #include "planners/core/trace_duration.hpp"
 
@@ -22,13 +23,6 @@
 
 using namespace troupe;  // an example's own header
 using results = std::vector<actors::policy_result>;
-
-template <class T>
-T must(expected<T> x) {
-  if (x) return std::move(*x);
-  fmt::print(stderr, "{}\n", x.error().text);
-  std::exit(1);
-}
 
 inline auto cluster_named(const std::string& name) {
   const auto file = formats::configs_directory() / "clusters" / (name + ".yaml");

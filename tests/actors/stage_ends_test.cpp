@@ -8,14 +8,27 @@ using namespace troupe::actors;
 using namespace troupe::actors::tests;
 using operation_kind = gpu::operation::kind;
 
+namespace {
+
+/// A single stage on a CPU that saves where the lease of the stage may.
+struct saving_stage {
+  troupe::test::scratch directory;
+  stage_setup setup = alone();
+
+  explicit saving_stage(std::uint32_t every) {
+    REQUIRE(open_checkpoints(directory.path(), lease_of_stage));
+    setup.backend = "cpu";
+    setup.how.checkpoint = directory.path();
+    setup.how.checkpoint_every = every;
+  }
+};
+
+}  // namespace
+
 TEST_CASE("iterations are saved as often as the job asks, and the last one") {
-  const troupe::test::scratch directory;
-  REQUIRE(open_checkpoints(directory.path(), lease_of_stage));
-  auto setup = alone();
-  setup.backend = "cpu";
-  setup.how.checkpoint = directory.path();
-  setup.how.checkpoint_every = 2;
-  setup.iterations = 3;
+  saving_stage saves{2};
+  const auto& [directory, setup] = saves;
+  saves.setup.iterations = 3;
   stage_by_hand s{setup, {.real = true}};
   s.run(3);
   iterate(s);
@@ -44,12 +57,8 @@ TEST_CASE("iterations are saved as often as the job asks, and the last one") {
 }
 
 TEST_CASE("another pipeline than the first saves nothing, and a lease that is replaced neither") {
-  const troupe::test::scratch directory;
-  REQUIRE(open_checkpoints(directory.path(), lease_of_stage));
-  auto setup = alone();
-  setup.backend = "cpu";
-  setup.how.checkpoint = directory.path();
-  setup.how.checkpoint_every = 1;
+  const saving_stage saves{1};
+  const auto& [directory, setup] = saves;
   {
     auto second = setup;
     second.name.pipeline = 1;
@@ -294,11 +303,8 @@ TEST_CASE("a stage that is told to halt ends the iteration that it has begun, an
 }
 
 TEST_CASE("a stage that is told to halt between iterations halts there, and saves when asked") {
-  const troupe::test::scratch directory;
-  REQUIRE(open_checkpoints(directory.path(), lease_of_stage));
-  auto setup = alone();
-  setup.backend = "cpu";
-  setup.how.checkpoint = directory.path();
+  const saving_stage saves{50};
+  const auto& setup = saves.setup;
   stage_by_hand s{setup, {.real = true}};
   s.run(1);
   iterate(s);

@@ -31,6 +31,15 @@ stage_setup with_a_peer(std::uint32_t s = 1) {
   return x;
 }
 
+/// The same on a CPU; an iteration is one micro-batch.
+stage_setup with_a_peer_and_one_microbatch() {
+  auto x = with_a_peer();
+  x.backend = "cpu";
+  x.microbatches = 1;
+  x.order = {{stage_step::kind::forward, 0, 0}, {stage_step::kind::backward, 0, 0}};
+  return x;
+}
+
 tensor from_peer(const stage_by_hand& s, tensor_kind what, std::uint64_t iteration = 0) {
   auto t = s.tensor_of(what, iteration, 0);
   t.from.pipeline = 1;
@@ -245,10 +254,7 @@ TEST_CASE("a peer's gradients that do not come are asked for") {
 }
 
 TEST_CASE("hosts sum what their devices give them, and give back the sums with their scale") {
-  auto setup = with_a_peer();
-  setup.backend = "cpu";
-  setup.microbatches = 1;
-  setup.order = {{stage_step::kind::forward, 0, 0}, {stage_step::kind::backward, 0, 0}};
+  const auto setup = with_a_peer_and_one_microbatch();
   stage_by_hand s{setup, {.real = true}};
   s.run(1);
   s.activation(0, 0, s.bytes(10));
@@ -277,10 +283,7 @@ TEST_CASE("hosts sum what their devices give them, and give back the sums with t
 }
 
 TEST_CASE("gradients of another size than this stage's end the training with a sentence") {
-  auto setup = with_a_peer();
-  setup.backend = "cpu";
-  setup.microbatches = 1;
-  setup.order = {{stage_step::kind::forward, 0, 0}, {stage_step::kind::backward, 0, 0}};
+  const auto setup = with_a_peer_and_one_microbatch();
   stage_by_hand s{setup, {.real = true}};
   s.run(1);
   s.activation(0, 0, s.bytes(10));

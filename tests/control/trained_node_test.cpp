@@ -41,6 +41,15 @@ struct trained_node : spoken_world {
     w.train->trainer = 1;
     return w;
   }
+  void finish_both_stages() {
+    order({work()});
+    for (const auto p : {0u, 1u}) {
+      reports_after(setup(p, static_cast<std::uint16_t>(p)));
+      say(dc1, a1, a0, run(p, 2));
+    }
+    advance(2);
+    REQUIRE(part().now == state::succeeded);
+  }
   void order(std::vector<work_order> all) {
     orders.work = std::move(all);
     ++orders.sequence;
@@ -184,13 +193,7 @@ TEST_CASE("a part has succeeded when the stages of all its devices have done the
 TEST_CASE(
     "a GPU that fails after its part has succeeded is reported, and the part stays succeeded") {
   trained_node n;
-  n.order({n.work()});
-  for (const auto p : {0u, 1u}) {
-    n.reports_after(n.setup(p, static_cast<std::uint16_t>(p)));
-    n.say(dc1, a1, a0, n.run(p, 2));
-  }
-  n.advance(2);
-  REQUIRE(n.part().now == state::succeeded);
+  n.finish_both_stages();
   n.lose_device("GPU 0 fell off the bus");
   CHECK(n.part().now == state::succeeded);
   CHECK(n.latest.lost == "GPU 0 fell off the bus");
@@ -198,13 +201,7 @@ TEST_CASE(
 
 TEST_CASE("stages of a part that is over stay for a minute, and take no new setup") {
   trained_node n;
-  n.order({n.work()});
-  for (const auto p : {0u, 1u}) {
-    n.reports_after(n.setup(p, static_cast<std::uint16_t>(p)));
-    n.say(dc1, a1, a0, n.run(p, 2));
-  }
-  n.advance(2);
-  REQUIRE(n.part().now == state::succeeded);
+  n.finish_both_stages();
   n.order({});
   n.advance(1.5);
   n.take<stage_report>(dc1);

@@ -47,13 +47,14 @@ class mailbox {
  public:
   explicit mailbox(std::shared_ptr<transport> net, bool handle_at_once = true)
       : net_{std::move(net)} {
-    net_->listen([this, handle_at_once](frame f) {
-      if (handle_at_once) net_->handled(f);
+    net_->listen([this, handle_at_once, from = net_.get()](frame f) {
+      if (handle_at_once) from->handled(f);
       const std::lock_guard guard{mutex_};
       frames_.push_back(std::move(f));
     });
   }
-  /// The transport's thread calls in here: it goes first.
+  /// The transport's thread calls in here: it goes first. (Until it has ended, net_ is null
+  /// already.)
   ~mailbox() { net_.reset(); }
 
   transport& net() { return *net_; }
