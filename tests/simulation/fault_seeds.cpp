@@ -231,7 +231,9 @@ std::string run_fault_seed(std::uint64_t seed) {
   trouble* more = nullptr;
   std::optional<ledger> live;
   virtual_cluster_options o;
-  o.cluster = harness::small_cluster();
+  const auto small = harness::small_cluster();
+  small->settings.checkpoint_s = 10;  // so that lost work has often saved something
+  o.cluster = small;
   oracle watch{*o.cluster, [&](node_index n) {
                  return cluster->world().slowdown(node_address(*o.cluster, n));
                }};
