@@ -15,12 +15,15 @@ namespace {
 
 class execution {
  public:
-  execution(const pipeline_schedule& s, const measured_times& t)
+  /// Simulates that many iterations; with `record`, writes their timetable there.
+  execution(const pipeline_schedule& s, const measured_times& t, std::uint32_t iterations,
+            timetable* record = nullptr)
       : shape_{s.shape},
         times_{t},
         shared_{s.shares_wan},
         cell_{s.shares_wan ? s.shape.pipelines_per_cell() : 1},
-        simulated_{iterations_to_simulate(s.shape, t.iterations)},
+        simulated_{iterations},
+        record_{record},
         orders_{stage_orders(s)},
         stages_(orders_.size()),
         ends_(simulated_, 0.0),
@@ -32,9 +35,11 @@ class execution {
     const auto each = simulated_ * shape_.microbatches;
     for (std::uint32_t i = 0; i < stages_.size(); ++i)
       if (i % shape_.stages == 0) std::fill_n(activation_.begin() + i * each, each, 0.0);
+    if (record_) begin_record();
   }
 
-  double run() {
+  /// Until all steps and tails have ended; false: the orders deadlock.
+  bool run() {
     std::size_t left = 0;
     for (std::uint32_t i = 0; i < stages_.size(); ++i) {
       left += orders_[i].size() * simulated_;
@@ -60,11 +65,11 @@ class execution {
       for (const auto h : asked_) choose(h);
       asked_.clear();
     }
-    return left == 0 ? mean() : never;
+    if (record_) record_->length = ends_.back();
+    return left == 0;
   }
 
- private:
-  /// Iterations that are simulated; further ones are extrapolated from the last of these.
+  /// Iterations that are simulated of `iterations`; mean() extrapolates from the last of these.
   static std::uint32_t iterations_to_simulate(const pipeline_shape& s, std::uint64_t iterations) {
     constexpr std::uint64_t most = 8, max_steps = 200'000;
     const auto steps = std::uint64_t{s.stages} * s.pipelines * s.microbatches;
@@ -83,6 +88,7 @@ class execution {
     return (ends_.back() + left * each) / static_cast<double>(n);
   }
 
+ private:
   // Kinds of events: a step can begin; a step ends; a hop is idle; a transfer has left its link; it
   // has arrived; a stage's gradients are on the host; its devices have all-reduced; the iteration
   // ends.
@@ -118,6 +124,7 @@ class execution {
     std::uint32_t microbatch = 0;  // of gradients: the iteration
     const std::vector<std::uint32_t>* pipelines = nullptr;
     double latency_s = 0;
+    double begin = 0;
   };
   /// Flows from a stage: to the next, to the one before, to the other stage with the tied
   /// embedding; from 3 on, to peers.
@@ -155,6 +162,29 @@ class execution {
     return exchanges_[std::size_t{stage} * simulated_ + iteration];
   }
 
+  // ---- the timetable
+
+  void begin_record() {
+    *record_ = {};
+    record_->iterations = simulated_;
+    record_->stages = shape_.stages;
+    record_->steps.resize(stages_.size());
+    record_->tails.resize(stages_.size());
+    for (std::size_t i = 0; i < stages_.size(); ++i) {
+      record_->steps[i].reserve(orders_[i].size() * simulated_);
+      record_->tails[i].resize(simulated_);
+    }
+  }
+  void record_transfer(std::uint32_t pipeline, std::uint32_t after, std::uint32_t m, bool back,
+                       double begin, double left, double end) {
+    if (record_)
+      record_->transfers.push_back({m / shape_.microbatches, pipeline, after,
+                                    m % shape_.microbatches, back, begin, left, end});
+  }
+  timed_tail* tail_of(std::uint32_t stage, std::uint32_t iteration) {
+    return record_ ? &record_->tails[stage][iteration] : nullptr;
+  }
+
   void look(std::uint32_t stage) {
     auto& x = stages_[stage];
     if (x.busy || x.next == orders_[stage].size() * simulated_) return;
@@ -164,10 +194,11 @@ class execution {
     if (step.what == stage_task::kind::backward && gradient_[m] > now_ + tiny) return;
     const auto& t = times_.stages[stage];
     x.busy = true;
-    happen(now_ + (step.what == stage_task::kind::forward     ? t.forward
-                   : step.what == stage_task::kind::recompute ? t.recompute
-                                                              : t.backward),
-           kind::step, stage);
+    const double end = now_ + (step.what == stage_task::kind::forward     ? t.forward
+                               : step.what == stage_task::kind::recompute ? t.recompute
+                                                                          : t.backward);
+    happen(end, kind::step, stage);
+    if (record_) record_->steps[stage].push_back({step.what, step.microbatch, now_, end});
   }
 
   /// The stage's step has ended. Returns 1.
@@ -208,6 +239,8 @@ class execution {
     const double left = now_ + times_.wan[h / 2 % shape_.stages] / sharing;
     happen(left, kind::hop, h);
     arrive(back ? t.stage - 1 : t.stage + 1, t.microbatch, back, left + times_.wan_latency);
+    record_transfer(t.stage / shape_.stages, static_cast<std::uint32_t>(h / 2 % shape_.stages),
+                    t.microbatch, back, now_, left, left + times_.wan_latency);
   }
 
   void arrive(std::uint32_t stage, std::uint32_t m, bool back, double when) {
@@ -218,17 +251,21 @@ class execution {
   // ---- transfers inside a datacenter
 
   void send_inside(std::uint32_t stage, std::uint32_t after, std::uint32_t m, bool back) {
-    if (times_.routes.empty())
-      return arrive(back ? stage - 1 : stage + 1, m, back, now_ + times_.lan[after]);
+    if (times_.routes.empty()) {
+      const double end = now_ + times_.lan[after];
+      record_transfer(stage / shape_.stages, after, m, back, now_, end, end);
+      return arrive(back ? stage - 1 : stage + 1, m, back, end);
+    }
     const auto& routes = times_.routes[stage];
     using what = lan_transfer::kind;
     send(back ? routes.backward : routes.forward,
-         {back ? what::gradient : what::activation, stage, m, nullptr, 0},
+         {back ? what::gradient : what::activation, stage, m, nullptr, 0, 0},
          back ? backward_flow : forward_flow);
   }
 
   void send(const lan_route& route, lan_transfer t, std::uint32_t to) {
     t.latency_s = route.latency_s;
+    t.begin = now_;
     const auto at = std::llround(now_ * 1e9);
     links_[route.link].share.start(at, {t.from, to}, std::round(route.alone_s * 1e9),
                                    transfers_.size(), t.pipelines ? t.pipelines->size() : 1);
@@ -257,8 +294,11 @@ class execution {
     const auto stages = shape_.stages, s = t.from % stages;
     switch (t.what) {
       case lan_transfer::kind::activation:
+        record_transfer(t.from / stages, s, t.microbatch, false, t.begin, now_ - t.latency_s, now_);
         return arrive(t.from + 1, t.microbatch, false, now_);
       case lan_transfer::kind::gradient:
+        record_transfer(t.from / stages, s - 1, t.microbatch, true, t.begin, now_ - t.latency_s,
+                        now_);
         return arrive(t.from - 1, t.microbatch, true, now_);
       case lan_transfer::kind::tied_partial:
       case lan_transfer::kind::tied_sum: {
@@ -279,6 +319,12 @@ class execution {
 
   void end_steps(std::uint32_t stage, std::uint32_t iteration) {
     const auto& t = times_.stages[stage];
+    if (auto* tail = tail_of(stage, iteration)) {
+      tail->begin = now_;
+      tail->exchange = now_ + t.gradients;
+      tail->on_devices =
+          !times_.routes.empty() && times_.routes[stage].sums && times_.routes[stage].sum_s > 0;
+    }
     if (times_.routes.empty()) return update(stage, iteration, t.update + t.exchange);
     if (!times_.routes[stage].sums) return update(stage, iteration, t.update);
     happen(now_ + t.gradients, kind::gradients, stage);
@@ -286,6 +332,11 @@ class execution {
 
   void update(std::uint32_t stage, std::uint32_t iteration, double takes_s) {
     ends_[iteration] = std::max(ends_[iteration], now_ + takes_s);
+    if (auto* tail = tail_of(stage, iteration)) {
+      const auto& t = times_.stages[stage];
+      tail->end = now_ + takes_s;
+      tail->update = std::max(tail->exchange, tail->end - (t.update - t.gradients));
+    }
     happen(now_ + takes_s, kind::finished, stage);
   }
 
@@ -302,7 +353,7 @@ class execution {
     exchange_of(stage, i).begun = true;
     if (gives_tied(stage))
       send(times_.routes[stage].tied_route,
-           {lan_transfer::kind::tied_partial, stage, i, nullptr, 0}, tied_flow);
+           {lan_transfer::kind::tied_partial, stage, i, nullptr, 0, 0}, tied_flow);
     check_exchange(stage, i);
   }
 
@@ -331,7 +382,7 @@ class execution {
     const auto i = iteration_of(stage) - 1;
     exchange_of(stage, i).summed = true;
     if (takes_tied(stage))
-      send(times_.routes[stage].tied_route, {lan_transfer::kind::tied_sum, stage, i, nullptr, 0},
+      send(times_.routes[stage].tied_route, {lan_transfer::kind::tied_sum, stage, i, nullptr, 0, 0},
            tied_flow);
     check_exchange(stage, i);
   }
@@ -339,7 +390,7 @@ class execution {
   void send_chunks(std::uint32_t stage, std::uint32_t iteration, lan_transfer::kind what) {
     auto to = peer_flow;
     for (const auto& group : times_.routes[stage].peers)
-      send(group.route, {what, stage, iteration, &group.pipelines, 0}, to++);
+      send(group.route, {what, stage, iteration, &group.pipelines, 0, 0}, to++);
   }
 
   const pipeline_shape& shape_;
@@ -347,6 +398,7 @@ class execution {
   const bool shared_;
   const std::uint32_t cell_;
   const std::uint32_t simulated_;  // iterations
+  timetable* const record_;
   std::vector<std::vector<stage_step>> orders_;
   std::vector<place> stages_;
   std::vector<double> ends_;                   // of iterations
@@ -365,7 +417,17 @@ class execution {
 }  // namespace
 
 double simulated_iteration_s(const pipeline_schedule& schedule, const measured_times& times) {
-  return execution{schedule, times}.run();
+  execution e{schedule, times, execution::iterations_to_simulate(schedule.shape, times.iterations)};
+  return e.run() ? e.mean() : never;
+}
+
+expected<timetable> simulated_timetable(const pipeline_schedule& schedule,
+                                        const measured_times& times, std::uint32_t iterations) {
+  timetable made;
+  if (!execution{schedule, times, iterations, &made}.run())
+    return refuse(reason::kind::invalid, "the orders of the stages wait for each other forever");
+  std::ranges::stable_sort(made.transfers, {}, &timed_transfer::begin);
+  return made;
 }
 
 }  // namespace troupe::planners

@@ -57,6 +57,45 @@ struct measured_times {
   std::uint64_t iterations = 1;
 };
 
+/// The passage of an activation or its gradient over the hop after `stage`.
+struct timed_transfer {
+  std::uint32_t iteration = 0, pipeline = 0, stage = 0, microbatch = 0;
+  bool backward = false;
+  double begin = 0;  // it gets (its share of) the link
+  double left = 0;   // the link is free of it
+  double end = 0;    // it has arrived
+
+  bool operator==(const timed_transfer&) const = default;
+};
+
+/// A stage after an iteration's last backward: gradients to the host, all-reduce, update.
+struct timed_tail {
+  double begin = 0, exchange = 0, update = 0, end = 0;  // when each part begins; the last one's end
+  bool on_devices = false;                              // these all-reduce, not their hosts
+
+  bool operator==(const timed_tail&) const = default;
+};
+
+/// When everything happens that stage actors do for a schedule, from the first iteration's begin.
+struct timetable {
+  std::uint32_t iterations = 0;
+  std::uint32_t stages = 1;
+  // By pipeline * stages + stage; the steps of one iteration after the other's.
+  std::vector<std::vector<stage_task>> steps;
+  std::vector<std::vector<timed_tail>> tails;  // by iteration
+  std::vector<timed_transfer> transfers;       // in the order of their begin
+  double length = 0;                           // every stage has ended the last iteration
+
+  std::size_t steps_of_iteration(std::size_t stage) const {
+    return steps[stage].size() / iterations;
+  }
+};
+
+/// The timetable of `iterations` (> 0) that follow each other without a barrier, executed as in
+/// simulated_iteration_s; `times.iterations` is not used. Fails if the orders deadlock.
+expected<timetable> simulated_timetable(const pipeline_schedule& schedule,
+                                        const measured_times& times, std::uint32_t iterations);
+
 /// The time of an iteration when stage actors execute the schedule's orders, whatever times these
 /// were made for. A stage begins each step as soon as it is free and the input has arrived; of the
 /// transfers that wait for a cell's hop and direction, the one with the smallest rank goes first,
