@@ -1,0 +1,82 @@
+#include "planners/bubbletea/bubbles.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace troupe::planners {
+
+namespace {
+
+/// Appends an interval that does not begin before the last one.
+void append(idle_windows& all, double begin, double end) {
+  if (end <= begin) return;
+  if (!all.empty() && begin <= all.back().end)
+    all.back().end = std::max(all.back().end, end);
+  else
+    all.push_back({begin, end});
+}
+
+}  // namespace
+
+idle_windows busy_times(const timetable& t, std::size_t stage) {
+  idle_windows busy;
+  const auto each = t.steps_of_iteration(stage);
+  for (std::size_t i = 0; i < t.iterations; ++i) {
+    for (std::size_t k = i * each; k < (i + 1) * each; ++k)
+      append(busy, t.steps[stage][k].begin, t.steps[stage][k].end);
+    const auto& tail = t.tails[stage][i];
+    append(busy, tail.begin, tail.on_devices ? tail.update : tail.exchange);
+    append(busy, tail.update, tail.end);
+  }
+  return busy;
+}
+
+namespace {
+
+/// Of one device, which is busy at these times of every block of `length` seconds.
+idle_windows windows_of(const idle_windows& busy, double length, double from_s, double to_s,
+                        double guard_s) {
+  idle_windows windows;
+  double idle_from = from_s;
+  for (double block = std::floor(from_s / length);; ++block)
+    for (const auto& b : busy) {
+      const double begin = block * length + b.begin, end = block * length + b.end;
+      if (end <= from_s) continue;
+      const double until = std::min(begin - guard_s, to_s);
+      if (until > idle_from) windows.push_back({idle_from, until});
+      if (begin - guard_s >= to_s) return windows;
+      idle_from = std::max(idle_from, end);
+    }
+}
+
+}  // namespace
+
+std::vector<idle_windows> bubbles(const timetable& t, double from_s, double to_s, double guard_s) {
+  std::vector<idle_windows> all;
+  for (std::size_t stage = 0; stage < t.steps.size(); ++stage)
+    all.push_back(windows_of(busy_times(t, stage), t.length, from_s, to_s, guard_s));
+  return all;
+}
+
+idle_windows without(const idle_windows& windows, const idle_windows& promised) {
+  idle_windows left;
+  auto p = promised.begin();
+  for (const auto& w : windows) {
+    double from = w.begin;
+    while (p != promised.end() && p->end <= from) ++p;
+    for (auto q = p; q != promised.end() && q->begin < w.end; ++q) {
+      if (q->begin > from) left.push_back({from, q->begin});
+      from = std::max(from, q->end);
+    }
+    if (w.end > from) left.push_back({from, w.end});
+  }
+  return left;
+}
+
+double total_s(const idle_windows& windows) {
+  double sum = 0;
+  for (const auto& w : windows) sum += w.length_s();
+  return sum;
+}
+
+}  // namespace troupe::planners

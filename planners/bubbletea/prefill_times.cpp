@@ -1,0 +1,50 @@
+#include "planners/bubbletea/prefill_times.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "planners/cost/kernel_time.hpp"
+#include "planners/model/model_chain.hpp"
+
+namespace troupe::planners {
+
+expected<served_layer> served_layer_of(const model& m) {
+  if (!m.operators.empty() || (m.family != "gpt" && m.family != "llama") || m.layers == 0)
+    return refuse(reason::kind::invalid,
+                  fmt::format("model '{}' cannot be served: only transformers of the families gpt "
+                              "and llama generate text",
+                              m.name));
+  const auto operators = expand(m);  // the embedding, then attention and MLP of each layer
+  served_layer l;
+  l.layers = m.layers;
+  l.hidden = m.hidden;
+  l.parameters = operators[1].parameters + operators[2].parameters;
+  const double heads = std::max(m.heads, 1u), kv_heads = m.kv_heads == 0 ? heads : m.kv_heads;
+  l.kv_bytes = 2 * 2 * m.hidden * kv_heads / heads;
+  return l;
+}
+
+prefill_rate prefill_rate_of(const served_layer& layer, const gpu_type& gpu, double half_tokens) {
+  const double speed = flops_s(gpu);
+  return {2 * layer.parameters / speed, 4 * layer.hidden / speed, half_tokens};
+}
+
+double decode_s(const served_layer& layer, const gpu_type& gpu, std::uint32_t layers,
+                double sequences, double cached) {
+  const double flops = 2 * layer.parameters * sequences + 4 * layer.hidden * cached;
+  const double bytes = layer.weight_bytes() + layer.kv_bytes * cached;
+  const double memory = gpu.memory_gbytes_s * 1e9;
+  return layers * std::max(flops / flops_s(gpu), memory > 0 ? bytes / memory : 0);
+}
+
+double hop_s(const served_layer& layer, const link& to, double tokens) {
+  return layer.hidden_bytes(tokens) / to.bytes_s() + to.latency_us * 1e-6;
+}
+
+double pipeline_overhead_s(const served_layer& layer, double gbps, double tokens,
+                           std::uint32_t hops) {
+  return hops * layer.hidden_bytes(tokens) / (gbps * 1e9 / 8);
+}
+
+}  // namespace troupe::planners
