@@ -1,0 +1,361 @@
+#include "planners/bubbletea/prefill_packing.hpp"
+
+#include <algorithm>
+#include <array>
+#include <tuple>
+
+#include "messages/invariant.hpp"
+#include "planners/bubbletea/bubble_filling.hpp"
+
+namespace troupe::planners {
+
+namespace {
+
+constexpr double tiny = 1e-9;  // seconds
+
+/// Do two groups' guests take equally long for every prompt?
+bool same_kind(const prefill_group& a, const prefill_group& b) {
+  return a.hop_token_s == b.hop_token_s && a.hop_latency_s == b.hop_latency_s &&
+         std::ranges::equal(a.guests, b.guests, [](const auto& x, const auto& y) {
+           return x.layers == y.layers && x.rate == y.rate;
+         });
+}
+
+bool in_time(double end_s, const prefill_request& r) {
+  return end_s < never && end_s <= r.latest_s;
+}
+
+double longest_s(const idle_windows& windows) {
+  double longest = 0;
+  for (const auto& w : windows) longest = std::max(longest, w.length_s());
+  return longest;
+}
+
+}  // namespace
+
+std::string_view to_string(decline_reason why) {
+  constexpr std::array names{"no_bubble_before_deadline",
+                             "no_guest_for_model",
+                             "timetable_unknown",
+                             "guest_memory",
+                             "queue_full",
+                             "too_long"};
+  return names[static_cast<std::size_t>(why)];
+}
+
+prefill_packing::prefill_packing(packing_options options, std::vector<prefill_group> groups,
+                                 std::vector<idle_windows> windows, std::uint32_t cache_tokens)
+    : options_{options},
+      groups_{std::move(groups)},
+      windows_{std::move(windows)},
+      cache_tokens_{cache_tokens},
+      states_(groups_.size()),
+      guest_of_device_(windows_.size(), {none, none}) {
+  for (const auto& w : windows_)
+    if (!w.empty()) horizon_s_ = std::max(horizon_s_, w.back().end);
+  for (std::uint32_t g = 0; g < groups_.size(); ++g) {
+    auto& s = states_[g];
+    const auto& guests = groups_[g].guests;
+    s.current.assign(guests.size(), 0);
+    s.free.resize(guests.size());
+    const auto same = std::ranges::find_if(
+        kinds_, [&](const auto& k) { return same_kind(groups_[k.example], groups_[g]); });
+    s.kind = static_cast<std::uint32_t>(same - kinds_.begin());
+    if (same == kinds_.end())
+      kinds_.push_back({g, std::vector<double>(guests.size(), 0.0), nullptr});
+    for (std::uint32_t i = 0; i < guests.size(); ++i) {
+      TROUPE_INVARIANT(guest_of_device_[guests[i].device].first == none);
+      guest_of_device_[guests[i].device] = {g, i};
+      auto& room_s = kinds_[s.kind].room_s[i];
+      room_s = std::max(room_s, longest_s(windows_[guests[i].device]));
+    }
+    by_free_.insert({s.key, g});
+  }
+}
+
+// ---- what a request needs
+
+void prefill_packing::prepare(std::uint32_t tokens) {
+  if (tokens == prepared_tokens_) return;
+  for (auto& k : kinds_)
+    k.work = std::make_shared<const prefill_work>(work_of(groups_[k.example], tokens, options_));
+  prepared_tokens_ = tokens;
+}
+
+std::optional<decline_reason> prefill_packing::impossible(const prefill_request& r,
+                                                          double now_s) const {
+  if (groups_.empty()) return decline_reason::no_guest_for_model;
+  if (now_s >= horizon_s_) return decline_reason::timetable_unknown;
+  if (options_.max_tokens > 0 && r.tokens > options_.max_tokens) return decline_reason::too_long;
+  if (cache_tokens_ > 0 && r.tokens > cache_tokens_) return decline_reason::guest_memory;
+  const auto no_room = [](const group_kind& k) {
+    for (std::size_t i = 0; i < k.room_s.size(); ++i)
+      if (k.work->longest_s[i] > k.room_s[i]) return true;
+    return false;
+  };
+  if (std::ranges::all_of(kinds_, no_room)) return decline_reason::too_long;
+  return {};
+}
+
+bool prefill_packing::goes_before(const prefill_request& a, const prefill_request& b) {
+  return std::tuple{-std::int64_t{a.priority}, a.latest_s, a.arrival_s, a.id} <
+         std::tuple{-std::int64_t{b.priority}, b.latest_s, b.arrival_s, b.id};
+}
+
+// ---- the plan of a group
+
+std::size_t prefill_packing::begun(const group_state& g) {
+  const auto at = g.current[0] - g.first;
+  return at + (at < g.queue.size() && g.queue[at].begun ? 1 : 0);
+}
+
+std::size_t prefill_packing::position_of(const group_state& g, const prefill_request& r) const {
+  const auto first = begun(g);
+  auto position = g.queue.size();
+  if (options_.rule == packing_rule::whole) return position;
+  while (position > first && goes_before(r, g.queue[position - 1].request)) --position;
+  return position;
+}
+
+prefill_packing::cursors prefill_packing::before(const group_state& g, std::size_t position,
+                                                 double now_s) {
+  auto at = position > 0 ? g.queue[position - 1].after : g.free;
+  for (auto& c : at) c.at_s = std::max(c.at_s, now_s);
+  return at;
+}
+
+/// When a request that is promised now can begin: under rule whole not before the one that was
+/// promised before it, as only the head of the controller's queue is looked at.
+double prefill_packing::earliest_s(double now_s) const {
+  return options_.rule == packing_rule::whole ? std::max(now_s, last_begin_s_) : now_s;
+}
+
+double prefill_packing::carry_out(std::uint32_t group, const prefill_work& w, cursors& at) const {
+  const auto& guests = groups_[group].guests;
+  for (std::size_t tile = 0; tile < w.hop_s.size(); ++tile) {
+    double ready_s = 0;
+    for (std::size_t i = 0; i < guests.size(); ++i) {
+      if (!at[i].carry_out(windows_[guests[i].device], w.guests[i][tile], ready_s)) return never;
+      ready_s = at[i].at_s + w.hop_s[tile];
+    }
+  }
+  return at.back().at_s;
+}
+
+/// Do all requests from `from` on end in time, from `at` on?
+bool prefill_packing::keeps(std::uint32_t group, std::size_t from, cursors at) const {
+  const auto& queue = states_[group].queue;
+  for (auto i = from; i < queue.size(); ++i)
+    if (!in_time(carry_out(group, *queue[i].work, at), queue[i].request)) return false;
+  return true;
+}
+
+void prefill_packing::plan_from(std::uint32_t group, std::size_t position, cursors at) {
+  auto& g = states_[group];
+  for (auto i = position; i < g.queue.size(); ++i) {
+    carry_out(group, *g.queue[i].work, at);
+    g.queue[i].after = at;
+  }
+  set_key(group, at[0].at_s);
+}
+
+// ---- admission
+
+void prefill_packing::set_key(std::uint32_t group, double key) {
+  auto& g = states_[group];
+  by_free_.erase({g.key, group});
+  g.key = key;
+  by_free_.insert({key, group});
+}
+
+/// When the group's first guest has nothing promised and a bubble; never: it has none.
+double prefill_packing::free_s(std::uint32_t group, double now_s) {
+  auto& g = states_[group];
+  auto at = g.queue.empty() ? g.free[0] : g.queue.back().after[0];
+  const bool any = at.move_to(windows_[groups_[group].guests[0].device], now_s);
+  if (g.queue.empty()) g.free[0] = at;
+  return any ? at.at_s : never;
+}
+
+std::optional<prefill_packing::place> prefill_packing::place_in(std::uint32_t group,
+                                                                const prefill_request& r,
+                                                                double now_s) const {
+  const auto& g = states_[group];
+  const auto& w = *kinds_[g.kind].work;
+  const auto& device = groups_[group].guests[0].device;
+  place p{group, position_of(g, r), 0, 0};
+  auto at = before(g, p.position, earliest_s(now_s));
+  if (!at[0].move_to_fitting(windows_[device], w.guests[0][0], at[0].at_s)) return {};
+  p.begin_s = at[0].at_s;
+  p.end_s = carry_out(group, w, at);
+  if (!in_time(p.end_s, r) || !keeps(group, p.position, std::move(at))) return {};
+  return p;
+}
+
+/// Groups in the order in which they are free. A request that goes before promised ones may begin
+/// sooner than that, so that for it all groups are examined.
+std::optional<prefill_packing::place> prefill_packing::best_place(const prefill_request& r,
+                                                                  double now_s, bool& full) {
+  const bool first_begin = options_.rule == packing_rule::whole;
+  const double from_s = earliest_s(now_s);
+  double least_s = never;
+  for (const auto& k : kinds_) least_s = std::min(least_s, k.work->least_s);
+  const bool behind_all = !last_ || !goes_before(r, *last_);
+  std::optional<place> best;
+  std::uint32_t examined = 0;
+  for (auto it = by_free_.begin(); it != by_free_.end();) {
+    const auto [key, group] = *it;
+    if (behind_all) {
+      const double soonest_s = std::max(key, from_s);
+      if (soonest_s + least_s > r.latest_s) break;
+      if (best && (first_begin ? soonest_s > best->begin_s : soonest_s + least_s >= best->end_s))
+        break;
+      if (const double fresh = free_s(group, now_s); fresh > std::max(key, now_s)) {
+        it = std::next(it);
+        set_key(group, fresh);
+        const std::pair moved{fresh, group};
+        if (it == by_free_.end() || moved < *it) it = by_free_.find(moved);
+        continue;
+      }
+    }
+    ++it;
+    const auto found = place_in(group, r, now_s);
+    if (options_.max_promised > 0 && states_[group].queue.size() >= options_.max_promised) {
+      full |= found.has_value();
+      continue;
+    }
+    if (found && (!best || (first_begin ? std::pair{found->begin_s, found->end_s} <
+                                              std::pair{best->begin_s, best->end_s}
+                                        : found->end_s < best->end_s)))
+      best = found;
+    if (best && ++examined >= options_.most_examined) break;
+  }
+  return best;
+}
+
+tl::expected<prefill_promise, decline_reason> prefill_packing::admit(const prefill_request& r,
+                                                                     double now_s) {
+  prepare(r.tokens);
+  if (const auto why = impossible(r, now_s)) return tl::unexpected{*why};
+  bool full = false;
+  const auto found = best_place(r, now_s, full);
+  if (!found)
+    return tl::unexpected{full ? decline_reason::queue_full
+                               : decline_reason::no_bubble_before_deadline};
+  auto& g = states_[found->group];
+  entry e{r, kinds_[g.kind].work, {}, {}, false};
+  for (std::size_t i = 0; i < g.free.size(); ++i)
+    e.at.push_back({0, 0, std::vector<double>(e.work->hop_s.size(), i == 0 ? 0 : never)});
+  auto at = before(g, found->position, earliest_s(now_s));
+  e.at[0].ready_s[0] = earliest_s(now_s);
+  last_begin_s_ = found->begin_s;
+  g.queue.insert(g.queue.begin() + static_cast<std::ptrdiff_t>(found->position), std::move(e));
+  plan_from(found->group, found->position, std::move(at));
+  if (promised_++ == 0 || goes_before(*last_, r)) last_ = r;
+  return prefill_promise{found->group, found->end_s};
+}
+
+// ---- look-ahead
+
+/// Puts these positions of the queue (ascending, all from `from` on) first, if no promise breaks.
+bool prefill_packing::reorder(std::uint32_t group, std::size_t from,
+                              const std::vector<std::size_t>& first, double now_s) {
+  auto& queue = states_[group].queue;
+  auto order = first;
+  for (auto i = from; i < queue.size(); ++i)
+    if (!std::ranges::binary_search(first, i)) order.push_back(i);
+  if (std::ranges::is_sorted(order)) return true;
+  const auto begin = before(states_[group], from, now_s);
+  auto at = begin;
+  for (const auto i : order)
+    if (!in_time(carry_out(group, *queue[i].work, at), queue[i].request)) return false;
+  std::vector<entry> moved;
+  for (const auto i : order) moved.push_back(std::move(queue[i]));
+  std::ranges::move(moved, queue.begin() + static_cast<std::ptrdiff_t>(from));
+  plan_from(group, from, begin);
+  return true;
+}
+
+/// Puts those first that fill the present bubble of the first guest best.
+void prefill_packing::look_ahead(std::uint32_t group, double now_s) {
+  auto& g = states_[group];
+  const auto& windows = windows_[groups_[group].guests[0].device];
+  const auto from = begun(g);
+  auto at = g.free[0];
+  if (!at.move_to(windows, now_s) || at.at_s > now_s + tiny) return;
+  std::vector<double> times_s;
+  const auto to = std::min<std::size_t>(g.queue.size(), from + options_.look_ahead);
+  for (auto i = from; i < to; ++i) times_s.push_back(g.queue[i].work->guests[0][0].each_s);
+  auto chosen = fill_bubble(windows[at.window].end - at.at_s, times_s);
+  for (auto& i : chosen) i += from;
+  if (reorder(group, from, chosen, now_s)) return;
+  // Then the longest alone that delays nobody too much.
+  std::ranges::stable_sort(chosen, std::ranges::greater{},
+                           [&](auto i) { return times_s[i - from]; });
+  for (const auto i : chosen)
+    if (reorder(group, from, {i}, now_s)) return;
+}
+
+// ---- execution
+
+next_piece prefill_packing::next(std::uint32_t device, double now_s) {
+  const auto [group, guest] = guest_of_device_[device];
+  if (group == none) return {};
+  auto& g = states_[group];
+  const auto number = g.current[guest] - g.first;
+  if (number >= g.queue.size()) return {};
+  const auto& windows = windows_[device];
+  const bool chooses =
+      options_.rule == packing_rule::look_ahead && guest == 0 && !g.queue[number].begun;
+  if (chooses) look_ahead(group, now_s);
+  auto& e = g.queue[number];
+  const auto& p = e.at[guest];
+  if (p.ready_s[p.tile] == never) return {};
+  auto run = e.work->guests[guest][p.tile];
+  run.count -= p.done;
+  auto at = g.free[guest];
+  if (!at.move_to_fitting(windows, run, std::max(now_s, p.ready_s[p.tile]))) return {};
+  if (at.at_s > now_s + tiny) {
+    if (!chooses) return {{}, at.at_s};
+    // Another request may fit the next bubble.
+    auto bubble = g.free[guest];
+    bubble.move_to(windows, now_s);
+    if (bubble.at_s <= now_s + tiny) bubble.at_s = windows[++bubble.window].begin;
+    return {{}, bubble.at_s};
+  }
+  e.begun = true;
+  g.free[guest] = at;
+  const auto n = at.fitting(windows, run);
+  return {prefill_piece{e.request.id, device, group, guest, p.tile, n, at.at_s,
+                        at.at_s + n * run.each_s},
+          never};
+}
+
+bool prefill_packing::ended(const prefill_piece& piece) {
+  auto& g = states_[piece.group];
+  auto& e = g.queue[g.current[piece.guest] - g.first];
+  TROUPE_INVARIANT(e.request.id == piece.request);
+  auto& p = e.at[piece.guest];
+  g.free[piece.guest].at_s = piece.end_s;
+  p.done += piece.operations;
+  if (p.done < e.work->guests[piece.guest][p.tile].count) return false;
+  const bool last_guest = piece.guest + 1 == g.free.size();
+  if (!last_guest) e.at[piece.guest + 1].ready_s[p.tile] = piece.end_s + e.work->hop_s[p.tile];
+  p.done = 0;
+  if (++p.tile < e.work->hop_s.size()) return false;
+  ++g.current[piece.guest];
+  if (!last_guest) return false;
+  TROUPE_INVARIANT(g.queue.front().request.id == piece.request);
+  g.queue.pop_front();
+  ++g.first;
+  --promised_;
+  return true;
+}
+
+std::optional<std::uint32_t> prefill_packing::device_after(const prefill_piece& piece) const {
+  const auto& guests = groups_[piece.group].guests;
+  if (piece.guest + 1 == guests.size()) return {};
+  return guests[piece.guest + 1].device;
+}
+
+}  // namespace troupe::planners

@@ -1,0 +1,169 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <tl/expected.hpp>
+
+#include "messages/time.hpp"
+#include "planners/bubbletea/bubbles.hpp"
+#include "planners/bubbletea/device_cursor.hpp"
+#include "planners/bubbletea/prefill_work.hpp"
+
+// Which prompts are prefilled in which bubbles (docs/planners/bubbletea.md): each is promised or
+// declined at once.
+
+namespace troupe::planners {
+
+/// A prompt. The larger priority goes first, then the earlier `latest_s`, arrival and id.
+struct prefill_request {
+  std::uint64_t id = 0;
+  double arrival_s = 0;
+  std::uint32_t tokens = 1;
+  double latest_s = never;  // by when the prefill must have ended
+  std::int32_t priority = 0;
+
+  bool operator==(const prefill_request&) const = default;
+};
+
+/// The group takes it. If the training keeps its timetable, its prefill ends at `end_s`, or by
+/// `latest_s` if later requests go before it (a larger priority, an earlier deadline, look-ahead).
+struct prefill_promise {
+  std::uint32_t group = 0;
+  double end_s = 0;
+
+  bool operator==(const prefill_promise&) const = default;
+};
+
+enum class decline_reason : std::uint8_t {
+  no_bubble_before_deadline,
+  no_guest_for_model,  // there are no groups
+  timetable_unknown,   // nothing is known from now on
+  guest_memory,        // the groups' devices have no room for its cache
+  queue_full,          // a group could, but has max_promised prompts
+  too_long,            // more than max_tokens, or an operation is longer than any bubble
+};
+inline constexpr std::size_t decline_reasons = 6;
+/// The key of `declined_by_reason`.
+std::string_view to_string(decline_reason why);
+
+/// Operations of a prompt that a device runs one after the other, from `begin_s` to `end_s`.
+struct prefill_piece {
+  std::uint64_t request = 0;
+  std::uint32_t device = 0, group = 0, guest = 0, tile = 0;
+  std::uint32_t operations = 0;
+  double begin_s = 0, end_s = 0;
+
+  bool operator==(const prefill_piece&) const = default;
+};
+
+/// What a device does next: a piece from now on, or nothing before `again_s` (never: until another
+/// guest of its group ends a piece, or a request is admitted).
+struct next_piece {
+  std::optional<prefill_piece> piece;
+  double again_s = never;
+};
+
+/// The state of a prefill controller: what is promised, and how far it is. A copy is independent.
+/// Times never decrease from call to call.
+class prefill_packing {
+ public:
+  /// Windows by device, up to a horizon; a group's guests name their devices, and each device is
+  /// in one group at most. `cache_tokens`: of the longest prompt whose cache fits the guests; 0:
+  /// any.
+  prefill_packing(packing_options options, std::vector<prefill_group> groups,
+                  std::vector<idle_windows> windows, std::uint32_t cache_tokens = 0);
+
+  /// A promise that breaks no other one, or the reason why there is none. Of the groups that are
+  /// free soonest the one where the prefill ends first; under rule whole, where it begins first.
+  tl::expected<prefill_promise, decline_reason> admit(const prefill_request& r, double now_s);
+
+  /// What the device does now. Precondition: its last piece has ended.
+  next_piece next(std::uint32_t device, double now_s);
+
+  /// The piece, which next() gave, has ended as planned. True: it was its request's last one.
+  bool ended(const prefill_piece& piece);
+
+  /// The device of the guest that follows this one in its group; none: it is the last one.
+  std::optional<std::uint32_t> device_after(const prefill_piece& piece) const;
+  const std::vector<prefill_group>& groups() const { return groups_; }
+  std::size_t promised() const { return promised_; }
+
+ private:
+  static constexpr std::uint32_t none = 0xffffffff;
+  using cursors = std::vector<device_cursor>;  // by guest
+  /// A guest's progress with a request.
+  struct progress {
+    std::uint32_t tile = 0, done = 0;  // operations of the tile
+    std::vector<double> ready_s;       // by tile: when its input is there; never: unknown
+  };
+  struct entry {
+    prefill_request request;
+    std::shared_ptr<const prefill_work> work;
+    std::vector<progress> at;  // by guest
+    cursors after;             // as planned
+    bool begun = false;
+  };
+  struct group_state {
+    std::deque<entry> queue;             // in the order of execution
+    std::uint64_t first = 0;             // the number of the queue's first entry
+    std::vector<std::uint64_t> current;  // by guest: the number of its entry
+    cursors free;                        // after the guests' last pieces
+    std::uint32_t kind = 0;
+    double key = 0;  // in by_free_
+  };
+  /// Groups that take equally long.
+  struct group_kind {
+    std::uint32_t example = 0;
+    std::vector<double> room_s;                // by guest: the longest bubble of any of them
+    std::shared_ptr<const prefill_work> work;  // of a prompt of prepared_tokens_
+  };
+  struct place {
+    std::uint32_t group = 0;
+    std::size_t position = 0;  // in its queue
+    double begin_s = 0, end_s = never;
+  };
+
+  void prepare(std::uint32_t tokens);
+  std::optional<decline_reason> impossible(const prefill_request& r, double now_s) const;
+  static bool goes_before(const prefill_request& a, const prefill_request& b);
+
+  static std::size_t begun(const group_state& g);
+  std::size_t position_of(const group_state& g, const prefill_request& r) const;
+  static cursors before(const group_state& g, std::size_t position, double now_s);
+  double earliest_s(double now_s) const;
+  double carry_out(std::uint32_t group, const prefill_work& w, cursors& at) const;
+  bool keeps(std::uint32_t group, std::size_t from, cursors at) const;
+  void plan_from(std::uint32_t group, std::size_t position, cursors at);
+
+  void set_key(std::uint32_t group, double key);
+  double free_s(std::uint32_t group, double now_s);
+  std::optional<place> place_in(std::uint32_t group, const prefill_request& r, double now_s) const;
+  std::optional<place> best_place(const prefill_request& r, double now_s, bool& full);
+
+  bool reorder(std::uint32_t group, std::size_t from, const std::vector<std::size_t>& first,
+               double now_s);
+  void look_ahead(std::uint32_t group, double now_s);
+
+  packing_options options_;
+  std::vector<prefill_group> groups_;
+  std::vector<idle_windows> windows_;  // by device
+  std::uint32_t cache_tokens_;
+  std::vector<group_state> states_;                                       // by group
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> guest_of_device_;  // group and guest
+  std::set<std::pair<double, std::uint32_t>> by_free_;  // groups; none is free before its key
+  std::vector<group_kind> kinds_;
+  std::uint32_t prepared_tokens_ = 0;
+  std::optional<prefill_request> last_;  // goes behind all promised ones
+  double last_begin_s_ = 0;              // of the last promised one; for rule whole
+  double horizon_s_ = 0;
+  std::size_t promised_ = 0;
+};
+
+}  // namespace troupe::planners

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "planners/bubbletea/prefill_groups.hpp"
+
+// What a prompt asks of the guests of a group, under each packing rule.
+
+namespace troupe::planners {
+
+enum class packing_rule : std::uint8_t {
+  whole,       // a guest's part of a prompt runs in one bubble, in the order of the promises
+  look_ahead,  // the same, and those that fill a bubble best go first
+  chunked,     // chunks of a prompt run each in one bubble
+  resumable    // operations (a layer on a tile of rows) run while a bubble lasts
+};
+std::string_view to_string(packing_rule rule);
+
+struct packing_options {
+  packing_rule rule = packing_rule::resumable;
+  std::uint32_t look_ahead = 8;      // promised prompts of a group among which a bubble is filled
+  std::uint32_t chunk = 512;         // tokens
+  double op_s = 1e-3;                // an operation's longest time, where 64 rows allow it
+  std::uint32_t max_promised = 0;    // prompts of a group that have not ended; 0: no limit
+  std::uint32_t max_tokens = 0;      // of a prompt; 0: no limit
+  std::uint32_t most_examined = 64;  // groups, once one has been found that keeps the deadline
+};
+
+/// Rows of operations are multiples of this.
+inline constexpr std::uint32_t row_multiple = 64;
+
+/// Equal operations that follow each other. None is interrupted; a bubble may end between any two.
+struct operation_run {
+  std::uint32_t count = 0;
+  double each_s = 0;
+
+  bool operator==(const operation_run&) const = default;
+};
+
+/// By tile: all guests of a group have the same tiles, and each hands a tile's hidden vectors to
+/// the next one when it has ended the tile.
+struct prefill_work {
+  std::vector<std::vector<operation_run>> guests;  // by guest, then tile
+  std::vector<double> hop_s;                       // by tile
+  double least_s = 0;             // the longest of the guests' own times: no group ends it sooner
+  std::vector<double> longest_s;  // by guest: operation
+
+  bool operator==(const prefill_work&) const = default;
+};
+
+/// Precondition: tokens > 0.
+prefill_work work_of(const prefill_group& group, std::uint32_t tokens, const packing_options& o);
+
+}  // namespace troupe::planners
