@@ -1,0 +1,168 @@
+#include "bubbletea/filling.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include <fmt/format.h>
+
+#include "formats/load/load.hpp"
+#include "planners/bubbletea/packing_bound.hpp"
+#include "planners/cost/plan_time.hpp"
+#include "planners/pipeline/placement.hpp"
+
+namespace bubbletea {
+
+namespace {
+
+template <class T>
+T must(expected<T> x) {
+  if (x) return std::move(*x);
+  fmt::print(stderr, "{}\n", x.error().text);
+  std::exit(1);
+}
+
+double training_s(const planners::timetable& t) {
+  double sum = 0;
+  for (const auto& steps : t.steps)
+    for (const auto& s : steps) sum += s.end - s.begin;
+  return sum;
+}
+
+seconds_of percentiles(std::vector<double> all) {
+  if (all.empty()) return {};
+  std::ranges::sort(all);
+  const auto at = [&](double share) {
+    return all[std::min(all.size() - 1, static_cast<std::size_t>(share * double(all.size())))];
+  };
+  return {at(0.5), at(0.9), at(0.99)};
+}
+
+std::vector<planners::prefill_request> requests_of(const std::vector<formats::inference_row>& trace,
+                                                   const filling_options& o) {
+  std::vector<planners::prefill_request> all;
+  for (const auto& row : trace) {
+    planners::prefill_request r;
+    r.id = all.size();
+    r.arrival_s = row.arrival_s / o.rate;
+    r.tokens = std::max(1u, row.prompt_tokens);
+    if (o.ttft_s > 0) r.latest_s = r.arrival_s + o.ttft_s;
+    all.push_back(r);
+  }
+  return all;
+}
+
+/// The part of windows before `to_s`.
+planners::idle_windows until(const planners::idle_windows& windows, double to_s) {
+  planners::idle_windows all;
+  for (const auto& w : windows)
+    if (w.begin < to_s) all.push_back({w.begin, std::min(w.end, to_s)});
+  return all;
+}
+
+/// The shares of devices' time up to span_s.
+void count(filling& f, const lender& from, const std::vector<planners::idle_windows>& windows,
+           const planners::prefill_replay& done,
+           const std::vector<planners::prefill_request>& requests, const filling_options& o) {
+  const auto devices = windows.size();
+  const double all_s = f.span_s * static_cast<double>(devices);
+  std::vector<double> offered_s;
+  // A prompt may be offered as often as the trace is repeated.
+  for (std::uint64_t n = 0; n < f.offered; ++n)
+    offered_s.push_back(
+        planners::work_of(from.groups[0], requests[n % requests.size()].tokens, o.packing).least_s);
+  double bound_s = 0, prefill_s = 0, residual_s = 0;
+  for (std::size_t d = 0; d < devices; ++d) {
+    const auto used = until(done.used(d), f.span_s), idle = until(windows[d], f.span_s);
+    prefill_s += planners::total_s(used);
+    bound_s += planners::packing_bound_s(o.packing.rule, idle, offered_s);
+    const auto left = planners::without(idle, used);
+    residual_s += planners::total_s(left);
+    f.residual_bubbles += left.size();
+  }
+  f.prefill = prefill_s / all_s;
+  f.bound = bound_s / all_s;
+  f.residual = residual_s / all_s;
+  if (f.residual_bubbles > 0)
+    f.residual_mean_s = residual_s / static_cast<double>(f.residual_bubbles);
+}
+
+}  // namespace
+
+lender slots_job(const std::string& schedule) {
+  planners::pipeline_shape shape{6, 2, 5, {2, 2, 2}, 0, {}, {}};
+  shape.costs.wan = 3;
+  const auto made = must(planners::schedule_pipeline(shape, schedule));
+  planners::measured_times t;
+  t.wan.assign(shape.stages, shape.costs.wan);
+  t.lan.assign(shape.stages, 0);
+  lender l;
+  for (std::uint32_t p = 0; p < shape.pipelines; ++p)
+    for (std::uint32_t s = 0; s < shape.stages; ++s) {
+      const auto k = shape.at(s);
+      t.stages.push_back({k.forward, k.recompute, k.backward});
+      l.groups.push_back({{{p * shape.stages + s, 0, 1, {0.25e-3, 0, 0}}}, 0, 0});
+    }
+  l.c = shape.costs.wan / shape.costs.forward;
+  l.times = must(planners::simulated_timetable(made, t, 1));
+  return l;
+}
+
+lender gpt_a(const std::string& schedule, const std::string& served) {
+  const auto configs = formats::configs_directory();
+  const auto c = must(formats::load_cluster(configs / "clusters/atlas-testbed.yaml"));
+  auto job = must(formats::load_job(configs / "jobs/atlas-gpt-a.yaml"));
+  job.pipeline.microbatches = 5;
+  job.global_batch = 10;
+  job.iterations = 100;  // between two barriers
+  job.train->schedule = schedule;
+  const auto placed = must(planners::place_pipelines(c, planners::idle_index{c}, job, true));
+  const auto timed = must(planners::time_plan(c, job, placed.how, placed.where));
+  const auto made = must(planners::schedule_pipeline(timed.shape, schedule));
+  const auto layer =
+      must(planners::served_layer_of(must(formats::load_model(configs / "models" / served))));
+  lender l;
+  l.times = must(planners::simulated_timetable(made, timed.times,
+                                               static_cast<std::uint32_t>(timed.times.iterations)));
+  l.groups = must(planners::prefill_groups(c, timed.layout, layer, {1u, 32e9, 8192, 8192}));
+  double fastest_s = never;
+  for (const auto& stage : timed.times.stages) fastest_s = std::min(fastest_s, stage.forward);
+  l.c = timed.shape.costs.wan / fastest_s;
+  l.kv_token_s = layer.layers * layer.kv_bytes / c.nodes[0].inter.bytes_s();
+  return l;
+}
+
+filling fill(const lender& from, const std::vector<formats::inference_row>& trace,
+             const filling_options& o) {
+  const auto requests = requests_of(trace, o);
+  filling f;
+  // Prompts that are promised at the end may need bubbles after it.
+  const double after_s = 200 * from.times.length / from.times.iterations;
+  f.span_s = o.saturated > 0 ? o.horizon_s : requests.back().arrival_s;
+  const auto windows = planners::bubbles(from.times, 0, f.span_s + after_s, o.guard_s);
+  const double devices_s = from.times.length * static_cast<double>(windows.size());
+  f.before = training_s(from.times) / devices_s;
+  for (const auto& stage : from.times.tails)
+    for (const auto& t : stage) f.tails += (t.exchange - t.begin + t.end - t.update) / devices_s;
+  const auto done =
+      planners::replay_prefills({o.packing, from.groups, windows}, windows.size(), requests,
+                                {o.saturated, o.saturated > 0 ? o.horizon_s : never});
+  f.offered = done.offered;
+  f.served = done.served.size();
+  std::vector<double> ttft, with_transfer;
+  for (const auto& s : done.served) {
+    if (s.end_s <= f.span_s) ++f.served_in_span, f.tokens_in_span += s.tokens;
+    ttft.push_back(s.seconds());
+    with_transfer.push_back(s.seconds() + s.tokens * from.kv_token_s);
+    if (o.ttft_s > 0 && s.seconds() <= o.ttft_s) f.attained += 1.0 / double(f.offered);
+  }
+  f.ttft = percentiles(std::move(ttft));
+  f.ttft_with_transfer = percentiles(std::move(with_transfer));
+  for (std::size_t i = 0; i < planners::decline_reasons; ++i)
+    if (done.declined[i] > 0)
+      f.declined.emplace_back(to_string(static_cast<planners::decline_reason>(i)),
+                              done.declined[i]);
+  count(f, from, windows, done, requests, o);
+  return f;
+}
+
+}  // namespace bubbletea
