@@ -13,7 +13,7 @@ namespace {
 std::vector<std::uint32_t> tiles_of(std::uint32_t tokens, std::uint32_t rows) {
   const auto tiles = (tokens + rows - 1) / rows;
   auto each = (tokens + tiles - 1) / tiles;
-  each = std::min(rows, (each + row_multiple - 1) / row_multiple * row_multiple);
+  each = (each + row_multiple - 1) / row_multiple * row_multiple;
   std::vector<std::uint32_t> all;
   for (std::uint32_t left = tokens; left > 0; left -= all.back())
     all.push_back(std::min(each, left));

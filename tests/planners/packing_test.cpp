@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "messages/random.hpp"
 #include "planners/bubbletea/packing_bound.hpp"
 #include "planners/bubbletea/prefill_replay.hpp"
 
@@ -77,6 +78,43 @@ TEST_CASE("a resumable prompt stops at an operation's end and goes on in the nex
   CHECK(total_s(done.used(0)) == Approx(4.48));
 }
 
+TEST_CASE("a resumable prompt has as few tiles as the longest operation allows") {
+  random_source r{89};
+  int several = 0;
+  for (int i = 0; i < 2000; ++i) {
+    prefill_group g = alone(0, 1 + static_cast<std::uint32_t>(r.below(8)));
+    g.guests[0].rate = {1e-3 * r.uniform(), 1e-7 * r.uniform(), 200 * r.uniform()};
+    const auto tokens = 1 + static_cast<std::uint32_t>(r.below(5000));
+    auto o = by(packing_rule::resumable);
+    o.op_s = 0.01 + 0.5 * r.uniform();
+    std::uint32_t rows = 64;
+    while (rows <= tokens &&
+           g.guests[0].rate.layer_s(rows + 64, std::max(0.0, tokens - (rows + 64.0))) <= o.op_s)
+      rows += 64;
+    const auto w = work_of(g, tokens, o);
+    INFO("case " << i << ": " << tokens << " tokens, at most " << rows << " rows");
+    const auto fewest = (tokens + rows - 1) / rows;
+    const auto equal = ((tokens + fewest - 1) / fewest + 63) / 64 * 64;
+    CHECK(w.hop_s.size() <= fewest);
+    CHECK(w.hop_s.size() >= fewest - fewest / 8);
+    several += fewest > 1;
+    double cached = 0, left = tokens;
+    for (std::size_t tile = 0; tile < w.hop_s.size(); ++tile) {
+      CHECK(w.guests[0][tile].count == g.guests[0].layers);
+      // The rows of this tile, from its time.
+      double n = 1;
+      while (n < left && g.guests[0].rate.layer_s(n, cached) < w.guests[0][tile].each_s * 0.999999)
+        ++n;
+      CHECK(g.guests[0].rate.layer_s(n, cached) == Approx(w.guests[0][tile].each_s));
+      if (tile + 1 < w.hop_s.size()) CHECK(static_cast<int>(n) % 64 == 0);
+      CHECK(n <= equal);
+      cached += n, left -= n;
+    }
+    CHECK(left == 0);
+  }
+  CHECK(several > 500);
+}
+
 TEST_CASE("look-ahead fills a bubble with those that fit it best") {
   const std::vector requests{prompt(1, 0, 1500), prompt(2, 0, 2500), prompt(3, 0, 500),
                              prompt(4, 0, 400)};
@@ -123,6 +161,17 @@ TEST_CASE("an urgent prompt goes first only where no promise breaks by it") {
       CHECK(urgent.error() == decline_reason::no_bubble_before_deadline);
     }
   }
+}
+
+TEST_CASE("a prompt passes those of a smaller priority, also after one of a larger priority") {
+  const std::vector<idle_windows> w{{{0, 100}}, {{0, 100}}};
+  prefill_packing p{by(packing_rule::resumable), {alone(0), alone(1)}, w};
+  REQUIRE(p.admit(prompt(1, 0, 10'000), 0));
+  REQUIRE(p.admit(prompt(2, 0, 10'000), 0));
+  CHECK(p.admit(prompt(3, 0, 1000, never, 2), 0)->end_s == Approx(1));
+  const auto between = p.admit(prompt(4, 0, 2000, 5, 1), 0);
+  REQUIRE(between);
+  CHECK(between->end_s == Approx(2));
 }
 
 TEST_CASE("a prompt that has begun is not put behind another one") {
@@ -184,4 +233,8 @@ TEST_CASE("the upper bound is what prompts of these lengths could fill") {
   CHECK(packing_bound_s(packing_rule::look_ahead, w, {1.5, 2.5}) == Approx(4).margin(0.01));
   CHECK(packing_bound_s(packing_rule::whole, w, {1.5, 0.5}) == Approx(4).margin(0.01));
   CHECK(packing_bound_s(packing_rule::whole, w, {7}) == 0);
+  const std::vector<double> equal(10, 0.3);
+  const double bound = packing_bound_s(packing_rule::whole, {{4, 5}}, equal);
+  CHECK(bound >= 0.9);
+  CHECK(bound <= 0.903 + 1e-9);  // a thousandth of the window for each that fits
 }
