@@ -23,6 +23,14 @@ struct open_loop {
   filling result;
 };
 
+/// A model in prefill pipelines of that depth, by the trace's arrivals.
+struct deep {
+  std::string served;
+  std::uint32_t depth = 0, layers = 0;  // of a guest
+  double guest_gb = 0;
+  filling result;
+};
+
 /// A point of Figure 13.
 struct overhead {
   std::uint32_t tokens = 0, gpus = 0, hops = 0;
@@ -37,6 +45,7 @@ struct figures {
   std::string trace;  // what it is of
   std::vector<packed> saturated;
   std::vector<open_loop> by_arrival;
+  std::vector<deep> depths;
   std::vector<overhead> figure13;
   double gpt_a_c = 0;
   double own_prefill_ms = 0;  // of 8,192 tokens of Llama 3 8B on an A100 of the catalogue

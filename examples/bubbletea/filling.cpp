@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 
 #include "formats/load/load.hpp"
+#include "messages/units.hpp"
+#include "planners/bubbletea/inference_memory.hpp"
 #include "planners/bubbletea/packing_bound.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/pipeline/placement.hpp"
@@ -107,12 +109,32 @@ lender slots_job(const std::string& schedule) {
   return l;
 }
 
-lender gpt_a(const std::string& schedule, const std::string& served) {
+namespace {
+
+/// So many testbeds as one: as many times the nodes of each datacenter.
+cluster testbeds(std::uint32_t count) {
+  auto c =
+      must(formats::load_cluster(formats::configs_directory() / "clusters/atlas-testbed.yaml"));
+  const auto one = c.nodes;
+  c.nodes.clear();
+  for (const auto& n : one)
+    for (std::uint32_t i = 0; i < count; ++i) {
+      c.nodes.push_back(n);
+      if (i > 0) c.nodes.back().name += fmt::format("-{}", i);
+    }
+  return c;
+}
+
+}  // namespace
+
+lender gpt_a(const std::string& schedule, const std::string& served, std::uint32_t pipelines,
+             std::uint32_t depth) {
   const auto configs = formats::configs_directory();
-  const auto c = must(formats::load_cluster(configs / "clusters/atlas-testbed.yaml"));
+  const auto c = testbeds(pipelines / 2);
   auto job = must(formats::load_job(configs / "jobs/atlas-gpt-a.yaml"));
+  job.pipeline.data_parallel = pipelines;
   job.pipeline.microbatches = 5;
-  job.global_batch = 10;
+  job.global_batch = 5 * pipelines;
   job.iterations = 100;  // between two barriers
   job.train->schedule = schedule;
   const auto placed = must(planners::place_pipelines(c, planners::idle_index{c}, job, true));
@@ -123,7 +145,13 @@ lender gpt_a(const std::string& schedule, const std::string& served) {
   lender l;
   l.times = must(planners::simulated_timetable(made, timed.times,
                                                static_cast<std::uint32_t>(timed.times.iterations)));
-  l.groups = must(planners::prefill_groups(c, timed.layout, layer, {1u, 32e9, 8192, 8192}));
+  double room = never;
+  for (const auto& stage : placed.how.stages)
+    room = std::min(room, c.gpus[0].memory_bytes() - stage.bytes_per_gpu);
+  l.groups = must(planners::prefill_groups(c, timed.layout, layer, {depth, room, 8192, 8192}));
+  for (const auto& g : l.groups[0].guests)
+    l.guest_gb = std::max(
+        l.guest_gb, planners::inference_memory(layer, g.layers, 8192, 8192).total() / bytes_per_gb);
   double fastest_s = never;
   for (const auto& stage : timed.times.stages) fastest_s = std::min(fastest_s, stage.forward);
   l.c = timed.shape.costs.wan / fastest_s;

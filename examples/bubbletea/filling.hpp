@@ -19,6 +19,7 @@ struct lender {
   std::vector<planners::prefill_group> groups;
   double unit_s = 1;      // what a unit of time is called a second for
   double kv_token_s = 0;  // the transfer of a prompt's cache, for each token
+  double guest_gb = 0;    // what the largest guest needs for a prompt of 8,192 tokens
   double c = 0;           // a WAN transfer over the forward of the fastest stage
 };
 
@@ -26,8 +27,11 @@ struct lender {
 /// slots; a barrier after each iteration. A thousand tokens of prefill take a quarter of a slot.
 lender slots_job(const std::string& schedule);
 
-/// GPT-A on ATLAS's testbed of 12 A100 with 5 micro-batches; a served model at depth 1 beside it.
-lender gpt_a(const std::string& schedule, const std::string& served);
+/// GPT-A in pipelines of 6 GPUs on `pipelines / 2` of ATLAS's testbeds of 12 A100, with 5
+/// micro-batches; a served model in prefill pipelines of that depth beside it, in the memory that
+/// the training leaves.
+lender gpt_a(const std::string& schedule, const std::string& served, std::uint32_t pipelines = 2,
+             std::uint32_t depth = 1);
 
 struct filling_options {
   planners::packing_options packing;

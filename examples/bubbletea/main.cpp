@@ -46,6 +46,19 @@ void by_arrival(figures& f, const std::string& served, const bubbletea::lender& 
   }
 }
 
+/// On four testbeds, so that a stage has eight peers.
+void depths(figures& f, const std::vector<formats::inference_row>& trace) {
+  for (const std::string served : {"llama3.2-1b", "llama3-8b"})
+    for (const std::uint32_t depth : {1u, 2u, 4u}) {
+      const auto from = bubbletea::gpt_a(schedule, served + ".json", 8, depth);
+      bubbletea::filling_options o;
+      o.rate = 10;
+      o.ttft_s = 2;
+      f.depths.push_back({served, depth, from.groups[0].guests[0].layers, from.guest_gb,
+                          bubbletea::fill(from, trace, o)});
+    }
+}
+
 void figure13(figures& f) {
   const auto configs = formats::configs_directory();
   const auto m = formats::load_model(configs / "models/llama3-8b.json");
@@ -142,6 +155,7 @@ int main(int argc, char** argv) {
     by_arrival(f, served, from, *trace,
                served == "llama3-8b" ? std::vector<double>{1, 5} : std::vector<double>{1, 10, 40});
   }
+  depths(f, *trace);
   figure13(f);
   compare(f);
   if (json)

@@ -50,6 +50,18 @@ void print_by_arrival(const figures& f) {
   }
 }
 
+void print_depths(const figures& f) {
+  fmt::print(
+      "\nPrefill pipelines by depth, 48 GPUs (8 pipelines), resumable, x10, TTFT limit 2 s; "
+      "seconds\n\n{:14}{:>6}{:>14}{:>10}{:>9}{:>8}{:>8}{:>8}   declined\n",
+      "model", "depth", "layers a GPU", "GB a GPU", "served", "p50", "p90", "p99");
+  for (const auto& d : f.depths) {
+    const auto& r = d.result;
+    fmt::print("{:14}{:6}{:14}{:10.2f}{:9}{:8.3f}{:8.3f}{:8.3f}   {}\n", d.served, d.depth,
+               d.layers, d.guest_gb, r.served, r.ttft.p50, r.ttft.p90, r.ttft.p99, reasons(r));
+  }
+}
+
 void print_figure13(const figures& f) {
   fmt::print("\nFigure 13: Llama 3 8B over N GPUs, B L H x 2 bytes a hop; ms\n\n{:8}", "tokens");
   std::vector<const overhead*> first;
@@ -75,6 +87,7 @@ void print_text(const figures& f) {
       f.trace);
   print_saturated(f);
   print_by_arrival(f);
+  print_depths(f);
   print_figure13(f);
   fmt::print("\n{:46}{:20}{:44}{}\n", "figure", "paper", "here", "why different");
   for (const auto& x : f.compared)
@@ -130,6 +143,15 @@ void print_json(const figures& f) {
         quoted(o.served), o.rate, r.offered, r.served, declined(r), r.attained, 1e3 * r.ttft.p50,
         1e3 * r.ttft.p90, 1e3 * r.ttft.p99, 1e3 * r.ttft_with_transfer.p50,
         1e3 * r.ttft_with_transfer.p90, 1e3 * r.ttft_with_transfer.p99, r.prefill);
+  });
+  print_list("depths", f.depths, ",", [](const deep& d) {
+    const auto& r = d.result;
+    fmt::print(
+        "{{\"served\": {}, \"depth\": {}, \"layers\": {}, \"guest_gb\": {}, \"offered\": {}, "
+        "\"ended\": {}, \"declined_by_reason\": {}, \"ttft_without_transfer_ms\": {{\"p50\": {}, "
+        "\"p90\": {}, \"p99\": {}}}}}",
+        quoted(d.served), d.depth, d.layers, d.guest_gb, r.offered, r.served, declined(r),
+        1e3 * r.ttft.p50, 1e3 * r.ttft.p90, 1e3 * r.ttft.p99);
   });
   print_list("figure13", f.figure13, ",", [&](const overhead& o) {
     fmt::print(
