@@ -47,6 +47,9 @@ TEST_CASE("a device is idle while hosts all-reduce, but not while devices do") {
         idle_windows{{1, 1.75}, {4.5, 5.75}, {8, 8.75}, {11.5, 12.75}});
   t.tails[0][0].on_devices = true;
   CHECK(busy_times(t, 0) == idle_windows{{0, 1}, {2, 7}});
+  // Neither copies nor an update: nothing divides the bubble before the next iteration.
+  t.tails[0][0] = {4, 4, 6, 6, false};
+  CHECK(busy_times(t, 0) == idle_windows{{0, 1}, {2, 4}});
 }
 
 TEST_CASE("what is left of windows without the times in use") {
