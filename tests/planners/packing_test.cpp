@@ -163,15 +163,21 @@ TEST_CASE("an urgent prompt goes first only where no promise breaks by it") {
   }
 }
 
-TEST_CASE("a prompt passes those of a smaller priority, also after one of a larger priority") {
+TEST_CASE("a prompt passes those of a smaller priority, whatever was promised before or after") {
   const std::vector<idle_windows> w{{{0, 100}}, {{0, 100}}};
-  prefill_packing p{by(packing_rule::resumable), {alone(0), alone(1)}, w};
-  REQUIRE(p.admit(prompt(1, 0, 10'000), 0));
-  REQUIRE(p.admit(prompt(2, 0, 10'000), 0));
-  CHECK(p.admit(prompt(3, 0, 1000, never, 2), 0)->end_s == Approx(1));
-  const auto between = p.admit(prompt(4, 0, 2000, 5, 1), 0);
-  REQUIRE(between);
-  CHECK(between->end_s == Approx(2));
+  for (const bool urgent_first : {false, true}) {
+    prefill_packing p{by(packing_rule::resumable), {alone(0), alone(1)}, w};
+    const auto admit_urgent = [&] {
+      CHECK(p.admit(prompt(3, 0, 1000, never, 2), 0)->end_s == Approx(1));
+    };
+    if (urgent_first) admit_urgent();
+    REQUIRE(p.admit(prompt(1, 0, 10'000), 0));
+    REQUIRE(p.admit(prompt(2, 0, 10'000), 0));
+    if (!urgent_first) admit_urgent();
+    const auto between = p.admit(prompt(4, 0, 2000, 5, 1), 0);
+    REQUIRE(between);
+    CHECK(between->end_s == Approx(2));
+  }
 }
 
 TEST_CASE("a prompt that has begun is not put behind another one") {
