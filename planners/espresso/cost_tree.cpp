@@ -107,11 +107,11 @@ class cost_trees {
       for (const auto& t : types) most += t.stages;
       for (std::uint32_t k = 1; k <= std::min(most, placer_.max_stages()); ++k) {
         const bool wide = job_.max_gpus && placer_.divisions()[d].gpus(k) > *job_.max_gpus;
-        const bool small = max_bytes(d, stage_counts(types.size()), 0, k) < placer_.min_bytes();
-        if (wide || !placer_.bound(d, k) || (small && options_.pruning))
+        const stage_counts none(types.size());
+        if (wide || !placer_.bound(d, k) || (options_.pruning && !placer_.may_hold(d, none, 0, k)))
           ++out_.search.pruned_boundary;
         else
-          offer({0, 0, d, k, 0, stage_counts(types.size())}, k);
+          offer({0, 0, d, k, 0, none}, k);
       }
     }
     grow();
@@ -172,7 +172,7 @@ class cost_trees {
         ++out_.search.pruned_time;
         return;
       }
-      if (max_bytes(node.division, node.counts, node.types, missing) < placer_.min_bytes()) {
+      if (!placer_.may_hold(node.division, node.counts, node.types, missing)) {
         ++out_.search.pruned_capacity;
         return;
       }
@@ -183,23 +183,6 @@ class cost_trees {
       }
     }
     queue_.push(std::move(node));
-  }
-
-  /// Of all GPUs of a pipeline, if the missing stages are of the types with the most memory.
-  double max_bytes(std::size_t division, const stage_counts& counts, std::size_t decided,
-                   std::uint32_t missing) const {
-    const auto& d = placer_.divisions()[division];
-    double bytes = 0;
-    for (std::size_t t = 0; t < counts.size(); ++t) bytes += counts[t] * d.types[t].bytes;
-    std::vector<const stage_type*> left;
-    for (auto t = decided; t < d.types.size(); ++t) left.push_back(&d.types[t]);
-    std::ranges::sort(left, std::greater{}, [](const auto* t) { return t->bytes; });
-    for (const auto* t : left) {
-      const auto n = std::min(missing, t->stages);
-      bytes += n * t->bytes;
-      missing -= n;
-    }
-    return bytes * d.tensor;
   }
 
   void list_all() {

@@ -74,12 +74,9 @@ class search {
     if (job_.max_gpus && gpus > *job_.max_gpus) return;
     const auto* bound = placer_.bound(division, stages);
     if (!bound) return;
-    double price = 0, bytes = 0;
-    for (std::size_t i = 0; i < counts.size(); ++i) {
-      price += counts[i] * d.types[i].price_per_hour;
-      bytes += counts[i] * d.tensor * d.types[i].bytes;
-    }
-    if (bytes < placer_.min_bytes()) return;
+    if (!placer_.may_hold(division, counts)) return;
+    double price = 0;
+    for (std::size_t i = 0; i < counts.size(); ++i) price += counts[i] * d.types[i].price_per_hour;
     const double min_s = bound->of(counts);
     if (!allowed(min_s, price)) return;
     queue_.push_back({division, counts, price, gpus, score(min_s, gpus, price)});

@@ -22,87 +22,6 @@ std::uint32_t cut_problem::stages() const {
   return std::accumulate(counts.begin(), counts.end(), 0U);
 }
 
-/// With f, r and b a stage's steps, S the sum of all f + b and sends both ways, an iteration takes
-/// at least S + (m - min(m, p)) f + (m - 1) (r + b), and for the last stage S + (m - 1) (f + b):
-/// the closed form, less what depends on the stage's place. Neither is it less than the first
-/// stage's rounds of S.
-iteration_bound::iteration_bound(const stage_table& table, std::uint32_t microbatches,
-                                 std::uint32_t stages, const transfers& x)
-    : work_{table.work_from(0)}, sends_s_{2.0 * (stages - 1) * x.min_send_s} {
-  const double m = microbatches, warm = std::min(microbatches, stages);
-  if (stages > 1) rounds_ = rounds_of(microbatches, stages).full;
-  // Stage s has sums_s of its own left when all backwards have ended, less the backwards and sends
-  // of the stages before it. The most of these is at least their mean; and a backward takes no more
-  // than own_s / (m - 1).
-  if (m > 1) {
-    tail_slope_ = (stages - 1) / 2.0 / (m - 1);
-    const double shown_s = x.sums_s / stages - (stages - 1) / 2.0 * x.max_send_s;
-    if (stages > 1 && shown_s > 0) hidden_below_s_ = shown_s / tail_slope_;
-    if (stages == 1) sends_s_ += x.sums_s;
-  }
-  for (std::size_t t = 0; t < table.types(); ++t) {
-    const auto& k = table.middle_floor(t);
-    const auto& z = table.last_floor(t);
-    const double through = stages == 1
-                               ? z.forward_s + z.backward_s
-                               : std::min(k.forward_s + k.backward_s, z.forward_s + z.backward_s);
-    const double least = 1e-12 * through;  // no rate is infinite
-    const double last = std::max(least, (m - 1) * (z.forward_s + z.backward_s));
-    const double own =
-        stages == 1
-            ? last
-            : std::max(least, (m - warm) * k.forward_s + (m - 1) * (k.recompute_s + k.backward_s));
-    through_s_.push_back(through);
-    rate_.push_back(1 / own);
-    last_rate_.push_back(std::max(0.0, 1 / last - 1 / own));
-  }
-  fastest_.resize(table.types());
-  std::iota(fastest_.begin(), fastest_.end(), std::size_t{0});
-  std::ranges::sort(fastest_, {}, [&](std::size_t t) { return std::pair{through_s_[t], t}; });
-  for (std::size_t i = 1; i < fastest_.size(); ++i)
-    ordered_ = ordered_ && rate_[fastest_[i - 1]] >= rate_[fastest_[i]];
-}
-
-double iteration_bound::of(const std::vector<std::uint32_t>& counts) const {
-  double last = 0;
-  for (std::size_t t = 0; t < counts.size(); ++t)
-    if (counts[t] > 0) last = std::max(last, last_rate_[t]);
-  return of(counts, last);
-}
-
-/// With u the most that a stage's own work takes, the work that stages can have is u times the sum
-/// of their rates, and goes to the fastest of them first. What that makes of S + u is linear
-/// between two numbers of full stages, as is the tail but where it ends: the least is at one of
-/// these.
-double iteration_bound::of(const std::vector<std::uint32_t>& counts, double last_rate) const {
-  double rates = last_rate, least = never, rounds_s = 0;
-  double through = 0;  // S for each second of u
-  bool first = true;
-  for (const auto t : fastest_) {
-    if (counts[t] == 0) continue;
-    if (first) {
-      through = rates * through_s_[t];
-      const double s = work_ * through_s_[t] + sends_s_;
-      rounds_s = rounds_ * s + (tail_slope_ <= 1 ? tail_s((rounds_ - 1) * s) : 0);
-    }
-    const auto at = [&](double n) {
-      const double u = work_ / (rates + n * rate_[t]);
-      least = std::min(least, u * (1 + through + n * rate_[t] * through_s_[t]) + tail_s(u));
-    };
-    if (first) at(1);
-    const double fewest = work_ / (rates + (first ? 1 : 0) * rate_[t]),
-                 most = work_ / (rates + counts[t] * rate_[t]);
-    // The rest of the work is on stages of this type, which are not full.
-    if (const double u = hidden_below_s_; most < u && u < fewest)
-      least = std::min(least, u * (1 + through) + (work_ - u * rates) * through_s_[t]);
-    at(counts[t]);
-    first = false;
-    rates += counts[t] * rate_[t];
-    through += counts[t] * rate_[t] * through_s_[t];
-  }
-  return std::max(least + sends_s_, rounds_s);
-}
-
 namespace {
 
 constexpr auto never_steps = std::numeric_limits<std::uint64_t>::max();
@@ -119,6 +38,8 @@ class cut_search {
     alike_ = std::ranges::all_of(p.links, [&](const auto& w) { return w == p.links[0]; });
     for (const auto& w : p.links)
       max_send_s_ = std::max(max_send_s_, w.alone_s(p.table->max_activation_bytes()) + w.latency_s);
+    most_pieces_.resize(p.types());
+    most_work_.resize(p.types());
     sets_.resize(sets);
     labels_.resize(sets);
     for (std::size_t s = 0; s < sets; ++s) describe(s);
@@ -168,7 +89,7 @@ class cut_search {
     double through_s = never, forward_s = never, backward_s = never;  // the least, of a FLOP
     double rate = 0;
     double sums_s = never;         // the least, of a byte of gradients
-    std::uint32_t max_pieces = 0;  // that these can have within the limit; the head counts as one
+    std::uint32_t max_pieces = 0;  // that these have within the limit; the head counts as one
   };
 
   std::uint32_t used_of(std::size_t set, std::size_t type) const {
@@ -253,47 +174,82 @@ class cut_search {
              l.backwards});
   }
 
-  /// How many pieces stages can have within the limit, wherever they are. False: too few.
+  /// How many pieces the stages in front of each set can have within the limit, in any order.
+  /// False: all together too few.
   bool set_most_pieces() {
+    for (std::size_t k = 0; k < p_.types(); ++k) {
+      most_pieces_[k].assign(stages_, p_.table->size());
+      most_work_[k].assign(stages_ + 1, never);
+    }
+    if (p_.table->homogeneous())
+      for (std::size_t k = 0; k < p_.types(); ++k)
+        if (p_.counts[k] > 0) set_most_pieces_of(k);
+    for (auto set = sets_.size() - 1; set-- > 0;) {
+      const auto behind = stages_ - sets_[set].stages;
+      sets_[set].max_pieces = 0;
+      for (std::size_t k = 0; k < p_.types(); ++k) {
+        if (!may_add(set, k)) continue;
+        const auto most = sets_[set + weights_[k]].max_pieces + most_pieces_[k][behind];
+        sets_[set].max_pieces = std::max(sets_[set].max_pieces, most);
+      }
+    }
+    return sets_[0].max_pieces >= p_.table->size();
+  }
+  void set_most_pieces_of(std::size_t type) {
     const auto& t = *p_.table;
     const double min_s = t.work_from(0) * sets_[0].through_s + bound_.sends_s();  // of S
-    std::vector<std::uint32_t> middle(p_.types(), 0), last(p_.types(), 0);
-    for (std::size_t k = 0; k < p_.types(); ++k) {
-      if (p_.counts[k] == 0) continue;
-      if (!t.homogeneous()) {
-        middle[k] = last[k] = t.size();
-        continue;
-      }
-      const auto good = [&](const range_costs& x, std::uint32_t behind) {
-        ++steps_;
-        return fits(x, k, behind == 0 ? 0 : 1) && min_s + work_s(x, behind) <= limit_;
+    std::uint32_t most = 0;
+    for (std::uint32_t behind = 0; behind < stages_; ++behind) {
+      const auto good = [&](std::uint32_t n) {
+        const auto within = [&](const range_costs& k) {
+          ++steps_;
+          return fits(k, type, behind) && min_s + work_s(k, behind) <= limit_;
+        };
+        if (behind == 0) return n <= t.size() && within(t.last(type, t.size() - n));
+        // Only the first stage begins with the embedding; others do with either kind of piece.
+        const std::uint32_t from = behind + 1 == stages_ ? 0 : 1, to = from == 0 ? 1 : 3;
+        for (auto first = from; first < to; ++first)
+          if (first + n < t.size() && within(t.middle(type, first, n))) return true;
+        return false;
       };
-      for (std::uint32_t first = 0; first < std::min(t.size(), 3U) && stages_ > 1; ++first)
-        for (auto n = middle[k] + 1;
-             first + n < t.size() && good(t.middle(k, first, n), stages_ - 1); ++n)
-          middle[k] = n;
-      for (auto first = t.size(); first-- > 0 && good(t.last(k, first), 0);)
-        last[k] = t.size() - first;
+      while (most > 0 && !good(most)) --most;
+      while (good(most + 1)) ++most;
+      most_pieces_[type][behind] = most;
     }
-    std::uint32_t last_most = 0;  // the last stage's, beyond a middle one's
-    for (std::size_t set = 0; set < sets_.size(); ++set) {
-      std::uint32_t most = 0;
-      for (std::size_t k = 0; k < p_.types(); ++k) {
-        const auto left = p_.counts[k] - used_of(set, k);
-        most += left * middle[k];
-        if (left > 0 && last[k] > middle[k]) last_most = std::max(last_most, last[k] - middle[k]);
-      }
-      sets_[set].max_pieces = most;
+    auto& work = most_work_[type];
+    work[stages_] = 0;
+    for (auto behind = stages_; behind-- > 0;) {
+      work[behind] = work[behind + 1];
+      const auto n = most_pieces_[type][behind];
+      for (std::uint32_t first = 0; first < 3 && first + n <= t.size(); ++first)
+        work[behind] = std::max(work[behind], t.work_from(first) - t.work_from(first + n));
     }
-    return sets_[0].max_pieces + last_most >= t.size();
+  }
+  /// Of S, at least, for so much work of the stages in front of `set`.
+  double front_s(std::size_t set, double work) const {
+    double s = 0, slowest = 0;
+    const auto behind = stages_ - sets_[set].stages;
+    for (const auto t : bound_.fastest()) {
+      const auto left = p_.counts[t] - used_of(set, t);
+      if (left == 0) continue;
+      const double w = std::min(work, left * most_work_[t][behind]);
+      slowest = bound_.through_s(t);
+      s += w * slowest;
+      work -= w;
+    }
+    return s + work * slowest;
+  }
+  /// Can a stage of this type be in front of these?
+  bool may_add(std::size_t set, std::size_t type) const {
+    return used_of(set, type) < p_.counts[type] &&
+           (p_.order.empty() || p_.order[sets_[set].stages - 1] == type);
   }
 
   void extend(std::size_t set, std::size_t index) {
     const auto end = labels_[set][index].begin;
     const auto& table = *p_.table;
     for (std::size_t type = 0; type < p_.types(); ++type) {
-      if (used_of(set, type) == p_.counts[type]) continue;
-      if (!p_.order.empty() && p_.order[sets_[set].stages - 1] != type) continue;
+      if (!may_add(set, type)) continue;
       const auto& left = sets_[set + weights_[type]];
       const auto behind = stages_ - left.stages - 1;  // of the stage that is added
       // Each stage before it needs something, and these can have so much.
@@ -349,9 +305,9 @@ class cut_search {
       const double hidden_s = sends_s / 2 + work * r.forward_s;
       // With a larger range nothing of this becomes less, even if faster stages were in front.
       const double least_s = work * std::min(r.through_s, bound_.through_s(type)) + sends_s;
-      if (least_of(l, least_s, l.own, sends_s / 2, {}).with_tail > limit_) return false;
-      const auto least = least_of(l, work * r.through_s + sends_s, std::max(l.own, work / r.rate),
-                                  hidden_s, sums_before(begin, r));
+      if (least_of(l, r, least_s, l.own, sends_s / 2, {}).with_tail > limit_) return false;
+      const auto least = least_of(l, r, front_s(next, work) + sends_s,
+                                  std::max(l.own, work / r.rate), hidden_s, sums_before(begin, r));
       l.span_s = least.span;
       l.min_s = least.with_tail;
     }
@@ -364,22 +320,13 @@ class cut_search {
   struct least_times {
     double span, with_tail;
   };
-  least_times least_of(const label& l, double front_s, double own_s, double ahead_s,
+  least_times least_of(const label& l, const rest& r, double front_s, double own_s, double ahead_s,
                        const mean_sums& sums) const {
     const double all_s = l.through + front_s;
-    const double own = std::max(own_s, (rounds_of(p_.microbatches, stages_).full - 1) * all_s);
+    const double own = std::max(own_s, bound_.rounds_beyond(all_s, stages_ - r.stages - 1));
     const double span = std::max(l.links, all_s + own);
     // S grows by what the stages in front hide of the tail, and by their forwards.
     return {span, std::max(span + sums.tail_s(own), l.through + own + l.tail + ahead_s)};
-  }
-  /// The terms of the rounds of the stages in front, if they have nothing but sends, less S.
-  double waits_before(const label& l, const rest& r) const {
-    const double both_ways_s = bound_.sends_s() / (stages_ - 1);
-    double own = 0;
-    for (std::uint32_t i = 1; i <= r.stages; ++i)
-      own = std::max(own, (rounds_of(p_.microbatches, stages_ - r.stages + i).full - 1) *
-                              (l.through + i * both_ways_s));
-    return own;
   }
   double link_s(double backward_s, double forward_s) const {
     return p_.own_links ? backward_s + forward_s : std::max(backward_s, forward_s);
@@ -445,7 +392,9 @@ class cut_search {
   std::uint32_t stages_;
   double m_;
   const iteration_bound& bound_;
-  bool alike_ = true;                 // sends between all types
+  bool alike_ = true;                                    // sends between all types
+  std::vector<std::vector<std::uint32_t>> most_pieces_;  // of a stage, by type and stages behind
+  std::vector<std::vector<double>> most_work_;           // with so many stages behind or more
   std::vector<std::size_t> weights_;  // sets of used stages are numbered in mixed radix
   std::vector<rest> sets_;
   std::vector<std::vector<label>> labels_;  // by set

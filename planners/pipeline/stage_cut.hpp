@@ -5,57 +5,13 @@
 #include <vector>
 
 #include "messages/link_cost.hpp"
+#include "planners/pipeline/iteration_bound.hpp"
 #include "planners/pipeline/stage_table.hpp"
 
 // The order of stages that differ in speed and memory, and where a model is cut among them, so that
 // an iteration is the shortest by the closed form of 1F1B (docs/planners/plan_search.md).
 
 namespace troupe::planners {
-
-/// What no order and no cut of a set of stages undercuts, in a pipeline of `stages` stages.
-class iteration_bound {
- public:
-  /// Between stages, and among the peers of all stages of a pipeline together.
-  struct transfers {
-    double min_send_s = 0, max_send_s = 0;
-    double sums_s = 0;  // of gradients, at least
-  };
-  iteration_bound(const stage_table& table, std::uint32_t microbatches, std::uint32_t stages,
-                  const transfers& t);
-
-  /// Of so many stages of each type, at least one. O(types). `last_rate`: the most of any type that
-  /// could be among them.
-  double of(const std::vector<std::uint32_t>& counts) const;
-  double of(const std::vector<std::uint32_t>& counts, double last_rate) const;
-  /// Has every type with less through_s() than another no less rate()?
-  bool ordered() const { return ordered_; }
-
-  // An iteration takes S, all that a micro-batch takes on its way to the last stage and back, and
-  // what the slowest stage does beyond that.
-  double work() const { return work_; }        // forward FLOPs of a sample
-  double sends_s() const { return sends_s_; }  // of S
-  /// Of S, for each of a sample's FLOPs on a stage of that type.
-  double through_s(std::size_t type) const { return through_s_[type]; }
-  /// FLOPs that a stage of that type may have for each second beyond S; the last stage of a
-  /// pipeline, which recomputes nothing, may have so many more.
-  double rate(std::size_t type) const { return rate_[type]; }
-  double last_rate(std::size_t type) const { return last_rate_[type]; }
-  /// Types, the least through_s() first.
-  const std::vector<std::size_t>& fastest() const { return fastest_; }
-
- private:
-  double tail_s(double own_s) const {
-    return own_s < hidden_below_s_ ? tail_slope_ * (hidden_below_s_ - own_s) : 0;
-  }
-
-  double work_ = 0, sends_s_ = 0;
-  double rounds_ = 0;  // times S; 0 with a single stage
-  // Sums that backwards do not hide: none from such an own_s of the slowest stage on.
-  double hidden_below_s_ = 0, tail_slope_ = 0;
-  std::vector<double> through_s_, rate_, last_rate_;
-  std::vector<std::size_t> fastest_;
-  bool ordered_ = true;
-};
 
 /// A set of stages, and all that an iteration depends on but their order and the cut.
 struct cut_problem {

@@ -1,6 +1,7 @@
 #include "planners/pipeline/stage_placer.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "messages/time.hpp"
@@ -148,12 +149,45 @@ stage_placer::shape& stage_placer::shape_for(std::size_t division, std::uint32_t
     x.sums_s = std::min(x.sums_s, 2.0 * (d.pipelines - 1) * w.alone_s(bytes / d.pipelines));
   }
   s.bound.emplace(*s.table, s.batch.microbatches, stages, x);
+  if (s.table->homogeneous() && d.types.size() <= 64) {
+    std::vector<double> bytes;
+    for (const auto& t : d.types) bytes.push_back(t.bytes);
+    s.capacity.emplace(*s.table, bytes, held_by(s, stages));
+    units_ += d.types.size() * (stages + s.table->size());
+  }
   return s;
+}
+
+std::vector<std::uint32_t> stage_placer::held_by(const shape& s, std::uint32_t stages) const {
+  std::vector<std::uint32_t> held;
+  for (std::uint32_t behind = 0; behind < stages; ++behind)
+    held.push_back(in_flight(job_, s.batch, behind));
+  return held;
 }
 
 const iteration_bound* stage_placer::bound(std::size_t division, std::uint32_t stages) {
   auto& s = shape_for(division, stages);
   return s.bound ? &*s.bound : nullptr;
+}
+
+bool stage_placer::may_hold(std::size_t division, const stage_counts& counts, std::size_t decided,
+                            std::uint32_t missing) {
+  const auto& d = divisions_[division];
+  const auto stages = std::accumulate(counts.begin(), counts.end(), missing);
+  std::vector<std::uint32_t> open(d.types.size(), 0);
+  for (auto t = decided; t < open.size(); ++t) open[t] = d.types[t].stages;
+  auto& s = shape_for(division, stages);
+  if (s.capacity) return s.capacity->may_hold(counts, open, missing);
+  std::vector<std::size_t> largest(open.size());
+  std::iota(largest.begin(), largest.end(), std::size_t{0});
+  std::ranges::sort(largest, std::greater{}, [&](auto t) { return d.types[t].bytes; });
+  double bytes = 0;
+  for (const auto t : largest) {
+    const auto n = std::min(missing, open[t]);
+    bytes += (counts[t] + n) * d.types[t].bytes;
+    missing -= n;
+  }
+  return bytes * d.tensor >= min_bytes_;
 }
 
 std::optional<cut_problem> stage_placer::problem_of(std::size_t division,
@@ -170,8 +204,7 @@ std::optional<cut_problem> stage_placer::problem_of(std::size_t division,
   for (const auto& t : d.types) p.bytes.push_back(t.bytes);
   p.microbatches = s.batch.microbatches;
   p.pipelines = d.pipelines;
-  for (std::uint32_t behind = 0; behind < stages; ++behind)
-    p.held.push_back(in_flight(job_, s.batch, behind));
+  p.held = held_by(s, stages);
   p.links = r.links;
   p.own_links = r.alike;
   p.tied = job_.model.tied_head && stages > 1;

@@ -11,6 +11,7 @@
 #include "planners/core/explicit_plan.hpp"
 #include "planners/core/idle_index.hpp"
 #include "planners/cost/batch_split.hpp"
+#include "planners/pipeline/capacity_bound.hpp"
 #include "planners/pipeline/stage_cut.hpp"
 
 // Pipelines over GPUs that may differ: how GPUs and the batch can be divided, and the best plan of
@@ -60,11 +61,13 @@ class stage_placer {
   const std::vector<division>& divisions() const { return divisions_; }
   /// Stages that a pipeline can have.
   std::uint32_t max_stages() const;
-  /// Of all GPUs of a pipeline together: less cannot hold the states of the job's parameters.
-  double min_bytes() const { return min_bytes_; }
 
   /// For pipelines of so many stages. Null: the batch cannot be divided so.
   const iteration_bound* bound(std::size_t division, std::uint32_t stages);
+  /// Can the GPUs hold the model, of pipelines that have `counts` stages of each type and `missing`
+  /// more of the types from `decided` on? False: none of them can.
+  bool may_hold(std::size_t division, const stage_counts& counts, std::size_t decided = 0,
+                std::uint32_t missing = 0);
   /// The plan of the shortest iteration, if that is at most `limit_s`. `order`: the types of its
   /// stages, if that is given; any without.
   set_plan place(std::size_t division, const stage_counts& counts, double limit_s,
@@ -81,6 +84,7 @@ class stage_placer {
     batch_split batch;
     const stage_table* table = nullptr;
     std::optional<iteration_bound> bound;
+    std::optional<capacity_bound> capacity;
   };
   /// How stages of GPUs of a tensor group's size reach each other, if nothing is in their way.
   struct routes {
@@ -91,12 +95,13 @@ class stage_placer {
   routes routes_of(std::uint32_t tensor) const;
   void add_divisions(std::uint32_t tensor);
   shape& shape_for(std::size_t division, std::uint32_t stages);
+  std::vector<std::uint32_t> held_by(const shape& s, std::uint32_t stages) const;
   const stage_table& table_of(std::uint32_t tensor, std::uint32_t rows);
 
   const cluster& c_;
   const idle_index& idle_;
   job_spec job_;
-  double min_bytes_ = 0;
+  double min_bytes_ = 0;  // of all GPUs of a pipeline together, for the parameters' states
   std::vector<division> divisions_;
   std::map<std::uint32_t, routes> routes_;                         // by tensor
   std::map<std::pair<std::size_t, std::uint32_t>, shape> shapes_;  // by division and stages

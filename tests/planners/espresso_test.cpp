@@ -5,6 +5,7 @@
 #include "messages/time.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/espresso/cmr_placer.hpp"
+#include "planners/espresso/completion_bound.hpp"
 #include "planners/espresso/cost_tree.hpp"
 #include "planners/espresso/pareto.hpp"
 #include "planners/instances.hpp"
@@ -16,9 +17,36 @@ using namespace troupe;
 using namespace troupe::planners;
 using instances::instance;
 
+namespace {
+
+/// What is said of a set with the given plan while only its first types are decided.
+void check_completions(stage_placer& placer, std::size_t d, const stage_counts& counts,
+                       double iteration_s) {
+  const auto& types = placer.divisions()[d].types;
+  std::uint32_t stages = 0;
+  double price = 0;
+  for (std::size_t t = 0; t < counts.size(); ++t)
+    stages += counts[t], price += counts[t] * types[t].price_per_hour;
+  stage_counts known(counts.size());
+  auto missing = stages;
+  for (std::size_t decided = 0;; ++decided) {
+    REQUIRE(placer.may_hold(d, known, decided, missing));
+    const auto least =
+        min_completion(placer.divisions()[d], *placer.bound(d, stages), known, decided, missing);
+    REQUIRE(least.seconds <= iteration_s * (1 + 1e-9));
+    REQUIRE(least.seconds_times_price <= iteration_s * price * (1 + 1e-9));
+    if (decided == counts.size()) return;
+    known[decided] = counts[decided];
+    missing -= counts[decided];
+  }
+}
+
+}  // namespace
+
 TEST_CASE("a set's plan is the shortest of all its orders and cuts, and no bound exceeds it") {
   random_source random{20261122};
-  std::size_t sets = 0, possible = 0;
+  std::size_t sets = 0, possible = 0, too_small = 0;
+  double tightest = 0;
   for (int i = 0; i < 400; ++i) {
     CAPTURE(i);
     const instance x{random, static_cast<std::uint32_t>(2 + random.below(5))};
@@ -51,17 +79,23 @@ TEST_CASE("a set's plan is the shortest of all its orders and cuts, and no bound
         const auto found = placer.place(d, counts, never);
         const auto known = least.find(key);
         REQUIRE(found.plan.has_value() == (known != least.end()));
+        too_small += !placer.may_hold(d, counts);
         if (!found.plan) continue;
         ++possible;
+        check_completions(placer, d, counts, found.iteration_s);
         REQUIRE(found.iteration_s == Approx(known->second).epsilon(1e-9));
         REQUIRE(found.bound_s == Approx(found.iteration_s).epsilon(1e-9));
-        REQUIRE(placer.bound(d, stages)->of(counts) <= found.iteration_s * (1 + 1e-9));
+        const double bound_s = placer.bound(d, stages)->of(counts);
+        REQUIRE(bound_s <= found.iteration_s * (1 + 1e-9));
+        if (stages > 1) tightest = std::max(tightest, bound_s / found.iteration_s);
         CHECK_FALSE(placer.place(d, counts, found.iteration_s * 0.999).plan);
       }
     }
   }
   CHECK(sets > 1000);
   CHECK(possible > 300);
+  CHECK(too_small * 10 > (sets - possible) * 9);
+  CHECK(tightest > 0.98);  // a bound that is 2 % too large is seen
 }
 
 namespace {

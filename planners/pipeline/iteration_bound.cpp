@@ -1,0 +1,133 @@
+#include "planners/pipeline/iteration_bound.hpp"
+
+#include <numeric>
+#include <utility>
+
+#include "messages/time.hpp"
+#include "planners/pipeline/schedule.hpp"
+
+namespace troupe::planners {
+
+/// With f, r and b a stage's steps, S the sum of all f + b and sends both ways, an iteration takes
+/// at least S + (m - min(m, p)) f + (m - 1) (r + b), and for the last stage S + (m - 1) (f + b):
+/// the closed form, less what depends on the stage's place. Neither is it less than S and the
+/// rounds of any stage.
+iteration_bound::iteration_bound(const stage_table& table, std::uint32_t microbatches,
+                                 std::uint32_t stages, const transfers& x)
+    : work_{table.work_from(0)},
+      sends_s_{2.0 * (stages - 1) * x.min_send_s},
+      microbatches_{microbatches},
+      stages_{stages} {
+  const double m = microbatches;
+  // Stage s has sums_s of its own left when all backwards have ended, less the backwards and sends
+  // of the stages before it. The most of these is at least their mean; and a backward takes no more
+  // than own_s / (m - 1).
+  if (m > 1) {
+    tail_slope_ = (stages - 1) / 2.0 / (m - 1);
+    const double shown_s = x.sums_s / stages - (stages - 1) / 2.0 * x.max_send_s;
+    if (stages > 1 && shown_s > 0) hidden_below_s_ = shown_s / tail_slope_;
+    if (stages == 1) sends_s_ += x.sums_s;
+  }
+  for (std::size_t t = 0; t < table.types(); ++t) {
+    const auto& k = table.middle_floor(t);
+    const auto& z = table.last_floor(t);
+    const double through = stages == 1
+                               ? z.forward_s + z.backward_s
+                               : std::min(k.forward_s + k.backward_s, z.forward_s + z.backward_s);
+    const double least = 1e-12 * through;  // no rate is infinite
+    const double last = std::max(least, (m - 1) * (z.forward_s + z.backward_s));
+    const double own = stages == 1 ? last : std::max(least, own_s(k, stages - 1));
+    through_s_.push_back(through);
+    rate_.push_back(1 / own);
+    last_rate_.push_back(std::max(0.0, 1 / last - 1 / own));
+  }
+  fastest_.resize(table.types());
+  std::iota(fastest_.begin(), fastest_.end(), std::size_t{0});
+  std::ranges::sort(fastest_, {}, [&](std::size_t t) { return std::pair{through_s_[t], t}; });
+  for (std::size_t i = 1; i < fastest_.size(); ++i)
+    ordered_ = ordered_ && rate_[fastest_[i - 1]] >= rate_[fastest_[i]];
+  add_round_limits(table, x.min_send_s);
+}
+
+/// Beyond S, of a stage with others behind it.
+double iteration_bound::own_s(const cost_floor& k, std::uint32_t behind) const {
+  const double warm = std::min(microbatches_, behind + 1);
+  return (microbatches_ - warm) * k.forward_s +
+         (microbatches_ - 1.0) * (k.recompute_s + k.backward_s);
+}
+
+/// The last n stages together take at most u / (their rounds - 1) of S with u the most that a
+/// stage's own takes, sends included; each of the others has no more work than it can do in u.
+void iteration_bound::add_round_limits(const stage_table& table, double min_send_s) {
+  double others = 0;  // of S for each second of u, at most
+  for (auto behind = stages_; behind-- > 0;) {
+    const double again = rounds_of(microbatches_, behind + 1).full - 1;
+    if (again > 0) {
+      const round_limit l{1 / again + others, 2.0 * behind * min_send_s, behind};
+      min_own_s_ = std::max(min_own_s_, again * l.sends_s);
+      // Of stages with equal rounds the first says most.
+      if (std::ranges::none_of(round_limits_, [&](const round_limit& other) {
+            return other.slope <= l.slope && other.sends_s >= l.sends_s;
+          }))
+        round_limits_.push_back(l);
+    }
+    double most = 0;
+    for (std::size_t t = 0; t < table.types(); ++t)
+      most = std::max(most, through_s_[t] / std::max(1e-12 * through_s_[t],
+                                                     own_s(table.middle_floor(t), behind)));
+    others += most;
+  }
+}
+
+double iteration_bound::of(const std::vector<std::uint32_t>& counts) const {
+  double last = 0;
+  for (std::size_t t = 0; t < counts.size(); ++t)
+    if (counts[t] > 0) last = std::max(last, last_rate_[t]);
+  return of(counts, last);
+}
+
+/// With u the most that a stage's own work takes, the work that stages can have is u times the sum
+/// of their rates, and S is the least when it goes to the fastest of them first. What that makes of
+/// S is convex in u: the largest of one line for each type, on which that type is not full. The
+/// rounds limit S, and so u from below; what S, u and the tail are together is the least there, or
+/// between two lines, or where the tail ends.
+double iteration_bound::of(const std::vector<std::uint32_t>& counts, double last_rate) const {
+  double rates = last_rate, through = 0, least_u = min_own_s_;
+  bool first = true;
+  for (const auto t : fastest_) {
+    if (counts[t] == 0) continue;
+    if (std::exchange(first, false)) through = rates * through_s_[t];
+    const double saved = rates * through_s_[t] - through;  // of S, for each second of u
+    for (const auto& l : round_limits_)
+      least_u = std::max(least_u, (work_ * through_s_[t] + l.sends_s) / (l.slope + saved));
+    rates += counts[t] * rate_[t];
+    through += counts[t] * rate_[t] * through_s_[t];
+  }
+  least_u = std::max(least_u, work_ / rates);
+  double least = total_s(counts, last_rate, least_u);
+  const auto at = [&](double u) {
+    if (u > least_u) least = std::min(least, total_s(counts, last_rate, u));
+  };
+  at(hidden_below_s_);
+  rates = last_rate;
+  for (const auto t : fastest_)
+    if (counts[t] > 0) at(work_ / (rates += counts[t] * rate_[t]));
+  return least + sends_s_;
+}
+
+/// All but the sends, if the slowest stage's own takes `own_s`.
+double iteration_bound::total_s(const std::vector<std::uint32_t>& counts, double last_rate,
+                                double own_s) const {
+  double left = work_, s = own_s + tail_s(own_s), can = last_rate * own_s;
+  for (const auto t : fastest_) {
+    if (counts[t] == 0) continue;
+    can += counts[t] * rate_[t] * own_s;
+    const double w = std::min(left, can);
+    s += w * through_s_[t];
+    left -= w;
+    can = 0;
+  }
+  return s;
+}
+
+}  // namespace troupe::planners
