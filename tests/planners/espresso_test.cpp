@@ -43,59 +43,90 @@ void check_completions(stage_placer& placer, std::size_t d, const stage_counts& 
 
 }  // namespace
 
-TEST_CASE("a set's plan is the shortest of all its orders and cuts, and no bound exceeds it") {
-  random_source random{20261122};
+namespace {
+
+struct seen_sets {
   std::size_t sets = 0, possible = 0, too_small = 0;
-  double tightest = 0;
-  for (int i = 0; i < 400; ++i) {
-    CAPTURE(i);
-    const instance x{random, static_cast<std::uint32_t>(2 + random.below(5))};
-    const idle_index idle{x.c};
-    stage_placer placer{x.c, idle, x.job};
-    // The least iteration by number of pipelines and stages of each type.
-    std::map<std::vector<std::uint32_t>, double> least;
-    x.each_plan([&](const placed_plan& p) {
+  std::size_t tight = 0;  // bounds within 1 % of the set's plan
+};
+
+/// Compares every set of an instance's stages with all of its orders and cuts.
+void check_sets(const instance& x, seen_sets& seen) {
+  const idle_index idle{x.c};
+  stage_placer placer{x.c, idle, x.job};
+  // The least iteration by number of pipelines and stages of each type.
+  std::map<std::vector<std::uint32_t>, double> least;
+  x.each_plan([&](const placed_plan& p) {
+    std::vector<std::uint32_t> key(x.c.gpus.size() + 1);
+    key[0] = p.how.data_parallel;
+    for (const auto& s : p.how.stages) ++key[1 + *s.gpu];
+    auto& s = least.try_emplace(key, never).first->second;
+    s = std::min(s, x.job.global_batch / p.how.samples_per_s);
+  });
+  for (std::size_t d = 0; d < placer.divisions().size(); ++d) {
+    const auto& types = placer.divisions()[d].types;
+    stage_counts counts(types.size());
+    for (;;) {
+      std::size_t t = 0;
+      for (; t < counts.size() && counts[t] == types[t].stages; ++t) counts[t] = 0;
+      if (t == counts.size()) break;
+      ++counts[t];
       std::vector<std::uint32_t> key(x.c.gpus.size() + 1);
-      key[0] = p.how.data_parallel;
-      for (const auto& s : p.how.stages) ++key[1 + *s.gpu];
-      auto& s = least.try_emplace(key, never).first->second;
-      s = std::min(s, x.job.global_batch / p.how.samples_per_s);
-    });
-    for (std::size_t d = 0; d < placer.divisions().size(); ++d) {
-      const auto& types = placer.divisions()[d].types;
-      stage_counts counts(types.size());
-      for (;;) {
-        std::size_t t = 0;
-        for (; t < counts.size() && counts[t] == types[t].stages; ++t) counts[t] = 0;
-        if (t == counts.size()) break;
-        ++counts[t];
-        std::vector<std::uint32_t> key(x.c.gpus.size() + 1);
-        key[0] = placer.divisions()[d].pipelines;
-        std::uint32_t stages = 0;
-        for (std::size_t k = 0; k < counts.size(); ++k)
-          key[1 + types[k].gpu] = counts[k], stages += counts[k];
-        if (stages > placer.max_stages()) continue;
-        ++sets;
-        const auto found = placer.place(d, counts, never);
-        const auto known = least.find(key);
-        REQUIRE(found.plan.has_value() == (known != least.end()));
-        too_small += !placer.may_hold(d, counts);
-        if (!found.plan) continue;
-        ++possible;
-        check_completions(placer, d, counts, found.iteration_s);
-        REQUIRE(found.iteration_s == Approx(known->second).epsilon(1e-9));
-        REQUIRE(found.bound_s == Approx(found.iteration_s).epsilon(1e-9));
-        const double bound_s = placer.bound(d, stages)->of(counts);
-        REQUIRE(bound_s <= found.iteration_s * (1 + 1e-9));
-        if (stages > 1) tightest = std::max(tightest, bound_s / found.iteration_s);
-        CHECK_FALSE(placer.place(d, counts, found.iteration_s * 0.999).plan);
-      }
+      key[0] = placer.divisions()[d].pipelines;
+      std::uint32_t stages = 0;
+      for (std::size_t k = 0; k < counts.size(); ++k)
+        key[1 + types[k].gpu] = counts[k], stages += counts[k];
+      if (stages > placer.max_stages()) continue;
+      ++seen.sets;
+      const auto found = placer.place(d, counts, never);
+      const auto known = least.find(key);
+      REQUIRE(found.plan.has_value() == (known != least.end()));
+      seen.too_small += !placer.may_hold(d, counts);
+      if (!found.plan) continue;
+      ++seen.possible;
+      check_completions(placer, d, counts, found.iteration_s);
+      REQUIRE(found.iteration_s == Approx(known->second).epsilon(1e-9));
+      REQUIRE(found.bound_s == Approx(found.iteration_s).epsilon(1e-9));
+      const double bound_s = placer.bound(d, stages)->of(counts);
+      REQUIRE(bound_s <= found.iteration_s * (1 + 1e-9));
+      seen.tight += stages > 1 && bound_s > 0.99 * found.iteration_s;
+      CHECK_FALSE(placer.place(d, counts, found.iteration_s * 0.999).plan);
+      // No bound on a part of an order drops the best where the limit is the best itself.
+      REQUIRE(placer.place(d, counts, found.iteration_s * (1 + 1e-9)).iteration_s ==
+              Approx(found.iteration_s).epsilon(1e-9));
     }
   }
-  CHECK(sets > 1000);
-  CHECK(possible > 300);
-  CHECK(too_small * 10 > (sets - possible) * 9);
-  CHECK(tightest > 0.98);  // a bound that is 2 % too large is seen
+}
+
+}  // namespace
+
+TEST_CASE("a set's plan is the shortest of all its orders and cuts, and no bound exceeds it") {
+  random_source random{20261122};
+  seen_sets seen;
+  for (int i = 0; i < 400; ++i) {
+    CAPTURE(i);
+    check_sets(instance{random, static_cast<std::uint32_t>(2 + random.below(5))}, seen);
+  }
+  CHECK(seen.sets > 1000);
+  CHECK(seen.possible > 300);
+  CHECK(seen.too_small * 10 > (seen.sets - seen.possible) * 9);
+  CHECK(seen.tight > 2);
+}
+
+TEST_CASE("over slow links, where the rounds of micro-batches decide, no bound exceeds a plan") {
+  random_source random{20261123};
+  seen_sets seen;
+  for (int i = 0; i < 150; ++i) {
+    CAPTURE(i);
+    instance x{random, static_cast<std::uint32_t>(4 + random.below(3))};
+    const double slower = 0.02 + 0.2 * random.uniform();
+    for (auto& n : x.c.nodes) n.inter.gbps *= slower;
+    x.job.global_batch = 16;
+    x.job.pipeline.rows = 1;
+    check_sets(x, seen);
+  }
+  CHECK(seen.possible > 300);
+  CHECK(seen.tight > 10);
 }
 
 namespace {
