@@ -21,7 +21,7 @@ using namespace troupe::planners;
 
 namespace {
 
-constexpr std::uint64_t steps = 10'000'000;  // of a search's planning budget
+constexpr std::uint64_t steps = 40'000'000;  // of a search's planning budget
 
 struct study {
   std::string name;

@@ -1,96 +1,186 @@
 #include "planners/espresso/completion_bound.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "messages/time.hpp"
 
 namespace troupe::planners {
 namespace {
 
-/// The open stages, as one of their types or another.
-class open_stages {
+/// All completions of a set.
+class completions {
  public:
-  open_stages(const division& d, std::size_t decided, std::uint32_t missing)
-      : d_{d}, missing_{missing} {
+  completions(const division& d, const iteration_bound& bound, const stage_counts& counts,
+              std::size_t decided, std::uint32_t missing)
+      : d_{d}, bound_{bound}, counts_{counts}, missing_{missing} {
     for (auto t = decided; t < d.types.size() && missing > 0; ++t)
-      if (d.types[t].stages > 0) types_.push_back(t);
+      if (d.types[t].stages > 0) open_.push_back({t, 0, 0});
+    const auto see = [&](std::size_t t) {
+      last_rate_ = std::max(last_rate_, bound.last_rate(t));
+      if (bound.through_s(t) < least_through_s_) least_through_s_ = bound.through_s(t);
+      possible_.push_back(t);
+    };
+    for (std::size_t t = 0; t < counts.size(); ++t) {
+      if (counts[t] == 0) continue;
+      price_ += counts[t] * d.types[t].price_per_hour;
+      see(t);
+    }
+    for (const auto& o : open_)
+      if (counts[o.type] == 0) see(o.type);
+    least_price_ = price_ + fill([&](const open_type& o) { return price(o); }).price;
   }
 
-  const std::vector<std::size_t>& types() const { return types_; }
+  double least_price() const { return least_price_; }
 
-  /// So many of each type that the sum of `value` is the least.
-  template <class Value, class Take>
-  void fill(Value&& value, Take&& take) {
-    std::ranges::sort(types_, {}, [&](std::size_t t) { return std::pair{value(t), t}; });
-    auto left = missing_;
-    for (const auto t : types_) {
-      const auto n = std::min(left, d_.types[t].stages);
-      if (n > 0) take(t, n);
-      left -= n;
-    }
+  double seconds() {
+    auto fastest = counts_;
+    double rate = last_rate_;
+    fill([&](const open_type& o) { return -bound_.rate(o.type); },
+         [&](const open_type& o, std::uint32_t n) { fastest[o.type] += n; });
+    if (bound_.ordered()) return bound_.of(fastest, last_rate_);
+    for (std::size_t t = 0; t < fastest.size(); ++t) rate += fastest[t] * bound_.rate(t);
+    return bound_.work() * least_through_s_ + bound_.sends_s() + bound_.work() / rate;
+  }
+
+  /// The least price of a completion, fractions of stages allowed, of which an iteration can take
+  /// `seconds`. None: infinite.
+  double least_price(double seconds) {
+    const double x = (seconds - bound_.sends_s()) / bound_.work();
+    double least = least_price_with(x, x);
+    for (const auto t : possible_)
+      if (bound_.through_s(t) < x && least < never)
+        least = std::max(least, least_price_with(x, bound_.through_s(t)));
+    return least;
   }
 
  private:
+  struct open_type {
+    std::size_t type = 0;
+    double saves = 0;  // that a stage has for the condition
+    double rank = 0;
+  };
+  struct filled {
+    double price = 0, saves = 0;
+  };
+
+  double price(const open_type& o) const { return d_.types[o.type].price_per_hour; }
+
+  /// So many of each open type that the sum of `value` is the least.
+  template <class Value, class Take>
+  filled fill(Value&& value, Take&& take) {
+    for (auto& o : open_) o.rank = value(o);
+    std::ranges::sort(open_, {}, [](const open_type& o) { return std::pair{o.rank, o.type}; });
+    auto left = missing_;
+    filled sum;
+    for (const auto& o : open_) {
+      const auto n = std::min(left, d_.types[o.type].stages);
+      take(o, n);
+      sum.price += n * price(o);
+      sum.saves += n * o.saves;
+      left -= n;
+    }
+    return sum;
+  }
+  template <class Value>
+  filled fill(Value&& value) {
+    return fill(value, [](const open_type&, std::uint32_t) {});
+  }
+
+  /// Under one condition of iteration_bound::least_saving. For any price q of a unit of what is
+  /// saved, the best completion costs no less than the one of the least price less q times what
+  /// it saves, and q times what is needed: q is where these meet.
+  double least_price_with(double x, double y) {
+    const auto saves = [&](std::size_t t) {
+      return bound_.rate(t) * std::max(0.0, y - bound_.through_s(t));
+    };
+    double needed =
+        bound_.least_saving(x, y) * (1 - 1e-9) - last_rate_ * std::max(0.0, y - least_through_s_);
+    for (std::size_t t = 0; t < counts_.size(); ++t)
+      if (counts_[t] > 0) needed -= counts_[t] * saves(t);
+    if (needed <= 0) return least_price_;
+    for (auto& o : open_) o.saves = saves(o.type);
+    auto most = fill([&](const open_type& o) { return -o.saves; });
+    if (most.saves < needed) return never;
+    auto least = fill([&](const open_type& o) { return price(o); });
+    double best = least.price;
+    while (least.saves < needed && most.saves > least.saves) {
+      const double q = (most.price - least.price) / (most.saves - least.saves);
+      if (q <= 0) break;
+      const auto next = fill([&](const open_type& o) { return price(o) - q * o.saves; });
+      best = std::max(best, next.price + q * (needed - next.saves));
+      if (next.price - q * next.saves >= (least.price - q * least.saves) - 1e-12 * most.price)
+        break;
+      (next.saves < needed ? least : most) = next;
+    }
+    return price_ + best;
+  }
+
   const division& d_;
+  const iteration_bound& bound_;
+  const stage_counts& counts_;
   std::uint32_t missing_;
-  std::vector<std::size_t> types_;
+  std::vector<open_type> open_;
+  std::vector<std::size_t> possible_;
+  double price_ = 0, least_price_ = 0;
+  double last_rate_ = 0, least_through_s_ = never;
 };
 
-double rate_of(const iteration_bound& bound, const stage_counts& counts, double last) {
-  for (std::size_t t = 0; t < counts.size(); ++t) last += counts[t] * bound.rate(t);
-  return last;
-}
+/// The least cost over all times, found by dividing the interval of times where it may be.
+class cost_search {
+ public:
+  cost_search(completions& all, double enough) : all_{all}, least_{enough} {}
+
+  /// Of times from `from_s` on, at most `max_s`.
+  double from(double from_s, double max_s) {
+    double at_price = priced(from_s), bound = never;
+    for (double a = from_s; a < max_s;) {
+      // No price is below the least.
+      if (all_.least_price() * a >= least_) return std::min(bound, all_.least_price() * a);
+      const double b = std::min(max_s, 1.3 * a);
+      const double next = priced(b);
+      bound = std::min(bound, between(a, at_price, b, next));
+      a = b, at_price = next;
+    }
+    return bound;
+  }
+
+ private:
+  static constexpr double exact = 0.002;
+
+  double priced(double seconds) {
+    const double price = all_.least_price(seconds);
+    least_ = std::min(least_, seconds * price);
+    return price;
+  }
+  double between(double a, double at_a, double b, double at_b) {
+    const double bound = a * at_b;
+    if (bound >= least_ * (1 - exact) || b <= a * (1 + exact) || at_a == at_b) return bound;
+    const double mid = std::sqrt(a * b), at_mid = priced(mid);
+    return std::min(between(a, at_a, mid, at_mid), between(mid, at_mid, b, at_b));
+  }
+
+  completions& all_;
+  double least_;
+};
 
 }  // namespace
 
 completion_bound min_completion(const division& d, const iteration_bound& bound,
                                 const stage_counts& counts, std::size_t decided,
-                                std::uint32_t missing) {
-  open_stages open{d, decided, missing};
-  double price = 0, rate = 0, last = 0, through_s = never;
-  const auto see = [&](std::size_t t) {
-    last = std::max(last, bound.last_rate(t));
-    through_s = std::min(through_s, bound.through_s(t));
-  };
-  for (std::size_t t = 0; t < counts.size(); ++t) {
-    if (counts[t] == 0) continue;
-    price += counts[t] * d.types[t].price_per_hour;
-    rate += counts[t] * bound.rate(t);
-    see(t);
-  }
-  for (const auto t : open.types()) see(t);
-  rate += last;
-
-  auto fastest = counts;
-  open.fill([&](std::size_t t) { return -bound.rate(t); },
-            [&](std::size_t t, std::uint32_t n) { fastest[t] += n; });
+                                std::uint32_t missing, double max_s, double enough) {
+  completions all{d, bound, counts, decided, missing};
   completion_bound out;
-  out.seconds = bound.ordered() ? bound.of(fastest, last)
-                                : bound.work() * through_s + bound.sends_s() +
-                                      bound.work() / rate_of(bound, fastest, last);
-  double min_price = price;
-  open.fill([&](std::size_t t) { return d.types[t].price_per_hour; },
-            [&](std::size_t t, std::uint32_t n) { min_price += n * d.types[t].price_per_hour; });
-  out.seconds_times_price = out.seconds * min_price;
-  if (missing == 0) return out;
-
-  double ratio = never;
-  for (int round = 0; round < 50; ++round) {
-    double p = price, r = rate;
-    const double q = ratio == never ? 0 : ratio;
-    open.fill([&](std::size_t t) { return d.types[t].price_per_hour - q * bound.rate(t); },
-              [&](std::size_t t, std::uint32_t n) {
-                p += n * d.types[t].price_per_hour;
-                r += n * bound.rate(t);
-              });
-    if (p / r >= ratio * (1 - 1e-12)) {
-      const double beyond_s = bound.work() * through_s + bound.sends_s();
-      out.seconds_times_price = std::max(out.seconds_times_price,
-                                         (1 - 1e-9) * bound.work() * ratio + min_price * beyond_s);
-      break;
-    }
-    ratio = p / r;
+  out.seconds = all.seconds();
+  out.seconds_times_price = out.seconds * all.least_price();
+  if (out.seconds_times_price >= enough) return out;
+  if (missing == 0) {
+    out.seconds = bound.in_pieces(counts);
+    out.seconds_times_price = out.seconds * all.least_price();
+    return out;
   }
+  out.seconds_times_price =
+      std::max(out.seconds_times_price, cost_search{all, enough}.from(out.seconds, max_s));
   return out;
 }
 

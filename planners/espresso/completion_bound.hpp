@@ -13,12 +13,12 @@ struct completion_bound {
 /// `counts`: the stages of the first `decided` types of the division; `missing` more are of the
 /// types after those, as far as there are such (precondition: there are enough).
 ///
-/// The time is that of the known stages with the fastest of the others. The cost is at least that
-/// time at the least price; and, as an iteration takes W / R and more, with W the work and R the
-/// stages' rates, at least W times the least price of any completion for its rate, which is found
-/// by Dinkelbach's method: that least ratio is q where no completion has a price below q R.
+/// The time is that of the known stages with the fastest of the others. The cost is the least, over
+/// all times, of a time and the least price of a completion that is as fast. `max_s`: longer
+/// iterations do not count, so that without a shorter one the cost is infinite; `enough`: a cost
+/// from which on it need not be exact.
 completion_bound min_completion(const division& d, const iteration_bound& bound,
                                 const stage_counts& counts, std::size_t decided,
-                                std::uint32_t missing);
+                                std::uint32_t missing, double max_s, double enough);
 
 }  // namespace troupe::planners

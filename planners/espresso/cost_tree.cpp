@@ -1,6 +1,7 @@
 #include "planners/espresso/cost_tree.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <queue>
@@ -66,23 +67,21 @@ class cost_trees {
  public:
   cost_trees(const market& m, const idle_index& idle, const job_spec& job, planning_budget& budget,
              const provision_options& options)
-      : cluster_{m.priced},
-        interruptions_per_hour_{m.interruptions_per_hour},
+      : market_{m},
+        cluster_{m.priced},
+        idle_{idle},
         job_{job},
         budget_{budget},
         options_{options},
         placer_{m.priced, idle, job} {
     simulated_job_ = placer_.job();
     simulated_job_.train->device = "sim";
+    if (options.placer == provision_placer::exact && options.pruning && !options.exhaustive &&
+        (job.slo_s || job.deadline_s))
+      next_ask_ = patience;
   }
 
-  /// `known`: a plan that the answer is not dearer than, if there is one.
-  provision search(provision known = {}) {
-    if (known.plan) {
-      out_ = std::move(known);
-      out_.search = {.bound_at_pop = out_.search.bound_at_pop};
-      out_.complete = false;
-    }
+  provision search() {
     if (options_.exhaustive)
       list_all();
     else
@@ -93,6 +92,9 @@ class cost_trees {
   }
 
  private:
+  static constexpr std::uint64_t patience = 2'000'000;  // units without a plan
+  static constexpr auto never_units = std::numeric_limits<std::uint64_t>::max();
+
   double iterations() const { return static_cast<double>(job_.iterations); }
   double cost_of(double iteration_s, double price_per_hour) const {
     return iteration_s * iterations() * price_per_hour / 3600;
@@ -127,6 +129,8 @@ class cost_trees {
         out_.bound = std::min({queue_.top().min_cost, loose_bound_, out_.plan ? out_.cost : never});
         return;
       }
+      if (max_units_ < never_units && (out_.plan || spent_ > max_units_)) return;
+      if (!out_.plan && spent_ > next_ask_) ask_whale();
       const auto node = queue_.top();
       queue_.pop();
       if (node.placed) {
@@ -141,6 +145,25 @@ class cost_trees {
         extend(node, node.stages - used);
     }
     out_.complete = true;
+  }
+
+  /// Where a limit is tight, the queue comes to the GPUs that meet it late. A placer that is quick
+  /// comes there before, if it gets most of the time.
+  void ask_whale() {
+    auto options = options_;
+    options.placer = provision_placer::whale;
+    const bool begun = whale_ != nullptr;
+    if (!begun) whale_ = std::make_unique<cost_trees>(market_, idle_, job_, budget_, options);
+    whale_->max_units_ = 3 * spent_;
+    begun ? whale_->grow() : whale_->plant_all();
+    next_ask_ = whale_->queue_.empty() ? never_units : 2 * spent_;
+    auto& found = whale_->out_;
+    if (!found.plan) return;
+    const auto bound_at_pop = found.search.bound_at_pop;
+    found.search = out_.search;
+    found.search.bound_at_pop = bound_at_pop;
+    found.complete = false;
+    out_ = std::move(found);
   }
 
   void extend(const tree_node& node, std::uint32_t missing) {
@@ -158,17 +181,21 @@ class cost_trees {
 
   /// Queues a node, unless no completion of it can be the answer.
   void offer(tree_node node, std::uint32_t missing) {
-    work_ += 10 * node.counts.size();
+    work_ += 100 * node.counts.size();
     const auto& d = placer_.divisions()[node.division];
-    const auto least = min_completion(d, *placer_.bound(node.division, node.stages), node.counts,
-                                      node.types, missing);
     // Rounding must not drop what is as cheap as the best.
     constexpr double slack = 1 - 1e-12;
+    const double max_s = std::min(job_.slo_s.value_or(never), job_.deadline_s.value_or(never));
+    const double most = std::min(job_.budget.value_or(never), out_.plan ? out_.cost : never);
+    const auto least =
+        min_completion(d, *placer_.bound(node.division, node.stages), node.counts, node.types,
+                       missing, options_.pruning ? max_s / iterations() / slack : never,
+                       options_.pruning ? most * 3600 / iterations() / slack : never);
     node.min_cost = least.seconds_times_price * iterations() / 3600 * slack;
     node.number = ++numbered_;
     if (options_.pruning) {
       const double run_s = least.seconds * iterations() * slack;
-      if (run_s > std::min(job_.slo_s.value_or(never), job_.deadline_s.value_or(never))) {
+      if (run_s > max_s || least.seconds_times_price == never) {
         ++out_.search.pruned_time;
         return;
       }
@@ -228,7 +255,7 @@ class cost_trees {
     const double price = price_per_hour(node);
     auto p = place_with(placer, placer_, cluster_, node.division, node.counts, limit_s(price));
     if (p.bound_s < p.iteration_s) loose_bound_ = std::min(loose_bound_, cost_of(p.bound_s, price));
-    if (!p.plan) return;
+    if (!p.plan || (node.placed && p.plan->how == node.placed->plan->how)) return;
     const double closed_s = p.iteration_s;
     if (!options_.simulate) return keep_cheaper(node, p, closed_s, price);
     node.min_cost = std::max(node.min_cost, cost_of(closed_s, price));
@@ -254,7 +281,7 @@ class cost_trees {
     // Another cut of these stages may be better.
     if (node.placer == provision_placer::exact)
       loose_bound_ = std::min(loose_bound_, cost_of(p.bound_s, price_per_hour(node)));
-    work_ += 100 * std::uint64_t{timed->shape.microbatches} * timed->costs.size();
+    work_ += 500 * std::uint64_t{timed->shape.microbatches} * timed->costs.size();
     keep_cheaper(node, p, std::max(p.iteration_s, e->iteration_s), price_per_hour(node));
     if (options_.placer != provision_placer::exact || node.placer != provision_placer::exact)
       return;
@@ -281,9 +308,9 @@ class cost_trees {
 
   double interruptions_per_s(const allocation& where) const {
     double per_hour = 0;
-    if (!interruptions_per_hour_.empty())
+    if (!market_.interruptions_per_hour.empty())
       for (const auto& share : where)
-        per_hour += interruptions_per_hour_[cluster_.nodes[share.node].gpu];
+        per_hour += market_.interruptions_per_hour[cluster_.nodes[share.node].gpu];
     return per_hour / 3600;
   }
   /// By an interruption.
@@ -304,16 +331,20 @@ class cost_trees {
     return all - std::exchange(spent_, all);
   }
 
+  const market& market_;
   const cluster& cluster_;
-  const std::vector<double>& interruptions_per_hour_;
+  const idle_index& idle_;
   job_spec job_, simulated_job_;
   planning_budget& budget_;
   provision_options options_;
   stage_placer placer_;
   std::priority_queue<tree_node> queue_;
   std::uint64_t numbered_ = 0, work_ = 0, spent_ = 0;
-  double best_closed_ = never;  // the least cost of a plan's closed form
-  double loose_bound_ = never;  // of sets whose plan may not be their best
+  std::unique_ptr<cost_trees> whale_;      // of other sets in its own order, if it is asked
+  std::uint64_t next_ask_ = never_units;   // spent by then
+  std::uint64_t max_units_ = never_units;  // else it ends when it has spent them, or has a plan
+  double best_closed_ = never;             // the least cost of a plan's closed form
+  double loose_bound_ = never;             // of sets whose plan may not be their best
   provision out_;
 };
 
@@ -347,16 +378,7 @@ provision search_trees(const cluster& c, const idle_index& all, const job_spec& 
     const auto here = in_datacenter(c, idle, dc);
     if (here.total_idle() == 0) continue;
     const auto m = market_of(c, dc, options.spot);
-    provision known;
-    if (options.placer == provision_placer::exact && options.pruning && !options.exhaustive &&
-        (bounded.slo_s || bounded.deadline_s)) {
-      // Where a limit is tight, the queue comes to the GPUs that meet it last. A placer that is
-      // quick has come there long before.
-      auto quick = options;
-      quick.placer = provision_placer::whale;
-      known = cost_trees{m, here, bounded, budget, quick}.search();
-    }
-    auto p = cost_trees{m, here, bounded, budget, options}.search(std::move(known));
+    auto p = cost_trees{m, here, bounded, budget, options}.search();
     add(p.search, best.search);
     const bool complete = best.complete && p.complete;
     const double bound = std::min(best.bound, p.plan || !p.complete ? p.bound : never);

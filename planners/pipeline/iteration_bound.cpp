@@ -8,13 +8,22 @@
 
 namespace troupe::planners {
 
+/// Beyond S, of a stage with others behind it.
+template <class Costs>
+double iteration_bound::own_s(const Costs& k, std::uint32_t behind) const {
+  const double warm = std::min(microbatches_, behind + 1);
+  return (microbatches_ - warm) * k.forward_s +
+         (microbatches_ - 1.0) * (k.recompute_s + k.backward_s);
+}
+
 /// With f, r and b a stage's steps, S the sum of all f + b and sends both ways, an iteration takes
 /// at least S + (m - min(m, p)) f + (m - 1) (r + b), and for the last stage S + (m - 1) (f + b):
 /// the closed form, less what depends on the stage's place. Neither is it less than S and the
 /// rounds of any stage.
 iteration_bound::iteration_bound(const stage_table& table, std::uint32_t microbatches,
                                  std::uint32_t stages, const transfers& x)
-    : work_{table.work_from(0)},
+    : table_{&table},
+      work_{table.work_from(0)},
       sends_s_{2.0 * (stages - 1) * x.min_send_s},
       microbatches_{microbatches},
       stages_{stages} {
@@ -49,13 +58,6 @@ iteration_bound::iteration_bound(const stage_table& table, std::uint32_t microba
   add_round_limits(table, x.min_send_s);
 }
 
-/// Beyond S, of a stage with others behind it.
-double iteration_bound::own_s(const cost_floor& k, std::uint32_t behind) const {
-  const double warm = std::min(microbatches_, behind + 1);
-  return (microbatches_ - warm) * k.forward_s +
-         (microbatches_ - 1.0) * (k.recompute_s + k.backward_s);
-}
-
 /// The last n stages together take at most u / (their rounds - 1) of S with u the most that a
 /// stage's own takes, sends included; each of the others has no more work than it can do in u.
 void iteration_bound::add_round_limits(const stage_table& table, double min_send_s) {
@@ -80,10 +82,54 @@ void iteration_bound::add_round_limits(const stage_table& table, double min_send
 }
 
 double iteration_bound::of(const std::vector<std::uint32_t>& counts) const {
+  return of(counts, last_rate(counts));
+}
+
+double iteration_bound::last_rate(const std::vector<std::uint32_t>& counts) const {
   double last = 0;
   for (std::size_t t = 0; t < counts.size(); ++t)
     if (counts[t] > 0) last = std::max(last, last_rate_[t]);
-  return of(counts, last);
+  return last;
+}
+
+/// No stage has a part of a piece: the slowest one's own is what lets all of them have enough.
+double iteration_bound::in_pieces(const std::vector<std::uint32_t>& counts) const {
+  const double last = last_rate(counts);
+  const double least = of(counts, last);
+  if (!table_->homogeneous() || stages_ == 1) return least;
+  double few = least_own_s(counts, last), enough = few;
+  while (most_pieces(counts, enough) < table_->size()) few = enough, enough *= 1.1;
+  constexpr int halvings = 6;
+  for (int i = 0; i < halvings && few < enough; ++i) {
+    const double mid = (few + enough) / 2;
+    (most_pieces(counts, mid) < table_->size() ? few : enough) = mid;
+  }
+  return std::max(least, from(counts, last, few));
+}
+
+/// Of all stages together, if none's own takes longer.
+std::uint32_t iteration_bound::most_pieces(const std::vector<std::uint32_t>& counts,
+                                           double own) const {
+  const auto size = table_->size();
+  std::uint32_t sum = 0, last_more = 0;
+  for (std::size_t t = 0; t < counts.size(); ++t) {
+    if (counts[t] == 0) continue;
+    const auto most = [&](auto&& takes_s) {
+      std::uint32_t n = 0, end = size;  // n pieces are few enough, and `end` too many
+      while (n + 1 < end) (takes_s((n + end) / 2) <= own ? n : end) = (n + end) / 2;
+      return n;
+    };
+    const auto middle = most([&](std::uint32_t n) {
+      double least = never;
+      for (std::uint32_t first = 0; first < 3 && first + n < size; ++first)
+        least = std::min(least, own_s(table_->middle(t, first, n), stages_ - 1));
+      return least;
+    });
+    const auto last = most([&](std::uint32_t n) { return own_s(table_->last(t, size - n), 0); });
+    sum += counts[t] * middle;
+    if (last > middle) last_more = std::max(last_more, last - middle);
+  }
+  return sum + last_more;
 }
 
 /// With u the most that a stage's own work takes, the work that stages can have is u times the sum
@@ -92,24 +138,34 @@ double iteration_bound::of(const std::vector<std::uint32_t>& counts) const {
 /// rounds limit S, and so u from below; what S, u and the tail are together is the least there, or
 /// between two lines, or where the tail ends.
 double iteration_bound::of(const std::vector<std::uint32_t>& counts, double last_rate) const {
-  double rates = last_rate, through = 0, least_u = min_own_s_;
+  return from(counts, last_rate, least_own_s(counts, last_rate));
+}
+
+/// What the slowest stage's own takes, at least.
+double iteration_bound::least_own_s(const std::vector<std::uint32_t>& counts,
+                                    double last_rate) const {
+  double rates = last_rate, through = 0, least = min_own_s_;
   bool first = true;
   for (const auto t : fastest_) {
     if (counts[t] == 0) continue;
     if (std::exchange(first, false)) through = rates * through_s_[t];
     const double saved = rates * through_s_[t] - through;  // of S, for each second of u
     for (const auto& l : round_limits_)
-      least_u = std::max(least_u, (work_ * through_s_[t] + l.sends_s) / (l.slope + saved));
+      least = std::max(least, (work_ * through_s_[t] + l.sends_s) / (l.slope + saved));
     rates += counts[t] * rate_[t];
     through += counts[t] * rate_[t] * through_s_[t];
   }
-  least_u = std::max(least_u, work_ / rates);
-  double least = total_s(counts, last_rate, least_u);
+  return std::max(least, work_ / rates);
+}
+
+double iteration_bound::from(const std::vector<std::uint32_t>& counts, double last_rate,
+                             double least_own_s) const {
+  double least = total_s(counts, last_rate, least_own_s);
   const auto at = [&](double u) {
-    if (u > least_u) least = std::min(least, total_s(counts, last_rate, u));
+    if (u > least_own_s) least = std::min(least, total_s(counts, last_rate, u));
   };
   at(hidden_below_s_);
-  rates = last_rate;
+  double rates = last_rate;
   for (const auto t : fastest_)
     if (counts[t] > 0) at(work_ / (rates += counts[t] * rate_[t]));
   return least + sends_s_;

@@ -20,6 +20,7 @@ class iteration_bound {
     double min_send_s = 0, max_send_s = 0;
     double sums_s = 0;  // of gradients, at least
   };
+  /// `table` is kept.
   iteration_bound(const stage_table& table, std::uint32_t microbatches, std::uint32_t stages,
                   const transfers& t);
 
@@ -27,6 +28,8 @@ class iteration_bound {
   /// could be among them.
   double of(const std::vector<std::uint32_t>& counts) const;
   double of(const std::vector<std::uint32_t>& counts, double last_rate) const;
+  /// The same, for a transformer cut into whole pieces: more, and dearer to find.
+  double in_pieces(const std::vector<std::uint32_t>& counts) const;
   /// Has every type with less through_s() than another no less rate()?
   bool ordered() const { return ordered_; }
 
@@ -49,6 +52,15 @@ class iteration_bound {
       if (l.behind >= behind) own = std::max(own, (s - sends_s_ + l.sends_s) / l.slope);
     return own;
   }
+  /// In an iteration of sends_s() + x * work() s or less, for any y <= x the sum of all stages'
+  /// rates times what their through_s() is below y is no less than this (last_rate included).
+  double least_saving(double x, double y) const {
+    double least = y < x ? 0 : 1;
+    for (const auto& l : round_limits_)
+      least = std::max(
+          least, (y * work_ + l.sends_s - (x - y) * work_ * l.slope) / (x * work_ + l.sends_s));
+    return least;
+  }
   /// Types, the least through_s() first.
   const std::vector<std::size_t>& fastest() const { return fastest_; }
 
@@ -63,10 +75,16 @@ class iteration_bound {
     double slope = 0, sends_s = 0;
     std::uint32_t behind = 0;  // the first of them
   };
-  double own_s(const cost_floor& k, std::uint32_t behind) const;
+  template <class Costs>
+  double own_s(const Costs& k, std::uint32_t behind) const;
+  double last_rate(const std::vector<std::uint32_t>& counts) const;
+  double least_own_s(const std::vector<std::uint32_t>& counts, double last_rate) const;
   void add_round_limits(const stage_table& table, double min_send_s);
+  std::uint32_t most_pieces(const std::vector<std::uint32_t>& counts, double own_s) const;
+  double from(const std::vector<std::uint32_t>& counts, double last_rate, double least_own_s) const;
   double total_s(const std::vector<std::uint32_t>& counts, double last_rate, double own_s) const;
 
+  const stage_table* table_;
   double work_ = 0, sends_s_ = 0;
   std::uint32_t microbatches_ = 1, stages_ = 1;
   std::vector<round_limit> round_limits_;

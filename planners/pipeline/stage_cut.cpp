@@ -30,19 +30,19 @@ class cut_search {
  public:
   explicit cut_search(const cut_problem& p)
       : p_{p}, stages_{p.stages()}, m_{static_cast<double>(p.microbatches)}, bound_{*p.bound} {
-    std::size_t sets = 1;
-    for (const auto n : p.counts) {
+    std::uint32_t sets = 1;
+    for (std::size_t t = 0; t < p.types(); ++t) {
       weights_.push_back(sets);
-      sets *= n + 1;
+      sets *= p.counts[t] + 1;
+      if (p.counts[t] > 0) types_.push_back(t);
     }
     alike_ = std::ranges::all_of(p.links, [&](const auto& w) { return w == p.links[0]; });
     for (const auto& w : p.links)
       max_send_s_ = std::max(max_send_s_, w.alone_s(p.table->max_activation_bytes()) + w.latency_s);
     most_pieces_.resize(p.types());
     most_work_.resize(p.types());
-    sets_.resize(sets);
-    labels_.resize(sets);
-    for (std::size_t s = 0; s < sets; ++s) describe(s);
+    all_ = sets - 1;
+    for (const auto t : types_) least_through_s_ = std::min(least_through_s_, bound_.through_s(t));
   }
 
   double bound_s() const { return bound_.of(p_.counts); }
@@ -54,6 +54,7 @@ class cut_search {
     limit_ = limit_s;
     const auto until = steps_ + std::min(max_steps, never_steps - steps_);
     if (!set_most_pieces()) return stage_cut{};
+    labels_.resize(sets_.size());
     for (auto& l : labels_) l.clear();
     labels_[0].push_back({});
     labels_[0][0].begin = p_.table->size();
@@ -93,12 +94,12 @@ class cut_search {
   };
 
   std::uint32_t used_of(std::size_t set, std::size_t type) const {
-    return static_cast<std::uint32_t>(set / weights_[type] % (p_.counts[type] + 1));
+    return static_cast<std::uint32_t>(set) / weights_[type] % (p_.counts[type] + 1);
   }
 
   void describe(std::size_t set) {
     auto& r = sets_[set];
-    for (std::size_t t = 0; t < p_.types(); ++t) {
+    for (const auto t : types_) {
       const auto left = p_.counts[t] - used_of(set, t);
       r.stages += left;
       if (left == 0) continue;
@@ -177,19 +178,24 @@ class cut_search {
   /// How many pieces the stages in front of each set can have within the limit, in any order.
   /// False: all together too few.
   bool set_most_pieces() {
-    for (std::size_t k = 0; k < p_.types(); ++k) {
-      most_pieces_[k].assign(stages_, p_.table->size());
-      most_work_[k].assign(stages_ + 1, never);
+    std::uint32_t sum = 0;
+    for (const auto t : types_) {
+      most_pieces_[t].assign(stages_, p_.table->size());
+      most_work_[t].assign(stages_ + 1, never);
+      if (p_.table->homogeneous()) set_most_pieces_of(t);
+      sum += p_.counts[t] * *std::ranges::max_element(most_pieces_[t]);
     }
-    if (p_.table->homogeneous())
-      for (std::size_t k = 0; k < p_.types(); ++k)
-        if (p_.counts[k] > 0) set_most_pieces_of(k);
+    if (sum < p_.table->size()) return false;
+    if (sets_.empty()) {
+      sets_.resize(all_ + 1);
+      for (std::size_t s = 0; s < sets_.size(); ++s) describe(s);
+    }
     for (auto set = sets_.size() - 1; set-- > 0;) {
       const auto behind = stages_ - sets_[set].stages;
       sets_[set].max_pieces = 0;
-      for (std::size_t k = 0; k < p_.types(); ++k) {
-        if (!may_add(set, k)) continue;
-        const auto most = sets_[set + weights_[k]].max_pieces + most_pieces_[k][behind];
+      for (const auto t : types_) {
+        if (!may_add(set, t)) continue;
+        const auto most = sets_[set + weights_[t]].max_pieces + most_pieces_[t][behind];
         sets_[set].max_pieces = std::max(sets_[set].max_pieces, most);
       }
     }
@@ -197,7 +203,7 @@ class cut_search {
   }
   void set_most_pieces_of(std::size_t type) {
     const auto& t = *p_.table;
-    const double min_s = t.work_from(0) * sets_[0].through_s + bound_.sends_s();  // of S
+    const double min_s = t.work_from(0) * least_through_s_ + bound_.sends_s();  // of S
     std::uint32_t most = 0;
     for (std::uint32_t behind = 0; behind < stages_; ++behind) {
       const auto good = [&](std::uint32_t n) {
@@ -248,7 +254,7 @@ class cut_search {
   void extend(std::size_t set, std::size_t index) {
     const auto end = labels_[set][index].begin;
     const auto& table = *p_.table;
-    for (std::size_t type = 0; type < p_.types(); ++type) {
+    for (const auto type : types_) {
       if (!may_add(set, type)) continue;
       const auto& left = sets_[set + weights_[type]];
       const auto behind = stages_ - left.stages - 1;  // of the stage that is added
@@ -395,7 +401,10 @@ class cut_search {
   bool alike_ = true;                                    // sends between all types
   std::vector<std::vector<std::uint32_t>> most_pieces_;  // of a stage, by type and stages behind
   std::vector<std::vector<double>> most_work_;           // with so many stages behind or more
-  std::vector<std::size_t> weights_;  // sets of used stages are numbered in mixed radix
+  std::vector<std::size_t> types_;                       // of the stages
+  std::vector<std::uint32_t> weights_;  // sets of used stages are numbered in mixed radix
+  std::uint32_t all_ = 0;
+  double least_through_s_ = never;
   std::vector<rest> sets_;
   std::vector<std::vector<label>> labels_;  // by set
   double limit_ = 0, max_send_s_ = 0;

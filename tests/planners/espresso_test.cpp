@@ -2,6 +2,9 @@
 
 #include <map>
 
+#include <fmt/format.h>
+
+#include "formats/load/load.hpp"
 #include "messages/time.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/espresso/cmr_placer.hpp"
@@ -31,8 +34,8 @@ void check_completions(stage_placer& placer, std::size_t d, const stage_counts& 
   auto missing = stages;
   for (std::size_t decided = 0;; ++decided) {
     REQUIRE(placer.may_hold(d, known, decided, missing));
-    const auto least =
-        min_completion(placer.divisions()[d], *placer.bound(d, stages), known, decided, missing);
+    const auto least = min_completion(placer.divisions()[d], *placer.bound(d, stages), known,
+                                      decided, missing, iteration_s * (1 + 1e-9), never);
     REQUIRE(least.seconds <= iteration_s * (1 + 1e-9));
     REQUIRE(least.seconds_times_price <= iteration_s * price * (1 + 1e-9));
     if (decided == counts.size()) return;
@@ -391,4 +394,39 @@ TEST_CASE("the greedy placer's choices are explained by ratios that reflect the 
     CHECK(known.front().ratio > rows.front().ratio);
   }
   CHECK(explained > 15);
+}
+
+TEST_CASE(
+    "the cheapest of a thousand GPUs of eight types are found, and the gap closes with the work") {
+  const auto catalogue = formats::load_catalogue(formats::configs_directory() / "gpus.yaml");
+  REQUIRE(catalogue);
+  cluster c;
+  c.name = "thousand";
+  c.datacenters = {{"dc", {}}};
+  for (const std::string name :
+       {"A100-40GB", "A100-80GB", "A6000", "A30", "RTX3090", "A4000", "V100-32GB", "T4"}) {
+    const auto type = std::ranges::find(*catalogue, name, &gpu_type::name);
+    REQUIRE(type != catalogue->end());
+    c.gpus.push_back(*type);
+    for (int n = 0; n < 125; ++n)
+      c.nodes.push_back({fmt::format("{}-{}", name, n),
+                         0,
+                         static_cast<gpu_index>(c.gpus.size() - 1),
+                         1,
+                         {"pcie4", 256, 5},
+                         {"eth10", 10, 50}});
+  }
+  auto job = formats::load_job(formats::configs_directory() / "jobs/llama-7b-slo.yaml", c.gpus);
+  REQUIRE(job);
+  const idle_index idle{c};
+  planning_budget second{100'000'000}, plenty{1'000'000'000};
+  const auto soon = cheapest_plan(c, idle, *job, second);
+  const auto best = cheapest_plan(c, idle, *job, plenty);
+  REQUIRE(soon.plan);
+  CHECK(soon.gap() <= 0.05);
+  REQUIRE(best.plan);
+  CHECK(best.complete);
+  CHECK(best.gap() <= 0.01);
+  CHECK(best.cost <= soon.cost);
+  CHECK(soon.bound <= best.cost);
 }
