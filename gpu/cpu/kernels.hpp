@@ -59,6 +59,22 @@ struct kernels {
   double (*cross_entropy)(T* logits, const std::uint32_t* targets, std::size_t rows, std::size_t n,
                           T scale);
 
+  // For inference.
+
+  /// out = in / root mean square * weight, by row.
+  void (*rms_norm)(const T* in, const T* weight, std::size_t rows, std::size_t n, T epsilon,
+                   T* out);
+  /// Rotates the pairs (j, j + width / 2) of each head by angles given as width / 2 cosines and
+  /// sines.
+  void (*rotate)(T* values, std::size_t heads, std::size_t width, const T* cosines, const T* sines);
+  /// out[j] = silu(in[j]) * in[n + j]; rows of 2 n values become rows of n.
+  void (*silu_gate)(const T* in, std::size_t rows, std::size_t n, T* out);
+  /// out[i] = dot product of `one` and row i.
+  void (*dots)(const T* one, const T* rows, std::size_t count, std::size_t n, T* out);
+  /// out += the sum of weights[i] * row i, in order.
+  void (*add_weighted_rows)(const T* weights, const T* rows, std::size_t count, std::size_t n,
+                            T* out);
+
   void (*add)(T* to, const T* what, std::size_t n);
   /// One update; returns the squared norm of the scaled gradients.
   double (*adamw)(T* values, T* first_moments, T* second_moments, const T* gradients, std::size_t n,

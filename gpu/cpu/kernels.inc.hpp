@@ -235,6 +235,57 @@ double cross_entropy(T* logits, const uint32_t* targets, size_t rows, size_t n, 
 }
 
 template <class T>
+void rms_norm(const T* in, const T* weight, size_t rows, size_t n, T epsilon, T* __restrict out) {
+  for (size_t i = 0; i < rows; ++i, in += n, out += n) {
+    T squares = 0;
+#pragma omp simd reduction(+ : squares)
+    for (size_t j = 0; j < n; ++j) squares += in[j] * in[j];
+    const T inverse = T{1} / root(squares / static_cast<T>(n) + epsilon);
+    TROUPE_SIMD for (size_t j = 0; j < n; ++j) out[j] = in[j] * inverse * weight[j];
+  }
+}
+
+template <class T>
+void rotate(T* values, size_t heads, size_t width, const T* cosines, const T* sines) {
+  const size_t half = width / 2;
+  for (size_t h = 0; h < heads; ++h) {
+    T* __restrict low = values + h * width;
+    T* __restrict high = low + half;
+    TROUPE_SIMD for (size_t j = 0; j < half; ++j) {
+      const T x = low[j], y = high[j];
+      low[j] = x * cosines[j] - y * sines[j];
+      high[j] = y * cosines[j] + x * sines[j];
+    }
+  }
+}
+
+template <class T>
+void silu_gate(const T* in, size_t rows, size_t n, T* __restrict out) {
+  for (size_t i = 0; i < rows; ++i, in += 2 * n, out += n) {
+    TROUPE_SIMD for (size_t j = 0; j < n; ++j) out[j] =
+        in[j] / (T{1} + exponential(-in[j])) * in[n + j];
+  }
+}
+
+template <class T>
+void dots(const T* one, const T* rows, size_t count, size_t n, T* __restrict out) {
+  for (size_t i = 0; i < count; ++i, rows += n) {
+    T sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (size_t j = 0; j < n; ++j) sum += one[j] * rows[j];
+    out[i] = sum;
+  }
+}
+
+template <class T>
+void add_weighted_rows(const T* weights, const T* rows, size_t count, size_t n, T* __restrict out) {
+  for (size_t i = 0; i < count; ++i, rows += n) {
+    const T weight = weights[i];
+    TROUPE_SIMD for (size_t j = 0; j < n; ++j) out[j] += weight * rows[j];
+  }
+}
+
+template <class T>
 void add(T* __restrict to, const T* what, size_t n) {
   TROUPE_SIMD for (size_t i = 0; i < n; ++i) to[i] += what[i];
 }
@@ -283,6 +334,11 @@ constexpr kernels<T> table(const char* name) {
           causal_softmax_backward<T>,
           row_dots<T>,
           cross_entropy<T>,
+          rms_norm<T>,
+          rotate<T>,
+          silu_gate<T>,
+          dots<T>,
+          add_weighted_rows<T>,
           add<T>,
           adamw<T>};
 }

@@ -4,11 +4,12 @@
 #include <fmt/format.h>
 #include <pcre2.h>
 
-#include <array>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+
+#include "gpu/model/byte_level.hpp"
 
 namespace troupe::gpu {
 
@@ -21,38 +22,6 @@ constexpr std::string_view end_of_text = "<|endoftext|>";
 
 auto malformed(const std::filesystem::path& file, const std::string& text) {
   return refuse(reason::kind::malformed, fmt::format("{} {}", file.string(), text));
-}
-
-/// The files encode every byte as a printable character: printable bytes as themselves, the others
-/// from U+0100 on.
-std::array<std::uint32_t, 256> characters_of_bytes() {
-  std::array<std::uint32_t, 256> characters{};
-  std::uint32_t next = 256;
-  for (std::uint32_t b = 0; b < 256; ++b) {
-    const bool printable = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
-    characters[b] = printable ? b : next++;
-  }
-  return characters;
-}
-
-/// The bytes encoded by a token's characters.
-std::optional<std::string> bytes_of(std::string_view characters) {
-  static const auto bytes = [] {
-    std::map<std::uint32_t, char> m;
-    const auto all = characters_of_bytes();
-    for (std::size_t b = 0; b < all.size(); ++b) m[all[b]] = static_cast<char>(b);
-    return m;
-  }();
-  std::string out;
-  for (std::size_t i = 0; i < characters.size(); ++i) {
-    std::uint32_t c = static_cast<unsigned char>(characters[i]);
-    if (c >= 0xC0 && c < 0xE0 && i + 1 < characters.size())  // all of them are below U+0800
-      c = (c & 0x1F) << 6 | (static_cast<unsigned char>(characters[++i]) & 0x3F);
-    const auto found = bytes.find(c);
-    if (found == bytes.end()) return std::nullopt;
-    out += found->second;
-  }
-  return out;
 }
 
 std::uint64_t pair_of(std::uint32_t first, std::uint32_t second) {
@@ -88,7 +57,8 @@ expected<void> bpe::read_vocabulary(const std::filesystem::path& file) {
         number.get<std::uint64_t>() >= std::numeric_limits<std::uint32_t>::max())
       return malformed(file, fmt::format("has no id for '{}'", token));
     const auto n = number.get<std::uint32_t>();
-    const auto bytes = token == end_of_text ? std::string{token} : bytes_of(token).value_or(token);
+    const auto bytes =
+        token == end_of_text ? std::string{token} : byte_level_bytes(token).value_or(token);
     numbers_[bytes] = n;
     tokens_[n] = bytes;
     size_ = std::max(size_, n + 1);
@@ -111,10 +81,10 @@ expected<void> bpe::read_merges(const std::filesystem::path& file) {
     if (line.ends_with('\r')) line.pop_back();
     if (line.empty() || (at == 1 && line.starts_with("#version"))) continue;
     const auto space = line.find(' ');
-    const auto first = bytes_of(std::string_view{line}.substr(0, space));
+    const auto first = byte_level_bytes(std::string_view{line}.substr(0, space));
     const auto second = space == std::string::npos
                             ? std::nullopt
-                            : bytes_of(std::string_view{line}.substr(space + 1));
+                            : byte_level_bytes(std::string_view{line}.substr(space + 1));
     if (!first || !second) return malformed(file, fmt::format("line {} is not two tokens", at));
     const auto a = numbers_.find(*first), b = numbers_.find(*second),
                sum = numbers_.find(*first + *second);

@@ -33,8 +33,19 @@ auto malformed(std::string text) {
   return refuse(reason::kind::malformed, std::move(text));
 }
 
-/// The files of a checkpoint: those in its index, or all.
-expected<std::vector<fs::path>> files_of(const fs::path& path) {
+json to_json(const troupe::model& m) {
+  return {{"name", m.name},         {"family", m.family},         {"hidden", m.hidden},
+          {"layers", m.layers},     {"heads", m.heads},           {"intermediate", m.intermediate},
+          {"sequence", m.sequence}, {"vocabulary", m.vocabulary}, {"tied_head", m.tied_head}};
+}
+
+std::string shape_text(const std::vector<std::uint64_t>& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+}  // namespace
+
+expected<std::vector<fs::path>> checkpoint_files(const fs::path& path) {
   std::error_code error;
   if (!fs::is_directory(path, error)) return std::vector{path};
   std::set<fs::path> files;
@@ -57,18 +68,6 @@ expected<std::vector<fs::path>> files_of(const fs::path& path) {
     return refuse(reason::kind::unknown, fmt::format("no checkpoint in {}", path.string()));
   return std::vector<fs::path>{files.begin(), files.end()};
 }
-
-json to_json(const troupe::model& m) {
-  return {{"name", m.name},         {"family", m.family},         {"hidden", m.hidden},
-          {"layers", m.layers},     {"heads", m.heads},           {"intermediate", m.intermediate},
-          {"sequence", m.sequence}, {"vocabulary", m.vocabulary}, {"tied_head", m.tied_head}};
-}
-
-std::string shape_text(const std::vector<std::uint64_t>& shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
-}
-
-}  // namespace
 
 fs::path checkpoint_directory(const fs::path& root, std::uint64_t iteration) {
   return root / fmt::format("{}{:06}", folder_prefix, iteration);
@@ -140,7 +139,7 @@ std::optional<found_checkpoint> newest_checkpoint(const fs::path& root) {
 }
 
 expected<checkpoint> checkpoint::open(const fs::path& path) {
-  const auto files = files_of(path);
+  const auto files = checkpoint_files(path);
   if (!files) return refuse(files.error());
   checkpoint c;
   c.path_ = path;

@@ -38,6 +38,10 @@ expected<void> save_stage(const std::filesystem::path& directory, const stage_sp
 expected<void> write_index(const std::filesystem::path& directory, const troupe::model& m,
                            std::uint64_t iteration, const std::vector<std::string>& files);
 
+/// The files of a checkpoint or model folder: those in its index, or all *.safetensors; a file
+/// alone is itself. Fails if there is none.
+expected<std::vector<std::filesystem::path>> checkpoint_files(const std::filesystem::path& path);
+
 struct found_checkpoint {
   std::uint64_t iteration = 0;
   std::filesystem::path directory;

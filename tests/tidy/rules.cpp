@@ -41,6 +41,8 @@ const std::vector<separation> separate = {
     {"runtime/zeromq/", {"runtime/virtual/"}},
     {"gpu/cpu/", {"gpu/cuda/"}},
     {"gpu/cuda/", {"gpu/cpu/"}},
+    {"gpu/inference/", {"gpu/cpu/", "gpu/cuda/"}},
+    {"gpu/text/", {"gpu/cpu/", "gpu/cuda/", "gpu/inference/", "gpu/device/"}},
     {"cli/common/", {"cli/verbs/jobs/", "cli/verbs/studies/", "cli/verbs/cluster/"}},
     {"cli/reports/", {"cli/verbs/"}},
 };

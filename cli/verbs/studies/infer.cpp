@@ -1,0 +1,154 @@
+#include <algorithm>
+#include <filesystem>
+
+#include "cli/common/output_file.hpp"
+#include "cli/verbs/verb.hpp"
+#include "gpu/inference/generate.hpp"
+#include "gpu/model/safetensors.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+class infer_verb final : public verb {
+ public:
+  void options(CLI::App& app) override {
+    app.add_option("PROMPT", prompt_, "Text to complete");
+    app.add_flag("--alone", alone_, "Compute in this process, on one CPU core, without a cluster")
+        ->required();
+    app.add_option("--model", model_,
+                   "Hugging Face model folder: config.json, *.safetensors, and a tokenizer unless "
+                   "tokens are bytes")
+        ->required();
+    app.add_option("--prompt-tokens", tokens_, "Prompt as token numbers instead of text")
+        ->delimiter(',')
+        ->allow_extra_args(false);
+    app.add_option("--max-tokens", limits_.max_tokens, "Tokens to generate at most")
+        ->check(CLI::Range(1, 100'000'000))
+        ->capture_default_str();
+    app.add_option("--temperature", how_.temperature, "0: always the most probable token")
+        ->check(CLI::Range(0.0, 100.0))
+        ->capture_default_str();
+    app.add_option("--top-p", how_.top_p,
+                   "Only the most probable tokens that together reach this probability")
+        ->check(CLI::Range(0.0, 1.0))
+        ->capture_default_str();
+    app.add_option("--top-k", how_.top_k, "Only so many of the most probable tokens; 0: all")
+        ->capture_default_str();
+    app.add_option("--seed", how_.seed, "Seed of the choice of tokens")->capture_default_str();
+    app.add_option("--stop", limits_.stops, "Text that ends the completion; may be repeated")
+        ->allow_extra_args(false);
+    app.add_option("--chunk", chunk_,
+                   "Positions of the prompt computed at a time; the result is "
+                   "the same for all")
+        ->check(CLI::Range(64, 1'000'000))
+        ->capture_default_str();
+    app.add_option("--dump-logits", logits_file_,
+                   "Write the logits of all positions to a safetensors file");
+    app.add_option("--random-weights", random_,
+                   "Use random weights of this seed; the folder needs no *.safetensors");
+  }
+
+  int run(output& out) override {
+    const auto model = gpu::read_inference_model(model_);
+    if (!model) return out.bad(model.error());
+    auto words = gpu::open_tokenizer(model_, model->vocabulary);
+    if (!words) return out.bad(words.error());
+    auto asked = generation_of(*model, words->get());
+    if (!asked) return out.bad(asked.error());
+    if (!logits_file_.empty())
+      if (auto ok = can_write(logits_file_); !ok) return out.bad(ok.error());
+    const auto positions =
+        std::min<std::uint64_t>(asked->prompt.size() + limits_.max_tokens, model->positions);
+    auto spec = gpu::whole_model(*model, gpu::pages_for(static_cast<std::uint32_t>(positions)));
+    spec.weights = model_;
+    spec.seed = random_;
+    const auto device = gpu::make_cpu_inference_device(spec);
+    if (!device) return out.bad(device.error());
+    gpu::completion text{asked->limits, words->get()};
+    const auto made =
+        gpu::generate(**device, *asked, text, [&](std::string_view piece) { out.text(piece); });
+    if (!made) return out.bad(made.error());
+    if (!logits_file_.empty())
+      if (auto ok = write_logits(*made, model->vocabulary); !ok) return out.no(ok.error());
+    show(out, *asked, *made, text, words->get() != nullptr);
+    return exit_done;
+  }
+
+ private:
+  expected<gpu::generation> generation_of(const gpu::inference_model& m,
+                                          const gpu::tokenizer* words) {
+    const auto no = [](std::string why) { return refuse(reason::kind::invalid, std::move(why)); };
+    gpu::generation g;
+    g.limits = limits_;
+    g.limits.last_tokens = m.last_tokens;
+    g.how = how_;
+    g.chunk = chunk_;
+    g.keep_logits = !logits_file_.empty();
+    if (chunk_ % gpu::tile_positions != 0)
+      return no(
+          fmt::format("--chunk: found {}, expected a multiple of {}", chunk_, gpu::tile_positions));
+    if (std::count(limits_.stops.begin(), limits_.stops.end(), "") > 0)
+      return no("--stop: found an empty text");
+    if (tokens_.empty() == prompt_.empty())
+      return no("give either a PROMPT or --prompt-tokens, not empty");
+    g.prompt = tokens_;
+    if (!tokens_.empty()) return g;
+    if (!words)
+      return no(
+          fmt::format("{}: has no tokenizer (tokenizer.json, or vocab.json and merges.txt); "
+                      "give --prompt-tokens instead of a text",
+                      model_));
+    g.prompt = words->encode_prompt(prompt_);
+    return g;
+  }
+
+  expected<void> write_logits(const gpu::generated& made, std::uint64_t vocabulary) const {
+    return gpu::write_safetensors(
+        logits_file_, {{"logits", {made.logits.size() / vocabulary, vocabulary}, made.logits}}, {});
+  }
+
+  void show(output& out, const gpu::generation& asked, const gpu::generated& made,
+            const gpu::completion& text, bool has_text) const {
+    out.document({{"text", has_text ? json(text.text()) : json()},
+                  {"tokens", text.tokens()},
+                  {"logprobs", text.log_probabilities()},
+                  {"prompt_tokens", asked.prompt.size()},
+                  {"completion_tokens", text.tokens().size()},
+                  {"finish_reason", gpu::name_of(text.finished())},
+                  {"ttft_ms", 1e3 * made.ttft_s},
+                  {"where",
+                   {{"prefill", "alone"},
+                    {"guests", json::array()},
+                    {"chunks", made.chunks},
+                    {"steps", made.steps},
+                    {"yields", 0},
+                    {"decoder", "alone"},
+                    {"attempts", 1}}}});
+    if (has_text)
+      out.text("\n");
+    else
+      out.line("tokens {}", fmt::join(text.tokens(), ","));
+    out.note("{} prompt tokens, {} new ones, ended by {}; the first after {:.0f} ms",
+             asked.prompt.size(), text.tokens().size(), gpu::name_of(text.finished()),
+             1e3 * made.ttft_s);
+  }
+
+  std::string prompt_, model_, logits_file_;
+  bool alone_ = false;
+  std::vector<std::uint32_t> tokens_;
+  gpu::completion_limits limits_;
+  gpu::sampling how_;
+  std::uint32_t chunk_ = 512;
+  std::optional<std::uint64_t> random_;
+};
+
+}  // namespace
+
+std::unique_ptr<verb> make_infer() {
+  return std::make_unique<infer_verb>();
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,195 @@
+#include "gpu/cpu/inference_device.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "gpu/cpu/inference_work.hpp"
+#include "gpu/cpu/matrix.hpp"
+
+namespace troupe::gpu {
+
+namespace {
+
+tl::unexpected<reason> invalid(std::string text) {
+  return refuse(reason::kind::invalid, std::move(text));
+}
+
+}  // namespace
+
+expected<std::unique_ptr<inference_device>> make_cpu_inference_device(const inference_spec& s) {
+  const auto end = 1ull * s.first_sublayer + s.sublayers, all = 2ull * s.model.layers;
+  if (end > all)
+    return invalid(fmt::format("sublayers {} to {} were requested, but {} has {}", s.first_sublayer,
+                               end, s.model.name, all));
+  auto maths = cpu::inference_maths::make(s);
+  if (!maths) return refuse(maths.error());
+  return std::make_unique<cpu::cpu_inference_device>(s, std::move(*maths));
+}
+
+namespace cpu {
+
+cpu_inference_device::cpu_inference_device(const inference_spec& s, inference_maths maths)
+    : spec_{s}, maths_{std::move(maths)}, cache_{s.model, s.pages, attention_layers()} {}
+
+std::uint32_t cpu_inference_device::attention_layers() const {
+  return (spec_.first_sublayer + spec_.sublayers + 1) / 2 - first_attention();
+}
+
+expected<void> cpu_inference_device::reserve(sequence_id s, std::uint32_t positions) {
+  if (positions > spec_.model.positions)
+    return invalid(fmt::format("{} positions are more than the {} of {}", positions,
+                               spec_.model.positions, spec_.model.name));
+  if (cache_.reserve(s, positions)) return {};
+  return refuse(reason::kind::insufficient,
+                fmt::format("{} positions need {} pages; {} of {} are free", positions,
+                            pages_for(positions), cache_.free_pages(), spec_.pages));
+}
+
+expected<void> cpu_inference_device::check_tokens(std::span<const std::uint32_t> tokens) const {
+  for (const auto t : tokens)
+    if (t >= spec_.model.vocabulary)
+      return invalid(
+          fmt::format("token {} is beyond the vocabulary of {}", t, spec_.model.vocabulary));
+  return {};
+}
+
+expected<std::size_t> cpu_inference_device::hidden_rows(const payload& in) const {
+  const auto row = spec_.model.hidden * sizeof(float);
+  const auto bytes = in.bytes().size();
+  if (bytes == 0 || bytes % row != 0)
+    return invalid(fmt::format("{} bytes are no hidden states of {} each", bytes, row));
+  return bytes / row;
+}
+
+expected<const kv_cache::sequence*> cpu_inference_device::pages_of(sequence_id s,
+                                                                   std::uint32_t end) const {
+  const auto* pages = cache_.find(s);
+  if (!pages || pages->size() < pages_for(end))
+    return invalid(fmt::format("sequence {} has pages for {} positions, but {} are needed", s,
+                               pages ? pages->size() * tile_positions : 0, end));
+  return pages;
+}
+
+std::vector<float*> cpu_inference_device::keys(const kv_cache::sequence& s, std::uint32_t sublayer,
+                                               std::size_t count) const {
+  std::vector<float*> all(count);
+  for (std::size_t p = 0; p < count; ++p)
+    all[p] = cache_.keys(s[p], sublayer / 2 - first_attention());
+  return all;
+}
+
+expected<std::unique_ptr<inference_work>> cpu_inference_device::prefill(sequence_id s,
+                                                                        std::uint32_t first,
+                                                                        const payload& in) {
+  if (first % tile_positions != 0)
+    return invalid(fmt::format("a chunk begins at position {}, expected a multiple of {}", first,
+                               tile_positions));
+  if (spec_.sublayers == 0) return invalid("a part without layers has no prefill");
+  std::size_t rows = in.bytes().size() / sizeof(std::uint32_t);
+  std::vector<std::uint32_t> tokens;
+  if (spec_.embeds) {
+    if (rows == 0) return invalid("a chunk needs at least one token");
+    tokens.resize(rows);
+    std::memcpy(tokens.data(), in.bytes().data(), rows * sizeof(std::uint32_t));
+    if (auto ok = check_tokens(tokens); !ok) return refuse(ok.error());
+  } else {
+    const auto given = hidden_rows(in);
+    if (!given) return refuse(given.error());
+    rows = *given;
+  }
+  if (rows > spec_.model.positions - std::min(first, spec_.model.positions))
+    return invalid(fmt::format("{} positions from {} on are more than the {} of {}", rows, first,
+                               spec_.model.positions, spec_.model.name));
+  const auto pages = pages_of(s, first + static_cast<std::uint32_t>(rows));
+  if (!pages) return refuse(pages.error());
+  return std::make_unique<prefill_work>(*this, **pages, first, rows, std::move(tokens), in);
+}
+
+expected<std::unique_ptr<inference_work>> cpu_inference_device::decode(
+    const std::vector<decode_row>& rows, const payload& in) {
+  if (rows.empty() || spec_.sublayers == 0) return invalid("there is nothing to decode");
+  std::vector<const kv_cache::sequence*> pages;
+  std::set<sequence_id> different;
+  for (const auto& r : rows) {
+    if (spec_.embeds)
+      if (auto ok = check_tokens({&r.token, 1}); !ok) return refuse(ok.error());
+    if (!different.insert(r.sequence).second)
+      return invalid(fmt::format("sequence {} is twice in one decode", r.sequence));
+    if (r.position >= spec_.model.positions)
+      return invalid(fmt::format("position {} is beyond the {} of {}", r.position,
+                                 spec_.model.positions, spec_.model.name));
+    const auto found = pages_of(r.sequence, r.position + 1);
+    if (!found) return refuse(found.error());
+    pages.push_back(*found);
+  }
+  if (!spec_.embeds) {
+    const auto given = hidden_rows(in);
+    if (!given) return refuse(given.error());
+    if (*given != rows.size())
+      return invalid(fmt::format("{} hidden states for {} sequences", *given, rows.size()));
+  }
+  return std::make_unique<decode_work>(*this, rows, std::move(pages), in);
+}
+
+expected<std::unique_ptr<inference_work>> cpu_inference_device::head(const payload& in) {
+  if (!spec_.predicts) return invalid("this part of the model has no head");
+  const auto rows = hidden_rows(in);
+  if (!rows) return refuse(rows.error());
+  return std::make_unique<head_work>(*this, *rows, in);
+}
+
+expected<const kv_cache::sequence*> cpu_inference_device::check_kv(sequence_id s,
+                                                                   std::uint32_t first_layer,
+                                                                   std::uint32_t layers,
+                                                                   std::uint32_t first_page,
+                                                                   std::uint32_t pages) const {
+  const auto end = first_attention() + attention_layers();
+  if (first_layer < first_attention() || first_layer > end || layers > end - first_layer)
+    return invalid(fmt::format("{} layers from {} on were requested, but the cache has {} to {}",
+                               layers, first_layer, first_attention(), end));
+  const auto* all = cache_.find(s);
+  const auto have = all ? all->size() : 0;
+  if (first_page > have || pages > have - first_page)
+    return invalid(fmt::format("{} pages from {} on were requested, but sequence {} has {}", pages,
+                               first_page, s, have));
+  return all;
+}
+
+expected<payload> cpu_inference_device::take_kv(sequence_id s, std::uint32_t first_layer,
+                                                std::uint32_t layers, std::uint32_t first_page,
+                                                std::uint32_t pages) const {
+  const auto all = check_kv(s, first_layer, layers, first_page, pages);
+  if (!all) return refuse(all.error());
+  const auto n = cache_.layer_values();
+  std::vector<std::byte> out(1ull * layers * pages * n * sizeof(float));
+  auto* to = out.data();
+  for (std::uint32_t l = 0; l < layers; ++l)
+    for (std::uint32_t p = 0; p < pages; ++p, to += n * sizeof(float))
+      std::memcpy(to, cache_.keys((**all)[first_page + p], first_layer + l - first_attention()),
+                  n * sizeof(float));
+  return payload{std::move(out)};
+}
+
+expected<void> cpu_inference_device::put_kv(sequence_id s, std::uint32_t first_layer,
+                                            std::uint32_t layers, std::uint32_t first_page,
+                                            std::uint32_t pages, const payload& in) {
+  const auto all = check_kv(s, first_layer, layers, first_page, pages);
+  if (!all) return refuse(all.error());
+  const auto n = cache_.layer_values();
+  if (in.bytes().size() != 1ull * layers * pages * n * sizeof(float))
+    return invalid(fmt::format("{} bytes of keys and values, expected {}", in.bytes().size(),
+                               1ull * layers * pages * n * sizeof(float)));
+  const auto* from = in.bytes().data();
+  for (std::uint32_t l = 0; l < layers; ++l)
+    for (std::uint32_t p = 0; p < pages; ++p, from += n * sizeof(float))
+      std::memcpy(cache_.keys((**all)[first_page + p], first_layer + l - first_attention()), from,
+                  n * sizeof(float));
+  return {};
+}
+
+}  // namespace cpu
+
+}  // namespace troupe::gpu

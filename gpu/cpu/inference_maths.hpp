@@ -1,0 +1,67 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "gpu/cpu/kernels.hpp"
+#include "gpu/cpu/paged_attention.hpp"
+#include "gpu/cpu/pool.hpp"
+#include "gpu/inference/inference_device.hpp"
+#include "gpu/inference/rotary.hpp"
+#include "gpu/inference/weights.hpp"
+
+namespace troupe::gpu::cpu {
+
+/// A model part's weights, and what is done with them to a tile: tile_positions or decode_rows
+/// rows, those beyond a chunk's end or a batch's last sequence included. Every product has that
+/// many rows, since the bits of a row depend on their number.
+class inference_maths {
+ public:
+  /// Reads the weights, or makes random ones. Fails for weights that are not this model's, and if
+  /// this host does not have the memory.
+  static expected<inference_maths> make(const inference_spec& s);
+
+  /// out: one hidden state.
+  void embed(std::uint32_t token, std::uint32_t position, float* out) const;
+  /// The first half of an attention: norm, queries, keys and values, rotated. Returns `rows` rows
+  /// of attention().row_values(), valid until the next call. positions: of the rows that are real.
+  float* queries_keys_values(std::uint32_t sublayer, const float* hidden, std::size_t rows,
+                             std::span<const std::uint32_t> positions);
+  /// The second half: hidden += attended times the product back.
+  void leave_attention(std::uint32_t sublayer, float* hidden, std::size_t rows);
+  /// Where the halves leave [rows, query width] for each other.
+  float* attended() { return attended_.get(); }
+  void mlp(std::uint32_t sublayer, float* hidden, std::size_t rows);
+  /// hidden, logits: decode_rows rows.
+  void head(const float* hidden, float* logits);
+
+  paged_attention& attention() { return attention_; }
+
+ private:
+  struct sublayer_values {
+    buffer<float> norm, norm_bias, wide, wide_bias, back, back_bias;
+  };
+  explicit inference_maths(const inference_spec& s);
+  template <class Source>
+  void load(const Source& source);
+  void norm(const float* in, const float* weight, const float* bias, std::size_t rows);
+  /// out: [rows, columns] = bias (or 0) + in [rows, inner] * weight.
+  void product(const float* in, std::size_t rows, std::size_t inner, const float* weight,
+               const float* bias, std::size_t columns, float* out) const;
+  /// hidden += bias + in [rows, inner] * weight.
+  void add_product(const float* in, std::size_t rows, std::size_t inner, const float* weight,
+                   const float* bias, float* hidden) const;
+
+  inference_spec spec_;
+  std::size_t hidden_, inner_;
+  bool gpt2_;
+  const kernels<float>& k_;
+  rotary rotary_;
+  paged_attention attention_;
+  pool memory_;
+  std::vector<sublayer_values> sublayers_;
+  buffer<float> embedding_, positions_, last_norm_, last_norm_bias_, head_;
+  buffer<float> normed_, wide_, after_, attended_, statistics_;  // scratch of one tile
+};
+
+}  // namespace troupe::gpu::cpu

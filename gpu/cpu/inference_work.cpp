@@ -1,0 +1,135 @@
+#include "gpu/cpu/inference_work.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "gpu/cpu/matrix.hpp"
+
+namespace troupe::gpu::cpu {
+
+cpu_inference_device::tiles::tiles(cpu_inference_device& d, std::size_t rows, std::size_t tile_rows,
+                                   std::size_t sublayers)
+    : device_{d},
+      rows_{rows},
+      tile_rows_{tile_rows},
+      tiles_{(rows + tile_rows - 1) / tile_rows},
+      steps_{tiles_ * sublayers},
+      width_{d.spec_.model.hidden},
+      hidden_{d.memory_.zeros<float>(tiles_ * tile_rows * width_)} {}
+
+std::uint32_t cpu_inference_device::tiles::steps_left() const {
+  return static_cast<std::uint32_t>(steps_ - next_);
+}
+
+void cpu_inference_device::tiles::step() {
+  prepare_thread();
+  run(next_ / tiles_, next_ % tiles_);
+  ++next_;
+}
+
+void cpu_inference_device::tiles::enter(const payload& in) {
+  if (in.bytes().empty()) return;
+  std::memcpy(hidden_.get(), in.bytes().data(), rows_ * width_ * sizeof(float));
+}
+
+cpu_inference_device::prefill_work::prefill_work(cpu_inference_device& d,
+                                                 const kv_cache::sequence& pages,
+                                                 std::uint32_t first, std::size_t rows,
+                                                 std::vector<std::uint32_t> tokens,
+                                                 const payload& in)
+    : tiles{d, rows, tile_positions, d.spec_.sublayers},
+      pages_{pages},
+      first_{first},
+      tokens_{std::move(tokens)} {
+  if (tokens_.empty()) enter(in);
+}
+
+void cpu_inference_device::prefill_work::run(std::size_t sublayer, std::size_t tile) {
+  auto& maths = device_.maths_;
+  const auto begin = tile * tile_rows_;
+  if (sublayer == 0 && !tokens_.empty())
+    for (auto i = begin; i < std::min(begin + tile_rows_, rows_); ++i)
+      maths.embed(tokens_[i], first_ + static_cast<std::uint32_t>(i),
+                  hidden(tile) + (i - begin) * width_);
+  const auto i = device_.spec_.first_sublayer + static_cast<std::uint32_t>(sublayer);
+  if (i % 2 == 0)
+    attend(i, tile);
+  else
+    maths.mlp(i, hidden(tile), tile_rows_);
+}
+
+void cpu_inference_device::prefill_work::attend(std::uint32_t sublayer, std::size_t tile) {
+  auto& maths = device_.maths_;
+  const auto begin = tile * tile_rows_, count = std::min(tile_rows_, rows_ - begin);
+  std::vector<std::uint32_t> positions(count);
+  for (std::size_t i = 0; i < count; ++i)
+    positions[i] = first_ + static_cast<std::uint32_t>(begin + i);
+  const auto* qkv = maths.queries_keys_values(sublayer, hidden(tile), tile_rows_, positions);
+  const auto pages = device_.keys(pages_, sublayer, positions[0] / tile_positions + 1);
+  auto& attention = maths.attention();
+  for (std::size_t i = 0; i < count; ++i)
+    attention.store(qkv + i * attention.row_values(), positions[i], pages.back());
+  attention.tile(qkv, pages, maths.attended());
+  maths.leave_attention(sublayer, hidden(tile), tile_rows_);
+}
+
+cpu_inference_device::decode_work::decode_work(cpu_inference_device& d,
+                                               std::vector<decode_row> rows,
+                                               std::vector<const kv_cache::sequence*> pages,
+                                               const payload& in)
+    : tiles{d, rows.size(), decode_rows, d.spec_.sublayers},
+      rows_here_{std::move(rows)},
+      pages_{std::move(pages)} {
+  if (!d.spec_.embeds) enter(in);
+}
+
+void cpu_inference_device::decode_work::run(std::size_t sublayer, std::size_t tile) {
+  auto& maths = device_.maths_;
+  const auto begin = tile * tile_rows_;
+  if (sublayer == 0 && device_.spec_.embeds)
+    for (std::size_t i = 0; i < rows_of(tile); ++i)
+      maths.embed(rows_here_[begin + i].token, rows_here_[begin + i].position,
+                  hidden(tile) + i * width_);
+  const auto i = device_.spec_.first_sublayer + static_cast<std::uint32_t>(sublayer);
+  if (i % 2 == 0)
+    attend(i, tile);
+  else
+    maths.mlp(i, hidden(tile), tile_rows_);
+}
+
+void cpu_inference_device::decode_work::attend(std::uint32_t sublayer, std::size_t tile) {
+  auto& maths = device_.maths_;
+  const auto begin = tile * tile_rows_, count = rows_of(tile);
+  std::vector<std::uint32_t> positions(count);
+  for (std::size_t i = 0; i < count; ++i) positions[i] = rows_here_[begin + i].position;
+  const auto* qkv = maths.queries_keys_values(sublayer, hidden(tile), tile_rows_, positions);
+  auto& attention = maths.attention();
+  const std::size_t queries = device_.spec_.model.query_width();
+  std::fill_n(maths.attended() + count * queries, (tile_rows_ - count) * queries, 0.0f);
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto* row = qkv + i * attention.row_values();
+    const auto pages =
+        device_.keys(*pages_[begin + i], sublayer, positions[i] / tile_positions + 1);
+    attention.store(row, positions[i], pages.back());
+    attention.row(row, positions[i], pages, maths.attended() + i * queries);
+  }
+  maths.leave_attention(sublayer, hidden(tile), tile_rows_);
+}
+
+cpu_inference_device::head_work::head_work(cpu_inference_device& d, std::size_t rows,
+                                           const payload& in)
+    : tiles{d, rows, decode_rows, 1},
+      logits_{d.memory_.take<float>(tiles_ * tile_rows_ * d.spec_.model.vocabulary)} {
+  enter(in);
+}
+
+void cpu_inference_device::head_work::run(std::size_t, std::size_t tile) {
+  device_.maths_.head(hidden(tile),
+                      logits_.get() + tile * tile_rows_ * device_.spec_.model.vocabulary);
+}
+
+payload cpu_inference_device::head_work::result() {
+  return as_payload(logits_, rows_ * device_.spec_.model.vocabulary);
+}
+
+}  // namespace troupe::gpu::cpu

@@ -1,0 +1,107 @@
+#include "gpu/inference/generate.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "gpu/device/clock.hpp"
+
+namespace troupe::gpu {
+
+namespace {
+
+constexpr sequence_id only = 1;
+
+std::span<const float> floats_of(const payload& p) {
+  return {reinterpret_cast<const float*>(p.bytes().data()), p.bytes().size() / sizeof(float)};
+}
+
+/// One sequence on one device.
+class generator {
+ public:
+  generator(inference_device& d, const generation& g) : device_{d}, how_{g} {}
+  ~generator() { device_.release(only); }
+  generator(const generator&) = delete;
+  generator& operator=(const generator&) = delete;
+
+  expected<generated> run(completion& out, const std::function<void(std::string_view)>& heard) {
+    const auto begin = now_s();
+    auto ok = reserve();
+    if (ok) ok = prefill();
+    if (!ok) return refuse(ok.error());
+    while (out.finished() == completion::finish::none) {
+      const auto position = how_.prompt.size() + out.tokens().size();
+      const auto text = out.add(sample(logits_, how_.how, position));
+      if (out.tokens().size() == 1) made_.ttft_s = now_s() - begin;
+      if (heard && !text.empty()) heard(text);
+      if (out.finished() != completion::finish::none) break;
+      if (ok = decode(out.tokens().back(), static_cast<std::uint32_t>(position)); !ok)
+        return refuse(ok.error());
+    }
+    return std::move(made_);
+  }
+
+ private:
+  expected<void> reserve() {
+    const auto all = how_.prompt.size() + how_.limits.max_tokens;
+    const auto& m = device_.spec().model;
+    if (all > m.positions)
+      return refuse(reason::kind::invalid,
+                    fmt::format("{} prompt tokens and {} new ones are more than the {} positions "
+                                "of {}",
+                                how_.prompt.size(), how_.limits.max_tokens, m.positions, m.name));
+    return device_.reserve(only, static_cast<std::uint32_t>(all));
+  }
+
+  expected<void> prefill() {
+    const auto width = device_.spec().model.hidden * sizeof(float);
+    for (std::size_t first = 0; first < how_.prompt.size(); first += how_.chunk) {
+      const auto n = std::min<std::size_t>(how_.chunk, how_.prompt.size() - first);
+      const auto work = device_.prefill(
+          only, static_cast<std::uint32_t>(first),
+          payload{nullptr, std::as_bytes(std::span{how_.prompt}.subspan(first, n))});
+      if (!work) return refuse(work.error());
+      made_.steps += (*work)->steps_left();
+      ++made_.chunks;
+      const auto hidden = finish(**work);
+      const bool last = first + n == how_.prompt.size();
+      const auto from = how_.keep_logits ? 0 : n - 1;
+      if (!last && !how_.keep_logits) continue;
+      if (auto ok = predict({hidden.owner(), hidden.bytes().subspan(from * width)}); !ok) return ok;
+    }
+    return {};
+  }
+
+  expected<void> decode(std::uint32_t token, std::uint32_t position) {
+    const auto work = device_.decode({{only, position, token}}, {});
+    if (!work) return refuse(work.error());
+    return predict(finish(**work));
+  }
+
+  /// Sets logits_ from the last of these hidden states.
+  expected<void> predict(const payload& hidden) {
+    const auto work = device_.head(hidden);
+    if (!work) return refuse(work.error());
+    rows_ = finish(**work);
+    const auto all = floats_of(rows_);
+    logits_ = all.last(device_.spec().model.vocabulary);
+    if (how_.keep_logits) made_.logits.insert(made_.logits.end(), all.begin(), all.end());
+    return {};
+  }
+
+  inference_device& device_;
+  const generation& how_;
+  generated made_;
+  payload rows_;
+  std::span<const float> logits_;  // in rows_
+};
+
+}  // namespace
+
+expected<generated> generate(inference_device& d, const generation& g, completion& out,
+                             const std::function<void(std::string_view)>& heard) {
+  if (g.prompt.empty()) return refuse(reason::kind::invalid, "a prompt needs at least one token");
+  return generator{d, g}.run(out, heard);
+}
+
+}  // namespace troupe::gpu

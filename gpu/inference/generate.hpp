@@ -1,0 +1,32 @@
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "gpu/inference/completion.hpp"
+#include "gpu/inference/inference_device.hpp"
+
+namespace troupe::gpu {
+
+struct generation {
+  std::vector<std::uint32_t> prompt;  // at least one token
+  completion_limits limits;
+  sampling how;
+  std::uint32_t chunk = 512;  // positions of a prefill; a multiple of tile_positions
+  bool keep_logits = false;
+};
+
+struct generated {
+  std::uint32_t chunks = 0, steps = 0;  // of the prefill
+  double ttft_s = 0;                    // until the first token
+  // If they are kept: one row for each position but the last token's.
+  std::vector<float> logits;
+};
+
+/// Completes one prompt on a device with the whole model; `out` grows. `heard` is called with every
+/// piece of text. Fails if prompt and max_tokens exceed the model's positions, for tokens beyond
+/// its vocabulary, and if the device has too few pages.
+expected<generated> generate(inference_device& d, const generation& g, completion& out,
+                             const std::function<void(std::string_view)>& heard = {});
+
+}  // namespace troupe::gpu

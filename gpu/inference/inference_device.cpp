@@ -1,0 +1,23 @@
+#include "gpu/inference/inference_device.hpp"
+
+namespace troupe::gpu {
+
+inference_spec whole_model(const inference_model& m, std::uint32_t pages) {
+  inference_spec s;
+  s.model = m;
+  s.sublayers = 2 * m.layers;
+  s.embeds = s.predicts = true;
+  s.pages = pages;
+  return s;
+}
+
+std::uint64_t page_bytes(const inference_model& m) {
+  return 2ull * tile_positions * m.kv_width() * sizeof(float);
+}
+
+payload finish(inference_work& w) {
+  while (w.steps_left() > 0) w.step();
+  return w.result();
+}
+
+}  // namespace troupe::gpu

@@ -1,0 +1,121 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "gpu/inference/inference_model.hpp"
+#include "messages/frame.hpp"
+#include "messages/reason.hpp"
+
+// A device that serves a contiguous part of a model: prompts (prefill), then token after token
+// (decode), over a cache of keys and values. Work is done in short steps, which the caller asks for
+// one at a time: it may do other work on the device between any two, or give up the rest.
+//
+// Every value is the same to the last bit, however a prompt is cut into chunks and steps, over how
+// many devices the layers are divided, and whichever other sequences share a decode: products have
+// always tile_positions rows in a prefill and decode_rows otherwise, filled up with zeros, and
+// attention goes over pages of tile_positions absolute positions in order.
+
+namespace troupe::gpu {
+
+/// Positions of a page of the cache, and of a step of a prefill.
+inline constexpr std::uint32_t tile_positions = 64;
+/// Sequences of a step of a decode, and rows of a step of a head.
+inline constexpr std::uint32_t decode_rows = 8;
+
+struct inference_spec {
+  inference_model model;
+  std::filesystem::path weights;      // a model folder
+  std::optional<std::uint64_t> seed;  // instead of it: random weights
+  // Sublayers [first_sublayer, first_sublayer + sublayers): 2i is the attention of layer i, 2i + 1
+  // its MLP.
+  std::uint32_t first_sublayer = 0, sublayers = 0;
+  bool embeds = false;      // begins with tokens; else with hidden states
+  bool predicts = false;    // has the last norm and the head
+  std::uint32_t pages = 0;  // of the cache; each for all attention layers of this part
+};
+/// All of a model on one device.
+inference_spec whole_model(const inference_model& m, std::uint32_t pages);
+
+/// A caller's number of a sequence.
+using sequence_id = std::uint64_t;
+
+/// Work in steps. It is given up by its destruction; what it wrote into the cache remains. It must
+/// not outlive its device, nor its sequences.
+class inference_work {
+ public:
+  virtual ~inference_work() = default;
+
+  virtual std::uint32_t steps_left() const = 0;
+  /// Executes the next one; steps_left() > 0.
+  virtual void step() = 0;
+  /// f32 values row by row; only once no steps are left.
+  virtual payload result() = 0;
+};
+
+/// A token, or a hidden state, that enters a sequence.
+struct decode_row {
+  sequence_id sequence = 0;
+  std::uint32_t position = 0;  // what is before it is in the cache
+  std::uint32_t token = 0;     // used by a part that embeds
+};
+
+/// Not thread-safe: one call at a time, steps of its works included. Steps may be executed on any
+/// thread; that thread then flushes denormals to zero.
+class inference_device {
+ public:
+  virtual ~inference_device() = default;
+
+  virtual const inference_spec& spec() const = 0;
+
+  /// Takes pages for the positions below this; keeps those that the sequence has. Fails
+  /// (insufficient) and changes nothing if there are too few free ones.
+  virtual expected<void> reserve(sequence_id s, std::uint32_t positions) = 0;
+  /// Frees its pages. Unknown sequences have none.
+  virtual void release(sequence_id s) = 0;
+  virtual std::uint32_t free_pages() const = 0;
+
+  /// A chunk of a prompt, at positions [first, first + n); `first` is a multiple of tile_positions
+  /// and what is before it is in the cache. Input: n tokens, or hidden states [n, hidden]. Result:
+  /// hidden states [n, hidden]. A step is one sublayer on at most tile_positions positions.
+  virtual expected<std::unique_ptr<inference_work>> prefill(sequence_id s, std::uint32_t first,
+                                                            const payload& in) = 0;
+  /// One row for each of these sequences, all different. Input: nothing for a part that embeds,
+  /// else hidden states [rows, hidden]. Result: hidden states [rows, hidden]. A step is one
+  /// sublayer on at most decode_rows rows.
+  virtual expected<std::unique_ptr<inference_work>> decode(const std::vector<decode_row>& rows,
+                                                           const payload& in) = 0;
+  /// From hidden states [n, hidden] of the last sublayer to logits [n, vocabulary]. A step is
+  /// decode_rows rows.
+  virtual expected<std::unique_ptr<inference_work>> head(const payload& in) = 0;
+
+  /// Keys and values of a sequence's pages [first_page, first_page + pages) in the layers
+  /// [first_layer, first_layer + layers): for each layer and page keys, then values, each
+  /// [kv_heads, tile_positions, head_width]; positions that were not computed are 0.
+  virtual expected<payload> take_kv(sequence_id s, std::uint32_t first_layer, std::uint32_t layers,
+                                    std::uint32_t first_page, std::uint32_t pages) const = 0;
+  /// The inverse, of what a device with these layers returned.
+  virtual expected<void> put_kv(sequence_id s, std::uint32_t first_layer, std::uint32_t layers,
+                                std::uint32_t first_page, std::uint32_t pages,
+                                const payload& in) = 0;
+};
+
+/// Bytes of one page in one layer.
+std::uint64_t page_bytes(const inference_model& m);
+/// Pages that hold so many positions.
+constexpr std::uint32_t pages_for(std::uint32_t positions) {
+  return positions / tile_positions + (positions % tile_positions != 0);
+}
+
+/// fp32, computing on the caller's thread. Fails for sublayers that do not exist, for weights that
+/// are not this model's, and if this host does not have the memory.
+expected<std::unique_ptr<inference_device>> make_cpu_inference_device(const inference_spec& s);
+
+/// Executes all steps of a work.
+payload finish(inference_work& w);
+
+}  // namespace troupe::gpu

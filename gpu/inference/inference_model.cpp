@@ -1,0 +1,245 @@
+#include "gpu/inference/inference_model.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "gpu/model/json_file.hpp"
+#include "messages/admission.hpp"
+
+namespace troupe::gpu {
+
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+/// Reads an object's keys; the first error is kept. A null counts as missing.
+class config_reader {
+ public:
+  config_reader(const json& object, std::string file) : all_{object}, file_{std::move(file)} {}
+
+  const json* find(const char* key) const {
+    const auto found = all_.find(key);
+    return found == all_.end() || found->is_null() ? nullptr : &*found;
+  }
+  void whole(const char* key, std::uint32_t& out, std::uint32_t low, std::uint32_t high,
+             bool required = false) {
+    const auto* j = find(key);
+    if (!j && !required) return;
+    if (j && j->is_number_unsigned() && j->get<std::uint64_t>() >= low &&
+        j->get<std::uint64_t>() <= high)
+      out = j->get<std::uint32_t>();
+    else
+      fail(key, j, fmt::format("a whole number from {} to {}", low, high));
+  }
+  void number(const char* key, double& out, double low, double high, bool required = false) {
+    const auto* j = find(key);
+    if (!j && !required) return;
+    if (j && j->is_number() && j->get<double>() >= low && j->get<double>() <= high)
+      out = j->get<double>();
+    else
+      fail(key, j, fmt::format("a number from {:g} to {:g}", low, high));
+  }
+  void flag(const char* key, bool& out) {
+    const auto* j = find(key);
+    if (j && j->is_boolean())
+      out = j->get<bool>();
+    else if (j)
+      fail(key, j, "true or false");
+  }
+  std::string word(const char* key, std::string otherwise) {
+    const auto* j = find(key);
+    if (j && !j->is_string()) fail(key, j, "a name");
+    return j && j->is_string() ? j->get<std::string>() : otherwise;
+  }
+  /// Refuses any value but this one, which is also what a missing key means.
+  void must_be(const char* key, const json& only) {
+    if (const auto* j = find(key); j && *j != only) fail(key, j, only.dump());
+  }
+  void fail(const char* key, const json* found, const std::string& wanted) {
+    const auto what =
+        found ? admission::shown(found->dump(-1, ' ', false, json::error_handler_t::replace))
+              : "nothing";
+    refuse_with(fmt::format("{}: found {}, expected {}", key, what, wanted));
+  }
+  void refuse_with(const std::string& text) {
+    if (good()) problem_ = reason{reason::kind::invalid, fmt::format("{}: {}", file_, text)};
+  }
+  void add(const reason& why) {
+    if (good()) problem_ = why;
+  }
+  bool good() const { return !problem_; }
+  const reason& problem() const { return *problem_; }
+  const std::string& file() const { return file_; }
+
+ private:
+  const json& all_;
+  std::string file_;
+  std::optional<reason> problem_;
+};
+
+void read_gpt2(config_reader& c, inference_model& m) {
+  m.kind = inference_model::family::gpt2;
+  c.whole("n_embd", m.hidden, 1, admission::max_hidden, true);
+  c.whole("n_layer", m.layers, 1, admission::max_layers, true);
+  c.whole("n_head", m.heads, 1, admission::max_heads, true);
+  c.whole("n_positions", m.positions, 1, admission::max_sequence, true);
+  m.kv_heads = m.heads;
+  m.intermediate = 4 * m.hidden;
+  c.whole("n_inner", m.intermediate, 1, admission::max_intermediate);
+  c.flag("tie_word_embeddings", m.tied_head);
+  if (const auto act = c.word("activation_function", "gelu_new");
+      act != "gelu_new" && act != "gelu_pytorch_tanh")
+    c.fail("activation_function", c.find("activation_function"), "gelu_new or gelu_pytorch_tanh");
+  c.number("layer_norm_epsilon", m.norm_epsilon, 0, 1);
+  if (m.norm_epsilon != 1e-5) c.fail("layer_norm_epsilon", c.find("layer_norm_epsilon"), "1e-05");
+  c.must_be("scale_attn_weights", true);
+  c.must_be("scale_attn_by_inverse_layer_idx", false);
+  c.must_be("add_cross_attention", false);
+}
+
+void read_rope(config_reader& c, inference_model& m) {
+  const char* key = c.find("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  c.number("rope_theta", m.rope_theta, 1, 1e15);
+  const auto* j = c.find(key);
+  if (!j) return;
+  if (!j->is_object()) return c.fail(key, j, "an object or null");
+  config_reader inner{*j, fmt::format("{}: {}", c.file(), key)};
+  inner.number("rope_theta", m.rope_theta, 1, 1e15);
+  inner.must_be("partial_rotary_factor", 1.0);
+  const auto type = inner.word("rope_type", inner.word("type", "default"));
+  const bool llama3 = type == "llama3";
+  if (llama3 || type == "linear") {
+    m.rope.what = llama3 ? rope_scaling::kind::llama3 : rope_scaling::kind::linear;
+    inner.number("factor", m.rope.factor, 1, 1e6, true);
+  } else if (type != "default") {
+    inner.fail("rope_type", inner.find(inner.find("rope_type") ? "rope_type" : "type"),
+               "default, linear or llama3");
+  }
+  if (llama3) {
+    inner.number("low_freq_factor", m.rope.low_frequency_factor, 1e-3, 1e6, true);
+    inner.number("high_freq_factor", m.rope.high_frequency_factor, 1e-3, 1e6, true);
+    inner.number("original_max_position_embeddings", m.rope.original_positions, 1, 1e9, true);
+    if (inner.good() && m.rope.high_frequency_factor <= m.rope.low_frequency_factor)
+      inner.fail("high_freq_factor", inner.find("high_freq_factor"), "more than low_freq_factor");
+  }
+  if (!inner.good()) c.add(inner.problem());
+}
+
+/// A window that ends before the context does changes what later positions attend to.
+void check_window(config_reader& c, const inference_model& m, bool used) {
+  std::uint32_t window = m.positions;
+  c.whole("sliding_window", window, 0, admission::max_sequence);
+  if (used && window < m.positions)
+    c.refuse_with(fmt::format(
+        "sliding_window: found {}, expected null or at least max_position_embeddings ({}): "
+        "attention within a window is not supported",
+        window, m.positions));
+  if (const auto* types = c.find("layer_types"); types && types->is_array())
+    for (const auto& t : *types)
+      if (t != "full_attention") return c.fail("layer_types", &t, "\"full_attention\" only");
+}
+
+void read_llama(config_reader& c, const std::string& type, inference_model& m) {
+  m.kind = inference_model::family::llama;
+  c.whole("hidden_size", m.hidden, 1, admission::max_hidden, true);
+  c.whole("num_hidden_layers", m.layers, 1, admission::max_layers, true);
+  c.whole("num_attention_heads", m.heads, 1, admission::max_heads, true);
+  c.whole("intermediate_size", m.intermediate, 1, admission::max_intermediate, true);
+  c.whole("max_position_embeddings", m.positions, 1, admission::max_sequence, true);
+  m.kv_heads = m.heads;
+  c.whole("num_key_value_heads", m.kv_heads, 1, admission::max_heads);
+  c.whole("head_dim", m.head_width, 1, 65'536);
+  m.tied_head = false;
+  c.flag("tie_word_embeddings", m.tied_head);
+  c.number("rms_norm_eps", m.norm_epsilon, 1e-12, 1, true);
+  c.must_be("hidden_act", "silu");
+  c.must_be("partial_rotary_factor", 1.0);
+  m.qkv_bias = type == "qwen2";
+  m.output_bias = m.mlp_bias = false;
+  if (type == "llama") {
+    c.flag("attention_bias", m.qkv_bias);
+    m.output_bias = m.qkv_bias;
+    c.flag("mlp_bias", m.mlp_bias);
+  }
+  read_rope(c, m);
+  bool windowed = type == "mistral";
+  c.flag("use_sliding_window", windowed);
+  check_window(c, m, windowed);
+}
+
+/// A token's number, or a list of them.
+void read_tokens(config_reader& c, const char* key, const inference_model& m,
+                 std::vector<std::uint32_t>& out) {
+  const auto* j = c.find(key);
+  if (!j) return;
+  out.clear();
+  for (const auto& t : j->is_array() ? *j : json::array({*j})) {
+    // Some files have -1 for none.
+    if (t.is_number_integer() && t.get<std::int64_t>() < 0) continue;
+    if (!t.is_number_unsigned() || t.get<std::uint64_t>() >= m.vocabulary)
+      return c.fail(key, &t, fmt::format("tokens below vocab_size ({})", m.vocabulary));
+    out.push_back(t.get<std::uint32_t>());
+  }
+}
+
+void check_sizes(config_reader& c, inference_model& m) {
+  if (!c.good()) return;
+  const bool gpt2 = m.kind == inference_model::family::gpt2;
+  const auto no = [&](const std::string& text) { c.refuse_with(text); };
+  if (m.head_width == 0) {
+    if (m.hidden % m.heads != 0)
+      return no(fmt::format("{} heads do not divide a hidden size of {}", m.heads, m.hidden));
+    m.head_width = m.hidden / m.heads;
+  }
+  if (m.heads % m.kv_heads != 0)
+    return no(fmt::format("num_key_value_heads: found {}, expected a divisor of {} heads",
+                          m.kv_heads, m.heads));
+  if (!gpt2 && m.head_width % 2 != 0)
+    return no(fmt::format("heads of {} values cannot have rotary positions", m.head_width));
+  constexpr std::uint64_t most = 10'000'000;
+  if (1ull * m.heads * m.head_width > most)
+    return no(fmt::format("{} heads of {} values: expected at most {} values", m.heads,
+                          m.head_width, most));
+}
+
+}  // namespace
+
+expected<inference_model> read_inference_model(const fs::path& folder) {
+  constexpr std::size_t limit_bytes = 16u << 20;
+  const auto file = folder / "config.json";
+  const auto config = read_json_file(file, limit_bytes);
+  if (!config) return refuse(config.error());
+  config_reader c{*config, file.string()};
+  inference_model m;
+  m.name = fs::absolute(folder).lexically_normal().filename().string();
+  if (m.name.empty()) m.name = fs::absolute(folder).lexically_normal().parent_path().filename();
+  const auto type = c.word("model_type", "");
+  if (type == "gpt2")
+    read_gpt2(c, m);
+  else if (type == "llama" || type == "mistral" || type == "qwen2")
+    read_llama(c, type, m);
+  else
+    c.fail("model_type", c.find("model_type"), "gpt2, llama, mistral or qwen2");
+  c.whole("vocab_size", m.vocabulary, 1, admission::max_vocabulary, true);
+  if (const auto* q = c.find("quantization_config"))
+    c.fail("quantization_config", q, "none: weights must be 32- or 16-bit floats");
+  check_sizes(c, m);
+  std::vector<std::uint32_t> first;
+  read_tokens(c, "bos_token_id", m, first);
+  if (!first.empty()) m.first_token = first.front();
+  read_tokens(c, "eos_token_id", m, m.last_tokens);
+  if (!c.good()) return refuse(c.problem());
+  std::error_code error;
+  if (const auto more = folder / "generation_config.json"; fs::exists(more, error)) {
+    const auto generation = read_json_file(more, limit_bytes);
+    if (!generation) return refuse(generation.error());
+    config_reader g{*generation, more.string()};
+    read_tokens(g, "eos_token_id", m, m.last_tokens);
+    if (!g.good()) return refuse(g.problem());
+  }
+  return m;
+}
+
+}  // namespace troupe::gpu

@@ -1,0 +1,42 @@
+#include "gpu/inference/rotary.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace troupe::gpu {
+
+namespace {
+
+/// Llama 3: low frequencies are divided by the factor, high ones stay, between them it is mixed.
+double scaled(double frequency, const rope_scaling& s) {
+  if (s.what == rope_scaling::kind::none) return frequency;
+  if (s.what == rope_scaling::kind::linear) return frequency / s.factor;
+  const double length = 2 * std::numbers::pi / frequency;
+  if (length < s.original_positions / s.high_frequency_factor) return frequency;
+  if (length > s.original_positions / s.low_frequency_factor) return frequency / s.factor;
+  const double share = (s.original_positions / length - s.low_frequency_factor) /
+                       (s.high_frequency_factor - s.low_frequency_factor);
+  return (1 - share) * frequency / s.factor + share * frequency;
+}
+
+}  // namespace
+
+rotary::rotary(const inference_model& m) {
+  for (std::uint32_t j = 0; j + 1 < m.head_width; j += 2) {
+    const double exponent = static_cast<double>(j) / m.head_width;
+    frequencies_.push_back(
+        static_cast<float>(scaled(1 / std::pow(m.rope_theta, exponent), m.rope)));
+  }
+}
+
+void rotary::reach(std::uint32_t positions) {
+  for (std::size_t p = cosines_.size() / std::max<std::size_t>(half(), 1); p < positions; ++p)
+    for (const float frequency : frequencies_) {
+      const double angle = static_cast<float>(p) * frequency;
+      cosines_.push_back(static_cast<float>(std::cos(angle)));
+      sines_.push_back(static_cast<float>(std::sin(angle)));
+    }
+}
+
+}  // namespace troupe::gpu

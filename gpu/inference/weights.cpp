@@ -1,0 +1,237 @@
+#include "gpu/inference/weights.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "gpu/model/checkpoint.hpp"
+
+namespace troupe::gpu {
+
+namespace {
+
+namespace fs = std::filesystem;
+using start = weight_matrix::start;
+
+weight_matrix vector_of(std::vector<weight_matrix::tensor> tensors, start initial) {
+  weight_matrix w;
+  w.tensors = std::move(tensors);
+  for (const auto& t : w.tensors) w.out += t.columns;
+  w.vector = true;
+  w.initial = initial;
+  return w;
+}
+
+weight_matrix matrix_of(std::vector<weight_matrix::tensor> tensors, std::uint64_t in, bool turned) {
+  weight_matrix w;
+  w.tensors = std::move(tensors);
+  for (const auto& t : w.tensors) w.out += t.columns;
+  w.in = in;
+  w.turned = turned;
+  return w;
+}
+
+weight_matrix bias_of(const weight_matrix& of) {
+  auto tensors = of.tensors;
+  for (auto& t : tensors) t.name.replace(t.name.rfind('.'), std::string::npos, ".bias");
+  return vector_of(std::move(tensors), start::zero);
+}
+
+sublayer_weights gpt2_sublayer(const inference_model& m, std::uint32_t i) {
+  const auto layer = fmt::format("h.{}.", i / 2);
+  const std::uint64_t hidden = m.hidden;
+  sublayer_weights w;
+  if (i % 2 == 0) {
+    w.norm = vector_of({{layer + "ln_1.weight", hidden}}, start::one);
+    w.wide = matrix_of({{layer + "attn.c_attn.weight", 3 * hidden}}, hidden, false);
+    w.back = matrix_of({{layer + "attn.c_proj.weight", hidden}}, hidden, false);
+  } else {
+    w.norm = vector_of({{layer + "ln_2.weight", hidden}}, start::one);
+    w.wide = matrix_of({{layer + "mlp.c_fc.weight", m.intermediate}}, hidden, false);
+    w.back = matrix_of({{layer + "mlp.c_proj.weight", hidden}}, m.intermediate, false);
+  }
+  w.norm_bias = bias_of(w.norm);
+  w.wide_bias = bias_of(w.wide);
+  w.back_bias = bias_of(w.back);
+  return w;
+}
+
+sublayer_weights llama_sublayer(const inference_model& m, std::uint32_t i) {
+  const auto layer = fmt::format("model.layers.{}.", i / 2);
+  const std::uint64_t hidden = m.hidden;
+  sublayer_weights w;
+  if (i % 2 == 0) {
+    const auto part = [&](const char* name) {
+      return layer + "self_attn." + name + "_proj.weight";
+    };
+    w.norm = vector_of({{layer + "input_layernorm.weight", hidden}}, start::one);
+    w.wide = matrix_of(
+        {{part("q"), m.query_width()}, {part("k"), m.kv_width()}, {part("v"), m.kv_width()}},
+        hidden, true);
+    w.back = matrix_of({{part("o"), hidden}}, m.query_width(), true);
+    if (m.qkv_bias) w.wide_bias = bias_of(w.wide);
+    if (m.output_bias) w.back_bias = bias_of(w.back);
+  } else {
+    const auto part = [&](const char* name) { return layer + "mlp." + name + "_proj.weight"; };
+    w.norm = vector_of({{layer + "post_attention_layernorm.weight", hidden}}, start::one);
+    w.wide =
+        matrix_of({{part("gate"), m.intermediate}, {part("up"), m.intermediate}}, hidden, true);
+    w.back = matrix_of({{part("down"), hidden}}, m.intermediate, true);
+    if (m.mlp_bias) w.wide_bias = bias_of(w.wide), w.back_bias = bias_of(w.back);
+  }
+  return w;
+}
+
+/// Not weights: masks of old GPT-2 files, and what rotary positions are computed from.
+bool is_ignored(std::string_view name, const inference_model& m) {
+  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
+         name.ends_with(".rotary_emb.inv_freq") || (m.tied_head && name == "lm_head.weight");
+}
+
+constexpr std::string_view optional_prefix = "transformer.";
+
+std::string shape_text(const std::vector<std::uint64_t>& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+void append_tensors(const weight_matrix& w, std::vector<named_shape>& out) {
+  for (const auto& t : w.tensors) {
+    if (w.vector)
+      out.push_back({t.name, {t.columns}});
+    else if (w.turned)
+      out.push_back({t.name, {t.columns, w.in}});
+    else
+      out.push_back({t.name, {w.in, t.columns}});
+  }
+}
+
+}  // namespace
+
+sublayer_weights weights_of(const inference_model& m, std::uint32_t sublayer) {
+  return m.kind == inference_model::family::gpt2 ? gpt2_sublayer(m, sublayer)
+                                                 : llama_sublayer(m, sublayer);
+}
+
+end_weights end_weights_of(const inference_model& m) {
+  const bool gpt2 = m.kind == inference_model::family::gpt2;
+  const std::string words = gpt2 ? "wte.weight" : "model.embed_tokens.weight";
+  end_weights w;
+  w.embedding = matrix_of({{words, m.hidden}}, m.vocabulary, false);
+  if (gpt2) w.positions = matrix_of({{"wpe.weight", m.hidden}}, m.positions, false);
+  w.norm = vector_of({{gpt2 ? "ln_f.weight" : "model.norm.weight", m.hidden}}, start::one);
+  if (gpt2) w.norm_bias = bias_of(w.norm);
+  w.head = matrix_of({{m.tied_head ? words : "lm_head.weight", m.vocabulary}}, m.hidden, true);
+  return w;
+}
+
+std::vector<named_shape> tensors_of(const inference_model& m) {
+  std::vector<named_shape> all;
+  const auto ends = end_weights_of(m);
+  append_tensors(ends.embedding, all);
+  append_tensors(ends.positions, all);
+  for (std::uint32_t i = 0; i < 2 * m.layers; ++i) {
+    const auto s = weights_of(m, i);
+    for (const auto* w : {&s.norm, &s.norm_bias, &s.wide, &s.wide_bias, &s.back, &s.back_bias})
+      append_tensors(*w, all);
+  }
+  append_tensors(ends.norm, all);
+  append_tensors(ends.norm_bias, all);
+  if (!m.tied_head) append_tensors(ends.head, all);
+  return all;
+}
+
+expected<model_weights> model_weights::open(const fs::path& folder, const inference_model& m) {
+  std::error_code error;
+  const auto alone = folder / "model.safetensors";
+  const auto names = checkpoint_files(fs::is_regular_file(alone, error) ? alone : folder);
+  if (!names)
+    return refuse(
+        reason::kind::unknown,
+        fmt::format("{}: has no *.safetensors with the model's weights", folder.string()));
+  model_weights w;
+  for (const auto& name : *names) {
+    auto file = safetensors::open(name);
+    if (!file) return refuse(file.error());
+    w.files_.push_back(std::move(*file));
+  }
+  if (auto ok = w.check(folder, m); !ok) return refuse(ok.error());
+  return w;
+}
+
+expected<void> model_weights::check(const fs::path& folder, const inference_model& m) const {
+  std::set<std::string> known;
+  for (const auto& wanted : tensors_of(m)) {
+    const auto found = find(wanted.name);
+    if (!found.tensor)
+      return refuse(reason::kind::invalid,
+                    fmt::format("{}: has no tensor '{}' of 32- or 16-bit floats",
+                                files_.size() == 1 ? files_[0].file().string() : folder.string(),
+                                wanted.name));
+    if (found.tensor->shape != wanted.shape)
+      return refuse(reason::kind::invalid,
+                    fmt::format("{}: '{}': found shape {}, expected {} by config.json",
+                                found.file->file().string(), found.tensor->name,
+                                shape_text(found.tensor->shape), shape_text(wanted.shape)));
+    known.insert(wanted.name);
+  }
+  for (const auto& file : files_)
+    for (const auto& [name, about] : file.tensors()) {
+      const auto plain = name.starts_with(optional_prefix) && !known.contains(name)
+                             ? name.substr(optional_prefix.size())
+                             : name;
+      if (!known.contains(plain) && !is_ignored(plain, m))
+        return refuse(reason::kind::invalid,
+                      fmt::format("{}: has a tensor '{}', which a model with this config.json "
+                                  "does not have",
+                                  file.file().string(), name));
+    }
+  return {};
+}
+
+model_weights::place model_weights::find(const std::string& name) const {
+  for (const auto& wanted : {name, std::string{optional_prefix} + name})
+    for (const auto& file : files_)
+      if (const auto* t = file.find(wanted)) return {&file, t};
+  return {};
+}
+
+void model_weights::read(const weight_matrix& m, std::span<float> out) const {
+  std::vector<float> stored;
+  std::uint64_t column = 0;
+  for (const auto& t : m.tensors) {
+    const auto from = find(t.name);
+    if (!m.turned && m.tensors.size() == 1) return from.file->read(*from.tensor, out);
+    stored.resize(m.in * t.columns);
+    from.file->read(*from.tensor, stored);
+    constexpr std::uint64_t block = 32;  // columns at a time, so that reads stay in the cache
+    for (std::uint64_t first = 0; first < t.columns; first += block)
+      for (std::uint64_t i = 0; i < m.in; ++i)
+        for (auto j = first; j < std::min(first + block, t.columns); ++j)
+          out[i * m.out + column + j] = stored[m.turned ? j * m.in + i : i * t.columns + j];
+    column += t.columns;
+  }
+}
+
+void random_weights(const weight_matrix& m, std::uint64_t seed, std::span<float> out) {
+  std::vector<float> one;
+  std::uint64_t column = 0;
+  for (const auto& t : m.tensors) {
+    parameter p;
+    p.name = t.name;
+    p.rows = m.turned ? t.columns : m.in;
+    p.columns = m.turned ? m.in : t.columns;
+    p.initial = m.initial == start::one    ? parameter::start::one
+                : m.initial == start::zero ? parameter::start::zero
+                                           : parameter::start::normal;
+    one.resize(p.values());
+    initialise(p, seed, one);
+    for (std::uint64_t i = 0; i < m.in; ++i)
+      for (std::uint64_t j = 0; j < t.columns; ++j)
+        out[i * m.out + column + j] = one[m.turned ? j * m.in + i : i * t.columns + j];
+    column += t.columns;
+  }
+}
+
+}  // namespace troupe::gpu

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "messages/reason.hpp"
+
+namespace troupe::gpu {
+
+/// Text to a model's tokens and back. Text may be any bytes.
+class tokenizer {
+ public:
+  virtual ~tokenizer() = default;
+
+  /// The tokens of a text. The names of special tokens in it become those tokens.
+  virtual std::vector<std::uint32_t> encode(std::string_view text) const = 0;
+  /// The same with the tokens that begin and end a text for this model, if there are any.
+  virtual std::vector<std::uint32_t> encode_prompt(std::string_view text) const {
+    return encode(text);
+  }
+  /// What a token adds to a text; nothing for a special token and for numbers that are none.
+  /// `first`: it begins the text (some tokenizers drop a space there).
+  virtual std::string text_of(std::uint32_t token, bool first) const = 0;
+  /// The special token of that name.
+  virtual std::optional<std::uint32_t> special(std::string_view name) const = 0;
+  /// One more than the largest number.
+  virtual std::uint32_t size() const = 0;
+
+  std::string decode(std::span<const std::uint32_t> tokens) const;
+};
+
+/// The tokenizer of a model folder: tokenizer.json; else vocab.json and merges.txt; else bytes, for
+/// a vocabulary of 256. Null: the folder has none. Fails for files that are malformed, and for a
+/// tokenizer with tokens beyond the vocabulary.
+expected<std::unique_ptr<tokenizer>> open_tokenizer(const std::filesystem::path& folder,
+                                                    std::uint32_t vocabulary);
+
+}  // namespace troupe::gpu

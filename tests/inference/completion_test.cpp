@@ -1,0 +1,90 @@
+#include "gpu/inference/completion.hpp"
+
+#include <catch2/catch.hpp>
+
+#include "harness/files.hpp"
+
+using namespace troupe::gpu;
+using troupe::test::loaded;
+
+namespace {
+
+std::unique_ptr<tokenizer> bytes() {
+  return loaded(open_tokenizer(troupe::test::temporary_folder(), 256));
+}
+
+/// A completion of these bytes, and the pieces that it returned.
+struct written {
+  std::vector<std::string> pieces;
+  std::string text;
+  std::string_view finish;
+  std::size_t tokens = 0;
+};
+written write(const std::string& text, completion_limits limits) {
+  const auto words = bytes();
+  completion c{std::move(limits), words.get()};
+  written w;
+  for (const char byte : text) w.pieces.push_back(c.add({static_cast<unsigned char>(byte), -1}));
+  w.text = c.text();
+  w.finish = name_of(c.finished());
+  w.tokens = c.tokens().size();
+  std::string joined;
+  for (const auto& p : w.pieces) joined += p;
+  CHECK(joined == w.text);
+  return w;
+}
+
+}  // namespace
+
+TEST_CASE("a completion ends at its last token by length") {
+  const auto w = write("abcdef", {.max_tokens = 4});
+  CHECK(w.text == "abcd");
+  CHECK(w.finish == "length");
+  CHECK(w.tokens == 4);
+  CHECK(write("abc", {.max_tokens = 4}).finish.empty());
+}
+
+TEST_CASE("a token that ends a text is counted but has no text") {
+  const auto w = write("ab\ncd", {.max_tokens = 10, .last_tokens = {'\n', 0}});
+  CHECK(w.text == "ab");
+  CHECK(w.finish == "stop");
+  CHECK(w.tokens == 3);
+}
+
+TEST_CASE("a stop text ends a completion before it, and is never shown in part") {
+  const auto w = write("one. Two", {.max_tokens = 20, .stops = {". T", "zzz"}});
+  CHECK(w.text == "one");
+  CHECK(w.finish == "stop");
+  CHECK(w.pieces[3].empty());  // "." may begin ". T"
+  const auto other = write("one. two", {.max_tokens = 20, .stops = {". T", "zzz"}});
+  CHECK(other.text == "one. two");
+  CHECK(other.pieces[5] == ". t");
+  // What is held back at the end is text.
+  CHECK(write("one.", {.max_tokens = 4, .stops = {". T"}}).text == "one.");
+  // The earliest of several.
+  CHECK(write("abcabd", {.max_tokens = 20, .stops = {"bd", "ca"}}).text == "ab");
+  CHECK(write("aaab", {.max_tokens = 20, .stops = {"aab"}}).text == "a");
+}
+
+TEST_CASE("characters are shown whole, and bytes that are no UTF-8 as U+FFFD") {
+  const auto w = write("\xC3\xA9\xF0\x9F\x8E\xADz", {.max_tokens = 20});
+  CHECK(w.pieces == std::vector<std::string>{"", "\xC3\xA9", "", "", "", "\xF0\x9F\x8E\xAD", "z"});
+  const std::string bad = "\xEF\xBF\xBD";
+  CHECK(write("a\xFFz", {.max_tokens = 20}).text == "a" + bad + "z");
+  CHECK(write("\xE2\x82z", {.max_tokens = 20}).text == bad + "z");
+  CHECK(write("\xE2\x82", {.max_tokens = 2}).text == bad);
+  CHECK(write("\xED\xA0\x80.", {.max_tokens = 4}).text == bad + bad + bad + ".");  // a surrogate
+  CHECK(write("\xC0\xAF.", {.max_tokens = 3}).text == bad + bad + ".");            // overlong
+  CHECK(write("\xF4\x90\x80\x80.", {.max_tokens = 5}).text == bad + bad + bad + bad + ".");
+}
+
+TEST_CASE("a completion without a tokenizer has tokens and no text") {
+  completion c{{.max_tokens = 2}, nullptr};
+  CHECK(c.add({300, -0.5}).empty());
+  CHECK(c.add({7, -0.25}).empty());
+  CHECK(c.tokens() == std::vector<std::uint32_t>{300, 7});
+  CHECK(c.log_probabilities() == std::vector<double>{-0.5, -0.25});
+  CHECK(c.finished() == completion::finish::length);
+  c.add({8, 0});
+  CHECK(c.tokens().size() == 2);
+}
