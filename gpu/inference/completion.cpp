@@ -12,7 +12,7 @@ std::string completion::add(const sampled_token& t) {
   if (finished_ != finish::none) return {};
   const bool last = std::count(limits_.last_tokens.begin(), limits_.last_tokens.end(), t.token) > 0;
   std::string fresh;
-  if (words_ && !last) fresh = utf8_.add(words_->text_of(t.token, tokens_.empty()));
+  if (words_ && !last) fresh = utf8_.add(words_->text_of(t.token, false));
   tokens_.push_back(t.token);
   log_probabilities_.push_back(t.log_probability);
   if (last)

@@ -4,8 +4,8 @@
 
 #include <cstring>
 
-#include "gpu/model/bpe.hpp"
 #include "gpu/model/mapped_file.hpp"
+#include "gpu/text/bpe.hpp"
 #include "messages/random.hpp"
 
 namespace troupe::gpu {

@@ -2,7 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "gpu/model/bpe.hpp"
+#include "gpu/text/bpe.hpp"
+#include "gpu/text/json_tokenizer.hpp"
 
 namespace troupe::gpu {
 
@@ -58,8 +59,13 @@ std::string tokenizer::decode(std::span<const std::uint32_t> tokens) const {
 expected<std::unique_ptr<tokenizer>> open_tokenizer(const fs::path& folder,
                                                     std::uint32_t vocabulary) {
   std::unique_ptr<tokenizer> opened;
+  auto file = folder / "tokenizer.json";
   std::error_code error;
-  if (fs::exists(folder / "vocab.json", error)) {
+  if (fs::exists(file, error)) {
+    auto t = open_json_tokenizer(file);
+    if (!t) return refuse(t.error());
+    opened = std::move(*t);
+  } else if (file = folder / "vocab.json"; fs::exists(file, error)) {
     auto b = bpe::open(folder);
     if (!b) return refuse(b.error());
     opened = std::make_unique<gpt2_tokenizer>(std::move(*b));
@@ -68,8 +74,8 @@ expected<std::unique_ptr<tokenizer>> open_tokenizer(const fs::path& folder,
   }
   if (opened && opened->size() > vocabulary)
     return refuse(reason::kind::invalid,
-                  fmt::format("{}: the tokenizer has {} tokens, the model's vocabulary only {}",
-                              folder.string(), opened->size(), vocabulary));
+                  fmt::format("{}: has {} tokens, the model's vocabulary only {}", file.string(),
+                              opened->size(), vocabulary));
   return opened;
 }
 

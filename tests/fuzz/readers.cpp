@@ -18,9 +18,9 @@
 
 #include "formats/load/load.hpp"
 #include "formats/traces/trace.hpp"
-#include "gpu/model/bpe.hpp"
 #include "gpu/model/checkpoint.hpp"
 #include "gpu/model/safetensors.hpp"
+#include "gpu/text/bpe.hpp"
 #include "runtime/zeromq/keys.hpp"
 
 using namespace troupe;

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <set>
 
-#include "gpu/model/bpe.hpp"
 #include "gpu/pipeline.hpp"
+#include "gpu/text/bpe.hpp"
 #include "harness/files.hpp"
 
 using namespace troupe;

@@ -3,13 +3,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "gpu/text/pattern.hpp"
 #include "messages/reason.hpp"
 
 namespace troupe::gpu {
@@ -42,7 +42,7 @@ class bpe {
   std::unordered_map<std::uint32_t, std::string> tokens_;  // the inverse
   std::vector<std::uint32_t> bytes_;                       // numbers of single bytes
   std::unordered_map<std::uint64_t, merge> merges_;        // of first << 32 | second
-  std::shared_ptr<const void> pattern_;                    // splits text into words
+  pattern words_;                                          // splits text
   std::uint32_t size_ = 0;
 };
 

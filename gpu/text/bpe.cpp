@@ -1,15 +1,13 @@
-#include "gpu/model/bpe.hpp"
+#include "gpu/text/bpe.hpp"
 
-#define PCRE2_CODE_UNIT_WIDTH 8
 #include <fmt/format.h>
-#include <pcre2.h>
 
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "gpu/model/byte_level.hpp"
+#include "gpu/text/byte_level.hpp"
 
 namespace troupe::gpu {
 
@@ -34,15 +32,10 @@ expected<bpe> bpe::open(const std::filesystem::path& directory) {
   bpe b;
   if (auto ok = b.read_vocabulary(directory / "vocab.json"); !ok) return refuse(ok.error());
   if (auto ok = b.read_merges(directory / "merges.txt"); !ok) return refuse(ok.error());
-  int wrong = 0;
-  PCRE2_SIZE where = 0;
-  auto* code =
-      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(word_pattern), PCRE2_ZERO_TERMINATED,
-                    PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF, &wrong, &where, nullptr);
-  if (code == nullptr)
-    return refuse(reason::kind::unavailable, "PCRE2 was built without Unicode support");
-  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // optional
-  b.pattern_ = std::shared_ptr<const void>{code, [code](const void*) { pcre2_code_free(code); }};
+  auto words = pattern::compile(word_pattern);
+  if (!words)  // PCRE2 was built without Unicode
+    return refuse(reason::kind::unavailable, words.error().text);
+  b.words_ = std::move(*words);
   return b;
 }
 
@@ -120,24 +113,10 @@ std::vector<std::uint32_t> bpe::encode_word(std::string_view word) const {
 
 void bpe::encode_plain(std::string_view text, word_cache& known,
                        std::vector<std::uint32_t>& out) const {
-  const auto* code = static_cast<const pcre2_code*>(pattern_.get());
-  const std::unique_ptr<pcre2_match_data, void (*)(pcre2_match_data*)> match{
-      pcre2_match_data_create(1, nullptr), pcre2_match_data_free};
-  const auto add = [&](std::string_view word) {
-    auto [found, fresh] = known.try_emplace(std::string{word});
-    if (fresh) found->second = encode_word(word);
+  for (const auto& word : words_.split(text)) {
+    auto [found, fresh] = known.try_emplace(std::string{word.text});
+    if (fresh) found->second = encode_word(word.text);
     out.insert(out.end(), found->second.begin(), found->second.end());
-  };
-  std::size_t at = 0;
-  while (at < text.size()) {
-    const int n = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at, 0,
-                              match.get(), nullptr);
-    const auto* ends = pcre2_get_ovector_pointer(match.get());
-    const auto begin = n > 0 ? ends[0] : text.size();
-    if (begin > at) add(text.substr(at, begin - at));  // bytes that are not UTF-8
-    if (n <= 0) return;
-    add(text.substr(begin, ends[1] - begin));
-    at = ends[1];
   }
 }
 

@@ -1,4 +1,4 @@
-#include "gpu/model/byte_level.hpp"
+#include "gpu/text/byte_level.hpp"
 
 #include <array>
 #include <cstdint>

@@ -1,0 +1,56 @@
+#include "gpu/text/pattern.hpp"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <fmt/format.h>
+#include <pcre2.h>
+
+#include <array>
+
+namespace troupe::gpu {
+
+namespace {
+
+PCRE2_SPTR units(std::string_view text) {
+  return reinterpret_cast<PCRE2_SPTR>(text.data());
+}
+
+}  // namespace
+
+expected<pattern> pattern::compile(const std::string& expression) {
+  int wrong = 0;
+  PCRE2_SIZE where = 0;
+  auto* code =
+      pcre2_compile(units(expression), expression.size(),
+                    PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF, &wrong, &where, nullptr);
+  if (code == nullptr) {
+    std::array<PCRE2_UCHAR, 128> text{};
+    pcre2_get_error_message(wrong, text.data(), text.size());
+    return refuse(reason::kind::malformed,
+                  fmt::format("not a regular expression, at character {}: {}", where,
+                              reinterpret_cast<const char*>(text.data())));
+  }
+  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // optional
+  pattern p;
+  p.code_ = std::shared_ptr<const void>{code, [code](const void*) { pcre2_code_free(code); }};
+  return p;
+}
+
+std::vector<pattern::piece> pattern::split(std::string_view text) const {
+  const auto* code = static_cast<const pcre2_code*>(code_.get());
+  const std::unique_ptr<pcre2_match_data, void (*)(pcre2_match_data*)> match{
+      pcre2_match_data_create(1, nullptr), pcre2_match_data_free};
+  std::vector<piece> pieces;
+  for (std::size_t at = 0; at < text.size();) {
+    const int n =
+        pcre2_match(code, units(text), text.size(), at, PCRE2_NOTEMPTY, match.get(), nullptr);
+    const auto* ends = pcre2_get_ovector_pointer(match.get());
+    const auto begin = n > 0 ? ends[0] : text.size();
+    if (begin > at) pieces.push_back({text.substr(at, begin - at), false});
+    if (n <= 0) break;
+    pieces.push_back({text.substr(begin, ends[1] - begin), true});
+    at = ends[1];
+  }
+  return pieces;
+}
+
+}  // namespace troupe::gpu

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "messages/reason.hpp"
+
+namespace troupe::gpu {
+
+/// A regular expression by PCRE2, with Unicode classes. Bytes that are not UTF-8 never match.
+class pattern {
+ public:
+  static expected<pattern> compile(const std::string& expression);
+
+  struct piece {
+    std::string_view text;
+    bool matched = false;
+  };
+  /// The text in pieces: what matches, one match after another, and what is between. Empty matches
+  /// are none.
+  std::vector<piece> split(std::string_view text) const;
+
+ private:
+  std::shared_ptr<const void> code_;
+};
+
+}  // namespace troupe::gpu
