@@ -133,6 +133,13 @@ std::vector<std::uint32_t> bpe::encode(std::string_view text) const {
   }
 }
 
+std::vector<std::uint32_t> bpe::encode_literally(std::string_view text) const {
+  std::vector<std::uint32_t> out;
+  word_cache known;
+  encode_plain(text, known, out);
+  return out;
+}
+
 std::string bpe::decode(std::span<const std::uint32_t> tokens) const {
   std::string text;
   for (const auto t : tokens)

@@ -21,6 +21,8 @@ class bpe {
 
   /// Encodes any bytes. "<|endoftext|>" is one token if the vocabulary has it.
   std::vector<std::uint32_t> encode(std::string_view text) const;
+  /// The same, but "<|endoftext|>" is text like any other.
+  std::vector<std::uint32_t> encode_literally(std::string_view text) const;
   /// Decodes; numbers that are not in the vocabulary are skipped.
   std::string decode(std::span<const std::uint32_t> tokens) const;
   /// One more than the largest number in the vocabulary.

@@ -35,6 +35,11 @@ class json_tokenizer final : public tokenizer {
   static expected<std::unique_ptr<tokenizer>> read(const json& all);
 
   std::vector<std::uint32_t> encode(std::string_view text) const override;
+  std::vector<std::uint32_t> encode_literally(std::string_view text) const override {
+    std::vector<std::uint32_t> out;
+    encode_plain(text, true, out);
+    return out;
+  }
   std::vector<std::uint32_t> encode_prompt(std::string_view text) const override;
   std::string text_of(std::uint32_t token, bool first) const override;
   std::optional<std::uint32_t> special(std::string_view name) const override;

@@ -18,6 +18,9 @@ class byte_tokenizer final : public tokenizer {
     for (const char c : text) tokens.push_back(static_cast<unsigned char>(c));
     return tokens;
   }
+  std::vector<std::uint32_t> encode_literally(std::string_view text) const override {
+    return encode(text);
+  }
   std::string text_of(std::uint32_t token, bool) const override {
     return token < size() ? std::string(1, static_cast<char>(token)) : std::string{};
   }
@@ -33,6 +36,9 @@ class gpt2_tokenizer final : public tokenizer {
   }
   std::vector<std::uint32_t> encode(std::string_view text) const override {
     return bpe_.encode(text);
+  }
+  std::vector<std::uint32_t> encode_literally(std::string_view text) const override {
+    return bpe_.encode_literally(text);
   }
   std::string text_of(std::uint32_t token, bool) const override {
     return token == end_ ? std::string{} : bpe_.decode({&token, 1});

@@ -20,7 +20,9 @@ class tokenizer {
 
   /// The tokens of a text. The names of special tokens in it become those tokens.
   virtual std::vector<std::uint32_t> encode(std::string_view text) const = 0;
-  /// The same with the tokens that begin and end a text for this model, if there are any.
+  /// The same, but these names are text like any other.
+  virtual std::vector<std::uint32_t> encode_literally(std::string_view text) const = 0;
+  /// encode() with the tokens that begin and end a text for this model, if there are any.
   virtual std::vector<std::uint32_t> encode_prompt(std::string_view text) const {
     return encode(text);
   }

@@ -61,6 +61,16 @@ TEST_CASE("infer gives the same tokens for a text and its tokens, and for any ch
   CHECK(run({text, "--chunk", "64"}) == first);
 }
 
+TEST_CASE("infer --chat says when it knows no format for the model, and writes plain lines") {
+  const scratch dir;
+  const auto r =
+      troupe::test::troupe(infer(model_in(dir), {"Hi", "--chat", "--max-tokens", "1", "--json"}));
+  CHECK(r.status == 0);
+  CHECK(r.document().at("chat_format") == "plain");
+  CHECK(r.document().at("prompt_tokens") == std::string{"user: Hi\nassistant:"}.size());
+  CHECK_THAT(r.err, Contains("special tokens are those of no known chat format"));
+}
+
 TEST_CASE("infer writes the logits of every position") {
   const scratch dir;
   const auto model = model_in(dir);
@@ -85,6 +95,7 @@ TEST_CASE("infer refuses what it cannot do with one sentence and exit status 2")
   };
   refused(infer(model, {}), "give either a PROMPT or --prompt-tokens");
   refused(infer(model, {"a", "--prompt-tokens", "1"}), "give either a PROMPT or --prompt-tokens");
+  refused(infer(model, {"--chat", "--prompt-tokens", "1"}), "--chat needs a PROMPT");
   refused(infer(model, {"a", "--chunk", "65"}), "--chunk: found 65, expected a multiple of 64");
   refused(infer(model, {"a", "--stop", ""}), "--stop: found an empty text");
   refused(infer(model, {"a", "--max-tokens", "192"}),

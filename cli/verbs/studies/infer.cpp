@@ -5,6 +5,7 @@
 #include "cli/verbs/verb.hpp"
 #include "gpu/inference/generate.hpp"
 #include "gpu/model/safetensors.hpp"
+#include "gpu/text/chat_format.hpp"
 
 namespace troupe::cli {
 
@@ -40,6 +41,7 @@ class infer_verb final : public verb {
     app.add_option("--seed", how_.seed, "Seed of the choice of tokens")->capture_default_str();
     app.add_option("--stop", limits_.stops, "Text that ends the completion; may be repeated")
         ->allow_extra_args(false);
+    app.add_flag("--chat", chat_, "PROMPT is a message, which the model answers");
     app.add_option("--chunk", chunk_,
                    "Positions of the prompt computed at a time; the result is "
                    "the same for all")
@@ -58,6 +60,11 @@ class infer_verb final : public verb {
     if (!words) return out.bad(words.error());
     auto asked = generation_of(*model, words->get());
     if (!asked) return out.bad(asked.error());
+    if (chat_ && chat_format_ == gpu::chat_format::plain)
+      out.note(
+          "{}: its special tokens are those of no known chat format (templates are not "
+          "evaluated); the prompt is written as plain lines",
+          model_);
     if (!logits_file_.empty())
       if (auto ok = can_write(logits_file_); !ok) return out.bad(ok.error());
     const auto positions =
@@ -92,6 +99,7 @@ class infer_verb final : public verb {
           fmt::format("--chunk: found {}, expected a multiple of {}", chunk_, gpu::tile_positions));
     if (std::count(limits_.stops.begin(), limits_.stops.end(), "") > 0)
       return no("--stop: found an empty text");
+    if (chat_ && !tokens_.empty()) return no("--chat needs a PROMPT, not --prompt-tokens");
     if (tokens_.empty() == prompt_.empty())
       return no("give either a PROMPT or --prompt-tokens, not empty");
     g.prompt = tokens_;
@@ -101,8 +109,18 @@ class infer_verb final : public verb {
           fmt::format("{}: has no tokenizer (tokenizer.json, or vocab.json and merges.txt); "
                       "give --prompt-tokens instead of a text",
                       model_));
-    g.prompt = words->encode_prompt(prompt_);
+    if (chat_)
+      write_chat(*words, g);
+    else
+      g.prompt = words->encode_prompt(prompt_);
     return g;
+  }
+
+  void write_chat(const gpu::tokenizer& words, gpu::generation& g) {
+    chat_format_ = gpu::chat_format_of(words, model_);
+    const gpu::chat_message message{"user", prompt_};
+    g.prompt = gpu::chat_prompt(words, chat_format_, {&message, 1});
+    for (const auto end : gpu::chat_ends(words, chat_format_)) g.limits.last_tokens.push_back(end);
   }
 
   expected<void> write_logits(const gpu::generated& made, std::uint64_t vocabulary) const {
@@ -112,21 +130,23 @@ class infer_verb final : public verb {
 
   void show(output& out, const gpu::generation& asked, const gpu::generated& made,
             const gpu::completion& text, bool has_text) const {
-    out.document({{"text", has_text ? json(text.text()) : json()},
-                  {"tokens", text.tokens()},
-                  {"logprobs", text.log_probabilities()},
-                  {"prompt_tokens", asked.prompt.size()},
-                  {"completion_tokens", text.tokens().size()},
-                  {"finish_reason", gpu::name_of(text.finished())},
-                  {"ttft_ms", 1e3 * made.ttft_s},
-                  {"where",
-                   {{"prefill", "alone"},
-                    {"guests", json::array()},
-                    {"chunks", made.chunks},
-                    {"steps", made.steps},
-                    {"yields", 0},
-                    {"decoder", "alone"},
-                    {"attempts", 1}}}});
+    json d{{"text", has_text ? json(text.text()) : json()},
+           {"tokens", text.tokens()},
+           {"logprobs", text.log_probabilities()},
+           {"prompt_tokens", asked.prompt.size()},
+           {"completion_tokens", text.tokens().size()},
+           {"finish_reason", gpu::name_of(text.finished())},
+           {"ttft_ms", 1e3 * made.ttft_s},
+           {"where",
+            {{"prefill", "alone"},
+             {"guests", json::array()},
+             {"chunks", made.chunks},
+             {"steps", made.steps},
+             {"yields", 0},
+             {"decoder", "alone"},
+             {"attempts", 1}}}};
+    if (chat_) d["chat_format"] = gpu::name_of(chat_format_);
+    out.document(d);
     if (has_text)
       out.text("\n");
     else
@@ -137,7 +157,8 @@ class infer_verb final : public verb {
   }
 
   std::string prompt_, model_, logits_file_;
-  bool alone_ = false;
+  bool alone_ = false, chat_ = false;
+  gpu::chat_format chat_format_ = gpu::chat_format::plain;
   std::vector<std::uint32_t> tokens_;
   gpu::completion_limits limits_;
   gpu::sampling how_;
