@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
+#include "gpu/cpu/matrix.hpp"
 #include "gpu/inference/generate.hpp"
 #include "inference/service.hpp"
+#include "messages/random.hpp"
 
 using namespace troupe;
 using namespace troupe::gpu;
@@ -82,5 +84,40 @@ TEST_CASE("what a position computes does not depend on what follows it") {
     INFO("the first " << length);
     CHECK(std::equal(logits.begin(), logits.end(), whole.begin()));
     CHECK(logits.size() == length * m.vocabulary);
+  }
+}
+
+// On which all the others rest. Another matrix library, or processor, may break it.
+TEST_CASE("a row of a product has the same bits at every place among 8 and 64 rows") {
+  const auto random_values = [](std::size_t n, std::uint64_t seed) {
+    random_source random{seed};
+    std::vector<float> v(n);
+    for (auto& x : v) x = static_cast<float>(2 * random.uniform() - 1);
+    return v;
+  };
+  cpu::prepare_thread();
+  struct shape {
+    std::size_t in, out;
+  };
+  for (const auto& [in, out] : {shape{48, 144}, shape{64, 96}, shape{128, 256}, shape{384, 1536},
+                                shape{768, 2304}, shape{3072, 768}, shape{1000, 4099}}) {
+    const auto weights = random_values(in * out, 1), row = random_values(in, 2);
+    for (const std::size_t rows : {8, 64}) {
+      std::vector<float> first;
+      for (const std::size_t at : {std::size_t{0}, std::size_t{1}, rows / 2, rows - 1})
+        for (const bool alone : {true, false}) {
+          auto a = alone ? std::vector<float>(rows * in) : random_values(rows * in, 3 + at);
+          std::copy(row.begin(), row.end(), a.begin() + static_cast<std::ptrdiff_t>(at * in));
+          std::vector<float> c(rows * out, 0.25f);  // added to, as biases and residuals are
+          cpu::multiply(cpu::matrix<const float>{a.data(), rows, in},
+                        cpu::matrix<const float>{weights.data(), in, out},
+                        cpu::matrix<float>{c.data(), rows, out}, cpu::into::add);
+          const std::vector<float> found{c.begin() + static_cast<std::ptrdiff_t>(at * out),
+                                         c.begin() + static_cast<std::ptrdiff_t>((at + 1) * out)};
+          if (first.empty()) first = found;
+          INFO(in << " x " << out << ", row " << at << " of " << rows);
+          CHECK(found == first);
+        }
+    }
   }
 }
