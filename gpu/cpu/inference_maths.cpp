@@ -108,19 +108,29 @@ void inference_maths::norm(const float* in, const float* weight, const float* bi
                 normed_.get());
 }
 
+void inference_maths::add(const float* in, std::size_t rows, std::size_t inner, const float* weight,
+                          std::size_t columns, float* out) const {
+  if (rows <= few_rows)
+    k_.add_product(in, rows, weight, inner, columns, out);
+  else
+    multiply(matrix{in, rows, inner}, matrix{weight, inner, columns}, matrix{out, rows, columns},
+             into::add);
+}
+
 void inference_maths::product(const float* in, std::size_t rows, std::size_t inner,
                               const float* weight, const float* bias, std::size_t columns,
                               float* out) const {
-  if (bias) k_.add_bias(nullptr, bias, rows, columns, out);
-  multiply(matrix{in, rows, inner}, matrix{weight, inner, columns}, matrix{out, rows, columns},
-           bias ? into::add : into::set);
+  if (bias)
+    k_.add_bias(nullptr, bias, rows, columns, out);
+  else
+    std::fill_n(out, rows * columns, 0.0f);
+  add(in, rows, inner, weight, columns, out);
 }
 
 void inference_maths::add_product(const float* in, std::size_t rows, std::size_t inner,
                                   const float* weight, const float* bias, float* hidden) const {
   for (std::size_t i = 0; bias && i < rows; ++i) k_.add(hidden + i * hidden_, bias, hidden_);
-  multiply(matrix{in, rows, inner}, matrix{weight, inner, hidden_}, matrix{hidden, rows, hidden_},
-           into::add);
+  add(in, rows, inner, weight, hidden_, hidden);
 }
 
 float* inference_maths::queries_keys_values(std::uint32_t sublayer, const float* hidden,
@@ -158,10 +168,9 @@ void inference_maths::mlp(std::uint32_t sublayer, float* hidden, std::size_t row
   add_product(after_.get(), rows, inner_, w.back.get(), w.back_bias.get(), hidden);
 }
 
-void inference_maths::head(const float* hidden, float* logits) {
-  norm(hidden, last_norm_.get(), last_norm_bias_.get(), decode_rows);
-  product(normed_.get(), decode_rows, hidden_, head_.get(), nullptr, spec_.model.vocabulary,
-          logits);
+void inference_maths::head(const float* hidden, std::size_t rows, float* logits) {
+  norm(hidden, last_norm_.get(), last_norm_bias_.get(), rows);
+  product(normed_.get(), rows, hidden_, head_.get(), nullptr, spec_.model.vocabulary, logits);
 }
 
 }  // namespace troupe::gpu::cpu

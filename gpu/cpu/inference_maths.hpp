@@ -12,9 +12,9 @@
 
 namespace troupe::gpu::cpu {
 
-/// A model part's weights, and what is done with them to a tile: tile_positions or decode_rows
-/// rows, those beyond a chunk's end or a batch's last sequence included. Every product has that
-/// many rows, since the bits of a row depend on their number.
+/// A model part's weights, and what is done with them to a tile: of a prefill always tile_positions
+/// rows, those beyond a chunk's end included, since the bits of a product's row depend on their
+/// number; otherwise 1 to decode_rows, by a product for which they do not.
 class inference_maths {
  public:
   /// Reads the weights, or makes random ones. Fails for weights that are not this model's, and if
@@ -32,8 +32,8 @@ class inference_maths {
   /// Where the halves leave [rows, query width] for each other.
   float* attended() { return attended_.get(); }
   void mlp(std::uint32_t sublayer, float* hidden, std::size_t rows);
-  /// hidden, logits: decode_rows rows.
-  void head(const float* hidden, float* logits);
+  /// rows: at most decode_rows.
+  void head(const float* hidden, std::size_t rows, float* logits);
 
   paged_attention& attention() { return attention_; }
 
@@ -45,6 +45,9 @@ class inference_maths {
   template <class Source>
   void load(const Source& source);
   void norm(const float* in, const float* weight, const float* bias, std::size_t rows);
+  /// out [rows, columns] += in [rows, inner] * weight.
+  void add(const float* in, std::size_t rows, std::size_t inner, const float* weight,
+           std::size_t columns, float* out) const;
   /// out: [rows, columns] = bias (or 0) + in [rows, inner] * weight.
   void product(const float* in, std::size_t rows, std::size_t inner, const float* weight,
                const float* bias, std::size_t columns, float* out) const;
@@ -61,6 +64,7 @@ class inference_maths {
   pool memory_;
   std::vector<sublayer_values> sublayers_;
   buffer<float> embedding_, positions_, last_norm_, last_norm_bias_, head_;
+  static_assert(decode_rows == few_rows);
   buffer<float> normed_, wide_, after_, attended_, statistics_;  // scratch of one tile
 };
 

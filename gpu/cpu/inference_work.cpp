@@ -94,7 +94,7 @@ void cpu_inference_device::decode_work::run(std::size_t sublayer, std::size_t ti
   if (i % 2 == 0)
     attend(i, tile);
   else
-    maths.mlp(i, hidden(tile), tile_rows_);
+    maths.mlp(i, hidden(tile), rows_of(tile));
 }
 
 void cpu_inference_device::decode_work::attend(std::uint32_t sublayer, std::size_t tile) {
@@ -102,10 +102,9 @@ void cpu_inference_device::decode_work::attend(std::uint32_t sublayer, std::size
   const auto begin = tile * tile_rows_, count = rows_of(tile);
   std::vector<std::uint32_t> positions(count);
   for (std::size_t i = 0; i < count; ++i) positions[i] = rows_here_[begin + i].position;
-  const auto* qkv = maths.queries_keys_values(sublayer, hidden(tile), tile_rows_, positions);
+  const auto* qkv = maths.queries_keys_values(sublayer, hidden(tile), count, positions);
   auto& attention = maths.attention();
   const std::size_t queries = device_.spec_.model.query_width();
-  std::fill_n(maths.attended() + count * queries, (tile_rows_ - count) * queries, 0.0f);
   for (std::size_t i = 0; i < count; ++i) {
     const auto* row = qkv + i * attention.row_values();
     const auto pages =
@@ -113,7 +112,7 @@ void cpu_inference_device::decode_work::attend(std::uint32_t sublayer, std::size
     attention.store(row, positions[i], pages.back());
     attention.row(row, positions[i], pages, maths.attended() + i * queries);
   }
-  maths.leave_attention(sublayer, hidden(tile), tile_rows_);
+  maths.leave_attention(sublayer, hidden(tile), count);
 }
 
 cpu_inference_device::head_work::head_work(cpu_inference_device& d, std::size_t rows,
@@ -124,7 +123,7 @@ cpu_inference_device::head_work::head_work(cpu_inference_device& d, std::size_t 
 }
 
 void cpu_inference_device::head_work::run(std::size_t, std::size_t tile) {
-  device_.maths_.head(hidden(tile),
+  device_.maths_.head(hidden(tile), rows_of(tile),
                       logits_.get() + tile * tile_rows_ * device_.spec_.model.vocabulary);
 }
 

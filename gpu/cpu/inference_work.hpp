@@ -2,8 +2,8 @@
 
 #include "gpu/cpu/inference_device.hpp"
 
-// The CPU device's works. Hidden states are kept for whole tiles; rows beyond the last are 0 at
-// first, and computed like the others, but never seen by them.
+// The CPU device's works. Hidden states are kept for whole tiles. Rows beyond the last are 0 at
+// first; a prefill computes them like the others, which never see them.
 
 namespace troupe::gpu::cpu {
 
@@ -21,6 +21,10 @@ class cpu_inference_device::tiles : public inference_work {
   /// Hidden states that enter; nothing for tokens.
   void enter(const payload& in);
   float* hidden(std::size_t tile) { return hidden_.get() + tile * tile_rows_ * width_; }
+  /// Rows of a tile that are not beyond the last.
+  std::size_t rows_of(std::size_t tile) const {
+    return std::min(tile_rows_, rows_ - tile * tile_rows_);
+  }
   payload hidden_states() const { return as_payload(hidden_, rows_ * width_); }
 
   cpu_inference_device& device_;
@@ -57,9 +61,6 @@ class cpu_inference_device::decode_work final : public tiles {
  private:
   void run(std::size_t sublayer, std::size_t tile) override;
   void attend(std::uint32_t sublayer, std::size_t tile);
-  std::size_t rows_of(std::size_t tile) const {
-    return std::min(tile_rows_, rows_ - tile * tile_rows_);
-  }
 
   const std::vector<decode_row> rows_here_;
   const std::vector<const kv_cache::sequence*> pages_;

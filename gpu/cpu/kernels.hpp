@@ -5,6 +5,9 @@
 
 namespace troupe::gpu::cpu {
 
+/// Rows of kernels::add_product at most.
+inline constexpr std::size_t few_rows = 8;
+
 /// AdamW's parameters.
 struct adamw_step {
   double scale = 1;  // of the gradients
@@ -60,6 +63,13 @@ struct kernels {
                           T scale);
 
   // For inference.
+
+  /// out += in * weight [inner, columns], for 1 to few_rows rows; `in` and `out` have the memory of
+  /// few_rows. Each value is a sum in the order of `inner`, so its bits depend on neither the
+  /// number of rows nor the other rows. Reads the weights once, or nearly: a decode is bound by
+  /// that.
+  void (*add_product)(const T* in, std::size_t rows, const T* weight, std::size_t inner,
+                      std::size_t columns, T* out);
 
   /// out = in / root mean square * weight, by row.
   void (*rms_norm)(const T* in, const T* weight, std::size_t rows, std::size_t n, T epsilon,

@@ -234,6 +234,45 @@ double cross_entropy(T* logits, const uint32_t* targets, size_t rows, size_t n, 
   return loss;
 }
 
+/// `count` terms of the sums of the first `rows` rows, from k on.
+template <class T, int rows, int count>
+TROUPE_INLINE void add_terms(const T* in, const T* weight, size_t k, size_t inner, size_t columns,
+                             T* __restrict out) {
+  T factors[rows][count];
+  for (int r = 0; r < rows; ++r)
+    for (int s = 0; s < count; ++s) factors[r][s] = in[static_cast<size_t>(r) * inner + k + s];
+  weight += k * columns;
+  TROUPE_SIMD for (size_t j = 0; j < columns; ++j) {
+    for (int r = 0; r < rows; ++r) {
+      T sum = out[static_cast<size_t>(r) * columns + j];
+      for (int s = 0; s < count; ++s)
+        sum += factors[r][s] * weight[static_cast<size_t>(s) * columns + j];
+      out[static_cast<size_t>(r) * columns + j] = sum;
+    }
+  }
+}
+
+template <class T, int rows, int count>
+void add_product_of(const T* in, const T* weight, size_t inner, size_t columns, T* out) {
+  size_t k = 0;
+  for (; k + count <= inner; k += count)
+    add_terms<T, rows, count>(in, weight, k, inner, columns, out);
+  for (; k < inner; ++k) add_terms<T, rows, 1>(in, weight, k, inner, columns, out);
+}
+
+/// As many terms at a time as registers hold: more rows, fewer terms.
+template <class T>
+void add_product(const T* in, size_t rows, const T* weight, size_t inner, size_t columns, T* out) {
+  if (rows == 1)
+    add_product_of<T, 1, 8>(in, weight, inner, columns, out);
+  else if (rows == 2)
+    add_product_of<T, 2, 8>(in, weight, inner, columns, out);
+  else if (rows <= 4)
+    add_product_of<T, 4, 4>(in, weight, inner, columns, out);
+  else
+    add_product_of<T, 8, 2>(in, weight, inner, columns, out);
+}
+
 template <class T>
 void rms_norm(const T* in, const T* weight, size_t rows, size_t n, T epsilon, T* __restrict out) {
   for (size_t i = 0; i < rows; ++i, in += n, out += n) {
@@ -334,6 +373,7 @@ constexpr kernels<T> table(const char* name) {
           causal_softmax_backward<T>,
           row_dots<T>,
           cross_entropy<T>,
+          add_product<T>,
           rms_norm<T>,
           rotate<T>,
           silu_gate<T>,

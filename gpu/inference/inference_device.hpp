@@ -16,9 +16,10 @@
 // one at a time: it may do other work on the device between any two, or give up the rest.
 //
 // Every value is the same to the last bit, however a prompt is cut into chunks and steps, over how
-// many devices the layers are divided, and whichever other sequences share a decode: products have
-// always tile_positions rows in a prefill and decode_rows otherwise, filled up with zeros, and
-// attention goes over pages of tile_positions absolute positions in order.
+// many devices the layers are divided, and whichever other sequences share a decode: a prefill's
+// products have always tile_positions rows, filled up with zeros; a decode's and a head's sum in an
+// order that does not depend on the number of rows; and attention goes over pages of tile_positions
+// absolute positions in order.
 
 namespace troupe::gpu {
 

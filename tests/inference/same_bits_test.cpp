@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
+#include "gpu/cpu/kernel_sets.hpp"
 #include "gpu/cpu/matrix.hpp"
 #include "gpu/inference/generate.hpp"
 #include "inference/service.hpp"
@@ -87,37 +88,76 @@ TEST_CASE("what a position computes does not depend on what follows it") {
   }
 }
 
-// On which all the others rest. Another matrix library, or processor, may break it.
-TEST_CASE("a row of a product has the same bits at every place among 8 and 64 rows") {
-  const auto random_values = [](std::size_t n, std::uint64_t seed) {
-    random_source random{seed};
-    std::vector<float> v(n);
-    for (auto& x : v) x = static_cast<float>(2 * random.uniform() - 1);
-    return v;
-  };
+namespace {
+
+std::vector<float> random_values(std::size_t n, std::uint64_t seed) {
+  random_source random{seed};
+  std::vector<float> v(n);
+  for (auto& x : v) x = static_cast<float>(2 * random.uniform() - 1);
+  return v;
+}
+
+/// Row `at` of `rows` (of which `memory` exist) times the weights, added to 0.25; the other rows
+/// are 0 or random.
+template <class Product>
+std::vector<float> row_of_product(const std::vector<float>& row, std::size_t at, std::size_t rows,
+                                  std::size_t memory, std::size_t columns, bool alone,
+                                  const Product& product) {
+  auto in = alone ? std::vector<float>(memory * row.size())
+                  : random_values(memory * row.size(), 3 + at + rows);
+  std::copy(row.begin(), row.end(), in.begin() + static_cast<std::ptrdiff_t>(at * row.size()));
+  std::vector<float> out(memory * columns, 0.25f);
+  product(in.data(), rows, out.data());
+  const auto first = out.begin() + static_cast<std::ptrdiff_t>(at * columns);
+  return {first, first + static_cast<std::ptrdiff_t>(columns)};
+}
+
+struct weight_shape {
+  std::size_t in, out;
+};
+constexpr weight_shape shapes[] = {{48, 144},   {64, 96},    {128, 256},  {384, 1536},
+                                   {768, 2304}, {3072, 768}, {1001, 4099}};
+
+}  // namespace
+
+// On these two all the others rest.
+
+TEST_CASE("a row of a product has the same bits at every place among 64 rows") {
   cpu::prepare_thread();
-  struct shape {
-    std::size_t in, out;
-  };
-  for (const auto& [in, out] : {shape{48, 144}, shape{64, 96}, shape{128, 256}, shape{384, 1536},
-                                shape{768, 2304}, shape{3072, 768}, shape{1000, 4099}}) {
+  for (const auto& [in, out] : shapes) {
     const auto weights = random_values(in * out, 1), row = random_values(in, 2);
-    for (const std::size_t rows : {8, 64}) {
-      std::vector<float> first;
-      for (const std::size_t at : {std::size_t{0}, std::size_t{1}, rows / 2, rows - 1})
-        for (const bool alone : {true, false}) {
-          auto a = alone ? std::vector<float>(rows * in) : random_values(rows * in, 3 + at);
-          std::copy(row.begin(), row.end(), a.begin() + static_cast<std::ptrdiff_t>(at * in));
-          std::vector<float> c(rows * out, 0.25f);  // added to, as biases and residuals are
-          cpu::multiply(cpu::matrix<const float>{a.data(), rows, in},
-                        cpu::matrix<const float>{weights.data(), in, out},
-                        cpu::matrix<float>{c.data(), rows, out}, cpu::into::add);
-          const std::vector<float> found{c.begin() + static_cast<std::ptrdiff_t>(at * out),
-                                         c.begin() + static_cast<std::ptrdiff_t>((at + 1) * out)};
-          if (first.empty()) first = found;
-          INFO(in << " x " << out << ", row " << at << " of " << rows);
-          CHECK(found == first);
-        }
-    }
+    const auto product = [&, n = in, m = out](const float* a, std::size_t rows, float* c) {
+      cpu::multiply(cpu::matrix<const float>{a, rows, n},
+                    cpu::matrix<const float>{weights.data(), n, m}, cpu::matrix<float>{c, rows, m},
+                    cpu::into::add);
+    };
+    const auto first = row_of_product(row, 0, 64, 64, out, true, product);
+    for (const std::size_t at : {0, 1, 31, 63})
+      for (const bool alone : {true, false}) {
+        INFO(in << " x " << out << ", row " << at);
+        CHECK(row_of_product(row, at, 64, 64, out, alone, product) == first);
+      }
   }
+}
+
+TEST_CASE("the kernel for few rows gives a row the same bits among any number of them") {
+  std::vector<const cpu::kernels<float>*> sets{&cpu::plain_kernels};
+  if (&cpu::float_kernels() != sets[0]) sets.push_back(&cpu::float_kernels());
+  for (const auto* k : sets)
+    for (const auto& [in, out] : shapes) {
+      const auto weights = random_values(in * out, 1), row = random_values(in, 2);
+      const auto product = [&, n = in, m = out](const float* a, std::size_t rows, float* c) {
+        k->add_product(a, rows, weights.data(), n, m, c);
+      };
+      const auto first = row_of_product(row, 0, 1, 8, out, true, product);
+      for (std::size_t rows = 1; rows <= cpu::few_rows; ++rows)
+        for (const bool alone : {true, false}) {
+          INFO(k->name << ", " << in << " x " << out << ", " << rows << " rows");
+          CHECK(row_of_product(row, rows - 1, rows, 8, out, alone, product) == first);
+        }
+      double exact = 0.25;
+      for (std::size_t i = 0; i < in; ++i)
+        exact += static_cast<double>(row[i]) * static_cast<double>(weights[i * out + out - 1]);
+      CHECK(static_cast<double>(first.back()) == Approx(exact).margin(1e-4));
+    }
 }
