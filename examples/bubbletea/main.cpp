@@ -144,6 +144,10 @@ int main(int argc, char** argv) {
                                 : formats::configs_directory() / "traces/azure-code-10min.csv";
   const auto trace = formats::load_inference_trace(file);
   if (!trace) return fail(trace.error());
+  if (trace->back().arrival_s <= 0)
+    return fail({{},
+                 fmt::format("{}: all requests arrive at once; expected some time between them",
+                             file.string())});
   figures f;
   f.trace = fmt::format("Prompts of {}: {} requests, {:.1f}/s", file.filename().string(),
                         trace->size(), double(trace->size()) / trace->back().arrival_s);
