@@ -339,14 +339,13 @@ TEST_CASE("unused hops are forgotten, hops with transfers in flight are not") {
   CHECK(d.links.hops() == 0);
 }
 
-TEST_CASE("under random load every tensor arrives once, in its flow's order") {
+TEST_CASE("under random load every tensor arrives once, in its flow's order, at most at the rate") {
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
     random_source random{seed};
     paced_wan d{rate(slot_gbps, 1000), static_cast<std::uint32_t>(seed % 4)};
     std::vector<seen> all;
     std::vector<tensor> sent;
     time_ns now = 0;
-    double bytes = 0;
     constexpr std::uint32_t tensors = 300;
     for (std::uint32_t i = 0; i < tensors; ++i) {
       now += static_cast<time_ns>(random.below(slot));
@@ -355,7 +354,6 @@ TEST_CASE("under random load every tensor arrives once, in its flow's order") {
       auto t = serialized(p, static_cast<std::uint32_t>(random.below(50)), 4);
       t.bytes = random.below(3 * slot_bytes);
       t.microbatch = i;
-      bytes += static_cast<double>(t.bytes);
       REQUIRE(d.offer(now, t, i, 1 + static_cast<std::uint32_t>(random.below(5))));
       sent.push_back(t);
     }
@@ -363,9 +361,15 @@ TEST_CASE("under random load every tensor arrives once, in its flow's order") {
     std::map<std::uint32_t, std::uint32_t> last;  // by pipeline
     std::map<std::uint32_t, int> left;
     std::uint32_t whole = 0;
-    time_ns end = 0;
+    time_ns end = 0, last_left = 0;
     for (const auto& s : all) {
-      left[s.token] += s.left ? 1 : 0;
+      if (s.left) {
+        // One at a time, each over the four pairs of its cell.
+        const double takes_ns = double(sent[s.token].bytes) / (4 * slot_bytes) * slot;
+        CHECK(double(s.at - last_left) >= takes_ns - 1);
+        last_left = s.at;
+        ++left[s.token];
+      }
       if (!s.there || s.part > 0) continue;
       const auto p = sent[s.token].from.pipeline;
       CHECK((!last.contains(p) || last[p] < s.token));
