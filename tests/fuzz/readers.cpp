@@ -18,9 +18,11 @@
 
 #include "formats/load/load.hpp"
 #include "formats/traces/trace.hpp"
+#include "gpu/inference/inference_model.hpp"
 #include "gpu/model/checkpoint.hpp"
 #include "gpu/model/safetensors.hpp"
 #include "gpu/text/bpe.hpp"
+#include "gpu/text/tokenizer.hpp"
 #include "runtime/zeromq/keys.hpp"
 
 using namespace troupe;
@@ -85,6 +87,24 @@ std::string vocabulary_text() {
 }
 
 constexpr const char* merges_text = "#version: 0.2\nh e\nl l\nhe ll\n";
+constexpr const char* tokenizer_text =
+    R"({"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Prepend",)"
+    R"("prepend": "_"}, {"type": "Replace", "pattern": {"String": " "}, "content": "_"}]},)"
+    R"("pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "Split", "pattern":)"
+    R"({"Regex": "\\p{N}{1,3}| ?\\p{L}+"}, "behavior": "Isolated", "invert": false},)"
+    R"({"type": "Digits", "individual_digits": true}, {"type": "Metaspace", "replacement": "_"}]},)"
+    R"("post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken":)"
+    R"({"id": "<s>"}}, {"Sequence": {"id": "A"}}], "special_tokens": {"<s>": {"ids": [9]}}},)"
+    R"("decoder": {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"}]},)"
+    R"("added_tokens": [{"id": 9, "content": "<s>", "special": true, "rstrip": true}],)"
+    R"("model": {"type": "BPE", "unk_token": "?", "byte_fallback": true, "vocab": {"?": 0, "h": 1,)"
+    R"("e": 2, "he": 3, "<0xC3>": 4, "_": 5}, "merges": ["h e"]}})";
+constexpr const char* llama3_text =
+    R"({"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "rms_norm_eps": 1e-5,)"
+    R"("num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96,)"
+    R"("max_position_embeddings": 256, "vocab_size": 300, "rope_scaling": {"rope_type": "llama3",)"
+    R"("factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,)"
+    R"("original_max_position_embeddings": 64}, "eos_token_id": [1, 2]})";
 constexpr const char* index_text =
     R"({"metadata":{"iteration":"7"},"weight_map":{"wte.weight":"model.safetensors"}})";
 
@@ -104,6 +124,13 @@ void read_vocabulary(const fs::path& file) {
   if (!opened) return;
   const auto tokens = opened->encode("hello, hell <|endoftext|> \xff\xc3\xa9");
   (void)opened->decode(tokens);
+}
+
+void read_tokenizer(const fs::path& file) {
+  const auto opened = gpu::open_tokenizer(file.parent_path(), 1'000'000);
+  if (!opened || !*opened) return;
+  const auto tokens = (*opened)->encode_prompt("hello, hell <s> 12 \xff\xc3\xa9");
+  (void)(*opened)->decode(tokens);
 }
 
 void read_checkpoint(const fs::path& file) {
@@ -140,7 +167,7 @@ const std::vector<gpu_type>& catalogue() {
 }
 
 std::vector<target> targets() {
-  using namespace configs;
+  using namespace formats;
   return {
       {"catalogue", "gpus.yaml", [](auto& f) { (void)load_catalogue(f); }, {start_of("gpus.yaml")}},
       {"cluster",
@@ -198,6 +225,11 @@ std::vector<target> targets() {
        read_vocabulary,
        {merges_text},
        [] { write(place() / "vocab.json", vocabulary_text()); }},
+      {"tokenizer", "tokenizer.json", read_tokenizer, {tokenizer_text}},
+      {"served-model",
+       "config.json",
+       [](auto& f) { (void)gpu::read_inference_model(f.parent_path()); },
+       {shipped("models/scribe/config.json"), shipped("models/qwen2-0.5b.json"), llama3_text}},
       {"safetensors", "model.safetensors", read_safetensors, {safetensors_text()}},
       {"checkpoint",
        "model.safetensors.index.json",

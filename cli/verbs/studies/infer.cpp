@@ -1,6 +1,7 @@
 #include <algorithm>
-#include <filesystem>
+#include <optional>
 
+#include "cli/common/human.hpp"
 #include "cli/common/output_file.hpp"
 #include "cli/verbs/verb.hpp"
 #include "gpu/inference/generate.hpp"
@@ -10,8 +11,6 @@
 namespace troupe::cli {
 
 namespace {
-
-namespace fs = std::filesystem;
 
 class infer_verb final : public verb {
  public:
@@ -75,8 +74,8 @@ class infer_verb final : public verb {
     const auto device = gpu::make_cpu_inference_device(spec);
     if (!device) return out.bad(device.error());
     gpu::completion text{asked->limits, words->get()};
-    const auto made =
-        gpu::generate(**device, *asked, text, [&](std::string_view piece) { out.text(piece); });
+    const auto made = gpu::generate(**device, *asked, text,
+                                    [&](std::string_view piece) { show_piece(out, piece); });
     if (!made) return out.bad(made.error());
     if (!logits_file_.empty())
       if (auto ok = write_logits(*made, model->vocabulary); !ok) return out.no(ok.error());
@@ -126,6 +125,12 @@ class infer_verb final : public verb {
   expected<void> write_logits(const gpu::generated& made, std::uint64_t vocabulary) const {
     return gpu::write_safetensors(
         logits_file_, {{"logits", {made.logits.size() / vocabulary, vocabulary}, made.logits}}, {});
+  }
+
+  /// What a model writes could control a terminal.
+  static void show_piece(const output& out, std::string_view piece) {
+    static const bool terminal = terminal_columns() > 0;
+    out.text(terminal ? printable(piece, true) : std::string{piece});
   }
 
   void show(output& out, const gpu::generation& asked, const gpu::generated& made,
