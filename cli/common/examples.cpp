@@ -34,6 +34,8 @@ const std::map<std::string_view, std::string_view>& examples() {
        "troupe train configs/jobs/train-two-stages.yaml --world local\n"
        "  troupe train configs/jobs/figure6.yaml --schedule varuna --against atlas --picture "
        "figure6.html"},
+      {"infer",
+       "troupe infer \"The President\" --alone --model configs/models/scribe --max-tokens 64"},
       {"profile",
        "troupe profile --model configs/models/gpt2-124m.yaml --rows 1,2 --out here.yaml"},
       {"plan",
