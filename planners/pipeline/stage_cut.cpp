@@ -411,12 +411,24 @@ class cut_search {
   std::uint64_t steps_ = 0;
 };
 
+constexpr double max_label_sets = 200'000;
+double label_sets_of(const cut_problem& p) {
+  double sets = 1;
+  for (const auto n : p.counts) sets *= n + 1.0;
+  return sets;
+}
+
 }  // namespace
 
 stage_cut cut_for(const cut_problem& problem, double limit_s, std::uint64_t& steps,
                   std::uint64_t max_steps) {
   const auto stages = problem.stages();
   if (stages > problem.table->size()) return {};
+  if (label_sets_of(problem) > max_label_sets) {
+    stage_cut unknown;
+    unknown.bound_s = problem.bound->of(problem.counts);
+    return unknown;
+  }
   constexpr std::size_t few = 8, all = std::numeric_limits<std::size_t>::max();
   constexpr double rounding = 1 + 1e-12;
   cut_search search{problem};

@@ -51,7 +51,8 @@ struct stage_cut {
 /// least one piece (the last one of a transformer may have its head alone); none if that is longer
 /// than `limit_s`. Exact for evaluate's closed form where the problem is: where `links` hold for
 /// every stage of a type, own_links is true, and no embedding is tied. `steps` grows with the work
-/// that it was; beyond `max_steps` it is the best of those that promised most.
+/// that it was; beyond `max_steps` it is the best of those that promised most. Of many types
+/// of which each has many stages nothing is found, but the bound.
 stage_cut cut_for(const cut_problem& problem, double limit_s, std::uint64_t& steps,
                   std::uint64_t max_steps = 100'000);
 

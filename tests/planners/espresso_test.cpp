@@ -433,4 +433,9 @@ TEST_CASE(
   CHECK(best.gap() <= 0.01);
   CHECK(best.cost <= soon.cost);
   CHECK(soon.bound <= best.cost);
+  // Ten stages of each type have too many orders to look at: no plan, but a bound.
+  stage_placer placer{c, idle, *job};
+  const auto mixed = placer.place(0, stage_counts(c.gpus.size(), 10), never);
+  CHECK_FALSE(mixed.plan);
+  CHECK(mixed.bound_s == placer.bound(0, 80)->of(stage_counts(c.gpus.size(), 10)));
 }
