@@ -205,6 +205,9 @@ struct job_kept {
   std::vector<attempt_record> tries;          // all attempts, oldest first
   bool suspended = false;
   std::vector<std::uint64_t> suspensions;  // the latest requests to suspend or resume it
+  // Of its last attempt that ran out of memory: its GPUs, and the memory of the smallest. 0: none.
+  std::uint32_t tried_gpus = 0;
+  double tried_bytes = 0;
   static constexpr std::size_t required = 26;
 
   static constexpr auto fields() {
@@ -215,7 +218,8 @@ struct job_kept {
                       &t::lease,         &t::how,           &t::where,       &t::predicted_bytes,
                       &t::peak_bytes,    &t::memory,        &t::detail,      &t::closed,
                       &t::owner,         &t::losses,        &t::lost_parts,  &t::lost_succeeded,
-                      &t::exit_code,     &t::tries,         &t::suspended,   &t::suspensions};
+                      &t::exit_code,     &t::tries,         &t::suspended,   &t::suspensions,
+                      &t::tried_gpus,    &t::tried_bytes};
   }
   bool operator==(const job_kept&) const = default;
 };

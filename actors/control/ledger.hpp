@@ -42,6 +42,9 @@ struct job_record {
   bool suspended = false;                 // it gets no GPUs
   std::vector<std::uint64_t>
       suspensions;  // request numbers of the latest suspensions and resumptions
+  // Of its last attempt that ran out of memory: its GPUs, and the memory of the smallest. 0: none.
+  std::uint32_t tried_gpus = 0;
+  double tried_bytes = 0;
 
   bool operator==(const job_record&) const = default;
 };

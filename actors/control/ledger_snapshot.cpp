@@ -59,6 +59,8 @@ job_kept kept(const job_record& j) {
   k.exit_code = j.exit_code;
   k.suspended = j.suspended;
   k.suspensions = j.suspensions;
+  k.tried_gpus = j.tried_gpus;
+  k.tried_bytes = j.tried_bytes;
   return k;
 }
 
@@ -90,6 +92,8 @@ job_record restored(const job_kept& k) {
   j.exit_code = k.exit_code;
   j.suspended = k.suspended;
   j.suspensions = k.suspensions;
+  j.tried_gpus = k.tried_gpus;
+  j.tried_bytes = k.tried_bytes;
   return j;
 }
 

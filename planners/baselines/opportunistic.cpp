@@ -1,6 +1,8 @@
 // Opportunistic (docs/planners/baselines.md): in order of arrival, the user's number of the fastest
-// idle GPUs; a job that runs out of memory is retried with twice as many. The trial-and-error
-// baseline of Frenzy's paper.
+// idle GPUs; a job that runs out of memory is retried on GPUs with more memory, and where there are
+// not enough of them, on twice as many. The trial-and-error baseline of Frenzy's paper.
+
+#include <algorithm>
 
 #include <fmt/format.h>
 
@@ -15,38 +17,97 @@ namespace {
 
 using kind = reason::kind;
 
-// The cluster's GPUs that the job may use.
-std::uint64_t max_for(const cluster& c, const job_spec& job) {
-  std::vector<std::uint64_t> gpus(c.gpus.size());
-  for (const auto& n : c.nodes) gpus[n.gpu] += n.gpus;
-  std::uint64_t sum = 0;
-  for (gpu_index g = 0; g < gpus.size(); ++g)
-    sum += std::min<std::uint64_t>(gpus[g], most_of_type(c, job, g));
-  return std::min<std::uint64_t>(sum, job.max_gpus.value_or(std::uint32_t(-1)));
-}
+/// What a job's next attempt asks for.
+struct next_attempt {
+  std::uint32_t gpus = 0;
+  std::vector<gpu_index> types;  // of these, fastest first
+  bool larger = false;           // of more memory than the last attempt's smallest, as many
+};
 
-// The user's number, doubled for every out-of-memory attempt, up to the maximum.
-std::uint32_t count_of(const job_view& j, std::uint64_t max_gpus) {
-  const auto doublings = std::min(j.out_of_memory, 31u);
-  return static_cast<std::uint32_t>(std::min(std::uint64_t{j.spec->gpus} << doublings, max_gpus));
-}
-
-// Why no attempt remains; empty: one does.
-std::optional<reason> hopeless(const job_view& j, std::uint64_t all) {
-  if (j.spec->gpus == 0) return reason{kind::invalid, "requests no GPU"};
-  if (j.spec->gpus > all) {
-    return reason{
-        kind::infeasible,
-        fmt::format("requests {} GPUs; the cluster has {}{}{}", j.spec->gpus, all,
-                    j.spec->required_gpu_type.empty() ? "" : " ", j.spec->required_gpu_type)};
+/// What jobs may ask for on a cluster, after what their attempts were.
+class opportunistic_attempts {
+ public:
+  explicit opportunistic_attempts(const cluster& c)
+      : c_{c}, types_{fastest_first(c)}, gpus_(c.gpus.size()) {
+    for (const auto& n : c.nodes) gpus_[n.gpu] += n.gpus;
   }
-  if (j.out_of_memory == 0) return {};
-  const auto tried = std::uint64_t{j.spec->gpus} << std::min(j.out_of_memory - 1, 31u);
-  if (tried < all) return {};
-  return reason{kind::infeasible, fmt::format("ran out of memory on all {} GPUs {}", all,
-                                              j.spec->max_gpus || !j.spec->required_gpu_type.empty()
-                                                  ? "that it may use (gpus, gpu_type)"
-                                                  : "of the cluster")};
+
+  /// The cluster's GPUs that the job may use at a time.
+  std::uint64_t most(const job_spec& job) const { return most_of(job, types_); }
+
+  /// Why no attempt remains; empty: one does.
+  std::optional<reason> hopeless(const job_view& j) const {
+    const auto all = most(*j.spec);
+    if (j.spec->gpus == 0) return reason{kind::invalid, "requests no GPU"};
+    if (j.spec->gpus > all) {
+      return reason{
+          kind::infeasible,
+          fmt::format("requests {} GPUs; the cluster has {}{}{}", j.spec->gpus, all,
+                      j.spec->required_gpu_type.empty() ? "" : " ", j.spec->required_gpu_type)};
+    }
+    if (j.out_of_memory == 0 || tried(j) < all || next(j).larger) return {};
+    return reason{kind::infeasible,
+                  fmt::format("ran out of memory on all {} GPUs {}", all,
+                              j.spec->max_gpus || !j.spec->required_gpu_type.empty()
+                                  ? "that it may use (gpus, gpu_type)"
+                                  : "of the cluster")};
+  }
+
+  next_attempt next(const job_view& j) const {
+    if (j.out_of_memory == 0) return {j.spec->gpus, types_, false};
+    const auto gpus = tried(j);
+    if (j.tried_gpus > 0) {
+      auto larger = with_memory([&](double bytes) { return bytes > j.tried_bytes; });
+      if (most_of(*j.spec, larger) >= gpus)
+        return {static_cast<std::uint32_t>(gpus), std::move(larger), true};
+    }
+    const auto more = std::min(2 * gpus, most(*j.spec));
+    return {static_cast<std::uint32_t>(more), largest(*j.spec, more), false};
+  }
+
+ private:
+  // How many GPUs did not suffice. An attempt of which this was not written down had the user's
+  // number, doubled by each before it.
+  static std::uint64_t tried(const job_view& j) {
+    if (j.tried_gpus > 0) return j.tried_gpus;
+    return std::uint64_t{j.spec->gpus} << std::min(j.out_of_memory - 1, 31u);
+  }
+
+  std::uint64_t most_of(const job_spec& job, const std::vector<gpu_index>& types) const {
+    std::uint64_t sum = 0;
+    for (const auto g : types) sum += std::min<std::uint64_t>(gpus_[g], most_of_type(c_, job, g));
+    return std::min<std::uint64_t>(sum, job.max_gpus.value_or(std::uint32_t(-1)));
+  }
+
+  template <class Condition>
+  std::vector<gpu_index> with_memory(Condition enough) const {
+    std::vector<gpu_index> some;
+    for (const auto g : types_)
+      if (enough(c_.gpus[g].memory_bytes())) some.push_back(g);
+    return some;
+  }
+
+  // The types with the most memory that together have so many GPUs for the job.
+  std::vector<gpu_index> largest(const job_spec& job, std::uint64_t gpus) const {
+    auto least = types_;
+    std::ranges::sort(least, std::greater{},
+                      [&](gpu_index g) { return c_.gpus[g].memory_bytes(); });
+    for (const auto last : least) {
+      auto some = with_memory([&](double bytes) { return bytes >= c_.gpus[last].memory_bytes(); });
+      if (most_of(job, some) >= gpus) return some;
+    }
+    return types_;
+  }
+
+  const cluster& c_;
+  std::vector<gpu_index> types_;     // all, fastest first
+  std::vector<std::uint64_t> gpus_;  // by type
+};
+
+std::uint64_t idle_of(const idle_index& idle, const std::vector<gpu_index>& types) {
+  std::uint64_t sum = 0;
+  for (const auto g : types) sum += idle.idle_of(g);
+  return sum;
 }
 
 class opportunistic : public policy {
@@ -58,20 +119,20 @@ class opportunistic : public policy {
     std::optional<idle_index> room;
     const auto s = start_trainings(all_jobs, out, room);
     if (s.waiting.empty() || s.idle.total_idle() == 0) return out;
-    const auto types = fastest_first(s.cluster);
+    const opportunistic_attempts attempts{s.cluster};
     const auto max_tensor = largest_node(s.cluster);
     std::optional<idle_index> rest;
     const idle_index* idle = &s.idle;
     for (const auto* j : in_order(s.waiting)) {
       if (idle->total_idle() == 0) break;
-      const auto max_gpus = max_for(s.cluster, *j->spec);
-      if (auto why = hopeless(*j, max_gpus)) {
+      if (auto why = attempts.hopeless(*j)) {
         out.push_back({decision::kind::give_up, j->id, {}, {}, std::move(*why)});
         continue;
       }
       std::optional<idle_index> restricted;
       const auto& allowed = allowed_idle(s.cluster, *idle, *j->spec, restricted);
-      auto where = fastest_idle(allowed, count_of(*j, max_gpus), types);
+      const auto next = attempts.next(*j);
+      auto where = fastest_idle(allowed, next.gpus, next.types);
       if (!where) continue;  // a smaller job behind it may go first
       if (!rest) idle = &rest.emplace(s.idle);
       take(*rest, *where);
@@ -86,13 +147,28 @@ class opportunistic : public policy {
     if (it == s.waiting.end()) return {kind::unknown, fmt::format("job {} is not waiting", job)};
     const auto& j = it->second;
     if (j.training) return why_training_waits(s, j);
-    const auto all = max_for(s.cluster, *j.spec);
-    if (auto why = hopeless(j, all)) return *why;
-    const auto doubled = j.out_of_memory == 0 ? std::string()
-                                              : fmt::format(" ({} requested, doubled {} times)",
-                                                            j.spec->gpus, j.out_of_memory);
-    return {kind::insufficient, fmt::format("needs {} GPUs{}; {} are idle", count_of(j, all),
-                                            doubled, s.idle.total_idle())};
+    const opportunistic_attempts attempts{s.cluster};
+    if (auto why = attempts.hopeless(j)) return *why;
+    const auto next = attempts.next(j);
+    std::optional<idle_index> restricted;
+    const auto idle = idle_of(allowed_idle(s.cluster, s.idle, *j.spec, restricted), next.types);
+    return {kind::insufficient, fmt::format("needs {} GPUs{}; {} are idle", next.gpus,
+                                            why_these(s.cluster, j, next), idle)};
+  }
+
+ private:
+  static std::string why_these(const cluster& c, const job_view& j, const next_attempt& next) {
+    if (j.out_of_memory == 0) return {};
+    if (next.larger)
+      return fmt::format(" of more than {:.1f} GB (ran out of memory on {} of {:.1f} GB)",
+                         j.tried_bytes / bytes_per_gb, j.tried_gpus, j.tried_bytes / bytes_per_gb);
+    double least = c.gpus[next.types.front()].memory_bytes();
+    for (const auto g : next.types) least = std::min(least, c.gpus[g].memory_bytes());
+    const auto ran_out = j.tried_gpus > 0
+                             ? fmt::format("on {}, and larger ones are too few", j.tried_gpus)
+                             : fmt::format("{} times", j.out_of_memory);
+    return fmt::format(" of at least {:.1f} GB ({} requested, ran out of memory {})",
+                       least / bytes_per_gb, j.spec->gpus, ran_out);
   }
 };
 

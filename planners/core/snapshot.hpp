@@ -36,6 +36,10 @@ struct job_view {
   std::uint32_t attempts = 0;       // leases so far
   std::uint32_t out_of_memory = 0;  // of these, the number that ran out of memory
   double bytes_floor = 0;           // plans that need at most this have run out of memory
+  // Of its last attempt that ran out of memory: its GPUs, and the memory of the smallest. 0: none,
+  // or it was so long ago that nobody wrote it down.
+  std::uint32_t tried_gpus = 0;
+  double tried_bytes = 0;
   // While it is running:
   double started_s = 0;
   plan how;

@@ -159,6 +159,28 @@ TEST_CASE("the smallest GPU of a lease says how much memory was too little") {
   CHECK(t.job(1).bytes_floor == 0);
 }
 
+TEST_CASE("of the last attempt that ran out of memory its GPUs are known, also from a snapshot") {
+  told_ledger t;
+  t.accept(1);
+  CHECK(t.job(1).tried_gpus == 0);
+  CHECK(t.job(1).tried_bytes == 0);
+  t.grant(1, 1, {{0, 1, {0, 1}}, {1, 1, {0}}});
+  for (const auto p : {0u, 1u}) t.end(1, p, lease_outcome::out_of_memory);
+  CHECK(t.job(1).tried_gpus == 3);
+  CHECK(t.job(1).tried_bytes == 16e9);
+  t.grant(2, 1, {{0, 1, {0, 1, 2, 3}}});
+  t.end(2, 0, lease_outcome::preempted, 10);
+  CHECK(t.job(1).tried_gpus == 3);
+  told_ledger again;
+  for (const auto& e : t.book.snapshot()) REQUIRE(again.say(e));
+  CHECK(again.job(1).tried_gpus == 3);
+  CHECK(again.job(1).tried_bytes == 16e9);
+  again.grant(3, 1, {{0, 1, {0, 1, 2, 3}}});
+  again.end(3, 0, lease_outcome::out_of_memory);
+  CHECK(again.job(1).tried_gpus == 4);
+  CHECK(again.job(1).tried_bytes == 40e9);
+}
+
 TEST_CASE("if no prediction fitted, the largest that did not do is a floor for the next") {
   told_ledger t;
   t.accept(1);

@@ -51,6 +51,10 @@ TEST_CASE(
             if (r.chance(0.1)) {
               j.out_of_memory = 1 + std::uint32_t(r.below(3));
               j.bytes_floor = 10e9;
+              if (r.chance(0.7)) {
+                j.tried_gpus = 1u << r.below(4);
+                j.tried_bytes = s.cluster.gpus[r.below(s.cluster.gpus.size())].memory_bytes();
+              }
             }
           }
           const auto twin = random_source(9);
@@ -133,32 +137,147 @@ TEST_CASE("after an out-of-memory Frenzy takes the next larger plan, and gives u
   CHECK(third[0].what == decision::kind::give_up);
 }
 
-TEST_CASE(
-    "opportunistic takes the fastest GPUs, and doubles after an out-of-memory up to the cluster") {
+namespace {
+
+/// A job under opportunistic that runs out of memory wherever it is.
+struct retried_job {
+  scene s;
+  std::unique_ptr<policy> by = make_policy("opportunistic");
+
+  retried_job(const cluster& c, const job_spec& spec) : s(c) { s.add(1, spec); }
+  job_view& job() { return s.waiting.at(1); }
+  std::vector<decision> decide() {
+    random_source r(1);
+    return by->decide(s.view(), r);
+  }
+  std::string why() const { return by->why_waiting(s.view(), 1).text; }
+  /// Where it starts; empty: it waits.
+  allocation starts() {
+    const auto d = decide();
+    if (d.empty()) return {};
+    REQUIRE(d.size() == 1);
+    REQUIRE(d[0].what == decision::kind::start);
+    return d[0].where;
+  }
+  void ran_out(std::uint32_t gpus, double memory_gb) {
+    ++job().out_of_memory;
+    job().tried_gpus = gpus;
+    job().tried_bytes = memory_gb * 1e9;
+  }
+  /// Starts, and runs out of memory there.
+  allocation fails() {
+    const auto where = starts();
+    double memory_gb = 1000;
+    for (const auto& n : where) memory_gb = std::min(memory_gb, s.cluster.gpu_of(n.node).memory_gb);
+    ran_out(total_gpus(where), memory_gb);
+    return where;
+  }
+  /// The reason why it is given up.
+  std::string given_up() {
+    const auto d = decide();
+    REQUIRE(d.size() == 1);
+    REQUIRE(d[0].what == decision::kind::give_up);
+    return d[0].why.text;
+  }
+};
+
+/// Nodes: four A100 of 40 GB, two of 80 GB, eight RTX 2080 Ti of 11 GB.
+cluster three_sizes() {
   cluster c;
-  sample::add_nodes(c, sample::rtx2080ti, 1, 8);
   sample::add_nodes(c, sample::a100_40, 1, 4);
-  scene s(c);
-  auto& j = s.add(1, sample::job(sample::gpt2_7b, 2, 2));
-  random_source r(1);
-  const auto p = make_policy("opportunistic");
-  auto d = p->decide(s.view(), r);
-  REQUIRE(d.size() == 1);
-  CHECK(d[0].where == allocation{{1, 2}});
-  CHECK(d[0].how.bytes_per_gpu == 0);  // no prediction says that it fits
-  j.out_of_memory = 1;
-  d = p->decide(s.view(), r);
-  REQUIRE(d.size() == 1);
-  CHECK(d[0].how.gpus() == 4);
-  j.out_of_memory = 3;  // 16, but there are 12
-  d = p->decide(s.view(), r);
-  REQUIRE(d.size() == 1);
-  CHECK(d[0].how.gpus() == 12);
-  j.out_of_memory = 4;
-  d = p->decide(s.view(), r);
-  REQUIRE(d.size() == 1);
-  CHECK(d[0].what == decision::kind::give_up);
-  CHECK(troupe::test::has_facts(d[0].why.text, {"out of memory", "12 GPUs"}));
+  sample::add_nodes(c, sample::a100_80, 1, 2);
+  sample::add_nodes(c, sample::rtx2080ti, 1, 8);
+  return c;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "opportunistic takes the fastest GPUs, after an out-of-memory larger ones, then twice as "
+    "many, up to the cluster") {
+  retried_job j{three_sizes(), sample::job(sample::gpt2_7b, 2)};
+  const auto first = j.decide();
+  REQUIRE(first.size() == 1);
+  CHECK(first[0].how.bytes_per_gpu == 0);  // no prediction says that it fits
+  CHECK(j.fails() == allocation{{0, 1}});
+  CHECK(j.fails() == allocation{{1, 1}});  // of 80 GB
+  CHECK(j.fails() == allocation{{1, 2}});  // none is larger: two of these
+  CHECK(j.fails() == allocation{{0, 4}});  // not the two of 80 GB and two others
+  CHECK(j.fails() == allocation{{2, 8}});
+  CHECK(total_gpus(j.fails()) == 14);
+  CHECK(troupe::test::has_facts(j.given_up(), {"out of memory", "all 14 GPUs of the cluster"}));
+  CHECK(j.why() == j.given_up());
+}
+
+TEST_CASE("opportunistic's second attempt is on the fastest idle of the larger types") {
+  cluster c;
+  sample::add_nodes(c, sample::rtx6000, 1, 2);
+  sample::add_nodes(c, sample::a100_40, 1, 2);
+  sample::add_nodes(c, sample::rtx2080ti, 1, 8);
+  retried_job j{c, sample::job(sample::gpt2_7b, 2, 2)};
+  j.ran_out(2, 11);
+  CHECK(j.starts() == allocation{{1, 2}});
+  j.s.idle.set_idle(1, 0);
+  CHECK(j.starts() == allocation{{0, 2}});
+  // Three of the larger ones exist only of both types.
+  j.s.idle.set_idle(1, 2);
+  j.ran_out(3, 11);
+  CHECK(j.starts() == allocation{{1, 2}, {0, 1}});
+  // Five do not.
+  j.ran_out(5, 11);
+  CHECK(total_gpus(j.starts()) == 10);
+}
+
+TEST_CASE("opportunistic lets a job wait for larger GPUs, and says so") {
+  retried_job j{three_sizes(), sample::job(sample::gpt2_7b, 2)};
+  j.s.idle.set_idle(0, 0);
+  j.s.idle.set_idle(1, 0);
+  j.s.idle.set_idle(2, 3);
+  CHECK(j.why() == "needs 1 GPUs; 3 are idle");
+  j.ran_out(1, 40);
+  CHECK(j.starts().empty());
+  CHECK(j.why() ==
+        "needs 1 GPUs of more than 40.0 GB (ran out of memory on 1 of 40.0 GB); 0 are idle");
+  j.s.idle.set_idle(1, 1);
+  j.ran_out(1, 80);
+  CHECK(j.starts().empty());
+  CHECK(j.why() ==
+        "needs 2 GPUs of at least 80.0 GB (1 requested, ran out of memory on 1, and larger ones "
+        "are too few); 1 are idle");
+}
+
+TEST_CASE("opportunistic asks for larger GPUs only where the job allows them") {
+  auto spec = sample::job(sample::gpt2_7b, 2, 2);
+  spec.required_gpu_type = "A100-40GB";
+  retried_job typed{three_sizes(), spec};
+  CHECK(typed.fails() == allocation{{0, 2}});
+  CHECK(typed.fails() == allocation{{0, 4}});
+  CHECK(troupe::test::has_facts(typed.given_up(), {"all 4 GPUs", "may use"}));
+
+  spec.required_gpu_type.clear();
+  spec.max_gpus = 2;
+  retried_job bounded{three_sizes(), spec};
+  CHECK(bounded.fails() == allocation{{0, 2}});
+  CHECK(bounded.fails() == allocation{{1, 2}});
+  CHECK(troupe::test::has_facts(bounded.given_up(), {"all 2 GPUs", "may use"}));
+
+  auto c = three_sizes();
+  c.gpus[1].quota = 1;
+  spec.max_gpus.reset();
+  retried_job within_quota{c, spec};
+  CHECK(within_quota.fails() == allocation{{0, 2}});
+  CHECK(within_quota.starts() == allocation{{0, 4}});
+}
+
+TEST_CASE("opportunistic doubles the count if nobody wrote down what the last attempt had") {
+  retried_job j{three_sizes(), sample::job(sample::gpt2_7b, 2)};
+  j.job().out_of_memory = 1;
+  CHECK(j.starts() == allocation{{1, 2}});
+  CHECK(troupe::test::has_facts(j.why(), {"2 GPUs", "1 requested", "1 times"}));
+  j.job().out_of_memory = 4;  // 8 did not do
+  CHECK(total_gpus(j.starts()) == 14);
+  j.job().out_of_memory = 5;
+  CHECK(troupe::test::has_facts(j.given_up(), {"out of memory", "14 GPUs"}));
 }
 
 TEST_CASE("under FCFS the head of the line blocks, and impossible requests are refused") {
