@@ -8,8 +8,10 @@
 
 #include <fmt/format.h>
 
+#include "planners/core/bounds.hpp"
 #include "planners/core/policy.hpp"
 #include "planners/core/queue_order.hpp"
+#include "planners/frenzy/has.hpp"
 #include "planners/pipeline/placement.hpp"
 
 namespace troupe::planners {
@@ -51,20 +53,12 @@ std::vector<grant> grants_of(const sia_problem& problem, const sia_answer& answe
   return out;
 }
 
-// The GPUs that a round may assign: idle ones, and those of running programs.
-free_gpus room_of(const snapshot& s) {
-  free_gpus room{s.cluster, s.idle};
-  for (const auto& [id, j] : s.running)
-    if (!j.training) room.give_back(j.where);
-  return room;
-}
-
 // Places counts on nodes, the largest first.
-void place_all(const snapshot& s, const sia_problem& problem, std::vector<grant>& grants) {
+void place_all(const sia_problem& problem, std::vector<grant>& grants) {
   std::vector<count_grant> counts;
   for (const auto& g : grants)
     counts.push_back({g.choice->pool, g.choice->how.gpus(), &g.job->where, g.present});
-  auto room = room_of(s);
+  auto room = problem.room;
   place_counts(problem.pools, counts, room);
   for (std::size_t i = 0; i < grants.size(); ++i) grants[i].where = std::move(counts[i].where);
   // A job that was to change and could not be placed keeps its GPUs, if they are still free.
@@ -86,17 +80,25 @@ class sia : public policy {
     if (all_jobs.waiting.empty() && all_jobs.running.empty()) return out;
     std::optional<idle_index> left;
     const auto s = start_trainings(all_jobs, out, left);
-    const auto problem = make_sia_problem(s);
+    auto problem = make_sia_problem(s);
     for (const auto* j : problem.hopeless) {
       out.push_back({decision::kind::give_up, j->id, {}, {}, why_hopeless(*j)});
     }
     if (nothing_to_gain(problem)) return out;
-    auto grants = grants_of(problem, solve_sia(problem));
-    place_all(s, problem, grants);
+    auto round = solve_sia_round(s, std::move(problem));
+    auto grants = grants_of(round.problem, round.answer);
+    place_all(round.problem, grants);
     std::ranges::sort(grants, {}, [](const grant& g) { return g.job->id; });
 
     std::set<job_id> stays;
     std::vector<decision> starts;
+    for (auto& m : round.granted) {
+      if (!m.job->where.empty())
+        stays.insert(m.job->id);
+      else
+        starts.push_back(
+            {decision::kind::start, m.job->id, std::move(m.how), std::move(m.where), {}});
+    }
     for (auto& g : grants) {
       if (g.where.empty()) continue;
       const bool runs = !g.job->where.empty();
@@ -121,6 +123,8 @@ class sia : public policy {
     if (std::ranges::find(problem.hopeless, &it->second) != problem.hopeless.end()) {
       return why_hopeless(it->second);
     }
+    if (std::ranges::find(problem.mixed, &it->second, &sia_mixed::job) != problem.mixed.end())
+      return why_mixed_waits(s, it->second);
     for (const auto& g : problem.groups) {
       if (std::ranges::find(g.jobs, &it->second) == g.jobs.end()) continue;
       const auto fewest =
@@ -137,6 +141,13 @@ class sia : public policy {
   }
 
  private:
+  static reason why_mixed_waits(const snapshot& s, const job_view& j) {
+    std::optional<idle_index> restricted;
+    const auto& idle = allowed_idle(s.cluster, s.idle, *j.spec, restricted);
+    const auto now = has(s.cluster, idle, *j.plans, j.bytes_floor);
+    return {kind::insufficient, "no pool can hold it; of several pools it " +
+                                    (now ? "may have some in the next round" : now.error().text)};
+  }
   static reason why_hopeless(const job_view& j) {
     if (!j.why.text.empty()) return why_none(j);
     return {
@@ -144,7 +155,7 @@ class sia : public policy {
         j.bytes_floor > 0
             ? fmt::format("ran out of memory at {:.1f} GB per GPU, and no configuration has more",
                           j.bytes_floor / bytes_per_gb)
-            : std::string("it does not fit on any configuration of a single GPU type")};
+            : std::string("it fits no configuration of a pool, nor GPUs of several")};
   }
   static bool same(const plan& a, const plan& b) {
     return a.data_parallel == b.data_parallel && a.tensor_parallel == b.tensor_parallel &&

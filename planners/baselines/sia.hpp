@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "messages/cluster.hpp"
@@ -41,9 +42,18 @@ struct sia_group {
   static constexpr std::size_t none = ~std::size_t{0};
 };
 
+/// A job that no pool can hold, on GPUs of several.
+struct sia_mixed {
+  const job_view* job = nullptr;
+  plan how;
+  allocation where;  // empty: it waits
+};
+
 struct sia_problem {
-  std::vector<gpu_pool> pools;  // capacity: idle, or held by a running program
+  std::vector<gpu_pool> pools;  // capacity: of `room`
   std::vector<sia_group> groups;
+  free_gpus room;                // idle, or held by a running program, and not granted beside this
+  std::vector<sia_mixed> mixed;  // in no group: those that run, where they are, then the queue
   std::vector<const job_view*> hopeless;  // no configuration of this cluster can hold them
 };
 
@@ -52,10 +62,24 @@ struct sia_answer {
   double cost = 0;                                // of all jobs, including those without GPUs
 };
 
-sia_problem make_sia_problem(const snapshot& s, const sia_options& options = {});
+/// `granted`: jobs whose GPUs are not to be assigned.
+sia_problem make_sia_problem(const snapshot& s, const sia_options& options = {},
+                             std::span<const sia_mixed> granted = {});
+
+/// Finds GPUs of several pools in the problem's room, rather idle ones, for one of the job's plans.
+bool place_mixed(const snapshot& s, const sia_problem& problem, sia_mixed& job);
 
 /// Solved by CBC: the LP relaxation, and branch and bound if that is not integral. Deterministic.
 sia_answer solve_sia(const sia_problem& problem, const sia_options& options = {});
+
+/// A round: the program, and the jobs of several pools with which its total cost is smaller than
+/// without them: of those that run each, of those that wait the first that finds room.
+struct sia_round {
+  sia_problem problem;
+  sia_answer answer;
+  std::vector<sia_mixed> granted;
+};
+sia_round solve_sia_round(const snapshot& s, sia_problem problem, const sia_options& options = {});
 
 /// Would the result certainly be that nothing changes? A cheap sufficient test.
 bool nothing_to_gain(const sia_problem& problem);

@@ -115,23 +115,33 @@ void prune(sia_group& g, const sia_options& o) {
   g.present = present;
 }
 
+bool has_mixed_plan(const job_view& j) {
+  return j.plans && std::ranges::any_of(*j.plans, [&](const plan& p) {
+           return p.stages.empty() && p.bytes_per_gpu > j.bytes_floor;
+         });
+}
+
 class writer {
  public:
-  writer(const snapshot& s, const sia_options& o) : s_(s), o_(o) {
-    out_.pools = pools_of(s.cluster, s.idle);
-  }
+  writer(const snapshot& s, const sia_options& o)
+      : s_(s), o_(o), out_{pools_of(s.cluster, s.idle), {}, free_gpus{s.cluster, s.idle}, {}, {}} {}
 
-  sia_problem write() && {
+  sia_problem write(std::span<const sia_mixed> granted) && {
+    std::vector<const job_view*> running;
     for (const auto& [id, j] : s_.running) {
       if (j.training) continue;
-      for (const auto& share : j.where) {
-        for (auto& p : out_.pools) {
-          if (std::ranges::binary_search(p.nodes, share.node)) p.capacity += share.gpus;
-        }
-      }
+      out_.room.give_back(j.where);
+      if (table(j).choices.empty())
+        out_.mixed.push_back({&j, j.how, j.where});
+      else
+        running.push_back(&j);
     }
-    for (const auto& [id, j] : s_.running)
-      if (!j.training) add_running(j);
+    for (const auto& m : granted) out_.room.take(m.where);
+    for (auto& p : out_.pools) {
+      p.capacity = 0;
+      for (const auto n : p.nodes) p.capacity += out_.room.of(n);
+    }
+    for (const auto* j : running) add_running(*j);
     std::uint32_t position = 0;
     for (const auto* j : in_order(s_.waiting)) {
       if (position == o_.max_waiting) break;
@@ -205,7 +215,10 @@ class writer {
   bool add_waiting(const job_view& j, std::uint32_t position) {
     const auto& t = table(j);
     if (t.choices.empty()) {
-      out_.hopeless.push_back(&j);
+      if (has_mixed_plan(j))
+        out_.mixed.push_back({&j, {}, {}});
+      else
+        out_.hopeless.push_back(&j);
       return false;
     }
     if (auto* g = find({shape(j), j.bytes_floor, 1, sia_group::none, false})) {
@@ -236,11 +249,13 @@ class writer {
 
 }  // namespace
 
-sia_problem make_sia_problem(const snapshot& s, const sia_options& options) {
-  return writer(s, options).write();
+sia_problem make_sia_problem(const snapshot& s, const sia_options& options,
+                             std::span<const sia_mixed> granted) {
+  return writer(s, options).write(granted);
 }
 
 bool nothing_to_gain(const sia_problem& problem) {
+  if (!problem.mixed.empty()) return false;
   return std::ranges::all_of(problem.groups, [](const sia_group& g) {
     if (!g.running) return g.choices.empty();
     if (g.present == sia_group::none) return false;

@@ -36,6 +36,7 @@ allocation pack(const gpu_pool& p, std::uint32_t gpus);
 /// The GPUs of each node that a policy may hand out.
 class free_gpus {
  public:
+  free_gpus() = default;  // of no cluster
   explicit free_gpus(const cluster& c, const idle_index& idle);
 
   std::uint32_t of(node_index n) const { return free_[n]; }

@@ -3,9 +3,11 @@
 #include <cmath>
 #include <limits>
 
+#include "harness/facts.hpp"
 #include "planners/baselines/sia.hpp"
 #include "planners/core/policy.hpp"
 #include "planners/sample.hpp"
+#include "planners/scene.hpp"
 
 using namespace troupe;
 using namespace troupe::planners;
@@ -202,4 +204,82 @@ TEST_CASE("Sia repacks a pool whose free GPUs are too scattered") {
       d, [](const decision& x) { return x.what == decision::kind::start && x.job == 3; });
   REQUIRE(started != d.end());
   CHECK(started->where.size() == 1);
+}
+
+namespace {
+
+gpu_type forty_gb(const char* name, double tflops) {
+  return sample::gpu(name, 40, tflops);
+}
+
+}  // namespace
+
+TEST_CASE("under Sia a job that no pool can hold gets GPUs of several if few others want them") {
+  cluster c;
+  sample::add_nodes(c, forty_gb("slow", 150), 1, 4);
+  sample::add_nodes(c, forty_gb("fast", 300), 1, 4);
+  scene_of_policies::played_policy w{c, "sia"};
+  w.s.add(1, sample::job(sample::gpt2_small, 16));
+  w.settle();
+  CHECK(w.gpus(1) == 1);
+  for (const job_id id : {2, 3}) w.s.add(id, sample::job(sample::gpt2_7b, 2));  // needs eight
+  w.s.now_s += 3600;
+  w.settle();
+  CHECK(w.gpus(1) == 0);
+  CHECK(w.gpus(2) == 8);
+  CHECK(w.gpus(3) == 0);
+  CHECK(troupe::test::has_facts(w.by->why_waiting(w.s.view(), 3).text, {"no pool", "8 GPUs"}));
+  w.s.now_s += 3600;
+  CHECK(w.decide().empty());
+  // Eight jobs on a GPU each are worth more.
+  for (job_id id = 11; id <= 20; ++id) w.s.add(id, sample::job(sample::gpt2_small, 1));
+  w.settle();
+  CHECK(w.gpus(2) == 0);
+  CHECK(w.s.running.size() == 8);
+  w.s.now_s += 3600;
+  w.settle();
+  CHECK(w.gpus(2) + w.gpus(3) == 0);
+  while (!w.s.running.empty()) w.end(w.s.running.begin()->first);
+  for (job_id id = 1; id <= 20; ++id)
+    if (id != 2 && id != 3) w.s.waiting.erase(id);
+  CHECK(troupe::test::has_facts(w.by->why_waiting(w.s.view(), 2).text, {"next round"}));
+  w.settle();
+  CHECK(w.gpus(2) == 8);
+  w.end(2);
+  w.settle();
+  CHECK(w.gpus(3) == 8);
+}
+
+TEST_CASE("under Sia GPUs of several pools are rather idle ones than those of other jobs") {
+  cluster c;
+  sample::add_nodes(c, forty_gb("slow", 150), 1, 4);
+  sample::add_nodes(c, forty_gb("slower", 140), 1, 4);
+  sample::add_nodes(c, forty_gb("fast", 300), 1, 4);
+  scene_of_policies::played_policy w{c, "sia"};
+  w.s.add(1, sample::job(sample::gpt2_small, 1));
+  w.settle();
+  CHECK(w.type(1) == "fast");
+  w.s.add(2, sample::job(sample::gpt2_7b, 2));
+  w.settle();
+  CHECK(w.gpus(1) == 1);
+  CHECK(w.gpus(2) == 8);
+}
+
+TEST_CASE("Sia gives up a job that not even the GPUs of several pools can hold") {
+  cluster c;
+  sample::add_nodes(c, forty_gb("slow", 150), 1, 2);
+  sample::add_nodes(c, forty_gb("fast", 300), 1, 4);
+  scene_of_policies::played_policy w{c, "sia"};
+  w.s.add(1, sample::job(sample::gpt2_7b, 2));
+  const auto d = w.decide();
+  REQUIRE(d.size() == 1);
+  CHECK(d[0].what == decision::kind::give_up);
+  // Nor those that provide no more than what did not suffice.
+  cluster enough = c;
+  sample::add_nodes(enough, forty_gb("slow", 150), 1, 2);
+  scene_of_policies::played_policy failed{enough, "sia"};
+  auto& j = failed.s.add(1, sample::job(sample::gpt2_7b, 2));
+  CHECK(failed.decide().at(0).what == decision::kind::start);
+  j.bytes_floor = 39.9e9;
+  CHECK(failed.decide().at(0).what == decision::kind::give_up);
 }

@@ -1,0 +1,74 @@
+// Sia's jobs that no pool can hold (docs/planners/baselines.md): the authors' integer program has
+// no place for them, but its costs say whether it would give them GPUs.
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "planners/baselines/sia.hpp"
+#include "planners/core/bounds.hpp"
+#include "planners/frenzy/has.hpp"
+
+namespace troupe::planners {
+namespace {
+
+// By MARP's plans, as frenzy would.
+bool place_on(const cluster& c, const idle_index& free, sia_mixed& m) {
+  const auto& j = *m.job;
+  std::optional<idle_index> restricted;
+  const auto& idle = allowed_idle(c, free, *j.spec, restricted);
+  for (const auto& how : *j.plans) {
+    if (!how.stages.empty() || how.bytes_per_gpu <= j.bytes_floor) continue;
+    if (idle.idle_above(how.bytes_per_gpu) < how.gpus()) continue;
+    m.where = best_fit(idle, how.gpus(), idle.types_above(how.bytes_per_gpu),
+                       how.tensor_in_node ? how.tensor_parallel : 1);
+    m.how = how;
+    if (!m.where.empty()) return true;
+  }
+  return false;
+}
+
+// What the round's jobs cost less than without GPUs. A job of several pools has one configuration,
+// whose normalized goodput is its number of GPUs.
+double gain_of(const sia_round& r, const sia_options& o) {
+  double gain = -r.answer.cost;
+  for (const auto& g : r.problem.groups) gain += o.unassigned * static_cast<double>(g.jobs.size());
+  for (const auto& m : r.granted) gain += o.unassigned - std::pow(m.how.gpus(), o.fairness_power);
+  return gain;
+}
+
+}  // namespace
+
+bool place_mixed(const snapshot& s, const sia_problem& problem, sia_mixed& job) {
+  idle_index idle{s.cluster}, room{s.cluster};
+  for (node_index n = 0; n < s.cluster.nodes.size(); ++n) {
+    room.set_idle(n, problem.room.of(n));
+    idle.set_idle(n, std::min(s.idle.idle(n), problem.room.of(n)));
+  }
+  return place_on(s.cluster, idle, job) || place_on(s.cluster, room, job);
+}
+
+sia_round solve_sia_round(const snapshot& s, sia_problem problem, const sia_options& options) {
+  auto candidates = problem.mixed;
+  sia_round best{std::move(problem), {}, {}};
+  best.answer = solve_sia(best.problem, options);
+  double gain = gain_of(best, options);
+  for (auto& m : candidates) {
+    const bool waits = m.where.empty();
+    if (waits && !place_mixed(s, best.problem, m)) continue;
+    sia_round next{{}, {}, best.granted};
+    next.granted.push_back(m);
+    next.problem = make_sia_problem(s, options, next.granted);
+    next.answer = solve_sia(next.problem, options);
+    const double with = gain_of(next, options);
+    if (with > gain) {
+      best = std::move(next);
+      gain = with;
+    }
+    if (waits) break;
+  }
+  return best;
+}
+
+}  // namespace troupe::planners
