@@ -8,10 +8,8 @@
 
 #include <fmt/format.h>
 
-#include "planners/core/bounds.hpp"
 #include "planners/core/policy.hpp"
 #include "planners/core/queue_order.hpp"
-#include "planners/frenzy/has.hpp"
 #include "planners/pipeline/placement.hpp"
 
 namespace troupe::planners {
@@ -142,11 +140,13 @@ class sia : public policy {
 
  private:
   static reason why_mixed_waits(const snapshot& s, const job_view& j) {
-    std::optional<idle_index> restricted;
-    const auto& idle = allowed_idle(s.cluster, s.idle, *j.spec, restricted);
-    const auto now = has(s.cluster, idle, *j.plans, j.bytes_floor);
-    return {kind::insufficient, "no pool can hold it; of several pools it " +
-                                    (now ? "may have some in the next round" : now.error().text)};
+    const auto least = std::ranges::find_if(
+        *j.plans, [&](const plan& p) { return p.bytes_per_gpu > j.bytes_floor; });
+    return {kind::insufficient,
+            fmt::format("no pool can hold it; of several pools it needs {} GPUs of at least {:.1f} "
+                        "GB, of which {} are idle",
+                        least->gpus(), least->bytes_per_gpu / bytes_per_gb,
+                        s.idle.idle_above(least->bytes_per_gpu))};
   }
   static reason why_hopeless(const job_view& j) {
     if (!j.why.text.empty()) return why_none(j);

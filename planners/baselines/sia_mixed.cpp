@@ -3,31 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 #include <utility>
 
 #include "planners/baselines/sia.hpp"
-#include "planners/core/bounds.hpp"
-#include "planners/frenzy/has.hpp"
+#include "planners/core/mixed_plan.hpp"
 
 namespace troupe::planners {
 namespace {
-
-// By MARP's plans, as frenzy would.
-bool place_on(const cluster& c, const idle_index& free, sia_mixed& m) {
-  const auto& j = *m.job;
-  std::optional<idle_index> restricted;
-  const auto& idle = allowed_idle(c, free, *j.spec, restricted);
-  for (const auto& how : *j.plans) {
-    if (!how.stages.empty() || how.bytes_per_gpu <= j.bytes_floor) continue;
-    if (idle.idle_above(how.bytes_per_gpu) < how.gpus()) continue;
-    m.where = best_fit(idle, how.gpus(), idle.types_above(how.bytes_per_gpu),
-                       how.tensor_in_node ? how.tensor_parallel : 1);
-    m.how = how;
-    if (!m.where.empty()) return true;
-  }
-  return false;
-}
 
 // What the round's jobs cost less than without GPUs. A job of several pools has one configuration,
 // whose normalized goodput is its number of GPUs.
@@ -46,7 +28,12 @@ bool place_mixed(const snapshot& s, const sia_problem& problem, sia_mixed& job) 
     room.set_idle(n, problem.room.of(n));
     idle.set_idle(n, std::min(s.idle.idle(n), problem.room.of(n)));
   }
-  return place_on(s.cluster, idle, job) || place_on(s.cluster, room, job);
+  auto found = find_mixed_plan(s.cluster, idle, *job.job);
+  if (!found) found = find_mixed_plan(s.cluster, room, *job.job);
+  if (!found) return false;
+  job.how = std::move(found->how);
+  job.where = std::move(found->where);
+  return true;
 }
 
 sia_round solve_sia_round(const snapshot& s, sia_problem problem, const sia_options& options) {

@@ -8,6 +8,7 @@
 
 #include "planners/baselines/sia.hpp"
 #include "planners/core/bounds.hpp"
+#include "planners/core/mixed_plan.hpp"
 #include "planners/core/queue_order.hpp"
 #include "planners/cost/program_time.hpp"
 #include "planners/model/declared_memory.hpp"
@@ -113,12 +114,6 @@ void prune(sia_group& g, const sia_options& o) {
   }
   xs = std::move(kept);
   g.present = present;
-}
-
-bool has_mixed_plan(const job_view& j) {
-  return j.plans && std::ranges::any_of(*j.plans, [&](const plan& p) {
-           return p.stages.empty() && p.bytes_per_gpu > j.bytes_floor;
-         });
 }
 
 class writer {
