@@ -19,7 +19,8 @@ const std::map<std::string, names> may_use = {
     {"runtime", {"messages"}},
     {"gpu", {"messages"}},
     {"actors", {"messages", "planners", "runtime", "gpu"}},
-    {"cli", {"messages", "planners", "runtime", "gpu", "actors", "formats"}},
+    {"web", {"messages", "runtime", "gpu"}},
+    {"cli", {"messages", "planners", "runtime", "gpu", "actors", "formats", "web"}},
     {"examples", {"messages", "planners", "runtime", "actors", "formats"}},
 };
 
@@ -66,11 +67,14 @@ const std::vector<library> libraries = {
     {"yaml-cpp/.*", {"formats"}},
     {"(coin|cbc)/.*|Cbc.*|Osi.*|Coin.*", {"planners"}},
     {"CLI/.*", {"cli", "examples"}},
+    {"boost/.*", {"web"}},
+    {"prometheus/.*", {"web"}},
+    {"sodium.*", {"web"}},
     {"simgrid/.*", {}},
     {"(thread|mutex|shared_mutex|future|condition_variable|atomic)",
-     {"runtime", "gpu", "actors", "cli", "examples"}},
+     {"runtime", "gpu", "actors", "web", "cli", "examples"}},
     {"(fstream|iostream|filesystem|cstdio|chrono|ctime)",
-     {"runtime", "gpu", "actors", "formats", "cli", "examples"}},
+     {"runtime", "gpu", "actors", "formats", "web", "cli", "examples"}},
 };
 
 struct forbidden {

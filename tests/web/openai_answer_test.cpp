@@ -1,0 +1,91 @@
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include "web/openai.hpp"
+
+using namespace troupe::web::openai;
+using nlohmann::json;
+
+// The shapes of answers, as OpenAI's clients read them.
+
+namespace {
+
+const answer_head completion_head{"cmpl-1", "m", 12, false};
+const answer_head chat_head{"chatcmpl-1", "m", 12, true};
+
+json event_document(const std::string& event) {
+  REQUIRE(event.starts_with("data: "));
+  REQUIRE(event.ends_with("\n\n"));
+  return json::parse(event.substr(6));
+}
+
+choice one_choice() {
+  choice c;
+  c.index = 1;
+  c.text = "h\xC3\xA9";
+  c.finish_reason = "stop";
+  c.tokens = {{{"h", -0.5, {{"h", -0.5}, {"x", -1.5}}}, {"\xC3", -1, {}}, {"\xA9", -2, {}}}};
+  return c;
+}
+
+}  // namespace
+
+TEST_CASE("an error has message, type, param and code") {
+  const auto d = json::parse(to_json(problem{400, "no \xff", "t", "", "c"}));
+  CHECK(d ==
+        json{{"error",
+              {{"message", "no \xEF\xBF\xBD"}, {"type", "t"}, {"param", nullptr}, {"code", "c"}}}});
+}
+
+TEST_CASE("a whole completion has its choices, log probabilities and usage") {
+  const auto d = json::parse(to_json(completion_head, {one_choice()}, {3, 4}));
+  CHECK(d.at("object") == "text_completion");
+  CHECK(d.at("created") == 12);
+  CHECK(d.at("usage") == json{{"prompt_tokens", 3}, {"completion_tokens", 4}, {"total_tokens", 7}});
+  const auto& c = d.at("choices").at(0);
+  CHECK(c.at("index") == 1);
+  CHECK(c.at("text") == "h\xC3\xA9");
+  CHECK(c.at("finish_reason") == "stop");
+  CHECK(c.at("logprobs").at("token_logprobs") == json{-0.5, -1, -2});
+  CHECK(c.at("logprobs").at("top_logprobs").at(0) == json{{"h", -0.5}, {"x", -1.5}});
+  CHECK(c.at("logprobs").at("text_offset") == json{0, 1, 2});
+}
+
+TEST_CASE("a whole chat answer is an assistant's message, and its tokens have their bytes") {
+  const auto d = json::parse(to_json(chat_head, {one_choice()}, {3, 4}));
+  CHECK(d.at("object") == "chat.completion");
+  const auto& c = d.at("choices").at(0);
+  CHECK(c.at("message").at("role") == "assistant");
+  CHECK(c.at("message").at("content") == "h\xC3\xA9");
+  const auto& tokens = c.at("logprobs").at("content");
+  CHECK(tokens.at(1).at("bytes") == json::array({0xC3}));
+  CHECK(tokens.at(0).at("top_logprobs").at(1).at("token") == "x");
+}
+
+TEST_CASE("a stream's events are chunks with a delta, and the usage comes last if asked for") {
+  auto c = one_choice();
+  c.tokens.reset();
+  c.finish_reason = {};
+  const auto role = event_document(role_event(chat_head, 1, false));
+  CHECK(role.at("object") == "chat.completion.chunk");
+  CHECK(role.at("choices").at(0).at("delta").at("role") == "assistant");
+  CHECK_FALSE(role.contains("usage"));
+  const auto piece = event_document(choice_event(chat_head, c, true));
+  CHECK(piece.at("choices").at(0).at("delta") == json{{"content", "h\xC3\xA9"}});
+  CHECK(piece.at("choices").at(0).at("finish_reason").is_null());
+  CHECK(piece.at("usage").is_null());
+  c.text.clear();
+  c.finish_reason = "length";
+  const auto last = event_document(choice_event(chat_head, c, false));
+  CHECK(last.at("choices").at(0).at("delta") == json::object());
+  CHECK(last.at("choices").at(0).at("finish_reason") == "length");
+  const auto usage = event_document(usage_event(chat_head, {3, 4}));
+  CHECK(usage.at("choices") == json::array());
+  CHECK(usage.at("usage").at("total_tokens") == 7);
+  CHECK(event_document(choice_event(completion_head, one_choice(), false)).at("object") ==
+        "text_completion");
+}
+
+TEST_CASE("a list of models has the model") {
+  CHECK(json::parse(models_json("m", 5)).at("data").at(0) == json::parse(model_json("m", 5)));
+}

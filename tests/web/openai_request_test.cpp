@@ -1,0 +1,145 @@
+#include <catch2/catch.hpp>
+
+#include "web/openai.hpp"
+
+using namespace troupe::web::openai;
+using Catch::Contains;
+
+// The bodies of POST /v1/completions and /v1/chat/completions.
+
+namespace {
+
+request good(const std::string& body, bool chat = false) {
+  const auto r = parse(body, chat);
+  INFO(body);
+  INFO((r ? std::string{} : r.error().message));
+  REQUIRE(r);
+  return *r;
+}
+
+problem bad(const std::string& body, bool chat = false) {
+  const auto r = parse(body, chat);
+  INFO(body);
+  REQUIRE_FALSE(r);
+  CHECK(r.error().status == 400);
+  CHECK_FALSE(r.error().message.empty());
+  return r.error();
+}
+
+/// A completion with these further keys.
+std::string with(const std::string& keys) {
+  return R"({"model": "m", "prompt": "a", )" + keys + "}";
+}
+std::string chat_with(const std::string& keys) {
+  return R"({"model": "m", "messages": [{"role": "user", "content": "a"}], )" + keys + "}";
+}
+
+}  // namespace
+
+TEST_CASE("a completion's parameters are read, and the others have OpenAI's defaults") {
+  const auto r = good(with(
+      R"("max_tokens": 7, "temperature": 0.5, "top_p": 0.9, "top_k": 3, "seed": 11, "n": 2,
+         "stop": ["x", "yy"], "stream": true, "stream_options": {"include_usage": true},
+         "logprobs": 4, "user": "me", "unknown": {}, "tools": null)"));
+  CHECK(r.model == "m");
+  CHECK(std::get<std::string>(r.prompts.at(0)) == "a");
+  CHECK(r.max_tokens == 7u);
+  CHECK(r.how.temperature == 0.5);
+  CHECK(r.how.top_p == 0.9);
+  CHECK(r.how.top_k == 3);
+  CHECK(r.seed == 11u);
+  CHECK(r.n == 2);
+  CHECK(r.stops == std::vector<std::string>{"x", "yy"});
+  CHECK(r.stream);
+  CHECK(r.include_usage);
+  CHECK(r.top_logprobs == 4u);
+  const auto d = good(R"({"model": "m", "prompt": "a"})");
+  CHECK(d.how.temperature == 1);
+  CHECK(d.how.top_p == 1);
+  CHECK(d.n == 1);
+  CHECK_FALSE(d.stream);
+  CHECK_FALSE(d.max_tokens);
+  CHECK_FALSE(d.seed);
+  CHECK_FALSE(d.top_logprobs);
+}
+
+TEST_CASE("a prompt is a text, tokens, or a list of these") {
+  using all = std::vector<prompt>;
+  const auto of = [](const std::string& p) {
+    return good(R"({"model": "m", "prompt": )" + p + "}").prompts;
+  };
+  CHECK(of(R"("a")") == all{"a"});
+  CHECK(of(R"(["a", "b"])") == all{"a", "b"});
+  CHECK(of("[1, 2]") == all{tokens{1, 2}});
+  CHECK(of("[[1], [2, 3]]") == all{tokens{1}, tokens{2, 3}});
+  for (const char* p : {"[]", "[[]]", "3", "[-1]", "[1.5]", "{}", "[4294967296]"})
+    CHECK(bad(R"({"model": "m", "prompt": )" + std::string{p} + "}").param == "prompt");
+  CHECK(bad(R"({"model": "m"})").param == "prompt");
+}
+
+TEST_CASE("messages are texts or lists of text parts, and a developer is the system") {
+  const auto r = good(R"({"model": "m", "messages": [
+    {"role": "developer", "content": "be short"},
+    {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]})",
+                      true);
+  REQUIRE(r.messages.size() == 2);
+  CHECK(r.messages[0].role == "system");
+  CHECK(r.messages[1].text == "ab");
+  const auto of = [](const std::string& m) {
+    return bad(R"({"model": "m", "messages": )" + m + "}", true).param;
+  };
+  CHECK(of("[]") == "messages");
+  CHECK(of("[3]") == "messages[0]");
+  CHECK(of(R"([{"role": "tool", "content": "a"}])") == "messages[0].role");
+  CHECK(of(R"([{"role": 3, "content": "a"}])") == "messages[0].role");
+  CHECK(of(R"([{"role": "user"}])") == "messages[0].content");
+  CHECK(of(R"([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}])") ==
+        "messages[0].content");
+}
+
+TEST_CASE("a value of a wrong type or out of range is refused by its name") {
+  for (const char* pair :
+       {R"("max_tokens": 0)", R"("max_tokens": "4")", R"("max_tokens": 1.5)", R"("max_tokens": -1)",
+        R"("max_tokens": 99999999999)", R"("max_completion_tokens": [])", R"("temperature": 2.1)",
+        R"("temperature": "hot")", R"("top_p": -0.1)", R"("seed": "x")", R"("n": 0)",
+        R"("n": 1000)", R"("stop": [""])", R"("stop": ["a","b","c","d","e"])", R"("stream": 1)",
+        R"("logprobs": 6)", R"("logprobs": true)", R"("echo": "yes")", R"("model": 3)"}) {
+    const std::string key = std::string{pair}.substr(1, std::string{pair}.find('"', 1) - 1);
+    CHECK(bad(with(pair)).param == key);
+  }
+  CHECK(bad(with(R"("stream_options": {"include_usage": true})")).param == "stream_options");
+  CHECK(bad(with(R"("echo": true, "logprobs": 1)")).param == "echo");
+  CHECK(bad(chat_with(R"("top_logprobs": 2)"), true).param == "top_logprobs");
+  CHECK(bad(chat_with(R"("logprobs": true, "top_logprobs": 21)"), true).param == "top_logprobs");
+  CHECK(bad(R"({"model": "m", "prompt": ["a", "b"], "n": 17})").param == "n");
+}
+
+TEST_CASE("a parameter that would change the answer and is not supported is refused by its name") {
+  for (const char* pair :
+       {R"("tools": [{}])", R"("suffix": "x")", R"("logit_bias": {"3": 1})", R"("best_of": 2)",
+        R"("frequency_penalty": 0.5)", R"("presence_penalty": -1)",
+        R"("response_format": {"type": "json_object"})", R"("tool_choice": "auto")",
+        R"("modalities": ["text", "audio"])"}) {
+    const std::string key = std::string{pair}.substr(1, std::string{pair}.find('"', 1) - 1);
+    const auto p = bad(with(pair));
+    CHECK(p.param == key);
+    CHECK_THAT(p.message, Contains("not supported"));
+  }
+  good(with(R"("tools": [], "suffix": "", "logit_bias": {}, "best_of": 1, "frequency_penalty": 0,
+    "response_format": {"type": "text"}, "tool_choice": "none", "modalities": ["text"])"));
+}
+
+TEST_CASE("what is no JSON object in UTF-8, or is nested too deeply, is refused") {
+  CHECK_THAT(bad("").message, Contains("not JSON"));
+  CHECK_THAT(bad("{").message, Contains("not JSON"));
+  CHECK_THAT(bad(R"({"model": "m", "prompt": "a)").message, Contains("not JSON"));
+  CHECK_THAT(bad(with("\"user\": \"\xff\"")).message, Contains("UTF-8"));
+  CHECK_THAT(bad("[1]").message, Contains("not a JSON object"));
+  const auto nested = [](std::size_t n) {
+    return with("\"user\": " + std::string(n, '[') + std::string(n, ']'));
+  };
+  good(nested(63));
+  CHECK_THAT(bad(nested(64)).message, Contains("deeper than 64"));
+  CHECK_THAT(bad(nested(100'000)).message, Contains("deeper than 64"));
+  CHECK_THAT(bad(with("\"user\": " + std::string(100'000, '['))).message, Contains("deeper"));
+}

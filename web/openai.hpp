@@ -1,0 +1,107 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include <tl/expected.hpp>
+
+#include "gpu/inference/sampling.hpp"
+#include "gpu/text/chat_format.hpp"
+
+// OpenAI's API, as text: JSON to requests, and answers to JSON. Pure functions; nothing throws.
+
+namespace troupe::web::openai {
+
+/// An answer that is an error.
+struct problem {
+  int status = 400;
+  std::string message;  // a sentence
+  std::string type = "invalid_request_error";
+  std::string param;  // the parameter at fault; empty: none
+  std::string code;   // empty: none
+};
+template <class T>
+using parsed = tl::expected<T, problem>;
+
+/// {"error": {message, type, param, code}}
+std::string to_json(const problem& p);
+
+/// Deeper JSON is refused.
+inline constexpr int deepest_json = 64;
+/// Choices of a request: its prompts times `n`.
+inline constexpr std::uint32_t most_choices = 32;
+
+using tokens = std::vector<std::uint32_t>;
+using prompt = std::variant<std::string, tokens>;
+
+struct request {
+  bool chat = false;
+  std::string model;
+  std::vector<prompt> prompts;              // of a completion: at least one
+  std::vector<gpu::chat_message> messages;  // of a chat: at least one
+  std::optional<std::uint32_t> max_tokens;  // at least 1
+  gpu::sampling how{1, 1, 0, 0};            // without its seed
+  std::optional<std::uint64_t> seed;
+  std::vector<std::string> stops;  // at most 4, none empty
+  std::uint32_t n = 1;             // choices for each prompt
+  bool stream = false, include_usage = false, echo = false;
+  std::optional<std::uint32_t> top_logprobs;  // nothing: no log probabilities
+};
+
+/// The body of POST /v1/completions (chat: /v1/chat/completions). Unknown keys are ignored; keys
+/// that would change the answer and are not supported are refused by name.
+parsed<request> parse(std::string_view body, bool chat);
+
+/// A token with its log probability, and the most probable ones in its place.
+struct token_choice {
+  std::string text;  // any bytes
+  double log_probability = 0;
+  struct other {
+    std::string text;
+    double log_probability = 0;
+  };
+  std::vector<other> top;
+};
+
+/// What all parts of an answer have in common.
+struct answer_head {
+  std::string id, model;
+  std::int64_t created = 0;  // seconds since 1970
+  bool chat = false;
+};
+
+struct choice {
+  std::uint32_t index = 0;
+  std::string text;                                 // valid UTF-8
+  std::string_view finish_reason;                   // empty: not yet
+  std::optional<std::vector<token_choice>> tokens;  // nothing: no log probabilities
+  std::size_t text_offset = 0;                      // characters before the first of these tokens
+};
+
+struct usage {
+  std::uint64_t prompt_tokens = 0, completion_tokens = 0;
+};
+
+/// A whole answer.
+std::string to_json(const answer_head& h, const std::vector<choice>& choices, const usage& u);
+
+/// Events of a stream, each "data: ...\n\n". `usage_follows`: the client asked for the usage, so
+/// that every chunk has the key.
+std::string role_event(const answer_head& h, std::uint32_t index, bool usage_follows);
+std::string choice_event(const answer_head& h, const choice& c, bool usage_follows);
+std::string usage_event(const answer_head& h, const usage& u);
+std::string error_event(const problem& p);
+inline constexpr std::string_view last_event = "data: [DONE]\n\n";
+
+/// GET /v1/models, and one of them.
+std::string models_json(const std::string& model, std::int64_t created);
+std::string model_json(const std::string& model, std::int64_t created);
+
+/// Characters of a text, were it repaired to UTF-8.
+std::size_t characters(std::string_view text);
+
+}  // namespace troupe::web::openai

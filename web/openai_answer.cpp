@@ -1,0 +1,177 @@
+#include <nlohmann/json.hpp>
+
+#include "gpu/text/utf8_stream.hpp"
+#include "web/openai.hpp"
+
+namespace troupe::web::openai {
+
+namespace {
+
+using json = nlohmann::ordered_json;
+
+std::string text_of(const json& d) {
+  return d.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+json or_null(std::string_view text) {
+  return text.empty() ? json() : json(text);
+}
+
+std::string repaired(std::string_view bytes) {
+  gpu::utf8_stream s;
+  auto out = s.add(bytes);
+  return out + s.end();
+}
+
+json bytes_of(std::string_view text) {
+  auto out = json::array();
+  for (const char c : text) out.push_back(static_cast<unsigned char>(c));
+  return out;
+}
+
+json problem_document(const problem& p) {
+  return {{"error",
+           {{"message", p.message},
+            {"type", p.type},
+            {"param", or_null(p.param)},
+            {"code", or_null(p.code)}}}};
+}
+
+json usage_document(const usage& u) {
+  return {{"prompt_tokens", u.prompt_tokens},
+          {"completion_tokens", u.completion_tokens},
+          {"total_tokens", u.prompt_tokens + u.completion_tokens}};
+}
+
+json one_token(const std::string& text, double log_probability) {
+  return {{"token", repaired(text)}, {"logprob", log_probability}, {"bytes", bytes_of(text)}};
+}
+
+json chat_log_probabilities(const std::vector<token_choice>& tokens) {
+  auto content = json::array();
+  for (const auto& t : tokens) {
+    auto one = one_token(t.text, t.log_probability);
+    one["top_logprobs"] = json::array();
+    for (const auto& o : t.top) one["top_logprobs"].push_back(one_token(o.text, o.log_probability));
+    content.push_back(std::move(one));
+  }
+  return {{"content", std::move(content)}, {"refusal", nullptr}};
+}
+
+json completion_log_probabilities(const std::vector<token_choice>& tokens, std::size_t offset) {
+  json d{{"tokens", json::array()},
+         {"token_logprobs", json::array()},
+         {"top_logprobs", json::array()},
+         {"text_offset", json::array()}};
+  for (const auto& t : tokens) {
+    auto top = json::object();
+    for (const auto& o : t.top) top[repaired(o.text)] = o.log_probability;
+    d["tokens"].push_back(repaired(t.text));
+    d["token_logprobs"].push_back(t.log_probability);
+    d["top_logprobs"].push_back(std::move(top));
+    d["text_offset"].push_back(offset);
+    offset += characters(t.text);
+  }
+  return d;
+}
+
+json log_probabilities(const choice& c, bool chat) {
+  if (!c.tokens) return {};
+  return chat ? chat_log_probabilities(*c.tokens)
+              : completion_log_probabilities(*c.tokens, c.text_offset);
+}
+
+json head_document(const answer_head& h, const char* chat_object) {
+  return {{"id", h.id},
+          {"object", h.chat ? chat_object : "text_completion"},
+          {"created", h.created},
+          {"model", h.model}};
+}
+
+json choice_document(const answer_head& h, const choice& c) {
+  json d{{"index", c.index}};
+  if (h.chat)
+    d["message"] = {{"role", "assistant"}, {"content", c.text}, {"refusal", nullptr}};
+  else
+    d["text"] = c.text;
+  d["logprobs"] = log_probabilities(c, h.chat);
+  d["finish_reason"] = or_null(c.finish_reason);
+  return d;
+}
+
+std::string event(const json& d) {
+  return "data: " + text_of(d) + "\n\n";
+}
+
+std::string chunk(const answer_head& h, json choices, bool usage_follows) {
+  auto d = head_document(h, "chat.completion.chunk");
+  d["choices"] = std::move(choices);
+  if (usage_follows) d["usage"] = nullptr;
+  return event(d);
+}
+
+json model_document(const std::string& model, std::int64_t created) {
+  return {{"id", model}, {"object", "model"}, {"created", created}, {"owned_by", "troupe"}};
+}
+
+}  // namespace
+
+std::size_t characters(std::string_view text) {
+  std::size_t n = 0;
+  for (const char c : repaired(text)) n += (c & 0xC0) != 0x80;
+  return n;
+}
+
+std::string to_json(const problem& p) {
+  return text_of(problem_document(p));
+}
+
+std::string to_json(const answer_head& h, const std::vector<choice>& choices, const usage& u) {
+  auto d = head_document(h, "chat.completion");
+  d["choices"] = json::array();
+  for (const auto& c : choices) d["choices"].push_back(choice_document(h, c));
+  d["usage"] = usage_document(u);
+  return text_of(d);
+}
+
+std::string role_event(const answer_head& h, std::uint32_t index, bool usage_follows) {
+  json c{{"index", index},
+         {"delta", {{"role", "assistant"}, {"content", ""}}},
+         {"logprobs", nullptr},
+         {"finish_reason", nullptr}};
+  return chunk(h, json::array({std::move(c)}), usage_follows);
+}
+
+std::string choice_event(const answer_head& h, const choice& c, bool usage_follows) {
+  json d{{"index", c.index}};
+  if (!h.chat)
+    d["text"] = c.text;
+  else if (c.text.empty() && !c.finish_reason.empty())
+    d["delta"] = json::object();
+  else
+    d["delta"] = {{"content", c.text}};
+  d["logprobs"] = log_probabilities(c, h.chat);
+  d["finish_reason"] = or_null(c.finish_reason);
+  return chunk(h, json::array({std::move(d)}), usage_follows);
+}
+
+std::string usage_event(const answer_head& h, const usage& u) {
+  auto d = head_document(h, "chat.completion.chunk");
+  d["choices"] = json::array();
+  d["usage"] = usage_document(u);
+  return event(d);
+}
+
+std::string error_event(const problem& p) {
+  return event(problem_document(p));
+}
+
+std::string models_json(const std::string& model, std::int64_t created) {
+  return text_of({{"object", "list"}, {"data", json::array({model_document(model, created)})}});
+}
+
+std::string model_json(const std::string& model, std::int64_t created) {
+  return text_of(model_document(model, created));
+}
+
+}  // namespace troupe::web::openai
