@@ -19,10 +19,10 @@ namespace troupe::web::openai {
 /// An answer that is an error.
 struct problem {
   int status = 400;
-  std::string message;  // a sentence
+  std::string message{};  // a sentence
   std::string type = "invalid_request_error";
-  std::string param;  // the parameter at fault; empty: none
-  std::string code;   // empty: none
+  std::string param{};  // the parameter at fault; empty: none
+  std::string code{};   // empty: none
 };
 template <class T>
 using parsed = tl::expected<T, problem>;

@@ -15,7 +15,7 @@ using Catch::Contains;
 
 namespace {
 
-constexpr double long_s = 60;
+constexpr double long_s = 60, soon_s = 15;
 
 gpu::inference_model small_model() {
   gpu::inference_model m;
@@ -71,7 +71,7 @@ bool all_free(const batch_loop& loop, std::uint32_t pages) {
         const auto s = loop.state();
         return s.pages_used == 0 && s.pages_free == pages && s.running == 0 && s.waiting == 0;
       },
-      long_s);
+      soon_s);
 }
 
 }  // namespace

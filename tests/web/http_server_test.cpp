@@ -1,0 +1,252 @@
+#include "web/http_server.hpp"
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <mutex>
+
+#include "runtime/host/wait.hpp"
+#include "web/raw_client.hpp"
+
+using namespace troupe;
+using namespace troupe::test;
+using Catch::Contains;
+
+// HTTP as raw bytes, against a handler that says what it was asked.
+
+namespace {
+
+/// Answers with the request; /stream: in pieces; /never: keeps the reply.
+struct echo_server {
+  explicit echo_server(const web::http_limits& limits = {}) {
+    auto started = web::http_server::start(
+        "127.0.0.1", 0, limits,
+        [this](const web::http_request& r, std::shared_ptr<web::http_reply> reply) {
+          handle(r, std::move(reply));
+        });
+    REQUIRE(started);
+    server = std::move(*started);
+  }
+
+  void handle(const web::http_request& r, std::shared_ptr<web::http_reply> reply) {
+    reply->when_gone([this] { ++gone; });
+    if (r.path == "/never" || r.path == "/stream") {
+      if (r.path == "/stream") {
+        reply->begin_stream({200, "text/plain", {}, {}});
+        reply->piece("one ");
+        reply->piece("two");
+      }
+      const std::lock_guard hold{mutex};
+      kept.push_back(std::move(reply));
+      ++streams;
+      return;
+    }
+    reply->whole({200, "text/plain", r.method + " " + r.path + " " + r.body, {}});
+  }
+
+  std::shared_ptr<web::http_reply> last() {
+    const std::lock_guard hold{mutex};
+    return kept.empty() ? nullptr : kept.back();
+  }
+
+  std::atomic<int> gone{0}, streams{0};  // streams: replies that are kept
+  std::mutex mutex;
+  std::vector<std::shared_ptr<web::http_reply>> kept;
+  std::unique_ptr<web::http_server> server;
+};
+
+}  // namespace
+
+TEST_CASE("a connection is kept for a hundred requests") {
+  echo_server s;
+  raw_client c{s.server->port()};
+  for (int i = 0; i < 100; ++i) {
+    c.send(post("/a?b=c", "text"));
+    const auto a = c.answer();
+    REQUIRE(a.status == 200);
+    CHECK(a.body == "POST /a text");
+  }
+  CHECK(s.gone == 0);
+}
+
+TEST_CASE("pipelined requests are answered in their order, also behind a stream") {
+  echo_server s;
+  raw_client c{s.server->port()};
+  c.send(get("/first") + get("/stream") + post("/third", "x") + get("/fourth"));
+  CHECK(c.answer().body == "GET /first ");
+  REQUIRE(c.wait_for("two"));
+  CHECK(s.gone == 0);
+  s.last()->end(true);
+  const auto stream = c.answer();
+  CHECK(stream.body == "one two");
+  CHECK(stream.whole);
+  CHECK(c.answer().body == "POST /third x");
+  CHECK(c.answer().body == "GET /fourth ");
+}
+
+TEST_CASE("an answer to HEAD has a length and no body") {
+  echo_server s;
+  raw_client c{s.server->port()};
+  c.send("HEAD /a HTTP/1.1\r\nHost: a\r\n\r\n" + get("/b"));
+  const auto a = c.answer(true);
+  CHECK(a.status == 200);
+  CHECK(a.fields.at("content-length") == "8");
+  CHECK(c.answer().body == "GET /b ");
+}
+
+TEST_CASE("HTTP/1.0 gets a stream without chunks, and the end of the connection") {
+  echo_server s;
+  raw_client c{s.server->port()};
+  c.send("GET /stream HTTP/1.0\r\n\r\n");
+  REQUIRE(c.wait_for("two"));
+  s.last()->end(true);
+  const auto a = c.answer();
+  CHECK(a.body == "one two");
+  CHECK_FALSE(a.fields.contains("transfer-encoding"));
+}
+
+TEST_CASE("a chunked request, and one that waits for permission, are read") {
+  echo_server s;
+  raw_client c{s.server->port()};
+  c.send(
+      "POST /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n"
+      "0\r\n\r\n");
+  CHECK(c.answer().body == "POST /a abc");
+  c.send("POST /b HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n");
+  CHECK(c.answer().status == 100);
+  c.send("xy");
+  CHECK(c.answer().body == "POST /b xy");
+}
+
+TEST_CASE("requests that are too large or too slow, or no HTTP, get a status and the end") {
+  web::http_limits limits;
+  limits.header_s = 0.2;
+  limits.body_s = 0.2;
+  echo_server s{limits};
+  const auto refused = [&](const std::string& bytes) {
+    raw_client c{s.server->port()};
+    c.send(bytes);
+    const auto a = c.answer();
+    CHECK_THAT(a.body, Contains("\"error\""));
+    CHECK(c.ended());
+    return a.status;
+  };
+  CHECK(refused(post("/a", std::string(2 << 20, 'x'))) == 413);
+  CHECK(refused("POST /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n200000\r\n" +
+                std::string(0x200000, 'x')) == 413);
+  CHECK(refused(get("/a", "X: " + std::string(64 << 10, 'x') + "\r\n")) == 431);
+  CHECK(refused("GET /a HTTP/1.1\r\nHost") == 408);
+  CHECK(refused("POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nab") == 408);
+  CHECK(refused("this is no HTTP\r\n\r\n") == 400);
+}
+
+TEST_CASE("an idle connection ends without an answer") {
+  web::http_limits limits;
+  limits.idle_s = 0.2;
+  echo_server s{limits};
+  raw_client c{s.server->port()};
+  CHECK(c.ended());
+}
+
+TEST_CASE("a client that leaves is noticed while its answer is made, whole or a stream") {
+  echo_server s;
+  int left = 0;
+  for (const char* path : {"/never", "/stream"}) {
+    for (const bool hard : {false, true}) {
+      raw_client c{s.server->port()};
+      c.send(get(path));
+      REQUIRE(runtime::wait_until([&] { return s.streams == left + 1; }, 30));
+      if (path == std::string{"/stream"}) REQUIRE(c.wait_for("two"));
+      CHECK(s.gone == left);
+      if (hard) c.reset();
+      if (!hard) {
+        raw_client unrelated{s.server->port()};
+        unrelated.send(get("/a"));
+        CHECK(unrelated.answer().status == 200);
+        CHECK(s.gone == left);
+        c.reset();
+      }
+      ++left;
+      CHECK(runtime::wait_until([&] { return s.gone == left; }, 30));
+    }
+  }
+  for (const auto& r : s.kept) {  // what comes too late is ignored
+    r->piece("x");
+    r->end(true);
+    r->whole({200, "text/plain", "x", {}});
+  }
+}
+
+TEST_CASE("a stream that is cut has no end that could be taken for a complete one") {
+  echo_server s;
+  raw_client c{s.server->port()};
+  c.send(get("/stream"));
+  REQUIRE(c.wait_for("two"));
+  s.last()->end(false);
+  CHECK_FALSE(c.answer().whole);
+}
+
+TEST_CASE("a stream whose client reads nothing is cut when too much is queued") {
+  web::http_limits limits;
+  limits.unread_bytes = 1 << 20;
+  echo_server s{limits};
+  raw_client c{s.server->port()};
+  c.send(get("/stream"));
+  REQUIRE(c.wait_for("two"));
+  const std::string piece(64 << 10, 'x');
+  for (int i = 0; i < 400 && s.gone == 0; ++i) s.last()->piece(piece);
+  CHECK(runtime::wait_until([&] { return s.gone == 1; }, 30));
+}
+
+TEST_CASE("beyond the allowed connections a client gets 503, until one is closed") {
+  web::http_limits limits;
+  limits.connections = 2;
+  echo_server s{limits};
+  raw_client a{s.server->port()}, b{s.server->port()};
+  for (auto* c : {&a, &b}) {
+    c->send(get("/a"));
+    CHECK(c->answer().status == 200);
+  }
+  {
+    raw_client c{s.server->port()};
+    c.send(get("/a"));
+    CHECK(c.answer().status == 503);
+  }
+  a.reset();
+  CHECK(runtime::wait_until(
+      [&] {
+        raw_client c{s.server->port()};
+        c.send(get("/a"));
+        return c.answer().status == 200;
+      },
+      30));
+}
+
+TEST_CASE("a server ends while answers are being made, and these may outlive it") {
+  auto s = std::make_unique<echo_server>();
+  raw_client c{s->server->port()}, idle{s->server->port()};
+  c.send(get("/stream"));
+  REQUIRE(c.wait_for("two"));
+  const auto reply = s->last();
+  s->server.reset();
+  reply->piece("three");
+  reply->end(true);
+  CHECK_FALSE(c.answer().whole);
+  CHECK(idle.ended());
+}
+
+TEST_CASE("an address that cannot be listened on is refused with a sentence") {
+  const auto start = [](const char* host, std::uint16_t port) {
+    return web::http_server::start(host, port, {}, [](const auto&, const auto&) {});
+  };
+  const auto one = start("localhost", 0);
+  REQUIRE(one);
+  const auto other = start("127.0.0.1", (*one)->port());
+  REQUIRE_FALSE(other);
+  CHECK_THAT(other.error().text, Contains("cannot listen on 127.0.0.1"));
+  CHECK_FALSE(start("not-an-address", 0));
+  CHECK(*web::is_loopback("127.0.0.9"));
+  CHECK(*web::is_loopback("::1"));
+  CHECK(*web::is_loopback("localhost"));
+  CHECK_FALSE(*web::is_loopback("0.0.0.0"));
+  CHECK_FALSE(*web::is_loopback("::"));
+}

@@ -1,0 +1,116 @@
+#include "web/answer.hpp"
+
+#include <utility>
+
+namespace troupe::web {
+
+answer::answer(question asked, std::shared_ptr<const gpu::tokenizer> words,
+               std::shared_ptr<http_reply> reply, metrics& counted, const runtime::clock& clock)
+    : asked_{std::move(asked)},
+      words_{std::move(words)},
+      reply_{std::move(reply)},
+      metrics_{counted},
+      clock_{clock},
+      begin_s_{clock.now_s()},
+      choices_(asked_.prefixes.size()),
+      left_{choices_.size()} {
+  for (std::uint32_t i = 0; i < choices_.size(); ++i) {
+    auto& c = choices_[i].choice;
+    c.index = i;
+    c.text = asked_.prefixes[i];
+    if (asked_.log_probabilities) c.tokens.emplace();
+  }
+}
+
+void answer::step(std::uint32_t index, const sequence_step& s) {
+  if (failed_) return;
+  if (s.failed) return fail(*s.failed);
+  auto& c = choices_[index];
+  measure(c);
+  c.choice.text += s.text;
+  c.choice.finish_reason = gpu::name_of(s.finished);
+  if (c.choice.tokens) c.choice.tokens->push_back(token_of(s));
+  if (asked_.stream) send(c, s);
+  if (s.finished != gpu::completion::finish::none && --left_ == 0) finish();
+}
+
+void answer::count(outcome o) {
+  if (!counted_.exchange(true)) metrics_.count(o);
+}
+
+void answer::measure(one& c) {
+  const auto now_s = clock_.now_s();
+  if (c.tokens++ == 0)
+    metrics_.first_token(now_s - begin_s_);
+  else
+    metrics_.next_token(now_s - c.last_s);
+  c.last_s = now_s;
+}
+
+openai::token_choice answer::token_of(const sequence_step& s) const {
+  const auto text = [&](std::uint32_t token) {
+    return words_ ? words_->text_of(token, false) : std::string{};
+  };
+  openai::token_choice t{text(s.token), s.log_probability, {}};
+  for (const auto& o : s.top) t.top.push_back({text(o.token), o.log_probability});
+  return t;
+}
+
+/// A stream's choice has only what is new; then it is empty.
+void answer::send(one& c, const sequence_step& s) {
+  begin_stream();
+  auto& news = c.choice;
+  const bool ends = s.finished != gpu::completion::finish::none;
+  std::string events;
+  if (asked_.head.chat && ends && (!news.text.empty() || news.tokens)) {
+    // The end of a chat's choice is an event of its own, without text.
+    const auto reason_for = std::exchange(news.finish_reason, {});
+    events += openai::choice_event(asked_.head, news, asked_.include_usage);
+    news.text.clear();
+    news.tokens.reset();
+    news.finish_reason = reason_for;
+  }
+  if (ends || !news.text.empty() || news.tokens)
+    events += openai::choice_event(asked_.head, news, asked_.include_usage);
+  if (!events.empty()) reply_->piece(std::move(events));
+  news.text.clear();
+  if (!news.tokens) return;
+  for (const auto& t : *news.tokens) news.text_offset += openai::characters(t.text);
+  news.tokens->clear();
+}
+
+void answer::begin_stream() {
+  if (std::exchange(begun_, true)) return;
+  reply_->begin_stream({200, "text/event-stream", {}, asked_.fields});
+  if (!asked_.head.chat) return;
+  std::string roles;
+  for (const auto& c : choices_)
+    roles += openai::role_event(asked_.head, c.choice.index, asked_.include_usage);
+  reply_->piece(std::move(roles));
+}
+
+void answer::finish() {
+  openai::usage u{asked_.prompt_tokens, 0};
+  for (const auto& c : choices_) u.completion_tokens += c.tokens;
+  count(outcome::finished);
+  if (asked_.stream) {
+    if (asked_.include_usage) reply_->piece(openai::usage_event(asked_.head, u));
+    reply_->piece(std::string{openai::last_event});
+    return reply_->end(true);
+  }
+  std::vector<openai::choice> all;
+  for (auto& c : choices_) all.push_back(std::move(c.choice));
+  reply_->whole({200, "application/json", openai::to_json(asked_.head, all, u), asked_.fields});
+}
+
+void answer::fail(const reason& why) {
+  failed_ = true;
+  count(outcome::failed);
+  const openai::problem p{500, why.text, "server_error", {}, {}};
+  if (!begun_)
+    return reply_->whole({p.status, "application/json", openai::to_json(p), asked_.fields});
+  reply_->piece(openai::error_event(p));
+  reply_->end(false);
+}
+
+}  // namespace troupe::web

@@ -1,0 +1,52 @@
+#include "web/api_keys.hpp"
+
+#include <fmt/format.h>
+#include <sodium.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <string>
+
+namespace troupe::web {
+
+expected<api_keys> api_keys::read(const std::filesystem::path& file) {
+  std::ifstream in{file};
+  const auto no = [&](std::string why) {
+    return refuse(reason::kind::invalid, fmt::format("{}: {}", file.string(), why));
+  };
+  if (sodium_init() < 0) return no("the cryptography library does not start");
+  if (!in) return no(std::strerror(errno));
+  api_keys keys;
+  std::string line;
+  for (int number = 1; std::getline(in, line); ++number) {
+    if (!line.empty() && line.back() == '\r') line.pop_back();
+    if (line.empty() || line[0] == '#') continue;
+    const auto digits = line.substr(0, line.find(' '));
+    hash h{};
+    std::size_t bytes = 0;
+    const char* end = nullptr;
+    if (sodium_hex2bin(h.data(), h.size(), digits.data(), digits.size(), nullptr, &bytes, &end) !=
+            0 ||
+        bytes != h.size() || end != digits.data() + digits.size())
+      return refuse(reason::kind::invalid,
+                    fmt::format("{}:{}: expected the SHA-256 of a key, 64 hexadecimal digits",
+                                file.string(), number));
+    keys.hashes_.push_back(h);
+  }
+  if (keys.hashes_.empty()) return no("has no keys");
+  return keys;
+}
+
+bool api_keys::allows(std::string_view authorization) const {
+  constexpr std::string_view scheme = "Bearer ";
+  if (!authorization.starts_with(scheme)) return false;
+  const auto key = authorization.substr(scheme.size());
+  hash h{};
+  crypto_hash_sha256(h.data(), reinterpret_cast<const unsigned char*>(key.data()), key.size());
+  bool found = false;
+  for (const auto& known : hashes_) found |= sodium_memcmp(known.data(), h.data(), h.size()) == 0;
+  return found;
+}
+
+}  // namespace troupe::web

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "web/batch_loop.hpp"
+
+namespace troupe::web {
+
+/// What became of a request.
+enum class outcome : std::uint8_t {
+  finished,
+  cancelled,  // the client left
+  declined,   // too many
+  invalid,    // 4xx
+  failed
+};
+
+/// Prometheus metrics of serving. Thread-safe.
+class metrics {
+ public:
+  /// state: asked whenever the metrics are written.
+  explicit metrics(std::function<batch_state()> state);
+  ~metrics();
+  metrics(const metrics&) = delete;
+  metrics& operator=(const metrics&) = delete;
+
+  void count(outcome o);
+  void prompt_tokens(std::uint64_t n);
+  /// One generated token: the first of its choice, so long after the request; or so long after the
+  /// one before.
+  void first_token(double s);
+  void next_token(double s);
+
+  /// In Prometheus's text format, version 0.0.4.
+  std::string text() const;
+
+ private:
+  struct families;
+  std::function<batch_state()> state_;
+  std::unique_ptr<families> families_;
+};
+
+}  // namespace troupe::web
