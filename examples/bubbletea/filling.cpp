@@ -1,11 +1,11 @@
 #include "bubbletea/filling.hpp"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include <fmt/format.h>
 
 #include "formats/load/load.hpp"
+#include "harness/must.hpp"
 #include "messages/units.hpp"
 #include "planners/bubbletea/inference_memory.hpp"
 #include "planners/bubbletea/packing_bound.hpp"
@@ -15,13 +15,6 @@
 namespace bubbletea {
 
 namespace {
-
-template <class T>
-T must(expected<T> x) {
-  if (x) return std::move(*x);
-  fmt::print(stderr, "{}\n", x.error().text);
-  std::exit(1);
-}
 
 double training_s(const planners::timetable& t) {
   double sum = 0;

@@ -174,17 +174,16 @@ class elasticflow final : public policy {
   std::vector<decision> decide(const snapshot& everything, random_source&) const override {
     std::vector<decision> out;
     std::optional<idle_index> left;
-    const auto s = start_trainings(everything, out, left);
+    const auto s = start_trainings_first(everything, out, left);
     const auto pools = pools_of(s.cluster, s.idle);
     std::vector<elastic_pool> all;
     for (const auto& p : pools) all.emplace_back(s, p, deadlines_);
     for (const auto& [id, j] : s.running)
-      if (const auto p = pool_of(pools, j.where);
-          !j.training && may_be_moved(j) && p < pools.size())
+      if (const auto p = pool_of(pools, j.where); may_be_moved(j) && p < pools.size())
         all[p].add(j);
     std::vector<const job_view*> queue;
     for (const auto& [id, j] : s.waiting)
-      if (!j.training && !j.spec->slots) queue.push_back(&j);
+      if (!is_pipeline_job(*j.spec)) queue.push_back(&j);
     by_priority(queue);
     for (const auto* j : queue) {
       if (j->plans && !j->plans->empty())
@@ -200,7 +199,7 @@ class elasticflow final : public policy {
     const auto it = s.waiting.find(job);
     if (it == s.waiting.end())
       return {reason::kind::unknown, fmt::format("job {} is not waiting", job)};
-    if (it->second.training) return why_training_waits(s, it->second);
+    if (is_pipeline_job(*it->second.spec)) return why_training_waits(s, it->second);
     if (!it->second.plans || it->second.plans->empty()) return why_none(it->second);
     return {reason::kind::insufficient, "its minimum share is not free on its type"};
   }

@@ -27,7 +27,7 @@ class gandiva_round {
   void decide() {
     std::vector<const job_view*> queue;
     for (const auto& [id, j] : s_.waiting)
-      if (!j.training && !j.spec->slots) queue.push_back(&j);
+      if (!is_pipeline_job(*j.spec)) queue.push_back(&j);
     by_priority(queue);
     bool all = true;
     for (const auto* j : queue) {
@@ -63,7 +63,7 @@ class gandiva_round {
     const auto decided = out_.size();
     std::vector<const job_view*> grown;
     for (const auto& [id, r] : s_.running)
-      if (is_resizable(r) && total_gpus(r.where) > requested(r) && !is_changed(id))
+      if (may_be_moved(r) && total_gpus(r.where) > requested(r) && !is_changed(id))
         grown.push_back(&r);
     std::ranges::reverse(grown);
     for (const auto* r : grown) {
@@ -77,7 +77,7 @@ class gandiva_round {
 
   void grow() {
     for (const auto& [id, r] : s_.running)
-      if (is_resizable(r) && total_gpus(r.where) == requested(r) && !is_changed(id))
+      if (may_be_moved(r) && total_gpus(r.where) == requested(r) && !is_changed(id))
         resize(r, 2 * requested(r));
   }
 
@@ -99,8 +99,6 @@ class gandiva_round {
     }
     return false;
   }
-
-  static bool is_resizable(const job_view& j) { return !j.training && may_be_moved(j); }
 
   bool is_changed(job_id id) const {
     return std::ranges::find(out_, id, &decision::job) != out_.end();
@@ -127,7 +125,7 @@ class gandiva final : public policy {
   std::vector<decision> decide(const snapshot& all, random_source& random) const override {
     std::vector<decision> out;
     std::optional<idle_index> left;
-    const auto s = start_trainings(all, out, left);
+    const auto s = start_trainings_first(all, out, left);
     gandiva_round{s, random, out}.decide();
     return out;
   }
@@ -136,7 +134,7 @@ class gandiva final : public policy {
     const auto it = s.waiting.find(job);
     if (it == s.waiting.end())
       return {reason::kind::unknown, fmt::format("job {} is not waiting", job)};
-    if (it->second.training) return why_training_waits(s, it->second);
+    if (is_pipeline_job(*it->second.spec)) return why_training_waits(s, it->second);
     if (!it->second.plans || it->second.plans->empty()) return why_none(it->second);
     return {reason::kind::insufficient, fmt::format("requests {} GPUs of one type; {} are idle",
                                                     requested(it->second), s.idle.total_idle())};

@@ -38,9 +38,9 @@ class gavel_round {
         free_{s.cluster, s.idle},
         objective_{objective} {
     for (const auto& [id, j] : s.running)
-      if (!j.training && may_be_moved(j)) add(j, true);
+      if (may_be_moved(j)) add(j, true);
     for (const auto& [id, j] : s.waiting)
-      if (!j.training && !j.spec->slots) add(j, false);
+      if (!is_pipeline_job(*j.spec)) add(j, false);
   }
 
   void decide() {
@@ -158,7 +158,7 @@ class gavel final : public policy {
     std::vector<decision> out;
     if (all.waiting.empty() && all.running.empty()) return out;
     std::optional<idle_index> left;
-    const auto s = start_trainings(all, out, left);
+    const auto s = start_trainings_first(all, out, left);
     gavel_round{s, objective_, out}.decide();
     return out;
   }
@@ -167,7 +167,7 @@ class gavel final : public policy {
     const auto it = s.waiting.find(job);
     if (it == s.waiting.end())
       return {reason::kind::unknown, fmt::format("job {} is not waiting", job)};
-    if (it->second.training) return why_training_waits(s, it->second);
+    if (is_pipeline_job(*it->second.spec)) return why_training_waits(s, it->second);
     if (!it->second.plans || it->second.plans->empty()) return why_none(it->second);
     return {reason::kind::insufficient,
             fmt::format("requests {} GPUs of one type; other jobs are further behind their share",

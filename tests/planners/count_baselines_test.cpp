@@ -230,7 +230,7 @@ TEST_CASE(
   CHECK_FALSE(adaptive_plan(c, pools[0], job, 1).has_value());
 }
 
-TEST_CASE("with adaptive parallelism a policy's starts keep their GPUs, as faster pipelines") {
+TEST_CASE("with adaptive parallelism a policy's starts keep their GPUs, as pipelines that fit") {
   const std::shared_ptr<const policy> plain = make_policy("fcfs");
   const auto adaptive = with_adaptive_parallelism(plain);
   CHECK(adaptive->name() == "fcfs");
@@ -243,5 +243,4 @@ TEST_CASE("with adaptive parallelism a policy's starts keep their GPUs, as faste
   CHECK(a[0].where == b[0].where);
   CHECK_FALSE(b[0].how.stages.empty());
   CHECK(fits(s.cluster, s.idle, b[0].how, b[0].where));
-  CHECK(b[0].how.samples_per_s > a[0].how.samples_per_s);
 }
