@@ -101,8 +101,8 @@ TEST_CASE("a sequence has the same tokens and log probabilities alone and in any
 
 TEST_CASE("the pages of cancelled sequences are free, whether they wait, begin or run") {
   constexpr std::uint32_t pages = 12;
-  batch_loop loop{small_device(pages), nullptr, {}};
   std::vector<heard> ears(200);
+  batch_loop loop{small_device(pages), nullptr, {}};
   for (std::uint32_t i = 0; i < ears.size(); ++i) {
     auto r = asked(i);
     r.limits.max_tokens = 100;
@@ -121,8 +121,8 @@ TEST_CASE("the pages of cancelled sequences are free, whether they wait, begin o
 TEST_CASE("beyond the allowed sequences all or none are queued, and ends make room") {
   batch_limits limits;
   limits.sequences = 3;
-  batch_loop loop{small_device(6), nullptr, limits};
   std::vector<heard> ears(6);
+  batch_loop loop{small_device(6), nullptr, limits};
   auto long_one = asked(0);
   long_one.limits.max_tokens = 300;
   const auto first = loop.submit({{long_one, ears[0].listener()}, {long_one, ears[1].listener()}});
@@ -132,12 +132,9 @@ TEST_CASE("beyond the allowed sequences all or none are queued, and ends make ro
   CHECK(two.error().code == reason::kind::insufficient);
   REQUIRE(loop.submit({{long_one, ears[4].listener()}}));
   loop.cancel(*first);
-  CHECK(runtime::wait_until(
-      [&] {
-        const auto s = loop.state();
-        return s.running + s.waiting == 1;
-      },
-      long_s));
+  CHECK(runtime::wait_until([&] { return ears[4].ends == 1; }, long_s));
+  REQUIRE(loop.submit({{asked(0), ears[3].listener()}, {asked(1), ears[5].listener()}}));
+  CHECK(runtime::wait_until([&] { return ears[3].ends == 1 && ears[5].ends == 1; }, long_s));
   CHECK(ears[2].count == 0);
 }
 
