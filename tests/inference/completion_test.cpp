@@ -51,7 +51,7 @@ TEST_CASE("a token that ends a text is counted but has no text") {
   CHECK(w.tokens == 3);
 }
 
-TEST_CASE("a stop text ends a completion before it, and is never shown in part") {
+TEST_CASE("a completion ends before a stop text, and no part of that text is emitted") {
   const auto w = write("one. Two", {.max_tokens = 20, .stops = {". T", "zzz"}});
   CHECK(w.text == "one");
   CHECK(w.finish == "stop");
@@ -66,7 +66,7 @@ TEST_CASE("a stop text ends a completion before it, and is never shown in part")
   CHECK(write("aaab", {.max_tokens = 20, .stops = {"aab"}}).text == "a");
 }
 
-TEST_CASE("characters are shown whole, and bytes that are no UTF-8 as U+FFFD") {
+TEST_CASE("only complete characters are emitted, and invalid UTF-8 becomes U+FFFD") {
   const auto w = write("\xC3\xA9\xF0\x9F\x8E\xADz", {.max_tokens = 20});
   CHECK(w.pieces == std::vector<std::string>{"", "\xC3\xA9", "", "", "", "\xF0\x9F\x8E\xAD", "z"});
   const std::string bad = "\xEF\xBF\xBD";

@@ -50,7 +50,7 @@ double chi_squared(const std::map<std::uint32_t, int>& seen,
 
 // Thresholds: chi-squared with one degree of freedom less than tokens, p = 0.001.
 
-TEST_CASE("20,000 draws have the probabilities of softmax at their temperature") {
+TEST_CASE("20,000 samples follow the softmax distribution at each temperature") {
   const std::vector<std::uint32_t> all{0, 1, 2, 3, 4, 5, 6, 7};
   for (const double temperature : {0.7, 1.0, 1.8}) {
     INFO("temperature " << temperature);

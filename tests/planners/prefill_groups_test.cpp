@@ -80,7 +80,7 @@ TEST_CASE("models that do not generate text are not served") {
   }
 }
 
-TEST_CASE("a prefill takes the FLOPs of its weights and of each pair of tokens") {
+TEST_CASE("the time of a prefill counts the FLOPs of the weights and of attention") {
   const auto layer = llama_8b();
   const auto rate = prefill_rate_of(layer, fast_gpu(), 0);
   double flops = 0;
@@ -122,7 +122,7 @@ TEST_CASE("Figure 13: 32 hops of 8,192 tokens take 85.9 ms at 200 Gbit/s") {
         Approx(pipeline_overhead_s(layer, 200, 8192, 1) + 7e-6));
 }
 
-TEST_CASE("a prefill pipeline has peers of one stage, in one datacenter, and all layers in order") {
+TEST_CASE("a prefill pipeline consists of one stage's peers in one datacenter, with all layers in order") {
   const auto layer = llama_8b();
   for (std::uint32_t pipelines = 1; pipelines <= 7; ++pipelines)
     for (std::uint32_t depth = 1; depth <= pipelines; ++depth) {

@@ -179,7 +179,7 @@ TEST_CASE("choices, prompts, echo and stop texts are as asked for, whole and str
   CHECK(d.at("usage").at("prompt_tokens") == 9);
 }
 
-TEST_CASE("64 streams at a time all end, each with the text that it has alone") {
+TEST_CASE("64 concurrent streams all finish with the text that each gets alone") {
   const auto& s = shared_server();
   constexpr int count = 64;
   std::vector<std::string> texts(count);
