@@ -122,7 +122,9 @@ TEST_CASE("Figure 13: 32 hops of 8,192 tokens take 85.9 ms at 200 Gbit/s") {
         Approx(pipeline_overhead_s(layer, 200, 8192, 1) + 7e-6));
 }
 
-TEST_CASE("a prefill pipeline consists of one stage's peers in one datacenter, with all layers in order") {
+TEST_CASE(
+    "a prefill pipeline consists of one stage's peers in one datacenter, with all layers in "
+    "order") {
   const auto layer = llama_8b();
   for (std::uint32_t pipelines = 1; pipelines <= 7; ++pipelines)
     for (std::uint32_t depth = 1; depth <= pipelines; ++depth) {

@@ -51,7 +51,8 @@ TEST_CASE("a whole completion has its choices, log probabilities and usage") {
   CHECK(c.at("logprobs").at("text_offset") == json{0, 1, 2});
 }
 
-TEST_CASE("a chat response that is not streamed has the assistant's message and each token's bytes") {
+TEST_CASE(
+    "a chat response that is not streamed has the assistant's message and each token's bytes") {
   const auto d = json::parse(to_json(chat_head, {one_choice()}, {3, 4}));
   CHECK(d.at("object") == "chat.completion");
   const auto& c = d.at("choices").at(0);
