@@ -23,8 +23,9 @@ double iteration_bound::own_s(const Costs& k, std::uint32_t behind) const {
 iteration_bound::iteration_bound(const stage_table& table, std::uint32_t microbatches,
                                  std::uint32_t stages, const transfers& x)
     : table_{&table},
+      sends_{x},
       work_{table.work_from(0)},
-      sends_s_{2.0 * (stages - 1) * x.min_send_s},
+      sends_s_{sends_s(stages)},
       microbatches_{microbatches},
       stages_{stages} {
   const double m = microbatches;
@@ -55,17 +56,17 @@ iteration_bound::iteration_bound(const stage_table& table, std::uint32_t microba
   std::ranges::sort(fastest_, {}, [&](std::size_t t) { return std::pair{through_s_[t], t}; });
   for (std::size_t i = 1; i < fastest_.size(); ++i)
     ordered_ = ordered_ && rate_[fastest_[i - 1]] >= rate_[fastest_[i]];
-  add_round_limits(table, x.min_send_s);
+  add_round_limits(table);
 }
 
 /// The last n stages together take at most u / (their rounds - 1) of S with u the most that a
 /// stage's own takes, sends included; each of the others has no more work than it can do in u.
-void iteration_bound::add_round_limits(const stage_table& table, double min_send_s) {
+void iteration_bound::add_round_limits(const stage_table& table) {
   double others = 0;  // of S for each second of u, at most
   for (auto behind = stages_; behind-- > 0;) {
     const double again = rounds_of(microbatches_, behind + 1).full - 1;
     if (again > 0) {
-      const round_limit l{1 / again + others, 2.0 * behind * min_send_s, behind};
+      const round_limit l{1 / again + others, sends_s(behind + 1), behind};
       min_own_s_ = std::max(min_own_s_, again * l.sends_s);
       // Of stages with equal rounds the first says most.
       if (std::ranges::none_of(round_limits_, [&](const round_limit& other) {

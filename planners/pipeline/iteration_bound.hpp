@@ -18,7 +18,9 @@ class iteration_bound {
   /// Between stages, and among the peers of all stages of a pipeline together.
   struct transfers {
     double min_send_s = 0, max_send_s = 0;
-    double sums_s = 0;  // of gradients, at least
+    double min_between_nodes_s = 0;    // of a send: no less than min_send_s
+    std::uint32_t stages_of_node = 1;  // of one pipeline, at most
+    double sums_s = 0;                 // of gradients, at least
   };
   /// `table` is kept.
   iteration_bound(const stage_table& table, std::uint32_t microbatches, std::uint32_t stages,
@@ -37,6 +39,11 @@ class iteration_bound {
   // what the slowest stage does beyond that.
   double work() const { return work_; }        // forward FLOPs of a sample
   double sends_s() const { return sends_s_; }  // of S
+  /// Of S, at least, of all sends among so many stages in a row: nodes end between some of them.
+  double sends_s(std::uint32_t stages) const {
+    const double between = (stages - 1) / sends_.stages_of_node;
+    return 2 * (between * sends_.min_between_nodes_s + (stages - 1 - between) * sends_.min_send_s);
+  }
   /// Of S, for each of a sample's FLOPs on a stage of that type.
   double through_s(std::size_t type) const { return through_s_[type]; }
   /// FLOPs that a stage of that type may have for each second beyond S; the last stage of a
@@ -44,12 +51,11 @@ class iteration_bound {
   double rate(std::size_t type) const { return rate_[type]; }
   double last_rate(std::size_t type) const { return last_rate_[type]; }
   /// What the slowest stage does beyond S, at least, because of the rounds of the last `behind` + 1
-  /// stages or of more. S is at least `s`, if the sends of those in front take no longer than they
-  /// must.
+  /// stages or of more. S is at least `s`, not counting the sends of the stages in front of these.
   double rounds_beyond(double s, std::uint32_t behind) const {
     double own = min_own_s_;
     for (const auto& l : round_limits_)
-      if (l.behind >= behind) own = std::max(own, (s - sends_s_ + l.sends_s) / l.slope);
+      if (l.behind >= behind) own = std::max(own, (s + sends_s(l.behind - behind + 1)) / l.slope);
     return own;
   }
   /// In an iteration of sends_s() + x * work() s or less, for any y <= x the sum of all stages'
@@ -79,12 +85,13 @@ class iteration_bound {
   double own_s(const Costs& k, std::uint32_t behind) const;
   double last_rate(const std::vector<std::uint32_t>& counts) const;
   double least_own_s(const std::vector<std::uint32_t>& counts, double last_rate) const;
-  void add_round_limits(const stage_table& table, double min_send_s);
+  void add_round_limits(const stage_table& table);
   std::uint32_t most_pieces(const std::vector<std::uint32_t>& counts, double own_s) const;
   double from(const std::vector<std::uint32_t>& counts, double last_rate, double least_own_s) const;
   double total_s(const std::vector<std::uint32_t>& counts, double last_rate, double own_s) const;
 
   const stage_table* table_;
+  transfers sends_;
   double work_ = 0, sends_s_ = 0;
   std::uint32_t microbatches_ = 1, stages_ = 1;
   std::vector<round_limit> round_limits_;

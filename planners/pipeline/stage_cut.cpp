@@ -36,7 +36,9 @@ class cut_search {
       sets *= p.counts[t] + 1;
       if (p.counts[t] > 0) types_.push_back(t);
     }
-    alike_ = std::ranges::all_of(p.links, [&](const auto& w) { return w == p.links[0]; });
+    share_nodes_ = std::ranges::max(p.stages_of_node) > 1;
+    alike_ = !share_nodes_ &&
+             std::ranges::all_of(p.links, [&](const auto& w) { return w == p.links[0]; });
     for (const auto& w : p.links)
       max_send_s_ = std::max(max_send_s_, w.alone_s(p.table->max_activation_bytes()) + w.latency_s);
     most_pieces_.resize(p.types());
@@ -83,6 +85,7 @@ class cut_search {
     double last_gradients = 0, last_sums = 0, last_update = 0, last_tied_bytes = 0;
     std::uint32_t parent = 0, begin = 0;
     std::uint16_t type = 0, last_type = 0, pieces = 0;
+    std::uint16_t together = 0;  // stages in front that may share a node
   };
   /// What is left when a set of stages is used.
   struct rest {
@@ -107,8 +110,7 @@ class cut_search {
       r.forward_s = std::min(r.forward_s, p_.table->middle_floor(t).forward_s);
       r.backward_s = std::min(r.backward_s, p_.table->middle_floor(t).backward_s);
       r.rate += left * bound_.rate(t);
-      r.sums_s = std::min(r.sums_s, 2.0 * (p_.pipelines - 1) / p_.pipelines *
-                                        p_.links[t * (p_.types() + 1)].s_per_byte);
+      r.sums_s = std::min(r.sums_s, 2 * p_.chunks_to_peers[t].total_s(1.0 / p_.pipelines));
     }
   }
 
@@ -121,7 +123,7 @@ class cut_search {
   };
   mean_sums sums_before(std::uint32_t begin, const rest& r) const {
     const double earlier = (r.stages - 1) / 2.0, hidden = earlier / (m_ - 1);
-    if (p_.pipelines == 1 || !(hidden <= 1)) return {};
+    if (p_.pipelines == 1 || !p_.own_links || !(hidden <= 1)) return {};
     const double bytes = p_.table->last(0, 0).gradient_bytes -
                          p_.table->last(0, begin).gradient_bytes -
                          r.stages;  // rounded stage by stage
@@ -139,15 +141,15 @@ class cut_search {
   /// All terms for a stage, less S, of which it and those behind it have `through_s`.
   double own_s(const range_costs& k, std::uint32_t behind, double through_s) const {
     const auto r = rounds_of(p_.microbatches, behind + 1);
-    return std::max({work_s(k, behind), m_ * k.step_s() - through_s,
-                     (r.full - 1) * through_s + r.rest * k.forward_s});
+    const double own = std::max(work_s(k, behind), (r.full - 1) * through_s + r.rest * k.forward_s);
+    // Stages in front may share nodes otherwise than they do here, and reach this one sooner.
+    return share_nodes_ ? own : std::max(own, m_ * k.step_s() - through_s);
   }
   /// Until a stage and its peers have summed so many bytes of gradients.
   double sums_s(double bytes, std::size_t type) const {
     if (p_.pipelines == 1) return 0;
-    const double others = p_.pipelines - 1;
     const auto& w = p_.links[type * (p_.types() + 1)];
-    return 2 * (others * w.alone_s(bytes / p_.pipelines) + w.latency_s);
+    return 2 * (p_.chunks_to_peers[type].total_s(bytes / p_.pipelines) + w.latency_s);
   }
   /// Handing out gradients, if others want them.
   double gradients_s(const range_costs& k, bool tied) const {
@@ -287,11 +289,22 @@ class cut_search {
     l.begin = begin;
     l.through += k.forward_s + k.backward_s;
     if (behind == 0) {
+      l.together = 1;
       if (p_.tied) begin_tied(l, k, type);
     } else {
       const auto& w = p_.links[type * p_.types() + from.type];
       l.sent = w.alone_s(k.activation_bytes);
-      const double send_s = l.sent + w.latency_s;
+      double send_s = l.sent + w.latency_s;
+      // Filling nodes from the last stage on, a pipeline leaves them as late as it can.
+      l.together = type == from.type && from.together < p_.stages_of_node[type]
+                       ? static_cast<std::uint16_t>(from.together + 1)
+                       : std::uint16_t{1};
+      if (type == from.type && l.together == 1) {
+        const auto& between = p_.between_nodes[type];
+        const double bytes = p_.table->min_activation_bytes();
+        l.sent = std::max(l.sent, between.alone_s(bytes));
+        send_s = std::max(send_s, between.alone_s(bytes) + between.latency_s);
+      }
       l.through += 2 * send_s;
       l.backwards += k.backward_s + send_s;
       l.tail -= k.backward_s + send_s;
@@ -304,10 +317,14 @@ class cut_search {
     l.own = std::max(l.own, own_s(k, behind, l.through));
     if (first) {
       l.span_s = std::max(l.links, l.through + l.own);
-      l.min_s = l.span_s + l.tail;
+      // Where sends may take longer than here, S grows by more than the tail becomes less, but the
+      // busiest link does not grow.
+      l.min_s = p_.own_links ? l.span_s + l.tail
+                             : std::max(l.through + l.own + l.tail,
+                                        l.links + after_s(k, type, p_.tied && behind > 0));
     } else {
       const double work = p_.table->work_from(0) - p_.table->work_from(begin);
-      const double sends_s = bound_.sends_s() * r.stages / (stages_ - 1);
+      const double sends_s = bound_.sends_s(r.stages + 1);
       const double hidden_s = sends_s / 2 + work * r.forward_s;
       // With a larger range nothing of this becomes less, even if faster stages were in front.
       const double least_s = work * std::min(r.through_s, bound_.through_s(type)) + sends_s;
@@ -329,7 +346,8 @@ class cut_search {
   least_times least_of(const label& l, const rest& r, double front_s, double own_s, double ahead_s,
                        const mean_sums& sums) const {
     const double all_s = l.through + front_s;
-    const double own = std::max(own_s, bound_.rounds_beyond(all_s, stages_ - r.stages - 1));
+    const double own = std::max(
+        own_s, bound_.rounds_beyond(all_s - bound_.sends_s(r.stages + 1), stages_ - r.stages - 1));
     const double span = std::max(l.links, all_s + own);
     // S grows by what the stages in front hide of the tail, and by their forwards.
     return {span, std::max(span + sums.tail_s(own), l.through + own + l.tail + ahead_s)};
@@ -340,7 +358,7 @@ class cut_search {
   /// Is whatever precedes `a` no longer than the same before `b`? Both begin with the same piece.
   bool better(const label& a, const label& b) const {
     return a.through <= b.through && a.through + a.own <= b.through + b.own && a.tail <= b.tail &&
-           a.links <= std::max(b.links, b.span_s) && a.sent <= b.sent &&
+           a.links <= std::max(b.links, b.span_s) && a.sent <= b.sent && a.together <= b.together &&
            (!p_.tied || (a.backwards >= b.backwards && a.last_gradients <= b.last_gradients &&
                          a.last_sums <= b.last_sums && a.last_update <= b.last_update &&
                          a.last_tied_bytes <= b.last_tied_bytes));
@@ -398,6 +416,7 @@ class cut_search {
   std::uint32_t stages_;
   double m_;
   const iteration_bound& bound_;
+  bool share_nodes_ = false;                             // stages of a pipeline
   bool alike_ = true;                                    // sends between all types
   std::vector<std::vector<std::uint32_t>> most_pieces_;  // of a stage, by type and stages behind
   std::vector<std::vector<double>> most_work_;           // with so many stages behind or more

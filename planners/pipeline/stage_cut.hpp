@@ -23,6 +23,16 @@ struct cut_problem {
   std::vector<std::uint32_t> held;  // micro-batches in flight, by the number of stages behind
   // From a stage of a type to the next one, from * types + to; of one type, also to its peers.
   std::vector<link_cost> links;
+  // Of a type, how many stages of a pipeline can share a node, and the link from one node to
+  // another (no faster than that of `links`).
+  std::vector<std::uint32_t> stages_of_node;
+  std::vector<link_cost> between_nodes;
+  // Of a type, what a stage sends to its peers over the link that takes the longest, at least.
+  struct chunks {
+    double count = 0, s_per_byte = 0;  // of one
+    double total_s(double bytes) const { return count * (bytes * s_per_byte); }
+  };
+  std::vector<chunks> chunks_to_peers;
   // What a stage sends to either side goes over one link that no other stage uses.
   bool own_links = true;
   bool tied = false;               // the first and the last stage sum an embedding that both have

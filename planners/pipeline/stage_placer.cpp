@@ -100,17 +100,36 @@ stage_placer::routes stage_placer::routes_of(std::uint32_t tensor) const {
       const auto& to = nodes[b];
       auto w =
           link_cost_between(c_, from.front(), a == b ? from[from.size() > 1 ? 1 : 0] : to.front());
-      if (!r.alike) {
-        for (const auto n : from) {
-          if (a != b || idle_.idle(n) < 2 * tensor) continue;
-          const auto inside = link_cost_between(c_, n, n);
-          w.s_per_byte = std::min(w.s_per_byte, inside.s_per_byte);
-        }
-        w.latency_s = 0;
+      std::uint32_t together = 1;
+      if (!r.alike) w.latency_s = 0;
+      if (a == b) r.between_nodes.push_back(w);
+      for (const auto n : from) {
+        if (r.alike || a != b || idle_.idle(n) < 2 * tensor) continue;
+        const auto inside = link_cost_between(c_, n, n);
+        w.s_per_byte = std::min(w.s_per_byte, inside.s_per_byte);
+        together = std::max(together, idle_.idle(n) / tensor);
       }
+      if (a == b) r.stages_of_node.push_back(together);
       r.links.push_back(w);
     }
   return r;
+}
+
+/// The chunks that a stage sends to its peers over one link, at least, if each pipeline has so many
+/// stages of the type. A pipeline's stages of one type are next to each other (layout.cpp), so
+/// that its peers share a node only where that holds all stages between them.
+cut_problem::chunks stage_placer::chunks_to_peers(const routes& r, std::size_t type,
+                                                  std::uint32_t pipelines, std::uint32_t stages) {
+  const auto peers = (r.stages_of_node[type] - 1) / std::max(1U, stages) + 1;
+  const auto& inside = r.links[type * (r.types.size() + 1)];
+  cut_problem::chunks least{1, never};
+  for (auto outside = pipelines - std::min(peers, pipelines); outside < pipelines; ++outside) {
+    cut_problem::chunks one{1.0 * outside, r.between_nodes[type].s_per_byte};
+    const cut_problem::chunks others{pipelines - 1.0 - outside, inside.s_per_byte};
+    if (others.total_s(1) > one.total_s(1)) one = others;
+    if (one.total_s(1) < least.total_s(1)) least = one;
+  }
+  return least;
 }
 
 std::uint32_t stage_placer::max_stages() const {
@@ -136,17 +155,26 @@ stage_placer::shape& stage_placer::shape_for(std::size_t division, std::uint32_t
   if (s.batch.microbatches == 0) return s;
   s.table = &table_of(d.tensor, s.batch.rows);
   const auto& r = routes_.at(d.tensor);
-  iteration_bound::transfers x{never, 0, never};
-  for (const auto& w : r.links) {
-    x.min_send_s = std::min(x.min_send_s, w.alone_s(s.table->min_activation_bytes()) + w.latency_s);
+  iteration_bound::transfers x;
+  x.min_send_s = x.min_between_nodes_s = x.sums_s = never;
+  x.stages_of_node = std::ranges::max(r.stages_of_node);
+  for (std::size_t i = 0; i < r.links.size(); ++i) {
+    const auto& w = r.links[i];
+    const auto least_s = [&](const link_cost& by) {
+      return by.alone_s(s.table->min_activation_bytes()) + by.latency_s;
+    };
+    const bool one_type = i % (d.types.size() + 1) == 0;
+    x.min_send_s = std::min(x.min_send_s, least_s(w));
+    x.min_between_nodes_s = std::min(x.min_between_nodes_s,
+                                     least_s(one_type ? r.between_nodes[i / d.types.size()] : w));
     x.max_send_s = std::max(x.max_send_s, w.alone_s(s.table->max_activation_bytes()) + w.latency_s);
   }
   if (!r.alike) x.max_send_s = never;
   for (std::size_t t = 0; t < d.types.size(); ++t) {
     // Rounded stage by stage.
     const double bytes = s.table->last(t, 0).gradient_bytes - stages;
-    const auto& w = r.links[t * (d.types.size() + 1)];
-    x.sums_s = std::min(x.sums_s, 2.0 * (d.pipelines - 1) * w.alone_s(bytes / d.pipelines));
+    const auto chunks = chunks_to_peers(r, t, d.pipelines, 1);
+    x.sums_s = std::min(x.sums_s, 2 * chunks.total_s(bytes / d.pipelines));
   }
   s.bound.emplace(*s.table, s.batch.microbatches, stages, x);
   if (s.table->homogeneous() && d.types.size() <= 64) {
@@ -206,6 +234,10 @@ std::optional<cut_problem> stage_placer::problem_of(std::size_t division,
   p.pipelines = d.pipelines;
   p.held = held_by(s, stages);
   p.links = r.links;
+  p.stages_of_node = r.stages_of_node;
+  p.between_nodes = r.between_nodes;
+  for (std::size_t t = 0; t < counts.size(); ++t)
+    p.chunks_to_peers.push_back(chunks_to_peers(r, t, d.pipelines, counts[t]));
   p.own_links = r.alike;
   p.tied = job_.model.tied_head && stages > 1;
   return p;

@@ -89,10 +89,14 @@ class stage_placer {
   /// How stages of GPUs of a tensor group's size reach each other, if nothing is in their way.
   struct routes {
     std::vector<stage_table::gpus_of_stage> types;
-    std::vector<link_cost> links;  // from * types + to
-    bool alike = true;             // every stage has a node for itself, as all of its type are
+    std::vector<link_cost> links;               // from * types + to
+    std::vector<link_cost> between_nodes;       // of one type
+    std::vector<std::uint32_t> stages_of_node;  // by type, at most
+    bool alike = true;  // every stage has a node for itself, as all of its type are
   };
   routes routes_of(std::uint32_t tensor) const;
+  static cut_problem::chunks chunks_to_peers(const routes& r, std::size_t type,
+                                             std::uint32_t pipelines, std::uint32_t stages);
   void add_divisions(std::uint32_t tensor);
   shape& shape_for(std::size_t division, std::uint32_t stages);
   std::vector<std::uint32_t> held_by(const shape& s, std::uint32_t stages) const;

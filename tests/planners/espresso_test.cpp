@@ -1,6 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include <map>
+#include <numeric>
 
 #include <fmt/format.h>
 
@@ -53,11 +54,8 @@ struct seen_sets {
   std::size_t tight = 0;  // bounds within 1 % of the set's plan
 };
 
-/// Compares every set of an instance's stages with all of its orders and cuts.
-void check_sets(const instance& x, seen_sets& seen) {
-  const idle_index idle{x.c};
-  stage_placer placer{x.c, idle, x.job};
-  // The least iteration by number of pipelines and stages of each type.
+/// The least iteration by number of pipelines and stages of each type.
+std::map<std::vector<std::uint32_t>, double> shortest_by_set(const instance& x) {
   std::map<std::vector<std::uint32_t>, double> least;
   x.each_plan([&](const placed_plan& p) {
     std::vector<std::uint32_t> key(x.c.gpus.size() + 1);
@@ -66,6 +64,14 @@ void check_sets(const instance& x, seen_sets& seen) {
     auto& s = least.try_emplace(key, never).first->second;
     s = std::min(s, x.job.global_batch / p.how.samples_per_s);
   });
+  return least;
+}
+
+/// Compares every set of an instance's stages with all of its orders and cuts.
+void check_sets(const instance& x, seen_sets& seen) {
+  const idle_index idle{x.c};
+  stage_placer placer{x.c, idle, x.job};
+  const auto least = shortest_by_set(x);
   for (std::size_t d = 0; d < placer.divisions().size(); ++d) {
     const auto& types = placer.divisions()[d].types;
     stage_counts counts(types.size());
@@ -134,6 +140,39 @@ TEST_CASE("where rounds of micro-batches or whole pieces decide, no bound exceed
   }
   CHECK(seen.possible > 300);
   CHECK(seen.tight > 10);
+}
+
+TEST_CASE("where stages share nodes and their slow network cards, no bound exceeds a plan") {
+  random_source random{20261124};
+  std::size_t possible = 0, tight = 0;
+  for (int i = 0; i < 500; ++i) {
+    CAPTURE(i);
+    instance x{random, static_cast<std::uint32_t>(3 + random.below(4))};
+    x.share_nodes(random, 2 + static_cast<std::uint32_t>(random.below(3)));
+    const auto least = shortest_by_set(x);
+    const idle_index idle{x.c};
+    stage_placer placer{x.c, idle, x.job};
+    for (const auto& [key, iteration_s] : least) {
+      const auto d = static_cast<std::size_t>(std::ranges::find_if(placer.divisions(),
+                                                                   [&](const auto& a) {
+                                                                     return a.tensor == 1 &&
+                                                                            a.pipelines == key[0];
+                                                                   }) -
+                                              placer.divisions().begin());
+      stage_counts counts;
+      for (const auto& t : placer.divisions()[d].types) counts.push_back(key[1 + t.gpu]);
+      check_completions(placer, d, counts, iteration_s);
+      const auto found = placer.place(d, counts, never);
+      REQUIRE(found.bound_s <= iteration_s * (1 + 1e-9));
+      const auto within = placer.place(d, counts, iteration_s * (1 + 1e-9));
+      REQUIRE(within.bound_s <= iteration_s * (1 + 1e-9));
+      ++possible;
+      const auto stages = std::accumulate(counts.begin(), counts.end(), 0U);
+      tight += stages > 1 && found.bound_s > 0.99 * iteration_s;
+    }
+  }
+  CHECK(possible > 1000);
+  CHECK(tight > 200);
 }
 
 namespace {

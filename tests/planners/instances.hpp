@@ -56,6 +56,23 @@ struct instance {
     if (r.chance(0.2)) job.pipeline.rows = 1;
   }
 
+  /// Puts GPUs of one type together into nodes of up to `most`, with one slow network card each.
+  void share_nodes(random_source& r, std::uint32_t most) {
+    const troupe::link card{"lan", 0.2 + 4 * r.uniform() * r.uniform(), 20};
+    std::vector<troupe::node> nodes;
+    for (const auto& n : c.nodes) {
+      const auto at = std::ranges::find_if(
+          nodes, [&](const auto& x) { return x.gpu == n.gpu && x.gpus < most; });
+      if (at != nodes.end() && r.chance(0.8)) {
+        ++at->gpus;
+        continue;
+      }
+      nodes.push_back(n);
+      nodes.back().inter = card;
+    }
+    c.nodes = std::move(nodes);
+  }
+
   void add_model(random_source& r) {
     auto& m = job.model;
     job.name = m.name = "model";
@@ -79,10 +96,10 @@ struct instance {
     trained.train.emplace().schedule = "megatron";
     const auto pieces = pieces_of(job.model);
     const bool head = job.model.operators.empty();
-    for (std::uint32_t d = 1; d <= c.nodes.size(); ++d) {
+    for (std::uint32_t d = 1; d <= idle.total_idle(); ++d) {
       if (job.global_batch % d != 0) continue;
       std::vector<std::uint32_t> left(c.gpus.size());
-      for (const auto& n : c.nodes) ++left[n.gpu];
+      for (const auto& n : c.nodes) left[n.gpu] += n.gpus;
       for (gpu_index g = 0; g < c.gpus.size(); ++g)
         if (c.gpus[g].quota > 0) left[g] = std::min(left[g], c.gpus[g].quota);
       std::vector<stage_request> stages;
