@@ -1,6 +1,7 @@
 // bench_cells [ROUNDS]: how long a Cell's plans are estimated to take, from a profile of one core,
 // against trainings as processes on this machine. A round is a run of each shape, with a profile
-// before and after it: a virtual machine's speed changes from minute to minute.
+// before and after it: a virtual machine's speed changes from minute to minute. A core is profiled
+// beside as many busy ones as it has beside it in the run.
 // Nodes are emulated at a quarter of a core's speed, so that two cores carry all of their devices.
 #include <fmt/format.h>
 
@@ -11,6 +12,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "formats/load/load.hpp"
@@ -81,9 +83,11 @@ double spread_of(const json& profile) {
   return most;
 }
 
-device_profile profiled(const scratch& in) {
-  const auto words = fmt::format("profile --model '{}' --rows {} --rounds 9 --out profile.yaml",
-                                 in.write("small.yaml", model_text(4)), rows);
+/// Of a core beside which `busy - 1` others compute.
+device_profile profiled(const scratch& in, std::uint32_t busy) {
+  const auto words =
+      fmt::format("profile --model '{}' --rows {} --rounds 9 --busy {} --out profile.yaml",
+                  in.write("small.yaml", model_text(4)), rows, busy);
   for (int tries = 1;; ++tries) {
     const foreign_load others;
     const double spread = spread_of(troupe_says(in, words));
@@ -91,6 +95,13 @@ device_profile profiled(const scratch& in) {
     if (calm || tries == max_tries)
       return must(troupe::formats::load_profile(in.path("profile.yaml")));
   }
+}
+
+/// Assumed: the devices of a stage, of all pipelines, compute at the same moments, as far as there
+/// are cores. Those of different stages rarely do, since each is idle for three quarters of the
+/// time.
+std::uint32_t busy_cores(const shape& s) {
+  return std::min(s.data * s.tensor, std::max(1u, std::thread::hardware_concurrency()));
 }
 
 struct estimate {
@@ -148,20 +159,20 @@ int main(int argc, char** argv) {
   std::vector<outcome> all(shapes.size());
   double profiles_s = 0, runs_s = 0;
   for (int r = 0; r < rounds; ++r) {
-    const auto timed_profile = [&] {
+    const auto timed_profile = [&](std::uint32_t busy) {
       const double begin_s = foreign_load::own_s();
-      auto p = profiled(in);
+      auto p = profiled(in, busy);
       profiles_s += foreign_load::own_s() - begin_s;
       return p;
     };
-    auto before = timed_profile();
     for (std::size_t i = 0; i < shapes.size(); ++i) {
-      auto e = estimated(in, shapes[i], before);
+      const auto busy = busy_cores(shapes[i]);
+      auto e = estimated(in, shapes[i], timed_profile(busy));
       const double begin_s = foreign_load::own_s();
       const auto m = measured(in, shapes[i], e.cut);
       runs_s += foreign_load::own_s() - begin_s;
-      before = timed_profile();
-      e.iteration_s = (e.iteration_s + estimated(in, shapes[i], before).iteration_s) / 2;
+      const auto after = estimated(in, shapes[i], timed_profile(busy));
+      e.iteration_s = (e.iteration_s + after.iteration_s) / 2;
       all[i].cut = e.cut.substr(e.cut.find('['));
       all[i].estimated_ms.push_back(1e3 * e.iteration_s);
       all[i].measured_ms.push_back(1e3 * m.iteration_s);
