@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/admission_problems.hpp"
 #include "messages/schedules.hpp"
 #include "messages/shape.hpp"
 
@@ -20,8 +21,6 @@ constexpr std::array<std::string_view, 6> families{"gpt", "llama",       "bert",
                                                    "vit", "wide-resnet", "moe"};
 constexpr std::array<std::string_view, 3> objectives{"efficient", "fastest", "cheapest"};
 constexpr std::array<std::string_view, 4> devices{"", "sim", "cpu", "cuda"};
-
-using problem = std::optional<std::string>;
 
 /// Calls f with every string and number of a value, recursively.
 template <class T, class F>
@@ -61,39 +60,8 @@ problem check_leaves(const job_spec& job) {
   return {};
 }
 
-template <class T>
-problem out_of_range(T found, std::type_identity_t<T> low, std::type_identity_t<T> high) {
-  if (found >= low && found <= high) return {};
-  return fmt::format("found {}, expected a {} from {} to {}", found,
-                     std::is_floating_point_v<T> ? "number" : "whole number", low, high);
-}
-
-problem not_above_0(double found, double high) {
-  if (found > 0 && found <= high) return {};
-  return fmt::format("found {}, expected a number above 0 and at most {}", found, high);
-}
-
-template <class Words>
-problem not_one_of(std::string_view found, const Words& known) {
-  if (std::ranges::find(known, found) != known.end()) return {};
-  return fmt::format("found '{}', expected one of {}", shown(found), fmt::join(known, ", "));
-}
-
 bool has_operators(const model& m) {
   return m.family == "wide-resnet" || m.family == "moe";
-}
-
-problem inside(std::string_view place, problem p) {
-  if (p) *p = fmt::format("{}: {}", place, *p);
-  return p;
-}
-
-/// The first of several problems, evaluated in order.
-template <class... F>
-auto first_of(F&&... ask) {
-  std::common_type_t<std::invoke_result_t<F>...> found;
-  static_cast<void>(((found = ask()).has_value() || ...));
-  return found;
 }
 
 problem check_operators(const model& m) {
@@ -120,16 +88,6 @@ problem check_sizes(const model& m) {
       size("intermediate", m.intermediate, 0, max_intermediate),
       size("sequence", m.sequence, least, max_sequence),
       size("vocabulary", m.vocabulary, least, max_vocabulary));
-}
-
-problem check_model(const model& m) {
-  if (m.name.size() > 256) return "name: longer than 256 bytes";
-  if (auto p = not_one_of(m.family, families)) return inside("family", p);
-  if (auto p = check_sizes(m)) return p;
-  if (has_operators(m)) return inside("operators", check_operators(m));
-  if (!m.operators.empty()) return fmt::format("operators: not allowed for family {}", m.family);
-  if (auto bad = objection_to(m)) return inside(bad->key, bad->problem);
-  return {};
 }
 
 problem check_profile(const device_profile& p) {
@@ -301,24 +259,21 @@ std::optional<objection> check_memory(const job_spec& job) {
         "memory_gb",
         "the built-in trainer's memory is known; memory_gb, optimizer, precision, zero, fsdp, "
         "lora, activation_checkpointing and micro_batch apply to programs only"};
-  const auto key = [](const char* name, problem p) {
-    return p ? std::optional<objection>({name, std::move(*p)}) : std::nullopt;
-  };
   const auto word = [&](const char* name, const std::string& found, const auto& known) {
-    return key(name, found.empty() ? problem{} : not_one_of(found, known));
+    return at_key(name, found.empty() ? problem{} : not_one_of(found, known));
   };
-  return first_of([&] { return key("memory_gb", out_of_range(o.gb, 0, 1e6)); },
+  return first_of([&] { return at_key("memory_gb", out_of_range(o.gb, 0, 1e6)); },
                   [&] { return word("optimizer", o.optimizer, optimizers); },
                   [&] { return word("precision", o.precision, precisions); },
                   [&] { return word("activation_checkpointing", o.checkpointing, checkpointings); },
-                  [&] { return key("zero", out_of_range(o.zero, 0, 3)); },
-                  [&] { return key("lora", out_of_range(o.lora_rank, 0, max_lora_rank)); },
+                  [&] { return at_key("zero", out_of_range(o.zero, 0, 3)); },
+                  [&] { return at_key("lora", out_of_range(o.lora_rank, 0, max_lora_rank)); },
                   [&] { return word("lora", o.lora_targets, lora_target_names); },
-                  [&] { return key("micro_batch", out_of_range(o.micro_batch, 0, max_batch)); },
+                  [&] { return at_key("micro_batch", out_of_range(o.micro_batch, 0, max_batch)); },
                   [&] {
-                    return key("lora", o.lora_rank > 0 && has_operators(job.model)
-                                           ? problem{"adapters apply to transformers only"}
-                                           : problem{});
+                    return at_key("lora", o.lora_rank > 0 && has_operators(job.model)
+                                              ? problem{"adapters apply to transformers only"}
+                                              : problem{});
                   });
 }
 
@@ -337,10 +292,44 @@ std::optional<objection> check_words(const job_spec& job) {
   return {};
 }
 
+/// What a decoder cannot have: it runs until it is cancelled, and what it runs is its model.
+std::optional<objection> check_serving(const job_spec& job) {
+  if (!job.serve) return {};
+  if (auto bad = objection_to(*job.serve))
+    return objection{"serve", bad->key.empty() ? std::move(bad->problem)
+                                               : fmt::format("{}: {}", bad->key, bad->problem)};
+  const std::pair<const char*, bool> others[] = {
+      {"command", !job.command.empty()},
+      {"train", job.train.has_value()},
+      {"slots", job.slots.has_value()},
+      {"pipeline", job.pipeline != pipeline_wish{}},
+      {"environment", !job.environment.empty()},
+      {"working_directory", !job.working_directory.empty()},
+      {"global_batch", job.global_batch != 1},
+      {"iterations", job.iterations != 1},
+      {"microbatches", job.microbatches.has_value()},
+      {"slo_s", job.slo_s.has_value()},
+      {"deadline_s", job.deadline_s.has_value()},
+      {"budget", job.budget.has_value()},
+      {"memory_gb", job.memory.has_value()},
+      {"kernels", !job.kernels.empty()}};
+  for (const auto& [key, given] : others)
+    if (given)
+      return objection{key, "not for a job that serves a model, which runs until it is cancelled"};
+  return {};
+}
+
+std::optional<objection> check_lending(const job_spec& job) {
+  if (!job.pipeline.bubbles) return {};
+  if (!job.train && !job.slots)
+    return objection{"pipeline", "bubbles: only a training has bubbles; add train or slots"};
+  const bool simulated = job.slots || job.train->device == "sim";
+  const auto bad = objection_to(*job.pipeline.bubbles, !simulated);
+  if (!bad) return {};
+  return objection{"pipeline", fmt::format("bubbles: {}: {}", bad->key, bad->problem)};
+}
+
 std::optional<objection> check_keys(const job_spec& job) {
-  const auto key = [](const char* name, problem p) {
-    return p ? std::optional<objection>({name, std::move(*p)}) : std::nullopt;
-  };
   const auto positive = [](const std::optional<double>& x) {
     return x ? not_above_0(*x, max_seconds) : std::nullopt;
   };
@@ -349,25 +338,29 @@ std::optional<objection> check_keys(const job_spec& job) {
                                          "digits, '.', '_' and '-'",
                                          shown(job.name))};
   return first_of(
-      [&] { return key("model", job.slots ? std::nullopt : check_model(job.model)); },
-      [&] { return key("global_batch", out_of_range(job.global_batch, 1, max_batch)); },
-      [&] { return key("iterations", out_of_range(job.iterations, 1, max_iterations)); },
-      [&] { return key("microbatches", out_of_range(job.microbatches.value_or(1), 1, max_batch)); },
-      [&] { return key("slo_s", positive(job.slo_s)); },
-      [&] { return key("deadline_s", positive(job.deadline_s)); },
-      [&] { return key("budget", positive(job.budget)); },
-      [&] { return key("priority", out_of_range(job.priority, -max_priority, max_priority)); },
-      [&] { return key("gpus", out_of_range(job.gpus, 1, max_gpus)); },
-      [&] { return key("gpus", out_of_range(job.max_gpus.value_or(1), 1, max_gpus)); },
-      [&] { return key("max_restarts", out_of_range(job.max_restarts, 0, max_restarts)); },
-      [&] { return key("objective", not_one_of(job.objective, objectives)); },
       [&] {
-        return key("kernels",
-                   job.kernels.empty() ? problem{} : not_one_of(job.kernels, kernel_kinds));
+        return at_key("model", job.slots || job.serve ? std::nullopt : check_model(job.model));
       },
-      [&] { return key("train", job.train ? check_train(*job.train) : std::nullopt); },
-      [&] { return key("slots", job.slots ? check_slots(*job.slots) : std::nullopt); },
-      [&] { return key("pipeline", check_wish(job.pipeline, job.slots.has_value())); });
+      [&] { return at_key("global_batch", out_of_range(job.global_batch, 1, max_batch)); },
+      [&] { return at_key("iterations", out_of_range(job.iterations, 1, max_iterations)); },
+      [&] {
+        return at_key("microbatches", out_of_range(job.microbatches.value_or(1), 1, max_batch));
+      },
+      [&] { return at_key("slo_s", positive(job.slo_s)); },
+      [&] { return at_key("deadline_s", positive(job.deadline_s)); },
+      [&] { return at_key("budget", positive(job.budget)); },
+      [&] { return at_key("priority", out_of_range(job.priority, -max_priority, max_priority)); },
+      [&] { return at_key("gpus", out_of_range(job.gpus, 1, max_gpus)); },
+      [&] { return at_key("gpus", out_of_range(job.max_gpus.value_or(1), 1, max_gpus)); },
+      [&] { return at_key("max_restarts", out_of_range(job.max_restarts, 0, max_restarts)); },
+      [&] { return at_key("objective", not_one_of(job.objective, objectives)); },
+      [&] {
+        return at_key("kernels",
+                      job.kernels.empty() ? problem{} : not_one_of(job.kernels, kernel_kinds));
+      },
+      [&] { return at_key("train", job.train ? check_train(*job.train) : std::nullopt); },
+      [&] { return at_key("slots", job.slots ? check_slots(*job.slots) : std::nullopt); },
+      [&] { return at_key("pipeline", check_wish(job.pipeline, job.slots.has_value())); });
 }
 
 }  // namespace
@@ -406,6 +399,16 @@ std::string shown(std::string_view text) {
   return out;
 }
 
+problem check_model(const model& m) {
+  if (m.name.size() > 256) return "name: longer than 256 bytes";
+  if (auto p = not_one_of(m.family, families)) return inside("family", p);
+  if (auto p = check_sizes(m)) return p;
+  if (has_operators(m)) return inside("operators", check_operators(m));
+  if (!m.operators.empty()) return fmt::format("operators: not allowed for family {}", m.family);
+  if (auto bad = objection_to(m)) return inside(bad->key, bad->problem);
+  return {};
+}
+
 std::optional<objection> objection_to(const model& m) {
   if (has_operators(m)) return {};
   if (m.hidden % m.heads != 0)
@@ -418,7 +421,8 @@ std::optional<objection> objection_to(const model& m) {
 
 std::optional<objection> objection_to(const job_spec& job) {
   if (auto p = check_leaves(job)) return objection{"", std::move(*p)};
-  return first_of([&] { return check_keys(job); }, [&] { return check_pipeline(job); },
+  return first_of([&] { return check_keys(job); }, [&] { return check_serving(job); },
+                  [&] { return check_lending(job); }, [&] { return check_pipeline(job); },
                   [&] { return check_memory(job); }, [&] { return check_words(job); });
 }
 

@@ -36,6 +36,13 @@ inline constexpr std::uint32_t max_tensor_parallel = 64;
 inline constexpr std::uint32_t max_lora_rank = 65'536;
 inline constexpr std::uint32_t max_connections = 4096;
 inline constexpr std::uint32_t max_restarts = 1000;
+inline constexpr double max_kv_gb = 1e6;
+inline constexpr std::uint32_t max_running_sequences = 4096;  // decoded together
+inline constexpr std::uint32_t max_sequences = 65'536;  // of a decoder, those that wait included
+inline constexpr double max_ttft_s = 3600;
+inline constexpr std::uint32_t max_guests = 1000;  // of a prefill pipeline
+inline constexpr std::uint32_t max_look_ahead = 10'000;
+inline constexpr std::uint32_t max_chunk = 1'000'000;  // tokens
 inline constexpr double max_seconds = 1e15;       // slo_s, deadline_s; also the limit of budget
 inline constexpr std::size_t max_words = 65'536;  // of the command line
 inline constexpr std::size_t max_spec_bytes = std::size_t{1} << 20;  // of all text together
@@ -56,6 +63,11 @@ struct objection {
 
 /// A contradiction between the sizes of a transformer; heads must not be 0.
 std::optional<objection> objection_to(const model& m);
+
+/// The first problem of a decoder (`serve:`), or of how bubbles are lent (`bubbles:`); its key is
+/// one of that map. `has_files`: guests really run, and need the model's folder.
+std::optional<objection> objection_to(const serving& s);
+std::optional<objection> objection_to(const bubble_lending& b, bool has_files);
 
 /// The first problem of a job, or nothing. Checks the job alone: whether a cluster can run it is up
 /// to the planners.

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include "messages/cluster.hpp"
 #include "messages/job.hpp"
 #include "messages/plan.hpp"
 #include "messages/reason.hpp"
@@ -168,9 +169,13 @@ struct job_status {
 
 struct query_jobs {
   std::uint64_t request = 0;
-  job_id job = 0;  // 0: all active ones and the last hundred that have ended
+  job_id job = 0;              // 0: all active ones and the last hundred that have ended
+  std::optional<bool> view{};  // true, and not all jobs: with a view of the cluster
+  static constexpr std::size_t required = 2;
 
-  static constexpr auto fields() { return std::tuple{&query_jobs::request, &query_jobs::job}; }
+  static constexpr auto fields() {
+    return std::tuple{&query_jobs::request, &query_jobs::job, &query_jobs::view};
+  }
   bool operator==(const query_jobs&) const = default;
 };
 
@@ -197,6 +202,33 @@ struct gateway_status {
   bool operator==(const gateway_status&) const = default;
 };
 
+/// What the scheduler has done since the controller's start.
+struct scheduling_counts {
+  std::uint64_t rounds = 0;                                        // calls of the policy,
+  double rounds_s = 0;                                             // and the time that they took
+  std::uint64_t started = 0, moved = 0, stopped = 0, refused = 0;  // decisions
+
+  static constexpr auto fields() {
+    using t = scheduling_counts;
+    return std::tuple{&t::rounds, &t::rounds_s, &t::started, &t::moved, &t::stopped, &t::refused};
+  }
+  bool operator==(const scheduling_counts&) const = default;
+};
+
+/// What a reply's nodes and gateways have in between.
+struct cluster_view {
+  std::string name;
+  std::vector<std::uint32_t> datacenters;  // of each node: index into query_reply::gateways
+  std::vector<wan_link> wan;               // as in the cluster file
+  scheduling_counts scheduling;
+
+  static constexpr auto fields() {
+    using t = cluster_view;
+    return std::tuple{&t::name, &t::datacenters, &t::wan, &t::scheduling};
+  }
+  bool operator==(const cluster_view&) const = default;
+};
+
 struct query_reply {
   std::uint64_t request = 0;
   std::string policy;
@@ -205,12 +237,13 @@ struct query_reply {
   std::vector<node_status> nodes;
   std::vector<std::string> gateways_absent;
   std::vector<gateway_status> gateways{};
+  std::optional<cluster_view> view{};  // if it was asked for
   static constexpr std::size_t required = 6;
 
   static constexpr auto fields() {
     using t = query_reply;
-    return std::tuple{&t::request, &t::policy,          &t::now_s,   &t::jobs,
-                      &t::nodes,   &t::gateways_absent, &t::gateways};
+    return std::tuple{&t::request, &t::policy,          &t::now_s,    &t::jobs,
+                      &t::nodes,   &t::gateways_absent, &t::gateways, &t::view};
   }
   bool operator==(const query_reply&) const = default;
 };

@@ -96,6 +96,18 @@ struct datacenter {
   bool operator==(const datacenter&) const = default;
 };
 
+/// A process that answers requests to served models, connected to its datacenter's gateway.
+struct front {
+  std::string name;
+  std::uint32_t datacenter = 0;
+  std::string http;  // address:port; empty: chosen by `troupe serve`
+
+  static constexpr auto fields() {
+    return std::tuple{&front::name, &front::datacenter, &front::http};
+  }
+  bool operator==(const front&) const = default;
+};
+
 /// The WAN between two datacenters, the same in both directions.
 struct wan_link {
   std::uint32_t a = 0, b = 0;  // datacenters
@@ -157,13 +169,14 @@ struct cluster {
   std::vector<wan_link> wan;
   cluster_settings settings;
   std::vector<gpu_price> prices{};
+  std::vector<front> fronts{};
   static constexpr std::size_t required = 7;
 
   const gpu_type& gpu_of(node_index n) const { return gpus[nodes[n].gpu]; }
   static constexpr auto fields() {
     using t = cluster;
-    return std::tuple{&t::name,  &t::controller, &t::gpus,     &t::datacenters,
-                      &t::nodes, &t::wan,        &t::settings, &t::prices};
+    return std::tuple{&t::name, &t::controller, &t::gpus,   &t::datacenters, &t::nodes,
+                      &t::wan,  &t::settings,   &t::prices, &t::fronts};
   }
   bool operator==(const cluster&) const = default;
 };

@@ -10,6 +10,7 @@
 
 #include "messages/memory.hpp"
 #include "messages/model.hpp"
+#include "messages/serving.hpp"
 #include "messages/training.hpp"
 #include "messages/units.hpp"
 
@@ -49,6 +50,7 @@ struct job_spec {
       5;  // consecutive attempts that lose a node without progress; then it fails
   std::optional<memory_options> memory;  // declared properties of its training
   std::string kernels;                   // one of kernel_kinds; empty: fused
+  std::optional<serving> serve{};        // a decoder of a model, in place of a command
   static constexpr std::size_t required = 20;
 
   static constexpr auto fields() {
@@ -65,7 +67,7 @@ struct job_spec {
                       &t::slots,        &t::pipeline,
                       &t::max_gpus,     &t::required_gpu_type,
                       &t::max_restarts, &t::memory,
-                      &t::kernels};
+                      &t::kernels,      &t::serve};
   }
   bool operator==(const job_spec&) const = default;
 };
@@ -73,6 +75,11 @@ struct job_spec {
 /// Does the built-in trainer run it?
 inline bool is_training(const job_spec& s) {
   return s.command.empty() && (s.train || s.slots);
+}
+
+/// Does it serve a model, until it is cancelled?
+inline bool is_serving(const job_spec& s) {
+  return s.serve.has_value();
 }
 
 /// A job and its submission time in seconds since the start.

@@ -4,6 +4,8 @@
 #include <variant>
 
 #include "messages/client.hpp"
+#include "messages/generation.hpp"
+#include "messages/prefill.hpp"
 #include "messages/session.hpp"
 #include "messages/stage.hpp"
 #include "messages/work.hpp"
@@ -89,17 +91,49 @@ template <>
 inline constexpr std::uint16_t type_id<training_report_ack> = 48;
 template <>
 inline constexpr std::uint16_t type_id<tensor_request> = 49;
+template <>
+inline constexpr std::uint16_t type_id<generate> = 60;
+template <>
+inline constexpr std::uint16_t type_id<generated> = 61;
+template <>
+inline constexpr std::uint16_t type_id<generated_heard> = 62;
+template <>
+inline constexpr std::uint16_t type_id<cancel_generate> = 63;
+template <>
+inline constexpr std::uint16_t type_id<decoder_state> = 64;
+template <>
+inline constexpr std::uint16_t type_id<prefill_request> = 65;
+template <>
+inline constexpr std::uint16_t type_id<prefill_reply> = 66;
+template <>
+inline constexpr std::uint16_t type_id<prefill_order> = 67;
+template <>
+inline constexpr std::uint16_t type_id<prefill_progress> = 68;
+template <>
+inline constexpr std::uint16_t type_id<cancel_prefill> = 69;
+template <>
+inline constexpr std::uint16_t type_id<prefill_block> = 70;
+template <>
+inline constexpr std::uint16_t type_id<blocks_received> = 71;
+template <>
+inline constexpr std::uint16_t type_id<bubble_offer> = 72;
+template <>
+inline constexpr std::uint16_t type_id<stage_signal> = 73;
 
 /// Messages up to this type are about one connection: transports exchange them, and nobody
 /// forwards them.
 inline constexpr std::uint16_t last_session_type = type_id<node_endpoint>;
 
 /// Any message.
-using message = std::variant<
-    hello, welcome, refusal, credit, submit_job, submit_reply, cancel_job, cancel_reply, query_jobs,
-    query_reply, explain_job, explanation, read_log, log_chunk, suspend_job, suspend_reply,
-    move_job, move_reply, node_report, node_orders, gateway_report, node_heartbeat, lease_renewals,
-    lease_renewal, stage_setup, stage_run, stage_report, tensor, stripe, training_report,
-    query_training, training_reply, training_report_ack, tensor_request, find_node, node_endpoint>;
+using message =
+    std::variant<hello, welcome, refusal, credit, submit_job, submit_reply, cancel_job,
+                 cancel_reply, query_jobs, query_reply, explain_job, explanation, read_log,
+                 log_chunk, suspend_job, suspend_reply, move_job, move_reply, node_report,
+                 node_orders, gateway_report, node_heartbeat, lease_renewals, lease_renewal,
+                 stage_setup, stage_run, stage_report, tensor, stripe, training_report,
+                 query_training, training_reply, training_report_ack, tensor_request, find_node,
+                 node_endpoint, generate, generated, generated_heard, cancel_generate,
+                 decoder_state, prefill_request, prefill_reply, prefill_order, prefill_progress,
+                 cancel_prefill, prefill_block, blocks_received, bubble_offer, stage_signal>;
 
 }  // namespace troupe

@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "messages/generation.hpp"
 #include "messages/journal.hpp"
 #include "messages/reason.hpp"
 #include "messages/stage.hpp"
@@ -26,6 +27,12 @@ template <class E>
 inline constexpr std::uint64_t enum_count = 0;
 template <>
 inline constexpr std::uint64_t enum_count<job_state> = 6;
+template <>
+inline constexpr std::uint64_t enum_count<generated::ending> = 4;
+template <>
+inline constexpr std::uint64_t enum_count<prefill_progress::state> = 3;
+template <>
+inline constexpr std::uint64_t enum_count<prefill_block::kind> = 3;
 template <>
 inline constexpr std::uint64_t enum_count<lease_outcome> = 6;
 template <>

@@ -11,7 +11,9 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t header_fields = 5;  // version, type, from, to, the message
-static_assert(shape::field_count<query_reply> == 7, "pack the new field in its place below");
+constexpr std::size_t reply_fields = 7;   // without the view, for which nobody asks about all jobs
+static_assert(shape::field_count<query_reply> == reply_fields + 1,
+              "pack the new field in its place below");
 
 }  // namespace
 
@@ -34,7 +36,7 @@ frame shared_reply::encode_for(address from, address to, std::uint64_t request,
   out.pack(type_id<query_reply>);
   out.pack(from);
   out.pack(to);
-  out.array(shape::field_count<query_reply>);
+  out.array(reply_fields);
   out.pack(request);
   out.pack(policy_);
   out.pack(now_s);

@@ -1,30 +1,22 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "messages/address.hpp"
 #include "messages/model.hpp"
+#include "messages/prefill.hpp"
 #include "messages/reason.hpp"
+#include "messages/stage_name.hpp"
 #include "messages/training.hpp"
 #include "messages/units.hpp"
 
 // Messages between a trainer, its stages, and the gateways between them.
 
 namespace troupe {
-
-/// One stage of one pipeline of a lease's training.
-struct stage_name {
-  lease_id lease = 0;
-  std::uint32_t pipeline = 0, stage = 0;
-
-  static constexpr auto fields() {
-    return std::tuple{&stage_name::lease, &stage_name::pipeline, &stage_name::stage};
-  }
-  auto operator<=>(const stage_name&) const = default;
-};
 
 /// The path of a tensor over the WAN (ATLAS, section 4.3): the node pairs `first_pair` to
 /// `first_pair + pairs - 1`, one for each pipeline of the sender's DP-cell. No pairs: it does not
@@ -121,6 +113,15 @@ struct stage_step {
   bool operator==(const stage_step&) const = default;
 };
 
+/// What a stage's node runs in its bubbles.
+struct guest_setup {
+  bubble_lending how;
+  guest_place place;
+
+  static constexpr auto fields() { return std::tuple{&guest_setup::how, &guest_setup::place}; }
+  bool operator==(const guest_setup&) const = default;
+};
+
 /// Trainer to node: run this stage. Repeated until it is answered; an existing stage repeats its
 /// answer.
 struct stage_setup {
@@ -143,6 +144,10 @@ struct stage_setup {
   bool trace = false;        // report the times of all tasks
   double sent_s = 0;         // on the trainer's clock
   double emulate_speed = 1;  // of its node, if that is emulated as slower
+  std::optional<guest_setup> guest{};
+  std::vector<busy_time> busy{};  // with a guest: planned times of the steps and the update
+  double iteration_s = 0;         // with a guest: planned
+  static constexpr std::size_t required = 24;
 
   static constexpr auto fields() {
     using t = stage_setup;
@@ -151,7 +156,8 @@ struct stage_setup {
                       &t::stages,   &t::pipelines,   &t::microbatches,    &t::rows,
                       &t::order,    &t::neighbours,  &t::peers,           &t::forward,
                       &t::backward, &t::tied,        &t::first_iteration, &t::iterations,
-                      &t::costs,    &t::trace,       &t::sent_s,          &t::emulate_speed};
+                      &t::costs,    &t::trace,       &t::sent_s,          &t::emulate_speed,
+                      &t::guest,    &t::busy,        &t::iteration_s};
   }
   bool operator==(const stage_setup&) const = default;
 };
@@ -174,12 +180,15 @@ struct stage_run {
   double ahead_s = 0;             // how far the stage's host's clock is ahead of that
   bool halt = false;              // begin no more iterations until `save` names the last one
   std::uint64_t save = 0;         // the last iteration, to be saved; 0: not yet known
+  std::vector<busy_time> busy{};  // with a guest, if it has changed: as in stage_setup
+  double iteration_s = 0;
+  static constexpr std::size_t required = 12;
 
   static constexpr auto fields() {
     using t = stage_run;
-    return std::tuple{&t::name,    &t::until,    &t::acknowledged, &t::order,
-                      &t::forward, &t::backward, &t::group_id,     &t::incarnation,
-                      &t::sent_s,  &t::ahead_s,  &t::halt,         &t::save};
+    return std::tuple{&t::name,     &t::until,    &t::acknowledged, &t::order,      &t::forward,
+                      &t::backward, &t::group_id, &t::incarnation,  &t::sent_s,     &t::ahead_s,
+                      &t::halt,     &t::save,     &t::busy,         &t::iteration_s};
   }
   bool operator==(const stage_run&) const = default;
 };
@@ -196,6 +205,24 @@ struct timed_task {
     return std::tuple{&t::what, &t::microbatch, &t::begin_s, &t::end_s};
   }
   bool operator==(const timed_task&) const = default;
+};
+
+/// What a guest has computed on a stage's device during an iteration, and the delays of the stage's
+/// own operations by it.
+struct bubble_use {
+  std::uint64_t guest_steps = 0;
+  double guest_s = 0;  // of these
+  std::uint64_t delayed_steps = 0;
+  double delay_s = 0, worst_delay_s = 0;
+  double guard_s = 0;   // at present
+  bool paused = false;  // there were too many delays: the guest gets no time until the next plan
+
+  static constexpr auto fields() {
+    using t = bubble_use;
+    return std::tuple{&t::guest_steps,   &t::guest_s, &t::delayed_steps, &t::delay_s,
+                      &t::worst_delay_s, &t::guard_s, &t::paused};
+  }
+  bool operator==(const bubble_use&) const = default;
 };
 
 /// Stage to trainer: it is ready (iteration is that of the setup), or has completed another
@@ -223,6 +250,8 @@ struct stage_report {
   // left, on its host's clock. The time in between is not part of the round trip.
   double request_sent_s = 0, received_s = 0, replied_s = 0;
   std::optional<std::uint64_t> halts_at;  // after a halt: the iteration after which it halts
+  bubble_use bubbles;                     // with a guest
+  static constexpr std::size_t required = 21;
 
   static constexpr auto fields() {
     using t = stage_report;
@@ -231,7 +260,7 @@ struct stage_report {
                       &t::measured,     &t::max_in_flight,  &t::sent_bytes, &t::saved,
                       &t::why,          &t::tasks,          &t::group_id,   &t::fallback_reason,
                       &t::starting,     &t::request_sent_s, &t::received_s, &t::replied_s,
-                      &t::halts_at};
+                      &t::halts_at,     &t::bubbles};
   }
   bool operator==(const stage_report&) const = default;
 };
@@ -243,14 +272,44 @@ struct iteration_record {
   // begin_s: where the iteration before ends, if a stage begins this one earlier; else where its
   // first forward begins. end_s: where its last update ends.
   double begin_s = 0, end_s = 0;
-  double busy_s = 0;  // of all stages
+  double busy_s = 0;                // of all stages
+  std::optional<double> guest_s{};  // of their guests, if its bubbles are lent
+  static constexpr std::size_t required = 6;
 
   static constexpr auto fields() {
     using t = iteration_record;
-    return std::tuple{&t::iteration, &t::loss,  &t::gradient_norm,
-                      &t::begin_s,   &t::end_s, &t::busy_s};
+    return std::tuple{&t::iteration, &t::loss,   &t::gradient_norm, &t::begin_s,
+                      &t::end_s,     &t::busy_s, &t::guest_s};
   }
   bool operator==(const iteration_record&) const = default;
+};
+
+/// What the devices of one stage did.
+struct stage_timeline {
+  std::uint32_t pipeline = 0, stage = 0;
+  node_index node = 0;
+  std::vector<std::uint16_t> devices;  // of the node; several: tensor parallel
+  std::vector<timed_task> tasks;       // of the iteration; seconds since it began
+  std::vector<double> busy_s;          // since the trainer's start, by timed_task::what
+
+  static constexpr auto fields() {
+    using t = stage_timeline;
+    return std::tuple{&t::pipeline, &t::stage, &t::node, &t::devices, &t::tasks, &t::busy_s};
+  }
+  bool operator==(const stage_timeline&) const = default;
+};
+
+/// The newest iteration that all stages have completed.
+struct iteration_timeline {
+  std::uint64_t iteration = 0;
+  double length_s = 0;
+  std::vector<stage_timeline> stages;
+
+  static constexpr auto fields() {
+    using t = iteration_timeline;
+    return std::tuple{&t::iteration, &t::length_s, &t::stages};
+  }
+  bool operator==(const iteration_timeline&) const = default;
 };
 
 /// Trainer to controller, periodically and at the end. The controller keeps the newest report of a
@@ -272,6 +331,9 @@ struct training_report {
   double lower_bound_s = 0;           // of an iteration; 0: not requested, or not measured yet
   std::vector<std::string> events;    // sentences: resumed, re-planned, ...
   std::vector<iteration_record> iterations;  // the newest
+  std::optional<bubble_use> bubbles{};  // if lent: of all iterations of this lease and all stages
+  std::optional<iteration_timeline> timeline{};  // none: devices are simulated, or none is complete
+  static constexpr std::size_t required = 19;
 
   static constexpr auto fields() {
     using t = training_report;
@@ -279,7 +341,8 @@ struct training_report {
                       &t::device,          &t::stages,       &t::pipelines,     &t::microbatches,
                       &t::tensor_parallel, &t::tokens_per_s, &t::max_in_flight, &t::wan_bytes,
                       &t::wan_utilization, &t::saved,        &t::measured,      &t::planned_s,
-                      &t::lower_bound_s,   &t::events,       &t::iterations};
+                      &t::lower_bound_s,   &t::events,       &t::iterations,    &t::bubbles,
+                      &t::timeline};
   }
   bool operator==(const training_report&) const = default;
 };

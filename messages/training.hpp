@@ -10,6 +10,7 @@
 #include "messages/model.hpp"
 #include "messages/profile.hpp"
 #include "messages/reason.hpp"
+#include "messages/serving.hpp"
 #include "messages/units.hpp"
 
 // The built-in trainer's configuration, and messages between trainer, stages and gateways.
@@ -67,12 +68,15 @@ struct training {
 /// Costs of a pipeline study without a model, in any unit; key `slots:`.
 struct slot_costs {
   double forward = 1, recompute = 1, backward = 2;
-  double lan = 0;  // one transfer inside a datacenter
-  double wan = 2;  // one between two, over one node's part of the WAN
+  double lan = 0;                // one transfer inside a datacenter
+  double wan = 2;                // one between two, over one node's part of the WAN
+  double prefill_per_1k = 0.25;  // of a thousand tokens, if its bubbles are lent
+  static constexpr std::size_t required = 5;
 
   static constexpr auto fields() {
     using t = slot_costs;
-    return std::tuple{&t::forward, &t::recompute, &t::backward, &t::lan, &t::wan};
+    return std::tuple{&t::forward, &t::recompute, &t::backward,
+                      &t::lan,     &t::wan,       &t::prefill_per_1k};
   }
   bool operator==(const slot_costs&) const = default;
 };
@@ -94,6 +98,7 @@ struct pipeline_wish {
   // Parts of the model per stage, interleaved (Narayanan et al., section 2.2); 0: one. For
   // estimates: the built-in trainer's stages have one.
   std::uint32_t virtual_stages = 0;
+  std::optional<bubble_lending> bubbles{};  // none: they are not lent
   static constexpr std::size_t required = 8;
 
   static constexpr auto fields() {
@@ -101,7 +106,7 @@ struct pipeline_wish {
     return std::tuple{
         &t::stages,        &t::data_parallel, &t::microbatches,    &t::stages_per_datacenter,
         &t::max_in_flight, &t::connections,   &t::tensor_parallel, &t::recompute,
-        &t::rows,          &t::cut,           &t::virtual_stages};
+        &t::rows,          &t::cut,           &t::virtual_stages,  &t::bubbles};
   }
   bool operator==(const pipeline_wish&) const = default;
 };

@@ -41,7 +41,8 @@ struct train_order {
 };
 
 /// The desired work of a part. With a command: run it, in one process group. With `train`: train.
-/// Otherwise simulate work that takes `start_s + iterations * iteration_s`.
+/// With `serve`: run a decoder of that model. Otherwise simulate work that takes `start_s +
+/// iterations * iteration_s`.
 struct work_order {
   lease_id lease = 0;
   job_id job = 0;
@@ -58,13 +59,15 @@ struct work_order {
   /// Above 0: a training's first part finishes its iteration, saves and exits; after this many
   /// seconds the lease is no longer ordered, and its processes are killed.
   double stop_within_s = 0;
+  std::optional<serving> serve{};
+  static constexpr std::size_t required = 13;
 
   static constexpr auto fields() {
     using t = work_order;
-    return std::tuple{&t::lease,        &t::job,         &t::incarnation,       &t::devices,
-                      &t::command,      &t::environment, &t::working_directory, &t::iterations,
-                      &t::iteration_s,  &t::start_s,     &t::out_of_memory,     &t::train,
-                      &t::stop_within_s};
+    return std::tuple{&t::lease,         &t::job,         &t::incarnation,       &t::devices,
+                      &t::command,       &t::environment, &t::working_directory, &t::iterations,
+                      &t::iteration_s,   &t::start_s,     &t::out_of_memory,     &t::train,
+                      &t::stop_within_s, &t::serve};
   }
   bool operator==(const work_order&) const = default;
 };
@@ -152,10 +155,13 @@ struct node_heartbeat {
 struct gateway_traffic {
   std::uint64_t wan_sent_bytes = 0, wan_received_bytes = 0;  // to and from other datacenters
   std::uint64_t relayed_bytes = 0;  // between nodes of its own, which could not do so directly
+  // The part of wan_sent_bytes to each datacenter, in the cluster file's order; none: simulated
+  std::optional<std::vector<std::uint64_t>> sent_to{};
+  static constexpr std::size_t required = 3;
 
   static constexpr auto fields() {
     using t = gateway_traffic;
-    return std::tuple{&t::wan_sent_bytes, &t::wan_received_bytes, &t::relayed_bytes};
+    return std::tuple{&t::wan_sent_bytes, &t::wan_received_bytes, &t::relayed_bytes, &t::sent_to};
   }
   bool operator==(const gateway_traffic&) const = default;
 };

@@ -4,6 +4,16 @@
 
 namespace troupe::web {
 
+outcome outcome_of(const openai::problem& p) {
+  if (p.status == 429) return outcome::declined;
+  return p.status < 500 ? outcome::invalid : outcome::failed;
+}
+
+http_fields fields_of(const openai::problem& p) {
+  if (p.status != 429 && p.status != 503) return {};
+  return {{"Retry-After", "1"}};
+}
+
 answer::answer(question asked, std::shared_ptr<const gpu::tokenizer> words,
                std::shared_ptr<http_reply> reply, metrics& counted, const runtime::clock& clock)
     : asked_{std::move(asked)},
@@ -19,6 +29,7 @@ answer::answer(question asked, std::shared_ptr<const gpu::tokenizer> words,
     c.index = i;
     c.text = asked_.prefixes[i];
     if (asked_.log_probabilities) c.tokens.emplace();
+    if (asked_.token_numbers) c.token_numbers.emplace();
   }
 }
 
@@ -30,8 +41,18 @@ void answer::step(std::uint32_t index, const sequence_step& s) {
   c.choice.text += s.text;
   c.choice.finish_reason = gpu::name_of(s.finished);
   if (c.choice.tokens) c.choice.tokens->push_back(token_of(s));
+  if (c.choice.token_numbers) c.choice.token_numbers->push_back(s.token);
+  take_place(c.choice, s);
   if (asked_.stream) send(c, s);
   if (s.finished != gpu::completion::finish::none && --left_ == 0) finish();
+}
+
+/// The header says where the first prompt was computed; each choice's last part has the details.
+void answer::take_place(openai::choice& c, const sequence_step& s) {
+  if (!s.place) return;
+  if (fields_.empty())
+    fields_.emplace_back("X-Troupe-Where", s.place->bubbles ? "bubbles" : "decoder");
+  if (!asked_.stream || s.finished != gpu::completion::finish::none) c.place = s.place;
 }
 
 void answer::count(outcome o) {
@@ -62,18 +83,22 @@ void answer::send(one& c, const sequence_step& s) {
   auto& news = c.choice;
   const bool ends = s.finished != gpu::completion::finish::none;
   std::string events;
-  if (asked_.head.chat && ends && (!news.text.empty() || news.tokens)) {
+  if (asked_.head.chat && ends && (!news.text.empty() || news.tokens || news.token_numbers)) {
     // The end of a chat's choice is an event of its own, without text.
     const auto reason_for = std::exchange(news.finish_reason, {});
+    const auto place = std::exchange(news.place, {});
     events += openai::choice_event(asked_.head, news, asked_.include_usage);
     news.text.clear();
     news.tokens.reset();
+    news.token_numbers.reset();
     news.finish_reason = reason_for;
+    news.place = place;
   }
-  if (ends || !news.text.empty() || news.tokens)
+  if (ends || !news.text.empty() || news.tokens || news.token_numbers)
     events += openai::choice_event(asked_.head, news, asked_.include_usage);
   if (!events.empty()) reply_->piece(std::move(events));
   news.text.clear();
+  if (news.token_numbers) news.token_numbers->clear();
   if (!news.tokens) return;
   for (const auto& t : *news.tokens) news.text_offset += openai::characters(t.text);
   news.tokens->clear();
@@ -81,7 +106,7 @@ void answer::send(one& c, const sequence_step& s) {
 
 void answer::begin_stream() {
   if (std::exchange(begun_, true)) return;
-  reply_->begin_stream({200, "text/event-stream", {}, asked_.fields});
+  reply_->begin_stream({200, "text/event-stream", {}, fields_});
   if (!asked_.head.chat) return;
   std::string roles;
   for (const auto& c : choices_)
@@ -100,15 +125,15 @@ void answer::finish() {
   }
   std::vector<openai::choice> all;
   for (auto& c : choices_) all.push_back(std::move(c.choice));
-  reply_->whole({200, "application/json", openai::to_json(asked_.head, all, u), asked_.fields});
+  reply_->whole({200, "application/json", openai::to_json(asked_.head, all, u), fields_});
 }
 
 void answer::fail(const reason& why) {
   failed_ = true;
-  count(outcome::failed);
-  const openai::problem p{500, why.text, "server_error", {}, {}};
+  const auto p = openai::problem_of(why);
+  count(begun_ ? outcome::failed : outcome_of(p));
   if (!begun_)
-    return reply_->whole({p.status, "application/json", openai::to_json(p), asked_.fields});
+    return reply_->whole({p.status, "application/json", openai::to_json(p), fields_of(p)});
   reply_->piece(openai::error_event(p));
   reply_->end(false);
 }

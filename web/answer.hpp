@@ -7,23 +7,27 @@
 
 #include "gpu/text/tokenizer.hpp"
 #include "runtime/host/clock.hpp"
-#include "web/batch_loop.hpp"
+#include "web/generator.hpp"
 #include "web/http_server.hpp"
 #include "web/metrics.hpp"
 #include "web/openai.hpp"
 
 namespace troupe::web {
 
+/// What a problem counts as.
+outcome outcome_of(const openai::problem& p);
+/// Further fields of the header of an answer that is a problem.
+http_fields fields_of(const openai::problem& p);
+
 /// The answer to one request to generate, as it grows by its choices' tokens: whole, or a stream.
-/// step() is called on the batch loop's thread, gone() on the server's.
+/// step() is called on the generator's thread, gone() on the server's.
 class answer {
  public:
   struct question {
     openai::answer_head head;
-    bool stream = false, include_usage = false, log_probabilities = false;
+    bool stream = false, include_usage = false, log_probabilities = false, token_numbers = false;
     std::vector<std::string> prefixes;  // of each choice: what comes before its text (echo)
     std::uint64_t prompt_tokens = 0;
-    http_fields fields;  // of the answer's header
   };
 
   /// words: null: tokens without text. counted, clock: they must outlive this.
@@ -42,6 +46,7 @@ class answer {
 
   void count(outcome o);
   void measure(one& c);
+  void take_place(openai::choice& c, const sequence_step& s);
   openai::token_choice token_of(const sequence_step& s) const;
   void send(one& c, const sequence_step& s);
   void begin_stream();
@@ -55,7 +60,8 @@ class answer {
   const runtime::clock& clock_;
   const double begin_s_;
   std::vector<one> choices_;
-  std::size_t left_;  // choices that have not ended
+  std::size_t left_;    // choices that have not ended
+  http_fields fields_;  // of the header
   bool begun_ = false, failed_ = false;
   std::atomic<bool> counted_{false};
 };

@@ -5,39 +5,25 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
-#include <deque>
+#include <map>
 #include <mutex>
-#include <optional>
 #include <thread>
+
+#include "gpu/inference/batch_queue.hpp"
 
 namespace troupe::web {
 
 namespace {
 
-std::span<const float> floats_of(const payload& p) {
-  return {reinterpret_cast<const float*>(p.bytes().data()), p.bytes().size() / sizeof(float)};
-}
-
 struct sequence {
-  std::uint64_t id;
-  sequence_request request;
   sequence_listener listener;
   gpu::completion text;
-  std::size_t computed = 0;  // positions of the prompt in the cache
-  bool over = false;
-
-  sequence(std::uint64_t i, batch_loop::submission s, const gpu::tokenizer* words)
-      : id{i},
-        request{std::move(s.request)},
-        listener{std::move(s.listener)},
-        text{request.limits, words} {}
-
-  std::uint32_t positions() const {
-    return static_cast<std::uint32_t>(request.prompt.size()) + request.limits.max_tokens;
-  }
-  bool prefilled() const { return computed == request.prompt.size(); }
 };
-using sequence_ptr = std::unique_ptr<sequence>;
+/// It was submitted, and the thread has not taken it yet.
+struct arrival {
+  std::uint64_t id = 0;
+  generator::submission what;
+};
 
 }  // namespace
 
@@ -48,7 +34,10 @@ class batch_loop::thread {
       : device_{std::move(device)},
         words_{std::move(words)},
         limits_{limits},
-        pages_{device_->free_pages()} {
+        pages_{device_->free_pages()},
+        longest_{static_cast<std::uint32_t>(std::min<std::uint64_t>(
+            device_->spec().model.positions, std::uint64_t{pages_} * gpu::tile_positions))},
+        queue_{{limits.running, limits.prefill}, pages_} {
     publish();
     thread_ = std::thread{[this] { run(); }};
   }
@@ -74,7 +63,7 @@ class batch_loop::thread {
       present_ += all.size();
       for (auto& s : all) {
         ids.push_back(next_++);
-        arrived_.push_back(std::make_unique<sequence>(ids.back(), std::move(s), words_.get()));
+        arrived_.push_back({ids.back(), std::move(s)});
       }
     }
     wake_.notify_one();
@@ -89,7 +78,7 @@ class batch_loop::thread {
     wake_.notify_one();
   }
 
-  batch_state state() const {
+  generator_state state() const {
     const std::lock_guard hold{mutex_};
     return state_;
   }
@@ -115,159 +104,87 @@ class batch_loop::thread {
 
   void run() {
     while (take_arrivals()) {
-      admit();
-      decode();
-      prefill();
-      drop_ended();
+      queue_.admit();
+      publish();
+      gpu::execute(*device_, queue_.next(), [this](const gpu::batch_result& r) { hear(r); });
       publish();
     }
-    for (const auto& s : running_) device_->release(s->id);
   }
 
   /// Waits until there is something to do; false: the end.
   bool take_arrivals() {
     std::unique_lock hold{mutex_};
-    wake_.wait(hold, [&] {
-      return ends_ || !arrived_.empty() || !cancelled_.empty() || !running_.empty() ||
-             !waiting_.empty();
-    });
+    wake_.wait(hold,
+               [&] { return ends_ || !arrived_.empty() || !cancelled_.empty() || !queue_.idle(); });
     if (ends_) return false;
-    for (auto& s : arrived_) waiting_.push_back(std::move(s));
-    arrived_.clear();
+    const auto fresh = std::exchange(arrived_, {});
     const auto gone = std::exchange(cancelled_, {});
     hold.unlock();
-    for (const auto id : gone) {
-      for (auto* list : {&running_, &waiting_})
-        for (auto& s : *list)
-          if (s->id == id) s->over = true;
-    }
-    drop_ended();
+    for (auto& a : fresh) add(a);
+    for (const auto id : gone) end(id);
     return true;
   }
 
-  /// In the order of arrival: a long one is not overtaken for ever by short ones.
-  void admit() {
-    while (!waiting_.empty() && running_.size() < limits_.running) {
-      auto& s = waiting_.front();
-      if (!device_->reserve(s->id, s->positions())) return;
-      running_.push_back(std::move(s));
-      waiting_.pop_front();
-    }
+  void add(const arrival& a) {
+    const auto& r = a.what.request;
+    sequences_.emplace(a.id, sequence{a.what.listener, gpu::completion{r.limits, words_.get()}});
+    queue_.add({a.id, r.prompt, {}, r.limits.max_tokens, r.how, r.top});
   }
 
-  /// One token of each sequence whose prompt is computed.
-  void decode() {
-    std::vector<sequence*> who;
-    std::vector<gpu::decode_row> rows;
-    for (const auto& s : running_) {
-      if (s->over || !s->prefilled()) continue;
-      const auto position = s->request.prompt.size() + s->text.tokens().size() - 1;
-      who.push_back(s.get());
-      rows.push_back({s->id, static_cast<std::uint32_t>(position), s->text.tokens().back()});
-    }
-    if (rows.empty()) return;
-    const auto work = device_->decode(rows, {});
-    if (!work) return fail(who, work.error());
-    predict(who, gpu::finish(**work));
+  void end(std::uint64_t id) {
+    queue_.end(id);
+    if (sequences_.erase(id) == 0) return;
+    const std::lock_guard hold{mutex_};
+    --present_;
   }
 
-  /// At most limits_.prefill positions of prompts, in the order of admission.
-  void prefill() {
-    std::size_t left = limits_.prefill;
-    for (const auto& s : running_) {
-      if (left < gpu::tile_positions) return;
-      if (s->over || s->prefilled()) continue;
-      // Chunks begin at multiples of a tile.
-      const auto whole = left / gpu::tile_positions * gpu::tile_positions;
-      const auto n = std::min(whole, s->request.prompt.size() - s->computed);
-      left -= n;
-      compute(*s, n);
-    }
-  }
-
-  void compute(sequence& s, std::size_t n) {
-    const auto chunk = std::span{s.request.prompt}.subspan(s.computed, n);
-    const auto work = device_->prefill(s.id, static_cast<std::uint32_t>(s.computed),
-                                       payload{nullptr, std::as_bytes(chunk)});
-    if (!work) return fail({&s}, work.error());
-    const auto hidden = gpu::finish(**work);
-    s.computed += n;
-    if (!s.prefilled()) return;
-    const auto width = device_->spec().model.hidden * sizeof(float);
-    predict({&s}, {hidden.owner(), hidden.bytes().last(width)});
-  }
-
-  /// The next token of each, from the hidden states of its last position.
-  void predict(const std::vector<sequence*>& who, const payload& hidden) {
-    const auto work = device_->head(hidden);
-    if (!work) return fail(who, work.error());
-    const auto rows = gpu::finish(**work);
-    const auto logits = floats_of(rows);
-    const std::size_t width = device_->spec().model.vocabulary;
-    for (std::size_t i = 0; i < who.size(); ++i) take(*who[i], logits.subspan(i * width, width));
-  }
-
-  void take(sequence& s, std::span<const float> logits) {
-    const auto position = s.request.prompt.size() + s.text.tokens().size();
-    const auto chosen = gpu::sample(logits, s.request.how, position);
+  void hear(const gpu::batch_result& r) {
+    const auto found = sequences_.find(r.sequence);
+    if (found == sequences_.end()) return;  // it has failed in this round
+    auto& s = found->second;
     sequence_step step;
-    step.token = chosen.token;
-    step.log_probability = chosen.log_probability;
-    step.top = top_tokens(logits, s.request.top);
-    step.text = s.text.add(chosen);
-    step.finished = s.text.finished();
-    s.over = step.finished != gpu::completion::finish::none;
+    if (r.failed) {
+      step.failed = &*r.failed;
+    } else {
+      queue_.took(r.sequence, r.chosen.token);
+      step.token = r.chosen.token;
+      step.log_probability = r.chosen.log_probability;
+      step.top = r.top;
+      step.text = s.text.add(r.chosen);
+      step.finished = s.text.finished();
+    }
+    const auto listener = s.listener;
     // Free before anybody hears of the end.
-    if (s.over) {
-      device_->release(s.id);
+    if (r.failed || step.finished != gpu::completion::finish::none) {
+      end(r.sequence);
       publish();
     }
-    s.listener(step);
-  }
-
-  void fail(const std::vector<sequence*>& who, const reason& why) {
-    sequence_step step;
-    step.failed = &why;
-    for (auto* s : who) {
-      s->over = true;
-      device_->release(s->id);
-      s->listener(step);
-    }
-  }
-
-  void drop_ended() {
-    std::size_t ended = 0;
-    for (auto* list : {&running_, &waiting_})
-      ended += std::erase_if(*list, [&](const sequence_ptr& s) {
-        if (s->over) device_->release(s->id);
-        return s->over;
-      });
-    const std::lock_guard hold{mutex_};
-    present_ -= ended;
+    listener(step);
   }
 
   void publish() {
-    const auto free = device_->free_pages();
+    const auto free = queue_.free_pages();
     const std::lock_guard hold{mutex_};
-    state_ = {pages_ - free, free, static_cast<std::uint32_t>(running_.size()),
-              static_cast<std::uint32_t>(waiting_.size())};
+    state_ = {pages_ - free, free, static_cast<std::uint32_t>(queue_.running()),
+              static_cast<std::uint32_t>(queue_.waiting()), longest_};
   }
 
   const std::unique_ptr<gpu::inference_device> device_;
   const std::shared_ptr<const gpu::tokenizer> words_;
   const batch_limits limits_;
-  const std::uint32_t pages_;
+  const std::uint32_t pages_, longest_;
 
-  std::deque<sequence_ptr> running_, waiting_;  // the thread's
+  gpu::batch_queue queue_;                       // of the thread, as the next one
+  std::map<std::uint64_t, sequence> sequences_;  // and those that have not ended
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::vector<sequence_ptr> arrived_;
+  std::vector<arrival> arrived_;
   std::vector<std::uint64_t> cancelled_;
   std::uint64_t next_ = 1;
   std::size_t present_ = 0;
   bool ends_ = false;
-  batch_state state_;
+  generator_state state_;
 
   std::thread thread_;
 };
@@ -286,7 +203,7 @@ void batch_loop::cancel(const std::vector<std::uint64_t>& sequences) {
   thread_->cancel(sequences);
 }
 
-batch_state batch_loop::state() const {
+generator_state batch_loop::state() const {
   return thread_->state();
 }
 

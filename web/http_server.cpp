@@ -84,10 +84,7 @@ class session : public std::enable_shared_from_this<session> {
   }
   void piece(std::uint64_t turn, std::string bytes) {
     if (turn != turn_ || stage_ != stage::answering || !stream_ || stream_->ends) return;
-    if (head_only_ || bytes.empty()) return;
-    stream_->queued += chunked_ ? fmt::format("{:x}\r\n{}\r\n", bytes.size(), bytes) : bytes;
-    if (stream_->queued.size() > shared_->limits.unread_bytes) return close();
-    pump();
+    if (!head_only_ && !bytes.empty()) queue(bytes);
   }
   void end_stream(std::uint64_t turn, bool complete) {
     if (turn != turn_ || stage_ != stage::answering || !stream_ || stream_->ends) return;
@@ -105,8 +102,15 @@ class session : public std::enable_shared_from_this<session> {
   struct stream {
     std::string queued, written;
     bool writing = false, ends = false;
+    bool events = false;  // server-sent
   };
   using parser = http::request_parser<http::string_body>;
+
+  void queue(const std::string& bytes) {
+    stream_->queued += chunked_ ? fmt::format("{:x}\r\n{}\r\n", bytes.size(), bytes) : bytes;
+    if (stream_->queued.size() > shared_->limits.unread_bytes) return close();
+    pump();
+  }
 
   /// Calls `late` after so many seconds, unless the timer is set again.
   template <class F>
@@ -202,6 +206,7 @@ class session : public std::enable_shared_from_this<session> {
     head_only_ = false;
     keep_ = false;
     version_ = 11;
+    request_id_.clear();
     write_whole({status,
                  "application/json",
                  fmt::format(R"({{"error":{{"message":"{}","type":"invalid_request_error",)"
@@ -232,6 +237,7 @@ class session : public std::enable_shared_from_this<session> {
     r.keep_alive(keep_);
     for (const auto& [name, value] : a.fields) r.set(name, value);
     if (!a.content_type.empty()) r.set(http::field::content_type, a.content_type);
+    if (!request_id_.empty()) r.set("X-Request-Id", request_id_);
   }
 
   void write_whole(http_answer a) {
@@ -264,6 +270,7 @@ class session : public std::enable_shared_from_this<session> {
     head << r.base();
     stream_.emplace();
     stream_->queued = head.str();
+    stream_->events = a.content_type.starts_with("text/event-stream");
     pump();
   }
 
@@ -273,7 +280,10 @@ class session : public std::enable_shared_from_this<session> {
     if (s.writing) return;
     if (s.queued.empty()) {
       stop_timer();
-      if (s.ends) stream_over();
+      if (s.ends) return stream_over();
+      // Proxies close connections on which nothing passes.
+      if (s.events && !head_only_)
+        within(shared_->limits.keep_alive_s, [this] { queue(": keep-alive\n\n"); });
       return;
     }
     s.writing = true;
@@ -332,6 +342,7 @@ class session : public std::enable_shared_from_this<session> {
   // Of the present request.
   bool keep_ = false, head_only_ = false, chunked_ = false;
   unsigned version_ = 11;
+  std::string request_id_;
   std::optional<stream> stream_;
   std::function<void()> gone_;
 };
@@ -386,10 +397,13 @@ void session::handle() {
   http_request r;
   r.method = text_of(m.method_string());
   const auto target = text_of(m.target());
-  r.path = target.substr(0, target.find('?'));
+  const auto mark = target.find('?');
+  r.path = target.substr(0, mark);
+  if (mark != std::string::npos) r.query = target.substr(mark + 1);
+  r.host = text_of(m[http::field::host]);
   r.content_type = text_of(m[http::field::content_type]);
   r.authorization = text_of(m[http::field::authorization]);
-  r.request_id = text_of(m["X-Request-Id"]);
+  request_id_ = r.request_id = text_of(m["X-Request-Id"]);
   r.body = std::move(m.body());
   shared_->handler(r, std::make_shared<reply>(shared_, weak_from_this(), turn_));
   watch();

@@ -18,13 +18,15 @@ struct http_limits {
   double header_s = 10, body_s = 30;      // 408
   double idle_s = 75;                     // between requests, and for a client that reads nothing
   std::uint32_t connections = 1024;       // 503 and the end for more
-  std::uint64_t unread_bytes = 4 << 20;   // of a stream whose client does not read: it is cut
+  double keep_alive_s = 10;  // a stream of events gets a comment after so long without an event
+  std::uint64_t unread_bytes = 4 << 20;  // of a stream whose client does not read: it is cut
 };
 
 struct http_request {
-  std::string method, path;                             // without the query
-  std::string content_type, authorization, request_id;  // header fields; empty: none
+  std::string method, path;                                   // without the query
+  std::string content_type, authorization, request_id, host;  // header fields; empty: none
   std::string body;
+  std::string query{};  // what follows the path's "?"
 };
 
 using http_fields = std::vector<std::pair<std::string, std::string>>;

@@ -73,7 +73,7 @@ struct metrics::families {
   }
 };
 
-metrics::metrics(std::function<batch_state()> state)
+metrics::metrics(std::function<generator_state()> state)
     : state_{std::move(state)}, families_{std::make_unique<families>()} {}
 metrics::~metrics() = default;
 

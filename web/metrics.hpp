@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "web/batch_loop.hpp"
+#include "web/generator.hpp"
 
 namespace troupe::web {
 
@@ -22,7 +22,7 @@ enum class outcome : std::uint8_t {
 class metrics {
  public:
   /// state: asked whenever the metrics are written.
-  explicit metrics(std::function<batch_state()> state);
+  explicit metrics(std::function<generator_state()> state);
   ~metrics();
   metrics(const metrics&) = delete;
   metrics& operator=(const metrics&) = delete;
@@ -39,7 +39,7 @@ class metrics {
 
  private:
   struct families;
-  std::function<batch_state()> state_;
+  std::function<generator_state()> state_;
   std::unique_ptr<families> families_;
 };
 

@@ -11,6 +11,8 @@
 
 #include "gpu/inference/sampling.hpp"
 #include "gpu/text/chat_format.hpp"
+#include "messages/reason.hpp"
+#include "web/generator.hpp"
 
 // OpenAI's API, as text: JSON to requests, and answers to JSON. Pure functions; nothing throws.
 
@@ -26,6 +28,10 @@ struct problem {
 };
 template <class T>
 using parsed = tl::expected<T, problem>;
+
+/// Of a generator's refusal or failure: 400 `invalid`, 429 `insufficient`, 503 `unavailable`,
+/// `unknown` and `device_lost`, else 500.
+problem problem_of(const reason& why);
 
 /// {"error": {message, type, param, code}}
 std::string to_json(const problem& p);
@@ -50,6 +56,11 @@ struct request {
   std::uint32_t n = 1;             // choices for each prompt
   bool stream = false, include_usage = false, echo = false;
   std::optional<std::uint32_t> top_logprobs;  // nothing: no log probabilities
+  // Extensions.
+  bool token_numbers = false;  // return_token_ids: the tokens' numbers, too
+  bool ignores_end = false;    // ignore_eos: the model's last tokens do not end a completion
+  double ttft_s = 0;           // ttft_ms: goal for the first token; 0: the model's
+  std::int32_t priority = 0;
 };
 
 /// The body of POST /v1/completions (chat: /v1/chat/completions). Unknown keys are ignored; keys
@@ -80,6 +91,8 @@ struct choice {
   std::string_view finish_reason;                   // empty: not yet
   std::optional<std::vector<token_choice>> tokens;  // nothing: no log probabilities
   std::size_t text_offset = 0;                      // characters before the first of these tokens
+  std::optional<std::vector<std::uint32_t>> token_numbers{};  // nothing: not asked for
+  std::optional<sequence_place> place{};
 };
 
 struct usage {
@@ -98,7 +111,7 @@ std::string error_event(const problem& p);
 inline constexpr std::string_view last_event = "data: [DONE]\n\n";
 
 /// GET /v1/models, and one of them.
-std::string models_json(const std::string& model, std::int64_t created);
+std::string models_json(const std::vector<std::string>& models, std::int64_t created);
 std::string model_json(const std::string& model, std::int64_t created);
 
 /// Characters of a text, were it repaired to UTF-8.

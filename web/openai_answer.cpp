@@ -88,6 +88,21 @@ json head_document(const answer_head& h, const char* chat_object) {
           {"model", h.model}};
 }
 
+json place_document(const sequence_place& p) {
+  return {{"prefill", p.bubbles ? "bubbles" : "decoder"},
+          {"guests", p.guests},
+          {"yields", p.yields},
+          {"declined", or_null(p.declined)},
+          {"decoder", or_null(p.decoder)},
+          {"attempts", p.attempts}};
+}
+
+/// Keys that OpenAI's API does not have.
+void add_extensions(const choice& c, json& to) {
+  if (c.token_numbers) to["token_ids"] = *c.token_numbers;
+  if (c.place) to["where"] = place_document(*c.place);
+}
+
 json choice_document(const answer_head& h, const choice& c) {
   json d{{"index", c.index}};
   if (h.chat)
@@ -96,6 +111,7 @@ json choice_document(const answer_head& h, const choice& c) {
     d["text"] = c.text;
   d["logprobs"] = log_probabilities(c, h.chat);
   d["finish_reason"] = or_null(c.finish_reason);
+  add_extensions(c, d);
   return d;
 }
 
@@ -120,6 +136,21 @@ std::size_t characters(std::string_view text) {
   std::size_t n = 0;
   for (const char c : repaired(text)) n += (c & 0xC0) != 0x80;
   return n;
+}
+
+problem problem_of(const reason& why) {
+  switch (why.code) {
+    case reason::kind::invalid:
+      return {400, why.text};
+    case reason::kind::insufficient:
+      return {429, why.text, "rate_limit_error", {}, "rate_limit_exceeded"};
+    case reason::kind::unavailable:
+    case reason::kind::unknown:
+    case reason::kind::device_lost:
+      return {503, why.text, "server_error"};
+    default:
+      return {500, why.text, "server_error"};
+  }
 }
 
 std::string to_json(const problem& p) {
@@ -152,6 +183,7 @@ std::string choice_event(const answer_head& h, const choice& c, bool usage_follo
     d["delta"] = {{"content", c.text}};
   d["logprobs"] = log_probabilities(c, h.chat);
   d["finish_reason"] = or_null(c.finish_reason);
+  add_extensions(c, d);
   return chunk(h, json::array({std::move(d)}), usage_follows);
 }
 
@@ -166,8 +198,10 @@ std::string error_event(const problem& p) {
   return event(problem_document(p));
 }
 
-std::string models_json(const std::string& model, std::int64_t created) {
-  return text_of({{"object", "list"}, {"data", json::array({model_document(model, created)})}});
+std::string models_json(const std::vector<std::string>& models, std::int64_t created) {
+  auto data = json::array();
+  for (const auto& m : models) data.push_back(model_document(m, created));
+  return text_of({{"object", "list"}, {"data", std::move(data)}});
 }
 
 std::string model_json(const std::string& model, std::int64_t created) {

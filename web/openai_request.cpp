@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -14,6 +15,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::uint32_t most_stops = 4, most_top_logprobs = 20, most_logprobs = 5;
+constexpr std::size_t most_biases = 1024;
 
 tl::unexpected<problem> wrong(const std::string& param, const std::string& what) {
   problem p;
@@ -54,7 +56,7 @@ class reader {
     for (auto step :
          {&reader::refuse_unsupported, &reader::read_model, &reader::read_input,
           &reader::read_lengths, &reader::read_sampling, &reader::read_stops, &reader::read_stream,
-          &reader::read_log_probabilities, &reader::check_together})
+          &reader::read_log_probabilities, &reader::read_extensions, &reader::check_together})
       if (auto ok = (this->*step)(); !ok) return tl::unexpected{ok.error()};
     return r_;
   }
@@ -112,9 +114,8 @@ class reader {
 
   checked refuse_unsupported() {
     for (const char* key :
-         {"tools", "tool_choice", "functions", "function_call", "suffix", "best_of", "logit_bias",
-          "frequency_penalty", "presence_penalty", "response_format", "modalities", "audio",
-          "prediction", "web_search_options"})
+         {"tools", "tool_choice", "functions", "function_call", "suffix", "best_of",
+          "response_format", "modalities", "audio", "prediction", "web_search_options"})
       if (const auto* v = find(key); v && !asks_for_nothing(key, *v))
         return wrong(key, "is not supported");
     return {};
@@ -214,12 +215,38 @@ class reader {
     auto ok = number("temperature", 0, 2, r_.how.temperature);
     if (ok) ok = number("top_p", 0, 1, r_.how.top_p);
     if (ok) ok = integer("top_k", 0, std::numeric_limits<std::uint32_t>::max(), top_k);
+    if (ok) ok = number("min_p", 0, 1, r_.how.min_p);
+    if (ok) ok = number("frequency_penalty", -2, 2, r_.how.frequency_penalty);
+    if (ok) ok = number("presence_penalty", -2, 2, r_.how.presence_penalty);
+    if (ok) ok = read_bias();
     r_.how.top_k = top_k.value_or(0);
     const auto* seed = find("seed");
     if (!ok || !seed) return ok;
     if (!seed->is_number_integer()) return wrong("seed", "must be an integer");
     r_.seed = seed->is_number_unsigned() ? seed->get<std::uint64_t>()
                                          : static_cast<std::uint64_t>(seed->get<std::int64_t>());
+    return {};
+  }
+
+  /// {"50256": -100}: token numbers, as strings, and what is added to their logits.
+  checked read_bias() {
+    const auto* v = find("logit_bias");
+    if (!v) return {};
+    const auto bad = [] {
+      return wrong("logit_bias", fmt::format("must be an object of at most {} token numbers with "
+                                             "numbers between -100 and 100",
+                                             most_biases));
+    };
+    if (!v->is_object() || v->size() > most_biases) return bad();
+    for (const auto& [name, bias] : v->items()) {
+      std::uint32_t token = 0;
+      const char* end = name.data() + name.size();
+      const auto read = std::from_chars(name.data(), end, token);
+      if (read.ec != std::errc{} || read.ptr != end || !bias.is_number()) return bad();
+      const auto b = bias.get<double>();
+      if (!(b >= -100 && b <= 100)) return bad();
+      r_.how.bias.push_back({token, b});
+    }
     return {};
   }
 
@@ -257,6 +284,21 @@ class reader {
       return wrong("top_logprobs", "is only allowed with 'logprobs'");
     if (wanted) r_.top_logprobs = 0;
     return integer("top_logprobs", 0, most_top_logprobs, r_.top_logprobs);
+  }
+
+  checked read_extensions() {
+    constexpr double longest_ms = 3'600'000;
+    double ttft_ms = 0;
+    auto ok = flag("return_token_ids", r_.token_numbers);
+    if (ok) ok = flag("ignore_eos", r_.ignores_end);
+    if (ok) ok = number("ttft_ms", 0, longest_ms, ttft_ms);
+    r_.ttft_s = ttft_ms / 1e3;
+    const auto* v = find("priority");
+    if (!ok || !v) return ok;
+    if (!v->is_number_integer() || v->get<std::int64_t>() < -1000 || v->get<std::int64_t>() > 1000)
+      return wrong("priority", "must be an integer between -1000 and 1000");
+    r_.priority = v->get<std::int32_t>();
+    return {};
   }
 
   checked check_together() {

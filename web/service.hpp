@@ -1,18 +1,19 @@
 #pragma once
 
-#include <filesystem>
-#include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
-#include "gpu/inference/inference_device.hpp"
+#include "gpu/inference/inference_model.hpp"
 #include "gpu/text/chat_format.hpp"
 #include "messages/random.hpp"
 #include "runtime/host/clock.hpp"
 #include "web/answer.hpp"
 #include "web/api_keys.hpp"
-#include "web/batch_loop.hpp"
+#include "web/generator.hpp"
 #include "web/http_server.hpp"
 #include "web/metrics.hpp"
 #include "web/openai.hpp"
@@ -27,45 +28,60 @@ struct served_model {
   gpu::chat_format format = gpu::chat_format::plain;
 };
 
-/// OpenAI's API: answers HTTP requests by what the batch loop generates. handle() is called on one
-/// thread. The HTTP server must end before this does.
+/// OpenAI's API: answers HTTP requests by what generators generate. handle() is called on one
+/// thread, the other functions on any. The HTTP server must end before this does.
 class service {
  public:
-  /// seed: of the choice of tokens for requests without a seed, and of the answers' names.
-  service(served_model model, std::unique_ptr<gpu::inference_device> device,
-          const batch_limits& limits, std::optional<api_keys> keys, const runtime::clock& clock,
-          std::uint64_t seed);
+  /// keys: nothing: everybody may ask. seed: of the choice of tokens for requests without a seed,
+  /// and of the answers' names.
+  service(std::optional<api_keys> keys, const runtime::clock& clock, std::uint64_t seed);
   ~service();
   service(const service&) = delete;
   service& operator=(const service&) = delete;
 
   void handle(const http_request& r, std::shared_ptr<http_reply> reply);
 
+  /// From now on requests for this model go to this generator.
+  void offer(served_model model, std::shared_ptr<generator> by);
+  /// Instead of the present ones; they may not become nothing.
+  void change_keys(api_keys keys);
+
  private:
+  struct offered {
+    served_model model;
+    std::shared_ptr<generator> by;
+  };
+  using offer_ptr = std::shared_ptr<const offered>;
   using prompt_list = std::vector<std::vector<std::uint32_t>>;
 
+  bool may_ask(const http_request& r) const;
+  offer_ptr find(const std::string& model) const;
+  std::vector<offer_ptr> all() const;
+  /// Names of models that can be asked at present.
+  std::vector<std::string> present() const;
+  openai::problem unknown_model(const std::string& name) const;
+  generator_state state() const;
+
   http_answer get(const std::string& path) const;
+  http_answer health() const;
   /// Replies, now or later.
   void generate(const http_request& r, bool chat, const std::shared_ptr<http_reply>& reply);
   openai::parsed<void> start(const http_request& r, bool chat,
                              const std::shared_ptr<http_reply>& reply);
-  openai::parsed<std::vector<std::uint32_t>> tokens_of(const openai::prompt& p) const;
-  openai::parsed<prompt_list> prompts_of(const openai::request& r) const;
-  openai::parsed<std::uint32_t> max_tokens_of(const openai::request& r,
-                                              const prompt_list& prompts) const;
-  std::string text_of(const openai::request& r, const prompt_list& prompts, std::size_t i) const;
-  openai::parsed<std::vector<std::uint64_t>> submit(const openai::request& asked,
+  answer::question question_of(const openai::request& asked, const served_model& m,
+                               const prompt_list& prompts);
+  openai::parsed<std::vector<std::uint64_t>> submit(const openai::request& asked, const offered& to,
                                                     const prompt_list& prompts,
                                                     std::uint32_t max_tokens,
-                                                    const std::shared_ptr<answer>& to);
+                                                    const std::shared_ptr<answer>& result);
 
-  const served_model model_;
-  const std::optional<api_keys> keys_;
   const runtime::clock& clock_;
   const std::int64_t started_;
   random_source random_;
   metrics metrics_;
-  batch_loop loop_;  // its listeners use what is above
+  mutable std::mutex mutex_;
+  std::shared_ptr<const api_keys> keys_;      // null: everybody may ask
+  std::map<std::string, offer_ptr> offered_;  // generators' listeners use what is above
 };
 
 }  // namespace troupe::web

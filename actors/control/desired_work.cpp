@@ -32,6 +32,7 @@ work_order work_of(const cluster& c, const ledger& book, const training_history&
   w.iteration_s = g.iteration_s;
   w.start_s = g.start_s;
   w.out_of_memory = g.out_of_memory;
+  w.serve = spec.serve;
   if (is_training(spec)) {
     w.train.emplace();
     if (part == 0)

@@ -7,6 +7,7 @@
 
 #include "planners/core/bounds.hpp"
 #include "planners/core/plan_text.hpp"
+#include "planners/cost/batch_split.hpp"
 #include "planners/pipeline/placement.hpp"
 
 namespace troupe::actors {
@@ -19,6 +20,13 @@ std::string name_of(const cluster& c, node_index n) {
   return fmt::format("{} ({})", c.nodes[n].name, c.gpu_of(n).name);
 }
 
+/// What of a plan's memory is not the training's own; for the end of a sentence.
+std::string guests_part(const job_spec& job) {
+  const double bytes = planners::guest_bytes(job);
+  return bytes > 0 ? fmt::format(", {:g} of them for prefills in its bubbles", bytes / bytes_per_gb)
+                   : "";
+}
+
 /// Why a node cannot be used; nothing if it can.
 std::string obstacle(const cluster& c, const job_spec& job, const plan& how, node_index n,
                      const placement_note& then) {
@@ -27,8 +35,8 @@ std::string obstacle(const cluster& c, const job_spec& job, const plan& how, nod
   if (!planners::allows(job, gpu))
     return fmt::format("is not of type {} (gpu_type)", job.required_gpu_type);
   if (!(gpu.memory_bytes() > how.bytes_per_gpu))
-    return fmt::format("has {:g} GB per GPU, but the plan needs {:.2f}", gpu.memory_gb,
-                       how.bytes_per_gpu / bytes_per_gb);
+    return fmt::format("has {:g} GB per GPU, but the plan needs {:.2f}{}", gpu.memory_gb,
+                       how.bytes_per_gpu / bytes_per_gb, guests_part(job));
   if (then.idle[n] == 0) return fmt::format("was full: 0 of {} GPUs idle", c.nodes[n].gpus);
   return {};
 }
@@ -50,6 +58,7 @@ std::string tie_break(const cluster& c, node_index chosen, node_index other,
 
 /// The metric by which plans are ranked under the job's objective (larger is better), and its name.
 double metric_of(const job_spec& job, const plan& p) {
+  if (is_serving(job)) return 1.0 / p.gpus();
   if (job.objective == "fastest") return p.samples_per_s;
   if (job.objective == "cheapest")
     return p.cost_per_hour > 0 ? p.samples_per_s * 3600 / p.cost_per_hour : 0;
@@ -57,6 +66,7 @@ double metric_of(const job_spec& job, const plan& p) {
 }
 
 std::string_view metric_name(const job_spec& job) {
+  if (is_serving(job)) return "decoders per GPU";
   if (job.objective == "fastest") return "samples/s";
   if (job.objective == "cheapest") return "samples per unit of cost";
   return "samples/s per GPU";
@@ -116,6 +126,12 @@ query_reply job_explainer::nodes() const {
   return reply;
 }
 
+cluster_view job_explainer::view(const scheduling_counts& counts) const {
+  cluster_view v{s_.cluster.name, {}, s_.cluster.wan, counts};
+  for (const auto& n : s_.cluster.nodes) v.datacenters.push_back(n.datacenter);
+  return v;
+}
+
 job_status job_explainer::status_of(const job_record& j) {
   job_status s;
   s.job = j.id;
@@ -159,6 +175,7 @@ std::string job_explainer::waiting_reason(const job_record& j) {
   if (!made) return "planning";
   if (s_.starting) return "nodes to report";
   if (!made->plans || made->plans->empty()) return "no feasible plan";
+  if (is_serving(*j.spec)) return "resources";  // it would go before all others
   const auto [known, is_new] = servable_.try_emplace(made->plans.get(), false);
   if (is_new)
     known->second = std::ranges::any_of(*made->plans, [&](const plan& p) {
@@ -203,7 +220,8 @@ std::vector<std::string> job_explainer::placement_of(const job_record& j) const 
   const bool placed = !j.where.empty() && !is_final(j.state) && j.state != job_state::waiting;
   if (note == s_.notes.end() || !placed) return out;
   if (!note->second.why.empty()) out.push_back(note->second.why);
-  const bool has_rule = s_.policy.name() == "frenzy" && !planners::is_pipeline_job(*j.spec);
+  const bool has_rule =
+      s_.policy.name() == "frenzy" && !planners::is_pipeline_job(*j.spec) && !is_serving(*j.spec);
   auto why = explain_nodes(s_.cluster, *j.spec, j.how, j.where, note->second, has_rule);
   out.insert(out.end(), std::make_move_iterator(why.begin()), std::make_move_iterator(why.end()));
   return out;
@@ -211,6 +229,8 @@ std::vector<std::string> job_explainer::placement_of(const job_record& j) const 
 
 std::string job_explainer::summary_of_waiting(const job_record& j,
                                               const planners::snapshot& now) const {
+  if (j.suspended && is_serving(*j.spec))
+    return fmt::format("suspended; `troupe resume {}` resumes it", j.id);
   if (j.suspended)
     return fmt::format("suspended after iteration {} of {}; `troupe resume {}` resumes it",
                        j.iterations_done, j.spec->iterations, j.id);
@@ -232,6 +252,9 @@ std::string job_explainer::summary_of(const job_record& j, const planners::snaps
     case job_state::waiting:
       return summary_of_waiting(j, now);
     case job_state::running:
+      if (is_serving(*j.spec))
+        return fmt::format("serving '{}' on GPUs {}, predicted {:.2f} GB",
+                           j.spec->serve->model.name, where, j.predicted_bytes / bytes_per_gb);
       return fmt::format("running on GPUs {} with {}, predicted {:.2f} GB per GPU", where, how,
                          j.predicted_bytes / bytes_per_gb);
     case job_state::stopping:
@@ -282,9 +305,9 @@ std::vector<considered_plan> job_explainer::plans_considered(const job_record& j
           p.gpus(), p.gpus() == 1 ? "" : "s", gb);
     } else {
       const auto idle = s_.state.idle->idle_above(p.bytes_per_gpu);
-      considered.verdict =
-          fmt::format("needs {} GPU{} with more than {:.2f} GB; {} {} idle", p.gpus(),
-                      p.gpus() == 1 ? "" : "s", gb, idle, idle == 1 ? "is" : "are");
+      considered.verdict = fmt::format("needs {} GPU{} with more than {:.2f} GB{}; {} {} idle",
+                                       p.gpus(), p.gpus() == 1 ? "" : "s", gb, guests_part(spec),
+                                       idle, idle == 1 ? "is" : "are");
     }
     result.push_back(std::move(considered));
   }

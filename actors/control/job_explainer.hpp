@@ -40,6 +40,7 @@ class job_explainer {
   explicit job_explainer(sources s) : s_{std::move(s)} {}
 
   query_reply nodes() const;
+  cluster_view view(const scheduling_counts& counts) const;
   job_status status_of(const job_record& j);
   /// `now` is the policy's input.
   explanation explain(job_id id, const planners::snapshot& now);

@@ -24,6 +24,7 @@ job_progress progress_of(const lease_record& l, std::uint64_t before, const part
 
 void add_progress(job_status& s, const job_record& j, const lease_record* lease,
                   const job_progress* known, double now_s) {
+  if (is_serving(*j.spec)) return;  // it has no end to approach
   s.iterations = j.spec->iterations;
   s.iteration = j.iterations_done;
   // A waiting job will resume from what was saved.

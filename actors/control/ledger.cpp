@@ -202,7 +202,7 @@ expected<void> ledger::on(const part_ended& e) {
   // need not be repeated.
   const bool whole = std::find(l.succeeded.begin(), l.succeeded.end(), false) == l.succeeded.end();
   if (whole && goes_on(l.outcome)) l.outcome = lease_outcome::succeeded, l.detail.clear();
-  close(l);
+  close(l, e.at_s);
   leases_.erase(e.lease);
   return {};
 }
@@ -226,7 +226,7 @@ void ledger::raise_memory(job_record& j, const lease_granted& g) const {
     j.bytes_floor = std::max(j.bytes_floor, g.predicted_bytes);
 }
 
-void ledger::close(lease_record& l) {
+void ledger::close(lease_record& l, double at_s) {
   auto j = jobs_.at(l.granted.job);
   const bool ran_out = l.outcome == lease_outcome::out_of_memory;
   j.peak_bytes = l.peak_bytes;
@@ -239,14 +239,18 @@ void ledger::close(lease_record& l) {
     ++j.out_of_memory;
     raise_memory(j, l.granted);
   }
-  if (goes_on(l.outcome)) {
+  // A decoder is started again even if it fails: nobody waits for its end.
+  const bool serves = is_serving(*j.spec);
+  const bool fell = serves && l.outcome == lease_outcome::failed;
+  if (goes_on(l.outcome) || fell) {
     const auto left = j.spec->iterations - std::min(j.spec->iterations, j.iterations_done);
-    const auto progress = std::min(l.iterations, left);
-    j.iterations_done += progress;
+    const auto done = serves ? 0 : std::min(l.iterations, left);
+    const bool progress = serves ? at_s - l.granted.at_s >= decoder_proof_s : done > 0;
+    j.iterations_done += done;
     j.state = job_state::waiting;
     const bool lost = l.outcome == lease_outcome::lost;
-    if (progress > 0) j.losses = 0;
-    if (progress > 0 || !lost || ++j.losses <= j.spec->max_restarts) {
+    if (progress) j.losses = 0;
+    if (progress || !(lost || fell) || ++j.losses <= j.spec->max_restarts) {
       if (lost) {
         j.lost_parts = l.granted.parts;
         j.lost_succeeded = l.succeeded;
@@ -256,9 +260,10 @@ void ledger::close(lease_record& l) {
     }
     // The job itself may be what takes its nodes down.
     j.detail = fmt::format(
-        "lost its node in {} consecutive attempts without progress (max_restarts {}); most "
-        "recently: {}",
-        j.losses, j.spec->max_restarts, l.detail);
+        "{} in {} consecutive attempts {} (max_restarts {}); most recently: {}",
+        serves ? "its decoder failed, or lost its node," : "lost its node", j.losses,
+        serves ? fmt::format("of less than {:g} s", decoder_proof_s) : "without progress",
+        j.spec->max_restarts, l.detail);
     l.outcome = lease_outcome::failed;
   }
   if (l.outcome == lease_outcome::succeeded) j.iterations_done = j.spec->iterations;

@@ -23,7 +23,8 @@ struct job_record {
   job_state state = job_state::waiting;
   double submitted_s = 0, started_s = 0, ended_s = 0;
   std::uint32_t attempts = 0, out_of_memory = 0;
-  std::uint32_t losses = 0;  // attempts in a row that lost a node without progress
+  // Attempts in a row that lost a node without progress; decoder_proof_s says what a decoder's is.
+  std::uint32_t losses = 0;
   double memory_factor = 1;  // it needs at least this multiple of the predicted memory
   double bytes_floor = 0;    // plans that need at most this do not suffice
   std::uint64_t iterations_done = 0;
@@ -48,6 +49,10 @@ struct job_record {
 
   bool operator==(const job_record&) const = default;
 };
+
+/// A decoder that has run for so long had not failed at its start: the next failure or loss counts
+/// as the first.
+inline constexpr double decoder_proof_s = 60;
 
 /// A lease that still holds GPUs.
 struct lease_record {
@@ -127,7 +132,7 @@ class ledger {
   expected<void> on(const job_suspended& e);
   expected<void> check_parts(const lease_granted& g) const;
   void hold_parts(const lease_granted& g, const std::vector<bool>& ended);
-  void close(lease_record& lease);
+  void close(lease_record& lease, double at_s);
   void forget_preemption(job_record& j);
   void raise_memory(job_record& j, const lease_granted& g) const;
 

@@ -315,12 +315,27 @@ void orchestrator_state::on_part_report(node_index n, lease_id id, const node_re
     return;
   }
   if (it->now == part_report::state::running) return report_progress(*l, *it);
+  const auto& spec = *ledger_->job(l->granted.job)->spec;
+  if (is_serving(spec)) return end_decoder(*l, part, *it);
   // A part that was ordered to stop has the lease's outcome, whatever its exit status.
   const auto outcome =
       l->revoked && it->now != part_report::state::succeeded ? l->outcome : outcome_of(it->now);
-  const bool program = !ledger_->job(l->granted.job)->spec->command.empty();
+  const bool program = !spec.command.empty();
   end_part(id, part, outcome, it->iterations, it->peak_bytes, it->detail,
            program ? std::optional{it->exit_code} : std::nullopt);
+}
+
+/// A decoder has no end of its own: it was told to stop, or it has failed.
+void orchestrator_state::end_decoder(const lease_record& l, std::uint32_t part,
+                                     const part_report& r) {
+  const bool by_itself = r.now == part_report::state::succeeded;
+  const auto outcome = l.revoked   ? l.outcome
+                       : by_itself ? lease_outcome::failed
+                                   : outcome_of(r.now);
+  const auto detail = by_itself && !l.revoked && r.detail.empty()
+                          ? "the decoder ended although its job was not cancelled"
+                          : r.detail;
+  end_part(l.granted.lease, part, outcome, 0, r.peak_bytes, detail);
 }
 
 /// What a program has written to its $TROUPE_REPORT so far.
@@ -345,6 +360,7 @@ void orchestrator_state::on_late_success(node_index n, const part_report& p,
   const auto* known = ledger_->job_of_lost_lease(p.lease);
   if (!known) return;
   const auto& j = *known;
+  if (is_serving(*j.spec)) return;  // it goes on elsewhere
   auto& succeeded = late_.try_emplace(p.lease, j.lost_succeeded).first->second;
   for (std::size_t i = 0; i < j.lost_parts.size(); ++i)
     if (j.lost_parts[i].node == n && j.lost_parts[i].incarnation == incarnation)

@@ -93,6 +93,7 @@ class orchestrator_state {
   void preempt(job_id id, const std::string& detail, std::optional<double> grace_s = {});
   void end_grace(lease_id id);
   void end_graces();
+  void end_decoder(const lease_record& l, std::uint32_t part, const part_report& r);
   void end_part(lease_id id, std::uint32_t part, lease_outcome outcome, std::uint64_t iterations,
                 double peak_bytes, std::string detail, std::optional<std::int32_t> exit_code = {});
   void report_progress(const lease_record& l, const part_report& r);

@@ -215,10 +215,24 @@ void scheduler_state::begin_round() {
   const bool nobody = s.waiting.empty() && s.running.empty();
   if (in_flight_ || nobody) return;
   const runtime::stopwatch watch;
+  const double began_s = host_.clock->now_s();
   auto decisions = options_.policy->decide(s, host_.random);
+  count(decisions, host_.clock->now_s() - began_s);
   if (options_.on_decision) options_.on_decision(watch.us(), decisions.size());
   if (options_.policy->round_s() == 0) decide_again_in(options_.policy->decide_again_s(s));
   propose(std::move(decisions));
+}
+
+/// `took_s` by the host's clock: what is told must not differ between virtual runs.
+void scheduler_state::count(const std::vector<planners::decision>& decisions, double took_s) {
+  using kind = planners::decision::kind;
+  ++counts_.rounds;
+  counts_.rounds_s += took_s;
+  for (const auto& d : decisions) {
+    counts_.started += d.what == kind::start;
+    counts_.moved += d.what == kind::move;
+    counts_.stopped += d.what == kind::stop;
+  }
 }
 
 void scheduler_state::decide_again_in(double seconds) {
@@ -267,6 +281,7 @@ void scheduler_state::propose(std::vector<planners::decision> decisions) {
 
 void scheduler_state::on_proposal_result(const proposal_result& s) {
   in_flight_ = false;
+  counts_.refused += s.refused.size();
   using kind = planners::decision::kind;
   for (auto& [job, d] : std::exchange(proposed_, {})) {
     const auto refused = std::ranges::find(s.refused, job, &std::pair<job_id, reason>::first);
@@ -437,6 +452,7 @@ void scheduler_state::on_query_jobs(address from, const query_jobs& q) {
   auto reply = explain.nodes();
   reply.request = q.request;
   reply.now_s = now_s;
+  if (q.view.value_or(false)) reply.view = explain.view(counts_);
   if (const auto* j = book().job(q.job)) reply.jobs.push_back(explain.status_of(*j));
   send_message(host_, from, reply);
 }

@@ -59,6 +59,7 @@ class scheduler_state {
   void something_changed();
   void begin_placing();
   void begin_round();
+  void count(const std::vector<planners::decision>& decisions, double took_s);
   void decide_again_in(double seconds);
   void propose(std::vector<planners::decision> decisions);
   void withdraw(job_id job);
@@ -103,6 +104,7 @@ class scheduler_state {
   double reply_s_ = 0;                 // when it was made
   bool reply_stale_ = true;
   std::uint64_t proposals_ = 0;
+  scheduling_counts counts_;
   bool in_flight_ = false;  // a proposal is being processed: the snapshot does not reflect it yet
   bool asked_ = false;      // a decide_now has been sent
   bool changed_ = false;

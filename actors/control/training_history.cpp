@@ -16,7 +16,15 @@ bool comes_after(const training_report& r, const training_report& known) {
 training_report without_stages(training_report r) {
   r.measured.clear();
   r.max_in_flight.clear();
+  r.timeline.reset();
   return r;
+}
+
+std::size_t tasks_of(const training_report& r) {
+  std::size_t n = 0;
+  if (r.timeline)
+    for (const auto& s : r.timeline->stages) n += 1 + s.devices.size() + s.tasks.size();
+  return n;
 }
 
 }  // namespace
@@ -77,6 +85,7 @@ void training_history::add(const training_report& r) {
   auto& h = jobs_[r.job];
   if (!comes_after(r, h.newest)) return;
   h.newest = r;
+  if (tasks_of(r) > max_tasks) h.newest.timeline.reset();
   h.newest.iterations.clear();
   h.newest.events.clear();
   if (!r.iterations.empty()) h.forget_from(r.iterations.front().iteration);

@@ -24,6 +24,7 @@ void append(training_report& known, const training_report& newer);
 class training_history {
  public:
   static constexpr std::size_t exact_iterations = 1000, max_events = 200, kept_ended = 100;
+  static constexpr std::size_t max_tasks = 20'000;  // of a timeline; a longer one is not kept
 
   /// The part of a report that must be durable, if it has new iterations, a new checkpoint or a new
   /// event. Without the numbers of single stages: there are many, and the next report repeats them.

@@ -17,6 +17,7 @@ void gateway_state::start(gateway_actor::pointer self, runtime::host h,
   cluster_ = std::move(c);
   guard_ = frame_guard{host_, cluster_};
   router_ = tensor_router{host_, cluster_, std::move(wan)};
+  prefills_ = prefill_controller{cluster_, host_.self - gateway_address(0), host_.incarnation};
   on_tick();
 }
 
@@ -24,7 +25,8 @@ void gateway_state::on_frame(const frame& f) {
   const auto envelope = peek(f.header.bytes());
   if (!envelope || !guard_.admits(*envelope)) return host_.net->handled(f);
   if (envelope->to == host_.self && envelope->type != type_id<stripe>) {
-    if (const auto decoded = decode(f.header.bytes())) on_message(envelope->from, decoded->second);
+    if (const auto decoded = decode(f.header.bytes()))
+      on_message(envelope->from, decoded->second, f.body);
     return host_.net->handled(f);
   }
   router_.on_frame(*envelope, f);
@@ -52,11 +54,30 @@ bool gateway_state::is_local(node_index n) const {
   return n < cluster_->nodes.size() && gateway_address(cluster_->nodes[n].datacenter) == host_.self;
 }
 
-void gateway_state::on_message(address from, const message& m) {
+void gateway_state::on_message(address from, const message& m, const payload& body) {
   if (const auto* heartbeat = std::get_if<node_heartbeat>(&m))
     on_node_heartbeat(from, *heartbeat);
   else if (const auto* renewals = std::get_if<lease_renewals>(&m))
     on_lease_renewals(*renewals);
+  else
+    send_all(prefills_.on_message(from, m, body, host_.clock->now_s()));
+}
+
+/// What the prefill controller says; sets the timer for what it has to do next.
+void gateway_state::send_all(const prefill_controller::outbox& out) {
+  for (const auto& o : out) send_message(host_, o.to, o.what, o.body);
+  const double at_s = prefills_.next_s();
+  if (at_s >= prefills_at_s_) return;
+  prefills_at_s_ = at_s;
+  self_->delayed_send(gateway_actor{self_},
+                      nanoseconds_of(std::max(0.0, at_s - host_.clock->now_s())),
+                      prefills_due{++prefills_number_});
+}
+
+void gateway_state::on_prefills_due(const prefills_due& m) {
+  if (m.number != prefills_number_) return;
+  prefills_at_s_ = never;
+  send_all(prefills_.on_time(host_.clock->now_s() + timer_rounding_s));
 }
 
 void gateway_state::on_node_heartbeat(address from, const node_heartbeat& h) {
@@ -103,6 +124,7 @@ gateway_actor::behavior_type gateway(gateway_actor::stateful_pointer<gateway_sta
       [&s](const arrived& a) { s.on_frame(a.what); },
       [&s](const crossing_due& d) { s.on_crossing_due(d); },
       [&s](const heartbeats_due&) { s.on_heartbeats_due(); },
+      [&s](const prefills_due& d) { s.on_prefills_due(d); },
       [&s](const tick&) { s.on_tick(); },
   };
 }

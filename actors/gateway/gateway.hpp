@@ -6,6 +6,8 @@
 #include "actors/gateway/tensor_router.hpp"
 #include "actors/protocol/permissions.hpp"
 #include "actors/protocol/protocol.hpp"
+#include "actors/serving/prefill_controller.hpp"
+#include "messages/time.hpp"
 #include "runtime/host/host.hpp"
 
 namespace troupe::actors {
@@ -19,6 +21,8 @@ namespace troupe::actors {
 /// - It reports every heartbeat, also without any from nodes, so that the controller knows that it
 ///   is up.
 ///
+/// - It is the prefill_controller's host: hands it the gateway's own messages, and sends its own.
+///
 /// It has no durable state: after a restart nodes and stages resend what was lost.
 class gateway_state {
  public:
@@ -28,12 +32,14 @@ class gateway_state {
   void on_frame(const frame& f);
   void on_crossing_due(const crossing_due& m);
   void on_heartbeats_due();
+  void on_prefills_due(const prefills_due& m);
   void on_tick();
 
  private:
   void set_timer();
   void report();
-  void on_message(address from, const message& m);
+  void on_message(address from, const message& m, const payload& body);
+  void send_all(const prefill_controller::outbox& out);
   void on_node_heartbeat(address from, const node_heartbeat& h);
   void on_lease_renewals(const lease_renewals& all);
   bool is_local(node_index n) const;
@@ -45,6 +51,10 @@ class gateway_state {
   std::uint64_t reports_ = 0;                        // sent, to number them
   tensor_router router_;
   frame_guard guard_;
+  prefill_controller prefills_;
+  // The timer of its next event, as the router's.
+  double prefills_at_s_ = never;
+  std::uint64_t prefills_number_ = 0;
   // The timer of the router's next event; earlier ones are ignored by their number.
   time_ns timer_at_ = never_ns;
   std::uint64_t timer_number_ = 0;

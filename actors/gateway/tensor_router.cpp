@@ -97,14 +97,20 @@ bool tensor_router::list_crossing(transfer& t) {
 void tensor_router::on_frame(const envelope& e, const frame& f) {
   if (e.type == type_id<stripe>) return on_stripe(e, f);
   if (!is_node(*cluster_, e.to)) return forward(e.to, f);  // controller, or client
-  const bool from_local = is_local(e.from), to_local = is_local(e.to);
+  const bool from_local =
+      is_local(e.from) || (is_front(*cluster_, e.from) &&
+                           gateway_of(*cluster_, e.from) == gateway_address(datacenter_));
+  const bool to_local = is_local(e.to);
   if (!to_local && !from_local && e.from != controller_address) return host_.net->handled(f);
   if (e.type == type_id<tensor>) return to_local ? deliver(e, f) : send_over_wan(e, f);
-  to_local ? forward(e.to, f) : send_small(e, f);
+  const auto lane = runtime::lane_of_type(e.type);
+  if (e.type == type_id<prefill_block> && f.body.bytes().size() > runtime::largest_block_bytes)
+    return host_.net->handled(f);
+  to_local ? forward(e.to, f, lane) : send_small(e, f);
 }
 
-void tensor_router::forward(address to, const frame& f) {
-  host_.net->send(to, f);
+void tensor_router::forward(address to, const frame& f, std::uint32_t lane) {
+  host_.net->send(to, f, lane);
   host_.net->handled(f);
 }
 
@@ -152,7 +158,13 @@ void tensor_router::send_over_wan(const envelope& e, const frame& f) {
   if (!list_crossing(transfers_[token])) return release(token, true);
   if (!arbiter_.offer(now(), *t, token)) return release(token, true);
   traffic_.wan_sent_bytes += bytes;
+  if (!simulated) count_to(datacenter_of(e.to), bytes);
   start_transfers();
+}
+
+void tensor_router::count_to(std::uint32_t datacenter, std::uint64_t bytes) {
+  if (!traffic_.sent_to) traffic_.sent_to.emplace(cluster_->datacenters.size());
+  (*traffic_.sent_to)[datacenter] += bytes;
 }
 
 void tensor_router::on_stripe(const envelope& e, const frame& f) {

@@ -106,10 +106,11 @@ class tensor_router {
   void give_credit(transfer& t);
   bool list_crossing(transfer& t);
 
-  void forward(address to, const frame& f);
+  void forward(address to, const frame& f, std::uint32_t lane = 0);
   void deliver(const envelope& e, const frame& f);
   void send_small(const envelope& e, const frame& f);
   void send_over_wan(const envelope& e, const frame& f);
+  void count_to(std::uint32_t datacenter, std::uint64_t bytes);
   void on_stripe(const envelope& e, const frame& f);
 
   void start_transfers();

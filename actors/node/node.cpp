@@ -35,6 +35,7 @@ void node_state::start(node_actor::pointer self, runtime::host h, node_options o
         [to = node_actor{self}] { caf::anon_send(to, programs_changed{}); });
   }
   training_.start(self, host_, options_.cluster, options_.backend);
+  serving_.start(self, host_, options_.cluster, options_.backend);
   guard_ = frame_guard{host_, options_.cluster};
   on_tick();
 }
@@ -52,7 +53,7 @@ void node_state::on_frame(const frame& f) {
     on_lease_renewal(*renewal);
   else if (const auto* log = std::get_if<read_log>(&m))
     on_read_log(envelope.from, *log);
-  else
+  else if (!serving_.on_message(envelope.from, m, f.body))
     training_.on_message(envelope.from, m, f.body);
 }
 
@@ -132,8 +133,10 @@ bool node_state::change_journal(std::uint64_t journal) {
     runtime::log(runtime::log_level::warn, "node",
                  "the controller has another journal than before; stopped all work of the old one",
                  {{"parts", parts_.size()}});
-  for (auto& [id, p] : parts_)
+  for (auto& [id, p] : parts_) {
     if (p.training) training_.stop(id);
+    if (p.serving) serving_.stop(id);
+  }
   parts_.clear();
   journal_ = journal;
   epoch_ = orders_ = followed_ = 0;
@@ -148,12 +151,15 @@ void node_state::begin(const work_order& w) {
   p.started_s = now();
   p.start = ++starts_;
   p.training = w.train.has_value();
-  p.simulated = !p.training && (w.command.empty() || !options_.process_runner);
+  p.serving = w.serve.has_value();
+  p.simulated = !p.training && !p.serving && (w.command.empty() || !options_.process_runner);
   if (options_.slowdown) p.slowdown = options_.slowdown();
   changed_ = true;
   if (options_.observer) options_.observer->on_begin(w);
   if (p.training) {
     training_.begin(w, options_.slowdown);
+  } else if (p.serving) {
+    serving_.begin(w, options_.slowdown);
   } else if (p.simulated) {
     const double work_s = w.out_of_memory ? 0 : static_cast<double>(w.iterations) * w.iteration_s;
     self_->delayed_send(node_actor{self_}, nanoseconds_of((w.start_s + work_s) * p.slowdown),
@@ -204,6 +210,18 @@ void node_state::on_training_event(const training_event& e) {
     options_.process_runner->append_log(e.lease, e.sentence);
 }
 
+void node_state::on_serving_over(const serving_over& over) {
+  auto it = parts_.find(over.lease);
+  if (it == parts_.end() || is_over(it->second.report) || !it->second.serving) return;
+  auto& p = it->second;
+  serving_.stop(over.lease);
+  p.report.now = part_report::state::failed;
+  p.report.exit_code = 1;
+  p.report.detail = over.detail;
+  notify_end(p);
+  report();
+}
+
 std::uint64_t node_state::iterations_by_now(const part& p) const {
   const double worked_s = now() - p.started_s - p.order.start_s * p.slowdown;
   if (worked_s <= 0 || p.order.iteration_s <= 0) return 0;
@@ -213,10 +231,12 @@ std::uint64_t node_state::iterations_by_now(const part& p) const {
 }
 
 void node_state::stop(part& p, bool at_once) {
-  if (!p.simulated && !p.training) return options_.process_runner->stop(p.order.lease, at_once);
+  if (!p.simulated && !p.training && !p.serving)
+    return options_.process_runner->stop(p.order.lease, at_once);
   if (p.training) training_.stop(p.order.lease);
+  if (p.serving) serving_.stop(p.order.lease);
   p.report.now = part_report::state::stopped;
-  p.report.iterations = p.training ? 0 : iterations_by_now(p);
+  p.report.iterations = p.simulated ? iterations_by_now(p) : 0;
   notify_end(p);
   changed_ = true;
 }
@@ -335,6 +355,7 @@ node_actor::behavior_type node(node_actor::stateful_pointer<node_state> self, ru
       [&s](const work_done& w) { s.on_work_done(w); },
       [&s](const training_over& over) { s.on_training_over(over); },
       [&s](const training_event& e) { s.on_training_event(e); },
+      [&s](const serving_over& over) { s.on_serving_over(over); },
       [&s](const tick&) { s.on_tick(); },
   };
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "actors/node/process_runner.hpp"
+#include "actors/node/serving_supervisor.hpp"
 #include "actors/node/training_supervisor.hpp"
 #include "actors/node/work_observer.hpp"
 #include "actors/protocol/permissions.hpp"
@@ -50,6 +51,7 @@ class node_state {
   void on_work_done(const work_done& w);
   void on_training_over(training_over over);
   void on_training_event(const training_event& e);
+  void on_serving_over(const serving_over& over);
   void on_programs_changed();
   void on_tick();
 
@@ -59,6 +61,7 @@ class node_state {
     part_report report;
     bool simulated = false;
     bool training = false;
+    bool serving = false;
     double slowdown = 1;
     bool ordered = true;
     double started_s = 0;
@@ -93,6 +96,7 @@ class node_state {
   node_options options_;
   std::map<lease_id, part> parts_;
   training_supervisor training_;
+  serving_supervisor serving_;
   frame_guard guard_;
   std::uint64_t journal_ = 0;             // of its orders; 0: there are none yet
   std::uint64_t epoch_ = 0, orders_ = 0;  // of the latest orders

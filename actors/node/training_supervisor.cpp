@@ -7,6 +7,7 @@
 #include "actors/training/stage_backend.hpp"
 #include "actors/training/stage_checks.hpp"
 #include "actors/training/trainer.hpp"
+#include "gpu/device/device_thread.hpp"
 
 namespace troupe::actors {
 
@@ -35,6 +36,7 @@ void training_supervisor::start(node_actor::pointer self, runtime::host h,
   host_ = std::move(h);
   cluster_ = std::move(c);
   backend_ = std::move(backend);
+  guests_.start(self_, host_, cluster_);
 }
 
 void training_supervisor::begin(const work_order& w, std::function<double()> slowdown) {
@@ -67,6 +69,7 @@ void training_supervisor::stop(lease_id lease) {
   };
   for (auto& [name, s] : p.stages) end(s.actor);
   if (p.trainer) end(p.trainer);
+  guests_.stop(lease);
   parts_.erase(it);
 }
 
@@ -74,6 +77,7 @@ void training_supervisor::release(lease_id lease) {
   auto* p = part_of(lease);
   if (!p) return;
   for (auto& [name, s] : p->stages) caf::anon_send(s.actor, release_device{});
+  guests_.stop(lease);
   if (p->trainer) {
     self_->unlink_from(p->trainer->address());
     caf::anon_send_exit(std::exchange(p->trainer, {}), caf::exit_reason::kill);
@@ -149,6 +153,8 @@ void training_supervisor::on_message(address from, message& m, const payload& bo
   } else if (auto* ack = std::get_if<training_report_ack>(&m)) {
     if (auto* p = part_of(ack->lease); p && p->trainer)
       caf::anon_send(p->trainer, inbound<training_report_ack>{from, *ack, {}, {}});
+  } else {
+    guests_.on_message(from, m, body);
   }
 }
 
@@ -194,8 +200,12 @@ void training_supervisor::on_stage_setup(address trainer, stage_setup s) {
       o.slowest_lan = std::max(o.slowest_lan, link_cost_between(*cluster_, n, me),
                                [](auto& a, auto& b) { return a.s_per_byte < b.s_per_byte; });
   const bool computes = s.backend != "sim";
+  o.executor = guests_.set_up(s);
+  o.gateway = gateway_address(cluster_->nodes[me].datacenter);
   if (computes) {
-    o.create = [s] { return make_backend(s); };
+    o.create = [s, thread = std::dynamic_pointer_cast<gpu::device_thread>(o.executor)] {
+      return make_backend(s, thread);
+    };
     o.created = e.created = std::make_shared<std::atomic<bool>>(false);
   }
   o.setup = std::move(s);

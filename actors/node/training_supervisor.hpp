@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "actors/node/guest_supervisor.hpp"
 #include "actors/protocol/protocol.hpp"
 #include "actors/training/stage.hpp"
 #include "messages/message.hpp"
@@ -39,7 +40,7 @@ class training_supervisor {
   /// If its trainer is here: it finishes the iteration, saves and ends. May be repeated.
   void stop_gracefully(lease_id lease);
 
-  /// Handles messages for stages and trainers, and ignores others.
+  /// Handles messages for stages, their guests and trainers, and ignores others.
   void on_message(address from, message& m, const payload& body);
 
   /// A stage or the trainer has ended. True: the whole part has, and `over` is its result.
@@ -76,6 +77,7 @@ class training_supervisor {
   std::shared_ptr<const troupe::cluster> cluster_;
   std::string backend_;
   std::map<lease_id, part> parts_;
+  guest_supervisor guests_;
   std::uint64_t trainers_ = 0;
 };
 

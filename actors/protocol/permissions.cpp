@@ -12,7 +12,7 @@ namespace troupe::actors {
 
 namespace {
 
-constexpr std::uint8_t client = 1, node = 2, gateway = 4, controller = 8, nobody = 0;
+constexpr std::uint8_t client = 1, node = 2, gateway = 4, controller = 8, front = 16, nobody = 0;
 
 template <class T>
 constexpr permission row(const char* name, std::uint8_t from, std::uint8_t to,
@@ -59,6 +59,23 @@ constexpr std::array table{
     row<training_report_ack>("training_report_ack", controller, node),
     row<query_training>("query_training", client, controller),
     row<training_reply>("training_reply", controller, client),
+    row<generate>("generate", front, node),
+    row<generated>("generated", node, front),
+    row<generated_heard>("generated_heard", front, node),
+    row<cancel_generate>("cancel_generate", front, node),
+    row<decoder_state>("decoder_state", node, front),
+    row<prefill_request>("prefill_request", node, gateway, condition::same_datacenter),
+    row<prefill_reply>("prefill_reply", gateway, node, condition::same_datacenter),
+    row<prefill_order>("prefill_order", gateway, node, condition::same_datacenter),
+    row<prefill_progress>("prefill_progress", node | gateway, node | gateway,
+                          condition::same_datacenter),
+    row<cancel_prefill>("cancel_prefill", node | gateway, node | gateway,
+                        condition::same_datacenter),
+    // Their lane ends at the gateway: between datacenters there is none for them.
+    row<prefill_block>("prefill_block", node, node, condition::same_datacenter),
+    row<blocks_received>("blocks_received", node, node, condition::same_datacenter),
+    row<bubble_offer>("bubble_offer", node, gateway),
+    row<stage_signal>("stage_signal", node, gateway, condition::same_datacenter),
 };
 
 constexpr const permission* row_of(std::uint16_t type) {
@@ -74,6 +91,13 @@ constexpr bool has_a_row_each(const std::variant<T...>*) {
 static_assert(has_a_row_each(static_cast<const message*>(nullptr)),
               "add the new message to the table of permissions");
 
+/// The gateway of a gateway's, node's or front's datacenter; none: it is in no datacenter.
+std::optional<address> gateway_at(const cluster& c, address a) {
+  if (is_gateway(c, a)) return a;
+  if (is_node(c, a) || is_front(c, a)) return gateway_of(c, a);
+  return {};
+}
+
 }  // namespace
 
 std::span<const permission> permissions() {
@@ -84,6 +108,7 @@ std::optional<role> role_of(const cluster& c, address a) {
   if (a == controller_address) return role::controller;
   if (is_gateway(c, a)) return role::gateway;
   if (is_node(c, a)) return role::node;
+  if (is_front(c, a)) return role::front;
   if (is_client(a)) return role::client;
   return {};
 }
@@ -95,6 +120,12 @@ expected<void> may_arrive(const cluster& c, address self, const envelope& e) {
   // The controller checks the job's owner before it requests a log from a node: a client's frame
   // sent to a node directly would bypass that.
   const bool way_around = self == controller_address && e.to != self && from == role::client;
+  const bool too_far = allowed && p->also == condition::same_datacenter &&
+                       gateway_at(c, e.from) != gateway_at(c, e.to);
+  if (too_far)
+    return refuse(reason::kind::refused,
+                  fmt::format("{} may not send a {} to {}, which is in another datacenter",
+                              host_name(c, e.from), p->name, host_name(c, e.to)));
   if (allowed && !way_around) return {};
   return refuse(
       reason::kind::refused,

@@ -20,14 +20,15 @@
 namespace troupe::actors {
 
 /// Kinds of hosts, as bits: a permission has sets of them.
-enum class role : std::uint8_t { client = 1, node = 2, gateway = 4, controller = 8 };
+enum class role : std::uint8_t { client = 1, node = 2, gateway = 4, controller = 8, front = 16 };
 
-/// Checks beyond the roles, after decoding.
+/// Checks beyond the roles. All but same_datacenter are made after decoding.
 enum class condition : std::uint8_t {
   none,
-  owner,       // the job is the sender's, or the sender is an operator
-  lease_node,  // the sender is a node of the message's lease
-  trainer,     // the sender is the lease's first node
+  owner,            // the job is the sender's, or the sender is an operator
+  lease_node,       // the sender is a node of the message's lease
+  trainer,          // the sender is the lease's first node
+  same_datacenter,  // the sender and the receiver are in one datacenter
 };
 
 struct permission {
@@ -36,9 +37,11 @@ struct permission {
   std::uint8_t from = 0, to = 0;  // roles
   condition also = condition::none;
 
+  /// A row with the same two roles on both sides is for messages from one to the other.
   bool allows(role sender, role receiver) const {
+    const bool between_two = from == to && (from & (from - 1)) != 0;
     return (from & static_cast<std::uint8_t>(sender)) != 0 &&
-           (to & static_cast<std::uint8_t>(receiver)) != 0;
+           (to & static_cast<std::uint8_t>(receiver)) != 0 && !(between_two && sender == receiver);
   }
 };
 

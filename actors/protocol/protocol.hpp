@@ -117,6 +117,15 @@ struct stop_training {};
 /// To a stage: its part is over. It releases its device, and remains to resend lost tensors.
 struct release_device {};
 
+/// To a decoder: it is no longer ordered. It tells the fronts, and exits.
+struct stop_serving {};
+
+/// A decoder cannot begin, or cannot continue.
+struct serving_over {
+  lease_id lease = 0;
+  std::string detail;
+};
+
 /// An event of a trainer, for the lease's log.
 struct training_event {
   lease_id lease = 0;
@@ -187,13 +196,19 @@ struct crossing_due {
 /// Time to forward the batched heartbeats.
 struct heartbeats_due {};
 
+/// Timer of the prefill controller. Only the last one counts.
+struct prefills_due {
+  std::uint64_t number = 0;
+};
+
 using gateway_actor = caf::typed_actor<caf::reacts_to<arrived>, caf::reacts_to<crossing_due>,
-                                       caf::reacts_to<heartbeats_due>, caf::reacts_to<tick>>;
+                                       caf::reacts_to<heartbeats_due>, caf::reacts_to<prefills_due>,
+                                       caf::reacts_to<tick>>;
 
 using node_actor = caf::typed_actor<caf::reacts_to<arrived>, caf::reacts_to<local_frame>,
                                     caf::reacts_to<programs_changed>, caf::reacts_to<work_done>,
                                     caf::reacts_to<training_over>, caf::reacts_to<training_event>,
-                                    caf::reacts_to<tick>>;
+                                    caf::reacts_to<serving_over>, caf::reacts_to<tick>>;
 
 using stage_actor =
     caf::typed_actor<caf::reacts_to<inbound<stage_run>>, caf::reacts_to<inbound<tensor>>,
@@ -203,6 +218,12 @@ using stage_actor =
 using trainer_actor = caf::typed_actor<caf::reacts_to<inbound<stage_report>>,
                                        caf::reacts_to<inbound<training_report_ack>>,
                                        caf::reacts_to<stop_training>, caf::reacts_to<tick>>;
+
+using decoder_actor = caf::typed_actor<
+    caf::reacts_to<inbound<generate>>, caf::reacts_to<inbound<generated_heard>>,
+    caf::reacts_to<inbound<cancel_generate>>, caf::reacts_to<inbound<prefill_reply>>,
+    caf::reacts_to<inbound<prefill_progress>>, caf::reacts_to<inbound<prefill_block>>,
+    caf::reacts_to<stop_serving>, caf::reacts_to<call_now>, caf::reacts_to<tick>>;
 
 using client_actor = caf::typed_actor<caf::replies_to<ask>::with<answer>, caf::reacts_to<arrived>,
                                       caf::reacts_to<tick>>;
@@ -223,6 +244,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::explain_job>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::arrived)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::crossing_due)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::heartbeats_due)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::prefills_due)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::local_frame)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::stage_run>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::stage_report>)
@@ -236,6 +258,14 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::device_done)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::call_now)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::training_over)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::training_event)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::generate>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::generated_heard>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::cancel_generate>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::prefill_reply>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::prefill_progress>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::prefill_block>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::stop_serving)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::serving_over)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::tick)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::decide_now)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::state_changed)

@@ -37,6 +37,7 @@ void stage_state::start(stage_actor::pointer self, stage_options o) {
   run_sent_s_ = o_.setup.sent_s;
   run_received_s_ = o_.received_s;
   if (!create_device()) return;
+  begin_lending();
   simulated_ = o_.device == nullptr;
   if (simulated_) simulate();
   tied_bytes_ = o_.setup.costs.tied_bytes;
@@ -124,8 +125,11 @@ void stage_state::on_stage_run(const stage_run& r) {
     o_.setup.order = r.order;
     o_.setup.forward = r.forward;
     o_.setup.backward = r.backward;
+    take_times(r);
+    begin_lending();
     begin_iteration();
   }
+  if (r.order.empty()) take_times(r);
   until_ = std::max(until_, r.until);
   const bool fresh = phase_ == phase::steps && iteration_ == o_.setup.first_iteration && next_ == 0;
   if (!r.group_id.empty() && fresh && !joined_ && !busy_ && !failed_) return join_group(r);
@@ -219,10 +223,13 @@ bool stage_state::ready(const stage_step& s) const {
 }
 
 void stage_state::advance() {
-  if (busy_ || failed_ || phase_ != phase::steps || iteration_ >= until_) return;
+  if (busy_ || failed_ || phase_ != phase::steps) return;
+  if (iteration_ >= until_) return lend(0);
   const auto& order = o_.setup.order;
   if (next_ == order.size()) return begin_gradients();
-  ready(order[next_]) ? begin_step(order[next_]) : await_tensors();
+  if (ready(order[next_])) return begin_step(order[next_]);
+  lend(next_);
+  await_tensors();
 }
 
 void stage_state::begin_step(const stage_step& s) {
@@ -247,7 +254,10 @@ void stage_state::begin_step(const stage_step& s) {
                                                 return later.what == step_kind::backward;
                                               });
   }
-  if (next_ == 0) iteration_report_.begin_s = submitted_s_ - clock_ahead_s_;
+  if (next_ == 0) {
+    iteration_report_.begin_s = submitted_s_ - clock_ahead_s_;
+    signal_begin();
+  }
   submit(std::move(o));
 }
 
@@ -287,6 +297,7 @@ void stage_state::end_iteration(const gpu::outcome& o) {
   r.loss = last() ? loss_sum_ / o_.setup.microbatches : 0;
   r.squared_norm = o.squared_norm;
   r.end_s = training_time_s();
+  add_use(r);
   auto& k = r.measured;
   times_.write(k);
   // Clock offsets are exact to half a round trip: the difference may be negative or too long.
@@ -334,6 +345,14 @@ void stage_state::saved() {
 void stage_state::submit(gpu::operation o) {
   busy_ = true;
   if (phase_ != phase::steps) submitted_s_ = o_.messenger.now_s();
+  const double wait_s = take_back();
+  if (wait_s <= 0) return give_to_device(std::move(o));
+  self_->delayed_send(stage_actor{self_}, nanoseconds_of(wait_s),
+                      call_now{[this, o = std::move(o)] { give_to_device(o); }});
+}
+
+void stage_state::give_to_device(gpu::operation o) {
+  if (!o_.device) return;  // released meanwhile
   if (simulated_)
     return o_.device->submit(std::move(o),
                              [this](expected<gpu::outcome> r) { on_device_done(std::move(r)); });

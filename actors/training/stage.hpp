@@ -18,8 +18,10 @@
 #include "actors/training/sent_tensors.hpp"
 #include "actors/training/simulated_link.hpp"
 #include "actors/training/stage_times.hpp"
+#include "gpu/device/device_executor.hpp"
 #include "gpu/device/stage_device.hpp"
 #include "messages/time.hpp"
+#include "planners/bubbletea/step_clock.hpp"
 
 namespace troupe::actors {
 
@@ -50,6 +52,9 @@ struct stage_options {
   link_cost same_node;    // simulated device: the link to other GPUs of this node,
   link_cost slowest_lan;  // and the slowest one to another node of the datacenter
   token_feed tokens;      // real device: of the first and the last stage
+  /// With a guest: the device's, to which the stage says when it waits. Null: nobody else uses it.
+  std::shared_ptr<gpu::device_executor> executor;
+  address gateway = 0;  // of this datacenter; with a guest
 };
 
 /// One pipeline stage. It executes its order on its device, one step at a time, each as soon as its
@@ -87,8 +92,11 @@ struct stage_options {
 /// indices and come from the hosts that may send them. Tensors may be lost, repeated and late, but
 /// peers are at most one iteration ahead, since each iteration ends with their gradients.
 ///
+/// While it waits for other stages or the trainer, a guest may use its device: in steps for an
+/// input or for more iterations, in exchange for the sums of the hosts.
+///
 /// Sources: stage.cpp (phases, steps, reports), stage_gradients.cpp (group_id, joining, gradients,
-/// exchange, update), stage_requests.cpp (lost tensors).
+/// exchange, update), stage_requests.cpp (lost tensors), stage_lending.cpp (guests).
 class stage_state {
  public:
   stage_state() = default;
@@ -137,6 +145,14 @@ class stage_state {
   void fail(const reason& why);
 
   void submit(gpu::operation o);
+  void give_to_device(gpu::operation o);
+  void begin_lending();
+  void take_times(const stage_run& r);
+  void lend(std::size_t operation);
+  double take_back();
+  std::optional<std::size_t> operation_number() const;
+  void signal_begin();
+  void add_use(stage_report& r);
   void send(tensor::kind what, std::uint32_t to_pipeline, std::uint32_t to_stage,
             std::uint32_t microbatch, payload body, std::uint64_t bytes, const wan_path& path);
   void send_all(std::vector<gradient_all_reduce::outgoing> tensors);
@@ -196,6 +212,10 @@ class stage_state {
   double loss_sum_ = 0;
   std::uint32_t in_flight_ = 0;  // micro-batches between their forward and backward
   std::deque<stage_report> unacknowledged_;
+  // With a guest: since when the device is idle and may be lent.
+  std::optional<double> lent_since_s_;
+  planners::step_clock clock_;
+  planners::delay_budget budget_;
 };
 
 stage_actor::behavior_type stage(stage_actor::stateful_pointer<stage_state> self, stage_options o);

@@ -47,10 +47,12 @@ gpu::stage_spec spec_of(const stage_setup& s) {
   return spec;
 }
 
-expected<std::unique_ptr<gpu::stage_device>> make_device(const stage_setup& s,
-                                                         const gpu::stage_spec& spec) {
+expected<std::unique_ptr<gpu::stage_device>> make_device(
+    const stage_setup& s, const gpu::stage_spec& spec, std::shared_ptr<gpu::device_thread> thread) {
   if (s.devices.empty()) return refuse(reason::kind::invalid, "a stage needs a device");
   const auto ranks = static_cast<std::uint32_t>(s.devices.size());
+  if (s.backend == "cpu" && thread && ranks == 1)
+    return gpu::make_cpu_device_on(std::move(thread), spec);
   if (s.backend == "cpu") return gpu::make_shared_cpu_device(spec, ranks);
   if (s.backend == "cuda")
     return gpu::make_shared_cuda_device(spec, {s.devices.begin(), s.devices.end()});
@@ -60,9 +62,10 @@ expected<std::unique_ptr<gpu::stage_device>> make_device(const stage_setup& s,
 
 }  // namespace
 
-expected<stage_backend> make_backend(const stage_setup& s) {
+expected<stage_backend> make_backend(const stage_setup& s,
+                                     std::shared_ptr<gpu::device_thread> thread) {
   const auto spec = spec_of(s);
-  auto device = make_device(s, spec);
+  auto device = make_device(s, spec, std::move(thread));
   if (!device) return refuse(device.error());
   stage_backend result;
   result.device = std::move(*device);

@@ -13,8 +13,9 @@
 namespace troupe::actors {
 
 /// Creates the device and opens the training data. Fails if the device cannot run the stage, or if
-/// the data cannot be read.
-expected<stage_backend> make_backend(const stage_setup& s);
+/// the data cannot be read. `thread`: of a CPU device that has a guest; else null.
+expected<stage_backend> make_backend(const stage_setup& s,
+                                     std::shared_ptr<gpu::device_thread> thread = nullptr);
 
 /// Tells the node that a device of the stage is unusable until the node is restarted.
 inline training_over lost_device(const stage_setup& s, const reason& why) {

@@ -70,7 +70,10 @@ void stage_state::advance_exchange() {
   if (failed_) return;
   if (const auto& error = current().host_sum.error(); !error.empty())
     return fail({reason::kind::malformed, error});
-  if (!current().host_sum.complete()) return await_tensors();
+  if (!current().host_sum.complete()) {
+    lend(o_.setup.order.size() + 1);
+    return await_tensors();
+  }
   record_task(task_kind::reduce, 0, o_.messenger.now_s() - exchange_began_s_);
   auto [own, tied] = current().host_sum.result();
   update(std::move(own), std::move(tied));

@@ -20,18 +20,24 @@ constexpr double silence_limit_s = 20;       // plus that many times the longest
 constexpr double no_progress_limit_s = 600;  // before the first iteration is complete,
 constexpr double setup_limit_s = 3600;       // and while a stage is being set up
 constexpr double starting_event_after_s = 10;
-constexpr std::uint64_t window = 100;  // iterations that stages run on their own
-constexpr std::size_t max_report_iterations = 256;
+constexpr std::uint64_t window = 100;           // iterations that stages run on their own
 constexpr std::size_t profile_iterations = 64;  // whose median costs are the profile
 constexpr double replan_event_every_s = 60;
-
-bool uses_real_devices(const training_plan& p) {
-  return !p.stages.empty() && p.stages.front().backend != "sim";
-}
 
 /// If a newer lease has the job, this one's end says nothing about the job.
 part_report::state fenced(const reason& why) {
   return why.code == reason::kind::stale ? part_report::state::stopped : part_report::state::failed;
+}
+
+/// Sums; of the guard and the worst delay the largest.
+void add(bubble_use& all, const bubble_use& one) {
+  all.guest_steps += one.guest_steps;
+  all.guest_s += one.guest_s;
+  all.delayed_steps += one.delayed_steps;
+  all.delay_s += one.delay_s;
+  all.worst_delay_s = std::max(all.worst_delay_s, one.worst_delay_s);
+  all.guard_s = std::max(all.guard_s, one.guard_s);
+  all.paused = all.paused || one.paused;
 }
 
 }  // namespace
@@ -86,7 +92,17 @@ void trainer_state::prepare() {
   for (auto& s : stages_) s.done = s.saved = first_;
   last_report_s_ = last_progress_s_ = o_.messenger.now_s();
   if (first_ > 0 || o_.order.reached > 0) report_resume();
+  lend_bubbles();
   send_setups();
+}
+
+/// A training whose bubbles cannot be lent is none the worse for it.
+void trainer_state::lend_bubbles() {
+  if (!o_.order.spec.pipeline.bubbles || plan_.stages.empty()) return;
+  auto made = bubble_lender::of(*o_.cluster, o_.order.spec, plan_, o_.incarnation);
+  if (!made) return add_event("its bubbles are not lent: " + made.error().text);
+  lender_ = std::move(*made);
+  lender_.add_guests(plan_);
 }
 
 /// The event of a training that resumes: how many iterations are lost, and the new iteration time.
@@ -154,6 +170,7 @@ void trainer_state::run(std::size_t i) {
   r.save = last_.value_or(0);
   // Also when the message is repeated: the first one may be lost.
   if (replanned_) r.order = s.order, r.forward = s.forward, r.backward = s.backward;
+  if (retimed_) r.busy = lender_.busy_of(i), r.iteration_s = lender_.iteration_s();
   o_.messenger.send(s.neighbours[s.name.stage], r);
 }
 
@@ -185,6 +202,7 @@ void trainer_state::on_stage_report(const stage_report& r) {
     if (++ready_ == stages_.size()) {
       distribute_group_ids();
       run_window();
+      lender_.send(o_.messenger, o_.cluster->settings.heartbeat_s);
     }
   }
   // A stage that halts may still be saving this iteration, and report it afterwards.
@@ -241,7 +259,7 @@ void trainer_state::add_report(std::size_t i, const stage_report& r) {
   s.window.add(r.measured);
   s.max_in_flight = std::max(s.max_in_flight, r.max_in_flight);
   wan_bytes_ += r.sent_bytes;
-  if (!r.tasks.empty()) trace_.add(r);
+  if (!r.tasks.empty()) trace_.add(r), times_.add(r);
   auto [it, fresh] = pending_.try_emplace(r.iteration);
   auto& p = it->second;
   auto& record = p.record;
@@ -249,6 +267,10 @@ void trainer_state::add_report(std::size_t i, const stage_report& r) {
   record.begin_s = fresh ? r.begin_s : std::min(record.begin_s, r.begin_s);
   record.end_s = std::max(record.end_s, r.end_s);
   record.busy_s += r.busy_s;
+  if (lender_.lends()) {
+    record.guest_s = record.guest_s.value_or(0) + r.bubbles.guest_s;
+    add(bubbles_, r.bubbles);
+  }
   record.loss += r.loss / plan_.shape.pipelines;  // only last stages have one
   if (r.name.pipeline == 0) record.gradient_norm += r.squared_norm;
   if (++p.stages < stages_.size()) return;
@@ -271,6 +293,7 @@ void trainer_state::complete(const iteration_record& r) {
   record.begin_s += wall_ahead_s_;
   record.end_s += wall_ahead_s_;
   curve_.add(record);
+  times_.complete(r.iteration, begin_s, r.end_s);
   // Every max_report_iterations, not for each further one while the controller does not answer.
   if (unacknowledged_.size() % max_report_iterations == 0) report();
   if (stopping_ || done_ < until_ || done_ == total()) return;
@@ -280,10 +303,15 @@ void trainer_state::complete(const iteration_record& r) {
 
 /// Between windows, when no stage runs.
 void trainer_state::replan_if_drifted() {
-  replanned_ = false;
+  replanned_ = retimed_ = false;
   if (!o_.order.spec.train || o_.order.spec.train->replan_every == 0) return;
   std::vector<stage_costs> measured;
   for (auto& s : stages_) measured.push_back(std::exchange(s.window, {}).mean());
+  replan(measured);
+  if (lender_.lends()) retimed_ = lender_.update(plan_, with_measured(plan_, measured));
+}
+
+void trainer_state::replan(const std::vector<stage_costs>& measured) {
   const auto drifted = drift_of(plan_, measured);
   if (drifted.relative <= o_.order.spec.train->replan_drift) return;
   auto made = replan_training(std::move(plan_), measured);
@@ -338,7 +366,7 @@ void trainer_state::update_checkpoint() {
     fail(fenced(ok.error()), ok.error().text);
 }
 
-// -- ticks and reports to the controller
+// -- ticks
 
 void trainer_state::on_tick() {
   if (!ended_) {
@@ -367,76 +395,9 @@ void trainer_state::on_tick() {
                                                     "iterations since the last checkpoint are lost",
                                                     still_s, done_ - saved_));
   }
+  lender_.send(o_.messenger, o_.cluster->settings.heartbeat_s);
   if (!lease_ended_) report();
   self_->delayed_send(trainer_actor{self_}, nanoseconds_of(tick_s), tick{});
-}
-
-/// With every report, and before a checkpoint from which the job may resume is complete.
-void trainer_state::write_curve() {
-  if (const auto ok = curve_.write(); !ok) add_event(ok.error().text);
-}
-
-void trainer_state::report() {
-  write_curve();
-  training_report r;
-  r.lease = o_.lease;
-  r.job = o_.job;
-  r.sequence = ++sequence_;
-  r.schedule = plan_.schedule_name;
-  r.device = plan_.stages.empty() ? o_.backend : plan_.stages.front().backend;
-  r.stages = plan_.shape.stages;
-  r.pipelines = plan_.shape.pipelines;
-  r.microbatches = plan_.shape.microbatches;
-  r.tensor_parallel = std::max(1U, o_.order.spec.pipeline.tensor_parallel);
-  r.tokens_per_s = tokens_per_s();
-  r.wan_bytes = wan_bytes_;
-  r.wan_utilization =
-      plan_.wan_gbps > 0 && iterations_s_ > 0
-          ? static_cast<double>(wan_bytes_) * 8e-9 / (plan_.wan_gbps * iterations_s_)
-          : 0;
-  r.saved = saved_;
-  r.planned_s = plan_.iteration_s;
-  std::vector<stage_costs> measured;
-  if (uses_real_devices(plan_))
-    for (const auto& s : stages_) measured.push_back(median(s.measured));
-  r.lower_bound_s = lower_bound_s(plan_, std::move(measured));
-  for (std::uint32_t s = 0; s < plan_.shape.stages && !stages_.empty(); ++s) {
-    std::uint32_t max_in_flight = 0;
-    for (std::uint32_t p = 0; p < plan_.shape.pipelines; ++p)
-      max_in_flight = std::max(max_in_flight, stages_[p * plan_.shape.stages + s].max_in_flight);
-    r.max_in_flight.push_back(max_in_flight);
-    r.measured.push_back(slowest_of_stage(s));
-    auto& m = r.measured.back();
-    m.handling_s = handling_s(plan_, s, m);
-  }
-  const auto count = std::min(unacknowledged_.size(), max_report_iterations);
-  r.iterations.assign(unacknowledged_.begin(),
-                      unacknowledged_.begin() + static_cast<std::ptrdiff_t>(count));
-  r.events = unacknowledged_events_;
-  reports_in_flight_.emplace_back(r.sequence, std::pair{count, unacknowledged_events_.size()});
-  o_.messenger.send(controller_address, r);
-}
-
-void trainer_state::on_training_report_ack(const training_report_ack& h) {
-  while (!reports_in_flight_.empty() && reports_in_flight_.front().first < h.sequence)
-    reports_in_flight_.pop_front();
-  if (reports_in_flight_.empty() || reports_in_flight_.front().first != h.sequence) return;
-  const auto [iterations, sentences] = reports_in_flight_.front().second;
-  unacknowledged_.erase(unacknowledged_.begin(),
-                        unacknowledged_.begin() + static_cast<std::ptrdiff_t>(iterations));
-  unacknowledged_events_.erase(
-      unacknowledged_events_.begin(),
-      unacknowledged_events_.begin() + static_cast<std::ptrdiff_t>(sentences));
-  reports_in_flight_.clear();  // later ones have the same iterations: they would be counted twice
-  if (ended_ && unacknowledged_.empty() && unacknowledged_events_.empty()) return end_lease();
-  if (unacknowledged_.size() >= max_report_iterations || (ended_ && !unacknowledged_.empty()))
-    report();
-}
-
-double trainer_state::tokens_per_s() const {
-  const auto& job = o_.order.spec;
-  const double tokens = static_cast<double>(job.global_batch) * job.model.sequence;
-  return iterations_s_ > 0 ? tokens * static_cast<double>(done_ - first_) / iterations_s_ : 0;
 }
 
 // -- the end
@@ -467,6 +428,8 @@ void trainer_state::finish(part_report::state how, const std::string& why) {
   if (std::exchange(ended_, true)) return;
   how_ = how;
   why_ = why;
+  lender_.withdraw();
+  lender_.send(o_.messenger, o_.cluster->settings.heartbeat_s);
   report();
 }
 

@@ -12,8 +12,10 @@
 
 #include "actors/protocol/messenger.hpp"
 #include "actors/protocol/protocol.hpp"
+#include "actors/training/bubble_lender.hpp"
 #include "actors/training/clock_offset.hpp"
 #include "actors/training/curve_file.hpp"
+#include "actors/training/device_times.hpp"
 #include "actors/training/timeline.hpp"
 #include "actors/training/training_plan.hpp"
 
@@ -87,7 +89,10 @@ class trainer_state {
     std::uint32_t stages = 0;  // that have reported
   };
 
+  static constexpr std::size_t max_report_iterations = 256;
+
   void prepare();
+  void lend_bubbles();
   void report_resume();
   void send_setups();
   void distribute_group_ids();
@@ -98,6 +103,7 @@ class trainer_state {
   void complete(const iteration_record& r);
   void update_checkpoint();
   void replan_if_drifted();
+  void replan(const std::vector<stage_costs>& measured);
   void report_replan(const std::string& what, double kept_s);
   stage_costs slowest_of_stage(std::uint32_t stage) const;
   double tokens_per_s() const;
@@ -121,6 +127,7 @@ class trainer_state {
   std::uint64_t first_ = 0, done_ = 0, until_ = 0, saved_ = 0;
   std::uint32_t ready_ = 0;
   std::uint64_t wan_bytes_ = 0;
+  bubble_use bubbles_;  // of all reports
   // The time of the last report of any stage, of the last that showed progress, and of the last
   // that said that the stage is still being set up.
   double last_report_s_ = 0, last_progress_s_ = 0, last_starting_s_ = 0;
@@ -129,12 +136,14 @@ class trainer_state {
   double last_end_s_ = 0;
   curve_file curve_;
   double wall_ahead_s_ = 0;  // of the monotonic clock; read once, so that durations stay exact
-  bool replanned_ = false;
+  bool replanned_ = false, retimed_ = false;
+  bubble_lender lender_;
   bool stopping_ = false;
   std::optional<std::uint64_t> last_;
   std::optional<double> last_replan_event_s_;
   std::uint64_t unreported_replans_ = 0;
   timeline trace_;
+  device_times times_;
   // What the controller has not acknowledged: iterations, events, and how many of these each report
   // that was sent had.
   std::vector<iteration_record> unacknowledged_;

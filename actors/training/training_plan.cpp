@@ -13,6 +13,9 @@ namespace troupe::actors {
 
 namespace {
 
+/// Micro-batches of an iteration whose tasks stages report even if no timeline is written.
+constexpr std::uint32_t most_traced = 512;
+
 /// Makes a training plan without orders from a timed plan.
 class plan_builder {
  public:
@@ -27,6 +30,7 @@ class plan_builder {
     training_plan plan;
     plan.shape = timed_.shape;
     plan.times = timed_.times;
+    plan.layout = timed_.layout;
     plan.schedule_name = planners::schedule_name(job_);
     for (std::uint32_t s = 0; s + 1 < layout().stages; ++s) {
       plan.hops.push_back(plan.shape.is_wan(s) ? hop(s) : link{});
@@ -130,7 +134,7 @@ class plan_builder {
     x.costs = costs(p, s);
     x.costs.wan_s =
         std::max({x.costs.wan_s, s > 0 ? transfer_s(s - 1) : 0, s < last ? transfer_s(s) : 0});
-    x.trace = !x.how.timeline.empty();
+    x.trace = !x.how.timeline.empty() || (x.backend != "sim" && x.microbatches <= most_traced);
     x.emulate_speed = c_.nodes[node_of(p, s)].emulate_speed;
     return x;
   }
@@ -179,7 +183,25 @@ planners::pipeline_costs with_median_stage(const planners::measured_times& t) {
   return c;
 }
 
-/// The plan's times, replaced by measured ones where there are any.
+void adopt(training_plan& plan, planners::pipeline_schedule schedule) {
+  plan.schedule = std::move(schedule);
+  auto orders = planners::stage_orders(plan.schedule);
+  const auto cell = plan.schedule.shape.pipelines_per_cell();
+  for (std::size_t i = 0; i < plan.stages.size(); ++i) {
+    auto& s = plan.stages[i];
+    s.order = std::move(orders[i]);
+    for (auto* path : {&s.forward, &s.backward}) {
+      if (path->pairs == 0) continue;
+      const auto first = s.name.pipeline / cell * cell;
+      path->serialized = plan.schedule.shares_wan;
+      path->first_pair = plan.schedule.shares_wan ? first : s.name.pipeline;
+      path->pairs = plan.schedule.shares_wan ? std::min(cell, plan.shape.pipelines - first) : 1;
+    }
+  }
+}
+
+}  // namespace
+
 planners::measured_times with_measured(const training_plan& plan,
                                        const std::vector<stage_costs>& measured) {
   auto t = plan.times;
@@ -209,25 +231,6 @@ planners::measured_times with_measured(const training_plan& plan,
   }
   return t;
 }
-
-void adopt(training_plan& plan, planners::pipeline_schedule schedule) {
-  plan.schedule = std::move(schedule);
-  auto orders = planners::stage_orders(plan.schedule);
-  const auto cell = plan.schedule.shape.pipelines_per_cell();
-  for (std::size_t i = 0; i < plan.stages.size(); ++i) {
-    auto& s = plan.stages[i];
-    s.order = std::move(orders[i]);
-    for (auto* path : {&s.forward, &s.backward}) {
-      if (path->pairs == 0) continue;
-      const auto first = s.name.pipeline / cell * cell;
-      path->serialized = plan.schedule.shares_wan;
-      path->first_pair = plan.schedule.shares_wan ? first : s.name.pipeline;
-      path->pairs = plan.schedule.shares_wan ? std::min(cell, plan.shape.pipelines - first) : 1;
-    }
-  }
-}
-
-}  // namespace
 
 expected<training_plan> plan_training(const cluster& c, lease_id lease, const train_order& order,
                                       const std::string& backend) {

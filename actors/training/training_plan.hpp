@@ -8,6 +8,7 @@
 #include "messages/stage.hpp"
 #include "messages/work.hpp"
 #include "planners/pipeline/evaluate_schedule.hpp"
+#include "planners/pipeline/layout.hpp"
 #include "planners/pipeline/schedule.hpp"
 
 namespace troupe::actors {
@@ -18,6 +19,7 @@ inline constexpr std::uint64_t slot_bytes = 125'000'000;
 /// The setups of all stages, the schedule, and the times that it was made for.
 struct training_plan {
   planners::pipeline_shape shape;
+  planners::pipeline_layout layout;
   planners::pipeline_schedule schedule;
   planners::measured_times times;
   double iteration_s = 0;  // with these times, up to the last backward
@@ -27,6 +29,10 @@ struct training_plan {
   std::vector<link> hops;           // by stage, to the next; rate 0: not over the WAN
   double wan_gbps = 0;              // sum of all hops and both directions
 };
+
+inline bool uses_real_devices(const training_plan& p) {
+  return !p.stages.empty() && p.stages.front().backend != "sim";
+}
 
 /// Maps a lease's devices to stages, and the job's schedule to their orders. `backend`: the device
 /// kind of jobs without `device`. Fails for more stages than layers, for a schedule that needs more
@@ -49,6 +55,10 @@ struct replanned {
 /// Makes new orders for the same stages from measured times (by pipeline * stages + stage), and
 /// returns the fastest of these and the present ones.
 replanned replan_training(training_plan plan, const std::vector<stage_costs>& measured);
+
+/// The plan's times, replaced by measured ones where there are any (by pipeline * stages + stage).
+planners::measured_times with_measured(const training_plan& plan,
+                                       const std::vector<stage_costs>& measured);
 
 /// The part of the fastest tensor's transfer time to a stage that hosts and gateways took, not the
 /// link.

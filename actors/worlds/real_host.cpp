@@ -34,9 +34,6 @@ void hold_signals() {
   std::signal(SIGPIPE, SIG_IGN);  // writing to a closed pipe is an error of write()
 }
 
-/// A node sends tensors and heartbeats over different connections.
-constexpr std::uint32_t tensor_connections = 1;
-
 /// The gateways that this one connects to, if their endpoints are known: one connection for small
 /// frames, and enough for tensors.
 std::vector<runtime::zeromq_link> links_of(const real_host_options& options, address self) {
@@ -83,6 +80,7 @@ struct real_host::impl {
   std::shared_ptr<runtime::zeromq_transport> net;
   std::vector<caf::actor> actors;
   client_actor client;
+  actors::completions completions;  // of a front
   failure_watch failures;
 
   /// The state directory, the incarnation, and a node's programs. Call before starting threads.
@@ -136,7 +134,7 @@ expected<std::unique_ptr<real_host::impl>> real_host::open(real_host_options opt
   z.upstream = options.upstream;
   z.keys = options.keys;
   z.client_key = options.client_key;
-  if (options.cluster && is_node(*options.cluster, self)) z.connections = 1 + tensor_connections;
+  if (options.cluster && is_node(*options.cluster, self)) z.connections = runtime::node_connections;
   if (options.cluster && is_gateway(*options.cluster, self)) z.links = links_of(options, self);
   auto net = runtime::zeromq_transport::open(std::move(z));
   if (!net) return refuse(net.error());
@@ -193,6 +191,16 @@ expected<std::unique_ptr<real_host>> real_host::node(real_host_options options, 
   return std::unique_ptr<real_host>{new real_host{std::move(*i)}};
 }
 
+expected<std::unique_ptr<real_host>> real_host::front(real_host_options options,
+                                                      std::uint32_t number) {
+  const auto self = front_address(*options.cluster, number);
+  auto i = open(std::move(options), host_name(*options.cluster, self), self);
+  if (!i) return refuse(i.error());
+  (*i)->actors = start_front(*(*i)->system, (*i)->host, (*i)->options.cluster, (*i)->completions);
+  (*i)->watch();
+  return std::unique_ptr<real_host>{new real_host{std::move(*i)}};
+}
+
 expected<std::unique_ptr<real_host>> real_host::client(real_host_options options,
                                                        double patience_s) {
   auto i = open(std::move(options), "client", first_client_address);
@@ -206,7 +214,11 @@ std::string real_host::endpoint() const {
   return impl_->net->endpoint();
 }
 
-expected<void> real_host::run() {
+const completions& real_host::completions() const {
+  return impl_->completions;
+}
+
+expected<void> real_host::run(const std::function<void()>& meanwhile) {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGINT);
@@ -218,6 +230,7 @@ expected<void> real_host::run() {
     // side: the transport logs it and retries, and work continues until its lease expires.
     if (auto why = impl_->net->refused(); why && why->code == reason::kind::stale)
       return refuse(*why);
+    if (meanwhile) meanwhile();
   }
   return {};
 }

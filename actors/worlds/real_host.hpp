@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 
 #include "actors/protocol/request.hpp"
+#include "actors/serving/completions.hpp"
 #include "messages/address.hpp"
 #include "messages/cluster.hpp"
 #include "messages/reason.hpp"
@@ -20,7 +22,7 @@ namespace troupe::actors {
 struct real_host_options {
   std::shared_ptr<const troupe::cluster> cluster;
   std::string listen;    // tcp://address:port or ipc://path; nodes: by default listen_of_node
-  std::string upstream;  // gateways, clients: the controller; nodes: their gateway
+  std::string upstream;  // gateways, clients: the controller; nodes, fronts: their gateway
   std::string keys;      // directory; empty: no encryption
   std::string state;     // directory for the journal, logs and process records
   /// Controller: accepts a journal that may have lost its end (runtime/journal/sqlite_journal.hpp).
@@ -51,6 +53,9 @@ class real_host {
   static expected<std::unique_ptr<real_host>> gateway(real_host_options options,
                                                       std::uint32_t datacenter);
   static expected<std::unique_ptr<real_host>> node(real_host_options options, node_index n);
+  /// A front; completions() leads to it.
+  static expected<std::unique_ptr<real_host>> front(real_host_options options,
+                                                    std::uint32_t number);
   /// Waits until the controller has welcomed it.
   static expected<std::unique_ptr<real_host>> client(real_host_options options, double patience_s);
   ~real_host();
@@ -59,8 +64,11 @@ class real_host {
   std::string endpoint() const;
 
   /// Runs until SIGINT or SIGTERM, or until one of its actors has failed; returns that actor's
-  /// error.
-  expected<void> run();
+  /// error. `meanwhile`, if given, is called every tenth of a second.
+  expected<void> run(const std::function<void()>& meanwhile = {});
+
+  /// Of a front.
+  const actors::completions& completions() const;
 
   /// Sends a client's request and waits for its reply.
   answer ask(message request, double patience_s);

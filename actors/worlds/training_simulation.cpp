@@ -47,6 +47,13 @@ troupe::cluster cluster_of_slots(const job_spec& job) {
   return c;
 }
 
+namespace {
+
+// Of decoders, before the training begins; of requests, after it has ended.
+constexpr double most_startup_s = 3600, most_end_s = 3600;
+
+}  // namespace
+
 expected<simulated_training> simulate_training(training_simulation_options options) {
   std::shared_ptr<const planners::policy> policy = planners::make_policy(options.policy);
   if (!policy) return refuse(reason::kind::unknown, fmt::format("no policy '{}'", options.policy));
@@ -70,10 +77,33 @@ expected<simulated_training> simulate_training(training_simulation_options optio
     if (const auto* ended = std::get_if<job_ended>(&e)) over = *ended;
     if (const auto* progress = std::get_if<training_progress>(&e)) append(all, progress->report);
   };
+  std::optional<prefill_player> player;
+  if (options.prefills) {
+    o.cluster = std::make_shared<const troupe::cluster>(
+        with_decoders(*options.cluster, options.job, *options.prefills));
+    player.emplace(*options.prefills, options.job);
+    o.loses = [&, loses = options.loses](address from, address to, const frame& f) {
+      player->watch(from, f);
+      return loses && loses(from, to, f);
+    };
+  }
   const runtime::stopwatch watch;
   virtual_cluster v{o};
-  v.submit({{0, options.job}});
-  v.world().run_until([&] { return over || failure || v.refusal(); }, options.limit_s);
+  const auto stopped = [&] { return over || failure || v.refusal(); };
+  if (player) {
+    // Decoders first: the training must not take their places.
+    player->join(v, *o.cluster);
+    std::vector<arrival> decoders;
+    for (auto& job : decoder_jobs(*o.cluster, options.job, *options.prefills))
+      decoders.push_back({0, std::move(job)});
+    v.submit(std::move(decoders));
+    v.world().run_until([&] { return stopped() || player->ready(); }, most_startup_s);
+    if (!stopped() && !player->ready())
+      return refuse(reason::kind::infeasible,
+                    fmt::format("the decoders were not ready within {:g} s", most_startup_s));
+  }
+  v.submit({{v.world().now_s(), options.job}});
+  v.world().run_until(stopped, options.limit_s);
   if (failure) return refuse(*failure);
   if (v.refusal()) return refuse(*v.refusal());
   if (!over) {
@@ -85,6 +115,16 @@ expected<simulated_training> simulate_training(training_simulation_options optio
                               e ? ": " : "", e ? e->summary : ""));
   }
   simulated_training result;
+  if (player) {
+    if (!player->lent())
+      return refuse(reason::kind::infeasible,
+                    all.events.empty() ? "the training lent no bubble" : all.events.front());
+    player->end_offers();
+    v.world().run_until([&] { return player->idle(); }, v.world().now_s() + most_end_s);
+    // So that fronts hear of the last pages.
+    v.world().run_until(v.world().now_s() + 5 * o.cluster->settings.heartbeat_s);
+    result.prefills = player->result();
+  }
   result.fingerprint = v.world().fingerprint();
   result.frames = v.world().count().delivered;
   result.wall_s = watch.s();

@@ -3,8 +3,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "actors/worlds/prefill_simulation.hpp"
 #include "messages/cluster.hpp"
 #include "messages/faults.hpp"
 #include "messages/frame.hpp"
@@ -23,6 +25,8 @@ struct training_simulation_options {
   double limit_s = 1e9;  // of virtual time
   /// virtual_cluster_options::loses.
   std::function<bool(address from, address to, const frame&)> loses;
+  /// Prompts for the bubbles that the job lends. The cluster gets fronts, and nodes with decoders.
+  std::optional<prefill_study> prefills;
 };
 
 struct simulated_training {
@@ -30,6 +34,7 @@ struct simulated_training {
   std::uint64_t fingerprint = 0;
   std::uint64_t frames = 0;  // delivered
   double wall_s = 0;
+  std::optional<simulated_prefills> prefills;  // if there were any
 };
 
 /// Runs one training job through all actors in virtual time, on simulated devices, until it has

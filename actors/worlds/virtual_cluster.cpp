@@ -54,6 +54,7 @@ class watched_work final : public work_observer {
 virtual_cluster::virtual_cluster(virtual_cluster_options options)
     : options_{std::move(options)},
       submissions_{std::make_shared<submissions>()},
+      fronts_(options_.cluster->fronts.size()),
       requests_{options_.seed ^ 0x5eedULL},
       world_{*options_.cluster, options_of_world()} {
   const auto c = options_.cluster;
@@ -85,6 +86,14 @@ virtual_cluster::virtual_cluster(virtual_cluster_options options)
       how.slowdown = [this, a = h.self] { return world_.slowdown(a); };
       if (options_.on_work) how.observer = std::make_shared<watched_work>(n, options_.on_work);
       return start_node(system, h, std::move(how));
+    });
+  for (std::uint32_t f = 0; f < c->fronts.size(); ++f)
+    world_.add_host(front_address(*c, f), [this, c, f, &system](const runtime::host& h) {
+      fronts_[f] = {};
+      auto all = start_front(system, h, c, fronts_[f]);
+      if (options_.on_front)
+        for (auto& a : options_.on_front(f, h, fronts_[f])) all.push_back(std::move(a));
+      return all;
     });
   world_.add_host(client_address, [this, &system](const runtime::host& h) {
     client_ = start_client(system, h);

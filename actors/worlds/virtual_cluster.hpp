@@ -28,12 +28,16 @@ struct virtual_cluster_options {
   journal_limits limits;
   /// The outcome of the controller's journal writes; null: they succeed.
   std::function<runtime::append_fate(double now_s)> on_append;
+  /// Called when a front starts: further actors of its host.
+  std::function<std::vector<caf::actor>(std::uint32_t front, const runtime::host&,
+                                        const completions&)>
+      on_front;
   /// Drops this frame between these two hosts? Null: none.
   std::function<bool(address from, address to, const frame&)> loses;
 };
 
-/// A whole cluster in virtual time: the controller, every gateway and node, and one client that
-/// submits a workload and retries until each job is accepted.
+/// A whole cluster in virtual time: the controller, every gateway, node and front, and one client
+/// that submits a workload and retries until each job is accepted.
 class virtual_cluster {
  public:
   explicit virtual_cluster(virtual_cluster_options options);
@@ -49,6 +53,9 @@ class virtual_cluster {
   /// Sends one request and runs the world until it is answered or `limit_s` of virtual time has
   /// passed.
   answer ask(message request, double limit_s = 60);
+
+  /// The way to a front as it is now: after a crash, to its next start.
+  const completions& front(std::uint32_t number) const { return fronts_[number]; }
 
   /// The accepted jobs, in the order in which the client received the replies.
   const std::vector<job_id>& accepted() const;
@@ -67,6 +74,7 @@ class virtual_cluster {
 
   virtual_cluster_options options_;
   std::shared_ptr<submissions> submissions_;
+  std::vector<completions> fronts_;
   random_source requests_;  // request numbers: a repeated one is the same submission
   runtime::virtual_world world_;
   client_actor client_;

@@ -9,7 +9,9 @@
 #include "actors/protocol/actor_failure.hpp"
 #include "actors/protocol/messenger.hpp"
 #include "actors/protocol/permissions.hpp"
+#include "actors/serving/front.hpp"
 #include "planners/core/checked_policy.hpp"
+#include "planners/serving/with_serving.hpp"
 
 namespace troupe::actors {
 
@@ -101,8 +103,8 @@ controller_actors start_controller(caf::actor_system& system, const runtime::hos
   auto o = system.spawn(orchestrator, h,
                         orchestrator_options{options.cluster, options.local, options.limits});
   // Whatever the world: a policy that breaks its contract ends the controller with a sentence.
-  const auto policy = std::make_shared<const planners::checked_policy>(
-      options.policy, fmt::format("the policy '{}'", options.policy->name()));
+  const auto policy = planners::with_serving(std::make_shared<const planners::checked_policy>(
+      options.policy, fmt::format("the policy '{}'", options.policy->name())));
   auto e = options.virtual_time
                ? system.spawn(estimator, estimator_options{options.cluster, policy, nullptr})
                : system.spawn<caf::detached>(estimator,
@@ -133,6 +135,11 @@ std::vector<caf::actor> start_gateway(caf::actor_system& system, const runtime::
 std::vector<caf::actor> start_node(caf::actor_system& system, const runtime::host& h,
                                    node_options options) {
   return listen(h, system.spawn(node, h, std::move(options)));
+}
+
+std::vector<caf::actor> start_front(caf::actor_system& system, const runtime::host& h,
+                                    std::shared_ptr<const troupe::cluster> c, completions local) {
+  return listen(h, system.spawn(front, h, std::move(c), std::move(local)));
 }
 
 client_actor start_client(caf::actor_system& system, const runtime::host& h) {

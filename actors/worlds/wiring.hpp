@@ -10,6 +10,7 @@
 #include "actors/control/orchestrator.hpp"
 #include "actors/node/node.hpp"
 #include "actors/protocol/protocol.hpp"
+#include "actors/serving/completions.hpp"
 #include "messages/cluster.hpp"
 #include "planners/core/policy.hpp"
 #include "runtime/host/host.hpp"
@@ -43,6 +44,9 @@ std::vector<caf::actor> start_gateway(caf::actor_system& system, const runtime::
                                       runtime::link_slowdown slow_links = {});
 std::vector<caf::actor> start_node(caf::actor_system& system, const runtime::host& h,
                                    node_options options);
+/// `local` becomes the way to it.
+std::vector<caf::actor> start_front(caf::actor_system& system, const runtime::host& h,
+                                    std::shared_ptr<const troupe::cluster> c, completions local);
 client_actor start_client(caf::actor_system& system, const runtime::host& h);
 
 }  // namespace troupe::actors

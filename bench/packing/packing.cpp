@@ -50,8 +50,8 @@ struct load {
   }
 };
 
-prefill_request request(std::uint64_t id, double arrival_s,
-                        const std::vector<formats::inference_row>& trace) {
+prefill_prompt request(std::uint64_t id, double arrival_s,
+                       const std::vector<formats::inference_row>& trace) {
   return {id, arrival_s, std::max(1u, trace[id % trace.size()].prompt_tokens), arrival_s + 2, 0};
 }
 
@@ -91,7 +91,7 @@ void print_admissions(const char* name, const load& on, std::size_t promised,
 
 /// Prompts a second of processor time.
 void print_replay(const load& on, const std::vector<formats::inference_row>& trace) {
-  std::vector<prefill_request> requests;
+  std::vector<prefill_prompt> requests;
   for (std::uint64_t i = 0; i < 50'000; ++i)
     requests.push_back(request(i, static_cast<double>(i) * horizon_s / 1.1 / 50'000, trace));
   const double begin = clock_s(CLOCK_THREAD_CPUTIME_ID);

@@ -75,6 +75,7 @@ expected<void> remote::find_controller() {
     std::ifstream in{file};
     return std::getline(in, controller_) && !in.eof();  // with its newline: complete
   };
+  found_ = true;
   if (runtime::wait_until(there, patience_s_, 0.05)) return {};
   controller_.clear();
   return refuse(reason::kind::unavailable,
@@ -104,6 +105,17 @@ expected<void> remote::connect() {
 expected<std::pair<message, payload>> remote::ask_any(message request) {
   if (auto ok = connect(); !ok) return refuse(ok.error());
   return host_->ask(std::move(request), patience_s_).reply;
+}
+
+expected<message> remote::ask_anything(message request) {
+  auto reply = ask_any(std::move(request));
+  if (!reply) return refuse(reply.error());
+  return std::move(reply->first);
+}
+
+void remote::disconnect() {
+  host_.reset();
+  if (std::exchange(found_, false)) controller_.clear();
 }
 
 json bytes_document(double bytes) {

@@ -35,6 +35,15 @@ class remote {
     return refuse(reason::kind::malformed, "unexpected answer from the controller");
   }
 
+  /// Sends a request; the reply may be any message.
+  expected<message> ask_anything(message request);
+
+  /// How long to wait, unless --patience says otherwise. To be called before options().
+  void set_patience(double s) { patience_s_ = s; }
+
+  /// The next request connects anew, and finds the controller anew unless its address was given.
+  void disconnect();
+
   /// The body of the last reply's frame.
   const payload& raw() const { return raw_; }
 
@@ -43,6 +52,7 @@ class remote {
   expected<void> connect();
   expected<void> find_controller();
 
+  bool found_ = false;  // controller_ is from the state directory
   std::string controller_, state_ = default_state_directory(), keys_, key_;
   CLI::Option* state_option_ = nullptr;
   double patience_s_ = 10;

@@ -49,6 +49,7 @@ const std::map<std::string_view, std::string_view>& examples() {
        "troupe simulate --cluster configs/clusters/frenzy-sim.yaml --trace "
        "configs/traces/philly-day.csv --policy frenzy,fcfs --out out/day"},
       {"serve", "troupe serve configs/models/scribe --port 8000"},
+      {"dashboard", "troupe dashboard --port 8080"},
       {"check", "troupe check my-job.yaml my-cluster.yaml\n  troupe check - < my-job.yaml"},
       {"trace", "troupe trace import philly cluster_job_log --out philly.csv"},
       {"keys", "troupe keys make keys --cluster configs/clusters/demo.yaml"},

@@ -150,6 +150,25 @@ void local_cluster::describe(const troupe::cluster& c, const std::string& socket
     if (options_.port == 0) rest.insert(rest.end(), {"--listen", endpoint(n.name)});
     add(n.name, "node", rest);
   }
+  for (const auto& f : c.fronts) {
+    add(f.name, "serve",
+        {"--name", f.name, "--gateway", endpoints_[c.datacenters[f.datacenter].name + "/gateway"]});
+    fronts_.push_back(f.name);
+  }
+}
+
+std::string local_cluster::url_file(const std::string& front) const {
+  return (fs::path{options_.state} / flat(front) / "url").string();
+}
+
+std::map<std::string, std::string> local_cluster::fronts() const {
+  std::map<std::string, std::string> urls;
+  for (const auto& name : fronts_) {
+    std::ifstream in{url_file(name)};
+    std::string url;
+    if (std::getline(in, url)) urls[name] = url;
+  }
+  return urls;
 }
 
 std::string local_cluster::log_of(const std::string& name) const {
@@ -173,6 +192,8 @@ std::string local_cluster::last_lines(const std::string& name, std::uintmax_t fr
 }
 
 expected<void> local_cluster::launch(const std::string& name) {
+  std::error_code ignored;
+  fs::remove(url_file(name), ignored);  // a front's, of an earlier start
   runtime::process_options o;
   o.command = commands_.at(name);
   o.output = log_of(name);
@@ -240,6 +261,7 @@ expected<void> local_cluster::wait_until_ready(double patience_s,
     auto reply = client->ask(query_jobs{0, none}, 1).reply;
     if (const auto* r = reply ? std::get_if<query_reply>(&reply->first) : nullptr) {
       missing = absentees(*r);
+      if (missing.empty() && fronts().size() < fronts_.size()) missing = "a front does not listen";
       if (missing.empty()) return {};
     }
     runtime::pause(0.05);

@@ -35,7 +35,7 @@ struct ended_process {
   std::string sentence;  // error with the last lines of its log
 };
 
-/// A cluster on this machine: one process for the controller, each gateway and each node, all
+/// A cluster on this machine: one process for the controller, each gateway, node and front, all
 /// running this program. They end with this object.
 class local_cluster {
  public:
@@ -49,13 +49,16 @@ class local_cluster {
   /// The process that runs a cluster with this state directory; nothing if there is none.
   static std::optional<pid_t> holder(const std::string& state);
 
-  /// Waits until the controller answers and all gateways and nodes are present. Fails with the
+  /// Waits until the controller answers, all gateways and nodes are present, and the fronts listen.
+  /// Fails with the
   /// reason if a process ends, if it takes longer than `patience_s`, or if `interrupted` returns
   /// true.
   expected<void> wait_until_ready(double patience_s, const std::function<bool()>& interrupted = {});
 
-  /// Host names in the order of start: the controller, gateways, nodes.
+  /// Host names in the order of start: the controller, gateways, nodes, fronts.
   const std::vector<std::string>& names() const { return names_; }
+  /// URLs of the fronts that listen, by name.
+  std::map<std::string, std::string> fronts() const;
   const std::string& controller_address() const { return endpoints_.at("controller"); }
   pid_t id(const std::string& name) const { return running_.at(name).process->id(); }
 
@@ -76,13 +79,14 @@ class local_cluster {
   expected<void> prepare(const troupe::cluster& c);
   expected<void> launch(const std::string& name);
   void describe(const troupe::cluster& c, const std::string& sockets);
+  std::string url_file(const std::string& front) const;
   std::string log_of(const std::string& name) const;
   std::string last_lines(const std::string& name, std::uintmax_t from) const;
 
   local_cluster_options options_;
   std::optional<runtime::file_lock> lock_;
   runtime::port_claim ports_;
-  std::vector<std::string> names_;
+  std::vector<std::string> names_, fronts_;
   std::map<std::string, std::string> endpoints_;
   std::map<std::string, std::vector<std::string>> commands_;
   std::map<std::string, host_process> running_;

@@ -91,6 +91,7 @@ json document_of(const training_result& t) {
   d["events"] = r.events;
   d["fingerprint"] = t.fingerprint ? json(fmt::format("{:016x}", t.fingerprint)) : json();
   d["wall_s"] = t.wall_s;
+  if (t.prefills) d["prefill"] = document_of(*t.prefills, t.job, r);
   return d;
 }
 
@@ -127,6 +128,7 @@ std::string text_of(const training_result& t) {
     text += fmt::format("loss {:.4f} at first, {:.4f} at the end\n", r.iterations.front().loss,
                         r.iterations.back().loss);
   for (const auto& sentence : r.events) text += printable(sentence) + "\n";
+  if (t.prefills) text += text_of(*t.prefills, t.job, r);
   return text;
 }
 

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "cli/common/output.hpp"
+#include "cli/reports/prefill_result.hpp"
 #include "messages/job.hpp"
 #include "messages/stage.hpp"
 
@@ -16,6 +18,7 @@ struct training_result {
   training_report report;
   std::uint64_t fingerprint = 0;  // virtual worlds only
   double wall_s = 0;
+  std::optional<prefill_result> prefills{};  // if a trace was offered
 };
 
 json document_of(const training_result& r);

@@ -32,11 +32,11 @@ seconds_of percentiles(std::vector<double> all) {
   return {at(0.5), at(0.9), at(0.99)};
 }
 
-std::vector<planners::prefill_request> requests_of(const std::vector<formats::inference_row>& trace,
-                                                   const filling_options& o) {
-  std::vector<planners::prefill_request> all;
+std::vector<planners::prefill_prompt> requests_of(const std::vector<formats::inference_row>& trace,
+                                                  const filling_options& o) {
+  std::vector<planners::prefill_prompt> all;
   for (const auto& row : trace) {
-    planners::prefill_request r;
+    planners::prefill_prompt r;
     r.id = all.size();
     r.arrival_s = row.arrival_s / o.rate;
     r.tokens = std::max(1u, row.prompt_tokens);
@@ -57,7 +57,7 @@ planners::idle_windows until(const planners::idle_windows& windows, double to_s)
 /// The shares of devices' time up to span_s.
 void count(filling& f, const lender& from, const std::vector<planners::idle_windows>& windows,
            const planners::prefill_replay& done,
-           const std::vector<planners::prefill_request>& requests, const filling_options& o) {
+           const std::vector<planners::prefill_prompt>& requests, const filling_options& o) {
   const auto devices = windows.size();
   const double all_s = f.span_s * static_cast<double>(devices);
   std::vector<double> offered_s;

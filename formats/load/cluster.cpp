@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::size_t max_nodes = 262'144;
 constexpr std::uint32_t max_gpus_a_node = 1024;
+constexpr std::size_t max_fronts = 1024;
 
 template <class T>
 std::vector<std::string> names_of(std::span<const T> things) {
@@ -38,6 +39,9 @@ class cluster_loader {
     if (const auto* list = map.list("datacenters", 1, need::required))
       for (std::size_t i = 0; i < list->items.size() && found_.good(); ++i)
         read_datacenter(list->items[i], inside("datacenters", i));
+    if (const auto* list = map.list("fronts"))
+      for (std::size_t i = 0; i < list->items.size() && found_.good(); ++i)
+        read_front(list->items[i], inside("fronts", i));
     if (const auto* list = map.list("wan"))
       for (std::size_t i = 0; i < list->items.size() && found_.good(); ++i)
         read_wan(list->items[i], inside("wan", i));
@@ -209,6 +213,38 @@ class cluster_loader {
     map.fail(key, fmt::format("unknown datacenter '{}'{}", shown(name),
                               hint(name, names_of(std::span<const datacenter>{out_.datacenters}))));
     return 0;
+  }
+
+  void read_front(const value& v, const std::string& place) {
+    map_reader map{found_, v, place};
+    front f;
+    std::string datacenter;
+    map.read_name("name", f.name, need::required);
+    map.read("datacenter", datacenter, need::required);
+    read_http(map, f.http);
+    map.finish();
+    claim(v, place, f.name, "front");
+    if (!found_.good()) return;
+    f.datacenter = datacenter_of(map, "datacenter", datacenter);
+    if (out_.fronts.size() == max_fronts)
+      map.fail("name", fmt::format("more than {} fronts in one cluster", max_fronts));
+    out_.fronts.push_back(std::move(f));
+  }
+
+  /// address:port, without a scheme.
+  static void read_http(map_reader& map, std::string& out) {
+    if (!map.read("http", out)) return;
+    const auto colon = out.rfind(':');
+    const auto port = colon == std::string::npos
+                          ? std::nullopt
+                          : parse_number(std::string_view{out}.substr(colon + 1));
+    const bool right = port && *port >= 1 && *port <= 65535 && *port == static_cast<int>(*port) &&
+                       colon > 0 && out.size() < 256 &&
+                       out.find_first_of(" \t/") == std::string::npos;
+    if (!right)
+      map.fail("http", fmt::format("found '{}', expected an address and a port such as "
+                                   "127.0.0.1:8000",
+                                   shown(out)));
   }
 
   void read_settings(const value& v) {

@@ -7,6 +7,7 @@
 #include "formats/load/load.hpp"
 #include "formats/load/memory_reader.hpp"
 #include "formats/load/model_reader.hpp"
+#include "formats/load/serving_reader.hpp"
 #include "formats/load/training_reader.hpp"
 #include "messages/admission.hpp"
 #include "messages/environment.hpp"
@@ -118,19 +119,28 @@ void refuse_other_kinds(findings& found, const value& tree) {
     found.add(0, "", "this is a model, expected a job (whose `model:` may name this file)");
 }
 
-expected<job_spec> read_job(const value& tree, const fs::path& file,
-                            std::span<const gpu_type> catalogue) {
+/// Keys of every job.
+void read_common(map_reader& map, job_spec& job) {
+  map.read_whole<std::int32_t>("priority", job.priority, -admission::max_priority,
+                               admission::max_priority);
+  // The file's values are limits for every policy, and the number of GPUs for policies that need
+  // one.
+  if (map.read_whole<std::uint32_t>("gpus", job.gpus, 1, admission::max_gpus))
+    job.max_gpus = job.gpus;
+  if (map.read("gpu_type", job.gpu_type)) job.required_gpu_type = job.gpu_type;
+  map.read_whole<std::uint32_t>("max_restarts", job.max_restarts, 0, admission::max_restarts);
+  map.read("dataset_card", job.dataset_card);
+  map.read("merge", job.merge);
+}
+
+/// Keys of a program, a training or simulated work.
+void read_work(map_reader& map, job_spec& job, const fs::path& directory) {
   static const std::vector<std::string> objectives{"efficient", "fastest", "cheapest"};
-  findings found{file.string()};
-  refuse_other_kinds(found, tree);
-  map_reader map{found, tree, ""};
-  job_spec job;
-  map.read_name("name", job.name, need::required);
   // A slot job has no model, and its batch is its micro-batches.
   const auto unless_slots = map.find("slots") ? need::optional : need::required;
   if (const auto* v = map.find("model", unless_slots))
-    job.model = v->what == value::kind::map ? read_model(found, *v, "model", file.parent_path())
-                                            : read_named_model(map, file.parent_path());
+    job.model = v->what == value::kind::map ? read_model(map.found(), *v, "model", directory)
+                                            : read_named_model(map, directory);
   map.read_whole<std::uint32_t>("global_batch", job.global_batch, 1, admission::max_batch,
                                 unless_slots);
   map.read("command", job.command);
@@ -142,22 +152,24 @@ expected<job_spec> read_job(const value& tree, const fs::path& file,
   map.read("slo_s", job.slo_s, positive);
   map.read("deadline_s", job.deadline_s, positive);
   map.read("budget", job.budget, positive);
-  map.read_whole<std::int32_t>("priority", job.priority, -admission::max_priority,
-                               admission::max_priority);
-  // The file's values are limits for every policy, and the number of GPUs for policies that need
-  // one.
-  if (map.read_whole<std::uint32_t>("gpus", job.gpus, 1, admission::max_gpus))
-    job.max_gpus = job.gpus;
-  if (map.read("gpu_type", job.gpu_type)) job.required_gpu_type = job.gpu_type;
-  map.read_whole<std::uint32_t>("max_restarts", job.max_restarts, 0, admission::max_restarts);
-  map.read("dataset_card", job.dataset_card);
-  map.read("merge", job.merge);
   read_environment(map, job);
   map.read("working_directory", job.working_directory);
   map.read_choice("objective", job.objective, objectives);
   map.read_choice("kernels", job.kernels, kernel_kinds);
-  read_training(map, job, file.parent_path());
+  read_training(map, job, directory);
   read_memory(map, job);
+}
+
+expected<job_spec> read_job(const value& tree, const fs::path& file,
+                            std::span<const gpu_type> catalogue) {
+  findings found{file.string()};
+  refuse_other_kinds(found, tree);
+  map_reader map{found, tree, ""};
+  job_spec job;
+  map.read_name("name", job.name, need::required);
+  read_serving(map, job, file.parent_path());
+  if (!job.serve) read_work(map, job, file.parent_path());
+  read_common(map, job);
   map.finish();
   say_microbatches_twice(job);
   check(map, job, catalogue);

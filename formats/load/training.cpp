@@ -8,6 +8,7 @@
 #include "formats/load/load.hpp"
 #include "formats/load/model_reader.hpp"
 #include "formats/load/profile_reader.hpp"
+#include "formats/load/serving_reader.hpp"
 #include "formats/load/training_reader.hpp"
 #include "messages/admission.hpp"
 #include "messages/schedules.hpp"
@@ -24,7 +25,8 @@ fs::path absolute_in(const fs::path& named, const fs::path& directory) {
   return (error ? directory / named : whole).lexically_normal();
 }
 
-/// Resolves the path of a file that the trainer reads.
+}  // namespace
+
 std::string found_path(const std::string& named, const fs::path& directory) {
   if (named.empty()) return named;
   std::error_code error;
@@ -33,6 +35,8 @@ std::string found_path(const std::string& named, const fs::path& directory) {
   if (file.empty() && fs::exists(shipped, error)) file = shipped;
   return file.empty() ? absolute_in(named, directory).string() : absolute_in(file, "").string();
 }
+
+namespace {
 
 training read_train(map_reader& map, const value& v, const fs::path& directory) {
   static const std::vector<std::string> devices{"sim", "cpu", "cuda"};
@@ -72,6 +76,7 @@ slot_costs read_slots(map_reader& map, const value& v) {
   slots.read("backward", c.backward, work);
   slots.read("lan", c.lan, wait);
   slots.read("wan", c.wan, wait);
+  slots.read("prefill_per_1k", c.prefill_per_1k, wait);
   slots.finish();
   return c;
 }
@@ -97,7 +102,8 @@ void read_cut(map_reader& pipeline, const model& m, pipeline_wish& w) {
   if (w.stages == 0) w.stages = static_cast<std::uint32_t>(w.cut.size());
 }
 
-pipeline_wish read_pipeline(map_reader& map, const value& v, const job_spec& job) {
+pipeline_wish read_pipeline(map_reader& map, const value& v, const job_spec& job,
+                            const fs::path& directory) {
   const bool slots = job.slots.has_value();
   map_reader pipeline{map.found(), v, "pipeline"};
   pipeline_wish w;
@@ -118,6 +124,10 @@ pipeline_wish read_pipeline(map_reader& map, const value& v, const job_spec& job
   pipeline.read_whole<std::uint32_t>("rows", w.rows, 1, admission::max_batch);
   pipeline.read_whole<std::uint32_t>("virtual_stages", w.virtual_stages, 1, 1000);
   read_cut(pipeline, job.model, w);
+  if (const auto* lent = pipeline.find("bubbles")) {
+    const bool files = job.train && job.train->device != "sim";
+    w.bubbles = read_bubbles(map.found(), *lent, files, directory);
+  }
   pipeline.finish();
   return w;
 }
@@ -130,7 +140,7 @@ void read_training(map_reader& map, job_spec& job, const fs::path& directory) {
   if (train) job.train = read_train(map, *train, directory);
   if (slots) job.slots = read_slots(map, *slots);
   if (const auto* v = map.find("pipeline", slots ? need::required : need::optional))
-    job.pipeline = read_pipeline(map, *v, job);
+    job.pipeline = read_pipeline(map, *v, job, directory);
 }
 
 }  // namespace troupe::formats

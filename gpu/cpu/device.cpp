@@ -11,8 +11,13 @@
 namespace troupe::gpu {
 
 expected<std::unique_ptr<stage_device>> make_cpu_device(const stage_spec& s) {
+  return make_cpu_device_on(nullptr, s);
+}
+
+expected<std::unique_ptr<stage_device>> make_cpu_device_on(std::shared_ptr<device_thread> thread,
+                                                           const stage_spec& s) {
   if (auto ok = check(s); !ok) return refuse(ok.error());
-  return std::make_unique<cpu::device>(s);
+  return std::make_unique<cpu::device>(s, nullptr, std::move(thread));
 }
 
 expected<std::unique_ptr<stage_device>> make_shared_cpu_device(const stage_spec& s,
@@ -30,11 +35,12 @@ expected<std::unique_ptr<stage_device>> make_shared_cpu_device(const stage_spec&
 
 namespace cpu {
 
-device::device(const stage_spec& s, std::shared_ptr<group> tensor_group)
+device::device(const stage_spec& s, std::shared_ptr<group> tensor_group,
+               std::shared_ptr<device_thread> thread)
     : spec_{s},
       maths_{s, std::move(tensor_group)},
       queue_{[this](const operation& o, const done& completed) { time(o, completed); },
-             prepare_thread} {}
+             prepare_thread, std::move(thread)} {}
 
 void device::submit(operation o, done d) {
   queue_.submit(std::move(o), std::move(d));

@@ -1,52 +1,74 @@
 #include "gpu/device/operation_queue.hpp"
 
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <utility>
+
 namespace troupe::gpu {
 
+/// Shared with the thread, which may come to an operation of a queue that is gone.
+struct operation_queue::state {
+  void run_next();
+
+  std::function<void(const operation&, done)> run;
+  std::function<void()> prepare;
+  std::mutex guard;
+  std::condition_variable ended;
+  std::deque<std::pair<operation, done>> waiting;
+  bool prepared = false, running = false, closing = false;
+};
+
+void operation_queue::state::run_next() {
+  std::pair<operation, done> next;
+  {
+    std::lock_guard lock{guard};
+    if (closing || waiting.empty()) return;
+    next = std::move(waiting.front());
+    waiting.pop_front();
+    running = true;
+  }
+  if (!std::exchange(prepared, true)) prepare();
+  run(next.first, std::move(next.second));
+  next = {};
+  std::lock_guard lock{guard};
+  running = false;
+  ended.notify_all();
+}
+
 operation_queue::operation_queue(std::function<void(const operation&, done)> run,
-                                 std::function<void()> prepare)
-    : run_{std::move(run)}, prepare_{std::move(prepare)}, thread_{[this] { work(); }} {}
+                                 std::function<void()> prepare,
+                                 std::shared_ptr<device_thread> thread)
+    : state_{std::make_shared<state>()},
+      thread_{thread ? std::move(thread) : std::make_shared<device_thread>()} {
+  state_->run = std::move(run);
+  state_->prepare = std::move(prepare);
+}
 
 operation_queue::~operation_queue() {
   join();
-  for (auto& [o, d] : waiting_)
+  for (auto& [o, d] : std::exchange(state_->waiting, {}))
     d(refuse(reason::kind::unavailable, "the device was closed before this operation started"));
 }
 
 void operation_queue::submit(operation o, done d) {
   if (!d) d = [](const expected<outcome>&) {};
   {
-    std::lock_guard lock{guard_};
-    waiting_.emplace_back(std::move(o), std::move(d));
+    std::lock_guard lock{state_->guard};
+    state_->waiting.emplace_back(std::move(o), std::move(d));
   }
-  wake_.notify_one();
+  thread_->submit([s = state_] { s->run_next(); });
 }
 
 void operation_queue::close() {
-  {
-    std::lock_guard lock{guard_};
-    closing_ = true;
-  }
-  wake_.notify_one();
+  std::lock_guard lock{state_->guard};
+  state_->closing = true;
 }
 
 void operation_queue::join() {
-  close();
-  if (thread_.joinable()) thread_.join();
-}
-
-void operation_queue::work() {
-  prepare_();
-  for (;;) {
-    std::pair<operation, done> next;
-    {
-      std::unique_lock lock{guard_};
-      wake_.wait(lock, [this] { return closing_ || !waiting_.empty(); });
-      if (closing_) return;
-      next = std::move(waiting_.front());
-      waiting_.pop_front();
-    }
-    run_(next.first, std::move(next.second));
-  }
+  std::unique_lock lock{state_->guard};
+  state_->closing = true;
+  state_->ended.wait(lock, [this] { return !state_->running; });
 }
 
 }  // namespace troupe::gpu

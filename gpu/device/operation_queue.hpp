@@ -1,26 +1,24 @@
 #pragma once
 
-#include <condition_variable>
-#include <deque>
 #include <functional>
-#include <mutex>
-#include <thread>
-#include <utility>
+#include <memory>
 
+#include "gpu/device/device_thread.hpp"
 #include "gpu/device/stage_device.hpp"
 
 namespace troupe::gpu {
 
-/// A device's thread, which executes one operation after another. Everything that `run` uses must
-/// outlive it: make it the owner's last member, or close it first.
+/// A stage's operations, one after another, on the thread of its device. Everything that `run`
+/// uses must outlive it: make it the owner's last member, or close it first.
 class operation_queue {
  public:
   using done = stage_device::done;
 
   /// `run`: executes an operation, and delivers its result now or later. `prepare`: called first,
-  /// on the thread.
+  /// on the thread. `thread`: the device's, which may have a guest; null: one of its own.
   explicit operation_queue(
-      std::function<void(const operation&, done)> run, std::function<void()> prepare = [] {});
+      std::function<void(const operation&, done)> run, std::function<void()> prepare = [] {},
+      std::shared_ptr<device_thread> thread = nullptr);
   /// Closes, and fails all operations that have not begun.
   ~operation_queue();
   operation_queue(const operation_queue&) = delete;
@@ -34,15 +32,10 @@ class operation_queue {
   void join();
 
  private:
-  void work();
+  struct state;
 
-  const std::function<void(const operation&, done)> run_;
-  const std::function<void()> prepare_;
-  std::mutex guard_;
-  std::condition_variable wake_;
-  std::deque<std::pair<operation, done>> waiting_;
-  bool closing_ = false;
-  std::thread thread_;
+  std::shared_ptr<state> state_;
+  std::shared_ptr<device_thread> thread_;
 };
 
 }  // namespace troupe::gpu

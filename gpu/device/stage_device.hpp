@@ -15,6 +15,8 @@
 
 namespace troupe::gpu {
 
+class device_thread;
+
 /// A stage's part of the model, and its training parameters.
 struct stage_spec {
   troupe::model model;  // GPT-2's layout
@@ -111,6 +113,10 @@ stage_size size_of(const stage_spec& s);
 /// fp32, one thread. Fails for a model that does not have GPT-2's layout (family gpt), for heads
 /// that do not divide the hidden size, and for sublayers that do not exist.
 expected<std::unique_ptr<stage_device>> make_cpu_device(const stage_spec& s);
+
+/// The same on a thread that other stages and a guest may use, too.
+expected<std::unique_ptr<stage_device>> make_cpu_device_on(std::shared_ptr<device_thread> thread,
+                                                           const stage_spec& s);
 
 /// Several CPU threads of this host that share a stage, as one device. Fails if head count or MLP
 /// width is not divisible by their number.

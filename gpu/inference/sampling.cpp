@@ -46,8 +46,10 @@ std::uint32_t choose(std::span<const float> logits, const sampling& how, std::ui
   double sum = 0;
   for (const auto& c : all) {
     const double below = static_cast<double>(c.logit) - static_cast<double>(all[0].logit);
-    weights.push_back(std::exp(below / how.temperature));
-    sum += weights.back();
+    const double weight = std::exp(below / how.temperature);
+    if (weight < how.min_p) break;  // the first has 1
+    weights.push_back(weight);
+    sum += weight;
   }
   std::size_t kept = 0;
   double reached = 0;
@@ -61,16 +63,45 @@ std::uint32_t choose(std::span<const float> logits, const sampling& how, std::ui
   return all[kept - 1].token;
 }
 
-}  // namespace
+bool changes_logits(const sampling& how) {
+  return how.frequency_penalty != 0 || how.presence_penalty != 0 || !how.bias.empty();
+}
 
-sampled_token sample(std::span<const float> logits, const sampling& how, std::uint64_t position) {
+std::vector<float> changed(std::span<const float> logits, const sampling& how,
+                           std::span<const std::uint32_t> completion) {
+  std::vector<float> all{logits.begin(), logits.end()};
+  std::vector<std::uint32_t> counts(all.size());
+  for (const auto t : completion)
+    if (t < counts.size()) ++counts[t];
+  for (std::size_t t = 0; t < all.size(); ++t)
+    if (counts[t] > 0)
+      all[t] -= static_cast<float>(how.presence_penalty + how.frequency_penalty * counts[t]);
+  for (const auto& b : how.bias)
+    if (b.token < all.size()) all[b.token] += static_cast<float>(b.bias);
+  return all;
+}
+
+std::uint32_t most_probable(std::span<const float> logits) {
   std::uint32_t best = 0;
   for (std::uint32_t i = 1; i < logits.size(); ++i)
     if (comparable(logits[i]) > comparable(logits[best])) best = i;
-  const double most = comparable(logits[best]);
+  return best;
+}
+
+std::uint32_t token_by(std::span<const float> logits, const sampling& how, std::uint64_t position) {
+  const auto best = most_probable(logits);
   // Without a finite logit there is nothing to choose by.
-  const bool greedy = how.temperature == 0 || !std::isfinite(most);
-  const auto token = greedy ? best : choose(logits, how, position);
+  const bool greedy = how.temperature == 0 || !std::isfinite(comparable(logits[best]));
+  return greedy ? best : choose(logits, how, position);
+}
+
+}  // namespace
+
+sampled_token sample(std::span<const float> logits, const sampling& how, std::uint64_t position,
+                     std::span<const std::uint32_t> completion) {
+  const auto token = changes_logits(how) ? token_by(changed(logits, how, completion), how, position)
+                                         : token_by(logits, how, position);
+  const double most = comparable(logits[most_probable(logits)]);
   double sum = 0;
   for (const float l : logits) sum += std::exp(static_cast<double>(comparable(l)) - most);
   return {token, static_cast<double>(comparable(logits[token])) - most - std::log(sum)};

@@ -15,19 +15,23 @@ namespace {
 namespace fs = std::filesystem;
 using start = weight_matrix::start;
 
-weight_matrix vector_of(std::vector<weight_matrix::tensor> tensors, start initial) {
+/// Side by side.
+weight_matrix joined(std::vector<weight_matrix::tensor> tensors) {
   weight_matrix w;
   w.tensors = std::move(tensors);
   for (const auto& t : w.tensors) w.out += t.columns;
+  return w;
+}
+
+weight_matrix vector_of(std::vector<weight_matrix::tensor> tensors, start initial) {
+  auto w = joined(std::move(tensors));
   w.vector = true;
   w.initial = initial;
   return w;
 }
 
 weight_matrix matrix_of(std::vector<weight_matrix::tensor> tensors, std::uint64_t in, bool turned) {
-  weight_matrix w;
-  w.tensors = std::move(tensors);
-  for (const auto& t : w.tensors) w.out += t.columns;
+  auto w = joined(std::move(tensors));
   w.in = in;
   w.turned = turned;
   return w;

@@ -76,8 +76,10 @@ class selection_table {
   double reduce_bytes_s(const selection_row& r) const;
   void finish(selection_row& r, double pipeline_s) const;
   bool shares_wan() const;
-  /// The memory limit per stage by the memory model.
-  double max_bytes() const { return slowest_.memory_bytes() / (1 + headroom_); }
+  /// The memory limit per stage by the memory model, beside a guest.
+  double max_bytes() const {
+    return (slowest_.memory_bytes() - guest_bytes(job_)) / (1 + headroom_);
+  }
   std::string_view schedule() const;
 
   const job_spec& job_;

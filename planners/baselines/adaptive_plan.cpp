@@ -55,7 +55,8 @@ std::optional<plan> even_plan(const cluster& c, const gpu_pool& pool, const job_
   how.rows = batch.rows;
   how.gpu_types = {pool.gpu};
   std::uint32_t first = 0;
-  for (const auto n : even_cut(job, shape, load_of(job, batch, shape.stages - 1, memory))) {
+  for (const auto n :
+       even_cut(job, shape, load_of(job, batch, shape.stages - 1, memory - guest_bytes(job)))) {
     how.stages.push_back({first, n, shape.tensor, pool.gpu, 0});
     first += n;
   }

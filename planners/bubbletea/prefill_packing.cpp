@@ -21,7 +21,7 @@ bool same_kind(const prefill_group& a, const prefill_group& b) {
          });
 }
 
-bool in_time(double end_s, const prefill_request& r) {
+bool in_time(double end_s, const prefill_prompt& r) {
   return end_s < never && end_s <= r.latest_s;
 }
 
@@ -57,6 +57,7 @@ prefill_packing::prefill_packing(packing_options options, std::vector<prefill_gr
     auto& s = states_[g];
     const auto& guests = groups_[g].guests;
     s.current.assign(guests.size(), 0);
+    s.running.assign(guests.size(), false);
     s.free.resize(guests.size());
     const auto same = std::ranges::find_if(
         kinds_, [&](const auto& k) { return same_kind(groups_[k.example], groups_[g]); });
@@ -82,7 +83,7 @@ void prefill_packing::prepare(std::uint32_t tokens) {
   prepared_tokens_ = tokens;
 }
 
-std::optional<decline_reason> prefill_packing::impossible(const prefill_request& r,
+std::optional<decline_reason> prefill_packing::impossible(const prefill_prompt& r,
                                                           double now_s) const {
   if (groups_.empty()) return decline_reason::no_guest_for_model;
   if (now_s >= horizon_s_) return decline_reason::timetable_unknown;
@@ -97,7 +98,7 @@ std::optional<decline_reason> prefill_packing::impossible(const prefill_request&
   return {};
 }
 
-bool prefill_packing::goes_before(const prefill_request& a, const prefill_request& b) {
+bool prefill_packing::goes_before(const prefill_prompt& a, const prefill_prompt& b) {
   return std::tuple{-std::int64_t{a.priority}, a.latest_s, a.arrival_s, a.id} <
          std::tuple{-std::int64_t{b.priority}, b.latest_s, b.arrival_s, b.id};
 }
@@ -109,10 +110,10 @@ std::size_t prefill_packing::begun(const group_state& g) {
   return at + (at < g.queue.size() && g.queue[at].begun ? 1 : 0);
 }
 
-std::size_t prefill_packing::position_of(const group_state& g, const prefill_request& r) const {
+std::size_t prefill_packing::position_of(const group_state& g, const prefill_prompt& r) const {
   const auto first = begun(g);
   auto position = g.queue.size();
-  if (options_.rule == packing_rule::whole) return position;
+  if (options_.in_order || options_.rule == packing_rule::whole) return position;
   while (position > first && goes_before(r, g.queue[position - 1].request)) --position;
   return position;
 }
@@ -159,6 +160,77 @@ void prefill_packing::plan_from(std::uint32_t group, std::size_t position, curso
   set_key(group, at[0].at_s);
 }
 
+/// The rest of a prompt that may have begun.
+double prefill_packing::carry_out_rest(std::uint32_t group, const entry& e, cursors& at) const {
+  const auto& guests = groups_[group].guests;
+  for (std::size_t tile = 0; tile < e.work->hop_s.size(); ++tile) {
+    double ready_s = 0;
+    for (std::size_t i = 0; i < guests.size(); ++i) {
+      const auto& p = e.at[i];
+      if (tile < p.tile) continue;  // the next guest knows when its input is there
+      auto run = e.work->guests[i][tile];
+      if (tile == p.tile) run.count -= p.done;
+      if (p.ready_s[tile] < never) ready_s = p.ready_s[tile];
+      if (!at[i].carry_out(windows_[guests[i].device], run, ready_s)) return never;
+      ready_s = at[i].at_s + e.work->hop_s[tile];
+    }
+  }
+  return at.back().at_s;
+}
+
+/// All of the group's promises, from how far they are.
+void prefill_packing::plan_again(std::uint32_t group, double now_s) {
+  auto& g = states_[group];
+  auto at = g.free;
+  for (std::size_t i = 0; i < at.size(); ++i)
+    if (!g.running[i]) at[i].at_s = std::max(at[i].at_s, now_s);
+  for (auto& e : g.queue) {
+    carry_out_rest(group, e, at);
+    e.after = at;
+  }
+  set_key(group, at[0].at_s);
+}
+
+// ---- changes
+
+void prefill_packing::set_windows(std::uint32_t device, idle_windows windows, double now_s) {
+  windows_[device] = std::move(windows);
+  const auto& known = windows_[device];
+  if (!known.empty()) horizon_s_ = std::max(horizon_s_, known.back().end);
+  const auto [group, guest] = guest_of_device_[device];
+  if (group == none) return;
+  auto& g = states_[group];
+  auto& room_s = kinds_[g.kind].room_s[guest];
+  room_s = std::max(room_s, longest_s(known));
+  g.free[guest].window = 0;
+  plan_again(group, now_s);
+}
+
+bool prefill_packing::remove(std::uint32_t group, std::uint64_t id, double now_s) {
+  auto& g = states_[group];
+  const auto it = std::ranges::find(g.queue, id, [](const auto& e) { return e.request.id; });
+  if (it == g.queue.end()) return false;
+  const auto number = g.first + static_cast<std::uint64_t>(it - g.queue.begin());
+  for (std::size_t i = 0; i < g.current.size(); ++i) {
+    if (g.current[i] == number && g.running[i]) {
+      g.running[i] = false;
+      g.free[i].at_s = std::max(g.free[i].at_s, now_s);
+    }
+    if (g.current[i] > number) --g.current[i];
+  }
+  g.queue.erase(it);
+  --promised_;
+  plan_again(group, now_s);
+  return true;
+}
+
+void prefill_packing::delay(std::uint32_t group, double until_s, double now_s) {
+  auto& g = states_[group];
+  for (std::size_t i = 0; i < g.free.size(); ++i)
+    if (!g.running[i]) g.free[i].at_s = std::max(g.free[i].at_s, until_s);
+  plan_again(group, now_s);
+}
+
 // ---- admission
 
 void prefill_packing::set_key(std::uint32_t group, double key) {
@@ -178,7 +250,7 @@ double prefill_packing::free_s(std::uint32_t group, double now_s) {
 }
 
 std::optional<prefill_packing::place> prefill_packing::place_in(std::uint32_t group,
-                                                                const prefill_request& r,
+                                                                const prefill_prompt& r,
                                                                 double now_s) const {
   const auto& g = states_[group];
   const auto& w = *kinds_[g.kind].work;
@@ -194,13 +266,13 @@ std::optional<prefill_packing::place> prefill_packing::place_in(std::uint32_t gr
 
 /// Groups in the order in which they are free. A request that goes before promised ones may begin
 /// sooner than that, so that for it all groups are examined.
-std::optional<prefill_packing::place> prefill_packing::best_place(const prefill_request& r,
+std::optional<prefill_packing::place> prefill_packing::best_place(const prefill_prompt& r,
                                                                   double now_s, bool& full) {
   const bool first_begin = options_.rule == packing_rule::whole;
   const double from_s = earliest_s(now_s);
   double least_s = never;
   for (const auto& k : kinds_) least_s = std::min(least_s, k.work->least_s);
-  const bool behind_all = !last_ || !goes_before(r, *last_);
+  const bool behind_all = options_.in_order || !last_ || !goes_before(r, *last_);
   std::optional<place> best;
   std::uint32_t examined = 0;
   for (auto it = by_free_.begin(); it != by_free_.end();) {
@@ -233,7 +305,7 @@ std::optional<prefill_packing::place> prefill_packing::best_place(const prefill_
   return best;
 }
 
-tl::expected<prefill_promise, decline_reason> prefill_packing::admit(const prefill_request& r,
+tl::expected<prefill_promise, decline_reason> prefill_packing::admit(const prefill_prompt& r,
                                                                      double now_s) {
   prepare(r.tokens);
   if (const auto why = impossible(r, now_s)) return tl::unexpected{*why};
@@ -324,6 +396,7 @@ next_piece prefill_packing::next(std::uint32_t device, double now_s) {
     return {{}, bubble.at_s};
   }
   e.begun = true;
+  g.running[guest] = true;
   g.free[guest] = at;
   const auto n = at.fitting(windows, run);
   return {prefill_piece{e.request.id, device, group, guest, p.tile, n, at.at_s,
@@ -337,6 +410,7 @@ bool prefill_packing::ended(const prefill_piece& piece) {
   TROUPE_INVARIANT(e.request.id == piece.request);
   auto& p = e.at[piece.guest];
   g.free[piece.guest].at_s = piece.end_s;
+  g.running[piece.guest] = false;
   p.done += piece.operations;
   if (p.done < e.work->guests[piece.guest][p.tile].count) return false;
   const bool last_guest = piece.guest + 1 == g.free.size();

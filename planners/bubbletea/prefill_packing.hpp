@@ -22,14 +22,14 @@
 namespace troupe::planners {
 
 /// A prompt. The larger priority goes first, then the earlier `latest_s`, arrival and id.
-struct prefill_request {
+struct prefill_prompt {
   std::uint64_t id = 0;
   double arrival_s = 0;
   std::uint32_t tokens = 1;
   double latest_s = never;  // by when the prefill must have ended
   std::int32_t priority = 0;
 
-  bool operator==(const prefill_request&) const = default;
+  bool operator==(const prefill_prompt&) const = default;
 };
 
 /// The group takes it. If the training keeps its timetable, its prefill ends at `end_s`, or by
@@ -82,13 +82,28 @@ class prefill_packing {
 
   /// A promise that breaks no other one, or the reason why there is none. Of the groups that are
   /// free soonest the one where the prefill ends first; under rule whole, where it begins first.
-  tl::expected<prefill_promise, decline_reason> admit(const prefill_request& r, double now_s);
+  tl::expected<prefill_promise, decline_reason> admit(const prefill_prompt& r, double now_s);
 
   /// What the device does now. Precondition: its last piece has ended.
   next_piece next(std::uint32_t device, double now_s);
 
   /// The piece, which next() gave, has ended as planned. True: it was its request's last one.
   bool ended(const prefill_piece& piece);
+
+  /// The device has these windows from now on. They may begin before `now_s`, and must if the
+  /// device runs a piece. The plan of its group follows; promises that it no longer keeps stay
+  /// promised.
+  void set_windows(std::uint32_t device, idle_windows windows, double now_s);
+
+  /// A promised prompt of this group has ended otherwise than by the last ended(), or nobody needs
+  /// it: its pieces that still run count as ended now. False: the group does not have it.
+  bool remove(std::uint32_t group, std::uint64_t id, double now_s);
+
+  /// The group's devices are busy until then, with what is not known here.
+  void delay(std::uint32_t group, double until_s, double now_s);
+
+  /// The end of what is known of the devices' windows.
+  double horizon_s() const { return horizon_s_; }
 
   /// The device of the guest that follows this one in its group; none: it is the last one.
   std::optional<std::uint32_t> device_after(const prefill_piece& piece) const;
@@ -104,7 +119,7 @@ class prefill_packing {
     std::vector<double> ready_s;       // by tile: when its input is there; never: unknown
   };
   struct entry {
-    prefill_request request;
+    prefill_prompt request;
     std::shared_ptr<const prefill_work> work;
     std::vector<progress> at;  // by guest
     cursors after;             // as planned
@@ -114,6 +129,7 @@ class prefill_packing {
     std::deque<entry> queue;             // in the order of execution
     std::uint64_t first = 0;             // the number of the queue's first entry
     std::vector<std::uint64_t> current;  // by guest: the number of its entry
+    std::vector<bool> running;           // by guest: a piece of that entry
     cursors free;                        // after the guests' last pieces
     std::uint32_t kind = 0;
     double key = 0;  // in by_free_
@@ -131,21 +147,23 @@ class prefill_packing {
   };
 
   void prepare(std::uint32_t tokens);
-  std::optional<decline_reason> impossible(const prefill_request& r, double now_s) const;
-  static bool goes_before(const prefill_request& a, const prefill_request& b);
+  std::optional<decline_reason> impossible(const prefill_prompt& r, double now_s) const;
+  static bool goes_before(const prefill_prompt& a, const prefill_prompt& b);
 
   static std::size_t begun(const group_state& g);
-  std::size_t position_of(const group_state& g, const prefill_request& r) const;
+  std::size_t position_of(const group_state& g, const prefill_prompt& r) const;
   static cursors before(const group_state& g, std::size_t position, double now_s);
   double earliest_s(double now_s) const;
   double carry_out(std::uint32_t group, const prefill_work& w, cursors& at) const;
   bool keeps(std::uint32_t group, std::size_t from, cursors at) const;
   void plan_from(std::uint32_t group, std::size_t position, cursors at);
+  double carry_out_rest(std::uint32_t group, const entry& e, cursors& at) const;
+  void plan_again(std::uint32_t group, double now_s);
 
   void set_key(std::uint32_t group, double key);
   double free_s(std::uint32_t group, double now_s);
-  std::optional<place> place_in(std::uint32_t group, const prefill_request& r, double now_s) const;
-  std::optional<place> best_place(const prefill_request& r, double now_s, bool& full);
+  std::optional<place> place_in(std::uint32_t group, const prefill_prompt& r, double now_s) const;
+  std::optional<place> best_place(const prefill_prompt& r, double now_s, bool& full);
 
   bool reorder(std::uint32_t group, std::size_t from, const std::vector<std::size_t>& first,
                double now_s);
@@ -160,8 +178,8 @@ class prefill_packing {
   std::set<std::pair<double, std::uint32_t>> by_free_;  // groups; none is free before its key
   std::vector<group_kind> kinds_;
   std::uint32_t prepared_tokens_ = 0;
-  std::optional<prefill_request> last_;  // goes behind all promised ones
-  double last_begin_s_ = 0;              // of the last promised one; for rule whole
+  std::optional<prefill_prompt> last_;  // goes behind all promised ones
+  double last_begin_s_ = 0;             // of the last promised one; for rule whole
   double horizon_s_ = 0;
   std::size_t promised_ = 0;
 };

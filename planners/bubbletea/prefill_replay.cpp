@@ -10,7 +10,7 @@ namespace {
 
 class replay {
  public:
-  replay(prefill_packing packing, std::size_t devices, std::span<const prefill_request> requests,
+  replay(prefill_packing packing, std::size_t devices, std::span<const prefill_prompt> requests,
          const replay_options& o)
       : packing_{std::move(packing)},
         requests_{requests},
@@ -62,7 +62,7 @@ class replay {
     std::push_heap(due_.begin(), due_.end());
   }
 
-  bool offer(const prefill_request& r, double now_s) {
+  bool offer(const prefill_prompt& r, double now_s) {
     ++out_.offered;
     const auto promised = packing_.admit(r, now_s);
     if (!promised) {
@@ -121,7 +121,7 @@ class replay {
   }
 
   prefill_packing packing_;
-  std::span<const prefill_request> requests_;
+  std::span<const prefill_prompt> requests_;
   replay_options options_;
   std::vector<bool> running_;
   std::vector<double> wakes_at_;
@@ -145,7 +145,7 @@ idle_windows prefill_replay::used(std::size_t device) const {
 }
 
 prefill_replay replay_prefills(prefill_packing packing, std::size_t devices,
-                               std::span<const prefill_request> requests,
+                               std::span<const prefill_prompt> requests,
                                const replay_options& options) {
   return replay{std::move(packing), devices, requests, options}.run();
 }

@@ -43,7 +43,7 @@ struct prefill_replay {
 /// its end. Saturated: requests are taken in turn, again and again, with new ids and without
 /// deadlines, and each arrives when it is offered. `devices`: that the packing has windows for.
 prefill_replay replay_prefills(prefill_packing packing, std::size_t devices,
-                               std::span<const prefill_request> requests,
+                               std::span<const prefill_prompt> requests,
                                const replay_options& options = {});
 
 }  // namespace troupe::planners

@@ -60,6 +60,7 @@ prefill_work work_of(const prefill_group& group, std::uint32_t tokens, const pac
     tiles = tiles_of(tokens, rows);
   const bool layerwise = o.rule == packing_rule::resumable;
   prefill_work w;
+  w.rows = tiles;
   for (const auto& g : group.guests) {
     auto& runs = w.guests.emplace_back();
     double cached = 0, sum_s = 0, longest_s = 0;

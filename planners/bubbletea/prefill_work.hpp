@@ -26,6 +26,7 @@ struct packing_options {
   double op_s = 1e-3;                // an operation's longest time, where 64 rows allow it
   std::uint32_t max_promised = 0;    // prompts of a group that have not ended; 0: no limit
   std::uint32_t max_tokens = 0;      // of a prompt; 0: no limit
+  bool in_order = false;             // promised prompts of a group run as they were promised
   std::uint32_t most_examined = 64;  // groups, once one has been found that keeps the deadline
 };
 
@@ -44,6 +45,7 @@ struct operation_run {
 /// the next one when it has ended the tile.
 struct prefill_work {
   std::vector<std::vector<operation_run>> guests;  // by guest, then tile
+  std::vector<std::uint32_t> rows;                 // by tile: tokens
   std::vector<double> hop_s;                       // by tile
   double least_s = 0;             // the longest of the guests' own times: no group ends it sooner
   std::vector<double> longest_s;  // by guest: operation

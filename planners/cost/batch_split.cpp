@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "messages/units.hpp"
 #include "planners/cost/stage_time.hpp"
 
 namespace troupe::planners {
@@ -39,12 +40,17 @@ stage_load load_of(const job_spec& job, const batch_split& split, std::uint32_t 
   return {split.rows, in_flight(job, split, behind), max_bytes, job.pipeline.recompute};
 }
 
+double guest_bytes(const job_spec& job) {
+  return job.pipeline.bubbles ? job.pipeline.bubbles->memory_gb * bytes_per_gb : 0;
+}
+
 std::vector<double> bytes_by_stage(const job_spec& job, const batch_split& split,
                                    const std::vector<stage_part>& parts, double headroom) {
   std::vector<double> bytes;
   auto behind = static_cast<std::uint32_t>(parts.size());
   for (const auto& p : parts)
-    bytes.push_back(memory_of(p, load_of(job, split, --behind)).total() * (1 + headroom));
+    bytes.push_back(memory_of(p, load_of(job, split, --behind)).total() * (1 + headroom) +
+                    guest_bytes(job));
   return bytes;
 }
 

@@ -30,7 +30,9 @@ std::uint32_t in_flight(const job_spec& job, const batch_split& split, std::uint
 /// The load of such a stage, on a GPU with `max_bytes`.
 stage_load load_of(const job_spec& job, const batch_split& split, std::uint32_t behind,
                    double max_bytes = std::numeric_limits<double>::infinity());
-/// Memory per GPU of each stage, with `headroom` added.
+/// What the guests beside its stages may use of each GPU, if it lends their bubbles.
+double guest_bytes(const job_spec& job);
+/// Memory per GPU of each stage, with `headroom` and the guest's added.
 std::vector<double> bytes_by_stage(const job_spec& job, const batch_split& split,
                                    const std::vector<stage_part>& parts, double headroom);
 

@@ -82,7 +82,8 @@ class cell_timer {
     if (data > 1 && !devices_sum(data)) p.update_s += costs.gradients_s;
     const auto behind = static_cast<std::uint32_t>(stages_.size() - 1 - i);
     p.bytes_per_gpu = memory_of(part, load_of(job_, batch, behind)).total() *
-                      (1 + cluster_.settings.memory_headroom);
+                          (1 + cluster_.settings.memory_headroom) +
+                      guest_bytes(job_);
     p.fits = p.bytes_per_gpu < gpu.memory_bytes();
     return p;
   }

@@ -231,6 +231,7 @@ expected<std::vector<plan>> plans_for(const cluster& c, const job_spec& job,
 
 std::string bound_warning(const cluster& c, const job_spec& job, const std::vector<plan>& plans,
                           const policy& by) {
+  if (is_serving(job)) return {};  // any GPU that holds it will do
   if (plans.empty() || (!job.max_gpus && job.required_gpu_type.empty())) return {};
   auto free = job;
   free.max_gpus.reset();

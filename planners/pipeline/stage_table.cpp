@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "messages/time.hpp"
+#include "planners/cost/batch_split.hpp"
 #include "planners/cost/stage_time.hpp"
 #include "planners/pipeline/model_partition.hpp"
 
@@ -66,7 +67,8 @@ range_costs stage_table::ask(const cluster& c, const job_spec& job, const gpus_o
   const auto x = costs_of_stage(job, device_of(job, c.gpus[t.gpu]), parts, at, rows_, t.inside);
   const auto bytes = [&](std::uint32_t held) {
     return memory_of(part, {rows_, held, never, job.pipeline.recompute}).total() *
-           (1 + c.settings.memory_headroom);
+               (1 + c.settings.memory_headroom) +
+           guest_bytes(job);
   };
   return {x.forward_s,
           x.recompute_s,

@@ -13,16 +13,29 @@ namespace troupe::runtime {
 /// there, as soon as and as long as the two can connect; else through the gateway.
 inline constexpr std::uint32_t tensor_lane = 1;
 
+/// Between a node and its gateway: blocks of prefills, which therefore never queue before tensors.
+/// They always go through the gateway, and not beyond it.
+inline constexpr std::uint32_t prefill_lane = 2;
+
 /// From a node: through the gateway in any case, for tensors that the direct connection may have
-/// lost.
-inline constexpr std::uint32_t relayed_tensor_lane = 2;
+/// lost. Of three connections it shares the one of tensor_lane.
+inline constexpr std::uint32_t relayed_tensor_lane = 3;
+
+/// Connections from a node to its gateway: small frames, tensors, blocks of prefills.
+inline constexpr std::uint32_t node_connections = 3;
 
 /// Maximum size of a tensor: the largest frame part that a tensor connection accepts. Gateways
 /// stripe tensors between datacenters, but not inside one.
 inline constexpr std::uint64_t largest_tensor_bytes = std::uint64_t{1} << 30;
 
+/// Maximum size of a prefill_block's body; gateways drop larger ones.
+inline constexpr std::uint64_t largest_block_bytes = std::uint64_t{16} << 20;
+
+inline std::uint32_t lane_of_type(std::uint16_t type) {
+  return type == type_id<tensor> ? tensor_lane : type == type_id<prefill_block> ? prefill_lane : 0;
+}
 inline std::uint32_t lane_of(const message& m) {
-  return std::holds_alternative<tensor>(m) ? tensor_lane : 0;
+  return std::visit([]<class T>(const T&) { return lane_of_type(type_id<T>); }, m);
 }
 
 /// Name of a peer without a key, which is possible only without keys or over a local socket.

@@ -11,10 +11,17 @@ namespace troupe::runtime {
 namespace {
 
 // Else the token is a flight.
-constexpr std::uint64_t wan_token = std::uint64_t{1} << 32, card_token = std::uint64_t{1} << 33;
+constexpr std::uint64_t wan_token = std::uint64_t{1} << 32, card_token = std::uint64_t{1} << 33,
+                        block_token = std::uint64_t{1} << 34;
 
 double ns_per_byte(double gbps) {
   return 8 / gbps;
+}
+
+/// 0: it has none.
+std::uint16_t type_of(const frame& f) {
+  const auto e = peek(f.header.bytes());
+  return e ? e->type : 0;
 }
 
 /// Index of a pair of datacenters, by direction.
@@ -52,7 +59,8 @@ class simulated_network::door final : public transport {
 bool is_meant(const cluster& c, address a, const std::string& name) {
   if (host_name(c, a) == name) return true;
   if (is_gateway(c, a)) return c.datacenters[a - 1].name == name;
-  return is_node(c, a) && c.datacenters[c.nodes[node_of(c, a)].datacenter].name == name;
+  const bool inside = is_node(c, a) || is_front(c, a);
+  return inside && host_name(c, gateway_of(c, a)) == name + "/gateway";
 }
 
 simulated_network::simulated_network(virtual_coordinator& time, const cluster& c,
@@ -90,7 +98,7 @@ void simulated_network::close(address a) {
   retire(e);
   // Connections end with either side: credit starts anew.
   for (auto& c : connections_)
-    if (c.from == i || c.to == i) c.unhandled = 0;
+    if (c.from == i || c.to == i) c.unhandled = c.unhandled_blocks = 0;
 }
 
 bool simulated_network::send(std::uint32_t from, std::uint64_t generation, address to, frame f,
@@ -100,7 +108,8 @@ bool simulated_network::send(std::uint32_t from, std::uint64_t generation, addre
   ++counters_.sent;
   const auto via = route(from, to, lane);
   auto& c = connections_[via];
-  if (credit_frames_ > 0 && c.unhandled >= credit_frames_) {
+  const bool block = lane == prefill_lane && type_of(f) == type_id<prefill_block>;
+  if (credit_frames_ > 0 && unhandled_of(c, block) >= credit_frames_) {
     ++counters_.refused;
     return false;
   }
@@ -117,7 +126,7 @@ bool simulated_network::send(std::uint32_t from, std::uint64_t generation, addre
     return true;
   }
   if (!random_faults_ || !faulty_now()) {
-    depart(new_flight(std::move(f), via));
+    depart(new_flight(std::move(f), via, block));
     return true;
   }
   if (faults_.loss > 0 && random_.chance(faults_.loss)) {
@@ -126,14 +135,14 @@ bool simulated_network::send(std::uint32_t from, std::uint64_t generation, addre
   }
   const bool twice = faults_.duplication > 0 && random_.chance(faults_.duplication);
   const bool late = faults_.reordering > 0 && random_.chance(faults_.reordering);
-  const auto first = new_flight(std::move(f), via);
+  const auto first = new_flight(std::move(f), via, block);
   if (late) {
     ++counters_.reordered;
     flights_[first].extra = random_delay();
   }
   if (twice) {
     ++counters_.duplicated;
-    const auto second = new_flight(flights_[first].content, via);
+    const auto second = new_flight(flights_[first].content, via, block);
     flights_[second].extra = random_delay();
     depart(second);
   }
@@ -169,11 +178,11 @@ void simulated_network::handled(std::uint32_t at, std::uint64_t generation, cons
     e.last_in = connect(endpoint_of(sender), e.self);
     e.last_from = sender;
   }
-  auto& c = connections_[e.last_in];
-  if (c.unhandled > 0) --c.unhandled;
+  auto& open = unhandled_of(connections_[e.last_in], who->type == type_id<prefill_block>);
+  if (open > 0) --open;
 }
 
-std::uint32_t simulated_network::new_flight(frame f, std::uint32_t via) {
+std::uint32_t simulated_network::new_flight(frame f, std::uint32_t via, bool block) {
   if (free_flights_.empty()) {
     free_flights_.push_back(static_cast<std::uint32_t>(flights_.size()));
     flights_.emplace_back();
@@ -181,8 +190,9 @@ std::uint32_t simulated_network::new_flight(frame f, std::uint32_t via) {
   const auto i = free_flights_.back();
   free_flights_.pop_back();
   auto& c = connections_[via];
-  ++c.unhandled;
+  ++unhandled_of(c, block);
   auto& fresh = flights_[i];
+  fresh.block = block;
   fresh.content = std::move(f);
   fresh.via = via;
   fresh.to_generation = endpoints_[c.to].generation;
@@ -198,6 +208,8 @@ void simulated_network::depart(std::uint32_t i) {
   if (c.of_node) {
     const auto e = peek(f.content.header.bytes());
     if (e && e->type == type_id<tensor>) return depart_tensor(i, endpoints_[c.from].self, e->to);
+    if (e && e->type == type_id<prefill_block>)
+      return depart_block(i, endpoints_[c.from].self, e->to);
   }
   const auto wire = static_cast<time_ns>(bytes * c.ns_per_byte + 0.5);
   time_.at(time_.now() + c.latency + wire + f.extra, *this, i);
@@ -223,6 +235,50 @@ void simulated_network::depart_tensor(std::uint32_t i, address from, address to)
                    {t.from.lease, t.from.pipeline, t.from.stage, t.to_pipeline, t.to_stage},
                    std::round(link.alone_s(static_cast<double>(t.bytes)) * 1e9), i);
   schedule(card, card_token | node);
+  give_link_to_block(node);
+}
+
+/// As a tensor, but behind all of them.
+void simulated_network::depart_block(std::uint32_t i, address from, address to) {
+  auto& f = flights_[i];
+  if (!are_local_nodes(cluster_, from, to)) {
+    time_.at(time_.now() + f.extra, *this, i);
+    return;
+  }
+  const auto m = decode(f.content.header.bytes());
+  const auto* block = m ? std::get_if<prefill_block>(&m->second) : nullptr;
+  const auto node = node_of(cluster_, from);
+  const auto link = link_cost_between(cluster_, node, node_of(cluster_, to));
+  f.latency = to_ns(link.latency_s);
+  const auto bytes = static_cast<double>(block ? block->bytes : f.content.size());
+  cards_[node].blocks.push_back({i, to_ns(link.alone_s(bytes))});
+  give_link_to_block(node);
+}
+
+/// Lets the first block go on, or takes the link from it, as the tensors allow.
+void simulated_network::give_link_to_block(node_index n) {
+  auto& card = cards_[n];
+  if (card.blocks.empty()) return;
+  const auto now = time_.now();
+  auto& first = card.blocks.front();
+  const bool tensors = card.share.next_end().has_value();
+  if (tensors && card.block_since) {
+    time_.cancel(card.block_end);
+    first.left -= now - *card.block_since;
+    card.block_since.reset();
+  } else if (!tensors && !card.block_since) {
+    card.block_since = now;
+    card.block_end = time_.at(now + first.left, *this, block_token | n);
+  }
+}
+
+void simulated_network::end_block(node_index n) {
+  auto& card = cards_[n];
+  const auto i = card.blocks.front().flight;
+  card.blocks.pop_front();
+  card.block_since.reset();
+  time_.at(time_.now() + flights_[i].latency + flights_[i].extra, *this, i);
+  give_link_to_block(n);
 }
 
 void simulated_network::join_wan(std::uint32_t i, const connection& c, double bytes) {
@@ -277,7 +333,9 @@ void simulated_network::fire(std::uint64_t token) {
   if (token & wan_token)
     wake(wan_[index], token);
   else if (token & card_token)
-    wake(cards_[index], token);
+    wake(cards_[index], token), give_link_to_block(index);
+  else if (token & block_token)
+    end_block(index);
   else
     arrive(index);
 }
@@ -290,7 +348,8 @@ void simulated_network::arrive(std::uint32_t i) {
   const bool there = to.generation == f.to_generation && to.receiver;
   if (!there || (!faults_.partitions.empty() && cut(c))) {
     ++(there ? counters_.cut : counters_.unreachable);
-    if (to.generation == f.to_generation && c.unhandled > 0) --c.unhandled;
+    auto& open = unhandled_of(c, f.block);
+    if (to.generation == f.to_generation && open > 0) --open;
     return;
   }
   ++counters_.delivered;
@@ -359,7 +418,7 @@ std::uint32_t simulated_network::connect_first(std::uint32_t from, address to) {
 
 std::uint32_t simulated_network::site_of(address a) const {
   if (is_gateway(cluster_, a)) return a - 1;
-  return is_node(cluster_, a) ? cluster_.nodes[node_of(cluster_, a)].datacenter : 0;
+  return is_node(cluster_, a) || is_front(cluster_, a) ? gateway_of(cluster_, a) - 1 : 0;
 }
 
 void simulated_network::describe(connection& c) {

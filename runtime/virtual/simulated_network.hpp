@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -50,6 +51,9 @@ struct network_counters {
 /// with all other tensors that leave it. Those for other datacenters gateways hold back by
 /// themselves. Nothing else is charged for tensors between a node and its gateway, nor between
 /// gateways.
+///
+/// A prefill_block takes its time in the same way, but behind all tensors that leave its node: one
+/// after the other, while no tensor does. Tensors are never later because of them.
 class simulated_network final : private virtual_coordinator::listener {
  public:
   static constexpr double site_latency_s = unlisted_lan_latency_us * 1e-6;
@@ -99,9 +103,10 @@ class simulated_network final : private virtual_coordinator::listener {
     std::uint32_t from = 0, to = 0;  // endpoints
     time_ns latency = 0;
     double ns_per_byte = 0;
-    std::int32_t wan = -1;        // shared link, or none
-    std::uint32_t unhandled = 0;  // frames
-    bool of_node = false;         // tensors have rules of their own
+    std::int32_t wan = -1;               // shared link, or none
+    std::uint32_t unhandled = 0;         // frames, without
+    std::uint32_t unhandled_blocks = 0;  // of prefills, whose lane has credit of its own
+    bool of_node = false;                // tensors have rules of their own
   };
 
   /// One direction between two datacenters. While one transfer has it alone, which is the rule for
@@ -116,17 +121,28 @@ class simulated_network final : private virtual_coordinator::listener {
     time_ns next_end_at = never_ns;
   };
 
-  /// What leaves a node for others of its datacentre: tensors, from each stage to each other.
+  /// A block that waits for a node's link, or has it.
+  struct waiting_block {
+    std::uint32_t flight = 0;
+    time_ns left = 0;  // on the link
+  };
+
+  /// What leaves a node for others of its datacenter: tensors, from each stage to each other; and
+  /// blocks, of which the first has the link while no tensor does.
   struct network_card {
     flow_share<std::array<std::uint64_t, 5>> share;
     virtual_coordinator::event_id next_end = {};
     time_ns next_end_at = never_ns;
+    std::deque<waiting_block> blocks;
+    std::optional<time_ns> block_since;  // it has the link since then; none: it waits
+    virtual_coordinator::event_id block_end = {};
   };
 
   /// A frame on its way.
   struct flight {
     frame content;
     std::uint32_t via = 0;  // connection
+    bool block = false;     // of a prefill: counts for the connection's blocks
     std::uint64_t to_generation = 0;
     time_ns latency = 0;  // after a shared link
     time_ns extra = 0;    // reordering's
@@ -139,6 +155,9 @@ class simulated_network final : private virtual_coordinator::listener {
   void handled(std::uint32_t endpoint_index, std::uint64_t generation, const frame& f);
   void depart(std::uint32_t flight_index);
   void depart_tensor(std::uint32_t flight_index, address from, address to);
+  void depart_block(std::uint32_t flight_index, address from, address to);
+  void give_link_to_block(node_index n);
+  void end_block(node_index n);
   void join_wan(std::uint32_t flight_index, const connection& c, double bytes);
   template <class Link>
   void wake(Link& link, std::uint64_t token);
@@ -152,7 +171,10 @@ class simulated_network final : private virtual_coordinator::listener {
   void retire(endpoint& e);
   std::uint32_t connect(std::uint32_t from, address to);
   void describe(connection& c);
-  std::uint32_t new_flight(frame f, std::uint32_t via);
+  std::uint32_t new_flight(frame f, std::uint32_t via, bool block);
+  static std::uint32_t& unhandled_of(connection& c, bool block) {
+    return block ? c.unhandled_blocks : c.unhandled;
+  }
   std::uint32_t site_of(address a) const;
   void place_in_partitions(endpoint& e) const;
   bool faulty_now() const;

@@ -29,11 +29,8 @@ std::pair<std::uint32_t, std::uint32_t> connection_of(const std::string& id, std
 }
 
 std::optional<address> find_host(const cluster& c, const std::string& name) {
-  if (name == host_name(c, controller_address)) return controller_address;
-  for (std::uint32_t d = 0; d < c.datacenters.size(); ++d)
-    if (name == host_name(c, gateway_address(d))) return gateway_address(d);
-  for (node_index n = 0; n < c.nodes.size(); ++n)
-    if (name == c.nodes[n].name) return node_address(c, n);
+  for (address a = 0; a < front_address(c, static_cast<std::uint32_t>(c.fronts.size())); ++a)
+    if (name == host_name(c, a)) return a;
   return {};
 }
 

@@ -157,6 +157,7 @@ std::vector<std::string> key_names(const cluster& c) {
   for (std::uint32_t d = 0; d < c.datacenters.size(); ++d)
     names.push_back(host_name(c, gateway_address(d)));
   for (const auto& n : c.nodes) names.push_back(n.name);
+  for (const auto& f : c.fronts) names.push_back(f.name);
   return names;
 }
 

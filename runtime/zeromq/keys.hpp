@@ -43,7 +43,8 @@ struct key_ring {
   key_role role_of(std::string_view who) const;
 };
 
-/// Every name that needs a key: the controller, the gateways, the nodes, "client" and "operator".
+/// Every name that needs a key: the controller, the gateways, the nodes, the fronts, "client" and
+/// "operator".
 std::vector<std::string> key_names(const cluster& c);
 
 /// Makes a pair for each name that has none yet and rewrites the list; what is there stays. Returns

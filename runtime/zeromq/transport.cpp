@@ -100,7 +100,7 @@ void zeromq_transport::engine::list_poll_items() {
 expected<void> zeromq_transport::engine::find_self() {
   if (options_.client) return {};
   const auto& c = options_.cluster;
-  const auto hosts = 1 + c.datacenters.size() + c.nodes.size();
+  const auto hosts = front_address(c, static_cast<std::uint32_t>(c.fronts.size()));
   address a = 0;
   while (a < hosts && host_name(c, a) != options_.name) ++a;
   if (a == hosts)

@@ -21,7 +21,8 @@ struct zeromq_link {
 
 /// One process's place in the network.
 struct zeromq_options {
-  /// Who this is: host_name() of the controller, a gateway or a node; a client's name is free.
+  /// Who this is: host_name() of the controller, a gateway, a node or a front; a client's name is
+  /// free.
   std::string name;
   bool client = false;
   /// As loaded; a client may leave it empty.
@@ -32,8 +33,8 @@ struct zeromq_options {
   /// nowhere. At a node these are nodes of its datacenter, with tensors, which otherwise come
   /// through the gateway; the address `*` stands for the one that its gateway sees.
   std::string listen;
-  /// Whom this host greets: a node its gateway, a gateway and a client the controller. Empty:
-  /// nobody.
+  /// Whom this host greets: a node or front its gateway, a gateway and a client the controller.
+  /// Empty: nobody.
   std::string upstream;
   /// TCP connections to the upstream, up to 64.
   std::uint32_t connections = 1;

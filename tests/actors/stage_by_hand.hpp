@@ -11,7 +11,9 @@
 
 #include <caf/all.hpp>
 
+#include "actors/protocol/timing.hpp"
 #include "actors/training/stage.hpp"
+#include "gpu/device/simulated_executor.hpp"
 #include "harness/small_cluster.hpp"
 #include "messages/codec.hpp"
 #include "runtime/virtual/virtual_world.hpp"
@@ -66,7 +68,7 @@ class device_by_hand final : public gpu::stage_device {
 };
 
 inline constexpr address trainer_of_stage = 1, before_stage = 5, this_stage = 4, after_stage = 6,
-                         peer_of_stage = 8;
+                         peer_of_stage = 8, gateway_of_stage = 2;
 inline constexpr lease_id lease_of_stage = 7;
 
 /// Stage `s` of three, of one pipeline, with two micro-batches.
@@ -124,6 +126,10 @@ class stage_by_hand {
     bool real = false;  // with a device_by_hand
     std::function<expected<stage_backend>()> create = nullptr;
     std::shared_ptr<std::atomic<bool>> created = nullptr;
+    /// Of its device, if that is lent to a guest.
+    std::function<std::shared_ptr<gpu::device_executor>(gpu::simulated_executor::clock,
+                                                        gpu::simulated_executor::timer)>
+        executor = nullptr;
   };
 
   explicit stage_by_hand(stage_setup s) : stage_by_hand{std::move(s), how{}} {}
@@ -139,12 +145,23 @@ class stage_by_hand {
     o.tokens = [](std::uint64_t iteration, std::uint32_t microbatch) {
       return std::pair{bytes(1 + iteration), bytes(100 + microbatch)};
     };
+    o.gateway = gateway_of_stage;
+    if (it.executor)
+      o.executor = it.executor([this] { return world_.now_s(); },
+                               [this](double wait_s, std::function<void()> what) {
+                                 const caf::scoped_actor sender{world_.system()};
+                                 sender->delayed_send(timers_, nanoseconds_of(wait_s),
+                                                      call_now{std::move(what)});
+                               });
     net_->now_s = [this] { return world_.now_s(); };
     world_.add_host(this_stage, [this, o](const runtime::host& h) mutable {
       auto host = h;
       host.net = net_;
       const auto node = world_.system().spawn([this](node_actor::pointer) { return behavior(); });
       o.messenger = actors::messenger{host, node};
+      timers_ = world_.system().spawn([](timer_actor::pointer) -> timer_actor::behavior_type {
+        return {[](const call_now& c) { c.what(); }};
+      });
       stage_ = world_.system().spawn(stage, std::move(o));
       return std::vector{caf::actor_cast<caf::actor>(node), caf::actor_cast<caf::actor>(stage_)};
     });
@@ -253,6 +270,7 @@ class stage_by_hand {
             [](const work_done&) {},
             [this](const training_over& o) { over_.push_back(o); },
             [](const training_event&) {},
+            [](const serving_over&) {},
             [](const tick&) {}};
   }
   void settle() { world_.run_until(world_.now_s() + 0.001); }
@@ -262,6 +280,8 @@ class stage_by_hand {
   std::vector<message> local_;
   runtime::virtual_world world_;
   stage_actor stage_;
+  using timer_actor = caf::typed_actor<caf::reacts_to<call_now>>;
+  timer_actor timers_;
 };
 
 /// The order of `alone` once, up to the end of the update.

@@ -216,6 +216,9 @@ TEST_CASE("a tensor for another datacenter leaves in stripes, over the lanes of 
   }
   CHECK(r.net->acknowledged == 1);
   CHECK(r.router.traffic().wan_sent_bytes == 100'000);
+  REQUIRE(r.router.traffic().sent_to);
+  CHECK(r.router.traffic().sent_to->at(1) == 100'000);
+  CHECK(r.router.traffic().sent_to->at(0) == 0);
   // The next one of the flow has the next number; a large one is cut into several parts.
   t.microbatch = 2;
   t.bytes = 5'000'000;

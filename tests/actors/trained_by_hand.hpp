@@ -54,6 +54,7 @@ struct node_of_test {
             [](const work_done&) {},
             [this](const training_over& o) { over = o; },
             [this](const training_event& e) { events.push_back(e.sentence); },
+            [](const serving_over&) {},
             [](const tick&) {}};
   }
 };

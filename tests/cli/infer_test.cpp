@@ -41,7 +41,7 @@ TEST_CASE("infer completes a text, and its document has the tokens and where the
   CHECK(d.at("where").at("steps") == 4);
   const auto plain = troupe::test::troupe(infer(model, {"To be", "--max-tokens", "9"}));
   CHECK(plain.out == d.at("text").get<std::string>() + "\n");
-  CHECK_THAT(plain.err, Contains("5 prompt tokens, 9 new ones, ended by length"));
+  CHECK_THAT(plain.err, Contains("5 prompt tokens, 9 generated, finish reason length"));
 }
 
 TEST_CASE("infer gives the same tokens for a text and its tokens, and for any chunk") {

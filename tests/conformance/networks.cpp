@@ -51,6 +51,7 @@ class zeromq final : public network {
     o.incarnation = ++incarnations_[a];
     o.window_frames = credit_frames / 2;
     o.queue_frames = credit_frames / 2;
+    if (is_node(o.cluster, a)) o.connections = node_connections;
     if (!o.client) o.listen = place_of(a);
     if (a != controller) o.upstream = endpoints_.at(next_hop(o.cluster, a, controller));
     for (const auto& [other, at] : endpoints_)

@@ -93,6 +93,68 @@ TEST_CASE(
   REQUIRE(n->received(a1) == 0);
 }
 
+namespace {
+
+frame a_block(address from, address to, std::uint32_t index, payload body) {
+  prefill_block b;
+  b.index = index;
+  b.bytes = body.bytes().size();
+  return encode(from, to, b, std::move(body));
+}
+
+std::uint32_t index_of(const frame& f) {
+  const auto m = decode(f.header.bytes());
+  REQUIRE(m);
+  return std::get<prefill_block>(m->second).index;
+}
+
+}  // namespace
+
+TEST_CASE("blocks of prefills go through the gateway, each once and in order") {
+  const auto n = any_network();
+  start_all(*n);
+  constexpr std::uint32_t blocks = 50;
+  address here = a0;
+  std::vector<frame> all;
+  for (std::uint32_t i = 0; i < blocks; ++i) all.push_back(a_block(a0, a1, i, pattern(20'000 + i)));
+  for (const auto next : {dc1, a1}) {
+    for (const auto& f : all)
+      REQUIRE(n->eventually([&] { return n->net(here).send(a1, f, prefill_lane); }));
+    REQUIRE(n->arrives(next, blocks));
+    all = n->take(next);
+    REQUIRE(all.size() == blocks);
+    for (std::uint32_t i = 0; i < blocks; ++i) {
+      REQUIRE(index_of(all[i]) == i);
+      REQUIRE(same(all[i].body, pattern(20'000 + i)));
+    }
+    here = next;
+  }
+}
+
+TEST_CASE("a gateway that handles nothing still gets a node's small frames after many blocks") {
+  const auto n = any_network();
+  n->start(controller);
+  n->start(dc1, false);
+  n->start(a0);
+  std::uint32_t accepted = 0;
+  const auto fill = [&] {
+    while (accepted < 10 * credit_frames &&
+           n->net(a0).send(a1, a_block(a0, a1, accepted, pattern(10)), prefill_lane))
+      ++accepted;
+    return accepted >= credit_frames;
+  };
+  REQUIRE(n->eventually(fill));
+  REQUIRE_FALSE(n->net(a0).send(a1, a_block(a0, a1, 0, pattern(10)), prefill_lane));
+  REQUIRE(n->net(a0).send(dc1, numbered(a0, dc1, 7)));
+  REQUIRE(n->net(a0).send(a1, a_tensor(a0, a1, 8, pattern(10)), relayed_tensor_lane));
+  std::size_t others = 0;
+  REQUIRE(n->eventually([&] {
+    for (const auto& f : n->take(dc1))
+      others += peek(f.header.bytes())->type == type_id<prefill_block> ? 0 : 1;
+    return others == 2;
+  }));
+}
+
 TEST_CASE("tensors for a node that died go through the gateway, and directly once it is back") {
   const auto n = any_network();
   start_all(*n);

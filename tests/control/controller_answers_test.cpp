@@ -81,6 +81,27 @@ part_report running(lease_id lease, std::uint64_t iterations) {
 
 }  // namespace
 
+TEST_CASE("a reply says where nodes are, how they are linked and what was decided, if asked") {
+  asked_controller c;
+  c.nodes_report();
+  c.world.run_until(4);
+  const auto before = c.ask<query_reply>(query_jobs{++c.asked, 9, true});
+  REQUIRE(before.view);
+  REQUIRE(before.view->datacenters.size() == c.cluster_->nodes.size());
+  for (node_index n = 0; n < c.cluster_->nodes.size(); ++n)
+    CHECK(before.view->datacenters[n] == c.cluster_->nodes[n].datacenter);
+  CHECK(before.view->wan == c.cluster_->wan);
+  CHECK(before.view->scheduling.started == 0);
+  c.submit(harness::small_job("j", 1000));
+  c.world.run_until(6);
+  const auto after = c.ask<query_reply>(query_jobs{++c.asked, 1, true});
+  CHECK(after.jobs.size() == 1);
+  CHECK(after.view->scheduling.started == 1);
+  CHECK(after.view->scheduling.rounds > before.view->scheduling.rounds);
+  CHECK_FALSE(c.ask<query_reply>(query_jobs{++c.asked, 1}).view);
+  CHECK_FALSE(c.ask<query_reply>(query_jobs{++c.asked, 0}).view);
+}
+
 TEST_CASE("the start-up window is three heartbeats long") {
   for (const double heartbeat_s : {1.0, 2.0}) {
     asked_controller c{heartbeat_s};

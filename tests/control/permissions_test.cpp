@@ -48,6 +48,29 @@ TEST_CASE("a message arrives if its sender's kind of host may send it to that ki
   CHECK(why.text.starts_with("dc2/gateway may not send a "));
 }
 
+TEST_CASE("fronts talk to nodes, and nodes of one datacenter about prefills to each other") {
+  auto c = *harness::small_cluster();
+  c.fronts = {{"front-1", 1, ""}};
+  const auto front = front_address(c, 0);
+  const auto between = [&](address from, address to, std::uint16_t type) {
+    return may_arrive(c, to, {type, from, to}).has_value();
+  };
+  CHECK(between(front, a0, type_id<generate>));  // of another datacenter
+  CHECK(between(a0, front, type_id<generated>));
+  CHECK_FALSE(between(a0, a1, type_id<generate>));
+  CHECK_FALSE(between(front, controller_address, type_id<submit_job>));
+  CHECK_FALSE(between(a_client, a0, type_id<generate>));
+  CHECK_FALSE(may(a0, front, a0, type_id<generate>));  // the cluster has no front
+  CHECK(between(a0, a1, type_id<prefill_block>));
+  CHECK_FALSE(between(a0, a1 + 1, type_id<prefill_block>));
+  CHECK(between(a0, dc1, type_id<cancel_prefill>));
+  CHECK(between(dc1, a0, type_id<cancel_prefill>));
+  CHECK_FALSE(between(a0, a1, type_id<cancel_prefill>));
+  CHECK_FALSE(between(dc2, dc1, type_id<cancel_prefill>));
+  CHECK_FALSE(between(a0, dc2, type_id<prefill_request>));
+  CHECK(between(a0, dc2, type_id<bubble_offer>));  // of a training over two datacenters
+}
+
 TEST_CASE("a client's request for a log goes to the controller, and past it to no node") {
   CHECK(may(controller_address, a_client, controller_address, type_id<read_log>));
   CHECK_FALSE(may(controller_address, a_client, a0, type_id<read_log>));

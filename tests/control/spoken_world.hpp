@@ -47,6 +47,17 @@ class spoken_world {
     });
     return found;
   }
+  /// The same with their envelopes.
+  template <class T>
+  std::vector<std::pair<envelope, T>> take_with_envelopes(address a) {
+    std::vector<std::pair<envelope, T>> found;
+    std::erase_if(heard_[a], [&](const auto& m) {
+      const auto* t = std::get_if<T>(&m.second);
+      if (t) found.emplace_back(m.first, *t);
+      return t != nullptr;
+    });
+    return found;
+  }
   std::size_t waiting(address a) { return heard_[a].size(); }
 
   std::shared_ptr<cluster> cluster_ = harness::small_cluster();

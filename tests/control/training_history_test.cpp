@@ -33,6 +33,23 @@ training_report report_of(lease_id lease, std::uint64_t sequence, std::uint64_t 
 
 }  // namespace
 
+TEST_CASE("a timeline is told as it is, is not stored in the journal, and has a bounded size") {
+  training_history log;
+  auto r = report_of(1, 1, 1, 1);
+  r.timeline = iteration_timeline{1, 2, {{0, 0, 3, {1}, {{0, 0, 0, 1}}, {1}}}};
+  REQUIRE(log.to_keep(r));
+  CHECK_FALSE(log.to_keep(r)->timeline);
+  log.add(r);
+  CHECK(log.since(7, 0)->first.timeline == r.timeline);
+  CHECK_FALSE(log.snapshot().at(0).timeline);
+  auto huge = report_of(1, 2, 2, 2);
+  huge.timeline = r.timeline;
+  huge.timeline->stages[0].tasks.resize(training_history::max_tasks);
+  log.add(huge);
+  CHECK_FALSE(log.since(7, 0)->first.timeline);
+  CHECK(log.since(7, 0)->first.iterations.size() == 2);
+}
+
 TEST_CASE("a long training's history is bounded, exact at its end and evenly thinned before") {
   training_history log;
   constexpr std::uint64_t all = 100'000;

@@ -110,3 +110,29 @@ TEST_CASE("NaN is never chosen while there is a number") {
     CHECK(sample(std::vector<float>{nan, -4}, {.temperature = 1, .seed = 2}, position).token == 1);
   CHECK(sample(std::vector<float>{nan, nan}, {.temperature = 1, .seed = 2}, 0).token == 0);
 }
+
+TEST_CASE("min_p draws among tokens with that share of the most probable one's probability") {
+  // 1.5 has exp(-0.5) = 0.61 of 2's probability, 1 has 0.37.
+  CHECK(counts({1, 1, 0, 7, 0.5}).size() == 3);
+  CHECK(counts({1, 1, 0, 7, 0.3}).size() == 4);
+  CHECK(counts({1, 1, 0, 7, 1}).size() == 2);
+}
+
+TEST_CASE("penalties and biases move the choice, and leave the log probability") {
+  sampling how;
+  how.bias = {{6, 100}, {9'999, 100}};
+  const auto biased = sample(logits, how, 0);
+  CHECK(biased.token == 6);
+  CHECK(biased.log_probability ==
+        sample(logits, {1, 1, 0, 0, 0, 0, 0, {{6, 100}}}, 0).log_probability);
+  CHECK(biased.log_probability < -4);
+  how = {};
+  how.presence_penalty = 0.6;
+  const std::vector<std::uint32_t> once{1, 3}, often{1, 3, 3, 3};
+  CHECK(sample(logits, how, 0, once).token == 7);  // 1.5 against 2 - 0.6
+  how.presence_penalty = 0;
+  how.frequency_penalty = 0.3;
+  CHECK(sample(logits, how, 0, once).token == 1);   // 2 - 0.3
+  CHECK(sample(logits, how, 0, often).token == 1);  // 3 has 2 - 0.9
+  CHECK(sample(logits, how, 0, std::vector<std::uint32_t>{1, 1, 3, 3}).token == 7);
+}

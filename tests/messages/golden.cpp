@@ -45,6 +45,38 @@ submit_job a_job() {
   return s;
 }
 
+generate a_prompt() {
+  generate g;
+  g.name = {8, 77, 21, 2};
+  g.lease = 5, g.prompt = 100, g.replay = 3, g.max_tokens = 64;
+  g.last_tokens = {50256};
+  g.temperature = 0.75, g.seed = 1234567;
+  return g;
+}
+
+generated a_completion() {
+  generated g;
+  g.name = {8, 77, 21, 2};
+  g.lease = 5, g.first = 3;
+  g.tokens = {{{464, -0.5}, {{464, -0.5}, {290, -1.25}}}, {{50256, -0.125}, {}}};
+  g.finish = generated::ending::stop;
+  prefill_place where;
+  where.bubbles = true, where.guests = 2, where.promised_s = 0.25, where.prefill_s = 0.125;
+  where.transfer_s = 0.0625, where.yields = 1, where.kv_bytes = 786432;
+  g.where = where;
+  return g;
+}
+
+prefill_block a_block() {
+  prefill_block b;
+  b.what = prefill_block::kind::cache;
+  b.name = {7, 5, 4};
+  b.guest = 1, b.index = 1, b.blocks = 3, b.first_layer = 6, b.layers = 6;
+  b.first = 1, b.count = 1, b.bytes = 262144, b.hash = 0x0102030405060708;
+  b.progress.name = b.name, b.progress.guest = 1;
+  return b;
+}
+
 lease_granted a_lease() {
   lease_granted g;
   g.lease = 5, g.job = 3, g.at_s = 12.5;
@@ -81,6 +113,20 @@ const std::vector<golden_frame>& golden_frames() {
       {"stripe", 2, 1, a_stripe(),
        "95 01 2c 02 01 98 cf 18 d6 b4 0a 3f 00 00 00 07 01 08 ce 00 10 00 00 07 05 "
        "99 01 93 05 01 02 01 01 03 04 ce 00 80 00 00 cb 00 00 00 00 00 00 00 00 95 00 02 04 c3 09"},
+      {"generate", 8, 7, a_prompt(),
+       "95 01 3c 08 07 dc 00 11 94 08 4d 15 02 05 64 03 40 91 cd c4 50 cb 3f e8 00 00 00 00 00 00 "
+       "cb 3f f0 00 00 00 00 00 00 00 ce 00 12 d6 87 00 cb 00 00 00 00 00 00 00 00 00 "
+       "cb 00 00 00 00 00 00 00 00 cb 00 00 00 00 00 00 00 00 cb 00 00 00 00 00 00 00 00 90"},
+      {"generated", 7, 8, a_completion(),
+       "95 01 3d 07 08 97 94 08 4d 15 02 05 03 92 92 92 cd 01 d0 cb bf e0 00 00 00 00 00 00 "
+       "92 92 cd 01 d0 cb bf e0 00 00 00 00 00 00 92 cd 01 22 cb bf f4 00 00 00 00 00 00 92 "
+       "92 cd c4 50 cb bf c0 00 00 00 00 00 00 90 01 92 00 a0 98 c3 02 cb 3f d0 00 00 00 00 "
+       "00 00 cb 3f c0 00 00 00 00 00 00 cb 3f b0 00 00 00 00 00 00 01 ce 00 0c 00 00 92 00 "
+       "a0"},
+      {"prefill_block", 5, 7, a_block(),
+       "95 01 46 05 07 9c 01 93 07 05 04 01 01 03 06 06 01 01 ce 00 04 00 00 cf 01 02 03 04 "
+       "05 06 07 08 98 93 07 05 04 01 00 cb 00 00 00 00 00 00 00 00 cb 00 00 00 00 00 00 00 "
+       "00 00 00 92 00 a0"},
       {"node_report", 5, controller_address, a_report(),
        "95 01 1e 05 00 99 07 cd 01 2c 02 0c 91 96 05 02 ff ce 00 01 11 70 cb 42 21 1c f0 ff "
        "00 00 00 aa 6e 6f 20 70 79 74 68 6f 6e 33 90 07 a0 c2"},

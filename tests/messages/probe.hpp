@@ -7,9 +7,9 @@ namespace troupe::testing {
 
 /// No decoder may ask for more memory than this for so many bytes. An empty string in a list is one
 /// byte on the wire and 32 in memory; an entry of a map is three and about a hundred; a work order
-/// that says nothing is 28, and has room for all that a training may be.
+/// that says nothing is 38, and has room for all that a training and a decoder may be.
 constexpr std::size_t max_bytes_for(std::size_t input_bytes) {
-  return 1024 + 48 * input_bytes;
+  return 1024 + 64 * input_bytes;
 }
 
 /// What became of one input.

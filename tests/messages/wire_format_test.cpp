@@ -84,7 +84,7 @@ const refused_case refused_messages[] = {
     {"a number cut off", "95 01 0e 00 00 92 00 cf 00 00", malformed, "end in the middle"},
     {"bytes after the end", "95 01 0e 00 00 92 00 00 00", malformed, "byte 8: bytes are left over"},
     {"a field too few", "95 01 0e 00 00 91 00", malformed, "fewer fields than"},
-    {"a field too many", "95 01 0e 00 00 93 00 00 00", malformed, "more fields than"},
+    {"a field too many", "95 01 0e 00 00 94 00 00 c3 00", malformed, "more fields than"},
     {"a body that is a map", "95 01 0e 00 00 82 00 00 00 00", malformed, "an array belongs here"},
     {"a body that is nil", "95 01 0e 00 00 c0", malformed, "an array belongs here"},
     {"a string for a number", "95 01 0e 00 00 92 a1 37 00", malformed, "an integer belongs here"},

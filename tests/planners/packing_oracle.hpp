@@ -25,7 +25,7 @@ inline double first_fit(const idle_windows& windows, double from, double each_s)
 }
 
 struct known_request {
-  prefill_request request;
+  prefill_prompt request;
   double admitted_s = 0;
 };
 

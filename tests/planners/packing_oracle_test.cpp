@@ -24,7 +24,7 @@ struct best_of_all {
 
 best_of_all try_all_groups(const sample::packing_case& x,
                            const std::vector<std::vector<packing_oracle::known_request>>& promised,
-                           const prefill_request& r, double from_s) {
+                           const prefill_prompt& r, double from_s) {
   best_of_all best;
   const bool whole = x.options.rule == packing_rule::whole;
   for (std::size_t g = 0; g < x.groups.size(); ++g) {
@@ -132,7 +132,7 @@ TEST_CASE("a promise is the best of all groups, and a request is declined if the
     auto x = sample::random_packing(random);
     if (x.options.rule == packing_rule::look_ahead) x.options.rule = packing_rule::resumable;
     for (auto& r : x.requests) r.priority = 0;
-    std::ranges::sort(x.requests, {}, &prefill_request::latest_s);
+    std::ranges::sort(x.requests, {}, &prefill_prompt::latest_s);
     std::vector<double> arrivals;
     for (const auto& r : x.requests) arrivals.push_back(r.arrival_s);
     std::ranges::sort(arrivals);
@@ -193,7 +193,7 @@ TEST_CASE("a saturated packing keeps the same rules") {
     const auto until = x.until_s / 2;
     const auto done = replay_prefills(x.packing(), x.windows.size(), x.requests, {4, until});
     x.requests.clear();
-    std::vector<prefill_request> offered(done.offered);
+    std::vector<prefill_prompt> offered(done.offered);
     x.requests = offered;
     INFO("case " << i << ", rule " << to_string(x.options.rule));
     REQUIRE(done.served.size() + done.all_declined() == done.offered);

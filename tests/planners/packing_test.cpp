@@ -16,8 +16,8 @@ prefill_group alone(std::uint32_t device, std::uint32_t layers = 1) {
   return {{{device, 0, layers, {1e-3 / layers, 0, 0}}}, 0, 0};
 }
 
-prefill_request prompt(std::uint64_t id, double arrival_s, std::uint32_t tokens,
-                       double latest_s = never, std::int32_t priority = 0) {
+prefill_prompt prompt(std::uint64_t id, double arrival_s, std::uint32_t tokens,
+                      double latest_s = never, std::int32_t priority = 0) {
   return {id, arrival_s, tokens, latest_s, priority};
 }
 
@@ -202,7 +202,7 @@ TEST_CASE("a second guest begins a tile when it has come over the hop") {
 
 TEST_CASE("each decline says why") {
   const auto declined = [](const packing_options& o, std::vector<prefill_group> groups,
-                           const prefill_request& r, double now_s = 0, std::uint32_t cache = 0) {
+                           const prefill_prompt& r, double now_s = 0, std::uint32_t cache = 0) {
     prefill_packing p{o, std::move(groups), {two_bubbles}, cache};
     const auto answer = p.admit(r, now_s);
     REQUIRE_FALSE(answer);

@@ -16,7 +16,7 @@ struct packing_case {
   std::vector<idle_windows> windows;
   std::vector<prefill_group> groups;
   packing_options options;
-  std::vector<prefill_request> requests;
+  std::vector<prefill_prompt> requests;
 
   prefill_packing packing() const { return {options, groups, windows}; }
 };
@@ -61,7 +61,7 @@ inline packing_case random_packing(random_source& r) {
   double at = 0;
   const auto count = 1 + r.below(14);
   for (std::uint64_t i = 0; i < count; ++i) {
-    prefill_request q;
+    prefill_prompt q;
     q.id = i;
     q.arrival_s = r.chance(0.3) ? at : at += r.uniform() * x.until_s / 20;
     q.tokens = 1 + static_cast<std::uint32_t>(r.below(r.chance(0.2) ? 6000 : 1500));

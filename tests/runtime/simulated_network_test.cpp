@@ -350,3 +350,110 @@ TEST_CASE("a fault lasts from its first moment until just before its last") {
   CHECK(f.world.count().network.cut == 1);
   CHECK(f.world.count().network.lost == 1);
 }
+
+namespace {
+
+frame a_block(address from, address to, std::uint64_t bytes, std::size_t body = 0) {
+  prefill_block b;
+  b.bytes = bytes;
+  return encode(from, to, b, zeros(body));
+}
+
+frame a_tensor(address from, address to, std::uint32_t to_stage, std::uint64_t bytes) {
+  tensor t;
+  t.to_stage = to_stage;
+  t.bytes = bytes;
+  return encode(from, to, t);
+}
+
+/// Two nodes of one datacenter, and the gateway between them, which passes frames on.
+struct two_nodes : fixture {
+  std::vector<double> tensors_s, blocks_s;  // arrivals at n1
+
+  explicit two_nodes(virtual_options o = {}) : fixture{o} {
+    add(n0);
+    add(east, [](const host& me, const frame& f) {
+      const auto e = peek(f.header.bytes());
+      me.net->send(e->to, f, lane_of_type(e->type));
+    });
+    add(n1, [this](const host& me, const frame& f) {
+      const bool block = peek(f.header.bytes())->type == type_id<prefill_block>;
+      (block ? blocks_s : tensors_s).push_back(me.clock->now_s());
+    });
+  }
+  bool block(std::uint64_t bytes, std::size_t body = 0) {
+    return nets[n0]->send(n1, a_block(n0, n1, bytes, body), prefill_lane);
+  }
+  bool tensor_to(std::uint32_t stage, std::uint64_t bytes) {
+    return nets[n0]->send(n1, a_tensor(n0, n1, stage, bytes), tensor_lane);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a prefill's block takes the time of its bytes on its node's link, one after the other") {
+  two_nodes f;  // 80 Gbit/s: 10 bytes a nanosecond; 5 us
+  REQUIRE(f.block(1'000'000));
+  REQUIRE(f.block(500'000, 64));  // the header's bytes count, as for tensors
+  f.world.run_until(1);
+  CHECK(f.got(east).size() == 2);
+  REQUIRE(f.blocks_s.size() == 2);
+  CHECK(f.blocks_s[0] == Approx(100e-6 + 5e-6).margin(1e-9));
+  CHECK(f.blocks_s[1] == Approx(150e-6 + 5e-6).margin(1e-9));
+}
+
+TEST_CASE("a block waits while tensors leave its node, and goes on where it was") {
+  two_nodes f;
+  REQUIRE(f.block(1'000'000));                             // 100 us
+  f.world.at(40e-6, [&] { f.tensor_to(1, 2'000'000); });   // until 240 us
+  f.world.at(140e-6, [&] { f.tensor_to(2, 1'000'000); });  // shares from 140 us on: until 340 us
+  f.world.at(150e-6, [&] { f.block(100'000); });           // behind the first block
+  f.world.run_until(1);
+  REQUIRE(f.tensors_s.size() == 2);
+  CHECK(f.tensors_s[0] == Approx(340e-6 + 5e-6).margin(1e-9));
+  CHECK(f.tensors_s[1] == Approx(340e-6 + 5e-6).margin(1e-9));
+  REQUIRE(f.blocks_s.size() == 2);
+  CHECK(f.blocks_s[0] == Approx(400e-6 + 5e-6).margin(1e-9));  // 60 us were left
+  CHECK(f.blocks_s[1] == Approx(410e-6 + 5e-6).margin(1e-9));
+}
+
+TEST_CASE("tensors arrive at the same nanosecond whatever blocks leave their node") {
+  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+    CAPTURE(seed);
+    std::vector<std::vector<double>> arrivals;
+    std::size_t blocks = 0;
+    for (const bool with_blocks : {false, true}) {
+      two_nodes f;
+      random_source of_tensors{seed}, of_blocks{seed + 1000};
+      for (int i = 0; i < 40; ++i) {
+        const double at_s = static_cast<double>(of_tensors.below(2'000'000)) * 1e-9;
+        const auto stage = static_cast<std::uint32_t>(of_tensors.below(3));
+        const auto bytes = of_tensors.below(3'000'000);
+        f.world.at(at_s, [&f, stage, bytes] { f.tensor_to(stage, bytes); });
+      }
+      for (int i = 0; with_blocks && i < 80; ++i) {
+        const double at_s = static_cast<double>(of_blocks.below(2'000'000)) * 1e-9;
+        const auto bytes = of_blocks.below(400'000);
+        f.world.at(at_s, [&f, bytes] { f.block(bytes); });
+      }
+      f.world.run_until(1);
+      arrivals.push_back(f.tensors_s);
+      blocks += f.blocks_s.size();
+    }
+    REQUIRE(arrivals[0].size() == 40);
+    REQUIRE(arrivals[0] == arrivals[1]);
+    REQUIRE(blocks == 80);
+  }
+}
+
+TEST_CASE("blocks have credit of their own: as many as wait leave room for other frames") {
+  virtual_options o;
+  o.credit_frames = 10;
+  two_nodes f{o};
+  for (int i = 0; i < 10; ++i) REQUIRE(f.block(1'000'000));
+  CHECK_FALSE(f.block(1));
+  CHECK(f.send(n0, east, 1));
+  f.world.run_until(1);
+  CHECK(f.blocks_s.size() == 10);
+  CHECK(f.block(1));  // they have been handled
+}

@@ -6,8 +6,9 @@
 
 #include <fstream>
 #include <functional>
-#include <iterator>
+#include <sstream>
 #include <string>
+#include <utility>
 
 #include "runtime/process/program.hpp"
 #include "runtime_real/world.hpp"
@@ -16,9 +17,12 @@
 
 namespace troupe::runtime::test {
 
+/// As far as it can be read: the files of a process in /proc end with it.
 inline std::string contents(const std::string& path) {
   std::ifstream in{path};
-  return {std::istreambuf_iterator<char>{in}, {}};
+  std::ostringstream text;
+  text << in.rdbuf();
+  return std::move(text).str();
 }
 
 inline process_options shell(const std::string& script) {

@@ -58,8 +58,31 @@ inline bool expected_in_table(const std::string& type, actors::role from, actors
       {"stage_report", node, node},
       {"tensor", node, node},
       {"tensor_request", node, node},
-      {"stripe", gateway, gateway}};
+      {"stripe", gateway, gateway},
+      {"generate", front, node},
+      {"generated", node, front},
+      {"generated_heard", front, node},
+      {"cancel_generate", front, node},
+      {"decoder_state", node, front},
+      {"prefill_request", node, gateway},
+      {"prefill_reply", gateway, node},
+      {"prefill_order", gateway, node},
+      {"prefill_progress", node, gateway},
+      {"prefill_progress", gateway, node},
+      {"cancel_prefill", node, gateway},
+      {"cancel_prefill", gateway, node},
+      {"prefill_block", node, node},
+      {"blocks_received", node, node},
+      {"bubble_offer", node, gateway},
+      {"stage_signal", node, gateway}};
   return all.contains({type, from, to});
+}
+/// Which messages stay in their sender's datacenter.
+inline bool stays_in_datacenter(const std::string& type) {
+  static const std::set<std::string> all{"prefill_request",  "prefill_reply",  "prefill_order",
+                                         "prefill_progress", "cancel_prefill", "prefill_block",
+                                         "blocks_received",  "stage_signal"};
+  return all.contains(type);
 }
 
 /// A program, for a model that every GPU here can hold.

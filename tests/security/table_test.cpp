@@ -12,7 +12,16 @@ namespace {
 constexpr std::pair<role, const char*> role_names[] = {{role::client, "client"},
                                                        {role::node, "node"},
                                                        {role::gateway, "gateway"},
-                                                       {role::controller, "controller"}};
+                                                       {role::controller, "controller"},
+                                                       {role::front, "front"}};
+
+/// Two datacenters, each with a front.
+cluster with_fronts() {
+  auto c = two_datacenters();
+  c.fronts = {{"front-1", 0, ""}, {"front-2", 1, ""}};
+  return c;
+}
+constexpr address front_1 = 6, front_2 = 7;
 
 std::string words_of(std::uint8_t roles) {
   std::string all;
@@ -30,6 +39,8 @@ const char* words_of(actors::condition c) {
       return "a node of the lease";
     case actors::condition::trainer:
       return "the lease's first node";
+    case actors::condition::same_datacenter:
+      return "of the same datacenter";
     default:
       return "";
   }
@@ -38,9 +49,12 @@ const char* words_of(actors::condition c) {
 }  // namespace
 
 TEST_CASE("every type of message has a row, and exactly the roles on the page may send it") {
-  const auto c = two_datacenters();
-  const std::pair<role, address> hosts[] = {
-      {role::client, client_1}, {role::node, a0}, {role::gateway, dc1}, {role::controller, 0}};
+  const auto c = with_fronts();
+  const std::pair<role, address> hosts[] = {{role::client, client_1},
+                                            {role::node, a0},
+                                            {role::gateway, dc1},
+                                            {role::controller, 0},
+                                            {role::front, front_1}};
   std::size_t allowed = 0;
   for_each_message([&](const message& m) {
     const auto type = type_of(m);
@@ -54,7 +68,28 @@ TEST_CASE("every type of message has a row, and exactly the roles on the page ma
         CHECK(actors::may_arrive(c, dc1, {type, from, to}).has_value() == wanted);
       }
   });
-  CHECK(allowed == 32);
+  CHECK(allowed == 48);
+}
+
+TEST_CASE("messages about prefills stay in a datacenter, and the others may leave it") {
+  const auto c = with_fronts();
+  const std::pair<role, address> near[] = {
+      {role::node, a0}, {role::gateway, dc1}, {role::front, front_1}};
+  const std::pair<role, address> far[] = {
+      {role::node, b0}, {role::gateway, dc2}, {role::front, front_2}};
+  for_each_message([&](const message& m) {
+    const auto type = type_of(m);
+    for (const auto& [from_role, from] : near)
+      for (const auto& [to_role, to] : far) {
+        INFO(name_of(type) << " from " << from << " to " << to);
+        const bool wanted = expected_in_table(name_of(type), from_role, to_role) &&
+                            !stays_in_datacenter(name_of(type));
+        for (const address self : {dc1, dc2, to})
+          CHECK(actors::may_arrive(c, self, {type, from, to}).has_value() == wanted);
+      }
+  });
+  const auto why = actors::may_arrive(c, dc1, {type_id<prefill_block>, a0, b0}).error();
+  CHECK(why.text == "a-0 may not send a prefill_block to b-0, which is in another datacenter");
 }
 
 TEST_CASE("frames with unknown types or addresses are refused, as is a client's frame for a node") {

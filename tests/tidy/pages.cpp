@@ -38,7 +38,7 @@ void check_links(const source& s, std::size_t i, const checkout& c, std::vector<
 }
 
 bool is_verb(const checkout& c, const std::string& name) {
-  constexpr const char* groups[] = {"cluster", "jobs", "studies", "files"};
+  constexpr const char* groups[] = {"cluster", "jobs", "serving", "studies", "files"};
   return std::any_of(std::begin(groups), std::end(groups), [&](const std::string& group) {
     return c.exists("cli/verbs/" + group + "/" + name + ".cpp");
   });

@@ -32,11 +32,15 @@ struct separation {
 
 const std::vector<separation> separate = {
     {"planners/model/", {"planners/core/", "planners/cost/", "planners/pipeline/"}},
-    {"actors/control/", {"actors/gateway/", "actors/node/", "actors/training/", "actors/worlds/"}},
+    {"actors/control/",
+     {"actors/gateway/", "actors/node/", "actors/serving/", "actors/training/", "actors/worlds/"}},
     {"actors/gateway/", {"actors/control/", "actors/node/", "actors/training/", "actors/worlds/"}},
     {"actors/node/", {"actors/control/", "actors/gateway/", "actors/worlds/"}},
+    {"actors/serving/",
+     {"actors/control/", "actors/gateway/", "actors/node/", "actors/training/", "actors/worlds/"}},
     {"actors/training/", {"actors/control/", "actors/gateway/", "actors/node/", "actors/worlds/"}},
-    {"actors/client/", {"actors/control/", "actors/gateway/", "actors/node/", "actors/training/"}},
+    {"actors/client/",
+     {"actors/control/", "actors/gateway/", "actors/node/", "actors/serving/", "actors/training/"}},
     {"formats/parse/", {"formats/load/", "formats/traces/"}},
     {"runtime/virtual/", {"runtime/zeromq/", "runtime/process/"}},
     {"runtime/zeromq/", {"runtime/virtual/"}},
@@ -44,7 +48,8 @@ const std::vector<separation> separate = {
     {"gpu/cuda/", {"gpu/cpu/"}},
     {"gpu/inference/", {"gpu/cpu/", "gpu/cuda/"}},
     {"gpu/text/", {"gpu/cpu/", "gpu/cuda/", "gpu/inference/", "gpu/device/"}},
-    {"cli/common/", {"cli/verbs/jobs/", "cli/verbs/studies/", "cli/verbs/cluster/"}},
+    {"cli/common/",
+     {"cli/verbs/jobs/", "cli/verbs/serving/", "cli/verbs/studies/", "cli/verbs/cluster/"}},
     {"cli/reports/", {"cli/verbs/"}},
 };
 

@@ -159,12 +159,12 @@ TEST_CASE("a sequence that can never run is refused with a sentence") {
 
 TEST_CASE("the most probable tokens come best first, with equal ones in the order of numbers") {
   const std::vector<float> logits{0, 2, 1, 2};
-  const auto top = top_tokens(logits, 3);
+  const auto top = gpu::top_tokens(logits, 3);
   REQUIRE(top.size() == 3);
   CHECK(top[0].token == 1);
   CHECK(top[1].token == 3);
   CHECK(top[2].token == 2);
   CHECK(top[0].log_probability == gpu::sample(logits, {}, 0).log_probability);
-  CHECK(top_tokens(logits, 9).size() == 4);
-  CHECK(top_tokens(logits, 0).empty());
+  CHECK(gpu::top_tokens(logits, 9).size() == 4);
+  CHECK(gpu::top_tokens(logits, 0).empty());
 }

@@ -31,7 +31,8 @@ struct echo_server {
     reply->when_gone([this] { ++gone; });
     if (r.path == "/never" || r.path == "/stream") {
       if (r.path == "/stream") {
-        reply->begin_stream({200, "text/plain", {}, {}});
+        const bool events = r.body == "events";
+        reply->begin_stream({200, events ? "text/event-stream" : "text/plain", {}, {}});
         reply->piece("one ");
         reply->piece("two");
       }
@@ -249,4 +250,28 @@ TEST_CASE("an address that cannot be listened on is refused with a sentence") {
   CHECK(*web::is_loopback("localhost"));
   CHECK_FALSE(*web::is_loopback("0.0.0.0"));
   CHECK_FALSE(*web::is_loopback("::"));
+}
+
+TEST_CASE("a stream of events without an event gets a comment now and then, other streams do not") {
+  web::http_limits limits;
+  limits.keep_alive_s = 0.05;
+  echo_server s{limits};
+  raw_client events{s.server->port()}, other{s.server->port()};
+  events.send(post("/stream", "events"));
+  other.send(post("/stream", "text"));
+  CHECK(events.wait_for(": keep-alive"));
+  REQUIRE(runtime::wait_until([&] { return s.streams == 2; }, 15));
+  for (const auto& reply : s.kept) reply->end(true);
+  const auto a = events.answer();
+  CHECK(a.whole);
+  CHECK_THAT(a.body, Contains("two: keep-alive\n\n"));
+  CHECK(other.answer().body == "one two");
+}
+
+TEST_CASE("an answer has the id that its request has, and no other's") {
+  echo_server s;
+  raw_client c{s.server->port()};
+  c.send(get("/a", "X-Request-Id: 7\r\n") + get("/b"));
+  CHECK(c.answer().fields.at("x-request-id") == "7");
+  CHECK_FALSE(c.answer().fields.contains("x-request-id"));
 }

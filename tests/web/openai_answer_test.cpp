@@ -88,5 +88,32 @@ TEST_CASE("a stream's events are chunks with a delta, and the usage comes last i
 }
 
 TEST_CASE("a list of models has the model") {
-  CHECK(json::parse(models_json("m", 5)).at("data").at(0) == json::parse(model_json("m", 5)));
+  CHECK(json::parse(models_json({"m"}, 5)).at("data").at(0) == json::parse(model_json("m", 5)));
+}
+
+TEST_CASE("a choice says where it was computed and which tokens it has, if that is known") {
+  const answer_head h{"id", "m", 5, false};
+  choice c;
+  c.finish_reason = "stop";
+  CHECK_FALSE(json::parse(to_json(h, {c}, {}))["choices"][0].contains("where"));
+  c.place = {true, 2, 3, "", "n-1", 2};
+  c.token_numbers = {7, 8};
+  const auto d = json::parse(to_json(h, {c}, {}))["choices"][0];
+  CHECK(d.at("where") == json{{"prefill", "bubbles"},
+                              {"guests", 2},
+                              {"yields", 3},
+                              {"declined", nullptr},
+                              {"decoder", "n-1"},
+                              {"attempts", 2}});
+  CHECK(d.at("token_ids") == json{7, 8});
+}
+
+TEST_CASE("a troupe::reason for which nothing is generated becomes a status") {
+  using kind = troupe::reason::kind;
+  CHECK(problem_of({kind::invalid, "x"}).status == 400);
+  CHECK(problem_of({kind::insufficient, "x"}).status == 429);
+  CHECK(problem_of({kind::insufficient, "x"}).code == "rate_limit_exceeded");
+  CHECK(problem_of({kind::unavailable, "x"}).status == 503);
+  CHECK(problem_of({kind::device_lost, "x"}).status == 503);
+  CHECK(problem_of({kind::malformed, "x"}).status == 500);
 }

@@ -115,11 +115,9 @@ TEST_CASE("a value of a wrong type or out of range is refused by its name") {
 }
 
 TEST_CASE("a parameter that would change the answer and is not supported is refused by its name") {
-  for (const char* pair :
-       {R"("tools": [{}])", R"("suffix": "x")", R"("logit_bias": {"3": 1})", R"("best_of": 2)",
-        R"("frequency_penalty": 0.5)", R"("presence_penalty": -1)",
-        R"("response_format": {"type": "json_object"})", R"("tool_choice": "auto")",
-        R"("modalities": ["text", "audio"])"}) {
+  for (const char* pair : {R"("tools": [{}])", R"("suffix": "x")", R"("best_of": 2)",
+                           R"("response_format": {"type": "json_object"})",
+                           R"("tool_choice": "auto")", R"("modalities": ["text", "audio"])"}) {
     const std::string key = std::string{pair}.substr(1, std::string{pair}.find('"', 1) - 1);
     const auto p = bad(with(pair));
     CHECK(p.param == key);
@@ -142,4 +140,27 @@ TEST_CASE("what is no JSON object in UTF-8, or is nested too deeply, is refused"
   CHECK_THAT(bad(nested(64)).message, Contains("deeper than 64"));
   CHECK_THAT(bad(nested(100'000)).message, Contains("deeper than 64"));
   CHECK_THAT(bad(with("\"user\": " + std::string(100'000, '['))).message, Contains("deeper"));
+}
+
+TEST_CASE("penalties, biases and the extensions are read, and checked") {
+  const auto r = good(with(R"("min_p": 0.1, "frequency_penalty": -2, "presence_penalty": 1.5,
+    "logit_bias": {"3": 1, "50256": -100}, "return_token_ids": true, "ignore_eos": true,
+    "ttft_ms": 250, "priority": -3)"));
+  CHECK(r.how.min_p == 0.1);
+  CHECK(r.how.frequency_penalty == -2);
+  CHECK(r.how.presence_penalty == 1.5);
+  REQUIRE(r.how.bias.size() == 2);
+  CHECK(r.how.bias[0].token + r.how.bias[1].token == 50259);
+  CHECK(r.token_numbers);
+  CHECK(r.ignores_end);
+  CHECK(r.ttft_s == 0.25);
+  CHECK(r.priority == -3);
+  for (const char* pair :
+       {R"("min_p": 1.5)", R"("frequency_penalty": 2.1)", R"("presence_penalty": "1")",
+        R"("logit_bias": {"a": 1})", R"("logit_bias": {"-1": 1})", R"("logit_bias": {"1": 101})",
+        R"("logit_bias": [])", R"("ignore_eos": 1)", R"("ttft_ms": -1)", R"("priority": 1.5)",
+        R"("priority": 1001)"}) {
+    const std::string key = std::string{pair}.substr(1, std::string{pair}.find('"', 1) - 1);
+    CHECK(bad(with(pair)).param == key);
+  }
 }

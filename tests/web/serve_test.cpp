@@ -327,6 +327,50 @@ TEST_CASE("with keys, only their owners get more than the health") {
   CHECK(s.ask(post(completions, R"({"model": "scribe", "prompt": "a"})")).status == 401);
 }
 
+TEST_CASE("after SIGHUP the keys are those of the file, unless it cannot be read") {
+  const scratch dir;
+  const auto keys = dir.write("keys", secret_hash + "\n");
+  server s{{"--keys", keys}};
+  const auto status = [&] {
+    return s.ask(get("/v1/models", "Authorization: Bearer secret\r\n")).status;
+  };
+  CHECK(status() == 200);
+  dir.write("keys", std::string(64, '0') + "\n");
+  REQUIRE(::kill(s.process().id(), SIGHUP) == 0);
+  CHECK(runtime::wait_until([&] { return status() == 401; }, soon_s, 0.02));
+  dir.write("keys", "no key\n");
+  REQUIRE(::kill(s.process().id(), SIGHUP) == 0);
+  runtime::wait_until([&] { return status() != 401; }, 0.5, 0.05);
+  CHECK(status() == 401);
+  dir.write("keys", secret_hash + "\n");
+  REQUIRE(::kill(s.process().id(), SIGHUP) == 0);
+  CHECK(runtime::wait_until([&] { return status() == 200; }, soon_s, 0.02));
+}
+
+TEST_CASE("infer asks a running server, and gets what it would compute alone") {
+  const auto& s = shared_server();
+  const auto url = fmt::format("http://127.0.0.1:{}", s.port);
+  for (const bool chat : {false, true}) {
+    std::vector<std::string> words{"The President", "--max-tokens", "30", "--seed", "3",
+                                   "--temperature", "0.9"};
+    if (chat) words.push_back("--chat");
+    const auto expected = alone(words);
+    words.insert(words.begin(), {"infer", "--url", url, "--json"});
+    const auto r = troupe::test::troupe(words);
+    INFO(r.err);
+    REQUIRE(r.status == 0);
+    const auto said = r.document();
+    for (const auto* key :
+         {"text", "tokens", "logprobs", "prompt_tokens", "completion_tokens", "finish_reason"})
+      CHECK(said.at(key) == expected.at(key));
+  }
+  const auto refused = troupe::test::troupe({"infer", "a", "--url", url, "--model", "other"});
+  CHECK(refused.status == 1);
+  CHECK_THAT(refused.err, Contains("404") && Contains("'other'"));
+  CHECK(troupe::test::troupe({"infer", "a", "--url", "ftp://x"}).status == 2);
+  CHECK(troupe::test::troupe({"infer", "a", "--url", "http://127.0.0.1:1"}).status == 1);
+}
+
 TEST_CASE("OpenAI's own client gets what it expects, and what it leaves is cancelled") {
   const char* modules = std::getenv("TROUPE_NODE_MODULES");
   if (!modules || !std::filesystem::exists(std::string{modules} + "/openai")) {
@@ -350,8 +394,7 @@ TEST_CASE("serve refuses an open address without keys, bad keys and a taken port
     CHECK(r.status == 2);
     return r.err;
   };
-  CHECK_THAT(said({"--host", "0.0.0.0"}),
-             Contains("other machines can reach") && Contains("--keys"));
+  CHECK_THAT(said({"--host", "0.0.0.0"}), Contains("not a loopback address") && Contains("--keys"));
   CHECK_THAT(said({"--host", "nowhere"}), Contains("expected an IP address"));
   CHECK_THAT(said({"--keys", dir.write("short", "# x\n12ab\n")}), Contains("short:2: expected"));
   CHECK_THAT(said({"--keys", dir.write("empty", "# x\n")}), Contains("has no keys"));

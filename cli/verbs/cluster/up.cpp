@@ -70,11 +70,17 @@ class up_verb final : public verb {
   }
 
   void say_ready(const output& out, const local_cluster& cluster) const {
+    const auto fronts = cluster.fronts();
     out.document({{"controller", cluster.controller_address()},
                   {"processes", cluster.names()},
+                  {"fronts", fronts},
                   {"state", o_.state},
                   {"process", ::getpid()}});
-    for (const auto& name : cluster.names()) out.line("{:<20} process {}", name, cluster.id(name));
+    for (const auto& name : cluster.names()) {
+      const auto at = fronts.find(name);
+      out.line("{:<20} process {}{}", name, cluster.id(name),
+               at == fronts.end() ? "" : "  " + at->second);
+    }
     const auto where =
         o_.state == default_state_directory() ? std::string{} : " --state " + o_.state;
     out.line(

@@ -25,12 +25,29 @@ struct file_kind {
 
 const std::vector<file_kind>& kinds() {
   static const std::vector<file_kind> all = {
-      {"cluster", "clusters", {"datacenters", "wan", "settings", "controller"}},
+      {"cluster", "clusters", {"datacenters", "wan", "settings", "controller", "fronts"}},
       {"job",
        "jobs",
-       {"model", "global_batch", "iterations", "microbatches", "command", "environment",
-        "working_directory", "objective", "gpu_type", "dataset_card", "deadline_s", "budget",
-        "priority", "merge", "slo_s", "gpus"}},
+       {"model",
+        "global_batch",
+        "iterations",
+        "microbatches",
+        "command",
+        "environment",
+        "working_directory",
+        "objective",
+        "gpu_type",
+        "dataset_card",
+        "deadline_s",
+        "budget",
+        "priority",
+        "merge",
+        "slo_s",
+        "gpus",
+        "serve",
+        "train",
+        "slots",
+        "pipeline"}},
       {"model",
        "models",
        {"family", "hidden", "layers", "heads", "kv_heads", "intermediate", "sequence", "vocabulary",
@@ -92,9 +109,10 @@ expected<std::string> summary(const expected<T>& loaded, Describe describe) {
 std::string say_cluster(const cluster& c) {
   std::size_t gpus = 0;
   for (const auto& n : c.nodes) gpus += n.gpus;
-  return fmt::format("{}: {}, {}, {} of {}", c.name, counted(c.datacenters.size(), "datacenter"),
+  return fmt::format("{}: {}, {}, {} of {}{}", c.name, counted(c.datacenters.size(), "datacenter"),
                      counted(c.nodes.size(), "node"), counted(gpus, "GPU"),
-                     counted(c.gpus.size(), "type"));
+                     counted(c.gpus.size(), "type"),
+                     c.fronts.empty() ? "" : ", " + counted(c.fronts.size(), "front"));
 }
 
 std::string say_model(const model& m) {
@@ -105,6 +123,10 @@ std::string say_model(const model& m) {
 }
 
 std::string say_job(const job_spec& j) {
+  if (is_serving(j))
+    return fmt::format("{}: serves '{}', context {}, cache {:g} GB, until it is cancelled", j.name,
+                       j.serve->model.name,
+                       j.serve->context > 0 ? j.serve->context : j.model.sequence, j.serve->kv_gb);
   return fmt::format("{}: {}, batch {}, {}, {}", j.name, j.model.name, j.global_batch,
                      counted(j.iterations, "iteration"),
                      j.command.empty() ? "simulated work" : "runs " + j.command.front());
@@ -225,7 +247,7 @@ class check_verb final : public verb {
   expected<job_spec> load_job(const std::string& file) {
     auto job = formats::load_job(file);
     if (!job) return job;
-    if (!job->slots) warn_of(job->model);
+    if (!job->slots && !job->serve) warn_of(job->model);
     if (job->gpu_type.empty()) return job;
     const auto* catalogue = catalogue_of(file);
     return catalogue ? formats::load_job(file, *catalogue) : job;

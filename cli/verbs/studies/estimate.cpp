@@ -53,6 +53,9 @@ class estimate_verb final : public verb {
     if (!c) return out.bad(c.error());
     const auto read = formats::load_job(job_);
     if (!read) return out.bad(read.error());
+    if (is_serving(*read))
+      return out.bad(
+          fmt::format("{}: a job that serves a model has no iterations to estimate", job_));
     auto job = planners::with_device(*read, "sim");
     if (job.slots) return out.bad(fmt::format("{}: a slots job has no model to estimate", job_));
     if (!schedule_.empty()) job.train->schedule = schedule_;

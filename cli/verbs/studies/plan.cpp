@@ -20,6 +20,8 @@
 #include "planners/core/policy.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/pipeline/placement.hpp"
+#include "planners/serving/decoder_memory.hpp"
+#include "planners/serving/with_serving.hpp"
 
 namespace troupe::cli {
 
@@ -84,6 +86,11 @@ answer ask(const cluster& c, const job_spec& job, const planners::policy& p) {
     if (d.what != planners::decision::kind::start) continue;
     a.how = d.how;
     a.where = d.where;
+    if (is_serving(job)) {  // it has no iterations to evaluate
+      a.estimate.cost_per_hour = price_per_hour(c, d.where.front().node);
+      a.chosen = 0;
+      continue;
+    }
     const auto e = planners::evaluate(c, planners::with_device(job, "sim"), d.how, d.where,
                                       planners::fidelity::simulated);
     if (e) a.estimate = *e;
@@ -121,7 +128,17 @@ json plan_document(const cluster& c, const plan& p) {
           {"stages", stages}};
 }
 
+/// Of a decoder: what its memory is for, in bytes.
+json decoder_document(const job_spec& job, const answer& a) {
+  const auto m = planners::decoder_memory_of(*job.serve);
+  return {{"weight_bytes", std::llround(m.weights)},
+          {"cache_bytes", std::llround(m.cache)},
+          {"scratch_bytes", std::llround(m.scratch)},
+          {"cost_per_hour", a.estimate.cost_per_hour}};
+}
+
 json estimate_document(const cluster& c, const job_spec& job, const answer& a) {
+  if (is_serving(job)) return decoder_document(job, a);
   const auto& e = a.estimate;
   return {{"from", origin_of(c, job, a)},     {"compute_s", e.compute_s},
           {"tensor_s", e.tensor_s},           {"data_s", e.data_s},
@@ -152,7 +169,7 @@ json document(const cluster& c, const job_spec& job, const std::string& policy, 
 
 /// A variant of Crius chooses from Cells.
 bool has_cells(const std::string& policy, const job_spec& job) {
-  return policy.starts_with("crius") && job.command.empty() && !job.slots;
+  return policy.starts_with("crius") && job.command.empty() && !job.slots && !job.serve;
 }
 
 std::string table_of(const cluster& c, const answer& a, std::size_t most) {
@@ -224,13 +241,13 @@ class plan_verb final : public verb {
     if (!objective_.empty()) job->objective = objective_;
     if (auto ok = use_profile(profile_, *job, *c); !ok) return out.bad(ok.error());
 
-    if ((*policy)->name() == "espresso") return provision(out, *c, *job);
+    if ((*policy)->name() == "espresso" && !is_serving(*job)) return provision(out, *c, *job);
     if (no_pruning_ || exhaustive_ || closed_form_ || spot_ || explain_ratios_ ||
         !pareto_.empty() || !sweep_s_.empty())
       return out.bad(
           "--no-pruning, --exhaustive, --closed-form, --spot, --pareto, --sweep-slo and "
           "--explain-cmr need --policy espresso");
-    const auto a = ask(*c, *job, **policy);
+    const auto a = ask(*c, *job, *planners::with_serving(*policy));
     const std::string name{(*policy)->name()};
     auto said = document(*c, *job, name, a);
     if (has_cells(name, *job)) said.update(cells_document(*c, *job, a.how));
@@ -282,6 +299,7 @@ class plan_verb final : public verb {
   void show(const output& out, const cluster& c, const job_spec& job, const std::string& policy,
             const answer& a) const {
     if (a.plans.empty() && a.where.empty()) return;  // the reason says it all
+    if (is_serving(job)) return show_decoder(out, c, job, a);
     out.line("{} ({}, batch {}) on {} under {}", job.name, job.model.name, job.global_batch, c.name,
              policy);
     const auto most = all_ ? a.plans.size() : rows_for_people;
@@ -302,6 +320,21 @@ class plan_verb final : public verb {
       out.line("Not on all GPUs{}.", without);
     if (const auto from = origin_of(c, job, a); from != "the cost model")
       out.line("Estimated from {}.", from);
+  }
+
+  static void show_decoder(const output& out, const cluster& c, const job_spec& job,
+                           const answer& a) {
+    const auto m = planners::decoder_memory_of(*job.serve);
+    out.line(
+        "{} serves '{}' on one GPU of {}: {:.2f} GB (weights {:.2f}, cache {:.2f}, scratch "
+        "{:.2f})",
+        job.name, job.serve->model.name, gpu_names(c, a.plans.front().gpu_types),
+        a.plans.front().bytes_per_gpu / bytes_per_gb, m.weights / bytes_per_gb,
+        m.cache / bytes_per_gb, m.scratch / bytes_per_gb);
+    if (a.where.empty()) return;
+    const auto n = a.where.front().node;
+    out.line("Runs on {} ({}), {:.2f} per hour, until it is cancelled.", c.nodes[n].name,
+             c.gpu_of(n).name, a.estimate.cost_per_hour);
   }
 
   std::string job_, cluster_, policy_ = default_policy, objective_, profile_, placer_ = "exact";

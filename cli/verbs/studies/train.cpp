@@ -8,6 +8,7 @@
 #include "cli/common/output_directory.hpp"
 #include "cli/common/output_file.hpp"
 #include "cli/common/policy_option.hpp"
+#include "cli/common/prefill_options.hpp"
 #include "cli/common/profile_option.hpp"
 #include "cli/common/progress.hpp"
 #include "cli/reports/follow_training.hpp"
@@ -54,6 +55,7 @@ class train_verb final : public verb {
         ->capture_default_str();
     app.add_option("--seed", seed_, "Random seed of the virtual world")->capture_default_str();
     app.add_option("--faults", faults_, "Fault file, for the virtual world");
+    prefill_.options(app);
     remote_.options(app);
   }
 
@@ -63,6 +65,11 @@ class train_verb final : public verb {
     if (!is_training(*job))
       return out.bad(fmt::format("{}: has neither `train:` nor `slots:`", file_));
     if (auto ok = adjust(*job); !ok) return out.bad(ok.error());
+    if (prefill_.given()) {
+      auto study = prefill_.apply(*job, seed_);
+      if (!study) return out.bad(study.error());
+      study_ = std::move(*study);
+    }
     const auto policy = find_policy(policy_);
     if (!policy) return out.bad(policy.error());
     decides_ = *policy;
@@ -105,6 +112,11 @@ class train_verb final : public verb {
     if (world_ == "virtual" && !device_.empty() && device_ != "sim")
       return refuse(reason::kind::invalid,
                     "the virtual world has only simulated devices; use --world local to compute");
+    if (prefill_.given() && world_ != "virtual")
+      return refuse(reason::kind::invalid,
+                    "--prefill offers a trace in the virtual world; beside a real training, use "
+                    "`pipeline: {bubbles: ...}` in its job file, a job with `serve:`, and `troupe "
+                    "serve`");
     if (!schedule_.empty()) t.schedule = schedule_;
     t.device = world_ == "virtual" ? "sim" : !device_.empty() ? device_ : t.device;
     if (iterations_ > 0) job.iterations = iterations_;
@@ -171,6 +183,16 @@ class train_verb final : public verb {
     }
     o.job = r.job;
     o.seed = seed_;
+    if (study_) {
+      auto alone = o;
+      alone.job.pipeline.bubbles.reset();
+      alone.job.train->timeline.clear();
+      const auto without = actors::simulate_training(std::move(alone), decides_);
+      if (!without) return refuse(without.error());
+      r.prefills.emplace().iteration_s_without = mean_iteration_s(without->report);
+      r.prefills->study = *study_;
+      o.prefills = study_;
+    }
     auto done = actors::simulate_training(std::move(o), decides_);
     if (!done) {
       bad_file_ = is_bad_file(done.error());  // a plug-in failed
@@ -179,6 +201,7 @@ class train_verb final : public verb {
     r.report = std::move(done->report);
     r.fingerprint = done->fingerprint;
     r.wall_s = done->wall_s;
+    if (done->prefills) r.prefills->done = std::move(*done->prefills);
     return {};
   }
 
@@ -224,7 +247,9 @@ class train_verb final : public verb {
   std::shared_ptr<const planners::policy> decides_;  // what policy_ names
   bool bad_file_ = false;
   std::optional<interrupt> stop_;
-  temporary_directory own_timelines_;  // of timelines that only the picture needs
+  prefill_options prefill_;
+  std::optional<actors::prefill_study> study_;  // if --prefill is given
+  temporary_directory own_timelines_;           // of timelines that only the picture needs
   remote remote_;
 };
 

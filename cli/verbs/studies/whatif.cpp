@@ -191,6 +191,8 @@ class whatif_verb final : public verb {
     if (!c) return out.bad(c.error());
     const auto job = formats::load_job(job_);
     if (!job) return out.bad(job.error());
+    if (is_serving(*job))
+      return out.bad(fmt::format("{}: a job that serves a model is no training", job_));
     if (auto ok = use_profile(profile_, *job, *c); !ok) return out.bad(ok.error());
     planners::selection_options o;
     o.stages = stages_;

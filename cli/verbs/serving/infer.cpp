@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <optional>
 
+#include "cli/common/controller_connection.hpp"
 #include "cli/common/human.hpp"
 #include "cli/common/output_file.hpp"
+#include "cli/verbs/serving/remote_completion.hpp"
 #include "cli/verbs/verb.hpp"
 #include "gpu/inference/generate.hpp"
 #include "gpu/model/safetensors.hpp"
@@ -16,12 +18,17 @@ class infer_verb final : public verb {
  public:
   void options(CLI::App& app) override {
     app.add_option("PROMPT", prompt_, "Text to complete");
-    app.add_flag("--alone", alone_, "Compute in this process, on one CPU core, without a cluster")
-        ->required();
+    app.add_flag("--alone", alone_, "Compute in this process, on one CPU core, without a cluster");
+    app.add_option(
+        "--url", url_,
+        "Server to ask: http://HOST:PORT (default: a front of the cluster that runs with "
+        "--state)");
+    app.add_option("--state", state_, "State directory of `troupe up`")->capture_default_str();
+    app.add_option("--key", key_, "API key");
     app.add_option("--model", model_,
-                   "Hugging Face model folder: config.json, *.safetensors, and a tokenizer unless "
-                   "tokens are bytes")
-        ->required();
+                   "With --alone the Hugging Face model folder: config.json, *.safetensors, and a "
+                   "tokenizer unless tokens are bytes. Otherwise the model's name, if the server "
+                   "has several");
     app.add_option("--prompt-tokens", tokens_, "Prompt as token numbers instead of text")
         ->delimiter(',')
         ->allow_extra_args(false);
@@ -53,6 +60,9 @@ class infer_verb final : public verb {
   }
 
   int run(output& out) override {
+    if (!alone_) return ask_server(out);
+    if (!url_.empty()) return out.bad("--alone asks no server: give no --url");
+    if (model_.empty()) return out.bad("--alone needs --model, a folder");
     const auto model = gpu::read_inference_model(model_);
     if (!model) return out.bad(model.error());
     auto words = gpu::open_tokenizer(model_, model->vocabulary);
@@ -84,6 +94,38 @@ class infer_verb final : public verb {
   }
 
  private:
+  int ask_server(output& out) {
+    if (!logits_file_.empty() || random_)
+      return out.bad("--dump-logits and --random-weights need --alone");
+    if (auto ok = check_prompt(); !ok) return out.bad(ok.error());
+    if (url_.empty()) {
+      auto found = url_of_front(state_);
+      if (!found) return out.bad(found.error());
+      url_ = std::move(*found);
+    }
+    const auto made =
+        complete_remotely({url_, key_, model_, prompt_, tokens_, chat_, limits_, how_},
+                          [&](std::string_view piece) { show_piece(out, piece); });
+    if (!made)
+      return made.error().code == reason::kind::invalid ? out.bad(made.error())
+                                                        : out.no(made.error());
+    out.document(*made);
+    const auto& d = *made;
+    out.text("\n");
+    note_figures(out, d);
+    return exit_done;
+  }
+
+  expected<void> check_prompt() const {
+    const auto no = [](std::string why) { return refuse(reason::kind::invalid, std::move(why)); };
+    if (std::count(limits_.stops.begin(), limits_.stops.end(), "") > 0)
+      return no("--stop: found an empty text");
+    if (chat_ && !tokens_.empty()) return no("--chat needs a PROMPT, not --prompt-tokens");
+    if (tokens_.empty() == prompt_.empty())
+      return no("give either a PROMPT or --prompt-tokens, not empty");
+    return {};
+  }
+
   expected<gpu::generation> generation_of(const gpu::inference_model& m,
                                           const gpu::tokenizer* words) {
     const auto no = [](std::string why) { return refuse(reason::kind::invalid, std::move(why)); };
@@ -96,11 +138,7 @@ class infer_verb final : public verb {
     if (chunk_ % gpu::tile_positions != 0)
       return no(
           fmt::format("--chunk: found {}, expected a multiple of {}", chunk_, gpu::tile_positions));
-    if (std::count(limits_.stops.begin(), limits_.stops.end(), "") > 0)
-      return no("--stop: found an empty text");
-    if (chat_ && !tokens_.empty()) return no("--chat needs a PROMPT, not --prompt-tokens");
-    if (tokens_.empty() == prompt_.empty())
-      return no("give either a PROMPT or --prompt-tokens, not empty");
+    if (auto ok = check_prompt(); !ok) return refuse(ok.error());
     g.prompt = tokens_;
     if (!tokens_.empty()) return g;
     if (!words)
@@ -156,12 +194,18 @@ class infer_verb final : public verb {
       out.text("\n");
     else
       out.line("tokens {}", fmt::join(text.tokens(), ","));
-    out.note("{} prompt tokens, {} new ones, ended by {}; the first after {:.0f} ms",
-             asked.prompt.size(), text.tokens().size(), gpu::name_of(text.finished()),
-             1e3 * made.ttft_s);
+    note_figures(out, d);
   }
 
-  std::string prompt_, model_, logits_file_;
+  static void note_figures(const output& out, const json& d) {
+    const auto& finish = d["finish_reason"];
+    out.note("{} prompt tokens, {} generated, finish reason {}, time to first token {:.0f} ms",
+             d["prompt_tokens"].dump(), d["completion_tokens"].dump(),
+             finish.is_string() ? finish.get<std::string>() : "unknown",
+             d["ttft_ms"].get<double>());
+  }
+
+  std::string prompt_, model_, logits_file_, url_, key_, state_ = default_state_directory();
   bool alone_ = false, chat_ = false;
   gpu::chat_format chat_format_ = gpu::chat_format::plain;
   std::vector<std::uint32_t> tokens_;

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-namespace troupe::web {
+namespace troupe::gpu {
 
 struct top_token {
   std::uint32_t token = 0;
@@ -15,4 +15,4 @@ struct top_token {
 /// as least probable.
 std::vector<top_token> top_tokens(std::span<const float> logits, std::uint32_t n);
 
-}  // namespace troupe::web
+}  // namespace troupe::gpu

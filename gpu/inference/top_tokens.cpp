@@ -1,15 +1,15 @@
-#include "web/top_tokens.hpp"
+#include "gpu/inference/top_tokens.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
 
-namespace troupe::web {
+namespace troupe::gpu {
 
 namespace {
 
-double comparable(float logit) {
+double ranked(float logit) {
   return std::isnan(logit) ? -std::numeric_limits<double>::infinity() : logit;
 }
 
@@ -23,15 +23,15 @@ std::vector<top_token> top_tokens(std::span<const float> logits, std::uint32_t n
   const auto kept = std::min<std::size_t>(n, order.size());
   std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(kept), order.end(),
                     [&](std::uint32_t a, std::uint32_t b) {
-                      const auto x = comparable(logits[a]), y = comparable(logits[b]);
+                      const auto x = ranked(logits[a]), y = ranked(logits[b]);
                       return x > y || (x == y && a < b);
                     });
-  const auto most = comparable(logits[order[0]]);
+  const auto most = ranked(logits[order[0]]);
   double sum = 0;
-  for (const float l : logits) sum += std::exp(comparable(l) - most);
+  for (const float l : logits) sum += std::exp(ranked(l) - most);
   for (std::size_t i = 0; i < kept; ++i)
-    top.push_back({order[i], comparable(logits[order[i]]) - most - std::log(sum)});
+    top.push_back({order[i], ranked(logits[order[i]]) - most - std::log(sum)});
   return top;
 }
 
-}  // namespace troupe::web
+}  // namespace troupe::gpu

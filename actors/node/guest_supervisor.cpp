@@ -1,0 +1,146 @@
+#include "actors/node/guest_supervisor.hpp"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "actors/protocol/messenger.hpp"
+#include "actors/protocol/timing.hpp"
+#include "actors/serving/guest_device.hpp"
+#include "gpu/device/device_thread.hpp"
+#include "gpu/device/simulated_executor.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+using timer_actor = caf::typed_actor<caf::reacts_to<call_now>>;
+
+timer_actor::behavior_type late_calls(timer_actor::pointer) {
+  return {[](const call_now& c) { c.what(); }};
+}
+
+/// May the guest go on, with its weights, beside the stage that is set up now?
+bool same_guest(const guest_setup& a, const guest_setup& b) {
+  return a.how == b.how && a.place.first_layer == b.place.first_layer &&
+         a.place.layers == b.place.layers;
+}
+
+/// Can the stage's device have a guest?
+expected<void> can_lend(const stage_setup& s) {
+  const auto no = [](std::string why) { return refuse(reason::kind::infeasible, std::move(why)); };
+  if (s.backend != "sim" && s.backend != "cpu")
+    return no(fmt::format("devices of kind {} have no guests yet; use kind cpu", s.backend));
+  if (s.devices.size() != 1)
+    return no(fmt::format("a stage on {} devices has no guest; use one without tensor parallelism",
+                          s.devices.size()));
+  return {};
+}
+
+}  // namespace
+
+void guest_supervisor::start(node_actor::pointer self, runtime::host h,
+                             std::shared_ptr<const troupe::cluster> c) {
+  self_ = self;
+  host_ = std::move(h);
+  cluster_ = std::move(c);
+}
+
+address guest_supervisor::gateway() const {
+  return gateway_address(cluster_->nodes[node_of(*cluster_, host_.self)].datacenter);
+}
+
+std::shared_ptr<gpu::device_executor> guest_supervisor::executor_of(const stage_setup& s) {
+  auto& known = devices_[s.devices.front()];
+  if (known) return known;
+  if (s.backend != "sim") return known = std::make_shared<gpu::device_thread>();
+  if (!timers_) timers_ = self_->spawn<caf::linked>(late_calls);
+  return known = std::make_shared<gpu::simulated_executor>(
+             [clock = host_.clock] { return clock->now_s(); },
+             [self = self_, to = timers_](double after_s, std::function<void()> what) {
+               self->delayed_send(to, nanoseconds_of(after_s), call_now{std::move(what)});
+             });
+}
+
+std::shared_ptr<gpu::device_executor> guest_supervisor::set_up(const stage_setup& s) {
+  auto at = guests_.find(s.name);
+  if (at != guests_.end()) {
+    if (s.guest && same_guest(*s.guest, at->second.setup) && !s.devices.empty() &&
+        s.devices.front() == at->second.device)
+      return at->second.executor;
+    end(at->second);
+    guests_.erase(at);
+  }
+  if (!s.guest) return nullptr;
+  auto& e = guests_[s.name];
+  e.setup = *s.guest;
+  e.device = s.devices.empty() ? 0 : s.devices.front();
+  reason refused;
+  if (const auto ok = can_lend(s); !ok) refused = ok.error();
+  spawn(e, s, std::move(refused));
+  return e.executor;
+}
+
+void guest_supervisor::spawn(entry& e, const stage_setup& s, reason refused) {
+  guest_options o;
+  o.messenger = messenger{host_, node_actor{self_}};
+  auto shape = shape_of(e.setup, host_.self);
+  if (!shape) {
+    refused = shape.error();
+    o.shape.setup = e.setup;
+    o.shape.node = host_.self;
+  } else {
+    o.shape = std::move(*shape);
+  }
+  const bool computes = s.backend != "sim";
+  if (refused.text.empty()) o.executor = e.executor = executor_of(s);
+  o.refused = std::move(refused);
+  if (computes) o.create = open_guest_device;
+  if (computes)
+    e.actor = self_->spawn<caf::linked + caf::detached>(guest, std::move(o));
+  else
+    e.actor = self_->spawn<caf::linked>(guest, std::move(o));
+}
+
+void guest_supervisor::end(entry& e) {
+  self_->unlink_from(e.actor->address());
+  caf::anon_send_exit(e.actor, caf::exit_reason::kill);
+  if (e.executor) e.executor->lend(nullptr);
+}
+
+void guest_supervisor::stop(lease_id lease) {
+  for (auto it = guests_.begin(); it != guests_.end();) {
+    if (it->first.lease != lease) {
+      ++it;
+      continue;
+    }
+    end(it->second);
+    it = guests_.erase(it);
+  }
+}
+
+void guest_supervisor::on_order(address from, const prefill_order& o, const payload& body) {
+  const auto& group = o.group.guests;
+  const auto at = o.guest < group.size() ? guests_.find(group[o.guest].stage) : guests_.end();
+  if (at != guests_.end()) return caf::anon_send(at->second.actor, guest_message{from, o, body});
+  prefill_progress gone;
+  gone.name = o.name;
+  gone.guest = o.guest;
+  gone.now = prefill_progress::state::gone;
+  gone.why = {reason::kind::unavailable, "the stage of this guest is not here"};
+  send_message(host_, from, gone);
+}
+
+void guest_supervisor::on_message(address from, const message& m, const payload& body) {
+  const bool of_gateway =
+      std::holds_alternative<prefill_order>(m) || std::holds_alternative<cancel_prefill>(m);
+  if (of_gateway && from != gateway()) return;
+  if (const auto* o = std::get_if<prefill_order>(&m)) return on_order(from, *o, body);
+  if (!of_gateway && !std::holds_alternative<prefill_block>(m) &&
+      !std::holds_alternative<blocks_received>(m))
+    return;
+  // A node has few guests; each knows its prompts.
+  for (auto& [name, e] : guests_) caf::anon_send(e.actor, guest_message{from, m, body});
+}
+
+}  // namespace troupe::actors

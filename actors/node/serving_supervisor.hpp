@@ -1,0 +1,45 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "actors/protocol/protocol.hpp"
+#include "messages/message.hpp"
+#include "messages/work.hpp"
+#include "runtime/host/host.hpp"
+
+namespace troupe::actors {
+
+/// The node's side of serving: spawns the decoders that are ordered and dispatches messages to
+/// them. Owned by the node actor, which hears of a decoder's end by a serving_over.
+class serving_supervisor {
+ public:
+  /// `backend`: kind of this node's devices: sim, cpu, cuda.
+  void start(node_actor::pointer self, runtime::host h, std::shared_ptr<const troupe::cluster> c,
+             std::string backend);
+
+  /// Starts the decoder of an order with `serve`. It loads its model on a thread of its own.
+  /// `slowdown`: factor for simulated devices.
+  void begin(const work_order& w, std::function<double()> slowdown);
+  /// Its decoder tells the fronts, and ends. Unknown leases are ignored.
+  void stop(lease_id lease);
+
+  /// False: the message is not about a decoder, and m is unchanged. Messages about decoders that
+  /// are not here are answered: their requests have failed, and their prefills are not needed.
+  bool on_message(address from, message& m, const payload& body);
+
+ private:
+  template <class T>
+  bool to_decoder(lease_id lease, address from, T& m, const payload& body);
+  void answer_for_lost(address to, const request_name& n, lease_id lease) const;
+
+  node_actor::pointer self_ = nullptr;
+  runtime::host host_;
+  std::shared_ptr<const troupe::cluster> cluster_;
+  std::string backend_;
+  std::map<lease_id, decoder_actor> decoders_;
+};
+
+}  // namespace troupe::actors

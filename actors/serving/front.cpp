@@ -1,0 +1,102 @@
+#include "actors/serving/front.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "actors/protocol/actor_failure.hpp"
+#include "actors/protocol/messenger.hpp"
+#include "actors/protocol/timing.hpp"
+
+namespace troupe::actors {
+
+void front_state::start(front_actor::pointer self, runtime::host h,
+                        std::shared_ptr<const troupe::cluster> c, completions local) {
+  self_ = self;
+  host_ = std::move(h);
+  cluster_ = c;
+  guard_ = frame_guard{host_, c};
+  requests_ = front_requests{host_, std::move(c)};
+  local_ = std::move(local);
+  publish();
+  // The handle may outlive the actor: a strong reference would keep it alive.
+  const auto weak = caf::weak_actor_ptr{self->ctrl()};
+  const auto tell = [weak](auto message) {
+    if (const auto strong = weak.lock())
+      caf::anon_send(caf::actor_cast<front_actor>(strong), std::move(message));
+  };
+  local_.connect({[tell](std::uint64_t n, completion_request r, completion_listener l) {
+                    tell(submit_completion{n, std::move(r), std::move(l)});
+                  },
+                  [tell](std::uint64_t n) { tell(cancel_completion{n}); }});
+  set_timer();
+}
+
+void front_state::on_frame(const frame& f) {
+  const auto envelope = peek(f.header.bytes());
+  if (!envelope || !guard_.admits(*envelope) || envelope->to != host_.self) return;
+  const auto decoded = decode(f.header.bytes());
+  if (!decoded) return;
+  requests_.on_message(envelope->from, decoded->second);
+  if (std::holds_alternative<decoder_state>(decoded->second)) publish();
+}
+
+void front_state::on_submit(const submit_completion& s) {
+  requests_.submit(s.number, s.request, s.listener);
+  set_timer();
+}
+
+void front_state::on_cancel(const cancel_completion& c) {
+  requests_.cancel(c.number);
+}
+
+void front_state::on_tick() {
+  if (host_.clock->now_s() < tick_at_s_ - 1e-6) return;
+  tick_at_s_ = 0;
+  requests_.on_tick();
+  publish();
+  set_timer();
+}
+
+/// Slower while there is nothing to repeat: then only silent decoders are looked for.
+void front_state::set_timer() {
+  const auto in_s = requests_.is_busy() ? front_requests::tick_s : cluster_->settings.heartbeat_s;
+  const auto at_s = host_.clock->now_s() + in_s;
+  if (tick_at_s_ > 0 && tick_at_s_ <= at_s) return;
+  tick_at_s_ = at_s;
+  self_->delayed_send(front_actor{self_}, nanoseconds_of(in_s), tick{});
+}
+
+void front_state::publish() {
+  front_view now;
+  now.requests = requests_.size();
+  for (const auto& [name, d] : requests_.decoders().all()) {
+    auto& m = now.models[d.says.model];
+    m.folder = d.says.folder;
+    ++m.decoders;
+    m.context = std::max(m.context, d.says.context);
+    m.pages += d.says.pages;
+    m.free_pages += d.says.free_pages;
+    m.running += d.says.running;
+    m.waiting += d.says.waiting;
+    m.most_sequences += d.says.most_sequences;
+  }
+  local_.publish(std::move(now));
+}
+
+front_actor::behavior_type front(front_actor::stateful_pointer<front_state> self, runtime::host h,
+                                 std::shared_ptr<const troupe::cluster> c, completions local) {
+  auto& s = self->state;
+  auto net = h.net;
+  begin_actor(self, "front", [&] { s.start(self, std::move(h), std::move(c), std::move(local)); });
+  return {
+      [&s, net](const arrived& a) {
+        s.on_frame(a.what);
+        net->handled(a.what);
+      },
+      [&s](const submit_completion& m) { s.on_submit(m); },
+      [&s](const cancel_completion& m) { s.on_cancel(m); },
+      [&s](const tick&) { s.on_tick(); },
+  };
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <memory>
+
+#include <caf/all.hpp>
+
+#include "actors/protocol/permissions.hpp"
+#include "actors/protocol/protocol.hpp"
+#include "actors/serving/completions.hpp"
+#include "actors/serving/front_requests.hpp"
+
+namespace troupe::actors {
+
+/// To a front, of its own host.
+struct submit_completion {
+  std::uint64_t number = 0;
+  completion_request request;
+  completion_listener listener;
+};
+struct cancel_completion {
+  std::uint64_t number = 0;
+};
+
+using front_actor = caf::typed_actor<caf::reacts_to<arrived>, caf::reacts_to<submit_completion>,
+                                     caf::reacts_to<cancel_completion>, caf::reacts_to<tick>>;
+
+/// The actor of a front: the requests of its host, and its place in the network.
+class front_state {
+ public:
+  front_state() = default;
+  void start(front_actor::pointer self, runtime::host h, std::shared_ptr<const troupe::cluster> c,
+             completions local);
+  void on_frame(const frame& f);
+  void on_submit(const submit_completion& s);
+  void on_cancel(const cancel_completion& c);
+  void on_tick();
+
+ private:
+  void set_timer();
+  void publish();
+
+  front_actor::pointer self_ = nullptr;
+  runtime::host host_;
+  std::shared_ptr<const troupe::cluster> cluster_;
+  completions local_;
+  front_requests requests_;
+  frame_guard guard_;
+  double tick_at_s_ = 0;  // of the latest timer; earlier ones that come late are ignored
+};
+
+/// `local` becomes the way to this front.
+front_actor::behavior_type front(front_actor::stateful_pointer<front_state> self, runtime::host h,
+                                 std::shared_ptr<const troupe::cluster> c, completions local);
+
+}  // namespace troupe::actors
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::submit_completion)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::cancel_completion)

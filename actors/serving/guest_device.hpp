@@ -1,0 +1,18 @@
+#pragma once
+
+#include <memory>
+
+#include "actors/serving/guest_engine.hpp"
+#include "actors/serving/guest_prompts.hpp"
+#include "messages/reason.hpp"
+
+namespace troupe::actors {
+
+/// A guest's layers on the CPU, with the weights of its model's folder, or random ones. Sets what
+/// the shape has of sizes. Under rule resumable an operation is a sublayer on 64 tokens, otherwise
+/// a tile in all layers. Fails if the folder's model is not the one that was described, and if
+/// weights and a page of cache do not fit the memory that was lent.
+expected<std::shared_ptr<guest_engine>> open_guest_device(guest_shape& shape,
+                                                          guest_engine::listener done);
+
+}  // namespace troupe::actors

@@ -1,0 +1,148 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "messages/address.hpp"
+#include "messages/cluster.hpp"
+#include "messages/frame.hpp"
+#include "messages/message.hpp"
+#include "messages/prefill.hpp"
+#include "planners/bubbletea/prefill_forecast.hpp"
+
+namespace troupe::actors {
+
+/// What a prefill controller has done since it began.
+struct prefill_counts {
+  std::uint64_t promised = 0;                     // and of these
+  std::uint64_t ended = 0;                        // the last guest has ended
+  std::uint64_t cancelled = 0;                    // before that, by the decoder
+  std::uint64_t expired = 0;                      // never heard of again
+  std::uint64_t lost = 0;                         // a guest, or the whole offer, is gone
+  std::map<std::string, std::uint64_t> declined;  // by reason
+  std::uint64_t rejected = 0;                     // messages that their sender may not send
+
+  bool operator==(const prefill_counts&) const = default;
+};
+
+/// Promises prefills in the bubbles of trainings to decoders of its datacenter, or declines at once
+/// (docs/serving_protocol.md). A state machine: time is an argument, and what it says is returned.
+/// The gateway's actor feeds it the messages for the gateway itself.
+///
+/// A training's prompts run in each group in the order of their promises, so that none is ever
+/// later because of another one. Only rule look-ahead fills bubbles with what fits: its orders are
+/// sent when a bubble begins, those of the other rules at once.
+class prefill_controller {
+ public:
+  struct outgoing {
+    address to = 0;
+    message what;
+    payload body = {};
+  };
+  using outbox = std::vector<outgoing>;
+
+  prefill_controller() = default;
+  /// `incarnation`: of its host; orders of a later one come after those of an earlier one.
+  prefill_controller(std::shared_ptr<const troupe::cluster> c, std::uint32_t datacenter,
+                     std::uint64_t incarnation);
+
+  /// Handles bubble_offer, stage_signal, prefill_request, prefill_progress and cancel_prefill, and
+  /// ignores all others.
+  outbox on_message(address from, const message& m, const payload& body, double now_s);
+
+  /// Repeats orders and cancellations, forgets what is over. Call at next_s() or later.
+  outbox on_time(double now_s);
+  /// When it has something to do; never: nothing without a message.
+  double next_s() const;
+
+  const prefill_counts& counts() const { return counts_; }
+  /// Promised prefills that are not over.
+  std::size_t promised() const { return promises_.size(); }
+
+ private:
+  /// What a training lends here.
+  struct lending {
+    address trainer = 0;
+    bubble_offer offer;
+    double heard_s = 0;
+    planners::prefill_forecast forecast;
+    std::map<stage_name, std::uint32_t> device_of;  // in the forecast
+    std::vector<std::optional<double>> origin_s;    // by device: when its iteration began
+    // Guests compute nothing before they have seen one iteration.
+    std::vector<double> lent_from_s;           // by device
+    std::vector<std::uint64_t> iteration;      // by device: that one's number
+    std::vector<planners::idle_windows> busy;  // by device: in an iteration
+    std::vector<double> known_until_s;         // by device: end of its windows
+    std::vector<std::uint32_t> group_of;       // by device
+    std::set<std::uint32_t> paused;            // groups, until the next timetable
+    std::uint64_t sequence = 0;                // of orders
+  };
+  struct promise {
+    prefill_name name;
+    lease_id lease = 0;  // of the training
+    std::uint32_t group = 0;
+    std::uint64_t id = 0;  // in the forecast
+    std::uint32_t tokens = 0;
+    std::int32_t priority = 0;
+    payload body;
+    double made_s = 0, end_s = 0, latest_s = 0;
+    std::uint64_t sequence = 0;     // 0: not ordered yet
+    std::vector<bool> held, ended;  // by guest
+    double repeat_s = 0;
+    bool over() const;
+  };
+  /// A cancellation that guests have not answered.
+  struct cancellation {
+    std::map<std::uint32_t, address> open;  // guests
+    double until_s = 0, repeat_s = 0;
+  };
+  /// What was answered to a request that is over, for late repetitions.
+  struct verdict {
+    double at_s = 0;
+    reason declined;
+  };
+
+  bool is_local(address a) const;
+  bool valid(const bubble_offer& o) const;
+  void on_offer(address from, const bubble_offer& o, double now_s, outbox& out);
+  void adopt(lending& l, const bubble_offer& o, double now_s);
+  void on_signal(address from, const stage_signal& s, double now_s);
+  void on_request(address from, const prefill_request& r, const payload& body, double now_s,
+                  outbox& out);
+  void on_progress(address from, const prefill_progress& p, double now_s, outbox& out);
+  void on_cancel(address from, const cancel_prefill& c, double now_s, outbox& out);
+
+  std::string decide(const prefill_request& r, const payload& body, double now_s, outbox& out);
+  void plan_windows(lending& l, std::uint32_t device, double now_s);
+  void roll(lending& l, double now_s);
+  void allow_for_lateness(const lending& l, lease_id lease, double now_s);
+  void order_begun(lending& l, double now_s, outbox& out);
+  void send_orders(promise& p, double now_s, outbox& out);
+  void forget(const prefill_name& name, double now_s, bool cancel, outbox& out);
+  void send_cancellation(const prefill_name& name, cancellation& c, double now_s, outbox& out);
+  void withdraw(lease_id lease, double now_s, outbox& out);
+  void decline(const prefill_request& r, address to, const std::string& why, outbox& out);
+  void remember(const prefill_name& name, reason declined, double now_s);
+  const guest_group& group_of(const promise& p) const;
+
+  std::shared_ptr<const troupe::cluster> cluster_;
+  std::uint32_t datacenter_ = 0;
+  std::uint64_t incarnation_ = 0;
+  std::map<lease_id, lending> lendings_;
+  std::map<prefill_name, promise> promises_;
+  std::map<std::uint64_t, prefill_name> by_id_;
+  std::map<prefill_name, cancellation> cancellations_;
+  std::map<prefill_name, verdict> verdicts_;
+  std::deque<std::pair<double, prefill_name>> verdict_times_;
+  std::uint64_t ids_ = 0;
+  prefill_counts counts_;
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,213 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "actors/serving/prefill_controller.hpp"
+#include "messages/time.hpp"
+
+// What trainings lend to a prefill controller: offers, and when their stages really begin.
+
+namespace troupe::actors {
+
+namespace {
+
+// Windows are known that far ahead; anew when a quarter of it is over.
+constexpr double iterations_ahead = 8, windows_ahead_s = 60;
+// Prompts that are later than planned by more than the way of the news.
+constexpr double late_after_s = 0.05;
+
+bool is_time_span(double s) {
+  constexpr double most_s = 1e9;
+  return s >= 0 && s < most_s;
+}
+
+std::optional<planners::packing_rule> rule_of(const std::string& name) {
+  using enum planners::packing_rule;
+  for (const auto rule : {whole, look_ahead, chunked, resumable})
+    if (to_string(rule) == name) return rule;
+  return {};
+}
+
+double ahead_s(const bubble_offer& o) {
+  // Of short iterations not too many: each has windows.
+  constexpr double most_iterations = 2000;
+  return std::max(iterations_ahead * o.iteration_s,
+                  std::min(windows_ahead_s, most_iterations * o.iteration_s));
+}
+
+planners::packing_options options_of(const bubble_lending& how) {
+  planners::packing_options o;
+  o.rule = rule_of(how.rule).value_or(planners::packing_rule::resumable);
+  o.look_ahead = how.look_ahead;
+  o.chunk = how.chunk;
+  o.op_s = how.op_ms * 1e-3;
+  o.in_order = o.rule != planners::packing_rule::look_ahead;
+  return o;
+}
+
+bool valid(const busy_time& b) {
+  constexpr double most_s = 1e9;
+  return std::abs(b.begin_s) < most_s && b.end_s >= b.begin_s && b.end_s < most_s;
+}
+
+}  // namespace
+
+/// Of groups in this datacenter, with the timetable of each guest's stage.
+bool prefill_controller::valid(const bubble_offer& o) const {
+  constexpr std::size_t most_guests = 100'000, most_steps = 100'000;
+  std::set<stage_name> timed, lent;
+  if (!(o.iteration_s > 0) || !is_time_span(o.iteration_s) || !rule_of(o.how.rule)) return false;
+  if (!is_time_span(o.how.guard_ms) || !is_time_span(o.how.op_ms)) return false;
+  for (const auto& s : o.stages) {
+    if (s.busy.empty() || s.busy.size() > most_steps || !std::ranges::all_of(s.busy, actors::valid))
+      return false;
+    const auto by_begin = [](const busy_time& a, const busy_time& b) {
+      return a.begin_s < b.begin_s;
+    };
+    if (!std::ranges::is_sorted(s.busy, by_begin)) return false;
+    timed.insert(s.stage);
+  }
+  for (const auto& group : o.groups) {
+    if (group.guests.empty() || !is_time_span(group.hop_token_s) ||
+        !is_time_span(group.hop_latency_s))
+      return false;
+    for (const auto& g : group.guests)
+      if (g.stage.lease != o.lease || !is_local(g.node) || g.layers == 0 ||
+          !is_time_span(g.token_s) || !is_time_span(g.pair_s) || !is_time_span(g.half_tokens) ||
+          !timed.contains(g.stage) || !lent.insert(g.stage).second || lent.size() > most_guests)
+        return false;
+  }
+  return true;
+}
+
+void prefill_controller::on_offer(address from, const bubble_offer& o, double now_s, outbox& out) {
+  const auto known = lendings_.find(o.lease);
+  if (known != lendings_.end()) {
+    const auto& has = known->second;
+    const std::array is{o.trainer, o.sequence}, was{has.offer.trainer, has.offer.sequence};
+    if (is < was) return;
+    if (from != has.trainer && o.trainer == has.offer.trainer) return void(++counts_.rejected);
+    if (is == was) {
+      known->second.heard_s = now_s;
+      return;
+    }
+  }
+  if (!is_node(*cluster_, from)) return void(++counts_.rejected);
+  if (o.groups.empty()) return withdraw(o.lease, now_s, out);
+  if (!valid(o)) return void(++counts_.rejected);
+  // The same guests keep their promises: only the times are new.
+  const bool same = known != lendings_.end() && known->second.offer.trainer == o.trainer &&
+                    known->second.offer.groups == o.groups && known->second.offer.how == o.how;
+  if (!same) withdraw(o.lease, now_s, out);
+  auto& l = lendings_[o.lease];
+  l.trainer = from;
+  l.heard_s = now_s;
+  if (!same) adopt(l, o, now_s);
+  l.offer = o;
+  l.paused.clear();
+  for (const auto& s : o.stages) {
+    const auto at = l.device_of.find(s.stage);
+    if (at == l.device_of.end()) continue;
+    auto& busy = l.busy[at->second];
+    // Signals are of the first step's begin, which may have moved in the iteration.
+    if (same && l.origin_s[at->second])
+      *l.origin_s[at->second] += busy.front().begin - s.busy.front().begin_s;
+    busy.clear();
+    for (const auto& b : s.busy) busy.push_back({b.begin_s, b.end_s});
+    plan_windows(l, at->second, now_s);
+  }
+}
+
+/// A lending that was not known.
+void prefill_controller::adopt(lending& l, const bubble_offer& o, double) {
+  std::vector<planners::prefill_group> groups;
+  std::uint32_t devices = 0;
+  for (std::uint32_t g = 0; g < o.groups.size(); ++g) {
+    planners::prefill_group group;
+    for (const auto& p : o.groups[g].guests) {
+      l.device_of[p.stage] = devices;
+      l.group_of.push_back(g);
+      group.guests.push_back(
+          {devices++, p.first_layer, p.layers, {p.token_s, p.pair_s, p.half_tokens}});
+    }
+    group.hop_token_s = o.groups[g].hop_token_s;
+    group.hop_latency_s = o.groups[g].hop_latency_s;
+    groups.push_back(std::move(group));
+  }
+  l.origin_s.resize(devices);
+  l.lent_from_s.resize(devices);
+  l.iteration.resize(devices);
+  l.busy.resize(devices);
+  l.known_until_s.resize(devices);
+  l.forecast =
+      planners::prefill_forecast{options_of(o.how), std::move(groups), devices, o.most_tokens};
+}
+
+void prefill_controller::on_signal(address from, const stage_signal& s, double now_s) {
+  const auto at = lendings_.find(s.stage.lease);
+  if (at == lendings_.end() || at->second.offer.trainer != s.trainer || !is_time_span(s.ago_s))
+    return;
+  auto& l = at->second;
+  const auto device = l.device_of.find(s.stage);
+  if (device == l.device_of.end()) return;
+  const auto d = device->second;
+  const auto& guests = l.offer.groups[l.group_of[d]].guests;
+  const auto place = std::ranges::find(guests, s.stage, &guest_place::stage);
+  if (place->node != from) return void(++counts_.rejected);
+  if (l.origin_s[d] && s.iteration <= l.iteration[d]) return;  // repeated, or late
+  const bool first = !l.origin_s[d];
+  l.iteration[d] = s.iteration;
+  l.origin_s[d] = now_s - s.ago_s - l.busy[d].front().begin;
+  if (first) l.lent_from_s[d] = *l.origin_s[d] + l.offer.iteration_s;
+  plan_windows(l, d, now_s);
+}
+
+void prefill_controller::plan_windows(lending& l, std::uint32_t device, double now_s) {
+  if (!l.origin_s[device]) return;
+  const double until_s = now_s + ahead_s(l.offer);
+  l.known_until_s[device] = until_s;
+  // A piece that runs now began in a window that began before.
+  const double from_s = std::max(now_s - l.offer.iteration_s, l.lent_from_s[device]);
+  auto windows = from_s < until_s ? planners::repeated_windows(l.busy[device], l.offer.iteration_s,
+                                                               *l.origin_s[device], from_s, until_s,
+                                                               l.offer.how.guard_ms * 1e-3)
+                                  : planners::idle_windows{};
+  l.forecast.set_windows(device, std::move(windows), now_s);
+}
+
+/// Without signals the timetable goes on as it was.
+void prefill_controller::roll(lending& l, double now_s) {
+  for (std::uint32_t d = 0; d < l.busy.size(); ++d)
+    if (l.origin_s[d] && l.known_until_s[d] < now_s + 0.75 * ahead_s(l.offer))
+      plan_windows(l, d, now_s);
+}
+
+/// A group whose prompts should have ended, but have not, is as late for the next ones.
+void prefill_controller::allow_for_lateness(const lending&, lease_id lease, double now_s) {
+  std::map<std::uint32_t, double> late_s;
+  for (const auto& [name, p] : promises_)
+    if (p.lease == lease && p.end_s + late_after_s < now_s)
+      late_s[p.group] = std::max(late_s[p.group], now_s - p.end_s);
+  for (const auto& [group, by_s] : late_s) lendings_.at(lease).forecast.late(group, by_s, now_s);
+}
+
+void prefill_controller::withdraw(lease_id lease, double now_s, outbox& out) {
+  const auto at = lendings_.find(lease);
+  if (at == lendings_.end()) return;
+  std::vector<prefill_name> broken;
+  for (const auto& [name, p] : promises_)
+    if (p.lease == lease) broken.push_back(name);
+  for (const auto& name : broken) {
+    ++counts_.lost;
+    prefill_progress gone;
+    gone.name = name;
+    gone.now = prefill_progress::state::gone;
+    gone.why = {reason::kind::unavailable, "its training no longer lends bubbles"};
+    out.push_back({name.decoder, gone});
+    forget(name, now_s, true, out);
+  }
+  lendings_.erase(at);
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,117 @@
+#include "actors/serving/trace_player.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "planners/bubbletea/prefill_packing.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+/// Declined ones are replaced only then, lest a saturated run decline forever at one moment.
+constexpr double offer_again_s = 0.01;
+
+/// The key of the decline that a sentence names; empty: it names none.
+std::string key_of_decline(const std::string& text) {
+  for (std::size_t i = 0; i < planners::decline_reasons; ++i) {
+    const auto key = to_string(static_cast<planners::decline_reason>(i));
+    if (text.find(key) != std::string::npos) return std::string{key};
+  }
+  constexpr const char* paused = "paused_by_delay_budget";
+  return text.find(paused) != std::string::npos ? paused : "";
+}
+
+}  // namespace
+
+trace_player::trace_player(trace_options o, std::vector<traced_prompt> prompts,
+                           std::vector<front_door> fronts, clock world)
+    : o_{std::move(o)},
+      prompts_{std::move(prompts)},
+      fronts_{std::move(fronts)},
+      world_{std::move(world)},
+      random_{o_.seed ^ 0x7ace5ULL} {}
+
+void trace_player::begin() {
+  began_s_ = world_.now_s();
+  o_.saturated > 0 ? saturate() : schedule_next();
+}
+
+void trace_player::schedule_next() {
+  if (next_ == prompts_.size()) over_ = true;
+  if (over_) return;
+  const double at_s = began_s_ + prompts_[next_].arrival_s / o_.rate;
+  world_.at(std::max(at_s, world_.now_s()), [this] { offer_next(); });
+}
+
+void trace_player::offer_next() {
+  if (over_) return;
+  offer(prompts_[next_++]);
+  schedule_next();
+}
+
+void trace_player::saturate() {
+  while (!over_ && open_ < o_.saturated) offer(prompts_[next_++ % prompts_.size()]);
+}
+
+void trace_player::offer(const traced_prompt& p) {
+  const auto index = requests_.size();
+  const auto front = index % fronts_.size();
+  auto& r = requests_.emplace_back();
+  r.prompt_tokens = std::max(1u, p.prompt_tokens);
+  r.arrived_s = world_.now_s();
+  ++open_;
+  completion_request asked;
+  asked.model = o_.model;
+  asked.how.prompt = r.prompt_tokens;
+  asked.how.max_tokens = o_.saturated > 0 ? 1 : std::max(1u, p.generated_tokens);
+  asked.how.ttft_s = o_.ttft_s;
+  // The listener may be called at once, and `requests_` may grow: no reference is held.
+  const auto number = fronts_[front].submit(
+      std::move(asked), [this, index](const completion_news& n) { on_news(index, n); });
+  requests_[index].number = number;
+  if (o_.cancels > 0 && random_.chance(o_.cancels)) leave_later(index, front);
+}
+
+void trace_player::leave_later(std::size_t index, std::size_t front) {
+  world_.at(world_.now_s() + random_.uniform() * o_.leaves_s, [this, index, front] {
+    if (requests_[index].how != played_request::ending::open) return;
+    fronts_[front].cancel(requests_[index].number);
+    end(index, played_request::ending::cancelled);
+  });
+}
+
+void trace_player::on_news(std::size_t index, const completion_news& n) {
+  using ending = played_request::ending;
+  auto& r = requests_[index];
+  if (r.how == ending::cancelled) return;  // a front may still speak for a moment
+  if (n.where) r.where = *n.where;
+  if (!n.tokens.empty() && r.tokens == 0) r.first_token_s = world_.now_s();
+  r.tokens += static_cast<std::uint32_t>(n.tokens.size());
+  r.attempts = n.attempts;
+  if (n.finish == generated::ending::none) return;
+  r.why = n.why;
+  if (n.finish != generated::ending::failed) return end(index, ending::served);
+  // A front that has asked several decoders says so.
+  if (auto key = key_of_decline(n.why.text); !key.empty()) {
+    r.why.text = std::move(key);
+    return end(index, ending::declined);
+  }
+  end(index, n.why.code == reason::kind::insufficient ? ending::declined : ending::failed);
+}
+
+void trace_player::end(std::size_t index, played_request::ending how) {
+  auto& r = requests_[index];
+  if (++r.ends > 1) return;
+  r.how = how;
+  r.ended_s = world_.now_s();
+  --open_;
+  if (o_.saturated == 0 || over_) return;
+  if (how == played_request::ending::served)
+    saturate();
+  else
+    world_.at(world_.now_s() + offer_again_s, [this] { saturate(); });
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,49 @@
+#include "actors/training/device_times.hpp"
+
+#include "actors/training/task_kind.hpp"
+
+namespace troupe::actors {
+
+void device_times::add(const stage_report& r) {
+  const stage_key who{r.name.pipeline, r.name.stage};
+  auto& busy = busy_s_[who];
+  busy.resize(task_styles.size());
+  auto& kept = incomplete_[r.iteration][who];
+  for (const auto& t : r.tasks) {
+    if (t.what >= task_styles.size()) continue;  // what a stage reports is not checked
+    busy[t.what] += t.end_s - t.begin_s;
+    if (kept.size() < max_tasks) kept.push_back(t);
+  }
+}
+
+void device_times::complete(std::uint64_t iteration, double begin_s, double end_s) {
+  const auto done = incomplete_.find(iteration);
+  if (done == incomplete_.end()) return;
+  newest_ = std::move(done->second);
+  incomplete_.erase(incomplete_.begin(), std::next(done));
+  iteration_ = iteration;
+  length_s_ = end_s - begin_s;
+  for (auto& [who, all] : newest_)
+    for (auto& t : all) t.begin_s -= begin_s, t.end_s -= begin_s;
+}
+
+std::optional<iteration_timeline> device_times::report(const cluster& c,
+                                                       const training_plan& plan) const {
+  if (iteration_ == 0) return {};
+  std::size_t count = 0;
+  for (const auto& [who, all] : newest_) count += all.size();
+  iteration_timeline result{iteration_, length_s_, {}};
+  for (const auto& setup : plan.stages) {
+    const stage_key who{setup.name.pipeline, setup.name.stage};
+    const auto busy = busy_s_.find(who);
+    if (busy == busy_s_.end()) continue;
+    const auto known = newest_.find(who);
+    const bool shown = known != newest_.end() && count <= max_tasks;
+    result.stages.push_back({who.first, who.second, node_of(c, setup.neighbours[setup.name.stage]),
+                             setup.devices, shown ? known->second : std::vector<timed_task>{},
+                             busy->second});
+  }
+  return result;
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,72 @@
+// A stage with a guest: when its device is idle, and for how long.
+#include <algorithm>
+
+#include "actors/training/stage.hpp"
+
+namespace troupe::actors {
+
+/// Of a plan, which is new: nothing is known of its waits yet.
+void stage_state::begin_lending() {
+  if (!o_.executor || !o_.setup.guest) return;
+  constexpr double ms = 1e-3;
+  const auto& how = o_.setup.guest->how;
+  clock_ = {o_.setup.busy, o_.setup.iteration_s};
+  budget_ = {how.guard_ms * ms, how.delay_budget};
+  o_.executor->set_guard(budget_.guard_s());
+  o_.executor->pause(false);
+}
+
+/// The plan's times have changed.
+void stage_state::take_times(const stage_run& r) {
+  if (!o_.executor || r.busy.empty()) return;
+  o_.setup.busy = r.busy;
+  o_.setup.iteration_s = r.iteration_s;
+  clock_.plan(r.busy, r.iteration_s);
+}
+
+/// The device is idle, and waits for the input of this operation, numbered as in
+/// stage_setup::busy. May be repeated.
+void stage_state::lend(std::size_t operation) {
+  if (!o_.executor || busy_ || failed_ || device_released_ || lent_since_s_) return;
+  const double now_s = o_.messenger.now_s();
+  lent_since_s_ = now_s;
+  const double idle_s = clock_.earliest_s(operation, now_s) - now_s;
+  if (idle_s > 0 && !budget_.paused()) o_.executor->idle_for(idle_s);
+}
+
+/// The device is needed. Returns how long its operation has to wait for one of the guest's.
+double stage_state::take_back() {
+  if (!o_.executor) return 0;
+  const double idle_s = lent_since_s_ ? o_.messenger.now_s() - *lent_since_s_ : 0;
+  lent_since_s_.reset();
+  if (const auto number = operation_number()) clock_.waited(*number, idle_s);
+  return o_.executor->busy();
+}
+
+/// Of the operation that is being submitted; none: it is not of every iteration.
+std::optional<std::size_t> stage_state::operation_number() const {
+  const auto steps = o_.setup.order.size();
+  if (phase_ == phase::steps) return next_;
+  if (phase_ == phase::gradients) return steps;
+  if (phase_ == phase::update) return steps + 1;
+  return {};
+}
+
+/// For the timetable of the prefill controller.
+void stage_state::signal_begin() {
+  if (!o_.executor) return;
+  o_.messenger.send(o_.gateway, stage_signal{o_.setup.name, o_.setup.incarnation, iteration_, 0});
+}
+
+/// At an iteration's end: what its guest has used and delayed, from which the next guard follows.
+void stage_state::add_use(stage_report& r) {
+  if (!o_.executor) return;
+  const auto c = o_.executor->take_counts();
+  budget_.add_iteration(std::max(0.0, r.end_s - r.begin_s), c.delay_s);
+  o_.executor->set_guard(budget_.guard_s());
+  o_.executor->pause(budget_.paused());
+  r.bubbles = {c.guest_steps,   c.guest_s,         c.delayed,       c.delay_s,
+               c.worst_delay_s, budget_.guard_s(), budget_.paused()};
+}
+
+}  // namespace troupe::actors

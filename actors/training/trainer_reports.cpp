@@ -1,0 +1,80 @@
+#include <algorithm>
+
+#include "actors/training/stage_times.hpp"
+#include "actors/training/trainer.hpp"
+
+// The trainer's reports to the controller.
+
+namespace troupe::actors {
+
+/// With every report, and before a checkpoint from which the job may resume is complete.
+void trainer_state::write_curve() {
+  if (const auto ok = curve_.write(); !ok) add_event(ok.error().text);
+}
+
+void trainer_state::report() {
+  write_curve();
+  training_report r;
+  r.lease = o_.lease;
+  r.job = o_.job;
+  r.sequence = ++sequence_;
+  r.schedule = plan_.schedule_name;
+  r.device = plan_.stages.empty() ? o_.backend : plan_.stages.front().backend;
+  r.stages = plan_.shape.stages;
+  r.pipelines = plan_.shape.pipelines;
+  r.microbatches = plan_.shape.microbatches;
+  r.tensor_parallel = std::max(1U, o_.order.spec.pipeline.tensor_parallel);
+  r.tokens_per_s = tokens_per_s();
+  r.wan_bytes = wan_bytes_;
+  r.wan_utilization =
+      plan_.wan_gbps > 0 && iterations_s_ > 0
+          ? static_cast<double>(wan_bytes_) * 8e-9 / (plan_.wan_gbps * iterations_s_)
+          : 0;
+  if (lender_.lends()) r.bubbles = bubbles_;
+  r.saved = saved_;
+  r.planned_s = plan_.iteration_s;
+  std::vector<stage_costs> measured;
+  if (uses_real_devices(plan_))
+    for (const auto& s : stages_) measured.push_back(median(s.measured));
+  r.lower_bound_s = lower_bound_s(plan_, std::move(measured));
+  for (std::uint32_t s = 0; s < plan_.shape.stages && !stages_.empty(); ++s) {
+    std::uint32_t max_in_flight = 0;
+    for (std::uint32_t p = 0; p < plan_.shape.pipelines; ++p)
+      max_in_flight = std::max(max_in_flight, stages_[p * plan_.shape.stages + s].max_in_flight);
+    r.max_in_flight.push_back(max_in_flight);
+    r.measured.push_back(slowest_of_stage(s));
+    auto& m = r.measured.back();
+    m.handling_s = handling_s(plan_, s, m);
+  }
+  const auto count = std::min(unacknowledged_.size(), max_report_iterations);
+  r.iterations.assign(unacknowledged_.begin(),
+                      unacknowledged_.begin() + static_cast<std::ptrdiff_t>(count));
+  r.events = unacknowledged_events_;
+  if (uses_real_devices(plan_)) r.timeline = times_.report(*o_.cluster, plan_);
+  reports_in_flight_.emplace_back(r.sequence, std::pair{count, unacknowledged_events_.size()});
+  o_.messenger.send(controller_address, r);
+}
+
+void trainer_state::on_training_report_ack(const training_report_ack& h) {
+  while (!reports_in_flight_.empty() && reports_in_flight_.front().first < h.sequence)
+    reports_in_flight_.pop_front();
+  if (reports_in_flight_.empty() || reports_in_flight_.front().first != h.sequence) return;
+  const auto [iterations, sentences] = reports_in_flight_.front().second;
+  unacknowledged_.erase(unacknowledged_.begin(),
+                        unacknowledged_.begin() + static_cast<std::ptrdiff_t>(iterations));
+  unacknowledged_events_.erase(
+      unacknowledged_events_.begin(),
+      unacknowledged_events_.begin() + static_cast<std::ptrdiff_t>(sentences));
+  reports_in_flight_.clear();  // later ones have the same iterations: they would be counted twice
+  if (ended_ && unacknowledged_.empty() && unacknowledged_events_.empty()) return end_lease();
+  if (unacknowledged_.size() >= max_report_iterations || (ended_ && !unacknowledged_.empty()))
+    report();
+}
+
+double trainer_state::tokens_per_s() const {
+  const auto& job = o_.order.spec;
+  const double tokens = static_cast<double>(job.global_batch) * job.model.sequence;
+  return iterations_s_ > 0 ? tokens * static_cast<double>(done_ - first_) / iterations_s_ : 0;
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,196 @@
+#include "cli/reports/prefill_result.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "cli/common/human.hpp"
+#include "cli/reports/training_result.hpp"
+#include "messages/statistics.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+using ending = actors::played_request::ending;
+using all_seconds = std::vector<double>;
+
+/// Shares of the devices' time from the second iteration on: in the first one the trace begins.
+struct shares {
+  double training = 0, update = 0, prefill = 0, wall_s = 0;
+
+  double after() const { return training + prefill; }
+  double idle() const { return std::max(0.0, 1 - training - update - prefill); }
+};
+
+shares shares_of(const training_report& r) {
+  shares s;
+  const std::size_t first = r.iterations.size() > 1 ? 1 : 0;
+  if (r.iterations.empty()) return s;
+  s.wall_s = r.iterations.back().end_s -
+             (first > 0 ? r.iterations[first - 1].end_s : r.iterations[0].begin_s);
+  const double all_s = s.wall_s * r.stages * r.pipelines;
+  if (!(all_s > 0)) return s;
+  double update_s = 0;
+  for (const auto& m : r.measured) update_s += (m.update_s + m.gradients_s) * r.pipelines;
+  for (std::size_t i = first; i < r.iterations.size(); ++i) {
+    s.training += r.iterations[i].busy_s / all_s;
+    s.prefill += r.iterations[i].guest_s.value_or(0) / all_s;
+    s.update += update_s / all_s;
+  }
+  return s;
+}
+
+all_seconds of_served(const prefill_result& r,
+                      const std::function<double(const actors::played_request&)>& what) {
+  all_seconds all;
+  for (const auto& q : r.done.requests)
+    if (q.how == ending::served) all.push_back(what(q));
+  return all;
+}
+
+double ttft_s(const actors::played_request& q) {
+  return q.first_token_s - q.arrived_s;
+}
+
+json percentiles(const all_seconds& all_s, bool whole) {
+  const auto at = [&](double share) { return 1e3 * statistics::quantile(all_s, share); };
+  json d{{"p50", at(0.5)}, {"p99", at(0.99)}};
+  if (!whole) return d;
+  d["mean"] = 1e3 * statistics::mean(all_s);
+  d["p90"] = at(0.9);
+  d["max"] = at(1);
+  return d;
+}
+
+std::map<std::string, std::uint64_t> declined_by_reason(const prefill_result& r) {
+  std::map<std::string, std::uint64_t> all;
+  for (const auto& q : r.done.requests)
+    if (q.how == ending::declined) ++all[q.why.text];
+  return all;
+}
+
+std::uint64_t count(const prefill_result& r, ending how) {
+  return static_cast<std::uint64_t>(
+      std::ranges::count(r.done.requests, how, &actors::played_request::how));
+}
+
+double slowdown(const prefill_result& r, const training_report& training) {
+  const double without = r.iteration_s_without.value_or(0);
+  return without > 0 ? mean_iteration_s(training) / without - 1 : 0;
+}
+
+/// The share of all offered that were served in time.
+double attained(const prefill_result& r, double limit_s) {
+  const auto all = of_served(r, ttft_s);
+  const auto good = std::ranges::count_if(all, [&](double s) { return s <= limit_s; });
+  return r.done.requests.empty() ? 0 : double(good) / double(r.done.requests.size());
+}
+
+json options_document(const prefill_result& r, const bubble_lending& how) {
+  return {{"rule", how.rule},
+          {"look_ahead", how.look_ahead},
+          {"chunk", how.chunk},
+          {"guard_ms", how.guard_ms},
+          {"op_ms", how.op_ms},
+          {"depth", std::max(1u, how.depth)},
+          {"model", how.model.name},
+          {"guest_gb", how.memory_gb},
+          {"saturated", r.study.play.saturated},
+          {"rate", r.study.play.rate},
+          {"decoders", r.done.decoders}};
+}
+
+void add_times(json& d, const prefill_result& r) {
+  d["ttft_ms"] = percentiles(of_served(r, ttft_s), true);
+  d["ttft_without_transfer_ms"] =
+      percentiles(of_served(r, [](const auto& q) { return ttft_s(q) - q.where.transfer_s; }), true);
+  d["prefill_ms"] =
+      percentiles(of_served(r, [](const auto& q) { return q.where.prefill_s; }), false);
+  d["kv_transfer_ms"] =
+      percentiles(of_served(r, [](const auto& q) { return q.where.transfer_s; }), false);
+  all_seconds ratios;
+  for (const auto& q : r.done.requests)
+    if (q.how == ending::served && q.where.promised_s > 0)
+      ratios.push_back(q.where.prefill_s / q.where.promised_s);
+  d["predicted"] = {{"ratio_mean", statistics::mean(ratios)},
+                    {"ratio_p99", statistics::quantile(ratios, 0.99)}};
+  if (r.study.play.ttft_s > 0)
+    d["slo"] = {{"ttft_s", r.study.play.ttft_s},
+                {"attained_share", attained(r, r.study.play.ttft_s)}};
+}
+
+}  // namespace
+
+json document_of(const prefill_result& r, const job_spec& job, const training_report& training) {
+  auto d = options_document(r, *job.pipeline.bubbles);
+  d["offered"] = r.done.requests.size();
+  d["all_offered"] = r.done.all_offered;
+  for (const auto& [name, how] :
+       {std::pair{"served", ending::served}, std::pair{"declined", ending::declined},
+        std::pair{"cancelled", ending::cancelled}, std::pair{"failed", ending::failed},
+        std::pair{"open", ending::open}})
+    d[name] = count(r, how);
+  d["declined_by_reason"] = declined_by_reason(r);
+  add_times(d, r);
+  const auto s = shares_of(training);
+  double tokens = 0;
+  for (const auto& q : r.done.requests)
+    if (q.how == ending::served) tokens += q.prompt_tokens;
+  d["tokens_per_s"] = s.wall_s > 0 ? tokens / s.wall_s : 0;
+  d["requests_per_s"] = s.wall_s > 0 ? double(count(r, ending::served)) / s.wall_s : 0;
+  d["utilization"] = {{"before", s.training}, {"training", s.training}, {"update", s.update},
+                      {"prefill", s.prefill}, {"idle", s.idle()},       {"after", s.after()}};
+  d["training_slowdown"] = slowdown(r, training);
+  d["iteration_s_without"] = r.iteration_s_without ? json(*r.iteration_s_without) : json();
+  const auto used = training.bubbles.value_or(bubble_use{});
+  d["delayed_steps"] = used.delayed_steps;
+  d["delay_s"] = used.delay_s;
+  d["worst_delay_s"] = used.worst_delay_s;
+  std::uint64_t yields = 0, ends = 0;
+  for (const auto& q : r.done.requests) {
+    yields += q.where.yields;
+    ends += q.ends == 1 ? 1 : 0;
+  }
+  d["yields"] = yields;
+  d["kv"] = {{"pages_leaked", r.done.pages_leaked},
+             {"resent_blocks", r.done.resent_blocks},
+             {"blocks", r.done.blocks},
+             {"bytes", r.done.block_bytes}};
+  d["ends"] = ends;
+  return d;
+}
+
+std::string text_of(const prefill_result& r, const job_spec& job, const training_report& training) {
+  const auto& how = *job.pipeline.bubbles;
+  const auto s = shares_of(training);
+  const auto ttft = of_served(r, ttft_s);
+  std::string text = fmt::format(
+      "prefills of {} in its bubbles, rule {}, {} on extra nodes: {} offered{}, {} served, {} "
+      "declined, {} cancelled, {} failed\n",
+      how.model.name, how.rule, counted(r.done.decoders, "decoder"), r.done.requests.size(),
+      r.study.play.saturated > 0 ? fmt::format(" ({} under way)", r.study.play.saturated) : "",
+      count(r, ending::served), count(r, ending::declined), count(r, ending::cancelled),
+      count(r, ending::failed));
+  for (const auto& [why, n] : declined_by_reason(r))
+    text += fmt::format("  declined: {} ({})\n", why, n);
+  text += fmt::format(
+      "devices' time: {:.2f} % training, {:.2f} % prefills, {:.2f} % updates, {:.2f} % idle; used "
+      "{:.2f} % instead of {:.2f} %\n",
+      100 * s.training, 100 * s.prefill, 100 * s.update, 100 * s.idle(), 100 * s.after(),
+      100 * s.training);
+  if (!ttft.empty())
+    text += fmt::format("time to first token: median {}, 90th percentile {}, 99th {}\n",
+                        duration_text(statistics::quantile(ttft, 0.5)),
+                        duration_text(statistics::quantile(ttft, 0.9)),
+                        duration_text(statistics::quantile(ttft, 0.99)));
+  const auto used = training.bubbles.value_or(bubble_use{});
+  text += fmt::format("training slowed down by {:.4g} %, {} steps delayed\n",
+                      100 * slowdown(r, training), used.delayed_steps);
+  return text;
+}
+
+}  // namespace troupe::cli

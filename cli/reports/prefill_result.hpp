@@ -1,0 +1,23 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "actors/worlds/prefill_simulation.hpp"
+#include "cli/common/output.hpp"
+#include "messages/job.hpp"
+#include "messages/stage.hpp"
+
+namespace troupe::cli {
+
+/// A trace of prompts beside a training.
+struct prefill_result {
+  actors::prefill_study study;
+  actors::simulated_prefills done;
+  std::optional<double> iteration_s_without;  // of the same training alone
+};
+
+json document_of(const prefill_result& r, const job_spec& job, const training_report& training);
+std::string text_of(const prefill_result& r, const job_spec& job, const training_report& training);
+
+}  // namespace troupe::cli

@@ -1,0 +1,89 @@
+#include "web/dashboard.hpp"
+
+#include <unistd.h>
+
+#include <optional>
+
+#include "cli/common/controller_connection.hpp"
+#include "cli/common/interrupt.hpp"
+#include "cli/verbs/verb.hpp"
+#include "runtime/host/pause.hpp"
+#include "runtime/host/real_clock.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+class dashboard_verb final : public verb {
+ public:
+  void options(CLI::App& app) override {
+    // Its thread asks one thing after the other: a lost controller must not hold up the page.
+    remote_.set_patience(2);
+    remote_.options(app);
+    app.add_option("--port", port_, "TCP port; 0: any that is free")->capture_default_str();
+    app.add_option("--host", host_,
+                   "IP address to listen on; one that other machines can reach needs --api-keys")
+        ->capture_default_str();
+    app.add_option("--api-keys", keys_file_,
+                   "File with the SHA-256 of each key that may look, one a line; without it, "
+                   "everybody who can connect may");
+  }
+
+  int run(output& out) override {
+    interrupt stop;
+    web::dashboard_options o;
+    o.host = host_;
+    if (auto ok = open_keys(o.keys); !ok) return out.bad(ok.error());
+    const runtime::real_clock clock;
+    web::dashboard dashboard{[this](message request) { return ask(std::move(request)); },
+                             std::move(o), clock};
+    const auto server = web::http_server::start(
+        host_, port_, {}, [&](const web::http_request& r, std::shared_ptr<web::http_reply> reply) {
+          dashboard.handle(r, std::move(reply));
+        });
+    if (!server) return out.bad(server.error());
+    const bool v6 = host_.find(':') != std::string::npos;
+    const auto url =
+        fmt::format("http://{}:{}/", v6 ? "[" + host_ + "]" : host_, (*server)->port());
+    out.document({{"url", url}, {"metrics", url + "metrics"}, {"pid", ::getpid()}});
+    out.line("The dashboard is at {}; Ctrl-C ends it", url);
+    std::fflush(stdout);
+    while (!stop.arrived()) runtime::pause(0.05);
+    return exit_done;
+  }
+
+ private:
+  expected<void> open_keys(std::optional<web::api_keys>& keys) const {
+    const auto loopback = web::is_loopback(host_);
+    if (!loopback) return refuse(loopback.error());
+    if (!keys_file_.empty()) {
+      auto read = web::api_keys::read(keys_file_);
+      if (!read) return refuse(read.error());
+      keys = std::move(*read);
+    }
+    if (*loopback || keys) return {};
+    return refuse(reason::kind::invalid,
+                  fmt::format("--host {}: other machines can reach this address, so give "
+                              "--api-keys, a file with the SHA-256 of each key",
+                              host_));
+  }
+
+  /// A controller that is lost may come back at another address, so the next question looks anew.
+  expected<message> ask(message request) {
+    auto reply = remote_.ask_anything(std::move(request));
+    if (!reply) remote_.disconnect();
+    return reply;
+  }
+
+  remote remote_;
+  std::string host_ = "127.0.0.1", keys_file_;
+  std::uint16_t port_ = 8080;
+};
+
+}  // namespace
+
+std::unique_ptr<verb> make_dashboard() {
+  return std::make_unique<dashboard_verb>();
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "actors/serving/completions.hpp"
+#include "gpu/text/tokenizer.hpp"
+#include "messages/cluster.hpp"
+#include "web/generator.hpp"
+
+namespace troupe::cli {
+
+/// Completes prompts of one model by the decoders of a cluster. Text and stop texts are made here,
+/// of the tokens that the front receives.
+class front_generator final : public web::generator {
+ public:
+  /// words: null: tokens without text.
+  front_generator(actors::completions front, std::shared_ptr<const cluster> c, std::string model,
+                  std::shared_ptr<const gpu::tokenizer> words);
+  ~front_generator() override;
+
+  expected<std::vector<std::uint64_t>> submit(std::vector<submission> all) override;
+  void cancel(const std::vector<std::uint64_t>& sequences) override;
+  web::generator_state state() const override;
+
+ private:
+  class sequence;
+  struct lifetime;
+
+  expected<void> check(const std::vector<submission>& all) const;
+  std::uint64_t begin(submission s);
+
+  const actors::completions front_;
+  const std::shared_ptr<const cluster> cluster_;
+  const std::string model_;
+  const std::shared_ptr<const gpu::tokenizer> words_;
+  const std::shared_ptr<lifetime> lifetime_;  // shared with listeners, which may outlive this
+};
+
+}  // namespace troupe::cli

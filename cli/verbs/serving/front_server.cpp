@@ -1,0 +1,140 @@
+#include "cli/verbs/serving/front_server.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <set>
+#include <utility>
+
+#include "cli/verbs/serving/front_generator.hpp"
+#include "cli/verbs/serving/key_file.hpp"
+#include "cli/verbs/serving/server_url.hpp"
+#include "messages/whole_file.hpp"
+#include "runtime/host/log.hpp"
+#include "runtime/host/real_clock.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+struct http_place {
+  std::string host = "127.0.0.1";
+  std::uint16_t port = 0;
+};
+
+/// "address:port", "[v6]:port".
+expected<http_place> place_of(const std::string& text) {
+  if (text.empty()) return http_place{};
+  const auto colon = text.rfind(':');
+  auto host = text.substr(0, colon);
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  std::uint16_t port = 0;
+  const char* end = text.data() + text.size();
+  const bool whole =
+      colon != std::string::npos && std::from_chars(text.data() + colon + 1, end, port).ptr == end;
+  if (!whole || host.empty())
+    return refuse(reason::kind::invalid,
+                  fmt::format("http: found '{}', expected ADDRESS:PORT", text));
+  return http_place{host, port};
+}
+
+/// Offers the models of a front's decoders.
+class offers {
+ public:
+  offers(actors::completions front, std::shared_ptr<const cluster> c,
+         std::map<std::string, std::string> folders, web::service& service)
+      : front_{std::move(front)},
+        cluster_{std::move(c)},
+        folders_{std::move(folders)},
+        service_{service} {}
+
+  void look() {
+    for (const auto& [name, m] : front_.view().models) {
+      const auto given = folders_.find(name);
+      const auto& folder = given == folders_.end() ? m.folder : given->second;
+      if (const auto [at, fresh] = known_.try_emplace(name, folder);
+          fresh || std::exchange(at->second, folder) != folder)
+        offer(name, folder);
+    }
+  }
+
+ private:
+  void offer(const std::string& name, const std::string& folder) {
+    const auto model = gpu::read_inference_model(folder);
+    if (!model) return say(name, model.error());
+    auto words = gpu::open_tokenizer(folder, model->vocabulary);
+    if (!words) return say(name, words.error());
+    web::served_model served{name, *model, std::move(*words), {}};
+    if (served.words) served.format = gpu::chat_format_of(*served.words, folder);
+    auto by = std::make_shared<front_generator>(front_, cluster_, name, served.words);
+    service_.offer(std::move(served), std::move(by));
+    runtime::log(runtime::log_level::info, "serve", "offers a model",
+                 {{"name", name}, {"folder", folder}});
+  }
+  static void say(const std::string& name, const reason& why) {
+    runtime::log(runtime::log_level::error, "serve", "cannot offer a model; give its --model",
+                 {{"name", name}, {"why", why.text}});
+  }
+
+  const actors::completions front_;
+  const std::shared_ptr<const cluster> cluster_;
+  const std::map<std::string, std::string> folders_;
+  web::service& service_;
+  std::map<std::string, std::string> known_;  // folders that have been looked at
+};
+
+void announce(output& out, const front_server_options& o, const std::string& url) {
+  const auto file = (std::filesystem::path{o.host.state} / "url").string();
+  if (auto ok = write_whole_file(file, url + "\n"); !ok) out.note("{}", ok.error().text);
+  out.document(
+      {{"url", url}, {"metrics", url + "/metrics"}, {"front", o.name}, {"pid", ::getpid()}});
+  out.line("front {} at {}/v1; Ctrl-C ends it", o.name, url);
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int run_front(output& out, front_server_options o) {
+  if (auto ok = o.host.load(); !ok) return out.bad(ok.error());
+  const auto& fronts = o.host.cluster->fronts;
+  const auto it =
+      std::find_if(fronts.begin(), fronts.end(), [&](const auto& f) { return f.name == o.name; });
+  if (it == fronts.end())
+    return out.bad(fmt::format("{}: no front '{}'", o.host.cluster_file, o.name));
+  if (o.host.upstream.empty())
+    o.host.upstream = o.host.cluster->datacenters[it->datacenter].gateway;
+  if (o.host.upstream.empty())
+    return out.bad("a front needs --gateway, or its gateway's address in the cluster file");
+  auto place = place_of(it->http);
+  if (!place) return out.bad(place.error());
+  if (!o.at.empty()) place->host = o.at;
+  if (o.port >= 0) place->port = static_cast<std::uint16_t>(o.port);
+  auto keys = key_file::read(o.api_keys, place->host, "--api-keys");
+  if (!keys) return out.bad(keys.error());
+
+  auto host =
+      actors::real_host::front(o.host.real(), static_cast<std::uint32_t>(it - fronts.begin()));
+  if (!host) return out.no(fmt::format("{}: {}", o.name, host.error().text));
+  const runtime::real_clock clock;
+  web::service service{std::move(*keys), clock, start_seed(clock)};
+  const auto server = web::http_server::start(
+      place->host, place->port, {},
+      [&](const web::http_request& r, std::shared_ptr<web::http_reply> reply) {
+        service.handle(r, std::move(reply));
+      });
+  if (!server) return out.bad(server.error());
+  key_file reloaded{o.api_keys, service};
+  offers models{(*host)->completions(), o.host.cluster, o.folders, service};
+  announce(out, o, url_of(place->host, (*server)->port()));
+  const auto ended = (*host)->run([&] {
+    models.look();
+    reloaded.look();
+  });
+  if (!ended) return out.no(fmt::format("{}: {}", o.name, ended.error().text));
+  runtime::log(runtime::log_level::info, o.name, "stopping on signal");
+  return exit_done;
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,172 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+
+#include "cli/common/interrupt.hpp"
+#include "cli/verbs/serving/front_server.hpp"
+#include "cli/verbs/serving/key_file.hpp"
+#include "cli/verbs/serving/server_url.hpp"
+#include "cli/verbs/verb.hpp"
+#include "runtime/host/pause.hpp"
+#include "runtime/host/real_clock.hpp"
+#include "web/batch_loop.hpp"
+#include "web/service.hpp"
+
+namespace troupe::cli {
+
+namespace {
+
+/// Two uses: a model on this machine, or a front of a cluster, whose decoders are jobs.
+class serve_verb final : public verb {
+ public:
+  void options(CLI::App& app) override {
+    app.add_option("MODEL", model_,
+                   "Hugging Face model folder: config.json, *.safetensors, and a tokenizer unless "
+                   "tokens are bytes; not with --cluster");
+    port_option_ =
+        app.add_option("--port", port_,
+                       "TCP port; 0: any that is free (default: 8000; with --cluster, as in the "
+                       "cluster file, else any)")
+            ->check(CLI::Range(0, 65535));
+    host_option_ =
+        app.add_option("--host", host_,
+                       "IP address to listen on; an address that is not loopback requires --keys")
+            ->capture_default_str();
+    app.add_option("--keys", keys_,
+                   "File with the SHA-256 of each API key, one a line; without it, everybody who "
+                   "can connect may use the model. With --cluster: the cluster's key directory");
+    app.add_option("--name", name_,
+                   "Name of the model (default: its folder's). With --cluster: the front's name");
+    app.add_option("--running", limits_.running, "Choices that are generated at a time")
+        ->check(CLI::Range(1, 4096))
+        ->capture_default_str();
+    app.add_option("--most-choices", limits_.sequences,
+                   "Choices that are generated or wait; requests beyond them are declined")
+        ->check(CLI::Range(1, 1'000'000))
+        ->capture_default_str();
+    app.add_option("--kv-pages", pages_,
+                   "Pages of the cache, 64 positions each (default: for all choices at the longest "
+                   "context, but at most 2 GB, and at least one context)")
+        ->check(CLI::Range(1, 100'000'000));
+    app.add_option("--random-weights", random_,
+                   "Use random weights of this seed; the folder needs no *.safetensors");
+    front_options(app);
+  }
+
+  int run(output& out) override {
+    if (!front_.host.cluster_file.empty()) return run_as_front(out);
+    if (model_.empty()) return out.bad("give a MODEL folder, or --cluster, --name and --state");
+    interrupt stop;
+    auto keys = key_file::read(keys_, host_, "--keys");
+    if (!keys) return out.bad(keys.error());
+    const auto model = gpu::read_inference_model(model_);
+    if (!model) return out.bad(model.error());
+    auto words = gpu::open_tokenizer(model_, model->vocabulary);
+    if (!words) return out.bad(words.error());
+    auto spec = gpu::whole_model(*model, pages_of(*model));
+    spec.weights = model_;
+    spec.seed = random_;
+    auto device = gpu::make_cpu_inference_device(spec);
+    if (!device) return out.bad(device.error());
+    web::served_model served{name_of_model(), *model, std::move(*words), {}};
+    if (served.words) served.format = gpu::chat_format_of(*served.words, model_);
+    const runtime::real_clock clock;
+    web::service service{std::move(*keys), clock, start_seed(clock)};
+    service.offer(served,
+                  std::make_shared<web::batch_loop>(std::move(*device), served.words, limits_));
+    const auto server = web::http_server::start(
+        host_, static_cast<std::uint16_t>(port_), {},
+        [&](const web::http_request& r, std::shared_ptr<web::http_reply> reply) {
+          service.handle(r, std::move(reply));
+        });
+    if (!server) return out.bad(server.error());
+    key_file reloaded{keys_, service};
+    show(out, (*server)->port(), served);
+    while (!stop.arrived()) {
+      runtime::pause(0.05);
+      reloaded.look();
+    }
+    return exit_done;
+  }
+
+ private:
+  void front_options(CLI::App& app) {
+    const auto in_cluster = [&](const char* name, std::string& to, const char* what) {
+      app.add_option(name, to, what)->group("As a front of a cluster");
+    };
+    in_cluster("--cluster", front_.host.cluster_file,
+               "Cluster file: run the front --name of this cluster; its models are `serve` jobs");
+    in_cluster("--state", front_.host.state, "State directory of this front");
+    in_cluster("--gateway", front_.host.upstream,
+               "Gateway address (default: from the cluster file)");
+    in_cluster("--api-keys", front_.api_keys,
+               "File of API keys, as --keys without --cluster; SIGHUP reads it again");
+    app.add_option("--model", folders_,
+                   "NAME=DIR: the folder of a model's tokenizer on this machine (default: where "
+                   "its decoders have it); may be repeated")
+        ->group("As a front of a cluster");
+  }
+
+  int run_as_front(output& out) {
+    if (!model_.empty()) return out.bad("with --cluster, models are jobs: give no MODEL");
+    if (name_.empty() || front_.host.state.empty())
+      return out.bad("--cluster needs --name, the front's, and --state");
+    front_.name = name_;
+    front_.host.keys = keys_;
+    if (host_option_->count() > 0) front_.at = host_;
+    if (port_option_->count() > 0) front_.port = port_;
+    for (const auto& f : folders_) {
+      const auto sign = f.find('=');
+      if (sign == std::string::npos)
+        return out.bad(fmt::format("--model {}: expected NAME=DIR", f));
+      front_.folders[f.substr(0, sign)] = f.substr(sign + 1);
+    }
+    return run_front(out, std::move(front_));
+  }
+
+  std::uint32_t pages_of(const gpu::inference_model& m) const {
+    if (pages_) return *pages_;
+    constexpr std::uint64_t most_bytes = 2'000'000'000;
+    const std::uint64_t context = gpu::pages_for(m.positions);
+    const auto affordable = most_bytes / (gpu::page_bytes(m) * m.layers);
+    return static_cast<std::uint32_t>(
+        std::max(context, std::min(affordable, context * limits_.running)));
+  }
+
+  std::string name_of_model() const {
+    if (!name_.empty()) return name_;
+    const auto whole = std::filesystem::weakly_canonical(model_);
+    return whole.filename().string();
+  }
+
+  void show(output& out, std::uint16_t port, const web::served_model& served) const {
+    const auto url = url_of(host_, port);
+    out.document({{"url", url},
+                  {"metrics", url + "/metrics"},
+                  {"models", json::array({served.name})},
+                  {"chat_format", served.words ? json(gpu::name_of(served.format)) : json()},
+                  {"pid", ::getpid()}});
+    out.line("{} at {}/v1; Ctrl-C ends it", served.name, url);
+    std::fflush(stdout);
+  }
+
+  std::string model_, host_ = "127.0.0.1", keys_, name_;
+  int port_ = 8000;
+  web::batch_limits limits_;
+  std::optional<std::uint32_t> pages_;
+  std::optional<std::uint64_t> random_;
+  CLI::Option* port_option_ = nullptr;
+  CLI::Option* host_option_ = nullptr;
+  std::vector<std::string> folders_;
+  front_server_options front_;
+};
+
+}  // namespace
+
+std::unique_ptr<verb> make_serve() {
+  return std::make_unique<serve_verb>();
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,165 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "formats/load/load.hpp"
+#include "formats/load/model_reader.hpp"
+#include "formats/load/serving_reader.hpp"
+#include "formats/load/training_reader.hpp"
+#include "messages/admission.hpp"
+
+namespace troupe::formats {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+bool is_model_folder(const fs::path& folder) {
+  std::error_code error;
+  return fs::is_regular_file(folder / "config.json", error);
+}
+
+/// Names of the models that ship with their files.
+std::vector<std::string> shipped_folders() {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator at{configs_directory() / "models", error}, end; !error && at != end;
+       at.increment(error))
+    if (is_model_folder(at->path())) names.push_back(at->path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+/// Says why `named`, which was resolved to `path`, is no model's folder.
+void complain(map_reader& map, const std::string& named, const fs::path& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error))
+    return map.fail("model", fmt::format("no config.json in '{}'", shown(named)));
+  if (fs::exists(path, error))
+    return map.fail("model", fmt::format("'{}' is a file, expected a model's folder (config.json, "
+                                         "*.safetensors, tokenizer)",
+                                         shown(named)));
+  const auto near = nearest_name(fs::path{named}.filename().string(), shipped_folders());
+  const auto advice =
+      near ? fmt::format("; did you mean the shipped '{}'?", *near)
+      : is_hub_id(named)
+          ? "; if it is a Hugging Face hub id, fetch the model's folder and give its "
+            "path: nothing is downloaded"
+          : "";
+  map.fail("model",
+           fmt::format("no folder '{}', neither next to this file nor in the current directory{}",
+                       shown(named), advice));
+}
+
+/// `model`, `name` and `random_weights` of a map.
+served_model_files read_files(map_reader& map, bool needs_folder, const fs::path& directory) {
+  served_model_files m;
+  std::string named;
+  if (!map.read("model", named, need::required)) return m;
+  fs::path path{found_path(named, directory)};
+  std::error_code error;
+  if (const auto shipped = configs_directory() / "models" / named;
+      !fs::exists(path, error) && is_name(named) && is_model_folder(shipped))
+    path = fs::absolute(shipped, error).lexically_normal();
+  const bool shape_only = !needs_folder && fs::is_regular_file(path, error);
+  if (!shape_only && (named.empty() || !is_model_folder(path))) {
+    complain(map, named, path);
+    return m;
+  }
+  const auto shape = load_model(shape_only ? path : path / "config.json");
+  if (!shape) {
+    map.found().add(shape.error());
+    return m;
+  }
+  m.shape = *shape;
+  if (!shape_only) m.folder = path.string();
+  // A folder's name may end with a slash.
+  const auto last = path.has_filename() ? path.filename() : path.parent_path().filename();
+  m.name = shape_only ? path.stem().string() : last.string();
+  map.read_name("name", m.name);
+  std::uint64_t seed = 0;
+  if (map.read_whole<std::uint64_t>("random_weights", seed, 0, 1'000'000'000'000))
+    m.random_weights = seed;
+  return m;
+}
+
+/// What the controller would object to, at its line.
+void check(map_reader& map, const std::optional<admission::objection>& bad) {
+  if (bad && map.found().good()) map.fail(bad->key, bad->problem);
+}
+
+serving read_decoder(map_reader& map, const value& v, const fs::path& directory) {
+  static const std::vector<std::string> prefills{"bubbles", "decoder"};
+  static const std::vector<std::string> fallbacks{"decoder", "none"};
+  using namespace admission;
+  map_reader serve{map.found(), v, "serve"};
+  serving s;
+  s.model = read_files(serve, true, directory);
+  serve.read("kv_gb", s.kv_gb, range{0, max_kv_gb, true});
+  serve.read_whole<std::uint32_t>("context", s.context, 1, max_sequence);
+  serve.read_whole<std::uint32_t>("most_running", s.most_running, 1, max_running_sequences);
+  if (!serve.read_whole<std::uint32_t>("most_sequences", s.most_sequences, 1, max_sequences))
+    s.most_sequences = std::max(s.most_sequences, s.most_running);
+  std::string prefill = "bubbles", fallback = "decoder";
+  serve.read_choice("prefill", prefill, prefills);
+  serve.read_choice("fallback", fallback, fallbacks);
+  s.bubbles = prefill == "bubbles";
+  s.fallback = fallback == "decoder";
+  serve.read("ttft_s", s.ttft_s, range{0, max_ttft_s, true});
+  serve.finish();
+  if (map.found().good()) check(serve, objection_to(s));
+  return s;
+}
+
+}  // namespace
+
+void read_serving(map_reader& map, job_spec& job, const fs::path& directory) {
+  const auto* v = map.find("serve");
+  if (!v) return;
+  // It would be an unknown key, with a suggestion that is of no use.
+  for (const auto* key : {"model",       "global_batch",
+                          "iterations",  "microbatches",
+                          "slo_s",       "deadline_s",
+                          "budget",      "command",
+                          "environment", "working_directory",
+                          "objective",   "kernels",
+                          "train",       "slots",
+                          "pipeline",    "memory_gb",
+                          "optimizer",   "precision",
+                          "zero",        "fsdp",
+                          "lora",        "activation_checkpointing",
+                          "micro_batch"})
+    if (map.find(key))
+      map.fail(key, key == std::string_view{"model"}
+                        ? "a job that serves a model names it inside serve"
+                        : "not for a job that serves a model, which runs until it is cancelled");
+  if (!map.found().good()) return;
+  job.serve = read_decoder(map, *v, directory);
+  job.model = job.serve->model.shape;
+  job.model.name = job.serve->model.name;
+}
+
+bubble_lending read_bubbles(findings& found, const value& v, bool needs_folder,
+                            const fs::path& directory) {
+  static const std::vector<std::string> rules{"whole", "look-ahead", "chunked", "resumable"};
+  using namespace admission;
+  map_reader lent{found, v, "pipeline.bubbles"};
+  bubble_lending b;
+  b.model = read_files(lent, needs_folder, directory);
+  lent.read("memory_gb", b.memory_gb, range{0, max_kv_gb, true});
+  lent.read_whole<std::uint32_t>("depth", b.depth, 1, max_guests);
+  lent.read_choice("rule", b.rule, rules);
+  lent.read_whole<std::uint32_t>("look_ahead", b.look_ahead, 1, max_look_ahead);
+  lent.read_whole<std::uint32_t>("chunk", b.chunk, 1, max_chunk);
+  lent.read("op_ms", b.op_ms, range{0, 1e6, true});
+  lent.read("guard_ms", b.guard_ms, range{0, 1e6});
+  lent.read("delay_budget", b.delay_budget, zero_to_one);
+  lent.finish();
+  if (found.good()) check(lent, objection_to(b, needs_folder));
+  return b;
+}
+
+}  // namespace troupe::formats

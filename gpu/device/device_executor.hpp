@@ -1,0 +1,71 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+// A device that a training shares with a guest, which computes while the training waits. The
+// training goes first: an operation of the guest begins only if no operation of the training is
+// ready, and if it is predicted to end a guard before the next one. Times are seconds.
+
+namespace troupe::gpu {
+
+/// A guest's work, in operations that are never interrupted. The executor calls it on its own
+/// thread; other threads may call what else it has meanwhile.
+class guest_work {
+ public:
+  /// Operations that could begin now, one after another. count 0: there are none.
+  struct run {
+    std::uint32_t count = 0;
+    double each_s = 0;  // predicted
+  };
+
+  virtual ~guest_work() = default;
+
+  /// Chosen with `room_s` in mind, the time until the guard. Does not block.
+  virtual run next(double room_s) = 0;
+  /// The first `count` operations of the latest run: executes them, or, of a simulated device, they
+  /// have ended.
+  virtual void execute(std::uint32_t count) = 0;
+};
+
+/// What a guest has used, and what that cost the training.
+struct executor_counts {
+  std::uint64_t guest_steps = 0;
+  double guest_s = 0;
+  std::uint64_t delayed = 0;  // operations of the training that waited for one of the guest's
+  double delay_s = 0, worst_delay_s = 0;
+};
+
+/// Belongs to the device, not to the stage that trains on it: stages are replaced.
+class device_executor {
+ public:
+  virtual ~device_executor() = default;
+
+  /// The training waits, and its next operation is predicted in `s`, not before. Holds until then,
+  /// or until busy().
+  virtual void idle_for(double s) = 0;
+  /// The training's next operation is ready. Returns how long it must wait for an operation of the
+  /// guest that has begun; 0 where operations are submitted to the executor, and wait by
+  /// themselves.
+  virtual double busy() = 0;
+  virtual void set_guard(double s) = 0;
+
+  /// From now on this guest; null: none. At most one operation of the one before is still
+  /// executed.
+  virtual void lend(std::shared_ptr<guest_work> to) = 0;
+  /// The guest may have a run, which it did not have before.
+  virtual void wake() = 0;
+
+  /// Since the last call.
+  virtual executor_counts take_counts() = 0;
+
+  /// For the guest to know: it gets no time until this is false again.
+  void pause(bool on) { paused_ = on; }
+  bool paused() const { return paused_; }
+
+ private:
+  std::atomic<bool> paused_ = false;
+};
+
+}  // namespace troupe::gpu

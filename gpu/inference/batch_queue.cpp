@@ -1,0 +1,148 @@
+#include "gpu/inference/batch_queue.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "messages/invariant.hpp"
+
+namespace troupe::gpu {
+
+void batch_queue::add(batch_sequence s) {
+  TROUPE_INVARIANT(!s.prompt.empty() && pages_for(s.positions()) <= pages_);
+  const auto id = s.id;
+  waiting_.push_back(id);
+  sequences_[id].about = std::move(s);
+}
+
+std::vector<sequence_id> batch_queue::admit() {
+  // Not the first that fits: a long one would be overtaken for ever by short ones.
+  std::vector<sequence_id> now;
+  while (!waiting_.empty() && running_.size() < limits_.running) {
+    const auto id = waiting_.front();
+    const auto need = pages_for(sequences_.at(id).about.positions());
+    if (need > free_) break;
+    free_ -= need;
+    waiting_.pop_front();
+    running_.push_back(id);
+    admitted_.push_back(id);
+    now.push_back(id);
+  }
+  return now;
+}
+
+void batch_queue::end(sequence_id id) {
+  const auto found = sequences_.find(id);
+  if (found == sequences_.end()) return;
+  if (std::erase(waiting_, id) == 0) {
+    std::erase(running_, id);
+    std::erase(admitted_, id);
+    std::erase_if(parts_, [&](const auto& p) { return p.sequence == id; });
+    std::erase_if(last_, [&](const auto& l) { return l.first == id; });
+    free_ += pages_for(found->second.about.positions());
+    if (found->second.reserved) released_.push_back(id);
+  }
+  sequences_.erase(found);
+}
+
+void batch_queue::compute(sequence_id id) {
+  const auto found = sequences_.find(id);
+  if (found == sequences_.end() || found->second.prefilled()) return;
+  found->second.about.computes = true;
+  std::erase_if(parts_, [&](const auto& p) { return p.sequence == id; });
+}
+
+void batch_queue::put(batch_round::cache_part p) {
+  TROUPE_INVARIANT(!sequences_.at(p.sequence).about.computes);
+  parts_.push_back(std::move(p));
+}
+
+void batch_queue::cached(sequence_id id, payload hidden) {
+  auto& s = sequences_.at(id);
+  TROUPE_INVARIANT(!s.about.computes && s.computed == 0);
+  s.computed = s.about.prompt.size();
+  // If tokens are known, it goes on from them.
+  if (s.about.known.empty()) {
+    s.awaits = true;
+    last_.emplace_back(id, std::move(hidden));
+  }
+}
+
+/// What is computed for it now ends with its last known token.
+next_token batch_queue::next_of(sequence& s) {
+  s.awaits = true;
+  next_token next{s.about.how, s.about.prompt.size() + s.about.known.size(), s.about.top, {}};
+  if (s.about.how.depends_on_completion()) next.completion = s.about.known;
+  return next;
+}
+
+/// One token of each sequence whose prompt is in the cache.
+void batch_queue::decode(batch_round& r) {
+  for (const auto id : running_) {
+    auto& s = sequences_.at(id);
+    if (!s.decodes()) continue;
+    TROUPE_INVARIANT(s.computed == s.about.prompt.size());
+    batch_round::decoded d;
+    d.row = {id, static_cast<std::uint32_t>(s.about.prompt.size() + s.fed), s.about.known[s.fed]};
+    if (++s.fed == s.about.known.size()) d.next = next_of(s);
+    r.decode.push_back(std::move(d));
+  }
+}
+
+/// In the order of admission; chunks begin at multiples of a tile.
+void batch_queue::prefill(batch_round& r) {
+  std::size_t left = limits_.prefill;
+  for (const auto id : running_) {
+    if (left < tile_positions) return;
+    auto& s = sequences_.at(id);
+    if (!s.prefills()) continue;
+    const auto whole = left / tile_positions * tile_positions;
+    const auto n = std::min(whole, s.about.prompt.size() - s.computed);
+    left -= n;
+    batch_round::chunk c{id, static_cast<std::uint32_t>(s.computed), {}, {}};
+    const auto begin = s.about.prompt.begin() + static_cast<std::ptrdiff_t>(s.computed);
+    c.tokens.assign(begin, begin + static_cast<std::ptrdiff_t>(n));
+    s.computed += n;
+    if (s.prefilled() && s.about.known.empty()) c.next = next_of(s);
+    r.prefill.push_back(std::move(c));
+  }
+}
+
+void batch_queue::finish_elsewhere(batch_round& r) {
+  for (auto& [id, hidden] : std::exchange(last_, {}))
+    r.last.push_back({id, std::move(hidden), next_of(sequences_.at(id))});
+}
+
+batch_round batch_queue::next() {
+  batch_round r;
+  r.release = std::exchange(released_, {});
+  for (const auto id : std::exchange(admitted_, {})) {
+    auto& s = sequences_.at(id);
+    s.reserved = true;
+    r.reserve.push_back({id, s.about.positions()});
+  }
+  r.parts = std::exchange(parts_, {});
+  decode(r);
+  prefill(r);
+  finish_elsewhere(r);
+  return r;
+}
+
+bool batch_queue::idle() const {
+  return released_.empty() && admitted_.empty() && parts_.empty() && last_.empty() &&
+         std::none_of(running_.begin(), running_.end(), [this](sequence_id id) {
+           const auto& s = sequences_.at(id);
+           return s.decodes() || s.prefills();
+         });
+}
+
+bool batch_queue::took(sequence_id id, std::uint32_t token) {
+  const auto found = sequences_.find(id);
+  if (found == sequences_.end()) return false;
+  auto& s = found->second;
+  TROUPE_INVARIANT(s.awaits);
+  s.awaits = false;
+  s.about.known.push_back(token);
+  return true;
+}
+
+}  // namespace troupe::gpu

@@ -1,0 +1,114 @@
+#include "gpu/inference/batch_round.hpp"
+
+#include <span>
+#include <utility>
+
+namespace troupe::gpu {
+
+namespace {
+
+std::span<const float> values_of(const payload& p) {
+  return {reinterpret_cast<const float*>(p.bytes().data()), p.bytes().size() / sizeof(float)};
+}
+
+class executor {
+ public:
+  executor(inference_device& d, const batch_listener& heard) : device_{d}, heard_{heard} {}
+
+  void decode(const std::vector<batch_round::decoded>& all) {
+    if (all.empty()) return;
+    std::vector<decode_row> rows;
+    for (const auto& d : all) rows.push_back(d.row);
+    const auto work = device_.decode(rows, {});
+    if (!work) {
+      for (const auto& d : all) fail(d.row.sequence, work.error());
+      return;
+    }
+    const auto hidden = finish(**work);
+    // Rows of known tokens need no head.
+    std::vector<std::byte> wanted;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (!all[i].next) continue;
+      who_.push_back({all[i].row.sequence, *all[i].next});
+      const auto row = hidden.bytes().subspan(i * width(), width());
+      wanted.insert(wanted.end(), row.begin(), row.end());
+    }
+    if (!who_.empty()) predict(who_.size() == all.size() ? hidden : payload{std::move(wanted)});
+  }
+
+  void prefill(const batch_round::chunk& c) {
+    const auto work =
+        device_.prefill(c.sequence, c.first, payload{nullptr, std::as_bytes(std::span{c.tokens})});
+    if (!work) return fail(c.sequence, work.error());
+    const auto hidden = finish(**work);
+    if (!c.next) return;
+    who_.push_back({c.sequence, *c.next});
+    predict({hidden.owner(), hidden.bytes().last(width())});
+  }
+
+  void finish_elsewhere(const std::vector<batch_round::last_state>& all) {
+    for (const auto& l : all) {
+      who_.push_back({l.sequence, l.next});
+      predict(l.hidden);
+    }
+  }
+
+  void put(const batch_round::cache_part& p) {
+    const auto ok =
+        device_.put_kv(p.sequence, p.first_layer, p.layers, p.first_page, p.pages, p.data);
+    if (!ok) fail(p.sequence, ok.error());
+  }
+
+  void reserve(const batch_round::reservation& r) {
+    if (auto ok = device_.reserve(r.sequence, r.positions); !ok) fail(r.sequence, ok.error());
+  }
+
+ private:
+  struct waiting {
+    sequence_id sequence;
+    next_token next;
+  };
+
+  std::size_t width() const { return device_.spec().model.hidden * sizeof(float); }
+
+  /// The next token of each in who_, from the hidden states of their last positions.
+  void predict(const payload& hidden) {
+    const auto who = std::exchange(who_, {});
+    const auto work = device_.head(hidden);
+    if (!work) {
+      for (const auto& w : who) fail(w.sequence, work.error());
+      return;
+    }
+    const auto rows = finish(**work);
+    const auto logits = values_of(rows);
+    const std::size_t n = device_.spec().model.vocabulary;
+    for (std::size_t i = 0; i < who.size(); ++i) {
+      const auto own = logits.subspan(i * n, n);
+      const auto& next = who[i].next;
+      heard_({who[i].sequence,
+              sample(own, next.how, next.position, next.completion),
+              top_tokens(own, next.top),
+              {}});
+    }
+  }
+
+  void fail(sequence_id s, const reason& why) { heard_({s, {}, {}, why}); }
+
+  inference_device& device_;
+  const batch_listener& heard_;
+  std::vector<waiting> who_;
+};
+
+}  // namespace
+
+void execute(inference_device& d, const batch_round& r, const batch_listener& heard) {
+  executor e{d, heard};
+  for (const auto s : r.release) d.release(s);
+  for (const auto& x : r.reserve) e.reserve(x);
+  for (const auto& p : r.parts) e.put(p);
+  e.decode(r.decode);
+  for (const auto& c : r.prefill) e.prefill(c);
+  e.finish_elsewhere(r.last);
+}
+
+}  // namespace troupe::gpu

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "gpu/inference/inference_device.hpp"
+#include "gpu/inference/sampling.hpp"
+#include "gpu/inference/top_tokens.hpp"
+#include "messages/frame.hpp"
+
+namespace troupe::gpu {
+
+/// How a sequence's next token is chosen.
+struct next_token {
+  sampling how;
+  std::uint64_t position = 0;  // of that token in the sequence
+  std::uint32_t top = 0;       // of so many most probable tokens, too, the log probabilities
+  std::vector<std::uint32_t> completion{};  // so far, if the choice depends on it
+};
+
+/// What a device does between two looks at what has arrived, in the order of these members. A
+/// token is chosen after the last known one.
+struct batch_round {
+  std::vector<sequence_id> release;
+
+  struct reservation {
+    sequence_id sequence = 0;
+    std::uint32_t positions = 0;
+  };
+  std::vector<reservation> reserve;
+
+  /// Pages of a prompt that was computed elsewhere: arguments of put_kv().
+  struct cache_part {
+    sequence_id sequence = 0;
+    std::uint32_t first_layer = 0, layers = 0, first_page = 0, pages = 0;
+    payload data;
+  };
+  std::vector<cache_part> parts;
+
+  struct decoded {
+    decode_row row;
+    std::optional<next_token> next;
+  };
+  std::vector<decoded> decode;
+
+  /// Positions [first, first + tokens) of a prompt.
+  struct chunk {
+    sequence_id sequence = 0;
+    std::uint32_t first = 0;
+    std::vector<std::uint32_t> tokens;
+    std::optional<next_token> next;
+  };
+  std::vector<chunk> prefill;
+
+  /// The hidden state of the last position of a prompt that was computed elsewhere.
+  struct last_state {
+    sequence_id sequence = 0;
+    payload hidden;
+    next_token next;
+  };
+  std::vector<last_state> last;
+
+  bool empty() const {
+    return release.empty() && reserve.empty() && parts.empty() && decode.empty() &&
+           prefill.empty() && last.empty();
+  }
+};
+
+/// What came of a round for one sequence: a token, or the reason why it cannot go on.
+struct batch_result {
+  sequence_id sequence = 0;
+  sampled_token chosen;
+  std::vector<top_token> top;
+  std::optional<reason> failed;
+};
+using batch_listener = std::function<void(batch_result)>;
+
+/// Executes a round; `heard` is called with each result at once. What fails for one sequence, fails
+/// for it alone, except a decode or a head, which fail for all of theirs.
+void execute(inference_device& d, const batch_round& r, const batch_listener& heard);
+
+}  // namespace troupe::gpu

@@ -1,0 +1,187 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "messages/address.hpp"
+#include "messages/reason.hpp"
+#include "messages/units.hpp"
+
+// Messages between fronts, which have the clients' requests, and decoders, which complete prompts
+// (docs/serving_protocol.md).
+
+namespace troupe {
+
+/// A request of a front. The front alone begins attempts, from 1; what belongs to an older attempt
+/// is ignored.
+struct request_name {
+  address front = 0;
+  std::uint64_t incarnation = 0;  // of the front
+  std::uint64_t number = 0;
+  std::uint32_t attempt = 1;
+
+  static constexpr auto fields() {
+    using t = request_name;
+    return std::tuple{&t::front, &t::incarnation, &t::number, &t::attempt};
+  }
+  auto operator<=>(const request_name&) const = default;
+};
+
+/// A token with its logarithmic probability.
+struct weighed_token {
+  std::uint32_t token = 0;
+  double log_probability = 0;
+
+  static constexpr auto fields() {
+    return std::tuple{&weighed_token::token, &weighed_token::log_probability};
+  }
+  bool operator==(const weighed_token&) const = default;
+};
+
+/// Front to decoder: complete a prompt. Body: its tokens, then the completion's first tokens, which
+/// an earlier attempt has generated, as 32-bit integers; in a simulation it may be empty. Repeated
+/// until a `generated` answers it.
+struct generate {
+  request_name name;
+  lease_id lease = 0;                      // the decoder's
+  std::uint32_t prompt = 1;                // tokens
+  std::uint32_t replay = 0;                // tokens that are known already; sampled ones follow
+  std::uint32_t max_tokens = 1;            // of the completion, the known ones included
+  std::vector<std::uint32_t> last_tokens;  // each ends it
+  double temperature = 0, top_p = 1;
+  std::uint32_t top_k = 0;
+  std::uint64_t seed = 0;
+  std::uint32_t top = 0;  // log probabilities of so many most probable tokens
+  double ttft_s = 0;      // goal; 0: the decoder's
+  std::int32_t priority = 0;
+  double min_p = 0;  // of the most probable token's probability, at least
+  double frequency_penalty = 0, presence_penalty = 0;
+  std::vector<weighed_token> bias{};  // added to the logits of these tokens
+
+  static constexpr auto fields() {
+    using t = generate;
+    return std::tuple{&t::name,
+                      &t::lease,
+                      &t::prompt,
+                      &t::replay,
+                      &t::max_tokens,
+                      &t::last_tokens,
+                      &t::temperature,
+                      &t::top_p,
+                      &t::top_k,
+                      &t::seed,
+                      &t::top,
+                      &t::ttft_s,
+                      &t::priority,
+                      &t::min_p,
+                      &t::frequency_penalty,
+                      &t::presence_penalty,
+                      &t::bias};
+  }
+  bool operator==(const generate&) const = default;
+};
+
+/// A token of a completion, and the most probable ones in its place.
+struct generated_token {
+  weighed_token chosen;
+  std::vector<weighed_token> top;
+
+  static constexpr auto fields() {
+    return std::tuple{&generated_token::chosen, &generated_token::top};
+  }
+  bool operator==(const generated_token&) const = default;
+};
+
+/// How a prompt was computed.
+struct prefill_place {
+  bool bubbles = false;      // else by the decoder
+  std::uint32_t guests = 0;  // devices that computed it in bubbles
+  double promised_s = 0;     // predicted at admission, after the request
+  double prefill_s = 0;      // from the request to the last operation's end
+  double transfer_s = 0;     // from there until the cache was whole
+  std::uint32_t yields = 0;  // suspensions for the training
+  std::uint64_t kv_bytes = 0;
+  reason declined;  // why not in bubbles; empty: it was, or was not asked for
+
+  static constexpr auto fields() {
+    using t = prefill_place;
+    return std::tuple{&t::bubbles,    &t::guests, &t::promised_s, &t::prefill_s,
+                      &t::transfer_s, &t::yields, &t::kv_bytes,   &t::declined};
+  }
+  bool operator==(const prefill_place&) const = default;
+};
+
+/// Decoder to front: what it has generated beyond the `known` tokens, in order. A statement,
+/// repeated until the front has heard it; one without tokens says that the request is held.
+struct generated {
+  enum class ending : std::uint8_t { none, stop, length, failed };
+  request_name name;
+  lease_id lease = 0;
+  std::uint32_t first = 0;  // position of the first of `tokens` in the completion
+  std::vector<generated_token> tokens;
+  ending finish = ending::none;          // after these tokens
+  reason why;                            // failed: declined, or the device cannot go on
+  std::optional<prefill_place> where{};  // with the first token
+
+  static constexpr auto fields() {
+    using t = generated;
+    return std::tuple{&t::name, &t::lease, &t::first, &t::tokens, &t::finish, &t::why, &t::where};
+  }
+  bool operator==(const generated&) const = default;
+};
+
+/// Front to decoder: it has the completion's first `tokens` tokens; `finished`: and its end, so the
+/// decoder forgets the request. Also the answer to statements about requests that the front does
+/// not have (any more).
+struct generated_heard {
+  request_name name;
+  lease_id lease = 0;
+  std::uint32_t tokens = 0;
+  bool finished = false;
+
+  static constexpr auto fields() {
+    using t = generated_heard;
+    return std::tuple{&t::name, &t::lease, &t::tokens, &t::finished};
+  }
+  bool operator==(const generated_heard&) const = default;
+};
+
+/// Front to decoder: end this attempt and all earlier ones. Answered by a `generated` with an
+/// ending, and repeated until then.
+struct cancel_generate {
+  request_name name;
+  lease_id lease = 0;
+
+  static constexpr auto fields() {
+    return std::tuple{&cancel_generate::name, &cancel_generate::lease};
+  }
+  bool operator==(const cancel_generate&) const = default;
+};
+
+/// Decoder to every front, every quarter of a heartbeat and when it becomes ready: it serves this
+/// model. A front that has not heard it for a lease's duration takes it for lost.
+struct decoder_state {
+  lease_id lease = 0;
+  std::uint64_t sequence = 0;
+  std::string model;          // the served name
+  std::uint32_t context = 0;  // positions of a sequence, at most
+  std::uint32_t pages = 0, free_pages = 0;
+  std::uint32_t running = 0, waiting = 0;
+  std::uint32_t most_sequences = 0;
+  bool ending = false;            // takes no more requests
+  std::uint64_t incarnation = 0;  // of its node
+  std::string folder{};           // of the model, for its tokenizer
+
+  static constexpr auto fields() {
+    using t = decoder_state;
+    return std::tuple{&t::lease,          &t::sequence,   &t::model,       &t::context,
+                      &t::pages,          &t::free_pages, &t::running,     &t::waiting,
+                      &t::most_sequences, &t::ending,     &t::incarnation, &t::folder};
+  }
+  bool operator==(const decoder_state&) const = default;
+};
+
+}  // namespace troupe

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "messages/model.hpp"
+
+namespace troupe {
+
+/// Positions of a page of a served model's cache: sequences hold whole pages.
+inline constexpr std::uint32_t cache_page_positions = 64;
+
+/// Bytes of keys and values of a page in all layers, in single precision. At least one head.
+inline double cache_page_bytes(const model& m) {
+  const double heads = std::max(m.heads, 1u), kv_heads = m.kv_heads > 0 ? m.kv_heads : heads;
+  return 2.0 * sizeof(float) * m.layers * cache_page_positions * m.hidden * kv_heads / heads;
+}
+
+/// Pages of a sequence of so many positions.
+constexpr std::uint32_t cache_pages_of(std::uint32_t positions) {
+  return positions / cache_page_positions + (positions % cache_page_positions > 0 ? 1 : 0);
+}
+
+}  // namespace troupe

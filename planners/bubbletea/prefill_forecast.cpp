@@ -1,0 +1,127 @@
+#include "planners/bubbletea/prefill_forecast.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace troupe::planners {
+
+idle_windows repeated_windows(const idle_windows& busy, double period_s, double origin_s,
+                              double from_s, double to_s, double guard_s) {
+  idle_windows windows;
+  double idle_from = from_s;
+  // A period's last times may reach into the next one.
+  for (double period = std::floor((from_s - origin_s) / period_s) - 1;; ++period) {
+    const double zero_s = origin_s + period * period_s;
+    if (zero_s >= to_s && idle_from >= to_s) return windows;
+    for (const auto& b : busy) {
+      if (b.end <= b.begin || zero_s + b.end <= from_s) continue;
+      const double until = std::min(zero_s + b.begin - guard_s, to_s);
+      if (until > idle_from) windows.push_back({idle_from, until});
+      if (zero_s + b.begin - guard_s >= to_s) return windows;
+      idle_from = std::max(idle_from, zero_s + b.end);
+    }
+    // It is always idle.
+    if (zero_s >= to_s) {
+      if (to_s > idle_from) windows.push_back({idle_from, to_s});
+      return windows;
+    }
+  }
+}
+
+prefill_forecast::prefill_forecast(packing_options options, std::vector<prefill_group> groups,
+                                   std::size_t devices, std::uint32_t most_tokens)
+    : packing_{options, std::move(groups), std::vector<idle_windows>(devices), most_tokens},
+      devices_(devices) {}
+
+void prefill_forecast::set_windows(std::uint32_t device, idle_windows windows, double now_s) {
+  advance(now_s);
+  packing_.set_windows(device, std::move(windows), now_s);
+  look(device, now_s);
+}
+
+tl::expected<prefill_promise, decline_reason> prefill_forecast::admit(const prefill_prompt& r,
+                                                                      double now_s) {
+  advance(now_s);
+  auto promised = packing_.admit(r, now_s);
+  if (!promised) return promised;
+  group_of_[r.id] = promised->group;
+  look(packing_.groups()[promised->group].guests.front().device, now_s);
+  return promised;
+}
+
+void prefill_forecast::over(std::uint64_t id, double now_s) {
+  advance(now_s);
+  const auto at = group_of_.find(id);
+  if (at == group_of_.end()) return;
+  const auto group = at->second;
+  group_of_.erase(at);
+  std::erase(begun_, id);
+  packing_.remove(group, id, now_s);
+  for (const auto& g : packing_.groups()[group].guests) {
+    auto& d = devices_[g.device];
+    if (d.piece && d.piece->request == id) d = {};
+  }
+  look_at_group(group, now_s);
+}
+
+void prefill_forecast::late(std::uint32_t group, double by_s, double now_s) {
+  advance(now_s);
+  packing_.delay(group, now_s + by_s, now_s);
+  look_at_group(group, now_s);
+}
+
+std::vector<std::uint64_t> prefill_forecast::take_begun(double now_s) {
+  advance(now_s);
+  return std::exchange(begun_, {});
+}
+
+double prefill_forecast::next_event_s() const {
+  return due_.empty() ? never : due_.front().at_s;
+}
+
+void prefill_forecast::expect(std::uint32_t device, double at_s) {
+  due_.push_back({at_s, ++sequence_, device});
+  std::push_heap(due_.begin(), due_.end());
+  devices_[device].expected = sequence_;
+}
+
+void prefill_forecast::look_at_group(std::uint32_t group, double now_s) {
+  for (const auto& g : packing_.groups()[group].guests) look(g.device, now_s);
+}
+
+/// Lets an idle device begin what it can.
+void prefill_forecast::look(std::uint32_t device, double now_s) {
+  auto& d = devices_[device];
+  if (d.piece) return;
+  d.expected = 0;
+  const auto next = packing_.next(device, now_s);
+  if (!next.piece) {
+    if (next.again_s < never) expect(device, next.again_s);
+    return;
+  }
+  d.piece = next.piece;
+  expect(device, next.piece->end_s);
+  const bool first = next.piece->guest == 0 && next.piece->tile == 0;
+  if (first && std::ranges::find(begun_, next.piece->request) == begun_.end())
+    begun_.push_back(next.piece->request);
+}
+
+/// What has begun and ended up to now, as planned.
+void prefill_forecast::advance(double now_s) {
+  while (!due_.empty() && due_.front().at_s <= now_s) {
+    std::pop_heap(due_.begin(), due_.end());
+    const auto e = due_.back();
+    due_.pop_back();
+    auto& d = devices_[e.device];
+    if (e.sequence != d.expected) continue;
+    d.expected = 0;
+    const auto piece = std::exchange(d.piece, std::nullopt);
+    if (piece && packing_.ended(*piece)) group_of_.erase(piece->request);
+    look(e.device, e.at_s);
+    if (const auto after = piece ? packing_.device_after(*piece) : std::nullopt)
+      look(*after, e.at_s);
+  }
+}
+
+}  // namespace troupe::planners

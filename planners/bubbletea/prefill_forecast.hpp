@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "planners/bubbletea/prefill_packing.hpp"
+
+// What a prefill controller knows of the bubbles: promises over a horizon that goes on, windows
+// that move when a stage says when it really began, and prompts that end sooner or later than
+// planned.
+
+namespace troupe::planners {
+
+/// Windows of a device that is busy at these times of every `period_s`, counted from `origin_s`, in
+/// [from_s, to_s). A window ends `guard_s` before the next of these times begins; shorter ones are
+/// left out. The times are ascending and may touch; a period's end before the next one's begin.
+/// Precondition: period_s > 0.
+idle_windows repeated_windows(const idle_windows& busy, double period_s, double origin_s,
+                              double from_s, double to_s, double guard_s);
+
+/// A packing whose prompts run as planned, but for what it is told. Times never decrease from call
+/// to call.
+class prefill_forecast {
+ public:
+  prefill_forecast() = default;
+  /// No device has windows yet.
+  prefill_forecast(packing_options options, std::vector<prefill_group> groups, std::size_t devices,
+                   std::uint32_t most_tokens);
+
+  /// The device's windows from now on; they may begin before.
+  void set_windows(std::uint32_t device, idle_windows windows, double now_s);
+
+  tl::expected<prefill_promise, decline_reason> admit(const prefill_prompt& r, double now_s);
+
+  /// The prompt has ended or is cancelled. Unknown ones are ignored.
+  void over(std::uint64_t id, double now_s);
+
+  /// A prompt of this group should have ended that long ago: later ones may be as late.
+  void late(std::uint32_t group, double by_s, double now_s);
+
+  /// Prompts whose first piece has begun since the last call, in that order.
+  std::vector<std::uint64_t> take_begun(double now_s);
+  /// When the next piece begins or ends; never: not before something is admitted or changes.
+  double next_event_s() const;
+
+  double horizon_s() const { return packing_.horizon_s(); }
+  std::size_t promised() const { return packing_.promised(); }
+
+ private:
+  struct event {
+    double at_s = 0;
+    std::uint64_t sequence = 0;
+    std::uint32_t device = 0;
+    bool operator<(const event& o) const {  // later
+      return at_s != o.at_s ? at_s > o.at_s : sequence > o.sequence;
+    }
+  };
+  struct device_state {
+    std::optional<prefill_piece> piece;  // that runs
+    std::uint64_t expected = 0;          // sequence of the event that counts; 0: none
+  };
+
+  void advance(double now_s);
+  void expect(std::uint32_t device, double at_s);
+  void look(std::uint32_t device, double now_s);
+  void look_at_group(std::uint32_t group, double now_s);
+
+  prefill_packing packing_{{}, {}, {}};
+  std::vector<device_state> devices_;
+  std::vector<event> due_;  // a heap
+  std::uint64_t sequence_ = 0;
+  std::map<std::uint64_t, std::uint32_t> group_of_;  // of promised prompts, by id
+  std::vector<std::uint64_t> begun_;
+};
+
+}  // namespace troupe::planners

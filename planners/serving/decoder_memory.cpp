@@ -1,0 +1,23 @@
+#include "planners/serving/decoder_memory.hpp"
+
+#include "messages/units.hpp"
+#include "planners/model/model_chain.hpp"
+
+namespace troupe::planners {
+
+decoder_memory decoder_memory_of(const serving& s) {
+  constexpr double number = sizeof(float);
+  const auto& m = s.model.shape;
+  const double hidden = m.hidden, vocabulary = m.vocabulary;
+  const double wide = m.intermediate > 0 ? m.intermediate : 4 * hidden;
+  decoder_memory all;
+  all.weights = number * (shape_of(m).parameters + (m.tied_head ? vocabulary * hidden : 0));
+  all.cache = s.kv_gb * bytes_per_gb;
+  // Of a row: the residual stream twice, queries, keys and values, the attention's result; the gate
+  // and the other half of the MLP.
+  all.scratch =
+      number * (s.most_running * vocabulary + decoder_prefill_rows * (6 * hidden + 2 * wide));
+  return all;
+}
+
+}  // namespace troupe::planners

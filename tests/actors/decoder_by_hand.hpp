@@ -1,0 +1,362 @@
+#pragma once
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <caf/all.hpp>
+
+#include "actors/serving/batch_thread.hpp"
+#include "actors/serving/block_hash.hpp"
+#include "actors/serving/decoder.hpp"
+#include "actors/stage_by_hand.hpp"
+#include "gpu/inference/generate.hpp"
+#include "harness/small_cluster.hpp"
+#include "runtime/virtual/virtual_world.hpp"
+
+// A decoder whose fronts, prefill controller and guests are the test itself.
+
+namespace troupe::actors::tests {
+
+inline constexpr address gateway_of_decoder = 1, decoder_node = 4, guest_node = 5,
+                         second_guest_node = 6, front_of_decoder = 9, second_front = 10;
+inline constexpr lease_id lease_of_decoder = 7;
+
+inline std::shared_ptr<cluster> cluster_with_fronts() {
+  auto c = harness::small_cluster();
+  c->fronts = {{"front-1", 0, ""}, {"front-2", 1, ""}};
+  return c;
+}
+
+inline gpu::inference_model small_served_model() {
+  gpu::inference_model m;
+  m.name = "small";
+  m.hidden = 32;
+  m.layers = 2;
+  m.heads = m.kv_heads = 4;
+  m.head_width = 8;
+  m.intermediate = 128;
+  m.positions = 320;
+  m.vocabulary = 256;
+  return m;
+}
+
+/// A part of that model, or all of it.
+inline std::unique_ptr<gpu::inference_device> served_device(std::uint32_t pages,
+                                                            std::uint32_t first_layer = 0,
+                                                            std::uint32_t layers = 2) {
+  auto spec = gpu::whole_model(small_served_model(), pages);
+  spec.seed = 7;
+  spec.first_sublayer = 2 * first_layer;
+  spec.sublayers = 2 * layers;
+  spec.embeds = first_layer == 0;
+  spec.predicts = layers == 2;
+  auto d = gpu::make_cpu_inference_device(spec);
+  REQUIRE(d);
+  return std::move(*d);
+}
+
+/// Executes rounds at once, or when the test says so.
+class executor_by_hand final : public batch_executor {
+ public:
+  explicit executor_by_hand(std::uint32_t pages) : device{served_device(pages)} {}
+
+  void open(std::function<void(expected<decoder_model>)> done) override { done(model_of(*device)); }
+  void execute(gpu::batch_round r,
+               std::function<void(expected<std::vector<gpu::batch_result>>)> done) override {
+    REQUIRE_FALSE(done_);
+    rounds.push_back(std::move(r));
+    done_ = std::move(done);
+    if (!holds) finish();
+  }
+  /// Executes the round that it has.
+  void finish() {
+    REQUIRE(done_);
+    const auto done = std::exchange(done_, nullptr);
+    if (lost) return done(refuse(*lost));
+    std::vector<gpu::batch_result> results;
+    gpu::execute(*device, rounds.back(),
+                 [&](gpu::batch_result x) { results.push_back(std::move(x)); });
+    done(std::move(results));
+  }
+  bool busy() const { return done_ != nullptr; }
+
+  std::unique_ptr<gpu::inference_device> device;
+  bool holds = false;
+  std::optional<reason> lost;
+  std::vector<gpu::batch_round> rounds;
+
+ private:
+  std::function<void(expected<std::vector<gpu::batch_result>>)> done_;
+};
+
+/// A request, and its body.
+struct asked_for {
+  generate what;
+  std::vector<std::uint32_t> prompt, known;
+
+  payload body() const {
+    auto all = prompt;
+    all.insert(all.end(), known.begin(), known.end());
+    const auto bytes = std::as_bytes(std::span{all});
+    return payload{std::vector<std::byte>{bytes.begin(), bytes.end()}};
+  }
+};
+
+/// Different prompts, lengths and ways to choose tokens.
+inline asked_for asked(std::uint32_t i, std::uint32_t max_tokens = 0) {
+  asked_for a;
+  constexpr std::uint32_t lengths[] = {1, 63, 64, 65, 127, 200, 5, 30};
+  for (std::uint32_t k = 0; k < lengths[i % 8]; ++k) a.prompt.push_back((i * 31 + k * 7) % 256);
+  a.what.name = {front_of_decoder, 1, i + 1, 1};
+  a.what.lease = lease_of_decoder;
+  a.what.prompt = static_cast<std::uint32_t>(a.prompt.size());
+  a.what.max_tokens = max_tokens > 0 ? max_tokens : 1 + i * 5 % 40;
+  a.what.temperature = i % 3 == 0 ? 0.0 : 0.9;
+  a.what.top_p = 0.95;
+  a.what.seed = i;
+  return a;
+}
+
+/// What gpu::generate makes of it, on a device of its own.
+struct made_alone {
+  std::vector<std::uint32_t> tokens;
+  std::vector<double> log_probabilities;
+  bool operator==(const made_alone&) const = default;
+};
+inline made_alone alone(const asked_for& a) {
+  const auto d = served_device(5);
+  gpu::generation g;
+  g.prompt = a.prompt;
+  g.limits.max_tokens = a.what.max_tokens;
+  g.limits.last_tokens = a.what.last_tokens;
+  g.how = {a.what.temperature, a.what.top_p, a.what.top_k, a.what.seed};
+  gpu::completion out{g.limits, nullptr};
+  REQUIRE(gpu::generate(*d, g, out));
+  return {out.tokens(), out.log_probabilities()};
+}
+
+/// A block of a guest, as it is sent.
+struct made_block {
+  address from = guest_node;
+  prefill_block header;
+  payload body;
+};
+
+/// The blocks that guests, to which the model's layers are dealt out at `cuts`, make of a prompt.
+inline std::vector<made_block> blocks_of(const std::vector<std::uint32_t>& prompt,
+                                         const prefill_name& name, std::uint32_t guests) {
+  const auto m = small_served_model();
+  const auto pages = gpu::pages_for(static_cast<std::uint32_t>(prompt.size()));
+  const auto each = m.layers / guests;
+  payload hidden{nullptr, std::as_bytes(std::span{prompt})};
+  std::vector<made_block> all;
+  for (std::uint32_t g = 0; g < guests; ++g) {
+    const auto d = served_device(pages, g * each, each);
+    REQUIRE(d->reserve(1, static_cast<std::uint32_t>(prompt.size())));
+    const auto work = d->prefill(1, 0, hidden);
+    REQUIRE(work);
+    hidden = gpu::finish(**work);
+    std::vector<made_block> own;
+    for (std::uint32_t l = g * each; l < (g + 1) * each; ++l)
+      for (std::uint32_t p = 0; p < pages; ++p) {
+        made_block b;
+        b.header.what = prefill_block::kind::cache;
+        b.header.first_layer = l;
+        b.header.first = p;
+        b.header.layers = b.header.count = 1;
+        b.body = *d->take_kv(1, l, 1, p, 1);
+        own.push_back(b);
+      }
+    if (g + 1 == guests) {
+      made_block b;
+      b.header.what = prefill_block::kind::last;
+      b.header.first = static_cast<std::uint32_t>(prompt.size()) - 1;
+      b.header.count = 1;
+      b.body = {hidden.owner(), hidden.bytes().last(m.hidden * sizeof(float))};
+      own.push_back(b);
+    }
+    for (std::uint32_t i = 0; i < own.size(); ++i) {
+      auto& b = own[i];
+      b.from = g == 0 ? guest_node : second_guest_node;
+      b.header.name = name;
+      b.header.guest = g;
+      b.header.index = i;
+      b.header.blocks = static_cast<std::uint32_t>(own.size());
+      b.header.bytes = b.body.bytes().size();
+      b.header.hash = block_hash(b.body);
+      b.header.progress.name = name;
+      b.header.progress.guest = g;
+      all.push_back(b);
+    }
+    all.back().header.progress.now = prefill_progress::state::ended;
+    all.back().header.progress.ended_ago_s = 0.25;
+    all.back().header.progress.yields = 2;
+  }
+  return all;
+}
+
+class decoder_by_hand {
+ public:
+  struct how {
+    std::uint32_t pages = 30;
+    bool bubbles = false, fallback = true;
+    std::uint32_t most_sequences = 256;
+    bool simulated = false;
+    double start_s = 0;
+  };
+
+  decoder_by_hand() : decoder_by_hand{how{}} {}
+  explicit decoder_by_hand(how it) : world_{*cluster_with_fronts()} {
+    decoder_options o;
+    o.cluster = cluster_with_fronts();
+    o.lease = lease_of_decoder;
+    o.what.model.name = "small";
+    o.what.model.shape = harness::gpt2();
+    o.what.bubbles = it.bubbles;
+    o.what.fallback = it.fallback;
+    o.what.most_sequences = it.most_sequences;
+    o.start_s = it.start_s;
+    if (!it.simulated) o.executor = device = std::make_shared<executor_by_hand>(it.pages);
+    net_->now_s = [this] { return world_.now_s(); };
+    world_.add_host(decoder_node, [this, o](const runtime::host& h) mutable {
+      auto host = h;
+      host.net = net_;
+      const auto node = world_.system().spawn([this](node_actor::pointer) { return behavior(); });
+      o.messenger = actors::messenger{host, node};
+      decoder_ = world_.system().spawn(decoder, std::move(o));
+      return std::vector{caf::actor_cast<caf::actor>(node), caf::actor_cast<caf::actor>(decoder_)};
+    });
+    settle();
+  }
+
+  template <class T>
+  void hear(address from, const T& m, payload body = {}) {
+    caf::anon_send(decoder_, inbound<T>{from, m, std::move(body), {}});
+    settle();
+  }
+  void ask(const asked_for& a) { hear(a.what.name.front, a.what, a.body()); }
+  void cancel(const request_name& n) { hear(n.front, cancel_generate{n, lease_of_decoder}); }
+  void heard(const request_name& n, std::uint32_t tokens, bool finished = false) {
+    hear(n.front, generated_heard{n, lease_of_decoder, tokens, finished});
+  }
+  void promise(const prefill_name& n, std::uint32_t guests, double promised_s = 1) {
+    prefill_reply r;
+    r.name = n;
+    r.promised_s = promised_s;
+    r.guests = {guest_node};
+    if (guests == 2) r.guests.push_back(second_guest_node);
+    hear(gateway_of_decoder, r);
+  }
+  void decline(const prefill_name& n, const std::string& why = "no_bubble_before_deadline") {
+    prefill_reply r;
+    r.name = n;
+    r.declined = {reason::kind::insufficient, why};
+    hear(gateway_of_decoder, r);
+  }
+  void block(const made_block& b) { hear(b.from, b.header, b.body); }
+  void stop() {
+    caf::anon_send(decoder_, stop_serving{});
+    settle();
+  }
+  void advance(double seconds) { world_.run_until(world_.now_s() + seconds); }
+  double now_s() const { return world_.now_s(); }
+
+  /// All messages of a type that were sent and not yet taken.
+  template <class T>
+  std::vector<T> take(std::optional<address> to = {}) {
+    std::vector<T> all;
+    std::erase_if(net_->sent, [&](const auto& m) {
+      const auto* t = std::get_if<T>(&m.what);
+      if (!t || (to && m.to != *to)) return false;
+      all.push_back(*t);
+      return true;
+    });
+    return all;
+  }
+  /// The latest; forgets those before it.
+  template <class T>
+  T last(std::optional<address> to = {}) {
+    const auto all = take<T>(to);
+    REQUIRE_FALSE(all.empty());
+    return all.back();
+  }
+  std::vector<stage_transport::sent_message>& sent() { return net_->sent; }
+  stage_transport& net() { return *net_; }
+  const std::vector<serving_over>& over() const { return over_; }
+  decoder_state state() {
+    take<decoder_state>();
+    advance(0.3);  // a quarter of a heartbeat
+    return last<decoder_state>(front_of_decoder);
+  }
+
+  /// What was told of completions.
+  struct told {
+    made_alone made;
+    generated::ending finish = generated::ending::none;
+    reason why;
+    std::optional<prefill_place> where;
+    std::uint32_t statements = 0;
+  };
+  /// Takes all statements, in order; each must go on where those before it end, or repeat.
+  std::map<request_name, told>& listen() {
+    for (const auto& g : take<generated>()) {
+      auto& t = told_[g.name];
+      ++t.statements;
+      const auto known = known_[g.name];
+      const auto has = known + static_cast<std::uint32_t>(t.made.tokens.size());
+      CHECK(g.first <= has);
+      for (std::size_t i = 0; i < g.tokens.size(); ++i) {
+        const auto& chosen = g.tokens[i].chosen;
+        const auto at = g.first + i - known;
+        if (at < t.made.tokens.size()) {
+          CHECK(t.made.tokens[at] == chosen.token);
+          continue;
+        }
+        CHECK(t.finish == generated::ending::none);
+        t.made.tokens.push_back(chosen.token);
+        t.made.log_probabilities.push_back(chosen.log_probability);
+      }
+      if (g.where) t.where = g.where;
+      if (g.finish == generated::ending::none) continue;
+      CHECK((t.finish == generated::ending::none || t.finish == g.finish));
+      t.finish = g.finish;
+      t.why = g.why;
+    }
+    return told_;
+  }
+  /// Of an attempt with known tokens, before listen().
+  void knows(const request_name& n, std::uint32_t tokens) { known_[n] = tokens; }
+  told& told_of(const request_name& n) { return listen()[n]; }
+
+  std::shared_ptr<executor_by_hand> device;
+
+ private:
+  node_actor::behavior_type behavior() {
+    return {[](const arrived&) {},
+            [](const local_frame&) {},
+            [](const programs_changed&) {},
+            [](const work_done&) {},
+            [](const training_over&) {},
+            [](const training_event&) {},
+            [this](const serving_over& o) { over_.push_back(o); },
+            [](const tick&) {}};
+  }
+  void settle() { world_.run_until(world_.now_s() + 0.001); }
+
+  std::shared_ptr<stage_transport> net_ = std::make_shared<stage_transport>();
+  std::vector<serving_over> over_;
+  std::map<request_name, told> told_;
+  std::map<request_name, std::uint32_t> known_;
+  runtime::virtual_world world_;
+  decoder_actor decoder_;
+};
+
+}  // namespace troupe::actors::tests

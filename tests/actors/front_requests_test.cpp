@@ -1,0 +1,440 @@
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "actors/serving/front_requests.hpp"
+#include "harness/small_cluster.hpp"
+#include "messages/codec.hpp"
+
+// The requests of a front whose decoders, network and clock are the test itself.
+
+using namespace troupe;
+using namespace troupe::actors;
+using ending = generated::ending;
+
+namespace {
+
+class clock_by_hand final : public runtime::clock {
+ public:
+  double now_s() const override { return now; }
+  double wall_s() const override { return now; }
+  double now = 100;
+};
+
+class sent_frames final : public runtime::transport {
+ public:
+  struct one {
+    address to = 0;
+    message what;
+    payload body;
+  };
+  address self() const override { return 0; }
+  bool send(address to, frame f, std::uint32_t) override {
+    if (auto m = decode(f.header.bytes())) all.push_back({to, std::move(m->second), f.body});
+    return true;
+  }
+  void listen(receiver) override {}
+  void handled(const frame&) override {}
+
+  std::vector<one> all;
+};
+
+/// small_cluster with a front in dc1: nodes a-0 and a-1 are in its datacenter, b-0 is not.
+std::shared_ptr<const cluster> with_front() {
+  auto c = harness::small_cluster();
+  c->fronts = {{"front-1", 0, ""}};
+  return c;
+}
+
+constexpr address a0 = 4, a1 = 5, b0 = 6, this_front = 9;
+
+struct heard_news {
+  std::vector<std::uint32_t> tokens;
+  std::vector<completion_news> all, ends;
+};
+
+struct front_by_hand {
+  front_by_hand() {
+    runtime::host h;
+    h.self = this_front;
+    h.incarnation = 3;
+    h.clock = clock;
+    h.net = net;
+    front = {h, cluster};
+  }
+
+  void state(address node, lease_id lease, std::uint32_t free = 10, std::uint64_t incarnation = 1) {
+    decoder_state s;
+    s.lease = lease, s.sequence = ++sequence, s.model = "m", s.context = 256, s.pages = 20;
+    s.free_pages = free, s.most_sequences = 4, s.incarnation = incarnation;
+    front.on_message(node, s);
+  }
+  void submit(std::uint64_t number, std::uint32_t max_tokens = 8) {
+    completion_request r{"m", {}, {10, 20, 30}};
+    r.how.prompt = 3, r.how.max_tokens = max_tokens, r.how.last_tokens = {0};
+    front.submit(number, r, [this, number](const completion_news& n) {
+      auto& h = heard[number];
+      CHECK(n.first == h.tokens.size());
+      for (const auto& t : n.tokens) h.tokens.push_back(t.chosen.token);
+      h.all.push_back(n);
+      if (n.finish != ending::none) h.ends.push_back(n);
+    });
+  }
+  /// The last message of this kind that was sent to a node; it must be there.
+  template <class T>
+  std::pair<T, payload> last(address to) const {
+    for (auto i = net->all.rbegin(); i != net->all.rend(); ++i)
+      if (i->to == to && std::holds_alternative<T>(i->what)) return {std::get<T>(i->what), i->body};
+    FAIL("no such message");
+    return {};
+  }
+  template <class T>
+  std::size_t count(address to) const {
+    return static_cast<std::size_t>(std::count_if(
+        net->all.begin(), net->all.end(),
+        [&](const auto& s) { return s.to == to && std::holds_alternative<T>(s.what); }));
+  }
+  /// What the decoder of the last `generate` to this node says.
+  void say(address node, std::uint32_t first, const std::vector<std::uint32_t>& tokens,
+           ending finish = ending::none, reason why = {}) {
+    const auto asked = last<generate>(node).first;
+    generated g;
+    g.name = asked.name, g.lease = asked.lease, g.first = first, g.finish = finish;
+    g.why = std::move(why);
+    for (const auto t : tokens) g.tokens.push_back({{t, -1}, {}});
+    front.on_message(node, g);
+  }
+  void wait(double s) {
+    for (const auto until = clock->now + s; clock->now < until - 1e-9;) {
+      clock->now += front_requests::tick_s;
+      front.on_tick();
+    }
+  }
+
+  std::shared_ptr<const troupe::cluster> cluster = with_front();
+  std::shared_ptr<clock_by_hand> clock = std::make_shared<clock_by_hand>();
+  std::shared_ptr<sent_frames> net = std::make_shared<sent_frames>();
+  front_requests front;
+  std::map<std::uint64_t, heard_news> heard;
+  std::uint64_t sequence = 0;
+};
+
+std::vector<std::uint32_t> tokens_of(const payload& p) {
+  std::vector<std::uint32_t> all(p.bytes().size() / 4);
+  std::copy(p.bytes().begin(), p.bytes().end(), std::as_writable_bytes(std::span{all}).begin());
+  return all;
+}
+
+using tokens = std::vector<std::uint32_t>;
+
+}  // namespace
+
+TEST_CASE("of the decoders with room, the own datacenter's, the emptiest, the oldest is chosen") {
+  const auto at = [](std::uint32_t site, std::uint32_t free, std::uint32_t running,
+                     std::uint32_t context = 256) {
+    known_decoder d;
+    d.datacenter = site;
+    d.says.model = "m", d.says.free_pages = free, d.says.running = running;
+    d.says.context = context, d.says.most_sequences = 8;
+    return d;
+  };
+  const decoder_need need{"m", 200, 0, {}};
+  decoder_table all;
+  CHECK(choose_decoder(all, need).error().code == reason::kind::unavailable);
+  all[{b0, 1}] = at(1, 90, 0);
+  CHECK(choose_decoder(all, need) == decoder_name{b0, 1});
+  all[{a0, 5}] = at(0, 10, 3);
+  CHECK(choose_decoder(all, need) == decoder_name{a0, 5});
+  all[{a1, 4}] = at(0, 11, 3);
+  CHECK(choose_decoder(all, need) == decoder_name{a1, 4});
+  all[{a0, 3}] = at(0, 11, 2);
+  CHECK(choose_decoder(all, need) == decoder_name{a0, 3});
+  all[{a0, 2}] = at(0, 11, 2);
+  CHECK(choose_decoder(all, need) == decoder_name{a0, 2});
+  all[{a0, 2}].says.ending = true;
+  all[{a0, 3}].says.most_sequences = 2;
+  all[{a1, 4}].says.context = 199;
+  all[{a0, 5}].says.model = "other";
+  CHECK(choose_decoder(all, need) == decoder_name{b0, 1});
+  CHECK(choose_decoder(all, {"m", 200, 0, {{b0, 1}}}).error().code == reason::kind::insufficient);
+  CHECK(choose_decoder(all, {"m", 257, 0, {}}).error().code == reason::kind::invalid);
+}
+
+TEST_CASE("older statements of a decoder are ignored, and a restarted node's decoders are new") {
+  const auto c = with_front();
+  known_decoders known{c};
+  const auto says = [&](address from, lease_id lease, std::uint64_t sequence,
+                        std::uint64_t incarnation, double at_s = 0) {
+    decoder_state s;
+    s.lease = lease, s.sequence = sequence, s.incarnation = incarnation, s.model = "m";
+    s.context = 64;
+    return known.hear(from, s, at_s);
+  };
+  CHECK(says(a0, 1, 5, 2));
+  CHECK_FALSE(says(a0, 1, 5, 2));
+  CHECK_FALSE(says(a0, 2, 9, 1));
+  CHECK(says(a0, 2, 1, 2));
+  CHECK(known.all().size() == 2);
+  CHECK(says(a0, 3, 1, 3));
+  CHECK(known.all().size() == 1);
+  CHECK_FALSE(says(this_front, 3, 1, 3));
+  CHECK_FALSE(says(1, 3, 1, 3));
+  CHECK_FALSE(says(a0, 0, 2, 3));
+  // A node has no more decoders than GPUs: a-1 has two.
+  for (lease_id lease = 1; lease < 9; ++lease) CHECK(says(a1, lease, 1, 1, 4));
+  CHECK(known.all().size() == 3);
+  CHECK(known.has({a1, 8}));
+  CHECK_FALSE(says(a1, 2, 1, 1));
+  known.forget_silent(5);
+  CHECK(known.all().size() == 2);
+}
+
+TEST_CASE("a request is repeated until it is answered, with the same body") {
+  front_by_hand f;
+  f.state(a0, 1);
+  f.submit(7);
+  const auto first = f.last<generate>(a0);
+  CHECK(first.first.name == request_name{this_front, 3, 7, 1});
+  CHECK(first.first.lease == 1);
+  CHECK(tokens_of(first.second) == tokens{10, 20, 30});
+  f.wait(1);
+  CHECK(f.count<generate>(a0) == 3);
+  CHECK(f.last<generate>(a0).first == first.first);
+  CHECK(tokens_of(f.last<generate>(a0).second) == tokens{10, 20, 30});
+  f.say(a0, 0, {});
+  f.wait(1);
+  CHECK(f.count<generate>(a0) == 3);
+}
+
+TEST_CASE("tokens are told in order and once, whatever is repeated, lost or late") {
+  front_by_hand f;
+  f.state(a0, 1);
+  f.submit(7);
+  f.say(a0, 0, {5, 6});
+  CHECK(f.last<generated_heard>(a0).first == generated_heard{{this_front, 3, 7, 1}, 1, 2, false});
+  f.say(a0, 3, {8});  // the third is lost
+  CHECK(f.last<generated_heard>(a0).first.tokens == 2);
+  f.say(a0, 0, {5, 6});
+  f.say(a0, 1, {6, 7, 8});
+  CHECK(f.heard[7].tokens == tokens{5, 6, 7, 8});
+  f.say(a0, 5, {10}, ending::length);  // its end comes too early
+  CHECK(f.heard[7].ends.empty());
+  f.say(a0, 2, {7, 8, 9, 0}, ending::stop);
+  CHECK(f.last<generated_heard>(a0).first == generated_heard{{this_front, 3, 7, 1}, 1, 6, true});
+  f.say(a0, 2, {7, 8, 9, 0}, ending::stop);
+  CHECK(f.last<generated_heard>(a0).first.finished);
+  CHECK(f.heard[7].tokens == tokens{5, 6, 7, 8, 9, 0});
+  REQUIRE(f.heard[7].ends.size() == 1);
+  CHECK(f.heard[7].ends[0].finish == ending::stop);
+  CHECK_FALSE(f.front.is_busy());
+}
+
+TEST_CASE("what a decoder must not say is ignored") {
+  front_by_hand f;
+  f.state(a0, 1), f.state(a1, 2, 1);
+  f.submit(7, 3);
+  const auto asked = f.last<generate>(a0).first;
+  generated g;
+  g.name = asked.name, g.lease = 2, g.tokens = {{{5, -1}, {}}};
+  f.front.on_message(a1, g);  // another decoder
+  g.lease = 1;
+  f.front.on_message(a1, g);  // another node
+  g.name.attempt = 2;
+  f.front.on_message(a0, g);
+  g.name = asked.name;
+  g.tokens[0].top.resize(1);  // not asked for
+  f.front.on_message(a0, g);
+  g.tokens.assign(4, {});  // more than max_tokens
+  f.front.on_message(a0, g);
+  g.first = ~std::uint32_t{0};
+  f.front.on_message(a0, g);
+  CHECK(f.heard[7].all.empty());
+  f.say(a0, 0, {1, 2, 3}, ending::length);
+  CHECK(f.heard[7].tokens == tokens{1, 2, 3});
+}
+
+TEST_CASE("when its decoder is lost, a request goes on elsewhere, with its tokens as replay") {
+  front_by_hand f;
+  f.state(a0, 1), f.state(b0, 2);
+  f.submit(7);
+  f.say(a0, 0, {5, 6});
+  SECTION("silent for a lease's duration") {
+    for (int i = 0; i < 6; ++i) f.wait(1), f.state(b0, 2);
+  }
+  SECTION("its node has started again") {
+    f.state(a0, 1, 10, 2), f.state(a0, 9, 0, 3);
+  }
+  SECTION("it says that it cannot") {
+    f.say(a0, 2, {}, ending::failed, {reason::kind::device_lost, "gone"});
+    CHECK(f.last<generated_heard>(a0).first.finished);
+  }
+  const auto next = f.heard[7].ends.empty() && f.count<generate>(b0) > 0 ? b0 : a0;
+  const auto again = f.last<generate>(next);
+  CHECK(again.first.name.attempt >= 2);
+  CHECK(again.first.replay == 2);
+  CHECK(again.first.max_tokens == 8);
+  CHECK(tokens_of(again.second) == tokens{10, 20, 30, 5, 6});
+  f.say(next, 2, {7, 0}, ending::stop);
+  CHECK(f.heard[7].tokens == tokens{5, 6, 7, 0});
+  REQUIRE(f.heard[7].ends.size() == 1);
+  CHECK(f.heard[7].ends[0].attempts == again.first.name.attempt);
+  CHECK(f.heard[7].ends[0].decoder == next);
+}
+
+TEST_CASE("what the earlier attempt still says is answered as over, and not told") {
+  front_by_hand f;
+  f.state(a0, 1), f.state(b0, 2);
+  f.submit(7);
+  f.say(a0, 0, {5});
+  for (int i = 0; i < 6; ++i) f.wait(1), f.state(b0, 2);
+  f.state(a0, 1);  // it was only stopped
+  f.say(a0, 1, {99, 98});
+  CHECK(f.last<generated_heard>(a0).first == generated_heard{{this_front, 3, 7, 1}, 1, 3, true});
+  CHECK(f.heard[7].tokens == tokens{5});
+  f.say(b0, 1, {6});
+  CHECK(f.heard[7].tokens == tokens{5, 6});
+}
+
+TEST_CASE("a declined request is offered to others, and its end has the last decoder's reason") {
+  front_by_hand f;
+  const reason full{reason::kind::insufficient, "full"};
+  SECTION("nobody can") {
+    f.submit(7);
+    REQUIRE(f.heard[7].ends.size() == 1);
+    CHECK(f.heard[7].ends[0].why.code == reason::kind::unavailable);
+  }
+  SECTION("one declines, the other does it") {
+    f.state(a0, 1), f.state(b0, 2);
+    f.submit(7);
+    f.say(a0, 0, {}, ending::failed, full);
+    f.say(b0, 0, {0}, ending::stop);
+    CHECK(f.heard[7].ends.at(0).finish == ending::stop);
+  }
+  SECTION("all decline") {
+    f.state(a0, 1), f.state(b0, 2);
+    f.submit(7);
+    f.say(a0, 0, {}, ending::failed, full);
+    f.say(b0, 0, {}, ending::failed, full);
+    CHECK(f.heard[7].ends.at(0).why == full);
+  }
+  SECTION("it is wrong, whoever is asked") {
+    f.state(a0, 1), f.state(b0, 2);
+    f.submit(7);
+    f.say(a0, 0, {}, ending::failed, {reason::kind::invalid, "token 99 is unknown"});
+    CHECK(f.heard[7].ends.at(0).why.code == reason::kind::invalid);
+    CHECK(f.count<generate>(b0) == 0);
+  }
+  SECTION("too long for all") {
+    f.state(a0, 1);
+    f.submit(7, 254);
+    CHECK(f.heard[7].ends.at(0).why.code == reason::kind::invalid);
+  }
+  CHECK_FALSE(f.front.is_busy());
+}
+
+TEST_CASE("after three attempts a request ends with a reason") {
+  front_by_hand f;
+  f.state(a0, 1), f.state(a0, 2), f.state(a1, 3), f.state(b0, 4);
+  f.submit(7);
+  const reason gone{reason::kind::unavailable, "gone"};
+  const auto deny = [&](address node) { f.say(node, 0, {}, ending::failed, gone); };
+  deny(a0), deny(a0), deny(a1);
+  REQUIRE(f.heard[7].ends.size() == 1);
+  CHECK(f.heard[7].ends[0].finish == ending::failed);
+  CHECK(f.heard[7].ends[0].attempts == 3);
+  CHECK(f.count<generate>(b0) == 0);
+}
+
+TEST_CASE("a request whose only decoder is lost waits a lease's duration for another") {
+  front_by_hand f;
+  f.state(a0, 1);
+  f.submit(7), f.submit(8);
+  f.say(a0, 0, {5});
+  f.wait(6);
+  CHECK(f.front.size() == 2);
+  SECTION("which comes") {
+    f.state(a1, 2);
+    CHECK(f.count<generate>(a1) == 2);
+    f.say(a1, 1, {0}, ending::stop);
+    CHECK(f.heard[8].tokens == tokens{5, 0});
+    CHECK(f.front.size() == 1);
+  }
+  SECTION("in vain") {
+    f.wait(5.2);
+    CHECK(f.heard[7].ends.at(0).why.code == reason::kind::unavailable);
+    CHECK(f.heard[8].ends.at(0).tokens.empty());
+    CHECK_FALSE(f.front.is_busy());
+  }
+}
+
+TEST_CASE("a request of which its decoder says nothing is asked for again, and then given up") {
+  front_by_hand f;
+  f.state(a0, 1), f.state(b0, 2);
+  f.submit(7);
+  f.say(a0, 0, {5});
+  const auto before = f.count<generate>(a0);
+  for (int i = 0; i < 4; ++i) f.wait(1), f.state(a0, 1), f.state(b0, 2);
+  CHECK(f.count<generate>(a0) > before);
+  CHECK(f.last<generate>(a0).first.name.attempt == 1);
+  for (int i = 0; i < 2; ++i) f.wait(1), f.state(a0, 1), f.state(b0, 2);
+  CHECK(f.last<generate>(b0).first.name.attempt == 2);
+}
+
+TEST_CASE("a cancelled request is told nothing more, and its cancellation is repeated") {
+  front_by_hand f;
+  f.state(a0, 1);
+  f.submit(7);
+  f.say(a0, 0, {5});
+  f.front.cancel(7);
+  f.front.cancel(8);
+  CHECK(f.last<cancel_generate>(a0).first == cancel_generate{{this_front, 3, 7, 1}, 1});
+  f.say(a0, 1, {6});
+  CHECK(f.last<generated_heard>(a0).first.finished);
+  f.wait(1);
+  const auto asked = f.count<cancel_generate>(a0);
+  CHECK(asked >= 3);
+  f.say(a0, 1, {}, ending::failed, {reason::kind::unavailable, "cancelled"});
+  f.wait(1);
+  CHECK(f.count<cancel_generate>(a0) == asked);
+  CHECK(f.heard[7].tokens == tokens{5});
+  CHECK(f.heard[7].ends.empty());
+  CHECK_FALSE(f.front.is_busy());
+}
+
+TEST_CASE("a completion whose end was lost with its decoder ends at the front") {
+  front_by_hand f;
+  f.state(a0, 1), f.state(b0, 2);
+  f.submit(7, 2), f.submit(8);
+  const auto of_8 = f.last<generate>(a0).first;
+  const auto all = f.net->all;
+  generated g;
+  for (const auto& s : all)
+    if (const auto* asked = std::get_if<generate>(&s.what)) {
+      g.name = asked->name, g.lease = asked->lease;
+      g.tokens.assign(asked->name.number == 7 ? 2 : 1,
+                      {{asked->name.number == 7 ? 4u : 0u, -1}, {}});
+      f.front.on_message(s.to, g);
+    }
+  for (int i = 0; i < 6; ++i) f.wait(1), f.state(b0, 2);
+  CHECK(f.heard[7].ends.at(0).finish == ending::length);
+  CHECK(f.heard[8].ends.at(0).finish == ending::stop);
+  CHECK(f.count<generate>(b0) == 0);
+}
+
+TEST_CASE("requests between two statements of a decoder are counted") {
+  front_by_hand f;
+  f.state(a0, 1, 10), f.state(a1, 2, 9);
+  f.submit(1), f.submit(2), f.submit(3), f.submit(4);
+  CHECK(f.count<generate>(a0) == 2);
+  CHECK(f.count<generate>(a1) == 2);
+  for (std::uint64_t n = 5; n < 9; ++n) f.submit(n);
+  f.submit(9);
+  CHECK(f.heard[9].ends.at(0).why.code == reason::kind::insufficient);
+  f.state(a0, 1, 10);
+  f.submit(10);
+  CHECK(f.heard[10].ends.empty());
+}

@@ -1,0 +1,277 @@
+#include <catch2/catch.hpp>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "actors/worlds/wiring.hpp"
+#include "harness/small_cluster.hpp"
+#include "messages/codec.hpp"
+#include "messages/random.hpp"
+#include "runtime/virtual/virtual_world.hpp"
+
+// Fronts and gateways in virtual time, with decoders that the test plays: a token depends on the
+// seed and the position alone.
+
+using namespace troupe;
+using namespace troupe::actors;
+using ending = generated::ending;
+
+namespace {
+
+std::uint32_t token_at(std::uint64_t seed, std::size_t position) {
+  return static_cast<std::uint32_t>(seed * 1000 + position + 1);
+}
+
+/// Decodes a token of every request each 10 ms, and repeats what has not been heard.
+class played_decoder {
+ public:
+  played_decoder(runtime::virtual_world& world, runtime::host h, std::shared_ptr<const cluster> c,
+                 lease_id lease)
+      : world_{world}, host_{std::move(h)}, cluster_{std::move(c)}, lease_{lease} {}
+
+  void on_frame(const frame& f) {
+    host_.net->handled(f);
+    const auto m = decode(f.header.bytes());
+    if (!m) return;
+    const auto now = host_.clock->now_s();
+    if (const auto* g = std::get_if<generate>(&m->second)) {
+      auto& r = requests_[g->name];
+      if (r.asked.name == g->name) return;
+      r.asked = *g;
+      r.made = r.heard = g->replay;
+      r.heard_s = now;
+      CHECK(f.body.bytes().size() == 4 * (g->prompt + g->replay));
+      attempts = std::max(attempts, g->name.attempt);
+    } else if (const auto* h = std::get_if<generated_heard>(&m->second)) {
+      const auto at = requests_.find(h->name);
+      if (at == requests_.end()) return;
+      at->second.heard = std::max<std::size_t>(at->second.heard, h->tokens);
+      at->second.heard_s = now;
+      if (h->finished) requests_.erase(at);
+    } else if (const auto* c = std::get_if<cancel_generate>(&m->second)) {
+      requests_.erase(c->name);
+      generated over;
+      over.name = c->name, over.lease = lease_, over.finish = ending::failed;
+      say(over);
+    }
+  }
+
+  void step() {
+    const auto now = host_.clock->now_s();
+    if (++steps_ % 25 == 1) tell_state();
+    std::erase_if(requests_, [&](const auto& r) {
+      return now - r.second.heard_s > cluster_->settings.lease_s;
+    });
+    for (auto& [name, r] : requests_) {
+      if (r.made < r.asked.max_tokens) ++r.made;
+      generated g;
+      g.name = name, g.lease = lease_, g.first = static_cast<std::uint32_t>(r.heard);
+      for (auto i = r.heard; i < r.made; ++i)
+        g.tokens.push_back({{token_at(r.asked.seed, i), -1}, {}});
+      if (r.made == r.asked.max_tokens) g.finish = ending::length;
+      if (!g.tokens.empty() || g.finish != ending::none) say(g);
+    }
+  }
+
+  std::size_t held() const { return requests_.size(); }
+  std::uint32_t attempts = 0;
+
+ private:
+  struct held_request {
+    generate asked;
+    std::size_t made = 0, heard = 0;
+    double heard_s = 0;
+  };
+
+  void say(const message& m) {
+    const auto front = std::holds_alternative<generated>(m) ? std::get<generated>(m).name.front : 0;
+    host_.net->send(front, encode(host_.self, front, m));
+  }
+  void tell_state() {
+    decoder_state s;
+    s.lease = lease_, s.sequence = ++said_, s.model = "m", s.context = 1024;
+    s.pages = s.free_pages = 64, s.running = static_cast<std::uint32_t>(requests_.size());
+    s.most_sequences = 64, s.incarnation = host_.incarnation;
+    for (std::uint32_t f = 0; f < cluster_->fronts.size(); ++f) {
+      const auto to = front_address(*cluster_, f);
+      host_.net->send(to, encode(host_.self, to, s));
+    }
+  }
+
+  runtime::virtual_world& world_;
+  runtime::host host_;
+  std::shared_ptr<const cluster> cluster_;
+  lease_id lease_;
+  std::uint64_t steps_ = 0, said_ = 0;
+  std::map<request_name, held_request> requests_;
+};
+
+struct told {
+  std::vector<std::uint32_t> tokens;
+  std::uint32_t ends = 0, attempts = 0;
+  ending finish = ending::none;
+};
+
+struct world_of_fronts {
+  explicit world_of_fronts(fault_plan faults, std::uint64_t seed = 1)
+      : c{with_fronts()}, world{*c, {.seed = seed, .faults = std::move(faults)}} {
+    world.add_host(controller_address, [](const runtime::host& h) {
+      h.net->listen([h](const frame& f) { h.net->handled(f); });
+      return std::vector<caf::actor>{};
+    });
+    for (std::uint32_t d = 0; d < c->datacenters.size(); ++d)
+      world.add_host(gateway_address(d), [this](const runtime::host& h) {
+        return start_gateway(world.system(), h, c, true);
+      });
+    for (node_index n = 0; n < c->nodes.size(); ++n) add_decoder(n);
+    for (std::uint32_t f = 0; f < c->fronts.size(); ++f)
+      world.add_host(front_address(*c, f), [this, f](const runtime::host& h) {
+        fronts[f] = {};
+        return start_front(world.system(), h, c, fronts[f]);
+      });
+  }
+
+  static std::shared_ptr<const cluster> with_fronts() {
+    auto c = harness::small_cluster();
+    c->fronts = {{"front-1", 0, ""}, {"front-2", 1, ""}};
+    return c;
+  }
+
+  void add_decoder(node_index n) {
+    world.add_host(node_address(*c, n), [this, n](const runtime::host& h) {
+      auto d = std::make_shared<played_decoder>(world, h, c, ++leases);
+      decoders[n] = d;
+      h.net->listen([d](const frame& f) { d->on_frame(f); });
+      repeat(h.self, d, world.incarnation(h.self));
+      return std::vector<caf::actor>{};
+    });
+  }
+  void repeat(address a, const std::shared_ptr<played_decoder>& d, std::uint64_t incarnation) {
+    world.at(world.now_s() + 0.01, [=, this] {
+      if (!world.is_up(a) || world.incarnation(a) != incarnation) return;
+      d->step();
+      repeat(a, d, incarnation);
+    });
+  }
+
+  std::uint64_t submit(std::uint32_t front, std::uint64_t seed, std::uint32_t max_tokens) {
+    completion_request r{"m", {}, std::vector<std::uint32_t>(5, 1)};
+    r.how.prompt = 5, r.how.max_tokens = max_tokens, r.how.seed = seed;
+    return fronts[front].submit(r, [this, seed](const completion_news& n) {
+      auto& t = heard[seed];
+      for (const auto& x : n.tokens) t.tokens.push_back(x.chosen.token);
+      t.attempts = n.attempts;
+      if (n.finish == ending::none) return;
+      ++t.ends;
+      t.finish = n.finish;
+    });
+  }
+  std::size_t held() const {
+    std::size_t all = 0;
+    for (const auto& [n, d] : decoders)
+      if (world.is_up(node_address(*c, n))) all += d->held();
+    return all;
+  }
+  /// Each ended once, and the completed ones have the tokens of their seeds.
+  void check(std::uint64_t requests) {
+    for (std::uint64_t seed = 1; seed <= requests; ++seed) {
+      INFO("request " << seed);
+      const auto& t = heard[seed];
+      CHECK(t.ends == 1);
+      CHECK(t.finish == ending::length);
+      bool right = true;
+      for (std::size_t i = 0; i < t.tokens.size(); ++i)
+        right = right && t.tokens[i] == token_at(seed, i);
+      CHECK(right);
+      CHECK(t.tokens.size() == 20 + seed % 30);
+    }
+  }
+
+  std::shared_ptr<const cluster> c;
+  runtime::virtual_world world;
+  std::map<std::uint32_t, completions> fronts;
+  std::map<node_index, std::shared_ptr<played_decoder>> decoders;
+  std::map<std::uint64_t, told> heard;
+  lease_id leases = 0;
+};
+
+}  // namespace
+
+TEST_CASE("a front gives its requests to the decoders of its datacenter, and all are completed") {
+  world_of_fronts w{{}};
+  w.world.run_until(1);
+  REQUIRE(w.fronts[0].view().models.at("m").decoders == 5);
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) w.submit(seed % 2, seed, 20 + seed % 30);
+  w.world.run_until(1.2);
+  CHECK(w.decoders[4]->held() == 0);
+  CHECK(w.fronts[0].view().requests + w.fronts[1].view().requests > 0);
+  w.world.run_until(4);
+  w.check(40);
+  CHECK(w.held() == 0);
+  CHECK(w.fronts[0].view().requests == 0);
+  for (const auto& [seed, t] : w.heard) CHECK(t.attempts == 1);
+}
+
+TEST_CASE("frames that are lost, repeated and reordered change no token") {
+  fault_plan faults;
+  faults.loss = 0.1, faults.duplication = 0.1, faults.reordering = 0.2;
+  faults.reorder_delay_s = 0.1;
+  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+    world_of_fronts w{faults, seed};
+    w.world.run_until(2);
+    for (std::uint64_t r = 1; r <= 100; ++r)
+      w.world.at(2 + 0.02 * static_cast<double>(r), [&w, r] { w.submit(r % 2, r, 20 + r % 30); });
+    w.world.run_until(20);
+    w.check(100);
+    CHECK(w.held() == 0);
+  }
+}
+
+TEST_CASE("requests of decoders that die go on elsewhere with the same tokens") {
+  fault_plan faults;
+  faults.loss = 0.02;
+  faults.crashes = {{"a-0", 2.3, 30}, {"b-1", 2.4, 1}, {"a-1", 9, 1}};
+  world_of_fronts w{faults};
+  w.world.run_until(2);
+  for (std::uint64_t r = 1; r <= 60; ++r)
+    w.world.at(2 + 0.02 * static_cast<double>(r), [&w, r] { w.submit(r % 2, r, 20 + r % 30); });
+  w.world.run_until(25);
+  w.check(60);
+  std::uint32_t again = 0;
+  for (const auto& [seed, t] : w.heard) again += t.attempts > 1;
+  CHECK(again > 3);
+  CHECK(w.held() == 0);
+}
+
+TEST_CASE("requests wait while their datacenter's gateway is away") {
+  fault_plan faults;
+  faults.crashes = {{"dc1/gateway", 2.2, 2}};
+  world_of_fronts w{faults};
+  w.world.run_until(2);
+  for (std::uint64_t r = 1; r <= 20; ++r) w.submit(0, r, 20 + r % 30);
+  w.world.run_until(15);
+  w.check(20);
+}
+
+TEST_CASE("cancelled requests and those of a dead front leave the decoders") {
+  world_of_fronts w{{}};
+  w.world.run_until(1);
+  std::vector<std::uint64_t> numbers;
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) numbers.push_back(w.submit(0, seed, 900));
+  for (std::uint64_t seed = 21; seed <= 30; ++seed) w.submit(1, seed, 900);
+  w.world.run_until(1.5);
+  CHECK(w.held() == 30);
+  for (const auto n : numbers) w.fronts[0].cancel(n);
+  w.world.run_until(1.7);
+  CHECK(w.held() == 10);
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) CHECK(w.heard[seed].ends == 0);
+  w.world.crash(front_address(*w.c, 1), 0.5);
+  w.world.run_until(3);
+  CHECK(w.held() == 0);  // its next start does not know them
+  w.submit(1, 40, 20);
+  w.world.run_until(4);
+  CHECK(w.heard[40].ends == 1);
+}

@@ -1,0 +1,223 @@
+#include <catch2/catch.hpp>
+
+#include <chrono>
+#include <condition_variable>
+#include <future>
+#include <mutex>
+
+#include "actors/guests_by_hand.hpp"
+#include "actors/serving/guest_device.hpp"
+#include "gpu/device/device_thread.hpp"
+#include "gpu/inference/inference_device.hpp"
+#include "inference/model_folder.hpp"
+
+// Guests with real layers: what the decoder gets is, to the last bit, what one device computes that
+// has the whole model and the whole prompt.
+
+using namespace troupe;
+using namespace troupe::actors;
+using namespace troupe::actors::tests;
+
+namespace {
+
+constexpr std::uint32_t layers = 4;
+
+template <class T>
+T loaded(expected<T> e) {
+  if (!e) FAIL(e.error().text);
+  return std::move(*e);
+}
+
+payload tokens_as_payload(const std::vector<std::uint32_t>& tokens) {
+  const auto owner = std::make_shared<const std::vector<std::uint32_t>>(tokens);
+  return {owner, std::as_bytes(std::span{*owner})};
+}
+
+bool same(std::span<const std::byte> a, std::span<const std::byte> b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+/// A prompt's cache and last hidden state, from one device.
+struct whole_prefill {
+  whole_prefill(const std::filesystem::path& folder, const std::vector<std::uint32_t>& prompt) {
+    auto spec = gpu::whole_model(loaded(gpu::read_inference_model(folder)), 16);
+    spec.weights = folder;
+    device = loaded(gpu::make_cpu_inference_device(spec));
+    const auto tokens = static_cast<std::uint32_t>(prompt.size());
+    REQUIRE(device->reserve(1, tokens));
+    const auto work = loaded(device->prefill(1, 0, tokens_as_payload(prompt)));
+    hidden = gpu::finish(*work);
+    row_bytes = spec.model.hidden * sizeof(float);
+  }
+  payload pages(std::uint32_t layer, std::uint32_t first, std::uint32_t count) const {
+    return loaded(device->take_kv(1, layer, 1, first, count));
+  }
+  std::span<const std::byte> last() const {
+    return hidden.bytes().subspan(hidden.bytes().size() - row_bytes);
+  }
+
+  std::unique_ptr<gpu::inference_device> device;
+  payload hidden;
+  std::size_t row_bytes = 0;
+};
+
+bubble_lending lending_of(const std::filesystem::path& folder, const std::string& rule) {
+  const auto m = loaded(gpu::read_inference_model(folder));
+  bubble_lending how;
+  how.model.folder = folder.string();
+  how.model.name = "served";
+  auto& shape = how.model.shape;
+  shape.family = m.kind == gpu::inference_model::family::gpt2 ? "gpt" : "llama";
+  shape.layers = m.layers;
+  shape.hidden = m.hidden;
+  shape.heads = m.heads;
+  shape.kv_heads = m.kv_heads;
+  shape.vocabulary = m.vocabulary;
+  shape.sequence = m.positions;
+  how.rule = rule;
+  how.chunk = 128;
+  how.op_ms = 0.25;  // tiles of 64 tokens
+  return how;
+}
+
+guest_group group_of_real(std::uint32_t guests) {
+  auto g = group_of(guests);
+  for (std::uint32_t i = 0; i < guests; ++i) {
+    g.guests[i].first_layer = layers * i / guests;
+    g.guests[i].layers = layers * (i + 1) / guests - g.guests[i].first_layer;
+  }
+  return g;
+}
+
+std::shared_ptr<guest_engine> open(guest_shape& shape, guest_engine::listener done) {
+  return loaded(open_guest_device(shape, std::move(done)));
+}
+
+/// Do the pages that came, and the last hidden state, have the bits of the whole prefill?
+void check_bits(const decoder_by_hand& d, const whole_prefill& reference, std::uint32_t tokens) {
+  std::uint32_t pages = 0;
+  for (const auto& [at, body] : d.pages) {
+    const auto count = d.counts.at(at);
+    pages += count;
+    CHECK(same(body.bytes(), reference.pages(at.first, at.second, count).bytes()));
+  }
+  CHECK(pages == layers * gpu::pages_for(tokens));
+  REQUIRE(d.last);
+  CHECK(same(d.last->bytes(), reference.last()));
+}
+
+}  // namespace
+
+TEST_CASE("Guests compute the bits that one device does, for all rules, depths and lengths") {
+  for (const auto* name : {"gpt2", "llama"}) {
+    const auto folder = test::model_folder(test::small_model_named(name));
+    const auto vocabulary = loaded(gpu::read_inference_model(folder)).vocabulary;
+    for (const std::uint32_t tokens : {1, 63, 64, 65, 300}) {
+      const auto prompt = test::random_prompt(tokens, vocabulary, tokens);
+      const whole_prefill reference{folder, prompt};
+      for (const std::uint32_t guests : {1, 2, 4})
+        for (const auto* rule : {"resumable", "chunked", "whole"}) {
+          INFO(name << ", " << tokens << " tokens, " << guests << " guests, " << rule);
+          guests_by_hand g{group_of_real(guests), lending_of(folder, rule), {}, open};
+          g.order(1, tokens, tokens_as_payload(prompt));
+          g.compute();
+          CHECK_FALSE(g.pending());
+          check_bits(g.decoders.at(1), reference, tokens);
+        }
+    }
+  }
+}
+
+TEST_CASE("Results are bitwise identical with several prompts, lost messages and a cancellation") {
+  const auto folder = test::model_folder(test::small_model_named("gpt2"));
+  const auto vocabulary = loaded(gpu::read_inference_model(folder)).vocabulary;
+  guests_by_hand g{group_of_real(2), lending_of(folder, "resumable"), {0.2, 0.001, 3, false}, open};
+  std::vector<std::vector<std::uint32_t>> prompts;
+  for (std::uint32_t n = 1; n <= 4; ++n) {
+    prompts.push_back(test::random_prompt(50 + 70 * n, vocabulary, n));
+    g.order(n, 50 + 70 * n, tokens_as_payload(prompts.back()));
+  }
+  g.compute(9);
+  g.cancel(2);
+  g.compute();
+  CHECK(g.lost > 0);
+  CHECK_FALSE(g.pending());
+  for (const std::uint32_t n : {1, 3, 4})
+    check_bits(g.decoders.at(n), whole_prefill{folder, prompts[n - 1]}, 50 + 70 * n);
+}
+
+TEST_CASE("A guest between the operations of a training on one thread computes the same bits") {
+  const auto folder = test::model_folder(test::small_model_named("llama"));
+  const auto vocabulary = loaded(gpu::read_inference_model(folder)).vocabulary;
+  const auto prompt = test::random_prompt(200, vocabulary, 1);
+  const whole_prefill reference{folder, prompt};
+  auto shape = loaded(shape_of({lending_of(folder, "resumable"), group_of_real(1).guests[0]}, 1));
+  std::mutex guard;
+  std::condition_variable heard;
+  std::vector<guest_tile_result> results;
+  const auto engine = loaded(open_guest_device(shape, [&](guest_tile_result r) {
+    std::lock_guard lock{guard};
+    results.push_back(std::move(r));
+    heard.notify_one();
+  }));
+  gpu::device_thread device;
+  device.lend(engine);
+  std::uint32_t tile = 0;
+  for (std::uint32_t first = 0; first < 200; first += 64, ++tile) {
+    guest_tile t;
+    t.sequence = 1;
+    t.tile = tile;
+    t.first = first;
+    t.rows = std::min(64u, 200 - first);
+    t.all_rows = 200;
+    const auto all = tokens_as_payload(prompt);
+    t.in = {all.owner(), all.bytes().subspan(first * 4, t.rows * 4)};
+    t.each_s = 1e-4;
+    t.operations = layers;
+    engine->add(std::move(t));
+  }
+  std::size_t trained = 0;
+  for (bool done = false; !done;) {
+    device.idle_for(0.002);
+    std::promise<void> ended;
+    device.submit([&] {
+      ++trained;
+      ended.set_value();
+    });
+    ended.get_future().wait();
+    device.idle_for(0.01);
+    std::unique_lock lock{guard};
+    heard.wait_for(lock, std::chrono::milliseconds{2});
+    done = results.size() == tile;
+  }
+  CHECK(trained > 0);
+  REQUIRE(results.size() == 4);
+  for (std::uint32_t i = 0; i < tile; ++i) {
+    CHECK(results[i].why.text == "");
+    CHECK(results[i].steps == 2 * layers);
+    for (std::uint32_t l = 0; l < layers; ++l)
+      CHECK(same(results[i].pages[l].bytes(), reference.pages(l, i, 1).bytes()));
+  }
+  CHECK(same(results[3].hidden.bytes().last(reference.row_bytes), reference.last()));
+  device.lend(nullptr);
+}
+
+TEST_CASE("A guest says why its layers cannot be opened") {
+  const auto folder = test::model_folder(test::small_model_named("gpt2"));
+  const auto place = group_of_real(2).guests[1];
+  const auto refused = [&](const bubble_lending& how) {
+    auto shape = loaded(shape_of({how, place}, 1));
+    const auto made = open_guest_device(shape, [](guest_tile_result) {});
+    REQUIRE_FALSE(made);
+    return made.error().text;
+  };
+  auto how = lending_of(folder, "resumable");
+  how.memory_gb = 1e-4;
+  CHECK(refused(how).find("do not hold 2 layers") != std::string::npos);
+  how = lending_of(folder, "resumable");
+  how.model.shape.hidden = 96;
+  CHECK(refused(how).find("has 4 layers of 48") != std::string::npos);
+  how = lending_of(folder, "resumable");
+  how.model.folder += "/nothing";
+  CHECK(refused(how).find("nothing") != std::string::npos);
+}

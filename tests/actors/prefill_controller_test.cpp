@@ -1,0 +1,434 @@
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "actors/serving/prefill_controller.hpp"
+#include "harness/small_cluster.hpp"
+#include "messages/random.hpp"
+#include "messages/time.hpp"
+
+// A prefill controller whose trainer, guests and decoders are the test itself.
+
+namespace troupe::actors {
+
+namespace {
+
+using Catch::Matchers::WithinAbs;
+
+constexpr lease_id lease = 7;
+constexpr std::uint64_t trainer = 3;
+
+/// Two groups of one guest in dc1, each busy in [0, 10) of every 20 seconds; a token takes 10 ms.
+bubble_offer an_offer(const cluster& c) {
+  bubble_offer o;
+  o.lease = lease;
+  o.trainer = trainer;
+  o.sequence = 1;
+  o.how.model.name = "m";
+  o.how.op_ms = 1;
+  o.how.guard_ms = 0;
+  o.iteration_s = 20;
+  for (std::uint32_t p = 0; p < 2; ++p) {
+    guest_place g;
+    g.stage = {lease, p, 0};
+    g.node = node_address(c, p);
+    g.layers = 1;
+    g.token_s = 0.01;
+    o.groups.push_back({{g}, 0, 0});
+    o.stages.push_back({g.stage, {{0, 4}, {4, 10}}});
+  }
+  return o;
+}
+
+struct by_hand {
+  std::shared_ptr<const cluster> c = harness::small_cluster();
+  prefill_controller controller{c, 0, 5};
+  address decoder = node_address(*c, 0), trainer_node = node_address(*c, 4);
+  double now_s = 0;
+  prefill_controller::outbox out;
+
+  void say(address from, const message& m, const payload& body = {}) {
+    auto more = controller.on_message(from, m, body, now_s);
+    std::ranges::move(more, std::back_inserter(out));
+  }
+  void pass(double until_s) {
+    while (controller.next_s() <= until_s) {
+      now_s = std::max(now_s, controller.next_s());
+      auto more = controller.on_time(now_s);
+      std::ranges::move(more, std::back_inserter(out));
+    }
+    now_s = until_s;
+  }
+  void offer() { say(trainer_node, an_offer(*c)); }
+  /// By default the first iteration began so long ago that its guests have seen all of it.
+  void signal(std::uint32_t pipeline, std::uint64_t iteration = 0, double ago_s = 20) {
+    say(node_address(*c, pipeline), stage_signal{{lease, pipeline, 0}, trainer, iteration, ago_s});
+  }
+  void lend() {
+    offer();
+    signal(0), signal(1);
+  }
+  prefill_name name(std::uint64_t number) const { return {decoder, 9, number}; }
+  prefill_request request(std::uint64_t number, std::uint32_t tokens = 100,
+                          double within_s = 0) const {
+    return {name(number), "m", tokens, within_s, 0};
+  }
+  void progress(std::uint64_t number, prefill_progress::state now, std::uint32_t pipeline = 0) {
+    prefill_progress p;
+    p.name = name(number);
+    p.now = now;
+    say(node_address(*c, pipeline), p);
+  }
+  template <class T>
+  std::vector<T> take() {
+    std::vector<T> found;
+    for (const auto& o : out)
+      if (const auto* m = std::get_if<T>(&o.what)) found.push_back(*m);
+    std::erase_if(out, [](const auto& o) { return std::holds_alternative<T>(o.what); });
+    return found;
+  }
+  std::string answer(const prefill_request& r) {
+    say(decoder, r);
+    const auto replies = take<prefill_reply>();
+    REQUIRE(replies.size() == 1);
+    return replies.front().declined.text;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a prefill is promised at once, and ordered until the guest has it") {
+  by_hand x;
+  x.lend();
+  x.now_s = 1;
+  x.say(x.decoder, x.request(1));
+  const auto replies = x.take<prefill_reply>();
+  REQUIRE(replies.size() == 1);
+  CHECK(replies[0].declined.text.empty());
+  CHECK_THAT(replies[0].promised_s, WithinAbs(10, 1e-6));  // from 10 to 11
+  CHECK(replies[0].guests == std::vector<address>{node_address(*x.c, 0)});
+  auto orders = x.take<prefill_order>();
+  REQUIRE(orders.size() == 1);
+  CHECK(orders[0].name == x.name(1));
+  CHECK(orders[0].tokens == 100);
+  CHECK(orders[0].sequence > std::uint64_t{5} << 32);
+  CHECK_THAT(orders[0].latest_s, WithinAbs(22, 1e-6));
+  x.pass(1.35);
+  CHECK(x.take<prefill_order>().size() == 3);
+  x.progress(1, prefill_progress::state::held);
+  x.pass(4);
+  CHECK(x.take<prefill_order>().empty());
+  x.progress(1, prefill_progress::state::ended);
+  CHECK(x.controller.promised() == 0);
+  CHECK(x.controller.counts().ended == 1);
+  CHECK(x.out.empty());
+}
+
+TEST_CASE("prompts of a group follow each other, and free groups come first") {
+  by_hand x;
+  x.lend();
+  x.say(x.decoder, x.request(1, 500));
+  x.say(x.decoder, x.request(2, 300));
+  x.say(x.decoder, x.request(3, 100));
+  const auto replies = x.take<prefill_reply>();
+  REQUIRE(replies.size() == 3);
+  CHECK_THAT(replies[0].promised_s, WithinAbs(15, 1e-6));
+  CHECK_THAT(replies[1].promised_s, WithinAbs(13, 1e-6));
+  CHECK_THAT(replies[2].promised_s, WithinAbs(14, 1e-6));
+  const auto orders = x.take<prefill_order>();
+  CHECK(orders[2].sequence > orders[1].sequence);
+}
+
+TEST_CASE("what is not promised is declined with the reason") {
+  by_hand x;
+  CHECK(x.answer(x.request(1)) == "no_guest_for_model");
+  auto offer = an_offer(*x.c);
+  offer.most_tokens = 5000;
+  x.say(x.trainer_node, offer);
+  CHECK(x.answer(x.request(2)) == "timetable_unknown");
+  x.signal(0);
+  auto other = x.request(3);
+  other.model = "another";
+  CHECK(x.answer(other) == "no_guest_for_model");
+  CHECK(x.answer(x.request(4, 100, 5)) == "no_bubble_before_deadline");
+  CHECK(x.answer(x.request(5, 100, 10.5)) == "no_bubble_before_deadline");
+  CHECK(x.answer(x.request(6, 100, 11.5)).empty());
+  CHECK(x.answer(x.request(7, 5001)) == "guest_memory");
+  CHECK(x.controller.counts().declined.at("no_bubble_before_deadline") == 2);
+}
+
+TEST_CASE("a declined request stays declined, also when it is repeated") {
+  by_hand x;
+  CHECK(x.answer(x.request(1)) == "no_guest_for_model");
+  x.lend();
+  CHECK(x.answer(x.request(1)) == "no_guest_for_model");
+  CHECK(x.controller.promised() == 0);
+}
+
+TEST_CASE("a repeated request gets its promise again and is not ordered twice") {
+  by_hand x;
+  x.lend();
+  CHECK(x.answer(x.request(1)).empty());
+  x.progress(1, prefill_progress::state::held);
+  x.out.clear();
+  x.now_s = 4;
+  x.say(x.decoder, x.request(1));
+  CHECK(x.take<prefill_order>().empty());
+  CHECK_THAT(x.take<prefill_reply>().at(0).promised_s, WithinAbs(7, 1e-6));
+  CHECK(x.controller.promised() == 1);
+}
+
+TEST_CASE("a cancelled prefill is over, and guests are told until they answer") {
+  by_hand x;
+  x.lend();
+  CHECK(x.answer(x.request(1)).empty());
+  CHECK(x.answer(x.request(2)).empty());
+  CHECK(x.answer(x.request(3)).empty());  // after 1, on the first guest
+  x.out.clear();
+  x.now_s = 1;
+  x.say(x.decoder, cancel_prefill{x.name(1)});
+  CHECK(x.take<prefill_progress>().at(0).now == prefill_progress::state::gone);
+  CHECK(x.take<cancel_prefill>().size() == 1);
+  x.pass(1.25);
+  CHECK(x.take<cancel_prefill>().size() == 2);
+  x.progress(1, prefill_progress::state::gone);
+  x.pass(2);
+  CHECK(x.take<cancel_prefill>().empty());
+  x.out.clear();
+  SECTION("its time is free") {
+    x.say(x.decoder, x.request(4));
+    CHECK_THAT(x.take<prefill_reply>().at(0).promised_s, WithinAbs(10, 1e-6));
+  }
+  SECTION("a late request for it is not answered") {
+    x.say(x.decoder, x.request(1));
+    CHECK(x.out.empty());
+  }
+  SECTION("one that was cancelled before it arrived does not begin") {
+    x.say(x.decoder, cancel_prefill{x.name(8)});
+    x.out.clear();
+    x.say(x.decoder, x.request(8));
+    CHECK(x.out.empty());
+  }
+}
+
+TEST_CASE("messages that their sender may not send change nothing") {
+  by_hand x;
+  x.lend();
+  const auto other = node_address(*x.c, 1), far = node_address(*x.c, 3);
+  x.say(other, x.request(1));
+  auto theirs = x.request(2);
+  theirs.name.decoder = far;
+  x.say(far, theirs);
+  x.say(x.decoder, x.request(3, 0));
+  x.say(x.decoder, x.request(4, 2'000'000));
+  x.say(x.decoder, x.request(5), payload{std::vector<std::byte>(399)});
+  auto endless = x.request(6);
+  endless.within_s = -never;
+  x.say(x.decoder, endless);
+  CHECK(x.out.empty());
+  CHECK(x.controller.counts().rejected == 6);
+
+  CHECK(x.answer(x.request(7)).empty());
+  x.out.clear();
+  x.say(other, cancel_prefill{x.name(7)});
+  prefill_progress ended;
+  ended.name = x.name(7);
+  ended.now = prefill_progress::state::ended;
+  x.say(other, ended);
+  ended.guest = 1;
+  x.say(node_address(*x.c, 0), ended);
+  x.say(other, stage_signal{{lease, 0, 0}, trainer, 9, 0});
+  CHECK(x.out.empty());
+  CHECK(x.controller.promised() == 1);
+  CHECK(x.controller.counts().rejected == 10);
+}
+
+TEST_CASE("offers that make no sense are refused") {
+  by_hand x;
+  const auto refused = [&](const std::function<void(bubble_offer&)>& spoil) {
+    auto o = an_offer(*x.c);
+    spoil(o);
+    const auto before = x.controller.counts().rejected;
+    x.say(x.trainer_node, o);
+    CHECK(x.answer(x.request(before + 1)) == "no_guest_for_model");
+    return x.controller.counts().rejected == before + 1;
+  };
+  CHECK(refused([](auto& o) { o.iteration_s = 0; }));
+  CHECK(refused([](auto& o) { o.iteration_s = never; }));
+  CHECK(refused([](auto& o) { o.how.rule = "psychic"; }));
+  CHECK(refused([](auto& o) { o.how.op_ms = -1; }));
+  CHECK(refused([](auto& o) { o.stages.pop_back(); }));
+  CHECK(refused([](auto& o) { o.stages[0].busy.clear(); }));
+  CHECK(refused([](auto& o) { std::swap(o.stages[0].busy[0], o.stages[0].busy[1]); }));
+  CHECK(refused([](auto& o) { o.stages[0].busy[1].end_s = 3; }));
+  CHECK(refused([](auto& o) { o.groups[0].guests.clear(); }));
+  CHECK(refused([](auto& o) { o.groups[0].guests[0].layers = 0; }));
+  CHECK(refused([](auto& o) { o.groups[0].guests[0].token_s = -1; }));
+  CHECK(refused([](auto& o) { o.groups[0].guests[0].stage.lease = 8; }));
+  CHECK(refused([](auto& o) { o.groups[1].guests[0] = o.groups[0].guests[0]; }));
+  CHECK(refused([&](auto& o) { o.groups[0].guests[0].node = node_address(*x.c, 3); }));
+}
+
+TEST_CASE("silence of a lease's duration ends the lending and its promises") {
+  by_hand x;
+  x.lend();
+  CHECK(x.answer(x.request(1)).empty());
+  x.progress(1, prefill_progress::state::held);
+  x.pass(4.9);
+  x.out.clear();
+  SECTION("unless the trainer repeats its offer") {
+    x.offer();
+    x.pass(9.8);
+    CHECK(x.controller.promised() == 1);
+  }
+  SECTION("else decoder and guest are told") {
+    x.pass(5.1);
+    CHECK(x.controller.promised() == 0);
+    const auto gone = x.take<prefill_progress>();
+    REQUIRE(gone.size() == 1);
+    CHECK(gone[0].now == prefill_progress::state::gone);
+    CHECK(!x.take<cancel_prefill>().empty());
+    CHECK(x.controller.counts().lost == 1);
+    CHECK(x.answer(x.request(2)) == "no_guest_for_model");
+  }
+}
+
+TEST_CASE("a new timetable keeps promises, a new trainer breaks them") {
+  by_hand x;
+  x.lend();
+  CHECK(x.answer(x.request(1)).empty());
+  x.out.clear();
+  auto next = an_offer(*x.c);
+  next.sequence = 2;
+  SECTION("new times") {
+    for (auto& s : next.stages) s.busy = {{0, 4}, {4, 14}};
+    x.say(x.trainer_node, next);
+    CHECK(x.controller.promised() == 1);
+    x.say(x.decoder, x.request(2));
+    CHECK_THAT(x.take<prefill_reply>().at(0).promised_s, WithinAbs(15, 1e-6));
+  }
+  SECTION("an older one changes nothing") {
+    next.sequence = 0;
+    next.stages[0].busy = {{0, 4}, {4, 14}};
+    x.say(x.trainer_node, next);
+    x.say(x.decoder, x.request(2));
+    CHECK_THAT(x.take<prefill_reply>().at(0).promised_s, WithinAbs(11, 1e-6));
+  }
+  SECTION("a restarted trainer") {
+    next.trainer = trainer + 1;
+    x.say(x.trainer_node, next);
+    CHECK(x.controller.promised() == 0);
+    CHECK(x.take<prefill_progress>().size() == 1);
+    CHECK(x.answer(x.request(2)) == "timetable_unknown");
+  }
+  SECTION("no more groups") {
+    next.groups.clear();
+    next.stages.clear();
+    x.say(x.trainer_node, next);
+    CHECK(x.controller.promised() == 0);
+    CHECK(x.answer(x.request(2)) == "no_guest_for_model");
+  }
+}
+
+TEST_CASE("a stage that says when it began moves its windows") {
+  by_hand x;
+  x.offer();
+  x.signal(0);
+  x.now_s = 23;
+  x.signal(0, 1, 0.5);  // its iteration began at 22.5
+  x.signal(0, 1, 2.5);  // repeated
+  x.say(x.decoder, x.request(1));
+  CHECK_THAT(x.take<prefill_reply>().at(0).promised_s, WithinAbs(32.5 + 1 - 23, 1e-6));
+}
+
+TEST_CASE("no bubble of the first iteration is promised, in which guests compute nothing yet") {
+  by_hand x;
+  x.offer();
+  x.signal(0, 0, 0);
+  x.say(x.decoder, x.request(1));
+  CHECK_THAT(x.take<prefill_reply>().at(0).promised_s, WithinAbs(20 + 10 + 1, 1e-6));
+}
+
+TEST_CASE("guests that are late make later promises later") {
+  by_hand x;
+  x.offer();
+  x.signal(0);
+  CHECK(x.answer(x.request(1)).empty());
+  x.progress(1, prefill_progress::state::held);
+  x.out.clear();
+  x.now_s = 13;  // should have ended at 11
+  x.offer();
+  x.say(x.decoder, x.request(2));
+  CHECK_THAT(x.take<prefill_reply>().at(0).promised_s, WithinAbs(2 + 1, 1e-6));
+  x.progress(1, prefill_progress::state::ended);
+}
+
+TEST_CASE("a promise that nobody speaks of any more expires") {
+  by_hand x;
+  x.lend();
+  CHECK(x.answer(x.request(1)).empty());
+  for (int i = 1; i <= 30; ++i) {
+    x.pass(i);
+    x.offer();
+  }
+  CHECK(x.controller.promised() == 0);
+  CHECK(x.controller.counts().expired == 1);
+  CHECK(x.controller.next_s() > 30);
+}
+
+TEST_CASE("a guest that is gone breaks its promise, and the decoder knows at once") {
+  by_hand x;
+  x.lend();
+  CHECK(x.answer(x.request(1)).empty());
+  x.out.clear();
+  prefill_progress gone;
+  gone.name = x.name(1);
+  gone.now = prefill_progress::state::gone;
+  SECTION("because its training is delayed too often") {
+    gone.why = {reason::kind::unavailable, "paused_by_delay_budget: ..."};
+    x.say(node_address(*x.c, 0), gone);
+    CHECK(x.take<prefill_progress>().size() == 1);
+    CHECK(x.answer(x.request(2)) == "paused_by_delay_budget");
+    auto next = an_offer(*x.c);
+    next.sequence = 2;
+    x.say(x.trainer_node, next);
+    CHECK(x.answer(x.request(3)).empty());
+  }
+  SECTION("for another reason") {
+    x.say(node_address(*x.c, 0), gone);
+    CHECK(x.take<prefill_progress>().size() == 1);
+    CHECK(x.controller.promised() == 0);
+    CHECK(x.answer(x.request(2)).empty());
+  }
+}
+
+TEST_CASE("under look-ahead a bubble's orders are sent when it begins") {
+  by_hand x;
+  auto o = an_offer(*x.c);
+  o.how.rule = "look-ahead";
+  o.groups.pop_back();
+  x.say(x.trainer_node, o);
+  x.signal(0);
+  // A bubble of 10 s: 7 s, then 4 s, then 3 s. The first and the last fill it.
+  CHECK(x.answer(x.request(1, 700)).empty());
+  CHECK(x.answer(x.request(2, 400)).empty());
+  CHECK(x.answer(x.request(3, 300)).empty());
+  CHECK(x.take<prefill_order>().empty());
+  for (double s = 4; s < 40; s += 4) {
+    x.pass(s);
+    x.say(x.trainer_node, o);
+    for (const auto& order : x.take<prefill_order>()) {
+      x.progress(order.name.number, prefill_progress::state::held);
+      CHECK(order.name.number == (s <= 12 ? 1 : s <= 20 ? 3 : 2));
+    }
+  }
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,318 @@
+#!/usr/bin/env python3
+"""The dashboard in headless Chromium, over a cluster of real processes with a training, programs and a queue.
+
+Needs Debian's chromium, chromium-driver and python3-selenium; without them it is skipped (77). Leaves the pictures
+dashboard-{wide,narrow,dark}.png. Ends with 1 if a check fails."""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+SKIPPED = 77
+LEASE_S = 3
+WAITING = "waits"
+
+CLUSTER = f"""name: browser
+datacenters:
+  - name: here
+    nodes:
+      - {{name: here-1, gpu: T4, gpus: 1, intra: pcie3, inter: eth10}}
+      - {{name: here-2, gpu: T4, gpus: 1, intra: pcie3, inter: eth10}}
+  - name: there
+    nodes:
+      - {{name: there-1, gpu: T4, gpus: 1, intra: pcie3, inter: eth10}}
+      - {{name: there-2, gpu: T4, gpus: 1, intra: pcie3, inter: eth10}}
+wan:
+  - {{between: [here, there], rtt_ms: 20, node_gbps: 5, connection_gbps: 0.586, emulate: true}}
+settings: {{heartbeat_s: 0.2, lease_s: {LEASE_S}, restart_s: 1}}
+"""
+
+TRAINING = """name: tiny
+model: {name: tiny-bytes, family: gpt, hidden: 64, layers: 4, heads: 4, sequence: 64, vocabulary: 256}
+global_batch: 16
+iterations: 100000
+train: {data: DATA, seed: 1, learning_rate: 3e-3}
+pipeline: {stages: 2, data_parallel: 1, microbatches: 4, stages_per_datacenter: 1}
+"""
+
+PROGRAM = """name: "NAME"
+model: MODEL
+global_batch: 4
+gpus: 1
+command: [sleep, "600"]
+"""
+
+
+def skip(why):
+    print(f"skipped: {why}")
+    sys.exit(SKIPPED)
+
+
+try:
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+except ImportError:
+    skip("Debian's python3-selenium is not installed")
+
+
+def until(what, seconds, holds):
+    """The first true value of holds(), within so many seconds; fails with the last one."""
+    end, last = time.monotonic() + seconds, None
+    while time.monotonic() < end:
+        try:
+            last = holds()
+        except Exception as e:  # an element that has just gone, a server that is starting
+            last = e
+        if last and not isinstance(last, Exception):
+            return last
+        time.sleep(0.05)
+    raise AssertionError(f"{what}: not within {seconds} s; last: {last!r}")
+
+
+def check(holds, what):
+    if not holds:
+        raise AssertionError(what)
+
+
+class Cluster:
+    """A detached cluster, its dashboard, and the verbs."""
+
+    def __init__(self, troupe, configs):
+        self.troupe, self.configs = troupe, configs
+        self.dir = tempfile.mkdtemp(prefix="troupe-browser-")
+        self.state = os.path.join(self.dir, "state")
+        self.dashboard, self.port = None, 0
+        file = self.write("cluster.yaml", CLUSTER)
+        said = subprocess.run([troupe, "up", file, "--state", self.state, "--detach"], check=True,
+                              capture_output=True, text=True, timeout=90).stdout
+        self.processes = {name: int(pid) for name, pid in re.findall(r"^(\S+) +process (\d+)$", said, re.M)}
+
+    def write(self, name, text):
+        path = os.path.join(self.dir, name)
+        with open(path, "w") as f:
+            f.write(text)
+        return path
+
+    def run(self, *words):
+        return subprocess.run([self.troupe, *words, "--state", self.state, "--json"], capture_output=True, text=True,
+                              timeout=60)
+
+    def submit(self, text):
+        file = self.write("job.yaml", text)
+        done = self.run("submit", file)
+        check(done.returncode == 0, f"submit: {done.stderr}")
+        return json.loads(done.stdout)["jobs"][0]["job"]
+
+    def start_dashboard(self):
+        path = os.path.join(self.dir, "dashboard.out")
+        with open(path, "w") as out:
+            self.dashboard = subprocess.Popen([self.troupe, "dashboard", "--state", self.state, "--port",
+                                               str(self.port), "--json"], stdout=out)
+        url = until("the dashboard's address", 20, lambda: json.load(open(path))["url"])
+        self.port = int(url.rsplit(":", 1)[1].strip("/"))
+        return url
+
+    def stop_dashboard(self):
+        if self.dashboard:
+            self.dashboard.terminate()
+            self.dashboard.wait(20)
+            self.dashboard = None
+
+    def down(self):
+        self.run("down")
+
+    def end(self):
+        self.stop_dashboard()
+        self.down()
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+
+class Page:
+    """The browser."""
+
+    def __init__(self, chromium, driver):
+        o = webdriver.ChromeOptions()
+        o.binary_location = chromium
+        for a in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
+                  "--disable-background-networking", "--disable-component-update", "--no-first-run"):
+            o.add_argument(a)
+        o.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+        self.driver = webdriver.Chrome(service=Service(driver), options=o)
+        self.resize(1280, 900)
+
+    def resize(self, width, height):
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
+                                    dict(width=width, height=height, deviceScaleFactor=1, mobile=False))
+
+    def dark(self, on):
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [
+            {"name": "prefers-color-scheme", "value": "dark" if on else "light"}]})
+
+    def all(self, testid):
+        return self.driver.find_elements(By.CSS_SELECTOR, f"[data-testid={testid}]")
+
+    def one(self, testid):
+        return self.all(testid)[0]
+
+    def js(self, code):
+        return self.driver.execute_script("return " + code)
+
+    def picture(self, path, width):
+        height = self.js("document.documentElement.scrollHeight")
+        self.resize(width, height)
+        time.sleep(1.2)  # the next event draws it at this size
+        self.driver.save_screenshot(path)
+
+    def errors(self):
+        return [e["message"] for e in self.driver.get_log("browser") if e["level"] == "SEVERE"]
+
+    def requests(self):
+        all_messages = (json.loads(e["message"])["message"] for e in self.driver.get_log("performance"))
+        return [m["params"]["request"]["url"] for m in all_messages if m["method"] == "Network.requestWillBeSent"]
+
+
+def api(url, path):
+    with urllib.request.urlopen(url + path, timeout=10) as answer:
+        return answer.read().decode()
+
+
+def check_nodes_and_queue(page, cluster, waiting):
+    until("all nodes are shown as present", 10, lambda: len(page.all("node")) == 4 and all(
+        n.get_attribute("data-present") == "true" for n in page.all("node")))
+    check({n.get_attribute("data-node") for n in page.all("node")} == {"here-1", "here-2", "there-1", "there-2"}, "names")
+
+    def same_sentence():
+        said = json.loads(cluster.run("explain", str(waiting)).stdout)["reason"]
+        return said and page.one("why").text == said
+
+    until("the queued job with the sentence of `troupe explain`", 15, same_sentence)
+    row = page.one("queued-job")
+    check(row.get_attribute("data-job") == str(waiting), "the queued job's number")
+    check(row.find_element(By.CSS_SELECTOR, "[data-testid=job-name]").text == WAITING, "the name is text")
+    check(page.js("document.images.length") == 0, "no image was made of a name")
+
+
+def check_training(page, url, job):
+    points = lambda: int(page.one("loss-curve").get_attribute("data-points"))
+    until("a loss curve", 30, lambda: points() >= 3)
+    before = points()
+    until("the loss curve grows", 3, lambda: points() > before)
+    iterations = lambda: len(json.loads(api(url, f"api/v1/jobs/{job}/training?after=0"))["iterations"])
+
+    def as_many():
+        low = iterations()
+        time.sleep(1.5)
+        seen = points()
+        return low <= seen <= iterations()
+
+    until("as many points as iterations", 15, as_many)
+    rows = until("two rows of the timeline", 10, lambda: len(page.all("timeline-row")) == 2 and page.all("timeline-row"))
+    check({r.get_attribute("data-node")[:-2] for r in rows} == {"here", "there"}, "a row of each datacenter")
+    for r in rows:
+        kinds = {c for s in r.find_elements(By.CSS_SELECTOR, "rect.span") for c in s.get_attribute("class").split()}
+        check({"forward", "backward", "update"} <= kinds, f"what a row shows: {kinds}")
+    chart = page.one("loss-curve")
+    chart.send_keys(Keys.HOME)
+    until("the arrow keys show an iteration", 5, lambda: page.js("document.getElementById('tip').textContent").startswith(
+        "iteration 1:"))
+    chart.send_keys(Keys.ESCAPE)
+    until("traffic between the datacenters", 10, lambda: any(
+        l["bytes"] for l in json.loads(api(url, "api/v1/links"))["links"]))
+    check(len(page.all("link")) == 2, "both directions of the link")
+
+
+def check_metrics(url):
+    text = api(url, "metrics")
+    for name in ("troupe_up", "troupe_jobs", "troupe_gpus", "troupe_queue_seconds", "troupe_decisions_total",
+                 "troupe_training_loss", "troupe_training_iteration_seconds", "troupe_device_busy_seconds_total",
+                 "troupe_wan_bytes_total"):
+        check(f"\n{name}{{" in text, f"{name} is missing")
+    if not shutil.which("promtool"):
+        return print("not checked: promtool is not installed (Debian's package prometheus)")
+    done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True)
+    check(done.returncode == 0, f"promtool: {done.stdout}{done.stderr}")
+    print("promtool check metrics: exit 0")
+
+
+def check_sizes(page, pictures):
+    os.makedirs(pictures, exist_ok=True)
+    page.picture(os.path.join(pictures, "dashboard-wide.png"), 1280)
+    page.dark(True)
+    page.picture(os.path.join(pictures, "dashboard-dark.png"), 1280)
+    page.dark(False)
+    page.resize(360, 640)
+    time.sleep(1.2)
+    check(page.js("document.documentElement.scrollWidth") <= 360, "no horizontal scrolling at 360 pixels")
+    page.picture(os.path.join(pictures, "dashboard-narrow.png"), 360)
+    page.resize(1280, 900)
+
+
+def check_losses(page, cluster, url):
+    victim = "here-2" if page.one("timeline-row").get_attribute("data-node") != "here-2" else "here-1"
+    os.kill(cluster.processes[victim], signal.SIGKILL)
+    until("the killed node is marked", LEASE_S + 2, lambda: page.driver.find_element(
+        By.CSS_SELECTOR, f"[data-node={victim}]").get_attribute("data-present") == "false")
+    check(not page.errors(), "console errors")
+    cluster.stop_dashboard()
+    until("the page says that the dashboard has gone", 5, lambda: page.one("status").text == "reconnecting")
+    check(cluster.start_dashboard() == url, "the same address")
+    until("the page comes back by itself", 6, lambda: page.one("status").text == "live")
+    cluster.down()
+    until("the page says that the controller has gone", 12, lambda: page.one("status").text == "controller absent")
+    check("does not answer" in page.one("trouble").text, "and why")
+    metrics = api(url, "metrics")
+    check('troupe_up{host="controller"} 0' in metrics and "troupe_jobs" not in metrics, "metrics vanish")
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("--troupe", required=True)
+    p.add_argument("--configs", required=True)
+    p.add_argument("--pictures", required=True)
+    o = p.parse_args()
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if not chromium or not driver:
+        skip("Debian's chromium and chromium-driver are not installed")
+    cluster = Cluster(o.troupe, o.configs)
+    page = None
+    try:
+        data = os.path.join(o.configs, "data/founding.txt")
+        program = PROGRAM.replace("MODEL", os.path.join(o.configs, "models/bert-large.yaml"))
+        training = cluster.submit(TRAINING.replace("DATA", data))
+        for i in range(2):
+            cluster.submit(program.replace("NAME", f"program-{i}"))
+        waiting = cluster.submit(program.replace("NAME", WAITING))
+        url = cluster.start_dashboard()
+        page = Page(chromium, driver)
+        page.driver.get(url)
+        until("the page is live", 15, lambda: page.one("status").text == "live")
+        check_nodes_and_queue(page, cluster, waiting)
+        check_training(page, url, training)
+        check_metrics(url)
+        check_sizes(page, o.pictures)
+        check_losses(page, cluster, url)
+        outside = [r for r in page.requests() if not r.startswith(url) and not r.startswith("data:")]
+        check(not outside, f"requests outside of the page's origin: {outside}")
+    finally:
+        if page:
+            page.driver.quit()
+        cluster.end()
+    print("all checks passed")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except AssertionError as e:
+        print(f"FAILED: {e}", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,295 @@
+#include "control/spoken_world.hpp"
+
+#include "actors/control/desired_work.hpp"
+#include "actors/control/ledger.hpp"
+
+// Jobs that serve a model: what the ledger makes of their ends, and what the controller orders.
+
+using namespace troupe;
+using namespace troupe::actors;
+using namespace troupe::actors::tests;
+
+namespace {
+
+constexpr address a_client = first_client_address + 1;
+
+job_spec decoder(std::uint32_t max_restarts = 2) {
+  job_spec s;
+  s.name = "decoder";
+  s.max_restarts = max_restarts;
+  s.serve.emplace();
+  s.serve->kv_gb = 2;
+  s.serve->model = {"m", "/models/m", {}, harness::gpt2()};
+  s.model = harness::gpt2();
+  s.model.name = "m";
+  return s;
+}
+
+/// A ledger with one decoder, whose attempts end as told.
+struct one_decoder {
+  cluster c = *harness::small_cluster();
+  ledger book{c};
+  lease_id last = 0;
+  double now_s = 100;
+
+  explicit one_decoder(std::uint32_t max_restarts = 2) {
+    REQUIRE(book.apply(job_accepted{1, 9, now_s, decoder(max_restarts), "somebody"}));
+  }
+  void start() {
+    lease_granted g;
+    g.lease = ++last, g.job = 1, g.at_s = now_s;
+    g.parts = {{0, 11, {0}}};
+    REQUIRE(book.apply(g));
+  }
+  void end(lease_outcome how, double after_s) {
+    now_s += after_s;
+    REQUIRE(book.apply(part_ended{last, 0, now_s, how, 5, 0, "what happened"}));
+  }
+  void attempt(lease_outcome how, double after_s = 1) { start(), end(how, after_s); }
+  const job_record& job() const { return *book.job(1); }
+  std::optional<job_state> end_due() const {
+    const auto due = book.due(1, now_s);
+    return due ? std::optional{due->final_state} : std::nullopt;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a decoder that fails is started again, and fails for good after max_restarts in a row") {
+  for (const auto how : {lease_outcome::failed, lease_outcome::lost}) {
+    one_decoder d{2};
+    for (std::uint32_t n = 1; n <= 2; ++n) {
+      d.attempt(how);
+      CHECK(d.job().state == job_state::waiting);
+      CHECK(d.job().losses == n);
+      CHECK_FALSE(d.end_due());
+    }
+    d.attempt(how);
+    CHECK(d.end_due() == job_state::failed);
+    CHECK_THAT(d.job().detail,
+               Catch::Contains("in 3 consecutive attempts of less than 60 s (max_restarts 2)") &&
+                   Catch::EndsWith("what happened"));
+  }
+}
+
+TEST_CASE("a decoder that has served for a while may fail any number of times") {
+  one_decoder d{1};
+  for (int n = 0; n < 10; ++n) {
+    d.attempt(lease_outcome::failed, 1);
+    d.attempt(n % 2 == 0 ? lease_outcome::failed : lease_outcome::lost, decoder_proof_s);
+    REQUIRE(d.job().state == job_state::waiting);
+    REQUIRE(d.job().losses == 0);
+  }
+  CHECK(d.job().iterations_done == 0);  // it has no iterations, whatever a node says
+  d.attempt(lease_outcome::failed, decoder_proof_s - 1);
+  CHECK_FALSE(d.end_due());
+  d.attempt(lease_outcome::failed, decoder_proof_s - 1);
+  CHECK(d.end_due() == job_state::failed);
+}
+
+TEST_CASE("with max_restarts 0 the first failure of a decoder is the last") {
+  one_decoder d{0};
+  d.attempt(lease_outcome::failed);
+  CHECK(d.end_due() == job_state::failed);
+}
+
+TEST_CASE("a cancelled decoder ends, a preempted one waits") {
+  one_decoder d;
+  d.start();
+  REQUIRE(d.book.apply(lease_revoked{d.last, d.now_s, lease_outcome::preempted, "suspended"}));
+  d.end(lease_outcome::preempted, 1);
+  CHECK(d.job().state == job_state::waiting);
+  CHECK(d.job().losses == 0);
+  d.start();
+  REQUIRE(d.book.apply(lease_revoked{d.last, d.now_s, lease_outcome::cancelled, "cancelled"}));
+  d.end(lease_outcome::cancelled, 1);
+  CHECK(d.end_due() == job_state::cancelled);
+}
+
+TEST_CASE("programs are not started again when they fail") {
+  cluster c = *harness::small_cluster();
+  ledger book{c};
+  REQUIRE(book.apply(job_accepted{1, 9, 1, harness::small_job("one"), "somebody"}));
+  lease_granted g;
+  g.lease = g.job = 1;
+  g.parts = {{0, 11, {0}}};
+  REQUIRE(book.apply(g));
+  REQUIRE(book.apply(part_ended{1, 0, 500, lease_outcome::failed, 0, 0, ""}));
+  CHECK(book.due(1, 500)->final_state == job_state::failed);
+}
+
+TEST_CASE("a ledger with a decoder is the same after compaction") {
+  one_decoder d{3};
+  d.attempt(lease_outcome::failed);
+  d.start();
+  ledger copy{d.c};
+  for (const auto& e : d.book.snapshot()) REQUIRE(copy.apply(decode_entry(encode(e)).value()));
+  CHECK(copy.job(1)->losses == 1);
+  CHECK(copy == d.book);
+}
+
+TEST_CASE("a decoder's order says what it serves, and neither a program nor a training") {
+  one_decoder d;
+  d.start();
+  const auto w = work_of(d.c, d.book, training_history{}, *d.book.lease(1), 0, true);
+  CHECK(w.serve == decoder().serve);
+  CHECK(w.command.empty());
+  CHECK_FALSE(w.train);
+  CHECK(w.devices == std::vector<std::uint16_t>{0});
+  CHECK(w.incarnation == 11);
+}
+
+namespace {
+
+/// A controller whose nodes and client are the test.
+struct told_controller : spoken_world {
+  explicit told_controller(std::string_view policy = "frenzy") {
+    cluster_->settings.lease_s = 30;
+    const std::shared_ptr<const planners::policy> by{planners::make_policy(policy)};
+    round_s = by->round_s();
+    world.add_host(controller_address, [this, by](const runtime::host& h) {
+      return start_controller(world.system(), h, {cluster_, by, false, true, {}, {}}).all;
+    });
+    for (address g = 1; g <= 3; ++g) speak_for(g);
+    speak_for(a_client);
+  }
+  void report(node_index n, std::vector<part_report> parts = {}) {
+    note_orders();
+    node_report r;
+    r.incarnation = 7;
+    r.sequence = ++sequence;
+    if (const auto known = orders.find(n); known != orders.end())
+      r.epoch = known->second.epoch, r.orders = known->second.sequence,
+      r.journal = known->second.journal;
+    r.parts = std::move(parts);
+    say(gateway_address(cluster_->nodes[n].datacenter), node_address(*cluster_, n),
+        controller_address, r);
+  }
+  void all_report() {
+    for (node_index n = 0; n < cluster_->nodes.size(); ++n) report(n);
+  }
+  /// Nodes confirm what they were told, in time, until a round of the policy has passed.
+  void pass_round() {
+    for (double left = round_s + 2; left > 0; left -= 10) {
+      all_report_running();
+      world.run_until(world.now_s() + std::min(left, 10.0));
+    }
+    note_orders();
+  }
+  void all_report_running() {
+    for (node_index n = 0; n < cluster_->nodes.size(); ++n) {
+      note_orders();
+      std::vector<part_report> parts;
+      for (const auto& w : orders[n].work) {
+        part_report p;
+        p.lease = w.lease;
+        parts.push_back(p);
+      }
+      report(n, parts);
+    }
+  }
+  void note_orders() {
+    for (address g = 1; g <= 3; ++g)
+      for (auto& [to, o] : take_all(g)) orders[node_of(*cluster_, to)] = o;
+  }
+  /// Orders by their receiver, which a gateway would forward.
+  std::vector<std::pair<address, node_orders>> take_all(address gateway) {
+    std::vector<std::pair<address, node_orders>> all;
+    for (auto& [e, o] : take_with_envelopes<node_orders>(gateway)) all.emplace_back(e.to, o);
+    return all;
+  }
+  /// The nodes that are to run a decoder.
+  std::vector<node_index> decoders() {
+    note_orders();
+    std::vector<node_index> all;
+    for (const auto& [n, o] : orders)
+      for (const auto& w : o.work)
+        if (w.serve) all.push_back(n);
+    return all;
+  }
+  template <class Reply>
+  Reply ask(message m) {
+    take<Reply>(a_client);
+    say(a_client, a_client, controller_address, m);
+    const auto all = take<Reply>(a_client);
+    REQUIRE(all.size() == 1);
+    return all[0];
+  }
+  job_id submit(const job_spec& job) { return ask<submit_reply>(submit_job{++asked, job}).job; }
+  job_status job(job_id id) { return ask<query_reply>(query_jobs{++asked, id}).jobs.at(0); }
+
+  std::map<node_index, node_orders> orders;
+  std::uint64_t sequence = 0, asked = 100;
+  double round_s = 0;
+};
+
+}  // namespace
+
+TEST_CASE("under every policy a submitted decoder is ordered at a node until it is cancelled") {
+  for (const auto name : planners::policy_names()) {
+    INFO(name);
+    told_controller t{name};
+    t.all_report();
+    const auto id = t.submit(decoder());
+    REQUIRE(id != 0);
+    t.pass_round();
+    // The smallest sufficient memory: c-0 has RTX2080Ti.
+    REQUIRE(t.decoders() == std::vector<node_index>{4});
+    const auto s = t.job(id);
+    CHECK(s.state == job_state::running);
+    CHECK(s.model == "m");
+    CHECK(s.iterations == 0);
+    CHECK_FALSE(s.eta_s);
+    CHECK(s.where == allocation{{4, 1}});
+    const auto why = t.ask<explanation>(explain_job{++t.asked, id});
+    CHECK_THAT(why.summary, Catch::StartsWith("serving 'm' on GPUs 1 of c-0 (RTX2080Ti)"));
+    REQUIRE(why.plans.size() == 1);
+    CHECK(why.plans[0].chosen);
+    CHECK_THAT(why.plans[0].verdict, Catch::Contains("smallest sufficient memory"));
+    t.pass_round();
+    CHECK(t.decoders().size() == 1);
+    CHECK(t.ask<cancel_reply>(cancel_job{++t.asked, id}).done);
+    t.world.run_until(t.world.now_s() + 0.1);
+    CHECK(t.decoders().empty());
+    t.report(4);
+    t.world.run_until(t.world.now_s() + 0.1);
+    CHECK(t.job(id).state == job_state::cancelled);
+  }
+}
+
+TEST_CASE("a decoder that says that it has succeeded has failed, and is started again") {
+  told_controller t;
+  t.all_report();
+  const auto id = t.submit(decoder(0));
+  t.pass_round();
+  const auto n = t.decoders().at(0);
+  part_report p;
+  p.lease = t.orders[n].work.at(0).lease;
+  p.now = part_report::state::succeeded;
+  t.report(n, {p});
+  const auto s = t.job(id);
+  CHECK(s.state == job_state::failed);
+  CHECK_THAT(s.detail, Catch::Contains("the decoder ended although its job was not cancelled"));
+}
+
+TEST_CASE("decoders and programs share the GPUs, and a decoder waits until one is idle") {
+  told_controller t;
+  t.all_report();
+  auto small = decoder();
+  small.required_gpu_type = "A40";
+  for (int i = 0; i < 4; ++i) REQUIRE(t.submit(small) != 0);
+  const auto fifth = t.submit(small);
+  t.pass_round();
+  CHECK(t.decoders() == std::vector<node_index>{2, 2, 3, 3});
+  CHECK(t.job(fifth).state == job_state::waiting);
+  CHECK(t.job(fifth).waiting_reason == "resources");
+  CHECK_THAT(t.ask<explanation>(explain_job{++t.asked, fifth}).summary,
+             Catch::StartsWith("waits for an idle GPU of type A40 with more than"));
+  const auto program = t.submit(harness::small_job("program", 1'000'000));
+  t.pass_round();
+  CHECK(t.job(program).state == job_state::running);
+  for (const auto& share : t.job(program).where) CHECK((share.node != 2 && share.node != 3));
+  CHECK(t.ask<cancel_reply>(cancel_job{++t.asked, 1}).done);
+  t.pass_round();
+  CHECK(t.job(fifth).state == job_state::running);
+}

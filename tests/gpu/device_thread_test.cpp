@@ -1,0 +1,226 @@
+#include <catch2/catch.hpp>
+
+#include <condition_variable>
+#include <future>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gpu/device/clock.hpp"
+#include "gpu/device/device_thread.hpp"
+#include "gpu/device/operation_queue.hpp"
+
+using namespace troupe;
+using namespace troupe::gpu;
+
+namespace {
+
+constexpr double long_s = 1e6;
+
+/// What happened on the device, in order.
+class diary {
+ public:
+  void note(const std::string& what) {
+    std::lock_guard lock{guard_};
+    all_.push_back(what);
+    changed_.notify_all();
+  }
+  std::vector<std::string> wait_for(std::size_t count) {
+    std::unique_lock lock{guard_};
+    changed_.wait(lock, [&] { return all_.size() >= count; });
+    return all_;
+  }
+  std::size_t size() {
+    std::lock_guard lock{guard_};
+    return all_.size();
+  }
+
+ private:
+  std::mutex guard_;
+  std::condition_variable changed_;
+  std::vector<std::string> all_;
+};
+
+/// Operations that end when the test says so.
+class guest_by_hand final : public guest_work {
+ public:
+  explicit guest_by_hand(diary& d) : diary_{d} {}
+
+  run next(double room_s) override {
+    std::lock_guard lock{guard_};
+    room_s_ = room_s;
+    return {left_, each_s};
+  }
+  void execute(std::uint32_t count) override {
+    CHECK(count == 1);
+    diary_.note("guest begins");
+    std::unique_lock lock{guard_};
+    wake_.wait(lock, [this] { return may_end_ > 0; });
+    --may_end_;
+    --left_;
+    diary_.note("guest ends");
+  }
+  void add(std::uint32_t n) {
+    std::lock_guard lock{guard_};
+    left_ += n;
+  }
+  void let_end(int n) {
+    {
+      std::lock_guard lock{guard_};
+      may_end_ += n;
+    }
+    wake_.notify_all();
+  }
+
+  double each_s = 0.001;
+
+ private:
+  diary& diary_;
+  std::mutex guard_;
+  std::condition_variable wake_;
+  std::uint32_t left_ = 0;
+  int may_end_ = 0;
+  double room_s_ = 0;
+};
+
+struct lent_device {
+  diary what;
+  std::shared_ptr<guest_by_hand> guest = std::make_shared<guest_by_hand>(what);
+  device_thread thread;
+
+  lent_device() { thread.lend(guest); }
+  void train() {
+    thread.submit([this] { what.note("training"); });
+  }
+  /// The thread has done all that it may.
+  void settle() {
+    std::promise<void> reached;
+    thread.submit([&] { reached.set_value(); });
+    reached.get_future().wait();
+  }
+};
+
+using words = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("A guest has the device while the training waits, and not otherwise") {
+  lent_device d;
+  d.guest->add(2);
+  d.guest->let_end(2);
+  d.thread.wake();
+  d.settle();
+  CHECK(d.what.size() == 0);  // nothing was said about the training
+  d.thread.idle_for(long_s);
+  CHECK(d.what.wait_for(4) == words{"guest begins", "guest ends", "guest begins", "guest ends"});
+  d.settle();
+  const auto counts = d.thread.take_counts();
+  CHECK(counts.guest_steps == 2);
+  CHECK(d.thread.take_counts().guest_steps == 0);
+}
+
+TEST_CASE("An operation of the training waits for one operation of the guest, and is counted") {
+  lent_device d;
+  d.guest->add(3);
+  d.thread.idle_for(long_s);
+  d.what.wait_for(1);
+  d.train();
+  d.train();
+  std::this_thread::sleep_for(std::chrono::milliseconds{5});
+  d.guest->let_end(3);
+  CHECK(d.what.wait_for(4) == words{"guest begins", "guest ends", "training", "training"});
+  d.settle();
+  CHECK(d.what.size() == 4);  // the training has not said again that it waits
+  const auto counts = d.thread.take_counts();
+  CHECK(counts.guest_steps == 1);
+  CHECK(counts.delayed == 2);
+  CHECK(counts.worst_delay_s >= 0.005);
+  CHECK(counts.delay_s >= 2 * 0.005);
+  CHECK(counts.guest_s >= 0.005);
+}
+
+TEST_CASE("An operation of the guest begins only if it ends a guard before the training's next") {
+  lent_device d;
+  d.guest->add(1);
+  d.guest->let_end(1);
+  d.guest->each_s = long_s / 2;
+  SECTION("the window is too short") {
+    d.thread.idle_for(long_s / 2 - 1);
+  }
+  SECTION("the guard is too long") {
+    d.thread.set_guard(long_s / 2 + 1);
+    d.thread.idle_for(long_s);
+  }
+  SECTION("the training is busy again") {
+    d.guest->each_s = 0;
+    d.thread.set_guard(long_s);
+    d.thread.idle_for(long_s / 2);
+    CHECK(d.thread.busy() == 0);
+    d.thread.set_guard(0);
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds{5});
+  CHECK(d.what.size() == 0);
+}
+
+TEST_CASE("A guest that throws gets no more of the device") {
+  struct thrower final : guest_work {
+    run next(double) override { return {1, 0}; }
+    void execute(std::uint32_t) override {
+      executed.set_value();
+      throw std::runtime_error{"out of memory"};
+    }
+    std::promise<void> executed;
+  };
+  device_thread t;
+  const auto guest = std::make_shared<thrower>();
+  t.lend(guest);
+  t.idle_for(long_s);
+  guest->executed.get_future().wait();
+  std::promise<void> done;
+  t.submit([&] { done.set_value(); });
+  done.get_future().wait();
+  CHECK(t.take_counts().guest_steps == 1);
+}
+
+TEST_CASE("Two stages' operations share one thread, and one stage may end before the other") {
+  const auto thread = std::make_shared<device_thread>();
+  std::vector<std::thread::id> on;
+  std::promise<void> done;
+  const auto note = [&](const operation&, const operation_queue::done& d) {
+    on.push_back(std::this_thread::get_id());
+    d(outcome{});
+  };
+  operation_queue second{note, [] {}, thread};
+  {
+    operation_queue first{note, [] {}, thread};
+    std::promise<void> ran;
+    first.submit({}, [&](const expected<outcome>&) { ran.set_value(); });
+    ran.get_future().wait();
+  }
+  second.submit({}, [&](const expected<outcome>&) { done.set_value(); });
+  done.get_future().wait();
+  REQUIRE(on.size() == 2);
+  CHECK(on[0] == on[1]);
+}
+
+TEST_CASE("A stage that ends waits for its operation that has begun, and fails the others") {
+  const auto thread = std::make_shared<device_thread>();
+  std::promise<void> begun, go;
+  std::vector<bool> results;
+  auto queue = std::make_unique<operation_queue>(
+      [&](const operation&, const operation_queue::done& d) {
+        begun.set_value();
+        go.get_future().wait();
+        d(outcome{});
+      },
+      [] {}, thread);
+  for (int i = 0; i < 2; ++i)
+    queue->submit({}, [&](const expected<outcome>& r) { results.push_back(r.has_value()); });
+  begun.get_future().wait();
+  std::thread ending{[&] { queue = nullptr; }};
+  std::this_thread::sleep_for(std::chrono::milliseconds{2});
+  go.set_value();
+  ending.join();
+  CHECK(results == std::vector<bool>{true, false});
+}

@@ -1,0 +1,130 @@
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+
+#include "messages/random.hpp"
+#include "planners/bubbletea/step_clock.hpp"
+
+using namespace troupe;
+using namespace troupe::planners;
+
+namespace {
+
+/// Two steps, the copy of the gradients and the update, of an iteration of 10 s.
+const std::vector<busy_time> planned{{1, 2}, {5, 6}, {6, 6}, {8, 9}};
+
+}  // namespace
+
+TEST_CASE("A step clock knows nothing before an iteration has shown how long a step waits") {
+  CHECK(step_clock{}.earliest_s(0, 7) == 7);
+  const step_clock c{planned, 10};
+  for (std::size_t k = 0; k < planned.size() + 1; ++k) CHECK(c.earliest_s(k, 7) == 7);
+}
+
+TEST_CASE("A step is expected after the planned gap, or after its smallest wait if that is less") {
+  step_clock c{planned, 10};
+  c.waited(1, 4);
+  CHECK(c.earliest_s(1, 100) == 103);  // 2 to 5
+  c.waited(1, 2.5);
+  CHECK(c.earliest_s(1, 100) == 102.5);
+  c.waited(1, 6);
+  CHECK(c.earliest_s(1, 100) == 102.5);
+  SECTION("of the last eight iterations") {
+    for (int i = 0; i < 6; ++i) c.waited(1, 3.5);
+    CHECK(c.earliest_s(1, 100) == 102.5);
+    c.waited(1, 3.5);
+    CHECK(c.earliest_s(1, 100) == 103);
+  }
+  SECTION("so that one whose input was there once is not waited for") {
+    c.waited(1, 0);
+    CHECK(c.earliest_s(1, 100) == 100);
+  }
+}
+
+TEST_CASE("The first step follows the update of the iteration before") {
+  step_clock c{planned, 10};
+  c.waited(0, 50);
+  CHECK(c.earliest_s(0, 100) == 102);  // 9 to 10 + 1
+  c.waited(3, 50);
+  CHECK(c.earliest_s(3, 100) == 102);  // 6 to 8
+  c.waited(2, 50);
+  CHECK(c.earliest_s(2, 100) == 100);  // they touch
+}
+
+TEST_CASE("New planned times keep what is known of waits, if the operations are the same") {
+  step_clock c{planned, 10};
+  c.waited(1, 4);
+  c.plan({{1, 2}, {4, 6}, {6, 6}, {8, 9}}, 10);
+  CHECK(c.earliest_s(1, 100) == 102);
+  c.plan({{1, 2}, {4, 6}, {6, 6}}, 10);
+  CHECK(c.earliest_s(1, 100) == 100);
+}
+
+TEST_CASE("A step clock agrees with one that remembers everything") {
+  random_source random{5};
+  for (int round = 0; round < 200; ++round) {
+    std::vector<busy_time> busy;
+    double t = random.uniform() * 2;
+    for (std::uint64_t n = 1 + random.below(6); n > 0; --n) {
+      const double end = t + random.uniform();
+      busy.push_back({t, end});
+      t = end + (random.below(3) == 0 ? 0 : random.uniform());
+    }
+    const double iteration_s = busy.back().end_s - random.uniform() * busy.front().begin_s;
+    step_clock c{busy, iteration_s};
+    std::vector<std::vector<double>> all(busy.size());
+    for (int i = 0; i < 60; ++i) {
+      const auto k = random.below(busy.size());
+      const double w = random.uniform() * 2;
+      c.waited(k, w);
+      all[k].push_back(w);
+      for (std::size_t q = 0; q < busy.size(); ++q) {
+        double want = 1000;
+        if (!all[q].empty()) {
+          const double before = q > 0 ? busy[q - 1].end_s : busy.back().end_s - iteration_s;
+          double least = std::max(0.0, busy[q].begin_s - before);
+          for (std::size_t j = 0; j < all[q].size() && j < step_clock::remembered; ++j)
+            least = std::min(least, all[q][all[q].size() - 1 - j]);
+          want += least;
+        }
+        REQUIRE(c.earliest_s(q, 1000) == want);
+      }
+    }
+  }
+}
+
+TEST_CASE("A delay budget doubles the guard, halves it, and pauses the guest for good") {
+  delay_budget b{0.001, 0.01};
+  const auto spend = [&](double share) {
+    for (std::uint32_t i = 0; i < delay_budget::window; ++i) {
+      CHECK_FALSE(b.paused());
+      b.add_iteration(2, 2 * share);
+    }
+  };
+  spend(0.01);  // exactly the budget
+  CHECK(b.guard_s() == 0.001);
+  spend(0.011);
+  CHECK(b.guard_s() == 0.002);
+  spend(0.039);
+  CHECK(b.guard_s() == 0.004);
+  spend(0.0026);  // neither too much nor little
+  CHECK(b.guard_s() == 0.004);
+  spend(0.0024);
+  CHECK(b.guard_s() == 0.002);
+  spend(0);
+  spend(0);
+  CHECK(b.guard_s() == 0.001);  // not below its first value
+  spend(0.041);
+  CHECK(b.paused());
+}
+
+TEST_CASE("A delay budget of nothing pauses at the first delay, and without delays never") {
+  delay_budget none{0, 0};
+  for (int i = 0; i < 100; ++i) none.add_iteration(1, 0);
+  CHECK_FALSE(none.paused());
+  for (int i = 0; i < 10; ++i) none.add_iteration(1, i == 3 ? 1e-6 : 0);
+  CHECK(none.paused());
+  delay_budget unguarded{0, 0.01};
+  for (int i = 0; i < 10; ++i) unguarded.add_iteration(1, 0.02);
+  CHECK(unguarded.guard_s() > 0);
+}

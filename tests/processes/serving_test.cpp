@@ -1,0 +1,156 @@
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cli/program.hpp"
+#include "cli/verbs/serving/remote_completion.hpp"
+#include "messages/served_bytes.hpp"
+#include "processes/fixture.hpp"
+#include "runtime/host/wait.hpp"
+#include "web/http_client.hpp"
+
+// A cluster with a front and decoders as processes, whose streams outlive them.
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+constexpr double lease_s = 3;  // of with-front.yaml
+constexpr std::uint32_t new_tokens = 400;
+
+/// One front and two decoders of the model that ships.
+struct serving_cluster : fixture {
+  serving_cluster()
+      : fixture{"serving", fs::path{TROUPE_SOURCE_DIR} / "tests/processes/clusters/with-front.yaml",
+                cli::default_policy} {
+    const auto ready = cluster->wait_until_ready(long_s);
+    INFO((ready ? std::string{} : ready.error().text));
+    REQUIRE(ready);
+    auto job = formats::load_job(shipped("jobs/serve-scribe.yaml"));
+    INFO((job ? std::string{} : job.error().text));
+    REQUIRE(job);
+    for (const auto* name : {"first", "second"}) {
+      job->name = name;
+      submit(*job);
+    }
+    const auto of_one =
+        std::floor(job->serve->kv_gb * bytes_per_gb / cache_page_bytes(job->serve->model.shape));
+    url = cluster->fronts().at("front-1");
+    REQUIRE(runtime::wait_until([&] { return pages("free") == 2 * of_one; }, long_s, 0.1));
+  }
+
+  /// Of the front's metrics; -1: it does not answer.
+  double pages(const std::string& kind) const {
+    const auto a = web::ask(*web::parse_url(url), {"GET", "/metrics", {}, {}, 5});
+    if (!a) return -1;
+    const auto name = "troupe_kv_pages{state=\"" + kind + "\"} ";
+    const auto at = a->body.find(name);
+    return at == std::string::npos ? -1 : std::stod(a->body.substr(at + name.size()));
+  }
+
+  std::string url;
+};
+
+std::string prompt_of(std::uint64_t seed) {
+  return "The President of the State " + std::to_string(seed);
+}
+
+/// What the same model says alone.
+nlohmann::json alone(std::uint64_t seed) {
+  const auto r =
+      test::troupe({"infer", prompt_of(seed), "--alone", "--model", test::shipped("models/scribe"),
+                    "--json", "--temperature", "0.8", "--max-tokens", std::to_string(new_tokens),
+                    "--seed", std::to_string(seed)});
+  INFO(r.err);
+  REQUIRE(r.status == 0);
+  return r.document();
+}
+
+/// Streams of a front, each with a thread of its own.
+class streams {
+ public:
+  streams(const std::string& url, std::uint64_t count) : results_(count) {
+    for (std::uint64_t i = 0; i < count; ++i)
+      threads_.emplace_back([this, url, i] {
+        cli::remote_prompt p;
+        p.url = url;
+        p.text = prompt_of(i);
+        p.limits.max_tokens = new_tokens;
+        p.how.temperature = 0.8;
+        p.how.seed = i;
+        bool first = true;
+        auto made = cli::complete_remotely(p, [&](std::string_view) {
+          if (std::exchange(first, false)) ++begun_;
+        });
+        results_[i] = std::move(made);
+        ++ended_;
+      });
+  }
+  ~streams() { join(); }
+
+  void join() {
+    for (auto& t : threads_) t.join();
+    threads_.clear();
+  }
+  std::size_t begun() const { return begun_; }
+  std::size_t ended() const { return ended_; }
+  const expected<cli::json>& operator[](std::size_t i) const { return results_[i]; }
+
+ private:
+  std::vector<expected<cli::json>> results_;
+  std::atomic<std::size_t> begun_{0}, ended_{0};
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace
+
+TEST_CASE(
+    "streams outlive a killed decoder with the same text, and a killed front frees its pages") {
+  serving_cluster c;
+  constexpr std::uint64_t count = 16;
+  const auto before = c.jobs();
+  const auto killed = before.nodes.at(before.jobs.at(0).where.at(0).node).name;
+  {
+    streams all{c.url, count};
+    REQUIRE(runtime::wait_until([&] { return all.begun() == count; }, long_s, 0.01));
+    REQUIRE(all.ended() == 0);
+    c.cluster->kill(killed);
+    all.join();
+    std::size_t again = 0;
+    for (std::uint64_t i = 0; i < count; ++i) {
+      INFO("stream " << i);
+      INFO((all[i] ? std::string{} : all[i].error().text));
+      REQUIRE(all[i]);
+      const auto& d = *all[i];
+      const auto expected = alone(i);
+      CHECK(d.at("text") == expected.at("text").get<std::string>());
+      CHECK(d.at("tokens").dump() == expected.at("tokens").dump());
+      CHECK(d.at("logprobs").dump() == expected.at("logprobs").dump());
+      CHECK(d.at("completion_tokens") == expected.at("completion_tokens").get<int>());
+      CHECK(d.at("where").at("decoder") != killed);
+      again += d.at("where").at("attempts").get<int>() == 2;
+    }
+    CHECK(again > 0);
+  }
+  REQUIRE(runtime::wait_until([&] { return c.pages("used") == 0; }, long_s, 0.05));
+
+  streams lost{c.url, 4};
+  REQUIRE(runtime::wait_until([&] { return lost.begun() == 4; }, long_s, 0.01));
+  c.cluster->kill("front-1");
+  lost.join();
+  for (std::size_t i = 0; i < 4; ++i) CHECK_FALSE(lost[i]);
+  REQUIRE(c.cluster->restart("front-1"));
+  REQUIRE(runtime::wait_until([&] { return !c.cluster->fronts().empty(); }, long_s, 0.05));
+  c.url = c.cluster->fronts().at("front-1");
+  const runtime::stopwatch since;
+  CHECK(runtime::wait_until([&] { return c.pages("free") > 0 && c.pages("used") == 0; },
+                            2 * lease_s + 2, 0.05));
+  streams next{c.url, 1};
+  next.join();
+  REQUIRE(next[0]);
+  CHECK(next[0]->at("where").at("attempts") == 1);
+}

@@ -1,0 +1,161 @@
+#include "web/dashboard_json.hpp"
+
+#include <catch2/catch.hpp>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "web/dashboard_metrics.hpp"
+#include "web/dashboard_sample.hpp"
+
+using namespace troupe;
+using namespace troupe::test;
+using namespace troupe::web;
+using nlohmann::json;
+
+TEST_CASE("the cluster's JSON has the nodes of each datacenter, and who holds their GPUs") {
+  const auto d = json::parse(dashboard_json::cluster(sample_cluster()));
+  CHECK(d["name"] == "two");
+  CHECK(d["scheduling"]["started"] == 3);
+  REQUIRE(d["datacenters"].size() == 2);
+  const auto& a = d["datacenters"][0];
+  CHECK(a["gateway_present"] == true);
+  REQUIRE(a["nodes"].size() == 1);
+  CHECK(a["nodes"][0]["idle"] == 1);
+  REQUIRE(a["nodes"][0]["holders"].size() == 1);
+  CHECK(a["nodes"][0]["holders"][0]["gpus"] == 3);
+  CHECK(a["nodes"][0]["holders"][0]["job"] == 1);
+  const auto& b = d["datacenters"][1];
+  CHECK(b["gateway_present"] == false);
+  CHECK(b["nodes"][0]["present"] == false);
+  CHECK(b["nodes"][0]["holders"].empty());
+}
+
+TEST_CASE("a reply of a controller that says nothing of datacenters still gives JSON") {
+  auto r = sample_cluster();
+  r.view.reset();
+  r.gateways.clear();
+  CHECK(json::parse(dashboard_json::cluster(r))["datacenters"].empty());
+  CHECK(json::parse(dashboard_json::links(r, nullptr))["links"].empty());
+  CHECK(json::parse(
+            dashboard_json::timeline(sample_training(), query_reply{}))["rows"][0]["node"] == "?");
+}
+
+TEST_CASE("a waiting job's JSON has its time in the queue, a running one's where it runs") {
+  const auto d = json::parse(dashboard_json::jobs(sample_cluster()));
+  REQUIRE(d["jobs"].size() == 2);
+  CHECK(d["jobs"][0]["waited_s"].is_null());
+  CHECK(d["jobs"][0]["allocation"][0]["node"] == "a-1");
+  CHECK(d["jobs"][1]["waited_s"] == 10);
+  CHECK(d["jobs"][1]["name"] == "<img src=x onerror=alert(1)>");
+  CHECK(d["jobs"][1]["loss"].is_null());
+  CHECK(json::parse(dashboard_json::job(sample_cluster(), 2)) == d["jobs"][1]);
+  CHECK(dashboard_json::job(sample_cluster(), 3).empty());
+}
+
+TEST_CASE("numbers that are not finite become null, and bytes that are not UTF-8 are replaced") {
+  auto t = sample_training();
+  t.report.iterations[0].loss = std::numeric_limits<double>::quiet_NaN();
+  CHECK(json::parse(dashboard_json::training(t))["iterations"][0]["loss"].is_null());
+  auto r = sample_cluster();
+  r.jobs[0].name = "a\xff";
+  CHECK(json::parse(dashboard_json::jobs(r))["jobs"][0]["name"] == "a\xef\xbf\xbd");
+}
+
+TEST_CASE("a training's JSON has its iterations, and where there is none, why") {
+  const auto d = json::parse(dashboard_json::training(sample_training()));
+  CHECK(d["position"] == 9);
+  CHECK(d["reason"].is_null());
+  REQUIRE(d["iterations"].size() == 2);
+  CHECK(d["iterations"][1]["loss"] == 3.25);
+  training_reply none;
+  none.why = {reason::kind::unknown, "no training reports"};
+  CHECK(json::parse(dashboard_json::training(none))["reason"] == "no training reports");
+}
+
+TEST_CASE("a timeline has a row for each stage, without tasks that make no sense") {
+  const auto d = json::parse(dashboard_json::timeline(sample_training(), sample_cluster()));
+  CHECK(d["iteration"] == 7);
+  REQUIRE(d["rows"].size() == 2);
+  CHECK(d["rows"][0]["node"] == "a-1");
+  CHECK(d["rows"][0]["datacenter"] == "a");
+  CHECK(d["rows"][0]["spans"].size() == 2);
+  CHECK(d["rows"][0]["busy_s"]["backward"] == 2.5);
+  REQUIRE(d["rows"][1]["spans"].size() == 1);
+  CHECK(d["rows"][1]["spans"][0]["what"] == "activation");
+  training_reply without;
+  CHECK(json::parse(dashboard_json::timeline(without, sample_cluster()))["rows"].empty());
+}
+
+TEST_CASE("links have both directions, and rates only between two looks at the same gateway") {
+  const auto before = sample_cluster();
+  auto now = before;
+  now.now_s = 102;
+  (*now.gateways[0].traffic.sent_to)[1] = 5000;
+  const auto rate = [](const query_reply& r, const query_reply* b) {
+    return json::parse(dashboard_json::links(r, b))["links"][0]["bytes_s"];
+  };
+  const auto all = json::parse(dashboard_json::links(now, &before))["links"];
+  REQUIRE(all.size() == 2);
+  CHECK(all[0]["from"] == "a");
+  CHECK(all[0]["rtt_ms"] == 20);
+  CHECK(all[0]["bytes_s"] == 1000);
+  CHECK(all[1]["bytes"].is_null());  // its gateway is absent
+  CHECK(rate(now, nullptr).is_null());
+  CHECK(rate(before, &now).is_null());  // the gateway was restarted
+}
+
+TEST_CASE("a pair of datacenters that the cluster file does not link appears once it is used") {
+  auto r = sample_cluster();
+  r.view->wan.clear();
+  const auto all = json::parse(dashboard_json::links(r, nullptr))["links"];
+  REQUIRE(all.size() == 1);
+  CHECK(all[0]["rtt_ms"].is_null());
+  CHECK(all[0]["bytes"] == 3000);
+}
+
+namespace {
+
+bool has(const std::string& text, const std::string& line) {
+  return ("\n" + text).find("\n" + line + "\n") != std::string::npos;
+}
+
+cluster_facts sample_facts() {
+  return {sample_cluster(), {{1, sample_training().report}}};
+}
+
+}  // namespace
+
+TEST_CASE("metrics say what is present, who waits, and how the trainings do") {
+  const auto facts = sample_facts();
+  const auto text = cluster_metrics(&facts);
+  INFO(text);
+  CHECK(has(text, R"(troupe_up{host="controller"} 1)"));
+  CHECK(has(text, R"(troupe_up{host="b/gateway"} 0)"));
+  CHECK(has(text, R"(troupe_up{host="b-1"} 0)"));
+  CHECK(has(text, R"(troupe_jobs{state="waiting"} 1)"));
+  CHECK(has(text, R"(troupe_gpus{node="a-1",state="held"} 3)"));
+  CHECK(text.find(R"(troupe_gpus{node="b-1")") == std::string::npos);
+  CHECK(has(text, R"(troupe_queue_seconds{job="2",name="<img src=x onerror=alert(1)>"} 10)"));
+  CHECK(has(text, R"(troupe_decisions_total{kind="start"} 3)"));
+  CHECK(has(text, "troupe_decision_seconds_count 5"));
+  CHECK(has(text, R"(troupe_training_loss{job="1",name="tiny \"gpt\""} 3.25)"));
+  CHECK(has(text, R"(troupe_training_iteration_seconds{job="1",name="tiny \"gpt\""} 0.75)"));
+  CHECK(has(text, R"(troupe_guest_seconds_total{job="1",name="tiny \"gpt\""} 1.25)"));
+  CHECK(has(text, R"(troupe_training_delay_seconds_total{job="1",name="tiny \"gpt\""} 0.5)"));
+  CHECK(has(text, R"(troupe_wan_bytes_total{from="a",to="b"} 3000)"));
+  CHECK(text.find(R"(from="b")") == std::string::npos);
+  CHECK(has(text, R"(troupe_device_busy_seconds_total{node="a-1",device="2",job="1",stage="0",)"
+                  R"(pipeline="0",what="backward"} 2.5)"));
+  CHECK(text.find("activation") == std::string::npos);  // keeps no device busy
+}
+
+TEST_CASE("metrics of what has gone vanish") {
+  CHECK(cluster_metrics(nullptr).find("troupe_up{host=\"controller\"} 0") != std::string::npos);
+  CHECK(cluster_metrics(nullptr).find("gpus") == std::string::npos);
+  auto facts = sample_facts();
+  facts.now.jobs[0].state = job_state::finished;
+  CHECK(cluster_metrics(&facts).find("troupe_training_loss") == std::string::npos);
+  facts = sample_facts();
+  facts.trainings.clear();
+  CHECK(cluster_metrics(&facts).find("troupe_device_busy") == std::string::npos);
+}

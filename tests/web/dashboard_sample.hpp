@@ -1,0 +1,48 @@
+#pragma once
+
+#include "messages/client.hpp"
+#include "messages/stage.hpp"
+
+namespace troupe::test {
+
+/// Two datacenters of a node each, the second absent; a training on the first, a waiting job.
+inline query_reply sample_cluster() {
+  query_reply r;
+  r.policy = "troupe";
+  r.now_s = 100;
+  r.nodes = {{0, "a-1", "A100", true, 4, 1}, {1, "b-1", "V100", false, 2, 0}};
+  gateway_traffic sent{3000, 0, 0, std::vector<std::uint64_t>{0, 3000}};
+  r.gateways = {{"a", sent}, {"b", {}}};
+  r.gateways_absent = {"b"};
+  job_status running;
+  running.job = 1, running.name = "tiny \"gpt\"", running.state = job_state::running;
+  running.submitted_s = 20, running.started_s = 30, running.attempts = 1;
+  running.where = {{0, 3}};
+  running.iteration = 7, running.iterations = 40;
+  job_status waiting;
+  waiting.job = 2, waiting.name = "<img src=x onerror=alert(1)>", waiting.submitted_s = 90;
+  waiting.waiting_reason = "resources";
+  r.jobs = {running, waiting};
+  r.view = cluster_view{"two", {0, 1}, {{0, 1, 20, 1.0, 0, 0, true}}, {5, 0.25, 3, 1, 0, 2}};
+  return r;
+}
+
+/// Of its job 1.
+inline training_reply sample_training() {
+  training_reply t;
+  t.position = 9;
+  auto& r = t.report;
+  r.lease = 4, r.job = 1, r.schedule = "atlas", r.device = "cpu", r.stages = 2;
+  r.tokens_per_s = 100, r.planned_s = 0.5;
+  r.wan_bytes = 3000, r.wan_utilization = 0.25;
+  r.iterations = {{6, 3.5, 1, 10, 10.5, 0.8}, {7, 3.25, 1, 10.5, 11.25, 0.8}};
+  r.bubbles = bubble_use{.guest_s = 1.25, .delay_s = 0.5};
+  iteration_timeline shown{7, 0.75, {}};
+  shown.stages.push_back({0, 0, 0, {2}, {{0, 0, 0, 0.25}, {2, 0, 0.5, 0.75}}, {1.5, 0, 2.5}});
+  shown.stages.push_back(
+      {0, 1, 1, {0}, {{6, 0, 0.1, 0.2}, {0, 0, 0.3, 0.2}, {99, 0, 0, 1}}, {1, 0, 2, 0, 0, 0, 9}});
+  r.timeline = shown;
+  return t;
+}
+
+}  // namespace troupe::test

@@ -1,0 +1,70 @@
+#include "web/dashboard_facts.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace troupe::web {
+
+namespace {
+
+constexpr std::array<std::string_view, 8> task_names{
+    "forward", "recompute", "backward", "reduce", "update", "checkpoint", "activation", "gradient"};
+constexpr std::size_t first_transfer = 6, transfers = 2;
+
+}  // namespace
+
+std::string_view task_name(std::size_t what) {
+  return what < task_names.size() ? task_names[what] : std::string_view{};
+}
+
+bool occupies_device(std::size_t what) {
+  return what < first_transfer || what >= first_transfer + transfers;
+}
+
+std::uint32_t datacenter_of(const query_reply& r, node_index n) {
+  if (r.view && n < r.view->datacenters.size()) return r.view->datacenters[n];
+  return static_cast<std::uint32_t>(r.gateways.size());
+}
+
+std::string name_of_node(const query_reply& r, node_index n) {
+  return n < r.nodes.size() ? r.nodes[n].name : "?";
+}
+
+std::string name_of_datacenter(const query_reply& r, std::uint32_t datacenter) {
+  return datacenter < r.gateways.size() ? r.gateways[datacenter].datacenter : "?";
+}
+
+bool holds_gpus(const job_status& j) {
+  return j.state == job_state::running || j.state == job_state::stopping;
+}
+
+std::optional<std::uint64_t> bytes_between(const query_reply& r, std::uint32_t from,
+                                           std::uint32_t to) {
+  if (from >= r.gateways.size()) return {};
+  const auto& g = r.gateways[from];
+  if (std::ranges::find(r.gateways_absent, g.datacenter) != r.gateways_absent.end()) return {};
+  if (!g.traffic.sent_to || to >= g.traffic.sent_to->size()) return 0;
+  return (*g.traffic.sent_to)[to];
+}
+
+std::vector<wan_direction> wan_directions(const query_reply& r) {
+  std::vector<wan_direction> all;
+  const auto count = static_cast<std::uint32_t>(r.gateways.size());
+  if (r.view)
+    for (const auto& l : r.view->wan)
+      if (l.a < count && l.b < count)
+        for (const auto& [from, to] : {std::pair{l.a, l.b}, std::pair{l.b, l.a}})
+          all.push_back({from, to, l, bytes_between(r, from, to)});
+  const auto listed = [&](std::uint32_t from, std::uint32_t to) {
+    return std::ranges::any_of(
+        all, [&](const wan_direction& d) { return d.from == from && d.to == to; });
+  };
+  for (std::uint32_t from = 0; from < count; ++from)
+    for (std::uint32_t to = 0; to < count; ++to)
+      if (const auto bytes = bytes_between(r, from, to);
+          bytes.value_or(0) > 0 && from != to && !listed(from, to))
+        all.push_back({from, to, {}, bytes});
+  return all;
+}
+
+}  // namespace troupe::web

@@ -1,0 +1,238 @@
+#include "web/dashboard_json.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "web/dashboard_facts.hpp"
+
+namespace troupe::web::dashboard_json {
+
+namespace {
+
+using json = nlohmann::ordered_json;
+
+std::string text_of(const json& d) {
+  return d.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+json positive(double value) {
+  return value > 0 ? json(value) : json();
+}
+
+template <class T>
+json known(const std::optional<T>& value) {
+  return value ? json(*value) : json();
+}
+
+json plan_document(const plan& p) {
+  return {{"data_parallel", p.data_parallel},           {"tensor_parallel", p.tensor_parallel},
+          {"pipeline_parallel", p.pipeline_parallel},   {"gpus", p.gpus()},
+          {"bytes_per_gpu", positive(p.bytes_per_gpu)}, {"samples_per_s", p.samples_per_s}};
+}
+
+json job_document(const query_reply& r, const job_status& j) {
+  const bool placed = j.state != job_state::waiting && !j.where.empty();
+  json where = json::array();
+  for (const auto& share : j.where)
+    if (placed && share.node < r.nodes.size())
+      where.push_back({{"node", r.nodes[share.node].name},
+                       {"gpu", r.nodes[share.node].gpu_type},
+                       {"gpus", share.gpus}});
+  const bool waits = j.state == job_state::waiting;
+  return {{"job", j.job},
+          {"name", j.name},
+          {"state", to_string(j.state)},
+          {"submitted_s", j.submitted_s},
+          {"started_s", positive(j.started_s)},
+          {"ended_s", positive(j.ended_s)},
+          {"waited_s", waits ? json(std::max(0.0, r.now_s - j.submitted_s)) : json()},
+          {"attempts", j.attempts},
+          {"plan", placed ? plan_document(j.how) : json()},
+          {"allocation", where},
+          {"iterations_done", j.iterations_done},
+          {"detail", j.detail},
+          {"owner", j.owner},
+          {"waiting_reason", j.waiting_reason.empty() ? json() : json(j.waiting_reason)},
+          {"model", j.model.empty() ? json() : json(j.model)},
+          {"command", j.command},
+          {"priority", j.priority},
+          {"exit_code", known(j.exit_code)},
+          {"iteration", j.iteration},
+          {"iterations", j.iterations},
+          {"loss", known(j.loss)},
+          {"tokens_per_s", known(j.tokens_per_s)},
+          {"eta_s", known(j.eta_s)}};
+}
+
+json holders_of(const query_reply& r, node_index n) {
+  json all = json::array();
+  for (const auto& j : r.jobs)
+    for (const auto& share : j.where)
+      if (share.node == n && holds_gpus(j))
+        all.push_back({{"job", j.job}, {"name", j.name}, {"gpus", share.gpus}});
+  return all;
+}
+
+json node_document(const query_reply& r, const node_status& n) {
+  return {{"name", n.name}, {"gpu", n.gpu_type}, {"present", n.present},
+          {"gpus", n.gpus}, {"idle", n.idle},    {"holders", holders_of(r, n.node)}};
+}
+
+/// Bytes per second; null: not known.
+json rate_of(const wan_direction& l, const query_reply& now, const query_reply& before) {
+  const auto earlier = bytes_between(before, l.from, l.to);
+  const double passed_s = now.now_s - before.now_s;
+  // A gateway that was restarted counts from 0 again.
+  if (!l.bytes || !earlier || *l.bytes < *earlier || !(passed_s > 0)) return {};
+  return static_cast<double>(*l.bytes - *earlier) / passed_s;
+}
+
+}  // namespace
+
+std::string cluster(const query_reply& r) {
+  const auto view = r.view.value_or(cluster_view{});
+  json all = json::array();
+  for (std::uint32_t d = 0; d < r.gateways.size(); ++d) {
+    const auto& name = r.gateways[d].datacenter;
+    json nodes = json::array();
+    for (const auto& n : r.nodes)
+      if (datacenter_of(r, n.node) == d) nodes.push_back(node_document(r, n));
+    all.push_back(
+        {{"name", name},
+         {"gateway_present", std::ranges::find(r.gateways_absent, name) == r.gateways_absent.end()},
+         {"nodes", nodes}});
+  }
+  const auto& s = view.scheduling;
+  return text_of({{"name", view.name},
+                  {"policy", r.policy},
+                  {"now_s", r.now_s},
+                  {"scheduling",
+                   {{"rounds", s.rounds},
+                    {"rounds_s", s.rounds_s},
+                    {"started", s.started},
+                    {"moved", s.moved},
+                    {"stopped", s.stopped},
+                    {"refused", s.refused}}},
+                  {"datacenters", all}});
+}
+
+std::string jobs(const query_reply& r) {
+  json all = json::array();
+  for (const auto& j : r.jobs) all.push_back(job_document(r, j));
+  return text_of({{"now_s", r.now_s}, {"jobs", all}});
+}
+
+std::string job(const query_reply& r, job_id id) {
+  const auto found = std::ranges::find(r.jobs, id, &job_status::job);
+  return found == r.jobs.end() ? std::string{} : text_of(job_document(r, *found));
+}
+
+std::string explain(const explanation& e) {
+  json plans = json::array(), memory = json::array();
+  for (const auto& p : e.plans) {
+    auto d = plan_document(p.what);
+    d["chosen"] = p.chosen;
+    d["verdict"] = p.verdict;
+    d["metric"] = p.metric;
+    plans.push_back(std::move(d));
+  }
+  for (const auto& m : e.memory)
+    memory.push_back({{"plan", plan_document(m.what)},
+                      {"predicted_bytes", positive(m.predicted_bytes)},
+                      {"peak_bytes", positive(m.peak_bytes)},
+                      {"out_of_memory", m.out_of_memory}});
+  return text_of({{"job", e.job.job},
+                  {"name", e.job.name},
+                  {"state", to_string(e.job.state)},
+                  {"reason", e.summary},
+                  {"metric", e.metric},
+                  {"placement", e.placement},
+                  {"plans", plans},
+                  {"memory", memory}});
+}
+
+std::string training(const training_reply& r) {
+  const auto& t = r.report;
+  json iterations = json::array();
+  for (const auto& i : t.iterations)
+    iterations.push_back({{"iteration", i.iteration},
+                          {"loss", i.loss},
+                          {"gradient_norm", i.gradient_norm},
+                          {"begin_s", i.begin_s},
+                          {"end_s", i.end_s},
+                          {"busy_s", i.busy_s}});
+  return text_of({{"job", t.job},
+                  {"reason", r.why.text.empty() ? json() : json(r.why.text)},
+                  {"position", r.position},
+                  {"schedule", t.schedule},
+                  {"device", t.device},
+                  {"stages", t.stages},
+                  {"pipelines", t.pipelines},
+                  {"microbatches", t.microbatches},
+                  {"tensor_parallel", t.tensor_parallel},
+                  {"tokens_per_s", positive(t.tokens_per_s)},
+                  {"wan_bytes", t.wan_bytes},
+                  {"wan_utilization", t.wan_utilization},
+                  {"saved", t.saved},
+                  {"planned_s", positive(t.planned_s)},
+                  {"lower_bound_s", positive(t.lower_bound_s)},
+                  {"events", t.events},
+                  {"iterations", iterations}});
+}
+
+std::string timeline(const training_reply& r, const query_reply& cluster) {
+  const auto shown = r.report.timeline.value_or(iteration_timeline{});
+  json rows = json::array();
+  for (const auto& s : shown.stages) {
+    json spans = json::array(), busy = json::object();
+    for (const auto& t : s.tasks)
+      if (const auto what = task_name(t.what); !what.empty() && t.end_s > t.begin_s)
+        spans.push_back({{"what", what},
+                         {"microbatch", t.microbatch},
+                         {"begin_s", t.begin_s},
+                         {"end_s", t.end_s}});
+    for (std::size_t k = 0; k < s.busy_s.size(); ++k)
+      if (const auto what = task_name(k); !what.empty()) busy[std::string{what}] = s.busy_s[k];
+    rows.push_back({{"pipeline", s.pipeline},
+                    {"stage", s.stage},
+                    {"node", name_of_node(cluster, s.node)},
+                    {"datacenter", name_of_datacenter(cluster, datacenter_of(cluster, s.node))},
+                    {"devices", s.devices},
+                    {"busy_s", busy},
+                    {"spans", spans}});
+  }
+  return text_of({{"job", r.report.job},
+                  {"iteration", shown.iteration},
+                  {"length_s", shown.length_s},
+                  {"device", r.report.device},
+                  {"rows", rows}});
+}
+
+std::string links(const query_reply& now, const query_reply* before) {
+  json all = json::array();
+  for (const auto& l : wan_directions(now))
+    all.push_back({{"from", name_of_datacenter(now, l.from)},
+                   {"to", name_of_datacenter(now, l.to)},
+                   {"rtt_ms", l.in_file ? json(l.in_file->rtt_ms) : json()},
+                   {"gbps", l.in_file ? json(l.in_file->node_gbps) : json()},
+                   {"emulated", l.in_file && l.in_file->emulate},
+                   {"bytes", known(l.bytes)},
+                   {"bytes_s", before ? rate_of(l, now, *before) : json()}});
+  return text_of({{"links", all}});
+}
+
+std::string error(const std::string& sentence) {
+  return text_of({{"error", {{"message", sentence}}}});
+}
+
+std::string source(const std::string& why_absent, double absent_s) {
+  const bool present = why_absent.empty();
+  return text_of({{"present", present},
+                  {"reason", present ? json() : json(why_absent)},
+                  {"since_s", present ? json() : json(absent_s)}});
+}
+
+}  // namespace troupe::web::dashboard_json

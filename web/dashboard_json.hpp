@@ -1,0 +1,48 @@
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "messages/client.hpp"
+#include "messages/stage.hpp"
+
+// The controller's replies as JSON, for the dashboard: pure functions. Keys are those of the verbs'
+// --json where they say the same. Unknown values, and numbers that are not finite, are null; text
+// that is not UTF-8 is repaired.
+
+namespace troupe::web::dashboard_json {
+
+/// {name, policy, now_s, scheduling, datacenters: [{name, gateway_present, nodes: [{name, gpu,
+/// present, gpus, idle, holders: [{job, name, gpus}]}]}]}
+std::string cluster(const query_reply& r);
+
+/// {now_s, jobs: [...]}
+std::string jobs(const query_reply& r);
+
+/// One job of jobs(); empty: it is not in the reply.
+std::string job(const query_reply& r, job_id id);
+
+/// {job, name, state, reason, metric, placement: [], plans: [], memory: []}
+std::string explain(const explanation& e);
+
+/// {job, reason, position, schedule, ..., events: [], iterations: [{iteration, loss, gradient_norm,
+/// begin_s, end_s, busy_s}]}; reason: why there is no report, or null.
+std::string training(const training_reply& r);
+
+/// {job, iteration, length_s, rows: [{pipeline, stage, node, datacenter, devices, busy_s: {what:
+/// s}, spans: [{what, microbatch, begin_s, end_s}]}]}; without a timeline no rows. Spans that end
+/// before they begin are left out.
+std::string timeline(const training_reply& r, const query_reply& cluster);
+
+/// {links: [{from, to, rtt_ms, gbps, emulated, bytes, bytes_s}]}, one for each direction, of all
+/// links of the cluster file and all others that were used. `before`: an earlier reply, for
+/// bytes_s; null: that is not known.
+std::string links(const query_reply& now, const query_reply* before);
+
+/// {error: {message}}
+std::string error(const std::string& sentence);
+
+/// {present, reason, since_s}: is there a controller that answers?
+std::string source(const std::string& why_absent, double absent_s);
+
+}  // namespace troupe::web::dashboard_json

@@ -1,0 +1,35 @@
+# Writes FILE, a C++ source with the files of FOLDER (NAMES, separated by commas) for web/dashboard_page.hpp.
+set(html "text/html; charset=utf-8")
+set(css "text/css; charset=utf-8")
+set(js "text/javascript; charset=utf-8")
+set(svg "image/svg+xml")
+string(REPLACE "," ";" names "${NAMES}")
+set(all "")
+foreach(name IN LISTS names)
+  file(READ ${FOLDER}/${name} hex HEX)
+  string(LENGTH "${hex}" digits)
+  math(EXPR size "${digits} / 2")
+  string(REGEX REPLACE "([0-9a-f][0-9a-f])" "\\\\x\\1" bytes "${hex}")
+  # In short literals, which the compiler concatenates.
+  string(REGEX REPLACE "(................................................................................)" "\\1\"\n    \"" bytes "${bytes}")
+  get_filename_component(extension ${name} LAST_EXT)
+  string(SUBSTRING "${extension}" 1 -1 extension)
+  if(name STREQUAL "index.html")
+    set(path "/")
+  else()
+    set(path "/page/${name}")
+  endif()
+  string(APPEND all "    {\"${path}\", \"${${extension}}\",\n    {\"${bytes}\", ${size}}},\n")
+endforeach()
+file(WRITE ${FILE} "#include \"web/dashboard_page.hpp\"
+
+namespace troupe::web {
+
+std::span<const page_file> page_files() {
+  static const page_file all[] = {
+${all}  };
+  return all;
+}
+
+}  // namespace troupe::web
+")
