@@ -100,6 +100,16 @@ struct busy_time {
   static constexpr auto fields() { return std::tuple{&busy_time::begin_s, &busy_time::end_s}; }
   bool operator==(const busy_time&) const = default;
 };
+/// Of a stage, in iterations that follow each other each `iteration_s`.
+struct stage_timetable {
+  std::vector<busy_time> busy;
+  double iteration_s = 0;
+
+  static constexpr auto fields() {
+    return std::tuple{&stage_timetable::busy, &stage_timetable::iteration_s};
+  }
+  bool operator==(const stage_timetable&) const = default;
+};
 struct stage_busy_times {
   stage_name stage;
   std::vector<busy_time> busy;

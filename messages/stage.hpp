@@ -113,12 +113,15 @@ struct stage_step {
   bool operator==(const stage_step&) const = default;
 };
 
-/// What a stage's node runs in its bubbles.
+/// What a stage's node runs in its bubbles, and when these are planned.
 struct guest_setup {
   bubble_lending how;
   guest_place place;
+  stage_timetable times;
 
-  static constexpr auto fields() { return std::tuple{&guest_setup::how, &guest_setup::place}; }
+  static constexpr auto fields() {
+    return std::tuple{&guest_setup::how, &guest_setup::place, &guest_setup::times};
+  }
   bool operator==(const guest_setup&) const = default;
 };
 
@@ -145,19 +148,16 @@ struct stage_setup {
   double sent_s = 0;         // on the trainer's clock
   double emulate_speed = 1;  // of its node, if that is emulated as slower
   std::optional<guest_setup> guest{};
-  std::vector<busy_time> busy{};  // with a guest: planned times of the steps and the update
-  double iteration_s = 0;         // with a guest: planned
   static constexpr std::size_t required = 24;
 
   static constexpr auto fields() {
     using t = stage_setup;
-    return std::tuple{&t::name,     &t::incarnation, &t::devices,         &t::backend,
-                      &t::model,    &t::how,         &t::first_sublayer,  &t::sublayers,
-                      &t::stages,   &t::pipelines,   &t::microbatches,    &t::rows,
-                      &t::order,    &t::neighbours,  &t::peers,           &t::forward,
-                      &t::backward, &t::tied,        &t::first_iteration, &t::iterations,
-                      &t::costs,    &t::trace,       &t::sent_s,          &t::emulate_speed,
-                      &t::guest,    &t::busy,        &t::iteration_s};
+    return std::tuple{
+        &t::name,         &t::incarnation,    &t::devices,   &t::backend,         &t::model,
+        &t::how,          &t::first_sublayer, &t::sublayers, &t::stages,          &t::pipelines,
+        &t::microbatches, &t::rows,           &t::order,     &t::neighbours,      &t::peers,
+        &t::forward,      &t::backward,       &t::tied,      &t::first_iteration, &t::iterations,
+        &t::costs,        &t::trace,          &t::sent_s,    &t::emulate_speed,   &t::guest};
   }
   bool operator==(const stage_setup&) const = default;
 };
@@ -180,15 +180,14 @@ struct stage_run {
   double ahead_s = 0;             // how far the stage's host's clock is ahead of that
   bool halt = false;              // begin no more iterations until `save` names the last one
   std::uint64_t save = 0;         // the last iteration, to be saved; 0: not yet known
-  std::vector<busy_time> busy{};  // with a guest, if it has changed: as in stage_setup
-  double iteration_s = 0;
+  std::optional<stage_timetable> guest_times{};  // if its guest's have changed
   static constexpr std::size_t required = 12;
 
   static constexpr auto fields() {
     using t = stage_run;
-    return std::tuple{&t::name,     &t::until,    &t::acknowledged, &t::order,      &t::forward,
-                      &t::backward, &t::group_id, &t::incarnation,  &t::sent_s,     &t::ahead_s,
-                      &t::halt,     &t::save,     &t::busy,         &t::iteration_s};
+    return std::tuple{&t::name,     &t::until,    &t::acknowledged, &t::order,  &t::forward,
+                      &t::backward, &t::group_id, &t::incarnation,  &t::sent_s, &t::ahead_s,
+                      &t::halt,     &t::save,     &t::guest_times};
   }
   bool operator==(const stage_run&) const = default;
 };
@@ -250,7 +249,7 @@ struct stage_report {
   // left, on its host's clock. The time in between is not part of the round trip.
   double request_sent_s = 0, received_s = 0, replied_s = 0;
   std::optional<std::uint64_t> halts_at;  // after a halt: the iteration after which it halts
-  bubble_use bubbles;                     // with a guest
+  std::optional<bubble_use> bubbles{};    // with a guest
   static constexpr std::size_t required = 21;
 
   static constexpr auto fields() {

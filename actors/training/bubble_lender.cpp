@@ -65,7 +65,7 @@ guest_place place_of(const planners::prefill_guest& g, const training_plan& plan
 
 namespace {
 
-/// What a stage's device does in an iteration, as in stage_setup::busy.
+/// What a stage's device does in an iteration, as in stage_timetable::busy.
 std::vector<busy_time> busy_in(const planners::timetable& t, std::size_t stage,
                                std::uint32_t iteration) {
   std::vector<busy_time> busy;
@@ -158,15 +158,12 @@ expected<bubble_lender> bubble_lender::of(const cluster& c, const job_spec& job,
 }
 
 void bubble_lender::add_guests(training_plan& plan) const {
-  for (std::size_t i = 0; lends() && i < plan.stages.size(); ++i) {
-    plan.stages[i].busy = times_.busy[i];
-    plan.stages[i].iteration_s = times_.iteration_s;
-  }
   for (const auto& [gateway, offer] : offers_)
     for (const auto& g : offer.groups)
-      for (const auto& guest : g.guests)
-        plan.stages[guest.stage.pipeline * plan.shape.stages + guest.stage.stage].guest =
-            guest_setup{offer.how, guest};
+      for (const auto& guest : g.guests) {
+        const auto i = guest.stage.pipeline * plan.shape.stages + guest.stage.stage;
+        plan.stages[i].guest = guest_setup{offer.how, guest, times_of(i)};
+      }
 }
 
 bool bubble_lender::update(const training_plan& plan, const planners::measured_times& times) {

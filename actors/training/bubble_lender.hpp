@@ -42,8 +42,9 @@ class bubble_lender {
   bool update(const training_plan& plan, const planners::measured_times& times);
 
   /// The planned times of a stage, for its setup and its runs.
-  const std::vector<busy_time>& busy_of(std::size_t stage) const { return times_.busy[stage]; }
-  double iteration_s() const { return times_.iteration_s; }
+  stage_timetable times_of(std::size_t stage) const {
+    return {times_.busy[stage], times_.iteration_s};
+  }
 
   /// Sends the offers if the last ones are a heartbeat old, or at once if they have changed.
   void send(const messenger& m, double heartbeat_s);

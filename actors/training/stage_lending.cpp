@@ -9,8 +9,8 @@ namespace troupe::actors {
 void stage_state::begin_lending() {
   if (!o_.executor || !o_.setup.guest) return;
   constexpr double ms = 1e-3;
-  const auto& how = o_.setup.guest->how;
-  clock_ = {o_.setup.busy, o_.setup.iteration_s};
+  const auto& [how, place, times] = *o_.setup.guest;
+  clock_ = planners::step_clock{times};
   budget_ = {how.guard_ms * ms, how.delay_budget};
   o_.executor->set_guard(budget_.guard_s());
   o_.executor->pause(false);
@@ -18,14 +18,13 @@ void stage_state::begin_lending() {
 
 /// The plan's times have changed.
 void stage_state::take_times(const stage_run& r) {
-  if (!o_.executor || r.busy.empty()) return;
-  o_.setup.busy = r.busy;
-  o_.setup.iteration_s = r.iteration_s;
-  clock_.plan(r.busy, r.iteration_s);
+  if (!o_.executor || !o_.setup.guest || !r.guest_times) return;
+  o_.setup.guest->times = *r.guest_times;
+  clock_.plan(*r.guest_times);
 }
 
 /// The device is idle, and waits for the input of this operation, numbered as in
-/// stage_setup::busy. May be repeated.
+/// stage_timetable::busy. May be repeated.
 void stage_state::lend(std::size_t operation) {
   if (!o_.executor || busy_ || failed_ || device_released_ || lent_since_s_) return;
   const double now_s = o_.messenger.now_s();
@@ -65,8 +64,8 @@ void stage_state::add_use(stage_report& r) {
   budget_.add_iteration(std::max(0.0, r.end_s - r.begin_s), c.delay_s);
   o_.executor->set_guard(budget_.guard_s());
   o_.executor->pause(budget_.paused());
-  r.bubbles = {c.guest_steps,   c.guest_s,         c.delayed,       c.delay_s,
-               c.worst_delay_s, budget_.guard_s(), budget_.paused()};
+  r.bubbles = bubble_use{c.guest_steps,   c.guest_s,         c.delayed,       c.delay_s,
+                         c.worst_delay_s, budget_.guard_s(), budget_.paused()};
 }
 
 }  // namespace troupe::actors

@@ -170,7 +170,7 @@ void trainer_state::run(std::size_t i) {
   r.save = last_.value_or(0);
   // Also when the message is repeated: the first one may be lost.
   if (replanned_) r.order = s.order, r.forward = s.forward, r.backward = s.backward;
-  if (retimed_) r.busy = lender_.busy_of(i), r.iteration_s = lender_.iteration_s();
+  if (retimed_ && s.guest) r.guest_times = lender_.times_of(i);
   o_.messenger.send(s.neighbours[s.name.stage], r);
 }
 
@@ -267,9 +267,9 @@ void trainer_state::add_report(std::size_t i, const stage_report& r) {
   record.begin_s = fresh ? r.begin_s : std::min(record.begin_s, r.begin_s);
   record.end_s = std::max(record.end_s, r.end_s);
   record.busy_s += r.busy_s;
-  if (lender_.lends()) {
-    record.guest_s = record.guest_s.value_or(0) + r.bubbles.guest_s;
-    add(bubbles_, r.bubbles);
+  if (r.bubbles) {
+    record.guest_s = record.guest_s.value_or(0) + r.bubbles->guest_s;
+    add(bubbles_, *r.bubbles);
   }
   record.loss += r.loss / plan_.shape.pipelines;  // only last stages have one
   if (r.name.pipeline == 0) record.gradient_norm += r.squared_norm;

@@ -12,25 +12,25 @@ constexpr double least_guard_s = 1e-4;             // that helps at all
 
 }  // namespace
 
-step_clock::step_clock(std::vector<busy_time> busy, double iteration_s)
-    : busy_{std::move(busy)}, iteration_s_{iteration_s}, waits_(busy_.size()) {}
+step_clock::step_clock(stage_timetable times)
+    : times_{std::move(times)}, waits_(times_.busy.size()) {}
 
-void step_clock::plan(std::vector<busy_time> busy, double iteration_s) {
-  if (busy.size() != busy_.size()) waits_.assign(busy.size(), {});
-  busy_ = std::move(busy);
-  iteration_s_ = iteration_s;
+void step_clock::plan(stage_timetable times) {
+  if (times.busy.size() != times_.busy.size()) waits_.assign(times.busy.size(), {});
+  times_ = std::move(times);
 }
 
 /// Between the end of the operation before and this one's begin. The first follows the last one of
 /// the iteration before.
 double step_clock::planned_gap_s(std::size_t operation) const {
+  const auto& busy = times_.busy;
   const double before_s =
-      operation > 0 ? busy_[operation - 1].end_s : busy_.back().end_s - iteration_s_;
-  return std::max(0.0, busy_[operation].begin_s - before_s);
+      operation > 0 ? busy[operation - 1].end_s : busy.back().end_s - times_.iteration_s;
+  return std::max(0.0, busy[operation].begin_s - before_s);
 }
 
 double step_clock::earliest_s(std::size_t operation, double since_s) const {
-  if (operation >= busy_.size() || waits_[operation].empty()) return since_s;
+  if (operation >= waits_.size() || waits_[operation].empty()) return since_s;
   return since_s + std::min(planned_gap_s(operation), *std::ranges::min_element(waits_[operation]));
 }
 

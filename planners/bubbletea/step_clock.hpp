@@ -13,19 +13,18 @@
 namespace troupe::planners {
 
 /// Predicts when the next operation of a stage can begin that waits for other stages. Operations
-/// are numbered as in stage_setup::busy: the steps of the order, then the copy of the gradients and
-/// the update.
+/// are numbered as in stage_timetable::busy: the steps of the order, then the copy of the gradients
+/// and the update.
 class step_clock {
  public:
   /// Iterations whose waits are remembered.
   static constexpr std::size_t remembered = 8;
 
   step_clock() = default;
-  /// `busy`: of an iteration, which takes iteration_s.
-  step_clock(std::vector<busy_time> busy, double iteration_s);
+  explicit step_clock(stage_timetable times);
 
   /// The plan has other times; what is known of waits remains, if it has as many operations.
-  void plan(std::vector<busy_time> busy, double iteration_s);
+  void plan(stage_timetable times);
 
   /// The earliest time at which an operation is expected that has waited since `since_s`, when the
   /// one before it ended: the planned gap between the two after that, or the smallest wait of the
@@ -39,8 +38,7 @@ class step_clock {
  private:
   double planned_gap_s(std::size_t operation) const;
 
-  std::vector<busy_time> busy_;
-  double iteration_s_ = 0;
+  stage_timetable times_;
   std::vector<std::deque<double>> waits_;  // by operation, the newest last
 };
 

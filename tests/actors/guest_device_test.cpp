@@ -151,7 +151,8 @@ TEST_CASE("A guest between the operations of a training on one thread computes t
   const auto vocabulary = loaded(gpu::read_inference_model(folder)).vocabulary;
   const auto prompt = test::random_prompt(200, vocabulary, 1);
   const whole_prefill reference{folder, prompt};
-  auto shape = loaded(shape_of({lending_of(folder, "resumable"), group_of_real(1).guests[0]}, 1));
+  auto shape =
+      loaded(shape_of({lending_of(folder, "resumable"), group_of_real(1).guests[0], {}}, 1));
   std::mutex guard;
   std::condition_variable heard;
   std::vector<guest_tile_result> results;
@@ -206,7 +207,7 @@ TEST_CASE("A guest says why its layers cannot be opened") {
   const auto folder = test::model_folder(test::small_model_named("gpt2"));
   const auto place = group_of_real(2).guests[1];
   const auto refused = [&](const bubble_lending& how) {
-    auto shape = loaded(shape_of({how, place}, 1));
+    auto shape = loaded(shape_of({how, place, {}}, 1));
     const auto made = open_guest_device(shape, [](guest_tile_result) {});
     REQUIRE_FALSE(made);
     return made.error().text;

@@ -242,26 +242,26 @@ TEST_CASE("Invalid prefill orders are rejected with a reason") {
 TEST_CASE("Invalid guest setups are rejected with a reason") {
   const auto place = group_of(2).guests[1];
   const auto good = lending_of_eight();
-  CHECK(shape_of({good, place}, 1));
+  CHECK(shape_of({good, place, {}}, 1));
   auto how = good;
   how.rule = "best";
-  CHECK_FALSE(shape_of({how, place}, 1));
+  CHECK_FALSE(shape_of({how, place, {}}, 1));
   how = good;
   how.rule = "chunked";
   how.chunk = 100;
-  CHECK_FALSE(shape_of({how, place}, 1));
+  CHECK_FALSE(shape_of({how, place, {}}, 1));
   how = good;
   how.op_ms = 0;
-  CHECK_FALSE(shape_of({how, place}, 1));
+  CHECK_FALSE(shape_of({how, place, {}}, 1));
   auto p = place;
   p.layers = 0;
-  CHECK_FALSE(shape_of({good, p}, 1));
+  CHECK_FALSE(shape_of({good, p, {}}, 1));
   p = place;
   p.layers = 5;
-  CHECK_FALSE(shape_of({good, p}, 1));
+  CHECK_FALSE(shape_of({good, p, {}}, 1));
   p = place;
   p.pair_s = std::numeric_limits<double>::quiet_NaN();
-  CHECK_FALSE(shape_of({good, p}, 1));
+  CHECK_FALSE(shape_of({good, p, {}}, 1));
 }
 
 TEST_CASE("A simulated guest says how often the training interrupted a prompt") {

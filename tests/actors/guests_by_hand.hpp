@@ -54,7 +54,7 @@ class guests_by_hand {
       group.guests[i].stage = {1, i, 0};
     }
     for (std::uint32_t i = 0; i < group.guests.size(); ++i) {
-      auto shape = shape_of({lending, group.guests[i]}, first_guest_node + i);
+      auto shape = shape_of({lending, group.guests[i], {}}, first_guest_node + i);
       REQUIRE(shape);
       const auto listener = [this, i](guest_tile_result r) {
         results_.push_back({i, std::move(r)});

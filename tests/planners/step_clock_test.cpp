@@ -17,12 +17,12 @@ const std::vector<busy_time> planned{{1, 2}, {5, 6}, {6, 6}, {8, 9}};
 
 TEST_CASE("A step clock knows nothing before an iteration has shown how long a step waits") {
   CHECK(step_clock{}.earliest_s(0, 7) == 7);
-  const step_clock c{planned, 10};
+  const step_clock c{{planned, 10}};
   for (std::size_t k = 0; k < planned.size() + 1; ++k) CHECK(c.earliest_s(k, 7) == 7);
 }
 
 TEST_CASE("A step is expected after the planned gap, or after its smallest wait if that is less") {
-  step_clock c{planned, 10};
+  step_clock c{{planned, 10}};
   c.waited(1, 4);
   CHECK(c.earliest_s(1, 100) == 103);  // 2 to 5
   c.waited(1, 2.5);
@@ -42,7 +42,7 @@ TEST_CASE("A step is expected after the planned gap, or after its smallest wait 
 }
 
 TEST_CASE("The first step follows the update of the iteration before") {
-  step_clock c{planned, 10};
+  step_clock c{{planned, 10}};
   c.waited(0, 50);
   CHECK(c.earliest_s(0, 100) == 102);  // 9 to 10 + 1
   c.waited(3, 50);
@@ -52,11 +52,11 @@ TEST_CASE("The first step follows the update of the iteration before") {
 }
 
 TEST_CASE("New planned times keep what is known of waits, if the operations are the same") {
-  step_clock c{planned, 10};
+  step_clock c{{planned, 10}};
   c.waited(1, 4);
-  c.plan({{1, 2}, {4, 6}, {6, 6}, {8, 9}}, 10);
+  c.plan({{{1, 2}, {4, 6}, {6, 6}, {8, 9}}, 10});
   CHECK(c.earliest_s(1, 100) == 102);
-  c.plan({{1, 2}, {4, 6}, {6, 6}}, 10);
+  c.plan({{{1, 2}, {4, 6}, {6, 6}}, 10});
   CHECK(c.earliest_s(1, 100) == 100);
 }
 
@@ -71,7 +71,7 @@ TEST_CASE("A step clock agrees with one that remembers everything") {
       t = end + (random.below(3) == 0 ? 0 : random.uniform());
     }
     const double iteration_s = busy.back().end_s - random.uniform() * busy.front().begin_s;
-    step_clock c{busy, iteration_s};
+    step_clock c{{busy, iteration_s}};
     std::vector<std::vector<double>> all(busy.size());
     for (int i = 0; i < 60; ++i) {
       const auto k = random.below(busy.size());
