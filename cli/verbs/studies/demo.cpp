@@ -9,6 +9,7 @@
 #include "cli/common/output_directory.hpp"
 #include "cli/common/progress.hpp"
 #include "cli/reports/comparison.hpp"
+#include "cli/verbs/studies/demo_serving.hpp"
 #include "cli/verbs/studies/demo_training.hpp"
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
@@ -28,7 +29,7 @@ constexpr double jobs_end_s = 90;   // timeout of all jobs
 constexpr double kill_after_s = 2;  // into the victim's run
 
 /// A cluster of processes, six jobs, a node that dies; then a day of a real trace; then a training
-/// over three datacenters.
+/// over three datacenters, and a model that is served beside another one.
 class demo_verb final : public verb {
  public:
   void options(CLI::App& app) override {
@@ -44,6 +45,8 @@ class demo_verb final : public verb {
     if (auto ok = replay_day(out, configs); !ok) return out.no(ok.error());
     const auto training = demo_training(out, configs, out_directory_);
     if (!training) return out.no(training.error());
+    const auto serving = demo_serving(out, configs, out_directory_);
+    if (!serving) return out.no(serving.error());
     out.line(
         "\nFiles: {0}/training.html (one iteration of each schedule), {0}/philly-day/usage.html, "
         "{0}/philly-day/result.json,\n{0}/training-atlas.json (for Perfetto), {0}/logs/, "
@@ -53,6 +56,7 @@ class demo_verb final : public verb {
                   {"killed", victim_},
                   {"simulation", simulation_},
                   {"training", *training},
+                  {"serving", *serving},
                   {"out", out_directory_}});
     return exit_done;
   }

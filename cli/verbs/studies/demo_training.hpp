@@ -6,7 +6,7 @@
 
 namespace troupe::cli {
 
-/// The demo's last part: trains a small GPT on real text over three datacenters, with one process
+/// A part of the demo: trains a small GPT on real text over three datacenters, with one process
 /// per node and gateway, under Varuna and under ATLAS. Writes training.html to `directory`; returns
 /// the measurements. Fails if the two losses differ.
 expected<json> demo_training(const output& out, const std::filesystem::path& configs,
