@@ -14,6 +14,14 @@ http_fields fields_of(const openai::problem& p) {
   return {{"Retry-After", "1"}};
 }
 
+namespace {
+
+http_answer stream_head(http_fields fields) {
+  return {200, "text/event-stream", {}, std::move(fields)};
+}
+
+}  // namespace
+
 answer::answer(question asked, std::shared_ptr<const gpu::tokenizer> words,
                std::shared_ptr<http_reply> reply, metrics& counted, const runtime::clock& clock)
     : asked_{std::move(asked)},
@@ -24,6 +32,7 @@ answer::answer(question asked, std::shared_ptr<const gpu::tokenizer> words,
       begin_s_{clock.now_s()},
       choices_(asked_.prefixes.size()),
       left_{choices_.size()} {
+  if (asked_.stream) reply_->promise_stream(stream_head({}));
   for (std::uint32_t i = 0; i < choices_.size(); ++i) {
     auto& c = choices_[i].choice;
     c.index = i;
@@ -37,7 +46,7 @@ void answer::step(std::uint32_t index, const sequence_step& s) {
   if (failed_) return;
   if (s.failed) return fail(*s.failed);
   auto& c = choices_[index];
-  measure(c);
+  measure(c, s);
   c.choice.text += s.text;
   c.choice.finish_reason = gpu::name_of(s.finished);
   if (c.choice.tokens) c.choice.tokens->push_back(token_of(s));
@@ -59,13 +68,14 @@ void answer::count(outcome o) {
   if (!counted_.exchange(true)) metrics_.count(o);
 }
 
-void answer::measure(one& c) {
+void answer::measure(one& c, const sequence_step& s) {
   const auto now_s = clock_.now_s();
-  if (c.tokens++ == 0)
-    metrics_.first_token(now_s - begin_s_);
-  else
-    metrics_.next_token(now_s - c.last_s);
+  const bool first = c.tokens++ == 0;
+  first ? metrics_.first_token(now_s - begin_s_) : metrics_.next_token(now_s - c.last_s);
   c.last_s = now_s;
+  if (first && s.place) metrics_.prefilled(*s.place);
+  if (s.finished != gpu::completion::finish::none)
+    metrics_.choice_ended(s.place ? s.place->attempts : 1);
 }
 
 openai::token_choice answer::token_of(const sequence_step& s) const {
@@ -106,7 +116,7 @@ void answer::send(one& c, const sequence_step& s) {
 
 void answer::begin_stream() {
   if (std::exchange(begun_, true)) return;
-  reply_->begin_stream({200, "text/event-stream", {}, fields_});
+  reply_->begin_stream(stream_head(fields_));
   if (!asked_.head.chat) return;
   std::string roles;
   for (const auto& c : choices_)
@@ -118,6 +128,7 @@ void answer::finish() {
   openai::usage u{asked_.prompt_tokens, 0};
   for (const auto& c : choices_) u.completion_tokens += c.tokens;
   count(outcome::finished);
+  metrics_.request_ended(clock_.now_s() - begin_s_);
   if (asked_.stream) {
     if (asked_.include_usage) reply_->piece(openai::usage_event(asked_.head, u));
     reply_->piece(std::string{openai::last_event});
@@ -132,10 +143,8 @@ void answer::fail(const reason& why) {
   failed_ = true;
   const auto p = openai::problem_of(why);
   count(begun_ ? outcome::failed : outcome_of(p));
-  if (!begun_)
-    return reply_->whole({p.status, "application/json", openai::to_json(p), fields_of(p)});
-  reply_->piece(openai::error_event(p));
-  reply_->end(false);
+  reply_->fail({p.status, "application/json", openai::to_json(p), fields_of(p)},
+               openai::error_event(p));
 }
 
 }  // namespace troupe::web

@@ -45,7 +45,7 @@ class answer {
   };
 
   void count(outcome o);
-  void measure(one& c);
+  void measure(one& c, const sequence_step& s);
   void take_place(openai::choice& c, const sequence_step& s);
   openai::token_choice token_of(const sequence_step& s) const;
   void send(one& c, const sequence_step& s);

@@ -30,6 +30,9 @@ struct sequence_place {
   std::string declined;      // why not in bubbles, if it was asked for
   std::string decoder;       // the node
   std::uint32_t attempts = 1;
+  // Of a prompt in bubbles: when it was to be ready, when it was computed, both after the request
+  // for it, and how long its cache took to the decoder.
+  double promised_s = 0, prefill_s = 0, transfer_s = 0;
   bool operator==(const sequence_place&) const = default;
 };
 

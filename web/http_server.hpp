@@ -38,16 +38,22 @@ struct http_answer {
   http_fields fields;  // further ones
 };
 
-/// The answer to one request: whole(), or begin_stream(), pieces and end(). Thread-safe, may
-/// outlive the server; what comes after the end, or once the client has left, is ignored.
+/// The answer to one request: whole(), or begin_stream(), pieces and end(); or fail(). Thread-safe,
+/// may outlive the server; what comes after the end, or once the client has left, is ignored.
 class http_reply {
  public:
   virtual ~http_reply() = default;
 
   virtual void whole(http_answer a) = 0;
 
-  /// Status 200; a.body is ignored.
+  /// It will be a stream, or fail(): if nothing comes for `keep_alive_s`, its head is sent, and a
+  /// comment. Proxies, and clients, give up connections on which nothing passes.
+  virtual void promise_stream(http_answer a) = 0;
+  /// Status 200; a.body is ignored. Of a promised stream whose head has been sent, all is ignored.
   virtual void begin_stream(http_answer a) = 0;
+  /// An answer without a success: `a`, or, if a stream's head has been sent, this piece, and an end
+  /// that is not complete.
+  virtual void fail(http_answer a, std::string last_piece) = 0;
   virtual void piece(std::string bytes) = 0;
   /// complete: false: the connection is closed in a way that the client can tell from an end.
   virtual void end(bool complete) = 0;

@@ -33,6 +33,11 @@ class metrics {
   /// one before.
   void first_token(double s);
   void next_token(double s);
+  /// A choice's prompt has been computed; said once.
+  void prefilled(const sequence_place& where);
+  /// A choice has ended, after so many attempts, and its request, so long after it was made.
+  void choice_ended(std::uint32_t attempts);
+  void request_ended(double s);
 
   /// In Prometheus's text format, version 0.0.4.
   std::string text() const;

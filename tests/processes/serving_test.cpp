@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstdlib>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -22,9 +23,9 @@ namespace {
 constexpr double lease_s = 3;  // of with-front.yaml
 constexpr std::uint32_t new_tokens = 400;
 
-/// One front and two decoders of the model that ships.
+/// One front and decoders of the model that ships, two if nothing is said.
 struct serving_cluster : fixture {
-  serving_cluster()
+  explicit serving_cluster(const std::vector<const char*>& decoders = {"first", "second"})
       : fixture{"serving", fs::path{TROUPE_SOURCE_DIR} / "tests/processes/clusters/with-front.yaml",
                 cli::default_policy} {
     const auto ready = cluster->wait_until_ready(long_s);
@@ -33,14 +34,15 @@ struct serving_cluster : fixture {
     auto job = formats::load_job(shipped("jobs/serve-scribe.yaml"));
     INFO((job ? std::string{} : job.error().text));
     REQUIRE(job);
-    for (const auto* name : {"first", "second"}) {
+    for (const auto* name : decoders) {
       job->name = name;
       submit(*job);
     }
     const auto of_one =
         std::floor(job->serve->kv_gb * bytes_per_gb / cache_page_bytes(job->serve->model.shape));
     url = cluster->fronts().at("front-1");
-    REQUIRE(runtime::wait_until([&] { return pages("free") == 2 * of_one; }, long_s, 0.1));
+    REQUIRE(runtime::wait_until([&] { return pages("free") == double(decoders.size()) * of_one; },
+                                long_s, 0.1));
   }
 
   /// Of the front's metrics; -1: it does not answer.
@@ -153,4 +155,17 @@ TEST_CASE(
   next.join();
   REQUIRE(next[0]);
   CHECK(next[0]->at("where").at("attempts") == 1);
+}
+
+TEST_CASE("OpenAI's own client gets from a cluster's front what it gets from one machine") {
+  const char* modules = std::getenv("TROUPE_NODE_MODULES");
+  if (!modules || !fs::exists(std::string{modules} + "/openai")) {
+    WARN("not compared: TROUPE_NODE_MODULES names no node_modules with openai");
+    return;
+  }
+  const serving_cluster c{{"only"}};
+  const auto command = fmt::format("node {}/tests/web/openai_client.cjs {} {} open",
+                                   TROUPE_SOURCE_DIR, modules, c.url);
+  CHECK(std::system(command.c_str()) == 0);
+  CHECK(runtime::wait_until([&] { return c.pages("used") == 0; }, long_s, 0.05));
 }

@@ -32,7 +32,9 @@ class kept_reply final : public http_reply {
     answer_ = std::move(a);
     done_.notify_all();
   }
+  void promise_stream(http_answer) override {}
   void begin_stream(http_answer a) override { whole(std::move(a)); }
+  void fail(http_answer a, std::string) override { whole(std::move(a)); }
   void piece(std::string bytes) override {
     const std::lock_guard hold{mutex_};
     pieces_.push_back(std::move(bytes));

@@ -29,7 +29,8 @@ struct echo_server {
 
   void handle(const web::http_request& r, std::shared_ptr<web::http_reply> reply) {
     reply->when_gone([this] { ++gone; });
-    if (r.path == "/never" || r.path == "/stream") {
+    if (r.path == "/never" || r.path == "/stream" || r.path == "/promise") {
+      if (r.path == "/promise") reply->promise_stream({200, "text/event-stream", {}, {}});
       if (r.path == "/stream") {
         const bool events = r.body == "events";
         reply->begin_stream({200, events ? "text/event-stream" : "text/plain", {}, {}});
@@ -266,6 +267,41 @@ TEST_CASE("a stream of events without an event gets a comment now and then, othe
   CHECK(a.whole);
   CHECK_THAT(a.body, Contains("two: keep-alive\n\n"));
   CHECK(other.answer().body == "one two");
+}
+
+TEST_CASE("a promised stream that waits for its first event begins with a comment") {
+  web::http_limits limits;
+  limits.keep_alive_s = 0.05;
+  echo_server s{limits};
+  raw_client c{s.server->port()};
+  c.send(get("/promise"));
+  REQUIRE(c.wait_for(": keep-alive"));
+  s.last()->begin_stream({200, "text/event-stream", {}, {{"X-Late", "1"}}});
+  s.last()->piece("data: 1\n\n");
+  s.last()->end(true);
+  const auto a = c.answer();
+  CHECK(a.status == 200);
+  CHECK(a.whole);
+  CHECK(a.fields.at("content-type") == "text/event-stream");
+  CHECK_THAT(a.body, Catch::StartsWith(": keep-alive\n\n") && Catch::EndsWith("data: 1\n\n"));
+}
+
+TEST_CASE("a promised stream that fails has a status before its head, and an event after it") {
+  web::http_limits limits;
+  limits.keep_alive_s = 0.3;
+  echo_server s{limits};
+  raw_client early{s.server->port()}, late{s.server->port()};
+  early.send(get("/promise"));
+  REQUIRE(runtime::wait_until([&] { return s.streams == 1; }, 15));
+  s.last()->fail({429, "text/plain", "no", {}}, "data: no\n\n");
+  CHECK(early.answer().status == 429);
+  late.send(get("/promise"));
+  REQUIRE(late.wait_for(": keep-alive"));
+  s.last()->fail({429, "text/plain", "no", {}}, "data: no\n\n");
+  const auto a = late.answer();
+  CHECK(a.status == 200);
+  CHECK_FALSE(a.whole);
+  CHECK_THAT(a.body, Catch::EndsWith("data: no\n\n"));
 }
 
 TEST_CASE("an answer has the id that its request has, and no other's") {

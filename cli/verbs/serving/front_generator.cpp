@@ -64,7 +64,10 @@ class front_generator::sequence {
             prefill_.yields,
             prefill_.declined.text,
             host_name(*cluster_, n.decoder),
-            n.attempts};
+            n.attempts,
+            prefill_.promised_s,
+            prefill_.prefill_s,
+            prefill_.transfer_s};
   }
 
   const actors::completions front_;

@@ -1,0 +1,47 @@
+#include "web/metrics.hpp"
+
+#include <catch2/catch.hpp>
+
+using namespace troupe::web;
+using Catch::Contains;
+
+namespace {
+
+sequence_place in_bubbles() {
+  sequence_place p;
+  p.bubbles = true, p.yields = 3;
+  p.promised_s = 0.1, p.prefill_s = 0.2, p.transfer_s = 0.004;
+  return p;
+}
+
+}  // namespace
+
+TEST_CASE("prompts are counted by where they were computed, and why not in bubbles") {
+  metrics m{[] { return generator_state{}; }};
+  m.prefilled(in_bubbles());
+  m.prefilled(in_bubbles());
+  sequence_place here;
+  m.prefilled(here);
+  here.declined = "queue_full";
+  m.prefilled(here);
+  here.declined = "a sentence, with \"what\" ever in it";
+  m.prefilled(here);
+  const auto text = m.text();
+  CHECK_THAT(text, Contains("troupe_prefills_total{where=\"bubbles\"} 2\n"));
+  CHECK_THAT(text, Contains("troupe_prefills_total{where=\"decoder\"} 3\n"));
+  CHECK_THAT(text, Contains("troupe_declined_total{reason=\"queue_full\"} 1\n"));
+  CHECK_THAT(text, Contains("troupe_declined_total{reason=\"other\"} 1\n"));
+  CHECK_THAT(text, Contains("troupe_prefill_yields_total 6\n"));
+  CHECK_THAT(text, Contains("troupe_kv_transfer_seconds_count 2\n"));
+  CHECK_THAT(text, Contains("troupe_prefill_predicted_ratio_sum 4\n"));
+}
+
+TEST_CASE("a choice's further attempts are retries, and requests have a time to their end") {
+  metrics m{[] { return generator_state{}; }};
+  m.choice_ended(1);
+  m.choice_ended(3);
+  m.request_ended(2);
+  CHECK_THAT(m.text(), Contains("troupe_retries_total 2\n"));
+  CHECK_THAT(m.text(), Contains("troupe_e2e_request_seconds_sum 2\n"));
+  CHECK_THAT(m.text(), Contains("troupe_e2e_request_seconds_bucket{le=\"2\"} 1\n"));
+}
