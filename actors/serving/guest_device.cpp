@@ -1,12 +1,12 @@
 #include "actors/serving/guest_device.hpp"
 
 #include <algorithm>
-#include <deque>
 #include <mutex>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "actors/serving/usual_time.hpp"
 #include "gpu/device/clock.hpp"
 #include "gpu/inference/inference_device.hpp"
 #include "gpu/inference/weights.hpp"
@@ -14,21 +14,6 @@
 namespace troupe::actors {
 
 namespace {
-
-/// How much longer operations take than was predicted: the largest of the last ones.
-class measured_factor {
- public:
-  double value() const { return all_.empty() ? 1 : *std::ranges::max_element(all_); }
-  void add(double predicted_s, double took_s) {
-    if (predicted_s <= 0) return;
-    all_.push_back(took_s / predicted_s);
-    if (all_.size() > remembered) all_.pop_front();
-  }
-
- private:
-  static constexpr std::size_t remembered = 32;
-  std::deque<double> all_;
-};
 
 class guest_device final : public guest_engine {
  public:
@@ -76,15 +61,15 @@ class guest_device final : public guest_engine {
   std::optional<tile_id> working_on_;
   guest_tile_result result_;  // of the tile that has begun
   double last_end_s_ = 0;
-  measured_factor factor_;
-  double collect_s_ = 0;  // of the latest tile
+  usual_time factor_;   // how much longer operations take than was predicted
+  usual_time collect_;  // of a tile
 };
 
 double guest_device::predicted_s(const guest_tile& t) const {
   const bool present = working_on_ == id_of(t);
-  if (present && work_->steps_left() == 0) return collect_s_;
+  if (present && work_->steps_left() == 0) return collect_.value(0);
   const double all_s = t.operations * t.each_s;
-  return factor_.value() * (resumable_ ? all_s / steps_of(t) : all_s);
+  return factor_.value(1) * (resumable_ ? all_s / steps_of(t) : all_s);
 }
 
 gpu::guest_work::run guest_device::next(double) {
@@ -161,7 +146,7 @@ void guest_device::compute(const guest_tile& t) {
     ++result_.steps;
   } while (!resumable_ && work_->steps_left() > 0);
   const double took_s = gpu::now_s() - began_s;
-  factor_.add(planned_s, took_s);
+  if (planned_s > 0) factor_.add(took_s / planned_s);
   result_.computed_s += took_s;
 }
 
@@ -185,8 +170,9 @@ void guest_device::collect(const guest_tile& t) {
     device_->release(sequence);
     sequences_.erase(t.name);
   }
-  collect_s_ = gpu::now_s() - began_s;
-  r.computed_s += collect_s_;
+  const double took_s = gpu::now_s() - began_s;
+  collect_.add(took_s);
+  r.computed_s += took_s;
   tell(t, std::move(r));
 }
 

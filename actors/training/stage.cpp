@@ -37,8 +37,8 @@ void stage_state::start(stage_actor::pointer self, stage_options o) {
   run_sent_s_ = o_.setup.sent_s;
   run_received_s_ = o_.received_s;
   if (!create_device()) return;
-  begin_lending();
   simulated_ = o_.device == nullptr;
+  begin_lending();
   if (simulated_) simulate();
   tied_bytes_ = o_.setup.costs.tied_bytes;
   own_bytes_ = o_.setup.costs.gradient_bytes - std::min(o_.setup.costs.gradient_bytes, tied_bytes_);

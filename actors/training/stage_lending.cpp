@@ -11,7 +11,7 @@ void stage_state::begin_lending() {
   constexpr double ms = 1e-3;
   const auto& [how, place, times] = *o_.setup.guest;
   clock_ = planners::step_clock{times};
-  budget_ = {how.guard_ms * ms, how.delay_budget};
+  budget_ = {how.guard_ms * ms, how.delay_budget, !simulated_};
   o_.executor->set_guard(budget_.guard_s());
   o_.executor->pause(false);
 }
@@ -29,7 +29,7 @@ void stage_state::lend(std::size_t operation) {
   if (!o_.executor || busy_ || failed_ || device_released_ || lent_since_s_) return;
   const double now_s = o_.messenger.now_s();
   lent_since_s_ = now_s;
-  const double idle_s = clock_.earliest_s(operation, now_s) - now_s;
+  const double idle_s = clock_.earliest_s(operation, now_s, budget_.leave_out()) - now_s;
   if (idle_s > 0 && !budget_.paused()) o_.executor->idle_for(idle_s);
 }
 

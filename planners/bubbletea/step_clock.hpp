@@ -30,7 +30,9 @@ class step_clock {
   /// one before it ended: the planned gap between the two after that, or the smallest wait of the
   /// last iterations, whichever is earlier. `since_s` if nothing is known: there is no plan, or no
   /// iteration has shown how long it waits.
-  double earliest_s(std::size_t operation, double since_s) const;
+  /// Without the `leave_out` smallest waits, and then whatever the plan says: it knows less of a
+  /// real device. A larger one than there are waits counts as one less than these.
+  double earliest_s(std::size_t operation, double since_s, std::size_t leave_out = 0) const;
 
   /// It has waited that long, 0 if its input was there.
   void waited(std::size_t operation, double s);
@@ -42,26 +44,43 @@ class step_clock {
   std::vector<std::deque<double>> waits_;  // by operation, the newest last
 };
 
-/// How long before a step a guest's operations must end, by the delays that they cause. In windows
-/// of ten iterations: the guard is doubled if more than `share` of the time was spent in delays,
-/// halved (but not below its first value) if it was less than a quarter of that, and at four times
-/// `share` the guest is paused for good.
+/// How cautious a guest must be, by the delays that its operations cause. In windows of ten
+/// iterations: the guard before a step is doubled if more than `share` of the time was spent in
+/// delays, halved (but not below its first value) if it was less than a quarter of that, and at
+/// four times `share` the guest is paused for good.
+///
+/// The waits of a real device vary, so that one which reckons with the shortest of them would
+/// hardly ever be lent, and a single pause of the operating system spends more than any budget.
+/// Of such a device (`varies`) the guard may fall to an eighth, and then more and more of the
+/// shortest waits are left out, as long as there are few delays. Too many of them put all of that
+/// back; the guest is paused if they do not end then.
 class delay_budget {
  public:
-  static constexpr std::uint32_t window = 10;  // iterations
+  static constexpr std::uint32_t window = 10;      // iterations
+  static constexpr std::size_t most_left_out = 4;  // of step_clock::remembered
+  static constexpr std::uint32_t patience = 3;     // windows with too many delays
 
   delay_budget() = default;
-  delay_budget(double guard_s, double share)
-      : first_s_{guard_s}, guard_s_{guard_s}, share_{share} {}
+  delay_budget(double guard_s, double share, bool varies = false)
+      : first_s_{guard_s}, guard_s_{guard_s}, share_{share}, varies_{varies} {}
 
   /// An iteration took this long, of which its operations were delayed so long.
   void add_iteration(double took_s, double delay_s);
 
   double guard_s() const { return guard_s_; }
   bool paused() const { return paused_; }
+  /// Of the smallest waits, for step_clock::earliest_s.
+  std::size_t leave_out() const { return left_out_; }
 
  private:
+  void shrink();
+  void grow();
+  void on_too_many();
+
   double first_s_ = 0, guard_s_ = 0, share_ = 0;
+  bool varies_ = false;
+  std::size_t left_out_ = 0;
+  std::uint32_t strikes_ = 0;        // windows with too many delays, one after the other
   double took_s_ = 0, delay_s_ = 0;  // of this window
   std::uint32_t iterations_ = 0;
   bool paused_ = false;

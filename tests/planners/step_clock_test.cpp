@@ -118,6 +118,65 @@ TEST_CASE("A delay budget doubles the guard, halves it, and pauses the guest for
   CHECK(b.paused());
 }
 
+TEST_CASE("A step clock may leave out the shortest waits, and then does not go by the plan") {
+  step_clock c{{planned, 10}};
+  for (const double s : {4.0, 1.0, 9.0, 6.0}) c.waited(1, s);
+  CHECK(c.earliest_s(1, 100) == 101);
+  CHECK(c.earliest_s(1, 100, 1) == 104);  // planned are 3
+  CHECK(c.earliest_s(1, 100, 2) == 106);
+  CHECK(c.earliest_s(1, 100, 3) == 109);
+  CHECK(c.earliest_s(1, 100, 7) == 109);
+  CHECK(c.earliest_s(0, 100, 2) == 100);  // nothing is known
+}
+
+TEST_CASE("Of a device whose waits vary the shortest are left out until there are delays") {
+  delay_budget b{0.0008, 0.01, true};
+  const auto spend = [&](double share) {
+    for (std::uint32_t i = 0; i < delay_budget::window; ++i) b.add_iteration(2, 2 * share);
+  };
+  for (const double guard : {0.0004, 0.0002, 0.0001}) {
+    spend(0.002);
+    CHECK(b.guard_s() == guard);
+    CHECK(b.leave_out() == 0);
+  }
+  for (const std::size_t left : {1, 2, 3, 4, 4}) {
+    spend(0);
+    CHECK(b.guard_s() == 0.0001);
+    CHECK(b.leave_out() == left);
+  }
+  spend(0.011);
+  CHECK(b.leave_out() == 3);
+  spend(0.005);  // neither too much nor little
+  CHECK(b.leave_out() == 3);
+  SECTION("one that has delayed the training for long is as cautious as at first") {
+    spend(0.5);
+    CHECK(b.leave_out() == 0);
+    CHECK(b.guard_s() == 0.0008);
+    CHECK_FALSE(b.paused());
+    SECTION("and paused if that does not help") {
+      spend(0.05);
+      CHECK_FALSE(b.paused());
+      spend(0.05);
+      CHECK(b.paused());
+    }
+    SECTION("but not for three times in all") {
+      spend(0.05);
+      spend(0.005);
+      spend(0.05);
+      CHECK_FALSE(b.paused());
+    }
+  }
+  SECTION("more delays first put back what was left out, then the guard") {
+    for (const std::size_t left : {2, 1, 0}) {
+      spend(0.02);
+      CHECK(b.leave_out() == left);
+      CHECK(b.guard_s() == 0.0001);
+    }
+    spend(0.02);
+    CHECK(b.guard_s() == 0.0002);
+  }
+}
+
 TEST_CASE("A delay budget of nothing pauses at the first delay, and without delays never") {
   delay_budget none{0, 0};
   for (int i = 0; i < 100; ++i) none.add_iteration(1, 0);
