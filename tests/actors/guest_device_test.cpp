@@ -7,6 +7,7 @@
 
 #include "actors/guests_by_hand.hpp"
 #include "actors/serving/guest_device.hpp"
+#include "actors/serving/usual_time.hpp"
 #include "gpu/device/device_thread.hpp"
 #include "gpu/inference/inference_device.hpp"
 #include "inference/model_folder.hpp"
@@ -146,6 +147,22 @@ TEST_CASE("Results are bitwise identical with several prompts, lost messages and
     check_bits(g.decoders.at(n), whole_prefill{folder, prompts[n - 1]}, 50 + 70 * n);
 }
 
+TEST_CASE("A block whose bytes have changed on the way is refused, and sent again") {
+  const auto folder = test::model_folder(test::small_model_named("llama"));
+  const auto vocabulary = loaded(gpu::read_inference_model(folder)).vocabulary;
+  const auto prompt = test::random_prompt(300, vocabulary, 1);
+  guests_by_hand::how h;
+  h.corruption = 0.3;
+  guests_by_hand g{group_of_real(2), lending_of(folder, "resumable"), h, open};
+  for (std::uint32_t n = 1; n <= 3; ++n) g.order(n, 300, tokens_as_payload(prompt));
+  g.compute();
+  CHECK(g.corrupted > 10);
+  CHECK(g.prompts(1).rejected() > 0);
+  CHECK_FALSE(g.pending());
+  const whole_prefill reference{folder, prompt};
+  for (std::uint32_t n = 1; n <= 3; ++n) check_bits(g.decoders.at(n), reference, 300);
+}
+
 TEST_CASE("A guest between the operations of a training on one thread computes the same bits") {
   const auto folder = test::model_folder(test::small_model_named("llama"));
   const auto vocabulary = loaded(gpu::read_inference_model(folder)).vocabulary;
@@ -201,6 +218,20 @@ TEST_CASE("A guest between the operations of a training on one thread computes t
   }
   CHECK(same(results[3].hidden.bytes().last(reference.row_bytes), reference.last()));
   device.lend(nullptr);
+}
+
+TEST_CASE("An operation that was interrupted once is not expected to be as slow again") {
+  usual_time t;
+  CHECK(t.value(7) == 7);
+  t.add(50);  // the first one
+  CHECK(t.value(7) == 50);
+  for (int i = 0; i < 3; ++i) t.add(1);
+  CHECK(t.value(7) == 1);
+  for (int i = 0; i < 14; ++i) t.add(60);
+  for (int i = 0; i < 20; ++i) t.add(2);
+  CHECK(t.value(7) == 2);
+  for (int i = 0; i < 17; ++i) t.add(9);  // it has become slower
+  CHECK(t.value(7) == 9);
 }
 
 TEST_CASE("A guest says why its layers cannot be opened") {

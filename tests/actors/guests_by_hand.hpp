@@ -42,7 +42,8 @@ class guests_by_hand {
   struct how {
     double loss = 0, latency_s = 0.001;
     std::uint64_t seed = 1;
-    bool ordered = true;  // the network keeps the order of messages
+    bool ordered = true;    // the network keeps the order of messages
+    double corruption = 0;  // share of blocks of which a bit is changed on the way
   };
   using maker = std::function<std::shared_ptr<guest_engine>(guest_shape&, guest_engine::listener)>;
 
@@ -165,7 +166,7 @@ class guests_by_hand {
   double now_s = 100;
   bool simulated = true;
   std::map<std::uint64_t, decoder_by_hand> decoders;  // by number
-  std::size_t lost = 0, tiles = 0;
+  std::size_t lost = 0, tiles = 0, corrupted = 0;
 
  private:
   struct one {
@@ -185,8 +186,17 @@ class guests_by_hand {
   }
   void post(address from, guest_prompts::outgoing m) {
     if (random_.chance(how_.loss)) return void(++lost);
+    if (how_.corruption > 0 && random_.chance(how_.corruption)) corrupt(m);
     const double extra_s = how_.ordered ? 0 : 0.1 * random_.uniform();
     network_.emplace(now_s + how_.latency_s + extra_s, under_way{from, std::move(m)});
+  }
+  void corrupt(guest_prompts::outgoing& m) {
+    if (!std::holds_alternative<prefill_block>(m.what) || m.body.empty()) return;
+    const auto sent = m.body.bytes();
+    std::vector<std::byte> changed{sent.begin(), sent.end()};
+    changed[random_.below(changed.size())] ^= std::byte{1} << random_.below(8);
+    m.body = payload{std::move(changed)};
+    ++corrupted;
   }
   void deliver(const under_way& m) {
     if (m.what.to == gateway_of_guests) {
@@ -208,6 +218,7 @@ class guests_by_hand {
     if (at == decoders.end()) return post(decoder_node, {from, not_needed(*b), {}});
     auto& d = at->second;
     const auto fresh = d.from[b->guest].accept(*b, m.body, b->bytes);
+    if (how_.corruption > 0 && !fresh) return;  // its sender misses the answer
     REQUIRE(fresh);
     if (*fresh && b->what == prefill_block::kind::cache) {
       for (std::uint32_t l = b->first_layer; l < b->first_layer + b->layers; ++l) {

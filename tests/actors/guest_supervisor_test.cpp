@@ -1,0 +1,234 @@
+#include <catch2/catch.hpp>
+
+#include "actors/guests_by_hand.hpp"
+#include "actors/node/guest_supervisor.hpp"
+#include "actors/stage_by_hand.hpp"
+
+// A node's guests, from the setups of its stages to what they answer. The rest of the node, the
+// network and the other hosts are the test itself.
+
+using namespace troupe;
+using namespace troupe::actors;
+using namespace troupe::actors::tests;
+
+namespace {
+
+using state = prefill_progress::state;
+
+class node_with_guests {
+ public:
+  node_with_guests() : cluster{harness::small_cluster()}, world_{*cluster} {
+    net_->now_s = [this] { return world_.now_s(); };
+    world_.add_host(here, [this](const runtime::host& h) {
+      auto host = h;
+      host.net = net_;
+      const auto node = world_.system().spawn([this, host](node_actor::pointer self) {
+        guests.start(self, host, cluster);
+        return behavior();
+      });
+      return std::vector{caf::actor_cast<caf::actor>(node)};
+    });
+    settle();
+  }
+
+  /// Stage 0 of a pipeline, with a guest that has all layers.
+  static stage_setup with_guest(std::uint32_t pipeline = 0, std::uint64_t incarnation = 3) {
+    auto s = one_of_three(0);
+    s.name.pipeline = pipeline;
+    s.incarnation = incarnation;
+    s.devices = {static_cast<std::uint16_t>(pipeline)};
+    s.guest = guest_setup{lending_of_eight(), group_of(1).guests[0], {}};
+    s.guest->place.stage = s.name;
+    return s;
+  }
+  prefill_order order_of(const stage_setup& s, std::uint64_t number, std::uint32_t guest = 0) {
+    prefill_order o;
+    o.name = {decoder, 3, number};
+    o.sequence = number;
+    o.tokens = 200;
+    o.guest = guest;
+    o.group = group_of(1);
+    o.group.guests[0].stage = s.name;
+    o.group.guests[0].node = here;
+    o.latest_s = 100;
+    return o;
+  }
+  void give(address from, const message& m) {
+    guests.on_message(from, m, {});
+    settle();
+  }
+  /// Each has its device for that long.
+  void idle(const std::shared_ptr<gpu::device_executor>& e, double s) {
+    e->idle_for(s);
+    world_.run_until(world_.now_s() + s);
+  }
+  void settle() { world_.run_until(world_.now_s() + 0.001); }
+
+  /// What was said of a prompt, in order; forgets it.
+  std::vector<state> said_of(std::uint64_t number) {
+    std::vector<state> all;
+    std::erase_if(net_->sent, [&](const auto& m) {
+      const auto* p = std::get_if<prefill_progress>(&m.what);
+      const bool is = p && p->name.number == number;
+      if (!is) return false;
+      CHECK(m.to == gateway);
+      all.push_back(p->now);
+      why = p->why.text;
+      return true;
+    });
+    return all;
+  }
+  std::size_t blocks() const {
+    return static_cast<std::size_t>(std::ranges::count_if(
+        net_->sent, [](const auto& m) { return std::holds_alternative<prefill_block>(m.what); }));
+  }
+
+  std::shared_ptr<const troupe::cluster> cluster;
+  const address here = node_address(*cluster, 0), decoder = node_address(*cluster, 1),
+                gateway = gateway_address(0);
+  guest_supervisor guests;
+  std::string why;  // of the latest said_of()
+
+ private:
+  node_actor::behavior_type behavior() {
+    return {[](const arrived&) {},      [](const local_frame&) {},   [](const programs_changed&) {},
+            [](const work_done&) {},    [](const training_over&) {}, [](const training_event&) {},
+            [](const serving_over&) {}, [](const tick&) {}};
+  }
+
+  std::shared_ptr<stage_transport> net_ = std::make_shared<stage_transport>();
+  runtime::virtual_world world_;
+};
+
+}  // namespace
+
+TEST_CASE("a stage that lends its bubbles has a guest and an executor, others have none") {
+  node_with_guests n;
+  auto plain = node_with_guests::with_guest();
+  plain.guest.reset();
+  CHECK_FALSE(n.guests.set_up(plain));
+  const auto s = node_with_guests::with_guest();
+  const auto e = n.guests.set_up(s);
+  REQUIRE(e);
+  n.give(n.gateway, n.order_of(s, 1));
+  CHECK(n.said_of(1) == std::vector{state::held});
+  CHECK(n.blocks() == 0);  // the training has lent nothing yet
+  n.idle(e, 10);
+  CHECK(n.said_of(1) == std::vector{state::ended});
+  CHECK(n.blocks() > 0);
+}
+
+TEST_CASE("a guest goes on, with its prompts, beside the stage that replaces its own") {
+  node_with_guests n;
+  const auto s = node_with_guests::with_guest();
+  const auto e = n.guests.set_up(s);
+  n.give(n.gateway, n.order_of(s, 1));
+  n.said_of(1);
+  const auto again = node_with_guests::with_guest(0, 4);
+  CHECK(n.guests.set_up(again) == e);
+  n.idle(e, 10);
+  CHECK(n.said_of(1) == std::vector{state::ended});
+
+  SECTION("another one takes its place if the layers differ") {
+    n.give(n.gateway, n.order_of(s, 2));
+    n.said_of(2);
+    auto other = again;
+    other.guest->place.layers = 4;
+    CHECK(n.guests.set_up(other) == e);  // the device's
+    n.idle(e, 10);
+    CHECK(n.said_of(2).empty());
+    n.give(n.gateway, n.order_of(s, 3));
+    CHECK(n.said_of(3) == std::vector{state::gone});
+    CHECK(n.why.find("other layers") != std::string::npos);
+  }
+  SECTION("and no one if the new stage lends nothing") {
+    auto plain = again;
+    plain.guest.reset();
+    CHECK_FALSE(n.guests.set_up(plain));
+    n.give(n.gateway, n.order_of(s, 2));
+    CHECK(n.said_of(2) == std::vector{state::gone});
+  }
+  SECTION("on another device it begins anew") {
+    auto moved = again;
+    moved.devices = {1};
+    const auto there = n.guests.set_up(moved);
+    REQUIRE(there);
+    CHECK(there != e);
+    n.give(n.gateway, n.order_of(s, 2));
+    n.idle(e, 10);
+    CHECK(n.said_of(2) == std::vector{state::held});
+    n.idle(there, 10);
+    CHECK(n.said_of(2) == std::vector{state::ended});
+  }
+}
+
+TEST_CASE("guests of two stages have a device and prompts of their own") {
+  node_with_guests n;
+  const auto a = node_with_guests::with_guest(0), b = node_with_guests::with_guest(1);
+  const auto on_a = n.guests.set_up(a), on_b = n.guests.set_up(b);
+  CHECK(on_a != on_b);
+  n.give(n.gateway, n.order_of(a, 1));
+  n.give(n.gateway, n.order_of(b, 2));
+  n.said_of(1);
+  n.said_of(2);
+  n.idle(on_b, 10);
+  CHECK(n.said_of(1).empty());
+  CHECK(n.said_of(2) == std::vector{state::ended});
+  n.give(n.gateway, cancel_prefill{{n.decoder, 3, 1}});
+  CHECK(n.said_of(1) == std::vector{state::gone});
+}
+
+TEST_CASE("only the gateway of its datacenter gives a guest orders, or cancels them") {
+  node_with_guests n;
+  const auto s = node_with_guests::with_guest();
+  const auto e = n.guests.set_up(s);
+  for (const auto other : {gateway_address(1), n.decoder, controller_address})
+    n.give(other, n.order_of(s, 1));
+  CHECK(n.said_of(1).empty());
+  n.give(n.gateway, n.order_of(s, 1));
+  n.give(n.decoder, cancel_prefill{{n.decoder, 3, 1}});
+  CHECK(n.said_of(1) == std::vector{state::held});
+  n.idle(e, 10);
+  CHECK(n.said_of(1) == std::vector{state::ended});
+}
+
+TEST_CASE("orders for stages that are not on a node are answered as gone") {
+  node_with_guests n;
+  const auto s = node_with_guests::with_guest();
+  n.give(n.gateway, n.order_of(s, 1));
+  CHECK(n.said_of(1) == std::vector{state::gone});
+  CHECK(n.why.find("not here") != std::string::npos);
+  n.guests.set_up(s);
+  n.give(n.gateway, n.order_of(s, 2, 7));  // there is no such guest in its group
+  CHECK(n.said_of(2) == std::vector{state::gone});
+
+  n.guests.stop(s.name.lease + 1);
+  n.give(n.gateway, n.order_of(s, 3));
+  CHECK(n.said_of(3) == std::vector{state::held});
+  n.guests.stop(s.name.lease);
+  n.give(n.gateway, n.order_of(s, 4));
+  CHECK(n.said_of(4) == std::vector{state::gone});
+}
+
+TEST_CASE("the guest of a lease that is over gets no more of the device") {
+  node_with_guests n;
+  const auto s = node_with_guests::with_guest();
+  const auto e = n.guests.set_up(s);
+  n.give(n.gateway, n.order_of(s, 1));
+  n.said_of(1);
+  n.guests.stop(s.name.lease);
+  n.idle(e, 10);
+  CHECK(n.said_of(1).empty());
+  CHECK(e->take_counts().guest_steps == 0);
+}
+
+TEST_CASE(
+    "a stage on several devices has no guest, and orders for one are answered by the reason") {
+  node_with_guests n;
+  auto s = node_with_guests::with_guest();
+  s.devices = {0, 1};
+  CHECK_FALSE(n.guests.set_up(s));
+  n.give(n.gateway, n.order_of(s, 1));
+  CHECK(n.said_of(1) == std::vector{state::gone});
+  CHECK(n.why.find("2 devices") != std::string::npos);
+}
