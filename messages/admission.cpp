@@ -138,11 +138,13 @@ problem check_train(const training& t) {
 }
 
 problem check_slots(const slot_costs& c) {
+  const double prefill = c.prefill_per_1k.value_or(slot_costs::default_prefill_per_1k);
   return first_of([&] { return inside("forward", not_above_0(c.forward, 1e9)); },
                   [&] { return inside("backward", not_above_0(c.backward, 1e9)); },
                   [&] { return inside("recompute", out_of_range(c.recompute, 0, 1e9)); },
                   [&] { return inside("lan", out_of_range(c.lan, 0, 1e9)); },
-                  [&] { return inside("wan", out_of_range(c.wan, 0, 1e9)); });
+                  [&] { return inside("wan", out_of_range(c.wan, 0, 1e9)); },
+                  [&] { return inside("prefill_per_1k", not_above_0(prefill, 1e9)); });
 }
 
 problem check_wish(const pipeline_wish& w, bool slots) {

@@ -68,9 +68,11 @@ struct training {
 /// Costs of a pipeline study without a model, in any unit; key `slots:`.
 struct slot_costs {
   double forward = 1, recompute = 1, backward = 2;
-  double lan = 0;                // one transfer inside a datacenter
-  double wan = 2;                // one between two, over one node's part of the WAN
-  double prefill_per_1k = 0.25;  // of a thousand tokens, if its bubbles are lent
+  double lan = 0;  // one transfer inside a datacenter
+  double wan = 2;  // one between two, over one node's part of the WAN
+  // Of a thousand tokens, if its bubbles are lent; none: default_prefill_per_1k
+  std::optional<double> prefill_per_1k{};
+  static constexpr double default_prefill_per_1k = 0.25;
   static constexpr std::size_t required = 5;
 
   static constexpr auto fields() {

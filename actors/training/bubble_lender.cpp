@@ -52,7 +52,8 @@ guest_place place_of(const planners::prefill_guest& g, const training_plan& plan
   p.first_layer = g.first_layer;
   p.layers = g.layers;
   if (job.slots) {
-    p.token_s = job.slots->prefill_per_1k / 1000 / layers;
+    p.token_s =
+        job.slots->prefill_per_1k.value_or(slot_costs::default_prefill_per_1k) / 1000 / layers;
   } else {
     p.token_s = g.rate.token_s;
     p.pair_s = g.rate.pair_s;

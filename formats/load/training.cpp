@@ -76,7 +76,7 @@ slot_costs read_slots(map_reader& map, const value& v) {
   slots.read("backward", c.backward, work);
   slots.read("lan", c.lan, wait);
   slots.read("wan", c.wan, wait);
-  slots.read("prefill_per_1k", c.prefill_per_1k, wait);
+  slots.read("prefill_per_1k", c.prefill_per_1k, work);
   slots.finish();
   return c;
 }

@@ -152,6 +152,8 @@ inline std::vector<hostile_spec> hostile_specs() {
       {"a study of 10^7 micro-batches",
        [](spec j) { study_it(j), j.pipeline.microbatches = 10'000'000; }},
       {"a study of no forward", [](spec j) { study_it(j), j.slots->forward = 0; }},
+      {"a study of prefills that take no time",
+       [](spec j) { study_it(j), j.slots->prefill_per_1k = 0; }},
       {"a study of too many steps",
        [](spec j) {
          study_it(j);
