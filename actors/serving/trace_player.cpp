@@ -47,12 +47,24 @@ void trace_player::schedule_next() {
 
 void trace_player::offer_next() {
   if (over_) return;
-  offer(prompts_[next_++]);
+  const auto& p = prompts_[next_++];
+  if (!paused_) offer(p);
   schedule_next();
 }
 
 void trace_player::saturate() {
-  while (!over_ && open_ < o_.saturated) offer(prompts_[next_++ % prompts_.size()]);
+  while (!over_ && !paused_ && open_ < o_.saturated) offer(prompts_[next_++ % prompts_.size()]);
+}
+
+void trace_player::resume() {
+  paused_ = false;
+  if (o_.saturated > 0) saturate();
+}
+
+std::vector<std::uint32_t> trace_player::random_prompt(std::uint32_t tokens) {
+  std::vector<std::uint32_t> all(tokens);
+  for (auto& t : all) t = static_cast<std::uint32_t>(random_.below(o_.vocabulary));
+  return all;
 }
 
 void trace_player::offer(const traced_prompt& p) {
@@ -67,6 +79,7 @@ void trace_player::offer(const traced_prompt& p) {
   asked.how.prompt = r.prompt_tokens;
   asked.how.max_tokens = o_.saturated > 0 ? 1 : std::max(1u, p.generated_tokens);
   asked.how.ttft_s = o_.ttft_s;
+  if (o_.vocabulary > 0) asked.prompt = random_prompt(r.prompt_tokens);
   // The listener may be called at once, and `requests_` may grow: no reference is held.
   const auto number = fronts_[front].submit(
       std::move(asked), [this, index](const completion_news& n) { on_news(index, n); });

@@ -25,6 +25,7 @@ struct trace_options {
   double ttft_s = 0;          // of each request; 0: the decoder's
   double cancels = 0;         // share of requests whose client leaves after up to `leaves_s`
   double leaves_s = 2;
+  std::uint32_t vocabulary = 0;  // of the model, for random prompts; 0: simulated, without tokens
   std::uint64_t seed = 1;
 };
 
@@ -63,6 +64,9 @@ class trace_player {
   void begin();
   /// Nothing more is offered.
   void end_offers() { over_ = true; }
+  /// Nothing is offered until resume(); prompts that arrive meanwhile are left out.
+  void pause() { paused_ = true; }
+  void resume();
 
   /// In the order of their arrivals.
   const std::vector<played_request>& requests() const { return requests_; }
@@ -78,6 +82,7 @@ class trace_player {
   void saturate();
   void on_news(std::size_t index, const completion_news& n);
   void leave_later(std::size_t index, std::size_t front);
+  std::vector<std::uint32_t> random_prompt(std::uint32_t tokens);
   void end(std::size_t index, played_request::ending how);
 
   trace_options o_;
@@ -87,7 +92,7 @@ class trace_player {
   random_source random_;
   double began_s_ = 0;
   std::size_t next_ = 0, open_ = 0;
-  bool over_ = false;
+  bool over_ = false, paused_ = false;
   std::vector<played_request> requests_;
 };
 

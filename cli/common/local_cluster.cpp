@@ -151,6 +151,7 @@ void local_cluster::describe(const troupe::cluster& c, const std::string& socket
     add(n.name, "node", rest);
   }
   for (const auto& f : c.fronts) {
+    if (!options_.fronts) break;
     add(f.name, "serve",
         {"--name", f.name, "--gateway", endpoints_[c.datacenters[f.datacenter].name + "/gateway"]});
     fronts_.push_back(f.name);

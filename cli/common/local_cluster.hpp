@@ -26,6 +26,7 @@ struct local_cluster_options {
   std::string keys;
   std::string program;  // empty: this one
   int port = 0;         // first of as many tcp ports as there are listeners; 0: ipc
+  bool fronts = true;   // false: its fronts are the caller's
 };
 
 /// A process of a cluster that has ended by itself.
@@ -60,6 +61,9 @@ class local_cluster {
   /// URLs of the fronts that listen, by name.
   std::map<std::string, std::string> fronts() const;
   const std::string& controller_address() const { return endpoints_.at("controller"); }
+  const std::string& gateway_address(const std::string& datacenter) const {
+    return endpoints_.at(datacenter + "/gateway");
+  }
   pid_t id(const std::string& name) const { return running_.at(name).process->id(); }
 
   /// SIGKILL, like a power failure; and a restart.

@@ -17,6 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* shipped_trace = "azure";
+constexpr double single_precision = 2;  // on CPUs, times half precision
 
 /// Of slot jobs: prefills take what the job says, and nothing else takes any time.
 served_model_files model_of_slots() {
@@ -31,7 +32,7 @@ served_model_files model_of_slots() {
   return m;
 }
 
-/// What a guest needs for prompts of up to 8,192 tokens.
+/// What a guest needs for prompts of up to 8,192 tokens, in half precision.
 double guest_gb_for(const model& shape, std::uint32_t depth) {
   constexpr double most_tokens = 8192, rounding = 1.001;
   const auto layer = planners::served_layer_of(shape);
@@ -43,12 +44,22 @@ double guest_gb_for(const model& shape, std::uint32_t depth) {
          bytes_per_gb;
 }
 
+/// Prompts of its vocabulary, which leave room for what is generated.
+void fit_model(actors::prefill_study& study, const model& shape) {
+  study.play.vocabulary = shape.vocabulary;
+  for (auto& p : study.prompts) {
+    p.generated_tokens = std::min(p.generated_tokens, std::max(1u, shape.sequence / 2));
+    p.prompt_tokens = std::min(p.prompt_tokens, shape.sequence - p.generated_tokens);
+  }
+}
+
 }  // namespace
 
 void prefill_options::options(CLI::App& app) {
   app.add_option("--prefill", trace_,
                  "Offer the prompts of this trace to the bubbles of the training, in the virtual "
-                 "world: a file of `troupe trace import azure-llm`, or 'azure', the shipped one");
+                 "world or the local one: a file of `troupe trace import azure-llm`, or 'azure', "
+                 "the shipped one");
   const auto add = [&](const char* name, auto& value, const char* text) {
     return app.add_option(name, value, text)->needs("--prefill");
   };
@@ -68,7 +79,7 @@ void prefill_options::options(CLI::App& app) {
   add("--cancels", cancels_, "Share of requests whose client leaves")->check(CLI::Range(0.0, 1.0));
 }
 
-expected<served_model_files> prefill_options::model_of(const job_spec& job) const {
+expected<served_model_files> prefill_options::model_of(const job_spec& job, bool real) const {
   if (model_.empty()) {
     if (job.slots) return model_of_slots();
     return refuse(reason::kind::invalid,
@@ -83,18 +94,22 @@ expected<served_model_files> prefill_options::model_of(const job_spec& job) cons
   m.name = (folder ? fs::absolute(path).lexically_normal() : path.stem()).filename().string();
   if (m.name.empty()) m.name = "model";
   m.shape = std::move(*shape);
+  if (folder && real) m.folder = fs::absolute(path).lexically_normal().string();
   return m;
 }
 
-expected<void> prefill_options::lend(job_spec& job) const {
+expected<void> prefill_options::lend(job_spec& job, bool real) const {
   auto& how = job.pipeline.bubbles;
   const bool own = how.has_value();
   if (!own) how.emplace();
   if (!own || !model_.empty() || how->model.shape.layers == 0) {
-    auto m = model_of(job);
+    auto m = model_of(job, real);
     if (!m) return refuse(m.error());
     how->model = std::move(*m);
   }
+  if (real && how->model.folder.empty())
+    return refuse(reason::kind::invalid,
+                  "--prefill-model must be a folder with weights: the prompts are computed");
   // Decoders are told a folder; simulated ones do not open it.
   if (how->model.folder.empty()) how->model.folder = "/" + how->model.name;
   if (!rule_.empty()) how->rule = rule_;
@@ -106,12 +121,14 @@ expected<void> prefill_options::lend(job_spec& job) const {
   if (guest_gb_)
     how->memory_gb = *guest_gb_;
   else if (!own)
-    how->memory_gb = guest_gb_for(how->model.shape, std::max(1u, how->depth));
+    how->memory_gb =
+        (real ? single_precision : 1) * guest_gb_for(how->model.shape, std::max(1u, how->depth));
   return {};
 }
 
-expected<actors::prefill_study> prefill_options::apply(job_spec& job, std::uint64_t seed) const {
-  if (auto ok = lend(job); !ok) return refuse(ok.error());
+expected<actors::prefill_study> prefill_options::apply(job_spec& job, std::uint64_t seed,
+                                                       bool real) const {
+  if (auto ok = lend(job, real); !ok) return refuse(ok.error());
   const fs::path file = trace_ == shipped_trace
                             ? formats::configs_directory() / "traces/azure-code-10min.csv"
                             : fs::path{trace_};
@@ -128,6 +145,7 @@ expected<actors::prefill_study> prefill_options::apply(job_spec& job, std::uint6
   study.play.ttft_s = ttft_s_;
   study.play.cancels = cancels_;
   study.play.seed = seed;
+  if (real) fit_model(study, job.pipeline.bubbles->model.shape);
   // The paper's figure has a barrier after each iteration.
   if (job.slots && job.train) job.train->replan_every = 1;
   return study;

@@ -11,7 +11,7 @@
 
 namespace troupe::cli {
 
-/// Options of `troupe train` that offer a trace's prompts to the bubbles of a simulated training.
+/// Options of `troupe train` that offer a trace's prompts to the bubbles of the training.
 class prefill_options {
  public:
   void options(CLI::App& app);
@@ -19,12 +19,13 @@ class prefill_options {
   bool given() const { return !trace_.empty(); }
 
   /// Makes the job lend its bubbles, and reads the trace. Without --prefill-model the job has to
-  /// lend them itself, unless it is a slot job.
-  expected<actors::prefill_study> apply(job_spec& job, std::uint64_t seed) const;
+  /// lend them itself, unless it is a slot job. `real`: prompts are computed, so that the model's
+  /// folder needs its weights; longer prompts than it can have are cut, in the trace as well.
+  expected<actors::prefill_study> apply(job_spec& job, std::uint64_t seed, bool real) const;
 
  private:
-  expected<void> lend(job_spec& job) const;
-  expected<served_model_files> model_of(const job_spec& job) const;
+  expected<void> lend(job_spec& job, bool real) const;
+  expected<served_model_files> model_of(const job_spec& job, bool real) const;
 
   std::string trace_, model_, rule_;
   double rate_ = 1, ttft_s_ = 0, cancels_ = 0;

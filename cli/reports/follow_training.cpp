@@ -23,9 +23,10 @@ reason interrupted(const training_report& known, const job_status& j) {
 
 }  // namespace
 
-expected<training_report> follow_training(remote& cluster, const job_spec& job,
-                                          const std::function<void(const job_status&)>& progress,
-                                          interrupt* stop) {
+expected<training_report> follow_training(
+    remote& cluster, const job_spec& job,
+    const std::function<void(const job_status&, const training_report&)>& progress,
+    interrupt* stop) {
   const auto accepted = cluster.ask<submit_reply>(submit_job{0, job});
   if (!accepted) return refuse(accepted.error());
   if (accepted->job == 0) return refuse(accepted->why);
@@ -38,7 +39,7 @@ expected<training_report> follow_training(remote& cluster, const job_spec& job,
       return refuse(reason::kind::unknown,
                     fmt::format("the controller no longer knows job {}", accepted->job));
     const auto& j = jobs->jobs.front();
-    if (progress) progress(j);
+    if (progress) progress(j, known);
     // Queried after the state: if the job has ended, this has everything.
     const auto how = cluster.ask<training_reply>(query_training{0, j.job, position});
     if (!how) return refuse(how.error());

@@ -78,7 +78,12 @@ std::uint64_t count(const prefill_result& r, ending how) {
       std::ranges::count(r.done.requests, how, &actors::played_request::how));
 }
 
+std::optional<double> iteration_s_without(const prefill_result& r) {
+  return r.paired ? r.paired->iteration_s_without : r.iteration_s_without;
+}
+
 double slowdown(const prefill_result& r, const training_report& training) {
+  if (r.paired) return r.paired->ratio_median - 1;
   const double without = r.iteration_s_without.value_or(0);
   return without > 0 ? mean_iteration_s(training) / without - 1 : 0;
 }
@@ -88,6 +93,19 @@ double attained(const prefill_result& r, double limit_s) {
   const auto all = of_served(r, ttft_s);
   const auto good = std::ranges::count_if(all, [&](double s) { return s <= limit_s; });
   return r.done.requests.empty() ? 0 : double(good) / double(r.done.requests.size());
+}
+
+json document_of(const paired_windows& p) {
+  return {{"windows", p.windows},
+          {"iterations_with", p.iterations_with},
+          {"iterations_without", p.iterations_without},
+          {"iteration_s_with", p.iteration_s_with},
+          {"iteration_s_without", p.iteration_s_without},
+          {"ratio_median", p.ratio_median},
+          {"ratio_low", p.ratio_low},
+          {"ratio_high", p.ratio_high},
+          {"aa_low", p.aa_low},
+          {"aa_high", p.aa_high}};
 }
 
 json options_document(const prefill_result& r, const bubble_lending& how) {
@@ -144,8 +162,19 @@ json document_of(const prefill_result& r, const job_spec& job, const training_re
   d["requests_per_s"] = s.wall_s > 0 ? double(count(r, ending::served)) / s.wall_s : 0;
   d["utilization"] = {{"before", s.training}, {"training", s.training}, {"update", s.update},
                       {"prefill", s.prefill}, {"idle", s.idle()},       {"after", s.after()}};
+  if (const auto& p = r.paired) {
+    d["paired"] = document_of(*p);
+    // Of the windows: half of the time no prompt is offered.
+    d["utilization"] = {{"before", p->busy_without},
+                        {"training", p->busy_with},
+                        {"update", s.update},
+                        {"prefill", p->guests_with},
+                        {"idle", 1 - p->busy_with - p->guests_with - s.update},
+                        {"after", p->busy_with + p->guests_with}};
+  }
+  const auto alone_s = iteration_s_without(r);
   d["training_slowdown"] = slowdown(r, training);
-  d["iteration_s_without"] = r.iteration_s_without ? json(*r.iteration_s_without) : json();
+  d["iteration_s_without"] = alone_s ? json(*alone_s) : json();
   const auto used = training.bubbles.value_or(bubble_use{});
   d["delayed_steps"] = used.delayed_steps;
   d["delay_s"] = used.delay_s;
@@ -188,6 +217,14 @@ std::string text_of(const prefill_result& r, const job_spec& job, const training
                         duration_text(statistics::quantile(ttft, 0.9)),
                         duration_text(statistics::quantile(ttft, 0.99)));
   const auto used = training.bubbles.value_or(bubble_use{});
+  if (const auto& p = r.paired)
+    text += fmt::format(
+        "in {} windows by turns: an iteration takes {} with prompts and {} without; the ratio is "
+        "{:.3f} ({:.3f} to {:.3f}; of windows without prompts among themselves {:.3f} to {:.3f})\n"
+        "in windows with prompts devices are busy {:.1f} % of the time, in others {:.1f} %\n",
+        p->windows, duration_text(p->iteration_s_with), duration_text(p->iteration_s_without),
+        p->ratio_median, p->ratio_low, p->ratio_high, p->aa_low, p->aa_high,
+        100 * (p->busy_with + p->guests_with), 100 * p->busy_without);
   text += fmt::format("training slowed down by {:.4g} %, {} steps delayed\n",
                       100 * slowdown(r, training), used.delayed_steps);
   return text;

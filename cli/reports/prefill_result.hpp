@@ -5,6 +5,7 @@
 
 #include "actors/worlds/prefill_simulation.hpp"
 #include "cli/common/output.hpp"
+#include "cli/reports/paired_windows.hpp"
 #include "messages/job.hpp"
 #include "messages/stage.hpp"
 
@@ -15,6 +16,7 @@ struct prefill_result {
   actors::prefill_study study;
   actors::simulated_prefills done;
   std::optional<double> iteration_s_without;  // of the same training alone
+  std::optional<paired_windows> paired{};     // of a real training
 };
 
 json document_of(const prefill_result& r, const job_spec& job, const training_report& training);

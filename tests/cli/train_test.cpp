@@ -48,6 +48,36 @@ TEST_CASE("two processes over an emulated WAN have the losses and weights of one
   CHECK(two["losses"].back() < two["losses"].front());
 }
 
+TEST_CASE("prompts in the bubbles of a real training change no loss, and are measured in windows") {
+  const auto job = shipped("jobs/train-two-stages.yaml");
+  const auto beside = trained({job, "--world", "local", "--iterations", "200", "--prefill", "azure",
+                               "--prefill-model", shipped("models/scribe"), "--saturated", "4"});
+  const auto alone = trained({job, "--world", "local", "--iterations", "100"});
+  REQUIRE(beside["losses"].size() == 200);
+  for (std::size_t i = 0; i < 100; ++i) {
+    CHECK(beside["losses"][i] == alone["losses"][i]);
+    CHECK(beside["gradient_norms"][i] == alone["gradient_norms"][i]);
+  }
+  const auto& p = beside["prefill"];
+  CHECK(p["served"] > 0);
+  CHECK(p["ends"] == p["offered"]);
+  CHECK(p["kv"]["pages_leaked"] == 0);
+  CHECK(p["utilization"]["after"] > p["utilization"]["before"]);
+  REQUIRE(p.contains("paired"));
+  const auto& paired = p["paired"];
+  CHECK(paired["windows"] >= 4);
+  CHECK(paired["ratio_low"] <= paired["ratio_median"]);
+  CHECK(paired["ratio_median"] <= paired["ratio_high"]);
+}
+
+TEST_CASE("prompts for a real training need the weights of their model") {
+  const auto r = troupe::test::troupe({"train", shipped("jobs/train-two-stages.yaml"), "--world",
+                                       "local", "--prefill", "azure", "--prefill-model",
+                                       shipped("models/llama3.2-1b.json")});
+  CHECK(r.status == 2);
+  CHECK(r.err.find("must be a folder with weights") != std::string::npos);
+}
+
 TEST_CASE(
     "a training in virtual time replays a real run's measured times and sends the same bytes") {
   const auto job = shipped("jobs/train-two-stages.yaml");

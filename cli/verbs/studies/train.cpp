@@ -5,6 +5,7 @@
 #include "actors/worlds/training_simulation.hpp"
 #include "cli/common/controller_connection.hpp"
 #include "cli/common/local_cluster.hpp"
+#include "cli/common/local_prefills.hpp"
 #include "cli/common/output_directory.hpp"
 #include "cli/common/output_file.hpp"
 #include "cli/common/policy_option.hpp"
@@ -66,7 +67,7 @@ class train_verb final : public verb {
       return out.bad(fmt::format("{}: has neither `train:` nor `slots:`", file_));
     if (auto ok = adjust(*job); !ok) return out.bad(ok.error());
     if (prefill_.given()) {
-      auto study = prefill_.apply(*job, seed_);
+      auto study = prefill_.apply(*job, seed_, world_ == "local");
       if (!study) return out.bad(study.error());
       study_ = std::move(*study);
     }
@@ -112,11 +113,11 @@ class train_verb final : public verb {
     if (world_ == "virtual" && !device_.empty() && device_ != "sim")
       return refuse(reason::kind::invalid,
                     "the virtual world has only simulated devices; use --world local to compute");
-    if (prefill_.given() && world_ != "virtual")
+    if (prefill_.given() && world_ == "cluster")
       return refuse(reason::kind::invalid,
-                    "--prefill offers a trace in the virtual world; beside a real training, use "
-                    "`pipeline: {bubbles: ...}` in its job file, a job with `serve:`, and `troupe "
-                    "serve`");
+                    "--prefill offers a trace in the worlds virtual and local; on a cluster, use "
+                    "`pipeline: {bubbles: ...}` in the training's job file, and a job with "
+                    "`serve:`");
     if (!schedule_.empty()) t.schedule = schedule_;
     t.device = world_ == "virtual" ? "sim" : !device_.empty() ? device_ : t.device;
     if (iterations_ > 0) job.iterations = iterations_;
@@ -207,29 +208,42 @@ class train_verb final : public verb {
 
   expected<void> on_this_machine(training_result& r, output& out) {
     local_cluster_options o;
-    o.cluster_file = cluster_.empty()
-                         ? (formats::configs_directory() / "clusters" / "laptop.yaml").string()
-                         : cluster_;
+    const auto* usual = study_ ? "laptop-prefill.yaml" : "laptop.yaml";
+    o.cluster_file =
+        cluster_.empty() ? (formats::configs_directory() / "clusters" / usual).string() : cluster_;
     o.state = fs::absolute("out/train").string();
     o.policy = policy_;
+    o.fronts = !study_;
     const auto fresh = output_directory::claim(o.state);
     if (!fresh) return refuse(fresh.error());
     auto cluster = local_cluster::start(o);
     if (!cluster) return refused(cluster);
     if (auto ok = (*cluster)->wait_until_ready(60); !ok) return ok;
     remote_.set_controller((*cluster)->controller_address());
-    return on_the_cluster(r, out);
+    if (!study_) return on_the_cluster(r, out);
+    auto prefills =
+        local_prefills::start(**cluster, o.cluster_file, o.state, remote_, r.job, *study_, *stop_);
+    if (!prefills) return refuse(prefills.error());
+    if (r.job.required_gpu_type.empty()) r.job.required_gpu_type = (*prefills)->gpu_type();
+    if (auto ok = on_the_cluster(r, out, prefills->get()); !ok) return ok;
+    r.prefills.emplace().study = *study_;
+    auto played = (*prefills)->end();
+    r.prefills->done = std::move(played.done);
+    r.prefills->paired = compare_windows(r.report, played.windows);
+    return {};
   }
 
-  expected<void> on_the_cluster(training_result& r, output& out) {
+  expected<void> on_the_cluster(training_result& r, output& out,
+                                local_prefills* prefills = nullptr) {
     const runtime::stopwatch watch;
     progress_line line;
     job_id job = 0;
     auto report = follow_training(
         remote_, r.job,
-        [&](const job_status& now) {
+        [&](const job_status& now, const training_report& so_far) {
           job = now.job;
           line.show(progress_text(now));
+          if (prefills) prefills->look(so_far);
         },
         &*stop_);
     line.clear();
