@@ -7,6 +7,7 @@
 
 #include "actors/worlds/training_simulation.hpp"
 #include "harness/small_cluster.hpp"
+#include "messages/codec.hpp"
 #include "messages/random.hpp"
 
 // A trace of prompts in the bubbles of a simulated training, through all actors.
@@ -108,6 +109,44 @@ TEST_CASE("prefills in its bubbles change no iteration of a training") {
     CHECK(beside.prefills->pages_leaked == 0);
     CHECK(beside.prefills->resent_blocks == 0);
     CHECK(run(o).fingerprint == beside.fingerprint);
+  }
+}
+
+TEST_CASE("caches come whole over a network that loses, repeats and reorders their blocks") {
+  auto o = a_training(400);
+  o.job.pipeline.bubbles = lending("resumable", 2);
+  o.prefills = study(2000, 80);
+  o.prefills->play.ttft_s = 60;
+  const auto without = run(o);
+  o.faults.duplication = 0.05;
+  o.faults.reordering = 0.2;
+  o.faults.reorder_delay_s = 0.02;
+  random_source random{7};
+  std::size_t lost = 0;
+  // Not the training's tensors: whoever waits for a training that waits is late, and says so.
+  o.loses = [&](address, address, const frame& f) {
+    const auto e = peek(f.header.bytes());
+    const bool of_prefill =
+        e && (e->type == type_id<prefill_block> || e->type == type_id<blocks_received>);
+    const bool loses = of_prefill && random.chance(0.05);
+    lost += loses;
+    return loses;
+  };
+  const auto faulty = run(o);
+  CHECK(lost > 500);
+  CHECK(without.prefills->resent_blocks == 0);
+  CHECK(faulty.prefills->resent_blocks > 100);
+  for (const auto* p : {&*without.prefills, &*faulty.prefills}) {
+    REQUIRE(p->requests.size() == 2000);
+    std::map<std::string, int> why;
+    for (const auto& r : p->requests)
+      if (r.how != ending::served) ++why[r.why.text];
+    for (const auto& [text, n] : why) UNSCOPED_INFO(n << " " << text);
+    auto ends = endings(*p);
+    CHECK(ends[ending::served] == 2000);
+    CHECK(p->pages_leaked == 0);
+    for (std::size_t i = 0; i < p->requests.size(); ++i)
+      if (p->requests[i].tokens != o.prefills->prompts[i].generated_tokens) FAIL(i);
   }
 }
 
