@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "planners/cost/tensor_routes.hpp"
+#include "planners/pipeline/trips.hpp"
 
 namespace troupe::planners {
 
@@ -179,9 +180,58 @@ double busiest_link_s(const timed_plan& t) {
   return used.empty() ? 0 : *std::ranges::max_element(used);
 }
 
+/// What passes the cards (or the links inside a node) that only one stage of one pipeline uses, by
+/// stage: the most of any pipeline, beyond a micro-batch's path to the last stage and back. When a
+/// stage has done its first backward, at most as many of its activations are sent as it holds in
+/// flight; all others and all of its gradients are still to pass, and the last of these has the way
+/// back to the first stage before it.
+std::vector<double> beyond_cards_s(const timed_plan& t) {
+  const auto stages = t.shape.stages, m = t.shape.microbatches;
+  std::vector<double> out(stages, 0.0);
+  if (t.times.routes.empty()) return out;
+  const auto sends = [&](std::size_t i, bool forward) {
+    const auto s = static_cast<std::uint32_t>(i % stages);
+    return forward ? s + 1 < stages && !t.shape.is_wan(s) : s > 0 && !t.shape.is_wan(s - 1);
+  };
+  std::vector<std::uint32_t> users(t.times.links, 0);
+  for (std::size_t i = 0; i < t.times.routes.size(); ++i) {
+    const auto& w = t.times.routes[i];
+    if (sends(i, true)) ++users[w.forward.link];
+    if (sends(i, false) && !(sends(i, true) && w.backward.link == w.forward.link))
+      ++users[w.backward.link];
+  }
+  for (std::size_t i = 0; i < t.times.routes.size(); ++i) {
+    const auto s = static_cast<std::uint32_t>(i % stages);
+    const auto& w = t.times.routes[i];
+    const bool forward = sends(i, true) && users[w.forward.link] == 1;
+    const bool backward = sends(i, false) && users[w.backward.link] == 1;
+    double both_s = 0;
+    if (backward) both_s = (m - 1.0) * w.backward.alone_s;
+    if (backward && forward && w.backward.link == w.forward.link)
+      both_s += (m - std::min(m, stages - s)) * w.forward.alone_s;
+    if (forward) both_s = std::max(both_s, (m - 1.0) * w.forward.alone_s);
+    out[s] = std::max(out[s], both_s);
+  }
+  return out;
+}
+
+/// How much later a pipeline's first stage, whose backwards and gradients are through at `begin_s`,
+/// or the last one is through because both sum a tied embedding.
+double waits_for_tied_s(const timed_plan& t, std::size_t first, double last_backward_s,
+                        double begin_s) {
+  const auto last = first + t.shape.stages - 1;
+  const auto& a = t.times.stages[first];
+  const auto& z = t.times.stages[last];
+  const double arrives_s =
+      last_backward_s + z.gradients + t.times.routes[last].tied_route.total_s();
+  const double back_s = t.times.routes[first].tied_route.total_s();
+  return std::max(0.0, arrives_s - begin_s) +
+         std::max(0.0, back_s + z.update - z.gradients - (a.update - a.gradients));
+}
+
 /// When all stages have finished their all-reduces and updates, given the end of each stage's last
 /// backward: all-reduces on the same link run one after the other.
-double end_of_sums_s(const timed_plan& t, const std::vector<double>& last_backward_s) {
+double end_of_sums_s(const timed_plan& t, const std::vector<double>& last_backward_s, bool least) {
   const auto& shape = t.shape;
   std::vector<double> free_s(t.times.links, 0.0);
   double end = 0;
@@ -192,7 +242,12 @@ double end_of_sums_s(const timed_plan& t, const std::vector<double>& last_backwa
       double summed_s = begin_s + k.exchange;
       if (!t.times.routes.empty()) {
         const auto& routes = t.times.routes[i];
-        const double tied_s = k.exchange - peers_s(routes);
+        double tied_s = k.exchange - peers_s(routes);
+        // The last stage's part may come while the first one's backwards still run.
+        if (least && routes.tied) {
+          tied_s = s == 0 ? waits_for_tied_s(t, i, last_backward_s.back(), begin_s) : 0;
+          summed_s = begin_s + peers_s(routes) + tied_s;
+        }
         for (const auto& to : routes.peers) {
           auto& f = free_s[to.route.link];
           f = std::max(f, begin_s) +
@@ -211,7 +266,7 @@ double end_of_sums_s(const timed_plan& t, const std::vector<double>& last_backwa
 /// rounds follow each other. Neither is the iteration shorter than the busiest shared link. A stage
 /// with `v` parts of the model begins and ends with one of them, and sends v times as often
 /// (Narayanan et al., section 2.2); its rounds are not known.
-double closed_form_s(const timed_plan& t, double v) {
+double closed_form_s(const timed_plan& t, double v, bool least) {
   const auto& shape = t.shape;
   const double m = shape.microbatches;
   const auto send_s = [&](std::uint32_t s) {
@@ -223,6 +278,7 @@ double closed_form_s(const timed_plan& t, double v) {
   double behind = 0;  // a micro-batch's path to the last stage and back
   for (std::uint32_t s = 1; s < shape.stages; ++s) behind += way_s(s) + 2 * send_s(s - 1);
   double before = 0, longest = v * busiest_link_s(t), backwards = 0;
+  if (least) longest = std::max(longest, way_s(0) + behind + std::ranges::max(beyond_cards_s(t)));
   for (std::uint32_t s = 0; s < shape.stages; ++s) {
     const auto k = shape.at(s);
     // Before the first gradient arrives, 1F1B does one forward for each stage from this one on.
@@ -235,6 +291,10 @@ double closed_form_s(const timed_plan& t, double v) {
     if (v == 1)
       longest =
           std::max(longest, before + rounds.full * (way_s(s) + behind) + rounds.rest * k.forward);
+    if (least)
+      longest = std::max(
+          longest, before + way_s(s) + behind +
+                       trips_s(shape.microbatches, shape.stages - s, way_s(s) + behind, step_s(k)));
     if (s + 1 == shape.stages) break;
     before += way_s(s) + 2 * send_s(s);
     behind -= way_s(s + 1) + 2 * send_s(s);
@@ -245,7 +305,7 @@ double closed_form_s(const timed_plan& t, double v) {
     last_backward_s.push_back(longest - backwards);
     backwards += shape.at(s).backward / v + (s + 1 < shape.stages ? send_s(s) : 0);
   }
-  return end_of_sums_s(t, last_backward_s);
+  return end_of_sums_s(t, last_backward_s, least);
 }
 
 template <class Choose>
@@ -313,8 +373,9 @@ expected<iteration_estimate> evaluate(const cluster& c, const job_spec& job,
                                       const timed_plan& timed, fidelity f) {
   iteration_estimate e;
   const auto& shape = timed.shape;
-  if (f == fidelity::closed) {
-    e.iteration_s = closed_form_s(timed, std::max(1U, job.pipeline.virtual_stages));
+  if (f == fidelity::closed || f == fidelity::least) {
+    const auto parts = std::max(1U, job.pipeline.virtual_stages);
+    e.iteration_s = closed_form_s(timed, parts, f == fidelity::least && parts == 1);
   } else {
     if (job.pipeline.virtual_stages > 1)
       return refuse(reason::kind::invalid,

@@ -46,6 +46,10 @@ enum class fidelity : std::uint8_t {
   /// Closed form of 1F1B by its slowest stage, with the wait for the first gradient; plus the
   /// all-reduces and updates that backwards of earlier stages do not hide. Makes no schedule.
   closed,
+  /// The closed form, and no less than longer chains of events: trips to the last stage and back
+  /// between steps of a stage, and what passes each stage's own network card. Simulated schedules
+  /// of 1F1B take no less, but for updates that the next iteration hides.
+  least,
   /// Makes the job's schedule and simulates it step by step: what the trainer expects.
   simulated
 };

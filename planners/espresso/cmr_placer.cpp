@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
+#include "planners/cost/plan_time.hpp"
 #include "planners/cost/stage_time.hpp"
 
 namespace troupe::planners {
@@ -137,6 +139,7 @@ class ratio_placer {
 set_plan place_by_ratio(stage_placer& placer, const cluster& c, std::size_t division,
                         const stage_counts& counts) {
   set_plan best;
+  double least_s = std::numeric_limits<double>::infinity();
   const auto p = placer.problem_of(division, counts);
   if (!p || p->stages() > p->table->pieces()) return best;
   const ratio_placer ratios{c, placer.divisions()[division], *p};
@@ -144,7 +147,11 @@ set_plan place_by_ratio(stage_placer& placer, const cluster& c, std::size_t divi
     const auto stages = ratios.with_first(first);
     if (stages.empty()) continue;
     auto plan = placer.plan_of(division, stages);
-    if (plan.plan && plan.iteration_s < best.iteration_s) best = std::move(plan);
+    if (!plan.plan) continue;
+    const auto e = evaluate(c, placer.job(), plan.plan->how, plan.plan->where, fidelity::closed);
+    if (!e || e->iteration_s >= least_s) continue;
+    least_s = e->iteration_s;
+    best = std::move(plan);
   }
   return best;
 }

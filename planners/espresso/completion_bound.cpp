@@ -40,7 +40,8 @@ class completions {
          [&](const open_type& o, std::uint32_t n) { fastest[o.type] += n; });
     if (bound_.ordered()) return bound_.of(fastest, last_rate_);
     for (std::size_t t = 0; t < fastest.size(); ++t) rate += fastest[t] * bound_.rate(t);
-    return bound_.work() * least_through_s_ + bound_.sends_s() + bound_.work() / rate;
+    const double own_s = std::max(bound_.min_own_s(), bound_.work() / rate);
+    return bound_.work() * least_through_s_ + bound_.sends_s() + own_s;
   }
 
   /// The least price of a completion, fractions of stages allowed, of which an iteration can take

@@ -73,7 +73,7 @@ class cost_trees {
         job_{job},
         budget_{budget},
         options_{options},
-        placer_{m.priced, idle, job} {
+        placer_{m.priced, idle, job, options.simulate ? fidelity::least : fidelity::closed} {
     simulated_job_ = placer_.job();
     simulated_job_.train->device = "sim";
     if (options.placer == provision_placer::exact && options.pruning && !options.exhaustive &&
@@ -285,6 +285,8 @@ class cost_trees {
     keep_cheaper(node, p, std::max(p.iteration_s, e->iteration_s), price_per_hour(node));
     if (options_.placer != provision_placer::exact || node.placer != provision_placer::exact)
       return;
+    if (placer_.fidelity_of(node.division) != fidelity::closed)
+      place_by(provision_placer::closed_form, node);
     for (const auto other :
          {provision_placer::greedy, provision_placer::whale, provision_placer::hph})
       place_by(other, node);

@@ -85,9 +85,15 @@ set_plan place_with(provision_placer how, stage_placer& placer, const cluster& c
     case provision_placer::sia:
       return is_sias(d, counts) ? placer.place(division, counts, limit_s) : set_plan{};
     case provision_placer::hph:
-      return placer.place(division, counts, limit_s, in_order_of(counts, [&](std::size_t t) {
-                            return flops_s(c.gpus[d.types[t].gpu]);
-                          }));
+      return placer.place(
+          division, counts, limit_s,
+          in_order_of(counts, [&](std::size_t t) { return flops_s(c.gpus[d.types[t].gpu]); }),
+          fidelity::closed);
+    case provision_placer::closed_form: {
+      auto p = placer.place(division, counts, limit_s, {}, fidelity::closed);
+      p.bound_s = p.iteration_s;
+      return p;
+    }
     case provision_placer::exact:
       break;
   }

@@ -15,7 +15,8 @@ enum class provision_placer : std::uint8_t {
   greedy,  // Algorithm 2 (cmr_placer.hpp)
   sia,     // 2^n GPUs of one type, with the best cut
   whale,  // the largest memory first; as much work for each stage as its speed, where memory allows
-  hph     // the slowest GPUs first, with the best cut
+  hph,    // the slowest GPUs first, with the best cut
+  closed_form  // of `exact`, without what longer chains of events say (fidelity::closed)
 };
 
 /// exact, greedy, sia, whale, hph.

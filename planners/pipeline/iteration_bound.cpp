@@ -57,6 +57,9 @@ iteration_bound::iteration_bound(const stage_table& table, std::uint32_t microba
   for (std::size_t i = 1; i < fastest_.size(); ++i)
     ordered_ = ordered_ && rate_[fastest_[i - 1]] >= rate_[fastest_[i]];
   add_round_limits(table);
+  // The last stage but one sends both ways, and holds two micro-batches.
+  const double after_first = stages > 2 ? m - std::min(m, 2.0) : 0;
+  if (stages > 1) min_own_s_ = std::max(min_own_s_, (m - 1 + after_first) * x.card_s);
 }
 
 /// The last n stages together take at most u / (their rounds - 1) of S with u the most that a

@@ -21,6 +21,7 @@ class iteration_bound {
     double min_between_nodes_s = 0;    // of a send: no less than min_send_s
     std::uint32_t stages_of_node = 1;  // of one pipeline, at most
     double sums_s = 0;                 // of gradients, at least
+    double card_s = 0;                 // a send of a stage's own card, at least; 0: not counted
   };
   /// `table` is kept.
   iteration_bound(const stage_table& table, std::uint32_t microbatches, std::uint32_t stages,
@@ -44,6 +45,8 @@ class iteration_bound {
     const double between = (stages - 1) / sends_.stages_of_node;
     return 2 * (between * sends_.min_between_nodes_s + (stages - 1 - between) * sends_.min_send_s);
   }
+  /// Of what the slowest stage does beyond S, at least, whatever the stages are.
+  double min_own_s() const { return min_own_s_; }
   /// Of S, for each of a sample's FLOPs on a stage of that type.
   double through_s(std::size_t type) const { return through_s_[type]; }
   /// FLOPs that a stage of that type may have for each second beyond S; the last stage of a
@@ -62,6 +65,7 @@ class iteration_bound {
   /// rates times what their through_s() is below y is no less than this (last_rate included).
   double least_saving(double x, double y) const {
     double least = y < x ? 0 : 1;
+    if (min_own_s_ > 0) least = std::max(least, 1 - (x - y) * work_ / min_own_s_);
     for (const auto& l : round_limits_)
       least = std::max(
           least, (y * work_ + l.sends_s - (x - y) * work_ * l.slope) / (x * work_ + l.sends_s));
@@ -95,7 +99,7 @@ class iteration_bound {
   double work_ = 0, sends_s_ = 0;
   std::uint32_t microbatches_ = 1, stages_ = 1;
   std::vector<round_limit> round_limits_;
-  double min_own_s_ = 0;  // the rounds of sends alone
+  double min_own_s_ = 0;  // the rounds of sends alone, or what passes a card
   // Sums that backwards do not hide: none from such an own_s of the slowest stage on.
   double hidden_below_s_ = 0, tail_slope_ = 0;
   std::vector<double> through_s_, rate_, last_rate_;

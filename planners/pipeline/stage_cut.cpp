@@ -8,13 +8,13 @@
 
 #include "messages/time.hpp"
 #include "planners/pipeline/schedule.hpp"
+#include "planners/pipeline/trips.hpp"
 
 // Stages are added from the last to the first, because what follows a stage decides how long a
 // micro-batch is away from it, and so how often it must wait. A label is a way to have used a set
 // of stages for the pieces from one on to the end. Of labels of one set, one front type and the
-// same pieces only those are kept that no other is better than in all that the rest depends on; and
-// only those whose bound is within a limit: what a first pass found that kept a few labels of each
-// set.
+// same pieces only those are kept that no other is better than in all that the rest depends on, and
+// whose bound is within a limit: what a first pass found that kept a few labels of each set.
 
 namespace troupe::planners {
 
@@ -47,7 +47,6 @@ class cut_search {
     for (const auto t : types_) least_through_s_ = std::min(least_through_s_, bound_.through_s(t));
   }
 
-  double bound_s() const { return bound_.of(p_.counts); }
   std::uint64_t steps() const { return steps_; }
 
   /// The best within the limit, if at most so many labels of a set are kept: those that promise
@@ -66,10 +65,7 @@ class cut_search {
       for (std::size_t i = 0; i < labels_[set].size(); ++i) extend(set, i);
       if (steps_ > until) return {};
     }
-    const auto& all = labels_.back();
-    const auto best = std::ranges::min_element(all, {}, [](const label& l) { return l.min_s; });
-    if (best == all.end()) return stage_cut{};
-    return stage_cut{best->min_s, stages_of(*best), best->min_s};
+    return best_cut();
   }
 
  private:
@@ -138,10 +134,17 @@ class cut_search {
     const double warm = std::min<double>(m_, behind + 1);
     return m_ * k.step_s() - warm * k.forward_s - k.recompute_s - k.backward_s;
   }
+  /// What a stage does beyond S, at least, whatever is behind it.
+  double least_own_s(const range_costs& k, std::uint32_t behind) const {
+    if (!p_.least) return work_s(k, behind);
+    const double trip_s = k.forward_s + k.backward_s + bound_.sends_s(behind + 1);
+    return std::max(work_s(k, behind), trips_s(p_.microbatches, behind + 1, trip_s, k.step_s()));
+  }
   /// All terms for a stage, less S, of which it and those behind it have `through_s`.
   double own_s(const range_costs& k, std::uint32_t behind, double through_s) const {
     const auto r = rounds_of(p_.microbatches, behind + 1);
-    const double own = std::max(work_s(k, behind), (r.full - 1) * through_s + r.rest * k.forward_s);
+    double own = std::max(work_s(k, behind), (r.full - 1) * through_s + r.rest * k.forward_s);
+    if (p_.least) own = std::max(own, trips_s(p_.microbatches, behind + 1, through_s, k.step_s()));
     // Stages in front may share nodes otherwise than they do here, and reach this one sooner.
     return share_nodes_ ? own : std::max(own, m_ * k.step_s() - through_s);
   }
@@ -170,11 +173,13 @@ class cut_search {
   void end_tied(label& l, const range_costs& k, std::size_t type) const {
     const auto& w = p_.links[l.last_type * p_.types() + type];
     const double there_s = w.alone_s(l.last_tied_bytes) + w.latency_s;
-    const double first_sums = sums_s(k.gradient_bytes, type);
-    l.tail = std::max(
-        {l.tail, gradients_s(k, true) + there_s + first_sums + std::max(k.update_s, l.last_update),
-         l.last_gradients + std::max(l.last_sums, 2 * there_s + first_sums) + l.last_update -
-             l.backwards});
+    const double first_sums = sums_s(k.gradient_bytes, type), begin_s = gradients_s(k, true);
+    double summed_s = begin_s + there_s + first_sums + std::max(k.update_s, l.last_update);
+    if (p_.least)  // the last stage's part may come while the first one's backwards still run
+      summed_s = std::max(begin_s, l.last_gradients + there_s - l.backwards) + first_sums +
+                 std::max(k.update_s, there_s + l.last_update);
+    const double last_s = p_.least ? l.last_sums : std::max(l.last_sums, 2 * there_s + first_sums);
+    l.tail = std::max({l.tail, summed_s, l.last_gradients + last_s + l.last_update - l.backwards});
   }
 
   /// How many pieces the stages in front of each set can have within the limit, in any order.
@@ -211,7 +216,7 @@ class cut_search {
       const auto good = [&](std::uint32_t n) {
         const auto within = [&](const range_costs& k) {
           ++steps_;
-          return fits(k, type, behind) && min_s + work_s(k, behind) <= limit_;
+          return fits(k, type, behind) && min_s + least_own_s(k, behind) <= limit_;
         };
         if (behind == 0) return n <= t.size() && within(t.last(type, t.size() - n));
         // Only the first stage begins with the embedding; others do with either kind of piece.
@@ -295,13 +300,11 @@ class cut_search {
       const auto& w = p_.links[type * p_.types() + from.type];
       l.sent = w.alone_s(k.activation_bytes);
       double send_s = l.sent + w.latency_s;
-      // Filling nodes from the last stage on, a pipeline leaves them as late as it can.
-      l.together = type == from.type && from.together < p_.stages_of_node[type]
-                       ? static_cast<std::uint16_t>(from.together + 1)
-                       : std::uint16_t{1};
-      if (type == from.type && l.together == 1) {
+      l.together = 1;
+      if (type == from.type && leaves_node(set, from, l)) {
         const auto& between = p_.between_nodes[type];
-        const double bytes = p_.table->min_activation_bytes();
+        const double bytes =
+            p_.leaves_node[type].empty() ? p_.table->min_activation_bytes() : k.activation_bytes;
         l.sent = std::max(l.sent, between.alone_s(bytes));
         send_s = std::max(send_s, between.alone_s(bytes) + between.latency_s);
       }
@@ -310,6 +313,10 @@ class cut_search {
       l.tail -= k.backward_s + send_s;
       // The next stage sends forward what this one's activations come for.
       l.links = std::max(l.links, m_ * link_s(l.sent, from.sent));
+      if (p_.least) {
+        const double before = m_ - std::min<double>(m_, behind);
+        l.own = std::max(l.own, before * from.sent + (m_ - 1) * l.sent);
+      }
     }
     if (first) l.links = std::max(l.links, m_ * l.sent);
     if (behind > 0 || !p_.tied) l.tail = std::max(l.tail, after_s(k, type, p_.tied && first));
@@ -336,6 +343,16 @@ class cut_search {
     }
     if (l.min_s <= limit_) labels_[next].push_back(l);
     return true;
+  }
+
+  /// Must a stage send to another node, that is put in front of one of its type?
+  bool leaves_node(std::size_t set, const label& from, label& front) const {
+    if (const auto& leaves = p_.leaves_node[from.type]; !leaves.empty())
+      return leaves[p_.counts[from.type] - 1 - used_of(set, from.type)];
+    // Filling nodes from the last stage on, a pipeline leaves them as late as it can.
+    if (from.together == p_.stages_of_node[from.type]) return true;
+    front.together = static_cast<std::uint16_t>(from.together + 1);
+    return false;
   }
 
   /// Of an iteration, if the stages in front take at least `front_s` of S, `ahead_s` of it for
@@ -400,6 +417,16 @@ class cut_search {
     all.resize(max_labels);
   }
 
+  stage_cut best_cut() {
+    auto& all = labels_.back();
+    std::ranges::stable_sort(all, {}, [](const label& l) { return l.min_s; });
+    if (all.empty()) return {};
+    stage_cut out{all.front().min_s, stages_of(all.front()), all.front().min_s, {}};
+    for (std::size_t i = 1; i < std::min<std::size_t>(8, all.size()) && !p_.own_links; ++i)
+      out.others.push_back({all[i].min_s, stages_of(all[i])});
+    return out;
+  }
+
   std::vector<cut_stage> stages_of(label l) const {
     std::vector<cut_stage> out;
     auto set = labels_.size() - 1;
@@ -430,11 +457,10 @@ class cut_search {
   std::uint64_t steps_ = 0;
 };
 
-constexpr double max_label_sets = 200'000;
-double label_sets_of(const cut_problem& p) {
+bool has_too_many_sets(const cut_problem& p) {
   double sets = 1;
   for (const auto n : p.counts) sets *= n + 1.0;
-  return sets;
+  return sets > 200'000;
 }
 
 }  // namespace
@@ -443,25 +469,30 @@ stage_cut cut_for(const cut_problem& problem, double limit_s, std::uint64_t& ste
                   std::uint64_t max_steps) {
   const auto stages = problem.stages();
   if (stages > problem.table->size()) return {};
-  if (label_sets_of(problem) > max_label_sets) {
-    stage_cut unknown;
-    unknown.bound_s = problem.bound->of(problem.counts);
-    return unknown;
-  }
+  stage_cut first;
+  first.bound_s = problem.bound->of(problem.counts);
+  if (has_too_many_sets(problem)) return first;
   constexpr std::size_t few = 8, all = std::numeric_limits<std::size_t>::max();
   constexpr double rounding = 1 + 1e-12;
   cut_search search{problem};
   // A tight limit leaves little to look at; else what a quick pass finds is one.
   auto best = search.within(limit_s, all, max_steps / 4);
-  stage_cut first;
   if (!best) {
     first = *search.within(limit_s, few, never_steps);
     best = search.within(std::min(limit_s, first.iteration_s * rounding), all, max_steps);
   }
+  first.bound_s = problem.bound->of(problem.counts);
+  // What a tighter limit leaves may be little enough to look at: the best of it, or a bound.
+  for (const double share : {0.97, 0.92, 0.85}) {
+    const double tighter_s = share * std::min(limit_s, first.iteration_s);
+    if (best || tighter_s <= first.bound_s || tighter_s == never) break;
+    best = search.within(tighter_s, all, max_steps / 2);
+    if (!best || !best->stages.empty()) continue;
+    first.bound_s = tighter_s;
+    best = std::move(first);
+  }
   steps += search.steps();
-  if (best) return *best;
-  first.bound_s = search.bound_s();
-  return first;
+  return best ? *best : first;
 }
 
 }  // namespace troupe::planners

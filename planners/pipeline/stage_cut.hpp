@@ -27,6 +27,9 @@ struct cut_problem {
   // another (no faster than that of `links`).
   std::vector<std::uint32_t> stages_of_node;
   std::vector<link_cost> between_nodes;
+  // By type and stage of that type: does it leave its node to reach the next one of its type, if
+  // that follows it, in any pipeline? Empty: not known.
+  std::vector<std::vector<bool>> leaves_node;
   // Of a type, what a stage sends to its peers over the link that takes the longest, at least.
   struct chunks {
     double count = 0, s_per_byte = 0;  // of one
@@ -35,6 +38,7 @@ struct cut_problem {
   std::vector<chunks> chunks_to_peers;
   // What a stage sends to either side goes over one link that no other stage uses.
   bool own_links = true;
+  bool least = false;              // iterations by fidelity::least; else by fidelity::closed
   bool tied = false;               // the first and the last stage sum an embedding that both have
   std::vector<std::size_t> order;  // the stages' types, where only the cut is asked for; else empty
 
@@ -55,6 +59,13 @@ struct stage_cut {
   std::vector<cut_stage> stages;  // empty: nothing within the limit was found
   /// None is shorter: iteration_s itself, unless the search was cut short.
   double bound_s = std::numeric_limits<double>::infinity();
+  /// Where links are shared iteration_s is a bound, too, and other cuts may be shorter: those that
+  /// promise most, each with what it takes at least.
+  struct alternative {
+    double bound_s = 0;
+    std::vector<cut_stage> stages;
+  };
+  std::vector<alternative> others;
 };
 
 /// The shortest iteration of all orders and cuts of exactly the problem's stages, each with at

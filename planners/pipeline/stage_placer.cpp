@@ -37,8 +37,9 @@ bool same_nodes(const cluster& c, const idle_index& idle, const job_spec& job,
 
 }  // namespace
 
-stage_placer::stage_placer(const cluster& c, const idle_index& idle, const job_spec& job)
-    : c_{c}, idle_{idle}, job_{job} {
+stage_placer::stage_placer(const cluster& c, const idle_index& idle, const job_spec& job,
+                           fidelity f)
+    : c_{c}, idle_{idle}, job_{job}, fidelity_{f} {
   if (!job_.train) job_.train.emplace();
   job_.train->schedule = "megatron";
   job_.train->costs.clear();  // of another cut
@@ -94,6 +95,7 @@ stage_placer::routes stage_placer::routes_of(std::uint32_t tensor) const {
           r.alike && c_.nodes[nodes.front().front()].datacenter == c_.nodes[all.front()].datacenter;
     nodes.push_back(std::move(all));
   }
+  set_nodes(r, nodes, tensor);
   for (std::size_t a = 0; a < nodes.size(); ++a)
     for (std::size_t b = 0; b < nodes.size(); ++b) {
       const auto& from = nodes[a];
@@ -113,6 +115,32 @@ stage_placer::routes stage_placer::routes_of(std::uint32_t tensor) const {
       r.links.push_back(w);
     }
   return r;
+}
+
+void stage_placer::set_nodes(routes& r, const std::vector<std::vector<node_index>>& nodes,
+                             std::uint32_t tensor) const {
+  if (nodes.empty() || r.alike) return;
+  const auto datacenter = c_.nodes[nodes.front().front()].datacenter;
+  for (auto of_type : nodes) {
+    std::ranges::sort(of_type);
+    auto& stages = r.nodes.emplace_back();
+    for (const auto n : of_type) {
+      if (c_.nodes[n].datacenter != datacenter) return r.nodes.clear();
+      stages.insert(stages.end(), idle_.idle(n) / tensor, n);
+    }
+  }
+}
+
+/// Where pipelines have so many stages of a type: does one of them leave its node for the next one
+/// of that type, in any pipeline? By stage; empty: not known.
+std::vector<bool> stage_placer::hops_between_nodes(const routes& r, std::size_t type,
+                                                   std::uint32_t pipelines, std::uint32_t stages) {
+  if (r.nodes.empty()) return {};
+  const auto& at = r.nodes[type];
+  std::vector<bool> leave(stages);
+  for (std::size_t i = 0; i + 1 < std::size_t{stages} * pipelines; ++i)
+    if (at[i] != at[i + 1]) leave[i % stages] = true;
+  return leave;
 }
 
 /// The chunks that a stage sends to its peers over one link, at least, if each pipeline has so many
@@ -156,7 +184,7 @@ stage_placer::shape& stage_placer::shape_for(std::size_t division, std::uint32_t
   s.table = &table_of(d.tensor, s.batch.rows);
   const auto& r = routes_.at(d.tensor);
   iteration_bound::transfers x;
-  x.min_send_s = x.min_between_nodes_s = x.sums_s = never;
+  x.min_send_s = x.min_between_nodes_s = x.sums_s = x.card_s = never;
   x.stages_of_node = std::ranges::max(r.stages_of_node);
   for (std::size_t i = 0; i < r.links.size(); ++i) {
     const auto& w = r.links[i];
@@ -168,8 +196,10 @@ stage_placer::shape& stage_placer::shape_for(std::size_t division, std::uint32_t
     x.min_between_nodes_s = std::min(x.min_between_nodes_s,
                                      least_s(one_type ? r.between_nodes[i / d.types.size()] : w));
     x.max_send_s = std::max(x.max_send_s, w.alone_s(s.table->max_activation_bytes()) + w.latency_s);
+    x.card_s = std::min(x.card_s, w.alone_s(s.table->min_activation_bytes()));
   }
   if (!r.alike) x.max_send_s = never;
+  if (!r.alike || fidelity_ != fidelity::least) x.card_s = 0;
   for (std::size_t t = 0; t < d.types.size(); ++t) {
     // Rounded stage by stage.
     const double bytes = s.table->last(t, 0).gradient_bytes - stages;
@@ -237,20 +267,38 @@ std::optional<cut_problem> stage_placer::problem_of(std::size_t division,
   p.stages_of_node = r.stages_of_node;
   p.between_nodes = r.between_nodes;
   for (std::size_t t = 0; t < counts.size(); ++t)
+    p.leaves_node.push_back(hops_between_nodes(r, t, d.pipelines, counts[t]));
+  for (std::size_t t = 0; t < counts.size(); ++t)
     p.chunks_to_peers.push_back(chunks_to_peers(r, t, d.pipelines, counts[t]));
   p.own_links = r.alike;
+  p.least = fidelity_of(division) == fidelity::least;
   p.tied = job_.model.tied_head && stages > 1;
   return p;
 }
 
 set_plan stage_placer::place(std::size_t division, const stage_counts& counts, double limit_s,
                              const std::vector<std::size_t>& order) {
+  return place(division, counts, limit_s, order, fidelity_of(division));
+}
+
+fidelity stage_placer::fidelity_of(std::size_t division) const {
+  return routes_.at(divisions_[division].tensor).alike ? fidelity_ : fidelity::closed;
+}
+
+set_plan stage_placer::place(std::size_t division, const stage_counts& counts, double limit_s,
+                             const std::vector<std::size_t>& order, fidelity f) {
   auto p = problem_of(division, counts);
   if (!p) return {};
   p->order = order;
+  p->least = f == fidelity::least;
   const auto cut = cut_for(*p, limit_s, units_);
   set_plan out;
   if (!cut.stages.empty()) out = plan_of(division, cut.stages);
+  for (const auto& other : cut.others) {
+    if (other.bound_s >= out.iteration_s) break;
+    auto one = plan_of(division, other.stages);
+    if (one.iteration_s < out.iteration_s) out = std::move(one);
+  }
   if (!routes_.at(divisions_[division].tensor).alike || cut.bound_s < cut.iteration_s)
     out.bound_s = std::min(cut.bound_s, out.iteration_s);
   return out;
@@ -266,6 +314,11 @@ set_plan stage_placer::plan_of(std::size_t division, const std::vector<cut_stage
   set_plan out;
   auto placed = plan_of_stages(c_, idle_, job, wanted, d.pipelines);
   if (!placed || !fits(c_, idle_, placed->how, placed->where)) return out;
+  if (const auto f = fidelity_of(division); f != fidelity::closed) {
+    const auto e = evaluate(c_, job, placed->how, placed->where, f);
+    if (!e) return out;
+    placed->how.samples_per_s = e->samples_per_s;
+  }
   out.bound_s = out.iteration_s = job_.global_batch / placed->how.samples_per_s;
   out.plan = std::move(*placed);
   return out;

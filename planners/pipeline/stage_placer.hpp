@@ -11,6 +11,7 @@
 #include "planners/core/explicit_plan.hpp"
 #include "planners/core/idle_index.hpp"
 #include "planners/cost/batch_split.hpp"
+#include "planners/cost/plan_time.hpp"
 #include "planners/pipeline/capacity_bound.hpp"
 #include "planners/pipeline/stage_cut.hpp"
 
@@ -53,7 +54,9 @@ struct set_plan {
 class stage_placer {
  public:
   /// The job as its stages run it: with the schedule megatron. `idle`: what it may use.
-  stage_placer(const cluster& c, const idle_index& idle, const job_spec& job);
+  /// `f`: what iterations are taken to be where that is known: fidelity::closed or fidelity::least.
+  stage_placer(const cluster& c, const idle_index& idle, const job_spec& job,
+               fidelity f = fidelity::closed);
 
   const job_spec& job() const { return job_; }
   /// Every number of pipelines that divides the batch, with every number of GPUs that can share a
@@ -72,6 +75,11 @@ class stage_placer {
   /// stages, if that is given; any without.
   set_plan place(std::size_t division, const stage_counts& counts, double limit_s,
                  const std::vector<std::size_t>& order = {});
+  /// The same, of the cut that is best by `f`.
+  set_plan place(std::size_t division, const stage_counts& counts, double limit_s,
+                 const std::vector<std::size_t>& order, fidelity f);
+  /// What iterations are taken to be: fidelity::least only where each stage has a node for itself.
+  fidelity fidelity_of(std::size_t division) const;
   /// What its order and cut depend on; none: the batch cannot be divided so.
   std::optional<cut_problem> problem_of(std::size_t division, const stage_counts& counts);
   /// The plan of these stages, if their GPUs can hold them; bound_s is iteration_s.
@@ -92,11 +100,18 @@ class stage_placer {
     std::vector<link_cost> links;               // from * types + to
     std::vector<link_cost> between_nodes;       // of one type
     std::vector<std::uint32_t> stages_of_node;  // by type, at most
+    // By type, the node of each stage in the order in which plan_of_stages and layout.cpp take
+    // them: pipeline by pipeline. Empty: stages are dealt out to several datacenters first.
+    std::vector<std::vector<node_index>> nodes;
     bool alike = true;  // every stage has a node for itself, as all of its type are
   };
   routes routes_of(std::uint32_t tensor) const;
+  void set_nodes(routes& r, const std::vector<std::vector<node_index>>& nodes,
+                 std::uint32_t tensor) const;
   static cut_problem::chunks chunks_to_peers(const routes& r, std::size_t type,
                                              std::uint32_t pipelines, std::uint32_t stages);
+  static std::vector<bool> hops_between_nodes(const routes& r, std::size_t type,
+                                              std::uint32_t pipelines, std::uint32_t stages);
   void add_divisions(std::uint32_t tensor);
   shape& shape_for(std::size_t division, std::uint32_t stages);
   std::vector<std::uint32_t> held_by(const shape& s, std::uint32_t stages) const;
@@ -105,6 +120,7 @@ class stage_placer {
   const cluster& c_;
   const idle_index& idle_;
   job_spec job_;
+  fidelity fidelity_;
   double min_bytes_ = 0;  // of all GPUs of a pipeline together, for the parameters' states
   std::vector<division> divisions_;
   std::map<std::uint32_t, routes> routes_;                         // by tensor

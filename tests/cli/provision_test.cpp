@@ -119,12 +119,15 @@ TEST_CASE("spot prices lower a plan's cost by the cluster's figures, with interr
 TEST_CASE("a plan's time is that of its simulated schedule, or of the closed form on request") {
   auto arguments = provision("llama-3b-slo.yaml");
   const auto simulated = troupe::test::troupe(arguments).document();
-  CHECK(simulated["iteration_s"].get<double>() > 1.02 * simulated["closed_form_s"].get<double>());
+  CHECK(simulated["iteration_s"].get<double>() > 1.01 * simulated["closed_form_s"].get<double>());
   arguments.push_back("--closed-form");
   const auto closed = troupe::test::troupe(arguments).document();
   CHECK(closed["iteration_s"] == closed["closed_form_s"]);
   CHECK(closed["search"]["simulated"] == 0);
   CHECK(closed["cost"].get<double>() < simulated["cost"].get<double>());
   CHECK(closed["search"]["gap"] == 0);
-  CHECK(simulated["search"]["bound"].get<double>() <= closed["cost"].get<double>() * (1 + 1e-9));
+  // Longer chains of events than the closed form has count when a plan is simulated.
+  const double bound = simulated["search"]["bound"].get<double>();
+  CHECK(bound > closed["cost"].get<double>());
+  CHECK(bound <= simulated["cost"].get<double>());
 }

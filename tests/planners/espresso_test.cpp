@@ -9,7 +9,6 @@
 #include "messages/time.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/espresso/cmr_placer.hpp"
-#include "planners/espresso/completion_bound.hpp"
 #include "planners/espresso/cost_tree.hpp"
 #include "planners/espresso/pareto.hpp"
 #include "planners/instances.hpp"
@@ -20,160 +19,6 @@
 using namespace troupe;
 using namespace troupe::planners;
 using instances::instance;
-
-namespace {
-
-/// What is said of a set with the given plan while only its first types are decided.
-void check_completions(stage_placer& placer, std::size_t d, const stage_counts& counts,
-                       double iteration_s) {
-  const auto& types = placer.divisions()[d].types;
-  std::uint32_t stages = 0;
-  double price = 0;
-  for (std::size_t t = 0; t < counts.size(); ++t)
-    stages += counts[t], price += counts[t] * types[t].price_per_hour;
-  stage_counts known(counts.size());
-  auto missing = stages;
-  for (std::size_t decided = 0;; ++decided) {
-    REQUIRE(placer.may_hold(d, known, decided, missing));
-    const auto least = min_completion(placer.divisions()[d], *placer.bound(d, stages), known,
-                                      decided, missing, iteration_s * (1 + 1e-9), never);
-    REQUIRE(least.seconds <= iteration_s * (1 + 1e-9));
-    REQUIRE(least.seconds_times_price <= iteration_s * price * (1 + 1e-9));
-    if (decided == counts.size()) return;
-    known[decided] = counts[decided];
-    missing -= counts[decided];
-  }
-}
-
-}  // namespace
-
-namespace {
-
-struct seen_sets {
-  std::size_t sets = 0, possible = 0, too_small = 0;
-  std::size_t tight = 0;  // bounds within 1 % of the set's plan
-};
-
-/// The least iteration by number of pipelines and stages of each type.
-std::map<std::vector<std::uint32_t>, double> shortest_by_set(const instance& x) {
-  std::map<std::vector<std::uint32_t>, double> least;
-  x.each_plan([&](const placed_plan& p) {
-    std::vector<std::uint32_t> key(x.c.gpus.size() + 1);
-    key[0] = p.how.data_parallel;
-    for (const auto& s : p.how.stages) ++key[1 + *s.gpu];
-    auto& s = least.try_emplace(key, never).first->second;
-    s = std::min(s, x.job.global_batch / p.how.samples_per_s);
-  });
-  return least;
-}
-
-/// Compares every set of an instance's stages with all of its orders and cuts.
-void check_sets(const instance& x, seen_sets& seen) {
-  const idle_index idle{x.c};
-  stage_placer placer{x.c, idle, x.job};
-  const auto least = shortest_by_set(x);
-  for (std::size_t d = 0; d < placer.divisions().size(); ++d) {
-    const auto& types = placer.divisions()[d].types;
-    stage_counts counts(types.size());
-    for (;;) {
-      std::size_t t = 0;
-      for (; t < counts.size() && counts[t] == types[t].stages; ++t) counts[t] = 0;
-      if (t == counts.size()) break;
-      ++counts[t];
-      std::vector<std::uint32_t> key(x.c.gpus.size() + 1);
-      key[0] = placer.divisions()[d].pipelines;
-      std::uint32_t stages = 0;
-      for (std::size_t k = 0; k < counts.size(); ++k)
-        key[1 + types[k].gpu] = counts[k], stages += counts[k];
-      if (stages > placer.max_stages()) continue;
-      ++seen.sets;
-      const auto found = placer.place(d, counts, never);
-      const auto known = least.find(key);
-      REQUIRE(found.plan.has_value() == (known != least.end()));
-      seen.too_small += !placer.may_hold(d, counts);
-      if (!found.plan) continue;
-      ++seen.possible;
-      check_completions(placer, d, counts, found.iteration_s);
-      REQUIRE(found.iteration_s == Approx(known->second).epsilon(1e-9));
-      REQUIRE(found.bound_s == Approx(found.iteration_s).epsilon(1e-9));
-      const double bound_s = placer.bound(d, stages)->of(counts);
-      REQUIRE(bound_s <= found.iteration_s * (1 + 1e-9));
-      seen.tight += stages > 1 && bound_s > 0.99 * found.iteration_s;
-      CHECK_FALSE(placer.place(d, counts, found.iteration_s * 0.999).plan);
-      // No bound on a part of an order drops the best where the limit is the best itself.
-      REQUIRE(placer.place(d, counts, found.iteration_s * (1 + 1e-9)).iteration_s ==
-              Approx(found.iteration_s).epsilon(1e-9));
-    }
-  }
-}
-
-}  // namespace
-
-TEST_CASE("a set's plan is the shortest of all its orders and cuts, and no bound exceeds it") {
-  random_source random{20261122};
-  seen_sets seen;
-  for (int i = 0; i < 400; ++i) {
-    CAPTURE(i);
-    check_sets(instance{random, static_cast<std::uint32_t>(2 + random.below(5))}, seen);
-  }
-  CHECK(seen.sets > 1000);
-  CHECK(seen.possible > 300);
-  CHECK(seen.too_small * 10 > (seen.sets - seen.possible) * 9);
-  CHECK(seen.tight > 2);
-}
-
-TEST_CASE("where rounds of micro-batches or whole pieces decide, no bound exceeds a plan") {
-  random_source random{20261123};
-  seen_sets seen;
-  for (int i = 0; i < 200; ++i) {
-    CAPTURE(i);
-    instance x{random, static_cast<std::uint32_t>(4 + random.below(3))};
-    // Over slow links it is the rounds; over fast ones the pieces, if no heavy head decides.
-    const bool slow = random.chance(0.6);
-    const double slower = 0.02 + 0.2 * random.uniform();
-    for (auto& n : x.c.nodes) n.inter.gbps *= slow ? slower : 100;
-    if (random.chance(0.7)) x.job.model.vocabulary = 1000;
-    x.job.model.tied_head = false;
-    x.job.global_batch = slow ? 16 : 64;
-    x.job.pipeline.rows = 1;
-    check_sets(x, seen);
-  }
-  CHECK(seen.possible > 300);
-  CHECK(seen.tight > 10);
-}
-
-TEST_CASE("where stages share nodes and their slow network cards, no bound exceeds a plan") {
-  random_source random{20261124};
-  std::size_t possible = 0, tight = 0;
-  for (int i = 0; i < 500; ++i) {
-    CAPTURE(i);
-    instance x{random, static_cast<std::uint32_t>(3 + random.below(4))};
-    x.share_nodes(random, 2 + static_cast<std::uint32_t>(random.below(3)));
-    const auto least = shortest_by_set(x);
-    const idle_index idle{x.c};
-    stage_placer placer{x.c, idle, x.job};
-    for (const auto& [key, iteration_s] : least) {
-      const auto d = static_cast<std::size_t>(std::ranges::find_if(placer.divisions(),
-                                                                   [&](const auto& a) {
-                                                                     return a.tensor == 1 &&
-                                                                            a.pipelines == key[0];
-                                                                   }) -
-                                              placer.divisions().begin());
-      stage_counts counts;
-      for (const auto& t : placer.divisions()[d].types) counts.push_back(key[1 + t.gpu]);
-      check_completions(placer, d, counts, iteration_s);
-      const auto found = placer.place(d, counts, never);
-      REQUIRE(found.bound_s <= iteration_s * (1 + 1e-9));
-      const auto within = placer.place(d, counts, iteration_s * (1 + 1e-9));
-      REQUIRE(within.bound_s <= iteration_s * (1 + 1e-9));
-      ++possible;
-      const auto stages = std::accumulate(counts.begin(), counts.end(), 0U);
-      tight += stages > 1 && found.bound_s > 0.99 * iteration_s;
-    }
-  }
-  CHECK(possible > 1000);
-  CHECK(tight > 200);
-}
 
 namespace {
 
@@ -258,16 +103,14 @@ TEST_CASE("a plan's cost is that of its simulated schedule, which keeps its limi
   for (int i = 0; i < 500; ++i) {
     CAPTURE(i);
     instance x{random, static_cast<std::uint32_t>(2 + random.below(5))};
-    auto job = x.job;
-    job.train.emplace().schedule = "megatron";
-    job.train->device = "sim";
+    const auto job = x.simulated();
     all_plans every{x};
     std::size_t n = 0;
     x.each_plan([&](const placed_plan& p) {
       const double s = evaluate(x.c, job, p.how, p.where, fidelity::simulated)->iteration_s;
-      const double closed_s = x.job.global_batch / p.how.samples_per_s;
+      const double least_s = evaluate(x.c, job, p.how, p.where, fidelity::least)->iteration_s;
       // Averaged over several iterations, one begins while the last one's sums are still running.
-      const double ratio = std::max(1.0, s / closed_s);
+      const double ratio = std::max(s, least_s) * p.how.samples_per_s / x.job.global_batch;
       every.plans[n].first *= ratio, every.plans[n].second *= ratio;
       ++n;
     });
@@ -303,6 +146,39 @@ TEST_CASE("a plan's cost is that of its simulated schedule, which keeps its limi
   CHECK(missed < 5);
   CHECK(worst < 1.05);
   CHECK(sum / static_cast<double>(found_some) < 0.001);
+}
+
+TEST_CASE("where stages share nodes, too, a plan costs little more than the cheapest of all") {
+  random_source random{41};
+  std::size_t found_some = 0, dearer = 0;
+  double worst = 1;
+  for (int i = 0; i < 150; ++i) {
+    CAPTURE(i);
+    instance x{random, static_cast<std::uint32_t>(3 + random.below(3))};
+    x.share_nodes(random, 2 + static_cast<std::uint32_t>(random.below(2)));
+    const auto job = x.simulated();
+    double known = never;
+    x.each_plan([&](const placed_plan& p) {
+      if (x.cost(p) >= known) return;  // no schedule is shorter
+      const auto e = evaluate(x.c, job, p.how, p.where, fidelity::simulated);
+      const double closed_s = x.job.global_batch / p.how.samples_per_s;
+      known = std::min(known, x.cost(p) * std::max(1.0, e->iteration_s / closed_s));
+    });
+    const idle_index idle{x.c};
+    planning_budget budget{1'000'000'000};
+    const auto found = cheapest_plan(x.c, idle, x.job, budget);
+    if (known == never) continue;
+    REQUIRE(
+        found.plan);  // perhaps with GPUs that share a stage, which are not among all plans here
+    ++found_some;
+    REQUIRE(found.bound <= known * (1 + 1e-6));
+    dearer += found.cost > known * 1.001;
+    worst = std::max(worst, found.cost / known);
+  }
+  CAPTURE(found_some, dearer, worst);
+  CHECK(found_some > 100);
+  CHECK(dearer <= 1);
+  CHECK(worst < 1.01);
 }
 
 TEST_CASE("compute-memory ratios match the paper's Figure 9") {

@@ -89,11 +89,19 @@ struct instance {
   }
   double parameters() const { return shape_of(job.model).parameters; }
 
+  /// The job as its plans are simulated.
+  job_spec simulated() const {
+    auto out = job;
+    out.train.emplace().schedule = "megatron";
+    out.train->device = "sim";
+    return out;
+  }
+
   /// The stages of every plan that the instance has, with the job as it is trained.
   void each_plan(const std::function<void(const placed_plan&)>& see) const {
     const idle_index idle{c};
-    auto trained = job;
-    trained.train.emplace().schedule = "megatron";
+    auto placed = job;
+    placed.train.emplace().schedule = "megatron";
     const auto pieces = pieces_of(job.model);
     const bool head = job.model.operators.empty();
     for (std::uint32_t d = 1; d <= idle.total_idle(); ++d) {
@@ -111,7 +119,7 @@ struct instance {
             if (n == 0 && (rest > 0 || !head || stages.empty())) continue;
             stages.push_back({g, n, 1});
             if (n == rest) {
-              const auto p = plan_of_stages(c, idle, trained, stages, d);
+              const auto p = plan_of_stages(c, idle, placed, stages, d);
               if (p && fits(c, idle, p->how, p->where)) see(*p);
               if (head && n > 0) go(0);
             } else {
