@@ -234,30 +234,54 @@ double cross_entropy(T* logits, const uint32_t* targets, size_t rows, size_t n, 
   return loss;
 }
 
-/// `count` terms of the sums of the first `rows` rows, from k on.
+/// `count` terms of the sums of the first `rows` rows, from k on; rows of `weight` and `out` are
+/// `stride` values apart.
 template <class T, int rows, int count>
 TROUPE_INLINE void add_terms(const T* in, const T* weight, size_t k, size_t inner, size_t columns,
-                             T* __restrict out) {
+                             size_t stride, T* __restrict out) {
   T factors[rows][count];
   for (int r = 0; r < rows; ++r)
     for (int s = 0; s < count; ++s) factors[r][s] = in[static_cast<size_t>(r) * inner + k + s];
-  weight += k * columns;
+  weight += k * stride;
   TROUPE_SIMD for (size_t j = 0; j < columns; ++j) {
     for (int r = 0; r < rows; ++r) {
-      T sum = out[static_cast<size_t>(r) * columns + j];
+      T sum = out[static_cast<size_t>(r) * stride + j];
       for (int s = 0; s < count; ++s)
-        sum += factors[r][s] * weight[static_cast<size_t>(s) * columns + j];
-      out[static_cast<size_t>(r) * columns + j] = sum;
+        sum += factors[r][s] * weight[static_cast<size_t>(s) * stride + j];
+      out[static_cast<size_t>(r) * stride + j] = sum;
     }
   }
 }
 
+/// Into the cache: `count` rows of a tile that are needed soon, which processors do not foresee.
+template <class T>
+TROUPE_INLINE void fetch(const T* weight, size_t k, size_t count, size_t inner, size_t columns,
+                         size_t stride) {
+  constexpr size_t line = 64 / sizeof(T), ahead = 8;
+  k += ahead;
+  for (size_t i = k; i < k + count && i < inner; ++i)
+    for (size_t j = 0; j < columns; j += line) __builtin_prefetch(weight + i * stride + j);
+}
+
+/// All terms of `columns` columns.
+template <class T, int rows, int count>
+TROUPE_INLINE void add_all_terms(const T* in, const T* weight, size_t inner, size_t columns,
+                                 size_t stride, T* out) {
+  size_t k = 0;
+  for (; k + count <= inner; k += count) {
+    if (rows > 1) fetch(weight, k + count, count, inner, columns, stride);
+    add_terms<T, rows, count>(in, weight, k, inner, columns, stride, out);
+  }
+  for (; k < inner; ++k) add_terms<T, rows, 1>(in, weight, k, inner, columns, stride, out);
+}
+
+/// Several rows: a tile of columns at a time, so that the sums stay in the first-level cache.
 template <class T, int rows, int count>
 void add_product_of(const T* in, const T* weight, size_t inner, size_t columns, T* out) {
-  size_t k = 0;
-  for (; k + count <= inner; k += count)
-    add_terms<T, rows, count>(in, weight, k, inner, columns, out);
-  for (; k < inner; ++k) add_terms<T, rows, 1>(in, weight, k, inner, columns, out);
+  const size_t tile = rows == 1 ? columns : 128;
+  for (size_t j = 0; j < columns; j += tile)
+    add_all_terms<T, rows, count>(in, weight + j, inner, columns - j < tile ? columns - j : tile,
+                                  columns, out + j);
 }
 
 /// As many terms at a time as registers hold: more rows, fewer terms.

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "gpu/inference/inference_device.hpp"
+
+namespace troupe::bench {
+
+struct decoded_tokens {
+  double s = 0;
+  std::vector<std::uint32_t> tokens;
+};
+
+/// The CPU engine as it is, without anything around it, on the calling thread. Ends the program if
+/// it cannot.
+class engine {
+ public:
+  /// pages: of the cache, each for tile_positions positions.
+  engine(const gpu::inference_spec& s);
+
+  /// Seconds for a prompt, from nothing, with the logits of its last position.
+  double prefill(const std::vector<std::uint32_t>& tokens);
+  /// The most probable tokens after the prompt of the last prefill(), and the seconds they take.
+  decoded_tokens decode(std::size_t count);
+  /// Seconds for `count` tokens of each of so many sequences, which are decoded together, behind
+  /// prompts of `prompt` tokens.
+  double decode_together(std::size_t sequences, std::size_t prompt, std::size_t count);
+  /// Processor time of a prompt's steps, whole, or with a pause after each.
+  double compute_s(const std::vector<std::uint32_t>& tokens, double pause_s);
+
+ private:
+  payload hidden_of(gpu::sequence_id s, const std::vector<std::uint32_t>& tokens);
+  std::uint32_t most_probable(const payload& hidden);
+  std::vector<std::uint32_t> step(const std::vector<gpu::decode_row>& rows);
+
+  std::unique_ptr<gpu::inference_device> device_;
+  std::uint32_t last_ = 0, length_ = 0;
+};
+
+/// Tokens of the model's vocabulary, the same for the same seed.
+std::vector<std::uint32_t> prompt_of(std::size_t tokens, std::uint32_t vocabulary,
+                                     std::uint64_t seed);
+
+}  // namespace troupe::bench
