@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "messages/cluster.hpp"
+#include "messages/generation.hpp"
 #include "messages/job.hpp"
 #include "messages/plan.hpp"
 #include "messages/reason.hpp"
@@ -215,16 +216,30 @@ struct scheduling_counts {
   bool operator==(const scheduling_counts&) const = default;
 };
 
+struct front_status {
+  std::string name;
+  bool present = false;
+  front_report says;  // as last reported
+
+  static constexpr auto fields() {
+    using t = front_status;
+    return std::tuple{&t::name, &t::present, &t::says};
+  }
+  bool operator==(const front_status&) const = default;
+};
+
 /// What a reply's nodes and gateways have in between.
 struct cluster_view {
   std::string name;
   std::vector<std::uint32_t> datacenters;  // of each node: index into query_reply::gateways
   std::vector<wan_link> wan;               // as in the cluster file
   scheduling_counts scheduling;
+  std::optional<std::vector<front_status>> fronts{};  // none: the cluster file has none
+  static constexpr std::size_t required = 4;
 
   static constexpr auto fields() {
     using t = cluster_view;
-    return std::tuple{&t::name, &t::datacenters, &t::wan, &t::scheduling};
+    return std::tuple{&t::name, &t::datacenters, &t::wan, &t::scheduling, &t::fronts};
   }
   bool operator==(const cluster_view&) const = default;
 };

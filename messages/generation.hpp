@@ -184,4 +184,49 @@ struct decoder_state {
   bool operator==(const decoder_state&) const = default;
 };
 
+/// A decoder as a front has heard of it.
+struct heard_decoder {
+  node_index node = 0;
+  decoder_state says;
+
+  static constexpr auto fields() { return std::tuple{&heard_decoder::node, &heard_decoder::says}; }
+  bool operator==(const heard_decoder&) const = default;
+};
+
+/// What became of a front's requests since it began: one for each prompt and choice.
+struct front_counts {
+  std::uint64_t finished = 0;
+  std::uint64_t cancelled = 0;  // the client left
+  std::uint64_t declined = 0;   // no decoder had room
+  std::uint64_t failed = 0;
+  std::uint64_t retries = 0;  // attempts after the first
+  std::uint64_t tokens = 0;   // generated
+  // Prompts by where they were computed, and the bubbles' devices' suspensions for the training.
+  std::uint64_t by_bubbles = 0, by_decoders = 0, yields = 0;
+
+  static constexpr auto fields() {
+    using t = front_counts;
+    return std::tuple{&t::finished, &t::cancelled,  &t::declined,    &t::failed, &t::retries,
+                      &t::tokens,   &t::by_bubbles, &t::by_decoders, &t::yields};
+  }
+  bool operator==(const front_counts&) const = default;
+};
+
+/// Front to controller, every heartbeat, for people: nothing is decided by it.
+struct front_report {
+  std::uint64_t incarnation = 0, sequence = 0;
+  std::uint32_t requests = 0;  // that have not ended
+  front_counts counts;
+  // Of the newest first tokens, from the request to their arrival at the front; 0: there are none.
+  double ttft_p50_s = 0, ttft_p99_s = 0;
+  std::vector<heard_decoder> decoders;
+
+  static constexpr auto fields() {
+    using t = front_report;
+    return std::tuple{&t::incarnation, &t::sequence,   &t::requests, &t::counts,
+                      &t::ttft_p50_s,  &t::ttft_p99_s, &t::decoders};
+  }
+  bool operator==(const front_report&) const = default;
+};
+
 }  // namespace troupe

@@ -119,21 +119,22 @@ template <>
 inline constexpr std::uint16_t type_id<bubble_offer> = 72;
 template <>
 inline constexpr std::uint16_t type_id<stage_signal> = 73;
+template <>
+inline constexpr std::uint16_t type_id<front_report> = 74;
 
 /// Messages up to this type are about one connection: transports exchange them, and nobody
 /// forwards them.
 inline constexpr std::uint16_t last_session_type = type_id<node_endpoint>;
 
 /// Any message.
-using message =
-    std::variant<hello, welcome, refusal, credit, submit_job, submit_reply, cancel_job,
-                 cancel_reply, query_jobs, query_reply, explain_job, explanation, read_log,
-                 log_chunk, suspend_job, suspend_reply, move_job, move_reply, node_report,
-                 node_orders, gateway_report, node_heartbeat, lease_renewals, lease_renewal,
-                 stage_setup, stage_run, stage_report, tensor, stripe, training_report,
-                 query_training, training_reply, training_report_ack, tensor_request, find_node,
-                 node_endpoint, generate, generated, generated_heard, cancel_generate,
-                 decoder_state, prefill_request, prefill_reply, prefill_order, prefill_progress,
-                 cancel_prefill, prefill_block, blocks_received, bubble_offer, stage_signal>;
+using message = std::variant<
+    hello, welcome, refusal, credit, submit_job, submit_reply, cancel_job, cancel_reply, query_jobs,
+    query_reply, explain_job, explanation, read_log, log_chunk, suspend_job, suspend_reply,
+    move_job, move_reply, node_report, node_orders, gateway_report, node_heartbeat, lease_renewals,
+    lease_renewal, stage_setup, stage_run, stage_report, tensor, stripe, training_report,
+    query_training, training_reply, training_report_ack, tensor_request, find_node, node_endpoint,
+    generate, generated, generated_heard, cancel_generate, decoder_state, prefill_request,
+    prefill_reply, prefill_order, prefill_progress, cancel_prefill, prefill_block, blocks_received,
+    bubble_offer, stage_signal, front_report>;
 
 }  // namespace troupe

@@ -195,7 +195,8 @@ struct stage_run {
 /// A task of a stage, with times on the trainer's clock.
 struct timed_task {
   std::uint8_t what = 0;  // stage_step::kind, or 3 reduce, 4 update, 5 checkpoint,
-                          // 6 an activation's transfer to this stage over the WAN, 7 a gradient's
+                          // 6 an activation's transfer to this stage over the WAN, 7 a gradient's,
+                          // 8 operations of a guest: `microbatch` counts its prompts
   std::uint32_t microbatch = 0;
   double begin_s = 0, end_s = 0;
 
@@ -215,11 +216,13 @@ struct bubble_use {
   double delay_s = 0, worst_delay_s = 0;
   double guard_s = 0;   // at present
   bool paused = false;  // there were too many delays: the guest gets no time until the next plan
+  std::optional<double> idle_s{};  // how long the training left the device idle; with a guest
+  static constexpr std::size_t required = 7;
 
   static constexpr auto fields() {
     using t = bubble_use;
     return std::tuple{&t::guest_steps,   &t::guest_s, &t::delayed_steps, &t::delay_s,
-                      &t::worst_delay_s, &t::guard_s, &t::paused};
+                      &t::worst_delay_s, &t::guard_s, &t::paused,        &t::idle_s};
   }
   bool operator==(const bubble_use&) const = default;
 };

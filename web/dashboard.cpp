@@ -88,7 +88,8 @@ std::optional<job_path> parse_job_path(std::string_view path) {
 
 bool is_list(const std::string& path) {
   return path == "/api/v1/cluster" || path == "/api/v1/jobs" || path == "/api/v1/links" ||
-         path == "/api/v1/events" || path == "/metrics" || path == "/health";
+         path == "/api/v1/serving" || path == "/api/v1/events" || path == "/metrics" ||
+         path == "/health";
 }
 
 http_answer training_answer(const job_path& p, const expected<message>& reply,
@@ -159,6 +160,7 @@ http_answer dashboard::get(const std::string& path) const {
     return {200, "text/plain; version=0.0.4", cluster_metrics(v->known.get()), {}};
   if (!v->known) return absent(v->why_absent);
   if (path == "/api/v1/links") return document(v->links);
+  if (path == "/api/v1/serving") return document(dashboard_json::serving(v->known->now));
   return document(path == "/api/v1/cluster" ? dashboard_json::cluster(v->known->now)
                                             : dashboard_json::jobs(v->known->now));
 }

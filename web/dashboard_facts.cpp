@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <utility>
 
 namespace troupe::web {
 
 namespace {
 
-constexpr std::array<std::string_view, 8> task_names{
-    "forward", "recompute", "backward", "reduce", "update", "checkpoint", "activation", "gradient"};
+constexpr std::array<std::string_view, 9> task_names{"forward",    "recompute", "backward",
+                                                     "reduce",     "update",    "checkpoint",
+                                                     "activation", "gradient",  "prefill"};
 constexpr std::size_t first_transfer = 6, transfers = 2;
 
 }  // namespace
@@ -36,6 +39,20 @@ std::string name_of_datacenter(const query_reply& r, std::uint32_t datacenter) {
 
 bool holds_gpus(const job_status& j) {
   return j.state == job_state::running || j.state == job_state::stopping;
+}
+
+std::vector<heard_decoder> decoders_of(const query_reply& r) {
+  std::map<std::pair<node_index, lease_id>, heard_decoder> all;
+  if (r.view && r.view->fronts)
+    for (const auto& f : *r.view->fronts)
+      for (const auto& d : f.says.decoders) {
+        if (!f.present) continue;
+        const auto [at, fresh] = all.try_emplace({d.node, d.says.lease}, d);
+        if (!fresh && d.says.sequence > at->second.says.sequence) at->second = d;
+      }
+  std::vector<heard_decoder> result;
+  for (auto& [name, d] : all) result.push_back(std::move(d));
+  return result;
 }
 
 std::optional<std::uint64_t> bytes_between(const query_reply& r, std::uint32_t from,

@@ -81,6 +81,47 @@ json node_document(const query_reply& r, const node_status& n) {
           {"gpus", n.gpus}, {"idle", n.idle},    {"holders", holders_of(r, n.node)}};
 }
 
+json bubbles_document(const bubble_use& b) {
+  return {{"guest_steps", b.guest_steps},
+          {"guest_s", b.guest_s},
+          {"delayed_steps", b.delayed_steps},
+          {"delay_s", b.delay_s},
+          {"worst_delay_s", b.worst_delay_s},
+          {"guard_s", b.guard_s},
+          {"paused", b.paused},
+          {"idle_s", known(b.idle_s)}};
+}
+
+json front_document(const front_status& f) {
+  const auto& c = f.says.counts;
+  return {
+      {"name", f.name},
+      {"present", f.present},
+      {"requests", f.says.requests},
+      {"finished", c.finished},
+      {"cancelled", c.cancelled},
+      {"declined", c.declined},
+      {"failed", c.failed},
+      {"retries", c.retries},
+      {"tokens", c.tokens},
+      {"prefills", {{"bubbles", c.by_bubbles}, {"decoders", c.by_decoders}, {"yields", c.yields}}},
+      {"ttft_p50_s", positive(f.says.ttft_p50_s)},
+      {"ttft_p99_s", positive(f.says.ttft_p99_s)}};
+}
+
+json decoder_document(const query_reply& r, const heard_decoder& d) {
+  return {{"node", name_of_node(r, d.node)},
+          {"datacenter", name_of_datacenter(r, datacenter_of(r, d.node))},
+          {"lease", d.says.lease},
+          {"model", d.says.model},
+          {"context", d.says.context},
+          {"pages", d.says.pages},
+          {"free_pages", d.says.free_pages},
+          {"running", d.says.running},
+          {"waiting", d.says.waiting},
+          {"ending", d.says.ending}};
+}
+
 /// Bytes per second; null: not known.
 json rate_of(const wan_direction& l, const query_reply& now, const query_reply& before) {
   const auto earlier = bytes_between(before, l.from, l.to);
@@ -163,7 +204,8 @@ std::string training(const training_reply& r) {
                           {"gradient_norm", i.gradient_norm},
                           {"begin_s", i.begin_s},
                           {"end_s", i.end_s},
-                          {"busy_s", i.busy_s}});
+                          {"busy_s", i.busy_s},
+                          {"guest_s", known(i.guest_s)}});
   return text_of({{"job", t.job},
                   {"reason", r.why.text.empty() ? json() : json(r.why.text)},
                   {"position", r.position},
@@ -180,7 +222,8 @@ std::string training(const training_reply& r) {
                   {"planned_s", positive(t.planned_s)},
                   {"lower_bound_s", positive(t.lower_bound_s)},
                   {"events", t.events},
-                  {"iterations", iterations}});
+                  {"iterations", iterations},
+                  {"bubbles", t.bubbles ? bubbles_document(*t.bubbles) : json()}});
 }
 
 std::string timeline(const training_reply& r, const query_reply& cluster) {
@@ -222,6 +265,14 @@ std::string links(const query_reply& now, const query_reply* before) {
                    {"bytes", known(l.bytes)},
                    {"bytes_s", before ? rate_of(l, now, *before) : json()}});
   return text_of({{"links", all}});
+}
+
+std::string serving(const query_reply& r) {
+  json fronts = json::array(), decoders = json::array();
+  if (r.view && r.view->fronts)
+    for (const auto& f : *r.view->fronts) fronts.push_back(front_document(f));
+  for (const auto& d : decoders_of(r)) decoders.push_back(decoder_document(r, d));
+  return text_of({{"fronts", fronts}, {"decoders", decoders}});
 }
 
 std::string error(const std::string& sentence) {

@@ -26,7 +26,9 @@ std::string job(const query_reply& r, job_id id);
 std::string explain(const explanation& e);
 
 /// {job, reason, position, schedule, ..., events: [], iterations: [{iteration, loss, gradient_norm,
-/// begin_s, end_s, busy_s}]}; reason: why there is no report, or null.
+/// begin_s, end_s, busy_s, guest_s}], bubbles: {guest_steps, guest_s, delayed_steps, delay_s,
+/// worst_delay_s, guard_s, paused, idle_s}}; reason: why there is no report, or null; bubbles:
+/// null: they are not lent.
 std::string training(const training_reply& r);
 
 /// {job, iteration, length_s, rows: [{pipeline, stage, node, datacenter, devices, busy_s: {what:
@@ -38,6 +40,12 @@ std::string timeline(const training_reply& r, const query_reply& cluster);
 /// links of the cluster file and all others that were used. `before`: an earlier reply, for
 /// bytes_s; null: that is not known.
 std::string links(const query_reply& now, const query_reply* before);
+
+/// {fronts: [{name, present, requests, finished, cancelled, declined, failed, retries, tokens,
+/// prefills: {bubbles, decoders, yields}, ttft_p50_s, ttft_p99_s}], decoders: [{node, datacenter,
+/// lease, model, context, pages, free_pages, running, waiting, ending}]}; decoders: those that a
+/// present front knows.
+std::string serving(const query_reply& r);
 
 /// {error: {message}}
 std::string error(const std::string& sentence);

@@ -67,6 +67,36 @@ void add_hosts(document& d, const query_reply& r) {
     d.value({{"host", g.datacenter + "/gateway"}}, absent ? 0 : 1);
   }
   for (const auto& n : r.nodes) d.value({{"host", n.name}}, n.present ? 1 : 0);
+  if (r.view && r.view->fronts)
+    for (const auto& f : *r.view->fronts) d.value({{"host", f.name}}, f.present ? 1 : 0);
+}
+
+/// Requests and their times are the fronts' own metrics.
+void add_decoders(document& d, const query_reply& r) {
+  const auto all = decoders_of(r);
+  const auto each = [&](auto add) {
+    for (const auto& one : all) {
+      const labels of{{"decoder", name_of_node(r, one.node)},
+                      {"lease", std::to_string(one.says.lease)},
+                      {"model", one.says.model}};
+      const auto value = [&](const char* state, std::uint32_t n) {
+        auto named = of;
+        named.emplace_back("state", state);
+        d.value(named, n);
+      };
+      add(one.says, value);
+    }
+  };
+  d.family("kv_pages", gauge, "Pages of decoders' caches, 64 positions each");
+  each([](const decoder_state& s, const auto& value) {
+    value("used", s.pages - std::min(s.free_pages, s.pages));
+    value("free", s.free_pages);
+  });
+  d.family("sequences", gauge, "Sequences of decoders");
+  each([](const decoder_state& s, const auto& value) {
+    value("running", s.running);
+    value("waiting", s.waiting);
+  });
 }
 
 void add_gpus(document& d, const query_reply& r) {
@@ -135,6 +165,9 @@ void add_trainings(document& d, const std::vector<training>& all) {
 }
 
 void add_bubbles(document& d, const std::vector<training>& all) {
+  d.family("bubble_seconds_total", counter, "Time that a training left its devices idle and lent");
+  for (const auto& t : all)
+    if (t.report.bubbles && t.report.bubbles->idle_s) d.value(t.of, *t.report.bubbles->idle_s);
   d.family("guest_seconds_total", counter, "Time of a training's bubbles that prefills used");
   for (const auto& t : all)
     if (t.report.bubbles) d.value(t.of, t.report.bubbles->guest_s);
@@ -190,6 +223,7 @@ std::string cluster_metrics(const cluster_facts* known) {
       trainings.push_back({{{"job", std::to_string(j.job)}, {"name", j.name}}, j, t->second});
   add_hosts(d, known->now);
   add_gpus(d, known->now);
+  add_decoders(d, known->now);
   add_jobs(d, known->now);
   add_scheduling(d, known->now);
   add_trainings(d, trainings);

@@ -155,9 +155,9 @@ std::string dashboard::watcher::event(const view& v) const {
   auto text =
       fmt::format(R"(data: {{"source":{})", dashboard_json::source(v.why_absent, v.absent_s));
   if (v.known)
-    text +=
-        fmt::format(R"(,"cluster":{},"jobs":{},"links":{})", dashboard_json::cluster(v.known->now),
-                    dashboard_json::jobs(v.known->now), v.links);
+    text += fmt::format(R"(,"cluster":{},"jobs":{},"links":{},"serving":{})",
+                        dashboard_json::cluster(v.known->now), dashboard_json::jobs(v.known->now),
+                        v.links, dashboard_json::serving(v.known->now));
   return text + "}\n\n";
 }
 

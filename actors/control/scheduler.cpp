@@ -94,6 +94,10 @@ void scheduler_state::on_gateway_traffic_changed(const gateway_traffic_changed& 
   reply_stale_ = true;
 }
 
+void scheduler_state::on_front_report(address from, const front_report& r) {
+  fronts_.hear(*options_.cluster, from, r, host_.clock->now_s());
+}
+
 void scheduler_state::want_plans(const job_record& j) {
   if (auto it = wanted_.find(j.id); it != wanted_.end() && it->second == j.memory_factor) return;
   wanted_[j.id] = j.memory_factor;
@@ -453,6 +457,8 @@ void scheduler_state::on_query_jobs(address from, const query_jobs& q) {
   reply.request = q.request;
   reply.now_s = now_s;
   if (q.view.value_or(false)) reply.view = explain.view(counts_);
+  if (reply.view && !options_.cluster->fronts.empty())
+    reply.view->fronts = fronts_.list(*options_.cluster, host_.clock->now_s());
   if (const auto* j = book().job(q.job)) reply.jobs.push_back(explain.status_of(*j));
   send_message(host_, from, reply);
 }
@@ -484,6 +490,7 @@ scheduler_actor::behavior_type scheduler(scheduler_actor::stateful_pointer<sched
       [&s](const tick&) { s.on_tick(); },
       [&s](const inbound<query_jobs>& m) { s.on_query_jobs(m.from, m.body); },
       [&s](const inbound<explain_job>& m) { s.on_explain_job(m.from, m.body); },
+      [&s](const inbound<front_report>& m) { s.on_front_report(m.from, m.body); },
   };
 }
 

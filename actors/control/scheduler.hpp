@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "actors/control/cluster_state.hpp"
+#include "actors/control/front_reports.hpp"
 #include "actors/control/job_explainer.hpp"
 #include "actors/control/pending_starts.hpp"
 #include "actors/protocol/protocol.hpp"
@@ -41,6 +42,7 @@ class scheduler_state {
   void on_proposal_result(const proposal_result& m);
   void on_job_progress(const job_progress& m);
   void on_gateway_traffic_changed(const gateway_traffic_changed& m);
+  void on_front_report(address from, const front_report& r);
   void on_move_request(const move_request& m);
   void on_startup_over();
   void on_decide_now();
@@ -87,7 +89,8 @@ class scheduler_state {
   std::map<job_id, plans_reply> plans_;  // by job; those of ended jobs are kept for explanations
   std::map<job_id, job_progress> progress_;
   std::map<std::uint32_t, gateway_traffic> traffic_;  // by datacenter
-  std::map<job_id, double> wanted_;                   // plans being computed: their memory factor
+  front_reports fronts_;
+  std::map<job_id, double> wanted_;  // plans being computed: their memory factor
   pending_starts pending_;
   planners::job_views moving_;                     // those jobs
   std::set<job_id> stopping_;                      // jobs whose GPUs are being released

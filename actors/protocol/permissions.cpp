@@ -76,6 +76,7 @@ constexpr std::array table{
     row<blocks_received>("blocks_received", node, node, condition::same_datacenter),
     row<bubble_offer>("bubble_offer", node, gateway),
     row<stage_signal>("stage_signal", node, gateway, condition::same_datacenter),
+    row<front_report>("front_report", front, controller),
 };
 
 constexpr const permission* row_of(std::uint16_t type) {

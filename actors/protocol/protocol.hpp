@@ -149,8 +149,8 @@ using scheduler_actor =
                      caf::reacts_to<plans_reply>, caf::reacts_to<decide_now>,
                      caf::reacts_to<proposal_result>, caf::reacts_to<tick>,
                      caf::reacts_to<inbound<query_jobs>>, caf::reacts_to<inbound<explain_job>>,
-                     caf::reacts_to<move_request>, caf::reacts_to<job_progress>,
-                     caf::reacts_to<gateway_traffic_changed>>;
+                     caf::reacts_to<inbound<front_report>>, caf::reacts_to<move_request>,
+                     caf::reacts_to<job_progress>, caf::reacts_to<gateway_traffic_changed>>;
 
 /// To the orchestrator: send the state as it is, and from now on each one that is published.
 using state_subscriber = caf::typed_actor<caf::reacts_to<state_changed>>;
@@ -241,6 +241,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::gateway_report>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::read_log>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::query_jobs>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::explain_job>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::inbound<troupe::front_report>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::arrived)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::crossing_due)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::heartbeats_due)

@@ -21,9 +21,9 @@ std::uint64_t completions::submit(completion_request r, completion_listener list
   return number;
 }
 
-void completions::cancel(std::uint64_t number) const {
+void completions::cancel(std::uint64_t number, bool enough) const {
   const std::lock_guard hold{shared_->mutex};
-  if (shared_->way.cancel) shared_->way.cancel(number);
+  if (shared_->way.cancel) shared_->way.cancel(number, enough);
 }
 
 front_view completions::view() const {

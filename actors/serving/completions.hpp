@@ -59,14 +59,15 @@ class completions {
 
   /// Completes a prompt; `listener` is told, until the end. Returns the request's number.
   std::uint64_t submit(completion_request r, completion_listener listener) const;
-  /// Ends a request. Its listener may still be called for a moment. Unknown numbers are ignored.
-  void cancel(std::uint64_t number) const;
+  /// Ends a request: its client has left, or has `enough`. Its listener may still be called for a
+  /// moment. Unknown numbers are ignored.
+  void cancel(std::uint64_t number, bool enough = false) const;
   front_view view() const;
 
   /// For the front.
   struct way_in {
     std::function<void(std::uint64_t, completion_request, completion_listener)> submit;
-    std::function<void(std::uint64_t)> cancel;
+    std::function<void(std::uint64_t, bool enough)> cancel;
   };
   void connect(way_in way) const;
   void publish(front_view now) const;

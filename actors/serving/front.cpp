@@ -27,7 +27,10 @@ void front_state::start(front_actor::pointer self, runtime::host h,
   local_.connect({[tell](std::uint64_t n, completion_request r, completion_listener l) {
                     tell(submit_completion{n, std::move(r), std::move(l)});
                   },
-                  [tell](std::uint64_t n) { tell(cancel_completion{n}); }});
+                  [tell](std::uint64_t n, bool enough) {
+                    tell(cancel_completion{n, enough});
+                  }});
+  report();
   set_timer();
 }
 
@@ -46,7 +49,7 @@ void front_state::on_submit(const submit_completion& s) {
 }
 
 void front_state::on_cancel(const cancel_completion& c) {
-  requests_.cancel(c.number);
+  requests_.cancel(c.number, c.enough);
 }
 
 void front_state::on_tick() {
@@ -54,7 +57,19 @@ void front_state::on_tick() {
   tick_at_s_ = 0;
   requests_.on_tick();
   publish();
+  report();
   set_timer();
+}
+
+/// For people; the controller decides nothing by it.
+void front_state::report() {
+  const auto now_s = host_.clock->now_s();
+  if (now_s < report_at_s_ - 1e-6) return;
+  report_at_s_ = now_s + cluster_->settings.heartbeat_s;
+  auto r = requests_.report();
+  r.incarnation = host_.incarnation;
+  r.sequence = ++reports_;
+  send_message(host_, controller_address, r);
 }
 
 /// Slower while there is nothing to repeat: then only silent decoders are looked for.

@@ -19,6 +19,7 @@ struct submit_completion {
 };
 struct cancel_completion {
   std::uint64_t number = 0;
+  bool enough = false;  // otherwise its client has left
 };
 
 using front_actor = caf::typed_actor<caf::reacts_to<arrived>, caf::reacts_to<submit_completion>,
@@ -38,6 +39,7 @@ class front_state {
  private:
   void set_timer();
   void publish();
+  void report();
 
   front_actor::pointer self_ = nullptr;
   runtime::host host_;
@@ -46,6 +48,8 @@ class front_state {
   front_requests requests_;
   frame_guard guard_;
   double tick_at_s_ = 0;  // of the latest timer; earlier ones that come late are ignored
+  double report_at_s_ = 0;
+  std::uint64_t reports_ = 0;
 };
 
 /// `local` becomes the way to this front.

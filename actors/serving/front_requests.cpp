@@ -54,15 +54,17 @@ void front_requests::submit(std::uint64_t number, completion_request r,
   fresh.asked = std::move(r);
   fresh.listener = std::move(listener);
   fresh.name = {host_.self, host_.incarnation, number, 0};
+  fresh.asked_s = now();
   const auto at = requests_.emplace(number, std::move(fresh)).first;
   if (auto why = refusal_of(at->second.asked))
     return end(at, generated::ending::failed, std::move(*why));
   place(at, false);
 }
 
-void front_requests::cancel(std::uint64_t number) {
+void front_requests::cancel(std::uint64_t number, bool enough) {
   const auto at = requests_.find(number);
   if (at == requests_.end()) return;
+  tally_.cancelled(enough);
   if (const auto& r = at->second; r.decoder)
     cancelled_[number] = {r.name, *r.decoder, now(), now() + lease_s()};
   requests_.erase(at);
@@ -137,8 +139,7 @@ void front_requests::on_cancelled(const decoder_name& sender, const generated& g
     cancelled_.erase(at);
 }
 
-void front_requests::tell(request& r, std::vector<generated_token> fresh,
-                          const generated& g) const {
+void front_requests::tell(request& r, std::vector<generated_token> fresh, const generated& g) {
   completion_news news;
   news.number = r.name.number;
   news.first = static_cast<std::uint32_t>(r.known.size() - fresh.size());
@@ -146,6 +147,7 @@ void front_requests::tell(request& r, std::vector<generated_token> fresh,
   news.where = g.where;
   news.attempts = r.name.attempt;
   news.decoder = r.decoder->node;
+  tally_.told(news, now() - r.asked_s);
   r.listener(news);
 }
 
@@ -157,6 +159,7 @@ void front_requests::end(request_map::iterator at, generated::ending how, reason
   news.why = std::move(why);
   news.attempts = at->second.name.attempt;
   if (at->second.decoder) news.decoder = at->second.decoder->node;
+  tally_.told(news, now() - at->second.asked_s);
   const auto listener = std::move(at->second.listener);
   requests_.erase(at);
   listener(news);
@@ -210,6 +213,7 @@ void front_requests::place_all(bool lost_ones_only) {
 
 void front_requests::begin_attempt(request& r, const decoder_name& to) {
   ++r.name.attempt;
+  tally_.begun(r.name.attempt);
   r.decoder = to;
   r.waits_until_s.reset();
   r.body = body_of(r.asked.prompt, r.known);
@@ -227,6 +231,15 @@ void front_requests::ask(request& r) {
   send_message(host_, r.decoder->node, g, r.body);
   r.ask_at_s = now() + r.pause_s;
   r.pause_s = std::min(2 * r.pause_s, longest_pause_s);
+}
+
+front_report front_requests::report() const {
+  front_report r;
+  r.requests = static_cast<std::uint32_t>(requests_.size());
+  tally_.write(r);
+  for (const auto& [name, d] : decoders_.all())
+    r.decoders.push_back({node_of(*cluster_, name.node), d.says});
+  return r;
 }
 
 // ---- time

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "actors/serving/completions.hpp"
+#include "actors/serving/front_tally.hpp"
 #include "actors/serving/known_decoders.hpp"
 #include "messages/message.hpp"
 #include "runtime/host/host.hpp"
@@ -32,7 +33,8 @@ class front_requests {
 
   /// `number` must be new.
   void submit(std::uint64_t number, completion_request r, completion_listener listener);
-  void cancel(std::uint64_t number);
+  /// `enough`: its client needs no more; otherwise it has left.
+  void cancel(std::uint64_t number, bool enough = false);
   /// Other messages than those of decoders are ignored.
   void on_message(address from, const message& m);
   void on_tick();
@@ -41,6 +43,8 @@ class front_requests {
   bool is_busy() const { return !requests_.empty() || !cancelled_.empty(); }
   std::size_t size() const { return requests_.size(); }
   const known_decoders& decoders() const { return decoders_; }
+  /// Without its incarnation and sequence.
+  front_report report() const;
 
  private:
   struct request {
@@ -52,6 +56,7 @@ class front_requests {
     std::vector<std::uint32_t> known;     // tokens of the completion
     payload body;                         // of this attempt
     reason last_failure;
+    double asked_s = 0;  // when it was submitted
     double heard_s = 0;  // of this attempt: its begin, or when something was heard of it
     double ask_at_s = 0, pause_s = 0;
     std::optional<double> waits_until_s;
@@ -74,7 +79,7 @@ class front_requests {
   void place_all(bool lost_ones_only);
   void begin_attempt(request& r, const decoder_name& to);
   void ask(request& r);
-  void tell(request& r, std::vector<generated_token> fresh, const generated& g) const;
+  void tell(request& r, std::vector<generated_token> fresh, const generated& g);
   void end(request_map::iterator at, generated::ending how, reason why);
   void look_after(request_map::iterator at);
   void repeat_cancellations();
@@ -84,6 +89,7 @@ class front_requests {
   runtime::host host_;
   std::shared_ptr<const troupe::cluster> cluster_;
   known_decoders decoders_;
+  front_tally tally_;
   request_map requests_;
   std::map<std::uint64_t, cancellation> cancelled_;
 };

@@ -75,7 +75,7 @@ double guest_device::predicted_s(const guest_tile& t) const {
 gpu::guest_work::run guest_device::next(double) {
   std::lock_guard lock{guard_};
   const auto* t = tiles_.present();
-  if (t) return {1, predicted_s(*t)};
+  if (t) return {1, predicted_s(*t), static_cast<std::uint32_t>(t->name.number)};
   // Pages of prompts that are over are released in the next operation; it takes no time.
   return {forgotten_.empty() ? 0u : 1u, 0};
 }

@@ -39,7 +39,7 @@ gpu::guest_work::run simulated_guest::next(double) {
   if (!t) return {};
   if (!tiles_.begun()) executed_ = yields_ = 0;
   offered_ = {t->sequence, t->tile};
-  return {t->operations - executed_, t->each_s};
+  return {t->operations - executed_, t->each_s, static_cast<std::uint32_t>(t->name.number)};
 }
 
 void simulated_guest::execute(std::uint32_t count) {

@@ -153,6 +153,7 @@ class stage_state {
   std::optional<std::size_t> operation_number() const;
   void signal_begin();
   void add_use(stage_report& r);
+  void record_prefills(stage_report& r, const gpu::executor_counts& c) const;
   void send(tensor::kind what, std::uint32_t to_pipeline, std::uint32_t to_stage,
             std::uint32_t microbatch, payload body, std::uint64_t bytes, const wan_path& path);
   void send_all(std::vector<gradient_all_reduce::outgoing> tensors);
@@ -214,6 +215,7 @@ class stage_state {
   std::deque<stage_report> unacknowledged_;
   // With a guest: since when the device is idle and may be lent.
   std::optional<double> lent_since_s_;
+  double idle_s_ = 0;  // of this iteration, while lent
   planners::step_clock clock_;
   planners::delay_budget budget_;
 };

@@ -1,5 +1,6 @@
 // A stage with a guest: when its device is idle, and for how long.
 #include <algorithm>
+#include <utility>
 
 #include "actors/training/stage.hpp"
 
@@ -38,6 +39,7 @@ double stage_state::take_back() {
   if (!o_.executor) return 0;
   const double idle_s = lent_since_s_ ? o_.messenger.now_s() - *lent_since_s_ : 0;
   lent_since_s_.reset();
+  idle_s_ += idle_s;
   if (const auto number = operation_number()) clock_.waited(*number, idle_s);
   return o_.executor->busy();
 }
@@ -61,11 +63,22 @@ void stage_state::signal_begin() {
 void stage_state::add_use(stage_report& r) {
   if (!o_.executor) return;
   const auto c = o_.executor->take_counts();
+  record_prefills(r, c);
   budget_.add_iteration(std::max(0.0, r.end_s - r.begin_s), c.delay_s);
   o_.executor->set_guard(budget_.guard_s());
   o_.executor->pause(budget_.paused());
-  r.bubbles = bubble_use{c.guest_steps,   c.guest_s,         c.delayed,       c.delay_s,
-                         c.worst_delay_s, budget_.guard_s(), budget_.paused()};
+  r.bubbles =
+      bubble_use{c.guest_steps,   c.guest_s,         c.delayed,        c.delay_s,
+                 c.worst_delay_s, budget_.guard_s(), budget_.paused(), std::exchange(idle_s_, 0)};
+}
+
+/// For the timeline: by the trainer's clock.
+void stage_state::record_prefills(stage_report& r, const gpu::executor_counts& c) const {
+  if (!o_.setup.trace) return;
+  const double ahead_s = c.taken_s - training_time_s();
+  for (const auto& i : c.intervals)
+    r.tasks.push_back(
+        task_of(task_kind::prefill, i.prompt, i.begin_s - ahead_s, i.end_s - ahead_s));
 }
 
 }  // namespace troupe::actors

@@ -18,26 +18,33 @@ enum class task_kind : std::uint8_t {
   update,
   checkpoint,
   activation_transfer,  // to this stage, over the WAN
-  gradient_transfer
+  gradient_transfer,
+  prefill  // the stage's guest; on the device again
 };
+
+/// Does it keep a device busy? Transfers do not.
+constexpr bool is_on_device(task_kind k) {
+  return k != task_kind::activation_transfer && k != task_kind::gradient_transfer;
+}
 
 /// Its name in a timeline, and its colour in chrome://tracing.
 struct task_style {
   std::string_view name, colour;
 };
-inline constexpr std::array<task_style, 8> task_styles{{{"forward", "good"},
+inline constexpr std::array<task_style, 9> task_styles{{{"forward", "good"},
                                                         {"recompute", "yellow"},
                                                         {"backward", "thread_state_running"},
                                                         {"reduce", "olive"},
                                                         {"update", "grey"},
                                                         {"checkpoint", "black"},
                                                         {"activation", "rail_load"},
-                                                        {"gradient", "rail_response"}}};
+                                                        {"gradient", "rail_response"},
+                                                        {"prefill", "rail_animation"}}};
 
 constexpr std::size_t index_of(task_kind k) {
   return static_cast<std::size_t>(k);
 }
-static_assert(index_of(task_kind::gradient_transfer) + 1 == task_styles.size());
+static_assert(index_of(task_kind::prefill) + 1 == task_styles.size());
 
 constexpr task_kind kind_of(stage_step::kind k) {
   switch (k) {

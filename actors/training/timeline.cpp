@@ -137,7 +137,7 @@ expected<void> timeline::write(const std::string& file, const cluster& c, const 
     for (const auto& t : r.tasks) {
       if (t.what >= task_styles.size()) continue;  // what a stage reports is not checked
       const auto what = static_cast<task_kind>(t.what);
-      if (what < task_kind::activation_transfer) {
+      if (is_on_device(what)) {
         w.span(gpu, pipeline, t, zero_s);
         continue;
       }

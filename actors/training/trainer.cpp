@@ -38,6 +38,7 @@ void add(bubble_use& all, const bubble_use& one) {
   all.worst_delay_s = std::max(all.worst_delay_s, one.worst_delay_s);
   all.guard_s = std::max(all.guard_s, one.guard_s);
   all.paused = all.paused || one.paused;
+  all.idle_s = all.idle_s.value_or(0) + one.idle_s.value_or(0);
 }
 
 }  // namespace

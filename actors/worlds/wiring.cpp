@@ -74,7 +74,8 @@ class frame_dispatcher {
       caf::anon_send(actor,
                      inbound<T>{from, std::move(m), f.body, credit, host_.net->caller_of(f)});
     };
-    if constexpr (std::is_same_v<T, query_jobs> || std::is_same_v<T, explain_job>)
+    if constexpr (std::is_same_v<T, query_jobs> || std::is_same_v<T, explain_job> ||
+                  std::is_same_v<T, front_report>)
       to_actor(scheduler_);
     else if constexpr (std::is_same_v<T, node_report> || std::is_same_v<T, gateway_report> ||
                        std::is_same_v<T, submit_job> || std::is_same_v<T, cancel_job> ||

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 // A device that a training shares with a guest, which computes while the training waits. The
 // training goes first: an operation of the guest begins only if no operation of the training is
@@ -17,7 +19,8 @@ class guest_work {
   /// Operations that could begin now, one after another. count 0: there are none.
   struct run {
     std::uint32_t count = 0;
-    double each_s = 0;  // predicted
+    double each_s = 0;         // predicted
+    std::uint32_t prompt = 0;  // which one they are of
   };
 
   virtual ~guest_work() = default;
@@ -29,12 +32,30 @@ class guest_work {
   virtual void execute(std::uint32_t count) = 0;
 };
 
+/// A guest's operations of one prompt, by the executor's clock.
+struct guest_interval {
+  std::uint32_t prompt = 0;
+  double begin_s = 0, end_s = 0;
+};
+
 /// What a guest has used, and what that cost the training.
 struct executor_counts {
   std::uint64_t guest_steps = 0;
   double guest_s = 0;
   std::uint64_t delayed = 0;  // operations of the training that waited for one of the guest's
   double delay_s = 0, worst_delay_s = 0;
+  std::vector<guest_interval> intervals{};
+  double taken_s = 0;  // when these were taken, by the executor's clock
+
+  /// Operations of a prompt; those that follow each other within `gap_s` are one interval.
+  void record(std::uint32_t prompt, double begin_s, double end_s, double gap_s) {
+    constexpr std::size_t most = 1000;  // later ones are only counted
+    if (!intervals.empty() && intervals.back().prompt == prompt &&
+        begin_s <= intervals.back().end_s + gap_s)
+      intervals.back().end_s = end_s;
+    else if (intervals.size() < most)
+      intervals.push_back({prompt, begin_s, end_s});
+  }
 };
 
 /// Belongs to the device, not to the stage that trains on it: stages are replaced.

@@ -8,6 +8,12 @@
 
 namespace troupe::gpu {
 
+namespace {
+
+constexpr double own_s = 1e-4;  // what the thread itself needs between two operations of a guest
+
+}  // namespace
+
 device_thread::device_thread() : thread_{[this] { work(); }} {}
 
 device_thread::~device_thread() {
@@ -59,6 +65,7 @@ void device_thread::wake() {
 
 executor_counts device_thread::take_counts() {
   std::lock_guard held{guard_};
+  counts_.taken_s = now_s();
   return std::exchange(counts_, {});
 }
 
@@ -114,8 +121,10 @@ bool device_thread::run_guest(lock& held) {
   }
   held.lock();
   guest_runs_ = false;
+  const double ended_s = now_s();
   ++counts_.guest_steps;
-  counts_.guest_s += now_s() - began_s;
+  counts_.guest_s += ended_s - began_s;
+  if (run.prompt > 0) counts_.record(run.prompt, began_s, ended_s, own_s);
   if (failed && guest_ == guest) guest_ = nullptr;
   return true;
 }

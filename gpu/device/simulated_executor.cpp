@@ -63,6 +63,7 @@ void simulated_executor::begin() {
   count_ = fitting(room_s, run);
   if (count_ == 0) return;
   each_s_ = run.each_s;
+  prompt_ = run.prompt;
   began_s_ = now_s;
   set_timer(count_ * each_s_);
 }
@@ -108,6 +109,7 @@ void simulated_executor::end(std::uint64_t number) {
 void simulated_executor::complete(std::uint32_t count) {
   counts_.guest_steps += count;
   counts_.guest_s += count * each_s_;
+  counts_.record(prompt_, began_s_, began_s_ + count * each_s_, 1e-9);
   const auto guest = guest_;  // which may give the device back meanwhile
   guest->execute(count);
 }

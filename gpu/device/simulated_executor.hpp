@@ -26,7 +26,10 @@ class simulated_executor final : public device_executor {
   void set_guard(double s) override;
   void lend(std::shared_ptr<guest_work> to) override;
   void wake() override;
-  executor_counts take_counts() override { return std::exchange(counts_, {}); }
+  executor_counts take_counts() override {
+    counts_.taken_s = now_();
+    return std::exchange(counts_, {});
+  }
 
  private:
   void begin();
@@ -42,6 +45,7 @@ class simulated_executor final : public device_executor {
   // The operations under way: so many of each_s, from began_s on.
   std::uint32_t count_ = 0;
   double each_s_ = 0, began_s_ = 0;
+  std::uint32_t prompt_ = 0;
   std::uint64_t number_ = 0;  // of the timer that counts
   executor_counts counts_;
   std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);  // for late timers

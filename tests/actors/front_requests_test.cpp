@@ -438,3 +438,51 @@ TEST_CASE("requests between two statements of a decoder are counted") {
   f.submit(10);
   CHECK(f.heard[10].ends.empty());
 }
+
+TEST_CASE("a front reports what became of its requests, and the decoders that it knows") {
+  front_by_hand f;
+  f.state(a0, 5);
+  f.submit(1, 2);
+  f.wait(0.5);
+  f.say(a0, 0, {11});
+  f.say(a0, 1, {12}, ending::length);
+  f.submit(2);
+  f.say(a0, 0, {}, ending::failed, {reason::kind::insufficient, "full"});
+  f.submit(3);
+  f.front.cancel(3);
+  f.submit(4);
+  f.front.cancel(4, true);
+  f.state(a0, 5);  // it has room again
+  f.submit(5);
+  const auto r = f.front.report();
+  CHECK(r.requests == 1);
+  CHECK(r.counts.finished == 2);
+  CHECK(r.counts.declined == 1);
+  CHECK(r.counts.cancelled == 1);
+  CHECK(r.counts.failed == 0);
+  CHECK(r.counts.tokens == 2);
+  CHECK(r.ttft_p50_s == Approx(0.5));
+  REQUIRE(r.decoders.size() == 1);
+  CHECK(r.decoders[0].node == 0);
+  CHECK(r.decoders[0].says.lease == 5);
+}
+
+TEST_CASE("a front counts prompts by where they were computed, once, and further attempts") {
+  front_by_hand f;
+  f.state(a0, 5, 20);
+  f.state(a1, 6);
+  f.submit(1);
+  auto g = generated{};
+  g.name = f.last<generate>(a0).first.name, g.lease = 5, g.tokens = {{{11, -1}, {}}};
+  g.where = prefill_place{};
+  g.where->bubbles = true, g.where->yields = 3;
+  f.front.on_message(a0, g);
+  f.front.on_message(a0, g);
+  f.say(a0, 1, {}, ending::failed, {reason::kind::unavailable, "gone"});
+  const auto c = f.front.report().counts;
+  CHECK(c.by_bubbles == 1);
+  CHECK(c.by_decoders == 0);
+  CHECK(c.yields == 3);
+  CHECK(c.tokens == 1);
+  CHECK(c.retries == 1);
+}

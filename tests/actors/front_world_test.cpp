@@ -1,5 +1,6 @@
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
@@ -118,8 +119,13 @@ struct told {
 struct world_of_fronts {
   explicit world_of_fronts(fault_plan faults, std::uint64_t seed = 1)
       : c{with_fronts()}, world{*c, {.seed = seed, .faults = std::move(faults)}} {
-    world.add_host(controller_address, [](const runtime::host& h) {
-      h.net->listen([h](const frame& f) { h.net->handled(f); });
+    world.add_host(controller_address, [this](const runtime::host& h) {
+      h.net->listen([this, h](const frame& f) {
+        h.net->handled(f);
+        const auto m = decode(f.header.bytes());
+        const auto* r = m ? std::get_if<front_report>(&m->second) : nullptr;
+        if (r) reports[m->first.from].push_back(*r);
+      });
       return std::vector<caf::actor>{};
     });
     for (std::uint32_t d = 0; d < c->datacenters.size(); ++d)
@@ -195,6 +201,7 @@ struct world_of_fronts {
   std::map<std::uint32_t, completions> fronts;
   std::map<node_index, std::shared_ptr<played_decoder>> decoders;
   std::map<std::uint64_t, told> heard;
+  std::map<address, std::vector<front_report>> reports;
   lease_id leases = 0;
 };
 
@@ -213,6 +220,22 @@ TEST_CASE("a front gives its requests to the decoders of its datacenter, and all
   CHECK(w.held() == 0);
   CHECK(w.fronts[0].view().requests == 0);
   for (const auto& [seed, t] : w.heard) CHECK(t.attempts == 1);
+}
+
+TEST_CASE("fronts report to the controller every heartbeat, with requests and without") {
+  world_of_fronts w{{}};
+  w.world.run_until(1);
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) w.submit(0, seed, 20);
+  w.world.run_until(9);
+  const auto heartbeats = static_cast<std::size_t>(9 / w.c->settings.heartbeat_s);
+  for (std::uint32_t f = 0; f < 2; ++f) {
+    const auto& all = w.reports[front_address(*w.c, f)];
+    CHECK(all.size() + 1 >= heartbeats);
+    CHECK(all.size() <= heartbeats + 2);
+    CHECK(std::ranges::is_sorted(all, {}, &front_report::sequence));
+    CHECK(all.back().counts.finished == (f == 0 ? 20 : 0));
+    CHECK(all.back().decoders.size() == w.c->nodes.size());
+  }
 }
 
 TEST_CASE("frames that are lost, repeated and reordered change no token") {

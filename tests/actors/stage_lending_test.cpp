@@ -1,8 +1,10 @@
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <cmath>
 
 #include "actors/stage_by_hand.hpp"
+#include "actors/training/task_kind.hpp"
 
 // A stage whose device is lent to a guest while it waits.
 
@@ -126,6 +128,28 @@ TEST_CASE(
   CHECK(used.delay_s == 0.25);
   CHECK(used.guard_s == 0.002);
   CHECK_FALSE(used.paused);
+  // It waits for the forward at 1.5 and the backwards at 3 and 4; what it computes lies between.
+  REQUIRE(used.idle_s);
+  CHECK(*used.idle_s > 1);
+  CHECK(*used.idle_s < 5);
+}
+
+TEST_CASE("What a guest computes is in the stage's timeline, by the trainer's clock") {
+  auto setup = lent(1);
+  setup.trace = true;
+  const auto e = std::make_shared<told_executor>();
+  stage_by_hand s{setup, with(e)};
+  s.run(20);
+  // On the executor's clock, which is far ahead: 3 and 2 s ago when they are taken.
+  e->counts.intervals = {{7, 997, 998}};
+  e->counts.taken_s = 1000;
+  iterate_middle(s, 0);
+  const auto r = s.report();
+  const auto guest = std::ranges::find(r.tasks, index_of(task_kind::prefill), &timed_task::what);
+  REQUIRE(guest != r.tasks.end());
+  CHECK(guest->microbatch == 7);
+  CHECK(near(guest->end_s - guest->begin_s, 1));
+  CHECK(near(guest->begin_s, r.end_s - 3));
 }
 
 TEST_CASE("A guest that delays the training too often is paused until the next plan") {

@@ -71,6 +71,15 @@ std::string about(const std::vector<std::string>& lines, const std::string& what
 
 }  // namespace
 
+TEST_CASE("a guest's operations are on the track of their stage's device") {
+  timeline t;
+  t.add(
+      report_of(0, 1, {task(task_kind::prefill, 4, 10, 11), task(task_kind::forward, 0, 11, 12)}));
+  const auto lines = written(t, three_pipelines(false));
+  CHECK(about(lines, R"("cat":"prefill")").find(R"("pid":1,"tid":2000,)") != std::string::npos);
+  CHECK(about(lines, R"("cat":"forward")").find(R"("pid":1,"tid":2000,)") != std::string::npos);
+}
+
 TEST_CASE("a timeline is a list of events, of which each but the last is followed by a comma") {
   timeline t;
   t.add(report_of(0, 0, {task(task_kind::forward, 1, 10.5, 11.25)}));

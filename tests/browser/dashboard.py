@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The dashboard in headless Chromium, over a cluster of real processes with a training, programs and a queue.
+"""The dashboard in headless Chromium, over a cluster of real processes with a training that lends its bubbles to a
+served model, programs and a queue.
 
 Needs Debian's chromium, chromium-driver and python3-selenium; without them it is skipped (77). Leaves the pictures
 dashboard-{wide,narrow,dark}.png. Ends with 1 if a check fails."""
@@ -13,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
 
@@ -26,12 +28,15 @@ datacenters:
     nodes:
       - {{name: here-1, gpu: T4, gpus: 1, intra: pcie3, inter: eth10}}
       - {{name: here-2, gpu: T4, gpus: 1, intra: pcie3, inter: eth10}}
+      - {{name: here-3, gpu: T4, gpus: 1, intra: pcie3, inter: eth10}}
   - name: there
     nodes:
       - {{name: there-1, gpu: T4, gpus: 1, intra: pcie3, inter: eth10}}
       - {{name: there-2, gpu: T4, gpus: 1, intra: pcie3, inter: eth10}}
 wan:
   - {{between: [here, there], rtt_ms: 20, node_gbps: 5, connection_gbps: 0.586, emulate: true}}
+fronts:
+  - {{name: front-1, datacenter: here}}
 settings: {{heartbeat_s: 0.2, lease_s: {LEASE_S}, restart_s: 1}}
 """
 
@@ -40,7 +45,12 @@ model: {name: tiny-bytes, family: gpt, hidden: 64, layers: 4, heads: 4, sequence
 global_batch: 16
 iterations: 100000
 train: {data: DATA, seed: 1, learning_rate: 3e-3}
-pipeline: {stages: 2, data_parallel: 1, microbatches: 4, stages_per_datacenter: 1}
+pipeline: {stages: 2, data_parallel: 1, microbatches: 4, stages_per_datacenter: 1,
+  bubbles: {model: MODEL, memory_gb: 1}}
+"""
+
+SERVING = """name: scribe
+serve: {model: MODEL, kv_gb: 0.1, context: 512, ttft_s: 5}
 """
 
 PROGRAM = """name: "NAME"
@@ -113,6 +123,10 @@ class Cluster:
         check(done.returncode == 0, f"submit: {done.stderr}")
         return json.loads(done.stdout)["jobs"][0]["job"]
 
+    def front_url(self):
+        with open(os.path.join(self.state, "front-1", "url")) as f:
+            return f.read().strip()
+
     def start_dashboard(self):
         path = os.path.join(self.dir, "dashboard.out")
         with open(path, "w") as out:
@@ -137,6 +151,17 @@ class Cluster:
         shutil.rmtree(self.dir, ignore_errors=True)
 
 
+# The newest iteration changes faster than a test can compare: the page's own answers are kept, by iteration.
+KEEP_TIMELINES = """window.timelines = {};
+const plain = window.fetch;
+window.fetch = async (...what) => {
+  const answer = await plain(...what);
+  if (String(what[0]).endsWith('/timeline'))
+    answer.clone().json().then((d) => { window.timelines[d.iteration] = d; });
+  return answer;
+};"""
+
+
 class Page:
     """The browser."""
 
@@ -148,6 +173,7 @@ class Page:
             o.add_argument(a)
         o.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         self.driver = webdriver.Chrome(service=Service(driver), options=o)
+        self.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": KEEP_TIMELINES})
         self.resize(1280, 900)
 
     def resize(self, width, height):
@@ -187,9 +213,10 @@ def api(url, path):
 
 
 def check_nodes_and_queue(page, cluster, waiting):
-    until("all nodes are shown as present", 10, lambda: len(page.all("node")) == 4 and all(
+    until("all nodes are shown as present", 10, lambda: len(page.all("node")) == 5 and all(
         n.get_attribute("data-present") == "true" for n in page.all("node")))
-    check({n.get_attribute("data-node") for n in page.all("node")} == {"here-1", "here-2", "there-1", "there-2"}, "names")
+    check({n.get_attribute("data-node") for n in page.all("node")} == {"here-1", "here-2", "here-3", "there-1", "there-2"},
+          "names")
 
     def same_sentence():
         said = json.loads(cluster.run("explain", str(waiting)).stdout)["reason"]
@@ -218,9 +245,11 @@ def check_training(page, url, job):
     until("as many points as iterations", 15, as_many)
     rows = until("two rows of the timeline", 10, lambda: len(page.all("timeline-row")) == 2 and page.all("timeline-row"))
     check({r.get_attribute("data-node")[:-2] for r in rows} == {"here", "there"}, "a row of each datacenter")
-    for r in rows:
-        kinds = {c for s in r.find_elements(By.CSS_SELECTOR, "rect.span") for c in s.get_attribute("class").split()}
-        check({"forward", "backward", "update"} <= kinds, f"what a row shows: {kinds}")
+    # At once: the next iteration replaces what rows show.
+    shown = page.js("""[...document.querySelectorAll('[data-testid=timeline-row]')].map(
+        (r) => [...r.querySelectorAll('rect.span')].flatMap((s) => [...s.classList]))""")
+    for kinds in shown:
+        check({"forward", "backward", "update"} <= set(kinds), f"what a row shows: {kinds}")
     chart = page.one("loss-curve")
     chart.send_keys(Keys.HOME)
     until("the arrow keys show an iteration", 5, lambda: page.js("document.getElementById('tip').textContent").startswith(
@@ -231,11 +260,61 @@ def check_training(page, url, job):
     check(len(page.all("link")) == 2, "both directions of the link")
 
 
+class Prompts:
+    """Completes prompts through the front, one after the other, until it is told to stop."""
+
+    def __init__(self, url):
+        self.url, self.answered, self.stop = url, 0, threading.Event()
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def run(self):
+        while not self.stop.is_set():
+            body = json.dumps({"model": "scribe", "prompt": "The President of the United States " * 6, "max_tokens": 2})
+            request = urllib.request.Request(self.url + "/v1/completions", body.encode(), {"Content-Type": "application/json"})
+            try:
+                with urllib.request.urlopen(request, timeout=20) as answer:
+                    self.answered += answer.status == 200
+            except OSError:
+                time.sleep(0.2)  # it does not serve yet
+
+    def end(self):
+        self.stop.set()
+        self.thread.join(30)
+
+
+def check_serving(page, url, job, front):
+    prompts = Prompts(front)
+    try:
+        until("a prompt is answered", 30, lambda: prompts.answered > 3)
+        until("the decoder, with its pages", 10, lambda: "of" in page.one("decoder").text)
+        check(page.one("front").get_attribute("data-present") == "true", "the front is present")
+
+        def prefills():
+            known, drawn = page.js("""(() => {
+                const d = window.timelines[document.querySelector('[data-iteration]').dataset.iteration];
+                const spans = d.rows.flatMap((r) => r.spans).filter((s) => s.what === 'prefill');
+                return [spans.length, document.querySelectorAll('[data-testid=timeline-row] rect.prefill').length];
+            })()""")
+            return known > 0 and (known, drawn)
+
+        known, drawn = until("prefills in the timeline", 30, prefills)
+        check(known == drawn, f"{drawn} prefills are drawn, and the API has {known}")
+        used = json.loads(api(url, f"api/v1/jobs/{job}/training?after=0"))["bubbles"]
+        check(used["guest_steps"] > 0 and used["guest_s"] <= used["idle_s"], f"what bubbles were used for: {used}")
+    finally:
+        prompts.end()
+    finished = lambda: json.loads(api(url, "api/v1/serving"))["fronts"][0]["finished"]
+    until("the front's completions", 5, lambda: finished() == prompts.answered)
+    until("which the page shows", 5, lambda: f"{prompts.answered} finished" in page.one("front").text)
+
+
 def check_metrics(url):
     text = api(url, "metrics")
     for name in ("troupe_up", "troupe_jobs", "troupe_gpus", "troupe_queue_seconds", "troupe_decisions_total",
                  "troupe_training_loss", "troupe_training_iteration_seconds", "troupe_device_busy_seconds_total",
-                 "troupe_wan_bytes_total"):
+                 "troupe_wan_bytes_total", "troupe_kv_pages", "troupe_sequences", "troupe_guest_seconds_total",
+                 "troupe_bubble_seconds_total"):
         check(f"\n{name}{{" in text, f"{name} is missing")
     if not shutil.which("promtool"):
         return print("not checked: promtool is not installed (Debian's package prometheus)")
@@ -288,7 +367,9 @@ def main():
     try:
         data = os.path.join(o.configs, "data/founding.txt")
         program = PROGRAM.replace("MODEL", os.path.join(o.configs, "models/bert-large.yaml"))
-        training = cluster.submit(TRAINING.replace("DATA", data))
+        model = os.path.join(o.configs, "models/scribe")
+        training = cluster.submit(TRAINING.replace("DATA", data).replace("MODEL", model))
+        cluster.submit(SERVING.replace("MODEL", model))
         for i in range(2):
             cluster.submit(program.replace("NAME", f"program-{i}"))
         waiting = cluster.submit(program.replace("NAME", WAITING))
@@ -298,6 +379,7 @@ def main():
         until("the page is live", 15, lambda: page.one("status").text == "live")
         check_nodes_and_queue(page, cluster, waiting)
         check_training(page, url, training)
+        check_serving(page, url, training, cluster.front_url())
         check_metrics(url)
         check_sizes(page, o.pictures)
         check_losses(page, cluster, url)

@@ -50,7 +50,7 @@ class guest_by_hand final : public guest_work {
   run next(double room_s) override {
     std::lock_guard lock{guard_};
     room_s_ = room_s;
-    return {left_, each_s};
+    return {left_, each_s, 7};
   }
   void execute(std::uint32_t count) override {
     CHECK(count == 1);
@@ -117,6 +117,13 @@ TEST_CASE("A guest has the device while the training waits, and not otherwise") 
   d.settle();
   const auto counts = d.thread.take_counts();
   CHECK(counts.guest_steps == 2);
+  double recorded_s = 0;
+  for (const auto& i : counts.intervals) {
+    CHECK(i.prompt == 7);
+    CHECK(i.end_s <= counts.taken_s);
+    recorded_s += i.end_s - i.begin_s;
+  }
+  CHECK(recorded_s >= counts.guest_s - 1e-9);
   CHECK(d.thread.take_counts().guest_steps == 0);
 }
 

@@ -73,6 +73,12 @@ TEST_CASE("A simulated guest's operations that fit a window are one event") {
   CHECK(c.guest_steps == 24);
   CHECK(c.guest_s == 12);
   CHECK(c.delayed == 0);
+  REQUIRE(c.intervals.size() == 2);
+  CHECK(c.intervals[0].begin_s == 1);
+  CHECK(c.intervals[0].end_s == 11);
+  CHECK(c.intervals[1].begin_s == 12);
+  CHECK(c.intervals[1].end_s == 14);
+  CHECK(c.taken_s == 20);
 }
 
 TEST_CASE("A training that is ready too early waits for the operation that has begun") {

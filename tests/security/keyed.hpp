@@ -74,7 +74,8 @@ inline bool expected_in_table(const std::string& type, actors::role from, actors
       {"prefill_block", node, node},
       {"blocks_received", node, node},
       {"bubble_offer", node, gateway},
-      {"stage_signal", node, gateway}};
+      {"stage_signal", node, gateway},
+      {"front_report", front, controller}};
   return all.contains({type, from, to});
 }
 /// Which messages stay in their sender's datacenter.

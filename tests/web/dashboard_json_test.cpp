@@ -67,9 +67,12 @@ TEST_CASE("a training's JSON has its iterations, and where there is none, why") 
   CHECK(d["reason"].is_null());
   REQUIRE(d["iterations"].size() == 2);
   CHECK(d["iterations"][1]["loss"] == 3.25);
+  CHECK(d["bubbles"]["guest_s"] == 1.25);
+  CHECK(d["bubbles"]["idle_s"] == 4);
   training_reply none;
   none.why = {reason::kind::unknown, "no training reports"};
   CHECK(json::parse(dashboard_json::training(none))["reason"] == "no training reports");
+  CHECK(json::parse(dashboard_json::training(none))["bubbles"].is_null());
 }
 
 TEST_CASE("a timeline has a row for each stage, without tasks that make no sense") {
@@ -78,7 +81,10 @@ TEST_CASE("a timeline has a row for each stage, without tasks that make no sense
   REQUIRE(d["rows"].size() == 2);
   CHECK(d["rows"][0]["node"] == "a-1");
   CHECK(d["rows"][0]["datacenter"] == "a");
-  CHECK(d["rows"][0]["spans"].size() == 2);
+  REQUIRE(d["rows"][0]["spans"].size() == 3);
+  CHECK(d["rows"][0]["spans"][1]["what"] == "prefill");
+  CHECK(d["rows"][0]["spans"][1]["microbatch"] == 3);
+  CHECK(d["rows"][0]["busy_s"]["prefill"] == 0.25);
   CHECK(d["rows"][0]["busy_s"]["backward"] == 2.5);
   REQUIRE(d["rows"][1]["spans"].size() == 1);
   CHECK(d["rows"][1]["spans"][0]["what"] == "activation");
@@ -113,6 +119,36 @@ TEST_CASE("a pair of datacenters that the cluster file does not link appears onc
   CHECK(all[0]["bytes"] == 3000);
 }
 
+TEST_CASE("serving has every front, and the decoders that present fronts know, each once") {
+  const auto d = json::parse(dashboard_json::serving(sample_cluster()));
+  REQUIRE(d["fronts"].size() == 2);
+  const auto& f = d["fronts"][0];
+  CHECK(f["name"] == "front-1");
+  CHECK(f["requests"] == 3);
+  CHECK(f["finished"] == 20);
+  CHECK(f["declined"] == 2);
+  CHECK(f["prefills"] == json{{"bubbles", 15}, {"decoders", 5}, {"yields", 9}});
+  CHECK(f["ttft_p50_s"] == 0.25);
+  CHECK(d["fronts"][1]["present"] == false);
+  CHECK(d["fronts"][1]["ttft_p50_s"].is_null());
+  REQUIRE(d["decoders"].size() == 1);
+  CHECK(d["decoders"][0]["node"] == "a-1");
+  CHECK(d["decoders"][0]["free_pages"] == 4);
+  CHECK(d["decoders"][0]["waiting"] == 1);
+  CHECK(json::parse(dashboard_json::serving({}))["fronts"].empty());
+}
+
+TEST_CASE("a decoder is shown as the front says that heard it last") {
+  auto r = sample_cluster();
+  auto& fronts = *r.view->fronts;
+  fronts[1].present = true;
+  fronts[1].says.decoders[0].says.sequence = 4;
+  fronts[1].says.decoders[0].says.free_pages = 0;
+  const auto d = json::parse(dashboard_json::serving(r))["decoders"];
+  REQUIRE(d.size() == 2);
+  CHECK(d[0]["free_pages"] == 0);
+}
+
 namespace {
 
 bool has(const std::string& text, const std::string& line) {
@@ -142,6 +178,12 @@ TEST_CASE("metrics say what is present, who waits, and how the trainings do") {
   CHECK(has(text, R"(troupe_training_iteration_seconds{job="1",name="tiny \"gpt\""} 0.75)"));
   CHECK(has(text, R"(troupe_guest_seconds_total{job="1",name="tiny \"gpt\""} 1.25)"));
   CHECK(has(text, R"(troupe_training_delay_seconds_total{job="1",name="tiny \"gpt\""} 0.5)"));
+  CHECK(has(text, R"(troupe_bubble_seconds_total{job="1",name="tiny \"gpt\""} 4)"));
+  CHECK(has(text, R"(troupe_up{host="front-2"} 0)"));
+  CHECK(has(text, R"(troupe_kv_pages{decoder="a-1",lease="7",model="scribe",state="used"} 6)"));
+  CHECK(has(text, R"(troupe_sequences{decoder="a-1",lease="7",model="scribe",state="waiting"} 1)"));
+  CHECK(has(text, R"(troupe_device_busy_seconds_total{node="a-1",device="2",job="1",stage="0",)"
+                  R"(pipeline="0",what="prefill"} 0.25)"));
   CHECK(has(text, R"(troupe_wan_bytes_total{from="a",to="b"} 3000)"));
   CHECK(text.find(R"(from="b")") == std::string::npos);
   CHECK(has(text, R"(troupe_device_busy_seconds_total{node="a-1",device="2",job="1",stage="0",)"

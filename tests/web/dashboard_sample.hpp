@@ -24,6 +24,17 @@ inline query_reply sample_cluster() {
   waiting.waiting_reason = "resources";
   r.jobs = {running, waiting};
   r.view = cluster_view{"two", {0, 1}, {{0, 1, 20, 1.0, 0, 0, true}}, {5, 0.25, 3, 1, 0, 2}};
+  // Two fronts that know the same decoder; the absent one knew another, too.
+  front_status here{"front-1", true, {}}, gone{"front-2", false, {}};
+  heard_decoder d;
+  d.node = 0, d.says.lease = 7, d.says.model = "scribe", d.says.context = 512, d.says.sequence = 3;
+  d.says.pages = 10, d.says.free_pages = 4, d.says.running = 2, d.says.waiting = 1;
+  here.says.decoders = gone.says.decoders = {d};
+  gone.says.decoders.push_back({1, d.says});
+  here.says.requests = 3;
+  here.says.counts = {20, 1, 2, 0, 1, 400, 15, 5, 9};
+  here.says.ttft_p50_s = 0.25, here.says.ttft_p99_s = 0.5;
+  r.view->fronts = {here, gone};
   return r;
 }
 
@@ -36,9 +47,14 @@ inline training_reply sample_training() {
   r.tokens_per_s = 100, r.planned_s = 0.5;
   r.wan_bytes = 3000, r.wan_utilization = 0.25;
   r.iterations = {{6, 3.5, 1, 10, 10.5, 0.8}, {7, 3.25, 1, 10.5, 11.25, 0.8}};
-  r.bubbles = bubble_use{.guest_s = 1.25, .delay_s = 0.5};
+  r.bubbles = bubble_use{.guest_s = 1.25, .delay_s = 0.5, .idle_s = 4.0};
   iteration_timeline shown{7, 0.75, {}};
-  shown.stages.push_back({0, 0, 0, {2}, {{0, 0, 0, 0.25}, {2, 0, 0.5, 0.75}}, {1.5, 0, 2.5}});
+  shown.stages.push_back({0,
+                          0,
+                          0,
+                          {2},
+                          {{0, 0, 0, 0.25}, {8, 3, 0.25, 0.5}, {2, 0, 0.5, 0.75}},
+                          {1.5, 0, 2.5, 0, 0, 0, 0, 0, 0.25}});
   shown.stages.push_back(
       {0, 1, 1, {0}, {{6, 0, 0.1, 0.2}, {0, 0, 0.3, 0.2}, {99, 0, 0, 1}}, {1, 0, 2, 0, 0, 0, 9}});
   r.timeline = shown;

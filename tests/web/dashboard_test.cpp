@@ -122,6 +122,7 @@ TEST_CASE("every path of the dashboard's API answers with the cluster's facts") 
   CHECK(json::parse(r.get("/api/v1/jobs/1/training?x=1&after=3").body)["position"] == 9);
   CHECK(json::parse(r.get("/api/v1/jobs/1/timeline").body)["rows"].size() == 2);
   CHECK(json::parse(r.get("/api/v1/links").body)["links"].size() == 2);
+  CHECK(json::parse(r.get("/api/v1/serving").body)["fronts"].size() == 2);
   CHECK(r.get("/metrics").body.find("troupe_training_loss") != std::string::npos);
 }
 

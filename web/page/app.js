@@ -1,6 +1,7 @@
 import { showCluster, showLinks } from "/page/cluster.js";
 import { byId, duration, setText } from "/page/dom.js";
 import { showJobs } from "/page/jobs.js";
+import { showServing } from "/page/serving.js";
 import { showTrainings } from "/page/training.js";
 
 // Events come by fetch, not by EventSource, which could not send a key.
@@ -41,6 +42,7 @@ function show(event) {
   showCluster(event.cluster, event.links.links);
   showLinks(event.links.links);
   showJobs(event.jobs, ask);
+  showServing(event.serving);
   showTrainings(event.jobs.jobs, ask);
 }
 

@@ -38,7 +38,8 @@ function timelineRow() {
   picture.addEventListener("pointermove", (e) => {
     const s = row.spans[e.target.dataset?.span];
     const at = ((e.clientX - picture.getBoundingClientRect().x) / picture.clientWidth) * length;
-    showTip(s ? [`${s.what}, micro-batch ${s.microbatch}`, `${duration(s.end_s - s.begin_s)} from ${duration(Math.max(0, s.begin_s))}`]
+    showTip(s ? [s.what === "prefill" ? `prefill of prompt ${s.microbatch}` : `${s.what}, micro-batch ${s.microbatch}`,
+      `${duration(s.end_s - s.begin_s)} from ${duration(Math.max(0, s.begin_s))}`]
       : [`idle at ${duration(Math.max(0, at))}`, ...lines().slice(0, 2)], e.clientX, e.clientY);
   });
   picture.addEventListener("pointerleave", hideTip);
@@ -89,8 +90,10 @@ export function timeline() {
       const moved = now !== shown;
       shown = now;
       node.dataset.iteration = d.iteration;
-      const share = d.rows.reduce((sum, r) => sum + busyShare(r, d.length_s), 0) / d.rows.length;
-      setText(about, `Iteration ${d.iteration}: ${duration(d.length_s)}, GPUs busy ${(100 * share).toFixed(0)} %`);
+      const share = (of) => d.rows.reduce((sum, r) => sum + busyShare({ spans: r.spans.filter(of) }, d.length_s), 0) / d.rows.length;
+      const prefill = share((s) => s.what === "prefill");
+      setText(about, `Iteration ${d.iteration}: ${duration(d.length_s)}, GPUs busy ${(100 * share(() => true)).toFixed(0)} %` +
+        (prefill > 0 ? `, ${(100 * prefill).toFixed(1)} % of it all with prefills in bubbles` : ""));
       const all = fromEarliest(d);
       keyed(rows, all.rows.map((r) => [r, all.length_s, moved]), ([r]) => `${r.pipeline}/${r.stage}`, timelineRow);
       const present = new Set(d.rows.flatMap((r) => r.spans.map((s) => s.what)));

@@ -32,6 +32,14 @@ async function read(job, ask) {
   history.busy = false;
 }
 
+/// What its bubbles were used for, since it (re)started, and what that cost it.
+function lent(b) {
+  const share = b.idle_s ? `, ${((100 * b.guest_s) / b.idle_s).toFixed(1)} % of ${duration(b.idle_s)} idle` : "";
+  return [["prefills in bubbles", `${duration(b.guest_s)} in ${number(b.guest_steps)} steps${share}`],
+    ["delayed by them", `${number(b.delayed_steps)} steps, ${duration(b.delay_s)} in all, at most ${duration(b.worst_delay_s)}` +
+      (b.paused ? "; paused" : "")]];
+}
+
 function facts(j, h) {
   const last = h.iterations.at(-1);
   const rows = [["loss", short(last.loss)], ["iteration", `${number(last.iteration)} of ${number(j.iterations)}`],
@@ -40,6 +48,7 @@ function facts(j, h) {
   rows.push(["layout", `${h.stages} stage${h.stages > 1 ? "s" : ""} \u00d7 ${h.pipelines} pipeline${h.pipelines > 1 ? "s" : ""}, ` +
     `${h.microbatches} micro-batches`], ["schedule", h.schedule]);
   if (h.wan_bytes) rows.push(["WAN", `${(100 * h.wan_utilization).toFixed(1)} % of its links' rate`]);
+  if (h.bubbles) rows.push(...lent(h.bubbles));
   if (h.saved) rows.push(["saved", `iteration ${number(h.saved)}`]);
   return rows;
 }

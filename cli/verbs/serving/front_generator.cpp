@@ -30,7 +30,7 @@ class front_generator::sequence {
       add(t, n);
       if (!over_) continue;
       // A stop text: its decoder does not know it.
-      if (n.finish == generated::ending::none) front_.cancel(n.number);
+      if (n.finish == generated::ending::none) front_.cancel(n.number, true);
       return;
     }
     if (n.finish == generated::ending::none) return;

@@ -1,0 +1,33 @@
+#include "actors/control/front_reports.hpp"
+
+#include <utility>
+
+#include "messages/address.hpp"
+
+namespace troupe::actors {
+
+void front_reports::hear(const cluster& c, address from, front_report r, double now_s) {
+  if (!is_front(c, from)) return;
+  auto& known = all_[front_of(c, from)];
+  if (std::pair{r.incarnation, r.sequence} <=
+      std::pair{known.says.incarnation, known.says.sequence})
+    return;
+  known = {std::move(r), now_s};
+}
+
+std::vector<front_status> front_reports::list(const cluster& c, double now_s) const {
+  const double limit_s = c.settings.lease_s + 2 * c.settings.heartbeat_s;
+  std::vector<front_status> result;
+  for (std::uint32_t f = 0; f < c.fronts.size(); ++f) {
+    const auto known = all_.find(f);
+    front_status s{c.fronts[f].name, false, {}};
+    if (known != all_.end()) {
+      s.present = now_s - known->second.at_s <= limit_s;
+      s.says = known->second.says;
+    }
+    result.push_back(std::move(s));
+  }
+  return result;
+}
+
+}  // namespace troupe::actors
