@@ -147,6 +147,25 @@ TEST_CASE("Results are bitwise identical with several prompts, lost messages and
     check_bits(g.decoders.at(n), whole_prefill{folder, prompts[n - 1]}, 50 + 70 * n);
 }
 
+TEST_CASE("Cancelled prompts leave no page of a guest's cache behind") {
+  const auto folder = test::model_folder(test::small_model_named("gpt2"));
+  const auto model = loaded(gpu::read_inference_model(folder));
+  const auto longest = test::random_prompt(model.positions, model.vocabulary, 1);
+  guests_by_hand g{group_of_real(1), lending_of(folder, "resumable"), {}, open};
+  for (std::uint64_t n = 1; n <= 8; ++n) {
+    g.order(n, model.positions, tokens_as_payload(longest));
+    g.compute(3 + 10 * n);
+    g.cancel(n);
+  }
+  // It needs all pages that the guest has.
+  g.order(9, model.positions, tokens_as_payload(longest));
+  g.compute();
+  CHECK_FALSE(g.pending());
+  std::uint32_t pages = 0;
+  for (const auto& [at, count] : g.decoders.at(9).counts) pages += count;
+  CHECK(pages == layers * gpu::pages_for(model.positions));
+}
+
 TEST_CASE("A block whose bytes have changed on the way is refused, and sent again") {
   const auto folder = test::model_folder(test::small_model_named("llama"));
   const auto vocabulary = loaded(gpu::read_inference_model(folder)).vocabulary;
