@@ -445,6 +445,7 @@ TEST_CASE("a front reports what became of its requests, and the decoders that it
   f.submit(1, 2);
   f.wait(0.5);
   f.say(a0, 0, {11});
+  f.wait(0.5);
   f.say(a0, 1, {12}, ending::length);
   f.submit(2);
   f.say(a0, 0, {}, ending::failed, {reason::kind::insufficient, "full"});
