@@ -151,6 +151,38 @@ TEST_CASE("a running job whose deadline passes is ended") {
   CHECK(revoked == 1);
 }
 
+TEST_CASE("a waiting job is ended when its deadline passes, and not before") {
+  for (const bool crashes : {false, true}) {
+    CAPTURE(crashes);
+    auto v = admission_cluster();
+    v->world().run_until(5.0);
+    for (std::uint64_t i = 1; i <= 14; ++i) {
+      auto filler = harness::small_job("filler", 1'000'000, 1);
+      if (i > 10) filler.model = harness::gpt2(4, 256, 4);
+      submitted(*v, i, filler);
+    }
+    v->world().run_until(20.0);
+    auto job = harness::small_job("late", 10, 1);
+    job.deadline_s = 40;
+    const auto id = submitted(*v, 101, job).job;
+    const double submitted_s = v->world().now_s();
+    v->world().run_until(submitted_s + 10);
+    // What a new controller reads from the journal has its deadlines, too.
+    if (crashes) v->world().crash(controller_address, 5);
+    v->world().run_until(submitted_s + 38);
+    CHECK(explained(*v, id).job.state == job_state::waiting);
+    v->world().run_until(submitted_s + 43);
+    const auto e = explained(*v, id);
+    INFO(e.summary);
+    CHECK(e.job.state == job_state::failed);
+    CHECK(troupe::test::has_facts(e.job.detail, {"deadline has passed", "deadline_s is 40"}));
+    std::size_t ended = 0;
+    for (const auto& entry : v->journal())
+      if (const auto* end = std::get_if<job_ended>(&entry)) ended += end->job == id;
+    CHECK(ended == 1);
+  }
+}
+
 TEST_CASE("explain shows a running job's placement, ranking figures and the other nodes") {
   auto v = admission_cluster();
   v->world().run_until(5.0);

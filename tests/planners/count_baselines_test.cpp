@@ -6,6 +6,7 @@
 #include "planners/baselines/adaptive_plan.hpp"
 #include "planners/baselines/elasticflow.hpp"
 #include "planners/baselines/gavel.hpp"
+#include "planners/cost/plan_time.hpp"
 #include "planners/scene.hpp"
 
 // Gandiva, Gavel and ElasticFlow, as Crius' evaluation has them.
@@ -243,4 +244,42 @@ TEST_CASE("with adaptive parallelism a policy's starts keep their GPUs, as pipel
   CHECK(a[0].where == b[0].where);
   CHECK_FALSE(b[0].how.stages.empty());
   CHECK(fits(s.cluster, s.idle, b[0].how, b[0].where));
+}
+
+TEST_CASE("with adaptive parallelism no start is slower than an even shape on the same GPUs") {
+  const auto adaptive = with_adaptive_parallelism(make_policy("fcfs"));
+  random_source r{3};
+  std::size_t starts = 0, scattered = 0, split = 0;
+  for (int i = 0; i < 60; ++i) {
+    CAPTURE(i);
+    scene s{two_kinds(4, 4)};
+    for (node_index n = 0; n < s.cluster.nodes.size(); ++n)
+      if (r.chance(0.5)) s.idle.set_idle(n, 1);
+    auto job = some_work(1U << r.below(3), r.chance(0.5) ? "A" : "B");
+    if (r.chance(0.5)) job.model = sample::gpt("gpt2-2.7b", 2560, 32, 32);
+    s.add(1, job);
+    for (const auto& d : adaptive->decide(s.view(), r)) {
+      if (d.what != decision::kind::start) continue;
+      ++starts;
+      scattered += d.where.size() > 1 && total_gpus(d.where) < 2 * d.where.size();
+      split += d.how.pipeline_parallel > 1 || d.how.tensor_parallel > 1;
+      auto trained = job;
+      trained.train.emplace().schedule = "megatron";
+      const auto e = evaluate(s.cluster, trained, d.how, d.where, fidelity::closed);
+      REQUIRE(e);
+      CHECK(e->samples_per_s == Approx(d.how.samples_per_s).epsilon(1e-9));
+      const auto pools = pools_of(s.cluster, idle_index{s.cluster});
+      const auto pool =
+          std::ranges::find_if(pools, [&](const auto& one) { return one.contains(d.where); });
+      REQUIRE(pool != pools.end());
+      const auto gpus = total_gpus(d.where);
+      for (std::uint32_t t = 1; t <= gpus; t *= 2)
+        for (std::uint32_t k = 1; k * t <= gpus; k *= 2)
+          if (const auto p = even_plan(s.cluster, *pool, job, {gpus / (k * t), k, t}, d.where))
+            CHECK(p->samples_per_s <= d.how.samples_per_s * (1 + 1e-9));
+    }
+  }
+  CHECK(starts > 20);
+  CHECK(scattered > 3);
+  CHECK(split > 3);
 }
