@@ -104,12 +104,14 @@ struct prefill_place {
   double transfer_s = 0;     // from there until the cache was whole
   std::uint32_t yields = 0;  // suspensions for the training
   std::uint64_t kv_bytes = 0;
-  reason declined;  // why not in bubbles; empty: it was, or was not asked for
+  reason declined;     // why not in bubbles; empty: it was, or was not asked for
+  double queue_s = 0;  // from the request to the first operation's begin
+  static constexpr std::size_t required = 8;
 
   static constexpr auto fields() {
     using t = prefill_place;
-    return std::tuple{&t::bubbles,    &t::guests, &t::promised_s, &t::prefill_s,
-                      &t::transfer_s, &t::yields, &t::kv_bytes,   &t::declined};
+    return std::tuple{&t::bubbles, &t::guests,   &t::promised_s, &t::prefill_s, &t::transfer_s,
+                      &t::yields,  &t::kv_bytes, &t::declined,   &t::queue_s};
   }
   bool operator==(const prefill_place&) const = default;
 };

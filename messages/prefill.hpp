@@ -91,22 +91,29 @@ struct guest_group {
   bool operator==(const guest_group&) const = default;
 };
 
-/// When a stage computes in an iteration: [begin, end), in seconds from the begin of the first
-/// stage's first step. In lists: one for each step of the order, then those of the gradients' copy
-/// and the update; some may touch or be empty.
+/// When a stage computes: [begin, end), in seconds from where the first stage's first step after a
+/// barrier begins. In lists: one for each step of the order, then those of the gradients' copy and
+/// the update; some may touch or be empty. So for the first `shown` iterations after the barrier;
+/// of further ones the last before the next barrier is as the last of these, all others are as the
+/// one before that, each `iteration_s` later (planners/bubbletea/window_plan.hpp).
 struct busy_time {
   double begin_s = 0, end_s = 0;
 
   static constexpr auto fields() { return std::tuple{&busy_time::begin_s, &busy_time::end_s}; }
   bool operator==(const busy_time&) const = default;
 };
-/// Of a stage, in iterations that follow each other each `iteration_s`.
+/// Of a stage, with the iterations from one barrier to the next (0: there are none), and the planned
+/// wait of the stage there.
 struct stage_timetable {
   std::vector<busy_time> busy;
   double iteration_s = 0;
+  std::uint64_t window = 0;
+  double barrier_s = 0;
+  static constexpr std::size_t required = 2;
 
   static constexpr auto fields() {
-    return std::tuple{&stage_timetable::busy, &stage_timetable::iteration_s};
+    using t = stage_timetable;
+    return std::tuple{&t::busy, &t::iteration_s, &t::window, &t::barrier_s};
   }
   bool operator==(const stage_timetable&) const = default;
 };
@@ -121,7 +128,7 @@ struct stage_busy_times {
 };
 
 /// Trainer to the gateways of its datacenters: the groups of guests there, and the timetable of
-/// their stages, which repeats each `iteration_s`. A statement, repeated every heartbeat; one
+/// their stages. A statement, repeated every heartbeat; one
 /// without groups, or silence for a lease's duration, ends the lending.
 struct bubble_offer {
   lease_id lease = 0;
@@ -131,12 +138,18 @@ struct bubble_offer {
   std::vector<guest_group> groups;
   double iteration_s = 0;
   std::vector<stage_busy_times> stages;
-  std::uint32_t most_tokens = 0;  // of a prompt whose cache fits the guests' memory; 0: any
+  std::uint32_t most_tokens = 0;      // of a prompt whose cache fits the guests' memory; 0: any
+  std::uint32_t shown = 1;            // iterations whose times `stages` has
+  std::uint64_t window = 0;           // iterations from one barrier to the next; 0: there are none
+  double window_s = 0;                // and the time, from first step to first step
+  std::uint64_t first_iteration = 0;  // completed before the first barrier
+  static constexpr std::size_t required = 8;
 
   static constexpr auto fields() {
     using t = bubble_offer;
     return std::tuple{&t::lease,  &t::trainer,     &t::sequence, &t::how,
-                      &t::groups, &t::iteration_s, &t::stages,   &t::most_tokens};
+                      &t::groups, &t::iteration_s, &t::stages,   &t::most_tokens,
+                      &t::shown,  &t::window,      &t::window_s, &t::first_iteration};
   }
   bool operator==(const bubble_offer&) const = default;
 };
@@ -186,12 +199,14 @@ struct prefill_progress {
   double computed_s = 0;   // time of its operations
   double ended_ago_s = 0;  // the last one's end
   std::uint32_t steps = 0, yields = 0;
-  reason why;  // gone
+  reason why;              // gone
+  double begun_ago_s = 0;  // the first one's begin
+  static constexpr std::size_t required = 8;
 
   static constexpr auto fields() {
     using t = prefill_progress;
-    return std::tuple{&t::name,        &t::guest, &t::now,    &t::computed_s,
-                      &t::ended_ago_s, &t::steps, &t::yields, &t::why};
+    return std::tuple{&t::name,  &t::guest,  &t::now, &t::computed_s, &t::ended_ago_s,
+                      &t::steps, &t::yields, &t::why, &t::begun_ago_s};
   }
   bool operator==(const prefill_progress&) const = default;
 };

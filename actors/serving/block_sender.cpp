@@ -34,6 +34,7 @@ block_sender::outgoing block_sender::send(block& b, double now_s) {
   ++b.times;
   outgoing o{b.header, b.body};
   o.header.progress.ended_ago_s += now_s - b.added_s;
+  o.header.progress.begun_ago_s += now_s - b.added_s;
   return o;
 }
 

@@ -28,7 +28,7 @@ class block_sender {
   void add(prefill_block header, payload body, double now_s);
 
   struct outgoing {
-    prefill_block header;  // progress.ended_ago_s as of now
+    prefill_block header;  // its progress as of now
     payload body;
   };
   /// Those to be sent now: new ones within the window, and those that count as lost. They count as

@@ -72,6 +72,7 @@ expected<bool> cache_assembly::accept(address from, const prefill_block& b, cons
   const auto fresh = receivers_[b.guest].accept(b, body, bytes_of(b));
   if (!fresh || !*fresh) return fresh;
   yields_[b.guest] = std::max(yields_[b.guest], b.progress.yields);
+  if (b.guest == 0) begun_s_ = std::min(begun_s_, now_s - std::max(b.progress.begun_ago_s, 0.0));
   if (b.progress.now == prefill_progress::state::ended)
     ended_s_ = std::max(ended_s_, now_s - std::max(b.progress.ended_ago_s, 0.0));
   if (b.what == block_kind::cache) {

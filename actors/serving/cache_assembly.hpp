@@ -7,6 +7,7 @@
 #include "actors/serving/block_receiver.hpp"
 #include "messages/generation.hpp"
 #include "messages/prefill.hpp"
+#include "messages/time.hpp"
 
 namespace troupe::actors {
 
@@ -43,7 +44,9 @@ class cache_assembly {
   std::uint32_t guests() const { return static_cast<std::uint32_t>(receivers_.size()); }
   std::uint32_t yields() const;
   std::uint64_t bytes() const;
-  /// When the last guest's last operation ended, on this clock; it must be whole.
+  /// When the first operation of the first guest began, and the last one of the last guest ended,
+  /// on this clock; it must be whole.
+  double begun_s() const { return begun_s_; }
   double ended_s() const { return ended_s_; }
 
  private:
@@ -60,7 +63,7 @@ class cache_assembly {
   std::uint64_t missing_ = 0;  // of covered_
   std::optional<payload> last_;
   std::optional<reason> broken_;
-  double ended_s_ = 0;
+  double begun_s_ = never, ended_s_ = 0;
 };
 
 }  // namespace troupe::actors

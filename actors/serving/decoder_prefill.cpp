@@ -109,7 +109,13 @@ void decoder_behavior::on_prefill_reply(address from, const prefill_reply& p) {
 }
 
 void decoder_behavior::on_prefill_progress(address from, const prefill_progress& p) {
-  if (from != gateway() || p.now != prefill_progress::state::gone) return;
+  if (from != gateway()) return;
+  if (p.now == prefill_progress::state::ended) {
+    const auto known = by_prefill_.find(p.name.number);
+    if (over_ || known == by_prefill_.end()) return;
+    return requests_.at(known->second).prefill->on_ended(p, now());
+  }
+  if (p.now != prefill_progress::state::gone) return;
   cancelled_.erase(p.name.number);
   // It is gone although this decoder has not cancelled it: its guests will send no more blocks.
   const auto at = by_prefill_.find(p.name.number);

@@ -60,7 +60,7 @@ class guest_device final : public guest_engine {
   std::unique_ptr<gpu::inference_work> work_;
   std::optional<tile_id> working_on_;
   guest_tile_result result_;  // of the tile that has begun
-  double last_end_s_ = 0;
+  double last_end_s_ = 0, tile_began_s_ = 0;
   usual_time factor_;   // how much longer operations take than was predicted
   usual_time collect_;  // of a tile
 };
@@ -132,6 +132,7 @@ expected<void> guest_device::begin(const guest_tile& t) {
   result_.name = t.name;
   result_.tile = t.tile;
   last_end_s_ = 0;
+  tile_began_s_ = gpu::now_s();
   return {};
 }
 
@@ -173,6 +174,7 @@ void guest_device::collect(const guest_tile& t) {
   const double took_s = gpu::now_s() - began_s;
   collect_.add(took_s);
   r.computed_s += took_s;
+  r.took_s = gpu::now_s() - tile_began_s_;
   tell(t, std::move(r));
 }
 

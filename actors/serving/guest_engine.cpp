@@ -50,6 +50,7 @@ void simulated_guest::execute(std::uint32_t count) {
   const double began_s = now_s_() - count * t->each_s;
   if (executed_ > 0 && began_s > last_end_s_ + shortest_yield_s) ++yields_;
   t = &tiles_.begin();
+  if (executed_ == 0) tile_began_s_ = began_s;
   last_end_s_ = now_s_();
   executed_ += count;
   if (executed_ < t->operations) return;
@@ -60,6 +61,7 @@ void simulated_guest::execute(std::uint32_t count) {
   r.computed_s = ended.operations * ended.each_s;
   r.steps = ended.operations;
   r.yields = yields_;
+  r.took_s = last_end_s_ - tile_began_s_;
   done_(std::move(r));
 }
 

@@ -33,6 +33,7 @@ struct guest_tile_result {
   payload hidden;              // [rows, hidden]
   std::vector<payload> pages;  // by layer: those that this tile has filled, or ended in
   double computed_s = 0;
+  double took_s = 0;  // from the first operation's begin to now
   std::uint32_t steps = 0, yields = 0;
   reason why;  // the device cannot compute this prompt
 };
@@ -82,7 +83,7 @@ class simulated_guest final : public guest_engine {
   tile_queue tiles_;
   std::optional<std::pair<std::uint64_t, std::uint32_t>> offered_;  // whose run next() gave
   std::uint32_t executed_ = 0, yields_ = 0;                         // of the present tile
-  double last_end_s_ = 0;
+  double last_end_s_ = 0, tile_began_s_ = 0;
 };
 
 }  // namespace troupe::actors

@@ -25,39 +25,14 @@ bool is_time(double s) {
   return std::isfinite(s) && s >= 0;
 }
 
-std::optional<planners::packing_rule> rule_named(const std::string& name) {
-  using rule = planners::packing_rule;
-  for (const auto r : {rule::whole, rule::look_ahead, rule::chunked, rule::resumable})
-    if (to_string(r) == name) return r;
-  return {};
-}
-
-planners::packing_options packing_of(const bubble_lending& how) {
-  planners::packing_options o;
-  o.rule = *rule_named(how.rule);
-  o.look_ahead = how.look_ahead;
-  o.chunk = how.chunk;
-  o.op_s = how.op_ms * 1e-3;
-  return o;
-}
-
-planners::prefill_group planned_group(const guest_group& g) {
-  planners::prefill_group all;
-  for (const auto& p : g.guests)
-    all.guests.push_back({0, p.first_layer, p.layers, {p.token_s, p.pair_s, p.half_tokens}});
-  all.hop_token_s = g.hop_token_s;
-  all.hop_latency_s = g.hop_latency_s;
-  return all;
-}
-
 }  // namespace
 
 expected<guest_shape> shape_of(const guest_setup& s, address node) {
   const auto no = [](std::string why) { return refuse(reason::kind::invalid, std::move(why)); };
   const auto& p = s.place;
-  const auto rule = rule_named(s.how.rule);
-  if (!rule) return no(fmt::format("there is no packing rule '{}'", s.how.rule));
-  if (*rule == planners::packing_rule::chunked &&
+  const auto packing = planners::packing_of(s.how);
+  if (!packing) return no(fmt::format("there is no packing rule '{}'", s.how.rule));
+  if (packing->rule == planners::packing_rule::chunked &&
       (s.how.chunk == 0 || s.how.chunk % page_tokens != 0))
     return no(
         fmt::format("chunks of {} tokens: must be a multiple of {}", s.how.chunk, page_tokens));
@@ -115,7 +90,8 @@ guest_prompts::prompt guest_prompts::begin(address gateway, const prefill_order&
   prompt p;
   p.order = o;
   p.gateway = gateway;
-  p.work = planners::work_of(planned_group(o.group), o.tokens, packing_of(shape_.setup.how));
+  p.work = planners::work_of(planners::planned_group(o.group, 0), o.tokens,
+                             planners::packing_of(shape_.setup.how).value());
   const auto tiles = p.work.rows.size();
   p.inputs.resize(tiles);
   std::uint32_t first = 0;
@@ -299,7 +275,8 @@ void guest_prompts::on_result(guest_tile_result r, double now_s, changes& out) {
     return end(at, out);
   }
   p.inputs[r.tile] = payload{};
-  ++p.done;
+  if (p.done++ == 0) p.begun_s = now_s - r.took_s;
+  p.progress.begun_ago_s = now_s - p.begun_s;
   p.progress.computed_s += r.computed_s;
   p.progress.steps += r.steps;
   p.progress.yields += r.yields;

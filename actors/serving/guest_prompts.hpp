@@ -76,6 +76,7 @@ class guest_prompts {
     std::uint32_t given = 0, done = 0;  // tiles: to the engine, computed
     std::uint32_t blocks = 0;           // to the decoder, in all
     double latest_at_s = 0;
+    double begun_s = 0;  // the first operation
     prefill_progress progress;
   };
   using prompt_map = std::map<prefill_name, prompt>;

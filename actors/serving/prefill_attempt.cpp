@@ -52,6 +52,12 @@ void prefill_attempt::on_gone(const reason& why) {
   if (failed_->text.empty()) *failed_ = {reason::kind::unavailable, "its guests have given it up"};
 }
 
+void prefill_attempt::on_ended(const prefill_progress& p, double now_s) {
+  if (!blocks_) return;
+  if (p.guest == 0) begun_s_ = now_s - std::max(p.begun_ago_s, 0.0);
+  if (p.guest + 1 == blocks_->guests()) ended_s_ = now_s - std::max(p.ended_ago_s, 0.0);
+}
+
 expected<bool> prefill_attempt::accept(address from, const prefill_block& b, const payload& body,
                                        double now_s) {
   if (!blocks_ || failed_) return refuse(reason::kind::stale, "a block before its promise");
@@ -79,7 +85,9 @@ prefill_place prefill_attempt::place(double now_s) const {
   p.bubbles = true;
   p.guests = blocks_->guests();
   p.promised_s = promised_s_;
-  const double ended_s = std::clamp(blocks_->ended_s(), began_s_, now_s);
+  // Blocks do not show how long they were on their way.
+  const double ended_s = std::clamp(ended_s_.value_or(blocks_->ended_s()), began_s_, now_s);
+  p.queue_s = std::clamp(begun_s_.value_or(blocks_->begun_s()), began_s_, ended_s) - began_s_;
   p.prefill_s = ended_s - began_s_;
   p.transfer_s = now_s - ended_s;
   p.yields = blocks_->yields();

@@ -27,6 +27,8 @@ class prefill_attempt {
   void on_reply(const prefill_reply& r, double now_s);
   /// The prefill controller has given it up.
   void on_gone(const reason& why);
+  /// Its first guest began, and its last one ended, so long ago.
+  void on_ended(const prefill_progress& p, double now_s);
   /// As cache_assembly::accept; an error before a promise, and after the end.
   expected<bool> accept(address from, const prefill_block& b, const payload& body, double now_s);
   blocks_received state(std::uint32_t guest) const { return blocks_->state(guest); }
@@ -49,7 +51,8 @@ class prefill_attempt {
   double began_s_ = 0, ask_s_ = 0, late_at_s_ = 0;
   double promised_s_ = 0;
   bool asked_ = false;
-  std::optional<cache_assembly> blocks_;  // from the promise on
+  std::optional<double> begun_s_, ended_s_;  // as told
+  std::optional<cache_assembly> blocks_;     // from the promise on
   std::optional<reason> failed_;
 };
 

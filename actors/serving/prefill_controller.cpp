@@ -13,6 +13,7 @@ namespace {
 constexpr double order_repeat_s = 0.1;     // orders and cancellations
 constexpr double remember_verdict_s = 60;  // what was answered
 constexpr std::size_t most_verdicts = 100'000;
+constexpr double decides_ahead_s = 0.002;  // rule look-ahead: before a bubble begins
 
 }  // namespace
 
@@ -23,6 +24,12 @@ bool prefill_controller::promise::over() const {
 prefill_controller::prefill_controller(std::shared_ptr<const troupe::cluster> c,
                                        std::uint32_t datacenter, std::uint64_t incarnation)
     : cluster_{std::move(c)}, datacenter_{datacenter}, incarnation_{incarnation} {}
+
+/// The forecast's time: under look-ahead later than now, so that orders arrive before they can be
+/// executed.
+double prefill_controller::plan_time_s(const lending& l, double now_s) {
+  return l.looks_ahead ? now_s + decides_ahead_s : now_s;
+}
 
 bool prefill_controller::is_local(address a) const {
   return is_node(*cluster_, a) && cluster_->nodes[node_of(*cluster_, a)].datacenter == datacenter_;
@@ -36,6 +43,8 @@ prefill_controller::outbox prefill_controller::on_message(address from, const me
   if (const auto* r = std::get_if<prefill_request>(&m)) on_request(from, *r, body, now_s, out);
   if (const auto* p = std::get_if<prefill_progress>(&m)) on_progress(from, *p, now_s, out);
   if (const auto* c = std::get_if<cancel_prefill>(&m)) on_cancel(from, *c, now_s, out);
+  // Whatever has changed may let a prompt begin.
+  for (auto& [lease, l] : lendings_) order_begun(l, now_s, out);
   return out;
 }
 
@@ -88,19 +97,20 @@ std::string prefill_controller::decide(const prefill_request& r, const payload& 
       why = to_string(planners::decline_reason::timetable_unknown);
       continue;
     }
-    allow_for_lateness(l, lease, now_s);
+    allow_for_lateness(l, now_s);
     planners::prefill_prompt prompt;
     prompt.id = ++ids_;
-    prompt.arrival_s = now_s;
+    const double plan_s = plan_time_s(l, now_s);
+    prompt.arrival_s = plan_s;
     prompt.tokens = r.tokens;
     prompt.latest_s = r.within_s > 0 ? now_s + r.within_s : never;
-    const auto promised = l.forecast.admit(prompt, now_s);
+    const auto promised = l.forecast.admit(prompt, plan_s);
     if (!promised) {
       why = to_string(promised.error());
       continue;
     }
     if (l.paused.contains(promised->group)) {
-      l.forecast.over(prompt.id, now_s);
+      l.forecast.over(prompt.id, plan_s);
       why = "paused_by_delay_budget";
       continue;
     }
@@ -127,9 +137,8 @@ std::string prefill_controller::decide(const prefill_request& r, const payload& 
     by_id_[p.id] = r.name;
     ++counts_.promised;
     auto& kept = promises_.emplace(r.name, std::move(p)).first->second;
-    if (l.offer.how.rule != to_string(planners::packing_rule::look_ahead))
-      send_orders(kept, now_s, out);
-    order_begun(l, now_s, out);
+    if (!l.looks_ahead) order(l, kept, kept.end_s, now_s, out);
+    set_due(kept);
     return {};
   }
   return why;
@@ -137,12 +146,20 @@ std::string prefill_controller::decide(const prefill_request& r, const payload& 
 
 /// Of rule look-ahead: what the forecast has begun.
 void prefill_controller::order_begun(lending& l, double now_s, outbox& out) {
-  for (const auto id : l.forecast.take_begun(now_s)) {
-    const auto name = by_id_.find(id);
+  if (!l.looks_ahead) return;
+  for (const auto& begun : l.forecast.take_begun(plan_time_s(l, now_s))) {
+    const auto name = by_id_.find(begun.id);
     if (name == by_id_.end()) continue;
     auto& p = promises_.at(name->second);
-    if (p.sequence == 0) send_orders(p, now_s, out);
+    if (p.sequence == 0) order(l, p, begun.end_s, now_s, out);
   }
+}
+
+/// For the first time.
+void prefill_controller::order(lending& l, promise& p, double end_s, double now_s, outbox& out) {
+  p.planned_s = end_s;
+  l.ends.emplace(end_s, p.name);
+  send_orders(p, now_s, out);
 }
 
 void prefill_controller::send_orders(promise& p, double now_s, outbox& out) {
@@ -156,6 +173,16 @@ void prefill_controller::send_orders(promise& p, double now_s, outbox& out) {
     prefill_order o{p.name, p.sequence, p.tokens, i, group, p.latest_s - now_s, p.priority};
     out.push_back({group.guests[i].node, std::move(o), i == 0 ? p.body : payload{}});
   }
+  set_due(p);
+}
+
+/// Its place in the order of what is to be done.
+void prefill_controller::set_due(promise& p) {
+  const double due_s = std::min(p.repeat_s, p.latest_s);
+  if (due_s == p.due_s) return;
+  due_.erase({p.due_s, p.name});
+  p.due_s = due_s;
+  due_.emplace(due_s, p.name);
 }
 
 // ---- what guests and decoders say
@@ -176,6 +203,7 @@ void prefill_controller::on_progress(address from, const prefill_progress& p, do
   if (p.guest >= guests.size() || guests[p.guest].node != from) return void(++counts_.rejected);
   known.held[p.guest] = true;
   if (std::ranges::all_of(known.held, [](bool h) { return h; })) known.repeat_s = never;
+  set_due(known);
   if (p.now == prefill_progress::state::held || known.ended[p.guest]) return;
   if (p.now == prefill_progress::state::gone) {
     constexpr const char* paused = "paused_by_delay_budget";
@@ -186,6 +214,8 @@ void prefill_controller::on_progress(address from, const prefill_progress& p, do
     return forget(p.name, now_s, true, out);
   }
   known.ended[p.guest] = true;
+  // Blocks arrive later, by the time that their transfer takes.
+  if (p.guest == 0 || p.guest + 1 == guests.size()) out.push_back({p.name.decoder, p});
   if (!known.over()) return;
   ++counts_.ended;
   forget(p.name, now_s, false, out);
@@ -208,7 +238,7 @@ void prefill_controller::forget(const prefill_name& name, double now_s, bool can
   const auto at = promises_.find(name);
   auto& p = at->second;
   auto& l = lendings_.at(p.lease);
-  l.forecast.over(p.id, now_s);
+  l.forecast.over(p.id, plan_time_s(l, now_s));
   if (cancel && p.sequence > 0) {
     auto& c = cancellations_[name];
     for (std::uint32_t i = 0; i < p.ended.size(); ++i)
@@ -217,9 +247,10 @@ void prefill_controller::forget(const prefill_name& name, double now_s, bool can
     send_cancellation(name, c, now_s, out);
   }
   by_id_.erase(p.id);
+  due_.erase({p.due_s, name});
+  l.ends.erase({p.planned_s, name});
   promises_.erase(at);
   remember(name, {}, now_s);
-  order_begun(l, now_s, out);
 }
 
 void prefill_controller::send_cancellation(const prefill_name& name, cancellation& c, double now_s,
@@ -242,12 +273,11 @@ void prefill_controller::remember(const prefill_name& name, reason declined, dou
 
 double prefill_controller::next_s() const {
   double next = never;
-  for (const auto& [name, p] : promises_) next = std::min({next, p.repeat_s, p.latest_s});
+  if (!due_.empty()) next = due_.begin()->first;
   for (const auto& [name, c] : cancellations_) next = std::min(next, c.repeat_s);
   for (const auto& [lease, l] : lendings_) {
     next = std::min(next, l.heard_s + cluster_->settings.lease_s);
-    if (l.offer.how.rule == to_string(planners::packing_rule::look_ahead))
-      next = std::min(next, l.forecast.next_event_s());
+    if (l.looks_ahead) next = std::min(next, l.forecast.next_event_s() - decides_ahead_s);
   }
   return next;
 }
@@ -260,16 +290,14 @@ prefill_controller::outbox prefill_controller::on_time(double now_s) {
     ++it;
     if (silent) withdraw(lease, now_s, out);
   }
-  std::vector<prefill_name> expired;
-  for (auto& [name, p] : promises_) {
-    if (p.latest_s <= now_s)
-      expired.push_back(name);
-    else if (p.repeat_s <= now_s)
+  while (!due_.empty() && due_.begin()->first <= now_s) {
+    auto& p = promises_.at(due_.begin()->second);
+    if (p.latest_s > now_s) {
       send_orders(p, now_s, out);
-  }
-  for (const auto& name : expired) {
+      continue;
+    }
     ++counts_.expired;
-    forget(name, now_s, true, out);
+    forget(prefill_name{p.name}, now_s, true, out);
   }
   for (auto it = cancellations_.begin(); it != cancellations_.end();) {
     auto& [name, c] = *it;

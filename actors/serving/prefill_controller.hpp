@@ -15,6 +15,7 @@
 #include "messages/frame.hpp"
 #include "messages/message.hpp"
 #include "messages/prefill.hpp"
+#include "messages/time.hpp"
 #include "planners/bubbletea/prefill_forecast.hpp"
 
 namespace troupe::actors {
@@ -37,8 +38,9 @@ struct prefill_counts {
 /// The gateway's actor feeds it the messages for the gateway itself.
 ///
 /// A training's prompts run in each group in the order of their promises, so that none is ever
-/// later because of another one. Only rule look-ahead fills bubbles with what fits: its orders are
-/// sent when a bubble begins, those of the other rules at once.
+/// later because of another one. Only rule look-ahead fills bubbles with what fits: what a bubble
+/// gets is decided, and ordered, a moment before it begins; orders of the other rules are sent at
+/// once.
 class prefill_controller {
  public:
   struct outgoing {
@@ -74,15 +76,20 @@ class prefill_controller {
     double heard_s = 0;
     planners::prefill_forecast forecast;
     std::map<stage_name, std::uint32_t> device_of;  // in the forecast
-    std::vector<std::optional<double>> origin_s;    // by device: when its iteration began
+    // By device: when the window of its present iteration began (planners::window_plan).
+    std::vector<std::optional<double>> origin_s;
     // Guests compute nothing before they have seen one iteration.
-    std::vector<double> lent_from_s;           // by device
-    std::vector<std::uint64_t> iteration;      // by device: that one's number
-    std::vector<planners::idle_windows> busy;  // by device: in an iteration
-    std::vector<double> known_until_s;         // by device: end of its windows
-    std::vector<std::uint32_t> group_of;       // by device
-    std::set<std::uint32_t> paused;            // groups, until the next timetable
-    std::uint64_t sequence = 0;                // of orders
+    std::vector<double> lent_from_s;       // by device
+    std::vector<std::uint64_t> iteration;  // by device: that one's number
+    // By device: from one barrier to the next, or in an iteration if there is none.
+    std::vector<planners::idle_windows> busy;
+    double period_s = 0;                             // after which that is repeated
+    std::vector<double> known_until_s;               // by device: end of its windows
+    std::vector<std::uint32_t> group_of;             // by device
+    std::set<std::uint32_t> paused;                  // groups, until the next timetable
+    bool looks_ahead = false;                        // its rule
+    std::uint64_t sequence = 0;                      // of orders
+    std::set<std::pair<double, prefill_name>> ends;  // planned, of prompts that are ordered
   };
   struct promise {
     prefill_name name;
@@ -96,6 +103,8 @@ class prefill_controller {
     std::uint64_t sequence = 0;     // 0: not ordered yet
     std::vector<bool> held, ended;  // by guest
     double repeat_s = 0;
+    double due_s = never;      // in due_
+    double planned_s = never;  // its end, in lending::ends
     bool over() const;
   };
   /// A cancellation that guests have not answered.
@@ -109,6 +118,7 @@ class prefill_controller {
     reason declined;
   };
 
+  static double plan_time_s(const lending& l, double now_s);
   bool is_local(address a) const;
   bool valid(const bubble_offer& o) const;
   void on_offer(address from, const bubble_offer& o, double now_s, outbox& out);
@@ -122,9 +132,11 @@ class prefill_controller {
   std::string decide(const prefill_request& r, const payload& body, double now_s, outbox& out);
   void plan_windows(lending& l, std::uint32_t device, double now_s);
   void roll(lending& l, double now_s);
-  void allow_for_lateness(const lending& l, lease_id lease, double now_s);
+  void allow_for_lateness(lending& l, double now_s);
   void order_begun(lending& l, double now_s, outbox& out);
+  void order(lending& l, promise& p, double end_s, double now_s, outbox& out);
   void send_orders(promise& p, double now_s, outbox& out);
+  void set_due(promise& p);
   void forget(const prefill_name& name, double now_s, bool cancel, outbox& out);
   void send_cancellation(const prefill_name& name, cancellation& c, double now_s, outbox& out);
   void withdraw(lease_id lease, double now_s, outbox& out);
@@ -137,6 +149,7 @@ class prefill_controller {
   std::uint64_t incarnation_ = 0;
   std::map<lease_id, lending> lendings_;
   std::map<prefill_name, promise> promises_;
+  std::set<std::pair<double, prefill_name>> due_;  // promises: to be repeated, or expired
   std::map<std::uint64_t, prefill_name> by_id_;
   std::map<prefill_name, cancellation> cancellations_;
   std::map<prefill_name, verdict> verdicts_;

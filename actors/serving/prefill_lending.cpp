@@ -5,6 +5,7 @@
 
 #include "actors/serving/prefill_controller.hpp"
 #include "messages/time.hpp"
+#include "planners/bubbletea/window_plan.hpp"
 
 // What trainings lend to a prefill controller: offers, and when their stages really begin.
 
@@ -14,19 +15,14 @@ namespace {
 
 // Windows are known that far ahead; anew when a quarter of it is over.
 constexpr double iterations_ahead = 8, windows_ahead_s = 60;
+// A bubble ends, and its prompts are ordered, as the stage's signal says, which took up to that.
+constexpr double signal_late_s = 2e-4;
 // Prompts that are later than planned by more than the way of the news.
 constexpr double late_after_s = 0.05;
 
 bool is_time_span(double s) {
   constexpr double most_s = 1e9;
   return s >= 0 && s < most_s;
-}
-
-std::optional<planners::packing_rule> rule_of(const std::string& name) {
-  using enum planners::packing_rule;
-  for (const auto rule : {whole, look_ahead, chunked, resumable})
-    if (to_string(rule) == name) return rule;
-  return {};
 }
 
 double ahead_s(const bubble_offer& o) {
@@ -37,12 +33,11 @@ double ahead_s(const bubble_offer& o) {
 }
 
 planners::packing_options options_of(const bubble_lending& how) {
-  planners::packing_options o;
-  o.rule = rule_of(how.rule).value_or(planners::packing_rule::resumable);
-  o.look_ahead = how.look_ahead;
-  o.chunk = how.chunk;
-  o.op_s = how.op_ms * 1e-3;
+  auto o = planners::packing_of(how).value_or(planners::packing_options{});
   o.in_order = o.rule != planners::packing_rule::look_ahead;
+  // A decoder gives up at twice the promise and a second more.
+  o.patience = 2;
+  o.patience_s = 0.5;
   return o;
 }
 
@@ -57,10 +52,15 @@ bool valid(const busy_time& b) {
 bool prefill_controller::valid(const bubble_offer& o) const {
   constexpr std::size_t most_guests = 100'000, most_steps = 100'000;
   std::set<stage_name> timed, lent;
-  if (!(o.iteration_s > 0) || !is_time_span(o.iteration_s) || !rule_of(o.how.rule)) return false;
+  if (!(o.iteration_s > 0) || !is_time_span(o.iteration_s) || !planners::packing_of(o.how))
+    return false;
   if (!is_time_span(o.how.guard_ms) || !is_time_span(o.how.op_ms)) return false;
+  if (o.shown == 0 || (o.window > 0 && (o.window < o.shown || !(o.window_s > 0))) ||
+      !is_time_span(o.window_s))
+    return false;
   for (const auto& s : o.stages) {
-    if (s.busy.empty() || s.busy.size() > most_steps || !std::ranges::all_of(s.busy, actors::valid))
+    if (s.busy.empty() || s.busy.size() > most_steps || s.busy.size() % o.shown != 0 ||
+        !std::ranges::all_of(s.busy, actors::valid))
       return false;
     const auto by_begin = [](const busy_time& a, const busy_time& b) {
       return a.begin_s < b.begin_s;
@@ -105,16 +105,17 @@ void prefill_controller::on_offer(address from, const bubble_offer& o, double no
   l.heard_s = now_s;
   if (!same) adopt(l, o, now_s);
   l.offer = o;
+  l.period_s = planners::repeated_after_s(o);
+  l.looks_ahead = o.how.rule == to_string(planners::packing_rule::look_ahead);
   l.paused.clear();
   for (const auto& s : o.stages) {
     const auto at = l.device_of.find(s.stage);
     if (at == l.device_of.end()) continue;
     auto& busy = l.busy[at->second];
-    // Signals are of the first step's begin, which may have moved in the iteration.
+    // Signals are of the first step's begin, which may have moved.
     if (same && l.origin_s[at->second])
       *l.origin_s[at->second] += busy.front().begin - s.busy.front().begin_s;
-    busy.clear();
-    for (const auto& b : s.busy) busy.push_back({b.begin_s, b.end_s});
+    busy = planners::repeated_busy_times(o, s);
     plan_windows(l, at->second, now_s);
   }
 }
@@ -124,16 +125,12 @@ void prefill_controller::adopt(lending& l, const bubble_offer& o, double) {
   std::vector<planners::prefill_group> groups;
   std::uint32_t devices = 0;
   for (std::uint32_t g = 0; g < o.groups.size(); ++g) {
-    planners::prefill_group group;
     for (const auto& p : o.groups[g].guests) {
-      l.device_of[p.stage] = devices;
+      l.device_of[p.stage] = devices++;
       l.group_of.push_back(g);
-      group.guests.push_back(
-          {devices++, p.first_layer, p.layers, {p.token_s, p.pair_s, p.half_tokens}});
     }
-    group.hop_token_s = o.groups[g].hop_token_s;
-    group.hop_latency_s = o.groups[g].hop_latency_s;
-    groups.push_back(std::move(group));
+    const auto count = static_cast<std::uint32_t>(o.groups[g].guests.size());
+    groups.push_back(planners::planned_group(o.groups[g], devices - count));
   }
   l.origin_s.resize(devices);
   l.lent_from_s.resize(devices);
@@ -156,10 +153,10 @@ void prefill_controller::on_signal(address from, const stage_signal& s, double n
   const auto place = std::ranges::find(guests, s.stage, &guest_place::stage);
   if (place->node != from) return void(++counts_.rejected);
   if (l.origin_s[d] && s.iteration <= l.iteration[d]) return;  // repeated, or late
-  const bool first = !l.origin_s[d];
+  const double began_s = now_s - s.ago_s;
+  if (!l.origin_s[d]) l.lent_from_s[d] = began_s + l.offer.iteration_s;
   l.iteration[d] = s.iteration;
-  l.origin_s[d] = now_s - s.ago_s - l.busy[d].front().begin;
-  if (first) l.lent_from_s[d] = *l.origin_s[d] + l.offer.iteration_s;
+  l.origin_s[d] = began_s - planners::first_step_s(l.offer, l.busy[d], s.iteration);
   plan_windows(l, d, now_s);
 }
 
@@ -169,11 +166,11 @@ void prefill_controller::plan_windows(lending& l, std::uint32_t device, double n
   l.known_until_s[device] = until_s;
   // A piece that runs now began in a window that began before.
   const double from_s = std::max(now_s - l.offer.iteration_s, l.lent_from_s[device]);
-  auto windows = from_s < until_s ? planners::repeated_windows(l.busy[device], l.offer.iteration_s,
-                                                               *l.origin_s[device], from_s, until_s,
-                                                               l.offer.how.guard_ms * 1e-3)
+  auto windows = from_s < until_s ? planners::repeated_windows(
+                                        l.busy[device], l.period_s, *l.origin_s[device], from_s,
+                                        until_s, l.offer.how.guard_ms * 1e-3 + signal_late_s)
                                   : planners::idle_windows{};
-  l.forecast.set_windows(device, std::move(windows), now_s);
+  l.forecast.set_windows(device, std::move(windows), plan_time_s(l, now_s));
 }
 
 /// Without signals the timetable goes on as it was.
@@ -184,12 +181,13 @@ void prefill_controller::roll(lending& l, double now_s) {
 }
 
 /// A group whose prompts should have ended, but have not, is as late for the next ones.
-void prefill_controller::allow_for_lateness(const lending&, lease_id lease, double now_s) {
+void prefill_controller::allow_for_lateness(lending& l, double now_s) {
   std::map<std::uint32_t, double> late_s;
-  for (const auto& [name, p] : promises_)
-    if (p.lease == lease && p.end_s + late_after_s < now_s)
-      late_s[p.group] = std::max(late_s[p.group], now_s - p.end_s);
-  for (const auto& [group, by_s] : late_s) lendings_.at(lease).forecast.late(group, by_s, now_s);
+  for (const auto& [end_s, name] : l.ends) {
+    if (end_s + late_after_s >= now_s) break;
+    late_s.try_emplace(promises_.at(name).group, now_s - end_s);
+  }
+  for (const auto& [group, by_s] : late_s) l.forecast.late(group, by_s, plan_time_s(l, now_s));
 }
 
 void prefill_controller::withdraw(lease_id lease, double now_s, outbox& out) {

@@ -31,7 +31,8 @@ trace_player::trace_player(trace_options o, std::vector<traced_prompt> prompts,
       prompts_{std::move(prompts)},
       fronts_{std::move(fronts)},
       world_{std::move(world)},
-      random_{o_.seed ^ 0x7ace5ULL} {}
+      random_{o_.seed ^ 0x7ace5ULL},
+      open_at_(fronts_.size()) {}
 
 void trace_player::begin() {
   began_s_ = world_.now_s();
@@ -48,12 +49,16 @@ void trace_player::schedule_next() {
 void trace_player::offer_next() {
   if (over_) return;
   const auto& p = prompts_[next_++];
-  if (!paused_) offer(p);
+  if (!paused_) offer(p, requests_.size() % fronts_.size());
   schedule_next();
 }
 
 void trace_player::saturate() {
-  while (!over_ && !paused_ && open_ < o_.saturated) offer(prompts_[next_++ % prompts_.size()]);
+  // In turn, a slow front would get as many as the others, and these would have nothing to do.
+  while (!over_ && !paused_ && open_ < o_.saturated) {
+    const auto least = std::ranges::min_element(open_at_) - open_at_.begin();
+    offer(prompts_[next_++ % prompts_.size()], static_cast<std::size_t>(least));
+  }
 }
 
 void trace_player::resume() {
@@ -67,13 +72,14 @@ std::vector<std::uint32_t> trace_player::random_prompt(std::uint32_t tokens) {
   return all;
 }
 
-void trace_player::offer(const traced_prompt& p) {
+void trace_player::offer(const traced_prompt& p, std::size_t front) {
   const auto index = requests_.size();
-  const auto front = index % fronts_.size();
   auto& r = requests_.emplace_back();
+  r.front = front;
   r.prompt_tokens = std::max(1u, p.prompt_tokens);
   r.arrived_s = world_.now_s();
   ++open_;
+  ++open_at_[front];
   completion_request asked;
   asked.model = o_.model;
   asked.how.prompt = r.prompt_tokens;
@@ -84,13 +90,14 @@ void trace_player::offer(const traced_prompt& p) {
   const auto number = fronts_[front].submit(
       std::move(asked), [this, index](const completion_news& n) { on_news(index, n); });
   requests_[index].number = number;
-  if (o_.cancels > 0 && random_.chance(o_.cancels)) leave_later(index, front);
+  if (o_.cancels > 0 && random_.chance(o_.cancels)) leave_later(index);
 }
 
-void trace_player::leave_later(std::size_t index, std::size_t front) {
-  world_.at(world_.now_s() + random_.uniform() * o_.leaves_s, [this, index, front] {
-    if (requests_[index].how != played_request::ending::open) return;
-    fronts_[front].cancel(requests_[index].number);
+void trace_player::leave_later(std::size_t index) {
+  world_.at(world_.now_s() + random_.uniform() * o_.leaves_s, [this, index] {
+    const auto& r = requests_[index];
+    if (r.how != played_request::ending::open) return;
+    fronts_[r.front].cancel(r.number);
     end(index, played_request::ending::cancelled);
   });
 }
@@ -120,6 +127,7 @@ void trace_player::end(std::size_t index, played_request::ending how) {
   r.how = how;
   r.ended_s = world_.now_s();
   --open_;
+  --open_at_[r.front];
   if (o_.saturated == 0 || over_) return;
   if (how == played_request::ending::served)
     saturate();

@@ -20,8 +20,9 @@ struct traced_prompt {
 struct trace_options {
   std::string model;          // the served name
   double rate = 1;            // times the trace's
-  std::size_t saturated = 0;  // keep that many requests under way, in the trace's order, again and
-                              // again, each for one token; 0: at their times
+  std::size_t saturated = 0;  // keep that many requests under way, as many at each front, in the
+                              // trace's order, again and again, each for one token; 0: at their
+                              // times
   double ttft_s = 0;          // of each request; 0: the decoder's
   double cancels = 0;         // share of requests whose client leaves after up to `leaves_s`
   double leaves_s = 2;
@@ -37,6 +38,7 @@ struct played_request {
   ending how = ending::open;
   std::uint32_t ends = 0;  // times that it has ended: one, if all is well
   std::uint32_t attempts = 1;
+  std::size_t front = 0;
   std::uint64_t number = 0;  // at the front
   reason why;                // declined, failed
   prefill_place where;       // with the first token
@@ -78,10 +80,10 @@ class trace_player {
  private:
   void offer_next();
   void schedule_next();
-  void offer(const traced_prompt& p);
+  void offer(const traced_prompt& p, std::size_t front);
   void saturate();
   void on_news(std::size_t index, const completion_news& n);
-  void leave_later(std::size_t index, std::size_t front);
+  void leave_later(std::size_t index);
   std::vector<std::uint32_t> random_prompt(std::uint32_t tokens);
   void end(std::size_t index, played_request::ending how);
 
@@ -92,6 +94,7 @@ class trace_player {
   random_source random_;
   double began_s_ = 0;
   std::size_t next_ = 0, open_ = 0;
+  std::vector<std::size_t> open_at_;  // by front
   bool over_ = false, paused_ = false;
   std::vector<played_request> requests_;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "messages/time.hpp"
 #include "messages/units.hpp"
@@ -79,41 +80,28 @@ std::vector<busy_time> busy_in(const planners::timetable& t, std::size_t stage,
   return busy;
 }
 
-/// The shortest wait before each of these in any iteration: those after a barrier differ.
-std::vector<double> shortest_waits(const planners::timetable& t, std::size_t stage) {
-  std::vector<double> waits;
-  // The barrier is not before all stages have ended.
-  double before_s = busy_in(t, stage, t.iterations - 1).back().end_s - t.length;
-  for (std::uint32_t i = 0; i < t.iterations; ++i) {
-    const auto busy = busy_in(t, stage, i);
-    waits.resize(busy.size(), never);
-    for (std::size_t k = 0; k < busy.size(); ++k) {
-      waits[k] = std::min(waits[k], std::max(0.0, busy[k].begin_s - before_s));
-      before_s = busy[k].end_s;
-    }
-  }
-  return waits;
+/// So many that later ones are like each other, and all of a window if a timetable of them is not
+/// long.
+std::uint32_t iterations_shown(const training_plan& plan, std::uint64_t window) {
+  constexpr std::uint64_t least = 6, most_times = 20'000;
+  const auto each = plan.stages.size() * (plan.stages.front().order.size() + 2);
+  return static_cast<std::uint32_t>(std::min(window, std::max(least, most_times / each)));
 }
 
-/// Busy so early that no wait is longer than the shortest. The first step keeps its begin, from
-/// which the iteration counts; instead of it the update ends later.
-void shorten_waits(std::vector<busy_time>& busy, double iteration_s,
-                   const std::vector<double>& shortest) {
-  for (std::size_t k = 1; k < busy.size(); ++k)
-    busy[k].begin_s = std::min(busy[k].begin_s, busy[k - 1].end_s + shortest[k]);
-  const double first_s = busy.front().begin_s + iteration_s;
-  busy.back().end_s = std::max(busy.back().end_s, first_s - shortest.front());
+/// From a stage's node to the trainer's, by the cluster file.
+double news_s(const cluster& c, address stage, address trainer) {
+  const auto a = c.nodes[node_of(c, stage)].datacenter, b = c.nodes[node_of(c, trainer)].datacenter;
+  const auto* wan = wan_between(c, a, b);
+  return wan ? wan->rtt_ms * 1e-3 / 2 : 0;
 }
 
 }  // namespace
 
-iteration_timetable timetable_of(const training_plan& plan, const planners::measured_times& times) {
-  // By then an iteration begins as long after the one before as all later ones do. With a barrier
-  // after each they are all as the first one.
-  const bool alone = plan.stages.front().how.replan_every == 1;
-  const std::uint32_t simulated = alone ? 1 : 5, shown = alone ? 0 : 3;
-  iteration_timetable out;
-  const auto t = planners::simulated_timetable(plan.schedule, times, simulated);
+window_timetable timetable_of(const training_plan& plan, const planners::measured_times& times,
+                              std::uint64_t window, const std::vector<double>& news_s) {
+  window_timetable out;
+  const auto shown = iterations_shown(plan, window);
+  const auto t = planners::simulated_timetable(plan.schedule, times, shown);
   if (!t) return out;
   const auto begin_s = [&](std::uint32_t iteration) {
     double first_s = never;
@@ -121,18 +109,34 @@ iteration_timetable timetable_of(const training_plan& plan, const planners::meas
       first_s = std::min(first_s, t->steps[i][iteration * t->steps_of_iteration(i)].begin);
     return first_s;
   };
-  const double zero_s = begin_s(shown);
-  out.iteration_s = alone ? t->length : begin_s(shown + 1) - zero_s;
+  const double zero_s = begin_s(0);
+  out.shown = shown;
+  out.window = window;
+  // The last one shown is that before a barrier.
+  out.iteration_s = shown > 2   ? begin_s(shown - 2) - begin_s(shown - 3)
+                    : shown > 1 ? begin_s(1) - zero_s
+                                : t->length - zero_s;
+  const double not_shown_s = static_cast<double>(window - shown) * out.iteration_s;
+  double over_s = 0, answer_s = never;
   for (std::size_t i = 0; i < t->steps.size(); ++i) {
-    auto& busy = out.busy.emplace_back(busy_in(*t, i, shown));
+    auto& busy = out.busy.emplace_back();
+    for (std::uint32_t k = 0; k < shown; ++k)
+      std::ranges::copy(busy_in(*t, i, k), std::back_inserter(busy));
     for (auto& b : busy) b.begin_s -= zero_s, b.end_s -= zero_s;
-    shorten_waits(busy, out.iteration_s, shortest_waits(*t, i));
+    over_s = std::max(over_s, busy.back().end_s + not_shown_s + news_s[i]);
+    if (i % t->stages == 0) answer_s = std::min(answer_s, news_s[i]);
   }
+  out.window_s = over_s + answer_s;
+  for (const auto& busy : out.busy)
+    out.barrier_s.push_back(out.window_s + busy.front().begin_s -
+                            (busy.back().end_s + not_shown_s));
   return out;
 }
 
 expected<bubble_lender> bubble_lender::of(const cluster& c, const job_spec& job,
-                                          const training_plan& plan, std::uint64_t trainer) {
+                                          const training_plan& plan, std::uint64_t trainer,
+                                          address trainer_node, std::uint64_t window,
+                                          std::uint64_t first) {
   std::uint32_t most_tokens = 0;
   const auto groups = groups_of(c, job, plan, most_tokens);
   if (!groups) return refuse(groups.error());
@@ -153,7 +157,11 @@ expected<bubble_lender> bubble_lender::of(const cluster& c, const job_spec& job,
     offer.trainer = trainer;
     offer.how = how;
     offer.most_tokens = most_tokens;
+    offer.first_iteration = first;
   }
+  out.window_ = window;
+  for (const auto& s : plan.stages)
+    out.news_s_.push_back(news_s(c, s.neighbours[s.name.stage], trainer_node));
   out.update(plan, plan.times);
   return out;
 }
@@ -170,7 +178,7 @@ void bubble_lender::add_guests(training_plan& plan) const {
 bool bubble_lender::update(const training_plan& plan, const planners::measured_times& times) {
   // Signals correct less than that within an iteration.
   constexpr double relative = 0.005;
-  auto now = timetable_of(plan, times);
+  auto now = timetable_of(plan, times, window_, news_s_);
   if (now.iteration_s <= 0) return false;
   const auto moved = [&](double is, double was) {
     return std::abs(is - was) > relative * now.iteration_s;
@@ -185,6 +193,9 @@ bool bubble_lender::update(const training_plan& plan, const planners::measured_t
   for (auto& [gateway, offer] : offers_) {
     ++offer.sequence;
     offer.iteration_s = times_.iteration_s;
+    offer.shown = times_.shown;
+    offer.window = times_.window;
+    offer.window_s = times_.window_s;
     offer.stages.clear();
     for (const auto& g : offer.groups)
       for (const auto& guest : g.guests)

@@ -12,15 +12,20 @@
 
 namespace troupe::actors {
 
-/// When each stage's device computes in one iteration of many that follow each other without a
-/// barrier, if it is executed as planned; by pipeline * stages + stage. Before a step it may be
-/// called busy too early: no wait is longer than the same one in any iteration, also in those after
-/// a barrier, so that a guest that relies on it delays none.
-struct iteration_timetable {
-  double iteration_s = 0;
-  std::vector<std::vector<busy_time>> busy;
+/// When each stage's device computes from one barrier of the training to the next, if it is
+/// executed as planned.
+struct window_timetable {
+  double iteration_s = 0;    // from an iteration's begin to the next one's
+  std::uint64_t window = 0;  // iterations
+  double window_s = 0;       // from the first step after a barrier to the next such one
+  std::uint32_t shown = 0;   // iterations, see messages/prefill.hpp
+  std::vector<std::vector<busy_time>> busy;  // by pipeline * stages + stage
+  std::vector<double> barrier_s;             // likewise: the stage's wait at a barrier
 };
-iteration_timetable timetable_of(const training_plan& plan, const planners::measured_times& times);
+/// `window`: iterations between two barriers. `news_s`: by stage, how long its report takes to the
+/// trainer, and that one's answer back.
+window_timetable timetable_of(const training_plan& plan, const planners::measured_times& times,
+                              std::uint64_t window, const std::vector<double>& news_s);
 
 /// A trainer's offer of its devices' idle time: which stages get a guest, and what the gateways of
 /// their datacenters are told. Default constructed, it lends nothing.
@@ -30,8 +35,11 @@ class bubble_lender {
 
   /// Forms prefill groups of the plan's stages, for prompts of up to 8,192 tokens, or as many as
   /// fit. Fails if the served model has no cache, or its layers do not fit the memory that is lent.
+  /// `window`: iterations between two barriers, the first of which is before iteration `first`.
   static expected<bubble_lender> of(const cluster& c, const job_spec& job,
-                                    const training_plan& plan, std::uint64_t trainer);
+                                    const training_plan& plan, std::uint64_t trainer,
+                                    address trainer_node, std::uint64_t window,
+                                    std::uint64_t first);
 
   bool lends() const { return !offers_.empty(); }
 
@@ -43,7 +51,7 @@ class bubble_lender {
 
   /// The planned times of a stage, for its setup and its runs.
   stage_timetable times_of(std::size_t stage) const {
-    return {times_.busy[stage], times_.iteration_s};
+    return {times_.busy[stage], times_.iteration_s, times_.window, times_.barrier_s[stage]};
   }
 
   /// Sends the offers if the last ones are a heartbeat old, or at once if they have changed.
@@ -54,7 +62,9 @@ class bubble_lender {
 
  private:
   std::map<address, bubble_offer> offers_;  // by gateway
-  iteration_timetable times_;
+  window_timetable times_;
+  std::uint64_t window_ = 0;
+  std::vector<double> news_s_;  // by stage
   bool changed_ = false;
   double sent_s_ = 0;
 };

@@ -130,6 +130,7 @@ void stage_state::on_stage_run(const stage_run& r) {
     begin_iteration();
   }
   if (r.order.empty()) take_times(r);
+  if (r.until > until_ && iteration_ >= until_) window_began_ = iteration_;
   until_ = std::max(until_, r.until);
   const bool fresh = phase_ == phase::steps && iteration_ == o_.setup.first_iteration && next_ == 0;
   if (!r.group_id.empty() && fresh && !joined_ && !busy_ && !failed_) return join_group(r);
@@ -305,8 +306,7 @@ void stage_state::end_iteration(const gpu::outcome& o) {
   k.activation_bytes = activation_bytes_;
   k.gradient_bytes = own_bytes_ + tied_bytes_;
   k.tied_bytes = tied_bytes_;
-  const auto& transfers = current().hops.tasks();
-  r.tasks.insert(r.tasks.end(), transfers.begin(), transfers.end());
+  transfers_ = current().hops.tasks();
   clear(current(), iteration_ + 2);
   ++iteration_;
   sent_.begin_iteration(iteration_);
@@ -335,6 +335,9 @@ void stage_state::saved() {
   phase_ = phase::steps;
   if (iteration_report_.iteration != iteration_) return report_halted();  // reported before saving
   iteration_report_.saved = saved_;
+  auto& tasks = iteration_report_.tasks;
+  for (auto& t : tasks) t.begin_s -= clock_ahead_s_, t.end_s -= clock_ahead_s_;
+  tasks.insert(tasks.end(), transfers_.begin(), transfers_.end());
   report(std::exchange(iteration_report_, {}));
   begin_iteration();
   advance();
@@ -408,10 +411,11 @@ void stage_state::on_device_done(expected<gpu::outcome> r) {
   }
 }
 
-/// For the timeline: a task that ended now and took `took_s`.
+/// For the timeline: a task that ended now and took `took_s`. On this host's clock until the
+/// iteration is reported, so that all of its tasks are moved to the trainer's alike.
 void stage_state::record_task(task_kind what, std::uint32_t microbatch, double took_s) {
   if (!o_.setup.trace) return;
-  const double now = training_time_s();
+  const double now = o_.messenger.now_s();
   iteration_report_.tasks.push_back(task_of(what, microbatch, now - took_s, now));
 }
 

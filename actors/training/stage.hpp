@@ -150,6 +150,7 @@ class stage_state {
   void take_times(const stage_run& r);
   void lend(std::size_t operation);
   double take_back();
+  std::uint64_t of_window() const;
   std::optional<std::size_t> operation_number() const;
   void signal_begin();
   void add_use(stage_report& r);
@@ -204,7 +205,8 @@ class stage_state {
   std::uint64_t own_bytes_ = 0, tied_bytes_ = 0;          // of gradients
   std::uint64_t activation_bytes_ = 0, input_bytes_ = 0;  // sent to and received from neighbors
   double exchange_began_s_ = 0;
-  stage_report iteration_report_;  // of the present iteration
+  stage_report iteration_report_;        // of the present iteration
+  std::vector<timed_task> transfers_{};  // of the one that is to be reported
   operation_times times_;
   double submitted_s_ = 0;  // when the device was last given an operation, on this host's clock
   // How far this host's clock is ahead of the trainer's; when the trainer sent the last message, on
@@ -216,6 +218,8 @@ class stage_state {
   // With a guest: since when the device is idle and may be lent.
   std::optional<double> lent_since_s_;
   double idle_s_ = 0;  // of this iteration, while lent
+  bool knows_wait_ = false;         // an operation has begun since the plan was made
+  std::uint64_t window_began_ = 0;  // the iteration after the last barrier
   planners::step_clock clock_;
   planners::delay_budget budget_;
 };

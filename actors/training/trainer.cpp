@@ -100,7 +100,8 @@ void trainer_state::prepare() {
 /// A training whose bubbles cannot be lent is none the worse for it.
 void trainer_state::lend_bubbles() {
   if (!o_.order.spec.pipeline.bubbles || plan_.stages.empty()) return;
-  auto made = bubble_lender::of(*o_.cluster, o_.order.spec, plan_, o_.incarnation);
+  auto made = bubble_lender::of(*o_.cluster, o_.order.spec, plan_, o_.incarnation,
+                                o_.messenger.self(), iterations_alone(), first_);
   if (!made) return add_event("its bubbles are not lent: " + made.error().text);
   lender_ = std::move(*made);
   lender_.add_guests(plan_);
@@ -149,9 +150,14 @@ void trainer_state::distribute_group_ids() {
   }
 }
 
-void trainer_state::run_window() {
+/// So many iterations stages run on their own.
+std::uint64_t trainer_state::iterations_alone() const {
   const auto every = o_.order.spec.train ? o_.order.spec.train->replan_every : 0;
-  until_ = std::min(total(), done_ + (every > 0 ? every : window));
+  return every > 0 ? every : window;
+}
+
+void trainer_state::run_window() {
+  until_ = std::min(total(), done_ + iterations_alone());
   for (std::size_t i = 0; i < stages_.size(); ++i) run(i);
 }
 

@@ -96,6 +96,7 @@ class trainer_state {
   void report_resume();
   void send_setups();
   void distribute_group_ids();
+  std::uint64_t iterations_alone() const;
   void run_window();
   void run(std::size_t i);
   void on_starting(const stage_report& r);

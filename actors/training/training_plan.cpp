@@ -134,7 +134,9 @@ class plan_builder {
     x.costs = costs(p, s);
     x.costs.wan_s =
         std::max({x.costs.wan_s, s > 0 ? transfer_s(s - 1) : 0, s < last ? transfer_s(s) : 0});
-    x.trace = !x.how.timeline.empty() || (x.backend != "sim" && x.microbatches <= most_traced);
+    const bool lends = job_.pipeline.bubbles.has_value();
+    x.trace =
+        !x.how.timeline.empty() || ((lends || x.backend != "sim") && x.microbatches <= most_traced);
     x.emulate_speed = c_.nodes[node_of(p, s)].emulate_speed;
     return x;
   }

@@ -80,8 +80,17 @@ std::vector<job_spec> decoder_jobs(const troupe::cluster& with, const job_spec& 
   return all;
 }
 
+counted_iterations counted_of(std::uint64_t iterations) {
+  constexpr std::uint64_t before = 2, after = 3, few = 10;
+  if (iterations < few)
+    return {std::min(before, iterations - std::min<std::uint64_t>(1, iterations)), iterations};
+  return {before, iterations - after};
+}
+
 prefill_player::prefill_player(prefill_study study, const job_spec& training)
-    : study_{std::move(study)}, model_{training.pipeline.bubbles->model.name} {
+    : study_{std::move(study)},
+      model_{training.pipeline.bubbles->model.name},
+      iterations_{training.iterations} {
   study_.play.model = model_;
 }
 
@@ -89,26 +98,57 @@ void prefill_player::watch(address from, const frame& f) {
   const auto e = peek(f.header.bytes());
   if (!e) return;
   const auto is = [&](std::uint16_t type) { return e->type == type; };
-  if (!is(type_id<bubble_offer>) && !is(type_id<stage_signal>) && !is(type_id<prefill_block>))
+  if (!is(type_id<bubble_offer>) && !is(type_id<stage_signal>) && !is(type_id<prefill_block>) &&
+      !is(type_id<blocks_received>) && !is(type_id<stage_report>))
     return;
   const auto decoded = decode(f.header.bytes());
   if (!decoded) return;
   const auto& m = decoded->second;
   if (const auto* o = std::get_if<bubble_offer>(&m)) {
-    for (const auto& s : o->stages) lent_[e->to].insert(s.stage);
-    begin_if_known();
+    for (const auto& s : o->stages) stages_[e->to].insert(s.stage);
+    if (!o->groups.empty()) result_.offers[e->to] = *o;
   } else if (const auto* s = std::get_if<stage_signal>(&m)) {
-    signalled_.insert(s->stage);
+    const auto first = first_.try_emplace(s->stage, s->iteration).first->second;
+    if (s->iteration > first) lend_.insert(s->stage);
     begin_if_known();
+    if (begun_ && s->iteration >= counted_of(iterations_).end) end_offers();
   } else if (const auto* b = std::get_if<prefill_block>(&m)) {
     on_block(from, *b);
+  } else if (const auto* r = std::get_if<blocks_received>(&m)) {
+    if (r->hidden && r->whole) on_hidden(*r);
+  } else if (const auto* done = std::get_if<stage_report>(&m)) {
+    on_report(*done);
   }
+}
+
+/// The last tile has arrived at the next guest, if it was computed.
+void prefill_player::on_hidden(const blocks_received& r) {
+  const auto at = hop_sent_s_.find(r.name);
+  if (at == hop_sent_s_.end()) return;
+  const auto sent = at->second.find(r.guest);
+  if (sent == at->second.end()) return;
+  hop_s_[r.name] += cluster_->world().now_s() - sent->second;
+  at->second.erase(sent);
+  if (!at->second.empty()) return;
+  hop_sent_s_.erase(at);
+}
+
+/// It may be repeated, and pass several gateways.
+void prefill_player::on_report(const stage_report& r) {
+  if (r.tasks.empty() || !first_.contains(r.name)) return;
+  auto& last = reported_[r.name];
+  if (r.iteration <= last) return;
+  last = r.iteration;
+  auto& all = result_.devices[r.name].tasks;
+  all.insert(all.end(), r.tasks.begin(), r.tasks.end());
 }
 
 /// Where a guest sends it: on the way a gateway may pass it on.
 void prefill_player::on_block(address from, const prefill_block& b) {
   constexpr std::size_t remembered = 2000;
   if (!cluster_ || !is_node(*watched_, from)) return;
+  const bool last_hop = b.what == prefill_block::kind::hidden && b.index + 1 == b.blocks;
+  if (last_hop) hop_sent_s_[b.name].try_emplace(b.guest, cluster_->world().now_s());
   ++result_.blocks;
   result_.block_bytes += b.bytes;
   const auto [at, fresh] = sent_.try_emplace(b.name);
@@ -148,11 +188,11 @@ bool prefill_player::ready() const {
   return true;
 }
 
-/// The trace begins once every stage that lends has said when its iteration began.
+/// The trace begins once every stage lends its device, which none does in its first iteration.
 void prefill_player::begin_if_known() {
-  if (begun_ || !cluster_ || lent_.empty()) return;
-  for (const auto& [gateway, stages] : lent_)
-    if (!std::ranges::includes(signalled_, stages)) return;
+  if (begun_ || !cluster_ || stages_.empty()) return;
+  for (const auto& [gateway, stages] : stages_)
+    if (!std::ranges::includes(lend_, stages)) return;
   begun_ = true;
   auto& world = cluster_->world();
   // The signals have to arrive.
@@ -164,6 +204,11 @@ simulated_prefills prefill_player::result() const {
   auto r = result_;
   r.requests = player_->requests();
   r.all_offered = player_->all_offered();
+  for (const auto& [name, s] : hop_s_) r.hops_s.push_back(s);
+  for (const auto& [gateway, o] : r.offers)
+    for (const auto& g : o.groups)
+      for (const auto& guest : g.guests)
+        r.devices[guest.stage].node = node_of(*watched_, guest.node);
   const auto view = cluster_->front(0).view();
   if (const auto m = view.models.find(model_); m != view.models.end())
     r.pages_leaked = m->second.pages - m->second.free_pages;

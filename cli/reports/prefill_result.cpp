@@ -1,6 +1,7 @@
 #include "cli/reports/prefill_result.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <vector>
@@ -8,8 +9,12 @@
 #include <fmt/format.h>
 
 #include "cli/common/human.hpp"
+#include "cli/reports/prefill_bubbles.hpp"
 #include "cli/reports/training_result.hpp"
+#include "messages/served_bytes.hpp"
 #include "messages/statistics.hpp"
+#include "messages/time.hpp"
+#include "planners/bubbletea/prefill_times.hpp"
 
 namespace troupe::cli {
 
@@ -18,7 +23,7 @@ namespace {
 using ending = actors::played_request::ending;
 using all_seconds = std::vector<double>;
 
-/// Shares of the devices' time from the second iteration on: in the first one the trace begins.
+/// Shares of the devices' time in the iterations that count.
 struct shares {
   double training = 0, update = 0, prefill = 0, wall_s = 0;
 
@@ -28,15 +33,15 @@ struct shares {
 
 shares shares_of(const training_report& r) {
   shares s;
-  const std::size_t first = r.iterations.size() > 1 ? 1 : 0;
   if (r.iterations.empty()) return s;
-  s.wall_s = r.iterations.back().end_s -
+  const auto [first, end] = actors::counted_of(r.iterations.size());
+  s.wall_s = r.iterations[end - 1].end_s -
              (first > 0 ? r.iterations[first - 1].end_s : r.iterations[0].begin_s);
   const double all_s = s.wall_s * r.stages * r.pipelines;
   if (!(all_s > 0)) return s;
   double update_s = 0;
   for (const auto& m : r.measured) update_s += (m.update_s + m.gradients_s) * r.pipelines;
-  for (std::size_t i = first; i < r.iterations.size(); ++i) {
+  for (std::size_t i = first; i < end; ++i) {
     s.training += r.iterations[i].busy_s / all_s;
     s.prefill += r.iterations[i].guest_s.value_or(0) / all_s;
     s.update += update_s / all_s;
@@ -108,6 +113,19 @@ json document_of(const paired_windows& p) {
           {"aa_high", p.aa_high}};
 }
 
+/// Requests whose first token came although less than their prompt's cache had.
+std::uint64_t partial_starts(const prefill_result& r, const bubble_lending& how) {
+  const auto layer = planners::served_layer_of(how.model.shape);
+  if (!layer) return 0;
+  return static_cast<std::uint64_t>(
+      std::ranges::count_if(r.done.requests, [&](const actors::played_request& q) {
+        const double page = std::floor(layer->kv_bytes * cache_page_positions);
+        const double bytes = layer->layers * page * cache_pages_of(q.prompt_tokens) +
+                             std::floor(layer->hidden_bytes(1));
+        return q.tokens > 0 && q.where.bubbles && double(q.where.kv_bytes) < bytes;
+      }));
+}
+
 json options_document(const prefill_result& r, const bubble_lending& how) {
   return {{"rule", how.rule},
           {"look_ahead", how.look_ahead},
@@ -126,10 +144,20 @@ void add_times(json& d, const prefill_result& r) {
   d["ttft_ms"] = percentiles(of_served(r, ttft_s), true);
   d["ttft_without_transfer_ms"] =
       percentiles(of_served(r, [](const auto& q) { return ttft_s(q) - q.where.transfer_s; }), true);
+  d["queue_ms"] = percentiles(of_served(r, [](const auto& q) { return q.where.queue_s; }), false);
+  d["hops_ms"] = percentiles(r.done.hops_s, false);
   d["prefill_ms"] =
       percentiles(of_served(r, [](const auto& q) { return q.where.prefill_s; }), false);
   d["kv_transfer_ms"] =
       percentiles(of_served(r, [](const auto& q) { return q.where.transfer_s; }), false);
+  double hops_s = 0, first_tokens_s = 0;
+  for (const auto s : r.done.hops_s) hops_s += s;
+  for (const auto& q : r.done.requests) {
+    if (q.how != ending::served) continue;
+    hops_s += q.where.transfer_s;
+    first_tokens_s += ttft_s(q);
+  }
+  d["ttft_overhead_share"] = first_tokens_s > 0 ? hops_s / first_tokens_s : 0;
   all_seconds ratios;
   for (const auto& q : r.done.requests)
     if (q.how == ending::served && q.where.promised_s > 0)
@@ -143,6 +171,10 @@ void add_times(json& d, const prefill_result& r) {
 
 }  // namespace
 
+double training_share(const training_report& r) {
+  return shares_of(r).training;
+}
+
 json document_of(const prefill_result& r, const job_spec& job, const training_report& training) {
   auto d = options_document(r, *job.pipeline.bubbles);
   d["offered"] = r.done.requests.size();
@@ -155,13 +187,26 @@ json document_of(const prefill_result& r, const job_spec& job, const training_re
   d["declined_by_reason"] = declined_by_reason(r);
   add_times(d, r);
   const auto s = shares_of(training);
-  double tokens = 0;
-  for (const auto& q : r.done.requests)
+  // From the first arrival to the last end.
+  double tokens = 0, from_s = never, to_s = 0;
+  for (const auto& q : r.done.requests) {
+    from_s = std::min(from_s, q.arrived_s);
+    to_s = std::max(to_s, q.ended_s);
     if (q.how == ending::served) tokens += q.prompt_tokens;
-  d["tokens_per_s"] = s.wall_s > 0 ? tokens / s.wall_s : 0;
-  d["requests_per_s"] = s.wall_s > 0 ? double(count(r, ending::served)) / s.wall_s : 0;
-  d["utilization"] = {{"before", s.training}, {"training", s.training}, {"update", s.update},
-                      {"prefill", s.prefill}, {"idle", s.idle()},       {"after", s.after()}};
+  }
+  d["tokens_per_s"] = to_s > from_s ? tokens / (to_s - from_s) : 0;
+  d["requests_per_s"] = to_s > from_s ? double(count(r, ending::served)) / (to_s - from_s) : 0;
+  d["utilization"] = {{"before", r.training_without.value_or(s.training)},
+                      {"training", s.training},
+                      {"update", s.update},
+                      {"prefill", s.prefill},
+                      {"idle", s.idle()},
+                      {"after", s.after()}};
+  const auto bubbles = bubble_shares_of(r.done, *job.pipeline.bubbles);
+  d["packing"] = {{"achieved_share", bubbles.prefill}, {"upper_bound_share", bubbles.upper_bound}};
+  d["residual_bubbles"] = {{"count", bubbles.residual_bubbles},
+                           {"mean_ms", 1e3 * bubbles.residual_s},
+                           {"share", bubbles.residual}};
   if (const auto& p = r.paired) {
     d["paired"] = document_of(*p);
     // Of the windows: half of the time no prompt is offered.
@@ -186,6 +231,7 @@ json document_of(const prefill_result& r, const job_spec& job, const training_re
   }
   d["yields"] = yields;
   d["kv"] = {{"pages_leaked", r.done.pages_leaked},
+             {"partial_starts", partial_starts(r, *job.pipeline.bubbles)},
              {"resent_blocks", r.done.resent_blocks},
              {"blocks", r.done.blocks},
              {"bytes", r.done.block_bytes}};
@@ -210,7 +256,7 @@ std::string text_of(const prefill_result& r, const job_spec& job, const training
       "devices' time: {:.2f} % training, {:.2f} % prefills, {:.2f} % updates, {:.2f} % idle; used "
       "{:.2f} % instead of {:.2f} %\n",
       100 * s.training, 100 * s.prefill, 100 * s.update, 100 * s.idle(), 100 * s.after(),
-      100 * s.training);
+      100 * r.training_without.value_or(s.training));
   if (!ttft.empty())
     text += fmt::format("time to first token: median {}, 90th percentile {}, 99th {}\n",
                         duration_text(statistics::quantile(ttft, 0.5)),

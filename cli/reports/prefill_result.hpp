@@ -16,8 +16,13 @@ struct prefill_result {
   actors::prefill_study study;
   actors::simulated_prefills done;
   std::optional<double> iteration_s_without;  // of the same training alone
+  std::optional<double> training_without;     // and the share of its devices' time in steps
   std::optional<paired_windows> paired{};     // of a real training
 };
+
+/// The share of all devices' time in a training's forwards, recomputes and backwards, in the
+/// iterations that count.
+double training_share(const training_report& r);
 
 json document_of(const prefill_result& r, const job_spec& job, const training_report& training);
 std::string text_of(const prefill_result& r, const job_spec& job, const training_report& training);

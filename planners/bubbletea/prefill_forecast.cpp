@@ -71,9 +71,16 @@ void prefill_forecast::late(std::uint32_t group, double by_s, double now_s) {
   look_at_group(group, now_s);
 }
 
-std::vector<std::uint64_t> prefill_forecast::take_begun(double now_s) {
+std::vector<prefill_forecast::begun_prompt> prefill_forecast::take_begun(double now_s) {
   advance(now_s);
-  return std::exchange(begun_, {});
+  std::vector<begun_prompt> all;
+  for (const auto id : std::exchange(begun_, {})) {
+    // Short ones may have ended as well.
+    const auto at = group_of_.find(id);
+    const double end_s = at == group_of_.end() ? now_s : packing_.planned_end_s(at->second, id);
+    all.push_back({id, end_s});
+  }
+  return all;
 }
 
 double prefill_forecast::next_event_s() const {

@@ -40,8 +40,13 @@ class prefill_forecast {
   /// A prompt of this group should have ended that long ago: later ones may be as late.
   void late(std::uint32_t group, double by_s, double now_s);
 
-  /// Prompts whose first piece has begun since the last call, in that order.
-  std::vector<std::uint64_t> take_begun(double now_s);
+  /// A prompt whose first piece has begun, and when it will end.
+  struct begun_prompt {
+    std::uint64_t id = 0;
+    double end_s = 0;
+  };
+  /// Those since the last call, in that order.
+  std::vector<begun_prompt> take_begun(double now_s);
   /// When the next piece begins or ends; never: not before something is admitted or changes.
   double next_event_s() const;
 

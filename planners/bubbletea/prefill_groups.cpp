@@ -94,4 +94,14 @@ expected<std::vector<prefill_group>> prefill_groups(const cluster& c, const pipe
   return groups;
 }
 
+prefill_group planned_group(const guest_group& g, std::uint32_t first_device) {
+  prefill_group all;
+  for (const auto& p : g.guests)
+    all.guests.push_back(
+        {first_device++, p.first_layer, p.layers, {p.token_s, p.pair_s, p.half_tokens}});
+  all.hop_token_s = g.hop_token_s;
+  all.hop_latency_s = g.hop_latency_s;
+  return all;
+}
+
 }  // namespace troupe::planners

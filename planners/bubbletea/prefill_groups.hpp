@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "messages/cluster.hpp"
+#include "messages/prefill.hpp"
 #include "messages/reason.hpp"
 #include "planners/bubbletea/prefill_times.hpp"
 #include "planners/pipeline/layout.hpp"
@@ -44,5 +45,8 @@ struct prefill_group_options {
 expected<std::vector<prefill_group>> prefill_groups(const cluster& c, const pipeline_layout& layout,
                                                     const served_layer& layer,
                                                     const prefill_group_options& options);
+
+/// A group that was offered, on devices numbered from `first_device` on.
+prefill_group planned_group(const guest_group& g, std::uint32_t first_device);
 
 }  // namespace troupe::planners

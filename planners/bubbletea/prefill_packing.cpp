@@ -21,8 +21,8 @@ bool same_kind(const prefill_group& a, const prefill_group& b) {
          });
 }
 
-bool in_time(double end_s, const prefill_prompt& r) {
-  return end_s < never && end_s <= r.latest_s;
+bool in_time(double end_s, double by_s) {
+  return end_s < never && end_s <= by_s;
 }
 
 double longest_s(const idle_windows& windows) {
@@ -126,9 +126,11 @@ prefill_packing::cursors prefill_packing::before(const group_state& g, std::size
 }
 
 /// When a request that is promised now can begin: under rule whole not before the one that was
-/// promised before it, as only the head of the controller's queue is looked at.
+/// promised before it, as only the head of the controller's queue is looked at; in_order each group
+/// has a queue of its own.
 double prefill_packing::earliest_s(double now_s) const {
-  return options_.rule == packing_rule::whole ? std::max(now_s, last_begin_s_) : now_s;
+  const bool one_queue = options_.rule == packing_rule::whole && !options_.in_order;
+  return one_queue ? std::max(now_s, last_begin_s_) : now_s;
 }
 
 double prefill_packing::carry_out(std::uint32_t group, const prefill_work& w, cursors& at) const {
@@ -147,7 +149,7 @@ double prefill_packing::carry_out(std::uint32_t group, const prefill_work& w, cu
 bool prefill_packing::keeps(std::uint32_t group, std::size_t from, cursors at) const {
   const auto& queue = states_[group].queue;
   for (auto i = from; i < queue.size(); ++i)
-    if (!in_time(carry_out(group, *queue[i].work, at), queue[i].request)) return false;
+    if (!in_time(carry_out(group, *queue[i].work, at), queue[i].by_s)) return false;
   return true;
 }
 
@@ -224,6 +226,12 @@ bool prefill_packing::remove(std::uint32_t group, std::uint64_t id, double now_s
   return true;
 }
 
+double prefill_packing::planned_end_s(std::uint32_t group, std::uint64_t id) const {
+  const auto& queue = states_[group].queue;
+  const auto it = std::ranges::find(queue, id, [](const auto& e) { return e.request.id; });
+  return it == queue.end() || it->after.empty() ? never : it->after.back().at_s;
+}
+
 void prefill_packing::delay(std::uint32_t group, double until_s, double now_s) {
   auto& g = states_[group];
   for (std::size_t i = 0; i < g.free.size(); ++i)
@@ -260,7 +268,7 @@ std::optional<prefill_packing::place> prefill_packing::place_in(std::uint32_t gr
   if (!at[0].move_to_fitting(windows_[device], w.guests[0][0], at[0].at_s)) return {};
   p.begin_s = at[0].at_s;
   p.end_s = carry_out(group, w, at);
-  if (!in_time(p.end_s, r) || !keeps(group, p.position, std::move(at))) return {};
+  if (!in_time(p.end_s, r.latest_s) || !keeps(group, p.position, std::move(at))) return {};
   return p;
 }
 
@@ -315,7 +323,10 @@ tl::expected<prefill_promise, decline_reason> prefill_packing::admit(const prefi
     return tl::unexpected{full ? decline_reason::queue_full
                                : decline_reason::no_bubble_before_deadline};
   auto& g = states_[found->group];
-  entry e{r, kinds_[g.kind].work, {}, {}, false};
+  entry e{r, kinds_[g.kind].work, {}, {}, false, r.latest_s};
+  if (options_.patience > 0)
+    e.by_s =
+        std::min(e.by_s, now_s + options_.patience * (found->end_s - now_s) + options_.patience_s);
   for (std::size_t i = 0; i < g.free.size(); ++i)
     e.at.push_back({0, 0, std::vector<double>(e.work->hop_s.size(), i == 0 ? 0 : never)});
   auto at = before(g, found->position, earliest_s(now_s));
@@ -340,7 +351,7 @@ bool prefill_packing::reorder(std::uint32_t group, std::size_t from,
   const auto begin = before(states_[group], from, now_s);
   auto at = begin;
   for (const auto i : order)
-    if (!in_time(carry_out(group, *queue[i].work, at), queue[i].request)) return false;
+    if (!in_time(carry_out(group, *queue[i].work, at), queue[i].by_s)) return false;
   std::vector<entry> moved;
   for (const auto i : order) moved.push_back(std::move(queue[i]));
   std::ranges::move(moved, queue.begin() + static_cast<std::ptrdiff_t>(from));

@@ -102,6 +102,9 @@ class prefill_packing {
   /// The group's devices are busy until then, with what is not known here.
   void delay(std::uint32_t group, double until_s, double now_s);
 
+  /// When a promised prompt of this group ends, as planned now; never: the group does not have it.
+  double planned_end_s(std::uint32_t group, std::uint64_t id) const;
+
   /// The end of what is known of the devices' windows.
   double horizon_s() const { return horizon_s_; }
 
@@ -124,6 +127,7 @@ class prefill_packing {
     std::vector<progress> at;  // by guest
     cursors after;             // as planned
     bool begun = false;
+    double by_s = never;  // it must end, whatever goes before it
   };
   struct group_state {
     std::deque<entry> queue;             // in the order of execution

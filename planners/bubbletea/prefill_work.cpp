@@ -51,6 +51,19 @@ std::string_view to_string(packing_rule rule) {
   return names[static_cast<std::size_t>(rule)];
 }
 
+std::optional<packing_options> packing_of(const bubble_lending& how) {
+  using enum packing_rule;
+  packing_options o;
+  o.look_ahead = how.look_ahead;
+  o.chunk = how.chunk;
+  o.op_s = how.op_ms * 1e-3;
+  for (const auto rule : {whole, look_ahead, chunked, resumable}) {
+    o.rule = rule;
+    if (to_string(rule) == how.rule) return o;
+  }
+  return {};
+}
+
 prefill_work work_of(const prefill_group& group, std::uint32_t tokens, const packing_options& o) {
   const auto rows = rows_of_tile(group, tokens, o);
   std::vector<std::uint32_t> tiles;

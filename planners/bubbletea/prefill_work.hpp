@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "messages/serving.hpp"
 #include "planners/bubbletea/prefill_groups.hpp"
 
 // What a prompt asks of the guests of a group, under each packing rule.
@@ -21,14 +22,20 @@ std::string_view to_string(packing_rule rule);
 
 struct packing_options {
   packing_rule rule = packing_rule::resumable;
-  std::uint32_t look_ahead = 8;      // promised prompts of a group among which a bubble is filled
-  std::uint32_t chunk = 512;         // tokens
-  double op_s = 1e-3;                // an operation's longest time, where 64 rows allow it
-  std::uint32_t max_promised = 0;    // prompts of a group that have not ended; 0: no limit
-  std::uint32_t max_tokens = 0;      // of a prompt; 0: no limit
+  std::uint32_t look_ahead = 8;    // promised prompts of a group among which a bubble is filled
+  std::uint32_t chunk = 512;       // tokens
+  double op_s = 1e-3;              // an operation's longest time, where 64 rows allow it
+  std::uint32_t max_promised = 0;  // prompts of a group that have not ended; 0: no limit
+  std::uint32_t max_tokens = 0;    // of a prompt; 0: no limit
+  // Under look-ahead a prompt ends by so many times its promise and patience_s more, if that is
+  // before its deadline. 0: by its deadline.
+  double patience = 0, patience_s = 0;
   bool in_order = false;             // promised prompts of a group run as they were promised
   std::uint32_t most_examined = 64;  // groups, once one has been found that keeps the deadline
 };
+
+/// Those of a job; none: there is no such rule.
+std::optional<packing_options> packing_of(const bubble_lending& how);
 
 /// Rows of operations are multiples of this.
 inline constexpr std::uint32_t row_multiple = 64;

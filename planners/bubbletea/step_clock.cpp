@@ -13,38 +13,32 @@ constexpr double smallest_share = 0.125;           // of the first guard
 
 }  // namespace
 
-step_clock::step_clock(stage_timetable times)
-    : times_{std::move(times)}, waits_(times_.busy.size()) {}
-
-void step_clock::plan(stage_timetable times) {
-  if (times.busy.size() != times_.busy.size()) waits_.assign(times.busy.size(), {});
-  times_ = std::move(times);
+void step_clock::plan(window_plan plan) {
+  if (plan.operations != plan_.operations) waits_.assign(plan.operations, {});
+  plan_ = std::move(plan);
 }
 
-/// Between the end of the operation before and this one's begin. The first follows the last one of
-/// the iteration before.
-double step_clock::planned_gap_s(std::size_t operation) const {
-  const auto& busy = times_.busy;
-  const double before_s =
-      operation > 0 ? busy[operation - 1].end_s : busy.back().end_s - times_.iteration_s;
-  return std::max(0.0, busy[operation].begin_s - before_s);
-}
-
-double step_clock::earliest_s(std::size_t operation, double since_s, std::size_t leave_out) const {
-  if (operation >= waits_.size() || waits_[operation].empty()) return since_s;
+double step_clock::earliest_s(std::uint64_t iteration, std::size_t operation, double since_s,
+                              std::size_t leave_out) const {
+  if (operation >= waits_.size() || waits_[operation].empty() || plan_.shown() == 0) return since_s;
   const auto& waits = waits_[operation];
-  if (leave_out == 0)
-    return since_s + std::min(planned_gap_s(operation), *std::ranges::min_element(waits));
-  std::vector<double> sorted{waits.begin(), waits.end()};
-  const auto at = static_cast<std::ptrdiff_t>(std::min(leave_out, sorted.size() - 1));
-  std::ranges::nth_element(sorted, sorted.begin() + at);
-  return since_s + sorted[static_cast<std::size_t>(at)];
+  if (leave_out > 0) {
+    std::vector<double> sorted;
+    for (const auto& w : waits) sorted.push_back(w.s);
+    const auto at = static_cast<std::ptrdiff_t>(std::min(leave_out, sorted.size() - 1));
+    std::ranges::nth_element(sorted, sorted.begin() + at);
+    return since_s + sorted[static_cast<std::size_t>(at)];
+  }
+  double later_s = 0;
+  for (const auto& w : waits)
+    later_s = std::min(later_s, w.s - plan_.gap_s(w.iteration, operation));
+  return since_s + std::max(0.0, plan_.gap_s(iteration, operation) + later_s);
 }
 
-void step_clock::waited(std::size_t operation, double s) {
+void step_clock::waited(std::uint64_t iteration, std::size_t operation, double s) {
   if (operation >= waits_.size()) return;
   auto& all = waits_[operation];
-  all.push_back(std::max(0.0, s));
+  all.push_back({iteration, std::max(0.0, s)});
   if (all.size() > remembered) all.pop_front();
 }
 

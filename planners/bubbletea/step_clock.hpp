@@ -3,9 +3,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <utility>
 #include <vector>
 
-#include "messages/prefill.hpp"
+#include "planners/bubbletea/window_plan.hpp"
 
 // When a stage's device is needed next, and how cautious its guest must be
 // (docs/planners/bubbletea.md).
@@ -14,34 +15,37 @@ namespace troupe::planners {
 
 /// Predicts when the next operation of a stage can begin that waits for other stages. Operations
 /// are numbered as in stage_timetable::busy: the steps of the order, then the copy of the gradients
-/// and the update.
+/// and the update; iterations are counted from the last barrier.
 class step_clock {
  public:
   /// Iterations whose waits are remembered.
   static constexpr std::size_t remembered = 8;
 
   step_clock() = default;
-  explicit step_clock(stage_timetable times);
+  explicit step_clock(window_plan plan) : plan_{std::move(plan)}, waits_(plan_.operations) {}
 
   /// The plan has other times; what is known of waits remains, if it has as many operations.
-  void plan(stage_timetable times);
+  void plan(window_plan plan);
 
   /// The earliest time at which an operation is expected that has waited since `since_s`, when the
-  /// one before it ended: the planned gap between the two after that, or the smallest wait of the
-  /// last iterations, whichever is earlier. `since_s` if nothing is known: there is no plan, or no
-  /// iteration has shown how long it waits.
+  /// one before it ended: after the planned gap between the two, less what the same wait was
+  /// shorter than planned in any of the last iterations. `since_s` if nothing is known: there is no
+  /// plan, or no iteration has shown how long it waits.
   /// Without the `leave_out` smallest waits, and then whatever the plan says: it knows less of a
   /// real device. A larger one than there are waits counts as one less than these.
-  double earliest_s(std::size_t operation, double since_s, std::size_t leave_out = 0) const;
+  double earliest_s(std::uint64_t iteration, std::size_t operation, double since_s,
+                    std::size_t leave_out = 0) const;
 
   /// It has waited that long, 0 if its input was there.
-  void waited(std::size_t operation, double s);
+  void waited(std::uint64_t iteration, std::size_t operation, double s);
 
  private:
-  double planned_gap_s(std::size_t operation) const;
-
-  stage_timetable times_;
-  std::vector<std::deque<double>> waits_;  // by operation, the newest last
+  struct wait {
+    std::uint64_t iteration = 0;
+    double s = 0;
+  };
+  window_plan plan_;
+  std::vector<std::deque<wait>> waits_;  // by operation, the newest last
 };
 
 /// How cautious a guest must be, by the delays that its operations cause. In windows of ten

@@ -128,7 +128,9 @@ TEST_CASE("a prefill is promised at once, and ordered until the guest has it") {
   x.progress(1, prefill_progress::state::ended);
   CHECK(x.controller.promised() == 0);
   CHECK(x.controller.counts().ended == 1);
-  CHECK(x.out.empty());
+  REQUIRE(x.out.size() == 1);  // the decoder hears of it
+  CHECK(x.out[0].to == x.decoder);
+  CHECK(x.take<prefill_progress>().at(0).now == prefill_progress::state::ended);
 }
 
 TEST_CASE("prompts of a group follow each other, and free groups come first") {
@@ -409,7 +411,7 @@ TEST_CASE("a guest that is gone breaks its promise, and the decoder knows at onc
   }
 }
 
-TEST_CASE("under look-ahead a bubble's orders are sent when it begins") {
+TEST_CASE("under look-ahead a bubble's orders are sent just before they can be executed") {
   by_hand x;
   auto o = an_offer(*x.c);
   o.how.rule = "look-ahead";
@@ -419,7 +421,7 @@ TEST_CASE("under look-ahead a bubble's orders are sent when it begins") {
   // A bubble of 10 s: 7 s, then 4 s, then 3 s. The first and the last fill it.
   CHECK(x.answer(x.request(1, 700)).empty());
   CHECK(x.answer(x.request(2, 400)).empty());
-  CHECK(x.answer(x.request(3, 300)).empty());
+  CHECK(x.answer(x.request(3, 299)).empty());
   CHECK(x.take<prefill_order>().empty());
   for (double s = 4; s < 40; s += 4) {
     x.pass(s);

@@ -105,7 +105,14 @@ class faulty_world {
     at(now_s_ + delay_s, std::move(what));
   }
   void to_controller(address from, const message& m) {
-    deliver([this, from, m] { send_all(controller_->on_message(from, m, {}, now_s_)); });
+    deliver([this, from, m] {
+      send_all(controller_->on_message(from, m, {}, now_s_));
+      const auto* o = std::get_if<bubble_offer>(&m);
+      if (!o || o->trainer <= known_trainer_) return;
+      // Guests of another trainer know nothing of what was promised before.
+      known_trainer_ = o->trainer;
+      REQUIRE(controller_->promised() == 0);
+    });
   }
   void wake_controller() {
     if (controller_->next_s() <= now_s_) send_all(controller_->on_time(now_s_));
@@ -118,13 +125,15 @@ class faulty_world {
     if (const auto* r = std::get_if<prefill_reply>(&m)) on_reply(*r);
     if (const auto* o = std::get_if<prefill_order>(&m)) on_order(host, *o);
     if (const auto* c = std::get_if<cancel_prefill>(&m)) on_cancel(host, c->name);
-    if (const auto* p = std::get_if<prefill_progress>(&m)) {
+    if (const auto* p = std::get_if<prefill_progress>(&m);
+        p && p->now != prefill_progress::state::ended) {
       cancels_.erase(p->name);
       end(p->name, "gone");
     }
   }
   void restart_gateway() {
     controller_ = std::make_unique<prefill_controller>(cluster_, 0, ++incarnation_);
+    known_trainer_ = 0;
   }
 
   // -- the training
@@ -249,6 +258,7 @@ class faulty_world {
   std::array<address, hosts> address_{};
   std::unique_ptr<prefill_controller> controller_;
   std::uint64_t incarnation_ = 0, trainer_ = 1;
+  std::uint64_t known_trainer_ = 0;  // to the controller
   std::array<guest, hosts> guests_;
   std::map<prefill_name, request> requests_;
   std::set<prefill_name> open_;

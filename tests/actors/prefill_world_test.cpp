@@ -87,6 +87,55 @@ std::vector<std::int64_t> nanoseconds(const training_report& r) {
   return all;
 }
 
+constexpr double rounding_s = 1e-7;
+
+/// What a stage's device did, by kind. Independent of planners/bubbletea.
+struct device_log {
+  std::vector<timed_task> training, prefills;  // by begin
+};
+
+/// Between its last step and the exchange of the gradients a stage copies them; during the
+/// exchange its device is idle.
+device_log log_of(std::vector<timed_task> tasks) {
+  constexpr std::uint8_t reduce = 3, checkpoint = 5, prefill = 8;
+  std::ranges::stable_sort(tasks, {}, &timed_task::begin_s);
+  device_log log;
+  double step_end_s = 0;
+  for (auto t : tasks) {
+    if (t.what == prefill) {
+      log.prefills.push_back(t);
+    } else if (t.what == reduce) {
+      t.end_s = t.begin_s, t.begin_s = step_end_s;
+      if (t.end_s > t.begin_s + rounding_s) log.training.push_back(t);
+    } else if (t.what <= checkpoint) {
+      log.training.push_back(t);
+      step_end_s = t.end_s;
+    }
+  }
+  return log;
+}
+
+/// Checks that nothing overlaps, and that the last prefill before an operation of the training ends
+/// a guard before it. Gives the time of all prefills.
+double check_apart(const device_log& log, double guard_s) {
+  double sum_s = 0, until_s = 0;
+  auto next = log.training.begin();
+  for (const auto& p : log.prefills) {
+    sum_s += p.end_s - p.begin_s;
+    REQUIRE(p.begin_s >= until_s - rounding_s);
+    until_s = p.end_s;
+    while (next != log.training.end() && next->begin_s < p.begin_s) {
+      REQUIRE(next->end_s <= p.begin_s + rounding_s);
+      ++next;
+    }
+    if (next == log.training.end()) break;
+    INFO("prefill " << p.begin_s << " to " << p.end_s << ", then task " << int{next->what}
+                    << " from " << next->begin_s << " to " << next->end_s);
+    REQUIRE(p.end_s <= next->begin_s - guard_s + rounding_s);
+  }
+  return sum_s;
+}
+
 }  // namespace
 
 TEST_CASE("prefills in its bubbles change no iteration of a training") {
@@ -164,6 +213,44 @@ TEST_CASE("prefill pipelines of two guests serve as well") {
     CHECK(r.where.guests == 2);
   }
   CHECK(served > 30);
+}
+
+TEST_CASE("guests compute while their device is idle, until a guard before the next step") {
+  constexpr double guard_s = 0.0005;
+  for (const auto* rule : {"resumable", "whole", "look-ahead", "chunked"})
+    for (const std::uint32_t depth : {1u, 2u}) {
+      INFO(rule << ", depth " << depth);
+      auto o = a_training(60);
+      o.job.pipeline.bubbles = lending(rule, depth);
+      o.job.pipeline.bubbles->guard_ms = 1e3 * guard_s;
+      o.prefills = study(300, 10);
+      std::uint64_t orders = 0;
+      const auto c = with_decoders(*o.cluster, o.job, *o.prefills);
+      o.loses = [&](address, address, const frame& f) {
+        const auto e = peek(f.header.bytes());
+        if (!e || e->type != type_id<prefill_order>) return false;
+        const auto decoded = decode(f.header.bytes());
+        const auto& order = std::get<prefill_order>(decoded->second);
+        ++orders;
+        const auto site = gateway_of(c, order.name.decoder);
+        for (const auto& g : order.group.guests) CHECK(gateway_of(c, g.node) == site);
+        return false;
+      };
+      const auto beside = run(o);
+      CHECK(orders > 100);
+      REQUIRE(beside.prefills->devices.size() == 4);
+      double sum_s = 0;
+      for (const auto& [stage, device] : beside.prefills->devices)
+        sum_s += check_apart(log_of(device.tasks), guard_s);
+      CHECK(sum_s > 0);
+      // Of all prefills, and of no more.
+      CHECK(std::abs(sum_s - beside.report.bubbles->guest_s) < 1e-6);
+      double served_s = 0;
+      const auto& place = beside.prefills->offers.begin()->second.groups[0].guests;
+      for (const auto& r : beside.prefills->requests)
+        if (r.how == ending::served) served_s += 1e-12 + r.prompt_tokens * place[0].token_s;
+      CHECK(sum_s > served_s);
+    }
 }
 
 }  // namespace troupe::actors

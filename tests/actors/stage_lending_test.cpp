@@ -94,15 +94,15 @@ TEST_CASE("A stage lends its device once it knows how long it waits, and not for
   CHECK(e->guard == 0.002);
   s.run(20);
   iterate_middle(s, 0);
-  CHECK(e->idle.size() == 1);  // nothing was known before; now it waits for the next iteration
-  CHECK(e->busies == 7);       // six steps and the update
+  CHECK(e->idle.empty());  // nothing is known of waits for other stages yet
+  CHECK(e->busies == 7);   // six steps and the update
   iterate_middle(s, 1, {.gradient = 2.5});
   // Planned gaps: forwards 1.77 (from the update before) and 0.4, backwards 1.35 and 0.75.
-  REQUIRE(e->idle.size() == 5);
-  CHECK(near(e->idle[0], 1));  // it had waited for 1 s from the start
-  CHECK(near(e->idle[1], 0.4));
-  CHECK(near(e->idle[2], 1.35));
-  CHECK(near(e->idle[3], 0.75));
+  REQUIRE(e->idle.size() == 4);
+  CHECK(near(e->idle[0], 0.4));
+  CHECK(near(e->idle[1], 1.35));
+  CHECK(near(e->idle[2], 0.75));
+  CHECK(near(e->idle[3], 1.77));
   e->idle.clear();
   iterate_middle(s, 2);
   REQUIRE(e->idle.size() == 4);
@@ -198,7 +198,7 @@ TEST_CASE("A training takes as long with a guest in all of its bubbles as withou
     CHECK(a.end_s == b.end_s);
     CHECK(a.busy_s == b.busy_s);
     CHECK(a.bubbles->delayed_steps == 0);
-    if (i > 0) CHECK(guest->executed - executed > 1000);  // of 1,166 that fit
+    if (i > 1) CHECK(guest->executed - executed > 1000);  // of 1,166 that fit
   }
 }
 

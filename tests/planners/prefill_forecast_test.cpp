@@ -153,8 +153,14 @@ TEST_CASE("a forecast says which prompts have begun, once") {
   REQUIRE(x.forecast.admit(prompt(2, 320, 0), 0));
   CHECK(x.forecast.take_begun(0).empty());
   CHECK_THAT(x.forecast.next_event_s(), WithinAbs(10, 1e-9));
-  CHECK(x.forecast.take_begun(10.5) == std::vector<std::uint64_t>{1});
-  CHECK(x.forecast.take_begun(14) == std::vector<std::uint64_t>{2});
+  const auto first = x.forecast.take_begun(10.5);
+  REQUIRE(first.size() == 1);
+  CHECK(first[0].id == 1);
+  CHECK_THAT(first[0].end_s, WithinAbs(13.2, 1e-6));
+  const auto second = x.forecast.take_begun(14);
+  REQUIRE(second.size() == 1);
+  CHECK(second[0].id == 2);
+  CHECK_THAT(second[0].end_s, WithinAbs(16.4, 1e-6));
   CHECK(x.forecast.take_begun(100).empty());
 }
 

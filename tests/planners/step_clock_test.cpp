@@ -11,53 +11,75 @@ using namespace troupe::planners;
 namespace {
 
 /// Two steps, the copy of the gradients and the update, of an iteration of 10 s.
-const std::vector<busy_time> planned{{1, 2}, {5, 6}, {6, 6}, {8, 9}};
+const window_plan planned{{{1, 2}, {5, 6}, {6, 6}, {8, 9}}, 4, 10, 0, 0};
 
 }  // namespace
 
 TEST_CASE("A step clock knows nothing before an iteration has shown how long a step waits") {
-  CHECK(step_clock{}.earliest_s(0, 7) == 7);
-  const step_clock c{{planned, 10}};
-  for (std::size_t k = 0; k < planned.size() + 1; ++k) CHECK(c.earliest_s(k, 7) == 7);
+  CHECK(step_clock{}.earliest_s(0, 0, 7) == 7);
+  const step_clock c{planned};
+  for (std::size_t k = 0; k < planned.operations + 1; ++k) CHECK(c.earliest_s(0, k, 7) == 7);
 }
 
 TEST_CASE("A step is expected after the planned gap, or after its smallest wait if that is less") {
-  step_clock c{{planned, 10}};
-  c.waited(1, 4);
-  CHECK(c.earliest_s(1, 100) == 103);  // 2 to 5
-  c.waited(1, 2.5);
-  CHECK(c.earliest_s(1, 100) == 102.5);
-  c.waited(1, 6);
-  CHECK(c.earliest_s(1, 100) == 102.5);
+  step_clock c{planned};
+  c.waited(0, 1, 4);
+  CHECK(c.earliest_s(0, 1, 100) == 103);  // 2 to 5
+  c.waited(0, 1, 2.5);
+  CHECK(c.earliest_s(0, 1, 100) == 102.5);
+  c.waited(0, 1, 6);
+  CHECK(c.earliest_s(0, 1, 100) == 102.5);
   SECTION("of the last eight iterations") {
-    for (int i = 0; i < 6; ++i) c.waited(1, 3.5);
-    CHECK(c.earliest_s(1, 100) == 102.5);
-    c.waited(1, 3.5);
-    CHECK(c.earliest_s(1, 100) == 103);
+    for (int i = 0; i < 6; ++i) c.waited(0, 1, 3.5);
+    CHECK(c.earliest_s(0, 1, 100) == 102.5);
+    c.waited(0, 1, 3.5);
+    CHECK(c.earliest_s(0, 1, 100) == 103);
   }
   SECTION("so that one whose input was there once is not waited for") {
-    c.waited(1, 0);
-    CHECK(c.earliest_s(1, 100) == 100);
+    c.waited(0, 1, 0);
+    CHECK(c.earliest_s(0, 1, 100) == 100);
   }
 }
 
 TEST_CASE("The first step follows the update of the iteration before") {
-  step_clock c{{planned, 10}};
-  c.waited(0, 50);
-  CHECK(c.earliest_s(0, 100) == 102);  // 9 to 10 + 1
-  c.waited(3, 50);
-  CHECK(c.earliest_s(3, 100) == 102);  // 6 to 8
-  c.waited(2, 50);
-  CHECK(c.earliest_s(2, 100) == 100);  // they touch
+  step_clock c{planned};
+  c.waited(0, 0, 50);
+  CHECK(c.earliest_s(0, 0, 100) == 102);  // 9 to 10 + 1
+  c.waited(0, 3, 50);
+  CHECK(c.earliest_s(0, 3, 100) == 102);  // 6 to 8
+  c.waited(0, 2, 50);
+  CHECK(c.earliest_s(0, 2, 100) == 100);  // they touch
 }
 
 TEST_CASE("New planned times keep what is known of waits, if the operations are the same") {
-  step_clock c{{planned, 10}};
-  c.waited(1, 4);
-  c.plan({{{1, 2}, {4, 6}, {6, 6}, {8, 9}}, 10});
-  CHECK(c.earliest_s(1, 100) == 102);
-  c.plan({{{1, 2}, {4, 6}, {6, 6}}, 10});
-  CHECK(c.earliest_s(1, 100) == 100);
+  step_clock c{planned};
+  c.waited(0, 1, 4);
+  c.plan({{{1, 2}, {4, 6}, {6, 6}, {8, 9}}, 4, 10, 0, 0});
+  CHECK(c.earliest_s(0, 1, 100) == 102);
+  c.plan({{{1, 2}, {4, 6}, {6, 6}}, 3, 10, 0, 0});
+  CHECK(c.earliest_s(0, 1, 100) == 100);
+}
+
+TEST_CASE("After a barrier, and before one, iterations have times of their own") {
+  // Three are shown: the first, those in between, the last of five. Then a wait of 7 s.
+  const window_plan plan{{{1, 2}, {4, 5}, {12, 13}, {16, 17}, {22, 23}, {28, 29}}, 2, 10, 5, 7};
+  CHECK(plan.shown() == 3);
+  CHECK(plan.at(1, 0) == busy_time{12, 13});
+  CHECK(plan.at(2, 0) == busy_time{22, 23});
+  CHECK(plan.at(3, 1) == busy_time{36, 37});
+  CHECK(plan.at(4, 1) == busy_time{48, 49});
+  const double gaps[5][2] = {{7, 2}, {7, 3}, {5, 3}, {5, 3}, {5, 5}};
+  for (std::uint64_t i = 0; i < 5; ++i)
+    for (std::size_t k = 0; k < 2; ++k) CHECK(plan.gap_s(i, k) == gaps[i][k]);
+  step_clock c{plan};
+  c.waited(0, 1, 3);  // longer than planned
+  CHECK(c.earliest_s(1, 1, 100) == 103);
+  CHECK(c.earliest_s(4, 1, 100) == 105);
+  c.waited(1, 1, 2.5);  // half a second shorter
+  CHECK(c.earliest_s(2, 1, 100) == 102.5);
+  CHECK(c.earliest_s(4, 1, 100) == 104.5);
+  c.waited(2, 0, 9);
+  CHECK(c.earliest_s(0, 0, 100) == 107);
 }
 
 TEST_CASE("A step clock agrees with one that remembers everything") {
@@ -71,12 +93,12 @@ TEST_CASE("A step clock agrees with one that remembers everything") {
       t = end + (random.below(3) == 0 ? 0 : random.uniform());
     }
     const double iteration_s = busy.back().end_s - random.uniform() * busy.front().begin_s;
-    step_clock c{{busy, iteration_s}};
+    step_clock c{{busy, busy.size(), iteration_s, 0, 0}};
     std::vector<std::vector<double>> all(busy.size());
     for (int i = 0; i < 60; ++i) {
       const auto k = random.below(busy.size());
       const double w = random.uniform() * 2;
-      c.waited(k, w);
+      c.waited(random.below(5), k, w);
       all[k].push_back(w);
       for (std::size_t q = 0; q < busy.size(); ++q) {
         double want = 1000;
@@ -87,7 +109,7 @@ TEST_CASE("A step clock agrees with one that remembers everything") {
             least = std::min(least, all[q][all[q].size() - 1 - j]);
           want += least;
         }
-        REQUIRE(c.earliest_s(q, 1000) == want);
+        REQUIRE(c.earliest_s(random.below(5), q, 1000) == Approx(want).margin(1e-9));
       }
     }
   }
@@ -119,14 +141,14 @@ TEST_CASE("A delay budget doubles the guard, halves it, and pauses the guest for
 }
 
 TEST_CASE("A step clock may leave out the shortest waits, and then does not go by the plan") {
-  step_clock c{{planned, 10}};
-  for (const double s : {4.0, 1.0, 9.0, 6.0}) c.waited(1, s);
-  CHECK(c.earliest_s(1, 100) == 101);
-  CHECK(c.earliest_s(1, 100, 1) == 104);  // planned are 3
-  CHECK(c.earliest_s(1, 100, 2) == 106);
-  CHECK(c.earliest_s(1, 100, 3) == 109);
-  CHECK(c.earliest_s(1, 100, 7) == 109);
-  CHECK(c.earliest_s(0, 100, 2) == 100);  // nothing is known
+  step_clock c{planned};
+  for (const double s : {4.0, 1.0, 9.0, 6.0}) c.waited(0, 1, s);
+  CHECK(c.earliest_s(0, 1, 100) == 101);
+  CHECK(c.earliest_s(0, 1, 100, 1) == 104);  // planned are 3
+  CHECK(c.earliest_s(0, 1, 100, 2) == 106);
+  CHECK(c.earliest_s(0, 1, 100, 3) == 109);
+  CHECK(c.earliest_s(0, 1, 100, 7) == 109);
+  CHECK(c.earliest_s(0, 0, 100, 2) == 100);  // nothing is known
 }
 
 TEST_CASE("Of a device whose waits vary the shortest are left out until there are delays") {

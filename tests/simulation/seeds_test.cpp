@@ -1,9 +1,12 @@
 #include <cstdlib>
+#include <functional>
+#include <string>
 
 #include <catch2/catch.hpp>
 
 #include "runtime/host/log.hpp"
 #include "simulation/fault_seeds.hpp"
+#include "simulation/prefill_seeds.hpp"
 #include "simulation/seed_workers.hpp"
 
 using namespace troupe::simulation;
@@ -16,14 +19,17 @@ std::uint64_t wanted(const char* variable, std::uint64_t usual) {
   return text ? std::strtoull(text, nullptr, 10) : usual;
 }
 
-void expect_good_seeds(std::uint64_t usual) {
+void expect_good_seeds(std::uint64_t usual,
+                       const std::function<std::string(std::uint64_t)>& run = run_fault_seed,
+                       const std::string& test = "") {
   // Controllers crash when a test requests it.
   troupe::runtime::set_log_level(troupe::runtime::log_level::none);
   const auto first = wanted("TROUPE_FIRST_SEED", 1), count = wanted("TROUPE_SEEDS", usual);
-  const auto bad = run_seeds(first, first + count - 1, 10, run_fault_seed);
+  constexpr unsigned longest_s = 120;
+  const auto bad = run_seeds(first, first + count - 1, 10, run, longest_s);
   for (const auto& b : bad)
     FAIL_CHECK("seed " << b.seed << ": " << b.wrong << "\nreproduce: TROUPE_FIRST_SEED=" << b.seed
-                       << " TROUPE_SEEDS=1 build/release/simulation_tests");
+                       << " TROUPE_SEEDS=1 build/release/simulation_tests" << test);
   CHECK(bad.empty());
 }
 
@@ -35,4 +41,15 @@ TEST_CASE("500 fault seeds satisfy the oracle") {
 
 TEST_CASE("2,000 fault seeds satisfy the oracle", "[.long]") {
   expect_good_seeds(2000);
+}
+
+TEST_CASE("20 fault seeds of a thousand prefills each satisfy the oracle") {
+  expect_good_seeds(
+      20, [](std::uint64_t seed) { return run_prefill_seed(seed, 1000); },
+      " '20 fault seeds of a thousand *'");
+}
+
+TEST_CASE("100 fault seeds of ten thousand prefills each satisfy the oracle", "[.prefills]") {
+  expect_good_seeds(
+      100, [](std::uint64_t seed) { return run_prefill_seed(seed, 10'000); }, " '[.prefills]'");
 }

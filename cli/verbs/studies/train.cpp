@@ -191,6 +191,7 @@ class train_verb final : public verb {
       const auto without = actors::simulate_training(std::move(alone), decides_);
       if (!without) return refuse(without.error());
       r.prefills.emplace().iteration_s_without = mean_iteration_s(without->report);
+      r.prefills->training_without = training_share(without->report);
       r.prefills->study = *study_;
       o.prefills = study_;
     }

@@ -1,0 +1,41 @@
+#include "planners/bubbletea/window_plan.hpp"
+
+namespace troupe::planners {
+
+namespace {
+
+/// Is a timetable from barrier to barrier not too long to be kept?
+bool repeats_windows(const bubble_offer& o) {
+  constexpr std::uint64_t most_iterations = 200;
+  return o.window > 0 && o.window <= most_iterations;
+}
+
+}  // namespace
+
+idle_windows repeated_busy_times(const bubble_offer& o, const stage_busy_times& s) {
+  const window_plan plan{s.busy, s.busy.size() / o.shown, o.iteration_s, o.window, 0};
+  const bool windows = repeats_windows(o);
+  const std::uint64_t from = windows || o.shown < 2 ? 0 : o.shown - 2;
+  const std::uint64_t to = windows ? o.window : from + 1;
+  idle_windows all;
+  for (auto i = from; i < to; ++i)
+    for (std::size_t k = 0; k < plan.operations; ++k) {
+      const auto b = plan.at(i, k);
+      all.push_back({b.begin_s, b.end_s});
+    }
+  const double zero_s = windows ? 0 : all.front().begin;
+  for (auto& b : all) b.begin -= zero_s, b.end -= zero_s;
+  return all;
+}
+
+double repeated_after_s(const bubble_offer& o) {
+  return repeats_windows(o) ? o.window_s : o.iteration_s;
+}
+
+double first_step_s(const bubble_offer& o, const idle_windows& busy, std::uint64_t iteration) {
+  if (!repeats_windows(o) || iteration < o.first_iteration) return busy.front().begin;
+  const auto n = (iteration - o.first_iteration) % o.window;
+  return busy[n * (busy.size() / o.window)].begin;
+}
+
+}  // namespace troupe::planners
