@@ -102,8 +102,8 @@ struct busy_time {
   static constexpr auto fields() { return std::tuple{&busy_time::begin_s, &busy_time::end_s}; }
   bool operator==(const busy_time&) const = default;
 };
-/// Of a stage, with the iterations from one barrier to the next (0: there are none), and the planned
-/// wait of the stage there.
+/// Of a stage, with the iterations from one barrier to the next (0: there are none), and the
+/// planned wait of the stage there.
 struct stage_timetable {
   std::vector<busy_time> busy;
   double iteration_s = 0;
