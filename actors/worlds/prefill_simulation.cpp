@@ -139,8 +139,9 @@ void prefill_player::on_report(const stage_report& r) {
   auto& last = reported_[r.name];
   if (r.iteration <= last) return;
   last = r.iteration;
-  auto& all = result_.devices[r.name].tasks;
-  all.insert(all.end(), r.tasks.begin(), r.tasks.end());
+  auto& device = result_.devices[r.name];
+  device.tasks.insert(device.tasks.end(), r.tasks.begin(), r.tasks.end());
+  if (r.bubbles) device.guest_s += r.bubbles->guest_s;
 }
 
 /// Where a guest sends it: on the way a gateway may pass it on.

@@ -33,9 +33,11 @@ struct counted_iterations {
 };
 counted_iterations counted_of(std::uint64_t iterations);
 
-/// What a stage's device did, by the reports of its stage.
+/// What a stage's device did, by the reports of its stage that cross the network: that of the
+/// trainer's own node has none.
 struct used_device {
   node_index node = 0;
+  double guest_s = 0;
   std::vector<timed_task> tasks;  // of the training and of its guest; on the trainer's clock
 };
 

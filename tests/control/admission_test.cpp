@@ -39,7 +39,7 @@ TEST_CASE(
   auto v = admission_cluster();
   v->world().run_until(5.0);
   const auto all = harness::hostile_specs();
-  REQUIRE(all.size() == 71);
+  REQUIRE(all.size() == 72);
   std::uint64_t request = 100;
   std::size_t accepted = 0;
   for (const auto& h : all) {
