@@ -217,7 +217,7 @@ class stage_state {
   std::deque<stage_report> unacknowledged_;
   // With a guest: since when the device is idle and may be lent.
   std::optional<double> lent_since_s_;
-  double idle_s_ = 0;  // of this iteration, while lent
+  double idle_s_ = 0;               // of this iteration, while lent
   bool knows_wait_ = false;         // an operation has begun since the plan was made
   std::uint64_t window_began_ = 0;  // the iteration after the last barrier
   planners::step_clock clock_;
