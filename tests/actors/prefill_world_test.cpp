@@ -222,8 +222,10 @@ TEST_CASE("guests compute while their device is idle, until a guard before the n
       INFO(rule << ", depth " << depth);
       auto o = a_training(60);
       o.job.pipeline.bubbles = lending(rule, depth);
-      o.job.pipeline.bubbles->guard_ms = 1e3 * guard_s;
-      o.prefills = study(300, 10);
+      auto& lent = *o.job.pipeline.bubbles;
+      lent.guard_ms = 1e3 * guard_s;
+      lent.model.shape.hidden = 2048;  // so that prompts fill the bubbles
+      o.prefills = study(1500, 3);
       std::uint64_t orders = 0;
       const auto c = with_decoders(*o.cluster, o.job, *o.prefills);
       o.loses = [&](address, address, const frame& f) {
@@ -245,7 +247,7 @@ TEST_CASE("guests compute while their device is idle, until a guard before the n
         if (device.tasks.empty()) continue;
         ++seen;
         const double used_s = check_apart(log_of(device.tasks), guard_s);
-        CHECK(std::abs(used_s - device.guest_s) < 1e-6);  // of all prefills, and of no more
+        CHECK(std::abs(used_s - device.guest_s) < 1e-5);  // of all prefills, and of no more
         sum_s += used_s;
       }
       CHECK(seen == 2);  // the others are on the trainer's node
