@@ -350,8 +350,12 @@ void stage_state::submit(gpu::operation o) {
   if (phase_ != phase::steps) submitted_s_ = o_.messenger.now_s();
   const double wait_s = take_back();
   if (wait_s <= 0) return give_to_device(std::move(o));
+  // The delay is counted as such: the operation itself takes no longer.
   self_->delayed_send(stage_actor{self_}, nanoseconds_of(wait_s),
-                      call_now{[this, o = std::move(o)] { give_to_device(o); }});
+                      call_now{[this, o = std::move(o)] {
+                        submitted_s_ = o_.messenger.now_s();
+                        give_to_device(o);
+                      }});
 }
 
 void stage_state::give_to_device(gpu::operation o) {
