@@ -7,6 +7,7 @@
 #include "messages/time.hpp"
 #include "planners/core/bounds.hpp"
 #include "planners/core/gpu_pools.hpp"
+#include "planners/core/progress.hpp"
 #include "planners/core/queue_order.hpp"
 #include "planners/crius/cell_tuner.hpp"
 #include "planners/crius/crius_round.hpp"
@@ -34,6 +35,16 @@ class crius final : public policy {
   std::string_view name() const override { return o_.name; }
   /// A program over all jobs is not solved at every event.
   double round_s() const override { return o_.solver ? 300 : 0; }
+
+  /// Jobs that had to stay may change then.
+  double decide_again_s(const snapshot& s) const override {
+    double next_s = 0;
+    for (const auto& [id, j] : s.running) {
+      const double left_s = is_resumable(*j.spec) ? stays_s(s, o_, j) : 0;
+      if (left_s > 0 && (next_s == 0 || left_s < next_s)) next_s = left_s;
+    }
+    return next_s;
+  }
 
   /// The best Cell's plan for each type and count.
   expected<std::vector<plan>> plans_of(const cluster& c, const job_spec& job,
@@ -138,6 +149,12 @@ std::optional<crius_options> crius_variant(std::string_view name) {
 
 std::unique_ptr<policy> make_crius(const crius_options& options) {
   return std::make_unique<crius>(options);
+}
+
+double stays_s(const snapshot& s, const crius_options& o, const job_view& running) {
+  if (o.deadlines || o.solver) return 0;  // a deadline does not wait; the solver has its rounds
+  const double until_s = running.started_s + o.stay_restarts * s.cluster.settings.restart_s;
+  return std::max(0.0, until_s - s.now_s);
 }
 
 std::unique_ptr<policy> make_crius() {

@@ -125,6 +125,7 @@ crius_round::rescaling_search crius_round::prepare() const {
     job.present = x.present;
     if (!x.movable) continue;
     const bool runs = !x.job->where.empty();
+    if (runs && stays_s(s_, o_, *x.job) > 0) continue;
     for (std::uint32_t k = 0; k < x.options.size(); ++k) {
       const auto& o = x.options[k];
       if (o.pool == x.present.pool && o.how->gpus() == x.present.gpus) continue;
@@ -227,6 +228,7 @@ void crius_round::use_idle() {
 bool crius_round::could_suspend(const job_view& j, const placed_job& x) const {
   const auto& other = *x.job;
   if (other.where.empty() || !x.movable || x.how) return false;
+  if (stays_s(s_, o_, other) > 0) return false;
   if (o_.deadlines && other.spec->deadline_s) return false;  // that was promised
   return other.submitted_s > j.submitted_s && other.started_s > j.submitted_s &&
          other.spec->priority <= j.spec->priority;

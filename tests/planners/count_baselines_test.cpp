@@ -27,6 +27,14 @@ cluster two_kinds(std::uint32_t fast, std::uint32_t slow) {
   return c;
 }
 
+cluster fast_links(std::uint32_t nodes) {
+  cluster c;
+  c.name = "fast links";
+  sample::add_nodes(c, sample::gpu("A", 40, 300), nodes, 4);
+  for (auto& n : c.nodes) n.intra = sample::nvlink;
+  return c;
+}
+
 job_spec some_work(std::uint32_t gpus, const std::string& type = {}) {
   auto j = sample::job(sample::gpt2_350m, 128, gpus);
   j.iterations = 100'000;
@@ -249,20 +257,30 @@ TEST_CASE("with adaptive parallelism a policy's starts keep their GPUs, as pipel
 TEST_CASE("with adaptive parallelism no start is slower than an even shape on the same GPUs") {
   const auto adaptive = with_adaptive_parallelism(make_policy("fcfs"));
   random_source r{3};
-  std::size_t starts = 0, scattered = 0, split = 0;
+  std::size_t starts = 0, scattered = 0, pipelines = 0, tensor = 0, beside_alike = 0;
   for (int i = 0; i < 60; ++i) {
     CAPTURE(i);
-    scene s{two_kinds(4, 4)};
+    const bool tight = r.chance(0.3);  // one row, and fast links: there tensor parallelism is best
+    scene s{tight ? fast_links(4) : two_kinds(4, 4)};
     for (node_index n = 0; n < s.cluster.nodes.size(); ++n)
-      if (r.chance(0.5)) s.idle.set_idle(n, 1);
-    auto job = some_work(1U << r.below(3), r.chance(0.5) ? "A" : "B");
-    if (r.chance(0.5)) job.model = sample::gpt("gpt2-2.7b", 2560, 32, 32);
-    s.add(1, job);
+      if (!tight && r.chance(0.5)) s.idle.set_idle(n, 1);
+    auto job = some_work(1U << r.below(3), tight || r.chance(0.5) ? "A" : "B");
+    if (tight)
+      job.global_batch = 1;
+    else if (r.chance(0.5))
+      job.model = sample::gpt("gpt2-2.7b", 2560, 32, 32);
+    // Alike, and on other nodes: what is best on those of the first need not be so here.
+    const auto plans = s.add(1, job).plans;
+    s.add(2, job).plans = plans;
+    std::vector<std::vector<std::uint32_t>> granted;
     for (const auto& d : adaptive->decide(s.view(), r)) {
       if (d.what != decision::kind::start) continue;
       ++starts;
+      auto& gpus_of_nodes = granted.emplace_back();
+      for (const auto& share : d.where) gpus_of_nodes.push_back(share.gpus);
       scattered += d.where.size() > 1 && total_gpus(d.where) < 2 * d.where.size();
-      split += d.how.pipeline_parallel > 1 || d.how.tensor_parallel > 1;
+      pipelines += d.how.pipeline_parallel > 1;
+      tensor += d.how.tensor_parallel > 1;
       auto trained = job;
       trained.train.emplace().schedule = "megatron";
       const auto e = evaluate(s.cluster, trained, d.how, d.where, fidelity::closed);
@@ -278,8 +296,11 @@ TEST_CASE("with adaptive parallelism no start is slower than an even shape on th
           if (const auto p = even_plan(s.cluster, *pool, job, {gpus / (k * t), k, t}, d.where))
             CHECK(p->samples_per_s <= d.how.samples_per_s * (1 + 1e-9));
     }
+    beside_alike += granted.size() == 2 && granted[0] != granted[1];
   }
   CHECK(starts > 20);
   CHECK(scattered > 3);
-  CHECK(split > 3);
+  CHECK(pipelines > 3);
+  CHECK(tensor > 3);
+  CHECK(beside_alike > 3);
 }

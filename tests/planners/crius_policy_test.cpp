@@ -52,10 +52,42 @@ TEST_CASE("a job grows to double its request when alone, and has its request bes
     CHECK(p.gpus(1) == 4);
     CHECK(p.gpus(2) == 4);
     p.end(1);
+    p.s.now_s += 1000;
     p.settle();
     CHECK(p.gpus(2) == 8);
     CHECK(p.decide().empty());
   }
+}
+
+TEST_CASE("a job that has just started is not changed for ten times its restart time") {
+  played_policy p{alike(4), "crius"};
+  REQUIRE(p.s.cluster.settings.restart_s == 30);
+  p.s.add(1, work(4));
+  p.settle();
+  REQUIRE(p.gpus(1) == 8);
+  p.s.now_s += 290;
+  p.s.add(2, work(4));
+  CHECK(p.decide().empty());
+  CHECK(p.by->decide_again_s(p.s.view()) == Approx(10));
+  p.s.now_s += 10;
+  p.settle();
+  CHECK(p.gpus(1) == 4);
+  CHECK(p.gpus(2) == 4);
+  p.end(1);
+  CHECK(p.decide().empty());  // nor does it grow
+  CHECK(p.by->decide_again_s(p.s.view()) == Approx(300));
+  p.s.now_s += 300;
+  CHECK(p.by->decide_again_s(p.s.view()) == 0);
+  p.settle();
+  CHECK(p.gpus(2) == 8);
+  // A deadline does not wait for that.
+  played_policy ddl{alike(4), "crius-ddl"};
+  ddl.s.add(1, work(4));
+  ddl.settle();
+  ddl.s.add(2, work(4));
+  ddl.settle();
+  CHECK(ddl.gpus(2) == 4);
+  CHECK(ddl.by->decide_again_s(ddl.s.view()) == 0);
 }
 
 TEST_CASE("a nearly finished job is not moved when the move would not pay off") {
@@ -66,6 +98,7 @@ TEST_CASE("a nearly finished job is not moved when the move would not pay off") 
   CHECK(p.gpus(1) == 4);
   p.s.running.at(2).iterations_done = p.s.running.at(2).spec->iterations - 1;
   p.end(1);
+  p.s.now_s += 1000;
   CHECK(p.decide().empty());
   p.s.running.at(2).iterations_done = 0;
   CHECK(p.decide().size() == 1);
@@ -137,6 +170,8 @@ TEST_CASE("jobs that started while a large earlier job waited are suspended for 
   CHECK(p.decide().empty());  // the program has not ended
   p.end(1);
   p.s.now_s += 100;
+  CHECK(p.decide().empty());  // they have only just been started
+  p.s.now_s += 300;
   const auto d = p.decide();
   REQUIRE(d.size() == 4);
   for (int i = 0; i < 3; ++i) CHECK(d[i].what == decision::kind::stop);
@@ -178,6 +213,7 @@ TEST_CASE(
   played_policy q{alike(4), "crius"};
   q.s = p.s;
   q.s.by = q.by.get();
+  q.s.now_s += 1000;
   q.settle();
   CHECK(q.gpus(3) == 4);
 }
