@@ -87,7 +87,10 @@ class cost_trees {
     else
       plant_all();
     if (out_.plan && out_.complete) out_.bound = std::min(out_.cost, loose_bound_);
-    if (!out_.plan && loose_bound_ < never) out_.complete = false;
+    if (!out_.plan && loose_bound_ < never) {
+      out_.complete = false;
+      out_.not_examined = loose_bound_;
+    }
     return std::move(out_);
   }
 
@@ -384,6 +387,8 @@ provision search_trees(const cluster& c, const idle_index& all, const job_spec& 
     add(p.search, best.search);
     const bool complete = best.complete && p.complete;
     const double bound = std::min(best.bound, p.plan || !p.complete ? p.bound : never);
+    const double left_out =
+        std::min(best.not_examined.value_or(never), p.not_examined.value_or(never));
     if (!p.plan || (best.plan && best.cost <= p.cost)) {
       p.search.bound_at_pop = best.search.bound_at_pop;
       best.search = p.search;
@@ -393,7 +398,9 @@ provision search_trees(const cluster& c, const idle_index& all, const job_spec& 
     }
     best.complete = complete;
     best.bound = bound;
+    if (left_out < never) best.not_examined = left_out;
   }
+  if (best.plan) best.not_examined = {};
   return best;
 }
 
@@ -436,6 +443,14 @@ std::string larger_quotas(const cluster& c, const idle_index& all, const job_spe
   return quotas.empty() ? quotas : "; a quota of " + quotas + " would do";
 }
 
+/// The search has ended, but some sets of GPUs have more cuts and orders than it looks at.
+reason not_examined(const provision& found) {
+  return {reason::kind::infeasible,
+          fmt::format("no plan was found; the search did not cover every stage order and cut, so a "
+                      "plan that costs {:.2f} $ or more may exist",
+                      *found.not_examined)};
+}
+
 }  // namespace
 
 provision cheapest_plan(const cluster& c, const idle_index& idle, const job_spec& job,
@@ -449,8 +464,13 @@ provision cheapest_plan(const cluster& c, const idle_index& idle, const job_spec
                      : "none of this placer's plans is within the job's limits"};
     return found;
   }
-  found.why = found.complete ? why_none(c, idle, job, options.spot) : budget.none_found();
-  if (found.complete) found.why.text += larger_quotas(c, idle, job, options.spot);
+  if (!found.complete) {
+    const bool in_time = found.not_examined && !budget.late();
+    found.why = in_time ? not_examined(found) : budget.none_found();
+    return found;
+  }
+  found.why = why_none(c, idle, job, options.spot);
+  found.why.text += larger_quotas(c, idle, job, options.spot);
   return found;
 }
 

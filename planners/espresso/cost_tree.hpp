@@ -45,6 +45,8 @@ struct provision {
   tree_counts search;
   bool complete = false;  // no plan that was not looked at can cost less than `bound`
   double bound = 0;       // no plan costs less
+  /// Without a plan: one that was not looked at may exist, at this cost or more.
+  std::optional<double> not_examined{};
   /// By how much a plan could be cheaper, as a share of the cost.
   double gap() const { return cost > 0 && bound < cost ? 1 - bound / cost : 0; }
 };
