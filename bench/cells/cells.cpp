@@ -1,8 +1,7 @@
 // bench_cells [ROUNDS]: how long a Cell's plans are estimated to take, from a profile of one core,
 // against trainings as processes on this machine. A round is a run of each shape, with a profile
 // before and after it: a virtual machine's speed changes from minute to minute. A core is profiled
-// beside as many busy ones as it has beside it in the run.
-// Nodes are emulated at a quarter of a core's speed, so that two cores carry all of their devices.
+// beside as many busy ones as it has beside it in the run, with the pauses of an emulated node.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +11,6 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "formats/load/load.hpp"
@@ -30,6 +28,7 @@ using nlohmann::json;
 
 constexpr double min_mean = 0.95, min_worst = 0.88;
 constexpr int rows = 2, iterations = 6;
+constexpr double speed = 0.25;  // of a core, so that two cores carry all devices
 // A profile or a run with more is made again: the machine was disturbed.
 constexpr double max_spread = 0.1, max_uneven = 1.2, max_foreign_percent = 10;
 constexpr int max_tries = 4;
@@ -52,9 +51,9 @@ std::string cluster_text(const shape& s) {
   return fmt::format(
       "name: near\ndatacenters:\n  - name: here\n    nodes:\n"
       "      - {{name: n, gpu: T4, gpus: {}, count: {}, intra: pcie3, inter: eth10, "
-      "emulate_speed: 0.25}}\n"
+      "emulate_speed: {}}}\n"
       "settings: {{heartbeat_s: 0.2, lease_s: 5, restart_s: 1}}\n",
-      s.tensor, s.stages * s.data);
+      s.tensor, s.stages * s.data, speed);
 }
 
 /// Of a Cell's micro-batches.
@@ -83,11 +82,12 @@ double spread_of(const json& profile) {
   return most;
 }
 
-/// Of a core beside which `busy - 1` others compute.
+/// Of a core beside which `busy - 1` others compute, all with the pauses of emulated nodes.
 device_profile profiled(const scratch& in, std::uint32_t busy) {
-  const auto words =
-      fmt::format("profile --model '{}' --rows {} --rounds 9 --busy {} --out profile.yaml",
-                  in.write("small.yaml", model_text(4)), rows, busy);
+  const auto words = fmt::format(
+      "profile --model '{}' --rows {} --rounds 5 --busy {} --emulate-speed {} "
+      "--out profile.yaml",
+      in.write("small.yaml", model_text(4)), rows, busy, speed);
   for (int tries = 1;; ++tries) {
     const foreign_load others;
     const double spread = spread_of(troupe_says(in, words));
@@ -97,11 +97,10 @@ device_profile profiled(const scratch& in, std::uint32_t busy) {
   }
 }
 
-/// Assumed: the devices of a stage, of all pipelines, compute at the same moments, as far as there
-/// are cores. Those of different stages rarely do, since each is idle for three quarters of the
-/// time.
-std::uint32_t busy_cores(const shape& s) {
-  return std::min(s.data * s.tensor, std::max(1u, std::thread::hardware_concurrency()));
+/// Assumed: the devices of a stage, of all pipelines, compute at the same time, and those of
+/// different stages do not.
+std::uint32_t busy_devices(const shape& s) {
+  return s.data * s.tensor;
 }
 
 struct estimate {
@@ -166,7 +165,7 @@ int main(int argc, char** argv) {
       return p;
     };
     for (std::size_t i = 0; i < shapes.size(); ++i) {
-      const auto busy = busy_cores(shapes[i]);
+      const auto busy = busy_devices(shapes[i]);
       auto e = estimated(in, shapes[i], timed_profile(busy));
       const double begin_s = foreign_load::own_s();
       const auto m = measured(in, shapes[i], e.cut);

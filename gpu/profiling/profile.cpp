@@ -146,7 +146,7 @@ class bench {
       result_ = refuse(reply.what.error());
       return {};
     }
-    if (into != nullptr && counts_) into->push_back(reply.took_s);
+    if (into != nullptr && counts_) into->push_back(reply.took_s * spec_.emulate_speed);
     return std::move(*reply.what);
   }
 
@@ -195,12 +195,13 @@ enum place : std::size_t { attention, mlp, one, three, embedding, head, whole, p
 
 /// The stages from whose times a point is computed. Only their sizes matter, not their layers.
 std::array<stage_spec, places> stages_of(troupe::model m, std::uint32_t sequence,
-                                         std::uint32_t rows) {
+                                         std::uint32_t rows, double emulate_speed) {
   m.sequence = sequence;
   m.layers = few_layers + 2;
   stage_spec s;
   s.model = m;
   s.rows = rows;
+  s.emulate_speed = emulate_speed;
   std::array<stage_spec, places> all;
   all.fill(s);
   const auto have = [&](place p, std::uint32_t first, std::uint32_t count) {
@@ -225,7 +226,7 @@ class point_maker {
   point_maker(const profile_wish& w, const device_maker& make_device) : w_{w}, make_{make_device} {}
 
   expected<profile_point> make(const troupe::model& m, std::uint32_t sequence, std::uint32_t rows) {
-    const auto specs = stages_of(m, sequence, rows);
+    const auto specs = stages_of(m, sequence, rows, w_.emulate_speed);
     const inputs in{specs[one]};
     std::array<std::unique_ptr<bench>, places> all;
     for (std::size_t i = 0; i < places; ++i) {

@@ -23,6 +23,9 @@ struct profile_wish {
   std::vector<std::uint32_t> sequences;  // tokens per sequence; empty: each model's own
   std::uint32_t busy = 1;    // number of devices that compute concurrently; one is measured
   std::uint32_t rounds = 9;  // at least 3; each runs everything once
+  // Of a CPU: with the pauses of a node that is emulated at this speed, after which the next
+  // operation finds its caches cold. The times are still those of the whole core.
+  double emulate_speed = 1;
   std::function<void(const std::string&)> progress;  // progress, and what could not be measured
 };
 

@@ -51,6 +51,23 @@ TEST_CASE("a CPU profile has the requested points, its date, memory and clocks")
     }
 }
 
+TEST_CASE("a profile measured at an emulated speed reports full-speed times") {
+  auto w = wish();
+  const auto sum_s = [&](double speed) {
+    w.emulate_speed = speed;
+    const auto p = measure_device(w);
+    REQUIRE(p);
+    double s = 0;
+    for (const auto& x : p->models[0].points)
+      for (const auto& part : {x.attention, x.mlp, x.embedding, x.head})
+        s += part.forward_s + part.backward_s;
+    return s;
+  };
+  const double whole_s = sum_s(1), paused_s = sum_s(0.05);
+  CHECK(paused_s < 8 * whole_s);  // not 20 times
+  CHECK(paused_s > whole_s / 8);
+}
+
 TEST_CASE("an untied head and a one-layer model are profiled too") {
   auto w = wish();
   w.rows = {1};

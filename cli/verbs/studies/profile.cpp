@@ -120,6 +120,10 @@ class profile_verb final : public verb {
     app.add_option("--busy", wish_.busy, "Devices computing at once, the measured one included")
         ->check(CLI::Range(1, 1024))
         ->capture_default_str();
+    app.add_option("--emulate-speed", wish_.emulate_speed,
+                   "CPU only: pause after each operation, like a node with this emulate_speed")
+        ->check(CLI::Range(0.01, 1.0))
+        ->capture_default_str();
     app.add_option("--rounds", wish_.rounds, "Measurement rounds")
         ->check(CLI::Range(3, 1000))
         ->capture_default_str();
@@ -127,6 +131,9 @@ class profile_verb final : public verb {
   }
 
   int run(output& out) override {
+    if (wish_.device != "cpu" && wish_.emulate_speed < 1)
+      return out.bad({reason::kind::invalid,
+                      "--emulate-speed applies to CPU devices only: use it with --device cpu"});
     if (models_.empty())
       models_.push_back((formats::configs_directory() / "models" / "gpt2-124m.yaml").string());
     if (wish_.rows.empty()) wish_.rows = {1, 2, 4, 8};
