@@ -163,6 +163,7 @@ void add_times(json& d, const prefill_result& r) {
     if (q.how == ending::served && q.where.promised_s > 0)
       ratios.push_back(q.where.prefill_s / q.where.promised_s);
   d["predicted"] = {{"ratio_mean", statistics::mean(ratios)},
+                    {"ratio_p50", statistics::median(ratios)},
                     {"ratio_p99", statistics::quantile(ratios, 0.99)}};
   if (r.study.play.ttft_s > 0)
     d["slo"] = {{"ttft_s", r.study.play.ttft_s},
@@ -224,6 +225,7 @@ json document_of(const prefill_result& r, const job_spec& job, const training_re
   d["delayed_steps"] = used.delayed_steps;
   d["delay_s"] = used.delay_s;
   d["worst_delay_s"] = used.worst_delay_s;
+  d["delay_p99_s"] = used.delay_quantile_s(0.99);
   std::uint64_t yields = 0, ends = 0;
   for (const auto& q : r.done.requests) {
     yields += q.where.yields;
@@ -271,8 +273,13 @@ std::string text_of(const prefill_result& r, const job_spec& job, const training
         p->windows, duration_text(p->iteration_s_with), duration_text(p->iteration_s_without),
         p->ratio_median, p->ratio_low, p->ratio_high, p->aa_low, p->aa_high,
         100 * (p->busy_with + p->guests_with), 100 * p->busy_without);
-  text += fmt::format("training slowed down by {:.4g} %, {} steps delayed\n",
+  text += fmt::format("training slowed down by {:.4g} %, {} steps delayed",
                       100 * slowdown(r, training), used.delayed_steps);
+  if (used.delayed_steps > 0)
+    text +=
+        fmt::format(" (99 % of them by at most {}, the longest {})",
+                    duration_text(used.delay_quantile_s(0.99)), duration_text(used.worst_delay_s));
+  text += '\n';
   return text;
 }
 
