@@ -161,10 +161,14 @@ struct stage_signal {
   std::uint64_t trainer = 0;    // incarnation of the setup
   std::uint64_t iteration = 0;  // completed
   double ago_s = 0;
+  // How many times longer the guest's operations usually take than its place in the offer says, if
+  // that was measured.
+  std::optional<double> guest_factor{};
+  static constexpr std::size_t required = 4;
 
   static constexpr auto fields() {
     using t = stage_signal;
-    return std::tuple{&t::stage, &t::trainer, &t::iteration, &t::ago_s};
+    return std::tuple{&t::stage, &t::trainer, &t::iteration, &t::ago_s, &t::guest_factor};
   }
   bool operator==(const stage_signal&) const = default;
 };

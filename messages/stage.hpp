@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "messages/address.hpp"
+#include "messages/duration_counts.hpp"
 #include "messages/model.hpp"
 #include "messages/prefill.hpp"
 #include "messages/reason.hpp"
@@ -217,12 +219,18 @@ struct bubble_use {
   double guard_s = 0;   // at present
   bool paused = false;  // there were too many delays: the guest gets no time until the next plan
   std::optional<double> idle_s{};  // how long the training left the device idle; with a guest
+  std::optional<duration_counts> delays{};  // of the delayed steps, if there are any
   static constexpr std::size_t required = 7;
 
   static constexpr auto fields() {
     using t = bubble_use;
-    return std::tuple{&t::guest_steps,   &t::guest_s, &t::delayed_steps, &t::delay_s,
-                      &t::worst_delay_s, &t::guard_s, &t::paused,        &t::idle_s};
+    return std::tuple{&t::guest_steps, &t::guest_s,       &t::delayed_steps,
+                      &t::delay_s,     &t::worst_delay_s, &t::guard_s,
+                      &t::paused,      &t::idle_s,        &t::delays};
+  }
+  /// Of the delayed steps; 0 if there are none.
+  double delay_quantile_s(double fraction) const {
+    return delays ? std::min(delays->quantile_s(fraction), worst_delay_s) : 0;
   }
   bool operator==(const bubble_use&) const = default;
 };

@@ -93,7 +93,10 @@ void guest_supervisor::spawn(entry& e, const stage_setup& s, reason refused) {
     o.shape = std::move(*shape);
   }
   const bool computes = s.backend != "sim";
-  if (refused.text.empty()) o.executor = e.executor = executor_of(s);
+  if (refused.text.empty()) {
+    o.executor = e.executor = executor_of(s);
+    o.loan = e.loan = std::make_shared<device_loan>(e.executor);
+  }
   o.refused = std::move(refused);
   if (computes) o.create = open_guest_device;
   if (computes)
@@ -105,7 +108,7 @@ void guest_supervisor::spawn(entry& e, const stage_setup& s, reason refused) {
 void guest_supervisor::end(entry& e) {
   self_->unlink_from(e.actor->address());
   caf::anon_send_exit(e.actor, caf::exit_reason::kill);
-  if (e.executor) e.executor->lend(nullptr);
+  if (e.loan) e.loan->end();
 }
 
 void guest_supervisor::stop(lease_id lease) {

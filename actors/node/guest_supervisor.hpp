@@ -36,6 +36,7 @@ class guest_supervisor {
     guest_setup setup;
     std::uint16_t device = 0;
     std::shared_ptr<gpu::device_executor> executor;
+    std::shared_ptr<device_loan> loan;
   };
 
   std::shared_ptr<gpu::device_executor> executor_of(const stage_setup& s);

@@ -43,7 +43,7 @@ void guest_state::open() {
     if (!made) return void(o_.refused = made.error());
     engine_ = std::move(*made);
   }
-  o_.executor->lend(engine_);
+  o_.loan->begin(engine_);
 }
 
 /// Why no prompt is taken at present; empty: they are.

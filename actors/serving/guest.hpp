@@ -8,6 +8,7 @@
 
 #include "actors/protocol/messenger.hpp"
 #include "actors/protocol/protocol.hpp"
+#include "actors/serving/device_loan.hpp"
 #include "actors/serving/guest_engine.hpp"
 #include "actors/serving/guest_prompts.hpp"
 
@@ -27,6 +28,7 @@ struct guest_options {
   actors::messenger messenger;
   /// The device's; null: this guest refuses all prompts.
   std::shared_ptr<gpu::device_executor> executor;
+  std::shared_ptr<device_loan> loan;  // of the executor; ended by whoever ends the guest
   /// Loads the model, which may take minutes: the guest then has its own thread. Null: simulated.
   std::function<expected<std::shared_ptr<guest_engine>>(guest_shape&, guest_engine::listener)>
       create;
@@ -34,7 +36,7 @@ struct guest_options {
 };
 
 /// Computes a served model's layers for prompts while the training's stage beside it waits. It
-/// outlives a stage that is replaced. Its executor must be lent to nobody once it has ended.
+/// outlives a stage that is replaced.
 class guest_state {
  public:
   guest_state() = default;

@@ -1,6 +1,7 @@
 #include "actors/serving/guest_device.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <utility>
 
@@ -10,6 +11,8 @@
 #include "gpu/device/clock.hpp"
 #include "gpu/inference/inference_device.hpp"
 #include "gpu/inference/weights.hpp"
+#include "messages/time.hpp"
+#include "planners/bubbletea/prefill_times.hpp"
 
 namespace troupe::actors {
 
@@ -32,6 +35,14 @@ class guest_device final : public guest_engine {
   }
   run next(double) override;
   void execute(std::uint32_t count) override;
+  std::optional<double> time_factor() const override {
+    const double f = usual_factor_;
+    return f > 0 ? std::optional{f} : std::nullopt;
+  }
+
+  /// Computes a tile of no prompt, so that its time is known before the first promise.
+  /// Precondition: the executor does not have this guest yet.
+  expected<void> measure(bool embeds, std::size_t row_bytes);
 
  private:
   using tile_id = std::pair<std::uint64_t, std::uint32_t>;
@@ -41,6 +52,7 @@ class guest_device final : public guest_engine {
     return 2 * place_.layers * gpu::pages_for(t.rows);
   }
   double predicted_s(const guest_tile& t) const;
+  void tile_took(double s, double planned_s);
   void release_forgotten();
   expected<void> begin(const guest_tile& t);
   void compute(const guest_tile& t);
@@ -61,9 +73,42 @@ class guest_device final : public guest_engine {
   std::optional<tile_id> working_on_;
   guest_tile_result result_;  // of the tile that has begun
   double last_end_s_ = 0, tile_began_s_ = 0;
-  usual_time factor_;   // how much longer operations take than was predicted
-  usual_time collect_;  // of a tile
+  double gaps_s_ = 0;  // between the tile's operations, without yields
+  // How much longer operations take than was predicted: each of them, and those of a tile together
+  // (an attention and an MLP take different times).
+  usual_time factor_, tile_factor_;
+  usual_time collect_;                    // of a tile
+  std::atomic<double> usual_factor_ = 0;  // of tile_factor_, for other threads; 0: unknown
 };
+
+void guest_device::tile_took(double s, double planned_s) {
+  if (planned_s <= 0) return;
+  tile_factor_.add(s / planned_s);
+  usual_factor_ = tile_factor_.value(1);
+}
+
+expected<void> guest_device::measure(bool embeds, std::size_t row_bytes) {
+  constexpr std::uint32_t rows = gpu::tile_positions;
+  const gpu::sequence_id sequence = 0;
+  const payload in{std::vector<std::byte>(rows * (embeds ? sizeof(std::uint32_t) : row_bytes))};
+  double took_s = never;
+  // The first time memory and caches are cold.
+  for (int again = 0; again < 2; ++again) {
+    if (auto ok = device_->reserve(sequence, rows); !ok) return ok;
+    auto work = device_->prefill(sequence, 0, in);
+    if (!work) return refuse(work.error());
+    const double began_s = gpu::now_s();
+    while ((*work)->steps_left() > 0) (*work)->step();
+    took_s = std::min(took_s, gpu::now_s() - began_s);
+    *work = nullptr;
+    device_->release(sequence);
+  }
+  const planners::prefill_rate rate{place_.token_s, place_.pair_s, place_.half_tokens};
+  const double planned_s = planners::prefill_s(rate, place_.layers, rows, 0);
+  if (planned_s > 0) factor_.add(took_s / planned_s);
+  tile_took(took_s, planned_s);
+  return {};
+}
 
 double guest_device::predicted_s(const guest_tile& t) const {
   const bool present = working_on_ == id_of(t);
@@ -131,7 +176,7 @@ expected<void> guest_device::begin(const guest_tile& t) {
   result_ = {};
   result_.name = t.name;
   result_.tile = t.tile;
-  last_end_s_ = 0;
+  last_end_s_ = gaps_s_ = 0;
   tile_began_s_ = gpu::now_s();
   return {};
 }
@@ -139,7 +184,11 @@ expected<void> guest_device::begin(const guest_tile& t) {
 void guest_device::compute(const guest_tile& t) {
   const double began_s = gpu::now_s();
   constexpr double yield_s = 1e-3;  // more than the executor needs between two operations
-  if (last_end_s_ > 0 && began_s - last_end_s_ > yield_s) ++result_.yields;
+  const double gap_s = last_end_s_ > 0 ? began_s - last_end_s_ : 0;
+  if (gap_s > yield_s)
+    ++result_.yields;
+  else
+    gaps_s_ += gap_s;
   const double planned_s =
       t.operations * t.each_s / (resumable_ ? static_cast<double>(steps_of(t)) : 1);
   do {
@@ -174,6 +223,7 @@ void guest_device::collect(const guest_tile& t) {
   const double took_s = gpu::now_s() - began_s;
   collect_.add(took_s);
   r.computed_s += took_s;
+  tile_took(r.computed_s + gaps_s_, t.operations * t.each_s);
   r.took_s = gpu::now_s() - tile_began_s_;
   tell(t, std::move(r));
 }
@@ -236,8 +286,10 @@ expected<std::shared_ptr<guest_engine>> open_guest_device(guest_shape& shape,
   shape.row_bytes = model->hidden * sizeof(float);
   shape.page_bytes = page;
   shape.most_tokens = std::min(model->positions, spec.pages * gpu::tile_positions);
-  return std::make_shared<guest_device>(place, how.rule == "resumable", std::move(*device),
-                                        std::move(done));
+  auto guest = std::make_shared<guest_device>(place, how.rule == "resumable", std::move(*device),
+                                              std::move(done));
+  if (auto ok = guest->measure(spec.embeds, shape.row_bytes); !ok) return refuse(ok.error());
+  return guest;
 }
 
 }  // namespace troupe::actors

@@ -81,6 +81,7 @@ class prefill_controller {
     // Guests compute nothing before they have seen one iteration.
     std::vector<double> lent_from_s;       // by device
     std::vector<std::uint64_t> iteration;  // by device: that one's number
+    std::vector<double> factor;            // by device: of its guest's times, in the forecast
     // By device: from one barrier to the next, or in an iteration if there is none.
     std::vector<planners::idle_windows> busy;
     double period_s = 0;                             // after which that is repeated
@@ -131,6 +132,7 @@ class prefill_controller {
 
   std::string decide(const prefill_request& r, const payload& body, double now_s, outbox& out);
   void plan_windows(lending& l, std::uint32_t device, double now_s);
+  void correct_times(lending& l, std::uint32_t device, double factor, double now_s);
   void roll(lending& l, double now_s);
   void allow_for_lateness(lending& l, double now_s);
   void order_begun(lending& l, double now_s, outbox& out);

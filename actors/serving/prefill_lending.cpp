@@ -18,7 +18,7 @@ constexpr double iterations_ahead = 8, windows_ahead_s = 60;
 // A bubble ends, and its prompts are ordered, as the stage's signal says, which took up to that.
 constexpr double signal_late_s = 2e-4;
 // Prompts that are later than planned by more than the way of the news.
-constexpr double late_after_s = 0.05;
+constexpr double late_after_s = 0.005;
 
 bool is_time_span(double s) {
   constexpr double most_s = 1e9;
@@ -135,6 +135,7 @@ void prefill_controller::adopt(lending& l, const bubble_offer& o, double) {
   l.origin_s.resize(devices);
   l.lent_from_s.resize(devices);
   l.iteration.resize(devices);
+  l.factor.assign(devices, 1.0);
   l.busy.resize(devices);
   l.known_until_s.resize(devices);
   l.forecast =
@@ -158,6 +159,19 @@ void prefill_controller::on_signal(address from, const stage_signal& s, double n
   l.iteration[d] = s.iteration;
   l.origin_s[d] = began_s - planners::first_step_s(l.offer, l.busy[d], s.iteration);
   plan_windows(l, d, now_s);
+  if (s.guest_factor) correct_times(l, d, *s.guest_factor, now_s);
+}
+
+/// The guest has measured its operations.
+void prefill_controller::correct_times(lending& l, std::uint32_t device, double factor,
+                                       double now_s) {
+  constexpr double least = 1e-6, most = 1e6;
+  constexpr double enough = 0.05;  // smaller changes are not worth a new plan
+  if (!(factor >= least && factor <= most)) return void(++counts_.rejected);
+  auto& known = l.factor[device];
+  if (std::abs(factor - known) <= enough * known) return;
+  known = factor;
+  l.forecast.set_factor(device, factor, plan_time_s(l, now_s));
 }
 
 void prefill_controller::plan_windows(lending& l, std::uint32_t device, double now_s) {

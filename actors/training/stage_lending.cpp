@@ -77,7 +77,8 @@ std::optional<std::size_t> stage_state::operation_number() const {
 /// For the timetable of the prefill controller.
 void stage_state::signal_begin() {
   if (!o_.executor) return;
-  o_.messenger.send(o_.gateway, stage_signal{o_.setup.name, o_.setup.incarnation, iteration_, 0});
+  o_.messenger.send(o_.gateway, stage_signal{o_.setup.name, o_.setup.incarnation, iteration_, 0,
+                                             o_.executor->guest_time_factor()});
 }
 
 /// At an iteration's end: what its guest has used and delayed, from which the next guard follows.
@@ -91,6 +92,7 @@ void stage_state::add_use(stage_report& r) {
   r.bubbles =
       bubble_use{c.guest_steps,   c.guest_s,         c.delayed,        c.delay_s,
                  c.worst_delay_s, budget_.guard_s(), budget_.paused(), std::exchange(idle_s_, 0)};
+  if (c.delayed > 0) r.bubbles->delays = c.delays;
 }
 
 /// For the timeline: by this host's clock, as record_task().

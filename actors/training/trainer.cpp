@@ -39,6 +39,9 @@ void add(bubble_use& all, const bubble_use& one) {
   all.guard_s = std::max(all.guard_s, one.guard_s);
   all.paused = all.paused || one.paused;
   all.idle_s = all.idle_s.value_or(0) + one.idle_s.value_or(0);
+  if (!one.delays) return;
+  if (!all.delays) all.delays.emplace();
+  all.delays->add(*one.delays);
 }
 
 }  // namespace

@@ -1,10 +1,14 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
+
+#include "messages/duration_counts.hpp"
 
 // A device that a training shares with a guest, which computes while the training waits. The
 // training goes first: an operation of the guest begins only if no operation of the training is
@@ -30,6 +34,9 @@ class guest_work {
   /// The first `count` operations of the latest run: executes them, or, of a simulated device, they
   /// have ended.
   virtual void execute(std::uint32_t count) = 0;
+  /// How many times longer operations usually take than the cost model says, if that was measured.
+  /// Any thread may call it.
+  virtual std::optional<double> time_factor() const { return {}; }
 };
 
 /// A guest's operations of one prompt, by the executor's clock.
@@ -44,8 +51,16 @@ struct executor_counts {
   double guest_s = 0;
   std::uint64_t delayed = 0;  // operations of the training that waited for one of the guest's
   double delay_s = 0, worst_delay_s = 0;
+  duration_counts delays{};  // of these operations
   std::vector<guest_interval> intervals{};
   double taken_s = 0;  // when these were taken, by the executor's clock
+
+  void record_delay(double s) {
+    ++delayed;
+    delay_s += s;
+    worst_delay_s = std::max(worst_delay_s, s);
+    delays.add(s);
+  }
 
   /// Operations of a prompt; those that follow each other within `gap_s` are one interval.
   void record(std::uint32_t prompt, double begin_s, double end_s, double gap_s) {
@@ -80,6 +95,9 @@ class device_executor {
 
   /// Since the last call.
   virtual executor_counts take_counts() = 0;
+
+  /// The guest's time_factor().
+  virtual std::optional<double> guest_time_factor() { return {}; }
 
   /// For the guest to know: it gets no time until this is false again.
   void pause(bool on) { paused_ = on; }

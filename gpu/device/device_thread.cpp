@@ -1,5 +1,8 @@
 #include "gpu/device/device_thread.hpp"
 
+#include <pthread.h>
+#include <sched.h>
+
 #include <algorithm>
 #include <exception>
 #include <utility>
@@ -12,17 +15,26 @@ namespace {
 
 constexpr double own_s = 1e-4;  // what the thread itself needs between two operations of a guest
 
+/// Any user may lower a thread's priority; to raise it again takes CAP_SYS_NICE or a limit for it
+/// (setrlimit(2), RLIMIT_NICE). Where that is refused the thread goes on as it was.
+void run_only_if_idle(pthread_t thread, bool on) {
+  const sched_param none{};
+  pthread_setschedparam(thread, on ? SCHED_IDLE : SCHED_OTHER, &none);
+}
+
 }  // namespace
 
-device_thread::device_thread() : thread_{[this] { work(); }} {}
+device_thread::device_thread() : training_thread_{[this] { train(); }} {}
 
 device_thread::~device_thread() {
   {
     std::lock_guard held{guard_};
     closing_ = true;
   }
-  wake_.notify_one();
-  thread_.join();
+  training_wake_.notify_one();
+  guest_wake_.notify_one();
+  training_thread_.join();
+  if (guest_thread_.joinable()) guest_thread_.join();
 }
 
 void device_thread::submit(std::function<void()> what) {
@@ -30,8 +42,11 @@ void device_thread::submit(std::function<void()> what) {
     std::lock_guard held{guard_};
     idle_until_s_ = 0;
     training_.push_back({std::move(what), guest_runs_, guest_runs_ ? now_s() : 0});
+    // The training waits for it: no other thread goes before it any more.
+    if (guest_runs_ && !std::exchange(hurries_, true))
+      run_only_if_idle(guest_thread_.native_handle(), false);
   }
-  wake_.notify_one();
+  training_wake_.notify_one();
 }
 
 void device_thread::idle_for(double s) {
@@ -54,7 +69,8 @@ void device_thread::set_guard(double s) {
 
 void device_thread::lend(std::shared_ptr<guest_work> to) {
   std::lock_guard held{guard_};
-  guest_ = std::move(to);
+  guest_.swap(to);  // `to` is destroyed without the lock: freeing a model takes long
+  if (guest_ && !guest_thread_.joinable()) guest_thread_ = std::thread{[this] { serve(); }};
   change();
 }
 
@@ -69,46 +85,66 @@ executor_counts device_thread::take_counts() {
   return std::exchange(counts_, {});
 }
 
-void device_thread::change() {
-  changed_ = true;
-  wake_.notify_one();
+std::optional<double> device_thread::guest_time_factor() {
+  std::lock_guard held{guard_};
+  return guest_ ? guest_->time_factor() : std::nullopt;
 }
 
-void device_thread::work() {
+void device_thread::change() {
+  changed_ = true;
+  guest_wake_.notify_one();
+}
+
+void device_thread::train() {
   lock held{guard_};
   while (!closing_) {
-    changed_ = false;
-    if (!training_.empty())
-      run_training(held);
-    else if (!run_guest(held))
-      wake_.wait(held, [this] { return closing_ || changed_ || !training_.empty(); });
+    training_wake_.wait(held, [this] { return closing_ || (!training_.empty() && !guest_runs_); });
+    if (!closing_) run_training(held);
   }
 }
 
 void device_thread::run_training(lock& held) {
   auto next = std::move(training_.front());
   training_.pop_front();
-  if (next.behind_guest) {
-    const double waited_s = now_s() - next.submitted_s;
-    ++counts_.delayed;
-    counts_.delay_s += waited_s;
-    counts_.worst_delay_s = std::max(counts_.worst_delay_s, waited_s);
-  }
+  if (next.behind_guest) counts_.record_delay(now_s() - next.submitted_s);
+  training_runs_ = true;
   held.unlock();
   next.what();
   next.what = nullptr;  // what it holds may need the lock when it is destroyed
   held.lock();
+  training_runs_ = false;
+  if (training_.empty()) change();
+}
+
+void device_thread::serve() {
+  run_only_if_idle(pthread_self(), true);
+  lock held{guard_};
+  while (!closing_) {
+    changed_ = false;
+    if (training_is_ready() || !try_guest(held))
+      guest_wake_.wait(held, [this] { return closing_ || changed_; });
+  }
 }
 
 /// False: no operation of the guest may begin before something changes.
-bool device_thread::run_guest(lock& held) {
-  const auto guest = guest_;
-  const auto room_s = [this] { return idle_until_s_ - guard_s_ - now_s(); };
-  if (!guest || room_s() <= 0) return false;
+bool device_thread::try_guest(lock& held) {
+  auto guest = guest_;
+  if (!guest) return false;
+  const bool again = run_guest(held, guest);
   held.unlock();
-  const auto run = guest->next(room_s());
+  guest = nullptr;  // perhaps the last that holds it, as in lend()
   held.lock();
-  if (changed_ || closing_ || !training_.empty()) return true;
+  return again;
+}
+
+bool device_thread::run_guest(lock& held, const std::shared_ptr<guest_work>& guest) {
+  const auto room_s = [this] { return idle_until_s_ - guard_s_ - now_s(); };
+  const double offered_s = room_s();
+  if (offered_s <= 0) return false;
+  held.unlock();
+  const auto run = guest->next(offered_s);
+  held.lock();
+  if (changed_ || closing_ || training_is_ready()) return true;
   if (run.count == 0 || run.each_s > room_s()) return false;
   guest_runs_ = true;
   const double began_s = now_s();
@@ -121,6 +157,8 @@ bool device_thread::run_guest(lock& held) {
   }
   held.lock();
   guest_runs_ = false;
+  if (std::exchange(hurries_, false)) run_only_if_idle(pthread_self(), true);
+  if (!training_.empty()) training_wake_.notify_one();
   const double ended_s = now_s();
   ++counts_.guest_steps;
   counts_.guest_s += ended_s - began_s;

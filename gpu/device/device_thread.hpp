@@ -10,8 +10,10 @@
 
 namespace troupe::gpu {
 
-/// The thread of a device: executes a training's operations in order, and between them a guest's,
-/// by the clock of gpu/device/clock.hpp. All calls may come from any thread.
+/// Executes a device's operations, one at a time: a training's on one thread, in order, and between
+/// them a guest's on another one, by the clock of gpu/device/clock.hpp. The operating system runs
+/// the guest's thread only on processors that no other thread needs: whatever brings the training
+/// its next input goes first. All calls may come from any thread.
 class device_thread final : public device_executor {
  public:
   device_thread();
@@ -30,6 +32,7 @@ class device_thread final : public device_executor {
   void lend(std::shared_ptr<guest_work> to) override;
   void wake() override;
   executor_counts take_counts() override;
+  std::optional<double> guest_time_factor() override;
 
  private:
   struct operation {
@@ -39,19 +42,24 @@ class device_thread final : public device_executor {
   };
   using lock = std::unique_lock<std::mutex>;
 
-  void work();
+  void train();
+  void serve();
   void run_training(lock& held);
-  bool run_guest(lock& held);
+  bool try_guest(lock& held);
+  bool run_guest(lock& held, const std::shared_ptr<guest_work>& guest);
   void change();
+  bool training_is_ready() const { return !training_.empty() || training_runs_; }
 
   std::mutex guard_;
-  std::condition_variable wake_;
+  std::condition_variable training_wake_, guest_wake_;
   std::deque<operation> training_;
   std::shared_ptr<guest_work> guest_;
   double idle_until_s_ = 0, guard_s_ = 0;
-  bool guest_runs_ = false, changed_ = false, closing_ = false;
+  bool training_runs_ = false, guest_runs_ = false, changed_ = false, closing_ = false;
+  bool hurries_ = false;  // the guest's thread has the priority of others, until its operation ends
   executor_counts counts_;
-  std::thread thread_;
+  std::thread training_thread_;
+  std::thread guest_thread_;  // since the first guest
 };
 
 }  // namespace troupe::gpu

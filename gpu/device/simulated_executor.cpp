@@ -49,9 +49,7 @@ double simulated_executor::busy() {
   shorten();
   if (count_ == 0) return 0;
   const double wait_s = began_s_ + count_ * each_s_ - now_();
-  ++counts_.delayed;
-  counts_.delay_s += wait_s;
-  counts_.worst_delay_s = std::max(counts_.worst_delay_s, wait_s);
+  counts_.record_delay(wait_s);
   return wait_s;
 }
 

@@ -65,6 +65,12 @@ void prefill_forecast::over(std::uint64_t id, double now_s) {
   look_at_group(group, now_s);
 }
 
+void prefill_forecast::set_factor(std::uint32_t device, double factor, double now_s) {
+  advance(now_s);
+  packing_.set_factor(device, factor, now_s);
+  look(device, now_s);
+}
+
 void prefill_forecast::late(std::uint32_t group, double by_s, double now_s) {
   advance(now_s);
   packing_.delay(group, now_s + by_s, now_s);

@@ -37,6 +37,9 @@ class prefill_forecast {
   /// The prompt has ended or is cancelled. Unknown ones are ignored.
   void over(std::uint64_t id, double now_s);
 
+  /// The device's guest takes so many times as long as its group said at first.
+  void set_factor(std::uint32_t device, double factor, double now_s);
+
   /// A prompt of this group should have ended that long ago: later ones may be as late.
   void late(std::uint32_t group, double by_s, double now_s);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <tuple>
+#include <utility>
 
 #include "messages/invariant.hpp"
 #include "planners/bubbletea/bubble_filling.hpp"
@@ -12,6 +13,10 @@ namespace troupe::planners {
 namespace {
 
 constexpr double tiny = 1e-9;  // seconds
+// A guest that measures its operations fits them into bubbles as they come. They are shorter than
+// the plan's (a sublayer on 64 rows), and bubbles longer or shorter than planned: what counts is
+// the time together.
+constexpr std::uint32_t measured_per_layer = 16;
 
 /// Do two groups' guests take equally long for every prompt?
 bool same_kind(const prefill_group& a, const prefill_group& b) {
@@ -48,6 +53,7 @@ prefill_packing::prefill_packing(packing_options options, std::vector<prefill_gr
     : options_{options},
       groups_{std::move(groups)},
       windows_{std::move(windows)},
+      factors_(windows_.size(), 1.0),
       cache_tokens_{cache_tokens},
       states_(groups_.size()),
       guest_of_device_(windows_.size(), {none, none}) {
@@ -59,18 +65,29 @@ prefill_packing::prefill_packing(packing_options options, std::vector<prefill_gr
     s.current.assign(guests.size(), 0);
     s.running.assign(guests.size(), false);
     s.free.resize(guests.size());
-    const auto same = std::ranges::find_if(
-        kinds_, [&](const auto& k) { return same_kind(groups_[k.example], groups_[g]); });
-    s.kind = static_cast<std::uint32_t>(same - kinds_.begin());
-    if (same == kinds_.end())
-      kinds_.push_back({g, std::vector<double>(guests.size(), 0.0), nullptr});
     for (std::uint32_t i = 0; i < guests.size(); ++i) {
       TROUPE_INVARIANT(guest_of_device_[guests[i].device].first == none);
       guest_of_device_[guests[i].device] = {g, i};
-      auto& room_s = kinds_[s.kind].room_s[i];
-      room_s = std::max(room_s, longest_s(windows_[guests[i].device]));
     }
     by_free_.insert({s.key, g});
+  }
+  find_kinds();
+}
+
+void prefill_packing::find_kinds() {
+  kinds_.clear();
+  prepared_tokens_ = 0;
+  for (std::uint32_t g = 0; g < groups_.size(); ++g) {
+    const auto& guests = groups_[g].guests;
+    const auto same = std::ranges::find_if(
+        kinds_, [&](const auto& k) { return same_kind(groups_[k.example], groups_[g]); });
+    states_[g].kind = static_cast<std::uint32_t>(same - kinds_.begin());
+    if (same == kinds_.end())
+      kinds_.push_back({g, std::vector<double>(guests.size(), 0.0), nullptr});
+    for (std::uint32_t i = 0; i < guests.size(); ++i) {
+      auto& room_s = kinds_[states_[g].kind].room_s[i];
+      room_s = std::max(room_s, longest_s(windows_[guests[i].device]));
+    }
   }
 }
 
@@ -206,6 +223,28 @@ void prefill_packing::set_windows(std::uint32_t device, idle_windows windows, do
   room_s = std::max(room_s, longest_s(known));
   g.free[guest].window = 0;
   plan_again(group, now_s);
+}
+
+void prefill_packing::set_factor(std::uint32_t device, double factor, double now_s) {
+  const auto [group, guest] = guest_of_device_[device];
+  if (group == none) return;
+  auto& rate = groups_[group].guests[guest].rate;
+  const double change = factor / std::exchange(factors_[device], factor);
+  rate.token_s *= change;
+  rate.pair_s *= change;
+  find_kinds();
+  const bool finer = options_.per_layer < measured_per_layer;
+  options_.per_layer = measured_per_layer;
+  for (std::uint32_t g = 0; g < groups_.size(); ++g) {
+    if (g != group && !finer) continue;
+    for (auto& e : states_[g].queue) {
+      e.work =
+          std::make_shared<const prefill_work>(work_of_tiles(groups_[g], e.work->rows, options_));
+      if (finer && options_.rule == packing_rule::resumable)
+        for (auto& p : e.at) p.done *= measured_per_layer;
+    }
+    plan_again(g, now_s);
+  }
 }
 
 bool prefill_packing::remove(std::uint32_t group, std::uint64_t id, double now_s) {

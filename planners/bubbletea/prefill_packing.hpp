@@ -99,6 +99,11 @@ class prefill_packing {
   /// it: its pieces that still run count as ended now. False: the group does not have it.
   bool remove(std::uint32_t group, std::uint64_t id, double now_s);
 
+  /// The device's guest takes `factor` times as long as its group said at first, also for what is
+  /// promised: the plan of its group follows, as for new windows. From the first call on, under
+  /// resumable, a layer of a tile counts as sixteen operations. Precondition: factor > 0.
+  void set_factor(std::uint32_t device, double factor, double now_s);
+
   /// The group's devices are busy until then, with what is not known here.
   void delay(std::uint32_t group, double until_s, double now_s);
 
@@ -150,6 +155,7 @@ class prefill_packing {
     double begin_s = 0, end_s = never;
   };
 
+  void find_kinds();
   void prepare(std::uint32_t tokens);
   std::optional<decline_reason> impossible(const prefill_prompt& r, double now_s) const;
   static bool goes_before(const prefill_prompt& a, const prefill_prompt& b);
@@ -176,6 +182,7 @@ class prefill_packing {
   packing_options options_;
   std::vector<prefill_group> groups_;
   std::vector<idle_windows> windows_;  // by device
+  std::vector<double> factors_;        // by device, see set_factor()
   std::uint32_t cache_tokens_;
   std::vector<group_state> states_;                                       // by group
   std::vector<std::pair<std::uint32_t, std::uint32_t>> guest_of_device_;  // group and guest

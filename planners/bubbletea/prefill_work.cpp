@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 namespace troupe::planners {
 
@@ -71,15 +72,20 @@ prefill_work work_of(const prefill_group& group, std::uint32_t tokens, const pac
     for (auto left = tokens; left > 0; left -= tiles.back()) tiles.push_back(std::min(rows, left));
   else
     tiles = tiles_of(tokens, rows);
+  return work_of_tiles(group, std::move(tiles), o);
+}
+
+prefill_work work_of_tiles(const prefill_group& group, std::vector<std::uint32_t> tiles,
+                           const packing_options& o) {
   const bool layerwise = o.rule == packing_rule::resumable;
   prefill_work w;
-  w.rows = tiles;
+  w.rows = std::move(tiles);
   for (const auto& g : group.guests) {
     auto& runs = w.guests.emplace_back();
     double cached = 0, sum_s = 0, longest_s = 0;
-    for (const auto n : tiles) {
+    for (const auto n : w.rows) {
       const double layer_s = g.rate.layer_s(n, cached);
-      runs.push_back(layerwise ? operation_run{g.layers, layer_s}
+      runs.push_back(layerwise ? operation_run{g.layers * o.per_layer, layer_s / o.per_layer}
                                : operation_run{1, prefill_s(g.rate, g.layers, n, cached)});
       longest_s = std::max(longest_s, runs.back().each_s);
       sum_s += runs.back().count * runs.back().each_s;
@@ -88,7 +94,7 @@ prefill_work work_of(const prefill_group& group, std::uint32_t tokens, const pac
     w.least_s = std::max(w.least_s, sum_s);
     w.longest_s.push_back(longest_s);
   }
-  for (const auto n : tiles) w.hop_s.push_back(group.hop_token_s * n + group.hop_latency_s);
+  for (const auto n : w.rows) w.hop_s.push_back(group.hop_token_s * n + group.hop_latency_s);
   return w;
 }
 

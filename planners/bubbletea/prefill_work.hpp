@@ -25,6 +25,7 @@ struct packing_options {
   std::uint32_t look_ahead = 8;    // promised prompts of a group among which a bubble is filled
   std::uint32_t chunk = 512;       // tokens
   double op_s = 1e-3;              // an operation's longest time, where 64 rows allow it
+  std::uint32_t per_layer = 1;     // under resumable: operations of a layer on a tile
   std::uint32_t max_promised = 0;  // prompts of a group that have not ended; 0: no limit
   std::uint32_t max_tokens = 0;    // of a prompt; 0: no limit
   // Under look-ahead a prompt ends by so many times its promise and patience_s more, if that is
@@ -62,5 +63,8 @@ struct prefill_work {
 
 /// Precondition: tokens > 0.
 prefill_work work_of(const prefill_group& group, std::uint32_t tokens, const packing_options& o);
+/// Of tiles of so many rows each.
+prefill_work work_of_tiles(const prefill_group& group, std::vector<std::uint32_t> rows,
+                           const packing_options& o);
 
 }  // namespace troupe::planners

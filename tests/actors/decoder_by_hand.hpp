@@ -19,6 +19,7 @@
 #include "actors/stage_by_hand.hpp"
 #include "gpu/inference/generate.hpp"
 #include "harness/small_cluster.hpp"
+#include "inference/small_inference_model.hpp"
 #include "runtime/virtual/virtual_world.hpp"
 
 // A decoder whose fronts, prefill controller and guests are the test itself.
@@ -35,24 +36,11 @@ inline std::shared_ptr<cluster> cluster_with_fronts() {
   return c;
 }
 
-inline gpu::inference_model small_served_model() {
-  gpu::inference_model m;
-  m.name = "small";
-  m.hidden = 32;
-  m.layers = 2;
-  m.heads = m.kv_heads = 4;
-  m.head_width = 8;
-  m.intermediate = 128;
-  m.positions = 320;
-  m.vocabulary = 256;
-  return m;
-}
-
-/// A part of that model, or all of it.
+/// A part of the small model, or all of it.
 inline std::unique_ptr<gpu::inference_device> served_device(std::uint32_t pages,
                                                             std::uint32_t first_layer = 0,
                                                             std::uint32_t layers = 2) {
-  auto spec = gpu::whole_model(small_served_model(), pages);
+  auto spec = gpu::whole_model(test::small_inference_model(), pages);
   spec.seed = 7;
   spec.first_sublayer = 2 * first_layer;
   spec.sublayers = 2 * layers;
@@ -153,7 +141,7 @@ struct made_block {
 /// The blocks that guests, to which the model's layers are dealt out at `cuts`, make of a prompt.
 inline std::vector<made_block> blocks_of(const std::vector<std::uint32_t>& prompt,
                                          const prefill_name& name, std::uint32_t guests) {
-  const auto m = small_served_model();
+  const auto m = test::small_inference_model();
   const auto pages = gpu::pages_for(static_cast<std::uint32_t>(prompt.size()));
   const auto each = m.layers / guests;
   payload hidden{nullptr, std::as_bytes(std::span{prompt})};

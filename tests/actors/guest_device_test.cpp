@@ -239,6 +239,27 @@ TEST_CASE("A guest between the operations of a training on one thread computes t
   device.lend(nullptr);
 }
 
+TEST_CASE("A guest measures its speed before its first prompt") {
+  const auto folder = test::model_folder(test::small_model_named("gpt2"));
+  for (const std::uint32_t guest : {0, 1}) {  // one embeds tokens, the other gets hidden states
+    auto place = group_of_real(2).guests[guest];
+    const auto factor = [&] {
+      auto shape = loaded(shape_of({lending_of(folder, "resumable"), place, {}}, 1));
+      return open(shape, [](guest_tile_result) {})->time_factor();
+    };
+    place.token_s = 1e-9;
+    const auto slow = factor();
+    place.token_s = 1e-3;
+    const auto fast = factor();
+    REQUIRE((slow && fast));
+    CHECK(*fast > 0);
+    CHECK(*fast < 1);  // no row of this model takes a millisecond
+    CHECK(*slow > 1000 * *fast);
+    place.token_s = place.pair_s = 0;
+    CHECK_FALSE(factor());
+  }
+}
+
 TEST_CASE("An operation that was interrupted once is not expected to be as slow again") {
   usual_time t;
   CHECK(t.value(7) == 7);

@@ -24,6 +24,7 @@ class node_with_guests {
       host.net = net_;
       const auto node = world_.system().spawn([this, host](node_actor::pointer self) {
         guests.start(self, host, cluster);
+        node_messenger_ = messenger{host, node_actor{self}};
         return behavior();
       });
       return std::vector{caf::actor_cast<caf::actor>(node)};
@@ -63,6 +64,14 @@ class node_with_guests {
     world_.run_until(world_.now_s() + s);
   }
   void settle() { world_.run_until(world_.now_s() + 0.001); }
+  /// A guest that the supervisor does not know, until it has opened its model.
+  void open(guest_options o) {
+    o.messenger = node_messenger_;
+    const auto opened = world_.system().spawn(guest, std::move(o));
+    settle();
+    caf::anon_send_exit(opened, caf::exit_reason::kill);
+    settle();
+  }
 
   /// What was said of a prompt, in order; forgets it.
   std::vector<state> said_of(std::uint64_t number) {
@@ -98,6 +107,7 @@ class node_with_guests {
 
   std::shared_ptr<stage_transport> net_ = std::make_shared<stage_transport>();
   runtime::virtual_world world_;
+  messenger node_messenger_;
 };
 
 }  // namespace
@@ -220,6 +230,49 @@ TEST_CASE("the guest of a lease that is over gets no more of the device") {
   n.idle(e, 10);
   CHECK(n.said_of(1).empty());
   CHECK(e->take_counts().guest_steps == 0);
+}
+
+TEST_CASE("a guest that has ended while its model was loading does not get the device") {
+  struct lent_device final : gpu::device_executor {
+    void idle_for(double) override {}
+    double busy() override { return 0; }
+    void set_guard(double) override {}
+    void lend(std::shared_ptr<gpu::guest_work> to) override { guest = std::move(to); }
+    void wake() override {}
+    gpu::executor_counts take_counts() override { return {}; }
+    std::shared_ptr<gpu::guest_work> guest;
+  };
+  const auto device = std::make_shared<lent_device>();
+  const auto next = std::make_shared<simulated_guest>([] { return 0.0; }, nullptr);
+  device_loan of_next{device};
+  bool ends = false;
+  guest_options o;
+  o.shape = *shape_of(*node_with_guests::with_guest().guest, 1);
+  o.executor = device;
+  o.loan = std::make_shared<device_loan>(device);
+  o.create = [&, loan = o.loan](
+                 guest_shape&,
+                 const guest_engine::listener&) -> expected<std::shared_ptr<guest_engine>> {
+    if (ends) {
+      loan->end();
+      of_next.begin(next);
+    }
+    return std::make_shared<simulated_guest>([] { return 0.0; }, nullptr);
+  };
+  node_with_guests n;
+  SECTION("it has not ended") {
+    n.open(o);
+    CHECK(device->guest);
+    o.loan->end();
+    CHECK_FALSE(device->guest);
+  }
+  SECTION("the next one keeps it") {
+    ends = true;
+    n.open(o);
+    CHECK(device->guest == next);
+    o.loan->end();
+    CHECK(device->guest == next);
+  }
 }
 
 TEST_CASE(

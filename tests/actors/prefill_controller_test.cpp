@@ -1,6 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <functional>
 #include <map>
@@ -250,6 +251,38 @@ TEST_CASE("messages that their sender may not send change nothing") {
   CHECK(x.out.empty());
   CHECK(x.controller.promised() == 1);
   CHECK(x.controller.counts().rejected == 10);
+}
+
+TEST_CASE("a promise allows for what the guest has measured of its own operations") {
+  by_hand x;
+  x.lend();
+  const auto measured = [&](std::uint64_t iteration, double factor) {
+    x.now_s = 20.0 * static_cast<double>(iteration);
+    for (std::uint32_t pipeline : {0, 1})
+      x.say(node_address(*x.c, pipeline),
+            stage_signal{{lease, pipeline, 0}, trainer, iteration, 0, factor});
+  };
+  const auto promised_s = [&](std::uint64_t number) {
+    x.say(x.decoder, x.request(number, 64));
+    const auto replies = x.take<prefill_reply>();
+    REQUIRE(replies.size() == 1);
+    x.say(x.decoder, cancel_prefill{x.name(number)});
+    return replies[0].promised_s - 10;  // the bubble begins then
+  };
+  measured(1, 1);
+  CHECK_THAT(promised_s(1), WithinAbs(0.64, 1e-3));
+  measured(2, 5);
+  CHECK_THAT(promised_s(2), WithinAbs(3.2, 1e-3));
+  measured(3, 5.1);  // too little for a new plan
+  CHECK_THAT(promised_s(3), WithinAbs(3.2, 1e-3));
+  measured(4, 0.5);
+  CHECK_THAT(promised_s(4), WithinAbs(0.32, 1e-3));
+  const auto before = x.controller.counts().rejected;
+  std::uint64_t iteration = 4;
+  for (const double nonsense : {0.0, -1.0, 1e9, never, std::nan("")})
+    measured(++iteration, nonsense);
+  CHECK(x.controller.counts().rejected == before + 10);
+  CHECK_THAT(promised_s(5), WithinAbs(0.32, 1e-3));
 }
 
 TEST_CASE("offers that make no sense are refused") {

@@ -1,7 +1,9 @@
 #include <catch2/catch.hpp>
 
+#include <atomic>
 #include <condition_variable>
 #include <future>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -93,7 +95,7 @@ struct lent_device {
   void train() {
     thread.submit([this] { what.note("training"); });
   }
-  /// The thread has done all that it may.
+  /// The training's operations have ended.
   void settle() {
     std::promise<void> reached;
     thread.submit([&] { reached.set_value(); });
@@ -144,6 +146,7 @@ TEST_CASE("An operation of the training waits for one operation of the guest, an
   CHECK(counts.delayed == 2);
   CHECK(counts.worst_delay_s >= 0.005);
   CHECK(counts.delay_s >= 2 * 0.005);
+  CHECK(counts.delays.quantile_s(0.5) >= 0.005);
   CHECK(counts.guest_s >= 0.005);
 }
 
@@ -188,6 +191,89 @@ TEST_CASE("A guest that throws gets no more of the device") {
   t.submit([&] { done.set_value(); });
   done.get_future().wait();
   CHECK(t.take_counts().guest_steps == 1);
+}
+
+namespace {
+
+/// What a guest's end finds: can others use the device meanwhile?
+struct end_of_guest {
+  std::promise<void> begun, go;
+  std::promise<bool> device_free;
+  std::thread other;
+};
+
+class guest_that_ends final : public guest_work {
+ public:
+  guest_that_ends(device_thread& d, end_of_guest& e) : device_{d}, end_{e} {}
+  ~guest_that_ends() override {
+    const auto used = std::make_shared<std::promise<void>>();
+    auto ready = used->get_future();
+    end_.other = std::thread{[used, &d = device_] {
+      d.wake();
+      used->set_value();
+    }};
+    const auto was = ready.wait_for(std::chrono::seconds{5});
+    end_.device_free.set_value(was == std::future_status::ready);
+  }
+  run next(double) override { return {1, 0}; }
+  void execute(std::uint32_t) override {
+    end_.begun.set_value();
+    end_.go.get_future().wait();
+  }
+
+ private:
+  device_thread& device_;
+  end_of_guest& end_;
+};
+
+}  // namespace
+
+TEST_CASE("The window changes while a guest is asked what fits into it") {
+  // Relaxed, so that nothing but the device's own lock orders the two threads.
+  constexpr auto relaxed = std::memory_order_relaxed;
+  struct asked final : guest_work {
+    run next(double room_s) override {
+      rooms_are_right = rooms_are_right && room_s > long_s / 2 && room_s < long_s + 100;
+      for (const int before = changes.load(relaxed); !over.load(relaxed);) {
+        if (changes.load(relaxed) >= before + 2) break;
+        std::this_thread::yield();
+      }
+      times.fetch_add(1, relaxed);
+      return {};
+    }
+    void execute(std::uint32_t) override {}
+    std::atomic<int> changes = 0, times = 0;
+    std::atomic<bool> over = false;
+    bool rooms_are_right = true;
+  };
+  const auto guest = std::make_shared<asked>();
+  {
+    device_thread t;
+    t.lend(guest);
+    while (guest->times.load(relaxed) < 20) {
+      t.idle_for(long_s + guest->changes.fetch_add(1, relaxed) % 7);
+      std::this_thread::yield();
+    }
+    guest->over.store(true, relaxed);
+  }
+  CHECK(guest->rooms_are_right);
+}
+
+TEST_CASE("A device can be used while it frees a guest") {
+  end_of_guest e;
+  device_thread t;
+  t.lend(std::make_shared<guest_that_ends>(t, e));
+  SECTION("that is replaced") {
+    t.lend(nullptr);
+  }
+  SECTION("whose operation has just ended") {
+    t.idle_for(long_s);
+    e.begun.get_future().wait();
+    t.lend(nullptr);
+    e.go.set_value();
+  }
+  CHECK(e.device_free.get_future().get());
+  e.other.join();
 }
 
 TEST_CASE("Two stages' operations share one thread, and one stage may end before the other") {

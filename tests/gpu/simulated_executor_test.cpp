@@ -99,6 +99,7 @@ TEST_CASE("A training that is ready too early waits for the operation that has b
   CHECK(c.delayed == 1);
   CHECK(c.delay_s == 0.375);
   CHECK(c.worst_delay_s == 0.375);
+  CHECK_THAT(c.delays.quantile_s(1), Catch::Matchers::WithinRel(0.375, 0.2));
   CHECK(c.guest_steps == 6);
 }
 

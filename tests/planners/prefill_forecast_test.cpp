@@ -146,6 +146,53 @@ TEST_CASE("a group that is late is as late for the next prompt") {
   CHECK_THAT(x.forecast.admit(prompt(2, 64, 12), 12)->end_s, WithinAbs(14.64, 1e-6));
 }
 
+TEST_CASE("a guest slower than planned delays new promises and those already made") {
+  half_busy x;
+  x.know(0, 0);
+  REQUIRE(x.forecast.admit(prompt(1, 128, 0), 0));
+  x.forecast.set_factor(0, 2, 1);
+  CHECK_THAT(x.forecast.admit(prompt(2, 64, 1), 1)->end_s, WithinAbs(10 + 2 * 1.92, 1e-6));
+  x.forecast.set_factor(0, 1, 1);
+  CHECK_THAT(x.forecast.admit(prompt(3, 64, 1), 1)->end_s, WithinAbs(10 + 2.56, 1e-6));
+  // At 11 the first 64 tokens have ended. 64 take 6.4 s now, in sixteen parts: the second ones end
+  // at 17.04, prompt 2 at 33.6 and prompt 3 at 40.
+  x.forecast.set_factor(0, 10, 11);
+  CHECK_THAT(x.forecast.admit(prompt(4, 64, 11), 11)->end_s, WithinAbs(56.4, 1e-6));
+}
+
+TEST_CASE("promises after a correction are those of groups that were known to be as slow") {
+  random_source r{11};
+  std::size_t compared = 0;
+  for (int n = 0; n < 300; ++n) {
+    auto x = random_packing(r);
+    x.options.in_order = true;
+    x.options.max_promised = 0;
+    x.options.op_s = 0;  // the tiles do not depend on the rates
+    x.options.per_layer = 16;
+    auto slow = x.groups;
+    std::vector<double> factors(x.windows.size(), 1.0);
+    for (auto& g : slow)
+      for (auto& guest : g.guests) {
+        const double f = factors[guest.device] = 0.1 + 2 * r.uniform();
+        guest.rate.token_s *= f;
+        guest.rate.pair_s *= f;
+      }
+    prefill_packing known{x.options, slow, x.windows, 0};
+    prefill_packing corrected{x.options, x.groups, x.windows, 0};
+    for (std::uint32_t d = 0; d < factors.size(); ++d) corrected.set_factor(d, factors[d], 0);
+    for (const auto& q : x.requests) {
+      const auto a = known.admit(q, q.arrival_s), b = corrected.admit(q, q.arrival_s);
+      INFO("case " << n << ", prompt " << q.id);
+      REQUIRE(a.has_value() == b.has_value());
+      if (!a) continue;
+      REQUIRE_THAT(b->end_s, WithinAbs(a->end_s, 1e-6));
+      if (a->group != b->group) break;  // as soon in both
+      ++compared;
+    }
+  }
+  CHECK(compared > 300);
+}
+
 TEST_CASE("a forecast says which prompts have begun, once") {
   half_busy x;
   x.know(0, 0);

@@ -267,7 +267,8 @@ class demonstration {
               {"guest_s", used.guest_s},
               {"delayed_steps", used.delayed_steps},
               {"delay_s", used.delay_s},
-              {"worst_delay_s", used.worst_delay_s}}}};
+              {"worst_delay_s", used.worst_delay_s},
+              {"delay_p99_s", used.delay_quantile_s(0.99)}}}};
   }
 
   const output& out_;
