@@ -65,7 +65,7 @@ void answer::take_place(openai::choice& c, const sequence_step& s) {
 }
 
 void answer::count(outcome o) {
-  if (!counted_.exchange(true)) metrics_.count(o);
+  if (!counted_.exchange(true)) metrics_.count(o, asked_.head.model);
 }
 
 void answer::measure(one& c, const sequence_step& s) {

@@ -87,6 +87,7 @@ json bubbles_document(const bubble_use& b) {
           {"delayed_steps", b.delayed_steps},
           {"delay_s", b.delay_s},
           {"worst_delay_s", b.worst_delay_s},
+          {"delay_p99_s", b.delay_quantile_s(0.99)},
           {"guard_s", b.guard_s},
           {"paused", b.paused},
           {"idle_s", known(b.idle_s)}};

@@ -27,8 +27,8 @@ std::string explain(const explanation& e);
 
 /// {job, reason, position, schedule, ..., events: [], iterations: [{iteration, loss, gradient_norm,
 /// begin_s, end_s, busy_s, guest_s}], bubbles: {guest_steps, guest_s, delayed_steps, delay_s,
-/// worst_delay_s, guard_s, paused, idle_s}}; reason: why there is no report, or null; bubbles:
-/// null: they are not lent.
+/// worst_delay_s, delay_p99_s, guard_s, paused, idle_s}}; reason: why there is no report, or null;
+/// bubbles: null: they are not lent.
 std::string training(const training_reply& r);
 
 /// {job, iteration, length_s, rows: [{pipeline, stage, node, datacenter, devices, busy_s: {what:

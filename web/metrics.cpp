@@ -58,7 +58,6 @@ struct metrics::families {
                                   .Name("troupe_requests_total")
                                   .Help("Requests to generate, by what became of them")
                                   .Register(registry);
-  std::array<Counter*, outcomes.size()> by_outcome{};
   Counter& prompt_tokens =
       counter(registry, "troupe_prompt_tokens_total", "Tokens of the prompts of accepted requests");
   Counter& generation_tokens =
@@ -103,9 +102,8 @@ struct metrics::families {
   Gauge& waiting = sequences.Add({{"state", "waiting"}});
   std::mutex writing;
 
-  families() {
-    for (std::size_t i = 0; i < outcomes.size(); ++i)
-      by_outcome[i] = &requests.Add({{"outcome", outcomes[i]}});
+  Counter& requests_of(const std::string& model, outcome o) {
+    return requests.Add({{"model", model}, {"outcome", outcomes[static_cast<std::size_t>(o)]}});
   }
 };
 
@@ -113,8 +111,13 @@ metrics::metrics(std::function<generator_state()> state)
     : state_{std::move(state)}, families_{std::make_unique<families>()} {}
 metrics::~metrics() = default;
 
-void metrics::count(outcome o) {
-  families_->by_outcome[static_cast<std::size_t>(o)]->Increment();
+void metrics::add_model(const std::string& model) {
+  for (std::size_t i = 0; i < outcomes.size(); ++i)
+    families_->requests_of(model, static_cast<outcome>(i));
+}
+
+void metrics::count(outcome o, const std::string& model) {
+  families_->requests_of(model, o).Increment();
 }
 
 void metrics::prompt_tokens(std::uint64_t n) {

@@ -27,7 +27,10 @@ class metrics {
   metrics(const metrics&) = delete;
   metrics& operator=(const metrics&) = delete;
 
-  void count(outcome o);
+  /// A model is served: its requests are counted from 0 on.
+  void add_model(const std::string& model);
+  /// `model`: one that was added, or empty: none of these was asked for.
+  void count(outcome o, const std::string& model);
   void prompt_tokens(std::uint64_t n);
   /// One generated token: the first of its choice, so long after the request; or so long after the
   /// one before.

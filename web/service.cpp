@@ -115,6 +115,7 @@ service::~service() = default;
 
 void service::offer(served_model model, std::shared_ptr<generator> by) {
   const auto name = model.name;
+  metrics_.add_model(name);
   auto fresh = std::make_shared<const offered>(offered{std::move(model), std::move(by)});
   const std::lock_guard hold{mutex_};
   offered_[name] = std::move(fresh);
@@ -214,20 +215,22 @@ http_answer service::health() const {
 }
 
 void service::generate(const http_request& r, bool chat, const std::shared_ptr<http_reply>& reply) {
+  std::string model;  // that is served
   auto ok = is_json(r.content_type)
-                ? start(r, chat, reply)
+                ? start(r, chat, reply, model)
                 : no({415, "the body must be JSON: 'Content-Type: application/json'"});
   if (ok) return;
-  metrics_.count(outcome_of(ok.error()));
+  metrics_.count(outcome_of(ok.error()), model);
   reply->whole(answer_of(ok.error(), fields_of(ok.error())));
 }
 
 openai::parsed<void> service::start(const http_request& r, bool chat,
-                                    const std::shared_ptr<http_reply>& reply) {
+                                    const std::shared_ptr<http_reply>& reply, std::string& model) {
   const auto asked = openai::parse(r.body, chat);
   if (!asked) return no(asked.error());
   const auto to = find(asked->model);
   if (!to) return no(unknown_model(asked->model));
+  model = asked->model;
   const auto prompts = prompts_of(*asked, to->model);
   if (!prompts) return no(prompts.error());
   const auto longest = to->by->state().longest;

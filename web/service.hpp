@@ -66,8 +66,9 @@ class service {
   http_answer health() const;
   /// Replies, now or later.
   void generate(const http_request& r, bool chat, const std::shared_ptr<http_reply>& reply);
+  /// `model`: the one that is asked for, once it is known to be served.
   openai::parsed<void> start(const http_request& r, bool chat,
-                             const std::shared_ptr<http_reply>& reply);
+                             const std::shared_ptr<http_reply>& reply, std::string& model);
   answer::question question_of(const openai::request& asked, const served_model& m,
                                const prompt_list& prompts);
   openai::parsed<std::vector<std::uint64_t>> submit(const openai::request& asked, const offered& to,

@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "actors/worlds/real_host.hpp"
+#include "harness/resident_bytes.hpp"
 #include "harness/sanitized.hpp"
 #include "messages/random_values.hpp"
 #include "planners/core/policy.hpp"

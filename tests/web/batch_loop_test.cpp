@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "gpu/inference/generate.hpp"
+#include "inference/small_inference_model.hpp"
 #include "runtime/host/wait.hpp"
 
 using namespace troupe;
@@ -17,21 +18,8 @@ namespace {
 
 constexpr double long_s = 60, soon_s = 15;
 
-gpu::inference_model small_model() {
-  gpu::inference_model m;
-  m.name = "small";
-  m.hidden = 32;
-  m.layers = 2;
-  m.heads = m.kv_heads = 4;
-  m.head_width = 8;
-  m.intermediate = 128;
-  m.positions = 320;
-  m.vocabulary = 256;
-  return m;
-}
-
 std::unique_ptr<gpu::inference_device> small_device(std::uint32_t pages) {
-  auto spec = gpu::whole_model(small_model(), pages);
+  auto spec = gpu::whole_model(test::small_inference_model(), pages);
   spec.seed = 7;
   auto d = gpu::make_cpu_inference_device(spec);
   REQUIRE(d);

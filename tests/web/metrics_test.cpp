@@ -45,3 +45,15 @@ TEST_CASE("a choice's further attempts are retries, and requests have a time to 
   CHECK_THAT(m.text(), Contains("troupe_e2e_request_seconds_sum 2\n"));
   CHECK_THAT(m.text(), Contains("troupe_e2e_request_seconds_bucket{le=\"2\"} 1\n"));
 }
+
+TEST_CASE("requests are counted by model and by what became of them") {
+  metrics m{[] { return generator_state{}; }};
+  m.add_model("scribe");
+  m.count(outcome::finished, "scribe");
+  m.count(outcome::finished, "scribe");
+  m.count(outcome::invalid, "");
+  const auto text = m.text();
+  CHECK_THAT(text, Contains("troupe_requests_total{model=\"scribe\",outcome=\"finished\"} 2\n"));
+  CHECK_THAT(text, Contains("troupe_requests_total{model=\"scribe\",outcome=\"failed\"} 0\n"));
+  CHECK_THAT(text, Contains("troupe_requests_total{model=\"\",outcome=\"invalid\"} 1\n"));
+}

@@ -40,7 +40,7 @@ async function metric(...names) {
   return names.reduce((sum, name) => sum + Number(lines.find((l) => l.startsWith(name + ' ')).split(' ').at(-1)), 0);
 }
 const used = () => metric('troupe_kv_pages{state="used"}');
-const cancelled = () => metric('troupe_requests_total{outcome="cancelled"}');
+const cancelled = () => metric(`troupe_requests_total{model="${model}",outcome="cancelled"}`);
 
 async function models() {
   const all = [];
