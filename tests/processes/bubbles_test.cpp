@@ -50,7 +50,8 @@ const std::map<std::uint64_t, std::string>& texts_alone() {
 
 /// What has become of requests.
 struct tally {
-  std::atomic<std::size_t> right{0}, wrong{0}, failed{0}, bubbles{0}, again{0};
+  std::atomic<std::size_t> right{0}, wrong{0}, bubbles{0}, again{0};
+  std::atomic<std::size_t> failed{0}, refused{0};  // refused: failed otherwise than by a 5xx
 };
 
 void ask(const std::string& url, std::uint64_t n, const std::string& expected, tally& t) {
@@ -60,7 +61,11 @@ void ask(const std::string& url, std::uint64_t n, const std::string& expected, t
   p.limits.max_tokens = new_tokens;
   p.how.temperature = 0;
   const auto made = cli::complete_remotely(p, [](std::string_view) {});
-  if (!made) return void(++t.failed);
+  if (!made) {
+    ++t.failed;
+    t.refused += made.error().code != reason::kind::unavailable;
+    return;
+  }
   ++(made->at("tokens").dump() == expected ? t.right : t.wrong);
   const auto& where = made->at("where");
   t.bubbles += where.at("prefill") == "bubbles";
@@ -154,7 +159,7 @@ TEST_CASE(
     "[bubbles]") {
   shared_cluster c;
   clients all{c.url, 1};
-  REQUIRE(all.go_on(30));
+  REQUIRE(all.go_on(30, 4 * long_s));  // guests wait for idle processors
   all.end();
   CHECK(all.of.wrong == 0);
   CHECK(all.of.failed == 0);
@@ -219,6 +224,7 @@ TEST_CASE("a decoder or a gateway that pauses changes no token, and nobody waits
     here.end();
     there.end();
     CHECK(here.of.wrong == 0);
+    CHECK(here.of.refused == 0);
     CHECK(there.of.wrong == 0);
     CHECK(there.of.failed == 0);
   }

@@ -12,6 +12,7 @@
 
 #include "actors/protocol/host_threads.hpp"
 #include "actors/worlds/wiring.hpp"
+#include "harness/resident_bytes.hpp"
 #include "harness/scratch.hpp"
 #include "messages/codec.hpp"
 #include "processes/trainings.hpp"

@@ -2,6 +2,7 @@
 
 #include <fstream>
 
+#include "harness/resident_bytes.hpp"
 #include "harness/sanitized.hpp"
 #include "processes/fixture.hpp"
 #include "runtime/process/process.hpp"

@@ -4,6 +4,7 @@
 
 #include <fstream>
 
+#include "harness/resident_bytes.hpp"
 #include "runtime/host/log.hpp"
 #include "runtime_real/keys.hpp"
 #include "runtime_real/tcp.hpp"

@@ -212,12 +212,4 @@ class raw_dealer {
   zmq::socket_t socket_{context_, zmq::socket_type::dealer};
 };
 
-/// What a process holds in memory; 0: there is no such process.
-inline std::size_t resident_bytes(const std::string& process = "self") {
-  std::ifstream in{"/proc/" + process + "/statm"};
-  std::size_t size = 0, resident = 0;
-  in >> size >> resident;
-  return resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-}
-
 }  // namespace troupe::test
