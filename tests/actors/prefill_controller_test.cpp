@@ -101,6 +101,14 @@ struct by_hand {
     REQUIRE(replies.size() == 1);
     return replies.front().declined.text;
   }
+  /// Of a prompt that is promised.
+  address guest_of(const prefill_request& r) {
+    say(decoder, r);
+    const auto replies = take<prefill_reply>();
+    REQUIRE(replies.size() == 1);
+    REQUIRE(replies.front().guests.size() == 1);
+    return replies.front().guests.front();
+  }
 };
 
 }  // namespace
@@ -436,11 +444,20 @@ TEST_CASE("a guest that is gone breaks its promise, and the decoder knows at onc
     x.say(x.trainer_node, next);
     CHECK(x.answer(x.request(3)).empty());
   }
-  SECTION("for another reason") {
+  SECTION("because its time was over") {
+    x.progress(1, prefill_progress::state::held);
     x.say(node_address(*x.c, 0), gone);
     CHECK(x.take<prefill_progress>().size() == 1);
     CHECK(x.controller.promised() == 0);
-    CHECK(x.answer(x.request(2)).empty());
+    CHECK(x.guest_of(x.request(2)) == node_address(*x.c, 0));
+  }
+  SECTION("because its stage has ended: it gets no more until the stage begins an iteration") {
+    x.say(node_address(*x.c, 0), gone);
+    CHECK(x.guest_of(x.request(2)) == node_address(*x.c, 1));
+    x.signal(0);  // a repetition
+    CHECK(x.guest_of(x.request(3)) == node_address(*x.c, 1));
+    x.signal(0, 1);
+    CHECK(x.guest_of(x.request(4)) == node_address(*x.c, 0));
   }
 }
 
