@@ -201,13 +201,18 @@ void prefill_controller::on_progress(address from, const prefill_progress& p, do
   auto& known = at->second;
   const auto& guests = group_of(known).guests;
   if (p.guest >= guests.size() || guests[p.guest].node != from) return void(++counts_.rejected);
+  const bool never_held = !known.held[p.guest];
   known.held[p.guest] = true;
   if (std::ranges::all_of(known.held, [](bool h) { return h; })) known.repeat_s = never;
   set_due(known);
   if (p.now == prefill_progress::state::held || known.ended[p.guest]) return;
   if (p.now == prefill_progress::state::gone) {
     constexpr const char* paused = "paused_by_delay_budget";
-    if (p.why.text.starts_with(paused)) lendings_.at(known.lease).paused.insert(known.group);
+    auto& l = lendings_.at(known.lease);
+    if (p.why.text.starts_with(paused))
+      l.paused.insert(known.group);
+    else if (never_held)
+      close(l, guests[p.guest].stage, now_s);
     ++counts_.lost;
     auto bad_news = p;
     out.push_back({p.name.decoder, bad_news});

@@ -132,6 +132,7 @@ class prefill_controller {
 
   std::string decide(const prefill_request& r, const payload& body, double now_s, outbox& out);
   void plan_windows(lending& l, std::uint32_t device, double now_s);
+  void close(lending& l, const stage_name& stage, double now_s);
   void correct_times(lending& l, std::uint32_t device, double factor, double now_s);
   void roll(lending& l, double now_s);
   void allow_for_lateness(lending& l, double now_s);

@@ -153,7 +153,8 @@ void prefill_controller::on_signal(address from, const stage_signal& s, double n
   const auto& guests = l.offer.groups[l.group_of[d]].guests;
   const auto place = std::ranges::find(guests, s.stage, &guest_place::stage);
   if (place->node != from) return void(++counts_.rejected);
-  if (l.origin_s[d] && s.iteration <= l.iteration[d]) return;  // repeated, or late
+  const auto least = l.iteration[d] + (l.origin_s[d] ? 1 : 0);
+  if (s.iteration < least) return;  // repeated, or late
   const double began_s = now_s - s.ago_s;
   if (!l.origin_s[d]) l.lent_from_s[d] = began_s + l.offer.iteration_s;
   l.iteration[d] = s.iteration;
@@ -185,6 +186,15 @@ void prefill_controller::plan_windows(lending& l, std::uint32_t device, double n
                                         until_s, l.offer.how.guard_ms * 1e-3 + signal_late_s)
                                   : planners::idle_windows{};
   l.forecast.set_windows(device, std::move(windows), plan_time_s(l, now_s));
+}
+
+/// The stage's guest takes no prompts: its device has no windows until the stage's next iteration.
+void prefill_controller::close(lending& l, const stage_name& stage, double now_s) {
+  const auto d = l.device_of.at(stage);
+  if (!l.origin_s[d]) return;
+  l.origin_s[d] = {};
+  ++l.iteration[d];
+  l.forecast.set_windows(d, {}, plan_time_s(l, now_s));
 }
 
 /// Without signals the timetable goes on as it was.

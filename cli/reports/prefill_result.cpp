@@ -140,6 +140,16 @@ json options_document(const prefill_result& r, const bubble_lending& how) {
           {"decoders", r.done.decoders}};
 }
 
+/// Nobody sees all messages of a real run, nor when its devices were idle.
+void mark_unknown(json& d, const prefill_result& r) {
+  for (const auto* key : {"packing", "residual_bubbles", "hops_ms"})
+    for (auto& value : d[key]) value = nullptr;
+  std::uint64_t bytes = 0;  // that decoders have received
+  for (const auto& q : r.done.requests) bytes += q.where.kv_bytes;
+  d["kv"]["bytes"] = bytes;
+  d["kv"]["blocks"] = d["kv"]["resent_blocks"] = nullptr;
+}
+
 void add_times(json& d, const prefill_result& r) {
   d["ttft_ms"] = percentiles(of_served(r, ttft_s), true);
   d["ttft_without_transfer_ms"] =
@@ -238,6 +248,7 @@ json document_of(const prefill_result& r, const job_spec& job, const training_re
              {"blocks", r.done.blocks},
              {"bytes", r.done.block_bytes}};
   d["ends"] = ends;
+  if (!r.iteration_s_without) mark_unknown(d, r);  // a real run
   return d;
 }
 
