@@ -103,7 +103,8 @@ std::string prefill_controller::decide(const prefill_request& r, const payload& 
     const double plan_s = plan_time_s(l, now_s);
     prompt.arrival_s = plan_s;
     prompt.tokens = r.tokens;
-    prompt.latest_s = r.within_s > 0 ? now_s + r.within_s : never;
+    const double allowance_s = usual_lateness_s(l);
+    prompt.latest_s = r.within_s > 0 ? now_s + r.within_s - allowance_s : never;
     const auto promised = l.forecast.admit(prompt, plan_s);
     if (!promised) {
       why = to_string(promised.error());
@@ -123,8 +124,9 @@ std::string prefill_controller::decide(const prefill_request& r, const payload& 
               r.priority,
               body,
               now_s,
-              promised->end_s,
+              promised->end_s + allowance_s,
               0,
+              allowance_s,
               0,
               std::vector<bool>(guests),
               std::vector<bool>(guests),
@@ -137,7 +139,7 @@ std::string prefill_controller::decide(const prefill_request& r, const payload& 
     by_id_[p.id] = r.name;
     ++counts_.promised;
     auto& kept = promises_.emplace(r.name, std::move(p)).first->second;
-    if (!l.looks_ahead) order(l, kept, kept.end_s, now_s, out);
+    if (!l.looks_ahead) order(l, kept, promised->end_s, now_s, out);
     set_due(kept);
     return {};
   }
@@ -200,7 +202,9 @@ void prefill_controller::on_progress(address from, const prefill_progress& p, do
   if (at == promises_.end()) return;
   auto& known = at->second;
   const auto& guests = group_of(known).guests;
-  if (p.guest >= guests.size() || guests[p.guest].node != from) return void(++counts_.rejected);
+  const bool sound = std::isfinite(p.ended_ago_s) && p.ended_ago_s >= 0;
+  if (p.guest >= guests.size() || guests[p.guest].node != from || !sound)
+    return void(++counts_.rejected);
   const bool never_held = !known.held[p.guest];
   known.held[p.guest] = true;
   if (std::ranges::all_of(known.held, [](bool h) { return h; })) known.repeat_s = never;
@@ -223,6 +227,7 @@ void prefill_controller::on_progress(address from, const prefill_progress& p, do
   if (p.guest == 0 || p.guest + 1 == guests.size()) out.push_back({p.name.decoder, p});
   if (!known.over()) return;
   ++counts_.ended;
+  lendings_.at(known.lease).lateness.add(now_s - p.ended_ago_s - (known.end_s - known.allowance_s));
   forget(p.name, now_s, false, out);
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "actors/serving/usual_time.hpp"
 #include "messages/address.hpp"
 #include "messages/cluster.hpp"
 #include "messages/frame.hpp"
@@ -91,6 +92,7 @@ class prefill_controller {
     bool looks_ahead = false;                        // its rule
     std::uint64_t sequence = 0;                      // of orders
     std::set<std::pair<double, prefill_name>> ends;  // planned, of prompts that are ordered
+    usual_time lateness;                             // of prompts' ends after those planned
   };
   struct promise {
     prefill_name name;
@@ -101,6 +103,7 @@ class prefill_controller {
     std::int32_t priority = 0;
     payload body;
     double made_s = 0, end_s = 0, latest_s = 0;
+    double allowance_s = 0;         // for lateness, in end_s
     std::uint64_t sequence = 0;     // 0: not ordered yet
     std::vector<bool> held, ended;  // by guest
     double repeat_s = 0;
@@ -119,6 +122,7 @@ class prefill_controller {
     reason declined;
   };
 
+  static double usual_lateness_s(const lending& l);
   static double plan_time_s(const lending& l, double now_s);
   bool is_local(address a) const;
   bool valid(const bubble_offer& o) const;

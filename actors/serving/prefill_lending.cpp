@@ -214,6 +214,13 @@ void prefill_controller::allow_for_lateness(lending& l, double now_s) {
   for (const auto& [group, by_s] : late_s) l.forecast.late(group, by_s, plan_time_s(l, now_s));
 }
 
+/// Real guests are more careful than the plan and leave some bubbles out: what is promised allows
+/// for it, the plan does not, so that bubbles of which guests make more are used.
+double prefill_controller::usual_lateness_s(const lending& l) {
+  const double usual_s = l.lateness.value(0);
+  return usual_s > late_after_s ? usual_s : 0;
+}
+
 void prefill_controller::withdraw(lease_id lease, double now_s, outbox& out) {
   const auto at = lendings_.find(lease);
   if (at == lendings_.end()) return;

@@ -101,6 +101,12 @@ struct by_hand {
     REQUIRE(replies.size() == 1);
     return replies.front().declined.text;
   }
+  double promise_of(const prefill_request& r) {
+    say(decoder, r);
+    const auto replies = take<prefill_reply>();
+    REQUIRE(replies.size() == 1);
+    return replies.front().promised_s;
+  }
   /// Of a prompt that is promised.
   address guest_of(const prefill_request& r) {
     say(decoder, r);
@@ -458,6 +464,35 @@ TEST_CASE("a guest that is gone breaks its promise, and the decoder knows at onc
     CHECK(x.guest_of(x.request(3)) == node_address(*x.c, 1));
     x.signal(0, 1);
     CHECK(x.guest_of(x.request(4)) == node_address(*x.c, 0));
+  }
+}
+
+TEST_CASE("promises allow for how late prefills usually end, plans do not") {
+  by_hand x;
+  x.lend();
+  std::uint64_t number = 0;
+  // Prompts of a second in bubbles of ten, one at a time.
+  const auto pass = [&](double until_s) {
+    for (; x.now_s + 4 < until_s; x.offer()) x.pass(x.now_s + 4);
+    x.pass(until_s);
+    x.offer();
+  };
+  const auto end_late = [&](double late_s) {
+    pass(20.0 * static_cast<double>(number + 1));
+    const auto promised_s = x.promise_of(x.request(++number));
+    pass(x.now_s + 11 + late_s);
+    x.progress(number, prefill_progress::state::ended);
+    return promised_s;
+  };
+  const double late_s = GENERATE(0.004, 3);
+  const bool small = late_s < 1;
+  CHECK_THAT(end_late(late_s), WithinAbs(11, 1e-6));
+  for (int again = 0; again < 3; ++again)
+    CHECK_THAT(end_late(late_s), WithinAbs(11 + (small ? 0 : late_s), 1e-6));
+  SECTION("a limit counts from the promise") {
+    pass(20.0 * static_cast<double>(number + 1));
+    CHECK(x.answer(x.request(++number, 100, 12)) == (small ? "" : "no_bubble_before_deadline"));
+    CHECK(x.answer(x.request(++number, 100, 15)).empty());
   }
 }
 
