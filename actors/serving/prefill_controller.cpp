@@ -13,7 +13,8 @@ namespace {
 constexpr double order_repeat_s = 0.1;     // orders and cancellations
 constexpr double remember_verdict_s = 60;  // what was answered
 constexpr std::size_t most_verdicts = 100'000;
-constexpr double decides_ahead_s = 0.002;  // rule look-ahead: before a bubble begins
+constexpr const char* paused = "paused_by_delay_budget";  // as guests say it
+constexpr double decides_ahead_s = 0.002;                 // rule look-ahead: before a bubble begins
 
 }  // namespace
 
@@ -94,7 +95,7 @@ std::string prefill_controller::decide(const prefill_request& r, const payload& 
     if (l.offer.how.model.name != r.model) continue;
     roll(l, now_s);
     if (std::ranges::none_of(l.origin_s, [](const auto& o) { return o.has_value(); })) {
-      why = to_string(planners::decline_reason::timetable_unknown);
+      why = l.paused.empty() ? to_string(planners::decline_reason::timetable_unknown) : paused;
       continue;
     }
     allow_for_lateness(l, now_s);
@@ -108,11 +109,6 @@ std::string prefill_controller::decide(const prefill_request& r, const payload& 
     const auto promised = l.forecast.admit(prompt, plan_s);
     if (!promised) {
       why = to_string(promised.error());
-      continue;
-    }
-    if (l.paused.contains(promised->group)) {
-      l.forecast.over(prompt.id, plan_s);
-      why = "paused_by_delay_budget";
       continue;
     }
     const auto guests = l.offer.groups[promised->group].guests.size();
@@ -211,12 +207,11 @@ void prefill_controller::on_progress(address from, const prefill_progress& p, do
   set_due(known);
   if (p.now == prefill_progress::state::held || known.ended[p.guest]) return;
   if (p.now == prefill_progress::state::gone) {
-    constexpr const char* paused = "paused_by_delay_budget";
     auto& l = lendings_.at(known.lease);
-    if (p.why.text.starts_with(paused))
-      l.paused.insert(known.group);
-    else if (never_held)
-      close(l, guests[p.guest].stage, now_s);
+    const auto& stage = guests[p.guest].stage;
+    const bool is_paused = p.why.text.starts_with(paused);
+    if (is_paused) l.paused.insert(l.device_of.at(stage));
+    if (is_paused || never_held) close(l, stage, now_s);
     ++counts_.lost;
     auto bad_news = p;
     out.push_back({p.name.decoder, bad_news});

@@ -88,7 +88,7 @@ class prefill_controller {
     double period_s = 0;                             // after which that is repeated
     std::vector<double> known_until_s;               // by device: end of its windows
     std::vector<std::uint32_t> group_of;             // by device
-    std::set<std::uint32_t> paused;                  // groups, until the next timetable
+    std::set<std::uint32_t> paused;                  // devices, until their next signal
     bool looks_ahead = false;                        // its rule
     std::uint64_t sequence = 0;                      // of orders
     std::set<std::pair<double, prefill_name>> ends;  // planned, of prompts that are ordered

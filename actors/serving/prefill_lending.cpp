@@ -107,7 +107,6 @@ void prefill_controller::on_offer(address from, const bubble_offer& o, double no
   l.offer = o;
   l.period_s = planners::repeated_after_s(o);
   l.looks_ahead = o.how.rule == to_string(planners::packing_rule::look_ahead);
-  l.paused.clear();
   for (const auto& s : o.stages) {
     const auto at = l.device_of.find(s.stage);
     if (at == l.device_of.end()) continue;
@@ -158,6 +157,7 @@ void prefill_controller::on_signal(address from, const stage_signal& s, double n
   const double began_s = now_s - s.ago_s;
   if (!l.origin_s[d]) l.lent_from_s[d] = began_s + l.offer.iteration_s;
   l.iteration[d] = s.iteration;
+  l.paused.erase(d);
   l.origin_s[d] = began_s - planners::first_step_s(l.offer, l.busy[d], s.iteration);
   plan_windows(l, d, now_s);
   if (s.guest_factor) correct_times(l, d, *s.guest_factor, now_s);

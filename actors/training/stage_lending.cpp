@@ -74,9 +74,9 @@ std::optional<std::size_t> stage_state::operation_number() const {
   return {};
 }
 
-/// For the timetable of the prefill controller.
+/// For the timetable of the prefill controller, which orders nothing of a paused guest until then.
 void stage_state::signal_begin() {
-  if (!o_.executor) return;
+  if (!o_.executor || budget_.paused()) return;
   o_.messenger.send(o_.gateway, stage_signal{o_.setup.name, o_.setup.incarnation, iteration_, 0,
                                              o_.executor->guest_time_factor()});
 }

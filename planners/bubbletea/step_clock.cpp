@@ -47,22 +47,38 @@ void delay_budget::add_iteration(double took_s, double delay_s) {
   delay_s_ += delay_s;
   if (++iterations_ < window) return;
   const double budget_s = share_ * took_s_;
-  const bool too_many = delay_s_ >= too_much * budget_s && delay_s_ > 0;
-  strikes_ = too_many ? strikes_ + 1 : 0;
-  if (too_many)
+  if (paused_)
+    wait();
+  else if (delay_s_ >= too_much * budget_s && delay_s_ > 0)
     on_too_many();
-  else if (delay_s_ > budget_s)
-    grow();
-  else if (delay_s_ < too_little * budget_s)
-    shrink();
+  else
+    adapt(budget_s);
   took_s_ = delay_s_ = 0;
   iterations_ = 0;
 }
 
+/// A window of a pause is over.
+void delay_budget::wait() {
+  if (varies_ && --pause_ == 0) paused_ = false;
+}
+
 void delay_budget::on_too_many() {
-  if (!varies_ || strikes_ >= patience) return void(paused_ = true);
+  if (!varies_) return void(paused_ = true);
   left_out_ = 0;
   guard_s_ = std::max({2 * guard_s_, first_s_, least_guard_s});
+  if (++strikes_ < patience) return;
+  strikes_ = 0;
+  paused_ = true;
+  pause_ = std::exchange(next_pause_, std::min(2 * next_pause_, longest_pause));
+}
+
+void delay_budget::adapt(double budget_s) {
+  strikes_ = 0;
+  next_pause_ = std::max(first_pause, next_pause_ / 2);
+  if (delay_s_ > budget_s)
+    grow();
+  else if (delay_s_ < too_little * budget_s)
+    shrink();
 }
 
 /// More caution: first what was given up last.

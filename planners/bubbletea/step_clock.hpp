@@ -57,12 +57,14 @@ class step_clock {
 /// hardly ever be lent, and a single pause of the operating system spends more than any budget.
 /// Of such a device (`varies`) the guard may fall to an eighth, and then more and more of the
 /// shortest waits are left out, as long as there are few delays. Too many of them put all of that
-/// back; the guest is paused if they do not end then.
+/// back; if they do not end then, the guest is paused: what disturbs the device may end. Each pause
+/// is twice as long as the one before it, less what windows without too many delays halve.
 class delay_budget {
  public:
   static constexpr std::uint32_t window = 10;      // iterations
   static constexpr std::size_t most_left_out = 4;  // of step_clock::remembered
   static constexpr std::uint32_t patience = 3;     // windows with too many delays
+  static constexpr std::uint32_t first_pause = 8, longest_pause = 512;  // windows
 
   delay_budget() = default;
   delay_budget(double guard_s, double share, bool varies = false)
@@ -77,6 +79,8 @@ class delay_budget {
   std::size_t leave_out() const { return left_out_; }
 
  private:
+  void wait();
+  void adapt(double budget_s);
   void shrink();
   void grow();
   void on_too_many();
@@ -88,6 +92,7 @@ class delay_budget {
   double took_s_ = 0, delay_s_ = 0;  // of this window
   std::uint32_t iterations_ = 0;
   bool paused_ = false;
+  std::uint32_t pause_ = 0, next_pause_ = first_pause;  // windows
 };
 
 }  // namespace troupe::planners

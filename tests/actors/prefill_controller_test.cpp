@@ -444,11 +444,12 @@ TEST_CASE("a guest that is gone breaks its promise, and the decoder knows at onc
     gone.why = {reason::kind::unavailable, "paused_by_delay_budget: ..."};
     x.say(node_address(*x.c, 0), gone);
     CHECK(x.take<prefill_progress>().size() == 1);
-    CHECK(x.answer(x.request(2)) == "paused_by_delay_budget");
-    auto next = an_offer(*x.c);
-    next.sequence = 2;
-    x.say(x.trainer_node, next);
-    CHECK(x.answer(x.request(3)).empty());
+    CHECK(x.guest_of(x.request(2)) == node_address(*x.c, 1));
+    gone.name = x.name(2);
+    x.say(node_address(*x.c, 1), gone);
+    CHECK(x.answer(x.request(3)) == "paused_by_delay_budget");
+    x.signal(0, 1);
+    CHECK(x.guest_of(x.request(4)) == node_address(*x.c, 0));
   }
   SECTION("because its time was over") {
     x.progress(1, prefill_progress::state::held);

@@ -180,6 +180,17 @@ TEST_CASE("Of a device whose waits vary the shortest are left out until there ar
       CHECK_FALSE(b.paused());
       spend(0.05);
       CHECK(b.paused());
+      const auto pause = [&] {  // windows
+        std::uint32_t n = 0;
+        for (; b.paused(); ++n) spend(0);
+        return n;
+      };
+      CHECK(pause() == delay_budget::first_pause);
+      for (std::uint32_t i = 0; i < delay_budget::patience; ++i) spend(0.05);
+      CHECK(pause() == 2 * delay_budget::first_pause);
+      spend(0.005);
+      for (std::uint32_t i = 0; i < delay_budget::patience; ++i) spend(0.05);
+      CHECK(pause() == 2 * delay_budget::first_pause);
     }
     SECTION("but not for three times in all") {
       spend(0.05);
