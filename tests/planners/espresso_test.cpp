@@ -374,7 +374,7 @@ TEST_CASE(
   CHECK(mixed.bound_s == placer.bound(0, 80)->of(stage_counts(c.gpus.size(), 10)));
 }
 
-TEST_CASE("near the limit, sets that take long to cut wait for a plan, and none of them is lost") {
+TEST_CASE("near the limit, sets that take long to cut wait for a plan that limits them") {
   const auto c = thousand_gpus(2.5);
   const auto job =
       formats::load_job(formats::configs_directory() / "jobs/llama-1.3b-slo.yaml", c.gpus);
