@@ -10,114 +10,14 @@
 #include <set>
 #include <vector>
 
-#include "actors/serving/prefill_controller.hpp"
-#include "harness/small_cluster.hpp"
+#include "actors/prefill_by_hand.hpp"
 #include "messages/random.hpp"
 #include "messages/time.hpp"
 
-// A prefill controller whose trainer, guests and decoders are the test itself.
-
 namespace troupe::actors {
 
-namespace {
-
+using namespace prefill_test;
 using Catch::Matchers::WithinAbs;
-
-constexpr lease_id lease = 7;
-constexpr std::uint64_t trainer = 3;
-
-/// Two groups of one guest in dc1, each busy in [0, 10) of every 20 seconds; a token takes 10 ms.
-bubble_offer an_offer(const cluster& c) {
-  bubble_offer o;
-  o.lease = lease;
-  o.trainer = trainer;
-  o.sequence = 1;
-  o.how.model.name = "m";
-  o.how.op_ms = 1;
-  o.how.guard_ms = 0;
-  o.iteration_s = 20;
-  for (std::uint32_t p = 0; p < 2; ++p) {
-    guest_place g;
-    g.stage = {lease, p, 0};
-    g.node = node_address(c, p);
-    g.layers = 1;
-    g.token_s = 0.01;
-    o.groups.push_back({{g}, 0, 0});
-    o.stages.push_back({g.stage, {{0, 4}, {4, 10}}});
-  }
-  return o;
-}
-
-struct by_hand {
-  std::shared_ptr<const cluster> c = harness::small_cluster();
-  prefill_controller controller{c, 0, 5};
-  address decoder = node_address(*c, 0), trainer_node = node_address(*c, 4);
-  double now_s = 0;
-  prefill_controller::outbox out;
-
-  void say(address from, const message& m, const payload& body = {}) {
-    auto more = controller.on_message(from, m, body, now_s);
-    std::ranges::move(more, std::back_inserter(out));
-  }
-  void pass(double until_s) {
-    while (controller.next_s() <= until_s) {
-      now_s = std::max(now_s, controller.next_s());
-      auto more = controller.on_time(now_s);
-      std::ranges::move(more, std::back_inserter(out));
-    }
-    now_s = until_s;
-  }
-  void offer() { say(trainer_node, an_offer(*c)); }
-  /// By default the first iteration began so long ago that its guests have seen all of it.
-  void signal(std::uint32_t pipeline, std::uint64_t iteration = 0, double ago_s = 20) {
-    say(node_address(*c, pipeline), stage_signal{{lease, pipeline, 0}, trainer, iteration, ago_s});
-  }
-  void lend() {
-    offer();
-    signal(0), signal(1);
-  }
-  prefill_name name(std::uint64_t number) const { return {decoder, 9, number}; }
-  prefill_request request(std::uint64_t number, std::uint32_t tokens = 100,
-                          double within_s = 0) const {
-    return {name(number), "m", tokens, within_s, 0};
-  }
-  void progress(std::uint64_t number, prefill_progress::state now, std::uint32_t pipeline = 0) {
-    prefill_progress p;
-    p.name = name(number);
-    p.now = now;
-    say(node_address(*c, pipeline), p);
-  }
-  template <class T>
-  std::vector<T> take() {
-    std::vector<T> found;
-    for (const auto& o : out)
-      if (const auto* m = std::get_if<T>(&o.what)) found.push_back(*m);
-    std::erase_if(out, [](const auto& o) { return std::holds_alternative<T>(o.what); });
-    return found;
-  }
-  std::string answer(const prefill_request& r) {
-    say(decoder, r);
-    const auto replies = take<prefill_reply>();
-    REQUIRE(replies.size() == 1);
-    return replies.front().declined.text;
-  }
-  double promise_of(const prefill_request& r) {
-    say(decoder, r);
-    const auto replies = take<prefill_reply>();
-    REQUIRE(replies.size() == 1);
-    return replies.front().promised_s;
-  }
-  /// Of a prompt that is promised.
-  address guest_of(const prefill_request& r) {
-    say(decoder, r);
-    const auto replies = take<prefill_reply>();
-    REQUIRE(replies.size() == 1);
-    REQUIRE(replies.front().guests.size() == 1);
-    return replies.front().guests.front();
-  }
-};
-
-}  // namespace
 
 TEST_CASE("a prefill is promised at once, and ordered until the guest has it") {
   by_hand x;
@@ -405,20 +305,6 @@ TEST_CASE("no bubble of the first iteration is promised, in which guests compute
   CHECK_THAT(x.take<prefill_reply>().at(0).promised_s, WithinAbs(20 + 10 + 1, 1e-6));
 }
 
-TEST_CASE("guests that are late make later promises later") {
-  by_hand x;
-  x.offer();
-  x.signal(0);
-  CHECK(x.answer(x.request(1)).empty());
-  x.progress(1, prefill_progress::state::held);
-  x.out.clear();
-  x.now_s = 13;  // should have ended at 11
-  x.offer();
-  x.say(x.decoder, x.request(2));
-  CHECK_THAT(x.take<prefill_reply>().at(0).promised_s, WithinAbs(2 + 1, 1e-6));
-  x.progress(1, prefill_progress::state::ended);
-}
-
 TEST_CASE("a promise that nobody speaks of any more expires") {
   by_hand x;
   x.lend();
@@ -430,71 +316,6 @@ TEST_CASE("a promise that nobody speaks of any more expires") {
   CHECK(x.controller.promised() == 0);
   CHECK(x.controller.counts().expired == 1);
   CHECK(x.controller.next_s() > 30);
-}
-
-TEST_CASE("a guest that is gone breaks its promise, and the decoder knows at once") {
-  by_hand x;
-  x.lend();
-  CHECK(x.answer(x.request(1)).empty());
-  x.out.clear();
-  prefill_progress gone;
-  gone.name = x.name(1);
-  gone.now = prefill_progress::state::gone;
-  SECTION("because its training is delayed too often") {
-    gone.why = {reason::kind::unavailable, "paused_by_delay_budget: ..."};
-    x.say(node_address(*x.c, 0), gone);
-    CHECK(x.take<prefill_progress>().size() == 1);
-    CHECK(x.guest_of(x.request(2)) == node_address(*x.c, 1));
-    gone.name = x.name(2);
-    x.say(node_address(*x.c, 1), gone);
-    CHECK(x.answer(x.request(3)) == "paused_by_delay_budget");
-    x.signal(0, 1);
-    CHECK(x.guest_of(x.request(4)) == node_address(*x.c, 0));
-  }
-  SECTION("because its time was over") {
-    x.progress(1, prefill_progress::state::held);
-    x.say(node_address(*x.c, 0), gone);
-    CHECK(x.take<prefill_progress>().size() == 1);
-    CHECK(x.controller.promised() == 0);
-    CHECK(x.guest_of(x.request(2)) == node_address(*x.c, 0));
-  }
-  SECTION("because its stage has ended: it gets no more until the stage begins an iteration") {
-    x.say(node_address(*x.c, 0), gone);
-    CHECK(x.guest_of(x.request(2)) == node_address(*x.c, 1));
-    x.signal(0);  // a repetition
-    CHECK(x.guest_of(x.request(3)) == node_address(*x.c, 1));
-    x.signal(0, 1);
-    CHECK(x.guest_of(x.request(4)) == node_address(*x.c, 0));
-  }
-}
-
-TEST_CASE("promises allow for how late prefills usually end, plans do not") {
-  by_hand x;
-  x.lend();
-  std::uint64_t number = 0;
-  // Prompts of a second in bubbles of ten, one at a time.
-  const auto pass = [&](double until_s) {
-    for (; x.now_s + 4 < until_s; x.offer()) x.pass(x.now_s + 4);
-    x.pass(until_s);
-    x.offer();
-  };
-  const auto end_late = [&](double late_s) {
-    pass(20.0 * static_cast<double>(number + 1));
-    const auto promised_s = x.promise_of(x.request(++number));
-    pass(x.now_s + 11 + late_s);
-    x.progress(number, prefill_progress::state::ended);
-    return promised_s;
-  };
-  const double late_s = GENERATE(0.004, 3);
-  const bool small = late_s < 1;
-  CHECK_THAT(end_late(late_s), WithinAbs(11, 1e-6));
-  for (int again = 0; again < 3; ++again)
-    CHECK_THAT(end_late(late_s), WithinAbs(11 + (small ? 0 : late_s), 1e-6));
-  SECTION("a limit counts from the promise") {
-    pass(20.0 * static_cast<double>(number + 1));
-    CHECK(x.answer(x.request(++number, 100, 12)) == (small ? "" : "no_bubble_before_deadline"));
-    CHECK(x.answer(x.request(++number, 100, 15)).empty());
-  }
 }
 
 TEST_CASE("under look-ahead a bubble's orders are sent just before they can be executed") {

@@ -1,0 +1,112 @@
+#pragma once
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "actors/serving/prefill_controller.hpp"
+#include "harness/small_cluster.hpp"
+
+// A prefill controller whose trainer, guests and decoders are the test itself.
+
+namespace troupe::actors::prefill_test {
+
+inline constexpr lease_id lease = 7;
+inline constexpr std::uint64_t trainer = 3;
+
+/// Two groups of one guest in dc1, each busy in [0, 10) of every 20 seconds; a token takes 10 ms.
+inline bubble_offer an_offer(const cluster& c) {
+  bubble_offer o;
+  o.lease = lease;
+  o.trainer = trainer;
+  o.sequence = 1;
+  o.how.model.name = "m";
+  o.how.op_ms = 1;
+  o.how.guard_ms = 0;
+  o.iteration_s = 20;
+  for (std::uint32_t p = 0; p < 2; ++p) {
+    guest_place g;
+    g.stage = {lease, p, 0};
+    g.node = node_address(c, p);
+    g.layers = 1;
+    g.token_s = 0.01;
+    o.groups.push_back({{g}, 0, 0});
+    o.stages.push_back({g.stage, {{0, 4}, {4, 10}}});
+  }
+  return o;
+}
+
+struct by_hand {
+  std::shared_ptr<const cluster> c = harness::small_cluster();
+  prefill_controller controller{c, 0, 5};
+  address decoder = node_address(*c, 0), trainer_node = node_address(*c, 4);
+  double now_s = 0;
+  prefill_controller::outbox out;
+
+  void say(address from, const message& m, const payload& body = {}) {
+    auto more = controller.on_message(from, m, body, now_s);
+    std::ranges::move(more, std::back_inserter(out));
+  }
+  void pass(double until_s) {
+    while (controller.next_s() <= until_s) {
+      now_s = std::max(now_s, controller.next_s());
+      auto more = controller.on_time(now_s);
+      std::ranges::move(more, std::back_inserter(out));
+    }
+    now_s = until_s;
+  }
+  void offer() { say(trainer_node, an_offer(*c)); }
+  /// By default the first iteration began so long ago that its guests have seen all of it.
+  void signal(std::uint32_t pipeline, std::uint64_t iteration = 0, double ago_s = 20) {
+    say(node_address(*c, pipeline), stage_signal{{lease, pipeline, 0}, trainer, iteration, ago_s});
+  }
+  void lend() {
+    offer();
+    signal(0), signal(1);
+  }
+  prefill_name name(std::uint64_t number) const { return {decoder, 9, number}; }
+  prefill_request request(std::uint64_t number, std::uint32_t tokens = 100,
+                          double within_s = 0) const {
+    return {name(number), "m", tokens, within_s, 0};
+  }
+  void progress(std::uint64_t number, prefill_progress::state now, std::uint32_t pipeline = 0) {
+    prefill_progress p;
+    p.name = name(number);
+    p.now = now;
+    say(node_address(*c, pipeline), p);
+  }
+  template <class T>
+  std::vector<T> take() {
+    std::vector<T> found;
+    for (const auto& o : out)
+      if (const auto* m = std::get_if<T>(&o.what)) found.push_back(*m);
+    std::erase_if(out, [](const auto& o) { return std::holds_alternative<T>(o.what); });
+    return found;
+  }
+  std::string answer(const prefill_request& r) {
+    say(decoder, r);
+    const auto replies = take<prefill_reply>();
+    REQUIRE(replies.size() == 1);
+    return replies.front().declined.text;
+  }
+  double promise_of(const prefill_request& r) {
+    say(decoder, r);
+    const auto replies = take<prefill_reply>();
+    REQUIRE(replies.size() == 1);
+    return replies.front().promised_s;
+  }
+  /// Of a prompt that is promised.
+  address guest_of(const prefill_request& r) {
+    say(decoder, r);
+    const auto replies = take<prefill_reply>();
+    REQUIRE(replies.size() == 1);
+    REQUIRE(replies.front().guests.size() == 1);
+    return replies.front().guests.front();
+  }
+};
+
+}  // namespace troupe::actors::prefill_test
