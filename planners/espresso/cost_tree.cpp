@@ -16,7 +16,6 @@
 #include "planners/core/bounds.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/espresso/completion_bound.hpp"
-#include "planners/espresso/market.hpp"
 #include "planners/pipeline/plan_search.hpp"
 #include "planners/pipeline/stage_placer.hpp"
 
@@ -32,7 +31,6 @@ struct tree_node {
   std::uint32_t stages = 0;  // of a pipeline, when it is complete
   std::size_t types = 0;     // decided
   stage_counts counts;
-  bool deferred = false;  // it has waited: a quick search for its cut was not through
   // Of a complete one whose stages have been ordered and cut, and who did; its cost is then that of
   // the closed form, below which no schedule is.
   std::shared_ptr<const set_plan> placed = nullptr;
@@ -43,6 +41,27 @@ struct tree_node {
     return std::tie(other.min_cost, other.number) < std::tie(min_cost, number);
   }
 };
+
+/// A cluster with the prices of one of its datacentres in its GPU types.
+struct market {
+  cluster priced;
+  std::vector<double> interruptions_per_hour;  // of a node, by GPU type; empty: none
+};
+
+market market_of(const cluster& c, std::uint32_t datacenter, bool spot) {
+  market m{c, {}};
+  m.priced.prices.clear();
+  for (gpu_index g = 0; g < c.gpus.size(); ++g) {
+    const auto* p = price_at(c, g, datacenter);
+    if (!p) continue;
+    const bool interruptible = spot && p->spot_per_hour > 0;
+    m.priced.gpus[g].price_per_hour = interruptible ? p->spot_per_hour : p->per_hour;
+    if (!interruptible) continue;
+    m.interruptions_per_hour.resize(c.gpus.size());
+    m.interruptions_per_hour[g] = p->interruptions_per_hour;
+  }
+  return m;
+}
 
 class cost_trees {
  public:
@@ -77,10 +96,6 @@ class cost_trees {
 
  private:
   static constexpr std::uint64_t patience = 2'000'000;  // units without a plan
-  // Of a search that takes longer, sets whose cut takes more than a quick look wait; but not
-  // forever.
-  static constexpr std::uint64_t usual_units = 10'000'000, quick_units = 60'000'000;
-  static constexpr cut_steps quick{2'000, 0}, thorough{300'000, 300'000};
   static constexpr auto never_units = std::numeric_limits<std::uint64_t>::max();
 
   double iterations() const { return static_cast<double>(job_.iterations); }
@@ -108,12 +123,13 @@ class cost_trees {
   }
 
   void grow() {
-    for (;;) {
-      if (ended() || spent_ > quick_units) take_deferred();
-      if (ended()) break;
+    while (!queue_.empty()) {
+      if (options_.pruning && out_.plan && queue_.top().min_cost >= out_.cost) {
+        out_.search.pruned_cost += queue_.size();
+        break;
+      }
       if (!budget_.spend(units())) {
         out_.bound = std::min({queue_.top().min_cost, loose_bound_, out_.plan ? out_.cost : never});
-        for (const auto& d : deferred_) out_.bound = std::min(out_.bound, d.min_cost);
         return;
       }
       if (max_units_ < never_units && (out_.plan || spent_ > max_units_)) return;
@@ -124,26 +140,14 @@ class cost_trees {
         simulate(node);
         continue;
       }
-      if (!node.deferred) ++out_.search.opened;
+      ++out_.search.opened;
       const auto used = std::accumulate(node.counts.begin(), node.counts.end(), 0U);
       if (used == node.stages)
         place(node);
       else
         extend(node, node.stages - used);
     }
-    out_.search.pruned_cost += queue_.size();
     out_.complete = true;
-  }
-
-  /// Is no node left that can be the answer?
-  bool ended() const {
-    return queue_.empty() || (options_.pruning && out_.plan && queue_.top().min_cost >= out_.cost);
-  }
-
-  /// What the other sets' plans cost leaves less to look at.
-  void take_deferred() {
-    for (auto& node : deferred_) queue_.push(std::move(node));
-    deferred_.clear();
   }
 
   /// Where a limit is tight, the queue comes to the GPUs that meet it late. A placer that is quick
@@ -246,33 +250,13 @@ class cost_trees {
   }
 
   void place(const tree_node& node) {
-    if (!node.deferred) ++out_.search.placed;
+    ++out_.search.placed;
     place_by(options_.placer, node);
-  }
-
-  /// The best order and cut. Those that it takes long to find wait for an upper bound.
-  set_plan place_exactly(const tree_node& node, double max_s) {
-    const bool all = !options_.pruning || options_.exhaustive;
-    const bool may_wait = !all && !node.deferred && spent_ <= quick_units;
-    auto p =
-        placer_.place(node.division, node.counts, max_s, {}, placer_.fidelity_of(node.division),
-                      node.deferred                       ? thorough
-                      : may_wait && spent_ >= usual_units ? quick
-                                                          : cut_steps{});
-    if (p.through || !may_wait) return p;
-    auto& later = deferred_.emplace_back(node);
-    later.deferred = true;
-    later.min_cost = std::max(later.min_cost, cost_of(p.bound_s, price_per_hour(node)));
-    p.bound_s = never;
-    return p;
   }
 
   void place_by(provision_placer placer, tree_node node) {
     const double price = price_per_hour(node);
-    const double max_s = limit_s(price);
-    auto p = placer == provision_placer::exact
-                 ? place_exactly(node, max_s)
-                 : place_with(placer, placer_, cluster_, node.division, node.counts, max_s);
+    auto p = place_with(placer, placer_, cluster_, node.division, node.counts, limit_s(price));
     if (p.bound_s < p.iteration_s) loose_bound_ = std::min(loose_bound_, cost_of(p.bound_s, price));
     if (!p.plan || (node.placed && p.plan->how == node.placed->plan->how)) return;
     const double closed_s = p.iteration_s;
@@ -360,7 +344,6 @@ class cost_trees {
   provision_options options_;
   stage_placer placer_;
   std::priority_queue<tree_node> queue_;
-  std::vector<tree_node> deferred_;  // wait until the queue has ended
   std::uint64_t numbered_ = 0, work_ = 0, spent_ = 0;
   std::unique_ptr<cost_trees> whale_;      // of other sets in its own order, if it is asked
   std::uint64_t next_ask_ = never_units;   // spent by then

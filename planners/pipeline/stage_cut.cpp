@@ -421,7 +421,7 @@ class cut_search {
     auto& all = labels_.back();
     std::ranges::stable_sort(all, {}, [](const label& l) { return l.min_s; });
     if (all.empty()) return {};
-    stage_cut out{all.front().min_s, stages_of(all.front()), all.front().min_s, true, {}};
+    stage_cut out{all.front().min_s, stages_of(all.front()), all.front().min_s, {}};
     for (std::size_t i = 1; i < std::min<std::size_t>(8, all.size()) && !p_.own_links; ++i)
       out.others.push_back({all[i].min_s, stages_of(all[i])});
     return out;
@@ -466,8 +466,9 @@ bool has_too_many_sets(const cut_problem& p) {
 }  // namespace
 
 stage_cut cut_for(const cut_problem& problem, double limit_s, std::uint64_t& steps,
-                  const cut_steps& most) {
-  if (problem.stages() > problem.table->size()) return {};
+                  std::uint64_t max_steps) {
+  const auto stages = problem.stages();
+  if (stages > problem.table->size()) return {};
   stage_cut first;
   first.bound_s = problem.bound->of(problem.counts);
   if (has_too_many_sets(problem)) return first;
@@ -475,19 +476,17 @@ stage_cut cut_for(const cut_problem& problem, double limit_s, std::uint64_t& ste
   constexpr double rounding = 1 + 1e-12;
   cut_search search{problem};
   // A tight limit leaves little to look at; else what a quick pass finds is one.
-  auto best = search.within(limit_s, all, most.first);
+  auto best = search.within(limit_s, all, max_steps / 4);
   if (!best) {
     first = *search.within(limit_s, few, never_steps);
-    first.through = false;
-    if (most.further > 0)
-      best = search.within(std::min(limit_s, first.iteration_s * rounding), all, most.further);
+    best = search.within(std::min(limit_s, first.iteration_s * rounding), all, max_steps);
   }
   first.bound_s = problem.bound->of(problem.counts);
   // What a tighter limit leaves may be little enough to look at: the best of it, or a bound.
   for (const double share : {0.97, 0.92, 0.85}) {
     const double tighter_s = share * std::min(limit_s, first.iteration_s);
-    if (best || most.further == 0 || tighter_s <= first.bound_s || tighter_s == never) break;
-    best = search.within(tighter_s, all, most.further / 2);
+    if (best || tighter_s <= first.bound_s || tighter_s == never) break;
+    best = search.within(tighter_s, all, max_steps / 2);
     if (!best || !best->stages.empty()) continue;
     first.bound_s = tighter_s;
     best = std::move(first);

@@ -59,7 +59,6 @@ struct stage_cut {
   std::vector<cut_stage> stages;  // empty: nothing within the limit was found
   /// None is shorter: iteration_s itself, unless the search was cut short.
   double bound_s = std::numeric_limits<double>::infinity();
-  bool through = true;  // with all orders and cuts
   /// Where links are shared iteration_s is a bound, too, and other cuts may be shorter: those that
   /// promise most, each with what it takes at least.
   struct alternative {
@@ -69,19 +68,13 @@ struct stage_cut {
   std::vector<alternative> others;
 };
 
-/// How much a search may look at.
-struct cut_steps {
-  std::uint64_t first = 25'000;     // with no other limit than the one that is given
-  std::uint64_t further = 100'000;  // within what a quick pass found; 0: no more than that pass
-};
-
 /// The shortest iteration of all orders and cuts of exactly the problem's stages, each with at
 /// least one piece (the last one of a transformer may have its head alone); none if that is longer
 /// than `limit_s`. Exact for evaluate's closed form where the problem is: where `links` hold for
 /// every stage of a type, own_links is true, and no embedding is tied. `steps` grows with the work
-/// that it was; beyond `most` it is the best of those that promised most. Of many types of which
-/// each has many stages nothing is found, but the bound.
+/// that it was; beyond `max_steps` it is the best of those that promised most. Of many types
+/// of which each has many stages nothing is found, but the bound.
 stage_cut cut_for(const cut_problem& problem, double limit_s, std::uint64_t& steps,
-                  const cut_steps& most = {});
+                  std::uint64_t max_steps = 100'000);
 
 }  // namespace troupe::planners

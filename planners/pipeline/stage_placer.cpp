@@ -286,13 +286,12 @@ fidelity stage_placer::fidelity_of(std::size_t division) const {
 }
 
 set_plan stage_placer::place(std::size_t division, const stage_counts& counts, double limit_s,
-                             const std::vector<std::size_t>& order, fidelity f,
-                             const cut_steps& most) {
+                             const std::vector<std::size_t>& order, fidelity f) {
   auto p = problem_of(division, counts);
   if (!p) return {};
   p->order = order;
   p->least = f == fidelity::least;
-  const auto cut = cut_for(*p, limit_s, units_, most);
+  const auto cut = cut_for(*p, limit_s, units_);
   set_plan out;
   if (!cut.stages.empty()) out = plan_of(division, cut.stages);
   for (const auto& other : cut.others) {
@@ -300,7 +299,6 @@ set_plan stage_placer::place(std::size_t division, const stage_counts& counts, d
     auto one = plan_of(division, other.stages);
     if (one.iteration_s < out.iteration_s) out = std::move(one);
   }
-  out.through = cut.through;
   if (!routes_.at(divisions_[division].tensor).alike || cut.bound_s < cut.iteration_s)
     out.bound_s = std::min(cut.bound_s, out.iteration_s);
   return out;

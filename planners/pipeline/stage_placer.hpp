@@ -48,7 +48,6 @@ struct set_plan {
   /// on nothing but order and cut; else (stages that share a node, nodes of a type that differ, a
   /// search for the cut that was not through) less, perhaps without a plan.
   double bound_s = std::numeric_limits<double>::infinity();
-  bool through = true;  // the search for the cut
 };
 
 /// Plans simulated work on the idle GPUs, in 1F1B's order.
@@ -78,7 +77,7 @@ class stage_placer {
                  const std::vector<std::size_t>& order = {});
   /// The same, of the cut that is best by `f`.
   set_plan place(std::size_t division, const stage_counts& counts, double limit_s,
-                 const std::vector<std::size_t>& order, fidelity f, const cut_steps& most = {});
+                 const std::vector<std::size_t>& order, fidelity f);
   /// What iterations are taken to be: fidelity::least only where each stage has a node for itself.
   fidelity fidelity_of(std::size_t division) const;
   /// What its order and cut depend on; none: the batch cannot be divided so.

@@ -60,7 +60,7 @@ TEST_CASE(
       x.job.budget = every.cheapest(never, never) * (0.9 + 0.5 * random.uniform());
     const double known = every.cheapest(x.job.slo_s.value_or(never), x.job.budget.value_or(never));
     const idle_index idle{x.c};
-    planning_budget budget{200'000'000};
+    planning_budget budget{1'000'000'000};
     const auto found = cheapest_plan(x.c, idle, x.job, budget, closed_form);
     auto unpruned = closed_form, exhaustive = closed_form;
     unpruned.pruning = false, exhaustive.exhaustive = true;
@@ -119,7 +119,7 @@ TEST_CASE("a plan's cost is that of its simulated schedule, which keeps its limi
     if (random.chance(0.8)) x.job.slo_s = every.fastest_s * (0.95 + 1.5 * random.uniform());
     const double known = every.cheapest(x.job.slo_s.value_or(never), never);
     const idle_index idle{x.c};
-    planning_budget budget{200'000'000};
+    planning_budget budget{1'000'000'000};
     const auto found = cheapest_plan(x.c, idle, x.job, budget);
     const auto open = cheapest_plan(x.c, idle, x.job, budget, {.pruning = false});
     const auto listed = cheapest_plan(x.c, idle, x.job, budget, {.exhaustive = true});
@@ -174,7 +174,7 @@ TEST_CASE("where stages share nodes, too, a plan costs little more than the chea
       known = std::min(known, x.cost(p) * std::max(1.0, e->iteration_s / closed_s));
     });
     const idle_index idle{x.c};
-    planning_budget budget{200'000'000};
+    planning_budget budget{1'000'000'000};
     const auto found = cheapest_plan(x.c, idle, x.job, budget);
     if (known == never) continue;
     REQUIRE(
@@ -204,7 +204,7 @@ TEST_CASE("no baseline and no greedy placement is cheaper than the exact one") {
     CAPTURE(i);
     const instance x{random, static_cast<std::uint32_t>(2 + random.below(5))};
     const idle_index idle{x.c};
-    planning_budget budget{200'000'000};
+    planning_budget budget{1'000'000'000};
     const auto exact = cheapest_plan(x.c, idle, x.job, budget);
     for (const std::string name : {"greedy", "sia", "whale", "hph"}) {
       const auto placer = provision_placer_named(name);
@@ -233,7 +233,7 @@ TEST_CASE("the Pareto front has the cheapest plan for every time, within its ste
     x.job.slo_s = 1e-3;  // not applied
     const all_plans every{x};
     const idle_index idle{x.c};
-    planning_budget budget{200'000'000};
+    planning_budget budget{1'000'000'000};
     const double step = 0.05;
     const auto front = cheapest_by_time(x.c, idle, x.job, budget, closed_form, step);
     REQUIRE(front.plans.empty() == every.plans.empty());
@@ -280,7 +280,7 @@ TEST_CASE("the cheapest spot plan accounts for prices and for the work that inte
       known = std::min(known, price * run_s / 3600);
     });
     const idle_index idle{x.c};
-    planning_budget budget{200'000'000};
+    planning_budget budget{1'000'000'000};
     const auto spot = cheapest_plan(x.c, idle, x.job, budget, {.spot = true, .simulate = false});
     const auto firm = cheapest_plan(x.c, idle, x.job, budget, closed_form);
     REQUIRE(spot.plan.has_value() == (known < never));
@@ -300,7 +300,7 @@ TEST_CASE("the greedy placer's choices are explained by ratios that reflect the 
     CAPTURE(i);
     const instance x{random, 5};
     const idle_index idle{x.c};
-    planning_budget budget{200'000'000};
+    planning_budget budget{1'000'000'000};
     const auto p = cheapest_plan(x.c, idle, x.job, budget, {.placer = provision_placer::greedy});
     if (!p.plan) continue;
     ++explained;
@@ -324,10 +324,8 @@ TEST_CASE("the greedy placer's choices are explained by ratios that reflect the 
   CHECK(explained > 15);
 }
 
-namespace {
-
-/// 125 instances of one GPU of each of eight types.
-cluster thousand_gpus(double gbps) {
+TEST_CASE(
+    "the cheapest of a thousand GPUs of eight types are found, and the gap closes with the work") {
   const auto catalogue = formats::load_catalogue(formats::configs_directory() / "gpus.yaml");
   REQUIRE(catalogue);
   cluster c;
@@ -344,16 +342,8 @@ cluster thousand_gpus(double gbps) {
                          static_cast<gpu_index>(c.gpus.size() - 1),
                          1,
                          {"pcie4", 256, 5},
-                         {"ethernet", gbps, 50}});
+                         {"eth10", 10, 50}});
   }
-  return c;
-}
-
-}  // namespace
-
-TEST_CASE(
-    "the cheapest of a thousand GPUs of eight types are found, and the gap closes with the work") {
-  const auto c = thousand_gpus(10);
   auto job = formats::load_job(formats::configs_directory() / "jobs/llama-7b-slo.yaml", c.gpus);
   REQUIRE(job);
   const idle_index idle{c};
@@ -372,34 +362,4 @@ TEST_CASE(
   const auto mixed = placer.place(0, stage_counts(c.gpus.size(), 10), never);
   CHECK_FALSE(mixed.plan);
   CHECK(mixed.bound_s == placer.bound(0, 80)->of(stage_counts(c.gpus.size(), 10)));
-}
-
-TEST_CASE("near the limit, sets that take long to cut wait for a plan that limits them") {
-  const auto c = thousand_gpus(2.5);
-  const auto job =
-      formats::load_job(formats::configs_directory() / "jobs/llama-1.3b-slo.yaml", c.gpus);
-  REQUIRE(job);
-  const idle_index idle{c};
-  planning_budget budget{200'000'000};
-  const auto found = cheapest_plan(c, idle, *job, budget);
-  REQUIRE(found.plan);
-  CHECK(found.complete);
-  CHECK(found.gap() < 0.1);
-  // Of a set that waits, the best cut by the closed form is within the limit, and the cheapest of
-  // all: only its schedule is not.
-  stage_placer placer{c, idle, *job, fidelity::least};
-  const stage_counts waits{0, 0, 0, 1, 7, 0, 0, 0};
-  const double limit_s = *job->slo_s / static_cast<double>(job->iterations);
-  const auto place = [&](const cut_steps& most) {
-    return placer.place(0, waits, limit_s, {}, fidelity::least, most);
-  };
-  CHECK_FALSE(place({2'000, 0}).through);
-  const auto best = place({1'000'000, 0});
-  REQUIRE(best.plan);
-  CHECK(best.through);
-  double price = 0;
-  for (std::size_t t = 0; t < waits.size(); ++t)
-    price += waits[t] * placer.divisions()[0].types[t].price_per_hour;
-  CHECK(found.bound ==
-        Approx(best.bound_s * static_cast<double>(job->iterations) * price / 3600).epsilon(1e-9));
 }
