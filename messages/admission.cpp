@@ -95,9 +95,13 @@ problem check_profile(const device_profile& p) {
   for (const auto& m : p.models) {
     const profile_point* before = nullptr;
     for (const auto& at : m.points) {
-      if (at.sequence == 0 || at.rows == 0) return "a point lacks sequence or rows";
-      if (before && std::pair{before->sequence, before->rows} >= std::pair{at.sequence, at.rows})
-        return "points are not sorted by sequence and rows";
+      if (at.sequence == 0 || at.rows == 0 || at.tensor_parallel == 0)
+        return "a point lacks sequence, rows or tensor_parallel";
+      const auto place = [](const profile_point& x) {
+        return std::tuple{x.tensor_parallel, x.sequence, x.rows};
+      };
+      if (before && place(*before) >= place(at))
+        return "points are not sorted by tensor_parallel, sequence and rows";
       before = &at;
     }
   }

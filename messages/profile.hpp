@@ -38,11 +38,14 @@ struct profile_point {
   part_times embedding;  // the first stage's
   part_times head;       // the last one's
   part_times ends;       // both, of a single stage
+  /// Devices that share the stage; times of the slowest, with the all-reduces between them.
+  std::uint32_t tensor_parallel = 1;
+  static constexpr std::size_t required = 8;
 
   static constexpr auto fields() {
     using t = profile_point;
-    return std::tuple{&t::sequence, &t::rows,      &t::attention, &t::mlp,
-                      &t::plain,    &t::embedding, &t::head,      &t::ends};
+    return std::tuple{&t::sequence, &t::rows, &t::attention,      &t::mlp, &t::plain, &t::embedding,
+                      &t::head,     &t::ends, &t::tensor_parallel};
   }
   bool operator==(const profile_point&) const = default;
 };
@@ -52,7 +55,7 @@ struct model_profile {
   std::string name;
   std::uint32_t hidden = 0, heads = 0, intermediate = 0, vocabulary = 0;
   bool tied_head = true;
-  std::vector<profile_point> points;  // by sequence length, then micro-batch size
+  std::vector<profile_point> points;  // by tensor_parallel, sequence length, then micro-batch size
 
   static constexpr auto fields() {
     using t = model_profile;

@@ -82,12 +82,20 @@ double spread_of(const json& profile) {
   return most;
 }
 
-/// Of a core beside which `busy - 1` others compute, all with the pauses of emulated nodes.
-device_profile profiled(const scratch& in, std::uint32_t busy) {
+/// Assumed: the devices of a stage, of all pipelines, compute at the same time, and those of
+/// different stages do not.
+std::uint32_t busy_devices(const shape& s) {
+  return s.data * s.tensor;
+}
+
+/// Of a core, or the cores of a stage, beside which as many others compute as in the run, all with
+/// the pauses of emulated nodes.
+device_profile profiled(const scratch& in, const shape& s) {
   const auto words = fmt::format(
-      "profile --model '{}' --rows {} --rounds 5 --busy {} --emulate-speed {} "
+      "profile --model '{}' --rows {} --rounds 5 --busy {} --emulate-speed {}{} "
       "--out profile.yaml",
-      in.write("small.yaml", model_text(4)), rows, busy, speed);
+      in.write("small.yaml", model_text(4)), rows, busy_devices(s), speed,
+      s.tensor > 1 ? fmt::format(" --tensor-parallel {}", s.tensor) : "");
   for (int tries = 1;; ++tries) {
     const foreign_load others;
     const double spread = spread_of(troupe_says(in, words));
@@ -95,12 +103,6 @@ device_profile profiled(const scratch& in, std::uint32_t busy) {
     if (calm || tries == max_tries)
       return must(troupe::formats::load_profile(in.path("profile.yaml")));
   }
-}
-
-/// Assumed: the devices of a stage, of all pipelines, compute at the same time, and those of
-/// different stages do not.
-std::uint32_t busy_devices(const shape& s) {
-  return s.data * s.tensor;
 }
 
 struct estimate {
@@ -158,19 +160,18 @@ int main(int argc, char** argv) {
   std::vector<outcome> all(shapes.size());
   double profiles_s = 0, runs_s = 0;
   for (int r = 0; r < rounds; ++r) {
-    const auto timed_profile = [&](std::uint32_t busy) {
+    const auto timed_profile = [&](const shape& of) {
       const double begin_s = foreign_load::own_s();
-      auto p = profiled(in, busy);
+      auto p = profiled(in, of);
       profiles_s += foreign_load::own_s() - begin_s;
       return p;
     };
     for (std::size_t i = 0; i < shapes.size(); ++i) {
-      const auto busy = busy_devices(shapes[i]);
-      auto e = estimated(in, shapes[i], timed_profile(busy));
+      auto e = estimated(in, shapes[i], timed_profile(shapes[i]));
       const double begin_s = foreign_load::own_s();
       const auto m = measured(in, shapes[i], e.cut);
       runs_s += foreign_load::own_s() - begin_s;
-      const auto after = estimated(in, shapes[i], timed_profile(busy));
+      const auto after = estimated(in, shapes[i], timed_profile(shapes[i]));
       e.iteration_s = (e.iteration_s + after.iteration_s) / 2;
       all[i].cut = e.cut.substr(e.cut.find('['));
       all[i].estimated_ms.push_back(1e3 * e.iteration_s);

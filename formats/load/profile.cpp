@@ -49,9 +49,15 @@ profile_point read_point(findings& found, const value& v, const std::string& pla
   profile_point p;
   map.read_whole<std::uint32_t>("sequence", p.sequence, 1, 100'000'000, need::required);
   map.read_whole<std::uint32_t>("rows", p.rows, 1, 1'000'000, need::required);
+  map.read_whole<std::uint32_t>("tensor_parallel", p.tensor_parallel, 1, 1024);
   for (const auto& [name, times] : parts) p.*times = read_part(map, name);
   map.finish();
   return p;
+}
+
+/// Points are sorted by it.
+std::tuple<std::uint32_t, std::uint32_t, std::uint32_t> place_of(const profile_point& p) {
+  return {p.tensor_parallel, p.sequence, p.rows};
 }
 
 model_profile read_profiled_model(findings& found, const value& v, const std::string& place) {
@@ -68,17 +74,14 @@ model_profile read_profiled_model(findings& found, const value& v, const std::st
       const auto at = inside(inside(place, "points"), i);
       m.points.push_back(read_point(found, list->items[i], at));
       const auto& p = m.points.back();
-      const auto same = [&](const profile_point& o) {
-        return o.sequence == p.sequence && o.rows == p.rows;
-      };
+      const auto same = [&](const profile_point& o) { return place_of(o) == place_of(p); };
       if (std::count_if(m.points.begin(), m.points.end(), same) > 1)
         found.add(list->items[i].line, at,
-                  fmt::format("duplicate point: {} rows of {} tokens", p.rows, p.sequence));
+                  fmt::format("duplicate point: {} rows of {} tokens, tensor_parallel {}", p.rows,
+                              p.sequence, p.tensor_parallel));
     }
   map.finish();
-  std::sort(m.points.begin(), m.points.end(), [](const auto& a, const auto& b) {
-    return std::tie(a.sequence, a.rows) < std::tie(b.sequence, b.rows);
-  });
+  std::ranges::sort(m.points, {}, place_of);
   return m;
 }
 
@@ -170,6 +173,8 @@ std::string text_of(const model_profile& m) {
       quoted(m.name), m.hidden, m.heads, m.intermediate, m.vocabulary, m.tied_head);
   for (const auto& p : m.points) {
     out += fmt::format("      - sequence: {}\n        rows: {}\n", p.sequence, p.rows);
+    if (p.tensor_parallel > 1)
+      out += fmt::format("        tensor_parallel: {}\n", p.tensor_parallel);
     for (const auto& [name, times] : parts)
       out += fmt::format("        {}: {}\n", name, text_of(p.*times));
   }

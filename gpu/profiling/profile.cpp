@@ -9,6 +9,7 @@
 #include <ctime>
 #include <future>
 #include <memory>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -223,22 +224,24 @@ std::array<stage_spec, places> stages_of(troupe::model m, std::uint32_t sequence
 
 class point_maker {
  public:
-  point_maker(const profile_wish& w, const device_maker& make_device) : w_{w}, make_{make_device} {}
+  point_maker(const profile_wish& w, std::uint32_t tensor_parallel)
+      : w_{w}, devices_{tensor_parallel} {}
 
   expected<profile_point> make(const troupe::model& m, std::uint32_t sequence, std::uint32_t rows) {
     const auto specs = stages_of(m, sequence, rows, w_.emulate_speed);
+    const auto make_device = [this](const stage_spec& s) { return open(s); };
     const inputs in{specs[one]};
     std::array<std::unique_ptr<bench>, places> all;
     for (std::size_t i = 0; i < places; ++i) {
       const auto before = free_bytes();
-      auto b = bench::make(specs[i], in, make_);
+      auto b = bench::make(specs[i], in, make_device);
       if (!b) return refuse(b.error());
       all[i] = std::move(*b);
       if (auto ok = all[i]->round(false); !ok) return refuse(ok.error());
       const auto after = free_bytes();
       if (before > after) all[i]->peak_bytes = before - after;
     }
-    const auto others = company::make(w_.busy - 1, specs[three], in, make_);
+    const auto others = company::make((w_.busy - 1) / devices_, specs[three], in, make_device);
     if (!others) return refuse(others.error());
     // In turn, so that changes over time affect all of them.
     for (std::uint32_t r = 0; r < std::max(w_.rounds, 3u); ++r)
@@ -247,6 +250,7 @@ class point_maker {
     profile_point p;
     p.sequence = sequence;
     p.rows = rows;
+    p.tensor_parallel = devices_;
     const auto parts = take_apart(
         {all[attention]->times(), all[mlp]->times(), all[one]->times(), all[three]->times()});
     p.attention = parts.attention, p.mlp = parts.mlp, p.plain = parts.plain;
@@ -261,31 +265,44 @@ class point_maker {
     return free_memory(w_.index).value_or(0);
   }
 
+  expected<std::unique_ptr<stage_device>> open(const stage_spec& s) const {
+    if (w_.device != "cuda") return make_shared_cpu_device(s, devices_);
+    std::vector<int> indices(devices_);
+    std::iota(indices.begin(), indices.end(), w_.index);
+    return make_shared_cuda_device(s, indices);
+  }
+
   const profile_wish& w_;
-  const device_maker& make_;
+  std::uint32_t devices_;  // that share each stage
 };
 
-expected<model_profile> measure_model(const profile_wish& w, const troupe::model& m,
-                                      const device_maker& make_device) {
+expected<model_profile> measure_model(const profile_wish& w, const troupe::model& m) {
   model_profile out{m.name,       m.hidden,    m.heads, static_cast<std::uint32_t>(inner_width(m)),
                     m.vocabulary, m.tied_head, {}};
   reason why;
   const auto report = [&](const std::string& text) {
     if (w.progress) w.progress(text);
   };
-  for (const auto sequence : w.sequences.empty() ? std::vector{m.sequence} : w.sequences)
-    for (const auto rows : w.rows) {
-      report(fmt::format("{}: {} rows of {} tokens", m.name, rows, sequence));
-      auto p = point_maker{w, make_device}.make(m, sequence, rows);
-      if (p) {
-        out.points.push_back(std::move(*p));
-        continue;
-      }
-      why = p.error();
-      report(fmt::format("{}: {} rows of {} tokens were not measured: {}", m.name, rows, sequence,
-                         why.text));
-      if (why.code == reason::kind::invalid) return refuse(std::move(why));
+  // False: the model is not possible.
+  const auto measure = [&](std::uint32_t devices, std::uint32_t sequence, std::uint32_t rows) {
+    const auto what = fmt::format("{}: {} rows of {} tokens{}", m.name, rows, sequence,
+                                  devices > 1 ? fmt::format(" on {} devices", devices) : "");
+    report(what);
+    auto p = point_maker{w, devices}.make(m, sequence, rows);
+    if (p) {
+      out.points.push_back(std::move(*p));
+      return true;
     }
+    why = p.error();
+    report(fmt::format("{} were not measured: {}", what, why.text));
+    return why.code != reason::kind::invalid;
+  };
+  std::vector<std::uint32_t> devices{1};
+  devices.insert(devices.end(), w.tensor_parallel.begin(), w.tensor_parallel.end());
+  for (const auto t : devices)
+    for (const auto sequence : w.sequences.empty() ? std::vector{m.sequence} : w.sequences)
+      for (const auto rows : w.rows)
+        if (!measure(t, sequence, rows)) return refuse(std::move(why));
   if (out.points.empty()) return refuse(std::move(why));
   return out;
 }
@@ -337,12 +354,9 @@ sublayer_times take_apart(const measured_stages& m) {
 expected<device_profile> measure_device(const profile_wish& w) {
   auto profile = describe_device(w.device, w.index);
   if (!profile) return profile;
-  device_maker make = make_cpu_device;
-  if (w.device == "cuda")
-    make = [index = w.index](const stage_spec& s) { return make_cuda_device(s, index); };
   profile->busy = w.busy;
   for (const auto& m : w.models) {
-    auto one = measure_model(w, m, make);
+    auto one = measure_model(w, m);
     if (!one) return refuse(one.error());
     profile->models.push_back(std::move(*one));
   }

@@ -19,8 +19,9 @@ struct profile_wish {
   std::string device = "cpu";  // or cuda
   int index = 0;               // number of the GPU
   std::vector<troupe::model> models;
-  std::vector<std::uint32_t> rows{1};    // sequences per micro-batch
-  std::vector<std::uint32_t> sequences;  // tokens per sequence; empty: each model's own
+  std::vector<std::uint32_t> rows{1};          // sequences per micro-batch
+  std::vector<std::uint32_t> sequences;        // tokens per sequence; empty: each model's own
+  std::vector<std::uint32_t> tensor_parallel;  // also of stages that so many devices share
   std::uint32_t busy = 1;    // number of devices that compute concurrently; one is measured
   std::uint32_t rounds = 9;  // at least 3; each runs everything once
   // Of a CPU: with the pauses of a node that is emulated at this speed, after which the next

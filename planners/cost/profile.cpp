@@ -21,14 +21,16 @@ bool same_sizes(const model_profile& p, const model& m) {
          p.tied_head == m.tied_head;
 }
 
-/// The measured points of one sequence length, by micro-batch size, and the weights of two of them.
+/// The measured points of one sequence length and number of GPUs, by micro-batch size, and the
+/// weights of two of them.
 class line {
  public:
-  line(const model_profile& sizes, std::uint32_t sequence, std::uint32_t rows)
+  line(const model_profile& sizes, std::uint32_t sequence, std::uint32_t rows,
+       std::uint32_t tensor_parallel = 1)
       : rows_{static_cast<double>(rows)} {
     std::vector<const profile_point*> all;
     for (const auto& p : sizes.points)
-      if (p.sequence == sequence) all.push_back(&p);
+      if (p.sequence == sequence && p.tensor_parallel == tensor_parallel) all.push_back(&p);
     if (all.empty()) return;
     std::ranges::sort(all, {}, [](const auto* p) { return p->rows; });
     const auto above = std::ranges::find_if(all, [&](const auto* p) { return p->rows >= rows; });
@@ -40,6 +42,7 @@ class line {
     low_ = *(high - 1), high_ = *high;
   }
 
+  bool empty() const { return !nearest_; }
   bool beyond() const { return beyond_; }
 
   double of_rows(part_times profile_point::*part, double part_times::*what) const {
@@ -103,8 +106,7 @@ expected<const model_profile*> sizes_of(const device_profile& p, const model& m)
                     "heads, MLP {}, vocabulary {}, {} head)",
                     p.device, m.name, m.hidden, m.heads, inner_of(m), m.vocabulary,
                     m.tied_head ? "tied" : "untied"));
-  if (std::ranges::any_of(found->points, [&](const auto& x) { return x.sequence == m.sequence; }))
-    return found;
+  if (!line{*found, m.sequence, 1}.empty()) return found;
   return refuse(reason::kind::unknown,
                 fmt::format("the profile of {} covers '{}', but not with sequences of {} tokens, "
                             "and attention time grows with their square",
@@ -113,14 +115,16 @@ expected<const model_profile*> sizes_of(const device_profile& p, const model& m)
 
 profiled_stage put_together(const model_profile& sizes, std::uint32_t sequence,
                             const stage_make& stage, std::uint32_t rows) {
-  const line at{sizes, sequence, rows};
+  const line shared{sizes, sequence, rows, stage.tensor_parallel};
+  const line at = shared.empty() ? line{sizes, sequence, rows} : shared;
+  const double part = shared.empty() ? 1.0 / stage.tensor_parallel : 1;
   const auto ends = stage.has_embedding && stage.has_head ? &profile_point::ends
                     : stage.has_embedding                 ? &profile_point::embedding
                     : stage.has_head                      ? &profile_point::head
                                                           : &profile_point::plain;
   const auto sum = [&](auto take, double part_times::*layers, double part_times::*rest) {
-    return stage.attentions * (at.*take)(&profile_point::attention, layers) +
-           stage.mlps * (at.*take)(&profile_point::mlp, layers) + (at.*take)(ends, rest);
+    return part * (stage.attentions * (at.*take)(&profile_point::attention, layers) +
+                   stage.mlps * (at.*take)(&profile_point::mlp, layers) + (at.*take)(ends, rest));
   };
   const auto both = [&](auto take, double part_times::*what) { return sum(take, what, what); };
   using t = part_times;
@@ -133,6 +137,7 @@ profiled_stage put_together(const model_profile& sizes, std::uint32_t sequence,
   s.update_s = both(&line::once, &t::update_s);
   s.gradients_s = both(&line::once, &t::gradients_s);
   s.extrapolated = at.beyond();
+  s.with_sums = stage.tensor_parallel > 1 && !shared.empty();
   return s;
 }
 
@@ -172,7 +177,7 @@ double profiled_flops_s(const device_profile& p, const model& m) {
   if (!sizes) return 0;
   std::uint32_t most = 1;
   for (const auto& x : (*sizes)->points)
-    if (x.sequence == m.sequence) most = std::max(most, x.rows);
+    if (x.sequence == m.sequence && x.tensor_parallel == 1) most = std::max(most, x.rows);
   const auto whole = put_together(**sizes, m.sequence, {m.layers, m.layers, true, true}, most);
   const double s = whole.forward_s + whole.backward_s;
   return s > 0 ? 3 * shape_of(m).forward_flops * most / s : 0;
@@ -196,12 +201,16 @@ std::string source_of(const job_spec& job, const gpu_type& gpu, std::uint32_t ro
   if (job.train && !job.train->costs.empty()) return "an earlier run's times";
   const auto* p = profile_of(job, gpu);
   if (!p) return "the cost model" + source_of_sums(job, gpu, false);
-  const line at{**sizes_of(*p, job.model), job.model.sequence, rows};
+  const auto& sizes = **sizes_of(*p, job.model);
+  const auto t = job.pipeline.tensor_parallel;
+  const line shared{sizes, job.model.sequence, rows, t};
+  const line at = shared.empty() ? line{sizes, job.model.sequence, rows} : shared;
   const auto* sums = sums_profile_of(job, gpu);
   return fmt::format(
       "the profile of {}, {}{}{}", p->device, p->date,
       at.beyond() ? fmt::format(", extrapolated beyond the measured rows ({})", rows) : "",
-      source_of_sums(job, gpu, !sums || sums == p));
+      t > 1 && !shared.empty() ? fmt::format("; stages on {} GPUs as measured by it", t)
+                               : source_of_sums(job, gpu, !sums || sums == p));
 }
 
 }  // namespace troupe::planners

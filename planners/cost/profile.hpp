@@ -18,12 +18,14 @@ namespace troupe::planners {
 struct stage_make {
   std::uint32_t attentions = 0, mlps = 0;
   bool has_embedding = false, has_head = false;
-  bool keeps_activations = false;  // for backward; the last stage always does
+  bool keeps_activations = false;     // for backward; the last stage always does
+  std::uint32_t tensor_parallel = 1;  // GPUs that share it
 };
 
 struct profiled_stage {
   double forward_s = 0, recompute_s = 0, backward_s = 0, update_s = 0, gradients_s = 0;
   bool extrapolated = false;  // the micro-batch is outside the measured range
+  bool with_sums = false;     // the times include the all-reduces of the GPUs that share it
 };
 
 /// The profile's entries for a model. Fails if there are none, or none of its sequence length. The
@@ -34,6 +36,7 @@ expected<const model_profile*> sizes_of(const device_profile& p, const model& m)
 /// the range they are extrapolated through the nearest two (not below 0), or with a single size in
 /// proportion, and marked as such; updates and gradients, which do not depend on the micro-batch
 /// size, are those of the nearest. A forward that keeps activations takes as long as a recompute.
+/// If so many GPUs that share a stage were not measured, each takes its part of one GPU's times.
 profiled_stage put_together(const model_profile& sizes, std::uint32_t sequence,
                             const stage_make& stage, std::uint32_t rows);
 

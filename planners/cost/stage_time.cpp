@@ -17,21 +17,22 @@ stage_make make_of(const job_spec& job, const stage_part& p, bool first, bool la
   made.has_embedding = first;
   made.has_head = last;
   made.keeps_activations = !job.pipeline.recompute;
+  made.tensor_parallel = p.tensor_parallel;
   return made;
 }
 
-/// Measured times instead of the cost model's. GPUs that share a stage have equal work.
-void set_times(stage_costs& c, const device_profile& profile, const job_spec& job,
+/// Measured times instead of the cost model's. Returns whether they include all-reduces.
+bool set_times(stage_costs& c, const device_profile& profile, const job_spec& job,
                const std::vector<stage_part>& parts, std::uint32_t stage, std::uint32_t rows) {
   const auto& m = job.model;
-  const double fraction = 1.0 / parts[stage].tensor_parallel;
   const auto made = make_of(job, parts[stage], stage == 0, stage + 1 == parts.size());
   const auto s = put_together(**sizes_of(profile, m), m.sequence, made, rows);
-  c.forward_s = fraction * s.forward_s;
-  c.recompute_s = fraction * s.recompute_s;
-  c.backward_s = fraction * s.backward_s;
-  c.update_s = fraction * s.update_s;
-  c.gradients_s = fraction * s.gradients_s;
+  c.forward_s = s.forward_s;
+  c.recompute_s = s.recompute_s;
+  c.backward_s = s.backward_s;
+  c.update_s = s.update_s;
+  c.gradients_s = s.gradients_s;
+  return s.with_sums;
 }
 
 /// GPUs that share a stage all-reduce once in every sublayer's forward and once in its backward: as
@@ -116,12 +117,12 @@ stage_costs costs_of_stage(const job_spec& job, const gpu_type& gpu,
   c.backward_s = times.backward_s;
   c.update_s = times.update_s;
   const auto* profile = profile_of(job, gpu);
-  if (profile) set_times(c, *profile, job, parts, stage, rows);
+  const bool has_sums = profile && set_times(c, *profile, job, parts, stage, rows);
   // Transfers are in half precision; between stages of the built-in trainer in single precision.
   const bool real =
       profile || (job.train && (job.train->device == "cpu" || job.train->device == "cuda"));
   const double width = real ? 2 : 1;
-  add_sums(c, job, gpu, p, rows, width, inside);
+  if (!has_sums) add_sums(c, job, gpu, p, rows, width, inside);
   c.activation_bytes = static_cast<std::uint64_t>(std::llround(rows * p.output_bytes * width));
   c.gradient_bytes =
       static_cast<std::uint64_t>(std::llround(k.gradient_bytes * p.parameters * width));

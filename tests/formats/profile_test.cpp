@@ -33,6 +33,7 @@ device_profile measured() {
         m.points.push_back({sequence, rows, times(s), times(2 * s), times(s / 100), times(s / 10),
                             times(s * 5), times(s * 5.1)});
       }
+    m.points.push_back({256, 8, times(1), times(2), {}, times(3), times(4), times(5), 2});
     p.models.push_back(std::move(m));
   }
   return p;

@@ -51,6 +51,24 @@ TEST_CASE("a CPU profile has the requested points, its date, memory and clocks")
     }
 }
 
+TEST_CASE("a CPU profile has points of stages that several devices share") {
+  auto w = wish();
+  w.tensor_parallel = {3};
+  w.busy = 6;
+  auto p = measure_device(w);
+  REQUIRE(p);
+  const auto& points = p->models[0].points;
+  REQUIRE(points.size() == 4);
+  CHECK(points[1].tensor_parallel == 1);
+  CHECK(points[3].tensor_parallel == 3);
+  CHECK(points[3].rows == 3);
+  CHECK(points[3].head.backward_s > 0);
+  w.tensor_parallel = {2};  // must divide the model's three heads
+  p = measure_device(w);
+  REQUIRE_FALSE(p);
+  CHECK_THAT(p.error().text, Contains("2"));
+}
+
 TEST_CASE("a profile measured at an emulated speed reports full-speed times") {
   auto w = wish();
   const auto sum_s = [&](double speed) {

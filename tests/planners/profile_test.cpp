@@ -95,6 +95,34 @@ TEST_CASE("between measured rows times are interpolated, and beyond them marked 
   CHECK(put_together(alone, 1024, one, 6).extrapolated);
 }
 
+TEST_CASE(
+    "a shared stage takes its measured times, else its part of one GPU's and the all-reduces") {
+  auto gpu = sample::a100_40;
+  gpu.profile = made_up();
+  auto job = training_job(8, 2, 4);
+  const auto parts_of_one = split_model(job, 2);
+  const auto costs = [&](std::uint32_t tensor_parallel) {
+    auto parts = parts_of_one;
+    job.pipeline.tensor_parallel = tensor_parallel;
+    for (auto& p : parts) p.tensor_parallel = tensor_parallel;
+    return costs_of_stage(job, gpu, parts, 1, 2, troupe::link{"nvlink", 100, 1});
+  };
+  const auto alone = costs(1);
+  const auto split = costs(2);
+  CHECK(split.update_s == Approx(alone.update_s / 2));
+  CHECK(split.backward_s > alone.backward_s / 2);
+  CHECK_THAT(source_of(job, gpu, 2), Contains("all-reduce by the cost model"));
+  auto shared = point(1024, 2, 0.7e-6);
+  shared.tensor_parallel = 2;
+  gpu.profile->models[0].points.push_back(shared);
+  const auto measured = costs(2);
+  CHECK(measured.backward_s == Approx(0.7 * alone.backward_s));
+  CHECK(measured.update_s == Approx(0.7 * alone.update_s));
+  CHECK_THAT(source_of(job, gpu, 2), Contains("; stages on 2 GPUs as measured by it"));
+  CHECK(costs(1) == alone);
+  CHECK(costs(4).update_s == Approx(alone.update_s / 4));  // not measured
+}
+
 TEST_CASE("a profile names models and sequences that it does not cover") {
   const auto p = made_up();
   CHECK(sizes_of(p, sample::gpt2_small));

@@ -25,6 +25,7 @@ json document_of(const model_profile& m) {
   for (const auto& p : m.points)
     points.push_back({{"sequence", p.sequence},
                       {"rows", p.rows},
+                      {"tensor_parallel", p.tensor_parallel},
                       {"attention", document_of(p.attention)},
                       {"mlp", document_of(p.mlp)},
                       {"plain", document_of(p.plain)},
@@ -81,14 +82,14 @@ json document_of(const device_profile& p, const std::string& file) {
 }
 
 std::string table_of(const model_profile& m) {
-  table t{{"tokens", "rows", "part", "forward ms", "recompute ms", "backward ms", "update ms",
-           "gradients ms", "spread"}};
+  table t{{"tokens", "rows", "devices", "part", "forward ms", "recompute ms", "backward ms",
+           "update ms", "gradients ms", "spread"}};
   for (const auto& p : m.points) {
     const auto row = [&](const char* name, const part_times& x) {
       const auto ms = [](double s) { return fmt::format("{:.3f}", 1e3 * s); };
-      t.row({fmt::to_string(p.sequence), fmt::to_string(p.rows), name, ms(x.forward_s),
-             ms(x.recompute_s), ms(x.backward_s), ms(x.update_s), ms(x.gradients_s),
-             fmt::format("{:.1f} %", 100 * x.spread)});
+      t.row({fmt::to_string(p.sequence), fmt::to_string(p.rows), fmt::to_string(p.tensor_parallel),
+             name, ms(x.forward_s), ms(x.recompute_s), ms(x.backward_s), ms(x.update_s),
+             ms(x.gradients_s), fmt::format("{:.1f} %", 100 * x.spread)});
     };
     row("attention", p.attention);
     row("mlp", p.mlp);
@@ -117,6 +118,10 @@ class profile_verb final : public verb {
     app.add_option("--sequence", wish_.sequences, "Tokens per sequence (default: each model's own)")
         ->delimiter(',')
         ->check(CLI::Range(1, 100'000'000));
+    app.add_option("--tensor-parallel", wish_.tensor_parallel,
+                   "Measure also stages that so many devices share")
+        ->delimiter(',')
+        ->check(CLI::Range(2, 1024));
     app.add_option("--busy", wish_.busy, "Devices computing at once, the measured one included")
         ->check(CLI::Range(1, 1024))
         ->capture_default_str();
@@ -204,7 +209,8 @@ class profile_verb final : public verb {
              out_, fs::path{out_}.filename().string());
   }
 
-  gpu::profile_wish wish_{.models = {}, .rows = {}, .sequences = {}, .progress = {}};
+  gpu::profile_wish wish_{
+      .models = {}, .rows = {}, .sequences = {}, .tensor_parallel = {}, .progress = {}};
   std::vector<std::string> models_;
   std::string out_ = "profile.yaml";
 };
