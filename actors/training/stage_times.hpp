@@ -39,6 +39,11 @@ class operation_times {
   std::array<std::pair<double, std::uint32_t>, task_styles.size()> sums_{};
 };
 
+/// Of a stage's costs, those that it measures.
+inline constexpr double stage_costs::*measured_costs[] = {
+    &stage_costs::forward_s, &stage_costs::recompute_s, &stage_costs::backward_s,
+    &stage_costs::update_s,  &stage_costs::gradients_s, &stage_costs::wan_s};
+
 /// Field by field.
 inline stage_costs median(const std::deque<stage_costs>& all) {
   stage_costs result;
@@ -46,9 +51,7 @@ inline stage_costs median(const std::deque<stage_costs>& all) {
   if (n == 0) return result;
   result = all.back();
   std::vector<double> values(n);
-  for (const auto field :
-       {&stage_costs::forward_s, &stage_costs::recompute_s, &stage_costs::backward_s,
-        &stage_costs::update_s, &stage_costs::gradients_s, &stage_costs::wan_s}) {
+  for (const auto field : measured_costs) {
     for (std::size_t i = 0; i < n; ++i) values[i] = all[i].*field;
     result.*field = statistics::median(values);
   }

@@ -9,6 +9,7 @@
 #include "actors/protocol/timing.hpp"
 #include "actors/training/stage.hpp"
 #include "actors/training/stage_backend.hpp"
+#include "actors/training/stage_times.hpp"
 #include "messages/statistics.hpp"
 
 namespace troupe::actors {
@@ -48,16 +49,12 @@ void add(bubble_use& all, const bubble_use& one) {
 
 void trainer_state::means::add(const stage_costs& k) {
   ++iterations;
-  sum.forward_s += k.forward_s;
-  sum.recompute_s += k.recompute_s;
-  sum.backward_s += k.backward_s;
-  sum.wan_s += k.wan_s;
+  for (const auto time : measured_costs) sum.*time += k.*time;
 }
 
 stage_costs trainer_state::means::mean() const {
   auto k = sum;
-  for (auto* s : {&k.forward_s, &k.recompute_s, &k.backward_s, &k.wan_s})
-    *s /= std::max(1U, iterations);
+  for (const auto time : measured_costs) k.*time /= std::max(1U, iterations);
   return k;
 }
 

@@ -143,6 +143,23 @@ TEST_CASE("when a node becomes slow, the plan adapts, names the stage, and is ne
   }
 }
 
+TEST_CASE("after re-planning, the expected iteration counts a slow node's measured update") {
+  auto job = harness::small_job("update", iterations, 2);
+  job.train.emplace();
+  job.train->replan_every = 2;
+  job.train->replan_drift = 0.25;
+  job.pipeline.stages = 2;
+  job.pipeline.data_parallel = 1;
+  job.pipeline.microbatches = 2;
+  training_simulation_options o;
+  o.cluster = harness::small_cluster();
+  o.job = job;
+  for (const auto& n : o.cluster->nodes) o.faults.slow_nodes.push_back({n.name, 3, 0, 1e9});
+  const auto done = simulate_training(o);
+  REQUIRE(done);
+  CHECK(done->report.planned_s == Approx(settled_s(done->report)).epsilon(0.02));
+}
+
 TEST_CASE("the schedule is not re-planned while measured times match the plan") {
   const auto r = run(figure6(2, 4), {}, "atlas", 0.25);
   CHECK(r.events.empty());
