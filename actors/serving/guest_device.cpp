@@ -52,6 +52,7 @@ class guest_device final : public guest_engine {
     return 2 * place_.layers * gpu::pages_for(t.rows);
   }
   double predicted_s(const guest_tile& t) const;
+  expected<void> operate(const guest_tile& t);
   void tile_took(double s, double planned_s);
   void release_forgotten();
   expected<void> begin(const guest_tile& t);
@@ -133,16 +134,26 @@ void guest_device::execute(std::uint32_t) {
     if (!tiles_.present()) return;
     t = tiles_.begin();
   }
+  if (auto ok = operate(t); !ok) {
+    guest_tile_result failed;
+    failed.name = t.name;
+    failed.tile = t.tile;
+    failed.why = ok.error();
+    tell(t, std::move(failed));
+  }
+}
+
+/// One operation of this tile. What the device throws ends the prompt, not the guest.
+expected<void> guest_device::operate(const guest_tile& t) try {
   if (working_on_ != id_of(t))
-    if (auto ok = begin(t); !ok) {
-      guest_tile_result failed;
-      failed.name = t.name;
-      failed.tile = t.tile;
-      failed.why = ok.error();
-      return tell(t, std::move(failed));
-    }
+    if (auto ok = begin(t); !ok) return ok;
   work_->steps_left() > 0 ? compute(t) : collect(t);
   last_end_s_ = gpu::now_s();
+  return {};
+} catch (const std::exception& e) {
+  work_ = nullptr;
+  working_on_.reset();
+  return refuse(reason::kind::unavailable, fmt::format("the guest's device failed: {}", e.what()));
 }
 
 void guest_device::release_forgotten() {
@@ -249,6 +260,12 @@ double weight_bytes(const gpu::inference_model& m, const guest_place& p) {
 }
 
 }  // namespace
+
+std::shared_ptr<guest_engine> make_guest_device(const guest_place& place, bool resumable,
+                                                std::unique_ptr<gpu::inference_device> device,
+                                                guest_engine::listener done) {
+  return std::make_shared<guest_device>(place, resumable, std::move(device), std::move(done));
+}
 
 expected<std::shared_ptr<guest_engine>> open_guest_device(guest_shape& shape,
                                                           guest_engine::listener done) {

@@ -4,6 +4,7 @@
 
 #include "actors/serving/guest_engine.hpp"
 #include "actors/serving/guest_prompts.hpp"
+#include "gpu/inference/inference_device.hpp"
 #include "messages/reason.hpp"
 
 namespace troupe::actors {
@@ -14,5 +15,10 @@ namespace troupe::actors {
 /// weights and a page of cache do not fit the memory that was lent.
 expected<std::shared_ptr<guest_engine>> open_guest_device(guest_shape& shape,
                                                           guest_engine::listener done);
+
+/// The same on a device that has the place's layers, whatever its model.
+std::shared_ptr<guest_engine> make_guest_device(const guest_place& place, bool resumable,
+                                                std::unique_ptr<gpu::inference_device> device,
+                                                guest_engine::listener done);
 
 }  // namespace troupe::actors

@@ -107,6 +107,55 @@ void check_bits(const decoder_by_hand& d, const whole_prefill& reference, std::u
   CHECK(same(d.last->bytes(), reference.last()));
 }
 
+/// Computes nothing, and throws in the operation with this number.
+class failing_device final : public gpu::inference_device {
+ public:
+  explicit failing_device(std::uint32_t fails_at) : fails_at_{fails_at} {}
+
+  const gpu::inference_spec& spec() const override { return spec_; }
+  expected<void> reserve(gpu::sequence_id, std::uint32_t) override { return {}; }
+  void release(gpu::sequence_id) override {}
+  std::uint32_t free_pages() const override { return 1; }
+  expected<std::unique_ptr<gpu::inference_work>> prefill(gpu::sequence_id, std::uint32_t,
+                                                         const payload&) override {
+    return std::make_unique<work>(*this);
+  }
+  expected<std::unique_ptr<gpu::inference_work>> decode(const std::vector<gpu::decode_row>&,
+                                                        const payload&) override {
+    return refuse(reason::kind::invalid, "");
+  }
+  expected<std::unique_ptr<gpu::inference_work>> head(const payload&) override {
+    return refuse(reason::kind::invalid, "");
+  }
+  expected<payload> take_kv(gpu::sequence_id, std::uint32_t, std::uint32_t, std::uint32_t,
+                            std::uint32_t) const override {
+    return payload{};
+  }
+  expected<void> put_kv(gpu::sequence_id, std::uint32_t, std::uint32_t, std::uint32_t,
+                        std::uint32_t, const payload&) override {
+    return {};
+  }
+
+ private:
+  class work final : public gpu::inference_work {
+   public:
+    explicit work(failing_device& of) : of_{of} {}
+    std::uint32_t steps_left() const override { return left_; }
+    void step() override {
+      if (++of_.steps_ == of_.fails_at_) throw std::runtime_error{"a step failed"};
+      --left_;
+    }
+    payload result() override { return {}; }
+
+   private:
+    failing_device& of_;
+    std::uint32_t left_ = 2 * layers;
+  };
+
+  gpu::inference_spec spec_;
+  std::uint32_t fails_at_, steps_ = 0;
+};
+
 }  // namespace
 
 TEST_CASE("Guests compute the bits that one device does, for all rules, depths and lengths") {
@@ -237,6 +286,28 @@ TEST_CASE("A guest between the operations of a training on one thread computes t
   }
   CHECK(same(results[3].hidden.bytes().last(reference.row_bytes), reference.last()));
   device.lend(nullptr);
+}
+
+TEST_CASE("What a guest's device throws ends that prompt, and the next one is computed") {
+  std::vector<guest_tile_result> results;
+  const auto guest =
+      make_guest_device(group_of_real(1).guests[0], true, std::make_unique<failing_device>(3),
+                        [&](guest_tile_result r) { results.push_back(std::move(r)); });
+  for (std::uint64_t n = 1; n <= 2; ++n) {
+    guest_tile t;
+    t.sequence = n;
+    t.name.number = n;
+    t.rows = t.all_rows = 64;
+    t.operations = layers;
+    guest->add(std::move(t));
+  }
+  while (guest->next(1).count > 0) guest->execute(1);
+  REQUIRE(results.size() == 2);
+  CHECK(results[0].name.number == 1);
+  CHECK(results[0].why.text == "the guest's device failed: a step failed");
+  CHECK(results[1].name.number == 2);
+  CHECK(results[1].why.text == "");
+  CHECK(results[1].steps == 2 * layers);
 }
 
 TEST_CASE("A guest measures its speed before its first prompt") {
