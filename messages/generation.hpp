@@ -97,21 +97,22 @@ struct generated_token {
 
 /// How a prompt was computed.
 struct prefill_place {
-  bool bubbles = false;      // else by the decoder
-  std::uint32_t guests = 0;  // devices that computed it in bubbles
-  double promised_s = 0;     // predicted at admission, after the request
-  double prefill_s = 0;      // from the request to the last operation's end
-  double transfer_s = 0;     // from there until the cache was whole
-  std::uint32_t yields = 0;  // suspensions for the training
-  std::uint64_t kv_bytes = 0;
-  reason declined;     // why not in bubbles; empty: it was, or was not asked for
-  double queue_s = 0;  // from the request to the first operation's begin
+  bool bubbles = false;            // else by the decoder
+  std::uint32_t guests = 0;        // devices that computed it in bubbles
+  double promised_s = 0;           // predicted at admission, after the request
+  double prefill_s = 0;            // from the request to the last operation's end
+  double transfer_s = 0;           // from there until the cache was whole
+  std::uint32_t yields = 0;        // suspensions for the training
+  std::uint64_t kv_bytes = 0;      // of the cache
+  reason declined;                 // why not in bubbles; empty: it was, or was not asked for
+  double queue_s = 0;              // from the request to the first operation's begin
+  std::uint64_t hidden_bytes = 0;  // of hidden states, between its guests
   static constexpr std::size_t required = 8;
 
   static constexpr auto fields() {
     using t = prefill_place;
     return std::tuple{&t::bubbles, &t::guests,   &t::promised_s, &t::prefill_s, &t::transfer_s,
-                      &t::yields,  &t::kv_bytes, &t::declined,   &t::queue_s};
+                      &t::yields,  &t::kv_bytes, &t::declined,   &t::queue_s,   &t::hidden_bytes};
   }
   bool operator==(const prefill_place&) const = default;
 };

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -192,6 +193,10 @@ struct prefill_order {
   bool operator==(const prefill_order&) const = default;
 };
 
+/// What `prefill_progress.why` of a guest begins with whose training was delayed too often, and why
+/// requests are declined while all guests are paused.
+inline constexpr std::string_view paused_by_delay_budget = "paused_by_delay_budget";
+
 /// Guest to prefill controller: it has the order; when it ended, what happened. `gone`: it does not
 /// (any more), because the device, the stage or the prompt is gone. Prefill controller to decoder,
 /// `gone`: the answer to its `cancel_prefill`.
@@ -205,12 +210,14 @@ struct prefill_progress {
   std::uint32_t steps = 0, yields = 0;
   reason why;              // gone
   double begun_ago_s = 0;  // the first one's begin
+  /// Of hidden states that it has received from the guest before it.
+  std::uint64_t hidden_bytes = 0;
   static constexpr std::size_t required = 8;
 
   static constexpr auto fields() {
     using t = prefill_progress;
-    return std::tuple{&t::name,  &t::guest,  &t::now, &t::computed_s, &t::ended_ago_s,
-                      &t::steps, &t::yields, &t::why, &t::begun_ago_s};
+    return std::tuple{&t::name,  &t::guest,  &t::now, &t::computed_s,  &t::ended_ago_s,
+                      &t::steps, &t::yields, &t::why, &t::begun_ago_s, &t::hidden_bytes};
   }
   bool operator==(const prefill_progress&) const = default;
 };

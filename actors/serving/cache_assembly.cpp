@@ -1,6 +1,7 @@
 #include "actors/serving/cache_assembly.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -25,6 +26,7 @@ cache_assembly::cache_assembly(prefill_name name, const cache_shape& shape,
       name_{name},
       nodes_{std::move(guests)},
       yields_(nodes_.size()),
+      hidden_bytes_(nodes_.size()),
       covered_(std::size_t{shape.layers} * shape.pages),
       missing_{covered_.size()} {
   for (std::uint32_t g = 0; g < nodes_.size(); ++g)
@@ -72,6 +74,7 @@ expected<bool> cache_assembly::accept(address from, const prefill_block& b, cons
   const auto fresh = receivers_[b.guest].accept(b, body, bytes_of(b));
   if (!fresh || !*fresh) return fresh;
   yields_[b.guest] = std::max(yields_[b.guest], b.progress.yields);
+  hidden_bytes_[b.guest] = std::max(hidden_bytes_[b.guest], b.progress.hidden_bytes);
   if (b.guest == 0) begun_s_ = std::min(begun_s_, now_s - std::max(b.progress.begun_ago_s, 0.0));
   if (b.progress.now == prefill_progress::state::ended)
     ended_s_ = std::max(ended_s_, now_s - std::max(b.progress.ended_ago_s, 0.0));
@@ -104,6 +107,10 @@ std::uint32_t cache_assembly::yields() const {
   std::uint32_t all = 0;
   for (const auto y : yields_) all += y;
   return all;
+}
+
+std::uint64_t cache_assembly::hidden_bytes() const {
+  return std::accumulate(hidden_bytes_.begin(), hidden_bytes_.end(), std::uint64_t{0});
 }
 
 std::uint64_t cache_assembly::bytes() const {

@@ -43,6 +43,8 @@ class cache_assembly {
 
   std::uint32_t guests() const { return static_cast<std::uint32_t>(receivers_.size()); }
   std::uint32_t yields() const;
+  /// Between guests, as they say.
+  std::uint64_t hidden_bytes() const;
   std::uint64_t bytes() const;
   /// When the first operation of the first guest began, and the last one of the last guest ended,
   /// on this clock; it must be whole.
@@ -57,10 +59,11 @@ class cache_assembly {
   cache_shape shape_;
   prefill_name name_;
   std::vector<address> nodes_;
-  std::vector<block_receiver> receivers_;  // by guest
-  std::vector<std::uint32_t> yields_;
-  std::vector<bool> covered_;  // by layer, then page
-  std::uint64_t missing_ = 0;  // of covered_
+  std::vector<block_receiver> receivers_;    // by guest
+  std::vector<std::uint32_t> yields_;        // by guest
+  std::vector<std::uint64_t> hidden_bytes_;  // by guest
+  std::vector<bool> covered_;                // by layer, then page
+  std::uint64_t missing_ = 0;                // of covered_
   std::optional<payload> last_;
   std::optional<reason> broken_;
   double begun_s_ = never, ended_s_ = 0;

@@ -280,6 +280,7 @@ void guest_prompts::on_result(guest_tile_result r, double now_s, changes& out) {
   p.progress.computed_s += r.computed_s;
   p.progress.steps += r.steps;
   p.progress.yields += r.yields;
+  if (p.from_before) p.progress.hidden_bytes = p.from_before->bytes();
   const bool all = p.done == p.inputs.size();
   if (all) p.progress.now = prefill_progress::state::ended;
   if (p.to_next) add_hidden(p, r, now_s);

@@ -92,6 +92,7 @@ prefill_place prefill_attempt::place(double now_s) const {
   p.transfer_s = now_s - ended_s;
   p.yields = blocks_->yields();
   p.kv_bytes = blocks_->bytes();
+  p.hidden_bytes = blocks_->hidden_bytes();
   return p;
 }
 

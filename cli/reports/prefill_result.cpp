@@ -144,8 +144,8 @@ json options_document(const prefill_result& r, const bubble_lending& how) {
 void mark_unknown(json& d, const prefill_result& r) {
   for (const auto* key : {"packing", "residual_bubbles", "hops_ms"})
     for (auto& value : d[key]) value = nullptr;
-  std::uint64_t bytes = 0;  // that decoders have received
-  for (const auto& q : r.done.requests) bytes += q.where.kv_bytes;
+  std::uint64_t bytes = 0;  // that decoders and guests have received
+  for (const auto& q : r.done.requests) bytes += q.where.kv_bytes + q.where.hidden_bytes;
   d["kv"]["bytes"] = bytes;
   d["kv"]["blocks"] = d["kv"]["resent_blocks"] = nullptr;
 }

@@ -187,6 +187,7 @@ inline std::vector<made_block> blocks_of(const std::vector<std::uint32_t>& promp
     all.back().header.progress.now = prefill_progress::state::ended;
     all.back().header.progress.ended_ago_s = 0.25;
     all.back().header.progress.yields = 2;
+    all.back().header.progress.hidden_bytes = 1000 * g;
   }
   return all;
 }

@@ -78,6 +78,7 @@ TEST_CASE("tokens after a prefill in bubbles are those of the model alone, bit f
       CHECK(t.where->promised_s == 1);
       CHECK(t.where->yields == 2 * guests);
       CHECK(t.where->kv_bytes > 0);
+      CHECK(t.where->hidden_bytes == (guests == 2 ? 1000 : 0));
       CHECK(d.listen()[other.what.name].made == alone(other));
       CHECK_FALSE(d.listen()[other.what.name].where->bubbles);
       // The decoder itself has computed only the other's prompt.

@@ -38,7 +38,12 @@ TEST_CASE("A decoder gets every page of every layer once, for all rules and numb
         g.compute();
         CHECK(complete(g.decoders.at(1), tokens));
         CHECK_FALSE(g.pending());
-        const auto heard = states(g.take_progress());
+        const auto progress = g.take_progress();
+        std::uint64_t hidden_bytes = 0;
+        for (const auto& p : progress) hidden_bytes += p.hidden_bytes;
+        constexpr std::uint64_t row_bytes = 2 * 256;  // half precision
+        CHECK(hidden_bytes == (guests - 1) * tokens * row_bytes);
+        const auto heard = states(progress);
         CHECK(std::ranges::count(heard, state::held) == guests);
         CHECK(std::ranges::count(heard, state::ended) == guests);
         CHECK(heard.size() == 2 * guests);
