@@ -216,9 +216,11 @@ struct bubble_use {
   double guest_s = 0;  // of these
   std::uint64_t delayed_steps = 0;
   double delay_s = 0, worst_delay_s = 0;
-  double guard_s = 0;              // at present
-  bool paused = false;             // there were too many delays: the guest gets no time for a while
-  std::optional<double> idle_s{};  // how long the training left the device idle; with a guest
+  double guard_s = 0;  // at present
+  /// There were too many delays: the guest gets no time for a while.
+  bool paused = false;
+  /// How long the training left the device idle; of stages that lend it.
+  std::optional<double> idle_s{};
   std::optional<duration_counts> delays{};  // of the delayed steps, if there are any
   static constexpr std::size_t required = 7;
 

@@ -51,7 +51,7 @@ reason guest_state::refusal() const {
   if (!o_.refused.text.empty()) return o_.refused;
   if (o_.executor->paused())
     return {reason::kind::unavailable,
-            "paused_by_delay_budget: the training was delayed too often"};
+            fmt::format("{}: the training was delayed too often", paused_by_delay_budget)};
   return {};
 }
 

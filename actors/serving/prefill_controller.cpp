@@ -13,8 +13,7 @@ namespace {
 constexpr double order_repeat_s = 0.1;     // orders and cancellations
 constexpr double remember_verdict_s = 60;  // what was answered
 constexpr std::size_t most_verdicts = 100'000;
-constexpr const char* paused = "paused_by_delay_budget";  // as guests say it
-constexpr double decides_ahead_s = 0.002;                 // rule look-ahead: before a bubble begins
+constexpr double decides_ahead_s = 0.002;  // rule look-ahead: before a bubble begins
 
 }  // namespace
 
@@ -95,7 +94,8 @@ std::string prefill_controller::decide(const prefill_request& r, const payload& 
     if (l.offer.how.model.name != r.model) continue;
     roll(l, now_s);
     if (std::ranges::none_of(l.origin_s, [](const auto& o) { return o.has_value(); })) {
-      why = l.paused.empty() ? to_string(planners::decline_reason::timetable_unknown) : paused;
+      why = l.paused.empty() ? to_string(planners::decline_reason::timetable_unknown)
+                             : std::string{paused_by_delay_budget};
       continue;
     }
     allow_for_lateness(l, now_s);
@@ -209,7 +209,7 @@ void prefill_controller::on_progress(address from, const prefill_progress& p, do
   if (p.now == prefill_progress::state::gone) {
     auto& l = lendings_.at(known.lease);
     const auto& stage = guests[p.guest].stage;
-    const bool is_paused = p.why.text.starts_with(paused);
+    const bool is_paused = p.why.text.starts_with(paused_by_delay_budget);
     if (is_paused) l.paused.insert(l.device_of.at(stage));
     if (is_paused || never_held) close(l, stage, now_s);
     ++counts_.lost;

@@ -19,8 +19,9 @@ std::string key_of_decline(const std::string& text) {
     const auto key = to_string(static_cast<planners::decline_reason>(i));
     if (text.find(key) != std::string::npos) return std::string{key};
   }
-  constexpr const char* paused = "paused_by_delay_budget";
-  return text.find(paused) != std::string::npos ? paused : "";
+  return std::string{text.find(paused_by_delay_budget) == std::string::npos
+                         ? std::string_view{}
+                         : paused_by_delay_budget};
 }
 
 }  // namespace

@@ -57,8 +57,8 @@ class step_clock {
 /// hardly ever be lent, and a single pause of the operating system spends more than any budget.
 /// Of such a device (`varies`) the guard may fall to an eighth, and then more and more of the
 /// shortest waits are left out, as long as there are few delays. Too many of them put all of that
-/// back; if they do not end then, the guest is paused: what disturbs the device may end. Each pause
-/// is twice as long as the one before it, less what windows without too many delays halve.
+/// back; if they do not end then, the guest is paused: what disturbs the device may end. The next
+/// pause is twice as long; each window without too many delays halves it again.
 class delay_budget {
  public:
   static constexpr std::uint32_t window = 10;      // iterations

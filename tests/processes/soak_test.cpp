@@ -5,6 +5,10 @@
 #include "messages/random.hpp"
 #include "processes/shared_cluster.hpp"
 
+// Long-term behaviour of a cluster that trains and serves: beside a training that lends its
+// devices, clients ask all the time while processes die at random. Every answer must be what the
+// model alone gives, every request must end, and memory must not grow.
+
 using namespace troupe;
 using namespace troupe::test;
 
