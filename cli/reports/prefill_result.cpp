@@ -78,6 +78,12 @@ std::map<std::string, std::uint64_t> declined_by_reason(const prefill_result& r)
   return all;
 }
 
+/// Why the first request that failed did; empty: none did.
+std::string first_failure(const prefill_result& r) {
+  const auto at = std::ranges::find(r.done.requests, ending::failed, &actors::played_request::how);
+  return at == r.done.requests.end() ? "" : at->why.text;
+}
+
 std::uint64_t count(const prefill_result& r, ending how) {
   return static_cast<std::uint64_t>(
       std::ranges::count(r.done.requests, how, &actors::played_request::how));
@@ -196,6 +202,8 @@ json document_of(const prefill_result& r, const job_spec& job, const training_re
         std::pair{"open", ending::open}})
     d[name] = count(r, how);
   d["declined_by_reason"] = declined_by_reason(r);
+  const auto failure = first_failure(r);
+  d["first_failure"] = failure.empty() ? json() : json(failure);
   add_times(d, r);
   const auto s = shares_of(training);
   // From the first arrival to the last end.
@@ -265,6 +273,8 @@ std::string text_of(const prefill_result& r, const job_spec& job, const training
       count(r, ending::failed));
   for (const auto& [why, n] : declined_by_reason(r))
     text += fmt::format("  declined: {} ({})\n", why, n);
+  if (const auto why = first_failure(r); !why.empty())
+    text += fmt::format("  the first that failed: {}\n", why);
   text += fmt::format(
       "devices' time: {:.2f} % training, {:.2f} % prefills, {:.2f} % updates, {:.2f} % idle; used "
       "{:.2f} % instead of {:.2f} %\n",

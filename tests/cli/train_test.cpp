@@ -87,12 +87,25 @@ TEST_CASE("every packing rule fills bubbles up to its bound at most, and delays 
     CHECK(p["training_slowdown"].get<double>() == Approx(0).margin(1e-9));
     CHECK(p["ends"] == p["offered"]);
     CHECK(p["kv"]["pages_leaked"] == 0);
+    CHECK(p["first_failure"].is_null());
     if (rule == "resumable")
       CHECK(achieved[rule] > 0.98 * p["packing"]["upper_bound_share"].get<double>());
   }
   CHECK(achieved["whole"] < achieved["look-ahead"]);
   CHECK(achieved["look-ahead"] < achieved["chunked"]);
   CHECK(achieved["chunked"] < achieved["resumable"]);
+}
+
+TEST_CASE("prompts that fail in a lossy network are counted, and the first says why") {
+  const auto p = trained(
+      {shipped("jobs/bubbletea-gpt-a.yaml"), "--cluster", shipped("clusters/atlas-testbed.yaml"),
+       "--iterations", "20", "--prefill", "azure", "--prefill-model",
+       shipped("models/llama3.2-1b.json"), "--prefill-rate", "10", "--faults",
+       shipped("faults/lossy.yaml")})["prefill"];
+  CHECK(p["failed"] > 0);
+  CHECK(p["first_failure"].get<std::string>().find("promised within") != std::string::npos);
+  CHECK(p["ends"] == p["offered"]);
+  CHECK(p["kv"]["pages_leaked"] == 0);
 }
 
 TEST_CASE("prompts for a real training need the weights of their model") {
