@@ -21,7 +21,7 @@ TEST_CASE("guests that are late make later promises later") {
   x.progress(1, prefill_progress::state::ended);
 }
 
-TEST_CASE("a guest that is gone breaks its promise, and the decoder knows at once") {
+TEST_CASE("the decoder hears at once that the guest of its prefill is gone") {
   by_hand x;
   x.lend();
   CHECK(x.answer(x.request(1)).empty());

@@ -97,11 +97,11 @@ TEST_CASE("every packing rule fills bubbles up to its bound at most, and delays 
 }
 
 TEST_CASE("prompts that fail in a lossy network are counted, and the first says why") {
-  const auto p = trained(
-      {shipped("jobs/bubbletea-gpt-a.yaml"), "--cluster", shipped("clusters/atlas-testbed.yaml"),
-       "--iterations", "20", "--prefill", "azure", "--prefill-model",
-       shipped("models/llama3.2-1b.json"), "--prefill-rate", "10", "--faults",
-       shipped("faults/lossy.yaml")})["prefill"];
+  const auto p =
+      trained({shipped("jobs/bubbletea-gpt-a.yaml"), "--cluster",
+               shipped("clusters/atlas-testbed.yaml"), "--iterations", "20", "--prefill", "azure",
+               "--prefill-model", shipped("models/llama3.2-1b.json"), "--prefill-rate", "10",
+               "--faults", shipped("faults/lossy.yaml")})["prefill"];
   CHECK(p["failed"] > 0);
   CHECK(p["first_failure"].get<std::string>().find("promised within") != std::string::npos);
   CHECK(p["ends"] == p["offered"]);

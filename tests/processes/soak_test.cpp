@@ -38,8 +38,7 @@ class memory_watch {
 
 }  // namespace
 
-TEST_CASE("for 20 minutes random processes are killed, every request ends, and no process grows",
-          "[.soak]") {
+TEST_CASE("random kills for 20 minutes: every request ends, and no process grows", "[.soak]") {
   constexpr double minutes = 20, kill_every_s = 20;
   constexpr std::uint64_t front_clients = 2, other_clients = 3;  // each a request a second
   shared_cluster c;
