@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "messages/time.hpp"
 #include "planners/cost/tensor_routes.hpp"
 #include "planners/pipeline/trips.hpp"
 
@@ -215,6 +216,36 @@ std::vector<double> beyond_cards_s(const timed_plan& t) {
   return out;
 }
 
+/// How much later than alone the first micro-batch comes back to each stage, because its gradients
+/// share cards with the activations that these stages send at the same time. No stage in front may
+/// have more load than lets those arrive before: else it is not known.
+std::vector<double> delays_s(const timed_plan& t) {
+  const auto& shape = t.shape;
+  const auto stages = shape.stages;
+  std::vector<double> out(stages, 0.0);
+  if (t.times.routes.empty() || std::ranges::any_of(t.times.wan, [](double s) { return s > 0; }))
+    return out;
+  double through = 0, max_load = never;
+  for (auto s = stages - 1; s > 0; --s) {
+    const auto k = shape.at(s);
+    through += k.forward + k.backward + (s + 1 < stages ? 2 * t.times.lan[s] : 0);
+    out[s - 1] = out[s];
+    const bool waits = s + 1 < stages && stages - s < shape.microbatches;
+    double delay = never, load = shape.at(s - 1).forward;
+    for (auto i = std::size_t{s}; i < t.times.routes.size(); i += stages) {
+      const auto& w = t.times.routes[i];
+      const bool shared = waits && w.forward.link == w.backward.link;
+      delay = std::min(
+          delay, shared ? delay_on_card_s(w.backward.alone_s, w.forward.alone_s, k.forward) : 0);
+      load = std::max(load, t.times.routes[i - 1].forward.alone_s);
+    }
+    if (waits) max_load = std::min(max_load, through / (stages - s));
+    if (load > max_load) return std::vector<double>(stages, 0.0);
+    out[s - 1] += delay;
+  }
+  return out;
+}
+
 /// How much later a pipeline's first stage, whose backwards and gradients are through at `begin_s`,
 /// or the last one is through because both sum a tied embedding.
 double waits_for_tied_s(const timed_plan& t, std::size_t first, double last_backward_s,
@@ -278,12 +309,13 @@ double closed_form_s(const timed_plan& t, double v, bool least) {
   double behind = 0;  // a micro-batch's path to the last stage and back
   for (std::uint32_t s = 1; s < shape.stages; ++s) behind += way_s(s) + 2 * send_s(s - 1);
   double before = 0, longest = v * busiest_link_s(t), backwards = 0;
+  const auto delays = least ? delays_s(t) : std::vector<double>(shape.stages, 0.0);
   if (least) longest = std::max(longest, way_s(0) + behind + std::ranges::max(beyond_cards_s(t)));
   for (std::uint32_t s = 0; s < shape.stages; ++s) {
     const auto k = shape.at(s);
     // Before the first gradient arrives, 1F1B does one forward for each stage from this one on.
     const double warm_up = std::min<double>(m, shape.stages - s) * k.forward / v;
-    const double idle = std::max(0.0, k.forward / v + behind - warm_up);
+    const double idle = std::max(0.0, k.forward / v + behind + delays[s] - warm_up);
     const double hop = shape.is_wan(s) ? v * t.times.wan[s] : 0;
     longest = std::max(
         longest, before + std::max(m * step_s(k), m * hop) + std::max(0.0, idle - k.recompute / v));
@@ -291,10 +323,12 @@ double closed_form_s(const timed_plan& t, double v, bool least) {
     if (v == 1)
       longest =
           std::max(longest, before + rounds.full * (way_s(s) + behind) + rounds.rest * k.forward);
-    if (least)
-      longest = std::max(
-          longest, before + way_s(s) + behind +
-                       trips_s(shape.microbatches, shape.stages - s, way_s(s) + behind, step_s(k)));
+    if (least) {
+      const double next = s + 1 < shape.stages ? behind - 2 * send_s(s) : 0,
+                   trip = way_s(s) + behind;
+      const double trips = trips_s(shape.microbatches, shape.stages - s, trip, next, step_s(k));
+      if (trips > 0) longest = std::max(longest, before + trip + delays[s] + trips);
+    }
     if (s + 1 == shape.stages) break;
     before += way_s(s) + 2 * send_s(s);
     behind -= way_s(s + 1) + 2 * send_s(s);

@@ -10,12 +10,12 @@
 #include <utility>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "messages/time.hpp"
 #include "planners/core/bounds.hpp"
 #include "planners/cost/plan_time.hpp"
 #include "planners/espresso/completion_bound.hpp"
+#include "planners/espresso/market.hpp"
+#include "planners/espresso/shift_pieces.hpp"
 #include "planners/pipeline/plan_search.hpp"
 #include "planners/pipeline/stage_placer.hpp"
 
@@ -31,6 +31,8 @@ struct tree_node {
   std::uint32_t stages = 0;  // of a pipeline, when it is complete
   std::size_t types = 0;     // decided
   stage_counts counts;
+  // Of a complete one, how often its cuts have been looked at: there may be a better one.
+  std::uint8_t looked_at = 0;
   // Of a complete one whose stages have been ordered and cut, and who did; its cost is then that of
   // the closed form, below which no schedule is.
   std::shared_ptr<const set_plan> placed = nullptr;
@@ -41,27 +43,6 @@ struct tree_node {
     return std::tie(other.min_cost, other.number) < std::tie(min_cost, number);
   }
 };
-
-/// A cluster with the prices of one of its datacentres in its GPU types.
-struct market {
-  cluster priced;
-  std::vector<double> interruptions_per_hour;  // of a node, by GPU type; empty: none
-};
-
-market market_of(const cluster& c, std::uint32_t datacenter, bool spot) {
-  market m{c, {}};
-  m.priced.prices.clear();
-  for (gpu_index g = 0; g < c.gpus.size(); ++g) {
-    const auto* p = price_at(c, g, datacenter);
-    if (!p) continue;
-    const bool interruptible = spot && p->spot_per_hour > 0;
-    m.priced.gpus[g].price_per_hour = interruptible ? p->spot_per_hour : p->per_hour;
-    if (!interruptible) continue;
-    m.interruptions_per_hour.resize(c.gpus.size());
-    m.interruptions_per_hour[g] = p->interruptions_per_hour;
-  }
-  return m;
-}
 
 class cost_trees {
  public:
@@ -96,11 +77,20 @@ class cost_trees {
 
  private:
   static constexpr std::uint64_t patience = 2'000'000;  // units without a plan
+  static constexpr std::uint64_t quick_units = 10'000'000;
+  static constexpr std::uint64_t more_steps = 10'000'000;  // to look closer at a set
+  static constexpr std::uint32_t few_stages = 6;           // their schedules are simulated quickly
+  static constexpr double promising = 0.98;  // of a cost: what looks so cheap is simulated at once
+  static constexpr double near = 1.01;       // so close to a limit it is worth to shift pieces
+  static constexpr double enough = 0.99;     // of a cost: what is no cheaper need not be looked at
   static constexpr auto never_units = std::numeric_limits<std::uint64_t>::max();
 
   double iterations() const { return static_cast<double>(job_.iterations); }
   double cost_of(double iteration_s, double price_per_hour) const {
     return iteration_s * iterations() * price_per_hour / 3600;
+  }
+  double iteration_of(double cost, double price_per_hour) const {
+    return cost / (iterations() * price_per_hour / 3600);
   }
 
   /// The roots: every division with every number of stages, but those without enough GPUs or
@@ -129,11 +119,12 @@ class cost_trees {
         break;
       }
       if (!budget_.spend(units())) {
+        if (!left_.empty()) loose_bound_ = std::min(loose_bound_, left_.top().min_cost);
         out_.bound = std::min({queue_.top().min_cost, loose_bound_, out_.plan ? out_.cost : never});
         return;
       }
-      if (max_units_ < never_units && (out_.plan || spent_ > max_units_)) return;
-      if (!out_.plan && spent_ > next_ask_) ask_whale();
+      if (spent_ > max_units_ || (until_plan_ && out_.plan)) return;
+      if (spent_ > next_ask_) ask_quick();
       const auto node = queue_.top();
       queue_.pop();
       if (node.placed) {
@@ -148,25 +139,49 @@ class cost_trees {
         extend(node, node.stages - used);
     }
     out_.complete = true;
+    look_at_left();
   }
 
-  /// Where a limit is tight, the queue comes to the GPUs that meet it late. A placer that is quick
-  /// comes there before, if it gets most of the time.
-  void ask_whale() {
-    auto options = options_;
-    options.placer = provision_placer::whale;
-    const bool begun = whale_ != nullptr;
-    if (!begun) whale_ = std::make_unique<cost_trees>(market_, idle_, job_, budget_, options);
-    whale_->max_units_ = 3 * spent_;
-    begun ? whale_->grow() : whale_->plant_all();
-    next_ask_ = whale_->queue_.empty() ? never_units : 2 * spent_;
-    auto& found = whale_->out_;
-    if (!found.plan) return;
-    const auto bound_at_pop = found.search.bound_at_pop;
-    found.search = out_.search;
-    found.search.bound_at_pop = bound_at_pop;
-    found.complete = false;
-    out_ = std::move(found);
+  /// At the sets of which other cuts may be better, the cheapest first, as long as that may make
+  /// the gap smaller by enough. A search that was quick is not made much longer.
+  void look_at_left() {
+    look_until_ = spent_ < quick_units ? spent_ + std::min(spent_, patience) : never_units;
+    while (!left_.empty()) {
+      const double cost = left_.top().min_cost;
+      const bool useless = cost >= enough * out_.cost || loose_bound_ <= cost;
+      if ((out_.plan && useless) || !may_look()) break;
+      const auto node = left_.top();
+      left_.pop();
+      look_closer(node);
+    }
+    if (!left_.empty()) loose_bound_ = std::min(loose_bound_, left_.top().min_cost);
+  }
+
+  /// Where a limit is tight, the queue comes to the GPUs that meet it late. Placers that are quick
+  /// come there before: as Whale+ does, with most of the time, until there is a plan; from then on
+  /// as HPH+ does, for a cheaper one.
+  void ask_quick() {
+    const bool first = !out_.plan;
+    auto& quick = first ? whale_ : hph_;
+    const bool begun = quick != nullptr;
+    if (!begun) {
+      auto options = options_;
+      options.placer = first ? provision_placer::whale : provision_placer::hph;
+      quick = std::make_unique<cost_trees>(market_, idle_, job_, budget_, options);
+    }
+    quick->max_units_ = (first ? 3 : 1) * spent_;
+    quick->until_plan_ = first;
+    begun ? quick->grow() : quick->plant_all();
+    next_ask_ = first && quick->out_.plan ? spent_
+                : quick->queue_.empty()   ? never_units
+                                          : 2 * spent_;
+    const auto& found = quick->out_;
+    if (!found.plan || (out_.plan && found.cost >= out_.cost)) return;
+    auto search = out_.search;
+    search.bound_at_pop = found.search.bound_at_pop;
+    out_ = found;
+    out_.search = search;
+    out_.complete = false;
   }
 
   void extend(const tree_node& node, std::uint32_t missing) {
@@ -257,7 +272,7 @@ class cost_trees {
   void place_by(provision_placer placer, tree_node node) {
     const double price = price_per_hour(node);
     auto p = place_with(placer, placer_, cluster_, node.division, node.counts, limit_s(price));
-    if (p.bound_s < p.iteration_s) loose_bound_ = std::min(loose_bound_, cost_of(p.bound_s, price));
+    if (p.bound_s < p.iteration_s && placer == options_.placer) leave(node, p.bound_s, 1);
     if (!p.plan || (node.placed && p.plan->how == node.placed->plan->how)) return;
     const double closed_s = p.iteration_s;
     if (!options_.simulate) return keep_cheaper(node, p, closed_s, price);
@@ -267,8 +282,10 @@ class cost_trees {
     node.placer = placer;
     node.placed = std::make_shared<const set_plan>(std::move(p));
     // What looks better than all before it is likely to be an upper bound for the rest.
-    if (node.min_cost >= best_closed_) return queue_.push(std::move(node));
-    best_closed_ = node.min_cost;
+    const bool small = node.stages <= few_stages && options_.simulate;
+    const bool soon = small && (!out_.plan || node.min_cost < promising * out_.cost);
+    if (node.min_cost >= best_closed_ && !soon) return queue_.push(std::move(node));
+    best_closed_ = std::min(best_closed_, node.min_cost);
     simulate(node);
   }
 
@@ -276,23 +293,87 @@ class cost_trees {
   /// may turn out to be better, and are tried once the set is worth it.
   void simulate(const tree_node& node) {
     const auto& p = *node.placed;
-    const auto timed = time_plan(cluster_, simulated_job_, p.plan->how, p.plan->where);
-    const auto e = timed ? evaluate(cluster_, simulated_job_, *timed, fidelity::simulated)
-                         : expected<iteration_estimate>{refuse(timed.error())};
-    if (!e) return;
-    ++out_.search.simulated;
+    const double iteration_s = simulated_s(p);
+    if (iteration_s == never) return;
+    const double price = price_per_hour(node);
+    keep_cheaper(node, p, iteration_s, price);
+    const bool exact = options_.placer == provision_placer::exact;
     // Another cut of these stages may be better.
-    if (node.placer == provision_placer::exact)
-      loose_bound_ = std::min(loose_bound_, cost_of(p.bound_s, price_per_hour(node)));
-    work_ += 500 * std::uint64_t{timed->shape.microbatches} * timed->costs.size();
-    keep_cheaper(node, p, std::max(p.iteration_s, e->iteration_s), price_per_hour(node));
-    if (options_.placer != provision_placer::exact || node.placer != provision_placer::exact)
-      return;
+    if (node.placer == provision_placer::exact && p.bound_s >= p.iteration_s)
+      leave(node, p.bound_s, 2);
+    if (node.placer != options_.placer || (!exact && max_units_ == never_units)) return;
+    if (node.stages <= few_stages && iteration_s <= near * limit_s(price))
+      shift_pieces(stages_of(placer_.divisions()[node.division], p.plan->how), iteration_s,
+                   [&](const std::vector<cut_stage>& stages, double shorter_s) {
+                     return try_cut(node, stages, shorter_s);
+                   });
+    if (!exact) return;
     if (placer_.fidelity_of(node.division) != fidelity::closed)
       place_by(provision_placer::closed_form, node);
     for (const auto other :
          {provision_placer::greedy, provision_placer::whale, provision_placer::hph})
       place_by(other, node);
+  }
+
+  /// Of the plan's schedule, no less than the closed form. Infinite, if there is none.
+  double simulated_s(const set_plan& p) {
+    const auto timed = time_plan(cluster_, simulated_job_, p.plan->how, p.plan->where);
+    const auto e = timed ? evaluate(cluster_, simulated_job_, *timed, fidelity::simulated)
+                         : expected<iteration_estimate>{refuse(timed.error())};
+    if (!e) return never;
+    ++out_.search.simulated;
+    work_ += 500 * std::uint64_t{timed->shape.microbatches} * timed->costs.size();
+    return std::max(p.iteration_s, e->iteration_s);
+  }
+
+  /// Simulates it, if by the closed form it may be below `limit_s`, and this within the limits.
+  double try_cut(const tree_node& node, const std::vector<cut_stage>& stages, double max_s) {
+    const double price = price_per_hour(node);
+    const auto p = placer_.plan_of(node.division, stages);
+    if (!p.plan || p.iteration_s >= max_s || p.iteration_s > limit_s(price)) return never;
+    const double iteration_s = simulated_s(p);
+    keep_cheaper(node, p, iteration_s, price);
+    return iteration_s;
+  }
+
+  /// Keeps a set of which another cut may be better, that takes `bound_s` or more, for later.
+  void leave(tree_node node, double bound_s, std::uint8_t looked_at) {
+    node.placed = nullptr;
+    node.looked_at = looked_at;
+    const double cost = cost_of(bound_s, price_per_hour(node));
+    node.min_cost = looked_at == 1 ? std::max(node.min_cost, cost) : cost;
+    if (out_.plan && node.min_cost >= out_.cost) return;
+    const bool exact = options_.placer == provision_placer::exact && options_.simulate;
+    if (!exact || !options_.pruning || options_.exhaustive || looked_at > 3)
+      loose_bound_ = std::min(loose_bound_, node.min_cost);
+    else
+      left_.push(std::move(node));
+  }
+
+  bool may_look() { return budget_.spend(units()) && spent_ < look_until_; }
+
+  /// At a set that was left: first at more of its labels, then at all of its cuts.
+  void look_closer(const tree_node& node) {
+    const double price = price_per_hour(node), limit = limit_s(price);
+    const auto steps = std::min(more_steps, look_until_ - spent_);
+    if (node.looked_at == 1) {
+      auto p = placer_.place(node.division, node.counts, limit, {},
+                             placer_.fidelity_of(node.division), steps);
+      if (p.bound_s > limit) return;
+      if (p.plan) try_cut(node, stages_of(placer_.divisions()[node.division], p.plan->how), never);
+      return leave(node, p.bound_s, 2);
+    }
+    const auto cuts = placer_.cuts_within(node.division, node.counts, limit, steps);
+    if (!cuts) return leave(node, iteration_of(node.min_cost, price), 4);
+    for (const auto& cut : *cuts) {
+      const double cost = cost_of(cut.bound_s, price);
+      if (out_.plan && cost >= out_.cost) return;
+      if (!may_look()) {
+        loose_bound_ = std::min(loose_bound_, cost);
+        return;
+      }
+      try_cut(node, cut.stages, never);
+    }
   }
 
   void keep_cheaper(const tree_node& node, const set_plan& p, double iteration_s, double price) {
@@ -344,134 +425,23 @@ class cost_trees {
   provision_options options_;
   stage_placer placer_;
   std::priority_queue<tree_node> queue_;
+  std::priority_queue<tree_node> left_;  // sets of which other cuts may be better
   std::uint64_t numbered_ = 0, work_ = 0, spent_ = 0;
-  std::unique_ptr<cost_trees> whale_;      // of other sets in its own order, if it is asked
-  std::uint64_t next_ask_ = never_units;   // spent by then
-  std::uint64_t max_units_ = never_units;  // else it ends when it has spent them, or has a plan
-  double best_closed_ = never;             // the least cost of a plan's closed form
-  double loose_bound_ = never;             // of sets whose plan may not be their best
+  std::unique_ptr<cost_trees> hph_, whale_;  // each in its own order, if they are asked
+  std::uint64_t next_ask_ = never_units;     // spent by then
+  std::uint64_t max_units_ = never_units;    // else it ends when it has spent them
+  std::uint64_t look_until_ = never_units;
+  bool until_plan_ = false;     // else it ends when it has a plan
+  double best_closed_ = never;  // the least cost of a plan's closed form
+  double loose_bound_ = never;  // of sets whose plan may not be their best
   provision out_;
 };
 
-void add(tree_counts& all, const tree_counts& more) {
-  all.opened += more.opened;
-  all.placed += more.placed;
-  all.simulated += more.simulated;
-  all.pruned_boundary += more.pruned_boundary;
-  all.pruned_cost += more.pruned_cost;
-  all.pruned_time += more.pruned_time;
-  all.pruned_capacity += more.pruned_capacity;
-}
-
-idle_index in_datacenter(const cluster& c, const idle_index& idle, std::uint32_t datacenter) {
-  auto here = idle;
-  for (node_index n = 0; n < c.nodes.size(); ++n)
-    if (c.nodes[n].datacenter != datacenter) here.set_idle(n, 0);
-  return here;
-}
-
-/// In the datacentre where it costs the least.
-provision search_trees(const cluster& c, const idle_index& all, const job_spec& job,
-                       planning_budget& budget, const provision_options& options) {
-  std::optional<idle_index> restricted;
-  const auto& idle = allowed_idle(c, all, job, restricted);
-  provision best;
-  best.complete = true;
-  best.bound = never;
-  auto bounded = job;
-  for (std::uint32_t dc = 0; dc < c.datacenters.size(); ++dc) {
-    const auto here = in_datacenter(c, idle, dc);
-    if (here.total_idle() == 0) continue;
-    const auto m = market_of(c, dc, options.spot);
-    auto p = cost_trees{m, here, bounded, budget, options}.search();
-    add(p.search, best.search);
-    const bool complete = best.complete && p.complete;
-    const double bound = std::min(best.bound, p.plan || !p.complete ? p.bound : never);
-    const double left_out =
-        std::min(best.not_examined.value_or(never), p.not_examined.value_or(never));
-    if (!p.plan || (best.plan && best.cost <= p.cost)) {
-      p.search.bound_at_pop = best.search.bound_at_pop;
-      best.search = p.search;
-    } else {
-      best = std::move(p);
-      if (options.pruning) bounded.budget = best.cost;
-    }
-    best.complete = complete;
-    best.bound = bound;
-    if (left_out < never) best.not_examined = left_out;
-  }
-  if (best.plan) best.not_examined = {};
-  return best;
-}
-
-/// What would do: other limits, or larger quotas. `job` has no plan.
-reason why_none(const cluster& c, const idle_index& all, const job_spec& job, bool spot) {
-  constexpr std::uint64_t units = 20'000'000;  // an explanation is worth less than an answer
-  planning_budget budget{units};
-  auto timed = job;
-  timed.budget.reset();
-  if (job.budget)
-    if (const auto p = search_trees(c, all, timed, budget, {.spot = spot}); p.plan)
-      return within_limits(job, p.total_s, p.cost).error();
-  auto free = timed;
-  free.slo_s = free.deadline_s = {};
-  free.objective = "fastest";
-  const auto found = search_plans(c, all, free, 1, budget);
-  if (!found) return found.error();
-  const double run_s = job.global_batch / found->plans.front().how.samples_per_s *
-                       static_cast<double>(job.iterations);
-  const auto ok = within_limits(timed, run_s, 0);
-  return ok ? reason{reason::kind::infeasible, "no datacenter alone has the GPUs of a plan"}
-            : ok.error();
-}
-
-/// "; a quota of 20 A30 would do", if it would.
-std::string larger_quotas(const cluster& c, const idle_index& all, const job_spec& job, bool spot) {
-  auto free = c;
-  bool any = false;
-  for (auto& g : free.gpus) any = std::exchange(g.quota, 0) > 0 || any;
-  if (!any) return {};
-  planning_budget budget{20'000'000};
-  const auto p = search_trees(free, all, job, budget, {.spot = spot});
-  if (!p.plan) return {};
-  std::vector<std::uint32_t> used(c.gpus.size());
-  for (const auto& share : p.plan->where) used[c.nodes[share.node].gpu] += share.gpus;
-  std::string quotas;
-  for (std::size_t g = 0; g < used.size(); ++g)
-    if (c.gpus[g].quota > 0 && used[g] > c.gpus[g].quota)
-      quotas += fmt::format("{}{} {}", quotas.empty() ? "" : " and ", used[g], c.gpus[g].name);
-  return quotas.empty() ? quotas : "; a quota of " + quotas + " would do";
-}
-
-/// The search has ended, but some sets of GPUs have more cuts and orders than it looks at.
-reason not_examined(const provision& found) {
-  return {reason::kind::infeasible,
-          fmt::format("no plan was found; the search did not cover every stage order and cut, so a "
-                      "plan that costs {:.2f} $ or more may exist",
-                      *found.not_examined)};
-}
-
 }  // namespace
 
-provision cheapest_plan(const cluster& c, const idle_index& idle, const job_spec& job,
+provision search_market(const market& m, const idle_index& idle, const job_spec& job,
                         planning_budget& budget, const provision_options& options) {
-  auto found = search_trees(c, idle, job, budget, options);
-  if (found.plan) return found;
-  if (found.complete && options.placer != provision_placer::exact) {
-    const bool sia = options.placer == provision_placer::sia;
-    found.why = {reason::kind::infeasible,
-                 sia ? "no 2^n GPUs of one type within its quota meet the job's limits"
-                     : "none of this placer's plans is within the job's limits"};
-    return found;
-  }
-  if (!found.complete) {
-    const bool in_time = found.not_examined && !budget.late();
-    found.why = in_time ? not_examined(found) : budget.none_found();
-    return found;
-  }
-  found.why = why_none(c, idle, job, options.spot);
-  found.why.text += larger_quotas(c, idle, job, options.spot);
-  return found;
+  return cost_trees{m, idle, job, budget, options}.search();
 }
 
 }  // namespace troupe::planners

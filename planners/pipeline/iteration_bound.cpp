@@ -64,25 +64,35 @@ iteration_bound::iteration_bound(const stage_table& table, std::uint32_t microba
 
 /// The last n stages together take at most u / (their rounds - 1) of S with u the most that a
 /// stage's own takes, sends included; each of the others has no more work than it can do in u.
+/// With one round more, some of them begin at the stage behind (trips.hpp).
 void iteration_bound::add_round_limits(const stage_table& table) {
   double others = 0;  // of S for each second of u, at most
   for (auto behind = stages_; behind-- > 0;) {
-    const double again = rounds_of(microbatches_, behind + 1).full - 1;
-    if (again > 0) {
-      const round_limit l{1 / again + others, sends_s(behind + 1), behind};
-      min_own_s_ = std::max(min_own_s_, again * l.sends_s);
-      // Of stages with equal rounds the first says most.
-      if (std::ranges::none_of(round_limits_, [&](const round_limit& other) {
-            return other.slope <= l.slope && other.sends_s >= l.sends_s;
-          }))
-        round_limits_.push_back(l);
-    }
     double most = 0;
     for (std::size_t t = 0; t < table.types(); ++t)
       most = std::max(most, through_s_[t] / std::max(1e-12 * through_s_[t],
                                                      own_s(table.middle_floor(t), behind)));
+    const auto m = microbatches_ - 1, held = behind + 1;
+    if (m >= held) add_round_limit(m / held, 0, most, others, behind);
+    const auto rounds = (m + held - 1) / held, shorter = rounds * held - m;
+    if (sends_.trips && m >= held && shorter > 0 && shorter < rounds)
+      add_round_limit(rounds, shorter, most, others, behind);
     others += most;
   }
+}
+
+/// `shorter` of the rounds are without the first stage, which takes at most `most` u of S.
+void iteration_bound::add_round_limit(double rounds, double shorter, double most, double others,
+                                      std::uint32_t behind) {
+  round_limit l{(1 + shorter * most) / rounds + others, sends_s(behind + 1), 0, rounds, behind};
+  if (shorter > 0) l.less_s = shorter / rounds * (l.sends_s - sends_s(behind));
+  l.sends_s -= l.less_s;
+  min_own_s_ = std::max(min_own_s_, rounds * l.sends_s);
+  // Of stages with equal rounds the first says most.
+  if (std::ranges::none_of(round_limits_, [&](const round_limit& other) {
+        return other.slope <= l.slope && other.sends_s >= l.sends_s;
+      }))
+    round_limits_.push_back(l);
 }
 
 double iteration_bound::of(const std::vector<std::uint32_t>& counts) const {

@@ -22,6 +22,7 @@ class iteration_bound {
     std::uint32_t stages_of_node = 1;  // of one pipeline, at most
     double sums_s = 0;                 // of gradients, at least
     double card_s = 0;                 // a send of a stage's own card, at least; 0: not counted
+    bool trips = false;                // some begin at the stage behind: they are counted
   };
   /// `table` is kept.
   iteration_bound(const stage_table& table, std::uint32_t microbatches, std::uint32_t stages,
@@ -55,10 +56,12 @@ class iteration_bound {
   double last_rate(std::size_t type) const { return last_rate_[type]; }
   /// What the slowest stage does beyond S, at least, because of the rounds of the last `behind` + 1
   /// stages or of more. S is at least `s`, not counting the sends of the stages in front of these.
-  double rounds_beyond(double s, std::uint32_t behind) const {
+  double rounds_beyond(double s, std::uint32_t behind, double delay_s = 0) const {
     double own = min_own_s_;
     for (const auto& l : round_limits_)
-      if (l.behind >= behind) own = std::max(own, (s + sends_s(l.behind - behind + 1)) / l.slope);
+      if (l.behind >= behind + (l.less_s > 0 ? 1 : 0))
+        own = std::max(
+            own, (s + sends_s(l.behind - behind + 1) - l.less_s + delay_s / l.rounds) / l.slope);
     return own;
   }
   /// In an iteration of sends_s() + x * work() s or less, for any y <= x the sum of all stages'
@@ -80,9 +83,10 @@ class iteration_bound {
   }
 
   /// The rounds of some of the last stages limit what all may have of S, without sends: to `slope`
-  /// for each second of the slowest stage's own, less `sends_s`.
+  /// for each second of the slowest stage's own, less `sends_s`: all sends of these stages but
+  /// `less_s`, which is of the first of them and the next one.
   struct round_limit {
-    double slope = 0, sends_s = 0;
+    double slope = 0, sends_s = 0, less_s = 0, rounds = 1;
     std::uint32_t behind = 0;  // the first of them
   };
   template <class Costs>
@@ -90,6 +94,8 @@ class iteration_bound {
   double last_rate(const std::vector<std::uint32_t>& counts) const;
   double least_own_s(const std::vector<std::uint32_t>& counts, double last_rate) const;
   void add_round_limits(const stage_table& table);
+  void add_round_limit(double rounds, double shorter, double most, double others,
+                       std::uint32_t behind);
   std::uint32_t most_pieces(const std::vector<std::uint32_t>& counts, double own_s) const;
   double from(const std::vector<std::uint32_t>& counts, double last_rate, double least_own_s) const;
   double total_s(const std::vector<std::uint32_t>& counts, double last_rate, double own_s) const;

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "messages/time.hpp"
-#include "planners/pipeline/schedule.hpp"
-#include "planners/pipeline/trips.hpp"
+#include "planners/pipeline/cut_label.hpp"
+#include "planners/pipeline/cut_terms.hpp"
 
 // Stages are added from the last to the first, because what follows a stage decides how long a
 // micro-batch is away from it, and so how often it must wait. A label is a way to have used a set
@@ -26,10 +26,16 @@ namespace {
 
 constexpr auto never_steps = std::numeric_limits<std::uint64_t>::max();
 
-class cut_search {
+class cut_search : cut_terms {
+  using label = cut_label;
+
  public:
   explicit cut_search(const cut_problem& p)
-      : p_{p}, stages_{p.stages()}, m_{static_cast<double>(p.microbatches)}, bound_{*p.bound} {
+      : cut_terms{p},
+        p_{p},
+        stages_{p.stages()},
+        m_{static_cast<double>(p.microbatches)},
+        bound_{*p.bound} {
     std::uint32_t sets = 1;
     for (std::size_t t = 0; t < p.types(); ++t) {
       weights_.push_back(sets);
@@ -39,50 +45,65 @@ class cut_search {
     share_nodes_ = std::ranges::max(p.stages_of_node) > 1;
     alike_ = !share_nodes_ &&
              std::ranges::all_of(p.links, [&](const auto& w) { return w == p.links[0]; });
-    for (const auto& w : p.links)
+    for (const auto& w : p.links) {
+      min_sent_s_ = std::min(min_sent_s_, w.alone_s(p.table->min_activation_bytes()));
       max_send_s_ = std::max(max_send_s_, w.alone_s(p.table->max_activation_bytes()) + w.latency_s);
+    }
+    order_ = {p.least, p.tied,
+              alike_ && p.table->min_activation_bytes() == p.table->max_activation_bytes()};
     most_pieces_.resize(p.types());
     most_work_.resize(p.types());
     all_ = sets - 1;
     for (const auto t : types_) least_through_s_ = std::min(least_through_s_, bound_.through_s(t));
+    if (p.table->homogeneous())
+      for (const auto t : types_) {
+        least_after_ = std::min(least_after_, least_after_s(t, false));
+        least_tail_ = std::min(least_tail_, least_after_s(t, true));
+      }
+    if (least_after_ == never) least_after_ = least_tail_ = 0;
   }
 
   std::uint64_t steps() const { return steps_; }
 
   /// The best within the limit, if at most so many labels of a set are kept: those that promise
-  /// most. None: there is none. Gives up after `max_steps`.
-  std::optional<stage_cut> within(double limit_s, std::size_t max_labels, std::uint64_t max_steps) {
-    limit_ = limit_s;
-    const auto until = steps_ + std::min(max_steps, never_steps - steps_);
-    if (!set_most_pieces()) return stage_cut{};
-    labels_.resize(sets_.size());
-    for (auto& l : labels_) l.clear();
-    labels_[0].push_back({});
-    labels_[0][0].begin = p_.table->size();
-    for (std::size_t set = 0; set + 1 < labels_.size(); ++set) {
-      keep_best(set);
-      keep_most_promising(labels_[set], max_labels);
-      for (std::size_t i = 0; i < labels_[set].size(); ++i) extend(set, i);
-      if (steps_ > until) return {};
-    }
+  /// most. None: there is none. Gives up after `max_steps`. With `slack_s`, of labels that differ
+  /// by no more than that one stands for all: a bound, and the cut that promised it.
+  std::optional<stage_cut> within(double limit_s, std::size_t max_labels, std::uint64_t max_steps,
+                                  double slack_s = 0) {
+    order_.slack_s = slack_s;
+    if (!search(limit_s, max_labels, max_steps, true)) return {};
     return best_cut();
+  }
+  /// All of them.
+  std::optional<std::vector<stage_cut::alternative>> all_within(double limit_s,
+                                                                std::uint64_t max_steps) {
+    if (!search(limit_s, std::numeric_limits<std::size_t>::max(), max_steps, false)) return {};
+    std::vector<stage_cut::alternative> out;
+    if (!labels_.empty())
+      for (const auto& l : labels_.back()) out.push_back({l.min_s, stages_of(l)});
+    std::ranges::stable_sort(out, {}, &stage_cut::alternative::bound_s);
+    return out;
   }
 
  private:
-  struct label {
-    double through = 0;            // S of these stages
-    double own = 0;                // the closed form's terms, less S of the whole pipeline
-    double links = 0;              // the most that a link is used in an iteration
-    double tail = 0;               // left of sums and updates after these stages' backwards
-    double sent = 0;               // from the front stage to the next one, on a link for itself
-    double span_s = 0, min_s = 0;  // at least, of an iteration: without the tail, with it
-    // If the first stage has the last one's embedding, too:
-    double backwards = 0;  // from the last stage's last backward to the front one's
-    double last_gradients = 0, last_sums = 0, last_update = 0, last_tied_bytes = 0;
-    std::uint32_t parent = 0, begin = 0;
-    std::uint16_t type = 0, last_type = 0, pieces = 0;
-    std::uint16_t together = 0;  // stages in front that may share a node
-  };
+  /// False: it gave up.
+  bool search(double limit_s, std::size_t max_labels, std::uint64_t max_steps, bool only_best) {
+    limit_ = limit_s;
+    for (auto& l : labels_) l.clear();
+    const auto until = steps_ + std::min(max_steps, never_steps - steps_);
+    if (!set_most_pieces()) return true;
+    labels_.resize(sets_.size());
+    labels_[0].push_back({});
+    labels_[0][0].begin = p_.table->size();
+    for (std::size_t set = 0; set + 1 < labels_.size(); ++set) {
+      if (only_best) keep_best(set);
+      keep_most_promising(labels_[set], max_labels);
+      for (std::size_t i = 0; i < labels_[set].size(); ++i) extend(set, i);
+      if (steps_ > until) return false;
+    }
+    return true;
+  }
+
   /// What is left when a set of stages is used.
   struct rest {
     std::uint32_t stages = 0;
@@ -126,66 +147,11 @@ class cut_search {
     return {bytes * r.sums_s / r.stages - earlier * max_send_s_, hidden};
   }
 
-  bool fits(const range_costs& k, std::size_t type, std::uint32_t behind) const {
-    return k.bytes + p_.held[behind] * k.bytes_each < p_.bytes[type];
-  }
-  /// The closed form's term for a stage's own work, less S.
-  double work_s(const range_costs& k, std::uint32_t behind) const {
-    const double warm = std::min<double>(m_, behind + 1);
-    return m_ * k.step_s() - warm * k.forward_s - k.recompute_s - k.backward_s;
-  }
-  /// What a stage does beyond S, at least, whatever is behind it.
-  double least_own_s(const range_costs& k, std::uint32_t behind) const {
-    if (!p_.least) return work_s(k, behind);
-    const double trip_s = k.forward_s + k.backward_s + bound_.sends_s(behind + 1);
-    return std::max(work_s(k, behind), trips_s(p_.microbatches, behind + 1, trip_s, k.step_s()));
-  }
-  /// All terms for a stage, less S, of which it and those behind it have `through_s`.
-  double own_s(const range_costs& k, std::uint32_t behind, double through_s) const {
-    const auto r = rounds_of(p_.microbatches, behind + 1);
-    double own = std::max(work_s(k, behind), (r.full - 1) * through_s + r.rest * k.forward_s);
-    if (p_.least) own = std::max(own, trips_s(p_.microbatches, behind + 1, through_s, k.step_s()));
-    // Stages in front may share nodes otherwise than they do here, and reach this one sooner.
-    return share_nodes_ ? own : std::max(own, m_ * k.step_s() - through_s);
-  }
-  /// Until a stage and its peers have summed so many bytes of gradients.
-  double sums_s(double bytes, std::size_t type) const {
-    if (p_.pipelines == 1) return 0;
-    const auto& w = p_.links[type * (p_.types() + 1)];
-    return 2 * (p_.chunks_to_peers[type].total_s(bytes / p_.pipelines) + w.latency_s);
-  }
-  /// Handing out gradients, if others want them.
-  double gradients_s(const range_costs& k, bool tied) const {
-    return (p_.pipelines > 1 || tied) && k.gradient_bytes > 0 ? k.gradients_s : 0;
-  }
-  double after_s(const range_costs& k, std::size_t type, bool tied) const {
-    return k.update_s + gradients_s(k, tied) + sums_s(k.gradient_bytes, type);
-  }
-  void begin_tied(label& l, const range_costs& k, std::size_t type) const {
-    l.last_type = static_cast<std::uint16_t>(type);
-    l.last_gradients = gradients_s(k, true);
-    l.last_sums = sums_s(k.gradient_bytes - std::min(k.gradient_bytes, k.tied_bytes), type);
-    l.last_update = k.update_s;
-    l.last_tied_bytes = k.tied_bytes;
-  }
-  /// What the ends of a pipeline do after their last backwards: the last one's part of a tied
-  /// embedding's gradients comes to the first, and the sum goes back.
-  void end_tied(label& l, const range_costs& k, std::size_t type) const {
-    const auto& w = p_.links[l.last_type * p_.types() + type];
-    const double there_s = w.alone_s(l.last_tied_bytes) + w.latency_s;
-    const double first_sums = sums_s(k.gradient_bytes, type), begin_s = gradients_s(k, true);
-    double summed_s = begin_s + there_s + first_sums + std::max(k.update_s, l.last_update);
-    if (p_.least)  // the last stage's part may come while the first one's backwards still run
-      summed_s = std::max(begin_s, l.last_gradients + there_s - l.backwards) + first_sums +
-                 std::max(k.update_s, there_s + l.last_update);
-    const double last_s = p_.least ? l.last_sums : std::max(l.last_sums, 2 * there_s + first_sums);
-    l.tail = std::max({l.tail, summed_s, l.last_gradients + last_s + l.last_update - l.backwards});
-  }
-
   /// How many pieces the stages in front of each set can have within the limit, in any order.
   /// False: all together too few.
   bool set_most_pieces() {
     std::uint32_t sum = 0;
+    most_load_.assign(stages_ + 1, p_.table->homogeneous() ? max_send_s_ : never);
     for (const auto t : types_) {
       most_pieces_[t].assign(stages_, p_.table->size());
       most_work_[t].assign(stages_ + 1, never);
@@ -231,9 +197,13 @@ class cut_search {
     }
     auto& work = most_work_[type];
     work[stages_] = 0;
+    double load = 0;
     for (auto behind = stages_; behind-- > 0;) {
       work[behind] = work[behind + 1];
       const auto n = most_pieces_[type][behind];
+      for (std::uint32_t first = 0; n > 0 && first < 3 && first + 1 < t.size(); ++first)
+        load = std::max(load, t.middle(type, first, std::min(n, t.size() - first - 1)).forward_s);
+      most_load_[behind] = std::max(most_load_[behind], load);
       for (std::uint32_t first = 0; first < 3 && first + n <= t.size(); ++first)
         work[behind] = std::max(work[behind], t.work_from(first) - t.work_from(first + n));
     }
@@ -288,6 +258,7 @@ class cut_search {
     const auto& from = labels_[set][index];
     label l = from;
     l.parent = static_cast<std::uint32_t>(index);
+    l.lowered = 0;
     l.type = static_cast<std::uint16_t>(type);
     l.pieces = static_cast<std::uint16_t>(std::min(from.begin, p_.table->pieces()) -
                                           std::min(begin, p_.table->pieces()));
@@ -311,6 +282,14 @@ class cut_search {
       l.through += 2 * send_s;
       l.backwards += k.backward_s + send_s;
       l.tail -= k.backward_s + send_s;
+      if (p_.least && p_.own_links && behind > 1 && behind < p_.microbatches) {
+        l.max_load = std::min(l.max_load, from.through / behind);
+        l.delay += delay_on_card_s(l.sent, from.sent, from.forward);
+      }
+      if (std::max(k.forward_s, l.sent) > l.max_load) {
+        l.max_load = l.delay = 0;
+        l.delayed_own = l.own;
+      }
       // The next stage sends forward what this one's activations come for.
       l.links = std::max(l.links, m_ * link_s(l.sent, from.sent));
       if (p_.least) {
@@ -321,23 +300,34 @@ class cut_search {
     if (first) l.links = std::max(l.links, m_ * l.sent);
     if (behind > 0 || !p_.tied) l.tail = std::max(l.tail, after_s(k, type, p_.tied && first));
     if (first && p_.tied && behind > 0) end_tied(l, k, type);
-    l.own = std::max(l.own, own_s(k, behind, l.through));
+    l.forward = k.forward_s;
+    l.own = std::max(l.own, own_s(k, behind, l.through, from.through));
+    const double after_first = after_first_s(k, behind, l.through, from.through);
+    l.delayed_own = std::max({l.delayed_own, l.own, after_first + l.delay});
+    if (l.max_load >= most_load_[behind + 1]) l.max_load = never;
+    // Nor does any stage in front have too much load for what is to come.
+    if (first || (l.max_load == never && l.through >= (behind + 1) * most_load_[behind + 1] &&
+                  2 * min_sent_s_ >= most_load_[behind + 1]))
+      l.own = l.delayed_own;
+    const double own = l.max_load == never ? l.delayed_own : l.own;
+    l.next_delay = delay_on_card_s(min_sent_s_, l.sent, l.forward);
     if (first) {
-      l.span_s = std::max(l.links, l.through + l.own);
+      l.span_s = std::max(l.links, l.through + own);
       // Where sends may take longer than here, S grows by more than the tail becomes less, but the
       // busiest link does not grow.
       l.min_s = p_.own_links ? l.span_s + l.tail
-                             : std::max(l.through + l.own + l.tail,
+                             : std::max(l.through + own + l.tail,
                                         l.links + after_s(k, type, p_.tied && behind > 0));
     } else {
+      l.tail = std::max(l.tail, least_tail_);
       const double work = p_.table->work_from(0) - p_.table->work_from(begin);
       const double sends_s = bound_.sends_s(r.stages + 1);
       const double hidden_s = sends_s / 2 + work * r.forward_s;
       // With a larger range nothing of this becomes less, even if faster stages were in front.
       const double least_s = work * std::min(r.through_s, bound_.through_s(type)) + sends_s;
-      if (least_of(l, r, least_s, l.own, sends_s / 2, {}).with_tail > limit_) return false;
-      const auto least = least_of(l, r, front_s(next, work) + sends_s,
-                                  std::max(l.own, work / r.rate), hidden_s, sums_before(begin, r));
+      if (least_of(l, r, least_s, own, sends_s / 2, {}).with_tail > limit_) return false;
+      const auto least = least_of(l, r, front_s(next, work) + sends_s, std::max(own, work / r.rate),
+                                  hidden_s, sums_before(begin, r));
       l.span_s = least.span;
       l.min_s = least.with_tail;
     }
@@ -364,23 +354,16 @@ class cut_search {
                        const mean_sums& sums) const {
     const double all_s = l.through + front_s;
     const double own = std::max(
-        own_s, bound_.rounds_beyond(all_s - bound_.sends_s(r.stages + 1), stages_ - r.stages - 1));
+        own_s, bound_.rounds_beyond(all_s - bound_.sends_s(r.stages + 1), stages_ - r.stages - 1,
+                                    l.max_load == never ? l.delay : 0));
     const double span = std::max(l.links, all_s + own);
     // S grows by what the stages in front hide of the tail, and by their forwards.
-    return {span, std::max(span + sums.tail_s(own), l.through + own + l.tail + ahead_s)};
+    return {span, std::max(span + std::max(least_after_, sums.tail_s(own)),
+                           l.through + own + l.tail + ahead_s)};
   }
   double link_s(double backward_s, double forward_s) const {
     return p_.own_links ? backward_s + forward_s : std::max(backward_s, forward_s);
   }
-  /// Is whatever precedes `a` no longer than the same before `b`? Both begin with the same piece.
-  bool better(const label& a, const label& b) const {
-    return a.through <= b.through && a.through + a.own <= b.through + b.own && a.tail <= b.tail &&
-           a.links <= std::max(b.links, b.span_s) && a.sent <= b.sent && a.together <= b.together &&
-           (!p_.tied || (a.backwards >= b.backwards && a.last_gradients <= b.last_gradients &&
-                         a.last_sums <= b.last_sums && a.last_update <= b.last_update &&
-                         a.last_tied_bytes <= b.last_tied_bytes));
-  }
-
   void keep_best(std::size_t set) {
     auto& all = labels_[set];
     const auto group = [&](const label& l) {
@@ -399,11 +382,14 @@ class cut_search {
       if (kept > begin && group(all[begin]) != group(all[i])) begin = kept;
       const auto beats = [&](const label& l) {
         ++steps_;
-        return better(l, all[i]);
+        return order_.better(l, all[i]);
       };
-      if (!std::any_of(all.begin() + static_cast<std::ptrdiff_t>(begin),
-                       all.begin() + static_cast<std::ptrdiff_t>(kept), beats))
+      const auto end = all.begin() + static_cast<std::ptrdiff_t>(kept);
+      const auto by = std::find_if(all.begin() + static_cast<std::ptrdiff_t>(begin), end, beats);
+      if (by == end)
         all[kept++] = all[i];
+      else if (order_.slack_s > 0)
+        order_.lower(*by, all[i]);
     }
     all.resize(kept);
   }
@@ -418,6 +404,7 @@ class cut_search {
   }
 
   stage_cut best_cut() {
+    if (labels_.empty()) return {};
     auto& all = labels_.back();
     std::ranges::stable_sort(all, {}, [](const label& l) { return l.min_s; });
     if (all.empty()) return {};
@@ -447,13 +434,17 @@ class cut_search {
   bool alike_ = true;                                    // sends between all types
   std::vector<std::vector<std::uint32_t>> most_pieces_;  // of a stage, by type and stages behind
   std::vector<std::vector<double>> most_work_;           // with so many stages behind or more
+  std::vector<double> most_load_;                        // of any stage; likewise
   std::vector<std::size_t> types_;                       // of the stages
   std::vector<std::uint32_t> weights_;  // sets of used stages are numbered in mixed radix
   std::uint32_t all_ = 0;
   double least_through_s_ = never;
   std::vector<rest> sets_;
   std::vector<std::vector<label>> labels_;  // by set
-  double limit_ = 0, max_send_s_ = 0;
+  double limit_ = 0, max_send_s_ = 0, min_sent_s_ = never;
+  double least_after_ = never;  // of any first stage's last backward
+  double least_tail_ = never;   // of stages with others in front: less is done when these are
+  label_order order_;
   std::uint64_t steps_ = 0;
 };
 
@@ -479,20 +470,31 @@ stage_cut cut_for(const cut_problem& problem, double limit_s, std::uint64_t& ste
   auto best = search.within(limit_s, all, max_steps / 4);
   if (!best) {
     first = *search.within(limit_s, few, never_steps);
-    best = search.within(std::min(limit_s, first.iteration_s * rounding), all, max_steps);
+    limit_s = std::min(limit_s, first.iteration_s * rounding);
+    if (!problem.least) best = search.within(limit_s, all, max_steps);
   }
   first.bound_s = problem.bound->of(problem.counts);
-  // What a tighter limit leaves may be little enough to look at: the best of it, or a bound.
-  for (const double share : {0.97, 0.92, 0.85}) {
-    const double tighter_s = share * std::min(limit_s, first.iteration_s);
-    if (best || tighter_s <= first.bound_s || tighter_s == never) break;
-    best = search.within(tighter_s, all, max_steps / 2);
-    if (!best || !best->stages.empty()) continue;
-    first.bound_s = tighter_s;
+  for (const double slack : {0.003, 0.01}) {
+    if (best || limit_s == never) break;
+    best = search.within(limit_s, all, max_steps, slack * limit_s);
+    if (!best) continue;
+    first.bound_s = std::max(first.bound_s, std::min(best->bound_s, first.iteration_s));
+    if (!best->stages.empty()) first.others.push_back({first.bound_s, best->stages});
     best = std::move(first);
   }
   steps += search.steps();
   return best ? *best : first;
+}
+
+std::optional<std::vector<stage_cut::alternative>> cuts_within(const cut_problem& problem,
+                                                               double limit_s, std::uint64_t& steps,
+                                                               std::uint64_t max_steps) {
+  if (has_too_many_sets(problem)) return {};
+  if (problem.stages() > problem.table->size()) return std::vector<stage_cut::alternative>{};
+  cut_search search{problem};
+  auto out = search.all_within(limit_s, max_steps);
+  steps += search.steps();
+  return out;
 }
 
 }  // namespace troupe::planners

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "messages/link_cost.hpp"
@@ -76,5 +77,11 @@ struct stage_cut {
 /// of which each has many stages nothing is found, but the bound.
 stage_cut cut_for(const cut_problem& problem, double limit_s, std::uint64_t& steps,
                   std::uint64_t max_steps = 100'000);
+
+/// Every order and cut whose bound is at most `limit_s`, the least bound first; none: they are too
+/// many to look at in `max_steps`.
+std::optional<std::vector<stage_cut::alternative>> cuts_within(const cut_problem& problem,
+                                                               double limit_s, std::uint64_t& steps,
+                                                               std::uint64_t max_steps);
 
 }  // namespace troupe::planners

@@ -199,7 +199,8 @@ stage_placer::shape& stage_placer::shape_for(std::size_t division, std::uint32_t
     x.card_s = std::min(x.card_s, w.alone_s(s.table->min_activation_bytes()));
   }
   if (!r.alike) x.max_send_s = never;
-  if (!r.alike || fidelity_ != fidelity::least) x.card_s = 0;
+  x.trips = r.alike && fidelity_ == fidelity::least;
+  if (!x.trips) x.card_s = 0;
   for (std::size_t t = 0; t < d.types.size(); ++t) {
     // Rounded stage by stage.
     const double bytes = s.table->last(t, 0).gradient_bytes - stages;
@@ -286,12 +287,13 @@ fidelity stage_placer::fidelity_of(std::size_t division) const {
 }
 
 set_plan stage_placer::place(std::size_t division, const stage_counts& counts, double limit_s,
-                             const std::vector<std::size_t>& order, fidelity f) {
+                             const std::vector<std::size_t>& order, fidelity f,
+                             std::uint64_t max_steps) {
   auto p = problem_of(division, counts);
   if (!p) return {};
   p->order = order;
   p->least = f == fidelity::least;
-  const auto cut = cut_for(*p, limit_s, units_);
+  const auto cut = cut_for(*p, limit_s, units_, max_steps);
   set_plan out;
   if (!cut.stages.empty()) out = plan_of(division, cut.stages);
   for (const auto& other : cut.others) {
@@ -302,6 +304,14 @@ set_plan stage_placer::place(std::size_t division, const stage_counts& counts, d
   if (!routes_.at(divisions_[division].tensor).alike || cut.bound_s < cut.iteration_s)
     out.bound_s = std::min(cut.bound_s, out.iteration_s);
   return out;
+}
+
+std::optional<std::vector<stage_cut::alternative>> stage_placer::cuts_within(
+    std::size_t division, const stage_counts& counts, double limit_s, std::uint64_t max_steps) {
+  auto p = problem_of(division, counts);
+  if (!p) return std::vector<stage_cut::alternative>{};
+  p->least = fidelity_of(division) == fidelity::least;
+  return troupe::planners::cuts_within(*p, limit_s, units_, max_steps);
 }
 
 set_plan stage_placer::plan_of(std::size_t division, const std::vector<cut_stage>& stages) {

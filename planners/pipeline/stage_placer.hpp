@@ -77,7 +77,13 @@ class stage_placer {
                  const std::vector<std::size_t>& order = {});
   /// The same, of the cut that is best by `f`.
   set_plan place(std::size_t division, const stage_counts& counts, double limit_s,
-                 const std::vector<std::size_t>& order, fidelity f);
+                 const std::vector<std::size_t>& order, fidelity f,
+                 std::uint64_t max_steps = 100'000);
+  /// All of its cuts whose bound is within the limit (stage_cut.hpp).
+  std::optional<std::vector<stage_cut::alternative>> cuts_within(std::size_t division,
+                                                                 const stage_counts& counts,
+                                                                 double limit_s,
+                                                                 std::uint64_t max_steps);
   /// What iterations are taken to be: fidelity::least only where each stage has a node for itself.
   fidelity fidelity_of(std::size_t division) const;
   /// What its order and cut depend on; none: the batch cannot be divided so.

@@ -138,8 +138,9 @@ TEST_CASE("a plan's cost is that of its simulated schedule, which keeps its limi
       continue;
     }
     ++found_some;
-    CHECK(open.cost == Approx(found.cost).epsilon(1e-9));
-    CHECK(listed.cost == Approx(found.cost).epsilon(1e-9));
+    // Only with pruning, a set of which another cut may be better is looked at again.
+    CHECK(found.cost <= open.cost * (1 + 1e-9));
+    CHECK(listed.cost == Approx(open.cost).epsilon(1e-9));
     const double s =
         evaluate(x.c, job, found.plan->how, found.plan->where, fidelity::simulated)->iteration_s;
     REQUIRE(found.iteration_s == Approx(std::max(s, found.closed_form_s)).epsilon(1e-9));
@@ -151,8 +152,8 @@ TEST_CASE("a plan's cost is that of its simulated schedule, which keeps its limi
   }
   CHECK(longer > 50);
   // A set's best cut by the closed form is not always its best.
+  CAPTURE(missed, unsure, worst, sum / static_cast<double>(found_some));
   CHECK(missed < 5);
-  CHECK(unsure > 0);
   CHECK(worst < 1.05);
   CHECK(sum / static_cast<double>(found_some) < 0.001);
 }
@@ -324,8 +325,10 @@ TEST_CASE("the greedy placer's choices are explained by ratios that reflect the 
   CHECK(explained > 15);
 }
 
-TEST_CASE(
-    "the cheapest of a thousand GPUs of eight types are found, and the gap closes with the work") {
+namespace {
+
+/// 125 instances of one GPU of each of eight types.
+cluster thousand_gpus(double gbps) {
   const auto catalogue = formats::load_catalogue(formats::configs_directory() / "gpus.yaml");
   REQUIRE(catalogue);
   cluster c;
@@ -342,8 +345,29 @@ TEST_CASE(
                          static_cast<gpu_index>(c.gpus.size() - 1),
                          1,
                          {"pcie4", 256, 5},
-                         {"eth10", 10, 50}});
+                         {"ethernet", gbps, 50}});
   }
+  return c;
+}
+
+}  // namespace
+
+TEST_CASE("near the fastest time that a thousand GPUs allow, the gap closes with the work, too") {
+  const auto c = thousand_gpus(2.5);
+  const auto job =
+      formats::load_job(formats::configs_directory() / "jobs/llama-1.3b-slo.yaml", c.gpus);
+  REQUIRE(job);
+  planning_budget budget{150'000'000};
+  const auto found = cheapest_plan(c, idle_index{c}, *job, budget);
+  REQUIRE(found.plan);
+  CHECK(found.total_s <= *job->slo_s);
+  CHECK(found.cost < 0.716);
+  CHECK(found.gap() <= 0.05);
+}
+
+TEST_CASE(
+    "the cheapest of a thousand GPUs of eight types are found, and the gap closes with the work") {
+  const auto c = thousand_gpus(10);
   auto job = formats::load_job(formats::configs_directory() / "jobs/llama-7b-slo.yaml", c.gpus);
   REQUIRE(job);
   const idle_index idle{c};

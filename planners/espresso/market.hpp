@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "messages/cluster.hpp"
+#include "planners/espresso/cost_tree.hpp"
+
+namespace troupe::planners {
+
+/// A cluster with the prices of one of its datacentres in its GPU types.
+struct market {
+  cluster priced;
+  std::vector<double> interruptions_per_hour;  // of a node, by GPU type; empty: none
+};
+
+/// The GPU types at the prices that hold in that datacentre, spot prices where there are such.
+inline market market_of(const cluster& c, std::uint32_t datacenter, bool spot) {
+  market m{c, {}};
+  m.priced.prices.clear();
+  for (gpu_index g = 0; g < c.gpus.size(); ++g) {
+    const auto* p = price_at(c, g, datacenter);
+    if (!p) continue;
+    const bool interruptible = spot && p->spot_per_hour > 0;
+    m.priced.gpus[g].price_per_hour = interruptible ? p->spot_per_hour : p->per_hour;
+    if (!interruptible) continue;
+    m.interruptions_per_hour.resize(c.gpus.size());
+    m.interruptions_per_hour[g] = p->interruptions_per_hour;
+  }
+  return m;
+}
+
+/// cheapest_plan (cost_tree.hpp) of idle GPUs that are all in the market's datacentre.
+provision search_market(const market& m, const idle_index& idle, const job_spec& job,
+                        planning_budget& budget, const provision_options& options);
+
+}  // namespace troupe::planners
