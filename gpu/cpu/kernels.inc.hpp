@@ -234,67 +234,127 @@ double cross_entropy(T* logits, const uint32_t* targets, size_t rows, size_t n, 
   return loss;
 }
 
-/// `count` terms of the sums of the first `rows` rows, from k on; rows of `weight` and `out` are
-/// `stride` values apart.
-template <class T, int rows, int count>
-TROUPE_INLINE void add_terms(const T* in, const T* weight, size_t k, size_t inner, size_t columns,
-                             size_t stride, T* __restrict out) {
-  T factors[rows][count];
-  for (int r = 0; r < rows; ++r)
-    for (int s = 0; s < count; ++s) factors[r][s] = in[static_cast<size_t>(r) * inner + k + s];
-  weight += k * stride;
-  TROUPE_SIMD for (size_t j = 0; j < columns; ++j) {
+// A product of few rows: bound by reading the weights if these are read in long runs, ahead of
+// their use, and as long as the sums stay in the first-level cache.
+
+#if defined(__AVX512F__)
+constexpr size_t vector_bytes = 64;
+#elif defined(__AVX2__)
+constexpr size_t vector_bytes = 32;
+#else
+constexpr size_t vector_bytes = 16;
+#endif
+constexpr size_t cache_line = 64;
+
+template <class T>
+struct vector_of {
+  using type __attribute__((vector_size(vector_bytes), aligned(alignof(T)), may_alias)) = T;
+  static constexpr size_t values = vector_bytes / sizeof(T);
+};
+
+/// Columns whose sums are kept. Their rows are so far apart that they are in different sets of the
+/// cache, also where `columns` is a power of two.
+template <int rows>
+constexpr size_t tile_columns = 8192 / rows;
+template <int rows>
+constexpr size_t sums_stride = tile_columns<rows> + 16;
+
+/// sums [rows, columns] += factors [rows, terms] * weight [terms, columns], whose rows are `stride`
+/// values apart. columns: a multiple of a vector's. ahead: how far on the weights are that are
+/// needed next; 0: none.
+template <class T, int rows, int terms>
+TROUPE_INLINE void add_terms(const T* factors, const T* weight, size_t stride, size_t ahead,
+                             size_t columns, T* sums) {
+  using vector = typename vector_of<T>::type;
+  for (size_t j = 0; j < columns; j += vector_of<T>::values) {
+    // The compiler would otherwise keep the factors in registers, of which there are too few.
+    asm("" : "+r"(factors));
+    vector weights[terms];
+    for (int s = 0; s < terms; ++s) {
+      const T* at = weight + static_cast<size_t>(s) * stride + j;
+      weights[s] = *reinterpret_cast<const vector*>(at);
+      if (ahead > 0 && j * sizeof(T) % cache_line == 0) __builtin_prefetch(at + ahead);
+    }
     for (int r = 0; r < rows; ++r) {
-      T sum = out[static_cast<size_t>(r) * stride + j];
-      for (int s = 0; s < count; ++s)
-        sum += factors[r][s] * weight[static_cast<size_t>(s) * stride + j];
-      out[static_cast<size_t>(r) * stride + j] = sum;
+      auto* at = reinterpret_cast<vector*>(sums + static_cast<size_t>(r) * sums_stride<rows> + j);
+      vector sum = *at;
+      for (int s = 0; s < terms; ++s) sum += factors[r * terms + s] * weights[s];
+      *at = sum;
     }
   }
 }
 
-/// Into the cache: `count` rows of a tile that are needed soon, which processors do not foresee.
-template <class T>
-TROUPE_INLINE void fetch(const T* weight, size_t k, size_t count, size_t inner, size_t columns,
-                         size_t stride) {
-  constexpr size_t line = 64 / sizeof(T), ahead = 8;
-  k += ahead;
-  for (size_t i = k; i < k + count && i < inner; ++i)
-    for (size_t j = 0; j < columns; j += line) __builtin_prefetch(weight + i * stride + j);
-}
-
-/// All terms of `columns` columns.
-template <class T, int rows, int count>
-TROUPE_INLINE void add_all_terms(const T* in, const T* weight, size_t inner, size_t columns,
-                                 size_t stride, T* out) {
-  size_t k = 0;
-  for (; k + count <= inner; k += count) {
-    if (rows > 1) fetch(weight, k + count, count, inner, columns, stride);
-    add_terms<T, rows, count>(in, weight, k, inner, columns, stride, out);
+/// All terms, from the k-th on, as many as there are in groups of `terms`. Returns the next one's k.
+template <class T, int rows, int terms>
+TROUPE_INLINE size_t add_groups(const T* in, const T* weight, size_t k, size_t inner, size_t stride,
+                                size_t columns, T* sums) {
+  T factors[rows * terms];
+  for (; k + terms <= inner; k += terms) {
+    for (int r = 0; r < rows; ++r)
+      for (int s = 0; s < terms; ++s)
+        factors[r * terms + s] = in[static_cast<size_t>(r) * inner + k + static_cast<size_t>(s)];
+    // Of a single row the runs are long, and the processor itself foresees enough.
+    const bool more = rows > 1 && k + 2 * terms <= inner;
+    add_terms<T, rows, terms>(factors, weight + k * stride, stride, more ? terms * stride : 0,
+                              columns, sums);
   }
-  for (; k < inner; ++k) add_terms<T, rows, 1>(in, weight, k, inner, columns, stride, out);
+  return k;
 }
 
-/// Several rows: a tile of columns at a time, so that the sums stay in the first-level cache.
-template <class T, int rows, int count>
+/// The columns from `first` on, which fill no vector.
+template <class T, int rows>
+TROUPE_INLINE void add_last_columns(const T* in, const T* weight, size_t inner, size_t first,
+                                    size_t columns, T* __restrict out) {
+  for (size_t k = 0; k < inner; ++k, weight += columns)
+    for (size_t r = 0; r < rows; ++r) {
+      const T factor = in[r * inner + k];
+      TROUPE_SIMD for (size_t j = first; j < columns; ++j) out[r * columns + j] +=
+          factor * weight[j];
+    }
+}
+
+template <class T, int rows>
+TROUPE_INLINE void add_tile(const T* in, const T* weight, size_t inner, size_t stride,
+                            size_t columns, T* sums) {
+  const auto k = add_groups<T, rows, 8>(in, weight, 0, inner, stride, columns, sums);
+  add_groups<T, rows, 1>(in, weight, k, inner, stride, columns, sums);
+}
+
+template <class T, int rows>
+TROUPE_INLINE void add_tiles(const T* in, const T* weight, size_t inner, size_t stride,
+                             size_t columns, T* out) {
+  constexpr auto most = tile_columns<rows>, apart = sums_stride<rows>;
+  alignas(cache_line) T sums[rows * apart];
+  for (size_t j = 0; j < columns; j += most) {
+    const size_t tile = columns - j < most ? columns - j : most;
+    for (size_t r = 0; r < rows; ++r)
+      __builtin_memcpy(sums + r * apart, out + r * stride + j, tile * sizeof(T));
+    add_tile<T, rows>(in, weight + j, inner, stride, tile, sums);
+    for (size_t r = 0; r < rows; ++r)
+      __builtin_memcpy(out + r * stride + j, sums + r * apart, tile * sizeof(T));
+  }
+}
+
+template <class T, int rows>
 void add_product_of(const T* in, const T* weight, size_t inner, size_t columns, T* out) {
-  const size_t tile = rows == 1 ? columns : 128;
-  for (size_t j = 0; j < columns; j += tile)
-    add_all_terms<T, rows, count>(in, weight + j, inner, columns - j < tile ? columns - j : tile,
-                                  columns, out + j);
+  const size_t whole = columns / vector_of<T>::values * vector_of<T>::values;
+  if constexpr (rows == 1)  // the longest runs; its sums are few
+    add_tile<T, rows>(in, weight, inner, columns, whole, out);
+  else
+    add_tiles<T, rows>(in, weight, inner, columns, whole, out);
+  add_last_columns<T, rows>(in, weight, inner, whole, columns, out);
 }
 
-/// As many terms at a time as registers hold: more rows, fewer terms.
 template <class T>
 void add_product(const T* in, size_t rows, const T* weight, size_t inner, size_t columns, T* out) {
   if (rows == 1)
-    add_product_of<T, 1, 8>(in, weight, inner, columns, out);
+    add_product_of<T, 1>(in, weight, inner, columns, out);
   else if (rows == 2)
-    add_product_of<T, 2, 8>(in, weight, inner, columns, out);
+    add_product_of<T, 2>(in, weight, inner, columns, out);
   else if (rows <= 4)
-    add_product_of<T, 4, 4>(in, weight, inner, columns, out);
+    add_product_of<T, 4>(in, weight, inner, columns, out);
   else
-    add_product_of<T, 8, 2>(in, weight, inner, columns, out);
+    add_product_of<T, 8>(in, weight, inner, columns, out);
 }
 
 template <class T>
