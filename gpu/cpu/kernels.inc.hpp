@@ -284,7 +284,8 @@ TROUPE_INLINE void add_terms(const T* factors, const T* weight, size_t stride, s
   }
 }
 
-/// All terms, from the k-th on, as many as there are in groups of `terms`. Returns the next one's k.
+/// All terms, from the k-th on, as many as there are in groups of `terms`. Returns the next one's
+/// k.
 template <class T, int rows, int terms>
 TROUPE_INLINE size_t add_groups(const T* in, const T* weight, size_t k, size_t inner, size_t stride,
                                 size_t columns, T* sums) {

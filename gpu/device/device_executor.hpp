@@ -12,11 +12,12 @@
 
 // A device that a training shares with a guest, which computes while the training waits. The
 // training goes first: an operation of the guest begins only if no operation of the training is
-// ready, and if it is predicted to end a guard before the next one. Times are seconds.
+// ready, and if it is predicted to end a guard before the next one. Processors interrupt it all
+// the same if the training's next one comes early; a GPU would end it first. Times are seconds.
 
 namespace troupe::gpu {
 
-/// A guest's work, in operations that are never interrupted. The executor calls it on its own
+/// A guest's work, in operations. The executor calls it on its own
 /// thread; other threads may call what else it has meanwhile.
 class guest_work {
  public:
@@ -49,7 +50,9 @@ struct guest_interval {
 struct executor_counts {
   std::uint64_t guest_steps = 0;
   double guest_s = 0;
-  std::uint64_t delayed = 0;  // operations of the training that waited for one of the guest's
+  // Operations of the training that found one of the guest's being executed, and how long they
+  // waited: for its end, or until it was interrupted.
+  std::uint64_t delayed = 0;
   double delay_s = 0, worst_delay_s = 0;
   duration_counts delays{};  // of these operations
   std::vector<guest_interval> intervals{};

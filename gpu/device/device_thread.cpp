@@ -15,11 +15,10 @@ namespace {
 
 constexpr double own_s = 1e-4;  // what the thread itself needs between two operations of a guest
 
-/// Any user may lower a thread's priority; to raise it again takes CAP_SYS_NICE or a limit for it
-/// (setrlimit(2), RLIMIT_NICE). Where that is refused the thread goes on as it was.
-void run_only_if_idle(pthread_t thread, bool on) {
+/// The calling thread; any user may do that.
+void run_only_if_idle() {
   const sched_param none{};
-  pthread_setschedparam(thread, on ? SCHED_IDLE : SCHED_OTHER, &none);
+  pthread_setschedparam(pthread_self(), SCHED_IDLE, &none);
 }
 
 }  // namespace
@@ -42,9 +41,6 @@ void device_thread::submit(std::function<void()> what) {
     std::lock_guard held{guard_};
     idle_until_s_ = 0;
     training_.push_back({std::move(what), guest_runs_, guest_runs_ ? now_s() : 0});
-    // The training waits for it: no other thread goes before it any more.
-    if (guest_runs_ && !std::exchange(hurries_, true))
-      run_only_if_idle(guest_thread_.native_handle(), false);
   }
   training_wake_.notify_one();
 }
@@ -98,7 +94,7 @@ void device_thread::change() {
 void device_thread::train() {
   lock held{guard_};
   while (!closing_) {
-    training_wake_.wait(held, [this] { return closing_ || (!training_.empty() && !guest_runs_); });
+    training_wake_.wait(held, [this] { return closing_ || !training_.empty(); });
     if (!closing_) run_training(held);
   }
 }
@@ -106,18 +102,20 @@ void device_thread::train() {
 void device_thread::run_training(lock& held) {
   auto next = std::move(training_.front());
   training_.pop_front();
-  if (next.behind_guest) counts_.record_delay(now_s() - next.submitted_s);
+  training_began_s_ = now_s();
+  if (next.interrupts_guest) counts_.record_delay(training_began_s_ - next.submitted_s);
   training_runs_ = true;
   held.unlock();
   next.what();
   next.what = nullptr;  // what it holds may need the lock when it is destroyed
   held.lock();
   training_runs_ = false;
+  trained_s_ += now_s() - training_began_s_;
   if (training_.empty()) change();
 }
 
 void device_thread::serve() {
-  run_only_if_idle(pthread_self(), true);
+  run_only_if_idle();
   lock held{guard_};
   while (!closing_) {
     changed_ = false;
@@ -147,7 +145,7 @@ bool device_thread::run_guest(lock& held, const std::shared_ptr<guest_work>& gue
   if (changed_ || closing_ || training_is_ready()) return true;
   if (run.count == 0 || run.each_s > room_s()) return false;
   guest_runs_ = true;
-  const double began_s = now_s();
+  const double began_s = now_s(), trained_s = trained_s_;
   held.unlock();
   bool failed = false;
   try {
@@ -157,11 +155,9 @@ bool device_thread::run_guest(lock& held, const std::shared_ptr<guest_work>& gue
   }
   held.lock();
   guest_runs_ = false;
-  if (std::exchange(hurries_, false)) run_only_if_idle(pthread_self(), true);
-  if (!training_.empty()) training_wake_.notify_one();
   const double ended_s = now_s();
   ++counts_.guest_steps;
-  counts_.guest_s += ended_s - began_s;
+  counts_.guest_s += ended_s - began_s - (trained_until_s(ended_s) - trained_s);
   if (run.prompt > 0) counts_.record(run.prompt, began_s, ended_s, own_s);
   if (failed && guest_ == guest) guest_ = nullptr;
   return true;

@@ -10,10 +10,11 @@
 
 namespace troupe::gpu {
 
-/// Executes a device's operations, one at a time: a training's on one thread, in order, and between
-/// them a guest's on another one, by the clock of gpu/device/clock.hpp. The operating system runs
-/// the guest's thread only on processors that no other thread needs: whatever brings the training
-/// its next input goes first. All calls may come from any thread.
+/// Executes a CPU device's operations: a training's on one thread, in order, and between them a
+/// guest's on another one, by the clock of gpu/device/clock.hpp. The operating system runs the
+/// guest's thread only on processors that no other thread needs: it interrupts an operation of the
+/// guest for one of the training, which therefore does not wait for its end, and for whatever
+/// brings the training its next input. All calls may come from any thread.
 class device_thread final : public device_executor {
  public:
   device_thread();
@@ -37,7 +38,7 @@ class device_thread final : public device_executor {
  private:
   struct operation {
     std::function<void()> what;
-    bool behind_guest = false;  // one of the guest's was executed when it was submitted
+    bool interrupts_guest = false;  // one of the guest's was executed when it was submitted
     double submitted_s = 0;
   };
   using lock = std::unique_lock<std::mutex>;
@@ -49,6 +50,9 @@ class device_thread final : public device_executor {
   bool run_guest(lock& held, const std::shared_ptr<guest_work>& guest);
   void change();
   bool training_is_ready() const { return !training_.empty() || training_runs_; }
+  double trained_until_s(double now_s) const {
+    return trained_s_ + (training_runs_ ? now_s - training_began_s_ : 0);
+  }
 
   std::mutex guard_;
   std::condition_variable training_wake_, guest_wake_;
@@ -56,7 +60,7 @@ class device_thread final : public device_executor {
   std::shared_ptr<guest_work> guest_;
   double idle_until_s_ = 0, guard_s_ = 0;
   bool training_runs_ = false, guest_runs_ = false, changed_ = false, closing_ = false;
-  bool hurries_ = false;  // the guest's thread has the priority of others, until its operation ends
+  double training_began_s_ = 0, trained_s_ = 0;  // the present operation; all that have ended
   executor_counts counts_;
   std::thread training_thread_;
   std::thread guest_thread_;  // since the first guest

@@ -1,6 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include "processes/shared_cluster.hpp"
+#include "processes/trainings.hpp"
 
 // Requests whose prompts are computed in the bubbles of a training, while processes of both are
 // killed and stopped. They run on processors that nothing else needs, so these tests run alone.
@@ -48,6 +49,41 @@ TEST_CASE(
     CHECK(more.of.wrong == 0);
     CHECK(more.of.failed == 0);
   }
+}
+
+TEST_CASE("guests do not delay a training that re-plans for a slow stage, and no request fails",
+          "[.serial]") {
+  shared_cluster c;
+  clients all{c.url, 2};
+  REQUIRE(all.go_on(5));
+  const auto report = [&] { return how(c, c.training); };
+  // Stopped so often that most of its operations are.
+  const auto slow = c.node_of_stage(1);
+  constexpr double stopped_s = 0.006, runs_s = 0.003;
+  const double planned_s = report().planned_s;
+  REQUIRE(runtime::wait_until(
+      [&] {
+        for (int i = 0; i < 100; ++i) {
+          c.stop_for(slow, stopped_s);
+          runtime::pause(runs_s);
+        }
+        return report().planned_s > 1.5 * planned_s;
+      },
+      long_s, 0));
+  REQUIRE(all.go_on(20));
+  all.end();
+  CHECK(all.of.wrong == 0);
+  CHECK(all.of.failed == 0);
+  const auto r = report();
+  REQUIRE(r.bubbles);
+  const auto& b = *r.bubbles;
+  CAPTURE(planned_s, r.planned_s, b.guest_steps, b.delayed_steps, b.delay_s, b.worst_delay_s,
+          b.delay_quantile_s(0.99));
+  CHECK(b.guest_steps > 0);
+  // The longest operation of a guest; stopping the process adds to a few.
+  const double longest_s = bubble_lending{}.longest_op_ms(false) * 1e-3;
+  CHECK(b.delay_quantile_s(0.9) <= longest_s);
+  CHECK(b.delay_s <= static_cast<double>(b.delayed_steps) * longest_s);
 }
 
 TEST_CASE("a decoder or a gateway that pauses changes no token, and nobody waits for it for good",
