@@ -219,8 +219,9 @@ void guest_device::collect(const guest_tile& t) {
   working_on_.reset();
   const auto sequence = sequences_.at(t.name);
   const auto first = t.first / gpu::tile_positions;
-  for (std::uint32_t l = 0; l < place_.layers && r.why.text.empty(); ++l) {
-    auto pages = device_->take_kv(sequence, place_.first_layer + l, 1, first,
+  for (std::uint32_t l = 0; l < place_.layers && r.why.text.empty(); l += t.layers_a_block) {
+    auto pages = device_->take_kv(sequence, place_.first_layer + l,
+                                  std::min(t.layers_a_block, place_.layers - l), first,
                                   gpu::pages_for(t.first + t.rows) - first);
     if (!pages)
       r.why = pages.error();

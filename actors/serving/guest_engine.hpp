@@ -24,14 +24,16 @@ struct guest_tile {
   payload in;                  // tokens, or hidden states
   std::uint32_t operations = 1;
   double each_s = 0;  // predicted
+  std::uint32_t layers_a_block = 1;
 };
 
 /// What became of it.
 struct guest_tile_result {
   prefill_name name;
   std::uint32_t tile = 0;
-  payload hidden;              // [rows, hidden]
-  std::vector<payload> pages;  // by layer: those that this tile has filled, or ended in
+  payload hidden;  // [rows, hidden]
+  /// By `layers_a_block` layers: the pages that this tile has filled, or ended in.
+  std::vector<payload> pages;
   double computed_s = 0;
   double took_s = 0;  // from the first operation's begin to now
   std::uint32_t steps = 0, yields = 0;

@@ -19,6 +19,7 @@ constexpr std::size_t most_held = 4096;            // prompts
 constexpr std::size_t most_ordered_guests = 4096;  // of a group
 constexpr std::uint32_t most_tokens = 1u << 20;
 constexpr std::uint32_t page_tokens = gpu::tile_positions;
+constexpr std::uint64_t block_bytes = std::uint64_t{256} << 10;  // unless a layer's are more
 constexpr double rounding_up_s = 1e-6;
 
 bool is_time(double s) {
@@ -85,6 +86,15 @@ expected<void> guest_prompts::check(const prefill_order& o, const payload& body)
   return {};
 }
 
+/// Of the cache that a tile of so many rows fills: small blocks cost every host on their way more
+/// than their bytes do. A simulated guest's pages of all layers are one block.
+std::uint32_t guest_prompts::layers_a_block(std::uint32_t layers, std::uint32_t rows) const {
+  if (shape_.simulated || shape_.page_bytes == 0) return layers;
+  const auto layer_bytes = shape_.page_bytes * ((rows + page_tokens - 1) / page_tokens);
+  return static_cast<std::uint32_t>(
+      std::clamp<std::uint64_t>(block_bytes / layer_bytes, 1, layers));
+}
+
 guest_prompts::prompt guest_prompts::begin(address gateway, const prefill_order& o,
                                            const payload& body, double now_s) const {
   prompt p;
@@ -108,7 +118,9 @@ guest_prompts::prompt guest_prompts::begin(address gateway, const prefill_order&
   if (o.guest > 0) p.from_before.emplace(o.name, o.guest - 1, true, shape_.simulated);
   const bool last = o.guest + 1 == o.group.guests.size();
   if (!last) p.to_next.emplace();
-  const auto per_tile = shape_.simulated ? 1 : o.group.guests[o.guest].layers;
+  const auto layers = o.group.guests[o.guest].layers;
+  p.layers_a_block = layers_a_block(layers, p.work.rows.front());
+  const auto per_tile = (layers + p.layers_a_block - 1) / p.layers_a_block;
   p.blocks = static_cast<std::uint32_t>(tiles) * per_tile + (last ? 1 : 0);
   p.latest_at_s = now_s + o.latest_s;
   p.progress.name = o.name;
@@ -165,6 +177,7 @@ void guest_prompts::give_tiles(changes& out) {
       tile.in = *p->inputs[t];
       tile.operations = run.count;
       tile.each_s = run.each_s;
+      tile.layers_a_block = p->layers_a_block;
       out.compute.push_back(std::move(tile));
     }
     if (p->given < p->inputs.size()) return;
@@ -236,7 +249,6 @@ void guest_prompts::add_hidden(prompt& p, const guest_tile_result& r, double now
   add(p, *p.to_next, b, r.hidden, now_s);
 }
 
-/// A simulated guest's pages of all layers are one block.
 void guest_prompts::add_cache(prompt& p, guest_tile_result& r, double now_s) {
   const auto& me = p.order.group.guests[p.order.guest];
   prefill_block b;
@@ -244,12 +256,11 @@ void guest_prompts::add_cache(prompt& p, guest_tile_result& r, double now_s) {
   b.blocks = p.blocks;
   b.first = p.first[r.tile] / page_tokens;
   b.count = (p.first[r.tile] + p.work.rows[r.tile] + page_tokens - 1) / page_tokens - b.first;
-  const std::uint32_t each = shape_.simulated ? me.layers : 1;
-  for (std::uint32_t l = 0; l < me.layers; l += each) {
+  for (std::uint32_t l = 0, i = 0; l < me.layers; l += b.layers, ++i) {
     b.first_layer = me.first_layer + l;
-    b.layers = each;
-    b.bytes = std::uint64_t{each} * b.count * shape_.page_bytes;
-    add(p, p.to_decoder, b, l < r.pages.size() ? std::move(r.pages[l]) : payload{}, now_s);
+    b.layers = std::min(p.layers_a_block, me.layers - l);
+    b.bytes = std::uint64_t{b.layers} * b.count * shape_.page_bytes;
+    add(p, p.to_decoder, b, i < r.pages.size() ? std::move(r.pages[i]) : payload{}, now_s);
   }
 }
 

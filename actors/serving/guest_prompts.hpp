@@ -75,6 +75,7 @@ class guest_prompts {
     block_sender to_decoder;
     std::uint32_t given = 0, done = 0;  // tiles: to the engine, computed
     std::uint32_t blocks = 0;           // to the decoder, in all
+    std::uint32_t layers_a_block = 1;   // of its cache
     double latest_at_s = 0;
     double begun_s = 0;  // the first operation
     prefill_progress progress;
@@ -82,6 +83,7 @@ class guest_prompts {
   using prompt_map = std::map<prefill_name, prompt>;
 
   expected<void> check(const prefill_order& o, const payload& body) const;
+  std::uint32_t layers_a_block(std::uint32_t layers, std::uint32_t rows) const;
   prompt begin(address gateway, const prefill_order& o, const payload& body, double now_s) const;
   void give_tiles(changes& out);
   void add_hidden(prompt& p, const guest_tile_result& r, double now_s);

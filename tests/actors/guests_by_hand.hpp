@@ -221,10 +221,12 @@ class guests_by_hand {
     if (how_.corruption > 0 && !fresh) return;  // its sender misses the answer
     REQUIRE(fresh);
     if (*fresh && b->what == prefill_block::kind::cache) {
-      for (std::uint32_t l = b->first_layer; l < b->first_layer + b->layers; ++l) {
-        CHECK_FALSE(d.pages.contains({l, b->first}));
-        d.pages[{l, b->first}] = m.body;
-        d.counts[{l, b->first}] = b->count;
+      const auto layer_bytes = m.body.bytes().size() / b->layers;
+      for (std::uint32_t i = 0; i < b->layers; ++i) {
+        const std::pair page{b->first_layer + i, b->first};
+        CHECK_FALSE(d.pages.contains(page));
+        d.pages[page] = {m.body.owner(), m.body.bytes().subspan(i * layer_bytes, layer_bytes)};
+        d.counts[page] = b->count;
       }
     } else if (*fresh) {
       CHECK_FALSE(d.last);
