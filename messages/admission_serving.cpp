@@ -72,7 +72,7 @@ std::optional<objection> objection_to(const bubble_lending& b, bool has_files) {
       [&] { return at_key("rule", not_one_of(b.rule, packing_rules)); },
       [&] { return at_key("look_ahead", out_of_range(b.look_ahead, 1, max_look_ahead)); },
       [&] { return at_key("chunk", out_of_range(b.chunk, 1, max_chunk)); },
-      [&] { return at_key("op_ms", not_above_0(b.op_ms, 1e6)); },
+      [&] { return at_key("op_ms", out_of_range(b.op_ms, 0, 1e6)); },
       [&] { return at_key("guard_ms", out_of_range(b.guard_ms, 0, 1e6)); },
       [&] { return at_key("delay_budget", out_of_range(b.delay_budget, 0, 1)); });
 }

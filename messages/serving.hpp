@@ -53,9 +53,12 @@ struct bubble_lending {
   std::string rule = "resumable";  // of planners/bubbletea/prefill_work.hpp
   std::uint32_t look_ahead = 8;
   std::uint32_t chunk = 512;    // tokens
-  double op_ms = 2;             // longest operation
+  double op_ms = 0;             // longest operation; 0: longest_op_ms()
   double guard_ms = 0.5;        // before the training's next step
   double delay_budget = 0.005;  // of an iteration, in delays of its steps
+
+  /// A GPU takes longer to interrupt than an operation of a processor, but computes more in it.
+  double longest_op_ms(bool on_gpu) const { return op_ms > 0 ? op_ms : on_gpu ? 1 : 2; }
 
   static constexpr auto fields() {
     using t = bubble_lending;

@@ -157,6 +157,7 @@ expected<bubble_lender> bubble_lender::of(const cluster& c, const job_spec& job,
     offer.lease = plan.stages.front().name.lease;
     offer.trainer = trainer;
     offer.how = how;
+    offer.how.op_ms = how.longest_op_ms(plan.stages.front().backend != "cpu");
     offer.most_tokens = most_tokens;
     offer.first_iteration = first;
   }

@@ -6,6 +6,7 @@
 #include "actors/training/task_kind.hpp"
 #include "planners/bubbletea/packing_bound.hpp"
 #include "planners/bubbletea/prefill_groups.hpp"
+#include "planners/bubbletea/step_clock.hpp"
 
 namespace troupe::cli {
 
@@ -65,7 +66,7 @@ idle_windows left_by(const idle_windows& used, double from_s, double to_s) {
 double bound_s(idle_windows idle, const std::vector<double>& offered_s, const bubble_lending& how) {
   constexpr double ms = 1e-3;
   const auto packing = planners::packing_of(how);
-  for (auto& w : idle) w.end -= how.guard_ms * ms;
+  for (auto& w : idle) w.end -= planners::delay_budget::smallest_guard * how.guard_ms * ms;
   std::erase_if(idle, [](const auto& w) { return w.length_s() <= 0; });
   return packing ? planners::packing_bound_s(packing->rule, idle, offered_s) : 0;
 }

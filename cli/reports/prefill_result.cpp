@@ -132,12 +132,17 @@ std::uint64_t partial_starts(const prefill_result& r, const bubble_lending& how)
       }));
 }
 
+/// A real run has no training alone beside it.
+bool is_real(const prefill_result& r) {
+  return !r.iteration_s_without;
+}
+
 json options_document(const prefill_result& r, const bubble_lending& how) {
   return {{"rule", how.rule},
           {"look_ahead", how.look_ahead},
           {"chunk", how.chunk},
           {"guard_ms", how.guard_ms},
-          {"op_ms", how.op_ms},
+          {"op_ms", how.longest_op_ms(!is_real(r))},
           {"depth", std::max(1u, how.depth)},
           {"model", how.model.name},
           {"guest_gb", how.memory_gb},
@@ -256,7 +261,7 @@ json document_of(const prefill_result& r, const job_spec& job, const training_re
              {"blocks", r.done.blocks},
              {"bytes", r.done.block_bytes}};
   d["ends"] = ends;
-  if (!r.iteration_s_without) mark_unknown(d, r);  // a real run
+  if (is_real(r)) mark_unknown(d, r);
   return d;
 }
 

@@ -9,7 +9,6 @@ namespace {
 
 constexpr double too_much = 4, too_little = 0.25;  // times the budget
 constexpr double least_guard_s = 1e-4;             // that helps at all
-constexpr double smallest_share = 0.125;           // of the first guard
 
 }  // namespace
 
@@ -90,7 +89,7 @@ void delay_budget::grow() {
 }
 
 void delay_budget::shrink() {
-  const double least_s = varies_ ? smallest_share * first_s_ : first_s_;
+  const double least_s = smallest_guard * first_s_;
   if (guard_s_ > least_s)
     guard_s_ = std::max(least_s, guard_s_ / 2);
   else if (varies_)

@@ -50,20 +50,21 @@ class step_clock {
 
 /// How cautious a guest must be, by the delays that its operations cause. In windows of ten
 /// iterations: the guard before a step is doubled if more than `share` of the time was spent in
-/// delays, halved (but not below its first value) if it was less than a quarter of that, and at
-/// four times `share` the guest is paused for good.
+/// delays, halved (down to 1/32 of its first value) if it was less than a quarter of that, and
+/// at four times `share` the guest is paused for good.
 ///
 /// The waits of a real device vary, so that one which reckons with the shortest of them would
 /// hardly ever be lent, and a single pause of the operating system spends more than any budget.
-/// Of such a device (`varies`) the guard may fall to an eighth, and then more and more of the
-/// shortest waits are left out, as long as there are few delays. Too many of them put all of that
+/// Of such a device (`varies`) more and more of the shortest waits are left out once the guard is
+/// as short as it may be, as long as there are few delays. Too many of them put all of that
 /// back; if they do not end then, the guest is paused: what disturbs the device may end. The next
 /// pause is twice as long; each window without too many delays halves it again.
 class delay_budget {
  public:
-  static constexpr std::uint32_t window = 10;      // iterations
-  static constexpr std::size_t most_left_out = 4;  // of step_clock::remembered
-  static constexpr std::uint32_t patience = 3;     // windows with too many delays
+  static constexpr double smallest_guard = 1.0 / 32;  // of the first
+  static constexpr std::uint32_t window = 10;         // iterations
+  static constexpr std::size_t most_left_out = 4;     // of step_clock::remembered
+  static constexpr std::uint32_t patience = 3;        // windows with too many delays
   static constexpr std::uint32_t first_pause = 8, longest_pause = 512;  // windows
 
   delay_budget() = default;

@@ -159,7 +159,7 @@ TEST_CASE("every field of how a training lends its bubbles has bounds") {
            [=](auto& j) { b(j).rule = "fast"; }},
           {"bubbles: look_ahead: found 0", [=](auto& j) { b(j).look_ahead = 0; }},
           {"bubbles: chunk: found 0", [=](auto& j) { b(j).chunk = 0; }},
-          {"bubbles: op_ms: found 0", [=](auto& j) { b(j).op_ms = 0; }},
+          {"bubbles: op_ms: found -1", [=](auto& j) { b(j).op_ms = -1; }},
           {"bubbles: guard_ms: found -1", [=](auto& j) { b(j).guard_ms = -1; }},
           {"bubbles: delay_budget: found 1.5", [=](auto& j) { b(j).delay_budget = 1.5; }},
           {"only a training has bubbles", [](auto& j) { j.train.reset(); }},
