@@ -57,7 +57,7 @@ struct bubble_lending {
   double guard_ms = 0.5;        // before the training's next step
   double delay_budget = 0.005;  // of an iteration, in delays of its steps
 
-  /// A GPU takes longer to interrupt than an operation of a processor, but computes more in it.
+  /// Shorter on a GPU: there the training waits for the operation to end.
   double longest_op_ms(bool on_gpu) const { return op_ms > 0 ? op_ms : on_gpu ? 1 : 2; }
 
   static constexpr auto fields() {

@@ -132,7 +132,7 @@ std::uint64_t partial_starts(const prefill_result& r, const bubble_lending& how)
       }));
 }
 
-/// A real run has no training alone beside it.
+/// A real run is not repeated without prompts. Its devices are CPUs: GPUs have no guests yet.
 bool is_real(const prefill_result& r) {
   return !r.iteration_s_without;
 }

@@ -146,7 +146,7 @@ TEST_CASE("A guest has the device while the training waits, and not otherwise") 
   CHECK(d.thread.take_counts().guest_steps == 0);
 }
 
-TEST_CASE("An operation of the training interrupts one of the guest, and is counted") {
+TEST_CASE("A training operation interrupts the guest's, and the delay is counted") {
   lent_device d;
   d.guest->add(3);
   d.thread.idle_for(long_s);

@@ -53,7 +53,7 @@ struct pipeline {
 
 }  // namespace
 
-TEST_CASE("no schedule of 1F1B is shorter than the trips of its micro-batches") {
+TEST_CASE("no 1F1B schedule is shorter than the round trips of its micro-batches") {
   random_source random{20261125};
   int exact = 0, longer = 0;
   for (int i = 0; i < 2000; ++i) {
