@@ -2,6 +2,7 @@
 
 #include "formats/load/load.hpp"
 #include "runtime/host/log.hpp"
+#include "runtime/host/realtime.hpp"
 
 namespace troupe::cli {
 
@@ -11,10 +12,20 @@ void host_options::options(CLI::App& app) {
   app.add_option("--keys", keys, "Key directory (troupe keys make); TCP is then encrypted");
 }
 
+void host_options::realtime_option(CLI::App& app) {
+  app.add_flag("--realtime", realtime,
+               "Run before all usual programs of this machine (SCHED_RR), if this user may: for a "
+               "training that shares its processors with decoders");
+}
+
 expected<void> host_options::load() {
   auto c = formats::load_cluster(cluster_file);
   if (!c) return refuse(c.error());
   cluster = std::make_shared<const troupe::cluster>(std::move(*c));
+  if (!realtime) return {};
+  if (const auto ok = runtime::take_realtime_priority(); !ok)
+    runtime::log(runtime::log_level::warn, "host", "runs with the usual priority",
+                 {{"why", ok.error().text}});
   return {};
 }
 

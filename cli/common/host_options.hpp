@@ -13,10 +13,13 @@ namespace troupe::cli {
 /// Shared by the verbs that run one process of a cluster.
 struct host_options {
   std::string cluster_file, state, keys, listen, upstream;
+  bool realtime = false;
   std::shared_ptr<const troupe::cluster> cluster;
 
   void options(CLI::App& app);
-  /// Loads the cluster.
+  /// Of hosts through which a training's messages go.
+  void realtime_option(CLI::App& app);
+  /// Loads the cluster, and takes real-time priority if it is wanted.
   expected<void> load();
   actors::real_host_options real() const {
     actors::real_host_options o;

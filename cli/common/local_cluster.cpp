@@ -129,6 +129,7 @@ void local_cluster::describe(const troupe::cluster& c, const std::string& socket
                "--cluster", options_.cluster_file,
                "--state",   (fs::path{options_.state} / flat(name)).string()};
     if (!options_.keys.empty()) command.insert(command.end(), {"--keys", options_.keys});
+    if (options_.realtime.contains(name)) command.push_back("--realtime");
     command.insert(command.end(), rest.begin(), rest.end());
   };
   endpoints_["controller"] = endpoint("controller");

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,9 +25,10 @@ struct local_cluster_options {
   std::string state;  // a directory with one subdirectory per process
   std::string policy = default_policy;
   std::string keys;
-  std::string program;  // empty: this one
-  int port = 0;         // first of as many tcp ports as there are listeners; 0: ipc
-  bool fronts = true;   // false: its fronts are the caller's
+  std::string program;             // empty: this one
+  int port = 0;                    // first of as many tcp ports as there are listeners; 0: ipc
+  bool fronts = true;              // false: its fronts are the caller's
+  std::set<std::string> realtime;  // gateways and nodes that get --realtime, by host name
 };
 
 /// A process of a cluster that has ended by itself.

@@ -58,6 +58,20 @@ expected<std::unique_ptr<local_prefills>> local_prefills::start(
   return made;
 }
 
+std::set<std::string> local_prefills::hosts_of_training(const std::string& cluster_file,
+                                                        const job_spec& job,
+                                                        const actors::prefill_study& study) {
+  const auto c = formats::load_cluster(cluster_file);
+  const auto decoders = c ? actors::real_decoder_jobs(*c, job, study) : refuse(c.error());
+  std::set<std::string> hosts;
+  if (!decoders) return hosts;
+  for (const auto& d : c->datacenters) hosts.insert(d.name + "/gateway");
+  for (const auto& n : c->nodes)
+    if (std::ranges::count(*decoders, c->gpus[n.gpu].name, &job_spec::required_gpu_type) == 0)
+      hosts.insert(n.name);
+  return hosts;
+}
+
 void local_prefills::look(const training_report& so_far) {
   const auto& all = so_far.iterations;
   if (run_->begun() || all.size() < iterations_before) return;

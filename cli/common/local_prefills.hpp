@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "actors/worlds/prefill_run.hpp"
@@ -20,6 +21,12 @@ class local_prefills {
   static expected<std::unique_ptr<local_prefills>> start(
       const local_cluster& processes, const std::string& cluster_file, const std::string& state,
       remote& controller, const job_spec& job, const actors::prefill_study& study, interrupt& stop);
+
+  /// The gateways and the nodes without a decoder, by host name: what a training needs of such a
+  /// cluster. Empty if it cannot have the study.
+  static std::set<std::string> hosts_of_training(const std::string& cluster_file,
+                                                 const job_spec& job,
+                                                 const actors::prefill_study& study);
 
   /// Of the training, so that it does not wait for a decoder's GPU; may be empty.
   const std::string& gpu_type() const { return gpu_type_; }

@@ -233,6 +233,7 @@ json document_of(const prefill_result& r, const job_spec& job, const training_re
                            {"share", bubbles.residual}};
   if (const auto& p = r.paired) {
     d["paired"] = document_of(*p);
+    d["realtime"] = r.realtime;
     // Of the windows: half of the time no prompt is offered.
     d["utilization"] = {{"before", p->busy_without},
                         {"training", p->busy_with},
@@ -295,10 +296,12 @@ std::string text_of(const prefill_result& r, const job_spec& job, const training
     text += fmt::format(
         "in {} windows by turns: an iteration takes {} with prompts and {} without; the ratio is "
         "{:.3f} ({:.3f} to {:.3f}; of windows without prompts among themselves {:.3f} to {:.3f})\n"
-        "in windows with prompts devices are busy {:.1f} % of the time, in others {:.1f} %\n",
+        "in windows with prompts devices are busy {:.1f} % of the time, in others {:.1f} %\n"
+        "the training has {} priority over decoders and fronts\n",
         p->windows, duration_text(p->iteration_s_with), duration_text(p->iteration_s_without),
         p->ratio_median, p->ratio_low, p->ratio_high, p->aa_low, p->aa_high,
-        100 * (p->busy_with + p->guests_with), 100 * p->busy_without);
+        100 * (p->busy_with + p->guests_with), 100 * p->busy_without,
+        r.realtime ? "real-time" : "no");
   text += fmt::format("training slowed down by {:.4g} %, {} steps delayed",
                       100 * slowdown(r, training), used.delayed_steps);
   if (used.delayed_steps > 0)

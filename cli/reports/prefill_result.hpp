@@ -18,6 +18,7 @@ struct prefill_result {
   std::optional<double> iteration_s_without;  // of the same training alone
   std::optional<double> training_without;     // and the share of its devices' time in steps
   std::optional<paired_windows> paired{};     // of a real training
+  bool realtime = false;                      // its hosts have real-time priority
 };
 
 /// The share of all devices' time in a training's forwards, recomputes and backwards, in the

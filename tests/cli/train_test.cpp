@@ -67,6 +67,7 @@ TEST_CASE("prompts in the bubbles of a real training change no loss, and are mea
   // It was 580 before guests measured their own times; other load makes it longer.
   CHECK(p["predicted"]["ratio_p50"] < 50);
   REQUIRE(p.contains("paired"));
+  CHECK(p["realtime"].is_boolean());
   const auto& paired = p["paired"];
   CHECK(paired["windows"] >= 4);
   CHECK(paired["ratio_low"] <= paired["ratio_median"]);

@@ -8,7 +8,9 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "actors/worlds/real_host.hpp"
 #include "cli/common/local_cluster.hpp"
@@ -31,7 +33,8 @@ class fixture {
  public:
   explicit fixture(const char* name, const char* shipped_cluster = "clusters/demo.yaml")
       : fixture{name, shipped(shipped_cluster), cli::default_policy} {}
-  fixture(const char* name, const fs::path& cluster_path, const char* policy)
+  fixture(const char* name, const fs::path& cluster_path, const char* policy,
+          std::set<std::string> realtime = {})
       : cluster_file{cluster_path},
         state{fs::temp_directory_path() / fmt::format("troupe-{}-{}", name, getpid())} {
     fs::remove_all(state);
@@ -40,6 +43,7 @@ class fixture {
     o.state = state.string();
     o.policy = policy;
     o.program = TROUPE_PROGRAM;
+    o.realtime = std::move(realtime);
     auto started = cli::local_cluster::start(o);
     REQUIRE(started);
     cluster = std::move(*started);

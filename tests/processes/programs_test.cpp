@@ -1,3 +1,4 @@
+#include <sched.h>
 #include <signal.h>
 
 #include <cstdlib>
@@ -6,6 +7,7 @@
 
 #include "harness/sanitized.hpp"
 #include "processes/fixture.hpp"
+#include "runtime/host/realtime.hpp"
 
 // Programs and their nodes: killed, stopped and hostile ones, and wrong clocks, cost no other job,
 // and two attempts of a job never run at the same time.
@@ -65,6 +67,27 @@ class preloaded_clock {
 };
 
 }  // namespace
+
+TEST_CASE("a program of a node with real-time priority runs with the usual one") {
+  const auto path = shipped("clusters/demo.yaml");
+  std::set<std::string> nodes;
+  const auto c = formats::load_cluster(path.string());
+  REQUIRE(c);
+  for (const auto& n : c->nodes) nodes.insert(n.name);
+  fixture f{"realtime", path, cli::default_policy, nodes};
+  REQUIRE(f.wait_for_nodes());
+  if (!runtime::has_realtime_priority(f.cluster->id(*nodes.begin()))) {
+    WARN("skipped: this user may not have real-time priority");
+    return;
+  }
+  constexpr int policy_field = 41;  // proc(5)
+  f.submit("policy", fmt::format("cut -d ' ' -f {} /proc/self/stat > {}/policy", policy_field,
+                                 f.state.string()));
+  REQUIRE(f.wait_until(all_final));
+  int policy = -1;
+  std::ifstream{f.state / "policy"} >> policy;
+  CHECK(policy == SCHED_OTHER);
+}
 
 TEST_CASE("SIGKILL of a node ends its programs' daemons before the job runs on another node") {
   fixture f{"daemon-killed"};

@@ -11,6 +11,7 @@ class gateway_verb final : public verb {
  public:
   void options(CLI::App& app) override {
     host_.options(app);
+    host_.realtime_option(app);
     app.add_option("--datacenter", datacenter_, "Datacenter of this gateway")->required();
     app.add_option("--listen", host_.listen,
                    "Address to listen on (default: from the cluster file)");

@@ -11,6 +11,7 @@ class node_verb final : public verb {
  public:
   void options(CLI::App& app) override {
     host_.options(app);
+    host_.realtime_option(app);
     app.add_option("--name", name_, "Name of this node in the cluster file")->required();
     app.add_option("--gateway", host_.upstream, "Gateway address (default: from the cluster file)");
     app.add_option("--listen", host_.listen,

@@ -18,6 +18,7 @@
 #include "cli/verbs/verb.hpp"
 #include "formats/load/load.hpp"
 #include "messages/schedules.hpp"
+#include "runtime/host/realtime.hpp"
 #include "runtime/host/stopwatch.hpp"
 
 namespace troupe::cli {
@@ -215,6 +216,7 @@ class train_verb final : public verb {
     o.state = fs::absolute("out/train").string();
     o.policy = policy_;
     o.fronts = !study_;
+    if (study_) o.realtime = local_prefills::hosts_of_training(o.cluster_file, r.job, *study_);
     const auto fresh = output_directory::claim(o.state);
     if (!fresh) return refuse(fresh.error());
     auto cluster = local_cluster::start(o);
@@ -228,6 +230,10 @@ class train_verb final : public verb {
     if (r.job.required_gpu_type.empty()) r.job.required_gpu_type = (*prefills)->gpu_type();
     if (auto ok = on_the_cluster(r, out, prefills->get()); !ok) return ok;
     r.prefills.emplace().study = *study_;
+    r.prefills->realtime =
+        !o.realtime.empty() && std::ranges::all_of(o.realtime, [&](const std::string& host) {
+          return runtime::has_realtime_priority((*cluster)->id(host));
+        });
     auto played = (*prefills)->end();
     r.prefills->done = std::move(played.done);
     r.prefills->paired = compare_windows(r.report, played.windows);

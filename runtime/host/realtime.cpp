@@ -1,0 +1,23 @@
+#include "runtime/host/realtime.hpp"
+
+#include <sched.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include <fmt/format.h>
+
+namespace troupe::runtime {
+
+expected<void> take_realtime_priority() {
+  const sched_param lowest{::sched_get_priority_min(SCHED_RR)};
+  if (::sched_setscheduler(0, SCHED_RR, &lowest) == 0) return {};
+  return refuse(reason::kind::refused,
+                fmt::format("no real-time priority for this user: {}", std::strerror(errno)));
+}
+
+bool has_realtime_priority(pid_t process) {
+  return ::sched_getscheduler(process) == SCHED_RR;
+}
+
+}  // namespace troupe::runtime
