@@ -159,31 +159,39 @@ class cost_trees {
     if (!left_.empty()) loose_bound_ = std::min(loose_bound_, left_.top().min_cost);
   }
 
-  /// Where a limit is tight, the queue comes to the GPUs that meet it late. Placers that are quick
-  /// come there before: as Whale+ does, with most of the time, until there is a plan; from then on
-  /// as HPH+ does, with a fifth of it, for a cheaper one.
+  /// Where a limit is tight, the queue comes to the GPUs that meet it late. Searches with quick
+  /// placers come there before: as Whale+ places, with most of the time, until there is a plan;
+  /// from then on as HPH+ does, with a fifth of it, for cheaper ones.
   void ask_quick() {
     const bool first = !out_.plan;
-    auto& quick = first ? whale_ : hph_;
+    const bool over = first ? ask(whale_, provision_placer::whale, 3 * spent_)
+                            : ask(hph_, provision_placer::hph, spent_ / 4);
+    next_ask_ = first && out_.plan ? spent_ : over ? never_units : 2 * spent_;
+  }
+
+  /// Until it has spent so many units in all, or found a plan where there is none. True: it is
+  /// over.
+  bool ask(std::unique_ptr<cost_trees>& quick, provision_placer placer, std::uint64_t units) {
     const bool begun = quick != nullptr;
     if (!begun) {
       auto options = options_;
-      options.placer = first ? provision_placer::whale : provision_placer::hph;
+      options.placer = placer;
       quick = std::make_unique<cost_trees>(market_, idle_, job_, budget_, options);
     }
-    quick->max_units_ = first ? 3 * spent_ : spent_ / 4;
-    quick->until_plan_ = first;
+    quick->max_units_ = units;
+    quick->until_plan_ = !out_.plan;
     begun ? quick->grow() : quick->plant_all();
-    next_ask_ = first && quick->out_.plan ? spent_
-                : quick->queue_.empty()   ? never_units
-                                          : 2 * spent_;
     const auto& found = quick->out_;
-    if (!found.plan || (out_.plan && found.cost >= out_.cost)) return;
-    auto search = out_.search;
-    search.bound_at_pop = found.search.bound_at_pop;
-    out_ = found;
-    out_.search = search;
-    out_.complete = false;
+    if (found.plan && (!out_.plan || found.cost < out_.cost)) {
+      auto search = out_.search;
+      search.bound_at_pop = found.search.bound_at_pop;
+      out_ = found;
+      out_.search = search;
+      out_.complete = false;
+      best_ = quick->best_;
+      look_around();
+    }
+    return quick->queue_.empty();
   }
 
   void extend(const tree_node& node, std::uint32_t missing) {
@@ -201,6 +209,11 @@ class cost_trees {
 
   /// Queues a node, unless no completion of it can be the answer.
   void offer(tree_node node, std::uint32_t missing) {
+    if (may_be_answer(node, missing)) queue_.push(std::move(node));
+  }
+
+  /// May a completion of it? Sets the least cost that it can have.
+  bool may_be_answer(tree_node& node, std::uint32_t missing) {
     work_ += 100 * node.counts.size();
     const auto& d = placer_.divisions()[node.division];
     // Rounding must not drop what is as cheap as the best.
@@ -217,19 +230,43 @@ class cost_trees {
       const double run_s = least.seconds * iterations() * slack;
       if (run_s > max_s || least.seconds_times_price == never) {
         ++out_.search.pruned_time;
-        return;
+        return false;
       }
       if (!placer_.may_hold(node.division, node.counts, node.types, missing)) {
         ++out_.search.pruned_capacity;
-        return;
+        return false;
       }
       if (node.min_cost > job_.budget.value_or(never) ||
           (out_.plan && node.min_cost >= out_.cost)) {
         ++out_.search.pruned_cost;
-        return;
+        return false;
       }
     }
-    queue_.push(std::move(node));
+    return true;
+  }
+
+  /// At sets with one stage more, less or of another type than the best plan's, as long as one of
+  /// them has a cheaper plan.
+  void look_around() {
+    for (double cost = never; out_.cost < cost;) {
+      cost = out_.cost;
+      const auto from = best_;
+      const auto& types = placer_.divisions()[from.division].types;
+      for (std::size_t less = 0; less <= types.size(); ++less)
+        for (std::size_t more = 0; more <= types.size(); ++more) {
+          if (less == more) continue;
+          auto node = from;
+          if (less < types.size() && node.counts[less]-- == 0) continue;
+          if (more < types.size() && ++node.counts[more] > types[more].stages) continue;
+          look_at(std::move(node));
+        }
+    }
+  }
+  void look_at(tree_node node) {
+    node.stages = std::accumulate(node.counts.begin(), node.counts.end(), 0U);
+    const bool possible = node.stages > 0 && node.stages <= placer_.max_stages() &&
+                          placer_.bound(node.division, node.stages);
+    if (possible && may_be_answer(node, 0)) place(node);
   }
 
   void list_all() {
@@ -273,7 +310,9 @@ class cost_trees {
 
   void place_by(provision_placer placer, tree_node node) {
     const double price = price_per_hour(node);
-    auto p = place_with(placer, placer_, cluster_, node.division, node.counts, limit_s(price));
+    const cut_effort effort{.rough = spent_ > patience};
+    auto p =
+        place_with(placer, placer_, cluster_, node.division, node.counts, limit_s(price), effort);
     if (p.bound_s < p.iteration_s && placer == options_.placer) leave(node, p.bound_s, 1);
     if (!p.plan || (node.placed && p.plan->how == node.placed->plan->how)) return;
     const double closed_s = p.iteration_s;
@@ -302,7 +341,7 @@ class cost_trees {
     const bool exact = options_.placer == provision_placer::exact;
     // Another cut of these stages may be better.
     if (node.placer == provision_placer::exact && p.bound_s >= p.iteration_s)
-      leave(node, p.bound_s, 2);
+      leave(node, p.bound_s, 3);
     if (node.placer != options_.placer || (!exact && max_units_ == never_units)) return;
     if (node.stages <= few_stages && iteration_s <= near * limit_s(price))
       shift_pieces(stages_of(placer_.divisions()[node.division], p.plan->how), iteration_s,
@@ -358,12 +397,16 @@ class cost_trees {
   void look_closer(const tree_node& node) {
     const double price = price_per_hour(node), limit = limit_s(price);
     const auto steps = std::min(more_steps, look_until_ - spent_);
-    if (node.looked_at == 1) {
+    if (node.looked_at < 3) {
+      cut_effort effort;
+      if (node.looked_at == 2) effort.max_steps = steps / 4;
       auto p = placer_.place(node.division, node.counts, limit, {},
-                             placer_.fidelity_of(node.division), steps);
+                             placer_.fidelity_of(node.division), effort);
       if (p.bound_s > limit) return;
       if (p.plan) try_cut(node, stages_of(placer_.divisions()[node.division], p.plan->how), never);
-      return leave(node, p.bound_s, 2);
+      const bool exact = p.bound_s >= p.iteration_s;
+      const double bound_s = std::max(p.bound_s, iteration_of(node.min_cost, price));
+      return leave(node, bound_s, exact ? 3 : node.looked_at + 1);
     }
     const auto cuts = placer_.cuts_within(node.division, node.counts, limit, steps);
     if (!cuts) return leave(node, iteration_of(node.min_cost, price), 4);
@@ -384,6 +427,7 @@ class cost_trees {
     const double all_s = work_s + interruptions * lost_s();
     const double cost = all_s * price / 3600;
     if (!within_limits(job_, all_s, cost) || (out_.plan && cost >= out_.cost)) return;
+    best_ = {0, 0, node.division, node.stages, node.types, node.counts};
     out_.plan = p.plan;
     out_.plan->how.samples_per_s = job_.global_batch / iteration_s;
     out_.iteration_s = iteration_s;
@@ -429,13 +473,14 @@ class cost_trees {
   std::priority_queue<tree_node> queue_;
   std::priority_queue<tree_node> left_;  // sets of which other cuts may be better
   std::uint64_t numbered_ = 0, work_ = 0, spent_ = 0;
-  std::unique_ptr<cost_trees> hph_, whale_;  // each in its own order, if they are asked
+  std::unique_ptr<cost_trees> hph_, whale_;  // if they are asked
   std::uint64_t next_ask_ = never_units;     // spent by then
   std::uint64_t max_units_ = never_units;    // else it ends when it has spent them
   std::uint64_t look_until_ = never_units;
   bool until_plan_ = false;     // else it ends when it has a plan
   double best_closed_ = never;  // the least cost of a plan's closed form
   double loose_bound_ = never;  // of sets whose plan may not be their best
+  tree_node best_;              // the plan's set
   provision out_;
 };
 

@@ -75,7 +75,8 @@ std::optional<provision_placer> provision_placer_named(std::string_view name) {
 }
 
 set_plan place_with(provision_placer how, stage_placer& placer, const cluster& c,
-                    std::size_t division, const stage_counts& counts, double limit_s) {
+                    std::size_t division, const stage_counts& counts, double limit_s,
+                    const cut_effort& effort) {
   const auto& d = placer.divisions()[division];
   switch (how) {
     case provision_placer::greedy:
@@ -97,7 +98,7 @@ set_plan place_with(provision_placer how, stage_placer& placer, const cluster& c
     case provision_placer::exact:
       break;
   }
-  return placer.place(division, counts, limit_s);
+  return placer.place(division, counts, limit_s, {}, placer.fidelity_of(division), effort);
 }
 
 }  // namespace troupe::planners

@@ -23,8 +23,9 @@ enum class provision_placer : std::uint8_t {
 std::optional<provision_placer> provision_placer_named(std::string_view name);
 
 /// The plan that the placer makes of a set; none: it makes none, or the exact one none within the
-/// limit.
+/// limit. `effort`: of the exact one.
 set_plan place_with(provision_placer how, stage_placer& placer, const cluster& c,
-                    std::size_t division, const stage_counts& counts, double limit_s);
+                    std::size_t division, const stage_counts& counts, double limit_s,
+                    const cut_effort& effort = {});
 
 }  // namespace troupe::planners

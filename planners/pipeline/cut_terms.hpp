@@ -40,12 +40,11 @@ class cut_terms {
     const double trip_s = k.forward_s + k.backward_s + bound_.sends_s(behind + 1);
     return after_first_s(k, behind, trip_s, behind > 0 ? bound_.sends_s(behind) : 0);
   }
-  /// All terms for a stage, less S.
+  /// All terms for a stage, less S, of which the first is after_first_s.
   double own_s(const range_costs& k, std::uint32_t behind, double through_s,
-               double behind_s) const {
+               double after_first) const {
     const auto r = rounds_of(p_.microbatches, behind + 1);
-    const double own = std::max(after_first_s(k, behind, through_s, behind_s),
-                                (r.full - 1) * through_s + r.rest * k.forward_s);
+    const double own = std::max(after_first, (r.full - 1) * through_s + r.rest * k.forward_s);
     // Stages in front may share nodes otherwise than they do here, and reach this one sooner.
     return share_nodes_ ? own : std::max(own, m_ * k.step_s() - through_s);
   }

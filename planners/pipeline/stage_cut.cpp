@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "messages/time.hpp"
-#include "planners/pipeline/cut_label.hpp"
 #include "planners/pipeline/cut_terms.hpp"
 
 // Stages are added from the last to the first, because what follows a stage decides how long a
@@ -30,12 +29,13 @@ class cut_search : cut_terms {
   using label = cut_label;
 
  public:
-  explicit cut_search(const cut_problem& p)
+  cut_search(const cut_problem& p, cut_memory& memory)
       : cut_terms{p},
         p_{p},
         stages_{p.stages()},
         m_{static_cast<double>(p.microbatches)},
-        bound_{*p.bound} {
+        bound_{*p.bound},
+        labels_{memory.labels} {
     std::uint32_t sets = 1;
     for (std::size_t t = 0; t < p.types(); ++t) {
       weights_.push_back(sets);
@@ -79,8 +79,7 @@ class cut_search : cut_terms {
                                                                 std::uint64_t max_steps) {
     if (!search(limit_s, std::numeric_limits<std::size_t>::max(), max_steps, false)) return {};
     std::vector<stage_cut::alternative> out;
-    if (!labels_.empty())
-      for (const auto& l : labels_.back()) out.push_back({l.min_s, stages_of(l)});
+    for (const auto& l : labels_[all_]) out.push_back({l.min_s, stages_of(l)});
     std::ranges::stable_sort(out, {}, &stage_cut::alternative::bound_s);
     return out;
   }
@@ -89,13 +88,13 @@ class cut_search : cut_terms {
   /// False: it gave up.
   bool search(double limit_s, std::size_t max_labels, std::uint64_t max_steps, bool only_best) {
     limit_ = limit_s;
-    for (auto& l : labels_) l.clear();
+    if (labels_.size() <= all_) labels_.resize(all_ + 1);
+    for (std::size_t set = 0; set <= all_; ++set) labels_[set].clear();
     const auto until = steps_ + std::min(max_steps, never_steps - steps_);
     if (!set_most_pieces()) return true;
-    labels_.resize(sets_.size());
     labels_[0].push_back({});
     labels_[0][0].begin = p_.table->size();
-    for (std::size_t set = 0; set + 1 < labels_.size(); ++set) {
+    for (std::size_t set = 0; set < all_; ++set) {
       if (only_best) keep_best(set);
       keep_most_promising(labels_[set], max_labels);
       for (std::size_t i = 0; i < labels_[set].size(); ++i) extend(set, i);
@@ -301,8 +300,8 @@ class cut_search : cut_terms {
     if (behind > 0 || !p_.tied) l.tail = std::max(l.tail, after_s(k, type, p_.tied && first));
     if (first && p_.tied && behind > 0) end_tied(l, k, type);
     l.forward = k.forward_s;
-    l.own = std::max(l.own, own_s(k, behind, l.through, from.through));
     const double after_first = after_first_s(k, behind, l.through, from.through);
+    l.own = std::max(l.own, own_s(k, behind, l.through, after_first));
     l.delayed_own = std::max({l.delayed_own, l.own, after_first + l.delay});
     if (l.max_load >= most_load_[behind + 1]) l.max_load = never;
     // Nor does any stage in front have too much load for what is to come.
@@ -404,8 +403,7 @@ class cut_search : cut_terms {
   }
 
   stage_cut best_cut() {
-    if (labels_.empty()) return {};
-    auto& all = labels_.back();
+    auto& all = labels_[all_];
     std::ranges::stable_sort(all, {}, [](const label& l) { return l.min_s; });
     if (all.empty()) return {};
     stage_cut out{all.front().min_s, stages_of(all.front()), all.front().min_s, {}};
@@ -416,7 +414,7 @@ class cut_search : cut_terms {
 
   std::vector<cut_stage> stages_of(label l) const {
     std::vector<cut_stage> out;
-    auto set = labels_.size() - 1;
+    std::size_t set = all_;
     for (;;) {
       out.push_back({l.type, l.pieces});
       set -= weights_[l.type];
@@ -440,7 +438,7 @@ class cut_search : cut_terms {
   std::uint32_t all_ = 0;
   double least_through_s_ = never;
   std::vector<rest> sets_;
-  std::vector<std::vector<label>> labels_;  // by set
+  std::vector<std::vector<label>>& labels_;  // by set
   double limit_ = 0, max_send_s_ = 0, min_sent_s_ = never;
   double least_after_ = never;  // of any first stage's last backward
   double least_tail_ = never;   // of stages with others in front: less is done when these are
@@ -457,41 +455,43 @@ bool has_too_many_sets(const cut_problem& p) {
 }  // namespace
 
 stage_cut cut_for(const cut_problem& problem, double limit_s, std::uint64_t& steps,
-                  std::uint64_t max_steps) {
-  const auto stages = problem.stages();
-  if (stages > problem.table->size()) return {};
+                  cut_memory& memory, const cut_effort& effort) {
+  if (problem.stages() > problem.table->size()) return {};
   stage_cut first;
   first.bound_s = problem.bound->of(problem.counts);
   if (has_too_many_sets(problem)) return first;
   constexpr std::size_t few = 8, all = std::numeric_limits<std::size_t>::max();
-  constexpr double rounding = 1 + 1e-12;
-  cut_search search{problem};
-  // A tight limit leaves little to look at; else what a quick pass finds is one.
-  auto best = search.within(limit_s, all, max_steps / 4);
-  if (!best) {
+  const bool rough = effort.rough && problem.least && limit_s < never;
+  cut_search search{problem, memory};
+  const auto quick_pass = [&] {
     first = *search.within(limit_s, few, never_steps);
-    limit_s = std::min(limit_s, first.iteration_s * rounding);
-    if (!problem.least) best = search.within(limit_s, all, max_steps);
-  }
-  first.bound_s = problem.bound->of(problem.counts);
-  for (const double slack : {0.003, 0.01}) {
+    first.bound_s = problem.bound->of(problem.counts);
+    limit_s = std::min(limit_s, first.iteration_s * (1 + 1e-12));  // it is rounded
+  };
+  // A tight limit leaves little to look at; else what a quick pass finds is one.
+  auto best = search.within(limit_s, all, effort.max_steps / (rough ? 64 : 4));
+  if (!best && !rough) quick_pass();
+  if (!best && !problem.least) best = search.within(limit_s, all, effort.max_steps);
+  for (const double slack : {rough ? 0.01 : 0.003, 0.01}) {
     if (best || limit_s == never) break;
-    best = search.within(limit_s, all, max_steps, slack * limit_s);
+    best = search.within(limit_s, all, effort.max_steps, slack * limit_s);
     if (!best) continue;
     first.bound_s = std::max(first.bound_s, std::min(best->bound_s, first.iteration_s));
     if (!best->stages.empty()) first.others.push_back({first.bound_s, best->stages});
     best = std::move(first);
   }
+  if (!best && rough) quick_pass();
   steps += search.steps();
   return best ? *best : first;
 }
 
 std::optional<std::vector<stage_cut::alternative>> cuts_within(const cut_problem& problem,
                                                                double limit_s, std::uint64_t& steps,
+                                                               cut_memory& memory,
                                                                std::uint64_t max_steps) {
   if (has_too_many_sets(problem)) return {};
   if (problem.stages() > problem.table->size()) return std::vector<stage_cut::alternative>{};
-  cut_search search{problem};
+  cut_search search{problem, memory};
   auto out = search.all_within(limit_s, max_steps);
   steps += search.steps();
   return out;

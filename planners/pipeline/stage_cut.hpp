@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "messages/link_cost.hpp"
+#include "planners/pipeline/cut_label.hpp"
 #include "planners/pipeline/iteration_bound.hpp"
 #include "planners/pipeline/stage_table.hpp"
 
@@ -69,19 +70,31 @@ struct stage_cut {
   std::vector<alternative> others;
 };
 
+/// How long one search may take.
+struct cut_effort {
+  std::uint64_t max_steps = 100'000;
+  bool rough = false;  // rather a bound soon than the best cut: where few sets keep the limit
+};
+
+/// What a search has allocated, for the next one: most searches are short.
+struct cut_memory {
+  std::vector<std::vector<cut_label>> labels;
+};
+
 /// The shortest iteration of all orders and cuts of exactly the problem's stages, each with at
 /// least one piece (the last one of a transformer may have its head alone); none if that is longer
 /// than `limit_s`. Exact for evaluate's closed form where the problem is: where `links` hold for
 /// every stage of a type, own_links is true, and no embedding is tied. `steps` grows with the work
-/// that it was; beyond `max_steps` it is the best of those that promised most. Of many types
-/// of which each has many stages nothing is found, but the bound.
+/// that it was; beyond the effort's `max_steps` it is the best of those that promised most. Of many
+/// types of which each has many stages nothing is found, but the bound.
 stage_cut cut_for(const cut_problem& problem, double limit_s, std::uint64_t& steps,
-                  std::uint64_t max_steps = 100'000);
+                  cut_memory& memory, const cut_effort& effort = {});
 
 /// Every order and cut whose bound is at most `limit_s`, the least bound first; none: they are too
 /// many to look at in `max_steps`.
 std::optional<std::vector<stage_cut::alternative>> cuts_within(const cut_problem& problem,
                                                                double limit_s, std::uint64_t& steps,
+                                                               cut_memory& memory,
                                                                std::uint64_t max_steps);
 
 }  // namespace troupe::planners

@@ -288,12 +288,12 @@ fidelity stage_placer::fidelity_of(std::size_t division) const {
 
 set_plan stage_placer::place(std::size_t division, const stage_counts& counts, double limit_s,
                              const std::vector<std::size_t>& order, fidelity f,
-                             std::uint64_t max_steps) {
+                             const cut_effort& effort) {
   auto p = problem_of(division, counts);
   if (!p) return {};
   p->order = order;
   p->least = f == fidelity::least;
-  const auto cut = cut_for(*p, limit_s, units_, max_steps);
+  const auto cut = cut_for(*p, limit_s, units_, memory_, effort);
   set_plan out;
   if (!cut.stages.empty()) out = plan_of(division, cut.stages);
   for (const auto& other : cut.others) {
@@ -311,7 +311,7 @@ std::optional<std::vector<stage_cut::alternative>> stage_placer::cuts_within(
   auto p = problem_of(division, counts);
   if (!p) return std::vector<stage_cut::alternative>{};
   p->least = fidelity_of(division) == fidelity::least;
-  return troupe::planners::cuts_within(*p, limit_s, units_, max_steps);
+  return troupe::planners::cuts_within(*p, limit_s, units_, memory_, max_steps);
 }
 
 set_plan stage_placer::plan_of(std::size_t division, const std::vector<cut_stage>& stages) {

@@ -77,8 +77,7 @@ class stage_placer {
                  const std::vector<std::size_t>& order = {});
   /// The same, of the cut that is best by `f`.
   set_plan place(std::size_t division, const stage_counts& counts, double limit_s,
-                 const std::vector<std::size_t>& order, fidelity f,
-                 std::uint64_t max_steps = 100'000);
+                 const std::vector<std::size_t>& order, fidelity f, const cut_effort& effort = {});
   /// All of its cuts whose bound is within the limit (stage_cut.hpp).
   std::optional<std::vector<stage_cut::alternative>> cuts_within(std::size_t division,
                                                                  const stage_counts& counts,
@@ -133,6 +132,7 @@ class stage_placer {
   std::map<std::pair<std::size_t, std::uint32_t>, shape> shapes_;  // by division and stages
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::unique_ptr<stage_table>>
       tables_;  // by tensor, rows
+  cut_memory memory_;
   std::uint64_t units_ = 0;
 };
 

@@ -107,7 +107,7 @@ void check_sets(const instance& x, seen_sets& seen, fidelity f = fidelity::close
       CHECK(all(found.iteration_s * 1.001)[0].bound_s == Approx(found.iteration_s));
       // Cut short, the search lets labels stand for others: then this is a bound.
       for (const std::uint64_t steps : {4, 40, 400, 4000})
-        REQUIRE(placer.place(d, counts, found.iteration_s * 1.1, {}, placer.fidelity_of(d), steps)
+        REQUIRE(placer.place(d, counts, found.iteration_s * 1.1, {}, placer.fidelity_of(d), {steps})
                     .bound_s <= found.iteration_s * (1 + 1e-9));
       // No bound on a part of an order drops the best where the limit is the best itself.
       REQUIRE(placer.place(d, counts, found.iteration_s * (1 + 1e-9)).iteration_s ==
