@@ -14,8 +14,8 @@ void host_options::options(CLI::App& app) {
 
 void host_options::realtime_option(CLI::App& app) {
   app.add_flag("--realtime", realtime,
-               "Run before all usual programs of this machine (SCHED_RR), if this user may: for a "
-               "training that shares its processors with decoders");
+               "Run at real-time priority (SCHED_RR) if permitted: for training hosts that share "
+               "CPUs with decoders");
 }
 
 expected<void> host_options::load() {
@@ -24,7 +24,7 @@ expected<void> host_options::load() {
   cluster = std::make_shared<const troupe::cluster>(std::move(*c));
   if (!realtime) return {};
   if (const auto ok = runtime::take_realtime_priority(); !ok)
-    runtime::log(runtime::log_level::warn, "host", "runs with the usual priority",
+    runtime::log(runtime::log_level::warn, "host", "running at normal priority",
                  {{"why", ok.error().text}});
   return {};
 }

@@ -297,11 +297,11 @@ std::string text_of(const prefill_result& r, const job_spec& job, const training
         "in {} windows by turns: an iteration takes {} with prompts and {} without; the ratio is "
         "{:.3f} ({:.3f} to {:.3f}; of windows without prompts among themselves {:.3f} to {:.3f})\n"
         "in windows with prompts devices are busy {:.1f} % of the time, in others {:.1f} %\n"
-        "the training has {} priority over decoders and fronts\n",
+        "the training ran at {} priority\n",
         p->windows, duration_text(p->iteration_s_with), duration_text(p->iteration_s_without),
         p->ratio_median, p->ratio_low, p->ratio_high, p->aa_low, p->aa_high,
         100 * (p->busy_with + p->guests_with), 100 * p->busy_without,
-        r.realtime ? "real-time" : "no");
+        r.realtime ? "real-time" : "normal");
   text += fmt::format("training slowed down by {:.4g} %, {} steps delayed",
                       100 * slowdown(r, training), used.delayed_steps);
   if (used.delayed_steps > 0)

@@ -13,7 +13,7 @@ expected<void> take_realtime_priority() {
   const sched_param lowest{::sched_get_priority_min(SCHED_RR)};
   if (::sched_setscheduler(0, SCHED_RR, &lowest) == 0) return {};
   return refuse(reason::kind::refused,
-                fmt::format("no real-time priority for this user: {}", std::strerror(errno)));
+                fmt::format("real-time priority is not permitted: {}", std::strerror(errno)));
 }
 
 bool has_realtime_priority(pid_t process) {

@@ -6,12 +6,12 @@
 
 namespace troupe::runtime {
 
-/// The calling thread, and those that it starts from now on, run before all threads of this machine
-/// that have no real-time priority (SCHED_RR, the lowest). Fails if this user may not have it
-/// (RLIMIT_RTPRIO, CAP_SYS_NICE).
+/// Moves the calling thread, and threads that it starts later, to SCHED_RR at the lowest real-time
+/// priority: they preempt every normal thread of the machine. Fails without CAP_SYS_NICE or an
+/// RLIMIT_RTPRIO of at least 1.
 expected<void> take_realtime_priority();
 
-/// Does the main thread of that process have it?
+/// Whether the main thread of that process runs at real-time priority.
 bool has_realtime_priority(pid_t process);
 
 }  // namespace troupe::runtime

@@ -352,7 +352,7 @@ cluster thousand_gpus(double gbps) {
 
 }  // namespace
 
-TEST_CASE("under a tight time limit on 1,000 GPUs a longer search closes the gap to 5 %") {
+TEST_CASE("for a tight SLO on 1,000 GPUs the search reaches a gap of 5 % within its budget") {
   const auto c = thousand_gpus(2.5);
   const auto job =
       formats::load_job(formats::configs_directory() / "jobs/llama-1.3b-slo.yaml", c.gpus);

@@ -52,7 +52,8 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "guests delay a training that re-plans for a slow stage by less than an operation on average",
+    "while a training re-plans around a slow stage, guests delay it by less than one operation on "
+    "average",
     "[.serial]") {
   shared_cluster c;
   clients all{c.url, 2};

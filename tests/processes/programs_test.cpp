@@ -68,7 +68,7 @@ class preloaded_clock {
 
 }  // namespace
 
-TEST_CASE("a program of a node with real-time priority runs with the usual one") {
+TEST_CASE("programs that a real-time node starts run at normal priority") {
   const auto path = shipped("clusters/demo.yaml");
   std::set<std::string> nodes;
   const auto c = formats::load_cluster(path.string());
@@ -77,7 +77,7 @@ TEST_CASE("a program of a node with real-time priority runs with the usual one")
   fixture f{"realtime", path, cli::default_policy, nodes};
   REQUIRE(f.wait_for_nodes());
   if (!runtime::has_realtime_priority(f.cluster->id(*nodes.begin()))) {
-    WARN("skipped: this user may not have real-time priority");
+    WARN("skipped: real-time priority is not permitted here");
     return;
   }
   constexpr int policy_field = 41;  // proc(5)
