@@ -182,6 +182,41 @@ TEST_CASE("where network cards decide, no bound exceeds a plan, and no plan its 
   CHECK(close > 100);
 }
 
+TEST_CASE(
+    "in a long pipeline with slow network cards nothing is shorter than the cut found, nor any "
+    "bound above it") {
+  random_source random{20261126};
+  std::size_t compared = 0;
+  for (int i = 0; i < 300; ++i) {
+    CAPTURE(i);
+    instance x{random, static_cast<std::uint32_t>(6 + random.below(3))};
+    const double slower = 0.01 + 0.2 * random.uniform();
+    for (auto& n : x.c.nodes) n.inter.gbps *= slower;
+    for (auto& g : x.c.gpus) g.memory_gb *= 2, g.quota = 0;
+    x.job.model.operators.resize(9, {"op", 1e11, 1e7, 1e6});
+    for (auto& op : x.job.model.operators) op.flops *= 0.2 + random.uniform();
+    x.job.global_batch = 16;
+    x.job.pipeline.rows = 1;
+    const idle_index idle{x.c};
+    stage_placer placer{x.c, idle, x.job, fidelity::least};
+    const auto& types = placer.divisions()[0].types;
+    stage_counts counts;
+    for (const auto& t : types) counts.push_back(t.stages);
+    const cut_effort whole{std::numeric_limits<std::uint64_t>::max()};
+    const auto found = placer.place(0, counts, never, {}, fidelity::least, whole);
+    if (!found.plan) continue;
+    ++compared;
+    const auto shorter = placer.cuts_within(0, counts, found.iteration_s * 0.9999, 1'000'000'000);
+    REQUIRE(shorter);
+    CHECK(shorter->empty());
+    for (const std::uint64_t steps : {40, 400, 4000, 40'000})
+      for (const bool rough : {false, true})
+        CHECK(placer.place(0, counts, found.iteration_s * 1.05, {}, fidelity::least, {steps, rough})
+                  .bound_s <= found.iteration_s * (1 + 1e-9));
+  }
+  CHECK(compared > 150);
+}
+
 TEST_CASE("where stages share nodes and their slow network cards, no bound exceeds a plan") {
   random_source random{20261124};
   std::size_t possible = 0, tight = 0;
