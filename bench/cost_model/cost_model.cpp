@@ -1,7 +1,8 @@
 // bench_cost_model [runs]: the cost model's errors against published training times
 // (tests/planners/published_runs.csv). An error is predicted / published - 1. By source and set;
 // `runs`: every run. Then how much faster a GPU type is than another in runs that differ in nothing
-// else, predicted over published.
+// else, predicted over published. Then the memory model's errors against published readings
+// (tests/planners/published_memory.csv).
 
 #include <fmt/format.h>
 
@@ -98,6 +99,38 @@ void print_ratios(const std::vector<compared>& all) {
              100 * s.worst);
 }
 
+void print_memory() {
+  const std::string root = TROUPE_BENCH_SOURCE;
+  const auto readings =
+      harness::load_published_memory(root + "/tests/planners/published_memory.csv");
+  if (!readings) {
+    fmt::print(stderr, "{}\n", readings.error().text);
+    std::exit(1);
+  }
+  std::vector<double> errors;
+  double sum = 0;
+  fmt::print(
+      "\n| source | GPU | run | read GB | predicted GB | error |\n|---|---|---|---:|---:|---:|\n");
+  for (const auto& r : *readings) {
+    const double bytes = harness::predicted_bytes(r);
+    const auto run = fmt::format("{} layers of {}, {} x {}, {}, {}, checkpointing {}, d{} t{}",
+                                 r.model.layers, r.model.hidden, r.rows, r.model.sequence,
+                                 r.precision, r.optimizer, r.checkpointing, r.data, r.tensor);
+    if (r.bytes == 0) {
+      fmt::print("| {} | {} | {} | out of memory | {:.1f} | |\n", r.source, r.gpu, run,
+                 bytes / 1e9);
+      continue;
+    }
+    errors.push_back(bytes / r.bytes - 1);
+    sum += std::abs(errors.back());
+    fmt::print("| {} | {} | {} | {:.1f} | {:.1f} | {:+.1f} % |\n", r.source, r.gpu, run,
+               r.bytes / 1e9, bytes / 1e9, 100 * errors.back());
+  }
+  const auto s = harness::summary_of(errors);
+  fmt::print("| all | | {} | | | mean {:.1f} %, median {:.1f} %, worst {:.1f} % |\n", s.runs,
+             100 * sum / static_cast<double>(s.runs), 100 * s.median, 100 * s.worst);
+}
+
 }  // namespace
 }  // namespace troupe::bench
 
@@ -106,4 +139,5 @@ int main(int argc, char** argv) {
   troupe::bench::print_summary(all);
   if (argc > 1 && std::string{argv[1]} == "runs") troupe::bench::print_runs(all);
   troupe::bench::print_ratios(all);
+  troupe::bench::print_memory();
 }

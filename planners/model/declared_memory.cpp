@@ -7,8 +7,9 @@
 namespace troupe::planners {
 namespace {
 
-// CUDA's context with the libraries' kernels and workspaces, and NCCL's channels.
-constexpr double context_bytes = 1e9;
+// CUDA's context and the kernels that PyTorch loads with it: 1343 MiB on a V100
+// (docs/planners/memory.md).
+constexpr double context_bytes = 1343.0 * 1024 * 1024;
 // DistributedDataParallel and DeepSpeed send gradients from two buckets of 25 MiB by default.
 constexpr double bucket_bytes = 2 * 25.0 * 1024 * 1024;
 
@@ -41,8 +42,32 @@ double samples_in_flight(const job_spec& job, std::uint32_t data) {
   return std::max(1.0, mine / job.microbatches.value_or(1));
 }
 
+bool is_mixed(const memory_options& o) {
+  return o.precision.empty() || o.precision == "mixed";
+}
+
+/// Does PyTorch's autocast choose the precision of each operation? Then it keeps copies of the
+/// weights in half precision, and computes norms and softmax in single precision.
+bool has_autocast(const job_spec& job) {
+  return job.kernels == "eager" && is_mixed(*job.memory);
+}
+
+/// What a layer keeps for one sample, divided among `t` GPUs, in half precision.
+struct layer_bytes {
+  double rest = 0, matrices = 0;  // attention's matrices: what selective checkpointing drops
+};
+layer_bytes layer_of(const job_spec& job, double t) {
+  const auto& m = job.model;
+  const double s = m.sequence, h = m.hidden, a = m.heads;
+  if (job.kernels == "flash") return {s * h * (8 + 24 / t), 0};  // no masks of dropout either
+  if (has_autocast(job)) return {s * h * (14 + 24 / t), 7 * a * s * s / t};
+  return {s * h * (10 + 24 / t), 5 * a * s * s / t};
+}
+
 /// Of all layers, for one sample, divided among `t` GPUs.
-double activation_bytes(const model& m, const memory_options& o, double t) {
+double activation_bytes(const job_spec& job, double t) {
+  const auto& m = job.model;
+  const auto& o = *job.memory;
   if (!m.operators.empty()) {
     double sum = 0, largest = 0;
     for (const auto& op : m.operators) {
@@ -51,13 +76,11 @@ double activation_bytes(const model& m, const memory_options& o, double t) {
     }
     return o.checkpointing == "full" ? std::min(sum, 2 * largest) : sum;
   }
-  const double s = m.sequence, h = m.hidden, a = m.heads, l = m.layers;
-  const double matrices =
-      5 * a * s * s / t;  // attention matrices, which FlashAttention does not store
-  const double layer = s * h * (10 + 24 / t);
-  if (o.checkpointing == "full") return l * 2 * s * h + layer + matrices;
-  if (o.checkpointing == "selective") return l * layer + matrices;
-  return l * (layer + matrices);
+  const double l = m.layers;
+  const auto layer = layer_of(job, t);
+  if (o.checkpointing == "full") return l * 2 * m.sequence * m.hidden + layer.rest + layer.matrices;
+  if (o.checkpointing == "selective") return l * layer.rest + layer.matrices;
+  return l * (layer.rest + layer.matrices);
 }
 
 /// The inputs of the last norm and the head, and logits in single precision with their gradient.
@@ -71,6 +94,19 @@ double end_bytes(const model& m, double t) {
 double gathered_bytes(const model& m, const state_bytes& each, double parameters, double t) {
   const double layers = m.operators.empty() ? m.layers : m.operators.size();
   return 2 * each.weight * parameters / std::max(layers, 1.0) / t;
+}
+
+/// What collectives and the update need beside the states.
+double buffer_bytes(const job_spec& job, const state_bytes& each, double data, double t) {
+  const auto& o = *job.memory;
+  const double all = shape_of(job.model).parameters, trained = trained_parameters(job);
+  double bytes = 0;
+  if (data > 1) bytes = std::min(bucket_bytes, each.gradient * trained / t);
+  if (o.zero == 3) bytes += gathered_bytes(job.model, each, all, t);
+  // DeepSpeed updates its shard with gradients in single precision.
+  if ((o.zero == 1 || o.zero == 2) && is_mixed(o)) bytes += 4 * trained / t / data;
+  if (has_autocast(job)) bytes += each.weight * trained / t;
+  return bytes;
 }
 
 }  // namespace
@@ -101,10 +137,9 @@ memory_parts program_memory(const job_spec& job, std::uint32_t data, std::uint32
   parts.weights = each.weight * (frozen + trained) / t / shard(3);
   parts.gradients = each.gradient * trained / t / shard(2);
   parts.optimizer = each.optimizer * trained / t / shard(1);
-  parts.activations = number * samples * activation_bytes(job.model, o, t);
+  parts.activations = number * samples * activation_bytes(job, t);
   parts.ends = samples * end_bytes(job.model, t);
-  if (data > 1) parts.buffers = std::min(bucket_bytes, each.gradient * trained / t);
-  if (o.zero == 3) parts.buffers += gathered_bytes(job.model, each, all, t);
+  parts.buffers = buffer_bytes(job, each, d, t);
   parts.context = context_bytes;
   return parts;
 }

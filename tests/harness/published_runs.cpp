@@ -11,6 +11,7 @@
 #include "formats/parse/csv.hpp"
 #include "planners/core/explicit_plan.hpp"
 #include "planners/cost/plan_time.hpp"
+#include "planners/model/declared_memory.hpp"
 
 namespace troupe::harness {
 
@@ -26,16 +27,22 @@ std::string text(csv_reader& csv, std::string_view column) {
   return std::string{csv.field(column)};
 }
 
+/// family to vocabulary.
+model read_model(csv_reader& csv) {
+  model m;
+  m.name = text(csv, "source"), m.family = text(csv, "family");
+  m.layers = count(csv, "layers"), m.hidden = count(csv, "hidden"), m.heads = count(csv, "heads");
+  m.sequence = count(csv, "sequence"), m.vocabulary = count(csv, "vocabulary");
+  return m;
+}
+
 published_run read_run(csv_reader& csv) {
   published_run r;
   r.source = text(csv, "source"), r.set = text(csv, "set"), r.gpu = text(csv, "gpu");
   r.gpus_per_node = count(csv, "gpus_per_node"), r.nodes = count(csv, "nodes");
   r.intra = {"intra", csv.number("intra_gbps", {1, 1e5}), 3};
   r.inter = {"inter", csv.number("inter_gbps", {1, 1e5}), 5};
-  auto& m = r.model;
-  m.name = r.source, m.family = text(csv, "family");
-  m.layers = count(csv, "layers"), m.hidden = count(csv, "hidden"), m.heads = count(csv, "heads");
-  m.sequence = count(csv, "sequence"), m.vocabulary = count(csv, "vocabulary");
+  r.model = read_model(csv);
   r.precision = text(csv, "precision"), r.checkpointing = text(csv, "checkpointing");
   r.kernels = text(csv, "kernels"), r.zero = count(csv, "zero");
   r.data = count(csv, "data"), r.tensor = count(csv, "tensor");
@@ -43,6 +50,34 @@ published_run read_run(csv_reader& csv) {
   r.microbatches = count(csv, "microbatches"), r.rows = count(csv, "rows");
   r.iteration_s = csv.number("iteration_s", {0, 1e9}), r.note = text(csv, "note");
   return r;
+}
+
+published_memory read_memory(csv_reader& csv) {
+  published_memory r;
+  r.source = text(csv, "source"), r.gpu = text(csv, "gpu");
+  r.model = read_model(csv);
+  r.optimizer = text(csv, "optimizer"), r.precision = text(csv, "precision");
+  r.checkpointing = text(csv, "checkpointing"), r.kernels = text(csv, "kernels");
+  r.zero = count(csv, "zero"), r.data = count(csv, "data"), r.tensor = count(csv, "tensor");
+  r.rows = count(csv, "rows"), r.head = count(csv, "head") > 0;
+  r.bytes = csv.number("published", {0, 1e6}) * (csv.field("unit") == "MiB" ? 1 << 20 : 1e9);
+  r.note = text(csv, "note");
+  return r;
+}
+
+/// Every row of a file, read by `read`.
+template <class Row>
+expected<std::vector<Row>> load_rows(const std::filesystem::path& file, Row (*read)(csv_reader&)) {
+  std::ifstream in{file};
+  std::ostringstream all;
+  all << in.rdbuf();
+  const auto content = all.str();
+  formats::findings found{file.string()};
+  csv_reader csv{found, content};
+  std::vector<Row> out;
+  while (csv.next()) out.push_back(read(csv));
+  if (!found.good()) return found.result();
+  return out;
 }
 
 /// As many layers each; where the embedding and the head stand for a layer, the first and the last
@@ -69,16 +104,22 @@ expected<double> predicted_pipeline_s(const published_run& r, const cluster& c) 
 }  // namespace
 
 expected<std::vector<published_run>> load_published_runs(const std::filesystem::path& file) {
-  std::ifstream in{file};
-  std::ostringstream all;
-  all << in.rdbuf();
-  const auto content = all.str();
-  formats::findings found{file.string()};
-  csv_reader csv{found, content};
-  std::vector<published_run> out;
-  while (csv.next()) out.push_back(read_run(csv));
-  if (!found.good()) return found.result();
-  return out;
+  return load_rows(file, read_run);
+}
+expected<std::vector<published_memory>> load_published_memory(const std::filesystem::path& file) {
+  return load_rows(file, read_memory);
+}
+
+double predicted_bytes(const published_memory& r) {
+  job_spec job;
+  job.model = r.model;
+  job.global_batch = r.data * r.rows;
+  job.kernels = r.kernels;
+  auto& o = job.memory.emplace();
+  o.optimizer = r.optimizer, o.precision = r.precision, o.checkpointing = r.checkpointing;
+  o.zero = r.zero;
+  const auto parts = planners::program_memory(job, r.data, r.tensor);
+  return parts.total() - (r.head ? 0 : parts.ends);
 }
 
 job_spec job_of(const published_run& r) {

@@ -40,6 +40,21 @@ expected<std::vector<published_run>> load_published_runs(const std::filesystem::
 job_spec job_of(const published_run& run);
 cluster cluster_of(const published_run& run, const gpu_type& gpu);
 
+/// A reading of a GPU's memory that others have published, of a run on one stage.
+struct published_memory {
+  std::string source;
+  std::string gpu;
+  troupe::model model;
+  std::string optimizer, precision, checkpointing, kernels;
+  std::uint32_t zero = 0, data = 1, tensor = 1, rows = 1;
+  bool head = true;  // are there logits of the vocabulary?
+  double bytes = 0;  // 0: it ran out of memory
+  std::string note;
+};
+expected<std::vector<published_memory>> load_published_memory(const std::filesystem::path& file);
+/// What the memory model says of it.
+double predicted_bytes(const published_memory& reading);
+
 /// What the cost model says an iteration takes. Refuses a GPU that the catalogue does not have.
 expected<double> predicted_s(const published_run& run, std::span<const gpu_type> catalogue);
 

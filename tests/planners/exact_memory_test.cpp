@@ -66,10 +66,26 @@ TEST_CASE("each ZeRO stage divides one more of the states among the replicas") {
     CHECK(parts.optimizer == 12000.0 / (zero >= 1 ? 4 : 1));
     CHECK(parts.gradients == 2000.0 / (zero >= 2 ? 4 : 1));
     CHECK(parts.weights == 2000.0 / (zero >= 3 ? 4 : 1));
-    // All gradients fit a bucket; stage 3 gathers two of the two operators.
-    CHECK(parts.buffers == 2000.0 + (zero >= 3 ? 2000 : 0));
+    // All gradients fit a bucket; stages 1 and 2 update a quarter of the parameters with gradients
+    // in single precision; stage 3 gathers two of the two operators.
+    CHECK(parts.buffers == 2000.0 + (zero == 3 ? 2000 : zero > 0 ? 1000 : 0));
   }
   CHECK(program_memory(declared(of_outputs({1, 1}), 4), 1, 1).buffers == 0);
+}
+
+TEST_CASE(
+    "flash kernels keep no attention matrices and no masks, eager ones keep what autocast adds") {
+  const auto of = [](std::string kernels, std::string precision) {
+    auto job = declared(sample::gpt("m", 64, 3, 4, 32, 1000), 1, trained_with(precision, "adam"));
+    job.kernels = std::move(kernels);
+    return program_memory(job, 1, 2);
+  };
+  const double sh = 32 * 64, matrix = 4 * 32 * 32 / 2.0, parameters = of("", "mixed").weights / 2;
+  CHECK(of("flash", "mixed").activations == 3 * sh * (8 + 24 / 2));
+  CHECK(of("eager", "mixed").activations == 3 * (sh * (14 + 24 / 2) + 7 * matrix));
+  CHECK(of("eager", "mixed").buffers == 2 * parameters);  // copies in half precision
+  CHECK(of("eager", "fp32").activations == of("fused", "fp32").activations);
+  CHECK(of("eager", "fp32").buffers == 0);
 }
 
 TEST_CASE("gradient buckets are two of 25 MiB, or all gradients if those are smaller") {
