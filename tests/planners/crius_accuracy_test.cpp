@@ -74,7 +74,7 @@ TEST_CASE("Cells that Crius would choose take what they are estimated to, within
   for (const auto* name : {"wide-resnet-0.5b", "wide-resnet-1b", "wide-resnet-2b", "wide-resnet-4b",
                            "wide-resnet-6.8b", "bert-760m", "bert-1.3b", "bert-2.6b", "bert-6.7b",
                            "moe-0.69b", "moe-1.3b", "moe-2.4b", "moe-10b", "moe-27b"})
-    for (const std::uint32_t gpus : {4, 16}) {
+    for (const std::uint32_t gpus : {2, 4, 8, 16, 32}) {
       const auto m = formats::load_model(configs / "models" / (std::string{name} + ".yaml"));
       REQUIRE(m);
       job_spec job;
@@ -87,13 +87,13 @@ TEST_CASE("Cells that Crius would choose take what they are estimated to, within
         const double played = played_s(*c, job, *x.tuned, pack(pools[x.pool], x.gpus), random);
         const double accuracy = 1 - std::abs(estimated_s(x) / played - 1);
         INFO(name << " on " << x.gpus << " " << c->gpus[pools[x.pool].gpu].name);
-        CHECK(accuracy >= 0.905);
+        CHECK(accuracy >= 0.9);
         sum += accuracy, worst = std::min(worst, accuracy);
         ++cells;
       }
     }
   CAPTURE(cells, worst, sum / cells);
-  CHECK(cells > 140);
+  CHECK(cells > 350);
   CHECK(sum / cells >= 0.95);
   CHECK(worst < 0.97);  // the schedules are not the formula
 }
