@@ -14,6 +14,7 @@
 
 #include "formats/load/load.hpp"
 #include "harness/published_runs.hpp"
+#include "messages/units.hpp"
 
 namespace troupe::bench {
 namespace {
@@ -108,7 +109,6 @@ void print_memory() {
     std::exit(1);
   }
   std::vector<double> errors;
-  double sum = 0;
   fmt::print(
       "\n| source | GPU | run | read GB | predicted GB | error |\n|---|---|---|---:|---:|---:|\n");
   for (const auto& r : *readings) {
@@ -118,17 +118,16 @@ void print_memory() {
                                  r.precision, r.optimizer, r.checkpointing, r.data, r.tensor);
     if (r.bytes == 0) {
       fmt::print("| {} | {} | {} | out of memory | {:.1f} | |\n", r.source, r.gpu, run,
-                 bytes / 1e9);
+                 bytes / bytes_per_gb);
       continue;
     }
     errors.push_back(bytes / r.bytes - 1);
-    sum += std::abs(errors.back());
     fmt::print("| {} | {} | {} | {:.1f} | {:.1f} | {:+.1f} % |\n", r.source, r.gpu, run,
-               r.bytes / 1e9, bytes / 1e9, 100 * errors.back());
+               r.bytes / bytes_per_gb, bytes / bytes_per_gb, 100 * errors.back());
   }
   const auto s = harness::summary_of(errors);
   fmt::print("| all | | {} | | | mean {:.1f} %, median {:.1f} %, worst {:.1f} % |\n", s.runs,
-             100 * sum / static_cast<double>(s.runs), 100 * s.median, 100 * s.worst);
+             100 * s.mean, 100 * s.median, 100 * s.worst);
 }
 
 }  // namespace

@@ -221,7 +221,7 @@ void figures12_and13(const extent& e) {
   };
   compared.push_back({"12a: accuracy of estimates, mean / worst", "93.4 / 90.5 %",
                       percents(total.of_chosen),
-                      "Cells that would be used; simulated schedules, not GPUs"});
+                      "the Cells that scheduling uses; simulated schedules, not GPUs"});
   compared.push_back({"12a: the same of all Cells", "", percents(total.estimation), "same"});
   compared.push_back(
       {"12b: GPU time of profiling, reduction, mean / least", "18.1 / 2.55",

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <numeric>
 #include <sstream>
 #include <tuple>
 
@@ -185,6 +186,7 @@ error_summary summary_of(std::vector<double> errors) {
   if (errors.empty()) return s;
   for (auto& e : errors) e = std::abs(e);
   std::ranges::sort(errors);
+  s.mean = std::accumulate(errors.begin(), errors.end(), 0.0) / static_cast<double>(s.runs);
   s.median = errors[errors.size() / 2];
   s.worst = errors.back();
   return s;

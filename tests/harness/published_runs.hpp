@@ -61,10 +61,10 @@ expected<double> predicted_s(const published_run& run, std::span<const gpu_type>
 /// Do two runs differ in nothing but their GPUs and links?
 bool differ_in_gpu_alone(const published_run& a, const published_run& b);
 
-/// The middle one, and the largest, of absolute errors.
+/// Of absolute errors.
 struct error_summary {
   std::size_t runs = 0;
-  double median = 0, worst = 0;
+  double mean = 0, median = 0, worst = 0;
 };
 error_summary summary_of(std::vector<double> errors);
 

@@ -87,7 +87,7 @@ TEST_CASE("Cells that Crius would choose take what they are estimated to, within
         const double played = played_s(*c, job, *x.tuned, pack(pools[x.pool], x.gpus), random);
         const double accuracy = 1 - std::abs(estimated_s(x) / played - 1);
         INFO(name << " on " << x.gpus << " " << c->gpus[pools[x.pool].gpu].name);
-        CHECK(accuracy >= 0.9);
+        CHECK(accuracy >= 0.904);
         sum += accuracy, worst = std::min(worst, accuracy);
         ++cells;
       }

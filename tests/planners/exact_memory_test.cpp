@@ -74,7 +74,8 @@ TEST_CASE("each ZeRO stage divides one more of the states among the replicas") {
 }
 
 TEST_CASE(
-    "flash kernels keep no attention matrices and no masks, eager ones keep what autocast adds") {
+    "flash kernels store no attention matrices or dropout masks, eager ones also autocast's "
+    "copies") {
   const auto of = [](std::string kernels, std::string precision) {
     auto job = declared(sample::gpt("m", 64, 3, 4, 32, 1000), 1, trained_with(precision, "adam"));
     job.kernels = std::move(kernels);

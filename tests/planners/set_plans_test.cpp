@@ -183,8 +183,8 @@ TEST_CASE("where network cards decide, no bound exceeds a plan, and no plan its 
 }
 
 TEST_CASE(
-    "in a long pipeline with slow network cards nothing is shorter than the cut found, nor any "
-    "bound above it") {
+    "in long pipelines with slow network cards the cut found is the shortest, and no bound exceeds "
+    "it") {
   random_source random{20261126};
   std::size_t compared = 0;
   for (int i = 0; i < 300; ++i) {
