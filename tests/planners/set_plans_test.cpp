@@ -7,6 +7,7 @@
 #include "planners/cost/plan_time.hpp"
 #include "planners/espresso/completion_bound.hpp"
 #include "planners/instances.hpp"
+#include "planners/pipeline/cut_label.hpp"
 #include "planners/pipeline/stage_placer.hpp"
 
 // The plan of a set of stages, and what bounds say of it, against all of its orders and cuts.
@@ -248,4 +249,35 @@ TEST_CASE("where stages share nodes and their slow network cards, no bound excee
   }
   CHECK(possible > 1000);
   CHECK(tight > 200);
+}
+
+TEST_CASE("a label that was lowered to stand for another is better than it without slack") {
+  random_source random{61};
+  std::size_t lowered = 0;
+  for (int i = 0; i < 200'000; ++i) {
+    CAPTURE(i);
+    const auto some_label = [&] {
+      cut_label l;
+      for (auto* x : {&l.own, &l.delayed_own, &l.delay, &l.tail, &l.min_s, &l.span_s, &l.forward,
+                      &l.next_delay})
+        *x = 0.05 * random.uniform();
+      l.through = 0.05 * random.uniform();
+      return l;
+    };
+    label_order order{.least = random.chance(0.5), .equal_sends = random.chance(0.5)};
+    order.slack_s = 0.05;
+    auto a = some_label();
+    const auto b = some_label();
+    if (!order.better(a, b)) continue;
+    order.lower(a, b);
+    lowered += a.lowered > 0;
+    auto exact = order;
+    exact.slack_s = 1e-12;
+    auto promised = a;
+    promised.lowered = 0;
+    REQUIRE(exact.better(promised, b));
+    REQUIRE(a.min_s <= b.min_s);
+    REQUIRE(a.span_s <= b.span_s);
+  }
+  CHECK(lowered > 10'000);
 }
