@@ -263,6 +263,7 @@ void node_state::on_programs_changed() {
 void node_state::on_tick() {
   poll_programs();
   training_.remove_released();
+  training_.return_memory();
   if (now() > lease_until_s_) {
     // The controller may have granted this work to another node.
     for (auto& [id, p] : parts_) {

@@ -1,5 +1,7 @@
 #include "actors/node/training_supervisor.hpp"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -15,6 +17,8 @@ namespace {
 
 /// How long the stages of a part that is over remain, to resend their last tensors.
 constexpr double linger_s = 60;
+/// How long the actors of a part may take to end and free their memory.
+constexpr double end_s = 2;
 
 /// The fields of a setup that say which hosts may send its tensors, without order and model.
 stage_setup topology_of(const stage_setup& s) {
@@ -71,6 +75,7 @@ void training_supervisor::stop(lease_id lease) {
   if (p.trainer) end(p.trainer);
   guests_.stop(lease);
   parts_.erase(it);
+  if (backend_ != "sim") trim_at_s_ = host_.clock->now_s() + end_s;
 }
 
 void training_supervisor::release(lease_id lease) {
@@ -90,6 +95,14 @@ void training_supervisor::remove_released() {
   for (const auto& [lease, p] : parts_)
     if (p.released_s && host_.clock->now_s() - *p.released_s > linger_s) old.push_back(lease);
   for (const auto lease : old) stop(lease);
+}
+
+// Each of malloc's arenas keeps what the threads of a part have freed. The next part has other
+// threads, and without this the process would grow with each part until all arenas are as large.
+void training_supervisor::return_memory() {
+  if (!trim_at_s_ || host_.clock->now_s() < *trim_at_s_) return;
+  trim_at_s_.reset();
+  ::malloc_trim(0);
 }
 
 void training_supervisor::stop_gracefully(lease_id lease) {

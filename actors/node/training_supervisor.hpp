@@ -37,6 +37,8 @@ class training_supervisor {
   void release(lease_id lease);
   /// Ends the stages of parts that were released long enough ago. Call periodically.
   void remove_released();
+  /// Returns memory of parts that ended a while ago to the kernel. Call periodically.
+  void return_memory();
   /// If its trainer is here: it finishes the iteration, saves and ends. May be repeated.
   void stop_gracefully(lease_id lease);
 
@@ -79,6 +81,7 @@ class training_supervisor {
   std::map<lease_id, part> parts_;
   guest_supervisor guests_;
   std::uint64_t trainers_ = 0;
+  std::optional<double> trim_at_s_;  // when, on this host's clock; none: nothing to return
 };
 
 }  // namespace troupe::actors

@@ -40,9 +40,6 @@ class memory_watch {
 }  // namespace
 
 TEST_CASE("random kills for 20 minutes: every request ends, and no process grows", "[.soak]") {
-  // With one arena a process's memory is what it uses: with several, each keeps what threads of
-  // ended attempts of the training have freed, and a node seems to grow.
-  ::setenv("MALLOC_ARENA_MAX", "1", 1);
   constexpr double minutes = 20, kill_every_s = 20;
   constexpr std::uint64_t front_clients = 2, other_clients = 3;  // each a request a second
   shared_cluster c;
