@@ -259,29 +259,54 @@ constexpr size_t tile_columns = 8192 / rows;
 template <int rows>
 constexpr size_t sums_stride = tile_columns<rows> + 16;
 
+/// Of a product of several rows: terms that are added to a sum before it is stored, and vectors of
+/// columns that share a load of their factors. AVX2 has 16 registers, and is bound by those loads.
+#if defined(__AVX2__) && !defined(__AVX512F__)
+constexpr int terms_of_many = 4, vectors_of_many = 2;
+#else
+constexpr int terms_of_many = 8, vectors_of_many = 1;
+#endif
+
 /// sums [rows, columns] += factors [rows, terms] * weight [terms, columns], whose rows are `stride`
-/// values apart. columns: a multiple of a vector's. ahead: how far on the weights are that are
+/// values apart; columns: `vectors` vectors of them. ahead: how far on the weights are that are
 /// needed next; 0: none.
+template <class T, int rows, int terms, int vectors>
+TROUPE_INLINE void add_vectors(const T* factors, const T* weight, size_t stride, size_t ahead,
+                               T* sums) {
+  using vector = typename vector_of<T>::type;
+  constexpr auto values = vector_of<T>::values;
+  vector weights[terms][vectors];
+  for (int s = 0; s < terms; ++s)
+    for (int v = 0; v < vectors; ++v) {
+      const T* at = weight + static_cast<size_t>(s) * stride + static_cast<size_t>(v) * values;
+      weights[s][v] = *reinterpret_cast<const vector*>(at);
+      if (ahead > 0 && v == 0) __builtin_prefetch(at + ahead);
+    }
+  for (int r = 0; r < rows; ++r) {
+    auto* at = reinterpret_cast<vector*>(sums + static_cast<size_t>(r) * sums_stride<rows>);
+    vector sum[vectors];
+    for (int v = 0; v < vectors; ++v) sum[v] = at[v];
+    for (int s = 0; s < terms; ++s)
+      for (int v = 0; v < vectors; ++v) sum[v] += factors[r * terms + s] * weights[s][v];
+    for (int v = 0; v < vectors; ++v) at[v] = sum[v];
+  }
+}
+
+/// The same for any number of columns that fills whole vectors.
 template <class T, int rows, int terms>
 TROUPE_INLINE void add_terms(const T* factors, const T* weight, size_t stride, size_t ahead,
                              size_t columns, T* sums) {
-  using vector = typename vector_of<T>::type;
-  for (size_t j = 0; j < columns; j += vector_of<T>::values) {
+  constexpr auto values = vector_of<T>::values;
+  constexpr int vectors = rows > 1 ? vectors_of_many : 1;
+  size_t j = 0;
+  for (; j + vectors * values <= columns; j += vectors * values) {
     // The compiler would otherwise keep the factors in registers, of which there are too few.
     asm("" : "+r"(factors));
-    vector weights[terms];
-    for (int s = 0; s < terms; ++s) {
-      const T* at = weight + static_cast<size_t>(s) * stride + j;
-      weights[s] = *reinterpret_cast<const vector*>(at);
-      if (ahead > 0 && j * sizeof(T) % cache_line == 0) __builtin_prefetch(at + ahead);
-    }
-    for (int r = 0; r < rows; ++r) {
-      auto* at = reinterpret_cast<vector*>(sums + static_cast<size_t>(r) * sums_stride<rows> + j);
-      vector sum = *at;
-      for (int s = 0; s < terms; ++s) sum += factors[r * terms + s] * weights[s];
-      *at = sum;
-    }
+    const size_t fetched = j * sizeof(T) % cache_line == 0 ? ahead : 0;
+    add_vectors<T, rows, terms, vectors>(factors, weight + j, stride, fetched, sums + j);
   }
+  for (; j < columns; j += values)
+    add_vectors<T, rows, terms, 1>(factors, weight + j, stride, ahead, sums + j);
 }
 
 /// All terms, from the k-th on, as many as there are in groups of `terms`. Returns the next one's
@@ -317,7 +342,8 @@ TROUPE_INLINE void add_last_columns(const T* in, const T* weight, size_t inner, 
 template <class T, int rows>
 TROUPE_INLINE void add_tile(const T* in, const T* weight, size_t inner, size_t stride,
                             size_t columns, T* sums) {
-  const auto k = add_groups<T, rows, 8>(in, weight, 0, inner, stride, columns, sums);
+  constexpr int terms = rows > 1 ? terms_of_many : 8;
+  const auto k = add_groups<T, rows, terms>(in, weight, 0, inner, stride, columns, sums);
   add_groups<T, rows, 1>(in, weight, k, inner, stride, columns, sums);
 }
 
