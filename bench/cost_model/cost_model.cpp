@@ -114,7 +114,7 @@ void print_memory() {
     fmt::print(stderr, "{}\n", readings.error().text);
     std::exit(1);
   }
-  std::vector<double> errors, with_cache;
+  std::vector<double> errors, with_overhead;
   fmt::print(
       "\n| source | GPU | run | read GB | predicted GB | error |\n|---|---|---|---:|---:|---:|\n");
   for (const auto& r : *readings) {
@@ -128,12 +128,12 @@ void print_memory() {
       continue;
     }
     errors.push_back(bytes / r.bytes - 1);
-    with_cache.push_back(bytes * harness::cached_factor(*readings, r.source) / r.bytes - 1);
+    with_overhead.push_back(bytes * harness::allocator_overhead(*readings, r.source) / r.bytes - 1);
     fmt::print("| {} | {} | {} | {:.1f} | {:.1f} | {:+.1f} % |\n", r.source, r.gpu, run,
                r.bytes / bytes_per_gb, bytes / bytes_per_gb, 100 * errors.back());
   }
   print_summary_row("all", errors);
-  print_summary_row("all, with the other source's share of caches", with_cache);
+  print_summary_row("all, with the allocator overhead of the other source", with_overhead);
 }
 
 }  // namespace

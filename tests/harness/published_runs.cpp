@@ -123,7 +123,7 @@ double predicted_bytes(const published_memory& r) {
   return parts.total() - (r.head ? 0 : parts.ends);
 }
 
-double cached_factor(std::span<const published_memory> readings, const std::string& source) {
+double allocator_overhead(std::span<const published_memory> readings, const std::string& source) {
   double sum = 0, count = 0;
   for (const auto& r : readings) {
     if (r.source == source || r.bytes == 0) continue;

@@ -54,8 +54,8 @@ struct published_memory {
 expected<std::vector<published_memory>> load_published_memory(const std::filesystem::path& file);
 /// What the memory model says is in use. A reading is higher by what the allocator caches.
 double predicted_bytes(const published_memory& reading);
-/// A reading over what is in use: the mean of the readings of all other sources than `source`.
-double cached_factor(std::span<const published_memory> readings, const std::string& source);
+/// The allocator's overhead: the mean ratio of reading to prediction in all sources but `source`.
+double allocator_overhead(std::span<const published_memory> readings, const std::string& source);
 
 /// What the cost model says an iteration takes. Refuses a GPU that the catalogue does not have.
 expected<double> predicted_s(const published_run& run, std::span<const gpu_type> catalogue);

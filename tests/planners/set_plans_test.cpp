@@ -251,7 +251,7 @@ TEST_CASE("where stages share nodes and their slow network cards, no bound excee
   CHECK(tight > 200);
 }
 
-TEST_CASE("a label that was lowered to stand for another is better than it without slack") {
+TEST_CASE("a label that was lowered to stand for another dominates it without slack") {
   random_source random{61};
   std::size_t lowered = 0;
   for (int i = 0; i < 200'000; ++i) {
