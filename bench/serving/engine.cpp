@@ -35,6 +35,14 @@ double now_s() {
   return clock_s(CLOCK_MONOTONIC);
 }
 
+void wait(pause p) {
+  constexpr double pause_s = 1e-3;
+  const double until_s = now_s() + pause_s;
+  if (p == pause::asleep) std::this_thread::sleep_for(std::chrono::duration<double>(pause_s));
+  while (p == pause::busy && now_s() < until_s) {
+  }
+}
+
 payload payload_of(const std::vector<std::uint32_t>& tokens) {
   std::vector<std::byte> raw(tokens.size() * sizeof(std::uint32_t));
   std::memcpy(raw.data(), tokens.data(), raw.size());
@@ -123,7 +131,7 @@ double engine::decode_together(std::size_t sequences, std::size_t prompt, std::s
   return took_s;
 }
 
-double engine::compute_s(const std::vector<std::uint32_t>& tokens, double pause_s) {
+double engine::compute_s(const std::vector<std::uint32_t>& tokens, pause after_step) {
   device_->release(alone);
   check(device_->reserve(alone, static_cast<std::uint32_t>(tokens.size())));
   const auto work = value_of(device_->prefill(alone, 0, payload_of(tokens)));
@@ -132,7 +140,7 @@ double engine::compute_s(const std::vector<std::uint32_t>& tokens, double pause_
     const double begin_s = clock_s(CLOCK_THREAD_CPUTIME_ID);
     work->step();
     sum_s += clock_s(CLOCK_THREAD_CPUTIME_ID) - begin_s;
-    if (pause_s > 0) std::this_thread::sleep_for(std::chrono::duration<double>(pause_s));
+    wait(after_step);
   }
   return sum_s;
 }

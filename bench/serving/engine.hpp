@@ -13,6 +13,10 @@ struct decoded_tokens {
   std::vector<std::uint32_t> tokens;
 };
 
+/// What the core does between two steps of a prefill. Asleep, it may leave its caches to others and
+/// has to wake; busy with instructions that need no memory, it keeps both.
+enum class pause { none, busy, asleep };
+
 /// The CPU engine as it is, without anything around it, on the calling thread. Ends the program if
 /// it cannot.
 class engine {
@@ -27,8 +31,8 @@ class engine {
   /// Seconds for `count` tokens of each of so many sequences, which are decoded together, behind
   /// prompts of `prompt` tokens.
   double decode_together(std::size_t sequences, std::size_t prompt, std::size_t count);
-  /// Processor time of a prompt's steps, whole, or with a pause after each.
-  double compute_s(const std::vector<std::uint32_t>& tokens, double pause_s);
+  /// Processor time of a prompt's steps, with a pause of a millisecond after each unless `none`.
+  double compute_s(const std::vector<std::uint32_t>& tokens, pause after_step);
 
  private:
   payload hidden_of(gpu::sequence_id s, const std::vector<std::uint32_t>& tokens);

@@ -119,13 +119,14 @@ def main():
     with tempfile.TemporaryDirectory() as directory:
         timeline = os.path.join(directory, "timeline.json")
         alone = training(timeline, run("--timeline", timeline)["iteration_s"]["mean"])
-    seconds = {name: prompt_seconds(json.load(open(at("models", name + ".json")))) for name in ("llama3-8b", "llama3.2-1b")}
+    models = {name: at("models", name + ".json") for name in ("llama3-8b", "llama3.2-1b")}
+    seconds = {name: prompt_seconds(json.load(open(path))) for name, path in models.items()}
     wrong = 0
     for name, rule, pack in (("llama3-8b", "whole", whole), ("llama3-8b", "resumable", resumable),
                              ("llama3.2-1b", "resumable", resumable)):
         packed = pack(alone, lengths, seconds[name])
-        said = run("--prefill", "azure", "--prefill-model", at("models", name + ".json"), "--depth", "1", "--saturated",
-                   "256", "--rule", rule)["prefill"]["utilization"]["after"]
+        said = run("--prefill", "azure", "--prefill-model", models[name], "--depth", "1", "--saturated", "256",
+                   "--rule", rule)["prefill"]["utilization"]["after"]
         bad = abs(said - packed) > MOST_DIFFERENCE
         wrong += bad
         print(f"{name:12} {rule:10} used {said:.4f}, packed by this script {packed:.4f}{'  WRONG' if bad else ''}")
