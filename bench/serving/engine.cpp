@@ -131,18 +131,19 @@ double engine::decode_together(std::size_t sequences, std::size_t prompt, std::s
   return took_s;
 }
 
-double engine::compute_s(const std::vector<std::uint32_t>& tokens, pause after_step) {
+std::vector<double> engine::step_times_s(const std::vector<std::uint32_t>& tokens,
+                                         pause after_step) {
   device_->release(alone);
   check(device_->reserve(alone, static_cast<std::uint32_t>(tokens.size())));
   const auto work = value_of(device_->prefill(alone, 0, payload_of(tokens)));
-  double sum_s = 0;
+  std::vector<double> all;
   while (work->steps_left() > 0) {
     const double begin_s = clock_s(CLOCK_THREAD_CPUTIME_ID);
     work->step();
-    sum_s += clock_s(CLOCK_THREAD_CPUTIME_ID) - begin_s;
+    all.push_back(clock_s(CLOCK_THREAD_CPUTIME_ID) - begin_s);
     wait(after_step);
   }
-  return sum_s;
+  return all;
 }
 
 }  // namespace troupe::bench

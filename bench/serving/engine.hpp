@@ -31,8 +31,9 @@ class engine {
   /// Seconds for `count` tokens of each of so many sequences, which are decoded together, behind
   /// prompts of `prompt` tokens.
   double decode_together(std::size_t sequences, std::size_t prompt, std::size_t count);
-  /// Processor time of a prompt's steps, with a pause of a millisecond after each unless `none`.
-  double compute_s(const std::vector<std::uint32_t>& tokens, pause after_step);
+  /// Processor time of each of a prompt's steps, with a millisecond's pause after each unless
+  /// `none`.
+  std::vector<double> step_times_s(const std::vector<std::uint32_t>& tokens, pause after_step);
 
  private:
   payload hidden_of(gpu::sequence_id s, const std::vector<std::uint32_t>& tokens);
