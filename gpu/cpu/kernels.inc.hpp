@@ -252,10 +252,11 @@ struct vector_of {
   static constexpr size_t values = vector_bytes / sizeof(T);
 };
 
-/// Columns whose sums are kept. Their rows are so far apart that they are in different sets of the
-/// cache, also where `columns` is a power of two.
+/// Columns whose sums are kept. Of eight rows, these and the weights in use and needed next are
+/// 48 KiB; of fewer rows long runs count for more. The sums' rows are so far apart that they are in
+/// different sets of the cache, also where `columns` is a power of two.
 template <int rows>
-constexpr size_t tile_columns = 8192 / rows;
+constexpr size_t tile_columns = rows == 8 ? 512 : 8192 / rows;
 template <int rows>
 constexpr size_t sums_stride = tile_columns<rows> + 16;
 
