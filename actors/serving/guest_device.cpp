@@ -52,6 +52,7 @@ class guest_device final : public guest_engine {
     return 2 * place_.layers * gpu::pages_for(t.rows);
   }
   double predicted_s(const guest_tile& t) const;
+  double admitted_s(double predicted_s, double room_s);
   expected<void> operate(const guest_tile& t);
   void tile_took(double s, double planned_s);
   void release_forgotten();
@@ -62,6 +63,10 @@ class guest_device final : public guest_engine {
 
   const guest_place place_;
   const bool resumable_;
+  // Operations wait for a bubble in which they fit. After so many in which none did, one begins
+  // that seems too long: perhaps it takes less time than it did.
+  static constexpr std::uint32_t most_refused = 100;
+
   std::mutex guard_;  // of the next two
   tile_queue tiles_;
   std::vector<prefill_name> forgotten_;
@@ -72,11 +77,13 @@ class guest_device final : public guest_engine {
   gpu::sequence_id last_sequence_ = 0;
   std::unique_ptr<gpu::inference_work> work_;
   std::optional<tile_id> working_on_;
-  guest_tile_result result_;  // of the tile that has begun
+  std::uint32_t refused_ = 0;  // bubbles since the last operation began
+  guest_tile_result result_;   // of the tile that has begun
   double last_end_s_ = 0, tile_began_s_ = 0;
   double gaps_s_ = 0;  // between the tile's operations, without yields
   // How much longer operations take than was predicted: each of them, and those of a tile together
-  // (an attention and an MLP take different times).
+  // (an attention and an MLP take different times). By the thread's CPU time, which is what they
+  // need of a bubble: on the clock they take longer where other threads want the processor.
   usual_time factor_, tile_factor_;
   usual_time collect_;                    // of a tile
   std::atomic<double> usual_factor_ = 0;  // of tile_factor_, for other threads; 0: unknown
@@ -98,9 +105,9 @@ expected<void> guest_device::measure(bool embeds, std::size_t row_bytes) {
     if (auto ok = device_->reserve(sequence, rows); !ok) return ok;
     auto work = device_->prefill(sequence, 0, in);
     if (!work) return refuse(work.error());
-    const double began_s = gpu::now_s();
+    const double began_s = gpu::thread_cpu_s();
     while ((*work)->steps_left() > 0) (*work)->step();
-    took_s = std::min(took_s, gpu::now_s() - began_s);
+    took_s = std::min(took_s, gpu::thread_cpu_s() - began_s);
     *work = nullptr;
     device_->release(sequence);
   }
@@ -118,16 +125,23 @@ double guest_device::predicted_s(const guest_tile& t) const {
   return factor_.value(1) * (resumable_ ? all_s / steps_of(t) : all_s);
 }
 
-gpu::guest_work::run guest_device::next(double) {
+double guest_device::admitted_s(double predicted_s, double room_s) {
+  if (predicted_s <= room_s) return predicted_s;
+  return ++refused_ > most_refused ? 0 : predicted_s;
+}
+
+gpu::guest_work::run guest_device::next(double room_s) {
   std::lock_guard lock{guard_};
   const auto* t = tiles_.present();
-  if (t) return {1, predicted_s(*t), static_cast<std::uint32_t>(t->name.number)};
+  if (t)
+    return {1, admitted_s(predicted_s(*t), room_s), static_cast<std::uint32_t>(t->name.number)};
   // Pages of prompts that are over are released in the next operation; it takes no time.
   return {forgotten_.empty() ? 0u : 1u, 0};
 }
 
 void guest_device::execute(std::uint32_t) {
   release_forgotten();
+  refused_ = 0;
   guest_tile t;
   {
     std::lock_guard lock{guard_};
@@ -193,26 +207,26 @@ expected<void> guest_device::begin(const guest_tile& t) {
 }
 
 void guest_device::compute(const guest_tile& t) {
-  const double began_s = gpu::now_s();
   constexpr double yield_s = 1e-3;  // more than the executor needs between two operations
-  const double gap_s = last_end_s_ > 0 ? began_s - last_end_s_ : 0;
+  const double gap_s = last_end_s_ > 0 ? gpu::now_s() - last_end_s_ : 0;
   if (gap_s > yield_s)
     ++result_.yields;
   else
     gaps_s_ += gap_s;
   const double planned_s =
       t.operations * t.each_s / (resumable_ ? static_cast<double>(steps_of(t)) : 1);
+  const double began_s = gpu::thread_cpu_s();
   do {
     work_->step();
     ++result_.steps;
   } while (!resumable_ && work_->steps_left() > 0);
-  const double took_s = gpu::now_s() - began_s;
+  const double took_s = gpu::thread_cpu_s() - began_s;
   if (planned_s > 0) factor_.add(took_s / planned_s);
   result_.computed_s += took_s;
 }
 
 void guest_device::collect(const guest_tile& t) {
-  const double began_s = gpu::now_s();
+  const double began_s = gpu::thread_cpu_s();
   auto r = std::move(result_);
   r.hidden = work_->result();
   work_ = nullptr;
@@ -232,7 +246,7 @@ void guest_device::collect(const guest_tile& t) {
     device_->release(sequence);
     sequences_.erase(t.name);
   }
-  const double took_s = gpu::now_s() - began_s;
+  const double took_s = gpu::thread_cpu_s() - began_s;
   collect_.add(took_s);
   r.computed_s += took_s;
   tile_took(r.computed_s + gaps_s_, t.operations * t.each_s);

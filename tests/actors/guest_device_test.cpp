@@ -2,12 +2,15 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <future>
 #include <mutex>
+#include <thread>
 
 #include "actors/guests_by_hand.hpp"
 #include "actors/serving/guest_device.hpp"
 #include "actors/serving/usual_time.hpp"
+#include "gpu/device/clock.hpp"
 #include "gpu/device/device_thread.hpp"
 #include "gpu/inference/inference_device.hpp"
 #include "inference/model_folder.hpp"
@@ -107,10 +110,10 @@ void check_bits(const decoder_by_hand& d, const whole_prefill& reference, std::u
   CHECK(same(d.last->bytes(), reference.last()));
 }
 
-/// Computes nothing, and throws in the operation with this number.
-class failing_device final : public gpu::inference_device {
+/// Computes nothing. Before each step it calls `step`, with the number of the step.
+class device_by_hand final : public gpu::inference_device {
  public:
-  explicit failing_device(std::uint32_t fails_at) : fails_at_{fails_at} {}
+  explicit device_by_hand(std::function<void(std::uint32_t)> step) : step_{std::move(step)} {}
 
   const gpu::inference_spec& spec() const override { return spec_; }
   expected<void> reserve(gpu::sequence_id, std::uint32_t) override { return {}; }
@@ -139,22 +142,57 @@ class failing_device final : public gpu::inference_device {
  private:
   class work final : public gpu::inference_work {
    public:
-    explicit work(failing_device& of) : of_{of} {}
+    explicit work(device_by_hand& of) : of_{of} {}
     std::uint32_t steps_left() const override { return left_; }
     void step() override {
-      if (++of_.steps_ == of_.fails_at_) throw std::runtime_error{"a step failed"};
+      of_.step_(++of_.steps_);
       --left_;
     }
     payload result() override { return {}; }
 
    private:
-    failing_device& of_;
+    device_by_hand& of_;
     std::uint32_t left_ = 2 * layers;
   };
 
   gpu::inference_spec spec_;
-  std::uint32_t fails_at_, steps_ = 0;
+  const std::function<void(std::uint32_t)> step_;
+  std::uint32_t steps_ = 0;
 };
+
+/// A guest with such a device, and prompts of one tile, whose operations are predicted in 0.1 ms.
+struct guest_by_hand {
+  guest_by_hand(std::uint64_t prompts, std::function<void(std::uint32_t)> step)
+      : guest{make_guest_device(group_of_real(1).guests[0], true,
+                                std::make_unique<device_by_hand>(std::move(step)),
+                                [this](guest_tile_result r) { results.push_back(std::move(r)); })} {
+    for (std::uint64_t n = 1; n <= prompts; ++n) {
+      guest_tile t;
+      t.sequence = n;
+      t.name.number = n;
+      t.rows = t.all_rows = 64;
+      t.operations = layers;
+      t.each_s = 2e-4;
+      guest->add(std::move(t));
+    }
+  }
+  /// Bubbles of `room_s` with an operation that does not begin in them, one after the other.
+  std::uint32_t refused(double room_s) {
+    for (std::uint32_t n = 0;; ++n) {
+      const auto run = guest->next(room_s);
+      if (run.count == 0 || run.each_s <= room_s || n > 10'000) return n;
+    }
+  }
+
+  std::vector<guest_tile_result> results;
+  std::shared_ptr<guest_engine> guest;
+};
+
+/// Keeps the thread's processor busy.
+void use_cpu(double s) {
+  for (const double until_s = gpu::thread_cpu_s() + s; gpu::thread_cpu_s() < until_s;) {
+  }
+}
 
 }  // namespace
 
@@ -289,25 +327,47 @@ TEST_CASE("A guest between the operations of a training on one thread computes t
 }
 
 TEST_CASE("What a guest's device throws ends that prompt, and the next one is computed") {
-  std::vector<guest_tile_result> results;
-  const auto guest =
-      make_guest_device(group_of_real(1).guests[0], true, std::make_unique<failing_device>(3),
-                        [&](guest_tile_result r) { results.push_back(std::move(r)); });
-  for (std::uint64_t n = 1; n <= 2; ++n) {
-    guest_tile t;
-    t.sequence = n;
-    t.name.number = n;
-    t.rows = t.all_rows = 64;
-    t.operations = layers;
-    guest->add(std::move(t));
+  guest_by_hand g{2, [](std::uint32_t step) {
+                    if (step == 3) throw std::runtime_error{"a step failed"};
+                  }};
+  while (g.guest->next(1).count > 0) g.guest->execute(1);
+  REQUIRE(g.results.size() == 2);
+  CHECK(g.results[0].name.number == 1);
+  CHECK(g.results[0].why.text == "the guest's device failed: a step failed");
+  CHECK(g.results[1].name.number == 2);
+  CHECK(g.results[1].why.text == "");
+  CHECK(g.results[1].steps == 2 * layers);
+}
+
+TEST_CASE(
+    "An operation is expected to need the processor as long as before, not the clock's time") {
+  guest_by_hand g{1, [](std::uint32_t step) {
+                    if (step > 4) return;
+                    if (step % 2 == 1) std::this_thread::sleep_for(std::chrono::milliseconds{20});
+                    use_cpu(0.001);
+                  }};
+  for (int i = 0; i < 4; ++i) g.guest->execute(1);
+  const double expected_s = g.guest->next(1).each_s;
+  CHECK(expected_s >= 0.001);
+  CHECK(expected_s < 0.01);
+}
+
+TEST_CASE("Operations that seemed longer than every bubble are tried again now and then") {
+  // The first eight take longer than the bubbles, the others do not.
+  guest_by_hand g{4, [](std::uint32_t step) { use_cpu(step <= 2 * layers ? 0.01 : 0); }};
+  for (std::uint32_t i = 0; i <= 2 * layers; ++i) g.guest->execute(1);
+  REQUIRE(g.results.size() == 1);
+  CHECK(g.guest->next(0.002).each_s > 0.002);
+  std::uint32_t refused = 0, operations = 0;
+  while (g.results.size() < 4) {
+    const auto n = g.refused(0.002);
+    REQUIRE(n <= 100);
+    refused += n;
+    g.guest->execute(1);
+    REQUIRE(++operations <= 3 * (2 * layers + 1));
   }
-  while (guest->next(1).count > 0) guest->execute(1);
-  REQUIRE(results.size() == 2);
-  CHECK(results[0].name.number == 1);
-  CHECK(results[0].why.text == "the guest's device failed: a step failed");
-  CHECK(results[1].name.number == 2);
-  CHECK(results[1].why.text == "");
-  CHECK(results[1].steps == 2 * layers);
+  CHECK(refused > 100);                      // not at once
+  CHECK(refused <= (2 * layers + 1) * 100);  // as many short ones as long ones are enough
 }
 
 TEST_CASE("A guest measures its speed before its first prompt") {
