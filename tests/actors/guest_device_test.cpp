@@ -5,7 +5,6 @@
 #include <functional>
 #include <future>
 #include <mutex>
-#include <thread>
 
 #include "actors/guests_by_hand.hpp"
 #include "actors/serving/guest_device.hpp"
@@ -14,6 +13,7 @@
 #include "gpu/device/device_thread.hpp"
 #include "gpu/inference/inference_device.hpp"
 #include "inference/model_folder.hpp"
+#include "runtime/host/pause.hpp"
 
 // Guests with real layers: what the decoder gets is, to the last bit, what one device computes that
 // has the whole model and the whole prompt.
@@ -343,7 +343,7 @@ TEST_CASE(
     "An operation is expected to need the processor as long as before, not the clock's time") {
   guest_by_hand g{1, [](std::uint32_t step) {
                     if (step > 4) return;
-                    if (step % 2 == 1) std::this_thread::sleep_for(std::chrono::milliseconds{20});
+                    if (step % 2 == 1) runtime::pause(0.02);
                     use_cpu(0.001);
                   }};
   for (int i = 0; i < 4; ++i) g.guest->execute(1);
