@@ -186,9 +186,9 @@ void add_times(json& d, const prefill_result& r) {
   d["predicted"] = {{"ratio_mean", statistics::mean(ratios)},
                     {"ratio_p50", statistics::median(ratios)},
                     {"ratio_p99", statistics::quantile(ratios, 0.99)}};
-  if (r.study.play.ttft_s > 0)
-    d["slo"] = {{"ttft_s", r.study.play.ttft_s},
-                {"attained_share", attained(r, r.study.play.ttft_s)}};
+  d["slo"] = {{"ttft_s", nullptr}, {"attained_share", nullptr}};
+  if (const double within_s = r.study.play.ttft_s; within_s > 0)
+    d["slo"] = {{"ttft_s", within_s}, {"attained_share", attained(r, within_s)}};
 }
 
 }  // namespace
@@ -231,6 +231,7 @@ json document_of(const prefill_result& r, const job_spec& job, const training_re
   d["residual_bubbles"] = {{"count", bubbles.residual_bubbles},
                            {"mean_ms", 1e3 * bubbles.residual_s},
                            {"share", bubbles.residual}};
+  d["paired"] = d["realtime"] = nullptr;
   if (const auto& p = r.paired) {
     d["paired"] = document_of(*p);
     d["realtime"] = r.realtime;

@@ -60,6 +60,7 @@ TEST_CASE("prompts in the bubbles of a real training change no loss, and are mea
     CHECK(beside["gradient_norms"][i] == alone["gradient_norms"][i]);
   }
   const auto& p = beside["prefill"];
+  CHECK(p["slo"]["attained_share"].is_null());  // none was asked for
   CHECK(p["served"] > 0);
   CHECK(p["ends"] == p["offered"]);
   CHECK(p["kv"]["pages_leaked"] == 0);
@@ -89,6 +90,7 @@ TEST_CASE("every packing rule fills bubbles up to its bound at most, and delays 
     CHECK(p["ends"] == p["offered"]);
     CHECK(p["kv"]["pages_leaked"] == 0);
     CHECK(p["first_failure"].is_null());
+    CHECK(p["paired"].is_null());
     if (rule == "resumable")
       CHECK(achieved[rule] > 0.98 * p["packing"]["upper_bound_share"].get<double>());
   }
