@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -44,22 +45,20 @@ std::string directory_of(const std::string& file) {
   return slash == std::string::npos ? "." : file.substr(0, slash + 1);
 }
 
-bool write_and_sync(const std::string& file, const std::vector<std::span<const std::byte>>& parts,
+bool write_and_sync(const std::string& file, const std::function<bool(const byte_sink&)>& write_to,
                     std::optional<unsigned> mode) {
   const open_file out{file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, mode.value_or(0666)};
   if (!out.good() || (mode && !out.set_mode(*mode))) return false;
-  for (const auto part : parts)
-    if (!out.write(part)) return false;
-  return out.sync();
+  return write_to([&](auto bytes) { return out.write(bytes); }) && out.sync();
 }
 
 }  // namespace
 
 expected<void> write_whole_file(const std::string& file,
-                                const std::vector<std::span<const std::byte>>& parts,
+                                const std::function<bool(const byte_sink&)>& write_to,
                                 std::optional<unsigned> mode) {
   const auto fresh = file + ".new";
-  if (!write_and_sync(fresh, parts, mode) || ::rename(fresh.c_str(), file.c_str()) != 0) {
+  if (!write_and_sync(fresh, write_to, mode) || ::rename(fresh.c_str(), file.c_str()) != 0) {
     const int why = errno;
     ::unlink(fresh.c_str());
     return refuse(reason::kind::unavailable,
@@ -70,6 +69,13 @@ expected<void> write_whole_file(const std::string& file,
       directory.good())
     (void)directory.sync();
   return {};
+}
+
+expected<void> write_whole_file(const std::string& file,
+                                const std::vector<std::span<const std::byte>>& parts,
+                                std::optional<unsigned> mode) {
+  const auto all = [&](const byte_sink& to) { return std::ranges::all_of(parts, to); };
+  return write_whole_file(file, all, mode);
 }
 
 expected<void> write_whole_file(const std::string& file, const std::string& text,

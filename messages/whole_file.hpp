@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -18,6 +19,14 @@ expected<void> write_whole_file(const std::string& file,
                                 const std::vector<std::span<const std::byte>>& parts,
                                 std::optional<unsigned> mode = {});
 expected<void> write_whole_file(const std::string& file, const std::string& text,
+                                std::optional<unsigned> mode = {});
+
+/// Writes a file's next bytes. False: they cannot be written.
+using byte_sink = std::function<bool(std::span<const std::byte>)>;
+/// The same for contents that are not in memory as a whole. `write_to` is called once, and passes
+/// the bytes on in order. If it returns false, the file stays as it is.
+expected<void> write_whole_file(const std::string& file,
+                                const std::function<bool(const byte_sink&)>& write_to,
                                 std::optional<unsigned> mode = {});
 
 }  // namespace troupe

@@ -75,7 +75,7 @@ void training_supervisor::stop(lease_id lease) {
   if (p.trainer) end(p.trainer);
   guests_.stop(lease);
   parts_.erase(it);
-  if (backend_ != "sim") trim_at_s_ = host_.clock->now_s() + end_s;
+  return_memory_soon();
 }
 
 void training_supervisor::release(lease_id lease) {
@@ -88,6 +88,7 @@ void training_supervisor::release(lease_id lease) {
     caf::anon_send_exit(std::exchange(p->trainer, {}), caf::exit_reason::kill);
   }
   p->released_s = host_.clock->now_s();
+  return_memory_soon();
 }
 
 void training_supervisor::remove_released() {
@@ -95,6 +96,10 @@ void training_supervisor::remove_released() {
   for (const auto& [lease, p] : parts_)
     if (p.released_s && host_.clock->now_s() - *p.released_s > linger_s) old.push_back(lease);
   for (const auto lease : old) stop(lease);
+}
+
+void training_supervisor::return_memory_soon() {
+  if (backend_ != "sim") trim_at_s_ = host_.clock->now_s() + end_s;
 }
 
 // Each of malloc's arenas keeps what the threads of a part have freed. The next part has other

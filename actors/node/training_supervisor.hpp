@@ -73,6 +73,7 @@ class training_supervisor {
   template <class T>
   void to_stage(const stage_name& who, address from, T& m, const payload& body);
   part* part_of(lease_id lease);
+  void return_memory_soon();
 
   node_actor::pointer self_ = nullptr;
   runtime::host host_;

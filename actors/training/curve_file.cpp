@@ -4,6 +4,8 @@
 #include <deque>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <span>
 
 #include <fmt/format.h>
 
@@ -45,41 +47,47 @@ iteration_record record_of(const std::string& line) {
   return i;
 }
 
-/// A curve up to an iteration, and its records after another.
-struct kept_curve {
-  std::string text = header;
-  std::deque<iteration_record> unknown;
-};
-
-/// A trainer that was killed while writing leaves an incomplete last line, which is dropped.
-kept_curve keep_lines(std::istream& from, std::uint64_t iterations, std::uint64_t known) {
-  kept_curve kept;
-  std::string line;
+/// Copies the lines up to an iteration, in blocks: a long curve takes no memory. A trainer that was
+/// killed while writing leaves an incomplete last line, which is dropped.
+bool copy_lines(std::istream& from, std::uint64_t iterations, const byte_sink& to,
+                const std::function<void(const iteration_record&)>& on_copied) {
+  constexpr std::size_t block_bytes = 1 << 16;
+  std::string block = header, line;
+  const auto write = [&] { return to(std::as_bytes(std::span{block})); };
   while (std::getline(from, line) && !from.eof()) {
     const auto i = record_of(line);
     if (i.iteration == 0 || i.iteration > iterations) continue;
-    kept.text += line + '\n';
-    if (i.iteration > known) kept.unknown.push_back(i);
-    if (kept.unknown.size() > max_given) kept.unknown.pop_front();
+    on_copied(i);
+    block += line + '\n';
+    if (block.size() < block_bytes) continue;
+    if (!write()) return false;
+    block.clear();
   }
-  return kept;
+  return !from.bad() && write();
 }
 
 }  // namespace
 
 expected<std::vector<iteration_record>> curve_file::resume(std::uint64_t iterations,
                                                            std::uint64_t known) {
-  std::vector<iteration_record> unknown;
-  if (directory_.empty()) return unknown;
-  const auto ok = gpu::write_fenced(directory_, lease_, [&] {
+  if (directory_.empty()) return std::vector<iteration_record>{};
+  std::deque<iteration_record> newest;
+  const auto keep_newest = [&](const iteration_record& i) {
+    if (i.iteration > known) newest.push_back(i);
+    if (newest.size() > max_given) newest.pop_front();
+  };
+  const auto ok = gpu::write_fenced(directory_, lease_, [&]() -> expected<void> {
     const auto file = curve_in(directory_);
     std::ifstream from{file, std::ios::binary};
-    const auto kept = keep_lines(from, iterations, known);
-    unknown.assign(kept.unknown.begin(), kept.unknown.end());
-    return write_whole_file(file.string(), kept.text);
+    std::error_code none;
+    if (!from && fs::exists(file, none))
+      return refuse(reason::kind::unavailable, fmt::format("cannot read {}", file.string()));
+    return write_whole_file(file.string(), [&](const byte_sink& to) {
+      return copy_lines(from, iterations, to, keep_newest);
+    });
   });
   if (!ok) return refuse(ok.error());
-  return unknown;
+  return std::vector<iteration_record>{newest.begin(), newest.end()};
 }
 
 expected<void> curve_file::write() {

@@ -6,6 +6,8 @@
 #include "actors/training/curve_file.hpp"
 #include "actors/training/sent_tensors.hpp"
 #include "actors/training/stage_backend.hpp"
+#include "harness/resident_bytes.hpp"
+#include "harness/sanitized.hpp"
 #include "harness/scratch.hpp"
 
 // What is kept of a training, and how much of it: tensors that may be lost, and the curve on disk.
@@ -149,6 +151,31 @@ TEST_CASE("a curve goes on where the training does, and gives what the controlle
   known = curve.resume(1400, 0);  // the others were dropped
   REQUIRE(known);
   CHECK(known->size() == 400);
+}
+
+TEST_CASE("a training of any length resumes its curve in a fixed amount of memory") {
+  const troupe::test::scratch room;
+  REQUIRE(open_checkpoints(room.path(), 7));
+  constexpr std::uint64_t iterations = 200'000;
+  {
+    curve_file curve{room.path(), 7};
+    REQUIRE(curve.resume(0, 0));
+    for (std::uint64_t i = 1; i <= iterations; ++i) {
+      curve.add({i, 0.1 * static_cast<double>(i), 3, 100, 102.5, 1.5});
+      if (i % 1000 == 0) REQUIRE(curve.write());
+    }
+  }
+  const auto bytes = std::filesystem::file_size(room / "curve.csv");
+  REQUIRE(bytes > 6 << 20);
+  const troupe::test::memory_peak peak;
+  curve_file curve{room.path(), 7};
+  const auto known = curve.resume(iterations - 1, iterations - 3);
+  REQUIRE(known);
+  CHECK(numbers(*known) == std::vector<std::uint64_t>{iterations - 2, iterations - 1});
+  if (!harness::sanitized) CHECK(peak.grown_by() < 1 << 20);
+  const auto line = std::to_string(iterations).size() + 1;
+  CHECK(std::filesystem::file_size(room / "curve.csv") < bytes - line);
+  CHECK(std::filesystem::file_size(room / "curve.csv") > bytes - 20 * line);
 }
 
 TEST_CASE("a curve of an earlier release lacks a figure, and lines that are none are dropped") {

@@ -57,6 +57,18 @@ TEST_CASE("a file that cannot be replaced stays unchanged, and the error names i
   CHECK_FALSE(std::filesystem::exists(dir / "directory.new"));
 }
 
+TEST_CASE("contents that come in parts replace a file once all of them are there") {
+  const test::scratch dir;
+  const auto file = dir.write("file", "old");
+  const auto part = [](const std::string& s) { return std::as_bytes(std::span{s}); };
+  CHECK_FALSE(write_whole_file(file, [&](const byte_sink& to) { return to(part("ne")) && false; }));
+  CHECK(contents(file) == "old");
+  CHECK_FALSE(std::filesystem::exists(file + ".new"));
+  CHECK(
+      write_whole_file(file, [&](const byte_sink& to) { return to(part("ne")) && to(part("w")); }));
+  CHECK(contents(file) == "new");
+}
+
 TEST_CASE("a symbolic link in the place of the temporary file is not followed") {
   const test::scratch dir;
   const auto victim = dir.write("victim", "untouched");
