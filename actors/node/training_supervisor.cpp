@@ -104,6 +104,7 @@ void training_supervisor::return_memory_soon() {
 
 // Each of malloc's arenas keeps what the threads of a part have freed. The next part has other
 // threads, and without this the process would grow with each part until all arenas are as large.
+// An arena's unused end remains, so large temporary memory is worth avoiding.
 void training_supervisor::return_memory() {
   if (!trim_at_s_ || host_.clock->now_s() < *trim_at_s_) return;
   trim_at_s_.reset();
