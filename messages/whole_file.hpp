@@ -23,7 +23,7 @@ expected<void> write_whole_file(const std::string& file, const std::string& text
 
 /// Writes a file's next bytes. False: they cannot be written.
 using byte_sink = std::function<bool(std::span<const std::byte>)>;
-/// The same for contents that are not in memory as a whole. `write_to` is called once, and passes
+/// The same for contents that are never in memory as a whole. `write_to` is called once, and passes
 /// the bytes on in order. If it returns false, the file stays as it is.
 expected<void> write_whole_file(const std::string& file,
                                 const std::function<bool(const byte_sink&)>& write_to,

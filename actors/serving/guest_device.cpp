@@ -52,7 +52,6 @@ class guest_device final : public guest_engine {
     return 2 * place_.layers * gpu::pages_for(t.rows);
   }
   double predicted_s(const guest_tile& t) const;
-  double admitted_s(double predicted_s, double room_s);
   expected<void> operate(const guest_tile& t);
   void tile_took(double s, double planned_s);
   void release_forgotten();
@@ -63,8 +62,8 @@ class guest_device final : public guest_engine {
 
   const guest_place place_;
   const bool resumable_;
-  // Operations wait for a bubble in which they fit. After so many in which none did, one begins
-  // that seems too long: perhaps it takes less time than it did.
+  // Offers of time that were too short for the next operation. After so many it begins anyway:
+  // otherwise an operation whose time was overestimated would never be measured again.
   static constexpr std::uint32_t most_refused = 100;
 
   std::mutex guard_;  // of the next two
@@ -77,7 +76,7 @@ class guest_device final : public guest_engine {
   gpu::sequence_id last_sequence_ = 0;
   std::unique_ptr<gpu::inference_work> work_;
   std::optional<tile_id> working_on_;
-  std::uint32_t refused_ = 0;  // bubbles since the last operation began
+  std::uint32_t refused_ = 0;  // offers since the last operation began
   guest_tile_result result_;   // of the tile that has begun
   double last_end_s_ = 0, tile_began_s_ = 0;
   double gaps_s_ = 0;  // between the tile's operations, without yields
@@ -125,16 +124,13 @@ double guest_device::predicted_s(const guest_tile& t) const {
   return factor_.value(1) * (resumable_ ? all_s / steps_of(t) : all_s);
 }
 
-double guest_device::admitted_s(double predicted_s, double room_s) {
-  if (predicted_s <= room_s) return predicted_s;
-  return ++refused_ > most_refused ? 0 : predicted_s;
-}
-
 gpu::guest_work::run guest_device::next(double room_s) {
   std::lock_guard lock{guard_};
-  const auto* t = tiles_.present();
-  if (t)
-    return {1, admitted_s(predicted_s(*t), room_s), static_cast<std::uint32_t>(t->name.number)};
+  if (const auto* t = tiles_.present()) {
+    double expected_s = predicted_s(*t);
+    if (expected_s > room_s && ++refused_ > most_refused) expected_s = 0;
+    return {1, expected_s, static_cast<std::uint32_t>(t->name.number)};
+  }
   // Pages of prompts that are over are released in the next operation; it takes no time.
   return {forgotten_.empty() ? 0u : 1u, 0};
 }

@@ -339,8 +339,7 @@ TEST_CASE("What a guest's device throws ends that prompt, and the next one is co
   CHECK(g.results[1].steps == 2 * layers);
 }
 
-TEST_CASE(
-    "An operation is expected to need the processor as long as before, not the clock's time") {
+TEST_CASE("The expected time of an operation is CPU time, not wall-clock time") {
   guest_by_hand g{1, [](std::uint32_t step) {
                     if (step > 4) return;
                     if (step % 2 == 1) runtime::pause(0.02);
@@ -352,7 +351,7 @@ TEST_CASE(
   CHECK(expected_s < 0.01);
 }
 
-TEST_CASE("Operations that seemed longer than every bubble are tried again now and then") {
+TEST_CASE("An operation that has not fit a hundred offers of time begins anyway") {
   // The first eight take longer than the bubbles, the others do not.
   guest_by_hand g{4, [](std::uint32_t step) { use_cpu(step <= 2 * layers ? 0.01 : 0); }};
   for (std::uint32_t i = 0; i <= 2 * layers; ++i) g.guest->execute(1);

@@ -1,3 +1,5 @@
+#include <sys/stat.h>
+
 #include <catch2/catch.hpp>
 
 #include <filesystem>
@@ -153,7 +155,7 @@ TEST_CASE("a curve goes on where the training does, and gives what the controlle
   CHECK(known->size() == 400);
 }
 
-TEST_CASE("a training of any length resumes its curve in a fixed amount of memory") {
+TEST_CASE("resuming a training copies its curve in constant memory, however long it is") {
   const troupe::test::scratch room;
   REQUIRE(open_checkpoints(room.path(), 7));
   constexpr std::uint64_t iterations = 200'000;
@@ -176,6 +178,16 @@ TEST_CASE("a training of any length resumes its curve in a fixed amount of memor
   const auto line = std::to_string(iterations).size() + 1;
   CHECK(std::filesystem::file_size(room / "curve.csv") < bytes - line);
   CHECK(std::filesystem::file_size(room / "curve.csv") > bytes - 20 * line);
+}
+
+TEST_CASE("a curve that cannot be read is refused, and stays") {
+  const troupe::test::scratch room;
+  REQUIRE(open_checkpoints(room.path(), 7));
+  REQUIRE(::mknod((room / "curve.csv").c_str(), S_IFSOCK | 0600, 0) == 0);  // no file to open
+  const auto refused = curve_file{room.path(), 7}.resume(1, 0);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().text.find("cannot read") == 0);
+  CHECK(std::filesystem::is_socket(room / "curve.csv"));
 }
 
 TEST_CASE("a curve of an earlier release lacks a figure, and lines that are none are dropped") {

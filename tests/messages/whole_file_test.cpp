@@ -57,7 +57,7 @@ TEST_CASE("a file that cannot be replaced stays unchanged, and the error names i
   CHECK_FALSE(std::filesystem::exists(dir / "directory.new"));
 }
 
-TEST_CASE("contents that come in parts replace a file once all of them are there") {
+TEST_CASE("a file that is written in parts is replaced after the last part") {
   const test::scratch dir;
   const auto file = dir.write("file", "old");
   const auto part = [](const std::string& s) { return std::as_bytes(std::span{s}); };

@@ -19,7 +19,7 @@ TEST_CASE(
   shared_cluster c;
   std::string bubbles;  // of each round
   bool most = false;
-  // Whatever else this machine does meanwhile takes the processors from guests first.
+  // Guests have the lowest priority: any other load on this machine takes their processors first.
   for (int round = 0; round < 3 && !most; ++round) {
     clients all{c.url, 1};
     REQUIRE(all.go_on(100));
