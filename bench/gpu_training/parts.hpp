@@ -69,5 +69,6 @@ nlohmann::json measure_speed(const options& o);
 nlohmann::json measure_kernels(const options& o);
 nlohmann::json measure_memory(const options& o);
 nlohmann::json measure_losses(const options& o);
+nlohmann::json measure_counts(const options& o);
 
 }  // namespace troupe::bench

@@ -256,10 +256,8 @@ class emulated final : public launches<emulated>, public emulated_stream {
   void with_tiles(std::uint32_t width, Use use) {
     if (width <= 16)
       use(attention_tiles<16, 1, 16, 16>{});  // small, so that small models are quick
-    else if (width <= 64)
-      use(attention_tiles<64, 4, 64, 32>{});
     else
-      use(attention_tiles<128, 4, 32, 32>{});
+      with_gpu_tiles(width, use);
   }
 
  private:

@@ -38,17 +38,22 @@ struct tile_of {
 
   /// Loads rows [first, first + rows) of a matrix with row stride `step`; 0 beyond `end`. Available
   /// after await_copies() and a barrier.
-  template <int threads>
-  TROUPE_DEVICE static void load(bf16* to, const bf16* from, std::size_t step, int first, int rows,
-                                 int end, int width) {
-    constexpr int pieces = Width / 8;
-    for (int i = thread_id(); i < rows * pieces; i += threads) {
-      const int row = i / pieces, column = i % pieces * 8;
-      const bool there = first + row < end && column < width;
-      const auto* source =
-          there ? from + static_cast<std::size_t>(first + row) * step + column : from;
-      copy_ahead(reinterpret_cast<eight*>(to + row * stride + column),
-                 reinterpret_cast<const eight*>(source), there);
+  template <int threads, int rows>
+  TROUPE_DEVICE static void load(bf16* to, const bf16* from, std::size_t step, int first, int end,
+                                 int width) {
+    constexpr int pieces = Width / 8, apart = threads / pieces;
+    static_assert(threads % pieces == 0 && rows % apart == 0);
+    const int own = thread_id() / pieces, column = thread_id() % pieces * 8;
+    const bool inside = column < width;
+    const bf16* source = from + static_cast<std::size_t>(first + own) * step + column;
+    bf16* target = to + own * stride + column;
+    const std::size_t jump = apart * step;
+    TROUPE_UNROLL
+    for (int r = 0; r < rows; r += apart) {
+      const bool there = inside && first + own + r < end;
+      copy_ahead(reinterpret_cast<eight*>(target + r * stride),
+                 reinterpret_cast<const eight*>(there ? source : from), there);
+      source += jump;
     }
   }
   /// A left factor: 16 rows from `row`, 16 columns from `column`.
@@ -162,11 +167,11 @@ struct attention_kernel {
     auto* kv = q + queries * tile::stride;  // double buffering of keys and values
     const auto load = [&](int key) {
       auto* k = kv + key / Keys % 2 * 2 * Keys * tile::stride;
-      tile::template load<threads>(k, base + shape.hidden(), step, key, Keys, end, width);
-      tile::template load<threads>(k + Keys * tile::stride, base + 2 * shape.hidden(), step, key,
-                                   Keys, end, width);
+      tile::template load<threads, Keys>(k, base + shape.hidden(), step, key, end, width);
+      tile::template load<threads, Keys>(k + Keys * tile::stride, base + 2 * shape.hidden(), step,
+                                         key, end, width);
     };
-    tile::template load<threads>(q, base, step, first, queries, end, width);
+    tile::template load<threads, queries>(q, base, step, first, end, width);
     load(0);
 
     const int warp_row = thread_id() / lanes * 16;
@@ -202,21 +207,25 @@ struct attention_kernel {
   TROUPE_DEVICE void softmax(float (&scores)[Keys / 8][4], float (&sums)[Width / 8][4],
                              float (&most)[2], float (&total)[2], int row, int key, int end) const {
     const float factor = scale * log2_e;
+    const int top = row - thread_id() % lanes / 4;  // the warp's first query
+    if (key + Keys - 1 > top || key + Keys > end) {
+      TROUPE_UNROLL
+      for (int n = 0; n < Keys / 8; ++n) TROUPE_UNROLL
+      for (int j = 0; j < 4; ++j) {
+        const int column = key + n * 8 + thread_id() % 4 * 2 + j % 2;
+        if (column > row + j / 2 * 8 || column >= end) scores[n][j] = nothing;
+      }
+    }
     TROUPE_UNROLL
     for (int half = 0; half < 2; ++half) {
-      const int query = row + 8 * half;
       float next = most[half];
       TROUPE_UNROLL
       for (int n = 0; n < Keys / 8; ++n) TROUPE_UNROLL
-      for (int j = 0; j < 2; ++j) {
-        const int column = key + n * 8 + thread_id() % 4 * 2 + j;
-        float& s = scores[n][2 * half + j];
-        if (column > query || column >= end) s = nothing;
-        next = larger(next, s);
-      }
+      for (int j = 0; j < 2; ++j) next = larger(next, scores[n][2 * half + j]);
       next = quad_largest(next);
       const float correct = exponential2((most[half] - next) * factor);
       most[half] = next;
+      const float less = next * factor;
       total[half] *= correct;
       TROUPE_UNROLL
       for (int n = 0; n < Width / 8; ++n) {
@@ -227,7 +236,7 @@ struct attention_kernel {
       for (int n = 0; n < Keys / 8; ++n) TROUPE_UNROLL
       for (int j = 0; j < 2; ++j) {
         float& s = scores[n][2 * half + j];
-        s = exponential2((s - next) * factor);
+        s = exponential2(s * factor - less);
         total[half] += s;
       }
     }
@@ -287,14 +296,14 @@ struct attention_queries_backward_kernel : attention_backward_arguments {
     auto *g = q + queries * tile::stride, *kv = g + queries * tile::stride;
     const auto load = [&](int key) {
       auto* k = kv + key / Keys % 2 * 2 * Keys * tile::stride;
-      tile::template load<threads>(k, base + shape.hidden(), step, key, Keys, end, width);
-      tile::template load<threads>(k + Keys * tile::stride, base + 2 * shape.hidden(), step, key,
-                                   Keys, end, width);
+      tile::template load<threads, Keys>(k, base + shape.hidden(), step, key, end, width);
+      tile::template load<threads, Keys>(k + Keys * tile::stride, base + 2 * shape.hidden(), step,
+                                         key, end, width);
     };
-    tile::template load<threads>(q, base, step, first, queries, end, width);
-    tile::template load<threads>(
+    tile::template load<threads, queries>(q, base, step, first, end, width);
+    tile::template load<threads, queries>(
         g, gradient_out + sequence * shape.sequence * shape.hidden() + head * shape.width,
-        shape.hidden(), first, queries, end, width);
+        shape.hidden(), first, end, width);
     load(0);
 
     const int warp_row = thread_id() / lanes * 16;
@@ -359,18 +368,19 @@ struct attention_keys_backward_kernel : attention_backward_arguments {
     const auto load = [&](int query) {
       const int buffer = query / Queries % 2;
       auto* q = qg + buffer * 2 * Queries * tile::stride;
-      tile::template load<threads>(q, base, step, query, Queries, end, width);
-      tile::template load<threads>(q + Queries * tile::stride, g_base, shape.hidden(), query,
-                                   Queries, end, width);
+      tile::template load<threads, Queries>(q, base, step, query, end, width);
+      tile::template load<threads, Queries>(q + Queries * tile::stride, g_base, shape.hidden(),
+                                            query, end, width);
       auto* log_sum = numbers + buffer * 2 * Queries;
-      for (int i = thread_id(); i < Queries; i += threads) {
+      static_assert(Queries <= threads);
+      if (const int i = thread_id(); i < Queries) {
         const auto at = place.row * shape.sequence + static_cast<std::size_t>(query + i);
         log_sum[i] = query + i < end ? log_sums[at] * log2_e : 0.0f;
         log_sum[Queries + i] = query + i < end ? dots[at] : 0.0f;
       }
     };
-    tile::template load<threads>(k, base + shape.hidden(), step, first, keys, end, width);
-    tile::template load<threads>(v, base + 2 * shape.hidden(), step, first, keys, end, width);
+    tile::template load<threads, keys>(k, base + shape.hidden(), step, first, end, width);
+    tile::template load<threads, keys>(v, base + 2 * shape.hidden(), step, first, end, width);
 
     const int warp_row = thread_id() / lanes * 16;
     const int row = first + warp_row + thread_id() % lanes / 4;  // a key, and row + 8

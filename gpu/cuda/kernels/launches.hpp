@@ -19,6 +19,22 @@ template <class Kernel>
 constexpr std::size_t shared_bytes_of<Kernel, std::void_t<decltype(Kernel::shared_bytes)>> =
     Kernel::shared_bytes;
 
+template <int Width, int Warps, int Inner, int BackwardInner>
+struct attention_tiles {
+  using forward = attention_kernel<Width, Warps, Inner>;
+  using queries_backward = attention_queries_backward_kernel<Width, Warps, BackwardInner>;
+  using keys_backward = attention_keys_backward_kernel<Width, Warps, BackwardInner>;
+};
+
+/// The tiles of attention on a GPU, for heads of up to `width` values.
+template <class Use>
+void with_gpu_tiles(std::uint32_t width, Use use) {
+  if (width <= 64)
+    use(attention_tiles<64, 4, 64, 32>{});
+  else
+    use(attention_tiles<128, 4, 32, 32>{});
+}
+
 /// A machine's kernels for whoever can launch one. Launcher has
 ///   template <class Kernel> void prepare(std::size_t shared_bytes)
 /// which makes a kernel ready on this machine, with so much shared memory: drivers keep that by
@@ -30,13 +46,6 @@ constexpr std::size_t shared_bytes_of<Kernel, std::void_t<decltype(Kernel::share
 /// and the tiles of attention for a head's width:
 ///   template <class Use> void with_tiles(std::uint32_t width, Use use)
 /// which calls use(attention_tiles<...>{}).
-template <int Width, int Warps, int Inner, int BackwardInner>
-struct attention_tiles {
-  using forward = attention_kernel<Width, Warps, Inner>;
-  using queries_backward = attention_queries_backward_kernel<Width, Warps, BackwardInner>;
-  using keys_backward = attention_keys_backward_kernel<Width, Warps, BackwardInner>;
-};
-
 template <class Launcher>
 class launches : public machine {
  public:

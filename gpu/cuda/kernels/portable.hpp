@@ -211,7 +211,7 @@ TROUPE_DEVICE T warp_sum(T v) {
   return v;
 }
 TROUPE_DEVICE float larger(float a, float b) {
-  return a > b ? a : b;
+  return fmaxf(a, b);
 }
 TROUPE_DEVICE float warp_largest(float v) {
   TROUPE_UNROLL

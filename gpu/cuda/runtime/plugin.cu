@@ -314,10 +314,7 @@ class gpu_machine final : public launches<gpu_machine> {
   }
   template <class Use>
   void with_tiles(std::uint32_t width, Use use) {
-    if (width <= 64)
-      use(attention_tiles<64, 4, 64, 32>{});
-    else
-      use(attention_tiles<128, 4, 32, 32>{});
+    with_gpu_tiles(width, use);
   }
 
  private:
