@@ -35,9 +35,17 @@ stage::stage(const stage_spec& s, std::shared_ptr<machine> m,
   const auto size = size_of(s);
   own_ = size.own_parameters;
   tied_ = size.tied_parameters;
-  for (auto* b : {&weights_, &gradients_, &first_moments_, &second_moments_})
+  for (auto* b : {&weights_, &first_moments_, &second_moments_})
     *b = memory_.take<float>(own_ + tied_);
-  if (s.has_embedding && s.has_head && tied_ > 0) tied_head_ = memory_.take<float>(tied_);
+  // The head is the last of a stage's parameters, so that the padding of its rows is at the end.
+  const std::size_t padding = s.has_head ? (head_width() - s.model.vocabulary) * hidden_ : 0;
+  const bool both_ends = s.has_embedding && s.has_head && tied_ > 0;
+  gradient_values_ = own_ + tied_ + (both_ends ? 0 : padding);
+  gradients_ = memory_.take<float>(gradient_values_);
+  if (both_ends) {
+    tied_head_values_ = tied_ + padding;
+    tied_head_ = memory_.take<float>(tied_head_values_);
+  }
   plan_runs();
   plan_pieces(piece_bytes);
   const auto widest = std::max(inner_, 3 * own_hidden_);
@@ -304,15 +312,15 @@ void stage::attention_backward(const sublayer_names& names, const sublayer_memor
 }
 
 void stage::predict_backward(const stage_memory& m) {
-  const std::size_t words = spec_.model.vocabulary, width = head_width();
-  const operand gradient{m.logits.get(), tokens_, width};
+  const std::size_t width = head_width();
+  const operand gradient{m.logits.get(), tokens_, width};  // 0 in the padding
   machine_->multiply({.a = gradient,
                       .b = {find(weights_.get(), head()).narrow, width, hidden_},
                       .narrow = slim_.get(),
                       .stride = hidden_});
   auto* sum = tied_head_ ? tied_head_.get() : find(gradients_.get(), head()).wide;
-  const operand known{m.logits.get(), tokens_, words, width};  // without the padding of the rows
-  machine_->multiply({.a = known.transposed(),
+  // With the rows of the padding: a number of rows that 128 does not divide slows the product down.
+  machine_->multiply({.a = gradient.transposed(),
                       .b = {m.final.out.get(), tokens_, hidden_},
                       .wide = sum,
                       .stride = hidden_,

@@ -160,6 +160,7 @@ class stage {
   std::size_t begun_ = 0;  // buckets whose all-reduce has started
   buffer<float> weights_, gradients_, first_moments_, second_moments_;
   buffer<float> tied_head_;  // the head's gradient, if the embedding is here too
+  std::size_t gradient_values_ = 0, tied_head_values_ = 0;  // with the padding of the head's rows
   buffer<bf16> narrow_;
   buffer<adamw_run> runs_;
   buffer<double> norms_;

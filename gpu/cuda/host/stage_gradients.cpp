@@ -17,7 +17,7 @@ void stage::replace_gradients(const float* own, const float* tied) {
   if (own) machine_->copy(gradients_.get(), own, own_ * sizeof(float));
   if (!tied) return;
   machine_->copy(gradients_.get() + own_, tied, tied_ * sizeof(float));
-  if (tied_head_) machine_->zero(tied_head_.get(), tied_ * sizeof(float));
+  if (tied_head_) machine_->zero(tied_head_.get(), tied_head_values_ * sizeof(float));
 }
 
 /// Backward computes the last parameters' gradients first. All members of a group have the same
@@ -47,7 +47,7 @@ void stage::sum_from(std::size_t first, device_group* with) {
 buffer<float> stage::sum_gradients(device_group& with, const float* tied) {
   if (tied_head_) {
     machine_->add(gradients_.get() + own_, tied_head_.get(), tied_);
-    machine_->zero(tied_head_.get(), tied_ * sizeof(float));
+    machine_->zero(tied_head_.get(), tied_head_values_ * sizeof(float));
   }
   if (tied) machine_->add(gradients_.get() + own_, tied, tied_);
   if (begun_ > 0) machine_->join_beside();
@@ -67,14 +67,14 @@ void stage::forget_sums() {
 }
 
 void stage::clear_gradients() {
-  machine_->zero(gradients_.get(), (own_ + tied_) * sizeof(float));
-  if (tied_head_) machine_->zero(tied_head_.get(), tied_ * sizeof(float));
+  machine_->zero(gradients_.get(), gradient_values_ * sizeof(float));
+  if (tied_head_) machine_->zero(tied_head_.get(), tied_head_values_ * sizeof(float));
 }
 
 buffer<double> stage::update(double scale) {
   if (tied_head_) {
     machine_->add(gradients_.get() + own_, tied_head_.get(), tied_);
-    machine_->zero(tied_head_.get(), tied_ * sizeof(float));
+    machine_->zero(tied_head_.get(), tied_head_values_ * sizeof(float));
   }
   ++steps;
   const auto n = static_cast<double>(steps);
