@@ -38,8 +38,8 @@ struct kernel_code {
 /// compression. Errors: `unknown` where it has none for that architecture.
 ///
 /// Instructions are 16 bytes from Volta to Hopper; the low 9 bits are the operation. The encoding
-/// is not documented: the counts that depend on it are compared with the compiler's own (registers)
-/// and with the source (products of tensor cores) by a test.
+/// is not documented; that loops are found and read as they are shows in their products of tensor
+/// cores, whose number follows from the source (counts.cpp compares them).
 expected<std::vector<kernel_code>> read_gpu_code(const std::filesystem::path& library,
                                                  std::uint32_t architecture);
 
