@@ -4,6 +4,7 @@
 #include "actors/decoder_by_hand.hpp"
 #include "actors/serving/decoder_backend.hpp"
 #include "actors/serving/simulated_batch.hpp"
+#include "harness/source_dir.hpp"
 #include "messages/random.hpp"
 #include "planners/bubbletea/prefill_times.hpp"
 #include "runtime/host/wait.hpp"
@@ -408,7 +409,7 @@ TEST_CASE("a served model's device executes rounds on a thread of its own", "[de
 
 TEST_CASE("a served model is loaded from its folder, or refused with a sentence", "[decoder]") {
   serving s;
-  s.model.folder = TROUPE_SOURCE_DIR "/configs/models/scribe";
+  s.model.folder = troupe::test::source_dir() + "/configs/models/scribe";
   s.kv_gb = 0.05;
   const auto d = load_model(s, "cpu");
   REQUIRE(d);

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "cli/program.hpp"
+#include "harness/source_dir.hpp"
 
 // --policy with a policy in a shared object: that of examples/my_policy, and faulty ones.
 
@@ -11,7 +12,7 @@ using Catch::Contains;
 
 namespace {
 
-const std::string files = std::string{TROUPE_SOURCE_DIR} + "/examples/my_policy/";
+const std::string files = troupe::test::source_dir() + "/examples/my_policy/";
 
 result simulate(const std::string& policy, std::vector<std::string> more = {}) {
   std::vector<std::string> words{"simulate", "--cluster",         files + "cluster.yaml",

@@ -9,6 +9,8 @@
 #include <iterator>
 #include <stdexcept>
 
+#include "harness/source_dir.hpp"
+
 namespace troupe::test {
 
 namespace {
@@ -53,7 +55,7 @@ result troupe(const std::vector<std::string>& arguments, const fs::path& directo
 }
 
 std::string shipped(const std::string& name) {
-  return std::string{TROUPE_SOURCE_DIR} + "/configs/" + name;
+  return troupe::test::source_dir() + "/configs/" + name;
 }
 
 }  // namespace troupe::test

@@ -2,6 +2,7 @@
 
 #include "formats/load/load.hpp"
 #include "harness/files.hpp"
+#include "harness/source_dir.hpp"
 
 using namespace troupe;
 using test::loaded;
@@ -38,7 +39,7 @@ TEST_CASE("Mistral's and Qwen2's config.json are read as Llama's family") {
     "max_position_embeddings": 32768, "num_attention_heads": 32, "num_hidden_layers": 32,
     "num_key_value_heads": 8, "sliding_window": 4096, "vocab_size": 32000})");
   CHECK(mistral == model{"my-model", "llama", 4096, 32, 32, 8, 14336, 32768, 32000, false, {}});
-  const auto qwen = loaded(formats::load_model(std::filesystem::path{TROUPE_SOURCE_DIR} /
+  const auto qwen = loaded(formats::load_model(std::filesystem::path{troupe::test::source_dir()} /
                                                "configs/models/qwen2-0.5b.json"));
   CHECK(qwen == model{"qwen2-0.5b", "llama", 896, 24, 14, 2, 4864, 131072, 151936, true, {}});
 }

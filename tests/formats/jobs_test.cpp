@@ -2,6 +2,7 @@
 
 #include "formats/load/load.hpp"
 #include "harness/files.hpp"
+#include "harness/source_dir.hpp"
 
 using namespace troupe;
 using test::loaded;
@@ -156,7 +157,7 @@ TEST_CASE("data is also looked for beside the job, and among the shipped data") 
   CHECK(with("later.txt").ends_with("jobs/later.txt"));
   CHECK(std::filesystem::path{with("later.txt")}.is_absolute());
   CHECK(with("configs/data/founding.txt") ==
-        (std::filesystem::path{TROUPE_SOURCE_DIR} / "configs/data/founding.txt").string());
+        (std::filesystem::path{troupe::test::source_dir()} / "configs/data/founding.txt").string());
 }
 
 TEST_CASE("a pipeline study in slots needs no model, and a simulated device no data") {
@@ -255,7 +256,7 @@ slow_nodes: [{node: n7, factor: 2, from_s: 0, until_s: 9}]
   CHECK(plan.loss == 0.5);
   CHECK(plan.partitions[0].b.empty());
   CHECK(plan.slow_nodes[0].factor == 2);
-  const auto demo = loaded(formats::load_cluster(std::filesystem::path{TROUPE_SOURCE_DIR} /
+  const auto demo = loaded(formats::load_cluster(std::filesystem::path{troupe::test::source_dir()} /
                                                  "configs/clusters/demo.yaml"));
   const auto checked = formats::check_faults(plan, demo, "f.yaml");
   REQUIRE_FALSE(checked);

@@ -10,6 +10,7 @@
 #include "formats/traces/workload.hpp"
 #include "harness/facts.hpp"
 #include "harness/files.hpp"
+#include "harness/source_dir.hpp"
 
 using namespace troupe;
 using formats::trace_row;
@@ -20,7 +21,7 @@ namespace fs = std::filesystem;
 namespace {
 
 /// Published traces, if they are next to the checkout.
-const fs::path published = fs::path{TROUPE_SOURCE_DIR} / "../shared/traces";
+const fs::path published = fs::path{troupe::test::source_dir()} / "../shared/traces";
 
 bool absent(const char* file) {
   if (fs::exists(published / file)) return false;

@@ -8,12 +8,14 @@
 #include <string>
 #include <utility>
 
+#include "harness/source_dir.hpp"
 #include "messages/reason.hpp"
 
 namespace troupe::test {
 
 /// The folder of files that ship with the program.
-inline const std::filesystem::path shipped = std::filesystem::path{TROUPE_SOURCE_DIR} / "configs";
+inline const std::filesystem::path shipped =
+    std::filesystem::path{troupe::test::source_dir()} / "configs";
 
 /// The value, or a failure of the test with the reason's sentence.
 template <class T>

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "harness/source_dir.hpp"
+
 namespace troupe::test {
 
 /// A line of them, numbers with six digits.
@@ -42,7 +44,8 @@ class recording {
  public:
   /// In tests/MODULE/recorded/.
   recording(const std::string& module, const std::string& name)
-      : name_{name}, path_{TROUPE_SOURCE_DIR "/tests/" + module + "/recorded/" + name + ".txt"} {}
+      : name_{name},
+        path_{troupe::test::source_dir() + "/tests/" + module + "/recorded/" + name + ".txt"} {}
 
   /// What follows belongs to this case.
   template <class T>

@@ -11,6 +11,7 @@
 #include "gpu/inference/generate.hpp"
 #include "gpu/model/safetensors.hpp"
 #include "harness/files.hpp"
+#include "harness/source_dir.hpp"
 #include "inference/model_folder.hpp"
 
 using namespace troupe;
@@ -61,7 +62,8 @@ TEST_CASE("logits of every kind of model are PyTorch's, and so are 64 tokens") {
     WARN("not compared: there is no Python with PyTorch (Debian's python3-torch)");
     return;
   }
-  auto command = fmt::format("{} {}/tests/inference/reference.py", python, TROUPE_SOURCE_DIR);
+  auto command =
+      fmt::format("{} {}/tests/inference/reference.py", python, troupe::test::source_dir());
   for (const auto& kind : small_models()) {
     const auto c = compute(kind);
     command += fmt::format(" {} {} {}", c.folder.string(), c.logits.string(), c.tokens);

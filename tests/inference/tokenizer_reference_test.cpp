@@ -9,6 +9,7 @@
 #include "gpu/text/tokenizer.hpp"
 #include "gpu/text/utf8_stream.hpp"
 #include "harness/files.hpp"
+#include "harness/source_dir.hpp"
 
 using namespace troupe;
 using namespace troupe::gpu;
@@ -24,7 +25,7 @@ fs::path reference() {
   if (!modules) return {};
   const auto out = temporary_folder() / "tokenizers";
   fs::create_directories(out);
-  const auto command = std::string{"node "} + TROUPE_SOURCE_DIR +
+  const auto command = std::string{"node "} + troupe::test::source_dir() +
                        "/tests/inference/tokenizer_reference.mjs " + modules + " " + out.string();
   const int status = std::system(command.c_str());
   if (WIFEXITED(status) && WEXITSTATUS(status) == 77) return {};

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "harness/scratch.hpp"
+#include "harness/source_dir.hpp"
 
 // Troupe as a library: the build is installed into a scratch prefix, and examples/my_policy is
 // built and run against that, outside the checkout.
@@ -99,7 +100,7 @@ TEST_CASE("the program exports every function of planners and messages for plug-
 TEST_CASE(
     "an external project builds and tests its policy with the installed library, and loads it") {
   const auto source = fresh("my_policy"), build = fresh("build");
-  fs::copy(fs::path{TROUPE_SOURCE_DIR} / "examples/my_policy", source);
+  fs::copy(fs::path{troupe::test::source_dir()} / "examples/my_policy", source);
   const auto made =
       run("cmake -S '" + source + "' -B '" + build + "' -G Ninja -DCMAKE_PREFIX_PATH='" + prefix() +
           "' -DCMAKE_CXX_COMPILER='" TROUPE_COMPILER
@@ -124,7 +125,7 @@ TEST_CASE(
 }
 
 TEST_CASE("the code on the library's page is that of the example") {
-  const fs::path docs = TROUPE_SOURCE_DIR "/docs";
+  const fs::path docs = troupe::test::source_dir() + "/docs";
   static const std::regex link{".*\\]\\((\\.\\./examples/my_policy/[^)]+\\.(txt|[ch]pp))\\).*"};
   std::istringstream in{read(docs / "library.md")};
   std::string file, block;
@@ -151,15 +152,15 @@ TEST_CASE("the code on the library's page is that of the example") {
 
 TEST_CASE("a plug-in builds with the headers and a compiler, without CMake") {
   const scratch where;
-  const std::string source = TROUPE_SOURCE_DIR "/examples/my_policy/";
+  const std::string source = troupe::test::source_dir() + "/examples/my_policy/";
   const auto made =
       run("'" TROUPE_COMPILER "' -std=c++20 -shared -fPIC -I'" + prefix() + "/include/troupe' '" +
           source + "plugin.cpp' '" + source + "shortest_first.cpp' -o '" + where / "libmine.so'");
   INFO(made.said);
   REQUIRE(made.status == 0);
-  const auto planned = run("cd '" + where.path() + "' && '" + prefix() +
-                           "/bin/troupe' plan '" TROUPE_SOURCE_DIR
-                           "/configs/jobs/gpt2-7b.yaml' --cluster '" TROUPE_SOURCE_DIR
+  const auto planned = run("cd '" + where.path() + "' && '" + prefix() + "/bin/troupe' plan '" +
+                           troupe::test::source_dir() + "/configs/jobs/gpt2-7b.yaml' --cluster '" +
+                           troupe::test::source_dir() +
                            "/configs/clusters/frenzy-testbed.yaml' --policy libmine.so");
   INFO(planned.said);
   CHECK(planned.status == 0);

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "golden.hpp"
+#include "harness/source_dir.hpp"
 #include "messages/shape.hpp"
 
 // docs/wire.md documents the format for authors of other clients; it is compared with the code.
@@ -162,7 +163,7 @@ class checker {
 };
 
 const page& wire_page() {
-  static const page p{TROUPE_SOURCE_DIR "/docs/wire.md"};
+  static const page p{troupe::test::source_dir() + "/docs/wire.md"};
   return p;
 }
 

@@ -2,6 +2,7 @@
 
 #include "formats/load/load.hpp"
 #include "harness/published_runs.hpp"
+#include "harness/source_dir.hpp"
 #include "planners/core/explicit_plan.hpp"
 #include "planners/cost/kernel_time.hpp"
 #include "planners/cost/plan_time.hpp"
@@ -41,7 +42,7 @@ struct compared_run {
 
 const std::vector<compared_run>& compared() {
   static const auto all = [] {
-    const std::string root = TROUPE_SOURCE_DIR;
+    const std::string root = troupe::test::source_dir();
     const auto runs = harness::load_published_runs(root + "/tests/planners/published_runs.csv");
     const auto gpus = formats::load_catalogue(root + "/configs/gpus.yaml");
     std::vector<compared_run> out;

@@ -2,6 +2,7 @@
 
 #include "formats/load/load.hpp"
 #include "harness/published_runs.hpp"
+#include "harness/source_dir.hpp"
 #include "messages/units.hpp"
 #include "planners/model/declared_memory.hpp"
 
@@ -16,7 +17,7 @@ using namespace troupe::planners;
 // is known only that they did not run out of memory.
 
 TEST_CASE("predicted memory is below published readings, by at most 18 % and 8 % on average") {
-  const std::string root = TROUPE_SOURCE_DIR;
+  const std::string root = troupe::test::source_dir();
   const auto readings =
       harness::load_published_memory(root + "/tests/planners/published_memory.csv");
   REQUIRE(readings);
@@ -43,7 +44,7 @@ TEST_CASE("predicted memory is below published readings, by at most 18 % and 8 %
 TEST_CASE(
     "published readings are predicted within 6 % on average, with the allocator overhead of the "
     "other source") {
-  const std::string root = TROUPE_SOURCE_DIR;
+  const std::string root = troupe::test::source_dir();
   const auto readings =
       harness::load_published_memory(root + "/tests/planners/published_memory.csv");
   REQUIRE(readings);
@@ -61,7 +62,7 @@ TEST_CASE(
 
 TEST_CASE(
     "published runs on one stage are predicted to fit their GPU, whose gigabytes are binary") {
-  const std::string root = TROUPE_SOURCE_DIR;
+  const std::string root = troupe::test::source_dir();
   const auto runs = harness::load_published_runs(root + "/tests/planners/published_runs.csv");
   const auto gpus = formats::load_catalogue(root + "/configs/gpus.yaml");
   REQUIRE((runs && gpus));

@@ -4,11 +4,12 @@
 #include <vector>
 
 #include "cli/program.hpp"
+#include "harness/source_dir.hpp"
 #include "processes/fixture.hpp"
 
 namespace troupe::test {
 
-inline const std::string laptop = TROUPE_SOURCE_DIR "/configs/clusters/laptop.yaml";
+inline const std::string laptop = troupe::test::source_dir() + "/configs/clusters/laptop.yaml";
 
 /// `troupe up --detach` of a small cluster, and its end.
 struct detached {

@@ -1,6 +1,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "harness/source_dir.hpp"
 #include "processes/trainings.hpp"
 
 // Trainings in real processes whose number of GPUs the policy changes while they run.
@@ -43,7 +44,8 @@ std::uint64_t first_resumption(const training_report& r) {
 /// A job that arrives makes one that runs shrink, its end makes that grow, and nothing is lost.
 void check_resized(const char* policy) {
   constexpr std::uint64_t its_iterations = 600;
-  fixture f{"elastic", fs::path{TROUPE_SOURCE_DIR} / "tests/processes/clusters/one-site.yaml",
+  fixture f{"elastic",
+            fs::path{troupe::test::source_dir()} / "tests/processes/clusters/one-site.yaml",
             policy};
   REQUIRE(f.wait_for_nodes());
   const auto undisturbed = trained(f, open_training(f, "alone", its_iterations));

@@ -15,6 +15,7 @@
 #include "actors/worlds/real_host.hpp"
 #include "cli/common/local_cluster.hpp"
 #include "formats/load/load.hpp"
+#include "harness/source_dir.hpp"
 #include "runtime/host/pause.hpp"
 #include "runtime/host/stopwatch.hpp"
 
@@ -25,7 +26,7 @@ namespace fs = std::filesystem;
 inline constexpr double long_s = 90;
 
 inline fs::path shipped(const char* file) {
-  return fs::path{TROUPE_SOURCE_DIR} / "configs" / file;
+  return fs::path{troupe::test::source_dir()} / "configs" / file;
 }
 
 /// A cluster of its own directory, and a client of it.

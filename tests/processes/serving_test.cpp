@@ -8,6 +8,7 @@
 
 #include "cli/program.hpp"
 #include "cli/verbs/serving/remote_completion.hpp"
+#include "harness/source_dir.hpp"
 #include "messages/served_bytes.hpp"
 #include "processes/fixture.hpp"
 #include "runtime/host/wait.hpp"
@@ -26,7 +27,8 @@ constexpr std::uint32_t new_tokens = 400;
 /// One front and decoders of the model that ships, two if nothing is said.
 struct serving_cluster : fixture {
   explicit serving_cluster(const std::vector<const char*>& decoders = {"first", "second"})
-      : fixture{"serving", fs::path{TROUPE_SOURCE_DIR} / "tests/processes/clusters/with-front.yaml",
+      : fixture{"serving",
+                fs::path{troupe::test::source_dir()} / "tests/processes/clusters/with-front.yaml",
                 cli::default_policy} {
     const auto ready = cluster->wait_until_ready(long_s);
     INFO((ready ? std::string{} : ready.error().text));
@@ -165,7 +167,7 @@ TEST_CASE("OpenAI's own client gets from a cluster's front what it gets from one
   }
   const serving_cluster c{{"only"}};
   const auto command = fmt::format("node {}/tests/web/openai_client.cjs {} {} open",
-                                   TROUPE_SOURCE_DIR, modules, c.url);
+                                   troupe::test::source_dir(), modules, c.url);
   CHECK(std::system(command.c_str()) == 0);
   CHECK(runtime::wait_until([&] { return c.pages("used") == 0; }, long_s, 0.05));
 }

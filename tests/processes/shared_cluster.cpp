@@ -6,6 +6,7 @@
 
 #include "cli/program.hpp"
 #include "cli/verbs/serving/remote_completion.hpp"
+#include "harness/source_dir.hpp"
 #include "runtime/host/wait.hpp"
 
 namespace troupe::test {
@@ -92,9 +93,10 @@ void clients::ask(const std::string& url, std::uint64_t n) {
 }
 
 shared_cluster::shared_cluster(const std::function<void(job_spec&)>& change)
-    : fixture{"bubbles",
-              fs::path{TROUPE_SOURCE_DIR} / "tests/processes/clusters/beside-training.yaml",
-              cli::default_policy} {
+    : fixture{
+          "bubbles",
+          fs::path{troupe::test::source_dir()} / "tests/processes/clusters/beside-training.yaml",
+          cli::default_policy} {
   REQUIRE(cluster->wait_until_ready(long_s));
   auto decoder = formats::load_job(shipped("jobs/serve-scribe.yaml"));
   REQUIRE(decoder);

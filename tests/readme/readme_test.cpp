@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "harness/scratch.hpp"
+#include "harness/source_dir.hpp"
 
 // Users paste the README's commands first. Each block is run here, in order.
 
@@ -62,7 +63,7 @@ std::string read(const fs::path& file) {
 }
 
 std::vector<block> readme() {
-  return command_blocks(read(fs::path{TROUPE_SOURCE_DIR} / "README.md"));
+  return command_blocks(read(fs::path{troupe::test::source_dir()} / "README.md"));
 }
 
 std::string without_dev(const std::string& script) {
@@ -109,7 +110,7 @@ TEST_CASE("every block of commands in the README works with the present build") 
   const scratch where;
   fs::create_directories(where / "build/release");
   fs::create_symlink(TROUPE_PROGRAM, where / "build/release/troupe");
-  fs::create_symlink(fs::path{TROUPE_SOURCE_DIR} / "configs", where / "configs");
+  fs::create_symlink(fs::path{troupe::test::source_dir()} / "configs", where / "configs");
   const ends_with_down end{where.path()};
   const auto blocks = readme();
   std::string all;
@@ -125,7 +126,7 @@ TEST_CASE("every block of commands in the README works with the present build") 
 
 TEST_CASE("every block of commands in the README works in a fresh clone", "[.][fresh]") {
   const scratch where;
-  REQUIRE(paste("git clone -q '" TROUPE_SOURCE_DIR "' clone", where.path()) == "");
+  REQUIRE(paste("git clone -q '" + troupe::test::source_dir() + "' clone", where.path()) == "");
   const fs::path clone{where / "clone"};
   const ends_with_down end{clone};
   for (const auto& b : readme()) {

@@ -1,6 +1,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "harness/source_dir.hpp"
 #include "security/keyed.hpp"
 
 using namespace troupe;
@@ -102,7 +103,7 @@ TEST_CASE("frames with unknown types or addresses are refused, as is a client's 
 }
 
 TEST_CASE("docs/security.md shows the permissions that hosts enforce") {
-  std::ifstream in{TROUPE_SOURCE_DIR "/docs/security.md"};
+  std::ifstream in{troupe::test::source_dir() + "/docs/security.md"};
   std::stringstream text;
   text << in.rdbuf();
   for (const auto& p : actors::permissions()) {

@@ -6,6 +6,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "harness/source_dir.hpp"
 #include "runtime/host/log.hpp"
 #include "simulation/fault_seeds.hpp"
 #include "simulation/planted.hpp"
@@ -21,7 +22,7 @@ namespace {
 
 /// What each bug of planted.txt is, in a sentence.
 std::map<int, std::string> planted_bugs() {
-  std::ifstream in{TROUPE_SOURCE_DIR "/tests/simulation/planted.txt"};
+  std::ifstream in{troupe::test::source_dir() + "/tests/simulation/planted.txt"};
   std::map<int, std::string> bugs;
   for (std::string line; std::getline(in, line);) {
     if (!line.starts_with("bug ")) continue;

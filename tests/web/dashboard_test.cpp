@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/scratch.hpp"
+#include "harness/source_dir.hpp"
 #include "runtime/host/real_clock.hpp"
 #include "runtime/host/wait.hpp"
 #include "web/dashboard_sample.hpp"
@@ -187,7 +188,7 @@ TEST_CASE("the page comes from the program, asks for nothing outside, and tells 
   REQUIRE(policy != page.fields.end());
   CHECK(policy->second.starts_with("default-src 'self'"));
   for (const auto& entry :
-       std::filesystem::directory_iterator{std::string{TROUPE_SOURCE_DIR} + "/web/page"}) {
+       std::filesystem::directory_iterator{troupe::test::source_dir() + "/web/page"}) {
     const auto name = entry.path().filename().string();
     INFO(name);
     std::ifstream in{entry.path(), std::ios::binary};

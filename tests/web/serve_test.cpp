@@ -14,6 +14,7 @@
 
 #include "cli/program.hpp"
 #include "harness/resident_bytes.hpp"
+#include "harness/source_dir.hpp"
 #include "messages/random.hpp"
 #include "runtime/host/stopwatch.hpp"
 #include "runtime/host/wait.hpp"
@@ -436,7 +437,7 @@ TEST_CASE("OpenAI's own client gets what it expects, and what it leaves is cance
   const server s{{"--keys", dir.write("keys", secret_hash + "\n")}};
   const auto command =
       fmt::format("node {}/tests/web/openai_client.cjs {} http://127.0.0.1:{} secret",
-                  TROUPE_SOURCE_DIR, modules, s.port);
+                  troupe::test::source_dir(), modules, s.port);
   CHECK(std::system(command.c_str()) == 0);
   CHECK(s.all_pages_free("Authorization: Bearer secret\r\n"));
 }
