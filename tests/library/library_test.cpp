@@ -1,7 +1,4 @@
-#include <sys/wait.h>
-
 #include <catch2/catch.hpp>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <regex>
@@ -9,35 +6,18 @@
 #include <sstream>
 #include <string>
 
-#include "harness/scratch.hpp"
+#include "harness/shell.hpp"
 #include "harness/source_dir.hpp"
 
 // Troupe as a library: the build is installed into a scratch prefix, and examples/my_policy is
 // built and run against that, outside the checkout.
 
+using troupe::test::run;
 using troupe::test::scratch;
 
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string read(const fs::path& file) {
-  std::ifstream in{file};
-  return {std::istreambuf_iterator<char>{in}, {}};
-}
-
-struct result {
-  int status = -1;
-  std::string said;
-};
-
-/// Runs a command in a shell.
-result run(const std::string& command) {
-  const scratch where;
-  const int status =
-      std::system(("( " + command + " ) >" + where / "said" + " 2>&1 </dev/null").c_str());
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, read(where / "said")};
-}
 
 /// A folder of the build, the same each time: a compiler's cache goes by paths.
 std::string fresh(const std::string& name) {
@@ -74,7 +54,7 @@ TEST_CASE("installed headers include only installed headers of Troupe") {
   std::size_t includes = 0;
   for (const auto& entry : fs::recursive_directory_iterator{root}) {
     if (!entry.is_regular_file()) continue;
-    for (const auto& line : lines(read(entry.path()))) {
+    for (const auto& line : lines(troupe::test::read_file(entry.path()))) {
       std::smatch name;
       if (!std::regex_match(line, name, include)) continue;
       INFO(entry.path() << ": " << line);
@@ -127,7 +107,7 @@ TEST_CASE(
 TEST_CASE("the code on the library's page is that of the example") {
   const fs::path docs = troupe::test::source_dir() + "/docs";
   static const std::regex link{".*\\]\\((\\.\\./examples/my_policy/[^)]+\\.(txt|[ch]pp))\\).*"};
-  std::istringstream in{read(docs / "library.md")};
+  std::istringstream in{troupe::test::read_file(docs / "library.md")};
   std::string file, block;
   bool fenced = false;
   std::size_t blocks = 0;
@@ -136,7 +116,7 @@ TEST_CASE("the code on the library's page is that of the example") {
     if (line.starts_with("```")) {
       if (fenced) {
         INFO(file << ":\n" << block);
-        CHECK(read(docs / file).find(block) != std::string::npos);
+        CHECK(troupe::test::read_file(docs / file).find(block) != std::string::npos);
         ++blocks;
       }
       fenced = !fenced;
