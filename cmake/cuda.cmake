@@ -1,5 +1,5 @@
 # troupe_find_nvcc(NVCC PROBLEM): the CUDA compiler for gpu/cuda, or a sentence that says why there is none.
-# A toolkit that is missing, too old or broken costs the device and nothing else. enable_language(CUDA) would end the
+# A toolkit that is missing, too old or broken leaves out the device and changes nothing else. enable_language(CUDA) would end the
 # configuration where nvcc fails; so nvcc is tried before, in a project of its own.
 function(troupe_find_nvcc nvcc_variable problem_variable)
   set(oldest 12.0)
@@ -73,7 +73,7 @@ function(troupe_try_nvcc nvcc version_text error_variable)
   endif()
   file(WRITE ${CMAKE_BINARY_DIR}/nvcc_probe.log "${output}")
   set(${error_variable} "nothing is said" PARENT_SCOPE)
-  foreach(pattern "(nvcc fatal[^\n]*)" "([^\n]*error:[^\n]*)" "CMake Error[^\n]*\n+ *([^\n]+)") # the line that says most
+  foreach(pattern "(nvcc fatal[^\n]*)" "([^\n]*error:[^\n]*)" "CMake Error[^\n]*\n+ *([^\n]+)") # the most specific first
     if(output MATCHES "${pattern}")
       set(${error_variable} "${CMAKE_MATCH_1}" PARENT_SCOPE)
       return()

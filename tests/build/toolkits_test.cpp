@@ -4,7 +4,7 @@
 
 #include "build/configured.hpp"
 
-// A CUDA toolkit that cannot compile the device costs the device, and nothing else.
+// A CUDA toolkit that cannot compile the device leaves it out and changes nothing else.
 
 using namespace troupe::test;
 
