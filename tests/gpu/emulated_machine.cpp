@@ -5,22 +5,18 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <condition_variable>
 #include <cstring>
-#include <deque>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <new>
 #include <set>
 #include <stdexcept>
-#include <thread>
 #include <vector>
 
 #include "gpu/cpu/matrix.hpp"
 #include "gpu/cuda/kernels/launches.hpp"
 #include "gpu/emulation.hpp"
-#include "messages/random.hpp"
+#include "gpu/late_stream.hpp"
 
 namespace troupe::test {
 
@@ -44,85 +40,11 @@ cpu::matrix<const float> view(const operand& o, const std::vector<float>& v) {
   return {v.data(), o.rows, o.columns};
 }
 
-/// A thread that does what it is asked for in order, as a GPU's stream does. What may be late is
-/// done when somebody waits for it or for what comes after it.
-class stream_thread final : public emulated_stream {
- public:
-  explicit stream_thread(std::uint64_t seed) : random_{seed}, puts_off_{seed != 0} {}
-  ~stream_thread() override {
-    {
-      std::lock_guard lock{guard_};
-      closing_ = true;
-    }
-    changed_.notify_all();
-    thread_.join();
-  }
-  void may_be_late(std::function<void()> what) {
-    {
-      std::lock_guard lock{guard_};
-      waiting_.push_back({std::move(what), puts_off_ && random_.chance(0.5)});
-      ++asked_;
-    }
-    changed_.notify_all();
-  }
-  void ask(std::function<void()> what) override {
-    may_be_late(std::move(what));
-    reached(asked());
-  }
-  std::uint64_t asked() {
-    std::lock_guard lock{guard_};
-    return asked_;
-  }
-  bool reached(std::uint64_t event) {
-    std::lock_guard lock{guard_};
-    want(event);
-    return done_ >= event;
-  }
-  void wait(std::uint64_t event) {
-    std::unique_lock lock{guard_};
-    want(event);
-    changed_.wait(lock, [&] { return done_ >= event; });
-  }
-
- private:
-  struct task {
-    std::function<void()> what;
-    bool late;
-  };
-  void want(std::uint64_t event) {
-    if (event <= wanted_) return;
-    wanted_ = event;
-    changed_.notify_all();
-  }
-  bool may_go_on() const {
-    return !waiting_.empty() && (!waiting_.front().late || done_ < wanted_ || closing_);
-  }
-  void work() {
-    cpu::prepare_thread();
-    std::unique_lock lock{guard_};
-    for (;;) {
-      changed_.wait(lock, [this] { return may_go_on() || (closing_ && waiting_.empty()); });
-      if (waiting_.empty()) return;
-      auto next = std::move(waiting_.front());
-      waiting_.pop_front();
-      lock.unlock();
-      next.what();
-      next.what = nullptr;
-      lock.lock();
-      ++done_;
-      changed_.notify_all();
-    }
-  }
-
-  std::mutex guard_;
-  std::condition_variable changed_;
-  std::deque<task> waiting_;
-  random_source random_;
-  const bool puts_off_;
-  std::uint64_t asked_ = 0, done_ = 0, wanted_ = 0;
-  bool closing_ = false;
-  std::thread thread_{[this] { work(); }};
-};
+/// 0: nothing is put off.
+stream_pace pace_of(std::uint64_t seed, std::uint64_t stream) {
+  using when = stream_pace::when;
+  return seed == 0 ? stream_pace{} : stream_pace{when::sometimes_late, seed + stream};
+}
 
 std::atomic<int> devices{0}, members_that_wait{0};
 /// As with CUDA each thread has one, the first until it names another; no emulated machine is that.
@@ -132,10 +54,10 @@ class emulated final : public launches<emulated>, public emulated_stream {
  public:
   emulated(const collectives* c, std::uint64_t seed)
       : collectives_{c},
-        stream_{seed},
-        in_{seed == 0 ? 0 : seed + 1},
-        out_{seed == 0 ? 0 : seed + 2},
-        beside_{0} {
+        stream_{pace_of(seed, 0)},
+        in_{pace_of(seed, 1)},
+        out_{pace_of(seed, 2)},
+        beside_{stream_pace{}} {
     prepare_kernels();
   }
   ~emulated() override { finish_all(); }  // each may wait for the other
@@ -304,10 +226,8 @@ class emulated final : public launches<emulated>, public emulated_stream {
   }
 
   static void calculate(const product& p) {
-    const auto a = values_of(p.a), b = values_of(p.b);
+    const auto c = multiplied(p.a, p.b);
     const auto rows = p.a.rows, columns = p.b.columns;
-    std::vector<float> c(rows * columns);
-    cpu::multiply(view(p.a, a), view(p.b, b), cpu::matrix{c.data(), rows, columns});
     auto* narrowed = p.before ? p.before : p.narrow;
     for (std::size_t r = 0; r < rows; ++r)
       for (std::size_t i = 0; i < columns; ++i) {
@@ -325,13 +245,20 @@ class emulated final : public launches<emulated>, public emulated_stream {
   std::map<const char*, std::size_t> prepared_;    // kernels, and the shared memory each may have
   std::set<std::array<std::size_t, 3>> shapes_{};  // of products so far
   std::unique_ptr<graph> kept_;                    // what is asked for now is kept there
-  stream_thread stream_, in_, out_, beside_;
+  late_stream stream_, in_, out_, beside_;
 };
 
 }  // namespace
 
 std::unique_ptr<machine> emulated_machine(const collectives* sums, std::uint64_t seed) {
   return std::make_unique<emulated>(sums, seed);
+}
+
+std::vector<float> multiplied(const operand& a, const operand& b) {
+  const auto left = values_of(a), right = values_of(b);
+  std::vector<float> c(a.rows * b.columns);
+  cpu::multiply(view(a, left), view(b, right), cpu::matrix{c.data(), a.rows, b.columns});
+  return c;
 }
 
 void members_wait(int more) {

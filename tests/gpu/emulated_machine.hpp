@@ -1,8 +1,8 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
+#include <vector>
 
 #include "gpu/cuda/runtime/machine.hpp"
 
@@ -21,12 +21,9 @@ namespace troupe::test {
 std::unique_ptr<gpu::cuda::machine> emulated_machine(const gpu::cuda::collectives* sums = nullptr,
                                                      std::uint64_t seed = 1);
 
-/// The emulated stream of a GPU for `collectives`: first in, first out.
-class emulated_stream {
- public:
-  virtual ~emulated_stream() = default;
-  virtual void ask(std::function<void()> what) = 0;
-};
+/// a b, in 32-bit floats from rounded factors, row-major and dense: the emulated machine's
+/// products.
+std::vector<float> multiplied(const gpu::cuda::operand& a, const gpu::cuda::operand& b);
 
 /// Adds to the number of emulated GPUs that wait for each other.
 void members_wait(int more);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "gpu/emulated_machine.hpp"
+#include "gpu/late_stream.hpp"
 
 namespace troupe::test {
 

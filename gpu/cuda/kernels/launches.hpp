@@ -35,6 +35,28 @@ void with_gpu_tiles(std::uint32_t width, Use use) {
     use(attention_tiles<128, 4, 32, 32>{});
 }
 
+template <class Launcher, class... Kernel>
+void prepare_each(Launcher& with) {
+  (with.template prepare<Kernel>(shared_bytes_of<Kernel>), ...);
+}
+
+/// Every kernel that `launches` launches.
+template <class Launcher>
+void prepare_all(Launcher& with) {
+  prepare_each<Launcher, embed_kernel, embed_positions_backward_kernel, embed_words_backward_kernel,
+               narrow_kernel, add_kernel, layer_norm_kernel, layer_norm_backward_kernel,
+               norm_weights_kernel, sum_rows_kernel<float>, sum_rows_kernel<bf16>, add_parts_kernel,
+               attention_dots_kernel, cross_entropy_kernel, total_kernel<float>,
+               total_kernel<double>, adamw_kernel, narrow_weights_kernel, add_bias_kernel<float>,
+               add_bias_kernel<bf16>, bias_gelu_kernel, gelu_backward_kernel>(with);
+  for (const std::uint32_t width : {16u, 64u, widest_head})
+    with.with_tiles(width, [&with](auto tiles) {
+      using all = decltype(tiles);
+      prepare_each<Launcher, typename all::forward, typename all::queries_backward,
+                   typename all::keys_backward>(with);
+    });
+}
+
 /// A machine's kernels for whoever can launch one. Launcher has
 ///   template <class Kernel> void prepare(std::size_t shared_bytes)
 /// which makes a kernel ready on this machine, with so much shared memory: drivers keep that by
@@ -144,21 +166,7 @@ class launches : public machine {
   }
 
  protected:
-  /// Every kernel that is launched below.
-  void prepare_kernels() {
-    prepare<embed_kernel, embed_positions_backward_kernel, embed_words_backward_kernel,
-            narrow_kernel, add_kernel, layer_norm_kernel, layer_norm_backward_kernel,
-            norm_weights_kernel, sum_rows_kernel<float>, sum_rows_kernel<bf16>, add_parts_kernel,
-            attention_dots_kernel, cross_entropy_kernel, total_kernel<float>, total_kernel<double>,
-            adamw_kernel, narrow_weights_kernel, add_bias_kernel<float>, add_bias_kernel<bf16>,
-            bias_gelu_kernel, gelu_backward_kernel>();
-    for (const std::uint32_t width : {16u, 64u, widest_head})
-      self().with_tiles(width, [this](auto tiles) {
-        using all = decltype(tiles);
-        prepare<typename all::forward, typename all::queries_backward,
-                typename all::keys_backward>();
-      });
-  }
+  void prepare_kernels() { prepare_all(self()); }
 
   /// The epilogue of a plain product, for a machine whose products do not have one: the product is
   /// written to `before` if that is set, without bias and gelu.
@@ -173,10 +181,6 @@ class launches : public machine {
   }
 
  private:
-  template <class... Kernel>
-  void prepare() {
-    (self().template prepare<Kernel>(shared_bytes_of<Kernel>), ...);
-  }
   Launcher& self() { return static_cast<Launcher&>(*this); }
   static std::size_t blocks(std::size_t n, std::size_t each) { return (n + each - 1) / each; }
   static float scale_of(attention_shape s) {
